@@ -1,0 +1,39 @@
+// The one error type of lft: what a user, a file or a machine can cause. Not for our own mistakes (assert).
+#pragma once
+#include <stdexcept>
+#include <string>
+
+namespace lft {
+
+/// The kind is the exit code.
+enum class ErrorKind : int {
+  kInternal = 1,    // a bug in lft
+  kUsage = 2,       // command line or recipe
+  kInput = 3,       // model, adapter, tokenizer or data
+  kCheckpoint = 4,  // checkpoint unusable
+  kNumeric = 5,     // non-finite
+  kResource = 6,    // disk, memory, device
+};
+
+/// One block of text. Empty parts are left out.
+struct ErrorInfo {
+  std::string what;      // one line, no full stop needed
+  std::string where;     // file:line, key path, tensor name, sample id
+  std::string found;
+  std::string expected;
+  std::string next;      // what the user can do
+};
+
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, ErrorInfo info) : std::runtime_error(info.what), kind_(kind), info_(std::move(info)) {}
+  Error(ErrorKind kind, std::string what) : Error(kind, ErrorInfo{std::move(what), {}, {}, {}, {}}) {}
+  ErrorKind kind() const { return kind_; }
+  const ErrorInfo& info() const { return info_; }
+
+ private:
+  ErrorKind kind_;
+  ErrorInfo info_;
+};
+
+}  // namespace lft

@@ -1,0 +1,71 @@
+// call(name, module, args...): the one way a submodule is run. It carries the module path, so that hooks (shapes, non-finite hunt,
+// norms, memory, summary) attach here and no model file knows of them. Not a profiler of single ops (that is at::RecordFunction).
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lft {
+
+/// Sees every call made while it is installed on this thread. Inputs and outputs are the tensors among the arguments and results.
+class CallObserver {
+ public:
+  virtual ~CallObserver() = default;
+  virtual void before(const std::string& path, const torch::nn::Module& module, const std::vector<at::Tensor>& inputs) {}
+  virtual void after(const std::string& path, const torch::nn::Module& module, const std::vector<at::Tensor>& outputs) {}
+};
+
+/// Installs an observer for its lifetime on the current thread; they nest (the inner one replaces the outer).
+class ObserveCalls {
+ public:
+  explicit ObserveCalls(CallObserver& observer);
+  ~ObserveCalls();
+  ObserveCalls(const ObserveCalls&) = delete;
+
+ private:
+  CallObserver* previous_;
+};
+
+namespace call_detail {
+CallObserver* observer();
+class PathScope {  // pushes one name (and an index, when >= 0) on the thread's module path
+ public:
+  PathScope(const char* name, int64_t index);
+  ~PathScope();
+};
+std::string path();
+template <class T>
+void collect(std::vector<at::Tensor>& out, const T& value) {
+  if constexpr (std::is_convertible_v<const T&, at::Tensor>) {
+    if (at::Tensor tensor = value; tensor.defined()) out.push_back(tensor);
+  }
+}
+}  // namespace call_detail
+
+/// Runs `module->forward(args...)` under the path component `name` ("layers" with index 3 is "layers.3").
+template <class Holder, class... Args>
+auto call_indexed(const char* name, int64_t index, const Holder& module, Args&&... args) {
+  call_detail::PathScope scope(name, index);
+  CallObserver* observer = call_detail::observer();
+  if (observer == nullptr) return module->forward(std::forward<Args>(args)...);
+  const std::string path = call_detail::path();
+  std::vector<at::Tensor> inputs, outputs;
+  (call_detail::collect(inputs, args), ...);
+  observer->before(path, *module, inputs);
+  auto result = module->forward(std::forward<Args>(args)...);
+  call_detail::collect(outputs, result);
+  observer->after(path, *module, outputs);
+  return result;
+}
+template <class Holder, class... Args>
+auto call(const char* name, const Holder& module, Args&&... args) {
+  return call_indexed(name, -1, module, std::forward<Args>(args)...);
+}
+
+/// The dotted module path of the call that is running on this thread ("" outside any). LoRA's dropout is keyed by it.
+std::string current_module_path();
+
+}  // namespace lft

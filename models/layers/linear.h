@@ -1,0 +1,36 @@
+// y = x W^T + b, with a slot for an adapter (LoRA and its kin, injected by name from outside). Not a torch::nn::Linear: the weight is
+// stored in the base dtype and computed in compute_dtype(), and a frozen weight gets no gradient computed.
+#pragma once
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <memory>
+
+namespace lft {
+
+class LinearImpl;
+
+/// Replaces a linear's forward pass; a torch module, so that its parameters are the model's. One file pair a variant in models/lora/.
+class LinearAdapter : public torch::nn::Module {
+ public:
+  virtual at::Tensor forward(const at::Tensor& x, const at::Tensor& weight_oi, const at::Tensor& bias_o) = 0;
+  /// The dense update this adapter stands for, float32 [out, in].
+  virtual at::Tensor delta_oi() const = 0;
+};
+
+class LinearImpl : public torch::nn::Module {
+ public:
+  /// Uninitialised weight [out, in] (and bias [out]) of `dtype`, frozen.
+  LinearImpl(int64_t in, int64_t out, bool has_bias, at::TensorOptions options);
+  at::Tensor forward(const at::Tensor& x);  // [..., in] -> [..., out], in compute_dtype()
+  void set_adapter(std::shared_ptr<LinearAdapter> adapter);  // registered as submodule "adapter"; nullptr removes it
+  const std::shared_ptr<LinearAdapter>& adapter() const { return adapter_; }
+
+  at::Tensor weight, bias;  // bias may be undefined
+
+ private:
+  std::shared_ptr<LinearAdapter> adapter_;
+};
+TORCH_MODULE(Linear);
+
+}  // namespace lft

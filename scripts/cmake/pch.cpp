@@ -1,0 +1,1 @@
+// Exists so that the shared precompiled header belongs to a target.

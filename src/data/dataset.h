@@ -1,0 +1,58 @@
+// A dataset: rows of a JSON/JSONL file (LLaVA, ShareGPT, OpenAI messages) or a prepared directory, read sample by sample by index.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/llava/config.h"
+#include "src/data/sample.h"
+#include "src/io/image.h"
+#include "src/text/tokenizer.h"
+
+namespace lft {
+
+/// How rows become samples. All numbers come from the model, never from processor defaults.
+struct EncodeOptions {
+  LlavaConfig config;
+  std::string template_name = "llava-v1", image_fit = "pad";  // pad | crop
+  int64_t max_tokens = 2048;
+  std::vector<float> image_mean, image_std;  // from the processor files, CLIP's where absent
+  std::string eos = "</s>";
+};
+
+/// Reads mean/std (preprocessor_config.json or processor_config.json) and eos (tokenizer_config.json); lowers max_tokens to the model's positions
+/// and then sets *notice.
+EncodeOptions encode_options(const std::string& model_dir, const LlavaConfig& config, const Tokenizer& tokenizer, const std::string& template_name,
+                             const std::string& image_fit, int64_t max_tokens, std::string* notice);
+
+/// Rows of a file; the format is recognised from its structure. Throws kInput with file:line.
+std::vector<Row> read_rows(const std::string& path);
+
+/// Row -> Sample: render once, tokenise once, labels from character spans, image positions expanded to config.image_positions() each, pixels
+/// fitted. Truncates text behind max_tokens, never an image position (kInput then). kInput where images and <image> marks differ in number.
+Sample encode_row(const Row& row, const std::string& image_root, const Tokenizer& tokenizer, const EncodeOptions& options);
+/// A prompt to generate from: ids and pixels, no labels.
+Sample encode_prompt(const std::vector<Turn>& turns, const std::vector<std::string>& image_files, const Tokenizer& tokenizer,
+                     const EncodeOptions& options);
+/// The square the model sees. pad: mean colour to a square, then resize; crop: shortest side to size, centre crop. Antialiased bicubic on uint8 as
+/// transformers does it through torchvision.
+PixelImage fit_image(const RgbImage& image, int64_t size, const std::string& image_fit, const std::vector<float>& mean);
+
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  virtual int64_t size() const = 0;
+  virtual Sample get(int64_t index) const = 0;      // thread-safe
+  virtual std::string id(int64_t index) const = 0;
+  /// Image file paths of a sample, for incidents and reports (empty for prepared data).
+  virtual std::vector<std::string> image_paths(int64_t index) const = 0;
+  virtual Row row(int64_t index) const = 0;         // prepared data keeps the turns too
+  virtual std::string hash() const = 0;             // sha256 of what decides the samples (rows or shards)
+};
+/// A directory written by `lft prepare`, or a JSON/JSONL file. `tokenizer` must outlive the dataset.
+std::unique_ptr<Dataset> open_dataset(const std::string& path, const std::string& image_root, const Tokenizer& tokenizer,
+                                      const EncodeOptions& options);
+/// Writes tokenised, decoded samples into safetensors shards with an index. kInput for the first bad sample.
+void prepare_dataset(const Dataset& dataset, const EncodeOptions& options, const std::string& out, int64_t shard_bytes = 512ll << 20);
+
+}  // namespace lft

@@ -1,0 +1,46 @@
+// Which samples make which batch, and having them ready before the step asks. Order is f(seed, epoch, index), whatever the worker count.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/llava/llava.h"
+#include "src/data/dataset.h"
+
+namespace lft {
+
+/// The permutation of [0, size) for an epoch; identity without shuffle.
+std::vector<int64_t> epoch_order(int64_t size, uint64_t seed, int64_t epoch, bool shuffle);
+
+struct LoaderOptions {
+  int64_t batch_size = 16, grad_accum = 1, workers = 4;
+  uint64_t seed = 42;
+  bool shuffle = true;
+  bool skip_bad = false;  // on_bad_sample: skip (counted, named)
+};
+
+/// The micro-batches of one optimizer step. The short last group of an epoch may have fewer micro-batches, its last one fewer rows.
+struct StepSamples {
+  int64_t epoch = 0;                            // from 0
+  std::vector<std::vector<Sample>> micro;       // [grad_accum][batch_size]
+  std::vector<std::vector<int64_t>> indices;    // dataset indices of the same
+  std::vector<std::string> skipped;             // ids of bad samples left out, with the reason
+};
+
+class Loader {
+ public:
+  Loader(const Dataset& dataset, LoaderOptions options, int64_t first_step = 0);  // O(1) seek: first_step counts optimizer steps from 0
+  ~Loader();
+  int64_t steps_per_epoch() const;
+  StepSamples next();  // blocks until ready; runs over as many epochs as asked; rethrows a sample's error with its id
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Right-padded tensors on `device`, pixels normalised in float32 as HF's processor does: (x - 255 mean) / (255 std).
+LlavaBatch collate(const std::vector<Sample>& samples, const EncodeOptions& options, at::Device device);
+
+}  // namespace lft

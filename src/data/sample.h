@@ -1,0 +1,33 @@
+// A training sample from raw row to model-ready arrays. Plain data.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/text/chat_template.h"
+
+namespace lft {
+
+/// A row of a dataset file as written: what is asked and answered, which image files.
+struct Row {
+  std::string id;
+  std::string where;  // file:line or file[index], for messages
+  std::vector<Turn> turns;
+  std::vector<std::string> images;  // names under image_root
+};
+
+/// Resized to the model's square, before normalisation: uint8 [3, size, size].
+struct PixelImage {
+  int64_t size = 0;
+  std::vector<uint8_t> chw;
+};
+
+/// Tokenised, with image positions expanded. labels[i] is input_ids[i] or -100.
+struct Sample {
+  std::string id;
+  std::vector<int64_t> input_ids, labels;
+  std::vector<PixelImage> images;
+  int64_t supervised() const;
+};
+
+}  // namespace lft

@@ -1,0 +1,46 @@
+// PEFT adapter directories: adapter_config.json and adapter_model.safetensors. Writes dialect D2 with the portable config keys; reads D1, D2, D3.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "models/lora/inject.h"
+#include "src/io/json.h"
+#include "src/hf/model_dir.h"
+
+namespace lft {
+
+/// What lft itself records beside PEFT's two files (lft_adapter.json): how the adapter was trained, for generate, eval, score and merge.
+struct AdapterNotes {
+  std::string base_path, base_fingerprint, template_name, image_fit;
+};
+
+struct AdapterDir {
+  std::string path;
+  LoraOptions lora;
+  std::vector<std::string> lora_modules;   // canonical names that have A and B, from the tensor keys
+  std::vector<std::string> full_tensors;   // canonical names of modules_to_save tensors
+  std::string base_model_name_or_path;
+  bool inference_mode = true;
+  AdapterNotes notes;                      // empty strings where the directory is not lft's
+
+  /// Throws kInput: unknown key, A without B, rank contradicting the config, a config key lft lacks at another value than PEFT's default.
+  static AdapterDir open(const std::string& path);
+};
+
+/// Injects adapters at dir.lora_modules and copies every tensor; any unused key, unfilled adapter or wrong shape is kInput with names.
+void load_adapter(Llava& model, const AdapterDir& dir);
+/// Writes to `path` (atomically): LoRA of every injected site, modules_to_save of the `full` scopes.
+void save_adapter(const std::string& path, Llava& model, const LoraOptions& lora, const std::vector<std::string>& full,
+                  const AdapterNotes& notes);
+
+struct MergeReport {
+  int64_t tensors_merged = 0, shards = 0;
+  double max_abs_diff = 0, mean_kl = 0, top1_agreement = 0;
+};
+/// Streams base shards to `out`, adding FP32 deltas with one cast; copies tokenizer and processor files. Refuses `out` inside an input (kUsage),
+/// an adapter that is a no-op or does not fit (kInput). Does not compare logits (the merge command does).
+MergeReport merge_to_dir(const std::string& model_path, const std::string& adapter_path, const std::string& out);
+/// Writes a whole model in HF layout (one safetensors file, config.json and the other files copied from `source`). For full: [all].
+void save_model(const std::string& path, Llava& model, const ModelDir& source);
+
+}  // namespace lft

@@ -1,0 +1,38 @@
+// An HF model directory: config, weights (one file or sharded), what must be there and what is. Torch tensors come out.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "models/llava/llava.h"
+#include "src/io/safetensors.h"
+
+namespace lft {
+
+/// Opened and checked from headers alone: every missing, extra, misshapen or mistyped tensor is one kInput error with names and counts.
+struct ModelDir {
+  std::string path;
+  LlavaConfig config;
+  std::vector<SafetensorsFile> files;
+  struct Place { size_t file; std::string stored_name; };
+  std::map<std::string, Place> tensors;  // by canonical name
+  DType stored_dtype;                    // of most weights
+
+  static ModelDir open(const std::string& path);  // also .bin/.pt only: kInput "convert to safetensors"
+  static ModelDir config_only(const std::string& path);
+};
+
+at::ScalarType to_scalar_type(DType dtype);
+DType to_dtype(at::ScalarType type);
+
+/// Storage of the frozen weights for a recipe's model.base_dtype (auto, bf16, fp16, fp32) on `device`; `notice` gets one line where it differs
+/// from what is stored.
+at::ScalarType choose_base_dtype(const ModelDir& dir, const std::string& base_dtype, at::Device device, std::string* notice);
+
+/// Allocates and fills; tensors convert as they are read, one at a time. With check_finite a non-finite weight is kInput naming tensor and index.
+Llava load_llava(const ModelDir& dir, at::ScalarType dtype, at::Device device, bool check_finite = true);
+
+/// sha256 over config and weight headers and sampled blocks: which base an adapter or a checkpoint belongs to.
+std::string base_fingerprint(const ModelDir& dir);
+
+}  // namespace lft

@@ -1,0 +1,23 @@
+// Whole-file reads, durable writes and directories that appear at once or not at all. Every write goes through libc by absolute path.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace lft {
+
+/// Regular files only (opened O_NONBLOCK, then S_ISREG), at most max_bytes. kInput when missing, not regular, too large; short read too.
+std::string read_file(const std::string& path, uint64_t max_bytes = 1u << 30);
+/// Temporary file in the same folder, fsync, rename, fsync of the folder. kResource on failure, with bytes needed and free on ENOSPC.
+void write_file_atomic(const std::string& path, std::string_view text);
+/// Runs `fill(tmp_dir)` and renames tmp_dir to `path` (replacing a directory that lft wrote there before); fsyncs files and folders.
+void write_dir_atomic(const std::string& path, const std::function<void(const std::string&)>& fill);
+void make_dirs(const std::string& path);
+bool path_exists(const std::string& path);
+bool is_directory(const std::string& path);
+std::string absolute_path(const std::string& path);  // resolved, symlinks followed where they exist
+bool is_inside(const std::string& path, const std::string& root);  // equal or below, both resolved
+uint64_t free_bytes(const std::string& path);
+
+}  // namespace lft

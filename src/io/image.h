@@ -1,0 +1,30 @@
+// An image file as PIL's convert("RGB") after EXIF rotation would give it. The header is read and bounded before anything is decoded.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lft {
+
+struct ImageLimits {
+  int64_t max_side = 65535, max_pixels = 64'000'000;
+  uint64_t max_bytes = 256u << 20;
+};
+struct ImageHeader {
+  std::string kind;  // png, jpeg, webp, bmp, tiff, gif
+  int64_t width = 0, height = 0;  // as stored, before EXIF rotation
+  int orientation = 1;            // EXIF 1..8
+};
+struct RgbImage {
+  int64_t width = 0, height = 0;
+  std::vector<uint8_t> rgb_hwc;
+};
+
+/// From magic bytes, never from the name. Throws kInput: not an image, unsupported kind, over a limit.
+ImageHeader read_image_header(const std::string& bytes, const std::string& where, const ImageLimits& limits = {});
+/// Throws kInput for a cut or damaged file (decoder warnings count). Built without OpenCV: kUsage, naming `lft prepare`.
+RgbImage decode_image(const std::string& bytes, const std::string& where, const ImageLimits& limits = {});
+/// Resolves `name` under `root` (no escape, no symlink out, regular file) and decodes it.
+RgbImage load_image(const std::string& root, const std::string& name, const ImageLimits& limits = {});
+
+}  // namespace lft

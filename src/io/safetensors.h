@@ -1,0 +1,60 @@
+// Reads and writes safetensors files. The reader trusts nothing (guarantees: every rule of the format is checked before allocation) and uses
+// pread; the writer sorts names and pads the header to 8 bytes. Knows no torch.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lft {
+
+enum class DType { kBool, kU8, kI8, kI16, kU16, kI32, kU32, kI64, kU64, kF16, kBF16, kF32, kF64, kF8E4M3, kF8E5M2 };
+int64_t dtype_size(DType dtype);
+const char* dtype_name(DType dtype);  // "F32"
+
+struct TensorInfo {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+  uint64_t offset = 0, bytes = 0;  // offset from the start of the file
+  int64_t numel() const;
+};
+
+class SafetensorsFile {
+ public:
+  /// Reads and checks the header. Throws kInput with file and rule.
+  explicit SafetensorsFile(const std::string& path);
+  ~SafetensorsFile();
+  SafetensorsFile(SafetensorsFile&&) noexcept;
+  const std::string& path() const { return path_; }
+  const std::map<std::string, TensorInfo>& tensors() const { return tensors_; }
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  const TensorInfo& info(const std::string& name) const;      // throws kInput when absent
+  void read(const TensorInfo& tensor, void* destination) const;  // tensor.bytes bytes; a short read is kInput
+  void read_range(const TensorInfo& tensor, uint64_t begin, uint64_t bytes, void* destination) const;
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+  std::map<std::string, TensorInfo> tensors_;
+  std::map<std::string, std::string> metadata_;
+};
+
+/// Streams tensors to a file: declare all, then append each one's bytes in the declared (sorted) order. The file is fsynced by finish().
+class SafetensorsWriter {
+ public:
+  /// `tensors`: name, dtype, shape (offsets are computed). Throws kResource on any I/O failure, naming bytes needed and free on ENOSPC.
+  SafetensorsWriter(const std::string& path, std::vector<TensorInfo> tensors, const std::map<std::string, std::string>& metadata);
+  ~SafetensorsWriter();
+  const std::vector<TensorInfo>& order() const { return tensors_; }  // append in this order
+  void append(const void* data, uint64_t bytes);  // any piece of the data that comes next
+  void finish();
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+  std::vector<TensorInfo> tensors_;
+  uint64_t written_ = 0, total_ = 0;
+};
+
+}  // namespace lft

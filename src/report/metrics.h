@@ -1,0 +1,31 @@
+// metrics.jsonl: one JSON object a line. Numbers round-trip, non-finite is null, lines are whole (one write each).
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "src/io/json.h"
+
+namespace lft {
+
+struct StepMetrics {
+  int64_t step = 0;  // from 1
+  double loss = 0, lr = 0, grad_norm = 0, loss_scale = 1;
+  std::string precision = "fp32";
+  int64_t supervised_tokens = 0, tokens = 0;
+  double tokens_per_s = 0, step_s = 0;
+};
+
+class MetricsFile {
+ public:
+  MetricsFile(const std::string& path, bool truncate);
+  ~MetricsFile();
+  void step(const StepMetrics& metrics);
+  /// A line {"event": name, "step": step, ...fields}; `fields` must not hold "loss".
+  void event(const std::string& name, int64_t step, const Json& fields);
+  uint64_t offset() const;  // bytes written so far
+ private:
+  int fd_ = -1;
+  uint64_t offset_ = 0;
+};
+
+}  // namespace lft

@@ -1,0 +1,20 @@
+// report.html: one file that works offline (Chart.js inlined): curves of loss, LR, grad norm, throughput, events, sample answers by their images.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace lft {
+
+struct ReportAnswer {
+  std::string id, question, reference, answer;
+  std::string image_png;  // raw PNG or JPEG bytes, embedded as a data URL; may be empty
+};
+struct ReportInput {
+  std::string title, metrics_path, recipe_text, environment_json;
+  std::vector<std::pair<std::string, std::string>> facts;  // shown at the top: trainable parameters, final loss, ...
+  std::vector<ReportAnswer> answers;
+};
+/// Reads metrics.jsonl and writes the page (atomically). All text is escaped.
+void write_report(const std::string& path, const ReportInput& input);
+
+}  // namespace lft

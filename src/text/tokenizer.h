@@ -1,0 +1,31 @@
+// Text to token ids, equal to the HF processor's for the same string, with the character span of every token. Knows no images and no labels.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lft {
+
+struct Token {
+  int64_t id = 0;
+  uint32_t begin = 0, end = 0;  // byte span in the text; an inserted BOS has begin == end == 0
+};
+
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+  /// tokenizer.json is the source of truth where present (SentencePiece model beside it encodes the segments; without it, BPE from the JSON
+  /// alone); tokenizer.model alone otherwise. Throws kInput.
+  static std::unique_ptr<Tokenizer> load(const std::string& model_dir);
+  /// Thread-safe. BOS as tokenizer.json / tokenizer_config.json say. Special tokens in the text are recognised.
+  virtual std::vector<Token> encode(std::string_view text) const = 0;
+  /// Text of ids; special tokens left out when asked.
+  virtual std::string decode(const std::vector<int64_t>& ids, bool skip_special = true) const = 0;
+  virtual int64_t vocab_size() const = 0;                    // 1 + highest id
+  virtual int64_t id_of(const std::string& token) const = 0;  // -1 when absent
+  virtual std::string token_of(int64_t id) const = 0;
+};
+
+}  // namespace lft
