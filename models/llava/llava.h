@@ -9,6 +9,7 @@
 #include "models/clip/clip.h"
 #include "models/llama/llama.h"
 #include "models/llava/config.h"
+#include "models/llava/projector.h"
 
 namespace lft {
 

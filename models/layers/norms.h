@@ -1,0 +1,32 @@
+// Normalisation layers, computed in float32 whatever is stored. Their output has compute_dtype(), ready for a linear.
+#pragma once
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+namespace lft {
+
+/// y = w * x / sqrt(mean(x^2) + eps) over the last dimension.
+class RmsNormImpl : public torch::nn::Module {
+ public:
+  RmsNormImpl(int64_t size, double eps, at::TensorOptions options);
+  at::Tensor forward(const at::Tensor& x);
+  at::Tensor weight;
+
+ private:
+  double eps_;
+};
+TORCH_MODULE(RmsNorm);
+
+/// y = w * (x - mean(x)) / sqrt(var(x) + eps) + b over the last dimension.
+class LayerNormImpl : public torch::nn::Module {
+ public:
+  LayerNormImpl(int64_t size, double eps, at::TensorOptions options);
+  at::Tensor forward(const at::Tensor& x);
+  at::Tensor weight, bias;
+
+ private:
+  double eps_;
+};
+TORCH_MODULE(LayerNorm);
+
+}  // namespace lft

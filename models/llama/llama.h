@@ -1,0 +1,95 @@
+// Llama (Touvron et al. 2023): RMSNorm, rotary positions, grouped-query attention, SwiGLU. Input is embeddings; ids belong to the caller.
+// Shape letters: b batch, t positions, d hidden, v vocabulary, k kept rows, h heads, e head_dim.
+#pragma once
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <vector>
+
+#include "models/layers/embedding.h"
+#include "models/layers/linear.h"
+#include "models/layers/norms.h"
+#include "models/layers/stack.h"
+#include "models/llava/config.h"
+
+namespace lft {
+
+/// Keys and values of the positions seen so far, for generation. Rows of one batch may differ in length. Empty before the first call.
+struct KvCache {
+  std::vector<at::Tensor> keys, values;  // a layer: [b, kv heads, capacity, e]
+  std::vector<int64_t> lengths;          // positions held, a row
+  bool empty() const { return keys.empty(); }
+};
+
+/// Rotary angles of the positions at hand: float32 [1 or b, t, e / 2].
+struct Rotation {
+  at::Tensor cos, sin;
+};
+/// float32 [e / 2], with the scaling of the config, bit for bit as transformers computes them.
+at::Tensor rope_inverse_frequencies(const LlamaConfig& config);
+
+/// What a layer needs to know of the pass: angles, the cache (nullptr in training) and which layer it is.
+struct LlamaPass {
+  Rotation rotation;
+  KvCache* cache = nullptr;
+  at::Tensor cache_mask;  // bool [b, 1, 1, s]: cached positions that exist. Undefined: causal
+};
+
+class LlamaAttentionImpl : public torch::nn::Module {
+ public:
+  LlamaAttentionImpl(const LlamaConfig& config, at::TensorOptions options);
+  /// Attention over all positions, then the output projection of `rows` (flat indices into b * t) only; undefined: of all.
+  at::Tensor forward(const at::Tensor& x_btd, const LlamaPass& pass, int64_t layer, const at::Tensor& rows_k);
+  Linear q_proj{nullptr}, k_proj{nullptr}, v_proj{nullptr}, o_proj{nullptr};
+
+ private:
+  int64_t heads_, kv_heads_, head_dim_;
+};
+TORCH_MODULE(LlamaAttention);
+
+class LlamaMlpImpl : public torch::nn::Module {
+ public:
+  LlamaMlpImpl(const LlamaConfig& config, at::TensorOptions options);
+  at::Tensor forward(const at::Tensor& x);
+  Linear gate_proj{nullptr}, up_proj{nullptr}, down_proj{nullptr};
+};
+TORCH_MODULE(LlamaMlp);
+
+class LlamaLayerImpl : public torch::nn::Module {
+ public:
+  LlamaLayerImpl(const LlamaConfig& config, at::TensorOptions options);
+  /// [b, t, d], or [k, d] where rows are given.
+  at::Tensor forward(const at::Tensor& x_btd, const LlamaPass& pass, int64_t layer, const at::Tensor& rows_k);
+  RmsNorm input_layernorm{nullptr}, post_attention_layernorm{nullptr};
+  LlamaAttention self_attn{nullptr};
+  LlamaMlp mlp{nullptr};
+};
+TORCH_MODULE(LlamaLayer);
+
+class LlamaModelImpl : public torch::nn::Module {
+ public:
+  LlamaModelImpl(const LlamaConfig& config, at::TensorOptions options);
+  /// Normalised final states: [b, t, d], or [k, d] of `rows` (then the last layer runs its output projection and MLP on them only).
+  at::Tensor forward(const at::Tensor& embeds_btd, const at::Tensor& rows_k, KvCache* cache);
+  Embedding embed_tokens{nullptr};
+  Stack<LlamaLayer> layers;
+  RmsNorm norm{nullptr};
+
+ private:
+  LlamaPass make_pass(const at::Tensor& embeds_btd, KvCache* cache);
+  Rotation table_;  // of positions 0..., grown on demand; not a buffer, never saved
+  LlamaConfig config_;
+};
+TORCH_MODULE(LlamaModel);
+
+class LlamaForCausalLmImpl : public torch::nn::Module {
+ public:
+  LlamaForCausalLmImpl(const LlamaConfig& config, at::TensorOptions options);
+  /// With targets [k] (int64, one a kept row): their log-probabilities, float32 [k]. Without: float32 logits [b, t, v] or [k, v].
+  at::Tensor forward(const at::Tensor& embeds_btd, const at::Tensor& rows_k, const at::Tensor& targets_k, KvCache* cache);
+  LlamaModel model{nullptr};
+  Linear lm_head{nullptr};  // null where embeddings are tied
+};
+TORCH_MODULE(LlamaForCausalLm);
+
+}  // namespace lft

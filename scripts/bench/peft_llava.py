@@ -1,0 +1,69 @@
+"""The peer: LoRA on a LLaVA-1.5 architecture with transformers and PEFT as a careful user would set them up, on random weights.
+
+  peft_llava.py --model DIR --dtype float32|bfloat16 --batch 4 --text 64 --supervised 32 --rank 16 --steps 8
+
+Base in its dtype, FP32 adapters, autocast, SDPA, fused AdamW, clipping. Every --step is one optimizer step on a fixed synthetic batch; prints one JSON line.
+"""
+import argparse
+import json
+import resource
+import statistics
+import time
+
+START = time.perf_counter()
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import LlavaForConditionalGeneration
+
+IMPORTED = time.perf_counter() - START
+LINEAR = "q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--text", type=int, default=64, help="text positions a row, beside the image positions")
+    parser.add_argument("--supervised", type=int, default=32, help="of them supervised")
+    parser.add_argument("--rank", type=int, default=16)
+    parser.add_argument("--warmup", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=8)
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    dtype = getattr(torch, args.dtype)
+    model = LlavaForConditionalGeneration.from_pretrained(args.model, dtype=dtype, attn_implementation="sdpa").to(args.device)
+    model = get_peft_model(model, LoraConfig(r=args.rank, lora_alpha=2 * args.rank, lora_dropout=0.0, target_modules=rf".*language_model.*\.({LINEAR})"))
+    trained = [p for p in model.parameters() if p.requires_grad]
+    for p in trained:
+        p.data = p.data.float()
+    model.train()
+    optimizer = torch.optim.AdamW(trained, lr=1e-4, weight_decay=0.0, fused=True)
+
+    config = model.config
+    image = config.vision_config.image_size
+    positions = (image // config.vision_config.patch_size) ** 2
+    ids = torch.randint(5, 600, (args.batch, args.text))
+    ids = torch.cat([torch.full((args.batch, positions), config.image_token_index), ids], 1).to(args.device)
+    labels = torch.full_like(ids, -100)
+    labels[:, -args.supervised:] = ids[:, -args.supervised:]
+    batch = dict(input_ids=ids, labels=labels, attention_mask=torch.ones_like(ids),
+                 pixel_values=torch.randn(args.batch, 3, image, image, device=args.device, dtype=dtype))
+    times = []
+    for _ in range(args.warmup + args.steps):
+        start = time.perf_counter()
+        with torch.autocast(args.device, dtype=dtype, enabled=dtype != torch.float32):
+            loss = model(**batch).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        times.append(time.perf_counter() - start)
+    step = statistics.median(times[args.warmup:])
+    print(json.dumps({"tokens": ids.numel(), "supervised": args.batch * args.supervised, "step_s": step, "tokens_per_s": ids.numel() / step,
+                      "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, "import_s": IMPORTED, "loss": loss.item()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Remakes recipes/quickstart: exports the digits, draws the pictures, pre-trains the base with lft itself and stores it in BF16.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+scripts/setup --peers
+python=.deps/venv/bin/python here=scripts/quickstart_model work=runs/quickstart-drawings
+$python $here/digits.py recipes/quickstart/digits
+$python $here/draw.py $work
+$python $here/base.py $work/model
+rm -rf runs/quickstart-base
+build/lft train recipes/quickstart-base.yaml
+$python $here/store.py runs/quickstart-base/model recipes/quickstart/model

@@ -1,0 +1,81 @@
+#include "src/base/hash.h"
+
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "kernels/common/error.h"
+
+namespace lft {
+
+struct Sha256::State {
+  EVP_MD_CTX* context = EVP_MD_CTX_new();
+  ~State() { EVP_MD_CTX_free(context); }
+};
+
+namespace {
+
+void require(bool ok) {
+  if (!ok) throw Error(ErrorKind::kInternal, "OpenSSL gives no SHA-256");
+}
+
+}  // namespace
+
+Sha256::Sha256() : state_(std::make_unique<State>()) {
+  require(state_->context != nullptr && EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) == 1);
+}
+Sha256::~Sha256() = default;
+Sha256::Sha256(Sha256&&) noexcept = default;
+Sha256& Sha256::operator=(Sha256&&) noexcept = default;
+
+void Sha256::update(const void* data, uint64_t bytes) { require(EVP_DigestUpdate(state_->context, data, bytes) == 1); }
+
+std::string Sha256::hex() {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned length = 0;
+  require(EVP_DigestFinal_ex(state_->context, digest, &length) == 1);
+  std::string out;
+  for (unsigned i = 0; i < length; ++i) {
+    out += "0123456789abcdef"[digest[i] >> 4];
+    out += "0123456789abcdef"[digest[i] & 15];
+  }
+  return out;
+}
+
+std::string sha256(std::string_view bytes) {
+  Sha256 hash;
+  hash.update(bytes);
+  return hash.hex();
+}
+
+std::string sha256_file(const std::string& path) {
+  const auto fail = [&](const std::string& reason) {
+    throw Error(ErrorKind::kInput, {.what = "cannot hash a file", .where = path, .found = reason, .expected = "", .next = ""});
+  };
+  struct Descriptor {
+    int fd;
+    ~Descriptor() {
+      if (fd >= 0) close(fd);
+    }
+  } file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  if (file.fd < 0) fail(strerror(errno));
+  struct stat status {};
+  if (fstat(file.fd, &status) != 0) fail(strerror(errno));
+  if (!S_ISREG(status.st_mode)) fail("not a regular file");
+  Sha256 hash;
+  std::vector<char> buffer(1 << 20);
+  for (;;) {
+    const ssize_t got = ::read(file.fd, buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail(strerror(errno));
+    if (got == 0) return hash.hex();
+    hash.update(buffer.data(), static_cast<uint64_t>(got));
+  }
+}
+
+}  // namespace lft

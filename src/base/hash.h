@@ -1,0 +1,29 @@
+// SHA-256 of bytes and of files, as lower-case hex.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace lft {
+
+class Sha256 {
+ public:
+  Sha256();
+  ~Sha256();
+  Sha256(Sha256&&) noexcept;
+  Sha256& operator=(Sha256&&) noexcept;
+  void update(const void* data, uint64_t bytes);
+  void update(std::string_view text) { update(text.data(), text.size()); }
+  std::string hex();  // ends the hash: no update after it
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+std::string sha256(std::string_view bytes);
+/// Streams the file. kInput when it is missing, not a regular file or unreadable.
+std::string sha256_file(const std::string& path);
+
+}  // namespace lft

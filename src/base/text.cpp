@@ -1,0 +1,50 @@
+#include "src/base/text.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lft {
+
+int edit_distance(std::string_view a, std::string_view b) {
+  std::vector<int> before, last(b.size() + 1), now(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) last[j] = static_cast<int>(j);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    now[0] = static_cast<int>(i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      now[j] = std::min({last[j] + 1, now[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) now[j] = std::min(now[j], before[j - 2] + 1);
+    }
+    before = std::exchange(last, now);
+  }
+  return last[b.size()];
+}
+
+std::vector<std::string> closest_names(std::string_view name, const std::vector<std::string>& candidates, size_t max) {
+  constexpr size_t kMaxLength = 200;  // longer is no misspelling, and the distance is quadratic
+  std::vector<std::pair<int, std::string>> near;
+  if (name.empty() || name.size() > kMaxLength) return {};
+  for (const std::string& candidate : candidates) {
+    if (candidate.size() > kMaxLength) continue;
+    const int distance = edit_distance(name, candidate);
+    const int allowed = std::max(1, static_cast<int>(std::max(name.size(), candidate.size())) / 3);
+    const bool contained = name.size() >= 3 && candidate.find(name) != std::string::npos;
+    if (distance <= allowed || contained) near.emplace_back(distance, candidate);
+  }
+  std::stable_sort(near.begin(), near.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::string> out;
+  for (size_t i = 0; i < near.size() && i < max; ++i) out.push_back(near[i].second);
+  return out;
+}
+
+std::string join(const std::vector<std::string>& items, std::string_view separator, size_t max) {
+  std::string out;
+  for (size_t i = 0; i < items.size() && i < max; ++i) {
+    if (i > 0) out += separator;
+    out += items[i];
+  }
+  if (items.size() > max) out += std::string(separator) + "and " + std::to_string(items.size() - max) + " more";
+  return out;
+}
+
+}  // namespace lft

@@ -1,0 +1,17 @@
+// Small text helpers that messages need: which known name was meant, lists joined for a line.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lft {
+
+/// Edits (insert, delete, replace, swap of neighbours) from a to b, over bytes.
+int edit_distance(std::string_view a, std::string_view b);
+/// The candidates that `name` is probably a misspelling of, nearest first, at most `max`; empty when none is near.
+std::vector<std::string> closest_names(std::string_view name, const std::vector<std::string>& candidates, size_t max = 3);
+/// "a, b, c"; beyond `max` items ", and 7 more".
+std::string join(const std::vector<std::string>& items, std::string_view separator = ", ", size_t max = SIZE_MAX);
+
+}  // namespace lft

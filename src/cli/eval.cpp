@@ -1,0 +1,93 @@
+#include <CLI/Option.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "kernels/common/error.h"
+#include "src/base/log.h"
+#include "src/cli/commands.h"
+#include "src/cli/infer.h"
+#include "src/io/files.h"
+#include "src/io/json.h"
+#include "src/recipe/recipe.h"
+#include "src/train/evaluate.h"
+
+namespace lft::cli {
+namespace {
+
+struct EvalCommand {
+  InferOptions infer;
+  std::string recipe, data, image_root, out;
+  std::vector<std::string> sets;
+  int64_t max_new_tokens = 256;
+};
+
+/// What the command line leaves open is the recipe's: the model it trained, its adapter, held-out rows, template and fit.
+void fill_from_recipe(EvalCommand& command) {
+  const Recipe recipe = read_recipe(command.recipe, command.sets);
+  const bool whole = std::find(recipe.full.begin(), recipe.full.end(), "all") != recipe.full.end();
+  if (command.infer.model.empty()) {
+    const std::string trained = recipe.output_dir + "/model", adapter = recipe.output_dir + "/adapter";
+    command.infer.model = whole && is_directory(trained) ? trained : recipe.model.path;
+    if (!whole && command.infer.adapter.empty() && is_directory(adapter)) command.infer.adapter = adapter;
+  }
+  if (command.data.empty()) command.data = recipe.data.eval;
+  if (command.image_root.empty()) command.image_root = recipe.data.image_root;
+  if (command.infer.template_name.empty()) command.infer.template_name = recipe.data.chat_template;
+  if (command.infer.image_fit.empty()) command.infer.image_fit = recipe.data.image_fit;
+  command.infer.max_tokens = recipe.data.max_tokens;
+}
+
+Json record_line(const EvalRecord& record) {
+  return {{"id", record.id},         {"question", record.question}, {"reference", record.reference},
+          {"answer", record.answer}, {"exact", record.match},       {"loss", record.supervised > 0 ? Json(record.loss) : Json(nullptr)}};
+}
+
+void eval(EvalCommand command) {
+  if (!command.recipe.empty()) fill_from_recipe(command);
+  if (command.data.empty()) {
+    throw Error(ErrorKind::kUsage, {.what = "no rows to evaluate on",
+                                    .where = command.recipe,
+                                    .found = {},
+                                    .expected = command.recipe.empty() ? "--data FILE" : "data.eval in the recipe, or --data FILE",
+                                    .next = {}});
+  }
+  std::optional<OutputLines> out;
+  if (!command.out.empty()) out.emplace(command.out, std::vector<std::string>{command.infer.model, command.infer.adapter, command.data});
+  InferModel infer = load_infer_model(command.infer);
+  const auto dataset = open_dataset(command.data, command.image_root, *infer.tokenizer, infer.encode);
+
+  int64_t done = 0;
+  const auto each = [&](const EvalRecord& record) {
+    if (out) out->line(record_line(record).dump(-1, ' ', false, Json::error_handler_t::replace));
+    if (++done % 100 == 0) notice("evaluated " + std::to_string(done) + " of " + std::to_string(dataset->size()));
+  };
+  EvalOptions options;
+  options.max_new_tokens = command.max_new_tokens;
+  const EvalResult result = evaluate(infer.model, *dataset, *infer.tokenizer, infer.encode, options, infer.dtype, each);
+  stop_if_requested();
+  if (out) out->commit();
+  nlohmann::ordered_json last = {{"samples", result.samples}, {"exact_match", result.exact_match}, {"loss", nullptr}};
+  if (result.supervised > 0) last["loss"] = result.loss;
+  std::printf("%s\n", last.dump().c_str());
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("eval", "loss and exact match on held-out rows");
+  const auto options = std::make_shared<EvalCommand>();
+  command->add_option("recipe", options->recipe,
+                      "a recipe: its model, adapter, held-out rows, template and fit where no option says otherwise");
+  command->add_option("--set", options->sets, "override a recipe field: key=value")->allow_extra_args(false);
+  add_infer_options(*command, options->infer);
+  command->add_option("--data", options->data, "JSON or JSONL file, or a prepared directory");
+  command->add_option("--image-root", options->image_root, "folder of the images");
+  command->add_option("--out", options->out, "write every answer here, one JSON line a sample");
+  command->add_option("--max-new-tokens", options->max_new_tokens, "longest answer")->capture_default_str()->check(CLI::Range(1, 1 << 20));
+  command->callback([options] { eval(*options); });
+}
+
+}  // namespace lft::cli

@@ -1,0 +1,167 @@
+#include "src/train/generate.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <CLI/Option.hpp>
+#include <CLI/Validators.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <optional>
+
+#include "kernels/common/error.h"
+#include "src/base/errors.h"
+#include "src/base/log.h"
+#include "src/base/signals.h"
+#include "src/cli/commands.h"
+#include "src/cli/infer.h"
+#include "src/io/files.h"
+
+namespace lft::cli {
+namespace {
+
+struct GenerateCommand {
+  InferOptions infer;
+  std::vector<std::string> images;
+  std::optional<std::string> prompt;
+  GenerateOptions decode;
+};
+
+/// Writes an answer while it grows. A tail that may still change (a character whose bytes have not all come) waits.
+class AnswerStream {
+ public:
+  explicit AnswerStream(const Tokenizer& tokenizer) : tokenizer_(tokenizer), terminal_(isatty(STDOUT_FILENO) != 0) {}
+  void add(int64_t id) {
+    ids_.push_back(id);
+    const std::string text = tokenizer_.decode(ids_);
+    if (!text.ends_with("\xEF\xBF\xBD")) show(text);
+  }
+  std::string finish(const std::vector<int64_t>& ids) {
+    const std::string text = tokenizer_.decode(ids);
+    show(text);
+    std::fputc('\n', stdout);
+    std::fflush(stdout);
+    return text;
+  }
+
+ private:
+  void show(const std::string& text) {
+    if (text.size() <= shown_.size() || !text.starts_with(shown_)) return;
+    const std::string piece = text.substr(shown_.size());
+    const std::string safe = terminal_ ? escape_text(piece, SIZE_MAX, true) : piece;  // an answer must not move the cursor
+    std::fwrite(safe.data(), 1, safe.size(), stdout);
+    std::fflush(stdout);
+    shown_ = text;
+  }
+
+  const Tokenizer& tokenizer_;
+  const bool terminal_;
+  std::vector<int64_t> ids_;
+  std::string shown_;
+};
+
+std::string answer(InferModel& infer, const std::vector<Turn>& turns, const std::vector<std::string>& images,
+                   const GenerateOptions& decode) {
+  const Sample prompt = encode_prompt(turns, images, *infer.tokenizer, infer.encode);
+  AnswerStream stream(*infer.tokenizer);
+  GenerateOptions options = decode;
+  options.on_token = [&](size_t, int64_t id) { stream.add(id); };
+  return stream.finish(generate(infer.model, prompt, infer.encode, options, infer.dtype));
+}
+
+/// The first question carries the images: "<image>\n" for each goes in front unless the text places them itself.
+std::string with_images(const std::string& question, size_t images) {
+  if (question.find("<image>") != std::string::npos) return question;
+  std::string out;
+  for (size_t i = 0; i < images; ++i) out += "<image>\n";
+  return out + question;
+}
+
+/// Lines of stdin; a signal ends the wait (a blocking read would be restarted).
+class TerminalLines {
+ public:
+  std::optional<std::string> next() {
+    for (;;) {
+      if (const size_t end = pending_.find('\n'); end != std::string::npos) return take(end, end + 1);
+      if (pending_.size() > kMaxLine) throw Error(ErrorKind::kUsage, "a line of more than 1 MB was typed");
+      if (!wait()) return pending_.empty() || requested_signal() != 0 ? std::nullopt : take(pending_.size(), pending_.size());
+    }
+  }
+
+ private:
+  static constexpr size_t kMaxLine = 1u << 20;
+
+  std::string take(size_t length, size_t used) {
+    std::string line = pending_.substr(0, length);
+    pending_.erase(0, used);
+    return line;
+  }
+  bool wait() {  // false at the end of input and when a signal came
+    for (;;) {
+      if (requested_signal() != 0) return false;
+      pollfd input{STDIN_FILENO, POLLIN, 0};
+      const int ready = poll(&input, 1, 200);
+      if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
+      char bytes[4096];
+      const ssize_t got = ready < 0 ? -1 : read(STDIN_FILENO, bytes, sizeof bytes);
+      if (got <= 0) return false;
+      pending_.append(bytes, static_cast<size_t>(got));
+      return true;
+    }
+  }
+
+  std::string pending_;
+};
+
+void chat(InferModel& infer, const GenerateCommand& command) {
+  const bool terminal = isatty(STDIN_FILENO) != 0;
+  if (terminal) notice("chat: /exit or Ctrl-D ends");
+  std::vector<Turn> turns;
+  TerminalLines lines;
+  for (;;) {
+    if (terminal) {
+      std::fputs("> ", stderr);
+      std::fflush(stderr);
+    }
+    const std::optional<std::string> line = lines.next();
+    stop_if_requested();
+    if (!line || *line == "/exit") return;
+    if (line->find_first_not_of(" \t\r") == std::string::npos) continue;
+    turns.push_back({turns.empty() ? with_images(*line, command.images.size()) : *line, ""});
+    turns.back().answer = answer(infer, turns, command.images, command.decode);
+    stop_if_requested();
+  }
+}
+
+void run(const GenerateCommand& command) {
+  InferModel infer = load_infer_model(command.infer);
+  if (!command.prompt) return chat(infer, command);
+  answer(infer, {{with_images(*command.prompt, command.images.size()), ""}}, command.images, command.decode);
+  stop_if_requested();
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("generate", "answers a prompt about an image; without --prompt a chat on the terminal");
+  const auto options = std::make_shared<GenerateCommand>();
+  add_infer_options(*command, options->infer);
+  command->get_option("--model")->required();
+  command->add_option("--image", options->images, "image file; once for every image")->allow_extra_args(false);
+  command->add_option("--prompt", options->prompt, "the question; <image> marks where an image stands (default: in front)");
+  command->add_option("--max-new-tokens", options->decode.max_new_tokens, "longest answer")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("--temperature", options->decode.temperature, "0 takes the likeliest token")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 100.0));
+  command->add_option("--top-p", options->decode.top_p, "draw from the likeliest tokens that hold this much")
+      ->capture_default_str()
+      ->check(CLI::Range(1e-6, 1.0));
+  command->add_option("--seed", options->decode.seed, "of the draws")->capture_default_str();
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace lft::cli

@@ -1,0 +1,138 @@
+#include "src/io/file_handle.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "src/base/errors.h"
+#include "src/io/files.h"
+
+namespace lft {
+namespace {
+
+constexpr uint64_t kMaxTransfer = 1u << 30;  // Linux moves at most 2 GiB - 4 KiB in a call
+
+[[noreturn]] void throw_input(const std::string& what, const std::string& path, const std::string& found, const std::string& expected = "") {
+  throw Error(ErrorKind::kInput, {.what = what, .where = path, .found = found, .expected = expected, .next = ""});
+}
+
+int open_retrying(const std::string& path, int flags) {
+  int fd = -1;
+  do fd = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+  while (fd < 0 && errno == EINTR);
+  return fd;
+}
+
+}  // namespace
+
+void throw_io_error(const std::string& action, const std::string& path, int code, uint64_t needed_bytes) {
+  ErrorInfo info{.what = "cannot " + action, .where = path, .found = strerror(code), .expected = "", .next = ""};
+  if (code == ENOSPC || code == EDQUOT) {
+    const uint64_t free = free_bytes(path);
+    info.found += ": " + std::to_string(free) + " bytes free (" + format_bytes(static_cast<double>(free)) + ")";
+    if (needed_bytes > 0) {
+      info.expected = std::to_string(needed_bytes) + " bytes needed (" + format_bytes(static_cast<double>(needed_bytes)) + ")";
+    }
+    info.next = "free space on that disk, or write to another one";
+  }
+  throw Error(ErrorKind::kResource, info);
+}
+
+std::string rooted_path(const std::string& path) {
+  if (path.find('\0') != std::string::npos) throw_input("no such path", path, "a NUL byte in the name");
+  std::error_code code;
+  const auto rooted = std::filesystem::absolute(path, code);
+  if (code || path.empty()) throw_input("no such path", path, path.empty() ? "an empty name" : code.message());
+  return rooted.string();
+}
+
+FileHandle FileHandle::open_to_read(const std::string& path) {
+  if (path.find('\0') != std::string::npos) throw_input("cannot open a file", path, "a NUL byte in the name");
+  const int fd = open_retrying(path, O_RDONLY | O_NONBLOCK);
+  if (fd < 0) throw_input("cannot open a file", path, strerror(errno));
+  FileHandle handle(path, fd, 0);
+  struct stat status {};
+  if (fstat(fd, &status) != 0) throw_input("cannot open a file", path, strerror(errno));
+  if (!S_ISREG(status.st_mode)) throw_input("not a regular file", path, S_ISDIR(status.st_mode) ? "a directory" : "a device, pipe or socket");
+  return handle;
+}
+
+FileHandle FileHandle::create(const std::string& path, uint64_t expected_bytes) {
+  const std::string rooted = rooted_path(path);
+  const int fd = open_retrying(rooted, O_WRONLY | O_CREAT | O_TRUNC);
+  if (fd < 0) throw_io_error("create a file", rooted, errno, expected_bytes);
+  return FileHandle(rooted, fd, expected_bytes);
+}
+
+FileHandle FileHandle::open_to_append(const std::string& path) {
+  const std::string rooted = rooted_path(path);
+  const int fd = open_retrying(rooted, O_WRONLY | O_CREAT | O_APPEND);
+  if (fd < 0) throw_io_error("open a file", rooted, errno);
+  return FileHandle(rooted, fd, 0);
+}
+
+FileHandle::FileHandle(FileHandle&& other) noexcept { *this = std::move(other); }
+
+FileHandle& FileHandle::operator=(FileHandle&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(fd_, other.fd_);
+  std::swap(expected_bytes_, other.expected_bytes_);
+  return *this;
+}
+
+FileHandle::~FileHandle() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+uint64_t FileHandle::size() const {
+  struct stat status {};
+  if (fstat(fd_, &status) != 0) throw_io_error("ask the size of a file", path_, errno);
+  return static_cast<uint64_t>(status.st_size);
+}
+
+void FileHandle::read_at(uint64_t offset, void* destination, uint64_t bytes) const {
+  for (uint64_t done = 0; done < bytes;) {
+    const ssize_t got = pread(fd_, static_cast<char*>(destination) + done, std::min(bytes - done, kMaxTransfer), static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw_input("cannot read a file", path_, strerror(errno));
+    if (got == 0) throw_input("the file ends early", path_, std::to_string(offset + done) + " bytes", std::to_string(offset + bytes) + " bytes");
+    done += static_cast<uint64_t>(got);
+  }
+}
+
+void FileHandle::write(const void* data, uint64_t bytes) {
+  for (uint64_t done = 0; done < bytes;) {
+    const ssize_t wrote = ::write(fd_, static_cast<const char*>(data) + done, std::min(bytes - done, kMaxTransfer));
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) throw_io_error("write a file", path_, wrote == 0 ? EIO : errno, std::max(expected_bytes_, bytes));
+    done += static_cast<uint64_t>(wrote);
+  }
+}
+
+void FileHandle::truncate(uint64_t bytes) {
+  int failed = 0;
+  do failed = ftruncate(fd_, static_cast<off_t>(bytes));
+  while (failed != 0 && errno == EINTR);
+  if (failed != 0) throw_io_error("cut a file", path_, errno);
+}
+
+void FileHandle::sync() {
+  int failed = 0;
+  do failed = fsync(fd_);
+  while (failed != 0 && errno == EINTR);
+  if (failed != 0) throw_io_error("bring a file to the disk (fsync)", path_, errno, expected_bytes_);
+}
+
+void FileHandle::close() {
+  const int fd = std::exchange(fd_, -1);
+  if (fd >= 0 && ::close(fd) != 0 && errno != EINTR) throw_io_error("close a file", path_, errno, expected_bytes_);
+}
+
+}  // namespace lft

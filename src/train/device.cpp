@@ -1,0 +1,93 @@
+#include "src/train/device.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <dlfcn.h>
+#include <torch/headeronly/version.h>
+
+#include <fstream>
+
+#include "src/base/log.h"
+
+namespace lft {
+namespace {
+
+constexpr int kComputeCapabilityMajor = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+
+/// The driver; nullptr on a machine without one. Kept open.
+void* cuda_driver() {
+  static void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  return driver;
+}
+
+/// Registers LibTorch's CUDA kernels with the dispatcher. Has to come before anything asks LibTorch for CUDA, since it remembers the answer.
+bool open_cuda() {
+  if (cuda_driver() == nullptr) return false;
+  void* library = dlopen(LFT_TORCH_LIB_DIR "/libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) library = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) {
+    notice("an NVIDIA driver is here, but LibTorch's CUDA library is not; using the CPU");
+    return false;
+  }
+  return at::detail::getCUDAHooks().deviceCount() > 0;
+}
+
+int compute_capability_major(int device) {
+  using GetAttribute = int (*)(int*, int, int);
+  auto* const get = reinterpret_cast<GetAttribute>(dlsym(cuda_driver(), "cuDeviceGetAttribute"));
+  int major = 0;
+  return get != nullptr && get(&major, kComputeCapabilityMajor, device) == 0 ? major : 0;
+}
+
+/// The value of the first line of /proc/cpuinfo with this key, "" where there is none.
+std::string cpuinfo(const std::string& key) {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.compare(0, key.size(), key) != 0) continue;
+    const size_t colon = line.find(": ");
+    return colon == std::string::npos ? "" : line.substr(colon + 2);
+  }
+  return "";
+}
+
+}  // namespace
+
+at::Device default_device() {
+  static const at::Device device = open_cuda() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+  return device;
+}
+
+bool has_fast_bf16(at::Device device, std::string* why) {
+  if (device.is_cuda()) {
+    const int major = compute_capability_major(device.index());
+    *why = "compute capability " + std::to_string(major) + (major >= 8 ? ".x has bf16" : ".x lacks bf16");
+    return major >= 8;
+  }
+  const std::string flags = " " + cpuinfo("flags") + " ";
+  for (const char* feature : {"amx_bf16", "avx512_bf16"}) {
+    if (flags.find(" " + std::string(feature) + " ") == std::string::npos) continue;
+    *why = std::string("this CPU has ") + feature;
+    return true;
+  }
+  *why = "this CPU has neither avx512_bf16 nor amx_bf16";
+  return false;
+}
+
+std::string cpu_model() { return cpuinfo("model name"); }
+std::string lft_version() { return LFT_VERSION; }
+std::string torch_version() { return TORCH_VERSION; }
+
+Json environment_json(at::Device device, bool deterministic) {
+  return {{"lft", lft_version()},
+          {"commit", LFT_COMMIT},
+          {"compiler", __VERSION__},
+          {"flags", LFT_BUILD_FLAGS},
+          {"libtorch", torch_version()},
+          {"device", device.str()},
+          {"cpu", cpu_model()},
+          {"threads", at::get_num_threads()},
+          {"deterministic", deterministic}};
+}
+
+}  // namespace lft

@@ -1,0 +1,116 @@
+#include "src/train/evaluate.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+
+#include "models/ops/precision.h"
+#include "src/base/signals.h"
+#include "src/data/loader.h"
+#include "src/train/generate.h"
+
+namespace lft {
+namespace {
+
+/// Teacher-forced: every supervised token's log-probability, split back to the rows.
+void score_batch(Llava& model, const std::vector<Sample>& samples, const EncodeOptions& encode, at::ScalarType compute, at::Device device,
+                 std::vector<EvalRecord>& records) {
+  at::NoGradGuard no_grad;
+  ComputeDtypeGuard guard(compute);
+  int64_t count = 0;
+  for (size_t i = 0; i < samples.size(); ++i) count += records[i].supervised = samples[i].supervised();
+  if (count == 0) return;
+  const at::Tensor logprobs = model->supervised_logprobs(collate(samples, encode, device)).to(at::kCPU, at::kDouble).contiguous();
+  const double* next = logprobs.const_data_ptr<double>();
+  for (EvalRecord& record : records) {
+    double sum = 0;
+    for (int64_t k = 0; k < record.supervised; ++k) sum -= *next++;
+    record.loss = record.supervised > 0 ? sum / static_cast<double>(record.supervised) : 0;
+  }
+}
+
+/// Ids of the last answer and its end token as the sample has them.
+int64_t answer_tokens(const Sample& sample) { return static_cast<int64_t>(sample.input_ids.size() - prompt_of(sample).input_ids.size()); }
+
+/// Twice the reference and a little more is enough to know that an answer is another one.
+int64_t answer_limit(const std::vector<Sample>& samples, int64_t most) {
+  int64_t longest = 0;
+  for (const Sample& sample : samples) longest = std::max(longest, answer_tokens(sample));
+  return std::min(most, 2 * longest + 16);
+}
+
+void answer_batch(Llava& model, const std::vector<Sample>& samples, const Dataset& dataset, const Tokenizer& tokenizer,
+                  const EncodeOptions& encode, int64_t max_new_tokens, at::ScalarType compute, std::vector<EvalRecord>& records) {
+  std::vector<Sample> prompts;
+  for (const Sample& sample : samples) prompts.push_back(prompt_of(sample));
+  const GenerateOptions options{.max_new_tokens = answer_limit(samples, max_new_tokens), .on_token = {}};
+  const std::vector<std::vector<int64_t>> answers = generate_batch(model, prompts, encode, options, compute);
+  for (size_t i = 0; i < records.size(); ++i) {
+    const Row row = dataset.row(records[i].index);
+    if (!row.turns.empty()) {
+      records[i].question = row.turns.back().question;
+      records[i].reference = row.turns.back().answer;
+    }
+    records[i].answer = trim(tokenizer.decode(answers[i]));
+    records[i].match = records[i].answer == trim(records[i].reference);
+  }
+}
+
+void add(EvalResult& result, const EvalRecord& record) {
+  ++result.samples;
+  result.supervised += record.supervised;
+  result.loss += record.loss * static_cast<double>(record.supervised);
+  result.exact_match += record.match ? 1 : 0;
+}
+
+}  // namespace
+
+EvalResult evaluate(Llava& model, const Dataset& dataset, const Tokenizer& tokenizer, const EncodeOptions& encode, const EvalOptions& options,
+                    at::ScalarType compute, const std::function<void(const EvalRecord&)>& each) {
+  EvalResult result;
+  const int64_t size = options.limit > 0 ? std::min(options.limit, dataset.size()) : dataset.size();
+  const at::Device device = model->language_model->parameters().front().device();
+  Loader loader(dataset, {.batch_size = options.batch_size, .grad_accum = 1, .workers = options.workers, .shuffle = false});
+  while (result.samples < size) {
+    StepSamples step = loader.next();
+    std::vector<Sample>& samples = step.micro.front();
+    samples.resize(std::min<size_t>(samples.size(), size - result.samples));
+    std::vector<EvalRecord> records(samples.size());
+    for (size_t i = 0; i < samples.size(); ++i) {
+      records[i].index = step.indices.front()[i];
+      records[i].id = samples[i].id;
+    }
+    if (options.loss) score_batch(model, samples, encode, compute, device, records);
+    if (options.answers) answer_batch(model, samples, dataset, tokenizer, encode, options.max_new_tokens, compute, records);
+    if (requested_signal() != 0) {
+      result.stopped = true;
+      break;
+    }
+    for (EvalRecord& record : records) {
+      add(result, record);
+      if (each) each(record);
+      result.records.push_back(std::move(record));
+    }
+  }
+  if (result.supervised > 0) result.loss /= static_cast<double>(result.supervised);
+  if (result.samples > 0) result.exact_match /= static_cast<double>(result.samples);
+  return result;
+}
+
+Sample prompt_of(const Sample& sample) {
+  auto cut = static_cast<int64_t>(sample.labels.size());
+  while (cut > 0 && sample.labels[cut - 1] == -100) --cut;  // behind the last answer
+  while (cut > 0 && sample.labels[cut - 1] != -100) --cut;
+  Sample prompt = sample;
+  prompt.input_ids.resize(cut);
+  prompt.labels.assign(cut, -100);
+  return prompt;
+}
+
+std::string trim(const std::string& text) {
+  const char* const space = " \t\r\n\v\f";
+  const size_t begin = text.find_first_not_of(space);
+  return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(space) - begin + 1);
+}
+
+}  // namespace lft

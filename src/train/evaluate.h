@@ -1,0 +1,44 @@
+// Loss and exact match over a dataset, with a record for every sample. Used by the trainer's periodic eval and by `lft eval`.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "models/llava/llava.h"
+#include "src/data/dataset.h"
+#include "src/text/tokenizer.h"
+
+namespace lft {
+
+struct EvalOptions {
+  int64_t batch_size = 16, workers = 4;
+  int64_t max_new_tokens = 256;
+  int64_t limit = 0;        // first rows only; 0: all
+  bool loss = true;         // teacher-forced loss
+  bool answers = true;      // decode greedily and compare
+};
+
+struct EvalRecord {
+  int64_t index = 0;
+  std::string id, question, reference, answer;  // of the last turn
+  bool match = false;                           // answer up to its end token equals the reference, both trimmed
+  double loss = 0;                              // mean over the sample's supervised tokens; 0 where it has none
+  int64_t supervised = 0;
+};
+
+struct EvalResult {
+  int64_t samples = 0, supervised = 0;
+  double loss = 0, exact_match = 0;  // loss: mean over all supervised tokens
+  bool stopped = false;              // a signal came; the figures are of the samples before it
+  std::vector<EvalRecord> records;
+};
+
+/// In dataset order. `each` sees a record as soon as its batch is done. Adapters in the model are used; no dropout.
+EvalResult evaluate(Llava& model, const Dataset& dataset, const Tokenizer& tokenizer, const EncodeOptions& encode, const EvalOptions& options,
+                    at::ScalarType compute, const std::function<void(const EvalRecord&)>& each = {});
+
+/// The sample up to its last answer: what a model is given to generate from.
+Sample prompt_of(const Sample& sample);
+std::string trim(const std::string& text);
+
+}  // namespace lft

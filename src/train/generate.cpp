@@ -1,0 +1,100 @@
+#include "src/train/generate.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <random>
+
+#include "kernels/common/error.h"
+#include "models/ops/precision.h"
+#include "src/base/signals.h"
+
+namespace lft {
+namespace {
+
+/// One token a row for the next call; rows that ended are fed their last one and looked at no more.
+LlavaBatch next_batch(const std::vector<int64_t>& last, at::Device device) {
+  const auto rows = static_cast<int64_t>(last.size());
+  return {.input_ids_bt = at::tensor(last, at::kLong).view({rows, 1}).to(device),
+          .labels_bt = {},
+          .lengths_b = at::ones({rows}, at::kLong),
+          .pixels_nchw = {}};
+}
+
+/// How many new tokens the positions left allow the longest prompt.
+int64_t new_token_limit(const std::vector<Sample>& prompts, const LlavaConfig& config, int64_t wanted) {
+  int64_t limit = wanted;
+  for (const Sample& prompt : prompts) {
+    const auto length = static_cast<int64_t>(prompt.input_ids.size());
+    const int64_t left = config.text.max_positions - length;
+    if (left < 1 || length == 0) {
+      throw Error(ErrorKind::kInput, {.what = "the prompt leaves no position for an answer", .where = prompt.id,
+                                      .found = std::to_string(length) + " positions",
+                                      .expected = "1 to " + std::to_string(config.text.max_positions - 1), .next = "shorten the prompt"});
+    }
+    limit = std::min(limit, left);
+  }
+  return limit;
+}
+
+bool is_end(int64_t id, const LlavaConfig& config) {
+  return std::find(config.eos_tokens.begin(), config.eos_tokens.end(), id) != config.eos_tokens.end();
+}
+
+}  // namespace
+
+int64_t pick_token(const at::Tensor& logits_v, double temperature, double top_p, double uniform) {
+  if (temperature <= 0) return logits_v.argmax().item<int64_t>();
+  const at::Tensor probabilities = at::softmax(logits_v.to(at::kDouble) / temperature, 0);
+  auto [sorted, order] = probabilities.sort(/*stable=*/true, /*dim=*/0, /*descending=*/true);
+  const double* p = sorted.const_data_ptr<double>();
+  const int64_t count = sorted.numel();
+  int64_t kept = 0;
+  double mass = 0;
+  while (kept < count && (kept == 0 || mass < top_p)) mass += p[kept++];
+  double target = uniform * mass;
+  int64_t pick = 0;
+  while (pick + 1 < kept && target >= p[pick]) target -= p[pick++];
+  return order.const_data_ptr<int64_t>()[pick];
+}
+
+std::vector<std::vector<int64_t>> generate_batch(Llava& model, const std::vector<Sample>& prompts, const EncodeOptions& encode,
+                                                 const GenerateOptions& options, at::ScalarType compute) {
+  std::vector<std::vector<int64_t>> answers(prompts.size());
+  if (prompts.empty()) return answers;
+  const int64_t limit = new_token_limit(prompts, model->config, options.max_new_tokens);
+  at::NoGradGuard no_grad;
+  ComputeDtypeGuard guard(compute);
+  const at::Device device = model->language_model->parameters().front().device();
+  std::vector<std::mt19937_64> generators;
+  for (size_t row = 0; row < prompts.size(); ++row) generators.emplace_back(options.seed + row);
+  std::vector<int64_t> last(prompts.size(), 0);
+  std::vector<char> done(prompts.size(), 0);
+  size_t open = prompts.size();
+  KvCache cache;
+  LlavaBatch batch = collate(prompts, encode, device);
+  for (int64_t step = 0; step < limit && open > 0 && requested_signal() == 0; ++step) {
+    const at::Tensor logits_bv = model->next_logits(batch, cache).to(at::kCPU);
+    for (size_t row = 0; row < prompts.size(); ++row) {
+      if (done[row] != 0) continue;
+      const double uniform = static_cast<double>(generators[row]() >> 11) * 0x1p-53;
+      last[row] = pick_token(logits_bv[static_cast<int64_t>(row)], options.temperature, options.top_p, uniform);
+      if (is_end(last[row], model->config)) {
+        done[row] = 1;
+        --open;
+        continue;
+      }
+      answers[row].push_back(last[row]);
+      if (options.on_token) options.on_token(row, last[row]);
+    }
+    batch = next_batch(last, device);
+  }
+  return answers;
+}
+
+std::vector<int64_t> generate(Llava& model, const Sample& prompt, const EncodeOptions& encode, const GenerateOptions& options,
+                              at::ScalarType compute) {
+  return generate_batch(model, {prompt}, encode, options, compute).front();
+}
+
+}  // namespace lft
