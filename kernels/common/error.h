@@ -17,11 +17,11 @@ enum class ErrorKind : int {
 
 /// One block of text. Empty parts are left out.
 struct ErrorInfo {
-  std::string what;      // one line, no full stop needed
-  std::string where;     // file:line, key path, tensor name, sample id
+  std::string what;   // one line, no full stop needed
+  std::string where;  // file:line, key path, tensor name, sample id
   std::string found;
   std::string expected;
-  std::string next;      // what the user can do
+  std::string next;  // what the user can do
 };
 
 class Error : public std::runtime_error {

@@ -43,6 +43,9 @@ void collect(std::vector<at::Tensor>& out, const T& value) {
     if (at::Tensor tensor = value; tensor.defined()) out.push_back(tensor);
   }
 }
+inline void collect(std::vector<at::Tensor>& out, const std::vector<at::Tensor>& values) {
+  for (const at::Tensor& value : values) collect(out, value);
+}
 }  // namespace call_detail
 
 /// Runs `module->forward(args...)` under the path component `name` ("layers" with index 3 is "layers.3").

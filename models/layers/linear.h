@@ -14,6 +14,8 @@ class LinearImpl;
 class LinearAdapter : public torch::nn::Module {
  public:
   virtual at::Tensor forward(const at::Tensor& x, const at::Tensor& weight_oi, const at::Tensor& bias_o) = 0;
+  /// The same for x = silu(gate) * up. A variant that can rebuild the product in its backward pass overrides this.
+  virtual at::Tensor forward_swiglu(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& weight_oi, const at::Tensor& bias_o);
   /// The dense update this adapter stands for, float32 [out, in].
   virtual at::Tensor delta_oi() const = 0;
 };
@@ -23,6 +25,7 @@ class LinearImpl : public torch::nn::Module {
   /// Uninitialised weight [out, in] (and bias [out]) of `dtype`, frozen.
   LinearImpl(int64_t in, int64_t out, bool has_bias, at::TensorOptions options);
   at::Tensor forward(const at::Tensor& x);  // [..., in] -> [..., out], in compute_dtype()
+  at::Tensor forward(const at::Tensor& gate, const at::Tensor& up);  // of silu(gate) * up, which is not kept for the backward pass
   void set_adapter(std::shared_ptr<LinearAdapter> adapter);  // registered as submodule "adapter"; nullptr removes it
   const std::shared_ptr<LinearAdapter>& adapter() const { return adapter_; }
 

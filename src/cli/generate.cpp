@@ -86,7 +86,9 @@ class TerminalLines {
     for (;;) {
       if (const size_t end = pending_.find('\n'); end != std::string::npos) return take(end, end + 1);
       if (pending_.size() > kMaxLine) throw Error(ErrorKind::kUsage, "a line of more than 1 MB was typed");
-      if (!wait()) return pending_.empty() || requested_signal() != 0 ? std::nullopt : take(pending_.size(), pending_.size());
+      if (wait()) continue;
+      if (pending_.empty() || requested_signal() != 0) return std::nullopt;
+      return take(pending_.size(), pending_.size());
     }
   }
 

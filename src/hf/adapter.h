@@ -1,5 +1,6 @@
 // PEFT adapter directories: adapter_config.json and adapter_model.safetensors. Writes dialect D2 with the portable config keys; reads D1, D2, D3.
 #pragma once
+#include <map>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,10 @@ struct AdapterDir {
   LoraOptions lora;
   std::vector<std::string> lora_modules;   // canonical names that have A and B, from the tensor keys
   std::vector<std::string> full_tensors;   // canonical names of modules_to_save tensors
+  std::vector<std::string> modules_to_save;  // as the config names them
+  /// Where each tensor lies in the file: "<module>.lora_A.weight", "<module>.lora_B.weight", a full tensor's name, or
+  /// "<module>.base_layer.weight" (a copy of the base's weight, which PEFT stores beside LoRA on the LM head; must equal the base).
+  std::map<std::string, std::string> stored_names;
   std::string base_model_name_or_path;
   bool inference_mode = true;
   AdapterNotes notes;                      // empty strings where the directory is not lft's
@@ -27,9 +32,15 @@ struct AdapterDir {
   static AdapterDir open(const std::string& path);
 };
 
+/// alpha / rank, or alpha / sqrt(rank) for rslora.
+double lora_scale(const LoraOptions& lora);
+/// Throws kInput when the adapter records the fingerprint of another base than `base`. Adapters that are not lft's record none.
+void check_adapter_base(const AdapterDir& dir, const ModelDir& base);
+
 /// Injects adapters at dir.lora_modules and copies every tensor; any unused key, unfilled adapter or wrong shape is kInput with names.
 void load_adapter(Llava& model, const AdapterDir& dir);
-/// Writes to `path` (atomically): LoRA of every injected site, modules_to_save of the `full` scopes.
+/// Writes to `path` (atomically): LoRA of every injected site, modules_to_save of the `full` scopes (llm, projector, vision). kUsage without
+/// any LoRA: PEFT opens no such adapter (a model trained with full: [all] is save_model's).
 void save_adapter(const std::string& path, Llava& model, const LoraOptions& lora, const std::vector<std::string>& full,
                   const AdapterNotes& notes);
 

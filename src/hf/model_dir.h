@@ -16,10 +16,12 @@ struct ModelDir {
   std::vector<SafetensorsFile> files;
   struct Place { size_t file; std::string stored_name; };
   std::map<std::string, Place> tensors;  // by canonical name
-  DType stored_dtype;                    // of most weights
+  std::vector<Place> tied_heads;         // an LM head that a tied checkpoint stores all the same; must equal the embedding
+  DType stored_dtype = DType::kF32;      // of most weights, by bytes
 
   static ModelDir open(const std::string& path);  // also .bin/.pt only: kInput "convert to safetensors"
   static ModelDir config_only(const std::string& path);
+  const TensorInfo& info(const Place& place) const { return files[place.file].info(place.stored_name); }
 };
 
 at::ScalarType to_scalar_type(DType dtype);

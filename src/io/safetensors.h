@@ -1,10 +1,12 @@
-// Reads and writes safetensors files. The reader trusts nothing (guarantees: every rule of the format is checked before allocation) and uses
-// pread; the writer sorts names and pads the header to 8 bytes. Knows no torch.
+// Reads and writes safetensors files. The reader trusts nothing (every rule of the format is checked before allocation) and uses pread; the writer
+// sorts by element size, then by name (so that every tensor is aligned, as the Python library does) and pads the header to 8 bytes. Knows no torch.
 #pragma once
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
+
+#include "src/io/file_handle.h"
 
 namespace lft {
 
@@ -24,18 +26,17 @@ class SafetensorsFile {
  public:
   /// Reads and checks the header. Throws kInput with file and rule.
   explicit SafetensorsFile(const std::string& path);
-  ~SafetensorsFile();
-  SafetensorsFile(SafetensorsFile&&) noexcept;
   const std::string& path() const { return path_; }
   const std::map<std::string, TensorInfo>& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const TensorInfo& info(const std::string& name) const;      // throws kInput when absent
-  void read(const TensorInfo& tensor, void* destination) const;  // tensor.bytes bytes; a short read is kInput
+  /// tensor.bytes bytes; a short read is kInput, so is a BOOL that is neither 0 nor 1. Safe from several threads at once.
+  void read(const TensorInfo& tensor, void* destination) const;
   void read_range(const TensorInfo& tensor, uint64_t begin, uint64_t bytes, void* destination) const;
 
  private:
   std::string path_;
-  int fd_ = -1;
+  FileHandle file_;
   std::map<std::string, TensorInfo> tensors_;
   std::map<std::string, std::string> metadata_;
 };
@@ -45,14 +46,14 @@ class SafetensorsWriter {
  public:
   /// `tensors`: name, dtype, shape (offsets are computed). Throws kResource on any I/O failure, naming bytes needed and free on ENOSPC.
   SafetensorsWriter(const std::string& path, std::vector<TensorInfo> tensors, const std::map<std::string, std::string>& metadata);
-  ~SafetensorsWriter();
+  SafetensorsWriter(SafetensorsWriter&&) = default;
+  ~SafetensorsWriter();  // without finish() the file is deleted
   const std::vector<TensorInfo>& order() const { return tensors_; }  // append in this order
   void append(const void* data, uint64_t bytes);  // any piece of the data that comes next
   void finish();
 
  private:
-  std::string path_;
-  int fd_ = -1;
+  FileHandle file_;
   std::vector<TensorInfo> tensors_;
   uint64_t written_ = 0, total_ = 0;
 };

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "src/io/file_handle.h"
 #include "src/io/json.h"
 
 namespace lft {
@@ -18,13 +19,14 @@ struct StepMetrics {
 class MetricsFile {
  public:
   MetricsFile(const std::string& path, bool truncate);
-  ~MetricsFile();
   void step(const StepMetrics& metrics);
   /// A line {"event": name, "step": step, ...fields}; `fields` must not hold "loss".
   void event(const std::string& name, int64_t step, const Json& fields);
-  uint64_t offset() const;  // bytes written so far
+  uint64_t offset() const { return offset_; }  // bytes in the file
+
  private:
-  int fd_ = -1;
+  void append(const std::string& line);
+  FileHandle file_;
   uint64_t offset_ = 0;
 };
 

@@ -13,19 +13,36 @@ struct Token {
   uint32_t begin = 0, end = 0;  // byte span in the text; an inserted BOS has begin == end == 0
 };
 
+/// As tokenizer_config.json or special_tokens_map.json name them; empty where there is none.
+struct SpecialTokens {
+  std::string bos, eos, pad, unk;
+};
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
   /// tokenizer.json is the source of truth where present (SentencePiece model beside it encodes the segments; without it, BPE from the JSON
-  /// alone); tokenizer.model alone otherwise. Throws kInput.
+  /// alone); tokenizer.model alone otherwise. Throws kInput. A SentencePiece model is tried in a child process first: call before threads.
   static std::unique_ptr<Tokenizer> load(const std::string& model_dir);
-  /// Thread-safe. BOS as tokenizer.json / tokenizer_config.json say. Special tokens in the text are recognised.
+  /// Thread-safe. BOS as tokenizer.json / tokenizer_config.json say. Special tokens in the text are recognised. Spans never step back; the
+  /// byte tokens of one character share its span; invalid UTF-8 is read as U+FFFD.
   virtual std::vector<Token> encode(std::string_view text) const = 0;
-  /// Text of ids; special tokens left out when asked.
+  /// Text of ids; special tokens left out when asked. Ids that no token has are left out, as HF does.
   virtual std::string decode(const std::vector<int64_t>& ids, bool skip_special = true) const = 0;
   virtual int64_t vocab_size() const = 0;                    // 1 + highest id
   virtual int64_t id_of(const std::string& token) const = 0;  // -1 when absent
-  virtual std::string token_of(int64_t id) const = 0;
+  virtual std::string token_of(int64_t id) const = 0;         // "" when absent
+
+  const SpecialTokens& special() const { return special_; }
+  const std::string& bos_token() const { return special_.bos; }
+  const std::string& eos_token() const { return special_.eos; }
+  const std::string& pad_token() const { return special_.pad; }
+
+ protected:
+  SpecialTokens special_;
 };
+
+/// sha256 of the ids of a fixed text that tells fast, slow and legacy tokenizers apart.
+std::string tokenizer_fingerprint(const Tokenizer& tokenizer);
 
 }  // namespace lft

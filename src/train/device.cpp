@@ -21,7 +21,8 @@ void* cuda_driver() {
   return driver;
 }
 
-/// Registers LibTorch's CUDA kernels with the dispatcher. Has to come before anything asks LibTorch for CUDA, since it remembers the answer.
+/// Registers LibTorch's CUDA kernels with the dispatcher. Has to come before anything asks LibTorch for CUDA, since it remembers the
+/// answer.
 bool open_cuda() {
   if (cuda_driver() == nullptr) return false;
   void* library = dlopen(LFT_TORCH_LIB_DIR "/libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL);
@@ -79,14 +80,8 @@ std::string lft_version() { return LFT_VERSION; }
 std::string torch_version() { return TORCH_VERSION; }
 
 Json environment_json(at::Device device, bool deterministic) {
-  return {{"lft", lft_version()},
-          {"commit", LFT_COMMIT},
-          {"compiler", __VERSION__},
-          {"flags", LFT_BUILD_FLAGS},
-          {"libtorch", torch_version()},
-          {"device", device.str()},
-          {"cpu", cpu_model()},
-          {"threads", at::get_num_threads()},
+  return {{"lft", lft_version()},          {"commit", LFT_COMMIT},   {"compiler", __VERSION__}, {"flags", LFT_BUILD_FLAGS},
+          {"libtorch", torch_version()},   {"device", device.str()}, {"cpu", cpu_model()},      {"threads", at::get_num_threads()},
           {"deterministic", deterministic}};
 }
 

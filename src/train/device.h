@@ -11,7 +11,8 @@ namespace lft {
 /// cuda:0 where a driver, LibTorch's CUDA library and a device are found, else the CPU. Opens the libraries on the first call.
 at::Device default_device();
 
-/// Whether the device multiplies bf16 matrices fast: AVX512-BF16 or AMX on a CPU, compute capability 8.0 on a GPU. `why` names what decided.
+/// Whether the device multiplies bf16 matrices fast: AVX512-BF16 or AMX on a CPU, compute capability 8.0 on a GPU. `why` names what
+/// decided.
 bool has_fast_bf16(at::Device device, std::string* why);
 
 std::string cpu_model();

@@ -65,16 +65,23 @@ void add(EvalResult& result, const EvalRecord& record) {
 
 }  // namespace
 
-EvalResult evaluate(Llava& model, const Dataset& dataset, const Tokenizer& tokenizer, const EncodeOptions& encode, const EvalOptions& options,
-                    at::ScalarType compute, const std::function<void(const EvalRecord&)>& each) {
+EvalResult evaluate(Llava& model, const Dataset& dataset, const Tokenizer& tokenizer, const EncodeOptions& encode,
+                    const EvalOptions& options, at::ScalarType compute, const std::function<void(const EvalRecord&)>& each) {
   EvalResult result;
   const int64_t size = options.limit > 0 ? std::min(options.limit, dataset.size()) : dataset.size();
   const at::Device device = model->language_model->parameters().front().device();
-  Loader loader(dataset, {.batch_size = options.batch_size, .grad_accum = 1, .workers = options.workers, .shuffle = false});
-  while (result.samples < size) {
+  Loader loader(
+      dataset,
+      {.batch_size = options.batch_size, .grad_accum = 1, .workers = options.workers, .shuffle = false, .skip_bad = encode.skip_bad});
+  for (int64_t seen = 0; seen < size;) {
     StepSamples step = loader.next();
+    result.skipped.insert(result.skipped.end(), step.skipped.begin(), step.skipped.end());
+    seen += static_cast<int64_t>(step.skipped.size());
+    if (step.micro.empty()) continue;
     std::vector<Sample>& samples = step.micro.front();
-    samples.resize(std::min<size_t>(samples.size(), size - result.samples));
+    samples.resize(std::clamp<int64_t>(size - seen, 0, static_cast<int64_t>(samples.size())));
+    if (samples.empty()) break;
+    seen += static_cast<int64_t>(samples.size());
     std::vector<EvalRecord> records(samples.size());
     for (size_t i = 0; i < samples.size(); ++i) {
       records[i].index = step.indices.front()[i];

@@ -13,9 +13,9 @@ namespace lft {
 struct EvalOptions {
   int64_t batch_size = 16, workers = 4;
   int64_t max_new_tokens = 256;
-  int64_t limit = 0;        // first rows only; 0: all
-  bool loss = true;         // teacher-forced loss
-  bool answers = true;      // decode greedily and compare
+  int64_t limit = 0;    // first rows only; 0: all
+  bool loss = true;     // teacher-forced loss
+  bool answers = true;  // decode greedily and compare
 };
 
 struct EvalRecord {
@@ -31,11 +31,12 @@ struct EvalResult {
   double loss = 0, exact_match = 0;  // loss: mean over all supervised tokens
   bool stopped = false;              // a signal came; the figures are of the samples before it
   std::vector<EvalRecord> records;
+  std::vector<std::string> skipped;  // bad samples left out, with the reason (encode.skip_bad)
 };
 
 /// In dataset order. `each` sees a record as soon as its batch is done. Adapters in the model are used; no dropout.
-EvalResult evaluate(Llava& model, const Dataset& dataset, const Tokenizer& tokenizer, const EncodeOptions& encode, const EvalOptions& options,
-                    at::ScalarType compute, const std::function<void(const EvalRecord&)>& each = {});
+EvalResult evaluate(Llava& model, const Dataset& dataset, const Tokenizer& tokenizer, const EncodeOptions& encode,
+                    const EvalOptions& options, at::ScalarType compute, const std::function<void(const EvalRecord&)>& each = {});
 
 /// The sample up to its last answer: what a model is given to generate from.
 Sample prompt_of(const Sample& sample);

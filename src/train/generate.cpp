@@ -8,6 +8,7 @@
 #include "kernels/common/error.h"
 #include "models/ops/precision.h"
 #include "src/base/signals.h"
+#include "src/data/loader.h"
 
 namespace lft {
 namespace {
@@ -28,9 +29,11 @@ int64_t new_token_limit(const std::vector<Sample>& prompts, const LlavaConfig& c
     const auto length = static_cast<int64_t>(prompt.input_ids.size());
     const int64_t left = config.text.max_positions - length;
     if (left < 1 || length == 0) {
-      throw Error(ErrorKind::kInput, {.what = "the prompt leaves no position for an answer", .where = prompt.id,
+      throw Error(ErrorKind::kInput, {.what = "the prompt leaves no position for an answer",
+                                      .where = prompt.id,
                                       .found = std::to_string(length) + " positions",
-                                      .expected = "1 to " + std::to_string(config.text.max_positions - 1), .next = "shorten the prompt"});
+                                      .expected = "1 to " + std::to_string(config.text.max_positions - 1),
+                                      .next = "shorten the prompt"});
     }
     limit = std::min(limit, left);
   }

@@ -15,8 +15,9 @@ AdamW::AdamW(const std::vector<Trainable>& trainables, std::vector<ParamGroup> g
   for (const Trainable& trainable : trainables) {
     const at::Tensor& tensor = trainable.tensor;
     if (tensor.scalar_type() != at::kFloat || !tensor.is_contiguous()) {
-      throw Error(ErrorKind::kInternal,
-                  {.what = "a trainable is not a contiguous float32 tensor", .where = trainable.name, .found = {}, .expected = {}, .next = {}});
+      throw Error(
+          ErrorKind::kInternal,
+          {.what = "a trainable is not a contiguous float32 tensor", .where = trainable.name, .found = {}, .expected = {}, .next = {}});
     }
     slots_.push_back({trainable, at::zeros(tensor.sizes(), tensor.options().requires_grad(false)),
                       at::zeros(tensor.sizes(), tensor.options().requires_grad(false)),

@@ -13,7 +13,9 @@ Precision choose_precision(const std::string& compute, at::Device device) {
   }
   const at::ScalarType type = compute_type(compute);
   if (type == at::kHalf) {
-    return {.compute = at::kFloat, .reason = "fp16 needs loss scaling", .notice = "precision.compute: fp16 needs loss scaling; computing in fp32"};
+    return {.compute = at::kFloat,
+            .reason = "fp16 needs loss scaling",
+            .notice = "precision.compute: fp16 needs loss scaling; computing in fp32"};
   }
   Precision precision{.compute = type, .reason = "as the recipe says", .notice = {}};
   if (type == at::kBFloat16 && !has_fast_bf16(device, &why)) precision.notice = "precision.compute: bf16 will be slow here: " + why;

@@ -12,8 +12,8 @@ struct Precision {
   std::string notice;  // one line where it is not what was asked for; else empty
 };
 
-/// `compute` is auto, bf16, fp16 or fp32 (of a recipe). auto is bf16 where the device multiplies bf16 matrices fast, else fp32. FP16 needs loss
-/// scaling, which a run does not have: it computes in fp32 and says so.
+/// `compute` is auto, bf16, fp16 or fp32 (of a recipe). auto is bf16 where the device multiplies bf16 matrices fast, else fp32. FP16 needs
+/// loss scaling, which a run does not have: it computes in fp32 and says so.
 Precision choose_precision(const std::string& compute, at::Device device);
 
 /// fp32, bf16, fp16 and back. kUsage for another name.

@@ -35,7 +35,8 @@ struct RunInputs {
 /// Cheapest checks first: the output directory, model headers, adapter headers, tokenizer, data rows.
 RunInputs open_inputs(const Recipe& recipe);
 
-/// A fresh run takes an output directory that holds none: kUsage otherwise, or when it lies inside an input; kResource when it cannot be written.
+/// A fresh run takes an output directory that holds none: kUsage otherwise, or when it lies inside an input; kResource when it cannot be
+/// written.
 void check_output_dir(const Recipe& recipe);
 
 /// The model with its adapters, and what will be trained.
@@ -43,7 +44,7 @@ struct RunModel {
   Llava model{nullptr};
   LoraOptions lora;
   std::vector<Trainable> trainables;
-  int64_t parameters = 0;            // of the whole model, adapters counted
+  int64_t parameters = 0;  // of the whole model, adapters counted
   int64_t trainable_parameters = 0;
   int64_t adapted_layers = 0;
 };

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <utility>
 
+#include "kernels/common/error.h"
 #include "models/ops/precision.h"
 #include "src/base/text.h"
 #include "src/io/json.h"
@@ -21,8 +22,8 @@ int64_t supervised_tokens(const std::vector<Sample>& samples) {
   return count;
 }
 
-/// Forward and backward over all micro-batches. The global count is known before the first of them, and each micro-loss is divided by it before
-/// its backward pass. Micro-batches without a supervised token contribute exactly nothing and are not run.
+/// Forward and backward over all micro-batches. The global count is known before the first of them, and each micro-loss is divided by it
+/// before its backward pass. Micro-batches without a supervised token contribute exactly nothing and are not run.
 double run_micro_batches(Llava& model, const StepOptions& options, const StepSamples& samples, const StepState& state, int64_t supervised) {
   at::Tensor total;
   for (size_t micro = 0; micro < samples.micro.size(); ++micro) {
@@ -38,21 +39,24 @@ double run_micro_batches(Llava& model, const StepOptions& options, const StepSam
   return total.item<double>();
 }
 
-std::string number_text(double value) { return std::isfinite(value) ? Json(value).dump() : std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf"; }
+std::string number_text(double value) {
+  return std::isfinite(value) ? Json(value).dump() : std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
 
-[[noreturn]] void throw_non_finite(const StepOutcome& outcome, const GradCheck& check, AdamW& optimizer, const StepSamples& samples, int64_t step) {
+[[noreturn]] void throw_non_finite(const StepOutcome& outcome, const GradCheck& check, AdamW& optimizer, const StepSamples& samples,
+                                   int64_t step) {
   std::vector<std::string> ids;
   for (const auto& micro : samples.micro) {
     for (const Sample& sample : micro) ids.push_back(sample.id);
   }
   const std::string bad = check.first_bad < 0 ? "none" : optimizer.slots()[check.first_bad].param.name;
   optimizer.drop_gradients();
-  throw Error(ErrorKind::kNumeric, {.what = "the loss or a gradient is not finite; nothing was stepped",
-                                    .where = "step " + std::to_string(step) + ", samples " + join(ids, ", ", 8),
-                                    .found = "loss " + number_text(outcome.loss) + ", gradient norm " + number_text(check.norm) +
-                                             ", first bad gradient: " + bad,
-                                    .expected = {},
-                                    .next = "lower optim.lr, or set precision.compute: fp32"});
+  throw Error(ErrorKind::kNumeric,
+              {.what = "the loss or a gradient is not finite; nothing was stepped",
+               .where = "step " + std::to_string(step) + ", samples " + join(ids, ", ", 8),
+               .found = "loss " + number_text(outcome.loss) + ", gradient norm " + number_text(check.norm) + ", first bad gradient: " + bad,
+               .expected = {},
+               .next = "lower optim.lr, or set precision.compute: fp32"});
 }
 
 }  // namespace

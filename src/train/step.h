@@ -31,8 +31,8 @@ struct StepOutcome {
   std::vector<double> grad_norms;  // by slot of the optimizer
 };
 
-/// Loss: sum over the supervised tokens of the whole global batch / their count. Throws kNumeric, with nothing moved and the gradients dropped,
-/// when the loss or a gradient is not finite; naming step, loss, norm, the first bad tensor and the samples.
+/// Loss: sum over the supervised tokens of the whole global batch / their count. Throws kNumeric, with nothing moved and the gradients
+/// dropped, when the loss or a gradient is not finite; naming step, loss, norm, the first bad tensor and the samples.
 StepOutcome train_step(Llava& model, AdamW& optimizer, const Schedule& schedule, const StepOptions& options, const StepSamples& samples,
                        StepState& state);
 

@@ -128,8 +128,11 @@ def write_processor(path, spec):
         vision_feature_select_strategy=spec.get("select", "default")))
 
 
-def random_weights(model, seed):
-    """Unit-variance activations all the way down: norms near 1, matrices at 1/sqrt(fan in), logits with a deviation near 2."""
+def random_weights(model, seed, image_token):
+    """Unit-variance activations all the way down: norms near 1, matrices at 1/sqrt(fan in), logits with a deviation near 2.
+
+    </s> is likely enough to end some answers; <image>, <pad> and the rows behind them are never the likeliest.
+    """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -141,6 +144,12 @@ def random_weights(model, seed):
             else:
                 fan_in = parameter[0].numel()
                 parameter.copy_(noise * ((2.0 if "embed" in name or "lm_head" in name else 1.0) / fan_in**0.5))
+        for head in {model.lm_head.weight, model.get_input_embeddings().weight}:
+            head[image_token:] = 0
+        model.lm_head.weight[2] *= 1.6
+        if model.config.tie_word_embeddings:  # else a token would always predict itself
+            model.lm_head.weight *= 0.25
+            model.model.language_model.norm.weight *= 4
 
 
 def old_name(name):
@@ -211,7 +220,7 @@ def build(name, path, seed=0):
                          multimodal_projector_bias=spec.get("projector_bias", True),
                          image_seq_length=(spec["vision"]["image_size"] // spec["vision"]["patch_size"]) ** 2)
     model = LlavaForConditionalGeneration(config)
-    random_weights(model, seed)
+    random_weights(model, seed, tokens - 2)
     model = model.to(spec.get("dtype", torch.float32))
     if spec["layout"] == "old":
         write_old(path, model, config, spec, vocab)

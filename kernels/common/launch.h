@@ -1,0 +1,25 @@
+// Checks and sizes around a kernel launch. Device code's side of errors: every launcher ends in check_cuda(cudaGetLastError(), ...).
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <string>
+
+#include "kernels/common/error.h"
+
+namespace lft {
+
+inline void check_cuda(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  const ErrorKind kind = status == cudaErrorMemoryAllocation ? ErrorKind::kResource : ErrorKind::kInternal;
+  throw Error(kind,
+              {.what = std::string(what) + " failed", .where = "CUDA", .found = cudaGetErrorString(status), .expected = {}, .next = {}});
+}
+
+/// Blocks for `items`, bounded so that a grid-stride loop takes the rest.
+inline unsigned grid_size(int64_t items, int64_t per_block, int64_t most = 4096) {
+  const int64_t blocks = (items + per_block - 1) / per_block;
+  return static_cast<unsigned>(blocks < 1 ? 1 : blocks > most ? most : blocks);
+}
+
+}  // namespace lft

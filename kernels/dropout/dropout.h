@@ -1,0 +1,20 @@
+// y[i] (+)= keep(i) ? x[i] * scale : 0, with keep(i) a pure function of (seed, stream, i): Philox4x32-10 of block i / 8, whose i % 8-th 16
+// bits (low half of a word first) must be at least `threshold`. x, y: [n] of one type, may be the same array.
+#pragma once
+#include "kernels/common/float_type.h"
+
+namespace lft {
+
+struct DropoutArgs {
+  uint64_t seed = 0, stream = 0;
+  uint32_t threshold = 0;  // drop probability times 65536
+  float scale = 1;         // 65536 / (65536 - threshold)
+  bool add = false;        // y += instead of y =
+};
+
+/// The definition of correct.
+void dropout_ref(FloatType type, const void* x, void* y, int64_t n, const DropoutArgs& args);
+/// The same on the GPU, asynchronous, bit-reproducible. Built with CUDA only. Throws kInternal when the launch fails.
+void dropout(FloatType type, const void* x, void* y, int64_t n, const DropoutArgs& args, Stream stream);
+
+}  // namespace lft

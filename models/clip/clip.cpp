@@ -1,0 +1,112 @@
+#include "models/clip/clip.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "models/layers/call.h"
+#include "models/ops/activation.h"
+#include "models/ops/linear.h"
+
+namespace lft {
+
+ClipPatchEmbeddingImpl::ClipPatchEmbeddingImpl(const ClipConfig& config, at::TensorOptions options) {
+  const std::vector<int64_t> shape = {config.hidden, config.channels, config.patch_size, config.patch_size};
+  weight = register_parameter("weight", at::empty(shape, options), /*requires_grad=*/false);
+}
+
+at::Tensor ClipPatchEmbeddingImpl::forward(const at::Tensor& pixels_nchw) {
+  const int64_t images = pixels_nchw.size(0), channels = pixels_nchw.size(1), patch = weight.size(2);
+  const int64_t rows = pixels_nchw.size(2) / patch, columns = pixels_nchw.size(3) / patch;
+  const at::Tensor whole = pixels_nchw.narrow(2, 0, rows * patch).narrow(3, 0, columns * patch);  // a convolution drops the rest, too
+  const at::Tensor patches = whole.reshape({images, channels, rows, patch, columns, patch}).permute({0, 2, 4, 1, 3, 5});
+  return linear(patches.reshape({images, rows * columns, channels * patch * patch}), weight.flatten(1), at::Tensor());
+}
+
+ClipEmbeddingsImpl::ClipEmbeddingsImpl(const ClipConfig& config, at::TensorOptions options) {
+  class_embedding = register_parameter("class_embedding", at::empty({config.hidden}, options), /*requires_grad=*/false);
+  patch_embedding = register_module("patch_embedding", ClipPatchEmbedding(config, options));
+  position_embedding = register_module("position_embedding", Embedding(config.grid() * config.grid() + 1, config.hidden, options));
+}
+
+at::Tensor ClipEmbeddingsImpl::forward(const at::Tensor& pixels_nchw) {
+  const at::Tensor patches = call("patch_embedding", patch_embedding, pixels_nchw);
+  const at::Tensor first = class_embedding.expand({patches.size(0), 1, -1});
+  return at::cat({first.to(at::promote_types(first.scalar_type(), patches.scalar_type())), patches}, 1) + position_embedding->weight;
+}
+
+ClipAttentionImpl::ClipAttentionImpl(const ClipConfig& config, at::TensorOptions options) : heads_(config.heads) {
+  const int64_t d = config.hidden;
+  k_proj = register_module("k_proj", Linear(d, d, true, options));
+  v_proj = register_module("v_proj", Linear(d, d, true, options));
+  q_proj = register_module("q_proj", Linear(d, d, true, options));
+  out_proj = register_module("out_proj", Linear(d, d, true, options));
+}
+
+at::Tensor ClipAttentionImpl::forward(const at::Tensor& x_nsd) {
+  const auto heads_first = [this](const at::Tensor& x) { return x.view({x.size(0), x.size(1), heads_, -1}).transpose(1, 2); };
+  const at::Tensor q = heads_first(call("q_proj", q_proj, x_nsd)), k = heads_first(call("k_proj", k_proj, x_nsd));
+  const at::Tensor v = heads_first(call("v_proj", v_proj, x_nsd));
+  return call("out_proj", out_proj, at::scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2));
+}
+
+ClipMlpImpl::ClipMlpImpl(const ClipConfig& config, at::TensorOptions options) : activation_(config.activation) {
+  fc1 = register_module("fc1", Linear(config.hidden, config.intermediate, true, options));
+  fc2 = register_module("fc2", Linear(config.intermediate, config.hidden, true, options));
+}
+
+at::Tensor ClipMlpImpl::forward(const at::Tensor& x_nsd) { return call("fc2", fc2, activation(activation_, call("fc1", fc1, x_nsd))); }
+
+ClipLayerImpl::ClipLayerImpl(const ClipConfig& config, at::TensorOptions options) {
+  self_attn = register_module("self_attn", ClipAttention(config, options));
+  layer_norm1 = register_module("layer_norm1", LayerNorm(config.hidden, config.layer_norm_eps, options));
+  mlp = register_module("mlp", ClipMlp(config, options));
+  layer_norm2 = register_module("layer_norm2", LayerNorm(config.hidden, config.layer_norm_eps, options));
+}
+
+at::Tensor ClipLayerImpl::forward(const at::Tensor& x_nsd) {
+  const at::Tensor middle = x_nsd + call("self_attn", self_attn, call("layer_norm1", layer_norm1, x_nsd));
+  return middle + call("mlp", mlp, call("layer_norm2", layer_norm2, middle));
+}
+
+ClipEncoderImpl::ClipEncoderImpl(const ClipConfig& config, at::TensorOptions options) {
+  layers = register_module("layers", std::make_shared<StackImpl<ClipLayer>>());
+  for (int64_t i = 0; i < config.layers; ++i) layers->push_back(ClipLayer(config, options));
+}
+
+std::vector<at::Tensor> ClipEncoderImpl::forward(const at::Tensor& x_nsd, const std::vector<int64_t>& feature_layers) {
+  const int64_t last = feature_layers.empty() ? 0 : *std::max_element(feature_layers.begin(), feature_layers.end());
+  std::vector<at::Tensor> features(feature_layers.size());
+  at::Tensor x = x_nsd;
+  for (int64_t i = 0;; ++i) {
+    for (size_t f = 0; f < features.size(); ++f) {
+      if (feature_layers[f] == i) features[f] = x;
+    }
+    if (i == last) return features;
+    x = call_indexed("layers", i, (*layers)[i], x);
+  }
+}
+
+ClipTransformerImpl::ClipTransformerImpl(const ClipConfig& config, at::TensorOptions options) {
+  embeddings = register_module("embeddings", ClipEmbeddings(config, options));
+  pre_layrnorm = register_module("pre_layrnorm", LayerNorm(config.hidden, config.layer_norm_eps, options));
+  encoder = register_module("encoder", ClipEncoder(config, options));
+  post_layernorm = register_module("post_layernorm", LayerNorm(config.hidden, config.layer_norm_eps, options));
+}
+
+std::vector<at::Tensor> ClipTransformerImpl::forward(const at::Tensor& pixels_nchw, const std::vector<int64_t>& feature_layers) {
+  const at::Tensor x = call("embeddings", embeddings, pixels_nchw);
+  return call("encoder", encoder, call("pre_layrnorm", pre_layrnorm, x), feature_layers);
+}
+
+ClipVisionImpl::ClipVisionImpl(const ClipConfig& config, at::TensorOptions options) : config_(config) {
+  vision_model = register_module("vision_model", ClipTransformer(config, options));
+}
+
+std::vector<at::Tensor> ClipVisionImpl::forward(const at::Tensor& pixels_nchw, const std::vector<int64_t>& feature_layers) {
+  std::vector<int64_t> from_start = feature_layers;
+  for (int64_t& layer : from_start) layer += layer < 0 ? config_.layers + 1 : 0;
+  return call("vision_model", vision_model, pixels_nchw, from_start);
+}
+
+}  // namespace lft

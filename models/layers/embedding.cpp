@@ -1,0 +1,18 @@
+#include "models/layers/embedding.h"
+
+#include <ATen/ATen.h>
+
+#include "models/ops/precision.h"
+
+namespace lft {
+
+EmbeddingImpl::EmbeddingImpl(int64_t rows, int64_t size, at::TensorOptions options) : torch::nn::Module("Embedding") {
+  weight = register_parameter("weight", at::empty({rows, size}, options), /*requires_grad=*/false);
+}
+
+at::Tensor EmbeddingImpl::forward(const at::Tensor& ids) {
+  const at::Tensor vectors = at::embedding(weight, ids);
+  return compute_dtype() == at::kFloat ? vectors.to(at::kFloat) : vectors;
+}
+
+}  // namespace lft

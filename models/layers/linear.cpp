@@ -1,0 +1,33 @@
+#include "models/layers/linear.h"
+
+#include <ATen/ATen.h>
+
+#include "models/ops/activation.h"
+#include "models/ops/linear.h"
+
+namespace lft {
+
+at::Tensor LinearAdapter::forward_swiglu(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& weight_oi, const at::Tensor& bias_o) {
+  return forward(swiglu(gate, up), weight_oi, bias_o);
+}
+
+LinearImpl::LinearImpl(int64_t in, int64_t out, bool has_bias, at::TensorOptions options) : torch::nn::Module("Linear") {
+  weight = register_parameter("weight", at::empty({out, in}, options), /*requires_grad=*/false);
+  if (has_bias) bias = register_parameter("bias", at::empty({out}, options), /*requires_grad=*/false);
+}
+
+at::Tensor LinearImpl::forward(const at::Tensor& x) {
+  return adapter_ != nullptr ? adapter_->forward(x, weight, bias) : linear(x, weight, bias);
+}
+
+at::Tensor LinearImpl::forward(const at::Tensor& gate, const at::Tensor& up) {
+  return adapter_ != nullptr ? adapter_->forward_swiglu(gate, up, weight, bias) : linear_swiglu(gate, up, weight, bias);
+}
+
+void LinearImpl::set_adapter(std::shared_ptr<LinearAdapter> adapter) {
+  if (adapter_ != nullptr) unregister_module("adapter");
+  adapter_ = std::move(adapter);
+  if (adapter_ != nullptr) register_module("adapter", adapter_);
+}
+
+}  // namespace lft

@@ -1,0 +1,176 @@
+#include "models/llama/llama.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/layers/call.h"
+#include "models/ops/linear.h"
+#include "models/ops/rope.h"
+#include "models/ops/token_logprobs.h"
+
+namespace lft {
+namespace {
+
+/// Rows of a [b, t, d] tensor by flat index: [k, d]; all of it where `rows` is undefined.
+at::Tensor keep_rows(const at::Tensor& x_btd, const at::Tensor& rows_k) {
+  return rows_k.defined() ? x_btd.flatten(0, 1).index_select(0, rows_k) : x_btd;
+}
+
+/// [b, t, kv, e] -> [b, t, kv * repeat, e]: head h of the result is key head h / repeat.
+at::Tensor repeat_heads(const at::Tensor& x, int64_t repeat) {
+  if (repeat == 1) return x;
+  return x.unsqueeze(3).expand({-1, -1, -1, repeat, -1}).flatten(2, 3);
+}
+
+void grow(at::Tensor& held, const at::Tensor& like_bhte, int64_t needed) {
+  if (held.defined() && held.size(2) >= needed) return;
+  const int64_t capacity = held.defined() ? std::max(needed, held.size(2) * 2) : needed + 64;
+  at::Tensor larger = at::zeros({like_bhte.size(0), like_bhte.size(1), capacity, like_bhte.size(3)}, like_bhte.options());
+  if (held.defined()) larger.narrow(2, 0, held.size(2)).copy_(held);
+  held = larger;
+}
+
+/// Writes the new positions and returns what is held up to `seen`: all rows start at 0 in the first call, each at its own length later.
+at::Tensor store(at::Tensor& held, const at::Tensor& fresh_bthe, const std::vector<int64_t>& lengths, bool first, int64_t seen) {
+  const at::Tensor fresh = fresh_bthe.transpose(1, 2);
+  grow(held, fresh, seen);
+  if (first) {
+    held.narrow(2, 0, fresh.size(2)).copy_(fresh);
+  } else {
+    for (int64_t b = 0; b < fresh.size(0); ++b) held.select(0, b).select(1, lengths[static_cast<size_t>(b)]).copy_(fresh.select(0, b).select(1, 0));
+  }
+  return held.narrow(2, 0, seen);
+}
+
+}  // namespace
+
+at::Tensor rope_inverse_frequencies(const LlamaConfig& config) {
+  const at::Tensor exponent = at::arange(0, config.head_dim, 2, at::kLong).to(at::kFloat) / static_cast<double>(config.head_dim);
+  const at::Tensor inverse = 1.0 / at::pow(at::Scalar(config.rope_theta), exponent);
+  const RopeScaling& scaling = config.rope_scaling;
+  if (scaling.type == "linear") return inverse / scaling.factor;
+  if (scaling.type != "llama3") return inverse;
+  const auto context = static_cast<double>(scaling.original_max_positions);
+  const at::Tensor wavelength = 2 * M_PI / inverse;
+  const at::Tensor smooth = (context / wavelength - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
+  const at::Tensor low = wavelength > context / scaling.low_freq_factor, high = wavelength < context / scaling.high_freq_factor;
+  const at::Tensor scaled = at::where(low, inverse / scaling.factor, inverse);
+  const at::Tensor smoothed = (1 - smooth) * scaled / scaling.factor + smooth * scaled;
+  return at::where(low.logical_or(high), scaled, smoothed);
+}
+
+LlamaAttentionImpl::LlamaAttentionImpl(const LlamaConfig& config, at::TensorOptions options)
+    : heads_(config.heads), kv_heads_(config.kv_heads), head_dim_(config.head_dim) {
+  const bool bias = config.attention_bias;
+  q_proj = register_module("q_proj", Linear(config.hidden, heads_ * head_dim_, bias, options));
+  k_proj = register_module("k_proj", Linear(config.hidden, kv_heads_ * head_dim_, bias, options));
+  v_proj = register_module("v_proj", Linear(config.hidden, kv_heads_ * head_dim_, bias, options));
+  o_proj = register_module("o_proj", Linear(heads_ * head_dim_, config.hidden, bias, options));
+}
+
+at::Tensor LlamaAttentionImpl::forward(const at::Tensor& x_btd, const LlamaPass& pass, int64_t layer, const at::Tensor& rows_k) {
+  const int64_t b = x_btd.size(0), t = x_btd.size(1);
+  const auto rotate = [&](const at::Tensor& x, int64_t heads) { return rope(x.view({b, t, heads, head_dim_}), pass.rotation.cos, pass.rotation.sin); };
+  const at::Tensor q_bthe = rotate(call("q_proj", q_proj, x_btd), heads_), k_bthe = rotate(call("k_proj", k_proj, x_btd), kv_heads_);
+  const at::Tensor v_bthe = call("v_proj", v_proj, x_btd).view({b, t, kv_heads_, head_dim_});
+
+  const int64_t repeat = heads_ / kv_heads_;
+  at::Tensor k_bhse = repeat_heads(k_bthe, repeat).transpose(1, 2), v_bhse = repeat_heads(v_bthe, repeat).transpose(1, 2);
+  if (pass.cache != nullptr) {
+    const bool first = !pass.cache_mask.defined();
+    const int64_t seen = first ? t : pass.cache_mask.size(3);
+    const auto index = static_cast<size_t>(layer);
+    const at::Tensor keys = store(pass.cache->keys[index], k_bthe, pass.cache->lengths, first, seen);
+    const at::Tensor values = store(pass.cache->values[index], v_bthe, pass.cache->lengths, first, seen);
+    if (!first) {
+      k_bhse = repeat_heads(keys.transpose(1, 2), repeat).transpose(1, 2);
+      v_bhse = repeat_heads(values.transpose(1, 2), repeat).transpose(1, 2);
+    }
+  }
+  std::optional<at::Tensor> mask;
+  if (pass.cache_mask.defined()) mask = pass.cache_mask;
+  const at::Tensor mixed = at::scaled_dot_product_attention(q_bthe.transpose(1, 2), k_bhse, v_bhse, mask, 0.0, /*is_causal=*/!mask.has_value());
+  return call("o_proj", o_proj, keep_rows(mixed.transpose(1, 2).flatten(2), rows_k));
+}
+
+LlamaMlpImpl::LlamaMlpImpl(const LlamaConfig& config, at::TensorOptions options) {
+  gate_proj = register_module("gate_proj", Linear(config.hidden, config.intermediate, config.mlp_bias, options));
+  up_proj = register_module("up_proj", Linear(config.hidden, config.intermediate, config.mlp_bias, options));
+  down_proj = register_module("down_proj", Linear(config.intermediate, config.hidden, config.mlp_bias, options));
+}
+
+at::Tensor LlamaMlpImpl::forward(const at::Tensor& x) {
+  return call("down_proj", down_proj, call("gate_proj", gate_proj, x), call("up_proj", up_proj, x));
+}
+
+LlamaLayerImpl::LlamaLayerImpl(const LlamaConfig& config, at::TensorOptions options) {
+  self_attn = register_module("self_attn", LlamaAttention(config, options));
+  mlp = register_module("mlp", LlamaMlp(config, options));
+  input_layernorm = register_module("input_layernorm", RmsNorm(config.hidden, config.rms_norm_eps, options));
+  post_attention_layernorm = register_module("post_attention_layernorm", RmsNorm(config.hidden, config.rms_norm_eps, options));
+}
+
+at::Tensor LlamaLayerImpl::forward(const at::Tensor& x_btd, const LlamaPass& pass, int64_t layer, const at::Tensor& rows_k) {
+  const at::Tensor normed = call("input_layernorm", input_layernorm, x_btd);
+  const at::Tensor middle = keep_rows(x_btd, rows_k) + call("self_attn", self_attn, normed, pass, layer, rows_k);
+  return middle + call("mlp", mlp, call("post_attention_layernorm", post_attention_layernorm, middle));
+}
+
+LlamaModelImpl::LlamaModelImpl(const LlamaConfig& config, at::TensorOptions options) : config_(config) {
+  embed_tokens = register_module("embed_tokens", Embedding(config.vocab, config.hidden, options));
+  layers = register_module("layers", std::make_shared<StackImpl<LlamaLayer>>());
+  for (int64_t i = 0; i < config.layers; ++i) layers->push_back(LlamaLayer(config, options));
+  norm = register_module("norm", RmsNorm(config.hidden, config.rms_norm_eps, options));
+}
+
+LlamaPass LlamaModelImpl::make_pass(const at::Tensor& embeds_btd, KvCache* cache) {
+  LlamaPass pass;
+  pass.cache = cache;
+  const at::Device device = embeds_btd.device();
+  const bool continues = cache != nullptr && !cache->empty();
+  const int64_t seen = continues ? *std::max_element(cache->lengths.begin(), cache->lengths.end()) + 1 : embeds_btd.size(1);
+  if (!table_.cos.defined() || table_.cos.size(1) < seen || table_.cos.device() != device) {
+    const int64_t length = (seen + 511) / 512 * 512;
+    const at::Tensor angles = at::outer(at::arange(length, at::kLong).to(at::kFloat), rope_inverse_frequencies(config_)).unsqueeze(0);
+    table_ = {angles.cos().to(device), angles.sin().to(device)};
+  }
+  if (!continues) {
+    if (cache != nullptr) {
+      cache->keys.resize(static_cast<size_t>(config_.layers));
+      cache->values.resize(static_cast<size_t>(config_.layers));
+    }
+    pass.rotation = {table_.cos.narrow(1, 0, seen), table_.sin.narrow(1, 0, seen)};
+    return pass;
+  }
+  const at::Tensor positions = at::tensor(cache->lengths, at::kLong).to(device);
+  pass.rotation = {table_.cos.index_select(1, positions).transpose(0, 1), table_.sin.index_select(1, positions).transpose(0, 1)};
+  pass.cache_mask = (at::arange(seen, positions.options()).unsqueeze(0) <= positions.unsqueeze(1)).unsqueeze(1).unsqueeze(1);
+  return pass;
+}
+
+at::Tensor LlamaModelImpl::forward(const at::Tensor& embeds_btd, const at::Tensor& rows_k, KvCache* cache) {
+  const LlamaPass pass = make_pass(embeds_btd, cache);
+  at::Tensor x = embeds_btd;
+  for (int64_t i = 0; i < layers->size(); ++i) {
+    x = call_indexed("layers", i, (*layers)[i], x, pass, i, i + 1 == layers->size() ? rows_k : at::Tensor());
+  }
+  return call("norm", norm, x);
+}
+
+LlamaForCausalLmImpl::LlamaForCausalLmImpl(const LlamaConfig& config, at::TensorOptions options) {
+  model = register_module("model", LlamaModel(config, options));
+  if (!config.tie_embeddings) lm_head = register_module("lm_head", Linear(config.hidden, config.vocab, false, options));
+}
+
+at::Tensor LlamaForCausalLmImpl::forward(const at::Tensor& embeds_btd, const at::Tensor& rows_k, const at::Tensor& targets_k, KvCache* cache) {
+  const at::Tensor hidden = call("model", model, embeds_btd, rows_k, cache);
+  const bool adapted = lm_head && lm_head->adapter() != nullptr;
+  if (targets_k.defined() && !adapted) return token_logprobs(hidden, lm_head ? lm_head->weight : model->embed_tokens->weight, targets_k);
+  const at::Tensor logits = (lm_head ? call("lm_head", lm_head, hidden) : linear(hidden, model->embed_tokens->weight, at::Tensor())).to(at::kFloat);
+  if (!targets_k.defined()) return logits;
+  return at::log_softmax(logits, -1).gather(1, targets_k.unsqueeze(1)).squeeze(1);
+}
+
+}  // namespace lft

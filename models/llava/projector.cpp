@@ -1,0 +1,18 @@
+#include "models/llava/projector.h"
+
+#include "models/layers/call.h"
+#include "models/ops/activation.h"
+
+namespace lft {
+
+ProjectorImpl::ProjectorImpl(const LlavaConfig& config, at::TensorOptions options) : activation_(config.projector_activation) {
+  const int64_t in = config.vision.hidden * static_cast<int64_t>(config.vision_feature_layers.size());
+  linear_1 = register_module("linear_1", Linear(in, config.text.hidden, config.projector_bias, options));
+  linear_2 = register_module("linear_2", Linear(config.text.hidden, config.text.hidden, config.projector_bias, options));
+}
+
+at::Tensor ProjectorImpl::forward(const at::Tensor& features_npd) {
+  return call("linear_2", linear_2, activation(activation_, call("linear_1", linear_1, features_npd)));
+}
+
+}  // namespace lft

@@ -1,0 +1,118 @@
+#include "models/ops/activation.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <cassert>
+
+#include "models/ops/dispatch.h"
+#include "models/ops/parallel.h"
+
+namespace lft {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+at::Tensor quick_gelu_values(const at::Tensor& x) {
+  if (!has_loop(x)) {
+    const at::Tensor wide = x.to(at::kFloat);
+    return (wide * at::sigmoid(1.702 * wide)).to(x.scalar_type());
+  }
+  at::Tensor y = at::empty_like(x);
+  with_loop_type(x.scalar_type(), [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    parallel_for(x.numel(), kLoopGrain, [&](int64_t begin, int64_t end) {
+      loops::quick_gelu(x.const_data_ptr<T>() + begin, y.mutable_data_ptr<T>() + begin, end - begin);
+    });
+  });
+  return y;
+}
+
+at::Tensor quick_gelu_gradient(const at::Tensor& dy, const at::Tensor& x) {
+  if (!has_loop(x) || !has_loop(dy) || dy.scalar_type() != x.scalar_type()) {
+    const at::Tensor wide = x.to(at::kFloat), s = at::sigmoid(1.702 * wide);
+    return (dy.to(at::kFloat) * s * (1 + 1.702 * wide * (1 - s))).to(x.scalar_type());
+  }
+  at::Tensor dx = at::empty_like(x);
+  with_loop_type(x.scalar_type(), [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    parallel_for(x.numel(), kLoopGrain, [&](int64_t begin, int64_t end) {
+      loops::quick_gelu_backward(dy.const_data_ptr<T>() + begin, x.const_data_ptr<T>() + begin, dx.mutable_data_ptr<T>() + begin,
+                                 end - begin);
+    });
+  });
+  return dx;
+}
+
+struct QuickGeluFunction : torch::autograd::Function<QuickGeluFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x) {
+    ctx->save_for_backward({x});
+    return quick_gelu_values(x);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    return {quick_gelu_gradient(gradients[0].contiguous(), ctx->get_saved_variables()[0])};
+  }
+};
+
+struct SwigluFunction : torch::autograd::Function<SwigluFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up) {
+    ctx->save_for_backward({gate, up});
+    return swiglu_values(gate, up);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    const variable_list saved = ctx->get_saved_variables();
+    auto [dgate, dup] = swiglu_gradients(gradients[0], saved[0], saved[1]);
+    return {dgate, dup};
+  }
+};
+
+bool loops_fit(const at::Tensor& a, const at::Tensor& b) { return has_loop(a) && has_loop(b) && a.scalar_type() == b.scalar_type(); }
+
+}  // namespace
+
+at::Tensor swiglu_values(const at::Tensor& gate, const at::Tensor& up) {
+  if (!loops_fit(gate, up)) return (at::silu(gate.to(at::kFloat)) * up.to(at::kFloat)).to(gate.scalar_type());
+  at::Tensor y = at::empty_like(gate);
+  with_loop_type(gate.scalar_type(), [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    parallel_for(gate.numel(), kLoopGrain, [&](int64_t begin, int64_t end) {
+      loops::swiglu(gate.const_data_ptr<T>() + begin, up.const_data_ptr<T>() + begin, y.mutable_data_ptr<T>() + begin, end - begin);
+    });
+  });
+  return y;
+}
+
+std::pair<at::Tensor, at::Tensor> swiglu_gradients(const at::Tensor& gradient, const at::Tensor& gate, const at::Tensor& up) {
+  const at::Tensor dy = gradient.contiguous();
+  if (!loops_fit(gate, up) || !loops_fit(dy, gate)) {
+    const at::Tensor d = dy.to(at::kFloat), g = gate.to(at::kFloat), s = at::sigmoid(g);
+    return {(d * up.to(at::kFloat) * s * (1 + g * (1 - s))).to(gate.scalar_type()), (d * g * s).to(up.scalar_type())};
+  }
+  at::Tensor dgate = at::empty_like(gate), dup = at::empty_like(up);
+  with_loop_type(gate.scalar_type(), [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    parallel_for(gate.numel(), kLoopGrain, [&](int64_t begin, int64_t end) {
+      loops::swiglu_backward(dy.const_data_ptr<T>() + begin, gate.const_data_ptr<T>() + begin, up.const_data_ptr<T>() + begin,
+                             dgate.mutable_data_ptr<T>() + begin, dup.mutable_data_ptr<T>() + begin, end - begin);
+    });
+  });
+  return {dgate, dup};
+}
+
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) { return SwigluFunction::apply(gate.contiguous(), up.contiguous()); }
+at::Tensor quick_gelu(const at::Tensor& x) { return QuickGeluFunction::apply(x.contiguous()); }
+
+bool is_activation(const std::string& name) {
+  return name == "gelu" || name == "quick_gelu" || name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "relu" || name == "silu";
+}
+
+at::Tensor activation(const std::string& name, const at::Tensor& x) {
+  assert(is_activation(name));  // LlavaConfig::parse lets no other name through
+  if (name == "quick_gelu") return quick_gelu(x);
+  if (name == "relu") return at::relu(x);
+  if (name == "silu") return at::silu(x);
+  return at::gelu(x, name == "gelu" ? "none" : "tanh");
+}
+
+}  // namespace lft

@@ -1,0 +1,22 @@
+// Picks the fused CPU loop for a tensor, or says that there is none (another device, another dtype) and plain ATen ops must do.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "models/ops/loops.h"
+
+namespace lft {
+
+inline bool has_loop_type(at::ScalarType type) { return type == at::kFloat || type == at::kBFloat16; }
+/// Every loop takes contiguous CPU memory of float or BFloat16.
+inline bool has_loop(const at::Tensor& x) { return x.device().is_cpu() && has_loop_type(x.scalar_type()) && x.is_contiguous(); }
+
+/// Calls body with a null pointer of the element type: body(static_cast<T*>(nullptr)).
+template <class Body>
+void with_loop_type(at::ScalarType type, const Body& body) {
+  if (type == at::kFloat) return body(static_cast<float*>(nullptr));
+  return body(static_cast<loops::Bf16*>(nullptr));
+}
+
+constexpr int64_t kLoopGrain = 16384;  // elements a thread should have at least
+
+}  // namespace lft

@@ -1,0 +1,61 @@
+#include "models/ops/dropout.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "kernels/common/philox.h"
+#include "models/ops/dispatch.h"
+#include "models/ops/parallel.h"
+#include "models/ops/precision.h"
+
+namespace lft {
+namespace {
+
+void run_loop(const at::Tensor& x, at::Tensor& y, const loops::DropoutMask& mask, bool add) {
+  with_loop_type(x.scalar_type(), [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    const int64_t n = x.numel(), blocks = (n + 7) / 8;
+    parallel_for(blocks, kLoopGrain / 32, [&](int64_t begin, int64_t end) {
+      const int64_t first = begin * 8, last = std::min(n, end * 8);
+      loops::dropout(x.const_data_ptr<T>() + first, y.mutable_data_ptr<T>() + first, first, last - first, mask, add);
+    });
+  });
+}
+
+/// The factors 0 and scale as float32 on x's device: drawn on the CPU by the same loop, so that every device has the same mask.
+at::Tensor factors(const at::Tensor& x, const loops::DropoutMask& mask) {
+  at::Tensor ones = at::ones(x.sizes(), at::TensorOptions().dtype(at::kFloat));
+  run_loop(ones, ones, mask, /*add=*/false);
+  return ones.to(x.device());
+}
+
+}  // namespace
+
+loops::DropoutMask dropout_mask(double p, const std::string& path) {
+  loops::DropoutMask mask;
+  const DropoutPosition* position = dropout_position();
+  if (position == nullptr || p <= 0) return mask;
+  mask.seed = position->seed;
+  mask.stream = philox_stream(path.data(), path.size(), position->step, position->micro_batch);
+  mask.threshold = static_cast<uint32_t>(std::min(65535.0, std::round(p * 65536.0)));
+  mask.scale = static_cast<float>(65536.0 / (65536.0 - mask.threshold));
+  return mask;
+}
+
+at::Tensor dropout(const at::Tensor& x, const loops::DropoutMask& mask) {
+  if (mask.threshold == 0) return x;
+  const at::Tensor from = x.contiguous();
+  if (!has_loop(from)) return (from.to(at::kFloat) * factors(from, mask)).to(x.scalar_type());
+  at::Tensor y = at::empty_like(from);
+  run_loop(from, y, mask, /*add=*/false);
+  return y;
+}
+
+void add_dropout(at::Tensor& y, const at::Tensor& x, const loops::DropoutMask& mask) {
+  const at::Tensor from = x.contiguous();
+  if (has_loop(from) && has_loop(y)) return run_loop(from, y, mask, /*add=*/true);
+  y.add_(dropout(from, mask));
+}
+
+}  // namespace lft

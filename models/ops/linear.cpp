@@ -1,0 +1,121 @@
+#include "models/ops/linear.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "models/ops/activation.h"
+#include "models/ops/dropout.h"
+#include "models/ops/precision.h"
+
+namespace lft {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+
+at::Tensor forward_values(const at::Tensor& x_ti, const at::Tensor& weight, const at::Tensor& bias, const LowRank& update, at::Tensor* h_tr) {
+  const at::ScalarType dtype = x_ti.scalar_type();
+  const at::Tensor w = weight.to(dtype);
+  at::Tensor y = bias.defined() ? at::addmm(bias.to(dtype), x_ti, w.t()) : at::mm(x_ti, w.t());
+  if (!update.a_ri.defined()) return y;
+  *h_tr = at::mm(dropout(x_ti, update.mask), update.a_ri.to(dtype).t());
+  y.addmm_(*h_tr, update.b_or.to(dtype).t(), /*beta=*/1, /*alpha=*/update.scale);
+  return y;
+}
+
+struct LinearFunction : torch::autograd::Function<LinearFunction> {
+  // `up` undefined: the input is x. Otherwise it is silu(x) * up.
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& up, const at::Tensor& weight,
+                            const at::Tensor& bias, const at::Tensor& a, const at::Tensor& b, const LowRank* update, bool grad_mode) {
+    const at::ScalarType dtype = compute_dtype();
+    const at::Tensor input = rows_of(up.defined() ? swiglu_values(x, up).to(dtype) : x.to(dtype));
+    at::Tensor h;
+    const at::Tensor y = forward_values(input, weight, bias, *update, &h);
+    std::vector<int64_t> shape = x.sizes().vec();
+    shape.back() = weight.size(0);
+    if (!grad_mode) return at::_unsafe_view(y, shape);
+    const bool keeps_input = weight.requires_grad() || (a.defined() && a.requires_grad());
+    at::Tensor kept = up.defined() ? x : keeps_input ? input : at::Tensor();
+    ctx->save_for_backward({kept, up, weight, a, b, h});
+    ctx->saved_data["shape"] = x.sizes().vec();
+    ctx->saved_data["dtype"] = static_cast<int64_t>(dtype);
+    ctx->saved_data["x_dtype"] = static_cast<int64_t>(x.scalar_type());
+    ctx->saved_data["bias_dtype"] = static_cast<int64_t>(bias.defined() ? bias.scalar_type() : at::kFloat);
+    ctx->saved_data["scale"] = update->scale;
+    ctx->saved_data["seed"] = static_cast<int64_t>(update->mask.seed);
+    ctx->saved_data["stream"] = static_cast<int64_t>(update->mask.stream);
+    ctx->saved_data["threshold"] = static_cast<int64_t>(update->mask.threshold);
+    ctx->saved_data["keep_scale"] = static_cast<double>(update->mask.scale);
+    return at::_unsafe_view(y, shape);
+  }
+
+  static LowRank saved_update(AutogradContext* ctx, const at::Tensor& a, const at::Tensor& b) {
+    LowRank update{a, b, ctx->saved_data["scale"].toDouble(), {}};
+    update.mask.seed = static_cast<uint64_t>(ctx->saved_data["seed"].toInt());
+    update.mask.stream = static_cast<uint64_t>(ctx->saved_data["stream"].toInt());
+    update.mask.threshold = static_cast<uint32_t>(ctx->saved_data["threshold"].toInt());
+    update.mask.scale = static_cast<float>(ctx->saved_data["keep_scale"].toDouble());
+    return update;
+  }
+
+  /// Gradients of A and B (float32), and scale * dy B for the input's.
+  static at::Tensor update_gradients(AutogradContext* ctx, const LowRank& update, const at::Tensor& dy_to, const at::Tensor& input_ti,
+                                     const at::Tensor& h_tr, at::Tensor* da, at::Tensor* db) {
+    const at::ScalarType dtype = dy_to.scalar_type();
+    at::Tensor dh_tr = at::mm(dy_to, update.b_or.to(dtype)).mul_(update.scale);
+    if (ctx->needs_input_grad(4)) *da = at::mm(dh_tr.t(), dropout(input_ti, update.mask)).to(at::kFloat);
+    if (ctx->needs_input_grad(5)) *db = at::mm(dy_to.t(), h_tr).to(at::kFloat).mul_(update.scale);
+    return dh_tr;
+  }
+
+  static at::Tensor input_gradient(const LowRank& update, const at::Tensor& dy_to, const at::Tensor& dh_tr, const at::Tensor& weight) {
+    const at::ScalarType dtype = dy_to.scalar_type();
+    at::Tensor dx = at::mm(dy_to, weight.to(dtype));
+    if (!dh_tr.defined()) return dx;
+    if (update.mask.threshold == 0) return dx.addmm_(dh_tr, update.a_ri.to(dtype));
+    add_dropout(dx, at::mm(dh_tr, update.a_ri.to(dtype)), update.mask);
+    return dx;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &kept = saved[0], &up = saved[1], &weight = saved[2], &a = saved[3];
+    const LowRank update = saved_update(ctx, a, saved[4]);
+    const auto dtype = static_cast<at::ScalarType>(ctx->saved_data["dtype"].toInt());
+    const at::Tensor dy = rows_of(gradients[0]).to(dtype);
+    const bool wants_input = ctx->needs_input_grad(2) || (a.defined() && ctx->needs_input_grad(4));
+    at::Tensor input;
+    if (wants_input) input = up.defined() ? rows_of(swiglu_values(kept, up).to(dtype)) : kept;
+
+    at::Tensor dx, dup, dw, dbias, da, db, dh;
+    if (a.defined()) dh = update_gradients(ctx, update, dy, input, saved[5], &da, &db);
+    if (ctx->needs_input_grad(2)) dw = at::mm(dy.t(), input).to(weight.scalar_type());
+    input.reset();
+    if (ctx->needs_input_grad(3)) dbias = at::sum(dy, 0, false, at::kFloat).to(static_cast<at::ScalarType>(ctx->saved_data["bias_dtype"].toInt()));
+    if (ctx->needs_input_grad(0) || ctx->needs_input_grad(1)) {
+      dx = input_gradient(update, dy, dh, weight).view(ctx->saved_data["shape"].toIntVector());
+      if (up.defined()) {
+        std::tie(dx, dup) = swiglu_gradients(dx, kept, up);
+      } else {
+        dx = dx.to(static_cast<at::ScalarType>(ctx->saved_data["x_dtype"].toInt()));
+      }
+    }
+    return {dx, dup, dw, dbias, da, db, at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight_oi, const at::Tensor& bias_o, const LowRank& update) {
+  return LinearFunction::apply(x, at::Tensor(), weight_oi, bias_o, update.a_ri, update.b_or, &update, at::GradMode::is_enabled());
+}
+
+at::Tensor linear_swiglu(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& weight_oi, const at::Tensor& bias_o,
+                         const LowRank& update) {
+  return LinearFunction::apply(gate.contiguous(), up.contiguous(), weight_oi, bias_o, update.a_ri, update.b_or, &update,
+                               at::GradMode::is_enabled());
+}
+
+}  // namespace lft

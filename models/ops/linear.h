@@ -1,0 +1,26 @@
+// Linear layers as one autograd function each: what is kept for the backward pass and which gradients are computed is decided here.
+// Shape letters: t rows (all leading dimensions), i in, o out, r rank.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "models/ops/loops.h"
+
+namespace lft {
+
+/// A low-rank update beside a linear layer: y += scale * dropout(x) A^T B^T. A and B are float32 masters.
+struct LowRank {
+  at::Tensor a_ri, b_or;  // undefined: none
+  double scale = 1;
+  loops::DropoutMask mask;  // threshold 0: no dropout
+};
+
+/// y = x W^T + b (+ the low-rank update) in compute_dtype(). Weights of another dtype are cast for the product, in both passes, and the cast
+/// copy is not kept. Keeps x only where a weight or A is trained, and x A^T; the dropout mask is drawn again in the backward pass.
+/// A frozen weight costs no gradient.
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight_oi, const at::Tensor& bias_o, const LowRank& update = {});
+
+/// The same for x = silu(gate) * up: keeps gate and up and rebuilds the product, instead of keeping all three.
+at::Tensor linear_swiglu(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& weight_oi, const at::Tensor& bias_o,
+                         const LowRank& update = {});
+
+}  // namespace lft

@@ -1,0 +1,11 @@
+// Splits a range over LibTorch's intra-op threads.
+#pragma once
+#include <cstdint>
+#include <functional>
+
+namespace lft {
+
+/// Runs body(begin, end) over disjoint pieces of [0, n), each of at least `grain` (but the last).
+void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
+
+}  // namespace lft

@@ -1,0 +1,12 @@
+// log softmax(h W^T)[target] for a list of rows, without ever holding all logits: rows go through in chunks.
+// Shape letters: k rows, d hidden, v vocabulary.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace lft {
+
+/// float32 [k]. Logits have compute_dtype(), softmax is float32. With a frozen weight the gradient of h is made in the forward pass and is all
+/// that is kept; with a trained weight h is kept and the logits are computed again. Every target must be in [0, v).
+at::Tensor token_logprobs(const at::Tensor& hidden_kd, const at::Tensor& weight_vd, const at::Tensor& targets_k);
+
+}  // namespace lft

@@ -1,0 +1,56 @@
+#include <cstdio>
+#include <memory>
+
+#include "src/base/log.h"
+#include "src/base/text.h"
+#include "src/cli/commands.h"
+#include "src/data/dataset.h"
+#include "src/hf/model_dir.h"
+#include "src/io/files.h"
+#include "src/recipe/recipe.h"
+
+namespace lft::cli {
+namespace {
+
+struct PrepareArgs {
+  std::string recipe, out;
+  std::vector<std::string> sets;
+};
+
+/// The output replaces nothing that is read: not a folder that holds the model, the data or the images, nor one inside the model.
+void check_output(const std::string& out, const Recipe& recipe) {
+  std::vector<std::string> inputs = {recipe.model.path, recipe.data.train};
+  if (!recipe.data.image_root.empty()) inputs.push_back(recipe.data.image_root);
+  for (const std::string& input : inputs) {
+    if (!is_inside(input, out) && !is_inside(out, recipe.model.path)) continue;
+    throw Error(ErrorKind::kUsage, {.what = "the output would harm an input", .where = "--out " + out, .found = input, .expected = "a folder of its own", .next = {}});
+  }
+}
+
+void prepare(const PrepareArgs& args) {
+  const Recipe recipe = read_recipe(args.recipe, args.sets);
+  check_output(args.out, recipe);
+  const ModelDir model = ModelDir::config_only(recipe.model.path);
+  const std::unique_ptr<Tokenizer> tokenizer = Tokenizer::load(recipe.model.path);
+  std::string remark;
+  EncodeOptions options = encode_options(recipe.model.path, model.config, *tokenizer, recipe.data.chat_template, recipe.data.image_fit,
+                                         recipe.data.max_tokens, &remark);
+  options.skip_bad = recipe.data.on_bad_sample == "skip";
+  if (!remark.empty()) notice(remark);
+  const std::unique_ptr<Dataset> dataset = open_dataset(recipe.data.train, recipe.data.image_root, *tokenizer, options);
+  prepare_dataset(*dataset, options, args.out);
+  std::printf("%s\n", ("prepared " + std::to_string(dataset->size()) + " samples: set data.train: " + args.out).c_str());
+}
+
+}  // namespace
+
+void add_prepare(CLI::App& app) {
+  auto args = std::make_shared<PrepareArgs>();
+  CLI::App* command = app.add_subcommand("prepare", "tokenise and decode data.train once, into shards that train reads without a decoder");
+  command->add_option("recipe", args->recipe, "the recipe whose model, template and data.train are used")->required();
+  command->add_option("--set", args->sets, "key=value: override a recipe field")->take_all()->allow_extra_args(false);
+  command->add_option("--out", args->out, "directory to write; give it as data.train afterwards")->required();
+  command->callback([args] { prepare(*args); });
+}
+
+}  // namespace lft::cli

@@ -1,0 +1,27 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/cli/commands.h"
+#include "src/recipe/recipe.h"
+#include "src/train/trainer.h"
+
+namespace lft::cli {
+
+void add_train(CLI::App& app) {
+  struct Options {
+    std::string recipe;
+    std::vector<std::string> sets;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("train", "Train as a recipe says; writes adapter, metrics and report.html to its output_dir");
+  command->add_option("recipe", options->recipe, "the recipe, a YAML file")->required();
+  command->add_option("--set", options->sets, "key.path=value: overrides one field of the recipe; may be repeated")->take_all();
+  command->callback([options] {
+    const int code = train(read_recipe(options->recipe, options->sets));
+    if (code != 0) throw CLI::RuntimeError(code);
+  });
+}
+
+}  // namespace lft::cli

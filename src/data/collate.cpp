@@ -1,0 +1,66 @@
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "src/data/loader.h"
+
+namespace lft {
+namespace {
+
+/// All 256 normalised values of a channel, in float32 and in the order of operations of HF's fused rescale and normalise.
+std::vector<float> channel_table(float mean, float std) {
+  const float shift = mean * 255.0f, scale = std * 255.0f;
+  std::vector<float> table(256);
+  for (int value = 0; value < 256; ++value) table[static_cast<size_t>(value)] = (static_cast<float>(value) - shift) / scale;
+  return table;
+}
+
+at::Tensor normalised_pixels(const std::vector<Sample>& samples, int64_t count, const EncodeOptions& options) {
+  const int64_t size = options.config.vision.image_size, plane = size * size;
+  at::Tensor pixels_nchw = at::empty({count, 3, size, size}, at::kFloat);
+  float* out = pixels_nchw.mutable_data_ptr<float>();
+  std::vector<std::vector<float>> tables;
+  for (size_t c = 0; c < 3; ++c) tables.push_back(channel_table(options.image_mean[c], options.image_std[c]));
+  for (const Sample& sample : samples) {
+    for (const PixelImage& image : sample.images) {
+      for (int64_t c = 0; c < 3; ++c, out += plane) {
+        const uint8_t* in = image.chw.data() + c * plane;
+        std::transform(in, in + plane, out, [&table = tables[static_cast<size_t>(c)]](uint8_t value) { return table[value]; });
+      }
+    }
+  }
+  return pixels_nchw;
+}
+
+}  // namespace
+
+LlavaBatch collate(const std::vector<Sample>& samples, const EncodeOptions& options, at::Device device) {
+  const int64_t rows = static_cast<int64_t>(samples.size());
+  int64_t longest = 0, images = 0;
+  bool labelled = false;
+  for (const Sample& sample : samples) {
+    longest = std::max(longest, static_cast<int64_t>(sample.input_ids.size()));
+    images += static_cast<int64_t>(sample.images.size());
+    labelled |= !sample.labels.empty();
+  }
+  const LlavaConfig& config = options.config;
+  const int64_t pad = config.pad_token >= 0 && config.pad_token < config.text.vocab ? config.pad_token : 0;
+  at::Tensor ids_bt = at::full({rows, longest}, pad, at::kLong), labels_bt = at::full({rows, longest}, -100, at::kLong);
+  at::Tensor lengths_b = at::empty({rows}, at::kLong);
+  for (int64_t b = 0; b < rows; ++b) {
+    const Sample& sample = samples[static_cast<size_t>(b)];
+    std::copy(sample.input_ids.begin(), sample.input_ids.end(), ids_bt.mutable_data_ptr<int64_t>() + b * longest);
+    std::copy(sample.labels.begin(), sample.labels.end(), labels_bt.mutable_data_ptr<int64_t>() + b * longest);
+    lengths_b.mutable_data_ptr<int64_t>()[b] = static_cast<int64_t>(sample.input_ids.size());
+  }
+  LlavaBatch batch;
+  batch.input_ids_bt = ids_bt.to(device);
+  if (labelled) batch.labels_bt = labels_bt.to(device);
+  batch.lengths_b = lengths_b;
+  if (images > 0) batch.pixels_nchw = normalised_pixels(samples, images, options).to(device);
+  return batch;
+}
+
+}  // namespace lft

@@ -1,0 +1,202 @@
+#include "src/data/loader.h"
+
+#include <ATen/Parallel.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <numeric>
+#include <thread>
+
+#include "kernels/common/error.h"
+
+namespace lft {
+namespace {
+
+/// splitmix64 (Steele, Lea, Flood 2014). Ours and fixed: std::shuffle differs between libraries.
+uint64_t splitmix64(uint64_t& state) {
+  uint64_t z = (state += 0x9e3779b97f4a7c15ull);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+  return z ^ (z >> 31);
+}
+
+/// ATen operations of this thread stay in it: a worker that starts an OpenMP team of its own takes the cores from the step. The OpenMP setting
+/// belongs to the thread; at::set_num_threads would change the whole process.
+void stay_single_threaded() {
+  at::get_num_threads();  // ATen sets the thread's count on its first use, so that has to be over
+  using SetThreads = void (*)(int);
+  if (const auto set_threads = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"))) set_threads(1);
+}
+
+}  // namespace
+
+std::vector<int64_t> epoch_order(int64_t size, uint64_t seed, int64_t epoch, bool shuffle) {
+  std::vector<int64_t> order(static_cast<size_t>(size));
+  std::iota(order.begin(), order.end(), int64_t{0});
+  if (!shuffle) return order;
+  uint64_t key = seed, state = static_cast<uint64_t>(epoch);
+  state ^= splitmix64(key);
+  for (size_t i = order.size(); i > 1; --i) {
+    const auto j = static_cast<size_t>((static_cast<unsigned __int128>(splitmix64(state)) * i) >> 64);  // in [0, i)
+    std::swap(order[i - 1], order[j]);
+  }
+  return order;
+}
+
+/// A place in the endless stream of samples, filled by whoever takes it.
+struct Slot {
+  int64_t index = 0;
+  bool done = false;
+  Sample sample;
+  std::exception_ptr error;
+};
+
+struct Loader::State {
+  State(const Dataset& data, LoaderOptions settings, int64_t first_step) : dataset(data), options(settings), size(data.size()), step(first_step) {
+    group = options.batch_size * options.grad_accum;
+    steps_per_epoch = (size + group - 1) / group;
+    epoch = first_step / steps_per_epoch;
+    position = (first_step % steps_per_epoch) * group;
+    // A step ahead and two samples a worker, within bounds of memory.
+    capacity = static_cast<size_t>(std::min<int64_t>(group + 2 * options.workers, 4096));
+  }
+  ~State() {
+    {
+      const std::lock_guard lock(mutex);
+      stop = true;
+    }
+    room.notify_all();
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  const Dataset& dataset;
+  const LoaderOptions options;
+  const int64_t size;
+  int64_t group = 0, steps_per_epoch = 0;
+  int64_t step = 0;            // the step that next() gives; the consumer's alone
+  std::exception_ptr failure;  // what next() threw
+
+  // Under the mutex: the stream's end as seen by the workers, and the slots between it and the consumer.
+  std::mutex mutex;
+  std::condition_variable room, filled;
+  std::deque<std::shared_ptr<Slot>> queue;
+  int64_t epoch = 0, position = 0;
+  std::vector<int64_t> order;
+  int64_t order_epoch = -1;
+  size_t capacity = 0;
+  bool stop = false;
+  std::vector<std::thread> threads;
+
+  /// The next place of the stream. The caller holds the mutex.
+  std::shared_ptr<Slot> take() {
+    if (order_epoch != epoch) {
+      order = epoch_order(size, options.seed, epoch, options.shuffle);
+      order_epoch = epoch;
+    }
+    auto slot = std::make_shared<Slot>();
+    slot->index = order[static_cast<size_t>(position)];
+    if (++position == size) {
+      position = 0;
+      ++epoch;
+    }
+    return slot;
+  }
+
+  void fill(Slot& slot) {
+    try {
+      slot.sample = dataset.get(slot.index);
+    } catch (...) {
+      slot.error = std::current_exception();
+    }
+  }
+
+  void work() {
+    stay_single_threaded();
+    std::unique_lock lock(mutex);
+    while (true) {
+      room.wait(lock, [this] { return stop || queue.size() < capacity; });
+      if (stop) return;
+      const std::shared_ptr<Slot> slot = take();
+      queue.push_back(slot);
+      lock.unlock();
+      fill(*slot);
+      lock.lock();
+      slot->done = true;
+      filled.notify_one();
+    }
+  }
+
+  std::shared_ptr<Slot> pop() {
+    std::unique_lock lock(mutex);
+    if (threads.empty()) {
+      const std::shared_ptr<Slot> slot = take();
+      fill(*slot);
+      return slot;
+    }
+    filled.wait(lock, [this] { return !queue.empty() && queue.front()->done; });
+    const std::shared_ptr<Slot> slot = queue.front();
+    queue.pop_front();
+    room.notify_one();
+    return slot;
+  }
+
+  /// True where the slot's error is a bad sample to be left out; any other error is rethrown.
+  bool leave_out(const Slot& slot, StepSamples& step_samples) {
+    if (!slot.error) return false;
+    try {
+      std::rethrow_exception(slot.error);
+    } catch (const Error& error) {
+      if (!options.skip_bad || error.kind() != ErrorKind::kInput) throw;
+      const ErrorInfo& info = error.info();
+      step_samples.skipped.push_back(dataset.id(slot.index) + ": " + info.what + (info.found.empty() ? "" : " (" + info.found + ")"));
+      step_samples.skipped_indices.push_back(slot.index);
+    }
+    return true;
+  }
+};
+
+Loader::Loader(const Dataset& dataset, LoaderOptions options, int64_t first_step) {
+  if (dataset.size() < 1) throw Error(ErrorKind::kInput, "the dataset holds no sample");
+  state_ = std::make_unique<State>(dataset, options, first_step);
+  for (int64_t i = 0; i < options.workers; ++i) state_->threads.emplace_back([state = state_.get()] { state->work(); });
+}
+
+Loader::~Loader() = default;
+
+int64_t Loader::steps_per_epoch() const { return state_->steps_per_epoch; }
+
+StepSamples Loader::next() {
+  State& state = *state_;
+  if (state.failure) std::rethrow_exception(state.failure);
+  StepSamples result;
+  result.epoch = state.step / state.steps_per_epoch;
+  const int64_t begin = (state.step % state.steps_per_epoch) * state.group;
+  const int64_t count = std::min(state.group, state.size - begin);
+  try {
+    for (int64_t i = 0; i < count; ++i) {
+      if (i % state.options.batch_size == 0 && (result.micro.empty() || !result.micro.back().empty())) {
+        result.micro.emplace_back();
+        result.indices.emplace_back();
+      }
+      const std::shared_ptr<Slot> slot = state.pop();
+      if (state.leave_out(*slot, result)) continue;
+      result.micro.back().push_back(std::move(slot->sample));
+      result.indices.back().push_back(slot->index);
+    }
+  } catch (...) {
+    state.failure = std::current_exception();
+    throw;
+  }
+  if (result.micro.back().empty()) {
+    result.micro.pop_back();
+    result.indices.pop_back();
+  }
+  ++state.step;
+  return result;
+}
+
+}  // namespace lft

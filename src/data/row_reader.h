@@ -1,0 +1,35 @@
+// A dataset file as rows: splits JSON arrays and JSONL, recognises the format, names what is wrong where. Knows no tokens and no pixels.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "kernels/common/error.h"
+#include "src/data/sample.h"
+#include "src/io/json.h"
+
+namespace lft {
+
+/// Which keys a file's rows use. All rows of a file use the same.
+struct RowKeys {
+  std::string list, role, text;  // "conversations", "from", "value"
+  bool other_roles = false;      // roles beyond human and gpt were met (ShareGPT)
+  std::string format() const;    // "LLaVA", "ShareGPT", "OpenAI messages"
+};
+
+/// One JSON object -> Row. `keys` is set from the first row and compared with the others. Throws kInput with `where`.
+Row parse_row(const Json& json, const std::string& where, int64_t index, RowKeys& keys);
+
+struct RowFile {
+  std::vector<Row> rows;        // a malformed row keeps its place, with its index as id
+  std::map<int64_t, Error> bad;  // by row index; empty unless asked to keep them
+  RowKeys keys;
+};
+/// With `keep_bad` a malformed row is kept in `bad`; a malformed file (empty, cut, formats mixed) throws all the same.
+RowFile read_row_file(const std::string& path, bool keep_bad);
+
+/// What a row says, as canonical JSON (for hashes and prepared data), and back.
+Json row_to_json(const Row& row);
+Row row_from_json(const Json& json, const std::string& where);
+
+}  // namespace lft

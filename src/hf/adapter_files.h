@@ -1,0 +1,30 @@
+// Reading an adapter's tensors against a model of a given config: what fits where is decided here, once, for loading and for merging.
+#pragma once
+#include <map>
+#include <string>
+
+#include "src/hf/adapter.h"
+
+namespace lft {
+
+inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
+inline constexpr const char* kAdapterNotes = "lft_adapter.json";
+
+struct LoraPair {
+  at::Tensor a_ri, b_or;  // float32, CPU
+};
+
+/// An adapter's tensors in memory, float32 on the CPU.
+struct AdapterTensors {
+  std::map<std::string, LoraPair> lora;          // by canonical module
+  std::map<std::string, at::Tensor> full;        // by canonical tensor
+  std::map<std::string, at::Tensor> base_copies; // by canonical tensor; must equal the base's
+};
+
+/// Reads everything. Throws kInput for modules or tensors that this model has not, wrong shapes, an incomplete module of modules_to_save, and
+/// non-finite values.
+AdapterTensors read_adapter(const AdapterDir& dir, const LlavaConfig& config);
+/// kInput unless the copy that the adapter holds of a base weight is that weight.
+void check_base_copy(const at::Tensor& copy, const at::Tensor& base, const std::string& name, const AdapterDir& dir);
+
+}  // namespace lft

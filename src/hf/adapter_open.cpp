@@ -1,0 +1,180 @@
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "kernels/common/error.h"
+#include "src/base/text.h"
+#include "src/hf/adapter.h"
+#include "src/hf/adapter_files.h"
+#include "src/hf/peft_config.h"
+#include "src/hf/shards.h"
+#include "src/hf/weights.h"
+#include "src/io/files.h"
+
+namespace lft {
+namespace {
+
+constexpr const char* kPrefix = "base_model.model.";
+constexpr const char* kRetry = "take both files from the same save_pretrained()";
+
+/// A key of the file, taken apart. kind: lora_A.weight, lora_B.weight, base_layer.weight, or "" for a tensor saved whole.
+struct Key {
+  std::string module, kind;
+};
+
+Key split_key(const std::string& name) {
+  for (const char* kind : {"lora_A", "lora_B"}) {
+    const size_t at = name.rfind(std::string(".") + kind + ".");
+    if (at == std::string::npos) continue;
+    // Between "lora_A" and "weight" a raw state_dict has the adapter's name.
+    const std::string rest = name.substr(at + 8);
+    if (rest == "weight" || rest == "default.weight") return {name.substr(0, at), std::string(kind) + ".weight"};
+  }
+  constexpr std::string_view kBase = ".base_layer.weight";
+  if (name.ends_with(kBase)) return {name.substr(0, name.size() - kBase.size()), "base_layer.weight"};
+  return {name, ""};
+}
+
+/// "multi_modal_projector" in "model.multi_modal_projector.linear_1.weight".
+bool names_module(const std::string& path, const std::string& module) { return ("." + path).find("." + module + ".") != std::string::npos; }
+
+/// PEFT's own maths on these needs what lft lacks; everything else that does not fit is simply unknown.
+bool is_lora_part(const std::string& name) { return name.find("lora_") != std::string::npos; }
+
+class KeyReader {
+ public:
+  KeyReader(AdapterDir& dir, const SafetensorsFile& file) : dir_(dir), file_(file) {}
+
+  void read() {
+    for (const auto& [name, info] : file_.tensors()) place(name, info);
+    pair_up();
+    check_saved_modules();
+    const std::vector<Faults> faults = {unknown_, twice_, alone_, rank_, mistyped_, unsaved_};
+    if (!any(faults)) return;
+    throw Error(ErrorKind::kInput, {.what = "the adapter's tensors do not fit",
+                                    .where = file_.path(),
+                                    .found = describe(faults),
+                                    .expected = "lora_A and lora_B of rank " + std::to_string(dir_.lora.rank) +
+                                                " for modules of a LLaVA, and the modules that modules_to_save names",
+                                    .next = kRetry});
+  }
+
+ private:
+  void place(const std::string& name, const TensorInfo& info) {
+    if (info.dtype != DType::kF32 && info.dtype != DType::kF16 && info.dtype != DType::kBF16) {
+      mistyped_.items.push_back(name + ": found " + dtype_name(info.dtype) + ", expected F32, F16 or BF16");
+    }
+    if (!name.starts_with(kPrefix)) return unknown_.items.push_back(name);
+    const std::string inner = name.substr(std::string(kPrefix).size());
+    const Key key = split_key(inner);
+    const std::string canonical = llava_from_peft_name(key.module);
+    const bool saved = key.kind.empty() && !is_lora_part(inner) &&
+                       std::any_of(dir_.modules_to_save.begin(), dir_.modules_to_save.end(),
+                                   [&](const std::string& module) { return names_module(inner, module); });
+    if (canonical.empty() || (key.kind.empty() && !saved)) return unknown_.items.push_back(name);
+    const std::string full = key.kind.empty() ? canonical : canonical + "." + key.kind;
+    if (!dir_.stored_names.emplace(full, name).second) twice_.items.push_back(name + " and " + dir_.stored_names.at(full));
+    if (key.kind.empty()) dir_.full_tensors.push_back(canonical);
+    if (key.kind == "lora_A.weight") a_.insert(canonical);
+    if (key.kind == "lora_B.weight") b_.insert(canonical);
+    if (key.kind == "lora_A.weight" && (info.shape.size() != 2 || info.shape[0] != dir_.lora.rank)) wrong_rank(name, info);
+    if (key.kind == "lora_B.weight" && (info.shape.size() != 2 || info.shape[1] != dir_.lora.rank)) wrong_rank(name, info);
+  }
+
+  void wrong_rank(const std::string& name, const TensorInfo& info) { rank_.items.push_back(name + ": found " + shape_text(info.shape)); }
+
+  void pair_up() {
+    for (const std::string& module : a_) {
+      if (!b_.contains(module)) alone_.items.push_back(module + ": lora_A without lora_B");
+    }
+    for (const std::string& module : b_) {
+      if (!a_.contains(module)) alone_.items.push_back(module + ": lora_B without lora_A");
+    }
+    dir_.lora_modules.assign(a_.begin(), a_.end());
+  }
+
+  void check_saved_modules() {
+    for (const std::string& module : dir_.modules_to_save) {
+      const bool found = std::any_of(dir_.full_tensors.begin(), dir_.full_tensors.end(), [&](const std::string& tensor) {
+        return names_module(dir_.stored_names.at(tensor), module);
+      });
+      if (!found) unsaved_.items.push_back(module);
+    }
+  }
+
+  AdapterDir& dir_;
+  const SafetensorsFile& file_;
+  std::set<std::string> a_, b_;
+  Faults unknown_{"unknown", {}}, twice_{"stored twice, in two spellings", {}}, alone_{"without their other half", {}},
+      rank_{"of another rank than r in adapter_config.json", {}}, mistyped_{"of a wrong type", {}},
+      unsaved_{"in modules_to_save without a tensor", {}};
+};
+
+void refuse_other_formats(const std::string& path) {
+  if (!is_directory(path) || !path_exists(path + "/adapter_config.json")) {
+    throw Error(ErrorKind::kInput, {.what = "not an adapter directory",
+                                    .where = path,
+                                    .found = is_directory(path) ? "no adapter_config.json" : path_exists(path) ? "a file" : "nothing",
+                                    .expected = "a folder with adapter_config.json and adapter_model.safetensors",
+                                    .next = ""});
+  }
+  if (path_exists(path + "/" + kAdapterWeights)) return;
+  const bool pickle = path_exists(path + "/adapter_model.bin");
+  throw Error(ErrorKind::kInput, {.what = pickle ? "pickled adapters are not opened" : "the adapter has no weights",
+                                  .where = path,
+                                  .found = pickle ? "adapter_model.bin" : "no adapter_model.safetensors",
+                                  .expected = kAdapterWeights,
+                                  .next = pickle ? "convert to safetensors: load with PEFT, then save_pretrained(NEW_DIR)" : kRetry});
+}
+
+AdapterNotes read_notes(const std::string& file) {
+  AdapterNotes notes;
+  if (!path_exists(file)) return notes;
+  const Json json = read_json_file(file);
+  if (!json.is_object()) {
+    throw Error(ErrorKind::kInput, {.what = "not a JSON object", .where = file, .found = "", .expected = "what lft wrote there", .next = ""});
+  }
+  notes.base_path = json_string(json, "base_path", file);
+  notes.base_fingerprint = json_string(json, "base_fingerprint", file);
+  notes.template_name = json_string(json, "template", file);
+  notes.image_fit = json_string(json, "image_fit", file);
+  return notes;
+}
+
+}  // namespace
+
+double lora_scale(const LoraOptions& lora) {
+  const double rank = static_cast<double>(lora.rank);
+  return lora.variant == "rslora" ? lora.alpha / std::sqrt(rank) : lora.alpha / rank;
+}
+
+AdapterDir AdapterDir::open(const std::string& path) {
+  refuse_other_formats(path);
+  const std::string config_file = path + "/adapter_config.json", weights = path + "/" + kAdapterWeights;
+  refuse_lfs_pointer(config_file);
+  refuse_lfs_pointer(weights);
+  const PeftConfig config = parse_peft_config(read_json_file(config_file), config_file);
+  AdapterDir dir;
+  dir.path = absolute_path(path);
+  dir.lora = config.lora;
+  dir.modules_to_save = config.modules_to_save;
+  dir.base_model_name_or_path = config.base_model_name_or_path;
+  dir.inference_mode = config.inference_mode;
+  dir.notes = read_notes(path + "/" + kAdapterNotes);
+  KeyReader(dir, SafetensorsFile(weights)).read();
+  return dir;
+}
+
+void check_adapter_base(const AdapterDir& dir, const ModelDir& base) {
+  if (dir.notes.base_fingerprint.empty()) return;
+  const std::string found = base_fingerprint(base);
+  if (found == dir.notes.base_fingerprint) return;
+  throw Error(ErrorKind::kInput, {.what = "the adapter was trained on another base model",
+                                  .where = dir.path + "/" + kAdapterNotes,
+                                  .found = "fingerprint " + found.substr(0, 16) + " of " + base.path,
+                                  .expected = "fingerprint " + dir.notes.base_fingerprint.substr(0, 16) + " (" + dir.notes.base_path + ")",
+                                  .next = "give the base model that the adapter records"});
+}
+
+}  // namespace lft

@@ -1,0 +1,110 @@
+#include "src/hf/model_dir.h"
+
+#include "kernels/common/error.h"
+#include "src/base/errors.h"
+#include "src/hf/shards.h"
+#include "src/hf/weights.h"
+#include "src/io/files.h"
+#include "src/io/json.h"
+
+namespace lft {
+namespace {
+
+/// Unquantised weights only: what is stored otherwise needs scales that no LLaVA of ours reads.
+bool is_weight_dtype(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16; }
+
+Json read_config(const std::string& path) {
+  if (!is_directory(path)) {
+    throw Error(ErrorKind::kInput, {.what = "the model directory does not exist",
+                                    .where = path,
+                                    .found = path_exists(path) ? "a file" : "nothing",
+                                    .expected = "a folder with config.json and *.safetensors",
+                                    .next = "check model.path or --model"});
+  }
+  const std::string file = path + "/config.json";
+  refuse_lfs_pointer(file);
+  Json config = read_json_file(file);
+  if (config.is_object() && config.contains("quantization_config") && !config["quantization_config"].is_null()) {
+    throw Error(ErrorKind::kInput, {.what = "the checkpoint is quantised",
+                                    .where = file + ": quantization_config",
+                                    .found = "",
+                                    .expected = "weights in F32, F16 or BF16",
+                                    .next = "use the checkpoint that it was quantised from"});
+  }
+  return config;
+}
+
+/// Matches stored tensors with what the config asks for.
+struct Matcher {
+  Faults missing{"missing", {}}, unknown{"unknown", {}}, misshapen{"of a wrong shape", {}}, mistyped{"of a wrong type", {}},
+      twice{"stored twice", {}};
+  std::map<DType, uint64_t> bytes_of;
+
+  void place(ModelDir& dir, size_t file, const TensorInfo& info) {
+    const std::string canonical = llava_canonical_name(info.name, dir.config);
+    const bool head = info.name.ends_with("lm_head.weight") && dir.config.text.tie_embeddings;
+    if (canonical.empty() && head) dir.tied_heads.push_back({file, info.name});
+    if (canonical.empty()) return;
+    if (!dir.tensors.try_emplace(canonical, ModelDir::Place{file, info.name}).second) twice.items.push_back(info.name);
+  }
+
+  void compare(ModelDir& dir) {
+    std::map<std::string, ModelDir::Place> left = dir.tensors;
+    for (const TensorSpec& spec : llava_tensors(dir.config)) {
+      const auto at = left.find(spec.name);
+      if (at == left.end()) {
+        missing.items.push_back(spec.name + " " + shape_text(spec.shape));
+        continue;
+      }
+      check(dir.info(at->second), spec.shape);
+      left.erase(at);
+    }
+    for (const auto& [name, where] : left) {
+      unknown.items.push_back(where.stored_name + " " + shape_text(dir.info(where).shape));
+      dir.tensors.erase(name);
+    }
+    for (const ModelDir::Place& head : dir.tied_heads) check(dir.info(head), {dir.config.text.vocab, dir.config.text.hidden});
+  }
+
+  void check(const TensorInfo& info, const std::vector<int64_t>& shape) {
+    if (info.shape != shape) misshapen.items.push_back(info.name + ": found " + shape_text(info.shape) + ", expected " + shape_text(shape));
+    if (!is_weight_dtype(info.dtype)) mistyped.items.push_back(info.name + ": found " + dtype_name(info.dtype) + ", expected F32, F16 or BF16");
+    bytes_of[info.dtype] += info.bytes;
+  }
+};
+
+}  // namespace
+
+ModelDir ModelDir::config_only(const std::string& path) {
+  ModelDir dir;
+  dir.path = absolute_path(path);
+  dir.config = LlavaConfig::parse(read_config(path), path + "/config.json");
+  return dir;
+}
+
+ModelDir ModelDir::open(const std::string& path) {
+  ModelDir dir = config_only(path);
+  dir.files = open_weight_files(path);
+  Matcher matcher;
+  for (size_t i = 0; i < dir.files.size(); ++i) {
+    for (const auto& [name, info] : dir.files[i].tensors()) matcher.place(dir, i, info);
+  }
+  matcher.compare(dir);
+  const std::vector<Faults> faults = {matcher.missing, matcher.unknown, matcher.misshapen, matcher.mistyped, matcher.twice};
+  if (any(faults)) {
+    throw Error(ErrorKind::kInput, {.what = "the weights do not fit config.json",
+                                    .where = path,
+                                    .found = describe(faults),
+                                    .expected = "the " + std::to_string(llava_tensors(dir.config).size()) + " tensors of a LLaVA of this config",
+                                    .next = "take config.json and weights from the same checkpoint (a field that config.json leaves out "
+                                            "has LLaVA-1.5-7B's value)"});
+  }
+  uint64_t most = 0;
+  for (const auto& [dtype, bytes] : matcher.bytes_of) {
+    if (bytes > most) dir.stored_dtype = dtype;
+    most = std::max(most, bytes);
+  }
+  return dir;
+}
+
+}  // namespace lft

@@ -1,0 +1,102 @@
+// setjmp stands in functions that own nothing with a destructor: libjpeg leaves through longjmp.
+#include <csetjmp>
+#include <cstdio>
+
+#include <jpeglib.h>
+
+#include "src/io/image_codecs.h"
+
+namespace lft {
+namespace {
+
+constexpr int kMaxScans = 500;  // a progressive file of thousands of scans costs minutes
+
+struct Job {
+  jpeg_decompress_struct decoder{};
+  jpeg_error_mgr errors{};
+  jpeg_progress_mgr progress{};
+  jmp_buf leave;
+  char message[JMSG_LENGTH_MAX] = "";  // the first warning, or the error
+  std::vector<uint8_t> row;            // of a CMYK image
+};
+
+Job* job_of(j_common_ptr decoder) { return static_cast<Job*>(decoder->client_data); }
+
+void on_error(j_common_ptr decoder) {
+  Job* job = job_of(decoder);
+  decoder->err->format_message(decoder, job->message);
+  longjmp(job->leave, 1);
+}
+
+void on_message(j_common_ptr decoder, int level) {
+  Job* job = job_of(decoder);
+  const bool is_warning = level < 0;
+  if (is_warning && job->message[0] == '\0') decoder->err->format_message(decoder, job->message);
+}
+
+void on_progress(j_common_ptr decoder) {
+  Job* job = job_of(decoder);
+  if (job->decoder.input_scan_number <= kMaxScans) return;
+  snprintf(job->message, sizeof job->message, "more than %d scans", kMaxScans);
+  longjmp(job->leave, 1);
+}
+
+/// Adobe stores CMYK inverted, and PIL takes every CMYK JPEG for that; then its convert("RGB"), which has no colour management.
+void cmyk_row_to_rgb(const std::vector<uint8_t>& stored, uint8_t* rgb) {
+  for (size_t x = 0; 4 * x < stored.size(); ++x) {
+    const int white = stored[4 * x + 3];
+    for (size_t c = 0; c < 3; ++c) {
+      const int product = (255 - stored[4 * x + c]) * white + 128;
+      rgb[3 * x + c] = static_cast<uint8_t>(white - (((product >> 8) + product) >> 8));
+    }
+  }
+}
+
+void read_rows(Job* job, RgbImage* image) {
+  jpeg_decompress_struct* decoder = &job->decoder;
+  const size_t row_bytes = size_t{3} * decoder->output_width;
+  while (decoder->output_scanline < decoder->output_height) {
+    uint8_t* target = image->rgb_hwc.data() + decoder->output_scanline * row_bytes;
+    uint8_t* row = job->row.empty() ? target : job->row.data();
+    jpeg_read_scanlines(decoder, &row, 1);
+    if (!job->row.empty()) cmyk_row_to_rgb(job->row, target);
+  }
+}
+
+bool decode(Job* job, const std::string& bytes, RgbImage* image) {
+  jpeg_decompress_struct* decoder = &job->decoder;
+  if (setjmp(job->leave) != 0) return false;
+  jpeg_create_decompress(decoder);
+  decoder->client_data = job;
+  decoder->progress = &job->progress;
+  jpeg_mem_src(decoder, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+  jpeg_read_header(decoder, TRUE);
+  const bool is_cmyk = decoder->num_components == 4;
+  decoder->out_color_space = is_cmyk ? JCS_CMYK : JCS_RGB;
+  jpeg_start_decompress(decoder);
+  image->width = decoder->output_width;
+  image->height = decoder->output_height;
+  image->rgb_hwc.resize(size_t{3} * decoder->output_width * decoder->output_height);
+  if (is_cmyk) job->row.resize(size_t{4} * decoder->output_width);
+  read_rows(job, image);
+  jpeg_finish_decompress(decoder);
+  return job->message[0] == '\0';
+}
+
+}  // namespace
+
+RgbImage decode_jpeg(const std::string& bytes, const std::string& where) {
+  Job job;
+  job.decoder.err = jpeg_std_error(&job.errors);
+  job.decoder.client_data = &job;
+  job.errors.error_exit = on_error;
+  job.errors.emit_message = on_message;
+  job.progress.progress_monitor = on_progress;
+  RgbImage image;
+  const bool ok = decode(&job, bytes, &image);
+  jpeg_destroy_decompress(&job.decoder);
+  if (!ok) throw_damaged_image("jpeg", where, job.message);
+  return image;
+}
+
+}  // namespace lft

@@ -1,0 +1,171 @@
+#include <algorithm>
+#include <string_view>
+
+#include "kernels/common/error.h"
+#include "src/base/errors.h"
+#include "src/io/image.h"
+#include "src/io/image_bytes.h"
+
+namespace lft {
+namespace {
+
+using Bytes = std::string_view;
+
+[[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& found, const std::string& expected = "",
+                         const std::string& next = "") {
+  throw Error(ErrorKind::kInput, {.what = what, .where = where, .found = found, .expected = expected, .next = next});
+}
+
+/// The number at `at`, or the error that the file is cut.
+uint32_t need(Bytes bytes, uint64_t at, int size, bool big, const std::string& where) {
+  const auto value = number_at(bytes, at, size, big);
+  if (!value) refuse(where, "the image is cut", std::to_string(bytes.size()) + " bytes, and its header goes on");
+  return *value;
+}
+
+ImageHeader png_header(Bytes bytes, const std::string& where) {
+  if (bytes.substr(12, 4) != "IHDR") refuse(where, "damaged PNG", "no IHDR chunk at its beginning");
+  ImageHeader header{.kind = "png", .width = need(bytes, 16, 4, true, where), .height = need(bytes, 20, 4, true, where)};
+  Bytes exif, xmp;
+  for (uint64_t at = 8; at + 12 <= bytes.size();) {
+    const uint64_t length = *number_at(bytes, at, 4, true);
+    const Bytes type = bytes.substr(at + 4, 4), data = bytes.substr(at + 8, length);
+    constexpr Bytes kXmp("XML:com.adobe.xmp\0", 18);
+    if (type == "eXIf") exif = data;
+    if (type == "iTXt" && data.substr(0, kXmp.size()) == kXmp) xmp = data;
+    at += 12 + length;
+  }
+  header.orientation = orientation_of(exif, xmp);
+  return header;
+}
+
+bool is_frame_marker(uint32_t marker) { return marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc; }
+
+ImageHeader jpeg_header(Bytes bytes, const std::string& where) {
+  constexpr Bytes kExif("Exif\0\0", 6), kXmp("http://ns.adobe.com/xap/1.0/\0", 29);
+  constexpr uint32_t kStartOfScan = 0xda, kEndOfImage = 0xd9, kApp1 = 0xe1;
+  ImageHeader header{.kind = "jpeg", .width = 0, .height = 0};
+  Bytes exif, xmp;
+  for (uint64_t at = 2;;) {
+    if (need(bytes, at, 1, true, where) != 0xff) refuse(where, "damaged JPEG", "no marker at byte " + std::to_string(at));
+    while (need(bytes, at, 1, true, where) == 0xff) ++at;
+    const uint32_t marker = need(bytes, at, 1, true, where);
+    if (marker == kStartOfScan || marker == kEndOfImage) break;
+    ++at;
+    if (marker == 0x01 || (marker >= 0xd0 && marker <= 0xd8)) continue;  // these carry no length
+    const uint32_t length = need(bytes, at, 2, true, where);
+    const Bytes data = length >= 2 ? bytes.substr(at + 2, length - 2) : Bytes();
+    if (is_frame_marker(marker)) {
+      header.height = need(data, 1, 2, true, where);
+      header.width = need(data, 3, 2, true, where);
+    }
+    if (marker == kApp1 && exif.empty() && data.substr(0, kExif.size()) == kExif) exif = data;
+    if (marker == kApp1 && data.substr(0, kXmp.size()) == kXmp) xmp = data;
+    at += std::max(length, 2u);
+  }
+  header.orientation = orientation_of(exif, xmp);
+  return header;
+}
+
+/// Width and height from the first chunk, whichever of the three kinds it is.
+void webp_size(Bytes bytes, const std::string& where, ImageHeader* header) {
+  const Bytes type = bytes.substr(12, 4);
+  if (type == "VP8 ") {
+    if (need(bytes, 23, 3, true, where) != 0x9d012a) refuse(where, "damaged WebP", "no key frame");
+    header->width = need(bytes, 26, 2, false, where) & 0x3fff;
+    header->height = need(bytes, 28, 2, false, where) & 0x3fff;
+  } else if (type == "VP8L") {
+    if (need(bytes, 20, 1, false, where) != 0x2f) refuse(where, "damaged WebP", "no lossless signature");
+    const uint32_t bits = need(bytes, 21, 4, false, where);
+    header->width = (bits & 0x3fff) + 1;
+    header->height = ((bits >> 14) & 0x3fff) + 1;
+  } else if (type == "VP8X") {
+    constexpr uint32_t kAnimation = 0x02;
+    if ((need(bytes, 20, 1, false, where) & kAnimation) != 0) {
+      refuse(where, "unsupported image", "an animated WebP", "one still image", "extract one frame, for example as PNG");
+    }
+    header->width = int64_t{need(bytes, 24, 3, false, where)} + 1;
+    header->height = int64_t{need(bytes, 27, 3, false, where)} + 1;
+  } else {
+    refuse(where, "damaged WebP", "chunk " + quote_text(type));
+  }
+}
+
+ImageHeader webp_header(Bytes bytes, const std::string& where) {
+  ImageHeader header{.kind = "webp", .width = 0, .height = 0};
+  const uint64_t claimed = 8 + uint64_t{need(bytes, 4, 4, false, where)};
+  if (claimed > bytes.size()) refuse(where, "the image is cut", std::to_string(bytes.size()) + " bytes", std::to_string(claimed) + " bytes");
+  webp_size(bytes, where, &header);
+  Bytes exif, xmp;
+  for (uint64_t at = 12; at + 8 <= bytes.size();) {
+    const uint64_t length = *number_at(bytes, at + 4, 4, false);
+    const Bytes type = bytes.substr(at, 4), data = bytes.substr(at + 8, length);
+    if (type == "EXIF" && exif.empty()) exif = data;
+    if (type == "XMP " && xmp.empty()) xmp = data;
+    at += 8 + length + length % 2;
+  }
+  header.orientation = orientation_of(exif, xmp);
+  return header;
+}
+
+ImageHeader bmp_header(Bytes bytes, const std::string& where) {
+  constexpr uint32_t kOldHeader = 12;
+  ImageHeader header{.kind = "bmp", .width = 0, .height = 0};
+  if (need(bytes, 14, 4, false, where) == kOldHeader) {
+    header.width = need(bytes, 18, 2, false, where);
+    header.height = need(bytes, 20, 2, false, where);
+  } else {
+    header.width = static_cast<int32_t>(need(bytes, 18, 4, false, where));
+    const int64_t height = static_cast<int32_t>(need(bytes, 22, 4, false, where));
+    header.height = height < 0 ? -height : height;  // negative: rows from the top down
+  }
+  return header;
+}
+
+ImageHeader tiff_header(Bytes bytes, const std::string& where) {
+  constexpr uint32_t kWidth = 256, kHeight = 257, kOrientation = 274;
+  const auto width = tiff_tag(bytes, kWidth), height = tiff_tag(bytes, kHeight);
+  if (!width || !height) refuse(where, "damaged or cut TIFF", "no width and height in its first directory");
+  const uint32_t orientation = tiff_tag(bytes, kOrientation).value_or(1);
+  return {.kind = "tiff", .width = *width, .height = *height, .orientation = orientation >= 1 && orientation <= 8 ? static_cast<int>(orientation) : 1};
+}
+
+[[noreturn]] void refuse_unknown(Bytes bytes, const std::string& where) {
+  const std::string supported = "PNG, JPEG, WebP, BMP or TIFF";
+  const auto begins = [&](Bytes magic) { return bytes.substr(0, magic.size()) == magic; };
+  if (bytes.empty()) refuse(where, "not an image", "an empty file", supported);
+  if (begins("GIF8")) refuse(where, "unsupported image", "a GIF", supported, "convert it, for example to PNG");
+  if (bytes.substr(4, 4) == "ftyp") refuse(where, "unsupported image", "HEIC, AVIF or a video", supported, "convert it, for example to PNG");
+  if (begins("II+") || begins("MM\0+")) refuse(where, "unsupported image", "a BigTIFF", supported, "convert it, for example to PNG");
+  if (begins("version https://git-lfs")) refuse(where, "not an image", "a Git LFS pointer", supported, "fetch the files (git lfs pull)");
+  const size_t text = std::min(bytes.find_first_not_of(" \t\r\n"), bytes.size());
+  if (bytes.substr(text, 1) == "<") refuse(where, "not an image", "a web page or XML", supported, "download the file again");
+  refuse(where, "not an image", "it begins with " + quote_text(bytes.substr(0, 12)), supported);
+}
+
+ImageHeader any_header(Bytes bytes, const std::string& where) {
+  const auto begins = [&](Bytes magic) { return bytes.substr(0, magic.size()) == magic; };
+  if (begins("\x89PNG\r\n\x1a\n")) return png_header(bytes, where);
+  if (begins("\xff\xd8\xff")) return jpeg_header(bytes, where);
+  if (begins("RIFF") && bytes.substr(8, 4) == "WEBP") return webp_header(bytes, where);
+  if (begins("BM")) return bmp_header(bytes, where);
+  if (begins(Bytes("II*\0", 4)) || begins(Bytes("MM\0*", 4))) return tiff_header(bytes, where);
+  refuse_unknown(bytes, where);
+}
+
+}  // namespace
+
+ImageHeader read_image_header(const std::string& bytes, const std::string& where, const ImageLimits& limits) {
+  const ImageHeader header = any_header(bytes, where);
+  const std::string size = std::to_string(header.width) + " x " + std::to_string(header.height);
+  if (header.width < 1 || header.height < 1) refuse(where, "damaged " + header.kind + " image", "a size of " + size);
+  if (header.width > limits.max_side || header.height > limits.max_side) {
+    refuse(where, "image too large", size, "sides of at most " + std::to_string(limits.max_side), "scale the image down");
+  }
+  if (header.width > limits.max_pixels / header.height) {
+    refuse(where, "image too large", size, "at most " + std::to_string(limits.max_pixels) + " pixels", "scale the image down");
+  }
+  return header;
+}
+
+}  // namespace lft

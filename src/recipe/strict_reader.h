@@ -1,0 +1,113 @@
+// Visitor that fills a recipe from a YAML tree and collects every problem instead of stopping at the first.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "src/recipe/recipe_fields.h"
+#include "src/recipe/yaml_tree.h"
+
+namespace lft {
+
+/// Visitor: the dotted paths of all fields and of all sections.
+class FieldNames {
+ public:
+  template <class T>
+  void field(const char* key, T&, const FieldRule&, const char*) {
+    fields.push_back(prefix_ + key);
+  }
+  template <class Body>
+  void section(const char* key, Body body) {
+    sections.push_back(prefix_ + key);
+    const std::string outer = prefix_;
+    prefix_ += std::string(key) + ".";
+    body();
+    prefix_ = outer;
+  }
+  std::vector<std::string> fields, sections;
+
+ private:
+  std::string prefix_;
+};
+FieldNames field_names();
+/// "lora.rnk is not a recipe field (nearest: lora.rank)"; without a near name, the names that its section has.
+std::string unknown_field(const std::string& path, const FieldNames& names);
+
+/// Numbers as a recipe writes them: plain decimal, no leading zeros, finite. False otherwise.
+bool parse_plain_int(const std::string& text, int64_t* out);
+bool parse_plain_double(const std::string& text, double* out);
+/// What YAML itself takes for a number, a truth value or nothing, so that it cannot stand for text without quotes.
+bool is_plain_non_text(const std::string& text);
+/// "in [1, 65536]", "one of pad, crop"; empty where everything goes.
+std::string rule_text(const FieldRule& rule, bool whole);
+
+class StrictReader {
+ public:
+  explicit StrictReader(const YamlNode& root);
+
+  template <class T>
+  void field(const char* key, T& value, const FieldRule& rule, const char* help) {
+    const YamlEntry* entry = take(key, rule, help);
+    if (entry == nullptr) return;
+    T read = value;
+    if (parse(entry->value, rule, &read)) {
+      value = read;
+    } else {
+      mismatch(*entry, expected(T{}, rule));
+    }
+  }
+  template <class Body>
+  void section(const char* key, Body body) {
+    enter(key);
+    body();
+    leave();
+  }
+
+  /// After visit(): unknown keys of the top level, then every problem in file order.
+  std::vector<std::string> finish();
+  /// A problem found by looking at several fields together, placed at `path` where the file gives it.
+  void problem_at(const std::string& path, const std::string& text);
+
+ private:
+  struct Frame {
+    const YamlNode* map;  // null: the section is absent or no mapping
+    bool misplaced;       // present, but no mapping: its required fields are not reported too
+    std::string prefix;
+    int line;
+    std::string place;
+    std::vector<std::string> known;
+  };
+  struct Problem {
+    int line;
+    std::string text;
+  };
+
+  const YamlEntry* take(const char* key, const FieldRule& rule, const char* help);
+  const YamlEntry* find(const std::string& key);
+  void enter(const char* key);
+  void leave();
+  void mismatch(const YamlEntry& entry, const std::string& expected);
+  void add_problem(int line, const std::string& place, const std::string& text);
+
+  static bool parse(const YamlNode& node, const FieldRule& rule, int64_t* out);
+  static bool parse(const YamlNode& node, const FieldRule& rule, double* out);
+  static bool parse(const YamlNode& node, const FieldRule& rule, bool* out);
+  static bool parse(const YamlNode& node, const FieldRule& rule, std::string* out);
+  static bool parse(const YamlNode& node, const FieldRule& rule, std::vector<std::string>* out);
+  static bool parse(const YamlNode& node, const FieldRule& rule, std::array<double, 2>* out);
+  static std::string expected(int64_t, const FieldRule& rule);
+  static std::string expected(double, const FieldRule& rule);
+  static std::string expected(bool, const FieldRule& rule);
+  static std::string expected(const std::string&, const FieldRule& rule);
+  static std::string expected(const std::vector<std::string>&, const FieldRule& rule);
+  static std::string expected(const std::array<double, 2>&, const FieldRule& rule);
+
+  FieldNames names_;
+  std::vector<Frame> frames_;
+  std::vector<Problem> problems_;
+  std::map<std::string, const YamlEntry*> given_;
+};
+
+}  // namespace lft

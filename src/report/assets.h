@@ -1,0 +1,14 @@
+// The files that report.html is made of, as bytes inside the program.
+#pragma once
+#include <string_view>
+
+namespace lft {
+
+struct ReportAssets {
+  std::string_view page;      // HTML with {{title}}, {{chart_js}}, {{report_js}} and {{data}}
+  std::string_view report_js;
+  std::string_view chart_js;  // Chart.js 3, MIT, its licence comment included
+};
+ReportAssets report_assets();
+
+}  // namespace lft

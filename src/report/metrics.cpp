@@ -1,0 +1,48 @@
+#include "src/report/metrics.h"
+
+#include <cassert>
+
+namespace lft {
+namespace {
+
+using Line = nlohmann::ordered_json;  // keeps the order in which a reader expects the columns
+
+std::string line_text(const Line& line) {
+  // Doubles in their shortest form that reads back to the same bits, non-finite as null.
+  return line.dump(-1, ' ', false, Line::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(const std::string& path, bool truncate) : file_(FileHandle::open_to_append(path)) {
+  if (truncate) file_.truncate(0);
+  offset_ = file_.size();
+}
+
+void MetricsFile::append(const std::string& line) {
+  file_.write(line.data(), line.size());
+  offset_ += line.size();
+}
+
+void MetricsFile::step(const StepMetrics& m) {
+  const Line line = {{"step", m.step},
+                     {"loss", m.loss},
+                     {"lr", m.lr},
+                     {"grad_norm", m.grad_norm},
+                     {"loss_scale", m.loss_scale},
+                     {"precision", m.precision},
+                     {"supervised_tokens", m.supervised_tokens},
+                     {"tokens", m.tokens},
+                     {"tokens_per_s", m.tokens_per_s},
+                     {"step_s", m.step_s}};
+  append(line_text(line));
+}
+
+void MetricsFile::event(const std::string& name, int64_t step, const Json& fields) {
+  assert(!fields.contains("loss"));
+  Line line = {{"event", name}, {"step", step}};
+  for (const auto& [key, value] : fields.items()) line[key] = value;
+  append(line_text(line));
+}
+
+}  // namespace lft

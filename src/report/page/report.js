@@ -1,0 +1,180 @@
+// Fills the page from the JSON beside it. Text goes in through textContent only.
+'use strict';
+
+const data = JSON.parse(document.getElementById('data').textContent);
+
+function element(parent, tag, text, className) {
+  const made = document.createElement(tag);
+  if (text !== undefined) made.textContent = text;
+  if (className) made.className = className;
+  parent.appendChild(made);
+  return made;
+}
+
+function short(value) {
+  if (value === null || value === undefined) return 'non-finite';
+  if (typeof value !== 'number') {
+    const text = typeof value === 'object' ? JSON.stringify(value) : String(value);
+    return text.length > 300 ? text.slice(0, 300) + '…' : text;
+  }
+  if (Number.isInteger(value) && Math.abs(value) < 1e6) return String(value);
+  const size = Math.abs(value);
+  return size >= 1e-3 && size < 1e6 ? String(Number(value.toPrecision(5))) : value.toExponential(2);
+}
+
+// Axis labels: 0.0002 as 2e-4, 12000 as 12k.
+function tick(value) {
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-2 || size >= 1e6)) return Number(value.toPrecision(3)).toExponential().replace('e+', 'e');
+  return size >= 1e4 ? value / 1e3 + 'k' : String(Number(value.toPrecision(6)));
+}
+
+const kCharts = [
+  {id: 'loss', title: 'Loss', series: [
+    {key: 'loss', name: 'step', color: '--faint', width: 1.2}, {key: 'loss_smooth', name: 'smoothed', color: '--loss', width: 2},
+    {key: 'eval_loss', name: 'held-out', color: '--eval', width: 2, points: true}]},
+  {id: 'lr', title: 'Learning rate', series: [{key: 'lr', name: 'base group', color: '--lr', width: 2}]},
+  {id: 'grad_norm', title: 'Gradient norm', log: true, series: [{key: 'grad_norm', name: 'before clipping, log scale', color: '--norm', width: 1.3}]},
+  {id: 'speed', title: 'Throughput', zero: true, series: [{key: 'tokens_per_s', name: 'tokens/s', color: '--speed', width: 1.3}]},
+];
+
+// Dashed lines at the steps where something went wrong.
+const kAlarms = {
+  id: 'alarms',
+  beforeDatasetsDraw(chart) {
+    const {ctx, chartArea, scales} = chart;
+    ctx.save();
+    ctx.strokeStyle = css('--mark');
+    ctx.setLineDash([4, 4]);
+    for (const step of data.alarms) {
+      const x = scales.x.getPixelForValue(step);
+      if (x < chartArea.left || x > chartArea.right) continue;
+      ctx.beginPath();
+      ctx.moveTo(x, chartArea.top);
+      ctx.lineTo(x, chartArea.bottom);
+      ctx.stroke();
+    }
+    ctx.restore();
+  },
+};
+
+function css(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
+
+function points(key, log) {
+  return (data.series[key] || []).map(([x, y]) => ({x, y: y === null || (log && y <= 0) ? NaN : y}));
+}
+
+function dataset(one, log) {
+  const line = points(one.key, log);
+  return {
+    label: one.name, data: line, borderColor: css(one.color), backgroundColor: css(one.color), borderWidth: one.width,
+    pointRadius: one.points || line.length === 1 ? 3.5 : 0, pointHitRadius: 6, tension: 0,
+  };
+}
+
+function options(chart, steps) {
+  const grid = {color: css('--grid'), borderColor: css('--line')};
+  return {
+    animation: false, parsing: false, normalized: true, responsive: true, maintainAspectRatio: false,
+    interaction: {mode: 'nearest', axis: 'x', intersect: false},
+    plugins: {
+      legend: {display: false},
+      tooltip: {callbacks: {
+        title: (items) => 'step ' + items[0].parsed.x, label: (item) => item.dataset.label + ': ' + short(item.parsed.y)}},
+    },
+    scales: {
+      x: {type: 'linear', min: steps[0], max: steps[1], grid, ticks: {color: css('--dim'), maxTicksLimit: 8, precision: 0, maxRotation: 0, callback: tick}},
+      y: {
+        type: chart.log ? 'logarithmic' : 'linear', beginAtZero: Boolean(chart.zero), grid,
+        ticks: {color: css('--dim'), maxTicksLimit: 7, callback: tick},
+      },
+    },
+  };
+}
+
+let drawn = [];
+function draw() {
+  for (const chart of drawn) chart.destroy();
+  const root = document.getElementById('charts');
+  root.replaceChildren();
+  Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
+  drawn = kCharts.map((chart) => {
+    const figure = element(root, 'figure', undefined, 'card');
+    const caption = element(figure, 'figcaption', chart.title);
+    const plot = element(figure, 'div', undefined, 'plot');
+    const shown = chart.series.filter((one) => (data.series[one.key] || []).length > 0);
+    if (shown.length === 0) {
+      element(plot, 'div', 'no step recorded', 'none');
+      return null;
+    }
+    for (const one of shown) element(caption, 'span', one.name, 'key').style.setProperty('--c', css(one.color));
+    const canvas = element(plot, 'canvas');
+    canvas.id = 'chart-' + chart.id;
+    canvas.setAttribute('role', 'img');
+    canvas.setAttribute('aria-label', chart.title + ' over steps');
+    return new Chart(canvas, {
+      type: 'line', data: {datasets: shown.map((one) => dataset(one, chart.log)).reverse()}, options: options(chart, data.steps), plugins: [kAlarms],
+    });
+  }).filter(Boolean);
+  document.body.dataset.charts = drawn.length;
+}
+
+function fillEvents() {
+  const section = document.getElementById('events');
+  section.hidden = data.events.length === 0;
+  section.querySelector('small').textContent = data.hidden_events > 0 ? data.hidden_events + ' more in metrics.jsonl' : '';
+  const body = section.querySelector('tbody');
+  for (const event of data.events) {
+    const row = element(body, 'tr', undefined, event.alarm ? 'alarm' : '');
+    element(row, 'td', event.step);
+    element(row, 'td', event.name.replaceAll('_', ' '));
+    element(row, 'td', event.fields.map(([key, value]) => key.replaceAll('_', ' ') + ' ' + short(value)).join('  ·  '));
+  }
+}
+
+function fillAnswers() {
+  const section = document.getElementById('answers');
+  section.hidden = data.answers.length === 0;
+  const right = data.answers.filter((one) => one.right).length;
+  section.querySelector('small').textContent = right + ' of the ' + data.answers.length + ' shown match exactly';
+  const list = section.querySelector('.answers');
+  for (const one of data.answers) {
+    const card = element(list, 'article', undefined, 'card answer ' + (one.right ? 'right' : 'wrong') + (one.image ? '' : ' text'));
+    if (one.image) {
+      const image = element(card, 'img');
+      image.alt = 'image of ' + one.id;
+      image.onload = () => image.classList.toggle('small', image.naturalWidth < 112);
+      image.src = one.image;
+    }
+    const side = element(card, 'div');
+    const head = element(side, 'header');
+    element(head, 'span', one.id);
+    element(head, 'span', one.right ? '✓ match' : '✗ differs', 'badge');
+    element(side, 'p', one.question);
+    const list2 = element(side, 'dl');
+    element(list2, 'dt', 'expected');
+    element(list2, 'dd', one.reference);
+    element(list2, 'dt', 'answered');
+    element(list2, 'dd', one.answer === '' ? '(nothing)' : one.answer, 'got');
+  }
+}
+
+function fillText(id, text) {
+  const block = document.getElementById(id);
+  block.hidden = text === '';
+  block.querySelector('pre').textContent = text;
+}
+
+document.getElementById('under').textContent = data.under;
+for (const [name, value] of data.facts) {
+  const card = element(document.getElementById('facts'), 'div', undefined, 'card');
+  element(card, 'dt', name);
+  element(card, 'dd', value);
+}
+fillEvents();
+fillAnswers();
+fillText('recipe', data.recipe);
+fillText('environment', data.environment);
+document.getElementById('sources').hidden = data.recipe === '' && data.environment === '';
+draw();
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', draw);

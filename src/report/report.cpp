@@ -1,0 +1,222 @@
+#include "src/report/report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "kernels/common/error.h"
+#include "src/io/files.h"
+#include "src/io/json.h"
+#include "src/report/assets.h"
+#include "src/report/series.h"
+
+namespace lft {
+namespace {
+
+constexpr size_t kMaxRows = 200;  // of what went wrong, and of what went well
+
+/// What metrics.jsonl says. After a resume a step may stand there twice: the later line counts.
+struct Metrics {
+  std::map<int64_t, Json> steps;
+  std::vector<Json> events;
+  int64_t unreadable = 0;
+};
+
+Metrics read_metrics(const std::string& path) {
+  Metrics metrics;
+  if (!path_exists(path)) return metrics;
+  const std::string text = read_file(path);
+  for (size_t at = 0, line = 1; at < text.size(); ++line) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    try {
+      Json json = parse_json(std::string_view(text).substr(at, end - at), path + ":" + std::to_string(line));
+      const int64_t step = json.at("step").get<int64_t>();
+      if (json.contains("event")) {
+        metrics.events.push_back(std::move(json));
+      } else {
+        metrics.steps[step] = std::move(json);
+      }
+    } catch (const Error&) {
+      ++metrics.unreadable;  // a run that was cut off may leave half a line
+    } catch (const Json::exception&) {
+      ++metrics.unreadable;
+    }
+    at = end + 1;
+  }
+  return metrics;
+}
+
+Series series_of(const Metrics& metrics, const char* key) {
+  Series series;
+  for (const auto& [step, line] : metrics.steps) {
+    const auto value = line.find(key);
+    const bool number = value != line.end() && value->is_number();
+    series.push_back({static_cast<double>(step), number ? value->get<double>() : std::nan("")});
+  }
+  return series;
+}
+
+Series eval_series(const Metrics& metrics) {
+  Series series;
+  for (const Json& event : metrics.events) {
+    const auto value = event.find("eval_loss");
+    if (value != event.end() && value->is_number()) series.push_back({event["step"].get<double>(), value->get<double>()});
+  }
+  return series;
+}
+
+/// [[step, value], ...]; non-finite values are null.
+Json series_json(const Series& series) {
+  Json out = Json::array();
+  for (const Point& point : series) out.push_back(Json::array({point.x, std::isfinite(point.y) ? Json(point.y) : Json(nullptr)}));
+  return out;
+}
+
+bool is_alarm(const std::string& event) { return event == "fp32_recovery" || event == "step_skipped" || event == "stopped"; }
+
+/// The rows of the table. A thousand checkpoints do not push out the one recovery, nor the other way round.
+void put_events(const Metrics& metrics, Json* data) {
+  Json rows = Json::array(), alarms = Json::array();
+  size_t calm = 0;
+  for (const Json& event : metrics.events) {
+    const std::string name = event["event"].is_string() ? event["event"].get<std::string>() : event["event"].dump();
+    const bool alarm = is_alarm(name);
+    if ((alarm ? alarms.size() : calm) >= kMaxRows) continue;
+    if (alarm) alarms.push_back(event["step"]);
+    if (!alarm) ++calm;
+    Json fields = Json::array();
+    for (const auto& [key, value] : event.items()) {
+      if (key != "event" && key != "step") fields.push_back(Json::array({key, value}));
+    }
+    rows.push_back({{"step", event["step"]}, {"name", name}, {"alarm", alarm}, {"fields", fields}});
+  }
+  (*data)["hidden_events"] = metrics.events.size() - rows.size();
+  (*data)["events"] = std::move(rows);
+  (*data)["alarms"] = std::move(alarms);
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n\v\f";
+  const size_t first = text.find_first_not_of(kBlank);
+  return first == std::string_view::npos ? std::string_view() : text.substr(first, text.find_last_not_of(kBlank) - first + 1);
+}
+
+std::string base64(std::string_view bytes) {
+  constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  out.reserve((bytes.size() + 2) / 3 * 4);
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t group = 0;
+    for (size_t k = 0; k < 3; ++k) group = group << 8 | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0);
+    for (size_t k = 0; k < 4; ++k) out += i + k <= bytes.size() ? kDigits[group >> (18 - 6 * k) & 63] : '=';
+  }
+  return out;
+}
+
+std::string data_url(const std::string& image) {
+  if (image.empty()) return "";
+  const bool jpeg = image.compare(0, 3, "\xff\xd8\xff") == 0;
+  return std::string("data:image/") + (jpeg ? "jpeg" : "png") + ";base64," + base64(image);
+}
+
+/// The image stands beside the question; its mark in the text says nothing more.
+std::string without_image_marks(std::string text) {
+  constexpr std::string_view kMark = "<image>";
+  for (size_t at = text.find(kMark); at != std::string::npos; at = text.find(kMark)) text.erase(at, kMark.size());
+  return std::string(trimmed(text));
+}
+
+Json answers_json(const std::vector<ReportAnswer>& answers) {
+  Json out = Json::array();
+  for (const ReportAnswer& one : answers) {
+    const bool right = trimmed(one.answer) == trimmed(one.reference);
+    out.push_back({{"id", one.id},
+                   {"question", one.image_png.empty() ? one.question : without_image_marks(one.question)},
+                   {"reference", one.reference},
+                   {"answer", one.answer},
+                   {"right", right},
+                   {"image", data_url(one.image_png)}});
+  }
+  return out;
+}
+
+std::string under_line(const Metrics& metrics) {
+  std::string text = metrics.steps.empty() ? "no step recorded" : std::to_string(metrics.steps.size()) + " steps";
+  if (!metrics.steps.empty()) {
+    const auto precision = metrics.steps.rbegin()->second.find("precision");
+    if (precision != metrics.steps.rbegin()->second.end() && precision->is_string()) text += " · computed in " + precision->get<std::string>();
+  }
+  if (metrics.unreadable > 0) text += " · " + std::to_string(metrics.unreadable) + " lines of metrics.jsonl could not be read";
+  return text;
+}
+
+Json page_data(const ReportInput& input, const Metrics& metrics) {
+  const Series loss = series_of(metrics, "loss");
+  const Series eval = eval_series(metrics);
+  Json data = {{"under", under_line(metrics)}, {"recipe", input.recipe_text}, {"environment", input.environment_json}};
+  data["facts"] = Json::array();
+  for (const auto& [name, value] : input.facts) data["facts"].push_back(Json::array({name, value}));
+  data["series"] = {{"loss", series_json(thin(loss, kMaxPoints))},
+                    {"loss_smooth", series_json(thin(smooth(loss), kMaxPoints))},
+                    {"eval_loss", series_json(thin(eval, kMaxPoints))}};
+  for (const char* key : {"lr", "grad_norm", "tokens_per_s"}) data["series"][key] = series_json(thin(series_of(metrics, key), kMaxPoints));
+  const int64_t last = metrics.steps.empty() ? 1 : metrics.steps.rbegin()->first;
+  const double first = eval.empty() ? 1 : std::min(1.0, eval.front().x);  // an eval before step 1 is at 0
+  data["steps"] = Json::array({first, std::max<int64_t>(last, 2)});
+  put_events(metrics, &data);
+  data["answers"] = answers_json(input.answers);
+  return data;
+}
+
+/// JSON that can stand inside a script element: no "<", so neither </script> nor <!-- can occur.
+std::string script_json(const Json& data) {
+  const std::string text = data.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string out;
+  out.reserve(text.size() + text.size() / 16);
+  for (const char c : text) {
+    if (c == '<') {
+      out += "\\u003c";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+std::string html_text(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    const std::string_view entity = c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '"' ? "&quot;" : "";
+    if (entity.empty()) {
+      out += c;
+    } else {
+      out += entity;
+    }
+  }
+  return out;
+}
+
+/// Replaces each {{name}} of the page once; what is put in is not looked at again.
+std::string fill_page(std::string_view page, const std::map<std::string, std::string_view, std::less<>>& parts) {
+  std::string out;
+  for (size_t at = 0; at < page.size();) {
+    const size_t open = std::min(page.find("{{", at), page.size());
+    out += page.substr(at, open - at);
+    if (open == page.size()) break;
+    const size_t close = page.find("}}", open);
+    out += parts.at(std::string(page.substr(open + 2, close - open - 2)));
+    at = close + 2;
+  }
+  return out;
+}
+
+}  // namespace
+
+void write_report(const std::string& path, const ReportInput& input) {
+  const ReportAssets assets = report_assets();
+  const std::string data = script_json(page_data(input, read_metrics(input.metrics_path)));
+  const std::string title = html_text(input.title.empty() ? "Training report" : input.title);
+  write_file_atomic(path, fill_page(assets.page, {{"title", title}, {"data", data}, {"chart_js", assets.chart_js}, {"report_js", assets.report_js}}));
+}
+
+}  // namespace lft

@@ -1,0 +1,123 @@
+#include "src/report/tensorboard.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <chrono>
+
+#include "src/base/log.h"
+#include "src/io/files.h"
+
+namespace lft {
+namespace {
+
+constexpr size_t kBufferBytes = 64 << 10;
+
+constexpr std::array<uint32_t, 256> crc_table() {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t i = 0; i < 256; ++i) {
+    uint32_t crc = i;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0x82f63b78u : 0u);
+    table[i] = crc;
+  }
+  return table;
+}
+
+template <class T>
+void put_little_endian(std::string* out, T value) {
+  for (size_t i = 0; i < sizeof(T); ++i) *out += static_cast<char>(value >> (8 * i));
+}
+
+void put_varint(std::string* out, uint64_t value) {
+  for (; value >= 0x80; value >>= 7) *out += static_cast<char>(value | 0x80);
+  *out += static_cast<char>(value);
+}
+
+/// Protobuf wire types.
+enum Wire : uint64_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+
+void put_key(std::string* out, uint64_t field, Wire wire) { put_varint(out, field << 3 | wire); }
+
+void put_bytes(std::string* out, uint64_t field, std::string_view bytes) {
+  put_key(out, field, kBytes);
+  put_varint(out, bytes.size());
+  *out += bytes;
+}
+
+/// The fields every Event starts with: wall_time = 1, step = 2.
+std::string event_start(int64_t step) {
+  const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
+  std::string event;
+  put_key(&event, 1, kFixed64);
+  put_little_endian(&event, std::bit_cast<uint64_t>(now.count()));
+  put_key(&event, 2, kVarint);
+  put_varint(&event, static_cast<uint64_t>(step));
+  return event;
+}
+
+std::string file_name() {
+  static std::atomic<int> count = 0;  // two writers in one second and process
+  char host[256] = "localhost";
+  gethostname(host, sizeof host - 1);
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return "events.out.tfevents." + std::to_string(seconds) + "." + host + "." + std::to_string(getpid()) + "." + std::to_string(count++);
+}
+
+}  // namespace
+
+uint32_t crc32c(std::string_view bytes) {
+  static constexpr std::array<uint32_t, 256> kTable = crc_table();
+  uint32_t crc = ~0u;
+  for (const char c : bytes) crc = kTable[(crc ^ static_cast<unsigned char>(c)) & 0xff] ^ (crc >> 8);
+  return ~crc;
+}
+
+std::string tfrecord(std::string_view data) {
+  const auto masked = [](std::string_view bytes) { return std::rotr(crc32c(bytes), 15) + 0xa282ead8u; };
+  std::string record;
+  put_little_endian(&record, static_cast<uint64_t>(data.size()));
+  put_little_endian(&record, masked(record));
+  record += data;
+  put_little_endian(&record, masked(data));
+  return record;
+}
+
+TensorBoardWriter::TensorBoardWriter(const std::string& dir) {
+  make_dirs(dir);
+  file_ = FileHandle::open_to_append(dir + "/" + file_name());
+  std::string event = event_start(0);
+  put_bytes(&event, 3, "brain.Event:2");  // file_version
+  buffer_ = tfrecord(event);
+  flush();
+}
+
+TensorBoardWriter::~TensorBoardWriter() {
+  try {
+    flush();
+  } catch (const std::exception& e) {
+    warning(std::string("the last TensorBoard events are lost: ") + e.what());
+  }
+}
+
+void TensorBoardWriter::scalar(const std::string& tag, int64_t step, double value) {
+  std::string summary_value;
+  put_bytes(&summary_value, 1, tag);
+  put_key(&summary_value, 2, kFixed32);  // simple_value
+  put_little_endian(&summary_value, std::bit_cast<uint32_t>(static_cast<float>(value)));
+  std::string summary;
+  put_bytes(&summary, 1, summary_value);
+  std::string event = event_start(step);
+  put_bytes(&event, 5, summary);
+  buffer_ += tfrecord(event);
+  if (buffer_.size() >= kBufferBytes) flush();
+}
+
+void TensorBoardWriter::flush() {
+  const std::string bytes = std::move(buffer_);
+  buffer_.clear();
+  file_.write(bytes.data(), bytes.size());
+}
+
+}  // namespace lft

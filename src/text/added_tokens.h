@@ -1,0 +1,55 @@
+// Added tokens: found in the text before and after normalisation, with the flags of the tokenizers library. Knows no model.
+#pragma once
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "src/text/aligned.h"
+
+namespace lft {
+
+struct AddedToken {
+  int64_t id = -1;
+  std::string content;
+  bool special = false;
+  bool normalized = true;   // looked for in the normalised text, in its normalised form
+  bool lstrip = false, rstrip = false;  // takes the white space before, behind
+  bool single_word = false;  // only where no word character touches it
+
+  bool operator==(const AddedToken&) const = default;
+};
+
+/// A piece of the text: an added token (index into the list given to the matcher) or, with token < 0, text between them.
+struct Segment {
+  size_t begin = 0, end = 0;
+  int token = -1;
+};
+
+/// Leftmost match, the longest of those; then on behind it.
+class TokenMatcher {
+ public:
+  /// `patterns[i]` is looked for on behalf of `tokens[indices[i]]`. Patterns are not empty.
+  TokenMatcher(const std::vector<AddedToken>& tokens, const std::vector<int>& indices, const std::vector<std::string>& patterns);
+  /// Covers the text without gaps; empty for an empty text. Linear in the text.
+  std::vector<Segment> split(std::string_view text) const;
+
+ private:
+  struct Flags {
+    bool lstrip, rstrip, single_word;
+  };
+  struct Node {
+    int token = -1;
+  };
+  size_t longest_match(std::string_view text, size_t pos, int& token) const;
+
+  std::unordered_map<int, Flags> flags_;
+  std::vector<Node> nodes_;
+  std::unordered_map<uint64_t, uint32_t> next_;  // node << 8 | byte -> node
+  bool first_[256] = {};
+};
+
+/// Unicode White_Space.
+bool is_space(uint32_t code_point);
+
+}  // namespace lft

@@ -1,0 +1,115 @@
+#include "src/text/aligned.h"
+
+#include <limits>
+
+#include "kernels/common/error.h"
+
+namespace lft {
+namespace {
+
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+
+struct Decoded {
+  size_t length;  // bytes taken, at least 1
+  bool valid;
+};
+
+bool continues(std::string_view text, size_t pos, uint8_t low = 0x80, uint8_t high = 0xBF) {
+  return pos < text.size() && uint8_t(text[pos]) >= low && uint8_t(text[pos]) <= high;
+}
+
+/// One character, or the longest prefix of one (Unicode's "maximal subpart").
+Decoded decode_one(std::string_view text, size_t pos) {
+  const auto lead = uint8_t(text[pos]);
+  if (lead < 0x80) return {1, true};
+  if (lead < 0xC2 || lead > 0xF4) return {1, false};
+  const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  // The second byte rules out overlong forms, surrogates and what lies above U+10FFFF.
+  const uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+  const uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+  if (!continues(text, pos + 1, low, high)) return {1, false};
+  for (size_t i = 2; i < length; ++i) {
+    if (!continues(text, pos + i)) return {i, false};
+  }
+  return {length, true};
+}
+
+}  // namespace
+
+void Aligned::append(std::string_view bytes, ByteRange source) {
+  text.append(bytes);
+  at.insert(at.end(), bytes.size(), source);
+}
+
+void Aligned::append(const Aligned& from, size_t begin, size_t end) {
+  text.append(from.text, begin, end - begin);
+  at.insert(at.end(), from.at.begin() + ptrdiff_t(begin), from.at.begin() + ptrdiff_t(end));
+}
+
+Aligned Aligned::slice(size_t begin, size_t end) const {
+  Aligned out;
+  out.append(*this, begin, end);
+  return out;
+}
+
+ByteRange Aligned::source(size_t begin, size_t end) const {
+  if (begin < end) return {at[begin].begin, at[end - 1].end};
+  const uint32_t pos = begin < at.size() ? at[begin].begin : at.empty() ? 0 : at.back().end;
+  return {pos, pos};
+}
+
+Aligned align_utf8(std::string_view source) {
+  if (source.size() >= std::numeric_limits<uint32_t>::max()) {
+    throw Error(ErrorKind::kInput, {.what = "text too long to tokenise", .where = {}, .found = std::to_string(source.size()) + " bytes",
+                                    .expected = "less than 4 GiB", .next = {}});
+  }
+  Aligned out;
+  out.text.reserve(source.size());
+  out.at.reserve(source.size());
+  for (size_t pos = 0; pos < source.size();) {
+    const Decoded one = decode_one(source, pos);
+    out.append(one.valid ? source.substr(pos, one.length) : kReplacement, {uint32_t(pos), uint32_t(pos + one.length)});
+    pos += one.length;
+  }
+  return out;
+}
+
+std::string to_valid_utf8(std::string_view bytes) {
+  std::string out;
+  out.reserve(bytes.size());
+  for (size_t pos = 0; pos < bytes.size();) {
+    const Decoded one = decode_one(bytes, pos);
+    out.append(one.valid ? bytes.substr(pos, one.length) : kReplacement);
+    pos += one.length;
+  }
+  return out;
+}
+
+size_t utf8_length(std::string_view text, size_t pos) {
+  const auto lead = uint8_t(text[pos]);
+  return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+}
+
+uint32_t utf8_decode(std::string_view text, size_t pos) {
+  const size_t length = utf8_length(text, pos);
+  const auto lead = uint8_t(text[pos]);
+  if (length == 1) return lead;
+  uint32_t code = lead & (0x7Fu >> length);
+  for (size_t i = 1; i < length; ++i) code = (code << 6) | (uint8_t(text[pos + i]) & 0x3Fu);
+  return code;
+}
+
+void utf8_append(std::string& out, uint32_t code_point) {
+  if (code_point < 0x80) {
+    out += char(code_point);
+  } else if (code_point < 0x800) {
+    out += {char(0xC0 | (code_point >> 6)), char(0x80 | (code_point & 0x3F))};
+  } else if (code_point < 0x10000) {
+    out += {char(0xE0 | (code_point >> 12)), char(0x80 | ((code_point >> 6) & 0x3F)), char(0x80 | (code_point & 0x3F))};
+  } else {
+    out += {char(0xF0 | (code_point >> 18)), char(0x80 | ((code_point >> 12) & 0x3F)), char(0x80 | ((code_point >> 6) & 0x3F)),
+            char(0x80 | (code_point & 0x3F))};
+  }
+}
+
+}  // namespace lft

@@ -1,0 +1,39 @@
+// Text under normalisation: every byte remembers which bytes of the source it stands for. Knows no tokens.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lft {
+
+/// Half-open byte range.
+struct ByteRange {
+  uint32_t begin = 0, end = 0;
+  bool operator==(const ByteRange&) const = default;
+};
+
+/// `at[i]` is the source range of byte i: that of its whole character, or an empty one for text that was put in.
+struct Aligned {
+  std::string text;  // valid UTF-8
+  std::vector<ByteRange> at;
+
+  bool empty() const { return text.empty(); }
+  void append(std::string_view bytes, ByteRange source);
+  void append(const Aligned& from, size_t begin, size_t end);
+  Aligned slice(size_t begin, size_t end) const;
+  /// Source range of the bytes [begin, end); an empty range points at the byte that follows.
+  ByteRange source(size_t begin, size_t end) const;
+};
+
+/// Each invalid byte sequence becomes one U+FFFD per maximal subpart, as Python's and Rust's decoders do. At most 2^32 - 1 bytes.
+Aligned align_utf8(std::string_view source);
+/// The same without the ranges.
+std::string to_valid_utf8(std::string_view bytes);
+/// Bytes of the character at text[pos]; text is valid UTF-8.
+size_t utf8_length(std::string_view text, size_t pos);
+/// The code point at text[pos]; text is valid UTF-8.
+uint32_t utf8_decode(std::string_view text, size_t pos);
+void utf8_append(std::string& out, uint32_t code_point);
+
+}  // namespace lft

@@ -1,0 +1,60 @@
+// Byte-pair encoding of one word, with byte fallback, merges ranked by order. Knows no added tokens and no normalisation.
+#pragma once
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "src/io/json.h"
+
+namespace lft {
+
+struct StringHash {
+  using is_transparent = void;
+  size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+};
+using TokenMap = std::unordered_map<std::string, int64_t, StringHash, std::equal_to<>>;
+
+/// A token of a word: the bytes [begin, end) of it.
+struct Piece {
+  int64_t id;
+  uint32_t begin, end;
+  bool operator==(const Piece&) const = default;
+};
+
+class Bpe {
+ public:
+  /// "model" of tokenizer.json. kInput: not BPE, ids used twice or out of range, a merge that names no token.
+  Bpe(const Json& json, const std::string& where);
+  /// Pieces in order. n log n in the word.
+  std::vector<Piece> encode(std::string_view word) const;
+
+  const TokenMap& vocab() const { return vocab_; }
+  int64_t id_of(std::string_view token) const;
+  bool ignore_merges() const { return ignore_merges_; }
+  bool byte_fallback() const { return byte_fallback_; }
+
+ private:
+  struct Merge {
+    uint32_t rank;
+    int64_t id;
+  };
+  struct Symbol {
+    int64_t id;
+    int32_t previous, next;
+    uint32_t length;  // bytes; 0: merged away
+  };
+  void read_vocab(const Json& json, const std::string& where);
+  void read_merges(const Json& json, const std::string& where);
+  std::vector<Symbol> symbols(std::string_view word) const;
+  void merge(std::vector<Symbol>& symbols) const;
+  const Merge* merge_of(int64_t left, int64_t right) const;
+
+  TokenMap vocab_;
+  std::unordered_map<uint64_t, Merge> merges_;  // left << 32 | right
+  int64_t byte_ids_[256];                       // <0x00> to <0xFF>, -1 where the vocabulary has none
+  int64_t unk_ = -1;
+  bool fuse_unk_ = false, byte_fallback_ = false, ignore_merges_ = false;
+};
+
+}  // namespace lft

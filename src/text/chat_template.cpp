@@ -1,0 +1,76 @@
+#include "src/text/chat_template.h"
+
+#include <algorithm>
+
+#include "kernels/common/error.h"
+#include "src/base/hash.h"
+
+namespace lft {
+namespace {
+
+constexpr const char* kSystem =
+    "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, and polite answers to the "
+    "user's questions.";
+
+/// What stands around a question and its answer.
+struct Template {
+  const char* name;
+  const char* system;     // before the first turn, with the space that follows it
+  const char* question;   // before the question
+  const char* answer;     // between question and answer, never supervised
+  const char* space;      // before the answer, supervised with it
+  const char* separator;  // between turns
+};
+
+constexpr Template kTemplates[] = {
+    {"llava-v1", kSystem, "USER: ", " ASSISTANT:", " ", ""},
+    {"llava-hf", "", "USER: ", " ASSISTANT:", " ", " "},
+    {"plain", "", "", "", "", ""},
+};
+
+const Template* find(const std::string& name) {
+  const auto* it = std::find_if(std::begin(kTemplates), std::end(kTemplates), [&](const Template& one) { return name == one.name; });
+  return it == std::end(kTemplates) ? nullptr : it;
+}
+
+const Template& get(const std::string& name) {
+  if (const Template* found = find(name)) return *found;
+  std::string known;
+  for (const Template& one : kTemplates) known += std::string(known.empty() ? "" : ", ") + one.name;
+  throw Error(ErrorKind::kUsage, {.what = "unknown template", .where = {}, .found = name, .expected = known, .next = {}});
+}
+
+}  // namespace
+
+bool is_template(const std::string& name) { return find(name) != nullptr; }
+
+std::vector<std::string> template_names() {
+  std::vector<std::string> names;
+  for (const Template& one : kTemplates) names.push_back(one.name);
+  return names;
+}
+
+Rendered render(const std::string& name, const std::vector<Turn>& turns, const std::string& eos, bool generate) {
+  const Template& form = get(name);
+  Rendered out;
+  out.text = form.system;
+  if (!out.text.empty()) out.text += ' ';
+  for (size_t i = 0; i < turns.size(); ++i) {
+    if (i > 0) out.text += form.separator;
+    out.text += form.question + turns[i].question + form.answer;
+    if (generate && i + 1 == turns.size()) break;
+    const size_t begin = out.text.size();
+    out.text += form.space + turns[i].answer + eos;
+    out.supervised.push_back({begin, out.text.size()});
+  }
+  return out;
+}
+
+std::string template_hash(const std::string& name) {
+  const Rendered example = render(name, {{"<image>\nWhat is this?", "A cat."}, {"Are you sure?", "Yes."}}, "</s>");
+  std::string text = example.text;
+  for (const Rendered::Span& span : example.supervised) text += "\n" + std::to_string(span.begin) + "-" + std::to_string(span.end);
+  return sha256(text);
+}
+
+}  // namespace lft

@@ -1,0 +1,164 @@
+#include "src/text/decoder.h"
+
+#include "src/text/byte_level.h"
+#include "src/text/json_access.h"
+
+namespace lft {
+namespace {
+
+constexpr const char* kMetaspace = "\xE2\x96\x81";       // U+2581
+constexpr const char* kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+
+int hex_digit(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
+
+/// The byte of "<0xAB>", -1 for any other token.
+int fallback_byte(const std::string& token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
+  const int high = hex_digit(token[3]), low = hex_digit(token[4]);
+  return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+/// Runs of byte tokens become their text, or one U+FFFD a byte where they are no UTF-8.
+std::vector<std::string> join_bytes(const std::vector<std::string>& tokens) {
+  std::vector<std::string> out;
+  std::string bytes;
+  const auto flush = [&] {
+    if (bytes.empty()) return;
+    if (to_valid_utf8(bytes) == bytes) out.push_back(bytes);
+    else out.insert(out.end(), bytes.size(), kReplacement);
+    bytes.clear();
+  };
+  for (const std::string& token : tokens) {
+    if (const int byte = fallback_byte(token); byte >= 0) {
+      bytes += char(byte);
+      continue;
+    }
+    flush();
+    out.push_back(token);
+  }
+  flush();
+  return out;
+}
+
+std::string replace(const Pattern& pattern, const std::string& text, const std::string& content) {
+  std::string out;
+  size_t done = 0;
+  for (const ByteRange& match : pattern.find_all(text)) {
+    out.append(text, done, match.begin - done).append(content);
+    done = match.end;
+  }
+  return out.append(text, done);
+}
+
+std::string strip(const std::string& token, const std::string& content, size_t start, size_t stop) {
+  std::string_view rest = token;
+  for (size_t i = 0; i < start && rest.starts_with(content); ++i) rest.remove_prefix(content.size());
+  for (size_t i = 0; i < stop && rest.ends_with(content); ++i) rest.remove_suffix(content.size());
+  return std::string(rest);
+}
+
+std::string from_byte_level(const std::vector<std::string>& tokens) {
+  std::string bytes;
+  for (const std::string& token : tokens) {
+    std::string part;
+    for (size_t i = 0; i < token.size(); i += utf8_length(token, i)) {
+      const int byte = char_to_byte(utf8_decode(token, i));
+      if (byte < 0) {  // an added token in its own spelling
+        part = token;
+        break;
+      }
+      part += char(byte);
+    }
+    bytes += part;
+  }
+  return to_valid_utf8(bytes);
+}
+
+}  // namespace
+
+Decoder::Decoder(const Json& json, const std::string& where) : join_with_spaces_(json.is_null()) {
+  if (!json.is_null()) add(json, where);
+}
+
+Decoder Decoder::llama(bool strip_first_space) {
+  Decoder out;
+  Step to_space{.kind = Kind::kReplace, .content = " "};
+  to_space.pattern.emplace_back(Json{{"String", kMetaspace}}, "decoder");
+  out.steps_.push_back(std::move(to_space));
+  out.steps_.push_back({.kind = Kind::kByteFallback});
+  out.steps_.push_back({.kind = Kind::kFuse});
+  if (strip_first_space) out.steps_.push_back({.kind = Kind::kStrip, .content = " ", .start = 1});
+  return out;
+}
+
+void Decoder::add(const Json& json, const std::string& where) {
+  const std::string type = type_of(json, where);
+  if (type == "Sequence") {
+    for (const Json& part : array_of(json, "decoders", where)) add(part, where);
+  } else if (type == "Replace") {
+    Step step{.kind = Kind::kReplace, .content = text_or(json, "content", "", where)};
+    step.pattern.emplace_back(json.contains("pattern") ? json["pattern"] : Json(), where + ".pattern");
+    steps_.push_back(std::move(step));
+  } else if (type == "ByteFallback") {
+    steps_.push_back({.kind = Kind::kByteFallback});
+  } else if (type == "Fuse") {
+    steps_.push_back({.kind = Kind::kFuse});
+  } else if (type == "Strip") {
+    add_strip(json, where);
+  } else if (type == "ByteLevel") {
+    steps_.push_back({.kind = Kind::kByteLevel});
+  } else if (type == "Metaspace") {
+    const bool never = !flag_or(json, "add_prefix_space", true, where) || text_or(json, "prepend_scheme", "always", where) == "never";
+    Step step{.kind = Kind::kMetaspace, .content = text_or(json, "replacement", kMetaspace, where), .drop_first = !never};
+    step.pattern.emplace_back(Json{{"String", step.content}}, where);
+    steps_.push_back(std::move(step));
+  } else {
+    unsupported_component(where, "decoder", type);
+  }
+}
+
+void Decoder::add_strip(const Json& json, const std::string& where) {
+  Step step{.kind = Kind::kStrip, .content = text_or(json, "content", " ", where)};
+  if (step.content.empty() || utf8_length(step.content, 0) != step.content.size()) {
+    bad_tokenizer(where, {.what = "Strip content is not one character", .found = step.content, .expected = "one character", .next = {}});
+  }
+  if (is_set(json, "start")) step.start = size_t(json_int(json, "start", 0, 1024, where));
+  if (is_set(json, "stop")) step.stop = size_t(json_int(json, "stop", 0, 1024, where));
+  steps_.push_back(std::move(step));
+}
+
+std::vector<std::string> Decoder::run(const Step& step, std::vector<std::string> tokens) {
+  switch (step.kind) {
+    case Kind::kByteFallback:
+      return join_bytes(tokens);
+    case Kind::kByteLevel:
+      return {from_byte_level(tokens)};
+    case Kind::kFuse: {
+      std::string all;
+      for (const std::string& token : tokens) all += token;
+      return {all};
+    }
+    case Kind::kReplace:
+      for (std::string& token : tokens) token = replace(step.pattern[0], token, step.content);
+      return tokens;
+    case Kind::kStrip:
+      for (std::string& token : tokens) token = strip(token, step.content, step.start, step.stop);
+      return tokens;
+    case Kind::kMetaspace:
+      for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = replace(step.pattern[0], tokens[i], i == 0 && step.drop_first ? "" : " ");
+      return tokens;
+  }
+  return tokens;
+}
+
+std::string Decoder::decode(std::vector<std::string> tokens) const {
+  for (const Step& step : steps_) tokens = run(step, std::move(tokens));
+  std::string out;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (i > 0 && join_with_spaces_) out += ' ';
+    out += tokens[i];
+  }
+  return to_valid_utf8(out);
+}
+
+}  // namespace lft

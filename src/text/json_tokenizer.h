@@ -1,0 +1,46 @@
+// A tokenizer as tokenizer.json describes it: added tokens, normalizer, pre-tokenizer, BPE, template. Reads no other kind of file.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/text/bpe.h"
+#include "src/text/decoder.h"
+#include "src/text/normalizer.h"
+#include "src/text/pre_tokenizer.h"
+#include "src/text/sentencepiece_model.h"
+#include "src/text/tokenizer.h"
+#include "src/text/tokenizer_files.h"
+
+namespace lft {
+
+class JsonTokenizer : public Tokenizer {
+ public:
+  explicit JsonTokenizer(const TokenizerFiles& files);
+  std::vector<Token> encode(std::string_view text) const override;
+  std::string decode(const std::vector<int64_t>& ids, bool skip_special) const override;
+  int64_t vocab_size() const override { return vocabulary_.size(); }
+  int64_t id_of(const std::string& token) const override { return vocabulary_.id_of(token); }
+  std::string token_of(int64_t id) const override { return vocabulary_.token_of(id); }
+
+ private:
+  void read_template(const Json& json, const std::string& where);
+  void read_single(const Json& json, const std::string& where);
+  void add_file_tokens(const TokenizerFiles& files);
+  void build_matchers();
+  void use_model(const std::string& path);
+  void encode_text(Aligned text, std::vector<Token>& out) const;
+  std::vector<Piece> encode_word(std::string_view word) const;
+
+  Normalizer normalizer_;
+  PreTokenizer pre_tokenizer_;
+  Bpe bpe_;
+  Decoder decoder_;
+  Vocabulary vocabulary_;
+  std::vector<int64_t> before_, behind_;  // ids that the template puts around the text
+  std::unordered_map<int64_t, std::string> normalized_names_;  // by id: added tokens looked for in another form than their content
+  std::unique_ptr<TokenMatcher> raw_, normalized_;
+  std::unique_ptr<SentencePieceModel> model_;  // encodes the words in place of bpe_
+};
+
+}  // namespace lft

@@ -1,0 +1,77 @@
+#include "src/text/normalizer.h"
+
+#include "src/text/json_access.h"
+
+namespace lft {
+
+Pattern::Pattern(const Json& json, const std::string& where) {
+  if (json.is_object() && json.size() == 1 && json.contains("String")) {
+    literal_ = text_or(json, "String", "", where);
+    if (!literal_.empty()) return;
+  } else if (json.is_object() && json.size() == 1 && json.contains("Regex")) {
+    regex_.emplace_back(text_or(json, "Regex", "", where), where);
+    return;
+  }
+  bad_tokenizer(where, {.what = "pattern is neither a string nor a regular expression", .found = {}, .expected = "{\"String\": x} or {\"Regex\": x}, not empty", .next = {}});
+}
+
+std::vector<ByteRange> Pattern::find_all(std::string_view text) const {
+  if (!regex_.empty()) return regex_[0].find_all(text);
+  std::vector<ByteRange> out;
+  for (size_t pos = text.find(literal_); pos != std::string_view::npos; pos = text.find(literal_, pos + literal_.size())) {
+    out.push_back({uint32_t(pos), uint32_t(pos + literal_.size())});
+  }
+  return out;
+}
+
+Aligned replace_all(const Aligned& in, const std::vector<ByteRange>& matches, std::string_view content) {
+  Aligned out;
+  out.text.reserve(in.text.size() + matches.size() * content.size());
+  out.at.reserve(in.text.size() + matches.size() * content.size());
+  size_t done = 0;
+  for (const ByteRange& match : matches) {
+    out.append(in, done, match.begin);
+    out.append(content, in.source(match.begin, match.end));
+    done = match.end;
+  }
+  out.append(in, done, in.text.size());
+  return out;
+}
+
+Normalizer::Normalizer(const Json& json, const std::string& where) {
+  if (!json.is_null()) add(json, where);
+}
+
+void Normalizer::add(const Json& json, const std::string& where) {
+  const std::string type = type_of(json, where);
+  if (type == "Sequence") {
+    for (const Json& part : array_of(json, "normalizers", where)) add(part, where);
+  } else if (type == "Prepend") {
+    steps_.push_back({text_or(json, "prepend", "", where), {}});
+  } else if (type == "Replace") {
+    Step step{text_or(json, "content", "", where), {}};
+    step.pattern.emplace_back(json.contains("pattern") ? json["pattern"] : Json(), where + ".pattern");
+    steps_.push_back(std::move(step));
+  } else {
+    unsupported_component(where, "normalizer", type);
+  }
+}
+
+Aligned Normalizer::apply(Aligned text) const {
+  for (const Step& step : steps_) {
+    if (text.empty()) break;
+    if (!step.pattern.empty()) {
+      text = replace_all(text, step.pattern[0].find_all(text.text), step.content);
+      continue;
+    }
+    Aligned out;
+    out.append(step.content, text.source(0, 0));
+    out.append(text, 0, text.text.size());
+    text = std::move(out);
+  }
+  return text;
+}
+
+std::string Normalizer::apply(std::string_view text) const { return apply(align_utf8(text)).text; }
+
+}  // namespace lft

@@ -1,0 +1,42 @@
+// The normalizer of tokenizer.json: Prepend, Replace and sequences of them. Anything else is refused by name.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "src/io/json.h"
+#include "src/text/aligned.h"
+#include "src/text/regex.h"
+
+namespace lft {
+
+/// {"String": "x"} or {"Regex": "x"} of tokenizer.json.
+class Pattern {
+ public:
+  Pattern(const Json& json, const std::string& where);
+  std::vector<ByteRange> find_all(std::string_view text) const;
+
+ private:
+  std::string literal_;  // empty: the regex
+  std::vector<Regex> regex_;
+};
+
+/// Every match becomes `content`, which stands for the bytes it replaces.
+Aligned replace_all(const Aligned& in, const std::vector<ByteRange>& matches, std::string_view content);
+
+class Normalizer {
+ public:
+  /// null is the identity.
+  Normalizer(const Json& json, const std::string& where);
+  Aligned apply(Aligned text) const;
+  std::string apply(std::string_view text) const;
+
+ private:
+  struct Step {
+    std::string content;
+    std::vector<Pattern> pattern;  // none: prepend
+  };
+  void add(const Json& json, const std::string& where);
+  std::vector<Step> steps_;
+};
+
+}  // namespace lft

@@ -1,0 +1,52 @@
+// The pre_tokenizer of tokenizer.json: Metaspace, Split, ByteLevel and sequences of them. Anything else is refused by name.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "src/io/json.h"
+#include "src/text/normalizer.h"
+
+namespace lft {
+
+/// The words of one text, in order; what no word covers was removed.
+struct Words {
+  Aligned text;
+  std::vector<ByteRange> words;
+};
+
+class PreTokenizer {
+ public:
+  /// null leaves the text one word.
+  PreTokenizer(const Json& json, const std::string& where);
+  Words apply(Aligned segment) const;
+  bool byte_level() const { return byte_level_; }
+
+ private:
+  enum class Kind { kMetaspace, kSplit, kByteLevel };
+  enum class Prepend { kAlways, kFirst, kNever };
+  enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
+  struct Step {
+    Kind kind;
+    std::string replacement = {};  // Metaspace's stand-in for a space
+    Prepend prepend = Prepend::kNever;
+    bool split = false, invert = false;
+    Behavior behavior = Behavior::kIsolated;
+    std::vector<Pattern> pattern = {};
+  };
+  struct Part {
+    ByteRange range;
+    bool is_match;
+  };
+  void add(const Json& json, const std::string& where);
+  void add_metaspace(const Json& json, const std::string& where);
+  void add_split(const Json& json, const std::string& where);
+  void add_byte_level(const Json& json, const std::string& where);
+  static Words run(const Step& step, const Words& in);
+  static std::vector<ByteRange> cut(const Step& step, std::string_view text);
+  static std::vector<ByteRange> join(Behavior behavior, const std::vector<Part>& parts);
+
+  std::vector<Step> steps_;
+  bool byte_level_ = false;
+};
+
+}  // namespace lft

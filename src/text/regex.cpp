@@ -1,0 +1,100 @@
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "src/text/regex.h"
+
+#include <pcre2.h>
+
+#include "kernels/common/error.h"
+
+namespace lft {
+namespace {
+
+constexpr size_t kMaxPattern = 64 << 10;
+
+[[noreturn]] void bad_pattern(const std::string& where, const std::string& pattern, const std::string& why) {
+  throw Error(ErrorKind::kInput, {.what = "unsupported regular expression: " + why, .where = where, .found = pattern,
+                                  .expected = "a pattern that PCRE2 and Oniguruma read alike", .next = {}});
+}
+
+/// PCRE2's \s takes U+180E and is otherwise Oniguruma's; spelled out, both agree. \h is a hex digit there and a blank here.
+std::string translate(const std::string& pattern, const std::string& where) {
+  static const std::string kSpace = "\\x09-\\x0d\\x{85}\\p{Z}";
+  std::string out;
+  bool in_class = false;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const char c = pattern[i];
+    if (c == '\\' && i + 1 < pattern.size()) {
+      const char escaped = pattern[++i];
+      if (escaped == 'h' || escaped == 'H') bad_pattern(where, pattern, "\\h");
+      if (escaped == 'S' && in_class) bad_pattern(where, pattern, "\\S inside [...]");
+      if (escaped == 's') out += in_class ? kSpace : "[" + kSpace + "]";
+      else if (escaped == 'S') out += "[^" + kSpace + "]";
+      else out += {'\\', escaped};
+      continue;
+    }
+    if (in_class && c == '[') bad_pattern(where, pattern, "[ inside [...]");
+    if (in_class && c == '&' && i + 1 < pattern.size() && pattern[i + 1] == '&') bad_pattern(where, pattern, "&& inside [...]");
+    if (!in_class && c == '[') {
+      in_class = true;
+      out += c;
+      if (i + 1 < pattern.size() && pattern[i + 1] == '^') out += pattern[++i];
+      if (i + 1 < pattern.size() && pattern[i + 1] == ']') bad_pattern(where, pattern, "] first in [...]");
+      continue;
+    }
+    if (c == ']') in_class = false;
+    out += c;
+  }
+  return out;
+}
+
+struct FreeMatch {
+  void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
+};
+
+}  // namespace
+
+struct Regex::Code {
+  pcre2_code* code = nullptr;
+  std::string where, pattern;
+  ~Code() { pcre2_code_free(code); }
+};
+
+Regex::Regex(const std::string& pattern, const std::string& where) : code_(std::make_unique<Code>()) {
+  if (pattern.empty() || pattern.size() > kMaxPattern) bad_pattern(where, pattern.substr(0, 80), "empty or too long");
+  const std::string translated = translate(pattern, where);
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  code_->where = where;
+  code_->pattern = pattern;
+  code_->code = pcre2_compile(PCRE2_SPTR(translated.data()), translated.size(), PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error,
+                              &offset, nullptr);
+  if (code_->code == nullptr) {
+    unsigned char message[256];
+    pcre2_get_error_message(error, message, sizeof message);
+    bad_pattern(where, pattern, reinterpret_cast<const char*>(message));
+  }
+  pcre2_jit_compile(code_->code, PCRE2_JIT_COMPLETE);  // where there is no JIT, the interpreter matches
+}
+
+Regex::~Regex() = default;
+Regex::Regex(Regex&&) noexcept = default;
+Regex& Regex::operator=(Regex&&) noexcept = default;
+
+std::vector<ByteRange> Regex::find_all(std::string_view text) const {
+  std::vector<ByteRange> out;
+  const std::unique_ptr<pcre2_match_data, FreeMatch> data(pcre2_match_data_create_from_pattern(code_->code, nullptr));
+  for (size_t pos = 0; pos < text.size();) {
+    const auto subject = PCRE2_SPTR(text.data());
+    int rc = pcre2_match(code_->code, subject, text.size(), pos, PCRE2_NO_UTF_CHECK, data.get(), nullptr);
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
+      rc = pcre2_match(code_->code, subject, text.size(), pos, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data.get(), nullptr);
+    }
+    if (rc == PCRE2_ERROR_NOMATCH) break;
+    if (rc < 0) bad_pattern(code_->where, code_->pattern, "matching it takes too long");
+    const PCRE2_SIZE* found = pcre2_get_ovector_pointer(data.get());
+    if (found[1] > found[0]) out.push_back({uint32_t(found[0]), uint32_t(found[1])});
+    pos = found[1] > found[0] ? found[1] : found[1] + utf8_length(text, std::min(found[1], text.size() - 1));
+  }
+  return out;
+}
+
+}  // namespace lft

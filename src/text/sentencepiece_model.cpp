@@ -1,0 +1,131 @@
+#include "src/text/sentencepiece_model.h"
+
+#include <fcntl.h>
+#include <sentencepiece_processor.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "kernels/common/error.h"
+#include "src/io/files.h"
+#include "src/text/aligned.h"
+#include "src/text/json_access.h"
+
+namespace lft {
+namespace {
+
+constexpr uint64_t kMaxModelBytes = 64u << 20;
+constexpr unsigned kProbeSeconds = 20;
+constexpr size_t kMaxPieceBytes = 4096;  // the library recurses or allocates by the longest piece
+constexpr size_t kProbePieceBytes = 4096;
+enum ProbeResult { kWorks = 0, kRefused = 10 };
+
+using Processor = sentencepiece::SentencePieceProcessor;
+
+/// Protobuf merges a message field that comes twice, so switches of normalizer_spec (field 3 of the model) can be appended to the file.
+std::string with_switches(std::string model, SentencePieceModel::Normalization normalization) {
+  using N = SentencePieceModel::Normalization;
+  if (normalization == N::kOwn) return model;
+  const std::string no_prefix{0x18, 0};  // 3: add_dummy_prefix = false
+  // 2: precompiled_charsmap = "", 4: remove_extra_whitespaces = false, 6: normalization_rule_tsv = ""
+  const std::string spec = normalization == N::kNoDummyPrefix ? no_prefix : std::string{0x12, 0} + no_prefix + std::string{0x20, 0, 0x32, 0};
+  return model + char(0x1A) + char(spec.size()) + spec;
+}
+
+/// What every run will do with the model: load, encode, name pieces. Runs in the child.
+int try_model(const std::string& model) {
+  Processor processor;
+  if (!processor.LoadFromSerializedProto(model).ok()) return kRefused;
+  std::string pieces;
+  for (int id = 0; id < processor.GetPieceSize(); ++id) {
+    const std::string& piece = processor.IdToPiece(id);
+    if (piece.size() > kMaxPieceBytes) return kRefused;
+    if (pieces.size() < kProbePieceBytes) pieces += piece;
+  }
+  std::string ascii;
+  for (char c = 1; c < 127; ++c) ascii += c;
+  const std::string mixed = "  USER: caf\xC3\xA9\n\n\xE2\x96\x81\xE2\x96\x81 na\xC3\xAFve \xE4\xBD\xA0\xE5\xA5\xBD \xF0\x9F\x98\x80 e\xCC\x81 ASSISTANT:\t42</s>";
+  for (const std::string& text : {ascii, mixed, to_valid_utf8(pieces)}) {
+    sentencepiece::ImmutableSentencePieceText result;
+    if (!processor.Encode(text, result.mutable_proto()).ok()) return kRefused;
+  }
+  return kWorks;
+}
+
+[[noreturn]] void run_child(const std::string& model) {
+  const rlimit no_core{0, 0}, time{kProbeSeconds, kProbeSeconds};
+  setrlimit(RLIMIT_CORE, &no_core);
+  setrlimit(RLIMIT_CPU, &time);
+  alarm(2 * kProbeSeconds);
+  const int null = open("/dev/null", O_RDWR);
+  for (int fd = 0; fd < 3; ++fd) dup2(null, fd);
+  int result = kRefused;
+  try {
+    result = try_model(model);
+  } catch (...) {
+    result = kRefused;
+  }
+  _exit(result);
+}
+
+[[noreturn]] void refuse(const std::string& path, const std::string& what) {
+  bad_tokenizer(path, {.what = what, .found = {}, .expected = "a SentencePiece model file", .next = "fetch the file again"});
+}
+
+/// The library can crash on a damaged model; better a child than the run.
+void probe(const std::string& model, const std::string& path) {
+  const pid_t child = fork();
+  if (child < 0) throw Error(ErrorKind::kResource, {.what = "cannot start a process to try the tokenizer in", .where = path, .found = {}, .expected = {}, .next = {}});
+  if (child == 0) run_child(model);
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0) {
+    if (errno != EINTR) throw Error(ErrorKind::kResource, {.what = "the process that tries the tokenizer was lost", .where = path, .found = {}, .expected = {}, .next = {}});
+  }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kWorks) return;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kRefused) refuse(path, "not a readable SentencePiece model");
+  refuse(path, "tokenizer model crashes the tokenizer library");
+}
+
+}  // namespace
+
+struct SentencePieceModel::Impl {
+  Processor processor;
+};
+
+SentencePieceModel::SentencePieceModel(const std::string& path, Normalization normalization) : impl_(std::make_unique<Impl>()) {
+  const std::string model = with_switches(read_file(path, kMaxModelBytes), normalization);
+  probe(model, path);
+  if (!impl_->processor.LoadFromSerializedProto(model).ok()) refuse(path, "not a readable SentencePiece model");
+}
+
+SentencePieceModel::~SentencePieceModel() = default;
+
+std::vector<Piece> SentencePieceModel::encode(std::string_view text) const {
+  sentencepiece::ImmutableSentencePieceText result;
+  if (const auto status = impl_->processor.Encode({text.data(), text.size()}, result.mutable_proto()); !status.ok()) {
+    bad_tokenizer("tokenizer.model", {.what = "the tokenizer library cannot encode a text", .found = status.ToString(), .expected = {}, .next = {}});
+  }
+  std::vector<Piece> out;
+  out.reserve(result.pieces_size());
+  for (size_t i = 0; i < result.pieces_size(); ++i) {
+    const auto piece = result.pieces(int(i));
+    Piece one{piece.id(), piece.begin(), piece.end()};
+    // Of a character's byte tokens the library gives the span to the last alone.
+    if (is_byte(one.id) && one.begin == one.end && one.begin < text.size()) one.end += uint32_t(utf8_length(text, one.begin));
+    out.push_back(one);
+  }
+  return out;
+}
+
+int64_t SentencePieceModel::size() const { return impl_->processor.GetPieceSize(); }
+std::string SentencePieceModel::piece(int64_t id) const { return impl_->processor.IdToPiece(int(id)); }
+bool SentencePieceModel::is_control(int64_t id) const { return impl_->processor.IsControl(int(id)); }
+bool SentencePieceModel::is_unknown(int64_t id) const { return impl_->processor.IsUnknown(int(id)); }
+bool SentencePieceModel::is_byte(int64_t id) const { return impl_->processor.IsByte(int(id)); }
+int64_t SentencePieceModel::bos() const { return impl_->processor.bos_id(); }
+int64_t SentencePieceModel::eos() const { return impl_->processor.eos_id(); }
+int64_t SentencePieceModel::pad() const { return impl_->processor.pad_id(); }
+
+}  // namespace lft

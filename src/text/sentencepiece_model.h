@@ -1,0 +1,40 @@
+// A SentencePiece model behind the sentencepiece library, tried out in a child process before it is let in. Knows no added tokens.
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/text/bpe.h"
+
+namespace lft {
+
+class SentencePieceModel {
+ public:
+  enum class Normalization {
+    kOwn,             // as the model file says: charsmap, dummy prefix, extra white space
+    kNoDummyPrefix,   // the same without the dummy prefix
+    kNone,            // the text is taken as it stands
+  };
+  /// Throws kInput: unreadable, not a SentencePiece model, or one that crashes or hangs the library.
+  SentencePieceModel(const std::string& path, Normalization normalization);
+  ~SentencePieceModel();
+
+  /// Offsets are bytes of `text`; what normalisation dropped belongs to no piece. `text` is valid UTF-8. Thread-safe.
+  std::vector<Piece> encode(std::string_view text) const;
+
+  int64_t size() const;
+  std::string piece(int64_t id) const;
+  bool is_control(int64_t id) const;  // <s>, </s> and their like: never found in text
+  bool is_unknown(int64_t id) const;
+  bool is_byte(int64_t id) const;
+  int64_t bos() const;                // -1: none
+  int64_t eos() const;
+  int64_t pad() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lft

@@ -1,0 +1,32 @@
+// The files of a tokenizer directory as plain data: special token names and added tokens of tokenizer_config.json and its older kin.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "src/io/json.h"
+#include "src/text/added_tokens.h"
+#include "src/text/tokenizer.h"
+#include "src/text/vocabulary.h"
+
+namespace lft {
+
+struct TokenizerFiles {
+  std::string dir;
+  Json tokenizer = {};    // tokenizer.json, null where absent
+  Json config = {};       // tokenizer_config.json, {} where absent
+  Json special_map = {};  // special_tokens_map.json, {} where absent
+  Json added = {};        // added_tokens.json, {} where absent
+  bool has_model = false;  // tokenizer.model
+
+  std::string path(const std::string& name) const { return dir + "/" + name; }
+};
+
+/// Throws kInput when there is no tokenizer, or a file is not bounded, valid JSON.
+TokenizerFiles read_tokenizer_files(const std::string& dir);
+/// {"content": ..., "special": ..., ...}; `normalized` defaults to not special.
+AddedToken read_added_token(const Json& json, const std::string& where);
+/// Adds what the files beside tokenizer.json name and the vocabulary lacks or flags otherwise, in transformers' order.
+void add_config_tokens(Vocabulary& vocabulary, const TokenizerFiles& files);
+SpecialTokens special_tokens(const TokenizerFiles& files);
+
+}  // namespace lft

@@ -1,0 +1,38 @@
+// The tokens of a model with the added tokens on top: ids, names, and the added tokens found in a text. Knows no merges.
+#pragma once
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "src/text/added_tokens.h"
+#include "src/text/bpe.h"
+
+namespace lft {
+
+class Vocabulary {
+ public:
+  explicit Vocabulary(const TokenMap& model);
+  /// As the tokenizers library: a token of the model keeps its id, a new one takes the next, one that is there takes the new flags.
+  /// kInput where `token.id` (when it is not -1) is another, or the id is taken.
+  void add(AddedToken token, const std::string& where);
+  bool has_added(const std::string& content) const { return added_ids_.contains(content); }
+  const std::vector<AddedToken>& added() const { return added_; }
+
+  int64_t id_of(const std::string& token) const;
+  const std::string& token_of(int64_t id) const;  // "" when absent
+  int64_t size() const { return int64_t(names_.size()); }  // 1 + highest id
+  bool is_special(const std::string& token) const { return special_.contains(token); }
+
+ private:
+  void put(int64_t id, const std::string& token, const std::string& where);
+
+  TokenMap model_;
+  int64_t model_size_;                // entries of the model
+  std::vector<std::string> names_;    // by id; "" where no token has it
+  std::vector<AddedToken> added_;
+  std::unordered_map<std::string, size_t> added_ids_;  // content -> place in added_
+  std::unordered_set<std::string> special_;
+};
+
+}  // namespace lft

@@ -1,0 +1,216 @@
+#include "src/train/setup.h"
+
+#include <ATen/Parallel.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "src/base/errors.h"
+#include "src/base/text.h"
+#include "src/io/files.h"
+#include "src/train/device.h"
+
+namespace lft {
+namespace {
+
+bool contains(const std::vector<std::string>& items, const std::string& item) {
+  return std::find(items.begin(), items.end(), item) != items.end();
+}
+
+LoraOptions lora_options(const Recipe& recipe) {
+  return {.variant = recipe.lora.variant, .rank = recipe.lora.rank, .alpha = recipe.lora.alpha, .dropout = recipe.lora.dropout};
+}
+
+/// The layers that get adapters: what lora.targets selects, without the scopes that are trained whole anyway.
+std::vector<LinearSite> adapted_sites(const Recipe& recipe, LlavaImpl& model, std::vector<std::string>* notices) {
+  if (contains(recipe.full, "all") || recipe.lora.targets.empty()) return {};
+  std::vector<LinearSite> sites = select_sites(linear_sites(model), recipe.lora.targets);
+  const size_t selected = sites.size();
+  std::erase_if(sites, [&](const LinearSite& site) { return contains(recipe.full, site.scope); });
+  if (sites.size() < selected && notices != nullptr) {
+    notices->push_back(std::to_string(selected - sites.size()) + " layers of lora.targets get no adapter: `full` trains them whole");
+  }
+  return sites;
+}
+
+/// Names, shapes and scopes of a model of this config, without memory for its weights.
+Llava shape_only(const LlavaConfig& config) { return Llava(config, at::kFloat, at::Device(at::kMeta)); }
+
+std::string scope_of(const std::string& tensor) {
+  if (tensor.rfind("language_model.", 0) == 0) return "llm";
+  return tensor.rfind("vision_tower.", 0) == 0 ? "vision" : "projector";
+}
+
+[[noreturn]] void reject_adapter(const AdapterDir& dir, const std::string& what, const std::string& found, const std::string& expected) {
+  throw Error(ErrorKind::kInput, {.what = what,
+                                  .where = dir.path,
+                                  .found = found,
+                                  .expected = expected,
+                                  .next = "make the recipe agree with the adapter, or choose another lora.init_from"});
+}
+
+/// An adapter to start from has exactly the recipe's layers, rank and scale; whole-trained tensors of it must be trained whole again.
+void check_init_adapter(const AdapterDir& dir, const Recipe& recipe, const std::vector<LinearSite>& sites) {
+  std::set<std::string> wanted, present(dir.lora_modules.begin(), dir.lora_modules.end());
+  for (const LinearSite& site : sites) wanted.insert(site.name);
+  std::vector<std::string> missing, extra;
+  std::set_difference(wanted.begin(), wanted.end(), present.begin(), present.end(), std::back_inserter(missing));
+  std::set_difference(present.begin(), present.end(), wanted.begin(), wanted.end(), std::back_inserter(extra));
+  if (!missing.empty() || !extra.empty()) {
+    reject_adapter(dir, "the adapter's layers are not those of lora.targets",
+                   std::to_string(present.size()) + " layers" + (extra.empty() ? "" : "; not in lora.targets: " + join(extra, ", ", 5)),
+                   std::to_string(wanted.size()) + " layers" + (missing.empty() ? "" : "; not in the adapter: " + join(missing, ", ", 5)));
+  }
+  const auto describe = [](const LoraOptions& lora) {
+    return "variant " + lora.variant + ", rank " + std::to_string(lora.rank) + ", alpha " + Json(lora.alpha).dump();
+  };
+  const LoraOptions asked = lora_options(recipe);
+  if (!wanted.empty() && describe(dir.lora) != describe(asked)) {
+    reject_adapter(dir, "the adapter was made with other LoRA settings", describe(dir.lora), describe(asked));
+  }
+  for (const std::string& tensor : dir.full_tensors) {
+    if (contains(recipe.full, scope_of(tensor)) || contains(recipe.full, "all")) continue;
+    reject_adapter(dir, "the adapter holds whole-trained tensors that the recipe does not train", tensor,
+                   "full: [" + scope_of(tensor) + "]");
+  }
+}
+
+int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
+
+void open_data(RunInputs& inputs) {
+  const Recipe& recipe = inputs.recipe;
+  std::string notice;
+  inputs.encode = encode_options(recipe.model.path, inputs.model_dir.config, *inputs.tokenizer, recipe.data.chat_template,
+                                 recipe.data.image_fit, recipe.data.max_tokens, &notice);
+  if (!notice.empty()) inputs.notices.push_back(notice);
+  inputs.encode.skip_bad = recipe.data.on_bad_sample == "skip";
+  inputs.train = open_dataset(recipe.data.train, recipe.data.image_root, *inputs.tokenizer, inputs.encode);
+  if (inputs.train->size() == 0)
+    throw Error(ErrorKind::kInput, {.what = "no row to train on", .where = recipe.data.train, .found = {}, .expected = {}, .next = {}});
+  if (!recipe.data.eval.empty()) inputs.eval = open_dataset(recipe.data.eval, recipe.data.image_root, *inputs.tokenizer, inputs.encode);
+  inputs.steps_per_epoch = divide_up(inputs.train->size(), recipe.train.batch_size * recipe.train.grad_accum);
+  inputs.total_steps = recipe.train.max_steps > 0 ? recipe.train.max_steps : recipe.train.epochs * inputs.steps_per_epoch;
+  inputs.loader = std::make_unique<Loader>(*inputs.train, LoaderOptions{.batch_size = recipe.train.batch_size,
+                                                                        .grad_accum = recipe.train.grad_accum,
+                                                                        .workers = recipe.data.workers,
+                                                                        .seed = static_cast<uint64_t>(recipe.train.seed),
+                                                                        .shuffle = recipe.data.shuffle,
+                                                                        .skip_bad = inputs.encode.skip_bad});
+}
+
+std::string millions(int64_t count) {
+  char text[32];
+  std::snprintf(text, sizeof text, count < 100'000 ? "%.4f M" : "%.2f M", static_cast<double>(count) / 1e6);
+  return text;
+}
+
+}  // namespace
+
+void check_output_dir(const Recipe& recipe) {
+  const std::string& dir = recipe.output_dir;
+  const auto fail = [&](ErrorKind kind, const std::string& what, const std::string& next) {
+    throw Error(kind, {.what = what, .where = dir, .found = {}, .expected = {}, .next = next});
+  };
+  for (const std::string& input : {recipe.model.path, recipe.lora.init_from}) {
+    if (!input.empty() && is_inside(dir, input))
+      fail(ErrorKind::kUsage, "output_dir lies inside the input " + input, "choose another output_dir");
+  }
+  if (is_directory(recipe.data.train) && is_inside(dir, recipe.data.train)) {
+    fail(ErrorKind::kUsage, "output_dir lies inside the prepared data", "choose another output_dir");
+  }
+  if (path_exists(dir) && !is_directory(dir)) fail(ErrorKind::kResource, "output_dir is a file", "choose another output_dir");
+  for (const char* product : {"metrics.jsonl", "recipe.resolved.yaml", "checkpoints", "adapter", "model"}) {
+    if (path_exists(dir + "/" + product))
+      fail(ErrorKind::kUsage, "output_dir holds a run (" + std::string(product) + " is there)", "choose another dir");
+  }
+  std::filesystem::path existing = absolute_path(dir);
+  while (!path_exists(existing.string()) && existing.has_parent_path() && existing != existing.parent_path())
+    existing = existing.parent_path();
+  if (!is_directory(existing.string()) || access(existing.c_str(), W_OK | X_OK) != 0) {
+    fail(ErrorKind::kResource, "output_dir cannot be written: no permission to create files in " + existing.string(),
+         "choose another output_dir");
+  }
+}
+
+RunInputs open_inputs(const Recipe& recipe) {
+  RunInputs inputs;
+  inputs.recipe = recipe;
+  check_output_dir(recipe);
+  inputs.model_dir = ModelDir::open(recipe.model.path);
+  inputs.tokenizer = Tokenizer::load(recipe.model.path);  // before the device is opened and threads start: it may fork a probe
+  inputs.device = default_device();
+  inputs.precision = choose_precision(recipe.precision.compute, inputs.device);
+  if (!inputs.precision.notice.empty()) inputs.notices.push_back(inputs.precision.notice);
+  std::string notice;
+  inputs.base_dtype = choose_base_dtype(inputs.model_dir, recipe.model.base_dtype, inputs.device, &notice);
+  if (!notice.empty()) inputs.notices.push_back(notice);
+
+  Llava shapes = shape_only(inputs.model_dir.config);
+  const std::vector<LinearSite> sites = adapted_sites(recipe, *shapes, &inputs.notices);
+  if (!recipe.lora.init_from.empty()) {
+    inputs.init_from = AdapterDir::open(recipe.lora.init_from);
+    check_init_adapter(*inputs.init_from, recipe, sites);
+    if (inputs.init_from->inference_mode) inputs.notices.push_back("the adapter says inference_mode: true; it is unfrozen for training");
+  }
+  open_data(inputs);
+  return inputs;
+}
+
+RunModel build_model(const RunInputs& inputs, std::vector<std::string>* notices) {
+  const Recipe& recipe = inputs.recipe;
+  RunModel run;
+  run.model = load_llava(inputs.model_dir, inputs.base_dtype, inputs.device, recipe.model.check_weights);
+  run.lora = lora_options(recipe);
+  const std::vector<LinearSite> sites = adapted_sites(recipe, *run.model, nullptr);
+  run.adapted_layers = static_cast<int64_t>(sites.size());
+  if (inputs.init_from) {
+    AdapterDir dir = *inputs.init_from;
+    dir.lora.dropout = recipe.lora.dropout;
+    load_adapter(run.model, dir);
+  } else if (!sites.empty()) {
+    inject_lora(sites, run.lora, static_cast<uint64_t>(recipe.train.seed));
+  }
+  run.trainables = make_trainable(*run.model, recipe.full);
+  if (run.trainables.empty()) {
+    throw Error(ErrorKind::kUsage, {.what = "nothing to train",
+                                    .where = "lora.targets and full",
+                                    .found = "both are empty",
+                                    .expected = {},
+                                    .next = "set lora.targets, for example [\"llm:all-linear\"]"});
+  }
+  for (const at::Tensor& parameter : run.model->parameters()) run.parameters += parameter.numel();
+  for (const Trainable& trainable : run.trainables) run.trainable_parameters += trainable.tensor.numel();
+  return run;
+}
+
+AdamW make_optimizer(const Recipe& recipe, const std::vector<Trainable>& trainables) {
+  return AdamW(trainables, param_groups(trainables, recipe.optim.lr, recipe.optim.projector_lr),
+               {.betas = recipe.optim.betas, .eps = recipe.optim.eps, .weight_decay = recipe.optim.weight_decay});
+}
+
+std::vector<std::string> describe_plan(const RunInputs& inputs, const RunModel& model) {
+  const Recipe& recipe = inputs.recipe;
+  char share[32];
+  std::snprintf(share, sizeof share, "%.2f%%",
+                100.0 * static_cast<double>(model.trainable_parameters) / static_cast<double>(model.parameters));
+  std::string trained = millions(model.trainable_parameters) + " of " + millions(model.parameters) + " parameters (" + share + ")";
+  if (model.adapted_layers > 0) {
+    trained += ": " + recipe.lora.variant + " of rank " + std::to_string(recipe.lora.rank) + " on " + std::to_string(model.adapted_layers) +
+               " layers";
+  }
+  if (!recipe.full.empty()) trained += std::string(model.adapted_layers > 0 ? ", " : ": ") + "whole: " + join(recipe.full);
+  const int64_t global_batch = recipe.train.batch_size * recipe.train.grad_accum;
+  return {"model      " + recipe.model.path + ", frozen weights in " + compute_name(inputs.base_dtype),
+          "trains     " + trained,
+          "device     " + inputs.device.str() +
+              (inputs.device.is_cpu() ? " (" + cpu_model() + ", " + std::to_string(at::get_num_threads()) + " threads)" : ""),
+          "precision  " + compute_name(inputs.precision.compute) + " (" + inputs.precision.reason + ")",
+          "data       " + std::to_string(inputs.train->size()) + " rows to train on" +
+              (inputs.eval ? ", " + std::to_string(inputs.eval->size()) + " to evaluate" : ""),
+          "steps      " + std::to_string(inputs.total_steps) + " of " + std::to_string(global_batch) + " samples (" +
+              std::to_string(inputs.steps_per_epoch) + " an epoch)"};
+}
+
+}  // namespace lft

@@ -1,0 +1,251 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "src/hf/model_dir.h"
+#include "src/hf/weights.h"
+#include "hf/support.h"
+
+namespace lft {
+namespace {
+
+using namespace test;
+constexpr const char* kProjector = "multi_modal_projector.linear_1.weight";
+
+void expect_same_weights(const std::string& a, const std::string& b) {
+  Llava first = load_tiny(a), second = load_tiny(b);
+  const auto left = llava_parameters(*first), right = llava_parameters(*second);
+  ASSERT_EQ(left.size(), right.size());
+  for (const auto& [name, tensor] : left) EXPECT_TRUE(tensor.equal(right.at(name))) << name;
+}
+
+TEST(ModelDir, EveryElementIsTheFiles) {
+  TempDir temp;
+  const TinyLlava tiny;
+  Llava model = load_tiny(write_tiny_llava(temp.file("m"), tiny));
+  for (const auto& [name, stored] : tiny_llava_tensors(tiny)) {
+    const at::Tensor tensor = llava_parameters(*model).at(name).contiguous();
+    ASSERT_EQ(tensor.nbytes(), stored.bytes.size()) << name;
+    EXPECT_EQ(std::memcmp(tensor.const_data_ptr(), stored.bytes.data(), stored.bytes.size()), 0) << name;
+    EXPECT_FALSE(tensor.requires_grad()) << name;
+  }
+}
+
+TEST(ModelDir, LayoutOnDiskChangesNothing) {
+  TempDir temp;
+  const std::string single = write_tiny_llava(temp.file("single"));
+  const std::string sharded = write_tiny_llava(temp.file("sharded"), {.shards = 3});
+  const std::string renamed = write_tiny_llava(temp.file("renamed"), {.new_clip_names = true});
+  // Ignored tensors of old checkpoints.
+  const std::string old = write_tiny_llava(temp.file("old"), {}, [](StoredTensors& tensors) {
+    tensors["vision_tower.vision_model.embeddings.position_ids"] = random_tensor({1, 17}, DType::kF32, 3, 0, 1);
+    tensors["language_model.model.layers.0.self_attn.rotary_emb.inv_freq"] = random_tensor({4}, DType::kF32, 3, 0, 1);
+  });
+  for (const std::string& other : {sharded, renamed, old}) {
+    expect_same_weights(single, other);
+    EXPECT_EQ(base_fingerprint(ModelDir::open(single)), base_fingerprint(ModelDir::open(other)));
+  }
+}
+
+TEST(ModelDir, FingerprintSeesWeightsAndConfig) {
+  TempDir temp;
+  const std::string one = base_fingerprint(ModelDir::open(write_tiny_llava(temp.file("1"))));
+  EXPECT_NE(one, base_fingerprint(ModelDir::open(write_tiny_llava(temp.file("2"), {.seed = 2}))));
+  EXPECT_NE(one, base_fingerprint(ModelDir::open(write_tiny_llava(temp.file("3"), {.image_token = 61}))));
+  EXPECT_NE(one, base_fingerprint(ModelDir::open(write_tiny_llava(temp.file("4"), {.dtype = DType::kBF16}))));
+}
+
+TEST(ModelDir, SymlinkedShardsOpen) {
+  TempDir temp;
+  const std::string sharded = write_tiny_llava(temp.file("cache"), {.shards = 2});
+  std::filesystem::create_directory(temp.file("m"));
+  for (const auto& entry : std::filesystem::directory_iterator(sharded)) {
+    std::filesystem::create_symlink(entry.path(), temp.file("m") + "/" + entry.path().filename().string());
+  }
+  expect_same_weights(sharded, temp.file("m"));
+}
+
+TEST(ModelDir, EveryMisfitIsInOneError) {
+  TempDir temp;
+  const std::string dir = write_tiny_llava(temp.file("m"), {}, [](StoredTensors& tensors) {
+    for (int i = 0; i < 7; ++i) tensors["extra." + std::to_string(i)] = random_tensor({2, 3}, DType::kF32, 1, 0, 1);
+    tensors.erase("language_model.model.norm.weight");
+    tensors[kProjector] = random_tensor({32, 25}, DType::kF32, 1, 0, 1);
+    StoredTensor& integers = tensors["multi_modal_projector.linear_2.bias"];
+    integers.dtype = DType::kI32;
+  });
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "1 missing:\n      language_model.model.norm.weight [32]", ModelDir::open(dir));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "7 unknown:\n      extra.0 [2, 3]", ModelDir::open(dir));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "and 2 more", ModelDir::open(dir));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "linear_1.weight: found [32, 25], expected [32, 24]", ModelDir::open(dir));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "linear_2.bias: found I32, expected F32, F16 or BF16", ModelDir::open(dir));
+}
+
+TEST(ModelDir, BareConfigMeansSevenBillionAndFailsFromHeaders) {
+  TempDir temp;
+  const std::string dir = write_tiny_llava(temp.file("m"));
+  temp.write("m/config.json", R"({"model_type": "llava"})");
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "expected [4096, 1024]", ModelDir::open(dir));
+}
+
+TEST(ModelDir, BothClipSpellingsAtOnceAreTwice) {
+  TempDir temp;
+  const std::string dir = write_tiny_llava(temp.file("m"), {}, [](StoredTensors& tensors) {
+    tensors["vision_tower.pre_layrnorm.bias"] = tensors.at("vision_tower.vision_model.pre_layrnorm.bias");
+  });
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "1 stored twice", ModelDir::open(dir));
+}
+
+TEST(ModelDir, WeightFilesThatAreNone) {
+  TempDir temp;
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "does not exist", ModelDir::open(temp.file("nowhere")));
+  temp.write("m/config.json", TinyLlava{}.config().dump());
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "no weights", ModelDir::open(temp.file("m")));
+  temp.write("m/pytorch_model.bin", "never opened");
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "convert to safetensors", ModelDir::open(temp.file("m")));
+  temp.write("m/model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 14\n");
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "Git LFS pointer", ModelDir::open(temp.file("m")));
+  temp.write("m/model.safetensors", "short");
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "model.safetensors", ModelDir::open(temp.file("m")));
+}
+
+TEST(ModelDir, QuantisedIsRefused) {
+  TempDir temp;
+  const std::string dir = write_tiny_llava(temp.file("m"));
+  nlohmann::json config = TinyLlava{}.config();
+  config["quantization_config"] = {{"quant_method", "bitsandbytes"}};
+  temp.write("m/config.json", config.dump());
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "quantised", ModelDir::open(dir));
+}
+
+class Index : public ::testing::Test {
+ protected:
+  Index() : dir_(write_tiny_llava(temp_.file("m"), {.shards = 2})) { json_ = read_json_file(dir_ + "/model.safetensors.index.json"); }
+  void refuses(const std::string& piece) {
+    temp_.write("m/model.safetensors.index.json", json_.dump());
+    EXPECT_LFT_ERROR(ErrorKind::kInput, piece, ModelDir::open(dir_));
+  }
+  TempDir temp_;
+  std::string dir_;
+  Json json_;
+};
+
+TEST_F(Index, ShardNamesStayInTheFolder) {
+  for (const char* name : {"../model.safetensors", "/etc/x.safetensors", "", "model.bin", "a/b.safetensors", "..", ".safetensors"}) {
+    json_["weight_map"][kProjector] = name;
+    refuses("a shard has no valid name");
+  }
+  json_["weight_map"][kProjector] = std::string("a\0.safetensors", 14);
+  refuses("a shard has no valid name");
+  json_["weight_map"][kProjector] = 3;
+  refuses("a shard has no valid name");
+}
+
+TEST_F(Index, MissingShard) {
+  std::filesystem::remove(dir_ + "/model-00002-of-00002.safetensors");
+  refuses("model-00002-of-00002.safetensors");
+}
+
+TEST_F(Index, TensorInAnotherShardThanListed) {
+  std::string& shard = json_["weight_map"][kProjector].get_ref<std::string&>();
+  const std::string was = shard;
+  shard = was == "model-00001-of-00002.safetensors" ? "model-00002-of-00002.safetensors" : "model-00001-of-00002.safetensors";
+  refuses("listed for " + shard);
+}
+
+TEST_F(Index, TensorThatNoShardHasOrNoLineLists) {
+  json_["weight_map"]["ghost.weight"] = "model-00001-of-00002.safetensors";
+  refuses("ghost.weight (model-00001-of-00002.safetensors)");
+  json_["weight_map"].erase("ghost.weight");
+  json_["weight_map"].erase(kProjector);
+  refuses("listed nowhere");
+}
+
+TEST_F(Index, SizeThatLiesAndKeysTwice) {
+  json_["metadata"]["total_size"] = 12;
+  refuses("metadata.total_size");
+  json_["weight_map"] = Json::array();
+  refuses("no weight_map");
+  temp_.write("m/model.safetensors.index.json", R"({"weight_map": {"a": "x.safetensors", "a": "y.safetensors"}})");
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "\"a\"", ModelDir::open(dir_));
+}
+
+TEST(LoadLlava, NonFiniteWeightIsNamed) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    TempDir temp;
+    const std::string dir = write_tiny_llava(temp.file("m"), {.dtype = dtype}, [&](StoredTensors& tensors) {
+      const int64_t size = dtype_size(dtype);
+      std::string& bytes = tensors.at(kProjector).bytes;
+      bytes[37 * size + size - 1] = '\x7f';
+      bytes[37 * size + size - 2] = dtype == DType::kF16 ? '\x00' : '\xff';
+    });
+    EXPECT_LFT_ERROR(ErrorKind::kInput, "at flat index 37 of [32, 24]", load_tiny(dir));
+    EXPECT_LFT_ERROR(ErrorKind::kInput, kProjector, load_tiny(dir));
+    load_llava(ModelDir::open(dir), at::kFloat, at::kCPU, /*check_finite=*/false);
+  }
+}
+
+TEST(LoadLlava, WeightBeyondFp16IsNamed) {
+  TempDir temp;
+  const std::string dir = write_tiny_llava(temp.file("m"), {}, [](StoredTensors& tensors) {
+    tensors.at(kProjector).bytes.replace(0, 4, element_bytes(70000.0f, DType::kF32));
+  });
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "does not fit fp16", load_tiny(dir, at::kHalf));
+  load_tiny(dir, at::kBFloat16);
+}
+
+TEST(LoadLlava, ConvertsAsTorchDoes) {
+  TempDir temp;
+  const std::string dir = write_tiny_llava(temp.file("m"));
+  Llava wide = load_tiny(dir), narrow = load_tiny(dir, at::kBFloat16);
+  for (const auto& [name, tensor] : llava_parameters(*wide)) {
+    EXPECT_TRUE(tensor.to(at::kBFloat16).equal(llava_parameters(*narrow).at(name))) << name;
+  }
+}
+
+TEST(LoadLlava, TiedHeadMayBeStoredIfEqual) {
+  TempDir temp;
+  const auto with_head = [](uint64_t seed) {
+    return [seed](StoredTensors& tensors) {
+      StoredTensor head = tensors.at("language_model.model.embed_tokens.weight");
+      if (seed != 0) head = random_tensor(head.shape, DType::kF32, seed, 0, 1);
+      tensors["language_model.lm_head.weight"] = head;
+    };
+  };
+  const std::string plain = write_tiny_llava(temp.file("plain"), {.tied = true});
+  expect_same_weights(plain, write_tiny_llava(temp.file("equal"), {.tied = true}, with_head(0)));
+  const std::string other = write_tiny_llava(temp.file("other"), {.tied = true}, with_head(9));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "ties the LM head", load_tiny(other));
+}
+
+TEST(BaseDtype, AutoIsAsStoredButNotHalfOnACpu) {
+  ModelDir dir;
+  std::string notice;
+  const auto chosen = [&](DType stored, const std::string& asked, at::Device device) {
+    dir.stored_dtype = stored;
+    notice.clear();
+    return choose_base_dtype(dir, asked, device, &notice);
+  };
+  EXPECT_EQ(chosen(DType::kF32, "auto", at::kCPU), at::kFloat);
+  EXPECT_EQ(notice, "");
+  EXPECT_EQ(chosen(DType::kF16, "auto", at::kCUDA), at::kHalf);
+  EXPECT_EQ(notice, "");
+  EXPECT_EQ(chosen(DType::kF16, "auto", at::kCPU), at::kBFloat16);
+  EXPECT_NE(notice.find("stored in fp16 and held in bf16"), std::string::npos);
+  EXPECT_EQ(chosen(DType::kF16, "fp16", at::kCPU), at::kHalf);
+  EXPECT_EQ(chosen(DType::kBF16, "fp32", at::kCPU), at::kFloat);
+  EXPECT_NE(notice, "");
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "model.base_dtype", chosen(DType::kF32, "int8", at::kCPU));
+}
+
+TEST(BaseDtype, MixedCheckpointIsWhatMostOfItsBytesAre) {
+  TempDir temp;
+  const std::string dir = write_tiny_llava(temp.file("m"), {.dtype = DType::kBF16}, [](StoredTensors& tensors) {
+    tensors["language_model.model.norm.weight"] = random_tensor({32}, DType::kF32, 1, 1, 0.1);
+  });
+  EXPECT_EQ(ModelDir::open(dir).stored_dtype, DType::kBF16);
+  load_tiny(dir, at::kBFloat16);
+}
+
+}  // namespace
+}  // namespace lft

@@ -1,0 +1,33 @@
+"""Running lft, and the files it is given."""
+
+import json
+import os
+import pathlib
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BINARY = os.environ.get("LFT_BIN", str(ROOT / "build" / "lft"))
+
+
+def lft(*arguments, code=0, stdin=""):
+    """Runs the binary; its exit code must be `code`. Returns the finished process."""
+    done = subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, input=stdin, timeout=300,
+                          env=dict(os.environ, OMP_NUM_THREADS="1"))
+    assert done.returncode == code, f"lft {' '.join(map(str, arguments))}\nexit {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done
+
+
+def score(out, model, data, images, *more):
+    """lft score -> its rows."""
+    lft("score", "--model", model, "--data", data, "--image-root", images, "--out", out, *more)
+    return [json.loads(line) for line in pathlib.Path(out).read_text().splitlines()]
+
+
+def write_rows(path, rows):
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def step_lines(run):
+    """The step lines of a run's metrics.jsonl, without its events."""
+    return [line for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()) if "event" not in line]

@@ -1,0 +1,176 @@
+// One optimizer step on a tiny random LLaVA: what it normalises by, what it moves and what it leaves.
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "src/hf/model_dir.h"
+#include "src/train/step.h"
+#include "support/expect_error.h"
+#include "support/temp_dir.h"
+#include "support/tiny_llava.h"
+
+namespace lft {
+namespace {
+
+class Step : public ::testing::Test {
+ protected:
+  /// A fresh model with the same weights and adapters each time; B is not zero, so that A learns from the first step.
+  void build(double clip = 0, double lr = 1e-2) {
+    model = load_llava(ModelDir::open(dir_), at::kFloat, at::kCPU);
+    inject_lora(select_sites(linear_sites(*model), {"llm:all-linear"}), {.rank = 4, .alpha = 8, .dropout = 0}, 7);
+    trainables = make_trainable(*model, {"projector"});
+    at::NoGradGuard no_grad;
+    for (Trainable& trainable : trainables) {
+      if (trainable.name.find("lora_B") != std::string::npos) trainable.tensor.fill_(0.02);
+    }
+    optimizer = std::make_unique<AdamW>(trainables, param_groups(trainables, lr, -1), AdamWOptions{});
+    options = {.encode = {.config = model->config, .image_mean = {0.5f, 0.5f, 0.5f}, .image_std = {0.25f, 0.25f, 0.25f}},
+               .clip_grad_norm = clip};
+    state = {};
+  }
+
+  /// `supervised` of the `length` text tokens count; an image of 16 positions stands before them.
+  Sample sample(uint64_t seed, int64_t length, int64_t supervised) const {
+    std::mt19937_64 random(seed);
+    Sample sample{.id = "s" + std::to_string(seed), .input_ids = {1}, .labels = {-100}, .images = {}};
+    for (int i = 0; i < 16; ++i) sample.input_ids.push_back(60);
+    for (int64_t i = 0; i < length; ++i) sample.input_ids.push_back(3 + static_cast<int64_t>(random() % 50));
+    sample.labels.resize(sample.input_ids.size(), -100);
+    for (int64_t i = 0; i < supervised; ++i) sample.labels[sample.labels.size() - 1 - i] = sample.input_ids[sample.labels.size() - 1 - i];
+    PixelImage image{.size = 16, .chw = {}};
+    for (int i = 0; i < 3 * 16 * 16; ++i) image.chw.push_back(static_cast<uint8_t>(random()));
+    sample.images.push_back(image);
+    return sample;
+  }
+
+  StepOutcome take(std::vector<std::vector<Sample>> micro) {
+    StepSamples samples;
+    samples.micro = std::move(micro);
+    return train_step(model, *optimizer, Schedule::make("constant", 0, 10), options, samples, state);
+  }
+
+  std::vector<at::Tensor> everything() const {
+    std::vector<at::Tensor> tensors;
+    for (const AdamSlot& slot : optimizer->slots()) {
+      for (const at::Tensor& tensor : {slot.param.tensor, slot.exp_avg, slot.exp_avg_sq, slot.steps})
+        tensors.push_back(tensor.detach().clone());
+    }
+    return tensors;
+  }
+
+  static void expect_bits(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::equal(a[i], b[i])) << i;
+  }
+
+  test::TempDir scratch_;
+  const std::string dir_ = test::write_tiny_llava(scratch_.file("model"));
+  Llava model{nullptr};
+  std::vector<Trainable> trainables;
+  std::unique_ptr<AdamW> optimizer;
+  StepOptions options;
+  StepState state;
+};
+
+TEST_F(Step, OneTimesEightEqualsEightTimesOne) {
+  std::vector<Sample> rows;
+  for (int i = 0; i < 8; ++i) rows.push_back(sample(i, 6 + 3 * i, 1 + (5 * i) % 7));
+  build();
+  const StepOutcome whole = take({rows});
+  const std::vector<at::Tensor> after_whole = everything();
+  build();
+  std::vector<std::vector<Sample>> single;
+  for (const Sample& row : rows) single.push_back({row});
+  const StepOutcome split = take(single);
+  EXPECT_EQ(whole.supervised, split.supervised);
+  EXPECT_EQ(whole.tokens, split.tokens);
+  EXPECT_NEAR(whole.loss, split.loss, 1e-6 * whole.loss);
+  EXPECT_NEAR(whole.grad_norm, split.grad_norm, 1e-5 * whole.grad_norm);
+  const std::vector<at::Tensor> after_split = everything();
+  // Sums of float32 in another order: the first moment is 0.1 of the gradient.
+  for (size_t i = 1; i < after_whole.size(); i += 4) {
+    EXPECT_LE((after_whole[i] - after_split[i]).abs().max().item<float>(), 1e-5 * whole.grad_norm) << i;
+  }
+}
+
+TEST_F(Step, LossIsTheMeanOverSupervisedTokensOfTheWholeGlobalBatch) {
+  build();
+  const std::vector<Sample> rows = {sample(1, 9, 1), sample(2, 9, 8)};
+  double sum = 0;
+  for (const Sample& row : rows) {
+    at::NoGradGuard no_grad;
+    sum += model->loss_sum(collate({row}, options.encode, at::kCPU)).item<double>();
+  }
+  EXPECT_NEAR(take({{rows[0]}, {rows[1]}}).loss, sum / 9, 1e-6);
+}
+
+TEST_F(Step, ABatchWithoutSupervisedTokensMovesNothingButTheStepNumber) {
+  build();
+  take({{sample(1, 9, 3)}});
+  const std::vector<at::Tensor> before = everything();
+  const StepOutcome outcome = take({{sample(2, 9, 0)}, {sample(3, 5, 0)}});
+  EXPECT_TRUE(outcome.skipped);
+  EXPECT_EQ(outcome.tokens, 17 + 9 + 17 + 5);
+  EXPECT_EQ(state.step, 2);
+  EXPECT_EQ(state.taken, 1);
+  expect_bits(before, everything());
+}
+
+TEST_F(Step, AMicroBatchWithoutSupervisedTokensChangesNoBit) {
+  build();
+  take({{sample(1, 9, 3)}, {sample(4, 7, 2)}});
+  const std::vector<at::Tensor> without = everything();
+  build();
+  take({{sample(1, 9, 3)}, {sample(2, 9, 0)}, {sample(4, 7, 2)}});
+  expect_bits(without, everything());
+}
+
+TEST_F(Step, ClippingScalesToTheGlobalNorm) {
+  build(/*clip=*/0);
+  const StepOutcome free = take({{sample(1, 9, 3)}});
+  const at::Tensor average = optimizer->slots()[0].exp_avg.clone();
+  build(/*clip=*/free.grad_norm / 4);
+  const StepOutcome clipped = take({{sample(1, 9, 3)}});
+  EXPECT_EQ(clipped.grad_norm, free.grad_norm);  // reported before clipping
+  const double factor = free.grad_norm / 4 / (free.grad_norm + 1e-6);
+  EXPECT_TRUE(at::allclose(optimizer->slots()[0].exp_avg, average * factor, 1e-5, 0));
+}
+
+TEST_F(Step, NonFiniteStopsBeforeAnythingMoves) {
+  build();
+  take({{sample(1, 9, 3)}});
+  {
+    at::NoGradGuard no_grad;  // a frozen weight, so that loss and gradients go bad
+    model->language_model->model->layers[0]->mlp->up_proj->weight.fill_(std::numeric_limits<float>::infinity());
+  }
+  const std::vector<at::Tensor> before = everything();
+  EXPECT_LFT_ERROR(ErrorKind::kNumeric, "step 2, samples s5, s6", take({{sample(5, 9, 3)}, {sample(6, 9, 3)}}));
+  expect_bits(before, everything());
+  EXPECT_EQ(state.step, 1);
+  for (const AdamSlot& slot : optimizer->slots()) EXPECT_FALSE(slot.param.tensor.grad().defined());
+}
+
+TEST_F(Step, ProjectorWithoutAnImageKeepsWeightMomentsAndItsOwnCount) {
+  build();
+  Sample text = sample(1, 12, 4);
+  text.images.clear();
+  text.input_ids.erase(text.input_ids.begin() + 1, text.input_ids.begin() + 17);
+  text.labels.erase(text.labels.begin() + 1, text.labels.begin() + 17);
+  take({{text}});
+  int untouched = 0;
+  for (const AdamSlot& slot : optimizer->slots()) {
+    if (slot.param.scope != "projector") {
+      EXPECT_EQ(slot.steps.item<float>(), 1) << slot.param.name;
+      continue;
+    }
+    ++untouched;
+    EXPECT_EQ(slot.steps.item<float>(), 0) << slot.param.name;
+  }
+  EXPECT_EQ(untouched, 4);
+}
+
+}  // namespace
+}  // namespace lft
