@@ -52,13 +52,14 @@ inline void collect(std::vector<at::Tensor>& out, const std::vector<at::Tensor>&
 template <class Holder, class... Args>
 auto call_indexed(const char* name, int64_t index, const Holder& module, Args&&... args) {
   call_detail::PathScope scope(name, index);
+  Holder handle = module;  // a module holder is const all the way down; forward is not
   CallObserver* observer = call_detail::observer();
-  if (observer == nullptr) return module->forward(std::forward<Args>(args)...);
+  if (observer == nullptr) return handle->forward(std::forward<Args>(args)...);
   const std::string path = call_detail::path();
   std::vector<at::Tensor> inputs, outputs;
   (call_detail::collect(inputs, args), ...);
   observer->before(path, *module, inputs);
-  auto result = module->forward(std::forward<Args>(args)...);
+  auto result = handle->forward(std::forward<Args>(args)...);
   call_detail::collect(outputs, result);
   observer->after(path, *module, outputs);
   return result;

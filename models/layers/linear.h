@@ -13,6 +13,7 @@ class LinearImpl;
 /// Replaces a linear's forward pass; a torch module, so that its parameters are the model's. One file pair a variant in models/lora/.
 class LinearAdapter : public torch::nn::Module {
  public:
+  using torch::nn::Module::Module;
   virtual at::Tensor forward(const at::Tensor& x, const at::Tensor& weight_oi, const at::Tensor& bias_o) = 0;
   /// The same for x = silu(gate) * up. A variant that can rebuild the product in its backward pass overrides this.
   virtual at::Tensor forward_swiglu(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& weight_oi, const at::Tensor& bias_o);

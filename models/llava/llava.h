@@ -60,5 +60,7 @@ std::string llava_canonical_name(const std::string& hf_name, const LlavaConfig& 
 std::string llava_peft_name(const std::string& canonical);
 /// Canonical module name from a PEFT key's module part in dialect D1, D2 or D3; "" if it is none of them.
 std::string llava_from_peft_name(const std::string& peft);
+/// Canonical modules whose output reaches no feature layer, so that nothing in them can ever learn: the CLIP layers behind the last one used.
+std::vector<std::string> llava_unused_modules(const LlavaConfig& config);
 
 }  // namespace lft

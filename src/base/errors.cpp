@@ -61,12 +61,15 @@ std::string escape(std::string_view text, size_t max_bytes, bool quoted, bool ke
   return out;
 }
 
-/// Further lines of a part are indented below its first.
+/// Further lines of a part are indented below its first. "error:" stands once in the block, so that a script can count errors.
 void append_part(std::string* block, const char* label, const std::string& part) {
   constexpr size_t kMaxPart = 4000;
+  constexpr std::string_view kMark = "error:";
   if (part.empty()) return;
-  std::string line = label + escape_text(part, kMaxPart, true);
+  std::string line = escape_text(part, kMaxPart, true);
+  for (size_t at = line.find(kMark); at != std::string::npos; at = line.find(kMark, at)) line.replace(at, kMark.size(), "error -");
   while (!line.empty() && line.back() == '\n') line.pop_back();
+  line.insert(0, label);
   for (size_t at = line.find('\n'); at != std::string::npos; at = line.find('\n', at + 1)) line.insert(at + 1, "    ");
   *block += line + "\n";
 }

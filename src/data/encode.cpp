@@ -4,6 +4,7 @@
 #include "src/data/dataset.h"
 #include "src/io/files.h"
 #include "src/text/chat_template.h"
+#include "src/text/labels.h"
 
 namespace lft {
 namespace {
@@ -38,24 +39,20 @@ void check_marks(const Row& row, int64_t images) {
        "as many marks as images", next);
 }
 
-/// Whether any character of the token lies in a span; spans are sorted, `at` only moves forward. An inserted token has no characters.
-bool overlaps(const Token& token, const std::vector<Rendered::Span>& spans, size_t& at) {
-  while (at < spans.size() && spans[at].end <= token.begin) ++at;
-  return at < spans.size() && token.begin < token.end && spans[at].begin < token.end;
-}
-
 /// Ids and labels with every image token repeated for its positions. The first label is always -100: nothing predicts it.
 void tokenize(Sample& sample, const Row& row, const Rendered& rendered, int64_t images, const Tokenizer& tokenizer, const EncodeOptions& options) {
   const LlavaConfig& config = options.config;
-  size_t span = 0;
+  const std::vector<Token> tokens = tokenizer.encode(rendered.text);
+  const std::vector<bool> mask = supervised_mask(tokens, rendered.supervised);
   int64_t image_tokens = 0;
-  for (const Token& token : tokenizer.encode(rendered.text)) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const Token& token = tokens[i];
     if (token.id < 0 || token.id >= config.text.vocab) {
       fail(row, "a token id beyond the model's embedding rows", std::to_string(token.id), "below " + std::to_string(config.text.vocab),
            "use the tokenizer that belongs to the model");
     }
     const bool is_image = token.id == config.image_token;
-    const bool supervised = overlaps(token, rendered.supervised, span) && !is_image && !sample.input_ids.empty();
+    const bool supervised = mask[i] && !is_image && i > 0;
     image_tokens += is_image;
     const int64_t copies = is_image ? config.image_positions() : 1;
     sample.input_ids.insert(sample.input_ids.end(), static_cast<size_t>(copies), token.id);

@@ -1,5 +1,6 @@
 // PEFT adapter directories: adapter_config.json and adapter_model.safetensors. Writes dialect D2 with the portable config keys; reads D1, D2, D3.
 #pragma once
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -32,8 +33,6 @@ struct AdapterDir {
   static AdapterDir open(const std::string& path);
 };
 
-/// alpha / rank, or alpha / sqrt(rank) for rslora.
-double lora_scale(const LoraOptions& lora);
 /// Throws kInput when the adapter records the fingerprint of another base than `base`. Adapters that are not lft's record none.
 void check_adapter_base(const AdapterDir& dir, const ModelDir& base);
 
@@ -50,7 +49,9 @@ struct MergeReport {
 };
 /// Streams base shards to `out`, adding FP32 deltas with one cast; copies tokenizer and processor files. Refuses `out` inside an input (kUsage),
 /// an adapter that is a no-op or does not fit (kInput). Does not compare logits (the merge command does).
-MergeReport merge_to_dir(const std::string& model_path, const std::string& adapter_path, const std::string& out);
+/// `poll` runs between tensors; what it throws leaves no output behind.
+MergeReport merge_to_dir(const std::string& model_path, const std::string& adapter_path, const std::string& out,
+                         const std::function<void()>& poll = nullptr);
 /// Writes a whole model in HF layout (one safetensors file, config.json and the other files copied from `source`). For full: [all].
 void save_model(const std::string& path, Llava& model, const ModelDir& source);
 

@@ -1,10 +1,8 @@
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "kernels/common/error.h"
-#include "src/base/text.h"
 #include "src/hf/adapter.h"
 #include "src/hf/adapter_files.h"
 #include "src/hf/peft_config.h"
@@ -39,6 +37,16 @@ Key split_key(const std::string& name) {
 /// "multi_modal_projector" in "model.multi_modal_projector.linear_1.weight".
 bool names_module(const std::string& path, const std::string& module) { return ("." + path).find("." + module + ".") != std::string::npos; }
 
+/// Dialects D1 to D3, and the language model as the original LLaVA names it.
+std::string canonical_name(const std::string& peft) {
+  const std::string canonical = llava_from_peft_name(peft);
+  if (!canonical.empty()) return canonical;
+  for (const char* part : {"model.layers.", "model.embed_tokens", "model.norm"}) {
+    if (peft.starts_with(part)) return "language_model." + peft;
+  }
+  return "";
+}
+
 /// PEFT's own maths on these needs what lft lacks; everything else that does not fit is simply unknown.
 bool is_lora_part(const std::string& name) { return name.find("lora_") != std::string::npos; }
 
@@ -68,7 +76,7 @@ class KeyReader {
     if (!name.starts_with(kPrefix)) return unknown_.items.push_back(name);
     const std::string inner = name.substr(std::string(kPrefix).size());
     const Key key = split_key(inner);
-    const std::string canonical = llava_from_peft_name(key.module);
+    const std::string canonical = canonical_name(key.module);
     const bool saved = key.kind.empty() && !is_lora_part(inner) &&
                        std::any_of(dir_.modules_to_save.begin(), dir_.modules_to_save.end(),
                                    [&](const std::string& module) { return names_module(inner, module); });
@@ -143,11 +151,6 @@ AdapterNotes read_notes(const std::string& file) {
 }
 
 }  // namespace
-
-double lora_scale(const LoraOptions& lora) {
-  const double rank = static_cast<double>(lora.rank);
-  return lora.variant == "rslora" ? lora.alpha / std::sqrt(rank) : lora.alpha / rank;
-}
 
 AdapterDir AdapterDir::open(const std::string& path) {
   refuse_other_formats(path);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/common/error.h"
+#include "models/lora/lora.h"
 #include "src/base/hash.h"
 #include "src/hf/adapter.h"
 #include "src/hf/adapter_files.h"
@@ -67,13 +68,14 @@ class Merger {
   }
 
   /// Writes shard `file` under its own name. Returns how many tensors changed.
-  int64_t write(size_t file, const std::string& out) const {
+  int64_t write(size_t file, const std::string& out, const std::function<void()>& poll) const {
     const SafetensorsFile& source = base_.files[file];
     std::vector<TensorInfo> infos;
     for (const auto& [name, info] : source.tensors()) infos.push_back(info);
     SafetensorsWriter writer(out + "/" + std::filesystem::path(source.path()).filename().string(), infos, source.metadata());
     int64_t changed = 0;
     for (const TensorInfo& target : writer.order()) {
+      if (poll) poll();
       const TensorInfo& info = source.info(target.name);
       const at::Tensor merged = merge(file, source, info);
       if (merged.defined()) {
@@ -130,7 +132,8 @@ class Merger {
 
 }  // namespace
 
-MergeReport merge_to_dir(const std::string& model_path, const std::string& adapter_path, const std::string& out) {
+MergeReport merge_to_dir(const std::string& model_path, const std::string& adapter_path, const std::string& out,
+                         const std::function<void()>& poll) {
   const at::NoGradGuard no_grad;
   check_out(out, model_path);
   check_out(out, adapter_path);
@@ -144,7 +147,7 @@ MergeReport merge_to_dir(const std::string& model_path, const std::string& adapt
   MergeReport report;
   report.shards = static_cast<int64_t>(base.files.size());
   write_dir_atomic(out, [&](const std::string& fresh) {
-    for (size_t i = 0; i < base.files.size(); ++i) report.tensors_merged += merger.write(i, fresh);
+    for (size_t i = 0; i < base.files.size(); ++i) report.tensors_merged += merger.write(i, fresh, poll);
     write_file_atomic(fresh + "/config.json", read_file(base.path + "/config.json"));
     if (!path_exists(base.path + "/model.safetensors")) write_file_atomic(fresh + "/" + kIndex, read_file(base.path + "/" + kIndex));
     copy_side_files(base.path, fresh);

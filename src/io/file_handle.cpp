@@ -19,7 +19,8 @@ namespace {
 
 constexpr uint64_t kMaxTransfer = 1u << 30;  // Linux moves at most 2 GiB - 4 KiB in a call
 
-[[noreturn]] void throw_input(const std::string& what, const std::string& path, const std::string& found, const std::string& expected = "") {
+[[noreturn]] void throw_input(const std::string& what, const std::string& path, const std::string& found,
+                              const std::string& expected = "") {
   throw Error(ErrorKind::kInput, {.what = what, .where = path, .found = found, .expected = expected, .next = ""});
 }
 
@@ -60,7 +61,8 @@ FileHandle FileHandle::open_to_read(const std::string& path) {
   FileHandle handle(path, fd, 0);
   struct stat status {};
   if (fstat(fd, &status) != 0) throw_input("cannot open a file", path, strerror(errno));
-  if (!S_ISREG(status.st_mode)) throw_input("not a regular file", path, S_ISDIR(status.st_mode) ? "a directory" : "a device, pipe or socket");
+  if (!S_ISREG(status.st_mode))
+    throw_input("not a regular file", path, S_ISDIR(status.st_mode) ? "a directory" : "a device, pipe or socket");
   return handle;
 }
 
@@ -99,10 +101,12 @@ uint64_t FileHandle::size() const {
 
 void FileHandle::read_at(uint64_t offset, void* destination, uint64_t bytes) const {
   for (uint64_t done = 0; done < bytes;) {
-    const ssize_t got = pread(fd_, static_cast<char*>(destination) + done, std::min(bytes - done, kMaxTransfer), static_cast<off_t>(offset + done));
+    const ssize_t got =
+        pread(fd_, static_cast<char*>(destination) + done, std::min(bytes - done, kMaxTransfer), static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw_input("cannot read a file", path_, strerror(errno));
-    if (got == 0) throw_input("the file ends early", path_, std::to_string(offset + done) + " bytes", std::to_string(offset + bytes) + " bytes");
+    if (got == 0)
+      throw_input("the file ends early", path_, std::to_string(offset + done) + " bytes", std::to_string(offset + bytes) + " bytes");
     done += static_cast<uint64_t>(got);
   }
 }

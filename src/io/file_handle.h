@@ -1,4 +1,5 @@
-// An open file that reads and writes whole pieces: EINTR and short transfers are dealt with, every failure is an lft::Error that names the file.
+// An open file that reads and writes whole pieces: EINTR and short transfers are dealt with, every failure is an lft::Error that names the
+// file.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -34,7 +35,8 @@ class FileHandle {
   uint64_t expected_bytes_ = 0;
 };
 
-/// Throws kResource for errno `code` after `action` ("write", "rename") on `path`; on a full disk it names the bytes needed (where not 0) and free.
+/// Throws kResource for errno `code` after `action` ("write", "rename") on `path`; on a full disk it names the bytes needed (where not 0)
+/// and free.
 [[noreturn]] void throw_io_error(const std::string& action, const std::string& path, int code, uint64_t needed_bytes = 0);
 /// The path from the root on, symlinks kept.
 std::string rooted_path(const std::string& path);

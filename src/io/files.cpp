@@ -192,7 +192,8 @@ void sync_dir(const std::string& path) {
 std::vector<std::string> list_dir(const std::string& path) {
   DIR* dir = opendir(path.c_str());
   if (dir == nullptr) {
-    throw Error(ErrorKind::kInput, {.what = "cannot list a directory", .where = path, .found = strerror(errno), .expected = "", .next = ""});
+    throw Error(ErrorKind::kInput,
+                {.what = "cannot list a directory", .where = path, .found = strerror(errno), .expected = "", .next = ""});
   }
   std::vector<std::string> names;
   while (const dirent* entry = readdir(dir)) {

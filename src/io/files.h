@@ -12,9 +12,9 @@ namespace lft {
 std::string read_file(const std::string& path, uint64_t max_bytes = 1u << 30);
 /// Temporary file in the same folder, fsync, rename, fsync of the folder. kResource on failure, with bytes needed and free on ENOSPC.
 void write_file_atomic(const std::string& path, std::string_view text);
-/// Runs `fill(tmp_dir)` and renames tmp_dir (".tmp-<name>" beside it) to `path`; fsyncs files and folders. A directory already there gives way: it
-/// is deleted where the new one has a file for each of its names, else kept under a name that the warning says. When anything fails, the old one
-/// stays and tmp_dir goes.
+/// Runs `fill(tmp_dir)` and renames tmp_dir (".tmp-<name>" beside it) to `path`; fsyncs files and folders. A directory already there gives
+/// way: it is deleted where the new one has a file for each of its names, else kept under a name that the warning says. When anything
+/// fails, the old one stays and tmp_dir goes.
 void write_dir_atomic(const std::string& path, const std::function<void(const std::string&)>& fill);
 void make_dirs(const std::string& path);
 /// Deletes a file or a whole tree; symlinks are deleted, not followed. Missing is no error.
@@ -25,7 +25,7 @@ void sync_dir(const std::string& path);
 std::vector<std::string> list_dir(const std::string& path);  // names, sorted, without . and ..; kInput when it cannot be read
 bool path_exists(const std::string& path);
 bool is_directory(const std::string& path);
-std::string absolute_path(const std::string& path);  // resolved, symlinks followed where they exist
+std::string absolute_path(const std::string& path);                // resolved, symlinks followed where they exist
 bool is_inside(const std::string& path, const std::string& root);  // equal or below, both resolved
 uint64_t free_bytes(const std::string& path);
 

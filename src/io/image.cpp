@@ -8,7 +8,8 @@ namespace lft {
 namespace {
 
 [[noreturn]] void refuse(const std::string& what, const std::string& name, const std::string& root, const std::string& next = "") {
-  throw Error(ErrorKind::kInput, {.what = what, .where = quote_text(name), .found = "", .expected = root.empty() ? "" : "a file under " + root, .next = next});
+  throw Error(ErrorKind::kInput,
+              {.what = what, .where = quote_text(name), .found = "", .expected = root.empty() ? "" : "a file under " + root, .next = next});
 }
 
 std::string resolve(const std::string& root, const std::string& name) {
@@ -18,7 +19,8 @@ std::string resolve(const std::string& root, const std::string& name) {
   }
   if (root.empty()) return absolute_path(name);
   const std::string path = absolute_path(name.front() == '/' ? name : root + "/" + name);
-  if (!is_inside(path, root)) refuse("the image lies outside its folder", name, root, "move it there, or set the image root to a folder above both");
+  if (!is_inside(path, root))
+    refuse("the image lies outside its folder", name, root, "move it there, or set the image root to a folder above both");
   return path;
 }
 

@@ -11,7 +11,7 @@ struct ImageLimits {
   uint64_t max_bytes = 256u << 20;
 };
 struct ImageHeader {
-  std::string kind;  // png, jpeg, webp, bmp, tiff, gif
+  std::string kind;               // png, jpeg, webp, bmp, tiff, gif
   int64_t width = 0, height = 0;  // as stored, before EXIF rotation
   int orientation = 1;            // EXIF 1..8
 };

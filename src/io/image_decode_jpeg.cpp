@@ -1,8 +1,10 @@
 // setjmp stands in functions that own nothing with a destructor: libjpeg leaves through longjmp.
+// jpeglib.h wants stdio before it.
+// clang-format off
 #include <csetjmp>
 #include <cstdio>
-
 #include <jpeglib.h>
+// clang-format on
 
 #include "src/io/image_codecs.h"
 

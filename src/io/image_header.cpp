@@ -24,12 +24,12 @@ uint32_t need(Bytes bytes, uint64_t at, int size, bool big, const std::string& w
 }
 
 ImageHeader png_header(Bytes bytes, const std::string& where) {
-  if (bytes.substr(12, 4) != "IHDR") refuse(where, "damaged PNG", "no IHDR chunk at its beginning");
+  if (slice(bytes, 12, 4) != "IHDR") refuse(where, "damaged PNG", "no IHDR chunk at its beginning");
   ImageHeader header{.kind = "png", .width = need(bytes, 16, 4, true, where), .height = need(bytes, 20, 4, true, where)};
   Bytes exif, xmp;
   for (uint64_t at = 8; at + 12 <= bytes.size();) {
     const uint64_t length = *number_at(bytes, at, 4, true);
-    const Bytes type = bytes.substr(at + 4, 4), data = bytes.substr(at + 8, length);
+    const Bytes type = slice(bytes, at + 4, 4), data = slice(bytes, at + 8, length);
     constexpr Bytes kXmp("XML:com.adobe.xmp\0", 18);
     if (type == "eXIf") exif = data;
     if (type == "iTXt" && data.substr(0, kXmp.size()) == kXmp) xmp = data;
@@ -54,7 +54,7 @@ ImageHeader jpeg_header(Bytes bytes, const std::string& where) {
     ++at;
     if (marker == 0x01 || (marker >= 0xd0 && marker <= 0xd8)) continue;  // these carry no length
     const uint32_t length = need(bytes, at, 2, true, where);
-    const Bytes data = length >= 2 ? bytes.substr(at + 2, length - 2) : Bytes();
+    const Bytes data = length >= 2 ? slice(bytes, at + 2, length - 2) : Bytes();
     if (is_frame_marker(marker)) {
       header.height = need(data, 1, 2, true, where);
       header.width = need(data, 3, 2, true, where);
@@ -69,7 +69,7 @@ ImageHeader jpeg_header(Bytes bytes, const std::string& where) {
 
 /// Width and height from the first chunk, whichever of the three kinds it is.
 void webp_size(Bytes bytes, const std::string& where, ImageHeader* header) {
-  const Bytes type = bytes.substr(12, 4);
+  const Bytes type = slice(bytes, 12, 4);
   if (type == "VP8 ") {
     if (need(bytes, 23, 3, true, where) != 0x9d012a) refuse(where, "damaged WebP", "no key frame");
     header->width = need(bytes, 26, 2, false, where) & 0x3fff;
@@ -94,12 +94,13 @@ void webp_size(Bytes bytes, const std::string& where, ImageHeader* header) {
 ImageHeader webp_header(Bytes bytes, const std::string& where) {
   ImageHeader header{.kind = "webp", .width = 0, .height = 0};
   const uint64_t claimed = 8 + uint64_t{need(bytes, 4, 4, false, where)};
-  if (claimed > bytes.size()) refuse(where, "the image is cut", std::to_string(bytes.size()) + " bytes", std::to_string(claimed) + " bytes");
+  if (claimed > bytes.size())
+    refuse(where, "the image is cut", std::to_string(bytes.size()) + " bytes", std::to_string(claimed) + " bytes");
   webp_size(bytes, where, &header);
   Bytes exif, xmp;
   for (uint64_t at = 12; at + 8 <= bytes.size();) {
     const uint64_t length = *number_at(bytes, at + 4, 4, false);
-    const Bytes type = bytes.substr(at, 4), data = bytes.substr(at + 8, length);
+    const Bytes type = slice(bytes, at, 4), data = slice(bytes, at + 8, length);
     if (type == "EXIF" && exif.empty()) exif = data;
     if (type == "XMP " && xmp.empty()) xmp = data;
     at += 8 + length + length % 2;
@@ -127,7 +128,10 @@ ImageHeader tiff_header(Bytes bytes, const std::string& where) {
   const auto width = tiff_tag(bytes, kWidth), height = tiff_tag(bytes, kHeight);
   if (!width || !height) refuse(where, "damaged or cut TIFF", "no width and height in its first directory");
   const uint32_t orientation = tiff_tag(bytes, kOrientation).value_or(1);
-  return {.kind = "tiff", .width = *width, .height = *height, .orientation = orientation >= 1 && orientation <= 8 ? static_cast<int>(orientation) : 1};
+  return {.kind = "tiff",
+          .width = *width,
+          .height = *height,
+          .orientation = orientation >= 1 && orientation <= 8 ? static_cast<int>(orientation) : 1};
 }
 
 [[noreturn]] void refuse_unknown(Bytes bytes, const std::string& where) {
@@ -135,11 +139,12 @@ ImageHeader tiff_header(Bytes bytes, const std::string& where) {
   const auto begins = [&](Bytes magic) { return bytes.substr(0, magic.size()) == magic; };
   if (bytes.empty()) refuse(where, "not an image", "an empty file", supported);
   if (begins("GIF8")) refuse(where, "unsupported image", "a GIF", supported, "convert it, for example to PNG");
-  if (bytes.substr(4, 4) == "ftyp") refuse(where, "unsupported image", "HEIC, AVIF or a video", supported, "convert it, for example to PNG");
+  if (slice(bytes, 4, 4) == "ftyp")
+    refuse(where, "unsupported image", "HEIC, AVIF or a video", supported, "convert it, for example to PNG");
   if (begins("II+") || begins("MM\0+")) refuse(where, "unsupported image", "a BigTIFF", supported, "convert it, for example to PNG");
   if (begins("version https://git-lfs")) refuse(where, "not an image", "a Git LFS pointer", supported, "fetch the files (git lfs pull)");
   const size_t text = std::min(bytes.find_first_not_of(" \t\r\n"), bytes.size());
-  if (bytes.substr(text, 1) == "<") refuse(where, "not an image", "a web page or XML", supported, "download the file again");
+  if (slice(bytes, text, 1) == "<") refuse(where, "not an image", "a web page or XML", supported, "download the file again");
   refuse(where, "not an image", "it begins with " + quote_text(bytes.substr(0, 12)), supported);
 }
 
@@ -147,7 +152,7 @@ ImageHeader any_header(Bytes bytes, const std::string& where) {
   const auto begins = [&](Bytes magic) { return bytes.substr(0, magic.size()) == magic; };
   if (begins("\x89PNG\r\n\x1a\n")) return png_header(bytes, where);
   if (begins("\xff\xd8\xff")) return jpeg_header(bytes, where);
-  if (begins("RIFF") && bytes.substr(8, 4) == "WEBP") return webp_header(bytes, where);
+  if (begins("RIFF") && slice(bytes, 8, 4) == "WEBP") return webp_header(bytes, where);
   if (begins("BM")) return bmp_header(bytes, where);
   if (begins(Bytes("II*\0", 4)) || begins(Bytes("MM\0*", 4))) return tiff_header(bytes, where);
   refuse_unknown(bytes, where);

@@ -70,7 +70,8 @@ class Builder : public nlohmann::json_sax<Json> {
   bool end_array() override { return shut(); }
 
   bool key(string_t& name) override {
-    if (open_.back()->contains(name)) fail({.what = "a key comes twice", .where = "", .found = quote_text(name), .expected = "", .next = ""});
+    if (open_.back()->contains(name))
+      fail({.what = "a key comes twice", .where = "", .found = quote_text(name), .expected = "", .next = ""});
     keys_.back() = std::move(name);
     return true;
   }
@@ -79,7 +80,8 @@ class Builder : public nlohmann::json_sax<Json> {
     const size_t detail = message.find(" - ");
     std::string reason = detail == std::string::npos ? message.substr(message.find(']') + 1) : message.substr(detail + 3);
     reason = reason.substr(0, reason.find("; last read"));
-    throw_at(text_, where_, byte, {.what = "invalid JSON", .where = "", .found = reason + " near " + quote_text(last, 40), .expected = "", .next = ""});
+    throw_at(text_, where_, byte,
+             {.what = "invalid JSON", .where = "", .found = reason + " near " + quote_text(last, 40), .expected = "", .next = ""});
   }
 
  private:
@@ -110,7 +112,11 @@ class Builder : public nlohmann::json_sax<Json> {
 
   bool open(Json value) {
     if (static_cast<int>(open_.size()) >= limits_.max_depth) {
-      fail({.what = "JSON nested too deeply", .where = "", .found = "", .expected = "at most " + std::to_string(limits_.max_depth) + " levels", .next = ""});
+      fail({.what = "JSON nested too deeply",
+            .where = "",
+            .found = "",
+            .expected = "at most " + std::to_string(limits_.max_depth) + " levels",
+            .next = ""});
     }
     open_.push_back(place(std::move(value)));
     keys_.emplace_back();
@@ -152,7 +158,8 @@ Json parse(std::string_view text, const std::string& where, JsonLimits limits, c
   }
   // The parser takes a NUL byte for the end of the text.
   const size_t nul = text.find('\0');
-  if (nul != std::string_view::npos) throw_at(text, where, nul, {.what = "invalid JSON", .where = "", .found = "a NUL byte", .expected = "", .next = ""});
+  if (nul != std::string_view::npos)
+    throw_at(text, where, nul, {.what = "invalid JSON", .where = "", .found = "a NUL byte", .expected = "", .next = ""});
   Builder builder(text, where, limits, take);
   Json::sax_parse(Cursor(text.data(), builder.reached()), Cursor(text.data() + text.size(), builder.reached()), &builder);
   return builder.result();
@@ -160,11 +167,16 @@ Json parse(std::string_view text, const std::string& where, JsonLimits limits, c
 
 const Json& member(const Json& object, const std::string& key, const std::string& where, const std::string& expected) {
   if (!object.is_object()) {
-    throw Error(ErrorKind::kInput, {.what = "not a JSON object", .where = where, .found = describe_json(object), .expected = "an object with " + quote_text(key), .next = ""});
+    throw Error(ErrorKind::kInput, {.what = "not a JSON object",
+                                    .where = where,
+                                    .found = describe_json(object),
+                                    .expected = "an object with " + quote_text(key),
+                                    .next = ""});
   }
   const auto found = object.find(key);
   if (found == object.end()) {
-    throw Error(ErrorKind::kInput, {.what = "missing field " + quote_text(key), .where = where, .found = "", .expected = expected, .next = ""});
+    throw Error(ErrorKind::kInput,
+                {.what = "missing field " + quote_text(key), .where = where, .found = "", .expected = expected, .next = ""});
   }
   return *found;
 }
@@ -180,7 +192,9 @@ Json parse_json(std::string_view text, const std::string& where, JsonLimits limi
 
 Json read_json_file(const std::string& path, JsonLimits limits) { return parse_json(read_file(path, limits.max_bytes), path, limits); }
 
-void parse_json_entries(std::string_view text, const std::string& where, JsonLimits limits, const Take& take) { parse(text, where, limits, &take); }
+void parse_json_entries(std::string_view text, const std::string& where, JsonLimits limits, const Take& take) {
+  parse(text, where, limits, &take);
+}
 
 int64_t json_int(const Json& object, const std::string& key, int64_t low, int64_t high, const std::string& where) {
   const std::string expected = "a whole number in [" + std::to_string(low) + ", " + std::to_string(high) + "]";

@@ -16,8 +16,8 @@ struct JsonLimits {
 Json parse_json(std::string_view text, const std::string& where, JsonLimits limits = {});
 Json read_json_file(const std::string& path, JsonLimits limits = {});
 
-/// The text must be one object; each of its entries is handed over when it is complete and then forgotten, so memory stays flat. A key that comes
-/// twice at this outermost level comes twice to `take`, which must refuse it; inside an entry it is refused here.
+/// The text must be one object; each of its entries is handed over when it is complete and then forgotten, so memory stays flat. A key that
+/// comes twice at this outermost level comes twice to `take`, which must refuse it; inside an entry it is refused here.
 void parse_json_entries(std::string_view text, const std::string& where, JsonLimits limits,
                         const std::function<void(const std::string& key, Json value)>& take);
 

@@ -25,17 +25,20 @@ struct DTypeRow {
   const char* name;
   int64_t size;
 };
+/// In the order of the Python library, which writes the last kind first.
 constexpr DTypeRow kDTypes[] = {
-    {DType::kBool, "BOOL", 1}, {DType::kU8, "U8", 1},   {DType::kI8, "I8", 1},       {DType::kI16, "I16", 2},       {DType::kU16, "U16", 2},
-    {DType::kI32, "I32", 4},   {DType::kU32, "U32", 4}, {DType::kI64, "I64", 8},     {DType::kU64, "U64", 8},       {DType::kF16, "F16", 2},
-    {DType::kBF16, "BF16", 2}, {DType::kF32, "F32", 4}, {DType::kF64, "F64", 8},     {DType::kF8E4M3, "F8_E4M3", 1}, {DType::kF8E5M2, "F8_E5M2", 1},
+    {DType::kBool, "BOOL", 1},      {DType::kU8, "U8", 1},   {DType::kI8, "I8", 1},   {DType::kF8E5M2, "F8_E5M2", 1},
+    {DType::kF8E4M3, "F8_E4M3", 1}, {DType::kI16, "I16", 2}, {DType::kU16, "U16", 2}, {DType::kF16, "F16", 2},
+    {DType::kBF16, "BF16", 2},      {DType::kI32, "I32", 4}, {DType::kU32, "U32", 4}, {DType::kF32, "F32", 4},
+    {DType::kF64, "F64", 8},        {DType::kI64, "I64", 8}, {DType::kU64, "U64", 8},
 };
 
 const DTypeRow& row_of(DType dtype) {
   return *std::find_if(std::begin(kDTypes), std::end(kDTypes), [&](const DTypeRow& row) { return row.dtype == dtype; });
 }
 
-[[noreturn]] void refuse(const std::string& path, const std::string& what, const std::string& found = "", const std::string& expected = "") {
+[[noreturn]] void refuse(const std::string& path, const std::string& what, const std::string& found = "",
+                         const std::string& expected = "") {
   throw Error(ErrorKind::kInput, {.what = "bad safetensors file: " + what,
                                   .where = path,
                                   .found = found,
@@ -78,7 +81,8 @@ std::string read_header(const FileHandle& file) {
 
 void check_name(const std::string& path, const std::string& name) {
   if (name.empty()) refuse(path, "a tensor without a name");
-  if (name.size() > kMaxName) refuse(path, "a tensor name of " + std::to_string(name.size()) + " bytes", quote_text(name, 60), "at most 1024 bytes");
+  if (name.size() > kMaxName)
+    refuse(path, "a tensor name of " + std::to_string(name.size()) + " bytes", quote_text(name, 60), "at most 1024 bytes");
   const auto is_control = [](unsigned char byte) { return byte < 0x20 || byte == 0x7f; };
   if (std::any_of(name.begin(), name.end(), is_control)) refuse(path, "a control character in a tensor name", quote_text(name));
 }
@@ -158,7 +162,8 @@ class EntryParser {
   const std::string& name_;
 };
 
-/// The tensors must cover the data from its first byte to its last, without hole or overlap. Then offsets are moved to count from the file's start.
+/// The tensors must cover the data from its first byte to its last, without hole or overlap. Then offsets are moved to count from the
+/// file's start.
 void check_layout(const std::string& path, uint64_t data_begin, uint64_t data_bytes, std::map<std::string, TensorInfo>* tensors) {
   std::vector<TensorInfo*> sorted;
   for (auto& [name, info] : *tensors) sorted.push_back(&info);
@@ -177,7 +182,8 @@ void check_layout(const std::string& path, uint64_t data_begin, uint64_t data_by
     reached += info->bytes;
     info->offset += data_begin;
   }
-  if (reached != data_bytes) refuse(path, "bytes behind the last tensor", std::to_string(data_bytes) + " bytes of data", std::to_string(reached));
+  if (reached != data_bytes)
+    refuse(path, "bytes behind the last tensor", std::to_string(data_bytes) + " bytes of data", std::to_string(reached));
 }
 
 }  // namespace
@@ -210,7 +216,11 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(F
 const TensorInfo& SafetensorsFile::info(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found != tensors_.end()) return found->second;
-  throw Error(ErrorKind::kInput, {.what = "no tensor " + quote_text(name), .where = path_, .found = std::to_string(tensors_.size()) + " other tensors", .expected = "", .next = ""});
+  throw Error(ErrorKind::kInput, {.what = "no tensor " + quote_text(name),
+                                  .where = path_,
+                                  .found = std::to_string(tensors_.size()) + " other tensors",
+                                  .expected = "",
+                                  .next = ""});
 }
 
 void SafetensorsFile::read(const TensorInfo& tensor, void* destination) const { read_range(tensor, 0, tensor.bytes, destination); }
@@ -223,13 +233,16 @@ void SafetensorsFile::read_range(const TensorInfo& tensor, uint64_t begin, uint6
   if (tensor.dtype != DType::kBool) return;
   const auto* values = static_cast<const unsigned char*>(destination);
   const auto* bad = std::find_if(values, values + bytes, [](unsigned char value) { return value > 1; });
-  if (bad != values + bytes) refuse(path_, "tensor " + quote_text(tensor.name) + " holds a BOOL that is neither 0 nor 1", std::to_string(*bad));
+  if (bad != values + bytes)
+    refuse(path_, "tensor " + quote_text(tensor.name) + " holds a BOOL that is neither 0 nor 1", std::to_string(*bad));
 }
 
-SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<TensorInfo> tensors, const std::map<std::string, std::string>& metadata)
+SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<TensorInfo> tensors,
+                                     const std::map<std::string, std::string>& metadata)
     : tensors_(std::move(tensors)) {
   std::sort(tensors_.begin(), tensors_.end(), [](const TensorInfo& a, const TensorInfo& b) {
-    return std::pair(-dtype_size(a.dtype), std::string_view(a.name)) < std::pair(-dtype_size(b.dtype), std::string_view(b.name));
+    const DTypeRow *kind_a = &row_of(a.dtype), *kind_b = &row_of(b.dtype);
+    return kind_a == kind_b ? a.name < b.name : kind_a > kind_b;
   });
   std::string header = "{";
   const auto text_of = [&](const std::string& text) { return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace); };
@@ -242,8 +255,9 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
     info.offset = end;
     info.bytes = static_cast<uint64_t>(info.numel() * dtype_size(info.dtype));
     end += info.bytes;
-    header += (header.size() == 1 ? "" : ",") + text_of(info.name) + ":{\"dtype\":\"" + dtype_name(info.dtype) + "\",\"shape\":" + Json(info.shape).dump() +
-              ",\"data_offsets\":[" + std::to_string(info.offset) + "," + std::to_string(end) + "]}";
+    header += (header.size() == 1 ? "" : ",") + text_of(info.name) + ":{\"dtype\":\"" + dtype_name(info.dtype) +
+              "\",\"shape\":" + Json(info.shape).dump() + ",\"data_offsets\":[" + std::to_string(info.offset) + "," + std::to_string(end) +
+              "]}";
   }
   header += "}";
   header.resize((header.size() + 7) / 8 * 8, ' ');

@@ -1,5 +1,6 @@
-// Reads and writes safetensors files. The reader trusts nothing (every rule of the format is checked before allocation) and uses pread; the writer
-// sorts by element size, then by name (so that every tensor is aligned, as the Python library does) and pads the header to 8 bytes. Knows no torch.
+// Reads and writes safetensors files. The reader trusts nothing (every rule of the format is checked before allocation) and uses pread; the
+// writer orders as the Python library does (widest element type first, then by name: every tensor is aligned) and pads the header to 8
+// bytes, so that the same tensors give the same bytes. Knows no torch.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -29,7 +30,7 @@ class SafetensorsFile {
   const std::string& path() const { return path_; }
   const std::map<std::string, TensorInfo>& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  const TensorInfo& info(const std::string& name) const;      // throws kInput when absent
+  const TensorInfo& info(const std::string& name) const;  // throws kInput when absent
   /// tensor.bytes bytes; a short read is kInput, so is a BOOL that is neither 0 nor 1. Safe from several threads at once.
   void read(const TensorInfo& tensor, void* destination) const;
   void read_range(const TensorInfo& tensor, uint64_t begin, uint64_t bytes, void* destination) const;
@@ -41,15 +42,15 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
-/// Streams tensors to a file: declare all, then append each one's bytes in the declared (sorted) order. The file is fsynced by finish().
+/// Streams tensors to a file: declare all, then append each one's bytes in the order that order() gives. The file is fsynced by finish().
 class SafetensorsWriter {
  public:
   /// `tensors`: name, dtype, shape (offsets are computed). Throws kResource on any I/O failure, naming bytes needed and free on ENOSPC.
   SafetensorsWriter(const std::string& path, std::vector<TensorInfo> tensors, const std::map<std::string, std::string>& metadata);
   SafetensorsWriter(SafetensorsWriter&&) = default;
-  ~SafetensorsWriter();  // without finish() the file is deleted
+  ~SafetensorsWriter();                                              // without finish() the file is deleted
   const std::vector<TensorInfo>& order() const { return tensors_; }  // append in this order
-  void append(const void* data, uint64_t bytes);  // any piece of the data that comes next
+  void append(const void* data, uint64_t bytes);                     // any piece of the data that comes next
   void finish();
 
  private:

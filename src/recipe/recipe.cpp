@@ -66,7 +66,9 @@ std::string apply_set(YamlNode* root, const std::string& set, const FieldNames& 
   return "";
 }
 
-bool contains(const std::vector<std::string>& list, const std::string& item) { return std::find(list.begin(), list.end(), item) != list.end(); }
+bool contains(const std::vector<std::string>& list, const std::string& item) {
+  return std::find(list.begin(), list.end(), item) != list.end();
+}
 
 void check_targets(const Recipe& r, StrictReader* reader) {
   const std::vector<std::string> scopes = {"llm", "projector", "vision"};
@@ -76,7 +78,8 @@ void check_targets(const Recipe& r, StrictReader* reader) {
     if (colon == std::string::npos || colon + 1 == target.size() || !contains(scopes, scope)) {
       reader->problem_at("lora.targets", "holds " + quote_text(target, 60) + ", expected scope:pattern with a scope of " + join(scopes));
     } else if (contains(r.full, scope)) {
-      reader->problem_at("lora.targets", "holds " + quote_text(target, 60) + ", but `full` trains " + scope + " whole: drop one of the two");
+      reader->problem_at("lora.targets",
+                         "holds " + quote_text(target, 60) + ", but `full` trains " + scope + " whole: drop one of the two");
     }
   }
 }
@@ -86,10 +89,12 @@ void check_together(const Recipe& r, StrictReader* reader) {
   const bool all = contains(r.full, "all");
   if (all && r.full.size() > 1) reader->problem_at("full", "names all and other parts: all includes them");
   for (size_t i = 0; i < r.full.size(); ++i) {
-    if (std::count(r.full.begin(), r.full.begin() + static_cast<int64_t>(i), r.full[i]) > 0) reader->problem_at("full", "names " + r.full[i] + " twice");
+    if (std::count(r.full.begin(), r.full.begin() + static_cast<int64_t>(i), r.full[i]) > 0)
+      reader->problem_at("full", "names " + r.full[i] + " twice");
   }
   if (all && !r.lora.init_from.empty()) reader->problem_at("lora.init_from", "is given, but `full: [all]` trains without an adapter");
-  if (!all && r.lora.targets.empty()) reader->problem_at("lora.targets", "is empty: name layers to adapt, or train everything with `full: [all]`");
+  if (!all && r.lora.targets.empty())
+    reader->problem_at("lora.targets", "is empty: name layers to adapt, or train everything with `full: [all]`");
   if (!all) check_targets(r, reader);
   if (r.train.eval_every_steps > 0 && r.data.eval.empty()) reader->problem_at("train.eval_every_steps", "needs data.eval");
 }

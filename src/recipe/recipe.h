@@ -29,14 +29,17 @@ struct Recipe {
   } data;
   struct Optim {
     std::string name = "adamw", schedule = "cosine";  // constant, linear, cosine
-    double lr = 2e-4, projector_lr = -1;               // projector_lr < 0: lr
+    double lr = 2e-4, projector_lr = -1;              // projector_lr < 0: lr
     std::array<double, 2> betas = {0.9, 0.999};
     double eps = 1e-8, weight_decay = 0, clip_grad_norm = 1.0, warmup_ratio = 0.03;
   } optim;
   struct Precision {
     std::string compute = "auto", recovery = "fp32";
     double lr_backoff = 0.5;
-    struct LossScale { double init = 65536, growth_factor = 2, backoff_factor = 0.5; int64_t growth_interval = 2000; } loss_scale;
+    struct LossScale {
+      double init = 65536, growth_factor = 2, backoff_factor = 0.5;
+      int64_t growth_interval = 2000;
+    } loss_scale;
   } precision;
   struct Train {
     int64_t epochs = 1, max_steps = 0, batch_size = 16, grad_accum = 1;
@@ -45,12 +48,18 @@ struct Recipe {
     bool deterministic = true;
     int64_t eval_every_steps = 0;  // 0: at the end of the run only (when data.eval is given)
   } train;
-  struct Checkpoint { int64_t every_steps = 500, keep = 2; bool at_step_zero = true; } checkpoint;
-  struct Log { int64_t every_steps = 1, layer_grad_norms_every = 100; bool tensorboard = true; } log;
+  struct Checkpoint {
+    int64_t every_steps = 500, keep = 2;
+    bool at_step_zero = true;
+  } checkpoint;
+  struct Log {
+    int64_t every_steps = 1, layer_grad_norms_every = 100;
+    bool tensorboard = true;
+  } log;
 };
 
-/// Strict: every problem (unknown, duplicate, missing, mistyped, out-of-range key) in one kUsage error with line, key path and nearest name.
-/// `sets`: "key.path=value" overrides, applied to the tree before it is checked.
+/// Strict: every problem (unknown, duplicate, missing, mistyped, out-of-range key) in one kUsage error with line, key path and nearest
+/// name. `sets`: "key.path=value" overrides, applied to the tree before it is checked.
 Recipe read_recipe(const std::string& path, const std::vector<std::string>& sets = {});
 Recipe parse_recipe(const std::string& text, const std::string& where, const std::vector<std::string>& sets = {});
 /// The resolved copy, every field written, readable again by parse_recipe with the same result.

@@ -19,90 +19,113 @@ struct FieldRule {
   std::vector<std::string> choices = {};
 };
 
-/// A visitor has field(key, value, rule, help) for int64_t, double, bool, std::string, std::vector<std::string> and std::array<double, 2>, and
-/// section(key, body), which calls body between entering and leaving the mapping `key`. R is Recipe or const Recipe.
+constexpr double kMaxInt = static_cast<double>(std::numeric_limits<int64_t>::max());
+
+template <class Visitor, class Section>
+void visit_model(Visitor& v, Section& m) {
+  v.field("path", m.path, {.required = true, .not_empty = true},
+          "directory in HF layout: config.json, safetensors, tokenizer, processor files");
+  v.field("base_dtype", m.base_dtype, {.choices = {"auto", "bf16", "fp16", "fp32"}},
+          "storage of the frozen weights; auto: as stored, but what the device computes fast");
+  v.field("check_weights", m.check_weights, {}, "look for NaN and inf in the weights while they load");
+}
+
+template <class Visitor, class Section>
+void visit_lora(Visitor& v, Section& l) {
+  v.field("variant", l.variant, {.choices = {"lora", "rslora"}}, "scale is alpha / rank (lora) or alpha / sqrt(rank) (rslora)");
+  v.field("rank", l.rank, {.low = 1, .high = 65536}, "inner dimension of the update");
+  v.field("alpha", l.alpha, {.low = 0, .high = 1e6, .low_open = true}, "strength of the update, see variant");
+  v.field("dropout", l.dropout, {.low = 0, .high = 1, .high_open = true}, "on the input of A, while training");
+  v.field("targets", l.targets, {},
+          "layers to adapt, as scope:pattern; scopes llm, projector, vision; all-linear is every linear layer but the LM head");
+  v.field("init_from", l.init_from, {.nullable = true}, "PEFT adapter directory to start from");
+}
+
+template <class Visitor, class Section>
+void visit_data(Visitor& v, Section& d) {
+  v.field("train", d.train, {.required = true, .not_empty = true},
+          "JSON or JSONL (LLaVA, ShareGPT, OpenAI messages), or a directory of lft prepare");
+  v.field("eval", d.eval, {.nullable = true}, "held-out rows in the same formats");
+  v.field("image_root", d.image_root, {.nullable = true}, "image paths in the data start here, and stay below it");
+  v.field("template", d.chat_template, {.choices = {"llava-v1", "llava-hf", "plain"}}, "how turns become text");
+  v.field("image_fit", d.image_fit, {.choices = {"pad", "crop"}},
+          "pad to a square (as LLaVA-1.5 trained) or crop (as the HF processor does)");
+  v.field("max_tokens", d.max_tokens, {.low = 1, .high = 1 << 24},
+          "longest sample, image positions included; lowered to the model's positions");
+  v.field("on_bad_sample", d.on_bad_sample, {.choices = {"error", "skip"}}, "skipped samples are counted and named");
+  v.field("shuffle", d.shuffle, {}, "order is a function of seed, epoch and index");
+  v.field("workers", d.workers, {.low = 1, .high = 256}, "threads that decode and tokenise ahead; they do not change the result");
+}
+
+template <class Visitor, class Section>
+void visit_optim(Visitor& v, Section& o) {
+  v.field("name", o.name, {.choices = {"adamw"}}, "optimizer");
+  v.field("lr", o.lr, {.low = 0, .high = 10}, "peak learning rate");
+  v.field("projector_lr", o.projector_lr, {.nullable = true, .low = 0, .high = 10}, "peak learning rate of the projector; not given: lr");
+  v.field("betas", o.betas, {.low = 0, .high = 1, .high_open = true}, "decay of Adam's two moments");
+  v.field("eps", o.eps, {.low = 0, .high = 1, .low_open = true}, "added to the root of the second moment");
+  v.field("weight_decay", o.weight_decay, {.low = 0, .high = 10}, "decoupled, on every trainable tensor");
+  v.field("clip_grad_norm", o.clip_grad_norm, {.low = 0, .high = 1e9}, "largest global L2 norm of the gradients; 0: no clipping");
+  v.field("schedule", o.schedule, {.choices = {"constant", "linear", "cosine"}}, "learning rate after warm-up");
+  v.field("warmup_ratio", o.warmup_ratio, {.low = 0, .high = 1}, "share of the steps in which the learning rate rises from 0");
+}
+
+template <class Visitor, class Section>
+void visit_precision(Visitor& v, Section& p) {
+  v.field("compute", p.compute, {.choices = {"auto", "bf16", "fp16", "fp32"}}, "auto: bf16 where the device has it, else fp16, else fp32");
+  v.section("loss_scale", [&] {
+    auto& s = p.loss_scale;
+    v.field("init", s.init, {.low = 1, .high = 4294967296.0}, "first loss scale under fp16");
+    v.field("growth_factor", s.growth_factor, {.low = 1, .high = 1024}, "the scale grows by this");
+    v.field("backoff_factor", s.backoff_factor, {.low = 0, .high = 1, .low_open = true, .high_open = true}, "after a skipped step");
+    v.field("growth_interval", s.growth_interval, {.low = 1, .high = kMaxInt}, "good steps in a row before the scale grows");
+  });
+  v.field("recovery", p.recovery, {.choices = {"fp32", "stop"}}, "on a non-finite step: go on in FP32 once, or stop");
+  v.field("lr_backoff", p.lr_backoff, {.low = 0, .high = 1, .low_open = true}, "the recovery multiplies the learning rate by this");
+}
+
+template <class Visitor, class Section>
+void visit_train(Visitor& v, Section& t) {
+  v.field("epochs", t.epochs, {.low = 1, .high = 1e6}, "passes over the data");
+  v.field("max_steps", t.max_steps, {.low = 0, .high = 1e12}, "above 0: this many steps, whatever epochs says");
+  v.field("batch_size", t.batch_size, {.low = 1, .high = 65536}, "samples in one forward pass");
+  v.field("grad_accum", t.grad_accum, {.low = 1, .high = 65536}, "forward passes in one step");
+  v.field("activation_checkpointing", t.activation_checkpointing, {.choices = {"none"}}, "recompute activations to save memory");
+  v.field("seed", t.seed, {.low = 0, .high = kMaxInt}, "of initialisation, order and dropout");
+  v.field("deterministic", t.deterministic, {}, "same seed and build, same bytes");
+  v.field("eval_every_steps", t.eval_every_steps, {.low = 0, .high = 1e12}, "0: at the end of the run only; needs data.eval");
+}
+
+template <class Visitor, class Section>
+void visit_checkpoint(Visitor& v, Section& c) {
+  v.field("every_steps", c.every_steps, {.low = 1, .high = 1e12}, "the last step is always saved");
+  v.field("keep", c.keep, {.low = 1, .high = 1e6}, "newest checkpoints kept");
+  v.field("at_step_zero", c.at_step_zero, {}, "save before the first step too");
+}
+
+template <class Visitor, class Section>
+void visit_log(Visitor& v, Section& l) {
+  v.field("every_steps", l.every_steps, {.low = 1, .high = 1e9}, "steps between two printed lines");
+  v.field("tensorboard", l.tensorboard, {}, "write TensorBoard event files");
+  v.field("layer_grad_norms_every", l.layer_grad_norms_every, {.low = 0, .high = 1e9},
+          "steps between two records of every layer's norm; 0: never");
+}
+
+/// A visitor has field(key, value, rule, help) for int64_t, double, bool, std::string, std::vector<std::string> and std::array<double, 2>,
+/// and section(key, body), which calls body between entering and leaving the mapping `key`. R is Recipe or const Recipe.
 template <class Visitor, class R>
 void visit(Visitor& v, R& r) {
-  constexpr double kMaxInt = static_cast<double>(std::numeric_limits<int64_t>::max());
   v.field("version", r.version, {.required = true, .low = 1, .high = 1}, "format of this file");
   v.field("output_dir", r.output_dir, {.required = true, .not_empty = true}, "where the run writes; created if absent");
-  v.section("model", [&] {
-    auto& m = r.model;
-    v.field("path", m.path, {.required = true, .not_empty = true}, "directory in HF layout: config.json, safetensors, tokenizer, processor files");
-    v.field("base_dtype", m.base_dtype, {.choices = {"auto", "bf16", "fp16", "fp32"}},
-            "storage of the frozen weights; auto: as stored, but what the device computes fast");
-    v.field("check_weights", m.check_weights, {}, "look for NaN and inf in the weights while they load");
-  });
-  v.section("lora", [&] {
-    auto& l = r.lora;
-    v.field("variant", l.variant, {.choices = {"lora", "rslora"}}, "scale is alpha / rank (lora) or alpha / sqrt(rank) (rslora)");
-    v.field("rank", l.rank, {.low = 1, .high = 65536}, "inner dimension of the update");
-    v.field("alpha", l.alpha, {.low = 0, .high = 1e6, .low_open = true}, "strength of the update, see variant");
-    v.field("dropout", l.dropout, {.low = 0, .high = 1, .high_open = true}, "on the input of A, while training");
-    v.field("targets", l.targets, {}, "layers to adapt, as scope:pattern; scopes llm, projector, vision; all-linear is every linear layer but the LM head");
-    v.field("init_from", l.init_from, {.nullable = true}, "PEFT adapter directory to start from");
-  });
+  v.section("model", [&] { visit_model(v, r.model); });
+  v.section("lora", [&] { visit_lora(v, r.lora); });
   v.field("full", r.full, {.choices = {"projector", "vision", "llm", "all"}}, "parts trained whole, without LoRA");
-  v.section("data", [&] {
-    auto& d = r.data;
-    v.field("train", d.train, {.required = true, .not_empty = true}, "JSON or JSONL (LLaVA, ShareGPT, OpenAI messages), or a directory of lft prepare");
-    v.field("eval", d.eval, {.nullable = true}, "held-out rows in the same formats");
-    v.field("image_root", d.image_root, {.nullable = true}, "image paths in the data start here, and stay below it");
-    v.field("template", d.chat_template, {.choices = {"llava-v1", "llava-hf", "plain"}}, "how turns become text");
-    v.field("image_fit", d.image_fit, {.choices = {"pad", "crop"}}, "pad to a square (as LLaVA-1.5 trained) or crop (as the HF processor does)");
-    v.field("max_tokens", d.max_tokens, {.low = 1, .high = 1 << 24}, "longest sample, image positions included; lowered to the model's positions");
-    v.field("on_bad_sample", d.on_bad_sample, {.choices = {"error", "skip"}}, "skipped samples are counted and named");
-    v.field("shuffle", d.shuffle, {}, "order is a function of seed, epoch and index");
-    v.field("workers", d.workers, {.low = 1, .high = 256}, "threads that decode and tokenise ahead; they do not change the result");
-  });
-  v.section("optim", [&] {
-    auto& o = r.optim;
-    v.field("name", o.name, {.choices = {"adamw"}}, "optimizer");
-    v.field("lr", o.lr, {.low = 0, .high = 10}, "peak learning rate");
-    v.field("projector_lr", o.projector_lr, {.nullable = true, .low = 0, .high = 10}, "peak learning rate of the projector; not given: lr");
-    v.field("betas", o.betas, {.low = 0, .high = 1, .high_open = true}, "decay of Adam's two moments");
-    v.field("eps", o.eps, {.low = 0, .high = 1, .low_open = true}, "added to the root of the second moment");
-    v.field("weight_decay", o.weight_decay, {.low = 0, .high = 10}, "decoupled, on every trainable tensor");
-    v.field("clip_grad_norm", o.clip_grad_norm, {.low = 0, .high = 1e9}, "largest global L2 norm of the gradients; 0: no clipping");
-    v.field("schedule", o.schedule, {.choices = {"constant", "linear", "cosine"}}, "learning rate after warm-up");
-    v.field("warmup_ratio", o.warmup_ratio, {.low = 0, .high = 1}, "share of the steps in which the learning rate rises from 0");
-  });
-  v.section("precision", [&] {
-    auto& p = r.precision;
-    v.field("compute", p.compute, {.choices = {"auto", "bf16", "fp16", "fp32"}}, "auto: bf16 where the device has it, else fp16, else fp32");
-    v.section("loss_scale", [&] {
-      auto& s = p.loss_scale;
-      v.field("init", s.init, {.low = 1, .high = 4294967296.0}, "first loss scale under fp16");
-      v.field("growth_factor", s.growth_factor, {.low = 1, .high = 1024}, "the scale grows by this");
-      v.field("backoff_factor", s.backoff_factor, {.low = 0, .high = 1, .low_open = true, .high_open = true}, "after a skipped step");
-      v.field("growth_interval", s.growth_interval, {.low = 1, .high = kMaxInt}, "good steps in a row before the scale grows");
-    });
-    v.field("recovery", p.recovery, {.choices = {"fp32", "stop"}}, "on a non-finite step: go on in FP32 once, or stop");
-    v.field("lr_backoff", p.lr_backoff, {.low = 0, .high = 1, .low_open = true}, "the recovery multiplies the learning rate by this");
-  });
-  v.section("train", [&] {
-    auto& t = r.train;
-    v.field("epochs", t.epochs, {.low = 1, .high = 1e6}, "passes over the data");
-    v.field("max_steps", t.max_steps, {.low = 0, .high = 1e12}, "above 0: this many steps, whatever epochs says");
-    v.field("batch_size", t.batch_size, {.low = 1, .high = 65536}, "samples in one forward pass");
-    v.field("grad_accum", t.grad_accum, {.low = 1, .high = 65536}, "forward passes in one step");
-    v.field("activation_checkpointing", t.activation_checkpointing, {.choices = {"none"}}, "recompute activations to save memory");
-    v.field("seed", t.seed, {.low = 0, .high = kMaxInt}, "of initialisation, order and dropout");
-    v.field("deterministic", t.deterministic, {}, "same seed and build, same bytes");
-    v.field("eval_every_steps", t.eval_every_steps, {.low = 0, .high = 1e12}, "0: at the end of the run only; needs data.eval");
-  });
-  v.section("checkpoint", [&] {
-    auto& c = r.checkpoint;
-    v.field("every_steps", c.every_steps, {.low = 1, .high = 1e12}, "the last step is always saved");
-    v.field("keep", c.keep, {.low = 1, .high = 1e6}, "newest checkpoints kept");
-    v.field("at_step_zero", c.at_step_zero, {}, "save before the first step too");
-  });
-  v.section("log", [&] {
-    auto& l = r.log;
-    v.field("every_steps", l.every_steps, {.low = 1, .high = 1e9}, "steps between two printed lines");
-    v.field("tensorboard", l.tensorboard, {}, "write TensorBoard event files");
-    v.field("layer_grad_norms_every", l.layer_grad_norms_every, {.low = 0, .high = 1e9}, "steps between two records of every layer's norm; 0: never");
-  });
+  v.section("data", [&] { visit_data(v, r.data); });
+  v.section("optim", [&] { visit_optim(v, r.optim); });
+  v.section("precision", [&] { visit_precision(v, r.precision); });
+  v.section("train", [&] { visit_train(v, r.train); });
+  v.section("checkpoint", [&] { visit_checkpoint(v, r.checkpoint); });
+  v.section("log", [&] { visit_log(v, r.log); });
 }
 
 }  // namespace lft

@@ -39,14 +39,17 @@ bool is_utf8(std::string_view text) {
 }
 
 void check_text(const std::string& text, const std::string& where) {
-  if (text.size() > kMaxBytes) refuse(where, 0, "the recipe has " + std::to_string(text.size()) + " bytes, more than " + std::to_string(kMaxBytes));
+  if (text.size() > kMaxBytes)
+    refuse(where, 0, "the recipe has " + std::to_string(text.size()) + " bytes, more than " + std::to_string(kMaxBytes));
   if (text.compare(0, 3, "\xef\xbb\xbf") == 0) refuse(where, 1, "the recipe starts with a byte-order mark: save it as plain UTF-8");
   const size_t nul = text.find('\0');
-  if (nul != std::string::npos) refuse(where, 1 + static_cast<int>(std::count(text.begin(), text.begin() + nul, '\n')), "the recipe holds a NUL byte");
+  if (nul != std::string::npos)
+    refuse(where, 1 + static_cast<int>(std::count(text.begin(), text.begin() + nul, '\n')), "the recipe holds a NUL byte");
   if (!is_utf8(text)) refuse(where, 0, "the recipe is not valid UTF-8");
   const size_t directive = text[0] == '%' ? 0 : text.find("\n%");
   if (directive != std::string::npos) {
-    refuse(where, 1 + static_cast<int>(std::count(text.begin(), text.begin() + directive + 1, '\n')), "directives (%) are not allowed in a recipe");
+    refuse(where, 1 + static_cast<int>(std::count(text.begin(), text.begin() + directive + 1, '\n')),
+           "directives (%) are not allowed in a recipe");
   }
 }
 

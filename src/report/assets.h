@@ -5,7 +5,7 @@
 namespace lft {
 
 struct ReportAssets {
-  std::string_view page;      // HTML with {{title}}, {{chart_js}}, {{report_js}} and {{data}}
+  std::string_view page;  // HTML with {{title}}, {{chart_js}}, {{report_js}} and {{data}}
   std::string_view report_js;
   std::string_view chart_js;  // Chart.js 3, MIT, its licence comment included
 };

@@ -49,8 +49,8 @@ void write_terminal(const std::string& text) {
 }  // namespace
 
 std::string progress_line(const StepMetrics& m, int64_t total, double eta_s) {
-  std::string line = "step " + std::to_string(m.step) + "/" + std::to_string(total) + format("  loss %.4f", m.loss) + format("  lr %.1e", m.lr) +
-                     format("  %.0f tok/s", m.tokens_per_s);
+  std::string line = "step " + std::to_string(m.step) + "/" + std::to_string(total) + format("  loss %.4f", m.loss) +
+                     format("  lr %.1e", m.lr) + format("  %.0f tok/s", m.tokens_per_s);
   if (eta_s >= 0) line += "  eta " + duration_text(eta_s);
   return line;
 }
@@ -76,7 +76,8 @@ void Progress::update(const StepMetrics& metrics) {
   const auto now = Clock::now();
   const std::chrono::duration<double> elapsed = now - start_;
   const int64_t done = metrics.step - first_;
-  const double eta_s = done > 0 ? elapsed.count() / static_cast<double>(done) * static_cast<double>(std::max<int64_t>(total_ - metrics.step, 0)) : -1;
+  const double eta_s =
+      done > 0 ? elapsed.count() / static_cast<double>(done) * static_cast<double>(std::max<int64_t>(total_ - metrics.step, 0)) : -1;
   const bool last = metrics.step >= total_;
   if (!terminal_) {
     if (done == 1 || last || metrics.step % std::max<int64_t>(plain_every_, 1) == 0) notice(progress_line(metrics, total_, eta_s));

@@ -144,7 +144,8 @@ std::string under_line(const Metrics& metrics) {
   std::string text = metrics.steps.empty() ? "no step recorded" : std::to_string(metrics.steps.size()) + " steps";
   if (!metrics.steps.empty()) {
     const auto precision = metrics.steps.rbegin()->second.find("precision");
-    if (precision != metrics.steps.rbegin()->second.end() && precision->is_string()) text += " · computed in " + precision->get<std::string>();
+    if (precision != metrics.steps.rbegin()->second.end() && precision->is_string())
+      text += " · computed in " + precision->get<std::string>();
   }
   if (metrics.unreadable > 0) text += " · " + std::to_string(metrics.unreadable) + " lines of metrics.jsonl could not be read";
   return text;
@@ -216,7 +217,8 @@ void write_report(const std::string& path, const ReportInput& input) {
   const ReportAssets assets = report_assets();
   const std::string data = script_json(page_data(input, read_metrics(input.metrics_path)));
   const std::string title = html_text(input.title.empty() ? "Training report" : input.title);
-  write_file_atomic(path, fill_page(assets.page, {{"title", title}, {"data", data}, {"chart_js", assets.chart_js}, {"report_js", assets.report_js}}));
+  write_file_atomic(
+      path, fill_page(assets.page, {{"title", title}, {"data", data}, {"chart_js", assets.chart_js}, {"report_js", assets.report_js}}));
 }
 
 }  // namespace lft

@@ -1,4 +1,5 @@
-// report.html: one file that works offline (Chart.js inlined): curves of loss, LR, grad norm, throughput, events, sample answers by their images.
+// report.html: one file that works offline (Chart.js inlined): curves of loss, LR, grad norm, throughput, events, sample answers by their
+// images.
 #pragma once
 #include <string>
 #include <vector>

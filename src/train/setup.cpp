@@ -149,6 +149,13 @@ RunInputs open_inputs(const Recipe& recipe) {
 
   Llava shapes = shape_only(inputs.model_dir.config);
   const std::vector<LinearSite> sites = adapted_sites(recipe, *shapes, &inputs.notices);
+  if (sites.empty() && recipe.full.empty()) {
+    throw Error(ErrorKind::kUsage, {.what = "nothing to train",
+                                    .where = "lora.targets and full",
+                                    .found = "both are empty",
+                                    .expected = {},
+                                    .next = "set lora.targets, for example [\"llm:all-linear\"]"});
+  }
   if (!recipe.lora.init_from.empty()) {
     inputs.init_from = AdapterDir::open(recipe.lora.init_from);
     check_init_adapter(*inputs.init_from, recipe, sites);
@@ -173,13 +180,6 @@ RunModel build_model(const RunInputs& inputs, std::vector<std::string>* notices)
     inject_lora(sites, run.lora, static_cast<uint64_t>(recipe.train.seed));
   }
   run.trainables = make_trainable(*run.model, recipe.full);
-  if (run.trainables.empty()) {
-    throw Error(ErrorKind::kUsage, {.what = "nothing to train",
-                                    .where = "lora.targets and full",
-                                    .found = "both are empty",
-                                    .expected = {},
-                                    .next = "set lora.targets, for example [\"llm:all-linear\"]"});
-  }
   for (const at::Tensor& parameter : run.model->parameters()) run.parameters += parameter.numel();
   for (const Trainable& trainable : run.trainables) run.trainable_parameters += trainable.tensor.numel();
   return run;

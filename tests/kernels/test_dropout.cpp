@@ -42,9 +42,9 @@ TEST(DropoutRef, AddsInPlaceAndKeepsTheRate) {
 TEST(FloatTypes, EveryHalfAndBfloatBitPatternRoundTrips) {
   for (const FloatType type : {FloatType::kBF16, FloatType::kF16}) {
     for (uint32_t bits = 0; bits < 65536; ++bits) {
-      const std::vector<uint16_t> from = {static_cast<uint16_t>(bits)};
+      const std::vector<uint16_t> from = {static_cast<uint16_t>(bits), 0};
       const float wide = load_float(type, from.data(), 0);
-      std::vector<uint16_t> back(1);
+      std::vector<uint16_t> back(2);
       store_float(type, back.data(), 0, wide);
       if (std::isnan(wide)) {
         EXPECT_TRUE(std::isnan(load_float(type, back.data(), 0)));
@@ -57,7 +57,7 @@ TEST(FloatTypes, EveryHalfAndBfloatBitPatternRoundTrips) {
 
 TEST(FloatTypes, RoundsToNearestEven) {
   const auto stored = [](FloatType type, float value) {
-    std::vector<uint16_t> out(1);
+    std::vector<uint16_t> out(2);
     store_float(type, out.data(), 0, value);
     return out[0];
   };

@@ -115,9 +115,11 @@ INSTANTIATE_TEST_SUITE_P(
         Forged{"unknown_section", "optimizer: {lr: 1}\n", {"line 5: optimizer is not a recipe field (nearest: optim)"}},
         Forged{"wrong_section", "train: {lr: 1}\n", {"line 5: train.lr is not a recipe field (nearest: optim.lr)"}},
         Forged{"top_level_knob", "batch_size: 4\n", {"line 5: batch_size is not a recipe field (nearest: train.batch_size)"}},
-        Forged{"far_from_all", "log:\n  zzzz: 1\n",
+        Forged{"far_from_all",
+               "log:\n  zzzz: 1\n",
                {"line 6: log.zzzz is not a recipe field (known here: every_steps, tensorboard, layer_grad_norms_every)"}},
-        Forged{"escape_in_key", "log:\n  \"a\\x1b[2Jzzzzzzzz\": 1\n",
+        Forged{"escape_in_key",
+               "log:\n  \"a\\x1b[2Jzzzzzzzz\": 1\n",
                {"line 6: log.a\\x1b[2Jzzzzzzzz is not a recipe field (known here: every_steps, tensorboard, layer_grad_norms_every)"}},
         Forged{"duplicate", "lora:\n  rank: 8\n  alpha: 8\n  rank: 9\n", {"line 8: lora.rank is given twice (first on line 6)"}},
         Forged{"duplicate_section", "lora: {rank: 8}\nlora: {alpha: 8}\n", {"line 6: lora is given twice (first on line 5)"}},
@@ -125,10 +127,12 @@ INSTANTIATE_TEST_SUITE_P(
         Forged{"octal", "lora: {rank: 010}\n", {"line 5: lora.rank is 010, expected a whole number in [1, 65536]"}},
         Forged{"octal_double", "optim: {eps: 010}\n", {"line 5: optim.eps is 010, expected a number in (0, 1]"}},
         Forged{"hex", "lora: {rank: 0x10}\n", {"line 5: lora.rank is 0x10, expected a whole number in [1, 65536]"}},
-        Forged{"underscore", "train: {seed: 1_000}\n", {"line 5: train.seed is 1_000, expected a whole number in [0, 9223372036854775807]"}},
+        Forged{
+            "underscore", "train: {seed: 1_000}\n", {"line 5: train.seed is 1_000, expected a whole number in [0, 9223372036854775807]"}},
         Forged{"plus", "lora: {rank: +8}\n", {"line 5: lora.rank is +8, expected a whole number in [1, 65536]"}},
         Forged{"fraction", "lora: {rank: 8.0}\n", {"line 5: lora.rank is 8.0, expected a whole number in [1, 65536]"}},
-        Forged{"two_to_64", "train: {seed: 18446744073709551616}\n",
+        Forged{"two_to_64",
+               "train: {seed: 18446744073709551616}\n",
                {"line 5: train.seed is 18446744073709551616, expected a whole number in [0, 9223372036854775807]"}},
         Forged{"negative", "train: {seed: -1}\n", {"line 5: train.seed is -1, expected a whole number in [0, 9223372036854775807]"}},
         Forged{"zero_rank", "lora: {rank: 0}\n", {"line 5: lora.rank is 0, expected a whole number in [1, 65536]"}},
@@ -138,7 +142,8 @@ INSTANTIATE_TEST_SUITE_P(
         Forged{"overflow", "optim: {lr: 1.0e400}\n", {"line 5: optim.lr is 1.0e400, expected a number in [0, 10]"}},
         Forged{"open_range", "lora: {dropout: 1}\n", {"line 5: lora.dropout is 1, expected a number in [0, 1)"}},
         Forged{"warmup", "optim: {warmup_ratio: 1.5}\n", {"line 5: optim.warmup_ratio is 1.5, expected a number in [0, 1]"}},
-        Forged{"yes", "data2: 1\ntrain: {deterministic: yes}\n",
+        Forged{"yes",
+               "data2: 1\ntrain: {deterministic: yes}\n",
                {"line 5: data2 is not a recipe field (nearest: data)", "line 6: train.deterministic is yes, expected true or false"}},
         Forged{"y", "train: {deterministic: y}\n", {"line 5: train.deterministic is y, expected true or false"}},
         Forged{"on", "log:\n  tensorboard: on\n", {"line 6: log.tensorboard is on, expected true or false"}},
@@ -147,23 +152,30 @@ INSTANTIATE_TEST_SUITE_P(
         Forged{"empty_value", "lora:\n  rank:\n  alpha: 3\n", {"line 6: lora.rank is empty, expected a whole number in [1, 65536]"}},
         Forged{"empty_section", "lora:\n\noptim: {lr: 1}\n", {"line 5: lora is empty, expected a mapping of keys to values"}},
         Forged{"scalar_for_section", "lora: 8\n", {"line 5: lora is 8, expected a mapping of keys to values"}},
-        Forged{"scalar_for_list", "full: projector\n",
+        Forged{"scalar_for_list",
+               "full: projector\n",
                {"line 5: full is projector, expected a list, as [a, b], each one of projector, vision, llm, all"}},
-        Forged{"bad_item", "full:\n  - projector\n  - lm\n",
+        Forged{"bad_item",
+               "full:\n  - projector\n  - lm\n",
                {"line 6: full is [projector, lm], expected a list, as [a, b], each one of projector, vision, llm, all"}},
-        Forged{"three_betas", "optim: {betas: [0.9, 0.99, 0.999]}\n",
+        Forged{"three_betas",
+               "optim: {betas: [0.9, 0.99, 0.999]}\n",
                {"line 5: optim.betas is [0.9, 0.99, 0.999], expected two numbers, as [a, b], each in [0, 1)"}},
         Forged{"map_for_number", "lora: {rank: {a: 1}}\n", {"line 5: lora.rank is a mapping, expected a whole number in [1, 65536]"}},
         Forged{"number_for_text", "lora: {init_from: 12}\n", {std::string("line 5: lora.init_from is 12, expected ") + kText}},
-        Forged{"control_in_text", "lora: {init_from: \"a\\0b\"}\n",
+        Forged{"control_in_text",
+               "lora: {init_from: \"a\\0b\"}\n",
                {std::string("line 5: lora.init_from is the text \"a\\x00b\", expected ") + kText}},
-        Forged{"scope", "lora: {targets: [lm:q_proj, \"vision:\"]}\n",
+        Forged{"scope",
+               "lora: {targets: [lm:q_proj, \"vision:\"]}\n",
                {"line 5: lora.targets holds \"lm:q_proj\", expected scope:pattern with a scope of llm, projector, vision",
                 "line 5: lora.targets holds \"vision:\", expected scope:pattern with a scope of llm, projector, vision"}},
-        Forged{"lora_and_full", "full: [vision]\nlora:\n  targets: [\"vision:q_proj\"]\n",
+        Forged{"lora_and_full",
+               "full: [vision]\nlora:\n  targets: [\"vision:q_proj\"]\n",
                {"line 7: lora.targets holds \"vision:q_proj\", but `full` trains vision whole: drop one of the two"}},
         Forged{"all_and_more", "full: [all, llm]\n", {"line 5: full names all and other parts: all includes them"}},
-        Forged{"nothing_to_train", "lora: {targets: []}\n",
+        Forged{"nothing_to_train",
+               "lora: {targets: []}\n",
                {"line 5: lora.targets is empty: name layers to adapt, or train everything with `full: [all]`"}},
         Forged{"eval_without_data", "train: {eval_every_steps: 5}\n", {"line 5: train.eval_every_steps needs data.eval"}}),
     [](const auto& info) { return std::string(info.param.name); });
@@ -178,7 +190,8 @@ TEST(Recipe, ReportsEverythingAtOnceInFileOrder) {
       "line 2: lora.rank is 0, expected a whole number in [1, 65536]",
       "line 3: lora.foo is not a recipe field (known here: variant, rank, alpha, dropout, targets, init_from)",
       "line 4: optim.lr is .nan, expected a number in [0, 10]",
-      "line 5: bar is not a recipe field (known here: version, output_dir, full, model, lora, data, optim, precision, train, checkpoint, log)",
+      "line 5: bar is not a recipe field (known here: version, output_dir, full, model, lora, data, optim, precision, train, checkpoint, "
+      "log)",
       "line 6: model.path is missing (directory in HF layout: config.json, safetensors, tokenizer, processor files)",
   };
   ASSERT_EQ(lines.size(), want.size() + 1);
@@ -204,8 +217,10 @@ TEST(Recipe, NullMeansNotGivenWhereAFieldMayBeAbsent) {
 }
 
 TEST(Recipe, WindowsLineEndsAndBlockStyleRead) {
-  const Recipe r = parse_recipe("version: 1\r\noutput_dir: a b\r\nmodel:\r\n  path: 'x'\r\ndata:\r\n  train: |-\r\n    t.json\r\nlora:\r\n  targets:\r\n  - llm:q\r\n",
-                                "r.yaml");
+  const Recipe r = parse_recipe(
+      "version: 1\r\noutput_dir: a b\r\nmodel:\r\n  path: 'x'\r\ndata:\r\n  train: |-\r\n    t.json\r\nlora:\r\n  targets:\r\n  - "
+      "llm:q\r\n",
+      "r.yaml");
   EXPECT_EQ(r.output_dir, "a b");
   EXPECT_EQ(r.data.train, "t.json");
   EXPECT_EQ(r.lora.targets, std::vector<std::string>{"llm:q"});
@@ -213,8 +228,9 @@ TEST(Recipe, WindowsLineEndsAndBlockStyleRead) {
 
 TEST(RecipeSet, OverridesAddsAndReplacesABadValue) {
   const std::string text = std::string(kMinimal) + "lora: {rank: zero}\n";
-  const Recipe r = parse_recipe(text, "r.yaml", {"lora.rank=8", "optim.lr=2e-4", "full=[projector]", "data.eval=val.json", "lora.rank=9",
-                                                "precision.loss_scale.init=128", "lora.targets=[llm:all-linear, 'vision:q_proj']"});
+  const Recipe r = parse_recipe(text, "r.yaml",
+                                {"lora.rank=8", "optim.lr=2e-4", "full=[projector]", "data.eval=val.json", "lora.rank=9",
+                                 "precision.loss_scale.init=128", "lora.targets=[llm:all-linear, 'vision:q_proj']"});
   EXPECT_EQ(r.lora.rank, 9);
   EXPECT_EQ(r.optim.lr, 2e-4);
   EXPECT_EQ(r.full, std::vector<std::string>{"projector"});
@@ -224,7 +240,8 @@ TEST(RecipeSet, OverridesAddsAndReplacesABadValue) {
 }
 
 TEST(RecipeSet, NamesTheOverrideThatIsWrong) {
-  const auto lines = problems(kMinimal, {"lora.rnk=8", "lora.rank=0", "lora", "lora={rank: 8}", "lora.alpha=&a 3", "data.train=", "a.b.c.d.e.f=1"});
+  const auto lines =
+      problems(kMinimal, {"lora.rnk=8", "lora.rank=0", "lora", "lora={rank: 8}", "lora.alpha=&a 3", "data.train=", "a.b.c.d.e.f=1"});
   const std::vector<std::string> want = {
       "the recipe has 7 problems",
       "--set lora.rank=0: lora.rank is 0, expected a whole number in [1, 65536]",
@@ -239,7 +256,8 @@ TEST(RecipeSet, NamesTheOverrideThatIsWrong) {
 }
 
 TEST(RecipeSet, DoesNotHideAFileThatHasSomethingElseThere) {
-  EXPECT_EQ(problems(std::string(kMinimal) + "lora: 8\n", {"lora.rank=8"}).at(1), "line 5: lora is 8, expected a mapping of keys to values");
+  EXPECT_EQ(problems(std::string(kMinimal) + "lora: 8\n", {"lora.rank=8"}).at(1),
+            "line 5: lora is 8, expected a mapping of keys to values");
 }
 
 TEST(RecipeFile, MissingFileAndDirectoryAreUsageErrors) {
@@ -284,8 +302,9 @@ TEST(RecipeDump, ReadsBackToTheSameRecipe) {
 }
 
 TEST(RecipeDump, QuotesTextThatYamlWouldMisread) {
-  for (const char* text : {"yes", "NO", "on", "null", "1e3", "010", "2024-01-01", "12:30", "a: b", "#x", "\xc3\xa9t\xc3\xa9", "a\"b\\c", "- x", "*a",
-                           "&a", "!t", "{a}", ".5", "..", "%x", "a # b", " a", "~", "=", "<<", "@x", "`x"}) {
+  for (const char* text : {"yes",     "NO",  "on", "null", "1e3", "010", "2024-01-01", "12:30", "a: b", "#x",    "\xc3\xa9t\xc3\xa9",
+                           "a\"b\\c", "- x", "*a", "&a",   "!t",  "{a}", ".5",         "..",    "%x",   "a # b", " a",
+                           "~",       "=",   "<<", "@x",   "`x"}) {
     Recipe r = parse_recipe(kMinimal, "r.yaml");
     r.data.image_root = text;
     r.lora.targets = {"llm:" + std::string(text)};
@@ -307,7 +326,8 @@ TEST(RecipeDump, WritesNumbersEveryYamlReaderTakesForNumbers) {
 
 TEST(RecipeReference, HasOneRowAField) {
   const std::string table = recipe_reference();
-  EXPECT_NE(table.find("| `lora.rank` | whole number | `128` | in [1, 65536] | inner dimension of the update |\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("| `lora.rank` | whole number | `128` | in [1, 65536] | inner dimension of the update |\n"), std::string::npos)
+      << table;
   EXPECT_NE(table.find("| `optim.projector_lr` | number | none | in [0, 10] |"), std::string::npos);
   EXPECT_NE(table.find("| `precision.loss_scale.init` |"), std::string::npos);
   EXPECT_NE(table.find("| `data.train` | text | required |"), std::string::npos);

@@ -34,8 +34,12 @@ TEST(YamlTree, RefusesWhatHidesAMeaning) {
   EXPECT_EQ(refusal("? [a]\n: 1\n"), "line 1: a key must be a plain name");
   EXPECT_EQ(refusal("a:\n  - b:\n      - [c, [d]]\n"), "line 3: nested deeper than 4 levels");
   EXPECT_EQ(refusal(std::string("a: 1\nb: \0\n", 10)), "line 2: the recipe holds a NUL byte");
-  EXPECT_EQ(refusal("\xef\xbb\xbf" "a: 1\n"), "line 1: the recipe starts with a byte-order mark: save it as plain UTF-8");
-  EXPECT_EQ(refusal("\xff\xfe" "a"), "the recipe is not valid UTF-8");
+  EXPECT_EQ(refusal("\xef\xbb\xbf"
+                    "a: 1\n"),
+            "line 1: the recipe starts with a byte-order mark: save it as plain UTF-8");
+  EXPECT_EQ(refusal("\xff\xfe"
+                    "a"),
+            "the recipe is not valid UTF-8");
   EXPECT_EQ(refusal("a: \xc0\xaf\n"), "the recipe is not valid UTF-8");
   EXPECT_EQ(refusal("a: \xed\xa0\x80\n"), "the recipe is not valid UTF-8");
   EXPECT_EQ(refusal("a: 1\nb: [1, 2\n").substr(0, 24), "line 3: not valid YAML: ");
@@ -43,8 +47,9 @@ TEST(YamlTree, RefusesWhatHidesAMeaning) {
 }
 
 TEST(YamlTree, RefusesEveryTag) {
-  for (const char* text : {"a: !!str 3\n", "a: ! 3\n", "a: ! '3'\n", "a: !!map {}\n", "a: ![b]\n", "a: !!python/object/apply:os.system [ls]\n",
-                           "a: !<tag:x> 3\n", "!!map {a: 1}\n", "\xc3\xa9: \xc3\xa9\r\na: ! 3\r\n", "a: !!null\n"}) {
+  for (const char* text :
+       {"a: !!str 3\n", "a: ! 3\n", "a: ! '3'\n", "a: !!map {}\n", "a: ![b]\n", "a: !!python/object/apply:os.system [ls]\n",
+        "a: !<tag:x> 3\n", "!!map {a: 1}\n", "\xc3\xa9: \xc3\xa9\r\na: ! 3\r\n", "a: !!null\n"}) {
     EXPECT_NE(refusal(text).find("tags (!) are not allowed"), std::string::npos) << text << refusal(text);
   }
 }

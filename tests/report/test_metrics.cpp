@@ -29,9 +29,10 @@ TEST(Metrics, WritesTheStepLineWithExactlyItsKeysInOrder) {
              .tokens = 320,
              .tokens_per_s = 1.0 / 3,
              .step_s = std::numeric_limits<double>::infinity()});
-  EXPECT_EQ(read_file(path),
-            "{\"step\":3,\"loss\":0.1,\"lr\":0.0002,\"grad_norm\":null,\"loss_scale\":65536.0,\"precision\":\"fp16\",\"supervised_tokens\":40,"
-            "\"tokens\":320,\"tokens_per_s\":0.3333333333333333,\"step_s\":null}\n");
+  EXPECT_EQ(
+      read_file(path),
+      "{\"step\":3,\"loss\":0.1,\"lr\":0.0002,\"grad_norm\":null,\"loss_scale\":65536.0,\"precision\":\"fp16\",\"supervised_tokens\":40,"
+      "\"tokens\":320,\"tokens_per_s\":0.3333333333333333,\"step_s\":null}\n");
   EXPECT_EQ(file.offset(), read_file(path).size());
 }
 

@@ -24,8 +24,9 @@ inline std::string thrown_text(ErrorKind kind, const std::function<void()>& run,
 
 }  // namespace lft::test
 
-#define EXPECT_LFT_ERROR(kind, piece, ...)                                                                         \
-  do {                                                                                                             \
-    const std::string lft_text = ::lft::test::thrown_text(kind, [&] { __VA_ARGS__; }, __FILE__, __LINE__);         \
-    EXPECT_NE(lft_text.find(piece), std::string::npos) << "no \"" << (piece) << "\" in:\n" << lft_text;            \
+#define EXPECT_LFT_ERROR(kind, piece, ...)                                                              \
+  do {                                                                                                  \
+    const std::string lft_text = ::lft::test::thrown_text(                                              \
+        kind, [&] { __VA_ARGS__; }, __FILE__, __LINE__);                                                \
+    EXPECT_NE(lft_text.find(piece), std::string::npos) << "no \"" << (piece) << "\" in:\n" << lft_text; \
   } while (false)

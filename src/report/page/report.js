@@ -68,8 +68,14 @@ function dataset(one, log) {
   const line = points(one.key, log);
   return {
     label: one.name, data: line, borderColor: css(one.color), backgroundColor: css(one.color), borderWidth: one.width,
-    pointRadius: one.points || line.length === 1 ? 3.5 : 0, pointHitRadius: 6, tension: 0,
+    pointRadius: one.points || line.length === 1 ? 3.5 : 0, pointHitRadius: 6, tension: 0, clip: 6,
   };
+}
+
+// 1, 2 and 5 of each decade; over more than three decades the powers of ten alone.
+function roundTicks(axis) {
+  const wide = axis.max / axis.min > 1e3;
+  axis.ticks = axis.ticks.filter(({value}) => (wide ? ['1'] : ['1', '2', '5']).includes(value.toExponential()[0]));
 }
 
 function options(chart, steps) {
@@ -85,7 +91,7 @@ function options(chart, steps) {
     scales: {
       x: {type: 'linear', min: steps[0], max: steps[1], grid, ticks: {color: css('--dim'), maxTicksLimit: 8, precision: 0, maxRotation: 0, callback: tick}},
       y: {
-        type: chart.log ? 'logarithmic' : 'linear', beginAtZero: Boolean(chart.zero), grid,
+        type: chart.log ? 'logarithmic' : 'linear', beginAtZero: Boolean(chart.zero), grid, afterBuildTicks: chart.log ? roundTicks : undefined,
         ticks: {color: css('--dim'), maxTicksLimit: 7, callback: tick},
       },
     },

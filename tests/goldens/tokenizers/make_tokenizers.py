@@ -1,4 +1,4 @@
-"""Makes the small tokenizers of this folder and ids.json, the ids, spans and decoded texts that transformers gives for them.
+"""Makes the small tokenizers of this folder and ids.json, the ids and decoded texts that transformers gives for them.
 
 Run with transformers, tokenizers and sentencepiece installed (scripts/peers.txt):  python make_tokenizers.py
 Everything is derived from the words below with fixed seeds; the versions used are written into ids.json.
@@ -39,7 +39,10 @@ def train_spm(kind, vocab_size, **options):
     out = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(corpus(1)), model_writer=out, model_type=kind, vocab_size=vocab_size,
                                              byte_fallback=True, character_coverage=1.0, num_threads=1, minloglevel=2, **options)
-    return out.getvalue()
+    proto = import_protobuf().ModelProto()
+    proto.ParseFromString(out.getvalue())
+    proto.normalizer_spec.normalization_rule_tsv = ""  # the name of a temporary file
+    return proto.SerializeToString(deterministic=True)
 
 
 LLAMA_SPM = dict(normalization_rule_name="identity", remove_extra_whitespaces=False, split_digits=True, allow_whitespace_only_pieces=True)
@@ -151,8 +154,12 @@ def make():
     older = {"type": "Metaspace", "replacement": SPACE, "add_prefix_space": True}
     write("metaspace_split", llama_json(spm, pre_tokenizer=older, decoder=older, post_processor=None), tokenizer_config=CONFIG)
 
-    # Tokens that only tokenizer_config.json knows, flags changed there, a decoder without Strip; nfkc in a model beside it must not matter.
-    nfkc = train_spm("bpe", 500, **{**LLAMA_SPM, "normalization_rule_name": "nmt_nfkc", "remove_extra_whitespaces": True})
+    # Tokens that only tokenizer_config.json knows, flags changed there, a decoder without Strip; rules of the model beside it must not matter.
+    rules = {k: v for k, v in LLAMA_SPM.items() if k != "normalization_rule_name"}
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as tsv:
+        tsv.write("".join(f"{ord(a):X}\t{' '.join(f'{ord(c):X}' for c in b)}\n" for a, b in [("\ufb01", "fi"), ("\uff21", "A"), ("\u00a0", " "), ("\u00e9", "e")]))
+        tsv.flush()
+        nfkc = train_spm("bpe", 500, **{**rules, "normalization_rule_tsv": tsv.name, "remove_extra_whitespaces": True})
     never = llama_json(nfkc, pre_tokenizer=metaspace("never"), decoder=llama_decoder(strip=False))
     never["added_tokens"] = never["added_tokens"][:3]
     slots = {"0": "<unk>", "1": "<s>", "2": "</s>", "500": "<image>", "501": "<pad>", "502": "<x>"}
@@ -173,13 +180,14 @@ def make():
 
     write("model_only", spm=spm, added_tokens={"<image>": 620, "<pad>": 621}, special_tokens_map={"pad_token": "<pad>", "additional_special_tokens": ["<image>"]})
     write("model_only_not_legacy", spm=spm, tokenizer_config={**CONFIG, "added_tokens_decoder": {"620": decoder["500"]}})
-    write("model_only_unigram", spm=train_spm("unigram", 420), added_tokens={"<image>": 420}, special_tokens_map={"additional_special_tokens": ["<image>"]})
+    write("model_only_unigram", spm=train_spm("unigram", 420, normalization_rule_name="identity"), added_tokens={"<image>": 420}, special_tokens_map={"additional_special_tokens": ["<image>"]})
 
 
 def hf_row(tokenizer, text):
-    encoded = tokenizer(text, return_offsets_mapping=True)
-    ids = encoded["input_ids"]
-    return {"text": text, "ids": ids, "decoded": tokenizer.decode(ids, skip_special_tokens=True), "decoded_all": tokenizer.decode(ids, skip_special_tokens=False)}
+    """Decoded texts only where they are not the text itself."""
+    ids = tokenizer(text)["input_ids"]
+    row = {"ids": ids, "decoded": tokenizer.decode(ids, skip_special_tokens=True), "decoded_all": tokenizer.decode(ids, skip_special_tokens=False)}
+    return {key: value for key, value in row.items() if value != text}
 
 
 def hf_rows(folder):
@@ -195,8 +203,8 @@ def spm_rows(folder, legacy):
     """LLaVA's slow LlamaTokenizer, which transformers 5 no longer has: special tokens cut out, the library for the rest, BOS in front."""
     model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
     specials = {"<unk>": 0, "<s>": 1, "</s>": 2, "<image>": model.get_piece_size()}
-    if (folder / "special_tokens_map.json").exists() and model.get_piece_size() == 620:
-        specials["<pad>"] = 621
+    if model.get_piece_size() == 620:
+        specials["<pad>"] = 621  # named by tokenizer_config.json or special_tokens_map.json
     rows = []
     for text in texts():
         ids, first, rest = [1], True, text
@@ -207,7 +215,7 @@ def spm_rows(folder, legacy):
             if found[1]:
                 ids.append(specials[found[1]])
             first, rest = False, rest[found[0] + len(found[1]) :]
-        rows.append({"text": text, "ids": ids})
+        rows.append({"ids": ids})
     return rows
 
 
@@ -225,7 +233,7 @@ def main():
         if old.is_dir():
             shutil.rmtree(old)
     make()
-    out = {"made_by": {m.__name__: m.__version__ for m in (transformers, tokenizers, sentencepiece)}, "tokenizers": {}}
+    out = {"made_by": {m.__name__: m.__version__ for m in (transformers, tokenizers, sentencepiece)}, "texts": texts(), "tokenizers": {}}
     for folder in sorted(p for p in HERE.iterdir() if p.is_dir()):
         if folder.name.startswith("model_only"):
             out["tokenizers"][folder.name] = spm_rows(folder, legacy="not_legacy" not in folder.name)

@@ -1,0 +1,112 @@
+#include "models/lora/inject.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "kernels/common/error.h"
+#include "kernels/common/philox.h"
+#include "models/lora/registry.h"
+
+namespace lft {
+namespace {
+
+constexpr std::string_view kAdapterInfix = ".adapter.";
+
+std::string scope_of(const std::string& name) {
+  if (name.starts_with("language_model.")) return "llm";
+  return name.starts_with("multi_modal_projector.") ? "projector" : "vision";
+}
+
+/// Uniform in [-1 / sqrt(in), 1 / sqrt(in)): what kaiming_uniform with a = sqrt(5) comes to.
+void fill_a(const at::Tensor& a_ri, uint64_t seed, const std::string& site) {
+  const at::NoGradGuard no_grad;
+  const uint64_t stream = philox_stream(site.data(), site.size(), 0, 0);
+  const float bound = 1.0f / std::sqrt(static_cast<float>(a_ri.size(1)));
+  at::Tensor values = at::empty(a_ri.sizes(), at::TensorOptions().dtype(at::kFloat));
+  float* out = values.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < values.numel(); ++i) {
+    const uint32_t word = philox_block(seed, stream, static_cast<uint64_t>(i) / 4).word[i % 4];
+    out[i] = bound * (static_cast<float>(word >> 8) * (2.0f / 16777216.0f) - 1.0f);
+  }
+  a_ri.copy_(values);
+}
+
+std::string canonical_parameter(const std::string& name) {
+  const size_t infix = name.rfind(kAdapterInfix);
+  if (infix == std::string::npos) return name;
+  return name.substr(0, infix) + "." + name.substr(infix + kAdapterInfix.size()) + ".weight";
+}
+
+}  // namespace
+
+void inject_lora(const std::vector<LinearSite>& sites, const LoraOptions& options, uint64_t seed) {
+  for (const LinearSite& site : sites) {
+    const int64_t limit = std::min(site.layer->weight.size(0), site.layer->weight.size(1));
+    if (options.rank >= 1 && options.rank <= limit) continue;
+    throw Error(ErrorKind::kUsage, {.what = "the rank does not fit a layer",
+                                    .where = "lora.rank, at " + site.name,
+                                    .found = std::to_string(options.rank),
+                                    .expected = "1 to " + std::to_string(limit) + " (the smaller side of the layer's weight)",
+                                    .next = {}});
+  }
+  for (const LinearSite& site : sites) {
+    const std::shared_ptr<LinearAdapter> adapter = make_adapter(*site.layer, options);
+    for (auto& parameter : adapter->named_parameters()) {
+      if (parameter.key() == "lora_A") {
+        fill_a(parameter.value(), seed, site.name);
+      } else {
+        const at::NoGradGuard no_grad;
+        parameter.value().zero_();
+      }
+    }
+    Linear layer = site.layer;
+    layer->set_adapter(adapter);
+  }
+}
+
+std::vector<Trainable> make_trainable(torch::nn::Module& model, const std::vector<std::string>& full) {
+  std::set<std::string> whole;
+  for (const std::string& scope : full) {
+    if (scope == "all") {
+      whole.insert({"llm", "projector", "vision"});
+    } else if (scope == "llm" || scope == "projector" || scope == "vision") {
+      whole.insert(scope);
+    } else {
+      throw Error(ErrorKind::kUsage, {.what = "unknown scope", .where = "full", .found = scope, .expected = "llm, projector, vision or all", .next = {}});
+    }
+  }
+  std::vector<Trainable> trainables;
+  for (auto& parameter : model.named_parameters()) {
+    at::Tensor tensor = parameter.value();
+    const std::string& name = parameter.key();
+    const std::string scope = scope_of(name);
+    const bool adapter = name.find(kAdapterInfix) != std::string::npos;
+    if (adapter && whole.count(scope) > 0) {
+      throw Error(ErrorKind::kUsage, {.what = "an adapter lies in a scope that is trained whole",
+                                      .where = "full, lora.targets",
+                                      .found = canonical_parameter(name),
+                                      .expected = "a scope in full or in lora.targets, not in both",
+                                      .next = {}});
+    }
+    const bool trained = adapter || whole.count(scope) > 0;
+    if (trained && tensor.scalar_type() != at::kFloat) tensor.set_data(tensor.to(at::kFloat));
+    tensor.set_requires_grad(trained);
+    if (trained) trainables.push_back({canonical_parameter(name), scope, tensor});
+  }
+  return trainables;
+}
+
+void merge_adapters(torch::nn::Module& model) {
+  const at::NoGradGuard no_grad;
+  for (LinearSite& site : linear_sites(model)) {
+    if (site.layer->adapter() == nullptr) continue;
+    at::Tensor& weight = site.layer->weight;
+    weight.copy_(weight.to(at::kFloat) + site.layer->adapter()->delta_oi());
+    site.layer->set_adapter(nullptr);
+  }
+}
+
+}  // namespace lft

@@ -1,0 +1,38 @@
+#include "models/lora/lora.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "models/layers/call.h"
+#include "models/ops/dropout.h"
+#include "models/ops/linear.h"
+
+namespace lft {
+
+LoraAdapter::LoraAdapter(const LinearImpl& layer, const LoraOptions& options, double scale)
+    : LinearAdapter("LoraAdapter"), scale_(scale), dropout_(options.dropout) {
+  const at::TensorOptions master = layer.weight.options().dtype(at::kFloat);
+  a_ri = register_parameter("lora_A", at::empty({options.rank, layer.weight.size(1)}, master), /*requires_grad=*/false);
+  b_or = register_parameter("lora_B", at::empty({layer.weight.size(0), options.rank}, master), /*requires_grad=*/false);
+}
+
+at::Tensor LoraAdapter::forward(const at::Tensor& x, const at::Tensor& weight_oi, const at::Tensor& bias_o) {
+  return linear(x, weight_oi, bias_o, {a_ri, b_or, scale_, dropout_mask(dropout_, current_module_path())});
+}
+
+at::Tensor LoraAdapter::forward_swiglu(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& weight_oi, const at::Tensor& bias_o) {
+  return linear_swiglu(gate, up, weight_oi, bias_o, {a_ri, b_or, scale_, dropout_mask(dropout_, current_module_path())});
+}
+
+at::Tensor LoraAdapter::delta_oi() const {
+  const at::NoGradGuard no_grad;
+  return at::mm(b_or, a_ri).mul_(scale_);
+}
+
+double lora_scale(const LoraOptions& options) {
+  const auto rank = static_cast<double>(options.rank);
+  return options.alpha / (options.variant == "rslora" ? std::sqrt(rank) : rank);
+}
+
+}  // namespace lft

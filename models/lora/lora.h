@@ -1,0 +1,24 @@
+// LoRA (Hu et al. 2021) and rsLoRA (Kalajdzievski 2023): y += scale * dropout(x) A^T B^T. Knows no model family.
+#pragma once
+#include "models/layers/linear.h"
+#include "models/lora/inject.h"
+
+namespace lft {
+
+/// A low-rank adapter of one linear layer. Parameters "lora_A" [rank, in] and "lora_B" [out, rank] are float32, uninitialised and frozen.
+class LoraAdapter : public LinearAdapter {
+ public:
+  LoraAdapter(const LinearImpl& layer, const LoraOptions& options, double scale);
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight_oi, const at::Tensor& bias_o) override;
+  at::Tensor forward_swiglu(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& weight_oi, const at::Tensor& bias_o) override;
+  at::Tensor delta_oi() const override;
+  at::Tensor a_ri, b_or;
+
+ private:
+  double scale_, dropout_;
+};
+
+/// alpha / rank, and alpha / sqrt(rank) for rsLoRA.
+double lora_scale(const LoraOptions& options);
+
+}  // namespace lft

@@ -1,0 +1,16 @@
+// Every adapter variant by the name a recipe gives it. A new variant: its file pair, and one line in registry.cpp.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/layers/linear.h"
+#include "models/lora/inject.h"
+
+namespace lft {
+
+std::vector<std::string> adapter_variants();
+/// An uninitialised adapter for `layer`. Throws kUsage for an unknown variant, naming those there are.
+std::shared_ptr<LinearAdapter> make_adapter(const LinearImpl& layer, const LoraOptions& options);
+
+}  // namespace lft

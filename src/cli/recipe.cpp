@@ -1,0 +1,133 @@
+// lft recipe: list, show and copy the recipes that come with lft, and the reference of all fields.
+#include "src/recipe/recipe.h"
+
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <sstream>
+
+#include "kernels/common/error.h"
+#include "src/base/errors.h"
+#include "src/base/text.h"
+#include "src/cli/commands.h"
+#include "src/io/files.h"
+
+namespace lft::cli {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr char kSuffix[] = ".yaml";
+
+fs::path recipes_folder() {
+  std::vector<fs::path> places;
+  if (const char* chosen = std::getenv("LFT_RECIPES")) {
+    places = {chosen};
+  } else {
+    std::error_code code;
+    const fs::path program = fs::read_symlink("/proc/self/exe", code).parent_path();
+    places = {program / "../recipes", program / "../share/lft/recipes", "recipes"};
+  }
+  std::vector<std::string> tried;
+  for (const fs::path& place : places) {
+    if (is_directory(place.string())) return place.lexically_normal();
+    tried.push_back(place.lexically_normal().string());
+  }
+  throw Error(ErrorKind::kUsage, {.what = "the recipes folder was not found",
+                                  .where = {},
+                                  .found = "no such folder: " + join(tried),
+                                  .expected = {},
+                                  .next = "set LFT_RECIPES to the folder with the recipes"});
+}
+
+/// Names below the folder without the suffix, sorted.
+std::vector<std::string> recipe_names(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code code;
+  for (fs::recursive_directory_iterator at(folder, fs::directory_options::skip_permission_denied, code), end; !code && at != end;
+       at.increment(code)) {
+    if (at->path().extension() != kSuffix || !at->is_regular_file(code)) continue;
+    names.push_back(at->path().lexically_relative(folder).replace_extension().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string read_named(const std::string& name) {
+  const fs::path folder = recipes_folder();
+  const std::vector<std::string> names = recipe_names(folder);
+  const std::string bare = name.ends_with(kSuffix) ? name.substr(0, name.size() - sizeof(kSuffix) + 1) : name;
+  if (std::find(names.begin(), names.end(), bare) == names.end()) {
+    throw Error(ErrorKind::kUsage, {.what = "no recipe has this name",
+                                    .where = {},
+                                    .found = quote_text(name),
+                                    .expected = "one of " + join(names, ", ", 30),
+                                    .next = {}});
+  }
+  return read_file((folder / (bare + kSuffix)).string(), 1 << 20);
+}
+
+/// The first comment line that says more than how to launch it; else that one.
+std::string description(const std::string& text) {
+  std::istringstream lines(text);
+  std::string launch;
+  for (std::string line; std::getline(lines, line) && line.starts_with("#");) {
+    line.erase(0, std::min(line.find_first_not_of("# "), line.size()));
+    if (line.empty()) continue;
+    if (!line.starts_with("lft ")) return line;
+    if (launch.empty()) launch = line;
+  }
+  return launch;
+}
+
+void list_recipes() {
+  const fs::path folder = recipes_folder();
+  const std::vector<std::string> names = recipe_names(folder);
+  size_t width = 0;
+  for (const std::string& name : names) width = std::max(width, name.size());
+  for (const std::string& name : names) {
+    const std::string text = read_file((folder / (name + kSuffix)).string(), 1 << 20);
+    std::cout << escape_text(name) << std::string(width - name.size() + 2, ' ') << escape_text(description(text)) << "\n";
+  }
+}
+
+void copy_recipe(const std::string& name, std::string path) {
+  const std::string text = read_named(name);
+  if (is_directory(path)) path = (fs::path(path) / fs::path(name).filename().replace_extension(kSuffix)).string();
+  if (path_exists(path)) {
+    throw Error(ErrorKind::kUsage, {.what = "the file is there already",
+                                    .where = path,
+                                    .found = {},
+                                    .expected = {},
+                                    .next = "choose another name, or remove it first"});
+  }
+  write_file_atomic(path, text);
+  std::cout << "wrote " << escape_text(path, 4000) << "\n";
+}
+
+}  // namespace
+
+void add_recipe(CLI::App& app) {
+  CLI::App* recipe = app.add_subcommand("recipe", "list, show and copy the recipes that come with lft");
+  recipe->require_subcommand(1);
+  const auto name = std::make_shared<std::string>();
+  const auto path = std::make_shared<std::string>();
+
+  recipe->add_subcommand("ls", "names and what they are for")->callback(list_recipes);
+  CLI::App* cat = recipe->add_subcommand("cat", "print a recipe");
+  cat->add_option("NAME", *name, "as lft recipe ls prints it")->required();
+  cat->callback([name] { std::cout << read_named(*name); });
+  CLI::App* cp = recipe->add_subcommand("cp", "copy a recipe, to be changed; never replaces a file");
+  cp->add_option("NAME", *name, "as lft recipe ls prints it")->required();
+  cp->add_option("PATH", *path, "file or folder to copy to")->required();
+  cp->callback([name, path] { copy_recipe(*name, *path); });
+  recipe->add_subcommand("fields", "every field: type, default, range, meaning")->callback([] { std::cout << recipe_reference(); });
+}
+
+}  // namespace lft::cli

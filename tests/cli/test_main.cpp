@@ -1,0 +1,112 @@
+// The binary's promises: exit codes, and on failure one error block without a stack.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include "cli/run_lft.h"
+
+namespace lft {
+namespace {
+
+using test::Ran;
+using test::run_lft;
+using test::TinyRun;
+
+void expect_error(const Ran& ran, int code, const std::string& piece) {
+  EXPECT_EQ(ran.code, code) << ran.err;
+  EXPECT_EQ(ran.count("error:"), 1) << ran.err;
+  EXPECT_NE(ran.err.find(piece), std::string::npos) << "no \"" << piece << "\" in:\n" << ran.err;
+  EXPECT_EQ(ran.err.find("frame #"), std::string::npos) << ran.err;
+}
+
+std::string write_recipe(const TinyRun& run, const std::string& out, const std::string& extra = "") {
+  return run.dir().write(out + ".yaml", dump_recipe(run.recipe(out)) + extra);
+}
+
+TEST(Main, HelpAndVersionExitWithZero) {
+  const Ran help = run_lft("--help");
+  EXPECT_EQ(help.code, 0);
+  for (const char* command : {"train", "prepare", "recipe", "generate", "eval", "score", "merge", "summary"}) {
+    EXPECT_NE(help.out.find(command), std::string::npos) << command;
+    EXPECT_EQ(run_lft(std::string(command) + " --help").code, 0) << command;
+  }
+  const Ran version = run_lft("--version");
+  EXPECT_EQ(version.code, 0);
+  EXPECT_EQ(version.out.rfind("lft ", 0), 0u) << version.out;
+}
+
+TEST(Main, MistakesOnTheCommandLine) {
+  expect_error(run_lft(""), 2, "no command");
+  expect_error(run_lft("trian recipe.yaml"), 2, "lft train");
+  expect_error(run_lft("'x\x1b[2J'"), 2, "\\x1b");
+  expect_error(run_lft("train"), 2, "lft train --help");
+  expect_error(run_lft("train a.yaml --no-such-flag"), 2, "--no-such-flag");
+}
+
+TEST(Main, RecipeErrors) {
+  const TinyRun run;
+  expect_error(run_lft("train " + run.dir().file("none.yaml")), 2, "none.yaml");
+  expect_error(run_lft("train " + write_recipe(run, "a", "lorra: 1\n")), 2, "lora");
+  expect_error(run_lft("train " + write_recipe(run, "b") + " --set lora.rank=-3"), 2, "lora.rank");
+  expect_error(run_lft("train " + write_recipe(run, "c") + " --set lora.targets=[llm:nothing]"), 2, "nothing");
+}
+
+TEST(Main, InputErrors) {
+  const TinyRun run;
+  const std::string recipe = write_recipe(run, "a");
+  expect_error(run_lft("train " + recipe + " --set model.path=" + run.dir().file("nowhere")), 3, "nowhere");
+  expect_error(run_lft("train " + recipe + " --set data.train=" + run.dir().file("none.json")), 3, "none.json");
+  run.dir().write("model/tokenizer.json", "{\"version\": 1");
+  expect_error(run_lft("train " + recipe), 3, "tokenizer.json");
+}
+
+TEST(Main, ATruncatedImageNamesTheSample) {
+  const TinyRun run;
+  run.dir().write("images/red0.bmp", test::slurp(run.dir().file("images/red0.bmp")).substr(0, 100));
+  expect_error(run_lft("train " + write_recipe(run, "a")), 3, "red0.bmp");
+}
+
+TEST(Main, ASampleLongerThanTheModelAllows) {
+  const TinyRun run;
+  const std::string rows = R"([{"id": "long", "image": "red0.bmp", "conversations": [{"from": "human", "value": "<image>)" +
+                           std::string(30, 'x') + R"("}, {"from": "gpt", "value": "a"}]}])";
+  expect_error(
+      run_lft("train " + write_recipe(run, "a") + " --set data.max_tokens=8 --set data.train=" + run.dir().write("long.json", rows)), 3,
+      "long");
+}
+
+TEST(Main, ATrainedRunCannotBeOverwritten) {
+  const TinyRun run;
+  const std::string recipe = write_recipe(run, "a");
+  const Ran first = run_lft("train " + recipe);
+  EXPECT_EQ(first.code, 0) << first.err;
+  EXPECT_NE(first.out.find("precision  fp32"), std::string::npos) << first.out;
+  expect_error(run_lft("train " + recipe), 2, "choose another dir");
+}
+
+TEST(Main, ClosedStdoutDoesNotStopARun) {
+  const TinyRun run;
+  const Ran ran = run_lft("train " + write_recipe(run, "a") + " | true");
+  EXPECT_TRUE(std::filesystem::exists(run.dir().file("a/adapter/adapter_model.safetensors"))) << ran.err;
+}
+
+TEST(Main, ASignalEndsTheRunBehindAStepWithTheAdapterSaved) {
+  const TinyRun run;
+  for (const auto& [name, code] : {std::pair("INT", 130), std::pair("TERM", 75)}) {
+    const std::string recipe = write_recipe(run, name);
+    // The run would take hours; the shell sends one signal once the metrics show steps.
+    const std::string metrics = run.dir().file(name + std::string("/metrics.jsonl"));
+    const std::string arguments = "train " + recipe + " --set train.max_steps=1000000 & pid=$!; for i in $(seq 300); do [ -s " + metrics +
+                                  " ] && break; sleep 0.1; done; kill -" + name + " $pid; wait $pid; exit $?; true";
+    const Ran ran = run_lft(arguments);
+    EXPECT_EQ(ran.code, code) << name;
+    EXPECT_TRUE(std::filesystem::exists(run.dir().file(name + std::string("/adapter/adapter_model.safetensors")))) << name;
+  }
+}
+
+}  // namespace
+}  // namespace lft

@@ -1,0 +1,95 @@
+// What the data tests share: a tokenizer of single bytes, a small config, files to read.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "src/data/dataset.h"
+#include "src/io/json.h"
+#include "support/temp_dir.h"
+
+namespace lft::test {
+
+constexpr int64_t kBos = 1, kEos = 2, kImage = 300, kFirstByte = 3;
+
+/// One token a byte (id 3 + byte), "<image>" and "</s>" special, BOS in front.
+class ByteTokenizer : public Tokenizer {
+ public:
+  std::vector<Token> encode(std::string_view text) const override {
+    std::vector<Token> tokens = {{kBos, 0, 0}};
+    for (uint32_t at = 0; at < text.size();) {
+      const bool image = text.substr(at, 7) == "<image>", end = text.substr(at, 4) == "</s>";
+      const uint32_t length = image ? 7 : end ? 4 : 1;
+      const int64_t id = image ? image_id : end ? kEos : kFirstByte + static_cast<unsigned char>(text[at]);
+      tokens.push_back({id, at, at + length});
+      at += length;
+    }
+    return tokens;
+  }
+  std::string decode(const std::vector<int64_t>& ids, bool) const override {
+    std::string text;
+    for (const int64_t id : ids) text += token_of(id);
+    return text;
+  }
+  int64_t vocab_size() const override { return kImage + 1; }
+  int64_t id_of(const std::string& token) const override {
+    if (token == "<image>") return image_id;
+    if (token == "</s>") return kEos;
+    return token.size() == 1 ? kFirstByte + static_cast<unsigned char>(token[0]) : -1;
+  }
+  std::string token_of(int64_t id) const override {
+    if (id == kBos) return "<s>";
+    if (id == kEos) return "</s>";
+    if (id == image_id) return "<image>";
+    return std::string(1, static_cast<char>(id - kFirstByte));
+  }
+  int64_t image_id = kImage;
+};
+
+/// 8x8 images in 4x4 patches: 4 positions an image.
+inline LlavaConfig small_config() {
+  LlavaConfig config;
+  config.image_token = kImage;
+  config.text.vocab = kImage + 1;
+  config.text.max_positions = 512;
+  config.vision.image_size = 8;
+  config.vision.patch_size = 4;
+  return config;
+}
+
+inline EncodeOptions small_options() {
+  EncodeOptions options;
+  options.config = small_config();
+  options.template_name = "llava-hf";
+  options.max_tokens = 256;
+  options.image_mean = {0.48145466f, 0.4578275f, 0.40821073f};
+  options.image_std = {0.26862954f, 0.26130258f, 0.27577711f};
+  options.tokenizer_fingerprint = "bytes";
+  return options;
+}
+
+inline void put_number(std::string& bytes, uint32_t value, int count) {
+  for (int i = 0; i < count; ++i) bytes += static_cast<char>(value >> (8 * i));
+}
+
+/// A 24-bit BMP file: rows from the bottom, BGR, padded to 4 bytes.
+inline std::string bmp(uint32_t width, uint32_t height, uint8_t seed) {
+  const uint32_t stride = (3 * width + 3) / 4 * 4;
+  std::string bytes = "BM";
+  for (const uint32_t value : {54 + stride * height, 0u, 54u, 40u, width, height}) put_number(bytes, value, 4);
+  put_number(bytes, 1, 2);
+  put_number(bytes, 24, 2);
+  for (const uint32_t value : {0u, stride * height, 2835u, 2835u, 0u, 0u}) put_number(bytes, value, 4);
+  for (uint32_t y = 0; y < height; ++y) {
+    for (uint32_t x = 0; x < stride; ++x) bytes += x < 3 * width ? static_cast<char>(seed + 7 * x + 31 * y) : '\0';
+  }
+  return bytes;
+}
+
+/// One LLaVA row as JSON.
+inline std::string llava_row(const std::string& id, const std::string& image, const std::string& question, const std::string& answer) {
+  Json row = {{"id", id}, {"conversations", {{{"from", "human"}, {"value", question}}, {{"from", "gpt"}, {"value", answer}}}}};
+  if (!image.empty()) row["image"] = image;
+  return row.dump();
+}
+
+}  // namespace lft::test

@@ -1,0 +1,71 @@
+// Goldens: tests/goldens/make_fits.py, transformers 5.17 with torchvision. Bytes are equal, not near.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "data/fixtures.h"
+#include "src/data/loader.h"
+#include "src/io/safetensors.h"
+#include "support/expect_error.h"
+
+namespace lft {
+namespace {
+
+const std::vector<float> kMean = {0.48145466f, 0.4578275f, 0.40821073f};
+
+std::vector<uint8_t> bytes_of(const SafetensorsFile& file, const TensorInfo& info) {
+  std::vector<uint8_t> bytes(info.bytes);
+  file.read(info, bytes.data());
+  return bytes;
+}
+
+RgbImage input_of(const SafetensorsFile& file, const std::string& name) {
+  const TensorInfo& info = file.info(name + ".input");
+  return {info.shape[1], info.shape[0], bytes_of(file, info)};
+}
+
+int largest_difference(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b) {
+  int largest = a.size() == b.size() ? 0 : 256;
+  for (size_t i = 0; largest < 256 && i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
+  return largest;
+}
+
+TEST(Fit, EqualsTransformers) {
+  const SafetensorsFile file(LFT_SOURCE_DIR "/tests/goldens/fits/fits.safetensors");
+  int compared = 0;
+  for (const auto& [name, info] : file.tensors()) {
+    const size_t size_dot = name.rfind('.'), fit_dot = name.rfind('.', size_dot - 1);
+    if (info.dtype != DType::kU8 || name.ends_with(".input")) continue;
+    const std::string fit = name.substr(fit_dot + 1, size_dot - fit_dot - 1);
+    const PixelImage pixels = fit_image(input_of(file, name.substr(0, fit_dot)), info.shape[1], fit, kMean);
+    EXPECT_EQ(largest_difference(pixels.chw, bytes_of(file, info)), 0) << name;
+    ++compared;
+  }
+  EXPECT_EQ(compared, 18);
+}
+
+TEST(Fit, NormalisedEqualsTransformers) {
+  const SafetensorsFile file(LFT_SOURCE_DIR "/tests/goldens/fits/fits.safetensors");
+  const TensorInfo& info = file.info("normalised.astronaut_wide.pad.17");
+  std::vector<float> expected(static_cast<size_t>(info.numel()));
+  file.read(info, expected.data());
+  EncodeOptions options = test::small_options();
+  options.config.vision.image_size = 17;
+  Sample sample;
+  sample.input_ids = {1};
+  sample.images.push_back(fit_image(input_of(file, "astronaut_wide"), 17, "pad", kMean));
+  const LlavaBatch batch = collate({sample}, options, at::kCPU);
+  ASSERT_EQ(batch.pixels_nchw.sizes(), (std::vector<int64_t>{1, 3, 17, 17}));
+  const float* got = batch.pixels_nchw.const_data_ptr<float>();
+  EXPECT_EQ(std::vector<float>(got, got + expected.size()), expected);
+}
+
+TEST(Fit, RefusesWhatWouldFillTheMemory) {
+  const RgbImage line{40000, 1, std::vector<uint8_t>(120000)};
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "40000x1", fit_image(line, 336, "pad", kMean));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "40000x1", fit_image(line, 336, "crop", kMean));
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "squash", fit_image(line, 336, "squash", kMean));
+}
+
+}  // namespace
+}  // namespace lft

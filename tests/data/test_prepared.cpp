@@ -1,0 +1,157 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "data/fixtures.h"
+#include "src/data/loader.h"
+#include "support/expect_error.h"
+
+namespace lft {
+namespace {
+
+using namespace lft::test;
+
+std::string read_text(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void expect_same(const Sample& a, const Sample& b) {
+  EXPECT_EQ(a.id, b.id);
+  EXPECT_EQ(a.input_ids, b.input_ids);
+  EXPECT_EQ(a.labels, b.labels);
+  ASSERT_EQ(a.images.size(), b.images.size());
+  for (size_t i = 0; i < a.images.size(); ++i) EXPECT_EQ(a.images[i].chw, b.images[i].chw);
+}
+
+/// Text-only rows of different lengths as JSONL.
+std::string write_text_rows(const TempDir& dir, int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += llava_row("t" + std::to_string(i), "", "Q" + std::string(static_cast<size_t>(i), 'q'), "A") + "\n";
+  return dir.write("text.jsonl", text);
+}
+
+#if LFT_HAVE_OPENCV
+TEST(Prepared, GivesTheSameSamples) {
+  const TempDir dir;
+  dir.write("img/a.bmp", bmp(9, 6, 1));
+  dir.write("img/b.bmp", bmp(5, 8, 2));
+  const std::string two = R"({"id":"two","images":["b.bmp","a.bmp"],"conversations":[{"from":"human","value":"<image><image>\nQ"},
+    {"from":"gpt","value":"A"},{"from":"human","value":"R"},{"from":"gpt","value":"B"}]})";
+  std::string json = "[" + two + "," + llava_row("none", "", "Q", "A");
+  for (int i = 0; i < 6; ++i) json += "," + llava_row("r" + std::to_string(i), i % 2 ? "a.bmp" : "b.bmp", "<image>\nQ", "answer " + std::to_string(i));
+  const std::string data = dir.write("data.json", json + "]"), out = dir.file("prepared");
+  const ByteTokenizer tokenizer;
+  const EncodeOptions options = small_options();
+  const auto direct = open_dataset(data, dir.file("img"), tokenizer, options);
+  prepare_dataset(*direct, options, out, /*shard_bytes=*/1000);
+  EXPECT_TRUE(std::filesystem::exists(out + "/shard-00001.safetensors"));
+  std::filesystem::remove_all(dir.file("img"));
+  const auto prepared = open_dataset(out, "", tokenizer, options);
+  ASSERT_EQ(prepared->size(), 8);
+  EXPECT_EQ(direct->image_paths(0)[0], dir.file("img/b.bmp"));
+  dir.write("img/a.bmp", bmp(9, 6, 1));
+  dir.write("img/b.bmp", bmp(5, 8, 2));
+  for (const int64_t i : {7, 0, 1, 2, 3, 4, 5, 6}) {
+    expect_same(prepared->get(i), direct->get(i));
+    EXPECT_EQ(prepared->id(i), direct->id(i));
+    EXPECT_EQ(prepared->row(i).turns.back().answer, direct->row(i).turns.back().answer);
+    EXPECT_EQ(prepared->row(i).images, direct->row(i).images);
+  }
+  EXPECT_TRUE(prepared->image_paths(0).empty());
+  // A second run replaces the first, byte for byte.
+  const std::string hash = prepared->hash();
+  prepare_dataset(*direct, options, out, 1000);
+  EXPECT_EQ(open_dataset(out, "", tokenizer, options)->hash(), hash);
+}
+#endif
+
+TEST(Prepared, RefusesOtherSettingsNamingEach) {
+  const TempDir dir;
+  const ByteTokenizer tokenizer;
+  EncodeOptions options = small_options();
+  prepare_dataset(*open_dataset(write_text_rows(dir, 3), "", tokenizer, options), options, dir.file("p"));
+  EXPECT_EQ(open_dataset(dir.file("p"), "", tokenizer, options)->size(), 3);
+  options.image_fit = "crop";
+  options.max_tokens = 99;
+  options.tokenizer_fingerprint = "other";
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "image_fit \"pad\"", open_dataset(dir.file("p"), "", tokenizer, options));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "max_tokens 99", open_dataset(dir.file("p"), "", tokenizer, options));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "tokenizer \"other\"", open_dataset(dir.file("p"), "", tokenizer, options));
+}
+
+TEST(Prepared, SeesDamage) {
+  const TempDir dir;
+  const ByteTokenizer tokenizer;
+  const EncodeOptions options = small_options();
+  const std::string out = dir.file("p"), shard = out + "/shard-00000.safetensors";
+  const auto prepare = [&] { prepare_dataset(*open_dataset(write_text_rows(dir, 3), "", tokenizer, options), options, out); };
+  const auto open = [&] { return open_dataset(out, "", tokenizer, options); };
+  prepare();
+  std::string bytes = read_text(shard);
+  dir.write("p/shard-00000.safetensors", bytes.substr(0, bytes.size() - 1));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "shard-00000", open());
+  // The first id of the first sample lies behind the header and image_offsets: 4 offsets of 8 bytes.
+  std::string forged = bytes;
+  const uint64_t header = 8 + static_cast<uint8_t>(bytes[0]) + 256ull * static_cast<uint8_t>(bytes[1]);
+  forged[header + 4 * 8 + 1] = 0x7f;
+  dir.write("p/shard-00000.safetensors", forged);
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "token id 32513", open()->get(0));
+  dir.write("p/shard-00000.safetensors", bytes);
+  EXPECT_EQ(open()->get(0).id, "t0");
+  std::filesystem::remove(shard);
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "shard-00000", open());
+  prepare();
+  dir.write("p/rows.jsonl", read_text(out + "/rows.jsonl") + " ");
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "rows.jsonl", open());
+  prepare();
+  dir.write("p/index.json", "{\"lft_prepared\": 2}");
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "lft_prepared 2", open());
+}
+
+TEST(Prepared, BadRowsKeepTheirPlaceUnderSkip) {
+  const TempDir dir;
+  const ByteTokenizer tokenizer;
+  EncodeOptions options = small_options();
+  const std::string data = dir.write("d.jsonl", llava_row("a", "", "Q", "A") + "\n{}\n" + llava_row("c", "", "<image>", "A") + "\n" + llava_row("d", "", "Q", "D") + "\n");
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "d.jsonl:2", open_dataset(data, "", tokenizer, options));
+  options.skip_bad = true;
+  const auto direct = open_dataset(data, "", tokenizer, options);
+  prepare_dataset(*direct, options, dir.file("p"));
+  const auto prepared = open_dataset(dir.file("p"), "", tokenizer, options);
+  for (const Dataset* dataset : {direct.get(), prepared.get()}) {
+    LoaderOptions loading{.batch_size = 4, .grad_accum = 1, .workers = 2, .seed = 1, .shuffle = true, .skip_bad = true};
+    const StepSamples step = Loader(*dataset, loading).next();
+    EXPECT_EQ(step.skipped.size(), 2u);
+    EXPECT_EQ(step.micro[0].size(), 2u);
+    EXPECT_EQ(step.indices, Loader(*direct, loading).next().indices);
+  }
+  options.skip_bad = false;
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "d.jsonl:2", open_dataset(dir.file("p"), "", tokenizer, options));
+}
+
+TEST(Prepared, NeverReplacesWhatIsNotItsOwn) {
+  const TempDir dir;
+  const ByteTokenizer tokenizer;
+  const EncodeOptions options = small_options();
+  const auto dataset = open_dataset(write_text_rows(dir, 2), "", tokenizer, options);
+  dir.write("home/thesis.txt", "years of work");
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "not prepared data", prepare_dataset(*dataset, options, dir.file("home")));
+  EXPECT_EQ(read_text(dir.file("home/thesis.txt")), "years of work");
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "did not write", open_dataset(dir.file("home"), "", tokenizer, options));
+}
+
+TEST(Dataset, HashFollowsTheRowsAndNotTheirPlace) {
+  const TempDir dir;
+  const ByteTokenizer tokenizer;
+  const auto hash = [&](const std::string& name, const std::string& text) {
+    return open_dataset(dir.write(name, text), "", tokenizer, small_options())->hash();
+  };
+  const std::string a = llava_row("a", "", "Q", "A"), b = llava_row("b", "", "Q", "B");
+  EXPECT_EQ(hash("x.jsonl", a + "\n" + b), hash("y.json", "[" + a + "," + b + "]"));
+  EXPECT_NE(hash("x.jsonl", a + "\n" + b), hash("x.jsonl", b + "\n" + a));
+  EXPECT_NE(hash("x.jsonl", a), hash("x.jsonl", a + "\n" + b));
+}
+
+}  // namespace
+}  // namespace lft

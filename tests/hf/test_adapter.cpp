@@ -1,0 +1,277 @@
+#include <ATen/ops/allclose.h>
+#include <gtest/gtest.h>
+
+#include "src/hf/adapter_files.h"
+#include "src/hf/target_regex.h"
+#include "src/hf/weights.h"
+#include "src/io/json.h"
+#include "hf/support.h"
+
+namespace lft {
+namespace {
+
+using namespace test;
+
+// What peft 0.21.2 wrote for get_peft_model(llava, LoraConfig(r=4, lora_alpha=8, target_modules=regex, init_lora_weights=False,
+// task_type="CAUSAL_LM")).
+constexpr const char* kPeftConfig = R"({"alora_invocation_tokens": null, "alpha_pattern": {}, "arrow_config": null, "auto_mapping": null, 
+"base_model_name_or_path": "base", "bias": "none", "corda_config": null, "ensure_weight_tying": false, "eva_config": null, 
+"exclude_modules": null, "fan_in_fan_out": false, "inference_mode": true, "init_lora_weights": false, "kasa_config": null, 
+"layer_replication": null, "layers_pattern": null, "layers_to_transform": null, "loftq_config": {}, "lora_alpha": 8, 
+"lora_bias": false, "lora_dropout": 0.0, "lora_ga_config": null, "megatron_config": null, "megatron_core": "megatron.core", 
+"modules_to_save": null, "monteclora_config": null, "peft_type": "LORA", "peft_version": "0.21.2", "qalora_group_size": 16, 
+"r": 4, "rank_pattern": {}, "revision": null, 
+"target_modules": "model\\.language_model\\.layers\\.\\d+\\.self_attn\\.(q_proj|v_proj)", "target_parameters": null, 
+"task_type": "CAUSAL_LM", "trainable_token_indices": null, "use_bdlora": null, "use_dora": false, "use_qalora": false, 
+"use_rslora": false, "velora_config": null})";
+
+class Adapter : public ::testing::Test {
+ protected:
+  Adapter() : base_(write_tiny_llava(temp_.file("base"))) {}
+  Llava load(const std::string& adapter) {
+    Llava model = load_tiny(base_);
+    load_adapter(model, AdapterDir::open(adapter));
+    return model;
+  }
+  void refuses(const TinyAdapter& adapter, const std::string& piece, const std::function<void(StoredTensors&)>& change = nullptr) {
+    const std::string dir = adapter.write(temp_.file("bad-" + std::to_string(++number_)), change);
+    EXPECT_LFT_ERROR(ErrorKind::kInput, piece, load(dir));
+  }
+  TempDir temp_;
+  std::string base_;
+  int number_ = 0;
+};
+
+TEST_F(Adapter, DialectsAgree) {
+  Llava plain = load_tiny(base_);
+  // The same module has the same numbers in every dialect only if the seeds follow the same order: they do, the names sort alike.
+  Llava d2 = load(adapter_in("d2").write(temp_.file("d2")));
+  Llava d3 = load(adapter_in("d3").write(temp_.file("d3")));
+  const at::Tensor want = logits_of(d2);
+  EXPECT_GT((want - logits_of(plain)).abs().max().item<float>(), 0.01f);
+  EXPECT_TRUE(want.equal(logits_of(d3)));
+
+  const StoredTensors stored = adapter_in("d2").tensors();
+  const std::string d1 = adapter_in("d1").write(temp_.file("d1"), [&](StoredTensors& tensors) {
+    for (auto& [name, tensor] : tensors) {
+      std::string other = name;
+      const std::string llm = "base_model.model.language_model.model.";
+      if (name.starts_with(llm)) other = "base_model.model.model.language_model." + name.substr(llm.size());
+      else other.insert(std::string("base_model.model.").size(), "model.");
+      tensor = stored.at(other);
+    }
+  });
+  Llava old = load(d1);
+  EXPECT_TRUE(want.equal(logits_of(old)));
+}
+
+TEST_F(Adapter, OriginalLlavaKeysOfTheLanguageModel) {
+  TinyAdapter original, d2;
+  original.lora = {{"model.layers.0.self_attn.q_proj", {32, 32}}};
+  d2.lora = {{"model.language_model.layers.0.self_attn.q_proj", {32, 32}}};
+  Llava a = load(original.write(temp_.file("original"))), b = load(d2.write(temp_.file("d2")));
+  EXPECT_TRUE(logits_of(a).equal(logits_of(b)));
+}
+
+TEST_F(Adapter, DeltaIsScaleTimesBTimesA) {
+  for (const bool rslora : {false, true}) {
+    TinyAdapter adapter;
+    adapter.lora = {{"model.language_model.layers.0.self_attn.q_proj", {32, 32}}};
+    adapter.config["use_rslora"] = rslora;
+    Llava model = load(adapter.write(temp_.file(rslora ? "rs" : "plain")));
+    const StoredTensors stored = adapter.tensors();
+    const std::string prefix = "base_model.model.model.language_model.layers.0.self_attn.q_proj.lora_";
+    const auto* a = reinterpret_cast<const float*>(stored.at(prefix + "A.weight").bytes.data());
+    const auto* b = reinterpret_cast<const float*>(stored.at(prefix + "B.weight").bytes.data());
+    const at::Tensor delta = model->language_model->model->layers[0]->self_attn->q_proj->adapter()->delta_oi();
+    const double scale = rslora ? 3.0 / std::sqrt(2.0) : 1.5;
+    for (const int64_t o : {0, 5, 31}) {
+      for (const int64_t i : {0, 17, 31}) {
+        const double want = scale * (double(b[o * 2]) * a[i] + double(b[o * 2 + 1]) * a[32 + i]);
+        EXPECT_NEAR(delta[o][i].item<double>(), want, 4e-7 * (std::abs(want) + 1));  // a few roundings of numbers near 1
+      }
+    }
+  }
+}
+
+TEST_F(Adapter, SavedWholeReplacesTheBase) {
+  TinyAdapter adapter = adapter_in("d2");
+  adapter.lora.erase("model.multi_modal_projector.linear_1");
+  adapter.full = projector_tensors();
+  adapter.config["modules_to_save"] = {"multi_modal_projector"};
+  Llava model = load(adapter.write(temp_.file("a")));
+  const std::string stored = adapter.tensors().at("base_model.model.model.multi_modal_projector.linear_1.bias").bytes;
+  const at::Tensor bias = model->multi_modal_projector->linear_1->bias.contiguous();
+  EXPECT_EQ(std::memcmp(bias.const_data_ptr(), stored.data(), stored.size()), 0);
+
+  // Held in FP32 even where the base is not.
+  Llava narrow = load_tiny(base_, at::kBFloat16);
+  load_adapter(narrow, AdapterDir::open(temp_.file("a")));
+  EXPECT_EQ(narrow->multi_modal_projector->linear_1->weight.scalar_type(), at::kFloat);
+
+  refuses(adapter, "1 missing of modules_to_save", [](StoredTensors& tensors) {
+    tensors.erase("base_model.model.model.multi_modal_projector.linear_2.bias");
+  });
+  adapter.config["modules_to_save"] = {"multi_modal_projector", "lm_head"};
+  refuses(adapter, "1 in modules_to_save without a tensor:\n      lm_head");
+  adapter.config["modules_to_save"] = nullptr;
+  refuses(adapter, "4 unknown");
+}
+
+TEST_F(Adapter, RealConfigsPass) {
+  TinyAdapter adapter = adapter_in("d3");
+  adapter.config = parse_json(kPeftConfig, "peft");
+  adapter.rank = 4;
+  const AdapterDir dir = AdapterDir::open(adapter.write(temp_.file("a")));
+  EXPECT_TRUE(dir.inference_mode);
+  EXPECT_EQ(dir.lora.rank, 4);
+  EXPECT_EQ(dir.lora.alpha, 8);
+  EXPECT_EQ(dir.lora_modules.size(), 5u);
+  EXPECT_EQ(dir.notes.base_path, "");
+}
+
+TEST_F(Adapter, WhatLftLacksIsRefusedByName) {
+  const std::vector<std::pair<std::string, nlohmann::json>> lacking = {
+      {"use_dora", true}, {"rank_pattern", {{"q_proj", 4}}}, {"alpha_pattern", {{"q_proj", 4}}}, {"bias", "all"}, {"bias", "lora_only"},
+      {"layers_to_transform", {0}}, {"fan_in_fan_out", true}, {"lora_bias", true}, {"init_lora_weights", "pissa"}, {"use_qalora", true},
+      {"target_parameters", {"x"}}, {"trainable_token_indices", {1, 2}}, {"layer_replication", {{0, 1}}}, {"key_of_the_future", 1},
+      {"qalora_group_size", 8}, {"megatron_core", "other"}, {"peft_type", "LOHA"}, {"peft_type", nullptr}};
+  for (const auto& [key, value] : lacking) {
+    TinyAdapter adapter = adapter_in("d2");
+    adapter.config[key] = value;
+    refuses(adapter, key);
+    refuses(adapter, value.dump());
+  }
+}
+
+TEST_F(Adapter, ConfigValuesOutOfRange) {
+  const std::vector<std::pair<std::string, nlohmann::json>> wrong = {{"r", 0}, {"r", -1}, {"r", 2.5}, {"r", "2"}, {"lora_alpha", 0},
+      {"lora_alpha", "x"}, {"lora_dropout", 2}, {"use_rslora", "yes"}, {"modules_to_save", "projector"}, {"modules_to_save", {1}}};
+  for (const auto& [key, value] : wrong) {
+    TinyAdapter adapter = adapter_in("d2");
+    adapter.config[key] = value;
+    refuses(adapter, key);
+  }
+}
+
+TEST_F(Adapter, TensorsThatDoNotFit) {
+  const std::string q = "base_model.model.model.language_model.layers.0.self_attn.q_proj";
+  const TinyAdapter good = adapter_in("d2");
+  refuses(good, "self_attn.q_proj: lora_A without lora_B", [&](StoredTensors& t) { t.erase(q + ".lora_B.weight"); });
+  refuses(good, "self_attn.q_proj: lora_B without lora_A", [&](StoredTensors& t) { t.erase(q + ".lora_A.weight"); });
+  refuses(good, "1 unknown:\n      nonsense", [&](StoredTensors& t) { t["nonsense"] = t.at(q + ".lora_A.weight"); });
+  refuses(good, "lora_magnitude_vector", [&](StoredTensors& t) {
+    t[q + ".lora_magnitude_vector"] = random_tensor({32}, DType::kF32, 1, 0, 1);
+  });
+  refuses(good, "of another rank than r", [&](StoredTensors& t) { t[q + ".lora_A.weight"] = random_tensor({3, 32}, DType::kF32, 1, 0, 1); });
+  refuses(good, "found [2, 31], expected [2, 32]",
+          [&](StoredTensors& t) { t[q + ".lora_A.weight"] = random_tensor({2, 31}, DType::kF32, 1, 0, 1); });
+  refuses(good, "stored twice", [&](StoredTensors& t) {
+    const std::string old = "base_model.model.language_model.model.layers.0.self_attn.q_proj";
+    t[old + ".lora_A.weight"] = t.at(q + ".lora_A.weight");
+    t[old + ".lora_B.weight"] = t.at(q + ".lora_B.weight");
+  });
+  refuses(good, "language_model.model.layers.9.self_attn.q_proj", [&](StoredTensors& t) {
+    const std::string far = "base_model.model.model.language_model.layers.9.self_attn.q_proj";
+    t[far + ".lora_A.weight"] = t.at(q + ".lora_A.weight");
+    t[far + ".lora_B.weight"] = t.at(q + ".lora_B.weight");
+  });
+  refuses(good, "not finite", [&](StoredTensors& t) { t.at(q + ".lora_A.weight").bytes.replace(0, 4, std::string("\0\0\x80\x7f", 4)); });
+  refuses(good, "found I32", [&](StoredTensors& t) { t.at(q + ".lora_A.weight").dtype = DType::kI32; });
+}
+
+TEST_F(Adapter, AdapterNameInKeysIsTolerated) {
+  const std::string named = adapter_in("d2").write(temp_.file("named"), [](StoredTensors& tensors) {
+    StoredTensors renamed;
+    for (const auto& [name, tensor] : tensors) renamed[name.substr(0, name.size() - 6) + "default.weight"] = tensor;
+    tensors = renamed;
+  });
+  Llava a = load(named), b = load(adapter_in("d2").write(temp_.file("plain")));
+  EXPECT_TRUE(logits_of(a).equal(logits_of(b)));
+}
+
+TEST_F(Adapter, BaseCopyMustBeTheBase) {
+  TinyAdapter adapter;
+  adapter.lora = {{"lm_head", {32, 64}}};
+  const auto with_copy = [&](const StoredTensor& copy) {
+    return [&copy](StoredTensors& tensors) { tensors["base_model.model.lm_head.base_layer.weight"] = copy; };
+  };
+  load(adapter.write(temp_.file("same"), with_copy(tiny_llava_tensors({}).at("language_model.lm_head.weight"))));
+  refuses(adapter, "another base weight", with_copy(random_tensor({64, 32}, DType::kF32, 5, 0, 1)));
+}
+
+TEST_F(Adapter, FoldersThatAreNone) {
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "not an adapter directory", AdapterDir::open(temp_.file("nowhere")));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "not an adapter directory", AdapterDir::open(base_));
+  temp_.write("a/adapter_config.json", adapter_in("d2").config.dump());
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "no weights", AdapterDir::open(temp_.file("a")));
+  temp_.write("a/adapter_model.bin", "never opened");
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "convert to safetensors", AdapterDir::open(temp_.file("a")));
+}
+
+TEST_F(Adapter, SaveThenLoadIsTheSame) {
+  TinyAdapter adapter = adapter_in("d1");
+  adapter.lora.erase("multi_modal_projector.linear_1");
+  adapter.config["use_rslora"] = true;
+  Llava model = load(adapter.write(temp_.file("a")));
+  make_trainable(*model, {"projector"});
+  {
+    const at::NoGradGuard no_grad;
+    model->multi_modal_projector->linear_2->bias.add_(0.5);
+  }
+  const AdapterNotes notes{base_, base_fingerprint(ModelDir::open(base_)), "llava-v1", "crop"};
+  save_adapter(temp_.file("saved"), model, AdapterDir::open(temp_.file("a")).lora, {"projector"}, notes);
+
+  const AdapterDir saved = AdapterDir::open(temp_.file("saved"));
+  EXPECT_EQ(saved.base_model_name_or_path, base_);
+  EXPECT_EQ(saved.notes.base_path, base_);
+  EXPECT_EQ(saved.notes.base_fingerprint, notes.base_fingerprint);
+  EXPECT_EQ(saved.notes.template_name, "llava-v1");
+  EXPECT_EQ(saved.notes.image_fit, "crop");
+  EXPECT_EQ(saved.lora.variant, "rslora");
+  EXPECT_EQ(saved.full_tensors.size(), 4u);
+  check_adapter_base(saved, ModelDir::open(base_));
+  Llava again = load(temp_.file("saved"));
+  EXPECT_TRUE(logits_of(model).equal(logits_of(again)));
+
+  const std::string other = write_tiny_llava(temp_.file("other"), {.seed = 2});
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "another base model", check_adapter_base(saved, ModelDir::open(other)));
+}
+
+TEST_F(Adapter, SavedFilesAreThePortableOnes) {
+  Llava model = load(adapter_in("d3").write(temp_.file("a")));
+  save_adapter(temp_.file("saved"), model, {.variant = "lora", .rank = 2, .alpha = 3, .dropout = 0.05}, {}, {"base", "f", "plain", "pad"});
+  const SafetensorsFile file(temp_.file("saved") + "/adapter_model.safetensors");
+  EXPECT_EQ(file.metadata(), (std::map<std::string, std::string>{{"format", "pt"}}));
+  EXPECT_EQ(file.tensors().size(), 10u);
+  EXPECT_EQ(file.tensors().count("base_model.model.model.vision_tower.vision_model.encoder.layers.0.mlp.fc1.lora_A.weight"), 1u);
+  EXPECT_EQ(file.tensors().count("base_model.model.model.language_model.layers.0.self_attn.q_proj.lora_B.weight"), 1u);
+  for (const auto& [name, info] : file.tensors()) EXPECT_EQ(info.dtype, DType::kF32) << name;
+  const Json config = read_json_file(temp_.file("saved") + "/adapter_config.json");
+  EXPECT_EQ(config.size(), 17u);
+  EXPECT_EQ(config["lora_alpha"].dump(), "3");
+  EXPECT_EQ(config["modules_to_save"], nullptr);
+  EXPECT_EQ(config["inference_mode"], true);
+}
+
+TEST_F(Adapter, SaveRefusesWhatPeftCannotOpen) {
+  Llava plain = load_tiny(base_);
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "without LoRA", save_adapter(temp_.file("x"), plain, {}, {"projector"}, {}));
+  Llava model = load(adapter_in("d2").write(temp_.file("a")));
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "full: [all]", save_adapter(temp_.file("x"), model, {}, {"all"}, {}));
+  EXPECT_FALSE(path_exists(temp_.file("x")));
+}
+
+TEST(TargetRegex, NamesEveryModuleAndNoOther) {
+  EXPECT_EQ(target_regex({"lm_head"}), "lm_head");
+  EXPECT_EQ(target_regex({"model.language_model.layers.0.self_attn.q_proj", "model.language_model.layers.0.mlp.up_proj",
+                          "model.language_model.layers.10.self_attn.q_proj", "model.language_model.layers.10.mlp.up_proj",
+                          "model.language_model.layers.2.mlp.up_proj", "model.vision_tower.vision_model.encoder.layers.1.mlp.fc1",
+                          "model.multi_modal_projector.linear_1"}),
+            "(?:model\\.multi_modal_projector\\.linear_1|model\\.language_model\\.layers\\.2\\.mlp\\.up_proj|"
+            "model\\.language_model\\.layers\\.(?:0|10)\\.(?:mlp\\.up_proj|self_attn\\.q_proj)|"
+            "model\\.vision_tower\\.(?:vision_model\\.)?encoder\\.layers\\.1\\.mlp\\.fc1)");
+}
+
+}  // namespace
+}  // namespace lft

@@ -1,0 +1,191 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "src/hf/model_dir.h"
+#include "src/hf/weights.h"
+#include "src/io/json.h"
+#include "hf/support.h"
+
+namespace lft {
+namespace {
+
+using namespace test;
+
+class Merge : public ::testing::Test {
+ protected:
+  Merge() : adapter_(adapter_in("d2")) {
+    adapter_.lora.erase("model.multi_modal_projector.linear_1");
+    adapter_.full = projector_tensors();
+    adapter_.config["modules_to_save"] = {"multi_modal_projector"};
+  }
+  std::string base(const TinyLlava& tiny = {}) { return write_tiny_llava(temp_.file("base"), tiny); }
+  std::string adapter() { return adapter_.write(temp_.file("adapter")); }
+  void refuses(ErrorKind kind, const std::string& piece, const std::string& model, const std::string& adapter, const std::string& out) {
+    EXPECT_LFT_ERROR(kind, piece, merge_to_dir(model, adapter, out));
+  }
+  TempDir temp_;
+  TinyAdapter adapter_;
+};
+
+std::string bytes_of(const SafetensorsFile& file, const std::string& name) {
+  std::string bytes(file.info(name).bytes, '\0');
+  file.read(file.info(name), bytes.data());
+  return bytes;
+}
+
+TEST_F(Merge, MergedIsBasePlusAdapter) {
+  const std::string base = this->base(), out = temp_.file("out");
+  const MergeReport report = merge_to_dir(base, adapter(), out);
+  EXPECT_EQ(report.tensors_merged, 8);  // four LoRA sites, four projector tensors
+  EXPECT_EQ(report.shards, 1);
+  Llava with_adapter = load_tiny(base), merged = load_tiny(out);
+  load_adapter(with_adapter, AdapterDir::open(temp_.file("adapter")));
+  const at::Tensor want = logits_of(with_adapter), plain = logits_of(*std::make_unique<Llava>(load_tiny(base)));
+  EXPECT_GT((want - plain).abs().max().item<float>(), 0.05f);
+  // (W + s B A) x against W x + s B (A x): roundings of sums of at most 50 terms, a few layers deep.
+  EXPECT_LT((want - logits_of(merged)).abs().max().item<float>(), 2e-5f * want.abs().max().item<float>());
+}
+
+TEST_F(Merge, OtherTensorsKeepTheirBytesNamesAndShards) {
+  const std::string base = this->base({.dtype = DType::kBF16, .shards = 3, .new_clip_names = true}), out = temp_.file("out");
+  const std::string index = read_file(base + "/model.safetensors.index.json");
+  EXPECT_EQ(merge_to_dir(base, adapter(), out).shards, 3);
+  EXPECT_EQ(read_file(out + "/model.safetensors.index.json"), index);
+  EXPECT_EQ(read_file(out + "/config.json"), read_file(base + "/config.json"));
+  int changed = 0;
+  for (const SafetensorsFile& before : ModelDir::open(base).files) {
+    const SafetensorsFile after(out + "/" + std::filesystem::path(before.path()).filename().string());
+    ASSERT_EQ(after.tensors().size(), before.tensors().size());
+    EXPECT_EQ(after.metadata(), before.metadata());
+    for (const auto& [name, info] : before.tensors()) {
+      EXPECT_EQ(after.info(name).dtype, DType::kBF16);
+      changed += bytes_of(before, name) != bytes_of(after, name);
+    }
+  }
+  EXPECT_EQ(changed, 8);
+}
+
+TEST_F(Merge, OneRoundingFromFp32) {
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    TempDir temp;
+    const std::string base = write_tiny_llava(temp.file("base"), {.dtype = dtype});
+    merge_to_dir(base, adapter(), temp.file("out"));
+    Llava model = load_tiny(base);  // FP32, exact
+    load_adapter(model, AdapterDir::open(temp_.file("adapter")));
+    merge_adapters(*model);
+    const auto want = llava_parameters(*model);
+    Llava merged = load_tiny(temp.file("out"), to_scalar_type(dtype));
+    for (const auto& [name, tensor] : llava_parameters(*merged)) {
+      EXPECT_TRUE(tensor.equal(want.at(name).to(to_scalar_type(dtype)))) << name;
+    }
+  }
+}
+
+TEST_F(Merge, TiedHeadStoredBesideFollowsTheEmbedding) {
+  const auto with_head = [](StoredTensors& tensors) {
+    tensors["language_model.lm_head.weight"] = tensors.at("language_model.model.embed_tokens.weight");
+  };
+  const std::string base = write_tiny_llava(temp_.file("base"), {.tied = true}, with_head);
+  adapter_.full = {{"model.language_model.embed_tokens.weight", {64, 32}}};
+  adapter_.config["modules_to_save"] = {"embed_tokens"};
+  merge_to_dir(base, adapter(), temp_.file("out"));
+  const SafetensorsFile out(temp_.file("out") + "/model.safetensors");
+  EXPECT_EQ(bytes_of(out, "language_model.lm_head.weight"), bytes_of(out, "language_model.model.embed_tokens.weight"));
+  load_tiny(temp_.file("out"));
+}
+
+TEST_F(Merge, SideFilesComeAlong) {
+  const std::string base = this->base();
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "processor_config.json", "chat_template.jinja",
+                           "generation_config.json"}) {
+    temp_.write(std::string("base/") + name, name);
+  }
+  temp_.write("base/pytorch_model.bin", "not this");
+  merge_to_dir(base, adapter(), temp_.file("out"));
+  EXPECT_EQ(read_file(temp_.file("out") + "/tokenizer.json"), "tokenizer.json");
+  EXPECT_EQ(read_file(temp_.file("out") + "/chat_template.jinja"), "chat_template.jinja");
+  EXPECT_FALSE(path_exists(temp_.file("out") + "/pytorch_model.bin"));
+}
+
+TEST_F(Merge, OutputNeverTouchesAnInput) {
+  const std::string base = this->base(), adapter = this->adapter();
+  for (const std::string& input : {base, adapter}) {
+    refuses(ErrorKind::kUsage, "touch an input", base, adapter, input);
+    refuses(ErrorKind::kUsage, "touch an input", base, adapter, input + "/out");
+  }
+  refuses(ErrorKind::kUsage, "touch an input", base, adapter, temp_.path());
+  std::filesystem::create_directory_symlink(base, temp_.file("link"));
+  refuses(ErrorKind::kUsage, "touch an input", base, adapter, temp_.file("link") + "/out");
+  temp_.write("full/notes.txt", "mine");
+  refuses(ErrorKind::kUsage, "not empty", base, adapter, temp_.file("full"));
+  EXPECT_EQ(read_file(temp_.file("full") + "/notes.txt"), "mine");
+  refuses(ErrorKind::kUsage, "a file", base, adapter, temp_.write("file", ""));
+}
+
+TEST_F(Merge, RepeatedIntoTheSameFolderButNotOntoItself) {
+  const std::string base = this->base(), adapter = this->adapter(), out = temp_.file("out");
+  merge_to_dir(base, adapter, out);
+  const std::string first = read_file(out + "/model.safetensors");
+  merge_to_dir(base, adapter, out);
+  EXPECT_EQ(read_file(out + "/model.safetensors"), first);
+  refuses(ErrorKind::kUsage, "merged into this model already", out, adapter, temp_.file("again"));
+}
+
+TEST_F(Merge, NoOpIsRefused) {
+  TinyAdapter plain = adapter_in("d2");
+  const std::string dir = plain.write(temp_.file("zero"), [](StoredTensors& tensors) {
+    for (auto& [name, tensor] : tensors) {
+      if (name.ends_with("lora_B.weight")) tensor.bytes.assign(tensor.bytes.size(), '\0');
+    }
+  });
+  refuses(ErrorKind::kInput, "the adapter is a no-op", base(), dir, temp_.file("out"));
+  EXPECT_FALSE(path_exists(temp_.file("out")));
+}
+
+TEST_F(Merge, WrongBaseIsRefused) {
+  const std::string base = this->base();
+  Llava model = load_tiny(base);
+  load_adapter(model, AdapterDir::open(adapter()));
+  save_adapter(temp_.file("saved"), model, {.variant = "lora", .rank = 2, .alpha = 3}, {"projector"},
+               {base, base_fingerprint(ModelDir::open(base)), "plain", "pad"});
+  merge_to_dir(base, temp_.file("saved"), temp_.file("out"));
+  const std::string other = write_tiny_llava(temp_.file("other"), {.seed = 2});
+  refuses(ErrorKind::kInput, "another base model", other, temp_.file("saved"), temp_.file("out2"));
+}
+
+TEST_F(Merge, OverflowOfTheStoredTypeIsNumeric) {
+  const std::string base = this->base({.dtype = DType::kF16});
+  adapter_.config["lora_alpha"] = 1e7;
+  refuses(ErrorKind::kNumeric, "merged weight is not finite", base, adapter(), temp_.file("out"));
+  EXPECT_FALSE(path_exists(temp_.file("out")));
+}
+
+TEST_F(Merge, QuantisedBaseIsRefused) {
+  nlohmann::json config = TinyLlava{}.config();
+  config["quantization_config"] = {{"quant_method", "gptq"}};
+  const std::string base = this->base();
+  temp_.write("base/config.json", config.dump());
+  refuses(ErrorKind::kInput, "quantised", base, adapter(), temp_.file("out"));
+}
+
+TEST(SaveModel, RoundTripsWithConfigAndSideFiles) {
+  TempDir temp;
+  const std::string base = write_tiny_llava(temp.file("base"), {.dtype = DType::kBF16, .shards = 2});
+  temp.write("base/tokenizer.json", "{}");
+  const ModelDir source = ModelDir::open(base);
+  Llava model = load_llava(source, at::kBFloat16, at::kCPU);
+  make_trainable(*model, {"all"});  // FP32 masters
+  save_model(temp.file("saved"), model, source);
+  const ModelDir saved = ModelDir::open(temp.file("saved"));
+  EXPECT_EQ(saved.stored_dtype, DType::kF32);
+  EXPECT_EQ(saved.config.stored_dtype, "float32");
+  EXPECT_TRUE(path_exists(temp.file("saved") + "/tokenizer.json"));
+  EXPECT_FALSE(path_exists(temp.file("saved") + "/model.safetensors.index.json"));
+  Llava again = load_llava(saved, at::kFloat, at::kCPU);
+  const auto want = llava_parameters(*model);
+  for (const auto& [name, tensor] : llava_parameters(*again)) EXPECT_TRUE(tensor.equal(want.at(name))) << name;
+}
+
+}  // namespace
+}  // namespace lft

@@ -1,0 +1,187 @@
+// report.html: what stands in it, that no text can break out of its place, and that long runs stay small.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+
+#include "src/io/files.h"
+#include "src/io/json.h"
+#include "src/report/metrics.h"
+#include "src/report/report.h"
+#include "src/report/series.h"
+#include "tests/report/scratch.h"
+
+namespace lft {
+namespace {
+
+// A 16x16 picture of a seven, written by PIL.
+const unsigned char kSeven[] = {0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0x00, 0x00, 0x00, 0x0d, 0x49, 0x48, 0x44, 0x52, 0x00, 0x00,
+                                0x00, 0x10, 0x00, 0x00, 0x00, 0x10, 0x01, 0x03, 0x00, 0x00, 0x00, 0x25, 0x3d, 0x6d, 0x22, 0x00, 0x00, 0x00,
+                                0x06, 0x50, 0x4c, 0x54, 0x45, 0xff, 0xff, 0xff, 0x00, 0x00, 0x00, 0x55, 0xc2, 0xd3, 0x7e, 0x00, 0x00, 0x00,
+                                0x30, 0x49, 0x44, 0x41, 0x54, 0x78, 0xda, 0x05, 0xc1, 0x31, 0x01, 0x00, 0x21, 0x10, 0x04, 0xb1, 0xb9, 0x69,
+                                0xa0, 0x44, 0x02, 0x4e, 0xfe, 0xa5, 0x23, 0x01, 0x29, 0x28, 0x60, 0x49, 0x2a, 0x08, 0x02, 0xa7, 0x49, 0xaf,
+                                0x6c, 0x19, 0xb2, 0x64, 0x92, 0x4f, 0x7e, 0x03, 0x37, 0x5e, 0x2a, 0x08, 0x0f, 0xf3, 0xa3, 0x0b, 0x4c, 0x52,
+                                0x0b, 0xbb, 0x30, 0x00, 0x00, 0x00, 0x00, 0x49, 0x45, 0x4e, 0x44, 0xae, 0x42, 0x60, 0x82};
+
+std::string between(const std::string& text, const std::string& open, const std::string& close) {
+  const size_t begin = text.find(open) + open.size();
+  return text.substr(begin, text.find(close, begin) - begin);
+}
+
+Json data_of(const std::string& page) { return Json::parse(between(page, "id=\"data\">", "</script>")); }
+
+size_t count(const std::string& text, const std::string& part) {
+  size_t found = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++found;
+  return found;
+}
+
+void write_sample_run(const std::string& path) {
+  MetricsFile metrics(path, true);
+  metrics.event("eval", 0, {{"eval_loss", 2.4}, {"exact_match", 0.02}});
+  for (int64_t step = 1; step <= 400; ++step) {
+    const double x = static_cast<double>(step), wave = std::sin(x * 12.9898) * 0.5;
+    const double loss = step == 240 ? std::nan("") : 0.08 + 2.2 * std::exp(-x / 70) * (1 + 0.35 * wave);
+    metrics.step({.step = step,
+                  .loss = loss,
+                  .lr = 1e-3 * std::min(x / 12, 0.5 * (1 + std::cos(3.14159 * (x - 12) / 388))),
+                  .grad_norm = step == 240 ? std::nan("") : 0.4 + 6 * std::exp(-x / 50) * (1 + wave),
+                  .precision = step < 240 ? "bf16" : "fp32",
+                  .supervised_tokens = 64,
+                  .tokens = 900,
+                  .tokens_per_s = 5200 + 400 * wave - (step > 240 ? 1800 : 0),
+                  .step_s = 0.17});
+    if (step % 100 == 0) metrics.event("checkpoint", step, {{"path", "checkpoints/step-" + std::to_string(step)}});
+    if (step % 100 == 0)
+      metrics.event("eval", step, {{"eval_loss", 0.1 + 2.3 * std::exp(-x / 75)}, {"exact_match", 1 - std::exp(-x / 120)}});
+    if (step == 240) metrics.event("fp32_recovery", step, {{"reason", "non-finite loss in bf16"}, {"lr_factor", 0.5}});
+  }
+}
+
+ReportInput sample_input(const std::string& metrics_path) {
+  ReportInput input{
+      .title = "quickstart: digits <b>&\"</title>",
+      .metrics_path = metrics_path,
+      .recipe_text = "version: 1\noutput_dir: runs/quickstart\n# </pre></script><script>window.broken = 1</script>\n",
+      .environment_json = "{\n  \"lft\": \"0.1.0\"\n}\n",
+      .facts = {{"trainable parameters", "184,320 of 2.7 M"}, {"final loss", "0.0812"}, {"exact match", "0.94"}, {"time", "1:08"}},
+      .answers = {}};
+  const std::string seven(reinterpret_cast<const char*>(kSeven), sizeof kSeven);
+  for (int i = 0; i < 6; ++i) {
+    input.answers.push_back({"test-" + std::to_string(i), "<image>\nWhich digit is this?", "7", i == 3 ? "1" : " 7\n", seven});
+  }
+  input.answers.push_back({"<i>text only</i>", "Say </script><!-- <img src=x onerror=alert(1)>", "<b>7</b>\xff", "", ""});
+  return input;
+}
+
+TEST(Report, PageStandsAlone) {
+  const test::Scratch scratch;
+  write_sample_run(scratch.path("metrics.jsonl"));
+  // The browser test names a place where the page shall stay.
+  const char* keep = std::getenv("LFT_SAMPLE_REPORT");
+  const std::string path = keep != nullptr ? keep : scratch.path("report.html");
+  write_report(path, sample_input(scratch.path("metrics.jsonl")));
+  const std::string page = read_file(path);
+  EXPECT_NE(page.find("Chart.js v3."), std::string::npos);
+  EXPECT_NE(page.find("Released under the MIT License"), std::string::npos);
+  EXPECT_EQ(page.find("{{title}}"), std::string::npos);
+  for (const char* load : {"src=\"http", "href=", "@import", "url(", "fetch(", "XMLHttpRequest"}) {
+    EXPECT_EQ(page.substr(0, page.find("<script>")).find(load), std::string::npos) << load;
+  }
+}
+
+TEST(Report, NoTextLeavesItsPlace) {
+  const test::Scratch scratch;
+  write_report(scratch.path("report.html"), sample_input(scratch.path("none.jsonl")));
+  const std::string page = read_file(scratch.path("report.html"));
+  EXPECT_EQ(between(page, "<title>", "</title>"), "quickstart: digits &lt;b&gt;&amp;&quot;&lt;/title&gt;");
+  EXPECT_EQ(count(page, "</script>"), 3u);
+  EXPECT_EQ(between(page, "id=\"data\">", "</script>").find('<'), std::string::npos);
+  const Json data = data_of(page);
+  EXPECT_EQ(data["answers"][6]["reference"], "<b>7</b>\xef\xbf\xbd");
+  EXPECT_EQ(data["answers"][6]["question"], "Say </script><!-- <img src=x onerror=alert(1)>");
+  EXPECT_EQ(data["under"], "no step recorded");
+}
+
+TEST(Report, AnswersMatchAfterTrimmingAndCarryTheirImage) {
+  const test::Scratch scratch;
+  write_report(scratch.path("r.html"), sample_input(""));
+  const Json answers = data_of(read_file(scratch.path("r.html")))["answers"];
+  EXPECT_TRUE(answers[0]["right"]);
+  EXPECT_FALSE(answers[3]["right"]);
+  EXPECT_EQ(answers[0]["question"], "Which digit is this?");
+  EXPECT_EQ(answers[0]["image"],  // Python's base64 of the same bytes
+            "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAABAAAAAQAQMAAAAlPW0iAAAABlBMVEX///"
+            "8AAABVwtN+AAAAMElEQVR42gXBMQEAIRAEsblpoEQCTv6lIwEpKGBJKggCp"
+            "0mvbBmyZJJPfgM3XioID/OjC0xSC7swAAAAAElFTkSuQmCC");
+  EXPECT_EQ(answers[6]["image"], "");
+  ReportInput input;
+  for (const char* bytes : {"\xff\xd8\xff", "\xff\xd8\xff\x01", "\xff\xd8\xff\x01\x02"}) input.answers.push_back({"", "", "", "", bytes});
+  write_report(scratch.path("r.html"), input);
+  const Json jpegs = data_of(read_file(scratch.path("r.html")))["answers"];
+  EXPECT_EQ(jpegs[0]["image"], "data:image/jpeg;base64,/9j/");
+  EXPECT_EQ(jpegs[1]["image"], "data:image/jpeg;base64,/9j/AQ==");
+  EXPECT_EQ(jpegs[2]["image"], "data:image/jpeg;base64,/9j/AQI=");
+}
+
+TEST(Report, CurvesAndEventsComeFromTheMetrics) {
+  const test::Scratch scratch;
+  write_sample_run(scratch.path("m"));
+  std::ofstream(scratch.path("m"), std::ios::app) << "{\"step\":400,\"loss\":9}\n{\"step\":401,\"lo";  // done again after a resume; cut off
+  write_report(scratch.path("r.html"), sample_input(scratch.path("m")));
+  const Json data = data_of(read_file(scratch.path("r.html")));
+  const Json& loss = data["series"]["loss"];
+  ASSERT_EQ(loss.size(), 400u);
+  EXPECT_EQ(loss[399], Json::array({400.0, 9.0}));
+  EXPECT_EQ(loss[239], Json::array({240.0, nullptr}));
+  EXPECT_EQ(data["series"]["eval_loss"].size(), 5u);
+  EXPECT_EQ(data["alarms"], Json::array({240}));
+  EXPECT_EQ(data["steps"], Json::array({0.0, 400}));
+  EXPECT_EQ(data["events"].size(), 10u);
+  EXPECT_EQ(data["events"][0]["name"], "eval");
+  EXPECT_EQ(data["under"], "400 steps · 1 lines of metrics.jsonl could not be read");
+}
+
+TEST(Report, LongRunsStaySmallAndKeepTheRecovery) {
+  const test::Scratch scratch;
+  {
+    std::ofstream file(scratch.path("m"));
+    for (int step = 1; step <= 30000; ++step) {
+      file << "{\"step\":" << step << ",\"loss\":" << (step == 17777 ? 99 : 1) << ",\"lr\":1e-4,\"grad_norm\":1,\"tokens_per_s\":5}\n";
+      if (step % 10 == 0) file << "{\"event\":\"checkpoint\",\"step\":" << step << "}\n";
+      if (step == 20000) file << "{\"event\":\"fp32_recovery\",\"step\":20000}\n";
+    }
+  }
+  write_report(scratch.path("r.html"),
+               {.title = "", .metrics_path = scratch.path("m"), .recipe_text = "", .environment_json = "", .facts = {}, .answers = {}});
+  const Json data = data_of(read_file(scratch.path("r.html")));
+  for (const auto& [name, series] : data["series"].items()) EXPECT_LE(series.size(), 2000u) << name;
+  double highest = 0;
+  for (const Json& point : data["series"]["loss"]) highest = std::max(highest, point[1].get<double>());
+  EXPECT_EQ(highest, 99);
+  EXPECT_EQ(data["alarms"], Json::array({20000}));
+  EXPECT_EQ(data["events"].size(), 201u);
+  EXPECT_EQ(data["hidden_events"], 2800);
+}
+
+TEST(Series, ThinKeepsEndsOrderAndExtremes) {
+  Series series;
+  for (int i = 0; i < 9999; ++i) series.push_back({static_cast<double>(i), i % 7 == 0 ? std::nan("") : std::sin(i)});
+  const Series out = thin(series, 100);
+  EXPECT_LE(out.size(), 100u);
+  EXPECT_EQ(out.front().x, 0);
+  EXPECT_EQ(out.back().x, 9998);
+  for (size_t i = 1; i < out.size(); ++i) EXPECT_LT(out[i - 1].x, out[i].x);
+  EXPECT_EQ(thin(Series(50), 100).size(), 50u);
+}
+
+TEST(Series, SmoothIsTheDebiasedRunningMean) {
+  const Series out = smooth({{1, 4}, {2, std::nan("")}, {3, 2}});  // window 5: weights 0.8, then (0.8 x 0.2 x 4 + 0.2 x 2) / 0.36
+  ASSERT_EQ(out.size(), 2u);
+  EXPECT_DOUBLE_EQ(out[0].y, 4);
+  EXPECT_NEAR(out[1].y, (0.16 * 4 + 0.2 * 2) / 0.36, 1e-12);
+}
+
+}  // namespace
+}  // namespace lft

@@ -1,0 +1,73 @@
+"""Opens report.html in headless Chromium: the charts are drawn, the console stays silent, no text of the run becomes markup, nothing is fetched.
+
+Needs Debian's chromium and the test_report program; the page is the one that its sample test writes. LFT_BUILD names the build folder (build).
+"""
+import html
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("LFT_BUILD", ROOT / "build"))
+HEADLESS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr", "--virtual-time-budget=5000"]
+
+
+def chromium(profile, page, *options):
+    command = [shutil.which("chromium"), *HEADLESS, f"--user-data-dir={profile}", *options, page.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    program = BUILD / "tests" / "test_report"
+    subprocess.run([program, "--gtest_filter=Report.PageStandsAlone"], env={**os.environ, "LFT_SAMPLE_REPORT": str(path)}, check=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def opened(page, tmp_path_factory):
+    return chromium(tmp_path_factory.mktemp("profile"), page, "--dump-dom")
+
+
+def test_console_is_silent(opened):
+    assert "CONSOLE" not in opened.stderr, opened.stderr
+
+
+def test_charts_are_drawn(opened):
+    assert 'data-charts="4"' in opened.stdout
+    canvases = re.findall(r'<canvas id="chart-(\w+)"[^>]*width="(\d+)" height="(\d+)"', opened.stdout)
+    assert [name for name, _, _ in canvases] == ["loss", "lr", "grad_norm", "speed"]
+    assert all(int(width) > 300 and int(height) > 200 for _, width, height in canvases)
+
+
+def test_events_and_answers_are_listed(opened):
+    body = opened.stdout.split("<main>")[1].split("</main>")[0]
+    assert body.count("<tr") == 1 + 10
+    assert "fp32 recovery" in body and "reason non-finite loss in bf16" in body
+    assert body.count("✓ match") == 5 and body.count("✗ differs") == 2
+    assert body.count("<img") == 6
+
+
+def test_text_stays_text(opened):
+    body = opened.stdout.split("<main>")[1].split("</main>")[0]
+    assert "<h1>quickstart: digits &lt;b&gt;&amp;\"&lt;/title&gt;</h1>" in body
+    assert "<b>" not in body and "<script" not in body and "onerror=alert(1)>" not in body
+    assert "Say </script><!-- <img src=x onerror=alert(1)>" in html.unescape(body)
+
+
+@pytest.mark.parametrize("width", [1280, 640])
+def test_picture_shows_the_curves(page, tmp_path, width):
+    image_module = pytest.importorskip("PIL.Image")
+    shot = pathlib.Path(os.environ.get("LFT_REPORT_SHOTS", tmp_path)) / f"report-{width}.png"
+    chromium(tmp_path / "profile", page, f"--window-size={width},2600", f"--screenshot={shot}")
+    picture = image_module.open(shot).convert("RGB")
+    assert picture.width == width
+    colours = {colour: n for n, colour in picture.getcolors(picture.width * picture.height)}
+    # The pure colours of the smoothed loss, learning rate, gradient norm and throughput (see :root in report.html).
+    for colour in [(0x25, 0x63, 0xEB), (0x0F, 0x8A, 0x6A), (0x7C, 0x3A, 0xED), (0xB7, 0x79, 0x1F)]:
+        assert colours.get(colour, 0) > 100, colour

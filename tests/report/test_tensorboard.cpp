@@ -1,0 +1,90 @@
+// Event files byte by byte, against what TensorBoard's own writer and protobuf classes wrote (tensorboard 2.20: RecordWriter, Event).
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+
+#include "src/io/files.h"
+#include "src/report/tensorboard.h"
+#include "tests/report/scratch.h"
+
+namespace lft {
+namespace {
+
+std::string unhex(const std::string& hex) {
+  std::string bytes;
+  for (size_t i = 0; i < hex.size(); i += 2) bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+  return bytes;
+}
+
+/// Splits a file into records, checking each frame.
+std::vector<std::string> records(std::string_view bytes) {
+  std::vector<std::string> out;
+  while (!bytes.empty()) {
+    uint64_t length = 0;
+    std::memcpy(&length, bytes.data(), sizeof length);
+    const std::string data(bytes.substr(12, length));
+    EXPECT_EQ(bytes.substr(0, 16 + length), tfrecord(data));
+    out.push_back(data);
+    bytes.remove_prefix(16 + length);
+  }
+  return out;
+}
+
+std::string only_file(const std::string& dir) {
+  std::string found;
+  for (const auto& entry : std::filesystem::directory_iterator(dir)) {
+    EXPECT_TRUE(found.empty());
+    found = entry.path().string();
+  }
+  return found;
+}
+
+TEST(TensorBoard, Crc32cKnownAnswers) {  // RFC 3720 B.4, and the check value of the polynomial
+  EXPECT_EQ(crc32c("123456789"), 0xe3069283u);
+  EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8a9136aau);
+  EXPECT_EQ(crc32c(std::string(32, '\xff')), 0x62a8ab43u);
+  EXPECT_EQ(crc32c(""), 0u);
+}
+
+TEST(TensorBoard, RecordFrameIsThatOfRecordWriter) { EXPECT_EQ(tfrecord("abc"), unhex("0300000000000000b099490e6162636e57f121")); }
+
+TEST(TensorBoard, FileHoldsVersionThenScalars) {
+  const test::Scratch scratch;
+  const double before = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  {
+    TensorBoardWriter writer(scratch.path("tb/run"));
+    EXPECT_EQ(records(read_file(only_file(scratch.path("tb/run")))).size(), 1u);  // a reader finds a valid file at once
+    writer.scalar("train/loss", 300, 0.25);
+    writer.flush();
+    EXPECT_EQ(records(read_file(only_file(scratch.path("tb/run")))).size(), 2u);
+    writer.scalar("train/lr", 301, 2e-4);
+  }
+  const std::string path = only_file(scratch.path("tb/run"));
+  EXPECT_NE(path.find("/events.out.tfevents."), std::string::npos);
+  const auto events = records(read_file(path));
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[0].substr(9), unhex("1000") + "\x1a\x0d" + "brain.Event:2");
+  // Event(step=300, summary=Summary(value=[Value(tag="train/loss", simple_value=0.25)])) behind its wall_time.
+  EXPECT_EQ(events[1].substr(9), unhex("10ac022a130a110a0a747261696e2f6c6f7373150000803e"));
+  for (const std::string& event : events) {
+    EXPECT_EQ(event[0], '\x09');
+    double wall_time = 0;
+    std::memcpy(&wall_time, event.data() + 1, sizeof wall_time);
+    EXPECT_GE(wall_time, before);
+    EXPECT_LT(wall_time, before + 600);
+  }
+}
+
+TEST(TensorBoard, TwoWritersInOneFolderHaveTheirOwnFiles) {
+  const test::Scratch scratch;
+  { const TensorBoardWriter first(scratch.path("tb")), second(scratch.path("tb")); }
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(scratch.path("tb"))) files += entry.is_regular_file() ? 1 : 0;
+  EXPECT_EQ(files, 2);
+}
+
+}  // namespace
+}  // namespace lft
