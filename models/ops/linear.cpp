@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <optional>
+
 #include "models/ops/activation.h"
 #include "models/ops/dropout.h"
 #include "models/ops/precision.h"
@@ -15,7 +17,8 @@ using torch::autograd::variable_list;
 
 at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
-at::Tensor forward_values(const at::Tensor& x_ti, const at::Tensor& weight, const at::Tensor& bias, const LowRank& update, at::Tensor* h_tr) {
+at::Tensor forward_values(const at::Tensor& x_ti, const at::Tensor& weight, const at::Tensor& bias, const LowRank& update,
+                          at::Tensor* h_tr) {
   const at::ScalarType dtype = x_ti.scalar_type();
   const at::Tensor w = weight.to(dtype);
   at::Tensor y = bias.defined() ? at::addmm(bias.to(dtype), x_ti, w.t()) : at::mm(x_ti, w.t());
@@ -26,9 +29,14 @@ at::Tensor forward_values(const at::Tensor& x_ti, const at::Tensor& weight, cons
 }
 
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
-  // `up` undefined: the input is x. Otherwise it is silu(x) * up.
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& up, const at::Tensor& weight,
-                            const at::Tensor& bias, const at::Tensor& a, const at::Tensor& b, const LowRank* update, bool grad_mode) {
+  using Optional = std::optional<at::Tensor>;  // autograd takes no undefined tensor among a function's plain inputs
+
+  // Without `up` the input is x. Otherwise it is silu(x) * up.
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const Optional& up_input, const at::Tensor& weight,
+                            const Optional& bias_input, const Optional& a_input, const Optional& b_input, const LowRank* update,
+                            bool grad_mode) {
+    const at::Tensor up = up_input.value_or(at::Tensor()), bias = bias_input.value_or(at::Tensor());
+    const at::Tensor a = a_input.value_or(at::Tensor()), b = b_input.value_or(at::Tensor());
     const at::ScalarType dtype = compute_dtype();
     const at::Tensor input = rows_of(up.defined() ? swiglu_values(x, up).to(dtype) : x.to(dtype));
     at::Tensor h;
@@ -36,9 +44,12 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     std::vector<int64_t> shape = x.sizes().vec();
     shape.back() = weight.size(0);
     if (!grad_mode) return at::_unsafe_view(y, shape);
-    const bool keeps_input = weight.requires_grad() || (a.defined() && a.requires_grad());
+    const auto trains = [](const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); };
+    const bool keeps_input = trains(weight) || trains(a);
     at::Tensor kept = up.defined() ? x : keeps_input ? input : at::Tensor();
     ctx->save_for_backward({kept, up, weight, a, b, h});
+    ctx->saved_data["trains_x"] = trains(x) || trains(up);
+    ctx->saved_data["trains_bias"] = trains(bias);
     ctx->saved_data["shape"] = x.sizes().vec();
     ctx->saved_data["dtype"] = static_cast<int64_t>(dtype);
     ctx->saved_data["x_dtype"] = static_cast<int64_t>(x.scalar_type());
@@ -61,12 +72,12 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   }
 
   /// Gradients of A and B (float32), and scale * dy B for the input's.
-  static at::Tensor update_gradients(AutogradContext* ctx, const LowRank& update, const at::Tensor& dy_to, const at::Tensor& input_ti,
-                                     const at::Tensor& h_tr, at::Tensor* da, at::Tensor* db) {
+  static at::Tensor update_gradients(const LowRank& update, const at::Tensor& dy_to, const at::Tensor& input_ti, const at::Tensor& h_tr,
+                                     at::Tensor* da, at::Tensor* db) {
     const at::ScalarType dtype = dy_to.scalar_type();
     at::Tensor dh_tr = at::mm(dy_to, update.b_or.to(dtype)).mul_(update.scale);
-    if (ctx->needs_input_grad(4)) *da = at::mm(dh_tr.t(), dropout(input_ti, update.mask)).to(at::kFloat);
-    if (ctx->needs_input_grad(5)) *db = at::mm(dy_to.t(), h_tr).to(at::kFloat).mul_(update.scale);
+    if (update.a_ri.requires_grad()) *da = at::mm(dh_tr.t(), dropout(input_ti, update.mask)).to(at::kFloat);
+    if (update.b_or.requires_grad()) *db = at::mm(dy_to.t(), h_tr).to(at::kFloat).mul_(update.scale);
     return dh_tr;
   }
 
@@ -85,16 +96,18 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const LowRank update = saved_update(ctx, a, saved[4]);
     const auto dtype = static_cast<at::ScalarType>(ctx->saved_data["dtype"].toInt());
     const at::Tensor dy = rows_of(gradients[0]).to(dtype);
-    const bool wants_input = ctx->needs_input_grad(2) || (a.defined() && ctx->needs_input_grad(4));
+    const bool wants_input = weight.requires_grad() || (a.defined() && a.requires_grad());
     at::Tensor input;
     if (wants_input) input = up.defined() ? rows_of(swiglu_values(kept, up).to(dtype)) : kept;
 
     at::Tensor dx, dup, dw, dbias, da, db, dh;
-    if (a.defined()) dh = update_gradients(ctx, update, dy, input, saved[5], &da, &db);
-    if (ctx->needs_input_grad(2)) dw = at::mm(dy.t(), input).to(weight.scalar_type());
+    if (a.defined()) dh = update_gradients(update, dy, input, saved[5], &da, &db);
+    if (weight.requires_grad()) dw = at::mm(dy.t(), input).to(weight.scalar_type());
     input.reset();
-    if (ctx->needs_input_grad(3)) dbias = at::sum(dy, 0, false, at::kFloat).to(static_cast<at::ScalarType>(ctx->saved_data["bias_dtype"].toInt()));
-    if (ctx->needs_input_grad(0) || ctx->needs_input_grad(1)) {
+    if (ctx->saved_data["trains_bias"].toBool()) {
+      dbias = at::sum(dy, 0, false, at::kFloat).to(static_cast<at::ScalarType>(ctx->saved_data["bias_dtype"].toInt()));
+    }
+    if (ctx->saved_data["trains_x"].toBool()) {
       dx = input_gradient(update, dy, dh, weight).view(ctx->saved_data["shape"].toIntVector());
       if (up.defined()) {
         std::tie(dx, dup) = swiglu_gradients(dx, kept, up);
@@ -106,16 +119,19 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   }
 };
 
+std::optional<at::Tensor> optional(const at::Tensor& tensor) { return tensor.defined() ? std::make_optional(tensor) : std::nullopt; }
+
 }  // namespace
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight_oi, const at::Tensor& bias_o, const LowRank& update) {
-  return LinearFunction::apply(x, at::Tensor(), weight_oi, bias_o, update.a_ri, update.b_or, &update, at::GradMode::is_enabled());
+  return LinearFunction::apply(x, std::optional<at::Tensor>(), weight_oi, optional(bias_o), optional(update.a_ri), optional(update.b_or),
+                               &update, at::GradMode::is_enabled());
 }
 
 at::Tensor linear_swiglu(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& weight_oi, const at::Tensor& bias_o,
                          const LowRank& update) {
-  return LinearFunction::apply(gate.contiguous(), up.contiguous(), weight_oi, bias_o, update.a_ri, update.b_or, &update,
-                               at::GradMode::is_enabled());
+  return LinearFunction::apply(gate.contiguous(), optional(up.contiguous()), weight_oi, optional(bias_o), optional(update.a_ri),
+                               optional(update.b_or), &update, at::GradMode::is_enabled());
 }
 
 }  // namespace lft

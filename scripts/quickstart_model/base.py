@@ -15,7 +15,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pro
 
 from draw import COLOURS, COLUMNS, NUMBER, ROWS, SHAPES, WORDS
 
-VISION = dict(hidden_size=128, intermediate_size=512, num_hidden_layers=5, num_attention_heads=4, image_size=64, patch_size=8, projection_dim=128)
+VISION = dict(hidden_size=128, intermediate_size=512, num_hidden_layers=5, num_attention_heads=4, image_size=32, patch_size=8, projection_dim=128)
 TEXT = dict(hidden_size=192, intermediate_size=512, num_hidden_layers=4, num_attention_heads=6, num_key_value_heads=6, max_position_embeddings=1024, vocab_size=640)
 CORPUS = ["A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, and polite answers to the user's questions.",
           "USER: ASSISTANT: Which shape is this? Which colour is it? Where is it? Describe the shape. How many loops? How many lines? How many strokes?",
@@ -85,7 +85,7 @@ def main():
     assert vocab <= TEXT["vocab_size"], vocab
     config = {"architectures": ["LlavaForConditionalGeneration"], "model_type": "llava", "image_token_index": image, "pad_token_id": pad, "bos_token_id": 1, "eos_token_id": 2,
               "ignore_index": -100, "projector_hidden_act": "gelu", "vision_feature_layer": -2, "vision_feature_select_strategy": "default", "tie_word_embeddings": False,
-              "torch_dtype": "float32", "image_seq_length": 64,
+              "torch_dtype": "float32", "image_seq_length": (VISION["image_size"] // VISION["patch_size"]) ** 2,
               "text_config": {"model_type": "llama", "rms_norm_eps": 1e-5, "bos_token_id": 1, "eos_token_id": 2, **TEXT},
               "vision_config": {"model_type": "clip_vision_model", "hidden_act": "quick_gelu", **VISION}}
     size = {"height": VISION["image_size"], "width": VISION["image_size"]}

@@ -1,8 +1,8 @@
 #include <cstdio>
 #include <memory>
 
+#include "kernels/common/error.h"
 #include "src/base/log.h"
-#include "src/base/text.h"
 #include "src/cli/commands.h"
 #include "src/data/dataset.h"
 #include "src/hf/model_dir.h"
@@ -23,7 +23,9 @@ void check_output(const std::string& out, const Recipe& recipe) {
   if (!recipe.data.image_root.empty()) inputs.push_back(recipe.data.image_root);
   for (const std::string& input : inputs) {
     if (!is_inside(input, out) && !is_inside(out, recipe.model.path)) continue;
-    throw Error(ErrorKind::kUsage, {.what = "the output would harm an input", .where = "--out " + out, .found = input, .expected = "a folder of its own", .next = {}});
+    throw Error(
+        ErrorKind::kUsage,
+        {.what = "the output would harm an input", .where = "--out " + out, .found = input, .expected = "a folder of its own", .next = {}});
   }
 }
 
@@ -39,7 +41,7 @@ void prepare(const PrepareArgs& args) {
   if (!remark.empty()) notice(remark);
   const std::unique_ptr<Dataset> dataset = open_dataset(recipe.data.train, recipe.data.image_root, *tokenizer, options);
   prepare_dataset(*dataset, options, args.out);
-  std::printf("%s\n", ("prepared " + std::to_string(dataset->size()) + " samples: set data.train: " + args.out).c_str());
+  std::printf("prepared %lld samples; train on them with data.train: %s\n", static_cast<long long>(dataset->size()), args.out.c_str());
 }
 
 }  // namespace

@@ -73,17 +73,16 @@ std::string read_named(const std::string& name) {
   return read_file((folder / (bare + kSuffix)).string(), 1 << 20);
 }
 
-/// The first comment line that says more than how to launch it; else that one.
+/// The second comment line; the first says how to launch the recipe and serves where there is no second.
 std::string description(const std::string& text) {
   std::istringstream lines(text);
-  std::string launch;
-  for (std::string line; std::getline(lines, line) && line.starts_with("#");) {
-    line.erase(0, std::min(line.find_first_not_of("# "), line.size()));
-    if (line.empty()) continue;
-    if (!line.starts_with("lft ")) return line;
-    if (launch.empty()) launch = line;
+  std::string found;
+  for (int i = 0; i < 2; ++i) {
+    std::string line;
+    if (!std::getline(lines, line) || !line.starts_with("#")) break;
+    found = line.substr(std::min(line.find_first_not_of("# "), line.size()));
   }
-  return launch;
+  return found;
 }
 
 void list_recipes() {

@@ -48,39 +48,79 @@ class CallTable : public CallObserver {
     rows[index_.at(path)].output = shapes(outputs);
   }
 
-  /// A tensor counts for the innermost called module that holds it, so that the column adds up.
+  /// The rows of "<stem>0" once more for every index below `count`.
+  void repeat(const std::string& stem, int64_t count) {
+    const std::string first = stem + "0";
+    std::vector<Row> all;
+    for (auto row = rows.begin(); row != rows.end();) {
+      const auto end = std::find_if(row, rows.end(), [&](const Row& other) { return !other.path.starts_with(first); });
+      for (int64_t i = 0; row != end && i < count; ++i) {
+        for (auto copied = row; copied != end; ++copied) {
+          all.push_back(*copied);
+          all.back().path = stem + std::to_string(i) + copied->path.substr(first.size());
+        }
+      }
+      if (row == end)
+        all.push_back(*row++);
+      else
+        row = end;
+    }
+    rows = std::move(all);
+    index_.clear();
+    for (size_t i = 0; i < rows.size(); ++i) index_[rows[i].path] = i;
+  }
+
+  /// A tensor counts for the innermost called module that holds it, so that the column adds up; what no output depends on has rows of its
+  /// own.
   void count(const ModelDir& dir) {
+    const std::vector<std::string> unused = llava_unused_modules(dir.config);
     for (const auto& [name, place] : dir.tensors) {
-      std::string owner = name;
-      while (!owner.empty() && !index_.contains(owner)) {
-        const size_t dot = owner.rfind('.');
-        owner = dot == std::string::npos ? "" : owner.substr(0, dot);
-      }
-      if (owner.empty()) {
-        rows.push_back({name, "(not used)", "-", "-", dtype_name(dir.info(place).dtype), dir.info(place).numel()});
-        continue;
-      }
-      Row& row = rows[index_.at(owner)];
-      const std::string dtype = dtype_name(dir.info(place).dtype);
-      row.parameters += dir.info(place).numel();
-      if (row.dtype == "-") row.dtype = dtype;
-      else if (row.dtype.find(dtype) == std::string::npos) row.dtype += "," + dtype;
+      const auto at = std::find_if(unused.begin(), unused.end(), [&](const std::string& module) { return name.starts_with(module + "."); });
+      add(at == unused.end() ? owner_of(name) : row_of(*at, "(not used)"), dir.info(place));
     }
   }
 
   std::vector<Row> rows;
 
  private:
+  Row& row_of(const std::string& path, const std::string& type) {
+    const auto [at, fresh] = index_.try_emplace(path, rows.size());
+    if (fresh) rows.push_back({path, type, "-", "-", "-", 0});
+    return rows[at->second];
+  }
+
+  Row& owner_of(const std::string& tensor) {
+    for (size_t dot = tensor.rfind('.'); dot != std::string::npos && dot > 0; dot = tensor.rfind('.', dot - 1)) {
+      const auto at = index_.find(tensor.substr(0, dot));
+      if (at != index_.end()) return rows[at->second];
+    }
+    return row_of(tensor, "(not run)");
+  }
+
+  static void add(Row& row, const TensorInfo& info) {
+    const std::string dtype = dtype_name(info.dtype);
+    row.parameters += info.numel();
+    if (row.dtype == "-")
+      row.dtype = dtype;
+    else if (row.dtype.find(dtype) == std::string::npos)
+      row.dtype += "," + dtype;
+  }
+
   std::map<std::string, size_t> index_;
 };
 
-/// A meta model has shapes and no memory: a 7B checkpoint is summarised from its headers.
+/// Runs one image and a few tokens through a model of zeros with a single decoder layer: all decoder layers have the same shapes, so the
+/// summary of a 7B checkpoint needs seconds and no 14 GB. (LibTorch's meta device knows neither embedding nor layer norm.)
 CallTable run_probe(const ModelDir& dir) {
   const at::NoGradGuard no_grad;
-  Llava model(dir.config, to_scalar_type(dir.stored_dtype), at::kMeta);
+  LlavaConfig config = dir.config;
+  config.text.layers = 1;
+  Llava model(config, to_scalar_type(dir.stored_dtype), at::kCPU);
+  for (at::Tensor& parameter : model->parameters()) parameter.zero_();
   CallTable table;
   const ObserveCalls observe(table);
-  model->all_logits(probe_batches(dir.config).back());
+  model->all_logits(probe_batches(config).back());
+  table.repeat("language_model.model.layers.", dir.config.text.layers);
   return table;
 }
 

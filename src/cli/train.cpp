@@ -15,7 +15,7 @@ void add_train(CLI::App& app) {
     std::vector<std::string> sets;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("train", "Train as a recipe says; writes adapter, metrics and report.html to its output_dir");
+  CLI::App* command = app.add_subcommand("train", "train as a recipe says; adapter, metrics and report.html go to its output_dir");
   command->add_option("recipe", options->recipe, "the recipe, a YAML file")->required();
   command->add_option("--set", options->sets, "key.path=value: overrides one field of the recipe; may be repeated")->take_all();
   command->callback([options] {

@@ -12,7 +12,10 @@ namespace {
 class JsonDataset : public Dataset {
  public:
   JsonDataset(const std::string& path, std::string image_root, const Tokenizer& tokenizer, EncodeOptions options)
-      : file_(read_row_file(path, options.skip_bad)), image_root_(std::move(image_root)), tokenizer_(tokenizer), options_(std::move(options)) {}
+      : file_(read_row_file(path, options.skip_bad)),
+        image_root_(std::move(image_root)),
+        tokenizer_(tokenizer),
+        options_(std::move(options)) {}
 
   int64_t size() const override { return static_cast<int64_t>(file_.rows.size()); }
   Sample get(int64_t index) const override {

@@ -40,7 +40,8 @@ void check_marks(const Row& row, int64_t images) {
 }
 
 /// Ids and labels with every image token repeated for its positions. The first label is always -100: nothing predicts it.
-void tokenize(Sample& sample, const Row& row, const Rendered& rendered, int64_t images, const Tokenizer& tokenizer, const EncodeOptions& options) {
+void tokenize(Sample& sample, const Row& row, const Rendered& rendered, int64_t images, const Tokenizer& tokenizer,
+              const EncodeOptions& options) {
   const LlavaConfig& config = options.config;
   const std::vector<Token> tokens = tokenizer.encode(rendered.text);
   const std::vector<bool> mask = supervised_mask(tokens, rendered.supervised);
@@ -75,7 +76,8 @@ void truncate(Sample& sample, const Row& row, const EncodeOptions& options) {
          "the last image ends at position " + std::to_string(behind_images) + " (" + std::to_string(options.config.image_positions()) +
              " positions an image, from the vision tower)",
          "at most data.max_tokens = " + std::to_string(options.max_tokens),
-         "raise data.max_tokens (the model has " + std::to_string(options.config.text.max_positions) + " positions) or shorten what stands before the image");
+         "raise data.max_tokens (the model has " + std::to_string(options.config.text.max_positions) +
+             " positions) or shorten what stands before the image");
   }
   sample.input_ids.resize(static_cast<size_t>(options.max_tokens));
   sample.labels.resize(static_cast<size_t>(options.max_tokens));
@@ -107,8 +109,8 @@ Sample encode_row(const Row& row, const std::string& image_root, const Tokenizer
   tokenize(sample, row, render(options.template_name, row.turns, options.eos), images, tokenizer, options);
   truncate(sample, row, options);
   for (const std::string& name : row.images) {
-    sample.images.push_back(fit_image(load_named(row, [&] { return load_image(image_root.empty() ? "." : image_root, name); }), options.config.vision.image_size,
-                                      options.image_fit, options.image_mean));
+    sample.images.push_back(fit_image(load_named(row, [&] { return load_image(image_root.empty() ? "." : image_root, name); }),
+                                      options.config.vision.image_size, options.image_fit, options.image_mean));
   }
   return sample;
 }

@@ -22,8 +22,8 @@ constexpr const char* kProbe = "USER: <image>\nWhat is 12 + 30?  Ünïcödé 漢
   throw Error(ErrorKind::kInput, {.what = what, .where = where, .found = found, .expected = expected, .next = next});
 }
 
-/// The image processor's object and the file it stands in: nested in processor_config.json (transformers 5) before preprocessor_config.json.
-/// Null where there is neither.
+/// The image processor's object and the file it stands in: nested in processor_config.json (transformers 5) before
+/// preprocessor_config.json. Null where there is neither.
 Json image_processor(const std::string& model_dir, std::string* where) {
   *where = model_dir + "/processor_config.json";
   if (path_exists(*where)) {
@@ -34,7 +34,8 @@ Json image_processor(const std::string& model_dir, std::string* where) {
   return path_exists(*where) ? read_json_file(*where) : Json();
 }
 
-std::vector<float> three_numbers(const Json& processor, const char* key, const std::vector<float>& fallback, bool positive, const std::string& where) {
+std::vector<float> three_numbers(const Json& processor, const char* key, const std::vector<float>& fallback, bool positive,
+                                 const std::string& where) {
   if (!processor.contains(key) || processor[key].is_null()) return fallback;
   std::vector<float> numbers;
   for (const Json& item : processor[key]) {
@@ -51,7 +52,8 @@ std::vector<float> three_numbers(const Json& processor, const char* key, const s
 /// Steps lft always does as CLIP's processor does them; a file that asks for others is refused.
 void check_steps(const Json& processor, const std::string& where) {
   for (const char* key : {"do_resize", "do_rescale", "do_normalize", "do_center_crop"}) {
-    if (processor.value(key, Json(true)) == Json(false)) fail(std::string(key) + " is false", where, "false", "true", "lft has no other way to fit an image");
+    if (processor.value(key, Json(true)) == Json(false))
+      fail(std::string(key) + " is false", where, "false", "true", "lft has no other way to fit an image");
   }
   const Json resample = processor.value("resample", Json(kBicubic));
   if (!resample.is_null() && resample != Json(kBicubic)) fail("resample is not bicubic", where, resample.dump(), "3");
@@ -64,7 +66,8 @@ void check_steps(const Json& processor, const std::string& where) {
 /// The processor's square must be the vision tower's. `key` is crop_size or size; an object or a bare number.
 void check_square(const Json& processor, const char* key, int64_t size, const std::string& where) {
   const Json value = processor.value(key, Json());
-  const std::vector<Json> sides = value.is_object() ? std::vector<Json>{value.value("shortest_edge", Json()), value.value("height", Json()), value.value("width", Json())}
+  const std::vector<Json> sides = value.is_object() ? std::vector<Json>{value.value("shortest_edge", Json()), value.value("height", Json()),
+                                                                        value.value("width", Json())}
                                                     : std::vector<Json>{value};
   for (const Json& side : sides) {
     if (side.is_null() || side == Json(size)) continue;
@@ -82,7 +85,8 @@ std::string end_token(const std::string& model_dir, const LlavaConfig& config, c
     if (token.is_string()) eos = token.get<std::string>();
     if (token.is_object() && token.contains("content") && token["content"].is_string()) eos = token["content"].get<std::string>();
   }
-  if (eos.empty() && !config.eos_tokens.empty() && config.eos_tokens[0] < tokenizer.vocab_size()) eos = tokenizer.token_of(config.eos_tokens[0]);
+  if (eos.empty() && !config.eos_tokens.empty() && config.eos_tokens[0] < tokenizer.vocab_size())
+    eos = tokenizer.token_of(config.eos_tokens[0]);
   if (eos.empty() || tokenizer.id_of(eos) < 0) {
     fail("the tokenizer has no end token", path, eos.empty() ? "no eos_token" : quote_text(eos), "eos_token, a token of the vocabulary");
   }
@@ -92,7 +96,8 @@ std::string end_token(const std::string& model_dir, const LlavaConfig& config, c
 void check_tokenizer(const std::string& model_dir, const LlavaConfig& config, const Tokenizer& tokenizer) {
   const int64_t id = tokenizer.id_of("<image>");
   if (id != config.image_token) {
-    fail("the tokenizer's <image> is not the model's image token", model_dir, id < 0 ? "no <image> in the tokenizer" : "<image> has id " + std::to_string(id),
+    fail("the tokenizer's <image> is not the model's image token", model_dir,
+         id < 0 ? "no <image> in the tokenizer" : "<image> has id " + std::to_string(id),
          "image_token_index " + std::to_string(config.image_token) + " (config.json)", "use the tokenizer that belongs to the model");
   }
   if (tokenizer.vocab_size() > config.text.vocab) {
@@ -109,17 +114,23 @@ std::string fingerprint(const Tokenizer& tokenizer) {
 
 void check_names(const std::string& template_name, const std::string& image_fit) {
   if (!is_template(template_name)) {
-    throw Error(ErrorKind::kUsage, {.what = "unknown template", .where = "data.template", .found = quote_text(template_name), .expected = join(template_names()), .next = {}});
+    throw Error(ErrorKind::kUsage, {.what = "unknown template",
+                                    .where = "data.template",
+                                    .found = quote_text(template_name),
+                                    .expected = join(template_names()),
+                                    .next = {}});
   }
   if (image_fit != "pad" && image_fit != "crop") {
-    throw Error(ErrorKind::kUsage, {.what = "unknown image fit", .where = "data.image_fit", .found = quote_text(image_fit), .expected = "pad or crop", .next = {}});
+    throw Error(
+        ErrorKind::kUsage,
+        {.what = "unknown image fit", .where = "data.image_fit", .found = quote_text(image_fit), .expected = "pad or crop", .next = {}});
   }
 }
 
 }  // namespace
 
-EncodeOptions encode_options(const std::string& model_dir, const LlavaConfig& config, const Tokenizer& tokenizer, const std::string& template_name,
-                             const std::string& image_fit, int64_t max_tokens, std::string* notice) {
+EncodeOptions encode_options(const std::string& model_dir, const LlavaConfig& config, const Tokenizer& tokenizer,
+                             const std::string& template_name, const std::string& image_fit, int64_t max_tokens, std::string* notice) {
   check_names(template_name, image_fit);
   check_tokenizer(model_dir, config, tokenizer);
   EncodeOptions options;
@@ -131,7 +142,8 @@ EncodeOptions encode_options(const std::string& model_dir, const LlavaConfig& co
   std::vector<std::string> notices;
   std::string where;
   const Json processor = image_processor(model_dir, &where);
-  if (!processor.is_null() && !processor.is_object()) fail("the image processor is not a JSON object", where, processor.type_name(), "an object");
+  if (!processor.is_null() && !processor.is_object())
+    fail("the image processor is not a JSON object", where, processor.type_name(), "an object");
   const Json numbers = processor.is_null() ? Json::object() : processor;
   options.image_mean = three_numbers(numbers, "image_mean", kClipMean, false, where);
   options.image_std = three_numbers(numbers, "image_std", kClipStd, true, where);
@@ -143,7 +155,8 @@ EncodeOptions encode_options(const std::string& model_dir, const LlavaConfig& co
   }
   options.max_tokens = std::min(max_tokens, config.text.max_positions);
   if (options.max_tokens < max_tokens) {
-    notices.push_back("data.max_tokens lowered from " + std::to_string(max_tokens) + " to " + std::to_string(options.max_tokens) + ", the model's positions");
+    notices.push_back("data.max_tokens lowered from " + std::to_string(max_tokens) + " to " + std::to_string(options.max_tokens) +
+                      ", the model's positions");
   }
   if (notice) *notice = join(notices, "; ");
   return options;

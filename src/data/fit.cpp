@@ -17,18 +17,18 @@ constexpr int64_t kMaxCanvas = 1ll << 28;
 
 void check_canvas(const RgbImage& image, int64_t width, int64_t height, const char* fit) {
   if (width * height <= kMaxCanvas) return;
-  throw Error(ErrorKind::kInput,
-              {.what = "the image is too long and narrow",
-               .where = std::string("image_fit ") + fit,
-               .found = std::to_string(image.width) + "x" + std::to_string(image.height) + ", which would become " + std::to_string(width) + "x" +
-                        std::to_string(height),
-               .expected = "at most " + std::to_string(kMaxCanvas) + " pixels",
-               .next = "cut the image to the part that matters"});
+  throw Error(ErrorKind::kInput, {.what = "the image is too long and narrow",
+                                  .where = std::string("image_fit ") + fit,
+                                  .found = std::to_string(image.width) + "x" + std::to_string(image.height) + ", which would become " +
+                                           std::to_string(width) + "x" + std::to_string(height),
+                                  .expected = "at most " + std::to_string(kMaxCanvas) + " pixels",
+                                  .next = "cut the image to the part that matters"});
 }
 
 at::Tensor resize(const uint8_t* rgb_hwc, int64_t width, int64_t height, int64_t to_width, int64_t to_height) {
   // Interleaved bytes are an NCHW tensor in channels_last layout: no copy.
-  const at::Tensor image = at::from_blob(const_cast<uint8_t*>(rgb_hwc), {1, 3, height, width}, {3 * height * width, 1, 3 * width, 3}, at::kByte);
+  const at::Tensor image =
+      at::from_blob(const_cast<uint8_t*>(rgb_hwc), {1, 3, height, width}, {3 * height * width, 1, 3 * width, 3}, at::kByte);
   if (width == to_width && height == to_height) return image;
   return at::_upsample_bicubic2d_aa(image, {to_height, to_width}, /*align_corners=*/false);
 }

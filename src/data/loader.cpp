@@ -24,8 +24,8 @@ uint64_t splitmix64(uint64_t& state) {
   return z ^ (z >> 31);
 }
 
-/// ATen operations of this thread stay in it: a worker that starts an OpenMP team of its own takes the cores from the step. The OpenMP setting
-/// belongs to the thread; at::set_num_threads would change the whole process.
+/// ATen operations of this thread stay in it: a worker that starts an OpenMP team of its own takes the cores from the step. The OpenMP
+/// setting belongs to the thread; at::set_num_threads would change the whole process.
 void stay_single_threaded() {
   at::get_num_threads();  // ATen sets the thread's count on its first use, so that has to be over
   using SetThreads = void (*)(int);
@@ -56,7 +56,8 @@ struct Slot {
 };
 
 struct Loader::State {
-  State(const Dataset& data, LoaderOptions settings, int64_t first_step) : dataset(data), options(settings), size(data.size()), step(first_step) {
+  State(const Dataset& data, LoaderOptions settings, int64_t first_step)
+      : dataset(data), options(settings), size(data.size()), step(first_step) {
     group = options.batch_size * options.grad_accum;
     steps_per_epoch = (size + group - 1) / group;
     epoch = first_step / steps_per_epoch;

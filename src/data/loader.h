@@ -23,11 +23,11 @@ struct LoaderOptions {
 
 /// The micro-batches of one optimizer step. The short last group of an epoch may have fewer micro-batches, its last one fewer rows.
 struct StepSamples {
-  int64_t epoch = 0;                            // from 0
-  std::vector<std::vector<Sample>> micro;       // [grad_accum][batch_size]; a micro-batch with every sample left out is left out too
-  std::vector<std::vector<int64_t>> indices;    // dataset indices of the same
-  std::vector<std::string> skipped;             // ids of bad samples left out, with the reason
-  std::vector<int64_t> skipped_indices;         // dataset indices of the same
+  int64_t epoch = 0;                          // from 0
+  std::vector<std::vector<Sample>> micro;     // [grad_accum][batch_size]; a micro-batch with every sample left out is left out too
+  std::vector<std::vector<int64_t>> indices;  // dataset indices of the same
+  std::vector<std::string> skipped;           // ids of bad samples left out, with the reason
+  std::vector<int64_t> skipped_indices;       // dataset indices of the same
 };
 
 class Loader {
@@ -35,8 +35,10 @@ class Loader {
   Loader(const Dataset& dataset, LoaderOptions options, int64_t first_step = 0);  // O(1) seek: first_step counts optimizer steps from 0
   ~Loader();
   int64_t steps_per_epoch() const;
-  /// Blocks until ready; runs over as many epochs as asked; rethrows a sample's error at the step that needs it, and at every call after that.
+  /// Blocks until ready; runs over as many epochs as asked; rethrows a sample's error at the step that needs it, and at every call after
+  /// that.
   StepSamples next();
+
  private:
   struct State;
   std::unique_ptr<State> state_;

@@ -72,7 +72,8 @@ void Shard::write(const std::string& path, int64_t size) const {
     TensorInfo info;
     info.name = name;
     info.dtype = name == "pixels" ? DType::kU8 : DType::kI64;
-    info.shape = name == "pixels" ? std::vector<int64_t>{image_offsets.back(), 3, size, size} : std::vector<int64_t>{static_cast<int64_t>(data.bytes / 8)};
+    info.shape = name == "pixels" ? std::vector<int64_t>{image_offsets.back(), 3, size, size}
+                                  : std::vector<int64_t>{static_cast<int64_t>(data.bytes / 8)};
     tensors.push_back(info);
   }
   SafetensorsWriter writer(path, tensors, {{"format", "lft-prepared"}});
@@ -102,7 +103,7 @@ class PreparedWriter {
   void finish() {
     if (shard_.samples() > 0) flush();
     write_file_atomic(folder_ + "/rows.jsonl", rows_);
-    const Json index = {{"lft_prepared", kVersion}, {"made_for", made_for(options_)}, {"rows_sha256", sha256(rows_)},
+    const Json index = {{"lft_prepared", kVersion}, {"made_for", made_for(options_)},   {"rows_sha256", sha256(rows_)},
                         {"shards", shards_},        {"supervised_tokens", supervised_}, {"tokens", tokens_}};
     write_file_atomic(folder_ + "/index.json", index.dump(2) + "\n");
   }
@@ -155,11 +156,9 @@ bool is_prepared(const std::string& path) {
 }
 
 [[noreturn]] void damaged(const std::string& where, const std::string& found, const std::string& expected) {
-  throw Error(ErrorKind::kInput, {.what = "the prepared data is damaged",
-                                  .where = where,
-                                  .found = found,
-                                  .expected = expected,
-                                  .next = "run lft prepare again"});
+  throw Error(
+      ErrorKind::kInput,
+      {.what = "the prepared data is damaged", .where = where, .found = found, .expected = expected, .next = "run lft prepare again"});
 }
 
 void check_made_for(const Json& stored, const EncodeOptions& options, const std::string& path) {
@@ -187,7 +186,8 @@ struct OpenShard {
 
 std::vector<int64_t> read_offsets(const SafetensorsFile& file, const std::string& name, int64_t samples, int64_t end) {
   const TensorInfo& info = file.info(name);
-  if (info.dtype != DType::kI64 || info.shape != std::vector<int64_t>{samples + 1}) damaged(file.path(), "tensor " + name, "int64, samples + 1");
+  if (info.dtype != DType::kI64 || info.shape != std::vector<int64_t>{samples + 1})
+    damaged(file.path(), "tensor " + name, "int64, samples + 1");
   std::vector<int64_t> offsets(static_cast<size_t>(samples + 1));
   file.read(info, offsets.data());
   if (offsets.front() != 0 || offsets.back() != end || !std::is_sorted(offsets.begin(), offsets.end())) {
@@ -200,8 +200,10 @@ OpenShard open_shard(const std::string& path, int64_t samples, int64_t size) {
   SafetensorsFile file(path);
   const TensorInfo &ids = file.info("input_ids"), &labels = file.info("labels"), &pixels = file.info("pixels");
   const bool fits = ids.dtype == DType::kI64 && labels.dtype == DType::kI64 && ids.shape.size() == 1 && ids.shape == labels.shape;
-  const bool square = pixels.dtype == DType::kU8 && pixels.shape.size() == 4 && pixels.shape[1] == 3 && pixels.shape[2] == size && pixels.shape[3] == size;
-  if (!fits || !square) damaged(path, "tensors of other types or shapes", "input_ids and labels int64 [t], pixels uint8 [n, 3, size, size]");
+  const bool square =
+      pixels.dtype == DType::kU8 && pixels.shape.size() == 4 && pixels.shape[1] == 3 && pixels.shape[2] == size && pixels.shape[3] == size;
+  if (!fits || !square)
+    damaged(path, "tensors of other types or shapes", "input_ids and labels int64 [t], pixels uint8 [n, 3, size, size]");
   std::vector<int64_t> offsets = read_offsets(file, "offsets", samples, ids.shape[0]);
   std::vector<int64_t> image_offsets = read_offsets(file, "image_offsets", samples, pixels.shape[0]);
   return {std::move(file), std::move(offsets), std::move(image_offsets)};
@@ -215,7 +217,8 @@ class PreparedDataset : public Dataset {
     const std::string where = path + "/index.json";
     const Json index = parse_json(text, where);
     if (!index.is_object() || index.value("lft_prepared", Json()) != Json(kVersion)) {
-      damaged(where, "lft_prepared " + (index.is_object() ? index.value("lft_prepared", Json()).dump() : "absent"), std::to_string(kVersion));
+      damaged(where, "lft_prepared " + (index.is_object() ? index.value("lft_prepared", Json()).dump() : "absent"),
+              std::to_string(kVersion));
     }
     check_made_for(index.value("made_for", Json()), options, path);
     read_rows(json_string(index, "rows_sha256", where));
@@ -225,7 +228,8 @@ class PreparedDataset : public Dataset {
       shards_.push_back(open_shard(path + "/" + shard_name(shards_.size()), samples, options.config.vision.image_size));
     }
     const int64_t samples = shards_.empty() ? 0 : starts_.back() + static_cast<int64_t>(shards_.back().offsets.size()) - 1;
-    if (samples != size()) damaged(where, std::to_string(samples) + " samples in the shards", std::to_string(size()) + ", as rows.jsonl has");
+    if (samples != size())
+      damaged(where, std::to_string(samples) + " samples in the shards", std::to_string(size()) + ", as rows.jsonl has");
   }
 
   int64_t size() const override { return static_cast<int64_t>(rows_.size()); }
@@ -293,13 +297,16 @@ class PreparedDataset : public Dataset {
     int64_t image_positions = 0;
     for (size_t i = 0; i < sample.input_ids.size(); ++i) {
       const int64_t id = sample.input_ids[i], label = sample.labels[i];
-      if (id < 0 || id >= options_.config.text.vocab) damaged(where, "token id " + std::to_string(id), "below " + std::to_string(options_.config.text.vocab));
-      if (label != -100 && label != id) damaged(where, "label " + std::to_string(label) + " at token " + std::to_string(id), "the token's id, or -100");
+      if (id < 0 || id >= options_.config.text.vocab)
+        damaged(where, "token id " + std::to_string(id), "below " + std::to_string(options_.config.text.vocab));
+      if (label != -100 && label != id)
+        damaged(where, "label " + std::to_string(label) + " at token " + std::to_string(id), "the token's id, or -100");
       image_positions += id == options_.config.image_token;
     }
     const int64_t expected = static_cast<int64_t>(sample.images.size()) * options_.config.image_positions();
     if (image_positions != expected) {
-      damaged(where, std::to_string(image_positions) + " image positions for " + std::to_string(sample.images.size()) + " images", std::to_string(expected));
+      damaged(where, std::to_string(image_positions) + " image positions for " + std::to_string(sample.images.size()) + " images",
+              std::to_string(expected));
     }
   }
 

@@ -1,4 +1,5 @@
-// The directory that `lft prepare` writes and `train` reads through pread: index.json, rows.jsonl, shard-NNNNN.safetensors. No decoder is needed.
+// The directory that `lft prepare` writes and `train` reads through pread: index.json, rows.jsonl, shard-NNNNN.safetensors. No decoder is
+// needed.
 #pragma once
 #include <memory>
 #include <string>

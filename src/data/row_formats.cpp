@@ -13,7 +13,7 @@ constexpr const char* kMark = "<image>\n";
 
 /// A message as read, before it is paired into turns.
 struct Message {
-  std::string role, text;         // role: system, user, assistant
+  std::string role, text;           // role: system, user, assistant
   std::vector<std::string> images;  // from OpenAI parts
 };
 
@@ -89,7 +89,8 @@ std::string part_image(const Json& part, const std::string& where) {
   for (const char* key : {"image_url", "image", "path", "url"}) {
     if (!part.contains(key)) continue;
     const Json& value = part[key].is_object() ? member(part[key], part[key].contains("path") ? "path" : "url", where) : part[key];
-    if (!value.is_string() || value.get_ref<const std::string&>().empty()) fail("an image part names no file", where, describe(value), "a file name");
+    if (!value.is_string() || value.get_ref<const std::string&>().empty())
+      fail("an image part names no file", where, describe(value), "a file name");
     return value.get<std::string>();
   }
   return {};
@@ -153,7 +154,8 @@ std::vector<Turn> pair_turns(const std::vector<Message>& messages, const RowKeys
   for (; at < messages.size(); ++at) {
     const bool question = (at - first) % 2 == 0;
     if (messages[at].role != (question ? "user" : "assistant")) {
-      fail("roles out of order", where + ": " + keys.list + "[" + std::to_string(at) + "]", messages[at].role, question ? "user" : "assistant");
+      fail("roles out of order", where + ": " + keys.list + "[" + std::to_string(at) + "]", messages[at].role,
+           question ? "user" : "assistant");
     }
     if (question) {
       turns.push_back({messages[at].text, {}});
@@ -164,14 +166,15 @@ std::vector<Turn> pair_turns(const std::vector<Message>& messages, const RowKeys
     }
   }
   if (turns.empty() || turns.back().answer.empty()) {
-    fail("no answer: a sample ends with the assistant's message", where, std::to_string(messages.size()) + " messages, the last is the " +
-         messages.back().role + "'s");
+    fail("no answer: a sample ends with the assistant's message", where,
+         std::to_string(messages.size()) + " messages, the last is the " + messages.back().role + "'s");
   }
   return turns;
 }
 
 void add_image(std::vector<std::string>& images, const Json& name, const std::string& key, const std::string& where) {
-  if (!name.is_string() || name.get_ref<const std::string&>().empty()) fail("field \"" + key + "\" names no file", where, describe(name), "a file name");
+  if (!name.is_string() || name.get_ref<const std::string&>().empty())
+    fail("field \"" + key + "\" names no file", where, describe(name), "a file name");
   images.push_back(name.get<std::string>());
 }
 

@@ -144,7 +144,8 @@ RowFile read_row_file(const std::string& path, bool keep_bad) {
   if (file.rows.empty()) {
     throw Error(ErrorKind::kInput, {.what = "the data file holds no sample", .where = path, .found = "[]", .expected = {}, .next = {}});
   }
-  notice(path + ": " + std::to_string(file.rows.size()) + " samples, format " + file.keys.format() + (is_array ? " (JSON array)" : " (JSON lines)"));
+  notice(path + ": " + std::to_string(file.rows.size()) + (file.rows.size() == 1 ? " sample" : " samples") + ", format " +
+         file.keys.format() + (is_array ? " (JSON array)" : " (JSON lines)"));
   return file;
 }
 
@@ -164,7 +165,8 @@ Row row_from_json(const Json& json, const std::string& where) {
     row.images = json.at("images").get<std::vector<std::string>>();
     for (const Json& turn : json.at("turns")) row.turns.push_back({turn.at(0).get<std::string>(), turn.at(1).get<std::string>()});
   } catch (const Json::exception& error) {
-    throw Error(ErrorKind::kInput, {.what = "a prepared row is malformed", .where = where, .found = error.what(), .expected = {}, .next = {}});
+    throw Error(ErrorKind::kInput,
+                {.what = "a prepared row is malformed", .where = where, .found = error.what(), .expected = {}, .next = {}});
   }
   return row;
 }

@@ -21,7 +21,7 @@ struct RowKeys {
 Row parse_row(const Json& json, const std::string& where, int64_t index, RowKeys& keys);
 
 struct RowFile {
-  std::vector<Row> rows;        // a malformed row keeps its place, with its index as id
+  std::vector<Row> rows;         // a malformed row keeps its place, with its index as id
   std::map<int64_t, Error> bad;  // by row index; empty unless asked to keep them
   RowKeys keys;
 };

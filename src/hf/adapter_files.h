@@ -16,13 +16,13 @@ struct LoraPair {
 
 /// An adapter's tensors in memory, float32 on the CPU.
 struct AdapterTensors {
-  std::map<std::string, LoraPair> lora;          // by canonical module
-  std::map<std::string, at::Tensor> full;        // by canonical tensor
-  std::map<std::string, at::Tensor> base_copies; // by canonical tensor; must equal the base's
+  std::map<std::string, LoraPair> lora;           // by canonical module
+  std::map<std::string, at::Tensor> full;         // by canonical tensor
+  std::map<std::string, at::Tensor> base_copies;  // by canonical tensor; must equal the base's
 };
 
-/// Reads everything. Throws kInput for modules or tensors that this model has not, wrong shapes, an incomplete module of modules_to_save, and
-/// non-finite values.
+/// Reads everything. Throws kInput for modules or tensors that this model has not, wrong shapes, an incomplete module of modules_to_save,
+/// and non-finite values.
 AdapterTensors read_adapter(const AdapterDir& dir, const LlavaConfig& config);
 /// kInput unless the copy that the adapter holds of a base weight is that weight.
 void check_base_copy(const at::Tensor& copy, const at::Tensor& base, const std::string& name, const AdapterDir& dir);

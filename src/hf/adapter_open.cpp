@@ -47,7 +47,7 @@ std::string canonical_name(const std::string& peft) {
   return "";
 }
 
-/// PEFT's own maths on these needs what lft lacks; everything else that does not fit is simply unknown.
+/// lora_magnitude_vector, lora_embedding_A and their like: never a tensor of a module saved whole.
 bool is_lora_part(const std::string& name) { return name.find("lora_") != std::string::npos; }
 
 class KeyReader {
@@ -104,9 +104,8 @@ class KeyReader {
 
   void check_saved_modules() {
     for (const std::string& module : dir_.modules_to_save) {
-      const bool found = std::any_of(dir_.full_tensors.begin(), dir_.full_tensors.end(), [&](const std::string& tensor) {
-        return names_module(dir_.stored_names.at(tensor), module);
-      });
+      const bool found = std::any_of(dir_.full_tensors.begin(), dir_.full_tensors.end(),
+                                     [&](const std::string& tensor) { return names_module(dir_.stored_names.at(tensor), module); });
       if (!found) unsaved_.items.push_back(module);
     }
   }
@@ -123,7 +122,9 @@ void refuse_other_formats(const std::string& path) {
   if (!is_directory(path) || !path_exists(path + "/adapter_config.json")) {
     throw Error(ErrorKind::kInput, {.what = "not an adapter directory",
                                     .where = path,
-                                    .found = is_directory(path) ? "no adapter_config.json" : path_exists(path) ? "a file" : "nothing",
+                                    .found = is_directory(path)  ? "no adapter_config.json"
+                                             : path_exists(path) ? "a file"
+                                                                 : "nothing",
                                     .expected = "a folder with adapter_config.json and adapter_model.safetensors",
                                     .next = ""});
   }
@@ -141,7 +142,8 @@ AdapterNotes read_notes(const std::string& file) {
   if (!path_exists(file)) return notes;
   const Json json = read_json_file(file);
   if (!json.is_object()) {
-    throw Error(ErrorKind::kInput, {.what = "not a JSON object", .where = file, .found = "", .expected = "what lft wrote there", .next = ""});
+    throw Error(ErrorKind::kInput,
+                {.what = "not a JSON object", .where = file, .found = "", .expected = "what lft wrote there", .next = ""});
   }
   notes.base_path = json_string(json, "base_path", file);
   notes.base_fingerprint = json_string(json, "base_fingerprint", file);

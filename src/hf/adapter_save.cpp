@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "kernels/common/error.h"
 #include "src/hf/adapter.h"

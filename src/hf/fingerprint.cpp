@@ -15,12 +15,12 @@ std::string config_text(const LlavaConfig& config) {
   const LlamaConfig& t = config.text;
   const ClipConfig& v = config.vision;
   out << "llava 1\n"
-      << t.hidden << ' ' << t.intermediate << ' ' << t.layers << ' ' << t.heads << ' ' << t.kv_heads << ' ' << t.head_dim << ' ' << t.vocab << ' '
-      << t.max_positions << ' ' << t.rms_norm_eps << ' ' << t.rope_theta << ' ' << t.rope_scaling.type << ' ' << t.rope_scaling.factor << ' '
-      << t.rope_scaling.low_freq_factor << ' ' << t.rope_scaling.high_freq_factor << ' ' << t.rope_scaling.original_max_positions << ' '
-      << t.attention_bias << t.mlp_bias << t.tie_embeddings << '\n'
-      << v.hidden << ' ' << v.intermediate << ' ' << v.layers << ' ' << v.heads << ' ' << v.image_size << ' ' << v.patch_size << ' ' << v.channels
-      << ' ' << v.layer_norm_eps << ' ' << v.activation << '\n'
+      << t.hidden << ' ' << t.intermediate << ' ' << t.layers << ' ' << t.heads << ' ' << t.kv_heads << ' ' << t.head_dim << ' ' << t.vocab
+      << ' ' << t.max_positions << ' ' << t.rms_norm_eps << ' ' << t.rope_theta << ' ' << t.rope_scaling.type << ' '
+      << t.rope_scaling.factor << ' ' << t.rope_scaling.low_freq_factor << ' ' << t.rope_scaling.high_freq_factor << ' '
+      << t.rope_scaling.original_max_positions << ' ' << t.attention_bias << t.mlp_bias << t.tie_embeddings << '\n'
+      << v.hidden << ' ' << v.intermediate << ' ' << v.layers << ' ' << v.heads << ' ' << v.image_size << ' ' << v.patch_size << ' '
+      << v.channels << ' ' << v.layer_norm_eps << ' ' << v.activation << '\n'
       << config.image_token << ' ' << config.select_full << config.projector_bias << ' ' << config.projector_activation;
   for (const int64_t layer : config.vision_feature_layers) out << ' ' << layer;
   return out.str();

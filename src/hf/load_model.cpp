@@ -1,6 +1,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <thread>
@@ -100,17 +101,18 @@ void check_tied_heads(const ModelDir& dir) {
   }
 }
 
-const char* dtype_label(DType dtype) {
-  return dtype == DType::kF16 ? "fp16" : dtype == DType::kBF16 ? "bf16" : "fp32";
-}
+std::string dtype_label(DType dtype) { return dtype == DType::kF16 ? "fp16" : dtype == DType::kBF16 ? "bf16" : "fp32"; }
 
 }  // namespace
 
 at::ScalarType to_scalar_type(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return at::kFloat;
-    case DType::kF16: return at::kHalf;
-    case DType::kBF16: return at::kBFloat16;
+    case DType::kF32:
+      return at::kFloat;
+    case DType::kF16:
+      return at::kHalf;
+    case DType::kBF16:
+      return at::kBFloat16;
     default:
       throw Error(ErrorKind::kInput, {.what = "the type of a tensor is not supported",
                                       .where = "",
@@ -122,10 +124,14 @@ at::ScalarType to_scalar_type(DType dtype) {
 
 DType to_dtype(at::ScalarType type) {
   switch (type) {
-    case at::kFloat: return DType::kF32;
-    case at::kHalf: return DType::kF16;
-    case at::kBFloat16: return DType::kBF16;
-    default: throw Error(ErrorKind::kInternal, "to_dtype: not F32, F16 or BF16");
+    case at::kFloat:
+      return DType::kF32;
+    case at::kHalf:
+      return DType::kF16;
+    case at::kBFloat16:
+      return DType::kBF16;
+    default:
+      throw Error(ErrorKind::kInternal, "to_dtype: not F32, F16 or BF16");
   }
 }
 
@@ -148,7 +154,7 @@ at::ScalarType choose_base_dtype(const ModelDir& dir, const std::string& base_dt
                                     .next = ""});
   }
   if (notice != nullptr && chosen != stored) {
-    *notice = std::string("the frozen weights are stored in ") + dtype_label(stored) + " and held in " + dtype_label(chosen) + reason;
+    *notice = "the frozen weights are stored in " + dtype_label(stored) + " and held in " + dtype_label(chosen) + reason;
   }
   return to_scalar_type(chosen);
 }

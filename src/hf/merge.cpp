@@ -1,6 +1,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/matmul.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -27,7 +28,8 @@ constexpr const char* kEmbedding = "language_model.model.embed_tokens.weight";
 
 void check_out(const std::string& out, const std::string& input) {
   if (is_inside(out, input) || is_inside(input, out)) {
-    refuse(ErrorKind::kUsage, "the output would touch an input", out, "equal to, inside or above " + input, "a folder apart from both inputs");
+    refuse(ErrorKind::kUsage, "the output would touch an input", out, "equal to, inside or above " + input,
+           "a folder apart from both inputs");
   }
 }
 
@@ -35,7 +37,8 @@ void check_unused(const std::string& out) {
   if (!path_exists(out)) return;
   if (!is_directory(out)) refuse(ErrorKind::kUsage, "the output exists", out, "a file", "a new folder");
   if (std::filesystem::is_empty(out) || path_exists(out + "/" + kReport)) return;
-  refuse(ErrorKind::kUsage, "the output exists", out, "a folder that is not empty and holds no merge", "a new folder, or one that lft merge wrote");
+  refuse(ErrorKind::kUsage, "the output exists", out, "a folder that is not empty and holds no merge",
+         "a new folder, or one that lft merge wrote");
 }
 
 /// A merge writes down which adapter it took in: adding the same one again would double it.
@@ -105,11 +108,12 @@ class Merger {
     const auto full = tensors_.full.find(name);
     if (lora == tensors_.lora.end() && full == tensors_.full.end()) return {};
     at::Tensor weight = full != tensors_.full.end() ? full->second : read_tensor(source, info).to(at::kFloat);
-    if (lora != tensors_.lora.end()) weight = weight.add(at::matmul(lora->second.b_or, lora->second.a_ri), lora_scale(dir_.lora));
+    if (lora != tensors_.lora.end()) weight = weight + at::matmul(lora->second.b_or, lora->second.a_ri) * lora_scale(dir_.lora);
     const at::Tensor cast = weight.to(to_scalar_type(info.dtype)).contiguous();
     if (first_non_finite(cast) >= 0) {
       refuse(ErrorKind::kNumeric, "a merged weight is not finite", source.path() + ": " + info.name,
-             "beyond the range of " + std::string(dtype_name(info.dtype)), "finite numbers", "merge into a copy of the base stored in BF16 or F32");
+             "beyond the range of " + std::string(dtype_name(info.dtype)), "finite numbers",
+             "merge into a copy of the base stored in BF16 or F32");
     }
     return cast;
   }
@@ -151,8 +155,11 @@ MergeReport merge_to_dir(const std::string& model_path, const std::string& adapt
     write_file_atomic(fresh + "/config.json", read_file(base.path + "/config.json"));
     if (!path_exists(base.path + "/model.safetensors")) write_file_atomic(fresh + "/" + kIndex, read_file(base.path + "/" + kIndex));
     copy_side_files(base.path, fresh);
-    const Json record = {{"base", base.path}, {"adapter", adapter.path}, {"adapter_sha256", adapter_hash},
-                         {"tensors_merged", report.tensors_merged}, {"shards", report.shards}};
+    const Json record = {{"base", base.path},
+                         {"adapter", adapter.path},
+                         {"adapter_sha256", adapter_hash},
+                         {"tensors_merged", report.tensors_merged},
+                         {"shards", report.shards}};
     write_file_atomic(fresh + "/" + kReport, pretty_json(record));
   });
   return report;

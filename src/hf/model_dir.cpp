@@ -68,7 +68,8 @@ struct Matcher {
 
   void check(const TensorInfo& info, const std::vector<int64_t>& shape) {
     if (info.shape != shape) misshapen.items.push_back(info.name + ": found " + shape_text(info.shape) + ", expected " + shape_text(shape));
-    if (!is_weight_dtype(info.dtype)) mistyped.items.push_back(info.name + ": found " + dtype_name(info.dtype) + ", expected F32, F16 or BF16");
+    if (!is_weight_dtype(info.dtype))
+      mistyped.items.push_back(info.name + ": found " + dtype_name(info.dtype) + ", expected F32, F16 or BF16");
     bytes_of[info.dtype] += info.bytes;
   }
 };
@@ -92,12 +93,13 @@ ModelDir ModelDir::open(const std::string& path) {
   matcher.compare(dir);
   const std::vector<Faults> faults = {matcher.missing, matcher.unknown, matcher.misshapen, matcher.mistyped, matcher.twice};
   if (any(faults)) {
-    throw Error(ErrorKind::kInput, {.what = "the weights do not fit config.json",
-                                    .where = path,
-                                    .found = describe(faults),
-                                    .expected = "the " + std::to_string(llava_tensors(dir.config).size()) + " tensors of a LLaVA of this config",
-                                    .next = "take config.json and weights from the same checkpoint (a field that config.json leaves out "
-                                            "has LLaVA-1.5-7B's value)"});
+    throw Error(ErrorKind::kInput,
+                {.what = "the weights do not fit config.json",
+                 .where = path,
+                 .found = describe(faults),
+                 .expected = "the " + std::to_string(llava_tensors(dir.config).size()) + " tensors of a LLaVA of this config",
+                 .next = "take config.json and weights from the same checkpoint (a field that config.json leaves out "
+                         "has LLaVA-1.5-7B's value)"});
   }
   uint64_t most = 0;
   for (const auto& [dtype, bytes] : matcher.bytes_of) {

@@ -14,7 +14,10 @@ struct ModelDir {
   std::string path;
   LlavaConfig config;
   std::vector<SafetensorsFile> files;
-  struct Place { size_t file; std::string stored_name; };
+  struct Place {
+    size_t file;
+    std::string stored_name;
+  };
   std::map<std::string, Place> tensors;  // by canonical name
   std::vector<Place> tied_heads;         // an LM head that a tied checkpoint stores all the same; must equal the embedding
   DType stored_dtype = DType::kF32;      // of most weights, by bytes
@@ -27,11 +30,12 @@ struct ModelDir {
 at::ScalarType to_scalar_type(DType dtype);
 DType to_dtype(at::ScalarType type);
 
-/// Storage of the frozen weights for a recipe's model.base_dtype (auto, bf16, fp16, fp32) on `device`; `notice` gets one line where it differs
-/// from what is stored.
+/// Storage of the frozen weights for a recipe's model.base_dtype (auto, bf16, fp16, fp32) on `device`; `notice` gets one line where it
+/// differs from what is stored.
 at::ScalarType choose_base_dtype(const ModelDir& dir, const std::string& base_dtype, at::Device device, std::string* notice);
 
-/// Allocates and fills; tensors convert as they are read, one at a time. With check_finite a non-finite weight is kInput naming tensor and index.
+/// Allocates and fills; tensors convert as they are read, one at a time. With check_finite a non-finite weight is kInput naming tensor and
+/// index.
 Llava load_llava(const ModelDir& dir, at::ScalarType dtype, at::Device device, bool check_finite = true);
 
 /// sha256 over config and weight headers and sampled blocks: which base an adapter or a checkpoint belongs to.

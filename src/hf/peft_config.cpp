@@ -1,5 +1,6 @@
 #include "src/hf/peft_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -19,14 +20,12 @@ namespace {
 
 std::string shown(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 200); }
 
-bool is_empty(const Json& value) {
-  return value.is_null() || value == false || ((value.is_object() || value.is_array()) && value.empty());
-}
+bool is_empty(const Json& value) { return value.is_null() || value == false || ((value.is_object() || value.is_array()) && value.empty()); }
 
 /// Keys read below, or that say nothing about the maths. Targets come from the tensors themselves.
 const std::set<std::string> kRead = {
-    "peft_type", "task_type", "base_model_name_or_path", "revision", "r", "lora_alpha", "lora_dropout", "target_modules", "modules_to_save",
-    "inference_mode", "init_lora_weights", "use_rslora", "auto_mapping", "peft_version",
+    "peft_type",      "task_type",       "base_model_name_or_path", "revision",          "r",          "lora_alpha",   "lora_dropout",
+    "target_modules", "modules_to_save", "inference_mode",          "init_lora_weights", "use_rslora", "auto_mapping", "peft_version",
 };
 
 /// PEFT's defaults that are neither null, false nor empty.
@@ -72,7 +71,8 @@ std::vector<std::string> module_list(const Json& json, const std::string& where)
   std::vector<std::string> names;
   if (!json.contains("modules_to_save") || json["modules_to_save"].is_null()) return names;
   const Json& list = json["modules_to_save"];
-  const bool good = list.is_array() && std::all_of(list.begin(), list.end(), [](const Json& name) { return name.is_string() && name != ""; });
+  const bool good =
+      list.is_array() && std::all_of(list.begin(), list.end(), [](const Json& name) { return name.is_string() && name != ""; });
   if (!good) fail("a field has a wrong type", where + ": modules_to_save", shown(list), "a list of module names");
   for (const Json& name : list) names.push_back(name.get<std::string>());
   return names;

@@ -1,7 +1,6 @@
 // adapter_config.json as PEFT writes it, reduced to what lft computes with. Whatever else it asks for is refused, never ignored.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
-
 #include <string>
 #include <vector>
 

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "src/hf/adapter.h"

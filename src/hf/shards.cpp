@@ -74,15 +74,18 @@ void check_index(const WeightMap& map, const std::vector<SafetensorsFile>& files
     for (const auto& [tensor, info] : file.tensors()) {
       stored.emplace(tensor, shard);
       const auto at = map.find(tensor);
-      if (at == map.end()) stray.items.push_back(tensor + " (in " + shard + ", listed nowhere)");
-      else if (at->second != shard) stray.items.push_back(tensor + " (in " + shard + ", listed for " + at->second + ")");
+      if (at == map.end())
+        stray.items.push_back(tensor + " (in " + shard + ", listed nowhere)");
+      else if (at->second != shard)
+        stray.items.push_back(tensor + " (in " + shard + ", listed for " + at->second + ")");
     }
   }
   for (const auto& [tensor, shard] : map) {
     if (!stored.contains({tensor, shard})) absent.items.push_back(tensor + " (" + shard + ")");
   }
   const std::vector<Faults> faults = {absent, stray};
-  if (any(faults)) fail("the index and its shards disagree", index, describe(faults), "every tensor in exactly the shard that the index names");
+  if (any(faults))
+    fail("the index and its shards disagree", index, describe(faults), "every tensor in exactly the shard that the index names");
 }
 
 void check_total_size(const Json& json, const std::vector<SafetensorsFile>& files, const std::string& index) {

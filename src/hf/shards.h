@@ -7,8 +7,8 @@
 
 namespace lft {
 
-/// One file or every shard of the index, opened. Throws kInput: no weights, pickles only, Git LFS pointers, an index that names anything but
-/// one path component *.safetensors, a missing shard, a tensor that is absent, in another shard than listed, or listed for none.
+/// One file or every shard of the index, opened. Throws kInput: no weights, pickles only, Git LFS pointers, an index that names anything
+/// but one path component *.safetensors, a missing shard, a tensor that is absent, in another shard than listed, or listed for none.
 std::vector<SafetensorsFile> open_weight_files(const std::string& dir);
 /// kInput when the file is a Git LFS pointer instead of what it stands for.
 void refuse_lfs_pointer(const std::string& path);

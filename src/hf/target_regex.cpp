@@ -30,8 +30,10 @@ std::string target_regex(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     const size_t at = name.find(kLayers), number = at + kLayers.size();
     const size_t end = at == std::string::npos ? std::string::npos : name.find('.', number);
-    if (end == std::string::npos) single.insert(escaped(name));
-    else towers[name.substr(0, number)][std::stoi(name.substr(number, end - number))].insert(escaped(name.substr(end + 1)));
+    if (end == std::string::npos)
+      single.insert(escaped(name));
+    else
+      towers[name.substr(0, number)][std::stoi(name.substr(number, end - number))].insert(escaped(name.substr(end + 1)));
   }
   std::vector<std::string> choices(single.begin(), single.end());
   for (const auto& [prefix, layers] : towers) {

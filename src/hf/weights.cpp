@@ -2,6 +2,8 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -30,10 +32,25 @@ int64_t first_all_ones(const Word* data, int64_t count, Word exponent) {
 }
 
 const char* const kSideFiles[] = {
-    "tokenizer.json",       "tokenizer.model",         "tokenizer_config.json",    "special_tokens_map.json", "added_tokens.json",
-    "vocab.json",           "merges.txt",              "processor_config.json",    "preprocessor_config.json", "chat_template.json",
-    "chat_template.jinja",  "generation_config.json",  "image_processor_config.json", "LICENSE",               "LICENSE.txt",
-    "LICENSE.md",           "NOTICE",                  "NOTICE.txt",               "USE_POLICY.md",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "processor_config.json",
+    "preprocessor_config.json",
+    "chat_template.json",
+    "chat_template.jinja",
+    "generation_config.json",
+    "image_processor_config.json",
+    "LICENSE",
+    "LICENSE.txt",
+    "LICENSE.md",
+    "NOTICE",
+    "NOTICE.txt",
+    "USE_POLICY.md",
 };
 
 }  // namespace
@@ -69,10 +86,14 @@ at::Tensor read_tensor(const SafetensorsFile& file, const TensorInfo& info) {
 int64_t first_non_finite(const at::Tensor& tensor) {
   const void* data = tensor.const_data_ptr();
   switch (tensor.scalar_type()) {
-    case at::kFloat: return first_all_ones(static_cast<const uint32_t*>(data), tensor.numel(), uint32_t{0x7f800000});
-    case at::kBFloat16: return first_all_ones(static_cast<const uint16_t*>(data), tensor.numel(), uint16_t{0x7f80});
-    case at::kHalf: return first_all_ones(static_cast<const uint16_t*>(data), tensor.numel(), uint16_t{0x7c00});
-    default: throw Error(ErrorKind::kInternal, "first_non_finite: not F32, BF16 or F16");
+    case at::kFloat:
+      return first_all_ones(static_cast<const uint32_t*>(data), tensor.numel(), uint32_t{0x7f800000});
+    case at::kBFloat16:
+      return first_all_ones(static_cast<const uint16_t*>(data), tensor.numel(), uint16_t{0x7f80});
+    case at::kHalf:
+      return first_all_ones(static_cast<const uint16_t*>(data), tensor.numel(), uint16_t{0x7c00});
+    default:
+      throw Error(ErrorKind::kInternal, "first_non_finite: not F32, BF16 or F16");
   }
 }
 
@@ -80,12 +101,15 @@ void refuse_non_finite(const at::Tensor& tensor, const std::string& name, const 
   const int64_t index = first_non_finite(tensor);
   if (index < 0) return;
   const double value = tensor.view(-1)[index].item<double>();
-  throw Error(ErrorKind::kInput, {.what = "a weight is not finite",
-                                  .where = file + ": " + name,
-                                  .found = (std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf") + std::string(" at flat index ") +
-                                           std::to_string(index) + " of " + shape_text(tensor.sizes().vec()),
-                                  .expected = "finite numbers only",
-                                  .next = "take the file from its source again; a checkpoint with such a weight cannot be used"});
+  throw Error(ErrorKind::kInput,
+              {.what = "a weight is not finite",
+               .where = file + ": " + name,
+               .found = (std::isnan(value) ? "nan"
+                         : value > 0       ? "inf"
+                                           : "-inf") +
+                        std::string(" at flat index ") + std::to_string(index) + " of " + shape_text(tensor.sizes().vec()),
+               .expected = "finite numbers only",
+               .next = "take the file from its source again; a checkpoint with such a weight cannot be used"});
 }
 
 std::map<std::string, at::Tensor> llava_parameters(LlavaImpl& model) {

@@ -18,7 +18,7 @@ struct Faults {
   std::vector<std::string> items;
 };
 bool any(const std::vector<Faults>& faults);
-std::string describe(const std::vector<Faults>& faults);  // "2 missing:\n  a [2, 3]\n  b [4]"
+std::string describe(const std::vector<Faults>& faults);    // "2 missing:\n  a [2, 3]\n  b [4]"
 std::string shape_text(const std::vector<int64_t>& shape);  // "[2, 3]"
 
 /// The tensor as stored, on the CPU.

@@ -38,9 +38,9 @@ void throw_io_error(const std::string& action, const std::string& path, int code
   if (code == ENOSPC || code == EDQUOT) {
     const uint64_t free = free_bytes(path);
     info.found += ": " + std::to_string(free) + " bytes free (" + format_bytes(static_cast<double>(free)) + ")";
-    if (needed_bytes > 0) {
-      info.expected = std::to_string(needed_bytes) + " bytes needed (" + format_bytes(static_cast<double>(needed_bytes)) + ")";
-    }
+    constexpr uint64_t kBlock = 4096;  // what a directory entry may take
+    const uint64_t needed = needed_bytes > 0 ? needed_bytes : kBlock;
+    info.expected = std::to_string(needed) + " bytes needed (" + format_bytes(static_cast<double>(needed)) + ")";
     info.next = "free space on that disk, or write to another one";
   }
   throw Error(ErrorKind::kResource, info);

@@ -31,6 +31,9 @@ std::string tidy_path(const std::string& path) {
   return tidy;
 }
 
+/// Where the directory that gives way stands until it is deleted. A leftover there comes from a crash, after which a newer one was written.
+std::string dead_name(const std::string& tidy) { return folder_of(tidy) + "/.dead-" + fs::path(tidy).filename().string(); }
+
 std::string temporary_name(const std::string& tidy) { return folder_of(tidy) + "/.tmp-" + fs::path(tidy).filename().string(); }
 
 bool status_of(const std::string& path, struct stat* status) { return lstat(path.c_str(), status) == 0; }
@@ -79,7 +82,8 @@ std::string unused_name(const std::string& stem) {
 /// Two renames: a crash between them leaves the old directory under its .dead- name and the new one complete under its .tmp- name.
 void replace_dir(const std::string& fresh, const std::string& path) {
   const bool keep = holds_other_files(path, fresh);
-  const std::string old = keep ? unused_name(path + ".old") : unused_name(folder_of(path) + "/.dead-" + fs::path(path).filename().string());
+  const std::string old = keep ? unused_name(path + ".old") : dead_name(path);
+  if (!keep) remove_tree(old);
   rename_or_throw(path, old);
   if (rename(fresh.c_str(), path.c_str()) != 0) {
     const int code = errno;
@@ -90,7 +94,7 @@ void replace_dir(const std::string& fresh, const std::string& path) {
   if (keep) {
     warning(path + " held files that this program did not write; they are kept in " + old);
   } else {
-    remove_tree(old);
+    remove_quietly(old);
   }
 }
 
@@ -147,6 +151,7 @@ void write_dir_atomic(const std::string& path, const std::function<void(const st
     throw;
   }
   sync_dir(folder_of(target));
+  remove_quietly(dead_name(target));
 }
 
 void make_dirs(const std::string& path) {

@@ -29,8 +29,10 @@ size_t spaces_behind(std::string_view text, size_t pos) {
 
 bool word_touches(std::string_view text, size_t begin, size_t end) {
   // Unicode's word characters (Alphabetic, marks, decimal digits, connectors, joiners), as Rust's \w has them.
-  static const Regex word("[\\p{L}\\p{Nl}\\p{M}\\p{Nd}\\p{Pc}\\x{200C}\\x{200D}\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}]",
-                          "added token");
+  static const Regex word(
+      "[\\p{L}\\p{Nl}\\p{M}\\p{Nd}\\p{Pc}\\x{200C}\\x{200D}\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{"
+      "1F189}]",
+      "added token");
   const auto is_word = [&](size_t pos) { return !word.find_all(text.substr(pos, utf8_length(text, pos))).empty(); };
   return (begin > 0 && is_word(previous_char(text, begin))) || (end < text.size() && is_word(end));
 }

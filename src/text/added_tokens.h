@@ -13,9 +13,9 @@ struct AddedToken {
   int64_t id = -1;
   std::string content;
   bool special = false;
-  bool normalized = true;   // looked for in the normalised text, in its normalised form
+  bool normalized = true;               // looked for in the normalised text, in its normalised form
   bool lstrip = false, rstrip = false;  // takes the white space before, behind
-  bool single_word = false;  // only where no word character touches it
+  bool single_word = false;             // only where no word character touches it
 
   bool operator==(const AddedToken&) const = default;
 };

@@ -60,8 +60,11 @@ ByteRange Aligned::source(size_t begin, size_t end) const {
 
 Aligned align_utf8(std::string_view source) {
   if (source.size() >= std::numeric_limits<uint32_t>::max()) {
-    throw Error(ErrorKind::kInput, {.what = "text too long to tokenise", .where = {}, .found = std::to_string(source.size()) + " bytes",
-                                    .expected = "less than 4 GiB", .next = {}});
+    throw Error(ErrorKind::kInput, {.what = "text too long to tokenise",
+                                    .where = {},
+                                    .found = std::to_string(source.size()) + " bytes",
+                                    .expected = "less than 4 GiB",
+                                    .next = {}});
   }
   Aligned out;
   out.text.reserve(source.size());

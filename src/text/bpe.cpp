@@ -20,16 +20,20 @@ std::pair<std::string, std::string> read_pair(const Json& merge, const std::stri
   if (merge.is_string()) {
     const auto& text = merge.get_ref<const std::string&>();
     const size_t space = text.find(' ');
-    if (space != std::string::npos && text.find(' ', space + 1) == std::string::npos) return {text.substr(0, space), text.substr(space + 1)};
+    if (space != std::string::npos && text.find(' ', space + 1) == std::string::npos)
+      return {text.substr(0, space), text.substr(space + 1)};
   }
-  bad_tokenizer(where, {.what = "merge is not a pair of tokens", .found = merge.is_string() ? merge.get<std::string>() : merge.type_name(),
-                        .expected = "\"left right\" or [\"left\", \"right\"]", .next = {}});
+  bad_tokenizer(where, {.what = "merge is not a pair of tokens",
+                        .found = merge.is_string() ? merge.get<std::string>() : merge.type_name(),
+                        .expected = "\"left right\" or [\"left\", \"right\"]",
+                        .next = {}});
 }
 
 }  // namespace
 
 Bpe::Bpe(const Json& json, const std::string& where) {
-  if (!json.is_object()) bad_tokenizer(where, {.what = "tokenizer has no model", .found = json.type_name(), .expected = "an object", .next = {}});
+  if (!json.is_object())
+    bad_tokenizer(where, {.what = "tokenizer has no model", .found = json.type_name(), .expected = "an object", .next = {}});
   const std::string type = text_or(json, "type", "BPE", where);
   if (type != "BPE") unsupported_component(where, "model", type);
   if (is_set(json, "dropout") && json["dropout"] != 0.0) unsupported_component(where, "model option", "dropout");
@@ -43,13 +47,15 @@ Bpe::Bpe(const Json& json, const std::string& where) {
   read_merges(json, where);
   const std::string unk = text_or(json, "unk_token", "", where);
   if (!unk.empty() && (unk_ = id_of(unk)) < 0) {
-    bad_tokenizer(where + ".unk_token", {.what = "unknown token is not in the vocabulary", .found = unk, .expected = "a token of the vocabulary", .next = {}});
+    bad_tokenizer(where + ".unk_token",
+                  {.what = "unknown token is not in the vocabulary", .found = unk, .expected = "a token of the vocabulary", .next = {}});
   }
   for (int byte = 0; byte < 256; ++byte) {
     char name[8];
     std::snprintf(name, sizeof name, "<0x%02X>", unsigned(byte));
     byte_ids_[byte] = id_of(name);
   }
+  for (int c = 0; c < 128; ++c) ascii_ids_[c] = id_of(std::string(1, char(c)));
 }
 
 void Bpe::read_vocab(const Json& json, const std::string& where) {
@@ -60,12 +66,18 @@ void Bpe::read_vocab(const Json& json, const std::string& where) {
   vocab_.reserve(json["vocab"].size());
   for (const auto& [token, id] : json["vocab"].items()) {
     if (!id.is_number_unsigned() || id.get<uint64_t>() > uint64_t(kMaxId)) {
-      bad_tokenizer(where + ".vocab", {.what = "token id is not a whole number in range", .found = token + ": " + id.dump(), .expected = "0 to " + std::to_string(kMaxId), .next = {}});
+      bad_tokenizer(where + ".vocab", {.what = "token id is not a whole number in range",
+                                       .found = token + ": " + id.dump(),
+                                       .expected = "0 to " + std::to_string(kMaxId),
+                                       .next = {}});
     }
     const auto& stored = *vocab_.emplace(token, id.get<int64_t>()).first;
     const auto [it, fresh] = seen.emplace(stored.second, &stored.first);
     if (!fresh) {
-      bad_tokenizer(where + ".vocab", {.what = "two tokens have one id", .found = *it->second + " and " + token + ": " + std::to_string(stored.second), .expected = "one token an id", .next = {}});
+      bad_tokenizer(where + ".vocab", {.what = "two tokens have one id",
+                                       .found = *it->second + " and " + token + ": " + std::to_string(stored.second),
+                                       .expected = "one token an id",
+                                       .next = {}});
     }
   }
 }
@@ -80,8 +92,12 @@ void Bpe::read_merges(const Json& json, const std::string& where) {
     const auto [left, right] = read_pair(merge, place);
     const int64_t a = id_of(left), b = id_of(right), joined = id_of(left + right);
     if (a < 0 || b < 0 || joined < 0) {
-      bad_tokenizer(place, {.what = "merge names a token that the vocabulary lacks", .found = a < 0 ? left : b < 0 ? right : left + right,
-                            .expected = "tokens of the vocabulary", .next = {}});
+      bad_tokenizer(place, {.what = "merge names a token that the vocabulary lacks",
+                            .found = a < 0   ? left
+                                     : b < 0 ? right
+                                             : left + right,
+                            .expected = "tokens of the vocabulary",
+                            .next = {}});
     }
     merges_[uint64_t(a) << 32 | uint64_t(b)] = {rank++, joined};
   }
@@ -100,7 +116,9 @@ const Bpe::Merge* Bpe::merge_of(int64_t left, int64_t right) const {
 std::vector<Bpe::Symbol> Bpe::symbols(std::string_view word) const {
   std::vector<Symbol> out;
   out.reserve(word.size());
-  const auto add = [&](int64_t id, size_t length) { out.push_back({id, int32_t(out.size()) - 1, int32_t(out.size()) + 1, uint32_t(length)}); };
+  const auto add = [&](int64_t id, size_t length) {
+    out.push_back({id, int32_t(out.size()) - 1, int32_t(out.size()) + 1, uint32_t(length)});
+  };
   size_t unknown = 0;  // bytes of the unknown token that is still growing
   const auto flush = [&] {
     if (unknown > 0) add(unk_, unknown);
@@ -109,7 +127,7 @@ std::vector<Bpe::Symbol> Bpe::symbols(std::string_view word) const {
   for (size_t pos = 0; pos < word.size();) {
     const std::string_view one = word.substr(pos, utf8_length(word, pos));
     pos += one.size();
-    if (const int64_t id = id_of(one); id >= 0) {
+    if (const int64_t id = one.size() == 1 ? ascii_ids_[uint8_t(one[0])] : id_of(one); id >= 0) {
       flush();
       add(id, one.size());
       continue;
@@ -167,7 +185,9 @@ std::vector<Piece> Bpe::encode(std::string_view word) const {
     if (const int64_t id = id_of(word); id >= 0) return {{id, 0, uint32_t(word.size())}};
   }
   if (word.size() > size_t(std::numeric_limits<int32_t>::max())) {
-    bad_tokenizer("text", {.what = "text too long to tokenise", .found = std::to_string(word.size()) + " bytes", .expected = "less than 2 GiB", .next = {}});
+    bad_tokenizer(
+        "text",
+        {.what = "text too long to tokenise", .found = std::to_string(word.size()) + " bytes", .expected = "less than 2 GiB", .next = {}});
   }
   std::vector<Symbol> merged = symbols(word);
   merge(merged);

@@ -9,7 +9,8 @@ namespace lft {
 namespace {
 
 constexpr const char* kSystem =
-    "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, and polite answers to the "
+    "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, and polite answers to "
+    "the "
     "user's questions.";
 
 /// What stands around a question and its answer.

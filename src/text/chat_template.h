@@ -10,11 +10,13 @@ struct Turn {
 };
 struct Rendered {
   std::string text;
-  struct Span { size_t begin, end; };
+  struct Span {
+    size_t begin, end;
+  };
   std::vector<Span> supervised;  // answer with the space before it and its </s>
 };
 
-bool is_template(const std::string& name);           // llava-v1, llava-hf, plain
+bool is_template(const std::string& name);  // llava-v1, llava-hf, plain
 std::vector<std::string> template_names();
 /// `eos` is the tokenizer's end token text ("</s>"). With `generate`, the last turn stops after "ASSISTANT:".
 Rendered render(const std::string& name, const std::vector<Turn>& turns, const std::string& eos, bool generate = false);

@@ -6,10 +6,12 @@
 namespace lft {
 namespace {
 
-constexpr const char* kMetaspace = "\xE2\x96\x81";       // U+2581
+constexpr const char* kMetaspace = "\xE2\x96\x81";    // U+2581
 constexpr const char* kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-int hex_digit(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
+int hex_digit(char c) {
+  return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
 
 /// The byte of "<0xAB>", -1 for any other token.
 int fallback_byte(const std::string& token) {
@@ -24,8 +26,10 @@ std::vector<std::string> join_bytes(const std::vector<std::string>& tokens) {
   std::string bytes;
   const auto flush = [&] {
     if (bytes.empty()) return;
-    if (to_valid_utf8(bytes) == bytes) out.push_back(bytes);
-    else out.insert(out.end(), bytes.size(), kReplacement);
+    if (to_valid_utf8(bytes) == bytes)
+      out.push_back(bytes);
+    else
+      out.insert(out.end(), bytes.size(), kReplacement);
     bytes.clear();
   };
   for (const std::string& token : tokens) {

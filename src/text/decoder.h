@@ -21,9 +21,9 @@ class Decoder {
   enum class Kind { kReplace, kByteFallback, kFuse, kStrip, kByteLevel, kMetaspace };
   struct Step {
     Kind kind;
-    std::string content = {};          // what is put in, or what is stripped; Metaspace: its stand-in
-    size_t start = 0, stop = 0;        // Strip: at most so many
-    bool drop_first = false;           // Metaspace: the first token's stand-ins are dropped
+    std::string content = {};    // what is put in, or what is stripped; Metaspace: its stand-in
+    size_t start = 0, stop = 0;  // Strip: at most so many
+    bool drop_first = false;     // Metaspace: the first token's stand-ins are dropped
     std::vector<Pattern> pattern = {};
   };
   Decoder() = default;

@@ -5,13 +5,18 @@
 namespace lft {
 
 void bad_tokenizer(const std::string& where, TokenizerFault fault) {
-  throw Error(ErrorKind::kInput, {.what = std::move(fault.what), .where = where, .found = std::move(fault.found),
-                                  .expected = std::move(fault.expected), .next = std::move(fault.next)});
+  throw Error(ErrorKind::kInput, {.what = std::move(fault.what),
+                                  .where = where,
+                                  .found = std::move(fault.found),
+                                  .expected = std::move(fault.expected),
+                                  .next = std::move(fault.next)});
 }
 
 void unsupported_component(const std::string& where, const std::string& component, const std::string& type) {
-  bad_tokenizer(where, {.what = "tokenizer component is not supported", .found = component + " " + type,
-                        .expected = "a Llama-style BPE tokenizer (SentencePiece or byte-level)", .next = {}});
+  bad_tokenizer(where, {.what = "tokenizer component is not supported",
+                        .found = component + " " + type,
+                        .expected = "a Llama-style BPE tokenizer (SentencePiece or byte-level)",
+                        .next = {}});
 }
 
 bool is_set(const Json& object, const std::string& key) {
@@ -21,26 +26,34 @@ bool is_set(const Json& object, const std::string& key) {
 
 bool flag_or(const Json& object, const std::string& key, bool otherwise, const std::string& where) {
   if (!is_set(object, key)) return otherwise;
-  if (!object[key].is_boolean()) bad_tokenizer(where + "." + key, {.what = "not a truth value", .found = object[key].type_name(), .expected = "true or false", .next = {}});
+  if (!object[key].is_boolean())
+    bad_tokenizer(where + "." + key,
+                  {.what = "not a truth value", .found = object[key].type_name(), .expected = "true or false", .next = {}});
   return object[key].get<bool>();
 }
 
 std::string text_or(const Json& object, const std::string& key, const std::string& otherwise, const std::string& where) {
   if (!is_set(object, key)) return otherwise;
-  if (!object[key].is_string()) bad_tokenizer(where + "." + key, {.what = "not a string", .found = object[key].type_name(), .expected = "a string", .next = {}});
+  if (!object[key].is_string())
+    bad_tokenizer(where + "." + key, {.what = "not a string", .found = object[key].type_name(), .expected = "a string", .next = {}});
   return object[key].get<std::string>();
 }
 
 std::string type_of(const Json& object, const std::string& where) {
-  if (!object.is_object()) bad_tokenizer(where, {.what = "not an object", .found = object.type_name(), .expected = "an object with a type", .next = {}});
+  if (!object.is_object())
+    bad_tokenizer(where, {.what = "not an object", .found = object.type_name(), .expected = "an object with a type", .next = {}});
   const std::string type = text_or(object, "type", "", where);
-  if (type.empty()) bad_tokenizer(where, {.what = "component without a type", .found = {}, .expected = "an object with a type", .next = {}});
+  if (type.empty())
+    bad_tokenizer(where, {.what = "component without a type", .found = {}, .expected = "an object with a type", .next = {}});
   return type;
 }
 
 const Json& array_of(const Json& object, const std::string& key, const std::string& where) {
   if (!is_set(object, key) || !object[key].is_array()) {
-    bad_tokenizer(where, {.what = "list is missing", .found = is_set(object, key) ? object[key].type_name() : "nothing", .expected = "a list \"" + key + "\"", .next = {}});
+    bad_tokenizer(where, {.what = "list is missing",
+                          .found = is_set(object, key) ? object[key].type_name() : "nothing",
+                          .expected = "a list \"" + key + "\"",
+                          .next = {}});
   }
   return object[key];
 }

@@ -5,6 +5,8 @@
 namespace lft {
 namespace {
 
+constexpr size_t kLongWord = 1 << 20;
+
 const Json& part(const TokenizerFiles& files, const char* key) {
   static const Json none;
   const auto it = files.tokenizer.find(key);
@@ -21,8 +23,17 @@ std::vector<int64_t> ids_of(const std::vector<Piece>& pieces) {
 
 /// Words on which two encoders that differ would hardly agree.
 constexpr const char* kProbeWords[] = {
-    "\xE2\x96\x81""A\xE2\x96\x81""chat\xE2\x96\x81""between\xE2\x96\x81""a\xE2\x96\x81""curious\xE2\x96\x81user\xE2\x96\x81""and\xE2\x96\x81""an\xE2\x96\x81""artificial\xE2\x96\x81intelligence.",
-    "\xE2\x96\x81\xE2\x96\x81\xE2\x96\x81USER:\xE2\x96\x81\nna\xC3\xAFve\xE2\x96\x81\xE4\xBD\xA0\xE5\xA5\xBD\xF0\x9F\x98\x80""e\xCC\x81\t\t12345678.90\xE2\x96\x81",
+    "\xE2\x96\x81"
+    "A\xE2\x96\x81"
+    "chat\xE2\x96\x81"
+    "between\xE2\x96\x81"
+    "a\xE2\x96\x81"
+    "curious\xE2\x96\x81user\xE2\x96\x81"
+    "and\xE2\x96\x81"
+    "an\xE2\x96\x81"
+    "artificial\xE2\x96\x81intelligence.",
+    "\xE2\x96\x81\xE2\x96\x81\xE2\x96\x81USER:\xE2\x96\x81\nna\xC3\xAFve\xE2\x96\x81\xE4\xBD\xA0\xE5\xA5\xBD\xF0\x9F\x98\x80"
+    "e\xCC\x81\t\t12345678.90\xE2\x96\x81",
     "\nASSISTANT:\xE2\x96\x81(the)\xE2\x96\x81Supercalifragilistic\xE2\x96\x81\xC2\xA0\xEF\xBC\xA1\xEF\xAC\x81\x01\x7F",
 };
 
@@ -81,11 +92,16 @@ void JsonTokenizer::read_single(const Json& json, const std::string& where) {
     if (!piece.is_object() || !piece.contains("SpecialToken")) unsupported_component(where, "template", piece.dump());
     const std::string name = text_or(piece["SpecialToken"], "id", "", where);
     if (!is_set(json, "special_tokens") || !json["special_tokens"].is_object() || !is_set(json["special_tokens"], name)) {
-      bad_tokenizer(where, {.what = "template names a token that it does not define", .found = name, .expected = "an entry of special_tokens", .next = {}});
+      bad_tokenizer(
+          where,
+          {.what = "template names a token that it does not define", .found = name, .expected = "an entry of special_tokens", .next = {}});
     }
     for (const Json& id : array_of(json["special_tokens"][name], "ids", where)) {
       if (!id.is_number_unsigned() || vocabulary_.token_of(id.get<int64_t>()).empty()) {
-        bad_tokenizer(where, {.what = "template names an id that no token has", .found = name + ": " + id.dump(), .expected = "an id of the vocabulary", .next = {}});
+        bad_tokenizer(where, {.what = "template names an id that no token has",
+                              .found = name + ": " + id.dump(),
+                              .expected = "an id of the vocabulary",
+                              .next = {}});
       }
       (seen ? behind_ : before_).push_back(id.get<int64_t>());
     }
@@ -117,12 +133,15 @@ void JsonTokenizer::build_matchers() {
 void JsonTokenizer::use_model(const std::string& path) {
   auto model = std::make_unique<SentencePieceModel>(path, SentencePieceModel::Normalization::kNone);
   const auto differs = [&](const std::string& found) {
-    bad_tokenizer(path, {.what = "tokenizer.model does not belong to tokenizer.json", .found = found, .expected = "the same pieces under the same ids",
+    bad_tokenizer(path, {.what = "tokenizer.model does not belong to tokenizer.json",
+                         .found = found,
+                         .expected = "the same pieces under the same ids",
                          .next = "remove tokenizer.model (tokenizer.json alone is enough) or fetch both again"});
   };
   if (model->size() > vocabulary_.size()) differs(std::to_string(model->size()) + " pieces against " + std::to_string(vocabulary_.size()));
   for (int64_t id = 0; id < model->size(); ++id) {
-    if (model->piece(id) != vocabulary_.token_of(id)) differs("id " + std::to_string(id) + ": " + model->piece(id) + " against " + vocabulary_.token_of(id));
+    if (model->piece(id) != vocabulary_.token_of(id))
+      differs("id " + std::to_string(id) + ": " + model->piece(id) + " against " + vocabulary_.token_of(id));
   }
   for (const char* word : kProbeWords) {
     if (ids_of(model->encode(word)) != ids_of(bpe_.encode(word))) differs(std::string("other tokens for ") + word);
@@ -131,7 +150,8 @@ void JsonTokenizer::use_model(const std::string& path) {
 }
 
 std::vector<Piece> JsonTokenizer::encode_word(std::string_view word) const {
-  if (!model_ || (bpe_.ignore_merges() && bpe_.id_of(word) >= 0)) return bpe_.encode(word);
+  // The library takes 300 bytes of memory a byte of text; the ids are the same either way.
+  if (!model_ || word.size() > kLongWord || (bpe_.ignore_merges() && bpe_.id_of(word) >= 0)) return bpe_.encode(word);
   return model_->encode(word);
 }
 
@@ -160,9 +180,12 @@ std::vector<Token> JsonTokenizer::encode(std::string_view text) const {
     }
     Aligned normal = normalizer_.apply(whole.slice(segment.begin, segment.end));
     for (const Segment& inner : normalized_->split(normal.text)) {
-      if (inner.token >= 0) add_token(normal, inner);
-      else if (inner.end - inner.begin == normal.text.size()) encode_text(std::move(normal), out);
-      else encode_text(normal.slice(inner.begin, inner.end), out);
+      if (inner.token >= 0)
+        add_token(normal, inner);
+      else if (inner.end - inner.begin == normal.text.size())
+        encode_text(std::move(normal), out);
+      else
+        encode_text(normal.slice(inner.begin, inner.end), out);
     }
   }
   for (const int64_t id : behind_) out.push_back({id, uint32_t(text.size()), uint32_t(text.size())});

@@ -37,7 +37,7 @@ class JsonTokenizer : public Tokenizer {
   Bpe bpe_;
   Decoder decoder_;
   Vocabulary vocabulary_;
-  std::vector<int64_t> before_, behind_;  // ids that the template puts around the text
+  std::vector<int64_t> before_, behind_;                       // ids that the template puts around the text
   std::unordered_map<int64_t, std::string> normalized_names_;  // by id: added tokens looked for in another form than their content
   std::unique_ptr<TokenMatcher> raw_, normalized_;
   std::unique_ptr<SentencePieceModel> model_;  // encodes the words in place of bpe_

@@ -12,7 +12,10 @@ TokenMap pieces_of(const SentencePieceModel& model, const std::string& where) {
   for (int64_t id = 0; id < model.size(); ++id) {
     const auto [it, fresh] = out.emplace(model.piece(id), id);
     if (!fresh) {
-      bad_tokenizer(where, {.what = "one piece has two ids", .found = it->first + ": " + std::to_string(it->second) + " and " + std::to_string(id), .expected = "each piece once", .next = {}});
+      bad_tokenizer(where, {.what = "one piece has two ids",
+                            .found = it->first + ": " + std::to_string(it->second) + " and " + std::to_string(id),
+                            .expected = "each piece once",
+                            .next = {}});
     }
   }
   return out;

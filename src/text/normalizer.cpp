@@ -12,7 +12,10 @@ Pattern::Pattern(const Json& json, const std::string& where) {
     regex_.emplace_back(text_or(json, "Regex", "", where), where);
     return;
   }
-  bad_tokenizer(where, {.what = "pattern is neither a string nor a regular expression", .found = {}, .expected = "{\"String\": x} or {\"Regex\": x}, not empty", .next = {}});
+  bad_tokenizer(where, {.what = "pattern is neither a string nor a regular expression",
+                        .found = {},
+                        .expected = "{\"String\": x} or {\"Regex\": x}, not empty",
+                        .next = {}});
 }
 
 std::vector<ByteRange> Pattern::find_all(std::string_view text) const {

@@ -36,13 +36,17 @@ void PreTokenizer::add(const Json& json, const std::string& where) {
 void PreTokenizer::add_metaspace(const Json& json, const std::string& where) {
   Step step{.kind = Kind::kMetaspace, .replacement = text_or(json, "replacement", "", where)};
   if (step.replacement.empty() || utf8_length(step.replacement, 0) != step.replacement.size()) {
-    bad_tokenizer(where, {.what = "Metaspace replacement is not one character", .found = step.replacement, .expected = "one character", .next = {}});
+    bad_tokenizer(
+        where, {.what = "Metaspace replacement is not one character", .found = step.replacement, .expected = "one character", .next = {}});
   }
   const bool silent = !flag_or(json, "add_prefix_space", true, where);  // the older spelling of "never"
   const std::string scheme = text_or(json, "prepend_scheme", "always", where);
   if (scheme != "always" && scheme != "first" && scheme != "never") unsupported_component(where, "Metaspace prepend_scheme", scheme);
   if (silent && is_set(json, "prepend_scheme") && scheme != "never") {
-    bad_tokenizer(where, {.what = "add_prefix_space does not match prepend_scheme", .found = "false and " + scheme, .expected = "false and never", .next = {}});
+    bad_tokenizer(where, {.what = "add_prefix_space does not match prepend_scheme",
+                          .found = "false and " + scheme,
+                          .expected = "false and never",
+                          .next = {}});
   }
   step.prepend = silent || scheme == "never" ? Prepend::kNever : scheme == "first" ? Prepend::kFirst : Prepend::kAlways;
   step.split = flag_or(json, "split", true, where);
@@ -55,12 +59,18 @@ void PreTokenizer::add_split(const Json& json, const std::string& where) {
   Step step{.kind = Kind::kSplit, .split = true, .invert = flag_or(json, "invert", false, where)};
   step.pattern.emplace_back(json.contains("pattern") ? json["pattern"] : Json(), where + ".pattern");
   const std::string behavior = text_or(json, "behavior", "", where);
-  if (behavior == "Removed") step.behavior = Behavior::kRemoved;
-  else if (behavior == "Isolated") step.behavior = Behavior::kIsolated;
-  else if (behavior == "MergedWithPrevious") step.behavior = Behavior::kMergedWithPrevious;
-  else if (behavior == "MergedWithNext") step.behavior = Behavior::kMergedWithNext;
-  else if (behavior == "Contiguous") step.behavior = Behavior::kContiguous;
-  else unsupported_component(where, "Split behavior", behavior);
+  if (behavior == "Removed")
+    step.behavior = Behavior::kRemoved;
+  else if (behavior == "Isolated")
+    step.behavior = Behavior::kIsolated;
+  else if (behavior == "MergedWithPrevious")
+    step.behavior = Behavior::kMergedWithPrevious;
+  else if (behavior == "MergedWithNext")
+    step.behavior = Behavior::kMergedWithNext;
+  else if (behavior == "Contiguous")
+    step.behavior = Behavior::kContiguous;
+  else
+    unsupported_component(where, "Split behavior", behavior);
   steps_.push_back(std::move(step));
 }
 
@@ -82,8 +92,10 @@ std::vector<ByteRange> PreTokenizer::join(Behavior behavior, const std::vector<P
                         (behavior == Behavior::kMergedWithPrevious && i > 0 && part.is_match && !before) ||
                         (behavior == Behavior::kMergedWithNext && i > 0 && !part.is_match && before);
     if (behavior == Behavior::kRemoved && part.is_match) continue;
-    if (extend) out.back().end = part.range.end;
-    else out.push_back(part.range);
+    if (extend)
+      out.back().end = part.range.end;
+    else
+      out.push_back(part.range);
   }
   return out;
 }

@@ -3,6 +3,9 @@
 
 #include <pcre2.h>
 
+#include <algorithm>
+#include <cstdint>
+
 #include "kernels/common/error.h"
 
 namespace lft {
@@ -11,8 +14,11 @@ namespace {
 constexpr size_t kMaxPattern = 64 << 10;
 
 [[noreturn]] void bad_pattern(const std::string& where, const std::string& pattern, const std::string& why) {
-  throw Error(ErrorKind::kInput, {.what = "unsupported regular expression: " + why, .where = where, .found = pattern,
-                                  .expected = "a pattern that PCRE2 and Oniguruma read alike", .next = {}});
+  throw Error(ErrorKind::kInput, {.what = "unsupported regular expression: " + why,
+                                  .where = where,
+                                  .found = pattern,
+                                  .expected = "a pattern that PCRE2 and Oniguruma read alike",
+                                  .next = {}});
 }
 
 /// PCRE2's \s takes U+180E and is otherwise Oniguruma's; spelled out, both agree. \h is a hex digit there and a blank here.
@@ -26,9 +32,12 @@ std::string translate(const std::string& pattern, const std::string& where) {
       const char escaped = pattern[++i];
       if (escaped == 'h' || escaped == 'H') bad_pattern(where, pattern, "\\h");
       if (escaped == 'S' && in_class) bad_pattern(where, pattern, "\\S inside [...]");
-      if (escaped == 's') out += in_class ? kSpace : "[" + kSpace + "]";
-      else if (escaped == 'S') out += "[^" + kSpace + "]";
-      else out += {'\\', escaped};
+      if (escaped == 's')
+        out += in_class ? kSpace : "[" + kSpace + "]";
+      else if (escaped == 'S')
+        out += "[^" + kSpace + "]";
+      else
+        out += {'\\', escaped};
       continue;
     }
     if (in_class && c == '[') bad_pattern(where, pattern, "[ inside [...]");
@@ -46,9 +55,13 @@ std::string translate(const std::string& pattern, const std::string& where) {
   return out;
 }
 
-struct FreeMatch {
+struct Free {
   void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
+  void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
 };
+
+/// A pattern may step back over the whole text once or twice, not try every way to cut it.
+uint32_t step_limit(std::string_view text) { return uint32_t(std::min<uint64_t>(10'000'000 + 8 * uint64_t(text.size()), UINT32_MAX)); }
 
 }  // namespace
 
@@ -81,12 +94,14 @@ Regex& Regex::operator=(Regex&&) noexcept = default;
 
 std::vector<ByteRange> Regex::find_all(std::string_view text) const {
   std::vector<ByteRange> out;
-  const std::unique_ptr<pcre2_match_data, FreeMatch> data(pcre2_match_data_create_from_pattern(code_->code, nullptr));
+  const std::unique_ptr<pcre2_match_data, Free> data(pcre2_match_data_create_from_pattern(code_->code, nullptr));
+  const std::unique_ptr<pcre2_match_context, Free> context(pcre2_match_context_create(nullptr));
+  pcre2_set_match_limit(context.get(), step_limit(text));
   for (size_t pos = 0; pos < text.size();) {
     const auto subject = PCRE2_SPTR(text.data());
-    int rc = pcre2_match(code_->code, subject, text.size(), pos, PCRE2_NO_UTF_CHECK, data.get(), nullptr);
+    int rc = pcre2_match(code_->code, subject, text.size(), pos, PCRE2_NO_UTF_CHECK, data.get(), context.get());
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
-      rc = pcre2_match(code_->code, subject, text.size(), pos, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data.get(), nullptr);
+      rc = pcre2_match(code_->code, subject, text.size(), pos, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data.get(), context.get());
     }
     if (rc == PCRE2_ERROR_NOMATCH) break;
     if (rc < 0) bad_pattern(code_->where, code_->pattern, "matching it takes too long");

@@ -30,7 +30,8 @@ std::string with_switches(std::string model, SentencePieceModel::Normalization n
   if (normalization == N::kOwn) return model;
   const std::string no_prefix{0x18, 0};  // 3: add_dummy_prefix = false
   // 2: precompiled_charsmap = "", 4: remove_extra_whitespaces = false, 6: normalization_rule_tsv = ""
-  const std::string spec = normalization == N::kNoDummyPrefix ? no_prefix : std::string{0x12, 0} + no_prefix + std::string{0x20, 0, 0x32, 0};
+  const std::string spec =
+      normalization == N::kNoDummyPrefix ? no_prefix : std::string{0x12, 0} + no_prefix + std::string{0x20, 0, 0x32, 0};
   return model + char(0x1A) + char(spec.size()) + spec;
 }
 
@@ -46,7 +47,8 @@ int try_model(const std::string& model) {
   }
   std::string ascii;
   for (char c = 1; c < 127; ++c) ascii += c;
-  const std::string mixed = "  USER: caf\xC3\xA9\n\n\xE2\x96\x81\xE2\x96\x81 na\xC3\xAFve \xE4\xBD\xA0\xE5\xA5\xBD \xF0\x9F\x98\x80 e\xCC\x81 ASSISTANT:\t42</s>";
+  const std::string mixed =
+      "  USER: caf\xC3\xA9\n\n\xE2\x96\x81\xE2\x96\x81 na\xC3\xAFve \xE4\xBD\xA0\xE5\xA5\xBD \xF0\x9F\x98\x80 e\xCC\x81 ASSISTANT:\t42</s>";
   for (const std::string& text : {ascii, mixed, to_valid_utf8(pieces)}) {
     sentencepiece::ImmutableSentencePieceText result;
     if (!processor.Encode(text, result.mutable_proto()).ok()) return kRefused;
@@ -77,11 +79,15 @@ int try_model(const std::string& model) {
 /// The library can crash on a damaged model; better a child than the run.
 void probe(const std::string& model, const std::string& path) {
   const pid_t child = fork();
-  if (child < 0) throw Error(ErrorKind::kResource, {.what = "cannot start a process to try the tokenizer in", .where = path, .found = {}, .expected = {}, .next = {}});
+  if (child < 0)
+    throw Error(ErrorKind::kResource,
+                {.what = "cannot start a process to try the tokenizer in", .where = path, .found = {}, .expected = {}, .next = {}});
   if (child == 0) run_child(model);
   int status = 0;
   while (waitpid(child, &status, 0) < 0) {
-    if (errno != EINTR) throw Error(ErrorKind::kResource, {.what = "the process that tries the tokenizer was lost", .where = path, .found = {}, .expected = {}, .next = {}});
+    if (errno != EINTR)
+      throw Error(ErrorKind::kResource,
+                  {.what = "the process that tries the tokenizer was lost", .where = path, .found = {}, .expected = {}, .next = {}});
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == kWorks) return;
   if (WIFEXITED(status) && WEXITSTATUS(status) == kRefused) refuse(path, "not a readable SentencePiece model");
@@ -105,7 +111,8 @@ SentencePieceModel::~SentencePieceModel() = default;
 std::vector<Piece> SentencePieceModel::encode(std::string_view text) const {
   sentencepiece::ImmutableSentencePieceText result;
   if (const auto status = impl_->processor.Encode({text.data(), text.size()}, result.mutable_proto()); !status.ok()) {
-    bad_tokenizer("tokenizer.model", {.what = "the tokenizer library cannot encode a text", .found = status.ToString(), .expected = {}, .next = {}});
+    bad_tokenizer("tokenizer.model",
+                  {.what = "the tokenizer library cannot encode a text", .found = status.ToString(), .expected = {}, .next = {}});
   }
   std::vector<Piece> out;
   out.reserve(result.pieces_size());

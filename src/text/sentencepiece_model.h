@@ -12,9 +12,9 @@ namespace lft {
 class SentencePieceModel {
  public:
   enum class Normalization {
-    kOwn,             // as the model file says: charsmap, dummy prefix, extra white space
-    kNoDummyPrefix,   // the same without the dummy prefix
-    kNone,            // the text is taken as it stands
+    kOwn,            // as the model file says: charsmap, dummy prefix, extra white space
+    kNoDummyPrefix,  // the same without the dummy prefix
+    kNone,           // the text is taken as it stands
   };
   /// Throws kInput: unreadable, not a SentencePiece model, or one that crashes or hangs the library.
   SentencePieceModel(const std::string& path, Normalization normalization);
@@ -28,7 +28,7 @@ class SentencePieceModel {
   bool is_control(int64_t id) const;  // <s>, </s> and their like: never found in text
   bool is_unknown(int64_t id) const;
   bool is_byte(int64_t id) const;
-  int64_t bos() const;                // -1: none
+  int64_t bos() const;  // -1: none
   int64_t eos() const;
   int64_t pad() const;
 

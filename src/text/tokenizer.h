@@ -1,4 +1,5 @@
-// Text to token ids, equal to the HF processor's for the same string, with the character span of every token. Knows no images and no labels.
+// Text to token ids, equal to the HF processor's for the same string, with the character span of every token. Knows no images and no
+// labels.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -29,7 +30,7 @@ class Tokenizer {
   virtual std::vector<Token> encode(std::string_view text) const = 0;
   /// Text of ids; special tokens left out when asked. Ids that no token has are left out, as HF does.
   virtual std::string decode(const std::vector<int64_t>& ids, bool skip_special = true) const = 0;
-  virtual int64_t vocab_size() const = 0;                    // 1 + highest id
+  virtual int64_t vocab_size() const = 0;                     // 1 + highest id
   virtual int64_t id_of(const std::string& token) const = 0;  // -1 when absent
   virtual std::string token_of(int64_t id) const = 0;         // "" when absent
 

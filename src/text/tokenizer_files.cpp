@@ -17,7 +17,8 @@ constexpr std::array kLists = {"extra_special_tokens", "additional_special_token
 Json read_object(const TokenizerFiles& files, const std::string& name) {
   if (!path_exists(files.path(name))) return Json::object();
   Json json = read_json_file(files.path(name));
-  if (!json.is_object()) bad_tokenizer(files.path(name), {.what = "not an object", .found = json.type_name(), .expected = "an object", .next = {}});
+  if (!json.is_object())
+    bad_tokenizer(files.path(name), {.what = "not an object", .found = json.type_name(), .expected = "an object", .next = {}});
   return json;
 }
 
@@ -51,7 +52,8 @@ int64_t parse_id(const std::string& text, const std::string& where) {
 std::vector<AddedToken> decoder_tokens(const TokenizerFiles& files) {
   const std::string where = files.path("tokenizer_config.json") + ": added_tokens_decoder";
   const Json& list = files.config["added_tokens_decoder"];
-  if (!list.is_object()) bad_tokenizer(where, {.what = "not an object", .found = list.type_name(), .expected = "an object from ids to tokens", .next = {}});
+  if (!list.is_object())
+    bad_tokenizer(where, {.what = "not an object", .found = list.type_name(), .expected = "an object from ids to tokens", .next = {}});
   std::vector<AddedToken> out;
   for (const auto& [id, json] : list.items()) {
     AddedToken token = read_added_token(json, where);
@@ -75,7 +77,9 @@ std::vector<AddedToken> older_tokens(const TokenizerFiles& files, const Vocabula
   }
   std::vector<AddedToken> out;
   for (const auto& [content, id] : files.added.items()) {
-    if (!id.is_number_unsigned()) bad_tokenizer(where, {.what = "token id is not a whole number", .found = content + ": " + id.dump(), .expected = "0 or more", .next = {}});
+    if (!id.is_number_unsigned())
+      bad_tokenizer(where,
+                    {.what = "token id is not a whole number", .found = content + ": " + id.dump(), .expected = "0 or more", .next = {}});
     if (vocabulary.has_added(content)) continue;  // tokenizer.json knows more about it
     const bool is_special = std::find(special.begin(), special.end(), content) != special.end();
     out.push_back({.id = id.get<int64_t>(), .content = content, .special = is_special, .normalized = !is_special});
@@ -106,11 +110,16 @@ TokenizerFiles read_tokenizer_files(const std::string& dir) {
   const bool has_json = path_exists(files.path("tokenizer.json"));
   files.has_model = path_exists(files.path("tokenizer.model"));
   if (!has_json && !files.has_model) {
-    bad_tokenizer(dir, {.what = "no tokenizer in the model directory", .found = {}, .expected = "tokenizer.json or tokenizer.model", .next = "copy the tokenizer files of the checkpoint there"});
+    bad_tokenizer(dir, {.what = "no tokenizer in the model directory",
+                        .found = {},
+                        .expected = "tokenizer.json or tokenizer.model",
+                        .next = "copy the tokenizer files of the checkpoint there"});
   }
   if (has_json) {
     files.tokenizer = read_object(files, "tokenizer.json");
-    if (files.tokenizer.empty()) bad_tokenizer(files.path("tokenizer.json"), {.what = "tokenizer file is empty", .found = "{}", .expected = "a tokenizer", .next = {}});
+    if (files.tokenizer.empty())
+      bad_tokenizer(files.path("tokenizer.json"),
+                    {.what = "tokenizer file is empty", .found = "{}", .expected = "a tokenizer", .next = {}});
   }
   files.config = read_object(files, "tokenizer_config.json");
   files.special_map = read_object(files, "special_tokens_map.json");
@@ -120,7 +129,9 @@ TokenizerFiles read_tokenizer_files(const std::string& dir) {
 
 AddedToken read_added_token(const Json& json, const std::string& where) {
   if (!json.is_object() || !is_set(json, "content")) {
-    bad_tokenizer(where, {.what = "added token without content", .found = json.type_name(), .expected = "{\"content\": ..., \"special\": ...}", .next = {}});
+    bad_tokenizer(
+        where,
+        {.what = "added token without content", .found = json.type_name(), .expected = "{\"content\": ..., \"special\": ...}", .next = {}});
   }
   AddedToken token;
   token.content = text_or(json, "content", "", where);
@@ -158,7 +169,10 @@ void add_config_tokens(Vocabulary& vocabulary, const TokenizerFiles& files) {
 }
 
 SpecialTokens special_tokens(const TokenizerFiles& files) {
-  return {.bos = content_of(files, "bos_token"), .eos = content_of(files, "eos_token"), .pad = content_of(files, "pad_token"), .unk = content_of(files, "unk_token")};
+  return {.bos = content_of(files, "bos_token"),
+          .eos = content_of(files, "eos_token"),
+          .pad = content_of(files, "pad_token"),
+          .unk = content_of(files, "unk_token")};
 }
 
 }  // namespace lft

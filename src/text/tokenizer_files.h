@@ -12,10 +12,10 @@ namespace lft {
 
 struct TokenizerFiles {
   std::string dir;
-  Json tokenizer = {};    // tokenizer.json, null where absent
-  Json config = {};       // tokenizer_config.json, {} where absent
-  Json special_map = {};  // special_tokens_map.json, {} where absent
-  Json added = {};        // added_tokens.json, {} where absent
+  Json tokenizer = {};     // tokenizer.json, null where absent
+  Json config = {};        // tokenizer_config.json, {} where absent
+  Json special_map = {};   // special_tokens_map.json, {} where absent
+  Json added = {};         // added_tokens.json, {} where absent
   bool has_model = false;  // tokenizer.model
 
   std::string path(const std::string& name) const { return dir + "/" + name; }

@@ -19,7 +19,10 @@ void Vocabulary::put(int64_t id, const std::string& token, const std::string& wh
   if (size_t(id) >= names_.size()) names_.resize(size_t(id) + 1);
   std::string& name = names_[size_t(id)];
   if (!name.empty() && name != token) {
-    bad_tokenizer(where, {.what = "two tokens have one id", .found = name + " and " + token + ": " + std::to_string(id), .expected = "one token an id", .next = {}});
+    bad_tokenizer(where, {.what = "two tokens have one id",
+                          .found = name + " and " + token + ": " + std::to_string(id),
+                          .expected = "one token an id",
+                          .next = {}});
   }
   name = token;
 }
@@ -27,7 +30,10 @@ void Vocabulary::put(int64_t id, const std::string& token, const std::string& wh
 void Vocabulary::add(AddedToken token, const std::string& where) {
   if (token.content.empty()) return;
   if (token.content.size() > kMaxAddedBytes) {
-    bad_tokenizer(where, {.what = "added token is too long", .found = std::to_string(token.content.size()) + " bytes", .expected = "at most " + std::to_string(kMaxAddedBytes) + " bytes", .next = {}});
+    bad_tokenizer(where, {.what = "added token is too long",
+                          .found = std::to_string(token.content.size()) + " bytes",
+                          .expected = "at most " + std::to_string(kMaxAddedBytes) + " bytes",
+                          .next = {}});
   }
   int64_t id = id_of(token.content);
   if (id < 0) {
@@ -35,15 +41,19 @@ void Vocabulary::add(AddedToken token, const std::string& where) {
     for (const AddedToken& other : added_) id = std::max(id, other.id + 1);
   }
   if (token.id >= 0 && token.id != id) {
-    bad_tokenizer(where, {.what = "added token has another id than its place gives it", .found = token.content + ": " + std::to_string(token.id),
-                          .expected = std::to_string(id), .next = "list added tokens in the order of their ids, without gaps, behind the vocabulary"});
+    bad_tokenizer(where, {.what = "added token has another id than its place gives it",
+                          .found = token.content + ": " + std::to_string(token.id),
+                          .expected = std::to_string(id),
+                          .next = "list added tokens in the order of their ids, without gaps, behind the vocabulary"});
   }
   token.id = id;
   put(id, token.content, where);
   if (token.special) special_.insert(token.content);
   const auto [it, fresh] = added_ids_.try_emplace(token.content, added_.size());
-  if (fresh) added_.push_back(std::move(token));
-  else added_[it->second] = std::move(token);
+  if (fresh)
+    added_.push_back(std::move(token));
+  else
+    added_[it->second] = std::move(token);
 }
 
 int64_t Vocabulary::id_of(const std::string& token) const {

@@ -20,7 +20,7 @@ class Vocabulary {
   const std::vector<AddedToken>& added() const { return added_; }
 
   int64_t id_of(const std::string& token) const;
-  const std::string& token_of(int64_t id) const;  // "" when absent
+  const std::string& token_of(int64_t id) const;           // "" when absent
   int64_t size() const { return int64_t(names_.size()); }  // 1 + highest id
   bool is_special(const std::string& token) const { return special_.contains(token); }
 
@@ -28,8 +28,8 @@ class Vocabulary {
   void put(int64_t id, const std::string& token, const std::string& where);
 
   TokenMap model_;
-  int64_t model_size_;                // entries of the model
-  std::vector<std::string> names_;    // by id; "" where no token has it
+  int64_t model_size_;              // entries of the model
+  std::vector<std::string> names_;  // by id; "" where no token has it
   std::vector<AddedToken> added_;
   std::unordered_map<std::string, size_t> added_ids_;  // content -> place in added_
   std::unordered_set<std::string> special_;

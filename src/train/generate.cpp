@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
+#include <limits>
 #include <random>
 
 #include "kernels/common/error.h"
@@ -38,6 +39,11 @@ int64_t new_token_limit(const std::vector<Sample>& prompts, const LlavaConfig& c
     limit = std::min(limit, left);
   }
   return limit;
+}
+
+/// An image token stands for features that an answer does not have.
+void forbid(at::Tensor& logits_bv, int64_t id) {
+  if (id >= 0 && id < logits_bv.size(1)) logits_bv.select(1, id).fill_(-std::numeric_limits<float>::infinity());
 }
 
 bool is_end(int64_t id, const LlavaConfig& config) {
@@ -77,7 +83,8 @@ std::vector<std::vector<int64_t>> generate_batch(Llava& model, const std::vector
   KvCache cache;
   LlavaBatch batch = collate(prompts, encode, device);
   for (int64_t step = 0; step < limit && open > 0 && requested_signal() == 0; ++step) {
-    const at::Tensor logits_bv = model->next_logits(batch, cache).to(at::kCPU);
+    at::Tensor logits_bv = model->next_logits(batch, cache).to(at::kCPU);
+    forbid(logits_bv, model->config.image_token);
     for (size_t row = 0; row < prompts.size(); ++row) {
       if (done[row] != 0) continue;
       const double uniform = static_cast<double>(generators[row]() >> 11) * 0x1p-53;

@@ -101,7 +101,7 @@ TEST(Main, ASignalEndsTheRunBehindAStepWithTheAdapterSaved) {
     // The run would take hours; the shell sends one signal once the metrics show steps.
     const std::string metrics = run.dir().file(name + std::string("/metrics.jsonl"));
     const std::string arguments = "train " + recipe + " --set train.max_steps=1000000 & pid=$!; for i in $(seq 300); do [ -s " + metrics +
-                                  " ] && break; sleep 0.1; done; kill -" + name + " $pid; wait $pid; exit $?; true";
+                                  " ] && break; kill -0 $pid || break; sleep 0.1; done; kill -" + name + " $pid; wait $pid; exit $?; true";
     const Ran ran = run_lft(arguments);
     EXPECT_EQ(ran.code, code) << name;
     EXPECT_TRUE(std::filesystem::exists(run.dir().file(name + std::string("/adapter/adapter_model.safetensors")))) << name;

@@ -118,7 +118,8 @@ TEST(Encode, Prompt) {
   EXPECT_TRUE(sample.labels.empty());
   EXPECT_FALSE(collate({sample}, options, at::kCPU).labels_bt.defined());
   options.config.text.max_positions = 20;
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "longer than the model's positions", encode_prompt({{"<image>\nQ", ""}}, {file}, ByteTokenizer(), options));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "longer than the model's positions",
+                   encode_prompt({{"<image>\nQ", ""}}, {file}, ByteTokenizer(), options));
 }
 #endif
 
@@ -148,7 +149,8 @@ TEST(EncodeOptions, ReadsProcessorFiles) {
   EXPECT_NE(notice.find("CLIP's are used"), std::string::npos);
   EXPECT_FLOAT_EQ(options.image_mean[0], 0.48145466f);
   EXPECT_EQ(options.eos, "</s>");
-  dir.write("preprocessor_config.json", R"({"image_mean":[0.5,0.5,0.25],"image_std":[0.5,0.25,0.5],"crop_size":{"height":8,"width":8},"size":{"shortest_edge":8}})");
+  dir.write("preprocessor_config.json",
+            R"({"image_mean":[0.5,0.5,0.25],"image_std":[0.5,0.25,0.5],"crop_size":{"height":8,"width":8},"size":{"shortest_edge":8}})");
   options = options_of(dir, &notice, "crop", 600);
   EXPECT_EQ(notice, "data.max_tokens lowered from 600 to 512, the model's positions");
   EXPECT_EQ(options.max_tokens, 512);
@@ -179,7 +181,8 @@ TEST(EncodeOptions, RefusesWhatDoesNotFit) {
   dir.write("preprocessor_config.json", "{}");
   dir.write("tokenizer_config.json", R"({"eos_token":"<|end|>"})");
   EXPECT_LFT_ERROR(ErrorKind::kInput, "no end token", options_of(dir, nullptr));
-  EXPECT_LFT_ERROR(ErrorKind::kUsage, "unknown template", encode_options(dir.path(), small_config(), ByteTokenizer(), "vicuna", "pad", 9, nullptr));
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "unknown template",
+                   encode_options(dir.path(), small_config(), ByteTokenizer(), "vicuna", "pad", 9, nullptr));
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "pad or crop", options_of(dir, nullptr, "squash"));
 }
 
@@ -187,7 +190,8 @@ TEST(EncodeOptions, RefusesAnotherTokenizer) {
   const TempDir dir;
   ByteTokenizer tokenizer;
   tokenizer.image_id = 299;
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "<image> has id 299", encode_options(dir.path(), small_config(), tokenizer, "plain", "pad", 9, nullptr));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "<image> has id 299",
+                   encode_options(dir.path(), small_config(), tokenizer, "plain", "pad", 9, nullptr));
   LlavaConfig config = small_config();
   config.text.vocab = 200;
   EXPECT_LFT_ERROR(ErrorKind::kInput, "ids up to 300", encode_options(dir.path(), config, ByteTokenizer(), "plain", "pad", 9, nullptr));

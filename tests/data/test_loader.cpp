@@ -21,7 +21,8 @@ class CountingDataset : public Dataset {
     ++gets;
     if (index % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
     const auto bad = errors.find(index);
-    if (bad != errors.end()) throw Error(bad->second, {.what = "bad " + std::to_string(index), .where = "here", .found = "noise", .expected = {}, .next = {}});
+    if (bad != errors.end())
+      throw Error(bad->second, {.what = "bad " + std::to_string(index), .where = "here", .found = "noise", .expected = {}, .next = {}});
     return {.id = id(index), .input_ids = {index}, .labels = {-100}, .images = {}};
   }
   std::string id(int64_t index) const override { return "s" + std::to_string(index); }

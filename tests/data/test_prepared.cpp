@@ -27,7 +27,8 @@ void expect_same(const Sample& a, const Sample& b) {
 /// Text-only rows of different lengths as JSONL.
 std::string write_text_rows(const TempDir& dir, int count) {
   std::string text;
-  for (int i = 0; i < count; ++i) text += llava_row("t" + std::to_string(i), "", "Q" + std::string(static_cast<size_t>(i), 'q'), "A") + "\n";
+  for (int i = 0; i < count; ++i)
+    text += llava_row("t" + std::to_string(i), "", "Q" + std::string(static_cast<size_t>(i), 'q'), "A") + "\n";
   return dir.write("text.jsonl", text);
 }
 
@@ -39,7 +40,8 @@ TEST(Prepared, GivesTheSameSamples) {
   const std::string two = R"({"id":"two","images":["b.bmp","a.bmp"],"conversations":[{"from":"human","value":"<image><image>\nQ"},
     {"from":"gpt","value":"A"},{"from":"human","value":"R"},{"from":"gpt","value":"B"}]})";
   std::string json = "[" + two + "," + llava_row("none", "", "Q", "A");
-  for (int i = 0; i < 6; ++i) json += "," + llava_row("r" + std::to_string(i), i % 2 ? "a.bmp" : "b.bmp", "<image>\nQ", "answer " + std::to_string(i));
+  for (int i = 0; i < 6; ++i)
+    json += "," + llava_row("r" + std::to_string(i), i % 2 ? "a.bmp" : "b.bmp", "<image>\nQ", "answer " + std::to_string(i));
   const std::string data = dir.write("data.json", json + "]"), out = dir.file("prepared");
   const ByteTokenizer tokenizer;
   const EncodeOptions options = small_options();
@@ -113,7 +115,8 @@ TEST(Prepared, BadRowsKeepTheirPlaceUnderSkip) {
   const TempDir dir;
   const ByteTokenizer tokenizer;
   EncodeOptions options = small_options();
-  const std::string data = dir.write("d.jsonl", llava_row("a", "", "Q", "A") + "\n{}\n" + llava_row("c", "", "<image>", "A") + "\n" + llava_row("d", "", "Q", "D") + "\n");
+  const std::string data = dir.write(
+      "d.jsonl", llava_row("a", "", "Q", "A") + "\n{}\n" + llava_row("c", "", "<image>", "A") + "\n" + llava_row("d", "", "Q", "D") + "\n");
   EXPECT_LFT_ERROR(ErrorKind::kInput, "d.jsonl:2", open_dataset(data, "", tokenizer, options));
   options.skip_bad = true;
   const auto direct = open_dataset(data, "", tokenizer, options);

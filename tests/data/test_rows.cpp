@@ -19,17 +19,20 @@ std::vector<Row> rows_of(const std::string& text) {
 void expect_bad(const std::string& text, const std::string& place, const std::string& piece) {
   const TempDir dir;
   const std::string path = dir.write("data.json", text);
-  const std::string block = test::thrown_text(ErrorKind::kInput, [&] { read_rows(path); }, __FILE__, __LINE__);
+  const std::string block = test::thrown_text(
+      ErrorKind::kInput, [&] { read_rows(path); }, __FILE__, __LINE__);
   EXPECT_NE(block.find("data.json" + place), std::string::npos) << block;
   EXPECT_NE(block.find(piece), std::string::npos) << block;
 }
 
-constexpr const char* kGood = R"({"id":"a","image":"x.png","conversations":[{"from":"human","value":"<image>\nQ"},{"from":"gpt","value":"A"}]})";
+constexpr const char* kGood =
+    R"({"id":"a","image":"x.png","conversations":[{"from":"human","value":"<image>\nQ"},{"from":"gpt","value":"A"}]})";
 
 TEST(Rows, LlavaArray) {
   const auto rows = rows_of(std::string("[") + kGood + R"(, {"id": 7, "images": ["p.png", "q.png"], "conversations": [
     {"from": "human", "value": "<image><image>\nwhich, ] } or \" ?"}, {"from": "gpt", "value": "the [first]"},
-    {"from": "human", "value": "sure?"}, {"from": "gpt", "value": "yes"}]}, {"conversations":[{"from":"human","value":"Q"},{"from":"gpt","value":"A"}]} ] )");
+    {"from": "human", "value": "sure?"}, {"from": "gpt", "value": "yes"}]},
+    {"conversations":[{"from":"human","value":"Q"},{"from":"gpt","value":"A"}]} ] )");
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].id, "a");
   EXPECT_EQ(rows[0].images, std::vector<std::string>{"x.png"});
@@ -51,7 +54,8 @@ TEST(Rows, JsonLinesWithByteOrderMarkCrlfAndBlankLines) {
 }
 
 TEST(Rows, ShareGptRolesAndEmptySystem) {
-  const auto rows = rows_of(R"({"conversations":[{"from":"system","value":" "},{"from":"user","value":"Q"},{"from":"assistant","value":"A"}]}
+  const auto rows =
+      rows_of(R"({"conversations":[{"from":"system","value":" "},{"from":"user","value":"Q"},{"from":"assistant","value":"A"}]}
 {"conversations":[{"from":"human","value":"Q"},{"from":"chatgpt","value":"B"}]})");
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0].turns[0].answer, "A");
@@ -59,9 +63,11 @@ TEST(Rows, ShareGptRolesAndEmptySystem) {
 }
 
 TEST(Rows, OpenAiParts) {
-  const auto rows = rows_of(R"([{"messages":[{"role":"user","content":[{"type":"text","text":"Look: "},{"type":"image_url","image_url":{"url":"a.png"}},
+  const auto rows =
+      rows_of(R"([{"messages":[{"role":"user","content":[{"type":"text","text":"Look: "},{"type":"image_url","image_url":{"url":"a.png"}},
     {"type":"image","path":"b.png"},{"type":"text","text":"same?"}]},{"role":"assistant","content":[{"type":"text","text":"No."}]}]},
-    {"images":["c.png"],"messages":[{"role":"user","content":[{"type":"image"},{"type":"text","text":"What?"}]},{"role":"assistant","content":"C"}]}])");
+    {"images":["c.png"],"messages":[{"role":"user","content":[{"type":"image"},{"type":"text","text":"What?"}]},
+      {"role":"assistant","content":"C"}]}])");
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0].turns[0].question, "Look: <image>\n<image>\nsame?");
   EXPECT_EQ(rows[0].images, (std::vector<std::string>{"a.png", "b.png"}));
@@ -105,9 +111,12 @@ TEST(Rows, LineErrors) {
   expect_bad(good + R"({"conversations":[{"from":"human","value":3}]})", ":2", "a message without text");
   expect_bad(good + R"({"conversations":[{"from":"cat","value":"x"}]})", ":2", "unknown role");
   expect_bad(good + R"({"conversations":[{"from":"human","value":"x"}]})", ":2", "no answer");
-  expect_bad(good + R"({"conversations":[{"from":"human","value":"x"},{"from":"gpt","value":" "}]})", ":2: conversations[1]", "empty answer");
-  expect_bad(good + R"({"conversations":[{"from":"gpt","value":"x"},{"from":"human","value":"x"}]})", ":2: conversations[0]", "roles out of order");
-  expect_bad(good + R"({"conversations":[{"from":"human","value":"x"},{"from":"human","value":"x"}]})", ":2: conversations[1]", "roles out of order");
+  expect_bad(good + R"({"conversations":[{"from":"human","value":"x"},{"from":"gpt","value":" "}]})", ":2: conversations[1]",
+             "empty answer");
+  expect_bad(good + R"({"conversations":[{"from":"gpt","value":"x"},{"from":"human","value":"x"}]})", ":2: conversations[0]",
+             "roles out of order");
+  expect_bad(good + R"({"conversations":[{"from":"human","value":"x"},{"from":"human","value":"x"}]})", ":2: conversations[1]",
+             "roles out of order");
   expect_bad(good + R"({"conversations":[{"from":"system","value":"Be kind."},{"from":"human","value":"x"}]})", ":2", "system message");
   expect_bad(good + R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})", ":2", "mixes two sample formats");
   expect_bad(good + R"({"messages":[], "conversations":[]})", ":2", "which holds the dialogue");
@@ -122,8 +131,10 @@ TEST(Rows, ImageErrors) {
   expect_bad("{\"images\":[\"a.png\", null]," + talk, ":1", "names no file");
   expect_bad("{\"image\":\"https://example.org/a.png\"," + talk, ":1", "URL");
   expect_bad("{\"id\":1.5," + talk, ":1", "\"id\"");
-  expect_bad(R"({"images":["a"],"messages":[{"role":"user","content":[{"type":"image","image":"b"}]},{"role":"assistant","content":"A"}]})", ":1", "both in");
-  expect_bad(R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":[{"type":"image","image":"b"}]}]})", ":1", "not the user's");
+  expect_bad(R"({"images":["a"],"messages":[{"role":"user","content":[{"type":"image","image":"b"}]},{"role":"assistant","content":"A"}]})",
+             ":1", "both in");
+  expect_bad(R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":[{"type":"image","image":"b"}]}]})", ":1",
+             "not the user's");
   expect_bad(R"({"messages":[{"role":"user","content":[{"type":"video"}]},{"role":"assistant","content":"A"}]})", ":1", "unknown type");
 }
 

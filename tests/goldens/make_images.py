@@ -67,7 +67,9 @@ def write_jpegs(rgb, grey):
 
 
 def write_pngs(rgb, grey):
-    for depth, colour, channels in [(d, 0, 1) for d in (1, 2, 4, 8, 16)] + [(d, c, n) for d in (8, 16) for c, n in ((2, 3), (4, 2), (6, 4))]:
+    greys = [(depth, 0, 1) for depth in (1, 2, 4, 8, 16)]
+    colours = [(depth, colour, channels) for depth in (8, 16) for colour, channels in ((2, 3), (4, 2), (6, 4))]
+    for depth, colour, channels in greys + colours:
         (OUT / f"depth{depth}_colour{colour}.png").write_bytes(raw_png(depth, colour, channels))
     for depth in (1, 2, 4, 8):
         (OUT / f"depth{depth}_palette.png").write_bytes(raw_png(depth, 3, 1, 2**depth))

@@ -8,7 +8,8 @@ import torch
 from safetensors.torch import save_file
 
 KINDS = {
-    "bool": torch.bool, "u8": torch.uint8, "i8": torch.int8, "i16": torch.int16, "u16": torch.uint16, "i32": torch.int32, "u32": torch.uint32,
+    "bool": torch.bool, "u8": torch.uint8, "i8": torch.int8,
+    "i16": torch.int16, "u16": torch.uint16, "i32": torch.int32, "u32": torch.uint32,
     "i64": torch.int64, "u64": torch.uint64, "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64,
     "f8_e4m3": torch.float8_e4m3fn, "f8_e5m2": torch.float8_e5m2,
 }

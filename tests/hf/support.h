@@ -42,8 +42,8 @@ struct TinyAdapter {
   std::map<std::string, std::vector<int64_t>> lora;  // module -> {in, out}
   std::map<std::string, std::vector<int64_t>> full;  // tensor -> shape
   int64_t rank = 2;
-  nlohmann::json config = {{"peft_type", "LORA"}, {"task_type", "CAUSAL_LM"}, {"r", 2}, {"lora_alpha", 3}, {"target_modules", ".*"},
-                           {"base_model_name_or_path", "base"}};
+  nlohmann::json config = {{"peft_type", "LORA"}, {"task_type", "CAUSAL_LM"}, {"r", 2},
+                           {"lora_alpha", 3},     {"target_modules", ".*"},   {"base_model_name_or_path", "base"}};
 
   StoredTensors tensors() const {
     StoredTensors out;
@@ -81,10 +81,14 @@ inline TinyAdapter adapter_in(const std::string& dialect) {
 
 inline std::map<std::string, std::vector<int64_t>> projector_tensors() {
   const std::string prefix = "model.multi_modal_projector.";
-  return {{prefix + "linear_1.weight", {32, 24}}, {prefix + "linear_1.bias", {32}}, {prefix + "linear_2.weight", {32, 32}},
+  return {{prefix + "linear_1.weight", {32, 24}},
+          {prefix + "linear_1.bias", {32}},
+          {prefix + "linear_2.weight", {32, 32}},
           {prefix + "linear_2.bias", {32}}};
 }
 
-inline Llava load_tiny(const std::string& dir, at::ScalarType dtype = at::kFloat) { return load_llava(ModelDir::open(dir), dtype, at::kCPU); }
+inline Llava load_tiny(const std::string& dir, at::ScalarType dtype = at::kFloat) {
+  return load_llava(ModelDir::open(dir), dtype, at::kCPU);
+}
 
 }  // namespace lft::test

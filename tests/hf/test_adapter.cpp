@@ -1,11 +1,11 @@
 #include <ATen/ops/allclose.h>
 #include <gtest/gtest.h>
 
+#include "hf/support.h"
 #include "src/hf/adapter_files.h"
 #include "src/hf/target_regex.h"
 #include "src/hf/weights.h"
 #include "src/io/json.h"
-#include "hf/support.h"
 
 namespace lft {
 namespace {
@@ -14,16 +14,17 @@ using namespace test;
 
 // What peft 0.21.2 wrote for get_peft_model(llava, LoraConfig(r=4, lora_alpha=8, target_modules=regex, init_lora_weights=False,
 // task_type="CAUSAL_LM")).
-constexpr const char* kPeftConfig = R"({"alora_invocation_tokens": null, "alpha_pattern": {}, "arrow_config": null, "auto_mapping": null, 
-"base_model_name_or_path": "base", "bias": "none", "corda_config": null, "ensure_weight_tying": false, "eva_config": null, 
-"exclude_modules": null, "fan_in_fan_out": false, "inference_mode": true, "init_lora_weights": false, "kasa_config": null, 
-"layer_replication": null, "layers_pattern": null, "layers_to_transform": null, "loftq_config": {}, "lora_alpha": 8, 
-"lora_bias": false, "lora_dropout": 0.0, "lora_ga_config": null, "megatron_config": null, "megatron_core": "megatron.core", 
-"modules_to_save": null, "monteclora_config": null, "peft_type": "LORA", "peft_version": "0.21.2", "qalora_group_size": 16, 
-"r": 4, "rank_pattern": {}, "revision": null, 
-"target_modules": "model\\.language_model\\.layers\\.\\d+\\.self_attn\\.(q_proj|v_proj)", "target_parameters": null, 
-"task_type": "CAUSAL_LM", "trainable_token_indices": null, "use_bdlora": null, "use_dora": false, "use_qalora": false, 
-"use_rslora": false, "velora_config": null})";
+constexpr const char* kPeftConfig =
+    R"json({"alora_invocation_tokens": null, "alpha_pattern": {}, "arrow_config": null, "auto_mapping": null,
+"base_model_name_or_path": "base", "bias": "none", "corda_config": null, "ensure_weight_tying": false, "eva_config": null,
+"exclude_modules": null, "fan_in_fan_out": false, "inference_mode": true, "init_lora_weights": false, "kasa_config": null,
+"layer_replication": null, "layers_pattern": null, "layers_to_transform": null, "loftq_config": {}, "lora_alpha": 8,
+"lora_bias": false, "lora_dropout": 0.0, "lora_ga_config": null, "megatron_config": null, "megatron_core": "megatron.core",
+"modules_to_save": null, "monteclora_config": null, "peft_type": "LORA", "peft_version": "0.21.2", "qalora_group_size": 16,
+"r": 4, "rank_pattern": {}, "revision": null,
+"target_modules": "model\\.language_model\\.layers\\.\\d+\\.self_attn\\.(q_proj|v_proj)", "target_parameters": null,
+"task_type": "CAUSAL_LM", "trainable_token_indices": null, "use_bdlora": null, "use_dora": false, "use_qalora": false,
+"use_rslora": false, "velora_config": null})json";
 
 class Adapter : public ::testing::Test {
  protected:
@@ -56,8 +57,10 @@ TEST_F(Adapter, DialectsAgree) {
     for (auto& [name, tensor] : tensors) {
       std::string other = name;
       const std::string llm = "base_model.model.language_model.model.";
-      if (name.starts_with(llm)) other = "base_model.model.model.language_model." + name.substr(llm.size());
-      else other.insert(std::string("base_model.model.").size(), "model.");
+      if (name.starts_with(llm))
+        other = "base_model.model.model.language_model." + name.substr(llm.size());
+      else
+        other.insert(std::string("base_model.model.").size(), "model.");
       tensor = stored.at(other);
     }
   });
@@ -83,7 +86,7 @@ TEST_F(Adapter, DeltaIsScaleTimesBTimesA) {
     const std::string prefix = "base_model.model.model.language_model.layers.0.self_attn.q_proj.lora_";
     const auto* a = reinterpret_cast<const float*>(stored.at(prefix + "A.weight").bytes.data());
     const auto* b = reinterpret_cast<const float*>(stored.at(prefix + "B.weight").bytes.data());
-    const at::Tensor delta = model->language_model->model->layers[0]->self_attn->q_proj->adapter()->delta_oi();
+    const at::Tensor delta = (*model->language_model->model->layers)[0]->self_attn->q_proj->adapter()->delta_oi();
     const double scale = rslora ? 3.0 / std::sqrt(2.0) : 1.5;
     for (const int64_t o : {0, 5, 31}) {
       for (const int64_t i : {0, 17, 31}) {
@@ -109,9 +112,8 @@ TEST_F(Adapter, SavedWholeReplacesTheBase) {
   load_adapter(narrow, AdapterDir::open(temp_.file("a")));
   EXPECT_EQ(narrow->multi_modal_projector->linear_1->weight.scalar_type(), at::kFloat);
 
-  refuses(adapter, "1 missing of modules_to_save", [](StoredTensors& tensors) {
-    tensors.erase("base_model.model.model.multi_modal_projector.linear_2.bias");
-  });
+  refuses(adapter, "1 missing of modules_to_save",
+          [](StoredTensors& tensors) { tensors.erase("base_model.model.model.multi_modal_projector.linear_2.bias"); });
   adapter.config["modules_to_save"] = {"multi_modal_projector", "lm_head"};
   refuses(adapter, "1 in modules_to_save without a tensor:\n      lm_head");
   adapter.config["modules_to_save"] = nullptr;
@@ -131,11 +133,24 @@ TEST_F(Adapter, RealConfigsPass) {
 }
 
 TEST_F(Adapter, WhatLftLacksIsRefusedByName) {
-  const std::vector<std::pair<std::string, nlohmann::json>> lacking = {
-      {"use_dora", true}, {"rank_pattern", {{"q_proj", 4}}}, {"alpha_pattern", {{"q_proj", 4}}}, {"bias", "all"}, {"bias", "lora_only"},
-      {"layers_to_transform", {0}}, {"fan_in_fan_out", true}, {"lora_bias", true}, {"init_lora_weights", "pissa"}, {"use_qalora", true},
-      {"target_parameters", {"x"}}, {"trainable_token_indices", {1, 2}}, {"layer_replication", {{0, 1}}}, {"key_of_the_future", 1},
-      {"qalora_group_size", 8}, {"megatron_core", "other"}, {"peft_type", "LOHA"}, {"peft_type", nullptr}};
+  const std::vector<std::pair<std::string, nlohmann::json>> lacking = {{"use_dora", true},
+                                                                       {"rank_pattern", {{"q_proj", 4}}},
+                                                                       {"alpha_pattern", {{"q_proj", 4}}},
+                                                                       {"bias", "all"},
+                                                                       {"bias", "lora_only"},
+                                                                       {"layers_to_transform", {0}},
+                                                                       {"fan_in_fan_out", true},
+                                                                       {"lora_bias", true},
+                                                                       {"init_lora_weights", "pissa"},
+                                                                       {"use_qalora", true},
+                                                                       {"target_parameters", {"x"}},
+                                                                       {"trainable_token_indices", {1, 2}},
+                                                                       {"layer_replication", {{0, 1}}},
+                                                                       {"key_of_the_future", 1},
+                                                                       {"qalora_group_size", 8},
+                                                                       {"megatron_core", "other"},
+                                                                       {"peft_type", "LOHA"},
+                                                                       {"peft_type", nullptr}};
   for (const auto& [key, value] : lacking) {
     TinyAdapter adapter = adapter_in("d2");
     adapter.config[key] = value;
@@ -145,8 +160,16 @@ TEST_F(Adapter, WhatLftLacksIsRefusedByName) {
 }
 
 TEST_F(Adapter, ConfigValuesOutOfRange) {
-  const std::vector<std::pair<std::string, nlohmann::json>> wrong = {{"r", 0}, {"r", -1}, {"r", 2.5}, {"r", "2"}, {"lora_alpha", 0},
-      {"lora_alpha", "x"}, {"lora_dropout", 2}, {"use_rslora", "yes"}, {"modules_to_save", "projector"}, {"modules_to_save", {1}}};
+  const std::vector<std::pair<std::string, nlohmann::json>> wrong = {{"r", 0},
+                                                                     {"r", -1},
+                                                                     {"r", 2.5},
+                                                                     {"r", "2"},
+                                                                     {"lora_alpha", 0},
+                                                                     {"lora_alpha", "x"},
+                                                                     {"lora_dropout", 2},
+                                                                     {"use_rslora", "yes"},
+                                                                     {"modules_to_save", "projector"},
+                                                                     {"modules_to_save", {1}}};
   for (const auto& [key, value] : wrong) {
     TinyAdapter adapter = adapter_in("d2");
     adapter.config[key] = value;
@@ -160,12 +183,14 @@ TEST_F(Adapter, TensorsThatDoNotFit) {
   refuses(good, "self_attn.q_proj: lora_A without lora_B", [&](StoredTensors& t) { t.erase(q + ".lora_B.weight"); });
   refuses(good, "self_attn.q_proj: lora_B without lora_A", [&](StoredTensors& t) { t.erase(q + ".lora_A.weight"); });
   refuses(good, "1 unknown:\n      nonsense", [&](StoredTensors& t) { t["nonsense"] = t.at(q + ".lora_A.weight"); });
-  refuses(good, "lora_magnitude_vector", [&](StoredTensors& t) {
-    t[q + ".lora_magnitude_vector"] = random_tensor({32}, DType::kF32, 1, 0, 1);
+  refuses(good, "lora_magnitude_vector",
+          [&](StoredTensors& t) { t[q + ".lora_magnitude_vector"] = random_tensor({32}, DType::kF32, 1, 0, 1); });
+  refuses(good, "of another rank than r", [&](StoredTensors& t) {
+    t[q + ".lora_A.weight"] = random_tensor({3, 32}, DType::kF32, 1, 0, 1);
   });
-  refuses(good, "of another rank than r", [&](StoredTensors& t) { t[q + ".lora_A.weight"] = random_tensor({3, 32}, DType::kF32, 1, 0, 1); });
-  refuses(good, "found [2, 31], expected [2, 32]",
-          [&](StoredTensors& t) { t[q + ".lora_A.weight"] = random_tensor({2, 31}, DType::kF32, 1, 0, 1); });
+  refuses(good, "found [2, 31], expected [2, 32]", [&](StoredTensors& t) {
+    t[q + ".lora_A.weight"] = random_tensor({2, 31}, DType::kF32, 1, 0, 1);
+  });
   refuses(good, "stored twice", [&](StoredTensors& t) {
     const std::string old = "base_model.model.language_model.model.layers.0.self_attn.q_proj";
     t[old + ".lora_A.weight"] = t.at(q + ".lora_A.weight");

@@ -2,10 +2,10 @@
 
 #include <filesystem>
 
+#include "hf/support.h"
 #include "src/hf/model_dir.h"
 #include "src/hf/weights.h"
 #include "src/io/json.h"
-#include "hf/support.h"
 
 namespace lft {
 namespace {
@@ -97,8 +97,8 @@ TEST_F(Merge, TiedHeadStoredBesideFollowsTheEmbedding) {
 
 TEST_F(Merge, SideFilesComeAlong) {
   const std::string base = this->base();
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "processor_config.json", "chat_template.jinja",
-                           "generation_config.json"}) {
+  for (const char* name :
+       {"tokenizer.json", "tokenizer_config.json", "processor_config.json", "chat_template.jinja", "generation_config.json"}) {
     temp_.write(std::string("base/") + name, name);
   }
   temp_.write("base/pytorch_model.bin", "not this");

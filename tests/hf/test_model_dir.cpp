@@ -2,9 +2,9 @@
 
 #include <filesystem>
 
+#include "hf/support.h"
 #include "src/hf/model_dir.h"
 #include "src/hf/weights.h"
-#include "hf/support.h"
 
 namespace lft {
 namespace {
@@ -84,8 +84,11 @@ TEST(ModelDir, EveryMisfitIsInOneError) {
 TEST(ModelDir, BareConfigMeansSevenBillionAndFailsFromHeaders) {
   TempDir temp;
   const std::string dir = write_tiny_llava(temp.file("m"));
+  // transformers' defaults contradict themselves: 32000 tokens, and an image token with the id 32000.
   temp.write("m/config.json", R"({"model_type": "llava"})");
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "expected [4096, 1024]", ModelDir::open(dir));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "config.json", ModelDir::open(dir));
+  temp.write("m/config.json", R"({"model_type": "llava", "image_token_index": 60})");
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "found [24, 3, 4, 4], expected [1024, 3, 14, 14]", ModelDir::open(dir));
 }
 
 TEST(ModelDir, BothClipSpellingsAtOnceAreTwice) {
@@ -187,9 +190,8 @@ TEST(LoadLlava, NonFiniteWeightIsNamed) {
 
 TEST(LoadLlava, WeightBeyondFp16IsNamed) {
   TempDir temp;
-  const std::string dir = write_tiny_llava(temp.file("m"), {}, [](StoredTensors& tensors) {
-    tensors.at(kProjector).bytes.replace(0, 4, element_bytes(70000.0f, DType::kF32));
-  });
+  const std::string dir = write_tiny_llava(
+      temp.file("m"), {}, [](StoredTensors& tensors) { tensors.at(kProjector).bytes.replace(0, 4, element_bytes(70000.0f, DType::kF32)); });
   EXPECT_LFT_ERROR(ErrorKind::kInput, "does not fit fp16", load_tiny(dir, at::kHalf));
   load_tiny(dir, at::kBFloat16);
 }

@@ -102,10 +102,20 @@ TEST(Files, LeftoversOfAKilledWriteAreClearedAway) {
   const test::TempDir dir;
   dir.write(".tmp-step-1/half", "x");
   dir.write(".tmp-a", "x");
+  dir.write(".dead-step-1/old", "x");
   write_dir_atomic(dir.file("step-1"), [&](const std::string& tmp) { write_file_atomic(tmp + "/a", "1"); });
   write_file_atomic(dir.file("a"), "2");
   EXPECT_EQ(list_dir(dir.path()), (Names{"a", "step-1"}));
   EXPECT_EQ(list_dir(dir.file("step-1")), Names{"a"});
+}
+
+TEST(Files, ACrashBetweenTheTwoRenamesIsMended) {
+  const test::TempDir dir;
+  dir.write("adapter/a", "older");
+  dir.write(".dead-adapter/a", "oldest");
+  write_dir_atomic(dir.file("adapter"), [&](const std::string& tmp) { write_file_atomic(tmp + "/a", "new"); });
+  EXPECT_EQ(list_dir(dir.path()), Names{"adapter"});
+  EXPECT_EQ(read_file(dir.file("adapter/a")), "new");
 }
 
 TEST(Files, AFileInPlaceOfADirectoryIsRefused) {

@@ -1,4 +1,5 @@
-// A random LLaVA of a few thousand parameters as an HF folder: config.json and safetensors, seeded, in any layout a test asks for. No tokenizer.
+// A random LLaVA of a few thousand parameters as an HF folder: config.json and safetensors, seeded, in any layout a test asks for. No
+// tokenizer.
 #pragma once
 #include <cmath>
 #include <cstring>
@@ -28,7 +29,9 @@ struct TinyLlava {
     return {{"architectures", {"LlavaForConditionalGeneration"}},
             {"model_type", "llava"},
             {"image_token_index", image_token},
-            {"torch_dtype", dtype == DType::kF32 ? "float32" : dtype == DType::kF16 ? "float16" : "bfloat16"},
+            {"torch_dtype", dtype == DType::kF32   ? "float32"
+                            : dtype == DType::kF16 ? "float16"
+                                                   : "bfloat16"},
             {"tie_word_embeddings", tied},
             {"vision_feature_layer", -2},
             {"vision_feature_select_strategy", "default"},

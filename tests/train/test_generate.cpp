@@ -2,6 +2,7 @@
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 
+#include "src/data/loader.h"
 #include "src/hf/model_dir.h"
 #include "src/train/evaluate.h"
 #include "src/train/generate.h"
@@ -44,7 +45,9 @@ class Generate : public ::testing::Test {
  protected:
   Generate() {
     model = load_llava(ModelDir::open(test::write_tiny_llava(scratch_.file("model"))), at::kFloat, at::kCPU);
-    encode = {.config = model->config, .image_mean = {0.5f, 0.5f, 0.5f}, .image_std = {0.25f, 0.25f, 0.25f}};
+    encode.config = model->config;
+    encode.image_mean = {0.5f, 0.5f, 0.5f};
+    encode.image_std = {0.25f, 0.25f, 0.25f};
   }
 
   Sample prompt(const std::vector<int64_t>& ids, bool image) const {
@@ -65,8 +68,9 @@ class Generate : public ::testing::Test {
     at::NoGradGuard no_grad;
     std::vector<int64_t> answer;
     while (static_cast<int64_t>(answer.size()) < most) {
-      const at::Tensor logits = model->all_logits(collate({sample}, encode, at::kCPU));
-      const int64_t id = logits[0][-1].argmax().item<int64_t>();
+      at::Tensor logits_v = model->all_logits(collate({sample}, encode, at::kCPU))[0][-1];
+      logits_v[60] = -1e9;  // the image token is never generated
+      const int64_t id = logits_v.argmax().item<int64_t>();
       if (id == model->config.eos_tokens[0]) break;
       answer.push_back(id);
       sample.input_ids.push_back(id);

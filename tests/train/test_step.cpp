@@ -27,8 +27,10 @@ class Step : public ::testing::Test {
       if (trainable.name.find("lora_B") != std::string::npos) trainable.tensor.fill_(0.02);
     }
     optimizer = std::make_unique<AdamW>(trainables, param_groups(trainables, lr, -1), AdamWOptions{});
-    options = {.encode = {.config = model->config, .image_mean = {0.5f, 0.5f, 0.5f}, .image_std = {0.25f, 0.25f, 0.25f}},
-               .clip_grad_norm = clip};
+    options.encode.config = model->config;
+    options.encode.image_mean = {0.5f, 0.5f, 0.5f};
+    options.encode.image_std = {0.25f, 0.25f, 0.25f};
+    options.clip_grad_norm = clip;
     state = {};
   }
 
@@ -144,7 +146,7 @@ TEST_F(Step, NonFiniteStopsBeforeAnythingMoves) {
   take({{sample(1, 9, 3)}});
   {
     at::NoGradGuard no_grad;  // a frozen weight, so that loss and gradients go bad
-    model->language_model->model->layers[0]->mlp->up_proj->weight.fill_(std::numeric_limits<float>::infinity());
+    select_sites(linear_sites(*model), {"llm:layers.0.mlp.up_proj"}).at(0).layer->weight.fill_(std::numeric_limits<float>::infinity());
   }
   const std::vector<at::Tensor> before = everything();
   EXPECT_LFT_ERROR(ErrorKind::kNumeric, "step 2, samples s5, s6", take({{sample(5, 9, 3)}, {sample(6, 9, 3)}}));

@@ -1,0 +1,100 @@
+#include <gtest/gtest.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <sstream>
+
+#include "hf/support.h"
+#include "src/cli/commands.h"
+#include "src/cli/merge_probe.h"
+#include "src/io/json.h"
+
+namespace lft {
+namespace {
+
+using namespace test;
+
+std::string run(void (*add)(CLI::App&), const std::vector<std::string>& arguments) {
+  CLI::App app;
+  add(app);
+  ::testing::internal::CaptureStdout();
+  try {
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them last first
+  } catch (...) {
+    ::testing::internal::GetCapturedStdout();
+    throw;
+  }
+  return ::testing::internal::GetCapturedStdout();
+}
+
+TEST(CompareLogits, KnownDistributions) {
+  LlavaBatch batch;
+  batch.input_ids_bt = at::tensor(std::vector<int64_t>{1, 2, 3}, at::kLong).view({1, 3});
+  batch.lengths_b = at::tensor(std::vector<int64_t>{2}, at::kLong);
+  const at::Tensor want = at::tensor({0.5f, 0.5f, 0.25f, 0.75f, 1.0f, 1e30f}).log().view({1, 3, 2});
+  at::Tensor got = at::tensor({0.25f, 0.75f, 0.25f, 0.75f, 5.0f, 7.0f}).log().view({1, 3, 2});  // the third position is padding
+  const cli::ProbeDifference difference = cli::compare_logits({batch}, {want}, {got});
+  EXPECT_EQ(difference.positions, 2);
+  EXPECT_NEAR(difference.mean_kl, 0.5 * (0.5 * std::log(2.0) + 0.5 * std::log(2.0 / 3.0)), 1e-7);
+  EXPECT_NEAR(difference.max_abs, std::log(2.0), 1e-6);
+  EXPECT_NEAR(difference.top1_agreement, 0.5, 1e-12);
+  EXPECT_NEAR(difference.largest_logit, std::log(4.0), 1e-6);
+  got[0][0][0] = NAN;
+  EXPECT_FALSE(cli::compare_logits({batch}, {want}, {got}).max_abs < 1e30);
+}
+
+TEST(MergeCommand, WritesTheFiguresAndOneLine) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    TempDir temp;
+    const std::string base = write_tiny_llava(temp.file("base"), {.dtype = dtype, .shards = 2});
+    TinyAdapter adapter = adapter_in("d3");
+    adapter.config["base_model_name_or_path"] = base;  // so that --model is not needed
+    adapter.write(temp.file("adapter"));
+    const std::string line = run(cli::add_merge, {"merge", "--adapter", temp.file("adapter"), "--out", temp.file("out")});
+    EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1) << line;
+    EXPECT_NE(line.find("merged 5 tensors (2 files)"), std::string::npos) << line;
+    const Json report = read_json_file(temp.file("out") + "/merge_report.json");
+    EXPECT_LE(report["max_abs_diff"].get<double>(), report["bound"]["max_abs_diff"].get<double>());
+    EXPECT_LE(report["mean_kl"].get<double>(), report["bound"]["mean_kl"].get<double>());
+    EXPECT_GT(report["top1_agreement"].get<double>(), 0.9);
+    EXPECT_EQ(report["stored_dtype"], dtype_name(dtype));
+    EXPECT_EQ(report["positions"], 24 + 19 + 40);
+  }
+}
+
+TEST(MergeCommand, BaseMustBeFound) {
+  TempDir temp;
+  TinyAdapter adapter = adapter_in("d2");
+  adapter.config["base_model_name_or_path"] = temp.file("moved");
+  adapter.write(temp.file("adapter"));
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "give --model DIR",
+                   run(cli::add_merge, {"merge", "--adapter", temp.file("adapter"), "--out", temp.file("o")}));
+}
+
+TEST(SummaryCommand, RowsAndTotals) {
+  TempDir temp;
+  const std::string base = write_tiny_llava(temp.file("base"), {.dtype = DType::kBF16});
+  const std::string text = run(cli::add_summary, {"summary", base});
+  EXPECT_NE(text.find("language_model.model.layers.1.self_attn.k_proj "), std::string::npos) << text;
+  EXPECT_NE(text.find("(not used)"), std::string::npos);  // the last vision layer, with vision_feature_layer -2
+  int64_t total = 0, listed = 0;
+  for (const TensorSpec& spec : llava_tensors(ModelDir::open(base).config)) {
+    int64_t count = 1;
+    for (const int64_t size : spec.shape) count *= size;
+    total += count;
+  }
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line) && !line.empty();) {
+    std::istringstream words(line);
+    std::vector<std::string> all;
+    for (std::string word; words >> word;) all.push_back(word);
+    std::string& number = all[all.size() - 2];
+    number.erase(std::remove(number.begin(), number.end(), ','), number.end());
+    if (all.back() == "BF16") listed += std::stoll(number);
+  }
+  EXPECT_EQ(listed, total);
+  EXPECT_NE(text.find(", 73.2 kB as stored"), std::string::npos) << text;  // 36,592 parameters of two bytes
+}
+
+}  // namespace
+}  // namespace lft
