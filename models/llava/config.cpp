@@ -178,11 +178,9 @@ void parse_feature_layers(const Fields& top, LlavaConfig* c) {
 }
 
 void parse_tokens(const Fields& top, const Fields& text, LlavaConfig* c) {
-  const char* image_key = top.find("image_token_index") != nullptr ? "image_token_index" : "image_token_id";
-  top.integer(image_key, 0, kMaxVocab, &c->image_token);
-  if (c->image_token >= c->text.vocab) {
-    top.fail(image_key, std::to_string(c->image_token), "less than text_config.vocab_size " + std::to_string(c->text.vocab));
-  }
+  // It may lie beyond the vocabulary: its embedding is never looked up.
+  top.integer("image_token_id", 0, kMaxVocab, &c->image_token);
+  top.integer("image_token_index", 0, kMaxVocab, &c->image_token);
   // -1 is how some files say "none".
   for (const Fields* fields : {&text, &top}) {
     fields->integer("pad_token_id", -1, kMaxVocab, &c->pad_token);
@@ -205,7 +203,9 @@ void parse_dtype(const Fields& top, const Fields& text, LlavaConfig* c) {
       if (fields->find(key) == nullptr) continue;
       fields->text(key, &c->stored_dtype);
       if (c->stored_dtype.starts_with("torch.")) c->stored_dtype.erase(0, 6);
-      fields->one_of("", {"float32", "float16", "bfloat16"}, &c->stored_dtype);
+      if (c->stored_dtype != "float32" && c->stored_dtype != "float16" && c->stored_dtype != "bfloat16") {
+        fields->fail(key, c->stored_dtype, "float32, float16 or bfloat16");
+      }
     }
   }
 }

@@ -53,6 +53,15 @@ LlavaImpl::LlavaImpl(const LlavaConfig& config, at::ScalarType dtype, at::Device
 }
 
 at::Tensor LlavaImpl::image_features(const at::Tensor& pixels_nchw) {
+  const ClipConfig& vision = config.vision;
+  if (pixels_nchw.dim() != 4 || pixels_nchw.sizes().slice(1) != at::IntArrayRef({vision.channels, vision.image_size, vision.image_size})) {
+    const std::string side = std::to_string(vision.image_size);
+    throw Error(ErrorKind::kInput, {.what = "an image is not of the model's size",
+                                    .where = {},
+                                    .found = c10::str(pixels_nchw.sizes()),
+                                    .expected = "[images, " + std::to_string(vision.channels) + ", " + side + ", " + side + "]",
+                                    .next = {}});
+  }
   const at::Tensor pixels = pixels_nchw.to(language_model->model->embed_tokens->weight.device());
   std::vector<at::Tensor> features = call("vision_tower", vision_tower, pixels, config.vision_feature_layers);
   if (!config.select_full) {
@@ -62,8 +71,10 @@ at::Tensor LlavaImpl::image_features(const at::Tensor& pixels_nchw) {
 }
 
 at::Tensor LlavaImpl::embed(const LlavaBatch& batch) {
-  check_ids(batch.input_ids_bt, config.text.vocab);
-  const at::Tensor places = (batch.input_ids_bt.flatten() == config.image_token).nonzero().squeeze(1);
+  const at::Tensor is_image = batch.input_ids_bt == config.image_token;
+  const at::Tensor ids = batch.input_ids_bt.masked_fill(is_image, 0);  // its own embedding is not used, and need not exist
+  check_ids(ids, config.text.vocab);
+  const at::Tensor places = is_image.flatten().nonzero().squeeze(1);
   const int64_t images = batch.pixels_nchw.defined() ? batch.pixels_nchw.size(0) : 0;
   if (places.numel() != images * config.image_positions()) {
     throw Error(ErrorKind::kInput, {.what = "image positions and image features differ in number",
@@ -73,7 +84,7 @@ at::Tensor LlavaImpl::embed(const LlavaBatch& batch) {
                                     .next = {}});
   }
   const at::Device device = language_model->model->embed_tokens->weight.device();
-  at::Tensor embeds = call("language_model.model.embed_tokens", language_model->model->embed_tokens, batch.input_ids_bt.to(device));
+  at::Tensor embeds = call("language_model.model.embed_tokens", language_model->model->embed_tokens, ids.to(device));
   if (images == 0) return embeds;
   const at::Tensor features = image_features(batch.pixels_nchw).flatten(0, 1);
   return embeds.flatten(0, 1).index_copy(0, places.to(device), features.to(embeds.scalar_type())).view(embeds.sizes());

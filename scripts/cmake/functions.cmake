@@ -29,6 +29,9 @@ function(lft_test folder)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE LFT_SOURCE_DIR="${CMAKE_SOURCE_DIR}" LFT_BINARY_DIR="${CMAKE_BINARY_DIR}")
   if(A_TORCH)
+    # The header was compiled with -fPIC, and GCC refuses it under the -fPIE of executables.
+    set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${name} PRIVATE -fPIC)
     target_precompile_headers(${name} REUSE_FROM lft_torch_pch)
   endif()
   # One ctest per program: starting LibTorch costs half a second, more than most cases.

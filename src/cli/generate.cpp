@@ -29,14 +29,15 @@ struct GenerateCommand {
   GenerateOptions decode;
 };
 
-/// Writes an answer while it grows. A tail that may still change (a character whose bytes have not all come) waits.
+/// Writes an answer while it grows. A tail that may still change waits: a run of byte tokens becomes text as a whole or not at all.
 class AnswerStream {
  public:
   explicit AnswerStream(const Tokenizer& tokenizer) : tokenizer_(tokenizer), terminal_(isatty(STDOUT_FILENO) != 0) {}
   void add(int64_t id) {
     ids_.push_back(id);
+    if (tokenizer_.token_of(id).starts_with("<0x")) return;
     const std::string text = tokenizer_.decode(ids_);
-    if (!text.ends_with("\xEF\xBF\xBD")) show(text);
+    if (!text.ends_with(kReplacement)) show(text);
   }
   std::string finish(const std::vector<int64_t>& ids) {
     const std::string text = tokenizer_.decode(ids);
@@ -47,19 +48,21 @@ class AnswerStream {
   }
 
  private:
+  static constexpr const char* kReplacement = "\xEF\xBF\xBD";  // U+FFFD: bytes of a character are missing
+
   void show(const std::string& text) {
-    if (text.size() <= shown_.size() || !text.starts_with(shown_)) return;
-    const std::string piece = text.substr(shown_.size());
+    if (text.size() <= shown_) return;
+    const std::string piece = text.substr(shown_);
     const std::string safe = terminal_ ? escape_text(piece, SIZE_MAX, true) : piece;  // an answer must not move the cursor
     std::fwrite(safe.data(), 1, safe.size(), stdout);
     std::fflush(stdout);
-    shown_ = text;
+    shown_ = text.size();
   }
 
   const Tokenizer& tokenizer_;
   const bool terminal_;
   std::vector<int64_t> ids_;
-  std::string shown_;
+  size_t shown_ = 0;
 };
 
 std::string answer(InferModel& infer, const std::vector<Turn>& turns, const std::vector<std::string>& images,

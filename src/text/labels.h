@@ -7,7 +7,7 @@
 
 namespace lft {
 
-/// True for a token that shares a byte with a supervised span; a token without bytes (BOS, a prefix put in) never is.
+/// True for a token that shares a byte with a supervised span; a token without bytes (BOS) never is.
 /// Spans are in order and do not overlap.
 std::vector<bool> supervised_mask(const std::vector<Token>& tokens, const std::vector<Rendered::Span>& spans);
 

@@ -54,10 +54,12 @@ ModelTokenizer::ModelTokenizer(const TokenizerFiles& files)
 
 void ModelTokenizer::encode_text(const Aligned& whole, const Segment& segment, std::vector<Token>& out) const {
   Aligned text;
-  if (!legacy_ && segment.begin == 0) text.append(" ", {0, 0});
+  if (!legacy_ && segment.begin == 0) text.append(" ", whole.source(0, 1));
   text.append(whole, segment.begin, segment.end);
   for (const Piece& piece : model_.encode(text.text)) {
-    const ByteRange source = text.source(piece.begin, piece.end);
+    // The prefix that the library puts in has no bytes: it belongs to the character behind it.
+    const bool put_in = piece.begin == piece.end && piece.begin < text.text.size();
+    const ByteRange source = text.source(piece.begin, put_in ? piece.begin + 1 : piece.end);
     out.push_back({piece.id, source.begin, source.end});
   }
 }

@@ -68,7 +68,7 @@ Aligned Normalizer::apply(Aligned text) const {
       continue;
     }
     Aligned out;
-    out.append(step.content, text.source(0, 0));
+    out.append(step.content, text.source(0, 1));
     out.append(text, 0, text.text.size());
     text = std::move(out);
   }

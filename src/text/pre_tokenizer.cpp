@@ -127,7 +127,7 @@ Words PreTokenizer::run(const Step& step, const Words& in) {
     const bool wanted = step.prepend == Prepend::kAlways || (step.prepend == Prepend::kFirst && word.source(0, 0).begin == 0);
     if (wanted && !word.text.starts_with(step.replacement)) {
       Aligned with;
-      with.append(step.replacement, word.source(0, 0));
+      with.append(step.replacement, word.source(0, 1));
       with.append(word, 0, word.text.size());
       word = std::move(with);
     }

@@ -31,7 +31,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 /// The files of the run that are written while it goes on.
 struct RunFiles {
   explicit RunFiles(const Recipe& recipe, int64_t total_steps)
-      : metrics(recipe.output_dir + "/metrics.jsonl", /*truncate=*/true), progress(total_steps) {
+      : metrics(recipe.output_dir + "/metrics.jsonl", /*truncate=*/true), progress(total_steps, /*first_step=*/0, recipe.log.every_steps) {
     if (recipe.log.tensorboard) tensorboard = std::make_unique<TensorBoardWriter>(recipe.output_dir + "/tensorboard");
   }
   MetricsFile metrics;
@@ -118,11 +118,8 @@ class Run {
                         .step_s = step_s};
     last_loss_ = outcome.loss;
     tokens_ += outcome.tokens;
-    const bool last = state_.step == inputs_.total_steps;
-    if (state_.step % recipe_.log.every_steps == 0 || last) {
-      files_->metrics.step(metrics);
-      write_scalars(metrics);
-    }
+    files_->metrics.step(metrics);
+    write_scalars(metrics);
     const int64_t every = recipe_.log.layer_grad_norms_every;
     if (files_->tensorboard && every > 0 && state_.step % every == 0) {
       for (size_t i = 0; i < outcome.grad_norms.size(); ++i) {

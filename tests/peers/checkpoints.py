@@ -10,7 +10,7 @@ import pathlib
 import torch
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import CLIPImageProcessor, CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration
+from transformers import AutoProcessor, CLIPImageProcessor, CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration
 
 CORPUS = """A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, and polite answers to
 the user's questions. USER: What do you see in the picture? ASSISTANT: The picture shows a cup of coffee on a wooden table. How many people are there
@@ -41,7 +41,8 @@ SPECS = {
                   rope_parameters=dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                                        original_max_position_embeddings=64)),
         vision=dict(hidden_size=32, intermediate_size=64, num_hidden_layers=4, num_attention_heads=4, image_size=28, patch_size=7),
-        layer=[-2, -1, 1], layout="new", dtype=torch.bfloat16, prefix="never"),
+        image=dict(image_mean=[0.5, 0.4, 0.3], image_std=[0.2, 0.3, 0.25]), layer=[-2, -1, 1], layout="new", dtype=torch.bfloat16,
+        prefix="never"),
     "linear_rope_full": dict(
         text=dict(hidden_size=48, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,
                   rope_parameters=dict(rope_type="linear", rope_theta=20000.0, factor=4.0)),
@@ -118,14 +119,20 @@ def write_tokenizer(path, spec):
 
 
 def write_processor(path, spec):
+    """preprocessor_config.json and processor_config.json; in the new layout one processor_config.json, and a tokenizer.json written anew."""
     size, patch = spec["vision"]["image_size"], spec["vision"]["patch_size"]
-    CLIPImageProcessor(size={"shortest_edge": size}, crop_size={"height": size, "width": size}).save_pretrained(path)
+    CLIPImageProcessor(size={"shortest_edge": size}, crop_size={"height": size, "width": size}, **spec.get("image", {})).save_pretrained(path)
     preprocessor = json.loads((path / "preprocessor_config.json").read_text())
     preprocessor["processor_class"] = "LlavaProcessor"
     write_json(path / "preprocessor_config.json", preprocessor)
     write_json(path / "processor_config.json", dict(
         image_token="<image>", num_additional_image_tokens=1, patch_size=patch, processor_class="LlavaProcessor",
         vision_feature_select_strategy=spec.get("select", "default")))
+    if spec["layout"] == "new":
+        processor = AutoProcessor.from_pretrained(path)
+        for file in ["preprocessor_config.json", "processor_config.json", "tokenizer.json", "tokenizer_config.json"]:
+            (path / file).unlink()
+        processor.save_pretrained(path)
 
 
 def random_weights(model, seed, image_token):

@@ -7,7 +7,7 @@ import torch
 
 from cases import ROWS, row
 from reference import images_of, turns_of
-from tools import lft, score, write_rows
+from tools import event_lines, lft, score, write_rows
 
 MODELS = ["plain", "gqa_tied", "llama3_rope", "linear_rope_full"]
 
@@ -50,6 +50,7 @@ def test_eval_of_a_recipe_takes_its_adapter_rows_template_and_fit(trained, model
     logprobs = [value for line in scored for value in line["logprobs"]]
     assert total["samples"] == len(ROWS)
     assert total["loss"] == pytest.approx(-sum(logprobs) / len(logprobs), abs=1e-4)
+    assert event_lines(run, "eval")[-1]["eval_loss"] == pytest.approx(total["loss"], abs=1e-4)
     base = score(tmp_path / "base.jsonl", model_dir("plain"), rows_file, images)
     assert total["loss"] < 0.95 * -sum(value for line in base for value in line["logprobs"]) / len(logprobs)
 

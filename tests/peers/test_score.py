@@ -6,7 +6,7 @@ import checkpoints
 from cases import ROWS, row
 from tools import lft, score, write_rows
 
-TOLERANCE = 1e-3  # nats
+TOLERANCE = 1e-4  # nats
 
 
 def compare(rows, scored, peer, images, template, fit):

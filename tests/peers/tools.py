@@ -28,6 +28,13 @@ def write_rows(path, rows):
     return path
 
 
+def metrics(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
 def step_lines(run):
-    """The step lines of a run's metrics.jsonl, without its events."""
-    return [line for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()) if "event" not in line]
+    return [line for line in metrics(run) if "event" not in line]
+
+
+def event_lines(run, event):
+    return [line for line in metrics(run) if line.get("event") == event]

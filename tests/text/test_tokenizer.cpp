@@ -88,6 +88,17 @@ TEST(Tokenizer, ATokenHoldsTheSpaceBeforeIt) {
   EXPECT_EQ(tokens[2].end, 7u);
 }
 
+TEST(Tokenizer, APrefixPutInBelongsToTheCharacterBehindIt) {  // as the offsets of the tokenizers library have it
+  for (const char* name : {"llama_legacy", "llama_legacy_model", "metaspace_always", "model_only"}) {
+    const auto tokenizer = Tokenizer::load(golden_dir(name));
+    int found = 0;
+    for (const Token& token : tokenizer->encode("a</s>\xF0\x9F\x98\x80")) {
+      found += tokenizer->token_of(token.id) == "\xE2\x96\x81" && token.begin == 5 && token.end == 9;
+    }
+    EXPECT_EQ(found, 1) << name;
+  }
+}
+
 TEST(Tokenizer, ByteTokensShareTheirCharacter) {
   for (const char* name : {"llama_legacy", "llama_legacy_model", "byte_level_llama3"}) {
     const auto tokens = Tokenizer::load(golden_dir(name))->encode("a\xF0\x9F\x98\x80z");
