@@ -7,7 +7,8 @@
 
 namespace lft {
 
-at::Tensor LinearAdapter::forward_swiglu(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& weight_oi, const at::Tensor& bias_o) {
+at::Tensor LinearAdapter::forward_swiglu(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& weight_oi,
+                                         const at::Tensor& bias_o) {
   return forward(swiglu(gate, up), weight_oi, bias_o);
 }
 

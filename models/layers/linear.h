@@ -25,9 +25,9 @@ class LinearImpl : public torch::nn::Module {
  public:
   /// Uninitialised weight [out, in] (and bias [out]) of `dtype`, frozen.
   LinearImpl(int64_t in, int64_t out, bool has_bias, at::TensorOptions options);
-  at::Tensor forward(const at::Tensor& x);  // [..., in] -> [..., out], in compute_dtype()
+  at::Tensor forward(const at::Tensor& x);                           // [..., in] -> [..., out], in compute_dtype()
   at::Tensor forward(const at::Tensor& gate, const at::Tensor& up);  // of silu(gate) * up, which is not kept for the backward pass
-  void set_adapter(std::shared_ptr<LinearAdapter> adapter);  // registered as submodule "adapter"; nullptr removes it
+  void set_adapter(std::shared_ptr<LinearAdapter> adapter);          // registered as submodule "adapter"; nullptr removes it
   const std::shared_ptr<LinearAdapter>& adapter() const { return adapter_; }
 
   at::Tensor weight, bias;  // bias may be undefined

@@ -39,7 +39,8 @@ at::Tensor store(at::Tensor& held, const at::Tensor& fresh_bthe, const std::vect
   if (first) {
     held.narrow(2, 0, fresh.size(2)).copy_(fresh);
   } else {
-    for (int64_t b = 0; b < fresh.size(0); ++b) held.select(0, b).select(1, lengths[static_cast<size_t>(b)]).copy_(fresh.select(0, b).select(1, 0));
+    for (int64_t b = 0; b < fresh.size(0); ++b)
+      held.select(0, b).select(1, lengths[static_cast<size_t>(b)]).copy_(fresh.select(0, b).select(1, 0));
   }
   return held.narrow(2, 0, seen);
 }
@@ -72,7 +73,9 @@ LlamaAttentionImpl::LlamaAttentionImpl(const LlamaConfig& config, at::TensorOpti
 
 at::Tensor LlamaAttentionImpl::forward(const at::Tensor& x_btd, const LlamaPass& pass, int64_t layer, const at::Tensor& rows_k) {
   const int64_t b = x_btd.size(0), t = x_btd.size(1);
-  const auto rotate = [&](const at::Tensor& x, int64_t heads) { return rope(x.view({b, t, heads, head_dim_}), pass.rotation.cos, pass.rotation.sin); };
+  const auto rotate = [&](const at::Tensor& x, int64_t heads) {
+    return rope(x.view({b, t, heads, head_dim_}), pass.rotation.cos, pass.rotation.sin);
+  };
   const at::Tensor q_bthe = rotate(call("q_proj", q_proj, x_btd), heads_), k_bthe = rotate(call("k_proj", k_proj, x_btd), kv_heads_);
   const at::Tensor v_bthe = call("v_proj", v_proj, x_btd).view({b, t, kv_heads_, head_dim_});
 
@@ -91,7 +94,8 @@ at::Tensor LlamaAttentionImpl::forward(const at::Tensor& x_btd, const LlamaPass&
   }
   std::optional<at::Tensor> mask;
   if (pass.cache_mask.defined()) mask = pass.cache_mask;
-  const at::Tensor mixed = at::scaled_dot_product_attention(q_bthe.transpose(1, 2), k_bhse, v_bhse, mask, 0.0, /*is_causal=*/!mask.has_value());
+  const at::Tensor mixed =
+      at::scaled_dot_product_attention(q_bthe.transpose(1, 2), k_bhse, v_bhse, mask, 0.0, /*is_causal=*/!mask.has_value());
   return call("o_proj", o_proj, keep_rows(mixed.transpose(1, 2).flatten(2), rows_k));
 }
 
@@ -164,11 +168,13 @@ LlamaForCausalLmImpl::LlamaForCausalLmImpl(const LlamaConfig& config, at::Tensor
   if (!config.tie_embeddings) lm_head = register_module("lm_head", Linear(config.hidden, config.vocab, false, options));
 }
 
-at::Tensor LlamaForCausalLmImpl::forward(const at::Tensor& embeds_btd, const at::Tensor& rows_k, const at::Tensor& targets_k, KvCache* cache) {
+at::Tensor LlamaForCausalLmImpl::forward(const at::Tensor& embeds_btd, const at::Tensor& rows_k, const at::Tensor& targets_k,
+                                         KvCache* cache) {
   const at::Tensor hidden = call("model", model, embeds_btd, rows_k, cache);
   const bool adapted = lm_head && lm_head->adapter() != nullptr;
   if (targets_k.defined() && !adapted) return token_logprobs(hidden, lm_head ? lm_head->weight : model->embed_tokens->weight, targets_k);
-  const at::Tensor logits = (lm_head ? call("lm_head", lm_head, hidden) : linear(hidden, model->embed_tokens->weight, at::Tensor())).to(at::kFloat);
+  const at::Tensor logits =
+      (lm_head ? call("lm_head", lm_head, hidden) : linear(hidden, model->embed_tokens->weight, at::Tensor())).to(at::kFloat);
   if (!targets_k.defined()) return logits;
   return at::log_softmax(logits, -1).gather(1, targets_k.unsqueeze(1)).squeeze(1);
 }

@@ -131,14 +131,17 @@ void parse_text(const Fields& text, LlamaConfig* c) {
   text.integer("num_attention_heads", 1, kMaxHeads, &c->heads);
   text.integer("vocab_size", 1, kMaxVocab, &c->vocab);
   text.integer("max_position_embeddings", 1, kMaxPositions, &c->max_positions);
-  if (c->hidden % c->heads != 0) text.fail("num_attention_heads", std::to_string(c->heads), "a divisor of hidden_size " + std::to_string(c->hidden));
+  if (c->hidden % c->heads != 0)
+    text.fail("num_attention_heads", std::to_string(c->heads), "a divisor of hidden_size " + std::to_string(c->hidden));
   c->kv_heads = c->heads;
   text.integer("num_key_value_heads", 1, c->heads, &c->kv_heads);
-  if (c->heads % c->kv_heads != 0) text.fail("num_key_value_heads", std::to_string(c->kv_heads), "a divisor of num_attention_heads " + std::to_string(c->heads));
+  if (c->heads % c->kv_heads != 0)
+    text.fail("num_key_value_heads", std::to_string(c->kv_heads), "a divisor of num_attention_heads " + std::to_string(c->heads));
   c->head_dim = c->hidden / c->heads;
   text.integer("head_dim", 2, kMaxHeadDim, &c->head_dim);
   if (c->head_dim % 2 != 0 || c->head_dim > kMaxHeadDim) {
-    text.fail("head_dim", std::to_string(c->head_dim), "an even number up to " + std::to_string(kMaxHeadDim) + " (rotary positions turn pairs)");
+    text.fail("head_dim", std::to_string(c->head_dim),
+              "an even number up to " + std::to_string(kMaxHeadDim) + " (rotary positions turn pairs)");
   }
   text.number("rms_norm_eps", 0, 1, &c->rms_norm_eps);
   text.flag("attention_bias", &c->attention_bias);
@@ -159,8 +162,10 @@ void parse_vision(const Fields& vision, ClipConfig* c) {
   vision.square("image_size", 1, kMaxSide, &c->image_size);
   vision.square("patch_size", 1, kMaxSide, &c->patch_size);
   vision.number("layer_norm_eps", 0, 1, &c->layer_norm_eps);
-  if (c->hidden % c->heads != 0) vision.fail("num_attention_heads", std::to_string(c->heads), "a divisor of hidden_size " + std::to_string(c->hidden));
-  if (c->patch_size > c->image_size) vision.fail("patch_size", std::to_string(c->patch_size), "at most image_size " + std::to_string(c->image_size));
+  if (c->hidden % c->heads != 0)
+    vision.fail("num_attention_heads", std::to_string(c->heads), "a divisor of hidden_size " + std::to_string(c->hidden));
+  if (c->patch_size > c->image_size)
+    vision.fail("patch_size", std::to_string(c->patch_size), "at most image_size " + std::to_string(c->image_size));
 }
 
 void parse_feature_layers(const Fields& top, LlavaConfig* c) {
@@ -169,8 +174,10 @@ void parse_feature_layers(const Fields& top, LlavaConfig* c) {
   const Json* found = top.find(key);
   if (found != nullptr) {
     c->vision_feature_layers.clear();
-    if (found->is_array() && (found->empty() || found->size() > 64)) top.fail(key, std::to_string(found->size()) + " layers", "1 to 64 layers");
-    for (const Json& layer : found->is_array() ? *found : Json::array({*found})) c->vision_feature_layers.push_back(top.checked(key, layer, low, high));
+    if (found->is_array() && (found->empty() || found->size() > 64))
+      top.fail(key, std::to_string(found->size()) + " layers", "1 to 64 layers");
+    for (const Json& layer : found->is_array() ? *found : Json::array({*found}))
+      c->vision_feature_layers.push_back(top.checked(key, layer, low, high));
   }
   for (const int64_t layer : c->vision_feature_layers) {
     if (layer < low) top.fail(key, std::to_string(layer), "a layer the vision tower has (" + std::to_string(c->vision.layers) + " layers)");

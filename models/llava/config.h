@@ -1,8 +1,7 @@
 // What a LLaVA config.json says, with transformers' defaults where it is silent (old and new spellings). Plain data.
 #pragma once
-#include <nlohmann/json_fwd.hpp>
-
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -37,7 +36,7 @@ struct LlavaConfig {
   bool select_full = false;                           // strategy full keeps the CLS position
   bool projector_bias = true;
   std::string projector_activation = "gelu";
-  std::string stored_dtype = "float32";               // dtype / torch_dtype of config.json
+  std::string stored_dtype = "float32";  // dtype / torch_dtype of config.json
   int64_t image_positions() const { return vision.grid() * vision.grid() + (select_full ? 1 : 0); }
 
   /// Throws kInput naming the field for anything out of range (hidden 0, negative, heads that do not divide, 2^31, rope 0, ...), an

@@ -33,7 +33,8 @@ class LlavaImpl : public torch::nn::Module {
   /// Log-probabilities (natural log, float32) of the supervised tokens, [k], in row-major order of the labels. The LM head runs on these
   /// positions only, in chunks; the last decoder layer runs its output projection and MLP on them only.
   at::Tensor supervised_logprobs(const LlavaBatch& batch);
-  /// -sum(supervised_logprobs), float32 scalar, differentiable; the caller divides by the global count. Zero supervised: exactly 0, no graph.
+  /// -sum(supervised_logprobs), float32 scalar, differentiable; the caller divides by the global count. Zero supervised: exactly 0, no
+  /// graph.
   at::Tensor loss_sum(const LlavaBatch& batch);
   /// [b, v] float32 logits of each row's last real position (first call fills the cache; later calls take one new token a row).
   at::Tensor next_logits(const LlavaBatch& batch, KvCache& cache);
@@ -55,12 +56,13 @@ struct TensorSpec {
 std::vector<TensorSpec> llava_tensors(const LlavaConfig& config);
 /// The canonical name of a tensor in an HF file ("" for one to ignore: position_ids, inv_freq, tied lm_head). Accepts both CLIP spellings.
 std::string llava_canonical_name(const std::string& hf_name, const LlavaConfig& config);
-/// The name transformers >= 4.52 gives a module in memory: "language_model.model.layers.0" -> "model.language_model.layers.0" (PEFT dialect D2
-/// is this behind "base_model.model.").
+/// The name transformers >= 4.52 gives a module in memory: "language_model.model.layers.0" -> "model.language_model.layers.0" (PEFT dialect
+/// D2 is this behind "base_model.model.").
 std::string llava_peft_name(const std::string& canonical);
 /// Canonical module name from a PEFT key's module part in dialect D1, D2 or D3; "" if it is none of them.
 std::string llava_from_peft_name(const std::string& peft);
-/// Canonical modules whose output reaches no feature layer, so that nothing in them can ever learn: the CLIP layers behind the last one used.
+/// Canonical modules whose output reaches no feature layer, so that nothing in them can ever learn: the CLIP layers behind the last one
+/// used.
 std::vector<std::string> llava_unused_modules(const LlavaConfig& config);
 
 }  // namespace lft

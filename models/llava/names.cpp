@@ -127,8 +127,10 @@ std::vector<std::string> llava_unused_modules(const LlavaConfig& config) {
   int64_t last = 0;
   for (const int64_t layer : config.vision_feature_layers) last = std::max(last, layer < 0 ? layer + config.vision.layers + 1 : layer);
   std::vector<std::string> unused;
-  for (int64_t i = last; i < config.vision.layers; ++i) unused.push_back("vision_tower.vision_model.encoder.layers." + std::to_string(i));
-  unused.push_back("vision_tower.vision_model.post_layernorm");
+  for (int64_t i = last; i < config.vision.layers; ++i) {
+    unused.push_back(joined("vision_tower.vision_model.encoder.layers", std::to_string(i)));
+  }
+  unused.emplace_back("vision_tower.vision_model.post_layernorm");
   return unused;
 }
 

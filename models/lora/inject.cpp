@@ -75,7 +75,8 @@ std::vector<Trainable> make_trainable(torch::nn::Module& model, const std::vecto
     } else if (scope == "llm" || scope == "projector" || scope == "vision") {
       whole.insert(scope);
     } else {
-      throw Error(ErrorKind::kUsage, {.what = "unknown scope", .where = "full", .found = scope, .expected = "llm, projector, vision or all", .next = {}});
+      throw Error(ErrorKind::kUsage,
+                  {.what = "unknown scope", .where = "full", .found = scope, .expected = "llm, projector, vision or all", .next = {}});
     }
   }
   std::vector<Trainable> trainables;

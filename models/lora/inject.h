@@ -25,8 +25,8 @@ struct LinearSite {
 /// Every linear layer under `model`, in module order. The LM head is included (is_lm_head) but never part of all-linear.
 std::vector<LinearSite> linear_sites(torch::nn::Module& model);
 
-/// The sites that `targets` ("scope:pattern") select. Pattern: all-linear; a last name component (q_proj); a dotted suffix; or a glob with *
-/// over the full name. Throws kUsage for an unknown scope, and for a pattern without a match in its scope, showing the closest names and,
+/// The sites that `targets` ("scope:pattern") select. Pattern: all-linear; a last name component (q_proj); a dotted suffix; or a glob with
+/// * over the full name. Throws kUsage for an unknown scope, and for a pattern without a match in its scope, showing the closest names and,
 /// where it would match in another tower, which.
 std::vector<LinearSite> select_sites(const std::vector<LinearSite>& sites, const std::vector<std::string>& targets);
 

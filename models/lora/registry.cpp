@@ -32,7 +32,8 @@ std::shared_ptr<LinearAdapter> make_adapter(const LinearImpl& layer, const LoraO
     if (options.variant == variant.name) return variant.make(layer, options);
     known += (known.empty() ? "" : ", ") + std::string(variant.name);
   }
-  throw Error(ErrorKind::kUsage, {.what = "unknown adapter variant", .where = "lora.variant", .found = options.variant, .expected = known, .next = {}});
+  throw Error(ErrorKind::kUsage,
+              {.what = "unknown adapter variant", .where = "lora.variant", .found = options.variant, .expected = known, .next = {}});
 }
 
 }  // namespace lft

@@ -86,7 +86,8 @@ std::vector<std::string> closest(const std::vector<LinearSite>& sites, const std
                                      const std::string& pattern) {
   std::string elsewhere;
   for (const std::string& other : kScopes) {
-    const auto count = std::count_if(sites.begin(), sites.end(), [&](const LinearSite& site) { return site.scope == other && matches(pattern, site.name); });
+    const auto count = std::count_if(sites.begin(), sites.end(),
+                                     [&](const LinearSite& site) { return site.scope == other && matches(pattern, site.name); });
     if (count > 0) elsewhere += (elsewhere.empty() ? "it would match in " : ", ") + other + " (" + std::to_string(count) + " layers)";
   }
   const std::vector<std::string> names = closest(sites, scope, pattern);
@@ -102,7 +103,8 @@ std::vector<std::string> closest(const std::vector<LinearSite>& sites, const std
 std::vector<LinearSite> linear_sites(torch::nn::Module& model) {
   std::vector<LinearSite> sites;
   for (const auto& item : model.named_modules("", /*include_self=*/false)) {
-    if (auto layer = std::dynamic_pointer_cast<LinearImpl>(item.value())) sites.push_back({item.key(), scope_of(item.key()), Linear(layer)});
+    if (auto layer = std::dynamic_pointer_cast<LinearImpl>(item.value()))
+      sites.push_back({item.key(), scope_of(item.key()), Linear(layer)});
   }
   return sites;
 }

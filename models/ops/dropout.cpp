@@ -8,9 +8,30 @@
 #include "models/ops/dispatch.h"
 #include "models/ops/parallel.h"
 #include "models/ops/precision.h"
+#ifdef LFT_HAVE_CUDA
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "kernels/dropout/dropout.h"
+#endif
 
 namespace lft {
 namespace {
+
+/// y (+)= x * mask * scale on a GPU by the kernel; false where this build or device has none. x and y: contiguous, one dtype.
+bool run_kernel(const at::Tensor& x, at::Tensor& y, const loops::DropoutMask& mask, bool add) {
+#ifdef LFT_HAVE_CUDA
+  if (!x.is_cuda()) return false;
+  const at::ScalarType dtype = x.scalar_type();
+  const FloatType type = dtype == at::kFloat ? FloatType::kF32 : dtype == at::kBFloat16 ? FloatType::kBF16 : FloatType::kF16;
+  const c10::cuda::CUDAGuard device(x.device());
+  const DropoutArgs args{.seed = mask.seed, .stream = mask.stream, .threshold = mask.threshold, .scale = mask.scale, .add = add};
+  dropout(type, x.const_data_ptr(), y.mutable_data_ptr(), x.numel(), args, c10::cuda::getCurrentCUDAStream());
+  return true;
+#else
+  return false;
+#endif
+}
 
 void run_loop(const at::Tensor& x, at::Tensor& y, const loops::DropoutMask& mask, bool add) {
   with_loop_type(x.scalar_type(), [&](auto* type) {
@@ -46,8 +67,9 @@ loops::DropoutMask dropout_mask(double p, const std::string& path) {
 at::Tensor dropout(const at::Tensor& x, const loops::DropoutMask& mask) {
   if (mask.threshold == 0) return x;
   const at::Tensor from = x.contiguous();
-  if (!has_loop(from)) return (from.to(at::kFloat) * factors(from, mask)).to(x.scalar_type());
   at::Tensor y = at::empty_like(from);
+  if (run_kernel(from, y, mask, /*add=*/false)) return y;
+  if (!has_loop(from)) return (from.to(at::kFloat) * factors(from, mask)).to(x.scalar_type());
   run_loop(from, y, mask, /*add=*/false);
   return y;
 }
@@ -55,6 +77,7 @@ at::Tensor dropout(const at::Tensor& x, const loops::DropoutMask& mask) {
 void add_dropout(at::Tensor& y, const at::Tensor& x, const loops::DropoutMask& mask) {
   const at::Tensor from = x.contiguous();
   if (has_loop(from) && has_loop(y)) return run_loop(from, y, mask, /*add=*/true);
+  if (y.is_contiguous() && run_kernel(from, y, mask, /*add=*/true)) return;
   y.add_(dropout(from, mask));
 }
 

@@ -8,8 +8,8 @@
 
 namespace lft {
 
-/// The mask of the module `path` at dropout_position() for drop probability p in [0, 1). Outside any DropoutGuard, or for p = 0, it keeps all.
-/// p is rounded to 1/65536, and kept elements are scaled by the inverse of what that keeps.
+/// The mask of the module `path` at dropout_position() for drop probability p in [0, 1). Outside any DropoutGuard, or for p = 0, it keeps
+/// all. p is rounded to 1/65536, and kept elements are scaled by the inverse of what that keeps.
 loops::DropoutMask dropout_mask(double p, const std::string& path);
 
 /// x * mask * scale, without a graph. Element i is x's i-th in row-major order. A mask that keeps all returns x itself.

@@ -14,9 +14,9 @@ struct LowRank {
   loops::DropoutMask mask;  // threshold 0: no dropout
 };
 
-/// y = x W^T + b (+ the low-rank update) in compute_dtype(). Weights of another dtype are cast for the product, in both passes, and the cast
-/// copy is not kept. Keeps x only where a weight or A is trained, and x A^T; the dropout mask is drawn again in the backward pass.
-/// A frozen weight costs no gradient.
+/// y = x W^T + b (+ the low-rank update) in compute_dtype(). Weights of another dtype are cast for the product, in both passes, and the
+/// cast copy is not kept. Keeps x only where a weight or A is trained, and x A^T; the dropout mask is drawn again in the backward pass. A
+/// frozen weight costs no gradient.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight_oi, const at::Tensor& bias_o, const LowRank& update = {});
 
 /// The same for x = silu(gate) * up: keeps gate and up and rebuilds the product, instead of keeping all three.

@@ -1,4 +1,5 @@
-// Compiled at -O3 without the shared precompiled header (see models/CMakeLists.txt): nothing here may include a torch header with code in it.
+// Compiled at -O3 without the shared precompiled header (see models/CMakeLists.txt): nothing here may include a torch header with code in
+// it.
 #include "models/ops/loops.h"
 
 #include <bit>
@@ -166,36 +167,33 @@ LFT_INLINE void dropout_elements(const T* x, T* y, int64_t first, int64_t n, con
 
 }  // namespace
 
-#define LFT_RMS_NORM(X, Y)                                                                                           \
-  LFT_CLONES void rms_norm(const X* x, const float* w, Y* y, float* rstd, int64_t rows, int64_t cols, float eps) {   \
-    rms_norm_rows(x, w, y, rstd, rows, cols, eps);                                                                   \
-  }                                                                                                                  \
-  LFT_CLONES void rms_norm_backward(const Y* dy, const X* x, const float* w, const float* rstd, X* dx, int64_t rows, \
-                                    int64_t cols) {                                                                  \
-    rms_norm_backward_rows(dy, x, w, rstd, dx, rows, cols);                                                          \
+#define LFT_RMS_NORM(X, Y)                                                                                                           \
+  LFT_CLONES void rms_norm(const X* x, const float* w, Y* y, float* rstd, int64_t rows, int64_t cols, float eps) {                   \
+    rms_norm_rows(x, w, y, rstd, rows, cols, eps);                                                                                   \
+  }                                                                                                                                  \
+  LFT_CLONES void rms_norm_backward(const Y* dy, const X* x, const float* w, const float* rstd, X* dx, int64_t rows, int64_t cols) { \
+    rms_norm_backward_rows(dy, x, w, rstd, dx, rows, cols);                                                                          \
   }
 LFT_RMS_NORM(float, float)
 LFT_RMS_NORM(float, Bf16)
 LFT_RMS_NORM(Bf16, float)
 LFT_RMS_NORM(Bf16, Bf16)
 
-#define LFT_ELEMENTWISE(T)                                                                                             \
-  LFT_CLONES void rope(const T* x, T* y, const float* cos, const float* sin, int64_t heads, int64_t half, float s) {   \
-    rope_heads(x, y, cos, sin, heads, half, s);                                                                        \
-  }                                                                                                                    \
-  LFT_CLONES void swiglu(const T* gate, const T* up, T* y, int64_t n) { swiglu_elements(gate, up, y, n); }             \
-  LFT_CLONES void swiglu_backward(const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t n) {              \
-    swiglu_backward_elements(dy, gate, up, dgate, dup, n);                                                             \
-  }                                                                                                                    \
-  LFT_CLONES void quick_gelu(const T* x, T* y, int64_t n) { quick_gelu_elements(x, y, n); }                            \
-  LFT_CLONES void quick_gelu_backward(const T* dy, const T* x, T* dx, int64_t n) {                                     \
-    quick_gelu_backward_elements(dy, x, dx, n);                                                                        \
-  }                                                                                                                    \
-  LFT_CLONES float token_logprob(T* logits, int64_t vocab, int64_t target, bool gradient, float scale) {               \
-    return token_logprob_row(logits, vocab, target, gradient, scale);                                                  \
-  }                                                                                                                    \
-  LFT_CLONES void dropout(const T* x, T* y, int64_t first, int64_t n, const DropoutMask& mask, bool add) {             \
-    dropout_elements(x, y, first, n, mask, add);                                                                       \
+#define LFT_ELEMENTWISE(T)                                                                                                       \
+  LFT_CLONES void rope(const T* x, T* y, const float* cos, const float* sin, int64_t heads, int64_t half, float s) {             \
+    rope_heads(x, y, cos, sin, heads, half, s);                                                                                  \
+  }                                                                                                                              \
+  LFT_CLONES void swiglu(const T* gate, const T* up, T* y, int64_t n) { swiglu_elements(gate, up, y, n); }                       \
+  LFT_CLONES void swiglu_backward(const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t n) {                        \
+    swiglu_backward_elements(dy, gate, up, dgate, dup, n);                                                                       \
+  }                                                                                                                              \
+  LFT_CLONES void quick_gelu(const T* x, T* y, int64_t n) { quick_gelu_elements(x, y, n); }                                      \
+  LFT_CLONES void quick_gelu_backward(const T* dy, const T* x, T* dx, int64_t n) { quick_gelu_backward_elements(dy, x, dx, n); } \
+  LFT_CLONES float token_logprob(T* logits, int64_t vocab, int64_t target, bool gradient, float scale) {                         \
+    return token_logprob_row(logits, vocab, target, gradient, scale);                                                            \
+  }                                                                                                                              \
+  LFT_CLONES void dropout(const T* x, T* y, int64_t first, int64_t n, const DropoutMask& mask, bool add) {                       \
+    dropout_elements(x, y, first, n, mask, add);                                                                                 \
   }
 LFT_ELEMENTWISE(float)
 LFT_ELEMENTWISE(Bf16)

@@ -21,7 +21,7 @@ CORPUS = ["A chat between a curious user and an artificial intelligence assistan
           "USER: ASSISTANT: Which shape is this? Which colour is it? Where is it? Describe the shape. How many loops? How many lines? How many strokes?",
           "Which stroke is this? Which way does the line go? Where does the arc open? List the strokes. Which digit is this? What is in the image?",
           "line arc loop level upright falling rising", " ".join([*COLOURS, *SHAPES, *ROWS, *COLUMNS, *NUMBER]), "0 1 2 3 4 5 6 7 8 9", " ".join(WORDS),
-          "Write five as a number. Which number follows 3? Which number comes before 3?"]
+          "Map the ink. # o .", "Write five as a number. Which number follows 3? Which number comes before 3?"]
 
 
 def tokenizer(out):

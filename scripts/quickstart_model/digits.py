@@ -3,7 +3,7 @@
   digits.py OUT_DIR      writes OUT_DIR/images/*.png, OUT_DIR/train.json and OUT_DIR/held_out.json
 
 Optical Recognition of Handwritten Digits, E. Alpaydin and C. Kaynak (1998), UCI Machine Learning Repository, CC BY 4.0,
-https://doi.org/10.24432/C50P49. 1,797 digits written by 13 people, scanned to 8x8 pixels with 17 grey levels. Every third image is held out.
+https://doi.org/10.24432/C50P49. 1,797 digits written by 13 people, scanned to 8x8 pixels with 17 grey levels. 500 of them, spread evenly, are held out.
 """
 import argparse
 import json
@@ -28,7 +28,7 @@ def main():
         Image.fromarray(np.minimum(255, pixels * 16).astype(np.uint8)).save(args.out / "images" / name, optimize=True)
         row = {"id": f"digit-{index:04d}", "image": name,
                "conversations": [{"from": "human", "value": QUESTION}, {"from": "gpt", "value": str(label)}]}
-        (held_out if index % 3 == 2 else train).append(row)
+        (held_out if index * 500 // 1797 != (index + 1) * 500 // 1797 else train).append(row)
     for name, rows in (("train", train), ("held_out", held_out)):
         (args.out / f"{name}.json").write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
     print(f"{len(train)} to train on, {len(held_out)} held out")

@@ -91,9 +91,15 @@ def scan(strokes, rng):
     return Image.fromarray(np.minimum(255, np.round(grey / 255 * 16) * 16).astype(np.uint8))
 
 
+def ink_map(image):
+    """The picture in words, row by row of a 4x4 grid: # dark with ink, o some, . none. Answering it takes an eye for every place."""
+    cells = np.asarray(image, dtype=np.float64).reshape(4, 2, 4, 2).mean(axis=(1, 3)).flatten() / 255
+    return " ".join("#" if cell > 0.45 else "o" if cell > 0.15 else "." for cell in cells)
+
+
 def draw_strokes(rng):
-    """One to three strokes and a question about their number, kind, direction, opening or place."""
-    kinds = [rng.choice(["line", "arc", "loop"]) for _ in range(rng.choice([1, 1, 2, 2, 3]))]
+    """One to four strokes and a question about their ink, number, kind, direction, opening or place."""
+    kinds = [rng.choice(["line", "arc", "loop"]) for _ in range(rng.choice([1, 1, 2, 2, 3, 4]))]
     strokes, directions, openings = [], [], []
     for kind in kinds:
         if kind == "line":
@@ -114,7 +120,10 @@ def draw_strokes(rng):
     if len(openings) == 1:
         tasks.append(("Where does the arc open?", openings[0]))
     tasks.append(("List the strokes.", " ".join(sorted(kinds))))
-    return scan(strokes, rng), *rng.choice(tasks)
+    image = scan(strokes, rng)
+    if rng.random() < 0.5:
+        return image, "Map the ink.", ink_map(image)
+    return image, *rng.choice(tasks)
 
 
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
@@ -130,7 +139,7 @@ def write_number(rng):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=pathlib.Path)
-    parser.add_argument("--count", type=int, default=24000)
+    parser.add_argument("--count", type=int, default=40000)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     rng = random.Random(args.seed)

@@ -13,7 +13,8 @@ struct ByteRange {
   bool operator==(const ByteRange&) const = default;
 };
 
-/// `at[i]` is the source range of byte i: that of its whole character. A prefix that was put in shares the range of the character behind it.
+/// `at[i]` is the source range of byte i: that of its whole character. A prefix that was put in shares the range of the character behind
+/// it.
 struct Aligned {
   std::string text;  // valid UTF-8
   std::vector<ByteRange> at;

@@ -47,7 +47,8 @@ TEST(Config, AVisionConfigThatSaysLittleIsClipBase32) {  // CLIPVisionConfig's o
 }
 
 TEST(Config, TheReleased7bFile) {
-  const LlavaConfig c = parse(Json::parse(R"({"architectures": ["LlavaForConditionalGeneration"], "ignore_index": -100, "image_token_index": 32000,
+  const LlavaConfig c =
+      parse(Json::parse(R"({"architectures": ["LlavaForConditionalGeneration"], "ignore_index": -100, "image_token_index": 32000,
     "model_type": "llava", "pad_token_id": 32001, "projector_hidden_act": "gelu",
     "text_config": {"_name_or_path": "lmsys/vicuna-7b-v1.5", "architectures": ["LlamaForCausalLM"], "max_position_embeddings": 4096,
                     "model_type": "llama", "rms_norm_eps": 1e-05, "torch_dtype": "float16", "vocab_size": 32064},
@@ -62,10 +63,17 @@ TEST(Config, TheReleased7bFile) {
 }
 
 TEST(Config, OldAndNewSpellingsAgree) {
-  Json old_text = {{"rope_theta", 5e5},
-                   {"rope_scaling", {{"type", "llama3"}, {"factor", 8}, {"low_freq_factor", 1}, {"high_freq_factor", 4}, {"original_max_position_embeddings", 512}}}};
-  Json new_text = {{"rope_parameters", {{"rope_theta", 5e5}, {"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 1}, {"high_freq_factor", 4},
-                                        {"original_max_position_embeddings", 512}}}};
+  Json old_text = {
+      {"rope_theta", 5e5},
+      {"rope_scaling",
+       {{"type", "llama3"}, {"factor", 8}, {"low_freq_factor", 1}, {"high_freq_factor", 4}, {"original_max_position_embeddings", 512}}}};
+  Json new_text = {{"rope_parameters",
+                    {{"rope_theta", 5e5},
+                     {"rope_type", "llama3"},
+                     {"factor", 8},
+                     {"low_freq_factor", 1},
+                     {"high_freq_factor", 4},
+                     {"original_max_position_embeddings", 512}}}};
   const LlavaConfig a = parse({{"model_type", "llava"}, {"image_token_index", 7}, {"torch_dtype", "bfloat16"}, {"text_config", old_text}});
   const LlavaConfig b = parse({{"model_type", "llava"}, {"image_token_id", 7}, {"dtype", "bfloat16"}, {"text_config", new_text}});
   for (const LlavaConfig& c : {a, b}) {
@@ -79,7 +87,8 @@ TEST(Config, OldAndNewSpellingsAgree) {
 
 TEST(Config, NullIsSilence) {
   Json json = tiny_json();
-  for (const char* key : {"head_dim", "num_key_value_heads", "rope_scaling", "pad_token_id", "eos_token_id"}) json["text_config"][key] = nullptr;
+  for (const char* key : {"head_dim", "num_key_value_heads", "rope_scaling", "pad_token_id", "eos_token_id"})
+    json["text_config"][key] = nullptr;
   const LlavaConfig c = parse(json);
   EXPECT_EQ(c.text.kv_heads, 4);
   EXPECT_EQ(c.text.head_dim, 8);

@@ -23,7 +23,8 @@ class Golden : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(Golden, BatchIsTheGeneratorsBatch) {
-  const auto ids = entry_["input_ids"].get<std::vector<std::vector<int64_t>>>(), labels = entry_["labels"].get<std::vector<std::vector<int64_t>>>();
+  const auto ids = entry_["input_ids"].get<std::vector<std::vector<int64_t>>>(),
+             labels = entry_["labels"].get<std::vector<std::vector<int64_t>>>();
   for (int64_t r = 0; r < 3; ++r) {
     EXPECT_TRUE(at::equal(batch_.input_ids_bt[r], at::tensor(ids[static_cast<size_t>(r)], at::kLong)));
     EXPECT_TRUE(at::equal(batch_.labels_bt[r], at::tensor(labels[static_cast<size_t>(r)], at::kLong)));
@@ -55,7 +56,8 @@ TEST_P(Golden, LoraLogprobsAndGradientsArePefts) {
     EXPECT_NEAR(got, want, 1e-4 * want + 1e-6) << trainable.name;
     if (!entry_["lora_gradients"].contains(trainable.name)) continue;
     ++compared;
-    EXPECT_LT(relative_error(trainable.tensor.grad().flatten(), tensor_of(entry_["lora_gradients"][trainable.name])), 1e-4) << trainable.name;
+    EXPECT_LT(relative_error(trainable.tensor.grad().flatten(), tensor_of(entry_["lora_gradients"][trainable.name])), 1e-4)
+        << trainable.name;
   }
   EXPECT_EQ(reached, entry_["lora_gradient_norms"].size());
   EXPECT_EQ(compared, entry_["lora_gradients"].size());

@@ -54,7 +54,9 @@ TEST(Linear, ValuesAndGradientsAreThoseOfPlainOps) {
 
 TEST(Linear, FiniteDifferences) {
   Leaves t;
-  const auto value = [&] { return (linear_swiglu(t.x, t.up, t.w, t.bias, {t.a, t.b, 0.5, {}}) * fill_by_hash("upstream", {2, 5, 9})).sum(); };
+  const auto value = [&] {
+    return (linear_swiglu(t.x, t.up, t.w, t.bias, {t.a, t.b, 0.5, {}}) * fill_by_hash("upstream", {2, 5, 9})).sum();
+  };
   value().backward();
   const at::NoGradGuard no_grad;
   for (const at::Tensor& parameter : t.all()) {

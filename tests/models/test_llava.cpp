@@ -63,7 +63,8 @@ TEST(Llava, ParametersAreTheListedTensors) {
 
 TEST(Llava, NamesInEveryDialect) {
   const LlavaConfig config = tiny_config();
-  const std::string vision = "vision_tower.vision_model.encoder.layers.1.mlp.fc1.weight", llm = "language_model.model.layers.0.mlp.up_proj.weight";
+  const std::string vision = "vision_tower.vision_model.encoder.layers.1.mlp.fc1.weight",
+                    llm = "language_model.model.layers.0.mlp.up_proj.weight";
   const std::pair<std::string, std::string> pairs[] = {
       {llm, llm},
       {"model.language_model.layers.0.mlp.up_proj.weight", llm},
@@ -88,8 +89,10 @@ TEST(Llava, NamesInEveryDialect) {
   EXPECT_EQ(llava_peft_name("language_model.model.layers.0.mlp.up_proj"), "model.language_model.layers.0.mlp.up_proj");
   EXPECT_EQ(llava_peft_name("language_model.lm_head"), "lm_head");
   EXPECT_EQ(llava_peft_name(canonical), d2);
-  for (const std::string& dialect : {canonical, d2, std::string("model.vision_tower.encoder.layers.1.mlp.fc1")}) EXPECT_EQ(llava_from_peft_name(dialect), canonical);
-  for (const char* stranger : {"", "model", "model.lm_head", "model.layers.0.self_attn.q_proj", "vision_tower.head", "language_modelx.model", "transformer.h.0"}) {
+  for (const std::string& dialect : {canonical, d2, std::string("model.vision_tower.encoder.layers.1.mlp.fc1")})
+    EXPECT_EQ(llava_from_peft_name(dialect), canonical);
+  for (const char* stranger :
+       {"", "model", "model.lm_head", "model.layers.0.self_attn.q_proj", "vision_tower.head", "language_modelx.model", "transformer.h.0"}) {
     EXPECT_EQ(llava_from_peft_name(stranger), "") << stranger;
   }
   for (const TensorSpec& spec : llava_tensors(config)) EXPECT_EQ(llava_from_peft_name(llava_peft_name(spec.name)), spec.name);
@@ -236,8 +239,12 @@ TEST(Llava, LowPrecisionIsNearAndWideningIsExact) {
 
 class Recorder : public CallObserver {
  public:
-  void before(const std::string& path, const torch::nn::Module&, const std::vector<at::Tensor>& inputs) override { entered.emplace(path, inputs.size()); }
-  void after(const std::string& path, const torch::nn::Module&, const std::vector<at::Tensor>& outputs) override { left.emplace(path, outputs.size()); }
+  void before(const std::string& path, const torch::nn::Module&, const std::vector<at::Tensor>& inputs) override {
+    entered.emplace(path, inputs.size());
+  }
+  void after(const std::string& path, const torch::nn::Module&, const std::vector<at::Tensor>& outputs) override {
+    left.emplace(path, outputs.size());
+  }
   std::map<std::string, size_t> entered, left;
 };
 
@@ -268,7 +275,8 @@ TEST(Llava, EveryUsedModuleIsCalledUnderItsOwnName) {
 
 TEST(Llava, AnErrorUnwindsThePath) {
   Llava model = make_llava(tiny_config());
-  EXPECT_ANY_THROW(call("language_model", model->language_model, at::zeros({1, 2, 7}), at::Tensor(), at::Tensor(), static_cast<KvCache*>(nullptr)));
+  EXPECT_ANY_THROW(
+      call("language_model", model->language_model, at::zeros({1, 2, 7}), at::Tensor(), at::Tensor(), static_cast<KvCache*>(nullptr)));
   EXPECT_EQ(current_module_path(), "");
 }
 

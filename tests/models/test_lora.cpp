@@ -131,12 +131,13 @@ TEST_F(Lora, MergedEqualsAdapted) {
   inject_lora(select({"llm:all-linear", "projector:all-linear", "vision:all-linear", "llm:lm_head"}), {.rank = 3, .alpha = 7}, 1);
   fill_adapters(model_);
   const at::Tensor adapted = model_->all_logits(batch);
-  EXPECT_LT(max_abs_diff(model_->supervised_logprobs(batch).sum(), at::log_softmax(adapted, -1)
-                                                                      .narrow(1, 0, adapted.size(1) - 1)
-                                                                      .gather(2, batch.labels_bt.narrow(1, 1, adapted.size(1) - 1).clamp_min(0).unsqueeze(2))
-                                                                      .squeeze(2)
-                                                                      .masked_select(batch.labels_bt.narrow(1, 1, adapted.size(1) - 1) != -100)
-                                                                      .sum()),
+  EXPECT_LT(max_abs_diff(model_->supervised_logprobs(batch).sum(),
+                         at::log_softmax(adapted, -1)
+                             .narrow(1, 0, adapted.size(1) - 1)
+                             .gather(2, batch.labels_bt.narrow(1, 1, adapted.size(1) - 1).clamp_min(0).unsqueeze(2))
+                             .squeeze(2)
+                             .masked_select(batch.labels_bt.narrow(1, 1, adapted.size(1) - 1) != -100)
+                             .sum()),
             1e-4)
       << "an adapted LM head, too";
   merge_adapters(*model_);

@@ -12,10 +12,13 @@ namespace lft::test {
 namespace {
 
 /// Uniform in [-2, 2).
-at::Tensor random(at::IntArrayRef shape, const char* name) { return fill_by_hash(name, {c10::multiply_integers(shape)}).reshape(shape) * 4; }
+at::Tensor random(at::IntArrayRef shape, const char* name) {
+  return fill_by_hash(name, {c10::multiply_integers(shape)}).reshape(shape) * 4;
+}
 at::Tensor leaf(const at::Tensor& x) { return x.detach().clone().set_requires_grad(true); }
 
-/// Values and gradients of `fused` and `plain` over the same leaves agree: within 1e-5 in float32; in BFloat16, whose steps are 2^-8, within 1 %.
+/// Values and gradients of `fused` and `plain` over the same leaves agree: within 1e-5 in float32; in BFloat16, whose steps are 2^-8,
+/// within 1 %.
 template <class Fused, class Plain>
 void expect_same(const std::vector<at::Tensor>& values, const Fused& fused, const Plain& plain) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
@@ -47,13 +50,15 @@ TEST(Philox, KnownAnswersOfRandom123) {
   const uint32_t f = 0xFFFFFFFFu;
   expect({{0, 0, 0, 0}}, 0, 0, {{0x6627E8D5u, 0xE169C58Du, 0xBC57AC4Cu, 0x9B00DBD8u}});
   expect({{f, f, f, f}}, f, f, {{0x408F276Du, 0x41C83B0Eu, 0xA20BC7C6u, 0x6D5451FDu}});
-  expect({{0x243F6A88u, 0x85A308D3u, 0x13198A2Eu, 0x03707344u}}, 0xA4093822u, 0x299F31D0u, {{0xD16CFE09u, 0x94FDCCEBu, 0x5001E420u, 0x24126EA1u}});
+  expect({{0x243F6A88u, 0x85A308D3u, 0x13198A2Eu, 0x03707344u}}, 0xA4093822u, 0x299F31D0u,
+         {{0xD16CFE09u, 0x94FDCCEBu, 0x5001E420u, 0x24126EA1u}});
 }
 
 TEST(RmsNorm, ValuesAndGradients) {
   for (const int64_t cols : {3, 7, 33, 512}) {
-    expect_same({random({5, cols}, "x"), random({cols}, "w") + 1}, [](auto& t) { return rms_norm(t[0], t[1], 1e-5); },
-                [](auto& t) { return t[0] * at::rsqrt(t[0].square().mean(-1, true) + 1e-5) * t[1]; });
+    expect_same(
+        {random({5, cols}, "x"), random({cols}, "w") + 1}, [](auto& t) { return rms_norm(t[0], t[1], 1e-5); },
+        [](auto& t) { return t[0] * at::rsqrt(t[0].square().mean(-1, true) + 1e-5) * t[1]; });
   }
 }
 
@@ -75,13 +80,15 @@ TEST(Rope, ValuesAndGradients) {
       const at::Tensor half = at::cat({-t[0].narrow(-1, 4, 4), t[0].narrow(-1, 0, 4)}, -1);
       return t[0] * c + half * s;
     };
-    expect_same({random({2, 5, 3, 8}, "x")}, [&](auto& t) { return rope(t[0], cos, sin); }, plain);
+    expect_same(
+        {random({2, 5, 3, 8}, "x")}, [&](auto& t) { return rope(t[0], cos, sin); }, plain);
   }
 }
 
 TEST(Swiglu, ValuesAndGradients) {
-  expect_same({random({7, 129}, "gate"), random({7, 129}, "up")}, [](auto& t) { return swiglu(t[0], t[1]); },
-              [](auto& t) { return t[0] * at::sigmoid(t[0]) * t[1]; });
+  expect_same(
+      {random({7, 129}, "gate"), random({7, 129}, "up")}, [](auto& t) { return swiglu(t[0], t[1]); },
+      [](auto& t) { return t[0] * at::sigmoid(t[0]) * t[1]; });
 }
 
 TEST(Swiglu, FarInputsNeitherOverflowNorLoseNaN) {
@@ -95,7 +102,8 @@ TEST(Swiglu, FarInputsNeitherOverflowNorLoseNaN) {
 }
 
 TEST(QuickGelu, ValuesAndGradients) {
-  expect_same({random({7, 129}, "x")}, [](auto& t) { return quick_gelu(t[0]); }, [](auto& t) { return t[0] * at::sigmoid(1.702 * t[0]); });
+  expect_same(
+      {random({7, 129}, "x")}, [](auto& t) { return quick_gelu(t[0]); }, [](auto& t) { return t[0] * at::sigmoid(1.702 * t[0]); });
 }
 
 TEST(TokenLogprobs, ValuesAndGradientsWithFrozenAndTrainedWeight) {
@@ -171,8 +179,8 @@ TEST(Dropout, MaskIsAPureFunctionOfItsKeys) {
   };
   const at::Tensor first = draw({1, 2, 3}, "layers.0.q_proj");
   EXPECT_TRUE(at::equal(first, draw({1, 2, 3}, "layers.0.q_proj")));
-  for (const at::Tensor& other : {draw({2, 2, 3}, "layers.0.q_proj"), draw({1, 3, 3}, "layers.0.q_proj"), draw({1, 2, 4}, "layers.0.q_proj"),
-                                  draw({1, 2, 3}, "layers.1.q_proj")}) {
+  for (const at::Tensor& other : {draw({2, 2, 3}, "layers.0.q_proj"), draw({1, 3, 3}, "layers.0.q_proj"),
+                                  draw({1, 2, 4}, "layers.0.q_proj"), draw({1, 2, 3}, "layers.1.q_proj")}) {
     const double agreement = (first == other).to(at::kDouble).mean().item<double>();
     EXPECT_NEAR(agreement, 0.58, 0.05);  // independent masks agree at 0.3^2 + 0.7^2; sigma is 0.011
   }

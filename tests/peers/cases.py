@@ -29,37 +29,87 @@ PROJECTOR = r".*multi_modal_projector\.linear_[12]"
 VISION = r".*vision_tower.*\.(q_proj|k_proj|v_proj|out_proj|fc1|fc2)"
 ADAPTERS = {
     "llm": dict(target_modules=LLM, targets=["llm:all-linear"], r=4, lora_alpha=8),
-    "llm_projector_whole": dict(target_modules=LLM, targets=["llm:all-linear"], r=3, lora_alpha=12, modules_to_save=["multi_modal_projector"]),
-    "rslora_everywhere": dict(target_modules=f"({LLM})|({PROJECTOR})|({VISION})", r=8, lora_alpha=4, use_rslora=True,
-                              targets=["llm:all-linear", "projector:all-linear", "vision:all-linear"]),
+    "llm_projector_whole": dict(
+        target_modules=LLM, targets=["llm:all-linear"], r=3, lora_alpha=12, modules_to_save=["multi_modal_projector"]
+    ),
+    "rslora_everywhere": dict(
+        target_modules=f"({LLM})|({PROJECTOR})|({VISION})",
+        r=8,
+        lora_alpha=4,
+        use_rslora=True,
+        targets=["llm:all-linear", "projector:all-linear", "vision:all-linear"],
+    ),
     "attention": dict(target_modules=r".*language_model.*\.(q_proj|v_proj)", targets=["llm:q_proj", "llm:v_proj"], r=2, lora_alpha=2),
 }
 
 STEPS = 20
-# Every case: checkpoint, adapter, template and fit, batch and accumulation, and the optimizer. Eleven rows make short batches and short groups.
+# Checkpoint, adapter, template and fit, batch and accumulation, and the optimizer. Eleven rows make short batches and short groups.
 CASES = {
     "cosine_clip_decay": dict(
-        checkpoint="plain", adapter="llm", template="llava-v1", fit="pad", batch_size=4, grad_accum=1, held_out=True,
-        optim=dict(lr=1e-3, schedule="cosine", warmup_ratio=0.12, weight_decay=0.02, clip_grad_norm=0.5)),
+        checkpoint="plain",
+        adapter="llm",
+        template="llava-v1",
+        fit="pad",
+        batch_size=4,
+        grad_accum=1,
+        held_out=True,
+        optim=dict(lr=1e-3, schedule="cosine", warmup_ratio=0.12, weight_decay=0.02, clip_grad_norm=0.5),
+    ),
     "linear_accumulate_projector": dict(
-        checkpoint="gqa_tied", adapter="llm_projector_whole", template="llava-hf", fit="crop", batch_size=2, grad_accum=3, full=["projector"],
-        optim=dict(lr=1e-3, projector_lr=2e-4, schedule="linear", warmup_ratio=0.2, weight_decay=0.1, clip_grad_norm=1.0)),
+        checkpoint="gqa_tied",
+        adapter="llm_projector_whole",
+        template="llava-hf",
+        fit="crop",
+        batch_size=2,
+        grad_accum=3,
+        full=["projector"],
+        optim=dict(lr=1e-3, projector_lr=2e-4, schedule="linear", warmup_ratio=0.2, weight_decay=0.1, clip_grad_norm=1.0),
+    ),
     "constant_rslora_every_tower": dict(
-        checkpoint="head_dim_bias", adapter="rslora_everywhere", template="llava-v1", fit="pad", batch_size=3, grad_accum=2,
-        optim=dict(lr=5e-4, schedule="constant", warmup_ratio=0.1, weight_decay=0.0, clip_grad_norm=0.7)),
+        checkpoint="head_dim_bias",
+        adapter="rslora_everywhere",
+        template="llava-v1",
+        fit="pad",
+        batch_size=3,
+        grad_accum=2,
+        optim=dict(lr=5e-4, schedule="constant", warmup_ratio=0.1, weight_decay=0.0, clip_grad_norm=0.7),
+    ),
+    # One row a step: a text row reaches neither projector nor vision tower, and no row the last vision layer.
+    "whole_model_row_by_row": dict(
+        checkpoint="gqa_tied",
+        adapter=None,
+        template="llava-v1",
+        fit="pad",
+        batch_size=1,
+        grad_accum=1,
+        full=["all"],
+        optim=dict(lr=2e-4, schedule="linear", warmup_ratio=0.1, weight_decay=0.05, clip_grad_norm=1.0),
+    ),
 }
+ADAPTER_CASES = [name for name, case in CASES.items() if case["adapter"]]
 
 
 def make_recipe(case, out, model_dir, adapter, images, rows):
     """The recipe of a case, whose rows are its held-out rows too where it has any."""
-    options = ADAPTERS[case["adapter"]]
     recipe = dict(
-        version=1, output_dir=str(out), model=dict(path=str(model_dir), base_dtype="fp32"),
-        lora=dict(variant="rslora" if options.get("use_rslora") else "lora", rank=options["r"], alpha=options["lora_alpha"], dropout=0.0,
-                  targets=options["targets"], init_from=str(adapter)),
+        version=1,
+        output_dir=str(out),
+        model=dict(path=str(model_dir), base_dtype="fp32"),
         data=dict(train=str(rows), image_root=str(images), template=case["template"], image_fit=case["fit"], shuffle=False, workers=2),
-        optim=case["optim"], precision=dict(compute="fp32"),
-        train=dict(max_steps=STEPS, batch_size=case["batch_size"], grad_accum=case["grad_accum"], seed=1))
+        optim=case["optim"],
+        precision=dict(compute="fp32"),
+        train=dict(max_steps=STEPS, batch_size=case["batch_size"], grad_accum=case["grad_accum"], seed=1),
+    )
+    if case["adapter"]:
+        options = ADAPTERS[case["adapter"]]
+        recipe["lora"] = dict(
+            variant="rslora" if options.get("use_rslora") else "lora",
+            rank=options["r"],
+            alpha=options["lora_alpha"],
+            dropout=0.0,
+            targets=options["targets"],
+            init_from=str(adapter),
+        )
     if "full" in case:
         recipe["full"] = case["full"]
     if "held_out" in case:

@@ -1,4 +1,4 @@
-"""Fixtures: photographs, checkpoints, adapters and training runs, each made once a session. LFT_BIN names the binary (default: build/lft)."""
+"""Fixtures: photographs, checkpoints, adapters and training runs, each made once a session. LFT_BIN names the binary."""
 
 import pathlib
 
@@ -104,8 +104,8 @@ def trained(model_dir, peft_adapter, images, rows_file, tmp_path_factory):
     def get(name):
         if name not in done:
             case, folder = CASES[name], tmp_path_factory.mktemp(name)
-            recipe = make_recipe(case, folder / "run", model_dir(case["checkpoint"]), peft_adapter(case["checkpoint"], case["adapter"]), images,
-                                 rows_file)
+            adapter = peft_adapter(case["checkpoint"], case["adapter"]) if case["adapter"] else None
+            recipe = make_recipe(case, folder / "run", model_dir(case["checkpoint"]), adapter, images, rows_file)
             (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
             lft("train", folder / "recipe.yaml")
             done[name] = folder / "run"

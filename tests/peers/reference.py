@@ -1,4 +1,4 @@
-"""The PyTorch side, written against transformers, PEFT and PIL alone: prompts, labels, pixels, log-probabilities, decoding and the training loop."""
+"""The PyTorch side, against transformers, PEFT and PIL alone: prompts, labels, pixels, log-probabilities, decoding, the training loop."""
 
 import math
 import pathlib
@@ -8,11 +8,18 @@ from peft import PeftModel
 from PIL import Image, ImageOps
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
-from transformers import (AutoProcessor, LlavaForConditionalGeneration, get_constant_schedule_with_warmup, get_cosine_schedule_with_warmup,
-                          get_linear_schedule_with_warmup)
+from transformers import (
+    AutoProcessor,
+    LlavaForConditionalGeneration,
+    get_constant_schedule_with_warmup,
+    get_cosine_schedule_with_warmup,
+    get_linear_schedule_with_warmup,
+)
 
-SYSTEM = ("A chat between a curious user and an artificial intelligence assistant. "
-          "The assistant gives helpful, detailed, and polite answers to the user's questions.")
+SYSTEM = (
+    "A chat between a curious user and an artificial intelligence assistant. "
+    "The assistant gives helpful, detailed, and polite answers to the user's questions."
+)
 
 
 def render(template, turns, generate=False):
@@ -121,32 +128,37 @@ def make_batch(samples):
         input_ids=torch.tensor([ids + [0] * (width - len(ids)) for ids, _, _ in samples]),
         labels=torch.tensor([labels + [-100] * (width - len(labels)) for _, labels, _ in samples]),
         attention_mask=torch.tensor([[1] * len(ids) + [0] * (width - len(ids)) for ids, _, _ in samples]),
-        pixel_values=torch.cat(pixels) if pixels else None)
+        pixel_values=torch.cat(pixels) if pixels else None,
+    )
 
 
 def step_batches(samples, batch_size, grad_accum, steps):
     """The micro-batches of each optimizer step, in file order: an epoch keeps its short last batch, a group never spans epochs."""
     out = []
     while len(out) < steps:
-        micro = [samples[at:at + batch_size] for at in range(0, len(samples), batch_size)]
-        out += [micro[at:at + grad_accum] for at in range(0, len(micro), grad_accum)]
+        micro = [samples[at : at + batch_size] for at in range(0, len(samples), batch_size)]
+        out += [micro[at : at + grad_accum] for at in range(0, len(micro), grad_accum)]
     return out[:steps]
 
 
 SCHEDULES = dict(
     constant=lambda optimizer, warmup, total: get_constant_schedule_with_warmup(optimizer, warmup),
     linear=get_linear_schedule_with_warmup,
-    cosine=get_cosine_schedule_with_warmup)
+    cosine=get_cosine_schedule_with_warmup,
+)
 
 
 def train(model, samples, optim, batch_size, grad_accum, steps):
     """AdamW over every parameter that requires a gradient; returns one record a step. `optim` has the recipe's keys."""
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     in_projector = lambda name: "multi_modal_projector" in name
-    groups = [dict(params=[p for n, p in named if not in_projector(n)], lr=optim["lr"]),
-              dict(params=[p for n, p in named if in_projector(n)], lr=optim.get("projector_lr", optim["lr"]))]
-    optimizer = torch.optim.AdamW([group for group in groups if group["params"]], betas=(0.9, 0.999), eps=1e-8,
-                                  weight_decay=optim["weight_decay"], foreach=False)
+    groups = [
+        dict(params=[p for n, p in named if not in_projector(n)], lr=optim["lr"]),
+        dict(params=[p for n, p in named if in_projector(n)], lr=optim.get("projector_lr", optim["lr"])),
+    ]
+    optimizer = torch.optim.AdamW(
+        [group for group in groups if group["params"]], betas=(0.9, 0.999), eps=1e-8, weight_decay=optim["weight_decay"], foreach=False
+    )
     warmup = math.ceil(optim["warmup_ratio"] * steps)
     scheduler = SCHEDULES[optim["schedule"]](optimizer, warmup, steps)
     model.train()
@@ -158,12 +170,21 @@ def train(model, samples, optim, batch_size, grad_accum, steps):
             batch = make_batch(micro)
             labels = batch.pop("labels")
             logits = model(**batch).logits
-            loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100, reduction="sum")
+            loss = torch.nn.functional.cross_entropy(
+                logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100, reduction="sum"
+            )
             (loss / supervised).backward()
             total += loss.item()
         norm = torch.nn.utils.clip_grad_norm_([p for _, p in named], optim["clip_grad_norm"])
-        records.append(dict(loss=total / supervised, lr=optimizer.param_groups[0]["lr"], grad_norm=norm.item(), supervised_tokens=supervised,
-                            tokens=sum(len(ids) for micro in group for ids, _, _ in micro)))
+        records.append(
+            dict(
+                loss=total / supervised,
+                lr=optimizer.param_groups[0]["lr"],
+                grad_norm=norm.item(),
+                supervised_tokens=supervised,
+                tokens=sum(len(ids) for micro in group for ids, _, _ in micro),
+            )
+        )
         optimizer.step()
         scheduler.step()
         optimizer.zero_grad(set_to_none=True)

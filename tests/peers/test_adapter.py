@@ -8,7 +8,7 @@ import torch
 from transformers import AutoProcessor
 
 import reference
-from cases import ADAPTERS, CASES, ROWS
+from cases import ADAPTER_CASES, ADAPTERS, CASES, ROWS
 from tools import lft, score
 
 TOLERANCE = 1e-3  # nats
@@ -24,8 +24,10 @@ def moved(scored, base):
     return max(abs(a - b) for x, y in zip(scored, base) for a, b in zip(x["logprobs"], y["logprobs"]))
 
 
-@pytest.mark.parametrize("checkpoint, name", [("plain", "llm"), ("gqa_tied", "llm_projector_whole"), ("head_dim_bias", "rslora_everywhere"),
-                                              ("linear_rope_full", "attention")])
+@pytest.mark.parametrize(
+    "checkpoint, name",
+    [("plain", "llm"), ("gqa_tied", "llm_projector_whole"), ("head_dim_bias", "rslora_everywhere"), ("linear_rope_full", "attention")],
+)
 def test_pefts_adapter_in_lft(checkpoint, name, model_dir, peft_adapter, peer, images, rows_file, tmp_path):
     adapter = peft_adapter(checkpoint, name)
     scored = score(tmp_path / "out.jsonl", model_dir(checkpoint), rows_file, images, "--adapter", adapter)
@@ -33,7 +35,7 @@ def test_pefts_adapter_in_lft(checkpoint, name, model_dir, peft_adapter, peer, i
     assert moved(scored, score(tmp_path / "base.jsonl", model_dir(checkpoint), rows_file, images)) > 0.05
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ADAPTER_CASES)
 def test_lfts_adapter_in_peft(case, trained, model_dir, images, rows_file, tmp_path):
     checkpoint, adapter = CASES[case]["checkpoint"], trained(case) / "adapter"
     with warnings.catch_warnings():
@@ -46,7 +48,9 @@ def test_lfts_adapter_in_peft(case, trained, model_dir, images, rows_file, tmp_p
     assert config["peft_type"] == "LORA" and config["use_rslora"] == bool(ADAPTERS[CASES[case]["adapter"]].get("use_rslora"))
 
 
-@pytest.mark.parametrize("checkpoint, name", [("plain", "llm"), ("gqa_tied", "llm_projector_whole"), ("head_dim_bias", "rslora_everywhere")])
+@pytest.mark.parametrize(
+    "checkpoint, name", [("plain", "llm"), ("gqa_tied", "llm_projector_whole"), ("head_dim_bias", "rslora_everywhere")]
+)
 def test_merged_checkpoint_in_transformers(checkpoint, name, model_dir, peft_adapter, images, rows_file, tmp_path):
     adapter, merged = peft_adapter(checkpoint, name), tmp_path / "merged"
     lft("merge", "--model", model_dir(checkpoint), "--adapter", adapter, "--out", merged)
@@ -73,7 +77,19 @@ def test_merge_keeps_the_stored_dtype_and_layout(model_dir, peft_adapter, images
 
 
 def test_an_adapter_of_another_base_is_refused(trained, model_dir, images, rows_file, tmp_path):
-    done = lft("score", "--model", model_dir("sentencepiece"), "--adapter", trained("cosine_clip_decay") / "adapter", "--data", rows_file,
-               "--image-root", images, "--out", tmp_path / "out.jsonl", code=3)
+    done = lft(
+        "score",
+        "--model",
+        model_dir("sentencepiece"),
+        "--adapter",
+        trained("cosine_clip_decay") / "adapter",
+        "--data",
+        rows_file,
+        "--image-root",
+        images,
+        "--out",
+        tmp_path / "out.jsonl",
+        code=3,
+    )
     assert done.stderr.count("error:") == 1
     assert not (tmp_path / "out.jsonl").exists()

@@ -1,13 +1,15 @@
 """Greedy answers equal those of transformers: with the whole sequence again for every token, and from generate()."""
 
 import json
+import signal
+import subprocess
 
 import pytest
 import torch
 
 from cases import ROWS, row
 from reference import images_of, turns_of
-from tools import event_lines, lft, score, write_rows
+from tools import BINARY, event_lines, lft, score, write_rows
 
 MODELS = ["plain", "gqa_tied", "llama3_rope", "linear_rope_full"]
 
@@ -55,6 +57,14 @@ def test_eval_of_a_recipe_takes_its_adapter_rows_template_and_fit(trained, model
     assert total["loss"] < 0.95 * -sum(value for line in base for value in line["logprobs"]) / len(logprobs)
 
 
+def test_eval_of_a_recipe_takes_the_whole_model_it_trained(trained, model_dir, images, rows_file, tmp_path):
+    run = trained("whole_model_row_by_row")
+    done = lft("eval", run.parent / "recipe.yaml", "--data", rows_file, "--max-new-tokens", 2)
+    scored = score(tmp_path / "score.jsonl", run / "model", rows_file, images)
+    logprobs = [value for line in scored for value in line["logprobs"]]
+    assert json.loads(done.stdout.splitlines()[-1])["loss"] == pytest.approx(-sum(logprobs) / len(logprobs), abs=1e-4)
+
+
 def test_exact_match_counts_answers_that_are_right(peer, model_dir, images, tmp_path):
     answers = [peer("plain").greedy(item, images, "llava-v1", "pad", 8)[0].strip() for item in ROWS[:4]]
     rows = []
@@ -63,8 +73,10 @@ def test_exact_match_counts_answers_that_are_right(peer, model_dir, images, tmp_
         rows.append(row(item["id"], [(question, answer if right else "nothing of the kind")], images_of(item) or None))
     data = write_rows(tmp_path / "rows.jsonl", rows)
     done = lft("eval", "--model", model_dir("plain"), "--data", data, "--image-root", images, "--max-new-tokens", 8)
-    want = sum(right and answer == peer("plain").greedy(item, images, "llava-v1", "pad", 8)[0].strip()
-               for item, answer, right in zip(rows, answers, [True, False, True, False]))
+    want = sum(
+        right and answer == peer("plain").greedy(item, images, "llava-v1", "pad", 8)[0].strip()
+        for item, answer, right in zip(rows, answers, [True, False, True, False])
+    )
     assert json.loads(done.stdout.splitlines()[-1])["exact_match"] == want / 4
 
 
@@ -73,11 +85,61 @@ def test_generate_equals_transformers_generate(peer, model_dir, images):
     item = row("x", [("<image>\n" + question, "")], "chelsea.png")
     for name in MODELS:
         ids, _, pixels = peer(name).encode(item, images, "llava-v1", "pad", generate=True)
-        out = peer(name).model.generate(input_ids=torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long),
-                                        pixel_values=pixels, do_sample=False, max_new_tokens=30, eos_token_id=2, pad_token_id=0)
-        want = peer(name).processor.tokenizer.decode(out[0, len(ids):], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        out = peer(name).model.generate(
+            input_ids=torch.tensor([ids]),
+            attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+            pixel_values=pixels,
+            do_sample=False,
+            max_new_tokens=30,
+            eos_token_id=2,
+            pad_token_id=0,
+        )
+        want = peer(name).processor.tokenizer.decode(out[0, len(ids) :], skip_special_tokens=True, clean_up_tokenization_spaces=False)
         done = lft("generate", "--model", model_dir(name), "--image", images / "chelsea.png", "--prompt", question, "--max-new-tokens", 30)
         assert done.stdout.strip() == want.strip(), name
+
+
+def test_several_images_stand_in_front_or_where_the_prompt_says(peer, model_dir, images):
+    def want(question):
+        return peer("plain").greedy(row("x", [(question, "")], ["coffee.png", "tall.png"]), images, "llava-hf", "crop", 12)[0].strip()
+
+    def answer(prompt):
+        return lft(
+            "generate",
+            "--model",
+            model_dir("plain"),
+            "--image",
+            images / "coffee.png",
+            "--image",
+            images / "tall.png",
+            "--prompt",
+            prompt,
+            "--max-new-tokens",
+            12,
+            "--template",
+            "llava-hf",
+            "--image-fit",
+            "crop",
+        ).stdout.strip()
+
+    assert answer("Which is larger?") == want("<image>\n<image>\nWhich is larger?")
+    assert answer("Is <image> larger than <image>?") == want("Is <image> larger than <image>?")
+
+
+def test_ctrl_c_ends_a_waiting_chat(model_dir):
+    chat = subprocess.Popen(
+        [BINARY, "generate", "--model", str(model_dir("plain"))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for line in chat.stderr:
+        if "template" in line:  # the options are read and the signal handlers in place
+            break
+    chat.send_signal(signal.SIGINT)
+    assert chat.wait(timeout=60) == 130
+    chat.communicate()
 
 
 def test_chat_keeps_the_history(peer, model_dir, images):
@@ -86,22 +148,51 @@ def test_chat_keeps_the_history(peer, model_dir, images):
 
     first = want([("<image>\nWhere?", "")])
     second = want([("<image>\nWhere?", first), ("Sure?", "")])
-    done = lft("generate", "--model", model_dir("plain"), "--image", images / "china.jpg", "--max-new-tokens", 12, stdin="Where?\n\nSure?\n/exit\nno\n")
+    done = lft(
+        "generate",
+        "--model",
+        model_dir("plain"),
+        "--image",
+        images / "china.jpg",
+        "--max-new-tokens",
+        12,
+        stdin="Where?\n\nSure?\n/exit\nno\n",
+    )
     assert [line.strip() for line in done.stdout.splitlines()] == [first, second]
 
 
 def test_sampling_is_a_function_of_the_seed(model_dir):
     def draw(seed):
-        return lft("generate", "--model", model_dir("plain"), "--prompt", "Describe", "--temperature", 1.5, "--top-p", 0.9, "--seed", seed,
-                   "--max-new-tokens", 16).stdout
+        return lft(
+            "generate",
+            "--model",
+            model_dir("plain"),
+            "--prompt",
+            "Describe",
+            "--temperature",
+            1.5,
+            "--top-p",
+            0.9,
+            "--seed",
+            seed,
+            "--max-new-tokens",
+            16,
+        ).stdout
 
     assert draw(1) == draw(1)
     assert len({draw(seed) for seed in [1, 2, 3]}) > 1
 
 
-@pytest.mark.parametrize("arguments, word", [
-    (["--temperature", "-1"], "temperature"), (["--top-p", "0"], "top-p"), (["--dtype", "int4"], "int4"), (["--template", "llava"], "llava"),
-    (["--image-fit", "stretch"], "stretch")])
+@pytest.mark.parametrize(
+    "arguments, word",
+    [
+        (["--temperature", "-1"], "temperature"),
+        (["--top-p", "0"], "top-p"),
+        (["--dtype", "int4"], "int4"),
+        (["--template", "llava"], "llava"),
+        (["--image-fit", "stretch"], "stretch"),
+    ],
+)
 def test_a_bad_option_is_one_error_block(arguments, word, model_dir):
     done = lft("generate", "--model", model_dir("plain"), "--prompt", "Hi", *arguments, code=2)
     assert done.stderr.count("error:") == 1 and word in done.stderr

@@ -1,9 +1,10 @@
 """lft score against transformers, from the image file to the log-probability, for every checkpoint, in float32."""
 
 import pytest
+import yaml
 
 import checkpoints
-from cases import ROWS, row
+from cases import CASES, ROWS, make_recipe, row
 from tools import lft, score, write_rows
 
 TOLERANCE = 1e-4  # nats
@@ -53,6 +54,15 @@ def test_a_row_alone_scores_as_in_company(model_dir, images, rows_file, tmp_path
         assert alone[0]["logprobs"] == pytest.approx(together[index]["logprobs"], abs=2e-5)
 
 
+def test_prepared_rows_score_as_the_files_they_came_from(model_dir, images, rows_file, tmp_path):
+    recipe = make_recipe(CASES["cosine_clip_decay"] | dict(adapter=None), tmp_path / "run", model_dir("plain"), None, images, rows_file)
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    lft("prepare", tmp_path / "recipe.yaml", "--out", tmp_path / "prepared")
+    score(tmp_path / "files.jsonl", model_dir("plain"), rows_file, images)
+    score(tmp_path / "shards.jsonl", model_dir("plain"), tmp_path / "prepared", images)
+    assert (tmp_path / "shards.jsonl").read_bytes() == (tmp_path / "files.jsonl").read_bytes()
+
+
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
 def test_low_precision_stays_near(dtype, peer, model_dir, images, rows_file, tmp_path):
     scored = score(tmp_path / "out.jsonl", model_dir("llama3_rope"), rows_file, images, "--dtype", dtype)
@@ -72,6 +82,8 @@ def test_a_failed_run_leaves_no_output(model_dir, images, tmp_path):
 
 
 def test_output_inside_an_input_is_refused(model_dir, images, rows_file):
-    done = lft("score", "--model", model_dir("plain"), "--data", rows_file, "--image-root", images, "--out", model_dir("plain") / "x", code=2)
+    done = lft(
+        "score", "--model", model_dir("plain"), "--data", rows_file, "--image-root", images, "--out", model_dir("plain") / "x", code=2
+    )
     assert done.stderr.count("error:") == 1
     assert not (model_dir("plain") / "x").exists()

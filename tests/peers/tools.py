@@ -11,9 +11,12 @@ BINARY = os.environ.get("LFT_BIN", str(ROOT / "build" / "lft"))
 
 def lft(*arguments, code=0, stdin=""):
     """Runs the binary; its exit code must be `code`. Returns the finished process."""
-    done = subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, input=stdin, timeout=300,
-                          env=dict(os.environ, OMP_NUM_THREADS="1"))
-    assert done.returncode == code, f"lft {' '.join(map(str, arguments))}\nexit {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    done = subprocess.run(
+        [BINARY, *map(str, arguments)], capture_output=True, text=True, input=stdin, timeout=300, env=dict(os.environ, OMP_NUM_THREADS="1")
+    )
+    assert (
+        done.returncode == code
+    ), f"lft {' '.join(map(str, arguments))}\nexit {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done
 
 
