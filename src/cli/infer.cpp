@@ -46,18 +46,6 @@ void check_names(const InferOptions& options) {
   }
 }
 
-void check_base(const AdapterDir& adapter, const ModelDir& base) {
-  const std::string& trained_on = adapter.notes.base_fingerprint;
-  if (trained_on.empty()) return;
-  const std::string found = base_fingerprint(base);
-  if (found == trained_on) return;
-  throw Error(ErrorKind::kInput, {.what = "the adapter was trained on another base model",
-                                  .where = adapter.path,
-                                  .found = base.path + " with fingerprint " + found.substr(0, 16),
-                                  .expected = adapter.notes.base_path + " with fingerprint " + trained_on.substr(0, 16),
-                                  .next = "pass the base the adapter was trained on with --model"});
-}
-
 }  // namespace
 
 void add_infer_options(CLI::App& command, InferOptions& options) {
@@ -80,7 +68,7 @@ InferModel load_infer_model(const InferOptions& options) {
   AdapterDir adapter;
   if (!options.adapter.empty()) {
     adapter = AdapterDir::open(options.adapter);
-    check_base(adapter, base);
+    check_adapter_base(adapter, base);
   }
   const Choice named = choose(options.template_name, adapter.notes.template_name, "llava-v1");
   const Choice fit = choose(options.image_fit, adapter.notes.image_fit, "pad");
