@@ -4,11 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/common/host_device.h"
+
 #ifdef __CUDACC__
-#define LFT_HOST_DEVICE __host__ __device__ __forceinline__
 #define LFT_UNROLL_10 _Pragma("unroll 10")
 #else
-#define LFT_HOST_DEVICE inline __attribute__((always_inline))
 #define LFT_UNROLL_10 _Pragma("GCC unroll 10")  // without it the loop over blocks does not vectorise
 #endif
 

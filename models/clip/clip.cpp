@@ -6,6 +6,7 @@
 
 #include "models/layers/call.h"
 #include "models/ops/activation.h"
+#include "models/ops/attention.h"
 #include "models/ops/linear.h"
 
 namespace lft {
@@ -47,7 +48,7 @@ at::Tensor ClipAttentionImpl::forward(const at::Tensor& x_nsd) {
   const auto heads_first = [this](const at::Tensor& x) { return x.view({x.size(0), x.size(1), heads_, -1}).transpose(1, 2); };
   const at::Tensor q = heads_first(call("q_proj", q_proj, x_nsd)), k = heads_first(call("k_proj", k_proj, x_nsd));
   const at::Tensor v = heads_first(call("v_proj", v_proj, x_nsd));
-  return call("out_proj", out_proj, at::scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2));
+  return call("out_proj", out_proj, attention(q, k, v, /*mask=*/at::Tensor(), /*causal=*/false).transpose(1, 2).flatten(2));
 }
 
 ClipMlpImpl::ClipMlpImpl(const ClipConfig& config, at::TensorOptions options) : activation_(config.activation) {

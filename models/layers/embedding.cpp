@@ -11,8 +11,7 @@ EmbeddingImpl::EmbeddingImpl(int64_t rows, int64_t size, at::TensorOptions optio
 }
 
 at::Tensor EmbeddingImpl::forward(const at::Tensor& ids) {
-  const at::Tensor vectors = at::embedding(weight, ids);
-  return compute_dtype() == at::kFloat ? vectors.to(at::kFloat) : vectors;
+  return at::embedding(weight, ids).to(op_dtype(Op::kEmbedding, weight.scalar_type()));
 }
 
 }  // namespace lft

@@ -19,10 +19,11 @@ LayerNormImpl::LayerNormImpl(int64_t size, double eps, at::TensorOptions options
 }
 
 at::Tensor LayerNormImpl::forward(const at::Tensor& x) {
-  // Equal dtypes: ATen accumulates in float32 by itself. Else everything is widened first.
-  const bool equal = x.scalar_type() == weight.scalar_type();
-  const at::Tensor input = equal ? x : x.to(at::kFloat), w = equal ? weight : weight.to(at::kFloat), b = equal ? bias : bias.to(at::kFloat);
-  return at::layer_norm(input, {weight.size(0)}, w, b, eps_).to(compute_dtype());
+  const at::ScalarType type = x.scalar_type(), result = op_dtype(Op::kLayerNorm, at::kFloat);
+  // ATen accumulates in float32 by itself, but rounds to its operands' dtype; and it wants one dtype.
+  const bool direct = type == weight.scalar_type() && (type == at::kFloat || type == result);
+  if (direct) return at::layer_norm(x, {weight.size(0)}, weight, bias, eps_).to(result);
+  return at::layer_norm(x.to(at::kFloat), {weight.size(0)}, weight.to(at::kFloat), bias.to(at::kFloat), eps_).to(result);
 }
 
 }  // namespace lft

@@ -1,4 +1,4 @@
-// Normalisation layers, computed in float32 whatever is stored. Their output has compute_dtype(), ready for a linear.
+// Normalisation layers, computed in float32 whatever is stored. The dtype of their output is op_dtype()'s (models/ops/precision.h).
 #pragma once
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>

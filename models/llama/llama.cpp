@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "models/layers/call.h"
+#include "models/ops/attention.h"
 #include "models/ops/linear.h"
 #include "models/ops/rope.h"
 #include "models/ops/token_logprobs.h"
@@ -92,10 +93,7 @@ at::Tensor LlamaAttentionImpl::forward(const at::Tensor& x_btd, const LlamaPass&
       v_bhse = repeat_heads(values.transpose(1, 2), repeat).transpose(1, 2);
     }
   }
-  std::optional<at::Tensor> mask;
-  if (pass.cache_mask.defined()) mask = pass.cache_mask;
-  const at::Tensor mixed =
-      at::scaled_dot_product_attention(q_bthe.transpose(1, 2), k_bhse, v_bhse, mask, 0.0, /*is_causal=*/!mask.has_value());
+  const at::Tensor mixed = attention(q_bthe.transpose(1, 2), k_bhse, v_bhse, pass.cache_mask, /*causal=*/!pass.cache_mask.defined());
   return call("o_proj", o_proj, keep_rows(mixed.transpose(1, 2).flatten(2), rows_k));
 }
 

@@ -6,14 +6,15 @@
 
 namespace lft {
 
-inline bool has_loop_type(at::ScalarType type) { return type == at::kFloat || type == at::kBFloat16; }
-/// Every loop takes contiguous CPU memory of float or BFloat16.
+inline bool has_loop_type(at::ScalarType type) { return type == at::kFloat || type == at::kBFloat16 || type == at::kHalf; }
+/// Every loop takes contiguous CPU memory of float, BFloat16 or Half.
 inline bool has_loop(const at::Tensor& x) { return x.device().is_cpu() && has_loop_type(x.scalar_type()) && x.is_contiguous(); }
 
 /// Calls body with a null pointer of the element type: body(static_cast<T*>(nullptr)).
 template <class Body>
 void with_loop_type(at::ScalarType type, const Body& body) {
   if (type == at::kFloat) return body(static_cast<float*>(nullptr));
+  if (type == at::kHalf) return body(static_cast<loops::Half*>(nullptr));
   return body(static_cast<loops::Bf16*>(nullptr));
 }
 

@@ -7,6 +7,7 @@
 
 #include "models/ops/activation.h"
 #include "models/ops/dropout.h"
+#include "models/ops/gemm.h"
 #include "models/ops/precision.h"
 
 namespace lft {
@@ -21,10 +22,10 @@ at::Tensor forward_values(const at::Tensor& x_ti, const at::Tensor& weight, cons
                           at::Tensor* h_tr) {
   const at::ScalarType dtype = x_ti.scalar_type();
   const at::Tensor w = weight.to(dtype);
-  at::Tensor y = bias.defined() ? at::addmm(bias.to(dtype), x_ti, w.t()) : at::mm(x_ti, w.t());
+  at::Tensor y = bias.defined() ? affine(bias.to(dtype), x_ti, w.t()) : product(x_ti, w.t());
   if (!update.a_ri.defined()) return y;
-  *h_tr = at::mm(dropout(x_ti, update.mask), update.a_ri.to(dtype).t());
-  y.addmm_(*h_tr, update.b_or.to(dtype).t(), /*beta=*/1, /*alpha=*/update.scale);
+  *h_tr = product(dropout(x_ti, update.mask), update.a_ri.to(dtype).t());
+  add_product(y, *h_tr, update.b_or.to(dtype).t(), update.scale);
   return y;
 }
 
@@ -37,7 +38,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
                             bool grad_mode) {
     const at::Tensor up = up_input.value_or(at::Tensor()), bias = bias_input.value_or(at::Tensor());
     const at::Tensor a = a_input.value_or(at::Tensor()), b = b_input.value_or(at::Tensor());
-    const at::ScalarType dtype = compute_dtype();
+    const at::ScalarType dtype = op_dtype(Op::kLinear, x.scalar_type());
     const at::Tensor input = rows_of(up.defined() ? swiglu_values(x, up).to(dtype) : x.to(dtype));
     at::Tensor h;
     const at::Tensor y = forward_values(input, weight, bias, *update, &h);
@@ -71,23 +72,45 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     return update;
   }
 
-  /// Gradients of A and B (float32), and scale * dy B for the input's.
+  /// Gradients of A and B (float32), and scale * dy B for the input's. FP16 rounds scale * dy first, as autocast does: a gradient overflows
+  /// where torch's does, and the loss scaler sees it.
   static at::Tensor update_gradients(const LowRank& update, const at::Tensor& dy_to, const at::Tensor& input_ti, const at::Tensor& h_tr,
                                      at::Tensor* da, at::Tensor* db) {
     const at::ScalarType dtype = dy_to.scalar_type();
-    at::Tensor dh_tr = at::mm(dy_to, update.b_or.to(dtype)).mul_(update.scale);
-    if (update.a_ri.requires_grad()) *da = at::mm(dh_tr.t(), dropout(input_ti, update.mask)).to(at::kFloat);
-    if (update.b_or.requires_grad()) *db = at::mm(dy_to.t(), h_tr).to(at::kFloat).mul_(update.scale);
+    const bool scaled_first = dtype == at::kHalf;
+    const at::Tensor d_to = scaled_first ? dy_to * update.scale : dy_to;
+    at::Tensor dh_tr = product(d_to, update.b_or.to(dtype));
+    if (!scaled_first) dh_tr.mul_(update.scale);
+    if (update.a_ri.requires_grad()) *da = product(dh_tr.t(), dropout(input_ti, update.mask)).to(at::kFloat);
+    if (update.b_or.requires_grad()) {
+      *db = product(d_to.t(), h_tr).to(at::kFloat);
+      if (!scaled_first) db->mul_(update.scale);
+    }
     return dh_tr;
   }
 
-  static at::Tensor input_gradient(const LowRank& update, const at::Tensor& dy_to, const at::Tensor& dh_tr, const at::Tensor& weight) {
+  /// dy W, and the update's share. Under FP16 the two are added in the input's dtype, as autograd adds them under autocast.
+  static at::Tensor input_gradient(const LowRank& update, const at::Tensor& dy_to, const at::Tensor& dh_tr, const at::Tensor& weight,
+                                   at::ScalarType x_dtype) {
     const at::ScalarType dtype = dy_to.scalar_type();
-    at::Tensor dx = at::mm(dy_to, weight.to(dtype));
+    at::Tensor dx = product(dy_to, weight.to(dtype));
     if (!dh_tr.defined()) return dx;
-    if (update.mask.threshold == 0) return dx.addmm_(dh_tr, update.a_ri.to(dtype));
-    add_dropout(dx, at::mm(dh_tr, update.a_ri.to(dtype)), update.mask);
+    const at::Tensor a = update.a_ri.to(dtype);
+    if (dtype == at::kHalf && x_dtype == at::kFloat) {
+      dx = dx.to(at::kFloat);
+      add_dropout(dx, product(dh_tr, a).to(at::kFloat), update.mask);
+    } else if (update.mask.threshold == 0) {
+      add_product(dx, dh_tr, a);
+    } else {
+      add_dropout(dx, product(dh_tr, a), update.mask);
+    }
     return dx;
+  }
+
+  /// Under FP16 rounded to it first, as the cast of a bias under autocast does.
+  static at::Tensor bias_gradient(const at::Tensor& dy_to, at::ScalarType bias_dtype) {
+    const at::Tensor sum = at::sum(dy_to, 0, /*keepdim=*/false, at::kFloat);
+    return (dy_to.scalar_type() == at::kHalf ? sum.to(at::kHalf) : sum).to(bias_dtype);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
@@ -102,17 +125,18 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 
     at::Tensor dx, dup, dw, dbias, da, db, dh;
     if (a.defined()) dh = update_gradients(update, dy, input, saved[5], &da, &db);
-    if (weight.requires_grad()) dw = at::mm(dy.t(), input).to(weight.scalar_type());
+    if (weight.requires_grad()) dw = product(dy.t(), input).to(weight.scalar_type());
     input.reset();
     if (ctx->saved_data["trains_bias"].toBool()) {
-      dbias = at::sum(dy, 0, false, at::kFloat).to(static_cast<at::ScalarType>(ctx->saved_data["bias_dtype"].toInt()));
+      dbias = bias_gradient(dy, static_cast<at::ScalarType>(ctx->saved_data["bias_dtype"].toInt()));
     }
     if (ctx->saved_data["trains_x"].toBool()) {
-      dx = input_gradient(update, dy, dh, weight).view(ctx->saved_data["shape"].toIntVector());
+      const auto x_dtype = static_cast<at::ScalarType>(ctx->saved_data["x_dtype"].toInt());
+      dx = input_gradient(update, dy, dh, weight, x_dtype).view(ctx->saved_data["shape"].toIntVector());
       if (up.defined()) {
         std::tie(dx, dup) = swiglu_gradients(dx, kept, up);
       } else {
-        dx = dx.to(static_cast<at::ScalarType>(ctx->saved_data["x_dtype"].toInt()));
+        dx = dx.to(x_dtype);
       }
     }
     return {dx, dup, dw, dbias, da, db, at::Tensor(), at::Tensor()};

@@ -20,11 +20,27 @@ namespace {
 
 LFT_INLINE float load(const float* p) { return *p; }
 LFT_INLINE float load(const Bf16* p) { return std::bit_cast<float>(static_cast<uint32_t>(p->x) << 16); }
+/// Branch-free, so that it vectorises: each kind of number is widened on its own, and one is chosen.
+LFT_INLINE float load(const Half* p) {
+  const uint32_t magnitude = p->x & 0x7FFFu, sign = static_cast<uint32_t>(p->x & 0x8000u) << 16;
+  const uint32_t special = magnitude >= 0x7C00u ? 112u << 23 : 0u;  // infinity and NaN take the largest exponent
+  const uint32_t normal = (magnitude << 13) + (112u << 23) + special;
+  const uint32_t small = std::bit_cast<uint32_t>(std::bit_cast<float>(0x3F000000u | magnitude) - 0.5f);  // 0.5 has steps of 2^-24
+  return std::bit_cast<float>((magnitude < 0x400u ? small : normal) | sign);
+}
 LFT_INLINE void store(float* p, float value) { *p = value; }
 LFT_INLINE void store(Bf16* p, float value) {  // round to nearest, ties to even; NaN stays NaN
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
   p->x = static_cast<uint16_t>(value != value ? 0x7FC0u : rounded);
+}
+LFT_INLINE void store(Half* p, float value) {  // the same; beyond 65,504 infinity
+  const uint32_t bits = std::bit_cast<uint32_t>(value), magnitude = bits & 0x7FFFFFFFu;
+  const uint32_t normal = (magnitude - (112u << 23) + 0xFFFu + ((magnitude >> 13) & 1u)) >> 13;
+  const uint32_t small = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3F000000u;  // below 2^-14: steps of 2^-24
+  const uint32_t finite = magnitude < 0x38800000u ? small : normal;
+  const uint32_t special = magnitude > 0x7F800000u ? 0x7E00u : 0x7C00u;
+  p->x = static_cast<uint16_t>((magnitude >= 0x47800000u ? special : finite) | (bits >> 16 & 0x8000u));
 }
 
 /// exp to 2 ulp, branch-free so that it vectorises (Cephes' expf). Beyond +-88 it saturates; NaN stays NaN.
@@ -178,6 +194,7 @@ LFT_RMS_NORM(float, float)
 LFT_RMS_NORM(float, Bf16)
 LFT_RMS_NORM(Bf16, float)
 LFT_RMS_NORM(Bf16, Bf16)
+LFT_RMS_NORM(Half, Half)
 
 #define LFT_ELEMENTWISE(T)                                                                                                       \
   LFT_CLONES void rope(const T* x, T* y, const float* cos, const float* sin, int64_t heads, int64_t half, float s) {             \
@@ -197,5 +214,6 @@ LFT_RMS_NORM(Bf16, Bf16)
   }
 LFT_ELEMENTWISE(float)
 LFT_ELEMENTWISE(Bf16)
+LFT_ELEMENTWISE(Half)
 
 }  // namespace lft::loops

@@ -13,9 +13,14 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+/// Loops exist for one dtype, and for float32 with BFloat16.
+template <class X, class Y>
+constexpr bool kHasPair = std::is_same_v<X, loops::Half> == std::is_same_v<Y, loops::Half>;
+bool has_loop_pair(at::ScalarType x, at::ScalarType y) { return has_loop_type(y) && (x == at::kHalf) == (y == at::kHalf); }
+
 /// y and rstd [..., 1].
 std::pair<at::Tensor, at::Tensor> forward_values(const at::Tensor& x, const at::Tensor& weight, double eps, at::ScalarType out) {
-  if (!has_loop(x) || !has_loop_type(out)) {
+  if (!has_loop(x) || !has_loop_pair(x.scalar_type(), out)) {
     const at::Tensor wide = x.to(at::kFloat);
     const at::Tensor rstd = at::rsqrt(at::mean(wide * wide, -1, /*keepdim=*/true) + eps);
     return {(wide * rstd * weight.to(at::kFloat)).to(out), rstd};
@@ -30,19 +35,21 @@ std::pair<at::Tensor, at::Tensor> forward_values(const at::Tensor& x, const at::
     with_loop_type(out, [&](auto* y_type) {
       using X = std::remove_pointer_t<decltype(x_type)>;
       using Y = std::remove_pointer_t<decltype(y_type)>;
-      const X* from = x.const_data_ptr<X>();
-      Y* to = y.mutable_data_ptr<Y>();
-      parallel_for(rows, kLoopGrain / (cols + 1) + 1, [&](int64_t begin, int64_t end) {
-        loops::rms_norm(from + begin * cols, w.const_data_ptr<float>(), to + begin * cols, rstd.mutable_data_ptr<float>() + begin,
-                        end - begin, cols, static_cast<float>(eps));
-      });
+      if constexpr (kHasPair<X, Y>) {
+        const X* from = x.const_data_ptr<X>();
+        Y* to = y.mutable_data_ptr<Y>();
+        parallel_for(rows, kLoopGrain / (cols + 1) + 1, [&](int64_t begin, int64_t end) {
+          loops::rms_norm(from + begin * cols, w.const_data_ptr<float>(), to + begin * cols, rstd.mutable_data_ptr<float>() + begin,
+                          end - begin, cols, static_cast<float>(eps));
+        });
+      }
     });
   });
   return {y, rstd};
 }
 
 at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd) {
-  if (!has_loop(x) || !has_loop(dy)) {
+  if (!has_loop(x) || !has_loop(dy) || !has_loop_pair(x.scalar_type(), dy.scalar_type())) {
     const at::Tensor wide = x.to(at::kFloat), weighted = dy.to(at::kFloat) * weight.to(at::kFloat);
     const at::Tensor shrink = rstd * rstd * at::mean(weighted * wide, -1, /*keepdim=*/true);
     return (rstd * (weighted - wide * shrink)).to(x.scalar_type());
@@ -54,10 +61,12 @@ at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& x, const at::T
     with_loop_type(dy.scalar_type(), [&](auto* y_type) {
       using X = std::remove_pointer_t<decltype(x_type)>;
       using Y = std::remove_pointer_t<decltype(y_type)>;
-      parallel_for(rows, kLoopGrain / (cols + 1) + 1, [&](int64_t begin, int64_t end) {
-        loops::rms_norm_backward(dy.const_data_ptr<Y>() + begin * cols, x.const_data_ptr<X>() + begin * cols, w.const_data_ptr<float>(),
-                                 rstd.const_data_ptr<float>() + begin, dx.mutable_data_ptr<X>() + begin * cols, end - begin, cols);
-      });
+      if constexpr (kHasPair<X, Y>) {
+        parallel_for(rows, kLoopGrain / (cols + 1) + 1, [&](int64_t begin, int64_t end) {
+          loops::rms_norm_backward(dy.const_data_ptr<Y>() + begin * cols, x.const_data_ptr<X>() + begin * cols, w.const_data_ptr<float>(),
+                                   rstd.const_data_ptr<float>() + begin, dx.mutable_data_ptr<X>() + begin * cols, end - begin, cols);
+        });
+      }
     });
   });
   return dx;
@@ -65,7 +74,7 @@ at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& x, const at::T
 
 struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, double eps) {
-    auto [y, rstd] = forward_values(x, weight, eps, compute_dtype());
+    auto [y, rstd] = forward_values(x, weight, eps, op_dtype(Op::kRmsNorm, x.scalar_type()));
     ctx->save_for_backward({x, weight, rstd});
     return y;
   }

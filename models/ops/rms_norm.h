@@ -4,7 +4,7 @@
 
 namespace lft {
 
-/// The result has compute_dtype(), the gradients the dtypes of x and w; a frozen w gets none.
+/// The result has the dtype of op_dtype(), the gradients the dtypes of x and w; a frozen w gets none.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
 }  // namespace lft

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "models/ops/dispatch.h"
+#include "models/ops/gemm.h"
 #include "models/ops/parallel.h"
 #include "models/ops/precision.h"
 
@@ -18,24 +19,30 @@ constexpr int64_t kWidenRows = 4096;                // of a weight stored in ano
 
 int64_t chunk_rows(int64_t vocab) { return std::max<int64_t>(1, kChunkLogits / vocab); }
 
+/// Whether a product with the weight needs a copy of it, which is then made of kWidenRows at a time.
+bool copies_weight(const at::Tensor& x, const at::Tensor& weight_vd) {
+  return weight_vd.scalar_type() != x.scalar_type() || widens_products(x);
+}
+
 at::Tensor chunk_logits(const at::Tensor& h_kd, const at::Tensor& weight_vd) {
-  if (weight_vd.scalar_type() == h_kd.scalar_type()) return at::mm(h_kd, weight_vd.t());
+  if (!copies_weight(h_kd, weight_vd)) return product(h_kd, weight_vd.t());
   at::Tensor logits = at::empty({h_kd.size(0), weight_vd.size(0)}, h_kd.options());
   for (int64_t v = 0; v < weight_vd.size(0); v += kWidenRows) {
     const int64_t count = std::min(kWidenRows, weight_vd.size(0) - v);
-    logits.narrow(1, v, count).copy_(at::mm(h_kd, weight_vd.narrow(0, v, count).to(h_kd.scalar_type()).t()));
+    logits.narrow(1, v, count).copy_(product(h_kd, weight_vd.narrow(0, v, count).to(h_kd.scalar_type()).t()));
   }
   return logits;
 }
 
 at::Tensor through_weight(const at::Tensor& g_kv, const at::Tensor& weight_vd) {
-  if (weight_vd.scalar_type() == g_kv.scalar_type()) return at::mm(g_kv, weight_vd);
-  at::Tensor sum = at::zeros({g_kv.size(0), weight_vd.size(1)}, g_kv.options());
+  if (!copies_weight(g_kv, weight_vd)) return product(g_kv, weight_vd);
+  const at::ScalarType type = g_kv.scalar_type(), sum_type = widens_products(g_kv) ? at::kFloat : type;
+  at::Tensor sum = at::zeros({g_kv.size(0), weight_vd.size(1)}, g_kv.options().dtype(sum_type));
   for (int64_t v = 0; v < weight_vd.size(0); v += kWidenRows) {
     const int64_t count = std::min(kWidenRows, weight_vd.size(0) - v);
-    sum.addmm_(g_kv.narrow(1, v, count), weight_vd.narrow(0, v, count).to(g_kv.scalar_type()));
+    sum.addmm_(g_kv.narrow(1, v, count).to(sum_type), weight_vd.narrow(0, v, count).to(type).to(sum_type));
   }
-  return sum;
+  return sum.to(type);
 }
 
 /// Log-probabilities of the chunk. With `scale_k` defined, `logits` becomes scale * (onehot - softmax).
@@ -68,9 +75,10 @@ at::Tensor finish_chunk(at::Tensor& logits_kv, const at::Tensor& targets_k, cons
 struct TokenLogprobsFunction : torch::autograd::Function<TokenLogprobsFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
                             bool wants_gradient) {
-    const at::Tensor h = hidden.to(compute_dtype()).contiguous();
+    const at::Tensor h = hidden.to(op_dtype(Op::kLinear, hidden.scalar_type())).contiguous();
     const int64_t rows = h.size(0), step = chunk_rows(weight.size(0));
-    const bool makes_gradient = wants_gradient && !weight.requires_grad();
+    // Under FP16 it is the scaled gradient that has to be rounded, and the loss scale is known in the backward pass only.
+    const bool makes_gradient = wants_gradient && !weight.requires_grad() && h.scalar_type() != at::kHalf;
     const at::Tensor ones = makes_gradient ? at::ones({rows}, h.options().dtype(at::kFloat)) : at::Tensor();
     at::Tensor result = at::empty({rows}, h.options().dtype(at::kFloat)), gradient;
     if (makes_gradient) gradient = at::empty_like(h);
@@ -103,8 +111,9 @@ struct TokenLogprobsFunction : torch::autograd::Function<TokenLogprobsFunction> 
       at::Tensor g = chunk_logits(h.narrow(0, r, count), weight);
       finish_chunk(g, targets.narrow(0, r, count), scale.narrow(0, r, count));
       dh.narrow(0, r, count).copy_(through_weight(g, weight));
-      if (dw.defined()) dw.add_(at::mm(g.t(), h.narrow(0, r, count)));
+      if (dw.defined()) accumulate(dw, g.t(), h.narrow(0, r, count));
     }
+    if (dw.defined() && h.scalar_type() == at::kHalf) dw = dw.to(at::kHalf);  // as the cast of a weight under autocast rounds
     return {dh.to(x_dtype), dw.defined() ? dw.to(weight.scalar_type()) : dw, at::Tensor(), at::Tensor()};
   }
 };

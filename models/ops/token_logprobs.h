@@ -6,7 +6,7 @@
 namespace lft {
 
 /// float32 [k]. Logits have compute_dtype(), softmax is float32. With a frozen weight the gradient of h is made in the forward pass and is
-/// all that is kept; with a trained weight h is kept and the logits are computed again. Every target must be in [0, v).
+/// all that is kept; with a trained weight, and under FP16, h is kept and the logits are computed again. Every target must be in [0, v).
 at::Tensor token_logprobs(const at::Tensor& hidden_kd, const at::Tensor& weight_vd, const at::Tensor& targets_k);
 
 }  // namespace lft

@@ -6,6 +6,7 @@ namespace lft::cli {
 
 /// Registers the subcommand with its options and a callback. The callback throws lft::Error on failure; only main catches.
 void add_train(CLI::App& app);
+void add_check(CLI::App& app);
 void add_prepare(CLI::App& app);
 void add_recipe(CLI::App& app);
 void add_generate(CLI::App& app);
@@ -13,5 +14,6 @@ void add_eval(CLI::App& app);
 void add_score(CLI::App& app);
 void add_merge(CLI::App& app);
 void add_summary(CLI::App& app);
+void add_checkpoint(CLI::App& app);
 
 }  // namespace lft::cli

@@ -59,11 +59,14 @@ void add_infer_options(CLI::App& command, InferOptions& options) {
 InferModel load_infer_model(const InferOptions& options) {
   check_names(options);
   InferModel out;
-  out.dtype = compute_type(options.dtype);
+  compute_type(options.dtype);  // auto is for recipes
   out.device = default_device();
   if (options.model.empty()) {
     throw Error(ErrorKind::kUsage, {.what = "no model", .where = {}, .found = {}, .expected = "--model DIR", .next = {}});
   }
+  const Precision precision = choose_precision(options.dtype, device_facts(out.device), "--dtype");
+  if (!precision.notice.empty()) notice(precision.notice);
+  out.dtype = precision.compute;
   const ModelDir base = ModelDir::open(options.model);
   AdapterDir adapter;
   if (!options.adapter.empty()) {

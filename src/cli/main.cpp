@@ -30,6 +30,7 @@ Error usage(const std::string& what, const std::string& next) {
 
 void add_commands(CLI::App& app) {
   lft::cli::add_train(app);
+  lft::cli::add_check(app);
   lft::cli::add_prepare(app);
   lft::cli::add_recipe(app);
   lft::cli::add_generate(app);
@@ -37,6 +38,7 @@ void add_commands(CLI::App& app) {
   lft::cli::add_score(app);
   lft::cli::add_merge(app);
   lft::cli::add_summary(app);
+  lft::cli::add_checkpoint(app);
 }
 
 /// CLI11 would call a misspelt command an unexpected argument.

@@ -1,5 +1,5 @@
 // What the files of this folder share: tensors out of safetensors files, the search for non-finite values, messages that count and name,
-// and the files beside the weights. Not for other folders.
+// and the files beside the weights. Not for other folders but src/checkpoint.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -8,6 +8,7 @@
 #include "src/recipe/recipe.h"
 #include "src/recipe/recipe_fields.h"
 #include "src/recipe/strict_reader.h"
+#include "src/recipe/value_text.h"
 
 namespace lft {
 namespace {
@@ -40,6 +41,8 @@ std::string yaml_text(const std::string& text) {
   return quoted + '"';
 }
 
+}  // namespace
+
 std::string value_text(int64_t value) { return std::to_string(value); }
 std::string value_text(double value) { return double_text(value); }
 std::string value_text(bool value) { return value ? "true" : "false"; }
@@ -51,20 +54,14 @@ std::string value_text(const std::vector<std::string>& value) {
   return "[" + text + "]";
 }
 
-/// A nullable field that was not given.
-bool is_absent(const std::string& value) { return value.empty(); }
-bool is_absent(double value) { return value < 0; }
-template <class T>
-bool is_absent(const T&) {
-  return false;
-}
+namespace {
 
 struct Dumper {
   std::string text, indent;
 
   template <class T>
   void field(const char* key, const T& value, const FieldRule& rule, const char*) {
-    text += indent + key + ": " + (rule.nullable && is_absent(value) ? "null" : value_text(value)) + "\n";
+    text += indent + key + ": " + value_text(value, rule) + "\n";
   }
   template <class Body>
   void section(const char* key, Body body) {

@@ -17,13 +17,14 @@ struct FieldRule {
   double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
   bool low_open = false, high_open = false;
   std::vector<std::string> choices = {};
+  bool may_change = false;  // on resume: the run stays the same run
 };
 
 constexpr double kMaxInt = static_cast<double>(std::numeric_limits<int64_t>::max());
 
 template <class Visitor, class Section>
 void visit_model(Visitor& v, Section& m) {
-  v.field("path", m.path, {.required = true, .not_empty = true},
+  v.field("path", m.path, {.required = true, .not_empty = true, .may_change = true},
           "directory in HF layout: config.json, safetensors, tokenizer, processor files");
   v.field("base_dtype", m.base_dtype, {.choices = {"auto", "bf16", "fp16", "fp32"}},
           "storage of the frozen weights; auto: as stored, but what the device computes fast");
@@ -43,9 +44,9 @@ void visit_lora(Visitor& v, Section& l) {
 
 template <class Visitor, class Section>
 void visit_data(Visitor& v, Section& d) {
-  v.field("train", d.train, {.required = true, .not_empty = true},
+  v.field("train", d.train, {.required = true, .not_empty = true, .may_change = true},
           "JSON or JSONL (LLaVA, ShareGPT, OpenAI messages), or a directory of lft prepare");
-  v.field("eval", d.eval, {.nullable = true}, "held-out rows in the same formats");
+  v.field("eval", d.eval, {.nullable = true, .may_change = true}, "held-out rows in the same formats");
   v.field("image_root", d.image_root, {.nullable = true}, "image paths in the data start here, and stay below it");
   v.field("template", d.chat_template, {.choices = {"llava-v1", "llava-hf", "plain"}}, "how turns become text");
   v.field("image_fit", d.image_fit, {.choices = {"pad", "crop"}},
@@ -54,7 +55,8 @@ void visit_data(Visitor& v, Section& d) {
           "longest sample, image positions included; lowered to the model's positions");
   v.field("on_bad_sample", d.on_bad_sample, {.choices = {"error", "skip"}}, "skipped samples are counted and named");
   v.field("shuffle", d.shuffle, {}, "order is a function of seed, epoch and index");
-  v.field("workers", d.workers, {.low = 1, .high = 256}, "threads that decode and tokenise ahead; they do not change the result");
+  v.field("workers", d.workers, {.low = 1, .high = 256, .may_change = true},
+          "threads that decode and tokenise ahead; they do not change the result");
 }
 
 template <class Visitor, class Section>
@@ -86,28 +88,29 @@ void visit_precision(Visitor& v, Section& p) {
 
 template <class Visitor, class Section>
 void visit_train(Visitor& v, Section& t) {
-  v.field("epochs", t.epochs, {.low = 1, .high = 1e6}, "passes over the data");
-  v.field("max_steps", t.max_steps, {.low = 0, .high = 1e12}, "above 0: this many steps, whatever epochs says");
+  v.field("epochs", t.epochs, {.low = 1, .high = 1e6, .may_change = true}, "passes over the data");
+  v.field("max_steps", t.max_steps, {.low = 0, .high = 1e12, .may_change = true}, "above 0: this many steps, whatever epochs says");
   v.field("batch_size", t.batch_size, {.low = 1, .high = 65536}, "samples in one forward pass");
   v.field("grad_accum", t.grad_accum, {.low = 1, .high = 65536}, "forward passes in one step");
   v.field("activation_checkpointing", t.activation_checkpointing, {.choices = {"none"}}, "recompute activations to save memory");
   v.field("seed", t.seed, {.low = 0, .high = kMaxInt}, "of initialisation, order and dropout");
   v.field("deterministic", t.deterministic, {}, "same seed and build, same bytes");
-  v.field("eval_every_steps", t.eval_every_steps, {.low = 0, .high = 1e12}, "0: at the end of the run only; needs data.eval");
+  v.field("eval_every_steps", t.eval_every_steps, {.low = 0, .high = 1e12, .may_change = true},
+          "0: at the end of the run only; needs data.eval");
 }
 
 template <class Visitor, class Section>
 void visit_checkpoint(Visitor& v, Section& c) {
-  v.field("every_steps", c.every_steps, {.low = 1, .high = 1e12}, "the last step is always saved");
-  v.field("keep", c.keep, {.low = 1, .high = 1e6}, "newest checkpoints kept");
-  v.field("at_step_zero", c.at_step_zero, {}, "save before the first step too");
+  v.field("every_steps", c.every_steps, {.low = 1, .high = 1e12, .may_change = true}, "the last step is always saved");
+  v.field("keep", c.keep, {.low = 1, .high = 1e6, .may_change = true}, "newest checkpoints kept");
+  v.field("at_step_zero", c.at_step_zero, {.may_change = true}, "save before the first step too");
 }
 
 template <class Visitor, class Section>
 void visit_log(Visitor& v, Section& l) {
-  v.field("every_steps", l.every_steps, {.low = 1, .high = 1e9}, "steps between two printed lines");
-  v.field("tensorboard", l.tensorboard, {}, "write TensorBoard event files");
-  v.field("layer_grad_norms_every", l.layer_grad_norms_every, {.low = 0, .high = 1e9},
+  v.field("every_steps", l.every_steps, {.low = 1, .high = 1e9, .may_change = true}, "steps between two printed lines");
+  v.field("tensorboard", l.tensorboard, {.may_change = true}, "write TensorBoard event files");
+  v.field("layer_grad_norms_every", l.layer_grad_norms_every, {.low = 0, .high = 1e9, .may_change = true},
           "steps between two records of every layer's norm; 0: never");
 }
 
@@ -116,7 +119,7 @@ void visit_log(Visitor& v, Section& l) {
 template <class Visitor, class R>
 void visit(Visitor& v, R& r) {
   v.field("version", r.version, {.required = true, .low = 1, .high = 1}, "format of this file");
-  v.field("output_dir", r.output_dir, {.required = true, .not_empty = true}, "where the run writes; created if absent");
+  v.field("output_dir", r.output_dir, {.required = true, .not_empty = true, .may_change = true}, "where the run writes; created if absent");
   v.section("model", [&] { visit_model(v, r.model); });
   v.section("lora", [&] { visit_lora(v, r.lora); });
   v.field("full", r.full, {.choices = {"projector", "vision", "llm", "all"}}, "parts trained whole, without LoRA");

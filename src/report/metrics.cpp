@@ -2,6 +2,8 @@
 
 #include <cassert>
 
+#include "src/io/files.h"
+
 namespace lft {
 namespace {
 
@@ -14,9 +16,10 @@ std::string line_text(const Line& line) {
 
 }  // namespace
 
-MetricsFile::MetricsFile(const std::string& path, bool truncate) : file_(FileHandle::open_to_append(path)) {
-  if (truncate) file_.truncate(0);
-  offset_ = file_.size();
+MetricsFile::MetricsFile(const std::string& path, uint64_t keep_bytes) : file_(FileHandle::open_to_append(path)) {
+  offset_ = keep_bytes;
+  if (file_.size() < keep_bytes) offset_ = read_file(path).rfind('\n') + 1;  // npos + 1 is 0
+  file_.truncate(offset_);
 }
 
 void MetricsFile::append(const std::string& line) {

@@ -18,11 +18,13 @@ struct StepMetrics {
 
 class MetricsFile {
  public:
-  MetricsFile(const std::string& path, bool truncate);
+  /// Keeps the first `keep_bytes` (0: starts anew) and goes on behind them. A file that is shorter keeps its whole lines.
+  MetricsFile(const std::string& path, uint64_t keep_bytes);
   void step(const StepMetrics& metrics);
   /// A line {"event": name, "step": step, ...fields}; `fields` must not hold "loss".
   void event(const std::string& name, int64_t step, const Json& fields);
   uint64_t offset() const { return offset_; }  // bytes in the file
+  void sync() { file_.sync(); }
 
  private:
   void append(const std::string& line);

@@ -84,12 +84,20 @@ std::string tfrecord(std::string_view data) {
   return record;
 }
 
-TensorBoardWriter::TensorBoardWriter(const std::string& dir) {
+TensorBoardWriter::TensorBoardWriter(const std::string& dir, int64_t first_step) {
   make_dirs(dir);
   file_ = FileHandle::open_to_append(dir + "/" + file_name());
   std::string event = event_start(0);
   put_bytes(&event, 3, "brain.Event:2");  // file_version
   buffer_ = tfrecord(event);
+  if (first_step > 1) {
+    std::string start;
+    put_key(&start, 1, kVarint);  // SessionLog.status
+    put_varint(&start, 1);        // START
+    event = event_start(first_step);
+    put_bytes(&event, 7, start);  // session_log
+    buffer_ += tfrecord(event);
+  }
   flush();
 }
 

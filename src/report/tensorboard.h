@@ -10,7 +10,9 @@ namespace lft {
 
 class TensorBoardWriter {
  public:
-  explicit TensorBoardWriter(const std::string& dir);  // creates dir and events.out.tfevents.<time>.<host>.<pid>.<count>
+  /// Creates dir and events.out.tfevents.<time>.<host>.<pid>.<count>. With first_step above 1 TensorBoard is told to forget what earlier
+  /// files hold of that step and later ones.
+  explicit TensorBoardWriter(const std::string& dir, int64_t first_step = 1);
   TensorBoardWriter(const TensorBoardWriter&) = delete;
   TensorBoardWriter& operator=(const TensorBoardWriter&) = delete;
   ~TensorBoardWriter();

@@ -14,6 +14,7 @@ namespace lft {
 namespace {
 
 constexpr int kComputeCapabilityMajor = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+constexpr int kComputeCapabilityMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
 
 /// The driver; nullptr on a machine without one. Kept open.
 void* cuda_driver() {
@@ -34,11 +35,12 @@ bool open_cuda() {
   return at::detail::getCUDAHooks().deviceCount() > 0;
 }
 
-int compute_capability_major(int device) {
+int compute_capability(int device) {
   using GetAttribute = int (*)(int*, int, int);
   auto* const get = reinterpret_cast<GetAttribute>(dlsym(cuda_driver(), "cuDeviceGetAttribute"));
-  int major = 0;
-  return get != nullptr && get(&major, kComputeCapabilityMajor, device) == 0 ? major : 0;
+  int major = 0, minor = 0;
+  if (get == nullptr || get(&major, kComputeCapabilityMajor, device) != 0 || get(&minor, kComputeCapabilityMinor, device) != 0) return 0;
+  return 10 * major + minor;
 }
 
 /// The value of the first line of /proc/cpuinfo with this key, "" where there is none.
@@ -59,20 +61,18 @@ at::Device default_device() {
   return device;
 }
 
-bool has_fast_bf16(at::Device device, std::string* why) {
-  if (device.is_cuda()) {
-    const int major = compute_capability_major(device.index());
-    *why = "compute capability " + std::to_string(major) + (major >= 8 ? ".x has bf16" : ".x lacks bf16");
-    return major >= 8;
+DeviceFacts device_facts(at::Device device) {
+  DeviceFacts facts;
+  facts.gpu = device.is_cuda();
+  if (facts.gpu) {
+    facts.capability = compute_capability(device.index());
+    return facts;
   }
   const std::string flags = " " + cpuinfo("flags") + " ";
-  for (const char* feature : {"amx_bf16", "avx512_bf16"}) {
-    if (flags.find(" " + std::string(feature) + " ") == std::string::npos) continue;
-    *why = std::string("this CPU has ") + feature;
-    return true;
+  for (const char* unit : {"amx_bf16", "avx512_bf16"}) {
+    if (facts.bf16_unit.empty() && flags.find(" " + std::string(unit) + " ") != std::string::npos) facts.bf16_unit = unit;
   }
-  *why = "this CPU has neither avx512_bf16 nor amx_bf16";
-  return false;
+  return facts;
 }
 
 std::string cpu_model() { return cpuinfo("model name"); }

@@ -11,9 +11,13 @@ namespace lft {
 /// cuda:0 where a driver, LibTorch's CUDA library and a device are found, else the CPU. Opens the libraries on the first call.
 at::Device default_device();
 
-/// Whether the device multiplies bf16 matrices fast: AVX512-BF16 or AMX on a CPU, compute capability 8.0 on a GPU. `why` names what
-/// decided.
-bool has_fast_bf16(at::Device device, std::string* why);
+/// What decides in which dtype a run computes.
+struct DeviceFacts {
+  bool gpu = false;
+  int capability = 0;     // compute capability of a GPU, 10 * major + minor; 0: the driver does not tell
+  std::string bf16_unit;  // what multiplies bf16 matrices fast on a CPU: amx_bf16 or avx512_bf16; empty: nothing
+};
+DeviceFacts device_facts(at::Device device);
 
 std::string cpu_model();
 /// "0.1.0"

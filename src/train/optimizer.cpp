@@ -1,7 +1,6 @@
 #include "src/train/optimizer.h"
 
 #include <ATen/Functions.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <utility>
 
@@ -20,30 +19,34 @@ AdamW::AdamW(const std::vector<Trainable>& trainables, std::vector<ParamGroup> g
           {.what = "a trainable is not a contiguous float32 tensor", .where = trainable.name, .found = {}, .expected = {}, .next = {}});
     }
     slots_.push_back({trainable, at::zeros(tensor.sizes(), tensor.options().requires_grad(false)),
-                      at::zeros(tensor.sizes(), tensor.options().requires_grad(false)),
-                      at::zeros({}, tensor.options().requires_grad(false))});
+                      at::zeros(tensor.sizes(), tensor.options().requires_grad(false))});
   }
 }
 
-void AdamW::step(double factor) {
-  at::NoGradGuard no_grad;
+std::vector<at::Tensor> AdamW::gradients() const {
+  std::vector<at::Tensor> gradients;
+  for (const AdamSlot& slot : slots_) gradients.push_back(slot.param.tensor.grad());
+  return gradients;
+}
+
+void AdamW::step(double factor, const GradVerdict& verdict) {
+  stepped_.clear();
+  std::vector<AdamWTensor> tensors;
   for (const ParamGroup& group : groups_) {
-    std::vector<at::Tensor> params, grads, averages, squares, steps;
     for (const size_t member : group.members) {
-      AdamSlot& slot = slots_[member];
+      const AdamSlot& slot = slots_[member];
       const at::Tensor& gradient = slot.param.tensor.grad();
       if (!gradient.defined()) continue;
-      params.push_back(slot.param.tensor);
-      grads.push_back(gradient.contiguous());
-      averages.push_back(slot.exp_avg);
-      squares.push_back(slot.exp_avg_sq);
-      steps.push_back(slot.steps);
+      tensors.push_back({slot.param.tensor, gradient, slot.exp_avg, slot.exp_avg_sq, group.lr * factor, slot.steps + 1});
+      stepped_.push_back(member);
     }
-    if (params.empty()) continue;
-    at::_foreach_add_(steps, 1);
-    at::_fused_adamw_(params, grads, averages, squares, /*max_exp_avg_sqs=*/{}, steps, group.lr * factor, options_.betas[0],
-                      options_.betas[1], options_.weight_decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false);
   }
+  adamw_(tensors, options_, verdict);
+}
+
+void AdamW::commit(bool taken) {
+  for (const size_t member : stepped_) slots_[member].steps += taken ? 1 : 0;
+  stepped_.clear();
 }
 
 void AdamW::drop_gradients() {

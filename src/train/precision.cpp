@@ -1,24 +1,59 @@
 #include "src/train/precision.h"
 
 #include "kernels/common/error.h"
-#include "src/train/device.h"
 
 namespace lft {
+namespace {
 
-Precision choose_precision(const std::string& compute, at::Device device) {
-  std::string why;
-  if (compute == "auto") {
-    const bool fast = has_fast_bf16(device, &why);
-    return {.compute = fast ? at::kBFloat16 : at::kFloat, .reason = "auto: " + why, .notice = {}};
+constexpr int kBf16Capability = 80;      // the first GPUs with bf16 arithmetic
+constexpr int kFastFp16Capability = 70;  // the first with tensor cores
+constexpr int kFp16Capability = 53;      // the first with fp16 arithmetic
+
+std::string capability_text(const DeviceFacts& facts) {
+  if (facts.capability == 0) return "a GPU of unknown compute capability";
+  return "compute capability " + std::to_string(facts.capability / 10) + "." + std::to_string(facts.capability % 10);
+}
+
+Precision choose_by_device(const DeviceFacts& facts) {
+  if (!facts.gpu) {
+    if (!facts.bf16_unit.empty()) return {at::kBFloat16, "auto: this CPU has " + facts.bf16_unit, {}};
+    return {at::kFloat,
+            "auto: this CPU has neither avx512_bf16 nor amx_bf16; and not fp16, whose products a CPU computes in fp32 and rounds",
+            {}};
   }
-  const at::ScalarType type = compute_type(compute);
-  if (type == at::kHalf) {
-    return {.compute = at::kFloat,
-            .reason = "fp16 needs loss scaling",
-            .notice = "precision.compute: fp16 needs loss scaling; computing in fp32"};
+  if (facts.capability >= kBf16Capability) return {at::kBFloat16, "auto: " + capability_text(facts) + " has bf16", {}};
+  if (facts.capability >= kFastFp16Capability) {
+    return {at::kHalf, "auto: " + capability_text(facts) + " lacks bf16 and has fast fp16; with loss scaling", {}};
   }
-  Precision precision{.compute = type, .reason = "as the recipe says", .notice = {}};
-  if (type == at::kBFloat16 && !has_fast_bf16(device, &why)) precision.notice = "precision.compute: bf16 will be slow here: " + why;
+  return {at::kFloat, "auto: " + capability_text(facts) + " has neither bf16 nor fast fp16", {}};
+}
+
+/// Why the device has no arithmetic of the dtype; empty: it has.
+std::string lacks(at::ScalarType type, const DeviceFacts& facts) {
+  if (!facts.gpu || type == at::kFloat) return "";
+  const bool has = facts.capability >= (type == at::kBFloat16 ? kBf16Capability : kFp16Capability);
+  return has ? "" : capability_text(facts) + " lacks " + compute_name(type);
+}
+
+/// Why the dtype is no faster than fp32; empty: it is.
+std::string slow(at::ScalarType type, const DeviceFacts& facts) {
+  if (type == at::kHalf && !facts.gpu) return "a CPU computes its products in fp32 and rounds them";
+  if (type == at::kHalf && facts.capability < kFastFp16Capability) return capability_text(facts) + " has no fast fp16 products";
+  if (type == at::kBFloat16 && !facts.gpu && facts.bf16_unit.empty()) return "this CPU has neither avx512_bf16 nor amx_bf16";
+  return "";
+}
+
+}  // namespace
+
+Precision choose_precision(const std::string& asked, const DeviceFacts& facts, const std::string& field) {
+  if (asked == "auto") return choose_by_device(facts);
+  const at::ScalarType type = compute_type(asked);
+  if (const std::string why = lacks(type, facts); !why.empty()) {
+    return {at::kFloat, asked + " is not to be had: " + why, field + ": " + why + "; computing in fp32"};
+  }
+  Precision precision{type, "as asked", {}};
+  if (type == at::kHalf) precision.reason += ", with loss scaling";
+  if (const std::string why = slow(type, facts); !why.empty()) precision.notice = field + ": " + asked + " will be slow here: " + why;
   return precision;
 }
 

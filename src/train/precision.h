@@ -4,17 +4,20 @@
 
 #include <string>
 
+#include "src/train/device.h"
+
 namespace lft {
 
 struct Precision {
   at::ScalarType compute = at::kFloat;
   std::string reason;  // why this one, for the plan
-  std::string notice;  // one line where it is not what was asked for; else empty
+  std::string notice;  // one line where it is not what was asked for, or slow; else empty
 };
 
-/// `compute` is auto, bf16, fp16 or fp32 (of a recipe). auto is bf16 where the device multiplies bf16 matrices fast, else fp32. FP16 needs
-/// loss scaling, which a run does not have: it computes in fp32 and says so.
-Precision choose_precision(const std::string& compute, at::Device device);
+/// `asked` is auto, bf16, fp16 or fp32. auto: bf16 where the device multiplies bf16 matrices fast; else fp16 where it does those; else fp32
+/// (a CPU never multiplies fp16 ones faster than fp32: models/ops/gemm.h). A dtype that the device lacks becomes fp32; one that is only
+/// slow is taken. `field` is the option's name, for the notice. kUsage for another name.
+Precision choose_precision(const std::string& asked, const DeviceFacts& facts, const std::string& field = "precision.compute");
 
 /// fp32, bf16, fp16 and back. kUsage for another name.
 at::ScalarType compute_type(const std::string& name);

@@ -9,6 +9,8 @@
 
 #include "src/base/errors.h"
 #include "src/base/text.h"
+#include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/run_lock.h"
 #include "src/io/files.h"
 #include "src/train/device.h"
 
@@ -92,12 +94,24 @@ void open_data(RunInputs& inputs) {
   if (!recipe.data.eval.empty()) inputs.eval = open_dataset(recipe.data.eval, recipe.data.image_root, *inputs.tokenizer, inputs.encode);
   inputs.steps_per_epoch = divide_up(inputs.train->size(), recipe.train.batch_size * recipe.train.grad_accum);
   inputs.total_steps = recipe.train.max_steps > 0 ? recipe.train.max_steps : recipe.train.epochs * inputs.steps_per_epoch;
-  inputs.loader = std::make_unique<Loader>(*inputs.train, LoaderOptions{.batch_size = recipe.train.batch_size,
-                                                                        .grad_accum = recipe.train.grad_accum,
-                                                                        .workers = recipe.data.workers,
-                                                                        .seed = static_cast<uint64_t>(recipe.train.seed),
-                                                                        .shuffle = recipe.data.shuffle,
-                                                                        .skip_bad = inputs.encode.skip_bad});
+}
+
+/// What will be trained, by shapes alone.
+int64_t count_trainable(const Recipe& recipe, LlavaImpl& shapes, const std::vector<LinearSite>& sites) {
+  int64_t count = 0;
+  for (const LinearSite& site : sites) count += recipe.lora.rank * (site.layer->weight.size(0) + site.layer->weight.size(1));
+  for (const auto& parameter : shapes.named_parameters()) {
+    if (contains(recipe.full, "all") || contains(recipe.full, scope_of(parameter.key()))) count += parameter.value().numel();
+  }
+  return count;
+}
+
+/// The run that a used output directory holds, as far as it can be told. kUsage naming its process where that still runs.
+std::string describe_run(const std::string& dir, const std::string& product) {
+  if (path_exists(dir + "/.lock")) const RunLock free(dir);
+  const std::vector<CheckpointStatus> checkpoints = list_checkpoints(dir + "/checkpoints", /*verify=*/false);
+  if (checkpoints.empty()) return product + " is there, no checkpoint";
+  return "run " + checkpoints.front().run_id + ", step " + std::to_string(checkpoints.front().step);
 }
 
 std::string millions(int64_t count) {
@@ -108,10 +122,10 @@ std::string millions(int64_t count) {
 
 }  // namespace
 
-void check_output_dir(const Recipe& recipe) {
+void check_output_dir(const Recipe& recipe, bool resume) {
   const std::string& dir = recipe.output_dir;
-  const auto fail = [&](ErrorKind kind, const std::string& what, const std::string& next) {
-    throw Error(kind, {.what = what, .where = dir, .found = {}, .expected = {}, .next = next});
+  const auto fail = [&](ErrorKind kind, const std::string& what, const std::string& next, const std::string& found = "") {
+    throw Error(kind, {.what = what, .where = dir, .found = found, .expected = {}, .next = next});
   };
   for (const std::string& input : {recipe.model.path, recipe.lora.init_from}) {
     if (!input.empty() && is_inside(dir, input))
@@ -122,8 +136,9 @@ void check_output_dir(const Recipe& recipe) {
   }
   if (path_exists(dir) && !is_directory(dir)) fail(ErrorKind::kResource, "output_dir is a file", "choose another output_dir");
   for (const char* product : {"metrics.jsonl", "recipe.resolved.yaml", "checkpoints", "adapter", "model"}) {
-    if (path_exists(dir + "/" + product))
-      fail(ErrorKind::kUsage, "output_dir holds a run (" + std::string(product) + " is there)", "choose another dir");
+    if (resume || !path_exists(dir + "/" + product)) continue;
+    fail(ErrorKind::kUsage, "output_dir holds a run", "go on with it by --resume, or choose another output_dir",
+         describe_run(dir, product));
   }
   std::filesystem::path existing = absolute_path(dir);
   while (!path_exists(existing.string()) && existing.has_parent_path() && existing != existing.parent_path())
@@ -134,14 +149,40 @@ void check_output_dir(const Recipe& recipe) {
   }
 }
 
-RunInputs open_inputs(const Recipe& recipe) {
+std::unique_ptr<Loader> start_loader(const RunInputs& inputs, int64_t first_step) {
+  const Recipe& recipe = inputs.recipe;
+  const LoaderOptions options{.batch_size = recipe.train.batch_size,
+                              .grad_accum = recipe.train.grad_accum,
+                              .workers = recipe.data.workers,
+                              .seed = static_cast<uint64_t>(recipe.train.seed),
+                              .shuffle = recipe.data.shuffle,
+                              .skip_bad = inputs.encode.skip_bad};
+  return std::make_unique<Loader>(*inputs.train, options, first_step);
+}
+
+void check_disk_space(const RunInputs& inputs) {
+  const Recipe& recipe = inputs.recipe;
+  constexpr uint64_t kBesides = 4u << 20;  // metrics, TensorBoard, report, manifests
+  const uint64_t weights = static_cast<uint64_t>(inputs.trainable_parameters) * sizeof(float);
+  const uint64_t needed = weights * 3 * (static_cast<uint64_t>(recipe.checkpoint.keep) + 1) + weights + kBesides;  // with both moments
+  const uint64_t available = free_bytes(recipe.output_dir);
+  if (available >= needed) return;
+  throw Error(ErrorKind::kResource,
+              {.what = "the disk is too small for this run's checkpoints",
+               .where = recipe.output_dir,
+               .found = format_bytes(static_cast<double>(available)) + " free",
+               .expected = format_bytes(static_cast<double>(needed)) + " (checkpoint.keep + 1 of them, and the adapter)",
+               .next = "free space, choose another output_dir, or lower checkpoint.keep or lora.rank"});
+}
+
+RunInputs open_inputs(const Recipe& recipe, bool resume) {
   RunInputs inputs;
   inputs.recipe = recipe;
-  check_output_dir(recipe);
+  check_output_dir(recipe, resume);
   inputs.model_dir = ModelDir::open(recipe.model.path);
   inputs.tokenizer = Tokenizer::load(recipe.model.path);  // before the device is opened and threads start: it may fork a probe
   inputs.device = default_device();
-  inputs.precision = choose_precision(recipe.precision.compute, inputs.device);
+  inputs.precision = choose_precision(recipe.precision.compute, device_facts(inputs.device));
   if (!inputs.precision.notice.empty()) inputs.notices.push_back(inputs.precision.notice);
   std::string notice;
   inputs.base_dtype = choose_base_dtype(inputs.model_dir, recipe.model.base_dtype, inputs.device, &notice);
@@ -156,7 +197,9 @@ RunInputs open_inputs(const Recipe& recipe) {
                                     .expected = {},
                                     .next = "set lora.targets, for example [\"llm:all-linear\"]"});
   }
-  if (!recipe.lora.init_from.empty()) {
+  inputs.trainable_parameters = count_trainable(recipe, *shapes, sites);
+  const bool continues = resume && !list_checkpoints(recipe.output_dir + "/checkpoints", /*verify=*/false).empty();
+  if (!recipe.lora.init_from.empty() && !continues) {
     inputs.init_from = AdapterDir::open(recipe.lora.init_from);
     check_init_adapter(*inputs.init_from, recipe, sites);
     if (inputs.init_from->inference_mode) inputs.notices.push_back("the adapter says inference_mode: true; it is unfrozen for training");
@@ -179,7 +222,9 @@ RunModel build_model(const RunInputs& inputs, std::vector<std::string>* notices)
   } else if (!sites.empty()) {
     inject_lora(sites, run.lora, static_cast<uint64_t>(recipe.train.seed));
   }
-  run.trainables = make_trainable(*run.model, recipe.full);
+  Learnable learnable = never_learning(run.model->config, make_trainable(*run.model, recipe.full));
+  run.trainables = std::move(learnable.kept);
+  run.excluded = std::move(learnable.excluded);
   for (const at::Tensor& parameter : run.model->parameters()) run.parameters += parameter.numel();
   for (const Trainable& trainable : run.trainables) run.trainable_parameters += trainable.tensor.numel();
   return run;

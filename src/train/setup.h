@@ -13,6 +13,7 @@
 #include "src/text/tokenizer.h"
 #include "src/train/optimizer.h"
 #include "src/train/precision.h"
+#include "src/train/proof.h"
 #include "src/train/schedule.h"
 
 namespace lft {
@@ -28,23 +29,30 @@ struct RunInputs {
   std::unique_ptr<Tokenizer> tokenizer;
   EncodeOptions encode;
   std::unique_ptr<Dataset> train, eval;  // eval may be null
-  std::unique_ptr<Loader> loader;        // already decoding ahead
   int64_t steps_per_epoch = 0, total_steps = 0;
+  int64_t trainable_parameters = 0;  // by the model's shapes
   std::vector<std::string> notices;
 };
-/// Cheapest checks first: the output directory, model headers, adapter headers, tokenizer, data rows.
-RunInputs open_inputs(const Recipe& recipe);
+/// Cheapest checks first: the output directory, model headers, adapter headers, tokenizer, data rows. With `resume` the output directory
+/// may hold a run; behind one of its checkpoints lora.init_from is not opened again.
+RunInputs open_inputs(const Recipe& recipe, bool resume = false);
 
-/// A fresh run takes an output directory that holds none: kUsage otherwise, or when it lies inside an input; kResource when it cannot be
-/// written.
-void check_output_dir(const Recipe& recipe);
+/// Batches behind `first_step` optimizer steps, already decoding ahead.
+std::unique_ptr<Loader> start_loader(const RunInputs& inputs, int64_t first_step);
+
+/// kUsage when the output directory lies inside an input or, unless `resume`, holds a run; kResource when it cannot be written.
+void check_output_dir(const Recipe& recipe, bool resume);
+
+/// kResource unless `keep` + 1 checkpoints and the products fit on the disk of the output directory.
+void check_disk_space(const RunInputs& inputs);
 
 /// The model with its adapters, and what will be trained.
 struct RunModel {
   Llava model{nullptr};
   LoraOptions lora;
   std::vector<Trainable> trainables;
-  int64_t parameters = 0;  // of the whole model, adapters counted
+  std::vector<ExcludedModule> excluded;  // chosen, but nothing depends on them: not trained
+  int64_t parameters = 0;                // of the whole model, adapters counted
   int64_t trainable_parameters = 0;
   int64_t adapted_layers = 0;
 };

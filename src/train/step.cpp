@@ -5,16 +5,71 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
-#include "kernels/common/error.h"
 #include "models/ops/precision.h"
-#include "src/base/text.h"
-#include "src/io/json.h"
-#include "src/train/grad_check.h"
 
 namespace lft {
 namespace {
+
+/// Text alone does not reach a step that trains only the image side; that is the data's doing, not a broken graph.
+bool can_reach(const AdamW& optimizer, const std::vector<Sample>& samples) {
+  const bool image = std::any_of(samples.begin(), samples.end(), [](const Sample& sample) { return !sample.images.empty(); });
+  return image ||
+         std::any_of(optimizer.slots().begin(), optimizer.slots().end(), [](const AdamSlot& slot) { return slot.param.scope == "llm"; });
+}
+
+/// Forward and backward over all micro-batches; the sum of their losses, undefined where none reached a trainable. Micro-batches without a
+/// supervised token contribute exactly nothing and are not run.
+at::Tensor run_micro_batches(Llava& model, AdamW& optimizer, const LossScaler& scaler, const StepOptions& options,
+                             const StepSamples& samples, const StepState& state, int64_t supervised) {
+  at::Tensor total;
+  bool reached = false;
+  for (size_t micro = 0; micro < samples.micro.size(); ++micro) {
+    if (supervised_tokens(samples.micro[micro]) == 0) continue;
+    const at::Tensor loss = micro_loss(model, options, samples.micro[micro], state.step + 1, micro, state.compute, supervised);
+    if (can_reach(optimizer, samples.micro[micro])) {
+      scaler.scale(loss).backward();
+      reached = true;
+    }
+    const at::Tensor part = loss.detach().to(at::kDouble);
+    total = total.defined() ? total + part : part;
+  }
+  return reached ? total : at::Tensor();
+}
+
+StepOutcome skip(StepOutcome outcome, StepState& state, const std::string& reason) {
+  outcome.result = StepResult::kEmpty;
+  outcome.reason = reason;
+  ++state.step;
+  return outcome;
+}
+
+/// What the check's finding means for the run.
+void conclude(StepOutcome& outcome, const LossScaler& scaler, StepState& state) {
+  if (!outcome.stats.found_inf) {
+    ++state.step;
+    ++state.scheduled;
+    state.skips_in_row = 0;
+    return;
+  }
+  outcome.result = StepResult::kNonFinite;
+  if (!outcome.stats.loss_finite) {
+    outcome.reason = "the loss is not finite";
+  } else if (!scaler.state().enabled) {
+    outcome.reason = "a gradient is not finite";
+  } else if (scaler.state().scale < 1) {
+    outcome.reason = "gradients overflow at every loss scale down to 1";
+  } else if (state.skips_in_row + 1 >= kMostSkipsInRow) {
+    outcome.reason = "gradients overflowed in " + std::to_string(kMostSkipsInRow) + " steps in a row";
+  } else {
+    outcome.result = StepResult::kOverflow;
+    outcome.reason = "a gradient overflowed at this loss scale";
+    ++state.skips_in_row;
+    ++state.step;
+  }
+}
+
+}  // namespace
 
 int64_t supervised_tokens(const std::vector<Sample>& samples) {
   int64_t count = 0;
@@ -22,78 +77,44 @@ int64_t supervised_tokens(const std::vector<Sample>& samples) {
   return count;
 }
 
-/// Forward and backward over all micro-batches. The global count is known before the first of them, and each micro-loss is divided by it
-/// before its backward pass. Micro-batches without a supervised token contribute exactly nothing and are not run.
-double run_micro_batches(Llava& model, const StepOptions& options, const StepSamples& samples, const StepState& state, int64_t supervised) {
-  at::Tensor total;
-  for (size_t micro = 0; micro < samples.micro.size(); ++micro) {
-    if (supervised_tokens(samples.micro[micro]) == 0) continue;
-    const LlavaBatch batch = collate(samples.micro[micro], options.encode, options.device);
-    ComputeDtypeGuard compute(state.compute);
-    DropoutGuard dropout({.seed = options.seed, .step = static_cast<uint64_t>(state.step + 1), .micro_batch = micro});
-    const at::Tensor loss = model->loss_sum(batch) / static_cast<double>(supervised);
-    if (loss.requires_grad()) loss.backward();
-    const at::Tensor part = loss.detach().to(at::kDouble);
-    total = total.defined() ? total + part : part;
-  }
-  return total.item<double>();
-}
-
-std::string number_text(double value) {
-  return std::isfinite(value) ? Json(value).dump() : std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
-}
-
-[[noreturn]] void throw_non_finite(const StepOutcome& outcome, const GradCheck& check, AdamW& optimizer, const StepSamples& samples,
-                                   int64_t step) {
+std::vector<std::string> sample_ids(const StepSamples& samples) {
   std::vector<std::string> ids;
   for (const auto& micro : samples.micro) {
     for (const Sample& sample : micro) ids.push_back(sample.id);
   }
-  const std::string bad = check.first_bad < 0 ? "none" : optimizer.slots()[check.first_bad].param.name;
-  optimizer.drop_gradients();
-  throw Error(ErrorKind::kNumeric,
-              {.what = "the loss or a gradient is not finite; nothing was stepped",
-               .where = "step " + std::to_string(step) + ", samples " + join(ids, ", ", 8),
-               .found = "loss " + number_text(outcome.loss) + ", gradient norm " + number_text(check.norm) + ", first bad gradient: " + bad,
-               .expected = {},
-               .next = "lower optim.lr, or set precision.compute: fp32"});
+  return ids;
 }
 
-}  // namespace
+at::Tensor micro_loss(Llava& model, const StepOptions& options, const std::vector<Sample>& samples, int64_t step, size_t micro,
+                      at::ScalarType compute, int64_t supervised) {
+  const LlavaBatch batch = collate(samples, options.encode, options.device);
+  const ComputeDtypeGuard dtype(compute);
+  const DropoutGuard dropout({.seed = options.seed, .step = static_cast<uint64_t>(step), .micro_batch = micro});
+  return model->loss_sum(batch) / static_cast<double>(supervised);
+}
 
-StepOutcome train_step(Llava& model, AdamW& optimizer, const Schedule& schedule, const StepOptions& options, const StepSamples& samples,
-                       StepState& state) {
+StepOutcome train_step(Llava& model, AdamW& optimizer, LossScaler& scaler, const Schedule& schedule, const StepOptions& options,
+                       const StepSamples& samples, StepState& state) {
   StepOutcome outcome;
-  const double factor = schedule.factor(state.taken);
-  outcome.lr = optimizer.groups().front().lr * factor;
+  outcome.lr_factor = schedule.factor(state.scheduled);
+  outcome.lr = optimizer.groups().front().lr * outcome.lr_factor;
+  outcome.loss_scale = scaler.state().scale;
   for (const auto& micro : samples.micro) {
     outcome.supervised += supervised_tokens(micro);
     for (const Sample& sample : micro) outcome.tokens += static_cast<int64_t>(sample.input_ids.size());
   }
   optimizer.drop_gradients();
-  if (outcome.supervised == 0) {
-    outcome.skipped = true;
-    ++state.step;
-    return outcome;
-  }
-  outcome.loss = run_micro_batches(model, options, samples, state, outcome.supervised);
+  if (outcome.supervised == 0) return skip(std::move(outcome), state, "no supervised token");
+  const at::Tensor loss = run_micro_batches(model, optimizer, scaler, options, samples, state, outcome.supervised);
+  if (!loss.defined()) return skip(std::move(outcome), state, "no image for what is trained");
+  if (options.gradients_ready) options.gradients_ready(state.step + 1, optimizer);
 
-  std::vector<at::Tensor> gradients;
-  for (AdamSlot& slot : optimizer.slots()) gradients.push_back(slot.param.tensor.grad());
-  GradCheck check = check_gradients(gradients);
-  if (!std::isfinite(outcome.loss) || check.first_bad >= 0) throw_non_finite(outcome, check, optimizer, samples, state.step + 1);
-  outcome.grad_norm = check.norm;
-  outcome.grad_norms = std::move(check.norms);
-
-  if (const double clip = clip_factor(outcome.grad_norm, options.clip_grad_norm); clip < 1) {
-    at::NoGradGuard no_grad;
-    std::erase_if(gradients, [](const at::Tensor& gradient) { return !gradient.defined(); });
-    at::_foreach_mul_(gradients, clip);
-  }
-  optimizer.step(factor);
+  scaler.unscale(optimizer, loss, options.clip_grad_norm);
+  scaler.step(optimizer, outcome.lr_factor);
+  outcome.stats = scaler.update();
+  outcome.loss = loss.item<double>();
   optimizer.drop_gradients();
-  ++state.step;
-  ++state.taken;
+  conclude(outcome, scaler, state);
   return outcome;
 }
 

@@ -1,39 +1,63 @@
-// One optimizer step over one global batch. The only place that zeroes, runs, differentiates, checks, clips, steps and schedules.
+// One optimizer step over one global batch: a transaction. The only place that zeroes, runs, differentiates, unscales, checks, clips,
+// steps, moves the loss scale and schedules.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "models/llava/llava.h"
 #include "src/data/loader.h"
+#include "src/train/loss_scaler.h"
 #include "src/train/optimizer.h"
 #include "src/train/schedule.h"
 
 namespace lft {
 
-/// What moves from step to step beside weights and moments.
+/// What moves from step to step beside weights, moments and the loss scale. Plain data; a checkpoint holds all of it.
 struct StepState {
-  int64_t step = 0;   // steps done, skipped ones counted: the next is step + 1
-  int64_t taken = 0;  // optimizer steps taken: what the schedule counts
+  int64_t step = 0;          // global batches consumed, skipped ones counted: the next is step + 1
+  int64_t scheduled = 0;     // what the schedule counts: updates and the recovery
+  int64_t skips_in_row = 0;  // FP16 steps skipped since the last update
+  bool recovered = false;    // the one FP32 recovery is used up
+  double lr_factor = 1;      // what the recovery multiplied the base learning rates by
   at::ScalarType compute = at::kFloat;
 };
 
 struct StepOptions {
   EncodeOptions encode;
   at::Device device = at::kCPU;
-  double clip_grad_norm = 1;  // 0: off
-  uint64_t seed = 42;         // of the dropout masks
+  double clip_grad_norm = 1;                                       // 0: off
+  uint64_t seed = 42;                                              // of the dropout masks
+  std::function<void(int64_t step, AdamW&)> gradients_ready = {};  // before the check; a test's way in
+};
+
+enum class StepResult {
+  kTaken,      // parameters, moments and schedule moved
+  kEmpty,      // no supervised token, or none of its tokens can reach what is trained: only the step number moved
+  kOverflow,   // FP16 gradients overflowed: only the step number and the loss scale moved
+  kNonFinite,  // nothing moved, the step number neither: what happens now is the recovery's business
 };
 
 struct StepOutcome {
-  bool skipped = false;  // no supervised token: nothing moved but the step number
-  double loss = 0, grad_norm = 0, lr = 0;
+  StepResult result = StepResult::kTaken;
+  std::string reason;                                      // where it was not taken
+  double loss = 0, lr = 0, lr_factor = 0, loss_scale = 1;  // lr: base group's; lr_factor: the schedule's
+  GradStats stats;                                         // norms by slot of the optimizer
   int64_t supervised = 0, tokens = 0;
-  std::vector<double> grad_norms;  // by slot of the optimizer
 };
 
-/// Loss: sum over the supervised tokens of the whole global batch / their count. Throws kNumeric, with nothing moved and the gradients
-/// dropped, when the loss or a gradient is not finite; naming step, loss, norm, the first bad tensor and the samples.
-StepOutcome train_step(Llava& model, AdamW& optimizer, const Schedule& schedule, const StepOptions& options, const StepSamples& samples,
-                       StepState& state);
+constexpr int64_t kMostSkipsInRow = 50;  // FP16: after as many, and below a loss scale of 1, skipping is given up
+
+/// Loss: sum over the supervised tokens of the whole global batch / their count; the scale is fixed within it. Gradients are dropped at the
+/// end, whatever came out.
+StepOutcome train_step(Llava& model, AdamW& optimizer, LossScaler& scaler, const Schedule& schedule, const StepOptions& options,
+                       const StepSamples& samples, StepState& state);
+
+/// Loss of one micro-batch divided by the supervised tokens of its global batch, with the dropout masks of that step; builds the graph.
+at::Tensor micro_loss(Llava& model, const StepOptions& options, const std::vector<Sample>& samples, int64_t step, size_t micro,
+                      at::ScalarType compute, int64_t supervised);
+
+int64_t supervised_tokens(const std::vector<Sample>& samples);
+std::vector<std::string> sample_ids(const StepSamples& samples);
 
 }  // namespace lft

@@ -1,229 +1,228 @@
 #include "src/train/trainer.h"
 
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
 
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <optional>
 
-#include "models/ops/precision.h"
+#include "kernels/common/error.h"
 #include "src/base/log.h"
 #include "src/base/signals.h"
+#include "src/base/text.h"
+#include "src/checkpoint/run_lock.h"
 #include "src/io/files.h"
-#include "src/report/metrics.h"
-#include "src/report/progress.h"
-#include "src/report/report.h"
-#include "src/report/tensorboard.h"
 #include "src/train/device.h"
 #include "src/train/evaluate.h"
-#include "src/train/setup.h"
-#include "src/train/step.h"
+#include "src/train/gate.h"
+#include "src/train/incident.h"
+#include "src/train/products.h"
+#include "src/train/recovery.h"
+#include "src/train/run.h"
+#include "src/train/run_files.h"
 
 namespace lft {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int64_t kReportAnswers = 8;
-constexpr uint64_t kReportImageBytes = 2u << 20;  // larger files are left out of report.html
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// The files of the run that are written while it goes on.
-struct RunFiles {
-  explicit RunFiles(const Recipe& recipe, int64_t total_steps)
-      : metrics(recipe.output_dir + "/metrics.jsonl", /*truncate=*/true), progress(total_steps, /*first_step=*/0, recipe.log.every_steps) {
-    if (recipe.log.tensorboard) tensorboard = std::make_unique<TensorBoardWriter>(recipe.output_dir + "/tensorboard");
-  }
-  MetricsFile metrics;
-  std::unique_ptr<TensorBoardWriter> tensorboard;
-  Progress progress;
-};
+std::string number_text(double value) {
+  return std::isfinite(value) ? Json(value).dump() : std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
 
-class Run {
+/// Steps, saves and records until the run is done or told to stop.
+class Trainer {
  public:
-  explicit Run(const Recipe& recipe)
-      : recipe_(recipe),
-        inputs_(open_inputs(recipe)),
-        model_(build_model(inputs_, &inputs_.notices)),
-        optimizer_(make_optimizer(recipe, model_.trainables)),
-        schedule_(Schedule::make(recipe.optim.schedule, recipe.optim.warmup_ratio, inputs_.total_steps)) {
-    state_.compute = inputs_.precision.compute;
+  Trainer(Run& run, const TrainOptions& options, uint64_t metrics_bytes)
+      : run_(run),
+        recipe_(run.inputs.recipe),
+        options_{.encode = run.inputs.encode,
+                 .device = run.inputs.device,
+                 .clip_grad_norm = recipe_.optim.clip_grad_norm,
+                 .seed = static_cast<uint64_t>(recipe_.train.seed),
+                 .gradients_ready = options.gradients_ready},
+        files_(recipe_, run.inputs.total_steps, run.state.step, metrics_bytes) {
+    write_file_atomic(path("recipe.resolved.yaml"), dump_recipe(recipe_));
+    environment_ = environment_json(run.inputs.device, recipe_.train.deterministic).dump(2) + "\n";
+    write_file_atomic(path("environment.json"), environment_);
   }
 
-  int run() {
-    for (const std::string& line : inputs_.notices) notice(line);
-    for (const std::string& line : describe_plan(inputs_, model_)) std::printf("%s\n", line.c_str());
-    std::fflush(stdout);
-    if (const int signal = requested_signal(); signal != 0) return stop_exit_code(signal);
-    start_files();
-    loop();
-    const int signal = requested_signal();
-    save_products();
-    if (signal == 0) evaluate_loss();
-    write_run_report(signal == 0);
-    if (signal != 0) {
-      notice("stopped by a signal behind step " + std::to_string(state_.step) + "; saved to " + recipe_.output_dir);
-      return stop_exit_code(signal);
+  int run(bool resumed) {
+    if (resumed) {
+      saved_step_ = run_.state.step;
+      files_.event("resume", run_.state.step, {{"precision", compute_name(run_.state.compute)}});
+    } else if (recipe_.checkpoint.at_step_zero) {
+      save();
     }
-    std::printf("done       %lld steps in %.1f s; see %s/report.html\n", static_cast<long long>(state_.step), seconds_since(start_),
-                recipe_.output_dir.c_str());
-    return 0;
+    try {
+      loop();
+      if (saved_step_ != run_.state.step) save();
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::kNumeric) write_report(/*with_answers=*/false);
+      throw;
+    }
+    return requested_signal() != 0 ? stop(requested_signal()) : finish();
   }
 
  private:
-  void start_files() {
-    make_dirs(recipe_.output_dir);
-    write_file_atomic(path("recipe.resolved.yaml"), dump_recipe(recipe_));
-    environment_ = environment_json(inputs_.device, recipe_.train.deterministic).dump(2) + "\n";
-    write_file_atomic(path("environment.json"), environment_);
-    files_ = std::make_unique<RunFiles>(recipe_, inputs_.total_steps);
+  void loop() {
+    const std::unique_ptr<Loader> loader = start_loader(run_.inputs, run_.state.step);
+    Clock::time_point previous = Clock::now();
+    while (run_.state.step < run_.inputs.total_steps && requested_signal() == 0) {
+      StepSamples samples = loader->next();
+      note_skipped(samples);
+      take_step(std::move(samples), previous);
+      const int64_t step = run_.state.step;
+      if (const int64_t every = recipe_.train.eval_every_steps; every > 0 && step % every == 0 && step < run_.inputs.total_steps) {
+        evaluate_loss();
+      }
+      if (step % recipe_.checkpoint.every_steps == 0) save();
+    }
   }
 
-  void loop() {
-    const StepOptions options{.encode = inputs_.encode,
-                              .device = inputs_.device,
-                              .clip_grad_norm = recipe_.optim.clip_grad_norm,
-                              .seed = static_cast<uint64_t>(recipe_.train.seed)};
-    start_ = Clock::now();
-    Clock::time_point previous = start_;
-    while (state_.step < inputs_.total_steps && requested_signal() == 0) {
-      const StepSamples samples = inputs_.loader->next();
-      for (const std::string& skipped : samples.skipped) {
-        files_->progress.note("skipped a bad sample: " + skipped);
-        files_->metrics.event("sample_skipped", state_.step + 1, {{"sample", skipped}});
-      }
-      const StepOutcome outcome = train_step(model_.model, optimizer_, schedule_, options, samples, state_);
-      const Clock::time_point now = Clock::now();
-      record(outcome, std::chrono::duration<double>(now - previous).count());
-      previous = now;
-      const int64_t every = recipe_.train.eval_every_steps;
-      if (every > 0 && state_.step % every == 0 && state_.step < inputs_.total_steps) evaluate_loss();
+  void take_step(StepSamples samples, Clock::time_point& previous) {
+    const StepState before = run_.state;
+    const StepOutcome outcome = train_step(run_.model.model, run_.optimizer, run_.scaler, run_.schedule, options_, samples, run_.state);
+    const Clock::time_point now = Clock::now();
+    const double step_s = std::chrono::duration<double>(now - previous).count();
+    previous = now;
+    switch (outcome.result) {
+      case StepResult::kTaken:
+        record(outcome, step_s);
+        last_good_ = std::move(samples);
+        last_good_step_ = run_.state.step;
+        return;
+      case StepResult::kEmpty:
+      case StepResult::kOverflow:
+        files_.event("step_skipped", run_.state.step,
+                     {{"reason", outcome.reason}, {"tokens", outcome.tokens}, {"loss_scale", outcome.loss_scale}});
+        files_.note("step " + std::to_string(run_.state.step) + " skipped: " + outcome.reason);
+        return;
+      case StepResult::kNonFinite:
+        return answer_non_finite(samples, outcome, before);
     }
   }
 
   void record(const StepOutcome& outcome, double step_s) {
-    if (outcome.skipped) {
-      files_->metrics.event("step_skipped", state_.step, {{"reason", "no supervised token"}, {"tokens", outcome.tokens}});
-      files_->progress.note("step " + std::to_string(state_.step) + " skipped: no supervised token in its global batch");
-      return;
-    }
-    StepMetrics metrics{.step = state_.step,
-                        .loss = outcome.loss,
-                        .lr = outcome.lr,
-                        .grad_norm = outcome.grad_norm,
-                        .precision = compute_name(state_.compute),
-                        .supervised_tokens = outcome.supervised,
-                        .tokens = outcome.tokens,
-                        .tokens_per_s = static_cast<double>(outcome.tokens) / step_s,
-                        .step_s = step_s};
-    last_loss_ = outcome.loss;
-    tokens_ += outcome.tokens;
-    files_->metrics.step(metrics);
-    write_scalars(metrics);
+    run_.last_loss = outcome.loss;
+    run_.tokens += outcome.tokens;
+    files_.step(outcome, run_.state, step_s);
     const int64_t every = recipe_.log.layer_grad_norms_every;
-    if (files_->tensorboard && every > 0 && state_.step % every == 0) {
-      for (size_t i = 0; i < outcome.grad_norms.size(); ++i) {
-        files_->tensorboard->scalar("grad_norm/" + optimizer_.slots()[i].param.name, state_.step, outcome.grad_norms[i]);
-      }
-    }
-    files_->progress.update(metrics);
+    if (every > 0 && run_.state.step % every == 0) files_.layer_norms(outcome, run_.optimizer, run_.state.step);
+    run_.watch.step(run_.optimizer, outcome.stats.norms, outcome.lr_factor, run_.state.compute);
   }
 
-  void write_scalars(const StepMetrics& metrics) {
-    if (!files_->tensorboard) return;
-    files_->tensorboard->scalar("train/loss", metrics.step, metrics.loss);
-    files_->tensorboard->scalar("train/lr", metrics.step, metrics.lr);
-    files_->tensorboard->scalar("train/grad_norm", metrics.step, metrics.grad_norm);
-    files_->tensorboard->scalar("train/tokens_per_s", metrics.step, metrics.tokens_per_s);
+  /// The one recovery, or the end of the run. Both leave an incident folder.
+  void answer_non_finite(const StepSamples& samples, const StepOutcome& outcome, const StepState& before) {
+    const bool recovers = can_recover(before, recipe_.precision.recovery);
+    const double lr_before = run_.optimizer.groups().front().lr;
+    if (recovers) recover(run_.state, run_.optimizer, run_.scaler, recipe_.precision.lr_backoff);
+    const double lr_after = run_.optimizer.groups().front().lr;
+    const IncidentFacts facts{.samples = samples,
+                              .outcome = outcome,
+                              .before = before,
+                              .action = recovers ? "fp32_recovery" : "stop",
+                              .lr_before = lr_before,
+                              .lr_after = lr_after,
+                              .last_good = last_good_,
+                              .last_good_step = last_good_step_};
+    const std::string incident =
+        write_incident(path("incidents"), facts, run_.model.model, run_.optimizer, *run_.inputs.train, options_, dump_recipe(recipe_));
+    const int64_t step = before.step + 1;
+    files_.event(recovers ? "fp32_recovery" : "stopped", step,
+                 {{"reason", outcome.reason},
+                  {"from", compute_name(before.compute)},
+                  {"lr_before", lr_before},
+                  {"lr_after", lr_after},
+                  {"incident", incident}});
+    if (!recovers) throw_non_finite(samples, outcome, before, incident);
+    files_.note("step " + std::to_string(step) + ": " + outcome.reason +
+                "; nothing was stepped. From here on in fp32, learning rate times " + Json(recipe_.precision.lr_backoff).dump() + "; see " +
+                incident);
+  }
+
+  [[noreturn]] void throw_non_finite(const StepSamples& samples, const StepOutcome& outcome, const StepState& before,
+                                     const std::string& incident) {
+    const int64_t bad = outcome.stats.first_bad;
+    const std::string why = before.recovered ? "; the one recovery was used up" : "";
+    throw Error(ErrorKind::kNumeric,
+                {.what = outcome.reason + why + "; nothing was stepped",
+                 .where = "step " + std::to_string(before.step + 1) + ", samples " + join(sample_ids(samples), ", ", 8),
+                 .found = "loss " + number_text(outcome.loss) + ", gradient norm " + number_text(outcome.stats.norm) +
+                          ", first bad gradient: " + (bad < 0 ? "none" : run_.optimizer.slots()[static_cast<size_t>(bad)].param.name) +
+                          ", in " + compute_name(before.compute),
+                 .expected = {},
+                 .next = incident + " tells what was computed; lower optim.lr, or look at these samples. The last checkpoint is intact"});
+  }
+
+  void note_skipped(const StepSamples& samples) {
+    for (const std::string& skipped : samples.skipped) {
+      files_.note("skipped a bad sample: " + skipped);
+      files_.event("sample_skipped", run_.state.step + 1, {{"sample", skipped}});
+      run_.skipped_samples.push_back(skipped);
+    }
+  }
+
+  void save() {
+    const std::string dir = path("checkpoints");
+    files_.event("checkpoint", run_.state.step, {{"path", dir + "/step-" + std::to_string(run_.state.step)}});
+    save_checkpoint(dir, snapshot(run_, files_.sync()), recipe_.checkpoint.keep);
+    saved_step_ = run_.state.step;
   }
 
   void evaluate_loss() {
-    if (!inputs_.eval) return;
+    if (!run_.inputs.eval) return;
     const EvalOptions options{.batch_size = recipe_.train.batch_size, .workers = recipe_.data.workers, .answers = false};
-    const EvalResult result = evaluate(model_.model, *inputs_.eval, *inputs_.tokenizer, inputs_.encode, options, state_.compute);
+    const EvalResult result =
+        evaluate(run_.model.model, *run_.inputs.eval, *run_.inputs.tokenizer, run_.inputs.encode, options, run_.state.compute);
     if (result.stopped) return;
     eval_loss_ = result.loss;
-    files_->metrics.event("eval", state_.step, {{"eval_loss", result.loss}, {"samples", result.samples}});
-    if (files_->tensorboard) files_->tensorboard->scalar("eval/loss", state_.step, result.loss);
-    char line[96];
-    std::snprintf(line, sizeof line, "step %lld: eval loss %.4f on %lld samples", static_cast<long long>(state_.step), result.loss,
-                  static_cast<long long>(result.samples));
-    files_->progress.note(line);
+    files_.eval(run_.state.step, result.loss, result.samples);
   }
 
-  /// What a user takes away: the adapter, or the whole model where all of it was trained.
-  void save_products() {
-    for (const std::string& scope : recipe_.full) {
-      if (scope == "all") return save_model(path("model"), model_.model, inputs_.model_dir);
+  int stop(int signal) {
+    save_products(run_);
+    write_report(/*with_answers=*/false);
+    notice("stopped by a signal behind step " + std::to_string(run_.state.step) + "; a checkpoint is saved, --resume goes on from it");
+    return stop_exit_code(signal);
+  }
+
+  int finish() {
+    evaluate_loss();
+    try {
+      check_trained(run_.model.model, run_.optimizer, probe_batch(run_), run_.state.compute);
+    } catch (const Error& error) {
+      files_.event("stopped", run_.state.step, {{"reason", error.what()}});
+      write_report(/*with_answers=*/false);
+      throw;
     }
-    save_adapter(path("adapter"), model_.model, model_.lora, recipe_.full,
-                 {.base_path = recipe_.model.path,
-                  .base_fingerprint = base_fingerprint(inputs_.model_dir),
-                  .template_name = recipe_.data.chat_template,
-                  .image_fit = recipe_.data.image_fit});
+    save_products(run_);
+    write_report(/*with_answers=*/true);
+    std::printf("done       %lld steps in %.1f s; see %s/report.html\n", static_cast<long long>(run_.state.step), seconds_since(start_),
+                recipe_.output_dir.c_str());
+    return 0;
   }
 
-  std::vector<ReportAnswer> sample_answers() {
-    const Dataset& dataset = inputs_.eval ? *inputs_.eval : *inputs_.train;
-    const EvalOptions options{.batch_size = kReportAnswers, .workers = 1, .max_new_tokens = 64, .limit = kReportAnswers, .loss = false};
-    const EvalResult result = evaluate(model_.model, dataset, *inputs_.tokenizer, inputs_.encode, options, state_.compute);
-    std::vector<ReportAnswer> answers;
-    for (const EvalRecord& record : result.records) {
-      ReportAnswer answer{
-          .id = record.id, .question = record.question, .reference = record.reference, .answer = record.answer, .image_png = {}};
-      const std::vector<std::string> images = dataset.image_paths(record.index);
-      if (!images.empty()) answer.image_png = report_image(images.front());
-      answers.push_back(std::move(answer));
-    }
-    return answers;
-  }
-
-  /// The file as it is where a browser shows it.
-  static std::string report_image(const std::string& file) {
-    if (!path_exists(file)) return "";
-    std::string bytes = read_file(file);
-    const bool shown = bytes.rfind("\x89PNG", 0) == 0 || bytes.rfind("\xff\xd8\xff", 0) == 0;
-    return shown && bytes.size() <= kReportImageBytes ? bytes : "";
-  }
-
-  void write_run_report(bool with_answers) {
-    if (files_->tensorboard) files_->tensorboard->flush();
-    const auto number = [](double value, const char* format) {
-      char text[32];
-      std::snprintf(text, sizeof text, format, value);
-      return std::string(text);
-    };
-    ReportInput report{.title = recipe_.output_dir,
-                       .metrics_path = path("metrics.jsonl"),
-                       .recipe_text = dump_recipe(recipe_),
-                       .environment_json = environment_,
-                       .facts = {},
-                       .answers = {}};
-    report.facts = {{"steps", std::to_string(state_.step) + " of " + std::to_string(inputs_.total_steps)},
-                    {"trainable parameters", std::to_string(model_.trainable_parameters)},
-                    {"precision", compute_name(state_.compute)},
-                    {"device", inputs_.device.str()},
-                    {"time", number(seconds_since(start_), "%.1f s")},
-                    {"tokens", std::to_string(tokens_)}};
-    if (std::isfinite(last_loss_)) report.facts.emplace_back("last loss", number(last_loss_, "%.4f"));
-    if (std::isfinite(eval_loss_)) report.facts.emplace_back("eval loss", number(eval_loss_, "%.4f"));
-    if (with_answers) report.answers = sample_answers();
-    write_report(path("report.html"), report);
+  void write_report(bool with_answers) {
+    files_.flush();
+    write_run_report(run_, environment_, {.seconds = seconds_since(start_), .eval_loss = eval_loss_, .with_answers = with_answers});
   }
 
   std::string path(const std::string& name) const { return recipe_.output_dir + "/" + name; }
 
-  const Recipe recipe_;
-  RunInputs inputs_;
-  RunModel model_;
-  AdamW optimizer_;
-  Schedule schedule_;
-  StepState state_;
-  std::unique_ptr<RunFiles> files_;
+  Run& run_;
+  const Recipe& recipe_;
+  const StepOptions options_;
+  RunFiles files_;
   std::string environment_;
-  Clock::time_point start_;
-  double last_loss_ = NAN, eval_loss_ = NAN;
-  int64_t tokens_ = 0;
+  std::optional<StepSamples> last_good_;
+  int64_t last_good_step_ = 0, saved_step_ = -1;
+  Clock::time_point start_ = Clock::now();
+  double eval_loss_ = NAN;
 };
 
 void make_deterministic(bool deterministic) {
@@ -233,9 +232,36 @@ void make_deterministic(bool deterministic) {
 
 }  // namespace
 
-int train(const Recipe& recipe) {
+int train(const Recipe& recipe, const TrainOptions& options) {
   make_deterministic(recipe.train.deterministic);
-  return Run(recipe).run();
+  RunInputs inputs = open_inputs(recipe, options.resume);
+  check_disk_space(inputs);
+  std::optional<RunLock>
+      lock;  // an output directory that is there may be another process's; a new one is made when there is something to write
+  if (is_directory(recipe.output_dir)) lock.emplace(recipe.output_dir);
+  const Restart restart = options.resume ? find_restart(inputs) : Restart{};
+  for (const std::string& line : inputs.notices) notice(line);
+  if (requested_signal() != 0) return stop_exit_code(requested_signal());
+
+  Run run = make_run(std::move(inputs));
+  for (const std::string& line : describe_plan(run.inputs, run.model)) std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+  std::string proof_text;
+  uint64_t metrics_bytes = 0;
+  if (restart.checkpoint) {
+    metrics_bytes = restore(run, *restart.checkpoint, restart.exact, options.restored);
+  } else {
+    const Proof proof = prove_trainable(run.model.model, run.model.trainables, {&run.optimizer}, run.model.excluded, run.probe);
+    for (const std::string& line : proof_table(proof, /*collapsed=*/true)) std::printf("%s\n", line.c_str());
+    proof_text = proof_json(proof).dump(2) + "\n";
+  }
+  std::fflush(stdout);
+  if (requested_signal() != 0) return stop_exit_code(requested_signal());
+
+  make_dirs(recipe.output_dir);
+  if (!lock) lock.emplace(recipe.output_dir);
+  if (!proof_text.empty()) write_file_atomic(recipe.output_dir + "/trainability.json", proof_text);
+  return Trainer(run, options, metrics_bytes).run(restart.checkpoint.has_value());
 }
 
 }  // namespace lft

@@ -1,10 +1,22 @@
 // A whole run: from a recipe to the adapter, the metrics and the report in its output directory.
 #pragma once
+#include <functional>
+
+#include "models/llava/llava.h"
 #include "src/recipe/recipe.h"
+#include "src/train/optimizer.h"
 
 namespace lft {
 
-/// Returns the exit code: 0 when every step was done; 130 or 75 when a signal stopped it behind a step, with the adapter saved.
-int train(const Recipe& recipe);
+struct TrainOptions {
+  bool resume = false;  // go on from the newest checkpoint that verifies; with none there yet, start from the beginning
+  /// A test's ways in: before a step's gradients are checked, and when a checkpoint's weights are in place but not yet compared.
+  std::function<void(int64_t step, AdamW&)> gradients_ready = {};
+  std::function<void(Llava&)> restored = {};
+};
+
+/// Returns the exit code: 0 when every step was done; 130 or 75 when a signal stopped it behind a step, with a checkpoint saved (75 with
+/// nothing written when it came before the first one).
+int train(const Recipe& recipe, const TrainOptions& options = {});
 
 }  // namespace lft

@@ -18,7 +18,7 @@ namespace {
 TEST(Metrics, WritesTheStepLineWithExactlyItsKeysInOrder) {
   const test::Scratch scratch;
   const std::string path = scratch.path("metrics.jsonl");
-  MetricsFile file(path, true);
+  MetricsFile file(path, 0);
   file.step({.step = 3,
              .loss = 0.1,
              .lr = 2e-4,
@@ -38,7 +38,7 @@ TEST(Metrics, WritesTheStepLineWithExactlyItsKeysInOrder) {
 
 TEST(Metrics, EventLinesCarryNameStepAndFields) {
   const test::Scratch scratch;
-  MetricsFile file(scratch.path("m"), true);
+  MetricsFile file(scratch.path("m"), 0);
   file.event("eval", 10, {{"eval_loss", std::nan("")}, {"exact_match", 0.5}});
   file.event("resume", 0, Json());
   file.event("step_skipped", 11, {{"sample", "a\xff\n"}});
@@ -49,7 +49,7 @@ TEST(Metrics, EventLinesCarryNameStepAndFields) {
 
 TEST(Metrics, DoublesRoundTrip) {
   const test::Scratch scratch;
-  MetricsFile file(scratch.path("m"), true);
+  MetricsFile file(scratch.path("m"), 0);
   std::mt19937_64 rng(1);
   std::vector<double> want;
   for (int i = 0; i < 500; ++i) {
@@ -67,21 +67,36 @@ TEST(Metrics, DoublesRoundTrip) {
 
 TEST(Metrics, AppendsOrStartsOver) {
   const test::Scratch scratch;
-  MetricsFile(scratch.path("m"), true).event("a", 1, Json());
+  MetricsFile(scratch.path("m"), 0).event("a", 1, Json());
   {
-    MetricsFile file(scratch.path("m"), false);
+    MetricsFile file(scratch.path("m"), 23);
     EXPECT_EQ(file.offset(), 23u);
     file.event("b", 2, Json());
     EXPECT_EQ(file.offset(), 46u);
   }
   EXPECT_EQ(read_file(scratch.path("m")).size(), 46u);
-  MetricsFile(scratch.path("m"), true);
+  MetricsFile(scratch.path("m"), 0);
   EXPECT_EQ(read_file(scratch.path("m")), "");
+}
+
+TEST(Metrics, CutsBackToWhatACheckpointKnowsAndNeverPads) {
+  const test::Scratch scratch;
+  {
+    MetricsFile file(scratch.path("m"), 0);
+    for (int i = 1; i <= 3; ++i) file.event("a", i, Json());
+  }
+  EXPECT_EQ(MetricsFile(scratch.path("m"), 46).offset(), 46u);
+  EXPECT_EQ(read_file(scratch.path("m")), "{\"event\":\"a\",\"step\":1}\n{\"event\":\"a\",\"step\":2}\n");
+  std::filesystem::resize_file(scratch.path("m"), 40);  // a power cut in the second line
+  EXPECT_EQ(MetricsFile(scratch.path("m"), 46).offset(), 23u);
+  EXPECT_EQ(read_file(scratch.path("m")), "{\"event\":\"a\",\"step\":1}\n");
+  std::filesystem::resize_file(scratch.path("m"), 5);
+  EXPECT_EQ(MetricsFile(scratch.path("m"), 46).offset(), 0u);
 }
 
 TEST(Metrics, UnwritablePlaceIsAResourceError) {
   try {
-    MetricsFile("/nonexistent/metrics.jsonl", true);
+    MetricsFile("/nonexistent/metrics.jsonl", 0);
     ADD_FAILURE();
   } catch (const Error& e) {
     EXPECT_EQ(e.kind(), ErrorKind::kResource);

@@ -38,7 +38,7 @@ size_t count(const std::string& text, const std::string& part) {
 }
 
 void write_sample_run(const std::string& path) {
-  MetricsFile metrics(path, true);
+  MetricsFile metrics(path, 0);
   metrics.event("eval", 0, {{"eval_loss", 2.4}, {"exact_match", 0.02}});
   for (int64_t step = 1; step <= 400; ++step) {
     const double x = static_cast<double>(step), wave = std::sin(x * 12.9898) * 0.5;

@@ -78,6 +78,15 @@ TEST(TensorBoard, FileHoldsVersionThenScalars) {
   }
 }
 
+TEST(TensorBoard, AWriterThatGoesOnPurgesWhatWasWrittenOfLaterSteps) {
+  const test::Scratch scratch;
+  { const TensorBoardWriter writer(scratch.path("tb"), 300); }
+  const auto events = records(read_file(only_file(scratch.path("tb"))));
+  ASSERT_EQ(events.size(), 2u);
+  // Event(step=300, session_log=SessionLog(status=START)) behind its wall_time.
+  EXPECT_EQ(events[1].substr(9), unhex("10ac023a020801"));
+}
+
 TEST(TensorBoard, TwoWritersInOneFolderHaveTheirOwnFiles) {
   const test::Scratch scratch;
   { const TensorBoardWriter first(scratch.path("tb")), second(scratch.path("tb")); }

@@ -32,6 +32,7 @@ class Step : public ::testing::Test {
     options.encode.image_std = {0.25f, 0.25f, 0.25f};
     options.clip_grad_norm = clip;
     state = {};
+    scaler = LossScaler({.enabled = false});
   }
 
   /// `supervised` of the `length` text tokens count; an image of 16 positions stands before them.
@@ -51,13 +52,13 @@ class Step : public ::testing::Test {
   StepOutcome take(std::vector<std::vector<Sample>> micro) {
     StepSamples samples;
     samples.micro = std::move(micro);
-    return train_step(model, *optimizer, Schedule::make("constant", 0, 10), options, samples, state);
+    return train_step(model, *optimizer, scaler, Schedule::make("constant", 0, 10), options, samples, state);
   }
 
   std::vector<at::Tensor> everything() const {
     std::vector<at::Tensor> tensors;
     for (const AdamSlot& slot : optimizer->slots()) {
-      for (const at::Tensor& tensor : {slot.param.tensor, slot.exp_avg, slot.exp_avg_sq, slot.steps})
+      for (const at::Tensor& tensor : {slot.param.tensor, slot.exp_avg, slot.exp_avg_sq, at::full({}, slot.steps)})
         tensors.push_back(tensor.detach().clone());
     }
     return tensors;
@@ -75,6 +76,7 @@ class Step : public ::testing::Test {
   std::unique_ptr<AdamW> optimizer;
   StepOptions options;
   StepState state;
+  LossScaler scaler{{.enabled = false}};
 };
 
 TEST_F(Step, OneTimesEightEqualsEightTimesOne) {
@@ -90,11 +92,11 @@ TEST_F(Step, OneTimesEightEqualsEightTimesOne) {
   EXPECT_EQ(whole.supervised, split.supervised);
   EXPECT_EQ(whole.tokens, split.tokens);
   EXPECT_NEAR(whole.loss, split.loss, 1e-6 * whole.loss);
-  EXPECT_NEAR(whole.grad_norm, split.grad_norm, 1e-5 * whole.grad_norm);
+  EXPECT_NEAR(whole.stats.norm, split.stats.norm, 1e-5 * whole.stats.norm);
   const std::vector<at::Tensor> after_split = everything();
   // Sums of float32 in another order: the first moment is 0.1 of the gradient.
   for (size_t i = 1; i < after_whole.size(); i += 4) {
-    EXPECT_LE((after_whole[i] - after_split[i]).abs().max().item<float>(), 1e-5 * whole.grad_norm) << i;
+    EXPECT_LE((after_whole[i] - after_split[i]).abs().max().item<float>(), 1e-5 * whole.stats.norm) << i;
   }
 }
 
@@ -114,10 +116,10 @@ TEST_F(Step, ABatchWithoutSupervisedTokensMovesNothingButTheStepNumber) {
   take({{sample(1, 9, 3)}});
   const std::vector<at::Tensor> before = everything();
   const StepOutcome outcome = take({{sample(2, 9, 0)}, {sample(3, 5, 0)}});
-  EXPECT_TRUE(outcome.skipped);
+  EXPECT_EQ(outcome.result, StepResult::kEmpty);
   EXPECT_EQ(outcome.tokens, 17 + 9 + 17 + 5);
   EXPECT_EQ(state.step, 2);
-  EXPECT_EQ(state.taken, 1);
+  EXPECT_EQ(state.scheduled, 1);
   expect_bits(before, everything());
 }
 
@@ -134,14 +136,14 @@ TEST_F(Step, ClippingScalesToTheGlobalNorm) {
   build(/*clip=*/0);
   const StepOutcome free = take({{sample(1, 9, 3)}});
   const at::Tensor average = optimizer->slots()[0].exp_avg.clone();
-  build(/*clip=*/free.grad_norm / 4);
+  build(/*clip=*/free.stats.norm / 4);
   const StepOutcome clipped = take({{sample(1, 9, 3)}});
-  EXPECT_EQ(clipped.grad_norm, free.grad_norm);  // reported before clipping
-  const double factor = free.grad_norm / 4 / (free.grad_norm + 1e-6);
+  EXPECT_EQ(clipped.stats.norm, free.stats.norm);  // reported before clipping
+  const double factor = free.stats.norm / 4 / (free.stats.norm + 1e-6);
   EXPECT_TRUE(at::allclose(optimizer->slots()[0].exp_avg, average * factor, 1e-5, 0));
 }
 
-TEST_F(Step, NonFiniteStopsBeforeAnythingMoves) {
+TEST_F(Step, NonFiniteMovesNothing) {
   build();
   take({{sample(1, 9, 3)}});
   {
@@ -149,7 +151,9 @@ TEST_F(Step, NonFiniteStopsBeforeAnythingMoves) {
     select_sites(linear_sites(*model), {"llm:layers.0.mlp.up_proj"}).at(0).layer->weight.fill_(std::numeric_limits<float>::infinity());
   }
   const std::vector<at::Tensor> before = everything();
-  EXPECT_LFT_ERROR(ErrorKind::kNumeric, "step 2, samples s5, s6", take({{sample(5, 9, 3)}, {sample(6, 9, 3)}}));
+  const StepOutcome outcome = take({{sample(5, 9, 3)}, {sample(6, 9, 3)}});
+  EXPECT_EQ(outcome.result, StepResult::kNonFinite);
+  EXPECT_EQ(outcome.reason, "the loss is not finite");
   expect_bits(before, everything());
   EXPECT_EQ(state.step, 1);
   for (const AdamSlot& slot : optimizer->slots()) EXPECT_FALSE(slot.param.tensor.grad().defined());
@@ -165,13 +169,68 @@ TEST_F(Step, ProjectorWithoutAnImageKeepsWeightMomentsAndItsOwnCount) {
   int untouched = 0;
   for (const AdamSlot& slot : optimizer->slots()) {
     if (slot.param.scope != "projector") {
-      EXPECT_EQ(slot.steps.item<float>(), 1) << slot.param.name;
+      EXPECT_EQ(slot.steps, 1) << slot.param.name;
       continue;
     }
     ++untouched;
-    EXPECT_EQ(slot.steps.item<float>(), 0) << slot.param.name;
+    EXPECT_EQ(slot.steps, 0) << slot.param.name;
   }
   EXPECT_EQ(untouched, 4);
+}
+
+TEST_F(Step, ABatchWithoutAnImageCannotTeachTheProjectorAlone) {
+  build();
+  std::vector<Trainable> projector;
+  for (Trainable& trainable : trainables) {
+    if (trainable.scope == "projector") projector.push_back(trainable);
+    if (trainable.scope != "projector") trainable.tensor.set_requires_grad(false);
+  }
+  optimizer = std::make_unique<AdamW>(projector, param_groups(projector, 1e-2, -1), AdamWOptions{});
+  Sample text = sample(1, 12, 4);
+  text.images.clear();
+  text.input_ids.erase(text.input_ids.begin() + 1, text.input_ids.begin() + 17);
+  text.labels.erase(text.labels.begin() + 1, text.labels.begin() + 17);
+  const std::vector<at::Tensor> before = everything();
+  const StepOutcome outcome = take({{text}});
+  EXPECT_EQ(outcome.result, StepResult::kEmpty);
+  EXPECT_EQ(outcome.reason, "no image for what is trained");
+  expect_bits(before, everything());
+  EXPECT_EQ(take({{text}, {sample(2, 9, 3)}}).result, StepResult::kTaken);
+}
+
+TEST_F(Step, AForwardPassUnderNoGradIsAnErrorNotASkip) {
+  build();
+  const at::NoGradGuard no_grad;
+  EXPECT_LFT_ERROR(ErrorKind::kInternal, "no-grad", take({{sample(1, 9, 3)}}));
+}
+
+TEST_F(Step, AnOverflowUnderALossScaleMovesTheScaleAlone) {
+  build();
+  take({{sample(1, 9, 3)}});
+  scaler = LossScaler({.scale = 1024});
+  options.gradients_ready = [](int64_t, AdamW& adam) {
+    adam.slots()[3].param.tensor.mutable_grad().fill_(std::numeric_limits<float>::infinity());
+  };
+  const std::vector<at::Tensor> before = everything();
+  const StepOutcome outcome = take({{sample(5, 9, 3)}});
+  EXPECT_EQ(outcome.result, StepResult::kOverflow);
+  EXPECT_EQ(outcome.stats.first_bad, 3);
+  expect_bits(before, everything());
+  EXPECT_EQ(scaler.state().scale, 512);
+  EXPECT_EQ(state.step, 2);
+  EXPECT_EQ(state.scheduled, 1);
+}
+
+TEST_F(Step, TheLossScaleIsNotSeenInWhatIsLearned) {
+  build();
+  const StepOutcome plain = take({{sample(1, 9, 3)}, {sample(4, 7, 2)}});
+  const std::vector<at::Tensor> expected = everything();
+  build();
+  scaler = LossScaler({.scale = 4096});  // a power of two: every bit survives in float32
+  const StepOutcome scaled = take({{sample(1, 9, 3)}, {sample(4, 7, 2)}});
+  EXPECT_EQ(scaled.loss, plain.loss);
+  EXPECT_EQ(scaled.stats.norm, plain.stats.norm);
+  expect_bits(expected, everything());
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "src/train/setup.h"
 #include "src/train/trainer.h"
 #include "support/expect_error.h"
+#include "train/run_files.h"
 #include "train/tiny_run.h"
 
 namespace lft {
@@ -16,20 +17,7 @@ namespace {
 
 using test::slurp;
 
-std::vector<Json> lines(const std::string& path) {
-  std::vector<Json> out;
-  std::istringstream text(slurp(path));
-  for (std::string line; std::getline(text, line);) out.push_back(Json::parse(line));
-  return out;
-}
-
-std::vector<Json> step_lines(const std::string& dir) {
-  std::vector<Json> steps;
-  for (Json& line : lines(dir + "/metrics.jsonl")) {
-    if (!line.contains("event")) steps.push_back(line);
-  }
-  return steps;
-}
+using test::step_lines;
 
 std::string adapter_bytes(const Recipe& recipe) {
   EXPECT_EQ(train(recipe), 0);
@@ -56,7 +44,7 @@ TEST(Trainer, WritesEveryFileOfARunAndLearns) {
   EXPECT_EQ(steps[0]["precision"], "fp32");
   EXPECT_LT(steps[29]["loss"].get<double>(), 0.5 * steps[0]["loss"].get<double>());
   std::vector<int> evals;
-  for (const Json& line : lines(recipe.output_dir + "/metrics.jsonl")) {
+  for (const Json& line : test::metric_lines(recipe.output_dir)) {
     if (line.value("event", "") == "eval") evals.push_back(line["step"]);
   }
   EXPECT_EQ(evals, (std::vector<int>{10, 20, 30}));
@@ -143,7 +131,7 @@ TEST(Trainer, ABadImageStopsOrIsSkippedByName) {
   recipe.train.max_steps = 3;
   ASSERT_EQ(train(recipe), 0);
   int skipped = 0;
-  for (const Json& line : lines(recipe.output_dir + "/metrics.jsonl")) skipped += line.value("event", "") == "sample_skipped" ? 1 : 0;
+  for (const Json& line : test::metric_lines(recipe.output_dir)) skipped += line.value("event", "") == "sample_skipped" ? 1 : 0;
   EXPECT_EQ(skipped, 1);
 }
 

@@ -1,0 +1,107 @@
+// Compiled at -O3 without the shared precompiled header (see models/CMakeLists.txt), as loops.cpp.
+#include "models/ops/step_loops.h"
+
+#include <bit>
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define LFT_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define LFT_CLONES
+#endif
+#define LFT_INLINE static inline __attribute__((always_inline))
+
+namespace lft::loops {
+namespace {
+
+// A 16-bit float as its bits. Conversions are branch-free so that the loops vectorise; they agree with kernels/common/float_type.h.
+struct Bf16 {
+  uint16_t bits;
+};
+struct Half {
+  uint16_t bits;
+};
+
+LFT_INLINE float load(const float* p) { return *p; }
+LFT_INLINE float load(const Bf16* p) { return std::bit_cast<float>(static_cast<uint32_t>(p->bits) << 16); }
+LFT_INLINE float load(const Half* p) {
+  const uint32_t magnitude = p->bits & 0x7FFFu, sign = static_cast<uint32_t>(p->bits & 0x8000u) << 16;
+  const uint32_t denormal = std::bit_cast<uint32_t>(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24f);
+  const uint32_t normal = (magnitude << 13) + (magnitude >= 0x7C00u ? 0x70000000u : 0x38000000u);  // infinity and NaN: exponent 255
+  return std::bit_cast<float>(sign | (magnitude < 0x400u ? denormal : normal));
+}
+LFT_INLINE void store(float* p, float value) { *p = value; }
+LFT_INLINE void store(Bf16* p, float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
+  p->bits = static_cast<uint16_t>(value != value ? (bits >> 16) | 0x40u : rounded);
+}
+LFT_INLINE void store(Half* p, float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value), magnitude = bits & 0x7FFFFFFFu;
+  const uint32_t normal = (magnitude - 0x38000000u + 0xFFFu + ((magnitude >> 13) & 1u)) >> 13;
+  const uint32_t denormal = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3F000000u;
+  uint32_t half = magnitude >= 0x38800000u ? normal : denormal;
+  half = magnitude >= 0x477FF000u ? 0x7C00u : half;  // rounds to 65536 or more
+  half = magnitude > 0x7F800000u ? 0x7E00u : half;
+  p->bits = static_cast<uint16_t>(half | ((bits >> 16) & 0x8000u));
+}
+
+template <class T>
+LFT_INLINE double squares(const T* g, int64_t n) {
+  double sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) {
+    const double value = load(g + i);
+    sum += value * value;
+  }
+  return sum;
+}
+
+template <class T>
+LFT_INLINE double unscaled_squares(T* g, int64_t n, float inv_scale) {
+  double sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) {
+    T stored;
+    store(&stored, load(g + i) * inv_scale);
+    g[i] = stored;
+    const double value = load(&stored);
+    sum += value * value;
+  }
+  return sum;
+}
+
+template <class T>
+LFT_INLINE double check(void* data, int64_t n, float inv_scale) {
+  T* g = static_cast<T*>(data);
+  return inv_scale == 1.0f ? squares(g, n) : unscaled_squares(g, n, inv_scale);
+}
+
+template <class T>
+LFT_INLINE void update(float* param, const void* data, float* exp_avg, float* exp_avg_sq, int64_t n, const AdamWRates& constants) {
+  const T* grad = static_cast<const T*>(data);
+  const AdamWRates rates = constants;
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    float p = param[i], m = exp_avg[i], v = exp_avg_sq[i];
+    adamw_element(p, load(grad + i), m, v, rates);
+    exp_avg[i] = m;
+    exp_avg_sq[i] = v;
+    param[i] = p;
+  }
+}
+
+}  // namespace
+
+LFT_CLONES double unscale_squares(FloatType type, void* g, int64_t n, float inv_scale) {
+  if (type == FloatType::kF32) return check<float>(g, n, inv_scale);
+  return type == FloatType::kBF16 ? check<Bf16>(g, n, inv_scale) : check<Half>(g, n, inv_scale);
+}
+
+LFT_CLONES void adamw(float* param, FloatType type, const void* grad, float* exp_avg, float* exp_avg_sq, int64_t n,
+                      const AdamWRates& rates) {
+  if (type == FloatType::kF32) return update<float>(param, grad, exp_avg, exp_avg_sq, n, rates);
+  if (type == FloatType::kBF16) return update<Bf16>(param, grad, exp_avg, exp_avg_sq, n, rates);
+  update<Half>(param, grad, exp_avg, exp_avg_sq, n, rates);
+}
+
+}  // namespace lft::loops

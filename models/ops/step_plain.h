@@ -1,0 +1,12 @@
+// check_gradients() and adamw_() in plain ATen ops: what a GPU does in a build without the CUDA kernels. No host sync either.
+#pragma once
+#include "models/ops/adamw.h"
+
+namespace lft {
+
+/// gradients: contiguous or undefined. loss: double or undefined.
+GradVerdict check_gradients_plain(const std::vector<at::Tensor>& gradients, float inv_scale, double max_norm, const at::Tensor& loss,
+                                  at::Device device);
+void adamw_plain_(const std::vector<AdamWTensor>& tensors, const AdamWOptions& options, const GradVerdict& verdict);
+
+}  // namespace lft

@@ -1,0 +1,75 @@
+#include "src/checkpoint/run_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+
+#include "kernels/common/error.h"
+#include "src/base/log.h"
+#include "src/checkpoint/steps.h"
+#include "src/io/file_handle.h"
+#include "src/io/files.h"
+
+namespace lft {
+namespace {
+
+std::string owner_text() {
+  char host[256] = "unknown", time_text[64];
+  gethostname(host, sizeof host - 1);
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  std::strftime(time_text, sizeof time_text, "%Y-%m-%d %H:%M:%S UTC", &utc);
+  return "process " + std::to_string(getpid()) + " on host " + host + ", since " + time_text;
+}
+
+[[noreturn]] void throw_taken(const std::string& path) {
+  constexpr uint64_t kMaxOwner = 1024;
+  std::string owner;
+  try {
+    owner = read_file(path, kMaxOwner);
+  } catch (const Error&) {
+    owner = "a process that has not written its name";
+  }
+  throw Error(ErrorKind::kUsage, {.what = "another run is at work in this output_dir",
+                                  .where = path,
+                                  .found = owner,
+                                  .expected = {},
+                                  .next = "wait for it to end, or give another output_dir"});
+}
+
+bool has_no_locks(int code) { return code == ENOLCK || code == EOPNOTSUPP || code == ENOSYS || code == EINVAL; }
+
+}  // namespace
+
+RunLock::RunLock(const std::string& output_dir) {
+  const std::string root = rooted_dir(output_dir), path = root + "/.lock";
+  if (access(root.c_str(), W_OK | X_OK) != 0) throw_io_error("write in", root, errno);
+  fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (fd_ < 0) throw_io_error("lock", path, errno);
+  try {
+    if (flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+      const int code = errno;
+      if (code == EWOULDBLOCK) throw_taken(path);
+      if (!has_no_locks(code)) throw_io_error("lock", path, code);
+      warning("cannot lock " + path + " (" + strerror(code) + "): make sure that no other run uses this output_dir");
+    }
+    const std::string owner = owner_text();
+    FileHandle file = FileHandle::create(path, owner.size());
+    file.write(owner.data(), owner.size());
+    file.close();
+  } catch (...) {
+    close(fd_);
+    throw;
+  }
+}
+
+RunLock::~RunLock() {
+  if (fd_ >= 0) close(fd_);
+}
+
+}  // namespace lft

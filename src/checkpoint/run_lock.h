@@ -1,0 +1,25 @@
+// One run at a time in an output directory: a lock that the kernel drops when its owner dies, however it dies.
+#pragma once
+#include <string>
+#include <utility>
+
+namespace lft {
+
+class RunLock {
+ public:
+  /// Locks <output_dir>/.lock, which says who holds it; the directory must be there. Take it after the last fork: a child that outlives the
+  /// run would go on holding it. kUsage naming process, host and time of the run that holds it; kResource where the directory is missing or
+  /// not writable. A file system without locks is a warning.
+  explicit RunLock(const std::string& output_dir);
+  RunLock(RunLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  RunLock& operator=(RunLock&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~RunLock();
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace lft

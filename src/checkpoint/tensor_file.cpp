@@ -1,0 +1,67 @@
+#include "src/checkpoint/tensor_file.h"
+
+#include <cmath>
+
+#include "kernels/common/error.h"
+#include "src/base/hash.h"
+#include "src/hf/model_dir.h"
+#include "src/hf/weights.h"
+#include "src/io/safetensors.h"
+
+namespace lft {
+namespace {
+
+at::Tensor on_host(const at::Tensor& tensor) { return tensor.detach().to(at::kCPU).contiguous(); }
+
+/// What the writer puts before the tensors.
+std::string written_header(const std::string& path, const SafetensorsWriter& writer) {
+  const FileHandle file = FileHandle::open_to_read(path);
+  std::string header(writer.order().empty() ? file.size() : writer.order().front().offset, '\0');
+  file.read_at(0, header.data(), header.size());
+  return header;
+}
+
+}  // namespace
+
+void refuse_non_finite(const TensorMap& tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    const at::Tensor host = on_host(tensor);
+    const int64_t index = first_non_finite(host);
+    if (index < 0) continue;
+    const double value = host.view(-1)[index].item<double>();
+    throw Error(ErrorKind::kNumeric, {.what = "a tensor of the checkpoint is not finite; nothing was saved",
+                                      .where = name,
+                                      .found = std::string(std::isnan(value) ? "nan"
+                                                           : value > 0       ? "inf"
+                                                                             : "-inf") +
+                                               " at flat index " + std::to_string(index) + " of " + shape_text(host.sizes().vec()),
+                                      .expected = "finite numbers only",
+                                      .next = "go on from the last checkpoint"});
+  }
+}
+
+std::string write_tensor_file(const std::string& path, const TensorMap& tensors) {
+  std::vector<TensorInfo> infos;
+  for (const auto& [name, tensor] : tensors) {
+    infos.push_back({.name = name, .dtype = to_dtype(tensor.scalar_type()), .shape = tensor.sizes().vec()});
+  }
+  SafetensorsWriter writer(path, infos, {{"format", "pt"}});
+  Sha256 hash;
+  hash.update(written_header(path, writer));
+  for (const TensorInfo& info : writer.order()) {
+    const at::Tensor host = on_host(tensors.at(info.name));
+    hash.update(host.const_data_ptr(), host.nbytes());
+    writer.append(host.const_data_ptr(), host.nbytes());
+  }
+  writer.finish();
+  return hash.hex();
+}
+
+TensorMap read_tensor_file(const std::string& path) {
+  const SafetensorsFile file(path);
+  TensorMap tensors;
+  for (const auto& [name, info] : file.tensors()) tensors[name] = read_tensor(file, info);
+  return tensors;
+}
+
+}  // namespace lft

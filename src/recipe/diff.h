@@ -1,0 +1,17 @@
+// Which fields two recipes differ in, and whether a run may be resumed with the change.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "src/recipe/recipe.h"
+
+namespace lft {
+
+struct RecipeChange {
+  std::string key, before, after;  // values as a recipe writes them
+  bool may_change = false;         // on resume
+};
+/// In the order of the recipe's fields.
+std::vector<RecipeChange> changed_fields(const Recipe& before, const Recipe& after);
+
+}  // namespace lft

@@ -1,0 +1,198 @@
+#include "src/train/incident.h"
+
+#include <ATen/Functions.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "models/layers/call.h"
+#include "src/checkpoint/tensor_file.h"
+#include "src/io/files.h"
+#include "src/train/precision.h"
+
+namespace lft {
+namespace {
+
+bool all_finite(const at::Tensor& tensor) { return !tensor.is_floating_point() || at::isfinite(tensor).all().item<bool>(); }
+
+/// Remembers the first module whose output is not finite while its inputs were.
+class NonFiniteFinder : public CallObserver {
+ public:
+  void after(const std::string& path, const torch::nn::Module& module, const std::vector<at::Tensor>& outputs) override {
+    if (first.empty() && !std::all_of(outputs.begin(), outputs.end(), all_finite)) first = path;  // inner modules end before outer ones
+  }
+  std::string first;
+};
+
+Json or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
+
+/// Gradients by autograd::grad, so that nothing is accumulated into a parameter.
+std::string first_bad_gradient(const at::Tensor& loss, const AdamW& optimizer) {
+  if (!loss.requires_grad()) return "";
+  std::vector<at::Tensor> parameters;
+  for (const AdamSlot& slot : optimizer.slots()) parameters.push_back(slot.param.tensor);
+  const auto gradients = torch::autograd::grad({loss}, parameters, {}, std::nullopt, /*create_graph=*/false, /*allow_unused=*/true);
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (gradients[i].defined() && !all_finite(gradients[i])) return optimizer.slots()[i].param.name;
+  }
+  return "";
+}
+
+Json replay(const IncidentFacts& facts, Llava& model, const AdamW& optimizer, const StepOptions& options) {
+  Json result = Json::array();
+  for (size_t micro = 0; micro < facts.samples.micro.size(); ++micro) {
+    const std::vector<Sample>& samples = facts.samples.micro[micro];
+    if (supervised_tokens(samples) == 0) continue;
+    const auto loss_in = [&](at::ScalarType compute) {
+      return micro_loss(model, options, samples, facts.before.step + 1, micro, compute, facts.outcome.supervised);
+    };
+    NonFiniteFinder finder;
+    at::Tensor loss;
+    {
+      const ObserveCalls observe(finder);
+      loss = loss_in(facts.before.compute);
+    }
+    const std::string bad = first_bad_gradient(loss * facts.outcome.loss_scale, optimizer);
+    const at::NoGradGuard no_grad;
+    const double value = loss.item<double>();
+    const bool suspect = !std::isfinite(value) || !bad.empty() || !finder.first.empty();
+    result.push_back({{"micro_batch", micro},
+                      {"finite", !suspect},
+                      {"loss", value},
+                      {"fp32_loss", loss_in(at::kFloat).item<double>()},
+                      {"first_bad_gradient", or_null(bad)},
+                      {"first_bad_module", or_null(finder.first)}});
+  }
+  return result;
+}
+
+Json sample_list(const StepSamples& samples, const Dataset& dataset) {
+  Json list = Json::array();
+  for (size_t micro = 0; micro < samples.micro.size(); ++micro) {
+    for (size_t i = 0; i < samples.micro[micro].size(); ++i) {
+      const Sample& sample = samples.micro[micro][i];
+      const int64_t index = micro < samples.indices.size() && i < samples.indices[micro].size() ? samples.indices[micro][i] : -1;
+      list.push_back({{"id", sample.id},
+                      {"index", index},
+                      {"micro_batch", micro},
+                      {"images", index >= 0 ? dataset.image_paths(index) : std::vector<std::string>{}},
+                      {"tokens", sample.input_ids.size()},
+                      {"supervised_tokens", sample.supervised()}});
+    }
+  }
+  return list;
+}
+
+/// The figures by which two batches are compared.
+std::map<std::string, double> batch_figures(const StepSamples& samples) {
+  double rows = 0, images = 0, tokens = 0, supervised = 0, longest = 0, shortest = INFINITY, low = INFINITY, high = -INFINITY, sum = 0;
+  double pixels = 0;
+  for (const auto& micro : samples.micro) {
+    for (const Sample& sample : micro) {
+      const auto length = static_cast<double>(sample.input_ids.size());
+      ++rows;
+      tokens += length;
+      supervised += static_cast<double>(sample.supervised());
+      longest = std::max(longest, length);
+      shortest = std::min(shortest, length);
+      for (const PixelImage& image : sample.images) {
+        ++images;
+        for (const uint8_t value : image.chw) {
+          low = std::min<double>(low, value);
+          high = std::max<double>(high, value);
+          sum += value;
+        }
+        pixels += static_cast<double>(image.chw.size());
+      }
+    }
+  }
+  std::map<std::string, double> figures = {{"micro_batches", static_cast<double>(samples.micro.size())},
+                                           {"rows", rows},
+                                           {"images", images},
+                                           {"tokens", tokens},
+                                           {"supervised_tokens", supervised},
+                                           {"supervised_share", tokens > 0 ? supervised / tokens : 0},
+                                           {"longest_row", longest},
+                                           {"shortest_row", rows > 0 ? shortest : 0}};
+  if (pixels > 0) figures.insert({{"pixel_min", low}, {"pixel_max", high}, {"pixel_mean", sum / pixels}});
+  return figures;
+}
+
+Json shapes(const StepSamples& samples) {
+  Json list = Json::array();
+  for (const auto& micro : samples.micro) {
+    size_t longest = 0;
+    for (const Sample& sample : micro) longest = std::max(longest, sample.input_ids.size());
+    list.push_back({micro.size(), longest});
+  }
+  return list;
+}
+
+Json compare(const IncidentFacts& facts) {
+  const std::map<std::string, double> now = batch_figures(facts.samples);
+  Json batch = now;
+  batch["shapes"] = shapes(facts.samples);
+  Json result = {{"batch", batch}, {"last_good", nullptr}, {"differences", Json::array()}};
+  if (!facts.last_good) return result;
+  const std::map<std::string, double> good = batch_figures(*facts.last_good);
+  result["last_good"] = good;
+  result["last_good"]["step"] = facts.last_good_step;
+  result["last_good"]["shapes"] = shapes(*facts.last_good);
+  for (const auto& [name, value] : now) {
+    const auto other = good.find(name);
+    if (other == good.end() || other->second == value) continue;
+    result["differences"].push_back(name + " " + Json(value).dump() + ", in the last good batch " + Json(other->second).dump());
+  }
+  return result;
+}
+
+Json gradient_norms(const IncidentFacts& facts, const AdamW& optimizer) {
+  Json norms = Json::object();
+  for (size_t i = 0; i < facts.outcome.stats.norms.size(); ++i) norms[optimizer.slots()[i].param.name] = facts.outcome.stats.norms[i];
+  return norms;
+}
+
+Json describe(const IncidentFacts& facts, Llava& model, const AdamW& optimizer, const Dataset& dataset, const StepOptions& options) {
+  const StepOutcome& outcome = facts.outcome;
+  const int64_t bad = outcome.stats.first_bad;
+  Json incident = {{"version", 1},
+                   {"step", facts.before.step + 1},
+                   {"reason", outcome.reason},
+                   {"action", facts.action},
+                   {"precision", compute_name(facts.before.compute)},
+                   {"loss", outcome.loss},
+                   {"loss_scale", outcome.loss_scale},
+                   {"grad_norm", outcome.stats.norm},
+                   {"first_bad_gradient", bad < 0 ? Json(nullptr) : Json(optimizer.slots()[static_cast<size_t>(bad)].param.name)},
+                   {"lr_before", facts.lr_before},
+                   {"lr_after", facts.lr_after},
+                   {"lr_of_step", outcome.lr},
+                   {"generator", {{"seed", options.seed}, {"epoch", facts.samples.epoch}, {"step", facts.before.step + 1}}},
+                   {"samples", sample_list(facts.samples, dataset)},
+                   {"skipped_samples", facts.samples.skipped},
+                   {"grad_norms", gradient_norms(facts, optimizer)}};
+  incident.update(compare(facts));
+  incident["replay"] = replay(facts, model, optimizer, options);
+  return incident;
+}
+
+}  // namespace
+
+std::string write_incident(const std::string& incidents_dir, const IncidentFacts& facts, Llava& model, const AdamW& optimizer,
+                           const Dataset& dataset, const StepOptions& options, const std::string& recipe_text) {
+  const std::string text = describe(facts, model, optimizer, dataset, options).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  std::map<std::string, at::Tensor> trainables;
+  for (const AdamSlot& slot : optimizer.slots()) trainables[slot.param.name] = slot.param.tensor.detach();
+  const std::string path = incidents_dir + "/step-" + std::to_string(facts.before.step + 1);
+  make_dirs(incidents_dir);
+  write_dir_atomic(path, [&](const std::string& dir) {
+    write_file_atomic(dir + "/incident.json", text);
+    write_file_atomic(dir + "/recipe.yaml", recipe_text);
+    write_tensor_file(dir + "/trainables.safetensors", trainables);
+  });
+  return path;
+}
+
+}  // namespace lft

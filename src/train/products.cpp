@@ -1,0 +1,80 @@
+#include "src/train/products.h"
+
+#include <cmath>
+#include <cstdio>
+
+#include "src/io/files.h"
+#include "src/report/report.h"
+#include "src/train/evaluate.h"
+
+namespace lft {
+namespace {
+
+constexpr int64_t kReportAnswers = 8;
+constexpr uint64_t kReportImageBytes = 2u << 20;  // larger files are left out of report.html
+
+/// The file as it is where a browser shows it.
+std::string report_image(const std::string& file) {
+  if (!path_exists(file)) return "";
+  std::string bytes = read_file(file);
+  const bool shown = bytes.rfind("\x89PNG", 0) == 0 || bytes.rfind("\xff\xd8\xff", 0) == 0;
+  return shown && bytes.size() <= kReportImageBytes ? bytes : "";
+}
+
+std::vector<ReportAnswer> sample_answers(Run& run) {
+  const Dataset& dataset = run.inputs.eval ? *run.inputs.eval : *run.inputs.train;
+  const EvalOptions options{.batch_size = kReportAnswers, .workers = 1, .max_new_tokens = 64, .limit = kReportAnswers, .loss = false};
+  const EvalResult result = evaluate(run.model.model, dataset, *run.inputs.tokenizer, run.inputs.encode, options, run.state.compute);
+  std::vector<ReportAnswer> answers;
+  for (const EvalRecord& record : result.records) {
+    ReportAnswer answer{
+        .id = record.id, .question = record.question, .reference = record.reference, .answer = record.answer, .image_png = {}};
+    const std::vector<std::string> images = dataset.image_paths(record.index);
+    if (!images.empty()) answer.image_png = report_image(images.front());
+    answers.push_back(std::move(answer));
+  }
+  return answers;
+}
+
+std::string number(double value, const char* format) {
+  char text[32];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+}  // namespace
+
+void save_products(Run& run) {
+  const Recipe& recipe = run.inputs.recipe;
+  for (const std::string& scope : recipe.full) {
+    if (scope == "all") return save_model(recipe.output_dir + "/model", run.model.model, run.inputs.model_dir);
+  }
+  save_adapter(recipe.output_dir + "/adapter", run.model.model, run.model.lora, recipe.full,
+               {.base_path = recipe.model.path,
+                .base_fingerprint = base_fingerprint(run.inputs.model_dir),
+                .template_name = recipe.data.chat_template,
+                .image_fit = recipe.data.image_fit});
+}
+
+void write_run_report(Run& run, const std::string& environment_json, const ReportFacts& facts) {
+  const Recipe& recipe = run.inputs.recipe;
+  ReportInput report{.title = recipe.output_dir,
+                     .metrics_path = recipe.output_dir + "/metrics.jsonl",
+                     .recipe_text = dump_recipe(recipe),
+                     .environment_json = environment_json,
+                     .facts = {},
+                     .answers = {}};
+  report.facts = {{"run", run.id},
+                  {"steps", std::to_string(run.state.step) + " of " + std::to_string(run.inputs.total_steps)},
+                  {"trainable parameters", std::to_string(run.model.trainable_parameters)},
+                  {"precision", compute_name(run.state.compute) + (run.state.recovered ? " (after a recovery)" : "")},
+                  {"device", run.inputs.device.str()},
+                  {"time", number(facts.seconds, "%.1f s")},
+                  {"tokens", std::to_string(run.tokens)}};
+  if (std::isfinite(run.last_loss)) report.facts.emplace_back("last loss", number(run.last_loss, "%.4f"));
+  if (std::isfinite(facts.eval_loss)) report.facts.emplace_back("eval loss", number(facts.eval_loss, "%.4f"));
+  if (facts.with_answers) report.answers = sample_answers(run);
+  write_report(recipe.output_dir + "/report.html", report);
+}
+
+}  // namespace lft

@@ -1,0 +1,28 @@
+#include "src/train/recovery.h"
+
+#include <ATen/Context.h>
+
+namespace lft {
+
+bool can_recover(const StepState& state, const std::string& recovery) {
+  return recovery == "fp32" && !state.recovered && state.compute != at::kFloat;
+}
+
+void recover(StepState& state, AdamW& optimizer, LossScaler& scaler, double lr_backoff) {
+  ++state.step;
+  ++state.scheduled;
+  state.skips_in_row = 0;
+  state.recovered = true;
+  state.compute = at::kFloat;
+  state.lr_factor = lr_backoff;
+  apply_recovered(state, optimizer, scaler);
+}
+
+void apply_recovered(const StepState& state, AdamW& optimizer, LossScaler& scaler) {
+  at::globalContext().setAllowTF32CuBLAS(false);
+  at::globalContext().setAllowTF32CuDNN(false);
+  for (ParamGroup& group : optimizer.groups()) group.lr *= state.lr_factor;
+  scaler = LossScaler({.enabled = false});
+}
+
+}  // namespace lft

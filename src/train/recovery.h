@@ -1,0 +1,19 @@
+// The one-shot FP32 recovery: what changes when mixed precision is given up in the middle of a run. Parameters and moments are not touched.
+#pragma once
+#include "src/train/loss_scaler.h"
+#include "src/train/optimizer.h"
+#include "src/train/step.h"
+
+namespace lft {
+
+/// Whether a non-finite step can still be answered with a recovery: below FP32, not used up, and the recipe's `recovery` is fp32.
+bool can_recover(const StepState& state, const std::string& recovery);
+
+/// From the next step on: compute in FP32 (TF32 off), no loss scaling, base learning rates times `lr_backoff` (under the schedule, which
+/// goes on). The failed step counts as done, its batch is not trained again.
+void recover(StepState& state, AdamW& optimizer, LossScaler& scaler, double lr_backoff);
+
+/// The same settings in a run that goes on behind its recovery.
+void apply_recovered(const StepState& state, AdamW& optimizer, LossScaler& scaler);
+
+}  // namespace lft

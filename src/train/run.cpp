@@ -1,0 +1,204 @@
+#include "src/train/run.h"
+
+#include <ATen/Functions.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "kernels/common/error.h"
+#include "models/ops/precision.h"
+#include "src/train/device.h"
+#include "src/train/recovery.h"
+
+namespace lft {
+namespace {
+
+[[noreturn]] void refuse(const Checkpoint& checkpoint, const std::string& what, const std::string& found, const std::string& expected) {
+  throw Error(ErrorKind::kCheckpoint, {.what = what,
+                                       .where = "checkpoint of step " + std::to_string(checkpoint.step),
+                                       .found = found,
+                                       .expected = expected,
+                                       .next = "train again into another output_dir"});
+}
+
+/// In evaluation mode, in the run's current precision.
+double probe_loss(Run& run) {
+  const at::NoGradGuard no_grad;
+  const ComputeDtypeGuard dtype(run.state.compute);
+  return run.model.model->loss_sum(probe_batch(run)).item<double>();
+}
+
+/// Hexadecimal bits: JSON has no NaN.
+std::string bits_text(double value) {
+  char text[24];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(std::bit_cast<uint64_t>(std::isnan(value) ? NAN : value)));
+  return text;
+}
+
+double bits_value(const std::string& text) { return std::bit_cast<double>(static_cast<uint64_t>(std::stoull(text, nullptr, 16))); }
+
+void copy_tensor(const Checkpoint& checkpoint, const std::map<std::string, at::Tensor>& from, const std::string& name, at::Tensor to) {
+  const auto found = from.find(name);
+  if (found == from.end()) refuse(checkpoint, "the checkpoint lacks a tensor", name, "every trainable tensor and its moments");
+  if (found->second.sizes() != to.sizes()) {
+    refuse(checkpoint, "a tensor of the checkpoint has another shape", name + " " + c10::str(found->second.sizes()), c10::str(to.sizes()));
+  }
+  const at::NoGradGuard no_grad;
+  to.copy_(found->second);
+}
+
+void restore_state(Run& run, const Checkpoint& checkpoint) {
+  const Json& state = checkpoint.state;
+  run.id = checkpoint.run_id;
+  run.state.step = checkpoint.step;
+  run.state.scheduled = state.at("scheduled").get<int64_t>();
+  run.state.skips_in_row = state.at("skips_in_row").get<int64_t>();
+  run.state.compute = compute_type(state.at("precision").get<std::string>());
+  run.state.recovered = state.at("recovered").get<bool>();
+  run.state.lr_factor = state.at("lr_factor").get<double>();
+  run.scaler = LossScaler(loss_scale_from(state.at("loss_scale")));
+  if (run.state.recovered) apply_recovered(run.state, run.optimizer, run.scaler);
+  run.watch = AdapterWatch(state.at("adapters_learn").get<bool>());
+  run.skipped_samples = state.at("skipped_samples").get<std::vector<std::string>>();
+  run.tokens = state.at("tokens").get<int64_t>();
+  run.last_loss = bits_value(state.at("last_loss_bits").get<std::string>());
+}
+
+void compare_probe(Run& run, const Checkpoint& checkpoint, bool exact) {
+  const double stored = bits_value(checkpoint.state.at("probe_loss_bits").get<std::string>()), now = probe_loss(run);
+  if (bits_text(stored) == bits_text(now)) return;
+  const double epsilon = run.state.compute == at::kFloat ? 0x1p-12 : run.state.compute == at::kHalf ? 0x1p-7 : 0x1p-4;
+  if (!exact && std::abs(stored - now) <= epsilon * std::max(1.0, std::abs(stored))) return;
+  refuse(checkpoint, "restored state does not reproduce the probe loss", Json(now).dump() + " (bits " + bits_text(now) + ")",
+         Json(stored).dump() + " (bits " + bits_text(stored) + "), as stored");
+}
+
+Json run_environment(const RunInputs& inputs) {
+  return {{"lft", lft_version()},
+          {"torch", torch_version()},
+          {"device", inputs.device.str()},
+          {"cpu", cpu_model()},
+          {"threads", at::get_num_threads()}};
+}
+
+}  // namespace
+
+Restart find_restart(RunInputs& inputs) {
+  Restart restart;
+  const std::string dir = inputs.recipe.output_dir + "/checkpoints";
+  std::vector<std::string> warnings;
+  restart.checkpoint = load_newest(dir, &warnings);
+  inputs.notices.insert(inputs.notices.end(), warnings.begin(), warnings.end());
+  if (!restart.checkpoint) {
+    inputs.notices.push_back("no checkpoint yet in " + dir + ": starting from the beginning");
+    return restart;
+  }
+  const Checkpoint& checkpoint = *restart.checkpoint;
+  check_identity(checkpoint, run_identity(inputs), inputs.recipe);
+  if (const auto threads = checkpoint.environment.find("threads");
+      threads != checkpoint.environment.end() && threads->is_number_integer()) {
+    at::set_num_threads(static_cast<int>(std::clamp<int64_t>(threads->get<int64_t>(), 1, 1024)));
+  }
+  const std::string changed = environment_warning(checkpoint, run_environment(inputs));
+  restart.exact = changed.empty();
+  if (!changed.empty()) inputs.notices.push_back(changed);
+  inputs.notices.push_back("going on behind step " + std::to_string(checkpoint.step) + " of run " + checkpoint.run_id);
+  return restart;
+}
+
+Run make_run(RunInputs inputs) {
+  RunModel model = build_model(inputs, &inputs.notices);
+  AdamW optimizer = make_optimizer(inputs.recipe, model.trainables);
+  const Recipe::Precision::LossScale& scale = inputs.recipe.precision.loss_scale;
+  const LossScale initial{.enabled = inputs.precision.compute == at::kHalf,
+                          .scale = scale.init,
+                          .growth_factor = scale.growth_factor,
+                          .backoff_factor = scale.backoff_factor,
+                          .growth_interval = scale.growth_interval};
+  const Schedule schedule = Schedule::make(inputs.recipe.optim.schedule, inputs.recipe.optim.warmup_ratio, inputs.total_steps);
+  Probe probe = find_probe(inputs, model.trainables);
+  Run run{.inputs = std::move(inputs),
+          .model = std::move(model),
+          .optimizer = std::move(optimizer),
+          .scaler = LossScaler(initial),
+          .schedule = schedule,
+          .state = {},
+          .id = new_run_id(),
+          .watch = AdapterWatch(),
+          .probe = std::move(probe),
+          .skipped_samples = {}};
+  run.state.compute = run.inputs.precision.compute;
+  return run;
+}
+
+LlavaBatch probe_batch(const Run& run) {
+  const auto& samples = run.probe.samples;
+  const auto found = std::find_if(samples.begin(), samples.end(), [](const Sample& sample) { return sample.supervised() > 0; });
+  return collate({*found}, run.inputs.encode, run.inputs.device);
+}
+
+Json run_identity(const RunInputs& inputs) {
+  return {{"base", base_fingerprint(inputs.model_dir)},
+          {"data", inputs.train->hash()},
+          {"tokenizer", inputs.encode.tokenizer_fingerprint},
+          {"world_size", 1}};
+}
+
+Checkpoint snapshot(Run& run, uint64_t metrics_bytes) {
+  Checkpoint checkpoint;
+  checkpoint.step = run.state.step;
+  checkpoint.run_id = run.id;
+  Json adam_steps = Json::object();
+  for (const AdamSlot& slot : run.optimizer.slots()) {
+    checkpoint.trainables[slot.param.name] = slot.param.tensor.detach();
+    checkpoint.moments["exp_avg." + slot.param.name] = slot.exp_avg;
+    checkpoint.moments["exp_avg_sq." + slot.param.name] = slot.exp_avg_sq;
+    adam_steps[slot.param.name] = slot.steps;
+  }
+  checkpoint.state = {{"step", run.state.step},
+                      {"scheduled", run.state.scheduled},
+                      {"skips_in_row", run.state.skips_in_row},
+                      {"precision", compute_name(run.state.compute)},
+                      {"recovered", run.state.recovered},
+                      {"lr_factor", run.state.lr_factor},
+                      {"loss_scale", loss_scale_json(run.scaler.state())},
+                      {"adam_steps", adam_steps},
+                      {"adapters_learn", run.watch.satisfied()},
+                      {"sampler", {{"seed", run.inputs.recipe.train.seed}, {"next_step", run.state.step + 1}}},
+                      {"skipped_samples", run.skipped_samples},
+                      {"tokens", run.tokens},
+                      {"last_loss_bits", bits_text(run.last_loss)},
+                      {"metrics_bytes", metrics_bytes},
+                      {"probe_loss_bits", bits_text(probe_loss(run))}};
+  checkpoint.identity = run_identity(run.inputs);
+  checkpoint.environment = run_environment(run.inputs);
+  checkpoint.recipe = dump_recipe(run.inputs.recipe);
+  return checkpoint;
+}
+
+uint64_t restore(Run& run, const Checkpoint& checkpoint, bool exact, const std::function<void(Llava&)>& restored) {
+  const size_t slots = run.optimizer.slots().size();
+  if (checkpoint.trainables.size() != slots || checkpoint.moments.size() != 2 * slots) {
+    refuse(checkpoint, "the checkpoint holds other tensors than this recipe trains", std::to_string(checkpoint.trainables.size()),
+           std::to_string(slots));
+  }
+  try {
+    const Json& adam_steps = checkpoint.state.at("adam_steps");
+    for (AdamSlot& slot : run.optimizer.slots()) {
+      copy_tensor(checkpoint, checkpoint.trainables, slot.param.name, slot.param.tensor);
+      copy_tensor(checkpoint, checkpoint.moments, "exp_avg." + slot.param.name, slot.exp_avg);
+      copy_tensor(checkpoint, checkpoint.moments, "exp_avg_sq." + slot.param.name, slot.exp_avg_sq);
+      slot.steps = adam_steps.at(slot.param.name).get<int64_t>();
+    }
+    restore_state(run, checkpoint);
+    if (restored) restored(run.model.model);
+    compare_probe(run, checkpoint, exact);
+    return checkpoint.state.at("metrics_bytes").get<uint64_t>();
+  } catch (const nlohmann::json::exception& error) {
+    refuse(checkpoint, "state.json of the checkpoint lacks a field", error.what(), "");
+  }
+}
+
+}  // namespace lft

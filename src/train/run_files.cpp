@@ -1,0 +1,64 @@
+#include "src/train/run_files.h"
+
+#include <cstdio>
+
+#include "src/base/log.h"
+#include "src/train/precision.h"
+
+namespace lft {
+
+RunFiles::RunFiles(const Recipe& recipe, int64_t total_steps, int64_t first_step, uint64_t metrics_bytes)
+    : metrics_(recipe.output_dir + "/metrics.jsonl", metrics_bytes), progress_(total_steps, first_step, recipe.log.every_steps) {
+  if (metrics_.offset() < metrics_bytes) {
+    notice("metrics.jsonl is shorter than the checkpoint remembers (a power cut?): lines are missing from it, the run itself is whole");
+  }
+  if (recipe.log.tensorboard) tensorboard_ = std::make_unique<TensorBoardWriter>(recipe.output_dir + "/tensorboard", first_step + 1);
+}
+
+void RunFiles::step(const StepOutcome& outcome, const StepState& state, double step_s) {
+  const StepMetrics line{.step = state.step,
+                         .loss = outcome.loss,
+                         .lr = outcome.lr,
+                         .grad_norm = outcome.stats.norm,
+                         .loss_scale = outcome.loss_scale,
+                         .precision = compute_name(state.compute),
+                         .supervised_tokens = outcome.supervised,
+                         .tokens = outcome.tokens,
+                         .tokens_per_s = static_cast<double>(outcome.tokens) / step_s,
+                         .step_s = step_s};
+  metrics_.step(line);
+  progress_.update(line);
+  if (!tensorboard_) return;
+  tensorboard_->scalar("train/loss", line.step, line.loss);
+  tensorboard_->scalar("train/lr", line.step, line.lr);
+  tensorboard_->scalar("train/grad_norm", line.step, line.grad_norm);
+  tensorboard_->scalar("train/loss_scale", line.step, line.loss_scale);
+  tensorboard_->scalar("train/tokens_per_s", line.step, line.tokens_per_s);
+}
+
+void RunFiles::layer_norms(const StepOutcome& outcome, const AdamW& optimizer, int64_t step) {
+  if (!tensorboard_) return;
+  for (size_t i = 0; i < outcome.stats.norms.size(); ++i) {
+    tensorboard_->scalar("grad_norm/" + optimizer.slots()[i].param.name, step, outcome.stats.norms[i]);
+  }
+}
+
+void RunFiles::eval(int64_t step, double loss, int64_t samples) {
+  metrics_.event("eval", step, {{"eval_loss", loss}, {"samples", samples}});
+  if (tensorboard_) tensorboard_->scalar("eval/loss", step, loss);
+  char line[96];
+  std::snprintf(line, sizeof line, "step %lld: eval loss %.4f on %lld samples", static_cast<long long>(step), loss,
+                static_cast<long long>(samples));
+  progress_.note(line);
+}
+
+uint64_t RunFiles::sync() {
+  metrics_.sync();
+  return metrics_.offset();
+}
+
+void RunFiles::flush() {
+  if (tensorboard_) tensorboard_->flush();
+}
+
+}  // namespace lft

@@ -1,0 +1,138 @@
+// lft check: what train would refuse, with train's exit codes, and not a byte written.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+
+#include "cli/run_lft.h"
+#include "src/hf/adapter.h"
+
+namespace lft {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Ran;
+using test::run_lft;
+using test::TinyRun;
+
+using Listing = std::map<std::string, std::pair<uintmax_t, fs::file_time_type>>;
+Listing listing(const std::string& folder) {
+  Listing found;
+  found[folder] = {0, fs::last_write_time(folder)};
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    found[entry.path().string()] = {entry.is_regular_file() ? entry.file_size() : 0, entry.last_write_time()};
+  }
+  return found;
+}
+
+class Check : public ::testing::Test {
+ protected:
+  Check() : recipe_(run_.dir().write("recipe.yaml", dump_recipe(run_.recipe("out")))) {}
+
+  /// Runs it and sees that nothing was written, whatever came out.
+  Ran check(const std::string& sets = "") {
+    const Listing before = listing(run_.dir().path());
+    const Ran ran = run_lft("check " + recipe_ + " " + sets);
+    EXPECT_EQ(listing(run_.dir().path()), before) << sets;
+    return ran;
+  }
+  void expect_error(const std::string& sets, int code, const std::vector<std::string>& pieces) {
+    const Ran ran = check(sets);
+    EXPECT_EQ(ran.code, code) << ran.err;
+    EXPECT_EQ(ran.count("error:"), 1) << ran.err;
+    for (const std::string& piece : pieces) EXPECT_NE(ran.err.find(piece), std::string::npos) << "no \"" << piece << "\" in:\n" << ran.err;
+    EXPECT_EQ(ran.out.find("it will train"), std::string::npos) << ran.out;
+  }
+  std::string rows(const std::string& name, const std::string& question, bool image) {
+    nlohmann::json row = {{"id", name}, {"conversations", {{{"from", "human"}, {"value", question}}, {{"from", "gpt"}, {"value", "red"}}}}};
+    if (image) row["image"] = "red0.bmp";
+    return "--set data.train=" + run_.dir().write(name + ".json", nlohmann::json::array({row}).dump());
+  }
+
+  TinyRun run_;
+  std::string recipe_;
+};
+
+TEST_F(Check, PrintsPlanProofAndMemoryAndExitsWithZero) {
+  const Ran ran = check();
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  for (const char* piece : {"precision  fp32", "llm layers.1.mlp.down_proj ", "projector linear_2 ", "parameters (",
+                            "memory     frozen weights ", "measured on a micro-batch of 4 rows of up to ", "\nit will train\n"}) {
+    EXPECT_NE(ran.out.find(piece), std::string::npos) << "no \"" << piece << "\" in:\n" << ran.out;
+  }
+  EXPECT_EQ(ran.out.find(" no "), std::string::npos) << ran.out;  // nothing is unreached
+  EXPECT_FALSE(fs::exists(run_.dir().file("out")));
+}
+
+TEST_F(Check, LowPrecisionToo) {
+  for (const char* compute : {"bf16", "fp16", "auto"}) {
+    const Ran ran = check(std::string("--set precision.compute=") + compute);
+    EXPECT_EQ(ran.code, 0) << compute << ": " << ran.err;
+    EXPECT_NE(ran.out.find("it will train"), std::string::npos) << ran.out;
+  }
+}
+
+TEST_F(Check, WhatCanNeverLearnIsNamedAndLeftOut) {
+  const Ran ran = check("--set 'lora.targets=[llm:all-linear, vision:all-linear]'");
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_NE(ran.out.find("left out   vision_tower.vision_model.encoder.layers.2.mlp.fc1: no output of it is used"), std::string::npos)
+      << ran.out;
+  expect_error("--set 'lora.targets=[vision:*layers.2.*]' --set full=[]", 2, {"nothing is trainable", "vision_feature_layer -2"});
+}
+
+TEST_F(Check, TargetsThatMatchNothingOrAnotherTower) {
+  expect_error("--set lora.targets=[llm:q_project]", 2, {"no linear layer of llm matches q_project", "the closest in llm: q_proj"});
+  expect_error("--set lora.targets=[vision:gate_proj]", 2, {"no linear layer of vision matches", "it would match in llm (2 layers)"});
+  expect_error("--set lora.targets=[q_proj]", 2, {"scope:pattern"});
+  expect_error("--set lora.targets=[] --set full=[]", 2, {"nothing to train"});
+}
+
+TEST_F(Check, NoSupervisedTokenInTheWholeDataset) {
+  expect_error(rows("cut", std::string(600, 'q'), false) + " --set full=[]", 3,
+               {"no sample has a supervised token", "1 samples: 0 with a supervised token", "data.max_tokens"});
+}
+
+TEST_F(Check, AProjectorWithoutAnImage) {
+  expect_error(rows("text", "What?", false), 2, {"no image can teach the projector"});
+  EXPECT_EQ(check("--set full=[]").code, 0);  // the same rows serve the adapters
+}
+
+TEST_F(Check, RecipeAndInputErrorsAreThoseOfTrain) {
+  expect_error("--set lora.rank=-3", 2, {"lora.rank"});
+  expect_error("--set lora.rank=100", 2, {"the rank does not fit a layer"});
+  expect_error("--set model.path=" + run_.dir().file("nowhere"), 3, {"nowhere"});
+  run_.dir().write("images/red0.bmp", "BM");
+  expect_error("--set data.shuffle=false", 3, {"red0.bmp"});
+}
+
+TEST_F(Check, AnOutputDirectoryThatHoldsARun) {
+  run_.dir().write("out/metrics.jsonl", "");
+  expect_error("", 2, {"holds a run"});
+}
+
+TEST_F(Check, ALoadedAdapterIsUnfrozenWithANotice) {
+  Llava model = load_llava(ModelDir::open(run_.model()), at::kFloat, at::kCPU);
+  const LoraOptions lora{.rank = 4, .alpha = 8, .dropout = 0};
+  inject_lora(select_sites(linear_sites(*model), {"llm:all-linear"}), lora, 1);
+  {
+    const at::NoGradGuard no_grad;
+    for (auto& parameter : model->named_parameters()) {
+      if (parameter.key().ends_with("lora_B")) parameter.value().fill_(0.01);
+    }
+  }
+  const std::string adapter = run_.dir().file("adapter");
+  save_adapter(adapter, model, lora, {"projector"}, {});
+  const std::string config = test::slurp(adapter + "/adapter_config.json");
+  nlohmann::json json = nlohmann::json::parse(config);
+  for (const bool inference : {true, false}) {
+    json["inference_mode"] = inference;
+    run_.dir().write("adapter/adapter_config.json", json.dump(2));
+    const Ran ran = check("--set lora.init_from=" + adapter);
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    EXPECT_EQ(ran.count("inference_mode: true; it is unfrozen"), inference ? 1 : 0) << ran.err;
+    EXPECT_NE(ran.out.find("it will train"), std::string::npos) << ran.out;
+  }
+}
+
+}  // namespace
+}  // namespace lft
