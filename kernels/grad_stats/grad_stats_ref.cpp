@@ -17,6 +17,7 @@ void grad_stats_ref(const GradStatsArgs& args) {
     args.squares[t] = sum;
     squared_norm += sum;
   }
+  *args.control = {};
   decide(*args.control, squared_norm, first_bad, args.loss, args.max_norm);
 }
 

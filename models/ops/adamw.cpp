@@ -1,6 +1,7 @@
 #include "models/ops/adamw.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <string>
 

@@ -1,6 +1,7 @@
 #include "models/ops/grad_stats.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <cmath>
 #include <string>
@@ -75,6 +76,7 @@ void run_loops(const std::vector<GradTensor>& tensors, const GradStatsArgs& args
     args.squares[t] = sum;
     squared_norm += sum;
   }
+  *args.control = {};
   decide(*args.control, squared_norm, first_bad, args.loss, args.max_norm);
 }
 

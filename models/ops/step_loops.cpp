@@ -57,23 +57,23 @@ LFT_INLINE double squares(const T* g, int64_t n) {
 }
 
 template <class T>
-LFT_INLINE double unscaled_squares(T* g, int64_t n, float inv_scale) {
-  double sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < n; ++i) {
-    T stored;
-    store(&stored, load(g + i) * inv_scale);
-    g[i] = stored;
-    const double value = load(&stored);
-    sum += value * value;
-  }
-  return sum;
+LFT_INLINE void unscale(T* g, int64_t n, float inv_scale) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) store(g + i, load(g + i) * inv_scale);
 }
 
 template <class T>
 LFT_INLINE double check(void* data, int64_t n, float inv_scale) {
   T* g = static_cast<T*>(data);
-  return inv_scale == 1.0f ? squares(g, n) : unscaled_squares(g, n, inv_scale);
+  if (inv_scale == 1.0f) return squares(g, n);
+  constexpr int64_t kBlock = 2048;  // stays in the first cache between the two loops, which vectorise apart but not as one
+  double sum = 0;
+  for (int64_t first = 0; first < n; first += kBlock) {
+    const int64_t count = n - first < kBlock ? n - first : kBlock;
+    unscale(g + first, count, inv_scale);
+    sum += squares(g + first, count);
+  }
+  return sum;
 }
 
 template <class T>

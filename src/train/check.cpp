@@ -7,8 +7,7 @@
 #include "src/base/log.h"
 #include "src/base/signals.h"
 #include "src/train/check_memory.h"
-#include "src/train/proof.h"
-#include "src/train/setup.h"
+#include "src/train/run.h"
 
 namespace lft {
 namespace {
@@ -18,11 +17,11 @@ void print(const std::vector<std::string>& lines) {
   std::fflush(stdout);
 }
 
-void report_memory(const RunInputs& inputs, RunModel& model, const std::vector<Trainable>& trainables, const Probe& probe, double peak) {
+void report_memory(Run& run, double peak) {
   size_t tokens = 0;
-  for (const Sample& sample : probe.samples) tokens = std::max(tokens, sample.input_ids.size());
-  const MemoryPlan plan = plan_memory(*model.model, trainables, inputs.device, peak);
-  print(describe_memory(plan, probe.samples.size(), tokens));
+  for (const Sample& sample : run.probe.samples) tokens = std::max(tokens, sample.input_ids.size());
+  const MemoryPlan plan = plan_memory(*run.model.model, run.model.trainables, run.inputs.device, peak);
+  print(describe_memory(plan, run.probe.samples.size(), tokens));
   if (plan.peak > plan.free) warning("the run needs more memory than is free; lower train.batch_size, lora.rank or data.max_tokens");
 }
 
@@ -30,21 +29,19 @@ void report_memory(const RunInputs& inputs, RunModel& model, const std::vector<T
 
 int check(const Recipe& recipe) {
   RunInputs inputs = open_inputs(recipe);
-  RunModel model = build_model(inputs, &inputs.notices);
-  const Learnable learnable = never_learning(model.model->config, model.trainables);
+  check_disk_space(inputs);
   for (const std::string& line : inputs.notices) notice(line);
-  print(describe_plan(inputs, model));
   if (const int signal = requested_signal(); signal != 0) return stop_exit_code(signal);
 
-  AdamW optimizer = make_optimizer(recipe, learnable.kept);
-  const Probe probe = find_probe(inputs, learnable.kept);
-  const PeakMemory peak(inputs.device);
-  Proof proof = prove_trainable(model.model, learnable.kept, {&optimizer}, learnable.excluded, probe);
+  Run run = make_run(std::move(inputs));
+  print(describe_plan(run.inputs, run.model));
+  const PeakMemory peak(run.inputs.device);
+  Proof proof = prove_trainable(run.model.model, run.model.trainables, {&run.optimizer}, run.model.excluded, run.probe);
   const double peak_bytes = peak.bytes();
-  prove_second_step(model.model, learnable.kept, probe, proof);
+  prove_second_step(run.model.model, run.model.trainables, run.probe, proof);
   if (const int signal = requested_signal(); signal != 0) return stop_exit_code(signal);
   print(proof_table(proof, /*collapsed=*/false));
-  report_memory(inputs, model, learnable.kept, probe, peak_bytes);
+  report_memory(run, peak_bytes);
   print({"it will train"});
   return 0;
 }

@@ -84,7 +84,7 @@ TEST_F(Check, TargetsThatMatchNothingOrAnotherTower) {
   expect_error("--set lora.targets=[llm:q_project]", 2, {"no linear layer of llm matches q_project", "the closest in llm: q_proj"});
   expect_error("--set lora.targets=[vision:gate_proj]", 2, {"no linear layer of vision matches", "it would match in llm (2 layers)"});
   expect_error("--set lora.targets=[q_proj]", 2, {"scope:pattern"});
-  expect_error("--set lora.targets=[] --set full=[]", 2, {"nothing to train"});
+  expect_error("--set lora.targets=[] --set full=[]", 2, {"lora.targets is empty"});
 }
 
 TEST_F(Check, NoSupervisedTokenInTheWholeDataset) {

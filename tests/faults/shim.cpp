@@ -1,12 +1,14 @@
-// Preloaded into a program (LD_PRELOAD), this library counts the calls that change what stands below a folder, and makes the k-th of them
-// fail, or the process die there. Plain libc, no lft.
+// Preloaded into a program (LD_PRELOAD) or linked with it, this library counts the calls that change what stands below a folder, and makes
+// the k-th of them fail, or the process die there. Plain libc, no lft. A forked child counts from the start, by the environment that it
+// finds at its first call.
 //
 // LFT_SHIM_ROOT   the folder, as an absolute path without symlinks; without it nothing is touched
 // LFT_SHIM_MODE   count | kill | power | powerdata | enospc | eio | short | eintr
 // LFT_SHIM_AT     k, from 1
 // LFT_SHIM_COUNT  a file that holds the number of calls so far
 //
-// Counted: write, pwrite, writev, fsync, fdatasync, rename, mkdir, unlink, unlinkat, rmdir.
+// Counted: write, pwrite, writev, fsync, fdatasync, rename, mkdir, unlink, unlinkat, rmdir. Below the folder fsync does nothing but count:
+// what a dead process wrote stays, and the power cut is the shim's own.
 // kill: SIGKILL in place of the call; a write leaves its first half behind.
 // power: SIGKILL after the disk was put in the state that a power cut may leave: files lose what was never fsynced, and names that were
 //   made or renamed in a folder that was not fsynced since are as before. Deletions stay: they may reach the disk before anything else.
@@ -86,30 +88,30 @@ class Shim {
   bool covers(const std::string& path) const { return !root_.empty() && is_below(path, root_); }
   bool models_power() const { return mode_ == "power" || mode_ == "powerdata"; }
 
-  /// Counts the call. 0: it goes on as asked; else the errno with which it fails; kHalf: a write transfers half.
-  static constexpr int kHalf = -1;
-  int enter(Call call, int fd = -1, const void* data = nullptr, size_t bytes = 0) {
+  /// Counts the call. 0: it goes on as asked; else the errno with which it fails; kHalf: a write transfers half; kHalfAndDie.
+  static constexpr int kHalf = -1, kHalfAndDie = -2;
+  int enter(Call call) {
     show(++count_);
     const bool now = count_ == at_;
     if (mode_ == "enospc") return fails_for_space(call, now) ? ENOSPC : 0;
     if (!now) return 0;
-    if (mode_ == "kill" && call == Call::kWrite) {
-      REAL(write);
-      if (real_write(fd, data, bytes / 2) < 0) errno = 0;
-    }
+    if (mode_ == "kill" && call == Call::kWrite) return kHalfAndDie;
     if (mode_ == "kill") die();
     if (models_power()) {
       cut_power();
       die();
     }
     if (mode_ == "eio") return EIO;
-    if (mode_ == "short" && call == Call::kWrite && bytes > 1) return kHalf;
+    if (mode_ == "short" && call == Call::kWrite) return kHalf;
     if (mode_ == "eintr" && (call == Call::kWrite || call == Call::kSync)) return EINTR;
     return 0;
   }
 
   void created(const std::string& path) { changes_.push_back({path, "", "", false}); }
-  void file_opened(const std::string& path, uint64_t durable_bytes) { durable_.emplace(path, durable_bytes); }
+  void file_opened(const std::string& path, bool emptied, uint64_t bytes) {
+    if (emptied) durable_[path] = 0;
+    durable_.emplace(path, bytes);
+  }
   void synced(const std::string& path, int fd) {
     struct stat status {};
     if (fstat(fd, &status) != 0) return;
@@ -126,17 +128,25 @@ class Shim {
   void renamed(const std::string& from, const std::string& to, const std::string& backup) {
     durable_.erase(to);
     std::map<std::string, uint64_t> moved;
-    for (auto [path, bytes] : durable_) {
-      move_prefix(&path, from, to);
-      moved[path] = bytes;
+    for (const auto& [path, bytes] : durable_) {
+      std::string name = path;
+      move_prefix(&name, from, to);
+      moved[name] = bytes;
     }
     durable_ = std::move(moved);
     for (NameChange& change : changes_) move_prefix(&change.path, from, to);
     changes_.push_back({to, from, backup, false});
   }
-  void removed(const std::string& path) { durable_.erase(path); }
+  void removed(const std::string& path) {
+    durable_.erase(path);
+    std::erase_if(changes_, [&](const NameChange& change) { return change.path == path; });
+  }
+  [[noreturn]] static void die() {
+    kill(getpid(), SIGKILL);
+    for (;;) pause();
+  }
 
-  std::recursive_mutex mutex;
+  std::mutex mutex;
 
  private:
   void open_counter(const std::string& path) {
@@ -156,11 +166,6 @@ class Shim {
     if (call == Call::kUnlink || call == Call::kRmdir) return false;
     full_ = full_ || (now && (call == Call::kWrite || call == Call::kMkdir));
     return now || (full_ && (call == Call::kWrite || call == Call::kMkdir));
-  }
-
-  [[noreturn]] static void die() {
-    kill(getpid(), SIGKILL);
-    for (;;) pause();
   }
 
   void cut_power() {
@@ -192,33 +197,39 @@ class Shim {
   std::vector<NameChange> changes_;          // in order
 };
 
-/// A forked child starts anew, with the environment that it has by then. While the shim itself works it sees nothing.
+Shim& shim_of_this_process() {
+  static std::mutex mutex;
+  static Shim* shim = nullptr;
+  static pid_t owner = 0;
+  const std::lock_guard lock(mutex);
+  if (owner != getpid()) shim = new Shim;
+  owner = getpid();
+  return *shim;
+}
+
+/// While the shim itself works it sees nothing.
 thread_local bool inside = false;
 
 class Guard {
  public:
-  Guard() : active_(!inside) {
-    inside = true;
-    static Shim* shim = nullptr;
-    static pid_t owner = 0;
-    if (active_ && owner != getpid()) {
-      shim = new Shim;
-      owner = getpid();
-    }
-    shim_ = shim;
-    if (active_) shim_->mutex.lock();
+  explicit Guard(const std::string& path) {
+    if (inside) return;
+    inside = outermost_ = true;
+    Shim& shim = shim_of_this_process();
+    if (!shim.covers(path)) return;
+    lock_ = std::unique_lock(shim.mutex);
+    shim_ = &shim;
   }
   ~Guard() {
-    if (!active_) return;
-    shim_->mutex.unlock();
-    inside = false;
+    if (outermost_) inside = false;
   }
   /// Null where the call is none of the shim's business.
-  Shim* over(const std::string& path) const { return active_ && shim_->covers(path) ? shim_ : nullptr; }
+  Shim* shim() const { return shim_; }
 
  private:
-  bool active_;
-  Shim* shim_;
+  bool outermost_ = false;
+  Shim* shim_ = nullptr;
+  std::unique_lock<std::mutex> lock_;
 };
 
 int fail(int code) {
@@ -228,48 +239,50 @@ int fail(int code) {
 
 template <class Open>
 int open_tracked(const std::string& path, int flags, Open open_it) {
-  const Guard guard;
-  Shim* shim = guard.over(path);
+  const Guard guard(path);
+  Shim* shim = guard.shim();
   if (shim == nullptr || !shim->models_power() || (flags & O_ACCMODE) == O_RDONLY) return open_it();
   struct stat before {};
   const bool fresh = lstat(path.c_str(), &before) != 0;
   const int fd = open_it();
   if (fd < 0) return fd;
   if (fresh) shim->created(path);
-  shim->file_opened(path, fresh || (flags & O_TRUNC) != 0 ? 0 : static_cast<uint64_t>(before.st_size));
+  shim->file_opened(path, fresh || (flags & O_TRUNC) != 0, fresh ? 0 : static_cast<uint64_t>(before.st_size));
   return fd;
 }
 
 /// `transfer(bytes)`: the real call for the first bytes of the data.
 template <class Transfer>
-ssize_t write_tracked(int fd, const void* data, size_t bytes, Transfer transfer) {
-  const Guard guard;
-  Shim* shim = guard.over(path_of(fd));
-  const int code = shim == nullptr ? 0 : shim->enter(Call::kWrite, fd, data, bytes);
-  if (code == Shim::kHalf) return transfer(bytes / 2);
+ssize_t write_tracked(int fd, size_t bytes, Transfer transfer) {
+  const Guard guard(path_of(fd));
+  const int code = guard.shim() == nullptr ? 0 : guard.shim()->enter(Call::kWrite);
+  if (code == Shim::kHalf) return transfer((bytes + 1) / 2);
+  if (code == Shim::kHalfAndDie) {
+    transfer(bytes / 2);
+    Shim::die();
+  }
   return code != 0 ? fail(code) : transfer(bytes);
 }
 
 template <class Sync>
 int sync_tracked(int fd, Sync sync) {
-  const Guard guard;
   const std::string path = path_of(fd);
-  Shim* shim = guard.over(path);
-  const int code = shim == nullptr ? 0 : shim->enter(Call::kSync);
+  const Guard guard(path);
+  if (guard.shim() == nullptr) return sync();
+  const int code = guard.shim()->enter(Call::kSync);
   if (code != 0) return fail(code);
-  const int result = sync();
-  if (result == 0 && shim != nullptr) shim->synced(path, fd);
-  return result;
+  guard.shim()->synced(path, fd);
+  return 0;
 }
 
 template <class Remove>
 int remove_tracked(const std::string& path, Call call, Remove remove) {
-  const Guard guard;
-  Shim* shim = guard.over(path);
-  const int code = shim == nullptr ? 0 : shim->enter(call);
+  const Guard guard(path);
+  if (guard.shim() == nullptr) return remove();
+  const int code = guard.shim()->enter(call);
   if (code != 0) return fail(code);
   const int result = remove();
-  if (result == 0 && shim != nullptr) shim->removed(path);
+  if (result == 0) guard.shim()->removed(path);
   return result;
 }
 
@@ -277,22 +290,22 @@ mode_t mode_argument(int flags, va_list list) { return (flags & (O_CREAT | O_TMP
 
 }  // namespace
 
-#define LFT_OPEN(name)                                                                                \
-  int name(const char* path, int flags, ...) {                                                        \
-    va_list list;                                                                                     \
-    va_start(list, flags);                                                                            \
-    const mode_t mode = mode_argument(flags, list);                                                   \
-    va_end(list);                                                                                     \
-    REAL(name);                                                                                       \
+#define LFT_OPEN(name)                                                                                    \
+  int name(const char* path, int flags, ...) {                                                            \
+    va_list list;                                                                                         \
+    va_start(list, flags);                                                                                \
+    const mode_t mode = mode_argument(flags, list);                                                       \
+    va_end(list);                                                                                         \
+    REAL(name);                                                                                           \
     return open_tracked(absolute(AT_FDCWD, path), flags, [&] { return real_##name(path, flags, mode); }); \
   }
-#define LFT_OPENAT(name)                                                                              \
-  int name(int at, const char* path, int flags, ...) {                                                \
-    va_list list;                                                                                     \
-    va_start(list, flags);                                                                            \
-    const mode_t mode = mode_argument(flags, list);                                                   \
-    va_end(list);                                                                                     \
-    REAL(name);                                                                                       \
+#define LFT_OPENAT(name)                                                                                \
+  int name(int at, const char* path, int flags, ...) {                                                  \
+    va_list list;                                                                                       \
+    va_start(list, flags);                                                                              \
+    const mode_t mode = mode_argument(flags, list);                                                     \
+    va_end(list);                                                                                       \
+    REAL(name);                                                                                         \
     return open_tracked(absolute(at, path), flags, [&] { return real_##name(at, path, flags, mode); }); \
   }
 
@@ -305,26 +318,24 @@ LFT_OPENAT(openat64)
 
 ssize_t write(int fd, const void* data, size_t bytes) {
   REAL(write);
-  return write_tracked(fd, data, bytes, [&](size_t count) { return real_write(fd, data, count); });
+  return write_tracked(fd, bytes, [&](size_t count) { return real_write(fd, data, count); });
 }
 
 ssize_t pwrite(int fd, const void* data, size_t bytes, off_t offset) {
   REAL(pwrite);
-  return write_tracked(fd, data, bytes, [&](size_t count) { return real_pwrite(fd, data, count, offset); });
+  return write_tracked(fd, bytes, [&](size_t count) { return real_pwrite(fd, data, count, offset); });
 }
 
 ssize_t pwrite64(int fd, const void* data, size_t bytes, off64_t offset) {
   REAL(pwrite64);
-  return write_tracked(fd, data, bytes, [&](size_t count) { return real_pwrite64(fd, data, count, offset); });
+  return write_tracked(fd, bytes, [&](size_t count) { return real_pwrite64(fd, data, count, offset); });
 }
 
 ssize_t writev(int fd, const iovec* pieces, int count) {
   REAL(writev);
   REAL(write);
-  size_t bytes = 0;
-  for (int i = 0; i < count; ++i) bytes += pieces[i].iov_len;
   const iovec first = count > 0 ? pieces[0] : iovec{nullptr, 0};
-  return write_tracked(fd, first.iov_base, first.iov_len, [&](size_t wanted) {
+  return write_tracked(fd, first.iov_len, [&](size_t wanted) {
     return wanted < first.iov_len ? real_write(fd, first.iov_base, wanted) : real_writev(fd, pieces, count);
   });
 }
@@ -341,27 +352,26 @@ int fdatasync(int fd) {
 
 int rename(const char* from, const char* to) {
   REAL(rename);
-  const Guard guard;
   const std::string old_path = absolute(AT_FDCWD, from), new_path = absolute(AT_FDCWD, to);
-  Shim* shim = guard.over(new_path);
-  if (shim == nullptr) return real_rename(from, to);
-  const int code = shim->enter(Call::kRename);
+  const Guard guard(new_path);
+  if (guard.shim() == nullptr) return real_rename(from, to);
+  const int code = guard.shim()->enter(Call::kRename);
   if (code != 0) return fail(code);
-  const std::string backup = shim->keep_replaced(new_path);
+  const std::string backup = guard.shim()->keep_replaced(new_path);
   const int result = real_rename(from, to);
-  if (result == 0) shim->renamed(old_path, new_path, backup);
+  if (result == 0) guard.shim()->renamed(old_path, new_path, backup);
   return result;
 }
 
 int mkdir(const char* path, mode_t mode) {
   REAL(mkdir);
-  const Guard guard;
   const std::string full = absolute(AT_FDCWD, path);
-  Shim* shim = guard.over(full);
-  const int code = shim == nullptr ? 0 : shim->enter(Call::kMkdir);
+  const Guard guard(full);
+  if (guard.shim() == nullptr) return real_mkdir(path, mode);
+  const int code = guard.shim()->enter(Call::kMkdir);
   if (code != 0) return fail(code);
   const int result = real_mkdir(path, mode);
-  if (result == 0 && shim != nullptr) shim->created(full);
+  if (result == 0) guard.shim()->created(full);
   return result;
 }
 

@@ -6,11 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <functional>
-#include <string>
 #include <vector>
-
-#include "kernels/common/error.h"
 
 namespace lft::test {
 
@@ -30,17 +26,6 @@ inline std::vector<at::Tensor> copies(const std::vector<at::Tensor>& tensors) {
 inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.numel() == b.numel() && a.is_contiguous() && b.is_contiguous() &&
          (a.numel() == 0 || std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0);
-}
-
-/// What the error thrown by `run` says first, or "" when there is none.
-inline std::string refusal(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kInternal);
-    return error.info().what;
-  }
-  return "";
 }
 
 /// Restores the thread count.

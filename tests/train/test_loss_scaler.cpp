@@ -287,8 +287,9 @@ TEST_F(Scaler, GoesOnFromItsSavedState) {
 }
 
 TEST(LossScaleState, FieldsAreThereOnceAndOfTheirKind) {
-  for (const auto& [key, value] : valid_json().items()) {
-    Json json = valid_json();
+  const Json valid = valid_json();
+  for (const auto& [key, value] : valid.items()) {
+    Json json = valid;
     json.erase(key);
     EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "missing field \"" + key + "\"", loss_scale_from(json));
     json[key] = "1";

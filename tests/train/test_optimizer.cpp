@@ -1,10 +1,9 @@
-// AdamW, gradient norm and clipping. AdamW's numbers are torch 2.11's in float64:
+// AdamW: groups, counts, and what a verdict makes of a step. The numbers are torch 2.11's in float64:
 //   o = torch.optim.AdamW([dict(params=[p], lr=0.1), dict(params=[q], lr=0.02)], betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1)
 //   three steps with both learning rates times 1, 0.5, 0.25; q.grad is None in the second.
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <limits>
 
 #include "src/train/optimizer.h"
@@ -62,6 +61,54 @@ TEST(AdamW, AbsentGradientLeavesEveryBit) {
   EXPECT_EQ(optimizer.slots()[1].steps, 0);
   optimizer.drop_gradients();
   EXPECT_FALSE(trainables[0].tensor.grad().defined());
+}
+
+TEST(AdamW, ANonFiniteVerdictLeavesEveryBitAndTheCount) {
+  std::vector<Trainable> trainables = two_tensors();
+  AdamW optimizer(trainables, param_groups(trainables, 0.1, -1), {.weight_decay = 0.1});
+  for (Trainable& trainable : trainables) trainable.tensor.mutable_grad() = at::ones_like(trainable.tensor);
+  take(optimizer, 1);
+  const auto everything = [&] {
+    std::vector<at::Tensor> tensors;
+    for (const AdamSlot& slot : optimizer.slots()) {
+      for (const at::Tensor& tensor : {slot.param.tensor, slot.exp_avg, slot.exp_avg_sq}) tensors.push_back(tensor.detach().clone());
+    }
+    return tensors;
+  };
+  const std::vector<at::Tensor> before = everything();
+  trainables[1].tensor.mutable_grad()[0][1] = std::numeric_limits<float>::infinity();
+  const GradVerdict verdict = check_gradients(optimizer.gradients(), 1, 1, {});
+  optimizer.step(1, verdict);
+  const GradStats stats = read_stats(verdict);
+  EXPECT_EQ(stats.first_bad, 1);  // a slot's index
+  optimizer.commit(!stats.found_inf);
+  const std::vector<at::Tensor> after = everything();
+  for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(at::equal(before[i], after[i])) << i;
+  for (const AdamSlot& slot : optimizer.slots()) EXPECT_EQ(slot.steps, 1);
+}
+
+TEST(AdamW, CommitCountsTheSlotsOfTheLastStepOnce) {
+  std::vector<Trainable> trainables = two_tensors();
+  AdamW optimizer(trainables, param_groups(trainables, 0.1, -1), {});
+  trainables[1].tensor.mutable_grad() = at::ones({1, 2});
+  const std::vector<at::Tensor> gradients = optimizer.gradients();
+  ASSERT_EQ(gradients.size(), 2u);
+  EXPECT_FALSE(gradients[0].defined());
+  EXPECT_TRUE(gradients[1].is_same(trainables[1].tensor.grad()));
+  optimizer.step(1, check_gradients(gradients, 1, 0, {}));
+  optimizer.drop_gradients();
+  optimizer.commit(true);
+  optimizer.commit(true);
+  EXPECT_EQ(optimizer.slots()[0].steps, 0);
+  EXPECT_EQ(optimizer.slots()[1].steps, 1);
+}
+
+TEST(AdamW, ClipsByTheVerdict) {
+  std::vector<Trainable> trainables = two_tensors();
+  AdamW optimizer(trainables, param_groups(trainables, 0.1, -1), {});
+  trainables[0].tensor.mutable_grad() = at::tensor({3.0f, 4.0f, 0.0f});
+  optimizer.step(1, check_gradients(optimizer.gradients(), 1, 0.5, {}));
+  expect_near(optimizer.slots()[0].exp_avg, {0.03, 0.04, 0});  // 0.1 * g * 0.5 / (5 + 1e-6)
 }
 
 TEST(AdamW, OneGroupUnlessTheProjectorHasItsOwnRate) {

@@ -27,6 +27,8 @@ struct Case {
   int64_t bad_step = 0;  // a gradient is infinite there: skipped under FP16, recovered from under BF16
 };
 
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
 class Resume : public ::testing::TestWithParam<Case> {};
 
 /// Dropout, accumulation over two micro-batches, epochs of 2 steps (8 + 2 rows), a checkpoint behind every step.
@@ -37,6 +39,7 @@ Recipe resumable(const test::TinyRun& run, const std::string& out, const Case& c
   recipe.optim.schedule = c.schedule;
   recipe.optim.weight_decay = 0.01;
   recipe.precision.compute = c.precision;
+  recipe.precision.loss_scale.init = 1024;  // far from an overflow of its own
   recipe.precision.loss_scale.growth_interval = 2;
   recipe.train.grad_accum = 2;
   recipe.train.max_steps = 6;

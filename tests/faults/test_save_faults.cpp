@@ -1,0 +1,177 @@
+// Saving under every fault at every call: what was committed before stays, nothing half is ever trusted, and the next start goes on.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <map>
+
+#include "checkpoint/support.h"
+#include "faults/support.h"
+
+namespace lft::test {
+namespace {
+
+/// A run: it saves these one after the other. On a relaunch it goes on from the newest that is there, which it saves again.
+struct Scenario {
+  const char* name;
+  std::vector<Checkpoint> saves;
+  int64_t keep;
+  std::vector<std::string> names;  // left at the end
+};
+
+Checkpoint changed(int64_t step) {
+  Checkpoint checkpoint = small_checkpoint(step);
+  checkpoint.state["metrics_offset"] = 17;
+  return checkpoint;
+}
+
+std::vector<Scenario> scenarios() {
+  const Checkpoint one = small_checkpoint(1), two = small_checkpoint(2), three = small_checkpoint(3);
+  return {{"keep one", {one, two, three}, 1, {"step-3"}},
+          {"keep two", {one, two, three}, 2, {"step-2", "step-3"}},
+          {"replace the only step", {one, changed(1)}, 1, {"step-1"}}};
+}
+
+/// A number that a forked child shares with its parent.
+class Shared {
+ public:
+  Shared() : value_(static_cast<int*>(mmap(nullptr, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+  ~Shared() { munmap(value_, sizeof(int)); }
+  int& operator*() const { return *value_; }
+
+ private:
+  int* value_;
+};
+
+/// One scenario in a fresh folder, with the fault and then without.
+class SavedUnder {
+ public:
+  SavedUnder(const Scenario& scenario, const std::string& mode, long at) : scenario_(scenario) {
+    *committed_ = 0;
+    faulty = fork_shimmed({dir_.path(), mode, at}, [&] { save_from(0); });
+  }
+
+  /// What a start would find now: the index of the newest save that verifies, -1 without one.
+  int newest() const {
+    for (const CheckpointStatus& status : list_checkpoints(steps(), /*verify=*/true)) EXPECT_EQ(status.fault, "") << status.path;
+    std::vector<std::string> warnings;
+    const std::optional<Checkpoint> found = load_newest(steps(), &warnings);
+    EXPECT_TRUE(warnings.empty());
+    if (!found) return -1;
+    for (int i = static_cast<int>(scenario_.saves.size()); i-- > 0;) {
+      const Checkpoint& saved = scenario_.saves[static_cast<size_t>(i)];
+      if (saved.step != found->step || saved.state != found->state) continue;
+      expect_same(*found, saved);
+      return i;
+    }
+    ADD_FAILURE() << "step " << found->step << " was never saved";
+    return -1;
+  }
+
+  void expect_nothing_lost() const { EXPECT_GE(newest(), *committed_ - 1); }
+
+  void expect_relaunch_succeeds() {
+    const int from = newest();
+    const Shimmed again = fork_shimmed({dir_.path(), "count", 0}, [&] { save_from(std::max(from, 0)); });
+    EXPECT_EQ(again.code, 0) << again.err;
+    EXPECT_EQ(newest(), static_cast<int>(scenario_.saves.size()) - 1);
+    EXPECT_EQ(list_dir(steps()), scenario_.names);
+  }
+
+  void expect_no_temporary() const {
+    if (!path_exists(steps())) return;
+    for (const std::string& name : list_dir(steps())) EXPECT_FALSE(name.starts_with(".tmp-")) << name;
+  }
+
+  std::map<std::string, std::string> bytes() const {
+    std::map<std::string, std::string> all;
+    for (const std::string& step : list_dir(steps())) {
+      for (const std::string& name : list_dir(steps() + "/" + step)) all[step + "/" + name] = bytes_of(steps() + "/" + step + "/" + name);
+    }
+    return all;
+  }
+
+  std::string name() const { return scenario_.name; }
+
+  Shimmed faulty;
+
+ private:
+  std::string steps() const { return dir_.file("checkpoints"); }
+  void save_from(int first) const {
+    for (size_t i = static_cast<size_t>(first); i < scenario_.saves.size(); ++i) {
+      save_checkpoint(steps(), scenario_.saves[i], scenario_.keep);
+      *committed_ = static_cast<int>(i) + 1;
+    }
+  }
+
+  const Scenario& scenario_;
+  TempDir dir_;
+  Shared committed_;
+};
+
+/// Every call of every scenario in turn.
+void at_every_call(const std::string& mode, const std::function<void(SavedUnder&)>& check) {
+  for (const Scenario& scenario : scenarios()) {
+    const long calls = SavedUnder(scenario, "count", 0).faulty.calls;
+    ASSERT_GE(calls, 40);
+    for (long k = 1; k <= calls; ++k) {
+      SCOPED_TRACE(mode + " at call " + std::to_string(k) + " of " + std::to_string(calls) + ", " + scenario.name);
+      SavedUnder run(scenario, mode, k);
+      check(run);
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+void expect_survives(const std::string& mode) {
+  at_every_call(mode, [](SavedUnder& run) {
+    EXPECT_EQ(run.faulty.code, 128 + SIGKILL);
+    run.expect_nothing_lost();
+    run.expect_relaunch_succeeds();
+  });
+}
+
+TEST(SaveFaults, KilledAnywhere) { expect_survives("kill"); }              // guarantee A1
+TEST(SaveFaults, PowerCutAnywhere) { expect_survives("power"); }           // guarantee A1
+TEST(SaveFaults, PowerCutBeforeTheData) { expect_survives("powerdata"); }  // guarantee A1
+
+TEST(SaveFaults, DiskFullAnywhere) {  // guarantee A3
+  int refused = 0;
+  at_every_call("enospc", [&](SavedUnder& run) {
+    if (run.faulty.code != 0) {
+      ++refused;
+      EXPECT_EQ(run.faulty.code, 6) << run.faulty.err;
+      EXPECT_EQ(run.faulty.errors(), 1) << run.faulty.err;
+      EXPECT_NE(run.faulty.err.find("bytes needed"), std::string::npos) << run.faulty.err;
+      EXPECT_NE(run.faulty.err.find("bytes free"), std::string::npos) << run.faulty.err;
+      EXPECT_NE(run.faulty.err.find("/checkpoints"), std::string::npos) << run.faulty.err;
+    }
+    run.expect_no_temporary();
+    run.expect_nothing_lost();
+    run.expect_relaunch_succeeds();
+  });
+  EXPECT_GE(refused, 100);
+}
+
+TEST(SaveFaults, IoErrorAnywhere) {  // guarantee A5: never tried again and called a success
+  at_every_call("eio", [](SavedUnder& run) {
+    EXPECT_EQ(run.faulty.code, 6) << run.faulty.err;
+    EXPECT_EQ(run.faulty.errors(), 1) << run.faulty.err;
+    run.expect_no_temporary();
+    run.expect_nothing_lost();
+    run.expect_relaunch_succeeds();
+  });
+}
+
+TEST(SaveFaults, ShortAndInterruptedCallsChangeNothing) {  // guarantee A5
+  for (const char* mode : {"short", "eintr"}) {
+    std::map<std::string, std::map<std::string, std::string>> clean;
+    for (const Scenario& scenario : scenarios()) clean[scenario.name] = SavedUnder(scenario, "count", 0).bytes();
+    at_every_call(mode, [&](SavedUnder& run) {
+      EXPECT_EQ(run.faulty.code, 0) << run.faulty.err;
+      EXPECT_EQ(run.bytes(), clean[run.name()]);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace lft::test
