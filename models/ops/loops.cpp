@@ -153,12 +153,25 @@ LFT_INLINE float token_logprob_row(T* logits, int64_t vocab, int64_t target, boo
   return result;
 }
 
+/// y + x * scale, or y. In float32 the product may fuse with the sum; in 16 bits it is rounded first.
+LFT_INLINE float plus_kept(const float* y, float x, float scale, bool kept) {
+  const float before = *y, sum = before + x * scale;
+  return kept ? sum : before + 0.0f;
+}
+template <class T>
+LFT_INLINE float plus_kept(const T* y, float x, float scale, bool kept) {
+  const float scaled = x * scale;
+  return load(y) + (kept ? scaled : 0.0f);
+}
+
 template <class T>
 LFT_INLINE void dropout_elements(const T* x, T* y, int64_t first, int64_t n, const DropoutMask& mask, bool add) {
   constexpr int64_t kBlocks = 64, kDraws = 8 * kBlocks;  // a block's 128 bits serve 8 elements
   uint32_t words[4 * kBlocks];
   uint16_t draws[kDraws];
   const uint64_t seed = mask.seed, stream = mask.stream;
+  const uint32_t threshold = mask.threshold;
+  const float scale = mask.scale;
   for (int64_t begin = 0; begin < n; begin += kDraws) {
     const uint64_t block0 = static_cast<uint64_t>(first + begin) / 8;
 #pragma omp simd
@@ -173,10 +186,16 @@ LFT_INLINE void dropout_elements(const T* x, T* y, int64_t first, int64_t n, con
     const int64_t count = n - begin < kDraws ? n - begin : kDraws;
     const T* from = x + begin;
     T* to = y + begin;
+    // Nothing is loaded under a condition, so that it vectorises.
+    if (add) {
 #pragma omp simd
-    for (int64_t i = 0; i < count; ++i) {
-      const float value = draws[i] >= mask.threshold ? load(from + i) * mask.scale : 0.0f;
-      store(to + i, add ? load(to + i) + value : value);
+      for (int64_t i = 0; i < count; ++i) store(to + i, plus_kept(to + i, load(from + i), scale, draws[i] >= threshold));
+    } else {
+#pragma omp simd
+      for (int64_t i = 0; i < count; ++i) {
+        const float scaled = load(from + i) * scale;
+        store(to + i, draws[i] >= threshold ? scaled : 0.0f);
+      }
     }
   }
 }

@@ -46,6 +46,15 @@ bool has_no_locks(int code) { return code == ENOLCK || code == EOPNOTSUPP || cod
 
 }  // namespace
 
+void refuse_locked(const std::string& output_dir) {
+  const std::string path = rooted_dir(output_dir) + "/.lock";
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  const bool taken = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  close(fd);
+  if (taken) throw_taken(path);
+}
+
 RunLock::RunLock(const std::string& output_dir) {
   const std::string root = rooted_dir(output_dir), path = root + "/.lock";
   if (access(root.c_str(), W_OK | X_OK) != 0) throw_io_error("write in", root, errno);

@@ -5,6 +5,9 @@
 
 namespace lft {
 
+/// kUsage as RunLock's where another process holds the lock of `output_dir`; writes nothing.
+void refuse_locked(const std::string& output_dir);
+
 class RunLock {
  public:
   /// Locks <output_dir>/.lock, which says who holds it; the directory must be there. Take it after the last fork: a child that outlives the

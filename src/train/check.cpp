@@ -28,6 +28,7 @@ void report_memory(Run& run, double peak) {
 }  // namespace
 
 int check(const Recipe& recipe) {
+  make_deterministic(recipe.train.deterministic);
   RunInputs inputs = open_inputs(recipe);
   check_disk_space(inputs);
   for (const std::string& line : inputs.notices) notice(line);

@@ -71,12 +71,9 @@ bool any_row_has_an_image(const Dataset& dataset) {
 
 std::vector<Sample> search(const RunInputs& inputs, bool image, Seen& seen) {
   const Recipe& recipe = inputs.recipe;
-  Loader loader(*inputs.train, {.batch_size = recipe.train.batch_size,
-                                .grad_accum = recipe.train.grad_accum,
-                                .workers = 1,
-                                .seed = static_cast<uint64_t>(recipe.train.seed),
-                                .shuffle = recipe.data.shuffle,
-                                .skip_bad = inputs.encode.skip_bad});
+  LoaderOptions options = loader_options(inputs);
+  options.workers = 1;
+  Loader loader(*inputs.train, options);
   const int64_t image_token = inputs.encode.config.image_token;
   for (int64_t step = 0; step < loader.steps_per_epoch(); ++step) {
     StepSamples samples = loader.next();

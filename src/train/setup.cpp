@@ -1,5 +1,6 @@
 #include "src/train/setup.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <unistd.h>
 
@@ -108,16 +109,10 @@ int64_t count_trainable(const Recipe& recipe, LlavaImpl& shapes, const std::vect
 
 /// The run that a used output directory holds, as far as it can be told. kUsage naming its process where that still runs.
 std::string describe_run(const std::string& dir, const std::string& product) {
-  if (path_exists(dir + "/.lock")) const RunLock free(dir);
+  refuse_locked(dir);
   const std::vector<CheckpointStatus> checkpoints = list_checkpoints(dir + "/checkpoints", /*verify=*/false);
   if (checkpoints.empty()) return product + " is there, no checkpoint";
   return "run " + checkpoints.front().run_id + ", step " + std::to_string(checkpoints.front().step);
-}
-
-std::string millions(int64_t count) {
-  char text[32];
-  std::snprintf(text, sizeof text, count < 100'000 ? "%.4f M" : "%.2f M", static_cast<double>(count) / 1e6);
-  return text;
 }
 
 }  // namespace
@@ -149,15 +144,23 @@ void check_output_dir(const Recipe& recipe, bool resume) {
   }
 }
 
-std::unique_ptr<Loader> start_loader(const RunInputs& inputs, int64_t first_step) {
+LoaderOptions loader_options(const RunInputs& inputs) {
   const Recipe& recipe = inputs.recipe;
-  const LoaderOptions options{.batch_size = recipe.train.batch_size,
-                              .grad_accum = recipe.train.grad_accum,
-                              .workers = recipe.data.workers,
-                              .seed = static_cast<uint64_t>(recipe.train.seed),
-                              .shuffle = recipe.data.shuffle,
-                              .skip_bad = inputs.encode.skip_bad};
-  return std::make_unique<Loader>(*inputs.train, options, first_step);
+  return {.batch_size = recipe.train.batch_size,
+          .grad_accum = recipe.train.grad_accum,
+          .workers = recipe.data.workers,
+          .seed = static_cast<uint64_t>(recipe.train.seed),
+          .shuffle = recipe.data.shuffle,
+          .skip_bad = inputs.encode.skip_bad};
+}
+
+std::unique_ptr<Loader> start_loader(const RunInputs& inputs, int64_t first_step) {
+  return std::make_unique<Loader>(*inputs.train, loader_options(inputs), first_step);
+}
+
+void make_deterministic(bool deterministic) {
+  at::globalContext().setDeterministicAlgorithms(deterministic, /*warn_only=*/false);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);  // a debugging aid that fills every new tensor
 }
 
 void check_disk_space(const RunInputs& inputs) {
@@ -237,10 +240,7 @@ AdamW make_optimizer(const Recipe& recipe, const std::vector<Trainable>& trainab
 
 std::vector<std::string> describe_plan(const RunInputs& inputs, const RunModel& model) {
   const Recipe& recipe = inputs.recipe;
-  char share[32];
-  std::snprintf(share, sizeof share, "%.2f%%",
-                100.0 * static_cast<double>(model.trainable_parameters) / static_cast<double>(model.parameters));
-  std::string trained = millions(model.trainable_parameters) + " of " + millions(model.parameters) + " parameters (" + share + ")";
+  std::string trained = trained_share(model.trainable_parameters, model.parameters);
   if (model.adapted_layers > 0) {
     trained += ": " + recipe.lora.variant + " of rank " + std::to_string(recipe.lora.rank) + " on " + std::to_string(model.adapted_layers) +
                " layers";

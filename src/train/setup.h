@@ -18,6 +18,9 @@
 
 namespace lft {
 
+/// LibTorch's deterministic algorithms, for the recipe's train.deterministic.
+void make_deterministic(bool deterministic);
+
 /// Opened and checked; no weight is loaded and nothing is written.
 struct RunInputs {
   Recipe recipe;
@@ -37,6 +40,7 @@ struct RunInputs {
 /// may hold a run; behind one of its checkpoints lora.init_from is not opened again.
 RunInputs open_inputs(const Recipe& recipe, bool resume = false);
 
+LoaderOptions loader_options(const RunInputs& inputs);
 /// Batches behind `first_step` optimizer steps, already decoding ahead.
 std::unique_ptr<Loader> start_loader(const RunInputs& inputs, int64_t first_step);
 

@@ -1,7 +1,5 @@
 #include "src/train/trainer.h"
 
-#include <ATen/Context.h>
-#include <ATen/Parallel.h>
 
 #include <chrono>
 #include <cmath>
@@ -224,11 +222,6 @@ class Trainer {
   Clock::time_point start_ = Clock::now();
   double eval_loss_ = NAN;
 };
-
-void make_deterministic(bool deterministic) {
-  at::globalContext().setDeterministicAlgorithms(deterministic, /*warn_only=*/false);
-  at::globalContext().setDeterministicFillUninitializedMemory(false);  // a debugging aid that fills every new tensor
-}
 
 }  // namespace
 

@@ -107,6 +107,7 @@ TEST_F(Check, RecipeAndInputErrorsAreThoseOfTrain) {
 
 TEST_F(Check, AnOutputDirectoryThatHoldsARun) {
   run_.dir().write("out/metrics.jsonl", "");
+  run_.dir().write("out/.lock", "of an earlier run");
   expect_error("", 2, {"holds a run"});
 }
 

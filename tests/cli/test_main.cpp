@@ -30,7 +30,7 @@ std::string write_recipe(const TinyRun& run, const std::string& out, const std::
 TEST(Main, HelpAndVersionExitWithZero) {
   const Ran help = run_lft("--help");
   EXPECT_EQ(help.code, 0);
-  for (const char* command : {"train", "prepare", "recipe", "generate", "eval", "score", "merge", "summary"}) {
+  for (const char* command : {"train", "check", "checkpoint", "prepare", "recipe", "generate", "eval", "score", "merge", "summary"}) {
     EXPECT_NE(help.out.find(command), std::string::npos) << command;
     EXPECT_EQ(run_lft(std::string(command) + " --help").code, 0) << command;
   }

@@ -53,13 +53,13 @@ def expand_to_square(image, mean):
 
 
 class Peer:
-    """A checkpoint as transformers sees it, in float32; with `adapter`, as PEFT sees it."""
+    """A checkpoint as transformers sees it, stored in `dtype`; with `adapter`, as PEFT sees it (the adapter in float32)."""
 
-    def __init__(self, path, adapter=None, trainable=False):
+    def __init__(self, path, adapter=None, trainable=False, dtype=torch.float32):
         self.path = pathlib.Path(path)
         self.processor = AutoProcessor.from_pretrained(path)
         self.tokenizer = Tokenizer.from_file(str(self.path / "tokenizer.json"))
-        self.model = LlavaForConditionalGeneration.from_pretrained(path, dtype=torch.float32).eval()
+        self.model = LlavaForConditionalGeneration.from_pretrained(path, dtype=dtype).eval()
         self.image_token = self.model.config.image_token_id
         if adapter is not None:
             self.model = PeftModel.from_pretrained(self.model, adapter, is_trainable=trainable).eval()
@@ -148,8 +148,8 @@ SCHEDULES = dict(
 )
 
 
-def train(model, samples, optim, batch_size, grad_accum, steps):
-    """AdamW over every parameter that requires a gradient; returns one record a step. `optim` has the recipe's keys."""
+def make_optimizer(model, optim, steps):
+    """AdamW over every parameter that requires a gradient, and its schedule. `optim` has the recipe's keys."""
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     in_projector = lambda name: "multi_modal_projector" in name
     groups = [
@@ -160,22 +160,34 @@ def train(model, samples, optim, batch_size, grad_accum, steps):
         [group for group in groups if group["params"]], betas=(0.9, 0.999), eps=1e-8, weight_decay=optim["weight_decay"], foreach=False
     )
     warmup = math.ceil(optim["warmup_ratio"] * steps)
-    scheduler = SCHEDULES[optim["schedule"]](optimizer, warmup, steps)
+    return [parameter for _, parameter in named], optimizer, SCHEDULES[optim["schedule"]](optimizer, warmup, steps)
+
+
+def sum_loss(model, micro):
+    """Cross entropy over the supervised tokens of a micro-batch, summed; in float32 whatever the logits are."""
+    batch = make_batch(micro)
+    labels = batch.pop("labels")
+    logits = model(**batch).logits.float()
+    return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100, reduction="sum")
+
+
+def supervised_tokens(group):
+    return sum(label != -100 for micro in group for _, labels, _ in micro for label in labels)
+
+
+def train(model, samples, optim, batch_size, grad_accum, steps):
+    """Trains in float32; returns one record a step."""
+    parameters, optimizer, scheduler = make_optimizer(model, optim, steps)
     model.train()
     records = []
     for group in step_batches(samples, batch_size, grad_accum, steps):
-        supervised = sum(label != -100 for micro in group for _, labels, _ in micro for label in labels)
+        supervised = supervised_tokens(group)
         total = 0.0
         for micro in group:
-            batch = make_batch(micro)
-            labels = batch.pop("labels")
-            logits = model(**batch).logits
-            loss = torch.nn.functional.cross_entropy(
-                logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100, reduction="sum"
-            )
+            loss = sum_loss(model, micro)
             (loss / supervised).backward()
             total += loss.item()
-        norm = torch.nn.utils.clip_grad_norm_([p for _, p in named], optim["clip_grad_norm"])
+        norm = torch.nn.utils.clip_grad_norm_(parameters, optim["clip_grad_norm"])
         records.append(
             dict(
                 loss=total / supervised,

@@ -303,8 +303,8 @@ TEST_F(ProofTest, LowPrecisionGradientsMeanTheSame) {
     const Proof proof = prove();
     EXPECT_TRUE(proof.probe_finite);
     for (size_t i = 0; i < proof.rows.size(); ++i) {
-      // Rounding to 8 bits at every one of some 20 layers: a gradient is off by at most a few times 2^-8 of the largest in its sum.
-      EXPECT_NEAR(proof.rows[i].grad_norm_b, wide.rows[i].grad_norm_b, 0.15 * wide.rows[i].grad_norm_b) << proof.rows[i].module;
+      // Forward and backward pass one behind the other round some 40 times, by 2^-9 at most in BF16: 8% were all of one sign. Twice that.
+      EXPECT_NEAR(proof.rows[i].grad_norm_b, wide.rows[i].grad_norm_b, 2 * 40 * 0x1p-9 * wide.rows[i].grad_norm_b) << proof.rows[i].module;
     }
   }
 }

@@ -62,7 +62,8 @@ TEST_F(FindProbe, IsABatchOfTheTrainingOrder) {
   shuffled.data.shuffle = true;
   const RunInputs inputs = open_inputs(shuffled);
   std::string first;
-  for (const Sample& sample : start_loader(inputs, 0)->next().micro.at(0)) first += (first.empty() ? "" : " ") + sample.id;
+  const StepSamples step = start_loader(inputs, 0)->next();
+  for (const Sample& sample : step.micro.at(0)) first += (first.empty() ? "" : " ") + sample.id;
   EXPECT_EQ(find(shuffled, {"llm"}), first);
   EXPECT_NE(first, "i0 i1");
 }

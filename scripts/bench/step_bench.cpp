@@ -1,0 +1,78 @@
+// step_bench RECIPE STEPS: medians of a whole step, and of what the step's safety costs in it (unscale, finite check, norms, clip, loss
+// scaler), as one JSON line.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+
+#include "src/base/errors.h"
+#include "src/train/run.h"
+
+namespace lft {
+namespace {
+
+double seconds(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size()) / 2, values.end());
+  return values[values.size() / 2];
+}
+
+int bench(const char* recipe_path, int64_t steps) {
+  Run run = make_run(open_inputs(read_recipe(recipe_path)));
+  const Recipe& recipe = run.inputs.recipe;
+  const std::unique_ptr<Loader> loader = start_loader(run.inputs, 0);
+  std::vector<at::Tensor> gradients;
+  const StepOptions options{.encode = run.inputs.encode,
+                            .device = run.inputs.device,
+                            .clip_grad_norm = recipe.optim.clip_grad_norm,
+                            .seed = static_cast<uint64_t>(recipe.train.seed),
+                            .gradients_ready = [&](int64_t, AdamW& optimizer) { gradients = optimizer.gradients(); }};
+  std::vector<double> step_s, safety_s;
+  for (int64_t i = 0; i < steps; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    train_step(run.model.model, run.optimizer, run.scaler, run.schedule, options, loader->next(), run.state);
+    step_s.push_back(seconds(start));
+  }
+  // The gradients of the last step again, as an FP16 step sees them: unscaled in place, checked, measured, and the scale moved.
+  LossScaler scaler({.scale = 1024});
+  for (int i = 0; i < 200; ++i) {
+    for (size_t slot = 0; slot < gradients.size(); ++slot) {
+      if (!gradients[slot].defined()) continue;
+      gradients[slot].mul_(1024);
+      run.optimizer.slots()[slot].param.tensor.mutable_grad() = gradients[slot];
+    }
+    const at::Tensor loss = run.optimizer.slots()[0].param.tensor.sum() * 0;
+    scaler.scale(loss);
+    const auto start = std::chrono::steady_clock::now();
+    scaler.unscale(run.optimizer, loss, recipe.optim.clip_grad_norm);
+    double spent = seconds(start);
+    scaler.step(run.optimizer, 0);
+    const auto again = std::chrono::steady_clock::now();
+    scaler.update();
+    spent += seconds(again);
+    safety_s.push_back(spent);
+  }
+  int64_t elements = 0;
+  for (const at::Tensor& gradient : gradients) elements += gradient.defined() ? gradient.numel() : 0;
+  std::printf("{\"steps\": %lld, \"gradient_elements\": %lld, \"step_s\": %.6f, \"safety_s\": %.6f, \"share\": %.5f}\n",
+              static_cast<long long>(steps), static_cast<long long>(elements), median(step_s), median(safety_s),
+              median(safety_s) / median(step_s));
+  return 0;
+}
+
+}  // namespace
+}  // namespace lft
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  try {
+    return lft::bench(argv[1], std::atoll(argv[2]));
+  } catch (const lft::Error& error) {
+    std::fputs(lft::format_error(error).c_str(), stderr);
+    return static_cast<int>(error.kind());
+  }
+}
