@@ -1,7 +1,7 @@
 #include "src/checkpoint/manifest.h"
 
-#include <algorithm>
 #include <iterator>
+#include <optional>
 
 #include "kernels/common/error.h"
 #include "src/base/errors.h"

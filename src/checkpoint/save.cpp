@@ -1,4 +1,4 @@
-#include <algorithm>
+#include <functional>
 
 #include "kernels/common/error.h"
 #include "src/base/errors.h"

@@ -6,6 +6,7 @@
 // LFT_SHIM_MODE   count | kill | power | powerdata | enospc | eio | short | eintr
 // LFT_SHIM_AT     k, from 1
 // LFT_SHIM_COUNT  a file that holds the number of calls so far
+// LFT_SHIM_FREE   what statvfs says is free, in bytes
 //
 // Counted: write, pwrite, writev, fsync, fdatasync, rename, mkdir, unlink, unlinkat, rmdir. Below the folder fsync does nothing but count:
 // what a dead process wrote stays, and the power cut is the shim's own.
@@ -21,6 +22,7 @@
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -388,6 +390,14 @@ int unlinkat(int at, const char* path, int flags) {
 int rmdir(const char* path) {
   REAL(rmdir);
   return remove_tracked(absolute(AT_FDCWD, path), Call::kRmdir, [&] { return real_rmdir(path); });
+}
+
+int statvfs(const char* path, struct statvfs* status) {
+  REAL(statvfs);
+  const int result = real_statvfs(path, status);
+  const char* const free = getenv("LFT_SHIM_FREE");
+  if (result == 0 && free != nullptr) status->f_bavail = static_cast<fsblkcnt_t>(std::atoll(free)) / status->f_frsize;
+  return result;
 }
 
 }  // extern "C"
