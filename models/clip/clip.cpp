@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "models/layers/call.h"
+#include "models/layers/recompute.h"
 #include "models/ops/activation.h"
 #include "models/ops/attention.h"
 #include "models/ops/linear.h"
@@ -84,7 +85,9 @@ std::vector<at::Tensor> ClipEncoderImpl::forward(const at::Tensor& x_nsd, const 
       if (feature_layers[f] == i) features[f] = x;
     }
     if (i == last) return features;
-    x = call_indexed("layers", i, (*layers)[i], x);
+    const ClipLayer& layer = (*layers)[i];
+    const auto run = [layer, i](const at::Tensor& input) { return call_indexed("layers", i, layer, input); };
+    x = recomputes(i) ? recompute(*layer, x, run) : run(x);
   }
 }
 

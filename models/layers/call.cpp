@@ -1,13 +1,11 @@
 #include "models/layers/call.h"
 
+#include <utility>
+
 namespace lft {
 namespace {
 
-struct PathPart {
-  const char* name;
-  int64_t index;
-};
-thread_local std::vector<PathPart> parts;
+thread_local ModulePath parts;
 thread_local CallObserver* current_observer = nullptr;
 
 }  // namespace
@@ -32,6 +30,10 @@ std::string path() {
 }
 
 }  // namespace call_detail
+
+ModulePath module_path() { return parts; }
+RestoreModulePath::RestoreModulePath(ModulePath path) : previous_(std::exchange(parts, std::move(path))) {}
+RestoreModulePath::~RestoreModulePath() { parts = std::move(previous_); }
 
 std::string current_module_path() { return call_detail::path(); }
 

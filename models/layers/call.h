@@ -69,6 +69,23 @@ auto call(const char* name, const Holder& module, Args&&... args) {
   return call_indexed(name, -1, module, std::forward<Args>(args)...);
 }
 
+/// The module path of a moment, to be put back while a block runs again in the backward pass.
+struct PathPart {
+  const char* name;
+  int64_t index;
+};
+using ModulePath = std::vector<PathPart>;
+ModulePath module_path();
+class RestoreModulePath {
+ public:
+  explicit RestoreModulePath(ModulePath path);
+  ~RestoreModulePath();
+  RestoreModulePath(const RestoreModulePath&) = delete;
+
+ private:
+  ModulePath previous_;
+};
+
 /// The dotted module path of the call that is running on this thread ("" outside any). LoRA's dropout is keyed by it.
 std::string current_module_path();
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "models/layers/call.h"
+#include "models/layers/recompute.h"
 #include "models/ops/attention.h"
 #include "models/ops/linear.h"
 #include "models/ops/rope.h"
@@ -156,7 +157,10 @@ at::Tensor LlamaModelImpl::forward(const at::Tensor& embeds_btd, const at::Tenso
   const LlamaPass pass = make_pass(embeds_btd, cache);
   at::Tensor x = embeds_btd;
   for (int64_t i = 0; i < layers->size(); ++i) {
-    x = call_indexed("layers", i, (*layers)[i], x, pass, i, i + 1 == layers->size() ? rows_k : at::Tensor());
+    const LlamaLayer& layer = (*layers)[i];
+    const at::Tensor rows = i + 1 == layers->size() ? rows_k : at::Tensor();
+    const auto run = [layer, pass, i, rows](const at::Tensor& input) { return call_indexed("layers", i, layer, input, pass, i, rows); };
+    x = recomputes(i) ? recompute(*layer, x, run) : run(x);
   }
   return call("norm", norm, x);
 }

@@ -98,7 +98,9 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const at::Tensor a = update.a_ri.to(dtype);
     if (dtype == at::kHalf && x_dtype == at::kFloat) {
       dx = dx.to(at::kFloat);
-      add_dropout(dx, product(dh_tr, a).to(at::kFloat), update.mask);
+      const at::Tensor share = product(dh_tr, a).to(at::kFloat);
+      if (update.mask.threshold == 0) return dx.add_(share);
+      add_dropout(dx, share, update.mask);
     } else if (update.mask.threshold == 0) {
       add_product(dx, dh_tr, a);
     } else {

@@ -82,9 +82,7 @@ int run(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return fail(Error(ErrorKind::kResource, "out of memory"));
   } catch (const c10::Error& error) {
-    const std::string what = error.what_without_backtrace();
-    const bool memory = what.find("allocate memory") != std::string::npos || what.find("out of memory") != std::string::npos;
-    return fail(Error(memory ? ErrorKind::kResource : ErrorKind::kInternal, what));
+    return fail(Error(lft::is_out_of_memory(error) ? ErrorKind::kResource : ErrorKind::kInternal, error.what_without_backtrace()));
   } catch (const std::exception& error) {
     return fail(Error(ErrorKind::kInternal, error.what()));
   }

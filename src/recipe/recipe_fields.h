@@ -92,7 +92,8 @@ void visit_train(Visitor& v, Section& t) {
   v.field("max_steps", t.max_steps, {.low = 0, .high = 1e12, .may_change = true}, "above 0: this many steps, whatever epochs says");
   v.field("batch_size", t.batch_size, {.low = 1, .high = 65536}, "samples in one forward pass");
   v.field("grad_accum", t.grad_accum, {.low = 1, .high = 65536}, "forward passes in one step");
-  v.field("activation_checkpointing", t.activation_checkpointing, {.choices = {"none"}}, "recompute activations to save memory");
+  v.field("activation_checkpointing", t.activation_checkpointing, {.choices = {"none", "block", "every-2", "every-4"}},
+          "recompute the activations of every block, of each second or fourth one, in the backward pass: less memory, the same bits");
   v.field("seed", t.seed, {.low = 0, .high = kMaxInt}, "of initialisation, order and dropout");
   v.field("deterministic", t.deterministic, {}, "same seed and build, same bytes");
   v.field("eval_every_steps", t.eval_every_steps, {.low = 0, .high = 1e12, .may_change = true},

@@ -3,10 +3,12 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/util/Exception.h>
 #include <dlfcn.h>
 #include <torch/headeronly/version.h>
 
 #include <fstream>
+#include <new>
 
 #include "src/base/log.h"
 
@@ -73,6 +75,14 @@ DeviceFacts device_facts(at::Device device) {
     if (facts.bf16_unit.empty() && flags.find(" " + std::string(unit) + " ") != std::string::npos) facts.bf16_unit = unit;
   }
   return facts;
+}
+
+bool is_out_of_memory(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
+  const auto* torch = dynamic_cast<const c10::Error*>(&error);
+  if (torch == nullptr) return false;
+  const std::string what = torch->what_without_backtrace();
+  return what.find("allocate memory") != std::string::npos || what.find("out of memory") != std::string::npos;
 }
 
 std::string cpu_model() { return cpuinfo("model name"); }

@@ -2,6 +2,7 @@
 #pragma once
 #include <c10/core/Device.h>
 
+#include <exception>
 #include <string>
 
 #include "src/io/json.h"
@@ -18,6 +19,9 @@ struct DeviceFacts {
   std::string bf16_unit;  // what multiplies bf16 matrices fast on a CPU: amx_bf16 or avx512_bf16; empty: nothing
 };
 DeviceFacts device_facts(at::Device device);
+
+/// Whether an exception of LibTorch or the standard library says that memory ran out.
+bool is_out_of_memory(const std::exception& error);
 
 std::string cpu_model();
 /// "0.1.0"

@@ -10,6 +10,7 @@
 #include "models/layers/call.h"
 #include "src/checkpoint/tensor_file.h"
 #include "src/io/files.h"
+#include "src/train/device.h"
 #include "src/train/precision.h"
 
 namespace lft {
@@ -46,7 +47,12 @@ Json replay(const IncidentFacts& facts, Llava& model, const AdamW& optimizer, co
     const std::vector<Sample>& samples = facts.samples.micro[micro];
     if (supervised_tokens(samples) == 0) continue;
     const auto loss_in = [&](at::ScalarType compute) {
-      return micro_loss(model, options, samples, facts.before.step + 1, micro, compute, facts.outcome.supervised);
+      return micro_loss(model, options, samples,
+                        {.step = facts.before.step + 1,
+                         .micro_batch = micro,
+                         .compute = compute,
+                         .recompute = facts.before.recompute,
+                         .supervised = facts.outcome.supervised});
     };
     NonFiniteFinder finder;
     at::Tensor loss;
@@ -174,7 +180,12 @@ Json describe(const IncidentFacts& facts, Llava& model, const AdamW& optimizer, 
                    {"skipped_samples", facts.samples.skipped},
                    {"grad_norms", gradient_norms(facts, optimizer)}};
   incident.update(compare(facts));
-  incident["replay"] = replay(facts, model, optimizer, options);
+  try {
+    incident["replay"] = replay(facts, model, optimizer, options);
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error)) throw;
+    incident["replay"] = "out of memory";  // the run itself may still find a way
+  }
   return incident;
 }
 

@@ -31,6 +31,7 @@ struct Probe {
   at::Device device = at::kCPU;
   at::ScalarType compute = at::kFloat;
   double loss_scale = 1;
+  int64_t recompute = 0;  // activation checkpointing: every how manyeth block
 };
 /// The first micro-batch of the first epoch, in training order, with a supervised token and, where projector or vision is trained, an image
 /// before one. kInput when the whole dataset has no supervised token; kUsage when projector or vision is trained and no image can teach it.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/common/error.h"
+#include "models/layers/recompute.h"
 #include "models/ops/grad_stats.h"
 #include "models/ops/precision.h"
 #include "src/base/text.h"
@@ -98,6 +99,7 @@ ProbeGradients one_pass(Llava& model, const std::vector<at::Tensor>& tensors, co
   for (const Sample& sample : probe.samples) supervised += sample.supervised();
   const at::AutoGradMode with_graph(true);
   const ComputeDtypeGuard compute(probe.compute);
+  const RecomputeGuard recompute(probe.recompute);
   const at::Tensor loss = model->loss_sum(batch) / static_cast<double>(supervised);
 
   ProbeGradients result{.loss = loss.item<double>(), .loss_scale = scale, .reached = {}, .norms = {}};
@@ -133,7 +135,8 @@ Probe find_probe(const RunInputs& inputs, const std::vector<Trainable>& trainabl
               .encode = inputs.encode,
               .device = inputs.device,
               .compute = inputs.precision.compute,
-              .loss_scale = inputs.precision.compute == at::kHalf ? inputs.recipe.precision.loss_scale.init : 1.0};
+              .loss_scale = inputs.precision.compute == at::kHalf ? inputs.recipe.precision.loss_scale.init : 1.0,
+              .recompute = recompute_every(inputs.recipe.train.activation_checkpointing)};
   if (!probe.samples.empty()) return probe;
   if (seen.supervised == 0) fail_without_supervision(inputs, seen);
   fail_without_image(inputs, scopes, seen.text() + ", none with an image before a supervised token");

@@ -2,6 +2,8 @@
 
 #include <ATen/Context.h>
 
+#include <algorithm>
+
 namespace lft {
 
 bool can_recover(const StepState& state, const std::string& recovery) {
@@ -16,6 +18,18 @@ void recover(StepState& state, AdamW& optimizer, LossScaler& scaler, double lr_b
   state.compute = at::kFloat;
   state.lr_factor = lr_backoff;
   apply_recovered(state, optimizer, scaler);
+}
+
+bool spare_memory(StepState& state, const StepSamples& samples) {
+  if (state.recompute != 1) {
+    state.recompute = 1;
+    return true;
+  }
+  size_t rows = 0;
+  for (const std::vector<Sample>& micro : samples.micro) rows = std::max(rows, micro.size());
+  if (state.split >= static_cast<int64_t>(rows)) return false;
+  state.split *= 2;
+  return true;
 }
 
 void apply_recovered(const StepState& state, AdamW& optimizer, LossScaler& scaler) {

@@ -13,6 +13,10 @@ bool can_recover(const StepState& state, const std::string& recovery);
 /// goes on). The failed step counts as done, its batch is not trained again.
 void recover(StepState& state, AdamW& optimizer, LossScaler& scaler, double lr_backoff);
 
+/// For a recovered step that ran out of memory, FP32 activations being larger: recompute every block, then halve the parts of a
+/// micro-batch. False when nothing is left to spare. It stays for the rest of the run.
+bool spare_memory(StepState& state, const StepSamples& samples);
+
 /// The same settings in a run that goes on behind its recovery.
 void apply_recovered(const StepState& state, AdamW& optimizer, LossScaler& scaler);
 

@@ -58,6 +58,8 @@ void restore_state(Run& run, const Checkpoint& checkpoint) {
   run.state.compute = compute_type(state.at("precision").get<std::string>());
   run.state.recovered = state.at("recovered").get<bool>();
   run.state.lr_factor = state.at("lr_factor").get<double>();
+  run.state.recompute = state.at("recompute").get<int64_t>();
+  run.state.split = state.at("split").get<int64_t>();
   run.scaler = LossScaler(loss_scale_from(state.at("loss_scale")));
   if (run.state.recovered) apply_recovered(run.state, run.optimizer, run.scaler);
   run.watch = AdapterWatch(state.at("adapters_learn").get<bool>());
@@ -130,6 +132,7 @@ Run make_run(RunInputs inputs) {
           .probe = std::move(probe),
           .skipped_samples = {}};
   run.state.compute = run.inputs.precision.compute;
+  run.state.recompute = recompute_every(run.inputs.recipe.train.activation_checkpointing);
   return run;
 }
 
@@ -163,6 +166,8 @@ Checkpoint snapshot(Run& run, uint64_t metrics_bytes) {
                       {"precision", compute_name(run.state.compute)},
                       {"recovered", run.state.recovered},
                       {"lr_factor", run.state.lr_factor},
+                      {"recompute", run.state.recompute},
+                      {"split", run.state.split},
                       {"loss_scale", loss_scale_json(run.scaler.state())},
                       {"adam_steps", adam_steps},
                       {"adapters_learn", run.watch.satisfied()},

@@ -158,6 +158,11 @@ std::unique_ptr<Loader> start_loader(const RunInputs& inputs, int64_t first_step
   return std::make_unique<Loader>(*inputs.train, loader_options(inputs), first_step);
 }
 
+int64_t recompute_every(const std::string& activation_checkpointing) {
+  if (activation_checkpointing == "none") return 0;
+  return activation_checkpointing == "block" ? 1 : std::stoll(activation_checkpointing.substr(std::string("every-").size()));
+}
+
 void make_deterministic(bool deterministic) {
   at::globalContext().setDeterministicAlgorithms(deterministic, /*warn_only=*/false);
   at::globalContext().setDeterministicFillUninitializedMemory(false);  // a debugging aid that fills every new tensor

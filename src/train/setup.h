@@ -18,6 +18,9 @@
 
 namespace lft {
 
+/// Every how manyeth block is recomputed under a recipe's train.activation_checkpointing; 0: none.
+int64_t recompute_every(const std::string& activation_checkpointing);
+
 /// LibTorch's deterministic algorithms, for the recipe's train.deterministic.
 void make_deterministic(bool deterministic);
 

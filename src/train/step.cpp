@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/layers/recompute.h"
 #include "models/ops/precision.h"
 
 namespace lft {
@@ -18,16 +19,31 @@ bool can_reach(const AdamW& optimizer, const std::vector<Sample>& samples) {
          std::any_of(optimizer.slots().begin(), optimizer.slots().end(), [](const AdamSlot& slot) { return slot.param.scope == "llm"; });
 }
 
-/// Forward and backward over all micro-batches; the sum of their losses, undefined where none reached a trainable. Micro-batches without a
+/// Micro-batches in the parts that are run one by one.
+std::vector<std::vector<Sample>> parts_of(const StepSamples& samples, int64_t split) {
+  std::vector<std::vector<Sample>> parts;
+  for (const std::vector<Sample>& micro : samples.micro) {
+    const size_t size = (micro.size() + static_cast<size_t>(split) - 1) / static_cast<size_t>(split);
+    for (size_t begin = 0; begin < micro.size(); begin += size) {
+      const auto first = micro.begin() + static_cast<std::ptrdiff_t>(begin);
+      parts.emplace_back(first, first + static_cast<std::ptrdiff_t>(std::min(size, micro.size() - begin)));
+    }
+  }
+  return parts;
+}
+
+/// Forward and backward over all micro-batches; the sum of their losses, undefined where none reached a trainable. Those without a
 /// supervised token contribute exactly nothing and are not run.
 at::Tensor run_micro_batches(Llava& model, AdamW& optimizer, const LossScaler& scaler, const StepOptions& options,
-                             const StepSamples& samples, const StepState& state, int64_t supervised) {
+                             const std::vector<std::vector<Sample>>& micros, const StepState& state, int64_t supervised) {
   at::Tensor total;
   bool reached = false;
-  for (size_t micro = 0; micro < samples.micro.size(); ++micro) {
-    if (supervised_tokens(samples.micro[micro]) == 0) continue;
-    const at::Tensor loss = micro_loss(model, options, samples.micro[micro], state.step + 1, micro, state.compute, supervised);
-    if (can_reach(optimizer, samples.micro[micro])) {
+  MicroPass pass{.step = state.step + 1, .compute = state.compute, .recompute = state.recompute, .supervised = supervised};
+  for (size_t micro = 0; micro < micros.size(); ++micro) {
+    if (supervised_tokens(micros[micro]) == 0) continue;
+    pass.micro_batch = micro;
+    const at::Tensor loss = micro_loss(model, options, micros[micro], pass);
+    if (can_reach(optimizer, micros[micro])) {
       scaler.scale(loss).backward();
       reached = true;
     }
@@ -85,12 +101,12 @@ std::vector<std::string> sample_ids(const StepSamples& samples) {
   return ids;
 }
 
-at::Tensor micro_loss(Llava& model, const StepOptions& options, const std::vector<Sample>& samples, int64_t step, size_t micro,
-                      at::ScalarType compute, int64_t supervised) {
+at::Tensor micro_loss(Llava& model, const StepOptions& options, const std::vector<Sample>& samples, const MicroPass& pass) {
   const LlavaBatch batch = collate(samples, options.encode, options.device);
-  const ComputeDtypeGuard dtype(compute);
-  const DropoutGuard dropout({.seed = options.seed, .step = static_cast<uint64_t>(step), .micro_batch = micro});
-  return model->loss_sum(batch) / static_cast<double>(supervised);
+  const ComputeDtypeGuard dtype(pass.compute);
+  const DropoutGuard dropout({.seed = options.seed, .step = static_cast<uint64_t>(pass.step), .micro_batch = pass.micro_batch});
+  const RecomputeGuard recompute(pass.recompute);
+  return model->loss_sum(batch) / static_cast<double>(pass.supervised);
 }
 
 StepOutcome train_step(Llava& model, AdamW& optimizer, LossScaler& scaler, const Schedule& schedule, const StepOptions& options,
@@ -105,7 +121,9 @@ StepOutcome train_step(Llava& model, AdamW& optimizer, LossScaler& scaler, const
   }
   optimizer.drop_gradients();
   if (outcome.supervised == 0) return skip(std::move(outcome), state, "no supervised token");
-  const at::Tensor loss = run_micro_batches(model, optimizer, scaler, options, samples, state, outcome.supervised);
+  const at::Tensor loss =
+      state.split == 1 ? run_micro_batches(model, optimizer, scaler, options, samples.micro, state, outcome.supervised)
+                       : run_micro_batches(model, optimizer, scaler, options, parts_of(samples, state.split), state, outcome.supervised);
   if (!loss.defined()) return skip(std::move(outcome), state, "no image for what is trained");
   if (options.gradients_ready) options.gradients_ready(state.step + 1, optimizer);
 

@@ -20,6 +20,8 @@ struct StepState {
   int64_t skips_in_row = 0;  // FP16 steps skipped since the last update
   bool recovered = false;    // the one FP32 recovery is used up
   double lr_factor = 1;      // what the recovery multiplied the base learning rates by
+  int64_t recompute = 0;     // activation checkpointing: every how manyeth block, 0: none
+  int64_t split = 1;         // parts of a micro-batch that are run one by one
   at::ScalarType compute = at::kFloat;
 };
 
@@ -53,9 +55,16 @@ constexpr int64_t kMostSkipsInRow = 50;  // FP16: after as many, and below a los
 StepOutcome train_step(Llava& model, AdamW& optimizer, LossScaler& scaler, const Schedule& schedule, const StepOptions& options,
                        const StepSamples& samples, StepState& state);
 
-/// Loss of one micro-batch divided by the supervised tokens of its global batch, with the dropout masks of that step; builds the graph.
-at::Tensor micro_loss(Llava& model, const StepOptions& options, const std::vector<Sample>& samples, int64_t step, size_t micro,
-                      at::ScalarType compute, int64_t supervised);
+/// What a micro-batch's loss depends on beside its samples.
+struct MicroPass {
+  int64_t step = 1;          // from 1
+  uint64_t micro_batch = 0;  // keys the dropout masks
+  at::ScalarType compute = at::kFloat;
+  int64_t recompute = 0;
+  int64_t supervised = 1;  // tokens of the global batch: the loss is divided by them
+};
+/// Builds the graph.
+at::Tensor micro_loss(Llava& model, const StepOptions& options, const std::vector<Sample>& samples, const MicroPass& pass);
 
 int64_t supervised_tokens(const std::vector<Sample>& samples);
 std::vector<std::string> sample_ids(const StepSamples& samples);

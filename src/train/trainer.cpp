@@ -1,6 +1,5 @@
 #include "src/train/trainer.h"
 
-
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -84,7 +83,7 @@ class Trainer {
 
   void take_step(StepSamples samples, Clock::time_point& previous) {
     const StepState before = run_.state;
-    const StepOutcome outcome = train_step(run_.model.model, run_.optimizer, run_.scaler, run_.schedule, options_, samples, run_.state);
+    const StepOutcome outcome = step_within_memory(samples);
     const Clock::time_point now = Clock::now();
     const double step_s = std::chrono::duration<double>(now - previous).count();
     previous = now;
@@ -102,6 +101,21 @@ class Trainer {
         return;
       case StepResult::kNonFinite:
         return answer_non_finite(samples, outcome, before);
+    }
+  }
+
+  /// FP32 activations are larger: behind a recovery a step that did not fit is taken again with less kept. Nothing had moved.
+  StepOutcome step_within_memory(const StepSamples& samples) {
+    while (true) {
+      try {
+        return train_step(run_.model.model, run_.optimizer, run_.scaler, run_.schedule, options_, samples, run_.state);
+      } catch (const std::exception& error) {
+        run_.optimizer.drop_gradients();
+        if (!run_.state.recovered || !is_out_of_memory(error) || !spare_memory(run_.state, samples)) throw;
+      }
+      files_.event("memory_spared", run_.state.step + 1, {{"recompute", run_.state.recompute}, {"split", run_.state.split}});
+      files_.note("step " + std::to_string(run_.state.step + 1) + " ran out of memory in fp32: every block is recomputed from here on" +
+                  (run_.state.split > 1 ? ", micro-batches run in " + std::to_string(run_.state.split) + " parts" : ""));
     }
   }
 

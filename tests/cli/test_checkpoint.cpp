@@ -1,6 +1,7 @@
 // lft checkpoint ls and verify, as a user runs them on a run's folder.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "checkpoint/support.h"

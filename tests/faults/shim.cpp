@@ -328,11 +328,6 @@ ssize_t pwrite(int fd, const void* data, size_t bytes, off_t offset) {
   return write_tracked(fd, bytes, [&](size_t count) { return real_pwrite(fd, data, count, offset); });
 }
 
-ssize_t pwrite64(int fd, const void* data, size_t bytes, off64_t offset) {
-  REAL(pwrite64);
-  return write_tracked(fd, bytes, [&](size_t count) { return real_pwrite64(fd, data, count, offset); });
-}
-
 ssize_t writev(int fd, const iovec* pieces, int count) {
   REAL(writev);
   REAL(write);

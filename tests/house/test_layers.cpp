@@ -52,15 +52,16 @@ TEST(Layers, KernelsKnowNeitherTorchNorTheLayersAbove) {
 TEST(Layers, ModelsKnowNoFilesNoYamlNoTraining) { expect_none("models", {"src/", "yaml-cpp/", "opencv2/", "fstream", "filesystem"}); }
 
 TEST(Layers, FoldersOfSrcUseOnlyWhatStandsBelow) {
-  const std::map<std::string, std::vector<std::string>> above = {{"base", {"io", "recipe", "text", "hf", "data", "report", "checkpoint", "train", "cli"}},
-                                                                 {"io", {"recipe", "text", "hf", "data", "report", "checkpoint", "train", "cli"}},
-                                                                 {"recipe", {"text", "hf", "data", "report", "checkpoint", "train", "cli"}},
-                                                                 {"text", {"recipe", "hf", "data", "report", "checkpoint", "train", "cli"}},
-                                                                 {"hf", {"recipe", "text", "data", "report", "checkpoint", "train", "cli"}},
-                                                                 {"data", {"hf", "report", "checkpoint", "train", "cli"}},
-                                                                 {"report", {"recipe", "text", "hf", "data", "checkpoint", "train", "cli"}},
-                                                                 {"checkpoint", {"text", "data", "report", "train", "cli"}},
-                                                                 {"train", {"cli"}}};
+  const std::map<std::string, std::vector<std::string>> above = {
+      {"base", {"io", "recipe", "text", "hf", "data", "report", "checkpoint", "train", "cli"}},
+      {"io", {"recipe", "text", "hf", "data", "report", "checkpoint", "train", "cli"}},
+      {"recipe", {"text", "hf", "data", "report", "checkpoint", "train", "cli"}},
+      {"text", {"recipe", "hf", "data", "report", "checkpoint", "train", "cli"}},
+      {"hf", {"recipe", "text", "data", "report", "checkpoint", "train", "cli"}},
+      {"data", {"hf", "report", "checkpoint", "train", "cli"}},
+      {"report", {"recipe", "text", "hf", "data", "checkpoint", "train", "cli"}},
+      {"checkpoint", {"text", "data", "report", "train", "cli"}},
+      {"train", {"cli"}}};
   for (const auto& [folder, forbidden] : above) {
     std::vector<std::string> prefixes;
     for (const std::string& name : forbidden) prefixes.push_back("src/" + name + "/");

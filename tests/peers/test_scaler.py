@@ -73,7 +73,8 @@ def lft_traces():
     for name, (init, growth, backoff, interval, share) in CASES.items():
         flags = "".join("01"[flag] for flag in random_flags(name, share))
         lines.append(f"{init!r} {growth!r} {backoff!r} {interval} {flags}\n")
-    done = subprocess.run([DRIVER], input="".join(lines), capture_output=True, text=True, timeout=300, env=dict(os.environ, OMP_NUM_THREADS="1"))
+    one_thread = dict(os.environ, OMP_NUM_THREADS="1")
+    done = subprocess.run([DRIVER], input="".join(lines), capture_output=True, text=True, timeout=300, env=one_thread)
     assert done.returncode == 0, done.stderr
     traces = {}
     for name, block in zip(CASES, done.stdout.split("end\n"), strict=False):

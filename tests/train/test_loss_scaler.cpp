@@ -33,10 +33,10 @@ TEST(LossScale, GrowsAfterAnIntervalOfGoodStepsAndBacksOffAtOnce) {
 }
 
 TEST(LossScale, IsFloat32WithTheProductInDouble) {
-  // torch._amp_update_scale_ of torch 2.11 from float32(0.1): 1.1, 0.3, 1.1, 1.1.
+  // torch._amp_update_scale_ of torch 2.11 from float32(0.1) times 0.73, 1.1, 0.73, 1.1.
   EXPECT_EQ(LossScaler(LossScale{.scale = 0.1}).state().scale, 0.10000000149011612);
-  expect_sequence({.scale = 0.1, .growth_factor = 1.1, .backoff_factor = 0.3, .growth_interval = 1}, "0100",
-                  {0.10999999940395355, 0.032999999821186066, 0.03629999980330467, 0.03993000090122223}, {0, 0, 0, 0});
+  expect_sequence({.scale = 0.1, .growth_factor = 1.1, .backoff_factor = 0.73, .growth_interval = 1}, "1010",
+                  {0.0729999989271164, 0.0802999958395958, 0.058618996292352676, 0.06448089331388474}, {0, 0, 0, 0});
 }
 
 TEST(LossScale, ThatWouldGrowToInfinityStays) {

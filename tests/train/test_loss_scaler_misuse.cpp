@@ -224,5 +224,20 @@ TEST_F(ScalerMisuse, KeepsNoTensorAndNoGraphAlive) {
   EXPECT_TRUE(weight.expired());
 }
 
+TEST_F(ScalerMisuse, RemembersEachOptimizerOnceAndForgetsTheDead) {
+  ScalerEvidence seen;
+  for (int i = 0; i < 3; ++i) {
+    seen.saw_gradients(*optimizer);
+    seen.saw_gradients(*other);
+  }
+  EXPECT_EQ(seen.optimizers().size(), 2u);
+  optimizer.reset();
+  parameters = adapter("k_proj");
+  seen.saw_gradients(*optimizer_of(parameters));
+  ASSERT_EQ(seen.optimizers().size(), 2u);
+  EXPECT_EQ(seen.optimizers()[0][0].name, "projector.lora_A.weight");
+  EXPECT_EQ(seen.optimizers()[1][0].name, "k_proj.lora_A.weight");
+}
+
 }  // namespace
 }  // namespace lft

@@ -1,0 +1,79 @@
+#include "models/layers/recompute.h"
+
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <optional>
+#include <utility>
+
+#include "models/layers/call.h"
+#include "models/ops/precision.h"
+
+namespace lft {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+thread_local int64_t recompute_every = 0;
+
+/// What a block needs to run again as it did.
+struct BlockRun : torch::CustomClassHolder {
+  std::function<at::Tensor(const at::Tensor&)> body;
+  variable_list parameters;  // those that are trained
+  at::ScalarType compute = at::kFloat;
+  std::optional<DropoutPosition> dropout;
+  ModulePath path;
+  bool trains_x = false;
+};
+
+struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList parameters,
+                            const c10::intrusive_ptr<BlockRun>& run) {
+    ctx->save_for_backward({x});
+    ctx->saved_data["run"] = c10::IValue::make_capsule(run);
+    return run->body(x);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    const auto run = c10::static_intrusive_pointer_cast<BlockRun>(ctx->saved_data["run"].toCapsule());
+    const at::AutoGradMode with_graph(true);
+    const ComputeDtypeGuard compute(run->compute);
+    std::optional<DropoutGuard> dropout;
+    if (run->dropout) dropout.emplace(*run->dropout);
+    const RestoreModulePath path(run->path);
+    const RecomputeGuard off(0);
+    const at::Tensor x = ctx->get_saved_variables()[0].detach().requires_grad_(run->trains_x);
+    const at::Tensor y = run->body(x);
+    variable_list inputs = run->parameters;
+    if (run->trains_x) inputs.insert(inputs.begin(), x);
+    variable_list result = torch::autograd::grad({y}, inputs, {gradients[0]}, /*retain_graph=*/false, /*create_graph=*/false,
+                                                 /*allow_unused=*/true);
+    if (!run->trains_x) result.insert(result.begin(), at::Tensor());
+    result.emplace_back();  // of `run`
+    return result;
+  }
+};
+
+}  // namespace
+
+RecomputeGuard::RecomputeGuard(int64_t every) : previous_(std::exchange(recompute_every, every)) {}
+RecomputeGuard::~RecomputeGuard() { recompute_every = previous_; }
+bool recomputes(int64_t block) { return recompute_every > 0 && block % recompute_every == 0 && at::GradMode::is_enabled(); }
+
+at::Tensor recompute(const torch::nn::Module& block, const at::Tensor& x, std::function<at::Tensor(const at::Tensor&)> body) {
+  auto run = c10::make_intrusive<BlockRun>();
+  for (const at::Tensor& parameter : block.parameters()) {
+    if (parameter.requires_grad()) run->parameters.push_back(parameter);
+  }
+  run->trains_x = x.requires_grad();
+  if (run->parameters.empty() && !run->trains_x) return body(x);
+  run->body = std::move(body);
+  run->compute = compute_dtype();
+  if (dropout_position() != nullptr) run->dropout = *dropout_position();
+  run->path = module_path();
+  return RecomputeFunction::apply(x, at::TensorList(run->parameters), run);
+}
+
+}  // namespace lft

@@ -1,0 +1,82 @@
+// Activation checkpointing: the same bits with less memory.
+#include <optional>
+
+#include "models/layers/recompute.h"
+#include "models/lora/inject.h"
+#include "models/ops/precision.h"
+#include "models/tiny.h"
+#include "support/counting_allocator.h"
+
+namespace lft::test {
+namespace {
+
+struct Pass {
+  double loss = 0;
+  std::vector<at::Tensor> gradients;
+  int64_t kept = 0;  // bytes between the passes
+};
+
+Pass run(int64_t every, at::ScalarType compute, const std::vector<std::string>& full = {"projector"}) {
+  Json json = tiny_json();
+  json["text_config"]["num_hidden_layers"] = 5;
+  const LlavaConfig config = LlavaConfig::parse(json, "deep");
+  Llava model = make_llava(config);
+  std::vector<std::string> targets = {"llm:all-linear", "vision:all-linear"};
+  if (!full.empty() && full[0] == "all") targets.clear();
+  if (!targets.empty()) inject_lora(select_sites(linear_sites(*model), targets), {.rank = 4, .alpha = 8, .dropout = 0.2}, 3);
+  const std::vector<Trainable> trainables = make_trainable(*model, full);
+  fill_adapters(model);
+  const int64_t before = CountingAllocator::live();
+  at::Tensor loss;
+  {
+    const ComputeDtypeGuard dtype(compute);
+    const DropoutGuard dropout({.seed = 5, .step = 2, .micro_batch = 1});
+    const RecomputeGuard recompute(every);
+    loss = model->loss_sum(tiny_batch(config));
+  }
+  Pass pass{.loss = loss.item<double>(), .gradients = {}, .kept = CountingAllocator::live() - before};
+  loss.backward();
+  for (const Trainable& trainable : trainables) pass.gradients.push_back(trainable.tensor.grad());
+  return pass;
+}
+
+void expect_same(const Pass& a, const Pass& b) {
+  EXPECT_EQ(a.loss, b.loss);
+  ASSERT_EQ(a.gradients.size(), b.gradients.size());
+  int defined = 0;
+  for (size_t i = 0; i < a.gradients.size(); ++i) {
+    ASSERT_EQ(a.gradients[i].defined(), b.gradients[i].defined()) << i;
+    if (!a.gradients[i].defined()) continue;
+    ++defined;
+    EXPECT_TRUE(at::equal(a.gradients[i], b.gradients[i])) << i;
+  }
+  EXPECT_GT(defined, 20);
+}
+
+TEST(Recompute, GivesTheSameBitsWithDropoutInEveryPrecision) {
+  for (const at::ScalarType compute : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    const Pass plain = run(0, compute);
+    for (const int64_t every : {1, 2, 3}) expect_same(plain, run(every, compute));
+  }
+}
+
+TEST(Recompute, OfAModelTrainedWhole) { expect_same(run(0, at::kFloat, {"all"}), run(1, at::kFloat, {"all"})); }
+
+TEST(Recompute, KeepsLessBetweenThePasses) {
+  const CountingAllocator counting;
+  const int64_t plain = run(0, at::kFloat).kept, every = run(1, at::kFloat).kept, second = run(2, at::kFloat).kept;
+  EXPECT_LT(every, second);
+  EXPECT_LT(second, plain);
+  EXPECT_LT(every, plain / 3);  // a block keeps its input of some twenty tensors of that size
+}
+
+TEST(Recompute, WithoutAGraphThereIsNothingToRunAgain) {
+  const at::NoGradGuard no_grad;
+  const RecomputeGuard recompute(1);
+  Llava model = make_llava(tiny_config());
+  EXPECT_FALSE(recomputes(0));
+  EXPECT_FALSE(model->loss_sum(tiny_batch(tiny_config())).requires_grad());
+}
+
+}  // namespace
+}  // namespace lft::test
