@@ -126,6 +126,15 @@ std::map<std::string, double> batch_figures(const StepSamples& samples) {
   return figures;
 }
 
+/// Counts without a decimal point.
+Json figure_json(double value) { return value == std::floor(value) ? Json(static_cast<int64_t>(value)) : Json(value); }
+
+Json figures_json(const std::map<std::string, double>& figures) {
+  Json json = Json::object();
+  for (const auto& [name, value] : figures) json[name] = figure_json(value);
+  return json;
+}
+
 Json shapes(const StepSamples& samples) {
   Json list = Json::array();
   for (const auto& micro : samples.micro) {
@@ -138,18 +147,19 @@ Json shapes(const StepSamples& samples) {
 
 Json compare(const IncidentFacts& facts) {
   const std::map<std::string, double> now = batch_figures(facts.samples);
-  Json batch = now;
+  Json batch = figures_json(now);
   batch["shapes"] = shapes(facts.samples);
   Json result = {{"batch", batch}, {"last_good", nullptr}, {"differences", Json::array()}};
   if (!facts.last_good) return result;
   const std::map<std::string, double> good = batch_figures(*facts.last_good);
-  result["last_good"] = good;
+  result["last_good"] = figures_json(good);
   result["last_good"]["step"] = facts.last_good_step;
   result["last_good"]["shapes"] = shapes(*facts.last_good);
   for (const auto& [name, value] : now) {
     const auto other = good.find(name);
     if (other == good.end() || other->second == value) continue;
-    result["differences"].push_back(name + " " + Json(value).dump() + ", in the last good batch " + Json(other->second).dump());
+    result["differences"].push_back(name + " " + figure_json(value).dump() + ", in the last good batch " +
+                                    figure_json(other->second).dump());
   }
   return result;
 }

@@ -112,11 +112,13 @@ void blame_graph(const AdamW& optimizer, const ScalerEvidence& seen, const std::
           .expected = "scale(loss).backward() before unscale()",
           .next = "run backward() on what scale() returns, and drop no gradients before the step"});
   }
-  fail({.what = "the optimizer holds tensors that the model does not use",
+  fail({.what = "the loss depends on other tensors than those the optimizer holds",
         .where = where,
-        .found = absent + "; the loss depends on " + std::to_string(reached.size()) + " other tensors, of shape " + shapes(reached),
+        .found =
+            absent + "; the graph of the loss ends in " + std::to_string(reached.size()) + " other tensors, of shape " + shapes(reached),
         .expected = "an optimizer over the tensors that the forward pass reads",
-        .next = "the model was rebuilt or cast after the optimizer was built: build the optimizer from the model's present trainables"});
+        .next = "where the model was rebuilt or cast after the optimizer, build it from the present trainables; else step the optimizer of "
+                "those tensors"});
 }
 
 /// For a loss without a graph: which parameters that had gradients before are frozen now.

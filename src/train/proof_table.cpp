@@ -83,6 +83,7 @@ std::vector<Line> lines_of(const Proof& proof, bool collapsed) {
 }
 
 std::string number(double value) {
+  if (!std::isfinite(value)) return "?";
   char text[32];
   std::snprintf(text, sizeof text, "%.3g", value);
   return text;

@@ -9,6 +9,7 @@
 
 #include "kernels/common/error.h"
 #include "models/ops/precision.h"
+#include "src/base/log.h"
 #include "src/train/device.h"
 #include "src/train/recovery.h"
 
@@ -92,7 +93,7 @@ Restart find_restart(RunInputs& inputs) {
   const std::string dir = inputs.recipe.output_dir + "/checkpoints";
   std::vector<std::string> warnings;
   restart.checkpoint = load_newest(dir, &warnings);
-  inputs.notices.insert(inputs.notices.end(), warnings.begin(), warnings.end());
+  for (const std::string& line : warnings) warning(line);
   if (!restart.checkpoint) {
     inputs.notices.push_back("no checkpoint yet in " + dir + ": starting from the beginning");
     return restart;
