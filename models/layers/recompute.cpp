@@ -29,8 +29,7 @@ struct BlockRun : torch::CustomClassHolder {
 };
 
 struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList parameters,
-                            const c10::intrusive_ptr<BlockRun>& run) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList parameters, const c10::intrusive_ptr<BlockRun>& run) {
     ctx->save_for_backward({x});
     ctx->saved_data["run"] = c10::IValue::make_capsule(run);
     return run->body(x);

@@ -201,6 +201,10 @@ uint64_t restore(Run& run, const Checkpoint& checkpoint, bool exact, const std::
     restore_state(run, checkpoint);
     if (restored) restored(run.model.model);
     compare_probe(run, checkpoint, exact);
+    if (run.state.recovered) {
+      notice("a step of this run was not finite: it computes in fp32 since, at its learning rates times " +
+             Json(run.state.lr_factor).dump());
+    }
     return checkpoint.state.at("metrics_bytes").get<uint64_t>();
   } catch (const nlohmann::json::exception& error) {
     refuse(checkpoint, "state.json of the checkpoint lacks a field", error.what(), "");

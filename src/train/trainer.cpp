@@ -237,14 +237,21 @@ class Trainer {
   double eval_loss_ = NAN;
 };
 
+/// Prints the proof that the run will train and returns it for the run's folder.
+std::string prove(Run& run) {
+  const Proof proof = prove_trainable(run.model.model, run.model.trainables, {&run.optimizer}, run.model.excluded, run.probe);
+  for (const std::string& line : proof_table(proof, /*collapsed=*/true)) std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+  return proof_json(proof).dump(2) + "\n";
+}
+
 }  // namespace
 
 int train(const Recipe& recipe, const TrainOptions& options) {
   make_deterministic(recipe.train.deterministic);
   RunInputs inputs = open_inputs(recipe, options.resume);
   check_disk_space(inputs);
-  std::optional<RunLock>
-      lock;  // an output directory that is there may be another process's; a new one is made when there is something to write
+  std::optional<RunLock> lock;  // now where the folder is there; a new one is made only when there is something to write
   if (is_directory(recipe.output_dir)) lock.emplace(recipe.output_dir);
   const Restart restart = options.resume ? find_restart(inputs) : Restart{};
   for (const std::string& line : inputs.notices) notice(line);
@@ -253,21 +260,18 @@ int train(const Recipe& recipe, const TrainOptions& options) {
   Run run = make_run(std::move(inputs));
   for (const std::string& line : describe_plan(run.inputs, run.model)) std::printf("%s\n", line.c_str());
   std::fflush(stdout);
-  std::string proof_text;
   uint64_t metrics_bytes = 0;
+  std::string proof;
   if (restart.checkpoint) {
     metrics_bytes = restore(run, *restart.checkpoint, restart.exact, options.restored);
   } else {
-    const Proof proof = prove_trainable(run.model.model, run.model.trainables, {&run.optimizer}, run.model.excluded, run.probe);
-    for (const std::string& line : proof_table(proof, /*collapsed=*/true)) std::printf("%s\n", line.c_str());
-    proof_text = proof_json(proof).dump(2) + "\n";
+    proof = prove(run);
   }
-  std::fflush(stdout);
   if (requested_signal() != 0) return stop_exit_code(requested_signal());
 
   make_dirs(recipe.output_dir);
   if (!lock) lock.emplace(recipe.output_dir);
-  if (!proof_text.empty()) write_file_atomic(recipe.output_dir + "/trainability.json", proof_text);
+  if (!proof.empty()) write_file_atomic(recipe.output_dir + "/trainability.json", proof);
   return Trainer(run, options, metrics_bytes).run(restart.checkpoint.has_value());
 }
 
