@@ -4,10 +4,10 @@
 namespace lft::test {
 namespace {
 
-/// 12 kills unless LFT_KILLS says otherwise.
+/// 50 kills unless LFT_KILLS says otherwise.
 int kills_wanted() {
   const char* const wanted = std::getenv("LFT_KILLS");
-  return wanted != nullptr ? std::atoi(wanted) : 12;
+  return wanted != nullptr ? std::atoi(wanted) : 50;
 }
 
 using Kill = TrainFaults;
