@@ -23,7 +23,7 @@ TEST_F(Kill, AtRandomMomentsOverLoadStepSaveAndEval) {
     for (int attempt = 0; !done; ++attempt) {
       const std::unique_ptr<Child> child = start(out, /*resume=*/attempt > 0);
       if (kills < kills_wanted()) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(random() % 1000));
+        sleep_into_a_run(random);
         child->signal(SIGKILL);
       }
       const int code = child->wait();

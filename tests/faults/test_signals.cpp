@@ -16,7 +16,7 @@ TEST_F(Signals, AtRandomMomentsSaveOnceAndResumeToTheSameRun) {
     const Recipe out = recipe("signal" + std::to_string(i));
     const int number = i % 2 == 0 ? SIGTERM : SIGUSR1;
     const std::unique_ptr<Child> child = start(out, false);
-    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 1200));
+    sleep_into_a_run(random);
     child->signal(number);
     const int code = child->wait();
     const std::vector<CheckpointStatus> checkpoints = list_checkpoints(out.output_dir + "/checkpoints", /*verify=*/true);

@@ -64,7 +64,7 @@ TEST_F(TrainDisk, KilledOrCutFromPowerAnywhere) {  // A1
   for (const char* mode : {"kill", "power", "powerdata"}) {
     phase += 3;
     for (const long at : points(phase)) {
-      const Recipe recipe = short_recipe(std::string(mode) + std::to_string(at));
+      const Recipe recipe = short_recipe(std::string(mode) + "-at-" + std::to_string(at));
       const Shimmed ran = launch(recipe, mode, at);
       ASSERT_EQ(ran.code, 128 + SIGKILL) << mode << " " << at << "\n" << ran.err;
       expect_resumes(recipe, at);
@@ -77,7 +77,7 @@ TEST_F(TrainDisk, FullOrFailing) {  // A3, A5
   whole();
   for (const char* mode : {"enospc", "eio"}) {
     for (const long at : points(5)) {
-      const Recipe recipe = short_recipe(std::string(mode) + std::to_string(at));
+      const Recipe recipe = short_recipe(std::string(mode) + "-at-" + std::to_string(at));
       const Shimmed ran = launch(recipe, mode, at);
       // A failure to delete what is no longer wanted is a warning; everything else ends the run.
       ASSERT_TRUE(ran.code == 6 || (ran.code == 0 && ran.err.find("warning:") != std::string::npos)) << mode << " " << at << "\n"
@@ -97,7 +97,7 @@ TEST_F(TrainDisk, ShortAndInterruptedTransfersChangeNothing) {  // A5
   whole();
   for (const char* mode : {"short", "eintr"}) {
     for (const long at : points(7)) {
-      const Recipe recipe = short_recipe(std::string(mode) + std::to_string(at));
+      const Recipe recipe = short_recipe(std::string(mode) + "-at-" + std::to_string(at));
       const Shimmed ran = launch(recipe, mode, at);
       ASSERT_EQ(ran.code, 0) << mode << " " << at << "\n" << ran.err;
       EXPECT_EQ(run_bytes(recipe.output_dir, kLast), whole()) << mode << " " << at;

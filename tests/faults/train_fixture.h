@@ -42,10 +42,23 @@ class TrainFaults : public ::testing::Test {
   const RunBytes& expected() {
     static const RunBytes bytes = [this] {
       const Recipe whole = recipe("whole");
+      const auto begin = std::chrono::steady_clock::now();
       EXPECT_EQ(finish(whole, false), 0) << errors(whole);
+      whole_ms() = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin).count();
       return run_bytes(whole.output_dir, kSteps);
     }();
     return bytes;
+  }
+
+  /// Sleeps until some moment of a run as long as the uninterrupted one.
+  template <class Random>
+  void sleep_into_a_run(Random& random) {
+    expected();
+    std::this_thread::sleep_for(std::chrono::milliseconds(static_cast<int64_t>(random() % static_cast<uint64_t>(whole_ms() + 1))));
+  }
+  static int64_t& whole_ms() {
+    static int64_t milliseconds = 0;
+    return milliseconds;
   }
 
   /// Each step once, and the bytes of the run that was never stopped.
