@@ -5,6 +5,7 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
+#include <malloc.h>
 #include <torch/headeronly/version.h>
 
 #include <fstream>
@@ -83,6 +84,12 @@ bool is_out_of_memory(const std::exception& error) {
   if (torch == nullptr) return false;
   const std::string what = torch->what_without_backtrace();
   return what.find("allocate memory") != std::string::npos || what.find("out of memory") != std::string::npos;
+}
+
+void release_free_memory() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
 }
 
 std::string cpu_model() { return cpuinfo("model name"); }

@@ -23,6 +23,9 @@ DeviceFacts device_facts(at::Device device);
 /// Whether an exception of LibTorch or the standard library says that memory ran out.
 bool is_out_of_memory(const std::exception& error);
 
+/// Gives memory that is free inside the process back to the system, after a phase whose temporaries will not come again.
+void release_free_memory();
+
 std::string cpu_model();
 /// "0.1.0"
 std::string lft_version();

@@ -144,6 +144,7 @@ class Trainer {
                               .last_good_step = last_good_step_};
     const std::string incident =
         write_incident(path("incidents"), facts, run_.model.model, run_.optimizer, *run_.inputs.train, options_, dump_recipe(recipe_));
+    release_free_memory();
     const int64_t step = before.step + 1;
     files_.event(recovers ? "fp32_recovery" : "stopped", step,
                  {{"reason", outcome.reason},
@@ -267,6 +268,7 @@ int train(const Recipe& recipe, const TrainOptions& options) {
   } else {
     proof = prove(run);
   }
+  release_free_memory();
   if (requested_signal() != 0) return stop_exit_code(requested_signal());
 
   make_dirs(recipe.output_dir);

@@ -1,0 +1,81 @@
+"""The FP32 recovery makes no second copy of the frozen weights: peak memory of a run that recovers, on a model of 126 MB in BF16.
+
+Beside two runs in FP32 from the start, over the same base stored in BF16 and in FP32: the latter is what a recovery that widened the
+weights for good would hold. All three are the same process up to where the model loads, so the differences are differences in growth.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import yaml
+from safetensors.torch import load_file, save_file
+
+import checkpoints
+from cases import ROWS, make_recipe
+from tools import BINARY, event_lines, step_lines, write_rows
+
+MIB = 2**20
+LAYER = 1376 * 512 * 4  # a widened layer of the decoder
+HEAD = 32064 * 512 * 4  # the largest layer: the LM head, widened whole where all logits are wanted, as at the end of a run
+SLACK = 8 * MIB  # stacks, small allocations, pages; runs of the same recipe were within 3 MiB
+
+# Prints a child's peak. The child of a large process inherits that one's, so this small one stands between.
+LAUNCH = """
+import os, sys
+child = os.spawnv(os.P_NOWAIT, sys.argv[1], sys.argv[1:])
+_, status, usage = os.wait4(child, 0)
+print(usage.ru_maxrss)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+@pytest.fixture(scope="module")
+def overflowing_base(tmp_path_factory):
+    """One layer's MLP is beyond FP16 inside; what comes out of it is as if nothing had been done. Both factors are exact in BF16."""
+    path = checkpoints.build("cpu63m", tmp_path_factory.mktemp("large") / "cpu63m")
+    tensors = load_file(path / "model.safetensors")
+    mlp = "language_model.model.layers.4.mlp."
+    tensors[mlp + "up_proj.weight"] *= 2.0**18
+    tensors[mlp + "down_proj.weight"] *= 2.0**-18
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    return path, sum(tensor.nbytes for tensor in tensors.values())
+
+
+@pytest.fixture(scope="module")
+def peak(overflowing_base, images, tmp_path_factory):
+    """(compute, base_dtype) -> output directory and peak memory in bytes of three steps of one image row each."""
+
+    def train(compute, base_dtype):
+        folder = tmp_path_factory.mktemp(f"{compute}-{base_dtype}")
+        rows = write_rows(folder / "rows.jsonl", [row for row in ROWS if row["id"] in ("one", "turns", "middle")])
+        case = dict(template="llava-v1", fit="pad", batch_size=1, grad_accum=1, adapter=None, optim=dict(lr=1e-4))
+        recipe = make_recipe(case, folder / "run", overflowing_base[0], None, images, rows)
+        recipe["model"]["base_dtype"] = base_dtype
+        recipe["precision"]["compute"] = compute
+        recipe["train"]["max_steps"] = 3
+        recipe |= dict(lora=dict(rank=16, alpha=32, dropout=0.0, targets=["llm:all-linear"]), log=dict(tensorboard=False))
+        (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+        # What is freed goes back to the system at once, so that the peak is memory in use and not what the allocator keeps for later.
+        environment = dict(os.environ, OMP_NUM_THREADS="1", MALLOC_MMAP_THRESHOLD_="131072")
+        command = [sys.executable, "-S", "-c", LAUNCH, BINARY, "train", str(folder / "recipe.yaml")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+        assert done.returncode == 0, done.stderr[-4000:]
+        return folder / "run", int(done.stdout.splitlines()[-1]) * 1024
+
+    return train
+
+
+def test_the_recovery_does_not_double_the_frozen_weights(overflowing_base, peak):
+    weights = overflowing_base[1]
+    assert weights > 120e6
+    run, recovered = peak("fp16", "bf16")
+    assert [line["step"] for line in event_lines(run, "fp32_recovery")] == [1]
+    assert [(line["step"], line["precision"]) for line in step_lines(run)] == [(2, "fp32"), (3, "fp32")]
+
+    _, narrow = peak("fp32", "bf16")
+    _, wide = peak("fp32", "fp32")
+    assert wide - narrow >= weights - HEAD - SLACK  # a doubling shows
+    assert recovered <= narrow + LAYER + SLACK
+    assert recovered <= wide - weights + HEAD + SLACK
