@@ -32,7 +32,8 @@ struct CheckpointStatus {
   std::string fault;  // one line; empty: it verifies
   std::string run_id;
   uint64_t bytes = 0;
-  int64_t saved_at = 0;  // seconds since 1970, when MANIFEST was written
+  int64_t saved_at = 0;            // seconds since 1970, when MANIFEST was written
+  Json identity = Json::object();  // as in Checkpoint
 };
 
 /// Saves to `dir` (<output_dir>/checkpoints, made where missing) and then retires old steps, so that the newest `keep` >= 1 that verify

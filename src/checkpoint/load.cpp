@@ -38,11 +38,18 @@ Measured measure(const std::string& step_path) {
 
 CheckpointStatus status_of(const std::string& path, bool verify) {
   const Measured measured = measure(path);
-  CheckpointStatus status{.step = 0, .path = path, .fault = {}, .run_id = {}, .bytes = measured.bytes, .saved_at = measured.saved_at};
+  CheckpointStatus status{.step = 0,
+                          .path = path,
+                          .fault = {},
+                          .run_id = {},
+                          .bytes = measured.bytes,
+                          .saved_at = measured.saved_at,
+                          .identity = Json::object()};
   try {
     const Manifest manifest = read_manifest(path);
     status.step = manifest.step;
     status.run_id = manifest.run_id;
+    status.identity = manifest.identity;
     if (verify) verify_step(path);
   } catch (const Error& error) {
     status.fault = one_line(error);

@@ -31,6 +31,8 @@ Error usage(const std::string& what, const std::string& next) {
 void add_commands(CLI::App& app) {
   lft::cli::add_train(app);
   lft::cli::add_check(app);
+  lft::cli::add_validate(app);
+  lft::cli::add_preview(app);
   lft::cli::add_prepare(app);
   lft::cli::add_recipe(app);
   lft::cli::add_generate(app);
@@ -39,6 +41,10 @@ void add_commands(CLI::App& app) {
   lft::cli::add_merge(app);
   lft::cli::add_summary(app);
   lft::cli::add_checkpoint(app);
+  lft::cli::add_verify_resume(app);
+  lft::cli::add_doctor(app);
+  lft::cli::add_debug(app);
+  lft::cli::add_replay(app);
 }
 
 /// CLI11 would call a misspelt command an unexpected argument.

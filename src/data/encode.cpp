@@ -1,9 +1,9 @@
+#include "src/data/encode.h"
+
 #include <algorithm>
 
 #include "src/base/errors.h"
-#include "src/data/dataset.h"
 #include "src/io/files.h"
-#include "src/text/chat_template.h"
 #include "src/text/labels.h"
 
 namespace lft {
@@ -12,11 +12,9 @@ namespace {
 constexpr int64_t kIgnore = -100;
 const std::string kImageMark = "<image>";
 
-std::string place(const Row& row) { return row.where + " (id " + quote_text(row.id, 80) + ")"; }
-
 [[noreturn]] void fail(const Row& row, const std::string& what, const std::string& found, const std::string& expected,
                        const std::string& next = {}) {
-  throw Error(ErrorKind::kInput, {.what = what, .where = place(row), .found = found, .expected = expected, .next = next});
+  throw Error(ErrorKind::kInput, {.what = what, .where = row_place(row), .found = found, .expected = expected, .next = next});
 }
 
 int64_t count_marks(const std::string& text) {
@@ -25,8 +23,44 @@ int64_t count_marks(const std::string& text) {
   return marks;
 }
 
-/// As many <image> marks in the questions as images, and none in an answer.
-void check_marks(const Row& row, int64_t images) {
+/// Tokens of a rendered row, each with an embedding row; one image token for each image.
+EncodedText tokenize(const Row& row, Rendered rendered, const Tokenizer& tokenizer, const EncodeOptions& options) {
+  EncodedText text{.rendered = std::move(rendered), .tokens = {}, .supervised = {}};
+  text.tokens = tokenizer.encode(text.rendered.text);
+  text.supervised = supervised_mask(text.tokens, text.rendered.supervised);
+  size_t image_tokens = 0;
+  for (const Token& token : text.tokens) {
+    if (token.id < 0 || token.id >= options.config.text.vocab) {
+      fail(row, "a token id beyond the model's embedding rows", std::to_string(token.id),
+           "below " + std::to_string(options.config.text.vocab), "use the tokenizer that belongs to the model");
+    }
+    image_tokens += token.id == options.config.image_token;
+  }
+  if (image_tokens != row.images.size()) {
+    fail(row, "the tokenizer does not give one image token for each <image>", std::to_string(image_tokens) + " image tokens",
+         std::to_string(row.images.size()));
+  }
+  return text;
+}
+
+/// The model's square of what `load` gives; an error of either names the row.
+template <typename Load>
+PixelImage fit_named(const Row& row, const EncodeOptions& options, const Load& load) {
+  try {
+    return fit_image(load(), options.config.vision.image_size, options.image_fit, options.image_mean);
+  } catch (const Error& error) {
+    ErrorInfo info = error.info();
+    info.where = row_place(row) + (info.where.empty() ? "" : ": " + info.where);
+    throw Error(error.kind(), info);
+  }
+}
+
+}  // namespace
+
+std::string row_place(const Row& row) { return row.where + " (id " + quote_text(row.id, 80) + ")"; }
+
+void check_marks(const Row& row) {
+  const auto images = static_cast<int64_t>(row.images.size());
   int64_t marks = 0;
   for (const Turn& turn : row.turns) {
     marks += count_marks(turn.question);
@@ -39,34 +73,24 @@ void check_marks(const Row& row, int64_t images) {
        "as many marks as images", next);
 }
 
-/// Ids and labels with every image token repeated for its positions. The first label is always -100: nothing predicts it.
-void tokenize(Sample& sample, const Row& row, const Rendered& rendered, int64_t images, const Tokenizer& tokenizer,
-              const EncodeOptions& options) {
-  const LlavaConfig& config = options.config;
-  const std::vector<Token> tokens = tokenizer.encode(rendered.text);
-  const std::vector<bool> mask = supervised_mask(tokens, rendered.supervised);
-  int64_t image_tokens = 0;
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    const Token& token = tokens[i];
-    if (token.id < 0 || token.id >= config.text.vocab) {
-      fail(row, "a token id beyond the model's embedding rows", std::to_string(token.id), "below " + std::to_string(config.text.vocab),
-           "use the tokenizer that belongs to the model");
-    }
-    const bool is_image = token.id == config.image_token;
-    const bool supervised = mask[i] && !is_image && i > 0;
-    image_tokens += is_image;
-    const int64_t copies = is_image ? config.image_positions() : 1;
-    sample.input_ids.insert(sample.input_ids.end(), static_cast<size_t>(copies), token.id);
-    sample.labels.insert(sample.labels.end(), static_cast<size_t>(copies), supervised ? token.id : kIgnore);
-  }
-  if (image_tokens != images) {
-    fail(row, "the tokenizer does not give one image token for each <image>", std::to_string(image_tokens) + " image tokens",
-         std::to_string(images));
-  }
+EncodedText encode_text(const Row& row, const Tokenizer& tokenizer, const EncodeOptions& options) {
+  return tokenize(row, render(options.template_name, row.turns, options.eos), tokenizer, options);
 }
 
-/// Drops what lies behind max_tokens; an image is whole or the row is an error.
-void truncate(Sample& sample, const Row& row, const EncodeOptions& options) {
+Sample expand_images(const EncodedText& text, const Row& row, const EncodeOptions& options) {
+  Sample sample;
+  sample.id = row.id;
+  for (size_t i = 0; i < text.tokens.size(); ++i) {
+    const int64_t id = text.tokens[i].id;
+    const bool is_image = id == options.config.image_token, supervised = text.supervised[i] && !is_image && i > 0;
+    const auto copies = static_cast<size_t>(is_image ? options.config.image_positions() : 1);
+    sample.input_ids.insert(sample.input_ids.end(), copies, id);
+    sample.labels.insert(sample.labels.end(), copies, supervised ? id : kIgnore);
+  }
+  return sample;
+}
+
+void truncate_sample(Sample& sample, const Row& row, const EncodeOptions& options) {
   const int64_t length = static_cast<int64_t>(sample.input_ids.size());
   if (length <= options.max_tokens) return;
   const auto last = std::find(sample.input_ids.rbegin(), sample.input_ids.rend(), options.config.image_token);
@@ -83,34 +107,16 @@ void truncate(Sample& sample, const Row& row, const EncodeOptions& options) {
   sample.labels.resize(static_cast<size_t>(options.max_tokens));
 }
 
-/// Runs `load` and names the row in its error.
-template <typename Load>
-RgbImage load_named(const Row& row, const Load& load) {
-  try {
-    return load();
-  } catch (const Error& error) {
-    ErrorInfo info = error.info();
-    info.where = place(row) + (info.where.empty() ? "" : ": " + info.where);
-    throw Error(error.kind(), info);
-  }
-}
-
-}  // namespace
-
 int64_t Sample::supervised() const {
   return std::count_if(labels.begin(), labels.end(), [](int64_t label) { return label != kIgnore; });
 }
 
 Sample encode_row(const Row& row, const std::string& image_root, const Tokenizer& tokenizer, const EncodeOptions& options) {
-  const int64_t images = static_cast<int64_t>(row.images.size());
-  check_marks(row, images);
-  Sample sample;
-  sample.id = row.id;
-  tokenize(sample, row, render(options.template_name, row.turns, options.eos), images, tokenizer, options);
-  truncate(sample, row, options);
+  check_marks(row);
+  Sample sample = expand_images(encode_text(row, tokenizer, options), row, options);
+  truncate_sample(sample, row, options);
   for (const std::string& name : row.images) {
-    sample.images.push_back(fit_image(load_named(row, [&] { return load_image(image_root.empty() ? "." : image_root, name); }),
-                                      options.config.vision.image_size, options.image_fit, options.image_mean));
+    sample.images.push_back(fit_named(row, options, [&] { return load_image(image_root.empty() ? "." : image_root, name); }));
   }
   return sample;
 }
@@ -118,17 +124,14 @@ Sample encode_row(const Row& row, const std::string& image_root, const Tokenizer
 Sample encode_prompt(const std::vector<Turn>& turns, const std::vector<std::string>& image_files, const Tokenizer& tokenizer,
                      const EncodeOptions& options) {
   const Row row{.id = "prompt", .where = "prompt", .turns = turns, .images = image_files};
-  const int64_t images = static_cast<int64_t>(image_files.size());
-  check_marks(row, images);
-  Sample sample;
-  sample.id = row.id;
-  tokenize(sample, row, render(options.template_name, turns, options.eos, /*generate=*/true), images, tokenizer, options);
+  check_marks(row);
+  Rendered prompt = render(options.template_name, turns, options.eos, /*generate=*/true);
+  Sample sample = expand_images(tokenize(row, std::move(prompt), tokenizer, options), row, options);
   sample.labels.clear();
   const int64_t length = static_cast<int64_t>(sample.input_ids.size()), positions = options.config.text.max_positions;
   if (length > positions) fail(row, "the prompt is longer than the model's positions", std::to_string(length), std::to_string(positions));
   for (const std::string& file : image_files) {
-    const RgbImage image = load_named(row, [&] { return decode_image(read_file(file, ImageLimits{}.max_bytes), file); });
-    sample.images.push_back(fit_image(image, options.config.vision.image_size, options.image_fit, options.image_mean));
+    sample.images.push_back(fit_named(row, options, [&] { return decode_image(read_file(file, ImageLimits{}.max_bytes), file); }));
   }
   return sample;
 }

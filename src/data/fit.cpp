@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "kernels/common/error.h"
-#include "src/data/dataset.h"
+#include "src/data/encode.h"
 
 namespace lft {
 namespace {
@@ -15,14 +15,15 @@ namespace {
 // The padded square, or the resized strip before it is cropped, may hold this many pixels: 16384 x 16384.
 constexpr int64_t kMaxCanvas = 1ll << 28;
 
-void check_canvas(const RgbImage& image, int64_t width, int64_t height, const char* fit) {
-  if (width * height <= kMaxCanvas) return;
-  throw Error(ErrorKind::kInput, {.what = "the image is too long and narrow",
-                                  .where = std::string("image_fit ") + fit,
-                                  .found = std::to_string(image.width) + "x" + std::to_string(image.height) + ", which would become " +
-                                           std::to_string(width) + "x" + std::to_string(height),
-                                  .expected = "at most " + std::to_string(kMaxCanvas) + " pixels",
-                                  .next = "cut the image to the part that matters"});
+/// What an image is brought to before it becomes the square: the padded square, or the strip that is cropped.
+struct Canvas {
+  int64_t width = 0, height = 0;
+};
+
+Canvas canvas_of(int64_t width, int64_t height, int64_t size, const std::string& image_fit) {
+  if (image_fit == "pad") return {std::max(width, height), std::max(width, height)};
+  // The shorter side becomes `size`, the longer one int(size * long / short).
+  return width <= height ? Canvas{size, size * height / width} : Canvas{size * width / height, size};
 }
 
 at::Tensor resize(const uint8_t* rgb_hwc, int64_t width, int64_t height, int64_t to_width, int64_t to_height) {
@@ -57,29 +58,37 @@ std::vector<uint8_t> pad_to_square(const RgbImage& image, int64_t side, const st
 
 PixelImage fit_pad(const RgbImage& image, int64_t size, const std::vector<float>& mean) {
   const int64_t side = std::max(image.width, image.height);
-  check_canvas(image, side, side, "pad");
   if (image.width == image.height) return to_pixels(resize(image.rgb_hwc.data(), side, side, size, size), size);
   const std::vector<uint8_t> canvas = pad_to_square(image, side, mean);
   return to_pixels(resize(canvas.data(), side, side, size, size), size);
 }
 
 PixelImage fit_crop(const RgbImage& image, int64_t size) {
-  // The shorter side becomes `size`, the longer one int(size * long / short).
-  const bool upright = image.width <= image.height;
-  const int64_t longer = upright ? size * image.height / image.width : size * image.width / image.height;
-  const int64_t width = upright ? size : longer, height = upright ? longer : size;
-  check_canvas(image, width, height, "crop");
+  const auto [width, height] = canvas_of(image.width, image.height, size, "crop");
   const at::Tensor resized = resize(image.rgb_hwc.data(), image.width, image.height, width, height);
   return to_pixels(resized.narrow(2, (height - size) / 2, size).narrow(3, (width - size) / 2, size), size);
 }
 
 }  // namespace
 
+void check_fit(int64_t width, int64_t height, int64_t size, const std::string& image_fit) {
+  const Canvas canvas = canvas_of(width, height, size, image_fit);
+  if (canvas.width * canvas.height <= kMaxCanvas) return;
+  throw Error(ErrorKind::kInput, {.what = "the image is too long and narrow",
+                                  .where = "image_fit " + image_fit,
+                                  .found = std::to_string(width) + "x" + std::to_string(height) + ", which would become " +
+                                           std::to_string(canvas.width) + "x" + std::to_string(canvas.height),
+                                  .expected = "at most " + std::to_string(kMaxCanvas) + " pixels",
+                                  .next = "cut the image to the part that matters"});
+}
+
 PixelImage fit_image(const RgbImage& image, int64_t size, const std::string& image_fit, const std::vector<float>& mean) {
-  if (image_fit == "pad") return fit_pad(image, size, mean);
-  if (image_fit == "crop") return fit_crop(image, size);
-  throw Error(ErrorKind::kUsage,
-              {.what = "unknown image fit", .where = "data.image_fit", .found = image_fit, .expected = "pad or crop", .next = {}});
+  if (image_fit != "pad" && image_fit != "crop") {
+    throw Error(ErrorKind::kUsage,
+                {.what = "unknown image fit", .where = "data.image_fit", .found = image_fit, .expected = "pad or crop", .next = {}});
+  }
+  check_fit(image.width, image.height, size, image_fit);
+  return image_fit == "pad" ? fit_pad(image, size, mean) : fit_crop(image, size);
 }
 
 }  // namespace lft

@@ -160,14 +160,13 @@ std::vector<Turn> pair_turns(const std::vector<Message>& messages, const RowKeys
     if (question) {
       turns.push_back({messages[at].text, {}});
     } else if (messages[at].text.find_first_not_of(" \t\r\n") == std::string::npos) {
-      fail("an empty answer", where + ": " + keys.list + "[" + std::to_string(at) + "]");
+      fail(kEmptyAnswer, where + ": " + keys.list + "[" + std::to_string(at) + "]");
     } else {
       turns.back().answer = messages[at].text;
     }
   }
   if (turns.empty() || turns.back().answer.empty()) {
-    fail("no answer: a sample ends with the assistant's message", where,
-         std::to_string(messages.size()) + " messages, the last is the " + messages.back().role + "'s");
+    fail(kNoAnswer, where, std::to_string(messages.size()) + " messages, the last is the " + messages.back().role + "'s");
   }
   return turns;
 }

@@ -17,6 +17,10 @@ struct RowKeys {
   std::string format() const;    // "LLaVA", "ShareGPT", "OpenAI messages"
 };
 
+/// What an error of parse_row says where an answer is empty or the last one is missing.
+inline constexpr const char* kEmptyAnswer = "an empty answer";
+inline constexpr const char* kNoAnswer = "no answer: a sample ends with the assistant's message";
+
 /// One JSON object -> Row. `keys` is set from the first row and compared with the others. Throws kInput with `where`.
 Row parse_row(const Json& json, const std::string& where, int64_t index, RowKeys& keys);
 

@@ -12,7 +12,9 @@ namespace {
               {.what = what, .where = quote_text(name), .found = "", .expected = root.empty() ? "" : "a file under " + root, .next = next});
 }
 
-std::string resolve(const std::string& root, const std::string& name) {
+}  // namespace
+
+std::string image_path(const std::string& root, const std::string& name) {
   if (name.empty() || name.find('\0') != std::string::npos) refuse("not a file name", name, root);
   if (name.find("://") != std::string::npos || name.compare(0, 5, "data:") == 0) {
     refuse("images are not fetched from a URL", name, root, "download the image and name the file");
@@ -24,10 +26,8 @@ std::string resolve(const std::string& root, const std::string& name) {
   return path;
 }
 
-}  // namespace
-
 RgbImage load_image(const std::string& root, const std::string& name, const ImageLimits& limits) {
-  const std::string path = resolve(root, name);
+  const std::string path = image_path(root, name);
   return decode_image(read_file(path, limits.max_bytes), path, limits);
 }
 

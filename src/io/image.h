@@ -15,6 +15,9 @@ struct ImageHeader {
   int64_t width = 0, height = 0;  // as stored, before EXIF rotation
   int orientation = 1;            // EXIF 1..8
 };
+struct ImageSize {
+  int64_t width = 0, height = 0;
+};
 struct RgbImage {
   int64_t width = 0, height = 0;
   std::vector<uint8_t> rgb_hwc;
@@ -24,7 +27,15 @@ struct RgbImage {
 ImageHeader read_image_header(const std::string& bytes, const std::string& where, const ImageLimits& limits = {});
 /// Throws kInput for a cut or damaged file (decoder warnings count). Built without OpenCV: kUsage, naming `lft prepare`.
 RgbImage decode_image(const std::string& bytes, const std::string& where, const ImageLimits& limits = {});
-/// Resolves `name` under `root` (no escape, no symlink out, regular file) and decodes it.
+/// Throws where decode_image throws, with the same error; else the size it would give. Faster: a JPEG's bytes are all read, its pixels not
+/// all made.
+ImageSize check_image(const std::string& bytes, const std::string& where, const ImageLimits& limits = {});
+/// `name` under `root`, resolved; it need not exist. kInput for a URL, for no file name, and outside `root` (a symlink out counts).
+std::string image_path(const std::string& root, const std::string& name);
+/// Reads image_path(root, name), a regular file, and decodes it.
 RgbImage load_image(const std::string& root, const std::string& name, const ImageLimits& limits = {});
+
+/// "OpenCV 4.6.0, libjpeg 62, libpng 1.6.39"; empty in a build without decoders.
+std::string image_libraries();
 
 }  // namespace lft

@@ -45,6 +45,16 @@ RgbImage turn(RgbImage stored, int orientation) {
   return turned;
 }
 
+/// libtiff turns an image by its orientation; the other decoders leave that to us.
+bool is_turned(const ImageHeader& header) { return header.kind == "tiff"; }
+
+/// The decoder found the size that the header told and that was bounded.
+void check_size(const ImageSize& size, const ImageHeader& header, const std::string& where) {
+  const bool swaps = is_turned(header) && header.orientation >= 5;
+  if (size.width == (swaps ? header.height : header.width) && size.height == (swaps ? header.width : header.height)) return;
+  throw_damaged_image(header.kind, where, "the pixels are " + std::to_string(size.width) + " x " + std::to_string(size.height));
+}
+
 }  // namespace
 
 void throw_damaged_image(const std::string& kind, const std::string& where, const std::string& reason) {
@@ -52,17 +62,26 @@ void throw_damaged_image(const std::string& kind, const std::string& where, cons
               {.what = "the " + kind + " image is cut or damaged", .where = where, .found = reason, .expected = "", .next = ""});
 }
 
+std::string image_libraries() { return opencv_library() + ", " + jpeg_library() + ", " + png_library(); }
+
 RgbImage decode_image(const std::string& bytes, const std::string& where, const ImageLimits& limits) {
   const ImageHeader header = read_image_header(bytes, where, limits);
   RgbImage image = header.kind == "jpeg"  ? decode_jpeg(bytes, where)
                    : header.kind == "png" ? decode_png(bytes, where)
                                           : decode_with_opencv(bytes, header, where);
-  const bool is_turned = header.kind == "tiff";  // libtiff has done it
-  const bool swaps = is_turned && header.orientation >= 5;
-  if (image.width != (swaps ? header.height : header.width) || image.height != (swaps ? header.width : header.height)) {
-    throw_damaged_image(header.kind, where, "the pixels are " + std::to_string(image.width) + " x " + std::to_string(image.height));
+  check_size({image.width, image.height}, header, where);
+  return is_turned(header) ? image : turn(std::move(image), header.orientation);
+}
+
+ImageSize check_image(const std::string& bytes, const std::string& where, const ImageLimits& limits) {
+  const ImageHeader header = read_image_header(bytes, where, limits);
+  if (header.kind != "jpeg") {
+    const RgbImage image = decode_image(bytes, where, limits);
+    return {image.width, image.height};
   }
-  return is_turned ? image : turn(std::move(image), header.orientation);
+  const ImageSize size = check_jpeg(bytes, where);
+  check_size(size, header, where);
+  return header.orientation >= 5 ? ImageSize{size.height, size.width} : size;
 }
 
 }  // namespace lft

@@ -65,7 +65,8 @@ void read_rows(Job* job, RgbImage* image) {
   }
 }
 
-bool decode(Job* job, const std::string& bytes, RgbImage* image) {
+/// `shrink` 1 or 8: the size of what comes out is a fraction of the stored one; every byte of the file is read all the same.
+bool decode(Job* job, const std::string& bytes, unsigned shrink, RgbImage* image) {
   jpeg_decompress_struct* decoder = &job->decoder;
   if (setjmp(job->leave) != 0) return false;
   jpeg_create_decompress(decoder);
@@ -75,6 +76,8 @@ bool decode(Job* job, const std::string& bytes, RgbImage* image) {
   jpeg_read_header(decoder, TRUE);
   const bool is_cmyk = decoder->num_components == 4;
   decoder->out_color_space = is_cmyk ? JCS_CMYK : JCS_RGB;
+  decoder->scale_num = 1;
+  decoder->scale_denom = shrink;
   jpeg_start_decompress(decoder);
   image->width = decoder->output_width;
   image->height = decoder->output_height;
@@ -85,9 +88,7 @@ bool decode(Job* job, const std::string& bytes, RgbImage* image) {
   return job->message[0] == '\0';
 }
 
-}  // namespace
-
-RgbImage decode_jpeg(const std::string& bytes, const std::string& where) {
+RgbImage run(const std::string& bytes, const std::string& where, unsigned shrink) {
   Job job;
   job.decoder.err = jpeg_std_error(&job.errors);
   job.decoder.client_data = &job;
@@ -95,10 +96,26 @@ RgbImage decode_jpeg(const std::string& bytes, const std::string& where) {
   job.errors.emit_message = on_message;
   job.progress.progress_monitor = on_progress;
   RgbImage image;
-  const bool ok = decode(&job, bytes, &image);
+  const bool ok = decode(&job, bytes, shrink, &image);
+  if (shrink > 1) {
+    image.width = job.decoder.image_width;
+    image.height = job.decoder.image_height;
+  }
   jpeg_destroy_decompress(&job.decoder);
   if (!ok) throw_damaged_image("jpeg", where, job.message);
   return image;
+}
+
+}  // namespace
+
+std::string jpeg_library() { return "libjpeg " + std::to_string(JPEG_LIB_VERSION); }
+
+RgbImage decode_jpeg(const std::string& bytes, const std::string& where) { return run(bytes, where, 1); }
+
+ImageSize check_jpeg(const std::string& bytes, const std::string& where) {
+  constexpr unsigned kShrink = 8;  // one value of each 8 x 8 block: no transform, few pixels
+  const RgbImage image = run(bytes, where, kShrink);
+  return {image.width, image.height};
 }
 
 }  // namespace lft

@@ -2,8 +2,9 @@
 #include "src/io/image.h"
 
 namespace lft {
+namespace {
 
-RgbImage decode_image(const std::string&, const std::string& where, const ImageLimits&) {
+[[noreturn]] void refuse(const std::string& where) {
   throw Error(ErrorKind::kUsage,
               {.what = "this lft was built without image decoding",
                .where = where,
@@ -12,4 +13,10 @@ RgbImage decode_image(const std::string&, const std::string& where, const ImageL
                .next = "write prepared data with `lft prepare` on a machine whose lft has it, or build with -DLFT_OPENCV=ON"});
 }
 
+}  // namespace
+
+std::string image_libraries() { return ""; }
+
+RgbImage decode_image(const std::string&, const std::string& where, const ImageLimits&) { refuse(where); }
+ImageSize check_image(const std::string&, const std::string& where, const ImageLimits&) { refuse(where); }
 }  // namespace lft

@@ -93,6 +93,8 @@ void check_tiff(const std::string& bytes, const std::string& where) {
 
 }  // namespace
 
+std::string opencv_library() { return "OpenCV " CV_VERSION; }
+
 RgbImage decode_with_opencv(const std::string& bytes, const ImageHeader& header, const std::string& where) {
   if (header.kind == "bmp") check_bmp(bytes, header, where);
   if (header.kind == "tiff") check_tiff(bytes, where);

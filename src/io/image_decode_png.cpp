@@ -75,6 +75,8 @@ bool decode(png_structp png, png_infop info, Job* job, RgbImage* image) {
 
 }  // namespace
 
+std::string png_library() { return "libpng " PNG_LIBPNG_VER_STRING; }
+
 RgbImage decode_png(const std::string& bytes, const std::string& where) {
   Job job{.bytes = &bytes, .position = 0, .message = "", .row = {}};
   png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &job, on_error, on_warning);

@@ -37,7 +37,9 @@ void MetricsFile::step(const StepMetrics& m) {
                      {"supervised_tokens", m.supervised_tokens},
                      {"tokens", m.tokens},
                      {"tokens_per_s", m.tokens_per_s},
-                     {"step_s", m.step_s}};
+                     {"step_s", m.step_s},
+                     {"ids_hash", m.ids_hash},
+                     {"run_hash", m.run_hash}};
   append(line_text(line));
 }
 

@@ -14,6 +14,7 @@ struct StepMetrics {
   std::string precision = "fp32";
   int64_t supervised_tokens = 0, tokens = 0;
   double tokens_per_s = 0, step_s = 0;
+  std::string ids_hash = {}, run_hash = {};  // of the step's sample ids; of the run up to this step
 };
 
 class MetricsFile {

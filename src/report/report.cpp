@@ -8,6 +8,7 @@
 #include "src/io/files.h"
 #include "src/io/json.h"
 #include "src/report/assets.h"
+#include "src/report/html.h"
 #include "src/report/series.h"
 
 namespace lft {
@@ -22,10 +23,11 @@ struct Metrics {
   int64_t unreadable = 0;
 };
 
-Metrics read_metrics(const std::string& path) {
+Metrics read_metrics(const ReportInput& input) {
   Metrics metrics;
-  if (!path_exists(path)) return metrics;
-  const std::string text = read_file(path);
+  const std::string& path = input.metrics_path;
+  if (!path.empty() && !path_exists(path)) return metrics;
+  const std::string text = path.empty() ? input.metrics_text : read_file(path);
   for (size_t at = 0, line = 1; at < text.size(); ++line) {
     const size_t end = std::min(text.find('\n', at), text.size());
     try {
@@ -101,24 +103,6 @@ std::string_view trimmed(std::string_view text) {
   return first == std::string_view::npos ? std::string_view() : text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
-std::string base64(std::string_view bytes) {
-  constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  out.reserve((bytes.size() + 2) / 3 * 4);
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    uint32_t group = 0;
-    for (size_t k = 0; k < 3; ++k) group = group << 8 | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0);
-    for (size_t k = 0; k < 4; ++k) out += i + k <= bytes.size() ? kDigits[group >> (18 - 6 * k) & 63] : '=';
-  }
-  return out;
-}
-
-std::string data_url(const std::string& image) {
-  if (image.empty()) return "";
-  const bool jpeg = image.compare(0, 3, "\xff\xd8\xff") == 0;
-  return std::string("data:image/") + (jpeg ? "jpeg" : "png") + ";base64," + base64(image);
-}
-
 /// The image stands beside the question; its mark in the text says nothing more.
 std::string without_image_marks(std::string text) {
   constexpr std::string_view kMark = "<image>";
@@ -135,7 +119,7 @@ Json answers_json(const std::vector<ReportAnswer>& answers) {
                    {"reference", one.reference},
                    {"answer", one.answer},
                    {"right", right},
-                   {"image", data_url(one.image_png)}});
+                   {"image", image_url(one.image_png)}});
   }
   return out;
 }
@@ -184,19 +168,6 @@ std::string script_json(const Json& data) {
   return out;
 }
 
-std::string html_text(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    const std::string_view entity = c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '"' ? "&quot;" : "";
-    if (entity.empty()) {
-      out += c;
-    } else {
-      out += entity;
-    }
-  }
-  return out;
-}
-
 /// Replaces each {{name}} of the page once; what is put in is not looked at again.
 std::string fill_page(std::string_view page, const std::map<std::string, std::string_view, std::less<>>& parts) {
   std::string out;
@@ -215,7 +186,7 @@ std::string fill_page(std::string_view page, const std::map<std::string, std::st
 
 void write_report(const std::string& path, const ReportInput& input) {
   const ReportAssets assets = report_assets();
-  const std::string data = script_json(page_data(input, read_metrics(input.metrics_path)));
+  const std::string data = script_json(page_data(input, read_metrics(input)));
   const std::string title = html_text(input.title.empty() ? "Training report" : input.title);
   write_file_atomic(
       path, fill_page(assets.page, {{"title", title}, {"data", data}, {"chart_js", assets.chart_js}, {"report_js", assets.report_js}}));

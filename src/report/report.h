@@ -12,10 +12,11 @@ struct ReportAnswer {
 };
 struct ReportInput {
   std::string title, metrics_path, recipe_text, environment_json;
+  std::string metrics_text = {};                           // instead of a file, where metrics_path is empty
   std::vector<std::pair<std::string, std::string>> facts;  // shown at the top: trainable parameters, final loss, ...
   std::vector<ReportAnswer> answers;
 };
-/// Reads metrics.jsonl and writes the page (atomically). All text is escaped.
+/// Reads the metrics and writes the page (atomically). All text is escaped.
 void write_report(const std::string& path, const ReportInput& input);
 
 }  // namespace lft

@@ -12,6 +12,7 @@
 #include <new>
 
 #include "src/base/log.h"
+#include "src/train/determinism.h"
 
 namespace lft {
 namespace {
@@ -25,6 +26,9 @@ void* cuda_driver() {
   return driver;
 }
 
+/// Why the CPU is used although a driver is there.
+std::string no_cuda_reason;
+
 /// Registers LibTorch's CUDA kernels with the dispatcher. Has to come before anything asks LibTorch for CUDA, since it remembers the
 /// answer.
 bool open_cuda() {
@@ -32,10 +36,14 @@ bool open_cuda() {
   void* library = dlopen(LFT_TORCH_LIB_DIR "/libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) library = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) {
+    const char* why = dlerror();
+    no_cuda_reason = std::string("LibTorch's CUDA library cannot be opened: ") + (why == nullptr ? "no reason given" : why);
     notice("an NVIDIA driver is here, but LibTorch's CUDA library is not; using the CPU");
     return false;
   }
-  return at::detail::getCUDAHooks().deviceCount() > 0;
+  const bool found = at::detail::getCUDAHooks().deviceCount() > 0;
+  if (!found) no_cuda_reason = "LibTorch's CUDA library finds no device";
+  return found;
 }
 
 int compute_capability(int device) {
@@ -62,6 +70,11 @@ std::string cpuinfo(const std::string& key) {
 at::Device default_device() {
   static const at::Device device = open_cuda() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
   return device;
+}
+
+std::string unused_gpu_reason() {
+  default_device();
+  return no_cuda_reason;
 }
 
 DeviceFacts device_facts(at::Device device) {
@@ -97,9 +110,16 @@ std::string lft_version() { return LFT_VERSION; }
 std::string torch_version() { return TORCH_VERSION; }
 
 Json environment_json(at::Device device, bool deterministic) {
-  return {{"lft", lft_version()},          {"commit", LFT_COMMIT},   {"compiler", __VERSION__}, {"flags", LFT_BUILD_FLAGS},
-          {"libtorch", torch_version()},   {"device", device.str()}, {"cpu", cpu_model()},      {"threads", at::get_num_threads()},
-          {"deterministic", deterministic}};
+  return {{"lft", lft_version()},
+          {"commit", LFT_COMMIT},
+          {"compiler", __VERSION__},
+          {"flags", LFT_BUILD_FLAGS},
+          {"libtorch", torch_version()},
+          {"device", device.str()},
+          {"cpu", cpu_model()},
+          {"threads", at::get_num_threads()},
+          {"deterministic", deterministic},
+          {"determinism", determinism_json()}};
 }
 
 }  // namespace lft

@@ -12,6 +12,9 @@ namespace lft {
 /// cuda:0 where a driver, LibTorch's CUDA library and a device are found, else the CPU. Opens the libraries on the first call.
 at::Device default_device();
 
+/// Why default_device() is the CPU although a driver is there; empty where none is, and where it is a GPU.
+std::string unused_gpu_reason();
+
 /// What decides in which dtype a run computes.
 struct DeviceFacts {
   bool gpu = false;

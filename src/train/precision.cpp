@@ -45,6 +45,12 @@ std::string slow(at::ScalarType type, const DeviceFacts& facts) {
 
 }  // namespace
 
+DtypeSupport dtype_support(at::ScalarType type, const DeviceFacts& facts) {
+  if (const std::string why = lacks(type, facts); !why.empty()) return {.has = false, .fast = false, .why = why};
+  const std::string why = slow(type, facts);
+  return {.has = true, .fast = why.empty(), .why = why};
+}
+
 Precision choose_precision(const std::string& asked, const DeviceFacts& facts, const std::string& field) {
   if (asked == "auto") return choose_by_device(facts);
   const at::ScalarType type = compute_type(asked);

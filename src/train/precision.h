@@ -14,6 +14,13 @@ struct Precision {
   std::string notice;  // one line where it is not what was asked for, or slow; else empty
 };
 
+/// What the device makes of a dtype. `why` says what it lacks; empty where it is fast.
+struct DtypeSupport {
+  bool has = true, fast = true;
+  std::string why;
+};
+DtypeSupport dtype_support(at::ScalarType type, const DeviceFacts& facts);
+
 /// `asked` is auto, bf16, fp16 or fp32. auto: bf16 where the device multiplies bf16 matrices fast; else fp16 where it does those; else fp32
 /// (a CPU never multiplies fp16 ones faster than fp32: models/ops/gemm.h). A dtype that the device lacks becomes fp32; one that is only
 /// slow is taken. `field` is the option's name, for the notice. kUsage for another name.

@@ -4,7 +4,6 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "kernels/common/error.h"
@@ -12,6 +11,7 @@
 #include "src/base/log.h"
 #include "src/train/device.h"
 #include "src/train/recovery.h"
+#include "src/train/run_hash.h"
 
 namespace lft {
 namespace {
@@ -30,15 +30,6 @@ double probe_loss(Run& run) {
   const ComputeDtypeGuard dtype(run.state.compute);
   return run.model.model->loss_sum(probe_batch(run)).item<double>();
 }
-
-/// Hexadecimal bits: JSON has no NaN.
-std::string bits_text(double value) {
-  char text[24];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(std::bit_cast<uint64_t>(std::isnan(value) ? NAN : value)));
-  return text;
-}
-
-double bits_value(const std::string& text) { return std::bit_cast<double>(static_cast<uint64_t>(std::stoull(text, nullptr, 16))); }
 
 void copy_tensor(const Checkpoint& checkpoint, const std::map<std::string, at::Tensor>& from, const std::string& name, at::Tensor to) {
   const auto found = from.find(name);
@@ -67,6 +58,7 @@ void restore_state(Run& run, const Checkpoint& checkpoint) {
   run.skipped_samples = state.at("skipped_samples").get<std::vector<std::string>>();
   run.tokens = state.at("tokens").get<int64_t>();
   run.last_loss = bits_value(state.at("last_loss_bits").get<std::string>());
+  run.hash = state.at("run_hash").get<std::string>();
 }
 
 void compare_probe(Run& run, const Checkpoint& checkpoint, bool exact) {
@@ -176,6 +168,7 @@ Checkpoint snapshot(Run& run, uint64_t metrics_bytes) {
                       {"skipped_samples", run.skipped_samples},
                       {"tokens", run.tokens},
                       {"last_loss_bits", bits_text(run.last_loss)},
+                      {"run_hash", run.hash},
                       {"metrics_bytes", metrics_bytes},
                       {"probe_loss_bits", bits_text(probe_loss(run))}};
   checkpoint.identity = run_identity(run.inputs);

@@ -7,6 +7,7 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/train/loss_scaler.h"
 #include "src/train/proof_watch.h"
+#include "src/train/run_hash.h"
 #include "src/train/setup.h"
 #include "src/train/step.h"
 
@@ -25,6 +26,7 @@ struct Run {
   std::vector<std::string> skipped_samples;  // bad ones left out, with the reason
   int64_t tokens = 0;
   double last_loss = NAN;
+  std::string hash = first_run_hash();  // rolling, over the steps so far
 };
 
 /// Where a resumed run goes on.

@@ -15,7 +15,7 @@ RunFiles::RunFiles(const Recipe& recipe, int64_t total_steps, int64_t first_step
   if (recipe.log.tensorboard) tensorboard_ = std::make_unique<TensorBoardWriter>(recipe.output_dir + "/tensorboard", first_step + 1);
 }
 
-void RunFiles::step(const StepOutcome& outcome, const StepState& state, double step_s) {
+void RunFiles::step(const StepOutcome& outcome, const StepState& state, const StepHashes& hashes, double step_s) {
   const StepMetrics line{.step = state.step,
                          .loss = outcome.loss,
                          .lr = outcome.lr,
@@ -25,7 +25,9 @@ void RunFiles::step(const StepOutcome& outcome, const StepState& state, double s
                          .supervised_tokens = outcome.supervised,
                          .tokens = outcome.tokens,
                          .tokens_per_s = static_cast<double>(outcome.tokens) / step_s,
-                         .step_s = step_s};
+                         .step_s = step_s,
+                         .ids_hash = hashes.ids,
+                         .run_hash = hashes.run};
   metrics_.step(line);
   progress_.update(line);
   if (!tensorboard_) return;

@@ -7,6 +7,7 @@
 #include "src/report/metrics.h"
 #include "src/report/progress.h"
 #include "src/report/tensorboard.h"
+#include "src/train/run_hash.h"
 #include "src/train/step.h"
 
 namespace lft {
@@ -17,7 +18,7 @@ class RunFiles {
   /// broken line and is said to be short.
   RunFiles(const Recipe& recipe, int64_t total_steps, int64_t first_step, uint64_t metrics_bytes);
 
-  void step(const StepOutcome& outcome, const StepState& state, double step_s);
+  void step(const StepOutcome& outcome, const StepState& state, const StepHashes& hashes, double step_s);
   void layer_norms(const StepOutcome& outcome, const AdamW& optimizer, int64_t step);
   void eval(int64_t step, double loss, int64_t samples);
   void event(const std::string& name, int64_t step, const Json& fields) { metrics_.event(name, step, fields); }

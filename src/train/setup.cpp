@@ -1,6 +1,5 @@
 #include "src/train/setup.h"
 
-#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <unistd.h>
 
@@ -163,11 +162,6 @@ int64_t recompute_every(const std::string& activation_checkpointing) {
   return activation_checkpointing == "block" ? 1 : std::stoll(activation_checkpointing.substr(std::string("every-").size()));
 }
 
-void make_deterministic(bool deterministic) {
-  at::globalContext().setDeterministicAlgorithms(deterministic, /*warn_only=*/false);
-  at::globalContext().setDeterministicFillUninitializedMemory(false);  // a debugging aid that fills every new tensor
-}
-
 void check_disk_space(const RunInputs& inputs) {
   const Recipe& recipe = inputs.recipe;
   constexpr uint64_t kBesides = 4u << 20;  // metrics, TensorBoard, report, manifests
@@ -190,6 +184,7 @@ RunInputs open_inputs(const Recipe& recipe, bool resume) {
   inputs.model_dir = ModelDir::open(recipe.model.path);
   inputs.tokenizer = Tokenizer::load(recipe.model.path);  // before the device is opened and threads start: it may fork a probe
   inputs.device = default_device();
+  seed_generators(static_cast<uint64_t>(recipe.train.seed));
   inputs.precision = choose_precision(recipe.precision.compute, device_facts(inputs.device));
   if (!inputs.precision.notice.empty()) inputs.notices.push_back(inputs.precision.notice);
   std::string notice;

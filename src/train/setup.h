@@ -11,6 +11,7 @@
 #include "src/hf/model_dir.h"
 #include "src/recipe/recipe.h"
 #include "src/text/tokenizer.h"
+#include "src/train/determinism.h"
 #include "src/train/optimizer.h"
 #include "src/train/precision.h"
 #include "src/train/proof.h"
@@ -20,9 +21,6 @@ namespace lft {
 
 /// Every how manyeth block is recomputed under a recipe's train.activation_checkpointing; 0: none.
 int64_t recompute_every(const std::string& activation_checkpointing);
-
-/// LibTorch's deterministic algorithms, for the recipe's train.deterministic.
-void make_deterministic(bool deterministic);
 
 /// Opened and checked; no weight is loaded and nothing is written.
 struct RunInputs {

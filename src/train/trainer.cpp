@@ -1,5 +1,6 @@
 #include "src/train/trainer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -42,6 +43,8 @@ class Trainer {
                  .clip_grad_norm = recipe_.optim.clip_grad_norm,
                  .seed = static_cast<uint64_t>(recipe_.train.seed),
                  .gradients_ready = options.gradients_ready},
+        stop_behind_(options.stop_behind),
+        part_done_(options.part_done),
         files_(recipe_, run.inputs.total_steps, run.state.step, metrics_bytes) {
     write_file_atomic(path("recipe.resolved.yaml"), dump_recipe(recipe_));
     environment_ = environment_json(run.inputs.device, recipe_.train.deterministic).dump(2) + "\n";
@@ -62,14 +65,18 @@ class Trainer {
       if (error.kind() == ErrorKind::kNumeric) write_report(/*with_answers=*/false);
       throw;
     }
-    return requested_signal() != 0 ? stop(requested_signal()) : finish();
+    if (requested_signal() != 0) return stop(requested_signal());
+    if (stop_behind_ == 0) return finish();
+    save_products(run_);
+    return 0;
   }
 
  private:
   void loop() {
     const std::unique_ptr<Loader> loader = start_loader(run_.inputs, run_.state.step);
     Clock::time_point previous = Clock::now();
-    while (run_.state.step < run_.inputs.total_steps && requested_signal() == 0) {
+    const int64_t last = stop_behind_ > 0 ? std::min(stop_behind_, run_.inputs.total_steps) : run_.inputs.total_steps;
+    while (run_.state.step < last && requested_signal() == 0) {
       StepSamples samples = loader->next();
       note_skipped(samples);
       take_step(std::move(samples), previous);
@@ -79,6 +86,7 @@ class Trainer {
       }
       if (step % recipe_.checkpoint.every_steps == 0) save();
     }
+    if (part_done_ && requested_signal() == 0) part_done_(run_.state.step, loader->next());
   }
 
   void take_step(StepSamples samples, Clock::time_point& previous) {
@@ -87,20 +95,26 @@ class Trainer {
     const Clock::time_point now = Clock::now();
     const double step_s = std::chrono::duration<double>(now - previous).count();
     previous = now;
+    const StepHashes hashes = fold_step(run_.hash, samples, outcome.loss);
+    run_.hash = hashes.run;
     switch (outcome.result) {
       case StepResult::kTaken:
-        record(outcome, step_s);
+        record(outcome, hashes, step_s);
         last_good_ = std::move(samples);
         last_good_step_ = run_.state.step;
         return;
       case StepResult::kEmpty:
       case StepResult::kOverflow:
         files_.event("step_skipped", run_.state.step,
-                     {{"reason", outcome.reason}, {"tokens", outcome.tokens}, {"loss_scale", outcome.loss_scale}});
+                     {{"reason", outcome.reason},
+                      {"tokens", outcome.tokens},
+                      {"loss_scale", outcome.loss_scale},
+                      {"ids_hash", hashes.ids},
+                      {"run_hash", hashes.run}});
         files_.note("step " + std::to_string(run_.state.step) + " skipped: " + outcome.reason);
         return;
       case StepResult::kNonFinite:
-        return answer_non_finite(samples, outcome, before);
+        return answer_non_finite(samples, outcome, before, hashes);
     }
   }
 
@@ -119,17 +133,17 @@ class Trainer {
     }
   }
 
-  void record(const StepOutcome& outcome, double step_s) {
+  void record(const StepOutcome& outcome, const StepHashes& hashes, double step_s) {
     run_.last_loss = outcome.loss;
     run_.tokens += outcome.tokens;
-    files_.step(outcome, run_.state, step_s);
+    files_.step(outcome, run_.state, hashes, step_s);
     const int64_t every = recipe_.log.layer_grad_norms_every;
     if (every > 0 && run_.state.step % every == 0) files_.layer_norms(outcome, run_.optimizer, run_.state.step);
     run_.watch.step(run_.optimizer, outcome.stats.norms, outcome.lr_factor, run_.state.compute);
   }
 
   /// The one recovery, or the end of the run. Both leave an incident folder.
-  void answer_non_finite(const StepSamples& samples, const StepOutcome& outcome, const StepState& before) {
+  void answer_non_finite(const StepSamples& samples, const StepOutcome& outcome, const StepState& before, const StepHashes& hashes) {
     const bool recovers = can_recover(before, recipe_.precision.recovery);
     const double lr_before = run_.optimizer.groups().front().lr;
     if (recovers) recover(run_.state, run_.optimizer, run_.scaler, recipe_.precision.lr_backoff);
@@ -151,7 +165,9 @@ class Trainer {
                   {"from", compute_name(before.compute)},
                   {"lr_before", lr_before},
                   {"lr_after", lr_after},
-                  {"incident", incident}});
+                  {"incident", incident},
+                  {"ids_hash", hashes.ids},
+                  {"run_hash", hashes.run}});
     if (!recovers) throw_non_finite(samples, outcome, before, incident);
     files_.note("step " + std::to_string(step) + ": " + outcome.reason +
                 "; nothing was stepped. From here on in fp32, learning rate times " + Json(recipe_.precision.lr_backoff).dump() + "; see " +
@@ -230,6 +246,8 @@ class Trainer {
   Run& run_;
   const Recipe& recipe_;
   const StepOptions options_;
+  const int64_t stop_behind_;
+  const std::function<void(int64_t, const StepSamples&)> part_done_;
   RunFiles files_;
   std::string environment_;
   std::optional<StepSamples> last_good_;

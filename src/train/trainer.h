@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "models/llava/llava.h"
+#include "src/data/loader.h"
 #include "src/recipe/recipe.h"
 #include "src/train/optimizer.h"
 
@@ -13,6 +14,10 @@ struct TrainOptions {
   /// A test's ways in: before a step's gradients are checked, and when a checkpoint's weights are in place but not yet compared.
   std::function<void(int64_t step, AdamW&)> gradients_ready = {};
   std::function<void(Llava&)> restored = {};
+  /// A part of a run: with `stop_behind` > 0 it saves behind that step (or the last one, where that comes first), writes the adapter and is
+  /// done, without final evaluation, gate and report. `part_done` then gets what the step behind it would train.
+  int64_t stop_behind = 0;
+  std::function<void(int64_t step, const StepSamples& next)> part_done = {};
 };
 
 /// Returns the exit code: 0 when every step was done; 130 or 75 when a signal stopped it behind a step, with a checkpoint saved (75 with

@@ -53,15 +53,16 @@ TEST(Layers, ModelsKnowNoFilesNoYamlNoTraining) { expect_none("models", {"src/",
 
 TEST(Layers, FoldersOfSrcUseOnlyWhatStandsBelow) {
   const std::map<std::string, std::vector<std::string>> above = {
-      {"base", {"io", "recipe", "text", "hf", "data", "report", "checkpoint", "train", "cli"}},
-      {"io", {"recipe", "text", "hf", "data", "report", "checkpoint", "train", "cli"}},
-      {"recipe", {"text", "hf", "data", "report", "checkpoint", "train", "cli"}},
-      {"text", {"recipe", "hf", "data", "report", "checkpoint", "train", "cli"}},
-      {"hf", {"recipe", "text", "data", "report", "checkpoint", "train", "cli"}},
-      {"data", {"hf", "report", "checkpoint", "train", "cli"}},
-      {"report", {"recipe", "text", "hf", "data", "checkpoint", "train", "cli"}},
-      {"checkpoint", {"text", "data", "report", "train", "cli"}},
-      {"train", {"cli"}}};
+      {"base", {"io", "recipe", "text", "hf", "data", "report", "checkpoint", "train", "debug", "cli"}},
+      {"io", {"recipe", "text", "hf", "data", "report", "checkpoint", "train", "debug", "cli"}},
+      {"recipe", {"text", "hf", "data", "report", "checkpoint", "train", "debug", "cli"}},
+      {"text", {"recipe", "hf", "data", "report", "checkpoint", "train", "debug", "cli"}},
+      {"hf", {"recipe", "text", "data", "report", "checkpoint", "train", "debug", "cli"}},
+      {"data", {"hf", "report", "checkpoint", "train", "debug", "cli"}},
+      {"report", {"recipe", "text", "hf", "data", "checkpoint", "train", "debug", "cli"}},
+      {"checkpoint", {"text", "data", "report", "train", "debug", "cli"}},
+      {"train", {"debug", "cli"}},
+      {"debug", {"cli"}}};
   for (const auto& [folder, forbidden] : above) {
     std::vector<std::string> prefixes;
     for (const std::string& name : forbidden) prefixes.push_back("src/" + name + "/");

@@ -1,0 +1,35 @@
+// A row's way to a sample, part by part: encode_row runs them all, and who looks closer (validate, preview) runs one.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "src/data/dataset.h"
+#include "src/text/chat_template.h"
+
+namespace lft {
+
+/// "file:line (id "x")", as every error of a row names it.
+std::string row_place(const Row& row);
+
+/// As many <image> marks in the questions as images, and none in an answer; else kInput.
+void check_marks(const Row& row);
+
+/// A row as text and as tokens: nothing is cut, an image is one token.
+struct EncodedText {
+  Rendered rendered;
+  std::vector<Token> tokens;     // of rendered.text
+  std::vector<bool> supervised;  // by token
+};
+/// kInput where a token has no embedding row or the image tokens are not one for each image of the row.
+EncodedText encode_text(const Row& row, const Tokenizer& tokenizer, const EncodeOptions& options);
+
+/// Ids and labels with every image token repeated for its positions; no pixels. The first label is always -100: nothing predicts it.
+Sample expand_images(const EncodedText& text, const Row& row, const EncodeOptions& options);
+
+/// Drops what lies behind max_tokens; kInput where that would cut an image.
+void truncate_sample(Sample& sample, const Row& row, const EncodeOptions& options);
+
+/// kInput where an image of this size cannot be fitted: too long and narrow.
+void check_fit(int64_t width, int64_t height, int64_t size, const std::string& image_fit);
+
+}  // namespace lft

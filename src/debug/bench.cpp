@@ -1,0 +1,102 @@
+#include "src/debug/bench.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <map>
+
+#include "kernels/common/error.h"
+#include "models/ops/precision.h"
+#include "src/base/signals.h"
+
+namespace lft {
+
+int64_t BenchSteps::taken() const {
+  return std::count_if(outcomes.begin(), outcomes.end(), [](const StepOutcome& step) { return step.result == StepResult::kTaken; });
+}
+
+Bench::Bench(Run& run) : run_(run), scaler_(run.scaler), state_(run.state) {
+  for (const AdamSlot& slot : run.optimizer.slots()) start_.push_back(slot.param.tensor.detach().clone());
+  for (const ParamGroup& group : run.optimizer.groups()) lr_.push_back(group.lr);
+}
+
+void Bench::reset() {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < start_.size(); ++i) {
+    AdamSlot& slot = run_.optimizer.slots()[i];
+    at::Tensor(slot.param.tensor).copy_(start_[i]);
+    slot.exp_avg.zero_();
+    slot.exp_avg_sq.zero_();
+    slot.steps = 0;
+  }
+  for (size_t i = 0; i < lr_.size(); ++i) run_.optimizer.groups()[i].lr = lr_[i];
+  run_.optimizer.drop_gradients();
+  run_.scaler = scaler_;
+  run_.state = state_;
+}
+
+BenchSteps Bench::take(int64_t count, const StepOptions& options, const std::function<StepSamples()>& batch,
+                       const std::function<void(const StepOutcome&)>& each) {
+  BenchSteps steps;
+  for (int64_t i = 0; i < count; ++i) {
+    if (requested_signal() != 0) {
+      steps.stopped = "a signal";
+      return steps;
+    }
+    const std::string step = "step " + std::to_string(run_.state.step + 1) + ": ";
+    try {
+      steps.outcomes.push_back(train_step(run_.model.model, run_.optimizer, run_.scaler, run_.schedule, options, batch(), run_.state));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kInternal) throw;
+      steps.stopped = step + error.what();
+      return steps;
+    }
+    const StepOutcome& outcome = steps.outcomes.back();
+    if (each) each(outcome);
+    if (outcome.result == StepResult::kNonFinite) {
+      steps.stopped = step + outcome.reason;
+      return steps;
+    }
+  }
+  return steps;
+}
+
+double Bench::moved(size_t slot) const { return (run_.optimizer.slots()[slot].param.tensor.detach() - start_[slot]).norm().item<double>(); }
+
+StepOptions step_options(const Run& run, const BenchHooks& hooks) {
+  return {.encode = run.inputs.encode,
+          .device = run.inputs.device,
+          .clip_grad_norm = run.inputs.recipe.optim.clip_grad_norm,
+          .seed = static_cast<uint64_t>(run.inputs.recipe.train.seed),
+          .gradients_ready = hooks.gradients_ready};
+}
+
+std::vector<BenchModule> bench_modules(const AdamW& optimizer) {
+  std::vector<BenchModule> modules;
+  std::map<std::string, size_t> places;
+  for (size_t i = 0; i < optimizer.slots().size(); ++i) {
+    const std::string& tensor = optimizer.slots()[i].param.name;
+    const size_t adapter = tensor.rfind(".lora_");
+    const std::string name = tensor.substr(0, adapter != std::string::npos ? adapter : tensor.rfind('.'));
+    const auto [at, fresh] = places.try_emplace(name, modules.size());
+    if (fresh) modules.push_back({.name = name, .slots = {}, .adapter = adapter != std::string::npos});
+    modules[at->second].slots.push_back(i);
+  }
+  return modules;
+}
+
+double bench_loss(Run& run, const std::vector<Sample>& samples, int64_t rows) {
+  const at::NoGradGuard no_grad;
+  const ComputeDtypeGuard dtype(run.state.compute);
+  double sum = 0;
+  for (size_t begin = 0; begin < samples.size(); begin += static_cast<size_t>(rows)) {
+    const size_t end = std::min(samples.size(), begin + static_cast<size_t>(rows));
+    const std::vector<Sample> part(samples.begin() + static_cast<std::ptrdiff_t>(begin),
+                                   samples.begin() + static_cast<std::ptrdiff_t>(end));
+    if (supervised_tokens(part) == 0) continue;
+    sum += run.model.model->loss_sum(collate(part, run.inputs.encode, run.inputs.device)).item<double>();
+  }
+  return sum / static_cast<double>(supervised_tokens(samples));
+}
+
+}  // namespace lft

@@ -1,0 +1,189 @@
+#include "src/debug/doctor.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <gnu/libc-version.h>
+#include <sys/utsname.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "src/debug/doctor_devices.h"
+#include "src/debug/doctor_step.h"
+#include "src/io/files.h"
+#include "src/io/image.h"
+#include "src/train/device.h"
+#include "src/train/precision.h"
+
+namespace lft {
+namespace {
+
+Json or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
+
+/// The value of a "KEY=value" or "Key:   value" line; empty where there is none.
+std::string line_value(const std::string& path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (line.compare(0, key.size(), key) != 0) continue;
+    std::string value = line.substr(std::min(line.find_first_not_of(" \t", key.size()), line.size()));
+    if (value.size() >= 2 && value.front() == '"') value = value.substr(1, value.size() - 2);
+    return value;
+  }
+  return "";
+}
+
+/// Bytes of a /proc/meminfo line; 0 where there is none.
+double memory_bytes(const std::string& key) {
+  double kilobytes = 0;
+  std::istringstream(line_value("/proc/meminfo", key)) >> kilobytes;
+  return kilobytes * 1024;
+}
+
+/// The lesser of the machine's memory and the container's limit.
+double total_memory() {
+  const double machine = memory_bytes("MemTotal:");
+  double limit = 0;
+  std::ifstream("/sys/fs/cgroup/memory.max") >> limit;  // "max" leaves 0
+  return limit > 0 ? std::min(machine, limit) : machine;
+}
+
+Json build_facts() {
+  const std::string toolkit = LFT_CUDA_TOOLKIT;
+  const Json environment = environment_json(at::kCPU, false);
+  return {{"version", environment["lft"]}, {"commit", environment["commit"]},  {"compiler", environment["compiler"]},
+          {"flags", environment["flags"]}, {"cuda_toolkit", or_null(toolkit)}, {"images", or_null(image_libraries())}};
+}
+
+Json libtorch_facts() {
+  return {{"version", torch_version()},
+          {"folder", LFT_TORCH_LIB_DIR},
+          {"cpu_kernels", at::get_cpu_capability()},
+          {"cuda_library", path_exists(LFT_TORCH_LIB_DIR "/libtorch_cuda.so")}};
+}
+
+Json system_facts() {
+  utsname kernel{};
+  uname(&kernel);
+  return {{"os", or_null(line_value("/etc/os-release", "PRETTY_NAME="))},
+          {"kernel", std::string(kernel.sysname) + " " + kernel.release},
+          {"libc", std::string("glibc ") + gnu_get_libc_version()},
+          {"cpu", cpu_model()},
+          {"cores", std::thread::hardware_concurrency()},
+          {"threads", at::get_num_threads()},
+          {"memory_bytes", total_memory()},
+          {"memory_free_bytes", std::min(memory_bytes("MemAvailable:"), total_memory())},
+          {"disk_free_bytes", {{"here", free_bytes(".")}, {"temporary", free_bytes(std::filesystem::temp_directory_path().string())}}}};
+}
+
+/// Variables that change what a run computes or how fast.
+Json variables() {
+  Json set = Json::object();
+  for (const char* name :
+       {"ATEN_CPU_CAPABILITY", "CUBLAS_WORKSPACE_CONFIG", "CUDA_LAUNCH_BLOCKING", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "LD_PRELOAD",
+        "MKL_NUM_THREADS", "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS", "PYTORCH_CUDA_ALLOC_CONF"}) {
+    if (const char* value = std::getenv(name)) set[name] = value;
+  }
+  return set;
+}
+
+Json support_json(at::ScalarType type, const DeviceFacts& facts) {
+  const DtypeSupport support = dtype_support(type, facts);
+  return {{"speed", !support.has ? "none" : support.fast ? "fast" : "slow"}, {"why", or_null(support.why)}};
+}
+
+Json device_json(const std::string& device, const std::string& name, const DeviceFacts& facts) {
+  return {{"device", device}, {"name", name}, {"bf16", support_json(at::kBFloat16, facts)}, {"fp16", support_json(at::kHalf, facts)}};
+}
+
+Json device_list(const CudaDriver& driver) {
+  Json list = Json::array({device_json("cpu", cpu_model(), device_facts(at::kCPU))});
+  for (size_t i = 0; i < driver.devices.size(); ++i) {
+    const DriverDevice& device = driver.devices[i];
+    list.push_back(device_json("cuda:" + std::to_string(i), device.name, {.gpu = true, .capability = device.capability, .bf16_unit = {}}));
+    list.back()["capability"] = device.capability;
+    list.back()["memory_bytes"] = device.memory;
+  }
+  return list;
+}
+
+Json driver_json(const CudaDriver& driver) {
+  if (!driver.found) return nullptr;
+  return {{"version", or_null(driver.version)},
+          {"cuda", driver.cuda > 0 ? Json(cuda_text(driver.cuda)) : Json()},
+          {"problem", or_null(driver.problem)}};
+}
+
+/// A GPU is there, and lft would compute without it.
+void judge_driver(const CudaDriver& driver, DoctorReport& report) {
+  const auto problem = [&](const std::string& what) { report.problems.push_back({ErrorKind::kResource, what}); };
+  if (!driver.problem.empty()) problem("the NVIDIA driver does not start: " + driver.problem);
+  if (driver.devices.empty() || default_device().is_cuda()) return;
+  if (!path_exists(LFT_TORCH_LIB_DIR "/libtorch_cuda.so")) return problem("a GPU is here, but this LibTorch is one without CUDA");
+  const int toolkit = cuda_number(LFT_CUDA_TOOLKIT);
+  if (driver.cuda / 1000 < toolkit / 1000) {
+    return problem("a GPU is here, but its driver runs CUDA up to " + cuda_text(driver.cuda) + " and lft was built with " +
+                   cuda_text(toolkit));
+  }
+  const std::string reason = unused_gpu_reason();
+  problem("a GPU is here, but " + (reason.empty() ? "LibTorch does not see it" : reason));
+}
+
+/// One step in one precision. A device may fail in any way; whatever it is belongs into the report.
+Json examine_step(at::Device device, at::ScalarType type, const DoctorOptions& options, DoctorReport& report) {
+  const std::string name = device.str() + " in " + compute_name(type);
+  Json result = {{"device", device.str()}, {"precision", compute_name(type)}, {"result", "passed"}, {"failures", Json::array()}};
+  const DtypeSupport support = dtype_support(type, device_facts(device));
+  if (!support.has) {
+    result["result"] = "left out: " + support.why;
+    return result;
+  }
+  try {
+    const StepCheck check = check_step(device, type, options.gradients_ready);
+    result["loss"] = check.loss;
+    result["failures"] = check.failures;
+    if (check.failures.empty()) return result;
+    report.problems.push_back({ErrorKind::kInternal, "a training step on " + name + " computes wrong numbers: " + check.failures.front()});
+  } catch (const c10::Error& error) {
+    result["failures"] = {error.what_without_backtrace()};
+    report.problems.push_back({ErrorKind::kResource, "a training step on " + name + " fails: " + error.what_without_backtrace()});
+  } catch (const std::exception& error) {
+    result["failures"] = {error.what()};
+    report.problems.push_back({ErrorKind::kResource, "a training step on " + name + " fails: " + error.what()});
+  }
+  result["result"] = "failed";
+  return result;
+}
+
+Json examine_steps(const DoctorOptions& options, DoctorReport& report) {
+  Json list = Json::array();
+  std::vector<at::Device> devices = {at::kCPU};
+  if (!default_device().is_cpu()) devices.insert(devices.begin(), default_device());
+  for (const at::Device device : devices) {
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) list.push_back(examine_step(device, type, options, report));
+  }
+  return list;
+}
+
+}  // namespace
+
+DoctorReport examine(const DoctorOptions& options) {
+  DoctorReport report;
+  const CudaDriver driver = probe_driver(options.driver_library);
+  report.facts = {{"lft", build_facts()},
+                  {"libtorch", libtorch_facts()},
+                  {"system", system_facts()},
+                  {"variables", variables()},
+                  {"driver", driver_json(driver)},
+                  {"devices", device_list(driver)},
+                  {"device_used", default_device().str()}};
+  judge_driver(driver, report);
+  report.facts["steps"] = examine_steps(options, report);
+  report.facts["problems"] = Json::array();
+  for (const DoctorProblem& problem : report.problems) report.facts["problems"].push_back(problem.what);
+  return report;
+}
+
+}  // namespace lft

@@ -1,0 +1,93 @@
+// What `lft doctor` prints.
+#include "src/base/errors.h"
+#include "src/debug/doctor.h"
+
+namespace lft {
+namespace {
+
+std::string line(const std::string& label, const std::string& text) {
+  std::string start = label;
+  start.resize(12, ' ');
+  return start + text;
+}
+
+std::string text_or(const Json& value, const std::string& otherwise) { return value.is_string() ? value.get<std::string>() : otherwise; }
+
+std::string bytes(const Json& value) { return format_bytes(value.get<double>()); }
+
+std::string support_text(const Json& device, const std::string& dtype) {
+  const Json& support = device[dtype];
+  const std::string why = text_or(support["why"], "");
+  return dtype + " " + support["speed"].get<std::string>() + (why.empty() ? "" : " (" + why + ")");
+}
+
+std::string device_text(const Json& device, bool used) {
+  std::string text = device["device"].get<std::string>() + " " + device["name"].get<std::string>();
+  if (device.contains("capability")) {
+    const int capability = device["capability"];
+    text += ", compute capability " + std::to_string(capability / 10) + "." + std::to_string(capability % 10) + ", " +
+            bytes(device["memory_bytes"]);
+  }
+  return text + ": " + support_text(device, "bf16") + ", " + support_text(device, "fp16") + (used ? "; lft computes here" : "");
+}
+
+std::string driver_text(const Json& driver) {
+  if (driver.is_null()) return "no NVIDIA driver";
+  return "NVIDIA " + text_or(driver["version"], "of unknown version") + ", runs CUDA up to " + text_or(driver["cuda"], "?") +
+         (driver["problem"].is_string() ? "; does not start: " + driver["problem"].get<std::string>() : "");
+}
+
+std::string variables_text(const Json& variables) {
+  std::string text;
+  for (const auto& [name, value] : variables.items()) text += (text.empty() ? "" : ", ") + name + "=" + value.get<std::string>();
+  return text.empty() ? "none that matter are set" : text;
+}
+
+std::string step_text(const Json& step) {
+  std::string text =
+      step["device"].get<std::string>() + " " + step["precision"].get<std::string>() + ": " + step["result"].get<std::string>();
+  for (const Json& failure : step["failures"]) text += "; " + failure.get<std::string>();
+  return text;
+}
+
+void add_build(const Json& facts, std::vector<std::string>& lines) {
+  const Json &lft = facts["lft"], &torch = facts["libtorch"];
+  lines.push_back(line("lft", lft["version"].get<std::string>() + ", commit " + lft["commit"].get<std::string>() + ", GCC " +
+                                  lft["compiler"].get<std::string>() + ", flags " + lft["flags"].get<std::string>()));
+  lines.push_back(line("images", text_or(lft["images"], "built without decoders: trains from prepared data only")));
+  lines.push_back(line("LibTorch", torch["version"].get<std::string>() + " in " + torch["folder"].get<std::string>() + ", CPU kernels " +
+                                       torch["cpu_kernels"].get<std::string>() +
+                                       (torch["cuda_library"].get<bool>() ? ", with its CUDA library" : ", without a CUDA library")));
+  lines.push_back(line("CUDA", lft["cuda_toolkit"].is_string() ? "kernels built with toolkit " + lft["cuda_toolkit"].get<std::string>()
+                                                               : "kernels not built (no nvcc, or LFT_CUDA=OFF)"));
+  lines.push_back(line("driver", driver_text(facts["driver"])));
+}
+
+void add_system(const Json& system, std::vector<std::string>& lines) {
+  lines.push_back(line("system", text_or(system["os"], "unknown system") + ", " + system["kernel"].get<std::string>() + ", " +
+                                     system["libc"].get<std::string>()));
+  lines.push_back(line("processor", system["cpu"].get<std::string>() + ", " + system["cores"].dump() + " cores, " +
+                                        system["threads"].dump() + " threads used"));
+  lines.push_back(line("memory", bytes(system["memory_free_bytes"]) + " free of " + bytes(system["memory_bytes"])));
+  lines.push_back(line("disk", bytes(system["disk_free_bytes"]["here"]) + " free here, " + bytes(system["disk_free_bytes"]["temporary"]) +
+                                   " free for temporary files"));
+}
+
+}  // namespace
+
+std::vector<std::string> doctor_lines(const DoctorReport& report) {
+  const Json& facts = report.facts;
+  std::vector<std::string> lines;
+  add_build(facts, lines);
+  add_system(facts["system"], lines);
+  lines.push_back(line("variables", variables_text(facts["variables"])));
+  for (const Json& device : facts["devices"])
+    lines.push_back(line("device", device_text(device, device["device"] == facts["device_used"])));
+  for (const Json& step : facts["steps"]) lines.push_back(line("step", step_text(step)));
+  for (const DoctorProblem& problem : report.problems) lines.push_back(line("problem", problem.what));
+  if (report.problems.empty()) lines.push_back(line("healthy", "optimizer, loss scaler and device work together"));
+  lines.push_back(line("", "(for a bug report: paste all lines above, and the command that failed with all it printed)"));
+  return lines;
+}
+
+}  // namespace lft

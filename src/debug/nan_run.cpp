@@ -1,0 +1,161 @@
+#include "src/debug/nan_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "kernels/common/error.h"
+#include "src/base/errors.h"
+#include "src/base/log.h"
+#include "src/base/text.h"
+#include "src/checkpoint/checkpoint.h"
+#include "src/data/loader.h"
+#include "src/debug/nan_hints.h"
+#include "src/debug/nan_text.h"
+#include "src/train/loss_scaler.h"
+#include "src/train/run.h"
+
+namespace lft {
+namespace {
+
+/// The newest checkpoint at or before `last` that verifies; nothing where there is none so early.
+std::optional<Checkpoint> find_checkpoint(const std::string& dir, int64_t last) {
+  std::vector<std::string> faults;
+  for (const CheckpointStatus& each : list_checkpoints(dir, /*verify=*/false)) {
+    if (each.step > last) continue;
+    try {
+      Checkpoint checkpoint = load_checkpoint(each.path);
+      for (const std::string& fault : faults) warning("not used: " + fault);
+      return checkpoint;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kCheckpoint) throw;
+      faults.push_back(each.path + ": " + error.info().what);
+    }
+  }
+  if (faults.empty()) return std::nullopt;
+  throw Error(ErrorKind::kCheckpoint, {.what = "no checkpoint at or before step " + std::to_string(last) + " can be used",
+                                       .where = dir,
+                                       .found = join(faults, "\n"),
+                                       .expected = "one that verifies",
+                                       .next = "restore one from a copy, or give another output_dir: then the first weights are used"});
+}
+
+NamedTensor largest_weight(const std::vector<Trainable>& trainables) {
+  NamedTensor largest;
+  double most = -1;
+  for (const Trainable& trainable : trainables) {
+    const double value = largest_magnitude(trainable.tensor);
+    if (!(value > most)) continue;
+    most = value;
+    largest = {trainable.name, trainable.tensor};
+  }
+  return largest;
+}
+
+/// Precision and loss scale as the run had them at the checkpoint, where they moved.
+void take_state(const Checkpoint& checkpoint, HuntInput& input) {
+  try {
+    const Json& state = checkpoint.state;
+    if (state.at("recovered").get<bool>()) input.compute = at::kFloat;
+    const LossScale scale = loss_scale_from(state.at("loss_scale"));
+    if (input.compute == at::kHalf && scale.enabled) input.loss_scale = scale.scale;
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ErrorKind::kCheckpoint, {.what = "state.json of the checkpoint lacks a field",
+                                         .where = "step " + std::to_string(checkpoint.step),
+                                         .found = error.what(),
+                                         .expected = {},
+                                         .next = {}});
+  }
+}
+
+std::string checkpoint_text(const Checkpoint& checkpoint, int64_t step) {
+  const int64_t behind = step - 1 - checkpoint.step;
+  const std::string text = "of the checkpoint of step " + std::to_string(checkpoint.step);
+  if (behind == 0) return text + ", as the step found them";
+  return text + ", the newest before the step, which found them " + std::to_string(behind) +
+         (behind == 1 ? " step further" : " steps further");
+}
+
+}  // namespace
+
+void put_weights(const std::map<std::string, at::Tensor>& stored, const std::vector<Trainable>& trainables, ErrorKind kind,
+                 const std::string& where) {
+  const auto refuse = [&](const std::string& what, const std::string& found, const std::string& expected) {
+    throw Error(kind, {.what = what, .where = where, .found = found, .expected = expected, .next = {}});
+  };
+  if (stored.size() != trainables.size()) {
+    refuse("it holds other tensors than the recipe trains", std::to_string(stored.size()), std::to_string(trainables.size()));
+  }
+  const at::NoGradGuard no_grad;
+  for (const Trainable& trainable : trainables) {
+    const auto found = stored.find(trainable.name);
+    if (found == stored.end()) refuse("a tensor that the recipe trains is not in it", "no " + trainable.name, {});
+    if (found->second.sizes() != trainable.tensor.sizes()) {
+      refuse("a tensor has another shape than the model's", trainable.name + " " + c10::str(found->second.sizes()),
+             c10::str(trainable.tensor.sizes()));
+    }
+    at::Tensor(trainable.tensor).copy_(found->second);
+  }
+}
+
+HuntInput hunt_input(const RunInputs& inputs, const RunModel& model, const StepSamples& samples, int64_t step) {
+  HuntInput input{.micro = {},
+                  .ids = {},
+                  .trainables = model.trainables,
+                  .seed = static_cast<uint64_t>(inputs.recipe.train.seed),
+                  .step = step,
+                  .compute = inputs.precision.compute,
+                  .recompute = recompute_every(inputs.recipe.train.activation_checkpointing)};
+  if (input.compute == at::kHalf) input.loss_scale = inputs.recipe.precision.loss_scale.init;
+  for (const std::vector<Sample>& micro : samples.micro) {
+    input.micro.push_back(collate(micro, inputs.encode, inputs.device));
+    std::vector<std::string>& ids = input.ids.emplace_back();
+    for (const Sample& sample : micro) ids.push_back(sample.id);
+  }
+  return input;
+}
+
+int hunt_and_report(const Recipe& recipe, Llava& model, const HuntInput& input, const std::string& metrics,
+                    const std::string& when_finite) {
+  const Hunt hunt = hunt_non_finite(model, input);
+  std::vector<Hint> hints;
+  if (hunt.found()) hints = run_hints(recipe, read_history(metrics, input.step), largest_weight(input.trainables));
+  for (const std::string& line : hunt_lines(hunt, input, hints)) std::printf("%s\n", escape_text(line, 1000).c_str());
+  if (hunt.found()) throw_found(hunt, input, hints);
+  std::printf("%s\n", when_finite.c_str());
+  return 0;
+}
+
+int debug_nan(const Recipe& recipe, int64_t step) {
+  make_deterministic(recipe.train.deterministic);
+  const std::optional<Checkpoint> checkpoint = find_checkpoint(recipe.output_dir + "/checkpoints", step - 1);
+  Recipe opened = recipe;
+  if (checkpoint) {
+    opened.lora.init_from.clear();  // the checkpoint has what it became
+  } else {
+    opened.output_dir += "/debug";  // its later checkpoints say nothing about the first weights
+  }
+  RunInputs inputs = open_inputs(opened, /*resume=*/true);
+  for (const std::string& line : inputs.notices) notice(line);
+  if (step < 1 || step > inputs.total_steps) {
+    throw Error(ErrorKind::kUsage, {.what = "the run has no such step",
+                                    .where = "--step",
+                                    .found = std::to_string(step),
+                                    .expected = "1 to " + std::to_string(inputs.total_steps),
+                                    .next = {}});
+  }
+  RunModel model = build_model(inputs, nullptr);
+  if (checkpoint) {
+    check_identity(*checkpoint, run_identity(inputs), parse_recipe(checkpoint->recipe, "recipe.yaml of the checkpoint"));
+    put_weights(checkpoint->trainables, model.trainables, ErrorKind::kCheckpoint, "checkpoint of step " + std::to_string(checkpoint->step));
+  }
+  const StepSamples samples = start_loader(inputs, step - 1)->next();
+  HuntInput input = hunt_input(inputs, model, samples, step);
+  if (checkpoint) take_state(*checkpoint, input);
+  std::printf("weights  %s\n", checkpoint ? checkpoint_text(*checkpoint, step).c_str() : "those that training starts from");
+  std::printf("batch    of step %lld, epoch %lld: samples %s\n", static_cast<long long>(step), static_cast<long long>(samples.epoch),
+              escape_text(join(sample_ids(samples), ", ", 8)).c_str());
+  return hunt_and_report(recipe, model.model, input, recipe.output_dir + "/metrics.jsonl", "nothing that is not finite was found");
+}
+
+}  // namespace lft

@@ -1,0 +1,13 @@
+// The one batch of the overfit exercise, and how well any model could know it.
+#pragma once
+#include "src/train/run.h"
+
+namespace lft {
+
+/// See overfit().
+StepSamples overfit_batch(const Run& run);
+
+/// Nats a supervised token that no model gets below: rows with the same images that agree up to a token and go on differently.
+double loss_floor(const StepSamples& batch);
+
+}  // namespace lft

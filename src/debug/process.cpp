@@ -1,0 +1,120 @@
+#include "src/debug/process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "kernels/common/error.h"
+#include "src/base/log.h"
+#include "src/base/signals.h"
+#include "src/io/files.h"
+
+namespace lft {
+namespace {
+
+constexpr int kStopped = 75, kInterrupted = 130;
+
+[[noreturn]] void fail(const std::string& what, const std::string& where) {
+  throw Error(ErrorKind::kResource, {.what = what, .where = where, .found = std::strerror(errno), .expected = {}, .next = {}});
+}
+
+/// In the child, between fork and exec: nothing that allocates.
+[[noreturn]] void become(char* const* argv, int out, int err) {
+  setpgid(0, 0);  // the terminal's Ctrl-C comes through the parent alone: a second signal would cut it off
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  dup2(out, STDOUT_FILENO);
+  dup2(err, STDERR_FILENO);
+  execv("/proc/self/exe", argv);
+  _exit(127);
+}
+
+/// A signal does not interrupt waitpid here, so it is asked now and then.
+int wait_for(pid_t pid) {
+  constexpr useconds_t kPause = 5000;  // microseconds
+  int status = 0;
+  for (bool passed_on = false;; usleep(kPause)) {
+    const pid_t done = waitpid(pid, &status, WNOHANG);
+    if (done == pid) return status;
+    if (done < 0 && errno != EINTR) fail("cannot wait for a process", std::to_string(pid));
+    if (const int signal = requested_signal(); signal != 0 && !passed_on) {
+      kill(pid, signal);
+      passed_on = true;
+    }
+  }
+}
+
+/// The first line of the error block a process left, and the rest of it.
+std::pair<std::string, std::string> error_of(const std::string& text) {
+  const std::string mark = "error: ";
+  const size_t at = text.find(mark);
+  if (at == std::string::npos) return {"it left no message", text};
+  const size_t begin = at + mark.size(), end = std::min(text.find('\n', begin), text.size());
+  return {text.substr(begin, end - begin), end < text.size() ? text.substr(end + 1) : ""};
+}
+
+[[noreturn]] void throw_failure(int status, const std::string& log) {
+  const std::string text = read_file(log + ".err");
+  const std::string name = log.substr(log.rfind('/') + 1);
+  if (WIFSIGNALED(status)) {
+    const bool killed = WTERMSIG(status) == SIGKILL;
+    throw Error(killed ? ErrorKind::kResource : ErrorKind::kInternal,
+                {.what = "a process of its own (" + name + ") was ended by signal " + std::to_string(WTERMSIG(status)) +
+                         (killed ? ": memory ran out?" : ""),
+                 .where = {},
+                 .found = text,
+                 .expected = {},
+                 .next = {}});
+  }
+  const int code = WEXITSTATUS(status);
+  const bool known = code >= static_cast<int>(ErrorKind::kInternal) && code <= static_cast<int>(ErrorKind::kResource);
+  const auto [what, rest] = error_of(text);
+  throw Error(known ? static_cast<ErrorKind>(code) : ErrorKind::kInternal,
+              {.what = what + "\n" + rest, .where = "in a process of its own (" + name + ")", .found = {}, .expected = {}, .next = {}});
+}
+
+}  // namespace
+
+ScratchDir::ScratchDir(const std::string& prefix) : path_(prefix + "XXXXXX") {
+  if (mkdtemp(path_.data()) == nullptr) fail("cannot make a temporary folder", prefix + "*");
+}
+
+ScratchDir::~ScratchDir() {
+  try {
+    remove_tree(path_);
+  } catch (const Error& error) {
+    warning("left behind: " + path_ + " (" + error.what() + ")");
+  }
+}
+
+std::string temporary_prefix(const std::string& name) { return (std::filesystem::temp_directory_path() / (name + "-")).string(); }
+
+int run_self(const std::vector<std::string>& arguments, const std::string& log) {
+  std::vector<char*> argv = {const_cast<char*>("lft")};
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  const int out = open((log + ".out").c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0644);
+  const int err = open((log + ".err").c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0644);
+  if (out < 0 || err < 0) fail("cannot write", log);
+  const pid_t pid = fork();
+  if (pid == 0) become(argv.data(), out, err);
+  const int fork_error = errno;
+  close(out);
+  close(err);
+  errno = fork_error;
+  if (pid < 0) fail("cannot start a process", arguments.front());
+  const int status = wait_for(pid);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return 0;
+  if (WIFEXITED(status) && (WEXITSTATUS(status) == kStopped || WEXITSTATUS(status) == kInterrupted)) return WEXITSTATUS(status);
+  throw_failure(status, log);
+}
+
+}  // namespace lft

@@ -1,0 +1,165 @@
+// The doctor's training step against its closed form, what it says of a faulty one, and what it reads from a driver.
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <cmath>
+#include <limits>
+
+#include "src/base/text.h"
+#include "src/debug/doctor.h"
+#include "src/debug/doctor_devices.h"
+#include "src/debug/doctor_step.h"
+#include "src/train/device.h"
+
+namespace lft {
+namespace {
+
+class DoctorStep : public ::testing::TestWithParam<at::ScalarType> {
+ protected:
+  static std::vector<std::string> failures(const std::function<void(int64_t, AdamW&)>& plant = {}) {
+    return check_step(default_device(), GetParam(), plant).failures;
+  }
+};
+
+/// 183 was computed by torch in float64 from the same whole numbers.
+TEST_P(DoctorStep, ComputesTheClosedForm) {
+  const StepCheck check = check_step(default_device(), GetParam());
+  EXPECT_EQ(check.failures, std::vector<std::string>{});
+  EXPECT_EQ(check.loss, 183.0);
+}
+
+TEST_P(DoctorStep, ASlightlyWrongGradientIsNamed) {
+  const auto found = failures([](int64_t step, AdamW& optimizer) {
+    if (step == 2) optimizer.slots()[3].param.tensor.mutable_grad().mul_(1.01);
+  });
+  ASSERT_FALSE(found.empty());
+  EXPECT_NE(join(found, "\n").find("the gradient of second.lora_B.weight[0] is "), std::string::npos) << join(found, "\n");
+}
+
+TEST_P(DoctorStep, AnOverflowThatIsNotSeenIsNamed) {
+  const auto found = failures([](int64_t step, AdamW& optimizer) {
+    if (step != 1) return;
+    for (AdamSlot& slot : optimizer.slots()) slot.param.tensor.mutable_grad().nan_to_num_(0, 0, 0);
+  });
+  // Below FP16 the loss itself is infinite, which is seen all the same.
+  if (GetParam() != at::kHalf) {
+    EXPECT_EQ(found, std::vector<std::string>{});
+    return;
+  }
+  ASSERT_FALSE(found.empty());
+  EXPECT_EQ(found.front(), "an overflow was not seen");
+}
+
+TEST_P(DoctorStep, AGoodStepThatIsSkippedIsNamed) {
+  const auto found = failures([](int64_t step, AdamW& optimizer) {
+    if (step == 2) optimizer.slots()[0].param.tensor.mutable_grad().fill_(std::numeric_limits<float>::infinity());
+  });
+  ASSERT_FALSE(found.empty());
+  EXPECT_EQ(found.front(), "a good step was skipped");
+}
+
+TEST_P(DoctorStep, WeightsThatMovedInASkippedStepAreNamed) {
+  const auto found = failures([](int64_t step, AdamW& optimizer) {
+    const at::NoGradGuard no_grad;
+    if (step == 1) optimizer.slots()[1].param.tensor.add_(1e-6);
+  });
+  ASSERT_FALSE(found.empty());
+  EXPECT_NE(found.front().find("first.lora_B.weight behind a skipped step[0]"), std::string::npos) << found.front();
+}
+
+TEST_P(DoctorStep, AWrongMomentIsNamed) {
+  const auto found = failures([](int64_t step, AdamW& optimizer) {
+    if (step == 2) optimizer.slots()[2].exp_avg_sq.add_(1e-3);
+  });
+  EXPECT_NE(join(found, "\n").find("the second moment of second.lora_A.weight[0]"), std::string::npos) << join(found, "\n");
+}
+
+INSTANTIATE_TEST_SUITE_P(Precisions, DoctorStep, ::testing::Values(at::kFloat, at::kBFloat16, at::kHalf), [](const auto& info) {
+  return info.param == at::kFloat ? "fp32" : info.param == at::kBFloat16 ? "bf16" : "fp16";
+});
+
+TEST(Doctor, HealthyMachineNeedsNoFileAndSaysWhatItIs) {
+  const DoctorReport report = examine();
+  EXPECT_TRUE(report.problems.empty()) << report.problems.front().what;
+  EXPECT_EQ(report.facts["lft"]["version"], lft_version());
+  EXPECT_EQ(report.facts["libtorch"]["version"], torch_version());
+  EXPECT_EQ(report.facts["devices"][0]["device"], "cpu");
+  EXPECT_GT(report.facts["system"]["memory_bytes"], 1e8);
+  EXPECT_GE(report.facts["system"]["memory_bytes"], report.facts["system"]["memory_free_bytes"]);
+  int passed = 0;
+  for (const Json& step : report.facts["steps"]) passed += step["device"] == "cpu" && step["result"] == "passed" ? 1 : 0;
+  EXPECT_EQ(passed, 3);
+  const std::string text = join(doctor_lines(report), "\n");
+  for (const char* piece : {"lft         0.", "LibTorch    2.", "processor   ", "cpu fp16: passed", "healthy     ", "bug report"})
+    EXPECT_NE(text.find(piece), std::string::npos) << piece << " in\n" << text;
+}
+
+TEST(Doctor, WrongNumbersAreAProblemOfTheirOwnKind) {
+  const DoctorReport report = examine({.gradients_ready = [](int64_t step, AdamW& optimizer) {
+    if (step == 2) optimizer.slots()[0].param.tensor.mutable_grad().neg_();
+  }});
+  ASSERT_FALSE(report.problems.empty());
+  EXPECT_EQ(report.problems.front().kind, ErrorKind::kInternal);
+  EXPECT_NE(report.problems.front().what.find("computes wrong numbers: the gradient of first.lora_A.weight"), std::string::npos)
+      << report.problems.front().what;
+  EXPECT_NE(join(doctor_lines(report), "\n").find("problem     a training step on "), std::string::npos);
+}
+
+TEST(Doctor, ADeviceThatFailsIsAProblemOfTheMachine) {
+  const DoctorReport report =
+      examine({.gradients_ready = [](int64_t, AdamW&) { throw std::runtime_error("the device fell off the bus"); }});
+  ASSERT_FALSE(report.problems.empty());
+  EXPECT_EQ(report.problems.front().kind, ErrorKind::kResource);
+  EXPECT_NE(report.problems.front().what.find("fell off the bus"), std::string::npos);
+}
+
+TEST(Doctor, ReadsDevicesFromADriver) {
+  const CudaDriver driver = probe_driver(LFT_FAKE_CUDA);
+  EXPECT_TRUE(driver.found);
+  EXPECT_EQ(driver.problem, "");
+  EXPECT_EQ(driver.cuda, 12040);
+  EXPECT_EQ(cuda_text(driver.cuda), "12.4");
+  ASSERT_EQ(driver.devices.size(), 2u);
+  EXPECT_EQ(driver.devices[0].name, "Old Card");
+  EXPECT_EQ(driver.devices[0].capability, 75);
+  EXPECT_EQ(driver.devices[1].memory, 80e9);
+  EXPECT_FALSE(probe_driver("libthere-is-no-such-driver.so").found);
+  EXPECT_EQ(probe_driver("libm.so.6").problem, "it is not an NVIDIA driver");
+}
+
+TEST(Doctor, SpeedOfADtypeFollowsTheComputeCapability) {
+  if (default_device().is_cuda()) GTEST_SKIP() << "a real GPU is here";
+  const DoctorReport report = examine({.driver_library = LFT_FAKE_CUDA});
+  const Json &old_card = report.facts["devices"][1], &new_card = report.facts["devices"][2];
+  EXPECT_EQ(old_card["device"], "cuda:0");
+  EXPECT_EQ(old_card["bf16"]["speed"], "none");
+  EXPECT_EQ(old_card["bf16"]["why"], "compute capability 7.5 lacks bf16");
+  EXPECT_EQ(old_card["fp16"]["speed"], "fast");
+  EXPECT_EQ(new_card["bf16"]["speed"], "fast");
+  const std::string text = join(doctor_lines(report), "\n");
+  EXPECT_NE(text.find("cuda:1 New Card, compute capability 9.0, 80.0 GB: bf16 fast, fp16 fast"), std::string::npos) << text;
+  // A GPU that LibTorch does not use is a problem of the machine, with its reason.
+  ASSERT_EQ(report.problems.size(), 1u);
+  EXPECT_EQ(report.problems[0].kind, ErrorKind::kResource);
+  EXPECT_NE(report.problems[0].what.find("a GPU is here, but"), std::string::npos);
+}
+
+TEST(Doctor, ADriverThatDoesNotStartIsNamedWithItsReason) {
+  setenv("FAKE_CUDA_FAILS", "1", 1);
+  const CudaDriver driver = probe_driver(LFT_FAKE_CUDA);
+  unsetenv("FAKE_CUDA_FAILS");
+  EXPECT_EQ(driver.problem, "no CUDA-capable device is detected");
+  EXPECT_TRUE(driver.devices.empty());
+}
+
+TEST(Doctor, CudaVersionsCompareAsNumbers) {
+  EXPECT_EQ(cuda_number("13.0.88"), 13000);
+  EXPECT_EQ(cuda_number("12.4"), 12040);
+  EXPECT_EQ(cuda_number(""), 0);
+  EXPECT_EQ(cuda_number("13"), 0);
+  EXPECT_EQ(cuda_text(13000), "13.0");
+}
+
+}  // namespace
+}  // namespace lft
