@@ -1,6 +1,7 @@
 #include "src/debug/nan_ops.h"
 
 #include <ATen/core/ivalue.h>
+#include <omp.h>
 
 #include <algorithm>
 #include <array>
@@ -154,6 +155,9 @@ struct OpWatch::State {
 
   static inline State* current = nullptr;  // LibTorch's callbacks are plain functions
 };
+
+LookAside::LookAside() : threads_(omp_get_max_threads()) { omp_set_num_threads(1); }
+LookAside::~LookAside() { omp_set_num_threads(threads_); }
 
 OpWatch::OpWatch(const std::vector<NamedTensor>& known) : state_(std::make_unique<State>()) {
   for (const NamedTensor& each : known) {

@@ -49,10 +49,17 @@ class OpWatch {
   std::unique_ptr<State> state_;
 };
 
-/// While it lives, ops of this thread are neither watched nor put into a graph: for the looking itself.
+/// While it lives, ops of this thread are neither watched nor put into a graph, and stay in this thread: for the looking itself, which is
+/// short and often.
 struct LookAside {
-  at::NoGradGuard no_grad;
-  at::DisableRecordFunctionGuard not_watched;
+  LookAside();
+  ~LookAside();
+  LookAside(const LookAside&) = delete;
+
+ private:
+  at::NoGradGuard no_grad_;
+  at::DisableRecordFunctionGuard not_watched_;
+  int threads_;
 };
 
 }  // namespace lft

@@ -68,8 +68,10 @@ void add_beside(const MicroHunt& hunt, const std::string& compute, std::vector<s
   }
   if (hunt.differences.empty()) return;
   if (hunt.parting) {
-    lines.push_back("fp32 beside it parts at " + or_model(hunt.pass.modules[hunt.parting->row].module) + ": " +
-                    percent(hunt.parting->difference) + " apart, rounding to " + compute + " explains " + percent(hunt.parting->explained));
+    const std::string apart =
+        std::isfinite(hunt.parting->difference) ? percent(hunt.parting->difference) + " apart" : "not finite in one of them";
+    lines.push_back("fp32 beside it parts at " + or_model(hunt.pass.modules[hunt.parting->row].module) + ": " + apart + ", rounding to " +
+                    compute + " explains " + percent(hunt.parting->explained));
     add_table(hunt, hunt.parting->row, compute, lines);
   } else {
     const auto widest = std::max_element(hunt.differences.begin(), hunt.differences.end());

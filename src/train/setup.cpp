@@ -131,8 +131,7 @@ void check_output_dir(const Recipe& recipe, bool resume) {
   if (path_exists(dir) && !is_directory(dir)) fail(ErrorKind::kResource, "output_dir is a file", "choose another output_dir");
   for (const char* product : {"metrics.jsonl", "recipe.resolved.yaml", "checkpoints", "adapter", "model"}) {
     if (resume || !path_exists(dir + "/" + product)) continue;
-    fail(ErrorKind::kUsage, "output_dir holds a run", "go on with it by --resume, or choose another dir",
-         describe_run(dir, product));
+    fail(ErrorKind::kUsage, "output_dir holds a run", "go on with it by --resume, or choose another dir", describe_run(dir, product));
   }
   std::filesystem::path existing = absolute_path(dir);
   while (!path_exists(existing.string()) && existing.has_parent_path() && existing != existing.parent_path())

@@ -1,9 +1,12 @@
 // `lft debug nan` and `lft replay` over whole runs: the incident that a run wrote, found again or told apart, and refused where damaged.
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <filesystem>
 #include <limits>
 
+#include "cli/run_lft.h"
+#include "src/checkpoint/tensor_file.h"
 #include "src/debug/nan_run.h"
 #include "src/debug/replay.h"
 #include "src/io/files.h"
@@ -148,6 +151,45 @@ TEST(Replay, DamagedAndForeignIncidentsAreRefused) {
   fs::copy(other.output_dir + "/checkpoints/step-2/trainables.safetensors", dir + "/trainables.safetensors",
            fs::copy_options::overwrite_existing);
   EXPECT_LFT_ERROR(ErrorKind::kInput, "it holds other tensors than the recipe trains", replay(dir));
+}
+
+TEST(Replay, TheQuickstartIsDiagnosedInUnderFiveSeconds) {
+  const std::string from = LFT_SOURCE_DIR "/recipes/quickstart/";
+  const TempDir dir;
+  fs::copy(from + "model", dir.file("model"));
+  TensorMap weights = read_tensor_file(from + "model/model.safetensors");
+  for (auto& [name, tensor] : weights) {
+    const double factor = name == kUp + ".weight" ? 0x1p17 : name.ends_with("layers.1.mlp.down_proj.weight") ? 0x1p-17 : 1;
+    tensor = tensor.to(at::kFloat) * factor;
+  }
+  write_tensor_file(dir.file("model/model.safetensors"), weights);
+  const std::vector<std::string> sets = {"model.path=" + dir.file("model"),
+                                         "output_dir=" + dir.file("out"),
+                                         "data.train=" + from + "digits/train.json",
+                                         "data.image_root=" + from + "digits/images",
+                                         "data.eval=null",
+                                         "precision.compute=fp16",
+                                         "precision.recovery=stop"};
+  const Recipe recipe = read_recipe(LFT_SOURCE_DIR "/recipes/quickstart.yaml", sets);
+  EXPECT_LFT_ERROR(ErrorKind::kNumeric, "the loss is not finite", train(recipe));
+  const std::clock_t start = std::clock();  // of the processor: other jobs on the machine do not count
+  EXPECT_LFT_ERROR(ErrorKind::kNumeric, kUp, replay(recipe.output_dir + "/incidents/step-1"));
+  EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 5.0);
+}
+
+TEST(Replay, TheCommandsExitWith5OnlyWhereSomethingIsFound) {
+  const Overflowed overflowed;
+  const test::Ran found = test::run_lft("replay " + overflowed.incident);
+  EXPECT_EQ(found.code, 5);
+  EXPECT_EQ(found.count("error:"), 1) << found.err;
+  EXPECT_NE(found.err.find("in " + kUp), std::string::npos) << found.err;
+  EXPECT_NE(found.out.find("  module   " + kUp + "\n"), std::string::npos) << found.out;
+  const std::string recipe = overflowed.run.dir().write("fp32.yaml", dump_recipe(overflowed.recipe));
+  const std::string fp32 = "debug nan " + recipe + " --set precision.compute=fp32 --set output_dir=" + overflowed.run.dir().file("none");
+  EXPECT_EQ(test::run_lft(fp32).code, 0);
+  EXPECT_EQ(test::run_lft(fp32 + " --step 99").code, 2);
+  EXPECT_EQ(test::run_lft("replay").code, 2);
+  EXPECT_EQ(test::run_lft("replay " + overflowed.run.dir().file("nowhere")).code, 3);
 }
 
 TEST(DebugNan, ANanInABaseFileIsNamedWhereTheLoaderLetsItIn) {

@@ -16,7 +16,12 @@ TEST_F(Signals, AtRandomMomentsSaveOnceAndResumeToTheSameRun) {
     const Recipe out = recipe("signal" + std::to_string(i));
     const int number = i % 2 == 0 ? SIGTERM : SIGUSR1;
     const std::unique_ptr<Child> child = start(out, false);
-    sleep_into_a_run(random);
+    if (i % 4 < 2) {
+      sleep_into_a_run(random);
+    } else {  // behind the first checkpoint, however long loading takes
+      ASSERT_TRUE(child->wait_until([&] { return fs::exists(out.output_dir + "/checkpoints/step-0/MANIFEST"); }));
+      std::this_thread::sleep_for(std::chrono::milliseconds(static_cast<int64_t>(random() % static_cast<uint64_t>(whole_ms() / 8 + 1))));
+    }
     child->signal(number);
     const int code = child->wait();
     const std::vector<CheckpointStatus> checkpoints = list_checkpoints(out.output_dir + "/checkpoints", /*verify=*/true);
