@@ -155,7 +155,7 @@ TEST(Replay, DamagedAndForeignIncidentsAreRefused) {
 
 TEST(Replay, TheQuickstartIsDiagnosedInUnderFiveSeconds) {
   const std::string from = LFT_SOURCE_DIR "/recipes/quickstart/";
-  const TempDir dir;
+  const test::TempDir dir;
   fs::copy(from + "model", dir.file("model"));
   TensorMap weights = read_tensor_file(from + "model/model.safetensors");
   for (auto& [name, tensor] : weights) {
