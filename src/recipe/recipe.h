@@ -25,13 +25,14 @@ struct Recipe {
   struct Data {
     std::string train, eval, image_root, chat_template = "llava-v1", image_fit = "pad", on_bad_sample = "error";
     int64_t max_tokens = 2048, workers = 4;
-    bool shuffle = true;
+    bool shuffle = true, group_by_length = false;
   } data;
   struct Optim {
-    std::string name = "adamw", schedule = "cosine";  // constant, linear, cosine
+    std::string name = "adamw", schedule = "cosine";  // adamw, adamw8bit; constant, linear, cosine
     double lr = 2e-4, projector_lr = -1;              // projector_lr < 0: lr
     std::array<double, 2> betas = {0.9, 0.999};
     double eps = 1e-8, weight_decay = 0, clip_grad_norm = 1.0, warmup_ratio = 0.03;
+    bool offload = false;
   } optim;
   struct Precision {
     std::string compute = "auto", recovery = "fp32";
@@ -45,7 +46,7 @@ struct Recipe {
     int64_t epochs = 1, max_steps = 0, batch_size = 16, grad_accum = 1;
     std::string activation_checkpointing = "none";
     int64_t seed = 42;
-    bool deterministic = true;
+    bool deterministic = true, worst_first = true, activation_offload = false;
     int64_t eval_every_steps = 0;  // 0: at the end of the run only (when data.eval is given)
   } train;
   struct Checkpoint {
@@ -53,7 +54,7 @@ struct Recipe {
     bool at_step_zero = true;
   } checkpoint;
   struct Log {
-    int64_t every_steps = 1, layer_grad_norms_every = 100;
+    int64_t every_steps = 1, layer_grad_norms_every = 100, layer_activation_norms_every = 100;
     bool tensorboard = true;
   } log;
 };

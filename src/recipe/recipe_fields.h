@@ -55,19 +55,22 @@ void visit_data(Visitor& v, Section& d) {
           "longest sample, image positions included; lowered to the model's positions");
   v.field("on_bad_sample", d.on_bad_sample, {.choices = {"error", "skip"}}, "skipped samples are counted and named");
   v.field("shuffle", d.shuffle, {}, "order is a function of seed, epoch and index");
+  v.field("group_by_length", d.group_by_length, {},
+          "put samples of like length into one batch: less padding; the order stays a function of the seed");
   v.field("workers", d.workers, {.low = 1, .high = 256, .may_change = true},
           "threads that decode and tokenise ahead; they do not change the result");
 }
 
 template <class Visitor, class Section>
 void visit_optim(Visitor& v, Section& o) {
-  v.field("name", o.name, {.choices = {"adamw"}}, "optimizer");
+  v.field("name", o.name, {.choices = {"adamw", "adamw8bit"}}, "optimizer; adamw8bit keeps the moments in 8 bits, block by block");
   v.field("lr", o.lr, {.low = 0, .high = 10}, "peak learning rate");
   v.field("projector_lr", o.projector_lr, {.nullable = true, .low = 0, .high = 10}, "peak learning rate of the projector; not given: lr");
   v.field("betas", o.betas, {.low = 0, .high = 1, .high_open = true}, "decay of Adam's two moments");
   v.field("eps", o.eps, {.low = 0, .high = 1, .low_open = true}, "added to the root of the second moment");
   v.field("weight_decay", o.weight_decay, {.low = 0, .high = 10}, "decoupled, on every trainable tensor");
   v.field("clip_grad_norm", o.clip_grad_norm, {.low = 0, .high = 1e9}, "largest global L2 norm of the gradients; 0: no clipping");
+  v.field("offload", o.offload, {.may_change = true}, "keep the moments in host memory; the same bits");
   v.field("schedule", o.schedule, {.choices = {"constant", "linear", "cosine"}}, "learning rate after warm-up");
   v.field("warmup_ratio", o.warmup_ratio, {.low = 0, .high = 1}, "share of the steps in which the learning rate rises from 0");
 }
@@ -94,6 +97,10 @@ void visit_train(Visitor& v, Section& t) {
   v.field("grad_accum", t.grad_accum, {.low = 1, .high = 65536}, "forward passes in one step");
   v.field("activation_checkpointing", t.activation_checkpointing, {.choices = {"none", "block", "every-2", "every-4"}},
           "recompute the activations of every block, of each second or fourth one, in the backward pass: less memory, the same bits");
+  v.field("activation_offload", t.activation_offload, {.may_change = true},
+          "keep the inputs of recomputed blocks in host memory; the same bits; needs activation_checkpointing");
+  v.field("worst_first", t.worst_first, {.may_change = true},
+          "rehearse the largest micro-batch of the run before the first step: memory runs out at once or not at all");
   v.field("seed", t.seed, {.low = 0, .high = kMaxInt}, "of initialisation, order and dropout");
   v.field("deterministic", t.deterministic, {}, "same seed and build, same bytes");
   v.field("eval_every_steps", t.eval_every_steps, {.low = 0, .high = 1e12, .may_change = true},
@@ -112,7 +119,9 @@ void visit_log(Visitor& v, Section& l) {
   v.field("every_steps", l.every_steps, {.low = 1, .high = 1e9, .may_change = true}, "steps between two printed lines");
   v.field("tensorboard", l.tensorboard, {.may_change = true}, "write TensorBoard event files");
   v.field("layer_grad_norms_every", l.layer_grad_norms_every, {.low = 0, .high = 1e9, .may_change = true},
-          "steps between two records of every layer's norm; 0: never");
+          "steps between two records of every layer's gradient norm; 0: never");
+  v.field("layer_activation_norms_every", l.layer_activation_norms_every, {.low = 0, .high = 1e9, .may_change = true},
+          "steps between two records of every layer's output norm; 0: never");
 }
 
 /// A visitor has field(key, value, rule, help) for int64_t, double, bool, std::string, std::vector<std::string> and std::array<double, 2>,
