@@ -1,5 +1,5 @@
 #include "kernels/adamw/adamw.h"
-#include "kernels/common/launch.h"
+#include "kernels/common/launch.cuh"
 #include "kernels/common/vector.cuh"
 
 namespace lft {
@@ -60,8 +60,7 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamWArgs args) {
 
 void adamw(const AdamWArgs& args, Stream stream) {
   if (args.chunks == 0) return;
-  adamw_kernel<<<grid_size(args.chunks, 1), kThreads, 0, stream>>>(args);
-  check_cuda(cudaGetLastError(), "adamw launch");
+  launch("adamw launch", adamw_kernel, grid_size(args.chunks, 1), kThreads, stream, args);
 }
 
 }  // namespace lft

@@ -12,7 +12,7 @@ template <class T, int kWidth>
 struct alignas(kWidth * sizeof(T)) Pack {
   T value[kWidth];
 
-  __device__ static bool aligned(const T* p) { return reinterpret_cast<uintptr_t>(p) % (kWidth * sizeof(T)) == 0; }
+  __host__ __device__ static bool aligned(const T* p) { return reinterpret_cast<uintptr_t>(p) % (kWidth * sizeof(T)) == 0; }
 
   __device__ void load(const T* from, int live, bool wide) {
     if (wide && live == kWidth) {

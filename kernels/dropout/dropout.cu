@@ -1,7 +1,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "kernels/common/launch.h"
+#include "kernels/common/launch.cuh"
 #include "kernels/common/philox.h"
 #include "kernels/dropout/dropout.h"
 
@@ -27,9 +27,9 @@ __global__ void dropout_kernel(const T* x, T* y, int64_t n, DropoutArgs args) {
 }
 
 template <class T>
-void launch(const void* x, void* y, int64_t n, const DropoutArgs& args, Stream stream) {
-  dropout_kernel<T><<<grid_size((n + 7) / 8, kThreads), kThreads, 0, stream>>>(static_cast<const T*>(x), static_cast<T*>(y), n, args);
-  check_cuda(cudaGetLastError(), "dropout launch");
+void run(const void* x, void* y, int64_t n, const DropoutArgs& args, Stream stream) {
+  launch("dropout launch", dropout_kernel<T>, grid_size((n + 7) / 8, kThreads), kThreads, stream, static_cast<const T*>(x),
+         static_cast<T*>(y), n, args);
 }
 
 }  // namespace
@@ -38,11 +38,11 @@ void dropout(FloatType type, const void* x, void* y, int64_t n, const DropoutArg
   if (n == 0) return;
   switch (type) {
     case FloatType::kF32:
-      return launch<float>(x, y, n, args, stream);
+      return run<float>(x, y, n, args, stream);
     case FloatType::kBF16:
-      return launch<__nv_bfloat16>(x, y, n, args, stream);
+      return run<__nv_bfloat16>(x, y, n, args, stream);
     case FloatType::kF16:
-      return launch<__half>(x, y, n, args, stream);
+      return run<__half>(x, y, n, args, stream);
   }
 }
 

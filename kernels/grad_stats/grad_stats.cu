@@ -1,37 +1,15 @@
 #include <climits>
 
-#include "kernels/common/launch.h"
+#include "kernels/common/launch.cuh"
+#include "kernels/common/types.cuh"
 #include "kernels/common/vector.cuh"
 #include "kernels/grad_stats/grad_stats.h"
 
 namespace lft {
 namespace {
 
-constexpr int kWarp = 32;
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
-
-// --------------------------------------------------------------------------------------------------------------------
-// Sums in a fixed order.
-
-__device__ double warp_sum(double value) {
-#pragma unroll
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(~0u, value, offset);
-  return value;
-}
-
-/// The sum over the block, in every thread. All threads call it.
-__device__ double block_sum(double value) {
-  __shared__ double sums[kWarps];
-  value = warp_sum(value);
-  if (threadIdx.x % kWarp == 0) sums[threadIdx.x / kWarp] = value;
-  __syncthreads();
-  double total = 0;
-#pragma unroll
-  for (int warp = 0; warp < kWarps; ++warp) total += sums[warp];
-  __syncthreads();  // before the next call writes
-  return total;
-}
 
 // --------------------------------------------------------------------------------------------------------------------
 // One chunk by one block. Which thread takes which element does not depend on the alignment, so neither does the sum.
@@ -106,14 +84,14 @@ __device__ void reduce(const GradStatsArgs& args, const double* partials) {
     sum += square;
   }
   if (bad != INT_MAX) atomicMin(&first_bad, bad);
-  const double squared_norm = block_sum(sum);  // its barriers also close the atomicMin
+  const double squared_norm = block_sum<kThreads>(sum);  // its barriers also close the atomicMin
   if (threadIdx.x == 0) decide(*args.control, squared_norm, first_bad == INT_MAX ? -1 : first_bad, args.loss, args.max_norm);
 }
 
 __global__ void __launch_bounds__(kThreads) grad_stats_kernel(GradStatsArgs args, double* partials) {
   for (int64_t number = blockIdx.x; number < args.chunks; number += gridDim.x) {
     const Chunk chunk = find_chunk(args.tensors, args.count, number);
-    const double sum = block_sum(chunk_squares(args.tensors[chunk.tensor], chunk, args.inv_scale));
+    const double sum = block_sum<kThreads>(chunk_squares(args.tensors[chunk.tensor], chunk, args.inv_scale));
     if (threadIdx.x == 0) partials[number] = sum;
   }
   if (is_last_block(&args.control->ticket)) reduce(args, partials);
@@ -123,8 +101,7 @@ __global__ void __launch_bounds__(kThreads) grad_stats_kernel(GradStatsArgs args
 
 void grad_stats(const GradStatsArgs& args, double* partials, Stream stream) {
   check_cuda(cudaMemsetAsync(args.control, 0, sizeof(GradControl), stream), "grad_stats: clearing the ticket");
-  grad_stats_kernel<<<grid_size(args.chunks, 1), kThreads, 0, stream>>>(args, partials);
-  check_cuda(cudaGetLastError(), "grad_stats launch");
+  launch("grad_stats launch", grad_stats_kernel, grid_size(args.chunks, 1), kThreads, stream, args, partials);
 }
 
 }  // namespace lft

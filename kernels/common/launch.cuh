@@ -1,0 +1,20 @@
+// The one place where a kernel is launched.
+#pragma once
+#include "kernels/common/float_type.h"
+#include "kernels/common/launch.h"
+
+namespace lft {
+
+/// kernel(arguments...) on `blocks` blocks of `threads`, asynchronous. Throws as check_cuda does when the launch fails.
+template <class... Parameters, class... Arguments>
+void launch(const char* what, void (*kernel)(Parameters...), unsigned blocks, unsigned threads, Stream stream,
+            const Arguments&... arguments) {
+#ifdef __CUDACC__
+  kernel<<<blocks, threads, 0, stream>>>(arguments...);
+#else
+  emulate(blocks, threads, [&] { kernel(arguments...); });  // tests/kernels/emulation
+#endif
+  check_cuda(cudaGetLastError(), what);
+}
+
+}  // namespace lft

@@ -1,0 +1,2 @@
+#pragma once
+#include "tests/kernels/emulation/cuda_bf16.h"
