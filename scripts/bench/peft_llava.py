@@ -1,6 +1,7 @@
 """The peer: LoRA on a LLaVA-1.5 architecture with transformers and PEFT as a careful user would set them up, on random weights.
 
   peft_llava.py --model DIR --dtype float32|bfloat16 --batch 4 --text 64 --supervised 32 --rank 16 --steps 8
+  peft_llava.py --model DIR --random --device cuda --dtype bfloat16 --batch 15 --text 500 --supervised 250 --rank 128 --checkpointing
 
 Base in its dtype, FP32 adapters, autocast, SDPA, fused AdamW, clipping. Every --step is one optimizer step on a fixed synthetic batch; prints one JSON line.
 """
@@ -13,7 +14,7 @@ import time
 START = time.perf_counter()
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import LlavaForConditionalGeneration
+from transformers import LlavaConfig, LlavaForConditionalGeneration
 
 IMPORTED = time.perf_counter() - START
 LINEAR = "q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj"
@@ -28,17 +29,34 @@ def main():
     parser.add_argument("--text", type=int, default=64, help="text positions a row, beside the image positions")
     parser.add_argument("--supervised", type=int, default=32, help="of them supervised")
     parser.add_argument("--rank", type=int, default=16)
+    parser.add_argument("--dropout", type=float, default=0.0)
+    parser.add_argument("--random", action="store_true", help="weights drawn from config.json's shapes, nothing loaded")
+    parser.add_argument("--checkpointing", action="store_true", help="recompute every block, as LLaVA's own recipe does")
+    parser.add_argument("--liger", action="store_true", help="with Liger-Kernel's patches")
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--steps", type=int, default=8)
     args = parser.parse_args()
     torch.manual_seed(0)
     dtype = getattr(torch, args.dtype)
-    model = LlavaForConditionalGeneration.from_pretrained(args.model, dtype=dtype, attn_implementation="sdpa").to(args.device)
-    model = get_peft_model(model, LoraConfig(r=args.rank, lora_alpha=2 * args.rank, lora_dropout=0.0, target_modules=rf".*language_model.*\.({LINEAR})"))
+    if args.liger:
+        from liger_kernel.transformers import apply_liger_kernel_to_llava
+        apply_liger_kernel_to_llava()
+    if args.random:
+        torch.set_default_dtype(dtype)
+        with torch.device(args.device):
+            model = LlavaForConditionalGeneration._from_config(LlavaConfig.from_pretrained(args.model), attn_implementation="sdpa")
+        torch.set_default_dtype(torch.float32)
+    else:
+        model = LlavaForConditionalGeneration.from_pretrained(args.model, dtype=dtype, attn_implementation="sdpa").to(args.device)
+    model = get_peft_model(model, LoraConfig(r=args.rank, lora_alpha=2 * args.rank, lora_dropout=args.dropout, target_modules=rf".*language_model.*\.({LINEAR})"))
     trained = [p for p in model.parameters() if p.requires_grad]
     for p in trained:
         p.data = p.data.float()
+    if args.checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.enable_input_require_grads()
     model.train()
+    wait = torch.cuda.synchronize if args.device == "cuda" else lambda: None
     optimizer = torch.optim.AdamW(trained, lr=1e-4, weight_decay=0.0, fused=True)
 
     config = model.config
@@ -51,7 +69,10 @@ def main():
     batch = dict(input_ids=ids, labels=labels, attention_mask=torch.ones_like(ids),
                  pixel_values=torch.randn(args.batch, 3, image, image, device=args.device, dtype=dtype))
     times = []
-    for _ in range(args.warmup + args.steps):
+    for step in range(args.warmup + args.steps):
+        if step == args.warmup and args.device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        wait()
         start = time.perf_counter()
         with torch.autocast(args.device, dtype=dtype, enabled=dtype != torch.float32):
             loss = model(**batch).loss
@@ -59,10 +80,12 @@ def main():
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+        wait()
         times.append(time.perf_counter() - start)
     step = statistics.median(times[args.warmup:])
+    peak = torch.cuda.max_memory_allocated() / 2**30 if args.device == "cuda" else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(json.dumps({"tokens": ids.numel(), "supervised": args.batch * args.supervised, "step_s": step, "tokens_per_s": ids.numel() / step,
-                      "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, "import_s": IMPORTED, "loss": loss.item()}))
+                      "peak_gib": peak, "import_s": IMPORTED, "loss": loss.item()}))
 
 
 if __name__ == "__main__":

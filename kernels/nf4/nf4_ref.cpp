@@ -1,0 +1,80 @@
+#include <cmath>
+#include <vector>
+
+#include "kernels/nf4/nf4.h"
+
+namespace lft {
+namespace {
+
+/// Half-way points between neighbouring values, in float32.
+struct Middles {
+  float value[15];
+};
+Middles middles() {
+  Middles result;
+  for (int i = 0; i < 15; ++i) result.value[i] = (nf4_map().value[i] + nf4_map().value[i + 1]) / 2;
+  return result;
+}
+
+int nearest_nf4(const Middles& middle, float x) {
+  int code = 0;
+  while (code < 15 && x > middle.value[code]) ++code;
+  return code;
+}
+
+void quantize_scales(const std::vector<float>& scales, Nf4Weight& to) {
+  double sum = 0;
+  for (const float scale : scales) sum += scale;
+  to.scale_offset = scales.empty() ? 0 : static_cast<float>(sum / static_cast<double>(scales.size()));
+  const CodeMap& map = code_maps().exp_avg;
+  const auto blocks = static_cast<int64_t>(scales.size());
+  for (int64_t first = 0; first < blocks; first += kNf4ScaleBlock) {
+    const int64_t end = std::min(first + kNf4ScaleBlock, blocks);
+    float absmax = 0;
+    for (int64_t b = first; b < end; ++b) absmax = std::max(absmax, std::abs(scales[b] - to.scale_offset));
+    to.scale_absmax[first / kNf4ScaleBlock] = absmax;
+    for (int64_t b = first; b < end; ++b) {
+      to.scale_codes[b] = static_cast<uint8_t>(nearest_code(map, absmax > 0 ? (scales[b] - to.scale_offset) / absmax : 0.0f));
+    }
+  }
+}
+
+}  // namespace
+
+const Nf4Map& nf4_map() {
+  static constexpr Nf4Map kMap = {{-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f, -0.28444138169288635f,
+                                   -0.18477343022823334f, -0.09105003625154495f, 0.0f, 0.07958029955625534f, 0.16093020141124725f,
+                                   0.24611230194568634f, 0.33791524171829224f, 0.44070982933044434f, 0.5626170039176941f,
+                                   0.7229568362236023f, 1.0f}};
+  return kMap;
+}
+
+void nf4_quantize(const float* w, Nf4Weight& to) {
+  const Middles middle = middles();
+  std::vector<float> scales(static_cast<size_t>(nf4_blocks(to.count)));
+  for (int64_t first = 0; first < to.count; first += kNf4Block) {
+    const int64_t end = std::min(first + kNf4Block, to.count);
+    float absmax = 0;
+    for (int64_t i = first; i < end; ++i) absmax = std::max(absmax, std::abs(w[i]));
+    scales[static_cast<size_t>(first / kNf4Block)] = absmax;
+    for (int64_t i = first; i < end; ++i) {
+      const int code = nearest_nf4(middle, absmax > 0 ? w[i] / absmax : 0.0f);
+      uint8_t& pair = to.codes[i / 2];
+      pair = static_cast<uint8_t>(i % 2 == 0 ? code << 4 : pair | code);
+    }
+  }
+  quantize_scales(scales, to);
+}
+
+void nf4_dequantize_ref(const Nf4Weight& from, FloatType type, int64_t first, int64_t n, void* out) {
+  const float* scale_values = code_maps().exp_avg.value;
+  for (int64_t i = first; i < first + n; ++i) {
+    const int64_t block = i / kNf4Block;
+    const volatile float product = scale_values[from.scale_codes[block]] * from.scale_absmax[block / kNf4ScaleBlock];
+    const volatile float scale = product + from.scale_offset;  // no fused multiply-add
+    const int code = i % 2 == 0 ? from.codes[i / 2] >> 4 : from.codes[i / 2] & 15;
+    store_float(type, out, i - first, nf4_map().value[code] * scale);
+  }
+}
+
+}  // namespace lft

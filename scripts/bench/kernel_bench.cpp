@@ -1,0 +1,188 @@
+// Times the CUDA kernels against a device copy of the same bytes, for scripts/bench/gpu kernels. One JSON line a kernel:
+// {"kernel", "bytes", "ms", "gb_per_s", "of_copy"}; bytes: the fewest the operation must move. LLaVA-1.5-7B's shapes.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <vector>
+
+#include "kernels/adamw/adamw.h"
+#include "kernels/common/launch.h"
+#include "kernels/grad_stats/grad_stats.h"
+#include "kernels/rms_norm/rms_norm.h"
+#include "kernels/rope/rope.h"
+#include "kernels/swiglu/swiglu.h"
+#include "kernels/token_logprob/token_logprob.h"
+
+namespace lft {
+namespace {
+
+constexpr int kWarmUps = 5, kRounds = 25;
+
+/// Device memory with something other than zeros in it, which some arithmetic is faster on.
+class Buffer {
+ public:
+  explicit Buffer(size_t bytes) {
+    check_cuda(cudaMalloc(&data_, bytes), "cudaMalloc");
+    std::vector<uint16_t> pattern(1 << 20);
+    for (size_t i = 0; i < pattern.size(); ++i) pattern[i] = static_cast<uint16_t>(0x3C00 + (i * 2654435761u >> 22) % 512);  // near 1
+    for (size_t at = 0; at < bytes; at += pattern.size() * 2) {
+      check_cuda(cudaMemcpy(static_cast<char*>(data_) + at, pattern.data(), std::min(bytes - at, pattern.size() * 2), cudaMemcpyHostToDevice),
+                 "cudaMemcpy");
+    }
+  }
+  ~Buffer() { cudaFree(data_); }
+  Buffer(const Buffer&) = delete;
+  template <class T = void>
+  T* as() {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  void* data_ = nullptr;
+};
+
+/// Median milliseconds of one call, by events.
+double milliseconds(const std::function<void()>& call) {
+  cudaEvent_t begin, end;
+  check_cuda(cudaEventCreate(&begin), "cudaEventCreate");
+  check_cuda(cudaEventCreate(&end), "cudaEventCreate");
+  std::vector<float> times;
+  for (int i = 0; i < kWarmUps + kRounds; ++i) {
+    check_cuda(cudaEventRecord(begin, nullptr), "cudaEventRecord");
+    call();
+    check_cuda(cudaEventRecord(end, nullptr), "cudaEventRecord");
+    check_cuda(cudaEventSynchronize(end), "cudaEventSynchronize");
+    float ms = 0;
+    check_cuda(cudaEventElapsedTime(&ms, begin, end), "cudaEventElapsedTime");
+    if (i >= kWarmUps) times.push_back(ms);
+  }
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+double copy_rate = 0;  // bytes a millisecond, read and written
+
+void report(const char* kernel, double bytes, const std::function<void()>& call) {
+  const double ms = milliseconds(call), rate = bytes / ms;
+  std::printf("{\"kernel\": \"%s\", \"bytes\": %.0f, \"ms\": %.5f, \"gb_per_s\": %.1f, \"of_copy\": %.3f}\n", kernel, bytes, ms, rate / 1e6,
+              copy_rate > 0 ? rate / copy_rate : 1.0);
+  std::fflush(stdout);
+}
+
+void bench_copy() {
+  constexpr size_t kBytes = size_t{2} << 30;
+  Buffer from(kBytes), to(kBytes);
+  const auto copy = [&] { check_cuda(cudaMemcpyAsync(to.as(), from.as(), kBytes, cudaMemcpyDeviceToDevice, nullptr), "copy"); };
+  report("copy", 2.0 * kBytes, copy);
+  copy_rate = 2.0 * kBytes / milliseconds(copy);
+}
+
+/// The step's two kernels over LLaVA-1.5-7B's adapters at rank r: 224 A's and 224 B's of float32.
+void bench_step(int64_t rank) {
+  std::vector<int64_t> counts;
+  for (int layer = 0; layer < 32; ++layer) {
+    for (const auto& [in, out] : std::vector<std::pair<int64_t, int64_t>>{
+             {4096, 4096}, {4096, 4096}, {4096, 4096}, {4096, 4096}, {4096, 11008}, {4096, 11008}, {11008, 4096}}) {
+      counts.push_back(rank * in);
+      counts.push_back(rank * out);
+    }
+  }
+  int64_t total = 0;
+  for (const int64_t count : counts) total += count;
+  Buffer gradients(total * 4), masters(total * 4), first(total * 4), second(total * 4);
+  std::vector<GradTensor> tensors;
+  std::vector<AdamWItem> items;
+  int64_t at = 0;
+  AdamWArgs update;
+  for (const int64_t count : counts) {
+    GradTensor tensor;
+    tensor.data = gradients.as<float>() + at;
+    tensor.count = count;
+    tensors.push_back(tensor);
+    AdamWItem item;
+    item.param = masters.as<float>() + at;
+    item.exp_avg = first.as<float>() + at;
+    item.exp_avg_sq = second.as<float>() + at;
+    item.grad = tensor.data;
+    item.count = count;
+    set_rates(item, update, 2e-4, 0, 10);
+    items.push_back(item);
+    at += count;
+  }
+  GradStatsArgs check;
+  check.count = update.count = static_cast<int64_t>(counts.size());
+  check.chunks = number_chunks(tensors);
+  update.chunks = number_chunks(items);
+  Buffer table(tensors.size() * sizeof(GradTensor)), rows(items.size() * sizeof(AdamWItem)), squares(counts.size() * 8);
+  Buffer partials(check.chunks * 8), control(sizeof(GradControl));
+  check_cuda(cudaMemcpy(table.as(), tensors.data(), tensors.size() * sizeof(GradTensor), cudaMemcpyHostToDevice), "cudaMemcpy");
+  check_cuda(cudaMemcpy(rows.as(), items.data(), items.size() * sizeof(AdamWItem), cudaMemcpyHostToDevice), "cudaMemcpy");
+  check.tensors = table.as<GradTensor>();
+  check.squares = squares.as<double>();
+  check.control = update.control = control.as<GradControl>();
+  check.max_norm = 1;
+  check.inv_scale = 1;
+  update.items = rows.as<AdamWItem>();
+  const double bytes = 4.0 * static_cast<double>(total);
+  const auto both = [&] {
+    grad_stats(check, partials.as<double>(), nullptr);
+    adamw(update, nullptr);
+  };
+  const std::string rank_text = ", r=" + std::to_string(rank);
+  report(("grad_stats" + rank_text).c_str(), bytes, [&] { grad_stats(check, partials.as<double>(), nullptr); });
+  report(("adamw" + rank_text).c_str(), 7 * bytes, [&] { adamw(update, nullptr); });
+  report(("grad_stats + adamw" + rank_text).c_str(), 8 * bytes, both);
+}
+
+/// The layer's elementwise kernels on 16,384 tokens in BF16.
+void bench_layer() {
+  constexpr int64_t kTokens = 16384, kHidden = 4096, kInner = 11008, kHeads = 32, kHalf = 64;
+  constexpr FloatType kType = FloatType::kBF16;
+  constexpr double kRow = 2.0 * kTokens * kHidden, kWide = 2.0 * kTokens * kInner;
+  Buffer a(kWide), b(kWide), c(kWide), d(kWide), e(kWide), weight(kHidden * 2), rstd(kTokens * 4), angles(kTokens * kHalf * 8);
+  RmsNormArgs norm{.rows = kTokens, .cols = kHidden, .eps = 1e-5f, .x_type = kType, .y_type = kType, .w_type = kType};
+  norm.x = a.as();
+  norm.w = weight.as();
+  norm.rstd = rstd.as<float>();
+  report("rms_norm", 2 * kRow, [&] { rms_norm(norm, nullptr, nullptr, b.as(), nullptr); });
+  report("rms_norm with residual", 4 * kRow, [&] { rms_norm(norm, c.as(), d.as(), b.as(), nullptr); });
+  report("rms_norm_backward", 3 * kRow, [&] { rms_norm_backward(norm, b.as(), nullptr, d.as(), nullptr); });
+  report("rms_norm_backward with residual", 4 * kRow, [&] { rms_norm_backward(norm, b.as(), c.as(), d.as(), nullptr); });
+  RopeArgs turn{.type = kType, .rows = kTokens, .heads = kHeads, .half = kHalf, .positions = kTokens, .angle_stride = 0};
+  turn.cos = angles.as<float>();
+  turn.sin = angles.as<float>() + kTokens * kHalf;
+  report("rope", 2 * kRow + kTokens * kHalf * 8.0, [&] { rope(turn, a.as(), b.as(), nullptr); });
+  report("swiglu", 3 * kWide, [&] { swiglu(kType, a.as(), b.as(), c.as(), kTokens * kInner, nullptr); });
+  report("swiglu_backward", 5 * kWide,
+         [&] { swiglu_backward(kType, c.as(), a.as(), b.as(), d.as(), e.as(), kTokens * kInner, nullptr); });
+}
+
+void bench_head() {
+  constexpr int64_t kRows = 4096, kVocab = 32064;
+  Buffer logits(kRows * kVocab * 2), result(kRows * 4), scale(kRows * 4), targets(kRows * 8);
+  check_cuda(cudaMemset(targets.as(), 0, kRows * 8), "cudaMemset");
+  TokenLogprobArgs args{.type = FloatType::kBF16, .rows = kRows, .vocab = kVocab, .logits = logits.as()};
+  args.targets = targets.as<int64_t>();
+  args.scale = scale.as<float>();
+  args.result = result.as<float>();
+  report("token_logprob with gradient", 2.0 * kRows * kVocab * 2, [&] { token_logprob(args, nullptr); });
+}
+
+}  // namespace
+}  // namespace lft
+
+int main() {
+  try {
+    lft::bench_copy();
+    lft::bench_step(16);
+    lft::bench_step(128);
+    lft::bench_layer();
+    lft::bench_head();
+  } catch (const lft::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
