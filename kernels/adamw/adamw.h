@@ -35,8 +35,9 @@ void adamw_ref(const AdamWArgs& args);
 /// kInternal when the launch fails.
 void adamw(const AdamWArgs& args, Stream stream);
 
-/// Sets the constants of update number t (from 1).
-inline void set_rates(AdamWItem& item, const AdamWArgs& args, double lr, double weight_decay, int64_t t) {
+/// Sets the constants of update number t (from 1). Item and Args: of this op or of adamw8.
+template <class Item, class Args>
+void set_rates(Item& item, const Args& args, double lr, double weight_decay, int64_t t) {
   const double updates = static_cast<double>(t);
   item.step_size = lr / (1 - std::pow(args.beta1, updates));
   item.inverse_root = 1 / std::sqrt(1 - std::pow(args.beta2, updates));
@@ -47,7 +48,8 @@ inline void set_rates(AdamWItem& item, const AdamWArgs& args, double lr, double 
 struct AdamWRates {
   float clip = 1, rest1 = 0, beta2 = 0, rest2 = 0, eps = 0, step_size = 0, inverse_root = 1, decay = 0;
 };
-LFT_HOST_DEVICE AdamWRates float_rates(const AdamWItem& item, const AdamWArgs& args, float clip) {
+template <class Item, class Args>
+LFT_HOST_DEVICE AdamWRates float_rates(const Item& item, const Args& args, float clip) {
   AdamWRates rates;
   rates.clip = clip;
   rates.rest1 = static_cast<float>(1 - args.beta1);

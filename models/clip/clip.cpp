@@ -5,12 +5,22 @@
 #include <algorithm>
 
 #include "models/layers/call.h"
+#include "models/layers/dims.h"
 #include "models/layers/recompute.h"
 #include "models/ops/activation.h"
 #include "models/ops/attention.h"
 #include "models/ops/linear.h"
 
 namespace lft {
+namespace {
+
+/// The residual stream with what a block adds to it; no broadcasting.
+at::Tensor add_to(const char* name, const at::Tensor& stream, const at::Tensor& added, Dim d) {
+  expect_dims_like(added, name, stream, d);
+  return stream + added;
+}
+
+}  // namespace
 
 ClipPatchEmbeddingImpl::ClipPatchEmbeddingImpl(const ClipConfig& config, at::TensorOptions options) {
   const std::vector<int64_t> shape = {config.hidden, config.channels, config.patch_size, config.patch_size};
@@ -18,6 +28,7 @@ ClipPatchEmbeddingImpl::ClipPatchEmbeddingImpl(const ClipConfig& config, at::Ten
 }
 
 at::Tensor ClipPatchEmbeddingImpl::forward(const at::Tensor& pixels_nchw) {
+  expect_dims(pixels_nchw, "pixels", {{"n"}, {"c", weight.size(1)}, {"h"}, {"w"}});
   const int64_t images = pixels_nchw.size(0), channels = pixels_nchw.size(1), patch = weight.size(2);
   const int64_t rows = pixels_nchw.size(2) / patch, columns = pixels_nchw.size(3) / patch;
   const at::Tensor whole = pixels_nchw.narrow(2, 0, rows * patch).narrow(3, 0, columns * patch);  // a convolution drops the rest, too
@@ -33,6 +44,8 @@ ClipEmbeddingsImpl::ClipEmbeddingsImpl(const ClipConfig& config, at::TensorOptio
 
 at::Tensor ClipEmbeddingsImpl::forward(const at::Tensor& pixels_nchw) {
   const at::Tensor patches = call("patch_embedding", patch_embedding, pixels_nchw);
+  const at::Tensor& positions = position_embedding->weight;
+  expect_dims(patches, "patches", {{"n", pixels_nchw.size(0)}, {"p", positions.size(0) - 1}, {"d", positions.size(1)}});
   const at::Tensor first = class_embedding.expand({patches.size(0), 1, -1});
   return at::cat({first.to(at::promote_types(first.scalar_type(), patches.scalar_type())), patches}, 1) + position_embedding->weight;
 }
@@ -46,7 +59,12 @@ ClipAttentionImpl::ClipAttentionImpl(const ClipConfig& config, at::TensorOptions
 }
 
 at::Tensor ClipAttentionImpl::forward(const at::Tensor& x_nsd) {
-  const auto heads_first = [this](const at::Tensor& x) { return x.view({x.size(0), x.size(1), heads_, -1}).transpose(1, 2); };
+  expect_dims(x_nsd, "x", {{"n"}, {"s"}, {"d", q_proj->weight.size(1)}});
+  const int64_t width = q_proj->weight.size(0);  // heads * head size
+  const auto heads_first = [&](const at::Tensor& x) {
+    expect_dims(x, "a projection's output", {{"n", x_nsd.size(0)}, {"s", x_nsd.size(1)}, {"h*e", width}});
+    return x.view({x.size(0), x.size(1), heads_, -1}).transpose(1, 2);
+  };
   const at::Tensor q = heads_first(call("q_proj", q_proj, x_nsd)), k = heads_first(call("k_proj", k_proj, x_nsd));
   const at::Tensor v = heads_first(call("v_proj", v_proj, x_nsd));
   return call("out_proj", out_proj, attention(q, k, v, /*mask=*/at::Tensor(), /*causal=*/false).transpose(1, 2).flatten(2));
@@ -57,7 +75,10 @@ ClipMlpImpl::ClipMlpImpl(const ClipConfig& config, at::TensorOptions options) : 
   fc2 = register_module("fc2", Linear(config.intermediate, config.hidden, true, options));
 }
 
-at::Tensor ClipMlpImpl::forward(const at::Tensor& x_nsd) { return call("fc2", fc2, activation(activation_, call("fc1", fc1, x_nsd))); }
+at::Tensor ClipMlpImpl::forward(const at::Tensor& x_nsd) {
+  expect_dims(x_nsd, "x", {{"n"}, {"s"}, {"d", fc1->weight.size(1)}});
+  return call("fc2", fc2, activation(activation_, call("fc1", fc1, x_nsd)));
+}
 
 ClipLayerImpl::ClipLayerImpl(const ClipConfig& config, at::TensorOptions options) {
   self_attn = register_module("self_attn", ClipAttention(config, options));
@@ -67,8 +88,11 @@ ClipLayerImpl::ClipLayerImpl(const ClipConfig& config, at::TensorOptions options
 }
 
 at::Tensor ClipLayerImpl::forward(const at::Tensor& x_nsd) {
-  const at::Tensor middle = x_nsd + call("self_attn", self_attn, call("layer_norm1", layer_norm1, x_nsd));
-  return middle + call("mlp", mlp, call("layer_norm2", layer_norm2, middle));
+  const Dim d = {"d", layer_norm1->weight.size(0)};
+  expect_dims(x_nsd, "x", {{"n"}, {"s"}, d});
+  const at::Tensor middle =
+      add_to("the output of self_attn", x_nsd, call("self_attn", self_attn, call("layer_norm1", layer_norm1, x_nsd)), d);
+  return add_to("the output of mlp", middle, call("mlp", mlp, call("layer_norm2", layer_norm2, middle)), d);
 }
 
 ClipEncoderImpl::ClipEncoderImpl(const ClipConfig& config, at::TensorOptions options) {

@@ -1,7 +1,9 @@
 // call(name, module, args...): the one way a submodule is run. It carries the module path, so that hooks (shapes, non-finite hunt,
-// norms, memory, summary) attach here and no model file knows of them. Not a profiler of single ops (that is at::RecordFunction).
+// norms, memory, summary) attach here and no model file knows of them; an error of LibTorch's gets the path as well. Not a profiler of
+// single ops (that is at::RecordFunction).
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
 #include <torch/nn/module.h>
 
 #include <string>
@@ -37,6 +39,7 @@ class PathScope {  // pushes one name (and an index, when >= 0) on the thread's 
   ~PathScope();
 };
 std::string path();
+void add_path(c10::Error& error);
 template <class T>
 void collect(std::vector<at::Tensor>& out, const T& value) {
   if constexpr (std::is_convertible_v<const T&, at::Tensor>) {
@@ -52,17 +55,22 @@ inline void collect(std::vector<at::Tensor>& out, const std::vector<at::Tensor>&
 template <class Holder, class... Args>
 auto call_indexed(const char* name, int64_t index, const Holder& module, Args&&... args) {
   call_detail::PathScope scope(name, index);
-  Holder handle = module;  // a module holder is const all the way down; forward is not
-  CallObserver* observer = call_detail::observer();
-  if (observer == nullptr) return handle->forward(std::forward<Args>(args)...);
-  const std::string path = call_detail::path();
-  std::vector<at::Tensor> inputs, outputs;
-  (call_detail::collect(inputs, args), ...);
-  observer->before(path, *module, inputs);
-  auto result = handle->forward(std::forward<Args>(args)...);
-  call_detail::collect(outputs, result);
-  observer->after(path, *module, outputs);
-  return result;
+  try {
+    Holder handle = module;  // a module holder is const all the way down; forward is not
+    CallObserver* observer = call_detail::observer();
+    if (observer == nullptr) return handle->forward(std::forward<Args>(args)...);
+    const std::string path = call_detail::path();
+    std::vector<at::Tensor> inputs, outputs;
+    (call_detail::collect(inputs, args), ...);
+    observer->before(path, *module, inputs);
+    auto result = handle->forward(std::forward<Args>(args)...);
+    call_detail::collect(outputs, result);
+    observer->after(path, *module, outputs);
+    return result;
+  } catch (c10::Error& error) {
+    call_detail::add_path(error);
+    throw;
+  }
 }
 template <class Holder, class... Args>
 auto call(const char* name, const Holder& module, Args&&... args) {
@@ -88,5 +96,7 @@ class RestoreModulePath {
 
 /// The dotted module path of the call that is running on this thread ("" outside any). LoRA's dropout is keyed by it.
 std::string current_module_path();
+/// The path of the innermost call that an error of LibTorch's came out of ("" outside any). Its type and text stay as they are.
+std::string module_path_of(const c10::Error& error);
 
 }  // namespace lft

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "models/layers/dims.h"
 #include "models/ops/activation.h"
 #include "models/ops/linear.h"
 
@@ -18,11 +19,20 @@ LinearImpl::LinearImpl(int64_t in, int64_t out, bool has_bias, at::TensorOptions
 }
 
 at::Tensor LinearImpl::forward(const at::Tensor& x) {
-  return adapter_ != nullptr ? adapter_->forward(x, weight, bias) : linear(x, weight, bias);
+  if (adapter_ == nullptr) return linear(x, weight, bias);
+  expect_last_dim(x, "x", {"i", weight.size(1)});
+  const at::Tensor y = adapter_->forward(x, weight, bias);
+  expect_dims_like(y, "the adapter's output", x, {"o", weight.size(0)});
+  return y;
 }
 
 at::Tensor LinearImpl::forward(const at::Tensor& gate, const at::Tensor& up) {
-  return adapter_ != nullptr ? adapter_->forward_swiglu(gate, up, weight, bias) : linear_swiglu(gate, up, weight, bias);
+  if (adapter_ == nullptr) return linear_swiglu(gate, up, weight, bias);
+  expect_last_dim(gate, "gate", {"i", weight.size(1)});
+  expect_last_dim(up, "up", {"i", weight.size(1)});
+  const at::Tensor y = adapter_->forward_swiglu(gate, up, weight, bias);
+  expect_dims_like(y, "the adapter's output", gate, {"o", weight.size(0)});
+  return y;
 }
 
 void LinearImpl::set_adapter(std::shared_ptr<LinearAdapter> adapter) {

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "models/layers/dims.h"
 #include "models/ops/precision.h"
 #include "models/ops/rms_norm.h"
 
@@ -19,6 +20,7 @@ LayerNormImpl::LayerNormImpl(int64_t size, double eps, at::TensorOptions options
 }
 
 at::Tensor LayerNormImpl::forward(const at::Tensor& x) {
+  expect_last_dim(x, "x", {"d", weight.size(0)});
   const at::ScalarType type = x.scalar_type(), result = op_dtype(Op::kLayerNorm, at::kFloat);
   // ATen accumulates in float32 by itself, but rounds to its operands' dtype; and it wants one dtype.
   const bool direct = type == weight.scalar_type() && (type == at::kFloat || type == result);

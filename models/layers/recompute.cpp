@@ -1,5 +1,6 @@
 #include "models/layers/recompute.h"
 
+#include <ATen/Functions.h>
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -17,6 +18,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 thread_local int64_t recompute_every = 0;
+thread_local bool offload_inputs = false;
 
 /// What a block needs to run again as it did.
 struct BlockRun : torch::CustomClassHolder {
@@ -26,11 +28,21 @@ struct BlockRun : torch::CustomClassHolder {
   std::optional<DropoutPosition> dropout;
   ModulePath path;
   bool trains_x = false;
+  std::optional<at::Device> offloaded;  // where x came from, when it waits in host memory
 };
+
+/// Neither copy waits: both are in the stream of what computes x and of what uses it again, and pinned memory is not reused before.
+at::Tensor to_host(const at::Tensor& x) {
+  const at::Tensor host = at::empty_like(x, x.options().device(at::kCPU).pinned_memory(x.is_cuda()));
+  return host.copy_(x, /*non_blocking=*/true);
+}
+at::Tensor from_host(const at::Tensor& host, at::Device device) {
+  return host.to(device, host.scalar_type(), /*non_blocking=*/true, /*copy=*/true);
+}
 
 struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList parameters, const c10::intrusive_ptr<BlockRun>& run) {
-    ctx->save_for_backward({x});
+    ctx->save_for_backward({run->offloaded ? to_host(x) : x});
     ctx->saved_data["run"] = c10::IValue::make_capsule(run);
     return run->body(x);
   }
@@ -43,7 +55,8 @@ struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
     if (run->dropout) dropout.emplace(*run->dropout);
     const RestoreModulePath path(run->path);
     const RecomputeGuard off(0);
-    const at::Tensor x = ctx->get_saved_variables()[0].detach().requires_grad_(run->trains_x);
+    const at::Tensor kept = ctx->get_saved_variables()[0];
+    const at::Tensor x = (run->offloaded ? from_host(kept, *run->offloaded) : kept.detach()).requires_grad_(run->trains_x);
     const at::Tensor y = run->body(x);
     variable_list inputs = run->parameters;
     if (run->trains_x) inputs.insert(inputs.begin(), x);
@@ -57,8 +70,12 @@ struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
 
 }  // namespace
 
-RecomputeGuard::RecomputeGuard(int64_t every) : previous_(std::exchange(recompute_every, every)) {}
-RecomputeGuard::~RecomputeGuard() { recompute_every = previous_; }
+RecomputeGuard::RecomputeGuard(int64_t every, bool offload)
+    : previous_(std::exchange(recompute_every, every)), previous_offload_(std::exchange(offload_inputs, offload)) {}
+RecomputeGuard::~RecomputeGuard() {
+  recompute_every = previous_;
+  offload_inputs = previous_offload_;
+}
 bool recomputes(int64_t block) { return recompute_every > 0 && block % recompute_every == 0 && at::GradMode::is_enabled(); }
 
 at::Tensor recompute(const torch::nn::Module& block, const at::Tensor& x, std::function<at::Tensor(const at::Tensor&)> body) {
@@ -72,6 +89,7 @@ at::Tensor recompute(const torch::nn::Module& block, const at::Tensor& x, std::f
   run->compute = compute_dtype();
   if (dropout_position() != nullptr) run->dropout = *dropout_position();
   run->path = module_path();
+  if (offload_inputs) run->offloaded = x.device();
   return RecomputeFunction::apply(x, at::TensorList(run->parameters), run);
 }
 

@@ -8,15 +8,17 @@
 
 namespace lft {
 
-/// While it lives, on this thread: every `every`-th block of a stack (the first one included) is recomputed; 0: none.
+/// While it lives, on this thread: every `every`-th block of a stack (the first one included) is recomputed; 0: none. `offload`: their
+/// inputs wait in host memory (pinned where they come from a GPU) and are copied back for the backward pass.
 class RecomputeGuard {
  public:
-  explicit RecomputeGuard(int64_t every);
+  explicit RecomputeGuard(int64_t every, bool offload = false);
   ~RecomputeGuard();
   RecomputeGuard(const RecomputeGuard&) = delete;
 
  private:
   int64_t previous_;
+  bool previous_offload_;
 };
 bool recomputes(int64_t block);
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "models/layers/call.h"
+#include "models/layers/dims.h"
 #include "models/layers/recompute.h"
 #include "models/ops/attention.h"
 #include "models/ops/linear.h"
@@ -24,6 +25,12 @@ at::Tensor keep_rows(const at::Tensor& x_btd, const at::Tensor& rows_k) {
 at::Tensor repeat_heads(const at::Tensor& x, int64_t repeat) {
   if (repeat == 1) return x;
   return x.unsqueeze(3).expand({-1, -1, -1, repeat, -1}).flatten(2, 3);
+}
+
+/// The residual stream with what a block adds to it; no broadcasting.
+at::Tensor add_to(const char* name, const at::Tensor& stream, const at::Tensor& added, Dim d) {
+  expect_dims_like(added, name, stream, d);
+  return stream + added;
 }
 
 void grow(at::Tensor& held, const at::Tensor& like_bhte, int64_t needed) {
@@ -45,6 +52,22 @@ at::Tensor store(at::Tensor& held, const at::Tensor& fresh_bthe, const std::vect
       held.select(0, b).select(1, lengths[static_cast<size_t>(b)]).copy_(fresh.select(0, b).select(1, 0));
   }
   return held.narrow(2, 0, seen);
+}
+
+/// The LM head as call() runs it where no graph is built: a weight stored in another dtype is then cast a slice at a time.
+class SlicedHead {
+ public:
+  explicit SlicedHead(const Linear& head) : head_(head) {}
+  const torch::nn::Module& operator*() const { return *head_; }
+  SlicedHead* operator->() { return this; }
+  at::Tensor forward(const at::Tensor& hidden) { return head_logits(hidden, head_->weight); }
+
+ private:
+  Linear head_;
+};
+
+bool builds_graph(const at::Tensor& x, const at::Tensor& weight) {
+  return at::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad());
 }
 
 }  // namespace
@@ -74,12 +97,17 @@ LlamaAttentionImpl::LlamaAttentionImpl(const LlamaConfig& config, at::TensorOpti
 }
 
 at::Tensor LlamaAttentionImpl::forward(const at::Tensor& x_btd, const LlamaPass& pass, int64_t layer, const at::Tensor& rows_k) {
+  expect_dims(x_btd, "x", {{"b"}, {"t"}, {"d", q_proj->weight.size(1)}});
   const int64_t b = x_btd.size(0), t = x_btd.size(1);
-  const auto rotate = [&](const at::Tensor& x, int64_t heads) {
+  const auto rotate = [&](const char* name, const at::Tensor& x, int64_t heads) {
+    expect_dims(x, name, {{"b", b}, {"t", t}, {"h*e", heads * head_dim_}});
     return rope(x.view({b, t, heads, head_dim_}), pass.rotation.cos, pass.rotation.sin);
   };
-  const at::Tensor q_bthe = rotate(call("q_proj", q_proj, x_btd), heads_), k_bthe = rotate(call("k_proj", k_proj, x_btd), kv_heads_);
-  const at::Tensor v_bthe = call("v_proj", v_proj, x_btd).view({b, t, kv_heads_, head_dim_});
+  const at::Tensor q_bthe = rotate("the output of q_proj", call("q_proj", q_proj, x_btd), heads_);
+  const at::Tensor k_bthe = rotate("the output of k_proj", call("k_proj", k_proj, x_btd), kv_heads_);
+  const at::Tensor v = call("v_proj", v_proj, x_btd);
+  expect_dims(v, "the output of v_proj", {{"b", b}, {"t", t}, {"h*e", kv_heads_ * head_dim_}});
+  const at::Tensor v_bthe = v.view({b, t, kv_heads_, head_dim_});
 
   const int64_t repeat = heads_ / kv_heads_;
   at::Tensor k_bhse = repeat_heads(k_bthe, repeat).transpose(1, 2), v_bhse = repeat_heads(v_bthe, repeat).transpose(1, 2);
@@ -105,6 +133,7 @@ LlamaMlpImpl::LlamaMlpImpl(const LlamaConfig& config, at::TensorOptions options)
 }
 
 at::Tensor LlamaMlpImpl::forward(const at::Tensor& x) {
+  expect_last_dim(x, "x", {"d", gate_proj->weight.size(1)});
   return call("down_proj", down_proj, call("gate_proj", gate_proj, x), call("up_proj", up_proj, x));
 }
 
@@ -116,9 +145,12 @@ LlamaLayerImpl::LlamaLayerImpl(const LlamaConfig& config, at::TensorOptions opti
 }
 
 at::Tensor LlamaLayerImpl::forward(const at::Tensor& x_btd, const LlamaPass& pass, int64_t layer, const at::Tensor& rows_k) {
+  const Dim d = {"d", input_layernorm->weight.size(0)};
+  expect_dims(x_btd, "x", {{"b"}, {"t"}, d});
   const at::Tensor normed = call("input_layernorm", input_layernorm, x_btd);
-  const at::Tensor middle = keep_rows(x_btd, rows_k) + call("self_attn", self_attn, normed, pass, layer, rows_k);
-  return middle + call("mlp", mlp, call("post_attention_layernorm", post_attention_layernorm, middle));
+  const at::Tensor middle =
+      add_to("the output of self_attn", keep_rows(x_btd, rows_k), call("self_attn", self_attn, normed, pass, layer, rows_k), d);
+  return add_to("the output of mlp", middle, call("mlp", mlp, call("post_attention_layernorm", post_attention_layernorm, middle)), d);
 }
 
 LlamaModelImpl::LlamaModelImpl(const LlamaConfig& config, at::TensorOptions options) : config_(config) {
@@ -154,6 +186,8 @@ LlamaPass LlamaModelImpl::make_pass(const at::Tensor& embeds_btd, KvCache* cache
 }
 
 at::Tensor LlamaModelImpl::forward(const at::Tensor& embeds_btd, const at::Tensor& rows_k, KvCache* cache) {
+  expect_dims(embeds_btd, "embeds", {{"b"}, {"t"}, {"d", config_.hidden}});
+  if (rows_k.defined()) expect_dims(rows_k, "rows", {{"k"}});
   const LlamaPass pass = make_pass(embeds_btd, cache);
   at::Tensor x = embeds_btd;
   for (int64_t i = 0; i < layers->size(); ++i) {
@@ -172,11 +206,15 @@ LlamaForCausalLmImpl::LlamaForCausalLmImpl(const LlamaConfig& config, at::Tensor
 
 at::Tensor LlamaForCausalLmImpl::forward(const at::Tensor& embeds_btd, const at::Tensor& rows_k, const at::Tensor& targets_k,
                                          KvCache* cache) {
+  if (targets_k.defined()) expect_dims(targets_k, "targets", {{"k", rows_k.defined() ? rows_k.size(0) : kAnySize}});
   const at::Tensor hidden = call("model", model, embeds_btd, rows_k, cache);
   const bool adapted = lm_head && lm_head->adapter() != nullptr;
-  if (targets_k.defined() && !adapted) return token_logprobs(hidden, lm_head ? lm_head->weight : model->embed_tokens->weight, targets_k);
-  const at::Tensor logits =
-      (lm_head ? call("lm_head", lm_head, hidden) : linear(hidden, model->embed_tokens->weight, at::Tensor())).to(at::kFloat);
+  const at::Tensor weight = lm_head ? lm_head->weight : model->embed_tokens->weight;
+  if (targets_k.defined() && !adapted) return token_logprobs(hidden, weight, targets_k);
+  if (!adapted && !builds_graph(hidden, weight)) {
+    return lm_head ? call("lm_head", SlicedHead(lm_head), hidden) : head_logits(hidden, weight);
+  }
+  const at::Tensor logits = (lm_head ? call("lm_head", lm_head, hidden) : linear(hidden, weight, at::Tensor())).to(at::kFloat);
   if (!targets_k.defined()) return logits;
   return at::log_softmax(logits, -1).gather(1, targets_k.unsqueeze(1)).squeeze(1);
 }

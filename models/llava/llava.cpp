@@ -4,6 +4,7 @@
 
 #include "kernels/common/error.h"
 #include "models/layers/call.h"
+#include "models/layers/dims.h"
 
 namespace lft {
 namespace {
@@ -71,6 +72,7 @@ at::Tensor LlavaImpl::image_features(const at::Tensor& pixels_nchw) {
 }
 
 at::Tensor LlavaImpl::embed(const LlavaBatch& batch) {
+  expect_dims(batch.input_ids_bt, "input_ids", {{"b"}, {"t"}});
   const at::Tensor is_image = batch.input_ids_bt == config.image_token;
   const at::Tensor ids = batch.input_ids_bt.masked_fill(is_image, 0);  // its own embedding is not used, and need not exist
   check_ids(ids, config.text.vocab);
@@ -86,11 +88,14 @@ at::Tensor LlavaImpl::embed(const LlavaBatch& batch) {
   const at::Device device = language_model->model->embed_tokens->weight.device();
   at::Tensor embeds = call("language_model.model.embed_tokens", language_model->model->embed_tokens, ids.to(device));
   if (images == 0) return embeds;
-  const at::Tensor features = image_features(batch.pixels_nchw).flatten(0, 1);
-  return embeds.flatten(0, 1).index_copy(0, places.to(device), features.to(embeds.scalar_type())).view(embeds.sizes());
+  const at::Tensor features = image_features(batch.pixels_nchw);
+  expect_dims(features, "projected image features", {{"n", images}, {"p", config.image_positions()}, {"d", embeds.size(2)}});
+  return embeds.flatten(0, 1).index_copy(0, places.to(device), features.flatten(0, 1).to(embeds.scalar_type())).view(embeds.sizes());
 }
 
 at::Tensor LlavaImpl::supervised_logprobs(const LlavaBatch& batch) {
+  expect_dims(batch.input_ids_bt, "input_ids", {{"b"}, {"t"}});
+  expect_dims(batch.labels_bt, "labels", {{"b", batch.input_ids_bt.size(0)}, {"t", batch.input_ids_bt.size(1)}});
   const Supervised supervised = supervised_rows(batch.labels_bt, config.text.vocab);
   const at::Device device = language_model->model->embed_tokens->weight.device();
   if (supervised.rows_k.numel() == 0) return at::zeros({0}, at::TensorOptions().dtype(at::kFloat).device(device));

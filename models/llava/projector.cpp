@@ -1,6 +1,7 @@
 #include "models/llava/projector.h"
 
 #include "models/layers/call.h"
+#include "models/layers/dims.h"
 #include "models/ops/activation.h"
 
 namespace lft {
@@ -12,6 +13,7 @@ ProjectorImpl::ProjectorImpl(const LlavaConfig& config, at::TensorOptions option
 }
 
 at::Tensor ProjectorImpl::forward(const at::Tensor& features_npd) {
+  expect_dims(features_npd, "image features", {{"n"}, {"p"}, {"d", linear_1->weight.size(1)}});
   return call("linear_2", linear_2, activation(activation_, call("linear_1", linear_1, features_npd)));
 }
 

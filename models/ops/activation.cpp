@@ -5,8 +5,13 @@
 
 #include <cassert>
 
+#include "models/layers/dims.h"
 #include "models/ops/dispatch.h"
 #include "models/ops/parallel.h"
+#ifdef LFT_HAVE_CUDA
+#include "kernels/swiglu/swiglu.h"
+#include "models/ops/device_call.h"
+#endif
 
 namespace lft {
 namespace {
@@ -67,11 +72,36 @@ struct SwigluFunction : torch::autograd::Function<SwigluFunction> {
   }
 };
 
+#ifdef LFT_HAVE_CUDA
+bool kernel_fits(const at::Tensor& a, const at::Tensor& b) { return has_kernel(a, b) && a.scalar_type() == b.scalar_type(); }
+
+at::Tensor swiglu_with_kernel(const at::Tensor& gate, const at::Tensor& up) {
+  at::Tensor y = at::empty_like(gate);
+  on_device_of(gate, [&](Stream stream) {
+    swiglu(*float_type(gate.scalar_type()), gate.const_data_ptr(), up.const_data_ptr(), y.mutable_data_ptr(), gate.numel(), stream);
+  });
+  return y;
+}
+
+std::pair<at::Tensor, at::Tensor> swiglu_gradients_with_kernel(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up) {
+  at::Tensor dgate = at::empty_like(gate), dup = at::empty_like(up);
+  on_device_of(gate, [&](Stream stream) {
+    swiglu_backward(*float_type(gate.scalar_type()), dy.const_data_ptr(), gate.const_data_ptr(), up.const_data_ptr(),
+                    dgate.mutable_data_ptr(), dup.mutable_data_ptr(), gate.numel(), stream);
+  });
+  return {dgate, dup};
+}
+#endif
+
 bool loops_fit(const at::Tensor& a, const at::Tensor& b) { return has_loop(a) && has_loop(b) && a.scalar_type() == b.scalar_type(); }
 
 }  // namespace
 
 at::Tensor swiglu_values(const at::Tensor& gate, const at::Tensor& up) {
+  expect_dims_like(up, "up", gate, {"m", gate.size(-1)});
+#ifdef LFT_HAVE_CUDA
+  if (kernel_fits(gate, up)) return swiglu_with_kernel(gate, up);
+#endif
   if (!loops_fit(gate, up)) return (at::silu(gate.to(at::kFloat)) * up.to(at::kFloat)).to(gate.scalar_type());
   at::Tensor y = at::empty_like(gate);
   with_loop_type(gate.scalar_type(), [&](auto* type) {
@@ -85,6 +115,9 @@ at::Tensor swiglu_values(const at::Tensor& gate, const at::Tensor& up) {
 
 std::pair<at::Tensor, at::Tensor> swiglu_gradients(const at::Tensor& gradient, const at::Tensor& gate, const at::Tensor& up) {
   const at::Tensor dy = gradient.contiguous();
+#ifdef LFT_HAVE_CUDA
+  if (kernel_fits(gate, up) && kernel_fits(dy, gate)) return swiglu_gradients_with_kernel(dy, gate, up);
+#endif
   if (!loops_fit(gate, up) || !loops_fit(dy, gate)) {
     const at::Tensor d = dy.to(at::kFloat), g = gate.to(at::kFloat), s = at::sigmoid(g);
     return {(d * up.to(at::kFloat) * s * (1 + g * (1 - s))).to(gate.scalar_type()), (d * g * s).to(up.scalar_type())};

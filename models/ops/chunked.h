@@ -4,22 +4,14 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <vector>
 
 #include "kernels/common/chunks.h"
-#include "kernels/common/float_type.h"
 #include "models/ops/dispatch.h"
+#include "models/ops/float_types.h"
 #include "models/ops/parallel.h"
 
 namespace lft {
-
-inline std::optional<FloatType> float_type(at::ScalarType dtype) {
-  if (dtype == at::kFloat) return FloatType::kF32;
-  if (dtype == at::kBFloat16) return FloatType::kBF16;
-  if (dtype == at::kHalf) return FloatType::kF16;
-  return std::nullopt;
-}
 
 /// Calls body(number, chunk) for every chunk, the threads sharing the elements evenly: one fork for all tensors together, however small.
 template <class Item, class Body>

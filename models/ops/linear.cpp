@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "models/layers/dims.h"
 #include "models/ops/activation.h"
 #include "models/ops/dropout.h"
 #include "models/ops/gemm.h"
@@ -145,17 +146,28 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   }
 };
 
+void check_dims(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const LowRank& update) {
+  expect_dims(weight, "weight", {{"o"}, {"i"}});
+  expect_last_dim(x, "x", {"i", weight.size(1)});
+  if (bias.defined()) expect_dims(bias, "bias", {{"o", weight.size(0)}});
+  if (!update.a_ri.defined()) return;
+  expect_dims(update.a_ri, "lora_A", {{"r"}, {"i", weight.size(1)}});
+  expect_dims(update.b_or, "lora_B", {{"o", weight.size(0)}, {"r", update.a_ri.size(0)}});
+}
+
 std::optional<at::Tensor> optional(const at::Tensor& tensor) { return tensor.defined() ? std::make_optional(tensor) : std::nullopt; }
 
 }  // namespace
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight_oi, const at::Tensor& bias_o, const LowRank& update) {
+  check_dims(x, weight_oi, bias_o, update);
   return LinearFunction::apply(x, std::optional<at::Tensor>(), weight_oi, optional(bias_o), optional(update.a_ri), optional(update.b_or),
                                &update, at::GradMode::is_enabled());
 }
 
 at::Tensor linear_swiglu(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& weight_oi, const at::Tensor& bias_o,
                          const LowRank& update) {
+  check_dims(gate, weight_oi, bias_o, update);
   return LinearFunction::apply(gate.contiguous(), optional(up.contiguous()), weight_oi, optional(bias_o), optional(update.a_ri),
                                optional(update.b_or), &update, at::GradMode::is_enabled());
 }

@@ -3,8 +3,13 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "models/layers/dims.h"
 #include "models/ops/dispatch.h"
 #include "models/ops/parallel.h"
+#ifdef LFT_HAVE_CUDA
+#include "kernels/rope/rope.h"
+#include "models/ops/device_call.h"
+#endif
 
 namespace lft {
 namespace {
@@ -19,8 +24,28 @@ at::Tensor rotate_with_aten(const at::Tensor& x, const at::Tensor& cos, const at
   return at::cat({first * c - second * s, second * c + first * s}, -1).to(x.scalar_type());
 }
 
+#ifdef LFT_HAVE_CUDA
+at::Tensor rotate_with_kernel(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, float sign) {
+  at::Tensor y = at::empty_like(x);
+  const RopeArgs args{.type = *float_type(x.scalar_type()),
+                      .rows = x.size(0) * x.size(1),
+                      .heads = x.size(2),
+                      .half = x.size(3) / 2,
+                      .positions = x.size(1),
+                      .angle_stride = cos.size(0) == 1 ? 0 : x.size(1),
+                      .cos = cos.const_data_ptr<float>(),
+                      .sin = sin.const_data_ptr<float>(),
+                      .sign = sign};
+  on_device_of(x, [&](Stream stream) { rope(args, x.const_data_ptr(), y.mutable_data_ptr(), stream); });
+  return y;
+}
+#endif
+
 at::Tensor rotate(const at::Tensor& input, const at::Tensor& cos, const at::Tensor& sin, float sign) {
   const at::Tensor x = input.contiguous();
+#ifdef LFT_HAVE_CUDA
+  if (has_kernel(x, cos, sin)) return rotate_with_kernel(x, cos, sin, sign);
+#endif
   if (!has_loop(x)) return rotate_with_aten(x, cos, sin, sign);
   const int64_t batch = x.size(0), positions = x.size(1), heads = x.size(2), half = x.size(3) / 2;
   const int64_t batch_stride = cos.size(0) == 1 ? 0 : positions * half;
@@ -53,6 +78,9 @@ struct RopeFunction : torch::autograd::Function<RopeFunction> {
 }  // namespace
 
 at::Tensor rope(const at::Tensor& x_bthe, const at::Tensor& cos, const at::Tensor& sin) {
+  expect_dims(x_bthe, "x", {{"b"}, {"t"}, {"h"}, {"e"}});
+  expect_dims(cos, "cos", {{"b", cos.size(0) == 1 ? 1 : x_bthe.size(0)}, {"t", x_bthe.size(1)}, {"e/2", x_bthe.size(3) / 2}});
+  expect_dims(sin, "sin", {{"b", cos.size(0)}, {"t", x_bthe.size(1)}, {"e/2", x_bthe.size(3) / 2}});
   return RopeFunction::apply(x_bthe, cos.contiguous(), sin.contiguous());
 }
 

@@ -2,6 +2,7 @@
 #include "models/ops/step_loops.h"
 
 #include <bit>
+#include <cstring>
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define LFT_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -90,7 +91,60 @@ LFT_INLINE void update(float* param, const void* data, float* exp_avg, float* ex
   }
 }
 
+LFT_INLINE void decode(const MomentLoop& moment, int64_t first, int64_t count, float* value) {
+  const float* const values = moment.code.map.value;
+  const uint8_t* const codes = moment.codes + first;
+  const float absmax = moment.absmax[first / kMomentBlock];
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) value[i] = values[codes[i]] * absmax;
+}
+
+LFT_INLINE void encode(const MomentLoop& moment, int64_t first, int64_t count, const float* value) {
+  uint8_t* const codes = moment.codes + first;
+  float absmax = 0;
+#pragma omp simd reduction(max : absmax)
+  for (int64_t i = 0; i < count; ++i) absmax = std::fabs(value[i]) > absmax ? std::fabs(value[i]) : absmax;
+  moment.absmax[first / kMomentBlock] = absmax;
+  if (absmax == 0) {
+    std::memset(codes, 0, count);
+    return;
+  }
+  const int32_t* const first_code = moment.code.buckets.first();
+  const float* const middle = moment.code.map.middle;
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    const float x = value[i] / absmax;
+    const int32_t bits = std::bit_cast<int32_t>(x), top = (bits & 0x7FFFFFFF) >> CodeBuckets::kShift;
+    const int32_t bucket = (top > CodeBuckets::kLowest ? top - CodeBuckets::kLowest : 0) + (bits < 0 ? CodeBuckets::kPositive : 0);
+    const int32_t code = first_code[bucket];
+    codes[i] = static_cast<uint8_t>(code + (middle[code] < x ? 1 : 0));
+  }
+}
+
+template <class T>
+LFT_INLINE void update8(float* param, const void* data, const MomentLoop& exp_avg, const MomentLoop& exp_avg_sq, int64_t n,
+                        const AdamWRates& rates) {
+  alignas(64) float m[kMomentBlock], v[kMomentBlock];
+  for (int64_t first = 0; first < n; first += kMomentBlock) {
+    const int64_t count = n - first < kMomentBlock ? n - first : kMomentBlock;
+    decode(exp_avg, first, count, m);
+    decode(exp_avg_sq, first, count, v);
+    update<T>(param + first, static_cast<const T*>(data) + first, m, v, count, rates);
+    encode(exp_avg, first, count, m);
+    encode(exp_avg_sq, first, count, v);
+  }
+}
+
 }  // namespace
+
+CodeBuckets::CodeBuckets(const CodeMap& map) : first_(2 * kPositive) {
+  for (int32_t bucket = 0; bucket < kPositive; ++bucket) {
+    const float low = bucket == 0 ? 0 : std::bit_cast<float>((bucket + kLowest) << kShift);
+    const float high = bucket + 1 == kPositive ? 1 : std::bit_cast<float>(((bucket + kLowest + 1) << kShift) - 1);
+    first_[bucket] = nearest_code(map, low);
+    first_[kPositive + bucket] = nearest_code(map, -high);
+  }
+}
 
 LFT_CLONES double unscale_squares(FloatType type, void* g, int64_t n, float inv_scale) {
   if (type == FloatType::kF32) return check<float>(g, n, inv_scale);
@@ -102,6 +156,13 @@ LFT_CLONES void adamw(float* param, FloatType type, const void* grad, float* exp
   if (type == FloatType::kF32) return update<float>(param, grad, exp_avg, exp_avg_sq, n, rates);
   if (type == FloatType::kBF16) return update<Bf16>(param, grad, exp_avg, exp_avg_sq, n, rates);
   update<Half>(param, grad, exp_avg, exp_avg_sq, n, rates);
+}
+
+LFT_CLONES void adamw8(float* param, FloatType type, const void* grad, const MomentLoop& exp_avg, const MomentLoop& exp_avg_sq, int64_t n,
+                       const AdamWRates& rates) {
+  if (type == FloatType::kF32) return update8<float>(param, grad, exp_avg, exp_avg_sq, n, rates);
+  if (type == FloatType::kBF16) return update8<Bf16>(param, grad, exp_avg, exp_avg_sq, n, rates);
+  update8<Half>(param, grad, exp_avg, exp_avg_sq, n, rates);
 }
 
 }  // namespace lft::loops

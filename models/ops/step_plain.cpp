@@ -40,14 +40,16 @@ GradVerdict check_gradients_plain(const std::vector<at::Tensor>& gradients, floa
   return verdict;
 }
 
+at::Tensor found_inf(const GradVerdict& verdict) { return field(verdict, offsetof(GradControl, found_inf), at::kFloat); }
+
 void adamw_plain_(const std::vector<AdamWTensor>& tensors, const AdamWOptions& options, const GradVerdict& verdict) {
   const at::Tensor clip = field(verdict, offsetof(GradControl, clip), at::kFloat);
-  const at::Tensor found_inf = field(verdict, offsetof(GradControl, found_inf), at::kFloat);
+  const at::Tensor skip = found_inf(verdict);
   for (const AdamWTensor& tensor : tensors) {
     const at::Tensor steps = at::full({}, static_cast<double>(tensor.t), tensor.exp_avg.options());
     at::_fused_adamw_({tensor.param}, {tensor.grad.to(at::kFloat) * clip}, {tensor.exp_avg}, {tensor.exp_avg_sq}, /*max_exp_avg_sqs=*/{},
                       {steps}, tensor.lr, options.betas[0], options.betas[1], options.weight_decay, options.eps, /*amsgrad=*/false,
-                      /*maximize=*/false, /*grad_scale=*/{}, found_inf);
+                      /*maximize=*/false, /*grad_scale=*/{}, skip);
   }
 }
 

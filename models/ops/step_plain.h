@@ -1,6 +1,6 @@
-// check_gradients() and adamw_() in plain ATen ops: what a GPU does in a build without the CUDA kernels. No host sync either.
+// check_gradients(), adamw_() and adamw8_() in plain ATen ops: what a GPU does in a build without the CUDA kernels. No host sync either.
 #pragma once
-#include "models/ops/adamw.h"
+#include "models/ops/adamw8.h"
 
 namespace lft {
 
@@ -8,5 +8,8 @@ namespace lft {
 GradVerdict check_gradients_plain(const std::vector<at::Tensor>& gradients, float inv_scale, double max_norm, const at::Tensor& loss,
                                   at::Device device);
 void adamw_plain_(const std::vector<AdamWTensor>& tensors, const AdamWOptions& options, const GradVerdict& verdict);
+void adamw8_plain_(const std::vector<AdamW8Tensor>& tensors, const AdamWOptions& options, const GradVerdict& verdict);
+/// The verdict's own as a scalar tensor: 0 or 1.
+at::Tensor found_inf(const GradVerdict& verdict);
 
 }  // namespace lft

@@ -3,10 +3,15 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "models/layers/dims.h"
 #include "models/ops/dispatch.h"
 #include "models/ops/gemm.h"
 #include "models/ops/parallel.h"
 #include "models/ops/precision.h"
+#ifdef LFT_HAVE_CUDA
+#include "kernels/token_logprob/token_logprob.h"
+#include "models/ops/device_call.h"
+#endif
 
 namespace lft {
 namespace {
@@ -24,13 +29,17 @@ bool copies_weight(const at::Tensor& x, const at::Tensor& weight_vd) {
   return weight_vd.scalar_type() != x.scalar_type() || widens_products(x);
 }
 
+void write_logits(const at::Tensor& h_kd, const at::Tensor& weight_vd, at::Tensor& logits_kv) {
+  for (int64_t v = 0; v < weight_vd.size(0); v += kWidenRows) {
+    const int64_t count = std::min(kWidenRows, weight_vd.size(0) - v);
+    logits_kv.narrow(1, v, count).copy_(product(h_kd, weight_vd.narrow(0, v, count).to(h_kd.scalar_type()).t()));
+  }
+}
+
 at::Tensor chunk_logits(const at::Tensor& h_kd, const at::Tensor& weight_vd) {
   if (!copies_weight(h_kd, weight_vd)) return product(h_kd, weight_vd.t());
   at::Tensor logits = at::empty({h_kd.size(0), weight_vd.size(0)}, h_kd.options());
-  for (int64_t v = 0; v < weight_vd.size(0); v += kWidenRows) {
-    const int64_t count = std::min(kWidenRows, weight_vd.size(0) - v);
-    logits.narrow(1, v, count).copy_(product(h_kd, weight_vd.narrow(0, v, count).to(h_kd.scalar_type()).t()));
-  }
+  write_logits(h_kd, weight_vd, logits);
   return logits;
 }
 
@@ -45,8 +54,26 @@ at::Tensor through_weight(const at::Tensor& g_kv, const at::Tensor& weight_vd) {
   return sum.to(type);
 }
 
+#ifdef LFT_HAVE_CUDA
+at::Tensor finish_with_kernel(at::Tensor& logits_kv, const at::Tensor& targets_k, const at::Tensor& scale_k) {
+  at::Tensor result = at::empty({logits_kv.size(0)}, logits_kv.options().dtype(at::kFloat));
+  const TokenLogprobArgs args{.type = *float_type(logits_kv.scalar_type()),
+                              .rows = logits_kv.size(0),
+                              .vocab = logits_kv.size(1),
+                              .logits = logits_kv.mutable_data_ptr(),
+                              .targets = targets_k.const_data_ptr<int64_t>(),
+                              .scale = scale_k.defined() ? scale_k.const_data_ptr<float>() : nullptr,
+                              .result = result.mutable_data_ptr<float>()};
+  on_device_of(logits_kv, [&](Stream stream) { token_logprob(args, stream); });
+  return result;
+}
+#endif
+
 /// Log-probabilities of the chunk. With `scale_k` defined, `logits` becomes scale * (onehot - softmax).
 at::Tensor finish_chunk(at::Tensor& logits_kv, const at::Tensor& targets_k, const at::Tensor& scale_k) {
+#ifdef LFT_HAVE_CUDA
+  if (has_kernel(logits_kv)) return finish_with_kernel(logits_kv, targets_k, scale_k);
+#endif
   if (!has_loop(logits_kv)) {
     const at::Tensor logs = at::log_softmax(logits_kv, -1, at::kFloat), index = targets_k.unsqueeze(1);
     if (scale_k.defined()) {
@@ -120,7 +147,21 @@ struct TokenLogprobsFunction : torch::autograd::Function<TokenLogprobsFunction> 
 
 }  // namespace
 
+at::Tensor head_logits(const at::Tensor& hidden, const at::Tensor& weight_vd) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor h = hidden.to(op_dtype(Op::kLinear, hidden.scalar_type())).reshape({-1, hidden.size(-1)});
+  std::vector<int64_t> shape = hidden.sizes().vec();
+  shape.back() = weight_vd.size(0);
+  if (!copies_weight(h, weight_vd)) return product(h, weight_vd.t()).to(at::kFloat).view(shape);
+  at::Tensor logits = at::empty({h.size(0), weight_vd.size(0)}, h.options().dtype(at::kFloat));
+  write_logits(h, weight_vd, logits);
+  return logits.view(shape);
+}
+
 at::Tensor token_logprobs(const at::Tensor& hidden_kd, const at::Tensor& weight_vd, const at::Tensor& targets_k) {
+  expect_dims(weight_vd, "weight", {{"v"}, {"d"}});
+  expect_dims(hidden_kd, "hidden", {{"k"}, {"d", weight_vd.size(1)}});
+  expect_dims(targets_k, "targets", {{"k", hidden_kd.size(0)}});
   const bool wants_gradient = at::GradMode::is_enabled() && (hidden_kd.requires_grad() || weight_vd.requires_grad());
   return TokenLogprobsFunction::apply(hidden_kd, weight_vd, targets_k.contiguous(), wants_gradient);
 }

@@ -19,7 +19,7 @@ struct Checkpoint {
   int64_t step = 0;
   std::string run_id;
   std::map<std::string, at::Tensor> trainables;  // masters by canonical name (F32, BF16 or F16): trainables.safetensors
-  std::map<std::string, at::Tensor> moments;     // "exp_avg.<name>", "exp_avg_sq.<name>": optimizer.safetensors
+  std::map<std::string, at::Tensor> moments;     // "exp_avg.<name>", ...: optimizer.safetensors
   Json state;                                    // everything else that moves: state.json
   Json identity = Json::object();                // flat: what must be the same on resume (base, data, tokenizer, world_size, ...)
   Json environment = Json::object();             // flat: versions, device, processor, threads; a difference is one warning

@@ -25,6 +25,7 @@ std::string written_header(const std::string& path, const SafetensorsWriter& wri
 
 void refuse_non_finite(const TensorMap& tensors) {
   for (const auto& [name, tensor] : tensors) {
+    if (!at::isFloatingType(tensor.scalar_type())) continue;  // 8-bit codes
     const at::Tensor host = on_host(tensor);
     const int64_t index = first_non_finite(host);
     if (index < 0) continue;

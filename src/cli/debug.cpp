@@ -14,6 +14,7 @@ void add_debug(CLI::App& app) {
   add_debug_part(*debug);
   add_debug_nan(*debug);
   add_debug_bare(*debug);
+  add_debug_memory(*debug);
   add_debug_overfit(*debug);
   add_debug_subset(*debug);
   add_debug_weights(*debug);

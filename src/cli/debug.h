@@ -9,6 +9,7 @@ void add_debug_diff(CLI::App& debug);
 void add_debug_part(CLI::App& debug);
 void add_debug_nan(CLI::App& debug);
 void add_debug_bare(CLI::App& debug);
+void add_debug_memory(CLI::App& debug);
 void add_debug_overfit(CLI::App& debug);
 void add_debug_subset(CLI::App& debug);
 void add_debug_weights(CLI::App& debug);

@@ -11,6 +11,7 @@
 #include "src/base/signals.h"
 #include "src/base/text.h"
 #include "src/cli/commands.h"
+#include "src/train/autograd_errors.h"
 #include "src/train/device.h"
 
 namespace {
@@ -88,7 +89,8 @@ int run(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return fail(Error(ErrorKind::kResource, "out of memory"));
   } catch (const c10::Error& error) {
-    return fail(Error(lft::is_out_of_memory(error) ? ErrorKind::kResource : ErrorKind::kInternal, error.what_without_backtrace()));
+    if (lft::is_out_of_memory(error)) return fail(Error(ErrorKind::kResource, error.what_without_backtrace()));
+    return fail(lft::explain_torch_error(error));
   } catch (const std::exception& error) {
     return fail(Error(ErrorKind::kInternal, error.what()));
   }

@@ -23,6 +23,11 @@ class JsonDataset : public Dataset {
     if (bad != file_.bad.end()) throw bad->second;
     return encode_row(at(index), image_root_, tokenizer_, options_);
   }
+  SampleLength length(int64_t index) const override {
+    const auto bad = file_.bad.find(index);
+    if (bad != file_.bad.end()) throw bad->second;
+    return row_length(at(index), image_root_, tokenizer_, options_);
+  }
   std::string id(int64_t index) const override { return at(index).id; }
   std::vector<std::string> image_paths(int64_t index) const override {
     std::vector<std::string> paths;

@@ -35,6 +35,8 @@ std::vector<Row> read_rows(const std::string& path);
 /// pixels fitted. Truncates text behind max_tokens, never an image position (kInput then). kInput where images and <image> marks differ in
 /// number.
 Sample encode_row(const Row& row, const std::string& image_root, const Tokenizer& tokenizer, const EncodeOptions& options);
+/// What encode_row's sample will measure; images are opened, not decoded.
+SampleLength row_length(const Row& row, const std::string& image_root, const Tokenizer& tokenizer, const EncodeOptions& options);
 /// A prompt to generate from: ids and pixels, no labels. kInput where it is longer than the model's positions.
 Sample encode_prompt(const std::vector<Turn>& turns, const std::vector<std::string>& image_files, const Tokenizer& tokenizer,
                      const EncodeOptions& options);
@@ -47,6 +49,9 @@ class Dataset {
   virtual ~Dataset() = default;
   virtual int64_t size() const = 0;
   virtual Sample get(int64_t index) const = 0;  // thread-safe
+  /// Of get(index), thread-safe too; throws what get() would, except for pixels that cannot be decoded: a file of rows reads only the
+  /// headers of its images, a prepared directory none.
+  virtual SampleLength length(int64_t index) const;
   virtual std::string id(int64_t index) const = 0;
   /// Image file paths of a sample, for incidents and reports (empty for prepared data).
   virtual std::vector<std::string> image_paths(int64_t index) const = 0;

@@ -8,21 +8,12 @@
 #include <deque>
 #include <exception>
 #include <mutex>
-#include <numeric>
 #include <thread>
 
 #include "kernels/common/error.h"
 
 namespace lft {
 namespace {
-
-/// splitmix64 (Steele, Lea, Flood 2014). Ours and fixed: std::shuffle differs between libraries.
-uint64_t splitmix64(uint64_t& state) {
-  uint64_t z = (state += 0x9e3779b97f4a7c15ull);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return z ^ (z >> 31);
-}
 
 /// ATen operations of this thread stay in it: a worker that starts an OpenMP team of its own takes the cores from the step. The OpenMP
 /// setting belongs to the thread; at::set_num_threads would change the whole process.
@@ -33,19 +24,6 @@ void stay_single_threaded() {
 }
 
 }  // namespace
-
-std::vector<int64_t> epoch_order(int64_t size, uint64_t seed, int64_t epoch, bool shuffle) {
-  std::vector<int64_t> order(static_cast<size_t>(size));
-  std::iota(order.begin(), order.end(), int64_t{0});
-  if (!shuffle) return order;
-  uint64_t key = seed, state = static_cast<uint64_t>(epoch);
-  state ^= splitmix64(key);
-  for (size_t i = order.size(); i > 1; --i) {
-    const auto j = static_cast<size_t>((static_cast<unsigned __int128>(splitmix64(state)) * i) >> 64);  // in [0, i)
-    std::swap(order[i - 1], order[j]);
-  }
-  return order;
-}
 
 /// A place in the endless stream of samples, filled by whoever takes it.
 struct Slot {
@@ -95,7 +73,7 @@ struct Loader::State {
   /// The next place of the stream. The caller holds the mutex.
   std::shared_ptr<Slot> take() {
     if (order_epoch != epoch) {
-      order = epoch_order(size, options.seed, epoch, options.shuffle);
+      order = epoch_order(options, size, epoch);
       order_epoch = epoch;
     }
     auto slot = std::make_shared<Slot>();
@@ -162,6 +140,9 @@ struct Loader::State {
 
 Loader::Loader(const Dataset& dataset, LoaderOptions options, int64_t first_step) {
   if (dataset.size() < 1) throw Error(ErrorKind::kInput, "the dataset holds no sample");
+  if (options.lengths && static_cast<int64_t>(options.lengths->size()) != dataset.size()) {
+    throw Error(ErrorKind::kInternal, "there is not one length for each sample");
+  }
   state_ = std::make_unique<State>(dataset, options, first_step);
   for (int64_t i = 0; i < options.workers; ++i) state_->threads.emplace_back([state = state_.get()] { state->work(); });
 }

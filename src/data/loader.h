@@ -19,7 +19,13 @@ struct LoaderOptions {
   uint64_t seed = 42;
   bool shuffle = true;
   bool skip_bad = false;  // on_bad_sample: skip (counted, named)
+  /// Tokens by dataset index: batches of samples of like length (data.group_by_length). Null: without regard to length.
+  std::shared_ptr<const std::vector<int32_t>> lengths = {};
 };
+
+/// The order in which a loader of these options gives an epoch's samples: a permutation of [0, size), a function of options, epoch and the
+/// lengths alone. Every batch_size of them are a micro-batch.
+std::vector<int64_t> epoch_order(const LoaderOptions& options, int64_t size, int64_t epoch);
 
 /// The micro-batches of one optimizer step. The short last group of an epoch may have fewer micro-batches, its last one fewer rows.
 struct StepSamples {

@@ -239,11 +239,7 @@ class PreparedDataset : public Dataset {
   std::string hash() const override { return hash_; }
 
   Sample get(int64_t index) const override {
-    const auto bad = bad_.find(index);
-    if (bad != bad_.end()) fail_bad(index, bad->second);
-    const auto shard = static_cast<size_t>(std::upper_bound(starts_.begin(), starts_.end(), index) - starts_.begin()) - 1;
-    const OpenShard& open = shards_[shard];
-    const auto i = static_cast<size_t>(index - starts_[shard]);
+    const auto [open, i] = place(index);
     Sample sample;
     sample.id = at(index).id;
     sample.input_ids = read_ids(open, "input_ids", i);
@@ -258,9 +254,25 @@ class PreparedDataset : public Dataset {
     check(sample, index);
     return sample;
   }
+  SampleLength length(int64_t index) const override {
+    const auto [open, i] = place(index);
+    const std::vector<int64_t> labels = read_ids(open, "labels", i);
+    const auto supervised = std::count_if(labels.begin(), labels.end(), [](int64_t label) { return label != -100; });
+    return {.tokens = static_cast<int32_t>(labels.size()),
+            .supervised = static_cast<int32_t>(supervised),
+            .images = static_cast<int32_t>(open.image_offsets[i + 1] - open.image_offsets[i])};
+  }
 
  private:
   const Row& at(int64_t index) const { return rows_.at(static_cast<size_t>(index)); }
+
+  /// Where a good sample lies: its shard and its number there.
+  std::pair<const OpenShard&, size_t> place(int64_t index) const {
+    const auto bad = bad_.find(index);
+    if (bad != bad_.end()) fail_bad(index, bad->second);
+    const auto shard = static_cast<size_t>(std::upper_bound(starts_.begin(), starts_.end(), index) - starts_.begin()) - 1;
+    return {shards_[shard], static_cast<size_t>(index - starts_[shard])};
+  }
 
   void read_rows(const std::string& expected) {
     const std::string where = path_ + "/rows.jsonl", text = read_file(where, kMaxRows);

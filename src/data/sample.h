@@ -30,4 +30,9 @@ struct Sample {
   int64_t supervised() const;
 };
 
+/// What a sample costs, known without its pixels. tokens: image positions expanded, after truncation.
+struct SampleLength {
+  int32_t tokens = 0, supervised = 0, images = 0;
+};
+
 }  // namespace lft

@@ -8,6 +8,7 @@
 #include "kernels/common/error.h"
 #include "models/ops/precision.h"
 #include "src/base/signals.h"
+#include "src/train/rehearsal.h"
 
 namespace lft {
 
@@ -25,9 +26,7 @@ void Bench::reset() {
   for (size_t i = 0; i < start_.size(); ++i) {
     AdamSlot& slot = run_.optimizer.slots()[i];
     at::Tensor(slot.param.tensor).copy_(start_[i]);
-    slot.exp_avg.zero_();
-    slot.exp_avg_sq.zero_();
-    slot.steps = 0;
+    forget_moments(slot);
   }
   for (size_t i = 0; i < lr_.size(); ++i) run_.optimizer.groups()[i].lr = lr_[i];
   run_.optimizer.drop_gradients();
@@ -64,11 +63,9 @@ BenchSteps Bench::take(int64_t count, const StepOptions& options, const std::fun
 double Bench::moved(size_t slot) const { return (run_.optimizer.slots()[slot].param.tensor.detach() - start_[slot]).norm().item<double>(); }
 
 StepOptions step_options(const Run& run, const BenchHooks& hooks) {
-  return {.encode = run.inputs.encode,
-          .device = run.inputs.device,
-          .clip_grad_norm = run.inputs.recipe.optim.clip_grad_norm,
-          .seed = static_cast<uint64_t>(run.inputs.recipe.train.seed),
-          .gradients_ready = hooks.gradients_ready};
+  StepOptions options = run_step_options(run);
+  options.gradients_ready = hooks.gradients_ready;
+  return options;
 }
 
 std::vector<BenchModule> bench_modules(const AdamW& optimizer) {

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "models/layers/call.h"
+#include "src/train/autograd_trace.h"
 
 namespace lft {
 namespace {
@@ -18,16 +19,6 @@ using torch::autograd::Node;
 using torch::autograd::variable_list;
 
 constexpr int64_t kSampled = 4096;  // elements of a module's output that are kept
-
-/// "torch::autograd::CppNode<lft::(anonymous namespace)::LinearFunction>" is LinearFunction.
-std::string node_name(const Node& node) {
-  std::string name = node.name();
-  if (const size_t open = name.find("CppNode<"); open != std::string::npos) {
-    name = name.substr(open + 8, name.rfind('>') - open - 8);
-    name = name.substr(name.rfind(':') + 1);
-  }
-  return name;
-}
 
 std::vector<float> sample_of(const at::Tensor& tensor) {
   const LookAside aside;
@@ -83,7 +74,7 @@ class PassWatch : public CallObserver, public std::enable_shared_from_this<PassW
   void node_ran(const Node& node, const std::string& module, const variable_list& received, const variable_list& returned) {
     const LookAside aside;
     if (report_.backward) return;
-    GradientRow row{module, node_name(node), largest_of(received), largest_of(returned)};
+    GradientRow row{module, graph_node_name(node), largest_of(received), largest_of(returned)};
     if (!std::isfinite(row.received)) {
       blame_node(row, "a sum of gradients that meet at " + row.node, {}, received);
     } else if (!std::isfinite(row.returned)) {
@@ -160,7 +151,7 @@ class PassWatch : public CallObserver, public std::enable_shared_from_this<PassW
       bad.from = op->from;
       bad.hints = op->hints;
     } else {
-      bad.op = value.grad_fn() != nullptr ? node_name(*value.grad_fn()) : call.type;
+      bad.op = value.grad_fn() != nullptr ? graph_node_name(*value.grad_fn()) : call.type;
       bad.inputs_known = false;
       const auto own = [&](const NamedTensor& each) { return each.name.starts_with(call.path + ".") && !is_finite(each.tensor); };
       const auto found = std::find_if(request_.known.begin(), request_.known.end(), own);

@@ -45,8 +45,9 @@ std::vector<double> slot_rates(AdamW& optimizer) {
 /// Adam's last update of a slot at learning rate 1.
 at::Tensor adam_direction(const AdamSlot& slot, const Recipe::Optim& optim) {
   const auto t = static_cast<double>(slot.steps);
-  const at::Tensor mean = slot.exp_avg / (1 - std::pow(optim.betas[0], t));
-  const at::Tensor root = (slot.exp_avg_sq / (1 - std::pow(optim.betas[1], t))).sqrt();
+  const Moments kept = moments(slot);
+  const at::Tensor mean = kept.exp_avg / (1 - std::pow(optim.betas[0], t));
+  const at::Tensor root = (kept.exp_avg_sq / (1 - std::pow(optim.betas[1], t))).sqrt();
   return mean / (root + optim.eps);
 }
 
@@ -103,7 +104,7 @@ double above_eps(const Run& run) {
   std::vector<double> shares;
   for (const AdamSlot& slot : run.optimizer.slots()) {
     if (slot.steps == 0 || is_a(slot.param.name)) continue;
-    const at::Tensor root = (slot.exp_avg_sq / (1 - std::pow(optim.betas[1], static_cast<double>(slot.steps)))).sqrt();
+    const at::Tensor root = (moments(slot).exp_avg_sq / (1 - std::pow(optim.betas[1], static_cast<double>(slot.steps)))).sqrt();
     const at::Tensor seen = root.masked_select(root > 0);
     if (seen.numel() > 0) shares.push_back((seen / (seen + optim.eps)).mean().item<double>());
   }

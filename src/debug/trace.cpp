@@ -89,6 +89,7 @@ StepOutcome traced_step(Run& run, Recorder& recorder, const TraceOptions& option
                                  .device = run.inputs.device,
                                  .clip_grad_norm = run.inputs.recipe.optim.clip_grad_norm,
                                  .seed = static_cast<uint64_t>(run.inputs.recipe.train.seed),
+                                 .offload_activations = offloads_activations(run.inputs.recipe, run.inputs.device),
                                  .gradients_ready = [&](int64_t step, AdamW& optimizer) {
                                    if (options.gradients_ready) options.gradients_ready(step, optimizer);
                                    gradients.take(optimizer);
@@ -102,8 +103,7 @@ StepOutcome traced_step(Run& run, Recorder& recorder, const TraceOptions& option
   for (const auto& [name, gradient] : gradients.list) recorder.record("gradient", name, gradient);
   for (const AdamSlot& slot : run.optimizer.slots()) recorder.record("weight", slot.param.name, slot.param.tensor);
   for (const AdamSlot& slot : run.optimizer.slots()) {
-    recorder.record("moment", "exp_avg." + slot.param.name, slot.exp_avg);
-    recorder.record("moment", "exp_avg_sq." + slot.param.name, slot.exp_avg_sq);
+    for (const auto& [name, tensor] : moment_tensors(slot)) recorder.record("moment", name, tensor);
   }
   return outcome;
 }

@@ -113,11 +113,13 @@ at::ScalarType to_scalar_type(DType dtype) {
       return at::kHalf;
     case DType::kBF16:
       return at::kBFloat16;
+    case DType::kU8:
+      return at::kByte;
     default:
       throw Error(ErrorKind::kInput, {.what = "the type of a tensor is not supported",
                                       .where = "",
                                       .found = dtype_name(dtype),
-                                      .expected = "F32, F16 or BF16",
+                                      .expected = "F32, F16, BF16 or U8",
                                       .next = ""});
   }
 }
@@ -130,8 +132,10 @@ DType to_dtype(at::ScalarType type) {
       return DType::kF16;
     case at::kBFloat16:
       return DType::kBF16;
+    case at::kByte:
+      return DType::kU8;
     default:
-      throw Error(ErrorKind::kInternal, "to_dtype: not F32, F16 or BF16");
+      throw Error(ErrorKind::kInternal, "to_dtype: not F32, F16, BF16 or U8");
   }
 }
 

@@ -97,6 +97,10 @@ void check_together(const Recipe& r, StrictReader* reader) {
     reader->problem_at("lora.targets", "is empty: name layers to adapt, or train everything with `full: [all]`");
   if (!all) check_targets(r, reader);
   if (r.train.eval_every_steps > 0 && r.data.eval.empty()) reader->problem_at("train.eval_every_steps", "needs data.eval");
+  if (r.train.activation_offload && r.train.activation_checkpointing == "none") {
+    reader->problem_at("train.activation_offload",
+                       "keeps the inputs of recomputed blocks: needs train.activation_checkpointing other than none");
+  }
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "src/io/json.h"
 #include "src/report/assets.h"
 #include "src/report/html.h"
+#include "src/report/layer_map.h"
 #include "src/report/series.h"
 
 namespace lft {
@@ -20,8 +21,15 @@ constexpr size_t kMaxRows = 200;  // of what went wrong, and of what went well
 struct Metrics {
   std::map<int64_t, Json> steps;
   std::vector<Json> events;
+  std::map<std::string, std::map<int64_t, Json>> layers = {};  // records of every layer's norm, by event and step
   int64_t unreadable = 0;
 };
+
+bool is_layer_record(const Json& line) {
+  const auto event = line.find("event"), layers = line.find("layers");
+  return event != line.end() && (*event == "layer_grad_norms" || *event == "layer_activation_norms") && layers != line.end() &&
+         layers->is_object();
+}
 
 Metrics read_metrics(const ReportInput& input) {
   Metrics metrics;
@@ -33,7 +41,10 @@ Metrics read_metrics(const ReportInput& input) {
     try {
       Json json = parse_json(std::string_view(text).substr(at, end - at), path + ":" + std::to_string(line));
       const int64_t step = json.at("step").get<int64_t>();
-      if (json.contains("event")) {
+      if (is_layer_record(json)) {
+        const std::string event = json["event"];
+        metrics.layers[event][step] = std::move(json);
+      } else if (json.contains("event")) {
         metrics.events.push_back(std::move(json));
       } else {
         metrics.steps[step] = std::move(json);
@@ -74,7 +85,15 @@ Json series_json(const Series& series) {
   return out;
 }
 
-bool is_alarm(const std::string& event) { return event == "fp32_recovery" || event == "step_skipped" || event == "stopped"; }
+bool is_alarm(const std::string& event) {
+  return event == "fp32_recovery" || event == "step_skipped" || event == "stopped" || event == "norm_warning";
+}
+
+/// Of an event that says in sentences what it found and what to do next there is nothing else to read.
+bool is_shown(const Json& event, const std::string& key) {
+  if (key == "event" || key == "step") return false;
+  return !event.contains("what") || !event.contains("next") || key == "what" || key == "next";
+}
 
 /// The rows of the table. A thousand checkpoints do not push out the one recovery, nor the other way round.
 void put_events(const Metrics& metrics, Json* data) {
@@ -88,7 +107,7 @@ void put_events(const Metrics& metrics, Json* data) {
     if (!alarm) ++calm;
     Json fields = Json::array();
     for (const auto& [key, value] : event.items()) {
-      if (key != "event" && key != "step") fields.push_back(Json::array({key, value}));
+      if (is_shown(event, key)) fields.push_back(Json::array({key, value}));
     }
     rows.push_back({{"step", event["step"]}, {"name", name}, {"alarm", alarm}, {"fields", fields}});
   }
@@ -145,6 +164,8 @@ Json page_data(const ReportInput& input, const Metrics& metrics) {
                     {"loss_smooth", series_json(thin(smooth(loss), kMaxPoints))},
                     {"eval_loss", series_json(thin(eval, kMaxPoints))}};
   for (const char* key : {"lr", "grad_norm", "tokens_per_s"}) data["series"][key] = series_json(thin(series_of(metrics, key), kMaxPoints));
+  data["layers"] = Json::object();
+  for (const auto& [event, records] : metrics.layers) data["layers"][event] = layer_map(records);
   const int64_t last = metrics.steps.empty() ? 1 : metrics.steps.rbegin()->first;
   const double first = eval.empty() ? 1 : std::min(1.0, eval.front().x);  // an eval before step 1 is at 0
   data["steps"] = Json::array({first, std::max<int64_t>(last, 2)});

@@ -1,5 +1,5 @@
 // report.html: one file that works offline (Chart.js inlined): curves of loss, LR, grad norm, throughput, events, sample answers by their
-// images.
+// images. Norms of every layer over the steps as a map of colours.
 #pragma once
 #include <string>
 #include <vector>

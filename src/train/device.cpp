@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 #include <malloc.h>
@@ -10,8 +11,10 @@
 
 #include <fstream>
 #include <new>
+#include <system_error>
 
 #include "src/base/log.h"
+#include "src/train/cpu_allocator.h"
 #include "src/train/determinism.h"
 
 namespace lft {
@@ -68,7 +71,10 @@ std::string cpuinfo(const std::string& key) {
 }  // namespace
 
 at::Device default_device() {
-  static const at::Device device = open_cuda() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+  static const at::Device device = [] {
+    bound_cpu_memory();
+    return open_cuda() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+  }();
   return device;
 }
 
@@ -93,6 +99,9 @@ DeviceFacts device_facts(at::Device device) {
 
 bool is_out_of_memory(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
+  if (const auto* system = dynamic_cast<const std::system_error*>(&error)) {  // a thread's stack
+    return system->code() == std::errc::not_enough_memory || system->code() == std::errc::resource_unavailable_try_again;
+  }
   const auto* torch = dynamic_cast<const c10::Error*>(&error);
   if (torch == nullptr) return false;
   const std::string what = torch->what_without_backtrace();
@@ -103,6 +112,11 @@ void release_free_memory() {
 #ifdef __GLIBC__
   malloc_trim(0);
 #endif
+}
+
+void empty_cache(at::Device device) {
+  release_free_memory();
+  if (!device.is_cpu()) c10::getDeviceAllocator(device.type())->emptyCache();
 }
 
 std::string cpu_model() { return cpuinfo("model name"); }

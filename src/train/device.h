@@ -28,6 +28,8 @@ bool is_out_of_memory(const std::exception& error);
 
 /// Gives memory that is free inside the process back to the system, after a phase whose temporaries will not come again.
 void release_free_memory();
+/// The same for the device's allocator: only between phases of other sizes, since what it kept has to be asked for again.
+void empty_cache(at::Device device);
 
 std::string cpu_model();
 /// "0.1.0"

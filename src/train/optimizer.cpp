@@ -2,24 +2,145 @@
 
 #include <ATen/Functions.h>
 
-#include <utility>
+#include <algorithm>
+#include <array>
 
 #include "kernels/common/error.h"
 
 namespace lft {
+namespace {
 
-AdamW::AdamW(const std::vector<Trainable>& trainables, std::vector<ParamGroup> groups, AdamWOptions options)
-    : options_(options), groups_(std::move(groups)) {
+/// One update: flat views of a tensor or of a piece of it. absmax undefined: moments in float32.
+struct Update {
+  at::Tensor param, grad, exp_avg, exp_avg_sq, exp_avg_absmax, exp_avg_sq_absmax;
+  double lr = 0;
+  int64_t t = 1;
+
+  std::array<at::Tensor*, 4> state() { return {&exp_avg, &exp_avg_sq, &exp_avg_absmax, &exp_avg_sq_absmax}; }
+};
+
+Update make_update(const AdamSlot& slot, double lr) {
+  const auto flat = [](const at::Tensor& tensor) { return tensor.detach().view(-1); };
+  return {.param = flat(slot.param.tensor),
+          .grad = slot.param.tensor.grad().detach().reshape(-1),
+          .exp_avg = flat(slot.exp_avg),
+          .exp_avg_sq = flat(slot.exp_avg_sq),
+          .exp_avg_absmax = slot.exp_avg_absmax,
+          .exp_avg_sq_absmax = slot.exp_avg_sq_absmax,
+          .lr = lr,
+          .t = slot.steps + 1};
+}
+
+Update cut(const Update& whole, int64_t first, int64_t count) {
+  Update part = whole;
+  for (at::Tensor* tensor : {&part.param, &part.grad, &part.exp_avg, &part.exp_avg_sq}) *tensor = tensor->narrow(0, first, count);
+  if (!whole.exp_avg_absmax.defined()) return part;
+  const int64_t begin = moment_blocks(first), blocks = moment_blocks(first + count) - begin;  // `first` is a multiple of a block
+  for (at::Tensor* tensor : {&part.exp_avg_absmax, &part.exp_avg_sq_absmax}) *tensor = tensor->narrow(0, begin, blocks);
+  return part;
+}
+
+void launch(const std::vector<Update>& updates, const AdamWOptions& options, const GradVerdict& verdict) {
+  std::vector<AdamWTensor> wide;
+  std::vector<AdamW8Tensor> narrow;
+  for (const Update& u : updates) {
+    if (u.exp_avg_absmax.defined()) {
+      narrow.push_back({u.param, u.grad, u.exp_avg, u.exp_avg_sq, u.exp_avg_absmax, u.exp_avg_sq_absmax, u.lr, u.t});
+    } else {
+      wide.push_back({u.param, u.grad, u.exp_avg, u.exp_avg_sq, u.lr, u.t});
+    }
+  }
+  if (!wide.empty() || narrow.empty()) adamw_(wide, options, verdict);
+  if (!narrow.empty()) adamw8_(narrow, options, verdict);
+}
+
+/// In the stream of the update before and behind it, so that nothing waits on the host.
+void launch_piece(std::vector<Update> piece, const AdamWOptions& options, const GradVerdict& verdict) {
+  const std::vector<Update> hosts = piece;
+  for (Update& update : piece) {
+    for (at::Tensor* tensor : update.state()) {
+      if (tensor->defined()) *tensor = tensor->to(update.param.device(), tensor->scalar_type(), /*non_blocking=*/true, /*copy=*/true);
+    }
+  }
+  launch(piece, options, verdict);
+  for (size_t i = 0; i < piece.size(); ++i) {
+    Update host = hosts[i];
+    for (size_t part = 0; part < host.state().size(); ++part) {
+      if (host.state()[part]->defined()) host.state()[part]->copy_(*piece[i].state()[part], /*non_blocking=*/true);
+    }
+  }
+}
+
+/// Neighbouring tensors together, large ones cut: at most `elements` at a time.
+void launch_in_pieces(const std::vector<Update>& updates, int64_t elements, const AdamWOptions& options, const GradVerdict& verdict) {
+  std::vector<Update> piece;
+  int64_t filled = 0;
+  for (const Update& update : updates) {
+    const int64_t size = update.param.numel();
+    for (int64_t first = 0; first < size; first += elements) {
+      const int64_t count = std::min(elements, size - first);
+      if (filled + count > elements) {
+        launch_piece(std::exchange(piece, {}), options, verdict);
+        filled = 0;
+      }
+      piece.push_back(cut(update, first, count));
+      filled += count;
+    }
+  }
+  launch_piece(std::move(piece), options, verdict);
+}
+
+at::Tensor zeros(const at::Tensor& param, at::IntArrayRef sizes, at::ScalarType dtype, const MomentStorage& storage) {
+  const at::TensorOptions there = at::TensorOptions().dtype(dtype);
+  if (!storage.offload) return at::zeros(sizes, there.device(param.device()));
+  return at::zeros(sizes, there.pinned_memory(param.is_cuda()));
+}
+
+AdamSlot make_slot(const Trainable& trainable, const MomentStorage& storage) {
+  const at::Tensor& param = trainable.tensor;
+  const bool narrow = storage.eight_bits && param.numel() >= kLeast8Bit;
+  const auto moment = [&] { return zeros(param, param.sizes(), narrow ? at::kByte : at::kFloat, storage); };
+  AdamSlot slot{.param = trainable, .exp_avg = moment(), .exp_avg_sq = moment()};
+  if (!narrow) return slot;
+  const auto absmax = [&] { return zeros(param, {moment_blocks(param.numel())}, at::kFloat, storage); };
+  slot.exp_avg_absmax = absmax();
+  slot.exp_avg_sq_absmax = absmax();
+  return slot;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, at::Tensor>> moment_tensors(const AdamSlot& slot) {
+  std::vector<std::pair<std::string, at::Tensor>> tensors = {{"exp_avg." + slot.param.name, slot.exp_avg},
+                                                             {"exp_avg_sq." + slot.param.name, slot.exp_avg_sq}};
+  if (!slot.in_8_bits()) return tensors;
+  tensors.emplace_back("exp_avg_absmax." + slot.param.name, slot.exp_avg_absmax);
+  tensors.emplace_back("exp_avg_sq_absmax." + slot.param.name, slot.exp_avg_sq_absmax);
+  return tensors;
+}
+
+Moments moments(const AdamSlot& slot) {
+  const at::Device device = slot.param.tensor.device();
+  if (!slot.in_8_bits()) return {slot.exp_avg.to(device), slot.exp_avg_sq.to(device)};
+  return {decode_moment(slot.exp_avg, slot.exp_avg_absmax, /*is_signed=*/true).to(device),
+          decode_moment(slot.exp_avg_sq, slot.exp_avg_sq_absmax, /*is_signed=*/false).to(device)};
+}
+
+void forget_moments(AdamSlot& slot) {
+  for (const auto& [name, tensor] : moment_tensors(slot)) tensor.zero_();
+  slot.steps = 0;
+}
+
+AdamW::AdamW(const std::vector<Trainable>& trainables, std::vector<ParamGroup> groups, AdamWOptions options, MomentStorage storage)
+    : options_(options), storage_(storage), groups_(std::move(groups)) {
   slots_.reserve(trainables.size());
   for (const Trainable& trainable : trainables) {
-    const at::Tensor& tensor = trainable.tensor;
-    if (tensor.scalar_type() != at::kFloat || !tensor.is_contiguous()) {
+    if (trainable.tensor.scalar_type() != at::kFloat || !trainable.tensor.is_contiguous()) {
       throw Error(
           ErrorKind::kInternal,
           {.what = "a trainable is not a contiguous float32 tensor", .where = trainable.name, .found = {}, .expected = {}, .next = {}});
     }
-    slots_.push_back({trainable, at::zeros(tensor.sizes(), tensor.options().requires_grad(false)),
-                      at::zeros(tensor.sizes(), tensor.options().requires_grad(false))});
+    slots_.push_back(make_slot(trainable, storage_));
   }
 }
 
@@ -31,17 +152,19 @@ std::vector<at::Tensor> AdamW::gradients() const {
 
 void AdamW::step(double factor, const GradVerdict& verdict) {
   stepped_.clear();
-  std::vector<AdamWTensor> tensors;
+  std::vector<Update> updates;
   for (const ParamGroup& group : groups_) {
     for (const size_t member : group.members) {
-      const AdamSlot& slot = slots_[member];
-      const at::Tensor& gradient = slot.param.tensor.grad();
-      if (!gradient.defined()) continue;
-      tensors.push_back({slot.param.tensor, gradient, slot.exp_avg, slot.exp_avg_sq, group.lr * factor, slot.steps + 1});
+      if (!slots_[member].param.tensor.grad().defined()) continue;
+      updates.push_back(make_update(slots_[member], group.lr * factor));
       stepped_.push_back(member);
     }
   }
-  adamw_(tensors, options_, verdict);
+  if (storage_.offload) {
+    launch_in_pieces(updates, storage_.piece, options_, verdict);
+  } else {
+    launch(updates, options_, verdict);
+  }
 }
 
 void AdamW::commit(bool taken) {

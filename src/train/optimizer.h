@@ -1,10 +1,12 @@
-// AdamW over FP32 masters in groups of one learning rate each. Owns the moments; knows no schedule and no clipping.
+// AdamW over FP32 masters in groups of one learning rate each. Owns the moments, in FP32 or in 8 bits, on the device or in host memory;
+// knows no schedule and no clipping.
 #pragma once
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/lora/inject.h"
-#include "models/ops/adamw.h"
+#include "models/ops/adamw8.h"
 
 namespace lft {
 
@@ -14,22 +16,43 @@ struct ParamGroup {
   std::vector<size_t> members;
 };
 
+/// How and where the moments are kept. Where they are changes no bit of an update.
+struct MomentStorage {
+  bool eight_bits = false;  // of tensors with kLeast8Bit elements and more
+  bool offload = false;  // in host memory (pinned where the weights are on a GPU); an update brings them to the weights' device in pieces
+  int64_t piece = 512 * kChunk;  // elements of a piece, a multiple of kChunk
+};
+constexpr int64_t kLeast8Bit = 4096;
+
 /// One trainable and what the optimizer keeps for it. `steps` is this tensor's own t: a step without its gradient, or not taken, leaves it.
 struct AdamSlot {
   Trainable param;
-  at::Tensor exp_avg, exp_avg_sq;
+  at::Tensor exp_avg, exp_avg_sq;  // of its shape, float32 or 8-bit codes
   int64_t steps = 0;
+  at::Tensor exp_avg_absmax = {}, exp_avg_sq_absmax = {};  // with codes: their blocks' scales
+  bool in_8_bits() const { return exp_avg_absmax.defined(); }
 };
+/// The tensors a slot keeps, as a checkpoint names them: exp_avg.<name>, exp_avg_sq.<name>, exp_avg_absmax.<name>,
+/// exp_avg_sq_absmax.<name>.
+std::vector<std::pair<std::string, at::Tensor>> moment_tensors(const AdamSlot& slot);
+/// A slot's moments as float32 beside its weight.
+struct Moments {
+  at::Tensor exp_avg, exp_avg_sq;
+};
+Moments moments(const AdamSlot& slot);
+/// As before the first update; the weight stays.
+void forget_moments(AdamSlot& slot);
 
 class AdamW {
  public:
-  AdamW(const std::vector<Trainable>& trainables, std::vector<ParamGroup> groups, AdamWOptions options);
+  AdamW(const std::vector<Trainable>& trainables, std::vector<ParamGroup> groups, AdamWOptions options, MomentStorage storage = {});
   /// By slot; undefined where absent.
   std::vector<at::Tensor> gradients() const;
   /// Starts the update number steps + 1 of every slot that has a gradient, at group.lr * factor and clipped as the verdict over gradients()
   /// says; a no-op on the device where that found a non-finite value. Does not wait. An absent gradient keeps weight, moments and t.
   void step(double factor, const GradVerdict& verdict);
-  /// To be called once read_stats() tells whether the last step() was taken: then its slots count it.
+  /// To be called once read_stats() tells whether the last step() was taken: then its slots count it. Moments in host memory may be read
+  /// from here on.
   void commit(bool taken);
   void drop_gradients();
 
@@ -39,6 +62,7 @@ class AdamW {
 
  private:
   AdamWOptions options_;
+  MomentStorage storage_;
   std::vector<ParamGroup> groups_;
   std::vector<AdamSlot> slots_;
   std::vector<size_t> stepped_;  // slots of the last step(), until commit()

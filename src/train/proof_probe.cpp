@@ -11,6 +11,7 @@
 #include "models/ops/grad_stats.h"
 #include "models/ops/precision.h"
 #include "src/base/text.h"
+#include "src/train/autograd_errors.h"
 #include "src/train/setup.h"
 
 namespace lft {
@@ -94,14 +95,18 @@ std::vector<Sample> search(const RunInputs& inputs, bool image, Seen& seen) {
   return {};
 }
 
-ProbeGradients one_pass(Llava& model, const std::vector<at::Tensor>& tensors, const Probe& probe, const LlavaBatch& batch, double scale) {
+at::Tensor probe_loss(Llava& model, const Probe& probe, const LlavaBatch& batch) {
   int64_t supervised = 0;
   for (const Sample& sample : probe.samples) supervised += sample.supervised();
   const at::AutoGradMode with_graph(true);
   const ComputeDtypeGuard compute(probe.compute);
   const RecomputeGuard recompute(probe.recompute);
-  const at::Tensor loss = model->loss_sum(batch) / static_cast<double>(supervised);
+  return model->loss_sum(batch) / static_cast<double>(supervised);
+}
 
+ProbeGradients one_pass(Llava& model, const std::vector<at::Tensor>& tensors, const Probe& probe, const LlavaBatch& batch, double scale) {
+  const at::AutoGradMode with_graph(true);
+  const at::Tensor loss = probe_loss(model, probe, batch);
   ProbeGradients result{.loss = loss.item<double>(), .loss_scale = scale, .reached = {}, .norms = {}};
   std::vector<at::Tensor> asked, gradients(tensors.size());
   for (const at::Tensor& tensor : tensors) {
@@ -144,11 +149,16 @@ Probe find_probe(const RunInputs& inputs, const std::vector<Trainable>& trainabl
 
 ProbeGradients probe_gradients(Llava& model, const std::vector<at::Tensor>& tensors, const Probe& probe) {
   const LlavaBatch batch = collate(probe.samples, probe.encode, probe.device);
-  ProbeGradients result = one_pass(model, tensors, probe, batch, probe.loss_scale);
-  while (!result.finite && std::isfinite(result.loss) && result.loss_scale > 1) {
-    result = one_pass(model, tensors, probe, batch, std::max(1.0, result.loss_scale / kScaleStep));
+  try {
+    ProbeGradients result = one_pass(model, tensors, probe, batch, probe.loss_scale);
+    while (!result.finite && std::isfinite(result.loss) && result.loss_scale > 1) {
+      result = one_pass(model, tensors, probe, batch, std::max(1.0, result.loss_scale / kScaleStep));
+    }
+    return result;
+  } catch (const std::exception& error) {
+    rethrow_explained(
+        error, *model, [&] { return probe_loss(model, probe, batch); }, at::Tensor());
   }
-  return result;
 }
 
 Probe in_fp32(const Probe& probe) {

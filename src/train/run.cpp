@@ -37,6 +37,10 @@ void copy_tensor(const Checkpoint& checkpoint, const std::map<std::string, at::T
   if (found->second.sizes() != to.sizes()) {
     refuse(checkpoint, "a tensor of the checkpoint has another shape", name + " " + c10::str(found->second.sizes()), c10::str(to.sizes()));
   }
+  if (found->second.scalar_type() != to.scalar_type()) {
+    refuse(checkpoint, "a tensor of the checkpoint has another type", name + " " + c10::toString(found->second.scalar_type()),
+           c10::toString(to.scalar_type()));
+  }
   const at::NoGradGuard no_grad;
   to.copy_(found->second);
 }
@@ -55,6 +59,7 @@ void restore_state(Run& run, const Checkpoint& checkpoint) {
   run.scaler = LossScaler(loss_scale_from(state.at("loss_scale")));
   if (run.state.recovered) apply_recovered(run.state, run.optimizer, run.scaler);
   run.watch = AdapterWatch(state.at("adapters_learn").get<bool>());
+  run.norms.restore(state.value("norm_watch", Json::object()));  // a checkpoint of an older build has none
   run.skipped_samples = state.at("skipped_samples").get<std::vector<std::string>>();
   run.tokens = state.at("tokens").get<int64_t>();
   run.last_loss = bits_value(state.at("last_loss_bits").get<std::string>());
@@ -149,8 +154,7 @@ Checkpoint snapshot(Run& run, uint64_t metrics_bytes) {
   Json adam_steps = Json::object();
   for (const AdamSlot& slot : run.optimizer.slots()) {
     checkpoint.trainables[slot.param.name] = slot.param.tensor.detach();
-    checkpoint.moments["exp_avg." + slot.param.name] = slot.exp_avg;
-    checkpoint.moments["exp_avg_sq." + slot.param.name] = slot.exp_avg_sq;
+    for (const auto& [name, tensor] : moment_tensors(slot)) checkpoint.moments[name] = tensor;
     adam_steps[slot.param.name] = slot.steps;
   }
   checkpoint.state = {{"step", run.state.step},
@@ -164,6 +168,7 @@ Checkpoint snapshot(Run& run, uint64_t metrics_bytes) {
                       {"loss_scale", loss_scale_json(run.scaler.state())},
                       {"adam_steps", adam_steps},
                       {"adapters_learn", run.watch.satisfied()},
+                      {"norm_watch", run.norms.state()},
                       {"sampler", {{"seed", run.inputs.recipe.train.seed}, {"next_step", run.state.step + 1}}},
                       {"skipped_samples", run.skipped_samples},
                       {"tokens", run.tokens},
@@ -179,7 +184,9 @@ Checkpoint snapshot(Run& run, uint64_t metrics_bytes) {
 
 uint64_t restore(Run& run, const Checkpoint& checkpoint, bool exact, const std::function<void(Llava&)>& restored) {
   const size_t slots = run.optimizer.slots().size();
-  if (checkpoint.trainables.size() != slots || checkpoint.moments.size() != 2 * slots) {
+  size_t kept = 0;
+  for (const AdamSlot& slot : run.optimizer.slots()) kept += moment_tensors(slot).size();
+  if (checkpoint.trainables.size() != slots || checkpoint.moments.size() != kept) {
     refuse(checkpoint, "the checkpoint holds other tensors than this recipe trains", std::to_string(checkpoint.trainables.size()),
            std::to_string(slots));
   }
@@ -187,8 +194,7 @@ uint64_t restore(Run& run, const Checkpoint& checkpoint, bool exact, const std::
     const Json& adam_steps = checkpoint.state.at("adam_steps");
     for (AdamSlot& slot : run.optimizer.slots()) {
       copy_tensor(checkpoint, checkpoint.trainables, slot.param.name, slot.param.tensor);
-      copy_tensor(checkpoint, checkpoint.moments, "exp_avg." + slot.param.name, slot.exp_avg);
-      copy_tensor(checkpoint, checkpoint.moments, "exp_avg_sq." + slot.param.name, slot.exp_avg_sq);
+      for (const auto& [name, tensor] : moment_tensors(slot)) copy_tensor(checkpoint, checkpoint.moments, name, tensor);
       slot.steps = adam_steps.at(slot.param.name).get<int64_t>();
     }
     restore_state(run, checkpoint);

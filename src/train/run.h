@@ -6,6 +6,7 @@
 
 #include "src/checkpoint/checkpoint.h"
 #include "src/train/loss_scaler.h"
+#include "src/train/norm_watch.h"
 #include "src/train/proof_watch.h"
 #include "src/train/run_hash.h"
 #include "src/train/setup.h"
@@ -22,6 +23,7 @@ struct Run {
   StepState state;
   std::string id;                            // of the run, over all its processes
   AdapterWatch watch;                        // until every A has been seen to learn
+  NormWatch norms = {};                      // their trends
   Probe probe;                               // what the proof runs on
   std::vector<std::string> skipped_samples;  // bad ones left out, with the reason
   int64_t tokens = 0;

@@ -6,6 +6,15 @@
 #include "src/train/precision.h"
 
 namespace lft {
+namespace {
+
+Json layers_json(const std::vector<LayerValue>& layers) {
+  Json json = Json::object();
+  for (const LayerValue& layer : layers) json[layer.layer] = layer.value;
+  return json;
+}
+
+}  // namespace
 
 RunFiles::RunFiles(const Recipe& recipe, int64_t total_steps, int64_t first_step, uint64_t metrics_bytes)
     : metrics_(recipe.output_dir + "/metrics.jsonl", metrics_bytes), progress_(total_steps, first_step, recipe.log.every_steps) {
@@ -39,9 +48,23 @@ void RunFiles::step(const StepOutcome& outcome, const StepState& state, const St
 }
 
 void RunFiles::layer_norms(const StepOutcome& outcome, const AdamW& optimizer, int64_t step) {
+  metrics_.event("layer_grad_norms", step, {{"norm", "l2"}, {"layers", layers_json(layer_grad_norms(optimizer, outcome.stats.norms))}});
   if (!tensorboard_) return;
   for (size_t i = 0; i < outcome.stats.norms.size(); ++i) {
     tensorboard_->scalar("grad_norm/" + optimizer.slots()[i].param.name, step, outcome.stats.norms[i]);
+  }
+}
+
+void RunFiles::activations(const std::vector<LayerValue>& rms, int64_t step) {
+  metrics_.event("layer_activation_norms", step, {{"norm", "rms"}, {"layers", layers_json(rms)}});
+  if (!tensorboard_) return;
+  for (const LayerValue& layer : rms) tensorboard_->scalar("activation_rms/" + layer.layer, step, layer.value);
+}
+
+void RunFiles::warn(const std::vector<NormWarning>& warnings, int64_t step) {
+  for (const NormWarning& warning : warnings) {
+    metrics_.event("norm_warning", step, warning_json(warning));
+    progress_.note(warning_line(warning, step));
   }
 }
 

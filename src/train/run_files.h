@@ -7,6 +7,7 @@
 #include "src/report/metrics.h"
 #include "src/report/progress.h"
 #include "src/report/tensorboard.h"
+#include "src/train/norm_watch.h"
 #include "src/train/run_hash.h"
 #include "src/train/step.h"
 
@@ -20,6 +21,8 @@ class RunFiles {
 
   void step(const StepOutcome& outcome, const StepState& state, const StepHashes& hashes, double step_s);
   void layer_norms(const StepOutcome& outcome, const AdamW& optimizer, int64_t step);
+  void activations(const std::vector<LayerValue>& rms, int64_t step);
+  void warn(const std::vector<NormWarning>& warnings, int64_t step);
   void eval(int64_t step, double loss, int64_t samples);
   void event(const std::string& name, int64_t step, const Json& fields) { metrics_.event(name, step, fields); }
   void note(const std::string& line) { progress_.note(line); }

@@ -11,8 +11,11 @@
 #include "src/base/text.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/run_lock.h"
+#include "src/data/lengths.h"
 #include "src/io/files.h"
 #include "src/train/device.h"
+#include "src/train/model_shapes.h"
+#include "src/train/run_shapes.h"
 
 namespace lft {
 namespace {
@@ -25,20 +28,14 @@ LoraOptions lora_options(const Recipe& recipe) {
   return {.variant = recipe.lora.variant, .rank = recipe.lora.rank, .alpha = recipe.lora.alpha, .dropout = recipe.lora.dropout};
 }
 
-/// The layers that get adapters: what lora.targets selects, without the scopes that are trained whole anyway.
-std::vector<LinearSite> adapted_sites(const Recipe& recipe, LlavaImpl& model, std::vector<std::string>* notices) {
-  if (contains(recipe.full, "all") || recipe.lora.targets.empty()) return {};
-  std::vector<LinearSite> sites = select_sites(linear_sites(model), recipe.lora.targets);
-  const size_t selected = sites.size();
-  std::erase_if(sites, [&](const LinearSite& site) { return contains(recipe.full, site.scope); });
-  if (sites.size() < selected && notices != nullptr) {
-    notices->push_back(std::to_string(selected - sites.size()) + " layers of lora.targets get no adapter: `full` trains them whole");
-  }
-  return sites;
+/// Of a model that has its adapters.
+void take_trainables(RunModel& run, const Recipe& recipe) {
+  Learnable learnable = never_learning(run.model->config, make_trainable(*run.model, recipe.full));
+  run.trainables = std::move(learnable.kept);
+  run.excluded = std::move(learnable.excluded);
+  for (const at::Tensor& parameter : run.model->parameters()) run.parameters += parameter.numel();
+  for (const Trainable& trainable : run.trainables) run.trainable_parameters += trainable.tensor.numel();
 }
-
-/// Names, shapes and scopes of a model of this config, without memory for its weights.
-Llava shape_only(const LlavaConfig& config) { return Llava(config, at::kFloat, at::Device(at::kMeta)); }
 
 std::string scope_of(const std::string& tensor) {
   if (tensor.rfind("language_model.", 0) == 0) return "llm";
@@ -92,6 +89,7 @@ void open_data(RunInputs& inputs) {
   if (inputs.train->size() == 0)
     throw Error(ErrorKind::kInput, {.what = "no row to train on", .where = recipe.data.train, .found = {}, .expected = {}, .next = {}});
   if (!recipe.data.eval.empty()) inputs.eval = open_dataset(recipe.data.eval, recipe.data.image_root, *inputs.tokenizer, inputs.encode);
+  if (recipe.data.group_by_length) sample_lengths(inputs);
   inputs.steps_per_epoch = divide_up(inputs.train->size(), recipe.train.batch_size * recipe.train.grad_accum);
   inputs.total_steps = recipe.train.max_steps > 0 ? recipe.train.max_steps : recipe.train.epochs * inputs.steps_per_epoch;
 }
@@ -115,6 +113,19 @@ std::string describe_run(const std::string& dir, const std::string& product) {
 }
 
 }  // namespace
+
+std::vector<LinearSite> adapted_sites(const Recipe& recipe, LlavaImpl& model, std::vector<std::string>* notices) {
+  if (contains(recipe.full, "all") || recipe.lora.targets.empty()) return {};
+  std::vector<LinearSite> sites = select_sites(linear_sites(model), recipe.lora.targets);
+  const size_t selected = sites.size();
+  std::erase_if(sites, [&](const LinearSite& site) { return contains(recipe.full, site.scope); });
+  if (sites.size() < selected && notices != nullptr) {
+    notices->push_back(std::to_string(selected - sites.size()) + " layers of lora.targets get no adapter: `full` trains them whole");
+  }
+  return sites;
+}
+
+Llava shape_only(const LlavaConfig& config) { return Llava(config, at::kFloat, at::Device(at::kMeta)); }
 
 void check_output_dir(const Recipe& recipe, bool resume) {
   const std::string& dir = recipe.output_dir;
@@ -142,14 +153,25 @@ void check_output_dir(const Recipe& recipe, bool resume) {
   }
 }
 
+const std::vector<SampleLength>& sample_lengths(RunInputs& inputs) {
+  if (inputs.lengths.empty()) inputs.lengths = measure_lengths(*inputs.train, inputs.recipe.data.workers);
+  return inputs.lengths;
+}
+
 LoaderOptions loader_options(const RunInputs& inputs) {
   const Recipe& recipe = inputs.recipe;
-  return {.batch_size = recipe.train.batch_size,
-          .grad_accum = recipe.train.grad_accum,
-          .workers = recipe.data.workers,
-          .seed = static_cast<uint64_t>(recipe.train.seed),
-          .shuffle = recipe.data.shuffle,
-          .skip_bad = inputs.encode.skip_bad};
+  LoaderOptions options{.batch_size = recipe.train.batch_size,
+                        .grad_accum = recipe.train.grad_accum,
+                        .workers = recipe.data.workers,
+                        .seed = static_cast<uint64_t>(recipe.train.seed),
+                        .shuffle = recipe.data.shuffle,
+                        .skip_bad = inputs.encode.skip_bad};
+  if (recipe.data.group_by_length) {
+    auto lengths = std::make_shared<std::vector<int32_t>>();
+    for (const SampleLength& length : inputs.lengths) lengths->push_back(length.tokens);
+    options.lengths = std::move(lengths);
+  }
+  return options;
 }
 
 std::unique_ptr<Loader> start_loader(const RunInputs& inputs, int64_t first_step) {
@@ -160,6 +182,8 @@ int64_t recompute_every(const std::string& activation_checkpointing) {
   if (activation_checkpointing == "none") return 0;
   return activation_checkpointing == "block" ? 1 : std::stoll(activation_checkpointing.substr(std::string("every-").size()));
 }
+
+bool offloads_activations(const Recipe& recipe, at::Device device) { return recipe.train.activation_offload && !device.is_cpu(); }
 
 void check_disk_space(const RunInputs& inputs) {
   const Recipe& recipe = inputs.recipe;
@@ -186,6 +210,11 @@ RunInputs open_inputs(const Recipe& recipe, bool resume) {
   seed_generators(static_cast<uint64_t>(recipe.train.seed));
   inputs.precision = choose_precision(recipe.precision.compute, device_facts(inputs.device));
   if (!inputs.precision.notice.empty()) inputs.notices.push_back(inputs.precision.notice);
+  if (inputs.device.is_cpu() && recipe.optim.offload)
+    inputs.notices.push_back("optim.offload: on a CPU the moments are in host memory already");
+  if (inputs.device.is_cpu() && recipe.train.activation_offload) {
+    inputs.notices.push_back("train.activation_offload: on a CPU activations are in host memory already");
+  }
   std::string notice;
   inputs.base_dtype = choose_base_dtype(inputs.model_dir, recipe.model.base_dtype, inputs.device, &notice);
   if (!notice.empty()) inputs.notices.push_back(notice);
@@ -224,17 +253,26 @@ RunModel build_model(const RunInputs& inputs, std::vector<std::string>* notices)
   } else if (!sites.empty()) {
     inject_lora(sites, run.lora, static_cast<uint64_t>(recipe.train.seed));
   }
-  Learnable learnable = never_learning(run.model->config, make_trainable(*run.model, recipe.full));
-  run.trainables = std::move(learnable.kept);
-  run.excluded = std::move(learnable.excluded);
-  for (const at::Tensor& parameter : run.model->parameters()) run.parameters += parameter.numel();
-  for (const Trainable& trainable : run.trainables) run.trainable_parameters += trainable.tensor.numel();
+  take_trainables(run, recipe);
+  return run;
+}
+
+RunModel run_shapes(const RunInputs& inputs) {
+  RunModel run;
+  run.model = Llava(inputs.model_dir.config, inputs.base_dtype, at::Device(at::kMeta));
+  run.lora = lora_options(inputs.recipe);
+  const std::vector<LinearSite> sites = adapted_sites(inputs.recipe, *run.model, nullptr);
+  run.adapted_layers = static_cast<int64_t>(sites.size());
+  if (!sites.empty()) inject_lora(sites, run.lora, static_cast<uint64_t>(inputs.recipe.train.seed));
+  take_trainables(run, inputs.recipe);
   return run;
 }
 
 AdamW make_optimizer(const Recipe& recipe, const std::vector<Trainable>& trainables) {
+  const bool on_host = std::all_of(trainables.begin(), trainables.end(), [](const Trainable& each) { return each.tensor.is_cpu(); });
   return AdamW(trainables, param_groups(trainables, recipe.optim.lr, recipe.optim.projector_lr),
-               {.betas = recipe.optim.betas, .eps = recipe.optim.eps, .weight_decay = recipe.optim.weight_decay});
+               {.betas = recipe.optim.betas, .eps = recipe.optim.eps, .weight_decay = recipe.optim.weight_decay},
+               {.eight_bits = recipe.optim.name == "adamw8bit", .offload = recipe.optim.offload && !on_host});
 }
 
 std::vector<std::string> describe_plan(const RunInputs& inputs, const RunModel& model) {

@@ -21,6 +21,8 @@ namespace lft {
 
 /// Every how manyeth block is recomputed under a recipe's train.activation_checkpointing; 0: none.
 int64_t recompute_every(const std::string& activation_checkpointing);
+/// Whether inputs of recomputed blocks are to wait in host memory: asked for, and not on a CPU, where they do anyway.
+bool offloads_activations(const Recipe& recipe, at::Device device);
 
 /// Opened and checked; no weight is loaded and nothing is written.
 struct RunInputs {
@@ -33,6 +35,7 @@ struct RunInputs {
   std::unique_ptr<Tokenizer> tokenizer;
   EncodeOptions encode;
   std::unique_ptr<Dataset> train, eval;  // eval may be null
+  std::vector<SampleLength> lengths;     // of the rows to train on, once sample_lengths() has measured them
   int64_t steps_per_epoch = 0, total_steps = 0;
   int64_t trainable_parameters = 0;  // by the model's shapes
   std::vector<std::string> notices;
@@ -40,6 +43,9 @@ struct RunInputs {
 /// Cheapest checks first: the output directory, model headers, adapter headers, tokenizer, data rows. With `resume` the output directory
 /// may hold a run; behind one of its checkpoints lora.init_from is not opened again.
 RunInputs open_inputs(const Recipe& recipe, bool resume = false);
+
+/// inputs.lengths, measured by the first call; open_inputs makes it for data.group_by_length alone.
+const std::vector<SampleLength>& sample_lengths(RunInputs& inputs);
 
 LoaderOptions loader_options(const RunInputs& inputs);
 /// Batches behind `first_step` optimizer steps, already decoding ahead.

@@ -8,6 +8,7 @@
 
 #include "models/layers/recompute.h"
 #include "models/ops/precision.h"
+#include "src/train/autograd_errors.h"
 
 namespace lft {
 namespace {
@@ -42,10 +43,16 @@ at::Tensor run_micro_batches(Llava& model, AdamW& optimizer, const LossScaler& s
   for (size_t micro = 0; micro < micros.size(); ++micro) {
     if (supervised_tokens(micros[micro]) == 0) continue;
     pass.micro_batch = micro;
-    const at::Tensor loss = micro_loss(model, options, micros[micro], pass);
-    if (can_reach(optimizer, micros[micro])) {
-      scaler.scale(loss).backward();
-      reached = true;
+    const auto forward = [&] { return micro_loss(model, options, micros[micro], pass); };
+    at::Tensor loss;
+    try {
+      loss = forward();
+      if (can_reach(optimizer, micros[micro])) {
+        scaler.scale(loss).backward();
+        reached = true;
+      }
+    } catch (const std::exception& error) {
+      rethrow_explained(error, *model, forward, loss);
     }
     const at::Tensor part = loss.detach().to(at::kDouble);
     total = total.defined() ? total + part : part;
@@ -105,7 +112,7 @@ at::Tensor micro_loss(Llava& model, const StepOptions& options, const std::vecto
   const LlavaBatch batch = collate(samples, options.encode, options.device);
   const ComputeDtypeGuard dtype(pass.compute);
   const DropoutGuard dropout({.seed = options.seed, .step = static_cast<uint64_t>(pass.step), .micro_batch = pass.micro_batch});
-  const RecomputeGuard recompute(pass.recompute);
+  const RecomputeGuard recompute(pass.recompute, options.offload_activations);
   return model->loss_sum(batch) / static_cast<double>(pass.supervised);
 }
 

@@ -30,6 +30,7 @@ struct StepOptions {
   at::Device device = at::kCPU;
   double clip_grad_norm = 1;                                       // 0: off
   uint64_t seed = 42;                                              // of the dropout masks
+  bool offload_activations = false;                                // inputs of recomputed blocks wait in host memory
   std::function<void(int64_t step, AdamW&)> gradients_ready = {};  // before the check; a test's way in
 };
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "kernels/common/error.h"
+#include "src/base/errors.h"
 #include "src/base/log.h"
 #include "src/base/signals.h"
 #include "src/base/text.h"
@@ -16,8 +17,12 @@
 #include "src/train/evaluate.h"
 #include "src/train/gate.h"
 #include "src/train/incident.h"
+#include "src/train/memory_plan.h"
+#include "src/train/out_of_memory.h"
+#include "src/train/peak_memory.h"
 #include "src/train/products.h"
 #include "src/train/recovery.h"
+#include "src/train/rehearsal.h"
 #include "src/train/run.h"
 #include "src/train/run_files.h"
 
@@ -32,20 +37,25 @@ std::string number_text(double value) {
   return std::isfinite(value) ? Json(value).dump() : std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
 }
 
+bool has_image(const StepSamples& samples) {
+  const auto shows = [](const Sample& sample) { return !sample.images.empty(); };
+  return std::any_of(samples.micro.begin(), samples.micro.end(),
+                     [&](const auto& micro) { return std::any_of(micro.begin(), micro.end(), shows); });
+}
+
 /// Steps, saves and records until the run is done or told to stop.
 class Trainer {
  public:
-  Trainer(Run& run, const TrainOptions& options, uint64_t metrics_bytes)
+  Trainer(Run& run, RunMemory& memory, const PeakMemory& peak, const TrainOptions& options, uint64_t metrics_bytes)
       : run_(run),
+        memory_(memory),
+        peak_(peak),
         recipe_(run.inputs.recipe),
-        options_{.encode = run.inputs.encode,
-                 .device = run.inputs.device,
-                 .clip_grad_norm = recipe_.optim.clip_grad_norm,
-                 .seed = static_cast<uint64_t>(recipe_.train.seed),
-                 .gradients_ready = options.gradients_ready},
+        options_(run_step_options(run)),
         stop_behind_(options.stop_behind),
         part_done_(options.part_done),
         files_(recipe_, run.inputs.total_steps, run.state.step, metrics_bytes) {
+    options_.gradients_ready = options.gradients_ready;
     write_file_atomic(path("recipe.resolved.yaml"), dump_recipe(recipe_));
     environment_ = environment_json(run.inputs.device, recipe_.train.deterministic).dump(2) + "\n";
     write_file_atomic(path("environment.json"), environment_);
@@ -66,12 +76,21 @@ class Trainer {
       throw;
     }
     if (requested_signal() != 0) return stop(requested_signal());
+    record_memory();
     if (stop_behind_ == 0) return finish();
     save_products(run_);
     return 0;
   }
 
  private:
+  /// What the steps took beside what was predicted for them.
+  void record_memory() {
+    const double peak = peak_.growth(),
+                 predicted = plan_memory(run_.inputs, worst_micro_batch(run_.inputs, sample_lengths(run_.inputs))).peak;
+    files_.event("memory", run_.state.step, {{"peak_bytes", peak}, {"predicted_bytes", predicted}});
+    files_.note("memory: " + format_bytes(peak) + " at most for model and steps, " + format_bytes(predicted) + " predicted");
+  }
+
   void loop() {
     const std::unique_ptr<Loader> loader = start_loader(run_.inputs, run_.state.step);
     Clock::time_point previous = Clock::now();
@@ -91,7 +110,12 @@ class Trainer {
 
   void take_step(StepSamples samples, Clock::time_point& previous) {
     const StepState before = run_.state;
+    memory_.begin("step " + std::to_string(before.step + 1), sample_ids(samples));
     const StepOutcome outcome = step_within_memory(samples);
+    if (const std::string leak = memory_.step_done(); !leak.empty()) {
+      files_.event("memory_grows", before.step + 1, {{"what", leak}});
+      files_.note("warning: " + leak);
+    }
     const Clock::time_point now = Clock::now();
     const double step_s = std::chrono::duration<double>(now - previous).count();
     previous = now;
@@ -99,7 +123,7 @@ class Trainer {
     run_.hash = hashes.run;
     switch (outcome.result) {
       case StepResult::kTaken:
-        record(outcome, hashes, step_s);
+        record(samples, outcome, hashes, step_s);
         last_good_ = std::move(samples);
         last_good_step_ = run_.state.step;
         return;
@@ -118,11 +142,21 @@ class Trainer {
     }
   }
 
+  /// The first step and every so many look at the layers' outputs on their way.
+  StepOutcome measured_step(const StepSamples& samples) {
+    activations_.clear();
+    std::optional<ObserveCalls> observe;
+    if (const int64_t step = run_.state.step + 1; activations_every() > 0 && (step == 1 || step % activations_every() == 0)) {
+      observe.emplace(activations_);
+    }
+    return train_step(run_.model.model, run_.optimizer, run_.scaler, run_.schedule, options_, samples, run_.state);
+  }
+
   /// FP32 activations are larger: behind a recovery a step that did not fit is taken again with less kept. Nothing had moved.
   StepOutcome step_within_memory(const StepSamples& samples) {
     while (true) {
       try {
-        return train_step(run_.model.model, run_.optimizer, run_.scaler, run_.schedule, options_, samples, run_.state);
+        return measured_step(samples);
       } catch (const std::exception& error) {
         run_.optimizer.drop_gradients();
         if (!run_.state.recovered || !is_out_of_memory(error) || !spare_memory(run_.state, samples)) throw;
@@ -133,13 +167,27 @@ class Trainer {
     }
   }
 
-  void record(const StepOutcome& outcome, const StepHashes& hashes, double step_s) {
+  void record(const StepSamples& samples, const StepOutcome& outcome, const StepHashes& hashes, double step_s) {
     run_.last_loss = outcome.loss;
     run_.tokens += outcome.tokens;
     files_.step(outcome, run_.state, hashes, step_s);
     const int64_t every = recipe_.log.layer_grad_norms_every;
     if (every > 0 && run_.state.step % every == 0) files_.layer_norms(outcome, run_.optimizer, run_.state.step);
+    watch_norms(samples, outcome);
     run_.watch.step(run_.optimizer, outcome.stats.norms, outcome.lr_factor, run_.state.compute);
+  }
+
+  void watch_norms(const StepSamples& samples, const StepOutcome& outcome) {
+    const int64_t step = run_.state.step;
+    const StepNorms norms{.step = step,
+                          .loss = outcome.loss,
+                          .norm = outcome.stats.norm,
+                          .modules = module_grad_norms(run_.optimizer, outcome.stats.norms, has_image(samples))};
+    files_.warn(run_.norms.step(norms), step);
+    const std::vector<LayerValue> rms = activations_.rms();
+    if (rms.empty()) return;
+    files_.activations(rms, step);
+    files_.warn(run_.norms.activations(rms), step);
   }
 
   /// The one recovery, or the end of the run. Both leave an incident folder.
@@ -203,11 +251,15 @@ class Trainer {
     saved_step_ = run_.state.step;
   }
 
+  /// Memory that is free is given back before and behind it, and at no other time between steps: its batches have other sizes.
   void evaluate_loss() {
     if (!run_.inputs.eval) return;
+    memory_.begin("the evaluation behind step " + std::to_string(run_.state.step));
+    empty_cache(run_.inputs.device);
     const EvalOptions options{.batch_size = recipe_.train.batch_size, .workers = recipe_.data.workers, .answers = false};
     const EvalResult result =
         evaluate(run_.model.model, *run_.inputs.eval, *run_.inputs.tokenizer, run_.inputs.encode, options, run_.state.compute);
+    empty_cache(run_.inputs.device);
     if (result.stopped) return;
     eval_loss_ = result.loss;
     files_.eval(run_.state.step, result.loss, result.samples);
@@ -241,14 +293,18 @@ class Trainer {
     write_run_report(run_, environment_, {.seconds = seconds_since(start_), .eval_loss = eval_loss_, .with_answers = with_answers});
   }
 
+  int64_t activations_every() const { return recipe_.log.layer_activation_norms_every; }
   std::string path(const std::string& name) const { return recipe_.output_dir + "/" + name; }
 
   Run& run_;
+  RunMemory& memory_;
+  const PeakMemory& peak_;
   const Recipe& recipe_;
-  const StepOptions options_;
+  StepOptions options_;
   const int64_t stop_behind_;
   const std::function<void(int64_t, const StepSamples&)> part_done_;
   RunFiles files_;
+  ActivationNorms activations_;
   std::string environment_;
   std::optional<StepSamples> last_good_;
   int64_t last_good_step_ = 0, saved_step_ = -1;
@@ -264,6 +320,46 @@ std::string prove(Run& run) {
   return proof_json(proof).dump(2) + "\n";
 }
 
+/// Says which micro-batch and how much. A recovered run spares memory in its steps where it has to.
+void rehearse(Run& run, RunMemory& memory, bool proved) {
+  memory.begin("the rehearsal of the run's largest micro-batch");
+  try {
+    std::printf("%s\n", describe_rehearsal(rehearse_worst(run, run_step_options(run), memory.watch, proved)).c_str());
+    std::fflush(stdout);
+  } catch (const std::exception& error) {
+    if (!run.state.recovered || !is_out_of_memory(error)) throw;
+  }
+}
+
+/// All of a run that needs memory. `run` outlives it: what would fit is worked out from it.
+int train_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory, const Restart& restart, const TrainOptions& options,
+                 std::optional<RunLock>& lock) {
+  memory.begin("building the model");
+  const PeakMemory peak(inputs.device);
+  run.emplace(make_run(std::move(inputs)));
+  const Recipe& recipe = run->inputs.recipe;
+  for (const std::string& line : describe_plan(run->inputs, run->model)) std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+  uint64_t metrics_bytes = 0;
+  std::string proof;
+  if (restart.checkpoint) {
+    memory.begin("the checkpoint's probe");
+    metrics_bytes = restore(*run, *restart.checkpoint, restart.exact, options.restored);
+  } else {
+    memory.begin("the trainability proof");
+    proof = prove(*run);
+  }
+  release_free_memory();
+  if (requested_signal() != 0) return stop_exit_code(requested_signal());
+  if (recipe.train.worst_first) rehearse(*run, memory, /*proved=*/!restart.checkpoint);
+  if (requested_signal() != 0) return stop_exit_code(requested_signal());
+
+  make_dirs(recipe.output_dir);
+  if (!lock) lock.emplace(recipe.output_dir);
+  if (!proof.empty()) write_file_atomic(recipe.output_dir + "/trainability.json", proof);
+  return Trainer(*run, memory, peak, options, metrics_bytes).run(restart.checkpoint.has_value());
+}
+
 }  // namespace
 
 int train(const Recipe& recipe, const TrainOptions& options) {
@@ -272,27 +368,21 @@ int train(const Recipe& recipe, const TrainOptions& options) {
   check_disk_space(inputs);
   std::optional<RunLock> lock;  // now where the folder is there; a new one is made only when there is something to write
   if (is_directory(recipe.output_dir)) lock.emplace(recipe.output_dir);
+  RunMemory memory(inputs.device);
   const Restart restart = options.resume ? find_restart(inputs) : Restart{};
   for (const std::string& line : inputs.notices) notice(line);
   if (requested_signal() != 0) return stop_exit_code(requested_signal());
 
-  Run run = make_run(std::move(inputs));
-  for (const std::string& line : describe_plan(run.inputs, run.model)) std::printf("%s\n", line.c_str());
-  std::fflush(stdout);
-  uint64_t metrics_bytes = 0;
-  std::string proof;
-  if (restart.checkpoint) {
-    metrics_bytes = restore(run, *restart.checkpoint, restart.exact, options.restored);
-  } else {
-    proof = prove(run);
+  std::optional<Run> run;
+  try {
+    return train_within(std::move(inputs), run, memory, restart, options, lock);
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error)) throw;
+    ErrorInfo described = memory.describe();
+    RunInputs again = run ? std::move(run->inputs) : open_inputs(recipe, /*resume=*/true);
+    run.reset();
+    throw out_of_memory(std::move(described), memory, again);
   }
-  release_free_memory();
-  if (requested_signal() != 0) return stop_exit_code(requested_signal());
-
-  make_dirs(recipe.output_dir);
-  if (!lock) lock.emplace(recipe.output_dir);
-  if (!proof.empty()) write_file_atomic(recipe.output_dir + "/trainability.json", proof);
-  return Trainer(run, options, metrics_bytes).run(restart.checkpoint.has_value());
 }
 
 }  // namespace lft

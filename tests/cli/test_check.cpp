@@ -57,7 +57,9 @@ TEST_F(Check, PrintsPlanProofAndMemoryAndExitsWithZero) {
   const Ran ran = check();
   EXPECT_EQ(ran.code, 0) << ran.err;
   for (const char* piece : {"precision  fp32", "llm layers.1.mlp.down_proj ", "projector linear_2 ", "parameters (",
-                            "memory     frozen weights ", "measured on a micro-batch of 4 rows of up to ", "\nit will train\n"}) {
+                            "memory     predicted for the largest micro-batch of the run, of step ", ": 4 rows of up to ",
+                            "frozen weights ", "activations, decoder layers ", "free: it fits", "train.activation_checkpointing=block ",
+                            "were taken by the model", "\nit will train\n"}) {
     EXPECT_NE(ran.out.find(piece), std::string::npos) << "no \"" << piece << "\" in:\n" << ran.out;
   }
   EXPECT_EQ(ran.out.find(" no "), std::string::npos) << ran.out;  // nothing is unreached

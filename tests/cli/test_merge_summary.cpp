@@ -8,6 +8,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/merge_probe.h"
 #include "src/io/json.h"
+#include "train/tiny_run.h"
 
 namespace lft {
 namespace {
@@ -94,6 +95,27 @@ TEST(SummaryCommand, RowsAndTotals) {
   }
   EXPECT_EQ(listed, total);
   EXPECT_NE(text.find(", 73.2 kB as stored"), std::string::npos) << text;  // 36,592 parameters of two bytes
+}
+
+TEST(SummaryCommand, BatchOfTheCommandLine) {
+  TempDir temp;
+  const std::string base = write_tiny_llava(temp.file("base"));
+  const std::string text = run(cli::add_summary, {"summary", base, "--batch", "2", "--tokens", "30"});
+  EXPECT_NE(text.find("batch: 2 rows of 30 tokens, 2 images"), std::string::npos) << text;
+  EXPECT_NE(text.find("[2, 30, 32]"), std::string::npos) << text;
+  EXPECT_EQ(text.find("trainable: "), std::string::npos) << text;
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "--set needs a recipe", run(cli::add_summary, {"summary", base, "--set", "lora.rank=2"}));
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "2 to 128 tokens", run(cli::add_summary, {"summary", base, "--tokens", "129"}));
+  EXPECT_THROW(run(cli::add_summary, {"summary", base, "--batch", "0"}), CLI::ParseError);
+}
+
+TEST(SummaryCommand, ARecipesTrainableColumn) {
+  const TinyRun tiny;
+  write_file_atomic(tiny.dir().file("run.yaml"), dump_recipe(tiny.recipe("out")));
+  const std::string text = run(cli::add_summary, {"summary", tiny.dir().file("run.yaml"), "--set", "lora.rank=2"});
+  EXPECT_NE(text.find("Linear+LoraAdapter"), std::string::npos) << text;
+  // Rank 2 on the two layers' linears, and the projector: 2 * 2 * (32 + 32 + 2 * (32 + 16) + 32 + 32 + 3 * (32 + 48)) + 1856.
+  EXPECT_NE(text.find("trainable: 3,712 parameters, "), std::string::npos) << text;
 }
 
 }  // namespace

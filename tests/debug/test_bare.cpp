@@ -4,10 +4,10 @@
 #include <filesystem>
 #include <limits>
 
+#include "debug/stored_model.h"
 #include "src/base/text.h"
 #include "src/debug/bare.h"
 #include "support/expect_error.h"
-#include "train/tiny_run.h"
 
 namespace lft {
 namespace {
@@ -71,18 +71,8 @@ TEST_F(BareTest, WhatTheRecipeLacksIsNotPutBack) {
   EXPECT_EQ(parts(go(recipe)), (std::vector<std::string>{"core", "lft train"})) << text();
 }
 
-/// up_proj of the first layer 2^20 times larger and down_proj as much smaller: the same function in FP32, beyond 65,504 in FP16.
-void overflow_fp16(test::StoredTensors& tensors) {
-  for (auto& [name, tensor] : tensors) {
-    const bool up = name.find("layers.0.mlp.up_proj") != std::string::npos, down = name.find("layers.0.mlp.down_proj") != std::string::npos;
-    if ((!up && !down) || name.find("language_model") == std::string::npos) continue;
-    float* values = reinterpret_cast<float*>(tensor.bytes.data());
-    for (size_t i = 0; i < tensor.bytes.size() / 4; ++i) values[i] *= up ? 0x1p20f : 0x1p-20f;
-  }
-}
-
 TEST_F(BareTest, APrecisionThatOverflowsIsNamedAndTheRestTriedWithoutIt) {
-  test::write_tiny_llava(run_.model(), {.image_token = 260, .vocab = 264, .max_positions = 512}, overflow_fp16);
+  test::change_model(run_, [](test::StoredTensors& tensors) { test::scale_mlp(tensors, 0, 0x1p20f); });
   Recipe recipe = full_recipe();
   recipe.model.base_dtype = "fp32";
   recipe.precision.compute = "fp16";

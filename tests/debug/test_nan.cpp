@@ -5,56 +5,17 @@
 #include <cmath>
 #include <limits>
 
-#include "src/debug/nan.h"
+#include "debug/patient.h"
 #include "src/debug/nan_hints.h"
-#include "src/debug/nan_run.h"
-#include "src/debug/nan_text.h"
-#include "src/train/run.h"
 #include "support/expect_error.h"
-#include "train/tiny_run.h"
 
 namespace lft {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
-const std::string kLayers = "language_model.model.layers.";
-
-/// A run opened up to its first step, in memory, for faults to be planted in.
-struct Patient {
-  explicit Patient(const std::string& compute, const std::function<void(Recipe&)>& change = {}) {
-    Recipe recipe = run.recipe("out");
-    recipe.precision.compute = compute;
-    recipe.model.base_dtype = "fp32";
-    recipe.lora.dropout = 0.1;
-    if (change) change(recipe);
-    inputs = open_inputs(recipe);
-    model = build_model(inputs, nullptr);
-    samples = start_loader(inputs, 2)->next();
-    input = hunt_input(inputs, model, samples, 3);
-  }
-
-  at::Tensor weight(const std::string& name) {
-    for (auto& parameter : model.model->named_parameters()) {
-      if (parameter.key() == name) return parameter.value().detach();
-    }
-    ADD_FAILURE() << "no " << name;
-    return at::zeros({1});
-  }
-  void scale(const std::string& name, double factor) { weight(name).mul_(factor); }
-  Hunt hunt() { return hunt_non_finite(model.model, input); }
-
-  test::TinyRun run;
-  RunInputs inputs;
-  RunModel model;
-  StepSamples samples;
-  HuntInput input;
-};
-
-std::string report(const Hunt& hunt, const HuntInput& input) {
-  std::string text;
-  for (const std::string& line : hunt_lines(hunt, input, {})) text += line + "\n";
-  return text;
-}
+using test::kLayers;
+using test::Patient;
+using test::report;
 
 bool has_hint(const MicroHunt& hunt, const std::string& name) {
   return std::any_of(hunt.hints.begin(), hunt.hints.end(), [&](const Hint& hint) { return hint.name == name; });

@@ -95,6 +95,23 @@ TEST_F(VerifyResume, AHealthyRecipeIsIdenticalAndTheHashesAreThoseOfARun) {
   EXPECT_EQ(issued["environment"]["deterministic"], true);
 }
 
+TEST_F(VerifyResume, MomentsIn8BitsAreIdenticalAndScalesThatAreNotRestoredAreFound) {
+  Recipe small = recipe();
+  small.optim.name = "adamw8bit";
+  small.full = {"llm"};  // its embeddings have 4096 elements and more
+  small.lora.targets = {"projector:all-linear"};
+  ASSERT_EQ(verify(small, 2), 0);
+  EXPECT_TRUE(item(certificate(), "optimizer.safetensors")->at("equal"));
+  const std::string said = failure(small, 2, [](TrainOptions& options) {
+    options.gradients_ready = [](int64_t, AdamW& optimizer) {
+      for (AdamSlot& slot : optimizer.slots()) {
+        if (slot.in_8_bits()) slot.exp_avg_absmax.zero_();
+      }
+    };
+  });
+  EXPECT_NE(said.find("not the run that was never stopped"), std::string::npos) << said;
+}
+
 TEST_F(VerifyResume, TheOutputDirectoryIsNotTouchedAndNothingIsLeftBehind) {
   run_.dir().write("out/metrics.jsonl", "of another run\n");
   const std::vector<std::string> before = names();

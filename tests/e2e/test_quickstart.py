@@ -57,6 +57,7 @@ def test_the_adapter_can_and_the_merged_model_answers_the_same(run, tmp_path):
 def test_every_step_has_a_line_and_the_run_its_files(run):
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if "loss" in line] == list(range(1, 501))
+    assert not [line for line in lines if line.get("event") == "norm_warning"]
     for name in ("recipe.resolved.yaml", "environment.json", "report.html", "tensorboard", "adapter/adapter_config.json", "adapter/adapter_model.safetensors"):
         assert (run / name).exists(), name
 

@@ -1,4 +1,6 @@
 // Activation checkpointing: the same bits with less memory.
+#include <ATen/Context.h>
+
 #include <optional>
 
 #include "models/layers/recompute.h"
@@ -16,7 +18,7 @@ struct Pass {
   int64_t kept = 0;  // bytes between the passes
 };
 
-Pass run(int64_t every, at::ScalarType compute, const std::vector<std::string>& full = {"projector"}) {
+Pass run(int64_t every, at::ScalarType compute, const std::vector<std::string>& full = {"projector"}, bool offload = false) {
   Json json = tiny_json();
   json["text_config"]["num_hidden_layers"] = 5;
   const LlavaConfig config = LlavaConfig::parse(json, "deep");
@@ -31,7 +33,7 @@ Pass run(int64_t every, at::ScalarType compute, const std::vector<std::string>& 
   {
     const ComputeDtypeGuard dtype(compute);
     const DropoutGuard dropout({.seed = 5, .step = 2, .micro_batch = 1});
-    const RecomputeGuard recompute(every);
+    const RecomputeGuard recompute(every, offload);
     loss = model->loss_sum(tiny_batch(config));
   }
   Pass pass{.loss = loss.item<double>(), .gradients = {}, .kept = CountingAllocator::live() - before};
@@ -61,6 +63,69 @@ TEST(Recompute, GivesTheSameBitsWithDropoutInEveryPrecision) {
 }
 
 TEST(Recompute, OfAModelTrainedWhole) { expect_same(run(0, at::kFloat, {"all"}), run(1, at::kFloat, {"all"})); }
+
+TEST(Recompute, InputsThatWaitInHostMemoryGiveTheSameBits) {
+  for (const at::ScalarType compute : {at::kFloat, at::kBFloat16}) {
+    const Pass plain = run(0, compute);
+    for (const int64_t every : {1, 2}) expect_same(plain, run(every, compute, {"projector"}, /*offload=*/true));
+  }
+  expect_same(run(0, at::kFloat, {"all"}), run(1, at::kFloat, {"all"}, /*offload=*/true));
+}
+
+/// One linear layer as a block.
+struct LinearBlock : torch::nn::Module {
+  LinearBlock() { weight = register_parameter("weight", at::linspace(-1, 1, 36).view({6, 6})); }
+  at::Tensor weight;
+};
+
+TEST(Recompute, AnOffloadedInputIsNotKeptBetweenThePasses) {
+  for (const bool offload : {false, true}) {
+    const LinearBlock block;
+    const RecomputeGuard guard(1, offload);
+    const at::Tensor leaf = at::linspace(0, 1, 6 * 40).view({6, 40}).t().requires_grad_();  // its strides are not the usual ones
+    at::Tensor x = leaf * 2;
+    const c10::weak_intrusive_ptr<c10::StorageImpl> storage(x.storage().getWeakStorageImpl());
+    std::vector<std::vector<int64_t>> strides;
+    const at::Tensor y = recompute(block, x, [&](const at::Tensor& input) {
+      strides.push_back(input.strides().vec());
+      return (input.mm(block.weight)).tanh();
+    });
+    x = at::Tensor();
+    EXPECT_EQ(storage.expired(), offload);
+    y.sum().backward();
+    ASSERT_EQ(strides.size(), 2u);
+    EXPECT_EQ(strides[0], strides[1]);
+    const at::Tensor input = leaf.detach() * 2, slope = 1 - input.mm(block.weight.detach()).tanh().square();
+    EXPECT_TRUE(at::allclose(leaf.grad(), 2 * slope.mm(block.weight.detach().t()), 1e-5, 1e-6));
+    EXPECT_TRUE(at::allclose(block.weight.grad(), input.t().mm(slope), 1e-5, 1e-6));
+  }
+}
+
+TEST(Recompute, AnOffloadedPassRunsBackOnlyOnce) {
+  const LinearBlock block;
+  const RecomputeGuard guard(1, /*offload=*/true);
+  const at::Tensor y = recompute(block, at::ones({2, 6}), [&](const at::Tensor& input) { return input.mm(block.weight).tanh(); });
+  y.sum().backward();
+  EXPECT_THROW(y.sum().backward(), std::exception);
+}
+
+/// Copies through pinned memory, without waiting: the device's own check.
+TEST(Recompute, OffloadedFromAGpuGivesTheSameBits) {
+  if (!at::globalContext().hasCUDA()) GTEST_SKIP() << "no GPU";
+  std::vector<at::Tensor> gradients;
+  for (const bool offload : {false, true}) {
+    LinearBlock block;
+    block.to(at::Device(at::kCUDA));
+    const RecomputeGuard guard(1, offload);
+    at::Tensor x = at::linspace(0, 1, 6 * 4000, at::TensorOptions().device(at::kCUDA)).view({4000, 6});
+    for (int layer = 0; layer < 8; ++layer) {
+      x = recompute(block, x, [&](const at::Tensor& input) { return input.mm(block.weight).tanh(); });
+    }
+    x.sum().backward();
+    gradients.push_back(block.weight.grad().cpu());
+  }
+  EXPECT_TRUE(at::equal(gradients[0], gradients[1]));
+}
 
 TEST(Recompute, KeepsLessBetweenThePasses) {
   const CountingAllocator counting;

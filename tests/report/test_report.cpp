@@ -7,6 +7,7 @@
 
 #include "src/io/files.h"
 #include "src/io/json.h"
+#include "src/report/layer_map.h"
 #include "src/report/metrics.h"
 #include "src/report/report.h"
 #include "src/report/series.h"
@@ -37,6 +38,17 @@ size_t count(const std::string& text, const std::string& part) {
   return found;
 }
 
+/// Twelve decoder layers, four of vision, the projector; layer 10 not finite at step 240, the tower's absent at step 100.
+Json sample_layers(int64_t step, double size, double growth) {
+  Json layers = {{"multi_modal_projector", 2 * size}};
+  for (int layer = 0; layer < 12; ++layer) {
+    const double value = size * std::exp(growth * layer / 12.0) * (1 + 0.3 * std::sin(static_cast<double>(step) * (layer + 1)));
+    layers["language_model.model.layers." + std::to_string(layer)] = layer == 10 && step == 240 ? std::nan("") : value;
+    if (layer < 4 && step != 100) layers["vision_tower.vision_model.encoder.layers." + std::to_string(layer)] = value / 3;
+  }
+  return layers;
+}
+
 void write_sample_run(const std::string& path) {
   MetricsFile metrics(path, 0);
   metrics.event("eval", 0, {{"eval_loss", 2.4}, {"exact_match", 0.02}});
@@ -56,6 +68,18 @@ void write_sample_run(const std::string& path) {
     if (step % 100 == 0)
       metrics.event("eval", step, {{"eval_loss", 0.1 + 2.3 * std::exp(-x / 75)}, {"exact_match", 1 - std::exp(-x / 120)}});
     if (step == 240) metrics.event("fp32_recovery", step, {{"reason", "non-finite loss in bf16"}, {"lr_factor", 0.5}});
+    if (step % 20 == 0) {
+      metrics.event("layer_grad_norms", step, {{"norm", "l2"}, {"layers", sample_layers(step, 0.3 * std::exp(-x / 120), 6)}});
+      metrics.event("layer_activation_norms", step, {{"norm", "rms"}, {"layers", sample_layers(step, 0.6, 0.3)}});
+    }
+    if (step == 300) {
+      metrics.event("norm_warning", step,
+                    {{"kind", "divergence"},
+                     {"modules", {"language_model.model.layers.3.mlp.up_proj"}},
+                     {"now", 31.5},
+                     {"what", "the gradient norm has risen from 0.4 to 31.5, and the loss from 0.2 to 1.9: divergence in progress"},
+                     {"next", "lower optim.lr"}});
+    }
   }
 }
 
@@ -136,11 +160,56 @@ TEST(Report, CurvesAndEventsComeFromTheMetrics) {
   EXPECT_EQ(loss[399], Json::array({400.0, 9.0}));
   EXPECT_EQ(loss[239], Json::array({240.0, nullptr}));
   EXPECT_EQ(data["series"]["eval_loss"].size(), 5u);
-  EXPECT_EQ(data["alarms"], Json::array({240}));
+  EXPECT_EQ(data["alarms"], Json::array({240, 300}));
   EXPECT_EQ(data["steps"], Json::array({0.0, 400}));
-  EXPECT_EQ(data["events"].size(), 10u);
+  EXPECT_EQ(data["events"].size(), 11u);
+  const Json& warning = data["events"][8];
+  EXPECT_EQ(warning["name"], "norm_warning");
+  EXPECT_EQ(warning["fields"].size(), 2u) << "the two sentences, without the numbers that stand in them: " << warning.dump();
   EXPECT_EQ(data["events"][0]["name"], "eval");
   EXPECT_EQ(data["under"], "400 steps · 1 lines of metrics.jsonl could not be read");
+}
+
+TEST(Report, LayersAreATableInTheOrderOfTheForwardPass) {
+  const test::Scratch scratch;
+  write_sample_run(scratch.path("m"));
+  std::ofstream(scratch.path("m"), std::ios::app) << R"({"event":"layer_grad_norms","step":400,"layers":{"language_model.lm_head":7}})"
+                                                  << "\n"
+                                                  << R"({"event":"layer_grad_norms","step":410,"layers":[1]})"
+                                                  << "\n";
+  write_report(scratch.path("r.html"), sample_input(scratch.path("m")));
+  const Json data = data_of(read_file(scratch.path("r.html")));
+  const Json& map = data["layers"]["layer_activation_norms"];
+  EXPECT_EQ(map["steps"].size(), 20u);
+  EXPECT_EQ(map["rows"], Json::array({"vision 0", "vision 1", "vision 2", "vision 3", "projector", "llm 0", "llm 1", "llm 2", "llm 3",
+                                      "llm 4", "llm 5", "llm 6", "llm 7", "llm 8", "llm 9", "llm 10", "llm 11"}));
+  EXPECT_EQ(map["names"][15], "language_model.model.layers.10");
+  EXPECT_EQ(map["values"][15][11], nullptr) << "not finite at step 240";
+  EXPECT_EQ(map["values"][0][4], false) << "absent at step 100";
+  EXPECT_EQ(map["values"][4][0], 1.2);
+  const Json& gradients = data["layers"]["layer_grad_norms"];
+  EXPECT_EQ(gradients["rows"].size(), 18u);
+  EXPECT_EQ(gradients["rows"][5], "language_model.lm_head") << "what is beside the stack comes before it";
+  EXPECT_EQ(gradients["values"][5][19], 7) << "the later line of a step counts";
+  EXPECT_EQ(gradients["values"][6][19], false);
+}
+
+TEST(Report, AMapOfManyStepsKeepsAnEvenChoice) {
+  std::map<int64_t, Json> records;
+  for (int64_t step = 1; step <= 5000; ++step) records[step * 10] = {{"layers", {{"multi_modal_projector", step}}}};
+  const Json map = layer_map(records);
+  ASSERT_EQ(map["steps"].size(), 200u);
+  EXPECT_EQ(map["steps"][0], 10);
+  EXPECT_EQ(map["steps"][199], 50000);
+  for (size_t i = 1; i < 200; ++i) {
+    const int64_t gap = map["steps"][i].get<int64_t>() - map["steps"][i - 1].get<int64_t>();
+    EXPECT_GE(gap, 250);
+    EXPECT_LE(gap, 260);
+  }
+  EXPECT_EQ(map["values"][0][199], 5000);
+  EXPECT_EQ(layer_map({}), nullptr);
+  records.erase(std::next(records.begin()), records.end());
+  EXPECT_EQ(layer_map(records)["steps"], Json::array({10}));
 }
 
 TEST(Report, LongRunsStaySmallAndKeepTheRecovery) {

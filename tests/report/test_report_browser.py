@@ -45,9 +45,16 @@ def test_charts_are_drawn(opened):
     assert all(int(width) > 300 and int(height) > 200 for _, width, height in canvases)
 
 
+def test_layer_maps_are_drawn(opened):
+    maps = re.findall(r'<canvas id="map-(\w+)"[^>]*width="(\d+)" height="(\d+)"', opened.stdout)
+    assert [name for name, _, _ in maps] == ["layer_grad_norms", "layer_activation_norms"]
+    assert all(int(width) > 300 and int(height) > 200 for _, width, height in maps)
+
+
 def test_events_and_answers_are_listed(opened):
     body = opened.stdout.split("<main>")[1].split("</main>")[0]
-    assert body.count("<tr") == 1 + 10
+    assert body.count("<tr") == 1 + 11
+    assert "norm warning" in body and "divergence in progress" in body and "next lower optim.lr" in body
     assert "fp32 recovery" in body and "reason non-finite loss in bf16" in body
     assert body.count("✓ match") == 5 and body.count("✗ differs") == 2
     assert body.count("<img") == 6
@@ -71,3 +78,6 @@ def test_picture_shows_the_curves(page, tmp_path, width):
     # The pure colours of the smoothed loss, learning rate, gradient norm and throughput (see :root in report.html).
     for colour in [(0x25, 0x63, 0xEB), (0x0F, 0x8A, 0x6A), (0x7C, 0x3A, 0xED), (0xB7, 0x79, 0x1F)]:
         assert colours.get(colour, 0) > 100, colour
+    # Both ends of the layer maps' scale, and the one cell of each that is not finite.
+    for colour in [(0x44, 0x01, 0x54), (0xFD, 0xE7, 0x25), (0xC2, 0x25, 0x5C)]:
+        assert colours.get(colour, 0) > 30, colour

@@ -20,12 +20,14 @@ class CountingAllocator : public c10::Allocator {
     const int64_t live = counts().live += static_cast<int64_t>(bytes);
     if (live > counts().limit) {
       counts().live -= static_cast<int64_t>(bytes);
+      c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes), 0, 0, at::kCPU);
       TORCH_CHECK(false, "DefaultCPUAllocator: can't allocate memory: you tried to allocate ", bytes, " bytes.");
     }
     char* const block = static_cast<char*>(std::aligned_alloc(kHeader, (bytes + 2 * kHeader - 1) / kHeader * kHeader));
     std::memcpy(block, &bytes, sizeof bytes);
     for (int64_t peak = counts().peak; live > peak && !counts().peak.compare_exchange_weak(peak, live);) {
     }
+    report(block + kHeader, static_cast<int64_t>(bytes));
     return {block + kHeader, block + kHeader, &release, at::Device(at::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
@@ -50,7 +52,12 @@ class CountingAllocator : public c10::Allocator {
     size_t bytes = 0;
     std::memcpy(&bytes, block, sizeof bytes);
     counts().live -= static_cast<int64_t>(bytes);
+    report(pointer, -static_cast<int64_t>(bytes));
     std::free(block);
+  }
+  /// As LibTorch's own allocator does.
+  static void report(void* block, int64_t bytes) {
+    if (c10::memoryProfilingEnabled()) c10::reportMemoryUsageToProfiler(block, bytes, 0, 0, at::kCPU);
   }
   c10::Allocator* inner_;
 };

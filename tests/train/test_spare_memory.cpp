@@ -83,7 +83,7 @@ TEST_F(SpareMemory, WithoutARecoveryItIsAnError) {
   const auto limited = [](int64_t step, AdamW&) {
     if (step == 2) CountingAllocator::limit(CountingAllocator::live() + 1000);
   };
-  EXPECT_THROW(train(recipe, {.gradients_ready = limited}), c10::Error);
+  EXPECT_LFT_ERROR(ErrorKind::kResource, "out of memory", train(recipe, {.gradients_ready = limited}));
   CountingAllocator::limit(std::numeric_limits<int64_t>::max());
 }
 

@@ -15,7 +15,7 @@ function short(value) {
   if (value === null || value === undefined) return 'non-finite';
   if (typeof value !== 'number') {
     const text = typeof value === 'object' ? JSON.stringify(value) : String(value);
-    return text.length > 300 ? text.slice(0, 300) + '…' : text;
+    return text.length > 800 ? text.slice(0, 800) + '…' : text;
   }
   if (Number.isInteger(value) && Math.abs(value) < 1e6) return String(value);
   const size = Math.abs(value);
@@ -125,6 +125,85 @@ function draw() {
   document.body.dataset.charts = drawn.length;
 }
 
+// Layers x steps. Colour is the logarithm of the value; what is not finite or 0 has the colour of alarms, what is absent has none.
+const kMaps = [
+  {key: 'layer_grad_norms', title: 'Gradient norm by layer', unit: 'L2 before clipping, log scale'},
+  {key: 'layer_activation_norms', title: 'Activation norm by layer', unit: 'RMS of the output, log scale'},
+];
+const kColours = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
+
+function colour(share) {
+  const at = Math.min(Math.max(share, 0), 1) * (kColours.length - 1), low = Math.min(Math.floor(at), kColours.length - 2);
+  return 'rgb(' + kColours[low].map((value, i) => Math.round(value + (kColours[low + 1][i] - value) * (at - low))).join(' ') + ')';
+}
+
+function drawMap(root, one) {
+  const map = data.layers[one.key];
+  if (!map) return;
+  const figure = element(root, 'figure', undefined, 'card');
+  const caption = element(figure, 'figcaption', one.title);
+  element(caption, 'span', one.unit, 'unit');
+  const finite = map.values.flat().filter((value) => typeof value === 'number' && value > 0);
+  const low = Math.log(Math.min(...finite)), high = Math.log(Math.max(...finite));
+  const share = (value) => (high > low ? (Math.log(value) - low) / (high - low) : 0.5);
+  if (finite.length > 0) {
+    const scale = element(caption, 'span', undefined, 'scale');
+    element(scale, 'span', short(Number(Math.exp(low).toPrecision(2))));
+    element(scale, 'i').style.background = 'linear-gradient(90deg,' + [0, 0.25, 0.5, 0.75, 1].map(colour) + ')';
+    element(scale, 'span', short(Number(Math.exp(high).toPrecision(2))));
+  }
+  const canvas = element(figure, 'canvas'), said = element(figure, 'output', ' ');
+  canvas.id = 'map-' + one.key;
+  canvas.setAttribute('role', 'img');
+  canvas.setAttribute('aria-label', one.title + ' over steps');
+  const rows = map.rows.length, columns = map.steps.length, top = 4, below = 22;
+  const cell = Math.min(Math.max(Math.floor(216 / rows), 7), 24), ratio = window.devicePixelRatio || 1;
+  const width = figure.clientWidth - 32, height = top + cell * rows + below;
+  canvas.width = width * ratio;
+  canvas.height = height * ratio;
+  canvas.style.height = height + 'px';
+  const ctx = canvas.getContext('2d');
+  ctx.scale(ratio, ratio);
+  ctx.font = '12px ' + getComputedStyle(document.body).fontFamily;
+  ctx.textBaseline = 'middle';
+  const labels = map.rows.map((label) => (label.length > 22 ? '…' + label.slice(-21) : label));
+  const left = Math.max(...labels.map((label) => ctx.measureText(label).width)) + 8, step = (width - left) / columns;
+  const every = Math.ceil(13 / cell);
+  for (let row = 0; row < rows; ++row) {
+    const y = top + cell * row;
+    ctx.fillStyle = css('--dim');
+    ctx.textAlign = 'right';
+    if (row % every === 0) ctx.fillText(labels[row], left - 6, y + cell / 2);
+    for (let column = 0; column < columns; ++column) {
+      const value = map.values[row][column];
+      if (value === false) continue;
+      ctx.fillStyle = value > 0 ? colour(share(value)) : css('--mark');
+      ctx.fillRect(left + step * column, y, Math.ceil(step + 0.5) - (step > 12 ? 2 : 0), cell - (cell > 9 ? 1 : 0));
+    }
+  }
+  ctx.fillStyle = css('--dim');
+  ctx.textAlign = 'center';
+  let free = left - 1;
+  for (let column = 0; column < columns; ++column) {
+    const text = tick(map.steps[column]), half = ctx.measureText(text).width / 2;
+    const x = Math.min(left + step * (column + 0.5), width - half);
+    if (x - half < free) continue;
+    ctx.fillText(text, x, top + cell * rows + 12);
+    free = x + half + 14;
+  }
+  canvas.onmousemove = (event) => {
+    const row = Math.floor((event.offsetY - top) / cell), column = Math.floor((event.offsetX - left) / step);
+    const value = (map.values[row] || [])[column];
+    said.textContent = value === undefined || value === false ? ' ' : map.names[row] + ' · step ' + map.steps[column] + ' · ' + short(value);
+  };
+}
+
+function drawMaps() {
+  const root = document.getElementById('maps');
+  root.replaceChildren();
+  for (const one of kMaps) drawMap(root, one);
+}
+
 function fillEvents() {
   const section = document.getElementById('events');
   section.hidden = data.events.length === 0;
@@ -183,4 +262,6 @@ fillText('recipe', data.recipe);
 fillText('environment', data.environment);
 document.getElementById('sources').hidden = data.recipe === '' && data.environment === '';
 draw();
+drawMaps();
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', drawMaps);
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', draw);

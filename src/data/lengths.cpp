@@ -1,0 +1,92 @@
+#include "src/data/lengths.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "kernels/common/error.h"
+#include "src/data/encode.h"
+#include "src/io/file_handle.h"
+#include "src/io/files.h"
+
+namespace lft {
+namespace {
+
+/// Where nearly every image says its size. Behind a long EXIF block it is further on: then the file is read whole.
+constexpr uint64_t kHeaderBytes = 64 << 10;
+
+ImageHeader image_header(const std::string& path) {
+  const ImageLimits limits;
+  {
+    const FileHandle file = FileHandle::open_to_read(path);
+    if (file.size() > kHeaderBytes && file.size() <= limits.max_bytes) {
+      std::string head(kHeaderBytes, '\0');
+      file.read_at(0, head.data(), head.size());
+      try {
+        return read_image_header(head, path, limits);
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::kInput) throw;
+      }
+    }
+  }
+  return read_image_header(read_file(path, limits.max_bytes), path, limits);
+}
+
+SampleLength length_of(const Sample& sample, size_t images) {
+  return {.tokens = static_cast<int32_t>(sample.input_ids.size()),
+          .supervised = static_cast<int32_t>(sample.supervised()),
+          .images = static_cast<int32_t>(images)};
+}
+
+SampleLength length_or_bad(const Dataset& dataset, int64_t index) {
+  try {
+    return dataset.length(index);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput) throw;
+    return {};
+  }
+}
+
+}  // namespace
+
+SampleLength row_length(const Row& row, const std::string& image_root, const Tokenizer& tokenizer, const EncodeOptions& options) {
+  check_marks(row);
+  Sample sample = expand_images(encode_text(row, tokenizer, options), row, options);
+  truncate_sample(sample, row, options);
+  for (const std::string& name : row.images) {
+    const ImageHeader header = image_header(image_path(image_root.empty() ? "." : image_root, name));
+    check_fit(header.width, header.height, options.config.vision.image_size, options.image_fit);  // alike for a turned image
+  }
+  return length_of(sample, row.images.size());
+}
+
+SampleLength Dataset::length(int64_t index) const {
+  const Sample sample = get(index);
+  return length_of(sample, sample.images.size());
+}
+
+std::vector<SampleLength> measure_lengths(const Dataset& dataset, int64_t workers) {
+  std::vector<SampleLength> lengths(static_cast<size_t>(dataset.size()));
+  std::atomic<int64_t> next{0};
+  std::mutex mutex;
+  std::exception_ptr failure;
+  const auto work = [&] {
+    try {
+      for (int64_t i; (i = next++) < dataset.size();) lengths[static_cast<size_t>(i)] = length_or_bad(dataset, i);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (!failure) failure = std::current_exception();
+      next = dataset.size();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int64_t i = 1; i < std::min(workers, dataset.size()); ++i) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+  if (failure) std::rethrow_exception(failure);
+  return lengths;
+}
+
+}  // namespace lft

@@ -1,0 +1,30 @@
+// lft debug memory: some steps of a recipe with every allocation recorded; what the memory is for, where the peak is, what leaks.
+#pragma once
+#include <functional>
+#include <string>
+
+#include "src/debug/bench.h"
+#include "src/debug/memory_parts.h"
+#include "src/recipe/recipe.h"
+
+namespace lft {
+
+struct MemoryOptions {
+  int64_t steps = 4;                // at least 3 tell a leak from what is made once
+  std::string out = "memory.html";  // the picture; on a GPU the snapshot for memory_viz goes beside it, as .pickle
+  std::function<void(const std::string& line)> print = {};
+  BenchHooks hooks = {};
+};
+
+struct MemoryReport {
+  MemoryPicture picture;
+  std::vector<StepMarks> steps;  // those that took place
+  std::string page, snapshot;    // files written; snapshot: "" without a GPU
+  int signal = 0;                // came before the end
+};
+
+/// The recipe's first steps, from its first weights; its output_dir is neither read nor written. Errors are those of train, out of memory
+/// included.
+MemoryReport debug_memory(const Recipe& recipe, const MemoryOptions& options);
+
+}  // namespace lft

@@ -1,0 +1,71 @@
+#include "src/report/layer_map.h"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+namespace lft {
+namespace {
+
+struct Row {
+  std::string name, label;
+  int64_t tower = 0, number = -1;  // number -1: not one of a stack
+  bool operator<(const Row& other) const { return std::tie(tower, number, name) < std::tie(other.tower, other.number, other.name); }
+};
+
+Row row_of(const std::string& name) {
+  constexpr std::string_view kLayers = ".layers.";
+  Row row{.name = name, .label = name};
+  constexpr std::pair<std::string_view, std::string_view> kTowers[] = {
+      {"vision_tower", "vision"}, {"multi_modal_projector", "projector"}, {"language_model", "llm"}};
+  std::string_view tower = name;
+  for (const auto& [prefix, label] : kTowers) {
+    if (name.starts_with(prefix)) {
+      tower = label;
+      break;
+    }
+    ++row.tower;
+  }
+  const size_t at = name.find(kLayers);
+  const std::string_view digits = at == std::string::npos ? std::string_view() : std::string_view(name).substr(at + kLayers.size());
+  if (!digits.empty() && digits.size() < 9 && std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; })) {
+    row.number = std::stoll(std::string(digits));
+    row.label = std::string(tower) + " " + std::string(digits);
+  } else if (name == "multi_modal_projector") {
+    row.label = tower;
+  }
+  return row;
+}
+
+}  // namespace
+
+Json layer_map(const std::map<int64_t, Json>& records) {
+  if (records.empty()) return nullptr;
+  std::vector<int64_t> steps;
+  for (const auto& [step, record] : records) steps.push_back(step);
+  const size_t columns = std::min(steps.size(), kMaxColumns), last = steps.size() - 1;
+  std::vector<int64_t> shown = {steps.front()};
+  for (size_t c = 1; c < columns; ++c) shown.push_back(steps[last * c / (columns - 1)]);
+
+  std::set<Row> rows;
+  for (const int64_t step : shown) {
+    for (const auto& [name, value] : records.at(step).at("layers").items()) rows.insert(row_of(name));
+  }
+  Json map = {{"steps", shown}, {"rows", Json::array()}, {"names", Json::array()}, {"values", Json::array()}};
+  for (const Row& row : rows) {
+    Json values = Json::array();
+    for (const int64_t step : shown) {
+      const Json& layers = records.at(step).at("layers");
+      const auto found = layers.find(row.name);
+      values.push_back(found == layers.end() ? Json(false) : found->is_number() ? *found : Json(nullptr));
+    }
+    map["rows"].push_back(row.label);
+    map["names"].push_back(row.name);
+    map["values"].push_back(std::move(values));
+  }
+  return map;
+}
+
+}  // namespace lft

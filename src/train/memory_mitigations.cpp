@@ -1,0 +1,111 @@
+#include <algorithm>
+#include <functional>
+
+#include "src/base/errors.h"
+#include "src/base/text.h"
+#include "src/train/memory_plan.h"
+
+namespace lft {
+namespace {
+
+/// What of opened inputs a plan reads, under another recipe.
+RunInputs changed_inputs(const RunInputs& inputs, const std::vector<SampleLength>& lengths, const Recipe& recipe) {
+  RunInputs changed;
+  changed.recipe = recipe;
+  changed.device = inputs.device;
+  changed.precision = inputs.precision;
+  changed.model_dir.config = inputs.model_dir.config;
+  changed.base_dtype = inputs.base_dtype;
+  changed.encode.skip_bad = inputs.encode.skip_bad;
+  changed.lengths = lengths;
+  changed.steps_per_epoch = inputs.steps_per_epoch;
+  changed.total_steps = inputs.total_steps;
+  return changed;
+}
+
+struct Change {
+  std::string text, cost;
+  std::function<void(Recipe&)> apply;
+};
+
+/// The cheapest first.
+std::vector<Change> possible_changes(const RunInputs& inputs) {
+  const Recipe& recipe = inputs.recipe;
+  const bool gpu = !inputs.device.is_cpu();
+  std::vector<Change> changes;
+  if (!recipe.data.group_by_length) {
+    changes.push_back({"data.group_by_length=true", "batches of like lengths are less mixed; costs nothing else",
+                       [](Recipe& r) { r.data.group_by_length = true; }});
+  }
+  if (recipe.optim.name == "adamw") {
+    changes.push_back({"optim.name=adamw8bit", "the moments are rounded to 8 bits", [](Recipe& r) { r.optim.name = "adamw8bit"; }});
+  }
+  for (int64_t batch = recipe.train.batch_size; batch > 1 && batch % 2 == 0;) {
+    batch /= 2;
+    const int64_t accum = recipe.train.grad_accum * (recipe.train.batch_size / batch);
+    changes.push_back({"train.batch_size=" + std::to_string(batch) + " train.grad_accum=" + std::to_string(accum),
+                       "the same updates from smaller products, which are less efficient", [batch, accum](Recipe& r) {
+                         r.train.batch_size = batch;
+                         r.train.grad_accum = accum;
+                       }});
+  }
+  if (gpu && !recipe.optim.offload) {
+    changes.push_back({"optim.offload=true", "the moments cross the bus in every step", [](Recipe& r) { r.optim.offload = true; }});
+  }
+  const std::vector<std::pair<std::string, std::string>> recomputations = {
+      {"every-4", "about 8% more compute"}, {"every-2", "about 17% more compute"}, {"block", "about 33% more compute"}};
+  const int64_t now = recompute_every(recipe.train.activation_checkpointing);
+  for (const auto& [name, cost] : recomputations) {
+    if (now > 0 && recompute_every(name) >= now) continue;
+    changes.push_back(
+        {"train.activation_checkpointing=" + name, cost, [name = name](Recipe& r) { r.train.activation_checkpointing = name; }});
+  }
+  if (gpu && !recipe.train.activation_offload) {
+    changes.push_back({"train.activation_checkpointing=block train.activation_offload=true",
+                       "about 33% more compute, and each block's input crosses the bus twice", [](Recipe& r) {
+                         r.train.activation_checkpointing = "block";
+                         r.train.activation_offload = true;
+                       }});
+  }
+  return changes;
+}
+
+std::string left(std::string text, size_t width) {
+  text.resize(std::max(width, text.size()), ' ');
+  return text;
+}
+
+}  // namespace
+
+std::vector<Mitigation> mitigations(const RunInputs& inputs, const std::vector<SampleLength>& lengths, const MemoryPlan& plan) {
+  std::vector<Mitigation> result;
+  for (const Change& change : possible_changes(inputs)) {
+    Recipe recipe = inputs.recipe;
+    change.apply(recipe);
+    const RunInputs changed = changed_inputs(inputs, lengths, recipe);
+    const double saves = plan.peak - plan_memory(changed, worst_micro_batch(changed, lengths)).peak;
+    if (saves <= 0) continue;
+    result.push_back({.change = change.text, .saves = saves, .cost = change.cost, .fits = plan.peak - saves <= plan.free});
+  }
+  return result;
+}
+
+std::vector<std::string> describe_memory(const MemoryPlan& plan, const MicroBatchShape& worst, const Dataset& dataset,
+                                         const std::vector<Mitigation>& changes) {
+  std::vector<std::string> ids;
+  for (const int64_t index : worst.indices) ids.push_back(dataset.id(index));
+  std::vector<std::string> lines = {"memory     predicted for the largest micro-batch of the run, of step " + std::to_string(worst.step) +
+                                    ": " + std::to_string(worst.samples.size()) + " rows of up to " + std::to_string(worst.longest()) +
+                                    " tokens, " + std::to_string(worst.images()) + " images, " + std::to_string(worst.supervised()) +
+                                    " supervised tokens (" + join(ids, ", ", 4) + ")"};
+  for (const MemoryPart& part : plan.parts) lines.push_back("           " + left(part.name, 40) + format_bytes(part.bytes));
+  lines.push_back("           " + left("peak (" + plan.moment + ")", 40) + format_bytes(plan.peak) + "; " + format_bytes(plan.free) +
+                  " free: " + (plan.peak <= plan.free ? "it fits" : "it does not fit"));
+  for (const Mitigation& change : changes) {
+    lines.push_back("           " + left(change.change, 40) + "saves " + format_bytes(change.saves) +
+                    (change.fits ? ", fits" : ", does not fit") + "; " + change.cost);
+  }
+  return lines;
+}
+
+}  // namespace lft

@@ -1,0 +1,283 @@
+#include "src/train/memory_units.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "src/train/model_shapes.h"
+#include "src/train/optimizer.h"
+
+namespace lft {
+namespace {
+
+constexpr double kChunkLogits = 1 << 23, kWidenRows = 4096;  // of models/ops/token_logprobs
+
+bool contains(const std::vector<std::string>& items, const std::string& item) {
+  return std::find(items.begin(), items.end(), item) != items.end();
+}
+
+std::string scope_of(const std::string& name) {
+  return name.starts_with("language_model.") ? "llm" : name.starts_with("vision_tower.") ? "vision" : "projector";
+}
+
+/// What of a model is trained, by name.
+class Trains {
+ public:
+  explicit Trains(const RunInputs& inputs) : recipe_(inputs.recipe), shapes_(shape_only(inputs.model_dir.config)) {
+    for (const LinearSite& site : adapted_sites(recipe_, *shapes_, nullptr)) {
+      adapted_.insert(site.name);
+      trainables_.emplace_back(site.name + ".lora_A", recipe_.lora.rank * site.layer->weight.size(1));
+      trainables_.emplace_back(site.name + ".lora_B", recipe_.lora.rank * site.layer->weight.size(0));
+    }
+    for (const auto& parameter : shapes_->named_parameters()) {
+      elements_ += static_cast<double>(parameter.value().numel());
+      if (whole(parameter.key())) trainables_.emplace_back(parameter.key(), parameter.value().numel());
+    }
+  }
+  double elements() const { return elements_; }  // of the model without adapters
+  bool whole(const std::string& name) const { return contains(recipe_.full, "all") || contains(recipe_.full, scope_of(name)); }
+  bool adapted(const std::string& name) const { return adapted_.contains(name); }
+  bool keeps_input(const std::string& name) const { return whole(name) || adapted(name); }
+  double rank() const { return static_cast<double>(recipe_.lora.rank); }
+  /// Elements of the trainables whose names begin so.
+  double elements_under(const std::string& prefix) const {
+    double sum = 0;
+    for (const auto& [name, elements] : trainables_) sum += name.starts_with(prefix) ? static_cast<double>(elements) : 0;
+    return sum;
+  }
+  /// Two tensors for an adapter, one for a parameter that is trained whole.
+  const std::vector<std::pair<std::string, int64_t>>& trainables() const { return trainables_; }
+  /// Of the low-rank product of `rows` rows that the backward pass needs.
+  double low_rank(const std::string& name, double rows, double width) const { return adapted(name) ? rows * rank() * width : 0; }
+  bool drops() const { return recipe_.lora.dropout > 0; }
+
+ private:
+  const Recipe& recipe_;
+  Llava shapes_;
+  std::set<std::string> adapted_;
+  std::vector<std::pair<std::string, int64_t>> trainables_;
+  double elements_ = 0;
+};
+
+struct Counting {
+  const LlavaConfig& config;
+  const Trains& trains;
+  PassTypes types;
+  PassShape shape;
+  int64_t every = 0;  // blocks recomputed
+};
+
+/// A copy in the compute dtype of the weight of a layer, where it is stored in another; FP16 on a CPU widens both operands.
+double weight_copy(const Counting& c, const std::string& name, double in, double out) {
+  const double stored = c.trains.whole(name) ? 4 : c.types.weight;
+  return (stored == c.types.compute ? 0 : in * out * c.types.compute) + (c.types.widens ? in * out * 4 : 0);
+}
+
+struct Block {
+  std::string name, q, k, v, o, in1, in2, out;  // in2: of a gated MLP
+  double width, attention, head, inner;         // attention: all heads together
+  int64_t index = 0;
+};
+
+/// A transformer block over `tokens` tokens, of which `kept` go on behind its attention. `reached`: its input needs a gradient.
+MemoryUnit block_unit(const Counting& c, const Block& b, double tokens, double kept, double stream, bool reached) {
+  const PassTypes& t = c.types;
+  const double compute = t.compute, d = b.width, wide = t.widens ? 4 : compute, norm = t.norm;
+  const auto keeps = [&](const std::string& name) { return c.trains.keeps_input(name); };
+  const bool gated = !b.in2.empty();
+  const auto copies = [&](int64_t users) { return users == 0 ? 0.0 : norm == compute ? 1.0 : static_cast<double>(users); };
+  MemoryUnit unit;
+  unit.input = tokens * d * stream;
+  const int64_t qkv = keeps(b.q) + keeps(b.k) + keeps(b.v), mlp_in = keeps(b.in1) + (gated && keeps(b.in2));
+  bool graph = reached || qkv > 0;
+  double early = reached ? tokens * (d * stream + 4) : 0;  // the norm's input is the residual stream
+  early += copies(qkv) * tokens * d * compute;
+  for (const std::string& name : {b.q, b.k, b.v}) early += c.trains.low_rank(name, tokens, compute);
+  if (graph) early += tokens * (4 * b.attention * wide + 4 * b.attention / b.head);
+  if (t.widens && graph) early += tokens * b.attention * compute;
+  if (keeps(b.o) && (!graph || kept < tokens)) early += kept * b.attention * compute;
+  early += c.trains.low_rank(b.o, kept, compute);
+  graph |= keeps(b.o);
+  double late = graph ? kept * (d * stream + 4) : 0;
+  late += copies(mlp_in) * kept * d * compute + c.trains.low_rank(b.in1, kept, compute);
+  graph |= mlp_in > 0;
+  if (gated) late += c.trains.low_rank(b.in2, kept, compute);
+  if (graph || keeps(b.out)) late += kept * b.inner * compute * 2;  // gate and up; or before and behind the activation
+  if (!gated && !keeps(b.out)) late -= graph ? kept * b.inner * compute : 0;
+  late += c.trains.low_rank(b.out, kept, compute);
+  graph |= keeps(b.out);
+  unit.early = early;
+  unit.saved = early + late;
+  const double dropped = c.trains.drops() ? kept * b.inner * compute : 0;
+  const double copy = weight_copy(c, b.in1, d, b.inner);
+  const double gradient = kept * d * (stream + (stream == compute ? 0 : compute));
+  const double inner = kept * b.inner * compute;
+  unit.backward = graph ? gradient + std::max((gated ? 3 : 2) * inner, inner + dropped) + copy : 0;
+  unit.second = graph ? tokens * (d * (stream + norm) + 4 * b.attention * wide) + weight_copy(c, b.q, d, b.attention) : 0;
+  if (t.widens) unit.backward += kept * (d + b.inner) * 4;
+  unit.forward = std::max(tokens * (d * (stream + norm) + 3 * b.attention * wide),
+                          kept * (d * (stream + norm) + (gated ? 3 : 2) * b.inner * compute)) +
+                 copy;
+  if (c.trains.whole(b.in1)) unit.backward += d * b.inner * (compute + 4);  // a weight's gradient before it is one of FP32
+  unit.gradients = 4 * c.trains.elements_under(b.name + ".");
+  unit.recomputed = c.every > 0 && b.index % c.every == 0 && graph;
+  return unit;
+}
+
+Block clip_block(const ClipConfig& config, int64_t index) {
+  const std::string name = "vision_tower.vision_model.encoder.layers." + std::to_string(index);
+  const auto d = static_cast<double>(config.hidden);
+  return {.name = name,
+          .q = name + ".self_attn.q_proj",
+          .k = name + ".self_attn.k_proj",
+          .v = name + ".self_attn.v_proj",
+          .o = name + ".self_attn.out_proj",
+          .in1 = name + ".mlp.fc1",
+          .in2 = "",
+          .out = name + ".mlp.fc2",
+          .width = d,
+          .attention = d,
+          .head = d / static_cast<double>(config.heads),
+          .inner = static_cast<double>(config.intermediate),
+          .index = index};
+}
+
+Block llama_block(const LlamaConfig& config, int64_t index) {
+  const std::string name = "language_model.model.layers." + std::to_string(index);
+  return {.name = name,
+          .q = name + ".self_attn.q_proj",
+          .k = name + ".self_attn.k_proj",
+          .v = name + ".self_attn.v_proj",
+          .o = name + ".self_attn.o_proj",
+          .in1 = name + ".mlp.gate_proj",
+          .in2 = name + ".mlp.up_proj",
+          .out = name + ".mlp.down_proj",
+          .width = static_cast<double>(config.hidden),
+          .attention = static_cast<double>(config.heads * config.head_dim),
+          .head = static_cast<double>(config.head_dim),
+          .inner = static_cast<double>(config.intermediate),
+          .index = index};
+}
+
+/// The vision tower's blocks that run; true where what comes out of them needs a gradient.
+bool add_vision(const Counting& c, std::vector<MemoryUnit>& units) {
+  const ClipConfig& config = c.config.vision;
+  int64_t blocks = 0;
+  for (const int64_t layer : c.config.vision_feature_layers) blocks = std::max(blocks, layer < 0 ? layer + config.layers + 1 : layer);
+  const auto positions = static_cast<double>(c.shape.images * (config.grid() * config.grid() + 1));
+  bool reached = c.trains.whole("vision_tower.");
+  for (int64_t i = 0; i < blocks && c.shape.images > 0; ++i) {
+    MemoryUnit unit = block_unit(c, clip_block(config, i), positions, positions, c.types.vision_stream, reached);
+    reached |= unit.gradients > 0;
+    unit.name = "vision layer " + std::to_string(i);
+    unit.part = "vision tower";
+    units.push_back(std::move(unit));
+  }
+  return reached;
+}
+
+bool add_projector(const Counting& c, std::vector<MemoryUnit>& units, bool reached) {
+  const std::string name = "multi_modal_projector", first = name + ".linear_1", second = name + ".linear_2";
+  const auto positions = static_cast<double>(c.shape.images * c.config.image_positions()), d = static_cast<double>(c.config.text.hidden);
+  const auto in = static_cast<double>(c.config.vision.hidden) * static_cast<double>(c.config.vision_feature_layers.size());
+  const double compute = c.types.compute;
+  MemoryUnit unit{.name = "projector", .part = "projector"};
+  unit.gradients = 4 * c.trains.elements_under(name + ".");
+  const bool graph = reached || unit.gradients > 0;
+  if (c.trains.keeps_input(first)) unit.saved += positions * in * compute;
+  if (graph) unit.saved += positions * d * compute;  // before the activation
+  if (c.trains.keeps_input(second)) unit.saved += positions * d * compute;
+  unit.saved += c.trains.low_rank(first, positions, compute) + c.trains.low_rank(second, positions, compute);
+  const double copy = weight_copy(c, second, d, d);
+  unit.forward = 2 * positions * d * compute + static_cast<double>(c.shape.rows * c.shape.longest) * d * c.types.stream + copy;
+  unit.early = unit.saved;
+  unit.backward = graph ? 2 * positions * d * compute + copy + (c.trains.whole(second) ? d * d * (compute + 4) : 0) : 0;
+  units.push_back(std::move(unit));
+  return graph;
+}
+
+bool add_decoder(const Counting& c, std::vector<MemoryUnit>& units, bool reached) {
+  const LlamaConfig& config = c.config.text;
+  const auto tokens = static_cast<double>(c.shape.rows * c.shape.longest), kept = static_cast<double>(c.shape.supervised);
+  reached |= c.trains.whole("language_model.");
+  for (int64_t i = 0; i < config.layers; ++i) {
+    MemoryUnit unit = block_unit(c, llama_block(config, i), tokens, i + 1 == config.layers ? kept : tokens, c.types.stream, reached);
+    reached |= unit.gradients > 0;
+    unit.name = "decoder layer " + std::to_string(i);
+    unit.part = "decoder layers";
+    units.push_back(std::move(unit));
+  }
+  return reached;
+}
+
+/// Final norm and LM head, in chunks of rows unless the head has an adapter.
+void add_head(const Counting& c, std::vector<MemoryUnit>& units, bool reached) {
+  const PassTypes& t = c.types;
+  const std::string name = c.config.text.tie_embeddings ? "language_model.model.embed_tokens" : "language_model.lm_head";
+  const auto kept = static_cast<double>(c.shape.supervised), d = static_cast<double>(c.config.text.hidden);
+  const auto vocab = static_cast<double>(c.config.text.vocab);
+  const double chunk = std::min(kept, std::max(1.0, std::floor(kChunkLogits / vocab)));
+  MemoryUnit unit{.name = "LM head", .part = "LM head"};
+  const bool whole = c.trains.whole(name), graph = reached || whole;
+  const double logits = t.gpu ? chunk * vocab * (t.compute + 8) : chunk * vocab * t.compute;
+  const bool copies = t.widens || (whole ? 4 : t.weight) != t.compute;
+  const double pieces = copies ? kWidenRows * (d + chunk) * (t.compute + (t.widens ? 4 : 0)) : 0;
+  if (graph) unit.saved = kept * d * (t.stream + t.compute) + 4 * kept;
+  unit.forward = kept * d * (t.norm + (t.norm == t.compute ? 0 : t.compute)) + logits + pieces + chunk * d * t.compute;
+  unit.backward = graph ? kept * d * (t.stream + t.compute) : 0;
+  if (whole) unit.backward += logits + pieces + 4 * vocab * d;  // the weight's gradient is summed up beside the one that stays
+  if (c.trains.adapted(name)) {
+    unit.saved += kept * (vocab * 4 + d * t.compute);
+    unit.forward = kept * vocab * (t.compute + (t.compute == 4 ? 0 : 4));
+    unit.backward = kept * vocab * (4 + t.compute + (t.compute == 4 ? 0 : 4));
+  }
+  unit.early = unit.saved;
+  unit.gradients = 4 * (c.trains.elements_under("language_model.lm_head") + c.trains.elements_under("language_model.model.norm."));
+  units.push_back(std::move(unit));
+}
+
+}  // namespace
+
+PassTypes pass_types(const RunInputs& inputs) {
+  const auto bytes = [](at::ScalarType type) { return static_cast<double>(c10::elementSize(type)); };
+  const at::ScalarType compute = inputs.precision.compute;
+  const auto stream = [&](bool whole) { return whole || compute == at::kFloat ? 4.0 : bytes(inputs.base_dtype); };
+  const Trains trains(inputs);
+  PassTypes types{.compute = bytes(compute), .weight = bytes(inputs.base_dtype)};
+  types.stream = stream(trains.whole("language_model."));
+  types.vision_stream = stream(trains.whole("vision_tower."));
+  types.norm = compute == at::kBFloat16 ? 2.0 : types.stream;
+  types.widens = compute == at::kHalf && inputs.device.is_cpu();
+  types.gpu = !inputs.device.is_cpu();
+  return types;
+}
+
+TrainedSize trained_size(const RunInputs& inputs) {
+  const Trains trains(inputs);
+  const bool narrow = inputs.recipe.optim.name == "adamw8bit";
+  TrainedSize size{.frozen = trains.elements()};
+  for (const auto& [name, elements] : trains.trainables()) {
+    size.trained += static_cast<double>(elements);
+    if (trains.whole(name)) size.frozen -= static_cast<double>(elements);
+    size.moments += narrow && elements >= kLeast8Bit ? static_cast<double>(2 * elements + 8 * moment_blocks(elements))
+                                                     : 8.0 * static_cast<double>(elements);
+  }
+  return size;
+}
+
+std::vector<MemoryUnit> memory_units(const RunInputs& inputs, const PassShape& shape) {
+  const Trains trains(inputs);
+  const Counting counting{.config = inputs.model_dir.config,
+                          .trains = trains,
+                          .types = pass_types(inputs),
+                          .shape = shape,
+                          .every = recompute_every(inputs.recipe.train.activation_checkpointing)};
+  std::vector<MemoryUnit> units;
+  bool reached = add_vision(counting, units);
+  reached = add_projector(counting, units, reached);
+  reached = add_decoder(counting, units, reached);
+  add_head(counting, units, reached);
+  return units;
+}
+
+}  // namespace lft

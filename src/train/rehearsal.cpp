@@ -1,0 +1,112 @@
+#include "src/train/rehearsal.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+
+#include "src/base/errors.h"
+#include "src/base/text.h"
+#include "src/train/memory_plan.h"
+
+namespace lft {
+namespace {
+
+/// The samples as the loader would give them; those that cannot be read are left to the step that needs them.
+std::vector<Sample> load(const Dataset& dataset, const std::vector<int64_t>& indices) {
+  std::vector<Sample> samples;
+  for (const int64_t index : indices) {
+    try {
+      samples.push_back(dataset.get(index));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kInput) throw;
+    }
+  }
+  return samples;
+}
+
+/// What a micro-batch's memory depends on.
+struct Size {
+  size_t positions = 0, images = 0;  // padding counted
+  int64_t supervised = 0;
+};
+Size size_of(const std::vector<Sample>& samples) {
+  Size size;
+  size_t longest = 0;
+  for (const Sample& sample : samples) {
+    longest = std::max(longest, sample.input_ids.size());
+    size.images += sample.images.size();
+    size.supervised += sample.supervised();
+  }
+  size.positions = longest * samples.size();
+  return size;
+}
+bool is_within(const Size& small, const Size& large) {
+  return small.positions <= large.positions && small.images <= large.images && small.supervised <= large.supervised;
+}
+
+/// Behind a recovery a micro-batch may run in parts: the part that would be the largest.
+void keep_part(std::vector<Sample>& samples, int64_t split) {
+  if (split == 1) return;
+  std::stable_sort(samples.begin(), samples.end(),
+                   [](const Sample& a, const Sample& b) { return a.input_ids.size() > b.input_ids.size(); });
+  const auto parts = static_cast<size_t>(split);
+  samples.resize((samples.size() + parts - 1) / parts);
+}
+
+/// Gives the gradients back on every way out.
+class NoGradientsLeft {
+ public:
+  explicit NoGradientsLeft(AdamW& optimizer) : optimizer_(optimizer) { optimizer_.drop_gradients(); }
+  ~NoGradientsLeft() { optimizer_.drop_gradients(); }
+  NoGradientsLeft(const NoGradientsLeft&) = delete;
+
+ private:
+  AdamW& optimizer_;
+};
+
+}  // namespace
+
+StepOptions run_step_options(const Run& run) {
+  return {.encode = run.inputs.encode,
+          .device = run.inputs.device,
+          .clip_grad_norm = run.inputs.recipe.optim.clip_grad_norm,
+          .seed = static_cast<uint64_t>(run.inputs.recipe.train.seed),
+          .offload_activations = offloads_activations(run.inputs.recipe, run.inputs.device)};
+}
+
+Rehearsal rehearse_worst(Run& run, const StepOptions& options, MemoryWatch& watch, bool proved) {
+  const MicroBatchShape worst = worst_micro_batch(run.inputs, sample_lengths(run.inputs));
+  Rehearsal result{.step = worst.step, .ids = {}};
+  std::vector<Sample> samples = load(*run.inputs.train, worst.indices);
+  keep_part(samples, run.state.split);
+  const Size size = size_of(samples);
+  if (size.supervised == 0 || (proved && is_within(size, size_of(run.probe.samples)))) return result;
+  result.ran = true;
+  result.rows = samples.size();
+  result.tokens = size.positions / samples.size();
+  result.images = size.images;
+  for (const Sample& sample : samples) result.ids.push_back(sample.id);
+
+  const NoGradientsLeft clean(run.optimizer);
+  if (run.inputs.recipe.train.grad_accum > 1) {
+    for (AdamSlot& slot : run.optimizer.slots()) slot.param.tensor.mutable_grad() = at::zeros_like(slot.param.tensor);
+  }
+  watch.reset_peak();
+  const at::Tensor loss = micro_loss(
+      run.model.model, options, samples,
+      {.step = run.state.step + 1, .compute = run.state.compute, .recompute = run.state.recompute, .supervised = size.supervised});
+  if (loss.requires_grad()) loss.backward();
+  loss.item<double>();  // until the device is done
+  result.peak = watch.peak();
+  return result;
+}
+
+std::string describe_rehearsal(const Rehearsal& rehearsal) {
+  if (!rehearsal.ran) return "rehearsal  none needed: the proof ran on a micro-batch as large as the run has";
+  return "rehearsal  the largest micro-batch, of step " + std::to_string(rehearsal.step) + " (" +
+         escape_text(join(rehearsal.ids, ", ", 4), 200) + "): " + std::to_string(rehearsal.rows) + " rows of up to " +
+         std::to_string(rehearsal.tokens) + " tokens, " + std::to_string(rehearsal.images) + " images; tensors take " +
+         format_bytes(static_cast<double>(rehearsal.peak)) + " at most";
+}
+
+}  // namespace lft

@@ -1,0 +1,77 @@
+// Memory that runs out in the real program: exit 6 and one block; and lft debug memory.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "cli/run_lft.h"
+#include "support/child.h"
+
+namespace lft::test {
+namespace {
+
+/// Text rows so long, and so many in one batch, that a step takes hundreds of megabytes.
+class MemoryCli : public ::testing::Test {
+ protected:
+  MemoryCli() {
+    nlohmann::json rows = nlohmann::json::array();
+    for (int i = 0; i < 600; ++i) {
+      const std::string id = "row" + std::to_string(i);
+      rows.push_back(
+          {{"id", id}, {"conversations", {{{"from", "human"}, {"value", "?"}}, {{"from", "gpt"}, {"value", std::string(400, 'a') + id}}}}});
+    }
+    run_.dir().write("rows.json", rows.dump());
+  }
+  std::string recipe(const std::string& out, int64_t batch) const {
+    Recipe recipe = run_.recipe(out);
+    recipe.full.clear();
+    recipe.data.eval.clear();
+    recipe.data.workers = 1;
+    recipe.train.batch_size = batch;
+    recipe.train.max_steps = 2;
+    run_.dir().write(out + ".yaml", dump_recipe(recipe));
+    return run_.dir().file(out + ".yaml");
+  }
+  /// Under RLIMIT_AS of so many kilobytes; 0: none.
+  Ran train(const std::string& recipe, int64_t kilobytes) const {
+    const std::string err = run_.dir().file("err"), out = run_.dir().file("out");
+    const std::string limit = kilobytes > 0 ? "ulimit -v " + std::to_string(kilobytes) + "; " : "";
+    Child child({"/bin/sh", "-c", limit + "OMP_NUM_THREADS=1 exec " LFT_BINARY_DIR "/lft train " + recipe}, out, err);
+    Ran ran;
+    ran.code = child.wait();
+    ran.out = slurp(out);
+    ran.err = slurp(err);
+    return ran;
+  }
+  const TinyRun run_;
+};
+
+TEST_F(MemoryCli, ExitsWithSixAndOneBlock) {
+  // The least address space in which a small batch trains; the large one needs a gigabyte more.
+  int64_t enough = 1 << 20;
+  for (; train(recipe("small" + std::to_string(enough), 2), enough).code != 0; enough += 256 << 10) ASSERT_LT(enough, 16 << 20);
+  int rehearsed = 0;
+  for (int64_t room = 0; room <= 3; ++room) {
+    const Ran ran = train(recipe("large" + std::to_string(room), 600), enough + (room << 17));
+    EXPECT_EQ(ran.code, 6) << ran.err;
+    EXPECT_EQ(ran.count("error:"), 1) << ran.err;
+    EXPECT_NE(ran.err.find("error: out of memory on cpu: "), std::string::npos) << ran.err;
+    rehearsed += ran.err.find(" asked for, ") != std::string::npos ? 1 : 0;
+    EXPECT_FALSE(std::filesystem::exists(run_.dir().file("large" + std::to_string(room) + "/metrics.jsonl")));
+  }
+  EXPECT_GE(rehearsed, 1);
+}
+
+TEST_F(MemoryCli, DebugMemoryDrawsAndWritesNothingElse) {
+  const std::string page = run_.dir().file("picture.html");
+  const Ran ran = run_lft("debug memory " + recipe("drawn", 4) + " --steps 3 --set train.max_steps=5 --out " + page);
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_NE(ran.out.find("peak       "), std::string::npos) << ran.out;
+  EXPECT_NE(ran.out.find("leak       none"), std::string::npos) << ran.out;
+  EXPECT_TRUE(std::filesystem::exists(page));
+  EXPECT_FALSE(std::filesystem::exists(run_.dir().file("drawn")));
+  EXPECT_EQ(run_lft("debug memory " + recipe("zero", 4) + " --steps 0").code, 2);
+}
+
+}  // namespace
+}  // namespace lft::test

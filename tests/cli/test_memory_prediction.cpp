@@ -1,0 +1,103 @@
+// The peak that is predicted for a run beside the one that the system counts, on a model of 63 million parameters.
+#include <gtest/gtest.h>
+
+#include "cli/run_lft.h"
+#include "train/run_files.h"
+
+namespace lft {
+namespace {
+
+/// A LLaVA whose weights and activations are what a process holds, not its libraries.
+class MemoryPrediction : public ::testing::Test {
+ protected:
+  static constexpr int64_t kElements = 1 << 16;
+
+  MemoryPrediction() : run_(16) {
+    Json config = test::TinyLlava{.dtype = DType::kBF16, .image_token = 260, .vocab = 32064, .max_positions = 512}.config();
+    config["text_config"].update({{"hidden_size", 512},
+                                  {"intermediate_size", 1376},
+                                  {"num_hidden_layers", 8},
+                                  {"num_attention_heads", 8},
+                                  {"num_key_value_heads", 8}});
+    config["vision_config"].update({{"hidden_size", 256},
+                                    {"intermediate_size", 1024},
+                                    {"num_hidden_layers", 6},
+                                    {"num_attention_heads", 4},
+                                    {"image_size", 224},
+                                    {"patch_size", 14}});
+    run_.dir().write("model/config.json", config.dump());
+    write_weights(config);
+    Json rows = Json::parse(test::slurp(run_.dir().file("rows.json")));
+    for (size_t i = 0; i < rows.size(); ++i) rows[i]["conversations"][1]["value"] = std::string(60 + 9 * i, 'a');
+    run_.dir().write("rows.json", rows.dump());
+  }
+
+  /// Every tensor is a repetition of the same numbers.
+  void write_weights(const Json& config) const {
+    std::vector<TensorInfo> infos;
+    for (const TensorSpec& spec : llava_tensors(LlavaConfig::parse(config, "config"))) {
+      TensorInfo info;
+      info.name = spec.name;
+      info.dtype = DType::kBF16;
+      info.shape = spec.shape;
+      infos.push_back(info);
+    }
+    const std::string block = test::random_tensor({kElements}, DType::kBF16, 1, 0, 0.04).bytes;
+    SafetensorsWriter writer(run_.model() + "/model.safetensors", infos, {{"format", "pt"}});
+    for (const TensorInfo& info : writer.order()) {
+      int64_t bytes = 2;
+      for (const int64_t size : info.shape) bytes *= size;
+      std::string data;
+      while (static_cast<int64_t>(data.size()) < bytes) data += block;
+      writer.append(data.data(), static_cast<uint64_t>(bytes));
+    }
+    writer.finish();
+  }
+
+  /// The run's `memory` event.
+  Json measured(const std::string& dtype, int64_t batch, const std::string& checkpointing = "none") const {
+    const std::string name = dtype + std::to_string(batch) + checkpointing;
+    Recipe recipe = run_.recipe(name);
+    recipe.model.base_dtype = recipe.precision.compute = dtype;
+    recipe.lora.rank = 16;
+    recipe.lora.alpha = 32;
+    recipe.data.eval.clear();
+    recipe.optim.lr = 1e-4;
+    recipe.train.batch_size = batch;
+    recipe.train.max_steps = 3;
+    recipe.train.activation_checkpointing = checkpointing;
+    const test::Ran ran = test::run_lft("train " + run_.dir().write(name + ".yaml", dump_recipe(recipe)));
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    const std::vector<Json> events = test::events(recipe.output_dir, "memory");
+    return events.size() == 1 ? events[0] : Json::object();
+  }
+
+  const test::TinyRun run_;
+};
+
+TEST_F(MemoryPrediction, IsWithinATenthOfTheMeasuredPeak) {
+  std::map<std::string, double> peaks;
+  for (const char* dtype : {"fp32", "bf16"}) {
+    for (const int64_t batch : {2, 6}) {
+      const Json event = measured(dtype, batch);
+      ASSERT_TRUE(event.contains("peak_bytes"));
+      const double peak = event["peak_bytes"], predicted = event["predicted_bytes"];
+      std::printf("%s, batch %lld: measured %.0f MB, predicted %.0f MB\n", dtype, static_cast<long long>(batch), peak / 1e6,
+                  predicted / 1e6);
+      EXPECT_NEAR(predicted, peak, 0.1 * peak) << dtype << " " << batch;
+      peaks[dtype + std::to_string(batch)] = peak;
+    }
+  }
+  // What is compared differs by much more than the tolerance.
+  EXPECT_GT(peaks["fp326"], 1.5 * peaks["fp322"]);
+  EXPECT_GT(peaks["fp326"], 1.5 * peaks["bf166"]);
+}
+
+TEST_F(MemoryPrediction, OfRecomputedBlocksToo) {
+  const Json event = measured("fp32", 6, "block");
+  const double peak = event["peak_bytes"], predicted = event["predicted_bytes"];
+  EXPECT_NEAR(predicted, peak, 0.1 * peak);
+}
+
+}  // namespace
+}  // namespace lft

@@ -1,0 +1,115 @@
+#include <gtest/gtest.h>
+
+#include "data/fixtures.h"
+#include "src/data/lengths.h"
+#include "support/expect_error.h"
+
+namespace lft {
+namespace {
+
+using namespace lft::test;
+
+/// Each length is that of the sample as it is read.
+void expect_measured(const Dataset& dataset, int64_t workers) {
+  const std::vector<SampleLength> lengths = measure_lengths(dataset, workers);
+  ASSERT_EQ(lengths.size(), static_cast<size_t>(dataset.size()));
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    const Sample sample = dataset.get(static_cast<int64_t>(i));
+    EXPECT_EQ(lengths[i].tokens, static_cast<int64_t>(sample.input_ids.size())) << i;
+    EXPECT_EQ(lengths[i].supervised, sample.supervised()) << i;
+    EXPECT_EQ(lengths[i].images, static_cast<int64_t>(sample.images.size())) << i;
+  }
+}
+
+std::string text_rows(int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i) {
+    text += llava_row("t" + std::to_string(i), "", "Q" + std::string(static_cast<size_t>(7 * i % 50), 'q'),
+                      "A" + std::string(static_cast<size_t>(3 * i % 40), 'a')) +
+            "\n";
+  }
+  return text;
+}
+
+TEST(Lengths, AreThoseOfTextSamplesWholeAndTruncated) {
+  const TempDir dir;
+  const ByteTokenizer tokenizer;
+  EncodeOptions options = small_options();
+  const std::string data = dir.write("t.jsonl", text_rows(60));
+  for (const int64_t limit : {256, 40}) {
+    options.max_tokens = limit;
+    const auto dataset = open_dataset(data, "", tokenizer, options);
+    expect_measured(*dataset, 1);
+    expect_measured(*dataset, 4);
+  }
+}
+
+TEST(Lengths, ByHandForOneRow) {
+  const TempDir dir;
+  const ByteTokenizer tokenizer;
+  dir.write("img/a.bmp", bmp(9, 6, 1));
+  const std::string data = dir.write("one.jsonl", llava_row("a", "a.bmp", "<image>\nQ", "AB"));
+  const auto dataset = open_dataset(data, dir.file("img"), tokenizer, small_options());
+  const std::vector<SampleLength> lengths = measure_lengths(*dataset, 2);
+  ASSERT_EQ(lengths.size(), 1u);
+  // "USER: <image>\nQ ASSISTANT: AB</s>": BOS, 6 bytes, 4 positions, 14 bytes, then " AB" and the end token.
+  const std::string before = "USER: ", after = "\nQ ASSISTANT:", reply = " AB";
+  EXPECT_EQ(lengths[0].tokens, static_cast<int64_t>(1 + before.size() + 4 + after.size() + reply.size() + 1));
+  EXPECT_EQ(lengths[0].images, 1);
+  EXPECT_EQ(lengths[0].supervised, dataset->length(0).supervised);
+}
+
+TEST(Lengths, ABadRowMeasuresNothingAndIsNoError) {
+  const TempDir dir;
+  const ByteTokenizer tokenizer;
+  EncodeOptions options = small_options();
+  options.skip_bad = true;
+  dir.write("img/cut.bmp", "BM");
+  dir.write("img/thin.bmp", bmp(1, 9, 1).substr(0, 54));  // a header that says its size; its pixels are missing
+  const std::string data =
+      dir.write("d.jsonl", llava_row("a", "", "Q", "A") + "\n{}\n" + llava_row("c", "", "<image>", "A") + "\n" +
+                               llava_row("d", "absent.bmp", "<image>", "A") + "\n" + llava_row("e", "cut.bmp", "<image>", "A") + "\n" +
+                               llava_row("f", "thin.bmp", "<image>", "A") + "\n" + llava_row("g", "", "Q", "A"));
+  const std::vector<SampleLength> lengths = measure_lengths(*open_dataset(data, dir.file("img"), tokenizer, options), 3);
+  ASSERT_EQ(lengths.size(), 7u);
+  EXPECT_GT(lengths[0].tokens, 0);
+  for (const size_t bad : {1u, 2u, 3u, 4u}) EXPECT_EQ(lengths[bad].tokens, 0) << bad;
+  EXPECT_GT(lengths[5].tokens, 0);  // no pixel is decoded: what is only there missing is not seen
+  EXPECT_EQ(lengths[6].tokens, lengths[0].tokens);
+}
+
+TEST(Lengths, AreThoseOfPreparedSamples) {
+  const TempDir dir;
+  const ByteTokenizer tokenizer;
+  EncodeOptions options = small_options();
+  const auto direct = open_dataset(dir.write("t.jsonl", text_rows(40)), "", tokenizer, options);
+  prepare_dataset(*direct, options, dir.file("p"), /*shard_bytes=*/2000);
+  const auto prepared = open_dataset(dir.file("p"), "", tokenizer, options);
+  expect_measured(*prepared, 1);
+  expect_measured(*prepared, 3);
+  options.skip_bad = true;
+  const auto rows = open_dataset(dir.write("bad.jsonl", llava_row("a", "", "Q", "A") + "\n{}\n"), "", tokenizer, options);
+  prepare_dataset(*rows, options, dir.file("b"));
+  EXPECT_EQ(measure_lengths(*open_dataset(dir.file("b"), "", tokenizer, options), 1)[1].tokens, 0);
+}
+
+#if LFT_HAVE_OPENCV
+TEST(Lengths, AreThoseOfSamplesWithImages) {
+  const TempDir dir;
+  const ByteTokenizer tokenizer;
+  const EncodeOptions options = small_options();
+  dir.write("img/a.bmp", bmp(9, 6, 1));
+  dir.write("img/large.bmp", bmp(200, 150, 2));  // longer than what is read for a header
+  std::string json = "[" + llava_row("none", "", "Q", "A");
+  for (int i = 0; i < 6; ++i) json += "," + llava_row("r" + std::to_string(i), i % 2 ? "a.bmp" : "large.bmp", "<image>\nQ", "A");
+  json += R"(,{"id":"two","images":["a.bmp","large.bmp"],"conversations":[{"from":"human","value":"<image><image>\nQ"},
+    {"from":"gpt","value":"A"}]}])";
+  const auto direct = open_dataset(dir.write("data.json", json), dir.file("img"), tokenizer, options);
+  expect_measured(*direct, 2);
+  prepare_dataset(*direct, options, dir.file("p"));
+  expect_measured(*open_dataset(dir.file("p"), "", tokenizer, options), 2);
+}
+#endif
+
+}  // namespace
+}  // namespace lft

@@ -1,0 +1,115 @@
+// An adapter as an extension would bring one, with something wrong in it, in a tiny model that takes training steps.
+#pragma once
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "models/layers/call.h"
+#include "src/hf/model_dir.h"
+#include "src/train/step.h"
+#include "support/temp_dir.h"
+#include "support/tiny_llava.h"
+
+namespace lft::test {
+
+/// y = x W^T + x A^T B^T, with something wrong at the end of it.
+class Offender : public LinearAdapter {
+ public:
+  using Body = std::function<at::Tensor(Offender& self, const at::Tensor& x, const at::Tensor& y)>;
+  Offender(const LinearImpl& layer, Body body, bool trains) : LinearAdapter("Offender"), body_(std::move(body)) {
+    if (!trains) return;
+    a = register_parameter("lora_A", at::full({2, layer.weight.size(1)}, 0.01), /*requires_grad=*/false);
+    b = register_parameter("lora_B", at::full({layer.weight.size(0), 2}, 0.01), /*requires_grad=*/false);
+  }
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight_oi, const at::Tensor&) override {
+    const at::Tensor y = at::matmul(x, weight_oi.t());
+    return body_(*this, x, a.defined() ? y + at::matmul(at::matmul(x, a.t()), b.t()) : y);
+  }
+  at::Tensor delta_oi() const override { return at::mm(b, a); }
+  at::Tensor a, b;
+
+ private:
+  Body body_;
+};
+
+inline const std::string kLayers = "language_model.model.layers.";
+
+class OffenderTest : public ::testing::Test {
+ protected:
+  void SetUp() override { build({"llm:all-linear"}); }
+
+  void build(const std::vector<std::string>& targets) {
+    model = load_llava(ModelDir::open(dir_), at::kFloat, at::kCPU);
+    inject_lora(select_sites(linear_sites(*model), targets), {.rank = 4, .alpha = 8, .dropout = 0}, 7);
+    {
+      const at::NoGradGuard no_grad;
+      for (auto& parameter : model->named_parameters()) {
+        if (parameter.key().ends_with("lora_B")) parameter.value().fill_(0.02);
+      }
+    }
+    options.encode.config = model->config;
+    options.encode.image_mean = {0.5f, 0.5f, 0.5f};
+    options.encode.image_std = {0.25f, 0.25f, 0.25f};
+    state = {};
+    take_trainables();
+  }
+
+  void take_trainables() {
+    trainables = make_trainable(*model, {});
+    optimizer = std::make_unique<AdamW>(trainables, param_groups(trainables, 1e-2, -1), AdamWOptions{});
+  }
+
+  void plant(const std::string& name, Offender::Body body, bool trains = true) {
+    for (LinearSite& site : linear_sites(*model)) {
+      if (site.name == name) site.layer->set_adapter(std::make_shared<Offender>(*site.layer, std::move(body), trains));
+    }
+    take_trainables();
+  }
+
+  Sample sample(uint64_t seed) const {
+    std::mt19937_64 random(seed);
+    Sample sample{.id = "s" + std::to_string(seed), .input_ids = {1}, .labels = {}, .images = {}};
+    for (int i = 0; i < 9; ++i) sample.input_ids.push_back(3 + static_cast<int64_t>(random() % 50));
+    sample.labels.resize(7, -100);
+    for (size_t i = 7; i < 10; ++i) sample.labels.push_back(sample.input_ids[i]);
+    return sample;
+  }
+
+  StepOutcome take(size_t micro_batches = 1) {
+    StepSamples samples;
+    for (size_t i = 0; i < micro_batches; ++i) samples.micro.push_back({sample(2 * i), sample(2 * i + 1)});
+    return train_step(model, *optimizer, scaler, Schedule::make("constant", 0, 10), options, samples, state);
+  }
+
+  /// The error of a step; kInternal.
+  ErrorInfo fault(size_t micro_batches = 1) {
+    try {
+      take(micro_batches);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kInternal);
+      EXPECT_EQ(current_module_path(), "");
+      EXPECT_FALSE(error.info().found.empty());
+      return error.info();
+    }
+    ADD_FAILURE() << "no error";
+    return {};
+  }
+
+  TempDir scratch_;
+  const std::string dir_ = write_tiny_llava(scratch_.file("model"));
+  Llava model{nullptr};
+  std::vector<Trainable> trainables;
+  std::unique_ptr<AdamW> optimizer;
+  StepOptions options;
+  StepState state;
+  LossScaler scaler{{.enabled = false}};
+};
+
+#define EXPECT_PIECE(text, piece) EXPECT_NE((text).find(piece), std::string::npos) << "no \"" << (piece) << "\" in\n" << (text)
+
+}  // namespace lft::test

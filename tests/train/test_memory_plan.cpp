@@ -1,0 +1,146 @@
+// The memory a run will need, counted from shapes: beside what its tensors are seen to take, and the micro-batch it is counted for.
+#include <gtest/gtest.h>
+
+#include "src/train/memory_plan.h"
+#include "src/train/trainer.h"
+#include "support/counting_allocator.h"
+#include "train/run_files.h"
+
+namespace lft {
+namespace {
+
+using test::CountingAllocator;
+
+/// Long answers of different lengths, so that activations are what counts.
+class MemoryPlanTest : public ::testing::Test {
+ protected:
+  MemoryPlanTest() {
+    Json rows = Json::parse(test::slurp(run_.dir().file("rows.json")));
+    for (size_t i = 0; i < rows.size(); ++i) rows[i]["conversations"][1]["value"] = std::string(200 + 17 * (i * 5 % 12), 'a');
+    run_.dir().write("rows.json", rows.dump());
+  }
+  Recipe recipe(const std::string& out) const {
+    Recipe recipe = run_.recipe(out);
+    recipe.data.eval.clear();
+    recipe.full.clear();
+    recipe.train.worst_first = false;
+    recipe.train.max_steps = 3;
+    recipe.data.shuffle = false;
+    recipe.train.batch_size = 12;
+    return recipe;
+  }
+  /// Of tensors, in a step behind the first; what a run holds before it is part of it.
+  static double measured(const Recipe& recipe) {
+    const auto second = [](int64_t step, AdamW&) {
+      if (step == 1) CountingAllocator::reset_peak();
+    };
+    EXPECT_EQ(train(recipe, {.stop_behind = 2, .gradients_ready = second}), 0);
+    return static_cast<double>(CountingAllocator::peak());
+  }
+  /// Without what no tensor holds.
+  static double predicted(const Recipe& recipe) {
+    RunInputs inputs = open_inputs(recipe);
+    const MemoryPlan plan = plan_memory(inputs, worst_micro_batch(inputs, sample_lengths(inputs)));
+    double sum = 0, tensors = 0;
+    for (const MemoryPart& part : plan.parts) {
+      sum += part.bytes;
+      if (part.name != "samples read ahead" && !part.name.starts_with("LibTorch's code")) tensors += part.bytes;
+    }
+    EXPECT_NEAR(sum, plan.peak, 1);
+    return tensors;
+  }
+
+  const test::TinyRun run_;
+};
+
+TEST_F(MemoryPlanTest, CountsWhatTensorsTake) {
+  const CountingAllocator counting;
+  const auto change = [this](const std::string& name, const std::function<void(Recipe&)>& apply) {
+    Recipe recipe = this->recipe(name);
+    apply(recipe);
+    return recipe;
+  };
+  const std::vector<Recipe> recipes = {
+      change("fp32", [](Recipe&) {}),
+      change("bf16", [](Recipe& r) { r.precision.compute = r.model.base_dtype = "bf16"; }),
+      change("mixed", [](Recipe& r) { r.precision.compute = "bf16"; }),
+      change("nodrop", [](Recipe& r) { r.lora.dropout = 0; }),
+      change("block", [](Recipe& r) { r.train.activation_checkpointing = "block"; }),
+      change("half", [](Recipe& r) { r.train.batch_size = 6, r.train.grad_accum = 2; }),
+      change("attention",
+             [](Recipe& r) {
+               r.lora.targets = {"llm:q_proj", "llm:v_proj"};
+             }),
+      change("projector", [](Recipe& r) { r.full = {"projector"}; }),
+  };
+  for (const Recipe& recipe : recipes) {
+    const double seen = measured(recipe), counted = predicted([&] {
+                                            Recipe again = recipe;
+                                            again.output_dir += "-again";
+                                            return again;
+                                          }());
+    std::printf("%s: seen %.0f, counted %.0f\n", recipe.output_dir.c_str(), seen, counted);
+    EXPECT_NEAR(counted, seen, 0.1 * seen) << recipe.output_dir;
+  }
+}
+
+TEST_F(MemoryPlanTest, TheWorstMicroBatchIsTheLargestThatTheLoaderGives) {
+  for (const bool grouped : {false, true}) {
+    Recipe recipe = this->recipe(grouped ? "grouped" : "mixed");
+    recipe.data.shuffle = true;
+    recipe.data.group_by_length = grouped;
+    recipe.train.batch_size = 3;
+    recipe.train.max_steps = 14;  // epochs of 4 steps, the last one cut short
+    RunInputs inputs = open_inputs(recipe);
+    const MicroBatchShape worst = worst_micro_batch(inputs, sample_lengths(inputs));
+    Loader loader(*inputs.train, loader_options(inputs));
+    size_t most = 0;
+    std::vector<size_t> positions;
+    for (int64_t step = 1; step <= recipe.train.max_steps; ++step) {
+      const StepSamples samples = loader.next();
+      size_t longest = 0;
+      for (const Sample& sample : samples.micro.at(0)) longest = std::max(longest, sample.input_ids.size());
+      positions.push_back(longest * samples.micro[0].size());
+      most = std::max(most, positions.back());
+      if (step == worst.step) {
+        EXPECT_EQ(samples.indices.at(0), worst.indices);
+      }
+    }
+    ASSERT_GE(worst.step, 1);
+    EXPECT_EQ(positions.at(static_cast<size_t>(worst.step - 1)), most);
+    EXPECT_EQ(static_cast<size_t>(worst.longest()) * worst.samples.size(), most);
+    EXPECT_EQ(worst.images(), 3);
+  }
+}
+
+TEST_F(MemoryPlanTest, LeavesBadSamplesOutOfTheWorst) {
+  RunInputs inputs = open_inputs(recipe("bad"));
+  std::vector<SampleLength> lengths = sample_lengths(inputs);
+  lengths[5] = {};
+  const MicroBatchShape worst = worst_micro_batch(inputs, lengths);
+  EXPECT_EQ(worst.samples.size(), 11u);
+  EXPECT_EQ(std::count(worst.indices.begin(), worst.indices.end(), 5), 0);
+  EXPECT_EQ(worst_micro_batch(inputs, std::vector<SampleLength>(12)).step, 0);
+}
+
+TEST_F(MemoryPlanTest, MitigationsSaveWhatTheChangedRecipeNeedsLess) {
+  RunInputs inputs = open_inputs(recipe("much"));
+  const std::vector<SampleLength>& lengths = sample_lengths(inputs);
+  MemoryPlan plan = plan_memory(inputs, worst_micro_batch(inputs, lengths));
+  plan.free = plan.peak * 0.9;
+  const std::vector<Mitigation> changes = mitigations(inputs, lengths, plan);
+  const auto block = std::find_if(changes.begin(), changes.end(),
+                                  [](const Mitigation& each) { return each.change == "train.activation_checkpointing=block"; });
+  ASSERT_NE(block, changes.end());
+  Recipe changed = recipe("less");
+  changed.train.activation_checkpointing = "block";
+  RunInputs other = open_inputs(changed);
+  EXPECT_NEAR(block->saves, plan.peak - plan_memory(other, worst_micro_batch(other, sample_lengths(other))).peak, 1);
+  for (const Mitigation& each : changes) {
+    EXPECT_GT(each.saves, 0) << each.change;
+    EXPECT_EQ(each.fits, plan.peak - each.saves <= plan.free) << each.change;
+  }
+}
+
+}  // namespace
+}  // namespace lft
