@@ -8,8 +8,7 @@
 
 namespace lft {
 
-at::Tensor LinearAdapter::forward_swiglu(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& weight_oi,
-                                         const at::Tensor& bias_o) {
+at::Tensor LinearAdapter::forward_swiglu(const at::Tensor& gate, const at::Tensor& up, const Weight& weight_oi, const at::Tensor& bias_o) {
   return forward(swiglu(gate, up), weight_oi, bias_o);
 }
 
@@ -19,21 +18,34 @@ LinearImpl::LinearImpl(int64_t in, int64_t out, bool has_bias, at::TensorOptions
 }
 
 at::Tensor LinearImpl::forward(const at::Tensor& x) {
-  if (adapter_ == nullptr) return linear(x, weight, bias);
+  if (adapter_ == nullptr) return linear(x, stored(), bias);
   expect_last_dim(x, "x", {"i", weight.size(1)});
-  const at::Tensor y = adapter_->forward(x, weight, bias);
+  const at::Tensor y = adapter_->forward(x, stored(), bias);
   expect_dims_like(y, "the adapter's output", x, {"o", weight.size(0)});
   return y;
 }
 
 at::Tensor LinearImpl::forward(const at::Tensor& gate, const at::Tensor& up) {
-  if (adapter_ == nullptr) return linear_swiglu(gate, up, weight, bias);
+  if (adapter_ == nullptr) return linear_swiglu(gate, up, stored(), bias);
   expect_last_dim(gate, "gate", {"i", weight.size(1)});
   expect_last_dim(up, "up", {"i", weight.size(1)});
-  const at::Tensor y = adapter_->forward_swiglu(gate, up, weight, bias);
+  const at::Tensor y = adapter_->forward_swiglu(gate, up, stored(), bias);
   expect_dims_like(y, "the adapter's output", gate, {"o", weight.size(0)});
   return y;
 }
+
+void LinearImpl::store_nf4(const at::Tensor& weight_oi, at::Device device) {
+  expect_dims(weight_oi, "weight", {{"o", weight.size(0)}, {"i", weight.size(1)}});
+  nf4_ = quantize_nf4(weight_oi, device);
+  weight = parameters_["weight"] = at::empty(weight.sizes(), weight.options().device(at::kMeta));
+  register_buffer("nf4_codes", nf4_->codes);
+  register_buffer("nf4_scale_codes", nf4_->scale_codes);
+  register_buffer("nf4_scale_absmax", nf4_->scale_absmax);
+}
+
+Weight LinearImpl::stored() const { return nf4_ ? Weight(nf4_) : Weight(weight); }
+
+at::Device LinearImpl::device() const { return nf4_ ? nf4_->codes.device() : weight.device(); }
 
 void LinearImpl::set_adapter(std::shared_ptr<LinearAdapter> adapter) {
   if (adapter_ != nullptr) unregister_module("adapter");

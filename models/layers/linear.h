@@ -6,6 +6,8 @@
 
 #include <memory>
 
+#include "models/ops/weight.h"
+
 namespace lft {
 
 class LinearImpl;
@@ -14,9 +16,9 @@ class LinearImpl;
 class LinearAdapter : public torch::nn::Module {
  public:
   using torch::nn::Module::Module;
-  virtual at::Tensor forward(const at::Tensor& x, const at::Tensor& weight_oi, const at::Tensor& bias_o) = 0;
+  virtual at::Tensor forward(const at::Tensor& x, const Weight& weight_oi, const at::Tensor& bias_o) = 0;
   /// The same for x = silu(gate) * up. A variant that can rebuild the product in its backward pass overrides this.
-  virtual at::Tensor forward_swiglu(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& weight_oi, const at::Tensor& bias_o);
+  virtual at::Tensor forward_swiglu(const at::Tensor& gate, const at::Tensor& up, const Weight& weight_oi, const at::Tensor& bias_o);
   /// The dense update this adapter stands for, float32 [out, in].
   virtual at::Tensor delta_oi() const = 0;
 };
@@ -30,10 +32,17 @@ class LinearImpl : public torch::nn::Module {
   void set_adapter(std::shared_ptr<LinearAdapter> adapter);          // registered as submodule "adapter"; nullptr removes it
   const std::shared_ptr<LinearAdapter>& adapter() const { return adapter_; }
 
+  /// Keeps the weight, a float32 CPU tensor [out, in], as NF4 codes on `device`: `weight` is its shape alone from then on (device meta).
+  void store_nf4(const at::Tensor& weight_oi, at::Device device);
+  /// What the layer multiplies with.
+  Weight stored() const;
+  at::Device device() const;
+
   at::Tensor weight, bias;  // bias may be undefined
 
  private:
   std::shared_ptr<LinearAdapter> adapter_;
+  c10::intrusive_ptr<Nf4Storage> nf4_;
 };
 TORCH_MODULE(Linear);
 

@@ -87,13 +87,13 @@ at::Tensor rope_inverse_frequencies(const LlamaConfig& config) {
   return at::where(low.logical_or(high), scaled, smoothed);
 }
 
-LlamaAttentionImpl::LlamaAttentionImpl(const LlamaConfig& config, at::TensorOptions options)
+LlamaAttentionImpl::LlamaAttentionImpl(const LlamaConfig& config, at::TensorOptions linear_options)
     : heads_(config.heads), kv_heads_(config.kv_heads), head_dim_(config.head_dim) {
   const bool bias = config.attention_bias;
-  q_proj = register_module("q_proj", Linear(config.hidden, heads_ * head_dim_, bias, options));
-  k_proj = register_module("k_proj", Linear(config.hidden, kv_heads_ * head_dim_, bias, options));
-  v_proj = register_module("v_proj", Linear(config.hidden, kv_heads_ * head_dim_, bias, options));
-  o_proj = register_module("o_proj", Linear(heads_ * head_dim_, config.hidden, bias, options));
+  q_proj = register_module("q_proj", Linear(config.hidden, heads_ * head_dim_, bias, linear_options));
+  k_proj = register_module("k_proj", Linear(config.hidden, kv_heads_ * head_dim_, bias, linear_options));
+  v_proj = register_module("v_proj", Linear(config.hidden, kv_heads_ * head_dim_, bias, linear_options));
+  o_proj = register_module("o_proj", Linear(heads_ * head_dim_, config.hidden, bias, linear_options));
 }
 
 at::Tensor LlamaAttentionImpl::forward(const at::Tensor& x_btd, const LlamaPass& pass, int64_t layer, const at::Tensor& rows_k) {
@@ -108,6 +108,10 @@ at::Tensor LlamaAttentionImpl::forward(const at::Tensor& x_btd, const LlamaPass&
   const at::Tensor v = call("v_proj", v_proj, x_btd);
   expect_dims(v, "the output of v_proj", {{"b", b}, {"t", t}, {"h*e", kv_heads_ * head_dim_}});
   const at::Tensor v_bthe = v.view({b, t, kv_heads_, head_dim_});
+  if (pass.packed) {
+    const at::Tensor mixed = packed_attention(q_bthe.squeeze(0), k_bthe.squeeze(0), v_bthe.squeeze(0), *pass.packed).unsqueeze(0);
+    return call("o_proj", o_proj, keep_rows(mixed.flatten(2), rows_k));
+  }
 
   const int64_t repeat = heads_ / kv_heads_;
   at::Tensor k_bhse = repeat_heads(k_bthe, repeat).transpose(1, 2), v_bhse = repeat_heads(v_bthe, repeat).transpose(1, 2);
@@ -126,10 +130,10 @@ at::Tensor LlamaAttentionImpl::forward(const at::Tensor& x_btd, const LlamaPass&
   return call("o_proj", o_proj, keep_rows(mixed.transpose(1, 2).flatten(2), rows_k));
 }
 
-LlamaMlpImpl::LlamaMlpImpl(const LlamaConfig& config, at::TensorOptions options) {
-  gate_proj = register_module("gate_proj", Linear(config.hidden, config.intermediate, config.mlp_bias, options));
-  up_proj = register_module("up_proj", Linear(config.hidden, config.intermediate, config.mlp_bias, options));
-  down_proj = register_module("down_proj", Linear(config.intermediate, config.hidden, config.mlp_bias, options));
+LlamaMlpImpl::LlamaMlpImpl(const LlamaConfig& config, at::TensorOptions linear_options) {
+  gate_proj = register_module("gate_proj", Linear(config.hidden, config.intermediate, config.mlp_bias, linear_options));
+  up_proj = register_module("up_proj", Linear(config.hidden, config.intermediate, config.mlp_bias, linear_options));
+  down_proj = register_module("down_proj", Linear(config.intermediate, config.hidden, config.mlp_bias, linear_options));
 }
 
 at::Tensor LlamaMlpImpl::forward(const at::Tensor& x) {
@@ -137,9 +141,9 @@ at::Tensor LlamaMlpImpl::forward(const at::Tensor& x) {
   return call("down_proj", down_proj, call("gate_proj", gate_proj, x), call("up_proj", up_proj, x));
 }
 
-LlamaLayerImpl::LlamaLayerImpl(const LlamaConfig& config, at::TensorOptions options) {
-  self_attn = register_module("self_attn", LlamaAttention(config, options));
-  mlp = register_module("mlp", LlamaMlp(config, options));
+LlamaLayerImpl::LlamaLayerImpl(const LlamaConfig& config, at::TensorOptions options, at::TensorOptions linear_options) {
+  self_attn = register_module("self_attn", LlamaAttention(config, linear_options));
+  mlp = register_module("mlp", LlamaMlp(config, linear_options));
   input_layernorm = register_module("input_layernorm", RmsNorm(config.hidden, config.rms_norm_eps, options));
   post_attention_layernorm = register_module("post_attention_layernorm", RmsNorm(config.hidden, config.rms_norm_eps, options));
 }
@@ -153,23 +157,31 @@ at::Tensor LlamaLayerImpl::forward(const at::Tensor& x_btd, const LlamaPass& pas
   return add_to("the output of mlp", middle, call("mlp", mlp, call("post_attention_layernorm", post_attention_layernorm, middle)), d);
 }
 
-LlamaModelImpl::LlamaModelImpl(const LlamaConfig& config, at::TensorOptions options) : config_(config) {
+LlamaModelImpl::LlamaModelImpl(const LlamaConfig& config, at::TensorOptions options, at::TensorOptions linear_options) : config_(config) {
   embed_tokens = register_module("embed_tokens", Embedding(config.vocab, config.hidden, options));
   layers = register_module("layers", std::make_shared<StackImpl<LlamaLayer>>());
-  for (int64_t i = 0; i < config.layers; ++i) layers->push_back(LlamaLayer(config, options));
+  for (int64_t i = 0; i < config.layers; ++i) layers->push_back(LlamaLayer(config, options, linear_options));
   norm = register_module("norm", RmsNorm(config.hidden, config.rms_norm_eps, options));
 }
 
-LlamaPass LlamaModelImpl::make_pass(const at::Tensor& embeds_btd, KvCache* cache) {
+LlamaPass LlamaModelImpl::make_pass(const at::Tensor& embeds_btd, KvCache* cache, std::shared_ptr<const PackedSequences> packed) {
   LlamaPass pass;
   pass.cache = cache;
+  pass.packed = std::move(packed);
   const at::Device device = embeds_btd.device();
   const bool continues = cache != nullptr && !cache->empty();
-  const int64_t seen = continues ? *std::max_element(cache->lengths.begin(), cache->lengths.end()) + 1 : embeds_btd.size(1);
+  const int64_t seen = continues     ? *std::max_element(cache->lengths.begin(), cache->lengths.end()) + 1
+                       : pass.packed ? pass.packed->longest()
+                                     : embeds_btd.size(1);
   if (!table_.cos.defined() || table_.cos.size(1) < seen || table_.cos.device() != device) {
     const int64_t length = (seen + 511) / 512 * 512;
     const at::Tensor angles = at::outer(at::arange(length, at::kLong).to(at::kFloat), rope_inverse_frequencies(config_)).unsqueeze(0);
     table_ = {angles.cos().to(device), angles.sin().to(device)};
+  }
+  if (pass.packed) {
+    const at::Tensor positions = pass.packed->positions().to(device);
+    pass.rotation = {table_.cos.index_select(1, positions), table_.sin.index_select(1, positions)};
+    return pass;
   }
   if (!continues) {
     if (cache != nullptr) {
@@ -185,10 +197,12 @@ LlamaPass LlamaModelImpl::make_pass(const at::Tensor& embeds_btd, KvCache* cache
   return pass;
 }
 
-at::Tensor LlamaModelImpl::forward(const at::Tensor& embeds_btd, const at::Tensor& rows_k, KvCache* cache) {
+at::Tensor LlamaModelImpl::forward(const at::Tensor& embeds_btd, const at::Tensor& rows_k, KvCache* cache,
+                                   std::shared_ptr<const PackedSequences> packed) {
   expect_dims(embeds_btd, "embeds", {{"b"}, {"t"}, {"d", config_.hidden}});
   if (rows_k.defined()) expect_dims(rows_k, "rows", {{"k"}});
-  const LlamaPass pass = make_pass(embeds_btd, cache);
+  if (packed) expect_dims(embeds_btd, "packed embeds", {{"b", 1}, {"t", packed->starts.back()}, {"d"}});
+  const LlamaPass pass = make_pass(embeds_btd, cache, std::move(packed));
   at::Tensor x = embeds_btd;
   for (int64_t i = 0; i < layers->size(); ++i) {
     const LlamaLayer& layer = (*layers)[i];
@@ -199,15 +213,15 @@ at::Tensor LlamaModelImpl::forward(const at::Tensor& embeds_btd, const at::Tenso
   return call("norm", norm, x);
 }
 
-LlamaForCausalLmImpl::LlamaForCausalLmImpl(const LlamaConfig& config, at::TensorOptions options) {
-  model = register_module("model", LlamaModel(config, options));
+LlamaForCausalLmImpl::LlamaForCausalLmImpl(const LlamaConfig& config, at::TensorOptions options, at::TensorOptions linear_options) {
+  model = register_module("model", LlamaModel(config, options, linear_options));
   if (!config.tie_embeddings) lm_head = register_module("lm_head", Linear(config.hidden, config.vocab, false, options));
 }
 
 at::Tensor LlamaForCausalLmImpl::forward(const at::Tensor& embeds_btd, const at::Tensor& rows_k, const at::Tensor& targets_k,
-                                         KvCache* cache) {
+                                         KvCache* cache, std::shared_ptr<const PackedSequences> packed) {
   if (targets_k.defined()) expect_dims(targets_k, "targets", {{"k", rows_k.defined() ? rows_k.size(0) : kAnySize}});
-  const at::Tensor hidden = call("model", model, embeds_btd, rows_k, cache);
+  const at::Tensor hidden = call("model", model, embeds_btd, rows_k, cache, std::move(packed));
   const bool adapted = lm_head && lm_head->adapter() != nullptr;
   const at::Tensor weight = lm_head ? lm_head->weight : model->embed_tokens->weight;
   if (targets_k.defined() && !adapted) return token_logprobs(hidden, weight, targets_k);

@@ -4,6 +4,7 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include <memory>
 #include <vector>
 
 #include "models/layers/embedding.h"
@@ -11,6 +12,7 @@
 #include "models/layers/norms.h"
 #include "models/layers/stack.h"
 #include "models/llava/config.h"
+#include "models/ops/attention.h"
 
 namespace lft {
 
@@ -28,16 +30,17 @@ struct Rotation {
 /// float32 [e / 2], with the scaling of the config, bit for bit as transformers computes them.
 at::Tensor rope_inverse_frequencies(const LlamaConfig& config);
 
-/// What a layer needs to know of the pass: angles, the cache (nullptr in training) and which layer it is.
+/// What a layer needs to know of the pass: angles, packed sequences or the cache (neither: padded rows).
 struct LlamaPass {
   Rotation rotation;
+  std::shared_ptr<const PackedSequences> packed;  // b is 1, t their total
   KvCache* cache = nullptr;
   at::Tensor cache_mask;  // bool [b, 1, 1, s]: cached positions that exist. Undefined: causal
 };
 
 class LlamaAttentionImpl : public torch::nn::Module {
  public:
-  LlamaAttentionImpl(const LlamaConfig& config, at::TensorOptions options);
+  LlamaAttentionImpl(const LlamaConfig& config, at::TensorOptions linear_options);
   /// Attention over all positions, then the output projection of `rows` (flat indices into b * t) only; undefined: of all.
   at::Tensor forward(const at::Tensor& x_btd, const LlamaPass& pass, int64_t layer, const at::Tensor& rows_k);
   Linear q_proj{nullptr}, k_proj{nullptr}, v_proj{nullptr}, o_proj{nullptr};
@@ -49,7 +52,7 @@ TORCH_MODULE(LlamaAttention);
 
 class LlamaMlpImpl : public torch::nn::Module {
  public:
-  LlamaMlpImpl(const LlamaConfig& config, at::TensorOptions options);
+  LlamaMlpImpl(const LlamaConfig& config, at::TensorOptions linear_options);
   at::Tensor forward(const at::Tensor& x);
   Linear gate_proj{nullptr}, up_proj{nullptr}, down_proj{nullptr};
 };
@@ -57,7 +60,7 @@ TORCH_MODULE(LlamaMlp);
 
 class LlamaLayerImpl : public torch::nn::Module {
  public:
-  LlamaLayerImpl(const LlamaConfig& config, at::TensorOptions options);
+  LlamaLayerImpl(const LlamaConfig& config, at::TensorOptions options, at::TensorOptions linear_options);
   /// [b, t, d], or [k, d] where rows are given.
   at::Tensor forward(const at::Tensor& x_btd, const LlamaPass& pass, int64_t layer, const at::Tensor& rows_k);
   RmsNorm input_layernorm{nullptr}, post_attention_layernorm{nullptr};
@@ -68,15 +71,17 @@ TORCH_MODULE(LlamaLayer);
 
 class LlamaModelImpl : public torch::nn::Module {
  public:
-  LlamaModelImpl(const LlamaConfig& config, at::TensorOptions options);
+  LlamaModelImpl(const LlamaConfig& config, at::TensorOptions options, at::TensorOptions linear_options);
   /// Normalised final states: [b, t, d], or [k, d] of `rows` (then the last layer runs its output projection and MLP on them only).
-  at::Tensor forward(const at::Tensor& embeds_btd, const at::Tensor& rows_k, KvCache* cache);
+  /// `packed`: the sequences that lie in the one row of embeds; null: rows are right-padded.
+  at::Tensor forward(const at::Tensor& embeds_btd, const at::Tensor& rows_k, KvCache* cache,
+                     std::shared_ptr<const PackedSequences> packed = nullptr);
   Embedding embed_tokens{nullptr};
   Stack<LlamaLayer> layers;
   RmsNorm norm{nullptr};
 
  private:
-  LlamaPass make_pass(const at::Tensor& embeds_btd, KvCache* cache);
+  LlamaPass make_pass(const at::Tensor& embeds_btd, KvCache* cache, std::shared_ptr<const PackedSequences> packed);
   Rotation table_;  // of positions 0..., grown on demand; not a buffer, never saved
   LlamaConfig config_;
 };
@@ -84,9 +89,11 @@ TORCH_MODULE(LlamaModel);
 
 class LlamaForCausalLmImpl : public torch::nn::Module {
  public:
-  LlamaForCausalLmImpl(const LlamaConfig& config, at::TensorOptions options);
+  /// linear_options: of the decoder layers' linear layers, which may be stored another way than the rest.
+  LlamaForCausalLmImpl(const LlamaConfig& config, at::TensorOptions options, at::TensorOptions linear_options);
   /// With targets [k] (int64, one a kept row): their log-probabilities, float32 [k]. Without: float32 logits [b, t, v] or [k, v].
-  at::Tensor forward(const at::Tensor& embeds_btd, const at::Tensor& rows_k, const at::Tensor& targets_k, KvCache* cache);
+  at::Tensor forward(const at::Tensor& embeds_btd, const at::Tensor& rows_k, const at::Tensor& targets_k, KvCache* cache,
+                     std::shared_ptr<const PackedSequences> packed = nullptr);
   LlamaModel model{nullptr};
   Linear lm_head{nullptr};  // null where embeddings are tied
 };

@@ -46,11 +46,11 @@ void check_ids(const at::Tensor& ids_bt, int64_t vocab) {
 
 }  // namespace
 
-LlavaImpl::LlavaImpl(const LlavaConfig& config, at::ScalarType dtype, at::Device device) : config(config) {
+LlavaImpl::LlavaImpl(const LlavaConfig& config, at::ScalarType dtype, at::Device device, bool nf4) : config(config) {
   const at::TensorOptions options = at::TensorOptions().dtype(dtype).device(device);
   vision_tower = register_module("vision_tower", ClipVision(config.vision, options));
   multi_modal_projector = register_module("multi_modal_projector", Projector(config, options));
-  language_model = register_module("language_model", LlamaForCausalLm(config.text, options));
+  language_model = register_module("language_model", LlamaForCausalLm(config.text, options, nf4 ? options.device(at::kMeta) : options));
 }
 
 at::Tensor LlavaImpl::image_features(const at::Tensor& pixels_nchw) {
@@ -100,7 +100,8 @@ at::Tensor LlavaImpl::supervised_logprobs(const LlavaBatch& batch) {
   const at::Device device = language_model->model->embed_tokens->weight.device();
   if (supervised.rows_k.numel() == 0) return at::zeros({0}, at::TensorOptions().dtype(at::kFloat).device(device));
   KvCache* no_cache = nullptr;
-  return call("language_model", language_model, embed(batch), supervised.rows_k.to(device), supervised.targets_k.to(device), no_cache);
+  return call("language_model", language_model, embed(batch), supervised.rows_k.to(device), supervised.targets_k.to(device), no_cache,
+              batch.packed);
 }
 
 at::Tensor LlavaImpl::loss_sum(const LlavaBatch& batch) {
@@ -132,7 +133,7 @@ at::Tensor LlavaImpl::next_logits(const LlavaBatch& batch, KvCache& cache) {
 
 at::Tensor LlavaImpl::all_logits(const LlavaBatch& batch) {
   KvCache* no_cache = nullptr;
-  return call("language_model", language_model, embed(batch), at::Tensor(), at::Tensor(), no_cache);
+  return call("language_model", language_model, embed(batch), at::Tensor(), at::Tensor(), no_cache, batch.packed);
 }
 
 }  // namespace lft

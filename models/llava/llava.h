@@ -13,18 +13,21 @@
 
 namespace lft {
 
-/// One micro-batch. Rows are right-padded; causal attention makes padding behind a row invisible to it, so no mask is needed.
+/// One micro-batch. Rows are right-padded; causal attention makes padding behind a row invisible to it, so no mask is needed. Or packed:
+/// one row, in which the sequences lie one behind the other.
 struct LlavaBatch {
   at::Tensor input_ids_bt;  // int64; every image position holds config.image_token
   at::Tensor labels_bt;     // int64, -100 where unsupervised; unshifted (labels[i] is input_ids[i] or -100). May be undefined
   at::Tensor lengths_b;     // int64, real positions a row (CPU)
-  at::Tensor pixels_nchw;   // float32, normalised; images in row order. Undefined when the batch has none
+  std::shared_ptr<const PackedSequences> packed;  // null: padded. The first label of every sequence is -100
+  at::Tensor pixels_nchw;                         // float32, normalised; images in row order. Undefined when the batch has none
 };
 
 class LlavaImpl : public torch::nn::Module {
  public:
-  /// Parameters of `dtype` on `device`, uninitialised and frozen.
-  LlavaImpl(const LlavaConfig& config, at::ScalarType dtype, at::Device device);
+  /// Parameters of `dtype` on `device`, uninitialised and frozen. With `nf4` the decoder layers' linear layers have no memory yet (device
+  /// meta): LinearImpl::store_nf4 brings it.
+  LlavaImpl(const LlavaConfig& config, at::ScalarType dtype, at::Device device, bool nf4 = false);
 
   /// [n, p, d] projected image features.
   at::Tensor image_features(const at::Tensor& pixels_nchw);

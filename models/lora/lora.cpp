@@ -12,16 +12,16 @@ namespace lft {
 
 LoraAdapter::LoraAdapter(const LinearImpl& layer, const LoraOptions& options, double scale)
     : LinearAdapter("LoraAdapter"), scale_(scale), dropout_(options.dropout) {
-  const at::TensorOptions master = layer.weight.options().dtype(at::kFloat);
+  const at::TensorOptions master = at::TensorOptions().dtype(at::kFloat).device(layer.device());
   a_ri = register_parameter("lora_A", at::empty({options.rank, layer.weight.size(1)}, master), /*requires_grad=*/false);
   b_or = register_parameter("lora_B", at::empty({layer.weight.size(0), options.rank}, master), /*requires_grad=*/false);
 }
 
-at::Tensor LoraAdapter::forward(const at::Tensor& x, const at::Tensor& weight_oi, const at::Tensor& bias_o) {
+at::Tensor LoraAdapter::forward(const at::Tensor& x, const Weight& weight_oi, const at::Tensor& bias_o) {
   return linear(x, weight_oi, bias_o, {a_ri, b_or, scale_, dropout_mask(dropout_, current_module_path())});
 }
 
-at::Tensor LoraAdapter::forward_swiglu(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& weight_oi,
+at::Tensor LoraAdapter::forward_swiglu(const at::Tensor& gate, const at::Tensor& up, const Weight& weight_oi,
                                        const at::Tensor& bias_o) {
   return linear_swiglu(gate, up, weight_oi, bias_o, {a_ri, b_or, scale_, dropout_mask(dropout_, current_module_path())});
 }

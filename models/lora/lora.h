@@ -9,8 +9,8 @@ namespace lft {
 class LoraAdapter : public LinearAdapter {
  public:
   LoraAdapter(const LinearImpl& layer, const LoraOptions& options, double scale);
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight_oi, const at::Tensor& bias_o) override;
-  at::Tensor forward_swiglu(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& weight_oi, const at::Tensor& bias_o) override;
+  at::Tensor forward(const at::Tensor& x, const Weight& weight_oi, const at::Tensor& bias_o) override;
+  at::Tensor forward_swiglu(const at::Tensor& gate, const at::Tensor& up, const Weight& weight_oi, const at::Tensor& bias_o) override;
   at::Tensor delta_oi() const override;
   at::Tensor a_ri, b_or;
 

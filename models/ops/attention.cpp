@@ -2,12 +2,23 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "models/layers/dims.h"
 #include "models/ops/gemm.h"
 
 namespace lft {
+namespace {
+
+/// [n, g, e] -> [1, h, n, e], heads repeated.
+at::Tensor heads_first(const at::Tensor& x_nge, int64_t heads) {
+  const int64_t repeat = heads / x_nge.size(1);
+  const at::Tensor x = x_nge.unsqueeze(0).transpose(1, 2);
+  return repeat == 1 ? x : x.unsqueeze(2).expand({-1, -1, repeat, -1, -1}).flatten(1, 2);
+}
+
+}  // namespace
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& mask, bool causal) {
   expect_dims(q, "q", {{"b"}, {"h"}, {"t"}, {"e"}});
@@ -17,6 +28,40 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   if (!widens_products(q)) return at::scaled_dot_product_attention(q, k, v, seen, /*dropout_p=*/0.0, causal);
   return at::scaled_dot_product_attention(q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), seen, /*dropout_p=*/0.0, causal)
       .to(q.scalar_type());
+}
+
+int64_t PackedSequences::longest() const {
+  int64_t longest = 0;
+  for (size_t s = 0; s + 1 < starts.size(); ++s) longest = std::max(longest, starts[s + 1] - starts[s]);
+  return longest;
+}
+
+at::Tensor PackedSequences::positions() const {
+  at::Tensor positions = at::empty({starts.back()}, at::kLong);
+  int64_t* out = positions.mutable_data_ptr<int64_t>();
+  for (size_t s = 0; s + 1 < starts.size(); ++s) {
+    for (int64_t i = starts[s]; i < starts[s + 1]; ++i) *out++ = i - starts[s];
+  }
+  return positions;
+}
+
+at::Tensor packed_attention(const at::Tensor& q_the, const at::Tensor& k_tge, const at::Tensor& v_tge, const PackedSequences& sequences) {
+  const int64_t t = q_the.size(0), heads = q_the.size(1);
+  expect_dims(q_the, "q", {{"t", sequences.starts.back()}, {"h"}, {"e"}});
+  expect_dims(k_tge, "k", {{"t", t}, {"g"}, {"e", q_the.size(2)}});
+  expect_dims(v_tge, "v", {{"t", t}, {"g", k_tge.size(1)}, {"e", q_the.size(2)}});
+  if (q_the.is_cuda() && q_the.scalar_type() != at::kFloat) {
+    const int64_t longest = sequences.longest();
+    return std::get<0>(at::_flash_attention_forward(q_the, k_tge, v_tge, sequences.starts_s1, sequences.starts_s1, longest, longest,
+                                                    /*dropout_p=*/0.0, /*is_causal=*/true, /*return_debug_mask=*/false));
+  }
+  std::vector<at::Tensor> mixed;
+  for (size_t s = 0; s + 1 < sequences.starts.size(); ++s) {
+    const int64_t begin = sequences.starts[s], count = sequences.starts[s + 1] - begin;
+    const auto part = [&](const at::Tensor& x) { return heads_first(x.narrow(0, begin, count), heads); };
+    mixed.push_back(attention(part(q_the), part(k_tge), part(v_tge), /*mask=*/at::Tensor(), /*causal=*/true).squeeze(0).transpose(0, 1));
+  }
+  return mixed.size() == 1 ? mixed[0] : at::cat(mixed, 0);
 }
 
 }  // namespace lft

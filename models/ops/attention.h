@@ -2,10 +2,24 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 namespace lft {
 
 /// q [b, h, t, e], k and v [b, h, s, e] of one dtype -> that dtype, softmax in float32. `mask` (bool, broadcast to [b, h, t, s]) says what
 /// is seen; undefined: everything, or with `causal` what is not behind a position. FP16 on a CPU runs in float32 and is rounded.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& mask, bool causal);
+
+/// Sequences that lie one behind the other along a dimension, without padding.
+struct PackedSequences {
+  std::vector<int64_t> starts;  // [s + 1]: 0, where the second begins, ..., the total
+  at::Tensor starts_s1;         // int32, the same where the data is; undefined on a CPU
+  int64_t longest() const;
+  at::Tensor positions() const;  // int64 [t], each within its sequence, on the CPU
+};
+
+/// Causal attention within each sequence: q [t, h, e], k and v [t, g, e] with h a multiple of g, of one dtype -> [t, h, e] of that dtype.
+/// Head i of q sees head i * g / h of k and v.
+at::Tensor packed_attention(const at::Tensor& q_the, const at::Tensor& k_tge, const at::Tensor& v_tge, const PackedSequences& sequences);
 
 }  // namespace lft

@@ -19,8 +19,7 @@ using torch::autograd::variable_list;
 
 at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
-at::Tensor forward_values(const at::Tensor& x_ti, const at::Tensor& weight, const at::Tensor& bias, const LowRank& update,
-                          at::Tensor* h_tr) {
+at::Tensor forward_values(const at::Tensor& x_ti, const Weight& weight, const at::Tensor& bias, const LowRank& update, at::Tensor* h_tr) {
   const at::ScalarType dtype = x_ti.scalar_type();
   const at::Tensor w = weight.to(dtype);
   at::Tensor y = bias.defined() ? affine(bias.to(dtype), x_ti, w.t()) : product(x_ti, w.t());
@@ -34,9 +33,10 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   using Optional = std::optional<at::Tensor>;  // autograd takes no undefined tensor among a function's plain inputs
 
   // Without `up` the input is x. Otherwise it is silu(x) * up.
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const Optional& up_input, const at::Tensor& weight,
-                            const Optional& bias_input, const Optional& a_input, const Optional& b_input, const LowRank* update,
-                            bool grad_mode) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const Optional& up_input, const Optional& dense_input,
+                            const Optional& bias_input, const Optional& a_input, const Optional& b_input, const Weight* weight_input,
+                            const LowRank* update, bool grad_mode) {
+    const Weight& weight = *weight_input;
     const at::Tensor up = up_input.value_or(at::Tensor()), bias = bias_input.value_or(at::Tensor());
     const at::Tensor a = a_input.value_or(at::Tensor()), b = b_input.value_or(at::Tensor());
     const at::ScalarType dtype = op_dtype(Op::kLinear, x.scalar_type());
@@ -44,12 +44,13 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     at::Tensor h;
     const at::Tensor y = forward_values(input, weight, bias, *update, &h);
     std::vector<int64_t> shape = x.sizes().vec();
-    shape.back() = weight.size(0);
+    shape.back() = weight.out();
     if (!grad_mode) return at::_unsafe_view(y, shape);
     const auto trains = [](const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); };
-    const bool keeps_input = trains(weight) || trains(a);
+    const bool keeps_input = weight.trains() || trains(a);
     at::Tensor kept = up.defined() ? x : keeps_input ? input : at::Tensor();
-    ctx->save_for_backward({kept, up, weight, a, b, h});
+    ctx->save_for_backward({kept, up, weight.dense(), a, b, h});
+    if (weight.nf4()) ctx->saved_data["nf4"] = c10::IValue::make_capsule(weight.nf4());
     ctx->saved_data["trains_x"] = trains(x) || trains(up);
     ctx->saved_data["trains_bias"] = trains(bias);
     ctx->saved_data["shape"] = x.sizes().vec();
@@ -62,6 +63,11 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     ctx->saved_data["threshold"] = static_cast<int64_t>(update->mask.threshold);
     ctx->saved_data["keep_scale"] = static_cast<double>(update->mask.scale);
     return at::_unsafe_view(y, shape);
+  }
+
+  static Weight saved_weight(AutogradContext* ctx, const at::Tensor& dense) {
+    if (dense.defined()) return dense;
+    return c10::static_intrusive_pointer_cast<Nf4Storage>(ctx->saved_data["nf4"].toCapsule());
   }
 
   static LowRank saved_update(AutogradContext* ctx, const at::Tensor& a, const at::Tensor& b) {
@@ -91,7 +97,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   }
 
   /// dy W, and the update's share. Under FP16 the two are added in the input's dtype, as autograd adds them under autocast.
-  static at::Tensor input_gradient(const LowRank& update, const at::Tensor& dy_to, const at::Tensor& dh_tr, const at::Tensor& weight,
+  static at::Tensor input_gradient(const LowRank& update, const at::Tensor& dy_to, const at::Tensor& dh_tr, const Weight& weight,
                                    at::ScalarType x_dtype) {
     const at::ScalarType dtype = dy_to.scalar_type();
     at::Tensor dx = product(dy_to, weight.to(dtype));
@@ -118,17 +124,18 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &kept = saved[0], &up = saved[1], &weight = saved[2], &a = saved[3];
+    const at::Tensor &kept = saved[0], &up = saved[1], &dense = saved[2], &a = saved[3];
+    const Weight weight = saved_weight(ctx, dense);
     const LowRank update = saved_update(ctx, a, saved[4]);
     const auto dtype = static_cast<at::ScalarType>(ctx->saved_data["dtype"].toInt());
     const at::Tensor dy = rows_of(gradients[0]).to(dtype);
-    const bool wants_input = weight.requires_grad() || (a.defined() && a.requires_grad());
+    const bool wants_input = weight.trains() || (a.defined() && a.requires_grad());
     at::Tensor input;
     if (wants_input) input = up.defined() ? rows_of(swiglu_values(kept, up).to(dtype)) : kept;
 
     at::Tensor dx, dup, dw, dbias, da, db, dh;
     if (a.defined()) dh = update_gradients(update, dy, input, saved[5], &da, &db);
-    if (weight.requires_grad()) dw = product(dy.t(), input).to(weight.scalar_type());
+    if (weight.trains()) dw = product(dy.t(), input).to(dense.scalar_type());
     input.reset();
     if (ctx->saved_data["trains_bias"].toBool()) {
       dbias = bias_gradient(dy, static_cast<at::ScalarType>(ctx->saved_data["bias_dtype"].toInt()));
@@ -142,34 +149,34 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
         dx = dx.to(x_dtype);
       }
     }
-    return {dx, dup, dw, dbias, da, db, at::Tensor(), at::Tensor()};
+    return {dx, dup, dw, dbias, da, db, at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
-void check_dims(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const LowRank& update) {
-  expect_dims(weight, "weight", {{"o"}, {"i"}});
-  expect_last_dim(x, "x", {"i", weight.size(1)});
-  if (bias.defined()) expect_dims(bias, "bias", {{"o", weight.size(0)}});
+void check_dims(const at::Tensor& x, const Weight& weight, const at::Tensor& bias, const LowRank& update) {
+  if (!weight.nf4()) expect_dims(weight.dense(), "weight", {{"o"}, {"i"}});
+  expect_last_dim(x, "x", {"i", weight.in()});
+  if (bias.defined()) expect_dims(bias, "bias", {{"o", weight.out()}});
   if (!update.a_ri.defined()) return;
-  expect_dims(update.a_ri, "lora_A", {{"r"}, {"i", weight.size(1)}});
-  expect_dims(update.b_or, "lora_B", {{"o", weight.size(0)}, {"r", update.a_ri.size(0)}});
+  expect_dims(update.a_ri, "lora_A", {{"r"}, {"i", weight.in()}});
+  expect_dims(update.b_or, "lora_B", {{"o", weight.out()}, {"r", update.a_ri.size(0)}});
 }
 
 std::optional<at::Tensor> optional(const at::Tensor& tensor) { return tensor.defined() ? std::make_optional(tensor) : std::nullopt; }
 
 }  // namespace
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight_oi, const at::Tensor& bias_o, const LowRank& update) {
+at::Tensor linear(const at::Tensor& x, const Weight& weight_oi, const at::Tensor& bias_o, const LowRank& update) {
   check_dims(x, weight_oi, bias_o, update);
-  return LinearFunction::apply(x, std::optional<at::Tensor>(), weight_oi, optional(bias_o), optional(update.a_ri), optional(update.b_or),
-                               &update, at::GradMode::is_enabled());
+  return LinearFunction::apply(x, std::optional<at::Tensor>(), optional(weight_oi.dense()), optional(bias_o), optional(update.a_ri),
+                               optional(update.b_or), &weight_oi, &update, at::GradMode::is_enabled());
 }
 
-at::Tensor linear_swiglu(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& weight_oi, const at::Tensor& bias_o,
+at::Tensor linear_swiglu(const at::Tensor& gate, const at::Tensor& up, const Weight& weight_oi, const at::Tensor& bias_o,
                          const LowRank& update) {
   check_dims(gate, weight_oi, bias_o, update);
-  return LinearFunction::apply(gate.contiguous(), optional(up.contiguous()), weight_oi, optional(bias_o), optional(update.a_ri),
-                               optional(update.b_or), &update, at::GradMode::is_enabled());
+  return LinearFunction::apply(gate.contiguous(), optional(up.contiguous()), optional(weight_oi.dense()), optional(bias_o),
+                               optional(update.a_ri), optional(update.b_or), &weight_oi, &update, at::GradMode::is_enabled());
 }
 
 }  // namespace lft

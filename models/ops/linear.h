@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "models/ops/loops.h"
+#include "models/ops/weight.h"
 
 namespace lft {
 
@@ -14,13 +15,18 @@ struct LowRank {
   loops::DropoutMask mask;  // threshold 0: no dropout
 };
 
-/// y = x W^T + b (+ the low-rank update) in compute_dtype(). Weights of another dtype are cast for the product, in both passes, and the
-/// cast copy is not kept. Keeps x only where a weight or A is trained, and x A^T; the dropout mask is drawn again in the backward pass. A
-/// frozen weight costs no gradient.
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight_oi, const at::Tensor& bias_o, const LowRank& update = {});
+/// y = x W^T + b (+ the low-rank update) in compute_dtype(). Weights of another dtype, and codes, are made dense in it for the product, in
+/// both passes, and the copy is not kept. Keeps x only where a weight or A is trained, and x A^T; the dropout mask is drawn again in the
+/// backward pass. A frozen weight costs no gradient.
+at::Tensor linear(const at::Tensor& x, const Weight& weight_oi, const at::Tensor& bias_o, const LowRank& update = {});
 
 /// The same for x = silu(gate) * up: keeps gate and up and rebuilds the product, instead of keeping all three.
-at::Tensor linear_swiglu(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& weight_oi, const at::Tensor& bias_o,
+at::Tensor linear_swiglu(const at::Tensor& gate, const at::Tensor& up, const Weight& weight_oi, const at::Tensor& bias_o,
                          const LowRank& update = {});
+
+/// Of a dense weight. (Spelled out: at::linear would be as good a match for a tensor.)
+inline at::Tensor linear(const at::Tensor& x, const at::Tensor& weight_oi, const at::Tensor& bias_o, const LowRank& update = {}) {
+  return linear(x, Weight(weight_oi), bias_o, update);
+}
 
 }  // namespace lft

@@ -1,5 +1,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <cstring>
@@ -34,15 +35,20 @@ at::Tensor normalised_pixels(const std::vector<Sample>& samples, int64_t count, 
   return pixels_nchw;
 }
 
+void set_pixels(LlavaBatch& batch, const std::vector<Sample>& samples, const EncodeOptions& options, at::Device device) {
+  int64_t images = 0;
+  for (const Sample& sample : samples) images += static_cast<int64_t>(sample.images.size());
+  if (images > 0) batch.pixels_nchw = normalised_pixels(samples, images, options).to(device);
+}
+
 }  // namespace
 
 LlavaBatch collate(const std::vector<Sample>& samples, const EncodeOptions& options, at::Device device) {
   const int64_t rows = static_cast<int64_t>(samples.size());
-  int64_t longest = 0, images = 0;
+  int64_t longest = 0;
   bool labelled = false;
   for (const Sample& sample : samples) {
     longest = std::max(longest, static_cast<int64_t>(sample.input_ids.size()));
-    images += static_cast<int64_t>(sample.images.size());
     labelled |= !sample.labels.empty();
   }
   const LlavaConfig& config = options.config;
@@ -59,7 +65,29 @@ LlavaBatch collate(const std::vector<Sample>& samples, const EncodeOptions& opti
   batch.input_ids_bt = ids_bt.to(device);
   if (labelled) batch.labels_bt = labels_bt.to(device);
   batch.lengths_b = lengths_b;
-  if (images > 0) batch.pixels_nchw = normalised_pixels(samples, images, options).to(device);
+  set_pixels(batch, samples, options, device);
+  return batch;
+}
+
+LlavaBatch pack(const std::vector<Sample>& samples, const EncodeOptions& options, at::Device device) {
+  auto packed = std::make_shared<PackedSequences>();
+  packed->starts.push_back(0);
+  for (const Sample& sample : samples) packed->starts.push_back(packed->starts.back() + static_cast<int64_t>(sample.input_ids.size()));
+  const int64_t total = packed->starts.back();
+  at::Tensor ids_bt = at::empty({1, total}, at::kLong), labels_bt = at::full({1, total}, -100, at::kLong);
+  for (size_t s = 0; s < samples.size(); ++s) {
+    const Sample& sample = samples[s];
+    std::copy(sample.input_ids.begin(), sample.input_ids.end(), ids_bt.mutable_data_ptr<int64_t>() + packed->starts[s]);
+    if (sample.labels.size() < 2) continue;  // nothing comes before a first token that could predict it
+    std::copy(sample.labels.begin() + 1, sample.labels.end(), labels_bt.mutable_data_ptr<int64_t>() + packed->starts[s] + 1);
+  }
+  if (!device.is_cpu()) packed->starts_s1 = at::tensor(packed->starts, at::kLong).to(at::kInt).to(device);
+  LlavaBatch batch;
+  batch.input_ids_bt = ids_bt.to(device);
+  batch.labels_bt = labels_bt.to(device);
+  batch.lengths_b = at::tensor(std::vector<int64_t>{total}, at::kLong);
+  batch.packed = std::move(packed);
+  set_pixels(batch, samples, options, device);
   return batch;
 }
 

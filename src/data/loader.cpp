@@ -25,6 +25,13 @@ void stay_single_threaded() {
 
 }  // namespace
 
+bool MicroBatchCutter::starts_micro_batch(int64_t place, int64_t tokens) {
+  if (max_tokens_ == 0) return place % batch_size_ == 0;
+  const bool starts = place == 0 || held_ + tokens > max_tokens_;
+  held_ = starts ? tokens : held_ + tokens;
+  return starts;
+}
+
 /// A place in the endless stream of samples, filled by whoever takes it.
 struct Slot {
   int64_t index = 0;
@@ -158,14 +165,17 @@ StepSamples Loader::next() {
   result.epoch = state.step / state.steps_per_epoch;
   const int64_t begin = (state.step % state.steps_per_epoch) * state.group;
   const int64_t count = std::min(state.group, state.size - begin);
+  MicroBatchCutter cutter(state.options);
   try {
     for (int64_t i = 0; i < count; ++i) {
-      if (i % state.options.batch_size == 0 && (result.micro.empty() || !result.micro.back().empty())) {
+      const std::shared_ptr<Slot> slot = state.pop();
+      const bool left_out = state.leave_out(*slot, result);
+      const bool starts = cutter.starts_micro_batch(i, left_out ? 0 : static_cast<int64_t>(slot->sample.input_ids.size()));
+      if (result.micro.empty() || (starts && !result.micro.back().empty())) {
         result.micro.emplace_back();
         result.indices.emplace_back();
       }
-      const std::shared_ptr<Slot> slot = state.pop();
-      if (state.leave_out(*slot, result)) continue;
+      if (left_out) continue;
       result.micro.back().push_back(std::move(slot->sample));
       result.indices.back().push_back(slot->index);
     }

@@ -18,7 +18,8 @@ struct LoaderOptions {
   int64_t batch_size = 16, grad_accum = 1, workers = 4;
   uint64_t seed = 42;
   bool shuffle = true;
-  bool skip_bad = false;  // on_bad_sample: skip (counted, named)
+  bool skip_bad = false;   // on_bad_sample: skip (counted, named)
+  int64_t max_tokens = 0;  // above 0: micro-batches are cut by tokens, in order, instead of by batch_size
   /// Tokens by dataset index: batches of samples of like length (data.group_by_length). Null: without regard to length.
   std::shared_ptr<const std::vector<int32_t>> lengths = {};
 };
@@ -29,11 +30,23 @@ std::vector<int64_t> epoch_order(const LoaderOptions& options, int64_t size, int
 
 /// The micro-batches of one optimizer step. The short last group of an epoch may have fewer micro-batches, its last one fewer rows.
 struct StepSamples {
-  int64_t epoch = 0;                          // from 0
-  std::vector<std::vector<Sample>> micro;     // [grad_accum][batch_size]; a micro-batch with every sample left out is left out too
+  int64_t epoch = 0;  // from 0
+  std::vector<std::vector<Sample>>
+      micro;  // [grad_accum][batch_size], or cut by tokens; a micro-batch with every sample left out is left out too
   std::vector<std::vector<int64_t>> indices;  // dataset indices of the same
   std::vector<std::string> skipped;           // ids of bad samples left out, with the reason
   std::vector<int64_t> skipped_indices;       // dataset indices of the same
+};
+
+/// Where micro-batches begin within a global batch.
+class MicroBatchCutter {
+ public:
+  explicit MicroBatchCutter(const LoaderOptions& options) : batch_size_(options.batch_size), max_tokens_(options.max_tokens) {}
+  /// Asked for every place from 0 on. tokens: of its sample, 0 where that is left out.
+  bool starts_micro_batch(int64_t place, int64_t tokens);
+
+ private:
+  int64_t batch_size_, max_tokens_, held_ = 0;
 };
 
 class Loader {
@@ -52,5 +65,7 @@ class Loader {
 
 /// Right-padded tensors on `device`, pixels normalised in float32 as HF's processor does: (x - 255 mean) / (255 std).
 LlavaBatch collate(const std::vector<Sample>& samples, const EncodeOptions& options, at::Device device);
+/// The same without padding: all samples behind each other in one row.
+LlavaBatch pack(const std::vector<Sample>& samples, const EncodeOptions& options, at::Device device);
 
 }  // namespace lft

@@ -71,7 +71,7 @@ std::string figures_text(const DataFigures& f, const DataReport& report) {
                         (f.truncated == 0 ? ""
                                           : "; " + number(f.labels_lost) + " supervised tokens lost (" +
                                                 percent(f.labels_lost, f.supervised + f.labels_lost) + "%), " + number(f.replies_cut) +
-                                                " replies without their end"));
+                                                (f.replies_cut == 1 ? " reply without its end" : " replies without their end")));
   line("images", number(f.images));
   return text;
 }

@@ -34,6 +34,16 @@ Json read_config(const std::string& path) {
   return config;
 }
 
+/// What config.json says of the weights: "dtype", or "torch_dtype" as it was called; F32 where it says nothing.
+DType named_dtype(const Json& config) {
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    const std::string name = config.contains(key) && config[key].is_string() ? config[key].get<std::string>() : "";
+    if (name == "bfloat16") return DType::kBF16;
+    if (name == "float16") return DType::kF16;
+  }
+  return DType::kF32;
+}
+
 /// Matches stored tensors with what the config asks for.
 struct Matcher {
   Faults missing{"missing", {}}, unknown{"unknown", {}}, misshapen{"of a wrong shape", {}}, mistyped{"of a wrong type", {}},
@@ -79,7 +89,9 @@ struct Matcher {
 ModelDir ModelDir::config_only(const std::string& path) {
   ModelDir dir;
   dir.path = absolute_path(path);
-  dir.config = LlavaConfig::parse(read_config(path), path + "/config.json");
+  const Json config = read_config(path);
+  dir.config = LlavaConfig::parse(config, path + "/config.json");
+  dir.stored_dtype = named_dtype(config);
   return dir;
 }
 

@@ -36,7 +36,12 @@ at::ScalarType choose_base_dtype(const ModelDir& dir, const std::string& base_dt
 
 /// Allocates and fills; tensors convert as they are read, one at a time. With check_finite a non-finite weight is kInput naming tensor and
 /// index.
-Llava load_llava(const ModelDir& dir, at::ScalarType dtype, at::Device device, bool check_finite = true);
+/// With nf4 the decoder layers' linear layers are quantised as they are read; the rest has `dtype`.
+Llava load_llava(const ModelDir& dir, at::ScalarType dtype, at::Device device, bool check_finite = true, bool nf4 = false);
+
+/// Weights drawn instead of read, for benchmarks: normal with the config's customary deviation of 0.02, norms 1, biases 0; a function of
+/// the seed on each device.
+Llava random_llava(const LlavaConfig& config, at::ScalarType dtype, at::Device device, uint64_t seed, bool nf4 = false);
 
 /// sha256 over config and weight headers and sampled blocks: which base an adapter or a checkpoint belongs to.
 std::string base_fingerprint(const ModelDir& dir);

@@ -26,8 +26,10 @@ template <class Visitor, class Section>
 void visit_model(Visitor& v, Section& m) {
   v.field("path", m.path, {.required = true, .not_empty = true, .may_change = true},
           "directory in HF layout: config.json, safetensors, tokenizer, processor files");
-  v.field("base_dtype", m.base_dtype, {.choices = {"auto", "bf16", "fp16", "fp32"}},
-          "storage of the frozen weights; auto: as stored, but what the device computes fast");
+  v.field("init", m.init, {.choices = {"checkpoint", "random"}}, "random: draw weights for config.json's shapes, for benchmarks");
+  v.field("base_dtype", m.base_dtype, {.choices = {"auto", "bf16", "fp16", "fp32", "nf4"}},
+          "storage of the frozen weights; auto: as stored, but what the device computes fast; nf4: 4 bits in the decoder's linear layers, "
+          "bf16 elsewhere");
   v.field("check_weights", m.check_weights, {}, "look for NaN and inf in the weights while they load");
 }
 
@@ -95,6 +97,9 @@ void visit_train(Visitor& v, Section& t) {
   v.field("max_steps", t.max_steps, {.low = 0, .high = 1e12, .may_change = true}, "above 0: this many steps, whatever epochs says");
   v.field("batch_size", t.batch_size, {.low = 1, .high = 65536}, "samples in one forward pass");
   v.field("grad_accum", t.grad_accum, {.low = 1, .high = 65536}, "forward passes in one step");
+  v.field("max_tokens_per_step", t.max_tokens_per_step, {.low = 0, .high = 1 << 24},
+          "above 0: the step's samples are packed without padding into forward passes of at most this many tokens; data.max_tokens must "
+          "not be above it");
   v.field("activation_checkpointing", t.activation_checkpointing, {.choices = {"none", "block", "every-2", "every-4"}},
           "recompute the activations of every block, of each second or fourth one, in the backward pass: less memory, the same bits");
   v.field("activation_offload", t.activation_offload, {.may_change = true},

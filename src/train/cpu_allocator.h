@@ -11,7 +11,7 @@ namespace lft {
 /// a batch brings its own. To be called before the first product and before threads start.
 void bound_cpu_memory();
 
-constexpr int64_t kCachedProducts = 128;                 // a step has about 60 of them; fewer than it has would be compiled at every use
-constexpr int64_t kCachedProductBytes = 288ll << 10;     // of one, by measurement
+constexpr int64_t kCachedProducts = 64;           // a step of one length has 25 to 30; fewer than it has would be compiled at every use
+constexpr int64_t kCachedProductBytes = 1050000;  // of one in BF16, by measurement (AMX)
 
 }  // namespace lft

@@ -29,15 +29,16 @@ struct Size {
   size_t positions = 0, images = 0;  // padding counted
   int64_t supervised = 0;
 };
-Size size_of(const std::vector<Sample>& samples) {
+Size size_of(const std::vector<Sample>& samples, bool packed) {
   Size size;
-  size_t longest = 0;
+  size_t longest = 0, total = 0;
   for (const Sample& sample : samples) {
     longest = std::max(longest, sample.input_ids.size());
+    total += sample.input_ids.size();
     size.images += sample.images.size();
     size.supervised += sample.supervised();
   }
-  size.positions = longest * samples.size();
+  size.positions = packed ? total : longest * samples.size();
   return size;
 }
 bool is_within(const Size& small, const Size& large) {
@@ -69,6 +70,7 @@ class NoGradientsLeft {
 StepOptions run_step_options(const Run& run) {
   return {.encode = run.inputs.encode,
           .device = run.inputs.device,
+          .packed = run.inputs.recipe.train.max_tokens_per_step > 0,
           .clip_grad_norm = run.inputs.recipe.optim.clip_grad_norm,
           .seed = static_cast<uint64_t>(run.inputs.recipe.train.seed),
           .offload_activations = offloads_activations(run.inputs.recipe, run.inputs.device)};
@@ -79,8 +81,8 @@ Rehearsal rehearse_worst(Run& run, const StepOptions& options, MemoryWatch& watc
   Rehearsal result{.step = worst.step, .ids = {}};
   std::vector<Sample> samples = load(*run.inputs.train, worst.indices);
   keep_part(samples, run.state.split);
-  const Size size = size_of(samples);
-  if (size.supervised == 0 || (proved && is_within(size, size_of(run.probe.samples)))) return result;
+  const Size size = size_of(samples, options.packed);
+  if (size.supervised == 0 || (proved && is_within(size, size_of(run.probe.samples, /*packed=*/false)))) return result;
   result.ran = true;
   result.rows = samples.size();
   result.tokens = size.positions / samples.size();

@@ -85,6 +85,14 @@ void open_data(RunInputs& inputs) {
                                  recipe.data.image_fit, recipe.data.max_tokens, &notice);
   if (!notice.empty()) inputs.notices.push_back(notice);
   inputs.encode.skip_bad = recipe.data.on_bad_sample == "skip";
+  const int64_t budget = recipe.train.max_tokens_per_step;
+  if (budget > 0 && budget < inputs.encode.max_tokens) {
+    throw Error(ErrorKind::kUsage, {.what = "train.max_tokens_per_step is below the longest sample that data.max_tokens lets through",
+                                    .where = "train.max_tokens_per_step",
+                                    .found = std::to_string(budget),
+                                    .expected = "at least " + std::to_string(inputs.encode.max_tokens),
+                                    .next = "raise it, or lower data.max_tokens"});
+  }
   inputs.train = open_dataset(recipe.data.train, recipe.data.image_root, *inputs.tokenizer, inputs.encode);
   if (inputs.train->size() == 0)
     throw Error(ErrorKind::kInput, {.what = "no row to train on", .where = recipe.data.train, .found = {}, .expected = {}, .next = {}});
@@ -165,7 +173,8 @@ LoaderOptions loader_options(const RunInputs& inputs) {
                         .workers = recipe.data.workers,
                         .seed = static_cast<uint64_t>(recipe.train.seed),
                         .shuffle = recipe.data.shuffle,
-                        .skip_bad = inputs.encode.skip_bad};
+                        .skip_bad = inputs.encode.skip_bad,
+                        .max_tokens = recipe.train.max_tokens_per_step};
   if (recipe.data.group_by_length) {
     auto lengths = std::make_shared<std::vector<int32_t>>();
     for (const SampleLength& length : inputs.lengths) lengths->push_back(length.tokens);
@@ -204,7 +213,7 @@ RunInputs open_inputs(const Recipe& recipe, bool resume) {
   RunInputs inputs;
   inputs.recipe = recipe;
   check_output_dir(recipe, resume);
-  inputs.model_dir = ModelDir::open(recipe.model.path);
+  inputs.model_dir = recipe.model.init == "random" ? ModelDir::config_only(recipe.model.path) : ModelDir::open(recipe.model.path);
   inputs.tokenizer = Tokenizer::load(recipe.model.path);  // before the device is opened and threads start: it may fork a probe
   inputs.device = default_device();
   seed_generators(static_cast<uint64_t>(recipe.train.seed));
@@ -218,6 +227,14 @@ RunInputs open_inputs(const Recipe& recipe, bool resume) {
   std::string notice;
   inputs.base_dtype = choose_base_dtype(inputs.model_dir, recipe.model.base_dtype, inputs.device, &notice);
   if (!notice.empty()) inputs.notices.push_back(notice);
+  inputs.nf4 = recipe.model.base_dtype == "nf4";
+  if (inputs.nf4 && (contains(recipe.full, "llm") || contains(recipe.full, "all"))) {
+    throw Error(ErrorKind::kUsage, {.what = "weights stored in nf4 cannot be trained",
+                                    .where = "full",
+                                    .found = join(recipe.full) + " beside model.base_dtype: nf4",
+                                    .expected = "adapters on the llm",
+                                    .next = "use lora.targets for the llm, or another model.base_dtype"});
+  }
 
   Llava shapes = shape_only(inputs.model_dir.config);
   const std::vector<LinearSite> sites = adapted_sites(recipe, *shapes, &inputs.notices);
@@ -242,7 +259,12 @@ RunInputs open_inputs(const Recipe& recipe, bool resume) {
 RunModel build_model(const RunInputs& inputs, std::vector<std::string>* notices) {
   const Recipe& recipe = inputs.recipe;
   RunModel run;
-  run.model = load_llava(inputs.model_dir, inputs.base_dtype, inputs.device, recipe.model.check_weights);
+  if (recipe.model.init == "random") {
+    run.model =
+        random_llava(inputs.model_dir.config, inputs.base_dtype, inputs.device, static_cast<uint64_t>(recipe.train.seed), inputs.nf4);
+  } else {
+    run.model = load_llava(inputs.model_dir, inputs.base_dtype, inputs.device, recipe.model.check_weights, inputs.nf4);
+  }
   run.lora = lora_options(recipe);
   const std::vector<LinearSite> sites = adapted_sites(recipe, *run.model, nullptr);
   run.adapted_layers = static_cast<int64_t>(sites.size());
@@ -284,7 +306,7 @@ std::vector<std::string> describe_plan(const RunInputs& inputs, const RunModel& 
   }
   if (!recipe.full.empty()) trained += std::string(model.adapted_layers > 0 ? ", " : ": ") + "whole: " + join(recipe.full);
   const int64_t global_batch = recipe.train.batch_size * recipe.train.grad_accum;
-  return {"model      " + recipe.model.path + ", frozen weights in " + compute_name(inputs.base_dtype),
+  return {"model      " + recipe.model.path + ", frozen weights in " + (inputs.nf4 ? "nf4 and " : "") + compute_name(inputs.base_dtype),
           "trains     " + trained,
           "device     " + inputs.device.str() +
               (inputs.device.is_cpu() ? " (" + cpu_model() + ", " + std::to_string(at::get_num_threads()) + " threads)" : ""),

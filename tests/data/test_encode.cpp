@@ -138,6 +138,20 @@ TEST(Collate, PadsOnTheRight) {
   EXPECT_FALSE(batch.pixels_nchw.defined());
 }
 
+TEST(Pack, LaysSamplesBehindEachOther) {
+  const EncodeOptions options = small_options();
+  const Sample a{.id = "a", .input_ids = {1, 7, 8}, .labels = {-100, -100, 8}, .images = {}};
+  const Sample b{.id = "b", .input_ids = {1, 9}, .labels = {1, 9}, .images = {}};  // nothing predicts a first token
+  const LlavaBatch batch = pack({a, b}, options, at::kCPU);
+  const int64_t* ids = batch.input_ids_bt.const_data_ptr<int64_t>();
+  const int64_t* labels = batch.labels_bt.const_data_ptr<int64_t>();
+  EXPECT_EQ(batch.input_ids_bt.sizes(), at::IntArrayRef({1, 5}));
+  EXPECT_EQ(std::vector<int64_t>(ids, ids + 5), (std::vector<int64_t>{1, 7, 8, 1, 9}));
+  EXPECT_EQ(std::vector<int64_t>(labels, labels + 5), (std::vector<int64_t>{-100, -100, 8, -100, 9}));
+  EXPECT_EQ(batch.packed->starts, (std::vector<int64_t>{0, 3, 5}));
+  EXPECT_FALSE(batch.pixels_nchw.defined());
+}
+
 EncodeOptions options_of(const TempDir& dir, std::string* notice, const std::string& fit = "crop", int64_t max_tokens = 100) {
   return encode_options(dir.path(), small_config(), ByteTokenizer(), "llava-hf", fit, max_tokens, notice);
 }

@@ -1,10 +1,11 @@
-// Planted: what authors of adapters and hooks do to graphs, shapes and memory, and norms that run away. Named by the proof before step 1
-// and by lft train.
+// Planted: what authors of adapters and hooks do to graphs, shapes and memory, and norms that run away. Named by the proof before step 1,
+// by lft train and by lft debug memory.
 #include <cmath>
 #include <limits>
 
 #include "debug/planted.h"
 #include "models/layers/call.h"
+#include "src/debug/memory.h"
 #include "src/train/trainer.h"
 #include "support/counting_allocator.h"
 #include "train/offender.h"
@@ -165,6 +166,26 @@ std::vector<PlantedBug> in_memory() {
              CallObserver nothing;
              const ObserveCalls observe(planted ? static_cast<CallObserver&>(keeper) : nothing);
              return train_watched(20);
+           }},
+      {.name = "LeakWithinFourSteps",
+       .planted = "a hook keeps a copy of a gradient of every step",
+       .command = "lft debug memory",
+       .code = 5,
+       .says = {"leak       every step leaves behind: 3 x float [", "of aten::clone outside the model"},
+       .run =
+           [](bool planted) {
+             const TinyRun run;
+             std::vector<at::Tensor> kept;
+             const auto leak = [&](int64_t, AdamW& optimizer) {
+               if (planted) kept.push_back(optimizer.slots()[0].param.tensor.grad().clone());
+             };
+             const auto print = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
+             return tell(run.dir().path(), [&] {
+               const MemoryReport report = debug_memory(
+                   run.recipe("out"),
+                   {.steps = 4, .out = run.dir().file("memory.html"), .print = print, .hooks = {.built = {}, .gradients_ready = leak}});
+               return report.picture.leaks.empty() ? 0 : 5;
+             });
            }},
       {.name = "OutOfMemoryOnTheWorstBatch",
        .planted = "a row of 400 tokens in step 3, memory for ordinary ones",

@@ -37,6 +37,7 @@ version: 1
 output_dir: runs/llava-lora
 model:
   path: checkpoints/llava-1.5-7b-hf   # HF layout
+  init: checkpoint
   base_dtype: auto
 lora:
   variant: lora
@@ -54,16 +55,17 @@ data:
   max_tokens: 2048
   on_bad_sample: error
   shuffle: true
+  group_by_length: false
   workers: 4
-optim: {name: adamw, lr: 2.0e-4, projector_lr: 2.0e-5, betas: [0.9, 0.999], eps: 1.0e-8, weight_decay: 0, clip_grad_norm: 1.0, schedule: cosine, warmup_ratio: 0.03}
+optim: {name: adamw, lr: 2.0e-4, projector_lr: 2.0e-5, betas: [0.9, 0.999], eps: 1.0e-8, weight_decay: 0, clip_grad_norm: 1.0, schedule: cosine, warmup_ratio: 0.03, offload: false}
 precision:
   compute: auto
   loss_scale: {init: 65536, growth_factor: 2, backoff_factor: 0.5, growth_interval: 2000}
   recovery: fp32
   lr_backoff: 0.5
-train: {epochs: 1, max_steps: 0, batch_size: 16, grad_accum: 1, activation_checkpointing: none, seed: 42, deterministic: true}
+train: {epochs: 1, max_steps: 0, batch_size: 16, grad_accum: 1, max_tokens_per_step: 0, activation_checkpointing: none, activation_offload: false, worst_first: true, seed: 42, deterministic: true}
 checkpoint: {every_steps: 500, keep: 2, at_step_zero: true}
-log: {every_steps: 1, tensorboard: true, layer_grad_norms_every: 100}
+log: {every_steps: 1, tensorboard: true, layer_grad_norms_every: 100, layer_activation_norms_every: 100}
 )";
 
 TEST(Recipe, ReadsEveryFieldOfTheFullExample) {
@@ -117,10 +119,10 @@ INSTANTIATE_TEST_SUITE_P(
         Forged{"top_level_knob", "batch_size: 4\n", {"line 5: batch_size is not a recipe field (nearest: train.batch_size)"}},
         Forged{"far_from_all",
                "log:\n  zzzz: 1\n",
-               {"line 6: log.zzzz is not a recipe field (known here: every_steps, tensorboard, layer_grad_norms_every)"}},
+               {"line 6: log.zzzz is not a recipe field (known here: every_steps, tensorboard, layer_grad_norms_every, layer_activation_norms_every)"}},
         Forged{"escape_in_key",
                "log:\n  \"a\\x1b[2Jzzzzzzzz\": 1\n",
-               {"line 6: log.a\\x1b[2Jzzzzzzzz is not a recipe field (known here: every_steps, tensorboard, layer_grad_norms_every)"}},
+               {"line 6: log.a\\x1b[2Jzzzzzzzz is not a recipe field (known here: every_steps, tensorboard, layer_grad_norms_every, layer_activation_norms_every)"}},
         Forged{"duplicate", "lora:\n  rank: 8\n  alpha: 8\n  rank: 9\n", {"line 8: lora.rank is given twice (first on line 6)"}},
         Forged{"duplicate_section", "lora: {rank: 8}\nlora: {alpha: 8}\n", {"line 6: lora is given twice (first on line 5)"}},
         Forged{"quoted_number", "lora: {rank: \"8\"}\n", {"line 5: lora.rank is the text \"8\", expected a whole number in [1, 65536]"}},
@@ -196,7 +198,7 @@ TEST(Recipe, ReportsEverythingAtOnceInFileOrder) {
   };
   ASSERT_EQ(lines.size(), want.size() + 1);
   EXPECT_EQ(std::vector<std::string>(lines.begin(), lines.begin() + static_cast<int64_t>(want.size())), want);
-  EXPECT_EQ(lines.back(), "line 6: model.base_dtype is int8, expected one of auto, bf16, fp16, fp32");
+  EXPECT_EQ(lines.back(), "line 6: model.base_dtype is int8, expected one of auto, bf16, fp16, fp32, nf4");
 }
 
 TEST(Recipe, EmptyFileNamesWhatIsRequired) {

@@ -26,8 +26,8 @@ class Offender : public LinearAdapter {
     a = register_parameter("lora_A", at::full({2, layer.weight.size(1)}, 0.01), /*requires_grad=*/false);
     b = register_parameter("lora_B", at::full({layer.weight.size(0), 2}, 0.01), /*requires_grad=*/false);
   }
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight_oi, const at::Tensor&) override {
-    const at::Tensor y = at::matmul(x, weight_oi.t());
+  at::Tensor forward(const at::Tensor& x, const Weight& weight_oi, const at::Tensor&) override {
+    const at::Tensor y = at::matmul(x, weight_oi.dense().t());
     return body_(*this, x, a.defined() ? y + at::matmul(at::matmul(x, a.t()), b.t()) : y);
   }
   at::Tensor delta_oi() const override { return at::mm(b, a); }
