@@ -221,7 +221,7 @@ void add_head(const Counting& c, std::vector<MemoryUnit>& units, bool reached) {
   const bool whole = c.trains.whole(name), graph = reached || whole;
   const double logits = t.gpu ? chunk * vocab * (t.compute + 8) : chunk * vocab * t.compute;
   const bool copies = t.widens || (whole ? 4 : t.weight) != t.compute;
-  const double pieces = copies ? kWidenRows * (d + chunk) * (t.compute + (t.widens ? 4 : 0)) : 0;
+  const double pieces = copies ? std::min(kWidenRows, vocab) * (d + chunk) * (t.compute + (t.widens ? 4 : 0)) : 0;
   if (graph) unit.saved = kept * d * (t.stream + t.compute) + 4 * kept;
   unit.forward = kept * d * (t.norm + (t.norm == t.compute ? 0 : t.compute)) + logits + pieces + chunk * d * t.compute;
   unit.backward = graph ? kept * d * (t.stream + t.compute) : 0;

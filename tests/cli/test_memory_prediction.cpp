@@ -12,7 +12,7 @@ class MemoryPrediction : public ::testing::Test {
  protected:
   static constexpr int64_t kElements = 1 << 16;
 
-  MemoryPrediction() : run_(16) {
+  MemoryPrediction() : run_(4) {
     Json config = test::TinyLlava{.dtype = DType::kBF16, .image_token = 260, .vocab = 32064, .max_positions = 512}.config();
     config["text_config"].update({{"hidden_size", 512},
                                   {"intermediate_size", 1376},
@@ -28,7 +28,7 @@ class MemoryPrediction : public ::testing::Test {
     run_.dir().write("model/config.json", config.dump());
     write_weights(config);
     Json rows = Json::parse(test::slurp(run_.dir().file("rows.json")));
-    for (size_t i = 0; i < rows.size(); ++i) rows[i]["conversations"][1]["value"] = std::string(60 + 9 * i, 'a');
+    for (size_t i = 0; i < rows.size(); ++i) rows[i]["conversations"][1]["value"] = std::string(60 + 30 * i, 'a');
     run_.dir().write("rows.json", rows.dump());
   }
 
@@ -55,8 +55,8 @@ class MemoryPrediction : public ::testing::Test {
   }
 
   /// The run's `memory` event.
-  Json measured(const std::string& dtype, int64_t batch, const std::string& checkpointing = "none") const {
-    const std::string name = dtype + std::to_string(batch) + checkpointing;
+  Json measured(const std::string& dtype, int64_t batch) const {
+    const std::string name = dtype + std::to_string(batch);
     Recipe recipe = run_.recipe(name);
     recipe.model.base_dtype = recipe.precision.compute = dtype;
     recipe.lora.rank = 16;
@@ -64,8 +64,8 @@ class MemoryPrediction : public ::testing::Test {
     recipe.data.eval.clear();
     recipe.optim.lr = 1e-4;
     recipe.train.batch_size = batch;
-    recipe.train.max_steps = 3;
-    recipe.train.activation_checkpointing = checkpointing;
+    recipe.train.max_steps = 2;
+    recipe.train.worst_first = false;  // the steps hold the largest micro-batch anyway
     const test::Ran ran = test::run_lft("train " + run_.dir().write(name + ".yaml", dump_recipe(recipe)));
     EXPECT_EQ(ran.code, 0) << ran.err;
     const std::vector<Json> events = test::events(recipe.output_dir, "memory");
@@ -78,7 +78,7 @@ class MemoryPrediction : public ::testing::Test {
 TEST_F(MemoryPrediction, IsWithinATenthOfTheMeasuredPeak) {
   std::map<std::string, double> peaks;
   for (const char* dtype : {"fp32", "bf16"}) {
-    for (const int64_t batch : {2, 6}) {
+    for (const int64_t batch : {1, 4}) {
       const Json event = measured(dtype, batch);
       ASSERT_TRUE(event.contains("peak_bytes"));
       const double peak = event["peak_bytes"], predicted = event["predicted_bytes"];
@@ -89,14 +89,8 @@ TEST_F(MemoryPrediction, IsWithinATenthOfTheMeasuredPeak) {
     }
   }
   // What is compared differs by much more than the tolerance.
-  EXPECT_GT(peaks["fp326"], 1.5 * peaks["fp322"]);
-  EXPECT_GT(peaks["fp326"], 1.5 * peaks["bf166"]);
-}
-
-TEST_F(MemoryPrediction, OfRecomputedBlocksToo) {
-  const Json event = measured("fp32", 6, "block");
-  const double peak = event["peak_bytes"], predicted = event["predicted_bytes"];
-  EXPECT_NEAR(predicted, peak, 0.1 * peak);
+  EXPECT_GT(peaks["fp324"], 1.5 * peaks["fp321"]);
+  EXPECT_GT(peaks["fp324"], 1.5 * peaks["bf164"]);
 }
 
 }  // namespace
