@@ -15,7 +15,8 @@ RunInputs changed_inputs(const RunInputs& inputs, const std::vector<SampleLength
   changed.device = inputs.device;
   changed.precision = inputs.precision;
   changed.model_dir.config = inputs.model_dir.config;
-  changed.base_dtype = inputs.base_dtype;
+  changed.nf4 = recipe.model.base_dtype == "nf4";
+  changed.base_dtype = changed.nf4 ? at::kBFloat16 : inputs.base_dtype;
   changed.encode.skip_bad = inputs.encode.skip_bad;
   changed.lengths = lengths;
   changed.steps_per_epoch = inputs.steps_per_epoch;
@@ -40,6 +41,12 @@ std::vector<Change> possible_changes(const RunInputs& inputs) {
   if (recipe.optim.name == "adamw") {
     changes.push_back({"optim.name=adamw8bit", "the moments are rounded to 8 bits", [](Recipe& r) { r.optim.name = "adamw8bit"; }});
   }
+  const int64_t longest = inputs.encode.max_tokens;  // a budget must hold the longest sample
+  const int64_t budget = recipe.train.max_tokens_per_step == 0 ? longest : std::max(longest, recipe.train.max_tokens_per_step / 2);
+  if (budget != recipe.train.max_tokens_per_step) {
+    changes.push_back({"train.max_tokens_per_step=" + std::to_string(budget), "the same updates without padding; other dropout masks",
+                       [budget](Recipe& r) { r.train.max_tokens_per_step = budget; }});
+  }
   for (int64_t batch = recipe.train.batch_size; batch > 1 && batch % 2 == 0;) {
     batch /= 2;
     const int64_t accum = recipe.train.grad_accum * (recipe.train.batch_size / batch);
@@ -51,6 +58,11 @@ std::vector<Change> possible_changes(const RunInputs& inputs) {
   }
   if (gpu && !recipe.optim.offload) {
     changes.push_back({"optim.offload=true", "the moments cross the bus in every step", [](Recipe& r) { r.optim.offload = true; }});
+  }
+  const auto whole = [&](const char* scope) { return std::find(recipe.full.begin(), recipe.full.end(), scope) != recipe.full.end(); };
+  if (recipe.model.base_dtype != "nf4" && !whole("llm") && !whole("all")) {
+    changes.push_back({"model.base_dtype=nf4", "the decoder's frozen weights are rounded to 4 bits and widened in every product",
+                       [](Recipe& r) { r.model.base_dtype = "nf4"; }});
   }
   const std::vector<std::pair<std::string, std::string>> recomputations = {
       {"every-4", "about 8% more compute"}, {"every-2", "about 17% more compute"}, {"block", "about 33% more compute"}};
@@ -95,7 +107,8 @@ std::vector<std::string> describe_memory(const MemoryPlan& plan, const MicroBatc
   std::vector<std::string> ids;
   for (const int64_t index : worst.indices) ids.push_back(dataset.id(index));
   std::vector<std::string> lines = {"memory     predicted for the largest micro-batch of the run, of step " + std::to_string(worst.step) +
-                                    ": " + std::to_string(worst.samples.size()) + " rows of up to " + std::to_string(worst.longest()) +
+                                    ": " + std::to_string(worst.samples.size()) +
+                                    (worst.packed ? " rows packed, of up to " : " rows of up to ") + std::to_string(worst.longest()) +
                                     " tokens, " + std::to_string(worst.images()) + " images, " + std::to_string(worst.supervised()) +
                                     " supervised tokens (" + join(ids, ", ", 4) + ")"};
   for (const MemoryPart& part : plan.parts) lines.push_back("           " + left(part.name, 40) + format_bytes(part.bytes));

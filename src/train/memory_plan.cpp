@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
+#include "kernels/nf4/nf4.h"
 #include "src/train/cpu_allocator.h"
 #include "src/train/memory_units.h"
 #include "src/train/memory_watch.h"
@@ -15,12 +17,15 @@ constexpr int64_t kMostEpochs = 100;
 /// Measured on the CPU, the same for every model: pages of LibTorch's code and data that a first step brings in (22 MB), stacks and small
 /// blocks (9 MB).
 constexpr double kLibraryPages = 31e6;
-constexpr double kMklBuffers = 17e6;        // what MKL keeps for float32 products; with MKL_DISABLE_FAST_MM=1 a run takes as much less
-constexpr double kGpuWorkspace = 32 << 20;  // of cuBLAS
+constexpr double kMklBuffers = 17e6;  // what MKL keeps for float32 products; with MKL_DISABLE_FAST_MM=1 a run takes as much less
+constexpr double kNf4Bytes = 0.5 + 1.0 / kNf4Block + 4.0 / (kNf4Block * kNf4ScaleBlock);  // of an element
+constexpr double kGpuWorkspace = 32 << 20;                                                // of cuBLAS
 
 PassShape shape_of(const MicroBatchShape& batch) {
-  return {.rows = static_cast<int64_t>(batch.samples.size()),
-          .longest = batch.longest(),
+  const auto samples = static_cast<int64_t>(batch.samples.size());
+  return {.samples = samples,
+          .rows = batch.packed ? 1 : samples,
+          .longest = batch.packed ? batch.positions() : batch.longest(),
           .images = batch.images(),
           .supervised = batch.supervised()};
 }
@@ -91,12 +96,13 @@ Moment pass_moment(const RunInputs& inputs, const PassShape& shape) {
 
 /// Samples that wait between the workers and the step, and those of this step and the last: bytes of pixels and eight of a token.
 double samples_ahead(const RunInputs& inputs, const PassShape& shape) {
-  if (shape.rows == 0) return 0;
+  if (shape.samples == 0) return 0;
   const Recipe& recipe = inputs.recipe;
   const int64_t group = recipe.train.batch_size * recipe.train.grad_accum;
   const int64_t ahead = std::min<int64_t>(std::min<int64_t>(group + 2 * recipe.data.workers, 4096), inputs.steps_per_epoch * group);
   const auto held = static_cast<double>(ahead + 2 * group);
-  return held * (pixel_bytes(inputs, shape) / 4 + 16.0 * static_cast<double>(shape.rows * shape.longest)) / static_cast<double>(shape.rows);
+  return held * (pixel_bytes(inputs, shape) / 4 + 16.0 * static_cast<double>(shape.rows * shape.longest)) /
+         static_cast<double>(shape.samples);
 }
 
 /// Bytes a micro-batch adds for a position (padding counted), an image, a supervised token. A pass is linear in each but for the LM head's
@@ -105,7 +111,7 @@ struct Weights {
   double token = 0, image = 0, supervised = 0;
 };
 Weights weigh(const RunInputs& inputs) {
-  const PassShape base{.rows = 4, .longest = 1024, .images = 4, .supervised = 1024};
+  const PassShape base{.samples = 4, .rows = 4, .longest = 1024, .images = 4, .supervised = 1024};
   const auto total = [&](PassShape shape) { return pass_moment(inputs, shape).total(); };
   const double start = total(base);
   PassShape longer = base, more = base, asked = base;
@@ -122,6 +128,12 @@ int64_t MicroBatchShape::longest() const {
   for (const SampleLength& sample : samples) longest = std::max<int64_t>(longest, sample.tokens);
   return longest;
 }
+int64_t MicroBatchShape::positions() const {
+  if (!packed) return static_cast<int64_t>(samples.size()) * longest();
+  int64_t sum = 0;
+  for (const SampleLength& sample : samples) sum += sample.tokens;
+  return sum;
+}
 int64_t MicroBatchShape::images() const {
   int64_t sum = 0;
   for (const SampleLength& sample : samples) sum += sample.images;
@@ -137,28 +149,34 @@ MicroBatchShape worst_micro_batch(const RunInputs& inputs, const std::vector<Sam
   const LoaderOptions options = loader_options(inputs);
   const Weights weights = weigh(inputs);
   const auto size = static_cast<int64_t>(lengths.size()), group = options.batch_size * options.grad_accum;
+  const bool packed = options.max_tokens > 0;
   MicroBatchShape worst;
   double most = 0;
+  const auto consider = [&](MicroBatchShape batch) {
+    const auto supervised = static_cast<double>(batch.supervised());
+    const double bytes = weights.token * static_cast<double>(batch.positions()) + weights.image * static_cast<double>(batch.images()) +
+                         weights.supervised * supervised;
+    if (supervised == 0 || bytes <= most) return;
+    most = bytes;
+    worst = std::move(batch);
+  };
   const int64_t epochs = std::min<int64_t>(kMostEpochs, (inputs.total_steps + inputs.steps_per_epoch - 1) / inputs.steps_per_epoch);
   for (int64_t epoch = 0; epoch < epochs; ++epoch) {
     const std::vector<int64_t> order = epoch_order(options, size, epoch);
-    for (int64_t begin = 0; begin < size; begin += options.batch_size) {
-      const int64_t step = epoch * inputs.steps_per_epoch + begin / group + 1;
-      if (step > inputs.total_steps) break;
-      MicroBatchShape batch{.samples = {}, .indices = {}, .step = step};
-      for (int64_t i = begin; i < std::min(begin + options.batch_size, size); ++i) {
+    for (int64_t begin = 0; begin < size; begin += group) {
+      const MicroBatchShape none{
+          .samples = {}, .indices = {}, .step = epoch * inputs.steps_per_epoch + begin / group + 1, .packed = packed};
+      if (none.step > inputs.total_steps) break;
+      MicroBatchCutter cutter(options);
+      MicroBatchShape batch = none;
+      for (int64_t i = begin; i < std::min(begin + group, size); ++i) {
         const auto index = static_cast<size_t>(order[static_cast<size_t>(i)]);
+        if (cutter.starts_micro_batch(i - begin, lengths[index].tokens)) consider(std::exchange(batch, none));
         if (lengths[index].tokens == 0) continue;
         batch.samples.push_back(lengths[index]);
         batch.indices.push_back(static_cast<int64_t>(index));
       }
-      const auto supervised = static_cast<double>(batch.supervised());
-      if (supervised == 0) continue;
-      const double bytes = weights.token * static_cast<double>(batch.samples.size()) * static_cast<double>(batch.longest()) +
-                           weights.image * static_cast<double>(batch.images()) + weights.supervised * supervised;
-      if (bytes <= most) continue;
-      most = bytes;
-      worst = std::move(batch);
+      consider(std::move(batch));
     }
   }
   return worst;
@@ -174,7 +192,7 @@ MemoryPlan plan_memory(const RunInputs& inputs, const MicroBatchShape& worst) {
     if (bytes > 0) plan.parts.push_back({name, bytes});
     plan.peak += std::max(0.0, bytes);
   };
-  add("frozen weights", size.frozen * types.weight);
+  add("frozen weights", (size.frozen - size.nf4) * types.weight + size.nf4 * kNf4Bytes);
   add("trainables", 4 * size.trained);
   add("gradients", moment.gradients);
   add(inputs.recipe.optim.name == "adamw8bit" ? "Adam's moments in 8 bits" : "Adam's moments",

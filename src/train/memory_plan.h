@@ -15,7 +15,9 @@ struct MicroBatchShape {
   std::vector<SampleLength> samples;  // bad ones left out
   std::vector<int64_t> indices;       // of the dataset
   int64_t step = 0;                   // from 1
+  bool packed = false;                // train.max_tokens_per_step: no padding
   int64_t longest() const;
+  int64_t positions() const;  // padding counted
   int64_t images() const;
   int64_t supervised() const;
 };

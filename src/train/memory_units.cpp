@@ -20,6 +20,8 @@ std::string scope_of(const std::string& name) {
   return name.starts_with("language_model.") ? "llm" : name.starts_with("vision_tower.") ? "vision" : "projector";
 }
 
+bool is_decoder_linear(const std::string& name) { return name.starts_with("language_model.model.layers."); }
+
 /// What of a model is trained, by name.
 class Trains {
  public:
@@ -30,11 +32,14 @@ class Trains {
       trainables_.emplace_back(site.name + ".lora_B", recipe_.lora.rank * site.layer->weight.size(0));
     }
     for (const auto& parameter : shapes_->named_parameters()) {
-      elements_ += static_cast<double>(parameter.value().numel());
+      const auto elements = static_cast<double>(parameter.value().numel());
+      elements_ += elements;
+      if (is_decoder_linear(parameter.key()) && parameter.value().dim() == 2) decoder_linears_ += elements;
       if (whole(parameter.key())) trainables_.emplace_back(parameter.key(), parameter.value().numel());
     }
   }
   double elements() const { return elements_; }  // of the model without adapters
+  double decoder_linears() const { return decoder_linears_; }
   bool whole(const std::string& name) const { return contains(recipe_.full, "all") || contains(recipe_.full, scope_of(name)); }
   bool adapted(const std::string& name) const { return adapted_.contains(name); }
   bool keeps_input(const std::string& name) const { return whole(name) || adapted(name); }
@@ -56,7 +61,7 @@ class Trains {
   Llava shapes_;
   std::set<std::string> adapted_;
   std::vector<std::pair<std::string, int64_t>> trainables_;
-  double elements_ = 0;
+  double elements_ = 0, decoder_linears_ = 0;
 };
 
 struct Counting {
@@ -65,11 +70,12 @@ struct Counting {
   PassTypes types;
   PassShape shape;
   int64_t every = 0;  // blocks recomputed
+  bool nf4 = false;
 };
 
 /// A copy in the compute dtype of the weight of a layer, where it is stored in another; FP16 on a CPU widens both operands.
 double weight_copy(const Counting& c, const std::string& name, double in, double out) {
-  const double stored = c.trains.whole(name) ? 4 : c.types.weight;
+  const double stored = c.trains.whole(name) ? 4 : c.nf4 && is_decoder_linear(name) ? 0 : c.types.weight;
   return (stored == c.types.compute ? 0 : in * out * c.types.compute) + (c.types.widens ? in * out * 4 : 0);
 }
 
@@ -255,7 +261,7 @@ PassTypes pass_types(const RunInputs& inputs) {
 TrainedSize trained_size(const RunInputs& inputs) {
   const Trains trains(inputs);
   const bool narrow = inputs.recipe.optim.name == "adamw8bit";
-  TrainedSize size{.frozen = trains.elements()};
+  TrainedSize size{.frozen = trains.elements(), .nf4 = inputs.nf4 ? trains.decoder_linears() : 0};
   for (const auto& [name, elements] : trains.trainables()) {
     size.trained += static_cast<double>(elements);
     if (trains.whole(name)) size.frozen -= static_cast<double>(elements);
@@ -271,7 +277,8 @@ std::vector<MemoryUnit> memory_units(const RunInputs& inputs, const PassShape& s
                           .trains = trains,
                           .types = pass_types(inputs),
                           .shape = shape,
-                          .every = recompute_every(inputs.recipe.train.activation_checkpointing)};
+                          .every = recompute_every(inputs.recipe.train.activation_checkpointing),
+                          .nf4 = inputs.nf4};
   std::vector<MemoryUnit> units;
   bool reached = add_vision(counting, units);
   reached = add_projector(counting, units, reached);

@@ -9,7 +9,7 @@ namespace lft {
 
 /// Sizes that decide what a pass over one micro-batch takes.
 struct PassShape {
-  int64_t rows = 0, longest = 0, images = 0, supervised = 0;
+  int64_t samples = 0, rows = 0, longest = 0, images = 0, supervised = 0;
 };
 /// How it computes.
 struct PassTypes {
@@ -36,8 +36,8 @@ std::vector<MemoryUnit> memory_units(const RunInputs& inputs, const PassShape& s
 
 /// Elements of what the recipe trains and of all parameters, and their optimizer's bytes.
 struct TrainedSize {
-  double trained = 0, frozen = 0;  // elements
-  double moments = 0;              // bytes
+  double trained = 0, frozen = 0, nf4 = 0;  // elements; nf4: of the frozen ones
+  double moments = 0;                       // bytes
 };
 TrainedSize trained_size(const RunInputs& inputs);
 

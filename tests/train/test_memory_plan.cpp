@@ -75,6 +75,8 @@ TEST_F(MemoryPlanTest, CountsWhatTensorsTake) {
                r.lora.targets = {"llm:q_proj", "llm:v_proj"};
              }),
       change("projector", [](Recipe& r) { r.full = {"projector"}; }),
+      change("packed", [](Recipe& r) { r.train.max_tokens_per_step = 1000; }),
+      change("nf4", [](Recipe& r) { r.model.base_dtype = "nf4"; }),
   };
   for (const Recipe& recipe : recipes) {
     const double seen = measured(recipe), counted = predicted([&] {
@@ -114,6 +116,30 @@ TEST_F(MemoryPlanTest, TheWorstMicroBatchIsTheLargestThatTheLoaderGives) {
     EXPECT_EQ(static_cast<size_t>(worst.longest()) * worst.samples.size(), most);
     EXPECT_EQ(worst.images(), 3);
   }
+}
+
+TEST_F(MemoryPlanTest, TheWorstPackedMicroBatchIsOneThatTheLoaderGives) {
+  Recipe recipe = this->recipe("packed");
+  recipe.data.shuffle = true;
+  recipe.train.max_tokens_per_step = 1000;
+  recipe.train.max_steps = 3;
+  RunInputs inputs = open_inputs(recipe);
+  const MicroBatchShape worst = worst_micro_batch(inputs, sample_lengths(inputs));
+  Loader loader(*inputs.train, loader_options(inputs));
+  int64_t most = 0;
+  bool found = false;
+  for (int64_t step = 1; step <= recipe.train.max_steps; ++step) {
+    const StepSamples samples = loader.next();
+    for (size_t m = 0; m < samples.micro.size(); ++m) {
+      int64_t positions = 0;
+      for (const Sample& sample : samples.micro[m]) positions += static_cast<int64_t>(sample.input_ids.size());
+      most = std::max(most, positions);
+      found |= step == worst.step && samples.indices[m] == worst.indices;
+    }
+  }
+  EXPECT_TRUE(found);
+  EXPECT_EQ(worst.positions(), most);
+  EXPECT_LE(most, 1000);
 }
 
 TEST_F(MemoryPlanTest, LeavesBadSamplesOutOfTheWorst) {
