@@ -20,6 +20,7 @@ LlavaBatch next_batch(const std::vector<int64_t>& last, at::Device device) {
   return {.input_ids_bt = at::tensor(last, at::kLong).view({rows, 1}).to(device),
           .labels_bt = {},
           .lengths_b = at::ones({rows}, at::kLong),
+          .packed = nullptr,
           .pixels_nchw = {}};
 }
 

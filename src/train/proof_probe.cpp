@@ -72,7 +72,6 @@ bool any_row_has_an_image(const Dataset& dataset) {
 }
 
 std::vector<Sample> search(const RunInputs& inputs, bool image, Seen& seen) {
-  const Recipe& recipe = inputs.recipe;
   LoaderOptions options = loader_options(inputs);
   options.workers = 1;
   Loader loader(*inputs.train, options);
