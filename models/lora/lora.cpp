@@ -21,8 +21,7 @@ at::Tensor LoraAdapter::forward(const at::Tensor& x, const Weight& weight_oi, co
   return linear(x, weight_oi, bias_o, {a_ri, b_or, scale_, dropout_mask(dropout_, current_module_path())});
 }
 
-at::Tensor LoraAdapter::forward_swiglu(const at::Tensor& gate, const at::Tensor& up, const Weight& weight_oi,
-                                       const at::Tensor& bias_o) {
+at::Tensor LoraAdapter::forward_swiglu(const at::Tensor& gate, const at::Tensor& up, const Weight& weight_oi, const at::Tensor& bias_o) {
   return linear_swiglu(gate, up, weight_oi, bias_o, {a_ri, b_or, scale_, dropout_mask(dropout_, current_module_path())});
 }
 

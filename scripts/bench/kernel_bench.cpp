@@ -28,8 +28,9 @@ class Buffer {
     std::vector<uint16_t> pattern(1 << 20);
     for (size_t i = 0; i < pattern.size(); ++i) pattern[i] = static_cast<uint16_t>(0x3C00 + (i * 2654435761u >> 22) % 512);  // near 1
     for (size_t at = 0; at < bytes; at += pattern.size() * 2) {
-      check_cuda(cudaMemcpy(static_cast<char*>(data_) + at, pattern.data(), std::min(bytes - at, pattern.size() * 2), cudaMemcpyHostToDevice),
-                 "cudaMemcpy");
+      check_cuda(
+          cudaMemcpy(static_cast<char*>(data_) + at, pattern.data(), std::min(bytes - at, pattern.size() * 2), cudaMemcpyHostToDevice),
+          "cudaMemcpy");
     }
   }
   ~Buffer() { cudaFree(data_); }
@@ -155,8 +156,7 @@ void bench_layer() {
   turn.sin = angles.as<float>() + kTokens * kHalf;
   report("rope", 2 * kRow + kTokens * kHalf * 8.0, [&] { rope(turn, a.as(), b.as(), nullptr); });
   report("swiglu", 3 * kWide, [&] { swiglu(kType, a.as(), b.as(), c.as(), kTokens * kInner, nullptr); });
-  report("swiglu_backward", 5 * kWide,
-         [&] { swiglu_backward(kType, c.as(), a.as(), b.as(), d.as(), e.as(), kTokens * kInner, nullptr); });
+  report("swiglu_backward", 5 * kWide, [&] { swiglu_backward(kType, c.as(), a.as(), b.as(), d.as(), e.as(), kTokens * kInner, nullptr); });
 }
 
 void bench_head() {

@@ -119,10 +119,12 @@ INSTANTIATE_TEST_SUITE_P(
         Forged{"top_level_knob", "batch_size: 4\n", {"line 5: batch_size is not a recipe field (nearest: train.batch_size)"}},
         Forged{"far_from_all",
                "log:\n  zzzz: 1\n",
-               {"line 6: log.zzzz is not a recipe field (known here: every_steps, tensorboard, layer_grad_norms_every, layer_activation_norms_every)"}},
+               {"line 6: log.zzzz is not a recipe field (known here: every_steps, tensorboard, layer_grad_norms_every, "
+                "layer_activation_norms_every)"}},
         Forged{"escape_in_key",
                "log:\n  \"a\\x1b[2Jzzzzzzzz\": 1\n",
-               {"line 6: log.a\\x1b[2Jzzzzzzzz is not a recipe field (known here: every_steps, tensorboard, layer_grad_norms_every, layer_activation_norms_every)"}},
+               {"line 6: log.a\\x1b[2Jzzzzzzzz is not a recipe field (known here: every_steps, tensorboard, layer_grad_norms_every, "
+                "layer_activation_norms_every)"}},
         Forged{"duplicate", "lora:\n  rank: 8\n  alpha: 8\n  rank: 9\n", {"line 8: lora.rank is given twice (first on line 6)"}},
         Forged{"duplicate_section", "lora: {rank: 8}\nlora: {alpha: 8}\n", {"line 6: lora is given twice (first on line 5)"}},
         Forged{"quoted_number", "lora: {rank: \"8\"}\n", {"line 5: lora.rank is the text \"8\", expected a whole number in [1, 65536]"}},
