@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "src/debug/nan_hints.h"
+#include "src/train/pass_walk.h"
 
 namespace lft {
 namespace {
@@ -35,18 +36,6 @@ bool writes_in_place(std::string_view op) { return op.ends_with('_') && !op.ends
 bool moves_values(std::string_view op) {
   return is_one_of(op, {"aten::to", "aten::_to_copy", "aten::copy_", "aten::clone", "aten::contiguous", "aten::reshape", "aten::flatten",
                         "aten::cat", "aten::index_select", "aten::select", "aten::masked_select"});
-}
-
-void collect(const c10::IValue& value, std::vector<at::Tensor>& out) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined()) out.push_back(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector()) out.push_back(tensor);
-  } else if (value.isTuple()) {
-    for (const c10::IValue& element : value.toTupleRef().elements()) collect(element, out);
-  } else if (value.isList()) {
-    for (const c10::IValue& element : value.toListRef()) collect(element, out);
-  }
 }
 
 const void* memory_of(const at::Tensor& tensor) {
@@ -85,7 +74,7 @@ struct OpWatch::State {
       if (value.isDouble()) call->scalars.push_back(value.toDouble());
       if (value.isInt()) call->scalars.push_back(static_cast<double>(value.toInt()));
       std::vector<at::Tensor> tensors;
-      collect(value, tensors);
+      collect_tensors(value, tensors);
       for (const at::Tensor& tensor : tensors) call->inputs.push_back({{}, tensor, {}});
     }
     if (call->inputs.empty()) return call;
@@ -102,7 +91,7 @@ struct OpWatch::State {
   void end(const at::RecordFunction& fn, OpCall& call) {
     const LookAside aside;
     std::vector<at::Tensor> results;
-    for (const c10::IValue& value : fn.outputs()) collect(value, results);
+    for (const c10::IValue& value : fn.outputs()) collect_tensors(value, results);
     const std::string_view op = fn.name();
     if (results.empty() || leaves_uninitialised(op)) return;
     if (std::string_view(fn.overload_name()).find("out") != std::string_view::npos) {

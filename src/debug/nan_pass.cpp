@@ -7,10 +7,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <unordered_map>
 
 #include "models/layers/call.h"
 #include "src/train/autograd_trace.h"
+#include "src/train/pass_walk.h"
 
 namespace lft {
 namespace {
@@ -114,19 +114,8 @@ class PassWatch : public CallObserver, public std::enable_shared_from_this<PassW
 
   /// Every node behind `tensor` that no module has claimed yet was made in `module`.
   void claim(const at::Tensor& tensor, const std::string& module) {
-    if (!request_.backward || tensor.grad_fn() == nullptr) return;
-    std::vector<std::shared_ptr<Node>> open = {tensor.grad_fn()};
-    while (!open.empty()) {
-      const std::shared_ptr<Node> node = open.back();
-      open.pop_back();
-      std::weak_ptr<Node>& known = claimed_[node.get()];  // a freed node's address may come again
-      if (known.lock() == node || node->num_outputs() == 0) continue;
-      known = node;
-      node->add_post_hook(std::make_unique<NodeHook>(weak_from_this(), *node, module));
-      for (const auto& edge : node->next_edges()) {
-        if (edge.function != nullptr) open.push_back(edge.function);
-      }
-    }
+    if (!request_.backward) return;
+    visit_new_nodes(tensor, claimed_, [&](Node& node) { node.add_post_hook(std::make_unique<NodeHook>(weak_from_this(), node, module)); });
   }
 
   void look_at(const std::vector<at::Tensor>& outputs) {
@@ -210,7 +199,7 @@ class PassWatch : public CallObserver, public std::enable_shared_from_this<PassW
   PassReport report_;
   std::vector<Call> calls_;  // those that are running
   bool backward_ = false;
-  std::unordered_map<const Node*, std::weak_ptr<Node>> claimed_;
+  KnownNodes claimed_;
 };
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include <unordered_map>
 
 #include "models/layers/call.h"
+#include "src/train/pass_walk.h"
 
 namespace lft {
 namespace {
@@ -164,19 +165,7 @@ class PassWatcher : public CallObserver, public std::enable_shared_from_this<Pas
 
   /// Every node behind `tensor` that no module has claimed yet was made in `module`.
   void claim(const at::Tensor& tensor, const std::string& module) {
-    if (!tensor.defined() || tensor.grad_fn() == nullptr) return;
-    std::vector<std::shared_ptr<Node>> open = {tensor.grad_fn()};
-    while (!open.empty()) {
-      const std::shared_ptr<Node> node = open.back();
-      open.pop_back();
-      std::weak_ptr<Node>& known = claimed_[node.get()];  // a freed node's address may come again
-      if (known.lock() == node || node->num_outputs() == 0) continue;
-      known = node;
-      node->add_pre_hook(std::make_unique<NodeHook>(weak_from_this(), *node, module));
-      for (const auto& edge : node->next_edges()) {
-        if (edge.function != nullptr) open.push_back(edge.function);
-      }
-    }
+    visit_new_nodes(tensor, claimed_, [&](Node& node) { node.add_pre_hook(std::make_unique<NodeHook>(weak_from_this(), node, module)); });
   }
 
   static std::unique_ptr<at::ObserverContext> op_starts(const at::RecordFunction& fn) {
@@ -256,7 +245,7 @@ class PassWatcher : public CallObserver, public std::enable_shared_from_this<Pas
   std::vector<Change> changes_;
   std::unordered_map<const Node*, std::vector<Held>> of_node_;    // what its op was given and gave
   std::unordered_map<std::string, std::vector<Held>> of_module_;  // the same of the last call of a module, by its path
-  std::unordered_map<const Node*, std::weak_ptr<Node>> claimed_;
+  KnownNodes claimed_;
   const Node* node_ = nullptr;  // the last that began to run
   uint64_t node_number_ = 0;
   bool threw_ = false;

@@ -9,6 +9,8 @@
 #include <cctype>
 #include <utility>
 
+#include "src/train/pass_walk.h"
+
 namespace lft {
 namespace {
 
@@ -16,16 +18,6 @@ std::string shape_of(const at::Tensor& tensor) {
   std::string text = c10::toString(tensor.scalar_type());
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
   return text + " " + c10::str(tensor.sizes());
-}
-
-void collect(const c10::IValue& value, std::vector<at::Tensor>& out) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined()) out.push_back(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector()) out.push_back(tensor);
-  } else if (value.isTuple()) {
-    for (const c10::IValue& element : value.toTupleRef().elements()) collect(element, out);
-  }
 }
 
 /// Ops that run on this thread, the outermost first, and which of the outermost ones this is.
@@ -58,7 +50,7 @@ struct TensorLedger::Ops {
 
   void ended(const at::RecordFunction& fn) {
     std::vector<at::Tensor> results;
-    for (const c10::IValue& value : fn.outputs()) collect(value, results);
+    for (const c10::IValue& value : fn.outputs()) collect_tensors(value, results);
     const std::lock_guard lock(ledger.mutex_);
     for (const at::Tensor& result : results) {
       if (!result.has_storage() || result.nbytes() != result.storage().nbytes()) continue;
