@@ -34,18 +34,16 @@ at::Tensor LinearImpl::forward(const at::Tensor& gate, const at::Tensor& up) {
   return y;
 }
 
-void LinearImpl::store_nf4(const at::Tensor& weight_oi, at::Device device) {
+void LinearImpl::store(const at::Tensor& weight_oi, BaseStorage storage, at::Device device) {
   expect_dims(weight_oi, "weight", {{"o", weight.size(0)}, {"i", weight.size(1)}});
-  nf4_ = quantize_nf4(weight_oi, device);
+  coded_ = quantize(weight_oi, storage, device);
   weight = parameters_["weight"] = at::empty(weight.sizes(), weight.options().device(at::kMeta));
-  register_buffer("nf4_codes", nf4_->codes);
-  register_buffer("nf4_scale_codes", nf4_->scale_codes);
-  register_buffer("nf4_scale_absmax", nf4_->scale_absmax);
+  for (const auto& [name, part] : coded_->parts()) register_buffer(name, part);
 }
 
-Weight LinearImpl::stored() const { return nf4_ ? Weight(nf4_) : Weight(weight); }
+Weight LinearImpl::stored() const { return coded_ ? Weight(coded_) : Weight(weight); }
 
-at::Device LinearImpl::device() const { return nf4_ ? nf4_->codes.device() : weight.device(); }
+at::Device LinearImpl::device() const { return coded_ ? coded_->parts().front().second.device() : weight.device(); }
 
 void LinearImpl::set_adapter(std::shared_ptr<LinearAdapter> adapter) {
   if (adapter_ != nullptr) unregister_module("adapter");

@@ -5,8 +5,9 @@
 #include <torch/nn/pimpl.h>
 
 #include <memory>
+#include <optional>
 
-#include "models/ops/weight.h"
+#include "models/ops/linear.h"
 
 namespace lft {
 
@@ -19,6 +20,11 @@ class LinearAdapter : public torch::nn::Module {
   virtual at::Tensor forward(const at::Tensor& x, const Weight& weight_oi, const at::Tensor& bias_o) = 0;
   /// The same for x = silu(gate) * up. A variant that can rebuild the product in its backward pass overrides this.
   virtual at::Tensor forward_swiglu(const at::Tensor& gate, const at::Tensor& up, const Weight& weight_oi, const at::Tensor& bias_o);
+  /// What forward() adds, where that is a low-rank update and nothing else: layers of one input then share work (linear_group.h). Asked for
+  /// within the layer's call().
+  virtual std::optional<LowRank> low_rank() const { return std::nullopt; }
+  /// A of low_rank(), where it never drops an element of the input; else undefined.
+  virtual at::Tensor shared_a() const { return {}; }
   /// The dense update this adapter stands for, float32 [out, in].
   virtual at::Tensor delta_oi() const = 0;
 };
@@ -32,8 +38,8 @@ class LinearImpl : public torch::nn::Module {
   void set_adapter(std::shared_ptr<LinearAdapter> adapter);          // registered as submodule "adapter"; nullptr removes it
   const std::shared_ptr<LinearAdapter>& adapter() const { return adapter_; }
 
-  /// Keeps the weight, a float32 CPU tensor [out, in], as NF4 codes on `device`: `weight` is its shape alone from then on (device meta).
-  void store_nf4(const at::Tensor& weight_oi, at::Device device);
+  /// Keeps a weight [out, in] as codes on `device`: `weight` is its shape alone from then on (device meta).
+  void store(const at::Tensor& weight_oi, BaseStorage storage, at::Device device);
   /// What the layer multiplies with.
   Weight stored() const;
   at::Device device() const;
@@ -42,7 +48,7 @@ class LinearImpl : public torch::nn::Module {
 
  private:
   std::shared_ptr<LinearAdapter> adapter_;
-  c10::intrusive_ptr<Nf4Storage> nf4_;
+  c10::intrusive_ptr<CodedWeight> coded_;
 };
 TORCH_MODULE(Linear);
 

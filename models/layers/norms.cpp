@@ -4,7 +4,6 @@
 
 #include "models/layers/dims.h"
 #include "models/ops/precision.h"
-#include "models/ops/rms_norm.h"
 
 namespace lft {
 
@@ -13,6 +12,8 @@ RmsNormImpl::RmsNormImpl(int64_t size, double eps, at::TensorOptions options) : 
 }
 
 at::Tensor RmsNormImpl::forward(const at::Tensor& x) { return rms_norm(x, weight, eps_); }
+
+Normed RmsNormImpl::forward(const at::Tensor& x, const at::Tensor& delta) { return add_rms_norm(x, delta, weight, eps_); }
 
 LayerNormImpl::LayerNormImpl(int64_t size, double eps, at::TensorOptions options) : torch::nn::Module("LayerNorm"), eps_(eps) {
   weight = register_parameter("weight", at::empty({size}, options), /*requires_grad=*/false);

@@ -3,6 +3,8 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include "models/ops/rms_norm.h"
+
 namespace lft {
 
 /// y = w * x / sqrt(mean(x^2) + eps) over the last dimension.
@@ -10,6 +12,8 @@ class RmsNormImpl : public torch::nn::Module {
  public:
   RmsNormImpl(int64_t size, double eps, at::TensorOptions options);
   at::Tensor forward(const at::Tensor& x);
+  /// Of the residual stream: of x + delta, or of x where that is undefined.
+  Normed forward(const at::Tensor& x, const at::Tensor& delta);
   at::Tensor weight;
 
  private:

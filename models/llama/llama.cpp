@@ -7,6 +7,7 @@
 
 #include "models/layers/call.h"
 #include "models/layers/dims.h"
+#include "models/layers/linear_group.h"
 #include "models/layers/recompute.h"
 #include "models/ops/attention.h"
 #include "models/ops/linear.h"
@@ -25,12 +26,6 @@ at::Tensor keep_rows(const at::Tensor& x_btd, const at::Tensor& rows_k) {
 at::Tensor repeat_heads(const at::Tensor& x, int64_t repeat) {
   if (repeat == 1) return x;
   return x.unsqueeze(3).expand({-1, -1, -1, repeat, -1}).flatten(2, 3);
-}
-
-/// The residual stream with what a block adds to it; no broadcasting.
-at::Tensor add_to(const char* name, const at::Tensor& stream, const at::Tensor& added, Dim d) {
-  expect_dims_like(added, name, stream, d);
-  return stream + added;
 }
 
 void grow(at::Tensor& held, const at::Tensor& like_bhte, int64_t needed) {
@@ -96,16 +91,18 @@ LlamaAttentionImpl::LlamaAttentionImpl(const LlamaConfig& config, at::TensorOpti
   o_proj = register_module("o_proj", Linear(heads_ * head_dim_, config.hidden, bias, linear_options));
 }
 
-at::Tensor LlamaAttentionImpl::forward(const at::Tensor& x_btd, const LlamaPass& pass, int64_t layer, const at::Tensor& rows_k) {
+at::Tensor LlamaAttentionImpl::forward(const Normed& input, const LlamaPass& pass, int64_t layer, const at::Tensor& rows_k) {
+  const at::Tensor& x_btd = input.y;
   expect_dims(x_btd, "x", {{"b"}, {"t"}, {"d", q_proj->weight.size(1)}});
   const int64_t b = x_btd.size(0), t = x_btd.size(1);
   const auto rotate = [&](const char* name, const at::Tensor& x, int64_t heads) {
     expect_dims(x, name, {{"b", b}, {"t", t}, {"h*e", heads * head_dim_}});
     return rope(x.view({b, t, heads, head_dim_}), pass.rotation.cos, pass.rotation.sin);
   };
-  const at::Tensor q_bthe = rotate("the output of q_proj", call("q_proj", q_proj, x_btd), heads_);
-  const at::Tensor k_bthe = rotate("the output of k_proj", call("k_proj", k_proj, x_btd), kv_heads_);
-  const at::Tensor v = call("v_proj", v_proj, x_btd);
+  const LinearGroup group({q_proj, k_proj, v_proj}, input);
+  const at::Tensor q_bthe = rotate("the output of q_proj", call("q_proj", group[0], x_btd), heads_);
+  const at::Tensor k_bthe = rotate("the output of k_proj", call("k_proj", group[1], x_btd), kv_heads_);
+  const at::Tensor v = call("v_proj", group[2], x_btd);
   expect_dims(v, "the output of v_proj", {{"b", b}, {"t", t}, {"h*e", kv_heads_ * head_dim_}});
   const at::Tensor v_bthe = v.view({b, t, kv_heads_, head_dim_});
   if (pass.packed) {
@@ -136,9 +133,12 @@ LlamaMlpImpl::LlamaMlpImpl(const LlamaConfig& config, at::TensorOptions linear_o
   down_proj = register_module("down_proj", Linear(config.intermediate, config.hidden, config.mlp_bias, linear_options));
 }
 
-at::Tensor LlamaMlpImpl::forward(const at::Tensor& x) {
+at::Tensor LlamaMlpImpl::forward(const Normed& input) {
+  const at::Tensor& x = input.y;
   expect_last_dim(x, "x", {"d", gate_proj->weight.size(1)});
-  return call("down_proj", down_proj, call("gate_proj", gate_proj, x), call("up_proj", up_proj, x));
+  const LinearGroup group({gate_proj, up_proj}, input);
+  const at::Tensor gate = call("gate_proj", group[0], x), up = call("up_proj", group[1], x);
+  return call("down_proj", down_proj, gate, up);
 }
 
 LlamaLayerImpl::LlamaLayerImpl(const LlamaConfig& config, at::TensorOptions options, at::TensorOptions linear_options) {
@@ -151,10 +151,13 @@ LlamaLayerImpl::LlamaLayerImpl(const LlamaConfig& config, at::TensorOptions opti
 at::Tensor LlamaLayerImpl::forward(const at::Tensor& x_btd, const LlamaPass& pass, int64_t layer, const at::Tensor& rows_k) {
   const Dim d = {"d", input_layernorm->weight.size(0)};
   expect_dims(x_btd, "x", {{"b"}, {"t"}, d});
-  const at::Tensor normed = call("input_layernorm", input_layernorm, x_btd);
-  const at::Tensor middle =
-      add_to("the output of self_attn", keep_rows(x_btd, rows_k), call("self_attn", self_attn, normed, pass, layer, rows_k), d);
-  return add_to("the output of mlp", middle, call("mlp", mlp, call("post_attention_layernorm", post_attention_layernorm, middle)), d);
+  const Normed first = call("input_layernorm", input_layernorm, x_btd, at::Tensor());
+  const at::Tensor stream = keep_rows(first.sum, rows_k), mixed = call("self_attn", self_attn, first, pass, layer, rows_k);
+  expect_dims_like(mixed, "the output of self_attn", stream, d);
+  const Normed second = call("post_attention_layernorm", post_attention_layernorm, stream, mixed);
+  const at::Tensor added = call("mlp", mlp, second);
+  expect_dims_like(added, "the output of mlp", stream, d);
+  return second.sum + added;
 }
 
 LlamaModelImpl::LlamaModelImpl(const LlamaConfig& config, at::TensorOptions options, at::TensorOptions linear_options) : config_(config) {
@@ -162,6 +165,13 @@ LlamaModelImpl::LlamaModelImpl(const LlamaConfig& config, at::TensorOptions opti
   layers = register_module("layers", std::make_shared<StackImpl<LlamaLayer>>());
   for (int64_t i = 0; i < config.layers; ++i) layers->push_back(LlamaLayer(config, options, linear_options));
   norm = register_module("norm", RmsNorm(config.hidden, config.rms_norm_eps, options));
+}
+
+void LlamaModelImpl::reserve_positions(int64_t count, at::Device device) {
+  if (table_.cos.defined() && table_.cos.size(1) >= count && table_.cos.device() == device) return;
+  const int64_t length = (count + 511) / 512 * 512;
+  const at::Tensor angles = at::outer(at::arange(length, at::kLong).to(at::kFloat), rope_inverse_frequencies(config_)).unsqueeze(0);
+  table_ = {angles.cos().to(device), angles.sin().to(device)};
 }
 
 LlamaPass LlamaModelImpl::make_pass(const at::Tensor& embeds_btd, KvCache* cache, std::shared_ptr<const PackedSequences> packed) {
@@ -173,11 +183,7 @@ LlamaPass LlamaModelImpl::make_pass(const at::Tensor& embeds_btd, KvCache* cache
   const int64_t seen = continues     ? *std::max_element(cache->lengths.begin(), cache->lengths.end()) + 1
                        : pass.packed ? pass.packed->longest()
                                      : embeds_btd.size(1);
-  if (!table_.cos.defined() || table_.cos.size(1) < seen || table_.cos.device() != device) {
-    const int64_t length = (seen + 511) / 512 * 512;
-    const at::Tensor angles = at::outer(at::arange(length, at::kLong).to(at::kFloat), rope_inverse_frequencies(config_)).unsqueeze(0);
-    table_ = {angles.cos().to(device), angles.sin().to(device)};
-  }
+  reserve_positions(seen, device);
   if (pass.packed) {
     const at::Tensor positions = pass.packed->positions().to(device);
     pass.rotation = {table_.cos.index_select(1, positions), table_.sin.index_select(1, positions)};

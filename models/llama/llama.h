@@ -42,7 +42,7 @@ class LlamaAttentionImpl : public torch::nn::Module {
  public:
   LlamaAttentionImpl(const LlamaConfig& config, at::TensorOptions linear_options);
   /// Attention over all positions, then the output projection of `rows` (flat indices into b * t) only; undefined: of all.
-  at::Tensor forward(const at::Tensor& x_btd, const LlamaPass& pass, int64_t layer, const at::Tensor& rows_k);
+  at::Tensor forward(const Normed& x_btd, const LlamaPass& pass, int64_t layer, const at::Tensor& rows_k);
   Linear q_proj{nullptr}, k_proj{nullptr}, v_proj{nullptr}, o_proj{nullptr};
 
  private:
@@ -53,7 +53,7 @@ TORCH_MODULE(LlamaAttention);
 class LlamaMlpImpl : public torch::nn::Module {
  public:
   LlamaMlpImpl(const LlamaConfig& config, at::TensorOptions linear_options);
-  at::Tensor forward(const at::Tensor& x);
+  at::Tensor forward(const Normed& x);
   Linear gate_proj{nullptr}, up_proj{nullptr}, down_proj{nullptr};
 };
 TORCH_MODULE(LlamaMlp);
@@ -76,6 +76,8 @@ class LlamaModelImpl : public torch::nn::Module {
   /// `packed`: the sequences that lie in the one row of embeds; null: rows are right-padded.
   at::Tensor forward(const at::Tensor& embeds_btd, const at::Tensor& rows_k, KvCache* cache,
                      std::shared_ptr<const PackedSequences> packed = nullptr);
+  /// Makes the angles of positions below `count` now, so that no pass over so many has to.
+  void reserve_positions(int64_t count, at::Device device);
   Embedding embed_tokens{nullptr};
   Stack<LlamaLayer> layers;
   RmsNorm norm{nullptr};

@@ -9,6 +9,7 @@
 #include "kernels/common/error.h"
 #include "kernels/common/philox.h"
 #include "models/lora/registry.h"
+#include "models/ops/parallel.h"
 
 namespace lft {
 namespace {
@@ -27,10 +28,15 @@ void fill_a(const at::Tensor& a_ri, uint64_t seed, const std::string& site) {
   const float bound = 1.0f / std::sqrt(static_cast<float>(a_ri.size(1)));
   at::Tensor values = at::empty(a_ri.sizes(), at::TensorOptions().dtype(at::kFloat));
   float* out = values.mutable_data_ptr<float>();
-  for (int64_t i = 0; i < values.numel(); ++i) {
-    const uint32_t word = philox_block(seed, stream, static_cast<uint64_t>(i) / 4).word[i % 4];
-    out[i] = bound * (static_cast<float>(word >> 8) * (2.0f / 16777216.0f) - 1.0f);
-  }
+  const int64_t count = values.numel();
+  parallel_for((count + 3) / 4, 4096, [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      const PhiloxBlock random = philox_block(seed, stream, static_cast<uint64_t>(block));
+      for (int64_t i = 4 * block; i < std::min(count, 4 * block + 4); ++i) {
+        out[i] = bound * (static_cast<float>(random.word[i % 4] >> 8) * (2.0f / 16777216.0f) - 1.0f);
+      }
+    }
+  });
   a_ri.copy_(values);
 }
 

@@ -18,12 +18,14 @@ LoraAdapter::LoraAdapter(const LinearImpl& layer, const LoraOptions& options, do
 }
 
 at::Tensor LoraAdapter::forward(const at::Tensor& x, const Weight& weight_oi, const at::Tensor& bias_o) {
-  return linear(x, weight_oi, bias_o, {a_ri, b_or, scale_, dropout_mask(dropout_, current_module_path())});
+  return linear(x, weight_oi, bias_o, *low_rank());
 }
 
 at::Tensor LoraAdapter::forward_swiglu(const at::Tensor& gate, const at::Tensor& up, const Weight& weight_oi, const at::Tensor& bias_o) {
-  return linear_swiglu(gate, up, weight_oi, bias_o, {a_ri, b_or, scale_, dropout_mask(dropout_, current_module_path())});
+  return linear_swiglu(gate, up, weight_oi, bias_o, *low_rank());
 }
+
+std::optional<LowRank> LoraAdapter::low_rank() const { return LowRank{a_ri, b_or, scale_, dropout_mask(dropout_, current_module_path())}; }
 
 at::Tensor LoraAdapter::delta_oi() const {
   const at::NoGradGuard no_grad;

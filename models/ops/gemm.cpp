@@ -13,6 +13,14 @@ at::Tensor product(const at::Tensor& a_mk, const at::Tensor& b_kn) {
   return widens_products(a_mk) ? at::mm(wide(a_mk), wide(b_kn)).to(at::kHalf) : at::mm(a_mk, b_kn);
 }
 
+void product_into(at::Tensor& out_mn, const at::Tensor& a_mk, const at::Tensor& b_kn) {
+  if (widens_products(a_mk)) {
+    out_mn.copy_(at::mm(wide(a_mk), wide(b_kn)));
+  } else {
+    at::mm_out(out_mn, a_mk, b_kn);
+  }
+}
+
 at::Tensor affine(const at::Tensor& bias_n, const at::Tensor& a_mk, const at::Tensor& b_kn) {
   if (!widens_products(a_mk)) return at::addmm(bias_n, a_mk, b_kn);
   return at::addmm(wide(bias_n), wide(a_mk), wide(b_kn)).to(at::kHalf);

@@ -10,6 +10,8 @@ bool widens_products(const at::Tensor& x);
 
 /// a b, in the dtype of both. Beyond 65,504 an FP16 result is infinite.
 at::Tensor product(const at::Tensor& a_mk, const at::Tensor& b_kn);
+/// out = a b. out may be some columns of a larger matrix.
+void product_into(at::Tensor& out_mn, const at::Tensor& a_mk, const at::Tensor& b_kn);
 /// bias + a b, rounded once.
 at::Tensor affine(const at::Tensor& bias_n, const at::Tensor& a_mk, const at::Tensor& b_kn);
 /// y += alpha a b, rounded once.

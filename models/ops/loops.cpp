@@ -62,21 +62,34 @@ LFT_INLINE float fast_exp(float x) {
 }
 LFT_INLINE float sigmoid(float x) { return 1.0f / (1.0f + fast_exp(-x)); }
 
+template <class T>
+LFT_INLINE void add_rows(const T* a, const T* b, T* sum, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) store(sum + i, load(a + i) + load(b + i));
+}
+
 template <class X, class Y>
-LFT_INLINE void rms_norm_rows(const X* x, const float* w, Y* y, float* rstd, int64_t rows, int64_t cols, float eps) {
-  for (int64_t r = 0; r < rows; ++r, x += cols, y += cols) {
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t c = 0; c < cols; ++c) sum += load(x + c) * load(x + c);
-    const float inverse = 1.0f / std::sqrt(sum / static_cast<float>(cols) + eps);
+LFT_INLINE void rms_norm_rows(const X* x, const X* delta, const float* w, X* sum, Y* y, float* rstd, int64_t rows, int64_t cols,
+                              float eps) {
+  for (int64_t r = 0; r < rows; ++r, y += cols) {
+    const X* from = x + r * cols;
+    if (delta != nullptr) {
+      add_rows(from, delta + r * cols, sum + r * cols, cols);
+      from = sum + r * cols;
+    }
+    float squares = 0;
+#pragma omp simd reduction(+ : squares)
+    for (int64_t c = 0; c < cols; ++c) squares += load(from + c) * load(from + c);
+    const float inverse = 1.0f / std::sqrt(squares / static_cast<float>(cols) + eps);
     rstd[r] = inverse;
 #pragma omp simd
-    for (int64_t c = 0; c < cols; ++c) store(y + c, w[c] * (load(x + c) * inverse));
+    for (int64_t c = 0; c < cols; ++c) store(y + c, w[c] * (load(from + c) * inverse));
   }
 }
 
 template <class X, class Y>
-LFT_INLINE void rms_norm_backward_rows(const Y* dy, const X* x, const float* w, const float* rstd, X* dx, int64_t rows, int64_t cols) {
+LFT_INLINE void rms_norm_backward_rows(const Y* dy, const X* dsum, const X* x, const float* w, const float* rstd, X* dx, int64_t rows,
+                                       int64_t cols) {
   for (int64_t r = 0; r < rows; ++r, x += cols, dy += cols, dx += cols) {
     float dot = 0;
 #pragma omp simd reduction(+ : dot)
@@ -85,6 +98,7 @@ LFT_INLINE void rms_norm_backward_rows(const Y* dy, const X* x, const float* w, 
     const float shrink = inverse * inverse * dot / static_cast<float>(cols);
 #pragma omp simd
     for (int64_t c = 0; c < cols; ++c) store(dx + c, inverse * (w[c] * load(dy + c) - load(x + c) * shrink));
+    if (dsum != nullptr) add_rows(dx, dsum + r * cols, dx, cols);
   }
 }
 
@@ -202,12 +216,13 @@ LFT_INLINE void dropout_elements(const T* x, T* y, int64_t first, int64_t n, con
 
 }  // namespace
 
-#define LFT_RMS_NORM(X, Y)                                                                                                           \
-  LFT_CLONES void rms_norm(const X* x, const float* w, Y* y, float* rstd, int64_t rows, int64_t cols, float eps) {                   \
-    rms_norm_rows(x, w, y, rstd, rows, cols, eps);                                                                                   \
-  }                                                                                                                                  \
-  LFT_CLONES void rms_norm_backward(const Y* dy, const X* x, const float* w, const float* rstd, X* dx, int64_t rows, int64_t cols) { \
-    rms_norm_backward_rows(dy, x, w, rstd, dx, rows, cols);                                                                          \
+#define LFT_RMS_NORM(X, Y)                                                                                                                 \
+  LFT_CLONES void rms_norm(const X* x, const X* delta, const float* w, X* sum, Y* y, float* rstd, int64_t rows, int64_t cols, float eps) { \
+    rms_norm_rows(x, delta, w, sum, y, rstd, rows, cols, eps);                                                                             \
+  }                                                                                                                                        \
+  LFT_CLONES void rms_norm_backward(const Y* dy, const X* dsum, const X* x, const float* w, const float* rstd, X* dx, int64_t rows,        \
+                                    int64_t cols) {                                                                                        \
+    rms_norm_backward_rows(dy, dsum, x, w, rstd, dx, rows, cols);                                                                          \
   }
 LFT_RMS_NORM(float, float)
 LFT_RMS_NORM(float, Bf16)

@@ -11,18 +11,24 @@ namespace lft::loops {
 using Bf16 = c10::BFloat16;
 using Half = c10::Half;
 
-/// y[r,c] = w[c] * x[r,c] * rstd[r], rstd[r] = 1 / sqrt(mean_c(x^2) + eps).
-void rms_norm(const float* x, const float* w, float* y, float* rstd, int64_t rows, int64_t cols, float eps);
-void rms_norm(const float* x, const float* w, Bf16* y, float* rstd, int64_t rows, int64_t cols, float eps);
-void rms_norm(const Bf16* x, const float* w, float* y, float* rstd, int64_t rows, int64_t cols, float eps);
-void rms_norm(const Bf16* x, const float* w, Bf16* y, float* rstd, int64_t rows, int64_t cols, float eps);
-void rms_norm(const Half* x, const float* w, Half* y, float* rstd, int64_t rows, int64_t cols, float eps);
-/// dx = rstd * (w dy - x rstd^2 mean_c(w dy x)).
-void rms_norm_backward(const float* dy, const float* x, const float* w, const float* rstd, float* dx, int64_t rows, int64_t cols);
-void rms_norm_backward(const Bf16* dy, const float* x, const float* w, const float* rstd, float* dx, int64_t rows, int64_t cols);
-void rms_norm_backward(const float* dy, const Bf16* x, const float* w, const float* rstd, Bf16* dx, int64_t rows, int64_t cols);
-void rms_norm_backward(const Bf16* dy, const Bf16* x, const float* w, const float* rstd, Bf16* dx, int64_t rows, int64_t cols);
-void rms_norm_backward(const Half* dy, const Half* x, const float* w, const float* rstd, Half* dx, int64_t rows, int64_t cols);
+/// With s = x, or x + delta rounded to their type and stored in `sum` where delta is given:
+/// y[r,c] = w[c] * s[r,c] * rstd[r], rstd[r] = 1 / sqrt(mean_c(s^2) + eps).
+void rms_norm(const float* x, const float* delta, const float* w, float* sum, float* y, float* rstd, int64_t rows, int64_t cols, float eps);
+void rms_norm(const float* x, const float* delta, const float* w, float* sum, Bf16* y, float* rstd, int64_t rows, int64_t cols, float eps);
+void rms_norm(const Bf16* x, const Bf16* delta, const float* w, Bf16* sum, float* y, float* rstd, int64_t rows, int64_t cols, float eps);
+void rms_norm(const Bf16* x, const Bf16* delta, const float* w, Bf16* sum, Bf16* y, float* rstd, int64_t rows, int64_t cols, float eps);
+void rms_norm(const Half* x, const Half* delta, const float* w, Half* sum, Half* y, float* rstd, int64_t rows, int64_t cols, float eps);
+/// dx = rstd * (w dy - x rstd^2 mean_c(w dy x)), rounded; where dsum is given that is added to it.
+void rms_norm_backward(const float* dy, const float* dsum, const float* x, const float* w, const float* rstd, float* dx, int64_t rows,
+                       int64_t cols);
+void rms_norm_backward(const Bf16* dy, const float* dsum, const float* x, const float* w, const float* rstd, float* dx, int64_t rows,
+                       int64_t cols);
+void rms_norm_backward(const float* dy, const Bf16* dsum, const Bf16* x, const float* w, const float* rstd, Bf16* dx, int64_t rows,
+                       int64_t cols);
+void rms_norm_backward(const Bf16* dy, const Bf16* dsum, const Bf16* x, const float* w, const float* rstd, Bf16* dx, int64_t rows,
+                       int64_t cols);
+void rms_norm_backward(const Half* dy, const Half* dsum, const Half* x, const float* w, const float* rstd, Half* dx, int64_t rows,
+                       int64_t cols);
 
 /// Rotates the pairs (x[i], x[i + half]) of `heads` heads of 2 * half elements by the angle whose cos and sin are given; sign -1 undoes it.
 void rope(const float* x, float* y, const float* cos, const float* sin, int64_t heads, int64_t half, float sign);
@@ -55,7 +61,8 @@ float token_logprob(Half* logits, int64_t vocab, int64_t target, bool gradient, 
 struct DropoutMask {
   uint64_t seed = 0, stream = 0;
   uint32_t threshold = 0;
-  float scale = 1;  // 1 / (1 - p)
+  float scale = 1;                      // 1 / (1 - p)
+  const uint64_t* stream_at = nullptr;  // device memory that holds `stream`, for a kernel that a CUDA graph launches again; may be null
 };
 /// y = x * mask * scale for elements first .. first + n - 1; with `add`, y += it. `first` is a multiple of 8.
 void dropout(const float* x, float* y, int64_t first, int64_t n, const DropoutMask& mask, bool add);

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <optional>
+
 #include "models/layers/dims.h"
 #include "models/ops/dispatch.h"
 #include "models/ops/parallel.h"
@@ -48,55 +50,66 @@ at::Tensor empty_rstd(const at::Tensor& x) {
   return at::empty(shape, x.options().dtype(at::kFloat));
 }
 
-/// y and rstd [..., 1].
-std::pair<at::Tensor, at::Tensor> forward_values(const at::Tensor& x, const at::Tensor& weight, double eps, at::ScalarType out) {
+struct Values {
+  at::Tensor sum, y, rstd;  // sum: x itself without delta; rstd [..., 1]
+};
+
+Values forward_values(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps, at::ScalarType out) {
 #ifdef LFT_HAVE_CUDA
   if (kernel_fits(x, weight, out)) {
-    at::Tensor y = at::empty(x.sizes(), x.options().dtype(out)), rstd = empty_rstd(x);
-    const RmsNormArgs args = kernel_args(x, weight, rstd, eps, out);
-    on_device_of(x, [&](Stream stream) { rms_norm(args, nullptr, nullptr, y.mutable_data_ptr(), stream); });
-    return {y, rstd};
+    Values values{delta.defined() ? at::empty_like(x) : x, at::empty(x.sizes(), x.options().dtype(out)), empty_rstd(x)};
+    const RmsNormArgs args = kernel_args(x, weight, values.rstd, eps, out);
+    const void* more = delta.defined() ? delta.const_data_ptr() : nullptr;
+    void* sum = delta.defined() ? values.sum.mutable_data_ptr() : nullptr;
+    on_device_of(x, [&](Stream stream) { rms_norm(args, more, sum, values.y.mutable_data_ptr(), stream); });
+    return values;
   }
 #endif
   if (!has_loop(x) || !has_loop_pair(x.scalar_type(), out)) {
-    const at::Tensor wide = x.to(at::kFloat);
+    const at::Tensor sum = delta.defined() ? x + delta : x, wide = sum.to(at::kFloat);
     const at::Tensor rstd = at::rsqrt(at::mean(wide * wide, -1, /*keepdim=*/true) + eps);
-    return {(wide * rstd * weight.to(at::kFloat)).to(out), rstd};
+    return {sum, (wide * rstd * weight.to(at::kFloat)).to(out), rstd};
   }
   const at::Tensor w = weight.to(at::kFloat).contiguous();
-  at::Tensor y = at::empty(x.sizes(), x.options().dtype(out));
-  at::Tensor rstd = empty_rstd(x);
+  Values values{delta.defined() ? at::empty_like(x) : x, at::empty(x.sizes(), x.options().dtype(out)), empty_rstd(x)};
   const int64_t cols = x.size(-1), rows = cols == 0 ? 0 : x.numel() / cols;
   with_loop_type(x.scalar_type(), [&](auto* x_type) {
     with_loop_type(out, [&](auto* y_type) {
       using X = std::remove_pointer_t<decltype(x_type)>;
       using Y = std::remove_pointer_t<decltype(y_type)>;
       if constexpr (kHasPair<X, Y>) {
-        const X* from = x.const_data_ptr<X>();
-        Y* to = y.mutable_data_ptr<Y>();
+        const X *from = x.const_data_ptr<X>(), *more = delta.defined() ? delta.const_data_ptr<X>() : nullptr;
+        X* sum = delta.defined() ? values.sum.mutable_data_ptr<X>() : nullptr;
+        Y* to = values.y.mutable_data_ptr<Y>();
+        float* rstd = values.rstd.mutable_data_ptr<float>();
         parallel_for(rows, kLoopGrain / (cols + 1) + 1, [&](int64_t begin, int64_t end) {
-          loops::rms_norm(from + begin * cols, w.const_data_ptr<float>(), to + begin * cols, rstd.mutable_data_ptr<float>() + begin,
-                          end - begin, cols, static_cast<float>(eps));
+          const int64_t first = begin * cols;
+          loops::rms_norm(from + first, more == nullptr ? nullptr : more + first, w.const_data_ptr<float>(),
+                          sum == nullptr ? nullptr : sum + first, to + first, rstd + begin, end - begin, cols, static_cast<float>(eps));
         });
       }
     });
   });
-  return {y, rstd};
+  return values;
 }
 
-at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd) {
+/// dsum: the gradient that reaches s beside the norm; may be undefined.
+at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& dsum, const at::Tensor& x, const at::Tensor& weight,
+                          const at::Tensor& rstd) {
 #ifdef LFT_HAVE_CUDA
   if (kernel_fits(x, weight, dy.scalar_type()) && has_kernel(dy)) {
     at::Tensor dx = at::empty_like(x);
     const RmsNormArgs args = kernel_args(x, weight, rstd, 0, dy.scalar_type());
-    on_device_of(x, [&](Stream stream) { rms_norm_backward(args, dy.const_data_ptr(), nullptr, dx.mutable_data_ptr(), stream); });
+    const void* beside = dsum.defined() ? dsum.const_data_ptr() : nullptr;
+    on_device_of(x, [&](Stream stream) { rms_norm_backward(args, dy.const_data_ptr(), beside, dx.mutable_data_ptr(), stream); });
     return dx;
   }
 #endif
   if (!has_loop(x) || !has_loop(dy) || !has_loop_pair(x.scalar_type(), dy.scalar_type())) {
     const at::Tensor wide = x.to(at::kFloat), weighted = dy.to(at::kFloat) * weight.to(at::kFloat);
     const at::Tensor shrink = rstd * rstd * at::mean(weighted * wide, -1, /*keepdim=*/true);
-    return (rstd * (weighted - wide * shrink)).to(x.scalar_type());
+    const at::Tensor dx = (rstd * (weighted - wide * shrink)).to(x.scalar_type());
+    return dsum.defined() ? dx + dsum : dx;
   }
   const at::Tensor w = weight.to(at::kFloat).contiguous();
   at::Tensor dx = at::empty_like(x);
@@ -106,9 +119,12 @@ at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& x, const at::T
       using X = std::remove_pointer_t<decltype(x_type)>;
       using Y = std::remove_pointer_t<decltype(y_type)>;
       if constexpr (kHasPair<X, Y>) {
+        const X* beside = dsum.defined() ? dsum.const_data_ptr<X>() : nullptr;
         parallel_for(rows, kLoopGrain / (cols + 1) + 1, [&](int64_t begin, int64_t end) {
-          loops::rms_norm_backward(dy.const_data_ptr<Y>() + begin * cols, x.const_data_ptr<X>() + begin * cols, w.const_data_ptr<float>(),
-                                   rstd.const_data_ptr<float>() + begin, dx.mutable_data_ptr<X>() + begin * cols, end - begin, cols);
+          const int64_t first = begin * cols;
+          loops::rms_norm_backward(dy.const_data_ptr<Y>() + first, beside == nullptr ? nullptr : beside + first,
+                                   x.const_data_ptr<X>() + first, w.const_data_ptr<float>(), rstd.const_data_ptr<float>() + begin,
+                                   dx.mutable_data_ptr<X>() + first, end - begin, cols);
         });
       }
     });
@@ -117,29 +133,54 @@ at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& x, const at::T
 }
 
 struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, double eps) {
-    auto [y, rstd] = forward_values(x, weight, eps, op_dtype(Op::kRmsNorm, x.scalar_type()));
-    ctx->save_for_backward({x, weight, rstd});
-    return y;
+  /// s and y.
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& delta,
+                               double eps) {
+    const Values values = forward_values(x, delta.value_or(at::Tensor()), weight, eps, op_dtype(Op::kRmsNorm, x.scalar_type()));
+    ctx->save_for_backward({values.sum, weight, values.rstd});
+    ctx->saved_data["sums"] = delta.has_value();
+    ctx->set_materialize_grads(false);
+    return {values.sum, values.y};
   }
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[1], &rstd = saved[2];
-    const at::Tensor dy = gradients[0].contiguous();
-    at::Tensor dx, dw;
-    if (ctx->needs_input_grad(0)) dx = input_gradient(dy, x, weight, rstd);
-    if (ctx->needs_input_grad(1)) {
-      dw = (dy.to(at::kFloat) * x.to(at::kFloat) * rstd).reshape({-1, x.size(-1)}).sum(0).to(weight.scalar_type());
+    const at::Tensor &sum = saved[0], &weight = saved[1], &rstd = saved[2];
+    const bool sums = ctx->saved_data["sums"].toBool();
+    at::Tensor ds = gradients[0], dw;
+    if (gradients[1].defined()) {
+      const at::Tensor dy = gradients[1].contiguous();
+      if (ctx->needs_input_grad(1)) {
+        dw = (dy.to(at::kFloat) * sum.to(at::kFloat) * rstd).reshape({-1, sum.size(-1)}).sum(0).to(weight.scalar_type());
+      }
+      if (ctx->needs_input_grad(0) || (sums && ctx->needs_input_grad(2))) {
+        ds = input_gradient(dy, ds.defined() ? ds.contiguous() : ds, sum, weight, rstd);
+      }
     }
-    return {dx, dw, at::Tensor()};
+    return {ds, dw, sums ? ds : at::Tensor(), at::Tensor()};
   }
 };
 
 }  // namespace
 
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+Normed add_rms_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps) {
   expect_last_dim(x, "x", {"d", weight.size(0)});
-  return RmsNormFunction::apply(x.contiguous(), weight, eps);
+  at::Tensor from = x;
+  std::optional<at::Tensor> more;
+  if (delta.defined()) {
+    expect_dims_like(delta, "delta", x, {"d", weight.size(0)});
+    if (x.scalar_type() == delta.scalar_type()) {
+      more = delta.contiguous();
+    } else {
+      from = x + delta;
+    }
+  }
+  const variable_list values = RmsNormFunction::apply(from.contiguous(), weight, more, eps);
+  return {values[1], values[0], weight, eps};
+}
+
+at::Tensor rms_norm_again(const at::Tensor& sum, const at::Tensor& weight, double eps, at::ScalarType dtype) {
+  const at::NoGradGuard no_grad;
+  return forward_values(sum, at::Tensor(), weight, eps, dtype).y;
 }
 
 }  // namespace lft

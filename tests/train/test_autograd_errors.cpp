@@ -66,7 +66,7 @@ TEST_F(AutogradErrors, SavedTensorChangedWithinItsModule) {
   EXPECT_EQ(info.found.find("Hint"), std::string::npos);  // it speaks of Python
 }
 
-/// lft's own linear of q_proj has saved the input that k_proj's adapter then changes.
+/// lft's own linear layers have saved, in the name of the first, the input that k_proj's adapter then changes.
 TEST_F(AutogradErrors, SavedTensorChangedByTheNextModule) {
   for (const bool graph : {true, false}) {
     SCOPED_TRACE(graph);
@@ -78,8 +78,9 @@ TEST_F(AutogradErrors, SavedTensorChangedByTheNextModule) {
     };
     plant(kLayers + "1.self_attn.k_proj", body, /*trains=*/false);  // so that it saves nothing itself
     const ErrorInfo info = fault();
-    EXPECT_EQ(info.where, "module " + kLayers + "1.self_attn.q_proj, backward pass, LinearFunction, changed in place by aten::mul_ in " +
-                              kLayers + "1.self_attn.k_proj");
+    EXPECT_EQ(info.where, "module " + kLayers +
+                              "1.self_attn.q_proj, backward pass, SharedInputFunction, changed in place by aten::mul_ in " + kLayers +
+                              "1.self_attn.k_proj");
   }
 }
 
@@ -95,8 +96,9 @@ TEST_F(AutogradErrors, SavedTensorChangedByAHook) {
   MeddlingHook hook;
   const ObserveCalls observe(hook);
   const ErrorInfo info = fault();
-  EXPECT_EQ(info.where, "module " + kLayers + "1.self_attn.q_proj, backward pass, LinearFunction, changed in place by aten::clamp_ in " +
-                            kLayers + "1.self_attn.k_proj");
+  EXPECT_EQ(info.where, "module " + kLayers +
+                            "1.self_attn.q_proj, backward pass, SharedInputFunction, changed in place by aten::clamp_ in " + kLayers +
+                            "1.self_attn.k_proj");
 }
 
 TEST_F(AutogradErrors, SavedTensorChangedInARecomputedBlock) {

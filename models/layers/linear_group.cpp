@@ -1,0 +1,30 @@
+#include "models/layers/linear_group.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <utility>
+
+#include "models/ops/precision.h"
+
+namespace lft {
+
+LinearGroup::LinearGroup(std::vector<Linear> layers, const Normed& x) : layers_(std::move(layers)) {
+  if (x.y.scalar_type() != op_dtype(Op::kLinear, x.y.scalar_type())) return;  // gradients meet in x's dtype
+  std::vector<at::Tensor> a_ri;
+  bool shares = at::GradMode::is_enabled();
+  for (const Linear& layer : layers_) {
+    a_ri.push_back(layer->adapter() != nullptr ? layer->adapter()->shared_a() : at::Tensor());
+    shares |= a_ri.back().defined();
+  }
+  if (shares) shared_ = std::make_shared<SharedInput>(x, std::move(a_ri));
+}
+
+at::Tensor LinearGroup::Member::forward(const at::Tensor& x) {
+  Linear layer = group_.layers_[number_];
+  const std::shared_ptr<LinearAdapter>& adapter = layer->adapter();
+  const std::optional<LowRank> update = adapter != nullptr ? adapter->low_rank() : LowRank{};
+  if (!group_.shared_ || !update) return layer->forward(x);
+  return group_.shared_->linear(static_cast<int64_t>(number_), layer->stored(), layer->bias, *update);
+}
+
+}  // namespace lft

@@ -1,0 +1,35 @@
+// Linear layers of one input, run one by one through call() as ever, but sharing what they can of it (models/ops/shared_input.h).
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "models/layers/linear.h"
+#include "models/ops/shared_input.h"
+
+namespace lft {
+
+class LinearGroup {
+ public:
+  /// For one forward pass of `layers` on x, in any order, each at most once.
+  LinearGroup(std::vector<Linear> layers, const Normed& x);
+
+  /// A layer, as call() takes it.
+  class Member {
+   public:
+    Member(const LinearGroup& group, size_t number) : group_(group), number_(number) {}
+    const torch::nn::Module& operator*() const { return *group_.layers_[number_]; }
+    Member* operator->() { return this; }
+    at::Tensor forward(const at::Tensor& x);
+
+   private:
+    const LinearGroup& group_;
+    size_t number_;
+  };
+  Member operator[](size_t number) const { return {*this, number}; }
+
+ private:
+  std::vector<Linear> layers_;
+  std::shared_ptr<SharedInput> shared_;  // null: there is nothing to share
+};
+
+}  // namespace lft
