@@ -15,18 +15,19 @@
 namespace lft {
 namespace {
 
-/// The exponent is all ones: a NaN or an infinity. Scanned in blocks, so that the inner loop has no exit and vectorises.
+/// The exponent is all ones: a NaN or an infinity. Whole blocks first: a loop of fixed length without an exit is one that vectorises.
 template <class Word>
 int64_t first_all_ones(const Word* data, int64_t count, Word exponent) {
   constexpr int64_t kBlock = 4096;
-  for (int64_t begin = 0; begin < count; begin += kBlock) {
-    const int64_t end = std::min(count, begin + kBlock);
-    int found = 0;
-    for (int64_t i = begin; i < end; ++i) found |= (data[i] & exponent) == exponent;
-    if (found == 0) continue;
-    for (int64_t i = begin; i < end; ++i) {
-      if ((data[i] & exponent) == exponent) return i;
-    }
+  const auto is_clean = [&](const Word* block) {
+    Word found = 0;
+    for (int64_t i = 0; i < kBlock; ++i) found |= (block[i] & exponent) == exponent;
+    return found == 0;
+  };
+  int64_t at = 0;
+  while (count - at >= kBlock && is_clean(data + at)) at += kBlock;
+  for (; at < count; ++at) {
+    if ((data[at] & exponent) == exponent) return at;
   }
   return -1;
 }

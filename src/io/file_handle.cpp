@@ -63,6 +63,7 @@ FileHandle FileHandle::open_to_read(const std::string& path) {
   if (fstat(fd, &status) != 0) throw_input("cannot open a file", path, strerror(errno));
   if (!S_ISREG(status.st_mode))
     throw_input("not a regular file", path, S_ISDIR(status.st_mode) ? "a directory" : "a device, pipe or socket");
+  handle.expected_bytes_ = static_cast<uint64_t>(status.st_size);
   return handle;
 }
 
@@ -105,8 +106,10 @@ void FileHandle::read_at(uint64_t offset, void* destination, uint64_t bytes) con
         pread(fd_, static_cast<char*>(destination) + done, std::min(bytes - done, kMaxTransfer), static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw_input("cannot read a file", path_, strerror(errno));
-    if (got == 0)
-      throw_input("the file ends early", path_, std::to_string(offset + done) + " bytes", std::to_string(offset + bytes) + " bytes");
+    if (got == 0) {
+      throw_input("the file ends early", path_, std::to_string(size()) + " bytes",
+                  std::to_string(std::max(expected_bytes_, offset + bytes)) + " bytes");
+    }
     done += static_cast<uint64_t>(got);
   }
 }

@@ -32,7 +32,7 @@ class FileHandle {
   FileHandle(std::string path, int fd, uint64_t expected_bytes) : path_(std::move(path)), fd_(fd), expected_bytes_(expected_bytes) {}
   std::string path_;
   int fd_ = -1;
-  uint64_t expected_bytes_ = 0;
+  uint64_t expected_bytes_ = 0;  // when opened to read: the size it had
 };
 
 /// Throws kResource for errno `code` after `action` ("write", "rename") on `path`; on a full disk it names the bytes needed (where not 0)

@@ -164,9 +164,14 @@ TEST_F(Safetensors, BoolsAreCheckedWhenTheyAreRead) {
 TEST_F(Safetensors, AFileThatShrinksIsAShortRead) {
   const std::string path = dir_.write("a.safetensors", file_of("{" + kGood + "}", 8));
   const SafetensorsFile file(path);
-  ASSERT_EQ(truncate(path.c_str(), static_cast<off_t>(read_file(path).size() - 1)), 0);
+  const size_t size = read_file(path).size();
+  ASSERT_EQ(truncate(path.c_str(), static_cast<off_t>(size - 1)), 0);
   char values[8];
   EXPECT_LFT_ERROR(ErrorKind::kInput, "ends early", file.read(file.info("a"), values));
+  // Whatever part of it was asked for.
+  const std::string lengths = std::to_string(size - 1) + " bytes\n  expected: " + std::to_string(size) + " bytes";
+  EXPECT_LFT_ERROR(ErrorKind::kInput, lengths, file.read_range(file.info("a"), 2, 6, values));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, lengths, file.read_range(file.info("a"), 7, 1, values));
   EXPECT_LFT_ERROR(ErrorKind::kInput, "no tensor \"b\"", file.info("b"));
 }
 

@@ -1,0 +1,149 @@
+#include "src/hf/fill_weights.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <mutex>
+#include <thread>
+
+#include "kernels/common/error.h"
+#include "src/hf/model_dir.h"
+#include "src/hf/piece_filler.h"
+#include "src/hf/weights.h"
+
+namespace lft {
+namespace {
+
+/// Pieces in the order in which they lie on the disk.
+std::vector<Piece> cut(const std::vector<WeightJob>& jobs, int64_t piece_bytes) {
+  std::vector<size_t> order(jobs.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return std::pair(jobs[a].file->path(), jobs[a].info->offset) < std::pair(jobs[b].file->path(), jobs[b].info->offset);
+  });
+  std::vector<Piece> pieces;
+  for (const size_t i : order) {
+    const int64_t numel = jobs[i].info->numel();
+    const int64_t length = jobs[i].take ? numel : piece_bytes / dtype_size(jobs[i].info->dtype);
+    for (int64_t begin = 0; begin < numel; begin += length) pieces.push_back({i, begin, std::min(length, numel - begin)});
+  }
+  return pieces;
+}
+
+/// Says what is wrong with a tensor that is known to hold a weight that is not allowed.
+[[noreturn]] void refuse(const WeightJob& job) {
+  const at::Tensor stored = read_tensor(*job.file, *job.info);
+  refuse_non_finite(stored, job.name, job.file->path());
+  const bool narrows = job.target.scalar_type() == at::kHalf;
+  const int64_t index = narrows ? first_non_finite(stored.to(at::kHalf)) : -1;
+  if (index < 0) {
+    throw Error(ErrorKind::kInput, {.what = "a weight file changed while it was read",
+                                    .where = job.file->path() + ": " + job.name,
+                                    .found = "finite weights, after others",
+                                    .expected = "the same bytes at every read",
+                                    .next = "run again when nobody writes to the file"});
+  }
+  throw Error(ErrorKind::kInput, {.what = "a weight does not fit fp16",
+                                  .where = job.file->path() + ": " + job.name,
+                                  .found = std::string(dtype_name(job.info->dtype)) + " at flat index " + std::to_string(index),
+                                  .expected = "at most 65504",
+                                  .next = "set model.base_dtype to bf16 or fp32"});
+}
+
+/// The first faulty job's error wins, so that a message does not depend on timing.
+class FirstFault {
+ public:
+  /// With the exception in flight; without one the job's weights are at fault.
+  void keep(size_t job) {
+    const std::lock_guard lock(mutex_);
+    if (job >= job_) return;
+    job_ = job;
+    error_ = std::current_exception();
+  }
+  bool is_behind(size_t job) const { return job >= job_; }
+  void rethrow(const std::vector<WeightJob>& jobs) const {
+    if (error_) std::rethrow_exception(error_);
+    if (job_ < jobs.size()) refuse(jobs[job_]);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::exception_ptr error_;
+  std::atomic<size_t> job_ = SIZE_MAX;
+};
+
+/// Conversions on a thread of the pool keep to that thread.
+void use_one_core() {
+  at::get_num_threads();  // LibTorch sets a thread's number when it is first asked
+  omp_set_num_threads(1);
+}
+
+void hand_over(const WeightJob& job) {
+  const at::Tensor stored = read_tensor(*job.file, *job.info);
+  refuse_non_finite(stored, job.name, job.file->path());
+  job.take(stored);
+}
+
+uint64_t bytes_of(const std::vector<WeightJob>& jobs) {
+  uint64_t bytes = 0;
+  for (const WeightJob& job : jobs) bytes += job.info->bytes;
+  return bytes;
+}
+
+}  // namespace
+
+/// A thread a core up to eight: each reads what is cached at a core's speed, and two already keep a disk busy (neither more of them nor
+/// advice to the kernel brought more).
+unsigned fill_threads(uint64_t bytes) {
+  constexpr uint64_t kWorthThreads = 64u << 20;
+  return bytes < kWorthThreads ? 1 : std::clamp(std::thread::hardware_concurrency(), 2u, 8u);
+}
+
+void fill_weights(const std::vector<WeightJob>& jobs, const FillOptions& options) {
+  const FillPlan plan{jobs, cut(jobs, options.piece_bytes), options};
+  at::Device device = at::kCPU;
+  for (const WeightJob& job : jobs) {
+    if (!job.take) device = job.target.device();
+  }
+  std::optional<DeviceRange> range;
+  if (!device.is_cpu() || options.through_ring) range.emplace(plan, device);
+
+  std::atomic<size_t> next{0};
+  FirstFault fault;
+  const auto work = [&] {
+    const at::NoGradGuard no_grad;
+    use_one_core();
+    try {
+      const std::unique_ptr<PieceFiller> filler = range ? range->filler() : host_filler(plan);
+      for (size_t i = next++; i < plan.pieces.size(); i = next++) {
+        const size_t job = plan.pieces[i].job;
+        if (fault.is_behind(job)) continue;
+        try {
+          if (jobs[job].take) {
+            hand_over(jobs[job]);
+          } else if (!filler->fill(i)) {
+            fault.keep(job);
+          }
+        } catch (...) {
+          fault.keep(job);
+        }
+      }
+      filler->finish();
+    } catch (...) {
+      fault.keep(jobs.size());
+    }
+  };
+  {
+    std::vector<std::jthread> pool;
+    const unsigned threads = options.threads > 0 ? options.threads : fill_threads(bytes_of(jobs));
+    for (unsigned i = 0; i < threads; ++i) pool.emplace_back(work);
+  }
+  if (range) {
+    for (const size_t piece : range->bad_pieces()) fault.keep(plan.pieces[piece].job);
+  }
+  fault.rethrow(jobs);
+}
+
+}  // namespace lft

@@ -1,0 +1,57 @@
+// How one thread of fill_weights fills the pieces that it gets: straight into host memory, or by way of pinned buffers into a device's.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "src/hf/fill_weights.h"
+
+namespace lft {
+
+struct Piece {
+  size_t job;
+  int64_t begin, count;  // elements
+};
+
+class PieceFiller {
+ public:
+  virtual ~PieceFiller() = default;
+  /// The piece with this index is on its way into its target. False where it is known by now that a weight in it is not allowed.
+  virtual bool fill(size_t piece) = 0;
+  /// Until everything has arrived.
+  virtual void finish() {}
+};
+
+struct FillPlan {
+  const std::vector<WeightJob>& jobs;
+  std::vector<Piece> pieces;
+  FillOptions options;
+
+  const WeightJob& job(size_t piece) const { return jobs[pieces[piece].job]; }
+  /// The piece's elements of the target.
+  at::Tensor target(size_t piece) const { return job(piece).target.view(-1).narrow(0, pieces[piece].begin, pieces[piece].count); }
+};
+
+std::unique_ptr<PieceFiller> host_filler(const FillPlan& plan);
+
+/// What the threads that fill one device share: smallest and largest element of every piece, read once at the end.
+class DeviceRange {
+ public:
+  DeviceRange(const FillPlan& plan, at::Device device);
+  std::unique_ptr<PieceFiller> filler();
+  /// Of the pieces that hold a weight that is not allowed. After every filler's finish().
+  std::vector<size_t> bad_pieces() const;
+
+ private:
+  const FillPlan& plan_;
+  const at::Device device_;
+  std::map<at::ScalarType, at::Tensor> extremes_;  // [pieces, 2] by stored dtype
+  std::optional<c10::Event> targets_ready_;
+};
+
+}  // namespace lft
