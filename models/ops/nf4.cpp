@@ -1,13 +1,13 @@
-#include "kernels/nf4/nf4.h"
+#include "models/ops/nf4.h"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
 
 #include "kernels/common/error.h"
+#include "kernels/nf4/nf4.h"
 #include "models/ops/dispatch.h"
 #include "models/ops/parallel.h"
-#include "models/ops/weight.h"
 #ifdef LFT_HAVE_CUDA
 #include "models/ops/device_call.h"
 #endif
@@ -41,12 +41,12 @@ void dequantize_block(const Nf4Weight& from, const float* scale_values, int64_t 
 
 }  // namespace
 
-int64_t Nf4Storage::nbytes() const {
-  return static_cast<int64_t>(codes.nbytes() + scale_codes.nbytes() + scale_absmax.nbytes() + scale_values.nbytes());
+std::vector<std::pair<std::string, at::Tensor>> Nf4Storage::parts() const {
+  return {{"nf4_codes", codes}, {"nf4_scale_codes", scale_codes}, {"nf4_scale_absmax", scale_absmax}};
 }
 
 c10::intrusive_ptr<Nf4Storage> quantize_nf4(const at::Tensor& weight_oi, at::Device device) {
-  const at::Tensor dense = weight_oi.contiguous();
+  const at::Tensor dense = weight_oi.to(at::kCPU, at::kFloat).contiguous();
   auto storage = c10::make_intrusive<Nf4Storage>();
   storage->out = dense.size(0);
   storage->in = dense.size(1);
@@ -64,24 +64,23 @@ c10::intrusive_ptr<Nf4Storage> quantize_nf4(const at::Tensor& weight_oi, at::Dev
   return storage;
 }
 
-at::Tensor dequantize(const Nf4Storage& storage, at::ScalarType dtype) {
-  at::Tensor dense = at::empty({storage.out, storage.in}, storage.codes.options().dtype(dtype));
-  const Nf4Weight from = raw(storage);
-  const float* scale_values = storage.scale_values.const_data_ptr<float>();
+at::Tensor Nf4Storage::dense(at::ScalarType dtype) const {
+  at::Tensor dense = at::empty({out, in}, codes.options().dtype(dtype));
+  const Nf4Weight from = raw(*this);
+  const float* values = scale_values.const_data_ptr<float>();
 #ifdef LFT_HAVE_CUDA
-  if (storage.codes.is_cuda()) {
-    on_device_of(storage.codes, [&](Stream stream) {
-      nf4_dequantize(from, scale_values, *float_type(dtype), 0, from.count, dense.mutable_data_ptr(), stream);
-    });
+  if (codes.is_cuda()) {
+    on_device_of(codes,
+                 [&](Stream stream) { nf4_dequantize(from, values, *float_type(dtype), 0, from.count, dense.mutable_data_ptr(), stream); });
     return dense;
   }
 #endif
-  if (!storage.codes.is_cpu()) throw Error(ErrorKind::kInternal, "NF4 weights on a device that this build has no kernel for");
+  if (!codes.is_cpu()) throw Error(ErrorKind::kInternal, "NF4 weights on a device that this build has no kernel for");
   with_loop_type(dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    T* out = dense.mutable_data_ptr<T>();
+    T* to = dense.mutable_data_ptr<T>();
     parallel_for(nf4_blocks(from.count), kLoopGrain / kNf4Block, [&](int64_t begin, int64_t end) {
-      for (int64_t block = begin; block < end; ++block) dequantize_block(from, scale_values, block, out + block * kNf4Block);
+      for (int64_t block = begin; block < end; ++block) dequantize_block(from, values, block, to + block * kNf4Block);
     });
   });
   return dense;

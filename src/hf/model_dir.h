@@ -30,18 +30,22 @@ struct ModelDir {
 at::ScalarType to_scalar_type(DType dtype);
 DType to_dtype(at::ScalarType type);
 
-/// Storage of the frozen weights for a recipe's model.base_dtype (auto, bf16, fp16, fp32) on `device`; `notice` gets one line where it
-/// differs from what is stored.
+/// What a recipe's model.base_dtype makes of the decoder layers' linear layers: codes for nf4 and fp8.
+BaseStorage base_storage(const std::string& base_dtype);
+/// Storage of the other frozen weights (of all, where there are no codes) on `device`; `notice` gets one line where it differs from what is
+/// stored.
 at::ScalarType choose_base_dtype(const ModelDir& dir, const std::string& base_dtype, at::Device device, std::string* notice);
 
-/// Allocates and fills; tensors convert as they are read, one at a time. With check_finite a non-finite weight is kInput naming tensor and
+/// Allocates and fills; tensors convert piece by piece as they are read. With check_finite a non-finite weight is kInput naming tensor and
 /// index.
-/// With nf4 the decoder layers' linear layers are quantised as they are read; the rest has `dtype`.
-Llava load_llava(const ModelDir& dir, at::ScalarType dtype, at::Device device, bool check_finite = true, bool nf4 = false);
+/// With codes for a storage the decoder layers' linear layers are quantised as they are read; the rest has `dtype`.
+Llava load_llava(const ModelDir& dir, at::ScalarType dtype, at::Device device, bool check_finite = true,
+                 BaseStorage storage = BaseStorage::kDense);
 
 /// Weights drawn instead of read, for benchmarks: normal with the config's customary deviation of 0.02, norms 1, biases 0; a function of
 /// the seed on each device.
-Llava random_llava(const LlavaConfig& config, at::ScalarType dtype, at::Device device, uint64_t seed, bool nf4 = false);
+Llava random_llava(const LlavaConfig& config, at::ScalarType dtype, at::Device device, uint64_t seed,
+                   BaseStorage storage = BaseStorage::kDense);
 
 /// sha256 over config and weight headers and sampled blocks: which base an adapter or a checkpoint belongs to.
 std::string base_fingerprint(const ModelDir& dir);

@@ -15,8 +15,8 @@ RunInputs changed_inputs(const RunInputs& inputs, const std::vector<SampleLength
   changed.device = inputs.device;
   changed.precision = inputs.precision;
   changed.model_dir.config = inputs.model_dir.config;
-  changed.nf4 = recipe.model.base_dtype == "nf4";
-  changed.base_dtype = changed.nf4 ? at::kBFloat16 : inputs.base_dtype;
+  changed.storage = base_storage(recipe.model.base_dtype);
+  changed.base_dtype = changed.storage == BaseStorage::kDense ? inputs.base_dtype : at::kBFloat16;
   changed.encode.skip_bad = inputs.encode.skip_bad;
   changed.lengths = lengths;
   changed.steps_per_epoch = inputs.steps_per_epoch;

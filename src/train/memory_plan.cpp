@@ -5,7 +5,6 @@
 #include <map>
 #include <utility>
 
-#include "kernels/nf4/nf4.h"
 #include "src/train/cpu_allocator.h"
 #include "src/train/memory_units.h"
 #include "src/train/memory_watch.h"
@@ -17,9 +16,8 @@ constexpr int64_t kMostEpochs = 100;
 /// Measured on the CPU, the same for every model: pages of LibTorch's code and data that a first step brings in (22 MB), stacks and small
 /// blocks (9 MB).
 constexpr double kLibraryPages = 31e6;
-constexpr double kMklBuffers = 17e6;  // what MKL keeps for float32 products; with MKL_DISABLE_FAST_MM=1 a run takes as much less
-constexpr double kNf4Bytes = 0.5 + 1.0 / kNf4Block + 4.0 / (kNf4Block * kNf4ScaleBlock);  // of an element
-constexpr double kGpuWorkspace = 32 << 20;                                                // of cuBLAS
+constexpr double kMklBuffers = 17e6;        // what MKL keeps for float32 products; with MKL_DISABLE_FAST_MM=1 a run takes as much less
+constexpr double kGpuWorkspace = 32 << 20;  // of cuBLAS
 
 PassShape shape_of(const MicroBatchShape& batch) {
   const auto samples = static_cast<int64_t>(batch.samples.size());
@@ -192,7 +190,7 @@ MemoryPlan plan_memory(const RunInputs& inputs, const MicroBatchShape& worst) {
     if (bytes > 0) plan.parts.push_back({name, bytes});
     plan.peak += std::max(0.0, bytes);
   };
-  add("frozen weights", (size.frozen - size.nf4) * types.weight + size.nf4 * kNf4Bytes);
+  add("frozen weights", (size.frozen - size.coded) * types.weight + size.coded_bytes);
   add("trainables", 4 * size.trained);
   add("gradients", moment.gradients);
   add(inputs.recipe.optim.name == "adamw8bit" ? "Adam's moments in 8 bits" : "Adam's moments",

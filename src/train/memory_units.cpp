@@ -4,6 +4,8 @@
 #include <cmath>
 #include <set>
 
+#include "kernels/nf4/nf4.h"
+#include "models/ops/fp8.h"
 #include "src/train/model_shapes.h"
 #include "src/train/optimizer.h"
 
@@ -20,7 +22,11 @@ std::string scope_of(const std::string& name) {
   return name.starts_with("language_model.") ? "llm" : name.starts_with("vision_tower.") ? "vision" : "projector";
 }
 
-bool is_decoder_linear(const std::string& name) { return name.starts_with("language_model.model.layers."); }
+/// Of the codes of a weight [out, in].
+double bytes_of_codes(BaseStorage storage, double out, double in) {
+  if (storage == BaseStorage::kFp8) return 2 * out * in + 4 * (out + in);
+  return out * in * (0.5 + 1.0 / kNf4Block + 4.0 / (kNf4Block * kNf4ScaleBlock));
+}
 
 /// What of a model is trained, by name.
 class Trains {
@@ -34,12 +40,17 @@ class Trains {
     for (const auto& parameter : shapes_->named_parameters()) {
       const auto elements = static_cast<double>(parameter.value().numel());
       elements_ += elements;
-      if (is_decoder_linear(parameter.key()) && parameter.value().dim() == 2) decoder_linears_ += elements;
+      if (inputs.storage != BaseStorage::kDense && in_decoder_layer(parameter.key()) && parameter.value().dim() == 2) {
+        coded_ += elements;
+        coded_bytes_ +=
+            bytes_of_codes(inputs.storage, static_cast<double>(parameter.value().size(0)), static_cast<double>(parameter.value().size(1)));
+      }
       if (whole(parameter.key())) trainables_.emplace_back(parameter.key(), parameter.value().numel());
     }
   }
   double elements() const { return elements_; }  // of the model without adapters
-  double decoder_linears() const { return decoder_linears_; }
+  double coded() const { return coded_; }        // of them, those that are codes
+  double coded_bytes() const { return coded_bytes_; }
   bool whole(const std::string& name) const { return contains(recipe_.full, "all") || contains(recipe_.full, scope_of(name)); }
   bool adapted(const std::string& name) const { return adapted_.contains(name); }
   bool keeps_input(const std::string& name) const { return whole(name) || adapted(name); }
@@ -61,7 +72,7 @@ class Trains {
   Llava shapes_;
   std::set<std::string> adapted_;
   std::vector<std::pair<std::string, int64_t>> trainables_;
-  double elements_ = 0, decoder_linears_ = 0;
+  double elements_ = 0, coded_ = 0, coded_bytes_ = 0;
 };
 
 struct Counting {
@@ -70,12 +81,18 @@ struct Counting {
   PassTypes types;
   PassShape shape;
   int64_t every = 0;  // blocks recomputed
-  bool nf4 = false;
+  BaseStorage storage = BaseStorage::kDense;
+  bool fp8_products = false;  // of the device
+
+  bool coded(const std::string& name) const { return storage != BaseStorage::kDense && in_decoder_layer(name); }
+  bool in_fp8(const std::string& name) const { return storage == BaseStorage::kFp8 && in_decoder_layer(name) && types.compute == 2; }
 };
 
-/// A copy in the compute dtype of the weight of a layer, where it is stored in another; FP16 on a CPU widens both operands.
+/// A copy in the compute dtype of the weight of a layer, where it is stored in another; FP16 on a CPU widens both operands, and so do
+/// products of FP8 codes on a device that has none.
 double weight_copy(const Counting& c, const std::string& name, double in, double out) {
-  const double stored = c.trains.whole(name) ? 4 : c.nf4 && is_decoder_linear(name) ? 0 : c.types.weight;
+  if (c.in_fp8(name)) return c.fp8_products ? 0 : in * out * 4;
+  const double stored = c.trains.whole(name) ? 4 : c.coded(name) ? 0 : c.types.weight;
   return (stored == c.types.compute ? 0 : in * out * c.types.compute) + (c.types.widens ? in * out * 4 : 0);
 }
 
@@ -90,14 +107,14 @@ MemoryUnit block_unit(const Counting& c, const Block& b, double tokens, double k
   const PassTypes& t = c.types;
   const double compute = t.compute, d = b.width, wide = t.widens ? 4 : compute, norm = t.norm;
   const auto keeps = [&](const std::string& name) { return c.trains.keeps_input(name); };
-  const bool gated = !b.in2.empty();
+  const bool gated = !b.in2.empty(), again = gated && norm == compute;  // again: a decoder layer makes normed inputs of the stream again
   const auto copies = [&](int64_t users) { return users == 0 ? 0.0 : norm == compute ? 1.0 : static_cast<double>(users); };
   MemoryUnit unit;
   unit.input = tokens * d * stream;
   const int64_t qkv = keeps(b.q) + keeps(b.k) + keeps(b.v), mlp_in = keeps(b.in1) + (gated && keeps(b.in2));
   bool graph = reached || qkv > 0;
   double early = reached ? tokens * (d * stream + 4) : 0;  // the norm's input is the residual stream
-  early += copies(qkv) * tokens * d * compute;
+  early += again ? (qkv > 0 && !reached ? tokens * d * stream : 0) : copies(qkv) * tokens * d * compute;
   for (const std::string& name : {b.q, b.k, b.v}) early += c.trains.low_rank(name, tokens, compute);
   if (graph) early += tokens * (4 * b.attention * wide + 4 * b.attention / b.head);
   if (t.widens && graph) early += tokens * b.attention * compute;
@@ -105,7 +122,8 @@ MemoryUnit block_unit(const Counting& c, const Block& b, double tokens, double k
   early += c.trains.low_rank(b.o, kept, compute);
   graph |= keeps(b.o);
   double late = graph ? kept * (d * stream + 4) : 0;
-  late += copies(mlp_in) * kept * d * compute + c.trains.low_rank(b.in1, kept, compute);
+  late += again ? (mlp_in > 0 && !graph ? kept * d * stream : 0) : copies(mlp_in) * kept * d * compute;
+  late += c.trains.low_rank(b.in1, kept, compute);
   graph |= mlp_in > 0;
   if (gated) late += c.trains.low_rank(b.in2, kept, compute);
   if (graph || keeps(b.out)) late += kept * b.inner * compute * 2;  // gate and up; or before and behind the activation
@@ -120,7 +138,8 @@ MemoryUnit block_unit(const Counting& c, const Block& b, double tokens, double k
   const double inner = kept * b.inner * compute;
   unit.backward = graph ? gradient + std::max((gated ? 3 : 2) * inner, inner + dropped) + copy : 0;
   unit.second = graph ? tokens * (d * (stream + norm) + 4 * b.attention * wide) + weight_copy(c, b.q, d, b.attention) : 0;
-  if (t.widens) unit.backward += kept * (d + b.inner) * 4;
+  const bool fp8 = c.in_fp8(b.in1);
+  if (t.widens || fp8) unit.backward += kept * (d + b.inner) * (fp8 && c.fp8_products ? 1 : 4);
   unit.forward = std::max(tokens * (d * (stream + norm) + 3 * b.attention * wide),
                           kept * (d * (stream + norm) + (gated ? 3 : 2) * b.inner * compute)) +
                  copy;
@@ -261,7 +280,7 @@ PassTypes pass_types(const RunInputs& inputs) {
 TrainedSize trained_size(const RunInputs& inputs) {
   const Trains trains(inputs);
   const bool narrow = inputs.recipe.optim.name == "adamw8bit";
-  TrainedSize size{.frozen = trains.elements(), .nf4 = inputs.nf4 ? trains.decoder_linears() : 0};
+  TrainedSize size{.frozen = trains.elements(), .coded = trains.coded(), .coded_bytes = trains.coded_bytes()};
   for (const auto& [name, elements] : trains.trainables()) {
     size.trained += static_cast<double>(elements);
     if (trains.whole(name)) size.frozen -= static_cast<double>(elements);
@@ -278,7 +297,8 @@ std::vector<MemoryUnit> memory_units(const RunInputs& inputs, const PassShape& s
                           .types = pass_types(inputs),
                           .shape = shape,
                           .every = recompute_every(inputs.recipe.train.activation_checkpointing),
-                          .nf4 = inputs.nf4};
+                          .storage = inputs.storage,
+                          .fp8_products = has_fp8_products(inputs.device)};
   std::vector<MemoryUnit> units;
   bool reached = add_vision(counting, units);
   reached = add_projector(counting, units, reached);

@@ -36,8 +36,8 @@ std::vector<MemoryUnit> memory_units(const RunInputs& inputs, const PassShape& s
 
 /// Elements of what the recipe trains and of all parameters, and their optimizer's bytes.
 struct TrainedSize {
-  double trained = 0, frozen = 0, nf4 = 0;  // elements; nf4: of the frozen ones
-  double moments = 0;                       // bytes
+  double trained = 0, frozen = 0, coded = 0;  // elements; coded: of the frozen ones
+  double coded_bytes = 0, moments = 0;        // bytes
 };
 TrainedSize trained_size(const RunInputs& inputs);
 

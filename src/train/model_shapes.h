@@ -12,6 +12,9 @@ namespace lft {
 /// Names, shapes and scopes of a model of this config, without memory for its weights.
 Llava shape_only(const LlavaConfig& config);
 
+/// Whether a layer or parameter, by its canonical name, is of the decoder's layers, whose linear layers may be stored as codes.
+inline bool in_decoder_layer(const std::string& name) { return name.starts_with("language_model.model.layers."); }
+
 /// The layers that get adapters: what lora.targets selects, without the scopes that are trained whole anyway.
 std::vector<LinearSite> adapted_sites(const Recipe& recipe, LlavaImpl& model, std::vector<std::string>* notices);
 

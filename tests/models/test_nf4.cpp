@@ -1,6 +1,7 @@
 // NF4 layers: the numbers of a dense layer that holds the dequantised weights, in every dtype, forward and backward.
 #include "models/lora/inject.h"
 #include "models/ops/linear.h"
+#include "models/ops/nf4.h"
 #include "models/ops/precision.h"
 #include "models/tiny.h"
 
@@ -15,9 +16,9 @@ at::Tensor weights(int64_t out, int64_t in) {
 TEST(Nf4Weight, DequantisesInEveryDtypeToTheRoundedFloat) {
   for (const auto& [out, in] : std::vector<std::pair<int64_t, int64_t>>{{3, 5}, {16, 64}, {70, 130}, {300, 512}}) {
     const auto storage = quantize_nf4(weights(out, in), at::kCPU);
-    const at::Tensor wide = dequantize(*storage, at::kFloat);
+    const at::Tensor wide = storage->dense(at::kFloat);
     EXPECT_EQ(wide.sizes(), at::IntArrayRef({out, in}));
-    for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) EXPECT_TRUE(at::equal(dequantize(*storage, dtype), wide.to(dtype)));
+    for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) EXPECT_TRUE(at::equal(storage->dense(dtype), wide.to(dtype)));
     // Blocks of 64 normals of one deviation: the quantisation noise of NF4 is about 0.09 of it (QLoRA); far from both 0 and 1.
     const double noise = ((wide - weights(out, in)).norm() / weights(out, in).norm()).item<double>();
     EXPECT_GT(noise, 0.03);
@@ -26,8 +27,9 @@ TEST(Nf4Weight, DequantisesInEveryDtypeToTheRoundedFloat) {
 }
 
 TEST(Nf4Weight, TakesAnEighthOfTheMemory) {
-  const auto storage = quantize_nf4(weights(1024, 4096), at::kCPU);
-  const double bits = 8.0 * static_cast<double>(storage->nbytes() - storage->scale_values.nbytes()) / (1024 * 4096);
+  double bytes = 0;
+  for (const auto& [name, part] : quantize_nf4(weights(1024, 4096), at::kCPU)->parts()) bytes += static_cast<double>(part.nbytes());
+  const double bits = 8.0 * bytes / (1024 * 4096);
   EXPECT_DOUBLE_EQ(bits, 4 + 8.0 / 64 + 32.0 / (64 * 256));  // 4.127
 }
 
@@ -48,7 +50,7 @@ Result run(const Weight& weight, at::ScalarType compute) {
 TEST(Nf4Weight, ALayerGivesTheBitsOfItsDenseTwin) {
   const auto storage = quantize_nf4(weights(48, 80), at::kCPU);
   for (const at::ScalarType compute : {at::kFloat, at::kBFloat16, at::kHalf}) {
-    const Result codes = run(storage, compute), dense = run(dequantize(*storage, at::kFloat), compute);
+    const Result codes = run(Weight(storage), compute), dense = run(storage->dense(at::kFloat), compute);
     EXPECT_TRUE(at::equal(codes.y, dense.y));
     EXPECT_TRUE(at::equal(codes.dx, dense.dx));
     EXPECT_TRUE(at::equal(codes.da, dense.da));
@@ -63,12 +65,12 @@ TEST(Nf4Weight, AModelTrainsAsItsDenseTwin) {
   for (LinearSite& site : select_sites(linear_sites(*models[0]), {"llm:all-linear"})) {
     const at::NoGradGuard no_grad;
     const at::Tensor stored = site.layer->weight.clone();
-    site.layer->store_nf4(stored, at::kCPU);
+    site.layer->store(stored, BaseStorage::kNf4, at::kCPU);
     EXPECT_TRUE(site.layer->weight.is_meta());
   }
   for (LinearSite& site : select_sites(linear_sites(*models[1]), {"llm:all-linear"})) {
     const at::NoGradGuard no_grad;
-    site.layer->weight.copy_(dequantize(*quantize_nf4(site.layer->weight, at::kCPU), at::kFloat));
+    site.layer->weight.copy_(quantize_nf4(site.layer->weight, at::kCPU)->dense(at::kFloat));
   }
   std::vector<std::vector<Trainable>> trainables;
   std::vector<double> losses;

@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "models/ops/weight.h"
+#include "models/ops/nf4.h"
 #include "src/base/errors.h"
 #include "src/hf/weights.h"
 
@@ -21,8 +21,8 @@ int main(int argc, char** argv) {
       out["scale_codes." + name] = storage->scale_codes;
       out["scale_absmax." + name] = storage->scale_absmax;
       out["scale_offset." + name] = at::full({1}, storage->scale_offset, at::kFloat);
-      out["float32." + name] = lft::dequantize(*storage, at::kFloat);
-      out["bfloat16." + name] = lft::dequantize(*storage, at::kBFloat16);
+      out["float32." + name] = storage->dense(at::kFloat);
+      out["bfloat16." + name] = storage->dense(at::kBFloat16);
     }
     lft::write_tensors(argv[2], out);
     return 0;

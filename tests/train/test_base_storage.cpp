@@ -1,6 +1,7 @@
-// How the frozen weights come to be: in NF4 (model.base_dtype), or drawn instead of read (model.init).
+// How the frozen weights come to be: in NF4 or FP8 (model.base_dtype), or drawn instead of read (model.init).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -16,35 +17,45 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Recipe nf4_recipe(const test::TinyRun& run, const std::string& out) {
+/// Of codes, in the precision that has products of its own for FP8.
+Recipe coded_recipe(const test::TinyRun& run, const std::string& out, const std::string& base_dtype) {
   Recipe recipe = run.recipe(out);
   recipe.data.eval.clear();
-  recipe.model.base_dtype = "nf4";
+  recipe.model.base_dtype = base_dtype;
+  recipe.precision.compute = base_dtype == "fp8" ? "bf16" : "fp32";
   recipe.checkpoint = {.every_steps = 1, .keep = 100, .at_step_zero = true};
   return recipe;
 }
 
-TEST(Nf4Run, OnlyTheDecodersLinearLayersAreCodes) {
+class CodedRun : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(CodedRun, OnlyTheDecodersLinearLayersAreCodes) {
   const test::TinyRun run;
-  const RunInputs inputs = open_inputs(nf4_recipe(run, "out"));
+  const RunInputs inputs = open_inputs(coded_recipe(run, "out", GetParam()));
   RunModel model = build_model(inputs, nullptr);
   int codes = 0;
   for (const LinearSite& site : linear_sites(*model.model)) {
     const bool decoder = site.name.find(".layers.") != std::string::npos && site.scope == "llm";
-    EXPECT_EQ(static_cast<bool>(site.layer->stored().nf4()), decoder) << site.name;
-    if (!decoder) EXPECT_EQ(site.layer->weight.scalar_type(), site.scope == "projector" ? at::kFloat : at::kBFloat16) << site.name;
+    EXPECT_EQ(site.layer->stored().kind(), decoder ? base_storage(GetParam()) : BaseStorage::kDense) << site.name;
+    if (!decoder) {
+      EXPECT_EQ(site.layer->weight.scalar_type(), site.scope == "projector" ? at::kFloat : at::kBFloat16) << site.name;
+    }
     codes += decoder;
   }
   EXPECT_EQ(codes, 14);  // two layers of seven
 }
 
-TEST(Nf4Run, LearnsAndResumesBitForBit) {
+TEST_P(CodedRun, LearnsRepeatsAndResumesBitForBit) {
   const test::TinyRun run;
-  Recipe whole = nf4_recipe(run, "whole");
+  Recipe whole = coded_recipe(run, "whole", GetParam());
   whole.train.max_steps = 20;
   ASSERT_EQ(train(whole), 0);
   const std::vector<Json> steps = test::step_lines(whole.output_dir);
   EXPECT_LT(steps.back()["loss"].get<double>(), 0.7 * steps.front()["loss"].get<double>());
+  Recipe again = whole;
+  again.output_dir = run.dir().file("again");
+  ASSERT_EQ(train(again), 0);
+  EXPECT_TRUE(test::run_bytes(again.output_dir, 20) == test::run_bytes(whole.output_dir, 20));
   Recipe resumed = whole;
   resumed.output_dir = run.dir().file("resumed");
   fs::copy(whole.output_dir, resumed.output_dir, fs::copy_options::recursive);
@@ -54,14 +65,76 @@ TEST(Nf4Run, LearnsAndResumesBitForBit) {
   EXPECT_TRUE(test::run_bytes(resumed.output_dir, 20) == test::run_bytes(whole.output_dir, 20));
 }
 
-TEST(Nf4Run, CodesCannotBeTrainedWhole) {
+TEST_P(CodedRun, CodesCannotBeTrainedWhole) {
   const test::TinyRun run;
   for (const char* scope : {"llm", "all"}) {
-    Recipe recipe = nf4_recipe(run, "out");
+    Recipe recipe = coded_recipe(run, "out", GetParam());
     recipe.full = {scope};
     recipe.lora.targets.clear();
-    EXPECT_LFT_ERROR(ErrorKind::kUsage, "weights stored in nf4 cannot be trained", open_inputs(recipe));
+    EXPECT_LFT_ERROR(ErrorKind::kUsage, "weights stored in " + std::string(GetParam()) + " cannot be trained", open_inputs(recipe));
   }
+}
+
+TEST_P(CodedRun, TheNoticeAndThePlanSayWhatTheWeightsAreHeldIn) {
+  const test::TinyRun run;
+  const RunInputs inputs = open_inputs(coded_recipe(run, "out", GetParam()));
+  const std::string codes = GetParam();
+  const auto told = [&](const std::string& piece) {
+    return std::any_of(inputs.notices.begin(), inputs.notices.end(),
+                       [&](const std::string& notice) { return notice.find(piece) != std::string::npos; });
+  };
+  EXPECT_TRUE(told("the frozen weights are stored in fp32 and held in bf16, its decoder's linear layers in " + codes));
+  EXPECT_EQ(told("this device has no FP8 products"), codes == "fp8");
+  EXPECT_NE(describe_plan(inputs, build_model(inputs, nullptr))[0].find("frozen weights in " + codes + " and bf16"), std::string::npos);
+}
+
+TEST_P(CodedRun, WeightsCanBeDrawn) {
+  const test::TinyRun run;
+  Recipe recipe = coded_recipe(run, "out", GetParam());
+  recipe.model.init = "random";
+  recipe.train.max_steps = 2;
+  ASSERT_EQ(train(recipe), 0);
+  EXPECT_NEAR(test::step_lines(recipe.output_dir).front()["loss"].get<double>(), std::log(264.0), 0.2);  // as below
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CodedRun, ::testing::Values("nf4", "fp8"));
+
+TEST(Fp8Run, GoesOnInFp32BehindABadGradient) {
+  const test::TinyRun run;
+  Recipe recipe = coded_recipe(run, "out", "fp8");
+  const auto spoil = [](int64_t step, AdamW& optimizer) {
+    if (step == 3) optimizer.slots()[1].param.tensor.mutable_grad().fill_(std::nan(""));
+  };
+  ASSERT_EQ(train(recipe, {.gradients_ready = spoil}), 0);
+  ASSERT_EQ(test::events(recipe.output_dir, "fp32_recovery").size(), 1u);
+  for (const Json& step : test::step_lines(recipe.output_dir)) {
+    EXPECT_EQ(step["precision"], step["step"].get<int>() < 3 ? "bf16" : "fp32");
+    EXPECT_TRUE(std::isfinite(step["loss"].get<double>()));
+  }
+}
+
+/// Gradients that overflow FP16 in the backward pass come through the codes as what they are.
+TEST(Fp8Run, AnOverflowIsSeenAndTheStepSkipped) {
+  const test::TinyRun run;
+  Recipe recipe = coded_recipe(run, "out", "fp8");
+  recipe.precision.compute = "fp16";
+  recipe.precision.loss_scale.init = 0x1p30;
+  recipe.train.max_steps = 30;
+  ASSERT_EQ(train(recipe), 0);
+  const std::vector<Json> steps = test::step_lines(recipe.output_dir);
+  EXPECT_GT(test::events(recipe.output_dir, "step_skipped").size(), 5u);
+  ASSERT_FALSE(steps.empty());
+  for (const Json& step : steps) EXPECT_TRUE(std::isfinite(step["grad_norm"].get<double>()));
+  EXPECT_LT(steps.back()["loss_scale"].get<double>(), 0x1p30);
+}
+
+TEST(Fp8Run, ALayerOfAnotherShapeIsNamed) {
+  const test::TinyRun run;
+  test::write_tiny_llava(run.model(), {.image_token = 260, .vocab = 264, .max_positions = 512, .intermediate = 40});
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "FP8 products cannot take", open_inputs(coded_recipe(run, "out", "fp8")));
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "language_model.model.layers.0.mlp.gate_proj", open_inputs(coded_recipe(run, "out", "fp8")));
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "40 outputs, 32 inputs", open_inputs(coded_recipe(run, "out", "fp8")));
+  EXPECT_NO_THROW(open_inputs(coded_recipe(run, "out", "nf4")));
 }
 
 TEST(RandomWeights, NeedNoWeightFileAndAreAFunctionOfTheSeed) {

@@ -77,6 +77,7 @@ TEST_F(MemoryPlanTest, CountsWhatTensorsTake) {
       change("projector", [](Recipe& r) { r.full = {"projector"}; }),
       change("packed", [](Recipe& r) { r.train.max_tokens_per_step = 1000; }),
       change("nf4", [](Recipe& r) { r.model.base_dtype = "nf4"; }),
+      change("fp8", [](Recipe& r) { r.model.base_dtype = "fp8", r.precision.compute = "bf16"; }),
   };
   for (const Recipe& recipe : recipes) {
     const double seen = measured(recipe), counted = predicted([&] {

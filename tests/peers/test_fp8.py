@@ -1,0 +1,69 @@
+"""model.base_dtype: fp8 beside torch's float8_e4m3fn: codes and scales bit for bit, products against torch._scaled_mm's definition in float64
+(its CPU kernel takes no scale a row).
+
+lft's side is the program tests/fp8_driver of the build folder, which LFT_BUILD names (build).
+"""
+
+import os
+import pathlib
+import subprocess
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from tools import ROOT
+
+DRIVER = pathlib.Path(os.environ.get("LFT_BUILD", ROOT / "build")) / "tests" / "fp8_driver"
+MOST = torch.finfo(torch.float8_e4m3fn).max  # 448
+
+
+def cases():
+    generator = torch.Generator().manual_seed(3)
+    out = {}
+    for tokens, rows, columns, deviation in ((1, 16, 16, 0.02), (33, 512, 1408, 0.02), (7, 96, 4096, 1.0)):
+        out[f"x.{rows}x{columns}"] = torch.randn(tokens, columns, generator=generator).bfloat16()
+        out[f"w.{rows}x{columns}"] = torch.randn(rows, columns, generator=generator) * deviation
+    uneven = torch.randn(256, 512, generator=generator) * 10 ** (torch.rand(256, 1, generator=generator) * -4)
+    uneven[7] = 0
+    out["w.uneven"] = uneven.bfloat16()
+    outliers = torch.randn(64, 512, generator=generator)
+    outliers[:, 5] *= 100
+    outliers[9] = 0
+    out["x.uneven"] = outliers.bfloat16()
+    return out
+
+
+def quantised(x):
+    most = x.float().abs().amax(1, keepdim=True).clamp(min=2.0**-100)
+    up = torch.full_like(most, MOST) / most  # a number over a tensor would be the tensor's reciprocal, rounded, times it
+    return (x.float() * up).to(torch.float8_e4m3fn), most / MOST
+
+
+def product(a, b, tokens):
+    """Of codes and scales as torch._scaled_mm defines it, and what float32 sums and one rounding to bfloat16 may add."""
+    exact = (a[0].double() * a[1].double()) @ (b[0].double() * b[1].double()).t()
+    magnitudes = (a[0].double().abs() * a[1].double()) @ (b[0].double().abs() * b[1].double()).t()
+    assert exact.shape[0] == tokens
+    return exact, exact.abs() * 2.0**-8 * 1.01 + magnitudes * ((a[0].shape[1] + 3) * 2.0**-24)
+
+
+def test_codes_and_products_are_torchs(tmp_path):
+    inputs = cases()
+    save_file(inputs, tmp_path / "in.safetensors")
+    done = subprocess.run([DRIVER, tmp_path / "in.safetensors", tmp_path / "out.safetensors"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    ours = load_file(tmp_path / "out.safetensors")
+    for key in inputs:
+        if not key.startswith("w."):
+            continue
+        name = key[2:]
+        x, weight = inputs[f"x.{name}"], inputs[key]
+        want = {"": quantised(weight), "transposed_": quantised(weight.t()), "x_": quantised(x)}
+        for prefix, (codes, scales) in want.items():
+            assert torch.equal(ours[f"{prefix}codes.{name}"], codes.view(torch.uint8)), (prefix, name)
+            assert torch.equal(ours[f"{prefix}scales.{name}"], scales), (prefix, name)
+        y = ours[f"y.{name}"]
+        exact, bound = product(want["x_"], want[""], len(x))
+        assert ((y.double() - exact).abs() <= bound).all(), name
+        exact, bound = product(quantised(y), want["transposed_"], len(x))
+        assert ((ours[f"dx.{name}"].double() - exact).abs() <= bound).all(), name
