@@ -8,8 +8,12 @@
 #include <vector>
 
 #include "kernels/adamw/adamw.h"
+#include "kernels/adamw8/adamw8.h"
 #include "kernels/common/launch.h"
+#include "kernels/dropout/dropout.h"
+#include "kernels/fp8/fp8.h"
 #include "kernels/grad_stats/grad_stats.h"
+#include "kernels/nf4/nf4.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/rope/rope.h"
 #include "kernels/swiglu/swiglu.h"
@@ -122,7 +126,8 @@ void bench_step(int64_t rank) {
   check_cuda(cudaMemcpy(rows.as(), items.data(), items.size() * sizeof(AdamWItem), cudaMemcpyHostToDevice), "cudaMemcpy");
   check.tensors = table.as<GradTensor>();
   check.squares = squares.as<double>();
-  check.control = update.control = control.as<GradControl>();
+  check.control = control.as<GradControl>();
+  update.control = check.control;
   check.max_norm = 1;
   check.inv_scale = 1;
   update.items = rows.as<AdamWItem>();
@@ -159,6 +164,47 @@ void bench_layer() {
   report("swiglu_backward", 5 * kWide, [&] { swiglu_backward(kType, c.as(), a.as(), b.as(), d.as(), e.as(), kTokens * kInner, nullptr); });
 }
 
+/// What the small cards' codes cost: a 7B layer's largest weight made dense, 16,384 tokens as FP8 rows, a dropped input, Adam's 8-bit
+/// moments.
+void bench_codes() {
+  constexpr int64_t kTokens = 16384, kHidden = 4096, kWeights = 11008 * kHidden;
+  Buffer dense(2 * kWeights), codes(2 * kWeights), scales(4 * kWeights), values(256 * 4);
+  Nf4Weight weight{.count = kWeights, .codes = codes.as<uint8_t>(), .scale_codes = codes.as<uint8_t>() + kWeights};
+  weight.scale_absmax = scales.as<float>();
+  report("nf4_dequantize", kWeights * (2 + 0.5 + 1.0 / 64),
+         [&] { nf4_dequantize(weight, values.as<float>(), FloatType::kBF16, 0, kWeights, dense.as(), nullptr); });
+  Fp8Rows rows{.rows = kTokens, .cols = kHidden, .type = FloatType::kBF16};
+  Buffer x(2 * kTokens * kHidden), y(2 * kTokens * kHidden);
+  rows.x = x.as();
+  rows.codes = y.as<uint8_t>();
+  rows.scales = scales.as<float>();
+  report("fp8_quantize_rows", 3.0 * kTokens * kHidden, [&] { fp8_quantize_rows(rows, nullptr); });
+  const DropoutArgs drop{.seed = 1, .stream = 2, .threshold = 3277, .scale = 1.05f};
+  report("dropout", 4.0 * kTokens * kHidden, [&] { dropout(FloatType::kBF16, x.as(), y.as(), kTokens * kHidden, drop, nullptr); });
+
+  Buffer master(4 * kWeights), gradient(4 * kWeights), maps(sizeof(CodeMaps)), control(sizeof(GradControl)), item(sizeof(AdamW8Item));
+  check_cuda(cudaMemcpy(maps.as(), &code_maps(), sizeof(CodeMaps), cudaMemcpyHostToDevice), "cudaMemcpy");
+  check_cuda(cudaMemset(control.as(), 0, sizeof(GradControl)), "cudaMemset");
+  AdamW8Args args;
+  AdamW8Item tensor;
+  tensor.param = master.as<float>();
+  tensor.exp_avg = codes.as<uint8_t>();
+  tensor.exp_avg_sq = codes.as<uint8_t>() + kWeights;
+  tensor.exp_avg_absmax = scales.as<float>();
+  tensor.exp_avg_sq_absmax = scales.as<float>() + kWeights / kMomentBlock;
+  tensor.grad = gradient.as();
+  tensor.count = kWeights;
+  set_rates(tensor, args, 1e-4, 0, 10);
+  std::vector<AdamW8Item> items = {tensor};
+  args.chunks = number_chunks(items);
+  args.count = 1;
+  check_cuda(cudaMemcpy(item.as(), items.data(), sizeof(AdamW8Item), cudaMemcpyHostToDevice), "cudaMemcpy");
+  args.items = item.as<AdamW8Item>();
+  args.control = control.as<GradControl>();
+  args.maps = maps.as<CodeMaps>();
+  report("adamw8", kWeights * (4 * 3 + 2 * 2 + 4.0 * 4 / kMomentBlock), [&] { adamw8(args, nullptr); });
+}
+
 void bench_head() {
   constexpr int64_t kRows = 4096, kVocab = 32064;
   Buffer logits(kRows * kVocab * 2), result(kRows * 4), scale(kRows * 4), targets(kRows * 8);
@@ -180,6 +226,7 @@ int main() {
     lft::bench_step(128);
     lft::bench_layer();
     lft::bench_head();
+    lft::bench_codes();
   } catch (const lft::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -7,17 +7,54 @@ Base in its dtype, FP32 adapters, autocast, SDPA, fused AdamW, clipping. Every -
 """
 import argparse
 import json
+import pathlib
 import resource
+import shutil
 import statistics
+import sys
+import tempfile
 import time
 
 START = time.perf_counter()
+if "--unsloth" in sys.argv:
+    import unsloth  # before transformers, which it patches
 import torch
 from peft import LoraConfig, get_peft_model
 from transformers import LlavaConfig, LlavaForConditionalGeneration
 
 IMPORTED = time.perf_counter() - START
 LINEAR = "q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj"
+
+
+def draw(args, dtype):
+    torch.set_default_dtype(dtype)
+    with torch.device(args.device):
+        model = LlavaForConditionalGeneration._from_config(LlavaConfig.from_pretrained(args.model), attn_implementation="sdpa")
+    torch.set_default_dtype(torch.float32)
+    return model
+
+
+def build_peft(args, dtype):
+    if args.random:
+        model = draw(args, dtype)
+    else:
+        model = LlavaForConditionalGeneration.from_pretrained(args.model, dtype=dtype, attn_implementation="sdpa").to(args.device)
+    return get_peft_model(model, LoraConfig(r=args.rank, lora_alpha=2 * args.rank, lora_dropout=args.dropout, target_modules=rf".*language_model.*\.({LINEAR})"))
+
+
+def build_unsloth(args, dtype):
+    from unsloth import FastVisionModel
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = args.model
+        if args.random:
+            path = folder
+            draw(args, dtype).save_pretrained(folder)
+            for name in pathlib.Path(args.model).glob("tokenizer*"):
+                shutil.copy(name, folder)
+        model, _ = FastVisionModel.from_pretrained(path, dtype=dtype, load_in_4bit=False, use_gradient_checkpointing="unsloth" if args.checkpointing else False)
+    return FastVisionModel.get_peft_model(model, r=args.rank, lora_alpha=2 * args.rank, lora_dropout=args.dropout, finetune_vision_layers=False,
+                                          finetune_language_layers=True, finetune_attention_modules=True, finetune_mlp_modules=True, bias="none")
 
 
 def main():
@@ -33,6 +70,8 @@ def main():
     parser.add_argument("--random", action="store_true", help="weights drawn from config.json's shapes, nothing loaded")
     parser.add_argument("--checkpointing", action="store_true", help="recompute every block, as LLaVA's own recipe does")
     parser.add_argument("--liger", action="store_true", help="with Liger-Kernel's patches")
+    parser.add_argument("--unsloth", action="store_true", help="Unsloth's model and adapters in place of PEFT's; draws the weights and saves them first")
+    parser.add_argument("--unwatched", action="store_true", help="no waiting for the device between steps, for counting what they ask of it; no step is timed")
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--steps", type=int, default=8)
     args = parser.parse_args()
@@ -41,22 +80,15 @@ def main():
     if args.liger:
         from liger_kernel.transformers import apply_liger_kernel_to_llava
         apply_liger_kernel_to_llava()
-    if args.random:
-        torch.set_default_dtype(dtype)
-        with torch.device(args.device):
-            model = LlavaForConditionalGeneration._from_config(LlavaConfig.from_pretrained(args.model), attn_implementation="sdpa")
-        torch.set_default_dtype(torch.float32)
-    else:
-        model = LlavaForConditionalGeneration.from_pretrained(args.model, dtype=dtype, attn_implementation="sdpa").to(args.device)
-    model = get_peft_model(model, LoraConfig(r=args.rank, lora_alpha=2 * args.rank, lora_dropout=args.dropout, target_modules=rf".*language_model.*\.({LINEAR})"))
+    model = build_unsloth(args, dtype) if args.unsloth else build_peft(args, dtype)
     trained = [p for p in model.parameters() if p.requires_grad]
     for p in trained:
         p.data = p.data.float()
-    if args.checkpointing:
+    if args.checkpointing and not args.unsloth:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         model.enable_input_require_grads()
     model.train()
-    wait = torch.cuda.synchronize if args.device == "cuda" else lambda: None
+    wait = torch.cuda.synchronize if args.device == "cuda" and not args.unwatched else lambda: None
     optimizer = torch.optim.AdamW(trained, lr=1e-4, weight_decay=0.0, fused=True)
 
     config = model.config
@@ -83,9 +115,12 @@ def main():
         wait()
         times.append(time.perf_counter() - start)
     step = statistics.median(times[args.warmup:])
-    peak = torch.cuda.max_memory_allocated() / 2**30 if args.device == "cuda" else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(json.dumps({"tokens": ids.numel(), "supervised": args.batch * args.supervised, "step_s": step, "tokens_per_s": ids.numel() / step,
-                      "peak_gib": peak, "import_s": IMPORTED, "loss": loss.item()}))
+    if args.device == "cuda":
+        peaks = {"peak_allocated_gib": torch.cuda.max_memory_allocated() / 2**30, "peak_reserved_gib": torch.cuda.max_memory_reserved() / 2**30}
+    else:
+        peaks = {"peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
+    print(json.dumps({"steps": len(times), "tokens": ids.numel(), "supervised": args.batch * args.supervised, "step_s": step, "tokens_per_s": ids.numel() / step,
+                      **peaks, "import_s": IMPORTED, "loss": loss.item()}))
 
 
 if __name__ == "__main__":

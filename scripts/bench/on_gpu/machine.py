@@ -1,0 +1,151 @@
+"""The machine and the build: where programs lie and find their libraries, the card, its clocks and memory while something runs, records on disk."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+WORK = ROOT / "runs/bench-gpu"
+CARD = "name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,power.draw,temperature.gpu,memory.used"
+
+
+def card():
+    """What nvidia-smi says of the first GPU now; {} where there is none."""
+    try:
+        out = subprocess.run(["nvidia-smi", f"--query-gpu={CARD}", "--format=csv,noheader"], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    return dict(zip(CARD.split(","), [part.strip() for part in out.stdout.splitlines()[0].split(",")])) if out.returncode == 0 and out.stdout else {}
+
+
+def processor():
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def commit():
+    named = os.environ.get("LFT_COMMIT", "")
+    return named or subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+
+
+def program(build, name):
+    """build/lft, build/tests/test_gpu, ... in a build folder and in one that scripts/gpu --pack made."""
+    return next((path for path in (build / name, build / "tests" / name) if path.exists()), build / name)
+
+
+def torch_libraries(python):
+    """Folders of the LibTorch and the CUDA libraries that this Python's PyTorch brings."""
+    script = (
+        "import importlib.util, pathlib; torch = pathlib.Path(importlib.util.find_spec('torch').origin).parent; site = torch.parent\n"
+        "print(torch / 'lib', *sorted({path.parent for path in site.glob('nvidia/**/lib*.so*')}), sep='\\n')"
+    )
+    out = subprocess.run([python, "-c", script], capture_output=True, text=True)
+    return out.stdout.split("\n")[:-1] if out.returncode == 0 else []
+
+
+def environment(build, python):
+    """Of lft's programs: a packed build brings what PyTorch does not and takes LibTorch from this Python."""
+    out = dict(os.environ)
+    if (build / "lib").is_dir():
+        out["LD_LIBRARY_PATH"] = ":".join([str(build / "lib"), *torch_libraries(python), out.get("LD_LIBRARY_PATH", "")]).rstrip(":")
+    return out
+
+
+class Watch:
+    """Memory, SM clock and power of the card while a block runs, ten times a second."""
+
+    def __enter__(self):
+        self.file = tempfile.TemporaryFile("w+")
+        query = ["nvidia-smi", "--query-gpu=memory.used,clocks.sm,power.draw", "--format=csv,noheader,nounits", "-lms", "100"]
+        try:
+            self.process = subprocess.Popen(query, stdout=self.file, stderr=subprocess.DEVNULL)
+        except OSError:
+            self.process = None
+        return self
+
+    def __exit__(self, *_):
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait()
+        self.file.seek(0)
+        rows = [line.split(",") for line in self.file.read().splitlines()]
+        rows = [[float(part) for part in row] for row in rows if len(row) == 3 and all(part.strip().replace(".", "", 1).isdigit() for part in row)]
+        busy = [row for row in rows if row[2] > 0.5 * max(row[2] for row in rows)]
+        self.seen = {}
+        if rows:
+            self.seen = {
+                "smi_peak_gib": max(row[0] for row in rows) / 1024,
+                "sm_clock_mhz": [min(row[1] for row in busy), max(row[1] for row in busy)],
+                "power_w": max(row[2] for row in rows),
+            }
+
+
+class Deadline:
+    def __init__(self, minutes):
+        self.end = time.monotonic() + 60 * minutes
+
+    def left(self):
+        return self.end - time.monotonic()
+
+
+def arguments(given):
+    """Without those that name places of one machine."""
+    kept, given = [], iter(given)
+    for each in given:
+        if each in ("--build", "--python", "--out", "--after"):
+            next(given, None)
+        else:
+            kept.append(each)
+    return kept
+
+
+class Record:
+    """A JSON file that holds whatever was measured so far, written anew with every entry."""
+
+    def __init__(self, path):
+        script = str(pathlib.Path(sys.argv[0]).resolve().relative_to(ROOT))
+        self.path, self.data = path, {"command": " ".join([script, *arguments(sys.argv[1:])]), "commit": commit(), "before": card()}
+
+    def put(self, **entries):
+        self.data.update(entries)
+        self.save()
+
+    def end(self):
+        self.put(after=card())
+
+    def save(self):
+        if self.path:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            draft = self.path.with_suffix(".part")
+            text = re.sub(r"\[\s+([-+\d.eE,\s]+?)\s+\]", lambda numbers: "[" + re.sub(r"\s+", " ", numbers[1]) + "]", json.dumps(self.data, indent=2))
+            draft.write_text(text + "\n")
+            draft.replace(self.path)
+
+
+def call(command, env, timeout, cwd=ROOT):
+    """(exit code, stdout, stderr); exit code None: it took longer, and it and all it started were killed."""
+    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", cwd=cwd, env=env,
+                               start_new_session=True)
+    try:
+        out, err = process.communicate(timeout=max(1, timeout))
+        return process.returncode, out, err
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return (None, *process.communicate())
+
+
+def run(command, env, timeout):
+    """(stdout, None) or ("", why not)."""
+    try:
+        code, out, err = call(command, env, timeout)
+    except OSError as error:
+        return "", str(error)
+    if code is None:
+        return "", f"took longer than {timeout:.0f} s: {(err or out).strip()[-200:]}"
+    return (out, None) if code == 0 else ("", f"exit {code}: {(err or out).strip()[-600:]}")

@@ -1,0 +1,93 @@
+// CUDA graphs: what they launch gives what the bodies gave, and a body that cannot be captured goes on as it is. On a CPU every body runs
+// as it is.
+#include "gpu/devices.h"
+#include "gpu/shard_run.h"
+#include "src/train/graph_passes.h"
+#include "src/train/rehearsal.h"
+#include "src/train/run.h"
+#include "src/train/setup.h"
+#include "src/train/trainer.h"
+#include "train/run_files.h"
+
+namespace lft::test {
+namespace {
+
+class Graphs : public OnDevice {};
+
+bool mentions(const std::vector<std::string>& notes, const std::string& text) {
+  return std::any_of(notes.begin(), notes.end(), [&](const std::string& note) { return note.find(text) != std::string::npos; });
+}
+
+TEST_P(Graphs, AReplayReadsWhatIsThereNowAndAddsToWhatWasThere) {
+  GraphCache graphs(device(), /*exact=*/true);
+  const at::Tensor x = at::zeros({1000}, at::TensorOptions().device(device())), sum = at::zeros_like(x);
+  for (int i = 1; i <= 5; ++i) {
+    x.fill_(i);
+    graphs.run("adder", {sum}, [&] { sum.add_(x * x + 1); });
+  }
+  EXPECT_EQ(sum.min().item<float>(), 1 + 4 + 9 + 16 + 25 + 5);
+  EXPECT_EQ(sum.max().item<float>(), 1 + 4 + 9 + 16 + 25 + 5);
+  EXPECT_EQ(mentions(graphs.take_notes(), "CUDA graph 1 (of at most 16): adder"), on_gpu());
+}
+
+TEST_P(Graphs, ABodyThatWaitsForTheDeviceGoesOnWithoutAGraph) {
+  GraphCache graphs(device(), /*exact=*/true);
+  const at::Tensor sum = at::zeros({}, at::TensorOptions().device(device()));
+  for (int i = 0; i < 5; ++i) graphs.run("waiter", {sum}, [&] { sum.add_(sum.item<float>() + 1); });
+  EXPECT_EQ(sum.item<float>(), 31);
+  EXPECT_EQ(mentions(graphs.take_notes(), "going on without CUDA graphs (waiter)"), on_gpu());
+}
+
+TEST_P(Graphs, ABodyThatChangesItsMindIsFoundOut) {
+  GraphCache graphs(device(), /*exact=*/false);
+  const at::Tensor sum = at::zeros({10}, at::TensorOptions().device(device()));
+  int calls = 0;
+  for (int i = 1; i <= 4; ++i) graphs.run("moody", {sum}, [&] { sum.add_(++calls == 3 ? 100 : 1); });  // the third call is the captured one
+  EXPECT_EQ(mentions(graphs.take_notes(), "a replay does not give what the pass gave"), on_gpu());
+  if (on_gpu()) {
+    EXPECT_EQ(sum.max().item<float>(), 4);
+  }
+}
+
+/// Steps of a run with graphs, and of one that is never allowed one: the same bits, since deterministic algorithms are on.
+TEST_P(Graphs, StepsAreTheSameBitsWithGraphsAndWithout) {
+  const ShardRun files{10};
+  for (const char* compute : {"fp32", "bf16", "fp16"}) {
+    Recipe recipe = files.recipe(std::string("out-") + compute);
+    recipe.precision.compute = compute;
+    recipe.model.base_dtype = std::string(compute) == "fp32" ? "fp32" : "bf16";
+    recipe.precision.loss_scale.init = 1024;
+    recipe.lora.dropout = 0.25;
+    recipe.train.grad_accum = 2;
+    recipe.train.max_tokens_per_step = 96;
+    std::vector<std::vector<at::Tensor>> weights;
+    for (const bool uses : {true, false}) {
+      lft::Run run = make_run(open_inputs(recipe));
+      StepOptions options = run_step_options(run);
+      options.device = device();
+      if (run.inputs.device != device()) GTEST_SKIP() << "the run is on the GPU";
+      options.fill_up = recipe.train.max_tokens_per_step;
+      GraphPasses passes(run.model.model, run.optimizer, {.tokens = 96, .longest = run.inputs.encode.max_tokens, .sequences = 16}, device(),
+                         /*exact=*/true);
+      passes.graphs().use_graphs(uses);
+      options.graphs = &passes;
+      const std::unique_ptr<Loader> loader = start_loader(run.inputs, 0);
+      for (int step = 0; step < 8; ++step) {
+        const StepOutcome outcome =
+            train_step(run.model.model, run.optimizer, run.scaler, run.schedule, options, loader->next(), run.state);
+        ASSERT_EQ(outcome.result, StepResult::kTaken) << outcome.reason;
+      }
+      const std::vector<std::string> notes = passes.graphs().take_notes();
+      EXPECT_EQ(mentions(notes, "decoder over"), on_gpu() && uses) << compute;
+      EXPECT_FALSE(mentions(notes, "going on without")) << compute << ": " << (notes.empty() ? "" : notes.back());
+      weights.emplace_back();
+      for (const AdamSlot& slot : run.optimizer.slots()) weights.back().push_back(slot.param.tensor.detach().clone());
+    }
+    for (size_t i = 0; i < weights[0].size(); ++i) EXPECT_TRUE(weights[0][i].equal(weights[1][i])) << compute << " " << i;
+  }
+}
+
+LFT_ON_EACH_DEVICE(Graphs);
+
+}  // namespace
+}  // namespace lft::test
