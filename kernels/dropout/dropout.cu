@@ -14,8 +14,9 @@ constexpr int kThreads = 256;
 template <class T>
 __global__ void dropout_kernel(const T* x, T* y, int64_t n, DropoutArgs args) {
   const int64_t blocks = (n + 7) / 8;
+  const uint64_t stream = args.stream_at != nullptr ? *args.stream_at : args.stream;
   for (int64_t b = int64_t(blockIdx.x) * kThreads + threadIdx.x; b < blocks; b += int64_t(gridDim.x) * kThreads) {
-    const PhiloxBlock bits = philox_block(args.seed, args.stream, uint64_t(b));
+    const PhiloxBlock bits = philox_block(args.seed, stream, uint64_t(b));
     const int64_t first = b * 8;
     const int count = n - first < 8 ? int(n - first) : 8;
     for (int i = 0; i < count; ++i) {

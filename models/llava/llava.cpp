@@ -9,18 +9,26 @@
 namespace lft {
 namespace {
 
-/// Rows (flat in b * t) whose next token is supervised, and that token; computed where the labels are.
-struct Supervised {
-  at::Tensor rows_k, targets_k;
-};
+void check_ids(const at::Tensor& ids_bt, int64_t vocab) {
+  if (ids_bt.numel() == 0) return;
+  const auto low = ids_bt.min().item<int64_t>(), high = ids_bt.max().item<int64_t>();
+  if (low >= 0 && high < vocab) return;
+  throw Error(ErrorKind::kInput, {.what = "a token id is outside the model's vocabulary",
+                                  .where = {},
+                                  .found = std::to_string(low < 0 ? low : high),
+                                  .expected = "an id in [0, " + std::to_string(vocab) + ")",
+                                  .next = {}});
+}
 
-Supervised supervised_rows(const at::Tensor& labels_bt, int64_t vocab) {
+}  // namespace
+
+SupervisedRows supervised_rows(const at::Tensor& labels_bt, int64_t vocab) {
   const int64_t t = labels_bt.size(1);
   const at::Tensor next = labels_bt.narrow(1, 1, t - 1);
   const at::Tensor found = (next != -100).nonzero();  // row-major
   const at::Tensor b = found.select(1, 0), position = found.select(1, 1);
   const at::Tensor targets = next.index({b, position});
-  if (targets.numel() > 0 && targets.device().is_cpu()) {
+  if (targets.numel() > 0) {
     const auto low = targets.min().item<int64_t>(), high = targets.max().item<int64_t>();
     if (low < 0 || high >= vocab) {
       throw Error(ErrorKind::kInput, {.what = "a label is not a token of the model",
@@ -33,24 +41,12 @@ Supervised supervised_rows(const at::Tensor& labels_bt, int64_t vocab) {
   return {b * t + position, targets};
 }
 
-void check_ids(const at::Tensor& ids_bt, int64_t vocab) {
-  if (!ids_bt.device().is_cpu() || ids_bt.numel() == 0) return;
-  const auto low = ids_bt.min().item<int64_t>(), high = ids_bt.max().item<int64_t>();
-  if (low >= 0 && high < vocab) return;
-  throw Error(ErrorKind::kInput, {.what = "a token id is outside the model's vocabulary",
-                                  .where = {},
-                                  .found = std::to_string(low < 0 ? low : high),
-                                  .expected = "an id in [0, " + std::to_string(vocab) + ")",
-                                  .next = {}});
-}
-
-}  // namespace
-
-LlavaImpl::LlavaImpl(const LlavaConfig& config, at::ScalarType dtype, at::Device device, bool nf4) : config(config) {
+LlavaImpl::LlavaImpl(const LlavaConfig& config, at::ScalarType dtype, at::Device device, BaseStorage storage) : config(config) {
   const at::TensorOptions options = at::TensorOptions().dtype(dtype).device(device);
   vision_tower = register_module("vision_tower", ClipVision(config.vision, options));
   multi_modal_projector = register_module("multi_modal_projector", Projector(config, options));
-  language_model = register_module("language_model", LlamaForCausalLm(config.text, options, nf4 ? options.device(at::kMeta) : options));
+  const at::TensorOptions linears = storage == BaseStorage::kDense ? options : options.device(at::kMeta);
+  language_model = register_module("language_model", LlamaForCausalLm(config.text, options, linears));
 }
 
 at::Tensor LlavaImpl::image_features(const at::Tensor& pixels_nchw) {
@@ -71,7 +67,7 @@ at::Tensor LlavaImpl::image_features(const at::Tensor& pixels_nchw) {
   return call("multi_modal_projector", multi_modal_projector, features.size() == 1 ? features[0] : at::cat(features, -1));
 }
 
-at::Tensor LlavaImpl::embed(const LlavaBatch& batch) {
+at::Tensor LlavaImpl::embed(const LlavaBatch& batch, const at::Tensor& features_npd) {
   expect_dims(batch.input_ids_bt, "input_ids", {{"b"}, {"t"}});
   const at::Tensor is_image = batch.input_ids_bt == config.image_token;
   const at::Tensor ids = batch.input_ids_bt.masked_fill(is_image, 0);  // its own embedding is not used, and need not exist
@@ -88,7 +84,7 @@ at::Tensor LlavaImpl::embed(const LlavaBatch& batch) {
   const at::Device device = language_model->model->embed_tokens->weight.device();
   at::Tensor embeds = call("language_model.model.embed_tokens", language_model->model->embed_tokens, ids.to(device));
   if (images == 0) return embeds;
-  const at::Tensor features = image_features(batch.pixels_nchw);
+  const at::Tensor features = features_npd.defined() ? features_npd : image_features(batch.pixels_nchw);
   expect_dims(features, "projected image features", {{"n", images}, {"p", config.image_positions()}, {"d", embeds.size(2)}});
   return embeds.flatten(0, 1).index_copy(0, places.to(device), features.flatten(0, 1).to(embeds.scalar_type())).view(embeds.sizes());
 }
@@ -96,12 +92,16 @@ at::Tensor LlavaImpl::embed(const LlavaBatch& batch) {
 at::Tensor LlavaImpl::supervised_logprobs(const LlavaBatch& batch) {
   expect_dims(batch.input_ids_bt, "input_ids", {{"b"}, {"t"}});
   expect_dims(batch.labels_bt, "labels", {{"b", batch.input_ids_bt.size(0)}, {"t", batch.input_ids_bt.size(1)}});
-  const Supervised supervised = supervised_rows(batch.labels_bt, config.text.vocab);
+  const SupervisedRows supervised = supervised_rows(batch.labels_bt, config.text.vocab);
   const at::Device device = language_model->model->embed_tokens->weight.device();
   if (supervised.rows_k.numel() == 0) return at::zeros({0}, at::TensorOptions().dtype(at::kFloat).device(device));
+  return logprobs_behind(embed(batch), supervised.rows_k.to(device), supervised.targets_k.to(device), batch.packed);
+}
+
+at::Tensor LlavaImpl::logprobs_behind(const at::Tensor& embeds_btd, const at::Tensor& rows_k, const at::Tensor& targets_k,
+                                      std::shared_ptr<const PackedSequences> packed) {
   KvCache* no_cache = nullptr;
-  return call("language_model", language_model, embed(batch), supervised.rows_k.to(device), supervised.targets_k.to(device), no_cache,
-              batch.packed);
+  return call("language_model", language_model, embeds_btd, rows_k, targets_k, no_cache, std::move(packed));
 }
 
 at::Tensor LlavaImpl::loss_sum(const LlavaBatch& batch) {

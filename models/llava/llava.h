@@ -16,26 +16,37 @@ namespace lft {
 /// One micro-batch. Rows are right-padded; causal attention makes padding behind a row invisible to it, so no mask is needed. Or packed:
 /// one row, in which the sequences lie one behind the other.
 struct LlavaBatch {
-  at::Tensor input_ids_bt;  // int64; every image position holds config.image_token
-  at::Tensor labels_bt;     // int64, -100 where unsupervised; unshifted (labels[i] is input_ids[i] or -100). May be undefined
+  at::Tensor input_ids_bt;  // int64 (CPU); every image position holds config.image_token
+  at::Tensor labels_bt;     // int64 (CPU), -100 where unsupervised; unshifted (labels[i] is input_ids[i] or -100). May be undefined
   at::Tensor lengths_b;     // int64, real positions a row (CPU)
   std::shared_ptr<const PackedSequences> packed;  // null: padded. The first label of every sequence is -100
   at::Tensor pixels_nchw;                         // float32, normalised; images in row order. Undefined when the batch has none
 };
 
+/// Rows (flat in b * t) whose next token is supervised, in row-major order, and that token: int64 [k] each, on the CPU.
+struct SupervisedRows {
+  at::Tensor rows_k, targets_k;
+};
+/// Throws kInput for a label that is no token of the model.
+SupervisedRows supervised_rows(const at::Tensor& labels_bt, int64_t vocab);
+
 class LlavaImpl : public torch::nn::Module {
  public:
-  /// Parameters of `dtype` on `device`, uninitialised and frozen. With `nf4` the decoder layers' linear layers have no memory yet (device
-  /// meta): LinearImpl::store_nf4 brings it.
-  LlavaImpl(const LlavaConfig& config, at::ScalarType dtype, at::Device device, bool nf4 = false);
+  /// Parameters of `dtype` on `device`, uninitialised and frozen. Where the decoder layers' linear layers are to hold codes they have no
+  /// memory yet (device meta): LinearImpl::store brings it.
+  LlavaImpl(const LlavaConfig& config, at::ScalarType dtype, at::Device device, BaseStorage storage = BaseStorage::kDense);
 
   /// [n, p, d] projected image features.
   at::Tensor image_features(const at::Tensor& pixels_nchw);
   /// [b, t, d] input embeddings with image features in their places. Throws kInput where image positions and features differ in number.
-  at::Tensor embed(const LlavaBatch& batch);
+  /// `features_npd`: image_features() of its pixels, where they are known already.
+  at::Tensor embed(const LlavaBatch& batch, const at::Tensor& features_npd = {});
   /// Log-probabilities (natural log, float32) of the supervised tokens, [k], in row-major order of the labels. The LM head runs on these
   /// positions only, in chunks; the last decoder layer runs its output projection and MLP on them only.
   at::Tensor supervised_logprobs(const LlavaBatch& batch);
+  /// What supervised_logprobs() does behind embed(): log-probabilities of `targets_k` behind the kept rows, [k].
+  at::Tensor logprobs_behind(const at::Tensor& embeds_btd, const at::Tensor& rows_k, const at::Tensor& targets_k,
+                             std::shared_ptr<const PackedSequences> packed);
   /// -sum(supervised_logprobs), float32 scalar, differentiable; the caller divides by the global count. Zero supervised: exactly 0, no
   /// graph.
   at::Tensor loss_sum(const LlavaBatch& batch);

@@ -31,12 +31,13 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 }
 
 int64_t PackedSequences::longest() const {
-  int64_t longest = 0;
+  int64_t longest = at_least;
   for (size_t s = 0; s + 1 < starts.size(); ++s) longest = std::max(longest, starts[s + 1] - starts[s]);
   return longest;
 }
 
 at::Tensor PackedSequences::positions() const {
+  if (positions_t.defined()) return positions_t;
   at::Tensor positions = at::empty({starts.back()}, at::kLong);
   int64_t* out = positions.mutable_data_ptr<int64_t>();
   for (size_t s = 0; s + 1 < starts.size(); ++s) {

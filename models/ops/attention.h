@@ -13,9 +13,11 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 /// Sequences that lie one behind the other along a dimension, without padding.
 struct PackedSequences {
   std::vector<int64_t> starts;  // [s + 1]: 0, where the second begins, ..., the total
-  at::Tensor starts_s1;         // int32, the same where the data is; undefined on a CPU
+  at::Tensor starts_s1;         // int32, the same where the data is, perhaps more of it at the end; undefined on a CPU
+  at::Tensor positions_t = {};  // int64, what positions() is, where the data is; undefined: made from `starts`
+  int64_t at_least = 0;         // what longest() says at least, for a pass whose sequences change and whose shapes do not
   int64_t longest() const;
-  at::Tensor positions() const;  // int64 [t], each within its sequence, on the CPU
+  at::Tensor positions() const;  // int64 [t], each within its sequence
 };
 
 /// Causal attention within each sequence: q [t, h, e], k and v [t, g, e] with h a multiple of g, of one dtype -> [t, h, e] of that dtype.

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "kernels/common/error.h"
 #include "kernels/common/philox.h"
 #include "models/ops/dispatch.h"
 #include "models/ops/parallel.h"
@@ -25,7 +26,8 @@ bool run_kernel(const at::Tensor& x, at::Tensor& y, const loops::DropoutMask& ma
   const at::ScalarType dtype = x.scalar_type();
   const FloatType type = dtype == at::kFloat ? FloatType::kF32 : dtype == at::kBFloat16 ? FloatType::kBF16 : FloatType::kF16;
   const c10::cuda::CUDAGuard device(x.device());
-  const DropoutArgs args{.seed = mask.seed, .stream = mask.stream, .threshold = mask.threshold, .scale = mask.scale, .add = add};
+  const DropoutArgs args{
+      .seed = mask.seed, .stream = mask.stream, .threshold = mask.threshold, .scale = mask.scale, .add = add, .stream_at = mask.stream_at};
   dropout(type, x.const_data_ptr(), y.mutable_data_ptr(), x.numel(), args, c10::cuda::getCurrentCUDAStream());
   return true;
 #else
@@ -53,12 +55,28 @@ at::Tensor factors(const at::Tensor& x, const loops::DropoutMask& mask) {
 
 }  // namespace
 
+const uint64_t* DropoutStreams::place(const std::string& path) {
+  const auto [found, is_new] = index_.try_emplace(path, static_cast<int64_t>(paths_.size()));
+  if (is_new) {
+    if (found->second >= at_m_.numel()) throw Error(ErrorKind::kInternal, "DropoutStreams: more modules than places");
+    paths_.push_back(path);
+  }
+  return found->second < placed_ ? reinterpret_cast<const uint64_t*>(at_m_.const_data_ptr<int64_t>()) + found->second : nullptr;
+}
+
+std::vector<uint64_t> DropoutStreams::at(uint64_t step, uint64_t micro_batch) const {
+  std::vector<uint64_t> streams;
+  for (const std::string& path : paths_) streams.push_back(philox_stream(path.data(), path.size(), step, micro_batch));
+  return streams;
+}
+
 loops::DropoutMask dropout_mask(double p, const std::string& path) {
   loops::DropoutMask mask;
   const DropoutPosition* position = dropout_position();
   if (position == nullptr || p <= 0) return mask;
   mask.seed = position->seed;
   mask.stream = philox_stream(path.data(), path.size(), position->step, position->micro_batch);
+  if (position->streams != nullptr) mask.stream_at = position->streams->place(path);
   mask.threshold = static_cast<uint32_t>(std::min(65535.0, std::round(p * 65536.0)));
   mask.scale = static_cast<float>(65536.0 / (65536.0 - mask.threshold));
   return mask;

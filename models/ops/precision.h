@@ -67,11 +67,14 @@ inline constexpr std::array kPrecisionPolicy = {
 /// there are added in that width and overflow no sooner than torch's.
 at::ScalarType op_dtype(Op op, at::ScalarType input);
 
+class DropoutStreams;  // models/ops/dropout.h
+
 /// Where a forward pass stands; with it and the module path a dropout mask is a pure function. Thread-local; no dropout outside a guard.
 struct DropoutPosition {
   uint64_t seed = 0;
-  uint64_t step = 0;         // optimizer step, from 1
-  uint64_t micro_batch = 0;  // within the accumulation group, from 0
+  uint64_t step = 0;                  // optimizer step, from 1
+  uint64_t micro_batch = 0;           // within the accumulation group, from 0
+  DropoutStreams* streams = nullptr;  // of a pass that a CUDA graph may launch again; may be null
 };
 const DropoutPosition* dropout_position();  // nullptr: evaluation, dropout is the identity
 class DropoutGuard {

@@ -2,12 +2,9 @@
 #include <memory>
 
 #include "kernels/common/error.h"
-#include "src/base/log.h"
 #include "src/cli/commands.h"
-#include "src/data/dataset.h"
-#include "src/hf/model_dir.h"
 #include "src/io/files.h"
-#include "src/recipe/recipe.h"
+#include "src/train/recipe_encoding.h"
 
 namespace lft::cli {
 namespace {
@@ -32,13 +29,7 @@ void check_output(const std::string& out, const Recipe& recipe) {
 void prepare(const PrepareArgs& args) {
   const Recipe recipe = read_recipe(args.recipe, args.sets);
   check_output(args.out, recipe);
-  const ModelDir model = ModelDir::config_only(recipe.model.path);
-  const std::unique_ptr<Tokenizer> tokenizer = Tokenizer::load(recipe.model.path);
-  std::string remark;
-  EncodeOptions options = encode_options(recipe.model.path, model.config, *tokenizer, recipe.data.chat_template, recipe.data.image_fit,
-                                         recipe.data.max_tokens, &remark);
-  options.skip_bad = recipe.data.on_bad_sample == "skip";
-  if (!remark.empty()) notice(remark);
+  const auto [tokenizer, options] = recipe_encoding(recipe);
   const std::unique_ptr<Dataset> dataset = open_dataset(recipe.data.train, recipe.data.image_root, *tokenizer, options);
   prepare_dataset(*dataset, options, args.out);
   std::printf("prepared %lld samples; train on them with data.train: %s\n", static_cast<long long>(dataset->size()), args.out.c_str());

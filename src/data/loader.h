@@ -63,9 +63,10 @@ class Loader {
   std::unique_ptr<State> state_;
 };
 
-/// Right-padded tensors on `device`, pixels normalised in float32 as HF's processor does: (x - 255 mean) / (255 std).
+/// Right-padded; ids and labels on the CPU, pixels on `device`, normalised in float32 as HF's processor does: (x - 255 mean) / (255 std).
 LlavaBatch collate(const std::vector<Sample>& samples, const EncodeOptions& options, at::Device device);
-/// The same without padding: all samples behind each other in one row.
-LlavaBatch pack(const std::vector<Sample>& samples, const EncodeOptions& options, at::Device device);
+/// The same without padding: all samples behind each other in one row. Where they are fewer than `fill_to` positions, sequences of pad
+/// tokens follow, each of at most options.max_tokens, without a label.
+LlavaBatch pack(const std::vector<Sample>& samples, const EncodeOptions& options, at::Device device, int64_t fill_to = 0);
 
 }  // namespace lft

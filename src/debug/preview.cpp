@@ -5,10 +5,9 @@
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/base/hash.h"
-#include "src/base/log.h"
 #include "src/data/encode.h"
 #include "src/data/loader.h"
-#include "src/hf/model_dir.h"
+#include "src/train/recipe_encoding.h"
 
 namespace lft {
 namespace {
@@ -97,13 +96,7 @@ Preview preview_sample(const Dataset& dataset, int64_t index, const Recipe& reci
 }  // namespace
 
 std::vector<Preview> preview_samples(const Recipe& recipe, int64_t count) {
-  const ModelDir model = ModelDir::config_only(recipe.model.path);
-  const std::unique_ptr<Tokenizer> tokenizer = Tokenizer::load(recipe.model.path);
-  std::string remark;
-  EncodeOptions options = encode_options(recipe.model.path, model.config, *tokenizer, recipe.data.chat_template, recipe.data.image_fit,
-                                         recipe.data.max_tokens, &remark);
-  options.skip_bad = recipe.data.on_bad_sample == "skip";
-  if (!remark.empty()) notice(remark);
+  const auto [tokenizer, options] = recipe_encoding(recipe);
   const std::unique_ptr<Dataset> dataset = open_dataset(recipe.data.train, recipe.data.image_root, *tokenizer, options);
   const std::vector<int64_t> order =
       epoch_order(dataset->size(), static_cast<uint64_t>(recipe.train.seed), /*epoch=*/0, recipe.data.shuffle);

@@ -12,8 +12,8 @@
 #include "src/base/signals.h"
 #include "src/data/prepared.h"
 #include "src/debug/validate_scan.h"
-#include "src/hf/model_dir.h"
 #include "src/io/files.h"
+#include "src/train/recipe_encoding.h"
 
 namespace lft {
 namespace {
@@ -207,13 +207,8 @@ int64_t DataReport::warnings() const {
 }
 
 DataReport validate_data(const Recipe& recipe, int64_t workers) {
-  const ModelDir model = ModelDir::config_only(recipe.model.path);
-  const std::unique_ptr<Tokenizer> tokenizer = Tokenizer::load(recipe.model.path);
-  std::string remark;
-  EncodeOptions options = encode_options(recipe.model.path, model.config, *tokenizer, recipe.data.chat_template, recipe.data.image_fit,
-                                         recipe.data.max_tokens, &remark);
+  auto [tokenizer, options] = recipe_encoding(recipe);
   options.skip_bad = true;  // what training may leave out is looked at all the same
-  if (!remark.empty()) notice(remark);
   DataReport report;
   report.max_tokens = options.max_tokens;
   report.eos = options.eos;

@@ -11,7 +11,7 @@ struct Recipe {
   int64_t version = 1;
   std::string output_dir;
   struct Model {
-    std::string path, init = "checkpoint", base_dtype = "auto";  // checkpoint, random; auto, bf16, fp16, fp32, nf4
+    std::string path, init = "checkpoint", base_dtype = "auto";  // checkpoint, random; auto, bf16, fp16, fp32, nf4, fp8
     bool check_weights = true;
   } model;
   struct Lora {
@@ -46,7 +46,8 @@ struct Recipe {
     int64_t epochs = 1, max_steps = 0, batch_size = 16, grad_accum = 1;
     std::string activation_checkpointing = "none";
     int64_t seed = 42;
-    int64_t max_tokens_per_step = 0;  // 0: micro-batches of batch_size samples, padded
+    int64_t max_tokens_per_step = 0;   // 0: micro-batches of batch_size samples, padded
+    std::string cuda_graphs = "auto";  // auto, off
     bool deterministic = true, worst_first = true, activation_offload = false;
     int64_t eval_every_steps = 0;  // 0: at the end of the run only (when data.eval is given)
   } train;

@@ -27,9 +27,9 @@ void visit_model(Visitor& v, Section& m) {
   v.field("path", m.path, {.required = true, .not_empty = true, .may_change = true},
           "directory in HF layout: config.json, safetensors, tokenizer, processor files");
   v.field("init", m.init, {.choices = {"checkpoint", "random"}}, "random: draw weights for config.json's shapes, for benchmarks");
-  v.field("base_dtype", m.base_dtype, {.choices = {"auto", "bf16", "fp16", "fp32", "nf4"}},
+  v.field("base_dtype", m.base_dtype, {.choices = {"auto", "bf16", "fp16", "fp32", "nf4", "fp8"}},
           "storage of the frozen weights; auto: as stored, but what the device computes fast; nf4: 4 bits in the decoder's linear layers, "
-          "bf16 elsewhere");
+          "bf16 elsewhere; fp8: their products in 8 bits");
   v.field("check_weights", m.check_weights, {}, "look for NaN and inf in the weights while they load");
 }
 
@@ -104,6 +104,8 @@ void visit_train(Visitor& v, Section& t) {
           "recompute the activations of every block, of each second or fourth one, in the backward pass: less memory, the same bits");
   v.field("activation_offload", t.activation_offload, {.may_change = true},
           "keep the inputs of recomputed blocks in host memory; the same bits; needs activation_checkpointing");
+  v.field("cuda_graphs", t.cuda_graphs, {.choices = {"auto", "off"}},
+          "auto: on a GPU, packed micro-batches (max_tokens_per_step) are launched as CUDA graphs, filled up to a few sizes");
   v.field("worst_first", t.worst_first, {.may_change = true},
           "rehearse the largest micro-batch of the run before the first step: memory runs out at once or not at all");
   v.field("seed", t.seed, {.low = 0, .high = kMaxInt}, "of initialisation, order and dropout");

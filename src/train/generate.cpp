@@ -15,9 +15,9 @@ namespace lft {
 namespace {
 
 /// One token a row for the next call; rows that ended are fed their last one and looked at no more.
-LlavaBatch next_batch(const std::vector<int64_t>& last, at::Device device) {
+LlavaBatch next_batch(const std::vector<int64_t>& last) {
   const auto rows = static_cast<int64_t>(last.size());
-  return {.input_ids_bt = at::tensor(last, at::kLong).view({rows, 1}).to(device),
+  return {.input_ids_bt = at::tensor(last, at::kLong).view({rows, 1}),
           .labels_bt = {},
           .lengths_b = at::ones({rows}, at::kLong),
           .packed = nullptr,
@@ -98,7 +98,7 @@ std::vector<std::vector<int64_t>> generate_batch(Llava& model, const std::vector
       answers[row].push_back(last[row]);
       if (options.on_token) options.on_token(row, last[row]);
     }
-    batch = next_batch(last, device);
+    batch = next_batch(last);
   }
   return answers;
 }

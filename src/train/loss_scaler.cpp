@@ -127,6 +127,11 @@ at::Tensor LossScaler::scale(const at::Tensor& loss) const {
   return state_.enabled ? loss * at::scalar_tensor(state_.scale, at::kFloat) : loss;
 }
 
+double LossScaler::seed() const {
+  seen_.saw_seed();
+  return state_.scale;
+}
+
 void LossScaler::unscale(AdamW& optimizer, const at::Tensor& loss, double max_norm) {
   if (const Checked* checked = find(optimizer)) throw_wrong_stage("unscale", optimizer, checked->stage, {});
   require_scalar(loss);

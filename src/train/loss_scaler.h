@@ -33,6 +33,8 @@ class LossScaler {
 
   /// loss * scale, ready for backward(). `loss`: one element with a graph behind it.
   at::Tensor scale(const at::Tensor& loss) const;
+  /// What scale() multiplies by, for a backward pass that starts from it: counts as a call of scale().
+  double seed() const;
   /// Unscales and checks the gradients of `optimizer`, and `loss` (one element; its graph is not needed). No gradient at all is an error,
   /// some absent ones are not. Throws kNumeric when the scale is so small that its inverse is no float32. `optimizer` must live until
   /// update().

@@ -18,6 +18,7 @@ enum class ScalerStage { kReady, kUnscaled, kStepped };
 class ScalerEvidence {
  public:
   void saw_loss(const at::Tensor& loss);
+  void saw_seed() { ++losses_; }
   void saw_gradients(const AdamW& optimizer);
   void next_step();
 

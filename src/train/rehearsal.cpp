@@ -6,6 +6,7 @@
 
 #include "src/base/errors.h"
 #include "src/base/text.h"
+#include "src/train/graph_passes.h"
 #include "src/train/memory_plan.h"
 
 namespace lft {
@@ -26,10 +27,10 @@ std::vector<Sample> load(const Dataset& dataset, const std::vector<int64_t>& ind
 
 /// What a micro-batch's memory depends on.
 struct Size {
-  size_t positions = 0, images = 0;  // padding counted
+  size_t positions = 0, images = 0;  // padding and what fills up counted
   int64_t supervised = 0;
 };
-Size size_of(const std::vector<Sample>& samples, bool packed) {
+Size size_of(const std::vector<Sample>& samples, bool packed, int64_t fill_up) {
   Size size;
   size_t longest = 0, total = 0;
   for (const Sample& sample : samples) {
@@ -39,6 +40,7 @@ Size size_of(const std::vector<Sample>& samples, bool packed) {
     size.supervised += sample.supervised();
   }
   size.positions = packed ? total : longest * samples.size();
+  if (fill_up > 0) size.positions = static_cast<size_t>(filled_tokens(static_cast<int64_t>(total), fill_up));
   return size;
 }
 bool is_within(const Size& small, const Size& large) {
@@ -71,6 +73,7 @@ StepOptions run_step_options(const Run& run) {
   return {.encode = run.inputs.encode,
           .device = run.inputs.device,
           .packed = run.inputs.recipe.train.max_tokens_per_step > 0,
+          .fill_up = uses_cuda_graphs(run.inputs.recipe, run.inputs.device) ? run.inputs.recipe.train.max_tokens_per_step : 0,
           .clip_grad_norm = run.inputs.recipe.optim.clip_grad_norm,
           .seed = static_cast<uint64_t>(run.inputs.recipe.train.seed),
           .offload_activations = offloads_activations(run.inputs.recipe, run.inputs.device)};
@@ -81,8 +84,8 @@ Rehearsal rehearse_worst(Run& run, const StepOptions& options, MemoryWatch& watc
   Rehearsal result{.step = worst.step, .ids = {}};
   std::vector<Sample> samples = load(*run.inputs.train, worst.indices);
   keep_part(samples, run.state.split);
-  const Size size = size_of(samples, options.packed);
-  if (size.supervised == 0 || (proved && is_within(size, size_of(run.probe.samples, /*packed=*/false)))) return result;
+  const Size size = size_of(samples, options.packed, options.fill_up);
+  if (size.supervised == 0 || (proved && is_within(size, size_of(run.probe.samples, /*packed=*/false, /*fill_up=*/0)))) return result;
   result.ran = true;
   result.rows = samples.size();
   result.tokens = size.positions / samples.size();

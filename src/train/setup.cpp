@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <set>
 
+#include "models/ops/fp8.h"
 #include "src/base/errors.h"
 #include "src/base/text.h"
 #include "src/checkpoint/checkpoint.h"
@@ -77,6 +78,19 @@ void check_init_adapter(const AdapterDir& dir, const Recipe& recipe, const std::
 }
 
 int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
+
+/// FP8 products take sides of whole multiples; the first layer that has another one is named.
+void check_fp8_shapes(LlavaImpl& model) {
+  for (const LinearSite& site : linear_sites(model)) {
+    const int64_t out = site.layer->weight.size(0), in = site.layer->weight.size(1);
+    if (!in_decoder_layer(site.name) || (out % kFp8Multiple == 0 && in % kFp8Multiple == 0)) continue;
+    throw Error(ErrorKind::kUsage, {.what = "the model has a layer that FP8 products cannot take",
+                                    .where = "model.base_dtype: fp8, layer " + site.name,
+                                    .found = std::to_string(out) + " outputs, " + std::to_string(in) + " inputs",
+                                    .expected = "multiples of " + std::to_string(kFp8Multiple),
+                                    .next = "set model.base_dtype to bf16 or nf4"});
+  }
+}
 
 void open_data(RunInputs& inputs) {
   const Recipe& recipe = inputs.recipe;
@@ -194,6 +208,10 @@ int64_t recompute_every(const std::string& activation_checkpointing) {
 
 bool offloads_activations(const Recipe& recipe, at::Device device) { return recipe.train.activation_offload && !device.is_cpu(); }
 
+bool uses_cuda_graphs(const Recipe& recipe, at::Device device) {
+  return recipe.train.cuda_graphs == "auto" && device.is_cuda() && recipe.train.max_tokens_per_step > 0 && !recipe.train.activation_offload;
+}
+
 void check_disk_space(const RunInputs& inputs) {
   const Recipe& recipe = inputs.recipe;
   constexpr uint64_t kBesides = 4u << 20;  // metrics, TensorBoard, report, manifests
@@ -227,16 +245,20 @@ RunInputs open_inputs(const Recipe& recipe, bool resume) {
   std::string notice;
   inputs.base_dtype = choose_base_dtype(inputs.model_dir, recipe.model.base_dtype, inputs.device, &notice);
   if (!notice.empty()) inputs.notices.push_back(notice);
-  inputs.nf4 = recipe.model.base_dtype == "nf4";
-  if (inputs.nf4 && (contains(recipe.full, "llm") || contains(recipe.full, "all"))) {
-    throw Error(ErrorKind::kUsage, {.what = "weights stored in nf4 cannot be trained",
+  inputs.storage = base_storage(recipe.model.base_dtype);
+  if (inputs.storage == BaseStorage::kFp8 && !has_fp8_products(inputs.device)) {
+    inputs.notices.push_back("model.base_dtype: fp8: this device has no FP8 products; the same codes are multiplied in float32, slowly");
+  }
+  if (inputs.storage != BaseStorage::kDense && (contains(recipe.full, "llm") || contains(recipe.full, "all"))) {
+    throw Error(ErrorKind::kUsage, {.what = "weights stored in " + recipe.model.base_dtype + " cannot be trained",
                                     .where = "full",
-                                    .found = join(recipe.full) + " beside model.base_dtype: nf4",
+                                    .found = join(recipe.full) + " beside model.base_dtype: " + recipe.model.base_dtype,
                                     .expected = "adapters on the llm",
                                     .next = "use lora.targets for the llm, or another model.base_dtype"});
   }
 
   Llava shapes = shape_only(inputs.model_dir.config);
+  if (inputs.storage == BaseStorage::kFp8) check_fp8_shapes(*shapes);
   const std::vector<LinearSite> sites = adapted_sites(recipe, *shapes, &inputs.notices);
   if (sites.empty() && recipe.full.empty()) {
     throw Error(ErrorKind::kUsage, {.what = "nothing to train",
@@ -261,9 +283,9 @@ RunModel build_model(const RunInputs& inputs, std::vector<std::string>* notices)
   RunModel run;
   if (recipe.model.init == "random") {
     run.model =
-        random_llava(inputs.model_dir.config, inputs.base_dtype, inputs.device, static_cast<uint64_t>(recipe.train.seed), inputs.nf4);
+        random_llava(inputs.model_dir.config, inputs.base_dtype, inputs.device, static_cast<uint64_t>(recipe.train.seed), inputs.storage);
   } else {
-    run.model = load_llava(inputs.model_dir, inputs.base_dtype, inputs.device, recipe.model.check_weights, inputs.nf4);
+    run.model = load_llava(inputs.model_dir, inputs.base_dtype, inputs.device, recipe.model.check_weights, inputs.storage);
   }
   run.lora = lora_options(recipe);
   const std::vector<LinearSite> sites = adapted_sites(recipe, *run.model, nullptr);
@@ -306,7 +328,8 @@ std::vector<std::string> describe_plan(const RunInputs& inputs, const RunModel& 
   }
   if (!recipe.full.empty()) trained += std::string(model.adapted_layers > 0 ? ", " : ": ") + "whole: " + join(recipe.full);
   const int64_t global_batch = recipe.train.batch_size * recipe.train.grad_accum;
-  return {"model      " + recipe.model.path + ", frozen weights in " + (inputs.nf4 ? "nf4 and " : "") + compute_name(inputs.base_dtype),
+  return {"model      " + recipe.model.path + ", frozen weights in " +
+              (inputs.storage == BaseStorage::kDense ? "" : recipe.model.base_dtype + " and ") + compute_name(inputs.base_dtype),
           "trains     " + trained,
           "device     " + inputs.device.str() +
               (inputs.device.is_cpu() ? " (" + cpu_model() + ", " + std::to_string(at::get_num_threads()) + " threads)" : ""),

@@ -23,6 +23,8 @@ namespace lft {
 int64_t recompute_every(const std::string& activation_checkpointing);
 /// Whether inputs of recomputed blocks are to wait in host memory: asked for, and not on a CPU, where they do anyway.
 bool offloads_activations(const Recipe& recipe, at::Device device);
+/// Packed micro-batches on a GPU, their activations kept there.
+bool uses_cuda_graphs(const Recipe& recipe, at::Device device);
 
 /// Opened and checked; no weight is loaded and nothing is written.
 struct RunInputs {
@@ -31,7 +33,7 @@ struct RunInputs {
   Precision precision;
   ModelDir model_dir;
   at::ScalarType base_dtype = at::kFloat;
-  bool nf4 = false;  // the decoder's linear layers; the rest of the frozen weights has base_dtype
+  BaseStorage storage = BaseStorage::kDense;  // of the decoder's linear layers; the rest of the frozen weights has base_dtype
   std::optional<AdapterDir> init_from;
   std::unique_ptr<Tokenizer> tokenizer;
   EncodeOptions encode;

@@ -9,6 +9,7 @@
 #include "models/layers/recompute.h"
 #include "models/ops/precision.h"
 #include "src/train/autograd_errors.h"
+#include "src/train/graph_passes.h"
 
 namespace lft {
 namespace {
@@ -18,6 +19,12 @@ bool can_reach(const AdamW& optimizer, const std::vector<Sample>& samples) {
   const bool image = std::any_of(samples.begin(), samples.end(), [](const Sample& sample) { return !sample.images.empty(); });
   return image ||
          std::any_of(optimizer.slots().begin(), optimizer.slots().end(), [](const AdamSlot& slot) { return slot.param.scope == "llm"; });
+}
+
+int64_t positions(const std::vector<Sample>& samples) {
+  int64_t count = 0;
+  for (const Sample& sample : samples) count += static_cast<int64_t>(sample.input_ids.size());
+  return count;
 }
 
 /// Micro-batches in the parts that are run one by one.
@@ -39,6 +46,7 @@ at::Tensor run_micro_batches(Llava& model, AdamW& optimizer, const LossScaler& s
                              const std::vector<std::vector<Sample>>& micros, const StepState& state, int64_t supervised) {
   at::Tensor total;
   bool reached = false;
+  GraphPasses* const graphs = state.recovered ? nullptr : options.graphs;
   MicroPass pass{.step = state.step + 1, .compute = state.compute, .recompute = state.recompute, .supervised = supervised};
   for (size_t micro = 0; micro < micros.size(); ++micro) {
     if (supervised_tokens(micros[micro]) == 0) continue;
@@ -46,11 +54,14 @@ at::Tensor run_micro_batches(Llava& model, AdamW& optimizer, const LossScaler& s
     const auto forward = [&] { return micro_loss(model, options, micros[micro], pass); };
     at::Tensor loss;
     try {
-      loss = forward();
-      if (can_reach(optimizer, micros[micro])) {
-        scaler.scale(loss).backward();
-        reached = true;
+      const bool reaches = can_reach(optimizer, micros[micro]);
+      if (reaches && graphs != nullptr) {
+        loss = graphs->run(micros[micro], options, pass, scaler.seed());
+      } else {
+        loss = forward();
+        if (reaches) scaler.scale(loss).backward();
       }
+      reached |= reaches;
     } catch (const std::exception& error) {
       rethrow_explained(error, *model, forward, loss);
     }
@@ -109,8 +120,9 @@ std::vector<std::string> sample_ids(const StepSamples& samples) {
 }
 
 at::Tensor micro_loss(Llava& model, const StepOptions& options, const std::vector<Sample>& samples, const MicroPass& pass) {
+  const int64_t fill_to = options.fill_up == 0 ? 0 : filled_tokens(positions(samples), options.fill_up);
   const LlavaBatch batch =
-      options.packed ? pack(samples, options.encode, options.device) : collate(samples, options.encode, options.device);
+      options.packed ? pack(samples, options.encode, options.device, fill_to) : collate(samples, options.encode, options.device);
   const ComputeDtypeGuard dtype(pass.compute);
   const DropoutGuard dropout({.seed = options.seed, .step = static_cast<uint64_t>(pass.step), .micro_batch = pass.micro_batch});
   const RecomputeGuard recompute(pass.recompute, options.offload_activations);
@@ -125,7 +137,7 @@ StepOutcome train_step(Llava& model, AdamW& optimizer, LossScaler& scaler, const
   outcome.loss_scale = scaler.state().scale;
   for (const auto& micro : samples.micro) {
     outcome.supervised += supervised_tokens(micro);
-    for (const Sample& sample : micro) outcome.tokens += static_cast<int64_t>(sample.input_ids.size());
+    outcome.tokens += positions(micro);
   }
   optimizer.drop_gradients();
   if (outcome.supervised == 0) return skip(std::move(outcome), state, "no supervised token");

@@ -25,13 +25,17 @@ struct StepState {
   at::ScalarType compute = at::kFloat;
 };
 
+class GraphPasses;  // graph_passes.h
+
 struct StepOptions {
   EncodeOptions encode;
   at::Device device = at::kCPU;
-  bool packed = false;                                             // train.max_tokens_per_step: micro-batches without padding
-  double clip_grad_norm = 1;                                       // 0: off
-  uint64_t seed = 42;                                              // of the dropout masks
-  bool offload_activations = false;                                // inputs of recomputed blocks wait in host memory
+  bool packed = false;               // train.max_tokens_per_step: micro-batches without padding
+  int64_t fill_up = 0;               // packed: micro-batches are filled up to one of a few sizes, at most this one; 0: they are not
+  GraphPasses* graphs = nullptr;     // runs them, where they are; not behind a recovery
+  double clip_grad_norm = 1;         // 0: off
+  uint64_t seed = 42;                // of the dropout masks
+  bool offload_activations = false;  // inputs of recomputed blocks wait in host memory
   std::function<void(int64_t step, AdamW&)> gradients_ready = {};  // before the check; a test's way in
 };
 

@@ -17,6 +17,7 @@
 #include "src/train/device.h"
 #include "src/train/evaluate.h"
 #include "src/train/gate.h"
+#include "src/train/graph_passes.h"
 #include "src/train/incident.h"
 #include "src/train/memory_plan.h"
 #include "src/train/out_of_memory.h"
@@ -58,6 +59,7 @@ class Trainer {
         files_(recipe_, run.inputs.total_steps, run.state.step, metrics_bytes),
         writer_(recipe_.output_dir + "/checkpoints", recipe_.checkpoint.keep, /*behind=*/!run.inputs.device.is_cpu()) {
     options_.gradients_ready = options.gradients_ready;
+    if (options_.fill_up > 0 && !run.state.recovered) start_graphs();
     write_file_atomic(path("recipe.resolved.yaml"), dump_recipe(recipe_));
     environment_ = environment_json(run.inputs.device, recipe_.train.deterministic).dump(2) + "\n";
     write_file_atomic(path("environment.json"), environment_);
@@ -86,6 +88,20 @@ class Trainer {
   }
 
  private:
+  void start_graphs() {
+    const PassLimits limits{.tokens = options_.fill_up,
+                            .longest = run_.inputs.encode.max_tokens,
+                            .sequences = recipe_.train.batch_size * recipe_.train.grad_accum};
+    graphs_ = std::make_unique<GraphPasses>(run_.model.model, run_.optimizer, limits, run_.inputs.device, recipe_.train.deterministic);
+    options_.graphs = graphs_.get();
+  }
+
+  /// FP32 passes do without.
+  void drop_graphs() {
+    options_.graphs = nullptr;
+    graphs_.reset();
+  }
+
   /// What the steps took beside what was predicted for them.
   void record_memory() {
     const double peak = peak_.growth(),
@@ -115,6 +131,7 @@ class Trainer {
     const StepState before = run_.state;
     memory_.begin("step " + std::to_string(before.step + 1), sample_ids(samples));
     const StepOutcome outcome = step_within_memory(samples);
+    for (const std::string& note : graphs_ ? graphs_->graphs().take_notes() : std::vector<std::string>()) files_.note(note);
     if (const std::string leak = memory_.step_done(); !leak.empty()) {
       files_.event("memory_grows", before.step + 1, {{"what", leak}});
       files_.note("warning: " + leak);
@@ -152,6 +169,7 @@ class Trainer {
     if (const int64_t step = run_.state.step + 1; activations_every() > 0 && (step == 1 || step % activations_every() == 0)) {
       observe.emplace(activations_);
     }
+    if (graphs_) graphs_->graphs().use_graphs(!observe.has_value());
     return train_step(run_.model.model, run_.optimizer, run_.scaler, run_.schedule, options_, samples, run_.state);
   }
 
@@ -198,6 +216,7 @@ class Trainer {
     const bool recovers = can_recover(before, recipe_.precision.recovery);
     const double lr_before = run_.optimizer.groups().front().lr;
     if (recovers) recover(run_.state, run_.optimizer, run_.scaler, recipe_.precision.lr_backoff);
+    if (recovers && graphs_) drop_graphs();
     const double lr_after = run_.optimizer.groups().front().lr;
     const IncidentFacts facts{.samples = samples,
                               .outcome = outcome,
@@ -309,6 +328,7 @@ class Trainer {
   RunFiles files_;
   CheckpointWriter writer_;
   ActivationNorms activations_;
+  std::unique_ptr<GraphPasses> graphs_;  // null: none, or none any more
   std::string environment_;
   std::optional<StepSamples> last_good_;
   int64_t last_good_step_ = 0, saved_step_ = -1;

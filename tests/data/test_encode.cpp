@@ -152,6 +152,19 @@ TEST(Pack, LaysSamplesBehindEachOther) {
   EXPECT_FALSE(batch.pixels_nchw.defined());
 }
 
+TEST(Pack, FillsUpWithSequencesThatNothingLooksAt) {
+  EncodeOptions options = small_options();
+  options.max_tokens = 3;
+  options.config.pad_token = 299;
+  const Sample a{.id = "a", .input_ids = {1, 7, 8}, .labels = {-100, -100, 8}, .images = {}};
+  const LlavaBatch batch = pack({a}, options, at::kCPU, /*fill_to=*/8);
+  const int64_t* ids = batch.input_ids_bt.const_data_ptr<int64_t>();
+  EXPECT_EQ(std::vector<int64_t>(ids, ids + 8), (std::vector<int64_t>{1, 7, 8, 299, 299, 299, 299, 299}));
+  EXPECT_EQ(batch.packed->starts, (std::vector<int64_t>{0, 3, 6, 8}));
+  EXPECT_EQ((batch.labels_bt != -100).sum().item<int64_t>(), 1);
+  EXPECT_EQ(pack({a}, options, at::kCPU, /*fill_to=*/2).packed->starts, (std::vector<int64_t>{0, 3}));
+}
+
 EncodeOptions options_of(const TempDir& dir, std::string* notice, const std::string& fit = "crop", int64_t max_tokens = 100) {
   return encode_options(dir.path(), small_config(), ByteTokenizer(), "llava-hf", fit, max_tokens, notice);
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/arena.h"
 #include "kernels/common/philox.h"
 #include "kernels/dropout/dropout.h"
 #ifdef LFT_HAVE_CUDA
@@ -89,6 +90,21 @@ TEST(DropoutGpu, EqualsTheReferenceBitForBit) {
       cudaFree(dy);
     }
   }
+}
+
+TEST(DropoutGpu, ReadsItsStreamFromTheDeviceWhereItIsToldTo) {
+  if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
+  const std::vector<float> x(1003, 1.5f);
+  std::vector<float> want(x.size());
+  dropout_ref(FloatType::kF32, x.data(), want.data(), 1003, half_dropped(false));
+  test::DeviceArray<float> dx(x), dy(std::vector<float>(x.size(), -1.f));
+  test::DeviceArray<uint64_t> stream(std::vector<uint64_t>{3, half_dropped(false).stream});
+  ASSERT_TRUE(dx.ok() && dy.ok() && stream.ok());
+  DropoutArgs args = half_dropped(false);
+  args.stream = 12345;  // not this one
+  args.stream_at = stream.data() + 1;
+  dropout(FloatType::kF32, dx.data(), dy.data(), 1003, args, nullptr);
+  EXPECT_EQ(dy.to_host(), want);
 }
 #endif
 

@@ -63,7 +63,7 @@ precision:
   loss_scale: {init: 65536, growth_factor: 2, backoff_factor: 0.5, growth_interval: 2000}
   recovery: fp32
   lr_backoff: 0.5
-train: {epochs: 1, max_steps: 0, batch_size: 16, grad_accum: 1, max_tokens_per_step: 0, activation_checkpointing: none, activation_offload: false, worst_first: true, seed: 42, deterministic: true}
+train: {epochs: 1, max_steps: 0, batch_size: 16, grad_accum: 1, max_tokens_per_step: 0, activation_checkpointing: none, activation_offload: false, cuda_graphs: auto, worst_first: true, seed: 42, deterministic: true}
 checkpoint: {every_steps: 500, keep: 2, at_step_zero: true}
 log: {every_steps: 1, tensorboard: true, layer_grad_norms_every: 100, layer_activation_norms_every: 100}
 )";
@@ -200,7 +200,7 @@ TEST(Recipe, ReportsEverythingAtOnceInFileOrder) {
   };
   ASSERT_EQ(lines.size(), want.size() + 1);
   EXPECT_EQ(std::vector<std::string>(lines.begin(), lines.begin() + static_cast<int64_t>(want.size())), want);
-  EXPECT_EQ(lines.back(), "line 6: model.base_dtype is int8, expected one of auto, bf16, fp16, fp32, nf4");
+  EXPECT_EQ(lines.back(), "line 6: model.base_dtype is int8, expected one of auto, bf16, fp16, fp32, nf4, fp8");
 }
 
 TEST(Recipe, EmptyFileNamesWhatIsRequired) {

@@ -22,7 +22,7 @@ struct TinyLlava {
   int shards = 1;
   bool new_clip_names = false;  // without "vision_model.", as models made with transformers >= 5.6 have it
   bool tied = false;
-  int64_t image_token = 60, vocab = 64, max_positions = 128;
+  int64_t image_token = 60, vocab = 64, max_positions = 128, intermediate = 48;
   double spread = 0.15;  // standard deviation of the weights; norms are 1 + as much
 
   nlohmann::json config() const {
@@ -38,7 +38,7 @@ struct TinyLlava {
             {"text_config",
              {{"model_type", "llama"},
               {"hidden_size", 32},
-              {"intermediate_size", 48},
+              {"intermediate_size", intermediate},
               {"num_hidden_layers", 2},
               {"num_attention_heads", 4},
               {"num_key_value_heads", 2},

@@ -1,0 +1,65 @@
+#include "src/train/graph_cache.h"
+
+#include <ATen/Functions.h>
+
+namespace lft {
+namespace {
+
+std::vector<at::Tensor> clones(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> out;
+  for (const at::Tensor& tensor : tensors) out.push_back(tensor.clone());
+  return out;
+}
+
+void restore(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& values) {
+  for (size_t i = 0; i < tensors.size(); ++i) tensors[i].copy_(values[i]);
+}
+
+/// Where sums may be taken in any order, bfloat16 results differ in their last bits; a graph that uses a wrong address is off by far more.
+bool agrees(const at::Tensor& replayed, const at::Tensor& ran, bool exact) {
+  if (replayed.equal(ran)) return true;
+  constexpr double kTolerance = 0x1p-5;
+  return !exact && (replayed - ran).norm().item<double>() <= kTolerance * ran.norm().item<double>();
+}
+
+}  // namespace
+
+/// The body itself first; then its graph from the same start.
+void GraphCache::capture(const std::string& key, Known& known, const std::vector<at::Tensor>& outputs, const std::function<void()>& body) {
+  const std::vector<at::Tensor> before = clones(outputs);
+  arena_.run(body);
+  const std::vector<at::Tensor> after = clones(outputs);
+  std::string why;
+  try {
+    known.graph = arena_.capture(body);
+    restore(outputs, before);
+    known.graph->replay();
+    bool same = true;
+    for (size_t i = 0; i < outputs.size(); ++i) same &= agrees(outputs[i], after[i], exact_);
+    if (same) {
+      notes_.push_back("CUDA graph " + std::to_string(++graphs_) + " (of at most " + std::to_string(kMost) + "): " + key + ", " +
+                       std::to_string(known.graph->nodes()) + " nodes");
+      return;
+    }
+    why = "a replay does not give what the pass gave";
+  } catch (const std::exception& error) {
+    why = error.what();
+  }
+  for (auto& [other, entry] : known_) entry.graph.reset();
+  gave_up_ = true;
+  restore(outputs, after);
+  notes_.push_back("going on without CUDA graphs (" + key + "): " + why.substr(0, why.find('\n')));
+}
+
+void GraphCache::run(const std::string& key, const std::vector<at::Tensor>& outputs, const std::function<void()>& body) {
+  Known& known = known_[key];
+  if (uses_ && known.graph) return known.graph->replay();
+  if (uses_ && known.ran && arena_.captures() && !gave_up_ && graphs_ < kMost) {
+    capture(key, known, outputs, body);
+  } else {
+    arena_.run(body);
+    known.ran = true;
+  }
+}
+
+}  // namespace lft

@@ -1,0 +1,45 @@
+// CUDA graphs of bodies that run again and again, each proven before it is used: the first time a body runs as it is, the second time its
+// graph must give what the body gave.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/train/cuda_graph.h"
+
+namespace lft {
+
+class GraphCache {
+ public:
+  static constexpr size_t kMost = 16;  // graphs; whatever comes later runs as it is
+
+  /// exact: a graph must give the very bits that the body gave (deterministic algorithms). On a CPU every body runs as it is.
+  GraphCache(at::Device device, bool exact) : exact_(exact), arena_(device) {}
+
+  /// body() or the graph of it. `key` says what is run, for a reader too: the same key is the same body, launching the same kernels on the
+  /// same addresses. `outputs`: whatever it writes that is read later, outside the arena and always in the same place.
+  void run(const std::string& key, const std::vector<at::Tensor>& outputs, const std::function<void()>& body);
+  /// A graph launches nothing that an observer of calls could see: without graphs from here on, or with them again.
+  void use_graphs(bool use) { uses_ = use; }
+  /// What a reader of the run should know, since the last call.
+  std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
+
+ private:
+  struct Known {
+    bool ran = false;
+    std::unique_ptr<CudaGraph> graph;
+  };
+  void capture(const std::string& key, Known& known, const std::vector<at::Tensor>& outputs, const std::function<void()>& body);
+
+  const bool exact_;
+  GraphArena arena_;
+  std::map<std::string, Known> known_;  // gone before the arena
+  size_t graphs_ = 0;
+  bool uses_ = true, gave_up_ = false;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace lft

@@ -1,0 +1,66 @@
+// Micro-batches at a few fixed shapes, so that a CUDA graph can launch the decoder's forward and backward pass in one call. Packed
+// micro-batches only. Vision tower, projector and embedding run before it, outside; so does their backward pass, behind it. Where tower
+// and projector are frozen, they are a graph of their own.
+#pragma once
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "models/llava/llava.h"
+#include "models/ops/dropout.h"
+#include "src/train/graph_cache.h"
+#include "src/train/step.h"
+
+namespace lft {
+
+/// What bounds a run's packed micro-batches.
+struct PassLimits {
+  int64_t tokens = 0;     // train.max_tokens_per_step
+  int64_t longest = 0;    // data.max_tokens
+  int64_t sequences = 0;  // samples of a step
+};
+
+/// Positions that a packed micro-batch of `tokens` is filled up to: one of at most 32 sizes up to `most`, and no less.
+int64_t filled_tokens(int64_t tokens, int64_t most);
+
+class GraphPasses {
+ public:
+  /// Its arena's stream is the thread's current one from here on. `optimizer`'s trainables in the decoder get gradients that keep their
+  /// place; `exact` as for a GraphCache.
+  GraphPasses(const Llava& model, AdamW& optimizer, PassLimits limits, at::Device device, bool exact);
+  ~GraphPasses();
+  GraphPasses(const GraphPasses&) = delete;
+
+  /// Forward and backward pass of a micro-batch; gradients are added up as autograd does. Returns its loss, detached: the sum over its
+  /// supervised tokens / pass.supervised. The backward pass starts from `scale` times that.
+  at::Tensor run(const std::vector<Sample>& samples, const StepOptions& options, const MicroPass& pass, double scale);
+  GraphCache& graphs() { return graphs_; }
+
+ private:
+  struct Shape {
+    int64_t tokens = 0, rows = 0;
+    bool trains_embeds = false;
+  };
+  struct Inputs;  // views of the staged numbers
+
+  void bind_gradients();
+  at::Tensor embed(const LlavaBatch& batch);
+  at::Tensor frozen_features(const at::Tensor& pixels_nchw);
+  void stage(const LlavaBatch& batch, const SupervisedRows& rows, const Shape& shape, const MicroPass& pass, double seed);
+  void hold_embeds(const at::Tensor& embeds_btd);
+  void decode(const Shape& shape, const std::vector<int64_t>& starts);
+
+  Llava model_;
+  AdamW& optimizer_;
+  const PassLimits limits_;
+  const at::Device device_;
+  GraphCache graphs_;
+  const bool trains_images_;  // something before the decoder
+  at::Tensor gradients_;      // float32, flat: every trainable of the decoder
+  at::Tensor staged_;         // int64: whatever differs between micro-batches of a shape
+  at::Tensor embeds_, embeds_gradient_, loss_;
+  std::map<int64_t, std::pair<at::Tensor, at::Tensor>> images_;  // by their number: pixels and features
+  DropoutStreams streams_;
+};
+
+}  // namespace lft

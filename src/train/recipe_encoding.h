@@ -1,0 +1,17 @@
+// How a recipe's rows become tokens, without its weights: for what looks at data only.
+#pragma once
+#include <memory>
+
+#include "src/data/dataset.h"
+#include "src/recipe/recipe.h"
+
+namespace lft {
+
+struct RecipeEncoding {
+  std::unique_ptr<Tokenizer> tokenizer;
+  EncodeOptions options;
+};
+/// Reads config.json, tokenizer and processor files of model.path. A remark (data.max_tokens was lowered, ...) becomes a notice.
+RecipeEncoding recipe_encoding(const Recipe& recipe);
+
+}  // namespace lft
