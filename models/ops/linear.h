@@ -15,8 +15,8 @@ struct LowRank {
   loops::DropoutMask mask;  // threshold 0: no dropout
 };
 
-/// y = x W^T + b (+ the low-rank update) in compute_dtype(). Weights of another dtype, and codes, are made dense in it for the product, in
-/// both passes, and the copy is not kept. Keeps x only where a weight or A is trained, and x A^T; the dropout mask is drawn again in the
+/// y = x W^T + b (+ the low-rank update) in compute_dtype(). Weights of another dtype are cast for the product in both passes, and the copy
+/// is not kept; of codes weight.h knows. Keeps x only where a weight or A is trained, and x A^T; the dropout mask is drawn again in the
 /// backward pass. A frozen weight costs no gradient.
 at::Tensor linear(const at::Tensor& x, const Weight& weight_oi, const at::Tensor& bias_o, const LowRank& update = {});
 
