@@ -24,13 +24,26 @@ bool agrees(const at::Tensor& replayed, const at::Tensor& ran, bool exact) {
 
 }  // namespace
 
-/// The body itself first; then its graph from the same start.
+void GraphCache::give_up(const std::string& key, const std::string& why) {
+  for (auto& [other, known] : known_) known.graph.reset();
+  gave_up_ = true;
+  notes_.push_back("going on without CUDA graphs (" + key + "): " + why.substr(0, why.find('\n')));
+}
+
+/// The body itself first; then its graph from the same start. Only the body's own errors go on: a run that fits without graphs and their
+/// proof has to fit.
 void GraphCache::capture(const std::string& key, Known& known, const std::vector<at::Tensor>& outputs, const std::function<void()>& body) {
-  const std::vector<at::Tensor> before = clones(outputs);
-  arena_.run(body);
-  const std::vector<at::Tensor> after = clones(outputs);
-  std::string why;
+  std::vector<at::Tensor> before, after;
+  std::string why = "a replay does not give what the pass gave";
   try {
+    before = clones(outputs);
+  } catch (const std::exception& error) {
+    give_up(key, error.what());
+  }
+  arena_.run(body);
+  if (gave_up_) return;
+  try {
+    after = clones(outputs);
     known.graph = arena_.capture(body);
     restore(outputs, before);
     known.graph->replay();
@@ -41,14 +54,11 @@ void GraphCache::capture(const std::string& key, Known& known, const std::vector
                        std::to_string(known.graph->nodes()) + " nodes");
       return;
     }
-    why = "a replay does not give what the pass gave";
   } catch (const std::exception& error) {
     why = error.what();
   }
-  for (auto& [other, entry] : known_) entry.graph.reset();
-  gave_up_ = true;
-  restore(outputs, after);
-  notes_.push_back("going on without CUDA graphs (" + key + "): " + why.substr(0, why.find('\n')));
+  if (!after.empty()) restore(outputs, after);
+  give_up(key, why);
 }
 
 void GraphCache::run(const std::string& key, const std::vector<at::Tensor>& outputs, const std::function<void()>& body) {

@@ -34,6 +34,8 @@ class GraphCache {
   };
   void capture(const std::string& key, Known& known, const std::vector<at::Tensor>& outputs, const std::function<void()>& body);
 
+  void give_up(const std::string& key, const std::string& why);
+
   const bool exact_;
   GraphArena arena_;
   std::map<std::string, Known> known_;  // gone before the arena
