@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "models/lora/inject.h"
+#include "models/dense_twin.h"
 #include "models/ops/fp8.h"
 #include "models/ops/linear.h"
 #include "models/ops/precision.h"
@@ -178,36 +178,7 @@ TEST(Fp8Weight, ShapesThatAGpuCannotTakeAreRefused) {
   }
 }
 
-/// A model of codes beside one that holds what they stand for, in float32.
-TEST(Fp8Weight, AModelTrainsAsItsDenseTwin) {
-  const LlavaConfig config = tiny_config();
-  std::vector<Llava> models = {make_llava(config), make_llava(config)};
-  const auto decoder = [](Llava& model) { return select_sites(linear_sites(*model), {"llm:all-linear"}); };
-  for (LinearSite& site : decoder(models[1])) {
-    const at::NoGradGuard no_grad;
-    site.layer->weight.copy_(quantize_fp8(site.layer->weight, at::kCPU)->dense(at::kFloat));
-  }
-  for (LinearSite& site : decoder(models[0])) {
-    const at::Tensor weight = site.layer->weight.detach().clone();
-    site.layer->store(weight, BaseStorage::kFp8, at::kCPU);
-    EXPECT_TRUE(site.layer->weight.is_meta());
-    EXPECT_TRUE(site.layer->device().is_cpu());
-    EXPECT_EQ(site.layer->stored().kind(), BaseStorage::kFp8);
-  }
-  std::vector<std::vector<Trainable>> trainables;
-  std::vector<double> losses;
-  for (Llava& model : models) {
-    inject_lora(select_sites(linear_sites(*model), {"llm:all-linear"}), {.rank = 4, .alpha = 8, .dropout = 0}, 3);
-    trainables.push_back(make_trainable(*model, {"projector"}));
-    fill_adapters(model);
-    const at::Tensor loss = model->loss_sum(tiny_batch(config));
-    loss.backward();
-    losses.push_back(loss.item<double>());
-  }
-  EXPECT_EQ(losses[0], losses[1]);
-  ASSERT_EQ(trainables[0].size(), trainables[1].size());
-  for (size_t i = 0; i < trainables[0].size(); ++i) EXPECT_TRUE(at::equal(trainables[0][i].tensor.grad(), trainables[1][i].tensor.grad()));
-}
+TEST(Fp8Weight, AModelTrainsAsItsDenseTwin) { expect_trains_as_its_dense_twin(BaseStorage::kFp8); }
 
 }  // namespace
 }  // namespace lft::test

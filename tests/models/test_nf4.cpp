@@ -1,5 +1,5 @@
 // NF4 layers: the numbers of a dense layer that holds the dequantised weights, in every dtype, forward and backward.
-#include "models/lora/inject.h"
+#include "models/dense_twin.h"
 #include "models/ops/linear.h"
 #include "models/ops/nf4.h"
 #include "models/ops/precision.h"
@@ -58,34 +58,7 @@ TEST(Nf4Weight, ALayerGivesTheBitsOfItsDenseTwin) {
   }
 }
 
-/// A model of codes beside one that holds what they stand for.
-TEST(Nf4Weight, AModelTrainsAsItsDenseTwin) {
-  const LlavaConfig config = tiny_config();
-  std::vector<Llava> models = {make_llava(config), make_llava(config)};
-  for (LinearSite& site : select_sites(linear_sites(*models[0]), {"llm:all-linear"})) {
-    const at::NoGradGuard no_grad;
-    const at::Tensor stored = site.layer->weight.clone();
-    site.layer->store(stored, BaseStorage::kNf4, at::kCPU);
-    EXPECT_TRUE(site.layer->weight.is_meta());
-  }
-  for (LinearSite& site : select_sites(linear_sites(*models[1]), {"llm:all-linear"})) {
-    const at::NoGradGuard no_grad;
-    site.layer->weight.copy_(quantize_nf4(site.layer->weight, at::kCPU)->dense(at::kFloat));
-  }
-  std::vector<std::vector<Trainable>> trainables;
-  std::vector<double> losses;
-  for (Llava& model : models) {
-    inject_lora(select_sites(linear_sites(*model), {"llm:all-linear"}), {.rank = 4, .alpha = 8, .dropout = 0}, 3);
-    trainables.push_back(make_trainable(*model, {"projector"}));
-    fill_adapters(model);
-    const at::Tensor loss = model->loss_sum(tiny_batch(config));
-    loss.backward();
-    losses.push_back(loss.item<double>());
-  }
-  EXPECT_EQ(losses[0], losses[1]);
-  ASSERT_EQ(trainables[0].size(), trainables[1].size());
-  for (size_t i = 0; i < trainables[0].size(); ++i) EXPECT_TRUE(at::equal(trainables[0][i].tensor.grad(), trainables[1][i].tensor.grad()));
-}
+TEST(Nf4Weight, AModelTrainsAsItsDenseTwin) { expect_trains_as_its_dense_twin(BaseStorage::kNf4); }
 
 }  // namespace
 }  // namespace lft::test

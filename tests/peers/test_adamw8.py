@@ -5,19 +5,13 @@ kernels and the plain one of its CPU backend (taken for float64) look for the ne
 AdamW8bit takes there) rounds to one of 65,536 equal steps of [-1, 1] first. lft looks for the nearest value.
 """
 
-import os
-import pathlib
-import subprocess
-
 import bitsandbytes
 import pytest
 import torch
 from bitsandbytes import functional
-from safetensors.torch import load_file, save_file
 
-from tools import ROOT
+from tools import driver
 
-DRIVER = pathlib.Path(os.environ.get("LFT_BUILD", ROOT / "build")) / "tests" / "adamw8_driver"
 BLOCK = 256
 UNIT = 2.0**-24  # half an ulp of 1
 LUT = 1 / 65535  # half a step of the fast quantiser
@@ -27,16 +21,7 @@ STEPS = 6
 def drive(folder, cases):
     """cases: key -> dict(param, grad, rates, and perhaps the state). Returns what the driver wrote."""
     tensors = {f"{name}.{key}": tensor.detach().clone().contiguous() for key, case in cases.items() for name, tensor in case.items()}
-    save_file(tensors, folder / "in.safetensors")
-    done = subprocess.run(
-        [DRIVER, folder / "in.safetensors", folder / "out.safetensors"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=dict(os.environ, OMP_NUM_THREADS="1"),
-    )
-    assert done.returncode == 0, done.stderr
-    return load_file(folder / "out.safetensors")
+    return driver("adamw8", tensors, folder)
 
 
 def nearest(values, x):

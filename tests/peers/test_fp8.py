@@ -4,16 +4,10 @@
 lft's side is the program tests/fp8_driver of the build folder, which LFT_BUILD names (build).
 """
 
-import os
-import pathlib
-import subprocess
-
 import torch
-from safetensors.torch import load_file, save_file
 
-from tools import ROOT
+from tools import driver
 
-DRIVER = pathlib.Path(os.environ.get("LFT_BUILD", ROOT / "build")) / "tests" / "fp8_driver"
 MOST = torch.finfo(torch.float8_e4m3fn).max  # 448
 
 
@@ -49,10 +43,7 @@ def product(a, b, tokens):
 
 def test_codes_and_products_are_torchs(tmp_path):
     inputs = cases()
-    save_file(inputs, tmp_path / "in.safetensors")
-    done = subprocess.run([DRIVER, tmp_path / "in.safetensors", tmp_path / "out.safetensors"], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    ours = load_file(tmp_path / "out.safetensors")
+    ours = driver("fp8", inputs, tmp_path)
     for key in inputs:
         if not key.startswith("w."):
             continue

@@ -3,17 +3,11 @@
 lft's side is the program tests/nf4_driver of the build folder, which LFT_BUILD names (build).
 """
 
-import os
-import pathlib
-import subprocess
-
 import torch
 from bitsandbytes import functional
-from safetensors.torch import load_file, save_file
 
-from tools import ROOT
+from tools import driver
 
-DRIVER = pathlib.Path(os.environ.get("LFT_BUILD", ROOT / "build")) / "tests" / "nf4_driver"
 BLOCK = 64
 
 
@@ -32,10 +26,7 @@ def weights():
 
 def test_codes_and_values_equal_bitsandbytes(tmp_path):
     cases = weights()
-    save_file(cases, tmp_path / "in.safetensors")
-    done = subprocess.run([DRIVER, tmp_path / "in.safetensors", tmp_path / "out.safetensors"], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    ours = load_file(tmp_path / "out.safetensors")
+    ours = driver("nf4", cases, tmp_path)
     for name, weight in cases.items():
         codes, state = functional.quantize_4bit(weight, blocksize=BLOCK, compress_statistics=True, quant_type="nf4")
         assert torch.equal(ours[f"codes.{name}"], codes.flatten()), name

@@ -5,6 +5,8 @@ import os
 import pathlib
 import subprocess
 
+from safetensors.torch import load_file, save_file
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("LFT_BIN", str(ROOT / "build" / "lft"))
 
@@ -18,6 +20,21 @@ def lft(*arguments, code=0, stdin=""):
         done.returncode == code
     ), f"lft {' '.join(map(str, arguments))}\nexit {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done
+
+
+def driver(name, tensors, folder):
+    """Runs tests/<name>_driver of the build folder (LFT_BUILD names it) over safetensors -> its tensors."""
+    program = pathlib.Path(os.environ.get("LFT_BUILD", ROOT / "build")) / "tests" / f"{name}_driver"
+    save_file(tensors, folder / "in.safetensors")
+    done = subprocess.run(
+        [program, folder / "in.safetensors", folder / "out.safetensors"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=dict(os.environ, OMP_NUM_THREADS="1"),
+    )
+    assert done.returncode == 0, done.stderr
+    return load_file(folder / "out.safetensors")
 
 
 def score(out, model, data, images, *more):
