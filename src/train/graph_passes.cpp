@@ -188,4 +188,12 @@ at::Tensor GraphPasses::run(const std::vector<Sample>& samples, const StepOption
   return loss;
 }
 
+std::unique_ptr<GraphPasses> make_graph_passes(Run& run, const StepOptions& options) {
+  if (options.fill_up == 0 || run.state.recovered) return nullptr;
+  const Recipe::Train& train = run.inputs.recipe.train;
+  const PassLimits limits{
+      .tokens = options.fill_up, .longest = run.inputs.encode.max_tokens, .sequences = train.batch_size * train.grad_accum};
+  return std::make_unique<GraphPasses>(run.model.model, run.optimizer, limits, run.inputs.device, train.deterministic);
+}
+
 }  // namespace lft

@@ -3,12 +3,14 @@
 // and projector are frozen, they are a graph of their own.
 #pragma once
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "models/llava/llava.h"
 #include "models/ops/dropout.h"
 #include "src/train/graph_cache.h"
+#include "src/train/run.h"
 #include "src/train/step.h"
 
 namespace lft {
@@ -62,5 +64,8 @@ class GraphPasses {
   std::map<int64_t, std::pair<at::Tensor, at::Tensor>> images_;  // by their number: pixels and features
   DropoutStreams streams_;
 };
+
+/// Those of a run whose packed micro-batches are filled up; null where they are not, and behind a recovery.
+std::unique_ptr<GraphPasses> make_graph_passes(Run& run, const StepOptions& options);
 
 }  // namespace lft

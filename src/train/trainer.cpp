@@ -54,12 +54,13 @@ class Trainer {
         peak_(peak),
         recipe_(run.inputs.recipe),
         options_(run_step_options(run)),
+        graphs_(make_graph_passes(run, options_)),
         stop_behind_(options.stop_behind),
         part_done_(options.part_done),
         files_(recipe_, run.inputs.total_steps, run.state.step, metrics_bytes),
         writer_(recipe_.output_dir + "/checkpoints", recipe_.checkpoint.keep, /*behind=*/!run.inputs.device.is_cpu()) {
     options_.gradients_ready = options.gradients_ready;
-    if (options_.fill_up > 0 && !run.state.recovered) start_graphs();
+    options_.graphs = graphs_.get();
     write_file_atomic(path("recipe.resolved.yaml"), dump_recipe(recipe_));
     environment_ = environment_json(run.inputs.device, recipe_.train.deterministic).dump(2) + "\n";
     write_file_atomic(path("environment.json"), environment_);
@@ -88,20 +89,6 @@ class Trainer {
   }
 
  private:
-  void start_graphs() {
-    const PassLimits limits{.tokens = options_.fill_up,
-                            .longest = run_.inputs.encode.max_tokens,
-                            .sequences = recipe_.train.batch_size * recipe_.train.grad_accum};
-    graphs_ = std::make_unique<GraphPasses>(run_.model.model, run_.optimizer, limits, run_.inputs.device, recipe_.train.deterministic);
-    options_.graphs = graphs_.get();
-  }
-
-  /// FP32 passes do without.
-  void drop_graphs() {
-    options_.graphs = nullptr;
-    graphs_.reset();
-  }
-
   /// What the steps took beside what was predicted for them.
   void record_memory() {
     const double peak = peak_.growth(),
@@ -215,8 +202,11 @@ class Trainer {
   void answer_non_finite(const StepSamples& samples, const StepOutcome& outcome, const StepState& before, const StepHashes& hashes) {
     const bool recovers = can_recover(before, recipe_.precision.recovery);
     const double lr_before = run_.optimizer.groups().front().lr;
-    if (recovers) recover(run_.state, run_.optimizer, run_.scaler, recipe_.precision.lr_backoff);
-    if (recovers && graphs_) drop_graphs();
+    if (recovers) {
+      recover(run_.state, run_.optimizer, run_.scaler, recipe_.precision.lr_backoff);
+      options_.graphs = nullptr;  // FP32 passes do without
+      graphs_.reset();
+    }
     const double lr_after = run_.optimizer.groups().front().lr;
     const IncidentFacts facts{.samples = samples,
                               .outcome = outcome,
@@ -323,12 +313,12 @@ class Trainer {
   const PeakMemory& peak_;
   const Recipe& recipe_;
   StepOptions options_;
+  std::unique_ptr<GraphPasses> graphs_;  // null: none, or none any more
   const int64_t stop_behind_;
   const std::function<void(int64_t, const StepSamples&)> part_done_;
   RunFiles files_;
   CheckpointWriter writer_;
   ActivationNorms activations_;
-  std::unique_ptr<GraphPasses> graphs_;  // null: none, or none any more
   std::string environment_;
   std::optional<StepSamples> last_good_;
   int64_t last_good_step_ = 0, saved_step_ = -1;
