@@ -2,6 +2,8 @@
 
 #include <ATen/Functions.h>
 
+#include <algorithm>
+
 namespace lft {
 namespace {
 
@@ -13,6 +15,10 @@ std::vector<at::Tensor> clones(const std::vector<at::Tensor>& tensors) {
 
 void restore(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& values) {
   for (size_t i = 0; i < tensors.size(); ++i) tensors[i].copy_(values[i]);
+}
+
+bool finite(const std::vector<at::Tensor>& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) { return at::isfinite(tensor).all().item<bool>(); });
 }
 
 /// Where sums may be taken in any order, bfloat16 results differ in their last bits; a graph that uses a wrong address is off by far more.
@@ -41,7 +47,7 @@ void GraphCache::capture(const std::string& key, Known& known, const std::vector
     give_up(key, error.what());
   }
   arena_.run(body);
-  if (gave_up_) return;
+  if (gave_up_ || !finite(outputs)) return;  // of values that are not finite nothing can be shown: the next pass is as good
   try {
     after = clones(outputs);
     known.graph = arena_.capture(body);

@@ -49,6 +49,20 @@ TEST_P(Graphs, ABodyThatChangesItsMindIsFoundOut) {
   }
 }
 
+/// As the first steps under a loss scale that is still too large.
+TEST_P(Graphs, APassThatIsNotFiniteIsNoReasonToGiveUp) {
+  GraphCache graphs(device(), /*exact=*/true);
+  const at::Tensor x = at::zeros({}, at::TensorOptions().device(device())), y = at::zeros_like(x);
+  for (const float value : {1.0f, NAN, INFINITY, 2.0f, 3.0f}) {
+    x.fill_(value);
+    graphs.run("scaler", {y}, [&] { y.copy_(x * 2); });
+  }
+  EXPECT_EQ(y.item<float>(), 6);
+  const std::vector<std::string> notes = graphs.take_notes();
+  EXPECT_EQ(mentions(notes, "CUDA graph 1"), on_gpu());
+  EXPECT_FALSE(mentions(notes, "going on without"));
+}
+
 /// Steps of a run with graphs, and of one that is never allowed one: the same bits, since deterministic algorithms are on.
 TEST_P(Graphs, StepsAreTheSameBitsWithGraphsAndWithout) {
   const ShardRun files{10};
