@@ -12,6 +12,7 @@
 #include "models/ops/attention.h"
 #include "models/ops/linear.h"
 #include "models/ops/rope.h"
+#include "models/ops/send.h"
 #include "models/ops/token_logprobs.h"
 
 namespace lft {
@@ -185,7 +186,7 @@ LlamaPass LlamaModelImpl::make_pass(const at::Tensor& embeds_btd, KvCache* cache
                                      : embeds_btd.size(1);
   reserve_positions(seen, device);
   if (pass.packed) {
-    const at::Tensor positions = pass.packed->positions().to(device);
+    const at::Tensor positions = send(pass.packed->positions(), device);
     pass.rotation = {table_.cos.index_select(1, positions), table_.sin.index_select(1, positions)};
     return pass;
   }

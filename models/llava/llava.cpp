@@ -5,6 +5,7 @@
 #include "kernels/common/error.h"
 #include "models/layers/call.h"
 #include "models/layers/dims.h"
+#include "models/ops/send.h"
 
 namespace lft {
 namespace {
@@ -82,11 +83,11 @@ at::Tensor LlavaImpl::embed(const LlavaBatch& batch, const at::Tensor& features_
                                     .next = {}});
   }
   const at::Device device = language_model->model->embed_tokens->weight.device();
-  at::Tensor embeds = call("language_model.model.embed_tokens", language_model->model->embed_tokens, ids.to(device));
+  at::Tensor embeds = call("language_model.model.embed_tokens", language_model->model->embed_tokens, send(ids, device));
   if (images == 0) return embeds;
   const at::Tensor features = features_npd.defined() ? features_npd : image_features(batch.pixels_nchw);
   expect_dims(features, "projected image features", {{"n", images}, {"p", config.image_positions()}, {"d", embeds.size(2)}});
-  return embeds.flatten(0, 1).index_copy(0, places.to(device), features.flatten(0, 1).to(embeds.scalar_type())).view(embeds.sizes());
+  return embeds.flatten(0, 1).index_copy(0, send(places, device), features.flatten(0, 1).to(embeds.scalar_type())).view(embeds.sizes());
 }
 
 at::Tensor LlavaImpl::supervised_logprobs(const LlavaBatch& batch) {
@@ -95,7 +96,7 @@ at::Tensor LlavaImpl::supervised_logprobs(const LlavaBatch& batch) {
   const SupervisedRows supervised = supervised_rows(batch.labels_bt, config.text.vocab);
   const at::Device device = language_model->model->embed_tokens->weight.device();
   if (supervised.rows_k.numel() == 0) return at::zeros({0}, at::TensorOptions().dtype(at::kFloat).device(device));
-  return logprobs_behind(embed(batch), supervised.rows_k.to(device), supervised.targets_k.to(device), batch.packed);
+  return logprobs_behind(embed(batch), send(supervised.rows_k, device), send(supervised.targets_k, device), batch.packed);
 }
 
 at::Tensor LlavaImpl::logprobs_behind(const at::Tensor& embeds_btd, const at::Tensor& rows_k, const at::Tensor& targets_k,

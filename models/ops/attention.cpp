@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "models/layers/dims.h"
@@ -16,6 +17,16 @@ at::Tensor heads_first(const at::Tensor& x_nge, int64_t heads) {
   const int64_t repeat = heads / x_nge.size(1);
   const at::Tensor x = x_nge.unsqueeze(0).transpose(1, 2);
   return repeat == 1 ? x : x.unsqueeze(2).expand({-1, -1, repeat, -1, -1}).flatten(1, 2);
+}
+
+/// FlashAttention, which takes head sizes that are multiples of 8. Zeros behind a head change neither scores nor values.
+at::Tensor flash_attention(const at::Tensor& q_the, const at::Tensor& k_tge, const at::Tensor& v_tge, const PackedSequences& sequences) {
+  const int64_t size = q_the.size(2), missing = (8 - size % 8) % 8, longest = sequences.longest();
+  const auto whole = [missing](const at::Tensor& x) { return missing == 0 ? x : at::constant_pad_nd(x, {0, missing}); };
+  const at::Tensor mixed = std::get<0>(at::_flash_attention_forward(
+      whole(q_the), whole(k_tge), whole(v_tge), sequences.starts_s1, sequences.starts_s1, longest, longest, /*dropout_p=*/0.0,
+      /*is_causal=*/true, /*return_debug_mask=*/false, /*scale=*/1 / std::sqrt(static_cast<double>(size))));
+  return missing == 0 ? mixed : mixed.narrow(2, 0, size);
 }
 
 }  // namespace
@@ -51,11 +62,7 @@ at::Tensor packed_attention(const at::Tensor& q_the, const at::Tensor& k_tge, co
   expect_dims(q_the, "q", {{"t", sequences.starts.back()}, {"h"}, {"e"}});
   expect_dims(k_tge, "k", {{"t", t}, {"g"}, {"e", q_the.size(2)}});
   expect_dims(v_tge, "v", {{"t", t}, {"g", k_tge.size(1)}, {"e", q_the.size(2)}});
-  if (q_the.is_cuda() && q_the.scalar_type() != at::kFloat) {
-    const int64_t longest = sequences.longest();
-    return std::get<0>(at::_flash_attention_forward(q_the, k_tge, v_tge, sequences.starts_s1, sequences.starts_s1, longest, longest,
-                                                    /*dropout_p=*/0.0, /*is_causal=*/true, /*return_debug_mask=*/false));
-  }
+  if (q_the.is_cuda() && q_the.scalar_type() != at::kFloat) return flash_attention(q_the, k_tge, v_tge, sequences);
   std::vector<at::Tensor> mixed;
   for (size_t s = 0; s + 1 < sequences.starts.size(); ++s) {
     const int64_t begin = sequences.starts[s], count = sequences.starts[s + 1] - begin;

@@ -1,11 +1,11 @@
-# CUDA kernels where nvcc is present (sm_80, sm_90 and PTX for what comes later), left out with one line of notice where it is not.
+# CUDA kernels where nvcc is present (sm_75, sm_80, sm_90 and PTX for what comes later), left out with one line of notice where it is not.
 set(LFT_HAVE_CUDA OFF)
 if(NOT LFT_CUDA STREQUAL "OFF")
   include(CheckLanguage)
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
     if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-      set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+      set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 90)
     endif()
     enable_language(CUDA)
     set(CMAKE_CUDA_STANDARD 17)  # CMake 3.25 knows no C++20 for nvcc 13

@@ -5,6 +5,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
 
 #include <map>
 #include <memory>
@@ -14,26 +15,33 @@
 namespace lft {
 namespace {
 
-/// Copies that nobody else writes to, where the tensors live: on a GPU a moment's work, so that the next step need not wait for the way to
-/// the host.
+/// A copy that nobody else writes to, where the tensor lives: on a GPU a moment's work, so that the next step need not wait for the way to
+/// the host. Where a GPU has no memory for it, the copy lies on the host and is waited for.
+at::Tensor copy_of(const at::Tensor& tensor) {
+  try {
+    return tensor.clone();
+  } catch (const c10::OutOfMemoryError&) {
+    if (tensor.device().is_cpu()) throw;
+    return tensor.cpu();
+  }
+}
+
 void detach_from_run(std::map<std::string, at::Tensor>& tensors) {
   const at::NoGradGuard no_grad;
-  for (auto& [name, tensor] : tensors) tensor = tensor.clone();
+  for (auto& [name, tensor] : tensors) tensor = copy_of(tensor);
 }
 
 at::Device device_of(const Checkpoint& checkpoint) {
   return checkpoint.trainables.empty() ? at::Device(at::kCPU) : checkpoint.trainables.begin()->second.device();
 }
 
-/// A stream beside the one that trains, which waits until the copies of detach_from_run() are made.
+/// A stream beside the one that trains, which waits until the copies of detach_from_run() are made. None on a CPU.
 class SideStream {
  public:
-  explicit SideStream(at::Device device) {
-    if (device.is_cpu()) return;
-    const c10::impl::VirtualGuardImpl guard(device.type());
-    made_.emplace(device.type());
-    made_->record(guard.getStream(device));
-    stream_ = guard.getStreamFromGlobalPool(device);
+  explicit SideStream(std::optional<c10::Stream> stream) : stream_(stream) {
+    if (!stream_) return;
+    made_.emplace(stream_->device_type());
+    made_->record(c10::impl::VirtualGuardImpl(stream_->device_type()).getStream(stream_->device()));
   }
   void bring_to_host(std::map<std::string, at::Tensor>& tensors) {
     const c10::OptionalStreamGuard current(stream_);
@@ -43,7 +51,7 @@ class SideStream {
 
  private:
   std::optional<c10::Event> made_;
-  std::optional<c10::Stream> stream_;
+  const std::optional<c10::Stream> stream_;
 };
 
 }  // namespace
@@ -57,9 +65,12 @@ CheckpointWriter::~CheckpointWriter() {
 void CheckpointWriter::save(Checkpoint checkpoint) {
   wait();
   if (!behind_) return save_checkpoint(dir_, checkpoint, keep_);
+  if (const at::Device device = device_of(checkpoint); !device.is_cpu() && !side_) {
+    side_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+  }
   detach_from_run(checkpoint.trainables);
   detach_from_run(checkpoint.moments);
-  auto side = std::make_shared<SideStream>(device_of(checkpoint));
+  auto side = std::make_shared<SideStream>(side_);
   thread_ = std::thread([this, side, taken = std::move(checkpoint)]() mutable {
     try {
       side->bring_to_host(taken.trainables);

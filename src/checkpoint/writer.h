@@ -1,5 +1,8 @@
 // Saves checkpoints behind the caller's back: the step goes on while the disk is busy.
 #pragma once
+#include <c10/core/Stream.h>
+
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -9,7 +12,8 @@ namespace lft {
 
 class CheckpointWriter {
  public:
-  /// dir and keep as save_checkpoint takes them. `behind`: save() only copies the tensors to host memory and returns; else it writes first.
+  /// dir and keep as save_checkpoint takes them. `behind`: save() only copies the tensors where they live and returns; else it writes
+  /// first.
   CheckpointWriter(std::string dir, int64_t keep, bool behind);
   ~CheckpointWriter();  // waits for the write under way; its error is lost, so call wait() first
   CheckpointWriter(const CheckpointWriter&) = delete;
@@ -23,6 +27,7 @@ class CheckpointWriter {
   const std::string dir_;
   const int64_t keep_;
   const bool behind_;
+  std::optional<c10::Stream> side_;  // of a GPU, for good: LibTorch hands out 32 in turn, and the training's own is one of them
   std::thread thread_;
   std::exception_ptr error_;
 };

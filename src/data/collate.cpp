@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 
+#include "models/ops/send.h"
 #include "src/data/loader.h"
 
 namespace lft {
@@ -47,7 +48,7 @@ at::Tensor normalised_there(const std::vector<Sample>& samples, int64_t count, i
   const at::Tensor index_nchw = raw_nchw.to(device, at::kByte, /*non_blocking=*/true).to(at::kInt);
   at::Tensor pixels_nchw = at::empty(index_nchw.sizes(), index_nchw.options().dtype(at::kFloat));
   for (int64_t c = 0; c < 3; ++c) {
-    const at::Tensor table = at::tensor(tables[static_cast<size_t>(c)], at::kFloat).to(device);
+    const at::Tensor table = send(at::tensor(tables[static_cast<size_t>(c)], at::kFloat), device);
     pixels_nchw.select(1, c).copy_(table.index_select(0, index_nchw.select(1, c).flatten()).view({count, size, size}));
   }
   return pixels_nchw;
@@ -108,7 +109,7 @@ LlavaBatch pack(const std::vector<Sample>& samples, const EncodeOptions& options
     if (sample.labels.size() < 2) continue;  // nothing comes before a first token that could predict it
     std::copy(sample.labels.begin() + 1, sample.labels.end(), labels_bt.mutable_data_ptr<int64_t>() + packed->starts[s] + 1);
   }
-  if (!device.is_cpu()) packed->starts_s1 = at::tensor(packed->starts, at::kLong).to(at::kInt).to(device);
+  if (!device.is_cpu()) packed->starts_s1 = send(at::tensor(packed->starts, at::kLong).to(at::kInt), device);
   LlavaBatch batch;
   batch.input_ids_bt = ids_bt;
   batch.labels_bt = labels_bt;

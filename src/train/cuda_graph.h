@@ -30,7 +30,14 @@ class GraphArena {
   explicit GraphArena(at::Device device);
   ~GraphArena();  // after its graphs
   GraphArena(const GraphArena&) = delete;
-  /// Whether there is something to capture with: a GPU, and a build with CUDA.
+  /// Gives all its memory back, which LibTorch never does by itself while the arena holds it, not even where memory runs out. After its
+  /// graphs.
+  void start_over();
+  /// Gives LibTorch's free memory back: while a body runs in the arena LibTorch would rather run out of memory than take any of that.
+  void give_back();
+  /// From here on run() runs a body and nothing more, with LibTorch's own memory. After its graphs.
+  void close();
+  /// Whether there is something to capture with: a GPU, a build with CUDA, and not closed.
   bool captures() const;
   /// body(), whose tensors come from the arena's memory. What it leaves alive there is overwritten by the next replay.
   void run(const std::function<void()>& body);

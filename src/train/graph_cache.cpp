@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "kernels/common/error.h"
+
 namespace lft {
 namespace {
 
@@ -28,12 +30,31 @@ bool agrees(const at::Tensor& replayed, const at::Tensor& ran, bool exact) {
   return !exact && (replayed - ran).norm().item<double>() <= kTolerance * ran.norm().item<double>();
 }
 
+/// In one line.
+std::string reason(const std::exception& error) {
+  std::string text = error.what();
+  if (const auto* own = dynamic_cast<const Error*>(&error); own != nullptr && !own->info().found.empty()) text += ": " + own->info().found;
+  return text.substr(0, text.find('\n'));
+}
+
 }  // namespace
 
+void GraphCache::drop_graphs() {
+  for (auto& [key, known] : known_) known.graph.reset();
+  graphs_ = 0;
+}
+
 void GraphCache::give_up(const std::string& key, const std::string& why) {
-  for (auto& [other, known] : known_) known.graph.reset();
+  drop_graphs();
+  arena_.close();
   gave_up_ = true;
-  notes_.push_back("going on without CUDA graphs (" + key + "): " + why.substr(0, why.find('\n')));
+  notes_.push_back("going on without CUDA graphs (" + key + "): " + why);
+}
+
+void GraphCache::start_over() {
+  if (gave_up_) return;
+  drop_graphs();
+  arena_.start_over();
 }
 
 /// The body itself first; then its graph from the same start. Only the body's own errors go on: a run that fits without graphs and their
@@ -44,11 +65,12 @@ void GraphCache::capture(const std::string& key, Known& known, const std::vector
   try {
     before = clones(outputs);
   } catch (const std::exception& error) {
-    give_up(key, error.what());
+    give_up(key, reason(error));
   }
   arena_.run(body);
-  if (gave_up_ || !finite(outputs)) return;  // of values that are not finite nothing can be shown: the next pass is as good
+  if (gave_up_) return;
   try {
+    if (!finite(outputs)) return;  // of values that are not finite nothing can be shown: the next pass is as good
     after = clones(outputs);
     known.graph = arena_.capture(body);
     restore(outputs, before);
@@ -61,16 +83,22 @@ void GraphCache::capture(const std::string& key, Known& known, const std::vector
       return;
     }
   } catch (const std::exception& error) {
-    why = error.what();
+    why = reason(error);
   }
   if (!after.empty()) restore(outputs, after);
   give_up(key, why);
 }
 
-void GraphCache::run(const std::string& key, const std::vector<at::Tensor>& outputs, const std::function<void()>& body) {
+void GraphCache::run(const std::string& key, int64_t size, const std::vector<at::Tensor>& outputs, const std::function<void()>& body) {
+  if (size > largest_) {  // what it frees holds the smaller ones; theirs would lie beside it for good
+    start_over();
+    largest_ = size;
+  }
   Known& known = known_[key];
   if (uses_ && known.graph) return known.graph->replay();
-  if (uses_ && known.ran && arena_.captures() && !gave_up_ && graphs_ < kMost) {
+  const bool captures = uses_ && known.ran && arena_.captures() && graphs_ < kMost;
+  if (captures || (!known.ran && !gave_up_)) arena_.give_back();
+  if (captures) {
     capture(key, known, outputs, body);
   } else {
     arena_.run(body);

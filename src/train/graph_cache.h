@@ -20,8 +20,11 @@ class GraphCache {
   GraphCache(at::Device device, bool exact) : exact_(exact), arena_(device) {}
 
   /// body() or the graph of it. `key` says what is run, for a reader too: the same key is the same body, launching the same kernels on the
-  /// same addresses. `outputs`: whatever it writes that is read later, outside the arena and always in the same place.
-  void run(const std::string& key, const std::vector<at::Tensor>& outputs, const std::function<void()>& body);
+  /// same addresses. `size`: what its memory grows with; one larger than all before starts over. `outputs`: whatever it writes that is read
+  /// later, outside the arena and always in the same place.
+  void run(const std::string& key, int64_t size, const std::vector<at::Tensor>& outputs, const std::function<void()>& body);
+  /// Gives the arena's memory back, to what comes between two passes; the graphs are made anew.
+  void start_over();
   /// A graph launches nothing that an observer of calls could see: without graphs from here on, or with them again.
   void use_graphs(bool use) { uses_ = use; }
   /// What a reader of the run should know, since the last call.
@@ -33,13 +36,14 @@ class GraphCache {
     std::unique_ptr<CudaGraph> graph;
   };
   void capture(const std::string& key, Known& known, const std::vector<at::Tensor>& outputs, const std::function<void()>& body);
-
+  void drop_graphs();
   void give_up(const std::string& key, const std::string& why);
 
   const bool exact_;
   GraphArena arena_;
   std::map<std::string, Known> known_;  // gone before the arena
   size_t graphs_ = 0;
+  int64_t largest_ = 0;
   bool uses_ = true, gave_up_ = false;
   std::vector<std::string> notes_;
 };

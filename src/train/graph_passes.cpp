@@ -120,7 +120,7 @@ at::Tensor GraphPasses::frozen_features(const at::Tensor& pixels_nchw) {
     return features;
   }
   pixels.copy_(pixels_nchw);
-  graphs_.run("vision tower over " + std::to_string(pixels.size(0)) + " images", {features},
+  graphs_.run("vision tower over " + std::to_string(pixels.size(0)) + " images", /*size=*/0, {features},
               [&, pixels = pixels, features = features] { features.copy_(model_->image_features(pixels)); });
   return features;
 }
@@ -179,9 +179,14 @@ at::Tensor GraphPasses::run(const std::vector<Sample>& samples, const StepOption
   const DropoutGuard dropout(position);
   std::vector<at::Tensor> outputs = {gradients_, loss_};
   if (shape.trains_embeds) outputs.push_back(embeds_gradient_.narrow(1, 0, shape.tokens));
-  graphs_.run("decoder over " + std::to_string(shape.tokens) + " tokens, head over " + std::to_string(shape.rows) + " rows" +
-                  (shape.trains_embeds ? ", gradient of the embeddings" : ""),
-              outputs, [&] { decode(shape, batch.packed->starts); });
+  const auto body = [&] { decode(shape, batch.packed->starts); };
+  if (device_.is_cuda() && pass.compute == at::kFloat) {  // attention in float32 launches a kernel a sequence, of its length
+    body();
+  } else {
+    graphs_.run("decoder over " + std::to_string(shape.tokens) + " tokens, head over " + std::to_string(shape.rows) + " rows" +
+                    (shape.trains_embeds ? ", gradient of the embeddings" : ""),
+                shape.tokens, outputs, body);
+  }
   streams_.pass_done();
   const at::Tensor loss = loss_ / static_cast<double>(pass.supervised);
   if (shape.trains_embeds) embeds.backward(embeds_gradient_.narrow(1, 0, shape.tokens));

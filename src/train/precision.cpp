@@ -8,6 +8,8 @@ namespace {
 constexpr int kBf16Capability = 80;      // the first GPUs with bf16 arithmetic
 constexpr int kFastFp16Capability = 70;  // the first with tensor cores
 constexpr int kFp16Capability = 53;      // the first with fp16 arithmetic
+constexpr int kFlashCapability = 80;     // LibTorch's flash attention: from there on, heads of at most
+constexpr int64_t kFlashHeadDim = 256;
 
 std::string capability_text(const DeviceFacts& facts) {
   if (facts.capability == 0) return "a GPU of unknown compute capability";
@@ -61,6 +63,13 @@ Precision choose_precision(const std::string& asked, const DeviceFacts& facts, c
   if (type == at::kHalf) precision.reason += ", with loss scaling";
   if (const std::string why = slow(type, facts); !why.empty()) precision.notice = field + ": " + asked + " will be slow here: " + why;
   return precision;
+}
+
+std::string packing_fault(at::ScalarType compute, int64_t head_dim, const DeviceFacts& facts) {
+  if (!facts.gpu || compute == at::kFloat) return "";
+  if (facts.capability < kFlashCapability) return capability_text(facts) + " has no flash attention";
+  if (head_dim > kFlashHeadDim) return "heads of " + std::to_string(head_dim) + " are too wide for flash attention";
+  return "";
 }
 
 at::ScalarType compute_type(const std::string& name) {

@@ -26,6 +26,10 @@ DtypeSupport dtype_support(at::ScalarType type, const DeviceFacts& facts);
 /// slow is taken. `field` is the option's name, for the notice. kUsage for another name.
 Precision choose_precision(const std::string& asked, const DeviceFacts& facts, const std::string& field = "precision.compute");
 
+/// Why packed passes (train.max_tokens_per_step) cannot run there; empty: they can. On a GPU in 16 bits they are LibTorch's flash
+/// attention.
+std::string packing_fault(at::ScalarType compute, int64_t head_dim, const DeviceFacts& facts);
+
 /// fp32, bf16, fp16 and back. kUsage for another name.
 at::ScalarType compute_type(const std::string& name);
 std::string compute_name(at::ScalarType type);

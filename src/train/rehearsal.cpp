@@ -93,7 +93,7 @@ Rehearsal rehearse_worst(Run& run, const StepOptions& options, MemoryWatch& watc
   for (const Sample& sample : samples) result.ids.push_back(sample.id);
 
   const NoGradientsLeft clean(run.optimizer);
-  if (run.inputs.recipe.train.grad_accum > 1) {
+  if (run.inputs.recipe.train.grad_accum > 1 || options.fill_up > 0) {  // graph passes keep the decoder's from the start
     for (AdamSlot& slot : run.optimizer.slots()) slot.param.tensor.mutable_grad() = at::zeros_like(slot.param.tensor);
   }
   watch.reset_peak();
@@ -108,10 +108,9 @@ Rehearsal rehearse_worst(Run& run, const StepOptions& options, MemoryWatch& watc
 
 std::string describe_rehearsal(const Rehearsal& rehearsal) {
   if (!rehearsal.ran) return "rehearsal  none needed: the proof ran on a micro-batch as large as the run has";
-  return "rehearsal  the largest micro-batch, of step " + std::to_string(rehearsal.step) + " (" +
-         escape_text(join(rehearsal.ids, ", ", 4), 200) + "): " + std::to_string(rehearsal.rows) + " rows of up to " +
-         std::to_string(rehearsal.tokens) + " tokens, " + std::to_string(rehearsal.images) + " images; tensors take " +
-         format_bytes(static_cast<double>(rehearsal.peak)) + " at most";
+  return "rehearsal  the largest micro-batch, of step " + std::to_string(rehearsal.step) + " (" + join_names(rehearsal.ids, 4) +
+         "): " + std::to_string(rehearsal.rows) + " rows of up to " + std::to_string(rehearsal.tokens) + " tokens, " +
+         std::to_string(rehearsal.images) + " images; tensors take " + format_bytes(static_cast<double>(rehearsal.peak)) + " at most";
 }
 
 }  // namespace lft

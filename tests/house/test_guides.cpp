@@ -73,7 +73,7 @@ TEST(Guides, TheCacheIsEmptiedBetweenTrainingAndEvaluationOnly) {
       if (text.find("empty_cache(") != std::string::npos || text.find("emptyCache(") != std::string::npos) callers.insert(name);
     }
   }
-  EXPECT_EQ(callers, (std::set<std::string>{"cuda_graph.cpp", "trainer.cpp"}));  // the one: before the first step
+  EXPECT_EQ(callers, (std::set<std::string>{"cuda_graph.cpp", "trainer.cpp"}));  // the one: where an arena begins
   const std::string trainer = slurp(kRoot / "src/train/trainer.cpp");
   const size_t first = trainer.find("empty_cache("), evaluation = trainer.find("evaluate(", first),
                second = trainer.find("empty_cache(", first + 1);

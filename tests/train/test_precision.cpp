@@ -79,5 +79,14 @@ TEST(Precision, ThisMachineHasFacts) {
   EXPECT_TRUE(facts.bf16_unit.empty() || facts.bf16_unit == "amx_bf16" || facts.bf16_unit == "avx512_bf16");
 }
 
+TEST(Precision, PackedPassesNeedFlashAttention) {
+  EXPECT_EQ(packing_fault(at::kBFloat16, 128, gpu(80)), "");
+  EXPECT_EQ(packing_fault(at::kHalf, 256, gpu(90)), "");
+  EXPECT_EQ(packing_fault(at::kHalf, 128, gpu(75)), "compute capability 7.5 has no flash attention");
+  EXPECT_EQ(packing_fault(at::kBFloat16, 264, gpu(90)), "heads of 264 are too wide for flash attention");
+  EXPECT_EQ(packing_fault(at::kFloat, 264, gpu(75)), "");
+  EXPECT_EQ(packing_fault(at::kBFloat16, 264, cpu("amx_bf16")), "");
+}
+
 }  // namespace
 }  // namespace lft::test

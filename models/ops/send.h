@@ -1,0 +1,11 @@
+// From host memory to where a model is.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace lft {
+
+/// A tensor of the CPU on `device`, in its current stream's order; nobody waits. (Out of memory that is not pinned LibTorch's own copy
+/// waits for all that was launched before it.)
+at::Tensor send(const at::Tensor& host, at::Device device);
+
+}  // namespace lft
