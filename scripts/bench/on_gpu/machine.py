@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 WORK = ROOT / "runs/bench-gpu"
-CARD = "name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,power.draw,temperature.gpu,memory.used"
+CARD = "name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,power.draw,temperature.gpu,memory.used,memory.total"
 
 
 def card():
@@ -30,13 +31,21 @@ def processor():
 
 
 def commit():
+    """Empty in a copy without git's folder and on a machine without git: there LFT_COMMIT names it."""
     named = os.environ.get("LFT_COMMIT", "")
-    return named or subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    if named or not shutil.which("git"):
+        return named
+    return subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
 
 def program(build, name):
     """build/lft, build/tests/test_gpu, ... in a build folder and in one that scripts/gpu --pack made."""
     return next((path for path in (build / name, build / "tests" / name) if path.exists()), build / name)
+
+
+def toolkit(name):
+    """A program of the CUDA toolkit, whose folder is not always in PATH."""
+    return shutil.which(name) or shutil.which(name, path="/usr/local/cuda/bin") or name
 
 
 def torch_libraries(python):
@@ -72,7 +81,10 @@ class Watch:
     def __exit__(self, *_):
         if self.process is not None:
             self.process.terminate()
-            self.process.wait()
+            try:
+                self.process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
         self.file.seek(0)
         rows = [line.split(",") for line in self.file.read().splitlines()]
         rows = [[float(part) for part in row] for row in rows if len(row) == 3 and all(part.strip().replace(".", "", 1).isdigit() for part in row)]
@@ -137,15 +149,21 @@ def call(command, env, timeout, cwd=ROOT):
         return process.returncode, out, err
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        return (None, *process.communicate())
+    try:
+        return (None, *process.communicate(timeout=15))
+    except subprocess.TimeoutExpired:  # it sits in the driver, which a signal does not end
+        return None, "", "could not be killed"
 
 
 def run(command, env, timeout):
-    """(stdout, None) or ("", why not)."""
+    """(stdout, None) or ("", why not); memory that ran out is "does not fit: ..."."""
     try:
         code, out, err = call(command, env, timeout)
     except OSError as error:
         return "", str(error)
     if code is None:
         return "", f"took longer than {timeout:.0f} s: {(err or out).strip()[-200:]}"
-    return (out, None) if code == 0 else ("", f"exit {code}: {(err or out).strip()[-600:]}")
+    if code == 0:
+        return out, None
+    prefix = "does not fit: " if re.search("out of memory|CUBLAS_STATUS_ALLOC_FAILED", out + err) else ""
+    return "", f"{prefix}exit {code}: {(err or out).strip()[-600:]}"

@@ -18,6 +18,17 @@ def milliseconds(call, rounds=20):
     return statistics.median(times)
 
 
+def ceilings():
+    """What the card multiplies and copies at: random numbers, 8192^3 in BF16, and 2 GiB read and written."""
+    import torch
+    torch.manual_seed(0)
+    square = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    source = torch.randn(2**29, device="cuda")
+    target = torch.empty_like(source)
+    return {"card": torch.cuda.get_device_name(), "torch": torch.__version__, "gemm_tflops": 2 * 8192**3 / milliseconds(lambda: square @ square) / 1e9,
+            "copy_tb_s": 2 * source.nbytes / milliseconds(lambda: target.copy_(source)) / 1e9}
+
+
 def lora_products():
     """Y = X W^T + h B^T three ways: the wide product alone (no LoRA), with the low-rank part added behind it, and as one product over k + r columns
     of buffers whose rows are k + r apart. Decides how a LoRA linear runs: K-concat has to lose under 3 % on the wide product."""
@@ -94,11 +105,15 @@ def attention():
         dense = [part.view(count, length, 32, 128).transpose(1, 2).detach().requires_grad_() for part in (q, k, v)]
         for name in ("FLASH_ATTENTION", "CUDNN_ATTENTION"):
             backend = getattr(torch.nn.attention.SDPBackend, name)
-            with torch.nn.attention.sdpa_kernel(backend):
-                mixed = torch.nn.functional.scaled_dot_product_attention(*dense, is_causal=True)
-                shaped = grad.view(count, length, 32, 128).transpose(1, 2)
-                note(f"dense_{name.split('_')[0].lower()}", lambda: torch.nn.functional.scaled_dot_product_attention(*dense, is_causal=True),
-                     lambda: torch.autograd.grad(mixed, dense, shaped, retain_graph=True))
+            kind = f"dense_{name.split('_')[0].lower()}"
+            try:
+                with torch.nn.attention.sdpa_kernel(backend):
+                    mixed = torch.nn.functional.scaled_dot_product_attention(*dense, is_causal=True)
+                    shaped = grad.view(count, length, 32, 128).transpose(1, 2)
+                    note(kind, lambda: torch.nn.functional.scaled_dot_product_attention(*dense, is_causal=True),
+                         lambda: torch.autograd.grad(mixed, dense, shaped, retain_graph=True))
+            except RuntimeError as error:
+                record[f"{kind}_error"] = str(error).splitlines()[0][:200]
         rows.append(record)
         print(record, flush=True)
     return rows
@@ -149,10 +164,8 @@ def fused_beside_stock(kernels, chain):
 
 def measure(record):
     import torch
-    torch.manual_seed(0)
-    square = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
-    record.put(torch=torch.__version__, gemm_8192_tflops=2 * 8192**3 / milliseconds(lambda: square @ square) / 1e9)
-    del square
+    record.put(limits=ceilings())
+    torch.cuda.empty_cache()
     for name, part in (("stock_chain", stock_chain), ("attention", attention), ("lora", lora_products), ("skinny", skinny_products)):
         try:
             record.put(**{name: part()})

@@ -1,23 +1,63 @@
 """lft train beside PyTorch peers: speed, memory, and what a step asks of CUDA."""
 
 import json
+import os
+import pathlib
 import shutil
 import statistics
-import subprocess
 
 from . import cases
 from .machine import ROOT, WORK, Deadline, Watch, card, environment, program, run
 
 
-def can_import(python, module):
-    return subprocess.run([python, "-c", f"import importlib.util as u, sys; sys.exit(u.find_spec('{module}') is None)"]).returncode == 0
+CEILINGS = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from on_gpu import primitives
+print(json.dumps(primitives.ceilings()))
+"""
+
+
+VERSIONS = """
+import importlib, importlib.metadata, json, sys
+found = {}
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+        found[name] = importlib.metadata.version(name)
+    except Exception as error:
+        found[name] = f"cannot be imported: {type(error).__name__}: {error}"[:300]
+print(json.dumps(found))
+"""
+
+
+def versions(args, names):
+    """{module: its version, or that and why it "cannot be imported"} of the peers' Python."""
+    text, error = run([args.python, "-c", VERSIONS, *names], dict(os.environ), 120) if names else ("{}", None)
+    return {name: f"cannot be imported: {error}" for name in names} if error else last_json(text)
+
+
+def ceilings(args):
+    """What this card copies and multiplies at, by this Python's PyTorch; {"error": ...} where it cannot say."""
+    text, error = run([args.python, "-c", CEILINGS, ROOT / "scripts/bench"], dict(os.environ), 90)
+    return {"error": error} if error else last_json(text)
+
+
+def last_json(text):
+    return json.loads(next(line for line in reversed(text.splitlines()) if line.startswith("{")))
+
+
+def run_folder():
+    """Where lft writes its run: in memory where there is room for a rank-128 run's checkpoints, since no figure is about the disk."""
+    memory = pathlib.Path("/dev/shm")
+    return memory / "lft-bench-run" if memory.is_dir() and shutil.disk_usage(memory).free > 40e9 else WORK / "run"
 
 
 def lft_command(args, case, side, steps, out):
     sets = {"output_dir": out, "model.path": cases.make_model(case["size"]), "model.init": "random", "model.base_dtype": "bf16",
             "data.train": cases.shards(args.build, case["tokens"]), "data.template": "plain", "data.max_tokens": case["tokens"], "data.workers": 4, "full": "[]",
             "lora.rank": case["rank"], "lora.alpha": 2 * case["rank"], "lora.dropout": case["dropout"], "train.batch_size": case["batch"], "train.max_steps": steps,
-            "train.deterministic": "false", "precision.compute": "bf16", "data.eval": '""', "log.tensorboard": "false",
+            "train.deterministic": "false", "precision.compute": "bf16", "optim.lr": 1e-4, "data.eval": '""', "log.tensorboard": "false",
             "train.max_tokens_per_step": case["batch"] * case["tokens"], "checkpoint.at_step_zero": "false", "checkpoint.every_steps": 100000}
     for option in side.split("+")[1:]:
         sets.update(cases.OPTIONS[option])
@@ -28,7 +68,7 @@ def lft_command(args, case, side, steps, out):
 
 
 def peer_command(args, case, side, steps):
-    command = [args.python, ROOT / "scripts/bench/peft_llava.py", "--model", cases.make_model(case["size"]), "--random", "--device", "cuda", "--dtype", "bfloat16",
+    command = [args.python, ROOT / "scripts/bench/peft_llava.py", "--model", cases.make_model(case["size"]), "--random", "--device", args.device, "--dtype", "bfloat16",
                "--batch", case["batch"], "--text", case["tokens"] - 576, "--supervised", case["supervised"], "--rank", case["rank"], "--dropout", case["dropout"],
                "--steps", steps]
     return command + cases.PEERS[side]
@@ -46,12 +86,10 @@ def lft_figures(out):
 
 def measure(args, case, side, steps, timeout, counts=None):
     """One run in a process of its own: its figures, or {"error": ...}. counts: where the injected library writes."""
-    out = WORK / "run"
+    out = run_folder()
     shutil.rmtree(out, ignore_errors=True)
     ours = side.split("+")[0] == "lft"
-    env = environment(args.build, args.python)
-    if not ours:
-        env.pop("LD_LIBRARY_PATH", None)
+    env = environment(args.build, args.python) if ours else dict(os.environ)
     if counts:
         env.update(CUDA_INJECTION64_PATH=str(program(args.build, "libcuda_counts.so")), LFT_CUDA_COUNTS=str(counts))
     command = lft_command(args, case, side, steps, out) if ours else peer_command(args, case, side, steps) + (["--unwatched"] if counts else [])
@@ -59,37 +97,41 @@ def measure(args, case, side, steps, timeout, counts=None):
     with Watch() as watch:
         text, error = run(command, env, timeout)
     clocks = {"before": before, "after": card(), **watch.seen}
-    if error:
-        return {"error": error, **clocks}
-    return {**(lft_figures(out) if ours else json.loads(text.splitlines()[-1])), **clocks}
+    try:
+        figures = {"error": error} if error else lft_figures(out) if ours else last_json(text)
+    except Exception as failure:  # the other sides are measured all the same
+        figures = {"error": f"{type(failure).__name__}: {failure}; last said {text.strip()[-300:]!r}"}
+    shutil.rmtree(out, ignore_errors=True)
+    return {**figures, **clocks}
 
 
 def guess_seconds(case, side, steps):
     """How long a run may take: its operations at a pace the side keeps, and its start."""
     pace = {"lft": 5e14, "peft": 3e14, "peft+ckpt": 2.2e14, "peft+liger": 3.5e14, "unsloth": 3e14}[side if side in cases.PEERS else "lft"]
-    start = 30 if side in cases.PEERS else 75 if "nf4" in side else 12  # 6.5 billion weights become codes on the CPU
+    start = 30 if side in cases.PEERS else 100 if "nf4" in side else 20 + 0.15 * case["rank"]  # NF4: 6.5 billion weights become codes on the CPU
     return start + (steps + 3) * max(cases.useful_flops(case) / pace, 0.03 if side.startswith("lft") else 0.13)
 
 
-def summary(case, runs):
-    """Medians of a side's good runs, with the shares of the card's dense BF16 rate as measured on one H200 (790) and by its datasheet (989)."""
+def summary(case, runs, limits):
+    """Medians of a side's good runs, with the shares of the card's dense BF16 rate as measured in this record and by an H100's and H200's datasheet (989)."""
     good = [run for run in runs if "error" not in run]
     if not good:
         return {"error": runs[-1]["error"]}
     speed = statistics.median(run["tokens_per_s"] for run in good)
     tflops = cases.useful_flops(case) / (case["batch"] * case["tokens"]) * speed / 1e12
     peaks = {key: max(run.get(key, 0) for run in good) for key in ("peak_reserved_gib", "peak_allocated_gib", "smi_peak_gib", "predicted_gib")}
+    shares = {"share_of_measured": tflops / limits["gemm_tflops"]} if "gemm_tflops" in limits else {}
     return {"runs": len(good), "steps": good[0]["steps"], "tokens_per_s": speed, "range": [min(run["tokens_per_s"] for run in good), max(run["tokens_per_s"] for run in good)],
-            "step_ms": 1e3 * statistics.median(run["step_s"] for run in good), "tflops": tflops, "mfu_of_790": tflops / 790, "mfu_of_989": tflops / 989,
+            "step_ms": 1e3 * statistics.median(run["step_s"] for run in good), "tflops": tflops, **shares, "mfu_of_989": tflops / 989,
             **{key: value for key, value in peaks.items() if value}}
 
 
-def summaries(runs):
+def summaries(runs, limits):
     """[{case, sides, over}] from {case: {side: [run]}}."""
     out = []
     for text, sides in runs.items():
         case = cases.parse_case(text)
-        row = {**case, "flops_per_step": cases.useful_flops(case), "sides": {side: summary(case, done) for side, done in sides.items()}}
+        row = {**case, "flops_per_step": cases.useful_flops(case), "sides": {side: summary(case, done, limits) for side, done in sides.items()}}
         ours = row["sides"].get("lft", {}).get("tokens_per_s")
         row["over"] = {side: ours / figures["tokens_per_s"] for side, figures in row["sides"].items() if ours and side != "lft" and "tokens_per_s" in figures}
         out.append(row)
@@ -98,22 +140,28 @@ def summaries(runs):
 
 def compare(args, record):
     """The plan, or the cases asked for, round by round: sides alternate, and the minutes end the list between two runs. What an earlier record holds is
-    not run again, and stays."""
+    not run again, and stays; nor is what did not fit into the card's memory."""
     plan = cases.PLAN
     if args.cases:
         plan = [(case, args.sides, args.runs, None) for case in args.cases.split(",")]
     deadline, left_out = Deadline(args.minutes), []
     runs = json.loads(args.after.read_text())["runs"] if args.after else {}
     cut = lambda done: done.get("error", "").startswith("took longer")
+    limits = ceilings(args) if args.device == "cuda" else {}
+    record.put(limits=limits)
     runs = {text: {side: kept for side, done in sides.items() if (kept := [run for run in done if not cut(run)])} for text, sides in runs.items()}
     behind = {(text, side): len(done) for text, sides in runs.items() for side, done in sides.items()}
-    absent = {side for side, module in cases.NEEDS.items() if not can_import(args.python, module)}
+    modules = {cases.NEEDS[side] for _, sides, _, _ in plan for side in sides.split(",") if side in cases.NEEDS}
+    peers = versions(args, sorted(modules | {"transformers"}) if modules else [])
+    record.put(peers=peers)
     for text, sides, rounds, steps in plan:
         case = cases.parse_case(text)
         for _ in range(rounds):
             for side in sides.split(","):
-                if side in absent:
-                    left_out.append(f"{text} {side}: no {cases.NEEDS[side]} here")
+                if (found := peers.get(cases.NEEDS.get(side), "")).startswith("cannot"):
+                    left_out.append(f"{text} {side}: {cases.NEEDS[side]} {found}")
+                    continue
+                if any(done.get("error", "").startswith("does not fit") for done in runs.get(text, {}).get(side, [])):
                     continue
                 if behind.get((text, side), 0) > 0:
                     behind[text, side] -= 1
@@ -125,11 +173,11 @@ def compare(args, record):
                 done = measure(args, case, side, count, timeout=min(deadline.left(), max(150, 3 * guess_seconds(case, side, count))))
                 runs.setdefault(text, {}).setdefault(side, []).append(done)
                 print(text, side, {key: done.get(key) for key in ("error", "tokens_per_s", "step_s", "peak_reserved_gib", "smi_peak_gib") if key in done}, flush=True)
-                record.put(results=summaries(runs), runs=runs, left_out=left_out)
-    record.put(results=summaries(runs), runs=runs, left_out=left_out)
+                record.put(results=summaries(runs, limits), runs=runs, left_out=left_out)
+    record.put(results=summaries(runs, limits), runs=runs, left_out=left_out)
 
 
-COUNTED = [("7b:r16:s776:t1:d0", "lft,lft+eager,peft"), ("7b:r128:s1076:t16k:d0", "lft,peft")]
+COUNTED = [("7b:r16:s776:t1:d0", "lft,peft,lft+eager"), ("7b:r16:s1076:t16k:d0", "lft,peft+ckpt")]
 
 
 def count(args, record):
@@ -141,14 +189,14 @@ def count(args, record):
             for steps in (short, short + more):
                 path = WORK / "counts.json"
                 path.unlink(missing_ok=True)
-                if deadline.left() < 20:
+                if deadline.left() < guess_seconds(case, side, steps):
                     failure = "no time left"
                     break
                 done = measure(args, case, side, steps, timeout=deadline.left(), counts=path)
                 if "error" in done or not path.exists():
                     failure = done.get("error", "the counting library wrote nothing")
                     break
-                totals.append(json.loads(path.read_text()))
+                totals.append(last_json(path.read_text()))
             if failure:
                 rows.append({"case": text, "side": side, "error": failure})
             else:
