@@ -19,6 +19,7 @@ struct GradTensor {
 /// What a check leaves in the memory of the gradients' device.
 struct GradControl {
   double squared_norm = 0;  // of all unscaled gradients, before clipping; finite exactly when every element is
+  double loss = 0;          // as it was checked, 0 without one
   int32_t first_bad = -1;   // index of the first tensor with a NaN or an infinity, -1: none
   int32_t loss_bad = 0;     // 1: the loss is not finite
   float clip = 1;           // min(1, max_norm / (norm + 1e-6)); 1 when max_norm is 0 or found_inf is set
@@ -52,6 +53,7 @@ LFT_HOST_DEVICE void decide(GradControl& control, double squared_norm, int32_t f
   const double clip = max_norm > 0 && !found_inf ? max_norm / (sqrt(squared_norm) + 1e-6) : 1.0;
   control.squared_norm = squared_norm;
   control.first_bad = first_bad;
+  control.loss = loss != nullptr ? *loss : 0.0;
   control.loss_bad = loss_bad ? 1 : 0;
   control.clip = clip < 1.0 ? static_cast<float>(clip) : 1.0f;
   control.found_inf = found_inf ? 1.0f : 0.0f;

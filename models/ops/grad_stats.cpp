@@ -140,6 +140,7 @@ GradStats read_stats(const GradVerdict& verdict) {
   GradStats stats;
   stats.found_inf = control.found_inf != 0;
   stats.loss_finite = control.loss_bad == 0;
+  stats.loss = control.loss;
   stats.first_bad = control.first_bad;
   stats.norm = std::sqrt(control.squared_norm);
   stats.clip = control.clip;

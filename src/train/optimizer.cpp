@@ -10,7 +10,7 @@
 namespace lft {
 namespace {
 
-/// One update: flat views of a tensor or of a piece of it. absmax undefined: moments in float32.
+/// One update, of a tensor or of a piece of it. absmax undefined: moments in float32.
 struct Update {
   at::Tensor param, grad, exp_avg, exp_avg_sq, exp_avg_absmax, exp_avg_sq_absmax;
   double lr = 0;
@@ -20,15 +20,20 @@ struct Update {
 };
 
 Update make_update(const AdamSlot& slot, double lr) {
-  const auto flat = [](const at::Tensor& tensor) { return tensor.detach().view(-1); };
-  return {.param = flat(slot.param.tensor),
-          .grad = slot.param.tensor.grad().detach().reshape(-1),
-          .exp_avg = flat(slot.exp_avg),
-          .exp_avg_sq = flat(slot.exp_avg_sq),
+  return {.param = slot.param.tensor,
+          .grad = slot.param.tensor.grad(),
+          .exp_avg = slot.exp_avg,
+          .exp_avg_sq = slot.exp_avg_sq,
           .exp_avg_absmax = slot.exp_avg_absmax,
           .exp_avg_sq_absmax = slot.exp_avg_sq_absmax,
           .lr = lr,
           .t = slot.steps + 1};
+}
+
+/// The same with flat tensors, which can be cut.
+Update flat(Update update) {
+  for (at::Tensor* tensor : {&update.param, &update.grad, &update.exp_avg, &update.exp_avg_sq}) *tensor = tensor->detach().reshape(-1);
+  return update;
 }
 
 Update cut(const Update& whole, int64_t first, int64_t count) {
@@ -75,7 +80,8 @@ void launch_piece(std::vector<Update> piece, const AdamWOptions& options, const 
 void launch_in_pieces(const std::vector<Update>& updates, int64_t elements, const AdamWOptions& options, const GradVerdict& verdict) {
   std::vector<Update> piece;
   int64_t filled = 0;
-  for (const Update& update : updates) {
+  for (const Update& each : updates) {
+    const Update update = flat(each);
     const int64_t size = update.param.numel();
     for (int64_t first = 0; first < size; first += elements) {
       const int64_t count = std::min(elements, size - first);

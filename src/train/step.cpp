@@ -150,7 +150,7 @@ StepOutcome train_step(Llava& model, AdamW& optimizer, LossScaler& scaler, const
   scaler.unscale(optimizer, loss, options.clip_grad_norm);
   scaler.step(optimizer, outcome.lr_factor);
   outcome.stats = scaler.update();
-  outcome.loss = loss.item<double>();
+  outcome.loss = outcome.stats.loss;
   optimizer.drop_gradients();
   conclude(outcome, scaler, state);
   return outcome;

@@ -113,6 +113,7 @@ TEST(GradStatsRef, TheLossAloneStopsTheUpdate) {
     arena.put(FloatType::kF32, {1});
     const GradControl control = run_ref(arena, {.inv_scale = 1, .max_norm = 0, .loss = {loss}}).control;
     EXPECT_EQ(control.loss_bad, std::isfinite(loss) ? 0 : 1) << loss;
+    EXPECT_TRUE(std::isnan(loss) ? std::isnan(control.loss) : control.loss == loss) << control.loss;
     EXPECT_EQ(control.found_inf, std::isfinite(loss) ? 0 : 1) << loss;
     EXPECT_EQ(control.first_bad, -1);
   }
@@ -220,6 +221,7 @@ void expect_equal(const Result& got, const Result& want, int64_t terms) {
   expect_near(got.control.squared_norm, want.control.squared_norm, terms);
   EXPECT_EQ(got.control.first_bad, want.control.first_bad);
   EXPECT_EQ(got.control.loss_bad, want.control.loss_bad);
+  EXPECT_TRUE(std::isnan(want.control.loss) ? std::isnan(got.control.loss) : got.control.loss == want.control.loss);
   EXPECT_EQ(got.control.found_inf, want.control.found_inf);
   EXPECT_NEAR(got.control.clip, want.control.clip, 0x1p-23 * want.control.clip);
 }

@@ -59,6 +59,7 @@ void expect_near(double got, double want, int64_t terms) {
 void expect_equal(const GradStats& got, const GradStats& want, int64_t terms) {
   EXPECT_EQ(got.found_inf, want.found_inf);
   EXPECT_EQ(got.loss_finite, want.loss_finite);
+  EXPECT_TRUE(std::isnan(want.loss) ? std::isnan(got.loss) : got.loss == want.loss) << got.loss;
   EXPECT_EQ(got.first_bad, want.first_bad);
   expect_near(got.norm, want.norm, terms);
   EXPECT_NEAR(got.clip, want.clip, 0x1p-23 * want.clip);
@@ -245,6 +246,7 @@ TEST(CheckGradients, TheLossIsCheckedInAnyDtype) {
     for (const float value : {kNan, kInf, -kInf, 3.0f}) {
       const GradStats stats = check({gradient}, 1, 0, at::full({1}, value, dtype).set_requires_grad(true));
       EXPECT_EQ(stats.loss_finite, std::isfinite(value));
+      EXPECT_TRUE(std::isnan(value) ? std::isnan(stats.loss) : stats.loss == value) << stats.loss;
       EXPECT_EQ(stats.found_inf, !std::isfinite(value));
       EXPECT_EQ(stats.first_bad, -1);
     }
