@@ -28,9 +28,11 @@ struct Nf4Weight {
   float scale_offset = 0;                            // the mean of all scales
 };
 
-/// w as codes, on the host; w is finite. A weight takes the value next to w / scale (half-way: the lower one) of its block's exact scale;
-/// the scales less their mean are then quantised as 8-bit moments are, 256 at a time.
-void nf4_quantize(const float* w, Nf4Weight& to);
+/// w as codes, on the host, in two parts; w is finite. Blocks first .. first + n - 1: a weight takes the value next to w / scale (half-way:
+/// the lower one) of its block's exact scale, which goes to scales [nf4_blocks]. Blocks may be quantised at the same time.
+void nf4_quantize_blocks(const float* w, int64_t first, int64_t n, float* scales, const Nf4Weight& to);
+/// Behind all blocks: the scales less their mean, quantised as 8-bit moments are, 256 at a time.
+void nf4_quantize_scales(const float* scales, Nf4Weight& to);
 
 /// Weights first .. first + n - 1 as `type`; first is a multiple of kNf4Block.
 void nf4_dequantize_ref(const Nf4Weight& from, FloatType type, int64_t first, int64_t n, void* out);

@@ -1,5 +1,5 @@
+#include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "kernels/nf4/nf4.h"
 
@@ -23,23 +23,6 @@ int nearest_nf4(const Middles& middle, float x) {
   return code;
 }
 
-void quantize_scales(const std::vector<float>& scales, Nf4Weight& to) {
-  double sum = 0;
-  for (const float scale : scales) sum += scale;
-  to.scale_offset = scales.empty() ? 0 : static_cast<float>(sum / static_cast<double>(scales.size()));
-  const CodeMap& map = code_maps().exp_avg;
-  const auto blocks = static_cast<int64_t>(scales.size());
-  for (int64_t first = 0; first < blocks; first += kNf4ScaleBlock) {
-    const int64_t end = std::min(first + kNf4ScaleBlock, blocks);
-    float absmax = 0;
-    for (int64_t b = first; b < end; ++b) absmax = std::max(absmax, std::abs(scales[b] - to.scale_offset));
-    to.scale_absmax[first / kNf4ScaleBlock] = absmax;
-    for (int64_t b = first; b < end; ++b) {
-      to.scale_codes[b] = static_cast<uint8_t>(nearest_code(map, absmax > 0 ? (scales[b] - to.scale_offset) / absmax : 0.0f));
-    }
-  }
-}
-
 }  // namespace
 
 const Nf4Map& nf4_map() {
@@ -50,21 +33,36 @@ const Nf4Map& nf4_map() {
   return kMap;
 }
 
-void nf4_quantize(const float* w, Nf4Weight& to) {
+void nf4_quantize_blocks(const float* w, int64_t first, int64_t n, float* scales, const Nf4Weight& to) {
   const Middles middle = middles();
-  std::vector<float> scales(static_cast<size_t>(nf4_blocks(to.count)));
-  for (int64_t first = 0; first < to.count; first += kNf4Block) {
-    const int64_t end = std::min(first + kNf4Block, to.count);
+  for (int64_t block = first; block < first + n; ++block) {
+    const int64_t begin = block * kNf4Block, end = std::min(begin + kNf4Block, to.count);
     float absmax = 0;
-    for (int64_t i = first; i < end; ++i) absmax = std::max(absmax, std::abs(w[i]));
-    scales[static_cast<size_t>(first / kNf4Block)] = absmax;
-    for (int64_t i = first; i < end; ++i) {
+    for (int64_t i = begin; i < end; ++i) absmax = std::max(absmax, std::abs(w[i]));
+    scales[block] = absmax;
+    for (int64_t i = begin; i < end; ++i) {
       const int code = nearest_nf4(middle, absmax > 0 ? w[i] / absmax : 0.0f);
       uint8_t& pair = to.codes[i / 2];
       pair = static_cast<uint8_t>(i % 2 == 0 ? code << 4 : pair | code);
     }
   }
-  quantize_scales(scales, to);
+}
+
+void nf4_quantize_scales(const float* scales, Nf4Weight& to) {
+  const int64_t blocks = nf4_blocks(to.count);
+  double sum = 0;
+  for (int64_t b = 0; b < blocks; ++b) sum += scales[b];
+  to.scale_offset = blocks == 0 ? 0 : static_cast<float>(sum / static_cast<double>(blocks));
+  const CodeMap& map = code_maps().exp_avg;
+  for (int64_t first = 0; first < blocks; first += kNf4ScaleBlock) {
+    const int64_t end = std::min(first + kNf4ScaleBlock, blocks);
+    float absmax = 0;
+    for (int64_t b = first; b < end; ++b) absmax = std::max(absmax, std::abs(scales[b] - to.scale_offset));
+    to.scale_absmax[first / kNf4ScaleBlock] = absmax;
+    for (int64_t b = first; b < end; ++b) {
+      to.scale_codes[b] = static_cast<uint8_t>(nearest_code(map, absmax > 0 ? (scales[b] - to.scale_offset) / absmax : 0.0f));
+    }
+  }
 }
 
 void nf4_dequantize_ref(const Nf4Weight& from, FloatType type, int64_t first, int64_t n, void* out) {

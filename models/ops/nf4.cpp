@@ -57,7 +57,11 @@ c10::intrusive_ptr<Nf4Storage> quantize_nf4(const at::Tensor& weight_oi, at::Dev
   storage->scale_values = at::empty({256}, at::kFloat);
   std::copy_n(code_maps().exp_avg.value, 256, storage->scale_values.mutable_data_ptr<float>());
   Nf4Weight to = raw(*storage);
-  nf4_quantize(dense.const_data_ptr<float>(), to);
+  const at::Tensor scales = at::empty({nf4_blocks(count)}, at::kFloat);
+  parallel_for(nf4_blocks(count), kLoopGrain / kNf4Block, [&](int64_t begin, int64_t end) {
+    nf4_quantize_blocks(dense.const_data_ptr<float>(), begin, end - begin, scales.mutable_data_ptr<float>(), to);
+  });
+  nf4_quantize_scales(scales.const_data_ptr<float>(), to);
   storage->scale_offset = to.scale_offset;
   for (at::Tensor* part : {&storage->codes, &storage->scale_codes, &storage->scale_absmax, &storage->scale_values})
     *part = part->to(device);

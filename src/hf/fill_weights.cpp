@@ -1,14 +1,13 @@
 #include "src/hf/fill_weights.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <mutex>
 #include <thread>
 
 #include "kernels/common/error.h"
+#include "models/ops/parallel.h"
 #include "src/hf/model_dir.h"
 #include "src/hf/piece_filler.h"
 #include "src/hf/weights.h"
@@ -74,12 +73,6 @@ class FirstFault {
   std::atomic<size_t> job_ = SIZE_MAX;
 };
 
-/// Conversions on a thread of the pool keep to that thread.
-void use_one_core() {
-  at::get_num_threads();  // LibTorch sets a thread's number when it is first asked
-  omp_set_num_threads(1);
-}
-
 void hand_over(const WeightJob& job) {
   const at::Tensor stored = read_tensor(*job.file, *job.info);
   refuse_non_finite(stored, job.name, job.file->path());
@@ -114,7 +107,7 @@ void fill_weights(const std::vector<WeightJob>& jobs, const FillOptions& options
   FirstFault fault;
   const auto work = [&] {
     const at::NoGradGuard no_grad;
-    use_one_core();
+    stay_single_threaded();
     try {
       const std::unique_ptr<PieceFiller> filler = range ? range->filler() : host_filler(plan);
       for (size_t i = next++; i < plan.pieces.size(); i = next++) {

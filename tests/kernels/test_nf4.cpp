@@ -17,7 +17,12 @@ struct Stored {
         scale_codes(nf4_blocks(static_cast<int64_t>(w.size()))),
         scale_absmax(nf4_scale_blocks(static_cast<int64_t>(w.size()))) {
     weight = {static_cast<int64_t>(w.size()), codes.data(), scale_codes.data(), scale_absmax.data(), 0};
-    nf4_quantize(w.data(), weight);
+    // In two parts: blocks do not know of each other.
+    std::vector<float> scales(scale_codes.size());
+    const int64_t blocks = nf4_blocks(weight.count), half = blocks / 2;
+    nf4_quantize_blocks(w.data(), half, blocks - half, scales.data(), weight);
+    nf4_quantize_blocks(w.data(), 0, half, scales.data(), weight);
+    nf4_quantize_scales(scales.data(), weight);
   }
   Stored(const Stored&) = delete;
   std::vector<float> values() const {
