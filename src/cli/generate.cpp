@@ -6,7 +6,9 @@
 #include <CLI/Option.hpp>
 #include <CLI/Validators.hpp>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -21,6 +23,8 @@
 
 namespace lft::cli {
 namespace {
+
+constexpr const char* kImageMark = "<image>";
 
 struct GenerateCommand {
   InferOptions infer;
@@ -65,8 +69,22 @@ class AnswerStream {
   size_t shown_ = 0;
 };
 
+void check_marks(const std::vector<Turn>& turns, size_t images) {
+  size_t marks = 0;
+  for (const Turn& turn : turns) {
+    for (size_t at = turn.question.find(kImageMark); at != std::string::npos; at = turn.question.find(kImageMark, at + 1)) ++marks;
+  }
+  if (marks == images) return;
+  throw Error(ErrorKind::kInput, {.what = "<image> marks and images differ in number",
+                                  .where = "the prompt",
+                                  .found = std::to_string(marks) + " marks, " + std::to_string(images) + " images",
+                                  .expected = "as many marks as images",
+                                  .next = "give --image once for each mark, in order; without a mark the images stand in front"});
+}
+
 std::string answer(InferModel& infer, const std::vector<Turn>& turns, const std::vector<std::string>& images,
                    const GenerateOptions& decode) {
+  check_marks(turns, images.size());
   const Sample prompt = encode_prompt(turns, images, *infer.tokenizer, infer.encode);
   AnswerStream stream(*infer.tokenizer);
   GenerateOptions options = decode;
@@ -76,9 +94,9 @@ std::string answer(InferModel& infer, const std::vector<Turn>& turns, const std:
 
 /// The first question carries the images: "<image>\n" for each goes in front unless the text places them itself.
 std::string with_images(const std::string& question, size_t images) {
-  if (question.find("<image>") != std::string::npos) return question;
+  if (question.find(kImageMark) != std::string::npos) return question;
   std::string out;
-  for (size_t i = 0; i < images; ++i) out += "<image>\n";
+  for (size_t i = 0; i < images; ++i) out += std::string(kImageMark) + "\n";
   return out + question;
 }
 
@@ -150,6 +168,9 @@ void run(const GenerateCommand& command) {
 }  // namespace
 
 void add_generate(CLI::App& app) {
+  // CLI::Range takes NaN.
+  const CLI::Validator number([](const std::string& text) { return std::isnan(std::strtod(text.c_str(), nullptr)) ? "not a number" : ""; },
+                              "");
   CLI::App* command = app.add_subcommand("generate", "answers a prompt about an image; without --prompt a chat on the terminal");
   const auto options = std::make_shared<GenerateCommand>();
   add_infer_options(*command, options->infer);
@@ -161,10 +182,12 @@ void add_generate(CLI::App& app) {
       ->check(CLI::Range(1, 1 << 20));
   command->add_option("--temperature", options->decode.temperature, "0 takes the likeliest token")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 100.0));
+      ->check(CLI::Range(0.0, 100.0))
+      ->check(number);
   command->add_option("--top-p", options->decode.top_p, "draw from the likeliest tokens that hold this much")
       ->capture_default_str()
-      ->check(CLI::Range(1e-6, 1.0));
+      ->check(CLI::Range(1e-6, 1.0))
+      ->check(number);
   command->add_option("--seed", options->decode.seed, "of the draws")->capture_default_str();
   command->callback([options] { run(*options); });
 }

@@ -12,10 +12,13 @@
 
 namespace lft {
 
-/// What lft itself records beside PEFT's two files (lft_adapter.json): how the adapter was trained, for generate, eval, score and merge.
+/// What lft itself records beside PEFT's two files (lft_adapter.json) and beside a model that it merged or trained whole (lft_model.json):
+/// how it was trained, for generate, eval, score and merge.
 struct AdapterNotes {
   std::string base_path, base_fingerprint, template_name, image_fit;
 };
+/// Empty strings where the model directory is not lft's.
+AdapterNotes read_model_notes(const std::string& model_path);
 
 struct AdapterDir {
   std::string path;
@@ -49,11 +52,11 @@ struct MergeReport {
   double max_abs_diff = 0, mean_kl = 0, top1_agreement = 0;
 };
 /// Streams base shards to `out`, adding FP32 deltas with one cast; copies tokenizer and processor files. Refuses `out` inside an input
-/// (kUsage), an adapter that is a no-op or does not fit (kInput). Does not compare logits (the merge command does). `poll` runs between
-/// tensors; what it throws leaves no output behind.
+/// (kUsage), an adapter that is a no-op or does not fit (kInput). The adapter's notes go with the model. Does not compare logits (the merge
+/// command does). `poll` runs between tensors; what it throws leaves no output behind.
 MergeReport merge_to_dir(const std::string& model_path, const std::string& adapter_path, const std::string& out,
                          const std::function<void()>& poll = nullptr);
 /// Writes a whole model in HF layout (one safetensors file, config.json and the other files copied from `source`). For full: [all].
-void save_model(const std::string& path, Llava& model, const ModelDir& source);
+void save_model(const std::string& path, Llava& model, const ModelDir& source, const AdapterNotes& notes = {});
 
 }  // namespace lft

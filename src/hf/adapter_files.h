@@ -9,6 +9,10 @@ namespace lft {
 
 inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
 inline constexpr const char* kAdapterNotes = "lft_adapter.json";
+inline constexpr const char* kModelNotes = "lft_model.json";
+
+/// The file's text.
+std::string notes_text(const AdapterNotes& notes);
 
 struct LoraPair {
   at::Tensor a_ri, b_or;  // float32, CPU

@@ -59,6 +59,13 @@ std::string readme_text(const LoraOptions& lora, const std::vector<std::string>&
 
 }  // namespace
 
+std::string notes_text(const AdapterNotes& notes) {
+  return pretty_json({{"base_path", notes.base_path},
+                      {"base_fingerprint", notes.base_fingerprint},
+                      {"template", notes.template_name},
+                      {"image_fit", notes.image_fit}});
+}
+
 void save_adapter(const std::string& path, Llava& model, const LoraOptions& lora, const std::vector<std::string>& full,
                   const AdapterNotes& notes) {
   PeftConfig config{.lora = lora, .base_model_name_or_path = notes.base_path, .modules_to_save = {}, .inference_mode = true};
@@ -77,17 +84,13 @@ void save_adapter(const std::string& path, Llava& model, const LoraOptions& lora
   for (const std::string& scope : full) {
     for (const std::string& module : saved_modules(scope, model->config)) config.modules_to_save.push_back(module);
     for (const auto& [name, parameter] : parameters) {
-      if (tower_of(name) == scope) tensors[full_key(name)] = master(parameter);
+      if (scope_of(name) == scope) tensors[full_key(name)] = master(parameter);
     }
   }
-  const Json recorded = {{"base_path", notes.base_path},
-                         {"base_fingerprint", notes.base_fingerprint},
-                         {"template", notes.template_name},
-                         {"image_fit", notes.image_fit}};
   write_dir_atomic(path, [&](const std::string& out) {
     write_tensors(out + "/" + kAdapterWeights, tensors);
     write_file_atomic(out + "/adapter_config.json", peft_config_text(config, target_regex(targets)));
-    write_file_atomic(out + "/" + kAdapterNotes, pretty_json(recorded));
+    write_file_atomic(out + "/" + kAdapterNotes, notes_text(notes));
     write_file_atomic(out + "/README.md", readme_text(lora, config.modules_to_save, notes));
   });
 }

@@ -58,6 +58,15 @@ bool is_no_op(const AdapterTensors& tensors) {
   });
 }
 
+/// How the merged model was trained: as the adapter was; where that is not lft's, the base's own notes still hold.
+AdapterNotes merged_notes(const AdapterDir& adapter, const ModelDir& base) {
+  const AdapterNotes recorded = adapter.notes.template_name.empty() ? read_model_notes(base.path) : adapter.notes;
+  return {.base_path = base.path,
+          .base_fingerprint = base_fingerprint(base),
+          .template_name = recorded.template_name,
+          .image_fit = recorded.image_fit};
+}
+
 /// What becomes of one base model's weights.
 class Merger {
  public:
@@ -148,6 +157,7 @@ MergeReport merge_to_dir(const std::string& model_path, const std::string& adapt
   const ModelDir base = ModelDir::open(model_path);
   check_adapter_base(adapter, base);
   const Merger merger(base, adapter);
+  const AdapterNotes notes = merged_notes(adapter, base);
   MergeReport report;
   report.shards = static_cast<int64_t>(base.files.size());
   write_dir_atomic(out, [&](const std::string& fresh) {
@@ -155,6 +165,7 @@ MergeReport merge_to_dir(const std::string& model_path, const std::string& adapt
     write_file_atomic(fresh + "/config.json", read_file(base.path + "/config.json"));
     if (!path_exists(base.path + "/model.safetensors")) write_file_atomic(fresh + "/" + kIndex, read_file(base.path + "/" + kIndex));
     copy_side_files(base.path, fresh);
+    if (!notes.template_name.empty()) write_file_atomic(fresh + "/" + kModelNotes, notes_text(notes));
     const Json record = {{"base", base.path},
                          {"adapter", adapter.path},
                          {"adapter_sha256", adapter_hash},

@@ -44,6 +44,35 @@ DType named_dtype(const Json& config) {
   return DType::kF32;
 }
 
+/// Null where there is none, and where it is no JSON: transformers takes config.json's numbers then.
+Json read_generation_config(const std::string& file) {
+  if (!path_exists(file)) return {};
+  try {
+    return read_json_file(file);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+/// Where generation_config.json names end tokens transformers looks at no other.
+void read_end_tokens(const std::string& file, LlavaConfig* config) {
+  const Json generation = read_generation_config(file);
+  const Json ends = generation.is_object() ? generation.value("eos_token_id", Json()) : Json();
+  if (ends.is_null()) return;
+  config->eos_tokens.clear();
+  for (const Json& end : ends.is_array() ? ends : Json::array({ends})) {
+    if (end.is_number_unsigned()) {
+      config->eos_tokens.push_back(end.get<int64_t>());
+    } else if (end != Json(-1)) {  // how some files say "none"
+      throw Error(ErrorKind::kInput, {.what = "eos_token_id is no token",
+                                      .where = file + ": eos_token_id",
+                                      .found = quote_text(end.dump(), 80),
+                                      .expected = "an id or a list of ids",
+                                      .next = "take the file that belongs to the model"});
+    }
+  }
+}
+
 /// Matches stored tensors with what the config asks for.
 struct Matcher {
   Faults missing{"missing", {}}, unknown{"unknown", {}}, misshapen{"of a wrong shape", {}}, mistyped{"of a wrong type", {}},
@@ -91,6 +120,7 @@ ModelDir ModelDir::config_only(const std::string& path) {
   dir.path = absolute_path(path);
   const Json config = read_config(path);
   dir.config = LlavaConfig::parse(config, path + "/config.json");
+  read_end_tokens(path + "/generation_config.json", &dir.config);
   dir.stored_dtype = named_dtype(config);
   return dir;
 }

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/hf/adapter.h"
+#include "src/hf/adapter_files.h"
 #include "src/hf/weights.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
@@ -76,13 +77,14 @@ void write_shards(const std::string& out, const Shards& shards) {
 
 }  // namespace
 
-void save_model(const std::string& path, Llava& model, const ModelDir& source) {
+void save_model(const std::string& path, Llava& model, const ModelDir& source, const AdapterNotes& notes) {
   const std::map<std::string, at::Tensor> parameters = llava_parameters(*model);
   const std::string config = config_text(source, most_common_type(parameters));
   write_dir_atomic(path, [&](const std::string& out) {
     write_shards(out, split(parameters));
     write_file_atomic(out + "/config.json", config);
     copy_side_files(source.path, out);
+    if (!notes.template_name.empty()) write_file_atomic(out + "/" + kModelNotes, notes_text(notes));
   });
 }
 

@@ -17,9 +17,7 @@ void score_batch(Llava& model, const std::vector<Sample>& samples, const EncodeO
                  std::vector<EvalRecord>& records) {
   at::NoGradGuard no_grad;
   ComputeDtypeGuard guard(compute);
-  int64_t count = 0;
-  for (size_t i = 0; i < samples.size(); ++i) count += records[i].supervised = samples[i].supervised();
-  if (count == 0) return;
+  if (std::all_of(records.begin(), records.end(), [](const EvalRecord& record) { return record.supervised == 0; })) return;
   const at::Tensor logprobs = model->supervised_logprobs(collate(samples, encode, device)).to(at::kCPU, at::kDouble).contiguous();
   const double* next = logprobs.const_data_ptr<double>();
   for (EvalRecord& record : records) {
@@ -29,35 +27,47 @@ void score_batch(Llava& model, const std::vector<Sample>& samples, const EncodeO
   }
 }
 
-/// Ids of the last answer and its end token as the sample has them.
-int64_t answer_tokens(const Sample& sample) { return static_cast<int64_t>(sample.input_ids.size() - prompt_of(sample).input_ids.size()); }
+/// The turn whose answer prompt_of() cuts off. Every answer is a run of supervised tokens, and truncation takes from the end; where it left
+/// no answer, the first turn.
+Turn last_turn(const Sample& sample, const Row& row) {
+  if (row.turns.empty()) return {};
+  size_t runs = 0;
+  for (size_t i = 0; i < sample.labels.size(); ++i) runs += sample.labels[i] != -100 && (i == 0 || sample.labels[i - 1] == -100);
+  return row.turns[std::clamp<size_t>(runs, 1, row.turns.size()) - 1];
+}
 
-/// Twice the reference and a little more is enough to know that an answer is another one.
-int64_t answer_limit(const std::vector<Sample>& samples, int64_t most) {
-  int64_t longest = 0;
-  for (const Sample& sample : samples) longest = std::max(longest, answer_tokens(sample));
-  return std::min(most, 2 * longest + 16);
+/// Ids of the reference and its end token: as the sample has them, or more where it was truncated.
+int64_t answer_tokens(const Sample& sample, const std::string& reference, const Tokenizer& tokenizer) {
+  return std::max<int64_t>(sample.input_ids.size() - prompt_of(sample).input_ids.size(), tokenizer.encode(reference).size());
 }
 
 void answer_batch(Llava& model, const std::vector<Sample>& samples, const Dataset& dataset, const Tokenizer& tokenizer,
                   const EncodeOptions& encode, int64_t max_new_tokens, at::ScalarType compute, std::vector<EvalRecord>& records) {
   std::vector<Sample> prompts;
-  for (const Sample& sample : samples) prompts.push_back(prompt_of(sample));
-  const GenerateOptions options{.max_new_tokens = answer_limit(samples, max_new_tokens), .on_token = {}};
-  const std::vector<std::vector<int64_t>> answers = generate_batch(model, prompts, encode, options, compute);
+  std::vector<EvalRecord*> asked;
+  int64_t longest = 0;
   for (size_t i = 0; i < records.size(); ++i) {
-    const Row row = dataset.row(records[i].index);
-    if (!row.turns.empty()) {
-      records[i].question = row.turns.back().question;
-      records[i].reference = row.turns.back().answer;
-    }
-    records[i].answer = trim(tokenizer.decode(answers[i]));
-    records[i].match = records[i].answer == trim(records[i].reference);
+    const Turn turn = last_turn(samples[i], dataset.row(records[i].index));
+    records[i].question = turn.question;
+    records[i].reference = turn.answer;
+    if (records[i].supervised == 0) continue;
+    prompts.push_back(prompt_of(samples[i]));
+    asked.push_back(&records[i]);
+    longest = std::max(longest, answer_tokens(samples[i], turn.answer, tokenizer));
+  }
+  // Twice the reference and a little more is enough to know that an answer is another one.
+  const GenerateOptions options{.max_new_tokens = std::min(max_new_tokens, 2 * longest + 16), .on_token = {}};
+  const std::vector<std::vector<int64_t>> answers = generate_batch(model, prompts, encode, options, compute);
+  for (size_t i = 0; i < asked.size(); ++i) {
+    asked[i]->answered = true;
+    asked[i]->answer = trim(tokenizer.decode(answers[i]));
+    asked[i]->match = asked[i]->answer == trim(asked[i]->reference);
   }
 }
 
 void add(EvalResult& result, const EvalRecord& record) {
   ++result.samples;
+  result.answered += record.answered ? 1 : 0;
   result.supervised += record.supervised;
   result.loss += record.loss * static_cast<double>(record.supervised);
   result.exact_match += record.match ? 1 : 0;
@@ -86,6 +96,7 @@ EvalResult evaluate(Llava& model, const Dataset& dataset, const Tokenizer& token
     for (size_t i = 0; i < samples.size(); ++i) {
       records[i].index = step.indices.front()[i];
       records[i].id = samples[i].id;
+      records[i].supervised = samples[i].supervised();
     }
     if (options.loss) score_batch(model, samples, encode, compute, device, records);
     if (options.answers) answer_batch(model, samples, dataset, tokenizer, encode, options.max_new_tokens, compute, records);
@@ -100,7 +111,7 @@ EvalResult evaluate(Llava& model, const Dataset& dataset, const Tokenizer& token
     }
   }
   if (result.supervised > 0) result.loss /= static_cast<double>(result.supervised);
-  if (result.samples > 0) result.exact_match /= static_cast<double>(result.samples);
+  if (result.answered > 0) result.exact_match /= static_cast<double>(result.answered);
   return result;
 }
 

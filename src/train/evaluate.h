@@ -20,15 +20,16 @@ struct EvalOptions {
 
 struct EvalRecord {
   int64_t index = 0;
-  std::string id, question, reference, answer;  // of the last turn
+  std::string id, question, reference, answer;  // of the last turn that truncation left an answer
+  bool answered = false;                        // not where it left none: there is nothing to compare with
   bool match = false;                           // answer up to its end token equals the reference, both trimmed
   double loss = 0;                              // mean over the sample's supervised tokens; 0 where it has none
   int64_t supervised = 0;
 };
 
 struct EvalResult {
-  int64_t samples = 0, supervised = 0;
-  double loss = 0, exact_match = 0;  // loss: mean over all supervised tokens
+  int64_t samples = 0, supervised = 0, answered = 0;
+  double loss = 0, exact_match = 0;  // means over all supervised tokens, over the answered samples
   bool stopped = false;              // a signal came; the figures are of the samples before it
   std::vector<EvalRecord> records;
   std::vector<std::string> skipped;  // bad samples left out, with the reason (encode.skip_bad)
@@ -38,7 +39,7 @@ struct EvalResult {
 EvalResult evaluate(Llava& model, const Dataset& dataset, const Tokenizer& tokenizer, const EncodeOptions& encode,
                     const EvalOptions& options, at::ScalarType compute, const std::function<void(const EvalRecord&)>& each = {});
 
-/// The sample up to its last answer: what a model is given to generate from.
+/// The sample up to its last answer: what a model is given to generate from. Empty without a supervised token.
 Sample prompt_of(const Sample& sample);
 std::string trim(const std::string& text);
 

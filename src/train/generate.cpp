@@ -90,7 +90,7 @@ std::vector<std::vector<int64_t>> generate_batch(Llava& model, const std::vector
       if (done[row] != 0) continue;
       const double uniform = static_cast<double>(generators[row]() >> 11) * 0x1p-53;
       last[row] = pick_token(logits_bv[static_cast<int64_t>(row)], options.temperature, options.top_p, uniform);
-      if (is_end(last[row], model->config)) {
+      if (is_end(last[row], encode.config)) {
         done[row] = 1;
         --open;
         continue;

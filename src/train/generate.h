@@ -16,8 +16,8 @@ struct GenerateOptions {
   std::function<void(size_t row, int64_t id)> on_token;  // called for every new id as it comes (chat prints while it decodes)
 };
 
-/// The new ids of one prompt, without the end token. Never the image token. Stops at any end token of the config, behind max_new_tokens, at
-/// the model's last position, or when a signal came. kInput when the prompt alone leaves no position.
+/// The new ids of one prompt, without the end token. Never the image token. Stops at any end token of encode.config, behind max_new_tokens,
+/// at the model's last position, or when a signal came. kInput when the prompt alone leaves no position.
 std::vector<int64_t> generate(Llava& model, const Sample& prompt, const EncodeOptions& encode, const GenerateOptions& options,
                               at::ScalarType compute);
 /// The same for several prompts at once, each with its own length. Greedy answers equal those of one prompt at a time up to rounding of

@@ -27,6 +27,7 @@ std::vector<ReportAnswer> sample_answers(Run& run) {
   const EvalResult result = evaluate(run.model.model, dataset, *run.inputs.tokenizer, run.inputs.encode, options, run.state.compute);
   std::vector<ReportAnswer> answers;
   for (const EvalRecord& record : result.records) {
+    if (!record.answered) continue;
     ReportAnswer answer{
         .id = record.id, .question = record.question, .reference = record.reference, .answer = record.answer, .image_png = {}};
     const std::vector<std::string> images = dataset.image_paths(record.index);
@@ -46,14 +47,14 @@ std::string number(double value, const char* format) {
 
 void save_products(Run& run) {
   const Recipe& recipe = run.inputs.recipe;
+  const AdapterNotes notes{.base_path = recipe.model.path,
+                           .base_fingerprint = base_fingerprint(run.inputs.model_dir),
+                           .template_name = recipe.data.chat_template,
+                           .image_fit = recipe.data.image_fit};
   for (const std::string& scope : recipe.full) {
-    if (scope == "all") return save_model(recipe.output_dir + "/model", run.model.model, run.inputs.model_dir);
+    if (scope == "all") return save_model(recipe.output_dir + "/model", run.model.model, run.inputs.model_dir, notes);
   }
-  save_adapter(recipe.output_dir + "/adapter", run.model.model, run.model.lora, recipe.full,
-               {.base_path = recipe.model.path,
-                .base_fingerprint = base_fingerprint(run.inputs.model_dir),
-                .template_name = recipe.data.chat_template,
-                .image_fit = recipe.data.image_fit});
+  save_adapter(recipe.output_dir + "/adapter", run.model.model, run.model.lora, recipe.full, notes);
 }
 
 void write_run_report(Run& run, const std::string& environment_json, const ReportFacts& facts) {

@@ -190,6 +190,16 @@ TEST(EncodeOptions, ReadsProcessorFiles) {
   EXPECT_EQ(options.tokenizer_fingerprint.size(), 64u);
 }
 
+TEST(EncodeOptions, EndWithTheTokenizersEndTokenToo) {
+  const TempDir dir;
+  LlavaConfig config = small_config();
+  config.eos_tokens = {5};
+  const ByteTokenizer tokenizer;
+  dir.write("tokenizer_config.json", R"({"eos_token":"</s>"})");
+  const EncodeOptions options = encode_options(dir.path(), config, tokenizer, "llava-hf", "crop", 100, nullptr);
+  EXPECT_EQ(options.config.eos_tokens, (std::vector<int64_t>{5, tokenizer.id_of("</s>")}));
+}
+
 TEST(EncodeOptions, RefusesWhatDoesNotFit) {
   const TempDir dir;
   const auto refused = [&](const std::string& json, const std::string& piece) {

@@ -24,7 +24,7 @@ def train(out, *sets):
 
 
 def evaluate(out, *arguments):
-    result = json.loads(lft("eval", *arguments, "--template", "llava-hf", "--data", DATA / "held_out.json", "--image-root", DATA / "images", "--out", out).splitlines()[-1])
+    result = json.loads(lft("eval", *arguments, "--data", DATA / "held_out.json", "--image-root", DATA / "images", "--out", out).splitlines()[-1])
     return result, [json.loads(line)["answer"] for line in out.read_text().splitlines()]
 
 
@@ -40,7 +40,7 @@ def test_no_held_out_image_is_trained_on():
 
 
 def test_the_base_cannot_read_digits(tmp_path):
-    result, _ = evaluate(tmp_path / "before.jsonl", "--model", ROOT / "recipes/quickstart/model")
+    result, _ = evaluate(tmp_path / "before.jsonl", "--model", ROOT / "recipes/quickstart/model", "--template", "llava-hf")
     assert result["exact_match"] <= 0.20
 
 

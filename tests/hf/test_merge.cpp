@@ -150,8 +150,25 @@ TEST_F(Merge, WrongBaseIsRefused) {
   save_adapter(temp_.file("saved"), model, {.variant = "lora", .rank = 2, .alpha = 3}, {"projector"},
                {base, base_fingerprint(ModelDir::open(base)), "plain", "pad"});
   merge_to_dir(base, temp_.file("saved"), temp_.file("out"));
+  const AdapterNotes notes = read_model_notes(temp_.file("out"));
+  EXPECT_EQ(notes.template_name, "plain");
+  EXPECT_EQ(notes.image_fit, "pad");
+  EXPECT_EQ(notes.base_path, ModelDir::open(base).path);
   const std::string other = write_tiny_llava(temp_.file("other"), {.seed = 2});
   refuses(ErrorKind::kInput, "another base model", other, temp_.file("saved"), temp_.file("out2"));
+}
+
+TEST_F(Merge, AnAdapterWithoutNotesLeavesTheBasesStanding) {
+  const std::string base = this->base();
+  merge_to_dir(base, adapter(), temp_.file("out"));
+  EXPECT_FALSE(path_exists(temp_.file("out") + "/lft_model.json"));
+  temp_.write("base/lft_model.json", R"({"base_path": "", "base_fingerprint": "", "template": "llava-hf", "image_fit": "crop"})");
+  temp_.write("base/preprocessor_config.json", R"({"do_center_crop": true})");
+  merge_to_dir(base, adapter(), temp_.file("out"));
+  const AdapterNotes notes = read_model_notes(temp_.file("out"));
+  EXPECT_EQ(notes.template_name, "llava-hf");
+  EXPECT_EQ(notes.image_fit, "crop");
+  EXPECT_EQ(read_file(temp_.file("out") + "/preprocessor_config.json"), R"({"do_center_crop": true})");
 }
 
 TEST_F(Merge, OverflowOfTheStoredTypeIsNumeric) {
@@ -177,6 +194,7 @@ TEST(SaveModel, RoundTripsWithConfigAndSideFiles) {
   Llava model = load_llava(source, at::kBFloat16, at::kCPU);
   make_trainable(*model, {"all"});  // FP32 masters
   save_model(temp.file("saved"), model, source);
+  EXPECT_FALSE(path_exists(temp.file("saved") + "/lft_model.json"));
   const ModelDir saved = ModelDir::open(temp.file("saved"));
   EXPECT_EQ(saved.stored_dtype, DType::kF32);
   EXPECT_EQ(saved.config.stored_dtype, "float32");

@@ -55,6 +55,21 @@ TEST(ModelDir, FingerprintSeesWeightsAndConfig) {
   EXPECT_NE(one, base_fingerprint(ModelDir::open(write_tiny_llava(temp.file("4"), {.dtype = DType::kBF16}))));
 }
 
+TEST(ModelDir, EndTokensAreThoseOfTheGenerationConfig) {
+  TempDir temp;
+  const std::string dir = write_tiny_llava(temp.file("m"));
+  const auto ends = [&](const std::string& json) {
+    temp.write("m/generation_config.json", json);
+    return ModelDir::config_only(dir).config.eos_tokens;
+  };
+  EXPECT_EQ(ends(R"({"eos_token_id": 7})"), std::vector<int64_t>{7});
+  EXPECT_EQ(ends(R"({"eos_token_id": [7, 9]})"), (std::vector<int64_t>{7, 9}));
+  EXPECT_EQ(ends(R"({"bos_token_id": 1})"), std::vector<int64_t>{2});
+  EXPECT_EQ(ends(R"({"eos_token_id": null})"), std::vector<int64_t>{2});
+  EXPECT_EQ(ends("no JSON"), std::vector<int64_t>{2});
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "eos_token_id is no token", ends(R"({"eos_token_id": "</s>"})"));
+}
+
 TEST(ModelDir, SymlinkedShardsOpen) {
   TempDir temp;
   const std::string sharded = write_tiny_llava(temp.file("cache"), {.shards = 2});

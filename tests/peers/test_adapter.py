@@ -76,6 +76,20 @@ def test_merge_keeps_the_stored_dtype_and_layout(model_dir, peft_adapter, images
     assert len(shards) == 2
 
 
+def test_a_merged_model_loads_and_keeps_how_it_was_trained(trained, model_dir, images, rows_file, tmp_path):
+    case, merged = CASES["linear_accumulate_projector"], tmp_path / "merged"
+    base = model_dir(case["checkpoint"])
+    lft("merge", "--model", base, "--adapter", trained("linear_accumulate_projector") / "adapter", "--out", merged)
+    assert (merged / "lft_model.json").exists()
+    for path in base.glob("*processor_config.json"):
+        assert (merged / path.name).read_bytes() == path.read_bytes()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        peer = reference.Peer(merged)
+    # Neither template nor fit is given, and neither is the default.
+    compare(peer, score(tmp_path / "out.jsonl", merged, rows_file, images), images, case["template"], case["fit"])
+
+
 def test_an_adapter_of_another_base_is_refused(trained, model_dir, images, rows_file, tmp_path):
     done = lft(
         "score",

@@ -2,6 +2,8 @@
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "src/data/loader.h"
 #include "src/hf/model_dir.h"
 #include "src/train/evaluate.h"
@@ -91,6 +93,19 @@ TEST_F(Generate, CachedAndBatchedEqualFullPasses) {
   for (size_t i = 0; i < prompts.size(); ++i) {
     EXPECT_EQ(generate(model, prompts[i], encode, {.max_new_tokens = 12, .on_token = {}}, at::kFloat), by_full_passes(prompts[i], 12)) << i;
     EXPECT_EQ(batched[i], by_full_passes(prompts[i], 12)) << i;
+  }
+}
+
+TEST_F(Generate, StopsAtAnyEndTokenOfTheEncoding) {
+  const Sample p = prompt({5, 9, 11}, true);
+  encode.config.eos_tokens = {};
+  const GenerateOptions most{.max_new_tokens = 12, .on_token = {}};
+  const std::vector<int64_t> all = generate(model, p, encode, most, at::kFloat);
+  ASSERT_EQ(all.size(), 12u);
+  for (const size_t last : {size_t{3}, size_t{7}}) {
+    encode.config.eos_tokens = {2, all[last]};
+    const auto first = std::find_if(all.begin(), all.end(), [&](int64_t id) { return id == all[last] || id == 2; });
+    EXPECT_EQ(generate(model, p, encode, most, at::kFloat), std::vector<int64_t>(all.begin(), first));
   }
 }
 

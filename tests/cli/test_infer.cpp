@@ -1,0 +1,90 @@
+// What generate, eval and score choose by themselves, and what they refuse.
+#include <gtest/gtest.h>
+
+#include "cli/run_lft.h"
+#include "src/cli/infer.h"
+#include "src/io/json.h"
+#include "support/expect_error.h"
+
+namespace lft {
+namespace {
+
+using namespace test;
+
+TEST(InferPrecision, IsFp32OnACpuAndARecipesAutoOnAGpu) {
+  const auto gpu = [](int capability) { return DeviceFacts{.gpu = true, .capability = capability, .bf16_unit = {}}; };
+  const DeviceFacts cpu{.gpu = false, .capability = 0, .bf16_unit = "amx_bf16"};
+  EXPECT_EQ(cli::infer_precision("", cpu).compute, at::kFloat);
+  EXPECT_EQ(cli::infer_precision("", gpu(90)).compute, at::kBFloat16);
+  EXPECT_EQ(cli::infer_precision("", gpu(75)).compute, at::kHalf);
+  EXPECT_EQ(cli::infer_precision("", gpu(61)).compute, at::kFloat);
+  EXPECT_EQ(cli::infer_precision("fp32", gpu(90)).compute, at::kFloat);
+  EXPECT_EQ(cli::infer_precision("bf16", cpu).compute, at::kBFloat16);
+  EXPECT_TRUE(cli::infer_precision("bf16", gpu(75)).notice.starts_with("--dtype: "));
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "unknown dtype", cli::infer_precision("auto", cpu));
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "--dtype", cli::infer_precision("fp8", cpu));
+}
+
+std::string generate(const TinyRun& run, const std::string& more) {
+  return "generate --max-new-tokens 2 --model " + run.model() + " --prompt " + more;
+}
+
+TEST(Generate, RefusesWhatIsNoNumber) {
+  const TinyRun run;
+  for (const char* option : {"--temperature", "--top-p"}) {
+    for (const char* value : {"nan", "-nan", "inf"}) {
+      const Ran ran = run_lft(generate(run, "Hi " + std::string(option) + " " + value));
+      EXPECT_EQ(ran.code, 2) << ran.err;
+      EXPECT_NE(ran.err.find(option), std::string::npos) << ran.err;
+    }
+  }
+}
+
+TEST(Generate, MarksWithoutAnImageAskForTheOption) {
+  const TinyRun run;
+  const Ran ran = run_lft(generate(run, "'<image> or <image>' --image " + run.dir().file("images/red0.bmp")));
+  EXPECT_EQ(ran.code, 3) << ran.err;
+  EXPECT_NE(ran.err.find("2 marks, 1 images"), std::string::npos) << ran.err;
+  EXPECT_NE(ran.err.find("give --image once for each mark"), std::string::npos) << ran.err;
+  EXPECT_EQ(ran.err.find("\"image\""), std::string::npos) << ran.err;
+}
+
+TEST(Generate, AMergedModelKeepsTemplateAndFit) {
+  const TinyRun run;
+  Recipe recipe = run.recipe("out");
+  recipe.data.image_fit = "crop";
+  const std::string file = run.dir().write("run.yaml", dump_recipe(recipe)), adapter = run.dir().file("out/adapter");
+  ASSERT_EQ(run_lft("train " + file).code, 0);
+  ASSERT_EQ(run_lft("merge --adapter " + adapter + " --out " + run.dir().file("merged")).code, 0);
+  const auto told = [&](const std::string& model, const std::string& more) {
+    const Ran ran = run_lft("generate --max-new-tokens 2 --prompt Hi --model " + model + more);
+    EXPECT_EQ(ran.code, 0);
+    return ran.err;
+  };
+  const auto has = [](const std::string& text, const std::string& piece) {
+    EXPECT_NE(text.find(piece), std::string::npos) << "no \"" << piece << "\" in:\n" << text;
+  };
+  has(told(run.model(), ""), "template: llava-v1 (the default), image fit: pad (the default)");
+  has(told(run.model(), " --adapter " + adapter), "template: llava-hf (from the adapter), image fit: crop (from the adapter)");
+  has(told(run.dir().file("merged"), ""), "template: llava-hf (from the model), image fit: crop (from the model)");
+  has(told(run.dir().file("merged"), " --template plain"),
+      "template: plain (as asked; the model was trained with llava-hf), image fit: crop (from the model)");
+}
+
+TEST(Eval, ARowWithoutAnAnswerHasNoneInItsLine) {
+  const TinyRun run;
+  const std::string rows = R"([{"id": "a", "conversations": [{"from": "human", "value": "What?"}, {"from": "gpt", "value": "red"}]},
+                               {"id": "b", "conversations": [{"from": "human", "value": ")" +
+                           std::string(600, 'x') + R"("}, {"from": "gpt", "value": "red"}]}])";
+  const Ran ran = run_lft("eval --max-new-tokens 2 --template llava-hf --model " + run.model() + " --data " +
+                          run.dir().write("cut.json", rows) + " --out " + run.dir().file("out.jsonl"));
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_EQ(Json::parse(ran.out)["samples"], 2);
+  EXPECT_NE(ran.err.find("1 of 2 rows have no answer within 512 tokens"), std::string::npos) << ran.err;
+  const std::string lines = slurp(run.dir().file("out.jsonl"));
+  const Json second = Json::parse(lines.substr(lines.find('\n') + 1));
+  for (const char* key : {"answer", "exact", "loss"}) EXPECT_TRUE(second[key].is_null()) << key;
+}
+
+}  // namespace
+}  // namespace lft
