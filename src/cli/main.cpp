@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
-#include <new>
 #include <string>
 #include <vector>
 
@@ -27,6 +26,15 @@ int fail(const Error& error) {
 
 Error usage(const std::string& what, const std::string& next) {
   return Error(ErrorKind::kUsage, {.what = what, .where = {}, .found = {}, .expected = {}, .next = next});
+}
+
+/// Where no run is at hand that would know what to change: whatever failed to allocate, a thread's stack included.
+Error out_of_memory(const std::string& found) {
+  return Error(ErrorKind::kResource, {.what = "out of memory",
+                                      .where = {},
+                                      .found = found,
+                                      .expected = {},
+                                      .next = "free memory, or raise the limits of this process (ulimit -v, ulimit -u, a container's)"});
 }
 
 void add_commands(CLI::App& app) {
@@ -86,12 +94,11 @@ int run(int argc, char** argv) {
     return finish(app, error);
   } catch (const Error& error) {
     return fail(error);
-  } catch (const std::bad_alloc&) {
-    return fail(Error(ErrorKind::kResource, "out of memory"));
   } catch (const c10::Error& error) {
-    if (lft::is_out_of_memory(error)) return fail(Error(ErrorKind::kResource, error.what_without_backtrace()));
+    if (lft::is_out_of_memory(error)) return fail(out_of_memory(error.what_without_backtrace()));
     return fail(lft::explain_torch_error(error));
   } catch (const std::exception& error) {
+    if (lft::is_out_of_memory(error)) return fail(out_of_memory(error.what()));
     return fail(Error(ErrorKind::kInternal, error.what()));
   }
 }

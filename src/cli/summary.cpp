@@ -40,9 +40,9 @@ void add_summary(CLI::App& app) {
   command->add_option("MODEL_DIR|RECIPE", options->path, "model directory in HF layout, or a recipe: the run's first batch, with adapters")
       ->required();
   command->add_option("--set", options->sets, "key.path=value: overrides one field of the recipe; may be repeated")->take_all();
-  command->add_option("--batch", options->batch.batch, "rows of a made-up batch")->check(CLI::PositiveNumber);
+  command->add_option("--batch", options->batch.batch, "rows of a made-up batch")->check(CLI::Range(1, 1 << 20));
   command->add_option("--tokens", options->batch.tokens, "tokens a row of a made-up batch, image positions counted")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 1 << 24));
   command->callback([options] {
     for (const std::string& line : summary_lines(summarize(*options))) std::puts(line.c_str());
   });

@@ -45,19 +45,24 @@ EncodedText tokenize(const Row& row, Rendered rendered, const Tokenizer& tokeniz
 
 /// The model's square of what `load` gives; an error of either names the row.
 template <typename Load>
-PixelImage fit_named(const Row& row, const EncodeOptions& options, const Load& load) {
+PixelImage fit_named(const Row& row, const EncodeOptions& options, const std::string& next, const Load& load) {
   try {
     return fit_image(load(), options.config.vision.image_size, options.image_fit, options.image_mean);
   } catch (const Error& error) {
-    ErrorInfo info = error.info();
-    info.where = row_place(row) + (info.where.empty() ? "" : ": " + info.where);
-    throw Error(error.kind(), info);
+    throw_image_error(row, error, next);
   }
 }
 
 }  // namespace
 
 std::string row_place(const Row& row) { return row.where + " (id " + quote_text(row.id, 80) + ")"; }
+
+void throw_image_error(const Row& row, const Error& error, const std::string& next) {
+  ErrorInfo info = error.info();
+  info.where = row_place(row) + (info.where.empty() ? "" : ": " + info.where);
+  if (info.next.empty()) info.next = next;
+  throw Error(error.kind(), info);
+}
 
 void check_marks(const Row& row) {
   const auto images = static_cast<int64_t>(row.images.size());
@@ -116,7 +121,8 @@ Sample encode_row(const Row& row, const std::string& image_root, const Tokenizer
   Sample sample = expand_images(encode_text(row, tokenizer, options), row, options);
   truncate_sample(sample, row, options);
   for (const std::string& name : row.images) {
-    sample.images.push_back(fit_named(row, options, [&] { return load_image(image_root.empty() ? "." : image_root, name); }));
+    const auto load = [&] { return load_image(image_root.empty() ? "." : image_root, name, options.image_limits); };
+    sample.images.push_back(fit_named(row, options, kMendImage, load));
   }
   return sample;
 }
@@ -131,7 +137,9 @@ Sample encode_prompt(const std::vector<Turn>& turns, const std::vector<std::stri
   const int64_t length = static_cast<int64_t>(sample.input_ids.size()), positions = options.config.text.max_positions;
   if (length > positions) fail(row, "the prompt is longer than the model's positions", std::to_string(length), std::to_string(positions));
   for (const std::string& file : image_files) {
-    sample.images.push_back(fit_named(row, options, [&] { return decode_image(read_file(file, ImageLimits{}.max_bytes), file); }));
+    const ImageLimits& limits = options.image_limits;
+    const auto load = [&] { return decode_image(read_file(file, limits.max_bytes), file, limits); };
+    sample.images.push_back(fit_named(row, options, {}, load));
   }
   return sample;
 }

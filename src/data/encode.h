@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/common/error.h"
 #include "src/data/dataset.h"
 #include "src/text/chat_template.h"
 
@@ -10,6 +11,10 @@ namespace lft {
 
 /// "file:line (id "x")", as every error of a row names it.
 std::string row_place(const Row& row);
+
+constexpr char kMendImage[] = "mend the file, or the row's file name, or data.image_root; data.on_bad_sample: skip leaves such rows out";
+/// Again, with the row's place before the image's, and with `next` where the error has no advice of its own.
+[[noreturn]] void throw_image_error(const Row& row, const Error& error, const std::string& next);
 
 /// As many <image> marks in the questions as images, and none in an answer; else kInput.
 void check_marks(const Row& row);

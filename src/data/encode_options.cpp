@@ -138,6 +138,7 @@ EncodeOptions encode_options(const std::string& model_dir, const LlavaConfig& co
   options.template_name = template_name;
   options.image_fit = image_fit;
   options.eos = end_token(model_dir, config, tokenizer);
+  options.config.eos_tokens.push_back(tokenizer.id_of(options.eos));  // what a model is taught to end with ends its answers
   options.tokenizer_fingerprint = fingerprint(tokenizer);
   std::vector<std::string> notices;
   std::string where;

@@ -17,8 +17,7 @@ namespace {
 /// Where nearly every image says its size. Behind a long EXIF block it is further on: then the file is read whole.
 constexpr uint64_t kHeaderBytes = 64 << 10;
 
-ImageHeader image_header(const std::string& path) {
-  const ImageLimits limits;
+ImageHeader image_header(const std::string& path, const ImageLimits& limits) {
   {
     const FileHandle file = FileHandle::open_to_read(path);
     if (file.size() > kHeaderBytes && file.size() <= limits.max_bytes) {
@@ -40,11 +39,29 @@ SampleLength length_of(const Sample& sample, size_t images) {
           .images = static_cast<int32_t>(images)};
 }
 
-SampleLength length_or_bad(const Dataset& dataset, int64_t index) {
+/// Of all workers: whichever comes first, the error kept is that of the first sample.
+class BadCount {
+ public:
+  void add(int64_t index, const Error& error) {
+    const std::lock_guard lock(mutex_);
+    ++bad_.count;
+    if (bad_.error && bad_.first < index) return;
+    bad_.first = index;
+    bad_.error = error;
+  }
+  BadSamples take() { return std::move(bad_); }
+
+ private:
+  std::mutex mutex_;
+  BadSamples bad_;
+};
+
+SampleLength length_or_bad(const Dataset& dataset, int64_t index, BadCount& bad) {
   try {
     return dataset.length(index);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kInput) throw;
+    bad.add(index, error);
     return {};
   }
 }
@@ -55,9 +72,14 @@ SampleLength row_length(const Row& row, const std::string& image_root, const Tok
   check_marks(row);
   Sample sample = expand_images(encode_text(row, tokenizer, options), row, options);
   truncate_sample(sample, row, options);
+  const ImageLimits& limits = options.image_limits;
   for (const std::string& name : row.images) {
-    const ImageHeader header = image_header(image_path(image_root.empty() ? "." : image_root, name));
-    check_fit(header.width, header.height, options.config.vision.image_size, options.image_fit);  // alike for a turned image
+    try {
+      const ImageHeader header = image_header(image_path(image_root.empty() ? "." : image_root, name, limits.follow_symlinks), limits);
+      check_fit(header.width, header.height, options.config.vision.image_size, options.image_fit);  // alike for a turned image
+    } catch (const Error& error) {
+      throw_image_error(row, error, kMendImage);
+    }
   }
   return length_of(sample, row.images.size());
 }
@@ -67,25 +89,34 @@ SampleLength Dataset::length(int64_t index) const {
   return length_of(sample, sample.images.size());
 }
 
-std::vector<SampleLength> measure_lengths(const Dataset& dataset, int64_t workers) {
+std::vector<SampleLength> measure_lengths(const Dataset& dataset, int64_t workers, BadSamples* bad) {
   std::vector<SampleLength> lengths(static_cast<size_t>(dataset.size()));
   std::atomic<int64_t> next{0};
   std::mutex mutex;
   std::exception_ptr failure;
+  BadCount bad_count;
+  const auto fail = [&] {
+    const std::lock_guard lock(mutex);
+    if (!failure) failure = std::current_exception();
+    next = dataset.size();
+  };
   const auto work = [&] {
     try {
-      for (int64_t i; (i = next++) < dataset.size();) lengths[static_cast<size_t>(i)] = length_or_bad(dataset, i);
+      for (int64_t i; (i = next++) < dataset.size();) lengths[static_cast<size_t>(i)] = length_or_bad(dataset, i, bad_count);
     } catch (...) {
-      const std::lock_guard lock(mutex);
-      if (!failure) failure = std::current_exception();
-      next = dataset.size();
+      fail();
     }
   };
   std::vector<std::thread> threads;
-  for (int64_t i = 1; i < std::min(workers, dataset.size()); ++i) threads.emplace_back(work);
+  try {
+    for (int64_t i = 1; i < std::min(workers, dataset.size()); ++i) threads.emplace_back(work);
+  } catch (...) {
+    fail();  // no memory for a thread: those that run are still to be joined
+  }
   work();
   for (std::thread& thread : threads) thread.join();
   if (failure) std::rethrow_exception(failure);
+  if (bad != nullptr) *bad = bad_count.take();
   return lengths;
 }
 

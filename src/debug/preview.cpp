@@ -48,13 +48,13 @@ std::string ids_hash(const std::vector<int64_t>& ids) {
 
 /// Sizes come from the files; prepared data has only the squares.
 std::vector<PreviewImage> make_images(const Dataset& dataset, int64_t index, const Row& row, const std::string& image_root,
-                                      const Sample& sample) {
+                                      const ImageLimits& limits, const Sample& sample) {
   const bool files = !dataset.image_paths(index).empty();
   std::vector<PreviewImage> images;
   for (size_t i = 0; i < sample.images.size(); ++i) {
     PreviewImage image{.name = row.images.at(i), .width = 0, .height = 0, .square = sample.images[i]};
     if (files) {
-      const RgbImage decoded = load_image(image_root.empty() ? "." : image_root, image.name);
+      const RgbImage decoded = load_image(image_root.empty() ? "." : image_root, image.name, limits);
       image.width = decoded.width;
       image.height = decoded.height;
     }
@@ -89,7 +89,7 @@ Preview preview_sample(const Dataset& dataset, int64_t index, const Recipe& reci
   }
   preview.pieces = make_pieces(text, sample, tokenizer, options.config);
   preview.ids_sha256 = ids_hash(sample.input_ids);
-  preview.images = make_images(dataset, index, row, recipe.data.image_root, sample);
+  preview.images = make_images(dataset, index, row, recipe.data.image_root, options.image_limits, sample);
   return preview;
 }
 

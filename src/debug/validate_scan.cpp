@@ -171,8 +171,8 @@ RowScan scan_row(const RowSource& source, int64_t index, const Tokenizer& tokeni
 std::optional<ImageFault> scan_image(const std::string& root, const std::string& name, const EncodeOptions& options) {
   DataFault fault = DataFault::kImagePath;
   try {
-    const ImageLimits limits;
-    const std::string path = image_path(root, name);
+    const ImageLimits& limits = options.image_limits;
+    const std::string path = image_path(root, name, limits.follow_symlinks);
     fault = DataFault::kMissingImage;
     if (!path_exists(path)) return ImageFault{fault, quote_text(name) + ": no such file " + path};
     fault = DataFault::kBrokenImage;
@@ -182,7 +182,7 @@ std::optional<ImageFault> scan_image(const std::string& root, const std::string&
   } catch (const Error& error) {
     const bool no_decoder = error.kind() == ErrorKind::kUsage;  // a kind of image that this build cannot read
     if (error.kind() != ErrorKind::kInput && !no_decoder) throw;
-    return ImageFault{fault, quote_text(name) + ": " + reason_of(error.info())};
+    return ImageFault{fault, quote_text(name) + ": " + reason_of(error.info()), no_decoder};
   }
 }
 
@@ -190,6 +190,11 @@ void run_in_parallel(int64_t count, int64_t workers, const std::string& label, c
   std::atomic<int64_t> next{0};
   std::mutex mutex;
   std::exception_ptr failure;
+  const auto fail = [&] {
+    const std::lock_guard lock(mutex);
+    if (!failure) failure = std::current_exception();
+    next = count;
+  };
   const auto work = [&](bool draws) {
     std::optional<ScanProgress> progress;
     if (draws) progress.emplace(label, count);
@@ -199,13 +204,15 @@ void run_in_parallel(int64_t count, int64_t workers, const std::string& label, c
         task(i);
       }
     } catch (...) {
-      const std::lock_guard lock(mutex);
-      if (!failure) failure = std::current_exception();
-      next = count;
+      fail();
     }
   };
   std::vector<std::thread> threads;
-  for (int64_t i = 1; i < std::min(workers, count); ++i) threads.emplace_back(work, false);
+  try {
+    for (int64_t i = 1; i < std::min(workers, count); ++i) threads.emplace_back(work, false);
+  } catch (...) {
+    fail();  // no memory for a thread: those that run are still to be joined
+  }
   work(true);
   for (std::thread& thread : threads) thread.join();
   if (failure) std::rethrow_exception(failure);

@@ -1,5 +1,8 @@
 #include "src/io/image.h"
 
+#include <filesystem>
+#include <optional>
+
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/io/files.h"
@@ -7,27 +10,42 @@
 namespace lft {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what, const std::string& name, const std::string& root, const std::string& next = "") {
-  throw Error(ErrorKind::kInput,
-              {.what = what, .where = quote_text(name), .found = "", .expected = root.empty() ? "" : "a file under " + root, .next = next});
+namespace fs = std::filesystem;
+
+[[noreturn]] void refuse(const std::string& what, const std::string& name, const std::string& root, const std::string& next = "",
+                         const std::string& found = "") {
+  throw Error(
+      ErrorKind::kInput,
+      {.what = what, .where = quote_text(name), .found = found, .expected = root.empty() ? "" : "a file under " + root, .next = next});
+}
+
+/// `name` under `root` as the names say it, no link followed; nothing where that climbs out of `root`.
+std::optional<std::string> named_below(const std::string& root, const std::string& name) {
+  const fs::path above = fs::absolute(root).lexically_normal();
+  const fs::path path = (name.front() == '/' ? fs::path(name) : above / name).lexically_normal();
+  const fs::path relative = path.lexically_relative(above);
+  if (relative.empty() || *relative.begin() == "..") return std::nullopt;
+  return path.string();
 }
 
 }  // namespace
 
-std::string image_path(const std::string& root, const std::string& name) {
+std::string image_path(const std::string& root, const std::string& name, bool follow_symlinks) {
   if (name.empty() || name.find('\0') != std::string::npos) refuse("not a file name", name, root);
   if (name.find("://") != std::string::npos || name.compare(0, 5, "data:") == 0) {
     refuse("images are not fetched from a URL", name, root, "download the image and name the file");
   }
   if (root.empty()) return absolute_path(name);
   const std::string path = absolute_path(name.front() == '/' ? name : root + "/" + name);
-  if (!is_inside(path, root))
-    refuse("the image lies outside its folder", name, root, "move it there, or set the image root to a folder above both");
-  return path;
+  if (is_inside(path, root)) return path;
+  const std::optional<std::string> named = named_below(root, name);
+  if (!named) refuse("the image lies outside its folder", name, root, "move it there, or set the image root to a folder above both");
+  if (follow_symlinks) return absolute_path(*named);
+  refuse("a link leads the image outside its folder", name, root, "set data.follow_symlinks: true if that is meant", path);
 }
 
 RgbImage load_image(const std::string& root, const std::string& name, const ImageLimits& limits) {
-  const std::string path = image_path(root, name);
+  const std::string path = image_path(root, name, limits.follow_symlinks);
   return decode_image(read_file(path, limits.max_bytes), path, limits);
 }
 

@@ -9,6 +9,7 @@ namespace lft {
 struct ImageLimits {
   int64_t max_side = 65535, max_pixels = 64'000'000;
   uint64_t max_bytes = 256u << 20;
+  bool follow_symlinks = false;  // a link below the image root may lead out of it
 };
 struct ImageHeader {
   std::string kind;               // png, jpeg, webp, bmp, tiff, gif
@@ -30,8 +31,9 @@ RgbImage decode_image(const std::string& bytes, const std::string& where, const 
 /// Throws where decode_image throws, with the same error; else the size it would give. Faster: a JPEG's bytes are all read, its pixels not
 /// all made.
 ImageSize check_image(const std::string& bytes, const std::string& where, const ImageLimits& limits = {});
-/// `name` under `root`, resolved; it need not exist. kInput for a URL, for no file name, and outside `root` (a symlink out counts).
-std::string image_path(const std::string& root, const std::string& name);
+/// `name` under `root`, resolved; it need not exist. kInput for a URL, for no file name, and outside `root` (a symlink out counts, unless
+/// they are followed).
+std::string image_path(const std::string& root, const std::string& name, bool follow_symlinks = false);
 /// Reads image_path(root, name), a regular file, and decodes it.
 RgbImage load_image(const std::string& root, const std::string& name, const ImageLimits& limits = {});
 

@@ -165,10 +165,12 @@ ImageHeader read_image_header(const std::string& bytes, const std::string& where
   const std::string size = std::to_string(header.width) + " x " + std::to_string(header.height);
   if (header.width < 1 || header.height < 1) refuse(where, "damaged " + header.kind + " image", "a size of " + size);
   if (header.width > limits.max_side || header.height > limits.max_side) {
-    refuse(where, "image too large", size, "sides of at most " + std::to_string(limits.max_side), "scale the image down");
+    refuse(where, "image too large", size, "sides of at most " + std::to_string(limits.max_side),
+           "scale the image down, or raise data.max_side in the recipe");
   }
   if (header.width > limits.max_pixels / header.height) {
-    refuse(where, "image too large", size, "at most " + std::to_string(limits.max_pixels) + " pixels", "scale the image down");
+    refuse(where, "image too large", size, "at most " + std::to_string(limits.max_pixels) + " pixels",
+           "scale the image down, or raise data.max_pixels in the recipe");
   }
   return header;
 }

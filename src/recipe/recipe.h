@@ -25,7 +25,8 @@ struct Recipe {
   struct Data {
     std::string train, eval, image_root, chat_template = "llava-v1", image_fit = "pad", on_bad_sample = "error";
     int64_t max_tokens = 2048, workers = 4;
-    bool shuffle = true, group_by_length = false;
+    int64_t max_bad = 10, max_pixels = 64'000'000, max_side = 65535;
+    bool shuffle = true, group_by_length = false, follow_symlinks = false;
   } data;
   struct Optim {
     std::string name = "adamw", schedule = "cosine";  // adamw, adamw8bit; constant, linear, cosine

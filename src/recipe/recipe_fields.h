@@ -49,13 +49,18 @@ void visit_data(Visitor& v, Section& d) {
   v.field("train", d.train, {.required = true, .not_empty = true, .may_change = true},
           "JSON or JSONL (LLaVA, ShareGPT, OpenAI messages), or a directory of lft prepare");
   v.field("eval", d.eval, {.nullable = true, .may_change = true}, "held-out rows in the same formats");
-  v.field("image_root", d.image_root, {.nullable = true}, "image paths in the data start here, and stay below it");
+  v.field("image_root", d.image_root, {.nullable = true, .may_change = true}, "image paths in the data start here, and stay below it");
+  v.field("follow_symlinks", d.follow_symlinks, {.may_change = true}, "let links below image_root lead to files outside it");
+  v.field("max_pixels", d.max_pixels, {.low = 1, .high = 1 << 28}, "a larger image is a bad sample, not decoded");
+  v.field("max_side", d.max_side, {.low = 1, .high = 65535}, "an image with a longer side is a bad sample, not decoded");
   v.field("template", d.chat_template, {.choices = {"llava-v1", "llava-hf", "plain"}}, "how turns become text");
   v.field("image_fit", d.image_fit, {.choices = {"pad", "crop"}},
           "pad to a square (as LLaVA-1.5 trained) or crop (as the HF processor does)");
   v.field("max_tokens", d.max_tokens, {.low = 1, .high = 1 << 24},
           "longest sample, image positions included; lowered to the model's positions");
   v.field("on_bad_sample", d.on_bad_sample, {.choices = {"error", "skip"}}, "skipped samples are counted and named");
+  v.field("max_bad", d.max_bad, {.low = 0, .high = 1e12, .may_change = true},
+          "samples of one data set that on_bad_sample: skip may leave out; one more stops the run, naming the first");
   v.field("shuffle", d.shuffle, {}, "order is a function of seed, epoch and index");
   v.field("group_by_length", d.group_by_length, {},
           "put samples of like length into one batch: less padding; the order stays a function of the seed");
@@ -100,7 +105,7 @@ void visit_train(Visitor& v, Section& t) {
   v.field("max_tokens_per_step", t.max_tokens_per_step, {.low = 0, .high = 1 << 24},
           "above 0: the step's samples are packed without padding into forward passes of at most this many tokens; data.max_tokens must "
           "not be above it");
-  v.field("activation_checkpointing", t.activation_checkpointing, {.choices = {"none", "block", "every-2", "every-4"}},
+  v.field("activation_checkpointing", t.activation_checkpointing, {.choices = {"none", "block", "every-2", "every-4"}, .may_change = true},
           "recompute the activations of every block, of each second or fourth one, in the backward pass: less memory, the same bits");
   v.field("activation_offload", t.activation_offload, {.may_change = true},
           "keep the inputs of recomputed blocks in host memory; the same bits; needs activation_checkpointing");

@@ -6,7 +6,6 @@
 
 #include "src/base/errors.h"
 #include "src/base/text.h"
-#include "src/train/memory_plan.h"
 
 namespace lft {
 namespace {
@@ -33,7 +32,20 @@ std::string changes_text(RunInputs& inputs, const std::optional<FailedAllocation
   MemoryPlan plan = plan_memory(inputs, worst_micro_batch(inputs, lengths));
   if (failed)
     plan.free = std::min(plan.free, static_cast<double>(failed->live) + std::min(failed->free, static_cast<double>(failed->bytes)));
-  std::vector<Mitigation> changes = mitigations(inputs, lengths, plan);
+  return best_changes(mitigations(inputs, lengths, plan));
+}
+
+/// The first question: does the batch not fit, or did something grow?
+std::string size_or_growth(int64_t steps_done, const std::optional<Growth>& growth) {
+  if (steps_done == 0) return "no step was done before: a matter of size, nothing has grown";
+  if (growth) return growth_text(*growth);
+  return std::to_string(steps_done) + (steps_done == 1 ? " step was" : " steps were") +
+         " done before and nothing has grown: a larger batch than before, or memory that another process took";
+}
+
+}  // namespace
+
+std::string best_changes(std::vector<Mitigation> changes) {
   const bool one_is_enough = std::any_of(changes.begin(), changes.end(), [](const Mitigation& change) { return change.fits; });
   if (one_is_enough) std::erase_if(changes, [](const Mitigation& change) { return !change.fits; });
   std::vector<std::string> parts;
@@ -46,16 +58,6 @@ std::string changes_text(RunInputs& inputs, const std::optional<FailedAllocation
   if (parts.empty()) return kAnyway;
   return one_is_enough ? join(parts, "; or ") : "none of these is enough alone: " + join(parts, "; ");
 }
-
-/// The first question: does the batch not fit, or did something grow?
-std::string size_or_growth(int64_t steps_done, const std::optional<Growth>& growth) {
-  if (steps_done == 0) return "no step was done before: a matter of size, nothing has grown";
-  if (growth) return growth_text(*growth);
-  return std::to_string(steps_done) + (steps_done == 1 ? " step was" : " steps were") +
-         " done before and nothing has grown: a larger batch than before, or memory that another process took";
-}
-
-}  // namespace
 
 void RunMemory::begin(const std::string& what, std::vector<std::string> ids) {
   what_ = what;
@@ -73,7 +75,7 @@ ErrorInfo RunMemory::describe() const {
   const std::optional<FailedAllocation> failed = watch.failed();
   std::string where = what_;
   if (failed) where += ", " + place_text(failed->place);
-  if (!ids_.empty()) where += "; samples " + join(ids_, ", ", 8);
+  if (!ids_.empty()) where += "; samples " + join_names(ids_, 8);
   const double free = failed ? failed->free : free_memory_now(device_);
   const std::string tensors = "tensors held " + bytes_text(failed ? failed->live : watch.live()) + ", at most " + bytes_text(watch.peak());
   return {.what = "out of memory on " + device_.str() + ": " +

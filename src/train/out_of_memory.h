@@ -6,6 +6,7 @@
 
 #include "kernels/common/error.h"
 #include "src/train/leak_watch.h"
+#include "src/train/memory_plan.h"
 #include "src/train/memory_watch.h"
 #include "src/train/setup.h"
 
@@ -34,6 +35,9 @@ class RunMemory {
   std::vector<std::string> ids_;
   int64_t steps_done_ = 0;
 };
+
+/// The three cheapest of them that fit, in one line; where none fits, that none is enough.
+std::string best_changes(std::vector<Mitigation> changes);
 
 /// kResource, with the three cheapest changes of the recipe that would fit. `described`, by `memory`, before anything was given back; the
 /// run itself should be gone. Measures lengths where they are not measured.

@@ -5,13 +5,21 @@
 
 namespace lft {
 
+void apply_data_rules(const Recipe& recipe, EncodeOptions& options) {
+  options.skip_bad = recipe.data.on_bad_sample == "skip";
+  options.max_bad = recipe.data.max_bad;
+  options.image_limits.max_pixels = recipe.data.max_pixels;
+  options.image_limits.max_side = recipe.data.max_side;
+  options.image_limits.follow_symlinks = recipe.data.follow_symlinks;
+}
+
 RecipeEncoding recipe_encoding(const Recipe& recipe) {
   const ModelDir model = ModelDir::config_only(recipe.model.path);
   RecipeEncoding encoding{.tokenizer = Tokenizer::load(recipe.model.path), .options = {}};
   std::string remark;
   encoding.options = encode_options(recipe.model.path, model.config, *encoding.tokenizer, recipe.data.chat_template, recipe.data.image_fit,
                                     recipe.data.max_tokens, &remark);
-  encoding.options.skip_bad = recipe.data.on_bad_sample == "skip";
+  apply_data_rules(recipe, encoding.options);
   if (!remark.empty()) notice(remark);
   return encoding;
 }

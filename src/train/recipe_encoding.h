@@ -11,6 +11,8 @@ struct RecipeEncoding {
   std::unique_ptr<Tokenizer> tokenizer;
   EncodeOptions options;
 };
+/// What the recipe says of bad samples and of images.
+void apply_data_rules(const Recipe& recipe, EncodeOptions& options);
 /// Reads config.json, tokenizer and processor files of model.path. A remark (data.max_tokens was lowered, ...) becomes a notice.
 RecipeEncoding recipe_encoding(const Recipe& recipe);
 

@@ -107,6 +107,59 @@ TEST_F(Check, RecipeAndInputErrorsAreThoseOfTrain) {
   expect_error("--set data.shuffle=false", 3, {"red0.bmp"});
 }
 
+TEST_F(Check, ABadImageBehindTheProbeIsFoundAndTrainSaysTheSame) {
+  nlohmann::json data = nlohmann::json::parse(test::slurp(run_.dir().file("rows.json")));
+  data[9]["image"] = "missing.bmp";
+  data[10]["image"] = "cut.bmp";
+  run_.dir().write("images/cut.bmp", "BM");
+  run_.dir().write("bad.json", data.dump());
+  const std::string bad = run_.dir().file("bad.json"), skip = " --set data.on_bad_sample=skip";
+  for (const char* field : {"data.train", "data.eval"}) {
+    const std::string set = std::string("--set data.shuffle=false --set ") + field + "=" + bad;
+    expect_error(set, 3, {"missing.bmp", "bad.json[9] (id \"row9\")", std::string("2 of 12 samples of ") + field, "data.image_root"});
+    const Ran trained = run_lft("train " + recipe_ + " " + set);
+    EXPECT_EQ(trained.code, 3) << trained.err;
+    EXPECT_NE(trained.err.find("bad.json[9]"), std::string::npos) << trained.err;
+    EXPECT_FALSE(fs::exists(run_.dir().file("out"))) << "a step was taken";
+
+    expect_error(set + skip + " --set data.max_bad=1", 3, {"data.max_bad = 1", "bad.json[9]", field});
+    const Ran skipped = check(set + skip + " --set data.max_bad=2");
+    EXPECT_EQ(skipped.code, 0) << skipped.err;
+    EXPECT_EQ(skipped.count(std::string(field) + ": 2 of 12 samples cannot be read and will be left out"), 1) << skipped.err;
+  }
+}
+
+TEST_F(Check, RowsThatTeachNothingAreCounted) {
+  nlohmann::json data = nlohmann::json::parse(test::slurp(run_.dir().file("rows.json")));
+  data[11]["conversations"][0]["value"] = "<image>\n" + std::string(600, 'q');
+  const Ran ran = check("--set data.train=" + run_.dir().write("long.json", data.dump()));
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_EQ(ran.count("1 of 12 samples have no supervised token"), 1) << ran.err;
+}
+
+TEST_F(Check, LearningRatesThatMoveNothing) {
+  for (const std::string& set : {std::string("--set optim.lr=0"), std::string("--set train.max_steps=1"),
+                                 std::string("--set optim.lr=0 --set optim.projector_lr=0.1")}) {
+    expect_error(set, 2, {"0", "optim."});
+    EXPECT_EQ(run_lft("train " + recipe_ + " " + set).code, 2) << set;
+  }
+  EXPECT_EQ(check("--set train.max_steps=1 --set optim.warmup_ratio=0").code, 0);
+  EXPECT_EQ(check("--set optim.projector_lr=0").code, 0);  // the adapters move
+}
+
+TEST_F(Check, WhatDoesNotFitIsAnErrorAndNothingElse) {
+  const std::string set = "--set train.batch_size=65536";
+  nlohmann::json row = nlohmann::json::parse(test::slurp(run_.dir().file("rows.json")))[0], data = nlohmann::json::array();
+  row["conversations"][1]["value"] = std::string(400, 'a');
+  for (int i = 0; i < 20000; ++i) data.push_back(row);
+  const Ran ran = check(set + " --set data.eval=null --set data.train=" + run_.dir().write("many.json", data.dump()));
+  EXPECT_EQ(ran.code, 6) << ran.err;
+  EXPECT_NE(ran.out.find("it does not fit"), std::string::npos) << ran.out;
+  EXPECT_EQ(ran.out.find("it will train"), std::string::npos) << ran.out;
+  EXPECT_EQ(ran.count("error: the run needs more memory than is free"), 1) << ran.err;
+  EXPECT_NE(ran.err.find("train."), std::string::npos) << ran.err;  // what to change
+}
+
 TEST_F(Check, AnOutputDirectoryThatHoldsARun) {
   run_.dir().write("out/metrics.jsonl", "");
   run_.dir().write("out/.lock", "of an earlier run");

@@ -45,6 +45,7 @@ TEST(Main, MistakesOnTheCommandLine) {
   expect_error(run_lft("'x\x1b[2J'"), 2, "\\x1b");
   expect_error(run_lft("train"), 2, "lft train --help");
   expect_error(run_lft("train a.yaml --no-such-flag"), 2, "--no-such-flag");
+  expect_error(run_lft("summary . --batch 0"), 2, "range 1 to 1048576");
 }
 
 TEST(Main, RecipeErrors) {

@@ -33,10 +33,11 @@ class MemoryCli : public ::testing::Test {
     return run_.dir().file(out + ".yaml");
   }
   /// Under RLIMIT_AS of so many kilobytes; 0: none.
-  Ran train(const std::string& recipe, int64_t kilobytes) const {
+  Ran train(const std::string& recipe, int64_t kilobytes) const { return limited("train " + recipe, kilobytes); }
+  Ran limited(const std::string& arguments, int64_t kilobytes) const {
     const std::string err = run_.dir().file("err"), out = run_.dir().file("out");
     const std::string limit = kilobytes > 0 ? "ulimit -v " + std::to_string(kilobytes) + "; " : "";
-    Child child({"/bin/sh", "-c", limit + "OMP_NUM_THREADS=1 exec " LFT_BINARY_DIR "/lft train " + recipe}, out, err);
+    Child child({"/bin/sh", "-c", limit + "OMP_NUM_THREADS=1 exec " LFT_BINARY_DIR "/lft " + arguments}, out, err);
     Ran ran;
     ran.code = child.wait();
     ran.out = slurp(out);
@@ -60,6 +61,28 @@ TEST_F(MemoryCli, ExitsWithSixAndOneBlock) {
     EXPECT_FALSE(std::filesystem::exists(run_.dir().file("large" + std::to_string(room) + "/metrics.jsonl")));
   }
   EXPECT_GE(rehearsed, 1);
+}
+
+/// From too little to open the model to enough: each time all is well or it says that memory ran out, and nothing else.
+TEST_F(MemoryCli, EvalAndCheckSayItToo) {
+  const std::string small = recipe("small", 2);
+  const std::string commands[] = {
+      "check " + small, "eval --model " + run_.model() + " --template plain --max-new-tokens 1 --data " + run_.dir().file("few.json")};
+  nlohmann::json rows = nlohmann::json::parse(slurp(run_.dir().file("rows.json")));
+  rows.erase(rows.begin() + 8, rows.end());
+  run_.dir().write("few.json", rows.dump());
+  for (const std::string& command : commands) {
+    int64_t enough = 256 << 10;
+    int ran_out = 0;
+    while (limited("--version", enough).code != 0) ASSERT_LT(enough += 64 << 10, 16 << 20);  // the program itself
+    for (Ran ran = limited(command, enough); ran.code != 0; ran = limited(command, enough += 64 << 10)) {
+      ASSERT_LT(enough, 16 << 20) << ran.err;
+      EXPECT_EQ(ran.code, 6) << enough << ": " << ran.err;
+      EXPECT_EQ(ran.count("error:"), 1) << ran.err;
+      ran_out += ran.code == 6;
+    }
+    EXPECT_GE(ran_out, 1) << command;
+  }
 }
 
 TEST_F(MemoryCli, DebugMemoryDrawsAndWritesNothingElse) {

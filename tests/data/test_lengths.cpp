@@ -78,6 +78,45 @@ TEST(Lengths, ABadRowMeasuresNothingAndIsNoError) {
   EXPECT_EQ(lengths[6].tokens, lengths[0].tokens);
 }
 
+TEST(Lengths, TheFirstBadRowIsKeptWithItsReasonWhicheverThreadFoundIt) {
+  const TempDir dir;
+  const ByteTokenizer tokenizer;
+  std::string text;
+  for (int i = 0; i < 40; ++i) {
+    text += i < 7 || i % 2 == 0 ? llava_row("t", "", "Q", "A") : llava_row("bad" + std::to_string(i), "absent.bmp", "<image>", "A");
+    text += "\n";
+  }
+  const auto dataset = open_dataset(dir.write("d.jsonl", text), dir.path(), tokenizer, small_options());
+  for (const int64_t workers : {1, 4}) {
+    BadSamples bad;
+    measure_lengths(*dataset, workers, &bad);
+    EXPECT_EQ(bad.count, 17);
+    EXPECT_EQ(bad.first, 7);
+    ASSERT_TRUE(bad.error);
+    const ErrorInfo& info = bad.error->info();
+    EXPECT_NE(info.where.find("d.jsonl:8 (id \"bad7\"): "), std::string::npos) << info.where;
+    EXPECT_NE(info.next.find("data.image_root"), std::string::npos) << info.next;
+    EXPECT_LFT_ERROR(ErrorKind::kInput, "data.image_root", dataset->get(7));  // training's own error says it too
+  }
+  BadSamples none;
+  measure_lengths(*open_dataset(dir.write("good.jsonl", llava_row("t", "", "Q", "A")), "", tokenizer, small_options()), 2, &none);
+  EXPECT_EQ(none.count, 0);
+}
+
+TEST(Lengths, ImagesKeepTheRecipesLimits) {
+  const TempDir dir;
+  const ByteTokenizer tokenizer;
+  dir.write("img/a.bmp", bmp(9, 6, 1));
+  const std::string data = dir.write("one.jsonl", llava_row("a", "a.bmp", "<image>\nQ", "AB"));
+  for (const ImageLimits limits : {ImageLimits{.max_side = 8}, ImageLimits{.max_pixels = 53}}) {
+    EncodeOptions options = small_options();
+    options.image_limits = limits;
+    const auto dataset = open_dataset(data, dir.file("img"), tokenizer, options);
+    EXPECT_LFT_ERROR(ErrorKind::kInput, "image too large", dataset->length(0));
+    EXPECT_LFT_ERROR(ErrorKind::kInput, "image too large", dataset->get(0));
+  }
+}
+
 TEST(Lengths, AreThoseOfPreparedSamples) {
   const TempDir dir;
   const ByteTokenizer tokenizer;

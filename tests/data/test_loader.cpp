@@ -4,6 +4,7 @@
 #include <chrono>
 #include <map>
 #include <set>
+#include <stdexcept>
 #include <thread>
 
 #include "src/data/loader.h"
@@ -87,6 +88,13 @@ TEST(EpochOrder, IsUniform) {
   for (int64_t epoch = 0; epoch < 6000; ++epoch) ++counts[epoch_order(3, 42, epoch, true)];
   ASSERT_EQ(counts.size(), 6u);
   for (const auto& [order, count] : counts) EXPECT_NEAR(count, 1000, 144);
+}
+
+TEST(Loader, AWorkerThatCannotGoOnIsTheConsumersError) {
+  const CountingDataset data(int64_t{1} << 62);  // no vector holds its order
+  Loader loader(data, options_of(2, 1, 3));
+  EXPECT_THROW(loader.next(), std::length_error);
+  EXPECT_THROW(loader.next(), std::length_error);
 }
 
 TEST(Loader, BatchesAndGroupsStayInTheirEpoch) {

@@ -209,6 +209,26 @@ TEST(Image, NamesStayUnderTheRoot) {
   EXPECT_LFT_ERROR(ErrorKind::kInput, "URL", load_image(root, "data:image/png;base64,AAAA"));
 }
 
+TEST(Image, ALinkOutOfTheRootIsFollowedWhereAskedAndNothingElseLeavesIt) {
+  const test::TempDir dir;
+  dir.write("elsewhere/a.png", read_file(kImages + "one_pixel.png"));
+  dir.write("root/inside.png", read_file(kImages + "one_pixel.png"));
+  const std::string root = dir.file("root");
+  ASSERT_EQ(symlink(dir.file("elsewhere").c_str(), (root + "/coco").c_str()), 0);
+  ASSERT_EQ(symlink("../elsewhere/a.png", (root + "/a.png").c_str()), 0);
+  ASSERT_EQ(symlink(root.c_str(), dir.file("linked_root").c_str()), 0);
+  for (const std::string& name : {std::string("coco/a.png"), std::string("a.png"), root + "/coco/a.png", std::string("./coco/../a.png")}) {
+    EXPECT_EQ(load_image(root, name, {.follow_symlinks = true}).width, 1) << name;
+  }
+  EXPECT_EQ(load_image(dir.file("linked_root"), "coco/a.png", {.follow_symlinks = true}).width, 1);
+  EXPECT_EQ(load_image(root + "/", "inside.png", {.follow_symlinks = true}).width, 1);
+  for (const char* name : {"../elsewhere/a.png", "coco/../../elsewhere/a.png", "/dev/zero"}) {
+    EXPECT_LFT_ERROR(ErrorKind::kInput, "outside its folder", load_image(root, name, {.follow_symlinks = true}));
+  }
+  EXPECT_EQ(load_image(root, dir.file("root/../root/a.png"), {.follow_symlinks = true}).width, 1);
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "set data.follow_symlinks: true", load_image(root, "coco/a.png"));
+}
+
 TEST(Image, WithoutARootAnyRegularFileIsRead) {
   EXPECT_EQ(load_image("", kImages + "one_pixel.png").width, 1);
   EXPECT_LFT_ERROR(ErrorKind::kInput, "not a regular file", load_image("", "/dev/zero"));

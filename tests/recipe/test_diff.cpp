@@ -37,11 +37,28 @@ TEST(RecipeDiff, EveryFieldIsCompared) {
     EXPECT_NE(each.before, each.after) << each.key;
   }
   EXPECT_EQ(keys, field_names().fields);
-  EXPECT_EQ(free_keys, (std::vector<std::string>{"output_dir", "model.path", "data.train", "data.eval", "data.workers", "optim.offload",
-                                                 "train.epochs", "train.max_steps", "train.activation_offload", "train.worst_first",
-                                                 "train.eval_every_steps", "checkpoint.every_steps", "checkpoint.keep",
-                                                 "checkpoint.at_step_zero", "log.every_steps", "log.tensorboard",
-                                                 "log.layer_grad_norms_every", "log.layer_activation_norms_every"}));
+  EXPECT_EQ(free_keys, (std::vector<std::string>{"output_dir",
+                                                 "model.path",
+                                                 "data.train",
+                                                 "data.eval",
+                                                 "data.image_root",
+                                                 "data.follow_symlinks",
+                                                 "data.max_bad",
+                                                 "data.workers",
+                                                 "optim.offload",
+                                                 "train.epochs",
+                                                 "train.max_steps",
+                                                 "train.activation_checkpointing",
+                                                 "train.activation_offload",
+                                                 "train.worst_first",
+                                                 "train.eval_every_steps",
+                                                 "checkpoint.every_steps",
+                                                 "checkpoint.keep",
+                                                 "checkpoint.at_step_zero",
+                                                 "log.every_steps",
+                                                 "log.tensorboard",
+                                                 "log.layer_grad_norms_every",
+                                                 "log.layer_activation_norms_every"}));
 }
 
 TEST(RecipeDiff, ValuesStandAsARecipeWritesThem) {

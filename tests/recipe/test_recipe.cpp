@@ -50,10 +50,14 @@ data:
   train: data/llava_instruct.json
   eval: data/val.json
   image_root: data/images
+  follow_symlinks: false
+  max_pixels: 64000000
+  max_side: 65535
   template: llava-v1
   image_fit: pad
   max_tokens: 2048
   on_bad_sample: error
+  max_bad: 10
   shuffle: true
   group_by_length: false
   workers: 4
