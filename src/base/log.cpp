@@ -24,8 +24,8 @@ constexpr size_t kMaxLine = 4000;
 
 }  // namespace
 
-void notice(std::string_view line) { write_stderr(escape_text(line, kMaxLine, true)); }
+void notice(std::string_view line) { write_stderr(escape_text(line, kMaxLine)); }
 
-void warning(std::string_view line) { write_stderr("warning: " + escape_text(line, kMaxLine, true)); }
+void warning(std::string_view line) { write_stderr("warning: " + escape_text(line, kMaxLine)); }
 
 }  // namespace lft

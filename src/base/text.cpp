@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/base/errors.h"
+
 namespace lft {
 
 int edit_distance(std::string_view a, std::string_view b) {
@@ -45,6 +47,12 @@ std::string join(const std::vector<std::string>& items, std::string_view separat
   }
   if (items.size() > max) out += std::string(separator) + "and " + std::to_string(items.size() - max) + " more";
   return out;
+}
+
+std::string join_names(const std::vector<std::string>& names, size_t max) {
+  std::vector<std::string> escaped;
+  for (const std::string& name : names) escaped.push_back(escape_text(name));
+  return join(escaped, ", ", max);
 }
 
 }  // namespace lft

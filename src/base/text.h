@@ -14,4 +14,7 @@ std::vector<std::string> closest_names(std::string_view name, const std::vector<
 /// "a, b, c"; beyond `max` items ", and 7 more".
 std::string join(const std::vector<std::string>& items, std::string_view separator = ", ", size_t max = SIZE_MAX);
 
+/// The same of names out of a file (sample ids), each escaped and cut, so that none can break a line.
+std::string join_names(const std::vector<std::string>& names, size_t max);
+
 }  // namespace lft

@@ -5,6 +5,7 @@
 
 #include "src/base/signals.h"
 #include "src/cli/debug.h"
+#include "src/cli/outputs.h"
 #include "src/debug/memory.h"
 
 namespace lft::cli {
@@ -30,7 +31,9 @@ void add_debug_memory(CLI::App& debug) {
       std::printf("%s\n", line.c_str());
       std::fflush(stdout);
     };
-    const MemoryReport report = debug_memory(read_recipe(options->recipe, options->sets), options->memory);
+    const Recipe recipe = read_recipe(options->recipe, options->sets);
+    refuse_input("--out", options->memory.out, inputs_of(options->recipe, recipe));
+    const MemoryReport report = debug_memory(recipe, options->memory);
     if (report.signal != 0) throw CLI::RuntimeError(stop_exit_code(report.signal));
     if (!report.picture.leaks.empty()) throw CLI::RuntimeError(5);
   });

@@ -12,6 +12,7 @@
 #include "src/io/json.h"
 #include "src/recipe/recipe.h"
 #include "src/train/evaluate.h"
+#include "src/train/recipe_encoding.h"
 
 namespace lft::cli {
 namespace {
@@ -37,11 +38,19 @@ void fill_from_recipe(EvalCommand& command) {
   if (command.infer.template_name.empty()) command.infer.template_name = recipe.data.chat_template;
   if (command.infer.image_fit.empty()) command.infer.image_fit = recipe.data.image_fit;
   command.infer.max_tokens = recipe.data.max_tokens;
+  EncodeOptions rules;
+  apply_data_rules(recipe, rules);
+  command.infer.image_limits = rules.image_limits;
 }
 
 Json record_line(const EvalRecord& record) {
-  return {{"id", record.id},         {"question", record.question}, {"reference", record.reference},
-          {"answer", record.answer}, {"exact", record.match},       {"loss", record.supervised > 0 ? Json(record.loss) : Json(nullptr)}};
+  const auto known = [](bool is, const Json& value) { return is ? value : Json(nullptr); };
+  return {{"id", record.id},
+          {"question", record.question},
+          {"reference", record.reference},
+          {"answer", known(record.answered, record.answer)},
+          {"exact", known(record.answered, record.match)},
+          {"loss", known(record.supervised > 0, record.loss)}};
 }
 
 void eval(EvalCommand command) {
@@ -54,7 +63,9 @@ void eval(EvalCommand command) {
                                     .next = {}});
   }
   std::optional<OutputLines> out;
-  if (!command.out.empty()) out.emplace(command.out, std::vector<std::string>{command.infer.model, command.infer.adapter, command.data});
+  if (!command.out.empty()) {
+    out.emplace(command.out, Inputs{{command.recipe, command.infer.model, command.infer.adapter, command.data}, command.image_root});
+  }
   InferModel infer = load_infer_model(command.infer);
   const auto dataset = open_dataset(command.data, command.image_root, *infer.tokenizer, infer.encode);
 
@@ -68,7 +79,12 @@ void eval(EvalCommand command) {
   const EvalResult result = evaluate(infer.model, *dataset, *infer.tokenizer, infer.encode, options, infer.dtype, each);
   stop_if_requested();
   if (out) out->commit();
-  nlohmann::ordered_json last = {{"samples", result.samples}, {"exact_match", result.exact_match}, {"loss", nullptr}};
+  if (const int64_t left = result.samples - result.answered; left > 0) {
+    notice(std::to_string(left) + " of " + std::to_string(result.samples) + " rows have no answer within " +
+           std::to_string(infer.encode.max_tokens) + " tokens; exact_match is of the others");
+  }
+  nlohmann::ordered_json last = {{"samples", result.samples}, {"exact_match", nullptr}, {"loss", nullptr}};
+  if (result.answered > 0) last["exact_match"] = result.exact_match;
   if (result.supervised > 0) last["loss"] = result.loss;
   std::printf("%s\n", last.dump().c_str());
   std::fflush(stdout);

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "kernels/common/error.h"
+#include "src/base/errors.h"
 #include "src/base/log.h"
 #include "src/base/signals.h"
 #include "src/base/text.h"
@@ -25,10 +26,13 @@ namespace {
 struct Choice {
   std::string value, why;
 };
-Choice choose(const std::string& given, const std::string& recorded, const char* fallback) {
+/// What was asked for, else what the adapter records, else what the model does.
+Choice choose(const std::string& given, const std::string& by_adapter, const std::string& by_model, const char* fallback) {
+  const std::string& recorded = by_adapter.empty() ? by_model : by_adapter;
+  const std::string by = by_adapter.empty() ? "the model" : "the adapter";
   if (!given.empty())
-    return {given, recorded.empty() || recorded == given ? "as asked" : "as asked; the adapter was trained with " + recorded};
-  if (!recorded.empty()) return {recorded, "from the adapter"};
+    return {given, recorded.empty() || recorded == given ? "as asked" : "as asked; " + by + " was trained with " + recorded};
+  if (!recorded.empty()) return {recorded, "from " + by};
   return {fallback, "the default"};
 }
 
@@ -51,21 +55,31 @@ void check_names(const InferOptions& options) {
 void add_infer_options(CLI::App& command, InferOptions& options) {
   command.add_option("--model", options.model, "model directory in HF layout");
   command.add_option("--adapter", options.adapter, "PEFT adapter directory");
-  command.add_option("--template", options.template_name, "prompt template (default: the adapter's, else llava-v1)");
-  command.add_option("--image-fit", options.image_fit, "pad or crop (default: the adapter's, else pad)");
-  command.add_option("--dtype", options.dtype, "storage and compute: fp32, bf16 or fp16")->capture_default_str();
+  command.add_option("--template", options.template_name, "prompt template (default: the adapter's or the model's, else llava-v1)");
+  command.add_option("--image-fit", options.image_fit, "pad or crop (default: the adapter's or the model's, else pad)");
+  command.add_option("--dtype", options.dtype,
+                     "storage and compute: fp32, bf16 or fp16 (default: fp32 on a CPU; on a GPU bf16 or fp16 where it is fast)");
+}
+
+Precision infer_precision(const std::string& asked, const DeviceFacts& facts) {
+  if (asked.empty()) return choose_precision(facts.gpu ? "auto" : "fp32", facts, "--dtype");
+  if (asked != "fp32" && asked != "bf16" && asked != "fp16") {  // auto is for recipes
+    throw Error(ErrorKind::kUsage,
+                {.what = "unknown dtype", .where = "--dtype", .found = quote_text(asked), .expected = "fp32, bf16 or fp16", .next = {}});
+  }
+  return choose_precision(asked, facts, "--dtype");
 }
 
 InferModel load_infer_model(const InferOptions& options) {
   check_names(options);
   InferModel out;
-  compute_type(options.dtype);  // auto is for recipes
   out.device = default_device();
   if (options.model.empty()) {
     throw Error(ErrorKind::kUsage, {.what = "no model", .where = {}, .found = {}, .expected = "--model DIR", .next = {}});
   }
-  const Precision precision = choose_precision(options.dtype, device_facts(out.device), "--dtype");
+  const Precision precision = infer_precision(options.dtype, device_facts(out.device));
   if (!precision.notice.empty()) notice(precision.notice);
+  if (options.dtype.empty() && precision.compute != at::kFloat) notice("dtype: " + compute_name(precision.compute) + " (the default here)");
   out.dtype = precision.compute;
   const ModelDir base = ModelDir::open(options.model);
   AdapterDir adapter;
@@ -73,14 +87,16 @@ InferModel load_infer_model(const InferOptions& options) {
     adapter = AdapterDir::open(options.adapter);
     check_adapter_base(adapter, base);
   }
-  const Choice named = choose(options.template_name, adapter.notes.template_name, "llava-v1");
-  const Choice fit = choose(options.image_fit, adapter.notes.image_fit, "pad");
+  const AdapterNotes notes = read_model_notes(base.path);
+  const Choice named = choose(options.template_name, adapter.notes.template_name, notes.template_name, "llava-v1");
+  const Choice fit = choose(options.image_fit, adapter.notes.image_fit, notes.image_fit, "pad");
   notice("template: " + named.value + " (" + named.why + "), image fit: " + fit.value + " (" + fit.why + ")");
 
   out.tokenizer = Tokenizer::load(options.model);
   std::string lowered;
   out.encode = encode_options(options.model, base.config, *out.tokenizer, named.value, fit.value, options.max_tokens, &lowered);
   if (!lowered.empty()) notice(lowered);
+  out.encode.image_limits = options.image_limits;
   out.model = load_llava(base, out.dtype, out.device);
   if (!options.adapter.empty()) load_adapter(out.model, adapter);
   out.model->eval();
@@ -91,15 +107,8 @@ void stop_if_requested() {
   if (const int signal = requested_signal(); signal != 0) throw CLI::RuntimeError(stop_exit_code(signal));
 }
 
-OutputLines::OutputLines(const std::string& path, const std::vector<std::string>& inputs) : path_(absolute_path(path)) {
-  for (const std::string& input : inputs) {
-    if (input.empty() || !is_inside(path_, input)) continue;
-    throw Error(ErrorKind::kUsage, {.what = "the output would change an input",
-                                    .where = "--out " + path,
-                                    .found = "inside " + input,
-                                    .expected = "a path outside the model, the adapter and the data",
-                                    .next = {}});
-  }
+OutputLines::OutputLines(const std::string& path, const Inputs& inputs) : path_(absolute_path(path)) {
+  refuse_input("--out", path, inputs);
   if (is_directory(path_)) {
     throw Error(ErrorKind::kUsage,
                 {.what = "the output is a directory", .where = "--out " + path, .found = {}, .expected = "a file", .next = {}});

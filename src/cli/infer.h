@@ -8,19 +8,25 @@
 #include <vector>
 
 #include "models/llava/llava.h"
+#include "src/cli/outputs.h"
 #include "src/data/dataset.h"
 #include "src/text/tokenizer.h"
+#include "src/train/precision.h"
 
 namespace lft::cli {
 
 struct InferOptions {
   std::string model, adapter;
-  std::string template_name, image_fit;  // empty: what the adapter directory records, else llava-v1 and pad
-  std::string dtype = "fp32";            // storage and compute: fp32, bf16, fp16
+  std::string template_name, image_fit;  // empty: what the adapter or the model directory records, else llava-v1 and pad
+  std::string dtype;                     // storage and compute: fp32, bf16, fp16; empty: fp32 on a CPU, on a GPU what a recipe's auto takes
   int64_t max_tokens = 2048;             // lowered to the model's positions
+  ImageLimits image_limits;
 };
 /// Registers --model, --adapter, --template, --image-fit and --dtype.
 void add_infer_options(CLI::App& command, InferOptions& options);
+
+/// What --dtype ("" where it is not given) means on a device. kUsage for another name.
+Precision infer_precision(const std::string& asked, const DeviceFacts& facts);
 
 struct InferModel {
   Llava model{nullptr};
@@ -40,7 +46,7 @@ void stop_if_requested();
 /// never reached. Throws kUsage where `path` is one of the inputs or inside one, kResource for what the file system refuses.
 class OutputLines {
  public:
-  OutputLines(const std::string& path, const std::vector<std::string>& inputs);
+  OutputLines(const std::string& path, const Inputs& inputs);
   ~OutputLines();
   OutputLines(const OutputLines&) = delete;
   void line(std::string_view text);

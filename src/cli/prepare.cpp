@@ -3,6 +3,7 @@
 
 #include "kernels/common/error.h"
 #include "src/cli/commands.h"
+#include "src/cli/infer.h"
 #include "src/io/files.h"
 #include "src/train/recipe_encoding.h"
 
@@ -31,7 +32,7 @@ void prepare(const PrepareArgs& args) {
   check_output(args.out, recipe);
   const auto [tokenizer, options] = recipe_encoding(recipe);
   const std::unique_ptr<Dataset> dataset = open_dataset(recipe.data.train, recipe.data.image_root, *tokenizer, options);
-  prepare_dataset(*dataset, options, args.out);
+  prepare_dataset(*dataset, options, args.out, kPreparedShardBytes, stop_if_requested);
   std::printf("prepared %lld samples; train on them with data.train: %s\n", static_cast<long long>(dataset->size()), args.out.c_str());
 }
 

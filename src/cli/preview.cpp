@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <memory>
 
-#include "kernels/common/error.h"
 #include "src/cli/commands.h"
+#include "src/cli/outputs.h"
 #include "src/io/files.h"
 
 namespace lft::cli {
@@ -20,19 +20,9 @@ struct PreviewArgs {
   int64_t count = 3;
 };
 
-/// A page takes the place of an earlier page, never of what is read.
-void check_output(const std::string& html, const std::string& recipe_file, const Recipe& recipe) {
-  for (const std::string& input : {recipe_file, recipe.model.path, recipe.data.train, recipe.data.eval}) {
-    if (html.empty() || input.empty() || !is_inside(absolute_path(html), input)) continue;
-    throw Error(
-        ErrorKind::kUsage,
-        {.what = "the page would harm an input", .where = "--html " + html, .found = input, .expected = "a file of its own", .next = {}});
-  }
-}
-
 void preview(const PreviewArgs& args) {
   const Recipe recipe = read_recipe(args.recipe, args.sets);
-  check_output(args.html, args.recipe, recipe);
+  refuse_input("--html", args.html, inputs_of(args.recipe, recipe));
   const std::vector<Preview> previews = preview_samples(recipe, args.count);
   const bool terminal = isatty(STDOUT_FILENO) == 1;
   for (size_t i = 0; i < previews.size(); ++i) {

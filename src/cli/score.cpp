@@ -48,7 +48,7 @@ void score_batch(InferModel& infer, const std::vector<Sample>& samples, OutputLi
 }
 
 void score(const ScoreOptions& options) {
-  OutputLines out(options.out, {options.infer.model, options.infer.adapter, options.data});
+  OutputLines out(options.out, {{options.infer.model, options.infer.adapter, options.data}, options.image_root});
   InferModel infer = load_infer_model(options.infer);
   const auto dataset = open_dataset(options.data, options.image_root, *infer.tokenizer, infer.encode);
   const at::NoGradGuard no_grad;

@@ -7,6 +7,7 @@
 
 #include "src/cli/commands.h"
 #include "src/cli/debug.h"
+#include "src/cli/outputs.h"
 #include "src/io/files.h"
 #include "src/recipe/recipe.h"
 
@@ -30,7 +31,9 @@ void add_verify_resume(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--out", options->out, "the certificate's file; by default <output_dir>.resume-certificate.json");
   command->callback([options] {
-    const int code = verify_resume(read_recipe(options->recipe, options->sets), {.steps = options->steps, .out = options->out});
+    const Recipe recipe = read_recipe(options->recipe, options->sets);
+    refuse_input("--out", options->out, inputs_of(options->recipe, recipe));
+    const int code = verify_resume(recipe, {.steps = options->steps, .out = options->out});
     if (code != 0) throw CLI::RuntimeError(code);
   });
 }

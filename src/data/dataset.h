@@ -1,5 +1,7 @@
 // A dataset: rows of a JSON/JSONL file (LLaVA, ShareGPT, OpenAI messages) or a prepared directory, read sample by sample by index.
 #pragma once
+#include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +22,8 @@ struct EncodeOptions {
   std::string eos = "</s>";
   std::string tokenizer_fingerprint;  // sha256 of the ids of a fixed text; prepared data of another tokenizer is refused
   bool skip_bad = false;              // on_bad_sample: skip. A malformed row is then an error of get(), not of open_dataset()
+  int64_t max_bad = std::numeric_limits<int64_t>::max();  // how many samples skip_bad may leave out
+  ImageLimits image_limits;
 };
 
 /// Reads mean/std (preprocessor_config.json or processor_config.json) and eos (tokenizer_config.json); lowers max_tokens to the model's
@@ -62,7 +66,10 @@ class Dataset {
 std::unique_ptr<Dataset> open_dataset(const std::string& path, const std::string& image_root, const Tokenizer& tokenizer,
                                       const EncodeOptions& options);
 /// Writes tokenised, decoded samples into safetensors shards with an index. kInput for the first bad sample; with options.skip_bad it keeps
-/// its place and its reason, so that order and skips are those of the rows it was made from.
-void prepare_dataset(const Dataset& dataset, const EncodeOptions& options, const std::string& out, int64_t shard_bytes = 512ll << 20);
+/// its place and its reason, so that order and skips are those of the rows it was made from. `poll` runs every few samples; what it throws
+/// leaves no output behind.
+constexpr int64_t kPreparedShardBytes = 512ll << 20;
+void prepare_dataset(const Dataset& dataset, const EncodeOptions& options, const std::string& out,
+                     int64_t shard_bytes = kPreparedShardBytes, const std::function<void()>& poll = nullptr);
 
 }  // namespace lft

@@ -1,8 +1,5 @@
 #include "src/data/loader.h"
 
-#include <ATen/Parallel.h>
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -11,20 +8,10 @@
 #include <thread>
 
 #include "kernels/common/error.h"
+#include "models/ops/parallel.h"
+#include "src/base/errors.h"
 
 namespace lft {
-namespace {
-
-/// ATen operations of this thread stay in it: a worker that starts an OpenMP team of its own takes the cores from the step. The OpenMP
-/// setting belongs to the thread; at::set_num_threads would change the whole process.
-void stay_single_threaded() {
-  at::get_num_threads();  // ATen sets the thread's count on its first use, so that has to be over
-  using SetThreads = void (*)(int);
-  if (const auto set_threads = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"))) set_threads(1);
-}
-
-}  // namespace
-
 bool MicroBatchCutter::starts_micro_batch(int64_t place, int64_t tokens) {
   if (max_tokens_ == 0) return place % batch_size_ == 0;
   const bool starts = place == 0 || held_ + tokens > max_tokens_;
@@ -75,6 +62,7 @@ struct Loader::State {
   int64_t order_epoch = -1;
   size_t capacity = 0;
   bool stop = false;
+  std::exception_ptr broken;  // what ended a worker
   std::vector<std::thread> threads;
 
   /// The next place of the stream. The caller holds the mutex.
@@ -100,7 +88,18 @@ struct Loader::State {
     }
   }
 
+  /// A worker that runs out of memory between two samples is the consumer's error, as one within a sample is.
   void work() {
+    try {
+      take_and_fill();
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (!broken) broken = std::current_exception();
+      filled.notify_one();
+    }
+  }
+
+  void take_and_fill() {
     stay_single_threaded();
     std::unique_lock lock(mutex);
     while (true) {
@@ -123,7 +122,8 @@ struct Loader::State {
       fill(*slot);
       return slot;
     }
-    filled.wait(lock, [this] { return !queue.empty() && queue.front()->done; });
+    filled.wait(lock, [this] { return broken || (!queue.empty() && queue.front()->done); });
+    if (broken) std::rethrow_exception(broken);
     const std::shared_ptr<Slot> slot = queue.front();
     queue.pop_front();
     room.notify_one();
@@ -138,7 +138,8 @@ struct Loader::State {
     } catch (const Error& error) {
       if (!options.skip_bad || error.kind() != ErrorKind::kInput) throw;
       const ErrorInfo& info = error.info();
-      step_samples.skipped.push_back(dataset.id(slot.index) + ": " + info.what + (info.found.empty() ? "" : " (" + info.found + ")"));
+      step_samples.skipped.push_back(escape_text(dataset.id(slot.index)) + ": " + info.what +
+                                     (info.found.empty() ? "" : " (" + info.found + ")"));
       step_samples.skipped_indices.push_back(slot.index);
     }
     return true;

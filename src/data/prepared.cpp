@@ -124,7 +124,7 @@ class PreparedWriter {
   Json shards_ = Json::array();
 };
 
-void write_samples(const Dataset& dataset, const EncodeOptions& options, PreparedWriter& writer) {
+void write_samples(const Dataset& dataset, const EncodeOptions& options, const std::function<void()>& poll, PreparedWriter& writer) {
   LoaderOptions loading;
   loading.batch_size = 32;
   loading.shuffle = false;
@@ -133,6 +133,7 @@ void write_samples(const Dataset& dataset, const EncodeOptions& options, Prepare
   const int64_t steps = loader.steps_per_epoch();
   int64_t next = 0;
   for (int64_t step = 0; step < steps; ++step) {
+    if (poll) poll();
     const StepSamples group = loader.next();
     std::map<int64_t, const Sample*> good;
     for (size_t m = 0; m < group.micro.size(); ++m) {
@@ -332,7 +333,8 @@ class PreparedDataset : public Dataset {
 
 }  // namespace
 
-void prepare_dataset(const Dataset& dataset, const EncodeOptions& options, const std::string& out, int64_t shard_bytes) {
+void prepare_dataset(const Dataset& dataset, const EncodeOptions& options, const std::string& out, int64_t shard_bytes,
+                     const std::function<void()>& poll) {
   if (path_exists(out) && !is_prepared(out) && !(is_directory(out) && std::filesystem::is_empty(out))) {
     throw Error(ErrorKind::kUsage, {.what = "the output exists and is not prepared data",
                                     .where = out,
@@ -342,7 +344,7 @@ void prepare_dataset(const Dataset& dataset, const EncodeOptions& options, const
   }
   write_dir_atomic(out, [&](const std::string& folder) {
     PreparedWriter writer(folder, options, shard_bytes);
-    write_samples(dataset, options, writer);
+    write_samples(dataset, options, poll, writer);
     writer.finish();
   });
 }

@@ -155,7 +155,7 @@ int debug_nan(const Recipe& recipe, int64_t step) {
   if (checkpoint) take_state(*checkpoint, input);
   std::printf("weights  %s\n", checkpoint ? checkpoint_text(*checkpoint, step).c_str() : "those that training starts from");
   std::printf("batch    of step %lld, epoch %lld: samples %s\n", static_cast<long long>(step), static_cast<long long>(samples.epoch),
-              escape_text(join(sample_ids(samples), ", ", 8)).c_str());
+              join_names(sample_ids(samples), 8).c_str());
   return hunt_and_report(recipe, model.model, input, recipe.output_dir + "/metrics.jsonl", "nothing that is not finite was found");
 }
 

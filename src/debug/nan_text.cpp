@@ -137,7 +137,7 @@ void throw_found(const Hunt& hunt, const HuntInput& input, const std::vector<Hin
   const MicroHunt* micro = hunt.first();
   if (micro != nullptr) {
     info.where += ", micro-batch " + std::to_string(micro->micro);
-    if (micro->micro < input.ids.size()) info.where += ", samples " + join(input.ids[micro->micro], ", ", kShownIds);
+    if (micro->micro < input.ids.size()) info.where += ", samples " + join_names(input.ids[micro->micro], kShownIds);
   }
   if (!hunt.given.empty()) {
     info.what = "not finite or out of range before anything is computed: " + hunt.given.front().name;

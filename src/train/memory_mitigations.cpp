@@ -110,7 +110,7 @@ std::vector<std::string> describe_memory(const MemoryPlan& plan, const MicroBatc
                                     ": " + std::to_string(worst.samples.size()) +
                                     (worst.packed ? " rows packed, of up to " : " rows of up to ") + std::to_string(worst.longest()) +
                                     " tokens, " + std::to_string(worst.images()) + " images, " + std::to_string(worst.supervised()) +
-                                    " supervised tokens (" + join(ids, ", ", 4) + ")"};
+                                    " supervised tokens (" + join_names(ids, 4) + ")"};
   for (const MemoryPart& part : plan.parts) lines.push_back("           " + left(part.name, 40) + format_bytes(part.bytes));
   lines.push_back("           " + left("peak (" + plan.moment + ")", 40) + format_bytes(plan.peak) + "; " + format_bytes(plan.free) +
                   " free: " + (plan.peak <= plan.free ? "it fits" : "it does not fit"));

@@ -93,7 +93,7 @@ void check_reached(const std::vector<TrainedModule>& modules, const std::vector<
   if (missing.empty()) return;
   fail("the loss does not depend on a tensor that is to be trained", join(missing, ", ", kShownNames),
        "no gradient reaches " + std::to_string(missing.size()) + " of " + std::to_string(trainables.size()) + " tensors",
-       "a path from each to the loss of samples " + join(sample_ids(probe), ", ", kShownNames),
+       "a path from each to the loss of samples " + join_names(sample_ids(probe), kShownNames),
        "take them out of lora.targets and full, or mend the model that cuts them off");
 }
 
@@ -118,7 +118,7 @@ bool is_alive(const TrainedModule& module, const std::vector<Trainable>& trainab
                  : "a module trained whole cannot learn: its gradient is exactly zero",
        join(names_of(adapter ? adapters : whole), ", ", kShownNames),
        std::to_string(dead.size()) + " of " + std::to_string(modules) + " modules, in FP32 too, on samples " +
-           join(sample_ids(probe), ", ", kShownNames),
+           join_names(sample_ids(probe), kShownNames),
        adapter ? "a gradient on B (and on A, where B is not zero)" : "a gradient on one of its tensors",
        "look for frozen weights of zeros between it and the loss, or take it out of lora.targets and full");
 }

@@ -112,11 +112,14 @@ TEST(Signals, ExitCodes) {
   EXPECT_EQ(stop_exit_code(SIGUSR1), 75);
 }
 
+TEST(Text, JoinedNamesCannotBreakALine) { EXPECT_EQ(join_names({"a", "b\nerror: forged", "c"}, 2), "a, b\\nerror: forged, and 1 more"); }
+
 TEST(Log, LinesAreEscapedAndMarked) {
   testing::internal::CaptureStderr();
   notice("plain \x1b[31m");
+  notice("id\nerror: forged");
   warning("careful");
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "plain \\x1b[31m\nwarning: careful\n");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "plain \\x1b[31m\nid\\nerror: forged\nwarning: careful\n");
 }
 
 }  // namespace

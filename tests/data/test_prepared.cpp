@@ -68,6 +68,24 @@ TEST(Prepared, GivesTheSameSamples) {
 }
 #endif
 
+TEST(Prepared, StoppedItLeavesNothing) {
+  const TempDir dir;
+  const ByteTokenizer tokenizer;
+  const EncodeOptions options = small_options();
+  const auto rows = open_dataset(write_text_rows(dir, 100), "", tokenizer, options);  // more than one group
+  const auto entries = [&] { return std::distance(std::filesystem::directory_iterator(dir.path()), {}); };
+  const auto before = entries();
+  int groups = 0;
+  const auto stop = [&] {
+    if (++groups == 2) throw std::runtime_error("stopped");
+  };
+  EXPECT_THROW(prepare_dataset(*rows, options, dir.file("p"), kPreparedShardBytes, stop), std::runtime_error);
+  EXPECT_EQ(groups, 2);
+  EXPECT_EQ(entries(), before);
+  prepare_dataset(*rows, options, dir.file("p"));
+  EXPECT_EQ(open_dataset(dir.file("p"), "", tokenizer, options)->size(), 100);
+}
+
 TEST(Prepared, RefusesOtherSettingsNamingEach) {
   const TempDir dir;
   const ByteTokenizer tokenizer;
