@@ -11,7 +11,6 @@
 #include <sstream>
 #include <thread>
 
-#include "src/debug/doctor_devices.h"
 #include "src/debug/doctor_step.h"
 #include "src/io/files.h"
 #include "src/io/image.h"

@@ -20,9 +20,6 @@
 namespace lft {
 namespace {
 
-constexpr int kComputeCapabilityMajor = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
-constexpr int kComputeCapabilityMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
-
 /// The driver; nullptr on a machine without one. Kept open.
 void* cuda_driver() {
   static void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -46,15 +43,16 @@ bool open_cuda() {
   }
   const bool found = at::detail::getCUDAHooks().deviceCount() > 0;
   if (!found) no_cuda_reason = "LibTorch's CUDA library finds no device";
+  // Sums of products stay in float32 where cuBLAS splits a long one (models/ops/precision.h).
+  at::globalContext().setAllowFP16ReductionCuBLAS(false);
+  at::globalContext().setAllowBF16ReductionCuBLAS(false);
   return found;
 }
 
-int compute_capability(int device) {
-  using GetAttribute = int (*)(int*, int, int);
-  auto* const get = reinterpret_cast<GetAttribute>(dlsym(cuda_driver(), "cuDeviceGetAttribute"));
-  int major = 0, minor = 0;
-  if (get == nullptr || get(&major, kComputeCapabilityMajor, device) != 0 || get(&minor, kComputeCapabilityMinor, device) != 0) return 0;
-  return 10 * major + minor;
+/// Of a device of the driver's; an empty one where it does not tell.
+DriverDevice device_of(const CudaDriver& driver, at::Device device) {
+  const auto index = static_cast<size_t>(device.has_index() ? device.index() : 0);
+  return index < driver.devices.size() ? driver.devices[index] : DriverDevice{};
 }
 
 /// The value of the first line of /proc/cpuinfo with this key, "" where there is none.
@@ -87,7 +85,7 @@ DeviceFacts device_facts(at::Device device) {
   DeviceFacts facts;
   facts.gpu = device.is_cuda();
   if (facts.gpu) {
-    facts.capability = compute_capability(device.index());
+    facts.capability = device_of(probe_driver(), device).capability;
     return facts;
   }
   const std::string flags = " " + cpuinfo("flags") + " ";
@@ -123,17 +121,26 @@ std::string cpu_model() { return cpuinfo("model name"); }
 std::string lft_version() { return LFT_VERSION; }
 std::string torch_version() { return TORCH_VERSION; }
 
+Json device_json(at::Device device, const CudaDriver& driver) {
+  Json json = {{"device", device.str()}, {"cpu", cpu_model()}};
+  if (!device.is_cuda()) return json;
+  const DriverDevice gpu = device_of(driver, device);
+  json["gpu"] = gpu.name;
+  json["capability"] = std::to_string(gpu.capability / 10) + "." + std::to_string(gpu.capability % 10);
+  json["driver"] = driver.version;
+  json["cuda"] = cuda_text(driver.cuda);
+  return json;
+}
+
+Json device_json(at::Device device) { return device_json(device, device.is_cuda() ? probe_driver() : CudaDriver{}); }
+
 Json environment_json(at::Device device, bool deterministic) {
-  return {{"lft", lft_version()},
-          {"commit", LFT_COMMIT},
-          {"compiler", __VERSION__},
-          {"flags", LFT_BUILD_FLAGS},
-          {"libtorch", torch_version()},
-          {"device", device.str()},
-          {"cpu", cpu_model()},
-          {"threads", at::get_num_threads()},
-          {"deterministic", deterministic},
-          {"determinism", determinism_json()}};
+  Json json = {{"lft", lft_version()},           {"commit", LFT_COMMIT},
+               {"compiler", __VERSION__},        {"flags", LFT_BUILD_FLAGS},
+               {"libtorch", torch_version()},    {"threads", at::get_num_threads()},
+               {"deterministic", deterministic}, {"determinism", determinism_json()}};
+  json.update(device_json(device));
+  return json;
 }
 
 }  // namespace lft

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "src/io/json.h"
+#include "src/train/cuda_driver.h"
 
 namespace lft {
 
@@ -35,6 +36,10 @@ std::string cpu_model();
 /// "0.1.0"
 std::string lft_version();
 std::string torch_version();
+/// What a run's device is, for whoever compares two runs: "device", "cpu", and of a GPU "gpu" (its name), "capability", "driver" and
+/// "cuda".
+Json device_json(at::Device device, const CudaDriver& driver);
+Json device_json(at::Device device);  // asks the driver
 /// environment.json: versions, build, device, processor, threads.
 Json environment_json(at::Device device, bool deterministic);
 

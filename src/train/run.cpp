@@ -54,7 +54,8 @@ void restore_state(Run& run, const Checkpoint& checkpoint) {
   run.state.compute = compute_type(state.at("precision").get<std::string>());
   run.state.recovered = state.at("recovered").get<bool>();
   run.state.lr_factor = state.at("lr_factor").get<double>();
-  run.state.recompute = state.at("recompute").get<int64_t>();
+  // The recipe's may have changed since; only a recovered run may have had to recompute more than that.
+  if (run.state.recovered && state.at("recompute").get<int64_t>() == 1) run.state.recompute = 1;
   run.state.split = state.at("split").get<int64_t>();
   run.scaler = LossScaler(loss_scale_from(state.at("loss_scale")));
   if (run.state.recovered) apply_recovered(run.state, run.optimizer, run.scaler);
@@ -75,12 +76,11 @@ void compare_probe(Run& run, const Checkpoint& checkpoint, bool exact) {
          Json(stored).dump() + " (bits " + bits_text(stored) + "), as stored");
 }
 
-Json run_environment(const RunInputs& inputs) {
-  return {{"lft", lft_version()},
-          {"torch", torch_version()},
-          {"device", inputs.device.str()},
-          {"cpu", cpu_model()},
-          {"threads", at::get_num_threads()}};
+Json run_environment(RunInputs& inputs) {
+  Json json = {{"lft", lft_version()}, {"torch", torch_version()}, {"threads", at::get_num_threads()}};
+  if (const std::string& images = image_stamp(inputs); !images.empty()) json["images by size and time"] = images;
+  json.update(device_json(inputs.device));
+  return json;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "src/train/setup.h"
 
 #include <ATen/Parallel.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 
 #include "models/ops/fp8.h"
 #include "src/base/errors.h"
+#include "src/base/hash.h"
 #include "src/base/text.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/run_lock.h"
@@ -16,6 +18,7 @@
 #include "src/io/files.h"
 #include "src/train/device.h"
 #include "src/train/model_shapes.h"
+#include "src/train/recipe_encoding.h"
 #include "src/train/run_shapes.h"
 
 namespace lft {
@@ -36,11 +39,6 @@ void take_trainables(RunModel& run, const Recipe& recipe) {
   run.excluded = std::move(learnable.excluded);
   for (const at::Tensor& parameter : run.model->parameters()) run.parameters += parameter.numel();
   for (const Trainable& trainable : run.trainables) run.trainable_parameters += trainable.tensor.numel();
-}
-
-std::string scope_of(const std::string& tensor) {
-  if (tensor.rfind("language_model.", 0) == 0) return "llm";
-  return tensor.rfind("vision_tower.", 0) == 0 ? "vision" : "projector";
 }
 
 [[noreturn]] void reject_adapter(const AdapterDir& dir, const std::string& what, const std::string& found, const std::string& expected) {
@@ -71,7 +69,7 @@ void check_init_adapter(const AdapterDir& dir, const Recipe& recipe, const std::
     reject_adapter(dir, "the adapter was made with other LoRA settings", describe(dir.lora), describe(asked));
   }
   for (const std::string& tensor : dir.full_tensors) {
-    if (contains(recipe.full, scope_of(tensor)) || contains(recipe.full, "all")) continue;
+    if (trains_whole(recipe, tensor)) continue;
     reject_adapter(dir, "the adapter holds whole-trained tensors that the recipe does not train", tensor,
                    "full: [" + scope_of(tensor) + "]");
   }
@@ -98,7 +96,7 @@ void open_data(RunInputs& inputs) {
   inputs.encode = encode_options(recipe.model.path, inputs.model_dir.config, *inputs.tokenizer, recipe.data.chat_template,
                                  recipe.data.image_fit, recipe.data.max_tokens, &notice);
   if (!notice.empty()) inputs.notices.push_back(notice);
-  inputs.encode.skip_bad = recipe.data.on_bad_sample == "skip";
+  apply_data_rules(recipe, inputs.encode);
   const int64_t budget = recipe.train.max_tokens_per_step;
   if (budget > 0 && budget < inputs.encode.max_tokens) {
     throw Error(ErrorKind::kUsage, {.what = "train.max_tokens_per_step is below the longest sample that data.max_tokens lets through",
@@ -121,7 +119,7 @@ int64_t count_trainable(const Recipe& recipe, LlavaImpl& shapes, const std::vect
   int64_t count = 0;
   for (const LinearSite& site : sites) count += recipe.lora.rank * (site.layer->weight.size(0) + site.layer->weight.size(1));
   for (const auto& parameter : shapes.named_parameters()) {
-    if (contains(recipe.full, "all") || contains(recipe.full, scope_of(parameter.key()))) count += parameter.value().numel();
+    if (trains_whole(recipe, parameter.key())) count += parameter.value().numel();
   }
   return count;
 }
@@ -134,7 +132,17 @@ std::string describe_run(const std::string& dir, const std::string& product) {
   return "run " + checkpoints.front().run_id + ", step " + std::to_string(checkpoints.front().step);
 }
 
+std::string file_stamp(const std::string& path) {
+  struct stat file {};
+  if (stat(path.c_str(), &file) != 0) return "";
+  return std::to_string(file.st_size) + " " + std::to_string(file.st_mtim.tv_sec) + "." + std::to_string(file.st_mtim.tv_nsec) + "\n";
+}
+
 }  // namespace
+
+bool trains_whole(const Recipe& recipe, const std::string& name) {
+  return contains(recipe.full, "all") || contains(recipe.full, scope_of(name));
+}
 
 std::vector<LinearSite> adapted_sites(const Recipe& recipe, LlavaImpl& model, std::vector<std::string>* notices) {
   if (contains(recipe.full, "all") || recipe.lora.targets.empty()) return {};
@@ -176,8 +184,22 @@ void check_output_dir(const Recipe& recipe, bool resume) {
 }
 
 const std::vector<SampleLength>& sample_lengths(RunInputs& inputs) {
-  if (inputs.lengths.empty()) inputs.lengths = measure_lengths(*inputs.train, inputs.recipe.data.workers);
+  if (inputs.lengths.empty()) inputs.lengths = measure_lengths(*inputs.train, inputs.recipe.data.workers, &inputs.bad);
   return inputs.lengths;
+}
+
+const std::string& image_stamp(RunInputs& inputs) {
+  if (!inputs.image_stamp.empty()) return inputs.image_stamp;
+  std::string seen;
+  for (int64_t i = 0; i < inputs.train->size(); ++i) {
+    try {
+      for (const std::string& path : inputs.train->image_paths(i)) seen += file_stamp(path);
+    } catch (const Error& error) {  // a bad row, which the loader judges
+      if (error.kind() != ErrorKind::kInput) throw;
+    }
+  }
+  if (!seen.empty()) inputs.image_stamp = sha256(seen).substr(0, 16);
+  return inputs.image_stamp;
 }
 
 LoaderOptions loader_options(const RunInputs& inputs) {
@@ -237,6 +259,14 @@ RunInputs open_inputs(const Recipe& recipe, bool resume) {
   seed_generators(static_cast<uint64_t>(recipe.train.seed));
   inputs.precision = choose_precision(recipe.precision.compute, device_facts(inputs.device));
   if (!inputs.precision.notice.empty()) inputs.notices.push_back(inputs.precision.notice);
+  const std::string unpacked = packing_fault(inputs.precision.compute, inputs.model_dir.config.text.head_dim, device_facts(inputs.device));
+  if (recipe.train.max_tokens_per_step > 0 && !unpacked.empty()) {
+    throw Error(ErrorKind::kUsage, {.what = "packed passes do not run on this GPU",
+                                    .where = "train.max_tokens_per_step",
+                                    .found = unpacked,
+                                    .expected = "0",
+                                    .next = "set train.max_tokens_per_step to 0, or precision.compute to fp32"});
+  }
   if (inputs.device.is_cpu() && recipe.optim.offload)
     inputs.notices.push_back("optim.offload: on a CPU the moments are in host memory already");
   if (inputs.device.is_cpu() && recipe.train.activation_offload) {
@@ -249,7 +279,7 @@ RunInputs open_inputs(const Recipe& recipe, bool resume) {
   if (inputs.storage == BaseStorage::kFp8 && !has_fp8_products(inputs.device)) {
     inputs.notices.push_back("model.base_dtype: fp8: this device has no FP8 products; the same codes are multiplied in float32, slowly");
   }
-  if (inputs.storage != BaseStorage::kDense && (contains(recipe.full, "llm") || contains(recipe.full, "all"))) {
+  if (inputs.storage != BaseStorage::kDense && trains_whole(recipe, "language_model.")) {
     throw Error(ErrorKind::kUsage, {.what = "weights stored in " + recipe.model.base_dtype + " cannot be trained",
                                     .where = "full",
                                     .found = join(recipe.full) + " beside model.base_dtype: " + recipe.model.base_dtype,

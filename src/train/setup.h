@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "src/data/dataset.h"
+#include "src/data/lengths.h"
 #include "src/data/loader.h"
 #include "src/hf/adapter.h"
 #include "src/hf/model_dir.h"
@@ -39,6 +40,8 @@ struct RunInputs {
   EncodeOptions encode;
   std::unique_ptr<Dataset> train, eval;  // eval may be null
   std::vector<SampleLength> lengths;     // of the rows to train on, once sample_lengths() has measured them
+  BadSamples bad;                        // among them
+  std::string image_stamp;               // once image_stamp() has looked
   int64_t steps_per_epoch = 0, total_steps = 0;
   int64_t trainable_parameters = 0;  // by the model's shapes
   std::vector<std::string> notices;
@@ -49,6 +52,9 @@ RunInputs open_inputs(const Recipe& recipe, bool resume = false);
 
 /// inputs.lengths, measured by the first call; open_inputs makes it for data.group_by_length alone.
 const std::vector<SampleLength>& sample_lengths(RunInputs& inputs);
+
+/// Of the sizes and times of all images to train on, without reading them; looked up by the first call. Empty where no row names any.
+const std::string& image_stamp(RunInputs& inputs);
 
 LoaderOptions loader_options(const RunInputs& inputs);
 /// Batches behind `first_step` optimizer steps, already decoding ahead.

@@ -7,9 +7,10 @@
 #include <limits>
 
 #include "src/base/text.h"
+#include "src/checkpoint/checkpoint.h"
 #include "src/debug/doctor.h"
-#include "src/debug/doctor_devices.h"
 #include "src/debug/doctor_step.h"
+#include "src/train/cuda_driver.h"
 #include "src/train/device.h"
 
 namespace lft {
@@ -126,6 +127,22 @@ TEST(Doctor, ReadsDevicesFromADriver) {
   EXPECT_EQ(driver.devices[1].memory, 80e9);
   EXPECT_FALSE(probe_driver("libthere-is-no-such-driver.so").found);
   EXPECT_EQ(probe_driver("libm.so.6").problem, "it is not an NVIDIA driver");
+}
+
+TEST(Doctor, ARunRemembersItsGpu) {
+  const CudaDriver driver = probe_driver(LFT_FAKE_CUDA);
+  const Json old_card = device_json(at::Device(at::kCUDA, 0), driver), new_card = device_json(at::Device(at::kCUDA, 1), driver);
+  EXPECT_EQ(new_card["gpu"], "New Card");
+  EXPECT_EQ(new_card["capability"], "9.0");
+  EXPECT_EQ(new_card["cuda"], "12.4");
+  EXPECT_TRUE(new_card.contains("driver"));
+  // Another card is a warning when a run is resumed, and its probe loss need not be the same to the last bit.
+  Checkpoint saved;
+  saved.environment = old_card;
+  EXPECT_EQ(environment_warning(saved, old_card), "");
+  EXPECT_NE(environment_warning(saved, new_card).find("gpu was \"Old Card\" and is \"New Card\""), std::string::npos)
+      << environment_warning(saved, new_card);
+  EXPECT_FALSE(device_json(at::Device(at::kCPU)).contains("gpu"));
 }
 
 TEST(Doctor, SpeedOfADtypeFollowsTheComputeCapability) {

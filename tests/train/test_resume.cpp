@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -154,6 +155,23 @@ TEST_F(ResumeGuards, ChangedFieldsAreRefusedByName) {
   EXPECT_EQ(resume(changed), 0);
 }
 
+TEST_F(ResumeGuards, TheImagesMayLieElsewhereAndMoreMayBeRecomputed) {
+  Recipe whole = recipe_, moved = recipe_;
+  whole.output_dir = run_.dir().file("whole");
+  whole.train.max_steps = moved.train.max_steps = 5;
+  fs::copy(recipe_.output_dir, whole.output_dir, fs::copy_options::recursive);
+  ASSERT_EQ(resume(whole), 0);
+  fs::rename(run_.dir().file("images"), run_.dir().file("moved"));
+  moved.data.image_root = run_.dir().file("moved");
+  moved.train.activation_checkpointing = "block";
+  ASSERT_EQ(resume(moved), 0);
+  EXPECT_EQ(run_bytes(moved.output_dir, 5).weights, run_bytes(whole.output_dir, 5).weights);
+  std::vector<std::string> warnings;
+  const std::optional<Checkpoint> checkpoint = load_newest(moved.output_dir + "/checkpoints", &warnings);
+  ASSERT_TRUE(checkpoint);
+  EXPECT_EQ(checkpoint->state.at("recompute"), 1);  // the recipe's, not the stored one
+}
+
 TEST_F(ResumeGuards, ChangedDataBaseAndTokenizerAreRefused) {
   const std::string rows = slurp(run_.dir().file("rows.json"));
   Json changed = Json::parse(rows);
@@ -228,6 +246,19 @@ TEST_F(ResumeGuards, AnotherLibraryOrProcessorIsAWarningOnly) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(resume(recipe), 0);
   EXPECT_NE(::testing::internal::GetCapturedStderr().find("another processor"), std::string::npos);
+}
+
+TEST_F(ResumeGuards, AChangedImageIsAWarningOnly) {
+  const auto said = [&] {
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(resume(recipe_), 0);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(said().find("images by size and time"), std::string::npos);
+  for (const auto& image : fs::recursive_directory_iterator(run_.dir().file("images"))) {
+    if (image.is_regular_file()) fs::last_write_time(image, image.last_write_time() + std::chrono::hours(1));
+  }
+  EXPECT_NE(said().find("images by size and time was "), std::string::npos);
 }
 
 TEST_F(ResumeGuards, TheThreadCountOfTheCheckpointIsSetAgain) {

@@ -1,4 +1,4 @@
-#include "src/debug/doctor_devices.h"
+#include "src/train/cuda_driver.h"
 
 #include <dlfcn.h>
 
