@@ -16,11 +16,6 @@ namespace {
 
 constexpr std::string_view kAdapterInfix = ".adapter.";
 
-std::string scope_of(const std::string& name) {
-  if (name.starts_with("language_model.")) return "llm";
-  return name.starts_with("multi_modal_projector.") ? "projector" : "vision";
-}
-
 /// Uniform in [-1 / sqrt(in), 1 / sqrt(in)): what kaiming_uniform with a = sqrt(5) comes to.
 void fill_a(const at::Tensor& a_ri, uint64_t seed, const std::string& site) {
   const at::NoGradGuard no_grad;
@@ -47,6 +42,11 @@ std::string canonical_parameter(const std::string& name) {
 }
 
 }  // namespace
+
+std::string scope_of(const std::string& canonical) {
+  if (canonical.starts_with("language_model.")) return "llm";
+  return canonical.starts_with("multi_modal_projector.") ? "projector" : "vision";
+}
 
 void inject_lora(const std::vector<LinearSite>& sites, const LoraOptions& options, uint64_t seed) {
   for (const LinearSite& site : sites) {

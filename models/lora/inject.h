@@ -22,6 +22,9 @@ struct LinearSite {
   Linear layer{nullptr};
 };
 
+/// llm, projector or vision: where a canonical name belongs.
+std::string scope_of(const std::string& canonical);
+
 /// Every linear layer under `model`, in module order. The LM head is included (is_lm_head) but never part of all-linear.
 std::vector<LinearSite> linear_sites(torch::nn::Module& model);
 

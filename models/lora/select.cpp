@@ -16,11 +16,6 @@ std::string join(const std::vector<std::string>& words) {
   return text;
 }
 
-std::string scope_of(const std::string& name) {
-  if (name.starts_with("language_model.")) return "llm";
-  return name.starts_with("multi_modal_projector.") ? "projector" : "vision";
-}
-
 std::string last_part(const std::string& name) { return name.substr(name.rfind('.') + 1); }
 bool is_lm_head(const std::string& name) { return last_part(name) == "lm_head"; }
 

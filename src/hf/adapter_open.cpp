@@ -128,6 +128,15 @@ void refuse_other_formats(const std::string& path) {
                                     .expected = "a folder with adapter_config.json and adapter_model.safetensors",
                                     .next = ""});
   }
+  if (constexpr const char* kRest = "non_lora_trainables.bin"; path_exists(path + "/" + kRest)) {
+    throw Error(ErrorKind::kInput,
+                {.what = "half of this adapter is a pickle, which is not opened",
+                 .where = path,
+                 .found = std::string(kRest) + ", where the original LLaVA keeps the trained projector",
+                 .expected = "all trained tensors in " + std::string(kAdapterWeights),
+                 .next = "put its mm_projector tensors into the base's multi_modal_projector (safetensors) and remove the file here; "
+                         "removed alone, the base's own projector is used"});
+  }
   if (path_exists(path + "/" + kAdapterWeights)) return;
   const bool pickle = path_exists(path + "/adapter_model.bin");
   throw Error(ErrorKind::kInput, {.what = pickle ? "pickled adapters are not opened" : "the adapter has no weights",
@@ -153,6 +162,8 @@ AdapterNotes read_notes(const std::string& file) {
 }
 
 }  // namespace
+
+AdapterNotes read_model_notes(const std::string& model_path) { return read_notes(model_path + "/" + kModelNotes); }
 
 AdapterDir AdapterDir::open(const std::string& path) {
   refuse_other_formats(path);

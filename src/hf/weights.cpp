@@ -134,11 +134,6 @@ std::map<std::string, at::Tensor> llava_parameters(LlavaImpl& model) {
   return parameters;
 }
 
-std::string tower_of(const std::string& canonical) {
-  if (canonical.starts_with("language_model.")) return "llm";
-  return canonical.starts_with("vision_tower.") ? "vision" : "projector";
-}
-
 void copy_side_files(const std::string& from, const std::string& to) {
   for (const char* name : kSideFiles) {
     const std::string source = from + "/" + name;

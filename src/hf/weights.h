@@ -30,8 +30,6 @@ void refuse_non_finite(const at::Tensor& tensor, const std::string& name, const 
 
 /// Every parameter of the model itself (no adapter's) by canonical name; kInternal unless these are llava_tensors(config) and nothing else.
 std::map<std::string, at::Tensor> llava_parameters(LlavaImpl& model);
-/// llm, projector or vision: the tower a canonical name belongs to.
-std::string tower_of(const std::string& canonical);
 
 /// Copies tokenizer, processor, template, generation and licence files (those of a fixed list that exist) from one folder to another.
 void copy_side_files(const std::string& from, const std::string& to);

@@ -14,14 +14,6 @@ namespace {
 
 constexpr double kChunkLogits = 1 << 23, kWidenRows = 4096;  // of models/ops/token_logprobs
 
-bool contains(const std::vector<std::string>& items, const std::string& item) {
-  return std::find(items.begin(), items.end(), item) != items.end();
-}
-
-std::string scope_of(const std::string& name) {
-  return name.starts_with("language_model.") ? "llm" : name.starts_with("vision_tower.") ? "vision" : "projector";
-}
-
 /// Of the codes of a weight [out, in].
 double bytes_of_codes(BaseStorage storage, double out, double in) {
   if (storage == BaseStorage::kFp8) return 2 * out * in + 4 * (out + in);
@@ -51,7 +43,7 @@ class Trains {
   double elements() const { return elements_; }  // of the model without adapters
   double coded() const { return coded_; }        // of them, those that are codes
   double coded_bytes() const { return coded_bytes_; }
-  bool whole(const std::string& name) const { return contains(recipe_.full, "all") || contains(recipe_.full, scope_of(name)); }
+  bool whole(const std::string& name) const { return trains_whole(recipe_, name); }
   bool adapted(const std::string& name) const { return adapted_.contains(name); }
   bool keeps_input(const std::string& name) const { return whole(name) || adapted(name); }
   double rank() const { return static_cast<double>(recipe_.lora.rank); }

@@ -15,6 +15,9 @@ Llava shape_only(const LlavaConfig& config);
 /// Whether a layer or parameter, by its canonical name, is of the decoder's layers, whose linear layers may be stored as codes.
 inline bool in_decoder_layer(const std::string& name) { return name.starts_with("language_model.model.layers."); }
 
+/// Whether `full` trains the parameter of a canonical name.
+bool trains_whole(const Recipe& recipe, const std::string& name);
+
 /// The layers that get adapters: what lora.targets selects, without the scopes that are trained whole anyway.
 std::vector<LinearSite> adapted_sites(const Recipe& recipe, LlavaImpl& model, std::vector<std::string>* notices);
 

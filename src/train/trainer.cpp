@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <optional>
+#include <set>
 
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
@@ -18,10 +19,11 @@
 #include "src/train/evaluate.h"
 #include "src/train/gate.h"
 #include "src/train/graph_passes.h"
-#include "src/train/incident.h"
 #include "src/train/memory_plan.h"
+#include "src/train/non_finite.h"
 #include "src/train/out_of_memory.h"
 #include "src/train/peak_memory.h"
+#include "src/train/preflight.h"
 #include "src/train/products.h"
 #include "src/train/recovery.h"
 #include "src/train/rehearsal.h"
@@ -34,10 +36,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-std::string number_text(double value) {
-  return std::isfinite(value) ? Json(value).dump() : std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
-}
 
 bool has_image(const StepSamples& samples) {
   const auto shows = [](const Sample& sample) { return !sample.images.empty(); };
@@ -75,6 +73,7 @@ class Trainer {
     }
     try {
       loop();
+      drop_graphs();  // what comes now needs their memory
       if (saved_step_ != run_.state.step) save();
       writer_.wait();
     } catch (const Error& error) {
@@ -145,7 +144,14 @@ class Trainer {
         files_.note("step " + std::to_string(run_.state.step) + " skipped: " + outcome.reason);
         return;
       case StepResult::kNonFinite:
-        return answer_non_finite(samples, outcome, before, hashes);
+        drop_graphs();  // FP32 passes do without
+        return answer_non_finite(run_, files_, options_,
+                                 {.samples = samples,
+                                  .outcome = outcome,
+                                  .before = before,
+                                  .hashes = hashes,
+                                  .last_good = last_good_,
+                                  .last_good_step = last_good_step_});
     }
   }
 
@@ -198,61 +204,21 @@ class Trainer {
     files_.warn(run_.norms.activations(rms), step);
   }
 
-  /// The one recovery, or the end of the run. Both leave an incident folder.
-  void answer_non_finite(const StepSamples& samples, const StepOutcome& outcome, const StepState& before, const StepHashes& hashes) {
-    const bool recovers = can_recover(before, recipe_.precision.recovery);
-    const double lr_before = run_.optimizer.groups().front().lr;
-    if (recovers) {
-      recover(run_.state, run_.optimizer, run_.scaler, recipe_.precision.lr_backoff);
-      options_.graphs = nullptr;  // FP32 passes do without
-      graphs_.reset();
-    }
-    const double lr_after = run_.optimizer.groups().front().lr;
-    const IncidentFacts facts{.samples = samples,
-                              .outcome = outcome,
-                              .before = before,
-                              .action = recovers ? "fp32_recovery" : "stop",
-                              .lr_before = lr_before,
-                              .lr_after = lr_after,
-                              .last_good = last_good_,
-                              .last_good_step = last_good_step_};
-    const std::string incident =
-        write_incident(path("incidents"), facts, run_.model.model, run_.optimizer, *run_.inputs.train, options_, dump_recipe(recipe_));
-    release_free_memory();
-    const int64_t step = before.step + 1;
-    files_.event(recovers ? "fp32_recovery" : "stopped", step,
-                 {{"reason", outcome.reason},
-                  {"from", compute_name(before.compute)},
-                  {"lr_before", lr_before},
-                  {"lr_after", lr_after},
-                  {"incident", incident},
-                  {"ids_hash", hashes.ids},
-                  {"run_hash", hashes.run}});
-    if (!recovers) throw_non_finite(samples, outcome, before, incident);
-    files_.note("step " + std::to_string(step) + ": " + outcome.reason +
-                "; nothing was stepped. From here on in fp32, learning rate times " + Json(recipe_.precision.lr_backoff).dump() + "; see " +
-                incident);
-  }
-
-  [[noreturn]] void throw_non_finite(const StepSamples& samples, const StepOutcome& outcome, const StepState& before,
-                                     const std::string& incident) {
-    const int64_t bad = outcome.stats.first_bad;
-    const std::string why = before.recovered ? "; the one recovery was used up" : "";
-    throw Error(ErrorKind::kNumeric,
-                {.what = outcome.reason + why + "; nothing was stepped",
-                 .where = "step " + std::to_string(before.step + 1) + ", samples " + join(sample_ids(samples), ", ", 8),
-                 .found = "loss " + number_text(outcome.loss) + ", gradient norm " + number_text(outcome.stats.norm) +
-                          ", first bad gradient: " + (bad < 0 ? "none" : run_.optimizer.slots()[static_cast<size_t>(bad)].param.name) +
-                          ", in " + compute_name(before.compute),
-                 .expected = {},
-                 .next = incident + " tells what was computed; lower optim.lr, or look at these samples. The last checkpoint is intact"});
-  }
-
   void note_skipped(const StepSamples& samples) {
     for (const std::string& skipped : samples.skipped) {
       files_.note("skipped a bad sample: " + skipped);
       files_.event("sample_skipped", run_.state.step + 1, {{"sample", skipped}});
       run_.skipped_samples.push_back(skipped);
+    }
+    if (!samples.skipped.empty()) check_bad_count(run_.inputs.encode, run_.skipped_samples);
+  }
+
+  /// Each evaluation meets the same rows.
+  void note_skipped(const EvalResult& result) {
+    for (const std::string& skipped : result.skipped) {
+      if (!skipped_eval_.insert(skipped).second) continue;
+      files_.note("skipped a bad sample of data.eval: " + skipped);
+      files_.event("sample_skipped", run_.state.step, {{"sample", "data.eval: " + skipped}});
     }
   }
 
@@ -267,11 +233,13 @@ class Trainer {
   void evaluate_loss() {
     if (!run_.inputs.eval) return;
     memory_.begin("the evaluation behind step " + std::to_string(run_.state.step));
+    if (graphs_) graphs_->graphs().start_over();
     empty_cache(run_.inputs.device);
     const EvalOptions options{.batch_size = recipe_.train.batch_size, .workers = recipe_.data.workers, .answers = false};
     const EvalResult result =
         evaluate(run_.model.model, *run_.inputs.eval, *run_.inputs.tokenizer, run_.inputs.encode, options, run_.state.compute);
     empty_cache(run_.inputs.device);
+    note_skipped(result);
     if (result.stopped) return;
     eval_loss_ = result.loss;
     files_.eval(run_.state.step, result.loss, result.samples);
@@ -305,6 +273,11 @@ class Trainer {
     write_run_report(run_, environment_, {.seconds = seconds_since(start_), .eval_loss = eval_loss_, .with_answers = with_answers});
   }
 
+  void drop_graphs() {
+    options_.graphs = nullptr;
+    graphs_.reset();
+  }
+
   int64_t activations_every() const { return recipe_.log.layer_activation_norms_every; }
   std::string path(const std::string& name) const { return recipe_.output_dir + "/" + name; }
 
@@ -319,6 +292,7 @@ class Trainer {
   RunFiles files_;
   CheckpointWriter writer_;
   ActivationNorms activations_;
+  std::set<std::string> skipped_eval_;
   std::string environment_;
   std::optional<StepSamples> last_good_;
   int64_t last_good_step_ = 0, saved_step_ = -1;
@@ -385,6 +359,10 @@ int train(const Recipe& recipe, const TrainOptions& options) {
   RunMemory memory(inputs.device);
   const Restart restart = options.resume ? find_restart(inputs) : Restart{};
   for (const std::string& line : inputs.notices) notice(line);
+  if (!restart.checkpoint) check_learning_rates(inputs);
+  if (recipe.train.worst_first) {  // lengths are measured for it anyway
+    for (const std::string& line : check_samples(inputs)) notice(line);
+  }
   if (requested_signal() != 0) return stop_exit_code(requested_signal());
 
   std::optional<Run> run;

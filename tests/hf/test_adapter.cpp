@@ -232,6 +232,10 @@ TEST_F(Adapter, FoldersThatAreNone) {
   EXPECT_LFT_ERROR(ErrorKind::kInput, "no weights", AdapterDir::open(temp_.file("a")));
   temp_.write("a/adapter_model.bin", "never opened");
   EXPECT_LFT_ERROR(ErrorKind::kInput, "convert to safetensors", AdapterDir::open(temp_.file("a")));
+  // As the original LLaVA leaves it: the LoRA alone would load, without the projector it was trained with.
+  adapter_in("d2").write(temp_.file("b"));
+  temp_.write("b/non_lora_trainables.bin", "never opened");
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "half of this adapter is a pickle", AdapterDir::open(temp_.file("b")));
 }
 
 TEST_F(Adapter, SaveThenLoadIsTheSame) {

@@ -51,6 +51,26 @@ TEST(Trainer, WritesEveryFileOfARunAndLearns) {
   EXPECT_EQ(dump_recipe(parse_recipe(slurp(recipe.output_dir + "/recipe.resolved.yaml"), "resolved")), dump_recipe(recipe));
 }
 
+/// Headers are whole, pixels are missing: only a step finds them.
+TEST(Trainer, LeavesOutNoMoreBadSamplesThanMaxBad) {
+  const test::TinyRun run;
+  nlohmann::json rows = nlohmann::json::parse(slurp(run.dir().file("rows.json")));
+  run.dir().write("images/cut.bmp", test::bmp(20, 18, 1, 2, 3).substr(0, 60));
+  rows[5]["image"] = rows[8]["image"] = "cut.bmp";
+  run.dir().write("rows.json", rows.dump());
+  Recipe enough = run.recipe("enough");
+  enough.data.eval.clear();
+  enough.data.on_bad_sample = "skip";
+  enough.data.max_bad = 2;
+  enough.train.max_steps = 7;  // each is met twice
+  EXPECT_EQ(train(enough), 0);
+  EXPECT_GE(test::events(enough.output_dir, "sample_skipped").size(), 4u);
+  Recipe few = enough;
+  few.output_dir = run.dir().file("few");
+  few.data.max_bad = 1;
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "at most data.max_bad = 1", train(few));
+}
+
 TEST(Trainer, SameSeedSameBytesWhateverTheWorkers) {
   const test::TinyRun run;
   Recipe first = run.recipe("a"), second = run.recipe("b"), third = run.recipe("c");
@@ -102,6 +122,10 @@ TEST(Trainer, TrainsEverythingIntoAModelDirectory) {
   recipe.full = {"all"};
   ASSERT_EQ(train(recipe), 0);
   EXPECT_FALSE(std::filesystem::exists(recipe.output_dir + "/adapter"));
+  const AdapterNotes notes = read_model_notes(recipe.output_dir + "/model");
+  EXPECT_EQ(notes.template_name, "llava-hf");
+  EXPECT_EQ(notes.image_fit, "pad");
+  EXPECT_EQ(notes.base_path, run.model());
   Recipe again = run.recipe("again");
   again.model.path = recipe.output_dir + "/model";
   EXPECT_EQ(train(again), 0);
