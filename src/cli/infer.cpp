@@ -96,6 +96,7 @@ InferModel load_infer_model(const InferOptions& options) {
   std::string lowered;
   out.encode = encode_options(options.model, base.config, *out.tokenizer, named.value, fit.value, options.max_tokens, &lowered);
   if (!lowered.empty()) notice(lowered);
+  check_adapter_tokenizer(adapter, out.encode.tokenizer_fingerprint);
   out.encode.image_limits = options.image_limits;
   out.model = load_llava(base, out.dtype, out.device);
   if (!options.adapter.empty()) load_adapter(out.model, adapter);

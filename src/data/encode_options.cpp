@@ -2,7 +2,6 @@
 #include <cmath>
 
 #include "src/base/errors.h"
-#include "src/base/hash.h"
 #include "src/base/text.h"
 #include "src/data/dataset.h"
 #include "src/io/files.h"
@@ -15,7 +14,6 @@ namespace {
 const std::vector<float> kClipMean = {0.48145466f, 0.4578275f, 0.40821073f};
 const std::vector<float> kClipStd = {0.26862954f, 0.26130258f, 0.27577711f};
 constexpr int64_t kBicubic = 3;
-constexpr const char* kProbe = "USER: <image>\nWhat is 12 + 30?  Ünïcödé 漢字 🙂\tASSISTANT: It is 42.</s>USER:";
 
 [[noreturn]] void fail(const std::string& what, const std::string& where, const std::string& found, const std::string& expected,
                        const std::string& next = {}) {
@@ -106,12 +104,6 @@ void check_tokenizer(const std::string& model_dir, const LlavaConfig& config, co
   }
 }
 
-std::string fingerprint(const Tokenizer& tokenizer) {
-  std::string text = std::to_string(tokenizer.vocab_size());
-  for (const Token& token : tokenizer.encode(kProbe)) text += "," + std::to_string(token.id);
-  return sha256(text);
-}
-
 void check_names(const std::string& template_name, const std::string& image_fit) {
   if (!is_template(template_name)) {
     throw Error(ErrorKind::kUsage, {.what = "unknown template",
@@ -139,7 +131,7 @@ EncodeOptions encode_options(const std::string& model_dir, const LlavaConfig& co
   options.image_fit = image_fit;
   options.eos = end_token(model_dir, config, tokenizer);
   options.config.eos_tokens.push_back(tokenizer.id_of(options.eos));  // what a model is taught to end with ends its answers
-  options.tokenizer_fingerprint = fingerprint(tokenizer);
+  options.tokenizer_fingerprint = tokenizer_fingerprint(tokenizer);
   std::vector<std::string> notices;
   std::string where;
   const Json processor = image_processor(model_dir, &where);

@@ -16,6 +16,7 @@ namespace lft {
 /// how it was trained, for generate, eval, score and merge.
 struct AdapterNotes {
   std::string base_path, base_fingerprint, template_name, image_fit;
+  std::string tokenizer = {};  // tokenizer_fingerprint() of what it was trained with
 };
 /// Empty strings where the model directory is not lft's.
 AdapterNotes read_model_notes(const std::string& model_path);
@@ -39,6 +40,8 @@ struct AdapterDir {
 
 /// Throws kInput when the adapter records the fingerprint of another base than `base`. Adapters that are not lft's record none.
 void check_adapter_base(const AdapterDir& dir, const ModelDir& base);
+/// The same of another tokenizer than the one with this fingerprint.
+void check_adapter_tokenizer(const AdapterDir& dir, const std::string& fingerprint);
 
 /// Injects adapters at dir.lora_modules and copies every tensor; any unused key, unfilled adapter or wrong shape is kInput with names.
 void load_adapter(Llava& model, const AdapterDir& dir);

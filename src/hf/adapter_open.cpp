@@ -158,6 +158,7 @@ AdapterNotes read_notes(const std::string& file) {
   notes.base_fingerprint = json_string(json, "base_fingerprint", file);
   notes.template_name = json_string(json, "template", file);
   notes.image_fit = json_string(json, "image_fit", file);
+  if (json.contains("tokenizer")) notes.tokenizer = json_string(json, "tokenizer", file);
   return notes;
 }
 
@@ -191,6 +192,15 @@ void check_adapter_base(const AdapterDir& dir, const ModelDir& base) {
                                   .found = "fingerprint " + found.substr(0, 16) + " of " + base.path,
                                   .expected = "fingerprint " + dir.notes.base_fingerprint.substr(0, 16) + " (" + dir.notes.base_path + ")",
                                   .next = "give the base model that the adapter records"});
+}
+
+void check_adapter_tokenizer(const AdapterDir& dir, const std::string& fingerprint) {
+  if (dir.notes.tokenizer.empty() || dir.notes.tokenizer == fingerprint) return;
+  throw Error(ErrorKind::kInput, {.what = "the adapter was trained with another tokenizer: the same words have other ids now",
+                                  .where = dir.path + "/" + kAdapterNotes,
+                                  .found = "tokenizer " + fingerprint.substr(0, 16),
+                                  .expected = "tokenizer " + dir.notes.tokenizer.substr(0, 16),
+                                  .next = "put the tokenizer files back that it was trained with"});
 }
 
 }  // namespace lft

@@ -63,7 +63,8 @@ std::string notes_text(const AdapterNotes& notes) {
   return pretty_json({{"base_path", notes.base_path},
                       {"base_fingerprint", notes.base_fingerprint},
                       {"template", notes.template_name},
-                      {"image_fit", notes.image_fit}});
+                      {"image_fit", notes.image_fit},
+                      {"tokenizer", notes.tokenizer}});
 }
 
 void save_adapter(const std::string& path, Llava& model, const LoraOptions& lora, const std::vector<std::string>& full,

@@ -43,7 +43,7 @@ class Tokenizer {
   SpecialTokens special_;
 };
 
-/// sha256 of the ids of a fixed text that tells fast, slow and legacy tokenizers apart.
+/// sha256 of the vocabulary's size and the ids of a fixed text that tells fast, slow and legacy tokenizers apart.
 std::string tokenizer_fingerprint(const Tokenizer& tokenizer);
 
 }  // namespace lft

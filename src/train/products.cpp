@@ -50,7 +50,8 @@ void save_products(Run& run) {
   const AdapterNotes notes{.base_path = recipe.model.path,
                            .base_fingerprint = base_fingerprint(run.inputs.model_dir),
                            .template_name = recipe.data.chat_template,
-                           .image_fit = recipe.data.image_fit};
+                           .image_fit = recipe.data.image_fit,
+                           .tokenizer = run.inputs.encode.tokenizer_fingerprint};
   for (const std::string& scope : recipe.full) {
     if (scope == "all") return save_model(recipe.output_dir + "/model", run.model.model, run.inputs.model_dir, notes);
   }

@@ -71,6 +71,19 @@ TEST(Generate, AMergedModelKeepsTemplateAndFit) {
       "template: plain (as asked; the model was trained with llava-hf), image fit: crop (from the model)");
 }
 
+TEST(Generate, AnAdapterKnowsItsTokenizer) {
+  const TinyRun run;
+  ASSERT_EQ(run_lft("train " + run.dir().write("run.yaml", dump_recipe(run.recipe("out")))).code, 0);
+  const std::string asked = generate(run, "Hi --adapter " + run.dir().file("out/adapter"));
+  EXPECT_EQ(run_lft(asked).code, 0);
+  Json tokenizer = Json::parse(slurp(run.model() + "/tokenizer.json"));
+  std::swap(tokenizer["model"]["vocab"]["<0x41>"], tokenizer["model"]["vocab"]["<0x42>"]);
+  run.dir().write("model/tokenizer.json", tokenizer.dump());
+  const Ran ran = run_lft(asked);
+  EXPECT_EQ(ran.code, 3) << ran.err;
+  EXPECT_NE(ran.err.find("another tokenizer"), std::string::npos) << ran.err;
+}
+
 TEST(Eval, ARowWithoutAnAnswerHasNoneInItsLine) {
   const TinyRun run;
   const std::string rows = R"([{"id": "a", "conversations": [{"from": "human", "value": "What?"}, {"from": "gpt", "value": "red"}]},
