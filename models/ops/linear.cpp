@@ -144,7 +144,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
                                           const Weight& weight) {
     at::Tensor& dx = shared.dx_ti;
     if (!dx.defined()) return dx = input_gradient(update, dy_to, dh_tr, weight, dy_to.scalar_type());
-    if (weight.kind() == BaseStorage::kFp8) {
+    if (weight.kind() == BaseStorage::kFp8 && dy_to.scalar_type() != at::kFloat) {  // products of its own
       dx.add_(weight_product_backward(dy_to, weight));
     } else {
       add_product(dx, dy_to, weight.to(dy_to.scalar_type()));

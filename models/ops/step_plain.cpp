@@ -29,11 +29,11 @@ GradVerdict check_gradients_plain(const std::vector<at::Tensor>& gradients, floa
   const at::Tensor squared_norm = verdict.squares.sum(), bad = verdict.squares.isfinite().logical_not();
   const at::Tensor any_bad = bad.any();
   const at::Tensor first_bad = gradients.empty() ? at::full({}, -1, doubles) : at::where(any_bad, bad.to(at::kInt).argmax(), -1);
-  const at::Tensor loss_bad = loss.defined() ? loss.isfinite().logical_not().view({}) : at::zeros_like(any_bad);
+  const at::Tensor loss_bad = loss.defined() ? loss.isfinite().logical_not().reshape({}) : at::zeros_like(any_bad);
   const at::Tensor found_inf = any_bad.logical_or(loss_bad);
   const at::Tensor clip = max_norm > 0 ? (max_norm / (squared_norm.sqrt() + 1e-6)).clamp_max(1) : at::ones({}, doubles);
   field(verdict, offsetof(GradControl, squared_norm), at::kDouble).copy_(squared_norm);
-  if (loss.defined()) field(verdict, offsetof(GradControl, loss), at::kDouble).copy_(loss.view({}));
+  if (loss.defined()) field(verdict, offsetof(GradControl, loss), at::kDouble).copy_(loss.reshape({}));
   field(verdict, offsetof(GradControl, first_bad), at::kInt).copy_(first_bad);
   field(verdict, offsetof(GradControl, loss_bad), at::kInt).copy_(loss_bad);
   field(verdict, offsetof(GradControl, clip), at::kFloat).copy_(at::where(found_inf, 1.0, clip));
