@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "kernels/common/error.h"
-#include "src/base/log.h"
 #include "src/base/text.h"
 #include "src/cli/commands.h"
 #include "src/cli/infer.h"
@@ -20,36 +19,6 @@ struct ValidateArgs {
   bool json = false;
   int64_t workers = 0;
 };
-
-/// As training takes it: what on_bad_sample: skip leaves out is listed, and no error unless there is too much of it.
-bool goes_through(const DataReport& report, const Recipe& recipe) {
-  if (recipe.data.on_bad_sample != "skip") return report.errors() == 0;
-  for (const DataFigures& file : report.files) {
-    if (file.unreadable > recipe.data.max_bad) return false;
-  }
-  return report.errors() == report.errors_of_unreadable;
-}
-
-void say_left_out(const DataReport& report) {
-  for (const DataFigures& file : report.files) {
-    if (file.unreadable == 0) continue;
-    notice(file.key + ": " + std::to_string(file.unreadable) + " of " + std::to_string(file.rows) +
-           " rows are left out by on_bad_sample: skip");
-  }
-}
-
-/// What to do about them.
-std::string advice(const DataReport& report, const Recipe& recipe) {
-  if (recipe.data.on_bad_sample != "skip") {
-    return "mend or remove these rows; data.on_bad_sample: skip leaves out those that cannot be read";
-  }
-  for (const DataFigures& file : report.files) {
-    if (file.unreadable <= recipe.data.max_bad) continue;
-    return "mend or remove these rows, or raise data.max_bad: " + std::to_string(recipe.data.max_bad) + "; " + file.key + " has " +
-           std::to_string(file.unreadable) + " rows that cannot be read";
-  }
-  return "mend or remove these rows; on_bad_sample: skip leaves out only those that cannot be read";
-}
 
 /// One error for all of them: how many of each kind, and the first.
 [[noreturn]] void fail(const DataReport& report, const Recipe& recipe) {
@@ -65,7 +34,7 @@ std::string advice(const DataReport& report, const Recipe& recipe) {
                .where = recipe.data.train + (recipe.data.eval.empty() ? "" : ", " + recipe.data.eval),
                .found = join(lines, "\n"),
                .expected = {},
-               .next = advice(report, recipe)});
+               .next = "mend or remove these rows; data.on_bad_sample: skip leaves out those that cannot be read"});
 }
 
 void validate(const ValidateArgs& args) {
@@ -75,8 +44,7 @@ void validate(const ValidateArgs& args) {
   const std::string text =
       args.json ? data_report_json(report).dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : data_report_text(report);
   std::fputs(text.c_str(), stdout);
-  if (!goes_through(report, recipe)) fail(report, recipe);
-  if (report.errors() > 0) say_left_out(report);
+  if (report.errors() > 0) fail(report, recipe);
 }
 
 }  // namespace

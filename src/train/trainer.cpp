@@ -359,7 +359,6 @@ int train(const Recipe& recipe, const TrainOptions& options) {
   RunMemory memory(inputs.device);
   const Restart restart = options.resume ? find_restart(inputs) : Restart{};
   for (const std::string& line : inputs.notices) notice(line);
-  if (!restart.checkpoint) check_learning_rates(inputs);
   if (recipe.train.worst_first) {  // lengths are measured for it anyway
     for (const std::string& line : check_samples(inputs)) notice(line);
   }

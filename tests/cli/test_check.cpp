@@ -141,7 +141,6 @@ TEST_F(Check, LearningRatesThatMoveNothing) {
   for (const std::string& set : {std::string("--set optim.lr=0"), std::string("--set train.max_steps=1"),
                                  std::string("--set optim.lr=0 --set optim.projector_lr=0.1")}) {
     expect_error(set, 2, {"0", "optim."});
-    EXPECT_EQ(run_lft("train " + recipe_ + " " + set).code, 2) << set;
   }
   EXPECT_EQ(check("--set train.max_steps=1 --set optim.warmup_ratio=0").code, 0);
   EXPECT_EQ(check("--set optim.projector_lr=0").code, 0);  // the adapters move
