@@ -76,21 +76,13 @@ class Tally {
 
   void add(size_t index, const RowScan& scan, const std::unordered_map<std::string, ImageFault>& broken) {
     const Row& row = source_.rows.rows[index];
-    const int64_t errors_before = report_.errors();
     for (const DataProblem& problem : scan.problems) report_.add(problem);
-    bool left_out = !scan.readable || scan.kept == 0, stops = false;
-    for (const std::string& name : row.images) {
-      if (source_.prepared != nullptr) break;
-      const auto fault = broken.find(name);
-      if (fault == broken.end()) continue;
-      problem(fault->second.fault, row, fault->second.reason);
-      left_out = true;
-      stops = stops || fault->second.stops;
-    }
-    figures_.unreadable += left_out;
-    if (left_out && !stops) report_.errors_of_unreadable += report_.errors() - errors_before;
     if (scan.content.empty()) return;
     figures_.images += static_cast<int64_t>(row.images.size());
+    for (const std::string& name : row.images) {
+      if (source_.prepared != nullptr) break;
+      if (const auto fault = broken.find(name); fault != broken.end()) problem(fault->second.fault, row, fault->second.reason);
+    }
     find_duplicates(index, scan);
     if (scan.readable) count(row, scan);
   }

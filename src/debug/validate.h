@@ -45,7 +45,6 @@ struct DataProblem {
 struct DataFigures {
   std::string key, path;  // "data.train" or "data.eval"
   int64_t rows = 0, malformed = 0, images = 0;
-  int64_t unreadable = 0;  // rows that training stops at, or leaves out under on_bad_sample: skip; malformed ones among them
   int64_t tokens = 0, supervised = 0, without_labels = 0;
   int64_t replies = 0, replies_with_eos = 0;                // before truncation: a reply whose last token is the supervised end token
   int64_t truncated = 0, labels_lost = 0, replies_cut = 0;  // rows cut, supervised tokens and ends of replies behind the limit
@@ -69,7 +68,6 @@ struct DataReport {
   void add(DataProblem problem);
   int64_t errors() const;
   int64_t warnings() const;
-  int64_t errors_of_unreadable = 0;  // those that go with a row that is left out
 };
 
 /// kInput and kUsage where model, tokenizer or recipe cannot be used; what is wrong with the data is in the report. 0 workers: one a core.

@@ -182,7 +182,7 @@ std::optional<ImageFault> scan_image(const std::string& root, const std::string&
   } catch (const Error& error) {
     const bool no_decoder = error.kind() == ErrorKind::kUsage;  // a kind of image that this build cannot read
     if (error.kind() != ErrorKind::kInput && !no_decoder) throw;
-    return ImageFault{fault, quote_text(name) + ": " + reason_of(error.info()), no_decoder};
+    return ImageFault{fault, quote_text(name) + ": " + reason_of(error.info())};
   }
 }
 

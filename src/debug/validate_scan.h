@@ -34,7 +34,6 @@ RowScan scan_row(const RowSource& source, int64_t index, const Tokenizer& tokeni
 struct ImageFault {
   DataFault fault;
   std::string reason;
-  bool stops = false;  // training, whatever on_bad_sample says: this build has no decoder for it
 };
 /// The file is decoded to its last byte, with the errors training would meet, and is checked for what fitting would refuse.
 std::optional<ImageFault> scan_image(const std::string& root, const std::string& name, const EncodeOptions& options);
