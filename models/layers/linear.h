@@ -25,8 +25,8 @@ class LinearAdapter : public torch::nn::Module {
   virtual std::optional<LowRank> low_rank() const { return std::nullopt; }
   /// A of low_rank(), where it never drops an element of the input; else undefined.
   virtual at::Tensor shared_a() const { return {}; }
-  /// The dense update this adapter stands for, float32 [out, in].
-  virtual at::Tensor delta_oi() const = 0;
+  /// The weight that alone does what `weight_oi` [out, in] and this adapter do together, in float32, without a graph.
+  virtual at::Tensor merged_oi(const at::Tensor& weight_oi) const = 0;
 };
 
 class LinearImpl : public torch::nn::Module {

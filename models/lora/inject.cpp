@@ -8,6 +8,7 @@
 
 #include "kernels/common/error.h"
 #include "kernels/common/philox.h"
+#include "models/lora/dora.h"
 #include "models/lora/registry.h"
 #include "models/ops/parallel.h"
 
@@ -38,7 +39,8 @@ void fill_a(const at::Tensor& a_ri, uint64_t seed, const std::string& site) {
 std::string canonical_parameter(const std::string& name) {
   const size_t infix = name.rfind(kAdapterInfix);
   if (infix == std::string::npos) return name;
-  return name.substr(0, infix) + "." + name.substr(infix + kAdapterInfix.size()) + ".weight";
+  const std::string part = name.substr(infix + kAdapterInfix.size());
+  return name.substr(0, infix) + "." + part + (part == "lora_magnitude_vector" ? "" : ".weight");  // as PEFT spells them
 }
 
 }  // namespace
@@ -60,13 +62,12 @@ void inject_lora(const std::vector<LinearSite>& sites, const LoraOptions& option
   }
   for (const LinearSite& site : sites) {
     const std::shared_ptr<LinearAdapter> adapter = make_adapter(*site.layer, options);
-    for (auto& parameter : adapter->named_parameters()) {
-      if (parameter.key() == "lora_A") {
-        fill_a(parameter.value(), seed, site.name);
-      } else {
-        const at::NoGradGuard no_grad;
-        parameter.value().zero_();
-      }
+    const at::NoGradGuard no_grad;
+    auto parameters = adapter->named_parameters();
+    fill_a(parameters["lora_A"], seed, site.name);
+    parameters["lora_B"].zero_();
+    if (at::Tensor* magnitude = parameters.find("lora_magnitude_vector")) {
+      magnitude->copy_(dora_norm_o(site.layer->stored(), parameters["lora_A"], parameters["lora_B"], /*scale=*/0));
     }
     Linear layer = site.layer;
     layer->set_adapter(adapter);
@@ -111,7 +112,7 @@ void merge_adapters(torch::nn::Module& model) {
   for (LinearSite& site : linear_sites(model)) {
     if (site.layer->adapter() == nullptr) continue;
     at::Tensor& weight = site.layer->weight;
-    weight.copy_(weight.to(at::kFloat) + site.layer->adapter()->delta_oi());
+    weight.copy_(site.layer->adapter()->merged_oi(weight));
     site.layer->set_adapter(nullptr);
   }
 }

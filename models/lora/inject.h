@@ -10,7 +10,7 @@
 namespace lft {
 
 struct LoraOptions {
-  std::string variant = "lora";  // lora: scale = alpha / rank; rslora: alpha / sqrt(rank)
+  std::string variant = "lora";  // lora and dora: scale = alpha / rank; rslora: alpha / sqrt(rank)
   int64_t rank = 128;
   double alpha = 256;
   double dropout = 0;
@@ -33,12 +33,13 @@ std::vector<LinearSite> linear_sites(torch::nn::Module& model);
 /// where it would match in another tower, which.
 std::vector<LinearSite> select_sites(const std::vector<LinearSite>& sites, const std::vector<std::string>& targets);
 
-/// Adapters with A ~ kaiming_uniform(a = sqrt(5)) as PEFT does, B = 0, FP32. A of site i is a pure function of (seed, site name).
+/// Adapters with A ~ kaiming_uniform(a = sqrt(5)) as PEFT does, B = 0, FP32, DoRA's magnitude the length of each row of the weight, so that
+/// no output changes. A of site i is a pure function of (seed, site name).
 /// Throws kUsage unless 1 <= rank <= min(in, out) of every site.
 void inject_lora(const std::vector<LinearSite>& sites, const LoraOptions& options, uint64_t seed);
 
-/// A trainable tensor: an FP32 master with requires_grad. `name` is canonical: "<module>.lora_A.weight", "<module>.lora_B.weight", or the
-/// parameter's own name for a whole-trained module.
+/// A trainable tensor: an FP32 master with requires_grad. `name` is canonical: "<module>.lora_A.weight", "<module>.lora_B.weight",
+/// "<module>.lora_magnitude_vector", or the parameter's own name for a whole-trained module.
 struct Trainable {
   std::string name, scope;
   at::Tensor tensor;
@@ -48,7 +49,7 @@ struct Trainable {
 /// FP32 masters. Throws kUsage for an unknown scope. Order is deterministic (module order).
 std::vector<Trainable> make_trainable(torch::nn::Module& model, const std::vector<std::string>& full);
 
-/// W + delta in FP32, one cast to W's dtype; adapters removed.
+/// W and its adapter in FP32, one cast to W's dtype; adapters removed.
 void merge_adapters(torch::nn::Module& model);
 
 }  // namespace lft

@@ -27,9 +27,9 @@ at::Tensor LoraAdapter::forward_swiglu(const at::Tensor& gate, const at::Tensor&
 
 std::optional<LowRank> LoraAdapter::low_rank() const { return LowRank{a_ri, b_or, scale_, dropout_mask(dropout_, current_module_path())}; }
 
-at::Tensor LoraAdapter::delta_oi() const {
+at::Tensor LoraAdapter::merged_oi(const at::Tensor& weight_oi) const {
   const at::NoGradGuard no_grad;
-  return at::mm(b_or, a_ri).mul_(scale_);
+  return at::mm(b_or, a_ri).mul_(scale_).add_(weight_oi);
 }
 
 double lora_scale(const LoraOptions& options) {

@@ -13,7 +13,7 @@ class LoraAdapter : public LinearAdapter {
   at::Tensor forward_swiglu(const at::Tensor& gate, const at::Tensor& up, const Weight& weight_oi, const at::Tensor& bias_o) override;
   std::optional<LowRank> low_rank() const override;
   at::Tensor shared_a() const override { return dropout_ > 0 ? at::Tensor() : a_ri; }
-  at::Tensor delta_oi() const override;
+  at::Tensor merged_oi(const at::Tensor& weight_oi) const override;
   at::Tensor a_ri, b_or;
 
  private:

@@ -1,6 +1,7 @@
 #include "models/lora/registry.h"
 
 #include "kernels/common/error.h"
+#include "models/lora/dora.h"
 #include "models/lora/lora.h"
 
 namespace lft {
@@ -13,9 +14,13 @@ struct Variant {
 std::shared_ptr<LinearAdapter> make_lora(const LinearImpl& layer, const LoraOptions& options) {
   return std::make_shared<LoraAdapter>(layer, options, lora_scale(options));
 }
+std::shared_ptr<LinearAdapter> make_dora(const LinearImpl& layer, const LoraOptions& options) {
+  return std::make_shared<DoraAdapter>(layer, options, lora_scale(options));
+}
 constexpr Variant kVariants[] = {
     {"lora", make_lora},
     {"rslora", make_lora},
+    {"dora", make_dora},
 };
 
 }  // namespace

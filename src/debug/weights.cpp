@@ -26,7 +26,7 @@ struct Sums {
 
 /// "lora_A" of "model.q_proj.lora_A.weight", "bias" of "model.q_proj.bias"; the rest is the module.
 std::pair<std::string, std::string> split_name(const std::string& tensor) {
-  for (const char* part : {".lora_A", ".lora_B", ".base_layer"}) {
+  for (const char* part : {".lora_A", ".lora_B", ".lora_magnitude_vector", ".base_layer"}) {
     if (const size_t at = tensor.rfind(part); at != std::string::npos) return {tensor.substr(0, at), std::string(part).substr(1)};
   }
   const size_t dot = tensor.rfind('.');
@@ -145,7 +145,7 @@ WeightsReport compare_weights(const std::string& path_a, const std::string& path
                                     .found = a.kind + " of " + std::to_string(a.tensors.size()) + " tensors, " + b.kind + " of " +
                                              std::to_string(b.tensors.size()),
                                     .expected = "two of one kind, or a checkpoint step and the adapter of its run",
-                                    .next = {}});
+                                    .next = "compare what one run wrote: lft debug weights OUT/checkpoints/step-0 OUT"});
   }
   for (auto& [module, of_module] : sums) {
     of_module.row.module = module;
@@ -179,6 +179,14 @@ std::vector<std::string> weights_lines(const WeightsReport& report) {
   lines.push_back(report.changed() ? std::to_string(changed) + " of " + std::to_string(report.modules.size()) + " modules changed"
                                    : "nothing changed");
   return lines;
+}
+
+ErrorInfo unchanged_error(const WeightsReport& report) {
+  return {.what = "no weight changed",
+          .where = report.a + " and " + report.b,
+          .found = "the same values in all of " + std::to_string(report.modules.size()) + " modules",
+          .expected = "a change in one of them",
+          .next = "where one was trained from the other, lft debug overfit RECIPE names what keeps the run from learning"};
 }
 
 }  // namespace lft

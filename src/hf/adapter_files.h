@@ -15,7 +15,8 @@ inline constexpr const char* kModelNotes = "lft_model.json";
 std::string notes_text(const AdapterNotes& notes);
 
 struct LoraPair {
-  at::Tensor a_ri, b_or;  // float32, CPU
+  at::Tensor a_ri, b_or;   // float32, CPU
+  at::Tensor magnitude_o;  // of DoRA; else undefined
 };
 
 /// An adapter's tensors in memory, float32 on the CPU.

@@ -22,7 +22,7 @@ class Fitting {
   void check() {
     for (const std::string& module : dir_.lora_modules) check_lora(module);
     for (const auto& [name, stored] : dir_.stored_names) {
-      if (name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight")) continue;
+      if (name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight") || name.ends_with(".lora_magnitude_vector")) continue;
       check_whole(name, stored);
     }
     for (const auto& [name, shape] : shapes_) {
@@ -50,6 +50,7 @@ class Fitting {
     const int64_t out = weight->second[0], in = weight->second[1], rank = dir_.lora.rank;
     expect(dir_.stored_names.at(module + ".lora_A.weight"), {rank, in});
     expect(dir_.stored_names.at(module + ".lora_B.weight"), {out, rank});
+    if (dir_.lora.variant == "dora") expect(dir_.stored_names.at(module + ".lora_magnitude_vector"), {out});
   }
 
   void check_whole(const std::string& name, const std::string& stored) {
@@ -103,6 +104,7 @@ void copy_lora(LinearSite& site, const LoraPair& pair) {
   auto parameters = site.layer->adapter()->named_parameters();
   parameters["lora_A"].copy_(pair.a_ri);
   parameters["lora_B"].copy_(pair.b_or);
+  if (pair.magnitude_o.defined()) parameters["lora_magnitude_vector"].copy_(pair.magnitude_o);
 }
 
 }  // namespace
@@ -112,8 +114,9 @@ AdapterTensors read_adapter(const AdapterDir& dir, const LlavaConfig& config) {
   Fitting(dir, file, config).check();
   AdapterTensors tensors;
   for (const std::string& module : dir.lora_modules) {
-    tensors.lora[module] = {read_finite(file, dir.stored_names.at(module + ".lora_A.weight")),
-                            read_finite(file, dir.stored_names.at(module + ".lora_B.weight"))};
+    const auto read = [&](const char* part) { return read_finite(file, dir.stored_names.at(module + part)); };
+    tensors.lora[module] = {read(".lora_A.weight"), read(".lora_B.weight"),
+                            dir.lora.variant == "dora" ? read(".lora_magnitude_vector") : at::Tensor()};
   }
   for (const std::string& name : dir.full_tensors) tensors.full[name] = read_finite(file, dir.stored_names.at(name));
   for (const auto& [name, stored] : dir.stored_names) {

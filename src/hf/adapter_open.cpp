@@ -14,9 +14,11 @@ namespace lft {
 namespace {
 
 constexpr const char* kPrefix = "base_model.model.";
+constexpr std::string_view kMagnitude = "lora_magnitude_vector";
 constexpr const char* kRetry = "take both files from the same save_pretrained()";
 
-/// A key of the file, taken apart. kind: lora_A.weight, lora_B.weight, base_layer.weight, or "" for a tensor saved whole.
+/// A key of the file, taken apart. kind: lora_A.weight, lora_B.weight, lora_magnitude_vector, base_layer.weight, or "" for a tensor saved
+/// whole.
 struct Key {
   std::string module, kind;
 };
@@ -28,6 +30,10 @@ Key split_key(const std::string& name) {
     // Between "lora_A" and "weight" a raw state_dict has the adapter's name.
     const std::string rest = name.substr(at + 8);
     if (rest == "weight" || rest == "default.weight") return {name.substr(0, at), std::string(kind) + ".weight"};
+  }
+  for (const char* tail : {"", ".weight", ".default.weight"}) {
+    const std::string magnitude = "." + std::string(kMagnitude) + tail;
+    if (name.ends_with(magnitude)) return {name.substr(0, name.size() - magnitude.size()), std::string(kMagnitude)};
   }
   constexpr std::string_view kBase = ".base_layer.weight";
   if (name.ends_with(kBase)) return {name.substr(0, name.size() - kBase.size()), "base_layer.weight"};
@@ -47,7 +53,7 @@ std::string canonical_name(const std::string& peft) {
   return "";
 }
 
-/// lora_magnitude_vector, lora_embedding_A and their like: never a tensor of a module saved whole.
+/// lora_embedding_A and its like: never a tensor of a module saved whole.
 bool is_lora_part(const std::string& name) { return name.find("lora_") != std::string::npos; }
 
 class KeyReader {
@@ -77,6 +83,7 @@ class KeyReader {
     const std::string inner = name.substr(std::string(kPrefix).size());
     const Key key = split_key(inner);
     const std::string canonical = canonical_name(key.module);
+    if (key.kind == kMagnitude && dir_.lora.variant != "dora") return unknown_.items.push_back(name + " (use_dora is false)");
     const bool saved = key.kind.empty() && !is_lora_part(inner) &&
                        std::any_of(dir_.modules_to_save.begin(), dir_.modules_to_save.end(),
                                    [&](const std::string& module) { return names_module(inner, module); });
@@ -86,6 +93,7 @@ class KeyReader {
     if (key.kind.empty()) dir_.full_tensors.push_back(canonical);
     if (key.kind == "lora_A.weight") a_.insert(canonical);
     if (key.kind == "lora_B.weight") b_.insert(canonical);
+    if (key.kind == kMagnitude) magnitudes_.insert(canonical);
     if (key.kind == "lora_A.weight" && (info.shape.size() != 2 || info.shape[0] != dir_.lora.rank)) wrong_rank(name, info);
     if (key.kind == "lora_B.weight" && (info.shape.size() != 2 || info.shape[1] != dir_.lora.rank)) wrong_rank(name, info);
   }
@@ -98,6 +106,14 @@ class KeyReader {
     }
     for (const std::string& module : b_) {
       if (!a_.contains(module)) alone_.items.push_back(module + ": lora_B without lora_A");
+    }
+    if (dir_.lora.variant == "dora") {
+      for (const std::string& module : a_) {
+        if (!magnitudes_.contains(module)) alone_.items.push_back(module + ": use_dora without lora_magnitude_vector");
+      }
+      for (const std::string& module : magnitudes_) {
+        if (!a_.contains(module)) alone_.items.push_back(module + ": lora_magnitude_vector without lora_A");
+      }
     }
     dir_.lora_modules.assign(a_.begin(), a_.end());
   }
@@ -112,8 +128,8 @@ class KeyReader {
 
   AdapterDir& dir_;
   const SafetensorsFile& file_;
-  std::set<std::string> a_, b_;
-  Faults unknown_{"unknown", {}}, twice_{"stored twice, in two spellings", {}}, alone_{"without their other half", {}},
+  std::set<std::string> a_, b_, magnitudes_;
+  Faults unknown_{"unknown", {}}, twice_{"stored twice, in two spellings", {}}, alone_{"without the tensors that belong to them", {}},
       rank_{"of another rank than r in adapter_config.json", {}}, mistyped_{"of a wrong type", {}},
       unsaved_{"in modules_to_save without a tensor", {}};
 };

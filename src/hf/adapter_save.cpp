@@ -47,7 +47,10 @@ void refuse_no_lora(const std::string& path) {
 
 std::string readme_text(const LoraOptions& lora, const std::vector<std::string>& modules, const AdapterNotes& notes) {
   std::string text = "# LoRA adapter\n\nA PEFT adapter for `" + notes.base_path + "`, written by lft: rank " + std::to_string(lora.rank) +
-                     (lora.variant == "rslora" ? " (rank-stabilised scale)" : "") + ".\n";
+                     (lora.variant == "rslora" ? " (rank-stabilised scale)"
+                      : lora.variant == "dora" ? " (DoRA)"
+                                               : "") +
+                     ".\n";
   for (const std::string& module : modules) text += "`" + module + "` was trained whole and is saved with it.\n";
   text += "\nTrained with the template `" + notes.template_name + "` and images fitted by `" + notes.image_fit +
           "`; other choices give other answers.\n\n```python\nfrom peft import PeftModel\nfrom transformers import "
@@ -79,6 +82,9 @@ void save_adapter(const std::string& path, Llava& model, const LoraOptions& lora
     targets.push_back(name);
     tensors[kPrefix + name + ".lora_A.weight"] = master(parameters["lora_A"]);
     tensors[kPrefix + name + ".lora_B.weight"] = master(parameters["lora_B"]);
+    if (const at::Tensor* magnitude = parameters.find("lora_magnitude_vector")) {
+      tensors[kPrefix + name + ".lora_magnitude_vector"] = master(*magnitude);
+    }
   }
   if (targets.empty()) refuse_no_lora(path);
   const std::map<std::string, at::Tensor> parameters = llava_parameters(*model);

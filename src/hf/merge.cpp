@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/common/error.h"
+#include "models/lora/dora.h"
 #include "models/lora/lora.h"
 #include "src/base/hash.h"
 #include "src/hf/adapter.h"
@@ -51,9 +52,11 @@ void check_not_merged(const std::string& model, const std::string& adapter_hash)
   }
 }
 
+/// Of LoRA: a magnitude says only beside the weight whether it changes anything.
 bool is_no_op(const AdapterTensors& tensors) {
   if (!tensors.full.empty()) return false;
   return std::all_of(tensors.lora.begin(), tensors.lora.end(), [](const auto& item) {
+    if (item.second.magnitude_o.defined()) return false;
     return item.second.b_or.count_nonzero().template item<int64_t>() == 0 || item.second.a_ri.count_nonzero().template item<int64_t>() == 0;
   });
 }
@@ -65,6 +68,11 @@ AdapterNotes merged_notes(const AdapterDir& adapter, const ModelDir& base) {
           .base_fingerprint = base_fingerprint(base),
           .template_name = recorded.template_name,
           .image_fit = recorded.image_fit};
+}
+
+at::Tensor adapted(const at::Tensor& weight_oi, const LoraPair& pair, double scale) {
+  if (pair.magnitude_o.defined()) return dora_merged_oi(weight_oi, pair.a_ri, pair.b_or, pair.magnitude_o, scale);
+  return weight_oi + at::matmul(pair.b_or, pair.a_ri) * scale;
 }
 
 /// What becomes of one base model's weights.
@@ -117,7 +125,7 @@ class Merger {
     const auto full = tensors_.full.find(name);
     if (lora == tensors_.lora.end() && full == tensors_.full.end()) return {};
     at::Tensor weight = full != tensors_.full.end() ? full->second : read_tensor(source, info).to(at::kFloat);
-    if (lora != tensors_.lora.end()) weight = weight + at::matmul(lora->second.b_or, lora->second.a_ri) * lora_scale(dir_.lora);
+    if (lora != tensors_.lora.end()) weight = adapted(weight, lora->second, lora_scale(dir_.lora));
     const at::Tensor cast = weight.to(to_scalar_type(info.dtype)).contiguous();
     if (first_non_finite(cast) >= 0) {
       refuse(ErrorKind::kNumeric, "a merged weight is not finite", source.path() + ": " + info.name,

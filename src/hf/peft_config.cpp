@@ -26,6 +26,7 @@ bool is_empty(const Json& value) { return value.is_null() || value == false || (
 const std::set<std::string> kRead = {
     "peft_type",      "task_type",       "base_model_name_or_path", "revision",          "r",          "lora_alpha",   "lora_dropout",
     "target_modules", "modules_to_save", "inference_mode",          "init_lora_weights", "use_rslora", "auto_mapping", "peft_version",
+    "use_dora",
 };
 
 /// PEFT's defaults that are neither null, false nor empty.
@@ -91,7 +92,9 @@ PeftConfig parse_peft_config(const Json& json, const std::string& where) {
   config.lora.rank = json_int(json, "r", 1, 65536, where);
   config.lora.alpha = number(json, "lora_alpha", 1e-12, 1e9, where);
   config.lora.dropout = json.contains("lora_dropout") ? number(json, "lora_dropout", 0, 1, where) : 0;
-  config.lora.variant = flag(json, "use_rslora", false, where) ? "rslora" : "lora";
+  const bool rslora = flag(json, "use_rslora", false, where), dora = flag(json, "use_dora", false, where);
+  if (rslora && dora) fail("the adapter asks for something that is not supported", where, "use_rslora and use_dora", "at most one of them");
+  config.lora.variant = dora ? "dora" : rslora ? "rslora" : "lora";
   config.inference_mode = flag(json, "inference_mode", false, where);
   config.modules_to_save = module_list(json, where);
   if (const auto base = json.find("base_model_name_or_path"); base != json.end() && !base->is_null()) {
@@ -119,7 +122,7 @@ std::string peft_config_text(const PeftConfig& config, const std::string& target
       {"revision", nullptr},
       {"target_modules", target_modules},
       {"task_type", "CAUSAL_LM"},
-      {"use_dora", false},
+      {"use_dora", config.lora.variant == "dora"},
       {"use_rslora", config.lora.variant == "rslora"},
   };
   return pretty_json(json);

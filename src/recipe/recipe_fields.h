@@ -35,7 +35,8 @@ void visit_model(Visitor& v, Section& m) {
 
 template <class Visitor, class Section>
 void visit_lora(Visitor& v, Section& l) {
-  v.field("variant", l.variant, {.choices = {"lora", "rslora"}}, "scale is alpha / rank (lora) or alpha / sqrt(rank) (rslora)");
+  v.field("variant", l.variant, {.choices = {"lora", "rslora", "dora"}},
+          "scale is alpha / rank, of rslora alpha / sqrt(rank); dora also trains the length of each row of the weight");
   v.field("rank", l.rank, {.low = 1, .high = 65536}, "inner dimension of the update");
   v.field("alpha", l.alpha, {.low = 0, .high = 1e6, .low_open = true}, "strength of the update, see variant");
   v.field("dropout", l.dropout, {.low = 0, .high = 1, .high_open = true}, "on the input of A, while training");

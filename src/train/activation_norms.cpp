@@ -29,7 +29,7 @@ std::string layer_of(const std::string& name) {
   if (name.starts_with(kProjector)) return std::string(kProjector);
   if (const size_t at = name.find(kLayers); at != std::string::npos) return name.substr(0, name.find('.', at + kLayers.size()));
   std::string module = name;
-  for (const std::string_view tail : {".weight", ".bias", ".lora_A", ".lora_B"}) {
+  for (const std::string_view tail : {".weight", ".bias", ".lora_A", ".lora_B", ".lora_magnitude_vector"}) {
     if (module.ends_with(tail)) module.erase(module.size() - tail.size());
   }
   return module;

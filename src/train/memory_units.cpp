@@ -28,6 +28,7 @@ class Trains {
       adapted_.insert(site.name);
       trainables_.emplace_back(site.name + ".lora_A", recipe_.lora.rank * site.layer->weight.size(1));
       trainables_.emplace_back(site.name + ".lora_B", recipe_.lora.rank * site.layer->weight.size(0));
+      if (dora()) trainables_.emplace_back(site.name + ".lora_magnitude_vector", site.layer->weight.size(0));
     }
     for (const auto& parameter : shapes_->named_parameters()) {
       const auto elements = static_cast<double>(parameter.value().numel());
@@ -53,7 +54,8 @@ class Trains {
     for (const auto& [name, elements] : trainables_) sum += name.starts_with(prefix) ? static_cast<double>(elements) : 0;
     return sum;
   }
-  /// Two tensors for an adapter, one for a parameter that is trained whole.
+  bool dora() const { return recipe_.lora.variant == "dora"; }
+  /// Two tensors or three for an adapter, one for a parameter that is trained whole.
   const std::vector<std::pair<std::string, int64_t>>& trainables() const { return trainables_; }
   /// Of the low-rank product of `rows` rows that the backward pass needs.
   double low_rank(const std::string& name, double rows, double width) const { return adapted(name) ? rows * rank() * width : 0; }
@@ -85,7 +87,15 @@ struct Counting {
 double weight_copy(const Counting& c, const std::string& name, double in, double out) {
   if (c.in_fp8(name)) return c.fp8_products ? 0 : in * out * 4;
   const double stored = c.trains.whole(name) ? 4 : c.coded(name) ? 0 : c.types.weight;
-  return (stored == c.types.compute ? 0 : in * out * c.types.compute) + (c.types.widens ? in * out * 4 : 0);
+  const double lengths = c.trains.dora() && c.trains.adapted(name) ? in * out * (stored == 4 ? 4 : 8) : 0;  // W + B A in FP32
+  return std::max(lengths, (stored == c.types.compute ? 0 : in * out * c.types.compute) + (c.types.widens ? in * out * 4 : 0));
+}
+
+/// What DoRA keeps for the gradient of its magnitudes: the layer's product before they scale it; of a dropped input the two that they
+/// scale, and that input.
+double dora_keeps(const Counting& c, const std::string& name, double rows, double in, double out) {
+  if (!c.trains.dora() || !c.trains.adapted(name)) return 0;
+  return rows * c.types.compute * (c.trains.drops() ? 2 * out + in : out);
 }
 
 struct Block {
@@ -99,7 +109,8 @@ MemoryUnit block_unit(const Counting& c, const Block& b, double tokens, double k
   const PassTypes& t = c.types;
   const double compute = t.compute, d = b.width, wide = t.widens ? 4 : compute, norm = t.norm;
   const auto keeps = [&](const std::string& name) { return c.trains.keeps_input(name); };
-  const bool gated = !b.in2.empty(), again = gated && norm == compute;  // again: a decoder layer makes normed inputs of the stream again
+  const bool gated = !b.in2.empty(),
+             again = gated && norm == compute && !c.trains.dora();  // a decoder layer makes normed inputs of the stream again
   const auto copies = [&](int64_t users) { return users == 0 ? 0.0 : norm == compute ? 1.0 : static_cast<double>(users); };
   MemoryUnit unit;
   unit.input = tokens * d * stream;
@@ -107,20 +118,23 @@ MemoryUnit block_unit(const Counting& c, const Block& b, double tokens, double k
   bool graph = reached || qkv > 0;
   double early = reached ? tokens * (d * stream + 4) : 0;  // the norm's input is the residual stream
   early += again ? (qkv > 0 && !reached ? tokens * d * stream : 0) : copies(qkv) * tokens * d * compute;
-  for (const std::string& name : {b.q, b.k, b.v}) early += c.trains.low_rank(name, tokens, compute);
+  for (const std::string& name : {b.q, b.k, b.v}) {
+    early += c.trains.low_rank(name, tokens, compute) + dora_keeps(c, name, tokens, d, b.attention);
+  }
   if (graph) early += tokens * (4 * b.attention * wide + 4 * b.attention / b.head);
   if (t.widens && graph) early += tokens * b.attention * compute;
   if (keeps(b.o) && (!graph || kept < tokens)) early += kept * b.attention * compute;
-  early += c.trains.low_rank(b.o, kept, compute);
+  early += c.trains.low_rank(b.o, kept, compute) + dora_keeps(c, b.o, kept, b.attention, d);
   graph |= keeps(b.o);
   double late = graph ? kept * (d * stream + 4) : 0;
   late += again ? (mlp_in > 0 && !graph ? kept * d * stream : 0) : copies(mlp_in) * kept * d * compute;
-  late += c.trains.low_rank(b.in1, kept, compute);
+  late += c.trains.low_rank(b.in1, kept, compute) + dora_keeps(c, b.in1, kept, d, b.inner);
   graph |= mlp_in > 0;
-  if (gated) late += c.trains.low_rank(b.in2, kept, compute);
+  if (gated) late += c.trains.low_rank(b.in2, kept, compute) + dora_keeps(c, b.in2, kept, d, b.inner);
   if (graph || keeps(b.out)) late += kept * b.inner * compute * 2;  // gate and up; or before and behind the activation
   if (!gated && !keeps(b.out)) late -= graph ? kept * b.inner * compute : 0;
-  late += c.trains.low_rank(b.out, kept, compute);
+  late += c.trains.low_rank(b.out, kept, compute) + dora_keeps(c, b.out, kept, b.inner, d);
+  if (gated && c.trains.dora() && keeps(b.out)) late += kept * b.inner * compute;  // the product, which LoRA makes again
   graph |= keeps(b.out);
   unit.early = early;
   unit.saved = early + late;
@@ -205,6 +219,7 @@ bool add_projector(const Counting& c, std::vector<MemoryUnit>& units, bool reach
   if (graph) unit.saved += positions * d * compute;  // before the activation
   if (c.trains.keeps_input(second)) unit.saved += positions * d * compute;
   unit.saved += c.trains.low_rank(first, positions, compute) + c.trains.low_rank(second, positions, compute);
+  unit.saved += dora_keeps(c, first, positions, in, d) + dora_keeps(c, second, positions, d, d);
   const double copy = weight_copy(c, second, d, d);
   unit.forward = 2 * positions * d * compute + static_cast<double>(c.shape.rows * c.shape.longest) * d * c.types.stream + copy;
   unit.early = unit.saved;
@@ -244,7 +259,7 @@ void add_head(const Counting& c, std::vector<MemoryUnit>& units, bool reached) {
   unit.backward = graph ? kept * d * (t.stream + t.compute) : 0;
   if (whole) unit.backward += logits + pieces + 4 * vocab * d;  // the weight's gradient is summed up beside the one that stays
   if (c.trains.adapted(name)) {
-    unit.saved += kept * (vocab * 4 + d * t.compute);
+    unit.saved += kept * (vocab * 4 + d * t.compute) + dora_keeps(c, name, kept, d, vocab);
     unit.forward = kept * vocab * (t.compute + (t.compute == 4 ? 0 : 4));
     unit.backward = kept * vocab * (4 + t.compute + (t.compute == 4 ? 0 : 4));
   }

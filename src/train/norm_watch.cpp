@@ -265,7 +265,7 @@ void NormWatch::restore(const Json& state) {
 }
 
 std::vector<LayerValue> module_grad_norms(const AdamW& optimizer, const std::vector<double>& norms, bool has_image) {
-  constexpr std::string_view kTails[] = {".weight", ".bias", ".lora_A", ".lora_B"};
+  constexpr std::string_view kTails[] = {".weight", ".bias", ".lora_A", ".lora_B", ".lora_magnitude_vector"};
   std::vector<LayerValue> modules;
   for (size_t i = 0; i < norms.size(); ++i) {
     const Trainable& tensor = optimizer.slots()[i].param;

@@ -86,7 +86,7 @@ TEST_F(Adapter, DeltaIsScaleTimesBTimesA) {
     const std::string prefix = "base_model.model.model.language_model.layers.0.self_attn.q_proj.lora_";
     const auto* a = reinterpret_cast<const float*>(stored.at(prefix + "A.weight").bytes.data());
     const auto* b = reinterpret_cast<const float*>(stored.at(prefix + "B.weight").bytes.data());
-    const at::Tensor delta = (*model->language_model->model->layers)[0]->self_attn->q_proj->adapter()->delta_oi();
+    const at::Tensor delta = (*model->language_model->model->layers)[0]->self_attn->q_proj->adapter()->merged_oi(at::zeros({32, 32}));
     const double scale = rslora ? 3.0 / std::sqrt(2.0) : 1.5;
     for (const int64_t o : {0, 5, 31}) {
       for (const int64_t i : {0, 17, 31}) {
@@ -133,8 +133,7 @@ TEST_F(Adapter, RealConfigsPass) {
 }
 
 TEST_F(Adapter, WhatLftLacksIsRefusedByName) {
-  const std::vector<std::pair<std::string, nlohmann::json>> lacking = {{"use_dora", true},
-                                                                       {"rank_pattern", {{"q_proj", 4}}},
+  const std::vector<std::pair<std::string, nlohmann::json>> lacking = {{"rank_pattern", {{"q_proj", 4}}},
                                                                        {"alpha_pattern", {{"q_proj", 4}}},
                                                                        {"bias", "all"},
                                                                        {"bias", "lora_only"},
@@ -168,6 +167,7 @@ TEST_F(Adapter, ConfigValuesOutOfRange) {
                                                                      {"lora_alpha", "x"},
                                                                      {"lora_dropout", 2},
                                                                      {"use_rslora", "yes"},
+                                                                     {"use_dora", 1},
                                                                      {"modules_to_save", "projector"},
                                                                      {"modules_to_save", {1}}};
   for (const auto& [key, value] : wrong) {
@@ -265,6 +265,38 @@ TEST_F(Adapter, SaveThenLoadIsTheSame) {
 
   const std::string other = write_tiny_llava(temp_.file("other"), {.seed = 2});
   EXPECT_LFT_ERROR(ErrorKind::kInput, "another base model", check_adapter_base(saved, ModelDir::open(other)));
+}
+
+TEST_F(Adapter, DoraHasAMagnitudeARow) {
+  const std::string q = "base_model.model.model.language_model.layers.0.self_attn.q_proj", magnitude = q + ".lora_magnitude_vector";
+  TinyAdapter adapter;
+  adapter.lora = {{"model.language_model.layers.0.self_attn.q_proj", {32, 32}}};
+  adapter.config["use_dora"] = true;
+  refuses(adapter, "self_attn.q_proj: use_dora without lora_magnitude_vector");
+  const auto with = [&](const std::string& name, int64_t rows) {
+    return [=](StoredTensors& t) { t[name] = random_tensor({rows}, DType::kF32, 1, 1, 0.3); };
+  };
+  refuses(adapter, "found [31], expected [32]", with(magnitude, 31));
+  refuses(adapter, "self_attn.k_proj: lora_magnitude_vector without lora_A", [&](StoredTensors& t) {
+    with(magnitude, 32)(t);
+    with("base_model.model.model.language_model.layers.0.self_attn.k_proj.lora_magnitude_vector", 16)(t);
+  });
+  adapter.config["use_rslora"] = true;
+  refuses(adapter, "at most one of them", with(magnitude, 32));
+  adapter.config.erase("use_rslora");
+
+  // As PEFT saves it, as its state_dict has it, and as lft saves it again.
+  Llava model = load(adapter.write(temp_.file("a"), with(magnitude, 32)));
+  Llava plain = load_tiny(base_);
+  EXPECT_FALSE(logits_of(model).equal(logits_of(plain)));
+  Llava raw = load(adapter.write(temp_.file("b"), with(magnitude + ".default.weight", 32)));
+  EXPECT_TRUE(logits_of(model).equal(logits_of(raw)));
+  const AdapterDir dir = AdapterDir::open(temp_.file("a"));
+  EXPECT_EQ(dir.lora.variant, "dora");
+  save_adapter(temp_.file("saved"), model, dir.lora, {}, {"base", "f", "plain", "pad"});
+  Llava again = load(temp_.file("saved"));
+  EXPECT_TRUE(logits_of(model).equal(logits_of(again)));
+  EXPECT_EQ(SafetensorsFile(temp_.file("saved") + "/adapter_model.safetensors").info(magnitude).shape, std::vector<int64_t>{32});
 }
 
 TEST_F(Adapter, SavedFilesAreThePortableOnes) {

@@ -27,7 +27,7 @@ class AnyAdapter : public LinearAdapter {
   using Body = std::function<at::Tensor(const at::Tensor& x, const at::Tensor& weight)>;
   explicit AnyAdapter(Body body) : LinearAdapter("AnyAdapter"), body_(std::move(body)) {}
   at::Tensor forward(const at::Tensor& x, const Weight& weight_oi, const at::Tensor&) override { return body_(x, weight_oi.dense()); }
-  at::Tensor delta_oi() const override { return {}; }
+  at::Tensor merged_oi(const at::Tensor&) const override { return {}; }
 
  private:
   Body body_;

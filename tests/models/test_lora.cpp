@@ -73,7 +73,7 @@ TEST_F(Lora, RankIsChecked) {
     EXPECT_NE(info.where.find("lora.rank"), std::string::npos);
   }
   EXPECT_EQ(linear_sites(*model_)[0].layer->adapter(), nullptr) << "nothing is injected when one does not fit";
-  error_of([&] { inject_lora(select({"llm:q_proj"}), {.variant = "dora", .rank = 2}, 1); }, ErrorKind::kUsage);
+  error_of([&] { inject_lora(select({"llm:q_proj"}), {.variant = "vera", .rank = 2}, 1); }, ErrorKind::kUsage);
 }
 
 TEST_F(Lora, AFreshAdapterChangesNothingAndIsDrawnByNameAndSeed) {

@@ -39,6 +39,13 @@ ADAPTERS = {
         use_rslora=True,
         targets=["llm:all-linear", "projector:all-linear", "vision:all-linear"],
     ),
+    "dora_everywhere": dict(
+        target_modules=f"({LLM})|({PROJECTOR})|({VISION})",
+        r=4,
+        lora_alpha=8,
+        use_dora=True,
+        targets=["llm:all-linear", "projector:all-linear", "vision:all-linear"],
+    ),
     "attention": dict(target_modules=r".*language_model.*\.(q_proj|v_proj)", targets=["llm:q_proj", "llm:v_proj"], r=2, lora_alpha=2),
 }
 
@@ -74,6 +81,15 @@ CASES = {
         grad_accum=2,
         optim=dict(lr=5e-4, schedule="constant", warmup_ratio=0.1, weight_decay=0.0, clip_grad_norm=0.7),
     ),
+    "cosine_dora_every_tower": dict(
+        checkpoint="head_dim_bias",
+        adapter="dora_everywhere",
+        template="llava-hf",
+        fit="crop",
+        batch_size=4,
+        grad_accum=1,
+        optim=dict(lr=1e-3, schedule="cosine", warmup_ratio=0.1, weight_decay=0.05, clip_grad_norm=0.5),
+    ),
     # One row a step: a text row reaches neither projector nor vision tower, and no row the last vision layer.
     "whole_model_row_by_row": dict(
         checkpoint="gqa_tied",
@@ -87,6 +103,10 @@ CASES = {
     ),
 }
 ADAPTER_CASES = [name for name, case in CASES.items() if case["adapter"]]
+
+
+def variant_of(options):
+    return "dora" if options.get("use_dora") else "rslora" if options.get("use_rslora") else "lora"
 
 
 def make_recipe(case, out, model_dir, adapter, images, rows):
@@ -103,7 +123,7 @@ def make_recipe(case, out, model_dir, adapter, images, rows):
     if case["adapter"]:
         options = ADAPTERS[case["adapter"]]
         recipe["lora"] = dict(
-            variant="rslora" if options.get("use_rslora") else "lora",
+            variant=variant_of(options),
             rank=options["r"],
             alpha=options["lora_alpha"],
             dropout=0.0,

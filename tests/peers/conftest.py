@@ -79,7 +79,9 @@ def peft_adapter(model_dir, tmp_path_factory):
             generator = torch.Generator().manual_seed(7)
             with torch.no_grad():
                 for key, parameter in model.named_parameters():
-                    if "lora_" in key:
+                    if "lora_magnitude_vector" in key:
+                        parameter.mul_(1 + 0.2 * torch.randn(parameter.shape, generator=generator))
+                    elif "lora_" in key:
                         parameter.copy_(torch.randn(parameter.shape, generator=generator) * (0.5 / parameter.shape[1] ** 0.5))
                     elif "modules_to_save.default" in key:
                         parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.05)

@@ -206,6 +206,7 @@ def train(model, samples, optim, batch_size, grad_accum, steps):
 def file_key(name):
     """A PEFT parameter's name in memory -> its key in adapter_model.safetensors (dialect of transformers 4.52 to 5.5)."""
     name = name.replace(".modules_to_save.default", "").replace(".lora_A.default", ".lora_A").replace(".lora_B.default", ".lora_B")
+    name = name.replace(".lora_magnitude_vector.default.weight", ".lora_magnitude_vector")
     tower = "base_model.model.model.vision_tower."
     return name.replace(tower, tower + "vision_model.") if name.startswith(tower) and "vision_model" not in name else name
 

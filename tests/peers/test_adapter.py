@@ -26,7 +26,7 @@ def moved(scored, base):
 
 @pytest.mark.parametrize(
     "checkpoint, name",
-    [("plain", "llm"), ("gqa_tied", "llm_projector_whole"), ("head_dim_bias", "rslora_everywhere"), ("linear_rope_full", "attention")],
+    [("plain", "llm"), ("gqa_tied", "llm_projector_whole"), ("head_dim_bias", "rslora_everywhere"), ("head_dim_bias", "dora_everywhere"), ("linear_rope_full", "attention")],
 )
 def test_pefts_adapter_in_lft(checkpoint, name, model_dir, peft_adapter, peer, images, rows_file, tmp_path):
     adapter = peft_adapter(checkpoint, name)
@@ -45,11 +45,14 @@ def test_lfts_adapter_in_peft(case, trained, model_dir, images, rows_file, tmp_p
     scored = score(tmp_path / "out.jsonl", model_dir(checkpoint), rows_file, images, "--adapter", adapter)
     compare(peer, scored, images, CASES[case]["template"], CASES[case]["fit"])
     config = json.loads((adapter / "adapter_config.json").read_text())
-    assert config["peft_type"] == "LORA" and config["use_rslora"] == bool(ADAPTERS[CASES[case]["adapter"]].get("use_rslora"))
+    options = ADAPTERS[CASES[case]["adapter"]]
+    assert config["peft_type"] == "LORA"
+    assert (config["use_rslora"], config["use_dora"]) == (bool(options.get("use_rslora")), bool(options.get("use_dora")))
 
 
 @pytest.mark.parametrize(
-    "checkpoint, name", [("plain", "llm"), ("gqa_tied", "llm_projector_whole"), ("head_dim_bias", "rslora_everywhere")]
+    "checkpoint, name",
+    [("plain", "llm"), ("gqa_tied", "llm_projector_whole"), ("head_dim_bias", "rslora_everywhere"), ("head_dim_bias", "dora_everywhere")],
 )
 def test_merged_checkpoint_in_transformers(checkpoint, name, model_dir, peft_adapter, images, rows_file, tmp_path):
     adapter, merged = peft_adapter(checkpoint, name), tmp_path / "merged"

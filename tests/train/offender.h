@@ -30,7 +30,7 @@ class Offender : public LinearAdapter {
     const at::Tensor y = at::matmul(x, weight_oi.dense().t());
     return body_(*this, x, a.defined() ? y + at::matmul(at::matmul(x, a.t()), b.t()) : y);
   }
-  at::Tensor delta_oi() const override { return at::mm(b, a); }
+  at::Tensor merged_oi(const at::Tensor& weight_oi) const override { return weight_oi + at::mm(b, a); }
   at::Tensor a, b;
 
  private:

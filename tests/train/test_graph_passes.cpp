@@ -82,6 +82,17 @@ TEST(GraphPasses, TrainLikeThePlainPass) {
   }
 }
 
+TEST(GraphPasses, TrainDoraLikeThePlainPass) {
+  const test::TinyRun tiny;
+  Recipe recipe = packed_recipe(tiny, 0.25, false);
+  recipe.lora.variant = "dora";
+  const Trained want = train_steps(recipe, /*fixed=*/false), got = train_steps(recipe, /*fixed=*/true);
+  for (size_t i = 0; i < want.losses.size(); ++i) {
+    EXPECT_NEAR(got.losses[i], want.losses[i], 2e-5 * want.losses[i] * static_cast<double>(i + 1)) << i;
+  }
+  EXPECT_LT(relative_difference(got.weights, want.weights), 1e-4);
+}
+
 TEST(GraphPasses, TrainLikeThePlainPassUnderALossScale) {
   const test::TinyRun tiny;
   Recipe recipe = packed_recipe(tiny, 0, true);

@@ -26,7 +26,7 @@ using test::slurp;
 struct Case {
   std::string name, precision = "fp32", schedule = "cosine";
   int64_t bad_step = 0;  // a gradient is infinite there: skipped under FP16, recovered from under BF16
-  std::string optimizer = "adamw";
+  std::string optimizer = "adamw", variant = "lora";
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -38,6 +38,7 @@ Recipe resumable(const test::TinyRun& run, const std::string& out, const Case& c
   Recipe recipe = run.recipe(out);
   recipe.data.eval.clear();
   recipe.lora.dropout = 0.25;
+  recipe.lora.variant = c.variant;
   recipe.optim.name = c.optimizer;
   if (c.optimizer == "adamw8bit") {  // embeddings and head have 8,448 elements: codes; the other tensors fewer than 4,096: FP32
     recipe.full = {"llm"};
@@ -105,7 +106,8 @@ INSTANTIATE_TEST_SUITE_P(Matrix, Resume,
                                            Case{"bf16_cosine_recovered", "bf16", "cosine", 3},
                                            Case{"adamw8bit", "fp32", "cosine", 0, "adamw8bit"},
                                            Case{"adamw8bit_fp16_skipped", "fp16", "constant", 3, "adamw8bit"},
-                                           Case{"adamw8bit_bf16_recovered", "bf16", "cosine", 3, "adamw8bit"}),
+                                           Case{"adamw8bit_bf16_recovered", "bf16", "cosine", 3, "adamw8bit"},
+                                           Case{"dora_bf16_recovered", "bf16", "cosine", 3, "adamw", "dora"}),
                          [](const auto& info) { return info.param.name; });
 
 class ResumeGuards : public ::testing::Test {
