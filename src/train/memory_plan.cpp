@@ -200,6 +200,7 @@ MemoryPlan plan_memory(const RunInputs& inputs, const MicroBatchShape& worst) {
   add("pixels", moment.pixels);
   if (types.gpu) {
     add("workspace", kGpuWorkspace);
+    add("the checkpoint being written", 4 * size.trained + (inputs.recipe.optim.offload ? 0 : size.moments));
   } else {
     add("samples read ahead", samples_ahead(inputs, shape));
     const bool compiles = inputs.precision.compute == at::kBFloat16;
