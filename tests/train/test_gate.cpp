@@ -22,7 +22,7 @@ class Gate : public ::testing::Test {
     trainables_ = make_trainable(*model_, {});
     at::Tensor ids = at::full({1, 20}, 7, at::kLong), labels = at::full({1, 20}, -100, at::kLong);
     labels[0][19] = 7;
-    probe_ = {.input_ids_bt = ids, .labels_bt = labels, .lengths_b = at::full({1}, 20, at::kLong), .pixels_nchw = {}};
+    probe_ = {.input_ids_bt = ids, .labels_bt = labels, .lengths_b = at::full({1}, 20, at::kLong), .packed = {}, .pixels_nchw = {}};
   }
   void fill_b(double value) {
     const at::NoGradGuard no_grad;
