@@ -1,10 +1,11 @@
 """Two hundred steps of lft and of PEFT from one adapter over the same batches, in BF16: how far their losses are apart, beside how far PEFT's own are when
-every element of its first adapter is moved by one BF16 ulp. One such distance is one draw, so each moved adapter is trained by both, too: the mean of
-lft from PEFT over all adapters beside the mean of PEFT from PEFT. Both read prepared rows, in their order, without dropout.
+every element of its first adapter is moved by one BF16 ulp. One such distance is one draw, so several moved adapters are trained by both: the mean
+over every run of lft beside every run of PEFT is compared with the mean over every two runs of PEFT. Both read prepared rows, in their order, without dropout.
 
 At a low rate, and from an adapter whose B is drawn, as in tests/peers/test_mixed.py: the difference is then an average over many roundings. At the
 quickstart's own rate a run amplifies any difference, and a fresh B of zeros has no ulp to be moved by: that base is here to show it."""
 
+import itertools
 import json
 import math
 import shutil
@@ -201,13 +202,13 @@ def compare_base(args, name, deadline):
             break
     if len(runs) < 2:
         raise RuntimeError("no time for a moved adapter")
-    ours, peft = runs[0]
-    from_peft, from_itself = [apart(*pair) for pair in runs], [apart(peft, moved) for _, moved in runs[1:]]
+    ours, peft = zip(*runs)
+    from_peft, from_itself = [apart(*pair) for pair in itertools.product(ours, peft)], [apart(*pair) for pair in itertools.combinations(peft, 2)]
     bound = statistics.fmean(from_itself)
-    return {"steps": len(ours), **setting, "first_loss": [ours[0], peft[0]], "last_loss": [ours[-1], peft[-1]],
-            "lft_from_peft": statistics.fmean(from_peft), "peft_from_itself_one_ulp_away": bound, "share_of_bound": statistics.fmean(from_peft) / bound,
-            "each_lft_from_peft": from_peft, "each_peft_from_itself": from_itself,
-            "losses": {side: [round(loss, 5) for loss in series] for side, series in {"lft": ours, "peft": peft, "peft_moved": runs[1][1]}.items()}}
+    return {"steps": len(ours[0]), **setting, "adapters": len(runs), "lft_from_peft": statistics.fmean(from_peft), "peft_from_itself_one_ulp_away": bound,
+            "share_of_bound": statistics.fmean(from_peft) / bound, "from_the_same_adapter": [apart(*pair) for pair in runs],
+            "each_peft_from_itself": from_itself,
+            "losses": {side: [[round(loss, 5) for loss in series] for series in all_series] for side, all_series in {"lft": ours, "peft": peft}.items()}}
 
 
 def compare(args, record):
