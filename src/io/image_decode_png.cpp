@@ -51,6 +51,8 @@ void clip_grey_row(const uint8_t* row, size_t width, uint8_t* rgb) {
 bool decode(png_structp png, png_infop info, Job* job, RgbImage* image) {
   if (setjmp(png_jmpbuf(png)) != 0) return false;
   png_set_crc_action(png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
+  // Texts, EXIF and colour profiles are passed over, but for their CRCs: libpng allocates as much for EXIF as it claims.
+  png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
   png_set_read_fn(png, job, on_read);
   png_read_info(png, info);
   image->width = png_get_image_width(png, info);

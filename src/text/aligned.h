@@ -27,6 +27,9 @@ struct Aligned {
   ByteRange source(size_t begin, size_t end) const;
 };
 
+/// Throws kInput where a tokenizer's rules made `bytes` bytes out of `source`: far more than rules for a language do, or 4 GiB.
+void check_growth(uint64_t bytes, uint64_t source);
+
 /// Each invalid byte sequence becomes one U+FFFD per maximal subpart, as Python's and Rust's decoders do. At most 2^32 - 1 bytes.
 Aligned align_utf8(std::string_view source);
 /// The same without the ranges.

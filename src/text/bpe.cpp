@@ -185,9 +185,10 @@ std::vector<Piece> Bpe::encode(std::string_view word) const {
     if (const int64_t id = id_of(word); id >= 0) return {{id, 0, uint32_t(word.size())}};
   }
   if (word.size() > size_t(std::numeric_limits<int32_t>::max())) {
-    bad_tokenizer(
-        "text",
-        {.what = "text too long to tokenise", .found = std::to_string(word.size()) + " bytes", .expected = "less than 2 GiB", .next = {}});
+    bad_tokenizer("text", {.what = "text too long to tokenise",
+                           .found = std::to_string(word.size()) + " bytes",
+                           .expected = "less than 2 GiB",
+                           .next = "split the text into several"});
   }
   std::vector<Symbol> merged = symbols(word);
   merge(merged);

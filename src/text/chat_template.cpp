@@ -38,7 +38,11 @@ const Template& get(const std::string& name) {
   if (const Template* found = find(name)) return *found;
   std::string known;
   for (const Template& one : kTemplates) known += std::string(known.empty() ? "" : ", ") + one.name;
-  throw Error(ErrorKind::kUsage, {.what = "unknown template", .where = {}, .found = name, .expected = known, .next = {}});
+  throw Error(ErrorKind::kUsage, {.what = "unknown template",
+                                  .where = {},
+                                  .found = name,
+                                  .expected = known,
+                                  .next = "name one of them in data.template or --template"});
 }
 
 }  // namespace

@@ -44,10 +44,13 @@ std::vector<std::string> join_bytes(const std::vector<std::string>& tokens) {
   return out;
 }
 
-std::string replace(const Pattern& pattern, const std::string& text, const std::string& content) {
+/// *made: bytes of the tokens so far, out of source_bytes.
+std::string replace(const Pattern& pattern, const std::string& text, std::string_view content, size_t* made, size_t source_bytes) {
   std::string out;
   size_t done = 0;
-  for (const ByteRange& match : pattern.find_all(text)) {
+  const std::vector<ByteRange> matches = pattern.find_all(text);
+  check_growth(*made += text.size() + matches.size() * content.size(), source_bytes);
+  for (const ByteRange& match : matches) {
     out.append(text, done, match.begin - done).append(content);
     done = match.end;
   }
@@ -131,7 +134,8 @@ void Decoder::add_strip(const Json& json, const std::string& where) {
   steps_.push_back(std::move(step));
 }
 
-std::vector<std::string> Decoder::run(const Step& step, std::vector<std::string> tokens) {
+std::vector<std::string> Decoder::run(const Step& step, std::vector<std::string> tokens, size_t source_bytes) {
+  size_t made = 0;
   switch (step.kind) {
     case Kind::kByteFallback:
       return join_bytes(tokens);
@@ -143,20 +147,24 @@ std::vector<std::string> Decoder::run(const Step& step, std::vector<std::string>
       return {all};
     }
     case Kind::kReplace:
-      for (std::string& token : tokens) token = replace(step.pattern[0], token, step.content);
+      for (std::string& token : tokens) token = replace(step.pattern[0], token, step.content, &made, source_bytes);
       return tokens;
     case Kind::kStrip:
       for (std::string& token : tokens) token = strip(token, step.content, step.start, step.stop);
       return tokens;
     case Kind::kMetaspace:
-      for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = replace(step.pattern[0], tokens[i], i == 0 && step.drop_first ? "" : " ");
+      for (size_t i = 0; i < tokens.size(); ++i) {
+        tokens[i] = replace(step.pattern[0], tokens[i], i == 0 && step.drop_first ? "" : " ", &made, source_bytes);
+      }
       return tokens;
   }
   return tokens;
 }
 
 std::string Decoder::decode(std::vector<std::string> tokens) const {
-  for (const Step& step : steps_) tokens = run(step, std::move(tokens));
+  size_t source_bytes = 0;
+  for (const std::string& token : tokens) source_bytes += token.size();
+  for (const Step& step : steps_) tokens = run(step, std::move(tokens), source_bytes);
   std::string out;
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (i > 0 && join_with_spaces_) out += ' ';

@@ -29,7 +29,7 @@ class Decoder {
   Decoder() = default;
   void add(const Json& json, const std::string& where);
   void add_strip(const Json& json, const std::string& where);
-  static std::vector<std::string> run(const Step& step, std::vector<std::string> tokens);
+  static std::vector<std::string> run(const Step& step, std::vector<std::string> tokens, size_t source_bytes);
 
   std::vector<Step> steps_;
   bool join_with_spaces_ = false;

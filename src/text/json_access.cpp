@@ -5,6 +5,8 @@
 namespace lft {
 
 void bad_tokenizer(const std::string& where, TokenizerFault fault) {
+  if (fault.next.empty())
+    fault.next = "fetch the tokenizer's files again from where the model came from; where they were edited, undo that";
   throw Error(ErrorKind::kInput, {.what = std::move(fault.what),
                                   .where = where,
                                   .found = std::move(fault.found),
@@ -16,7 +18,7 @@ void unsupported_component(const std::string& where, const std::string& componen
   bad_tokenizer(where, {.what = "tokenizer component is not supported",
                         .found = component + " " + type,
                         .expected = "a Llama-style BPE tokenizer (SentencePiece or byte-level)",
-                        .next = {}});
+                        .next = "take a model that has one, such as LLaVA 1.5"});
 }
 
 bool is_set(const Json& object, const std::string& key) {

@@ -61,12 +61,16 @@ void Normalizer::add(const Json& json, const std::string& where) {
 }
 
 Aligned Normalizer::apply(Aligned text) const {
+  const size_t source = text.text.size();
   for (const Step& step : steps_) {
     if (text.empty()) break;
     if (!step.pattern.empty()) {
-      text = replace_all(text, step.pattern[0].find_all(text.text), step.content);
+      const std::vector<ByteRange> matches = step.pattern[0].find_all(text.text);
+      check_growth(text.text.size() + matches.size() * step.content.size(), source);
+      text = replace_all(text, matches, step.content);
       continue;
     }
+    check_growth(text.text.size() + step.content.size(), source);
     Aligned out;
     out.append(step.content, text.source(0, 1));
     out.append(text, 0, text.text.size());

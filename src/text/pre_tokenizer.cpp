@@ -145,9 +145,13 @@ Words PreTokenizer::run(const Step& step, const Words& in) {
 }
 
 Words PreTokenizer::apply(Aligned segment) const {
+  const size_t source = segment.text.size();
   Words words{std::move(segment), {}};
   if (!words.text.empty()) words.words.push_back({0, uint32_t(words.text.text.size())});
-  for (const Step& step : steps_) words = run(step, words);
+  for (const Step& step : steps_) {
+    words = run(step, words);  // at most 5 bytes for one
+    check_growth(words.text.text.size(), source);
+  }
   return words;
 }
 

@@ -18,7 +18,7 @@ constexpr size_t kMaxPattern = 64 << 10;
                                   .where = where,
                                   .found = pattern,
                                   .expected = "a pattern that PCRE2 and Oniguruma read alike",
-                                  .next = {}});
+                                  .next = "write the pattern otherwise where that means the same, or take another model"});
 }
 
 /// PCRE2's \s takes U+180E and is otherwise Oniguruma's; spelled out, both agree. \h is a hex digit there and a blank here.
@@ -31,6 +31,8 @@ std::string translate(const std::string& pattern, const std::string& where) {
     if (c == '\\' && i + 1 < pattern.size()) {
       const char escaped = pattern[++i];
       if (escaped == 'h' || escaped == 'H') bad_pattern(where, pattern, "\\h");
+      // In a group that a lookbehind calls, it lets a match begin before the place where the search does.
+      if (escaped == 'K') bad_pattern(where, pattern, "\\K");
       if (escaped == 'S' && in_class) bad_pattern(where, pattern, "\\S inside [...]");
       if (escaped == 's')
         out += in_class ? kSpace : "[" + kSpace + "]";

@@ -80,14 +80,20 @@ int try_model(const std::string& model) {
 void probe(const std::string& model, const std::string& path) {
   const pid_t child = fork();
   if (child < 0)
-    throw Error(ErrorKind::kResource,
-                {.what = "cannot start a process to try the tokenizer in", .where = path, .found = {}, .expected = {}, .next = {}});
+    throw Error(ErrorKind::kResource, {.what = "cannot start a process to try the tokenizer in",
+                                       .where = path,
+                                       .found = {},
+                                       .expected = {},
+                                       .next = "free memory, or raise the limit on processes (ulimit -u, a container's)"});
   if (child == 0) run_child(model);
   int status = 0;
   while (waitpid(child, &status, 0) < 0) {
     if (errno != EINTR)
-      throw Error(ErrorKind::kResource,
-                  {.what = "the process that tries the tokenizer was lost", .where = path, .found = {}, .expected = {}, .next = {}});
+      throw Error(ErrorKind::kResource, {.what = "the process that tries the tokenizer was lost",
+                                         .where = path,
+                                         .found = {},
+                                         .expected = {},
+                                         .next = "start lft from a program that does not ignore SIGCHLD, such as a shell"});
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == kWorks) return;
   if (WIFEXITED(status) && WEXITSTATUS(status) == kRefused) refuse(path, "not a readable SentencePiece model");

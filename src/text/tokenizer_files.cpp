@@ -145,7 +145,12 @@ AddedToken read_added_token(const Json& json, const std::string& where) {
 
 void add_config_tokens(Vocabulary& vocabulary, const TokenizerFiles& files) {
   const std::string where = files.path("tokenizer_config.json");
-  if (flag_or(files.config, "split_special_tokens", false, where)) unsupported_component(where, "option", "split_special_tokens");
+  if (flag_or(files.config, "split_special_tokens", false, where)) {
+    bad_tokenizer(where, {.what = "tokenizer component is not supported",
+                          .found = "option split_special_tokens",
+                          .expected = "false, or no such option",
+                          .next = "take the option out: a special token in a text is then one token"});
+  }
   std::vector<AddedToken> tokens = lists_decoder(files) ? decoder_tokens(files) : older_tokens(files, vocabulary);
   std::sort(tokens.begin(), tokens.end(), [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
   std::vector<std::string> names;

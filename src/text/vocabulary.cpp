@@ -33,7 +33,7 @@ void Vocabulary::add(AddedToken token, const std::string& where) {
     bad_tokenizer(where, {.what = "added token is too long",
                           .found = std::to_string(token.content.size()) + " bytes",
                           .expected = "at most " + std::to_string(kMaxAddedBytes) + " bytes",
-                          .next = {}});
+                          .next = "shorten it, or take it out"});
   }
   int64_t id = id_of(token.content);
   if (id < 0) {

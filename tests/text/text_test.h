@@ -52,6 +52,7 @@ inline std::string load_failure(const std::string& dir) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kInput);
     const ErrorInfo& info = error.info();
+    EXPECT_FALSE(info.next.empty() && info.expected.empty()) << info.what;
     return info.what + " | " + info.where + " | " + info.found + " | " + info.expected + " | " + info.next;
   }
   ADD_FAILURE() << "loaded";
