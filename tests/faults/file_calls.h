@@ -1,0 +1,91 @@
+// The files that a traced process names in its calls, as absolute paths.
+#pragma once
+#include <fcntl.h>
+#include <sys/ptrace.h>
+#include <sys/uio.h>
+
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "faults/seccomp_filter.h"
+
+namespace lft::test {
+
+struct FileCall {
+  std::string path;      // absolute
+  bool changes = false;  // it may make, change or remove the file; else it is opened to be read
+};
+
+/// Reads and resolves what a stopped process names.
+class NamedFiles {
+ public:
+  explicit NamedFiles(pid_t process) : process_(process) {}
+
+  std::string path(const uint64_t* arguments, int folder, int name, bool follow) const {
+    const std::string base = folder < 0 ? link("cwd") : folder_path(static_cast<int>(arguments[folder]));
+    const std::string given = text(arguments[name]);
+    return resolved(given.starts_with('/') ? given : base + (given.empty() ? "" : "/" + given), follow);
+  }
+
+ private:
+  std::string link(const std::string& name) const {
+    std::error_code ignored;
+    return std::filesystem::read_symlink("/proc/" + std::to_string(process_) + "/" + name, ignored).string();
+  }
+  std::string folder_path(int descriptor) const { return descriptor == AT_FDCWD ? link("cwd") : link("fd/" + std::to_string(descriptor)); }
+
+  /// /proc/self is another folder for the process than for this one.
+  static std::string resolved(const std::filesystem::path& path, bool follow) {
+    std::error_code ignored;
+    if (path.string().starts_with("/proc/self/")) return path.lexically_normal().string();
+    const std::filesystem::path name = path.filename();
+    if (follow || name.empty() || name == "." || name == "..") return std::filesystem::weakly_canonical(path, ignored).string();
+    return (std::filesystem::weakly_canonical(path.parent_path(), ignored) / name).string();
+  }
+
+  /// Up to the end of each page: the next one may not be there.
+  std::string text(uint64_t address) const {
+    constexpr uint64_t kPage = 4096, kLongest = 2 * 4096;
+    std::string found;
+    while (address != 0 && found.size() < kLongest) {
+      char piece[kPage];
+      iovec here{piece, kPage - address % kPage}, there{reinterpret_cast<void*>(address), kPage - address % kPage};
+      const ssize_t got = process_vm_readv(process_, &here, 1, &there, 1, 0);
+      if (got <= 0) return found;
+      const size_t length = strnlen(piece, static_cast<size_t>(got));
+      found.append(piece, length);
+      if (length < static_cast<size_t>(got)) return found;
+      address += static_cast<uint64_t>(got);
+    }
+    return found;
+  }
+
+  pid_t process_;
+};
+
+/// Of a process that the filter stopped.
+inline void note_call(pid_t process, std::vector<FileCall>& calls) {
+  __ptrace_syscall_info info{};
+  if (ptrace(PTRACE_GET_SYSCALL_INFO, process, sizeof info, &info) <= 0 || info.op != PTRACE_SYSCALL_INFO_SECCOMP) {
+    calls.push_back({"a call that could not be read", true});
+    return;
+  }
+  const auto number = static_cast<long>(info.seccomp.nr);
+  const uint64_t* const arguments = info.seccomp.args;
+  const NamedFiles files(process);
+  for (const OpenSyscall& call : open_syscalls()) {
+    if (call.number != number) continue;
+    const auto flags = static_cast<int>(arguments[call.flags]);
+    const bool changes = (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC)) != 0;
+    calls.push_back({files.path(arguments, call.folder, call.path, (flags & O_NOFOLLOW) == 0), changes});
+  }
+  for (const FileSyscall& call : change_syscalls()) {
+    if (call.number != number) continue;
+    calls.push_back({files.path(arguments, call.folder, call.path, false), true});
+    if (call.other_path >= 0) calls.push_back({files.path(arguments, call.other_folder, call.other_path, false), true});
+  }
+}
+
+}  // namespace lft::test
