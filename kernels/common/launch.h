@@ -11,9 +11,13 @@ namespace lft {
 
 inline void check_cuda(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
-  const ErrorKind kind = status == cudaErrorMemoryAllocation ? ErrorKind::kResource : ErrorKind::kInternal;
-  throw Error(kind,
-              {.what = std::string(what) + " failed", .where = "CUDA", .found = cudaGetErrorString(status), .expected = {}, .next = {}});
+  const bool memory = status == cudaErrorMemoryAllocation;
+  throw Error(memory ? ErrorKind::kResource : ErrorKind::kInternal,
+              {.what = std::string(what) + " failed",
+               .where = "CUDA",
+               .found = cudaGetErrorString(status),
+               .expected = {},
+               .next = memory ? "lower train.batch_size, or free the GPU of other programs" : ""});
 }
 
 /// Blocks for `items`, bounded so that a grid-stride loop takes the rest.

@@ -76,7 +76,7 @@ class Fields {
                                     .where = file_ + ": " + prefix_ + key,
                                     .found = found,
                                     .expected = expected,
-                                    .next = {}});
+                                    .next = "take a LLaVA model of that kind; where config.json was edited, undo that"});
   }
 
  private:

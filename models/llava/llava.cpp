@@ -10,6 +10,9 @@
 namespace lft {
 namespace {
 
+/// Rows and prepared data are checked when they are read: only other batches get here.
+constexpr char kOfThisModel[] = "encode the data with this model's tokenizer and processor (lft prepare)";
+
 void check_ids(const at::Tensor& ids_bt, int64_t vocab) {
   if (ids_bt.numel() == 0) return;
   const auto low = ids_bt.min().item<int64_t>(), high = ids_bt.max().item<int64_t>();
@@ -18,7 +21,7 @@ void check_ids(const at::Tensor& ids_bt, int64_t vocab) {
                                   .where = {},
                                   .found = std::to_string(low < 0 ? low : high),
                                   .expected = "an id in [0, " + std::to_string(vocab) + ")",
-                                  .next = {}});
+                                  .next = kOfThisModel});
 }
 
 }  // namespace
@@ -36,7 +39,7 @@ SupervisedRows supervised_rows(const at::Tensor& labels_bt, int64_t vocab) {
                                       .where = {},
                                       .found = std::to_string(low < 0 ? low : high),
                                       .expected = "-100 or a token id in [0, " + std::to_string(vocab) + ")",
-                                      .next = {}});
+                                      .next = kOfThisModel});
     }
   }
   return {b * t + position, targets};
@@ -58,7 +61,7 @@ at::Tensor LlavaImpl::image_features(const at::Tensor& pixels_nchw) {
                                     .where = {},
                                     .found = c10::str(pixels_nchw.sizes()),
                                     .expected = "[images, " + std::to_string(vision.channels) + ", " + side + ", " + side + "]",
-                                    .next = {}});
+                                    .next = kOfThisModel});
   }
   const at::Tensor pixels = pixels_nchw.to(language_model->model->embed_tokens->weight.device());
   std::vector<at::Tensor> features = call("vision_tower", vision_tower, pixels, config.vision_feature_layers);
@@ -80,7 +83,7 @@ at::Tensor LlavaImpl::embed(const LlavaBatch& batch, const at::Tensor& features_
                                     .where = {},
                                     .found = std::to_string(places.numel()) + " image positions for " + std::to_string(images) + " images",
                                     .expected = std::to_string(config.image_positions()) + " positions an image",
-                                    .next = {}});
+                                    .next = kOfThisModel});
   }
   const at::Device device = language_model->model->embed_tokens->weight.device();
   at::Tensor embeds = call("language_model.model.embed_tokens", language_model->model->embed_tokens, send(ids, device));

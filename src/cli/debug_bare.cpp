@@ -34,7 +34,7 @@ void add_debug_bare(CLI::App& debug) {
     };
     const BareReport report = bare(read_recipe(options->recipe, options->sets), options->bare);
     if (report.signal != 0) throw CLI::RuntimeError(stop_exit_code(report.signal));
-    if (!report.healthy()) throw CLI::RuntimeError(5);
+    if (!report.healthy()) throw Error(ErrorKind::kNumeric, bare_error(report));
   });
 }
 

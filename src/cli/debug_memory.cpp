@@ -35,7 +35,7 @@ void add_debug_memory(CLI::App& debug) {
     refuse_input("--out", options->memory.out, inputs_of(options->recipe, recipe));
     const MemoryReport report = debug_memory(recipe, options->memory);
     if (report.signal != 0) throw CLI::RuntimeError(stop_exit_code(report.signal));
-    if (!report.picture.leaks.empty()) throw CLI::RuntimeError(5);
+    if (!report.picture.leaks.empty()) throw Error(ErrorKind::kNumeric, leak_error(report));
   });
 }
 

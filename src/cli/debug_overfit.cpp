@@ -35,7 +35,7 @@ void add_debug_overfit(CLI::App& debug) {
     };
     const OverfitReport report = overfit(read_recipe(options->recipe, options->sets), options->overfit);
     if (report.signal != 0) throw CLI::RuntimeError(stop_exit_code(report.signal));
-    if (!report.healthy()) throw CLI::RuntimeError(5);
+    if (!report.healthy()) throw Error(ErrorKind::kNumeric, overfit_error(report));
   });
 }
 

@@ -33,7 +33,7 @@ void add_debug_weights(CLI::App& debug) {
     const WeightsReport report = compare_weights(options->a, options->b);
     for (const std::string& line : weights_lines(report)) std::printf("%s\n", line.c_str());
     std::fflush(stdout);
-    if (options->expect_change && !report.changed()) throw CLI::RuntimeError(5);
+    if (options->expect_change && !report.changed()) throw Error(ErrorKind::kNumeric, unchanged_error(report));
   });
 }
 

@@ -60,7 +60,7 @@ void eval(EvalCommand command) {
                                     .where = command.recipe,
                                     .found = {},
                                     .expected = command.recipe.empty() ? "--data FILE" : "data.eval in the recipe, or --data FILE",
-                                    .next = {}});
+                                    .next = "name a file of rows as for training, or a prepared directory"});
   }
   std::optional<OutputLines> out;
   if (!command.out.empty()) {

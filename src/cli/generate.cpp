@@ -106,7 +106,13 @@ class TerminalLines {
   std::optional<std::string> next() {
     for (;;) {
       if (const size_t end = pending_.find('\n'); end != std::string::npos) return take(end, end + 1);
-      if (pending_.size() > kMaxLine) throw Error(ErrorKind::kUsage, "a line of more than 1 MB was typed");
+      if (pending_.size() > kMaxLine) {
+        throw Error(ErrorKind::kUsage, {.what = "a line of more than 1 MB was typed",
+                                        .where = "stdin",
+                                        .found = {},
+                                        .expected = {},
+                                        .next = "ask in shorter lines, each of which is one question"});
+      }
       if (wait()) continue;
       if (pending_.empty() || requested_signal() != 0) return std::nullopt;
       return take(pending_.size(), pending_.size());

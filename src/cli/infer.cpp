@@ -75,7 +75,11 @@ InferModel load_infer_model(const InferOptions& options) {
   InferModel out;
   out.device = default_device();
   if (options.model.empty()) {
-    throw Error(ErrorKind::kUsage, {.what = "no model", .where = {}, .found = {}, .expected = "--model DIR", .next = {}});
+    throw Error(ErrorKind::kUsage, {.what = "no model",
+                                    .where = {},
+                                    .found = {},
+                                    .expected = "--model DIR",
+                                    .next = "name the base model; --adapter DIR goes with it"});
   }
   const Precision precision = infer_precision(options.dtype, device_facts(out.device));
   if (!precision.notice.empty()) notice(precision.notice);
@@ -111,8 +115,9 @@ void stop_if_requested() {
 OutputLines::OutputLines(const std::string& path, const Inputs& inputs) : path_(absolute_path(path)) {
   refuse_input("--out", path, inputs);
   if (is_directory(path_)) {
-    throw Error(ErrorKind::kUsage,
-                {.what = "the output is a directory", .where = "--out " + path, .found = {}, .expected = "a file", .next = {}});
+    throw Error(
+        ErrorKind::kUsage,
+        {.what = "the output is a directory", .where = "--out " + path, .found = {}, .expected = "a file", .next = "name a file in it"});
   }
   temporary_ = path_ + ".tmp-" + std::to_string(getpid());
   fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -151,11 +156,12 @@ void OutputLines::commit() {
 
 void OutputLines::fail(const std::string& what) const {
   const int code = errno;
-  throw Error(ErrorKind::kResource, {.what = what,
-                                     .where = path_,
-                                     .found = std::strerror(code),
-                                     .expected = {},
-                                     .next = code == ENOENT ? "create the folder first" : ""});
+  throw Error(ErrorKind::kResource,
+              {.what = what,
+               .where = path_,
+               .found = std::strerror(code),
+               .expected = {},
+               .next = code == ENOENT ? "create the folder first" : "name a file on a disk with room, where this user may write"});
 }
 
 }  // namespace lft::cli

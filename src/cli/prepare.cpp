@@ -21,9 +21,11 @@ void check_output(const std::string& out, const Recipe& recipe) {
   if (!recipe.data.image_root.empty()) inputs.push_back(recipe.data.image_root);
   for (const std::string& input : inputs) {
     if (!is_inside(input, out) && !is_inside(out, recipe.model.path)) continue;
-    throw Error(
-        ErrorKind::kUsage,
-        {.what = "the output would harm an input", .where = "--out " + out, .found = input, .expected = "a folder of its own", .next = {}});
+    throw Error(ErrorKind::kUsage, {.what = "the output would harm an input",
+                                    .where = "--out " + out,
+                                    .found = input,
+                                    .expected = "a folder of its own",
+                                    .next = "give another --out"});
   }
 }
 

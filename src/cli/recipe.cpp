@@ -68,7 +68,7 @@ std::string read_named(const std::string& name) {
                                     .where = {},
                                     .found = quote_text(name),
                                     .expected = "one of " + join(names, ", ", 30),
-                                    .next = {}});
+                                    .next = "lft recipe ls says what each is for"});
   }
   return read_file((folder / (bare + kSuffix)).string(), 1 << 20);
 }

@@ -26,7 +26,7 @@ Summary summarize(const Options& options) {
                                     .where = options.path,
                                     .found = "a model directory",
                                     .expected = "a recipe, a YAML file",
-                                    .next = {}});
+                                    .next = "leave --set out, or give the recipe of a run on this model"});
   }
   return summarize_model(ModelDir::open(options.path), options.batch);
 }

@@ -13,7 +13,7 @@ constexpr int64_t kIgnore = -100;
 const std::string kImageMark = "<image>";
 
 [[noreturn]] void fail(const Row& row, const std::string& what, const std::string& found, const std::string& expected,
-                       const std::string& next = {}) {
+                       const std::string& next) {
   throw Error(ErrorKind::kInput, {.what = what, .where = row_place(row), .found = found, .expected = expected, .next = next});
 }
 
@@ -38,7 +38,7 @@ EncodedText tokenize(const Row& row, Rendered rendered, const Tokenizer& tokeniz
   }
   if (image_tokens != row.images.size()) {
     fail(row, "the tokenizer does not give one image token for each <image>", std::to_string(image_tokens) + " image tokens",
-         std::to_string(row.images.size()));
+         std::to_string(row.images.size()), "use the tokenizer that belongs to the model");
   }
   return text;
 }
@@ -69,7 +69,7 @@ void check_marks(const Row& row) {
   int64_t marks = 0;
   for (const Turn& turn : row.turns) {
     marks += count_marks(turn.question);
-    if (count_marks(turn.answer) > 0) fail(row, "<image> in an answer", quote_text(turn.answer, 80), "images in questions only");
+    if (count_marks(turn.answer) > 0) fail(row, "<image> in an answer", quote_text(turn.answer, 80), "images in questions only", kMendRow);
   }
   if (marks == images) return;
   const std::string next = marks == 0 ? "write \"<image>\\n\" into the question where the image belongs (LLaVA puts it first)"
@@ -135,11 +135,12 @@ Sample encode_prompt(const std::vector<Turn>& turns, const std::vector<std::stri
   Sample sample = expand_images(tokenize(row, std::move(prompt), tokenizer, options), row, options);
   sample.labels.clear();
   const int64_t length = static_cast<int64_t>(sample.input_ids.size()), positions = options.config.text.max_positions;
-  if (length > positions) fail(row, "the prompt is longer than the model's positions", std::to_string(length), std::to_string(positions));
+  if (length > positions)
+    fail(row, "the prompt is longer than the model's positions", std::to_string(length), std::to_string(positions), "shorten the prompt");
   for (const std::string& file : image_files) {
     const ImageLimits& limits = options.image_limits;
     const auto load = [&] { return decode_image(read_file(file, limits.max_bytes), file, limits); };
-    sample.images.push_back(fit_named(row, options, {}, load));
+    sample.images.push_back(fit_named(row, options, "name an image file that is whole and can be read", load));
   }
   return sample;
 }

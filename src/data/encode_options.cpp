@@ -14,9 +14,11 @@ namespace {
 const std::vector<float> kClipMean = {0.48145466f, 0.4578275f, 0.40821073f};
 const std::vector<float> kClipStd = {0.26862954f, 0.26130258f, 0.27577711f};
 constexpr int64_t kBicubic = 3;
+constexpr char kItsOwnFile[] = "take the file that came with the model";
+constexpr char kNoOtherWay[] = "write that where it suits the model: lft has no other way to fit an image";
 
 [[noreturn]] void fail(const std::string& what, const std::string& where, const std::string& found, const std::string& expected,
-                       const std::string& next = {}) {
+                       const std::string& next) {
   throw Error(ErrorKind::kInput, {.what = what, .where = where, .found = found, .expected = expected, .next = next});
 }
 
@@ -39,25 +41,25 @@ std::vector<float> three_numbers(const Json& processor, const char* key, const s
   for (const Json& item : processor[key]) {
     const float number = item.is_number() ? item.get<float>() : NAN;
     if (!(number >= (positive ? 1e-6f : 0.0f) && number <= 1)) {
-      fail(std::string(key) + " is out of range", where, item.dump(), positive ? "numbers above 0, at most 1" : "numbers from 0 to 1");
+      fail(std::string(key) + " is out of range", where, item.dump(), positive ? "numbers above 0, at most 1" : "numbers from 0 to 1",
+           kItsOwnFile);
     }
     numbers.push_back(number);
   }
-  if (numbers.size() != 3) fail(std::string(key) + " is not a colour", where, processor[key].dump(), "3 numbers");
+  if (numbers.size() != 3) fail(std::string(key) + " is not a colour", where, processor[key].dump(), "3 numbers", kItsOwnFile);
   return numbers;
 }
 
 /// Steps lft always does as CLIP's processor does them; a file that asks for others is refused.
 void check_steps(const Json& processor, const std::string& where) {
   for (const char* key : {"do_resize", "do_rescale", "do_normalize", "do_center_crop"}) {
-    if (processor.value(key, Json(true)) == Json(false))
-      fail(std::string(key) + " is false", where, "false", "true", "lft has no other way to fit an image");
+    if (processor.value(key, Json(true)) == Json(false)) fail(std::string(key) + " is false", where, "false", "true", kNoOtherWay);
   }
   const Json resample = processor.value("resample", Json(kBicubic));
-  if (!resample.is_null() && resample != Json(kBicubic)) fail("resample is not bicubic", where, resample.dump(), "3");
+  if (!resample.is_null() && resample != Json(kBicubic)) fail("resample is not bicubic", where, resample.dump(), "3", kNoOtherWay);
   const Json factor = processor.value("rescale_factor", Json(1.0 / 255));
   if (!factor.is_null() && !(factor.is_number() && std::abs(factor.get<double>() * 255 - 1) < 1e-6)) {
-    fail("rescale_factor is not 1/255", where, factor.dump(), "0.00392156862745098");
+    fail("rescale_factor is not 1/255", where, factor.dump(), "0.00392156862745098", kNoOtherWay);
   }
 }
 
@@ -86,7 +88,8 @@ std::string end_token(const std::string& model_dir, const LlavaConfig& config, c
   if (eos.empty() && !config.eos_tokens.empty() && config.eos_tokens[0] < tokenizer.vocab_size())
     eos = tokenizer.token_of(config.eos_tokens[0]);
   if (eos.empty() || tokenizer.id_of(eos) < 0) {
-    fail("the tokenizer has no end token", path, eos.empty() ? "no eos_token" : quote_text(eos), "eos_token, a token of the vocabulary");
+    fail("the tokenizer has no end token", path, eos.empty() ? "no eos_token" : quote_text(eos), "eos_token, a token of the vocabulary",
+         kItsOwnFile);
   }
   return eos;
 }
@@ -136,7 +139,7 @@ EncodeOptions encode_options(const std::string& model_dir, const LlavaConfig& co
   std::string where;
   const Json processor = image_processor(model_dir, &where);
   if (!processor.is_null() && !processor.is_object())
-    fail("the image processor is not a JSON object", where, processor.type_name(), "an object");
+    fail("the image processor is not a JSON object", where, processor.type_name(), "an object", kItsOwnFile);
   const Json numbers = processor.is_null() ? Json::object() : processor;
   options.image_mean = three_numbers(numbers, "image_mean", kClipMean, false, where);
   options.image_std = three_numbers(numbers, "image_std", kClipStd, true, where);

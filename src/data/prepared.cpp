@@ -340,7 +340,7 @@ void prepare_dataset(const Dataset& dataset, const EncodeOptions& options, const
                                     .where = out,
                                     .found = {},
                                     .expected = "a new or empty directory, or one that lft prepare wrote",
-                                    .next = {}});
+                                    .next = "give another --out, or move away what is there"});
   }
   write_dir_atomic(out, [&](const std::string& folder) {
     PreparedWriter writer(folder, options, shard_bytes);
@@ -355,7 +355,7 @@ std::unique_ptr<Dataset> open_prepared(const std::string& path, const EncodeOpti
                                     .where = path,
                                     .found = "no index.json of lft prepare",
                                     .expected = "a JSON or JSONL file, or a prepared directory",
-                                    .next = {}});
+                                    .next = "name the file in it, or the directory that lft prepare was given as --out"});
   }
   return std::make_unique<PreparedDataset>(path, options);
 }

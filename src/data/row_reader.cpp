@@ -6,6 +6,7 @@
 #include "src/base/errors.h"
 #include "src/base/log.h"
 #include "src/data/dataset.h"
+#include "src/data/encode.h"
 #include "src/io/files.h"
 
 namespace lft {
@@ -14,6 +15,7 @@ namespace {
 constexpr uint64_t kMaxFile = 4ull << 30;
 constexpr JsonLimits kRowLimits{.max_bytes = 64u << 20, .max_depth = 16};
 constexpr std::string_view kSpace = " \t\r\n";
+constexpr char kWriteRows[] = "write the samples as [{...}, {...}], or as one {...} a line";
 
 bool is_space(char c) { return kSpace.find(c) != std::string_view::npos; }
 
@@ -28,7 +30,22 @@ struct RawRow {
                                   .where = path + "[" + std::to_string(index) + "]",
                                   .found = found,
                                   .expected = expected,
-                                  .next = {}});
+                                  .next = kWriteRows});
+}
+
+/// With `next` where the error has no advice of its own.
+Error advised(const Error& error, const char* next) {
+  ErrorInfo info = error.info();
+  if (info.next.empty()) info.next = next;
+  return Error(error.kind(), std::move(info));
+}
+
+std::string read_bytes(const std::string& path) {
+  try {
+    return read_file(path, kMaxFile);
+  } catch (const Error& error) {
+    throw advised(error, "name a data file of at most 4 GiB; a relative path counts from the folder that lft was started in");
+  }
 }
 
 /// The end of the element that begins at `at`: the first , or ] outside strings and brackets, or the end of the text.
@@ -111,7 +128,7 @@ RowFile parse_rows(const std::vector<RawRow>& raw, const std::string& path, bool
     try {
       row = parse_row(parse_json(text.text, where, kRowLimits), where, index, keys);
     } catch (const Error& error) {
-      if (!keep_bad) throw;
+      if (!keep_bad) throw advised(error, kMendRow);
       file.bad.emplace(index, error);
     }
     check_same_keys(file.keys, keys, where);
@@ -125,12 +142,13 @@ RowFile parse_rows(const std::vector<RawRow>& raw, const std::string& path, bool
 }  // namespace
 
 RowFile read_row_file(const std::string& path, bool keep_bad) {
-  const std::string bytes = read_file(path, kMaxFile);
+  const std::string bytes = read_bytes(path);
   std::string_view text = bytes;
   if (text.substr(0, 3) == "\xef\xbb\xbf") text.remove_prefix(3);
   const size_t start = text.find_first_not_of(kSpace);
   if (start == std::string_view::npos) {
-    throw Error(ErrorKind::kInput, {.what = "the data file is empty", .where = path, .found = {}, .expected = "samples", .next = {}});
+    throw Error(ErrorKind::kInput,
+                {.what = "the data file is empty", .where = path, .found = {}, .expected = "samples", .next = kWriteRows});
   }
   const bool is_array = text[start] == '[';
   if (!is_array && text[start] != '{') {
@@ -138,11 +156,12 @@ RowFile read_row_file(const std::string& path, bool keep_bad) {
                                     .where = path,
                                     .found = quote_text(text.substr(start), 40),
                                     .expected = "[ or { as the first character",
-                                    .next = {}});
+                                    .next = kWriteRows});
   }
   RowFile file = parse_rows(is_array ? split_array(text, path) : split_lines(text), path, is_array, keep_bad);
   if (file.rows.empty()) {
-    throw Error(ErrorKind::kInput, {.what = "the data file holds no sample", .where = path, .found = "[]", .expected = {}, .next = {}});
+    throw Error(ErrorKind::kInput,
+                {.what = "the data file holds no sample", .where = path, .found = "[]", .expected = {}, .next = kWriteRows});
   }
   notice(path + ": " + std::to_string(file.rows.size()) + (file.rows.size() == 1 ? " sample" : " samples") + ", format " +
          file.keys.format() + (is_array ? " (JSON array)" : " (JSON lines)"));
@@ -165,8 +184,9 @@ Row row_from_json(const Json& json, const std::string& where) {
     row.images = json.at("images").get<std::vector<std::string>>();
     for (const Json& turn : json.at("turns")) row.turns.push_back({turn.at(0).get<std::string>(), turn.at(1).get<std::string>()});
   } catch (const Json::exception& error) {
-    throw Error(ErrorKind::kInput,
-                {.what = "a prepared row is malformed", .where = where, .found = error.what(), .expected = {}, .next = {}});
+    throw Error(
+        ErrorKind::kInput,
+        {.what = "a prepared row is malformed", .where = where, .found = error.what(), .expected = {}, .next = "run lft prepare again"});
   }
   return row;
 }

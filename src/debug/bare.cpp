@@ -21,6 +21,7 @@ constexpr size_t kJudgedSamples = 16;
 constexpr double kCoreFall = 1e-3;  // of the loss before: less is no fall
 constexpr double kPartFall = 0.1;   // of the core's fall
 constexpr size_t kShownModules = 5;
+constexpr char kWhole[] = "lft train";
 
 struct Part {
   const char* name;
@@ -234,7 +235,7 @@ BareReport run_trials(RunInputs inputs, const Recipe& asked, const BareOptions& 
     }
   }  // one model at a time
   if (!report.healthy()) return report;
-  BareTrial whole{.part = "lft train", .settings = {}, .fault = {}};
+  BareTrial whole{.part = kWhole, .settings = {}, .fault = {}};
   run_train(asked, current.output_dir, options, whole);
   if (!stopped()) add(std::move(whole));
   return report;
@@ -250,6 +251,15 @@ std::string verdict(const BareReport& report) {
   return "found      " + join(report.culprits());
 }
 
+std::string advice(const BareReport& report) {
+  if (!report.trials.front().fault.empty()) {
+    return "look at the learning rate, the model and the data: lft debug overfit, lft validate";
+  }
+  // The whole run is tried only where every part has passed.
+  if (report.culprits().front() == kWhole) return "lft train says it at length, with what to do about it";
+  return "give these settings the value before the arrow: with it the steps were healthy";
+}
+
 }  // namespace
 
 bool BareReport::healthy() const {
@@ -262,6 +272,21 @@ std::vector<std::string> BareReport::culprits() const {
     if (!trial.fault.empty()) names.push_back(trial.part);
   }
   return names;
+}
+
+ErrorInfo bare_error(const BareReport& report) {
+  std::vector<std::string> settings, faults;
+  for (const BareTrial& trial : report.trials) {
+    if (trial.fault.empty()) continue;
+    settings.insert(settings.end(), trial.settings.begin(), trial.settings.end());
+    faults.push_back(trial.fault);
+  }
+  const bool core = !report.trials.front().fault.empty();
+  return {.what = core ? "the core of the run fails by itself" : "a part of the run brings a failure: " + join(report.culprits()),
+          .where = join(settings),
+          .found = join(faults, "; "),
+          .expected = "finite steps, trained modules that move and a loss that falls",
+          .next = advice(report)};
 }
 
 BareReport bare(const Recipe& asked, const BareOptions& options) {

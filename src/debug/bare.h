@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/common/error.h"
 #include "src/debug/bench.h"
 
 namespace lft {
@@ -38,5 +39,8 @@ struct BareReport {
 /// itself with the whole recipe but its evaluation, into <output_dir>/debug-bare, which is deleted afterwards; it is left out where a part
 /// has failed.
 BareReport bare(const Recipe& recipe, const BareOptions& options = {});
+
+/// The error of a report that is not healthy.
+ErrorInfo bare_error(const BareReport& report);
 
 }  // namespace lft

@@ -47,8 +47,11 @@ Steps read_steps(const std::string& path) {
     const std::string where = path + ":" + std::to_string(++number);
     Json line = parse_json(std::string_view(text).substr(begin, end - begin), where);
     if (!line.is_object()) {
-      throw Error(ErrorKind::kInput,
-                  {.what = "not a line of metrics", .where = where, .found = describe_json(line), .expected = "an object", .next = {}});
+      throw Error(ErrorKind::kInput, {.what = "not a line of metrics",
+                                      .where = where,
+                                      .found = describe_json(line),
+                                      .expected = "an object",
+                                      .next = "take the line out"});
     }
     if (!tells_of_a_step(line)) continue;
     const int64_t step = json_int(line, "step", 0, INT64_MAX, where);
@@ -160,7 +163,7 @@ RunSide open_side(const std::string& path) {
                                     .where = path,
                                     .found = "no metrics.jsonl",
                                     .expected = "a folder that lft train wrote",
-                                    .next = {}});
+                                    .next = "name the output_dir of a run"});
   }
   return {.path = path, .run_id = {}, .last_step = 0};
 }
@@ -179,8 +182,11 @@ RunDiff diff_runs(const std::string& a, const std::string& b) {
   compare_environments(diff);
   compare_steps(diff, steps_a, steps_b);
   if (diff.compared == 0) {
-    throw Error(ErrorKind::kInput,
-                {.what = "the runs have no step in common", .where = a + " and " + b, .found = {}, .expected = {}, .next = {}});
+    throw Error(ErrorKind::kInput, {.what = "the runs have no step in common",
+                                    .where = a + " and " + b,
+                                    .found = {},
+                                    .expected = {},
+                                    .next = "train both over the same steps"});
   }
   return diff;
 }

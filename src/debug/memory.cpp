@@ -6,6 +6,7 @@
 
 #include "src/base/errors.h"
 #include "src/base/signals.h"
+#include "src/base/text.h"
 #include "src/debug/memory_page.h"
 #include "src/debug/memory_snapshot.h"
 #include "src/io/files.h"
@@ -31,6 +32,10 @@ std::unordered_map<const void*, MemoryUse> known_blocks(Run& run) {
   return known;
 }
 
+std::string leak_text(const LeakGroup& leak, size_t steps) {
+  return std::to_string(leak.count) + " x " + leak.what + ", " + size_text(leak.bytes) + " over " + std::to_string(steps - 1) + " steps";
+}
+
 std::vector<std::string> lines_of(const MemoryPicture& picture, size_t steps) {
   std::vector<std::string> lines = {"peak       " + size_text(picture.peak.bytes) + " of tensors, over " + std::to_string(steps) +
                                     " steps"};
@@ -48,10 +53,7 @@ std::vector<std::string> lines_of(const MemoryPicture& picture, size_t steps) {
     std::snprintf(size, sizeof size, "  %10s  ", size_text(picture.modules[i].bytes).c_str());
     lines.push_back(size + picture.modules[i].name + " (" + std::to_string(picture.modules[i].blocks) + " blocks)");
   }
-  for (const LeakGroup& leak : picture.leaks) {
-    lines.push_back("leak       every step leaves behind: " + std::to_string(leak.count) + " x " + leak.what + ", " +
-                    size_text(leak.bytes) + " over " + std::to_string(steps - 1) + " steps");
-  }
+  for (const LeakGroup& leak : picture.leaks) lines.push_back("leak       every step leaves behind: " + leak_text(leak, steps));
   if (picture.leaks.empty()) lines.emplace_back(steps < 3 ? "leak       not judged: it takes 3 steps" : "leak       none");
   return lines;
 }
@@ -115,6 +117,16 @@ MemoryReport record(RunInputs inputs, RunMemory& memory, const MemoryOptions& op
 }
 
 }  // namespace
+
+ErrorInfo leak_error(const MemoryReport& report) {
+  std::vector<std::string> leaks;
+  for (const LeakGroup& leak : report.picture.leaks) leaks.push_back(leak_text(leak, report.steps.size()));
+  return {.what = "every step leaves tensors behind",
+          .where = report.page,
+          .found = join(leaks, "\n", kTopModules),
+          .expected = "nothing left behind by a step, but by the first",
+          .next = "look for a hook or a list that keeps them; where it is none of yours, report it with the picture"};
+}
 
 MemoryReport debug_memory(const Recipe& asked, const MemoryOptions& options) {
   Recipe recipe = asked;

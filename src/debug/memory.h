@@ -3,6 +3,7 @@
 #include <functional>
 #include <string>
 
+#include "kernels/common/error.h"
 #include "src/debug/bench.h"
 #include "src/debug/memory_parts.h"
 #include "src/recipe/recipe.h"
@@ -26,5 +27,8 @@ struct MemoryReport {
 /// The recipe's first steps, from its first weights; its output_dir is neither read nor written. Errors are those of train, out of memory
 /// included.
 MemoryReport debug_memory(const Recipe& recipe, const MemoryOptions& options);
+
+/// The error of a report with leaks.
+ErrorInfo leak_error(const MemoryReport& report);
 
 }  // namespace lft

@@ -64,7 +64,7 @@ void take_state(const Checkpoint& checkpoint, HuntInput& input) {
                                          .where = "step " + std::to_string(checkpoint.step),
                                          .found = error.what(),
                                          .expected = {},
-                                         .next = {}});
+                                         .next = "restore it from a copy, or move it away: then the one before it is used"});
   }
 }
 
@@ -81,7 +81,11 @@ std::string checkpoint_text(const Checkpoint& checkpoint, int64_t step) {
 void put_weights(const std::map<std::string, at::Tensor>& stored, const std::vector<Trainable>& trainables, ErrorKind kind,
                  const std::string& where) {
   const auto refuse = [&](const std::string& what, const std::string& found, const std::string& expected) {
-    throw Error(kind, {.what = what, .where = where, .found = found, .expected = expected, .next = {}});
+    throw Error(kind, {.what = what,
+                       .where = where,
+                       .found = found,
+                       .expected = expected,
+                       .next = "use the recipe and the model that it was written with"});
   };
   if (stored.size() != trainables.size()) {
     refuse("it holds other tensors than the recipe trains", std::to_string(stored.size()), std::to_string(trainables.size()));
@@ -143,7 +147,7 @@ int debug_nan(const Recipe& recipe, int64_t step) {
                                     .where = "--step",
                                     .found = std::to_string(step),
                                     .expected = "1 to " + std::to_string(inputs.total_steps),
-                                    .next = {}});
+                                    .next = "metrics.jsonl and the incidents folder say which step was not finite"});
   }
   RunModel model = build_model(inputs, nullptr);
   if (checkpoint) {

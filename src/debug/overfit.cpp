@@ -228,6 +228,28 @@ bool OverfitReport::healthy() const {
   return near_zero() && std::none_of(suspects.begin(), suspects.end(), [](const OverfitSuspect& suspect) { return suspect.guilty; });
 }
 
+ErrorInfo overfit_error(const OverfitReport& report) {
+  ErrorInfo info{.what = report.near_zero() ? "one batch is learnt, but not as it should be" : "one batch is not learnt by heart",
+                 .where = report.page,
+                 .found = from_to(report),
+                 .expected = "a loss near zero, and no suspect",
+                 .next = {}};
+  std::vector<std::string> names, advice;
+  for (const OverfitSuspect& suspect : report.suspects) {
+    if (!suspect.guilty) continue;
+    names.push_back(suspect.name);
+    advice.push_back(suspect.next);
+  }
+  if (!names.empty()) info.found += "; suspect: " + join(names);
+  if (!report.stopped.empty()) {
+    info.found += "; stopped: " + report.stopped;
+    advice.push_back("lft debug nan hunts for what is not finite");
+  }
+  if (advice.empty()) advice.push_back("try more --steps; lft preview shows the labels, and lft debug bare tries the recipe part by part");
+  info.next = join(advice, "; ");
+  return info;
+}
+
 OverfitReport overfit(const Recipe& asked, const OverfitOptions& options) {
   const Recipe recipe = overfit_recipe(asked, options);
   make_deterministic(recipe.train.deterministic);

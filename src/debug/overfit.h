@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/common/error.h"
 #include "src/debug/bench.h"
 
 namespace lft {
@@ -20,6 +21,7 @@ struct OverfitSuspect {
   std::string name;  // frozen layer, learning rate too low, loss reduction, learning rate too high
   bool guilty = false;
   std::vector<std::string> evidence;
+  std::string next = {};  // what to do where it is guilty
 };
 
 struct OverfitReport {
@@ -41,5 +43,8 @@ struct OverfitReport {
 /// in micro-batches of train.batch_size; without dropout, weight decay, warm-up and schedule. Frozen layers and the reduction are always
 /// looked at, the learning rate where the loss does not come near zero. Writes overfit.html and nothing else.
 OverfitReport overfit(const Recipe& recipe, const OverfitOptions& options = {});
+
+/// The error of a report that is not healthy.
+ErrorInfo overfit_error(const OverfitReport& report);
 
 }  // namespace lft

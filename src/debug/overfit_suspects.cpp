@@ -180,7 +180,9 @@ MeanLoss independent_mean_loss(Run& run, const StepSamples& batch) {
 OverfitSuspect suspect_frozen(Run& run, const Bench& bench, const OverfitEvidence& evidence) {
   const std::vector<BenchModule> modules = bench_modules(run.optimizer);
   const std::vector<double> rates = slot_rates(run.optimizer);
-  OverfitSuspect suspect{.name = "frozen layer", .evidence = {}};
+  OverfitSuspect suspect{.name = "frozen layer",
+                         .evidence = {},
+                         .next = "find what keeps the gradient from these modules, or take them out of lora.targets and full"};
   std::vector<std::string> stuck;
   for (const BenchModule& module : modules) {
     std::vector<std::string> reasons;
@@ -200,7 +202,10 @@ OverfitSuspect suspect_frozen(Run& run, const Bench& bench, const OverfitEvidenc
 }
 
 OverfitSuspect suspect_reduction(const Run& run, const MeanLoss& mean, const OverfitEvidence& evidence) {
-  OverfitSuspect suspect{.name = "loss reduction", .evidence = {}};
+  OverfitSuspect suspect{
+      .name = "loss reduction",
+      .evidence = {},
+      .next = "try --set precision.compute=fp32; what stays then is a fault of lft or of a hook: report it with overfit.html"};
   if (evidence.first_gradients.empty()) {
     suspect.evidence.push_back("no step was taken, so there is nothing to compare");
     return suspect;
@@ -232,6 +237,7 @@ OverfitSuspect suspect_low_lr(Run& run, Bench& bench, const LrProbe& probe) {
   double lr = run.optimizer.groups().front().lr, factor = 1;
   if (lr == 0) {
     suspect.evidence.push_back("the learning rate is 0");
+    suspect.next = "set optim.lr above 0";
     suspect.guilty = true;
     return suspect;
   }
@@ -251,7 +257,7 @@ OverfitSuspect suspect_low_lr(Run& run, Bench& bench, const LrProbe& probe) {
     if (best < probe.near_zero_below) break;
   }
   suspect.guilty = best_lr > lr && share >= 0.1 && further(probe, best);
-  if (suspect.guilty) suspect.evidence.push_back("try optim.lr=" + number(best_lr));
+  if (suspect.guilty) suspect.evidence.push_back(suspect.next = "try optim.lr=" + number(best_lr));
   if (best_lr > lr && share < 0.1)
     suspect.evidence.push_back("not its fault: gradients lie below Adam's eps, which a learning rate does not mend");
   return suspect;
@@ -270,7 +276,7 @@ OverfitSuspect suspect_high_lr(Run& run, Bench& bench, const LrProbe& probe) {
     tell(lr * factor, lowest);
     suspect.guilty = further(probe, lowest);
     if (!suspect.guilty) continue;
-    suspect.evidence.push_back("try optim.lr=" + number(lr * factor));
+    suspect.evidence.push_back(suspect.next = "try optim.lr=" + number(lr * factor));
     break;
   }
   return suspect;

@@ -24,7 +24,15 @@ namespace {
 constexpr int kStopped = 75, kInterrupted = 130;
 
 [[noreturn]] void fail(const std::string& what, const std::string& where) {
-  throw Error(ErrorKind::kResource, {.what = what, .where = where, .found = std::strerror(errno), .expected = {}, .next = {}});
+  const int code = errno;
+  const bool crowded = code == EAGAIN || code == ENOMEM;
+  throw Error(ErrorKind::kResource,
+              {.what = what,
+               .where = where,
+               .found = std::strerror(code),
+               .expected = {},
+               .next = crowded ? "free memory, or raise the limit on processes (ulimit -u, a container's)"
+                               : "choose a folder on a disk with room, where this user may write: output_dir, TMPDIR"});
 }
 
 /// In the child, between fork and exec: nothing that allocates.
@@ -52,13 +60,14 @@ int wait_for(pid_t pid) {
   }
 }
 
-/// The first line of the error block a process left, and the rest of it.
-std::pair<std::string, std::string> error_of(const std::string& text) {
-  const std::string mark = "error: ";
+/// The error block that a process left: its parts but the last stay together, the last is what to do.
+ErrorInfo error_of(const std::string& text) {
+  const std::string mark = "error: ", last = "\n  next: ";
   const size_t at = text.find(mark);
-  if (at == std::string::npos) return {"it left no message", text};
-  const size_t begin = at + mark.size(), end = std::min(text.find('\n', begin), text.size());
-  return {text.substr(begin, end - begin), end < text.size() ? text.substr(end + 1) : ""};
+  if (at == std::string::npos) return {.what = "it left no message\n" + text, .where = {}, .found = {}, .expected = {}, .next = {}};
+  const size_t begin = at + mark.size(), next = std::min(text.find(last, begin), text.size());
+  const size_t advice = std::min(next + last.size(), text.size());
+  return {.what = text.substr(begin, next - begin), .where = {}, .found = {}, .expected = {}, .next = text.substr(advice)};
 }
 
 [[noreturn]] void throw_failure(int status, const std::string& log) {
@@ -72,13 +81,13 @@ std::pair<std::string, std::string> error_of(const std::string& text) {
                  .where = {},
                  .found = text,
                  .expected = {},
-                 .next = {}});
+                 .next = killed ? "free memory, or lower train.batch_size" : ""});
   }
   const int code = WEXITSTATUS(status);
   const bool known = code >= static_cast<int>(ErrorKind::kInternal) && code <= static_cast<int>(ErrorKind::kResource);
-  const auto [what, rest] = error_of(text);
-  throw Error(known ? static_cast<ErrorKind>(code) : ErrorKind::kInternal,
-              {.what = what + "\n" + rest, .where = "in a process of its own (" + name + ")", .found = {}, .expected = {}, .next = {}});
+  ErrorInfo info = error_of(text);
+  info.where = "in a process of its own (" + name + ")";
+  throw Error(known ? static_cast<ErrorKind>(code) : ErrorKind::kInternal, std::move(info));
 }
 
 }  // namespace

@@ -122,7 +122,7 @@ LlavaBatch asked_batch(const LlavaConfig& config, const SummaryOptions& options,
                                     .where = "--batch, --tokens",
                                     .found = std::to_string(options.batch) + " rows of " + std::to_string(options.tokens) + " tokens",
                                     .expected = "1 row or more, 2 to " + std::to_string(most) + " tokens (the model's positions)",
-                                    .next = {}});
+                                    .next = "leave the option out for a size that fits"});
   }
   return made_up_batch(config, options.batch > 0 ? options.batch : rows, options.tokens > 0 ? options.tokens : tokens,
                        at::TensorOptions().dtype(at::kFloat).device(at::kMeta));

@@ -14,6 +14,8 @@
 namespace lft {
 namespace {
 
+constexpr char kAgain[] = "run lft debug determinism again";
+
 std::string shape_of(const at::Tensor& tensor) {
   std::string text = c10::toString(tensor.scalar_type());
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
@@ -154,10 +156,10 @@ Trace parse_trace(const std::string& text, const std::string& where) {
                                  json.at(6).get<std::string>()});
       }
     } catch (const nlohmann::json::exception& error) {
-      throw Error(ErrorKind::kInput, {.what = "not a trace", .where = here, .found = error.what(), .expected = {}, .next = {}});
+      throw Error(ErrorKind::kInput, {.what = "not a trace", .where = here, .found = error.what(), .expected = {}, .next = kAgain});
     }
   }
-  if (!whole) throw Error(ErrorKind::kInput, {.what = "the trace is cut", .where = where, .found = {}, .expected = {}, .next = {}});
+  if (!whole) throw Error(ErrorKind::kInput, {.what = "the trace is cut", .where = where, .found = {}, .expected = {}, .next = kAgain});
   return trace;
 }
 

@@ -55,7 +55,11 @@ class Verification {
     const PartEnd whole = run_part("whole", "whole", 2 * options_.steps, false);
     if (whole.exit_code != 0) return whole.exit_code;
     if (whole.step < 2) {
-      throw Error(ErrorKind::kUsage, {.what = "a run of one step cannot be resumed", .where = {}, .found = {}, .expected = {}, .next = {}});
+      throw Error(ErrorKind::kUsage, {.what = "a run of one step cannot be resumed",
+                                      .where = {},
+                                      .found = {},
+                                      .expected = {},
+                                      .next = "raise train.max_steps or train.epochs, or give the recipe more rows"});
     }
     const int64_t middle = whole.step / 2;
     print("whole      " + std::to_string(whole.step) + " steps in one process");
@@ -163,7 +167,7 @@ PartEnd parse_part(const Json& json, const std::string& where) {
     end.next_ids = json.at("next_ids").get<std::vector<std::string>>();
   } catch (const nlohmann::json::exception& error) {
     throw Error(ErrorKind::kInput,
-                {.what = "next_ids is not a list of texts", .where = where, .found = error.what(), .expected = {}, .next = {}});
+                {.what = "next_ids is not a list of texts", .where = where, .found = error.what(), .expected = {}, .next = "run it again"});
   }
   return end;
 }

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/common/error.h"
+
 namespace lft {
 
 /// One module's tensors, taken together (an adapter's A and B, a layer's weight and bias).
@@ -31,5 +33,8 @@ WeightsReport compare_weights(const std::string& a, const std::string& b);
 
 /// The table to print.
 std::vector<std::string> weights_lines(const WeightsReport& report);
+
+/// The error of a report without a change, where one was expected.
+ErrorInfo unchanged_error(const WeightsReport& report);
 
 }  // namespace lft

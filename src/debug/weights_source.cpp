@@ -57,7 +57,7 @@ std::string verified_step(const std::string& path, bool is_step) {
                                   .where = path,
                                   .found = found,
                                   .expected = "an adapter directory, a checkpoint step, an incident, an output_dir or a model directory",
-                                  .next = {}});
+                                  .next = "lft checkpoint ls OUTPUT_DIR shows the steps of a run"});
 }
 
 }  // namespace

@@ -19,9 +19,40 @@ namespace {
 
 constexpr uint64_t kMaxTransfer = 1u << 30;  // Linux moves at most 2 GiB - 4 KiB in a call
 
-[[noreturn]] void throw_input(const std::string& what, const std::string& path, const std::string& found,
-                              const std::string& expected = "") {
-  throw Error(ErrorKind::kInput, {.what = what, .where = path, .found = found, .expected = expected, .next = ""});
+/// What helps against an errno, whatever was to be done with the path.
+std::string remedy(int code) {
+  switch (code) {
+    case EACCES:
+    case EPERM:
+      return "give this user the right to it, or use another path";
+    case EROFS:
+      return "use a path on a disk that can be written";
+    case ENOTDIR:
+      return "a part of the path is a file: use another path";
+    case EISDIR:
+      return "name a file, not a directory";
+    case ENAMETOOLONG:
+      return "use a shorter path";
+    case EMFILE:
+    case ENFILE:
+      return "raise the limit on open files (ulimit -n)";
+    case EIO:
+      return "check the disk, or use another one";
+    case ENOSPC:
+    case EDQUOT:
+      return "free space on that disk, or write to another one";
+    default:
+      return "";
+  }
+}
+
+[[noreturn]] void throw_input(const std::string& what, const std::string& path, const std::string& found, const std::string& expected = "",
+                              const std::string& next = "") {
+  throw Error(ErrorKind::kInput, {.what = what, .where = path, .found = found, .expected = expected, .next = next});
+}
+
+[[noreturn]] void throw_unreadable(const std::string& what, const std::string& path, int code) {
+  throw_input(what, path, strerror(code), "", remedy(code));
 }
 
 int open_retrying(const std::string& path, int flags) {
@@ -34,15 +65,15 @@ int open_retrying(const std::string& path, int flags) {
 }  // namespace
 
 void throw_io_error(const std::string& action, const std::string& path, int code, uint64_t needed_bytes) {
-  ErrorInfo info{.what = "cannot " + action, .where = path, .found = strerror(code), .expected = "", .next = ""};
+  ErrorInfo info{.what = "cannot " + action, .where = path, .found = strerror(code), .expected = "", .next = remedy(code)};
   if (code == ENOSPC || code == EDQUOT) {
     const uint64_t free = free_bytes(path);
     info.found += ": " + std::to_string(free) + " bytes free (" + format_bytes(static_cast<double>(free)) + ")";
     constexpr uint64_t kBlock = 4096;  // what a directory entry may take
     const uint64_t needed = needed_bytes > 0 ? needed_bytes : kBlock;
     info.expected = std::to_string(needed) + " bytes needed (" + format_bytes(static_cast<double>(needed)) + ")";
-    info.next = "free space on that disk, or write to another one";
   }
+  if (code == ENOENT) info.next = "make its folder first";
   throw Error(ErrorKind::kResource, info);
 }
 
@@ -57,12 +88,12 @@ std::string rooted_path(const std::string& path) {
 FileHandle FileHandle::open_to_read(const std::string& path) {
   if (path.find('\0') != std::string::npos) throw_input("cannot open a file", path, "a NUL byte in the name");
   const int fd = open_retrying(path, O_RDONLY | O_NONBLOCK);
-  if (fd < 0) throw_input("cannot open a file", path, strerror(errno));
+  if (fd < 0) throw_unreadable("cannot open a file", path, errno);
   FileHandle handle(path, fd, 0);
   struct stat status {};
-  if (fstat(fd, &status) != 0) throw_input("cannot open a file", path, strerror(errno));
+  if (fstat(fd, &status) != 0) throw_unreadable("cannot open a file", path, errno);
   if (!S_ISREG(status.st_mode))
-    throw_input("not a regular file", path, S_ISDIR(status.st_mode) ? "a directory" : "a device, pipe or socket");
+    throw_input("not a regular file", path, S_ISDIR(status.st_mode) ? "a directory" : "a device, pipe or socket", "a file");
   handle.expected_bytes_ = static_cast<uint64_t>(status.st_size);
   return handle;
 }
@@ -105,10 +136,10 @@ void FileHandle::read_at(uint64_t offset, void* destination, uint64_t bytes) con
     const ssize_t got =
         pread(fd_, static_cast<char*>(destination) + done, std::min(bytes - done, kMaxTransfer), static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw_input("cannot read a file", path_, strerror(errno));
+    if (got < 0) throw_unreadable("cannot read a file", path_, errno);
     if (got == 0) {
       throw_input("the file ends early", path_, std::to_string(size()) + " bytes",
-                  std::to_string(std::max(expected_bytes_, offset + bytes)) + " bytes");
+                  std::to_string(std::max(expected_bytes_, offset + bytes)) + " bytes", "it was cut while it was read: put it back whole");
     }
     done += static_cast<uint64_t>(got);
   }

@@ -197,8 +197,11 @@ void sync_dir(const std::string& path) {
 std::vector<std::string> list_dir(const std::string& path) {
   DIR* dir = opendir(path.c_str());
   if (dir == nullptr) {
-    throw Error(ErrorKind::kInput,
-                {.what = "cannot list a directory", .where = path, .found = strerror(errno), .expected = "", .next = ""});
+    throw Error(ErrorKind::kInput, {.what = "cannot list a directory",
+                                    .where = path,
+                                    .found = strerror(errno),
+                                    .expected = "",
+                                    .next = "name a directory that this user may list"});
   }
   std::vector<std::string> names;
   while (const dirent* entry = readdir(dir)) {
@@ -224,7 +227,11 @@ std::string absolute_path(const std::string& path) {
   std::error_code code;
   const fs::path resolved = fs::weakly_canonical(rooted_path(path), code);
   if (code) {
-    throw Error(ErrorKind::kInput, {.what = "cannot resolve a path", .where = path, .found = code.message(), .expected = "", .next = ""});
+    throw Error(ErrorKind::kInput, {.what = "cannot resolve a path",
+                                    .where = path,
+                                    .found = code.message(),
+                                    .expected = "",
+                                    .next = "name the place that its links lead to, one that this user may enter"});
   }
   std::string text = resolved.string();
   while (text.size() > 1 && text.back() == '/') text.pop_back();

@@ -148,6 +148,19 @@ class Builder : public nlohmann::json_sax<Json> {
   std::vector<std::string> keys_;  // the current key of each
 };
 
+/// What a whole file of JSON fails with. Of a text in a file, a row for example, its reader knows the remedy.
+template <class Body>
+auto as_file(Body body) {
+  try {
+    return body();
+  } catch (const Error& error) {
+    ErrorInfo info = error.info();
+    if (!info.next.empty()) throw;
+    info.next = "mend the file at this place, or fetch it again from where it came";
+    throw Error(error.kind(), std::move(info));
+  }
+}
+
 Json parse(std::string_view text, const std::string& where, JsonLimits limits, const Take* take) {
   if (text.size() > limits.max_bytes) {
     throw Error(ErrorKind::kInput, {.what = "JSON too large",
@@ -190,10 +203,13 @@ const Json& member(const Json& object, const std::string& key, const std::string
 
 Json parse_json(std::string_view text, const std::string& where, JsonLimits limits) { return parse(text, where, limits, nullptr); }
 
-Json read_json_file(const std::string& path, JsonLimits limits) { return parse_json(read_file(path, limits.max_bytes), path, limits); }
+Json read_json_file(const std::string& path, JsonLimits limits) {
+  const std::string text = read_file(path, limits.max_bytes);
+  return as_file([&] { return parse_json(text, path, limits); });
+}
 
 void parse_json_entries(std::string_view text, const std::string& where, JsonLimits limits, const Take& take) {
-  parse(text, where, limits, &take);
+  as_file([&] { return parse(text, where, limits, &take); });
 }
 
 int64_t json_int(const Json& object, const std::string& key, int64_t low, int64_t high, const std::string& where) {

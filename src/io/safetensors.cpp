@@ -220,7 +220,7 @@ const TensorInfo& SafetensorsFile::info(const std::string& name) const {
                                   .where = path_,
                                   .found = std::to_string(tensors_.size()) + " other tensors",
                                   .expected = "",
-                                  .next = ""});
+                                  .next = "use the file that belongs there"});
 }
 
 void SafetensorsFile::read(const TensorInfo& tensor, void* destination) const { read_range(tensor, 0, tensor.bytes, destination); }
@@ -289,7 +289,7 @@ void SafetensorsWriter::finish() {
                                        .where = file_.path(),
                                        .found = std::to_string(size) + " bytes",
                                        .expected = std::to_string(total_) + " bytes",
-                                       .next = ""});
+                                       .next = "check the disk, or write to another one"});
   }
   file_.close();
 }

@@ -134,7 +134,9 @@ Recipe read_recipe(const std::string& path, const std::vector<std::string>& sets
   try {
     text = read_file(path, 1 << 20);
   } catch (const Error& e) {
-    throw Error(ErrorKind::kUsage, e.info());
+    ErrorInfo info = e.info();
+    if (info.next.empty()) info.next = "lft recipe ls names the recipes that come with lft, lft recipe cp NAME PATH copies one";
+    throw Error(ErrorKind::kUsage, info);
   }
   return parse_recipe(text, path, sets);
 }

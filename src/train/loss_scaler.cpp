@@ -82,7 +82,7 @@ Json loss_scale_json(const LossScale& state) {
 }
 
 LossScale loss_scale_from(const Json& json) {
-  const std::string where = "loss scale";
+  const std::string where = "loss scale", next = "resume from another step, or restore this one";
   LossScale state;
   try {
     state.enabled = json_bool(json, "enabled", where);
@@ -98,11 +98,11 @@ LossScale loss_scale_from(const Json& json) {
   for (const auto& [key, value] : json.items()) {
     if (!known.contains(key)) {
       throw Error(ErrorKind::kCheckpoint,
-                  {.what = "unknown field " + quote_text(key), .where = where, .found = {}, .expected = {}, .next = {}});
+                  {.what = "unknown field " + quote_text(key), .where = where, .found = {}, .expected = {}, .next = next});
     }
   }
   if (const std::string wrong = fault(state); !wrong.empty()) {
-    throw Error(ErrorKind::kCheckpoint, {.what = "bad loss scale", .where = where, .found = wrong, .expected = {}, .next = {}});
+    throw Error(ErrorKind::kCheckpoint, {.what = "bad loss scale", .where = where, .found = wrong, .expected = {}, .next = next});
   }
   return state;
 }

@@ -23,6 +23,7 @@ void expect_bad(const std::string& text, const std::string& place, const std::st
       ErrorKind::kInput, [&] { read_rows(path); }, __FILE__, __LINE__);
   EXPECT_NE(block.find("data.json" + place), std::string::npos) << block;
   EXPECT_NE(block.find(piece), std::string::npos) << block;
+  EXPECT_NE(block.find("\n  next: "), std::string::npos) << block;
 }
 
 constexpr const char* kGood =

@@ -93,6 +93,10 @@ TEST_F(DebugMemory, NamesAPlantedLeak) {
   EXPECT_EQ(report.picture.leaks[0].count, 3);  // of steps 2 to 4
   EXPECT_EQ(report.picture.leaks[0].bytes, 3 * static_cast<int64_t>(kept[0].nbytes()));
   EXPECT_NE(printed_.find("leak       every step leaves behind: 3 x " + shape), std::string::npos) << printed_;
+  const ErrorInfo info = leak_error(report);
+  EXPECT_EQ(info.where, report.page);
+  EXPECT_TRUE(info.found.starts_with("3 x " + shape)) << info.found;
+  EXPECT_FALSE(info.next.empty());
 }
 
 class Keeper : public CallObserver {

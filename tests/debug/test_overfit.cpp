@@ -186,6 +186,8 @@ TEST_F(OverfitTest, ANonFiniteStepEndsIt) {
   EXPECT_EQ(report.stopped, "step 3: a gradient is not finite");
   EXPECT_EQ(report.losses.size(), 3u);
   EXPECT_NE(text().find("stopped    step 3"), std::string::npos) << text();
+  EXPECT_TRUE(overfit_error(report).found.ends_with("stopped: step 3: a gradient is not finite"));
+  EXPECT_NE(overfit_error(report).next.find("lft debug nan"), std::string::npos);
 }
 
 TEST_F(OverfitTest, NothingWithAGradientIsNoCrash) {
