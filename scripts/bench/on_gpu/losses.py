@@ -177,6 +177,18 @@ def apart(left, right):
     return statistics.fmean(abs(x - y) for x, y in zip(left, right, strict=True))
 
 
+def share_of_bound(ours, peft):
+    """Mean distance of lft's runs from PEFT's over that of PEFT's runs from each other."""
+    return statistics.fmean(itertools.starmap(apart, itertools.product(ours, peft))) / statistics.fmean(itertools.starmap(apart, itertools.combinations(peft, 2)))
+
+
+def by_chance(ours, peft):
+    """How often the share is as large when it is left to chance which of the runs are called lft's."""
+    runs, picks = [*ours, *peft], list(itertools.combinations(range(len(ours) + len(peft)), len(ours)))
+    shares = [share_of_bound([runs[i] for i in pick], [run for i, run in enumerate(runs) if i not in pick]) for pick in picks]
+    return sum(share >= share_of_bound(ours, peft) for share in shares) / len(shares)
+
+
 def run_both(args, base, setting, data, rows, moved_by, deadline):
     """Losses of both sides from the same adapter."""
     adapter = WORK / "losses-adapter"
@@ -203,11 +215,11 @@ def compare_base(args, name, deadline):
     if len(runs) < 2:
         raise RuntimeError("no time for a moved adapter")
     ours, peft = zip(*runs)
-    from_peft, from_itself = [apart(*pair) for pair in itertools.product(ours, peft)], [apart(*pair) for pair in itertools.combinations(peft, 2)]
-    bound = statistics.fmean(from_itself)
-    return {"steps": len(ours[0]), **setting, "adapters": len(runs), "lft_from_peft": statistics.fmean(from_peft), "peft_from_itself_one_ulp_away": bound,
-            "share_of_bound": statistics.fmean(from_peft) / bound, "from_the_same_adapter": [apart(*pair) for pair in runs],
-            "each_peft_from_itself": from_itself,
+    from_itself = [apart(*pair) for pair in itertools.combinations(peft, 2)]
+    share, bound = share_of_bound(ours, peft), statistics.fmean(from_itself)
+    return {"steps": len(ours[0]), **setting, "adapters": len(runs), "lft_from_peft": share * bound, "peft_from_itself_one_ulp_away": bound,
+            "share_of_bound": share, "as_large_by_chance": by_chance(ours, peft) if len(runs) > 2 else None,
+            "from_the_same_adapter": [apart(*pair) for pair in runs], "each_peft_from_itself": from_itself,
             "losses": {side: [[round(loss, 5) for loss in series] for series in all_series] for side, all_series in {"lft": ours, "peft": peft}.items()}}
 
 
