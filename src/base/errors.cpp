@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <utility>
 
 namespace lft {
 namespace {
@@ -79,6 +80,12 @@ void append_part(std::string* block, const char* label, const std::string& part)
 std::string escape_text(std::string_view text, size_t max_bytes, bool keep_lines) { return escape(text, max_bytes, false, keep_lines); }
 
 std::string quote_text(std::string_view text, size_t max_bytes) { return '"' + escape(text, max_bytes, true, false) + '"'; }
+
+Error advised(const Error& error, std::string next) {
+  ErrorInfo info = error.info();
+  if (info.next.empty()) info.next = std::move(next);
+  return Error(error.kind(), std::move(info));
+}
 
 std::string format_error(const Error& error) {
   const ErrorInfo& info = error.info();

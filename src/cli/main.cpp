@@ -16,16 +16,13 @@
 namespace {
 
 using lft::Error;
-using lft::ErrorInfo;
 using lft::ErrorKind;
 
 int fail(const Error& error) {
-  ErrorInfo info = error.info();
-  if (error.kind() == ErrorKind::kInternal && info.next.empty()) {
-    info.next = "this is a fault of lft: report it with the command, the recipe and what lft doctor prints";
-  }
+  constexpr char kReport[] = "this is a fault of lft: report it with the command, the recipe and what lft doctor prints";
+  const Error shown = error.kind() == ErrorKind::kInternal ? lft::advised(error, kReport) : error;
   std::fflush(stdout);
-  std::fputs(lft::format_error(Error(error.kind(), info)).c_str(), stderr);
+  std::fputs(lft::format_error(shown).c_str(), stderr);
   return static_cast<int>(error.kind());
 }
 

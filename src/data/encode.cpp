@@ -58,9 +58,8 @@ PixelImage fit_named(const Row& row, const EncodeOptions& options, const std::st
 std::string row_place(const Row& row) { return row.where + " (id " + quote_text(row.id, 80) + ")"; }
 
 void throw_image_error(const Row& row, const Error& error, const std::string& next) {
-  ErrorInfo info = error.info();
+  ErrorInfo info = advised(error, next).info();
   info.where = row_place(row) + (info.where.empty() ? "" : ": " + info.where);
-  if (info.next.empty()) info.next = next;
   throw Error(error.kind(), info);
 }
 

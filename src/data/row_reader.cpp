@@ -33,13 +33,6 @@ struct RawRow {
                                   .next = kWriteRows});
 }
 
-/// With `next` where the error has no advice of its own.
-Error advised(const Error& error, const char* next) {
-  ErrorInfo info = error.info();
-  if (info.next.empty()) info.next = next;
-  return Error(error.kind(), std::move(info));
-}
-
 std::string read_bytes(const std::string& path) {
   try {
     return read_file(path, kMaxFile);

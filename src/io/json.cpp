@@ -154,10 +154,7 @@ auto as_file(Body body) {
   try {
     return body();
   } catch (const Error& error) {
-    ErrorInfo info = error.info();
-    if (!info.next.empty()) throw;
-    info.next = "mend the file at this place, or fetch it again from where it came";
-    throw Error(error.kind(), std::move(info));
+    throw advised(error, "mend the file at this place, or fetch it again from where it came");
   }
 }
 

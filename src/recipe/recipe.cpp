@@ -134,9 +134,8 @@ Recipe read_recipe(const std::string& path, const std::vector<std::string>& sets
   try {
     text = read_file(path, 1 << 20);
   } catch (const Error& e) {
-    ErrorInfo info = e.info();
-    if (info.next.empty()) info.next = "lft recipe ls names the recipes that come with lft, lft recipe cp NAME PATH copies one";
-    throw Error(ErrorKind::kUsage, info);
+    constexpr char kNext[] = "lft recipe ls names the recipes that come with lft, lft recipe cp NAME PATH copies one";
+    throw Error(ErrorKind::kUsage, advised(e, kNext).info());
   }
   return parse_recipe(text, path, sets);
 }

@@ -25,14 +25,17 @@ auto row_of(Rows& rows, const std::string& layer) {
 
 }  // namespace
 
+std::string module_of(std::string tensor) {
+  for (const std::string_view tail : {".weight", ".bias", ".lora_A", ".lora_B", ".lora_magnitude_vector"}) {
+    if (tensor.ends_with(tail)) tensor.erase(tensor.size() - tail.size());
+  }
+  return tensor;
+}
+
 std::string layer_of(const std::string& name) {
   if (name.starts_with(kProjector)) return std::string(kProjector);
   if (const size_t at = name.find(kLayers); at != std::string::npos) return name.substr(0, name.find('.', at + kLayers.size()));
-  std::string module = name;
-  for (const std::string_view tail : {".weight", ".bias", ".lora_A", ".lora_B", ".lora_magnitude_vector"}) {
-    if (module.ends_with(tail)) module.erase(module.size() - tail.size());
-  }
-  return module;
+  return module_of(name);
 }
 
 std::vector<LayerValue> layer_grad_norms(const AdamW& optimizer, const std::vector<double>& norms) {

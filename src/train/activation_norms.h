@@ -18,6 +18,8 @@ struct LayerValue {
 /// The layer that a module or a tensor belongs to: a decoder or vision layer, the projector, or what stands beside them
 /// ("language_model.lm_head").
 std::string layer_of(const std::string& name);
+/// The module that a tensor of this name belongs to.
+std::string module_of(std::string tensor);
 
 /// The L2 norm of each layer's gradients from those of its tensors, by slot; slots' order.
 std::vector<LayerValue> layer_grad_norms(const AdamW& optimizer, const std::vector<double>& norms);

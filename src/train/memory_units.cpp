@@ -109,8 +109,8 @@ MemoryUnit block_unit(const Counting& c, const Block& b, double tokens, double k
   const PassTypes& t = c.types;
   const double compute = t.compute, d = b.width, wide = t.widens ? 4 : compute, norm = t.norm;
   const auto keeps = [&](const std::string& name) { return c.trains.keeps_input(name); };
-  const bool gated = !b.in2.empty(),
-             again = gated && norm == compute && !c.trains.dora();  // a decoder layer makes normed inputs of the stream again
+  const bool gated = !b.in2.empty();
+  const bool again = gated && norm == compute && !c.trains.dora();  // a decoder layer makes normed inputs of the stream again
   const auto copies = [&](int64_t users) { return users == 0 ? 0.0 : norm == compute ? 1.0 : static_cast<double>(users); };
   MemoryUnit unit;
   unit.input = tokens * d * stream;

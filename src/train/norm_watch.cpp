@@ -265,15 +265,11 @@ void NormWatch::restore(const Json& state) {
 }
 
 std::vector<LayerValue> module_grad_norms(const AdamW& optimizer, const std::vector<double>& norms, bool has_image) {
-  constexpr std::string_view kTails[] = {".weight", ".bias", ".lora_A", ".lora_B", ".lora_magnitude_vector"};
   std::vector<LayerValue> modules;
   for (size_t i = 0; i < norms.size(); ++i) {
     const Trainable& tensor = optimizer.slots()[i].param;
     if (!has_image && tensor.scope != "llm") continue;
-    std::string name = tensor.name;
-    for (const std::string_view tail : kTails) {
-      if (name.ends_with(tail)) name.erase(name.size() - tail.size());
-    }
+    const std::string name = module_of(tensor.name);
     // The tensors of a module follow one another.
     if (modules.empty() || modules.back().layer != name) modules.push_back({name, 0});
     modules.back().value = std::hypot(modules.back().value, norms[i]);
