@@ -11,8 +11,8 @@ void launch(const char* what, void (*kernel)(Parameters...), unsigned blocks, un
             const Arguments&... arguments) {
 #ifdef __CUDACC__
   kernel<<<blocks, threads, 0, stream>>>(arguments...);
-#else
-  emulate(blocks, threads, [&] { kernel(arguments...); });  // tests/kernels/emulation
+#else  // tests/kernels/emulation
+  emulation::launch([=] { emulate(blocks, threads, [&] { kernel(arguments...); }); }, arguments...);
 #endif
   check_cuda(cudaGetLastError(), what);
 }

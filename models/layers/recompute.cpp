@@ -33,7 +33,7 @@ struct BlockRun : torch::CustomClassHolder {
 
 /// Neither copy waits: both are in the stream of what computes x and of what uses it again, and pinned memory is not reused before.
 at::Tensor to_host(const at::Tensor& x) {
-  const at::Tensor host = at::empty_like(x, x.options().device(at::kCPU).pinned_memory(x.is_cuda()));
+  const at::Tensor host = at::empty_like(x, x.options().device(at::kCPU).pinned_memory(!x.is_cpu()));
   return host.copy_(x, /*non_blocking=*/true);
 }
 at::Tensor from_host(const at::Tensor& host, at::Device device) {

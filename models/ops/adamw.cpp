@@ -37,7 +37,7 @@ struct WideUpdate {
   }
 
 #ifdef LFT_HAVE_CUDA
-  static void launch(const AdamWArgs& args, at::Device) { adamw(args, c10::cuda::getCurrentCUDAStream()); }
+  static void launch(const AdamWArgs& args, at::Device, Stream stream) { adamw(args, stream); }
 #endif
   static void plain(const std::vector<AdamWTensor>& tensors, const AdamWOptions& options, const GradVerdict& verdict) {
     adamw_plain_(tensors, options, verdict);

@@ -47,10 +47,10 @@ struct NarrowUpdate {
   }
 
 #ifdef LFT_HAVE_CUDA
-  static void launch(AdamW8Args args, at::Device device) {
+  static void launch(AdamW8Args args, at::Device device, Stream stream) {
     const at::Tensor maps = upload(std::vector<CodeMaps>{code_maps()}, device);
     args.maps = static_cast<const CodeMaps*>(maps.const_data_ptr());
-    adamw8(args, c10::cuda::getCurrentCUDAStream());
+    adamw8(args, stream);
   }
 #endif
   static void plain(const std::vector<AdamW8Tensor>& tensors, const AdamWOptions& options, const GradVerdict& verdict) {

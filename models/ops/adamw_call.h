@@ -10,8 +10,7 @@
 #include "models/ops/adamw.h"
 #include "models/ops/chunked.h"
 #ifdef LFT_HAVE_CUDA
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
+#include "models/ops/device_call.h"
 #endif
 
 namespace lft {
@@ -42,7 +41,7 @@ struct UpdateChecks {
 };
 
 /// Op: its kName; its Tensor, Item and Args; require(checks, tensor), of what is not the gradient; fill(item, tensor), the pointers to the
-/// moments; loops(items, args) on a CPU; launch(args, device), with the table on the GPU; plain(tensors, options, verdict) elsewhere.
+/// moments; loops(items, args) on a CPU; launch(args, device, stream), with the table on the device; plain(tensors, options, verdict) elsewhere.
 template <class Op>
 void update(const std::vector<typename Op::Tensor>& tensors, const AdamWOptions& options, const GradVerdict& verdict) {
   at::NoGradGuard no_grad;
@@ -77,11 +76,10 @@ void update(const std::vector<typename Op::Tensor>& tensors, const AdamWOptions&
   if (device.is_cpu()) {
     if (args.control->found_inf == 0) Op::loops(items, args);
 #ifdef LFT_HAVE_CUDA
-  } else if (device.is_cuda()) {
-    const c10::cuda::CUDAGuard guard(device);
-    const at::Tensor on_device = upload(items, device);
-    args.items = static_cast<const typename Op::Item*>(on_device.const_data_ptr());
-    Op::launch(args, device);
+  } else if (runs_kernels(device)) {
+    const at::Tensor there = upload(items, device);
+    args.items = static_cast<const typename Op::Item*>(there.const_data_ptr());
+    on_device(device, [&](Stream stream) { Op::launch(args, device, stream); });
 #endif
   } else {
     Op::plain(tensors, options, verdict);

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "models/layers/dims.h"
+#include "models/ops/dispatch.h"
 #include "models/ops/gemm.h"
 
 namespace lft {
@@ -62,7 +63,7 @@ at::Tensor packed_attention(const at::Tensor& q_the, const at::Tensor& k_tge, co
   expect_dims(q_the, "q", {{"t", sequences.starts.back()}, {"h"}, {"e"}});
   expect_dims(k_tge, "k", {{"t", t}, {"g"}, {"e", q_the.size(2)}});
   expect_dims(v_tge, "v", {{"t", t}, {"g", k_tge.size(1)}, {"e", q_the.size(2)}});
-  if (q_the.is_cuda() && q_the.scalar_type() != at::kFloat) return flash_attention(q_the, k_tge, v_tge, sequences);
+  if (runs_kernels(q_the.device()) && q_the.scalar_type() != at::kFloat) return flash_attention(q_the, k_tge, v_tge, sequences);
   std::vector<at::Tensor> mixed;
   for (size_t s = 0; s + 1 < sequences.starts.size(); ++s) {
     const int64_t begin = sequences.starts[s], count = sequences.starts[s + 1] - begin;

@@ -1,4 +1,5 @@
-// Picks the fused CPU loop for a tensor, or says that there is none (another device, another dtype) and plain ATen ops must do.
+// Picks the fused CPU loop for a tensor, or says that there is none (another device, another dtype) and a kernel or plain ATen
+// ops must do.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -17,6 +18,9 @@ void with_loop_type(at::ScalarType type, const Body& body) {
   if (type == at::kHalf) return body(static_cast<loops::Half*>(nullptr));
   return body(static_cast<loops::Bf16*>(nullptr));
 }
+
+/// Whether lft's kernels run there: a device with memory and streams of its own.
+inline bool runs_kernels(at::Device device) { return !device.is_cpu() && !device.is_meta(); }
 
 constexpr int64_t kLoopGrain = 16384;  // elements a thread should have at least
 

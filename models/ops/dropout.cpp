@@ -10,10 +10,8 @@
 #include "models/ops/parallel.h"
 #include "models/ops/precision.h"
 #ifdef LFT_HAVE_CUDA
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
-
 #include "kernels/dropout/dropout.h"
+#include "models/ops/device_call.h"
 #endif
 
 namespace lft {
@@ -22,13 +20,12 @@ namespace {
 /// y (+)= x * mask * scale on a GPU by the kernel; false where this build or device has none. x and y: contiguous, one dtype.
 bool run_kernel(const at::Tensor& x, at::Tensor& y, const loops::DropoutMask& mask, bool add) {
 #ifdef LFT_HAVE_CUDA
-  if (!x.is_cuda()) return false;
+  if (!runs_kernels(x.device())) return false;
   const at::ScalarType dtype = x.scalar_type();
   const FloatType type = dtype == at::kFloat ? FloatType::kF32 : dtype == at::kBFloat16 ? FloatType::kBF16 : FloatType::kF16;
-  const c10::cuda::CUDAGuard device(x.device());
   const DropoutArgs args{
       .seed = mask.seed, .stream = mask.stream, .threshold = mask.threshold, .scale = mask.scale, .add = add, .stream_at = mask.stream_at};
-  dropout(type, x.const_data_ptr(), y.mutable_data_ptr(), x.numel(), args, c10::cuda::getCurrentCUDAStream());
+  on_device_of(x, [&](Stream stream) { dropout(type, x.const_data_ptr(), y.mutable_data_ptr(), x.numel(), args, stream); });
   return true;
 #else
   return false;

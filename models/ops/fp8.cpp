@@ -21,7 +21,7 @@ int compute_capability([[maybe_unused]] at::Device device) {
 #ifdef LFT_HAVE_CUDA
   if (device.is_cuda()) {
     int major = 0, minor = 0;
-    const int index = device.has_index() ? device.index() : c10::cuda::current_device();
+    const int index = device.has_index() ? device.index() : 0;
     const bool known = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index) == cudaSuccess &&
                        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index) == cudaSuccess;
     return known ? 10 * major + minor : 0;
@@ -52,7 +52,7 @@ Fp8Matrix quantize_rows(const at::Tensor& x_mk) {
                     .codes = static_cast<uint8_t*>(result.codes_mk.mutable_data_ptr()),
                     .scales = result.scales_m1.mutable_data_ptr<float>()};
 #ifdef LFT_HAVE_CUDA
-  if (x.is_cuda()) {
+  if (runs_kernels(x.device())) {
     on_device_of(x, [&](Stream stream) { fp8_quantize_rows(all, stream); });
     return result;
   }

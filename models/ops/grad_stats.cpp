@@ -11,8 +11,7 @@
 #include "models/ops/step_loops.h"
 #include "models/ops/step_plain.h"
 #ifdef LFT_HAVE_CUDA
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
+#include "models/ops/device_call.h"
 #endif
 
 namespace lft {
@@ -83,12 +82,11 @@ void run_loops(const std::vector<GradTensor>& tensors, const GradStatsArgs& args
 /// false where this build or device has no kernel.
 bool run_kernel(const std::vector<GradTensor>& tensors, GradStatsArgs args, at::Device device) {
 #ifdef LFT_HAVE_CUDA
-  if (!device.is_cuda()) return false;
-  const c10::cuda::CUDAGuard guard(device);
-  const at::Tensor on_device = upload(tensors, device);
+  if (!runs_kernels(device)) return false;
+  const at::Tensor there = upload(tensors, device);
   const at::Tensor partials = at::empty({args.chunks}, at::TensorOptions().dtype(at::kDouble).device(device));
-  args.tensors = static_cast<const GradTensor*>(on_device.const_data_ptr());
-  grad_stats(args, partials.mutable_data_ptr<double>(), c10::cuda::getCurrentCUDAStream());
+  args.tensors = static_cast<const GradTensor*>(there.const_data_ptr());
+  on_device(device, [&](Stream stream) { grad_stats(args, partials.mutable_data_ptr<double>(), stream); });
   return true;
 #else
   return false;

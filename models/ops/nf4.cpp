@@ -73,7 +73,7 @@ at::Tensor Nf4Storage::dense(at::ScalarType dtype) const {
   const Nf4Weight from = raw(*this);
   const float* values = scale_values.const_data_ptr<float>();
 #ifdef LFT_HAVE_CUDA
-  if (codes.is_cuda()) {
+  if (runs_kernels(codes.device())) {
     on_device_of(codes,
                  [&](Stream stream) { nf4_dequantize(from, values, *float_type(dtype), 0, from.count, dense.mutable_data_ptr(), stream); });
     return dense;

@@ -5,7 +5,9 @@
 namespace lft {
 
 at::Tensor send(const at::Tensor& host, at::Device device) {
-  return device.is_cuda() ? host.pin_memory().to(device, host.scalar_type(), /*non_blocking=*/true) : host.to(device);
+  if (host.device() == device) return host;
+  if (device.is_cpu()) return host.to(device);
+  return host.pin_memory().to(device, host.scalar_type(), /*non_blocking=*/true);
 }
 
 }  // namespace lft

@@ -4,8 +4,9 @@
 
 namespace lft {
 
-/// A tensor of the CPU on `device`, in its current stream's order; nobody waits. (Out of memory that is not pinned LibTorch's own copy
-/// waits for all that was launched before it.)
+/// A tensor of the CPU on `device`, in its current stream's order; nobody waits. (Out of memory that is
+/// not pinned LibTorch's own copy waits for all that was launched before it.) One that is there already
+/// stays as it is.
 at::Tensor send(const at::Tensor& host, at::Device device);
 
 }  // namespace lft

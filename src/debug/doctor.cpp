@@ -119,7 +119,7 @@ Json driver_json(const CudaDriver& driver) {
 void judge_driver(const CudaDriver& driver, DoctorReport& report) {
   const auto problem = [&](const std::string& what) { report.problems.push_back({ErrorKind::kResource, what}); };
   if (!driver.problem.empty()) problem("the NVIDIA driver does not start: " + driver.problem);
-  if (driver.devices.empty() || default_device().is_cuda()) return;
+  if (driver.devices.empty() || !default_device().is_cpu()) return;
   if (!path_exists(LFT_TORCH_LIB_DIR "/libtorch_cuda.so")) return problem("a GPU is here, but this LibTorch is one without CUDA");
   const int toolkit = cuda_number(LFT_CUDA_TOOLKIT);
   if (driver.cuda / 1000 < toolkit / 1000) {

@@ -89,7 +89,7 @@ std::vector<StepMarks> take_steps(Run& run, RunMemory& memory, TensorLedger& led
 
 MemoryReport record(RunInputs inputs, RunMemory& memory, const MemoryOptions& options) {
   MemoryReport report;
-  const bool gpu = inputs.device.is_cuda();
+  const bool gpu = !inputs.device.is_cpu();
   std::optional<CudaSnapshot> snapshot;
   if (gpu) snapshot.emplace();
   TensorLedger ledger(memory.watch, /*keep_freed=*/true);

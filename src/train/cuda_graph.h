@@ -1,5 +1,5 @@
-// A stream and a pool of device memory for passes that run again and again at fixed shapes, and CUDA graphs of them. Everywhere else than
-// on a GPU an arena runs a body and nothing more.
+// A stream and a pool of device memory for passes that run again and again at fixed shapes, and graphs of
+// what they launch. A device that cannot record runs a body and nothing more.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -12,42 +12,41 @@ namespace lft {
 /// What a body launched, to be launched again in one call: the same kernels on the same addresses.
 class CudaGraph {
  public:
-  ~CudaGraph();
-  CudaGraph(const CudaGraph&) = delete;
-  void replay();
-  int64_t nodes() const;
-
- private:
-  friend class GraphArena;
-  struct Impl;
-  explicit CudaGraph(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  virtual ~CudaGraph() = default;
+  virtual void replay() = 0;
+  virtual int64_t nodes() const = 0;
 };
 
+/// That of a device which cannot record. One that can waits for the device when it is made, gives the
+/// device's free memory back, and has a stream of its own that is the calling thread's current one until the
+/// arena is gone. It goes after its graphs.
 class GraphArena {
  public:
-  /// Waits for the device, gives its free memory back, and makes a stream of its own the calling thread's current one until it is gone.
-  explicit GraphArena(at::Device device);
-  ~GraphArena();  // after its graphs
+  GraphArena() = default;
+  virtual ~GraphArena() = default;
   GraphArena(const GraphArena&) = delete;
-  /// Gives all its memory back, which LibTorch never does by itself while the arena holds it, not even where memory runs out. After its
-  /// graphs.
-  void start_over();
-  /// Gives LibTorch's free memory back: while a body runs in the arena LibTorch would rather run out of memory than take any of that.
-  void give_back();
+  /// Gives all its memory back, which LibTorch never does by itself while the arena holds it, not even where
+  /// memory runs out. After its graphs.
+  virtual void start_over() {}
+  /// Gives LibTorch's free memory back: while a body runs in the arena LibTorch would rather run out of
+  /// memory than take any of that.
+  virtual void give_back() {}
   /// From here on run() runs a body and nothing more, with LibTorch's own memory. After its graphs.
-  void close();
-  /// Whether there is something to capture with: a GPU, a build with CUDA, and not closed.
-  bool captures() const;
-  /// body(), whose tensors come from the arena's memory. What it leaves alive there is overwritten by the next replay.
-  void run(const std::function<void()>& body);
-  /// Records what body() launches, without running it. An exception of body's goes on, and so does an error of CUDA's (kInternal); both
-  /// leave the stream as it was.
-  std::unique_ptr<CudaGraph> capture(const std::function<void()>& body);
-
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;  // null: no GPU
+  virtual void close() {}
+  /// Whether there is something to capture with: a device that records, and not closed.
+  virtual bool captures() const { return false; }
+  /// body(), whose tensors come from the arena's memory. What it leaves alive there is overwritten by the
+  /// next replay.
+  virtual void run(const std::function<void()>& body) { body(); }
+  /// Records what body() launches, without running it. An exception of body's goes on, and so does an error
+  /// of the device's (kInternal); both leave the stream as it was.
+  virtual std::unique_ptr<CudaGraph> capture(const std::function<void()>& body);
 };
+
+using MakeGraphArena = std::unique_ptr<GraphArena> (*)(at::Device device);
+/// How a type of device makes its arenas. CUDA's is known where it is compiled in.
+void register_graph_arena(c10::DeviceType type, MakeGraphArena make);
+bool records_graphs(at::Device device);
+std::unique_ptr<GraphArena> make_graph_arena(at::Device device);
 
 }  // namespace lft

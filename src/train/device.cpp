@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 #include <malloc.h>
@@ -55,6 +56,13 @@ DriverDevice device_of(const CudaDriver& driver, at::Device device) {
   return index < driver.devices.size() ? driver.devices[index] : DriverDevice{};
 }
 
+/// Of a backend of its own: that of the first GPUs which compute in the same types.
+int capability_of_backend(at::Device device) {
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  const auto types = guard.getDeviceCapability(device).capability_data.supported_scalar_types;
+  return types.has_BFloat16 ? 80 : types.has_Half ? 53 : 0;
+}
+
 /// The value of the first line of /proc/cpuinfo with this key, "" where there is none.
 std::string cpuinfo(const std::string& key) {
   std::ifstream file("/proc/cpuinfo");
@@ -71,6 +79,7 @@ std::string cpuinfo(const std::string& key) {
 at::Device default_device() {
   static const at::Device device = [] {
     bound_cpu_memory();
+    if (c10::impl::hasDeviceGuardImpl(at::kPrivateUse1)) return at::Device(at::kPrivateUse1, 0);
     return open_cuda() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
   }();
   return device;
@@ -83,11 +92,10 @@ std::string unused_gpu_reason() {
 
 DeviceFacts device_facts(at::Device device) {
   DeviceFacts facts;
-  facts.gpu = device.is_cuda();
-  if (facts.gpu) {
-    facts.capability = device_of(probe_driver(), device).capability;
-    return facts;
-  }
+  facts.gpu = !device.is_cpu();
+  if (device.is_cuda()) facts.capability = device_of(probe_driver(), device).capability;
+  if (device.is_privateuseone()) facts.capability = capability_of_backend(device);
+  if (facts.gpu) return facts;
   const std::string flags = " " + cpuinfo("flags") + " ";
   for (const char* unit : {"amx_bf16", "avx512_bf16"}) {
     if (facts.bf16_unit.empty() && flags.find(" " + std::string(unit) + " ") != std::string::npos) facts.bf16_unit = unit;

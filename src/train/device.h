@@ -10,7 +10,8 @@
 
 namespace lft {
 
-/// cuda:0 where a driver, LibTorch's CUDA library and a device are found, else the CPU. Opens the libraries on the first call.
+/// cuda:0 where a driver, LibTorch's CUDA library and a device are found, else the CPU. Opens the libraries
+/// on the first call. A backend of its own that is linked in (LibTorch's PrivateUse1) comes before both.
 at::Device default_device();
 
 /// Why default_device() is the CPU although a driver is there; empty where none is, and where it is a GPU.

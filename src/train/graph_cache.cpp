@@ -46,7 +46,7 @@ void GraphCache::drop_graphs() {
 
 void GraphCache::give_up(const std::string& key, const std::string& why) {
   drop_graphs();
-  arena_.close();
+  arena_->close();
   gave_up_ = true;
   notes_.push_back("going on without CUDA graphs (" + key + "): " + why);
 }
@@ -54,7 +54,7 @@ void GraphCache::give_up(const std::string& key, const std::string& why) {
 void GraphCache::start_over() {
   if (gave_up_) return;
   drop_graphs();
-  arena_.start_over();
+  arena_->start_over();
 }
 
 /// The body itself first; then its graph from the same start. Only the body's own errors go on: a run that fits without graphs and their
@@ -67,12 +67,12 @@ void GraphCache::capture(const std::string& key, Known& known, const std::vector
   } catch (const std::exception& error) {
     give_up(key, reason(error));
   }
-  arena_.run(body);
+  arena_->run(body);
   if (gave_up_) return;
   try {
     if (!finite(outputs)) return;  // of values that are not finite nothing can be shown: the next pass is as good
     after = clones(outputs);
-    known.graph = arena_.capture(body);
+    known.graph = arena_->capture(body);
     restore(outputs, before);
     known.graph->replay();
     bool same = true;
@@ -96,12 +96,12 @@ void GraphCache::run(const std::string& key, int64_t size, const std::vector<at:
   }
   Known& known = known_[key];
   if (uses_ && known.graph) return known.graph->replay();
-  const bool captures = uses_ && known.ran && arena_.captures() && graphs_ < kMost;
-  if (captures || (!known.ran && !gave_up_)) arena_.give_back();
+  const bool captures = uses_ && known.ran && arena_->captures() && graphs_ < kMost;
+  if (captures || (!known.ran && !gave_up_)) arena_->give_back();
   if (captures) {
     capture(key, known, outputs, body);
   } else {
-    arena_.run(body);
+    arena_->run(body);
     known.ran = true;
   }
 }

@@ -16,8 +16,9 @@ class GraphCache {
  public:
   static constexpr size_t kMost = 16;  // graphs; whatever comes later runs as it is
 
-  /// exact: a graph must give the very bits that the body gave (deterministic algorithms). On a CPU every body runs as it is.
-  GraphCache(at::Device device, bool exact) : exact_(exact), arena_(device) {}
+  /// exact: a graph must give the very bits that the body gave (deterministic algorithms). A device that
+  /// cannot record runs every body as it is.
+  GraphCache(at::Device device, bool exact) : exact_(exact), arena_(make_graph_arena(device)) {}
 
   /// body() or the graph of it. `key` says what is run, for a reader too: the same key is the same body, launching the same kernels on the
   /// same addresses. `size`: what its memory grows with; one larger than all before starts over. `outputs`: whatever it writes that is read
@@ -40,7 +41,7 @@ class GraphCache {
   void give_up(const std::string& key, const std::string& why);
 
   const bool exact_;
-  GraphArena arena_;
+  const std::unique_ptr<GraphArena> arena_;
   std::map<std::string, Known> known_;  // gone before the arena
   size_t graphs_ = 0;
   int64_t largest_ = 0;

@@ -88,7 +88,7 @@ void GraphPasses::bind_gradients() {
 }
 
 void GraphPasses::stage(const LlavaBatch& batch, const SupervisedRows& rows, const Shape& shape, const MicroPass& pass, double seed) {
-  at::Tensor host = at::zeros(staged_.sizes(), at::TensorOptions(at::kLong).pinned_memory(device_.is_cuda()));
+  at::Tensor host = at::zeros(staged_.sizes(), at::TensorOptions(at::kLong).pinned_memory(!device_.is_cpu()));
   const int64_t modules = static_cast<int64_t>(optimizer_.slots().size()), starts = most_sequences(limits_) + 1;
   const Inputs to(host, modules, starts, shape);
   const std::vector<uint64_t> streams = streams_.at(static_cast<uint64_t>(pass.step), pass.micro_batch);
@@ -148,7 +148,7 @@ void GraphPasses::decode(const Shape& shape, const std::vector<int64_t>& starts)
   }
   auto packed = std::make_shared<PackedSequences>();
   packed->starts = starts;
-  if (device_.is_cuda()) packed->starts_s1 = in.starts_s1.to(at::kInt);
+  if (!device_.is_cpu()) packed->starts_s1 = in.starts_s1.to(at::kInt);
   packed->positions_t = in.positions_t;
   packed->at_least = limits_.longest;
   const at::Tensor logprobs = model_->logprobs_behind(embeds, in.rows_k, in.targets_k.clamp_min(0), std::move(packed));
@@ -180,7 +180,7 @@ at::Tensor GraphPasses::run(const std::vector<Sample>& samples, const StepOption
   std::vector<at::Tensor> outputs = {gradients_, loss_};
   if (shape.trains_embeds) outputs.push_back(embeds_gradient_.narrow(1, 0, shape.tokens));
   const auto body = [&] { decode(shape, batch.packed->starts); };
-  if (device_.is_cuda() && pass.compute == at::kFloat) {  // attention in float32 launches a kernel a sequence, of its length
+  if (!device_.is_cpu() && pass.compute == at::kFloat) {  // attention in float32 launches a kernel a sequence, of its length
     body();
   } else {
     graphs_.run("decoder over " + std::to_string(shape.tokens) + " tokens, head over " + std::to_string(shape.rows) + " rows" +

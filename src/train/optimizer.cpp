@@ -99,7 +99,7 @@ void launch_in_pieces(const std::vector<Update>& updates, int64_t elements, cons
 at::Tensor zeros(const at::Tensor& param, at::IntArrayRef sizes, at::ScalarType dtype, const MomentStorage& storage) {
   const at::TensorOptions there = at::TensorOptions().dtype(dtype);
   if (!storage.offload) return at::zeros(sizes, there.device(param.device()));
-  return at::zeros(sizes, there.pinned_memory(param.is_cuda()));
+  return at::zeros(sizes, there.pinned_memory(!param.is_cpu()));
 }
 
 AdamSlot make_slot(const Trainable& trainable, const MomentStorage& storage) {

@@ -16,6 +16,7 @@
 #include "src/checkpoint/run_lock.h"
 #include "src/data/lengths.h"
 #include "src/io/files.h"
+#include "src/train/cuda_graph.h"
 #include "src/train/device.h"
 #include "src/train/model_shapes.h"
 #include "src/train/recipe_encoding.h"
@@ -231,7 +232,8 @@ int64_t recompute_every(const std::string& activation_checkpointing) {
 bool offloads_activations(const Recipe& recipe, at::Device device) { return recipe.train.activation_offload && !device.is_cpu(); }
 
 bool uses_cuda_graphs(const Recipe& recipe, at::Device device) {
-  return recipe.train.cuda_graphs == "auto" && device.is_cuda() && recipe.train.max_tokens_per_step > 0 && !recipe.train.activation_offload;
+  return recipe.train.cuda_graphs == "auto" && records_graphs(device) &&
+         recipe.train.max_tokens_per_step > 0 && !recipe.train.activation_offload;
 }
 
 void check_disk_space(const RunInputs& inputs) {

@@ -15,7 +15,8 @@
 
 namespace lft::test {
 
-/// The parameter is "cpu" or "gpu".
+/// The parameter is "cpu", "gpu", or "stand_in": a device that is no GPU (stand_in/device), where it is
+/// linked in.
 class OnDevice : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -23,12 +24,17 @@ class OnDevice : public ::testing::TestWithParam<const char*> {
     default_device();          // LibTorch remembers the first answer to whether there is CUDA
     if (on_gpu() && default_device().is_cpu()) GTEST_SKIP() << "no GPU here";
   }
-  static bool on_gpu() { return std::string(GetParam()) == "gpu"; }
+  static bool on_gpu() { return std::string(GetParam()) != "cpu"; }
   static at::Device device() { return on_gpu() ? default_device() : at::Device(at::kCPU); }
 };
 
+#ifdef LFT_STAND_IN
+#define LFT_DEVICES "stand_in"
+#else
+#define LFT_DEVICES "cpu", "gpu"
+#endif
 #define LFT_ON_EACH_DEVICE(suite) \
-  INSTANTIATE_TEST_SUITE_P(On, suite, ::testing::Values("cpu", "gpu"), [](const auto& info) { return std::string(info.param); })
+  INSTANTIATE_TEST_SUITE_P(On, suite, ::testing::Values(LFT_DEVICES), [](const auto& info) { return std::string(info.param); })
 
 constexpr at::ScalarType kTypes[] = {at::kFloat, at::kBFloat16, at::kHalf};
 

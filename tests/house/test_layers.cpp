@@ -1,6 +1,7 @@
 // The house's layers, read from the includes: kernels <- models <- src, and the order of the folders within src.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -47,6 +48,34 @@ void expect_none(const std::string& folder, const std::vector<std::string>& forb
 
 TEST(Layers, KernelsKnowNeitherTorchNorTheLayersAbove) {
   expect_none("kernels", {"models/", "src/", "torch/", "ATen/", "c10/", "nlohmann/", "yaml-cpp/"});
+}
+
+/// Elsewhere code asks whether a device is the CPU, or what it can do: so that a device that is no GPU
+/// (tests/stand_in) goes the way of a GPU.
+TEST(Layers, OnlyTheFilesOfCudaAskForCuda) {
+  const std::vector<std::string> of_cuda = {
+      "models/ops/fp8.cpp",        // compute capability, for LibTorch's FP8 products
+      "src/train/cuda_graph.cpp",  // graphs and their memory
+      "src/train/device.cpp",      // opens LibTorch's CUDA library, asks the driver
+  };
+  const fs::path root = LFT_SOURCE_DIR;
+  size_t read = 0;
+  for (const char* folder : {"models", "src"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+      const std::string file = fs::relative(entry.path(), root);
+      if (!entry.is_regular_file() || std::find(of_cuda.begin(), of_cuda.end(), file) != of_cuda.end()) continue;
+      ++read;
+      std::ifstream stream(entry.path());
+      int number = 0;
+      for (std::string line; std::getline(stream, line);) {
+        ++number;
+        for (const char* word : {"is_cuda()", "kCUDA", "DeviceType::CUDA", "c10/cuda/", "ATen/cuda/"}) {
+          EXPECT_EQ(line.find(word), std::string::npos) << file << ":" << number << ": " << line;
+        }
+      }
+    }
+  }
+  EXPECT_GT(read, 100u);
 }
 
 TEST(Layers, ModelsKnowNoFilesNoYamlNoTraining) { expect_none("models", {"src/", "yaml-cpp/", "opencv2/", "fstream", "filesystem"}); }

@@ -33,10 +33,6 @@ inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemc
   if (bytes > 0) std::memcpy(to, from, bytes);
   return cudaSuccess;
 }
-inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
-  std::memset(to, value, bytes);
-  return cudaSuccess;
-}
 inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
 
 namespace lft {
@@ -49,8 +45,27 @@ struct Index {
 extern Index thread, block, grid;
 void sync_block();
 uint64_t exchange(uint64_t bits, int lane_mask);  // every lane of the warp calls it
+
+/// A device of the tests that records launches and looks at their arguments; null: there is none.
+extern void (*on_launch)(std::function<void()> run);
+extern void (*on_argument)(const void* bytes, size_t size);
+template <class... Arguments>
+void launch(std::function<void()> run, const Arguments&... arguments) {
+  const auto show = [](auto argument) {
+    __builtin_clear_padding(&argument);
+    on_argument(&argument, sizeof argument);
+  };
+  if (on_argument != nullptr) (show(arguments), ...);
+  if (on_launch == nullptr) return run();
+  on_launch(std::move(run));
+}
 }  // namespace emulation
 }  // namespace lft
+
+inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
+  lft::emulation::launch([=] { std::memset(to, value, bytes); }, to);
+  return cudaSuccess;
+}
 
 #define threadIdx lft::emulation::thread
 #define blockIdx lft::emulation::block

@@ -12,13 +12,16 @@ namespace lft {
 namespace emulation {
 
 Index thread, block, grid;
+void (*on_launch)(std::function<void()>) = nullptr;
+void (*on_argument)(const void*, size_t) = nullptr;
 
 namespace {
 
 constexpr size_t kStack = 128 * 1024;
 constexpr unsigned kLanes = 32;
 
-/// ucontext makes the stack; switching between stacks is left to _setjmp, which makes no system call.
+/// ucontext makes the stack, once for all launches; switching between stacks is left to _setjmp, which makes
+/// no system call.
 struct Fiber {
   ucontext_t context = {};
   jmp_buf resume = {};
@@ -66,9 +69,11 @@ void run_thread(unsigned t) {
 }
 
 void enter() {
-  (*body)();
-  fibers[running].done = true;
-  _longjmp(scheduler, 1);
+  while (true) {
+    (*body)();
+    fibers[running].done = true;
+    yield();  // until it is a thread again
+  }
 }
 
 void run_block(std::mt19937& random) {
@@ -76,7 +81,8 @@ void run_block(std::mt19937& random) {
   for (unsigned t = 0; t < width; ++t) {
     order[t] = t;
     Fiber& fiber = fibers[t];
-    fiber.done = fiber.started = false;
+    fiber.done = false;
+    if (fiber.started) continue;
     getcontext(&fiber.context);
     fiber.context.uc_stack.ss_sp = fiber.stack.data();
     fiber.context.uc_stack.ss_size = fiber.stack.size();

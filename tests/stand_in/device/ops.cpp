@@ -1,0 +1,347 @@
+// LibTorch's ops on the stand-in device: a few of its own, and for all others the CPU's on the same memory.
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/DispatchStub.h>
+#include <ATen/native/TensorFactories.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/set_native.h>
+#include <ATen/ops/view_native.h>
+#include <torch/library.h>
+
+#include <set>
+
+#include "stand_in/device/backend.h"
+#include "stand_in/device/memory.h"
+
+namespace lft::test::stand_in {
+namespace {
+
+using torch::jit::IValue;
+using torch::jit::Stack;
+
+constexpr c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
+
+at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,
+                         std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
+                         std::optional<at::Device>, std::optional<bool> pinned) {
+  TORCH_CHECK(!pinned.value_or(false), "cannot pin memory of the stand-in device: only dense CPU tensors can be pinned");
+  constexpr c10::DispatchKeySet keys(c10::DispatchKey::PrivateUse1);
+  return at::detail::empty_strided_generic(size, stride, c10::GetAllocator(device().type()), keys,
+                                           dtype.value_or(at::kFloat));
+}
+
+at::Tensor empty(c10::IntArrayRef size, std::optional<at::ScalarType> dtype,
+                 std::optional<at::Layout> layout, std::optional<at::Device> on,
+                 std::optional<bool> pinned, std::optional<at::MemoryFormat> format) {
+  const at::Tensor like = at::empty(size, at::TensorOptions(at::kMeta), format);
+  return empty_strided(size, like.strides(), dtype, layout, on, pinned);
+}
+
+const at::Tensor& resize(const at::Tensor& self, c10::IntArrayRef size,
+                         std::optional<at::MemoryFormat>) {
+  if (self.sizes() == size) return self;
+  const at::Tensor fresh = at::empty(size, self.options());
+  self.unsafeGetTensorImpl()->set_storage_keep_dtype(fresh.storage());
+  self.unsafeGetTensorImpl()->set_sizes_contiguous(size);
+  return self;
+}
+
+at::Tensor reshape_alias(const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef stride) {
+  return at::native::as_strided_tensorimpl(self, size, stride);
+}
+
+/// Between host and device, and from one tensor of the device to another.
+at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  const at::Tensor source = from.is_cpu() ? from.expand_as(to) : from;
+  if (from.is_cpu() && from.numel() > 0) {
+    const bool pinned = is_pinned_address(from.const_data_ptr());
+    if (!pinned || !non_blocking) refuse_in_capture("a copy from host memory that waits");
+    count(pinned ? &Counts::pinned_copies : &Counts::pageable_copies);
+  }
+  if (to.is_cpu()) {
+    const bool pinned = to.numel() > 0 && is_pinned_address(to.const_data_ptr());
+    if (!pinned || !non_blocking) {
+      refuse_in_capture("a copy to the host");
+      count(&Counts::host_reads);
+    }
+  }
+  const at::Tensor in = source.is_cpu() ? source : as_cpu(source);
+  const at::Tensor out = to.is_cpu() ? to : as_cpu(to);
+  launch([in, out] { at::Tensor(out).copy_(in); });
+  return to;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
+  to.resize_(from.sizes());
+  return copy_from(from, to, false);
+}
+
+at::Scalar local_scalar_dense(const at::Tensor& self) {
+  refuse_in_capture("item()");
+  count(&Counts::host_reads);
+  const Access access;
+  return as_cpu(self).item();
+}
+
+/// math: the one that is made of other ops.
+int64_t fused_sdp_choice(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                         const std::optional<at::Tensor>&, double, bool, std::optional<double>, bool) {
+  return 0;
+}
+
+/// Attention within each sequence of packed ones, as FlashAttention's varlen form computes it: products of
+/// 16-bit numbers, sums and softmax in float32. q [t, h, e], k and v [t, g, e]; starts: int32 on the device.
+struct Varlen {
+  at::Tensor q, k, v, starts;
+  double scale;
+  bool causal;
+
+  /// body(q, k, v, out...) for each sequence, as float32 [h, n, e] with the heads of k and v repeated.
+  template <class Body>
+  void each(const Body& body) const {
+    const int32_t* const at = starts.const_data_ptr<int32_t>();
+    for (int64_t s = 0; s + 1 < starts.numel(); ++s) {
+      if (at[s + 1] > at[s]) body(int64_t{at[s]}, int64_t{at[s + 1] - at[s]});
+    }
+  }
+  at::Tensor part(const at::Tensor& x, int64_t begin, int64_t count) const {
+    const at::Tensor heads = x.narrow(0, begin, count).to(at::kFloat).transpose(0, 1);
+    return heads.repeat_interleave(q.size(1) / heads.size(0), 0);
+  }
+  at::Tensor probabilities(const at::Tensor& q_hne, const at::Tensor& k_hne) const {
+    at::Tensor scores = at::bmm(q_hne, k_hne.transpose(1, 2)) * scale;
+    if (causal) {
+      const at::Tensor later = at::ones(scores.sizes().slice(1), at::kBool).triu(1);
+      scores = scores.masked_fill(later, -INFINITY);
+    }
+    return at::softmax(scores, -1);
+  }
+};
+
+void check_varlen(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                  const std::optional<at::Tensor>& starts) {
+  TORCH_CHECK(starts && starts->device() == q.device() && starts->scalar_type() == at::kInt,
+              "flash attention: the starts are not int32 of the device");
+  TORCH_CHECK(q.scalar_type() == at::kHalf || q.scalar_type() == at::kBFloat16,
+              "FlashAttention only support fp16 and bf16 data type");
+  TORCH_CHECK(q.size(-1) % 8 == 0 && q.size(-1) <= 256, "FlashAttention: head size ", q.size(-1));
+  TORCH_CHECK(q.stride(-1) == 1 && k.stride(-1) == 1 && v.stride(-1) == 1,
+              "Input tensor must have contiguous last dimension");
+  TORCH_CHECK(k.scalar_type() == q.scalar_type() && v.scalar_type() == q.scalar_type());
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> flash_forward(
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+    const std::optional<at::Tensor>& starts_q, const std::optional<at::Tensor>& starts_k, int64_t, int64_t,
+    double, bool causal, bool, std::optional<double> scale, std::optional<int64_t>,
+    std::optional<int64_t>, const std::optional<at::Tensor>&, const std::optional<at::Tensor>&) {
+  check_varlen(q, k, v, starts_q);
+  check_varlen(q, k, v, starts_k);
+  const at::Tensor out = at::empty_like(q), lse = at::empty({q.size(1), q.size(0)}, q.options().dtype(at::kFloat));
+  const Varlen call{as_cpu(q), as_cpu(k), as_cpu(v), as_cpu(*starts_q), *scale, causal};
+  launch([call, out = as_cpu(out)] {
+    call.each([&](int64_t begin, int64_t count) {
+      const at::Tensor p = call.probabilities(call.part(call.q, begin, count), call.part(call.k, begin, count));
+      at::Tensor rows = out.narrow(0, begin, count);
+      rows.copy_(at::bmm(p.to(out.scalar_type()).to(at::kFloat), call.part(call.v, begin, count)).transpose(0, 1));
+    });
+  });
+  const at::Tensor none = at::empty({2}, q.options().dtype(at::kLong));
+  return {out, lse, none, at::empty({}, none.options()), at::empty({0}, q.options())};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(
+    const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+    const at::Tensor&, const at::Tensor&, const at::Tensor& starts_q, const at::Tensor& starts_k, int64_t,
+    int64_t, double, bool causal, const at::Tensor&, const at::Tensor&, std::optional<double> scale,
+    std::optional<int64_t>, std::optional<int64_t>) {
+  check_varlen(q, k, v, starts_q);
+  check_varlen(q, k, v, starts_k);
+  const at::Tensor dq = at::empty_like(q), dk = at::empty_like(k), dv = at::empty_like(v);
+  const Varlen call{as_cpu(q), as_cpu(k), as_cpu(v), as_cpu(starts_q), *scale, causal};
+  launch([call, dy = as_cpu(dout.contiguous()), dq = as_cpu(dq), dk = as_cpu(dk), dv = as_cpu(dv)] {
+    const int64_t groups = dk.size(1);
+    const auto store = [&](at::Tensor rows, const at::Tensor& of_heads, int64_t heads) {  // [h, n, e]
+      const at::Tensor sums = of_heads.view({heads, -1, of_heads.size(1), of_heads.size(2)}).sum(1);
+      rows.copy_(sums.transpose(0, 1));
+    };
+    call.each([&](int64_t begin, int64_t count) {
+      const at::Tensor qs = call.part(call.q, begin, count), ks = call.part(call.k, begin, count),
+                       vs = call.part(call.v, begin, count), d = call.part(dy, begin, count);
+      const at::Tensor p = call.probabilities(qs, ks), dp = at::bmm(d, vs.transpose(1, 2));
+      const at::Tensor ds = p * (dp - (dp * p).sum(-1, true)) * call.scale;
+      store(dq.narrow(0, begin, count), at::bmm(ds, ks), dq.size(1));
+      store(dk.narrow(0, begin, count), at::bmm(ds.transpose(1, 2), qs), groups);
+      store(dv.narrow(0, begin, count), at::bmm(p.transpose(1, 2), d), groups);
+    });
+  });
+  return {dq, dk, dv};
+}
+
+/// Ops whose results have sizes that depend on values: a GPU makes the host wait for them.
+bool sizes_depend_on_data(const std::string& name, const Stack& arguments) {
+  static const std::set<std::string> names = {"aten::nonzero", "aten::masked_select", "aten::_unique2",
+                                              "aten::unique_dim", "aten::bincount",
+                                              "aten::repeat_interleave"};
+  if (names.contains(name)) return true;
+  if (name != "aten::index" && name != "aten::_index_put_impl_") return false;
+  for (const IValue& argument : arguments) {  // a mask among the indices
+    if (!argument.isOptionalTensorList()) continue;
+    for (const std::optional<at::Tensor>& index : argument.toOptionalTensorVector()) {
+      if (index && index->defined() && index->scalar_type() == at::kBool) return true;
+    }
+  }
+  return false;
+}
+
+/// The call on the CPU, with every tensor of the device as the CPU sees it.
+class CpuCall {
+ public:
+  CpuCall(const c10::OperatorHandle& op, Stack& stack) : op_(op), stack_(stack) {
+    const size_t count = op.schema().arguments().size();
+    arguments_.assign(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
+    for (const IValue& argument : arguments_) call_.push_back(translate(argument));
+  }
+
+  void run() {
+    const std::string& name = op_.schema().name();
+    if (sizes_depend_on_data(name, arguments_)) {
+      refuse_in_capture(name);
+      count(&Counts::host_reads);
+    }
+    const bool records = is_recording();
+    count(&Counts::launches);
+    Stack results = call_;
+    {
+      const Access access;
+      op_.redispatchBoxed(kCpu, &results);
+    }
+    torch::jit::drop(stack_, arguments_.size());
+    std::vector<at::Tensor> fresh;  // results as the CPU sees their place on the device
+    for (size_t i = 0; i < results.size(); ++i) stack_.push_back(bring(i, results[i], fresh));
+    if (records) record(std::move(fresh));
+  }
+
+ private:
+  at::Tensor on_cpu(const at::Tensor& tensor) {
+    if (!tensor.defined()) return tensor;
+    if (tensor.device() != device()) {
+      // As on a GPU: a number may come from the host.
+      TORCH_CHECK(tensor.is_cpu() && tensor.dim() == 0, op_.schema().name(),
+                  ": Expected all tensors to be on the same device, but found at least two devices, ",
+                  device(), " and ", tensor.device());
+      return tensor;
+    }
+    originals_.push_back(tensor);
+    copies_.push_back(as_cpu(tensor));
+    return copies_.back();
+  }
+
+  IValue translate(const IValue& value) {
+    if (value.isTensor()) return on_cpu(value.toTensor());
+    if (value.isDevice()) return at::Device(at::kCPU);
+    if (value.isTensorList()) {
+      std::vector<at::Tensor> tensors;
+      for (const at::Tensor& tensor : value.toTensorVector()) tensors.push_back(on_cpu(tensor));
+      return tensors;
+    }
+    if (value.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> tensors;
+      for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
+        tensors.push_back(tensor ? std::make_optional(on_cpu(*tensor)) : std::nullopt);
+      }
+      return tensors;
+    }
+    return value;
+  }
+
+  /// A result of the CPU's as one of the device's: the argument that it is, or new memory.
+  at::Tensor bring_tensor(const at::Tensor& result, std::vector<at::Tensor>& fresh) {
+    if (!result.defined()) return result;
+    for (size_t i = 0; i < copies_.size(); ++i) {
+      if (!copies_[i].is_same(result)) continue;
+      if (originals_[i].sizes() == result.sizes()) return originals_[i];
+      originals_[i].resize_(result.sizes());  // an out= of no size
+      const Access access;
+      as_cpu(originals_[i]).copy_(result);
+      return originals_[i];
+    }
+    for (size_t i = 0; i < copies_.size(); ++i) {
+      if (result.numel() == 0 || !result.is_alias_of(copies_[i])) continue;
+      const auto offset = originals_[i].storage_offset() + result.storage_offset();
+      return originals_[i].as_strided(result.sizes(), result.strides(), offset);
+    }
+    const at::Tensor there =
+        at::empty_strided(result.sizes(), result.strides(), result.options().device(device()));
+    fresh.push_back(as_cpu(there));
+    const Access access;
+    fresh.back().copy_(result);
+    return there;
+  }
+
+  IValue bring(size_t place, const IValue& result, std::vector<at::Tensor>& fresh) {
+    if (result.isTensor()) return bring_tensor(result.toTensor(), fresh);
+    if (result.isTensorList()) {
+      std::vector<at::Tensor> tensors;
+      for (const at::Tensor& tensor : result.toTensorVector()) tensors.push_back(bring_tensor(tensor, fresh));
+      return tensors;
+    }
+    if (!result.isNone()) {  // a number or a truth about values
+      refuse_in_capture(op_.schema().name());
+      count(&Counts::host_reads);
+    }
+    return result;
+  }
+
+  void record(std::vector<at::Tensor> fresh) {
+    // Launched again: the same op, whose new results go to the same places.
+    stand_in::record([op = op_, call = call_, fresh = std::move(fresh)] {
+      Stack results = call;
+      op.redispatchBoxed(kCpu, &results);
+      size_t next = 0;
+      const auto place = [&](const at::Tensor& result) {
+        for (const IValue& argument : call) {
+          if (argument.isTensor() && result.is_same(argument.toTensor())) return;
+        }
+        if (result.defined() && next < fresh.size() && fresh[next].sizes() == result.sizes()) {
+          at::Tensor(fresh[next++]).copy_(result);
+        }
+      };
+      for (const IValue& result : results) {
+        if (result.isTensor()) place(result.toTensor());
+        if (!result.isTensorList()) continue;
+        for (const at::Tensor& tensor : result.toTensorVector()) place(tensor);
+      }
+    });
+  }
+
+  const c10::OperatorHandle& op_;
+  Stack& stack_;
+  Stack arguments_, call_;
+  std::vector<at::Tensor> originals_, copies_;
+};
+
+void on_the_cpu(const c10::OperatorHandle& op, Stack* stack) { CpuCall(op, *stack).run(); }
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&on_the_cpu>());
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("empty.memory_format", &empty);
+  m.impl("empty_strided", &empty_strided);
+  m.impl("as_strided", &at::native::as_strided_tensorimpl);
+  m.impl("view", static_cast<at::Tensor (*)(const at::Tensor&, at::IntArrayRef)>(&at::native::view));
+  m.impl("_reshape_alias", &reshape_alias);
+  m.impl("resize_", &resize);
+  m.impl("set_.source_Tensor", &at::native::set_tensor_);
+  m.impl("_copy_from", &copy_from);
+  m.impl("_copy_from_and_resize", &copy_from_and_resize);
+  m.impl("_local_scalar_dense", &local_scalar_dense);
+  m.impl("_fused_sdp_choice", &fused_sdp_choice);
+  m.impl("_flash_attention_forward", &flash_forward);
+  m.impl("_flash_attention_backward", &flash_backward);
+}
+
+}  // namespace
+}  // namespace lft::test::stand_in

@@ -1,0 +1,108 @@
+// What a step asks of the host and of the device's memory: one read, no copy that waits, and no memory from
+// the device within a captured pass.
+#include <gtest/gtest.h>
+
+#include "gpu/shard_run.h"
+#include "src/train/graph_passes.h"
+#include "src/train/run.h"
+#include "src/train/setup.h"
+#include "src/train/trainer.h"
+#include "stand_in/device/device.h"
+
+namespace lft::test {
+namespace {
+
+using stand_in::Counts;
+using stand_in::counts;
+
+struct Way {
+  const char* name;
+  std::function<void(Recipe&)> set;
+};
+
+void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
+
+class StepCounts : public ::testing::TestWithParam<Way> {};
+
+/// After the first steps, in which memory is taken and graphs are captured and proven.
+TEST_P(StepCounts, OneReadAndNoCopyThatWaits) {
+  const ShardRun files(10);
+  Recipe recipe = files.recipe("out");
+  recipe.precision.compute = recipe.model.base_dtype = "bf16";
+  recipe.lora.dropout = 0.25;
+  recipe.train.grad_accum = 2;
+  GetParam().set(recipe);
+  RunInputs inputs = open_inputs(recipe);
+  ASSERT_EQ(inputs.device, stand_in::device());
+  lft::Run run = make_run(std::move(inputs));
+  StepOptions options = run_step_options(run);
+  const std::unique_ptr<GraphPasses> passes = make_graph_passes(run, options);
+  options.graphs = passes.get();
+  const std::unique_ptr<Loader> loader = start_loader(run.inputs, 0);
+  std::vector<StepSamples> batches;
+  for (int i = 0; i < 2; ++i) batches.push_back(loader->next());
+  const Counts captured = stand_in::counts_in_captures();
+  constexpr int kSteps = 7;
+  for (int step = 0; step < kSteps; ++step) {
+    std::optional<stand_in::MemoryGuard> guard;
+    if (step + 1 == kSteps) guard.emplace();
+    const Counts before = counts();
+    const StepOutcome outcome = train_step(run.model.model, run.optimizer, run.scaler, run.schedule, options,
+                                           batches[static_cast<size_t>(step % 2)], run.state);
+    ASSERT_EQ(outcome.result, StepResult::kTaken) << outcome.reason;
+    if (step < 5) continue;
+    const Counts of_step = counts() - before;
+    EXPECT_EQ(of_step.host_reads, 1) << step;
+    EXPECT_EQ(of_step.waits, 0) << step;
+    EXPECT_EQ(of_step.pageable_copies, 0) << step;
+    EXPECT_EQ(of_step.device_allocations, 0) << step;
+  }
+  const bool graphs = passes != nullptr;
+  EXPECT_EQ(graphs, recipe.train.max_tokens_per_step > 0 && recipe.train.cuda_graphs == "auto");
+  if (!graphs) return;
+  for (const std::string& note : passes->graphs().take_notes()) {
+    EXPECT_EQ(note.find("going on without"), std::string::npos) << note;
+  }
+  const Counts in_captures = stand_in::counts_in_captures() - captured;
+  EXPECT_EQ(in_captures.device_allocations, 0);
+  EXPECT_GT(in_captures.allocations, 0);
+}
+
+/// The trainer around it asks for nothing more: logging, norms and watching use what the step has read.
+TEST_P(StepCounts, AWholeRunReadsOnceAStep) {
+  const ShardRun files(10);
+  const auto reads = [&](int64_t steps) {
+    Recipe recipe = files.recipe("out" + std::to_string(steps));
+    recipe.precision.compute = recipe.model.base_dtype = "bf16";
+    recipe.lora.dropout = 0.25;
+    recipe.train.max_steps = steps;
+    recipe.checkpoint.at_step_zero = false;
+    GetParam().set(recipe);
+    const Counts before = counts();
+    EXPECT_EQ(train(recipe), 0);
+    return counts() - before;
+  };
+  const Counts less = reads(5), more = reads(8);
+  EXPECT_EQ((more - less).host_reads, 3);
+  EXPECT_EQ((more - less).pageable_copies, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ways, StepCounts,
+    ::testing::Values(Way{"padded", [](Recipe&) {}},
+                      Way{"packed", [](Recipe& r) { r.train.max_tokens_per_step = 96, r.train.cuda_graphs = "off"; }},
+                      Way{"graphs", [](Recipe& r) { r.train.max_tokens_per_step = 96; }},
+                      Way{"graphs_with_trained_images",
+                          [](Recipe& r) {
+                            r.train.max_tokens_per_step = 96;
+                            r.lora.targets = {"llm:all-linear", "vision:all-linear", "projector:all-linear"};
+                            r.full.clear();
+                          }},
+                      Way{"recomputed", [](Recipe& r) { r.train.activation_checkpointing = "block"; }},
+                      Way{"nf4_and_8_bits",
+                          [](Recipe& r) { r.model.base_dtype = "nf4", r.optim.name = "adamw8bit"; }},
+                      Way{"dora", [](Recipe& r) { r.lora.variant = "dora"; }}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace lft::test
