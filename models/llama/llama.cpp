@@ -29,9 +29,14 @@ at::Tensor repeat_heads(const at::Tensor& x, int64_t repeat) {
   return x.unsqueeze(3).expand({-1, -1, -1, repeat, -1}).flatten(2, 3);
 }
 
+/// Cached keys are attended to in steps of so many. A GPU's attention is planned anew for every
+/// length it meets, which takes longer than a token.
+constexpr int64_t kKeyStep = 256;
+int64_t whole_steps(int64_t keys) { return (keys + kKeyStep - 1) / kKeyStep * kKeyStep; }
+
 void grow(at::Tensor& held, const at::Tensor& like_bhte, int64_t needed) {
   if (held.defined() && held.size(2) >= needed) return;
-  const int64_t capacity = held.defined() ? std::max(needed, held.size(2) * 2) : needed + 64;
+  const int64_t capacity = whole_steps(held.defined() ? std::max(needed, held.size(2) * 2) : needed + 64);
   at::Tensor larger = at::zeros({like_bhte.size(0), like_bhte.size(1), capacity, like_bhte.size(3)}, like_bhte.options());
   if (held.defined()) larger.narrow(2, 0, held.size(2)).copy_(held);
   held = larger;
@@ -200,7 +205,9 @@ LlamaPass LlamaModelImpl::make_pass(const at::Tensor& embeds_btd, KvCache* cache
   }
   const at::Tensor positions = at::tensor(cache->lengths, at::kLong).to(device);
   pass.rotation = {table_.cos.index_select(1, positions).transpose(0, 1), table_.sin.index_select(1, positions).transpose(0, 1)};
-  pass.cache_mask = (at::arange(seen, positions.options()).unsqueeze(0) <= positions.unsqueeze(1)).unsqueeze(1).unsqueeze(1);
+  // Masked, what lies after a row's last position has a weight of exactly zero.
+  const at::Tensor keys = at::arange(whole_steps(seen), positions.options());
+  pass.cache_mask = (keys.unsqueeze(0) <= positions.unsqueeze(1)).unsqueeze(1).unsqueeze(1);
   return pass;
 }
 

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <bit>
+
 #include "models/layers/dims.h"
 #include "models/ops/dispatch.h"
 #include "models/ops/gemm.h"
@@ -22,7 +24,14 @@ using torch::autograd::variable_list;
 constexpr int64_t kChunkLogits = int64_t{1} << 23;  // elements in flight: 32 MiB of float32
 constexpr int64_t kWidenRows = 4096;                // of a weight stored in another dtype, cast at a time
 
-int64_t chunk_rows(int64_t vocab) { return std::max<int64_t>(1, kChunkLogits / vocab); }
+/// Rows of logits in flight. Off the CPU a multiple of a GPU's tile of 128, or of the largest power
+/// of two that fits: 256 in place of 261 at a vocabulary of 32,064. On a CPU as many as fit: dW is a
+/// sum over chunks, and the last bits of a CPU's results are not to move.
+int64_t chunk_rows(const at::Tensor& h_kd, int64_t vocab) {
+  const auto rows = static_cast<uint64_t>(std::max<int64_t>(1, kChunkLogits / vocab));
+  const uint64_t tile = h_kd.device().is_cpu() ? 1 : std::min<uint64_t>(128, std::bit_floor(rows));
+  return static_cast<int64_t>(rows - rows % tile);
+}
 
 /// Whether a product with the weight needs a copy of it, which is then made of kWidenRows at a time.
 bool copies_weight(const at::Tensor& x, const at::Tensor& weight_vd) {
@@ -103,7 +112,7 @@ struct TokenLogprobsFunction : torch::autograd::Function<TokenLogprobsFunction> 
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
                             bool wants_gradient) {
     const at::Tensor h = hidden.to(op_dtype(Op::kLinear, hidden.scalar_type())).contiguous();
-    const int64_t rows = h.size(0), step = chunk_rows(weight.size(0));
+    const int64_t rows = h.size(0), step = chunk_rows(h, weight.size(0));
     // Under FP16 it is the scaled gradient that has to be rounded, and the loss scale is known in the backward pass only.
     const bool makes_gradient = wants_gradient && !weight.requires_grad() && h.scalar_type() != at::kHalf;
     const at::Tensor ones = makes_gradient ? at::ones({rows}, h.options().dtype(at::kFloat)) : at::Tensor();
@@ -130,7 +139,7 @@ struct TokenLogprobsFunction : torch::autograd::Function<TokenLogprobsFunction> 
     const at::Tensor scale = gradients[0].to(at::kFloat).contiguous();
     if (saved.size() == 1) return {(saved[0] * scale.unsqueeze(1)).to(x_dtype), at::Tensor(), at::Tensor(), at::Tensor()};
     const at::Tensor &h = saved[0], &weight = saved[1], &targets = saved[2];
-    const int64_t rows = h.size(0), step = chunk_rows(weight.size(0));
+    const int64_t rows = h.size(0), step = chunk_rows(h, weight.size(0));
     at::Tensor dh = at::empty_like(h), dw;
     if (ctx->needs_input_grad(1)) dw = at::zeros(weight.sizes(), weight.options().dtype(at::kFloat));
     for (int64_t r = 0; r < rows; r += step) {

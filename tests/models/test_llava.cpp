@@ -191,7 +191,7 @@ TEST(Llava, CacheStepsEqualTheWholePass) {
         rows[r].push_back(prompt.input_ids_bt[static_cast<int64_t>(r)][i].item<int64_t>());
       }
     }
-    for (int step = 0; step < 70; ++step) {  // past the cache's spare room of 64, so that it grows
+    for (int step = 0; step < 250; ++step) {  // past the cache's first 256 positions, so that it grows
       LlavaBatch next;
       next.input_ids_bt = at::zeros({3, 1}, at::kLong);
       for (int64_t r = 0; r < 3; ++r) {
