@@ -13,7 +13,7 @@ import statistics
 import time
 
 from . import cases
-from .machine import ROOT, WORK, Deadline, environment, processor, program, run
+from .machine import KEPT, ROOT, WORK, Deadline, environment, processor, program, run
 
 STEPS = 200
 TARGETS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
@@ -229,6 +229,6 @@ def compare(args, record):
         try:
             results[name] = compare_base(args, name, deadline) if args.device == "cpu" or deadline.left() > 90 else {"error": "no time left"}
         except Exception as error:  # the other base is compared all the same
-            results[name] = {"error": f"{type(error).__name__}: {error}"[:600]}
+            results[name] = {"error": f"{type(error).__name__}: {error}"[:KEPT]}
         print(name, {key: value for key, value in results[name].items() if key != "losses"}, flush=True)
         record.put(cpu=processor(), device=args.device, losses=results)

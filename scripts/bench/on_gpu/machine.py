@@ -1,5 +1,7 @@
-"""The machine and the build: where programs lie and find their libraries, the card, its clocks and memory while something runs, records on disk."""
+"""The machine and the build: where programs lie and find their libraries, the card, its clocks and memory while something runs, records and logs
+on disk."""
 
+import functools
 import json
 import os
 import pathlib
@@ -13,6 +15,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 WORK = ROOT / "runs/bench-gpu"
+KEPT = 4000  # characters of an error that a record keeps; the whole of what was said is in the log
 CARD = "name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,power.draw,temperature.gpu,memory.used,memory.total"
 
 
@@ -30,11 +33,12 @@ def processor():
     return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown")
 
 
-def commit():
-    """Empty in a copy without git's folder and on a machine without git: there LFT_COMMIT names it."""
-    named = os.environ.get("LFT_COMMIT", "")
-    if named or not shutil.which("git"):
-        return named
+def commit(build):
+    """Of a packed build the one it was made from; empty in another copy without git's folder and on a machine without git."""
+    if (build / "commit").exists():
+        return (build / "commit").read_text().strip()
+    if not shutil.which("git"):
+        return ""
     return subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
 
@@ -48,22 +52,38 @@ def toolkit(name):
     return shutil.which(name) or shutil.which(name, path="/usr/local/cuda/bin") or name
 
 
+@functools.cache
 def torch_libraries(python):
-    """Folders of the LibTorch and the CUDA libraries that this Python's PyTorch brings."""
+    """(version, folders of the LibTorch and the CUDA libraries) of the PyTorch that this Python brings; ("", []) where it has none."""
     script = (
-        "import importlib.util, pathlib; torch = pathlib.Path(importlib.util.find_spec('torch').origin).parent; site = torch.parent\n"
-        "print(torch / 'lib', *sorted({path.parent for path in site.glob('nvidia/**/lib*.so*')}), sep='\\n')"
+        "import importlib.metadata, importlib.util, pathlib; torch = pathlib.Path(importlib.util.find_spec('torch').origin).parent; site = torch.parent\n"
+        "print(importlib.metadata.version('torch').split('+')[0], torch / 'lib', *sorted({path.parent for path in site.glob('nvidia/**/lib*.so*')}), sep='\\n')"
     )
     out = subprocess.run([python, "-c", script], capture_output=True, text=True)
-    return out.stdout.split("\n")[:-1] if out.returncode == 0 else []
+    version, *folders = out.stdout.split("\n")[:-1] if out.returncode == 0 else [""]
+    return version, folders
+
+
+def paths(*folders):
+    """LD_LIBRARY_PATH with these before what it has."""
+    return ":".join([*map(str, folders), os.environ.get("LD_LIBRARY_PATH", "")]).rstrip(":")
 
 
 def environment(build, python):
-    """Of lft's programs: a packed build brings what PyTorch does not and takes LibTorch from this Python."""
+    """Of lft's programs: a packed build brings what PyTorch does not and takes LibTorch from this Python, if it is the one it was built with."""
     out = dict(os.environ)
     if (build / "lib").is_dir():
-        out["LD_LIBRARY_PATH"] = ":".join([str(build / "lib"), *torch_libraries(python), out.get("LD_LIBRARY_PATH", "")]).rstrip(":")
+        version, folders = torch_libraries(python)
+        wanted = (build / "torch").read_text().strip()
+        if version != wanted:
+            sys.exit(f"{build} was built with PyTorch {wanted}, and {python} has {version or 'none'}: name another with --python")
+        out["LD_LIBRARY_PATH"] = paths(build / "lib", *folders)
     return out
+
+
+def peer_environment():
+    """Of a peer's Python: it fetches nothing, and what it says comes at once."""
+    return {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
 
 
 class Watch:
@@ -118,11 +138,15 @@ def arguments(given):
 
 
 class Record:
-    """A JSON file that holds whatever was measured so far, written anew with every entry."""
+    """A JSON file that holds whatever was measured so far, written anew with every entry. Beside it, under the same name, a log of all that the
+    programs say, written as they say it."""
 
-    def __init__(self, path):
+    def __init__(self, path, build):
         script = str(pathlib.Path(sys.argv[0]).resolve().relative_to(ROOT))
-        self.path, self.data = path, {"command": " ".join([script, *arguments(sys.argv[1:])]), "commit": commit(), "before": card()}
+        self.path, self.data = path, {"command": " ".join([script, *arguments(sys.argv[1:])]), "commit": commit(build), "before": card()}
+        if path:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            log_to(path.with_suffix(".log"))
 
     def put(self, **entries):
         self.data.update(entries)
@@ -133,37 +157,63 @@ class Record:
 
     def save(self):
         if self.path:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             draft = self.path.with_suffix(".part")
             text = re.sub(r"\[\s+([-+\d.eE,\s]+?)\s+\]", lambda numbers: "[" + re.sub(r"\s+", " ", numbers[1]) + "]", json.dumps(self.data, indent=2))
             draft.write_text(text + "\n")
             draft.replace(self.path)
 
 
+log = None  # of what programs say; none: a file that is deleted again
+
+
+def log_to(path):
+    global log
+    log = path
+    path.write_bytes(b"")
+
+
 def call(command, env, timeout, cwd=ROOT):
-    """(exit code, stdout, stderr); exit code None: it took longer, and it and all it started were killed."""
-    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", cwd=cwd, env=env,
-                               start_new_session=True)
-    try:
-        out, err = process.communicate(timeout=max(1, timeout))
-        return process.returncode, out, err
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-    try:
-        return (None, *process.communicate(timeout=15))
-    except subprocess.TimeoutExpired:  # it sits in the driver, which a signal does not end
-        return None, "", "could not be killed"
+    """(exit code, what it said on either stream); exit code None: it took longer, and it and all it started were killed. It writes into the log itself,
+    so that nothing is lost where this process, or the machine, ends first."""
+    with (open(log, "ab+") if log else tempfile.TemporaryFile()) as said:
+        said.write(f"$ {' '.join(str(part) for part in command)}\n".encode())
+        said.flush()
+        begin = said.tell()
+        process = subprocess.Popen([str(part) for part in command], stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, cwd=cwd, env=env,
+                                   start_new_session=True)
+        try:
+            code = process.wait(timeout=max(1, timeout))
+        except subprocess.TimeoutExpired:
+            code = None
+            os.killpg(process.pid, signal.SIGKILL)
+            try:
+                process.wait(timeout=15)
+            except subprocess.TimeoutExpired:  # it sits in the driver, which a signal does not end
+                pass
+        said.seek(begin)
+        return code, said.read().decode(errors="replace")
 
 
 def run(command, env, timeout):
-    """(stdout, None) or ("", why not); memory that ran out is "does not fit: ..."."""
+    """(what it said, None) or (that, why it failed); memory that ran out is "does not fit: ..."."""
     try:
-        code, out, err = call(command, env, timeout)
+        code, text = call(command, env, timeout)
     except OSError as error:
         return "", str(error)
-    if code is None:
-        return "", f"took longer than {timeout:.0f} s: {(err or out).strip()[-200:]}"
     if code == 0:
-        return out, None
-    prefix = "does not fit: " if re.search("out of memory|CUBLAS_STATUS_ALLOC_FAILED", out + err) else ""
-    return "", f"{prefix}exit {code}: {(err or out).strip()[-600:]}"
+        return text, None
+    if code is None:
+        return text, f"took longer than {timeout:.0f} s: {text.strip()[-KEPT:]}"
+    prefix = "does not fit: " if re.search("out of memory|CUBLAS_STATUS_ALLOC_FAILED", text) else ""
+    return text, f"{prefix}exit {code}: {text.strip()[-KEPT:]}"
+
+
+def json_lines(text):
+    """The JSON objects among the lines of what a program said."""
+    found = []
+    for line in text.splitlines():
+        try:
+            found += [json.loads(line)] if line.startswith("{") else []
+        except ValueError:  # a brace of another kind, or a line cut short
+            pass
+    return found

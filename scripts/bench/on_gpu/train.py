@@ -1,50 +1,40 @@
 """lft train beside PyTorch peers: speed, memory, and what a step asks of CUDA."""
 
 import json
-import os
 import pathlib
 import shutil
 import statistics
 
-from . import cases
-from .machine import ROOT, WORK, Deadline, Watch, card, environment, program, run
-
-
-CEILINGS = """
-import json, sys
-sys.path.insert(0, sys.argv[1])
-from on_gpu import primitives
-print(json.dumps(primitives.ceilings()))
-"""
-
+from . import cases, primitives
+from .machine import KEPT, ROOT, WORK, Deadline, Watch, card, environment, json_lines, paths, peer_environment, program, run, torch_libraries
 
 VERSIONS = """
 import importlib, importlib.metadata, json, sys
-found = {}
-for name in sys.argv[1:]:
+for name in sys.argv[2:]:
     try:
         importlib.import_module(name)
-        found[name] = importlib.metadata.version(name)
+        found = importlib.metadata.version(name)
     except Exception as error:
-        found[name] = f"cannot be imported: {type(error).__name__}: {error}"[:300]
-print(json.dumps(found))
+        found = f"cannot be imported: {type(error).__name__}: {error}"[:int(sys.argv[1])]
+    print(json.dumps({name: found}), flush=True)
 """
 
 
-def versions(args, names):
-    """{module: its version, or that and why it "cannot be imported"} of the peers' Python."""
-    text, error = run([args.python, "-c", VERSIONS, *names], dict(os.environ), 120) if names else ("{}", None)
-    return {name: f"cannot be imported: {error}" for name in names} if error else last_json(text)
+def versions(args, names, deadline):
+    """{module: its version, or that and why it "cannot be imported"} of the peers' Python. One that hangs takes none of those before it along."""
+    if not names:
+        return {}
+    text, error = run([args.python, "-c", VERSIONS, KEPT, *names], peer_environment(), min(120, deadline.left()))
+    found = {name: f"cannot be imported: {error}" for name in names}
+    for line in json_lines(text):
+        found.update(line)
+    return found
 
 
-def ceilings(args):
+def ceilings(args, deadline):
     """What this card copies and multiplies at, by this Python's PyTorch; {"error": ...} where it cannot say."""
-    text, error = run([args.python, "-c", CEILINGS, ROOT / "scripts/bench"], dict(os.environ), 90)
-    return {"error": error} if error else last_json(text)
-
-
-def last_json(text):
-    return json.loads(next(line for line in reversed(text.splitlines()) if line.startswith("{")))
+    rows, error = primitives.part(args, "ceilings", min(90, deadline.left()))
+    return rows[-1] if rows else {"error": error}
 
 
 def run_folder():
@@ -89,18 +79,20 @@ def measure(args, case, side, steps, timeout, counts=None):
     out = run_folder()
     shutil.rmtree(out, ignore_errors=True)
     ours = side.split("+")[0] == "lft"
-    env = environment(args.build, args.python) if ours else dict(os.environ)
+    env = environment(args.build, args.python) if ours else peer_environment()
     if counts:
         env.update(CUDA_INJECTION64_PATH=str(program(args.build, "libcuda_counts.so")), LFT_CUDA_COUNTS=str(counts))
+        if not ours:  # the injected library finds CUPTI there, as it does in lft's environment
+            env["LD_LIBRARY_PATH"] = paths(*torch_libraries(args.python)[1])
     command = lft_command(args, case, side, steps, out) if ours else peer_command(args, case, side, steps) + (["--unwatched"] if counts else [])
     before = card()
     with Watch() as watch:
         text, error = run(command, env, timeout)
     clocks = {"before": before, "after": card(), **watch.seen}
     try:
-        figures = {"error": error} if error else lft_figures(out) if ours else last_json(text)
+        figures = {"error": error} if error else lft_figures(out) if ours else json_lines(text)[-1]
     except Exception as failure:  # the other sides are measured all the same
-        figures = {"error": f"{type(failure).__name__}: {failure}; last said {text.strip()[-300:]!r}"}
+        figures = {"error": f"{type(failure).__name__}: {failure}; last said {text.strip()[-KEPT:]!r}"}
     shutil.rmtree(out, ignore_errors=True)
     return {**figures, **clocks}
 
@@ -145,14 +137,14 @@ def compare(args, record):
     if args.cases:
         plan = [(case, args.sides, args.runs, None) for case in args.cases.split(",")]
     deadline, left_out = Deadline(args.minutes), []
-    runs = json.loads(args.after.read_text())["runs"] if args.after else {}
+    runs = json.loads(args.after.read_text()).get("runs", {}) if args.after and args.after.exists() else {}
     cut = lambda done: done.get("error", "").startswith("took longer")
-    limits = ceilings(args) if args.device == "cuda" else {}
+    limits = ceilings(args, deadline) if args.device == "cuda" else {}
     record.put(limits=limits)
     runs = {text: {side: kept for side, done in sides.items() if (kept := [run for run in done if not cut(run)])} for text, sides in runs.items()}
-    behind = {(text, side): len(done) for text, sides in runs.items() for side, done in sides.items()}
+    had = {(text, side): len(done) for text, sides in runs.items() for side, done in sides.items()}
     modules = {cases.NEEDS[side] for _, sides, _, _ in plan for side in sides.split(",") if side in cases.NEEDS}
-    peers = versions(args, sorted(modules | {"transformers"}) if modules else [])
+    peers = versions(args, ["transformers", *sorted(modules)] if modules else [], deadline)
     record.put(peers=peers)
     for text, sides, rounds, steps in plan:
         case = cases.parse_case(text)
@@ -163,8 +155,8 @@ def compare(args, record):
                     continue
                 if any(done.get("error", "").startswith("does not fit") for done in runs.get(text, {}).get(side, [])):
                     continue
-                if behind.get((text, side), 0) > 0:
-                    behind[text, side] -= 1
+                if had.get((text, side), 0) > 0:
+                    had[text, side] -= 1
                     continue
                 count = min(steps or 10**9, args.steps if side.startswith("lft") else args.peer_steps or args.steps)
                 if guess_seconds(case, side, count) > deadline.left():
@@ -196,7 +188,7 @@ def count(args, record):
                 if "error" in done or not path.exists():
                     failure = done.get("error", "the counting library wrote nothing")
                     break
-                totals.append(last_json(path.read_text()))
+                totals.append(json.loads(path.read_text()))
             if failure:
                 rows.append({"case": text, "side": side, "error": failure})
             else:

@@ -1,0 +1,146 @@
+"""A folder with all that a machine without the toolchain needs beside the sources and a PyTorch: made, and checked against what such a machine has."""
+
+import functools
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+from . import cases
+from .machine import ROOT, WORK, commit, program, torch_libraries
+
+# In the pack: what the build calls it. An lft that decodes no images needs nothing of OpenCV's.
+PROGRAMS = {"lft": "lft_no_images", "test_kernels": "test_kernels", "test_gpu": "test_gpu", "kernel_bench": "kernel_bench", "libcuda_counts.so": "libcuda_counts.so"}
+TARGETS = ["lft", "lft_no_images", "test_kernels", "test_gpu", "kernel_bench", "cuda_counts"]
+LIMIT = 64 << 20  # of the pack and the repository's files together
+# The C and C++ runtime of Ubuntu 22.04, the oldest one with GCC 12's libstdc++, by which the programs are compiled; PyTorch's wheels need less.
+NEWEST = {"GLIBC": (2, 35), "GLIBCXX": (3, 4, 30), "CXXABI": (1, 3, 13), "GCC": (12, 0, 0)}
+RUNTIME = re.compile(r"^(lib(c|m|dl|rt|util|resolv|pthread|stdc\+\+|gcc_s)\.so|ld-linux)")
+
+
+def said(*command):
+    return subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout
+
+
+@functools.cache
+def needed(path):
+    """Names of the libraries that a program or library asks the loader for."""
+    return re.findall(r"\(NEEDED\).*\[(.+)\]", said("readelf", "-dW", path))
+
+
+@functools.cache
+def symbols(path):
+    """({symbols it brings}, {(symbol, version)} that others must bring); weak ones need not be there."""
+    brings, asks = set(), set()
+    for line in said("nm", "-D", path).splitlines():
+        kind, name = line.split()[-2:]
+        name, _, version = name.partition("@")
+        if kind == "U":
+            asks.add((name, version))
+        elif kind not in "wv":
+            brings.add(name)
+    return brings, asks
+
+
+def too_new(version):
+    """Of a symbol's version, "GLIBC_2.36": whether it is of a runtime newer than NEWEST."""
+    family, _, number = version.partition("_")
+    return family in NEWEST and re.fullmatch(r"[\d.]+", number) is not None and tuple(map(int, number.split("."))) > NEWEST[family]
+
+
+def library_in(name, folders):
+    return next((path for folder in folders if (path := pathlib.Path(folder) / name).exists()), None)
+
+
+def loaded(path, folders):
+    """(what the loader finds for a program in these folders, names that it does not find there); the runtime is looked for nowhere."""
+    found, missing, rest = {}, set(), [path]
+    while rest:
+        for name in needed(rest.pop()):
+            if name in found or name in missing or RUNTIME.match(name):
+                continue
+            if library := library_in(name, folders):
+                found[name] = library
+                rest.append(library)
+            else:
+                missing.add(name)
+    return found.values(), missing
+
+
+def faults(path, folders):
+    """What keeps a program of the pack from running where these folders and the oldest runtime are: a line each."""
+    libraries, missing = loaded(path, folders)
+    out = [f"{path.name} needs {name}, which nothing brings" for name in sorted(missing)]
+    brought = set().union(*(symbols(library)[0] for library in libraries))
+    for name, version in sorted(symbols(path)[1]):
+        if too_new(version):
+            out.append(f"{path.name} needs {name} of {version}")
+        elif name not in brought and version.partition("_")[0] not in NEWEST:
+            out.append(f"{path.name} needs the symbol {name}, which none of its libraries has")
+    return out
+
+
+def check(out, python):
+    """All faults of a pack: its programs and libraries beside PyTorch's, and its size beside the repository's files."""
+    _, torch = torch_libraries(python)
+    folders = [out / "lib", *torch]
+    lines = [fault for path in [*(out / name for name in PROGRAMS), *sorted((out / "lib").iterdir())] for fault in faults(path, folders)]
+    lines += [f"libtorch_cuda.so, which lft opens itself, needs {name}, which nothing brings" for name in sorted(loaded(library_in("libtorch_cuda.so", torch), folders)[1])]
+    listed = said("git", "-C", ROOT, "ls-files", "-co", "--exclude-standard").splitlines()
+    sources = sum((ROOT / name).stat().st_size for name in listed if (ROOT / name).is_file())
+    if (total := size(out) + sources) > LIMIT:
+        lines.append(f"the pack and the repository's files are {total / 2**20:.1f} MiB, more than {LIMIT >> 20}")
+    return lines
+
+
+def size(path):
+    return sum(each.stat().st_size for each in [path, *path.rglob("*")] if each.is_file())
+
+
+def system_libraries(path, torch):
+    """Those that neither the C and C++ runtime nor PyTorch brings, as this machine's loader finds them."""
+    found = re.findall(r"^\s*(\S+) => (/\S+)", said("ldd", path), re.M)
+    return [(name, pathlib.Path(place)) for name, place in found if not RUNTIME.match(name) and not library_in(name, torch)]
+
+
+def prepare(lft, name, env=None):
+    """The quickstart's digits of one kind, by an lft that decodes images; once."""
+    out, digits = WORK / name, ROOT / "recipes/quickstart/digits"
+    if not out.exists():
+        rows = digits / f"{name.removeprefix('quickstart-')}.json"
+        command = [lft, "prepare", ROOT / "recipes/quickstart.yaml", "--out", out, "--set", f"data.train={rows}", "--set", 'data.eval=""']
+        subprocess.run([str(part) for part in command], check=True, cwd=ROOT, env=env, stdout=subprocess.DEVNULL)
+    return out
+
+
+def make_data(build):
+    """Prepared rows anew: an older build may have prepared other samples."""
+    for stale in [*WORK.glob("shards-*"), *WORK.glob("quickstart-*")]:
+        shutil.rmtree(stale)
+    said(sys.executable, ROOT / "scripts/bench/gpu", "data", "--build", build)
+    folders = {f"{positions}": WORK / f"shards-{positions}" for positions in cases.POSITIONS}
+    return {**folders, **{name: prepare(program(build, "lft"), name) for name in ("quickstart-train", "quickstart-held_out")}}
+
+
+def make(build, out, python):
+    """Exit status 0, or the faults."""
+    subprocess.run(["cmake", "--build", build, "--target", *TARGETS], check=True, cwd=ROOT)
+    shutil.rmtree(out, ignore_errors=True)
+    (out / "lib").mkdir(parents=True)
+    version, torch = torch_libraries(python)
+    if not version:
+        return f"{python} has no PyTorch: name one with --python"
+    for name, built in PROGRAMS.items():
+        said("strip", "-o", out / name, program(build, built))
+        for library, place in system_libraries(program(build, built), torch):
+            shutil.copy(place.resolve(), out / "lib" / library)
+    for name, folder in make_data(build).items():
+        shutil.copytree(folder, out / "shards" / name)
+    (out / "torch").write_text(version + "\n")
+    (out / "commit").write_text(commit(build) + "\n")
+    for path in sorted(out.iterdir()):
+        print(f"{size(path) / 2**20:7.1f} MiB  {path.name}")
+    print(f"{size(out) / 2**20:7.1f} MiB in all, in {out}")
+    lines = check(out, python)
+    return "\n".join(["the pack does not run where it should:", *lines]) if lines else 0
