@@ -53,14 +53,15 @@ Json build_facts() {
   const std::string toolkit = LFT_CUDA_TOOLKIT;
   const Json environment = environment_json(at::kCPU, false);
   return {{"version", environment["lft"]}, {"commit", environment["commit"]},  {"compiler", environment["compiler"]},
-          {"flags", environment["flags"]}, {"cuda_toolkit", or_null(toolkit)}, {"images", or_null(image_libraries())}};
+          {"flags", environment["flags"]}, {"cuda_toolkit", or_null(toolkit)},
+          {"cuda_architectures", or_null(LFT_CUDA_ARCHITECTURES)}, {"images", or_null(image_libraries())}};
 }
 
 Json libtorch_facts() {
   return {{"version", torch_version()},
-          {"folder", LFT_TORCH_LIB_DIR},
+          {"folder", libtorch_folder()},
           {"cpu_kernels", at::get_cpu_capability()},
-          {"cuda_library", path_exists(LFT_TORCH_LIB_DIR "/libtorch_cuda.so")}};
+          {"cuda_library", path_exists(libtorch_folder() + "/libtorch_cuda.so")}};
 }
 
 Json system_facts() {
@@ -115,19 +116,16 @@ Json driver_json(const CudaDriver& driver) {
           {"problem", or_null(driver.problem)}};
 }
 
-/// A GPU is there, and lft would compute without it.
-void judge_driver(const CudaDriver& driver, DoctorReport& report) {
-  const auto problem = [&](const std::string& what) { report.problems.push_back({ErrorKind::kResource, what}); };
-  if (!driver.problem.empty()) problem("the NVIDIA driver does not start: " + driver.problem);
-  if (driver.devices.empty() || !default_device().is_cpu()) return;
-  if (!path_exists(LFT_TORCH_LIB_DIR "/libtorch_cuda.so")) return problem("a GPU is here, but this LibTorch is one without CUDA");
-  const int toolkit = cuda_number(LFT_CUDA_TOOLKIT);
-  if (driver.cuda / 1000 < toolkit / 1000) {
-    return problem("a GPU is here, but its driver runs CUDA up to " + cuda_text(driver.cuda) + " and lft was built with " +
-                   cuda_text(toolkit));
-  }
-  const std::string reason = unused_gpu_reason();
-  problem("a GPU is here, but " + (reason.empty() ? "LibTorch does not see it" : reason));
+GpuAccess gpu_access(const CudaDriver& driver) {
+  GpuAccess access{.driver = driver,
+                   .visible = {},
+                   .toolkit = LFT_CUDA_TOOLKIT,
+                   .architectures = LFT_CUDA_ARCHITECTURES,
+                   .has_cuda_library = path_exists(libtorch_folder() + "/libtorch_cuda.so"),
+                   .unused = unused_gpu_reason(),
+                   .used = !default_device().is_cpu()};
+  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) access.visible = visible;
+  return access;
 }
 
 /// One step in one precision. A device may fail in any way; whatever it is belongs into the report.
@@ -178,7 +176,12 @@ DoctorReport examine(const DoctorOptions& options) {
                   {"driver", driver_json(driver)},
                   {"devices", device_list(driver)},
                   {"device_used", default_device().str()}};
-  judge_driver(driver, report);
+  const GpuAccess access = gpu_access(driver);
+  const std::string hindrance = gpu_hindrance(access);
+  report.facts["gpu"] = or_null(hindrance);
+  // A machine without a driver or a device is one for the CPU, and healthy.
+  if (!hindrance.empty() && driver.found && (!driver.problem.empty() || !driver.devices.empty()))
+    report.problems.push_back({ErrorKind::kResource, hindrance});
   report.facts["steps"] = examine_steps(options, report);
   report.facts["problems"] = Json::array();
   for (const DoctorProblem& problem : report.problems) report.facts["problems"].push_back(problem.what);

@@ -37,6 +37,12 @@ std::string driver_text(const Json& driver) {
          (driver["problem"].is_string() ? "; does not start: " + driver["problem"].get<std::string>() : "");
 }
 
+std::string gpu_text(const Json& facts) {
+  const bool used = facts["device_used"] != "cpu";
+  if (facts["gpu"].is_null()) return "used, with kernels that were compiled for it";
+  return (used ? "used, but " : "not used: ") + facts["gpu"].get<std::string>();
+}
+
 std::string variables_text(const Json& variables) {
   std::string text;
   for (const auto& [name, value] : variables.items()) text += (text.empty() ? "" : ", ") + name + "=" + value.get<std::string>();
@@ -58,9 +64,11 @@ void add_build(const Json& facts, std::vector<std::string>& lines) {
   lines.push_back(line("LibTorch", torch["version"].get<std::string>() + " in " + torch["folder"].get<std::string>() + ", CPU kernels " +
                                        torch["cpu_kernels"].get<std::string>() +
                                        (torch["cuda_library"].get<bool>() ? ", with its CUDA library" : ", without a CUDA library")));
-  lines.push_back(line("CUDA", lft["cuda_toolkit"].is_string() ? "kernels built with toolkit " + lft["cuda_toolkit"].get<std::string>()
+  lines.push_back(line("CUDA", lft["cuda_toolkit"].is_string() ? "kernels built with toolkit " + lft["cuda_toolkit"].get<std::string>() +
+                                                                     " for " + text_or(lft["cuda_architectures"], "?")
                                                                : "kernels not built (no nvcc, or LFT_CUDA=OFF)"));
   lines.push_back(line("driver", driver_text(facts["driver"])));
+  lines.push_back(line("GPU", gpu_text(facts)));
 }
 
 void add_system(const Json& system, std::vector<std::string>& lines) {

@@ -63,7 +63,11 @@ std::string module_version() {
 CudaDriver probe_driver(const std::string& library_name) {
   CudaDriver driver;
   void* library = dlopen(library_name.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return driver;
+  if (library == nullptr) {
+    const char* why = dlerror();
+    driver.problem = why == nullptr ? library_name + " cannot be opened" : why;
+    return driver;
+  }
   driver.found = true;
   driver.version = module_version();
   auto* init = find<int(unsigned)>(library, "cuInit");

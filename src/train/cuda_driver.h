@@ -13,7 +13,7 @@ struct DriverDevice {
 
 struct CudaDriver {
   bool found = false;
-  std::string problem;  // why it cannot be used; empty: it can
+  std::string problem;  // why it is not found or cannot be used; empty: it can
   std::string version;  // of the kernel module, "580.65.06"; empty where it does not tell
   int cuda = 0;         // the newest CUDA it runs, 1000 * major + 10 * minor
   std::vector<DriverDevice> devices;

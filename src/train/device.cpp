@@ -7,9 +7,11 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
+#include <link.h>
 #include <malloc.h>
 #include <torch/headeronly/version.h>
 
+#include <filesystem>
 #include <fstream>
 #include <new>
 #include <system_error>
@@ -27,19 +29,25 @@ void* cuda_driver() {
   return driver;
 }
 
-/// Why the CPU is used although a driver is there.
+/// Why the CPU is used.
 std::string no_cuda_reason;
+
+/// Of the last dlopen, which has failed.
+std::string loader_error() {
+  const char* why = dlerror();
+  return why == nullptr ? "no reason given" : why;
+}
 
 /// Registers LibTorch's CUDA kernels with the dispatcher. Has to come before anything asks LibTorch for CUDA, since it remembers the
 /// answer.
 bool open_cuda() {
-  if (cuda_driver() == nullptr) return false;
-  void* library = dlopen(LFT_TORCH_LIB_DIR "/libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL);
-  if (library == nullptr) library = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL);
-  if (library == nullptr) {
-    const char* why = dlerror();
-    no_cuda_reason = std::string("LibTorch's CUDA library cannot be opened: ") + (why == nullptr ? "no reason given" : why);
-    notice("an NVIDIA driver is here, but LibTorch's CUDA library is not; using the CPU");
+  if (cuda_driver() == nullptr) {
+    no_cuda_reason = "there is no NVIDIA driver: " + loader_error();
+    return false;
+  }
+  if (dlopen((libtorch_folder() + "/libtorch_cuda.so").c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+    no_cuda_reason = "LibTorch's CUDA library cannot be opened: " + loader_error();
+    notice("an NVIDIA driver is here, but " + no_cuda_reason + "; using the CPU");
     return false;
   }
   const bool found = at::detail::getCUDAHooks().deviceCount() > 0;
@@ -88,6 +96,16 @@ at::Device default_device() {
 std::string unused_gpu_reason() {
   default_device();
   return no_cuda_reason;
+}
+
+std::string libtorch_folder() {
+  link_map* loaded = nullptr;
+  void* library = dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD);
+  if (library != nullptr && dlinfo(library, RTLD_DI_LINKMAP, &loaded) == 0) {
+    const std::filesystem::path path = loaded->l_name;
+    if (path.has_parent_path()) return path.parent_path().string();
+  }
+  return LFT_TORCH_LIB_DIR;  // linked into the program itself
 }
 
 DeviceFacts device_facts(at::Device device) {

@@ -14,8 +14,11 @@ namespace lft {
 /// on the first call. A backend of its own that is linked in (LibTorch's PrivateUse1) comes before both.
 at::Device default_device();
 
-/// Why default_device() is the CPU although a driver is there; empty where none is, and where it is a GPU.
+/// Why default_device() is the CPU, in the loader's words where it is the loader that fails; empty
+/// where it is a GPU.
 std::string unused_gpu_reason();
+/// The folder of the LibTorch that this process runs with; it need not be the one of the build.
+std::string libtorch_folder();
 
 /// What decides in which dtype a run computes.
 struct DeviceFacts {

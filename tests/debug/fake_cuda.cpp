@@ -1,4 +1,5 @@
 // A stand-in for libcuda.so.1 with two devices, for the doctor's questions to a driver. FAKE_CUDA_FAILS: cuInit fails as without a device.
+// FAKE_CUDA_VERSION: the newest CUDA it runs, in place of 12040.
 #include <cstdio>
 #include <cstdlib>
 
@@ -10,7 +11,8 @@ int cuGetErrorString(int code, const char** text) {
   return code == 100 ? 0 : 1;
 }
 int cuDriverGetVersion(int* version) {
-  *version = 12040;
+  const char* asked = std::getenv("FAKE_CUDA_VERSION");
+  *version = asked != nullptr ? std::atoi(asked) : 12040;
   return 0;
 }
 int cuDeviceGetCount(int* count) {

@@ -10,6 +10,7 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/debug/doctor.h"
 #include "src/debug/doctor_step.h"
+#include "src/io/files.h"
 #include "src/train/cuda_driver.h"
 #include "src/train/device.h"
 
@@ -92,7 +93,11 @@ TEST(Doctor, HealthyMachineNeedsNoFileAndSaysWhatItIs) {
   for (const Json& step : report.facts["steps"]) passed += step["device"] == "cpu" && step["result"] == "passed" ? 1 : 0;
   EXPECT_EQ(passed, 3);
   const std::string text = join(doctor_lines(report), "\n");
-  for (const char* piece : {"lft         0.", "LibTorch    2.", "processor   ", "cpu fp16: passed", "healthy     ", "bug report"})
+  EXPECT_TRUE(
+      path_exists(report.facts["libtorch"]["folder"].get<std::string>() + "/libtorch_cpu.so"))
+      << text;
+  for (const char* piece : {"lft         0.", "LibTorch    2.", "GPU         ", "processor   ",
+                            "cpu fp16: passed", "healthy     ", "bug report"})
     EXPECT_NE(text.find(piece), std::string::npos) << piece << " in\n" << text;
 }
 
@@ -160,6 +165,86 @@ TEST(Doctor, SpeedOfADtypeFollowsTheComputeCapability) {
   ASSERT_EQ(report.problems.size(), 1u);
   EXPECT_EQ(report.problems[0].kind, ErrorKind::kResource);
   EXPECT_NE(report.problems[0].what.find("a GPU is here, but"), std::string::npos);
+}
+
+/// All that a GPU needs, to take one thing away from.
+GpuAccess fitting_gpu() {
+  return {.driver = {.found = true,
+                     .problem = "",
+                     .version = "580.1",
+                     .cuda = 13000,
+                     .devices = {{"New Card", 90, 80e9}}},
+          .visible = "",
+          .toolkit = "13.0.88",
+          .architectures = "75-real,80-real,90",
+          .has_cuda_library = true,
+          .unused = "",
+          .used = true};
+}
+
+TEST(Doctor, WhyAGpuIsNotUsedIsTheFirstThingThatDoesNotFit) {
+  EXPECT_EQ(gpu_hindrance(fitting_gpu()), "");
+  const auto without = [](const std::function<void(GpuAccess&)>& change) {
+    GpuAccess access = fitting_gpu();
+    change(access);
+    return gpu_hindrance(access);
+  };
+  const auto no_driver = [](GpuAccess& a) {
+    a.driver = {};
+    a.driver.problem = "libcuda.so.1: no such file";
+  };
+  EXPECT_EQ(without(no_driver), "there is no NVIDIA driver: libcuda.so.1: no such file");
+  EXPECT_EQ(without([](GpuAccess& a) { a.driver.problem = "system not yet initialized"; }),
+            "the NVIDIA driver does not start: system not yet initialized");
+  const auto hide = [](GpuAccess& a) {
+    a.driver.devices.clear();
+    a.visible = "-1";
+  };
+  EXPECT_EQ(without(hide), "the NVIDIA driver finds no device, with CUDA_VISIBLE_DEVICES=-1");
+  EXPECT_EQ(without([](GpuAccess& a) { a.driver.cuda = 12090; }),
+            "a GPU is here, but its driver runs CUDA up to 12.9 and lft was built with 13.0");
+  const auto unopened = [](bool there) {
+    return [there](GpuAccess& a) {
+      a.used = false;
+      a.has_cuda_library = there;
+      a.unused =
+          "LibTorch's CUDA library cannot be opened: libcudnn.so.9: cannot open shared object file";
+    };
+  };
+  EXPECT_EQ(without(unopened(true)),
+            "a GPU is here, but LibTorch's CUDA library cannot be opened: libcudnn.so.9: cannot "
+            "open shared object file");
+  EXPECT_EQ(without(unopened(false)).find("a GPU is here, but this LibTorch is one without CUDA: "),
+            0u);
+  const std::string no_kernels = without([](GpuAccess& a) { a.toolkit = ""; });
+  EXPECT_EQ(no_kernels.find("a GPU is here, but this build has no CUDA kernels"), 0u);
+  EXPECT_EQ(without([](GpuAccess& a) { a.driver.devices[0].capability = 70; }),
+            "a GPU is here, but it has compute capability 7.0, and the kernels of this build are "
+            "for 75-real,80-real,90: set CMAKE_CUDA_ARCHITECTURES");
+}
+
+TEST(Doctor, MachineCodeRunsOnItsMajorVersionAndPtxOnAllLater) {
+  const std::string lists[] = {"75-real,80-real,90", "90-real", "90a-real", "80-virtual"};
+  const std::vector<std::vector<int>> run = {
+      {75, 80, 86, 89, 90, 100, 120}, {90}, {90}, {80, 86, 90, 100}};
+  const std::vector<std::vector<int>> not_run = {{60, 70}, {75, 89, 100}, {89, 100}, {70, 75}};
+  for (size_t i = 0; i < run.size(); ++i) {
+    for (const int capability : run[i])
+      EXPECT_TRUE(runs_on(lists[i], capability)) << lists[i] << " " << capability;
+    for (const int capability : not_run[i])
+      EXPECT_FALSE(runs_on(lists[i], capability)) << lists[i] << " " << capability;
+  }
+}
+
+TEST(Doctor, ADriverThatIsNotThereIsNamedInTheLoadersWords) {
+  const CudaDriver driver = probe_driver("libthere-is-no-such-driver.so");
+  EXPECT_NE(driver.problem.find("libthere-is-no-such-driver.so: cannot open shared object file"),
+            std::string::npos)
+      << driver.problem;
+  const DoctorReport report = examine({.driver_library = "libthere-is-no-such-driver.so"});
+  EXPECT_TRUE(report.problems.empty());
+  EXPECT_NE(join(doctor_lines(report), "\n").find("there is no NVIDIA driver: libthere-is-no"),
+            std::string::npos);
 }
 
 TEST(Doctor, ADriverThatDoesNotStartIsNamedWithItsReason) {
