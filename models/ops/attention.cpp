@@ -21,6 +21,9 @@ at::Tensor heads_first(const at::Tensor& x_nge, int64_t heads) {
 }
 
 /// FlashAttention, which takes head sizes that are multiples of 8. Zeros behind a head change neither scores nor values.
+/// cuDNN's packed attention stands beside it in LibTorch 2.11, but keeps no plan between two calls
+/// and is not deterministic; `scripts/bench/gpu primitives` measures both and says which of the two
+/// should stand here.
 at::Tensor flash_attention(const at::Tensor& q_the, const at::Tensor& k_tge, const at::Tensor& v_tge, const PackedSequences& sequences) {
   const int64_t size = q_the.size(2), missing = (8 - size % 8) % 8, longest = sequences.longest();
   const auto whole = [missing](const at::Tensor& x) { return missing == 0 ? x : at::constant_pad_nd(x, {0, missing}); };

@@ -4,6 +4,7 @@ import json
 import random
 import shutil
 import struct
+import tarfile
 
 from .machine import ROOT, WORK
 
@@ -114,7 +115,18 @@ def make_rows(positions):
     return data
 
 
+def packed(build, name):
+    """Prepared rows of that name in a build that scripts/gpu --pack made, where it is one; None elsewhere."""
+    folder, archive = build / "shards", build / "shards.tar.xz"
+    if archive.exists() and not folder.exists():
+        draft = build / "shards.part"
+        shutil.rmtree(draft, ignore_errors=True)
+        with tarfile.open(archive) as tar:
+            tar.extractall(draft)
+        draft.rename(folder)
+    return folder / name if (folder / name).exists() else None
+
+
 def shards(build, positions):
-    """Prepared rows: those that a packed build brings, else what `scripts/bench/gpu data` wrote."""
-    packed = build / "shards" / str(positions)
-    return packed if packed.exists() else WORK / f"shards-{positions}"
+    """Prepared rows: those of a pack, else what `scripts/bench/gpu data` wrote."""
+    return packed(build, str(positions)) or WORK / f"shards-{positions}"

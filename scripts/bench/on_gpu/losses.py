@@ -29,8 +29,7 @@ BASES = {
 
 def quickstart_shards(args):
     """Prepared digits: a packed build's, else made here."""
-    packed = args.build / "shards/quickstart-train"
-    out = packed if packed.exists() else WORK / "quickstart-train"
+    out = cases.packed(args.build, "quickstart-train") or WORK / "quickstart-train"
     if not out.exists():
         _, error = run([program(args.build, "lft"), "prepare", ROOT / "recipes/quickstart.yaml", "--out", out], environment(args.build, args.python), 600)
         if error:

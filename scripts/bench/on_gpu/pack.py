@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 
 from . import cases
 from .machine import ROOT, WORK, commit, program, torch_libraries
@@ -135,8 +136,9 @@ def make(build, out, python):
         said("strip", "-o", out / name, program(build, built))
         for library, place in system_libraries(program(build, built), torch):
             shutil.copy(place.resolve(), out / "lib" / library)
-    for name, folder in make_data(build).items():
-        shutil.copytree(folder, out / "shards" / name)
+    with tarfile.open(out / "shards.tar.xz", "w:xz") as tar:  # the rows of a benchmark share four images
+        for name, folder in make_data(build).items():
+            tar.add(folder, name)
     (out / "torch").write_text(version + "\n")
     (out / "commit").write_text(commit(build) + "\n")
     for path in sorted(out.iterdir()):
