@@ -13,6 +13,7 @@
 #include "src/hf/fill_weights.h"
 #include "src/hf/model_dir.h"
 #include "src/train/device.h"
+#include "src/train/precision.h"
 
 namespace lft {
 namespace {
@@ -56,7 +57,7 @@ int bench(const std::string& way, const std::string& path, const std::string& dt
   if (threads == 0) threads = fill_threads(bytes);
   Llava model{nullptr};
   if (way == "load") {
-    model = load_llava(dir, choose_base_dtype(dir, dtype, device, nullptr), device);
+    model = load_llava(dir, compute_type(dtype), device);
   } else {
     read_files(dir, threads, way == "read");
   }

@@ -75,15 +75,21 @@ BaseStorage base_storage(const std::string& base_dtype) {
   return base_dtype == "nf4" ? BaseStorage::kNf4 : base_dtype == "fp8" ? BaseStorage::kFp8 : BaseStorage::kDense;
 }
 
-at::ScalarType choose_base_dtype(const ModelDir& dir, const std::string& base_dtype, at::Device device, std::string* notice) {
+DType auto_base_dtype(DType stored, at::ScalarType compute, at::Device device) {
+  const bool narrows = stored == DType::kF16 && (device.is_cpu() || compute == at::kBFloat16);
+  return narrows ? DType::kBF16 : stored;
+}
+
+at::ScalarType choose_base_dtype(const ModelDir& dir, const std::string& base_dtype,
+                                 at::ScalarType compute, at::Device device, std::string* notice) {
   const DType stored = dir.stored_dtype;
   DType chosen = stored;
   std::string reason;
   if (base_dtype == "auto") {
-    if (stored == DType::kF16 && device.is_cpu()) {
-      chosen = DType::kBF16;
-      reason = " (fp16 is slow on a CPU; model.base_dtype: fp16 keeps it)";
-    }
+    chosen = auto_base_dtype(stored, compute, device);
+    reason = device.is_cpu()
+                 ? " (fp16 is slow on a CPU; model.base_dtype: fp16 keeps it)"
+                 : " (fp16 would be cast in every product; model.base_dtype: fp16 keeps it)";
   } else if (base_storage(base_dtype) != BaseStorage::kDense) {
     chosen = DType::kBF16;
     reason = ", its decoder's linear layers in " + base_dtype;

@@ -32,9 +32,17 @@ DType to_dtype(at::ScalarType type);
 
 /// What a recipe's model.base_dtype makes of the decoder layers' linear layers: codes for nf4 and fp8.
 BaseStorage base_storage(const std::string& base_dtype);
-/// Storage of the other frozen weights (of all, where there are no codes) on `device`; `notice` gets one line where it differs from what is
-/// stored.
-at::ScalarType choose_base_dtype(const ModelDir& dir, const std::string& base_dtype, at::Device device, std::string* notice);
+/// What model.base_dtype: auto holds weights in that are stored so, for products in `compute` on
+/// `device`. Weights in fp16 become bf16 on a CPU, where fp16 products are slow, and elsewhere
+/// where `compute` is bf16, which would round them so in every product. All others stay: fp16 has
+/// not the range of bf16, and neither has the digits of fp32, which norms, the residual stream and
+/// the FP32 recovery make use of.
+DType auto_base_dtype(DType stored, at::ScalarType compute, at::Device device);
+/// Storage of the other frozen weights (of all, where there are no codes) for products in `compute`
+/// on `device`; `notice` gets one line where it differs from what is stored. kUsage for another
+/// name.
+at::ScalarType choose_base_dtype(const ModelDir& dir, const std::string& base_dtype,
+                                 at::ScalarType compute, at::Device device, std::string* notice);
 
 /// Allocates and fills; tensors convert piece by piece as they are read. With check_finite a non-finite weight is kInput naming tensor and
 /// index.

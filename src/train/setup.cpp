@@ -275,7 +275,8 @@ RunInputs open_inputs(const Recipe& recipe, bool resume) {
     inputs.notices.push_back("train.activation_offload: on a CPU activations are in host memory already");
   }
   std::string notice;
-  inputs.base_dtype = choose_base_dtype(inputs.model_dir, recipe.model.base_dtype, inputs.device, &notice);
+  inputs.base_dtype = choose_base_dtype(inputs.model_dir, recipe.model.base_dtype,
+                                        inputs.precision.compute, inputs.device, &notice);
   if (!notice.empty()) inputs.notices.push_back(notice);
   inputs.storage = base_storage(recipe.model.base_dtype);
   if (inputs.storage == BaseStorage::kFp8 && !has_fp8_products(inputs.device)) {

@@ -5,6 +5,7 @@
 #include "gpu/devices.h"
 #include "src/hf/fill_weights.h"
 #include "src/hf/model_dir.h"
+#include "src/hf/weights.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
 #include "support/tiny_llava.h"
@@ -69,6 +70,23 @@ TEST_P(Weights, ThatAreNotAllowedAreNamed) {
   values[4321] = 65520;
   add("large", values, at::kHalf);
   EXPECT_LFT_ERROR(ErrorKind::kInput, "F32 at flat index 4321", fill());
+}
+
+/// As LLaVA-1.5 is stored: no product under BF16 casts a weight.
+TEST_P(Weights, OfAnFp16CheckpointAreHeldInBf16UnderBf16) {
+  const std::string path = write_tiny_llava(temp_.file("half"), {.dtype = DType::kF16});
+  const ModelDir dir = ModelDir::open(path);
+  Llava stored = load_llava(dir, at::kHalf, at::kCPU);
+  Llava held =
+      load_llava(dir, choose_base_dtype(dir, "auto", at::kBFloat16, device(), nullptr), device());
+  const auto left = llava_parameters(*stored), right = llava_parameters(*held);
+  ASSERT_EQ(left.size(), right.size());
+  for (const auto& [name, tensor] : left) {
+    EXPECT_EQ(right.at(name).scalar_type(), at::kBFloat16) << name;
+    EXPECT_TRUE(right.at(name).cpu().equal(tensor.to(at::kBFloat16))) << name;
+  }
+  const at::ScalarType kept = choose_base_dtype(dir, "auto", at::kHalf, device(), nullptr);
+  EXPECT_EQ(kept, on_gpu() ? at::kHalf : at::kBFloat16);
 }
 
 LFT_ON_EACH_DEVICE(Weights);

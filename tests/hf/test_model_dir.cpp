@@ -220,6 +220,19 @@ TEST(LoadLlava, ConvertsAsTorchDoes) {
   }
 }
 
+TEST(LoadLlava, AnFp16CheckpointIsHeldInBf16AsTorchRoundsIt) {
+  TempDir temp;
+  const std::string dir = write_tiny_llava(temp.file("m"), {.dtype = DType::kF16});
+  const at::ScalarType held =
+      choose_base_dtype(ModelDir::open(dir), "auto", at::kBFloat16, at::kCPU, nullptr);
+  Llava stored = load_tiny(dir, at::kHalf), model = load_tiny(dir, held);
+  for (const auto& [name, tensor] : llava_parameters(*stored)) {
+    const at::Tensor got = llava_parameters(*model).at(name);
+    EXPECT_EQ(got.scalar_type(), at::kBFloat16) << name;
+    EXPECT_TRUE(tensor.to(at::kBFloat16).equal(got)) << name;
+  }
+}
+
 TEST(LoadLlava, TiedHeadMayBeStoredIfEqual) {
   TempDir temp;
   const auto with_head = [](uint64_t seed) {
@@ -235,13 +248,29 @@ TEST(LoadLlava, TiedHeadMayBeStoredIfEqual) {
   EXPECT_LFT_ERROR(ErrorKind::kInput, "ties the LM head", load_tiny(other));
 }
 
-TEST(BaseDtype, AutoIsAsStoredButNotHalfOnACpu) {
+TEST(BaseDtype, AutoIsAsStoredButNotHalfWhereBf16IsComputed) {
+  for (const at::ScalarType compute : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (const at::DeviceType device : {at::kCPU, at::kCUDA, at::kPrivateUse1}) {
+      EXPECT_EQ(auto_base_dtype(DType::kF32, compute, device), DType::kF32);
+      EXPECT_EQ(auto_base_dtype(DType::kBF16, compute, device), DType::kBF16);
+    }
+    EXPECT_EQ(auto_base_dtype(DType::kF16, compute, at::kCPU), DType::kBF16);
+  }
+  for (const at::DeviceType device : {at::kCUDA, at::kPrivateUse1}) {
+    EXPECT_EQ(auto_base_dtype(DType::kF16, at::kBFloat16, device), DType::kBF16);
+    EXPECT_EQ(auto_base_dtype(DType::kF16, at::kHalf, device), DType::kF16);
+    EXPECT_EQ(auto_base_dtype(DType::kF16, at::kFloat, device), DType::kF16);
+  }
+}
+
+TEST(BaseDtype, SaysInOneLineWhereItIsNotAsStored) {
   ModelDir dir;
   std::string notice;
+  at::ScalarType compute = at::kFloat;
   const auto chosen = [&](DType stored, const std::string& asked, at::Device device) {
     dir.stored_dtype = stored;
     notice.clear();
-    return choose_base_dtype(dir, asked, device, &notice);
+    return choose_base_dtype(dir, asked, compute, device, &notice);
   };
   EXPECT_EQ(chosen(DType::kF32, "auto", at::kCPU), at::kFloat);
   EXPECT_EQ(notice, "");
@@ -249,6 +278,13 @@ TEST(BaseDtype, AutoIsAsStoredButNotHalfOnACpu) {
   EXPECT_EQ(notice, "");
   EXPECT_EQ(chosen(DType::kF16, "auto", at::kCPU), at::kBFloat16);
   EXPECT_NE(notice.find("stored in fp16 and held in bf16"), std::string::npos);
+  compute = at::kBFloat16;
+  EXPECT_EQ(chosen(DType::kF16, "auto", at::kCUDA), at::kBFloat16);
+  EXPECT_EQ(notice,
+            "the frozen weights are stored in fp16 and held in bf16 (fp16 would be cast in every "
+            "product; model.base_dtype: fp16 keeps it)");
+  EXPECT_EQ(chosen(DType::kF16, "fp16", at::kCUDA), at::kHalf);
+  EXPECT_EQ(notice, "");
   EXPECT_EQ(chosen(DType::kF16, "fp16", at::kCPU), at::kHalf);
   EXPECT_EQ(chosen(DType::kBF16, "fp32", at::kCPU), at::kFloat);
   EXPECT_NE(notice, "");

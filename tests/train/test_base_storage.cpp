@@ -4,8 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
+#include <set>
 
 #include "models/lora/inject.h"
+#include "src/train/memory_plan.h"
+#include "src/train/run.h"
 #include "src/train/setup.h"
 #include "src/train/trainer.h"
 #include "support/expect_error.h"
@@ -135,6 +139,39 @@ TEST(Fp8Run, ALayerOfAnotherShapeIsNamed) {
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "language_model.model.layers.0.mlp.gate_proj", open_inputs(coded_recipe(run, "out", "fp8")));
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "40 outputs, 32 inputs", open_inputs(coded_recipe(run, "out", "fp8")));
   EXPECT_NO_THROW(open_inputs(coded_recipe(run, "out", "nf4")));
+}
+
+/// What a checkpoint or an adapter belongs to is the files; what the weights are held in decides
+/// their bytes and nothing else.
+TEST(Fp16Checkpoint, IsTheSameBaseHoweverItIsHeld) {
+  const test::TinyRun run;
+  test::write_tiny_llava(
+      run.model(), {.dtype = DType::kF16, .image_token = 260, .vocab = 264, .max_positions = 512});
+  std::map<std::string, std::pair<at::ScalarType, double>> expected = {{"auto", {at::kBFloat16, 2}},
+                                                                       {"bf16", {at::kBFloat16, 2}},
+                                                                       {"fp16", {at::kHalf, 2}},
+                                                                       {"fp32", {at::kFloat, 4}}};
+  std::set<std::string> bases;
+  std::map<double, double> bytes;
+  for (const auto& [asked, held] : expected) {
+    Recipe recipe = run.recipe(asked);
+    recipe.data.eval.clear();
+    recipe.model.base_dtype = asked;
+    recipe.precision.compute = "bf16";
+    RunInputs inputs = open_inputs(recipe);
+    EXPECT_EQ(inputs.base_dtype, held.first) << asked;
+    bases.insert(run_identity(inputs)["base"].get<std::string>());
+    const MemoryPlan plan = plan_memory(inputs, worst_micro_batch(inputs, sample_lengths(inputs)));
+    EXPECT_EQ(plan.parts.at(0).name, "frozen weights");
+    bytes[held.second] = plan.parts.at(0).bytes;
+    const RunModel model = build_model(inputs, nullptr);
+    double seen = 0;
+    for (const at::Tensor& parameter : model.model->parameters())
+      seen += parameter.requires_grad() ? 0.0 : parameter.nbytes();
+    EXPECT_EQ(plan.parts.at(0).bytes, seen) << asked;
+  }
+  EXPECT_EQ(bases.size(), 1u);
+  EXPECT_EQ(bytes.at(4), 2 * bytes.at(2));
 }
 
 TEST(RandomWeights, NeedNoWeightFileAndAreAFunctionOfTheSeed) {
