@@ -13,6 +13,7 @@ namespace lft {
 class CudaGraph {
  public:
   virtual ~CudaGraph() = default;
+  /// Throws before anything is launched, or not at all.
   virtual void replay() = 0;
   virtual int64_t nodes() const = 0;
 };

@@ -1,9 +1,11 @@
-// CUDA graphs of bodies that run again and again, each proven before it is used: the first time a body runs as it is, the second time its
-// graph must give what the body gave.
+// CUDA graphs of bodies that run again and again, each proven before it is used: the first time a
+// body runs as it is, the second time its graph must give what the body gave. Memory that the proof
+// cannot have takes that graph and nothing else.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,7 +20,9 @@ class GraphCache {
 
   /// exact: a graph must give the very bits that the body gave (deterministic algorithms). A device that
   /// cannot record runs every body as it is.
-  GraphCache(at::Device device, bool exact) : exact_(exact), arena_(make_graph_arena(device)) {}
+  GraphCache(at::Device device, bool exact) : GraphCache(make_graph_arena(device), exact) {}
+  GraphCache(std::unique_ptr<GraphArena> arena, bool exact)
+      : exact_(exact), arena_(std::move(arena)) {}
 
   /// body() or the graph of it. `key` says what is run, for a reader too: the same key is the same body, launching the same kernels on the
   /// same addresses. `size`: what its memory grows with; one larger than all before starts over. `outputs`: whatever it writes that is read
@@ -33,12 +37,17 @@ class GraphCache {
 
  private:
   struct Known {
-    bool ran = false;
+    bool ran = false, refused = false;  // refused: memory ran out over its graph
     std::unique_ptr<CudaGraph> graph;
   };
+  struct Fault;
+  static Fault fault_of(const std::function<void()>& part);
+
   void capture(const std::string& key, Known& known, const std::vector<at::Tensor>& outputs, const std::function<void()>& body);
+  void prove(const std::string& key, Known& known, const std::vector<at::Tensor>& outputs,
+             const std::function<void()>& body, std::vector<at::Tensor> before);
   void drop_graphs();
-  void give_up(const std::string& key, const std::string& why);
+  void give_up(const std::string& key, Known& known, const Fault& fault);
 
   const bool exact_;
   const std::unique_ptr<GraphArena> arena_;

@@ -54,12 +54,13 @@ struct GraphPasses::Inputs {
   int64_t used = 0;
 };
 
-GraphPasses::GraphPasses(const Llava& model, AdamW& optimizer, PassLimits limits, at::Device device, bool exact)
+GraphPasses::GraphPasses(const Llava& model, AdamW& optimizer, PassLimits limits, at::Device device,
+                         bool exact, std::unique_ptr<GraphArena> arena)
     : model_(model),
       optimizer_(optimizer),
       limits_(limits),
       device_(device),
-      graphs_(device, exact),
+      graphs_(arena ? std::move(arena) : std::make_unique<GraphArena>(device), exact),
       trains_images_(trains_images(optimizer)),
       staged_(at::zeros({static_cast<int64_t>(optimizer.slots().size()) + 1 + most_sequences(limits) + 1 + 3 * limits.tokens},
                         at::TensorOptions(at::kLong).device(device))),
@@ -109,9 +110,9 @@ void GraphPasses::stage(const LlavaBatch& batch, const SupervisedRows& rows, con
 
 /// In a place of their own for every number of images.
 at::Tensor GraphPasses::frozen_features(const at::Tensor& pixels_nchw) {
-  constexpr size_t kMostCounts = 8;
   const at::NoGradGuard no_grad;
-  if (images_.size() == kMostCounts && !images_.contains(pixels_nchw.size(0))) return model_->image_features(pixels_nchw);
+  if (images_.size() == kMostImageCounts && !images_.contains(pixels_nchw.size(0)))
+    return model_->image_features(pixels_nchw);
   auto [entry, is_new] = images_.try_emplace(pixels_nchw.size(0));
   auto& [pixels, features] = entry->second;
   if (is_new) {

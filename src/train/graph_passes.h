@@ -22,14 +22,19 @@ struct PassLimits {
   int64_t sequences = 0;  // samples of a step
 };
 
+/// Numbers of images of a micro-batch whose pixels and features have a place of their own.
+constexpr int64_t kMostImageCounts = 8;
+
 /// Positions that a packed micro-batch of `tokens` is filled up to: one of at most 32 sizes up to `most`, and no less.
 int64_t filled_tokens(int64_t tokens, int64_t most);
 
 class GraphPasses {
  public:
-  /// Its arena's stream is the thread's current one from here on. `optimizer`'s trainables in the decoder get gradients that keep their
-  /// place; `exact` as for a GraphCache.
-  GraphPasses(const Llava& model, AdamW& optimizer, PassLimits limits, at::Device device, bool exact);
+  /// Its arena's stream is the thread's current one from here on. `optimizer`'s trainables in the
+  /// decoder get gradients that keep their place; `exact` as for a GraphCache. `arena`: null for
+  /// the device's own.
+  GraphPasses(const Llava& model, AdamW& optimizer, PassLimits limits, at::Device device,
+              bool exact, std::unique_ptr<GraphArena> arena = nullptr);
   ~GraphPasses();
   GraphPasses(const GraphPasses&) = delete;
 

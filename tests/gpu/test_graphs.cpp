@@ -8,6 +8,9 @@
 #include "src/train/setup.h"
 #include "src/train/trainer.h"
 #include "train/run_files.h"
+#ifdef LFT_HAVE_CUDA
+#include <c10/cuda/CUDACachingAllocator.h>
+#endif
 
 namespace lft::test {
 namespace {
@@ -48,6 +51,43 @@ TEST_P(Graphs, ABodyThatChangesItsMindIsFoundOut) {
   if (on_gpu()) {
     EXPECT_EQ(sum.max().item<float>(), 4);
   }
+}
+
+/// Between two passes memory gets short by a copy: the sum stays what it is without graphs, and
+/// another graph has room.
+TEST_P(Graphs, AProofThatDoesNotFitTakesOneGraphAndNoBit) {
+  GraphCache graphs(device(), /*exact=*/true);
+  const at::Tensor large = at::zeros({16 << 20}, at::TensorOptions().device(device())),
+                   small = at::zeros({1000}, large.options());
+  const auto add = [&](const at::Tensor& sum, const std::string& name) {
+    graphs.run(name, /*size=*/0, {sum}, [&sum] { sum.add_(1); });
+  };
+  add(large, "large");
+#ifdef LFT_HAVE_CUDA
+  double before = 1;
+  auto* const allocator = on_gpu() ? c10::cuda::CUDACachingAllocator::get() : nullptr;
+  if (allocator != nullptr) {
+    empty_cache(device());
+    before = allocator->getMemoryFraction(device().index());
+    size_t free = 0, total = 0;
+    ASSERT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+    const auto held =
+        static_cast<double>(allocator->getDeviceStats(device().index()).reserved_bytes[0].current);
+    allocator->setMemoryFraction((held + 32e6) / static_cast<double>(total),
+                                 device().index());  // a copy is 67 MB
+  }
+#endif
+  for (int i = 0; i < 3; ++i) add(large, "large");
+  for (int i = 0; i < 3; ++i) add(small, "small");
+#ifdef LFT_HAVE_CUDA
+  if (allocator != nullptr) allocator->setMemoryFraction(before, device().index());
+#endif
+  EXPECT_EQ(large.min().item<float>(), 4);
+  EXPECT_EQ(large.max().item<float>(), 4);
+  EXPECT_EQ(small.max().item<float>(), 3);
+  const std::vector<std::string> notes = graphs.take_notes();
+  EXPECT_EQ(mentions(notes, "going on without the CUDA graph of large: "), on_gpu());
+  EXPECT_EQ(mentions(notes, "CUDA graph 1 (of at most 16): small"), on_gpu());
 }
 
 /// As the first steps under a loss scale that is still too large.
