@@ -26,10 +26,11 @@ void print(const std::vector<std::string>& lines) {
 void report_memory(RunInputs& inputs) {
   const std::vector<SampleLength>& lengths = sample_lengths(inputs);
   const MicroBatchShape worst = worst_micro_batch(inputs, lengths);
-  const MemoryPlan plan = plan_memory(inputs, worst);
+  MemoryPlan plan = plan_memory(inputs, worst);
+  plan.free = free_memory_now(inputs.device);
   const std::vector<Mitigation> changes = mitigations(inputs, lengths, plan);
   print(describe_memory(plan, worst, *inputs.train, changes));
-  if (plan.peak <= plan.free) return;
+  if (plan.fits()) return;
   throw Error(ErrorKind::kResource, {.what = "the run needs more memory than is free: it would stop in its first minute",
                                      .where = inputs.device.str() + ", " + plan.moment,
                                      .found = format_bytes(plan.free) + " free",

@@ -56,6 +56,11 @@ std::vector<Change> possible_changes(const RunInputs& inputs) {
                          r.train.grad_accum = accum;
                        }});
   }
+  if (uses_cuda_graphs(recipe, inputs.device)) {
+    changes.push_back({"train.cuda_graphs=off",
+                       "every kernel is launched by itself, which short passes feel",
+                       [](Recipe& r) { r.train.cuda_graphs = "off"; }});
+  }
   if (gpu && !recipe.optim.offload) {
     changes.push_back({"optim.offload=true", "the moments cross the bus in every step", [](Recipe& r) { r.optim.offload = true; }});
   }
@@ -95,9 +100,13 @@ std::vector<Mitigation> mitigations(const RunInputs& inputs, const std::vector<S
     Recipe recipe = inputs.recipe;
     change.apply(recipe);
     const RunInputs changed = changed_inputs(inputs, lengths, recipe);
-    const double saves = plan.peak - plan_memory(changed, worst_micro_batch(changed, lengths)).peak;
-    if (saves <= 0) continue;
-    result.push_back({.change = change.text, .saves = saves, .cost = change.cost, .fits = plan.peak - saves <= plan.free});
+    MemoryPlan other = plan_memory(changed, worst_micro_batch(changed, lengths));
+    other.free = plan.free;
+    if (other.peak >= plan.peak) continue;
+    result.push_back({.change = change.text,
+                      .saves = plan.peak - other.peak,
+                      .cost = change.cost,
+                      .fits = other.fits()});
   }
   return result;
 }
@@ -112,8 +121,11 @@ std::vector<std::string> describe_memory(const MemoryPlan& plan, const MicroBatc
                                     " tokens, " + std::to_string(worst.images()) + " images, " + std::to_string(worst.supervised()) +
                                     " supervised tokens (" + join_names(ids, 4) + ")"};
   for (const MemoryPart& part : plan.parts) lines.push_back("           " + left(part.name, 40) + format_bytes(part.bytes));
-  lines.push_back("           " + left("peak (" + plan.moment + ")", 40) + format_bytes(plan.peak) + "; " + format_bytes(plan.free) +
-                  " free: " + (plan.peak <= plan.free ? "it fits" : "it does not fit"));
+  lines.push_back("           " + left("peak (" + plan.moment + ")", 40) + format_bytes(plan.peak) +
+                  "; " + format_bytes(plan.free) + " free: " +
+                  (plan.peak <= plan.free ? "it fits"
+                   : plan.fits()          ? "it fits, with fewer CUDA graphs"
+                                          : "it does not fit"));
   for (const Mitigation& change : changes) {
     lines.push_back("           " + left(change.change, 40) + "saves " + format_bytes(change.saves) +
                     (change.fits ? ", fits" : ", does not fit") + "; " + change.cost);

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "src/train/cpu_allocator.h"
+#include "src/train/graph_passes.h"
 #include "src/train/memory_units.h"
-#include "src/train/memory_watch.h"
 
 namespace lft {
 namespace {
@@ -17,15 +17,20 @@ constexpr int64_t kMostEpochs = 100;
 /// blocks (9 MB).
 constexpr double kLibraryPages = 31e6;
 constexpr double kMklBuffers = 17e6;        // what MKL keeps for float32 products; with MKL_DISABLE_FAST_MM=1 a run takes as much less
-constexpr double kGpuWorkspace = 32 << 20;  // of cuBLAS
+constexpr double kGpuWorkspace = 32 << 20;  // of cuBLAS, for each stream
 
-PassShape shape_of(const MicroBatchShape& batch) {
+bool fills_up(const RunInputs& inputs) { return uses_cuda_graphs(inputs.recipe, inputs.device); }
+
+PassShape shape_of(const RunInputs& inputs, const MicroBatchShape& batch) {
   const auto samples = static_cast<int64_t>(batch.samples.size());
-  return {.samples = samples,
-          .rows = batch.packed ? 1 : samples,
-          .longest = batch.packed ? batch.positions() : batch.longest(),
-          .images = batch.images(),
-          .supervised = batch.supervised()};
+  PassShape shape{.samples = samples,
+                  .rows = batch.packed ? 1 : samples,
+                  .longest = batch.packed ? batch.positions() : batch.longest(),
+                  .images = batch.images(),
+                  .supervised = batch.supervised()};
+  if (fills_up(inputs))
+    shape.longest = filled_tokens(shape.longest, inputs.recipe.train.max_tokens_per_step);
+  return shape;
 }
 
 /// Bytes held and used at one moment of a pass, by part.
@@ -33,8 +38,10 @@ struct Moment {
   std::string name;
   std::map<std::string, double> activations;
   double gradients = 0, temporaries = 0, pixels = 0;
+  double proof = 0;  // copies of what a CUDA graph writes
+  double spare = 0;  // of the total, what the run does without
   double total() const {
-    double sum = gradients + temporaries + pixels;
+    double sum = gradients + temporaries + pixels + proof;
     for (const auto& [part, bytes] : activations) sum += bytes;
     return sum;
   }
@@ -87,9 +94,68 @@ double pixel_bytes(const RunInputs& inputs, const PassShape& shape) {
   return 4.0 * static_cast<double>(shape.images * vision.channels * vision.image_size * vision.image_size);
 }
 
-Moment pass_moment(const RunInputs& inputs, const PassShape& shape) {
-  return worst_moment(memory_units(inputs, shape), pixel_bytes(inputs, shape), inputs.recipe.train.grad_accum > 1,
-                      offloads_activations(inputs.recipe, inputs.device) ? 0 : 1);
+Moment plain_moment(const RunInputs& inputs, const std::vector<MemoryUnit>& units,
+                    const PassShape& shape, bool accumulates) {
+  const double input_share = offloads_activations(inputs.recipe, inputs.device) ? 0 : 1;
+  return worst_moment(units, pixel_bytes(inputs, shape), accumulates, input_share);
+}
+
+double embeds_bytes(const RunInputs& inputs, int64_t tokens) {
+  return static_cast<double>(tokens * inputs.model_dir.config.text.hidden) *
+         pass_types(inputs).stream;
+}
+
+/// With CUDA graphs the decoder's pass has an arena's memory, which stays when the pass is over.
+/// What happens outside comes on top of the arena's peak: the images' pass, of which something may
+/// be kept for its backward pass, or the copies that prove a graph.
+Moment arena_moment(const RunInputs& inputs, const std::vector<MemoryUnit>& units,
+                    const PassShape& shape) {
+  const auto first = std::find_if(units.begin(), units.end(), [](const MemoryUnit& unit) {
+    return unit.part == "decoder layers";
+  });
+  const std::vector<MemoryUnit> images(units.begin(), first), decoder(first, units.end());
+  const Moment inside = worst_moment(decoder, 0, /*accumulates=*/true, /*input_share=*/1);
+  Moment kept{.name = inside.name + ", while a CUDA graph is proven", .activations = {}};
+  for (const MemoryUnit& unit : images) kept.activations[unit.part] += unit.saved;
+  Moment outside = worst_moment(images, /*pixels=*/0, /*accumulates=*/true, /*input_share=*/1);
+  outside.gradients = 0;                                      // of all units, below
+  kept.pixels = outside.pixels = pixel_bytes(inputs, shape);  // to the end of the pass
+  const double needed = std::max(kept.total(), outside.total());
+  kept.proof = 2 * (trained_bytes(decoder) +
+                    (trained_bytes(images) > 0 ? embeds_bytes(inputs, shape.longest) : 0));
+  keep_larger(outside, std::move(kept));
+  outside.spare = outside.total() - needed;
+  for (const auto& [part, bytes] : inside.activations) outside.activations[part] += bytes;
+  outside.temporaries += inside.temporaries;
+  outside.gradients = trained_bytes(units);
+  return outside;
+}
+
+Moment pass_moment(const RunInputs& inputs, const PassShape& shape, bool accumulates) {
+  const std::vector<MemoryUnit> units = memory_units(inputs, shape);
+  if (!fills_up(inputs)) return plain_moment(inputs, units, shape, accumulates);
+  if (inputs.precision.compute == at::kFloat)
+    return plain_moment(inputs, units, shape, /*accumulates=*/true);  // a graph of no decoder
+  return arena_moment(inputs, units, shape);
+}
+
+/// What graph passes keep from one to the next: the embeddings and their gradient at the largest
+/// size, and where nothing before the decoder is trained the pixels and features of each number of
+/// images.
+double graph_inputs(const RunInputs& inputs, const PassShape& shape) {
+  if (!fills_up(inputs)) return 0;
+  const LlavaConfig& config = inputs.model_dir.config;
+  double sum = 2 * embeds_bytes(inputs, inputs.recipe.train.max_tokens_per_step);
+  const TrainedSize size = trained_size(inputs);
+  if (size.before_decoder > 0) return sum;
+  const double image = static_cast<double>(config.image_positions() * config.text.hidden) *
+                           pass_types(inputs).compute +
+                       pixel_bytes(inputs, {.images = 1});
+  for (int64_t images = shape.images;
+       images > std::max<int64_t>(0, shape.images - kMostImageCounts); --images) {
+    sum += static_cast<double>(images) * image;
+  }
+  return sum;
 }
 
 /// Samples that wait between the workers and the step, and those of this step and the last: bytes of pixels and eight of a token.
@@ -110,7 +176,11 @@ struct Weights {
 };
 Weights weigh(const RunInputs& inputs) {
   const PassShape base{.samples = 4, .rows = 4, .longest = 1024, .images = 4, .supervised = 1024};
-  const auto total = [&](PassShape shape) { return pass_moment(inputs, shape).total(); };
+  const auto total = [&](PassShape shape) {
+    return plain_moment(inputs, memory_units(inputs, shape), shape,
+                        inputs.recipe.train.grad_accum > 1)
+        .total();
+  };
   const double start = total(base);
   PassShape longer = base, more = base, asked = base;
   longer.longest *= 2;
@@ -150,8 +220,10 @@ MicroBatchShape worst_micro_batch(const RunInputs& inputs, const std::vector<Sam
   const bool packed = options.max_tokens > 0;
   MicroBatchShape worst;
   double most = 0;
+  int64_t run = 0;  // micro-batches of the step that are run
   const auto consider = [&](MicroBatchShape batch) {
     const auto supervised = static_cast<double>(batch.supervised());
+    run += supervised > 0 ? 1 : 0;
     const double bytes = weights.token * static_cast<double>(batch.positions()) + weights.image * static_cast<double>(batch.images()) +
                          weights.supervised * supervised;
     if (supervised == 0 || bytes <= most) return;
@@ -162,9 +234,13 @@ MicroBatchShape worst_micro_batch(const RunInputs& inputs, const std::vector<Sam
   for (int64_t epoch = 0; epoch < epochs; ++epoch) {
     const std::vector<int64_t> order = epoch_order(options, size, epoch);
     for (int64_t begin = 0; begin < size; begin += group) {
-      const MicroBatchShape none{
-          .samples = {}, .indices = {}, .step = epoch * inputs.steps_per_epoch + begin / group + 1, .packed = packed};
+      const MicroBatchShape none{.samples = {},
+                                 .indices = {},
+                                 .step = epoch * inputs.steps_per_epoch + begin / group + 1,
+                                 .packed = packed,
+                                 .accumulates = options.grad_accum > 1};
       if (none.step > inputs.total_steps) break;
+      run = 0;
       MicroBatchCutter cutter(options);
       MicroBatchShape batch = none;
       for (int64_t i = begin; i < std::min(begin + group, size); ++i) {
@@ -175,17 +251,18 @@ MicroBatchShape worst_micro_batch(const RunInputs& inputs, const std::vector<Sam
         batch.indices.push_back(static_cast<int64_t>(index));
       }
       consider(std::move(batch));
+      if (worst.step == none.step && run > 1) worst.accumulates = true;
     }
   }
   return worst;
 }
 
 MemoryPlan plan_memory(const RunInputs& inputs, const MicroBatchShape& worst) {
-  const PassShape shape = shape_of(worst);
+  const PassShape shape = shape_of(inputs, worst);
   const TrainedSize size = trained_size(inputs);
   const PassTypes types = pass_types(inputs);
-  const Moment moment = pass_moment(inputs, shape);
-  MemoryPlan plan{.parts = {}, .moment = moment.name};
+  const Moment moment = pass_moment(inputs, shape, worst.accumulates);
+  MemoryPlan plan{.parts = {}, .moment = moment.name, .spare = moment.spare};
   const auto add = [&](const std::string& name, double bytes) {
     if (bytes > 0) plan.parts.push_back({name, bytes});
     plan.peak += std::max(0.0, bytes);
@@ -198,8 +275,10 @@ MemoryPlan plan_memory(const RunInputs& inputs, const MicroBatchShape& worst) {
   for (const auto& [part, bytes] : moment.activations) add("activations, " + part, bytes);
   add("temporaries", moment.temporaries);
   add("pixels", moment.pixels);
+  add("copies that prove a CUDA graph", moment.proof);
+  add("inputs of CUDA graphs", graph_inputs(inputs, shape));
   if (types.gpu) {
-    add("workspace", kGpuWorkspace);
+    add("workspace", kGpuWorkspace * (fills_up(inputs) ? 2 : 1));
     add("the checkpoint being written", 4 * size.trained + (inputs.recipe.optim.offload ? 0 : size.moments));
   } else {
     add("samples read ahead", samples_ahead(inputs, shape));
@@ -208,7 +287,6 @@ MemoryPlan plan_memory(const RunInputs& inputs, const MicroBatchShape& worst) {
     add(compiles ? "oneDNN's compiled products" : "MKL's buffers",
         compiles ? static_cast<double>(kCachedProducts * kCachedProductBytes) : kMklBuffers);
   }
-  plan.free = free_memory_now(inputs.device);
   return plan;
 }
 

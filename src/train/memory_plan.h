@@ -16,6 +16,7 @@ struct MicroBatchShape {
   std::vector<int64_t> indices;       // of the dataset
   int64_t step = 0;                   // from 1
   bool packed = false;                // train.max_tokens_per_step: no padding
+  bool accumulates = false;           // its step may have others: gradients are there all along
   int64_t longest() const;
   int64_t positions() const;  // padding counted
   int64_t images() const;
@@ -34,9 +35,16 @@ struct MemoryPlan {
   std::vector<MemoryPart> parts;
   std::string moment;  // "backward pass, decoder layer 6"
   double peak = 0;     // beyond what the process held before the model was loaded
-  double free = 0;     // what the process could still get on the device when the plan was made: to be made before the model is loaded
+  double spare = 0;    // of the peak, what the run does without where it is not there: the copies
+                       // that prove a CUDA graph
+  double free = 0;     // what the process can still get on the device (free_memory_now), as asked
+                       // before the model is loaded
+  bool fits() const { return peak - spare <= free; }
 };
-/// Reads of `inputs` the recipe, config, dtypes, device and numbers of steps.
+/// All but `free`. Reads of `inputs` the recipe, config, dtypes, device and numbers of steps. The
+/// trainability proof is a pass like the step's, over a micro-batch as a step has, and needs no more.
+/// With CUDA graphs the decoder's passes have memory of their own, which stays when they are over;
+/// each graph is proven over two copies of the gradients.
 MemoryPlan plan_memory(const RunInputs& inputs, const MicroBatchShape& worst);
 
 /// A change of the recipe and what it would save of the peak, at what cost.

@@ -88,7 +88,9 @@ double weight_copy(const Counting& c, const std::string& name, double in, double
   if (c.in_fp8(name)) return c.fp8_products ? 0 : in * out * 4;
   const double stored = c.trains.whole(name) ? 4 : c.coded(name) ? 0 : c.types.weight;
   const double lengths = c.trains.dora() && c.trains.adapted(name) ? in * out * (stored == 4 ? 4 : 8) : 0;  // W + B A in FP32
-  return std::max(lengths, (stored == c.types.compute ? 0 : in * out * c.types.compute) + (c.types.widens ? in * out * 4 : 0));
+  const bool casts = c.trains.whole(name) ? c.types.compute != 4 : c.coded(name) || c.types.casts;
+  return std::max(lengths,
+                  (casts ? in * out * c.types.compute : 0) + (c.types.widens ? in * out * 4 : 0));
 }
 
 /// What DoRA keeps for the gradient of its magnitudes: the layer's product before they scale it; of a dropped input the two that they
@@ -252,7 +254,7 @@ void add_head(const Counting& c, std::vector<MemoryUnit>& units, bool reached) {
   MemoryUnit unit{.name = "LM head", .part = "LM head"};
   const bool whole = c.trains.whole(name), graph = reached || whole;
   const double logits = t.gpu ? chunk * vocab * (t.compute + 8) : chunk * vocab * t.compute;
-  const bool copies = t.widens || (whole ? 4 : t.weight) != t.compute;
+  const bool copies = t.widens || (whole ? t.compute != 4 : t.casts);
   const double pieces = copies ? std::min(kWidenRows, vocab) * (d + chunk) * (t.compute + (t.widens ? 4 : 0)) : 0;
   if (graph) unit.saved = kept * d * (t.stream + t.compute) + 4 * kept;
   unit.forward = kept * d * (t.norm + (t.norm == t.compute ? 0 : t.compute)) + logits + pieces + chunk * d * t.compute;
@@ -275,7 +277,9 @@ PassTypes pass_types(const RunInputs& inputs) {
   const at::ScalarType compute = inputs.precision.compute;
   const auto stream = [&](bool whole) { return whole || compute == at::kFloat ? 4.0 : bytes(inputs.base_dtype); };
   const Trains trains(inputs);
-  PassTypes types{.compute = bytes(compute), .weight = bytes(inputs.base_dtype)};
+  PassTypes types{.compute = bytes(compute),
+                  .weight = bytes(inputs.base_dtype),
+                  .casts = inputs.base_dtype != compute};
   types.stream = stream(trains.whole("language_model."));
   types.vision_stream = stream(trains.whole("vision_tower."));
   types.norm = compute == at::kBFloat16 ? 2.0 : types.stream;
@@ -290,6 +294,7 @@ TrainedSize trained_size(const RunInputs& inputs) {
   TrainedSize size{.frozen = trains.elements(), .coded = trains.coded(), .coded_bytes = trains.coded_bytes()};
   for (const auto& [name, elements] : trains.trainables()) {
     size.trained += static_cast<double>(elements);
+    if (!name.starts_with("language_model.")) size.before_decoder += static_cast<double>(elements);
     if (trains.whole(name)) size.frozen -= static_cast<double>(elements);
     size.moments += narrow && elements >= kLeast8Bit ? static_cast<double>(2 * elements + 8 * moment_blocks(elements))
                                                      : 8.0 * static_cast<double>(elements);

@@ -15,6 +15,7 @@ struct PassShape {
 struct PassTypes {
   double stream = 4, compute = 4, norm = 4;  // bytes of an element: residual stream, products, what a norm gives
   double vision_stream = 4, weight = 4;      // weight: of the frozen ones
+  bool casts = false;  // frozen weights are not stored in the dtype of products
   bool widens = false;                       // FP16 on a CPU: products are computed in float32
   bool gpu = false;
 };
@@ -37,6 +38,7 @@ std::vector<MemoryUnit> memory_units(const RunInputs& inputs, const PassShape& s
 /// Elements of what the recipe trains and of all parameters, and their optimizer's bytes.
 struct TrainedSize {
   double trained = 0, frozen = 0, coded = 0;  // elements; coded: of the frozen ones
+  double before_decoder = 0;                  // of the trained ones: vision tower and projector
   double coded_bytes = 0, moments = 0;        // bytes
 };
 TrainedSize trained_size(const RunInputs& inputs);

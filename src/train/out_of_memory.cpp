@@ -30,6 +30,7 @@ constexpr char kAnyway[] = "lower train.batch_size (and raise train.grad_accum),
 std::string changes_text(RunInputs& inputs, const std::optional<FailedAllocation>& failed) {
   const std::vector<SampleLength>& lengths = sample_lengths(inputs);
   MemoryPlan plan = plan_memory(inputs, worst_micro_batch(inputs, lengths));
+  plan.free = free_memory_now(inputs.device);
   if (failed)
     plan.free = std::min(plan.free, static_cast<double>(failed->live) + std::min(failed->free, static_cast<double>(failed->bytes)));
   return best_changes(mitigations(inputs, lengths, plan));
