@@ -119,4 +119,9 @@ LlavaBatch pack(const std::vector<Sample>& samples, const EncodeOptions& options
   return batch;
 }
 
+LlavaBatch lay_out(const std::vector<Sample>& samples, const EncodeOptions& options,
+                   at::Device device, bool packed) {
+  return packed ? pack(samples, options, device) : collate(samples, options, device);
+}
+
 }  // namespace lft

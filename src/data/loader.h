@@ -68,5 +68,8 @@ LlavaBatch collate(const std::vector<Sample>& samples, const EncodeOptions& opti
 /// The same without padding: all samples behind each other in one row. Where they are fewer than `fill_to` positions, sequences of pad
 /// tokens follow, each of at most options.max_tokens, without a label.
 LlavaBatch pack(const std::vector<Sample>& samples, const EncodeOptions& options, at::Device device, int64_t fill_to = 0);
+/// pack() where a recipe packs (train.max_tokens_per_step), else collate().
+LlavaBatch lay_out(const std::vector<Sample>& samples, const EncodeOptions& options,
+                   at::Device device, bool packed);
 
 }  // namespace lft

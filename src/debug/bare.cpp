@@ -100,8 +100,7 @@ class BareTrials {
   void judge(Run& run, BareTrial& trial, double core_fall) {
     if (options_.hooks.built) options_.hooks.built(run);
     const std::vector<Sample> judged = first_samples(run.inputs);
-    const int64_t rows = run.inputs.recipe.train.batch_size;
-    trial.before = bench_loss(run, judged, rows);
+    trial.before = bench_loss(run, judged);
     Bench bench(run);
     const std::unique_ptr<Loader> loader = start_loader(run.inputs, 0);
     bool images = false;
@@ -115,7 +114,7 @@ class BareTrials {
     trial.fault = steps.stopped;
     if (trial.fault.empty() && steps.taken() == 0) trial.fault = "no step was taken: " + steps.outcomes.back().reason;
     if (!trial.fault.empty()) return;
-    trial.after = bench_loss(run, judged, rows);
+    trial.after = bench_loss(run, judged);
     trial.fault = loss_fault(trial, core_fall);
     const std::vector<std::string> still = unmoved(run, bench, images);
     if (still.empty()) return;

@@ -82,16 +82,23 @@ std::vector<BenchModule> bench_modules(const AdamW& optimizer) {
   return modules;
 }
 
-double bench_loss(Run& run, const std::vector<Sample>& samples, int64_t rows) {
+double bench_loss(Run& run, const std::vector<Sample>& samples) {
   const at::NoGradGuard no_grad;
   const ComputeDtypeGuard dtype(run.state.compute);
+  const LoaderOptions options = loader_options(run.inputs);
+  std::vector<std::vector<Sample>> parts;
+  MicroBatchCutter cutter(options);
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const auto tokens = static_cast<int64_t>(samples[i].input_ids.size());
+    if (cutter.starts_micro_batch(static_cast<int64_t>(i), tokens)) parts.emplace_back();
+    parts.back().push_back(samples[i]);
+  }
   double sum = 0;
-  for (size_t begin = 0; begin < samples.size(); begin += static_cast<size_t>(rows)) {
-    const size_t end = std::min(samples.size(), begin + static_cast<size_t>(rows));
-    const std::vector<Sample> part(samples.begin() + static_cast<std::ptrdiff_t>(begin),
-                                   samples.begin() + static_cast<std::ptrdiff_t>(end));
+  for (const std::vector<Sample>& part : parts) {
     if (supervised_tokens(part) == 0) continue;
-    sum += run.model.model->loss_sum(collate(part, run.inputs.encode, run.inputs.device)).item<double>();
+    const LlavaBatch batch =
+        lay_out(part, run.inputs.encode, run.inputs.device, options.max_tokens > 0);
+    sum += run.model.model->loss_sum(batch).item<double>();
   }
   return sum / static_cast<double>(supervised_tokens(samples));
 }

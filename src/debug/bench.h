@@ -56,7 +56,8 @@ struct BenchModule {
 };
 std::vector<BenchModule> bench_modules(const AdamW& optimizer);
 
-/// Mean over the supervised tokens, in evaluation mode and the run's precision, `rows` samples at a time.
-double bench_loss(Run& run, const std::vector<Sample>& samples, int64_t rows);
+/// Mean over the supervised tokens, in evaluation mode and the run's precision, in micro-batches as
+/// the recipe cuts them.
+double bench_loss(Run& run, const std::vector<Sample>& samples);
 
 }  // namespace lft

@@ -112,8 +112,8 @@ HuntInput hunt_input(const RunInputs& inputs, const RunModel& model, const StepS
                   .recompute = recompute_every(inputs.recipe.train.activation_checkpointing)};
   if (input.compute == at::kHalf) input.loss_scale = inputs.recipe.precision.loss_scale.init;
   for (const std::vector<Sample>& micro : samples.micro) {
-    const bool packed = inputs.recipe.train.max_tokens_per_step > 0;
-    input.micro.push_back(packed ? pack(micro, inputs.encode, inputs.device) : collate(micro, inputs.encode, inputs.device));
+    input.micro.push_back(
+        lay_out(micro, inputs.encode, inputs.device, inputs.recipe.train.max_tokens_per_step > 0));
     std::vector<std::string>& ids = input.ids.emplace_back();
     for (const Sample& sample : micro) ids.push_back(sample.id);
   }

@@ -195,9 +195,14 @@ Summary summarize_run(const Recipe& recipe, const SummaryOptions& options) {
   }
   LlavaBatch batch;
   const StepSamples first = start_loader(inputs, 0)->next();
-  if (!first.micro.empty()) batch = collate(first.micro.front(), inputs.encode, at::kCPU);
+  int64_t widest = first.micro.empty() ? inputs.encode.max_tokens : 0;
+  if (!first.micro.empty()) {
+    const std::vector<Sample>& samples = first.micro.front();
+    batch = lay_out(samples, inputs.encode, at::kCPU, recipe.train.max_tokens_per_step > 0);
+    for (const Sample& sample : samples)
+      widest = std::max(widest, static_cast<int64_t>(sample.input_ids.size()));
+  }
   if (options.batch != 0 || options.tokens != 0 || first.micro.empty()) {
-    const int64_t widest = first.micro.empty() ? inputs.encode.max_tokens : batch.input_ids_bt.size(1);
     batch = asked_batch(inputs.model_dir.config, options, recipe.train.batch_size, widest);
   }
   const ComputeDtypeGuard compute(inputs.precision.compute);

@@ -13,12 +13,15 @@ namespace lft {
 namespace {
 
 /// Teacher-forced: every supervised token's log-probability, split back to the rows.
-void score_batch(Llava& model, const std::vector<Sample>& samples, const EncodeOptions& encode, at::ScalarType compute, at::Device device,
-                 std::vector<EvalRecord>& records) {
+void score_batch(Llava& model, const std::vector<Sample>& samples, const EncodeOptions& encode,
+                 bool packed, at::ScalarType compute, std::vector<EvalRecord>& records) {
   at::NoGradGuard no_grad;
   ComputeDtypeGuard guard(compute);
   if (std::all_of(records.begin(), records.end(), [](const EvalRecord& record) { return record.supervised == 0; })) return;
-  const at::Tensor logprobs = model->supervised_logprobs(collate(samples, encode, device)).to(at::kCPU, at::kDouble).contiguous();
+  const at::Device device = model->language_model->parameters().front().device();
+  const LlavaBatch batch = lay_out(samples, encode, device, packed);
+  const at::Tensor logprobs =
+      model->supervised_logprobs(batch).to(at::kCPU, at::kDouble).contiguous();
   const double* next = logprobs.const_data_ptr<double>();
   for (EvalRecord& record : records) {
     double sum = 0;
@@ -41,8 +44,26 @@ int64_t answer_tokens(const Sample& sample, const std::string& reference, const 
   return std::max<int64_t>(sample.input_ids.size() - prompt_of(sample).input_ids.size(), tokenizer.encode(reference).size());
 }
 
-void answer_batch(Llava& model, const std::vector<Sample>& samples, const Dataset& dataset, const Tokenizer& tokenizer,
-                  const EncodeOptions& encode, int64_t max_new_tokens, at::ScalarType compute, std::vector<EvalRecord>& records) {
+/// Places in `prompts` where a part of at most `most` positions begins, padding counted; 0: one
+/// part.
+std::vector<size_t> part_starts(const std::vector<Sample>& prompts, int64_t most) {
+  std::vector<size_t> starts;
+  int64_t longest = 0;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const auto length = static_cast<int64_t>(prompts[i].input_ids.size());
+    longest = std::max(longest, length);
+    const bool fits = !starts.empty() &&
+                      (most == 0 || longest * static_cast<int64_t>(i - starts.back() + 1) <= most);
+    if (fits) continue;
+    starts.push_back(i);
+    longest = length;
+  }
+  return starts;
+}
+
+void answer_batch(Llava& model, const std::vector<Sample>& samples, const Dataset& dataset,
+                  const Tokenizer& tokenizer, const EncodeOptions& encode, const EvalOptions& how,
+                  at::ScalarType compute, std::vector<EvalRecord>& records) {
   std::vector<Sample> prompts;
   std::vector<EvalRecord*> asked;
   int64_t longest = 0;
@@ -56,13 +77,35 @@ void answer_batch(Llava& model, const std::vector<Sample>& samples, const Datase
     longest = std::max(longest, answer_tokens(samples[i], turn.answer, tokenizer));
   }
   // Twice the reference and a little more is enough to know that an answer is another one.
-  const GenerateOptions options{.max_new_tokens = std::min(max_new_tokens, 2 * longest + 16), .on_token = {}};
-  const std::vector<std::vector<int64_t>> answers = generate_batch(model, prompts, encode, options, compute);
+  const GenerateOptions options{.max_new_tokens = std::min(how.max_new_tokens, 2 * longest + 16),
+                                .on_token = {}};
+  std::vector<std::vector<int64_t>> answers;
+  const std::vector<size_t> starts = part_starts(prompts, how.max_tokens);
+  for (size_t part = 0; part < starts.size(); ++part) {
+    const auto begin = prompts.begin() + static_cast<std::ptrdiff_t>(starts[part]);
+    const auto end = part + 1 < starts.size()
+                         ? prompts.begin() + static_cast<std::ptrdiff_t>(starts[part + 1])
+                         : prompts.end();
+    for (std::vector<int64_t>& answer :
+         generate_batch(model, {begin, end}, encode, options, compute))
+      answers.push_back(std::move(answer));
+  }
   for (size_t i = 0; i < asked.size(); ++i) {
     asked[i]->answered = true;
     asked[i]->answer = trim(tokenizer.decode(answers[i]));
     asked[i]->match = asked[i]->answer == trim(asked[i]->reference);
   }
+}
+
+std::vector<EvalRecord> records_of(const std::vector<Sample>& samples,
+                                   const std::vector<int64_t>& indices) {
+  std::vector<EvalRecord> records(samples.size());
+  for (size_t i = 0; i < samples.size(); ++i) {
+    records[i].index = indices[i];
+    records[i].id = samples[i].id;
+    records[i].supervised = samples[i].supervised();
+  }
+  return records;
 }
 
 void add(EvalResult& result, const EvalRecord& record) {
@@ -79,35 +122,33 @@ EvalResult evaluate(Llava& model, const Dataset& dataset, const Tokenizer& token
                     const EvalOptions& options, at::ScalarType compute, const std::function<void(const EvalRecord&)>& each) {
   EvalResult result;
   const int64_t size = options.limit > 0 ? std::min(options.limit, dataset.size()) : dataset.size();
-  const at::Device device = model->language_model->parameters().front().device();
-  Loader loader(
-      dataset,
-      {.batch_size = options.batch_size, .grad_accum = 1, .workers = options.workers, .shuffle = false, .skip_bad = encode.skip_bad});
-  for (int64_t seen = 0; seen < size;) {
+  Loader loader(dataset, {.batch_size = options.batch_size,
+                          .grad_accum = 1,
+                          .workers = options.workers,
+                          .shuffle = false,
+                          .skip_bad = encode.skip_bad,
+                          .max_tokens = options.max_tokens});
+  for (int64_t seen = 0; seen < size && !result.stopped;) {
     StepSamples step = loader.next();
     result.skipped.insert(result.skipped.end(), step.skipped.begin(), step.skipped.end());
     seen += static_cast<int64_t>(step.skipped.size());
-    if (step.micro.empty()) continue;
-    std::vector<Sample>& samples = step.micro.front();
-    samples.resize(std::clamp<int64_t>(size - seen, 0, static_cast<int64_t>(samples.size())));
-    if (samples.empty()) break;
-    seen += static_cast<int64_t>(samples.size());
-    std::vector<EvalRecord> records(samples.size());
-    for (size_t i = 0; i < samples.size(); ++i) {
-      records[i].index = step.indices.front()[i];
-      records[i].id = samples[i].id;
-      records[i].supervised = samples[i].supervised();
-    }
-    if (options.loss) score_batch(model, samples, encode, compute, device, records);
-    if (options.answers) answer_batch(model, samples, dataset, tokenizer, encode, options.max_new_tokens, compute, records);
-    if (requested_signal() != 0) {
-      result.stopped = true;
-      break;
-    }
-    for (EvalRecord& record : records) {
-      add(result, record);
-      if (each) each(record);
-      result.records.push_back(std::move(record));
+    for (size_t micro = 0; micro < step.micro.size() && seen < size && !result.stopped; ++micro) {
+      std::vector<Sample>& samples = step.micro[micro];
+      samples.resize(
+          static_cast<size_t>(std::min(size - seen, static_cast<int64_t>(samples.size()))));
+      seen += static_cast<int64_t>(samples.size());
+      std::vector<EvalRecord> records = records_of(samples, step.indices[micro]);
+      if (options.loss)
+        score_batch(model, samples, encode, options.max_tokens > 0, compute, records);
+      if (options.answers)
+        answer_batch(model, samples, dataset, tokenizer, encode, options, compute, records);
+      result.stopped = requested_signal() != 0;
+      if (result.stopped) break;
+      for (EvalRecord& record : records) {
+        add(result, record);
+        if (each) each(record);
+        result.records.push_back(std::move(record));
+      }
     }
   }
   if (result.supervised > 0) result.loss /= static_cast<double>(result.supervised);

@@ -12,6 +12,10 @@ namespace lft {
 
 struct EvalOptions {
   int64_t batch_size = 16, workers = 4;
+  /// Above 0 (train.max_tokens_per_step) a batch is cut by tokens: the loss is computed from packed
+  /// rows, and prompts are asked as many at a time as have no more positions, padding counted,
+  /// unless one alone has.
+  int64_t max_tokens = 0;
   int64_t max_new_tokens = 256;
   int64_t limit = 0;    // first rows only; 0: all
   bool loss = true;     // teacher-forced loss

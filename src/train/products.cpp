@@ -23,7 +23,12 @@ std::string report_image(const std::string& file) {
 
 std::vector<ReportAnswer> sample_answers(Run& run) {
   const Dataset& dataset = run.inputs.eval ? *run.inputs.eval : *run.inputs.train;
-  const EvalOptions options{.batch_size = kReportAnswers, .workers = 1, .max_new_tokens = 64, .limit = kReportAnswers, .loss = false};
+  const EvalOptions options{.batch_size = kReportAnswers,
+                            .workers = 1,
+                            .max_tokens = run.inputs.recipe.train.max_tokens_per_step,
+                            .max_new_tokens = 64,
+                            .limit = kReportAnswers,
+                            .loss = false};
   const EvalResult result = evaluate(run.model.model, dataset, *run.inputs.tokenizer, run.inputs.encode, options, run.state.compute);
   std::vector<ReportAnswer> answers;
   for (const EvalRecord& record : result.records) {

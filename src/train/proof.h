@@ -32,6 +32,8 @@ struct Probe {
   at::ScalarType compute = at::kFloat;
   double loss_scale = 1;
   int64_t recompute = 0;  // activation checkpointing: every how manyeth block
+  bool offload_activations = false;
+  bool packed = false;  // train.max_tokens_per_step: no padding
 };
 /// The first micro-batch of the first epoch, in training order, with a supervised token and, where projector or vision is trained, an image
 /// before one. kInput when the whole dataset has no supervised token; kUsage when projector or vision is trained and no image can teach it.

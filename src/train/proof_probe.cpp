@@ -99,7 +99,7 @@ at::Tensor probe_loss(Llava& model, const Probe& probe, const LlavaBatch& batch)
   for (const Sample& sample : probe.samples) supervised += sample.supervised();
   const at::AutoGradMode with_graph(true);
   const ComputeDtypeGuard compute(probe.compute);
-  const RecomputeGuard recompute(probe.recompute);
+  const RecomputeGuard recompute(probe.recompute, probe.offload_activations);
   return model->loss_sum(batch) / static_cast<double>(supervised);
 }
 
@@ -139,15 +139,19 @@ Probe find_probe(const RunInputs& inputs, const std::vector<Trainable>& trainabl
               .encode = inputs.encode,
               .device = inputs.device,
               .compute = inputs.precision.compute,
-              .loss_scale = inputs.precision.compute == at::kHalf ? inputs.recipe.precision.loss_scale.init : 1.0,
-              .recompute = recompute_every(inputs.recipe.train.activation_checkpointing)};
+              .loss_scale = inputs.precision.compute == at::kHalf
+                                ? inputs.recipe.precision.loss_scale.init
+                                : 1.0,
+              .recompute = recompute_every(inputs.recipe.train.activation_checkpointing),
+              .offload_activations = offloads_activations(inputs.recipe, inputs.device),
+              .packed = inputs.recipe.train.max_tokens_per_step > 0};
   if (!probe.samples.empty()) return probe;
   if (seen.supervised == 0) fail_without_supervision(inputs, seen);
   fail_without_image(inputs, scopes, seen.text() + ", none with an image before a supervised token");
 }
 
 ProbeGradients probe_gradients(Llava& model, const std::vector<at::Tensor>& tensors, const Probe& probe) {
-  const LlavaBatch batch = collate(probe.samples, probe.encode, probe.device);
+  const LlavaBatch batch = lay_out(probe.samples, probe.encode, probe.device, probe.packed);
   try {
     ProbeGradients result = one_pass(model, tensors, probe, batch, probe.loss_scale);
     while (!result.finite && std::isfinite(result.loss) && result.loss_scale > 1) {
@@ -164,6 +168,7 @@ Probe in_fp32(const Probe& probe) {
   Probe wide = probe;
   wide.compute = at::kFloat;
   wide.loss_scale = 1;
+  wide.recompute = 1;
   return wide;
 }
 

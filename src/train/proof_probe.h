@@ -19,7 +19,8 @@ struct ProbeGradients {
 /// a loss scale, the scale is lowered and the pass repeated.
 ProbeGradients probe_gradients(Llava& model, const std::vector<at::Tensor>& tensors, const Probe& probe);
 
-/// The same probe in FP32 without a loss scale.
+/// The same probe in FP32 without a loss scale. Its activations are twice as large as those the run
+/// has room for, so every block is recomputed.
 Probe in_fp32(const Probe& probe);
 
 }  // namespace lft

@@ -85,15 +85,18 @@ Rehearsal rehearse_worst(Run& run, const StepOptions& options, MemoryWatch& watc
   std::vector<Sample> samples = load(*run.inputs.train, worst.indices);
   keep_part(samples, run.state.split);
   const Size size = size_of(samples, options.packed, options.fill_up);
-  if (size.supervised == 0 || (proved && is_within(size, size_of(run.probe.samples, /*packed=*/false, /*fill_up=*/0)))) return result;
+  if (size.supervised == 0 ||
+      (proved && is_within(size, size_of(run.probe.samples, run.probe.packed, /*fill_up=*/0))))
+    return result;
   result.ran = true;
   result.rows = samples.size();
-  result.tokens = size.positions / samples.size();
+  result.packed = options.packed;
+  result.tokens = options.packed ? size.positions : size.positions / samples.size();
   result.images = size.images;
   for (const Sample& sample : samples) result.ids.push_back(sample.id);
 
   const NoGradientsLeft clean(run.optimizer);
-  if (run.inputs.recipe.train.grad_accum > 1 || options.fill_up > 0) {  // graph passes keep the decoder's from the start
+  if (worst.accumulates || options.fill_up > 0) {  // graph passes keep the decoder's from the start
     for (AdamSlot& slot : run.optimizer.slots()) slot.param.tensor.mutable_grad() = at::zeros_like(slot.param.tensor);
   }
   watch.reset_peak();
@@ -108,9 +111,11 @@ Rehearsal rehearse_worst(Run& run, const StepOptions& options, MemoryWatch& watc
 
 std::string describe_rehearsal(const Rehearsal& rehearsal) {
   if (!rehearsal.ran) return "rehearsal  none needed: the proof ran on a micro-batch as large as the run has";
-  return "rehearsal  the largest micro-batch, of step " + std::to_string(rehearsal.step) + " (" + join_names(rehearsal.ids, 4) +
-         "): " + std::to_string(rehearsal.rows) + " rows of up to " + std::to_string(rehearsal.tokens) + " tokens, " +
-         std::to_string(rehearsal.images) + " images; tensors take " + format_bytes(static_cast<double>(rehearsal.peak)) + " at most";
+  return "rehearsal  the largest micro-batch, of step " + std::to_string(rehearsal.step) + " (" +
+         join_names(rehearsal.ids, 4) + "): " + std::to_string(rehearsal.rows) +
+         (rehearsal.packed ? " rows packed, " : " rows of up to ") +
+         std::to_string(rehearsal.tokens) + " tokens, " + std::to_string(rehearsal.images) +
+         " images; tensors take " + format_bytes(static_cast<double>(rehearsal.peak)) + " at most";
 }
 
 }  // namespace lft

@@ -12,7 +12,8 @@ struct Rehearsal {
   bool ran = false;   // false: the proof's probe was as large, or no sample is left
   int64_t step = 0;   // whose micro-batch, from 1
   size_t rows = 0;    // bad samples left out
-  size_t tokens = 0;  // of the longest row
+  size_t tokens = 0;  // of the longest row; where rows are packed, of all
+  bool packed = false;
   size_t images = 0;
   int64_t peak = 0;  // bytes of tensors, what was held before included
   std::vector<std::string> ids;

@@ -235,7 +235,10 @@ class Trainer {
     memory_.begin("the evaluation behind step " + std::to_string(run_.state.step));
     if (graphs_) graphs_->graphs().start_over();
     empty_cache(run_.inputs.device);
-    const EvalOptions options{.batch_size = recipe_.train.batch_size, .workers = recipe_.data.workers, .answers = false};
+    const EvalOptions options{.batch_size = recipe_.train.batch_size,
+                              .workers = recipe_.data.workers,
+                              .max_tokens = recipe_.train.max_tokens_per_step,
+                              .answers = false};
     const EvalResult result =
         evaluate(run_.model.model, *run_.inputs.eval, *run_.inputs.tokenizer, run_.inputs.encode, options, run_.state.compute);
     empty_cache(run_.inputs.device);

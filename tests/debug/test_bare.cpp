@@ -8,6 +8,7 @@
 #include "src/base/text.h"
 #include "src/debug/bare.h"
 #include "support/expect_error.h"
+#include "train/pass_sizes.h"
 
 namespace lft {
 namespace {
@@ -60,6 +61,19 @@ TEST_F(BareTest, AHealthyRunPassesEveryPartAndLeavesNothing) {
   }
   EXPECT_TRUE(lines_.back().starts_with("healthy ")) << text();
   EXPECT_FALSE(fs::exists(run_.dir().file("out")));
+}
+
+/// The samples whose loss is judged are cut and packed as the recipe's are.
+TEST_F(BareTest, NoPassIsLargerThanThePackedRecipeAllows) {
+  Recipe recipe = run_.recipe("out");
+  recipe.data.max_tokens = 64;
+  recipe.train.batch_size = 12;
+  recipe.train.max_tokens_per_step = 140;
+  test::PassSizes sizes;
+  const ObserveCalls observe(sizes);
+  EXPECT_TRUE(go(recipe).healthy()) << text();
+  EXPECT_GT(sizes.passes, 100);
+  EXPECT_LE(sizes.largest, 140);
 }
 
 TEST_F(BareTest, WhatTheRecipeLacksIsNotPutBack) {

@@ -166,13 +166,17 @@ class Shapes : public CallObserver {
 
 TEST(Summary, TheRunsFirstBatchHasTheShapesOfARealPass) {
   const TinyRun tiny;
-  for (const std::string compute : {"fp32", "bf16"}) {
+  for (const auto& [compute, budget] :
+       std::map<std::string, int64_t>{{"fp32", 0}, {"bf16", 0}, {"fp32 packed", 600}}) {
     SCOPED_TRACE(compute);
     Recipe recipe = tiny.recipe("out");
-    recipe.precision.compute = compute;
+    recipe.precision.compute = compute.substr(0, 4);
+    recipe.train.max_tokens_per_step = budget;
     const Summary summary = summarize_run(recipe, {});
     lft::Run run = make_run(open_inputs(recipe));
-    const LlavaBatch batch = collate(start_loader(run.inputs, 0)->next().micro[0], run.inputs.encode, at::kCPU);
+    const std::vector<Sample> samples = start_loader(run.inputs, 0)->next().micro[0];
+    const LlavaBatch batch = budget > 0 ? pack(samples, run.inputs.encode, at::kCPU)
+                                        : collate(samples, run.inputs.encode, at::kCPU);
     Shapes real;
     {
       const at::NoGradGuard no_grad;
@@ -180,7 +184,8 @@ TEST(Summary, TheRunsFirstBatchHasTheShapesOfARealPass) {
       const ComputeDtypeGuard guard(run.state.compute);
       run.model.model->loss_sum(batch);
     }
-    EXPECT_EQ(summary.batch, "4 rows of " + std::to_string(batch.input_ids_bt.size(1)) + " tokens, 4 images");
+    EXPECT_EQ(summary.batch, (budget > 0 ? "1 row of " : "4 rows of ") +
+                                 std::to_string(batch.input_ids_bt.size(1)) + " tokens, 4 images");
     EXPECT_EQ(summary.parameters, run.model.parameters);
     EXPECT_EQ(summary.trainable, run.model.trainable_parameters);
     const auto rows = by_path(summary);

@@ -30,13 +30,15 @@ std::string rows_file(const test::TinyRun& run) {
   return run.dir().write("cut.json", rows.dump());
 }
 
-EvalResult evaluate_rows(const test::TinyRun& run, const std::string& file) {
+EvalResult evaluate_rows(const test::TinyRun& run, const std::string& file,
+                         const EvalOptions& options = {
+                             .batch_size = 3, .workers = 1, .max_new_tokens = 4}) {
   const ModelDir dir = ModelDir::open(run.model());
   const std::unique_ptr<Tokenizer> tokenizer = Tokenizer::load(run.model());
   const EncodeOptions encode = encode_options(run.model(), dir.config, *tokenizer, "llava-hf", "pad", kMaxTokens, nullptr);
   Llava model = load_llava(dir, at::kFloat, at::kCPU);
   const auto dataset = open_dataset(file, run.dir().file("images"), *tokenizer, encode);
-  return evaluate(model, *dataset, *tokenizer, encode, {.batch_size = 3, .workers = 1, .max_new_tokens = 4}, at::kFloat);
+  return evaluate(model, *dataset, *tokenizer, encode, options, at::kFloat);
 }
 
 TEST(Evaluate, AsksForTheLastAnswerThatTruncationLeft) {
@@ -65,6 +67,35 @@ TEST(Evaluate, ARowWithoutAnAnswerCountsInNeitherMean) {
   EXPECT_EQ(none.supervised, 0);
   EXPECT_EQ(none.records[0].answer, "");
   EXPECT_EQ(none.loss, 0);
+}
+
+/// Rows of 59 to 120 positions: a budget of 200 holds one to three of them.
+TEST(Evaluate, PackedRowsHaveTheFiguresOfPaddedOnes) {
+  const test::TinyRun run;
+  nlohmann::json rows = nlohmann::json::parse(test::slurp(rows_file(run)));
+  for (int i = 0; i < 5; ++i)
+    rows.push_back(row("more" + std::to_string(i),
+                       {{std::string(10 * i, 'q') + "?", std::string(5 + i, 'z')}}));
+  const std::string file = run.dir().write("mixed.json", rows.dump());
+  const EvalOptions padded{.batch_size = 4, .workers = 1, .max_new_tokens = 4};
+  EvalOptions packed = padded;
+  packed.max_tokens = 200;
+  for (const int64_t limit : {0, 1, 6}) {
+    EvalOptions some = padded, some_packed = packed;
+    some.limit = some_packed.limit = limit;
+    const EvalResult want = evaluate_rows(run, file, some),
+                     got = evaluate_rows(run, file, some_packed);
+    ASSERT_EQ(got.records.size(), want.records.size());
+    EXPECT_EQ(got.samples, limit == 0 ? 9 : limit);
+    EXPECT_EQ(got.exact_match, want.exact_match);
+    EXPECT_NEAR(got.loss, want.loss,
+                4e-6 * want.loss);  // float32 sums of at most 200 terms in another order
+    for (size_t i = 0; i < want.records.size(); ++i) {
+      EXPECT_EQ(got.records[i].index, want.records[i].index);
+      EXPECT_EQ(got.records[i].answer, want.records[i].answer) << i;
+      EXPECT_NEAR(got.records[i].loss, want.records[i].loss, 4e-6 * want.records[i].loss) << i;
+    }
+  }
 }
 
 TEST(Evaluate, ARowWithoutAnAnswerLeavesARunItsReport) {

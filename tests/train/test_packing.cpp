@@ -7,9 +7,11 @@
 
 #include "src/checkpoint/tensor_file.h"
 #include "src/data/loader.h"
+#include "src/train/check.h"
 #include "src/train/setup.h"
 #include "src/train/trainer.h"
 #include "support/expect_error.h"
+#include "train/pass_sizes.h"
 #include "train/run_files.h"
 #include "train/tiny_run.h"
 
@@ -95,6 +97,42 @@ TEST(Packing, NoForwardPassExceedsTheBudgetAndNoSampleIsLost) {
     }
     EXPECT_EQ(count, step == 0 ? 8u : 3u);
   }
+}
+
+/// Proof, rehearsal, steps, the checkpoints' probe, evaluation and the answers of the report, over
+/// rows of mixed lengths.
+TEST(Packing, NoPassOfAWholeRunExceedsTheBudget) {
+  const test::TinyRun run(/*rows=*/12);
+  nlohmann::json rows = nlohmann::json::parse(test::slurp(run.dir().file("rows.json")));
+  for (const int row : {1, 6}) rows[row]["conversations"][1]["value"] = std::string(150, 'a');
+  for (const int row : {3, 9})
+    rows[row]["conversations"][0]["value"] = "<image>\n" + std::string(100, 'q');
+  run.dir().write("rows.json", rows.dump());
+  Recipe recipe = packed_recipe(run, "out", 260);
+  recipe.data.eval = recipe.data.train;
+  recipe.data.max_tokens = 250;
+  recipe.train.batch_size = 8;
+  recipe.train.grad_accum = 1;
+  recipe.train.eval_every_steps = 2;
+  recipe.train.max_steps = 4;
+  recipe.log.layer_activation_norms_every = 0;  // they would be the observer
+  test::PassSizes sizes;
+  const ObserveCalls observe(sizes);
+  ASSERT_EQ(check(recipe), 0);
+  ASSERT_EQ(train(recipe), 0);
+  EXPECT_LE(sizes.largest, 260);
+  EXPECT_GT(sizes.passes, 40);
+  EXPECT_EQ(test::events(recipe.output_dir, "eval").size(), 2u);
+
+  Recipe padded = recipe;
+  padded.output_dir = run.dir().file("padded");
+  padded.train.max_tokens_per_step = 0;
+  ASSERT_EQ(train(padded), 0);
+  EXPECT_GT(sizes.largest, 1000);
+  // After four steps of 1e-3 as in LossesAndWeightsAreThoseOfPaddedBatches.
+  const double want = test::events(padded.output_dir, "eval").back()["eval_loss"];
+  EXPECT_NEAR(test::events(recipe.output_dir, "eval").back()["eval_loss"].get<double>(), want,
+              1e-4 * want);
 }
 
 TEST(Packing, ABudgetBelowTheLongestSampleIsRefused) {

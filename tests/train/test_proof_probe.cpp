@@ -2,8 +2,12 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/train/proof_probe.h"
 #include "src/train/proof_watch.h"
+#include "src/train/run.h"
 #include "src/train/setup.h"
+#include "support/counting_allocator.h"
+#include "train/pass_sizes.h"
 #include "train/proof_fixture.h"
 #include "train/tiny_run.h"
 
@@ -90,6 +94,80 @@ TEST_F(FindProbe, BadSamplesAreLeftOutOrStopAsInTraining) {
   EXPECT_LFT_ERROR(ErrorKind::kInput, "none.bmp", find(bad, {"projector"}));
   bad.data.on_bad_sample = "skip";
   EXPECT_EQ(find(bad, {"projector"}), "i3");
+}
+
+/// Rows of mixed lengths, one of them ten times as long as the others: padded, the micro-batch of
+/// the probe would be several budgets.
+Recipe mixed_lengths(const test::TinyRun& run, const std::string& out, int64_t budget) {
+  nlohmann::json rows = nlohmann::json::parse(test::slurp(run.dir().file("rows.json")));
+  rows[2]["conversations"][1]["value"] = std::string(300, 'a');
+  Recipe recipe = run.recipe(out);
+  recipe.data.train = run.dir().write("mixed.json", rows.dump());
+  recipe.data.eval.clear();
+  recipe.data.max_tokens = 400;
+  recipe.data.shuffle = false;
+  recipe.train.batch_size = 8;
+  recipe.train.max_tokens_per_step = budget;
+  return recipe;
+}
+
+test::PassSizes passes_of_the_proof(const Recipe& recipe) {
+  lft::Run run = make_run(open_inputs(recipe));
+  test::PassSizes sizes;
+  const ObserveCalls observe(sizes);
+  Proof proof = prove_trainable(run.model.model, run.model.trainables, {&run.optimizer},
+                                run.model.excluded, run.probe);
+  prove_second_step(run.model.model, run.model.trainables, run.probe, proof);
+  return sizes;
+}
+
+TEST(ProofPasses, ArePackedWhereTheRecipePacks) {
+  const test::TinyRun run;
+  constexpr int64_t kBudget = 450;
+  const test::PassSizes packed = passes_of_the_proof(mixed_lengths(run, "packed", kBudget));
+  EXPECT_EQ(packed.passes, 2);
+  EXPECT_LE(packed.largest, kBudget);
+  EXPECT_GT(packed.largest, kBudget / 2);  // and not one sample of it
+  EXPECT_GT(passes_of_the_proof(mixed_lengths(run, "padded", 0)).largest, 5 * kBudget);
+}
+
+/// Norms of float32 gradients whose sums are taken in another order, of at most 8 x 450 terms:
+/// within 60 units of 2^-24, which is 4e-6.
+TEST(ProofPasses, FindTheGradientsThatPaddedOnesFind) {
+  const test::TinyRun tiny;
+  lft::Run run = make_run(open_inputs(mixed_lengths(tiny, "out", 450)));
+  std::vector<at::Tensor> tensors;
+  for (const Trainable& trainable : run.model.trainables) tensors.push_back(trainable.tensor);
+  Probe padded = run.probe;
+  padded.packed = false;
+  const ProbeGradients want = probe_gradients(run.model.model, tensors, padded),
+                       got = probe_gradients(run.model.model, tensors, run.probe);
+  EXPECT_NEAR(got.loss, want.loss, 4e-6 * want.loss);
+  EXPECT_EQ(got.reached, want.reached);
+  double largest = 0;
+  for (const double norm : want.norms) largest = std::max(largest, norm);
+  for (size_t i = 0; i < want.norms.size(); ++i)
+    EXPECT_NEAR(got.norms[i], want.norms[i], 4e-6 * largest) << i;
+}
+
+/// A run in 16 bits has no room for activations of float32: the last word of the proof keeps only
+/// what goes into each block.
+TEST(ProofPasses, InFp32KeepNoActivationsOfABlock) {
+  const test::TinyRun tiny;
+  lft::Run run = make_run(open_inputs(mixed_lengths(tiny, "out", 450)));
+  std::vector<at::Tensor> tensors;
+  for (const Trainable& trainable : run.model.trainables) tensors.push_back(trainable.tensor);
+  const test::CountingAllocator counting;
+  const auto peak_of = [&](const Probe& probe) {
+    const int64_t before = test::CountingAllocator::live();
+    test::CountingAllocator::reset_peak();
+    probe_gradients(run.model.model, tensors, probe);
+    return test::CountingAllocator::peak() - before;
+  };
+  Probe kept = in_fp32(run.probe);
+  kept.recompute = 0;
+  EXPECT_LT(peak_of(in_fp32(run.probe)),
+            0.8 * static_cast<double>(peak_of(kept)));  // of two blocks one at a time
 }
 
 class Watch : public test::ProofFixture {

@@ -9,6 +9,7 @@
 #include "src/train/trainer.h"
 #include "support/counting_allocator.h"
 #include "support/expect_error.h"
+#include "train/pass_sizes.h"
 #include "train/run_files.h"
 
 namespace lft {
@@ -109,6 +110,31 @@ TEST_F(RehearsalTest, IsSkippedWhereTheProofWasAsLarge) {
   MemoryWatch watch(at::kCPU);
   EXPECT_FALSE(rehearse_worst(run, run_step_options(run), watch, /*proved=*/true).ran);
   EXPECT_TRUE(rehearse_worst(run, run_step_options(run), watch, /*proved=*/false).ran);  // a resumed run has proved nothing
+}
+
+/// The probe's micro-batch ends before the long row: padded to its longest it would have been as
+/// large as the one that holds it.
+TEST_F(RehearsalTest, APackedRunIsRehearsedUnlessThePackedProofWasAsLarge) {
+  Json rows = Json::parse(test::slurp(run_.dir().file("rows.json")));
+  rows[0]["conversations"][1]["value"] = std::string(200, 'a');
+  run_.dir().write("rows.json", rows.dump());
+  Recipe packed = recipe("packed");
+  packed.data.max_tokens = 480;
+  packed.train.batch_size = 12;
+  packed.train.max_tokens_per_step = 480;
+  lft::Run run = make_run(open_inputs(packed));
+  MemoryWatch watch(at::kCPU);
+  test::PassSizes sizes;
+  const ObserveCalls observe(sizes);
+  const Rehearsal rehearsal = rehearse_worst(run, run_step_options(run), watch, /*proved=*/true);
+  ASSERT_TRUE(rehearsal.ran);
+  EXPECT_EQ(static_cast<int64_t>(rehearsal.tokens), sizes.largest);
+  size_t probe = 0;
+  for (const Sample& sample : run.probe.samples) probe += sample.input_ids.size();
+  EXPECT_LT(probe, rehearsal.tokens);
+  EXPECT_NE(describe_rehearsal(rehearsal).find(" rows packed, " + std::to_string(rehearsal.tokens) +
+                                               " tokens"),
+            std::string::npos);
 }
 
 TEST_F(RehearsalTest, LeavesBadSamplesOut) {
