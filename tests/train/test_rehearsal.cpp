@@ -112,16 +112,18 @@ TEST_F(RehearsalTest, IsSkippedWhereTheProofWasAsLarge) {
   EXPECT_TRUE(rehearse_worst(run, run_step_options(run), watch, /*proved=*/false).ran);  // a resumed run has proved nothing
 }
 
-/// The probe's micro-batch ends before the long row: padded to its longest it would have been as
-/// large as the one that holds it.
+/// The probe is three rows, one of them long by its answer; padded to it they would be as large as the
+/// micro-batch after them, whose first row is longer by its question.
 TEST_F(RehearsalTest, APackedRunIsRehearsedUnlessThePackedProofWasAsLarge) {
   Json rows = Json::parse(test::slurp(run_.dir().file("rows.json")));
-  rows[0]["conversations"][1]["value"] = std::string(200, 'a');
+  rows[0]["conversations"][1]["value"] = std::string(150, 'a');
+  rows[3]["conversations"][0]["value"] = "<image>\n" + std::string(360, 'q');
+  rows.erase(rows.begin() + 6, rows.end());
   run_.dir().write("rows.json", rows.dump());
   Recipe packed = recipe("packed");
   packed.data.max_tokens = 480;
-  packed.train.batch_size = 12;
-  packed.train.max_tokens_per_step = 480;
+  packed.train.batch_size = 6;
+  packed.train.max_tokens_per_step = 520;
   lft::Run run = make_run(open_inputs(packed));
   MemoryWatch watch(at::kCPU);
   test::PassSizes sizes;
@@ -132,6 +134,8 @@ TEST_F(RehearsalTest, APackedRunIsRehearsedUnlessThePackedProofWasAsLarge) {
   size_t probe = 0;
   for (const Sample& sample : run.probe.samples) probe += sample.input_ids.size();
   EXPECT_LT(probe, rehearsal.tokens);
+  EXPECT_EQ(run.probe.samples.size(), 3u);
+  EXPECT_EQ(rehearsal.rows, 3u);
   EXPECT_NE(describe_rehearsal(rehearsal).find(" rows packed, " + std::to_string(rehearsal.tokens) +
                                                " tokens"),
             std::string::npos);
