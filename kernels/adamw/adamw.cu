@@ -13,10 +13,10 @@ template <class T>
 __device__ void update_chunk(const AdamWItem& item, const Chunk& chunk, const AdamWRates& rates) {
   using Master = Pack<float, kWidth>;
   using Gradient = Pack<T, kWidth>;
-  float* const param = item.param + chunk.first;
-  float* const exp_avg = item.exp_avg + chunk.first;
-  float* const exp_avg_sq = item.exp_avg_sq + chunk.first;
-  const T* const grad = static_cast<const T*>(item.grad) + chunk.first;
+  float* const param = in_global_memory(item.param) + chunk.first;
+  float* const exp_avg = in_global_memory(item.exp_avg) + chunk.first;
+  float* const exp_avg_sq = in_global_memory(item.exp_avg_sq) + chunk.first;
+  const T* const grad = in_global_memory(static_cast<const T*>(item.grad)) + chunk.first;
   const bool wide = Master::aligned(param) && Master::aligned(exp_avg) && Master::aligned(exp_avg_sq) && Gradient::aligned(grad);
   const int count = int(chunk.count);
   for (int first = threadIdx.x * kWidth; first < count; first += kThreads * kWidth) {

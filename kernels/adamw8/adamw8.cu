@@ -69,12 +69,16 @@ template <class T>
 __device__ void update_block(const AdamW8Item& item, int64_t first, int count, const CodeMaps& maps, const AdamWRates& rates) {
   using Gradient = Pack<T, kWidth>;
   const int64_t block = first / kMomentBlock;
-  float* const param = item.param + first;
-  const T* const grad = static_cast<const T*>(item.grad) + first;
+  float* const param = in_global_memory(item.param) + first;
+  const T* const grad = in_global_memory(static_cast<const T*>(item.grad)) + first;
+  uint8_t* const exp_avg = in_global_memory(item.exp_avg) + first;
+  uint8_t* const exp_avg_sq = in_global_memory(item.exp_avg_sq) + first;
+  float* const exp_avg_absmax = in_global_memory(item.exp_avg_absmax) + block;
+  float* const exp_avg_sq_absmax = in_global_memory(item.exp_avg_sq_absmax) + block;
   const bool wide = Master::aligned(param) && Gradient::aligned(grad);
   BlockMoment m, v;
-  m.load(item.exp_avg + first, item.exp_avg_absmax + block, count, maps.exp_avg);
-  v.load(item.exp_avg_sq + first, item.exp_avg_sq_absmax + block, count, maps.exp_avg_sq);
+  m.load(exp_avg, exp_avg_absmax, count, maps.exp_avg);
+  v.load(exp_avg_sq, exp_avg_sq_absmax, count, maps.exp_avg_sq);
 #pragma unroll
   for (int row = 0; row < kRows; ++row) {
     const int at = row * kRow + int(threadIdx.x) % kWarp * kWidth, live = live_lanes(count, at);
@@ -86,8 +90,8 @@ __device__ void update_block(const AdamW8Item& item, int64_t first, int count, c
     for (int i = 0; i < kWidth; ++i) adamw_element(p.value[i], float(g.value[i]), m.value[row].value[i], v.value[row].value[i], rates);
     p.store(param + at, live, wide);
   }
-  m.store(item.exp_avg + first, item.exp_avg_absmax + block, count, maps.exp_avg);
-  v.store(item.exp_avg_sq + first, item.exp_avg_sq_absmax + block, count, maps.exp_avg_sq);
+  m.store(exp_avg, exp_avg_absmax, count, maps.exp_avg);
+  v.store(exp_avg_sq, exp_avg_sq_absmax, count, maps.exp_avg_sq);
 }
 
 /// A thread block a chunk, a warp a block of the chunk.

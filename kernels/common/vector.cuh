@@ -7,12 +7,22 @@
 
 namespace lft {
 
-/// Up to kWidth neighbouring elements in registers. `wide`: the address is aligned to the pack's bytes.
+/// The bytes that one instruction moves at most.
+constexpr int kVectorBytes = 16;
+
+/// Elements of T in kVectorBytes.
+template <class T>
+constexpr int kVectorWidth = kVectorBytes / int(sizeof(T));
+
+/// Up to kWidth neighbouring elements in registers; of more than 16 bytes several vectors.
+/// `wide`: the address is aligned to the pack's bytes, or to 16 where it has more.
 template <class T, int kWidth>
-struct alignas(kWidth * sizeof(T)) Pack {
+struct alignas(kWidth * int(sizeof(T)) < kVectorBytes ? kWidth * int(sizeof(T)) : kVectorBytes) Pack {
   T value[kWidth];
 
-  __host__ __device__ static bool aligned(const T* p) { return reinterpret_cast<uintptr_t>(p) % (kWidth * sizeof(T)) == 0; }
+  __host__ __device__ static bool aligned(const T* p) {
+    return reinterpret_cast<uintptr_t>(p) % alignof(Pack) == 0;
+  }
 
   __device__ void load(const T* from, int live, bool wide) {
     if (wide && live == kWidth) {
@@ -34,5 +44,20 @@ struct alignas(kWidth * sizeof(T)) Pack {
     }
   }
 };
+
+/// p, known to be device memory: of a pointer that was itself read from memory the compiler cannot tell.
+template <class T>
+__device__ T* in_global_memory(T* p) {
+#ifdef __CUDACC__
+  __builtin_assume(__isGlobal(p));
+#endif
+  return p;
+}
+
+/// Whether packs of kWidth may be read and written at each of these addresses; null is aligned.
+template <int kWidth, class... T>
+bool all_aligned(const T*... arrays) {
+  return (Pack<T, kWidth>::aligned(arrays) && ...);
+}
 
 }  // namespace lft

@@ -1,8 +1,7 @@
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
+#include "kernels/common/kept.cuh"
 #include "kernels/common/launch.cuh"
-#include "kernels/common/philox.h"
+#include "kernels/common/types.cuh"
+#include "kernels/common/vector.cuh"
 #include "kernels/dropout/dropout.h"
 
 namespace lft {
@@ -10,41 +9,43 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// One thread owns one Philox block, that is 8 elements; nothing is shared, so the result does not depend on the launch shape.
-template <class T>
-__global__ void dropout_kernel(const T* x, T* y, int64_t n, DropoutArgs args) {
-  const int64_t blocks = (n + 7) / 8;
+// A thread takes a Philox block: one vector of a narrow type, two of float32. Every element stands
+// alone, so the result does not depend on the launch shape; a thread reads its elements before it
+// writes them, so y may be x.
+template <class T, bool kAdd>
+__global__ void __launch_bounds__(kThreads)
+    dropout_kernel(const T* x, T* y, int64_t n, DropoutArgs args, bool wide) {
+  const int64_t blocks = (n + kDraws - 1) / kDraws;
   const uint64_t stream = args.stream_at != nullptr ? *args.stream_at : args.stream;
-  for (int64_t b = int64_t(blockIdx.x) * kThreads + threadIdx.x; b < blocks; b += int64_t(gridDim.x) * kThreads) {
+  for (int64_t b = int64_t(blockIdx.x) * kThreads + threadIdx.x; b < blocks;
+       b += int64_t(gridDim.x) * kThreads) {
+    const int64_t first = b * kDraws;
+    const int live = n - first < kDraws ? int(n - first) : kDraws;
+    Pack<T, kDraws> from, to;
+    from.load(x + first, live, wide);
+    if constexpr (kAdd) to.load(y + first, live, wide);
     const PhiloxBlock bits = philox_block(args.seed, stream, uint64_t(b));
-    const int64_t first = b * 8;
-    const int count = n - first < 8 ? int(n - first) : 8;
-    for (int i = 0; i < count; ++i) {
-      const uint32_t draw = (bits.word[i / 2] >> (16 * (i % 2))) & 0xFFFFu;
-      const float kept = draw >= args.threshold ? __fmul_rn(float(x[first + i]), args.scale) : 0.f;
-      y[first + i] = T(args.add ? __fadd_rn(float(y[first + i]), kept) : kept);
+#pragma unroll
+    for (int i = 0; i < kDraws; ++i) {
+      const float left = kept(bits, i, float(from.value[i]), args.threshold, args.scale);
+      to.value[i] = T(kAdd ? __fadd_rn(float(to.value[i]), left) : left);
     }
+    to.store(y + first, live, wide);
   }
-}
-
-template <class T>
-void run(const void* x, void* y, int64_t n, const DropoutArgs& args, Stream stream) {
-  launch("dropout launch", dropout_kernel<T>, grid_size((n + 7) / 8, kThreads), kThreads, stream, static_cast<const T*>(x),
-         static_cast<T*>(y), n, args);
 }
 
 }  // namespace
 
 void dropout(FloatType type, const void* x, void* y, int64_t n, const DropoutArgs& args, Stream stream) {
   if (n == 0) return;
-  switch (type) {
-    case FloatType::kF32:
-      return run<float>(x, y, n, args, stream);
-    case FloatType::kBF16:
-      return run<__nv_bfloat16>(x, y, n, args, stream);
-    case FloatType::kF16:
-      return run<__half>(x, y, n, args, stream);
-  }
+  with_type(type, [&](auto element) {
+    using T = decltype(element);
+    const auto* from = static_cast<const T*>(x);
+    auto* to = static_cast<T*>(y);
+    launch("dropout launch", args.add ? dropout_kernel<T, true> : dropout_kernel<T, false>,
+           grid_size((n + kDraws - 1) / kDraws, kThreads), kThreads, stream, from, to, n, args,
+           all_aligned<kDraws>(from, to));
+  });
 }
 
 }  // namespace lft

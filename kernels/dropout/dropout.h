@@ -7,7 +7,7 @@ namespace lft {
 
 struct DropoutArgs {
   uint64_t seed = 0, stream = 0;
-  uint32_t threshold = 0;               // drop probability times 65536
+  uint32_t threshold = 0;               // drop probability times 65536, at most 65535
   float scale = 1;                      // 65536 / (65536 - threshold)
   bool add = false;                     // y += instead of y =
   const uint64_t* stream_at = nullptr;  // not null: where the kernel finds `stream` (device memory)

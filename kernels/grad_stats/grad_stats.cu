@@ -15,9 +15,10 @@ constexpr int kWarps = kThreads / kWarp;
 // One chunk by one block. Which thread takes which element does not depend on the alignment, so neither does the sum.
 
 template <class T>
-__device__ double chunk_squares(T* data, int count, float inv_scale) {
-  constexpr int kWidth = 16 / sizeof(T);
+__device__ double chunk_squares(T* from, int count, float inv_scale) {
+  constexpr int kWidth = kVectorWidth<T>;
   using Loaded = Pack<T, kWidth>;
+  T* const data = in_global_memory(from);
   const bool wide = Loaded::aligned(data), unscale = inv_scale != 1.f;
   double sum = 0;
   for (int first = threadIdx.x * kWidth; first < count; first += kThreads * kWidth) {

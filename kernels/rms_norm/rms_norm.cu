@@ -12,7 +12,7 @@ constexpr int kWidth = 8;  // elements a thread takes at a time: 16 bytes of the
 /// Whether every row of the arrays may be read in packs: a property of the call, so all threads take one way.
 template <class... T>
 bool rows_aligned(int64_t cols, const T*... arrays) {
-  return cols % kWidth == 0 && ((reinterpret_cast<uintptr_t>(arrays) % (kWidth * sizeof(T)) == 0) && ...);
+  return cols % kWidth == 0 && all_aligned<kWidth>(arrays...);
 }
 
 // A block a row. The row is read twice; the second time it comes from the caches.

@@ -1,4 +1,6 @@
+#include "kernels/common/kept.cuh"
 #include "kernels/common/launch.cuh"
+#include "kernels/common/sigmoid.cuh"
 #include "kernels/common/types.cuh"
 #include "kernels/common/vector.cuh"
 #include "kernels/swiglu/swiglu.h"
@@ -9,9 +11,7 @@ namespace {
 constexpr int kThreads = 256;
 
 template <class T>
-constexpr int kWidth = 16 / sizeof(T);
-
-__device__ float sigmoid(float x) { return 1.f / (1.f + __expf(-x)); }
+constexpr int kWidth = kVectorWidth<T>;
 
 // Every element stands alone: the result does not depend on the launch shape.
 template <class T>
@@ -27,6 +27,31 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const T* gate, const 
       g.value[k] = T(z * sigmoid(z) * float(u.value[k]));
     }
     g.store(y + i, live, wide);
+  }
+}
+
+// A thread takes a Philox block (kernels/dropout): one vector of a narrow type, two of float32.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    dropout_kernel(const T* gate, const T* up, T* y, T* dropped, int64_t n, DropoutArgs args, bool wide) {
+  const int64_t draws = (n + kDraws - 1) / kDraws;
+  const uint64_t stream = args.stream_at != nullptr ? *args.stream_at : args.stream;
+  for (int64_t b = int64_t(blockIdx.x) * kThreads + threadIdx.x; b < draws;
+       b += int64_t(gridDim.x) * kThreads) {
+    const int64_t first = b * kDraws;
+    const int live = n - first < kDraws ? int(n - first) : kDraws;
+    Pack<T, kDraws> g, u;
+    g.load(gate + first, live, wide);
+    u.load(up + first, live, wide);
+    const PhiloxBlock bits = philox_block(args.seed, stream, uint64_t(b));
+#pragma unroll
+    for (int k = 0; k < kDraws; ++k) {
+      const float z = float(g.value[k]);
+      g.value[k] = T(z * sigmoid(z) * float(u.value[k]));
+      u.value[k] = T(kept(bits, k, float(g.value[k]), args.threshold, args.scale));
+    }
+    if (y != nullptr) g.store(y + first, live, wide);
+    u.store(dropped + first, live, wide);
   }
 }
 
@@ -57,7 +82,7 @@ unsigned blocks(int64_t n) {
 
 template <class T, class... Arrays>
 bool aligned(const Arrays*... arrays) {
-  return (Pack<T, kWidth<T>>::aligned(static_cast<const T*>(arrays)) && ...);
+  return all_aligned<kWidth<T>>(static_cast<const T*>(arrays)...);
 }
 
 }  // namespace
@@ -68,6 +93,17 @@ void swiglu(FloatType type, const void* gate, const void* up, void* y, int64_t n
     using T = decltype(element);
     launch("swiglu launch", forward_kernel<T>, blocks<T>(n), kThreads, stream, static_cast<const T*>(gate), static_cast<const T*>(up),
            static_cast<T*>(y), n, aligned<T>(gate, up, y));
+  });
+}
+
+void swiglu_dropout(FloatType type, const void* gate, const void* up, void* y, void* dropped, int64_t n,
+                    const DropoutArgs& args, Stream stream) {
+  if (n == 0) return;
+  with_type(type, [&](auto element) {
+    using T = decltype(element);
+    launch("swiglu dropout launch", dropout_kernel<T>, grid_size((n + kDraws - 1) / kDraws, kThreads), kThreads,
+           stream, static_cast<const T*>(gate), static_cast<const T*>(up), static_cast<T*>(y),
+           static_cast<T*>(dropped), n, args, aligned<T>(gate, up, y, dropped));
   });
 }
 

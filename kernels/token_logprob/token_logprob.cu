@@ -44,7 +44,7 @@ __device__ Softmax block_merge(Softmax mine) {
 // A block a row: one pass for maximum and sum, one for the gradient, which comes from L2.
 template <class T>
 __global__ void __launch_bounds__(kThreads) token_logprob_kernel(TokenLogprobArgs args, bool wide) {
-  constexpr int kWidth = 16 / sizeof(T);
+  constexpr int kWidth = kVectorWidth<T>;
   for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
     T* logits = static_cast<T*>(args.logits) + row * args.vocab;
     const int64_t target = args.targets[row];
@@ -89,7 +89,7 @@ void token_logprob(const TokenLogprobArgs& args, Stream stream) {
   if (args.rows == 0) return;
   with_type(args.type, [&](auto element) {
     using T = decltype(element);
-    constexpr int64_t kWidth = 16 / sizeof(T);
+    constexpr int kWidth = kVectorWidth<T>;
     const bool wide = args.vocab % kWidth == 0 && Pack<T, kWidth>::aligned(static_cast<const T*>(args.logits));
     launch("token_logprob launch", token_logprob_kernel<T>, grid_size(args.rows, 1, 65535), kThreads, stream, args, wide);
   });

@@ -7,9 +7,6 @@
 #include "kernels/arena.h"
 #include "kernels/common/philox.h"
 #include "kernels/dropout/dropout.h"
-#ifdef LFT_HAVE_CUDA
-#include <cuda_runtime_api.h>
-#endif
 
 namespace lft {
 namespace {
@@ -70,24 +67,72 @@ TEST(FloatTypes, RoundsToNearestEven) {
 }
 
 #ifdef LFT_HAVE_CUDA
+/// The whole arena after a call of the kernel and of the reference, so that nothing beside y changes either.
+void expect_gpu_equals_ref(const test::Arena& start, FloatType type, size_t x, size_t y, const DropoutArgs& args) {
+  test::Arena want = start;
+  const test::Array &from = start.arrays()[x], &to = start.arrays()[y];
+  dropout_ref(type, want.data(x), want.data(y), to.count, args);
+  test::Arena got = start;
+  test::DeviceArray<uint8_t> bytes(got.bytes());
+  ASSERT_TRUE(bytes.ok());
+  dropout(type, bytes.data() + from.offset, bytes.data() + to.offset, to.count, args, nullptr);
+  EXPECT_EQ(bytes.to_host(), want.bytes()) << to.count << (args.add ? " added" : "") << " from " << from.offset << " to " << to.offset;
+}
+
 TEST(DropoutGpu, EqualsTheReferenceBitForBit) {
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU";
+  if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   for (const FloatType type : {FloatType::kF32, FloatType::kBF16, FloatType::kF16}) {
     for (const int64_t n : {1, 7, 8, 9, 2049, 100003}) {
-      std::vector<uint8_t> x(n * float_type_size(type)), want(x.size()), got(x.size());
-      for (int64_t i = 0; i < n; ++i) store_float(type, x.data(), i, std::sin(float(i))), store_float(type, want.data(), i, 0.25f);
-      void *dx = nullptr, *dy = nullptr;
-      ASSERT_EQ(cudaMalloc(&dx, x.size()), cudaSuccess);
-      ASSERT_EQ(cudaMalloc(&dy, x.size()), cudaSuccess);
-      cudaMemcpy(dx, x.data(), x.size(), cudaMemcpyHostToDevice);
-      cudaMemcpy(dy, want.data(), x.size(), cudaMemcpyHostToDevice);
-      dropout_ref(type, x.data(), want.data(), n, half_dropped(true));
-      dropout(type, dx, dy, n, half_dropped(true), nullptr);
-      ASSERT_EQ(cudaMemcpy(got.data(), dy, got.size(), cudaMemcpyDeviceToHost), cudaSuccess);
-      EXPECT_EQ(got, want) << n;
-      cudaFree(dx);
-      cudaFree(dy);
+      for (const bool add : {false, true}) {
+        test::Arena start;
+        const size_t x = start.add(type, n), y = start.add(type, n);
+        start.add(type, 3);  // what must not change
+        for (int64_t i = 0; i < n; ++i) start.set(x, i, std::sin(float(i))), start.set(y, i, 0.25f);
+        expect_gpu_equals_ref(start, type, x, y, half_dropped(add));
+      }
+    }
+  }
+}
+
+/// Either array may start anywhere; 4 elements of float32 behind is a place for one vector of 16 bytes, not for two at once.
+TEST(DropoutGpu, EqualsTheReferenceAtEveryAlignment) {
+  if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
+  for (const FloatType type : {FloatType::kF32, FloatType::kBF16, FloatType::kF16}) {
+    for (const int64_t at_x : {0, 1, 4, 8}) {
+      for (const int64_t at_y : {0, 3, 4}) {
+        test::Arena start;
+        const size_t x = start.add(type, 1003, at_x), y = start.add(type, 1003, at_y);
+        start.fill_normal(x, 1, 1);
+        start.fill_normal(y, 2, 1);
+        for (const bool add : {false, true}) expect_gpu_equals_ref(start, type, x, y, half_dropped(add));
+      }
+    }
+  }
+}
+
+TEST(DropoutGpu, WorksInPlace) {
+  if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
+  for (const FloatType type : {FloatType::kF32, FloatType::kBF16, FloatType::kF16}) {
+    for (const int64_t misaligned : {0, 1}) {
+      test::Arena start;
+      const size_t x = start.add(type, 2051, misaligned);
+      start.fill_normal(x, 3, 1);
+      for (const bool add : {false, true}) expect_gpu_equals_ref(start, type, x, x, half_dropped(add));
+    }
+  }
+}
+
+/// The draws on either side of the threshold, at its ends; what is dropped is 0 whatever it was.
+TEST(DropoutGpu, KeepsWhatIsAtTheThresholdAndDropsInfinities) {
+  if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
+  const PhiloxBlock first = philox_block(7, 11, 0);
+  for (const uint32_t draw : {first.word[0] & 0xFFFFu, first.word[0] >> 16, uint32_t{0}, uint32_t{65535}}) {
+    for (const uint32_t threshold : {draw, draw == 65535 ? draw : draw + 1}) {
+      test::Arena start;
+      const size_t x = start.put(FloatType::kF32, {INFINITY, -INFINITY, 1, 2, 3, 4, 5, 6, 7}), y = start.add(FloatType::kF32, 9);
+      DropoutArgs args = half_dropped(false);
+      args.threshold = threshold;
+      expect_gpu_equals_ref(start, FloatType::kF32, x, y, args);
     }
   }
 }

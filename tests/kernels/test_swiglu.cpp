@@ -41,9 +41,30 @@ TEST(SwigluRef, BackwardEqualsFiniteDifferences) {
   }
 }
 
+TEST(SwigluRef, WithDropoutIsTheDropoutOfTheRoundedProduct) {
+  const DropoutArgs args{.seed = 1, .stream = 2, .threshold = 32768, .scale = 2};
+  test::Arena arena;
+  const size_t gate = arena.add(FloatType::kBF16, 100), up = arena.add(FloatType::kBF16, 100);
+  const size_t y = arena.add(FloatType::kBF16, 100), dropped = arena.add(FloatType::kBF16, 100);
+  arena.fill_normal(gate, 4, 2);
+  arena.fill_normal(up, 5, 2);
+  swiglu_dropout_ref(FloatType::kBF16, arena.data(gate), arena.data(up), arena.data(y), arena.data(dropped), 100, args);
+  test::Arena plain = arena;
+  swiglu_ref(FloatType::kBF16, arena.data(gate), arena.data(up), plain.data(y), 100);
+  EXPECT_EQ(arena.values(y), plain.values(y));
+  int kept = 0;
+  for (int64_t i = 0; i < 100; ++i) {
+    const float left = arena.get(dropped, i);
+    EXPECT_TRUE(left == 0 || left == 2 * arena.get(y, i)) << i;
+    kept += left != 0;
+  }
+  EXPECT_NEAR(kept, 50, 25);  // five standard deviations
+}
+
 #ifdef LFT_HAVE_CUDA
-/// The float32 exponential is within 2 + |gate| 2^-22 units; a handful of roundings beside it, then that of the stored type. dgate may
-/// cancel in 1 + g (1 - s), so its bound is that of its parts.
+/// In units of 2^-23: the exponential is within 2 + 1.173 |gate| (CUDA's guide), the quotient within 2; four roundings of half a unit or
+/// less beside them, then that of the stored type. dgate may cancel in 1 + g (1 - s), so its bound is that of its parts; where s is nearly
+/// 1, what s is off by (2 of the quotient, half of 1 + exp) is multiplied by g.
 void expect_gpu_equals_ref(FloatType type, int64_t n, int64_t misaligned) {
   const double stored = type == FloatType::kF32 ? 0x1p-24 : type == FloatType::kBF16 ? 0x1p-8 : 0x1p-11;
   const double least = type == FloatType::kF16 ? 0x1p-25 : 0x1p-120;  // half of FP16's spacing near zero
@@ -65,10 +86,11 @@ void expect_gpu_equals_ref(FloatType type, int64_t n, int64_t misaligned) {
   got.bytes() = bytes.to_host();
   for (int64_t i = 0; i < n; ++i) {
     const double g = start.get(gate, i), s = 1 / (1 + std::exp(-g)), d = std::abs(start.get(dy, i)), u = std::abs(start.get(up, i));
-    const double relative = 2 * stored + (12 + std::abs(g) / 4) * 0x1p-23;
+    const double relative = 2 * stored + (6 + 1.173 * std::abs(g)) * 0x1p-23;
     ASSERT_NEAR(got.get(y, i), want.get(y, i), std::abs(want.get(y, i)) * relative + least) << i;
     ASSERT_NEAR(got.get(dup, i), want.get(dup, i), std::abs(want.get(dup, i)) * relative + least) << i;
-    ASSERT_NEAR(got.get(dgate, i), want.get(dgate, i), d * u * s * (1 + std::abs(g) * (1 - s)) * relative + least) << i;
+    const double parts = d * u * s * (1 + std::abs(g) * (1 - s)), of_s = d * u * s * 2.5 * std::abs(g) * 0x1p-23;
+    ASSERT_NEAR(got.get(dgate, i), want.get(dgate, i), parts * relative + of_s + least) << i;
   }
 }
 
@@ -76,6 +98,42 @@ TEST(SwigluGpu, EqualsTheReferenceOverSizesTypesAndAlignment) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   for (const FloatType type : {FloatType::kF32, FloatType::kBF16, FloatType::kF16}) {
     for (const int64_t n : {1, 7, 8, 2047, 10007}) expect_gpu_equals_ref(type, n, n == 2047 ? 1 : 0);
+  }
+}
+
+/// The product's bits are those of the kernel without dropout, what is dropped those of dropout() of them.
+TEST(SwigluGpu, DropoutInTheSamePassGivesTheBitsOfTwoPasses) {
+  if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
+  const DropoutArgs args{.seed = 7, .stream = 11, .threshold = 20000, .scale = 1.4f};
+  for (const FloatType type : {FloatType::kF32, FloatType::kBF16, FloatType::kF16}) {
+    for (const int64_t n : {1, 7, 8, 2047, 10007}) {
+      for (const int64_t misaligned : {0, 1, 4}) {
+        test::Arena start;
+        const size_t gate = start.add(type, n, misaligned), up = start.add(type, n, misaligned);
+        const size_t y = start.add(type, n, misaligned), dropped = start.add(type, n), alone = start.add(type, n);
+        start.fill_normal(gate, 2, 4);
+        start.fill_normal(up, 3, 1);
+        test::DeviceArray<uint8_t> bytes(start.bytes());
+        ASSERT_TRUE(bytes.ok());
+        const auto at = [&](size_t a) { return static_cast<void*>(bytes.data() + start.arrays()[a].offset); };
+        swiglu_dropout(type, at(gate), at(up), at(y), at(dropped), n, args, nullptr);
+        swiglu_dropout(type, at(gate), at(up), nullptr, at(alone), n, args, nullptr);
+        test::Arena got = start;
+        got.bytes() = bytes.to_host();
+        swiglu(type, at(gate), at(up), at(y), n, nullptr);
+        test::Arena plain = start;
+        plain.bytes() = bytes.to_host();
+        EXPECT_EQ(got.values(y), plain.values(y));
+        dropout_ref(type, plain.data(y), plain.data(dropped), n, args);
+        EXPECT_EQ(got.values(dropped), plain.values(dropped)) << n;
+        EXPECT_EQ(got.values(alone), got.values(dropped));
+        EXPECT_EQ(got.values(gate), start.values(gate));
+        swiglu_dropout(type, at(gate), at(up), at(gate), at(up), n, args, nullptr);  // over its inputs
+        got.bytes() = bytes.to_host();
+        EXPECT_EQ(got.values(gate), plain.values(y));
+        EXPECT_EQ(got.values(up), plain.values(dropped));
+      }
+    }
   }
 }
 
