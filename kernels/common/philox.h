@@ -20,7 +20,8 @@ struct PhiloxBlock {
 
 LFT_HOST_DEVICE uint64_t wide_product(uint32_t a, uint32_t b) {
 #ifdef __CUDA_ARCH__
-  return uint64_t{__umulhi(a, b)} << 32 | a * b;  // one instruction; of a * b in 64 bits nvcc makes two
+  // One instruction: of a * b in 64 bits nvcc makes two.
+  return uint64_t{__umulhi(a, b)} << 32 | a * b;
 #else
   return uint64_t{a} * b;
 #endif

@@ -14,14 +14,18 @@ constexpr int kVectorBytes = 16;
 template <class T>
 constexpr int kVectorWidth = kVectorBytes / int(sizeof(T));
 
+/// What a pack of so many bytes is aligned to.
+constexpr int pack_alignment(int bytes) { return bytes < kVectorBytes ? bytes : kVectorBytes; }
+
 /// Up to kWidth neighbouring elements in registers; of more than 16 bytes several vectors.
 /// `wide`: the address is aligned to the pack's bytes, or to 16 where it has more.
 template <class T, int kWidth>
-struct alignas(kWidth * int(sizeof(T)) < kVectorBytes ? kWidth * int(sizeof(T)) : kVectorBytes) Pack {
+struct alignas(pack_alignment(kWidth* int(sizeof(T)))) Pack {
   T value[kWidth];
 
   __host__ __device__ static bool aligned(const T* p) {
-    return reinterpret_cast<uintptr_t>(p) % alignof(Pack) == 0;
+    const auto at = reinterpret_cast<uintptr_t>(p);
+    return at % alignof(Pack) == 0;
   }
 
   __device__ void load(const T* from, int live, bool wide) {
@@ -45,7 +49,7 @@ struct alignas(kWidth * int(sizeof(T)) < kVectorBytes ? kWidth * int(sizeof(T)) 
   }
 };
 
-/// p, known to be device memory: of a pointer that was itself read from memory the compiler cannot tell.
+/// p, known to be in device memory: of a pointer that was itself read from memory nvcc cannot tell.
 template <class T>
 __device__ T* in_global_memory(T* p) {
 #ifdef __CUDACC__

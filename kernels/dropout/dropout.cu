@@ -13,12 +13,10 @@ constexpr int kThreads = 256;
 // alone, so the result does not depend on the launch shape; a thread reads its elements before it
 // writes them, so y may be x.
 template <class T, bool kAdd>
-__global__ void __launch_bounds__(kThreads)
-    dropout_kernel(const T* x, T* y, int64_t n, DropoutArgs args, bool wide) {
-  const int64_t blocks = (n + kDraws - 1) / kDraws;
+__global__ void __launch_bounds__(kThreads) dropout_kernel(const T* x, T* y, int64_t n, DropoutArgs args, bool wide) {
+  const int64_t blocks = (n + kDraws - 1) / kDraws, stride = int64_t(gridDim.x) * kThreads;
   const uint64_t stream = args.stream_at != nullptr ? *args.stream_at : args.stream;
-  for (int64_t b = int64_t(blockIdx.x) * kThreads + threadIdx.x; b < blocks;
-       b += int64_t(gridDim.x) * kThreads) {
+  for (int64_t b = int64_t(blockIdx.x) * kThreads + threadIdx.x; b < blocks; b += stride) {
     const int64_t first = b * kDraws;
     const int live = n - first < kDraws ? int(n - first) : kDraws;
     Pack<T, kDraws> from, to;
@@ -42,9 +40,10 @@ void dropout(FloatType type, const void* x, void* y, int64_t n, const DropoutArg
     using T = decltype(element);
     const auto* from = static_cast<const T*>(x);
     auto* to = static_cast<T*>(y);
-    launch("dropout launch", args.add ? dropout_kernel<T, true> : dropout_kernel<T, false>,
-           grid_size((n + kDraws - 1) / kDraws, kThreads), kThreads, stream, from, to, n, args,
-           all_aligned<kDraws>(from, to));
+    const auto kernel = args.add ? dropout_kernel<T, true> : dropout_kernel<T, false>;
+    const unsigned blocks = grid_size((n + kDraws - 1) / kDraws, kThreads);
+    const bool wide = all_aligned<kDraws>(from, to);
+    launch("dropout launch", kernel, blocks, kThreads, stream, from, to, n, args, wide);
   });
 }
 

@@ -13,8 +13,8 @@ constexpr int kThreads = 256;
 template <class T>
 __global__ void __launch_bounds__(kThreads) forward_kernel(const T* x, T* y, int64_t n, bool wide) {
   constexpr int kWidth = kVectorWidth<T>;
-  for (int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * kWidth; i < n;
-       i += int64_t(gridDim.x) * kThreads * kWidth) {
+  const int64_t first = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * kWidth;
+  for (int64_t i = first; i < n; i += int64_t(gridDim.x) * kThreads * kWidth) {
     const int live = n - i < kWidth ? int(n - i) : kWidth;
     Pack<T, kWidth> pack;
     pack.load(x + i, live, wide);
@@ -28,11 +28,10 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const T* x, T* y, int
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    backward_kernel(const T* dy, const T* x, T* dx, int64_t n, bool wide) {
+__global__ void __launch_bounds__(kThreads) backward_kernel(const T* dy, const T* x, T* dx, int64_t n, bool wide) {
   constexpr int kWidth = kVectorWidth<T>;
-  for (int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * kWidth; i < n;
-       i += int64_t(gridDim.x) * kThreads * kWidth) {
+  const int64_t first = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * kWidth;
+  for (int64_t i = first; i < n; i += int64_t(gridDim.x) * kThreads * kWidth) {
     const int live = n - i < kWidth ? int(n - i) : kWidth;
     Pack<T, kWidth> grad, pack;
     grad.load(dy + i, live, wide);
@@ -59,8 +58,8 @@ void quick_gelu(FloatType type, const void* x, void* y, int64_t n, Stream stream
     using T = decltype(element);
     const auto* from = static_cast<const T*>(x);
     auto* to = static_cast<T*>(y);
-    launch("quick_gelu launch", forward_kernel<T>, blocks<T>(n), kThreads, stream, from, to, n,
-           all_aligned<kVectorWidth<T>>(from, to));
+    const bool wide = all_aligned<kVectorWidth<T>>(from, to);
+    launch("quick_gelu launch", forward_kernel<T>, blocks<T>(n), kThreads, stream, from, to, n, wide);
   });
 }
 
@@ -70,8 +69,8 @@ void quick_gelu_backward(FloatType type, const void* dy, const void* x, void* dx
     using T = decltype(element);
     const auto *grad = static_cast<const T*>(dy), *from = static_cast<const T*>(x);
     auto* to = static_cast<T*>(dx);
-    launch("quick_gelu backward launch", backward_kernel<T>, blocks<T>(n), kThreads, stream, grad, from, to, n,
-           all_aligned<kVectorWidth<T>>(grad, from, to));
+    const bool wide = all_aligned<kVectorWidth<T>>(grad, from, to);
+    launch("quick_gelu backward launch", backward_kernel<T>, blocks<T>(n), kThreads, stream, grad, from, to, n, wide);
   });
 }
 

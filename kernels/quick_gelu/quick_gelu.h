@@ -1,5 +1,5 @@
-// x / (1 + exp(-1.702 x)), the activation of CLIP's towers (Hendrycks and Gimpel 2016, "Gaussian Error Linear Units"), and its gradient
-// rebuilt from x.
+// x / (1 + exp(-1.702 x)), the activation of CLIP's towers (Hendrycks and Gimpel 2016, "Gaussian
+// Error Linear Units"), and its gradient rebuilt from x.
 #pragma once
 #include "kernels/common/float_type.h"
 
@@ -15,6 +15,6 @@ void quick_gelu(FloatType type, const void* x, void* y, int64_t n, Stream stream
 void quick_gelu_backward_ref(FloatType type, const void* dy, const void* x, void* dx, int64_t n);
 void quick_gelu_backward(FloatType type, const void* dy, const void* x, void* dx, int64_t n, Stream stream);
 
-// References compute in double and round once; kernels in float32, asynchronous, bit-reproducible, built with CUDA only. Launch failures
-// are kInternal.
+// References compute in double and round once; kernels in float32, asynchronous, bit-reproducible,
+// built with CUDA only. Launch failures are kInternal.
 }  // namespace lft

@@ -34,10 +34,9 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const T* gate, const 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     dropout_kernel(const T* gate, const T* up, T* y, T* dropped, int64_t n, DropoutArgs args, bool wide) {
-  const int64_t draws = (n + kDraws - 1) / kDraws;
+  const int64_t blocks = (n + kDraws - 1) / kDraws, stride = int64_t(gridDim.x) * kThreads;
   const uint64_t stream = args.stream_at != nullptr ? *args.stream_at : args.stream;
-  for (int64_t b = int64_t(blockIdx.x) * kThreads + threadIdx.x; b < draws;
-       b += int64_t(gridDim.x) * kThreads) {
+  for (int64_t b = int64_t(blockIdx.x) * kThreads + threadIdx.x; b < blocks; b += stride) {
     const int64_t first = b * kDraws;
     const int live = n - first < kDraws ? int(n - first) : kDraws;
     Pack<T, kDraws> g, u;
@@ -96,14 +95,16 @@ void swiglu(FloatType type, const void* gate, const void* up, void* y, int64_t n
   });
 }
 
-void swiglu_dropout(FloatType type, const void* gate, const void* up, void* y, void* dropped, int64_t n,
-                    const DropoutArgs& args, Stream stream) {
+void swiglu_dropout(FloatType type, const void* gate, const void* up, void* y, void* dropped, int64_t n, const DropoutArgs& args,
+                    Stream stream) {
   if (n == 0) return;
   with_type(type, [&](auto element) {
     using T = decltype(element);
-    launch("swiglu dropout launch", dropout_kernel<T>, grid_size((n + kDraws - 1) / kDraws, kThreads), kThreads,
-           stream, static_cast<const T*>(gate), static_cast<const T*>(up), static_cast<T*>(y),
-           static_cast<T*>(dropped), n, args, aligned<T>(gate, up, y, dropped));
+    const auto *g = static_cast<const T*>(gate), *u = static_cast<const T*>(up);
+    auto *to = static_cast<T*>(y), *left = static_cast<T*>(dropped);
+    const unsigned blocks = grid_size((n + kDraws - 1) / kDraws, kThreads);
+    const bool wide = all_aligned<kDraws>(g, u, to, left);
+    launch("swiglu dropout launch", dropout_kernel<T>, blocks, kThreads, stream, g, u, to, left, n, args, wide);
   });
 }
 

@@ -9,8 +9,9 @@ namespace lft {
 void swiglu_ref(FloatType type, const void* gate, const void* up, void* y, int64_t n);
 void swiglu(FloatType type, const void* gate, const void* up, void* y, int64_t n, Stream stream);
 
-/// y as above, or null where it is not wanted, and in the same pass dropped = dropout of y (kernels/dropout): the bits that dropout()
-/// would make of y. args.add is false; y and dropped may each be gate or up.
+/// y as above, or null where it is not wanted, and in the same pass dropped = dropout of y
+/// (kernels/dropout): the bits that dropout() would make of y. args.add is false; y and dropped are
+/// not the same, and may each be gate or up.
 void swiglu_dropout_ref(FloatType type, const void* gate, const void* up, void* y, void* dropped, int64_t n, const DropoutArgs& args);
 void swiglu_dropout(FloatType type, const void* gate, const void* up, void* y, void* dropped, int64_t n, const DropoutArgs& args,
                     Stream stream);

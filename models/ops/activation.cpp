@@ -7,8 +7,10 @@
 
 #include "models/layers/dims.h"
 #include "models/ops/dispatch.h"
+#include "models/ops/dropout.h"
 #include "models/ops/parallel.h"
 #ifdef LFT_HAVE_CUDA
+#include "kernels/quick_gelu/quick_gelu.h"
 #include "kernels/swiglu/swiglu.h"
 #include "models/ops/device_call.h"
 #endif
@@ -19,7 +21,56 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+#ifdef LFT_HAVE_CUDA
+bool kernel_fits(const at::Tensor& a, const at::Tensor& b) { return has_kernel(a, b) && a.scalar_type() == b.scalar_type(); }
+
+at::Tensor quick_gelu_with_kernel(const at::Tensor& x) {
+  at::Tensor y = at::empty_like(x);
+  on_device_of(
+      x, [&](Stream stream) { quick_gelu(*float_type(x.scalar_type()), x.const_data_ptr(), y.mutable_data_ptr(), x.numel(), stream); });
+  return y;
+}
+
+at::Tensor quick_gelu_gradient_with_kernel(const at::Tensor& dy, const at::Tensor& x) {
+  at::Tensor dx = at::empty_like(x);
+  on_device_of(x, [&](Stream stream) {
+    quick_gelu_backward(*float_type(x.scalar_type()), dy.const_data_ptr(), x.const_data_ptr(), dx.mutable_data_ptr(), x.numel(), stream);
+  });
+  return dx;
+}
+
+at::Tensor swiglu_with_kernel(const at::Tensor& gate, const at::Tensor& up) {
+  at::Tensor y = at::empty_like(gate);
+  on_device_of(gate, [&](Stream stream) {
+    swiglu(*float_type(gate.scalar_type()), gate.const_data_ptr(), up.const_data_ptr(), y.mutable_data_ptr(), gate.numel(), stream);
+  });
+  return y;
+}
+
+DroppedSwiglu swiglu_dropout_with_kernel(const at::Tensor& gate, const at::Tensor& up, const loops::DropoutMask& mask, bool whole) {
+  DroppedSwiglu both{whole ? at::empty_like(gate) : at::Tensor(), at::empty_like(gate)};
+  void* y = whole ? both.y.mutable_data_ptr() : nullptr;
+  on_device_of(gate, [&](Stream stream) {
+    swiglu_dropout(*float_type(gate.scalar_type()), gate.const_data_ptr(), up.const_data_ptr(), y, both.dropped.mutable_data_ptr(),
+                   gate.numel(), dropout_args(mask, /*add=*/false), stream);
+  });
+  return both;
+}
+
+std::pair<at::Tensor, at::Tensor> swiglu_gradients_with_kernel(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up) {
+  at::Tensor dgate = at::empty_like(gate), dup = at::empty_like(up);
+  on_device_of(gate, [&](Stream stream) {
+    swiglu_backward(*float_type(gate.scalar_type()), dy.const_data_ptr(), gate.const_data_ptr(), up.const_data_ptr(),
+                    dgate.mutable_data_ptr(), dup.mutable_data_ptr(), gate.numel(), stream);
+  });
+  return {dgate, dup};
+}
+#endif
+
 at::Tensor quick_gelu_values(const at::Tensor& x) {
+#ifdef LFT_HAVE_CUDA
+  if (has_kernel(x)) return quick_gelu_with_kernel(x);
+#endif
   if (!has_loop(x)) {
     const at::Tensor wide = x.to(at::kFloat);
     return (wide * at::sigmoid(1.702 * wide)).to(x.scalar_type());
@@ -35,6 +86,9 @@ at::Tensor quick_gelu_values(const at::Tensor& x) {
 }
 
 at::Tensor quick_gelu_gradient(const at::Tensor& dy, const at::Tensor& x) {
+#ifdef LFT_HAVE_CUDA
+  if (kernel_fits(dy, x)) return quick_gelu_gradient_with_kernel(dy, x);
+#endif
   if (!has_loop(x) || !has_loop(dy) || dy.scalar_type() != x.scalar_type()) {
     const at::Tensor wide = x.to(at::kFloat), s = at::sigmoid(1.702 * wide);
     return (dy.to(at::kFloat) * s * (1 + 1.702 * wide * (1 - s))).to(x.scalar_type());
@@ -72,27 +126,6 @@ struct SwigluFunction : torch::autograd::Function<SwigluFunction> {
   }
 };
 
-#ifdef LFT_HAVE_CUDA
-bool kernel_fits(const at::Tensor& a, const at::Tensor& b) { return has_kernel(a, b) && a.scalar_type() == b.scalar_type(); }
-
-at::Tensor swiglu_with_kernel(const at::Tensor& gate, const at::Tensor& up) {
-  at::Tensor y = at::empty_like(gate);
-  on_device_of(gate, [&](Stream stream) {
-    swiglu(*float_type(gate.scalar_type()), gate.const_data_ptr(), up.const_data_ptr(), y.mutable_data_ptr(), gate.numel(), stream);
-  });
-  return y;
-}
-
-std::pair<at::Tensor, at::Tensor> swiglu_gradients_with_kernel(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up) {
-  at::Tensor dgate = at::empty_like(gate), dup = at::empty_like(up);
-  on_device_of(gate, [&](Stream stream) {
-    swiglu_backward(*float_type(gate.scalar_type()), dy.const_data_ptr(), gate.const_data_ptr(), up.const_data_ptr(),
-                    dgate.mutable_data_ptr(), dup.mutable_data_ptr(), gate.numel(), stream);
-  });
-  return {dgate, dup};
-}
-#endif
-
 bool loops_fit(const at::Tensor& a, const at::Tensor& b) { return has_loop(a) && has_loop(b) && a.scalar_type() == b.scalar_type(); }
 
 }  // namespace
@@ -111,6 +144,15 @@ at::Tensor swiglu_values(const at::Tensor& gate, const at::Tensor& up) {
     });
   });
   return y;
+}
+
+DroppedSwiglu swiglu_dropout(const at::Tensor& gate, const at::Tensor& up, const loops::DropoutMask& mask, bool whole) {
+  expect_dims_like(up, "up", gate, {"m", gate.size(-1)});
+#ifdef LFT_HAVE_CUDA
+  if (mask.threshold != 0 && kernel_fits(gate, up)) return swiglu_dropout_with_kernel(gate, up, mask, whole);
+#endif
+  at::Tensor y = swiglu_values(gate, up), dropped = dropout(y, mask);
+  return {whole ? y : at::Tensor(), dropped};
 }
 
 std::pair<at::Tensor, at::Tensor> swiglu_gradients(const at::Tensor& gradient, const at::Tensor& gate, const at::Tensor& up) {

@@ -5,10 +5,18 @@
 #include <string>
 #include <utility>
 
+#include "models/ops/loops.h"
+
 namespace lft {
 
 /// silu(gate) * up, without a graph: linear_swiglu (linear.h) differentiates it by hand.
 at::Tensor swiglu_values(const at::Tensor& gate, const at::Tensor& up);
+/// swiglu_values() and what dropout() (dropout.h) leaves of it, both of gate's shape and dtype; in
+/// one pass where there is a kernel. y is undefined unless `whole`. Without a graph.
+struct DroppedSwiglu {
+  at::Tensor y, dropped;
+};
+DroppedSwiglu swiglu_dropout(const at::Tensor& gate, const at::Tensor& up, const loops::DropoutMask& mask, bool whole);
 /// Gradients of gate and up, given that of the product.
 std::pair<at::Tensor, at::Tensor> swiglu_gradients(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up);
 /// silu(gate) * up, differentiable; keeps gate and up.

@@ -10,22 +10,21 @@
 #include "models/ops/parallel.h"
 #include "models/ops/precision.h"
 #ifdef LFT_HAVE_CUDA
-#include "kernels/dropout/dropout.h"
 #include "models/ops/device_call.h"
 #endif
 
 namespace lft {
 namespace {
 
-/// y (+)= x * mask * scale on a GPU by the kernel; false where this build or device has none. x and y: contiguous, one dtype.
-bool run_kernel(const at::Tensor& x, at::Tensor& y, const loops::DropoutMask& mask, bool add) {
+/// y (+)= x * mask * scale by the kernel, in one pass; false where there is none. x and y: one
+/// dtype.
+bool run_kernel([[maybe_unused]] const at::Tensor& x, [[maybe_unused]] at::Tensor& y, [[maybe_unused]] const loops::DropoutMask& mask,
+                [[maybe_unused]] bool add) {
 #ifdef LFT_HAVE_CUDA
-  if (!runs_kernels(x.device())) return false;
-  const at::ScalarType dtype = x.scalar_type();
-  const FloatType type = dtype == at::kFloat ? FloatType::kF32 : dtype == at::kBFloat16 ? FloatType::kBF16 : FloatType::kF16;
-  const DropoutArgs args{
-      .seed = mask.seed, .stream = mask.stream, .threshold = mask.threshold, .scale = mask.scale, .add = add, .stream_at = mask.stream_at};
-  on_device_of(x, [&](Stream stream) { dropout(type, x.const_data_ptr(), y.mutable_data_ptr(), x.numel(), args, stream); });
+  if (!has_kernel(x, y)) return false;
+  on_device_of(x, [&](Stream stream) {
+    dropout(*float_type(x.scalar_type()), x.const_data_ptr(), y.mutable_data_ptr(), x.numel(), dropout_args(mask, add), stream);
+  });
   return true;
 #else
   return false;
@@ -92,7 +91,7 @@ at::Tensor dropout(const at::Tensor& x, const loops::DropoutMask& mask) {
 void add_dropout(at::Tensor& y, const at::Tensor& x, const loops::DropoutMask& mask) {
   const at::Tensor from = x.contiguous();
   if (has_loop(from) && has_loop(y)) return run_loop(from, y, mask, /*add=*/true);
-  if (y.is_contiguous() && run_kernel(from, y, mask, /*add=*/true)) return;
+  if (run_kernel(from, y, mask, /*add=*/true)) return;
   y.add_(dropout(from, mask));
 }
 

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "kernels/dropout/dropout.h"
 #include "models/ops/loops.h"
 
 namespace lft {
@@ -33,6 +34,12 @@ class DropoutStreams {
 /// The mask of the module `path` at dropout_position() for drop probability p in [0, 1). Outside any DropoutGuard, or for p = 0, it keeps
 /// all. p is rounded to 1/65536, and kept elements are scaled by the inverse of what that keeps.
 loops::DropoutMask dropout_mask(double p, const std::string& path);
+
+/// The mask as the kernels take it.
+inline DropoutArgs dropout_args(const loops::DropoutMask& mask, bool add) {
+  return {
+      .seed = mask.seed, .stream = mask.stream, .threshold = mask.threshold, .scale = mask.scale, .add = add, .stream_at = mask.stream_at};
+}
 
 /// x * mask * scale, without a graph. Element i is x's i-th in row-major order. A mask that keeps all returns x itself.
 at::Tensor dropout(const at::Tensor& x, const loops::DropoutMask& mask);

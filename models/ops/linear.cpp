@@ -20,12 +20,30 @@ using torch::autograd::variable_list;
 
 at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
+/// What the products read: a layer's input as rows in their dtype, and what dropout leaves of it,
+/// where that is made already.
+struct Input {
+  at::Tensor x_ti, dropped_ti;
+  bool defined() const { return x_ti.defined() || dropped_ti.defined(); }
+  at::Tensor dropped(const loops::DropoutMask& mask) const {
+    if (dropped_ti.defined()) return dropped_ti;
+    return dropout(x_ti, mask);
+  }
+};
+
+/// silu(gate) * up; with a mask dropped in the same pass, and then x_ti is left out unless `whole`.
+Input swiglu_input(const at::Tensor& gate, const at::Tensor& up, at::ScalarType dtype, const loops::DropoutMask& mask, bool whole) {
+  if (mask.threshold == 0 || gate.scalar_type() != dtype) return {rows_of(swiglu_values(gate, up).to(dtype)), {}};
+  const DroppedSwiglu both = swiglu_dropout(gate, up, mask, whole);
+  return {whole ? rows_of(both.y) : at::Tensor(), rows_of(both.dropped)};
+}
+
 /// x W^T + b + scale h B^T, with h = dropout(x) A^T unless it is given.
-at::Tensor forward_values(const at::Tensor& x_ti, const Weight& weight, const at::Tensor& bias, const LowRank& update, at::Tensor* h_tr) {
-  const at::ScalarType dtype = x_ti.scalar_type();
-  at::Tensor y = weight_product(x_ti, weight, bias);
+at::Tensor forward_values(const Input& input, const Weight& weight, const at::Tensor& bias, const LowRank& update, at::Tensor* h_tr) {
+  const at::ScalarType dtype = input.x_ti.scalar_type();
+  at::Tensor y = weight_product(input.x_ti, weight, bias);
   if (!update.a_ri.defined()) return y;
-  if (!h_tr->defined()) *h_tr = product(dropout(x_ti, update.mask), update.a_ri.to(dtype).t());
+  if (!h_tr->defined()) *h_tr = product(input.dropped(update.mask), update.a_ri.to(dtype).t());
   add_product(y, *h_tr, update.b_or.to(dtype).t(), update.scale);
   return y;
 }
@@ -41,7 +59,9 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const at::Tensor up = up_input.value_or(at::Tensor()), bias = bias_input.value_or(at::Tensor());
     const at::Tensor a = a_input.value_or(at::Tensor()), b = b_input.value_or(at::Tensor());
     const at::ScalarType dtype = op_dtype(Op::kLinear, x.scalar_type());
-    const at::Tensor input = rows_of(up.defined() ? swiglu_values(x, up).to(dtype) : x.to(dtype));
+    Input input;
+    if (up.defined()) input = swiglu_input(x, up, dtype, update->mask, /*whole=*/true);
+    if (!up.defined()) input.x_ti = rows_of(x.to(dtype));
     at::Tensor h = shared != nullptr ? shared->h_tr : at::Tensor();
     const at::Tensor y = forward_values(input, weight, bias, *update, &h);
     std::vector<int64_t> shape = shared != nullptr ? shared->pass->shape : x.sizes().vec();
@@ -49,7 +69,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     if (!grad_mode) return at::_unsafe_view(y, shape);
     const auto trains = [](const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); };
     const bool own_product = shared == nullptr || !shared->h_tr.defined(), keeps_input = weight.trains() || (own_product && trains(a));
-    at::Tensor kept = up.defined() ? x : !keeps_input ? at::Tensor() : shared != nullptr ? shared->kept : input;
+    at::Tensor kept = up.defined() ? x : !keeps_input ? at::Tensor() : shared != nullptr ? shared->kept : input.x_ti;
     const at::Tensor norm_weight = keeps_input && shared != nullptr ? shared->norm_weight : at::Tensor();
     ctx->save_for_backward({kept, up, weight.dense(), a, b, h, norm_weight});
     if (shared != nullptr) {
@@ -97,7 +117,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 
   /// Gradients of A and B (float32), and scale * dy B for the input's: in `columns` where they are given, and then without A's. FP16 rounds
   /// scale * dy first, as autocast does: a gradient overflows where torch's does, and the loss scaler sees it.
-  static at::Tensor update_gradients(const LowRank& update, const at::Tensor& dy_to, const at::Tensor& input_ti, const at::Tensor& h_tr,
+  static at::Tensor update_gradients(const LowRank& update, const at::Tensor& dy_to, const Input& input, const at::Tensor& h_tr,
                                      const at::Tensor& columns, at::Tensor* da, at::Tensor* db) {
     const at::ScalarType dtype = dy_to.scalar_type();
     const bool scaled_first = dtype == at::kHalf;
@@ -105,7 +125,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     at::Tensor dh_tr = columns.defined() ? columns : at::empty({d_to.size(0), update.b_or.size(1)}, d_to.options());
     product_into(dh_tr, d_to, update.b_or.to(dtype));
     if (!scaled_first) dh_tr.mul_(update.scale);
-    if (update.a_ri.requires_grad() && input_ti.defined()) *da = product(dh_tr.t(), dropout(input_ti, update.mask)).to(at::kFloat);
+    if (update.a_ri.requires_grad() && input.defined()) *da = product(dh_tr.t(), input.dropped(update.mask)).to(at::kFloat);
     if (update.b_or.requires_grad()) {
       *db = product(d_to.t(), h_tr).to(at::kFloat);
       if (!scaled_first) db->mul_(update.scale);
@@ -171,17 +191,18 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const int64_t layer = shared ? ctx->saved_data["layer"].toInt() : 0;
     const bool own_product = !shared || shared->rank[static_cast<size_t>(layer)] == 0;
     const bool wants_input = weight.trains() || (own_product && a.defined() && a.requires_grad());
-    at::Tensor input;
-    if (wants_input) input = shared ? shared->input(kept, saved[6]) : up.defined() ? rows_of(swiglu_values(kept, up).to(dtype)) : kept;
+    Input input;
+    if (wants_input && up.defined()) input = swiglu_input(kept, up, dtype, update.mask, weight.trains());
+    if (wants_input && !up.defined()) input.x_ti = shared ? shared->input(kept, saved[6]) : kept;
 
     at::Tensor dx, dup, dw, dbias, da, db, dh;
     if (a.defined()) {
       const at::Tensor columns = joins && !own_product ? shared->columns(layer) : at::Tensor();
-      dh = update_gradients(update, dy, own_product ? input : at::Tensor(), saved[5], columns, &da, &db);
+      dh = update_gradients(update, dy, own_product ? input : Input(), saved[5], columns, &da, &db);
       if (!own_product) dh.reset();
     }
-    if (weight.trains()) dw = product(dy.t(), input).to(dense.scalar_type());
-    input.reset();
+    if (weight.trains()) dw = product(dy.t(), input.x_ti).to(dense.scalar_type());
+    input = {};
     if (ctx->saved_data["trains_bias"].toBool()) {
       dbias = bias_gradient(dy, static_cast<at::ScalarType>(ctx->saved_data["bias_dtype"].toInt()));
     }

@@ -14,6 +14,7 @@
 #include "kernels/fp8/fp8.h"
 #include "kernels/grad_stats/grad_stats.h"
 #include "kernels/nf4/nf4.h"
+#include "kernels/quick_gelu/quick_gelu.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/rope/rope.h"
 #include "kernels/swiglu/swiglu.h"
@@ -161,6 +162,11 @@ void bench_layer() {
   turn.sin = angles.as<float>() + kTokens * kHalf;
   report("rope", 2 * kRow + kTokens * kHalf * 8.0, [&] { rope(turn, a.as(), b.as(), nullptr); });
   report("swiglu", 3 * kWide, [&] { swiglu(kType, a.as(), b.as(), c.as(), kTokens * kInner, nullptr); });
+  const DropoutArgs drop{.seed = 1, .stream = 2, .threshold = 3277, .scale = 1.05f};
+  const int64_t wide = kTokens * kInner;
+  report("swiglu with dropout", 4 * kWide, [&] { swiglu_dropout(kType, a.as(), b.as(), c.as(), d.as(), wide, drop, nullptr); });
+  report("quick_gelu", 2 * kWide, [&] { quick_gelu(kType, a.as(), b.as(), wide, nullptr); });
+  report("quick_gelu_backward", 3 * kWide, [&] { quick_gelu_backward(kType, c.as(), a.as(), b.as(), wide, nullptr); });
   report("swiglu_backward", 5 * kWide, [&] { swiglu_backward(kType, c.as(), a.as(), b.as(), d.as(), e.as(), kTokens * kInner, nullptr); });
 }
 
@@ -181,6 +187,10 @@ void bench_codes() {
   report("fp8_quantize_rows", 3.0 * kTokens * kHidden, [&] { fp8_quantize_rows(rows, nullptr); });
   const DropoutArgs drop{.seed = 1, .stream = 2, .threshold = 3277, .scale = 1.05f};
   report("dropout", 4.0 * kTokens * kHidden, [&] { dropout(FloatType::kBF16, x.as(), y.as(), kTokens * kHidden, drop, nullptr); });
+  DropoutArgs masked_add = drop;
+  masked_add.add = true;
+  report("dropout, added", 6.0 * kTokens * kHidden,
+         [&] { dropout(FloatType::kBF16, x.as(), y.as(), kTokens * kHidden, masked_add, nullptr); });
 
   Buffer master(4 * kWeights), gradient(4 * kWeights), maps(sizeof(CodeMaps)), control(sizeof(GradControl)), item(sizeof(AdamW8Item));
   check_cuda(cudaMemcpy(maps.as(), &code_maps(), sizeof(CodeMaps), cudaMemcpyHostToDevice), "cudaMemcpy");

@@ -60,6 +60,25 @@ TEST_P(DeviceOps, Swiglu) {
   }
 }
 
+/// One pass for both, where a device has it, gives the bits of two.
+TEST_P(DeviceOps, SwigluWithItsDropout) {
+  const DropoutGuard guard({.seed = 7, .step = 3, .micro_batch = 1});
+  const loops::DropoutMask mask = dropout_mask(0.3, "layer");
+  for (const Shape& shape : {Shape{1, 1}, Shape{7, 129}, Shape{2, 3, 11008}}) {
+    for (const at::ScalarType type : kTypes) {
+      const at::Tensor gate = (normal(shape, 5) * 3).to(type).to(device());
+      const at::Tensor up = normal(shape, 6).to(type).to(device());
+      const at::Tensor y = swiglu_values(gate, up), dropped = dropout(y, mask);
+      for (const bool whole : {false, true}) {
+        const DroppedSwiglu got = swiglu_dropout(gate, up, mask, whole);
+        EXPECT_TRUE(at::equal(got.dropped, dropped)) << text(shape);
+        EXPECT_EQ(got.y.defined(), whole);
+        EXPECT_TRUE(!whole || at::equal(got.y, y)) << text(shape);
+      }
+    }
+  }
+}
+
 TEST_P(DeviceOps, QuickGelu) {
   for (const Shape& shape : {Shape{1}, Shape{7, 129}, Shape{577, 1024}}) {
     const auto op = [](const std::vector<at::Tensor>& t, at::Device) { return quick_gelu(t[0]); };

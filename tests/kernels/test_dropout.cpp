@@ -67,7 +67,8 @@ TEST(FloatTypes, RoundsToNearestEven) {
 }
 
 #ifdef LFT_HAVE_CUDA
-/// The whole arena after a call of the kernel and of the reference, so that nothing beside y changes either.
+/// The whole arena after a call of the kernel and of the reference: nothing beside y changes
+/// either.
 void expect_gpu_equals_ref(const test::Arena& start, FloatType type, size_t x, size_t y, const DropoutArgs& args) {
   test::Arena want = start;
   const test::Array &from = start.arrays()[x], &to = start.arrays()[y];
@@ -94,7 +95,7 @@ TEST(DropoutGpu, EqualsTheReferenceBitForBit) {
   }
 }
 
-/// Either array may start anywhere; 4 elements of float32 behind is a place for one vector of 16 bytes, not for two at once.
+/// Either array may start anywhere. 4 elements further, float32 is aligned to 16 bytes, not to 32.
 TEST(DropoutGpu, EqualsTheReferenceAtEveryAlignment) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   for (const FloatType type : {FloatType::kF32, FloatType::kBF16, FloatType::kF16}) {
@@ -129,7 +130,8 @@ TEST(DropoutGpu, KeepsWhatIsAtTheThresholdAndDropsInfinities) {
   for (const uint32_t draw : {first.word[0] & 0xFFFFu, first.word[0] >> 16, uint32_t{0}, uint32_t{65535}}) {
     for (const uint32_t threshold : {draw, draw == 65535 ? draw : draw + 1}) {
       test::Arena start;
-      const size_t x = start.put(FloatType::kF32, {INFINITY, -INFINITY, 1, 2, 3, 4, 5, 6, 7}), y = start.add(FloatType::kF32, 9);
+      const size_t x = start.put(FloatType::kF32, {INFINITY, -INFINITY, 1, 2, 3, 4, 5, 6, 7});
+      const size_t y = start.add(FloatType::kF32, 9);
       DropoutArgs args = half_dropped(false);
       args.threshold = threshold;
       expect_gpu_equals_ref(start, FloatType::kF32, x, y, args);

@@ -62,9 +62,10 @@ TEST(SwigluRef, WithDropoutIsTheDropoutOfTheRoundedProduct) {
 }
 
 #ifdef LFT_HAVE_CUDA
-/// In units of 2^-23: the exponential is within 2 + 1.173 |gate| (CUDA's guide), the quotient within 2; four roundings of half a unit or
-/// less beside them, then that of the stored type. dgate may cancel in 1 + g (1 - s), so its bound is that of its parts; where s is nearly
-/// 1, what s is off by (2 of the quotient, half of 1 + exp) is multiplied by g.
+/// In units of 2^-23: the exponential is within 2 + 1.173 |gate| (CUDA's guide), the quotient
+/// within 2; four roundings of half a unit or less beside them, then that of the stored type. dgate
+/// may cancel in 1 + g (1 - s), so its bound is that of its parts; where s is nearly 1, what s is
+/// off by (2 of the quotient, half of 1 + exp) is multiplied by g.
 void expect_gpu_equals_ref(FloatType type, int64_t n, int64_t misaligned) {
   const double stored = type == FloatType::kF32 ? 0x1p-24 : type == FloatType::kBF16 ? 0x1p-8 : 0x1p-11;
   const double least = type == FloatType::kF16 ? 0x1p-25 : 0x1p-120;  // half of FP16's spacing near zero
@@ -89,7 +90,8 @@ void expect_gpu_equals_ref(FloatType type, int64_t n, int64_t misaligned) {
     const double relative = 2 * stored + (6 + 1.173 * std::abs(g)) * 0x1p-23;
     ASSERT_NEAR(got.get(y, i), want.get(y, i), std::abs(want.get(y, i)) * relative + least) << i;
     ASSERT_NEAR(got.get(dup, i), want.get(dup, i), std::abs(want.get(dup, i)) * relative + least) << i;
-    const double parts = d * u * s * (1 + std::abs(g) * (1 - s)), of_s = d * u * s * 2.5 * std::abs(g) * 0x1p-23;
+    const double parts = d * u * s * (1 + std::abs(g) * (1 - s));
+    const double of_s = d * u * s * 2.5 * std::abs(g) * 0x1p-23;
     ASSERT_NEAR(got.get(dgate, i), want.get(dgate, i), parts * relative + of_s + least) << i;
   }
 }
@@ -101,7 +103,7 @@ TEST(SwigluGpu, EqualsTheReferenceOverSizesTypesAndAlignment) {
   }
 }
 
-/// The product's bits are those of the kernel without dropout, what is dropped those of dropout() of them.
+/// The product's bits are those of the kernel without dropout, those dropped dropout()'s of them.
 TEST(SwigluGpu, DropoutInTheSamePassGivesTheBitsOfTwoPasses) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   const DropoutArgs args{.seed = 7, .stream = 11, .threshold = 20000, .scale = 1.4f};

@@ -52,6 +52,25 @@ TEST(Linear, ValuesAndGradientsAreThoseOfPlainOps) {
   }
 }
 
+/// Where W is frozen, the backward pass makes the dropped product alone.
+TEST(Linear, FrozenWeightBehindAGatedInputWithDropout) {
+  const DropoutGuard position({3, 1, 0});
+  const loops::DropoutMask mask = dropout_mask(0.4, "layer");
+  Leaves t, u;
+  for (const Leaves* leaves : {&t, &u}) {
+    for (at::Tensor frozen : {leaves->w, leaves->bias}) frozen.set_requires_grad(false);
+  }
+  const at::Tensor got = linear_swiglu(t.x, t.up, t.w, t.bias, LowRank{t.a, t.b, 1.75, mask});
+  const at::Tensor factors = dropout(at::ones({10, 12}), mask).view({2, 5, 12});
+  const at::Tensor want = plain(u, /*gated=*/true, /*adapted=*/true, 1.75, factors);
+  EXPECT_LT(max_abs_diff(got, want), 1e-5);
+  const at::Tensor upstream = fill_by_hash("upstream", got.sizes());
+  got.backward(upstream);
+  want.backward(upstream);
+  EXPECT_TRUE(t.a.grad().defined() && !t.w.grad().defined());
+  expect_gradients(t, u, 1e-5);
+}
+
 TEST(Linear, FiniteDifferences) {
   Leaves t;
   const auto value = [&] {
