@@ -1,5 +1,6 @@
 #include "kernels/adamw/adamw.h"
 #include "kernels/common/launch.cuh"
+#include "kernels/common/shadow.cuh"
 #include "kernels/common/vector.cuh"
 
 namespace lft {
@@ -30,6 +31,7 @@ __device__ void update_chunk(const AdamWItem& item, const Chunk& chunk, const Ad
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) adamw_element(p.value[i], float(g.value[i]), m.value[i], v.value[i], rates);
     p.store(param + first, live, wide);
+    write_shadow(item.shadow, chunk.first + first, p, live);
     m.store(exp_avg + first, live, wide);
     v.store(exp_avg_sq + first, live, wide);
   }

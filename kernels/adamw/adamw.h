@@ -1,6 +1,9 @@
-// AdamW over a list of tensors in one launch: float32 masters and moments, gradients of any float type, rates and bias corrections by
-// tensor. Whether to step and the clip coefficient come from the gradient check, read where it left them.
+// AdamW over a list of tensors in one launch: float32 masters and moments, gradients of any float
+// type, rates and bias corrections by tensor; and a copy of each parameter in a 16-bit type, where
+// one is kept. Whether to step and the clip coefficient come from the gradient check, read where it
+// left them.
 #pragma once
+#include "kernels/common/shadow.h"
 #include "kernels/grad_stats/grad_stats.h"
 
 namespace lft {
@@ -15,6 +18,7 @@ struct AdamWItem {
   double inverse_root = 1;  // 1 / sqrt(1 - beta2^t)
   double decay = 0;         // lr * weight_decay
   FloatType type = FloatType::kF32;
+  ShadowPlace shadow;  // of param
 };
 
 /// With g = grad * clip, for every element, unless control->found_inf is set (then nothing is written):

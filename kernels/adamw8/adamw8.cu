@@ -1,5 +1,6 @@
 #include "kernels/adamw8/adamw8.h"
 #include "kernels/common/launch.cuh"
+#include "kernels/common/shadow.cuh"
 #include "kernels/common/types.cuh"
 #include "kernels/common/vector.cuh"
 
@@ -89,6 +90,7 @@ __device__ void update_block(const AdamW8Item& item, int64_t first, int count, c
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) adamw_element(p.value[i], float(g.value[i]), m.value[row].value[i], v.value[row].value[i], rates);
     p.store(param + at, live, wide);
+    write_shadow(item.shadow, first + at, p, live);
   }
   m.store(exp_avg, exp_avg_absmax, count, maps.exp_avg);
   v.store(exp_avg_sq, exp_avg_sq_absmax, count, maps.exp_avg_sq);

@@ -37,6 +37,7 @@ struct AdamW8Item {
   int64_t first_chunk = 0;                            // number_chunks()
   double step_size = 0, inverse_root = 1, decay = 0;  // set_rates()
   FloatType type = FloatType::kF32;
+  ShadowPlace shadow;  // of param
 };
 
 /// Unless control->found_inf is set (then nothing is written): a moment is value[code] * absmax, in float32; AdamWArgs' update; the

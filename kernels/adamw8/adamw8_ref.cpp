@@ -54,6 +54,7 @@ void update_block(const AdamW8Args& args, const AdamW8Item& item, int64_t first)
     v[i] = args.beta2 * v[i] + (1 - args.beta2) * g * g;
     item.param[first + i] =
         static_cast<float>(p - item.decay * p - item.step_size * m[i] / (std::sqrt(v[i]) * item.inverse_root + args.eps));
+    write_shadow(item.shadow, first + i, item.param[first + i]);
   }
   write_block(args.maps->exp_avg, m, count, item.exp_avg + first, item.exp_avg_absmax + block);
   write_block(args.maps->exp_avg_sq, v, count, item.exp_avg_sq + first, item.exp_avg_sq_absmax + block);

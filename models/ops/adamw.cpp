@@ -4,7 +4,6 @@
 
 #include "kernels/adamw/adamw.h"
 #include "models/ops/adamw_call.h"
-#include "models/ops/step_loops.h"
 #include "models/ops/step_plain.h"
 
 namespace lft {
@@ -33,6 +32,7 @@ struct WideUpdate {
       const char* const grad = static_cast<const char*>(item.grad) + chunk.first * float_type_size(item.type);
       loops::adamw(item.param + chunk.first, item.type, grad, item.exp_avg + chunk.first, item.exp_avg_sq + chunk.first, chunk.count,
                    float_rates(item, args, args.control->clip));
+      write_copy(item, chunk);
     });
   }
 

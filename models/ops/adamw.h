@@ -9,11 +9,19 @@
 
 namespace lft {
 
+/// A copy of a parameter that its update writes with it: dtype(param * scale), the product in
+/// float32. copy: contiguous bfloat16 or float16 of param's size; undefined: there is none.
+struct ParamCopy {
+  at::Tensor copy;
+  double scale = 1;
+};
+
 /// One tensor: param, exp_avg, exp_avg_sq are contiguous float32 of one size; grad has that size and is float32, bfloat16 or float16.
 struct AdamWTensor {
   at::Tensor param, grad, exp_avg, exp_avg_sq;
   double lr = 0;
   int64_t t = 1;  // number of this update, from 1
+  ParamCopy copy = {};
 };
 
 struct AdamWOptions {

@@ -4,7 +4,6 @@
 
 #include "kernels/adamw8/adamw8.h"
 #include "models/ops/adamw_call.h"
-#include "models/ops/step_loops.h"
 #include "models/ops/step_plain.h"
 
 namespace lft {
@@ -43,6 +42,7 @@ struct NarrowUpdate {
       loops::adamw8(item.param + chunk.first, item.type, grad, {item.exp_avg + chunk.first, item.exp_avg_absmax + block, exp_avg},
                     {item.exp_avg_sq + chunk.first, item.exp_avg_sq_absmax + block, exp_avg_sq}, chunk.count,
                     float_rates(item, args, args.control->clip));
+      write_copy(item, chunk);
     });
   }
 

@@ -10,6 +10,7 @@ struct AdamW8Tensor {
   at::Tensor param, grad, exp_avg, exp_avg_sq, exp_avg_absmax, exp_avg_sq_absmax;
   double lr = 0;
   int64_t t = 1;  // number of this update, from 1
+  ParamCopy copy = {};
 };
 int64_t moment_blocks(int64_t elements);
 

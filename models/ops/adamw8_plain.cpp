@@ -41,7 +41,9 @@ void adamw8_plain_(const std::vector<AdamW8Tensor>& tensors, const AdamWOptions&
   for (const AdamW8Tensor& tensor : tensors) {
     const at::Tensor exp_avg = decode_moment(tensor.exp_avg, tensor.exp_avg_absmax, /*is_signed=*/true);
     const at::Tensor exp_avg_sq = decode_moment(tensor.exp_avg_sq, tensor.exp_avg_sq_absmax, /*is_signed=*/false);
-    adamw_plain_({{tensor.param, tensor.grad, exp_avg, exp_avg_sq, tensor.lr, tensor.t}}, options, verdict);
+    adamw_plain_(
+        {{tensor.param, tensor.grad, exp_avg, exp_avg_sq, tensor.lr, tensor.t, tensor.copy}},
+        options, verdict);
     const Encoded first = encode_moment(exp_avg, code_maps().exp_avg), second = encode_moment(exp_avg_sq, code_maps().exp_avg_sq);
     tensor.exp_avg.copy_(at::where(stays, tensor.exp_avg, first.codes));
     tensor.exp_avg_sq.copy_(at::where(stays, tensor.exp_avg_sq, second.codes));

@@ -9,11 +9,21 @@
 #include "kernels/common/error.h"
 #include "models/ops/adamw.h"
 #include "models/ops/chunked.h"
+#include "models/ops/step_loops.h"
 #ifdef LFT_HAVE_CUDA
 #include "models/ops/device_call.h"
 #endif
 
 namespace lft {
+
+/// The copy of a chunk that the CPU's loops have updated, while it is in the cache.
+template <class Item>
+void write_copy(const Item& item, const Chunk& chunk) {
+  if (item.shadow.data == nullptr) return;
+  char* const to =
+      static_cast<char*>(item.shadow.data) + chunk.first * float_type_size(item.shadow.type);
+  loops::shadow(item.shadow.type, to, item.param + chunk.first, chunk.count, item.shadow.scale);
+}
 
 /// Throws kInternal for what is wrong with one of the tensors of an update.
 struct UpdateChecks {
@@ -38,6 +48,13 @@ struct UpdateChecks {
     }
     require_place(grad, numel);
   }
+  void require_copy(const at::Tensor& copy, int64_t numel) const {
+    if (!copy.defined()) return;
+    if (!copy.is_contiguous() || copy.element_size() != 2 || !float_type(copy.scalar_type())) {
+      refuse(": the copy is not a contiguous bfloat16 or float16 tensor", copy.toString());
+    }
+    require_place(copy, numel);
+  }
 };
 
 /// Op: its kName; its Tensor, Item and Args; require(checks, tensor), of what is not the gradient; fill(item, tensor), the pointers to the
@@ -59,6 +76,7 @@ void update(const std::vector<typename Op::Tensor>& tensors, const AdamWOptions&
     checks.name = "tensor " + std::to_string(i);
     Op::require(checks, tensor);
     checks.require_gradient(tensor.grad, tensor.param.numel());
+    checks.require_copy(tensor.copy.copy, tensor.param.numel());
     if (tensor.t < 1) checks.refuse(": updates count from 1", std::to_string(tensor.t));
     grads.push_back(tensor.grad.contiguous());
     typename Op::Item& item = items.emplace_back();
@@ -66,6 +84,11 @@ void update(const std::vector<typename Op::Tensor>& tensors, const AdamWOptions&
     item.grad = grads.back().const_data_ptr();
     item.count = tensor.param.numel();
     item.type = *float_type(grads.back().scalar_type());
+    if (tensor.copy.copy.defined()) {
+      item.shadow = {.data = tensor.copy.copy.mutable_data_ptr(),
+                     .scale = static_cast<float>(tensor.copy.scale),
+                     .type = *float_type(tensor.copy.copy.scalar_type())};
+    }
     Op::fill(item, tensor);
     set_rates(item, args, tensor.lr, options.weight_decay, tensor.t);
   }

@@ -91,6 +91,13 @@ LFT_INLINE void update(float* param, const void* data, float* exp_avg, float* ex
   }
 }
 
+template <class T>
+LFT_INLINE void scale_to(void* data, const float* x, int64_t n, float scale) {
+  T* to = static_cast<T*>(data);
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) store(to + i, x[i] * scale);
+}
+
 LFT_INLINE void decode(const MomentLoop& moment, int64_t first, int64_t count, float* value) {
   const float* const values = moment.code.map.value;
   const uint8_t* const codes = moment.codes + first;
@@ -156,6 +163,11 @@ LFT_CLONES void adamw(float* param, FloatType type, const void* grad, float* exp
   if (type == FloatType::kF32) return update<float>(param, grad, exp_avg, exp_avg_sq, n, rates);
   if (type == FloatType::kBF16) return update<Bf16>(param, grad, exp_avg, exp_avg_sq, n, rates);
   update<Half>(param, grad, exp_avg, exp_avg_sq, n, rates);
+}
+
+LFT_CLONES void shadow(FloatType type, void* to, const float* x, int64_t n, float scale) {
+  if (type == FloatType::kBF16) return scale_to<Bf16>(to, x, n, scale);
+  scale_to<Half>(to, x, n, scale);
 }
 
 LFT_CLONES void adamw8(float* param, FloatType type, const void* grad, const MomentLoop& exp_avg, const MomentLoop& exp_avg_sq, int64_t n,

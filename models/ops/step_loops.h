@@ -14,6 +14,9 @@ double unscale_squares(FloatType type, void* g, int64_t n, float inv_scale);
 /// adamw_element on n elements. All arrays are disjoint.
 void adamw(float* param, FloatType type, const void* grad, float* exp_avg, float* exp_avg_sq, int64_t n, const AdamWRates& rates);
 
+/// to = type(x * scale), as write_shadow(). Disjoint; `type` has 16 bits.
+void shadow(FloatType type, void* to, const float* x, int64_t n, float scale);
+
 /// nearest_code() by two look-ups: floats with the same sign, exponent and seven leading bits of mantissa are one bucket, which has at most
 /// one middle in it.
 class CodeBuckets {

@@ -51,6 +51,7 @@ void adamw_plain_(const std::vector<AdamWTensor>& tensors, const AdamWOptions& o
     at::_fused_adamw_({tensor.param}, {tensor.grad.to(at::kFloat) * clip}, {tensor.exp_avg}, {tensor.exp_avg_sq}, /*max_exp_avg_sqs=*/{},
                       {steps}, tensor.lr, options.betas[0], options.betas[1], options.weight_decay, options.eps, /*amsgrad=*/false,
                       /*maximize=*/false, /*grad_scale=*/{}, skip);
+    if (tensor.copy.copy.defined()) tensor.copy.copy.copy_(tensor.param * tensor.copy.scale);
   }
 }
 

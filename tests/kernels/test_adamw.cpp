@@ -21,13 +21,17 @@ struct Ask {
   AdamWArgs args;
   GradControl control;
   std::vector<Rates> rates;  // by tensor, repeated
+  bool shadows = false;      // each four arrays are followed by a copy of the first
 };
 
-/// Arrays come in fours: param, exp_avg, exp_avg_sq, grad.
+constexpr float kShadowScale = 1.7f;
+
+/// Arrays come in fours: param, exp_avg, exp_avg_sq, grad; or in fives.
 std::vector<AdamWItem> table(const test::Arena& arena, uint8_t* base, const Ask& ask) {
   std::vector<AdamWItem> items;
   const auto& arrays = arena.arrays();
-  for (size_t i = 0; i + 3 < arrays.size(); i += 4) {
+  const size_t parts = ask.shadows ? 5 : 4;
+  for (size_t i = 0; i + parts <= arrays.size(); i += parts) {
     AdamWItem item;
     item.param = reinterpret_cast<float*>(base + arrays[i].offset);
     item.exp_avg = reinterpret_cast<float*>(base + arrays[i + 1].offset);
@@ -35,7 +39,11 @@ std::vector<AdamWItem> table(const test::Arena& arena, uint8_t* base, const Ask&
     item.grad = base + arrays[i + 3].offset;
     item.count = arrays[i].count;
     item.type = arrays[i + 3].type;
-    const Rates& rates = ask.rates[i / 4 % ask.rates.size()];
+    if (ask.shadows) {
+      const test::Array& copy = arrays[i + 4];
+      item.shadow = {.data = base + copy.offset, .scale = kShadowScale, .type = copy.type};
+    }
+    const Rates& rates = ask.rates[i / parts % ask.rates.size()];
     set_rates(item, ask.args, rates.lr, rates.weight_decay, rates.t);
     items.push_back(item);
   }
@@ -140,6 +148,40 @@ TEST(AdamWRef, FoundInfKeepsEveryBit) {
   EXPECT_EQ(arena.bytes(), before);
 }
 
+/// Every size and alignment, in both 16-bit types; the parameters are large enough to round.
+test::Arena with_shadows() {
+  test::Arena arena;
+  uint32_t seed = 1;
+  for (const int64_t count : {0, 1, 3, 4, 5, 1023, 16384, 16385}) {
+    for (const FloatType type : {FloatType::kBF16, FloatType::kF16}) {
+      for (const int64_t misaligned : {0, 1}) {
+        add_tensor(arena, FloatType::kF32, count, misaligned, seed += 4);
+        arena.add(type, count, misaligned);
+      }
+    }
+  }
+  return arena;
+}
+
+/// A copy is the parameter that was stored, times the scale in float32, rounded: to the bit.
+void expect_shadows(const test::Arena& arena) {
+  for (size_t a = 0; a < arena.arrays().size(); a += 5) {
+    uint16_t want = 0;
+    const FloatType type = arena.arrays()[a + 4].type;
+    for (int64_t i = 0; i < arena.arrays()[a].count; ++i) {
+      const float scaled = arena.get(a, i) * kShadowScale;
+      store_float(type, &want, 0, scaled);
+      ASSERT_EQ(arena.get(a + 4, i), load_float(type, &want, 0)) << a << " " << i;
+    }
+  }
+}
+
+TEST(AdamWRef, WritesTheShadowWithTheParameter) {
+  test::Arena arena = with_shadows();
+  run_ref(arena, {.args = {}, .control = {}, .rates = {{.lr = 0.01}}, .shadows = true});
+  expect_shadows(arena);
+}
+
 TEST(AdamWRef, BiasCorrectionsFollowT) {
   AdamWItem item;
   const AdamWArgs args;
@@ -208,6 +250,20 @@ TEST(AdamWGpu, EqualsTheReferenceAtEverySizeTypeAndAlignment) {
   expect_gpu_equals_ref(arena, ask);
   ask.control.clip = 0.3f;
   expect_gpu_equals_ref(arena, ask);
+}
+
+TEST(AdamWGpu, WritesTheShadowWithTheParameterAndNoneWhereItFoundInf) {
+  if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
+  test::Arena arena = with_shadows();
+  const std::vector<uint8_t> before = arena.bytes();
+  Ask ask{.args = {}, .control = {}, .rates = {{.lr = 0.01}}, .shadows = true};
+  ask.control.found_inf = 1;
+  run_gpu(arena, ask);
+  EXPECT_EQ(arena.bytes(), before);
+  ask.control.found_inf = 0;
+  run_gpu(arena, ask);
+  EXPECT_NE(arena.bytes(), before);
+  expect_shadows(arena);
 }
 
 TEST(AdamWGpu, MoreTensorsThanBlocks) {

@@ -21,7 +21,8 @@ struct Tensor {
   std::vector<float> param = {}, grad = {};  // the gradient as its type holds it
   std::vector<uint8_t> exp_avg = {}, exp_avg_sq = {}, grad_bytes = {};
   std::vector<float> exp_avg_absmax = {}, exp_avg_sq_absmax = {};
-  FloatType type = FloatType::kF32;
+  std::vector<uint16_t> shadow = {};  // empty: none is kept
+  FloatType type = FloatType::kF32, shadow_type = FloatType::kBF16;
   double lr = 0.01, weight_decay = 0.1;
   int64_t t = 1;
   bool operator==(const Tensor&) const = default;
@@ -34,6 +35,8 @@ Tensor make(FloatType type, int64_t count, uint32_t seed, double lr = 0.01, int6
   Tensor tensor{.type = type, .lr = lr, .t = t};
   const int64_t blocks = (count + kMomentBlock - 1) / kMomentBlock;
   tensor.grad_bytes.resize(count * float_type_size(type));
+  tensor.shadow.resize(count);
+  if (seed % 2 == 1) tensor.shadow_type = FloatType::kF16;
   for (int64_t i = 0; i < count; ++i) {
     tensor.param.push_back(0.5f * normal(random));
     store_float(type, tensor.grad_bytes.data(), i, 0.3f * normal(random));
@@ -48,6 +51,18 @@ Tensor make(FloatType type, int64_t count, uint32_t seed, double lr = 0.01, int6
   return tensor;
 }
 
+constexpr float kShadowScale = 1.7f;
+
+/// What a shadow must be: the parameter that was stored, times the scale in float32, rounded.
+std::vector<uint16_t> shadow_of(const Tensor& tensor) {
+  std::vector<uint16_t> shadow(tensor.shadow.size());
+  for (size_t i = 0; i < shadow.size(); ++i) {
+    const float scaled = tensor.param[i] * kShadowScale;
+    store_float(tensor.shadow_type, shadow.data(), static_cast<int64_t>(i), scaled);
+  }
+  return shadow;
+}
+
 AdamW8Item item_of(Tensor& tensor, const AdamW8Args& args) {
   AdamW8Item item;
   item.param = tensor.param.data();
@@ -58,6 +73,8 @@ AdamW8Item item_of(Tensor& tensor, const AdamW8Args& args) {
   item.grad = tensor.grad_bytes.data();
   item.count = static_cast<int64_t>(tensor.param.size());
   item.type = tensor.type;
+  void* const shadow = tensor.shadow.empty() ? nullptr : tensor.shadow.data();
+  item.shadow = {.data = shadow, .scale = kShadowScale, .type = tensor.shadow_type};
   set_rates(item, args, tensor.lr, tensor.weight_decay, tensor.t);
   return item;
 }
@@ -242,7 +259,8 @@ struct OnDevice {
         exp_avg(padded(tensor.exp_avg, pad)),
         exp_avg_sq(padded(tensor.exp_avg_sq, pad)),
         exp_avg_absmax(padded(tensor.exp_avg_absmax, pad)),
-        exp_avg_sq_absmax(padded(tensor.exp_avg_sq_absmax, pad)) {}
+        exp_avg_sq_absmax(padded(tensor.exp_avg_sq_absmax, pad)),
+        shadow(padded(tensor.shadow, pad)) {}
 
   AdamW8Item item(Tensor& like, const AdamW8Args& args) {
     AdamW8Item item = item_of(like, args);
@@ -252,6 +270,7 @@ struct OnDevice {
     item.exp_avg_sq = exp_avg_sq.data() + pad;
     item.exp_avg_absmax = exp_avg_absmax.data() + pad;
     item.exp_avg_sq_absmax = exp_avg_sq_absmax.data() + pad;
+    item.shadow.data = shadow.data() + pad;
     return item;
   }
   void read(Tensor& to) const {
@@ -264,12 +283,14 @@ struct OnDevice {
     tail(exp_avg_sq.to_host(), to.exp_avg_sq);
     tail(exp_avg_absmax.to_host(), to.exp_avg_absmax);
     tail(exp_avg_sq_absmax.to_host(), to.exp_avg_sq_absmax);
+    tail(shadow.to_host(), to.shadow);
   }
 
   int64_t pad;
   test::DeviceArray<float> param;
   test::DeviceArray<uint8_t> grad, exp_avg, exp_avg_sq;
   test::DeviceArray<float> exp_avg_absmax, exp_avg_sq_absmax;
+  test::DeviceArray<uint16_t> shadow;
 };
 
 void run_gpu(std::vector<Tensor>& tensors, const GradControl& control) {
@@ -309,6 +330,8 @@ void expect_gpu_equals_ref(const std::vector<Tensor>& start, const GradControl& 
   const CodeMap &first = code_maps().exp_avg, &second = code_maps().exp_avg_sq;
   for (size_t t = 0; t < start.size(); ++t) {
     ASSERT_TRUE(got[t] == again[t]) << t;
+    ASSERT_EQ(want[t].shadow, shadow_of(want[t])) << t;
+    ASSERT_EQ(got[t].shadow, shadow_of(got[t])) << t;
     Tensor copy = start[t];
     const AdamW8Item item = item_of(copy, args);
     for (size_t i = 0; i < start[t].param.size(); ++i) {

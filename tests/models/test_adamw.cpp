@@ -213,6 +213,27 @@ TEST(AdamWUpdate, PlainOpsDoTheSame) {
   for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(same(stays[i], before[i]));
 }
 
+/// To the bit what a cast of the updated parameter gives, in the loops (several chunks and a ragged end) and in plain
+/// ops; where the update is none, so is its copy.
+TEST(AdamWUpdate, WritesACopyWithTheParameter) {
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    for (const double scale : {1.0, 2.0, 1.7}) {
+      const AdamWTensor start = make(2 * kChunk + 301, 1);
+      const GradVerdict checked = verdict({start}, 3);
+      for (const bool plain : {false, true}) {
+        AdamWTensor tensor = copy(start);
+        tensor.copy = {.copy = at::zeros({start.param.numel()}, dtype), .scale = scale};
+        const GradVerdict bad = check_gradients({at::full({1}, std::nanf(""))}, 1, 1, {});
+        if (!plain) adamw_({tensor}, kOptions, bad);
+        EXPECT_EQ(tensor.copy.copy.count_nonzero().item<int64_t>(), 0);
+        plain ? adamw_plain_({tensor}, kOptions, checked) : adamw_({tensor}, kOptions, checked);
+        EXPECT_FALSE(same_bits(tensor.param, start.param));
+        EXPECT_TRUE(same_bits(tensor.copy.copy, (tensor.param * scale).to(dtype))) << dtype << " " << scale;
+      }
+    }
+  }
+}
+
 TEST(AdamWUpdate, CountsAsAnInPlaceWriteForAutograd) {
   const AdamWTensor tensor = make(4, 1);
   const auto version = tensor.param._version();
@@ -235,6 +256,10 @@ TEST(AdamWUpdate, RefusesWhatItCannotUpdate) {
   EXPECT_NE(said([](AdamWTensor& t) { t.grad = at::Tensor(); }).find("tensor 1: the gradient is not a dense"), std::string::npos);
   EXPECT_EQ(said([](AdamWTensor& t) { t.grad = at::zeros({5}); }), "tensor 1: sizes differ");
   EXPECT_EQ(said([](AdamWTensor& t) { t.t = 0; }), "tensor 1: updates count from 1");
+  const std::string copies = "tensor 1: the copy is not a contiguous bfloat16 or float16 tensor";
+  EXPECT_EQ(said([](AdamWTensor& t) { t.copy.copy = at::zeros({6}); }), copies);
+  EXPECT_EQ(said([](AdamWTensor& t) { t.copy.copy = at::zeros({6, 2}, at::kHalf).select(1, 0); }), copies);
+  EXPECT_EQ(said([](AdamWTensor& t) { t.copy.copy = at::zeros({5}, at::kHalf); }), "tensor 1: sizes differ");
   EXPECT_EQ(said([](AdamWTensor& t) { t.grad = at::zeros({6}, at::TensorOptions().device(at::kMeta)); }),
             "tensor 1 is not where its gradients were checked");
   EXPECT_EQ(error_of([&] { adamw_({good}, kOptions, {}); }, ErrorKind::kInternal).what, "the gradients were not checked");

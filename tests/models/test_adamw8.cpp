@@ -272,5 +272,18 @@ TEST(AdamW8Update, RefusesWhatItCannotUpdate) {
   EXPECT_EQ(error_of([&] { adamw8_({good}, kOptions, {}); }, ErrorKind::kInternal).what, "the gradients were not checked");
 }
 
+/// As of AdamWTensor (test_adamw.cpp).
+TEST(AdamW8Update, WritesACopyWithTheParameter) {
+  for (const bool plain : {false, true}) {
+    AdamW8Tensor tensor = make(2 * kChunk + 301, 1);
+    const at::Tensor before = tensor.param.clone();
+    tensor.copy = {.copy = at::zeros({tensor.param.numel()}, at::kBFloat16), .scale = 1.7};
+    const GradVerdict checked = verdict({tensor});
+    plain ? adamw8_plain_({tensor}, kOptions, checked) : adamw8_({tensor}, kOptions, checked);
+    EXPECT_FALSE(same_bits(tensor.param, before));
+    EXPECT_TRUE(same_bits(tensor.copy.copy, (tensor.param * 1.7).to(at::kBFloat16)));
+  }
+}
+
 }  // namespace
 }  // namespace lft::test

@@ -1,0 +1,28 @@
+// write_shadow() on the device, a pack of elements at a time.
+#pragma once
+#include "kernels/common/shadow.h"
+#include "kernels/common/vector.cuh"
+
+namespace lft {
+
+template <class T, int kWidth>
+__device__ void store_scaled(T* to, const Pack<float, kWidth>& x, float scale, int live) {
+  Pack<T, kWidth> copy;
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) copy.value[i] = T(__fmul_rn(x.value[i], scale));
+  copy.store(to, live, Pack<T, kWidth>::aligned(to));
+}
+
+/// Elements first .. first + live - 1.
+template <int kWidth>
+__device__ void write_shadow(const ShadowPlace& place, int64_t first, const Pack<float, kWidth>& x,
+                             int live) {
+  if (place.data == nullptr) return;
+  if (place.type == FloatType::kBF16) {
+    store_scaled(static_cast<__nv_bfloat16*>(place.data) + first, x, place.scale, live);
+  } else {
+    store_scaled(static_cast<__half*>(place.data) + first, x, place.scale, live);
+  }
+}
+
+}  // namespace lft
