@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "models/ops/linear.h"
 
@@ -23,8 +24,11 @@ class LinearAdapter : public torch::nn::Module {
   /// What forward() adds, where that is a low-rank update and nothing else: layers of one input then share work (linear_group.h). Asked for
   /// within the layer's call().
   virtual std::optional<LowRank> low_rank() const { return std::nullopt; }
-  /// A of low_rank(), where it never drops an element of the input; else undefined.
-  virtual at::Tensor shared_a() const { return {}; }
+  /// low_rank() where it never drops an element of the input, with or without a call; else one
+  /// without A.
+  virtual LowRank shared_update() const { return {}; }
+  /// Of the parameters that products are computed with as they are.
+  virtual std::vector<ShadowPtr> shadows() const { return {}; }
   /// The weight that alone does what `weight_oi` [out, in] and this adapter do together, in float32, without a graph.
   virtual at::Tensor merged_oi(const at::Tensor& weight_oi) const = 0;
 };

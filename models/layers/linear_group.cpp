@@ -10,13 +10,13 @@ namespace lft {
 
 LinearGroup::LinearGroup(std::vector<Linear> layers, const Normed& x) : layers_(std::move(layers)) {
   if (x.y.scalar_type() != op_dtype(Op::kLinear, x.y.scalar_type())) return;  // gradients meet in x's dtype
-  std::vector<at::Tensor> a_ri;
+  std::vector<LowRank> updates;
   bool shares = at::GradMode::is_enabled();
   for (const Linear& layer : layers_) {
-    a_ri.push_back(layer->adapter() != nullptr ? layer->adapter()->shared_a() : at::Tensor());
-    shares |= a_ri.back().defined();
+    updates.push_back(layer->adapter() != nullptr ? layer->adapter()->shared_update() : LowRank{});
+    shares |= updates.back().a_ri.defined();
   }
-  if (shares) shared_ = std::make_shared<SharedInput>(x, std::move(a_ri));
+  if (shares) shared_ = std::make_shared<SharedInput>(x, std::move(updates));
 }
 
 at::Tensor LinearGroup::Member::forward(const at::Tensor& x) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "models/layers/call.h"
+#include "models/ops/masters.h"
 #include "models/ops/precision.h"
 
 namespace lft {
@@ -26,6 +27,7 @@ struct BlockRun : torch::CustomClassHolder {
   variable_list parameters;  // those that are trained
   at::ScalarType compute = at::kFloat;
   std::optional<DropoutPosition> dropout;
+  bool direct = false;  // gradients
   ModulePath path;
   bool trains_x = false;
   std::optional<at::Device> offloaded;  // where x came from, when it waits in host memory
@@ -53,6 +55,7 @@ struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
     const ComputeDtypeGuard compute(run->compute);
     std::optional<DropoutGuard> dropout;
     if (run->dropout) dropout.emplace(*run->dropout);
+    const DirectGradientsGuard direct(run->direct);
     const RestoreModulePath path(run->path);
     const RecomputeGuard off(0);
     const at::Tensor kept = ctx->get_saved_variables()[0];
@@ -88,6 +91,7 @@ at::Tensor recompute(const torch::nn::Module& block, const at::Tensor& x, std::f
   run->body = std::move(body);
   run->compute = compute_dtype();
   if (dropout_position() != nullptr) run->dropout = *dropout_position();
+  run->direct = direct_gradients();
   run->path = module_path();
   if (offload_inputs) run->offloaded = x.device();
   return RecomputeFunction::apply(x, at::TensorList(run->parameters), run);

@@ -22,8 +22,9 @@ class RecomputeGuard {
 };
 bool recomputes(int64_t block);
 
-/// body(x), where `block` owns every parameter that body uses and x is the only tensor with a graph. Compute dtype, dropout position and
-/// module path of this call hold again when the backward pass runs it.
+/// body(x), where `block` owns every parameter that body uses and x is the only tensor with a
+/// graph. Compute dtype, dropout position, module path and DirectGradientsGuard of this call hold
+/// again when the backward pass runs it.
 at::Tensor recompute(const torch::nn::Module& block, const at::Tensor& x, std::function<at::Tensor(const at::Tensor&)> body);
 
 }  // namespace lft

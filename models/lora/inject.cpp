@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "kernels/common/error.h"
@@ -86,6 +87,13 @@ std::vector<Trainable> make_trainable(torch::nn::Module& model, const std::vecto
                   {.what = "unknown scope", .where = "full", .found = scope, .expected = "llm, projector, vision or all", .next = {}});
     }
   }
+  std::map<const at::TensorImpl*, ShadowPtr> shadows;
+  for (const auto& module : model.modules()) {
+    const auto* adapter = dynamic_cast<const LinearAdapter*>(module.get());
+    if (adapter == nullptr) continue;
+    for (const ShadowPtr& shadow : adapter->shadows())
+      shadows[shadow->master().unsafeGetTensorImpl()] = shadow;
+  }
   std::vector<Trainable> trainables;
   for (auto& parameter : model.named_parameters()) {
     at::Tensor tensor = parameter.value();
@@ -102,7 +110,10 @@ std::vector<Trainable> make_trainable(torch::nn::Module& model, const std::vecto
     const bool trained = adapter || whole.count(scope) > 0;
     if (trained && tensor.scalar_type() != at::kFloat) tensor.set_data(tensor.to(at::kFloat));
     tensor.set_requires_grad(trained);
-    if (trained) trainables.push_back({canonical_parameter(name), scope, tensor});
+    if (!trained) continue;
+    const auto shadow = shadows.find(tensor.unsafeGetTensorImpl());
+    trainables.push_back({canonical_parameter(name), scope, tensor,
+                          shadow == shadows.end() ? ShadowPtr() : shadow->second});
   }
   return trainables;
 }

@@ -40,9 +40,11 @@ void inject_lora(const std::vector<LinearSite>& sites, const LoraOptions& option
 
 /// A trainable tensor: an FP32 master with requires_grad. `name` is canonical: "<module>.lora_A.weight", "<module>.lora_B.weight",
 /// "<module>.lora_magnitude_vector", or the parameter's own name for a whole-trained module.
+/// `shadow`: the copy that products take, where they take one; may be null.
 struct Trainable {
   std::string name, scope;
   at::Tensor tensor;
+  ShadowPtr shadow = {};
 };
 
 /// Freezes everything, then makes trainable the adapters and the scopes in `full` (llm, projector, vision, all), whose parameters become

@@ -15,6 +15,8 @@ LoraAdapter::LoraAdapter(const LinearImpl& layer, const LoraOptions& options, do
   const at::TensorOptions master = at::TensorOptions().dtype(at::kFloat).device(layer.device());
   a_ri = register_parameter("lora_A", at::empty({options.rank, layer.weight.size(1)}, master), /*requires_grad=*/false);
   b_or = register_parameter("lora_B", at::empty({layer.weight.size(0), options.rank}, master), /*requires_grad=*/false);
+  a_shadow_ = c10::make_intrusive<Shadow>(a_ri, 1.0);
+  b_shadow_ = c10::make_intrusive<Shadow>(b_or, scale_);
 }
 
 at::Tensor LoraAdapter::forward(const at::Tensor& x, const Weight& weight_oi, const at::Tensor& bias_o) {
@@ -25,7 +27,9 @@ at::Tensor LoraAdapter::forward_swiglu(const at::Tensor& gate, const at::Tensor&
   return linear_swiglu(gate, up, weight_oi, bias_o, *low_rank());
 }
 
-std::optional<LowRank> LoraAdapter::low_rank() const { return LowRank{a_ri, b_or, scale_, dropout_mask(dropout_, current_module_path())}; }
+std::optional<LowRank> LoraAdapter::low_rank() const {
+  return update_with(dropout_mask(dropout_, current_module_path()));
+}
 
 at::Tensor LoraAdapter::merged_oi(const at::Tensor& weight_oi) const {
   const at::NoGradGuard no_grad;

@@ -12,12 +12,18 @@ class LoraAdapter : public LinearAdapter {
   at::Tensor forward(const at::Tensor& x, const Weight& weight_oi, const at::Tensor& bias_o) override;
   at::Tensor forward_swiglu(const at::Tensor& gate, const at::Tensor& up, const Weight& weight_oi, const at::Tensor& bias_o) override;
   std::optional<LowRank> low_rank() const override;
-  at::Tensor shared_a() const override { return dropout_ > 0 ? at::Tensor() : a_ri; }
+  LowRank shared_update() const override { return dropout_ > 0 ? LowRank{} : update_with({}); }
+  std::vector<ShadowPtr> shadows() const override { return {a_shadow_, b_shadow_}; }
   at::Tensor merged_oi(const at::Tensor& weight_oi) const override;
   at::Tensor a_ri, b_or;
 
  private:
+  LowRank update_with(const loops::DropoutMask& mask) const {
+    return {a_ri, b_or, scale_, mask, a_shadow_, b_shadow_};
+  }
+
   double scale_, dropout_;
+  ShadowPtr a_shadow_, b_shadow_;
 };
 
 /// alpha / rank, and alpha / sqrt(rank) for rsLoRA.

@@ -38,13 +38,26 @@ Input swiglu_input(const at::Tensor& gate, const at::Tensor& up, at::ScalarType 
   return {whole ? rows_of(both.y) : at::Tensor(), rows_of(both.dropped)};
 }
 
+/// A and B as products take them; B with what it carries of the scale (masters.h).
+at::Tensor low_a(const LowRank& update, at::ScalarType dtype) {
+  return update.a_shadow ? update.a_shadow->value(dtype) : low_copy(update.a_ri, 1, dtype);
+}
+at::Tensor low_b(const LowRank& update, at::ScalarType dtype) {
+  return update.b_shadow ? update.b_shadow->value(dtype)
+                         : low_copy(update.b_or, update.scale, dtype);
+}
+/// What is left of the scale for a product with low_b().
+double scale_left(const LowRank& update, at::ScalarType dtype) {
+  return dtype == at::kBFloat16 ? 1 : update.scale;
+}
+
 /// x W^T + b + scale h B^T, with h = dropout(x) A^T unless it is given.
 at::Tensor forward_values(const Input& input, const Weight& weight, const at::Tensor& bias, const LowRank& update, at::Tensor* h_tr) {
   const at::ScalarType dtype = input.x_ti.scalar_type();
   at::Tensor y = weight_product(input.x_ti, weight, bias);
   if (!update.a_ri.defined()) return y;
-  if (!h_tr->defined()) *h_tr = product(input.dropped(update.mask), update.a_ri.to(dtype).t());
-  add_product(y, *h_tr, update.b_or.to(dtype).t(), update.scale);
+  if (!h_tr->defined()) *h_tr = product(input.dropped(update.mask), low_a(update, dtype).t());
+  add_product(y, *h_tr, low_b(update, dtype).t(), scale_left(update, dtype));
   return y;
 }
 
@@ -83,6 +96,9 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     ctx->saved_data["dtype"] = static_cast<int64_t>(dtype);
     ctx->saved_data["x_dtype"] = static_cast<int64_t>(x.scalar_type());
     ctx->saved_data["bias_dtype"] = static_cast<int64_t>(bias.defined() ? bias.scalar_type() : at::kFloat);
+    ctx->saved_data["direct"] = direct_gradients();
+    if (update->a_shadow) ctx->saved_data["a_shadow"] = c10::IValue::make_capsule(update->a_shadow);
+    if (update->b_shadow) ctx->saved_data["b_shadow"] = c10::IValue::make_capsule(update->b_shadow);
     ctx->saved_data["scale"] = update->scale;
     ctx->saved_data["seed"] = static_cast<int64_t>(update->mask.seed);
     ctx->saved_data["stream"] = static_cast<int64_t>(update->mask.stream);
@@ -97,6 +113,12 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     return c10::static_intrusive_pointer_cast<CodedWeight>(ctx->saved_data["coded"].toCapsule());
   }
 
+  static ShadowPtr saved_shadow(AutogradContext* ctx, const char* name) {
+    const auto found = ctx->saved_data.find(name);
+    if (found == ctx->saved_data.end()) return {};
+    return c10::static_intrusive_pointer_cast<Shadow>(found->second.toCapsule());
+  }
+
   static LowRank saved_update(AutogradContext* ctx, const at::Tensor& a, const at::Tensor& b) {
     LowRank update{a, b, ctx->saved_data["scale"].toDouble(), {}};
     update.mask.seed = static_cast<uint64_t>(ctx->saved_data["seed"].toInt());
@@ -104,6 +126,8 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     update.mask.stream_at = reinterpret_cast<const uint64_t*>(ctx->saved_data["stream_at"].toInt());
     update.mask.threshold = static_cast<uint32_t>(ctx->saved_data["threshold"].toInt());
     update.mask.scale = static_cast<float>(ctx->saved_data["keep_scale"].toDouble());
+    update.a_shadow = saved_shadow(ctx, "a_shadow");
+    update.b_shadow = saved_shadow(ctx, "b_shadow");
     return update;
   }
 
@@ -115,27 +139,30 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     return shared;
   }
 
-  /// Gradients of A and B (float32), and scale * dy B for the input's: in `columns` where they are given, and then without A's. FP16 rounds
-  /// scale * dy first, as autocast does: a gradient overflows where torch's does, and the loss scaler sees it.
-  static at::Tensor update_gradients(const LowRank& update, const at::Tensor& dy_to, const Input& input, const at::Tensor& h_tr,
-                                     const at::Tensor& columns, at::Tensor* da, at::Tensor* db) {
+  /// Gradients of A and B (float32; undefined where they were added to .grad()), and scale * dy B
+  /// for the input's: in `columns` where they are given, and then without A's. FP16 rounds scale *
+  /// dy first, as autocast does: a gradient overflows where torch's does, and the loss scaler sees
+  /// it.
+  static at::Tensor update_gradients(const LowRank& update, const at::Tensor& dy_to, const Input& input,
+                                     const at::Tensor& h_tr, const at::Tensor& columns, bool direct,
+                                     at::Tensor* da, at::Tensor* db) {
     const at::ScalarType dtype = dy_to.scalar_type();
     const bool scaled_first = dtype == at::kHalf;
     const at::Tensor d_to = scaled_first ? dy_to * update.scale : dy_to;
     at::Tensor dh_tr = columns.defined() ? columns : at::empty({d_to.size(0), update.b_or.size(1)}, d_to.options());
-    product_into(dh_tr, d_to, update.b_or.to(dtype));
-    if (!scaled_first) dh_tr.mul_(update.scale);
-    if (update.a_ri.requires_grad() && input.defined()) *da = product(dh_tr.t(), input.dropped(update.mask)).to(at::kFloat);
-    if (update.b_or.requires_grad()) {
-      *db = product(d_to.t(), h_tr).to(at::kFloat);
-      if (!scaled_first) db->mul_(update.scale);
+    product_into(dh_tr, d_to, low_b(update, dtype));
+    if (dtype == at::kFloat) dh_tr.mul_(update.scale);
+    if (update.a_ri.requires_grad() && input.defined()) {
+      *da = master_gradient(update.a_ri, dh_tr.t(), input.dropped(update.mask), 1, direct);
     }
+    if (update.b_or.requires_grad())
+      *db = master_gradient(update.b_or, d_to.t(), h_tr, scaled_first ? 1 : update.scale, direct);
     return dh_tr;
   }
 
   /// dx += the update's share, dropout(dh A).
   static void add_update(at::Tensor& dx, const LowRank& update, const at::Tensor& dh_tr) {
-    const at::Tensor a = update.a_ri.to(dh_tr.scalar_type());
+    const at::Tensor a = low_a(update, dh_tr.scalar_type());
     if (dx.scalar_type() != dh_tr.scalar_type() || update.mask.threshold != 0) {
       const at::Tensor share = product(dh_tr, a).to(dx.scalar_type());
       if (update.mask.threshold != 0) {
@@ -198,7 +225,8 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     at::Tensor dx, dup, dw, dbias, da, db, dh;
     if (a.defined()) {
       const at::Tensor columns = joins && !own_product ? shared->columns(layer) : at::Tensor();
-      dh = update_gradients(update, dy, own_product ? input : Input(), saved[5], columns, &da, &db);
+      dh = update_gradients(update, dy, own_product ? input : Input(), saved[5], columns,
+                            ctx->saved_data["direct"].toBool(), &da, &db);
       if (!own_product) dh.reset();
     }
     if (weight.trains()) dw = product(dy.t(), input.x_ti).to(dense.scalar_type());

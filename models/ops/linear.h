@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "models/ops/loops.h"
+#include "models/ops/masters.h"
 #include "models/ops/weight.h"
 
 namespace lft {
@@ -13,11 +14,14 @@ struct LowRank {
   at::Tensor a_ri, b_or;  // undefined: none
   double scale = 1;
   loops::DropoutMask mask;  // threshold 0: no dropout
+  /// Of A, and of B with `scale`; null: copies are made at every product.
+  ShadowPtr a_shadow = {}, b_shadow = {};
 };
 
-/// y = x W^T + b (+ the low-rank update) in compute_dtype(). Weights of another dtype are cast for the product in both passes, and the copy
-/// is not kept; of codes weight.h knows. Keeps x only where a weight or A is trained, and x A^T; the dropout mask is drawn again in the
-/// backward pass. A frozen weight costs no gradient.
+/// y = x W^T + b (+ the low-rank update) in compute_dtype(). Weights of another dtype are cast for
+/// the product in both passes, and the copy is not kept; of codes weight.h knows. In BF16 B is
+/// multiplied by `scale` before it is rounded. Keeps x only where a weight or A is trained, and x
+/// A^T; the dropout mask is drawn again in the backward pass. A frozen weight costs no gradient.
 at::Tensor linear(const at::Tensor& x, const Weight& weight_oi, const at::Tensor& bias_o, const LowRank& update = {});
 
 /// The same for x = silu(gate) * up: keeps gate and up and rebuilds the product, instead of keeping all three.

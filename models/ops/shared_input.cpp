@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "models/ops/gemm.h"
@@ -21,10 +22,15 @@ at::Tensor alias_rows(const at::Tensor& x) {
   return x.view({-1, x.size(-1)});
 }
 
-/// The masters one above the other, in `dtype`.
-at::Tensor stack_rows(at::TensorList a_ri, int64_t ranks, at::ScalarType dtype) {
+/// The masters one above the other, in `dtype`: a view of their kept copies where these lie so,
+/// else a copy.
+at::Tensor stack_rows(const SharedPass& pass, at::TensorList a_ri, at::ScalarType dtype) {
+  variable_list kept;
+  for (const ShadowPtr& shadow : pass.shadows)
+    kept.push_back(shadow ? shadow->kept(dtype) : at::Tensor());
+  if (const at::Tensor view = stacked_view(kept); view.defined()) return view;
   if (a_ri.size() == 1) return a_ri[0].to(dtype);
-  at::Tensor stacked = at::empty({ranks, a_ri[0].size(1)}, a_ri[0].options().dtype(dtype));
+  at::Tensor stacked = at::empty({pass.ranks, a_ri[0].size(1)}, a_ri[0].options().dtype(dtype));
   int64_t first = 0;
   for (const at::Tensor& a : a_ri) {
     stacked.narrow(0, first, a.size(0)).copy_(a);
@@ -39,7 +45,7 @@ struct SharedInputFunction : torch::autograd::Function<SharedInputFunction> {
                                const at::Tensor* kept, const at::Tensor* norm_weight, at::Tensor* h_tr, bool grad_mode) {
     variable_list rows;
     for (size_t layer = 0; layer < pass->rank.size(); ++layer) rows.push_back(alias_rows(x));
-    if (!a_ri.empty()) *h_tr = product(rows[0], stack_rows(a_ri, pass->ranks, x.scalar_type()).t());
+    if (!a_ri.empty()) *h_tr = product(rows[0], stack_rows(*pass, a_ri, x.scalar_type()).t());
     if (!grad_mode) return rows;
     bool trains_a = false;
     for (const at::Tensor& a : a_ri) trains_a |= a.requires_grad();
@@ -61,14 +67,11 @@ struct SharedInputFunction : torch::autograd::Function<SharedInputFunction> {
     variable_list result(1 + a_ri.size());
     if (const at::Tensor dh = pass->take_dh(); dh.defined()) {
       if (saved[0].defined()) {
-        const at::Tensor da = product(dh.t(), pass->input(saved[0], saved[1])).to(at::kFloat);
-        int64_t first = 0;
-        for (size_t k = 0; k < a_ri.size(); ++k) {
-          if (a_ri[k].requires_grad()) result[1 + k] = da.narrow(0, first, a_ri[k].size(0));
-          first += a_ri[k].size(0);
-        }
+        const variable_list da =
+            master_gradients(a_ri, dh.t(), pass->input(saved[0], saved[1]), pass->direct);
+        std::copy(da.begin(), da.end(), result.begin() + 1);
       }
-      if (dx.defined()) add_product(dx, dh, stack_rows(a_ri, pass->ranks, dh.scalar_type()));
+      if (dx.defined()) add_product(dx, dh, stack_rows(*pass, a_ri, dh.scalar_type()));
     }
     pass->forget_input();
     if (dx.defined()) result[0] = dx.view(pass->shape);
@@ -115,7 +118,8 @@ at::Tensor SharedPass::take_dx() { return std::exchange(dx_ti, at::Tensor()); }
 
 void SharedPass::forget_input() { input_ti_ = at::Tensor(); }
 
-SharedInput::SharedInput(Normed x, std::vector<at::Tensor> a_ri) : x_(std::move(x)), a_ri_(std::move(a_ri)) {}
+SharedInput::SharedInput(Normed x, std::vector<LowRank> updates)
+    : x_(std::move(x)), updates_(std::move(updates)) {}
 
 void SharedInput::prepare() {
   const at::Tensor x = x_.y.contiguous();
@@ -129,13 +133,17 @@ void SharedInput::prepare() {
     pass_->version = x.unsafeGetTensorImpl()->version_counter();
     pass_->expected_version = pass_->version.current_version();
   }
+  pass_->direct = direct_gradients();
   variable_list shared;
-  for (const at::Tensor& a : a_ri_) {
+  for (const LowRank& update : updates_) {
+    const at::Tensor& a = update.a_ri;
     const bool fits = a.defined() && a.dim() == 2 && a.size(1) == x.size(-1);  // else the layer says what is wrong
     pass_->first.push_back(pass_->ranks);
     pass_->rank.push_back(fits ? a.size(0) : 0);
     pass_->ranks += pass_->rank.back();
-    if (fits) shared.push_back(a);
+    if (!fits) continue;
+    shared.push_back(a);
+    pass_->shadows.push_back(update.a_shadow);
   }
   kept_ = pass_->rebuilds ? x_.sum.detach() : alias_rows(x.detach());
   x_ti_ = SharedInputFunction::apply(x, at::TensorList(shared), pass_, &kept_, &x_.weight, &h_tr_, at::GradMode::is_enabled());

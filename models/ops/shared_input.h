@@ -16,8 +16,10 @@ namespace lft {
 struct SharedPass : torch::CustomClassHolder {
   std::vector<int64_t> shape;        // of x
   std::vector<int64_t> first, rank;  // a layer: its columns of h; rank 0: its low-rank product is its own
+  std::vector<ShadowPtr> shadows;    // of the A's of all layers that have a rank; may be null
   int64_t ranks = 0;
   bool trains_x = false, rebuilds = false;
+  bool direct = false;  // gradients of A are added where they are gathered
   double eps = 0;
   at::TensorOptions options;      // of x
   c10::VariableVersion version;   // of x, where it is made again
@@ -45,16 +47,17 @@ struct SharedPass : torch::CustomClassHolder {
 
 class SharedInput {
  public:
-  /// x [..., i] has the dtype that linear layers compute in. a_ri: one a layer, A of an update that drops no element of x; undefined for
-  /// another layer. Until the first linear() nothing is computed.
-  SharedInput(Normed x, std::vector<at::Tensor> a_ri);
+  /// x [..., i] has the dtype that linear layers compute in. updates: one a layer, those that drop
+  /// no element of x; without A for another layer. Until the first linear() nothing is computed.
+  SharedInput(Normed x, std::vector<LowRank> updates);
   /// linear() of layer number `layer`; update.a_ri is the A of then.
   at::Tensor linear(int64_t layer, const Weight& weight_oi, const at::Tensor& bias_o, const LowRank& update);
 
  private:
   void prepare();
   Normed x_;
-  std::vector<at::Tensor> a_ri_, x_ti_;  // x_ti_: x for each layer, whose gradient goes to the node of the input
+  std::vector<LowRank> updates_;
+  std::vector<at::Tensor> x_ti_;  // x for each layer, whose gradient goes to the node of the input
   at::Tensor kept_, h_tr_;
   c10::intrusive_ptr<SharedPass> pass_;
 };
