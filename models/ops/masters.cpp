@@ -25,6 +25,23 @@ bool gathers(const at::Tensor& parameter) {
   return parameter.requires_grad() && parameter.grad().defined();
 }
 
+/// The rows of `all` are the parameters' gradients, one after the other.
+void add_stacked(at::TensorList parameters, const at::Tensor& all) {
+  std::vector<at::Tensor> sums;
+  for (const at::Tensor& parameter : parameters) sums.push_back(parameter.grad());
+  if (const at::Tensor sum = stacked_view(sums); sum.defined()) {
+    add_gradient(sum, all, 1);
+    // Each tells for itself that it was written.
+    for (const at::Tensor& part : sums) part.unsafeGetTensorImpl()->bump_version();
+    return;
+  }
+  int64_t first = 0;
+  for (const at::Tensor& sum : sums) {
+    add_gradient(sum, all.narrow(0, first, sum.size(0)), 1);
+    first += sum.size(0);
+  }
+}
+
 }  // namespace
 
 at::Tensor low_copy(const at::Tensor& master, double scale, at::ScalarType dtype) {
@@ -88,25 +105,17 @@ at::Tensor master_gradient(const at::Tensor& parameter, const at::Tensor& a_mk,
 std::vector<at::Tensor> master_gradients(at::TensorList parameters, const at::Tensor& a_mk,
                                          const at::Tensor& b_kn, bool direct) {
   const at::Tensor all = product(a_mk, b_kn);
-  std::vector<at::Tensor> gradients(parameters.size()), sums;
+  std::vector<at::Tensor> gradients(parameters.size());
   if (direct && std::all_of(parameters.begin(), parameters.end(), gathers)) {
-    for (const at::Tensor& parameter : parameters) sums.push_back(parameter.grad());
-    if (const at::Tensor sum = stacked_view(sums); sum.defined()) {
-      add_gradient(sum, all, 1);
-      for (const at::Tensor& part : sums)
-        part.unsafeGetTensorImpl()->bump_version();  // each tells for itself that it was written
-      return gradients;
-    }
+    add_stacked(parameters, all);
+    return gradients;
   }
+  const at::Tensor wide = all.to(at::kFloat);
   int64_t first = 0;
   for (size_t k = 0; k < parameters.size(); ++k) {
-    const at::Tensor rows = all.narrow(0, first, parameters[k].size(0));
-    first += parameters[k].size(0);
-    if (direct && gathers(parameters[k])) {
-      add_gradient(parameters[k].grad(), rows, 1);
-    } else if (parameters[k].requires_grad()) {
-      gradients[k] = rows.to(at::kFloat);
-    }
+    const int64_t rows = parameters[k].size(0);
+    if (parameters[k].requires_grad()) gradients[k] = wide.narrow(0, first, rows);
+    first += rows;
   }
   return gradients;
 }

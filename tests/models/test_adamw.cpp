@@ -213,8 +213,8 @@ TEST(AdamWUpdate, PlainOpsDoTheSame) {
   for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(same(stays[i], before[i]));
 }
 
-/// To the bit what a cast of the updated parameter gives, in the loops (several chunks and a ragged end) and in plain
-/// ops; where the update is none, so is its copy.
+/// To the bit what a cast of the updated parameter gives, in the loops (several chunks and a ragged
+/// end) and in plain ops; where the update is none, so is its copy.
 TEST(AdamWUpdate, WritesACopyWithTheParameter) {
   for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
     for (const double scale : {1.0, 2.0, 1.7}) {
@@ -228,7 +228,8 @@ TEST(AdamWUpdate, WritesACopyWithTheParameter) {
         EXPECT_EQ(tensor.copy.copy.count_nonzero().item<int64_t>(), 0);
         plain ? adamw_plain_({tensor}, kOptions, checked) : adamw_({tensor}, kOptions, checked);
         EXPECT_FALSE(same_bits(tensor.param, start.param));
-        EXPECT_TRUE(same_bits(tensor.copy.copy, (tensor.param * scale).to(dtype))) << dtype << " " << scale;
+        EXPECT_TRUE(same_bits(tensor.copy.copy, (tensor.param * scale).to(dtype)))
+            << dtype << " " << scale;
       }
     }
   }
@@ -258,8 +259,12 @@ TEST(AdamWUpdate, RefusesWhatItCannotUpdate) {
   EXPECT_EQ(said([](AdamWTensor& t) { t.t = 0; }), "tensor 1: updates count from 1");
   const std::string copies = "tensor 1: the copy is not a contiguous bfloat16 or float16 tensor";
   EXPECT_EQ(said([](AdamWTensor& t) { t.copy.copy = at::zeros({6}); }), copies);
-  EXPECT_EQ(said([](AdamWTensor& t) { t.copy.copy = at::zeros({6, 2}, at::kHalf).select(1, 0); }), copies);
-  EXPECT_EQ(said([](AdamWTensor& t) { t.copy.copy = at::zeros({5}, at::kHalf); }), "tensor 1: sizes differ");
+  EXPECT_EQ(said([](AdamWTensor& t) {
+              t.copy.copy = at::zeros({6, 2}, at::kHalf).select(1, 0);
+            }),
+            copies);
+  EXPECT_EQ(said([](AdamWTensor& t) { t.copy.copy = at::zeros({5}, at::kHalf); }),
+            "tensor 1: sizes differ");
   EXPECT_EQ(said([](AdamWTensor& t) { t.grad = at::zeros({6}, at::TensorOptions().device(at::kMeta)); }),
             "tensor 1 is not where its gradients were checked");
   EXPECT_EQ(error_of([&] { adamw_({good}, kOptions, {}); }, ErrorKind::kInternal).what, "the gradients were not checked");

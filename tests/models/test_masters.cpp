@@ -1,10 +1,10 @@
-// Copies of masters in low precision, and gradients added where they are gathered: when a copy serves, that
-// layers compute the same bits with copies and without, and what BF16 rounds beside PEFT under autocast.
-#include "models/ops/masters.h"
-
+// Copies of masters in low precision, and gradients added where they are gathered: when a copy
+// serves, that layers compute the same bits with copies and without, and what BF16 rounds beside
+// PEFT under autocast.
 #include <ATen/autocast_mode.h>
 
 #include "models/ops/linear.h"
+#include "models/ops/masters.h"
 #include "models/ops/precision.h"
 #include "models/ops/shared_input.h"
 #include "models/tiny.h"
@@ -12,7 +12,7 @@
 namespace lft::test {
 namespace {
 
-constexpr double kBf16Unit = 0x1p-8;  // of a rounding to BF16, relative: half of the last of eight bits
+constexpr double kBf16Unit = 0x1p-8;  // most that a rounding to BF16 errs, relative
 
 at::Tensor leaf(const at::Tensor& x) { return x.detach().clone().set_requires_grad(true); }
 
@@ -32,7 +32,8 @@ TEST(Shadow, ServesWhileItsMasterIsWhatItWasMadeFrom) {
   Shadow shadow(master, 3);
   EXPECT_FALSE(shadow.kept(at::kBFloat16).defined());
   const auto made_now = [&](at::ScalarType dtype) {
-    return at::equal(shadow.value(dtype), (master.detach() * (dtype == at::kBFloat16 ? 3 : 1)).to(dtype));
+    return at::equal(shadow.value(dtype),
+                     (master.detach() * (dtype == at::kBFloat16 ? 3 : 1)).to(dtype));
   };
   EXPECT_TRUE(made_now(at::kBFloat16) && made_now(at::kHalf) && made_now(at::kFloat));
   const at::Tensor place = at::zeros({5, 8}, at::kBFloat16);
@@ -58,7 +59,8 @@ TEST(Shadow, ServesWhileItsMasterIsWhatItWasMadeFrom) {
 
 TEST(StackedView, IsOfNeighboursAlone) {
   const at::Tensor flat = fill_by_hash("flat", {48});
-  const std::vector<at::Tensor> parts = parts_of(flat, {at::empty({2, 8}), at::empty({1, 8}), at::empty({3, 8})});
+  const std::vector<at::Tensor> parts =
+      parts_of(flat, {at::empty({2, 8}), at::empty({1, 8}), at::empty({3, 8})});
   EXPECT_TRUE(at::equal(stacked_view(parts), flat.view({6, 8})));
   EXPECT_TRUE(stacked_view({parts[0], parts[1]}).is_alias_of(flat));
   EXPECT_TRUE(stacked_view({parts[2]}).is_same(parts[2]));
@@ -141,13 +143,14 @@ TEST(Masters, LayersComputeTheSameBitsWithTheirShadows) {
         EXPECT_TRUE(at::equal(with.pass(), without.pass()));
       }
       const auto a = gradients_of(with, compute, false), b = gradients_of(without, compute, false);
-      for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::equal(a[i], b[i])) << compute << " " << scale << " " << i;
+      for (size_t i = 0; i < a.size(); ++i)
+        EXPECT_TRUE(at::equal(a[i], b[i])) << compute << " " << scale << " " << i;
     }
   }
 }
 
-/// In float32 to the bit. Below, the product's rounding is autocast's; only scale * product + sum is rounded once instead
-/// of twice, by half an ulp of float32 each.
+/// In float32 to the bit. Below, the product's rounding is autocast's; only scale * product + sum
+/// is rounded once instead of twice, by half an ulp of float32 each.
 TEST(Masters, GradientsAddedDirectlyAreThoseOfAutograd) {
   for (const at::ScalarType compute : {at::kFloat, at::kBFloat16, at::kHalf}) {
     for (const double scale : {2.0, 1.7}) {
@@ -156,7 +159,8 @@ TEST(Masters, GradientsAddedDirectlyAreThoseOfAutograd) {
       const auto a = gradients_of(direct, compute, true), b = gradients_of(handed, compute, false);
       for (size_t i = 0; i < a.size(); ++i) {
         const bool exact = compute != at::kBFloat16 || scale == 2.0;
-        EXPECT_TRUE(exact ? at::equal(a[i], b[i]) : relative_error(a[i], b[i]) < 4 * 0x1p-24) << compute << scale << i;
+        EXPECT_TRUE(exact ? at::equal(a[i], b[i]) : relative_error(a[i], b[i]) < 4 * 0x1p-24)
+            << compute << scale << i;
       }
       int64_t first = 0;
       for (size_t i = 1; i < a.size(); ++i) {
@@ -178,7 +182,8 @@ TEST(Masters, WithoutAPlaceOrAGuardAutogradGetsThem) {
   Layers bound(2);
   bound.bind_gradients();
   bound.pass().backward();
-  for (size_t i = 0; i < 6; ++i) EXPECT_TRUE(at::equal(bound.masters()[i].grad(), t.masters()[i].grad())) << i;
+  for (size_t i = 0; i < 6; ++i)
+    EXPECT_TRUE(at::equal(bound.masters()[i].grad(), t.masters()[i].grad())) << i;
 }
 
 /// Enables autocast for the CPU while it lives.
@@ -194,14 +199,16 @@ class Autocast {
   }
 };
 
-// BF16 with a scale that is no power of two, where a scaled B rounds elsewhere than a scaled product. Roundings on the way to
-//   the output:       autocast x, A, B, h, h B^T, scaled, W, the sum: 8;  ours x, A, scale B, h, W, the sum: 6
-//   x's gradient:     autocast dy, scale dy, B, dh, A, dh A, W, the sum: 8;  ours dy, scale B, dh, A, W, the sum: 6
-//   A's:              autocast dy, scale dy, B, dh, x, dA: 6;  ours dy, scale B, dh, x, dA: 5
-//   B's:              autocast dy, scale dy, x, A, h, dB: 6;  ours dy, x, A, h, dB: 5, and the scale in float32.
-// A rounding errs by at most u = 2^-8, evenly spread, so by u / sqrt(3) in the root mean square; k independent ones by
-// sqrt(k / 3) u. Terms that cancel in a sum double that, no more, for these shapes. So ours are within 2 sqrt(6 / 3) u of the
-// exact values, fewer than autocast's, and both within 2 sqrt(14 / 3) u of each other.
+// BF16 with a scale that is no power of two, where a scaled B rounds elsewhere than a scaled product.
+// Rounded on the way to the output are, under autocast: x, A, B, h, h B^T, its scaling, W and the sum
+// (8); here x, A, scale B, h, W and the sum (6).
+// To x's gradient: dy, scale dy, B, dh, A, dh A, W, the sum (8); here dy, scale B, dh, A, W, the sum (6).
+// To A's: dy, scale dy, B, dh, x, dA (6); here dy, scale B, dh, x, dA (5).
+// To B's: dy, scale dy, x, A, h, dB (6); here dy, x, A, h, dB (5).
+// A rounding errs by at most u = 2^-8, evenly spread, so by u / sqrt(3) in the root mean square; k
+// independent ones by sqrt(k / 3) u. Terms that cancel in a sum double that, no more, for these
+// shapes. So ours are within 2 sqrt(6 / 3) u of the exact values, and the two within
+// 2 sqrt(14 / 3) u of each other.
 TEST(Masters, Bf16RoundsNoMoreThanPeftUnderAutocast) {
   for (const double scale : {1.7, 3.0}) {
     Layers t(scale), u(scale);
@@ -228,7 +235,8 @@ TEST(Masters, Bf16RoundsNoMoreThanPeftUnderAutocast) {
       return std::vector<at::Tensor>{y.detach(), x.grad(), a.grad(), b.grad()};
     };
     const std::vector<at::Tensor> exact = exact_of(t);
-    const double beside = 2 * std::sqrt(14.0 / 3) * kBf16Unit, off = 2 * std::sqrt(6.0 / 3) * kBf16Unit;
+    const double beside = 2 * std::sqrt(14.0 / 3) * kBf16Unit,
+                 off = 2 * std::sqrt(6.0 / 3) * kBf16Unit;
     EXPECT_LT(relative_error(got, want), beside);
     EXPECT_LT(relative_error(got, exact[0]), off);
     const auto a = grads(t, got), b = grads(u, want);
