@@ -36,6 +36,9 @@ struct StepSamples {
   std::vector<std::vector<int64_t>> indices;  // dataset indices of the same
   std::vector<std::string> skipped;           // ids of bad samples left out, with the reason
   std::vector<int64_t> skipped_indices;       // dataset indices of the same
+  /// Of the first micro-batch, where it was made ahead of its step, on its way to the device; null:
+  /// it was not. Who runs it takes it and leaves an empty one.
+  std::shared_ptr<LlavaBatch> made = {};
 };
 
 /// Where micro-batches begin within a global batch.

@@ -28,6 +28,11 @@ std::unordered_map<const void*, MemoryUse> known_blocks(Run& run) {
   for (const Trainable& trainable : run.model.trainables) put(trainable.tensor, MemoryUse::kTrainables);
   for (const AdamSlot& slot : run.optimizer.slots()) {
     for (const auto& [name, tensor] : moment_tensors(slot)) put(tensor, MemoryUse::kMoments);
+    if (const at::Tensor& gradient = slot.param.tensor.grad(); gradient.defined()) {
+      put(gradient, MemoryUse::kGradients);
+    }
+    const ShadowPtr& shadow = slot.param.shadow;
+    if (shadow && shadow->place().defined()) put(shadow->place(), MemoryUse::kTrainables);
   }
   return known;
 }
@@ -72,6 +77,8 @@ std::vector<StepMarks> take_steps(Run& run, RunMemory& memory, TensorLedger& led
     steps.back().gradients_ready = ledger.now();
     if (hook) hook(step, optimizer);
   };
+  run.optimizer.zero_gradients();  // what the first step would make and keep
+  run.optimizer.keep_shadows(run.state.compute);
   const std::unique_ptr<Loader> loader = start_loader(run.inputs, 0);
   const int64_t count = std::min(options.steps, run.inputs.total_steps);
   for (int64_t i = 0; i < count && requested_signal() == 0; ++i) {

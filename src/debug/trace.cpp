@@ -79,8 +79,10 @@ struct Gradients {
   std::vector<std::pair<std::string, at::Tensor>> list;
   void take(const AdamW& optimizer) {
     list.clear();
-    for (auto slot = optimizer.slots().rbegin(); slot != optimizer.slots().rend(); ++slot) {
-      if (const at::Tensor& gradient = slot->param.tensor.grad(); gradient.defined()) list.emplace_back(slot->param.name, gradient.clone());
+    const std::vector<at::Tensor> gradients = optimizer.gradients();
+    for (size_t i = gradients.size(); i-- > 0;) {
+      if (gradients[i].defined())
+        list.emplace_back(optimizer.slots()[i].param.name, gradients[i].clone());
     }
   }
 };

@@ -21,10 +21,9 @@ int64_t filled_rows(int64_t rows, int64_t tokens) {
 
 int64_t most_sequences(const PassLimits& limits) { return limits.sequences + limits.tokens / limits.longest + 2; }
 
-/// Flat gradients start at multiples of 16 bytes.
-int64_t aligned(int64_t elements) { return round_up(elements, 4); }
+constexpr char kDecoder[] = "llm";  // the scope
 
-bool behind_embedding(const AdamSlot& slot) { return slot.param.scope == "llm"; }
+bool behind_embedding(const AdamSlot& slot) { return slot.param.scope == kDecoder; }
 
 bool trains_images(const AdamW& optimizer) { return !std::all_of(optimizer.slots().begin(), optimizer.slots().end(), behind_embedding); }
 
@@ -60,32 +59,15 @@ GraphPasses::GraphPasses(const Llava& model, AdamW& optimizer, PassLimits limits
       optimizer_(optimizer),
       limits_(limits),
       device_(device),
-      graphs_(arena ? std::move(arena) : std::make_unique<GraphArena>(device), exact),
+      graphs_(arena ? std::move(arena) : make_graph_arena(device), exact),
       trains_images_(trains_images(optimizer)),
       staged_(at::zeros({static_cast<int64_t>(optimizer.slots().size()) + 1 + most_sequences(limits) + 1 + 3 * limits.tokens},
                         at::TensorOptions(at::kLong).device(device))),
       loss_(at::zeros({}, at::TensorOptions(at::kFloat).device(device))),
       streams_(staged_.narrow(0, 0, static_cast<int64_t>(optimizer.slots().size()))) {
-  int64_t elements = 0;
-  for (const AdamSlot& slot : optimizer_.slots()) elements += behind_embedding(slot) ? aligned(slot.param.tensor.numel()) : 0;
-  gradients_ = at::zeros({elements}, at::TensorOptions(at::kFloat).device(device));
+  optimizer_.zero_gradients();
+  gradients_ = optimizer_.flat_gradients(kDecoder);
   model_->language_model->model->reserve_positions(limits.longest, device);  // not in the arena, where it would be overwritten
-}
-
-GraphPasses::~GraphPasses() { optimizer_.drop_gradients(); }
-
-/// At a step's first micro-batch: zeros in their places.
-void GraphPasses::bind_gradients() {
-  const auto own = [&](const AdamSlot& slot) { return behind_embedding(slot) && slot.param.tensor.grad().defined(); };
-  if (std::any_of(optimizer_.slots().begin(), optimizer_.slots().end(), own)) return;
-  gradients_.zero_();
-  int64_t at = 0;
-  for (AdamSlot& slot : optimizer_.slots()) {
-    if (!behind_embedding(slot)) continue;
-    const at::Tensor& tensor = slot.param.tensor;
-    tensor.mutable_grad() = gradients_.narrow(0, at, tensor.numel()).view(tensor.sizes());
-    at += aligned(tensor.numel());
-  }
 }
 
 void GraphPasses::stage(const LlavaBatch& batch, const SupervisedRows& rows, const Shape& shape, const MicroPass& pass, double seed) {
@@ -158,13 +140,14 @@ void GraphPasses::decode(const Shape& shape, const std::vector<int64_t>& starts)
   loss.backward(in.seed.view(at::kDouble).to(at::kFloat).squeeze(0));
 }
 
-at::Tensor GraphPasses::run(const std::vector<Sample>& samples, const StepOptions& options, const MicroPass& pass, double scale) {
+at::Tensor GraphPasses::run(LlavaBatch batch, const StepOptions& options, const MicroPass& pass,
+                            double scale) {
+  if (!gradients_.is_alias_of(optimizer_.flat_gradients(kDecoder))) {
+    throw Error(ErrorKind::kInternal, "GraphPasses: the gradients have moved");
+  }
   const ComputeDtypeGuard dtype(pass.compute);
   const RecomputeGuard recompute(pass.recompute);
   DropoutPosition position{.seed = options.seed, .step = static_cast<uint64_t>(pass.step), .micro_batch = pass.micro_batch};
-  int64_t tokens = 0;
-  for (const Sample& sample : samples) tokens += static_cast<int64_t>(sample.input_ids.size());
-  const LlavaBatch batch = pack(samples, options.encode, device_, filled_tokens(tokens, limits_.tokens));
   const SupervisedRows rows = supervised_rows(batch.labels_bt, model_->config.text.vocab);
   at::Tensor embeds;
   {
@@ -173,7 +156,6 @@ at::Tensor GraphPasses::run(const std::vector<Sample>& samples, const StepOption
   }
   const Shape shape{
       .tokens = embeds.size(1), .rows = filled_rows(rows.rows_k.numel(), embeds.size(1)), .trains_embeds = embeds.requires_grad()};
-  bind_gradients();
   hold_embeds(embeds);
   stage(batch, rows, shape, pass, scale / static_cast<double>(pass.supervised));
   position.streams = &streams_;
@@ -188,6 +170,7 @@ at::Tensor GraphPasses::run(const std::vector<Sample>& samples, const StepOption
                     (shape.trains_embeds ? ", gradient of the embeddings" : ""),
                 shape.tokens, outputs, body);
   }
+  optimizer_.gradients_written(kDecoder);
   streams_.pass_done();
   const at::Tensor loss = loss_ / static_cast<double>(pass.supervised);
   if (shape.trains_embeds) embeds.backward(embeds_gradient_.narrow(1, 0, shape.tokens));

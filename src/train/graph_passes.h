@@ -30,17 +30,17 @@ int64_t filled_tokens(int64_t tokens, int64_t most);
 
 class GraphPasses {
  public:
-  /// Its arena's stream is the thread's current one from here on. `optimizer`'s trainables in the
-  /// decoder get gradients that keep their place; `exact` as for a GraphCache. `arena`: null for
-  /// the device's own.
+  /// Its arena's stream is the thread's current one from here on. `optimizer`'s gradients are bound
+  /// to their places, where its graphs find them; `exact` as for a GraphCache. `arena`: null for the
+  /// device's own.
   GraphPasses(const Llava& model, AdamW& optimizer, PassLimits limits, at::Device device,
               bool exact, std::unique_ptr<GraphArena> arena = nullptr);
-  ~GraphPasses();
   GraphPasses(const GraphPasses&) = delete;
 
-  /// Forward and backward pass of a micro-batch; gradients are added up as autograd does. Returns its loss, detached: the sum over its
-  /// supervised tokens / pass.supervised. The backward pass starts from `scale` times that.
-  at::Tensor run(const std::vector<Sample>& samples, const StepOptions& options, const MicroPass& pass, double scale);
+  /// Forward and backward pass of a packed micro-batch (make_batch()); gradients are added up as
+  /// autograd does. Returns its loss, detached: the sum over its supervised tokens /
+  /// pass.supervised. The backward pass starts from `scale` times that.
+  at::Tensor run(LlavaBatch batch, const StepOptions& options, const MicroPass& pass, double scale);
   GraphCache& graphs() { return graphs_; }
 
  private:
@@ -50,7 +50,6 @@ class GraphPasses {
   };
   struct Inputs;  // views of the staged numbers
 
-  void bind_gradients();
   at::Tensor embed(const LlavaBatch& batch);
   at::Tensor frozen_features(const at::Tensor& pixels_nchw);
   void stage(const LlavaBatch& batch, const SupervisedRows& rows, const Shape& shape, const MicroPass& pass, double seed);
@@ -63,7 +62,7 @@ class GraphPasses {
   const at::Device device_;
   GraphCache graphs_;
   const bool trains_images_;  // something before the decoder
-  at::Tensor gradients_;      // float32, flat: every trainable of the decoder
+  at::Tensor gradients_;      // of the optimizer's buffer: every trainable of the decoder
   at::Tensor staged_;         // int64: whatever differs between micro-batches of a shape
   at::Tensor embeds_, embeds_gradient_, loss_;
   std::map<int64_t, std::pair<at::Tensor, at::Tensor>> images_;  // by their number: pixels and features

@@ -26,7 +26,8 @@ class LeakWatch {
 
   /// To be called behind every step. Costs nothing until something has grown; then the steps that follow are looked at closely, until it
   /// has not. True once: when there is no doubt left, and the tensors have names.
-  bool step_done();
+  /// `ahead`: bytes that were taken for the step to come, and are nothing that this one left.
+  bool step_done(int64_t ahead = 0);
   /// What has grown without a break up to now; nullopt: nothing did.
   std::optional<Growth> growth() const;
 

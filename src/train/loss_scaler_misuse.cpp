@@ -39,14 +39,25 @@ std::string in_stage(const Names& names, ScalerStage stage) {
   return std::string("state ") + stage_name(stage) + ", optimizer of " + counted(names);
 }
 
-/// The names of the slots for which `holds` is true.
+/// The names of the slots for whose number `holds` is true.
 template <class Holds>
-Names names_where(const AdamW& optimizer, Holds holds) {
+Names slots_where(const AdamW& optimizer, Holds holds) {
   Names names;
-  for (const AdamSlot& slot : optimizer.slots()) {
-    if (holds(slot.param.tensor)) names.push_back(slot.param.name);
+  for (size_t i = 0; i < optimizer.slots().size(); ++i) {
+    if (holds(i)) names.push_back(optimizer.slots()[i].param.name);
   }
   return names;
+}
+
+/// The same for their tensor.
+template <class Holds>
+Names names_where(const AdamW& optimizer, Holds holds) {
+  return slots_where(optimizer,
+                     [&](size_t slot) { return holds(optimizer.slots()[slot].param.tensor); });
+}
+
+Names with_gradient(const AdamW& optimizer) {
+  return slots_where(optimizer, [&](size_t slot) { return optimizer.has_gradient(slot); });
 }
 
 Names all_names(const AdamW& optimizer) {
@@ -204,18 +215,18 @@ void throw_wrong_stage(const std::string& call, const AdamW& optimizer, ScalerSt
   if (unscaled.empty()) {
     fail({.what = "step() without a check: unscale() was not called for this optimizer",
           .where = where,
-          .found = "gradients on " + counted(names_where(optimizer, has_gradient)),
+          .found = "gradients on " + counted(with_gradient(optimizer)),
           .expected = "unscale() before step()",
           .next = "call backward(), unscale(), step(), update() in this order"});
   }
   const Names others = all_names(*unscaled.front());
-  fail(
-      {.what = others == names ? "the optimizer was rebuilt between unscale() and step()"
-                               : "step() on another optimizer than the one that was unscaled",
-       .where = where,
-       .found = "unscaled was the optimizer of " + counted(others) + "; gradients here on " + counted(names_where(optimizer, has_gradient)),
-       .expected = "the same optimizer in unscale() and step()",
-       .next = "build optimizers before the first step and keep them; unscale each that steps"});
+  fail({.what = others == names ? "the optimizer was rebuilt between unscale() and step()"
+                                : "step() on another optimizer than the one that was unscaled",
+        .where = where,
+        .found = "unscaled was the optimizer of " + counted(others) + "; gradients here on " +
+                 counted(with_gradient(optimizer)),
+        .expected = "the same optimizer in unscale() and step()",
+        .next = "build optimizers before the first step and keep them; unscale each that steps"});
 }
 
 void throw_nothing_checked() {
@@ -265,15 +276,15 @@ void require_scaled(const AdamW& optimizer, const ScalerEvidence& seen) {
   if (seen.losses() > 0) return;
   fail({.what = "the gradients are not scaled: no loss was scaled since the last update()",
         .where = in_stage(all_names(optimizer), ScalerStage::kReady),
-        .found = "gradients on " + counted(names_where(optimizer, has_gradient)),
+        .found = "gradients on " + counted(with_gradient(optimizer)),
         .expected = "gradients of scale(loss).backward()",
         .next = "run backward() on what scale() returns, and drop the gradients of one step before the next"});
 }
 
 void throw_gradients_changed(const AdamW& optimizer, const std::vector<bool>& present) {
-  size_t slot = 0;
-  const Names changed =
-      names_where(optimizer, [&](const at::Tensor& tensor) { return slot >= present.size() || has_gradient(tensor) != present[slot++]; });
+  const Names changed = slots_where(optimizer, [&](size_t slot) {
+    return slot >= present.size() || optimizer.has_gradient(slot) != present[slot];
+  });
   fail({.what = "gradients came or went between unscale() and step()",
         .where = in_stage(all_names(optimizer), ScalerStage::kUnscaled),
         .found = "changed are " + counted(changed),

@@ -57,10 +57,10 @@ double trained_bytes(const std::vector<MemoryUnit>& units) {
   return sum;
 }
 
-/// Forward through the units, then backward. With accumulation the gradients of earlier micro-batches are there all along.
-Moment worst_moment(const std::vector<MemoryUnit>& units, double pixels, bool accumulates, double input_share) {
+/// Forward through the units, then backward. The gradients are there all along.
+Moment worst_moment(const std::vector<MemoryUnit>& units, double pixels, double input_share) {
   const double all = trained_bytes(units);
-  Moment most, now{.name = "forward pass", .activations = {}, .gradients = accumulates ? all : 0, .pixels = pixels};
+  Moment most, now{.name = "forward pass", .activations = {}, .gradients = all, .pixels = pixels};
   for (const MemoryUnit& unit : units) {
     Moment moment = now;
     moment.name += ", " + unit.name;
@@ -72,7 +72,6 @@ Moment worst_moment(const std::vector<MemoryUnit>& units, double pixels, bool ac
   now.name = "backward pass";
   now.pixels = 0;
   for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
-    if (!accumulates) now.gradients += unit->gradients;
     Moment first = now;
     first.name += ", " + unit->name;
     if (unit->recomputed) first.activations[unit->part] += unit->saved;
@@ -95,9 +94,9 @@ double pixel_bytes(const RunInputs& inputs, const PassShape& shape) {
 }
 
 Moment plain_moment(const RunInputs& inputs, const std::vector<MemoryUnit>& units,
-                    const PassShape& shape, bool accumulates) {
+                    const PassShape& shape) {
   const double input_share = offloads_activations(inputs.recipe, inputs.device) ? 0 : 1;
-  return worst_moment(units, pixel_bytes(inputs, shape), accumulates, input_share);
+  return worst_moment(units, pixel_bytes(inputs, shape), input_share);
 }
 
 double embeds_bytes(const RunInputs& inputs, int64_t tokens) {
@@ -114,10 +113,10 @@ Moment arena_moment(const RunInputs& inputs, const std::vector<MemoryUnit>& unit
     return unit.part == "decoder layers";
   });
   const std::vector<MemoryUnit> images(units.begin(), first), decoder(first, units.end());
-  const Moment inside = worst_moment(decoder, 0, /*accumulates=*/true, /*input_share=*/1);
+  const Moment inside = worst_moment(decoder, /*pixels=*/0, /*input_share=*/1);
   Moment kept{.name = inside.name + ", while a CUDA graph is proven", .activations = {}};
   for (const MemoryUnit& unit : images) kept.activations[unit.part] += unit.saved;
-  Moment outside = worst_moment(images, /*pixels=*/0, /*accumulates=*/true, /*input_share=*/1);
+  Moment outside = worst_moment(images, /*pixels=*/0, /*input_share=*/1);
   outside.gradients = 0;                                      // of all units, below
   kept.pixels = outside.pixels = pixel_bytes(inputs, shape);  // to the end of the pass
   const double needed = std::max(kept.total(), outside.total());
@@ -131,12 +130,11 @@ Moment arena_moment(const RunInputs& inputs, const std::vector<MemoryUnit>& unit
   return outside;
 }
 
-Moment pass_moment(const RunInputs& inputs, const PassShape& shape, bool accumulates) {
+Moment pass_moment(const RunInputs& inputs, const PassShape& shape) {
   const std::vector<MemoryUnit> units = memory_units(inputs, shape);
-  if (!fills_up(inputs)) return plain_moment(inputs, units, shape, accumulates);
-  if (inputs.precision.compute == at::kFloat)
-    return plain_moment(inputs, units, shape, /*accumulates=*/true);  // a graph of no decoder
-  return arena_moment(inputs, units, shape);
+  // In FP32 the decoder has no graph.
+  const bool arena = fills_up(inputs) && inputs.precision.compute != at::kFloat;
+  return arena ? arena_moment(inputs, units, shape) : plain_moment(inputs, units, shape);
 }
 
 /// What graph passes keep from one to the next: the embeddings and their gradient at the largest
@@ -158,13 +156,14 @@ double graph_inputs(const RunInputs& inputs, const PassShape& shape) {
   return sum;
 }
 
-/// Samples that wait between the workers and the step, and those of this step and the last: bytes of pixels and eight of a token.
+/// Samples that wait between the workers and the step, and those of the last step, this one and the
+/// next, which is fetched while this one ends: bytes of pixels and eight of a token.
 double samples_ahead(const RunInputs& inputs, const PassShape& shape) {
   if (shape.samples == 0) return 0;
   const Recipe& recipe = inputs.recipe;
   const int64_t group = recipe.train.batch_size * recipe.train.grad_accum;
   const int64_t ahead = std::min<int64_t>(std::min<int64_t>(group + 2 * recipe.data.workers, 4096), inputs.steps_per_epoch * group);
-  const auto held = static_cast<double>(ahead + 2 * group);
+  const auto held = static_cast<double>(ahead + 3 * group);
   return held * (pixel_bytes(inputs, shape) / 4 + 16.0 * static_cast<double>(shape.rows * shape.longest)) /
          static_cast<double>(shape.samples);
 }
@@ -177,9 +176,7 @@ struct Weights {
 Weights weigh(const RunInputs& inputs) {
   const PassShape base{.samples = 4, .rows = 4, .longest = 1024, .images = 4, .supervised = 1024};
   const auto total = [&](PassShape shape) {
-    return plain_moment(inputs, memory_units(inputs, shape), shape,
-                        inputs.recipe.train.grad_accum > 1)
-        .total();
+    return plain_moment(inputs, memory_units(inputs, shape), shape).total();
   };
   const double start = total(base);
   PassShape longer = base, more = base, asked = base;
@@ -220,10 +217,8 @@ MicroBatchShape worst_micro_batch(const RunInputs& inputs, const std::vector<Sam
   const bool packed = options.max_tokens > 0;
   MicroBatchShape worst;
   double most = 0;
-  int64_t run = 0;  // micro-batches of the step that are run
   const auto consider = [&](MicroBatchShape batch) {
     const auto supervised = static_cast<double>(batch.supervised());
-    run += supervised > 0 ? 1 : 0;
     const double bytes = weights.token * static_cast<double>(batch.positions()) + weights.image * static_cast<double>(batch.images()) +
                          weights.supervised * supervised;
     if (supervised == 0 || bytes <= most) return;
@@ -237,10 +232,8 @@ MicroBatchShape worst_micro_batch(const RunInputs& inputs, const std::vector<Sam
       const MicroBatchShape none{.samples = {},
                                  .indices = {},
                                  .step = epoch * inputs.steps_per_epoch + begin / group + 1,
-                                 .packed = packed,
-                                 .accumulates = options.grad_accum > 1};
+                                 .packed = packed};
       if (none.step > inputs.total_steps) break;
-      run = 0;
       MicroBatchCutter cutter(options);
       MicroBatchShape batch = none;
       for (int64_t i = begin; i < std::min(begin + group, size); ++i) {
@@ -251,7 +244,6 @@ MicroBatchShape worst_micro_batch(const RunInputs& inputs, const std::vector<Sam
         batch.indices.push_back(static_cast<int64_t>(index));
       }
       consider(std::move(batch));
-      if (worst.step == none.step && run > 1) worst.accumulates = true;
     }
   }
   return worst;
@@ -261,7 +253,7 @@ MemoryPlan plan_memory(const RunInputs& inputs, const MicroBatchShape& worst) {
   const PassShape shape = shape_of(inputs, worst);
   const TrainedSize size = trained_size(inputs);
   const PassTypes types = pass_types(inputs);
-  const Moment moment = pass_moment(inputs, shape, worst.accumulates);
+  const Moment moment = pass_moment(inputs, shape);
   MemoryPlan plan{.parts = {}, .moment = moment.name, .spare = moment.spare};
   const auto add = [&](const std::string& name, double bytes) {
     if (bytes > 0) plan.parts.push_back({name, bytes});
@@ -269,6 +261,7 @@ MemoryPlan plan_memory(const RunInputs& inputs, const MicroBatchShape& worst) {
   };
   add("frozen weights", (size.frozen - size.coded) * types.weight + size.coded_bytes);
   add("trainables", 4 * size.trained);
+  add("copies of A and B for products", size.shadows);
   add("gradients", moment.gradients);
   add(inputs.recipe.optim.name == "adamw8bit" ? "Adam's moments in 8 bits" : "Adam's moments",
       inputs.recipe.optim.offload && types.gpu ? 0 : size.moments);

@@ -16,7 +16,6 @@ struct MicroBatchShape {
   std::vector<int64_t> indices;       // of the dataset
   int64_t step = 0;                   // from 1
   bool packed = false;                // train.max_tokens_per_step: no padding
-  bool accumulates = false;           // its step may have others: gradients are there all along
   int64_t longest() const;
   int64_t positions() const;  // padding counted
   int64_t images() const;

@@ -291,10 +291,13 @@ PassTypes pass_types(const RunInputs& inputs) {
 TrainedSize trained_size(const RunInputs& inputs) {
   const Trains trains(inputs);
   const bool narrow = inputs.recipe.optim.name == "adamw8bit";
+  const double bytes = pass_types(inputs).compute;
+  const bool shadowed = bytes == 2 && !trains.dora();
   TrainedSize size{.frozen = trains.elements(), .coded = trains.coded(), .coded_bytes = trains.coded_bytes()};
   for (const auto& [name, elements] : trains.trainables()) {
     size.trained += static_cast<double>(elements);
     if (!name.starts_with("language_model.")) size.before_decoder += static_cast<double>(elements);
+    if (shadowed && !trains.whole(name)) size.shadows += bytes * static_cast<double>(elements);
     if (trains.whole(name)) size.frozen -= static_cast<double>(elements);
     size.moments += narrow && elements >= kLeast8Bit ? static_cast<double>(2 * elements + 8 * moment_blocks(elements))
                                                      : 8.0 * static_cast<double>(elements);

@@ -40,6 +40,7 @@ struct TrainedSize {
   double trained = 0, frozen = 0, coded = 0;  // elements; coded: of the frozen ones
   double before_decoder = 0;                  // of the trained ones: vision tower and projector
   double coded_bytes = 0, moments = 0;        // bytes
+  double shadows = 0;                         // bytes of the trainables' copies for products
 };
 TrainedSize trained_size(const RunInputs& inputs);
 

@@ -15,9 +15,16 @@ struct Update {
   at::Tensor param, grad, exp_avg, exp_avg_sq, exp_avg_absmax, exp_avg_sq_absmax;
   double lr = 0;
   int64_t t = 1;
+  ParamCopy copy = {};
 
   std::array<at::Tensor*, 4> state() { return {&exp_avg, &exp_avg_sq, &exp_avg_absmax, &exp_avg_sq_absmax}; }
 };
+
+ParamCopy shadow_of(const AdamSlot& slot) {
+  const ShadowPtr& shadow = slot.param.shadow;
+  if (!shadow || !shadow->place().defined()) return {};
+  return {.copy = shadow->place(), .scale = shadow->scale()};
+}
 
 Update make_update(const AdamSlot& slot, double lr) {
   return {.param = slot.param.tensor,
@@ -27,18 +34,21 @@ Update make_update(const AdamSlot& slot, double lr) {
           .exp_avg_absmax = slot.exp_avg_absmax,
           .exp_avg_sq_absmax = slot.exp_avg_sq_absmax,
           .lr = lr,
-          .t = slot.steps + 1};
+          .t = slot.steps + 1,
+          .copy = shadow_of(slot)};
 }
 
 /// The same with flat tensors, which can be cut.
 Update flat(Update update) {
   for (at::Tensor* tensor : {&update.param, &update.grad, &update.exp_avg, &update.exp_avg_sq}) *tensor = tensor->detach().reshape(-1);
+  if (update.copy.copy.defined()) update.copy.copy = update.copy.copy.view(-1);
   return update;
 }
 
 Update cut(const Update& whole, int64_t first, int64_t count) {
   Update part = whole;
   for (at::Tensor* tensor : {&part.param, &part.grad, &part.exp_avg, &part.exp_avg_sq}) *tensor = tensor->narrow(0, first, count);
+  if (part.copy.copy.defined()) part.copy.copy = part.copy.copy.narrow(0, first, count);
   if (!whole.exp_avg_absmax.defined()) return part;
   const int64_t begin = moment_blocks(first), blocks = moment_blocks(first + count) - begin;  // `first` is a multiple of a block
   for (at::Tensor* tensor : {&part.exp_avg_absmax, &part.exp_avg_sq_absmax}) *tensor = tensor->narrow(0, begin, blocks);
@@ -50,9 +60,10 @@ void launch(const std::vector<Update>& updates, const AdamWOptions& options, con
   std::vector<AdamW8Tensor> narrow;
   for (const Update& u : updates) {
     if (u.exp_avg_absmax.defined()) {
-      narrow.push_back({u.param, u.grad, u.exp_avg, u.exp_avg_sq, u.exp_avg_absmax, u.exp_avg_sq_absmax, u.lr, u.t});
+      narrow.push_back({u.param, u.grad, u.exp_avg, u.exp_avg_sq, u.exp_avg_absmax,
+                        u.exp_avg_sq_absmax, u.lr, u.t, u.copy});
     } else {
-      wide.push_back({u.param, u.grad, u.exp_avg, u.exp_avg_sq, u.lr, u.t});
+      wide.push_back({u.param, u.grad, u.exp_avg, u.exp_avg_sq, u.lr, u.t, u.copy});
     }
   }
   if (!wide.empty() || narrow.empty()) adamw_(wide, options, verdict);
@@ -100,6 +111,12 @@ at::Tensor zeros(const at::Tensor& param, at::IntArrayRef sizes, at::ScalarType 
   const at::TensorOptions there = at::TensorOptions().dtype(dtype);
   if (!storage.offload) return at::zeros(sizes, there.device(param.device()));
   return at::zeros(sizes, there.pinned_memory(!param.is_cpu()));
+}
+
+std::vector<Trainable> trainables_of(const std::vector<AdamSlot>& slots) {
+  std::vector<Trainable> trainables;
+  for (const AdamSlot& slot : slots) trainables.push_back(slot.param);
+  return trainables;
 }
 
 AdamSlot make_slot(const Trainable& trainable, const MomentStorage& storage) {
@@ -150,10 +167,64 @@ AdamW::AdamW(const std::vector<Trainable>& trainables, std::vector<ParamGroup> g
   }
 }
 
+void AdamW::zero_gradients() {
+  if (gradients_.flat.defined()) {
+    gradients_.flat.zero_();
+  } else {
+    gradients_ = make_flat(trainables_of(slots_), at::kFloat);
+  }
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    at::Tensor& gradient = slots_[i].param.tensor.mutable_grad();
+    if (!gradient.is_same(gradients_.parts[i])) gradient = gradients_.parts[i];
+  }
+  forget_gradients();
+}
+
+void AdamW::forget_gradients() {
+  unwritten_.clear();
+  for (const at::Tensor& part : gradients_.parts) unwritten_.push_back(part._version());
+}
+
+void AdamW::gradients_written(const std::string& scope) {
+  for (size_t i = 0; i < gradients_.parts.size(); ++i) {
+    if (slots_[i].param.scope == scope) gradients_.parts[i].unsafeGetTensorImpl()->bump_version();
+  }
+}
+
+bool AdamW::has_gradient(size_t slot) const {
+  const at::Tensor& gradient = slots_[slot].param.tensor.grad();
+  if (!gradient.defined()) return false;
+  const bool bound = slot < gradients_.parts.size() && gradient.is_same(gradients_.parts[slot]);
+  return !bound || gradient._version() != unwritten_[slot];
+}
+
 std::vector<at::Tensor> AdamW::gradients() const {
   std::vector<at::Tensor> gradients;
-  for (const AdamSlot& slot : slots_) gradients.push_back(slot.param.tensor.grad());
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    gradients.push_back(has_gradient(i) ? slots_[i].param.tensor.grad() : at::Tensor());
+  }
   return gradients;
+}
+
+void AdamW::drop_gradients() {
+  for (AdamSlot& slot : slots_) slot.param.tensor.mutable_grad() = at::Tensor();
+  gradients_ = {};
+  unwritten_.clear();
+}
+
+void AdamW::keep_shadows(at::ScalarType compute) {
+  const at::ScalarType kept = shadows_.flat.defined() ? shadows_.flat.scalar_type() : at::kFloat;
+  if (kept != compute) {
+    std::vector<Trainable> shadowed = trainables_of(slots_);
+    std::erase_if(shadowed, [](const Trainable& trainable) { return !trainable.shadow; });
+    shadows_ = compute == at::kFloat ? FlatTensors() : make_flat(shadowed, compute);
+    for (size_t i = 0; i < shadowed.size(); ++i) {
+      shadowed[i].shadow->keep(shadows_.flat.defined() ? shadows_.parts[i] : at::Tensor());
+    }
+  }
+  for (const AdamSlot& slot : slots_) {
+    if (slot.param.shadow) slot.param.shadow->refresh();
+  }
 }
 
 void AdamW::step(double factor, const GradVerdict& verdict) {
@@ -161,7 +232,9 @@ void AdamW::step(double factor, const GradVerdict& verdict) {
   std::vector<Update> updates;
   for (const ParamGroup& group : groups_) {
     for (const size_t member : group.members) {
-      if (!slots_[member].param.tensor.grad().defined()) continue;
+      if (!has_gradient(member)) continue;
+      if (const ShadowPtr& shadow = slots_[member].param.shadow)
+        shadow->refresh();  // the update may turn out to be none
       updates.push_back(make_update(slots_[member], group.lr * factor));
       stepped_.push_back(member);
     }
@@ -171,15 +244,15 @@ void AdamW::step(double factor, const GradVerdict& verdict) {
   } else {
     launch(updates, options_, verdict);
   }
+  for (const size_t member : stepped_) {
+    const ShadowPtr& shadow = slots_[member].param.shadow;
+    if (shadow && shadow->place().defined()) shadow->written();
+  }
 }
 
 void AdamW::commit(bool taken) {
   for (const size_t member : stepped_) slots_[member].steps += taken ? 1 : 0;
   stepped_.clear();
-}
-
-void AdamW::drop_gradients() {
-  for (AdamSlot& slot : slots_) slot.param.tensor.mutable_grad() = at::Tensor();
 }
 
 std::vector<ParamGroup> param_groups(const std::vector<Trainable>& trainables, double lr, double projector_lr) {

@@ -1,4 +1,5 @@
-// AdamW over FP32 masters in groups of one learning rate each. Owns the moments, in FP32 or in 8 bits, on the device or in host memory;
+// AdamW over FP32 masters in groups of one learning rate each. Owns the moments, in FP32 or in 8
+// bits, on the device or in host memory, the gradients' memory and that of the masters' shadows;
 // knows no schedule and no clipping.
 #pragma once
 #include <string>
@@ -7,6 +8,7 @@
 
 #include "models/lora/inject.h"
 #include "models/ops/adamw8.h"
+#include "src/train/flat_tensors.h"
 
 namespace lft {
 
@@ -46,15 +48,33 @@ void forget_moments(AdamSlot& slot);
 class AdamW {
  public:
   AdamW(const std::vector<Trainable>& trainables, std::vector<ParamGroup> groups, AdamWOptions options, MomentStorage storage = {});
+  /// To be called before a step's first pass: every .grad() is a part of one buffer, bound at the
+  /// first call and from then on, full of zeros and absent until something is written into it (what
+  /// a backward pass adds counts as written, whatever it is).
+  void zero_gradients();
+  /// Absent from here on, whatever they hold; bound all the same.
+  void forget_gradients();
+  /// The passes wrote all gradients of a scope, where nothing on the host could tell (a CUDA
+  /// graph).
+  void gradients_written(const std::string& scope);
+  /// The buffer's part that holds a scope's. It keeps its place until drop_gradients().
+  at::Tensor flat_gradients(const std::string& scope) const { return gradients_.of_scope(scope); }
+  /// Whether the slot's is there and was written since zero_gradients().
+  bool has_gradient(size_t slot) const;
   /// By slot; undefined where absent.
   std::vector<at::Tensor> gradients() const;
+  /// Their memory is given back; no .grad() is left.
+  void drop_gradients();
+
+  /// Shadows of the masters that have one are kept in `compute` from here on, written by every
+  /// update, and made anew now where something else wrote a master. FP32: none are kept.
+  void keep_shadows(at::ScalarType compute);
   /// Starts the update number steps + 1 of every slot that has a gradient, at group.lr * factor and clipped as the verdict over gradients()
   /// says; a no-op on the device where that found a non-finite value. Does not wait. An absent gradient keeps weight, moments and t.
   void step(double factor, const GradVerdict& verdict);
   /// To be called once read_stats() tells whether the last step() was taken: then its slots count it. Moments in host memory may be read
   /// from here on.
   void commit(bool taken);
-  void drop_gradients();
 
   std::vector<AdamSlot>& slots() { return slots_; }  // in the order of the trainables
   const std::vector<AdamSlot>& slots() const { return slots_; }
@@ -66,6 +86,8 @@ class AdamW {
   std::vector<ParamGroup> groups_;
   std::vector<AdamSlot> slots_;
   std::vector<size_t> stepped_;  // slots of the last step(), until commit()
+  FlatTensors gradients_, shadows_;
+  std::vector<int64_t> unwritten_;  // by slot: its gradient's version while it counts as absent
 };
 
 /// The base group, and a group "projector" when its learning rate differs and it has members. projector_lr < 0 means lr.

@@ -66,9 +66,9 @@ void RunMemory::begin(const std::string& what, std::vector<std::string> ids) {
   watch.new_step();
 }
 
-std::string RunMemory::step_done(bool look_for_leaks) {
+std::string RunMemory::step_done(bool look_for_leaks, int64_t ahead) {
   ++steps_done_;
-  if (!look_for_leaks || !leaks.step_done()) return "";
+  if (!look_for_leaks || !leaks.step_done(ahead)) return "";
   return growth_text(*leaks.growth()) + "; lft debug memory draws them";
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "models/ops/masters.h"
 #include "src/base/errors.h"
 #include "src/base/text.h"
 #include "src/train/graph_passes.h"
@@ -96,9 +97,9 @@ Rehearsal rehearse_worst(Run& run, const StepOptions& options, MemoryWatch& watc
   for (const Sample& sample : samples) result.ids.push_back(sample.id);
 
   const NoGradientsLeft clean(run.optimizer);
-  if (worst.accumulates || options.fill_up > 0) {  // graph passes keep the decoder's from the start
-    for (AdamSlot& slot : run.optimizer.slots()) slot.param.tensor.mutable_grad() = at::zeros_like(slot.param.tensor);
-  }
+  run.optimizer.zero_gradients();
+  run.optimizer.keep_shadows(run.state.compute);
+  const DirectGradientsGuard direct;
   watch.reset_peak();
   const at::Tensor loss = micro_loss(
       run.model.model, options, samples,

@@ -19,9 +19,10 @@ struct Rehearsal {
   std::vector<std::string> ids;
 };
 
-/// As the next step would run it: same precision, dropout, recomputation, and with gradients already there when a step has several
-/// micro-batches. No parameter, gradient, moment, generator or loader state changes; a value that is not finite is the step's business.
-/// Measures lengths where they are not measured. `proved`: the proof has run its probe in this process. Throws what runs out of memory.
+/// As the next step would run it: same precision, dropout, recomputation, gradients and shadows. No
+/// parameter, gradient, moment, generator or loader state changes; a value that is not finite is
+/// the step's business. Measures lengths where they are not measured. `proved`: the proof has run
+/// its probe in this process. Throws what runs out of memory.
 Rehearsal rehearse_worst(Run& run, const StepOptions& options, MemoryWatch& watch, bool proved);
 
 /// One line for the plan.

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "models/layers/recompute.h"
+#include "models/ops/masters.h"
 #include "models/ops/precision.h"
 #include "src/train/autograd_errors.h"
 #include "src/train/graph_passes.h"
@@ -40,10 +42,23 @@ std::vector<std::vector<Sample>> parts_of(const StepSamples& samples, int64_t sp
   return parts;
 }
 
+/// The one made ahead where that is it.
+LlavaBatch take_batch(const StepOptions& options, const StepSamples& samples,
+                      const std::vector<Sample>& micro) {
+  const bool first = !samples.micro.empty() && &micro == &samples.micro.front();
+  if (!first || !samples.made || !samples.made->input_ids_bt.defined())
+    return make_batch(options, micro);
+  return std::exchange(*samples.made, LlavaBatch());
+}
+
 /// Forward and backward over all micro-batches; the sum of their losses, undefined where none reached a trainable. Those without a
 /// supervised token contribute exactly nothing and are not run.
-at::Tensor run_micro_batches(Llava& model, AdamW& optimizer, const LossScaler& scaler, const StepOptions& options,
-                             const std::vector<std::vector<Sample>>& micros, const StepState& state, int64_t supervised) {
+at::Tensor run_micro_batches(Llava& model, AdamW& optimizer, const LossScaler& scaler,
+                             const StepOptions& options, const StepSamples& samples,
+                             const StepState& state, int64_t supervised) {
+  std::vector<std::vector<Sample>> parts;
+  if (state.split > 1) parts = parts_of(samples, state.split);
+  const std::vector<std::vector<Sample>>& micros = state.split > 1 ? parts : samples.micro;
   at::Tensor total;
   bool reached = false;
   GraphPasses* const graphs = state.recovered ? nullptr : options.graphs;
@@ -54,11 +69,13 @@ at::Tensor run_micro_batches(Llava& model, AdamW& optimizer, const LossScaler& s
     const auto forward = [&] { return micro_loss(model, options, micros[micro], pass); };
     at::Tensor loss;
     try {
+      const DirectGradientsGuard direct;
       const bool reaches = can_reach(optimizer, micros[micro]);
+      LlavaBatch batch = take_batch(options, samples, micros[micro]);
       if (reaches && graphs != nullptr) {
-        loss = graphs->run(micros[micro], options, pass, scaler.seed());
+        loss = graphs->run(std::move(batch), options, pass, scaler.seed());
       } else {
-        loss = forward();
+        loss = micro_loss(model, options, std::move(batch), pass);
         if (reaches) scaler.scale(loss).backward();
       }
       reached |= reaches;
@@ -119,10 +136,19 @@ std::vector<std::string> sample_ids(const StepSamples& samples) {
   return ids;
 }
 
-at::Tensor micro_loss(Llava& model, const StepOptions& options, const std::vector<Sample>& samples, const MicroPass& pass) {
+LlavaBatch make_batch(const StepOptions& options, const std::vector<Sample>& samples) {
+  if (!options.packed) return collate(samples, options.encode, options.device);
   const int64_t fill_to = options.fill_up == 0 ? 0 : filled_tokens(positions(samples), options.fill_up);
-  const LlavaBatch batch =
-      options.packed ? pack(samples, options.encode, options.device, fill_to) : collate(samples, options.encode, options.device);
+  return pack(samples, options.encode, options.device, fill_to);
+}
+
+at::Tensor micro_loss(Llava& model, const StepOptions& options, const std::vector<Sample>& samples,
+                      const MicroPass& pass) {
+  return micro_loss(model, options, make_batch(options, samples), pass);
+}
+
+at::Tensor micro_loss(Llava& model, const StepOptions& options, LlavaBatch batch,
+                      const MicroPass& pass) {
   const ComputeDtypeGuard dtype(pass.compute);
   const DropoutGuard dropout({.seed = options.seed, .step = static_cast<uint64_t>(pass.step), .micro_batch = pass.micro_batch});
   const RecomputeGuard recompute(pass.recompute, options.offload_activations);
@@ -139,19 +165,20 @@ StepOutcome train_step(Llava& model, AdamW& optimizer, LossScaler& scaler, const
     outcome.supervised += supervised_tokens(micro);
     outcome.tokens += positions(micro);
   }
-  optimizer.drop_gradients();
+  optimizer.zero_gradients();
+  optimizer.keep_shadows(state.compute);
   if (outcome.supervised == 0) return skip(std::move(outcome), state, "no supervised token");
   const at::Tensor loss =
-      state.split == 1 ? run_micro_batches(model, optimizer, scaler, options, samples.micro, state, outcome.supervised)
-                       : run_micro_batches(model, optimizer, scaler, options, parts_of(samples, state.split), state, outcome.supervised);
+      run_micro_batches(model, optimizer, scaler, options, samples, state, outcome.supervised);
   if (!loss.defined()) return skip(std::move(outcome), state, "no image for what is trained");
   if (options.gradients_ready) options.gradients_ready(state.step + 1, optimizer);
 
   scaler.unscale(optimizer, loss, options.clip_grad_norm);
   scaler.step(optimizer, outcome.lr_factor);
+  if (options.while_device_works) options.while_device_works();
   outcome.stats = scaler.update();
   outcome.loss = outcome.stats.loss;
-  optimizer.drop_gradients();
+  optimizer.forget_gradients();
   conclude(outcome, scaler, state);
   return outcome;
 }

@@ -32,11 +32,14 @@ struct StepOptions {
   at::Device device = at::kCPU;
   bool packed = false;               // train.max_tokens_per_step: micro-batches without padding
   int64_t fill_up = 0;               // packed: micro-batches are filled up to one of a few sizes, at most this one; 0: they are not
-  GraphPasses* graphs = nullptr;     // runs them, where they are; not behind a recovery
+  GraphPasses* graphs = nullptr;     // runs them, where they are; not after a recovery
   double clip_grad_norm = 1;         // 0: off
   uint64_t seed = 42;                // of the dropout masks
   bool offload_activations = false;  // inputs of recomputed blocks wait in host memory
   std::function<void(int64_t step, AdamW&)> gradients_ready = {};  // before the check; a test's way in
+  /// The update is launched and the host has not yet waited for what the step found: what it does
+  /// here the device does not wait for. Throws nothing.
+  std::function<void()> while_device_works = {};
 };
 
 enum class StepResult {
@@ -56,8 +59,9 @@ struct StepOutcome {
 
 constexpr int64_t kMostSkipsInRow = 50;  // FP16: after as many, and below a loss scale of 1, skipping is given up
 
-/// Loss: sum over the supervised tokens of the whole global batch / their count; the scale is fixed within it. Gradients are dropped at the
-/// end, whatever came out.
+/// Loss: sum over the supervised tokens of the whole global batch / their count; the scale is fixed
+/// within it. Gradients are absent at the end, whatever came out, but stay bound to the optimizer's
+/// buffer.
 StepOutcome train_step(Llava& model, AdamW& optimizer, LossScaler& scaler, const Schedule& schedule, const StepOptions& options,
                        const StepSamples& samples, StepState& state);
 
@@ -69,7 +73,11 @@ struct MicroPass {
   int64_t recompute = 0;
   int64_t supervised = 1;  // tokens of the global batch: the loss is divided by them
 };
+/// What the model reads of a micro-batch: padded or packed, pixels on their way to the device.
+LlavaBatch make_batch(const StepOptions& options, const std::vector<Sample>& samples);
 /// Builds the graph.
+at::Tensor micro_loss(Llava& model, const StepOptions& options, LlavaBatch batch,
+                      const MicroPass& pass);
 at::Tensor micro_loss(Llava& model, const StepOptions& options, const std::vector<Sample>& samples, const MicroPass& pass);
 
 int64_t supervised_tokens(const std::vector<Sample>& samples);

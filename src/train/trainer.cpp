@@ -29,6 +29,7 @@
 #include "src/train/rehearsal.h"
 #include "src/train/run.h"
 #include "src/train/run_files.h"
+#include "src/train/samples_ahead.h"
 
 namespace lft {
 namespace {
@@ -73,7 +74,7 @@ class Trainer {
     }
     try {
       loop();
-      drop_graphs();  // what comes now needs their memory
+      drop_passes();  // what comes now needs their memory
       if (saved_step_ != run_.state.step) save();
       writer_.wait();
     } catch (const Error& error) {
@@ -98,10 +99,17 @@ class Trainer {
 
   void loop() {
     const std::unique_ptr<Loader> loader = start_loader(run_.inputs, run_.state.step);
+    SamplesAhead ahead(*loader);
     Clock::time_point previous = Clock::now();
     const int64_t last = stop_behind_ > 0 ? std::min(stop_behind_, run_.inputs.total_steps) : run_.inputs.total_steps;
+    options_.while_device_works = [&] {
+      if (run_.state.step + 1 == last && !part_done_) return;
+      const int64_t before = memory_.watch.live();
+      ahead.fetch(options_);
+      ahead_bytes_ = memory_.watch.live() - before;
+    };
     while (run_.state.step < last && requested_signal() == 0) {
-      StepSamples samples = loader->next();
+      StepSamples samples = ahead.next();
       note_skipped(samples);
       take_step(std::move(samples), previous);
       const int64_t step = run_.state.step;
@@ -110,15 +118,19 @@ class Trainer {
       }
       if (step % recipe_.checkpoint.every_steps == 0) save();
     }
-    if (part_done_ && requested_signal() == 0) part_done_(run_.state.step, loader->next());
+    options_.while_device_works = {};
+    if (part_done_ && requested_signal() == 0) part_done_(run_.state.step, ahead.next());
   }
 
   void take_step(StepSamples samples, Clock::time_point& previous) {
     const StepState before = run_.state;
+    ahead_bytes_ = 0;
     memory_.begin("step " + std::to_string(before.step + 1), sample_ids(samples));
     const StepOutcome outcome = step_within_memory(samples);
+    samples.made.reset();  // where the step ran in parts it was not taken
     for (const std::string& note : graphs_ ? graphs_->graphs().take_notes() : std::vector<std::string>()) files_.note(note);
-    if (const std::string leak = memory_.step_done(); !leak.empty()) {
+    const std::string leak = memory_.step_done(/*look_for_leaks=*/true, ahead_bytes_);
+    if (!leak.empty()) {
       files_.event("memory_grows", before.step + 1, {{"what", leak}});
       files_.note("warning: " + leak);
     }
@@ -144,7 +156,7 @@ class Trainer {
         files_.note("step " + std::to_string(run_.state.step) + " skipped: " + outcome.reason);
         return;
       case StepResult::kNonFinite:
-        drop_graphs();  // FP32 passes do without
+        drop_passes();  // FP32 passes do without
         return answer_non_finite(run_, files_, options_,
                                  {.samples = samples,
                                   .outcome = outcome,
@@ -276,9 +288,11 @@ class Trainer {
     write_run_report(run_, environment_, {.seconds = seconds_since(start_), .eval_loss = eval_loss_, .with_answers = with_answers});
   }
 
-  void drop_graphs() {
+  /// What passes keep from step to step.
+  void drop_passes() {
     options_.graphs = nullptr;
     graphs_.reset();
+    run_.optimizer.drop_gradients();
   }
 
   int64_t activations_every() const { return recipe_.log.layer_activation_norms_every; }
@@ -299,6 +313,7 @@ class Trainer {
   std::string environment_;
   std::optional<StepSamples> last_good_;
   int64_t last_good_step_ = 0, saved_step_ = -1;
+  int64_t ahead_bytes_ = 0;  // of tensors made in this step for the next
   Clock::time_point start_ = Clock::now();
   double eval_loss_ = NAN;
 };

@@ -199,10 +199,10 @@ class Autocast {
   }
 };
 
-// BF16 with a scale that is no power of two, where a scaled B rounds elsewhere than a scaled product.
-// Rounded on the way to the output are, under autocast: x, A, B, h, h B^T, its scaling, W and the sum
+// BF16 with a scale that is no power of two: a scaled B rounds elsewhere than a scaled product.
+// Rounded on the way to the output are, under autocast: x, A, B, h, h B^T, its scaling, W, the sum
 // (8); here x, A, scale B, h, W and the sum (6).
-// To x's gradient: dy, scale dy, B, dh, A, dh A, W, the sum (8); here dy, scale B, dh, A, W, the sum (6).
+// To x's gradient: dy, scale dy, B, dh, A, dh A, W, sum (8); here dy, scale B, dh, A, W, sum (6).
 // To A's: dy, scale dy, B, dh, x, dA (6); here dy, scale B, dh, x, dA (5).
 // To B's: dy, scale dy, x, A, h, dB (6); here dy, x, A, h, dB (5).
 // A rounding errs by at most u = 2^-8, evenly spread, so by u / sqrt(3) in the root mean square; k

@@ -111,6 +111,122 @@ TEST(AdamW, ClipsByTheVerdict) {
   expect_near(optimizer.slots()[0].exp_avg, {0.03, 0.04, 0});  // 0.1 * g * 0.5 / (5 + 1e-6)
 }
 
+TEST(AdamW, GradientsStayBoundToOneBufferAndCountFromWhatIsWritten) {
+  std::vector<Trainable> trainables = two_tensors();
+  AdamW optimizer(trainables, param_groups(trainables, 0.1, -1), {});
+  optimizer.zero_gradients();
+  const std::vector<at::Tensor> bound = {trainables[0].tensor.grad(), trainables[1].tensor.grad()};
+  ASSERT_TRUE(bound[0].is_alias_of(bound[1]));
+  EXPECT_FALSE(optimizer.gradients()[0].defined() || optimizer.gradients()[1].defined());
+  for (int step = 1; step <= 3; ++step) {
+    const at::Tensor p = trainables[0].tensor;
+    (p * static_cast<double>(step)).sum().backward();
+    (p * 10).sum().backward();
+    EXPECT_TRUE(optimizer.gradients()[0].is_same(bound[0]));
+    EXPECT_TRUE(at::equal(bound[0], at::full({3}, 10.0f + static_cast<float>(step))))
+        << "not zeroed: " << bound[0];
+    EXPECT_FALSE(optimizer.gradients()[1].defined());
+    take(optimizer, 1);
+    EXPECT_EQ(optimizer.slots()[0].steps, step);
+    EXPECT_EQ(optimizer.slots()[1].steps, 0);
+    optimizer.forget_gradients();
+    EXPECT_FALSE(optimizer.gradients()[0].defined());
+    EXPECT_TRUE(p.grad().is_same(bound[0]));
+    optimizer.zero_gradients();
+  }
+  (trainables[1].tensor * 0).sum().backward();
+  EXPECT_TRUE(optimizer.gradients()[1].defined()) << "a gradient of zeros is one";
+  EXPECT_FALSE(optimizer.gradients()[0].defined());
+  optimizer.gradients_written("llm");
+  EXPECT_TRUE(optimizer.gradients()[0].defined());
+  trainables[0].tensor.mutable_grad() = at::Tensor();
+  EXPECT_FALSE(optimizer.gradients()[0].defined());
+  trainables[1].tensor.mutable_grad() = at::ones({1, 2});  // another tensor is what it is
+  EXPECT_TRUE(at::equal(optimizer.gradients()[1], at::ones({1, 2})));
+  optimizer.zero_gradients();
+  EXPECT_TRUE(trainables[0].tensor.grad().is_same(bound[0]) &&
+              trainables[1].tensor.grad().is_same(bound[1]));
+  optimizer.drop_gradients();
+  for (const Trainable& trainable : trainables) EXPECT_FALSE(trainable.tensor.grad().defined());
+}
+
+/// Of masters, one below and one above the least size of 8-bit moments.
+std::vector<Trainable> shadowed(double scale) {
+  std::vector<Trainable> trainables;
+  for (const int64_t rows : {3, 513}) {
+    at::Tensor master = at::linspace(-2, 3, 8 * rows).view({rows, 8}).requires_grad_();
+    trainables.push_back({"layer" + std::to_string(rows) + ".lora_B.weight", "llm", master,
+                          c10::make_intrusive<Shadow>(master, scale)});
+  }
+  return trainables;
+}
+
+void expect_shadows(const std::vector<Trainable>& trainables, at::ScalarType dtype, double scale) {
+  for (const Trainable& trainable : trainables) {
+    const at::Tensor copy = trainable.shadow->kept(dtype), master = trainable.tensor.detach();
+    ASSERT_TRUE(copy.defined()) << trainable.name;
+    EXPECT_TRUE(at::equal(copy, (master * (dtype == at::kBFloat16 ? scale : 1)).to(dtype)))
+        << trainable.name;
+  }
+}
+
+TEST(AdamW, UpdatesWriteTheShadowsWhereverTheMomentsAre) {
+  const std::vector<MomentStorage> storages = {
+      {},
+      {.eight_bits = true},
+      {.offload = true, .piece = kChunk},
+      {.eight_bits = true, .offload = true, .piece = kChunk}};
+  for (const MomentStorage& storage : storages) {
+    for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+      const std::vector<Trainable> trainables = shadowed(1.7);
+      AdamW optimizer(trainables, param_groups(trainables, 0.1, -1), {.weight_decay = 0.1},
+                      storage);
+      optimizer.zero_gradients();
+      optimizer.keep_shadows(dtype);
+      expect_shadows(trainables, dtype, 1.7);
+      const at::Tensor before = trainables[0].shadow->kept(dtype).clone();
+      for (const Trainable& trainable : trainables) trainable.tensor.grad().fill_(1);
+      take(optimizer, 1);
+      expect_shadows(trainables, dtype, 1.7);
+      EXPECT_FALSE(at::equal(trainables[0].shadow->kept(dtype), before));
+      const at::Tensor place = trainables[0].shadow->kept(dtype);
+      optimizer.keep_shadows(dtype);
+      EXPECT_TRUE(trainables[0].shadow->kept(dtype).is_same(place))
+          << "a graph would read another place";
+
+      trainables[1].tensor.grad()[0][0] =
+          std::numeric_limits<float>::infinity();  // an update that is none
+      const at::Tensor shadow = trainables[1].shadow->kept(dtype).clone();
+      optimizer.step(1, check_gradients(optimizer.gradients(), 1, 0, {}));
+      optimizer.commit(false);
+      EXPECT_TRUE(at::equal(trainables[1].shadow->kept(dtype), shadow));
+      expect_shadows(trainables, dtype, 1.7);
+    }
+  }
+}
+
+TEST(AdamW, WhatElseWritesAMasterLeavesNoStaleShadow) {
+  const std::vector<Trainable> trainables = shadowed(2);
+  AdamW optimizer(trainables, param_groups(trainables, 0.1, -1), {});
+  optimizer.zero_gradients();
+  optimizer.keep_shadows(at::kBFloat16);
+  const at::NoGradGuard no_grad;
+  at::Tensor(trainables[0].tensor).fill_(3);  // a checkpoint, a test, whatever
+  EXPECT_FALSE(trainables[0].shadow->kept(at::kBFloat16).defined());
+  EXPECT_TRUE(at::equal(trainables[0].shadow->value(at::kBFloat16),
+                        at::full({3, 8}, 6.0f).to(at::kBFloat16)));
+  trainables[0].tensor.grad().fill_(
+      std::numeric_limits<float>::infinity());  // and the update does not write it
+  optimizer.step(1, check_gradients(optimizer.gradients(), 1, 0, {}));
+  optimizer.commit(false);
+  expect_shadows(trainables, at::kBFloat16, 2);
+  at::Tensor(trainables[1].tensor).fill_(5);
+  optimizer.keep_shadows(at::kBFloat16);
+  expect_shadows(trainables, at::kBFloat16, 2);
+  optimizer.keep_shadows(at::kFloat);  // the recovery
+  for (const Trainable& trainable : trainables) EXPECT_FALSE(trainable.shadow->place().defined());
+}
+
 TEST(AdamW, OneGroupUnlessTheProjectorHasItsOwnRate) {
   const std::vector<Trainable> trainables = two_tensors();
   EXPECT_EQ(param_groups(trainables, 0.1, -1).size(), 1u);

@@ -6,7 +6,9 @@
 #include <limits>
 #include <random>
 
+#include "kernels/common/error.h"
 #include "src/hf/model_dir.h"
+#include "src/train/samples_ahead.h"
 #include "src/train/step.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
@@ -156,7 +158,7 @@ TEST_F(Step, NonFiniteMovesNothing) {
   EXPECT_EQ(outcome.reason, "the loss is not finite");
   expect_bits(before, everything());
   EXPECT_EQ(state.step, 1);
-  for (const AdamSlot& slot : optimizer->slots()) EXPECT_FALSE(slot.param.tensor.grad().defined());
+  for (const at::Tensor& gradient : optimizer->gradients()) EXPECT_FALSE(gradient.defined());
 }
 
 TEST_F(Step, ProjectorWithoutAnImageKeepsWeightMomentsAndItsOwnCount) {
@@ -231,6 +233,92 @@ TEST_F(Step, TheLossScaleIsNotSeenInWhatIsLearned) {
   EXPECT_EQ(scaled.loss, plain.loss);
   EXPECT_EQ(scaled.stats.norm, plain.stats.norm);
   expect_bits(expected, everything());
+}
+
+/// Samples of the tests' own, in the order of their numbers.
+class Rows : public Dataset {
+ public:
+  Rows(std::vector<Sample> samples, int64_t bad) : samples_(std::move(samples)), bad_(bad) {}
+  int64_t size() const override { return static_cast<int64_t>(samples_.size()); }
+  Sample get(int64_t index) const override {
+    if (index == bad_) throw Error(ErrorKind::kInput, "row " + std::to_string(index) + " is bad");
+    return samples_.at(static_cast<size_t>(index));
+  }
+  std::string id(int64_t index) const override {
+    return samples_.at(static_cast<size_t>(index)).id;
+  }
+  std::vector<std::string> image_paths(int64_t) const override { return {}; }
+  Row row(int64_t) const override { return {}; }
+  std::string hash() const override { return ""; }
+
+ private:
+  std::vector<Sample> samples_;
+  int64_t bad_;
+};
+
+const LoaderOptions kInOrder = {
+    .batch_size = 2, .grad_accum = 2, .workers = 0, .shuffle = false};
+
+/// The hook runs when the update is launched and before the host knows what came of it; what it
+/// fetches is what the step would have been given, and its first micro-batch is used.
+TEST_F(Step, SamplesFetchedWhileTheDeviceWorksChangeNothing) {
+  std::vector<Sample> samples;
+  for (uint64_t i = 0; i < 14; ++i)
+    samples.push_back(sample(i, 6 + static_cast<int64_t>(i % 5), 3));
+  const Rows rows(samples, /*bad=*/-1);
+  const Schedule schedule = Schedule::make("constant", 0, 10);
+  for (const bool packed : {false, true}) {
+    std::vector<std::vector<at::Tensor>> ends;
+    std::vector<std::vector<double>> losses;
+    for (const bool fetches : {false, true}) {
+      build();
+      options.packed = packed;
+      Loader loader(rows, kInOrder);
+      SamplesAhead ahead(loader);
+      int64_t fetched = 0;
+      options.while_device_works = {};
+      if (fetches) {
+        options.while_device_works = [&] {
+          EXPECT_EQ(optimizer->slots()[0].steps, fetched) << "the host has waited already";
+          ahead.fetch(options);
+          ++fetched;
+        };
+      }
+      losses.emplace_back();
+      for (int64_t step = 0; step < 5; ++step) {  // the fourth is the short one of its epoch
+        const StepSamples next = ahead.next();
+        ASSERT_EQ(next.made != nullptr, fetches && step > 0);
+        losses.back().push_back(
+            train_step(model, *optimizer, scaler, schedule, options, next, state).loss);
+        if (next.made) {
+          EXPECT_FALSE(next.made->input_ids_bt.defined()) << "nobody took it";
+        }
+      }
+      EXPECT_EQ(fetched, fetches ? 5 : 0);
+      EXPECT_EQ(state.step, 5);  // what was fetched for the sixth is not consumed
+      ends.push_back(everything());
+    }
+    EXPECT_EQ(losses[0], losses[1]);
+    expect_bits(ends[0], ends[1]);
+  }
+}
+
+/// A bad row is the error of the step that needs it, not of the one before.
+TEST_F(Step, ABadSampleFetchedAheadIsTheErrorOfItsOwnStep) {
+  build();
+  std::vector<Sample> samples;
+  for (uint64_t i = 0; i < 12; ++i) samples.push_back(sample(i, 7, 3));
+  const Rows rows(samples, /*bad=*/6);
+  Loader loader(rows, kInOrder);
+  SamplesAhead ahead(loader);
+  options.while_device_works = [&] { ahead.fetch(options); };
+  const StepSamples first = ahead.next();
+  const Schedule schedule = Schedule::make("constant", 0, 10);
+  const StepOutcome taken = train_step(model, *optimizer, scaler, schedule, options, first, state);
+  EXPECT_EQ(taken.result, StepResult::kTaken);
+  EXPECT_EQ(optimizer->slots()[0].steps, 1);
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "row 6 is bad", ahead.next());
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "row 6 is bad", ahead.next());
 }
 
 }  // namespace
