@@ -5,8 +5,8 @@
 #include <map>
 #include <set>
 
-#include "src/train/graph_passes.h"
 #include "src/train/cuda_graph.h"
+#include "src/train/graph_passes.h"
 #include "src/train/memory_plan.h"
 #include "src/train/trainer.h"
 #include "support/counting_allocator.h"
