@@ -194,6 +194,28 @@ bool sizes_depend_on_data(const std::string& name, const Stack& arguments) {
   return false;
 }
 
+/// A product of FP16 numbers is summed in float32 on a GPU and rounded once; the CPU's rounds sums too.
+bool sums_in_half(const std::string& name, const Stack& arguments) {
+  static const std::set<std::string> products = {"aten::mm", "aten::addmm", "aten::addmm_", "aten::bmm",
+                                                 "aten::baddbmm", "aten::baddbmm_"};
+  return products.contains(name) && arguments[0].isTensor() &&
+         arguments[0].toTensor().scalar_type() == at::kHalf;
+}
+
+void call_on_cpu(const c10::OperatorHandle& op, Stack& stack) {
+  if (!sums_in_half(op.schema().name(), stack)) return op.redispatchBoxed(kCpu, &stack);
+  const Stack narrow = stack;
+  for (IValue& argument : stack) {
+    if (argument.isTensor()) argument = argument.toTensor().to(at::kFloat);
+  }
+  at::Tensor into;  // of an op that writes to an argument
+  if (op.schema().name().back() == '_') into = narrow.front().toTensor();
+  if (op.schema().overload_name() == "out") into = narrow.back().toTensor();
+  op.redispatchBoxed(kCpu, &stack);
+  const at::Tensor wide = stack.front().toTensor();
+  stack.front() = into.defined() ? into.copy_(wide) : wide.to(at::kHalf);
+}
+
 /// The call on the CPU, with every tensor of the device as the CPU sees it.
 class CpuCall {
  public:
@@ -214,7 +236,7 @@ class CpuCall {
     Stack results = call_;
     {
       const Access access;
-      op_.redispatchBoxed(kCpu, &results);
+      call_on_cpu(op_, results);
     }
     torch::jit::drop(stack_, arguments_.size());
     std::vector<at::Tensor> fresh;  // results as the CPU sees their place on the device
@@ -297,7 +319,7 @@ class CpuCall {
     // Launched again: the same op, whose new results go to the same places.
     stand_in::record([op = op_, call = call_, fresh = std::move(fresh)] {
       Stack results = call;
-      op.redispatchBoxed(kCpu, &results);
+      call_on_cpu(op, results);
       size_t next = 0;
       const auto place = [&](const at::Tensor& result) {
         for (const IValue& argument : call) {
