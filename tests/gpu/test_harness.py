@@ -66,7 +66,7 @@ def test_the_documented_calls_run_in_their_order_and_leave_records_and_logs(benc
     trained = {}
     for number, names in steps.items():
         out = bench / f"out{number}"
-        text = run(bench, documented(bench, out)[number - 1] + " --minutes 1.5")
+        text = run(bench, documented(bench, out)[number - 1] + " --minutes 2")
         assert re.findall(r"^== (\w+)", text, re.M) == names
         files = sorted(path.name for path in out.iterdir())
         assert files == sorted([f"{name}.json" for name in names] + [f"{name}.log" for name in names])  # at most six
