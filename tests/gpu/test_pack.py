@@ -15,8 +15,11 @@ sys.path.insert(0, str(ROOT / "scripts/bench"))
 from on_gpu import cases, machine, pack
 
 BUILD = pathlib.Path(os.environ.get("LFT_BUILD", ROOT / "build"))
-if "CMAKE_CUDA_COMPILER:" not in (BUILD / "CMakeCache.txt").read_text():
+CACHE = (BUILD / "CMakeCache.txt").read_text()
+if not re.search(r"^CMAKE_CUDA_COMPILER:\w+=/", CACHE, re.M) or "LFT_CUDA:STRING=OFF" in CACHE:
     pytest.skip("a build without CUDA kernels has nothing to pack", allow_module_level=True)
+if "LFT_OPENCV:BOOL=OFF" in CACHE:
+    pytest.skip("a build without OpenCV cannot prepare the rows", allow_module_level=True)
 
 
 @pytest.fixture(scope="module")
