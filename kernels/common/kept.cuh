@@ -9,7 +9,8 @@ namespace lft {
 constexpr int kDraws = 8;  // elements of one Philox block
 
 /// Element i of the block's kDraws: x * scale where its 16 bits are at least `threshold`, or 0.
-__device__ inline float kept(const PhiloxBlock& bits, int i, float x, uint32_t threshold, float scale) {
+__device__ inline float kept(const PhiloxBlock& bits, int i, float x, uint32_t threshold,
+                             float scale) {
   // The draw in the upper half of a word: what is below it cannot take it over the threshold.
   const uint32_t draw = i % 2 == 0 ? bits.word[i / 2] << 16 : bits.word[i / 2];
   const float scaled = __fmul_rn(x, scale);

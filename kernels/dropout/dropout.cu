@@ -13,7 +13,8 @@ constexpr int kThreads = 256;
 // alone, so the result does not depend on the launch shape; a thread reads its elements before it
 // writes them, so y may be x.
 template <class T, bool kAdd>
-__global__ void __launch_bounds__(kThreads) dropout_kernel(const T* x, T* y, int64_t n, DropoutArgs args, bool wide) {
+__global__ void __launch_bounds__(kThreads)
+    dropout_kernel(const T* x, T* y, int64_t n, DropoutArgs args, bool wide) {
   const int64_t blocks = (n + kDraws - 1) / kDraws, stride = int64_t(gridDim.x) * kThreads;
   const uint64_t stream = args.stream_at != nullptr ? *args.stream_at : args.stream;
   for (int64_t b = int64_t(blockIdx.x) * kThreads + threadIdx.x; b < blocks; b += stride) {

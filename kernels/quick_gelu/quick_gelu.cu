@@ -28,7 +28,8 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const T* x, T* y, int
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) backward_kernel(const T* dy, const T* x, T* dx, int64_t n, bool wide) {
+__global__ void __launch_bounds__(kThreads)
+    backward_kernel(const T* dy, const T* x, T* dx, int64_t n, bool wide) {
   constexpr int kWidth = kVectorWidth<T>;
   const int64_t first = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * kWidth;
   for (int64_t i = first; i < n; i += int64_t(gridDim.x) * kThreads * kWidth) {
@@ -59,18 +60,21 @@ void quick_gelu(FloatType type, const void* x, void* y, int64_t n, Stream stream
     const auto* from = static_cast<const T*>(x);
     auto* to = static_cast<T*>(y);
     const bool wide = all_aligned<kVectorWidth<T>>(from, to);
-    launch("quick_gelu launch", forward_kernel<T>, blocks<T>(n), kThreads, stream, from, to, n, wide);
+    launch("quick_gelu launch", forward_kernel<T>, blocks<T>(n), kThreads, stream, from, to, n,
+           wide);
   });
 }
 
-void quick_gelu_backward(FloatType type, const void* dy, const void* x, void* dx, int64_t n, Stream stream) {
+void quick_gelu_backward(FloatType type, const void* dy, const void* x, void* dx, int64_t n,
+                         Stream stream) {
   if (n == 0) return;
   with_type(type, [&](auto element) {
     using T = decltype(element);
     const auto *grad = static_cast<const T*>(dy), *from = static_cast<const T*>(x);
     auto* to = static_cast<T*>(dx);
     const bool wide = all_aligned<kVectorWidth<T>>(grad, from, to);
-    launch("quick_gelu backward launch", backward_kernel<T>, blocks<T>(n), kThreads, stream, grad, from, to, n, wide);
+    launch("quick_gelu backward launch", backward_kernel<T>, blocks<T>(n), kThreads, stream, grad,
+           from, to, n, wide);
   });
 }
 

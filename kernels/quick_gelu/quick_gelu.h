@@ -13,7 +13,8 @@ void quick_gelu(FloatType type, const void* x, void* y, int64_t n, Stream stream
 
 /// dx = dy s (1 + 1.702 x (1 - s)). dx may be either of the inputs.
 void quick_gelu_backward_ref(FloatType type, const void* dy, const void* x, void* dx, int64_t n);
-void quick_gelu_backward(FloatType type, const void* dy, const void* x, void* dx, int64_t n, Stream stream);
+void quick_gelu_backward(FloatType type, const void* dy, const void* x, void* dx, int64_t n,
+                         Stream stream);
 
 // References compute in double and round once; kernels in float32, asynchronous, bit-reproducible,
 // built with CUDA only. Launch failures are kInternal.

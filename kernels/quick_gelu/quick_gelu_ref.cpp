@@ -16,7 +16,8 @@ void quick_gelu_ref(FloatType type, const void* x, void* y, int64_t n) {
 
 void quick_gelu_backward_ref(FloatType type, const void* dy, const void* x, void* dx, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
-    const double d = load_float(type, dy, i), z = load_float(type, x, i), s = sigmoid(kQuickGelu * z);
+    const double d = load_float(type, dy, i), z = load_float(type, x, i),
+                 s = sigmoid(kQuickGelu * z);
     store_float(type, dx, i, static_cast<float>(d * s * (1 + kQuickGelu * z * (1 - s))));
   }
 }

@@ -33,7 +33,8 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const T* gate, const 
 // A thread takes a Philox block (kernels/dropout): one vector of a narrow type, two of float32.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    dropout_kernel(const T* gate, const T* up, T* y, T* dropped, int64_t n, DropoutArgs args, bool wide) {
+    dropout_kernel(const T* gate, const T* up, T* y, T* dropped, int64_t n, DropoutArgs args,
+                   bool wide) {
   const int64_t blocks = (n + kDraws - 1) / kDraws, stride = int64_t(gridDim.x) * kThreads;
   const uint64_t stream = args.stream_at != nullptr ? *args.stream_at : args.stream;
   for (int64_t b = int64_t(blockIdx.x) * kThreads + threadIdx.x; b < blocks; b += stride) {
@@ -95,8 +96,8 @@ void swiglu(FloatType type, const void* gate, const void* up, void* y, int64_t n
   });
 }
 
-void swiglu_dropout(FloatType type, const void* gate, const void* up, void* y, void* dropped, int64_t n, const DropoutArgs& args,
-                    Stream stream) {
+void swiglu_dropout(FloatType type, const void* gate, const void* up, void* y, void* dropped,
+                    int64_t n, const DropoutArgs& args, Stream stream) {
   if (n == 0) return;
   with_type(type, [&](auto element) {
     using T = decltype(element);
@@ -104,7 +105,8 @@ void swiglu_dropout(FloatType type, const void* gate, const void* up, void* y, v
     auto *to = static_cast<T*>(y), *left = static_cast<T*>(dropped);
     const unsigned blocks = grid_size((n + kDraws - 1) / kDraws, kThreads);
     const bool wide = all_aligned<kDraws>(g, u, to, left);
-    launch("swiglu dropout launch", dropout_kernel<T>, blocks, kThreads, stream, g, u, to, left, n, args, wide);
+    launch("swiglu dropout launch", dropout_kernel<T>, blocks, kThreads, stream, g, u, to, left, n,
+           args, wide);
   });
 }
 

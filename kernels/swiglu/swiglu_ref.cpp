@@ -12,7 +12,8 @@ void swiglu_ref(FloatType type, const void* gate, const void* up, void* y, int64
   }
 }
 
-void swiglu_dropout_ref(FloatType type, const void* gate, const void* up, void* y, void* dropped, int64_t n, const DropoutArgs& args) {
+void swiglu_dropout_ref(FloatType type, const void* gate, const void* up, void* y, void* dropped,
+                        int64_t n, const DropoutArgs& args) {
   std::vector<uint8_t> product(static_cast<size_t>(n * float_type_size(type)));
   swiglu_ref(type, gate, up, product.data(), n);
   dropout_ref(type, product.data(), dropped, n, args);

@@ -22,19 +22,24 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 #ifdef LFT_HAVE_CUDA
-bool kernel_fits(const at::Tensor& a, const at::Tensor& b) { return has_kernel(a, b) && a.scalar_type() == b.scalar_type(); }
+bool kernel_fits(const at::Tensor& a, const at::Tensor& b) {
+  return has_kernel(a, b) && a.scalar_type() == b.scalar_type();
+}
 
 at::Tensor quick_gelu_with_kernel(const at::Tensor& x) {
   at::Tensor y = at::empty_like(x);
-  on_device_of(
-      x, [&](Stream stream) { quick_gelu(*float_type(x.scalar_type()), x.const_data_ptr(), y.mutable_data_ptr(), x.numel(), stream); });
+  on_device_of(x, [&](Stream stream) {
+    quick_gelu(*float_type(x.scalar_type()), x.const_data_ptr(), y.mutable_data_ptr(), x.numel(),
+               stream);
+  });
   return y;
 }
 
 at::Tensor quick_gelu_gradient_with_kernel(const at::Tensor& dy, const at::Tensor& x) {
   at::Tensor dx = at::empty_like(x);
   on_device_of(x, [&](Stream stream) {
-    quick_gelu_backward(*float_type(x.scalar_type()), dy.const_data_ptr(), x.const_data_ptr(), dx.mutable_data_ptr(), x.numel(), stream);
+    quick_gelu_backward(*float_type(x.scalar_type()), dy.const_data_ptr(), x.const_data_ptr(),
+                        dx.mutable_data_ptr(), x.numel(), stream);
   });
   return dx;
 }
@@ -42,26 +47,32 @@ at::Tensor quick_gelu_gradient_with_kernel(const at::Tensor& dy, const at::Tenso
 at::Tensor swiglu_with_kernel(const at::Tensor& gate, const at::Tensor& up) {
   at::Tensor y = at::empty_like(gate);
   on_device_of(gate, [&](Stream stream) {
-    swiglu(*float_type(gate.scalar_type()), gate.const_data_ptr(), up.const_data_ptr(), y.mutable_data_ptr(), gate.numel(), stream);
+    swiglu(*float_type(gate.scalar_type()), gate.const_data_ptr(), up.const_data_ptr(),
+           y.mutable_data_ptr(), gate.numel(), stream);
   });
   return y;
 }
 
-DroppedSwiglu swiglu_dropout_with_kernel(const at::Tensor& gate, const at::Tensor& up, const loops::DropoutMask& mask, bool whole) {
+DroppedSwiglu swiglu_dropout_with_kernel(const at::Tensor& gate, const at::Tensor& up,
+                                         const loops::DropoutMask& mask, bool whole) {
   DroppedSwiglu both{whole ? at::empty_like(gate) : at::Tensor(), at::empty_like(gate)};
   void* y = whole ? both.y.mutable_data_ptr() : nullptr;
   on_device_of(gate, [&](Stream stream) {
-    swiglu_dropout(*float_type(gate.scalar_type()), gate.const_data_ptr(), up.const_data_ptr(), y, both.dropped.mutable_data_ptr(),
-                   gate.numel(), dropout_args(mask, /*add=*/false), stream);
+    swiglu_dropout(*float_type(gate.scalar_type()), gate.const_data_ptr(), up.const_data_ptr(), y,
+                   both.dropped.mutable_data_ptr(), gate.numel(), dropout_args(mask, /*add=*/false),
+                   stream);
   });
   return both;
 }
 
-std::pair<at::Tensor, at::Tensor> swiglu_gradients_with_kernel(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up) {
+std::pair<at::Tensor, at::Tensor> swiglu_gradients_with_kernel(const at::Tensor& dy,
+                                                               const at::Tensor& gate,
+                                                               const at::Tensor& up) {
   at::Tensor dgate = at::empty_like(gate), dup = at::empty_like(up);
   on_device_of(gate, [&](Stream stream) {
-    swiglu_backward(*float_type(gate.scalar_type()), dy.const_data_ptr(), gate.const_data_ptr(), up.const_data_ptr(),
-                    dgate.mutable_data_ptr(), dup.mutable_data_ptr(), gate.numel(), stream);
+    swiglu_backward(*float_type(gate.scalar_type()), dy.const_data_ptr(), gate.const_data_ptr(),
+                    up.const_data_ptr(), dgate.mutable_data_ptr(), dup.mutable_data_ptr(),
+                    gate.numel(), stream);
   });
   return {dgate, dup};
 }
@@ -146,10 +157,12 @@ at::Tensor swiglu_values(const at::Tensor& gate, const at::Tensor& up) {
   return y;
 }
 
-DroppedSwiglu swiglu_dropout(const at::Tensor& gate, const at::Tensor& up, const loops::DropoutMask& mask, bool whole) {
+DroppedSwiglu swiglu_dropout(const at::Tensor& gate, const at::Tensor& up,
+                             const loops::DropoutMask& mask, bool whole) {
   expect_dims_like(up, "up", gate, {"m", gate.size(-1)});
 #ifdef LFT_HAVE_CUDA
-  if (mask.threshold != 0 && kernel_fits(gate, up)) return swiglu_dropout_with_kernel(gate, up, mask, whole);
+  if (mask.threshold != 0 && kernel_fits(gate, up))
+    return swiglu_dropout_with_kernel(gate, up, mask, whole);
 #endif
   at::Tensor y = swiglu_values(gate, up), dropped = dropout(y, mask);
   return {whole ? y : at::Tensor(), dropped};

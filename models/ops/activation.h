@@ -16,7 +16,8 @@ at::Tensor swiglu_values(const at::Tensor& gate, const at::Tensor& up);
 struct DroppedSwiglu {
   at::Tensor y, dropped;
 };
-DroppedSwiglu swiglu_dropout(const at::Tensor& gate, const at::Tensor& up, const loops::DropoutMask& mask, bool whole);
+DroppedSwiglu swiglu_dropout(const at::Tensor& gate, const at::Tensor& up,
+                             const loops::DropoutMask& mask, bool whole);
 /// Gradients of gate and up, given that of the product.
 std::pair<at::Tensor, at::Tensor> swiglu_gradients(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up);
 /// silu(gate) * up, differentiable; keeps gate and up.

@@ -18,12 +18,13 @@ namespace {
 
 /// y (+)= x * mask * scale by the kernel, in one pass; false where there is none. x and y: one
 /// dtype.
-bool run_kernel([[maybe_unused]] const at::Tensor& x, [[maybe_unused]] at::Tensor& y, [[maybe_unused]] const loops::DropoutMask& mask,
-                [[maybe_unused]] bool add) {
+bool run_kernel([[maybe_unused]] const at::Tensor& x, [[maybe_unused]] at::Tensor& y,
+                [[maybe_unused]] const loops::DropoutMask& mask, [[maybe_unused]] bool add) {
 #ifdef LFT_HAVE_CUDA
   if (!has_kernel(x, y)) return false;
   on_device_of(x, [&](Stream stream) {
-    dropout(*float_type(x.scalar_type()), x.const_data_ptr(), y.mutable_data_ptr(), x.numel(), dropout_args(mask, add), stream);
+    dropout(*float_type(x.scalar_type()), x.const_data_ptr(), y.mutable_data_ptr(), x.numel(),
+            dropout_args(mask, add), stream);
   });
   return true;
 #else

@@ -37,8 +37,12 @@ loops::DropoutMask dropout_mask(double p, const std::string& path);
 
 /// The mask as the kernels take it.
 inline DropoutArgs dropout_args(const loops::DropoutMask& mask, bool add) {
-  return {
-      .seed = mask.seed, .stream = mask.stream, .threshold = mask.threshold, .scale = mask.scale, .add = add, .stream_at = mask.stream_at};
+  return {.seed = mask.seed,
+          .stream = mask.stream,
+          .threshold = mask.threshold,
+          .scale = mask.scale,
+          .add = add,
+          .stream_at = mask.stream_at};
 }
 
 /// x * mask * scale, without a graph. Element i is x's i-th in row-major order. A mask that keeps all returns x itself.

@@ -32,8 +32,10 @@ struct Input {
 };
 
 /// silu(gate) * up; with a mask dropped in the same pass, and then x_ti is left out unless `whole`.
-Input swiglu_input(const at::Tensor& gate, const at::Tensor& up, at::ScalarType dtype, const loops::DropoutMask& mask, bool whole) {
-  if (mask.threshold == 0 || gate.scalar_type() != dtype) return {rows_of(swiglu_values(gate, up).to(dtype)), {}};
+Input swiglu_input(const at::Tensor& gate, const at::Tensor& up, at::ScalarType dtype,
+                   const loops::DropoutMask& mask, bool whole) {
+  if (mask.threshold == 0 || gate.scalar_type() != dtype)
+    return {rows_of(swiglu_values(gate, up).to(dtype)), {}};
   const DroppedSwiglu both = swiglu_dropout(gate, up, mask, whole);
   return {whole ? rows_of(both.y) : at::Tensor(), rows_of(both.dropped)};
 }
@@ -52,7 +54,8 @@ double scale_left(const LowRank& update, at::ScalarType dtype) {
 }
 
 /// x W^T + b + scale h B^T, with h = dropout(x) A^T unless it is given.
-at::Tensor forward_values(const Input& input, const Weight& weight, const at::Tensor& bias, const LowRank& update, at::Tensor* h_tr) {
+at::Tensor forward_values(const Input& input, const Weight& weight, const at::Tensor& bias,
+                          const LowRank& update, at::Tensor* h_tr) {
   const at::ScalarType dtype = input.x_ti.scalar_type();
   at::Tensor y = weight_product(input.x_ti, weight, bias);
   if (!update.a_ri.defined()) return y;
@@ -82,7 +85,10 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     if (!grad_mode) return at::_unsafe_view(y, shape);
     const auto trains = [](const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); };
     const bool own_product = shared == nullptr || !shared->h_tr.defined(), keeps_input = weight.trains() || (own_product && trains(a));
-    at::Tensor kept = up.defined() ? x : !keeps_input ? at::Tensor() : shared != nullptr ? shared->kept : input.x_ti;
+    at::Tensor kept = up.defined()        ? x
+                      : !keeps_input      ? at::Tensor()
+                      : shared != nullptr ? shared->kept
+                                          : input.x_ti;
     const at::Tensor norm_weight = keeps_input && shared != nullptr ? shared->norm_weight : at::Tensor();
     ctx->save_for_backward({kept, up, weight.dense(), a, b, h, norm_weight});
     if (shared != nullptr) {
@@ -219,7 +225,8 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const bool own_product = !shared || shared->rank[static_cast<size_t>(layer)] == 0;
     const bool wants_input = weight.trains() || (own_product && a.defined() && a.requires_grad());
     Input input;
-    if (wants_input && up.defined()) input = swiglu_input(kept, up, dtype, update.mask, weight.trains());
+    if (wants_input && up.defined())
+      input = swiglu_input(kept, up, dtype, update.mask, weight.trains());
     if (wants_input && !up.defined()) input.x_ti = shared ? shared->input(kept, saved[6]) : kept;
 
     at::Tensor dx, dup, dw, dbias, da, db, dh;

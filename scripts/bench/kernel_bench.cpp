@@ -164,9 +164,11 @@ void bench_layer() {
   report("swiglu", 3 * kWide, [&] { swiglu(kType, a.as(), b.as(), c.as(), kTokens * kInner, nullptr); });
   const DropoutArgs drop{.seed = 1, .stream = 2, .threshold = 3277, .scale = 1.05f};
   const int64_t wide = kTokens * kInner;
-  report("swiglu with dropout", 4 * kWide, [&] { swiglu_dropout(kType, a.as(), b.as(), c.as(), d.as(), wide, drop, nullptr); });
+  report("swiglu with dropout", 4 * kWide,
+         [&] { swiglu_dropout(kType, a.as(), b.as(), c.as(), d.as(), wide, drop, nullptr); });
   report("quick_gelu", 2 * kWide, [&] { quick_gelu(kType, a.as(), b.as(), wide, nullptr); });
-  report("quick_gelu_backward", 3 * kWide, [&] { quick_gelu_backward(kType, c.as(), a.as(), b.as(), wide, nullptr); });
+  report("quick_gelu_backward", 3 * kWide,
+         [&] { quick_gelu_backward(kType, c.as(), a.as(), b.as(), wide, nullptr); });
   report("swiglu_backward", 5 * kWide, [&] { swiglu_backward(kType, c.as(), a.as(), b.as(), d.as(), e.as(), kTokens * kInner, nullptr); });
 }
 
@@ -189,8 +191,9 @@ void bench_codes() {
   report("dropout", 4.0 * kTokens * kHidden, [&] { dropout(FloatType::kBF16, x.as(), y.as(), kTokens * kHidden, drop, nullptr); });
   DropoutArgs masked_add = drop;
   masked_add.add = true;
-  report("dropout, added", 6.0 * kTokens * kHidden,
-         [&] { dropout(FloatType::kBF16, x.as(), y.as(), kTokens * kHidden, masked_add, nullptr); });
+  report("dropout, added", 6.0 * kTokens * kHidden, [&] {
+    dropout(FloatType::kBF16, x.as(), y.as(), kTokens * kHidden, masked_add, nullptr);
+  });
 
   Buffer master(4 * kWeights), gradient(4 * kWeights), maps(sizeof(CodeMaps)), control(sizeof(GradControl)), item(sizeof(AdamW8Item));
   check_cuda(cudaMemcpy(maps.as(), &code_maps(), sizeof(CodeMaps), cudaMemcpyHostToDevice), "cudaMemcpy");

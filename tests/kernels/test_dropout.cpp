@@ -69,7 +69,8 @@ TEST(FloatTypes, RoundsToNearestEven) {
 #ifdef LFT_HAVE_CUDA
 /// The whole arena after a call of the kernel and of the reference: nothing beside y changes
 /// either.
-void expect_gpu_equals_ref(const test::Arena& start, FloatType type, size_t x, size_t y, const DropoutArgs& args) {
+void expect_gpu_equals_ref(const test::Arena& start, FloatType type, size_t x, size_t y,
+                           const DropoutArgs& args) {
   test::Arena want = start;
   const test::Array &from = start.arrays()[x], &to = start.arrays()[y];
   dropout_ref(type, want.data(x), want.data(y), to.count, args);
@@ -77,7 +78,8 @@ void expect_gpu_equals_ref(const test::Arena& start, FloatType type, size_t x, s
   test::DeviceArray<uint8_t> bytes(got.bytes());
   ASSERT_TRUE(bytes.ok());
   dropout(type, bytes.data() + from.offset, bytes.data() + to.offset, to.count, args, nullptr);
-  EXPECT_EQ(bytes.to_host(), want.bytes()) << to.count << (args.add ? " added" : "") << " from " << from.offset << " to " << to.offset;
+  EXPECT_EQ(bytes.to_host(), want.bytes())
+      << to.count << (args.add ? " added" : "") << " from " << from.offset << " to " << to.offset;
 }
 
 TEST(DropoutGpu, EqualsTheReferenceBitForBit) {
@@ -105,7 +107,8 @@ TEST(DropoutGpu, EqualsTheReferenceAtEveryAlignment) {
         const size_t x = start.add(type, 1003, at_x), y = start.add(type, 1003, at_y);
         start.fill_normal(x, 1, 1);
         start.fill_normal(y, 2, 1);
-        for (const bool add : {false, true}) expect_gpu_equals_ref(start, type, x, y, half_dropped(add));
+        for (const bool add : {false, true})
+          expect_gpu_equals_ref(start, type, x, y, half_dropped(add));
       }
     }
   }
@@ -118,7 +121,8 @@ TEST(DropoutGpu, WorksInPlace) {
       test::Arena start;
       const size_t x = start.add(type, 2051, misaligned);
       start.fill_normal(x, 3, 1);
-      for (const bool add : {false, true}) expect_gpu_equals_ref(start, type, x, x, half_dropped(add));
+      for (const bool add : {false, true})
+        expect_gpu_equals_ref(start, type, x, x, half_dropped(add));
     }
   }
 }
@@ -127,7 +131,8 @@ TEST(DropoutGpu, WorksInPlace) {
 TEST(DropoutGpu, KeepsWhatIsAtTheThresholdAndDropsInfinities) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   const PhiloxBlock first = philox_block(7, 11, 0);
-  for (const uint32_t draw : {first.word[0] & 0xFFFFu, first.word[0] >> 16, uint32_t{0}, uint32_t{65535}}) {
+  for (const uint32_t draw :
+       {first.word[0] & 0xFFFFu, first.word[0] >> 16, uint32_t{0}, uint32_t{65535}}) {
     for (const uint32_t threshold : {draw, draw == 65535 ? draw : draw + 1}) {
       test::Arena start;
       const size_t x = start.put(FloatType::kF32, {INFINITY, -INFINITY, 1, 2, 3, 4, 5, 6, 7});

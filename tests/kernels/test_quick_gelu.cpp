@@ -46,10 +46,14 @@ TEST(QuickGeluRef, BackwardEqualsFiniteDifferences) {
 /// parts; where s is nearly 1, what s is off by (2 of the quotient, half of 1 + exp) is multiplied
 /// by 1.702 x.
 void expect_gpu_equals_ref(FloatType type, int64_t n, int64_t misaligned, bool in_place) {
-  const double stored = type == FloatType::kF32 ? 0x1p-24 : type == FloatType::kBF16 ? 0x1p-8 : 0x1p-11;
-  const double least = type == FloatType::kF16 ? 0x1p-25 : 0x1p-120;  // half of FP16's spacing near zero
+  const double stored = type == FloatType::kF32    ? 0x1p-24
+                        : type == FloatType::kBF16 ? 0x1p-8
+                                                   : 0x1p-11;
+  const double least =
+      type == FloatType::kF16 ? 0x1p-25 : 0x1p-120;  // half of FP16's spacing near zero
   test::Arena start;
-  const size_t x = start.add(type, n, misaligned), dy = start.add(type, n), y = start.add(type, n, misaligned);
+  const size_t x = start.add(type, n, misaligned), dy = start.add(type, n),
+               y = start.add(type, n, misaligned);
   const size_t dx = start.add(type, n);
   start.add(type, 3);  // what must not change
   start.fill_normal(x, 1, 3);
@@ -59,7 +63,9 @@ void expect_gpu_equals_ref(FloatType type, int64_t n, int64_t misaligned, bool i
   quick_gelu_backward_ref(type, want.data(dy), want.data(x), want.data(dx), n);
   test::DeviceArray<uint8_t> bytes(start.bytes());
   ASSERT_TRUE(bytes.ok());
-  const auto at = [&](size_t a) { return static_cast<void*>(bytes.data() + start.arrays()[a].offset); };
+  const auto at = [&](size_t a) {
+    return static_cast<void*>(bytes.data() + start.arrays()[a].offset);
+  };
   const size_t to_dx = in_place ? dy : dx, to_y = in_place ? x : y;
   quick_gelu_backward(type, at(dy), at(x), at(to_dx), n, nullptr);
   quick_gelu(type, at(x), at(to_y), n, nullptr);
@@ -84,7 +90,8 @@ TEST(QuickGeluGpu, EqualsTheReferenceOverSizesTypesAndAlignment) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   for (const FloatType type : kTypes) {
     for (const int64_t n : {1, 7, 8, 2047, 2048, 10007}) {
-      for (const int64_t misaligned : {0, 1, 4}) expect_gpu_equals_ref(type, n, misaligned, /*in_place=*/false);
+      for (const int64_t misaligned : {0, 1, 4})
+        expect_gpu_equals_ref(type, n, misaligned, /*in_place=*/false);
     }
   }
 }
@@ -92,7 +99,8 @@ TEST(QuickGeluGpu, EqualsTheReferenceOverSizesTypesAndAlignment) {
 TEST(QuickGeluGpu, WorksInPlace) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   for (const FloatType type : kTypes) {
-    for (const int64_t misaligned : {0, 1}) expect_gpu_equals_ref(type, 2049, misaligned, /*in_place=*/true);
+    for (const int64_t misaligned : {0, 1})
+      expect_gpu_equals_ref(type, 2049, misaligned, /*in_place=*/true);
   }
 }
 
@@ -105,7 +113,8 @@ TEST(QuickGeluGpu, BackwardEqualsFiniteDifferencesInDouble) {
   const auto value = [](double x) { return x / (1 + std::exp(-double{kQuickGelu} * x)); };
   std::vector<float> points(kCount);
   for (int64_t i = 0; i < kCount; ++i) points[i] = static_cast<float>(i - kCount / 2) / 200;
-  test::DeviceArray<float> x(points), dy(std::vector<float>(kCount, 1.0f)), dx(std::vector<float>(kCount, -1.0f));
+  test::DeviceArray<float> x(points), dy(std::vector<float>(kCount, 1.0f)),
+      dx(std::vector<float>(kCount, -1.0f));
   ASSERT_TRUE(x.ok() && dy.ok() && dx.ok());
   quick_gelu_backward(FloatType::kF32, dy.data(), x.data(), dx.data(), kCount, nullptr);
   const std::vector<float> got = dx.to_host();

@@ -69,7 +69,8 @@ Found named(const std::string& symbol, const std::string& architecture) {
   static const std::regex parts("::(\\w+)(<[^(]*>)?\\(");
   std::smatch file, name;
   const std::string text = demangled(symbol);
-  const bool known = std::regex_search(symbol, file, in_file) && std::regex_search(text, name, parts);
+  const bool known =
+      std::regex_search(symbol, file, in_file) && std::regex_search(text, name, parts);
   if (!known) return {symbol, "", architecture};
   Found found{file[1].str() + " " + name[1].str(), name[2].str(), architecture};
   if (found.kernel == "dropout dropout_kernel") {
@@ -124,7 +125,8 @@ const Expected* row_of(const std::string& kernel) {
 
 TEST(KernelSass, EveryKernelMoves128BitsAtATimeInEveryType) {
   if (std::string(LFT_CUOBJDUMP).empty()) {
-    GTEST_SKIP() << "no cuobjdump to show the kernels' machine code (CUDA's toolkit and triton have it)";
+    GTEST_SKIP()
+        << "no cuobjdump to show the kernels' machine code (CUDA's toolkit and triton have it)";
   }
   const std::vector<Found> all = disassembled();
   ASSERT_FALSE(all.empty()) << LFT_CUOBJDUMP << " shows no kernel of " << LFT_KERNELS_FILE;

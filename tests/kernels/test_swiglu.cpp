@@ -48,7 +48,8 @@ TEST(SwigluRef, WithDropoutIsTheDropoutOfTheRoundedProduct) {
   const size_t y = arena.add(FloatType::kBF16, 100), dropped = arena.add(FloatType::kBF16, 100);
   arena.fill_normal(gate, 4, 2);
   arena.fill_normal(up, 5, 2);
-  swiglu_dropout_ref(FloatType::kBF16, arena.data(gate), arena.data(up), arena.data(y), arena.data(dropped), 100, args);
+  swiglu_dropout_ref(FloatType::kBF16, arena.data(gate), arena.data(up), arena.data(y),
+                     arena.data(dropped), 100, args);
   test::Arena plain = arena;
   swiglu_ref(FloatType::kBF16, arena.data(gate), arena.data(up), plain.data(y), 100);
   EXPECT_EQ(arena.values(y), plain.values(y));
@@ -112,12 +113,15 @@ TEST(SwigluGpu, DropoutInTheSamePassGivesTheBitsOfTwoPasses) {
       for (const int64_t misaligned : {0, 1, 4}) {
         test::Arena start;
         const size_t gate = start.add(type, n, misaligned), up = start.add(type, n, misaligned);
-        const size_t y = start.add(type, n, misaligned), dropped = start.add(type, n), alone = start.add(type, n);
+        const size_t y = start.add(type, n, misaligned), dropped = start.add(type, n),
+                     alone = start.add(type, n);
         start.fill_normal(gate, 2, 4);
         start.fill_normal(up, 3, 1);
         test::DeviceArray<uint8_t> bytes(start.bytes());
         ASSERT_TRUE(bytes.ok());
-        const auto at = [&](size_t a) { return static_cast<void*>(bytes.data() + start.arrays()[a].offset); };
+        const auto at = [&](size_t a) {
+          return static_cast<void*>(bytes.data() + start.arrays()[a].offset);
+        };
         swiglu_dropout(type, at(gate), at(up), at(y), at(dropped), n, args, nullptr);
         swiglu_dropout(type, at(gate), at(up), nullptr, at(alone), n, args, nullptr);
         test::Arena got = start;
@@ -130,7 +134,8 @@ TEST(SwigluGpu, DropoutInTheSamePassGivesTheBitsOfTwoPasses) {
         EXPECT_EQ(got.values(dropped), plain.values(dropped)) << n;
         EXPECT_EQ(got.values(alone), got.values(dropped));
         EXPECT_EQ(got.values(gate), start.values(gate));
-        swiglu_dropout(type, at(gate), at(up), at(gate), at(up), n, args, nullptr);  // over its inputs
+        swiglu_dropout(type, at(gate), at(up), at(gate), at(up), n, args,
+                       nullptr);  // over its inputs
         got.bytes() = bytes.to_host();
         EXPECT_EQ(got.values(gate), plain.values(y));
         EXPECT_EQ(got.values(up), plain.values(dropped));
