@@ -6,7 +6,9 @@
 namespace lft {
 
 template <class T, int kWidth>
-__device__ void store_scaled(T* to, const Pack<float, kWidth>& x, float scale, int live) {
+__device__ void store_scaled(T* data, int64_t first, const Pack<float, kWidth>& x, float scale,
+                             int live) {
+  T* const to = in_global_memory(data) + first;
   Pack<T, kWidth> copy;
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) copy.value[i] = T(__fmul_rn(x.value[i], scale));
@@ -19,9 +21,9 @@ __device__ void write_shadow(const ShadowPlace& place, int64_t first, const Pack
                              int live) {
   if (place.data == nullptr) return;
   if (place.type == FloatType::kBF16) {
-    store_scaled(static_cast<__nv_bfloat16*>(place.data) + first, x, place.scale, live);
+    store_scaled(static_cast<__nv_bfloat16*>(place.data), first, x, place.scale, live);
   } else {
-    store_scaled(static_cast<__half*>(place.data) + first, x, place.scale, live);
+    store_scaled(static_cast<__half*>(place.data), first, x, place.scale, live);
   }
 }
 
