@@ -41,7 +41,7 @@ struct MemoryPlan {
   bool fits() const { return peak - spare <= free; }
 };
 /// All but `free`. Reads of `inputs` the recipe, config, dtypes, device and numbers of steps. The
-/// trainability proof is a pass like the step's, over a micro-batch as a step has, and needs no more.
+/// trainability proof is a pass like the step's, over a micro-batch of one: it needs no more.
 /// With CUDA graphs the decoder's passes have memory of their own, which stays when they are over;
 /// each graph is proven over two copies of the gradients.
 MemoryPlan plan_memory(const RunInputs& inputs, const MicroBatchShape& worst);

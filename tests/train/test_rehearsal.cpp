@@ -112,8 +112,8 @@ TEST_F(RehearsalTest, IsSkippedWhereTheProofWasAsLarge) {
   EXPECT_TRUE(rehearse_worst(run, run_step_options(run), watch, /*proved=*/false).ran);  // a resumed run has proved nothing
 }
 
-/// The probe is three rows, one of them long by its answer; padded to it they would be as large as the
-/// micro-batch after them, whose first row is longer by its question.
+/// The probe is three rows, one of them long by its answer; padded to it they would be as large as
+/// the micro-batch after them, whose first row is longer by its question.
 TEST_F(RehearsalTest, APackedRunIsRehearsedUnlessThePackedProofWasAsLarge) {
   Json rows = Json::parse(test::slurp(run_.dir().file("rows.json")));
   rows[0]["conversations"][1]["value"] = std::string(150, 'a');
