@@ -178,14 +178,22 @@ class Trainer {
     return train_step(run_.model.model, run_.optimizer, run_.scaler, run_.schedule, options_, samples, run_.state);
   }
 
-  /// FP32 activations are larger: behind a recovery a step that did not fit is taken again with less kept. Nothing had moved.
+  /// A step that did not fit is taken again with less kept: without CUDA graphs, whose memory serves nothing else, and after a
+  /// recovery, whose FP32 activations are larger, as spare_memory() says. Nothing had moved.
   StepOutcome step_within_memory(const StepSamples& samples) {
     while (true) {
       try {
         return measured_step(samples);
       } catch (const std::exception& error) {
         run_.optimizer.drop_gradients();
-        if (!run_.state.recovered || !is_out_of_memory(error) || !spare_memory(run_.state, samples)) throw;
+        if (!is_out_of_memory(error)) throw;
+        if (graphs_) {
+          drop_graphs();
+          empty_cache(run_.inputs.device);
+          files_.note("going on without CUDA graphs: memory ran out with them in step " + std::to_string(run_.state.step + 1));
+          continue;
+        }
+        if (!run_.state.recovered || !spare_memory(run_.state, samples)) throw;
       }
       files_.event("memory_spared", run_.state.step + 1, {{"recompute", run_.state.recompute}, {"split", run_.state.split}});
       files_.note("step " + std::to_string(run_.state.step + 1) + " ran out of memory in fp32: every block is recomputed from here on" +

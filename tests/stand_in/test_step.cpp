@@ -2,12 +2,16 @@
 // the device within a captured pass.
 #include <gtest/gtest.h>
 
+#include "gpu/devices.h"
 #include "gpu/shard_run.h"
+#include "src/train/device.h"
 #include "src/train/graph_passes.h"
+#include "src/train/peak_memory.h"
 #include "src/train/run.h"
 #include "src/train/setup.h"
 #include "src/train/trainer.h"
 #include "stand_in/device/device.h"
+#include "train/run_files.h"
 
 namespace lft::test {
 namespace {
@@ -85,6 +89,37 @@ TEST_P(StepCounts, AWholeRunReadsOnceAStep) {
   const Counts less = reads(5), more = reads(8);
   EXPECT_EQ((more - less).host_reads, 3);
   EXPECT_EQ((more - less).pageable_copies, 0);
+}
+
+/// With graphs a run holds more: the arena's memory and the copies that prove one.
+TEST(Graphs, ARunThatFitsWithoutThemFitsWithThem) {
+  const ShardRun files(10);
+  const auto run = [&](const std::string& graphs, const std::string& out) {
+    Recipe recipe = files.recipe(out);
+    recipe.precision.compute = recipe.model.base_dtype = "bf16";
+    recipe.train.max_steps = 5;
+    recipe.train.max_tokens_per_step = 160;
+    recipe.train.cuda_graphs = graphs;
+    EXPECT_EQ(train(recipe), 0);
+    return step_lines(recipe.output_dir);
+  };
+  empty_cache(stand_in::device());
+  PeakMemory plain(stand_in::device());
+  const std::vector<Json> want = run("off", "off");
+  const auto needed = static_cast<int64_t>(plain.growth());
+  empty_cache(stand_in::device());
+  PeakMemory more(stand_in::device());
+  run("auto", "auto");
+  const auto taken = static_cast<int64_t>(more.growth());
+  ASSERT_GT(taken, needed);
+  empty_cache(stand_in::device());
+  const stand_in::MemoryLimit limit((needed + taken) / 2);
+  const std::vector<Json> got = run("auto", "tight");
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) {  // micro-batches that are filled up: as test_runs.cpp's
+    const double loss = want[i]["loss"];
+    EXPECT_NEAR(got[i]["loss"].get<double>(), loss, 8 * rounding(at::kBFloat16) * loss) << i + 1;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

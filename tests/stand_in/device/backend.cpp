@@ -40,7 +40,7 @@ class Memory : public c10::DeviceAllocator {
     if (bytes == 0) return {nullptr, device()};
     const int64_t before = memory_use().taken_from_device;
     void* block = take_block(current_pool(), bytes);
-    if (block == nullptr) {
+    if (block == nullptr && current_pool() == kDefaultPool) {  // of another pool LibTorch frees nothing
       empty_pool(kDefaultPool);
       block = take_block(current_pool(), bytes);
     }

@@ -43,6 +43,17 @@ class MemoryGuard {
   MemoryGuard(const MemoryGuard&) = delete;
 };
 
+/// While it lives, the device has `bytes` beside what its pools hold.
+class MemoryLimit {
+ public:
+  explicit MemoryLimit(int64_t bytes);
+  ~MemoryLimit();
+  MemoryLimit(const MemoryLimit&) = delete;
+
+ private:
+  int64_t before_;
+};
+
 /// What captured passes did, all of them together.
 Counts counts_in_captures();
 

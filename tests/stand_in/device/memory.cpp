@@ -166,6 +166,11 @@ int64_t memory_limit() {
   return r.limit;
 }
 
+MemoryLimit::MemoryLimit(int64_t bytes) : before_(memory_limit()) {
+  limit_memory(memory_use().reserved + bytes);
+}
+MemoryLimit::~MemoryLimit() { limit_memory(before_); }
+
 bool is_device_address(const void* address) {
   const char* const at = static_cast<const char*>(address);
   return at >= region().base && at < region().base + kRegion;
