@@ -65,14 +65,19 @@ TEST_P(DeviceLinear, ThreeOfOneNormedInput) {
     for (const int64_t out : {256, 64, 64}) values.push_back(normal({out, kIn}, 5) / 16);
     values.push_back(normal({kIn}, 6) + 1);
     const auto op = [](const std::vector<at::Tensor>& t, at::Device) {
-      std::vector<at::Tensor> a, out;
-      for (const size_t layer : {0, 1, 2}) a.push_back(t[1 + 2 * layer].to(at::kFloat));
+      std::vector<LowRank> updates;
+      std::vector<at::Tensor> out;
+      for (const size_t layer : {0, 1, 2}) {
+        updates.push_back(
+            {t[1 + 2 * layer].to(at::kFloat), t[2 + 2 * layer].to(at::kFloat), 1.5, {}});
+      }
       const at::Tensor none;
       const Normed normed = add_rms_norm(t[0], none, t[10], 1e-5);
       const at::Tensor y = normed.y.to(compute_dtype());  // under FP16 a norm keeps the width of its input
-      SharedInput input(y.is_same(normed.y) ? normed : Normed(y), a);
+      SharedInput input(y.is_same(normed.y) ? normed : Normed(y), updates);
       for (const size_t layer : {0, 1, 2}) {
-        out.push_back(input.linear(static_cast<int64_t>(layer), t[7 + layer], none, {a[layer], t[2 + 2 * layer].to(at::kFloat), 1.5, {}}));
+        out.push_back(
+            input.linear(static_cast<int64_t>(layer), t[7 + layer], none, updates[layer]));
       }
       return at::cat(out, -1);
     };
