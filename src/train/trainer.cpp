@@ -189,7 +189,6 @@ class Trainer {
         if (!is_out_of_memory(error)) throw;
         if (graphs_) {
           drop_passes();
-          empty_cache(run_.inputs.device);
           files_.note("going on without CUDA graphs: memory ran out with them in step " + std::to_string(run_.state.step + 1));
           continue;
         }
