@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "models/layers/call.h"
+#include "models/ops/dispatch.h"
 #include "models/ops/masters.h"
 #include "models/ops/precision.h"
 
@@ -35,7 +36,7 @@ struct BlockRun : torch::CustomClassHolder {
 
 /// Neither copy waits: both are in the stream of what computes x and of what uses it again, and pinned memory is not reused before.
 at::Tensor to_host(const at::Tensor& x) {
-  const at::Tensor host = at::empty_like(x, x.options().device(at::kCPU).pinned_memory(!x.is_cpu()));
+  const at::Tensor host = at::empty_like(x, x.options().device(at::kCPU).pinned_memory(runs_kernels(x.device())));
   return host.copy_(x, /*non_blocking=*/true);
 }
 at::Tensor from_host(const at::Tensor& host, at::Device device) {

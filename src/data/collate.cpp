@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 
+#include "models/ops/dispatch.h"
 #include "models/ops/send.h"
 #include "src/data/loader.h"
 
@@ -40,7 +41,7 @@ at::Tensor normalised_pixels(const std::vector<Sample>& samples, int64_t count, 
 /// The same numbers, looked up where they are needed: a quarter of the bytes travels, and nothing waits for them.
 at::Tensor normalised_there(const std::vector<Sample>& samples, int64_t count, int64_t size, const ChannelTables& tables,
                             at::Device device) {
-  at::Tensor raw_nchw = at::empty({count, 3, size, size}, at::TensorOptions(at::kByte).pinned_memory(!device.is_cpu()));
+  at::Tensor raw_nchw = at::empty({count, 3, size, size}, at::TensorOptions(at::kByte).pinned_memory(runs_kernels(device)));
   uint8_t* out = raw_nchw.mutable_data_ptr<uint8_t>();
   for (const Sample& sample : samples) {
     for (const PixelImage& image : sample.images) out = std::copy(image.chw.begin(), image.chw.end(), out);

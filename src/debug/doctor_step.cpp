@@ -208,14 +208,14 @@ StepCheck check_step(at::Device device, at::ScalarType compute, const std::funct
   Judge judge(check);
   const Toy toy = make_toy();
   const Expected want = expect(toy);
-  ToyModel model(toy, device);
-  const std::vector<Trainable> trainables = make_trainable(model, {});
+  const auto model = std::make_shared<ToyModel>(toy, device);
+  const std::vector<Trainable> trainables = make_trainable(*model, {});
   AdamW optimizer(trainables, param_groups(trainables, kRate, -1), {.betas = kBetas, .eps = kEps});
   LossScaler scaler({.enabled = compute == at::kHalf, .scale = kFirstScale, .backoff_factor = kBackoff});
   const ComputeDtypeGuard dtype(compute);
   const at::Tensor target = to_tensor(toy.target, device);
   const auto step = [&](int64_t number, double input_factor) {
-    const at::Tensor loss = model.loss(to_tensor(toy.x, device) * input_factor, target);
+    const at::Tensor loss = model->loss(to_tensor(toy.x, device) * input_factor, target);
     scaler.scale(loss).backward();
     if (gradients_ready) gradients_ready(number, optimizer);
     scaler.unscale(optimizer, loss, kClip);

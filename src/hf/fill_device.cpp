@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 
+#include "models/ops/dispatch.h"
 #include "src/hf/model_dir.h"
 #include "src/hf/piece_filler.h"
 
@@ -30,7 +31,7 @@ class DeviceFiller : public PieceFiller {
       targets_ready->block(*stream_);
     }
     for (Slot& slot : slots_) {
-      slot.host = at::empty({plan.options.piece_bytes}, at::TensorOptions(at::kByte).pinned_memory(!device.is_cpu()));
+      slot.host = at::empty({plan.options.piece_bytes}, at::TensorOptions(at::kByte).pinned_memory(runs_kernels(device)));
       if (stream_) slot.copied.emplace(device.type());
     }
   }

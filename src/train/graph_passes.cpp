@@ -8,6 +8,7 @@
 
 #include "kernels/common/error.h"
 #include "models/layers/recompute.h"
+#include "models/ops/dispatch.h"
 #include "models/ops/precision.h"
 
 namespace lft {
@@ -71,7 +72,7 @@ GraphPasses::GraphPasses(const Llava& model, AdamW& optimizer, PassLimits limits
 }
 
 void GraphPasses::stage(const LlavaBatch& batch, const SupervisedRows& rows, const Shape& shape, const MicroPass& pass, double seed) {
-  at::Tensor host = at::zeros(staged_.sizes(), at::TensorOptions(at::kLong).pinned_memory(!device_.is_cpu()));
+  at::Tensor host = at::zeros(staged_.sizes(), at::TensorOptions(at::kLong).pinned_memory(runs_kernels(device_)));
   const int64_t modules = static_cast<int64_t>(optimizer_.slots().size()), starts = most_sequences(limits_) + 1;
   const Inputs to(host, modules, starts, shape);
   const std::vector<uint64_t> streams = streams_.at(static_cast<uint64_t>(pass.step), pass.micro_batch);

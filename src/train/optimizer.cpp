@@ -6,6 +6,7 @@
 #include <array>
 
 #include "kernels/common/error.h"
+#include "models/ops/dispatch.h"
 
 namespace lft {
 namespace {
@@ -110,7 +111,7 @@ void launch_in_pieces(const std::vector<Update>& updates, int64_t elements, cons
 at::Tensor zeros(const at::Tensor& param, at::IntArrayRef sizes, at::ScalarType dtype, const MomentStorage& storage) {
   const at::TensorOptions there = at::TensorOptions().dtype(dtype);
   if (!storage.offload) return at::zeros(sizes, there.device(param.device()));
-  return at::zeros(sizes, there.pinned_memory(!param.is_cpu()));
+  return at::zeros(sizes, there.pinned_memory(runs_kernels(param.device())));
 }
 
 std::vector<Trainable> trainables_of(const std::vector<AdamSlot>& slots) {

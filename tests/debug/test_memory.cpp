@@ -119,7 +119,7 @@ TEST_F(DebugMemory, NamesAGraphThatIsKept) {
 TEST_F(DebugMemory, OutOfMemoryIsTheTrainersError) {
   const test::CountingAllocator counting;
   const auto limit = [](int64_t step, AdamW&) {
-    if (step == 1) test::CountingAllocator::limit(test::CountingAllocator::live() + 20000);
+    if (step == 1) test::CountingAllocator::limit(test::CountingAllocator::live() + 60000);  // room for a batch
   };
   EXPECT_LFT_ERROR(ErrorKind::kResource, "step 2, forward pass of ", run(run_.recipe("limit"), {.gradients_ready = limit}));
   test::CountingAllocator::limit(INT64_MAX);

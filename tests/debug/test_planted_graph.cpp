@@ -133,7 +133,7 @@ Told train_in_little_memory(bool planted) {
   const CountingAllocator counting;
   const int64_t before = CountingAllocator::live();
   CountingAllocator::reset_peak();
-  train_watched(1);
+  train_watched(4);
   CountingAllocator::limit(before + (CountingAllocator::peak() - before) * 3 / 2);
   const Told told = tell(run.dir().path(), [&] { return train(recipe); });
   CountingAllocator::limit(std::numeric_limits<int64_t>::max());
