@@ -1,17 +1,10 @@
-// What the files of loops share: the 16-bit conversions, exp, and how a loop is compiled for several processors. For loops.cpp and
-// attention_loops.cpp only, which are compiled with -O3 and without the shared precompiled header.
+// What two files of loops share: the 16-bit conversions and exp. For loops.cpp and attention_loops.cpp only, which are compiled with -O3 and without the shared precompiled header.
 #pragma once
 #include <bit>
 #include <cstdint>
 
+#include "models/ops/loop_build.h"
 #include "models/ops/loops.h"
-
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define LFT_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define LFT_CLONES
-#endif
-#define LFT_INLINE static inline __attribute__((always_inline))
 
 namespace lft::loops {
 

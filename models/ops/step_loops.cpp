@@ -4,12 +4,7 @@
 #include <bit>
 #include <cstring>
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define LFT_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define LFT_CLONES
-#endif
-#define LFT_INLINE static inline __attribute__((always_inline))
+#include "models/ops/loop_build.h"
 
 namespace lft::loops {
 namespace {

@@ -25,16 +25,22 @@ struct Way {
 
 void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 
-class StepCounts : public ::testing::TestWithParam<Way> {};
+class StepCounts : public ::testing::TestWithParam<Way> {
+ protected:
+  Recipe recipe() const {
+    Recipe recipe = files_.recipe("out");
+    recipe.precision.compute = recipe.model.base_dtype = "bf16";
+    recipe.lora.dropout = 0.25;
+    GetParam().set(recipe);
+    return recipe;
+  }
+  const ShardRun files_{10};
+};
 
 /// After the first steps, in which memory is taken and graphs are captured and proven.
 TEST_P(StepCounts, OneReadAndNoCopyThatWaits) {
-  const ShardRun files(10);
-  Recipe recipe = files.recipe("out");
-  recipe.precision.compute = recipe.model.base_dtype = "bf16";
-  recipe.lora.dropout = 0.25;
+  Recipe recipe = this->recipe();
   recipe.train.grad_accum = 2;
-  GetParam().set(recipe);
   RunInputs inputs = open_inputs(recipe);
   ASSERT_EQ(inputs.device, stand_in::device());
   lft::Run run = make_run(std::move(inputs));
@@ -73,12 +79,8 @@ TEST_P(StepCounts, OneReadAndNoCopyThatWaits) {
 
 /// The trainer around it asks for nothing more: logging, norms and watching use what the step has read.
 TEST_P(StepCounts, AWholeRunReadsOnceAStep) {
-  const ShardRun files(10);
-  Recipe recipe = files.recipe("out");
-  recipe.precision.compute = recipe.model.base_dtype = "bf16";
-  recipe.lora.dropout = 0.25;
+  Recipe recipe = this->recipe();
   recipe.train.max_steps = 8;
-  GetParam().set(recipe);
   Counts first, last;
   const auto look = [&](int64_t step, AdamW&) {
     if (step == 5) first = counts();
