@@ -18,7 +18,8 @@ __device__ void update_chunk(const AdamWItem& item, const Chunk& chunk, const Ad
   float* const exp_avg = in_global_memory(item.exp_avg) + chunk.first;
   float* const exp_avg_sq = in_global_memory(item.exp_avg_sq) + chunk.first;
   const T* const grad = in_global_memory(static_cast<const T*>(item.grad)) + chunk.first;
-  const bool wide = Master::aligned(param) && Master::aligned(exp_avg) && Master::aligned(exp_avg_sq) && Gradient::aligned(grad);
+  const bool wide = Master::aligned(param) && Master::aligned(exp_avg) &&
+                    Master::aligned(exp_avg_sq) && Gradient::aligned(grad);
   const int count = int(chunk.count);
   for (int first = threadIdx.x * kWidth; first < count; first += kThreads * kWidth) {
     const int live = count - first < kWidth ? count - first : kWidth;
@@ -29,7 +30,8 @@ __device__ void update_chunk(const AdamWItem& item, const Chunk& chunk, const Ad
     m.load(exp_avg + first, live, wide);
     v.load(exp_avg_sq + first, live, wide);
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) adamw_element(p.value[i], float(g.value[i]), m.value[i], v.value[i], rates);
+    for (int i = 0; i < kWidth; ++i)
+      adamw_element(p.value[i], float(g.value[i]), m.value[i], v.value[i], rates);
     p.store(param + first, live, wide);
     write_shadow(item.shadow, chunk.first + first, p, live);
     m.store(exp_avg + first, live, wide);

@@ -8,7 +8,8 @@
 
 namespace lft {
 
-/// One tensor. param, exp_avg, exp_avg_sq, grad: `count` elements each, disjoint, aligned as their element types demand.
+/// One tensor. param, exp_avg, exp_avg_sq, grad: `count` elements each, disjoint, aligned as their
+/// element types demand.
 struct AdamWItem {
   float *param = nullptr, *exp_avg = nullptr, *exp_avg_sq = nullptr;
   const void* grad = nullptr;
@@ -21,7 +22,8 @@ struct AdamWItem {
   ShadowPlace shadow;  // of param
 };
 
-/// With g = grad * clip, for every element, unless control->found_inf is set (then nothing is written):
+/// With g = grad * clip, for every element, unless control->found_inf is set (then nothing is
+/// written):
 ///   exp_avg    += (1 - beta1) * (g - exp_avg)
 ///   exp_avg_sq  = beta2 * exp_avg_sq + (1 - beta2) * g^2
 ///   param      -= decay * param + step_size * exp_avg / (sqrt(exp_avg_sq) * inverse_root + eps)
@@ -35,8 +37,8 @@ struct AdamWArgs {
 
 /// The definition of correct: in double, rounded once to float32 when stored.
 void adamw_ref(const AdamWArgs& args);
-/// The same on the GPU in float32, asynchronous. Every element stands alone, so results are bit-reproducible. Built with CUDA only. Throws
-/// kInternal when the launch fails.
+/// The same on the GPU in float32, asynchronous. Every element stands alone, so results are
+/// bit-reproducible. Built with CUDA only. Throws kInternal when the launch fails.
 void adamw(const AdamWArgs& args, Stream stream);
 
 /// Sets the constants of update number t (from 1). Item and Args: of this op or of adamw8.
@@ -50,7 +52,8 @@ void set_rates(Item& item, const Args& args, double lr, double weight_decay, int
 
 /// The constants of one tensor as the float32 maths uses them.
 struct AdamWRates {
-  float clip = 1, rest1 = 0, beta2 = 0, rest2 = 0, eps = 0, step_size = 0, inverse_root = 1, decay = 0;
+  float clip = 1, rest1 = 0, beta2 = 0, rest2 = 0, eps = 0, step_size = 0, inverse_root = 1,
+        decay = 0;
 };
 template <class Item, class Args>
 LFT_HOST_DEVICE AdamWRates float_rates(const Item& item, const Args& args, float clip) {
@@ -66,11 +69,13 @@ LFT_HOST_DEVICE AdamWRates float_rates(const Item& item, const Args& args, float
   return rates;
 }
 /// One element in float32, on the CPU and on the GPU.
-LFT_HOST_DEVICE void adamw_element(float& param, float grad, float& exp_avg, float& exp_avg_sq, const AdamWRates& rates) {
+LFT_HOST_DEVICE void adamw_element(float& param, float grad, float& exp_avg, float& exp_avg_sq,
+                                   const AdamWRates& rates) {
   const float g = grad * rates.clip;
   exp_avg += rates.rest1 * (g - exp_avg);
   exp_avg_sq = rates.beta2 * exp_avg_sq + rates.rest2 * g * g;
-  param -= rates.decay * param + rates.step_size * exp_avg / (sqrtf(exp_avg_sq) * rates.inverse_root + rates.eps);
+  param -= rates.decay * param +
+           rates.step_size * exp_avg / (sqrtf(exp_avg_sq) * rates.inverse_root + rates.eps);
 }
 
 }  // namespace lft

@@ -14,7 +14,8 @@ void adamw_ref(const AdamWArgs& args) {
       const double p = item.param[i];
       item.exp_avg[i] = static_cast<float>(m);
       item.exp_avg_sq[i] = static_cast<float>(v);
-      item.param[i] = static_cast<float>(p - item.decay * p - item.step_size * m / (std::sqrt(v) * item.inverse_root + args.eps));
+      item.param[i] = static_cast<float>(
+          p - item.decay * p - item.step_size * m / (std::sqrt(v) * item.inverse_root + args.eps));
       write_shadow(item.shadow, i, item.param[i]);
     }
   }

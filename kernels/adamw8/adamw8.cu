@@ -17,11 +17,14 @@ using Codes = Pack<uint8_t, kWidth>;
 
 __device__ float warp_max(float value) {
 #pragma unroll
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) value = fmaxf(value, __shfl_xor_sync(~0u, value, offset));
+  for (int offset = kWarp / 2; offset > 0; offset /= 2)
+    value = fmaxf(value, __shfl_xor_sync(~0u, value, offset));
   return value;
 }
 
-__device__ int live_lanes(int count, int at) { return count - at < 0 ? 0 : count - at < kWidth ? count - at : kWidth; }
+__device__ int live_lanes(int count, int at) {
+  return count - at < 0 ? 0 : count - at < kWidth ? count - at : kWidth;
+}
 
 /// A moment of one block by one warp: kRows packs a lane.
 struct BlockMoment {
@@ -40,7 +43,8 @@ struct BlockMoment {
     }
   }
 
-  /// All lanes call it: the shuffles also keep the new scale behind everybody's load of the old one.
+  /// All lanes call it: the shuffles also keep the new scale behind everybody's load of the old
+  /// one.
   __device__ void store(uint8_t* codes, float* absmax, int count, const CodeMap& map) const {
     const bool wide = Codes::aligned(codes);
     const int lane = int(threadIdx.x) % kWarp;
@@ -49,7 +53,8 @@ struct BlockMoment {
     for (int row = 0; row < kRows; ++row) {
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
-        if (row * kRow + lane * kWidth + i < count) largest = fmaxf(largest, fabsf(value[row].value[i]));
+        if (row * kRow + lane * kWidth + i < count)
+          largest = fmaxf(largest, fabsf(value[row].value[i]));
       }
     }
     largest = warp_max(largest);
@@ -59,7 +64,8 @@ struct BlockMoment {
       const int at = row * kRow + lane * kWidth;
       Codes pack;
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) pack.value[i] = uint8_t(nearest_code(map, value[row].value[i] / largest));  // 0 / 0: code 0
+      for (int i = 0; i < kWidth; ++i)
+        pack.value[i] = uint8_t(nearest_code(map, value[row].value[i] / largest));  // 0 / 0: code 0
       pack.store(codes + at, live_lanes(count, at), wide);
     }
   }
@@ -67,7 +73,8 @@ struct BlockMoment {
 
 /// `first`: of the tensor's elements, a multiple of kMomentBlock.
 template <class T>
-__device__ void update_block(const AdamW8Item& item, int64_t first, int count, const CodeMaps& maps, const AdamWRates& rates) {
+__device__ void update_block(const AdamW8Item& item, int64_t first, int count, const CodeMaps& maps,
+                             const AdamWRates& rates) {
   using Gradient = Pack<T, kWidth>;
   const int64_t block = first / kMomentBlock;
   float* const param = in_global_memory(item.param) + first;
@@ -88,7 +95,9 @@ __device__ void update_block(const AdamW8Item& item, int64_t first, int count, c
     p.load(param + at, live, wide);
     g.load(grad + at, live, wide);
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) adamw_element(p.value[i], float(g.value[i]), m.value[row].value[i], v.value[row].value[i], rates);
+    for (int i = 0; i < kWidth; ++i)
+      adamw_element(p.value[i], float(g.value[i]), m.value[row].value[i], v.value[row].value[i],
+                    rates);
     p.store(param + at, live, wide);
     write_shadow(item.shadow, first + at, p, live);
   }
@@ -98,10 +107,13 @@ __device__ void update_block(const AdamW8Item& item, int64_t first, int count, c
 
 /// A thread block a chunk, a warp a block of the chunk.
 template <class T>
-__device__ void update_chunk(const AdamW8Item& item, const Chunk& chunk, const CodeMaps& maps, const AdamWRates& rates) {
-  for (int64_t at = int64_t(threadIdx.x) / kWarp * kMomentBlock; at < chunk.count; at += kWarps * kMomentBlock) {
+__device__ void update_chunk(const AdamW8Item& item, const Chunk& chunk, const CodeMaps& maps,
+                             const AdamWRates& rates) {
+  for (int64_t at = int64_t(threadIdx.x) / kWarp * kMomentBlock; at < chunk.count;
+       at += kWarps * kMomentBlock) {
     const int64_t left = chunk.count - at;
-    update_block<T>(item, chunk.first + at, int(left < kMomentBlock ? left : kMomentBlock), maps, rates);
+    update_block<T>(item, chunk.first + at, int(left < kMomentBlock ? left : kMomentBlock), maps,
+                    rates);
   }
 }
 
@@ -110,7 +122,8 @@ __global__ void __launch_bounds__(kThreads) adamw8_kernel(AdamW8Args args) {
   __shared__ CodeMaps maps;
   const float* const from = reinterpret_cast<const float*>(args.maps);
   float* const to = reinterpret_cast<float*>(&maps);
-  for (int i = threadIdx.x; i < int(sizeof(CodeMaps) / sizeof(float)); i += kThreads) to[i] = from[i];
+  for (int i = threadIdx.x; i < int(sizeof(CodeMaps) / sizeof(float)); i += kThreads)
+    to[i] = from[i];
   __syncthreads();
   const float clip = args.control->clip;
   for (int64_t number = blockIdx.x; number < args.chunks; number += gridDim.x) {

@@ -1,15 +1,18 @@
-// AdamW with both moments in 8 bits (Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization") over a list of tensors in one
-// launch: kernels/adamw's update between reading the codes and writing them again.
+// AdamW with both moments in 8 bits (Dettmers et al. 2022, "8-bit Optimizers via Block-wise
+// Quantization") over a list of tensors in one launch: kernels/adamw's update between reading the
+// codes and writing them again.
 #pragma once
 #include "kernels/adamw/adamw.h"
 
 namespace lft {
 
-constexpr int64_t kMomentBlock = 256;  // neighbouring elements that share a scale; a chunk holds whole blocks
+constexpr int64_t kMomentBlock =
+    256;  // neighbouring elements that share a scale; a chunk holds whole blocks
 static_assert(kChunk % kMomentBlock == 0);
 
-/// The dynamic data type, ascending: `value` from -1 (or 0) to 1, dense around 0. A number x of a block whose largest magnitude is absmax
-/// is kept as the code of the value next to x / absmax; half-way between two, as the lower one. A block of zeros has absmax 0 and codes 0.
+/// The dynamic data type, ascending: `value` from -1 (or 0) to 1, dense around 0. A number x of a
+/// block whose largest magnitude is absmax is kept as the code of the value next to x / absmax;
+/// half-way between two, as the lower one. A block of zeros has absmax 0 and codes 0.
 struct CodeMap {
   float value[256];
   float middle[256];  // (value[i] + value[i + 1]) / 2, the last infinite
@@ -17,7 +20,8 @@ struct CodeMap {
 struct CodeMaps {
   CodeMap exp_avg, exp_avg_sq;  // signed, unsigned
 };
-/// Seven decades, of which each has half as many values as the one above it: bitsandbytes' create_dynamic_map, each value rounded once.
+/// Seven decades, of which each has half as many values as the one above it: bitsandbytes'
+/// create_dynamic_map, each value rounded once.
 const CodeMaps& code_maps();
 
 /// How many middles lie below x; 0 where x is NaN.
@@ -27,7 +31,8 @@ LFT_HOST_DEVICE int nearest_code(const CodeMap& map, float x) {
   return code;
 }
 
-/// One tensor. param, codes, grad: `count` elements each; absmax: one float a block. Disjoint, aligned as their element types demand.
+/// One tensor. param, codes, grad: `count` elements each; absmax: one float a block. Disjoint,
+/// aligned as their element types demand.
 struct AdamW8Item {
   float* param = nullptr;
   uint8_t *exp_avg = nullptr, *exp_avg_sq = nullptr;
@@ -40,8 +45,9 @@ struct AdamW8Item {
   ShadowPlace shadow;  // of param
 };
 
-/// Unless control->found_inf is set (then nothing is written): a moment is value[code] * absmax, in float32; AdamWArgs' update; the
-/// parameter takes the new moments as they are before they become codes again.
+/// Unless control->found_inf is set (then nothing is written): a moment is value[code] * absmax, in
+/// float32; AdamWArgs' update; the parameter takes the new moments as they are before they become
+/// codes again.
 struct AdamW8Args {
   const AdamW8Item* items = nullptr;  // [count], in the memory of the device that runs
   int64_t count = 0, chunks = 0;      // chunks: what number_chunks() said
@@ -50,10 +56,11 @@ struct AdamW8Args {
   const CodeMaps* maps = nullptr;  // code_maps() in that memory
 };
 
-/// The definition of correct: in double, rounded once to float32 when stored; codes by looking at all 256 values.
+/// The definition of correct: in double, rounded once to float32 when stored; codes by looking at
+/// all 256 values.
 void adamw8_ref(const AdamW8Args& args);
-/// The same on the GPU in float32, asynchronous. Every block stands alone, so results are bit-reproducible. Built with CUDA only. Throws
-/// kInternal when the launch fails.
+/// The same on the GPU in float32, asynchronous. Every block stands alone, so results are
+/// bit-reproducible. Built with CUDA only. Throws kInternal when the launch fails.
 void adamw8(const AdamW8Args& args, Stream stream);
 
 }  // namespace lft

@@ -7,7 +7,8 @@
 namespace lft {
 namespace {
 
-/// Decade e (from 0, the smallest) is cut into 2^e (signed, with both signs) or 2^(e + 1) equal parts, of which the middles are values.
+/// Decade e (from 0, the smallest) is cut into 2^e (signed, with both signs) or 2^(e + 1) equal
+/// parts, of which the middles are values.
 CodeMap make_map(bool is_signed) {
   std::vector<double> values = {0, 1};
   for (int decade = 0; decade < 7; ++decade) {
@@ -28,17 +29,23 @@ CodeMap make_map(bool is_signed) {
 }
 
 /// Moments of one block as float32, and back.
-void read_block(const CodeMap& map, const uint8_t* codes, float absmax, int64_t count, double* moment) {
+void read_block(const CodeMap& map, const uint8_t* codes, float absmax, int64_t count,
+                double* moment) {
   for (int64_t i = 0; i < count; ++i) moment[i] = static_cast<double>(map.value[codes[i]]) * absmax;
 }
-void write_block(const CodeMap& map, const double* moment, int64_t count, uint8_t* codes, float* absmax) {
+void write_block(const CodeMap& map, const double* moment, int64_t count, uint8_t* codes,
+                 float* absmax) {
   *absmax = 0;
-  for (int64_t i = 0; i < count; ++i) *absmax = std::max(*absmax, std::abs(static_cast<float>(moment[i])));
+  for (int64_t i = 0; i < count; ++i)
+    *absmax = std::max(*absmax, std::abs(static_cast<float>(moment[i])));
   for (int64_t i = 0; i < count; ++i) {
-    const double x = *absmax == 0 ? map.value[0] : static_cast<double>(static_cast<float>(moment[i])) / *absmax;
+    const double x =
+        *absmax == 0 ? map.value[0] : static_cast<double>(static_cast<float>(moment[i])) / *absmax;
     const auto distance = [&](float value) { return std::abs(x - value); };
     codes[i] = static_cast<uint8_t>(
-        std::min_element(map.value, map.value + 256, [&](float a, float b) { return distance(a) < distance(b); }) - map.value);
+        std::min_element(map.value, map.value + 256,
+                         [&](float a, float b) { return distance(a) < distance(b); }) -
+        map.value);
   }
 }
 
@@ -47,17 +54,20 @@ void update_block(const AdamW8Args& args, const AdamW8Item& item, int64_t first)
   const int64_t count = std::min(kMomentBlock, item.count - first), block = first / kMomentBlock;
   double m[kMomentBlock], v[kMomentBlock];
   read_block(args.maps->exp_avg, item.exp_avg + first, item.exp_avg_absmax[block], count, m);
-  read_block(args.maps->exp_avg_sq, item.exp_avg_sq + first, item.exp_avg_sq_absmax[block], count, v);
+  read_block(args.maps->exp_avg_sq, item.exp_avg_sq + first, item.exp_avg_sq_absmax[block], count,
+             v);
   for (int64_t i = 0; i < count; ++i) {
     const double g = load_float(item.type, item.grad, first + i) * clip, p = item.param[first + i];
     m[i] += (1 - args.beta1) * (g - m[i]);
     v[i] = args.beta2 * v[i] + (1 - args.beta2) * g * g;
-    item.param[first + i] =
-        static_cast<float>(p - item.decay * p - item.step_size * m[i] / (std::sqrt(v[i]) * item.inverse_root + args.eps));
+    item.param[first + i] = static_cast<float>(
+        p - item.decay * p -
+        item.step_size * m[i] / (std::sqrt(v[i]) * item.inverse_root + args.eps));
     write_shadow(item.shadow, first + i, item.param[first + i]);
   }
   write_block(args.maps->exp_avg, m, count, item.exp_avg + first, item.exp_avg_absmax + block);
-  write_block(args.maps->exp_avg_sq, v, count, item.exp_avg_sq + first, item.exp_avg_sq_absmax + block);
+  write_block(args.maps->exp_avg_sq, v, count, item.exp_avg_sq + first,
+              item.exp_avg_sq_absmax + block);
 }
 
 }  // namespace
@@ -70,7 +80,8 @@ const CodeMaps& code_maps() {
 void adamw8_ref(const AdamW8Args& args) {
   if (args.control->found_inf != 0) return;
   for (int64_t t = 0; t < args.count; ++t) {
-    for (int64_t first = 0; first < args.items[t].count; first += kMomentBlock) update_block(args, args.items[t], first);
+    for (int64_t first = 0; first < args.items[t].count; first += kMomentBlock)
+      update_block(args, args.items[t], first);
   }
 }
 

@@ -1,5 +1,6 @@
-// How an op over a list of tensors in one launch splits its work: each tensor into chunks of kChunk elements, the last one shorter,
-// numbered through in the order of the tensors. The split depends on the counts alone, never on threads or the device.
+// How an op over a list of tensors in one launch splits its work: each tensor into chunks of kChunk
+// elements, the last one shorter, numbered through in the order of the tensors. The split depends
+// on the counts alone, never on threads or the device.
 #pragma once
 #include <cstdint>
 
@@ -7,7 +8,8 @@
 
 namespace lft {
 
-constexpr int64_t kChunk = 16384;  // a multiple of every vector load, so that chunks of an aligned tensor are aligned
+constexpr int64_t kChunk =
+    16384;  // a multiple of every vector load, so that chunks of an aligned tensor are aligned
 
 struct Chunk {
   int64_t tensor = 0, first = 0, count = 0;  // elements first .. first + count - 1 of that tensor
@@ -15,7 +17,8 @@ struct Chunk {
 
 LFT_HOST_DEVICE int64_t chunks_of(int64_t count) { return (count + kChunk - 1) / kChunk; }
 
-/// Item: a struct with int64_t count (elements, may be 0) and first_chunk. Sets every first_chunk; returns the number of chunks.
+/// Item: a struct with int64_t count (elements, may be 0) and first_chunk. Sets every first_chunk;
+/// returns the number of chunks.
 template <class Items>
 int64_t number_chunks(Items& items) {
   int64_t chunks = 0;
@@ -26,7 +29,8 @@ int64_t number_chunks(Items& items) {
   return chunks;
 }
 
-/// Chunk number `index` of items[0 .. tensors - 1]: in the last item whose first_chunk is not above it (empty items own none).
+/// Chunk number `index` of items[0 .. tensors - 1]: in the last item whose first_chunk is not above
+/// it (empty items own none).
 template <class Item>
 LFT_HOST_DEVICE Chunk find_chunk(const Item* items, int64_t tensors, int64_t index) {
   int64_t low = 0, high = tensors;  // the answer is in [low, high)

@@ -1,7 +1,9 @@
-// The one error type of lft: what a user, a file or a machine can cause. Not for our own mistakes (assert).
+// The one error type of lft: what a user, a file or a machine can cause. Not for our own mistakes
+// (assert).
 #pragma once
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace lft {
 
@@ -26,8 +28,10 @@ struct ErrorInfo {
 
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, ErrorInfo info) : std::runtime_error(info.what), kind_(kind), info_(std::move(info)) {}
-  Error(ErrorKind kind, std::string what) : Error(kind, ErrorInfo{std::move(what), {}, {}, {}, {}}) {}
+  Error(ErrorKind kind, ErrorInfo info)
+      : std::runtime_error(info.what), kind_(kind), info_(std::move(info)) {}
+  Error(ErrorKind kind, std::string what)
+      : Error(kind, ErrorInfo{std::move(what), {}, {}, {}, {}}) {}
   ErrorKind kind() const { return kind_; }
   const ErrorInfo& info() const { return info_; }
 
@@ -35,5 +39,13 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
   ErrorInfo info_;
 };
+
+/// Throws Error(kind, {what, where, found, expected, next}).
+[[noreturn]] inline void refuse(ErrorKind kind, std::string what, std::string where,
+                                std::string found = {}, std::string expected = {},
+                                std::string next = {}) {
+  throw Error(kind, {std::move(what), std::move(where), std::move(found), std::move(expected),
+                     std::move(next)});
+}
 
 }  // namespace lft

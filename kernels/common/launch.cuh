@@ -5,10 +5,11 @@
 
 namespace lft {
 
-/// kernel(arguments...) on `blocks` blocks of `threads`, asynchronous. Throws as check_cuda does when the launch fails.
+/// kernel(arguments...) on `blocks` blocks of `threads`, asynchronous. Throws as check_cuda does
+/// when the launch fails.
 template <class... Parameters, class... Arguments>
-void launch(const char* what, void (*kernel)(Parameters...), unsigned blocks, unsigned threads, Stream stream,
-            const Arguments&... arguments) {
+void launch(const char* what, void (*kernel)(Parameters...), unsigned blocks, unsigned threads,
+            Stream stream, const Arguments&... arguments) {
 #ifdef __CUDACC__
   kernel<<<blocks, threads, 0, stream>>>(arguments...);
 #else  // tests/kernels/emulation

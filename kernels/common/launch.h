@@ -1,4 +1,5 @@
-// Checks and sizes around a kernel launch. Device code's side of errors: every launcher ends in check_cuda(cudaGetLastError(), ...).
+// Checks and sizes around a kernel launch. Device code's side of errors: every launcher ends in
+// check_cuda(cudaGetLastError(), ...).
 #pragma once
 #include <cuda_runtime_api.h>
 

@@ -1,5 +1,6 @@
-// Philox4x32-10 (Salmon et al. 2011), the counter-based generator behind dropout masks and adapter initialisation. Host and device.
-// A draw is a pure function of (seed, stream, index): nothing is kept between draws, so order and thread count cannot change it.
+// Philox4x32-10 (Salmon et al. 2011), the counter-based generator behind dropout masks and adapter
+// initialisation. Host and device. A draw is a pure function of (seed, stream, index): nothing is
+// kept between draws, so order and thread count cannot change it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +10,8 @@
 #ifdef __CUDACC__
 #define LFT_UNROLL_10 _Pragma("unroll 10")
 #else
-#define LFT_UNROLL_10 _Pragma("GCC unroll 10")  // without it the loop over blocks does not vectorise
+#define LFT_UNROLL_10 \
+  _Pragma("GCC unroll 10")  // without it the loop over blocks does not vectorise
 #endif
 
 namespace lft {
@@ -32,8 +34,10 @@ LFT_HOST_DEVICE PhiloxBlock philox4x32_10(PhiloxBlock counter, uint32_t key0, ui
   for (int round = 0; round < 10; ++round) {
     const uint64_t product0 = wide_product(0xD2511F53u, counter.word[0]);
     const uint64_t product1 = wide_product(0xCD9E8D57u, counter.word[2]);
-    counter = {{static_cast<uint32_t>(product1 >> 32) ^ counter.word[1] ^ key0, static_cast<uint32_t>(product1),
-                static_cast<uint32_t>(product0 >> 32) ^ counter.word[3] ^ key1, static_cast<uint32_t>(product0)}};
+    counter = {{static_cast<uint32_t>(product1 >> 32) ^ counter.word[1] ^ key0,
+                static_cast<uint32_t>(product1),
+                static_cast<uint32_t>(product0 >> 32) ^ counter.word[3] ^ key1,
+                static_cast<uint32_t>(product0)}};
     key0 += 0x9E3779B9u;
     key1 += 0xBB67AE85u;
   }
@@ -42,8 +46,8 @@ LFT_HOST_DEVICE PhiloxBlock philox4x32_10(PhiloxBlock counter, uint32_t key0, ui
 
 /// Block number `block` of a stream: 128 random bits.
 LFT_HOST_DEVICE PhiloxBlock philox_block(uint64_t seed, uint64_t stream, uint64_t block) {
-  return philox4x32_10({{static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), static_cast<uint32_t>(stream),
-                         static_cast<uint32_t>(stream >> 32)}},
+  return philox4x32_10({{static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
+                         static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)}},
                        static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
 }
 
@@ -55,9 +59,11 @@ inline uint64_t philox_mix(uint64_t value) {
 }
 
 /// The stream of a name at a step: FNV-1a of the name, then step and micro-batch mixed in.
-inline uint64_t philox_stream(const char* name, size_t length, uint64_t step, uint64_t micro_batch) {
+inline uint64_t philox_stream(const char* name, size_t length, uint64_t step,
+                              uint64_t micro_batch) {
   uint64_t hash = 0xCBF29CE484222325u;
-  for (size_t i = 0; i < length; ++i) hash = (hash ^ static_cast<unsigned char>(name[i])) * 0x100000001B3u;
+  for (size_t i = 0; i < length; ++i)
+    hash = (hash ^ static_cast<unsigned char>(name[i])) * 0x100000001B3u;
   hash = philox_mix(hash + 0x9E3779B97F4A7C15u);
   hash = philox_mix(hash + step);
   return philox_mix(hash + micro_batch + 0x9E3779B97F4A7C15u);

@@ -1,4 +1,5 @@
-// From the FloatType of a call to the element types of a kernel, and sums over warps and blocks in a fixed order.
+// From the FloatType of a call to the element types of a kernel, and sums over warps and blocks in
+// a fixed order.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -26,7 +27,8 @@ constexpr int kWarp = 32;
 template <class T>
 __device__ T warp_sum(T value) {
 #pragma unroll
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(~0u, value, offset);
+  for (int offset = kWarp / 2; offset > 0; offset /= 2)
+    value += __shfl_xor_sync(~0u, value, offset);
   return value;
 }
 

@@ -1,4 +1,5 @@
-// 16-byte loads and stores of any float type on the device, with the tail and the unaligned case taken element by element.
+// 16-byte loads and stores of any float type on the device, with the tail and the unaligned case
+// taken element by element.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -35,7 +35,8 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void dropout(FloatType type, const void* x, void* y, int64_t n, const DropoutArgs& args, Stream stream) {
+void dropout(FloatType type, const void* x, void* y, int64_t n, const DropoutArgs& args,
+             Stream stream) {
   if (n == 0) return;
   with_type(type, [&](auto element) {
     using T = decltype(element);

@@ -1,5 +1,6 @@
-// y[i] (+)= keep(i) ? x[i] * scale : 0, with keep(i) a pure function of (seed, stream, i): Philox4x32-10 of block i / 8, whose i % 8-th 16
-// bits (low half of a word first) must be at least `threshold`. x, y: [n] of one type, may be the same array.
+// y[i] (+)= keep(i) ? x[i] * scale : 0, with keep(i) a pure function of (seed, stream, i):
+// Philox4x32-10 of block i / 8, whose i % 8-th 16 bits (low half of a word first) must be at least
+// `threshold`. x, y: [n] of one type, may be the same array.
 #pragma once
 #include "kernels/common/float_type.h"
 
@@ -15,7 +16,9 @@ struct DropoutArgs {
 
 /// The definition of correct.
 void dropout_ref(FloatType type, const void* x, void* y, int64_t n, const DropoutArgs& args);
-/// The same on the GPU, asynchronous, bit-reproducible. Built with CUDA only. Throws kInternal when the launch fails.
-void dropout(FloatType type, const void* x, void* y, int64_t n, const DropoutArgs& args, Stream stream);
+/// The same on the GPU, asynchronous, bit-reproducible. Built with CUDA only. Throws kInternal when
+/// the launch fails.
+void dropout(FloatType type, const void* x, void* y, int64_t n, const DropoutArgs& args,
+             Stream stream);
 
 }  // namespace lft

@@ -54,7 +54,8 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(Fp8Rows rows, const 
       Pack<uint8_t, kWidth> codes;
       value.load(x + first + c, live, wide);
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) codes.value[i] = to_e4m3(__fmul_rn(float(value.value[i]), scale.up));
+      for (int i = 0; i < kWidth; ++i)
+        codes.value[i] = to_e4m3(__fmul_rn(float(value.value[i]), scale.up));
       codes.store(rows.codes + first + c, live, wide);
     }
   }
@@ -67,8 +68,10 @@ void fp8_quantize_rows(const Fp8Rows& rows, Stream stream) {
   with_type(rows.type, [&](auto element) {
     using T = decltype(element);
     const T* x = static_cast<const T*>(rows.x);
-    const bool wide = rows.cols % kWidth == 0 && Pack<T, kWidth>::aligned(x) && Pack<uint8_t, kWidth>::aligned(rows.codes);
-    launch("fp8_quantize_rows launch", quantize_kernel<T>, grid_size(rows.rows, 1, 65535), kThreads, stream, rows, x, wide);
+    const bool wide = rows.cols % kWidth == 0 && Pack<T, kWidth>::aligned(x) &&
+                      Pack<uint8_t, kWidth>::aligned(rows.codes);
+    launch("fp8_quantize_rows launch", quantize_kernel<T>, grid_size(rows.rows, 1, 65535), kThreads,
+           stream, rows, x, wide);
   });
 }
 

@@ -1,4 +1,5 @@
-// Rows of numbers in float8_e4m3fn (OCP FP8: four bits of exponent, three of fraction, no infinities, 448 at most) with one scale a row.
+// Rows of numbers in float8_e4m3fn (OCP FP8: four bits of exponent, three of fraction, no
+// infinities, 448 at most) with one scale a row.
 #pragma once
 #include <cstring>
 
@@ -8,17 +9,21 @@
 namespace lft {
 
 constexpr float kFp8Most = 448;
-constexpr float kFp8LeastRow = 0x1p-100f;  // a row of smaller numbers is scaled as if this were its largest magnitude
+constexpr float kFp8LeastRow =
+    0x1p-100f;  // a row of smaller numbers is scaled as if this were its largest magnitude
 constexpr uint8_t kFp8Nan = 0x7F;
 
-/// The code of the number next to x; half-way: the even one; +-448 for finite numbers beyond it; NaN for what is not finite.
+/// The code of the number next to x; half-way: the even one; +-448 for finite numbers beyond it;
+/// NaN for what is not finite.
 LFT_HOST_DEVICE uint8_t to_e4m3(float x) {
   uint32_t bits, rounded;
   memcpy(&bits, &x, sizeof bits);
   const uint32_t sign = (bits >> 24) & 0x80u, magnitude = bits & 0x7FFFFFFFu;
   if (magnitude >= 0x7F800000u) return kFp8Nan;
   if (magnitude >= 0x43E00000u) return static_cast<uint8_t>(sign | 0x7Eu);  // 448
-  if (magnitude >= 0x3C800000u) return static_cast<uint8_t>(sign | ((magnitude - 0x3C000000u + 0x7FFFFu + ((magnitude >> 20) & 1u)) >> 20));
+  if (magnitude >= 0x3C800000u)
+    return static_cast<uint8_t>(
+        sign | ((magnitude - 0x3C000000u + 0x7FFFFu + ((magnitude >> 20) & 1u)) >> 20));
   float absolute;  // below 2^-6 the codes are multiples of 2^-9, as are the numbers next to 2^14
   memcpy(&absolute, &magnitude, sizeof absolute);
   absolute += 16384.0f;
@@ -33,14 +38,16 @@ LFT_HOST_DEVICE float from_e4m3(uint8_t code) {
     const float magnitude = static_cast<float>(fraction) * 0x1p-9f;
     return code >= 0x80u ? -magnitude : magnitude;
   }
-  const uint32_t bits = (static_cast<uint32_t>(code & 0x80u) << 24) |
-                        ((code & 0x7Fu) == kFp8Nan ? 0x7FC00000u : ((exponent + 120u) << 23) | (fraction << 20));
+  const uint32_t bits =
+      (static_cast<uint32_t>(code & 0x80u) << 24) |
+      ((code & 0x7Fu) == kFp8Nan ? 0x7FC00000u : ((exponent + 120u) << 23) | (fraction << 20));
   float value;
   memcpy(&value, &bits, sizeof value);
   return value;
 }
 
-/// What one row's codes are made and read with. `most`: the bits of its largest magnitude (a NaN's are above infinity's).
+/// What one row's codes are made and read with. `most`: the bits of its largest magnitude (a NaN's
+/// are above infinity's).
 struct Fp8RowScale {
   float up, scale;  // code = to_e4m3(x * up), x is about from_e4m3(code) * scale
 };
@@ -63,10 +70,12 @@ struct Fp8Rows {
   float* scales = nullptr;   // [rows]: the row's largest magnitude / 448
 };
 
-/// A row of zeros has codes 0 and the scale of kFp8LeastRow; a row with a NaN or an infinity has the scale NaN and the codes of NaN, so
-/// that no product of it is finite. Each operation is rounded to float32.
+/// A row of zeros has codes 0 and the scale of kFp8LeastRow; a row with a NaN or an infinity has
+/// the scale NaN and the codes of NaN, so that no product of it is finite. Each operation is
+/// rounded to float32.
 void fp8_quantize_rows_ref(const Fp8Rows& rows);
-/// The same bits on the GPU, asynchronous. Built with CUDA only. Throws kInternal when the launch fails.
+/// The same bits on the GPU, asynchronous. Built with CUDA only. Throws kInternal when the launch
+/// fails.
 void fp8_quantize_rows(const Fp8Rows& rows, Stream stream);
 
 }  // namespace lft

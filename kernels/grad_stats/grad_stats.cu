@@ -12,7 +12,8 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
 
 // --------------------------------------------------------------------------------------------------------------------
-// One chunk by one block. Which thread takes which element does not depend on the alignment, so neither does the sum.
+// One chunk by one block. Which thread takes which element does not depend on the alignment, so
+// neither does the sum.
 
 template <class T>
 __device__ double chunk_squares(T* from, int count, float inv_scale) {
@@ -42,7 +43,8 @@ __device__ double chunk_squares(const GradTensor& tensor, const Chunk& chunk, fl
     case FloatType::kF32:
       return chunk_squares(static_cast<float*>(tensor.data) + chunk.first, count, inv_scale);
     case FloatType::kBF16:
-      return chunk_squares(static_cast<__nv_bfloat16*>(tensor.data) + chunk.first, count, inv_scale);
+      return chunk_squares(static_cast<__nv_bfloat16*>(tensor.data) + chunk.first, count,
+                           inv_scale);
     case FloatType::kF16:
       return chunk_squares(static_cast<__half*>(tensor.data) + chunk.first, count, inv_scale);
   }
@@ -52,7 +54,8 @@ __device__ double chunk_squares(const GradTensor& tensor, const Chunk& chunk, fl
 // --------------------------------------------------------------------------------------------------------------------
 // The last block to finish reduces everybody's partial sums.
 
-/// True in all threads of the block that comes last. What thread 0 of every block wrote before is then visible to it through L2.
+/// True in all threads of the block that comes last. What thread 0 of every block wrote before is
+/// then visible to it through L2.
 __device__ bool is_last_block(uint32_t* ticket) {
   __shared__ bool last;
   if (threadIdx.x == 0) {
@@ -69,10 +72,12 @@ __device__ void reduce(const GradStatsArgs& args, const double* partials) {
   if (threadIdx.x == 0) first_bad = INT_MAX;
   const int lane = threadIdx.x % kWarp;
   for (int64_t t = threadIdx.x / kWarp; t < args.count; t += kWarps) {  // a warp a tensor
-    const int64_t begin = args.tensors[t].first_chunk, end = begin + chunks_of(args.tensors[t].count);
+    const int64_t begin = args.tensors[t].first_chunk,
+                  end = begin + chunks_of(args.tensors[t].count);
     double sum = 0;
 #pragma unroll 4
-    for (int64_t c = begin + lane; c < end; c += kWarp) sum += __ldcg(partials + c);  // not through this SM's L1
+    for (int64_t c = begin + lane; c < end; c += kWarp)
+      sum += __ldcg(partials + c);  // not through this SM's L1
     sum = warp_sum(sum);
     if (lane == 0) args.squares[t] = sum;
   }
@@ -86,13 +91,17 @@ __device__ void reduce(const GradStatsArgs& args, const double* partials) {
   }
   if (bad != INT_MAX) atomicMin(&first_bad, bad);
   const double squared_norm = block_sum<kThreads>(sum);  // its barriers also close the atomicMin
-  if (threadIdx.x == 0) decide(*args.control, squared_norm, first_bad == INT_MAX ? -1 : first_bad, args.loss, args.max_norm);
+  if (threadIdx.x == 0)
+    decide(*args.control, squared_norm, first_bad == INT_MAX ? -1 : first_bad, args.loss,
+           args.max_norm);
 }
 
-__global__ void __launch_bounds__(kThreads) grad_stats_kernel(GradStatsArgs args, double* partials) {
+__global__ void __launch_bounds__(kThreads)
+    grad_stats_kernel(GradStatsArgs args, double* partials) {
   for (int64_t number = blockIdx.x; number < args.chunks; number += gridDim.x) {
     const Chunk chunk = find_chunk(args.tensors, args.count, number);
-    const double sum = block_sum<kThreads>(chunk_squares(args.tensors[chunk.tensor], chunk, args.inv_scale));
+    const double sum =
+        block_sum<kThreads>(chunk_squares(args.tensors[chunk.tensor], chunk, args.inv_scale));
     if (threadIdx.x == 0) partials[number] = sum;
   }
   if (is_last_block(&args.control->ticket)) reduce(args, partials);
@@ -101,8 +110,10 @@ __global__ void __launch_bounds__(kThreads) grad_stats_kernel(GradStatsArgs args
 }  // namespace
 
 void grad_stats(const GradStatsArgs& args, double* partials, Stream stream) {
-  check_cuda(cudaMemsetAsync(args.control, 0, sizeof(GradControl), stream), "grad_stats: clearing the ticket");
-  launch("grad_stats launch", grad_stats_kernel, grid_size(args.chunks, 1), kThreads, stream, args, partials);
+  check_cuda(cudaMemsetAsync(args.control, 0, sizeof(GradControl), stream),
+             "grad_stats: clearing the ticket");
+  launch("grad_stats launch", grad_stats_kernel, grid_size(args.chunks, 1), kThreads, stream, args,
+         partials);
 }
 
 }  // namespace lft

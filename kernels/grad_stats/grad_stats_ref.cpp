@@ -9,7 +9,9 @@ void grad_stats_ref(const GradStatsArgs& args) {
     const GradTensor& tensor = args.tensors[t];
     double sum = 0;
     for (int64_t i = 0; i < tensor.count; ++i) {
-      if (args.inv_scale != 1) store_float(tensor.type, tensor.data, i, load_float(tensor.type, tensor.data, i) * args.inv_scale);
+      if (args.inv_scale != 1)
+        store_float(tensor.type, tensor.data, i,
+                    load_float(tensor.type, tensor.data, i) * args.inv_scale);
       const double value = load_float(tensor.type, tensor.data, i);
       if (!std::isfinite(value) && first_bad < 0) first_bad = static_cast<int32_t>(t);
       sum += value * value;

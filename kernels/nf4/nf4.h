@@ -1,5 +1,6 @@
-// NF4 storage of frozen weights with double quantisation (Dettmers et al. 2023, "QLoRA"), bit for bit as bitsandbytes lays it out: 4-bit
-// codes of the normal distribution's quantiles, one scale for 64 neighbouring weights, the scales themselves in 8 bits.
+// NF4 storage of frozen weights with double quantisation (Dettmers et al. 2023, "QLoRA"), bit for
+// bit as bitsandbytes lays it out: 4-bit codes of the normal distribution's quantiles, one scale
+// for 64 neighbouring weights, the scales themselves in 8 bits.
 #pragma once
 #include "kernels/adamw8/adamw8.h"
 
@@ -15,11 +16,14 @@ struct Nf4Map {
 const Nf4Map& nf4_map();
 
 inline int64_t nf4_blocks(int64_t count) { return (count + kNf4Block - 1) / kNf4Block; }
-inline int64_t nf4_scale_blocks(int64_t count) { return (nf4_blocks(count) + kNf4ScaleBlock - 1) / kNf4ScaleBlock; }
+inline int64_t nf4_scale_blocks(int64_t count) {
+  return (nf4_blocks(count) + kNf4ScaleBlock - 1) / kNf4ScaleBlock;
+}
 
-/// `count` weights w. codes: two a byte, the first in the high half, [(count + 1) / 2]. The scale of block b, the largest magnitude in it,
-/// is
-///   scale[b] = scale_values[scale_codes[b]] * scale_absmax[b / 256] + scale_offset,   scale_values: code_maps().exp_avg.value
+/// `count` weights w. codes: two a byte, the first in the high half, [(count + 1) / 2]. The scale
+/// of block b, the largest magnitude in it, is
+///   scale[b] = scale_values[scale_codes[b]] * scale_absmax[b / 256] + scale_offset, scale_values:
+///   code_maps().exp_avg.value
 /// and w[i] = value[code i] * scale[i / 64], each operation rounded to float32.
 struct Nf4Weight {
   int64_t count = 0;
@@ -28,15 +32,19 @@ struct Nf4Weight {
   float scale_offset = 0;                            // the mean of all scales
 };
 
-/// w as codes, on the host, in two parts; w is finite. Blocks first .. first + n - 1: a weight takes the value next to w / scale (half-way:
-/// the lower one) of its block's exact scale, which goes to scales [nf4_blocks]. Blocks may be quantised at the same time.
-void nf4_quantize_blocks(const float* w, int64_t first, int64_t n, float* scales, const Nf4Weight& to);
+/// w as codes, on the host, in two parts; w is finite. Blocks first .. first + n - 1: a weight
+/// takes the value next to w / scale (half-way: the lower one) of its block's exact scale, which
+/// goes to scales [nf4_blocks]. Blocks may be quantised at the same time.
+void nf4_quantize_blocks(const float* w, int64_t first, int64_t n, float* scales,
+                         const Nf4Weight& to);
 /// Behind all blocks: the scales less their mean, quantised as 8-bit moments are, 256 at a time.
 void nf4_quantize_scales(const float* scales, Nf4Weight& to);
 
 /// Weights first .. first + n - 1 as `type`; first is a multiple of kNf4Block.
 void nf4_dequantize_ref(const Nf4Weight& from, FloatType type, int64_t first, int64_t n, void* out);
-/// The same bits on the GPU, asynchronous; scale_values: on the device. Built with CUDA only. Throws kInternal when the launch fails.
-void nf4_dequantize(const Nf4Weight& from, const float* scale_values, FloatType type, int64_t first, int64_t n, void* out, Stream stream);
+/// The same bits on the GPU, asynchronous; scale_values: on the device. Built with CUDA only.
+/// Throws kInternal when the launch fails.
+void nf4_dequantize(const Nf4Weight& from, const float* scale_values, FloatType type, int64_t first,
+                    int64_t n, void* out, Stream stream);
 
 }  // namespace lft

@@ -26,14 +26,16 @@ int nearest_nf4(const Middles& middle, float x) {
 }  // namespace
 
 const Nf4Map& nf4_map() {
-  static constexpr Nf4Map kMap = {{-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f, -0.28444138169288635f,
-                                   -0.18477343022823334f, -0.09105003625154495f, 0.0f, 0.07958029955625534f, 0.16093020141124725f,
-                                   0.24611230194568634f, 0.33791524171829224f, 0.44070982933044434f, 0.5626170039176941f,
-                                   0.7229568362236023f, 1.0f}};
+  static constexpr Nf4Map kMap = {
+      {-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f,
+       -0.28444138169288635f, -0.18477343022823334f, -0.09105003625154495f, 0.0f,
+       0.07958029955625534f, 0.16093020141124725f, 0.24611230194568634f, 0.33791524171829224f,
+       0.44070982933044434f, 0.5626170039176941f, 0.7229568362236023f, 1.0f}};
   return kMap;
 }
 
-void nf4_quantize_blocks(const float* w, int64_t first, int64_t n, float* scales, const Nf4Weight& to) {
+void nf4_quantize_blocks(const float* w, int64_t first, int64_t n, float* scales,
+                         const Nf4Weight& to) {
   const Middles middle = middles();
   for (int64_t block = first; block < first + n; ++block) {
     const int64_t begin = block * kNf4Block, end = std::min(begin + kNf4Block, to.count);
@@ -57,19 +59,23 @@ void nf4_quantize_scales(const float* scales, Nf4Weight& to) {
   for (int64_t first = 0; first < blocks; first += kNf4ScaleBlock) {
     const int64_t end = std::min(first + kNf4ScaleBlock, blocks);
     float absmax = 0;
-    for (int64_t b = first; b < end; ++b) absmax = std::max(absmax, std::abs(scales[b] - to.scale_offset));
+    for (int64_t b = first; b < end; ++b)
+      absmax = std::max(absmax, std::abs(scales[b] - to.scale_offset));
     to.scale_absmax[first / kNf4ScaleBlock] = absmax;
     for (int64_t b = first; b < end; ++b) {
-      to.scale_codes[b] = static_cast<uint8_t>(nearest_code(map, absmax > 0 ? (scales[b] - to.scale_offset) / absmax : 0.0f));
+      to.scale_codes[b] = static_cast<uint8_t>(
+          nearest_code(map, absmax > 0 ? (scales[b] - to.scale_offset) / absmax : 0.0f));
     }
   }
 }
 
-void nf4_dequantize_ref(const Nf4Weight& from, FloatType type, int64_t first, int64_t n, void* out) {
+void nf4_dequantize_ref(const Nf4Weight& from, FloatType type, int64_t first, int64_t n,
+                        void* out) {
   const float* scale_values = code_maps().exp_avg.value;
   for (int64_t i = first; i < first + n; ++i) {
     const int64_t block = i / kNf4Block;
-    const volatile float product = scale_values[from.scale_codes[block]] * from.scale_absmax[block / kNf4ScaleBlock];
+    const volatile float product =
+        scale_values[from.scale_codes[block]] * from.scale_absmax[block / kNf4ScaleBlock];
     const volatile float scale = product + from.scale_offset;  // no fused multiply-add
     const int code = i % 2 == 0 ? from.codes[i / 2] >> 4 : from.codes[i / 2] & 15;
     store_float(type, out, i - first, nf4_map().value[code] * scale);

@@ -9,7 +9,8 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWidth = 8;  // elements a thread takes at a time: 16 bytes of the narrow types
 
-/// Whether every row of the arrays may be read in packs: a property of the call, so all threads take one way.
+/// Whether every row of the arrays may be read in packs: a property of the call, so all threads
+/// take one way.
 template <class... T>
 bool rows_aligned(int64_t cols, const T*... arrays) {
   return cols % kWidth == 0 && all_aligned<kWidth>(arrays...);
@@ -18,7 +19,8 @@ bool rows_aligned(int64_t cols, const T*... arrays) {
 // A block a row. The row is read twice; the second time it comes from the caches.
 template <class X, class Y, class W>
 __global__ void __launch_bounds__(kThreads)
-    forward_kernel(RmsNormArgs args, const X* x, const X* delta, const W* w, X* sum, Y* y, bool wide) {
+    forward_kernel(RmsNormArgs args, const X* x, const X* delta, const W* w, X* sum, Y* y,
+                   bool wide) {
   for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
     const int64_t first = row * args.cols;
     float squares = 0;
@@ -30,7 +32,8 @@ __global__ void __launch_bounds__(kThreads)
         Pack<X, kWidth> more;
         more.load(delta + first + c, live, wide);
 #pragma unroll
-        for (int i = 0; i < kWidth; ++i) value.value[i] = X(float(value.value[i]) + float(more.value[i]));
+        for (int i = 0; i < kWidth; ++i)
+          value.value[i] = X(float(value.value[i]) + float(more.value[i]));
         value.store(sum + first + c, live, wide);
       }
 #pragma unroll
@@ -47,7 +50,8 @@ __global__ void __launch_bounds__(kThreads)
       value.load(from + first + c, live, wide);
       weight.load(w + c, live, wide);
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) out.value[i] = Y(float(weight.value[i]) * (float(value.value[i]) * rstd));
+      for (int i = 0; i < kWidth; ++i)
+        out.value[i] = Y(float(weight.value[i]) * (float(value.value[i]) * rstd));
       out.store(y + first + c, live, wide);
     }
   }
@@ -55,7 +59,8 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class X, class Y, class W>
 __global__ void __launch_bounds__(kThreads)
-    backward_kernel(RmsNormArgs args, const Y* dy, const X* x, const W* w, const X* dsum, X* dx, bool wide) {
+    backward_kernel(RmsNormArgs args, const Y* dy, const X* x, const W* w, const X* dsum, X* dx,
+                    bool wide) {
   for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
     const int64_t first = row * args.cols;
     float dot = 0;
@@ -68,7 +73,8 @@ __global__ void __launch_bounds__(kThreads)
       weight.load(w + c, live, wide);
       grad.load(dy + first + c, live, wide);
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) dot += float(weight.value[i]) * float(grad.value[i]) * float(value.value[i]);
+      for (int i = 0; i < kWidth; ++i)
+        dot += float(weight.value[i]) * float(grad.value[i]) * float(value.value[i]);
     }
     const float rstd = args.rstd[row];
     const float shrink = rstd * rstd * block_sum<kThreads>(dot) / float(args.cols);
@@ -83,7 +89,8 @@ __global__ void __launch_bounds__(kThreads)
       if (dsum != nullptr) beside.load(dsum + first + c, live, wide);
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
-        const float share = rstd * (float(weight.value[i]) * float(grad.value[i]) - float(value.value[i]) * shrink);
+        const float share =
+            rstd * (float(weight.value[i]) * float(grad.value[i]) - float(value.value[i]) * shrink);
         value.value[i] = X(dsum != nullptr ? float(beside.value[i]) + share : share);
       }
       value.store(dx + first + c, live, wide);
@@ -96,7 +103,8 @@ template <class Body>
 void with_types(const RmsNormArgs& args, const Body& body) {
   with_type(args.x_type, [&](auto x) {
     with_type(args.y_type, [&](auto y) {
-      constexpr bool half_x = std::is_same_v<decltype(x), __half>, half_y = std::is_same_v<decltype(y), __half>;
+      constexpr bool half_x = std::is_same_v<decltype(x), __half>,
+                     half_y = std::is_same_v<decltype(y), __half>;
       if constexpr (half_x == half_y) {
         with_type(args.w_type, [&](auto w) { body(x, y, w); });
       } else {
@@ -119,12 +127,13 @@ void rms_norm(const RmsNormArgs& args, const void* delta, void* sum, void* y, St
     auto* total = static_cast<X*>(sum);
     auto* out = static_cast<Y*>(y);
     const bool wide = rows_aligned(args.cols, x, more, w, total, out);  // null is aligned
-    launch("rms_norm launch", forward_kernel<X, Y, W>, grid_size(args.rows, 1, 65535), kThreads, stream, args, x, more, w, total, out,
-           wide);
+    launch("rms_norm launch", forward_kernel<X, Y, W>, grid_size(args.rows, 1, 65535), kThreads,
+           stream, args, x, more, w, total, out, wide);
   });
 }
 
-void rms_norm_backward(const RmsNormArgs& args, const void* dy, const void* dsum, void* dx, Stream stream) {
+void rms_norm_backward(const RmsNormArgs& args, const void* dy, const void* dsum, void* dx,
+                       Stream stream) {
   if (args.rows == 0 || args.cols == 0) return;
   with_types(args, [&](auto x_type, auto y_type, auto w_type) {
     using X = decltype(x_type);
@@ -135,8 +144,8 @@ void rms_norm_backward(const RmsNormArgs& args, const void* dy, const void* dsum
     const auto* grad = static_cast<const Y*>(dy);
     auto* out = static_cast<X*>(dx);
     const bool wide = rows_aligned(args.cols, x, beside, w, grad, out);
-    launch("rms_norm backward launch", backward_kernel<X, Y, W>, grid_size(args.rows, 1, 65535), kThreads, stream, args, grad, x, w, beside,
-           out, wide);
+    launch("rms_norm backward launch", backward_kernel<X, Y, W>, grid_size(args.rows, 1, 65535),
+           kThreads, stream, args, grad, x, w, beside, out, wide);
   });
 }
 

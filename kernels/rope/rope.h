@@ -4,9 +4,10 @@
 
 namespace lft {
 
-/// x and y: [rows, heads, 2 * half] of one type, without gaps; they may be the same array. Row r is rotated by the angles of row
-/// r / positions * angle_stride + r % positions of cos and sin, float32 [.., half]; angle_stride is `positions`, or 0 where every batch row
-/// has the same angles. sign -1 undoes a rotation of sign 1.
+/// x and y: [rows, heads, 2 * half] of one type, without gaps; they may be the same array. Row r is
+/// rotated by the angles of row r / positions * angle_stride + r % positions of cos and sin,
+/// float32 [.., half]; angle_stride is `positions`, or 0 where every batch row has the same angles.
+/// sign -1 undoes a rotation of sign 1.
 struct RopeArgs {
   FloatType type = FloatType::kF32;
   int64_t rows = 0, heads = 0, half = 0, positions = 1, angle_stride = 0;
@@ -14,9 +15,11 @@ struct RopeArgs {
   float sign = 1;
 };
 
-/// y[i] = x[i] cos - x[half + i] s,  y[half + i] = x[half + i] cos + x[i] s,  s = sign * sin; in float32, each product rounded.
+/// y[i] = x[i] cos - x[half + i] s,  y[half + i] = x[half + i] cos + x[i] s,  s = sign * sin; in
+/// float32, each product rounded.
 void rope_ref(const RopeArgs& args, const void* x, void* y);
-/// The same bits on the GPU, asynchronous. Built with CUDA only. Throws kInternal when the launch fails.
+/// The same bits on the GPU, asynchronous. Built with CUDA only. Throws kInternal when the launch
+/// fails.
 void rope(const RopeArgs& args, const void* x, void* y, Stream stream);
 
 }  // namespace lft

@@ -8,9 +8,11 @@ void rope_ref(const RopeArgs& args, const void* x, void* y) {
     for (int64_t h = 0; h < args.heads; ++h) {
       const int64_t first = (r * args.heads + h) * 2 * args.half;
       for (int64_t i = 0; i < args.half; ++i) {
-        const volatile float a = load_float(args.type, x, first + i), b = load_float(args.type, x, first + args.half + i);
+        const volatile float a = load_float(args.type, x, first + i),
+                             b = load_float(args.type, x, first + args.half + i);
         const float c = args.cos[angle + i], s = args.sign * args.sin[angle + i];
-        const volatile float ac = a * c, bs = b * s, bc = b * c, as = a * s;  // no fused multiply-add
+        const volatile float ac = a * c, bs = b * s, bc = b * c,
+                             as = a * s;  // no fused multiply-add
         store_float(args.type, y, first + i, ac - bs);
         store_float(args.type, y, first + args.half + i, bc + as);
       }

@@ -15,8 +15,10 @@ constexpr int kWidth = kVectorWidth<T>;
 
 // Every element stands alone: the result does not depend on the launch shape.
 template <class T>
-__global__ void __launch_bounds__(kThreads) forward_kernel(const T* gate, const T* up, T* y, int64_t n, bool wide) {
-  for (int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * kWidth<T>; i < n; i += int64_t(gridDim.x) * kThreads * kWidth<T>) {
+__global__ void __launch_bounds__(kThreads)
+    forward_kernel(const T* gate, const T* up, T* y, int64_t n, bool wide) {
+  for (int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * kWidth<T>; i < n;
+       i += int64_t(gridDim.x) * kThreads * kWidth<T>) {
     const int live = n - i < kWidth<T> ? int(n - i) : kWidth<T>;
     Pack<T, kWidth<T>> g, u;
     g.load(gate + i, live, wide);
@@ -57,8 +59,10 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    backward_kernel(const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t n, bool wide) {
-  for (int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * kWidth<T>; i < n; i += int64_t(gridDim.x) * kThreads * kWidth<T>) {
+    backward_kernel(const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t n,
+                    bool wide) {
+  for (int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * kWidth<T>; i < n;
+       i += int64_t(gridDim.x) * kThreads * kWidth<T>) {
     const int live = n - i < kWidth<T> ? int(n - i) : kWidth<T>;
     Pack<T, kWidth<T>> d, g, u;
     d.load(dy + i, live, wide);
@@ -91,8 +95,9 @@ void swiglu(FloatType type, const void* gate, const void* up, void* y, int64_t n
   if (n == 0) return;
   with_type(type, [&](auto element) {
     using T = decltype(element);
-    launch("swiglu launch", forward_kernel<T>, blocks<T>(n), kThreads, stream, static_cast<const T*>(gate), static_cast<const T*>(up),
-           static_cast<T*>(y), n, aligned<T>(gate, up, y));
+    launch("swiglu launch", forward_kernel<T>, blocks<T>(n), kThreads, stream,
+           static_cast<const T*>(gate), static_cast<const T*>(up), static_cast<T*>(y), n,
+           aligned<T>(gate, up, y));
   });
 }
 
@@ -110,13 +115,14 @@ void swiglu_dropout(FloatType type, const void* gate, const void* up, void* y, v
   });
 }
 
-void swiglu_backward(FloatType type, const void* dy, const void* gate, const void* up, void* dgate, void* dup, int64_t n, Stream stream) {
+void swiglu_backward(FloatType type, const void* dy, const void* gate, const void* up, void* dgate,
+                     void* dup, int64_t n, Stream stream) {
   if (n == 0) return;
   with_type(type, [&](auto element) {
     using T = decltype(element);
-    launch("swiglu backward launch", backward_kernel<T>, blocks<T>(n), kThreads, stream, static_cast<const T*>(dy),
-           static_cast<const T*>(gate), static_cast<const T*>(up), static_cast<T*>(dgate), static_cast<T*>(dup), n,
-           aligned<T>(dy, gate, up, dgate, dup));
+    launch("swiglu backward launch", backward_kernel<T>, blocks<T>(n), kThreads, stream,
+           static_cast<const T*>(dy), static_cast<const T*>(gate), static_cast<const T*>(up),
+           static_cast<T*>(dgate), static_cast<T*>(dup), n, aligned<T>(dy, gate, up, dgate, dup));
   });
 }
 

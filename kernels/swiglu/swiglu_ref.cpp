@@ -20,9 +20,11 @@ void swiglu_dropout_ref(FloatType type, const void* gate, const void* up, void* 
   if (y != nullptr) std::memcpy(y, product.data(), product.size());
 }
 
-void swiglu_backward_ref(FloatType type, const void* dy, const void* gate, const void* up, void* dgate, void* dup, int64_t n) {
+void swiglu_backward_ref(FloatType type, const void* dy, const void* gate, const void* up,
+                         void* dgate, void* dup, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
-    const double d = load_float(type, dy, i), g = load_float(type, gate, i), u = load_float(type, up, i), s = 1 / (1 + std::exp(-g));
+    const double d = load_float(type, dy, i), g = load_float(type, gate, i),
+                 u = load_float(type, up, i), s = 1 / (1 + std::exp(-g));
     store_float(type, dgate, i, static_cast<float>(d * u * s * (1 + g * (1 - s))));
     store_float(type, dup, i, static_cast<float>(d * g * s));
   }

@@ -15,7 +15,8 @@ struct Softmax {
 
 __device__ Softmax merge(Softmax a, Softmax b) {
   const float top = fmaxf(a.top, b.top);
-  const float left = a.top == top ? a.sum : a.sum * __expf(a.top - top);  // -inf beside -inf stays 0, not NaN
+  const float left =
+      a.top == top ? a.sum : a.sum * __expf(a.top - top);  // -inf beside -inf stays 0, not NaN
   const float right = b.top == top ? b.sum : b.sum * __expf(b.top - top);
   return {top, left + right};
 }
@@ -23,7 +24,8 @@ __device__ Softmax merge(Softmax a, Softmax b) {
 __device__ Softmax warp_merge(Softmax mine) {
 #pragma unroll
   for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-    mine = merge(mine, {__shfl_xor_sync(~0u, mine.top, offset), __shfl_xor_sync(~0u, mine.sum, offset)});
+    mine = merge(mine,
+                 {__shfl_xor_sync(~0u, mine.top, offset), __shfl_xor_sync(~0u, mine.sum, offset)});
   }
   return mine;
 }
@@ -61,11 +63,13 @@ __global__ void __launch_bounds__(kThreads) token_logprob_kernel(TokenLogprobArg
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
         const float value = float(pack.value[i]);
-        if (i < live && value != -INFINITY) sum += __expf(value - top);  // inf - inf and NaN poison the sum
+        if (i < live && value != -INFINITY)
+          sum += __expf(value - top);  // inf - inf and NaN poison the sum
       }
       mine = {top, sum};
     }
-    const Softmax all = block_merge(mine);  // its barriers also let every thread read the target's logit before any is overwritten
+    const Softmax all = block_merge(mine);  // its barriers also let every thread read the target's
+                                            // logit before any is overwritten
     if (threadIdx.x == 0) args.result[row] = at_target - all.top - logf(all.sum);
     if (args.scale == nullptr) continue;
     const float scale = args.scale[row], inverse = 1.f / all.sum;
@@ -90,8 +94,10 @@ void token_logprob(const TokenLogprobArgs& args, Stream stream) {
   with_type(args.type, [&](auto element) {
     using T = decltype(element);
     constexpr int kWidth = kVectorWidth<T>;
-    const bool wide = args.vocab % kWidth == 0 && Pack<T, kWidth>::aligned(static_cast<const T*>(args.logits));
-    launch("token_logprob launch", token_logprob_kernel<T>, grid_size(args.rows, 1, 65535), kThreads, stream, args, wide);
+    const bool wide =
+        args.vocab % kWidth == 0 && Pack<T, kWidth>::aligned(static_cast<const T*>(args.logits));
+    launch("token_logprob launch", token_logprob_kernel<T>, grid_size(args.rows, 1, 65535),
+           kThreads, stream, args, wide);
   });
 }
 

@@ -1,9 +1,10 @@
-// A table of vectors [rows, d], looked up by index. The result keeps the stored dtype, widened where compute_dtype() is float32.
+// A table of vectors [rows, d], looked up by index. The result keeps the stored dtype, widened
+// where compute_dtype() is float32.
 #pragma once
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
-namespace lft {
+namespace lft::layers {
 
 class EmbeddingImpl : public torch::nn::Module {
  public:
@@ -14,4 +15,4 @@ class EmbeddingImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Embedding);
 
-}  // namespace lft
+}  // namespace lft::layers

@@ -2,23 +2,26 @@
 
 #include <ATen/ATen.h>
 
-#include "models/layers/dims.h"
-#include "models/ops/activation.h"
-#include "models/ops/linear.h"
+#include "models/base/dims.h"
+#include "models/ops/elementwise/activation.h"
+#include "models/ops/linear/linear.h"
 
-namespace lft {
+namespace lft::layers {
 
-at::Tensor LinearAdapter::forward_swiglu(const at::Tensor& gate, const at::Tensor& up, const Weight& weight_oi, const at::Tensor& bias_o) {
-  return forward(swiglu(gate, up), weight_oi, bias_o);
+at::Tensor LinearAdapter::forward_swiglu(const at::Tensor& gate, const at::Tensor& up,
+                                         const ops::Weight& weight_oi, const at::Tensor& bias_o) {
+  return forward(ops::swiglu(gate, up), weight_oi, bias_o);
 }
 
-LinearImpl::LinearImpl(int64_t in, int64_t out, bool has_bias, at::TensorOptions options) : torch::nn::Module("Linear") {
+LinearImpl::LinearImpl(int64_t in, int64_t out, bool has_bias, at::TensorOptions options)
+    : torch::nn::Module("Linear") {
   weight = register_parameter("weight", at::empty({out, in}, options), /*requires_grad=*/false);
-  if (has_bias) bias = register_parameter("bias", at::empty({out}, options), /*requires_grad=*/false);
+  if (has_bias)
+    bias = register_parameter("bias", at::empty({out}, options), /*requires_grad=*/false);
 }
 
 at::Tensor LinearImpl::forward(const at::Tensor& x) {
-  if (adapter_ == nullptr) return linear(x, stored(), bias);
+  if (adapter_ == nullptr) return ops::linear(x, stored(), bias);
   expect_last_dim(x, "x", {"i", weight.size(1)});
   const at::Tensor y = adapter_->forward(x, stored(), bias);
   expect_dims_like(y, "the adapter's output", x, {"o", weight.size(0)});
@@ -26,7 +29,7 @@ at::Tensor LinearImpl::forward(const at::Tensor& x) {
 }
 
 at::Tensor LinearImpl::forward(const at::Tensor& gate, const at::Tensor& up) {
-  if (adapter_ == nullptr) return linear_swiglu(gate, up, stored(), bias);
+  if (adapter_ == nullptr) return ops::linear_swiglu(gate, up, stored(), bias);
   expect_last_dim(gate, "gate", {"i", weight.size(1)});
   expect_last_dim(up, "up", {"i", weight.size(1)});
   const at::Tensor y = adapter_->forward_swiglu(gate, up, stored(), bias);
@@ -34,16 +37,20 @@ at::Tensor LinearImpl::forward(const at::Tensor& gate, const at::Tensor& up) {
   return y;
 }
 
-void LinearImpl::store(const at::Tensor& weight_oi, BaseStorage storage, at::Device device) {
+void LinearImpl::store(const at::Tensor& weight_oi, ops::BaseStorage storage, at::Device device) {
   expect_dims(weight_oi, "weight", {{"o", weight.size(0)}, {"i", weight.size(1)}});
-  coded_ = quantize(weight_oi, storage, device);
+  coded_ = ops::quantize(weight_oi, storage, device);
   weight = parameters_["weight"] = at::empty(weight.sizes(), weight.options().device(at::kMeta));
   for (const auto& [name, part] : coded_->parts()) register_buffer(name, part);
 }
 
-Weight LinearImpl::stored() const { return coded_ ? Weight(coded_) : Weight(weight); }
+ops::Weight LinearImpl::stored() const {
+  return coded_ ? ops::Weight(coded_) : ops::Weight(weight);
+}
 
-at::Device LinearImpl::device() const { return coded_ ? coded_->parts().front().second.device() : weight.device(); }
+at::Device LinearImpl::device() const {
+  return coded_ ? coded_->parts().front().second.device() : weight.device();
+}
 
 void LinearImpl::set_adapter(std::shared_ptr<LinearAdapter> adapter) {
   if (adapter_ != nullptr) unregister_module("adapter");
@@ -51,4 +58,4 @@ void LinearImpl::set_adapter(std::shared_ptr<LinearAdapter> adapter) {
   if (adapter_ != nullptr) register_module("adapter", adapter_);
 }
 
-}  // namespace lft
+}  // namespace lft::layers

@@ -4,27 +4,32 @@
 
 #include <utility>
 
-#include "models/ops/precision.h"
+#include "models/ops/core/precision.h"
 
-namespace lft {
+namespace lft::layers {
 
-LinearGroup::LinearGroup(std::vector<Linear> layers, const Normed& x) : layers_(std::move(layers)) {
-  if (x.y.scalar_type() != op_dtype(Op::kLinear, x.y.scalar_type())) return;  // gradients meet in x's dtype
-  std::vector<LowRank> updates;
+LinearGroup::LinearGroup(std::vector<Linear> layers, const ops::Normed& x)
+    : layers_(std::move(layers)) {
+  if (x.y.scalar_type() != ops::op_dtype(ops::Op::kLinear, x.y.scalar_type()))
+    return;  // gradients meet in x's dtype
+  std::vector<ops::LowRank> updates;
   bool shares = at::GradMode::is_enabled();
   for (const Linear& layer : layers_) {
-    updates.push_back(layer->adapter() != nullptr ? layer->adapter()->shared_update() : LowRank{});
+    updates.push_back(layer->adapter() != nullptr ? layer->adapter()->shared_update()
+                                                  : ops::LowRank{});
     shares |= updates.back().a_ri.defined();
   }
-  if (shares) shared_ = std::make_shared<SharedInput>(x, std::move(updates));
+  if (shares) shared_ = std::make_shared<ops::SharedInput>(x, std::move(updates));
 }
 
 at::Tensor LinearGroup::Member::forward(const at::Tensor& x) {
   Linear layer = group_.layers_[number_];
   const std::shared_ptr<LinearAdapter>& adapter = layer->adapter();
-  const std::optional<LowRank> update = adapter != nullptr ? adapter->low_rank() : LowRank{};
+  const std::optional<ops::LowRank> update =
+      adapter != nullptr ? adapter->low_rank() : ops::LowRank{};
   if (!group_.shared_ || !update) return layer->forward(x);
-  return group_.shared_->linear(static_cast<int64_t>(number_), layer->stored(), layer->bias, *update);
+  return group_.shared_->linear(static_cast<int64_t>(number_), layer->stored(), layer->bias,
+                                *update);
 }
 
-}  // namespace lft
+}  // namespace lft::layers

@@ -1,17 +1,18 @@
-// Linear layers of one input, run one by one through call() as ever, but sharing what they can of it (models/ops/shared_input.h).
+// Linear layers of one input, run one by one through call() as ever, but sharing what they can of
+// it (models/ops/linear/shared_input.h).
 #pragma once
 #include <memory>
 #include <vector>
 
 #include "models/layers/linear.h"
-#include "models/ops/shared_input.h"
+#include "models/ops/linear/shared_input.h"
 
-namespace lft {
+namespace lft::layers {
 
 class LinearGroup {
  public:
   /// For one forward pass of `layers` on x, in any order, each at most once.
-  LinearGroup(std::vector<Linear> layers, const Normed& x);
+  LinearGroup(std::vector<Linear> layers, const ops::Normed& x);
 
   /// A layer, as call() takes it.
   class Member {
@@ -29,7 +30,7 @@ class LinearGroup {
 
  private:
   std::vector<Linear> layers_;
-  std::shared_ptr<SharedInput> shared_;  // null: there is nothing to share
+  std::shared_ptr<ops::SharedInput> shared_;  // null: there is nothing to share
 };
 
-}  // namespace lft
+}  // namespace lft::layers

@@ -1,11 +1,12 @@
-// Normalisation layers, computed in float32 whatever is stored. The dtype of their output is op_dtype()'s (models/ops/precision.h).
+// Normalisation layers, computed in float32 whatever is stored. The dtype of their output is
+// op_dtype()'s (models/ops/core/precision.h).
 #pragma once
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
-#include "models/ops/rms_norm.h"
+#include "models/ops/elementwise/rms_norm.h"
 
-namespace lft {
+namespace lft::layers {
 
 /// y = w * x / sqrt(mean(x^2) + eps) over the last dimension.
 class RmsNormImpl : public torch::nn::Module {
@@ -13,7 +14,7 @@ class RmsNormImpl : public torch::nn::Module {
   RmsNormImpl(int64_t size, double eps, at::TensorOptions options);
   at::Tensor forward(const at::Tensor& x);
   /// Of the residual stream: of x + delta, or of x where that is undefined.
-  Normed forward(const at::Tensor& x, const at::Tensor& delta);
+  ops::Normed forward(const at::Tensor& x, const at::Tensor& delta);
   at::Tensor weight;
 
  private:
@@ -33,4 +34,4 @@ class LayerNormImpl : public torch::nn::Module {
 };
 TORCH_MODULE(LayerNorm);
 
-}  // namespace lft
+}  // namespace lft::layers

@@ -8,12 +8,12 @@
 #include <optional>
 #include <utility>
 
-#include "models/layers/call.h"
-#include "models/ops/dispatch.h"
-#include "models/ops/masters.h"
-#include "models/ops/precision.h"
+#include "models/base/call.h"
+#include "models/ops/core/dispatch.h"
+#include "models/ops/core/precision.h"
+#include "models/ops/weight/masters.h"
 
-namespace lft {
+namespace lft::layers {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -27,16 +27,18 @@ struct BlockRun : torch::CustomClassHolder {
   std::function<at::Tensor(const at::Tensor&)> body;
   variable_list parameters;  // those that are trained
   at::ScalarType compute = at::kFloat;
-  std::optional<DropoutPosition> dropout;
+  std::optional<ops::DropoutPosition> dropout;
   bool direct = false;  // gradients
   ModulePath path;
   bool trains_x = false;
   std::optional<at::Device> offloaded;  // where x came from, when it waits in host memory
 };
 
-/// Neither copy waits: both are in the stream of what computes x and of what uses it again, and pinned memory is not reused before.
+/// Neither copy waits: both are in the stream of what computes x and of what uses it again, and
+/// pinned memory is not reused before.
 at::Tensor to_host(const at::Tensor& x) {
-  const at::Tensor host = at::empty_like(x, x.options().device(at::kCPU).pinned_memory(runs_kernels(x.device())));
+  const at::Tensor host =
+      at::empty_like(x, x.options().device(at::kCPU).pinned_memory(ops::runs_kernels(x.device())));
   return host.copy_(x, /*non_blocking=*/true);
 }
 at::Tensor from_host(const at::Tensor& host, at::Device device) {
@@ -44,27 +46,31 @@ at::Tensor from_host(const at::Tensor& host, at::Device device) {
 }
 
 struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList parameters, const c10::intrusive_ptr<BlockRun>& run) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList parameters,
+                            const c10::intrusive_ptr<BlockRun>& run) {
     ctx->save_for_backward({run->offloaded ? to_host(x) : x});
     ctx->saved_data["run"] = c10::IValue::make_capsule(run);
     return run->body(x);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
-    const auto run = c10::static_intrusive_pointer_cast<BlockRun>(ctx->saved_data["run"].toCapsule());
+    const auto run =
+        c10::static_intrusive_pointer_cast<BlockRun>(ctx->saved_data["run"].toCapsule());
     const at::AutoGradMode with_graph(true);
-    const ComputeDtypeGuard compute(run->compute);
-    std::optional<DropoutGuard> dropout;
+    const ops::ComputeDtypeGuard compute(run->compute);
+    std::optional<ops::DropoutGuard> dropout;
     if (run->dropout) dropout.emplace(*run->dropout);
-    const DirectGradientsGuard direct(run->direct);
+    const ops::DirectGradientsGuard direct(run->direct);
     const RestoreModulePath path(run->path);
     const RecomputeGuard off(0);
     const at::Tensor kept = ctx->get_saved_variables()[0];
-    const at::Tensor x = (run->offloaded ? from_host(kept, *run->offloaded) : kept.detach()).requires_grad_(run->trains_x);
+    const at::Tensor x = (run->offloaded ? from_host(kept, *run->offloaded) : kept.detach())
+                             .requires_grad_(run->trains_x);
     const at::Tensor y = run->body(x);
     variable_list inputs = run->parameters;
     if (run->trains_x) inputs.insert(inputs.begin(), x);
-    variable_list result = torch::autograd::grad({y}, inputs, {gradients[0]}, /*retain_graph=*/false, /*create_graph=*/false,
+    variable_list result = torch::autograd::grad({y}, inputs, {gradients[0]},
+                                                 /*retain_graph=*/false, /*create_graph=*/false,
                                                  /*allow_unused=*/true);
     if (!run->trains_x) result.insert(result.begin(), at::Tensor());
     result.emplace_back();  // of `run`
@@ -75,14 +81,18 @@ struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
 }  // namespace
 
 RecomputeGuard::RecomputeGuard(int64_t every, bool offload)
-    : previous_(std::exchange(recompute_every, every)), previous_offload_(std::exchange(offload_inputs, offload)) {}
+    : previous_(std::exchange(recompute_every, every)),
+      previous_offload_(std::exchange(offload_inputs, offload)) {}
 RecomputeGuard::~RecomputeGuard() {
   recompute_every = previous_;
   offload_inputs = previous_offload_;
 }
-bool recomputes(int64_t block) { return recompute_every > 0 && block % recompute_every == 0 && at::GradMode::is_enabled(); }
+bool recomputes(int64_t block) {
+  return recompute_every > 0 && block % recompute_every == 0 && at::GradMode::is_enabled();
+}
 
-at::Tensor recompute(const torch::nn::Module& block, const at::Tensor& x, std::function<at::Tensor(const at::Tensor&)> body) {
+at::Tensor recompute(const torch::nn::Module& block, const at::Tensor& x,
+                     std::function<at::Tensor(const at::Tensor&)> body) {
   auto run = c10::make_intrusive<BlockRun>();
   for (const at::Tensor& parameter : block.parameters()) {
     if (parameter.requires_grad()) run->parameters.push_back(parameter);
@@ -90,12 +100,12 @@ at::Tensor recompute(const torch::nn::Module& block, const at::Tensor& x, std::f
   run->trains_x = x.requires_grad();
   if (run->parameters.empty() && !run->trains_x) return body(x);
   run->body = std::move(body);
-  run->compute = compute_dtype();
-  if (dropout_position() != nullptr) run->dropout = *dropout_position();
-  run->direct = direct_gradients();
+  run->compute = ops::compute_dtype();
+  if (ops::dropout_position() != nullptr) run->dropout = *ops::dropout_position();
+  run->direct = ops::direct_gradients();
   run->path = module_path();
   if (offload_inputs) run->offloaded = x.device();
   return RecomputeFunction::apply(x, at::TensorList(run->parameters), run);
 }
 
-}  // namespace lft
+}  // namespace lft::layers

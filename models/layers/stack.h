@@ -6,12 +6,14 @@
 #include <string>
 #include <vector>
 
-namespace lft {
+namespace lft::layers {
 
 template <class Holder>
 class StackImpl : public torch::nn::Module {
  public:
-  void push_back(Holder layer) { layers_.push_back(register_module(std::to_string(layers_.size()), std::move(layer))); }
+  void push_back(Holder layer) {
+    layers_.push_back(register_module(std::to_string(layers_.size()), std::move(layer)));
+  }
   int64_t size() const { return static_cast<int64_t>(layers_.size()); }
   const Holder& operator[](int64_t index) const { return layers_[static_cast<size_t>(index)]; }
 
@@ -21,4 +23,4 @@ class StackImpl : public torch::nn::Module {
 template <class Holder>
 using Stack = std::shared_ptr<StackImpl<Holder>>;
 
-}  // namespace lft
+}  // namespace lft::layers

@@ -5,17 +5,17 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/layers/call.h"
-#include "models/layers/dims.h"
+#include "models/base/call.h"
+#include "models/base/dims.h"
 #include "models/layers/linear_group.h"
 #include "models/layers/recompute.h"
-#include "models/ops/attention.h"
-#include "models/ops/linear.h"
-#include "models/ops/rope.h"
-#include "models/ops/send.h"
-#include "models/ops/token_logprobs.h"
+#include "models/ops/attention/attention.h"
+#include "models/ops/core/copy_to_device.h"
+#include "models/ops/elementwise/rope.h"
+#include "models/ops/elementwise/token_logprobs.h"
+#include "models/ops/linear/linear.h"
 
-namespace lft {
+namespace lft::llama {
 namespace {
 
 /// Rows of a [b, t, d] tensor by flat index: [k, d]; all of it where `rows` is undefined.
@@ -36,35 +36,42 @@ int64_t whole_steps(int64_t keys) { return (keys + kKeyStep - 1) / kKeyStep * kK
 
 void grow(at::Tensor& held, const at::Tensor& like_bhte, int64_t needed) {
   if (held.defined() && held.size(2) >= needed) return;
-  const int64_t capacity = whole_steps(held.defined() ? std::max(needed, held.size(2) * 2) : needed + 64);
-  at::Tensor larger = at::zeros({like_bhte.size(0), like_bhte.size(1), capacity, like_bhte.size(3)}, like_bhte.options());
+  const int64_t capacity =
+      whole_steps(held.defined() ? std::max(needed, held.size(2) * 2) : needed + 64);
+  at::Tensor larger = at::zeros({like_bhte.size(0), like_bhte.size(1), capacity, like_bhte.size(3)},
+                                like_bhte.options());
   if (held.defined()) larger.narrow(2, 0, held.size(2)).copy_(held);
   held = larger;
 }
 
-/// Writes the new positions and returns what is held up to `seen`: all rows start at 0 in the first call, each at its own length later.
-at::Tensor store(at::Tensor& held, const at::Tensor& fresh_bthe, const std::vector<int64_t>& lengths, bool first, int64_t seen) {
+/// Writes the new positions and returns what is held up to `seen`: all rows start at 0 in the first
+/// call, each at its own length later.
+at::Tensor store(at::Tensor& held, const at::Tensor& fresh_bthe,
+                 const std::vector<int64_t>& lengths, bool first, int64_t seen) {
   const at::Tensor fresh = fresh_bthe.transpose(1, 2);
   grow(held, fresh, seen);
   if (first) {
     held.narrow(2, 0, fresh.size(2)).copy_(fresh);
   } else {
     for (int64_t b = 0; b < fresh.size(0); ++b)
-      held.select(0, b).select(1, lengths[static_cast<size_t>(b)]).copy_(fresh.select(0, b).select(1, 0));
+      held.select(0, b)
+          .select(1, lengths[static_cast<size_t>(b)])
+          .copy_(fresh.select(0, b).select(1, 0));
   }
   return held.narrow(2, 0, seen);
 }
 
-/// The LM head as call() runs it where no graph is built: a weight stored in another dtype is then cast a slice at a time.
+/// The LM head as call() runs it where no graph is built: a weight stored in another dtype is then
+/// cast a slice at a time.
 class SlicedHead {
  public:
-  explicit SlicedHead(const Linear& head) : head_(head) {}
+  explicit SlicedHead(const layers::Linear& head) : head_(head) {}
   const torch::nn::Module& operator*() const { return *head_; }
   SlicedHead* operator->() { return this; }
-  at::Tensor forward(const at::Tensor& hidden) { return head_logits(hidden, head_->weight); }
+  at::Tensor forward(const at::Tensor& hidden) { return ops::head_logits(hidden, head_->weight); }
 
  private:
-  Linear head_;
+  layers::Linear head_;
 };
 
 bool builds_graph(const at::Tensor& x, const at::Tensor& weight) {
@@ -74,15 +81,18 @@ bool builds_graph(const at::Tensor& x, const at::Tensor& weight) {
 }  // namespace
 
 at::Tensor rope_inverse_frequencies(const LlamaConfig& config) {
-  const at::Tensor exponent = at::arange(0, config.head_dim, 2, at::kLong).to(at::kFloat) / static_cast<double>(config.head_dim);
+  const at::Tensor exponent = at::arange(0, config.head_dim, 2, at::kLong).to(at::kFloat) /
+                              static_cast<double>(config.head_dim);
   const at::Tensor inverse = 1.0 / at::pow(at::Scalar(config.rope_theta), exponent);
   const RopeScaling& scaling = config.rope_scaling;
   if (scaling.type == "linear") return inverse / scaling.factor;
   if (scaling.type != "llama3") return inverse;
   const auto context = static_cast<double>(scaling.original_max_positions);
   const at::Tensor wavelength = 2 * M_PI / inverse;
-  const at::Tensor smooth = (context / wavelength - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
-  const at::Tensor low = wavelength > context / scaling.low_freq_factor, high = wavelength < context / scaling.high_freq_factor;
+  const at::Tensor smooth = (context / wavelength - scaling.low_freq_factor) /
+                            (scaling.high_freq_factor - scaling.low_freq_factor);
+  const at::Tensor low = wavelength > context / scaling.low_freq_factor,
+                   high = wavelength < context / scaling.high_freq_factor;
   const at::Tensor scaled = at::where(low, inverse / scaling.factor, inverse);
   const at::Tensor smoothed = (1 - smooth) * scaled / scaling.factor + smooth * scaled;
   return at::where(low.logical_or(high), scaled, smoothed);
@@ -91,107 +101,136 @@ at::Tensor rope_inverse_frequencies(const LlamaConfig& config) {
 LlamaAttentionImpl::LlamaAttentionImpl(const LlamaConfig& config, at::TensorOptions linear_options)
     : heads_(config.heads), kv_heads_(config.kv_heads), head_dim_(config.head_dim) {
   const bool bias = config.attention_bias;
-  q_proj = register_module("q_proj", Linear(config.hidden, heads_ * head_dim_, bias, linear_options));
-  k_proj = register_module("k_proj", Linear(config.hidden, kv_heads_ * head_dim_, bias, linear_options));
-  v_proj = register_module("v_proj", Linear(config.hidden, kv_heads_ * head_dim_, bias, linear_options));
-  o_proj = register_module("o_proj", Linear(heads_ * head_dim_, config.hidden, bias, linear_options));
+  q_proj = register_module("q_proj",
+                           layers::Linear(config.hidden, heads_ * head_dim_, bias, linear_options));
+  k_proj = register_module(
+      "k_proj", layers::Linear(config.hidden, kv_heads_ * head_dim_, bias, linear_options));
+  v_proj = register_module(
+      "v_proj", layers::Linear(config.hidden, kv_heads_ * head_dim_, bias, linear_options));
+  o_proj = register_module("o_proj",
+                           layers::Linear(heads_ * head_dim_, config.hidden, bias, linear_options));
 }
 
-at::Tensor LlamaAttentionImpl::forward(const Normed& input, const LlamaPass& pass, int64_t layer, const at::Tensor& rows_k) {
+at::Tensor LlamaAttentionImpl::forward(const ops::Normed& input, const LlamaPass& pass,
+                                       int64_t layer, const at::Tensor& rows_k) {
   const at::Tensor& x_btd = input.y;
   expect_dims(x_btd, "x", {{"b"}, {"t"}, {"d", q_proj->weight.size(1)}});
   const int64_t b = x_btd.size(0), t = x_btd.size(1);
   const auto rotate = [&](const char* name, const at::Tensor& x, int64_t heads) {
     expect_dims(x, name, {{"b", b}, {"t", t}, {"h*e", heads * head_dim_}});
-    return rope(x.view({b, t, heads, head_dim_}), pass.rotation.cos, pass.rotation.sin);
+    return ops::rope(x.view({b, t, heads, head_dim_}), pass.rotation.cos, pass.rotation.sin);
   };
-  const LinearGroup group({q_proj, k_proj, v_proj}, input);
+  const layers::LinearGroup group({q_proj, k_proj, v_proj}, input);
   const at::Tensor q_bthe = rotate("the output of q_proj", call("q_proj", group[0], x_btd), heads_);
-  const at::Tensor k_bthe = rotate("the output of k_proj", call("k_proj", group[1], x_btd), kv_heads_);
+  const at::Tensor k_bthe =
+      rotate("the output of k_proj", call("k_proj", group[1], x_btd), kv_heads_);
   const at::Tensor v = call("v_proj", group[2], x_btd);
   expect_dims(v, "the output of v_proj", {{"b", b}, {"t", t}, {"h*e", kv_heads_ * head_dim_}});
   const at::Tensor v_bthe = v.view({b, t, kv_heads_, head_dim_});
   if (pass.packed) {
-    const at::Tensor mixed = packed_attention(q_bthe.squeeze(0), k_bthe.squeeze(0), v_bthe.squeeze(0), *pass.packed).unsqueeze(0);
+    const at::Tensor mixed =
+        ops::packed_attention(q_bthe.squeeze(0), k_bthe.squeeze(0), v_bthe.squeeze(0), *pass.packed)
+            .unsqueeze(0);
     return call("o_proj", o_proj, keep_rows(mixed.flatten(2), rows_k));
   }
 
   const int64_t repeat = heads_ / kv_heads_;
-  at::Tensor k_bhse = repeat_heads(k_bthe, repeat).transpose(1, 2), v_bhse = repeat_heads(v_bthe, repeat).transpose(1, 2);
+  at::Tensor k_bhse = repeat_heads(k_bthe, repeat).transpose(1, 2),
+             v_bhse = repeat_heads(v_bthe, repeat).transpose(1, 2);
   if (pass.cache != nullptr) {
     const bool first = !pass.cache_mask.defined();
     const int64_t seen = first ? t : pass.cache_mask.size(3);
     const auto index = static_cast<size_t>(layer);
-    const at::Tensor keys = store(pass.cache->keys[index], k_bthe, pass.cache->lengths, first, seen);
-    const at::Tensor values = store(pass.cache->values[index], v_bthe, pass.cache->lengths, first, seen);
+    const at::Tensor keys =
+        store(pass.cache->keys[index], k_bthe, pass.cache->lengths, first, seen);
+    const at::Tensor values =
+        store(pass.cache->values[index], v_bthe, pass.cache->lengths, first, seen);
     if (!first) {
       k_bhse = repeat_heads(keys.transpose(1, 2), repeat).transpose(1, 2);
       v_bhse = repeat_heads(values.transpose(1, 2), repeat).transpose(1, 2);
     }
   }
-  const at::Tensor mixed = attention(q_bthe.transpose(1, 2), k_bhse, v_bhse, pass.cache_mask, /*causal=*/!pass.cache_mask.defined());
+  const at::Tensor mixed = ops::attention(q_bthe.transpose(1, 2), k_bhse, v_bhse, pass.cache_mask,
+                                          /*causal=*/!pass.cache_mask.defined());
   return call("o_proj", o_proj, keep_rows(mixed.transpose(1, 2).flatten(2), rows_k));
 }
 
 LlamaMlpImpl::LlamaMlpImpl(const LlamaConfig& config, at::TensorOptions linear_options) {
-  gate_proj = register_module("gate_proj", Linear(config.hidden, config.intermediate, config.mlp_bias, linear_options));
-  up_proj = register_module("up_proj", Linear(config.hidden, config.intermediate, config.mlp_bias, linear_options));
-  down_proj = register_module("down_proj", Linear(config.intermediate, config.hidden, config.mlp_bias, linear_options));
+  gate_proj = register_module("gate_proj", layers::Linear(config.hidden, config.intermediate,
+                                                          config.mlp_bias, linear_options));
+  up_proj = register_module("up_proj", layers::Linear(config.hidden, config.intermediate,
+                                                      config.mlp_bias, linear_options));
+  down_proj = register_module("down_proj", layers::Linear(config.intermediate, config.hidden,
+                                                          config.mlp_bias, linear_options));
 }
 
-at::Tensor LlamaMlpImpl::forward(const Normed& input) {
+at::Tensor LlamaMlpImpl::forward(const ops::Normed& input) {
   const at::Tensor& x = input.y;
   expect_last_dim(x, "x", {"d", gate_proj->weight.size(1)});
-  const LinearGroup group({gate_proj, up_proj}, input);
+  const layers::LinearGroup group({gate_proj, up_proj}, input);
   const at::Tensor gate = call("gate_proj", group[0], x), up = call("up_proj", group[1], x);
   return call("down_proj", down_proj, gate, up);
 }
 
-LlamaLayerImpl::LlamaLayerImpl(const LlamaConfig& config, at::TensorOptions options, at::TensorOptions linear_options) {
+LlamaLayerImpl::LlamaLayerImpl(const LlamaConfig& config, at::TensorOptions options,
+                               at::TensorOptions linear_options) {
   self_attn = register_module("self_attn", LlamaAttention(config, linear_options));
   mlp = register_module("mlp", LlamaMlp(config, linear_options));
-  input_layernorm = register_module("input_layernorm", RmsNorm(config.hidden, config.rms_norm_eps, options));
-  post_attention_layernorm = register_module("post_attention_layernorm", RmsNorm(config.hidden, config.rms_norm_eps, options));
+  input_layernorm = register_module("input_layernorm",
+                                    layers::RmsNorm(config.hidden, config.rms_norm_eps, options));
+  post_attention_layernorm = register_module(
+      "post_attention_layernorm", layers::RmsNorm(config.hidden, config.rms_norm_eps, options));
 }
 
-at::Tensor LlamaLayerImpl::forward(const at::Tensor& x_btd, const LlamaPass& pass, int64_t layer, const at::Tensor& rows_k) {
+at::Tensor LlamaLayerImpl::forward(const at::Tensor& x_btd, const LlamaPass& pass, int64_t layer,
+                                   const at::Tensor& rows_k) {
   const Dim d = {"d", input_layernorm->weight.size(0)};
   expect_dims(x_btd, "x", {{"b"}, {"t"}, d});
-  const Normed first = call("input_layernorm", input_layernorm, x_btd, at::Tensor());
-  const at::Tensor stream = keep_rows(first.sum, rows_k), mixed = call("self_attn", self_attn, first, pass, layer, rows_k);
+  const ops::Normed first = call("input_layernorm", input_layernorm, x_btd, at::Tensor());
+  const at::Tensor stream = keep_rows(first.sum, rows_k),
+                   mixed = call("self_attn", self_attn, first, pass, layer, rows_k);
   expect_dims_like(mixed, "the output of self_attn", stream, d);
-  const Normed second = call("post_attention_layernorm", post_attention_layernorm, stream, mixed);
+  const ops::Normed second =
+      call("post_attention_layernorm", post_attention_layernorm, stream, mixed);
   const at::Tensor added = call("mlp", mlp, second);
   expect_dims_like(added, "the output of mlp", stream, d);
   return second.sum + added;
 }
 
-LlamaModelImpl::LlamaModelImpl(const LlamaConfig& config, at::TensorOptions options, at::TensorOptions linear_options) : config_(config) {
-  embed_tokens = register_module("embed_tokens", Embedding(config.vocab, config.hidden, options));
-  layers = register_module("layers", std::make_shared<StackImpl<LlamaLayer>>());
-  for (int64_t i = 0; i < config.layers; ++i) layers->push_back(LlamaLayer(config, options, linear_options));
-  norm = register_module("norm", RmsNorm(config.hidden, config.rms_norm_eps, options));
+LlamaModelImpl::LlamaModelImpl(const LlamaConfig& config, at::TensorOptions options,
+                               at::TensorOptions linear_options)
+    : config_(config) {
+  embed_tokens =
+      register_module("embed_tokens", layers::Embedding(config.vocab, config.hidden, options));
+  layers = register_module("layers", std::make_shared<layers::StackImpl<LlamaLayer>>());
+  for (int64_t i = 0; i < config.layers; ++i)
+    layers->push_back(LlamaLayer(config, options, linear_options));
+  norm = register_module("norm", layers::RmsNorm(config.hidden, config.rms_norm_eps, options));
 }
 
 void LlamaModelImpl::reserve_positions(int64_t count, at::Device device) {
   if (table_.cos.defined() && table_.cos.size(1) >= count && table_.cos.device() == device) return;
   const int64_t length = (count + 511) / 512 * 512;
-  const at::Tensor angles = at::outer(at::arange(length, at::kLong).to(at::kFloat), rope_inverse_frequencies(config_)).unsqueeze(0);
+  const at::Tensor angles =
+      at::outer(at::arange(length, at::kLong).to(at::kFloat), rope_inverse_frequencies(config_))
+          .unsqueeze(0);
   table_ = {angles.cos().to(device), angles.sin().to(device)};
 }
 
-LlamaPass LlamaModelImpl::make_pass(const at::Tensor& embeds_btd, KvCache* cache, std::shared_ptr<const PackedSequences> packed) {
+LlamaPass LlamaModelImpl::make_pass(const at::Tensor& embeds_btd, KvCache* cache,
+                                    std::shared_ptr<const ops::PackedSequences> packed) {
   LlamaPass pass;
   pass.cache = cache;
   pass.packed = std::move(packed);
   const at::Device device = embeds_btd.device();
   const bool continues = cache != nullptr && !cache->empty();
-  const int64_t seen = continues     ? *std::max_element(cache->lengths.begin(), cache->lengths.end()) + 1
+  const int64_t seen = continues
+                           ? *std::max_element(cache->lengths.begin(), cache->lengths.end()) + 1
                        : pass.packed ? pass.packed->longest()
                                      : embeds_btd.size(1);
   reserve_positions(seen, device);
   if (pass.packed) {
-    const at::Tensor positions = send(pass.packed->positions(), device);
+    const at::Tensor positions = ops::copy_to_device(pass.packed->positions(), device);
     pass.rotation = {table_.cos.index_select(1, positions), table_.sin.index_select(1, positions)};
     return pass;
   }
@@ -204,47 +243,60 @@ LlamaPass LlamaModelImpl::make_pass(const at::Tensor& embeds_btd, KvCache* cache
     return pass;
   }
   const at::Tensor positions = at::tensor(cache->lengths, at::kLong).to(device);
-  pass.rotation = {table_.cos.index_select(1, positions).transpose(0, 1), table_.sin.index_select(1, positions).transpose(0, 1)};
+  pass.rotation = {table_.cos.index_select(1, positions).transpose(0, 1),
+                   table_.sin.index_select(1, positions).transpose(0, 1)};
   // Masked, what lies after a row's last position has a weight of exactly zero.
   const at::Tensor keys = at::arange(whole_steps(seen), positions.options());
   pass.cache_mask = (keys.unsqueeze(0) <= positions.unsqueeze(1)).unsqueeze(1).unsqueeze(1);
   return pass;
 }
 
-at::Tensor LlamaModelImpl::forward(const at::Tensor& embeds_btd, const at::Tensor& rows_k, KvCache* cache,
-                                   std::shared_ptr<const PackedSequences> packed) {
+at::Tensor LlamaModelImpl::forward(const at::Tensor& embeds_btd, const at::Tensor& rows_k,
+                                   KvCache* cache,
+                                   std::shared_ptr<const ops::PackedSequences> packed) {
   expect_dims(embeds_btd, "embeds", {{"b"}, {"t"}, {"d", config_.hidden}});
   if (rows_k.defined()) expect_dims(rows_k, "rows", {{"k"}});
-  if (packed) expect_dims(embeds_btd, "packed embeds", {{"b", 1}, {"t", packed->starts.back()}, {"d"}});
+  if (packed)
+    expect_dims(embeds_btd, "packed embeds", {{"b", 1}, {"t", packed->starts.back()}, {"d"}});
   const LlamaPass pass = make_pass(embeds_btd, cache, std::move(packed));
   at::Tensor x = embeds_btd;
   for (int64_t i = 0; i < layers->size(); ++i) {
     const LlamaLayer& layer = (*layers)[i];
     const at::Tensor rows = i + 1 == layers->size() ? rows_k : at::Tensor();
-    const auto run = [layer, pass, i, rows](const at::Tensor& input) { return call_indexed("layers", i, layer, input, pass, i, rows); };
-    x = recomputes(i) ? recompute(*layer, x, run) : run(x);
+    const auto run = [layer, pass, i, rows](const at::Tensor& input) {
+      return call_indexed("layers", i, layer, input, pass, i, rows);
+    };
+    x = layers::recomputes(i) ? layers::recompute(*layer, x, run) : run(x);
   }
   return call("norm", norm, x);
 }
 
-LlamaForCausalLmImpl::LlamaForCausalLmImpl(const LlamaConfig& config, at::TensorOptions options, at::TensorOptions linear_options) {
+LlamaForCausalLmImpl::LlamaForCausalLmImpl(const LlamaConfig& config, at::TensorOptions options,
+                                           at::TensorOptions linear_options) {
   model = register_module("model", LlamaModel(config, options, linear_options));
-  if (!config.tie_embeddings) lm_head = register_module("lm_head", Linear(config.hidden, config.vocab, false, options));
+  if (!config.tie_embeddings)
+    lm_head =
+        register_module("lm_head", layers::Linear(config.hidden, config.vocab, false, options));
 }
 
-at::Tensor LlamaForCausalLmImpl::forward(const at::Tensor& embeds_btd, const at::Tensor& rows_k, const at::Tensor& targets_k,
-                                         KvCache* cache, std::shared_ptr<const PackedSequences> packed) {
-  if (targets_k.defined()) expect_dims(targets_k, "targets", {{"k", rows_k.defined() ? rows_k.size(0) : kAnySize}});
+at::Tensor LlamaForCausalLmImpl::forward(const at::Tensor& embeds_btd, const at::Tensor& rows_k,
+                                         const at::Tensor& targets_k, KvCache* cache,
+                                         std::shared_ptr<const ops::PackedSequences> packed) {
+  if (targets_k.defined())
+    expect_dims(targets_k, "targets", {{"k", rows_k.defined() ? rows_k.size(0) : kAnySize}});
   const at::Tensor hidden = call("model", model, embeds_btd, rows_k, cache, std::move(packed));
   const bool adapted = lm_head && lm_head->adapter() != nullptr;
   const at::Tensor weight = lm_head ? lm_head->weight : model->embed_tokens->weight;
-  if (targets_k.defined() && !adapted) return token_logprobs(hidden, weight, targets_k);
+  if (targets_k.defined() && !adapted) return ops::token_logprobs(hidden, weight, targets_k);
   if (!adapted && !builds_graph(hidden, weight)) {
-    return lm_head ? call("lm_head", SlicedHead(lm_head), hidden) : head_logits(hidden, weight);
+    return lm_head ? call("lm_head", SlicedHead(lm_head), hidden)
+                   : ops::head_logits(hidden, weight);
   }
-  const at::Tensor logits = (lm_head ? call("lm_head", lm_head, hidden) : linear(hidden, weight, at::Tensor())).to(at::kFloat);
+  const at::Tensor logits =
+      (lm_head ? call("lm_head", lm_head, hidden) : ops::linear(hidden, weight, at::Tensor()))
+          .to(at::kFloat);
   if (!targets_k.defined()) return logits;
   return at::log_softmax(logits, -1).gather(1, targets_k.unsqueeze(1)).squeeze(1);
 }
 
-}  // namespace lft
+}  // namespace lft::llama

@@ -1,5 +1,6 @@
-// Llama (Touvron et al. 2023): RMSNorm, rotary positions, grouped-query attention, SwiGLU. Input is embeddings; ids belong to the caller.
-// Shape letters: b batch, t positions, d hidden, v vocabulary, k kept rows, h heads, e head_dim.
+// Llama (Touvron et al. 2023): RMSNorm, rotary positions, grouped-query attention, SwiGLU. Input is
+// embeddings; ids belong to the caller. Shape letters: b batch, t positions, d hidden, v
+// vocabulary, k kept rows, h heads, e head_dim.
 #pragma once
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
@@ -11,12 +12,13 @@
 #include "models/layers/linear.h"
 #include "models/layers/norms.h"
 #include "models/layers/stack.h"
-#include "models/llava/config.h"
-#include "models/ops/attention.h"
+#include "models/llama/config.h"
+#include "models/ops/attention/attention.h"
 
-namespace lft {
+namespace lft::llama {
 
-/// Keys and values of the positions seen so far, for generation. Rows of one batch may differ in length. Empty before the first call.
+/// Keys and values of the positions seen so far, for generation. Rows of one batch may differ in
+/// length. Empty before the first call.
 struct KvCache {
   std::vector<at::Tensor> keys, values;  // a layer: [b, kv heads, capacity, e]
   std::vector<int64_t> lengths;          // positions held, a row
@@ -30,10 +32,11 @@ struct Rotation {
 /// float32 [e / 2], with the scaling of the config, bit for bit as transformers computes them.
 at::Tensor rope_inverse_frequencies(const LlamaConfig& config);
 
-/// What a layer needs to know of the pass: angles, packed sequences or the cache (neither: padded rows).
+/// What a layer needs to know of the pass: angles, packed sequences or the cache (neither: padded
+/// rows).
 struct LlamaPass {
   Rotation rotation;
-  std::shared_ptr<const PackedSequences> packed;  // b is 1, t their total
+  std::shared_ptr<const ops::PackedSequences> packed;  // b is 1, t their total
   KvCache* cache = nullptr;
   at::Tensor cache_mask;  // bool [b, 1, 1, s]: cached positions that exist. Undefined: causal
 };
@@ -41,9 +44,11 @@ struct LlamaPass {
 class LlamaAttentionImpl : public torch::nn::Module {
  public:
   LlamaAttentionImpl(const LlamaConfig& config, at::TensorOptions linear_options);
-  /// Attention over all positions, then the output projection of `rows` (flat indices into b * t) only; undefined: of all.
-  at::Tensor forward(const Normed& x_btd, const LlamaPass& pass, int64_t layer, const at::Tensor& rows_k);
-  Linear q_proj{nullptr}, k_proj{nullptr}, v_proj{nullptr}, o_proj{nullptr};
+  /// Attention over all positions, then the output projection of `rows` (flat indices into b * t)
+  /// only; undefined: of all.
+  at::Tensor forward(const ops::Normed& x_btd, const LlamaPass& pass, int64_t layer,
+                     const at::Tensor& rows_k);
+  layers::Linear q_proj{nullptr}, k_proj{nullptr}, v_proj{nullptr}, o_proj{nullptr};
 
  private:
   int64_t heads_, kv_heads_, head_dim_;
@@ -53,17 +58,19 @@ TORCH_MODULE(LlamaAttention);
 class LlamaMlpImpl : public torch::nn::Module {
  public:
   LlamaMlpImpl(const LlamaConfig& config, at::TensorOptions linear_options);
-  at::Tensor forward(const Normed& x);
-  Linear gate_proj{nullptr}, up_proj{nullptr}, down_proj{nullptr};
+  at::Tensor forward(const ops::Normed& x);
+  layers::Linear gate_proj{nullptr}, up_proj{nullptr}, down_proj{nullptr};
 };
 TORCH_MODULE(LlamaMlp);
 
 class LlamaLayerImpl : public torch::nn::Module {
  public:
-  LlamaLayerImpl(const LlamaConfig& config, at::TensorOptions options, at::TensorOptions linear_options);
+  LlamaLayerImpl(const LlamaConfig& config, at::TensorOptions options,
+                 at::TensorOptions linear_options);
   /// [b, t, d], or [k, d] where rows are given.
-  at::Tensor forward(const at::Tensor& x_btd, const LlamaPass& pass, int64_t layer, const at::Tensor& rows_k);
-  RmsNorm input_layernorm{nullptr}, post_attention_layernorm{nullptr};
+  at::Tensor forward(const at::Tensor& x_btd, const LlamaPass& pass, int64_t layer,
+                     const at::Tensor& rows_k);
+  layers::RmsNorm input_layernorm{nullptr}, post_attention_layernorm{nullptr};
   LlamaAttention self_attn{nullptr};
   LlamaMlp mlp{nullptr};
 };
@@ -71,19 +78,22 @@ TORCH_MODULE(LlamaLayer);
 
 class LlamaModelImpl : public torch::nn::Module {
  public:
-  LlamaModelImpl(const LlamaConfig& config, at::TensorOptions options, at::TensorOptions linear_options);
-  /// Normalised final states: [b, t, d], or [k, d] of `rows` (then the last layer runs its output projection and MLP on them only).
-  /// `packed`: the sequences that lie in the one row of embeds; null: rows are right-padded.
+  LlamaModelImpl(const LlamaConfig& config, at::TensorOptions options,
+                 at::TensorOptions linear_options);
+  /// Normalised final states: [b, t, d], or [k, d] of `rows` (then the last layer runs its output
+  /// projection and MLP on them only). `packed`: the sequences that lie in the one row of embeds;
+  /// null: rows are right-padded.
   at::Tensor forward(const at::Tensor& embeds_btd, const at::Tensor& rows_k, KvCache* cache,
-                     std::shared_ptr<const PackedSequences> packed = nullptr);
+                     std::shared_ptr<const ops::PackedSequences> packed = nullptr);
   /// Makes the angles of positions below `count` now, so that no pass over so many has to.
   void reserve_positions(int64_t count, at::Device device);
-  Embedding embed_tokens{nullptr};
-  Stack<LlamaLayer> layers;
-  RmsNorm norm{nullptr};
+  layers::Embedding embed_tokens{nullptr};
+  layers::Stack<LlamaLayer> layers;
+  layers::RmsNorm norm{nullptr};
 
  private:
-  LlamaPass make_pass(const at::Tensor& embeds_btd, KvCache* cache, std::shared_ptr<const PackedSequences> packed);
+  LlamaPass make_pass(const at::Tensor& embeds_btd, KvCache* cache,
+                      std::shared_ptr<const ops::PackedSequences> packed);
   Rotation table_;  // of positions 0..., grown on demand; not a buffer, never saved
   LlamaConfig config_;
 };
@@ -91,14 +101,18 @@ TORCH_MODULE(LlamaModel);
 
 class LlamaForCausalLmImpl : public torch::nn::Module {
  public:
-  /// linear_options: of the decoder layers' linear layers, which may be stored another way than the rest.
-  LlamaForCausalLmImpl(const LlamaConfig& config, at::TensorOptions options, at::TensorOptions linear_options);
-  /// With targets [k] (int64, one a kept row): their log-probabilities, float32 [k]. Without: float32 logits [b, t, v] or [k, v].
-  at::Tensor forward(const at::Tensor& embeds_btd, const at::Tensor& rows_k, const at::Tensor& targets_k, KvCache* cache,
-                     std::shared_ptr<const PackedSequences> packed = nullptr);
+  /// linear_options: of the decoder layers' linear layers, which may be stored another way than the
+  /// rest.
+  LlamaForCausalLmImpl(const LlamaConfig& config, at::TensorOptions options,
+                       at::TensorOptions linear_options);
+  /// With targets [k] (int64, one a kept row): their log-probabilities, float32 [k]. Without:
+  /// float32 logits [b, t, v] or [k, v].
+  at::Tensor forward(const at::Tensor& embeds_btd, const at::Tensor& rows_k,
+                     const at::Tensor& targets_k, KvCache* cache,
+                     std::shared_ptr<const ops::PackedSequences> packed = nullptr);
   LlamaModel model{nullptr};
-  Linear lm_head{nullptr};  // null where embeddings are tied
+  layers::Linear lm_head{nullptr};  // null where embeddings are tied
 };
 TORCH_MODULE(LlamaForCausalLm);
 
-}  // namespace lft
+}  // namespace lft::llama

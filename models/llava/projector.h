@@ -1,4 +1,5 @@
-// The two-layer MLP that maps vision features to the language model's embedding space (LLaVA-1.5's mlp2x_gelu).
+// The two-layer MLP that maps vision features to the language model's embedding space (LLaVA-1.5's
+// mlp2x_gelu).
 #pragma once
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
@@ -8,17 +9,17 @@
 #include "models/layers/linear.h"
 #include "models/llava/config.h"
 
-namespace lft {
+namespace lft::llava {
 
 class ProjectorImpl : public torch::nn::Module {
  public:
   ProjectorImpl(const LlavaConfig& config, at::TensorOptions options);
   at::Tensor forward(const at::Tensor& features_npd);
-  Linear linear_1{nullptr}, linear_2{nullptr};
+  layers::Linear linear_1{nullptr}, linear_2{nullptr};
 
  private:
   std::string activation_;
 };
 TORCH_MODULE(Projector);
 
-}  // namespace lft
+}  // namespace lft::llava

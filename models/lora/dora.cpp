@@ -1,42 +1,47 @@
 #include "models/lora/dora.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <limits>
 
-#include "models/layers/call.h"
-#include "models/ops/dropout.h"
-#include "models/ops/linear.h"
-#include "models/ops/precision.h"
+#include "models/base/call.h"
+#include "models/ops/core/precision.h"
+#include "models/ops/elementwise/dropout.h"
+#include "models/ops/linear/linear.h"
 
-namespace lft {
+namespace lft::lora {
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 struct KeptMask : torch::CustomClassHolder {
-  explicit KeptMask(const loops::DropoutMask& of) : mask(of) {}
-  loops::DropoutMask mask;
+  explicit KeptMask(const ops::loops::DropoutMask& of) : mask(of) {}
+  ops::loops::DropoutMask mask;
 };
 
 /// dropout() with a graph: the mask is drawn again in the backward pass.
 struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const loops::DropoutMask* mask) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
+                            const ops::loops::DropoutMask* mask) {
     ctx->saved_data["mask"] = c10::IValue::make_capsule(c10::make_intrusive<KeptMask>(*mask));
-    return dropout(x, *mask);
+    return ops::dropout(x, *mask);
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& dy) {
-    const auto kept = c10::static_intrusive_pointer_cast<KeptMask>(ctx->saved_data["mask"].toCapsule());
-    return {dropout(dy[0].contiguous(), kept->mask), at::Tensor()};
+    const auto kept =
+        c10::static_intrusive_pointer_cast<KeptMask>(ctx->saved_data["mask"].toCapsule());
+    return {ops::dropout(dy[0].contiguous(), kept->mask), at::Tensor()};
   }
 };
 
 /// W + scale B A in float32, a tensor of its own.
-at::Tensor directions_oi(const Weight& weight_oi, const at::Tensor& a_ri, const at::Tensor& b_or, double scale) {
+at::Tensor directions_oi(const ops::Weight& weight_oi, const at::Tensor& a_ri,
+                         const at::Tensor& b_or, double scale) {
   const at::Tensor weight = weight_oi.to(at::kFloat);
-  return weight.is_same(weight_oi.dense()) ? at::addmm(weight, b_or, a_ri, 1, scale) : weight.addmm_(b_or, a_ri, 1, scale);
+  return weight.is_same(weight_oi.dense()) ? at::addmm(weight, b_or, a_ri, 1, scale)
+                                           : weight.addmm_(b_or, a_ri, 1, scale);
 }
 
 /// m / ||W + scale B A||; 0 for a row of zeros, whose magnitude is 0, too.
@@ -46,41 +51,51 @@ at::Tensor gain_o(const at::Tensor& magnitude_o, const at::Tensor& norm_o) {
 
 }  // namespace
 
-DoraAdapter::DoraAdapter(const LinearImpl& layer, const LoraOptions& options, double scale)
-    : LinearAdapter("DoraAdapter"), scale_(scale), dropout_(options.dropout) {
+DoraAdapter::DoraAdapter(const layers::LinearImpl& layer, const LoraOptions& options, double scale)
+    : layers::LinearAdapter("DoraAdapter"), scale_(scale), dropout_(options.dropout) {
   const at::TensorOptions master = at::TensorOptions().dtype(at::kFloat).device(layer.device());
   const int64_t out = layer.weight.size(0), in = layer.weight.size(1);
-  a_ri = register_parameter("lora_A", at::empty({options.rank, in}, master), /*requires_grad=*/false);
-  b_or = register_parameter("lora_B", at::empty({out, options.rank}, master), /*requires_grad=*/false);
-  magnitude_o = register_parameter("lora_magnitude_vector", at::empty({out}, master), /*requires_grad=*/false);
+  a_ri =
+      register_parameter("lora_A", at::empty({options.rank, in}, master), /*requires_grad=*/false);
+  b_or =
+      register_parameter("lora_B", at::empty({out, options.rank}, master), /*requires_grad=*/false);
+  magnitude_o = register_parameter("lora_magnitude_vector", at::empty({out}, master),
+                                   /*requires_grad=*/false);
 }
 
-at::Tensor DoraAdapter::forward(const at::Tensor& x, const Weight& weight_oi, const at::Tensor& bias_o) {
+at::Tensor DoraAdapter::forward(const at::Tensor& x, const ops::Weight& weight_oi,
+                                const at::Tensor& bias_o) {
   const at::Tensor gain = gain_o(magnitude_o, dora_norm_o(weight_oi, a_ri, b_or, scale_));
-  const loops::DropoutMask mask = dropout_mask(dropout_, current_module_path());
+  const ops::loops::DropoutMask mask = ops::dropout_mask(dropout_, current_module_path());
   if (mask.threshold == 0) {
-    const at::Tensor z = linear(x, weight_oi, {}, LowRank{a_ri, b_or, scale_, {}});
+    const at::Tensor z = ops::linear(x, weight_oi, {}, ops::LowRank{a_ri, b_or, scale_, {}});
     const at::Tensor y = z * gain;
     return (bias_o.defined() ? y + bias_o : y).to(z.scalar_type());
   }
-  const at::Tensor plain = linear(x, weight_oi, bias_o);
-  const at::Tensor dropped = DropoutFunction::apply(x.to(op_dtype(Op::kLinear, x.scalar_type())).contiguous(), &mask);
-  const at::Tensor update = linear(linear(dropped, Weight(a_ri), {}), Weight(b_or), {});
-  return (plain + (gain - 1) * linear(dropped, weight_oi, {}) + gain * scale_ * update).to(plain.scalar_type());
+  const at::Tensor plain = ops::linear(x, weight_oi, bias_o);
+  const at::Tensor dropped = DropoutFunction::apply(
+      x.to(ops::op_dtype(ops::Op::kLinear, x.scalar_type())).contiguous(), &mask);
+  const at::Tensor update =
+      ops::linear(ops::linear(dropped, ops::Weight(a_ri), {}), ops::Weight(b_or), {});
+  return (plain + (gain - 1) * ops::linear(dropped, weight_oi, {}) + gain * scale_ * update)
+      .to(plain.scalar_type());
 }
 
-at::Tensor DoraAdapter::merged_oi(const at::Tensor& weight_oi) const { return dora_merged_oi(weight_oi, a_ri, b_or, magnitude_o, scale_); }
+at::Tensor DoraAdapter::merged_oi(const at::Tensor& weight_oi) const {
+  return dora_merged_oi(weight_oi, a_ri, b_or, magnitude_o, scale_);
+}
 
-at::Tensor dora_norm_o(const Weight& weight_oi, const at::Tensor& a_ri, const at::Tensor& b_or, double scale) {
+at::Tensor dora_norm_o(const ops::Weight& weight_oi, const at::Tensor& a_ri, const at::Tensor& b_or,
+                       double scale) {
   const at::NoGradGuard no_grad;
   return at::linalg_vector_norm(directions_oi(weight_oi, a_ri, b_or, scale), 2, {1});
 }
 
-at::Tensor dora_merged_oi(const at::Tensor& weight_oi, const at::Tensor& a_ri, const at::Tensor& b_or, const at::Tensor& magnitude_o,
-                          double scale) {
+at::Tensor dora_merged_oi(const at::Tensor& weight_oi, const at::Tensor& a_ri,
+                          const at::Tensor& b_or, const at::Tensor& magnitude_o, double scale) {
   const at::NoGradGuard no_grad;
   const at::Tensor directions = directions_oi(weight_oi, a_ri, b_or, scale);
   return directions * gain_o(magnitude_o, at::linalg_vector_norm(directions, 2, {1})).unsqueeze(1);
 }
 
-}  // namespace lft
+}  // namespace lft::lora

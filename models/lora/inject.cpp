@@ -1,6 +1,7 @@
 #include "models/lora/inject.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,9 +12,9 @@
 #include "kernels/common/philox.h"
 #include "models/lora/dora.h"
 #include "models/lora/registry.h"
-#include "models/ops/parallel.h"
+#include "models/ops/core/parallel.h"
 
-namespace lft {
+namespace lft::lora {
 namespace {
 
 constexpr std::string_view kAdapterInfix = ".adapter.";
@@ -26,11 +27,12 @@ void fill_a(const at::Tensor& a_ri, uint64_t seed, const std::string& site) {
   at::Tensor values = at::empty(a_ri.sizes(), at::TensorOptions().dtype(at::kFloat));
   float* out = values.mutable_data_ptr<float>();
   const int64_t count = values.numel();
-  parallel_for((count + 3) / 4, 4096, [&](int64_t begin, int64_t end) {
+  ops::parallel_for((count + 3) / 4, 4096, [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block) {
       const PhiloxBlock random = philox_block(seed, stream, static_cast<uint64_t>(block));
       for (int64_t i = 4 * block; i < std::min(count, 4 * block + 4); ++i) {
-        out[i] = bound * (static_cast<float>(random.word[i % 4] >> 8) * (2.0f / 16777216.0f) - 1.0f);
+        out[i] =
+            bound * (static_cast<float>(random.word[i % 4] >> 8) * (2.0f / 16777216.0f) - 1.0f);
       }
     }
   });
@@ -41,7 +43,8 @@ std::string canonical_parameter(const std::string& name) {
   const size_t infix = name.rfind(kAdapterInfix);
   if (infix == std::string::npos) return name;
   const std::string part = name.substr(infix + kAdapterInfix.size());
-  return name.substr(0, infix) + "." + part + (part == "lora_magnitude_vector" ? "" : ".weight");  // as PEFT spells them
+  return name.substr(0, infix) + "." + part +
+         (part == "lora_magnitude_vector" ? "" : ".weight");  // as PEFT spells them
 }
 
 }  // namespace
@@ -58,24 +61,27 @@ void inject_lora(const std::vector<LinearSite>& sites, const LoraOptions& option
     throw Error(ErrorKind::kUsage, {.what = "the rank does not fit a layer",
                                     .where = "lora.rank, at " + site.name,
                                     .found = std::to_string(options.rank),
-                                    .expected = "1 to " + std::to_string(limit) + " (the smaller side of the layer's weight)",
+                                    .expected = "1 to " + std::to_string(limit) +
+                                                " (the smaller side of the layer's weight)",
                                     .next = {}});
   }
   for (const LinearSite& site : sites) {
-    const std::shared_ptr<LinearAdapter> adapter = make_adapter(*site.layer, options);
+    const std::shared_ptr<layers::LinearAdapter> adapter = make_adapter(*site.layer, options);
     const at::NoGradGuard no_grad;
     auto parameters = adapter->named_parameters();
     fill_a(parameters["lora_A"], seed, site.name);
     parameters["lora_B"].zero_();
     if (at::Tensor* magnitude = parameters.find("lora_magnitude_vector")) {
-      magnitude->copy_(dora_norm_o(site.layer->stored(), parameters["lora_A"], parameters["lora_B"], /*scale=*/0));
+      magnitude->copy_(dora_norm_o(site.layer->stored(), parameters["lora_A"], parameters["lora_B"],
+                                   /*scale=*/0));
     }
-    Linear layer = site.layer;
+    layers::Linear layer = site.layer;
     layer->set_adapter(adapter);
   }
 }
 
-std::vector<Trainable> make_trainable(torch::nn::Module& model, const std::vector<std::string>& full) {
+std::vector<Trainable> make_trainable(torch::nn::Module& model,
+                                      const std::vector<std::string>& full) {
   std::set<std::string> whole;
   for (const std::string& scope : full) {
     if (scope == "all") {
@@ -83,15 +89,18 @@ std::vector<Trainable> make_trainable(torch::nn::Module& model, const std::vecto
     } else if (scope == "llm" || scope == "projector" || scope == "vision") {
       whole.insert(scope);
     } else {
-      throw Error(ErrorKind::kUsage,
-                  {.what = "unknown scope", .where = "full", .found = scope, .expected = "llm, projector, vision or all", .next = {}});
+      throw Error(ErrorKind::kUsage, {.what = "unknown scope",
+                                      .where = "full",
+                                      .found = scope,
+                                      .expected = "llm, projector, vision or all",
+                                      .next = {}});
     }
   }
-  std::map<const at::TensorImpl*, ShadowPtr> shadows;
+  std::map<const at::TensorImpl*, ops::ShadowPtr> shadows;
   for (const auto& module : model.modules()) {
-    const auto* adapter = dynamic_cast<const LinearAdapter*>(module.get());
+    const auto* adapter = dynamic_cast<const layers::LinearAdapter*>(module.get());
     if (adapter == nullptr) continue;
-    for (const ShadowPtr& shadow : adapter->shadows())
+    for (const ops::ShadowPtr& shadow : adapter->shadows())
       shadows[shadow->master().unsafeGetTensorImpl()] = shadow;
   }
   std::vector<Trainable> trainables;
@@ -113,7 +122,7 @@ std::vector<Trainable> make_trainable(torch::nn::Module& model, const std::vecto
     if (!trained) continue;
     const auto shadow = shadows.find(tensor.unsafeGetTensorImpl());
     trainables.push_back({canonical_parameter(name), scope, tensor,
-                          shadow == shadows.end() ? ShadowPtr() : shadow->second});
+                          shadow == shadows.end() ? ops::ShadowPtr() : shadow->second});
   }
   return trainables;
 }
@@ -128,4 +137,4 @@ void merge_adapters(torch::nn::Module& model) {
   }
 }
 
-}  // namespace lft
+}  // namespace lft::lora

@@ -1,4 +1,5 @@
-// Puts adapters into linear layers by scoped name pattern, and lists what is trainable. Knows module names, no model family's maths.
+// Puts adapters into linear layers by scoped name pattern, and lists what is trainable. Knows
+// module names, no model family's maths.
 #pragma once
 #include <torch/nn/module.h>
 
@@ -7,7 +8,7 @@
 
 #include "models/layers/linear.h"
 
-namespace lft {
+namespace lft::lora {
 
 struct LoraOptions {
   std::string variant = "lora";  // lora and dora: scale = alpha / rank; rslora: alpha / sqrt(rank)
@@ -16,42 +17,49 @@ struct LoraOptions {
   double dropout = 0;
 };
 
-/// A linear layer that an adapter may sit in. Names are the canonical on-disk ones, "language_model.model.layers.0.self_attn.q_proj".
+/// A linear layer that an adapter may sit in. Names are the canonical on-disk ones,
+/// "language_model.model.layers.0.self_attn.q_proj".
 struct LinearSite {
   std::string name, scope;  // scope: llm, projector, vision
-  Linear layer{nullptr};
+  layers::Linear layer{nullptr};
 };
 
 /// llm, projector or vision: where a canonical name belongs.
 std::string scope_of(const std::string& canonical);
 
-/// Every linear layer under `model`, in module order. The LM head is included (is_lm_head) but never part of all-linear.
+/// Every linear layer under `model`, in module order. The LM head is included (is_lm_head) but
+/// never part of all-linear.
 std::vector<LinearSite> linear_sites(torch::nn::Module& model);
 
-/// The sites that `targets` ("scope:pattern") select. Pattern: all-linear; a last name component (q_proj); a dotted suffix; or a glob with
-/// * over the full name. Throws kUsage for an unknown scope, and for a pattern without a match in its scope, showing the closest names and,
-/// where it would match in another tower, which.
-std::vector<LinearSite> select_sites(const std::vector<LinearSite>& sites, const std::vector<std::string>& targets);
+/// The sites that `targets` ("scope:pattern") select. Pattern: all-linear; a last name component
+/// (q_proj); a dotted suffix; or a glob with
+/// * over the full name. Throws kUsage for an unknown scope, and for a pattern without a match in
+/// its scope, showing the closest names and, where it would match in another tower, which.
+std::vector<LinearSite> select_sites(const std::vector<LinearSite>& sites,
+                                     const std::vector<std::string>& targets);
 
-/// Adapters with A ~ kaiming_uniform(a = sqrt(5)) as PEFT does, B = 0, FP32, DoRA's magnitude the length of each row of the weight, so that
-/// no output changes. A of site i is a pure function of (seed, site name).
-/// Throws kUsage unless 1 <= rank <= min(in, out) of every site.
+/// Adapters with A ~ kaiming_uniform(a = sqrt(5)) as PEFT does, B = 0, FP32, DoRA's magnitude the
+/// length of each row of the weight, so that no output changes. A of site i is a pure function of
+/// (seed, site name). Throws kUsage unless 1 <= rank <= min(in, out) of every site.
 void inject_lora(const std::vector<LinearSite>& sites, const LoraOptions& options, uint64_t seed);
 
-/// A trainable tensor: an FP32 master with requires_grad. `name` is canonical: "<module>.lora_A.weight", "<module>.lora_B.weight",
+/// A trainable tensor: an FP32 master with requires_grad. `name` is canonical:
+/// "<module>.lora_A.weight", "<module>.lora_B.weight",
 /// "<module>.lora_magnitude_vector", or the parameter's own name for a whole-trained module.
 /// `shadow`: the copy that products take, where they take one; may be null.
 struct Trainable {
   std::string name, scope;
   at::Tensor tensor;
-  ShadowPtr shadow = {};
+  ops::ShadowPtr shadow = {};
 };
 
-/// Freezes everything, then makes trainable the adapters and the scopes in `full` (llm, projector, vision, all), whose parameters become
-/// FP32 masters. Throws kUsage for an unknown scope. Order is deterministic (module order).
-std::vector<Trainable> make_trainable(torch::nn::Module& model, const std::vector<std::string>& full);
+/// Freezes everything, then makes trainable the adapters and the scopes in `full` (llm, projector,
+/// vision, all), whose parameters become FP32 masters. Throws kUsage for an unknown scope. Order is
+/// deterministic (module order).
+std::vector<Trainable> make_trainable(torch::nn::Module& model,
+                                      const std::vector<std::string>& full);
 
 /// W and its adapter in FP32, one cast to W's dtype; adapters removed.
 void merge_adapters(torch::nn::Module& model);
 
-}  // namespace lft
+}  // namespace lft::lora

@@ -1,32 +1,38 @@
-// LoRA (Hu et al. 2021) and rsLoRA (Kalajdzievski 2023): y += scale * dropout(x) A^T B^T. Knows no model family.
+// LoRA (Hu et al. 2021) and rsLoRA (Kalajdzievski 2023): y += scale * dropout(x) A^T B^T. Knows no
+// model family.
 #pragma once
 #include "models/layers/linear.h"
 #include "models/lora/inject.h"
 
-namespace lft {
+namespace lft::lora {
 
-/// A low-rank adapter of one linear layer. Parameters "lora_A" [rank, in] and "lora_B" [out, rank] are float32, uninitialised and frozen.
-class LoraAdapter : public LinearAdapter {
+/// A low-rank adapter of one linear layer. Parameters "lora_A" [rank, in] and "lora_B" [out, rank]
+/// are float32, uninitialised and frozen.
+class LoraAdapter : public layers::LinearAdapter {
  public:
-  LoraAdapter(const LinearImpl& layer, const LoraOptions& options, double scale);
-  at::Tensor forward(const at::Tensor& x, const Weight& weight_oi, const at::Tensor& bias_o) override;
-  at::Tensor forward_swiglu(const at::Tensor& gate, const at::Tensor& up, const Weight& weight_oi, const at::Tensor& bias_o) override;
-  std::optional<LowRank> low_rank() const override;
-  LowRank shared_update() const override { return dropout_ > 0 ? LowRank{} : update_with({}); }
-  std::vector<ShadowPtr> shadows() const override { return {a_shadow_, b_shadow_}; }
+  LoraAdapter(const layers::LinearImpl& layer, const LoraOptions& options, double scale);
+  at::Tensor forward(const at::Tensor& x, const ops::Weight& weight_oi,
+                     const at::Tensor& bias_o) override;
+  at::Tensor forward_swiglu(const at::Tensor& gate, const at::Tensor& up,
+                            const ops::Weight& weight_oi, const at::Tensor& bias_o) override;
+  std::optional<ops::LowRank> low_rank() const override;
+  ops::LowRank shared_update() const override {
+    return dropout_ > 0 ? ops::LowRank{} : update_with({});
+  }
+  std::vector<ops::ShadowPtr> shadows() const override { return {a_shadow_, b_shadow_}; }
   at::Tensor merged_oi(const at::Tensor& weight_oi) const override;
   at::Tensor a_ri, b_or;
 
  private:
-  LowRank update_with(const loops::DropoutMask& mask) const {
+  ops::LowRank update_with(const ops::loops::DropoutMask& mask) const {
     return {a_ri, b_or, scale_, mask, a_shadow_, b_shadow_};
   }
 
   double scale_, dropout_;
-  ShadowPtr a_shadow_, b_shadow_;
+  ops::ShadowPtr a_shadow_, b_shadow_;
 };
 
 /// alpha / rank, and alpha / sqrt(rank) for rsLoRA.
 double lora_scale(const LoraOptions& options);
 
-}  // namespace lft
+}  // namespace lft::lora

@@ -1,4 +1,5 @@
-// Every adapter variant by the name a recipe gives it. A new variant: its file pair, and one line in registry.cpp.
+// Every adapter variant by the name a recipe gives it. A new variant: its file pair, and one line
+// in registry.cpp.
 #pragma once
 #include <memory>
 #include <string>
@@ -7,10 +8,12 @@
 #include "models/layers/linear.h"
 #include "models/lora/inject.h"
 
-namespace lft {
+namespace lft::lora {
 
 std::vector<std::string> adapter_variants();
-/// An uninitialised adapter for `layer`. Throws kUsage for an unknown variant, naming those there are.
-std::shared_ptr<LinearAdapter> make_adapter(const LinearImpl& layer, const LoraOptions& options);
+/// An uninitialised adapter for `layer`. Throws kUsage for an unknown variant, naming those there
+/// are.
+std::shared_ptr<layers::LinearAdapter> make_adapter(const layers::LinearImpl& layer,
+                                                    const LoraOptions& options);
 
-}  // namespace lft
+}  // namespace lft::lora

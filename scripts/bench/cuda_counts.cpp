@@ -1,6 +1,6 @@
-// Counts what a process asks of CUDA: launches, copies, waits. CUDA loads it where CUDA_INJECTION64_PATH names it, and at exit it writes
-// the totals as one JSON object to the file that LFT_CUDA_COUNTS names. For scripts/bench/gpu: per step = (a long run - a short one) /
-// steps.
+// Counts what a process asks of CUDA: launches, copies, waits. CUDA loads it where
+// CUDA_INJECTION64_PATH names it, and at exit it writes the totals as one JSON object to the file
+// that LFT_CUDA_COUNTS names. For scripts/bench/gpu: per step = (a long run - a short one) / steps.
 #include <cupti_callbacks.h>
 #include <time.h>
 
@@ -12,15 +12,28 @@
 
 namespace {
 
-enum Kind : uint8_t { kUnknown, kOther, kLaunch, kGraphLaunch, kCopy, kBlockingCopy, kSet, kWait, kAllocation, kKinds };
-constexpr const char* kNames[kKinds] = {"",     "other", "launches",   "graph_launches", "copies", "blocking_copies",
-                                        "sets", "waits", "allocations"};
+enum Kind : uint8_t {
+  kUnknown,
+  kOther,
+  kLaunch,
+  kGraphLaunch,
+  kCopy,
+  kBlockingCopy,
+  kSet,
+  kWait,
+  kAllocation,
+  kKinds
+};
+constexpr const char* kNames[kKinds] = {
+    "",     "other", "launches",   "graph_launches", "copies", "blocking_copies",
+    "sets", "waits", "allocations"};
 constexpr size_t kMostCalls = 2048;  // of a domain
 
 std::array<std::atomic<int64_t>, kKinds> counts;
-std::atomic<int64_t> waited_ns, called_ns;                             // in kWait and kBlockingCopy, in all others
-std::array<std::array<std::atomic<uint8_t>, kMostCalls>, 2> kinds_of;  // by domain and call; kUnknown: not met yet
-thread_local bool in_runtime_call = false;                             // the driver's calls inside it are its own
+std::atomic<int64_t> waited_ns, called_ns;  // in kWait and kBlockingCopy, in all others
+std::array<std::array<std::atomic<uint8_t>, kMostCalls>, 2>
+    kinds_of;                               // by domain and call; kUnknown: not met yet
+thread_local bool in_runtime_call = false;  // the driver's calls inside it are its own
 int64_t began_ns = 0;
 
 int64_t now_ns() {
@@ -34,11 +47,14 @@ bool has(const char* name, const char* piece) { return std::strstr(name, piece) 
 Kind kind_of(const char* name) {
   if (has(name, "Node") || has(name, "LaunchHostFunc") || has(name, "GetParam")) return kOther;
   if (has(name, "GraphLaunch")) return kGraphLaunch;
-  if (has(name, "LaunchKernel") || has(name, "LaunchCooperativeKernel") || has(name, "cuLaunch")) return kLaunch;
+  if (has(name, "LaunchKernel") || has(name, "LaunchCooperativeKernel") || has(name, "cuLaunch"))
+    return kLaunch;
   if (has(name, "Synchronize")) return kWait;  // of a stream, an event, the context, the device
   if (has(name, "Memcpy")) return has(name, "Async") ? kCopy : kBlockingCopy;
   if (has(name, "Memset")) return kSet;
-  if (has(name, "cuMemAlloc") || has(name, "cuMemFree") || has(name, "cudaMalloc") || has(name, "cudaFree")) return kAllocation;
+  if (has(name, "cuMemAlloc") || has(name, "cuMemFree") || has(name, "cudaMalloc") ||
+      has(name, "cudaFree"))
+    return kAllocation;
   return kOther;
 }
 
@@ -71,10 +87,13 @@ void write_totals() {
   if (file == nullptr) return;
   std::fprintf(file, "{");
   for (int kind = kLaunch; kind < kKinds; ++kind) {
-    std::fprintf(file, "\"%s\": %lld, ", kNames[kind], static_cast<long long>(counts[static_cast<size_t>(kind)].load()));
+    std::fprintf(file, "\"%s\": %lld, ", kNames[kind],
+                 static_cast<long long>(counts[static_cast<size_t>(kind)].load()));
   }
-  std::fprintf(file, "\"waited_s\": %.9f, \"called_s\": %.9f, \"wall_s\": %.9f}\n", 1e-9 * static_cast<double>(waited_ns.load()),
-               1e-9 * static_cast<double>(called_ns.load()), 1e-9 * static_cast<double>(now_ns() - began_ns));
+  std::fprintf(file, "\"waited_s\": %.9f, \"called_s\": %.9f, \"wall_s\": %.9f}\n",
+               1e-9 * static_cast<double>(waited_ns.load()),
+               1e-9 * static_cast<double>(called_ns.load()),
+               1e-9 * static_cast<double>(now_ns() - began_ns));
   if (file != stderr) std::fclose(file);
 }
 
@@ -84,9 +103,10 @@ void write_totals() {
 extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
   began_ns = now_ns();
   CUpti_SubscriberHandle subscriber = nullptr;
-  const bool counting = cuptiSubscribe(&subscriber, on_call, nullptr) == CUPTI_SUCCESS &&
-                        cuptiEnableDomain(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API) == CUPTI_SUCCESS &&
-                        cuptiEnableDomain(1, subscriber, CUPTI_CB_DOMAIN_RUNTIME_API) == CUPTI_SUCCESS;
+  const bool counting =
+      cuptiSubscribe(&subscriber, on_call, nullptr) == CUPTI_SUCCESS &&
+      cuptiEnableDomain(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API) == CUPTI_SUCCESS &&
+      cuptiEnableDomain(1, subscriber, CUPTI_CB_DOMAIN_RUNTIME_API) == CUPTI_SUCCESS;
   if (!counting) std::fprintf(stderr, "cuda_counts: CUPTI counts nothing here\n");
   if (counting) std::atexit(write_totals);
   return 1;

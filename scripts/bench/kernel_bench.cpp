@@ -1,5 +1,7 @@
-// Times the CUDA kernels against a device copy of the same bytes, for scripts/bench/gpu kernels. One JSON line a kernel:
-// {"kernel", "bytes", "ms", "gb_per_s", "of_copy"}; bytes: the fewest the operation must move. LLaVA-1.5-7B's shapes.
+// Times the CUDA kernels against a device copy of the same bytes, for scripts/bench/gpu kernels.
+// One JSON line a kernel:
+// {"kernel", "bytes", "ms", "gb_per_s", "of_copy"}; bytes: the fewest the operation must move.
+// LLaVA-1.5-7B's shapes.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -21,6 +23,7 @@
 #include "kernels/token_logprob/token_logprob.h"
 
 namespace lft {
+using namespace lft::ops;
 namespace {
 
 constexpr int kWarmUps = 5, kRounds = 25;
@@ -31,11 +34,12 @@ class Buffer {
   explicit Buffer(size_t bytes) {
     check_cuda(cudaMalloc(&data_, bytes), "cudaMalloc");
     std::vector<uint16_t> pattern(1 << 20);
-    for (size_t i = 0; i < pattern.size(); ++i) pattern[i] = static_cast<uint16_t>(0x3C00 + (i * 2654435761u >> 22) % 512);  // near 1
+    for (size_t i = 0; i < pattern.size(); ++i)
+      pattern[i] = static_cast<uint16_t>(0x3C00 + (i * 2654435761u >> 22) % 512);  // near 1
     for (size_t at = 0; at < bytes; at += pattern.size() * 2) {
-      check_cuda(
-          cudaMemcpy(static_cast<char*>(data_) + at, pattern.data(), std::min(bytes - at, pattern.size() * 2), cudaMemcpyHostToDevice),
-          "cudaMemcpy");
+      check_cuda(cudaMemcpy(static_cast<char*>(data_) + at, pattern.data(),
+                            std::min(bytes - at, pattern.size() * 2), cudaMemcpyHostToDevice),
+                 "cudaMemcpy");
     }
   }
   ~Buffer() { cudaFree(data_); }
@@ -72,15 +76,20 @@ double copy_rate = 0;  // bytes a millisecond, read and written
 
 void report(const char* kernel, double bytes, const std::function<void()>& call) {
   const double ms = milliseconds(call), rate = bytes / ms;
-  std::printf("{\"kernel\": \"%s\", \"bytes\": %.0f, \"ms\": %.5f, \"gb_per_s\": %.1f, \"of_copy\": %.3f}\n", kernel, bytes, ms, rate / 1e6,
-              copy_rate > 0 ? rate / copy_rate : 1.0);
+  std::printf(
+      "{\"kernel\": \"%s\", \"bytes\": %.0f, \"ms\": %.5f, \"gb_per_s\": %.1f, \"of_copy\": "
+      "%.3f}\n",
+      kernel, bytes, ms, rate / 1e6, copy_rate > 0 ? rate / copy_rate : 1.0);
   std::fflush(stdout);
 }
 
 void bench_copy() {
   constexpr size_t kBytes = size_t{2} << 30;
   Buffer from(kBytes), to(kBytes);
-  const auto copy = [&] { check_cuda(cudaMemcpyAsync(to.as(), from.as(), kBytes, cudaMemcpyDeviceToDevice, nullptr), "copy"); };
+  const auto copy = [&] {
+    check_cuda(cudaMemcpyAsync(to.as(), from.as(), kBytes, cudaMemcpyDeviceToDevice, nullptr),
+               "copy");
+  };
   report("copy", 2.0 * kBytes, copy);
   copy_rate = 2.0 * kBytes / milliseconds(copy);
 }
@@ -89,8 +98,13 @@ void bench_copy() {
 void bench_step(int64_t rank) {
   std::vector<int64_t> counts;
   for (int layer = 0; layer < 32; ++layer) {
-    for (const auto& [in, out] : std::vector<std::pair<int64_t, int64_t>>{
-             {4096, 4096}, {4096, 4096}, {4096, 4096}, {4096, 4096}, {4096, 11008}, {4096, 11008}, {11008, 4096}}) {
+    for (const auto& [in, out] : std::vector<std::pair<int64_t, int64_t>>{{4096, 4096},
+                                                                          {4096, 4096},
+                                                                          {4096, 4096},
+                                                                          {4096, 4096},
+                                                                          {4096, 11008},
+                                                                          {4096, 11008},
+                                                                          {11008, 4096}}) {
       counts.push_back(rank * in);
       counts.push_back(rank * out);
     }
@@ -121,10 +135,15 @@ void bench_step(int64_t rank) {
   check.count = update.count = static_cast<int64_t>(counts.size());
   check.chunks = number_chunks(tensors);
   update.chunks = number_chunks(items);
-  Buffer table(tensors.size() * sizeof(GradTensor)), rows(items.size() * sizeof(AdamWItem)), squares(counts.size() * 8);
+  Buffer table(tensors.size() * sizeof(GradTensor)), rows(items.size() * sizeof(AdamWItem)),
+      squares(counts.size() * 8);
   Buffer partials(check.chunks * 8), control(sizeof(GradControl));
-  check_cuda(cudaMemcpy(table.as(), tensors.data(), tensors.size() * sizeof(GradTensor), cudaMemcpyHostToDevice), "cudaMemcpy");
-  check_cuda(cudaMemcpy(rows.as(), items.data(), items.size() * sizeof(AdamWItem), cudaMemcpyHostToDevice), "cudaMemcpy");
+  check_cuda(cudaMemcpy(table.as(), tensors.data(), tensors.size() * sizeof(GradTensor),
+                        cudaMemcpyHostToDevice),
+             "cudaMemcpy");
+  check_cuda(
+      cudaMemcpy(rows.as(), items.data(), items.size() * sizeof(AdamWItem), cudaMemcpyHostToDevice),
+      "cudaMemcpy");
   check.tensors = table.as<GradTensor>();
   check.squares = squares.as<double>();
   check.control = control.as<GradControl>();
@@ -138,7 +157,8 @@ void bench_step(int64_t rank) {
     adamw(update, nullptr);
   };
   const std::string rank_text = ", r=" + std::to_string(rank);
-  report(("grad_stats" + rank_text).c_str(), bytes, [&] { grad_stats(check, partials.as<double>(), nullptr); });
+  report(("grad_stats" + rank_text).c_str(), bytes,
+         [&] { grad_stats(check, partials.as<double>(), nullptr); });
   report(("adamw" + rank_text).c_str(), 7 * bytes, [&] { adamw(update, nullptr); });
   report(("grad_stats + adamw" + rank_text).c_str(), 8 * bytes, both);
 }
@@ -148,20 +168,35 @@ void bench_layer() {
   constexpr int64_t kTokens = 16384, kHidden = 4096, kInner = 11008, kHeads = 32, kHalf = 64;
   constexpr FloatType kType = FloatType::kBF16;
   constexpr double kRow = 2.0 * kTokens * kHidden, kWide = 2.0 * kTokens * kInner;
-  Buffer a(kWide), b(kWide), c(kWide), d(kWide), e(kWide), weight(kHidden * 2), rstd(kTokens * 4), angles(kTokens * kHalf * 8);
-  RmsNormArgs norm{.rows = kTokens, .cols = kHidden, .eps = 1e-5f, .x_type = kType, .y_type = kType, .w_type = kType};
+  Buffer a(kWide), b(kWide), c(kWide), d(kWide), e(kWide), weight(kHidden * 2), rstd(kTokens * 4),
+      angles(kTokens * kHalf * 8);
+  RmsNormArgs norm{.rows = kTokens,
+                   .cols = kHidden,
+                   .eps = 1e-5f,
+                   .x_type = kType,
+                   .y_type = kType,
+                   .w_type = kType};
   norm.x = a.as();
   norm.w = weight.as();
   norm.rstd = rstd.as<float>();
   report("rms_norm", 2 * kRow, [&] { rms_norm(norm, nullptr, nullptr, b.as(), nullptr); });
-  report("rms_norm with residual", 4 * kRow, [&] { rms_norm(norm, c.as(), d.as(), b.as(), nullptr); });
-  report("rms_norm_backward", 3 * kRow, [&] { rms_norm_backward(norm, b.as(), nullptr, d.as(), nullptr); });
-  report("rms_norm_backward with residual", 4 * kRow, [&] { rms_norm_backward(norm, b.as(), c.as(), d.as(), nullptr); });
-  RopeArgs turn{.type = kType, .rows = kTokens, .heads = kHeads, .half = kHalf, .positions = kTokens, .angle_stride = 0};
+  report("rms_norm with residual", 4 * kRow,
+         [&] { rms_norm(norm, c.as(), d.as(), b.as(), nullptr); });
+  report("rms_norm_backward", 3 * kRow,
+         [&] { rms_norm_backward(norm, b.as(), nullptr, d.as(), nullptr); });
+  report("rms_norm_backward with residual", 4 * kRow,
+         [&] { rms_norm_backward(norm, b.as(), c.as(), d.as(), nullptr); });
+  RopeArgs turn{.type = kType,
+                .rows = kTokens,
+                .heads = kHeads,
+                .half = kHalf,
+                .positions = kTokens,
+                .angle_stride = 0};
   turn.cos = angles.as<float>();
   turn.sin = angles.as<float>() + kTokens * kHalf;
   report("rope", 2 * kRow + kTokens * kHalf * 8.0, [&] { rope(turn, a.as(), b.as(), nullptr); });
-  report("swiglu", 3 * kWide, [&] { swiglu(kType, a.as(), b.as(), c.as(), kTokens * kInner, nullptr); });
+  report("swiglu", 3 * kWide,
+         [&] { swiglu(kType, a.as(), b.as(), c.as(), kTokens * kInner, nullptr); });
   const DropoutArgs drop{.seed = 1, .stream = 2, .threshold = 3277, .scale = 1.05f};
   const int64_t wide = kTokens * kInner;
   report("swiglu with dropout", 4 * kWide,
@@ -169,18 +204,23 @@ void bench_layer() {
   report("quick_gelu", 2 * kWide, [&] { quick_gelu(kType, a.as(), b.as(), wide, nullptr); });
   report("quick_gelu_backward", 3 * kWide,
          [&] { quick_gelu_backward(kType, c.as(), a.as(), b.as(), wide, nullptr); });
-  report("swiglu_backward", 5 * kWide, [&] { swiglu_backward(kType, c.as(), a.as(), b.as(), d.as(), e.as(), kTokens * kInner, nullptr); });
+  report("swiglu_backward", 5 * kWide, [&] {
+    swiglu_backward(kType, c.as(), a.as(), b.as(), d.as(), e.as(), kTokens * kInner, nullptr);
+  });
 }
 
-/// What the small cards' codes cost: a 7B layer's largest weight made dense, 16,384 tokens as FP8 rows, a dropped input, Adam's 8-bit
-/// moments.
+/// What the small cards' codes cost: a 7B layer's largest weight made dense, 16,384 tokens as FP8
+/// rows, a dropped input, Adam's 8-bit moments.
 void bench_codes() {
   constexpr int64_t kTokens = 16384, kHidden = 4096, kWeights = 11008 * kHidden;
   Buffer dense(2 * kWeights), codes(2 * kWeights), scales(4 * kWeights), values(256 * 4);
-  Nf4Weight weight{.count = kWeights, .codes = codes.as<uint8_t>(), .scale_codes = codes.as<uint8_t>() + kWeights};
+  Nf4Weight weight{.count = kWeights,
+                   .codes = codes.as<uint8_t>(),
+                   .scale_codes = codes.as<uint8_t>() + kWeights};
   weight.scale_absmax = scales.as<float>();
-  report("nf4_dequantize", kWeights * (2 + 0.5 + 1.0 / 64),
-         [&] { nf4_dequantize(weight, values.as<float>(), FloatType::kBF16, 0, kWeights, dense.as(), nullptr); });
+  report("nf4_dequantize", kWeights * (2 + 0.5 + 1.0 / 64), [&] {
+    nf4_dequantize(weight, values.as<float>(), FloatType::kBF16, 0, kWeights, dense.as(), nullptr);
+  });
   Fp8Rows rows{.rows = kTokens, .cols = kHidden, .type = FloatType::kBF16};
   Buffer x(2 * kTokens * kHidden), y(2 * kTokens * kHidden);
   rows.x = x.as();
@@ -188,15 +228,18 @@ void bench_codes() {
   rows.scales = scales.as<float>();
   report("fp8_quantize_rows", 3.0 * kTokens * kHidden, [&] { fp8_quantize_rows(rows, nullptr); });
   const DropoutArgs drop{.seed = 1, .stream = 2, .threshold = 3277, .scale = 1.05f};
-  report("dropout", 4.0 * kTokens * kHidden, [&] { dropout(FloatType::kBF16, x.as(), y.as(), kTokens * kHidden, drop, nullptr); });
+  report("dropout", 4.0 * kTokens * kHidden,
+         [&] { dropout(FloatType::kBF16, x.as(), y.as(), kTokens * kHidden, drop, nullptr); });
   DropoutArgs masked_add = drop;
   masked_add.add = true;
   report("dropout, added", 6.0 * kTokens * kHidden, [&] {
     dropout(FloatType::kBF16, x.as(), y.as(), kTokens * kHidden, masked_add, nullptr);
   });
 
-  Buffer master(4 * kWeights), gradient(4 * kWeights), maps(sizeof(CodeMaps)), control(sizeof(GradControl)), item(sizeof(AdamW8Item));
-  check_cuda(cudaMemcpy(maps.as(), &code_maps(), sizeof(CodeMaps), cudaMemcpyHostToDevice), "cudaMemcpy");
+  Buffer master(4 * kWeights), gradient(4 * kWeights), maps(sizeof(CodeMaps)),
+      control(sizeof(GradControl)), item(sizeof(AdamW8Item));
+  check_cuda(cudaMemcpy(maps.as(), &code_maps(), sizeof(CodeMaps), cudaMemcpyHostToDevice),
+             "cudaMemcpy");
   check_cuda(cudaMemset(control.as(), 0, sizeof(GradControl)), "cudaMemset");
   AdamW8Args args;
   AdamW8Item tensor;
@@ -211,22 +254,26 @@ void bench_codes() {
   std::vector<AdamW8Item> items = {tensor};
   args.chunks = number_chunks(items);
   args.count = 1;
-  check_cuda(cudaMemcpy(item.as(), items.data(), sizeof(AdamW8Item), cudaMemcpyHostToDevice), "cudaMemcpy");
+  check_cuda(cudaMemcpy(item.as(), items.data(), sizeof(AdamW8Item), cudaMemcpyHostToDevice),
+             "cudaMemcpy");
   args.items = item.as<AdamW8Item>();
   args.control = control.as<GradControl>();
   args.maps = maps.as<CodeMaps>();
-  report("adamw8", kWeights * (4 * 3 + 2 * 2 + 4.0 * 4 / kMomentBlock), [&] { adamw8(args, nullptr); });
+  report("adamw8", kWeights * (4 * 3 + 2 * 2 + 4.0 * 4 / kMomentBlock),
+         [&] { adamw8(args, nullptr); });
 }
 
 void bench_head() {
   constexpr int64_t kRows = 4096, kVocab = 32064;
   Buffer logits(kRows * kVocab * 2), result(kRows * 4), scale(kRows * 4), targets(kRows * 8);
   check_cuda(cudaMemset(targets.as(), 0, kRows * 8), "cudaMemset");
-  TokenLogprobArgs args{.type = FloatType::kBF16, .rows = kRows, .vocab = kVocab, .logits = logits.as()};
+  TokenLogprobArgs args{
+      .type = FloatType::kBF16, .rows = kRows, .vocab = kVocab, .logits = logits.as()};
   args.targets = targets.as<int64_t>();
   args.scale = scale.as<float>();
   args.result = result.as<float>();
-  report("token_logprob with gradient", 2.0 * kRows * kVocab * 2, [&] { token_logprob(args, nullptr); });
+  report("token_logprob with gradient", 2.0 * kRows * kVocab * 2,
+         [&] { token_logprob(args, nullptr); });
 }
 
 }  // namespace

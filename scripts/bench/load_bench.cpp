@@ -1,6 +1,7 @@
-// load_bench WAY MODEL DTYPE THREADS: seconds of one way to get a model folder's weights, as a JSON line. WAY: load (as lft loads them,
-// onto the device it would train on), read (the same files' bytes into one buffer by as many threads), reread (the same into a buffer a
-// thread that is used again). DTYPE: bf16, fp16 or fp32. THREADS: 0 for as many as loading takes.
+// load_bench WAY MODEL DTYPE THREADS: seconds of one way to get a model folder's weights, as a JSON
+// line. WAY: load (as lft loads them, onto the device it would train on), read (the same files'
+// bytes into one buffer by as many threads), reread (the same into a buffer a thread that is used
+// again). DTYPE: bf16, fp16 or fp32. THREADS: 0 for as many as loading takes.
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -12,10 +13,14 @@
 #include "src/base/errors.h"
 #include "src/hf/fill_weights.h"
 #include "src/hf/model_dir.h"
-#include "src/train/device.h"
-#include "src/train/precision.h"
+#include "src/train/machine/device.h"
+#include "src/train/machine/precision.h"
 
 namespace lft {
+using namespace lft::hf;
+using namespace lft::io;
+using namespace lft::llava;
+using namespace lft::train;
 namespace {
 
 constexpr uint64_t kPiece = 4 << 20;
@@ -27,7 +32,8 @@ struct FilePiece {
 
 void read_files(const ModelDir& dir, unsigned threads, bool keep) {
   std::vector<FileHandle> files;
-  for (const SafetensorsFile& file : dir.files) files.push_back(FileHandle::open_to_read(file.path()));
+  for (const SafetensorsFile& file : dir.files)
+    files.push_back(FileHandle::open_to_read(file.path()));
   std::vector<FilePiece> pieces;
   for (const FileHandle& file : files) {
     for (uint64_t offset = 0; offset < file.size(); offset += kPiece)
@@ -40,13 +46,15 @@ void read_files(const ModelDir& dir, unsigned threads, bool keep) {
     pool.emplace_back([&] {
       const auto own = std::make_unique_for_overwrite<char[]>(kPiece);
       for (size_t at = next++; at < pieces.size(); at = next++) {
-        pieces[at].file->read_at(pieces[at].offset, keep ? all.get() + at * kPiece : own.get(), pieces[at].bytes);
+        pieces[at].file->read_at(pieces[at].offset, keep ? all.get() + at * kPiece : own.get(),
+                                 pieces[at].bytes);
       }
     });
   }
 }
 
-int bench(const std::string& way, const std::string& path, const std::string& dtype, unsigned threads) {
+int bench(const std::string& way, const std::string& path, const std::string& dtype,
+          unsigned threads) {
   const at::Device device = default_device();
   const auto start = std::chrono::steady_clock::now();
   const ModelDir dir = ModelDir::open(path);
@@ -61,9 +69,12 @@ int bench(const std::string& way, const std::string& path, const std::string& dt
   } else {
     read_files(dir, threads, way == "read");
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  std::printf("{\"way\": \"%s\", \"device\": \"%s\", \"threads\": %u, \"bytes\": %llu, \"seconds\": %.4f}\n", way.c_str(),
-              device.str().c_str(), threads, static_cast<unsigned long long>(bytes), seconds);
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::printf(
+      "{\"way\": \"%s\", \"device\": \"%s\", \"threads\": %u, \"bytes\": %llu, \"seconds\": "
+      "%.4f}\n",
+      way.c_str(), device.str().c_str(), threads, static_cast<unsigned long long>(bytes), seconds);
   std::fflush(stdout);
   return 0;
 }

@@ -10,9 +10,14 @@
 #include <exception>
 
 #include "src/base/errors.h"
-#include "src/train/run.h"
+#include "src/train/run/run.h"
 
 namespace lft {
+using namespace lft::data;
+using namespace lft::lora;
+using namespace lft::ops;
+using namespace lft::recipe;
+using namespace lft::train;
 namespace {
 
 double seconds(std::chrono::steady_clock::time_point start) {
@@ -20,7 +25,8 @@ double seconds(std::chrono::steady_clock::time_point start) {
 }
 
 double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size()) / 2, values.end());
+  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size()) / 2,
+                   values.end());
   return values[values.size() / 2];
 }
 
@@ -56,9 +62,9 @@ double host_microseconds() {
 int bench(const char* recipe_path, int64_t steps) {
   Run run = make_run(open_inputs(read_recipe(recipe_path)));
   const Recipe& recipe = run.inputs.recipe;
-  const std::unique_ptr<Loader> loader = start_loader(run.inputs, 0);
+  const std::unique_ptr<Loader> loader = start_loader(run.inputs.recipe, run.inputs.data, 0);
   std::vector<at::Tensor> gradients;
-  const StepOptions options{.encode = run.inputs.encode,
+  const StepOptions options{.encode = run.inputs.data.encode,
                             .device = run.inputs.device,
                             .clip_grad_norm = recipe.optim.clip_grad_norm,
                             .seed = static_cast<uint64_t>(recipe.train.seed),
@@ -71,10 +77,12 @@ int bench(const char* recipe_path, int64_t steps) {
   std::vector<double> step_s, safety_s;
   for (int64_t i = 0; i < steps; ++i) {
     const auto start = std::chrono::steady_clock::now();
-    train_step(run.model.model, run.optimizer, run.scaler, run.schedule, options, loader->next(), run.state);
+    train_step(run.model.model, run.optimizer, run.scaler, run.schedule, options, loader->next(),
+               run.state);
     step_s.push_back(seconds(start));
   }
-  // The gradients of the last step again, as an FP16 step sees them: unscaled in place, checked, measured, and the scale moved.
+  // The gradients of the last step again, as an FP16 step sees them: unscaled in place, checked,
+  // measured, and the scale moved.
   LossScaler scaler({.scale = 1024});
   for (int i = 0; i < 200; ++i) {
     for (size_t slot = 0; slot < gradients.size(); ++slot) {
@@ -94,10 +102,13 @@ int bench(const char* recipe_path, int64_t steps) {
     safety_s.push_back(spent);
   }
   int64_t elements = 0;
-  for (const at::Tensor& gradient : gradients) elements += gradient.defined() ? gradient.numel() : 0;
-  std::printf("{\"steps\": %lld, \"gradient_elements\": %lld, \"step_s\": %.6f, \"safety_s\": %.6f, \"share\": %.5f, \"host_us\": %.1f}\n",
-              static_cast<long long>(steps), static_cast<long long>(elements), median(step_s), median(safety_s),
-              median(safety_s) / median(step_s), host_microseconds());
+  for (const at::Tensor& gradient : gradients)
+    elements += gradient.defined() ? gradient.numel() : 0;
+  std::printf(
+      "{\"steps\": %lld, \"gradient_elements\": %lld, \"step_s\": %.6f, \"safety_s\": %.6f, "
+      "\"share\": %.5f, \"host_us\": %.1f}\n",
+      static_cast<long long>(steps), static_cast<long long>(elements), median(step_s),
+      median(safety_s), median(safety_s) / median(step_s), host_microseconds());
   return 0;
 }
 

@@ -1,6 +1,6 @@
 # LibTorch as the target lft::torch, from CMAKE_PREFIX_PATH or from the wheel that scripts/setup puts into .deps/.
 # find_package(Torch) is not used: with a CUDA build it demands the CUDA toolkit even where only the CPU is used. The binary links
-# libtorch_cpu and libc10; src/train/device.cpp opens libtorch_cuda at run time, where there is a driver. That halves the start-up.
+# libtorch_cpu and libc10; src/train/machine/device.cpp opens libtorch_cuda at run time, where there is a driver. That halves the start-up.
 find_path(LFT_TORCH_ROOT NAMES include/ATen/ATen.h
           HINTS ${CMAKE_PREFIX_PATH} $ENV{CMAKE_PREFIX_PATH}
           PATHS ${CMAKE_SOURCE_DIR}/.deps/venv/lib/python3.11/site-packages/torch ${CMAKE_SOURCE_DIR}/.deps/torch

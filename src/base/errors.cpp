@@ -28,8 +28,9 @@ size_t utf8_length(std::string_view text, uint32_t* code) {
 
 /// C1 controls, line separators and the marks that reorder what a terminal shows.
 bool is_invisible_control(uint32_t code) {
-  return (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029 || code == 0x200e || code == 0x200f ||
-         (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069) || code == 0xfeff;
+  return (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029 || code == 0x200e ||
+         code == 0x200f || (code >= 0x202a && code <= 0x202e) ||
+         (code >= 0x2066 && code <= 0x2069) || code == 0xfeff;
 }
 
 std::string printf_string(const char* format, unsigned value) {
@@ -53,8 +54,9 @@ std::string escape(std::string_view text, size_t max_bytes, bool quoted, bool ke
   for (size_t at = 0; at < text.size();) {
     uint32_t code = 0;
     const size_t length = utf8_length(text.substr(at), &code);
-    const std::string piece = length == 0 ? printf_string("\\x%02x", static_cast<unsigned char>(text[at]))
-                                          : escape_character(code, text.substr(at, length), quoted, keep_lines);
+    const std::string piece =
+        length == 0 ? printf_string("\\x%02x", static_cast<unsigned char>(text[at]))
+                    : escape_character(code, text.substr(at, length), quoted, keep_lines);
     if (out.size() + piece.size() > max_bytes) return out + "...";
     out += piece;
     at += length == 0 ? 1 : length;
@@ -62,24 +64,31 @@ std::string escape(std::string_view text, size_t max_bytes, bool quoted, bool ke
   return out;
 }
 
-/// Further lines of a part are indented below its first. "error:" stands once in the block, so that a script can count errors.
+/// Further lines of a part are indented below its first. "error:" stands once in the block, so that
+/// a script can count errors.
 void append_part(std::string* block, const char* label, const std::string& part) {
   constexpr size_t kMaxPart = 4000;
   constexpr std::string_view kMark = "error:";
   if (part.empty()) return;
   std::string line = escape_text(part, kMaxPart, true);
-  for (size_t at = line.find(kMark); at != std::string::npos; at = line.find(kMark, at)) line.replace(at, kMark.size(), "error -");
+  for (size_t at = line.find(kMark); at != std::string::npos; at = line.find(kMark, at))
+    line.replace(at, kMark.size(), "error -");
   while (!line.empty() && line.back() == '\n') line.pop_back();
   line.insert(0, label);
-  for (size_t at = line.find('\n'); at != std::string::npos; at = line.find('\n', at + 1)) line.insert(at + 1, "    ");
+  for (size_t at = line.find('\n'); at != std::string::npos; at = line.find('\n', at + 1))
+    line.insert(at + 1, "    ");
   *block += line + "\n";
 }
 
 }  // namespace
 
-std::string escape_text(std::string_view text, size_t max_bytes, bool keep_lines) { return escape(text, max_bytes, false, keep_lines); }
+std::string escape_text(std::string_view text, size_t max_bytes, bool keep_lines) {
+  return escape(text, max_bytes, false, keep_lines);
+}
 
-std::string quote_text(std::string_view text, size_t max_bytes) { return '"' + escape(text, max_bytes, true, false) + '"'; }
+std::string quote_text(std::string_view text, size_t max_bytes) {
+  return '"' + escape(text, max_bytes, true, false) + '"';
+}
 
 Error advised(const Error& error, std::string next) {
   ErrorInfo info = error.info();

@@ -27,13 +27,16 @@ void require(bool ok) {
 }  // namespace
 
 Sha256::Sha256() : state_(std::make_unique<State>()) {
-  require(state_->context != nullptr && EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) == 1);
+  require(state_->context != nullptr &&
+          EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) == 1);
 }
 Sha256::~Sha256() = default;
 Sha256::Sha256(Sha256&&) noexcept = default;
 Sha256& Sha256::operator=(Sha256&&) noexcept = default;
 
-void Sha256::update(const void* data, uint64_t bytes) { require(EVP_DigestUpdate(state_->context, data, bytes) == 1); }
+void Sha256::update(const void* data, uint64_t bytes) {
+  require(EVP_DigestUpdate(state_->context, data, bytes) == 1);
+}
 
 std::string Sha256::hex() {
   unsigned char digest[EVP_MAX_MD_SIZE];
@@ -55,9 +58,11 @@ std::string sha256(std::string_view bytes) {
 
 std::string sha256_file(const std::string& path) {
   const auto fail = [&](const std::string& reason) {
-    throw Error(
-        ErrorKind::kInput,
-        {.what = "cannot hash a file", .where = path, .found = reason, .expected = "", .next = "put a file there that this user may read"});
+    throw Error(ErrorKind::kInput, {.what = "cannot hash a file",
+                                    .where = path,
+                                    .found = reason,
+                                    .expected = "",
+                                    .next = "put a file there that this user may read"});
   };
   struct Descriptor {
     int fd;

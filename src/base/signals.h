@@ -1,13 +1,16 @@
-// Signals as a flag that loops poll. The handlers do nothing else; what to save and how to leave is the poller's.
+// Signals as a flag that loops poll. The handlers do nothing else; what to save and how to leave is
+// the poller's.
 #pragma once
 
 namespace lft {
 
-/// SIGINT, SIGTERM and SIGUSR1 set the flag; a second one leaves at once with _exit(128 + n). SIGPIPE is ignored. Call once, early in main.
+/// SIGINT, SIGTERM and SIGUSR1 set the flag; a second one leaves at once with _exit(128 + n).
+/// SIGPIPE is ignored. Call once, early in main.
 void install_signal_handlers();
 /// The first signal that came (SIGINT, SIGTERM, SIGUSR1), 0 while none has.
 int requested_signal();
-/// Exit code of a run that saved and stopped for this signal: 130 for SIGINT, else 75 (preempted, requeue).
+/// Exit code of a run that saved and stopped for this signal: 130 for SIGINT, else 75 (preempted,
+/// requeue).
 int stop_exit_code(int signal);
 
 }  // namespace lft

@@ -1,6 +1,7 @@
 #include "src/base/text.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 
 #include "src/base/errors.h"
@@ -13,7 +14,8 @@ int edit_distance(std::string_view a, std::string_view b) {
   for (size_t i = 1; i <= a.size(); ++i) {
     now[0] = static_cast<int>(i);
     for (size_t j = 1; j <= b.size(); ++j) {
-      now[j] = std::min({last[j] + 1, now[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      now[j] =
+          std::min({last[j] + 1, now[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
       const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
       if (swapped) now[j] = std::min(now[j], before[j - 2] + 1);
     }
@@ -22,7 +24,8 @@ int edit_distance(std::string_view a, std::string_view b) {
   return last[b.size()];
 }
 
-std::vector<std::string> closest_names(std::string_view name, const std::vector<std::string>& candidates, size_t max) {
+std::vector<std::string> closest_names(std::string_view name,
+                                       const std::vector<std::string>& candidates, size_t max) {
   constexpr size_t kMaxLength = 200;  // longer is no misspelling, and the distance is quadratic
   std::vector<std::pair<int, std::string>> near;
   if (name.empty() || name.size() > kMaxLength) return {};
@@ -33,7 +36,8 @@ std::vector<std::string> closest_names(std::string_view name, const std::vector<
     const bool contained = name.size() >= 3 && candidate.find(name) != std::string::npos;
     if (distance <= allowed || contained) near.emplace_back(distance, candidate);
   }
-  std::stable_sort(near.begin(), near.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::stable_sort(near.begin(), near.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<std::string> out;
   for (size_t i = 0; i < near.size() && i < max; ++i) out.push_back(near[i].second);
   return out;
@@ -45,8 +49,15 @@ std::string join(const std::vector<std::string>& items, std::string_view separat
     if (i > 0) out += separator;
     out += items[i];
   }
-  if (items.size() > max) out += std::string(separator) + "and " + std::to_string(items.size() - max) + " more";
+  if (items.size() > max)
+    out += std::string(separator) + "and " + std::to_string(items.size() - max) + " more";
   return out;
+}
+
+std::string format_number(double value, const char* format) {
+  char text[64];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
 }
 
 std::string join_names(const std::vector<std::string>& names, size_t max) {

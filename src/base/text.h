@@ -9,12 +9,19 @@ namespace lft {
 
 /// Edits (insert, delete, replace, swap of neighbours) from a to b, over bytes.
 int edit_distance(std::string_view a, std::string_view b);
-/// The candidates that `name` is probably a misspelling of, nearest first, at most `max`; empty when none is near.
-std::vector<std::string> closest_names(std::string_view name, const std::vector<std::string>& candidates, size_t max = 3);
+/// The candidates that `name` is probably a misspelling of, nearest first, at most `max`; empty
+/// when none is near.
+std::vector<std::string> closest_names(std::string_view name,
+                                       const std::vector<std::string>& candidates, size_t max = 3);
 /// "a, b, c"; beyond `max` items ", and 7 more".
-std::string join(const std::vector<std::string>& items, std::string_view separator = ", ", size_t max = SIZE_MAX);
+std::string join(const std::vector<std::string>& items, std::string_view separator = ", ",
+                 size_t max = SIZE_MAX);
 
-/// The same of names out of a file (sample ids), each escaped and cut, so that none can break a line.
+/// A number by a printf format for one double, at most 63 characters: "0.00123".
+std::string format_number(double value, const char* format = "%.3g");
+
+/// The same of names out of a file (sample ids), each escaped and cut, so that none can break a
+/// line.
 std::string join_names(const std::vector<std::string>& names, size_t max);
 
 }  // namespace lft

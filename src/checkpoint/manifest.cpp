@@ -10,19 +10,21 @@
 #include "src/io/file_handle.h"
 #include "src/io/files.h"
 
-namespace lft {
+namespace lft::checkpoint {
 namespace {
 
 constexpr char kFormat[] = "lft checkpoint", kMark[] = "sha256 ";
 constexpr const char* kFiles[] = {kTrainables, kOptimizer, kState, kRecipe};
-constexpr JsonLimits kLimits{.max_bytes = 4u << 20, .max_depth = 8};
+constexpr io::JsonLimits kLimits{.max_bytes = 4u << 20, .max_depth = 8};
 constexpr size_t kHashLength = 64, kTail = sizeof kMark - 1 + kHashLength + 1;
 
-[[noreturn]] void refuse(const std::string& what, const std::string& where, const std::string& found = "",
-                         const std::string& expected = "") {
-  throw Error(
-      ErrorKind::kCheckpoint,
-      {.what = what, .where = where, .found = found, .expected = expected, .next = "resume from another step, or restore this one"});
+[[noreturn]] void bad_manifest(const std::string& what, const std::string& where,
+                               const std::string& found = "", const std::string& expected = "") {
+  throw Error(ErrorKind::kCheckpoint, {.what = what,
+                                       .where = where,
+                                       .found = found,
+                                       .expected = expected,
+                                       .next = "resume from another step, or restore this one"});
 }
 
 /// A read that fails means that the checkpoint cannot be used, whatever the reason.
@@ -33,84 +35,96 @@ auto as_checkpoint(Body body) {
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kInput) throw;
     const ErrorInfo& info = error.info();
-    refuse(info.what, info.where, info.found, info.expected);
+    bad_manifest(info.what, info.where, info.found, info.expected);
   }
 }
 
 /// The JSON part, after its hash was found to be the one of the last line.
 std::string checked_json(const std::string& path, const std::string& text) {
-  if (text.size() < kTail || text.back() != '\n' || text.compare(text.size() - kTail, sizeof kMark - 1, kMark) != 0) {
-    refuse("the checkpoint is damaged", path, std::to_string(text.size()) + " bytes without a hash at the end",
-           "\"sha256 <hash>\" as the last line");
+  if (text.size() < kTail || text.back() != '\n' ||
+      text.compare(text.size() - kTail, sizeof kMark - 1, kMark) != 0) {
+    bad_manifest("the checkpoint is damaged", path,
+                 std::to_string(text.size()) + " bytes without a hash at the end",
+                 "\"sha256 <hash>\" as the last line");
   }
   const std::string json = text.substr(0, text.size() - kTail);
-  const std::string wanted = text.substr(text.size() - kHashLength - 1, kHashLength), got = sha256(json);
-  if (got != wanted) refuse("the checkpoint is damaged", path, "sha256 " + got, "sha256 " + escape_text(wanted));
+  const std::string wanted = text.substr(text.size() - kHashLength - 1, kHashLength),
+                    got = sha256(json);
+  if (got != wanted)
+    bad_manifest("the checkpoint is damaged", path, "sha256 " + got,
+                 "sha256 " + escape_text(wanted));
   return json;
 }
 
-std::vector<ManifestFile> parse_files(const Json& json, const std::string& path) {
+std::vector<ManifestFile> parse_files(const io::Json& json, const std::string& path) {
   const auto list = json.find("files");
-  if (list == json.end() || !list->is_array() || list->size() != std::size(kFiles)) refuse("the checkpoint does not list its files", path);
+  if (list == json.end() || !list->is_array() || list->size() != std::size(kFiles))
+    bad_manifest("the checkpoint does not list its files", path);
   std::vector<ManifestFile> files;
-  for (const Json& entry : *list) {
+  for (const io::Json& entry : *list) {
     ManifestFile file;
-    file.name = json_string(entry, "name", path);
-    file.bytes = static_cast<uint64_t>(json_int(entry, "bytes", 0, INT64_MAX, path));
-    file.sha256 = json_string(entry, "sha256", path);
+    file.name = io::json_string(entry, "name", path);
+    file.bytes = static_cast<uint64_t>(io::json_int(entry, "bytes", 0, INT64_MAX, path));
+    file.sha256 = io::json_string(entry, "sha256", path);
     if (file.name != kFiles[files.size()])
-      refuse("the checkpoint lists an unknown file", path, quote_text(file.name), kFiles[files.size()]);
+      bad_manifest("the checkpoint lists an unknown file", path, quote_text(file.name),
+                   kFiles[files.size()]);
     files.push_back(std::move(file));
   }
   return files;
 }
 
-Json parse_object(const Json& json, const std::string& key, const std::string& path) {
+io::Json parse_object(const io::Json& json, const std::string& key, const std::string& path) {
   const auto value = json.find(key);
-  if (value == json.end() || !value->is_object()) refuse("the checkpoint has no " + key, path);
+  if (value == json.end() || !value->is_object())
+    bad_manifest("the checkpoint has no " + key, path);
   return *value;
 }
 
-std::string size_and_hash(uint64_t bytes, const std::string& hash) { return std::to_string(bytes) + " bytes, sha256 " + hash; }
+std::string size_and_hash(uint64_t bytes, const std::string& hash) {
+  return std::to_string(bytes) + " bytes, sha256 " + hash;
+}
 
 void verify_file(const std::string& path, const ManifestFile& file) {
   std::string found;
   try {
-    const uint64_t bytes = FileHandle::open_to_read(path).size();
+    const uint64_t bytes = io::FileHandle::open_to_read(path).size();
     found = size_and_hash(bytes, sha256_file(path));
   } catch (const Error& error) {
     found = error.info().found;
   }
   const std::string wanted = size_and_hash(file.bytes, file.sha256);
-  if (found != wanted) refuse("the checkpoint is damaged", path, found, wanted);
+  if (found != wanted) bad_manifest("the checkpoint is damaged", path, found, wanted);
 }
 
 }  // namespace
 
-std::string exact_json_text(const Json& json, const std::string& what) {
+std::string exact_json_text(const io::Json& json, const std::string& what) {
   std::string reason = "NaN or an infinity";
   try {
     std::string text = json.dump(2) + "\n";
-    if (parse_json(text, what) == json) return text;
+    if (io::parse_json(text, what) == json) return text;
   } catch (const Error& error) {
     reason = error.what();
-  } catch (const Json::exception& error) {
+  } catch (const io::Json::exception& error) {
     reason = error.what();
   }
-  throw Error(ErrorKind::kInternal, "a checkpoint's " + what + " would not read back as it is: " + reason);
+  throw Error(ErrorKind::kInternal,
+              "a checkpoint's " + what + " would not read back as it is: " + reason);
 }
 
 std::string manifest_text(const Manifest& manifest) {
-  Json files = Json::array();
-  for (const ManifestFile& file : manifest.files) files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"sha256", file.sha256}});
-  const Json json = {{"format", kFormat},
-                     {"version", kManifestVersion},
-                     {"lft", LFT_VERSION},
-                     {"run_id", manifest.run_id},
-                     {"step", manifest.step},
-                     {"identity", manifest.identity},
-                     {"environment", manifest.environment},
-                     {"files", files}};
+  io::Json files = io::Json::array();
+  for (const ManifestFile& file : manifest.files)
+    files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"sha256", file.sha256}});
+  const io::Json json = {{"format", kFormat},
+                         {"version", kManifestVersion},
+                         {"lft", LFT_VERSION},
+                         {"run_id", manifest.run_id},
+                         {"step", manifest.step},
+                         {"identity", manifest.identity},
+                         {"environment", manifest.environment},
+                         {"files", files}};
   const std::string text = exact_json_text(json, kManifest);
   return text + kMark + sha256(text) + "\n";
 }
@@ -118,14 +132,16 @@ std::string manifest_text(const Manifest& manifest) {
 Manifest read_manifest(const std::string& step_path) {
   const std::string path = step_path + "/" + kManifest;
   return as_checkpoint([&] {
-    const Json json = parse_json(checked_json(path, read_file(path, kLimits.max_bytes)), path, kLimits);
-    if (json_string(json, "format", path) != kFormat) refuse("this is no checkpoint of lft", path);
+    const io::Json json =
+        io::parse_json(checked_json(path, io::read_file(path, kLimits.max_bytes)), path, kLimits);
+    if (io::json_string(json, "format", path) != kFormat)
+      bad_manifest("this is no checkpoint of lft", path);
     Manifest manifest;
-    manifest.version = json_int(json, "version", 1, INT64_MAX, path);
-    manifest.lft = json_string(json, "lft", path);
+    manifest.version = io::json_int(json, "version", 1, INT64_MAX, path);
+    manifest.lft = io::json_string(json, "lft", path);
     if (manifest.version > kManifestVersion) return manifest;
-    manifest.run_id = json_string(json, "run_id", path);
-    manifest.step = json_int(json, "step", 0, INT64_MAX, path);
+    manifest.run_id = io::json_string(json, "run_id", path);
+    manifest.step = io::json_int(json, "step", 0, INT64_MAX, path);
     manifest.identity = parse_object(json, "identity", path);
     manifest.environment = parse_object(json, "environment", path);
     manifest.files = parse_files(json, path);
@@ -141,15 +157,17 @@ Manifest verify_step(const std::string& step_path) {
                 {.what = "the checkpoint was written by a newer lft",
                  .where = path,
                  .found = "format " + std::to_string(manifest.version) + ", lft " + manifest.lft,
-                 .expected = "format " + std::to_string(kManifestVersion) + " or older (this is lft " + LFT_VERSION + ")",
+                 .expected = "format " + std::to_string(kManifestVersion) +
+                             " or older (this is lft " + LFT_VERSION + ")",
                  .next = "go on with that lft"});
   }
   const std::optional<int64_t> named = step_of(step_path.substr(step_path.rfind('/') + 1));
   if (named && *named != manifest.step) {
-    refuse("the directory is named for another step", path, "step " + std::to_string(manifest.step), "step " + std::to_string(*named));
+    bad_manifest("the directory is named for another step", path,
+                 "step " + std::to_string(manifest.step), "step " + std::to_string(*named));
   }
   for (const ManifestFile& file : manifest.files) verify_file(step_path + "/" + file.name, file);
   return manifest;
 }
 
-}  // namespace lft
+}  // namespace lft::checkpoint

@@ -14,7 +14,7 @@
 #include "src/io/file_handle.h"
 #include "src/io/files.h"
 
-namespace lft {
+namespace lft::checkpoint {
 namespace {
 
 std::string owner_text() {
@@ -31,7 +31,7 @@ std::string owner_text() {
   constexpr uint64_t kMaxOwner = 1024;
   std::string owner;
   try {
-    owner = read_file(path, kMaxOwner);
+    owner = io::read_file(path, kMaxOwner);
   } catch (const Error&) {
     owner = "a process that has not written its name";
   }
@@ -42,7 +42,9 @@ std::string owner_text() {
                                   .next = "wait for it to end, or give another output_dir"});
 }
 
-bool has_no_locks(int code) { return code == ENOLCK || code == EOPNOTSUPP || code == ENOSYS || code == EINVAL; }
+bool has_no_locks(int code) {
+  return code == ENOLCK || code == EOPNOTSUPP || code == ENOSYS || code == EINVAL;
+}
 
 }  // namespace
 
@@ -57,18 +59,19 @@ void refuse_locked(const std::string& output_dir) {
 
 RunLock::RunLock(const std::string& output_dir) {
   const std::string root = rooted_dir(output_dir), path = root + "/.lock";
-  if (access(root.c_str(), W_OK | X_OK) != 0) throw_io_error("write in", root, errno);
+  if (access(root.c_str(), W_OK | X_OK) != 0) io::throw_io_error("write in", root, errno);
   fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (fd_ < 0) throw_io_error("lock", path, errno);
+  if (fd_ < 0) io::throw_io_error("lock", path, errno);
   try {
     if (flock(fd_, LOCK_EX | LOCK_NB) != 0) {
       const int code = errno;
       if (code == EWOULDBLOCK) throw_taken(path);
-      if (!has_no_locks(code)) throw_io_error("lock", path, code);
-      warning("cannot lock " + path + " (" + strerror(code) + "): make sure that no other run uses this output_dir");
+      if (!has_no_locks(code)) io::throw_io_error("lock", path, code);
+      warning("cannot lock " + path + " (" + strerror(code) +
+              "): make sure that no other run uses this output_dir");
     }
     const std::string owner = owner_text();
-    FileHandle file = FileHandle::create(path, owner.size());
+    io::FileHandle file = io::FileHandle::create(path, owner.size());
     file.write(owner.data(), owner.size());
     file.close();
   } catch (...) {
@@ -81,4 +84,4 @@ RunLock::~RunLock() {
   if (fd_ >= 0) close(fd_);
 }
 
-}  // namespace lft
+}  // namespace lft::checkpoint

@@ -11,7 +11,7 @@
 #include "src/io/file_handle.h"
 #include "src/io/files.h"
 
-namespace lft {
+namespace lft::checkpoint {
 namespace {
 
 constexpr std::string_view kPrefix = "step-";
@@ -24,7 +24,7 @@ bool is_missing(const std::string& path) {
 
 std::vector<std::string> names_in(const std::string& dir) {
   try {
-    return list_dir(dir);
+    return io::list_dir(dir);
   } catch (const Error& error) {
     if (is_missing(dir)) return {};
     throw Error(ErrorKind::kCheckpoint, error.info());
@@ -56,8 +56,9 @@ StepDirs find_steps(const std::string& dir) {
       found.leftovers.push_back(path);
     }
   }
-  std::sort(found.steps.begin(), found.steps.end(),
-            [](const StepDir& a, const StepDir& b) { return a.step == b.step ? a.displaced < b.displaced : a.step > b.step; });
+  std::sort(found.steps.begin(), found.steps.end(), [](const StepDir& a, const StepDir& b) {
+    return a.step == b.step ? a.displaced < b.displaced : a.step > b.step;
+  });
   return found;
 }
 
@@ -67,9 +68,9 @@ bool entry_exists(const std::string& path) {
 }
 
 std::string rooted_dir(const std::string& dir) {
-  std::string rooted = std::filesystem::path(rooted_path(dir)).lexically_normal().string();
+  std::string rooted = std::filesystem::path(io::rooted_path(dir)).lexically_normal().string();
   while (rooted.size() > 1 && rooted.back() == '/') rooted.pop_back();
   return rooted;
 }
 
-}  // namespace lft
+}  // namespace lft::checkpoint

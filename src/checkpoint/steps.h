@@ -5,9 +5,10 @@
 #include <string>
 #include <vector>
 
-namespace lft {
+namespace lft::checkpoint {
 
-/// "step-7" is step 7. "step-7~" is too: the one that gives way while its successor is committed, good until then.
+/// "step-7" is step 7. "step-7~" is too: the one that gives way while its successor is committed,
+/// good until then.
 std::string step_name(int64_t step);
 std::optional<int64_t> step_of(const std::string& name);
 
@@ -29,4 +30,4 @@ bool entry_exists(const std::string& path);
 /// `dir` from the root on, without a trailing slash.
 std::string rooted_dir(const std::string& dir);
 
-}  // namespace lft
+}  // namespace lft::checkpoint

@@ -8,14 +8,14 @@
 #include "src/hf/weights.h"
 #include "src/io/safetensors.h"
 
-namespace lft {
+namespace lft::checkpoint {
 namespace {
 
 at::Tensor on_host(const at::Tensor& tensor) { return tensor.detach().to(at::kCPU).contiguous(); }
 
 /// What the writer puts before the tensors.
-std::string written_header(const std::string& path, const SafetensorsWriter& writer) {
-  const FileHandle file = FileHandle::open_to_read(path);
+std::string written_header(const std::string& path, const io::SafetensorsWriter& writer) {
+  const io::FileHandle file = io::FileHandle::open_to_read(path);
   std::string header(writer.order().empty() ? file.size() : writer.order().front().offset, '\0');
   file.read_at(0, header.data(), header.size());
   return header;
@@ -23,33 +23,36 @@ std::string written_header(const std::string& path, const SafetensorsWriter& wri
 
 }  // namespace
 
-void refuse_non_finite(const TensorMap& tensors) {
+void refuse_non_finite_tensors(const TensorMap& tensors) {
   for (const auto& [name, tensor] : tensors) {
     if (!at::isFloatingType(tensor.scalar_type())) continue;  // 8-bit codes
     const at::Tensor host = on_host(tensor);
-    const int64_t index = first_non_finite(host);
+    const int64_t index = hf::first_non_finite(host);
     if (index < 0) continue;
     const double value = host.view(-1)[index].item<double>();
-    throw Error(ErrorKind::kNumeric, {.what = "a tensor of the checkpoint is not finite; nothing was saved",
-                                      .where = name,
-                                      .found = std::string(std::isnan(value) ? "nan"
-                                                           : value > 0       ? "inf"
-                                                                             : "-inf") +
-                                               " at flat index " + std::to_string(index) + " of " + shape_text(host.sizes().vec()),
-                                      .expected = "finite numbers only",
-                                      .next = "go on from the last checkpoint"});
+    throw Error(ErrorKind::kNumeric,
+                {.what = "a tensor of the checkpoint is not finite; nothing was saved",
+                 .where = name,
+                 .found = std::string(std::isnan(value) ? "nan"
+                                      : value > 0       ? "inf"
+                                                        : "-inf") +
+                          " at flat index " + std::to_string(index) + " of " +
+                          hf::shape_text(host.sizes().vec()),
+                 .expected = "finite numbers only",
+                 .next = "go on from the last checkpoint"});
   }
 }
 
 std::string write_tensor_file(const std::string& path, const TensorMap& tensors) {
-  std::vector<TensorInfo> infos;
+  std::vector<io::TensorInfo> infos;
   for (const auto& [name, tensor] : tensors) {
-    infos.push_back({.name = name, .dtype = to_dtype(tensor.scalar_type()), .shape = tensor.sizes().vec()});
+    infos.push_back(
+        {.name = name, .dtype = hf::to_dtype(tensor.scalar_type()), .shape = tensor.sizes().vec()});
   }
-  SafetensorsWriter writer(path, infos, {{"format", "pt"}});
+  io::SafetensorsWriter writer(path, infos, {{"format", "pt"}});
   Sha256 hash;
   hash.update(written_header(path, writer));
-  for (const TensorInfo& info : writer.order()) {
+  for (const io::TensorInfo& info : writer.order()) {
     const at::Tensor host = on_host(tensors.at(info.name));
     hash.update(host.const_data_ptr(), host.nbytes());
     writer.append(host.const_data_ptr(), host.nbytes());
@@ -59,10 +62,10 @@ std::string write_tensor_file(const std::string& path, const TensorMap& tensors)
 }
 
 TensorMap read_tensor_file(const std::string& path) {
-  const SafetensorsFile file(path);
+  const io::SafetensorsFile file(path);
   TensorMap tensors;
-  for (const auto& [name, info] : file.tensors()) tensors[name] = read_tensor(file, info);
+  for (const auto& [name, info] : file.tensors()) tensors[name] = hf::read_tensor(file, info);
   return tensors;
 }
 
-}  // namespace lft
+}  // namespace lft::checkpoint

@@ -12,11 +12,12 @@
 #include <optional>
 #include <utility>
 
-namespace lft {
+namespace lft::checkpoint {
 namespace {
 
-/// A copy that nobody else writes to, where the tensor lives: on a GPU a moment's work, so that the next step need not wait for the way to
-/// the host. Where a GPU has no memory for it, the copy lies on the host and is waited for.
+/// A copy that nobody else writes to, where the tensor lives: on a GPU a moment's work, so that the
+/// next step need not wait for the way to the host. Where a GPU has no memory for it, the copy lies
+/// on the host and is waited for.
 at::Tensor copy_of(const at::Tensor& tensor) {
   try {
     return tensor.clone();
@@ -32,10 +33,12 @@ void detach_from_run(std::map<std::string, at::Tensor>& tensors) {
 }
 
 at::Device device_of(const Checkpoint& checkpoint) {
-  return checkpoint.trainables.empty() ? at::Device(at::kCPU) : checkpoint.trainables.begin()->second.device();
+  return checkpoint.trainables.empty() ? at::Device(at::kCPU)
+                                       : checkpoint.trainables.begin()->second.device();
 }
 
-/// A stream beside the one that trains, which waits until the copies of detach_from_run() are made. None on a CPU.
+/// A stream beside the one that trains, which waits until the copies of detach_from_run() are made.
+/// None on a CPU.
 class SideStream {
  public:
   explicit SideStream(std::optional<c10::Stream> stream) : stream_(stream) {
@@ -56,7 +59,8 @@ class SideStream {
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(std::string dir, int64_t keep, bool behind) : dir_(std::move(dir)), keep_(keep), behind_(behind) {}
+CheckpointWriter::CheckpointWriter(std::string dir, int64_t keep, bool behind)
+    : dir_(std::move(dir)), keep_(keep), behind_(behind) {}
 
 CheckpointWriter::~CheckpointWriter() {
   if (thread_.joinable()) thread_.join();
@@ -87,4 +91,4 @@ void CheckpointWriter::wait() {
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-}  // namespace lft
+}  // namespace lft::checkpoint

@@ -8,12 +8,12 @@
 
 #include "src/checkpoint/checkpoint.h"
 
-namespace lft {
+namespace lft::checkpoint {
 
 class CheckpointWriter {
  public:
-  /// dir and keep as save_checkpoint takes them. `behind`: save() only copies the tensors where they live and returns; else it writes
-  /// first.
+  /// dir and keep as save_checkpoint takes them. `behind`: save() only copies the tensors where
+  /// they live and returns; else it writes first.
   CheckpointWriter(std::string dir, int64_t keep, bool behind);
   ~CheckpointWriter();  // waits for the write under way; its error is lost, so call wait() first
   CheckpointWriter(const CheckpointWriter&) = delete;
@@ -27,9 +27,10 @@ class CheckpointWriter {
   const std::string dir_;
   const int64_t keep_;
   const bool behind_;
-  std::optional<c10::Stream> side_;  // of a GPU, for good: LibTorch hands out 32 in turn, and the training's own is one of them
+  std::optional<c10::Stream> side_;  // of a GPU, for good: LibTorch hands out 32 in turn, and the
+                                     // training's own is one of them
   std::thread thread_;
   std::exception_ptr error_;
 };
 
-}  // namespace lft
+}  // namespace lft::checkpoint

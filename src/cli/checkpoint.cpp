@@ -1,9 +1,7 @@
-// lft checkpoint: which steps of a run are saved, and whether every byte of them is what was written.
+// lft checkpoint: which steps of a run are saved, and whether every byte of them is what was
+// written.
 #include "src/checkpoint/checkpoint.h"
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
@@ -31,38 +29,45 @@ std::string time_text(int64_t seconds) {
 }
 
 /// Steps of an output_dir, of its checkpoints folder, or one step alone.
-std::vector<CheckpointStatus> find_checkpoints(const std::string& given) {
-  if (!is_directory(given)) {
-    throw Error(ErrorKind::kUsage, {.what = "no such directory",
-                                    .where = given,
-                                    .found = {},
-                                    .expected = "an output_dir, its checkpoints folder or one step-<n> in it",
-                                    .next = {}});
+std::vector<checkpoint::CheckpointStatus> find_checkpoints(const std::string& given) {
+  if (!io::is_directory(given)) {
+    throw Error(ErrorKind::kUsage,
+                {.what = "no such directory",
+                 .where = given,
+                 .found = {},
+                 .expected = "an output_dir, its checkpoints folder or one step-<n> in it",
+                 .next = {}});
   }
-  const fs::path path = absolute_path(given);
-  if (is_directory(path / "checkpoints")) return list_checkpoints(path / "checkpoints", /*verify=*/true);
-  const bool is_step = path.filename().string().starts_with("step-") || path_exists(path / "MANIFEST");
-  return is_step ? std::vector{inspect_checkpoint(path)} : list_checkpoints(path, /*verify=*/true);
+  const fs::path path = io::absolute_path(given);
+  if (io::is_directory(path / "checkpoints"))
+    return checkpoint::list_checkpoints(path / "checkpoints", /*verify=*/true);
+  const bool is_step =
+      path.filename().string().starts_with("step-") || io::path_exists(path / "MANIFEST");
+  return is_step ? std::vector{checkpoint::inspect_checkpoint(path)}
+                 : checkpoint::list_checkpoints(path, /*verify=*/true);
 }
 
-std::string row_text(const std::string& step, const std::string& size, const std::string& saved, const std::string& run,
-                     const std::string& state) {
+std::string row_text(const std::string& step, const std::string& size, const std::string& saved,
+                     const std::string& run, const std::string& state) {
   char text[128];
-  std::snprintf(text, sizeof text, "%-12.40s  %10s  %-19s  %-24.40s  ", step.c_str(), size.c_str(), saved.c_str(), run.c_str());
+  std::snprintf(text, sizeof text, "%-12.40s  %10s  %-19s  %-24.40s  ", step.c_str(), size.c_str(),
+                saved.c_str(), run.c_str());
   return text + state + "\n";
 }
 
-std::string table(const std::vector<CheckpointStatus>& list) {
+std::string table(const std::vector<checkpoint::CheckpointStatus>& list) {
   std::string text = row_text("step", "size", "saved", "run", "state");
-  for (const CheckpointStatus& each : list) {
-    text += row_text(fs::path(each.path).filename().string(), format_bytes(static_cast<double>(each.bytes)), time_text(each.saved_at),
-                     escape_text(each.run_id), each.fault.empty() ? "verified" : escape_text(each.fault, 1000));
+  for (const checkpoint::CheckpointStatus& each : list) {
+    text += row_text(fs::path(each.path).filename().string(),
+                     format_bytes(static_cast<double>(each.bytes)), time_text(each.saved_at),
+                     escape_text(each.run_id),
+                     each.fault.empty() ? "verified" : escape_text(each.fault, 1000));
   }
   return text;
 }
 
 void list_steps(const std::string& dir) {
-  const std::vector<CheckpointStatus> list = find_checkpoints(dir);
+  const std::vector<checkpoint::CheckpointStatus> list = find_checkpoints(dir);
   if (list.empty()) {
     std::printf("no checkpoints in %s\n", escape_text(dir).c_str());
   } else {
@@ -71,35 +76,37 @@ void list_steps(const std::string& dir) {
 }
 
 void verify_steps(const std::string& dir) {
-  const std::vector<CheckpointStatus> list = find_checkpoints(dir);
+  const std::vector<checkpoint::CheckpointStatus> list = find_checkpoints(dir);
   std::vector<std::string> faults;
-  for (const CheckpointStatus& each : list) {
+  for (const checkpoint::CheckpointStatus& each : list) {
     if (!each.fault.empty()) faults.push_back(each.path + ": " + each.fault);
   }
   if (list.empty()) faults.push_back("no checkpoint is there");
   if (!faults.empty()) {
-    throw Error(ErrorKind::kCheckpoint, {.what = "not every checkpoint verifies",
-                                         .where = dir,
-                                         .found = join(faults, "\n"),
-                                         .expected = {},
-                                         .next = "lft train --resume goes on from the newest that does"});
+    throw Error(ErrorKind::kCheckpoint,
+                {.what = "not every checkpoint verifies",
+                 .where = dir,
+                 .found = join(faults, "\n"),
+                 .expected = {},
+                 .next = "lft train --resume goes on from the newest that does"});
   }
   std::fputs(table(list).c_str(), stdout);
 }
 
 }  // namespace
 
-void add_checkpoint(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("checkpoint", "list and verify the saved steps of a run");
-  command->require_subcommand(1);
+void add_checkpoint(Command& app) {
+  Command command = app.subcommand("checkpoint", "list and verify the saved steps of a run");
+  command.require_subcommand();
   const auto add = [&](const char* name, const char* help, void (*run)(const std::string&)) {
     auto dir = std::make_shared<std::string>();
-    CLI::App* action = command->add_subcommand(name, help);
-    action->add_option("DIR", *dir, "an output_dir, its checkpoints folder, or one step-<n>")->required();
-    action->callback([dir, run] { run(*dir); });
+    Command action = command.subcommand(name, help);
+    action.option("DIR", *dir, "an output_dir, its checkpoints folder, or one step-<n>").required();
+    action.run([dir, run] { run(*dir); });
   };
   add("ls", "one line a step; every file is read", list_steps);
-  add("verify", "read every file; exit 0 when all steps verify, else 4 with the list", verify_steps);
+  add("verify", "read every file; exit 0 when all steps verify, else 4 with the list",
+      verify_steps);
 }
 
 }  // namespace lft::cli

@@ -1,25 +1,27 @@
-// The commands of lft: each add_<command> registers one subcommand. Nothing is read, loaded or created before its callback runs.
+// The commands of lft: each add_<command> registers one subcommand. Nothing is read, loaded or
+// created before its body runs.
 #pragma once
-#include <CLI/App.hpp>
+#include "src/cli/command_line.h"
 
 namespace lft::cli {
 
-/// Registers the subcommand with its options and a callback. The callback throws lft::Error on failure; only main catches.
-void add_train(CLI::App& app);
-void add_check(CLI::App& app);
-void add_validate(CLI::App& app);
-void add_preview(CLI::App& app);
-void add_prepare(CLI::App& app);
-void add_recipe(CLI::App& app);
-void add_generate(CLI::App& app);
-void add_eval(CLI::App& app);
-void add_score(CLI::App& app);
-void add_merge(CLI::App& app);
-void add_summary(CLI::App& app);
-void add_checkpoint(CLI::App& app);
-void add_verify_resume(CLI::App& app);
-void add_doctor(CLI::App& app);
-void add_debug(CLI::App& app);
-void add_replay(CLI::App& app);
+/// Registers the subcommand with its options and its body. The body throws lft::Error on failure;
+/// only main catches.
+void add_train(Command& app);
+void add_check(Command& app);
+void add_validate(Command& app);
+void add_preview(Command& app);
+void add_prepare(Command& app);
+void add_recipe(Command& app);
+void add_generate(Command& app);
+void add_eval(Command& app);
+void add_score(Command& app);
+void add_merge(Command& app);
+void add_summary(Command& app);
+void add_checkpoint(Command& app);
+void add_verify_resume(Command& app);
+void add_doctor(Command& app);
+void add_debug(Command& app);
+void add_replay(Command& app);
 
 }  // namespace lft::cli

@@ -1,17 +1,18 @@
-// The commands under `lft debug`, each registered as a command is (commands.h).
+// The commands under `lft debug`, each registered as a command is (commands.h). What they
+// find out is src/debug's.
 #pragma once
-#include <CLI/App.hpp>
+#include "src/cli/command_line.h"
 
 namespace lft::cli {
 
-void add_debug_determinism(CLI::App& debug);
-void add_debug_diff(CLI::App& debug);
-void add_debug_part(CLI::App& debug);
-void add_debug_nan(CLI::App& debug);
-void add_debug_bare(CLI::App& debug);
-void add_debug_memory(CLI::App& debug);
-void add_debug_overfit(CLI::App& debug);
-void add_debug_subset(CLI::App& debug);
-void add_debug_weights(CLI::App& debug);
+void add_debug_determinism(Command& debug);
+void add_debug_diff(Command& debug);
+void add_debug_part(Command& debug);
+void add_debug_nan(Command& debug);
+void add_debug_bare(Command& debug);
+void add_debug_memory(Command& debug);
+void add_debug_overfit(Command& debug);
+void add_debug_subset(Command& debug);
+void add_debug_weights(Command& debug);
 
 }  // namespace lft::cli

@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -6,35 +5,39 @@
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/cli/debug.h"
-#include "src/debug/diff.h"
+#include "src/debug/repeat/diff.h"
 
 namespace lft::cli {
 namespace {
 
 void print_diff(const std::string& a, const std::string& b) {
-  const RunDiff diff = diff_runs(a, b);
-  for (const std::string& line : diff_lines(diff)) std::printf("%s\n", escape_text(line, 4000).c_str());
+  const debug::RunDiff diff = debug::diff_runs(a, b);
+  for (const std::string& line : debug::diff_lines(diff))
+    std::printf("%s\n", escape_text(line, 4000).c_str());
   if (diff.step == 0) return;
-  throw Error(ErrorKind::kNumeric, {.what = "the runs part",
-                                    .where = parting_text(diff),
-                                    .found = {},
-                                    .expected = {},
-                                    .next = "lft debug determinism RECIPE names the module, where the settings are the same"});
+  throw Error(
+      ErrorKind::kNumeric,
+      {.what = "the runs part",
+       .where = debug::parting_text(diff),
+       .found = {},
+       .expected = {},
+       .next = "lft debug determinism RECIPE names the module, where the settings are the same"});
 }
 
 }  // namespace
 
-void add_debug_diff(CLI::App& debug) {
+void add_debug_diff(Command& debug) {
   struct Options {
     std::string a, b;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command = debug.add_subcommand(
-      "diff",
-      "where two runs part, and whether samples, schedule or numbers did; exits with 0 where no step differs, with 5 where one does");
-  command->add_option("run_a", options->a, "output directory of a run")->required();
-  command->add_option("run_b", options->b, "output directory of another")->required();
-  command->callback([options] { print_diff(options->a, options->b); });
+  Command command =
+      debug.subcommand("diff",
+                       "where two runs part, and whether samples, schedule or numbers did; exits "
+                       "with 0 where no step differs, with 5 where one does");
+  command.option("run_a", options->a, "output directory of a run").required();
+  command.option("run_b", options->b, "output directory of another").required();
+  command.run([options] { print_diff(options->a, options->b); });
 }
 
 }  // namespace lft::cli

@@ -1,29 +1,34 @@
 // lft debug subset: the recipe on the first rows of its data.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 
 #include "src/cli/debug.h"
-#include "src/debug/subset.h"
+#include "src/cli/recipe_args.h"
+#include "src/debug/isolate/subset.h"
 
 namespace lft::cli {
 
-void add_debug_subset(CLI::App& debug) {
+void add_debug_subset(Command& debug) {
   struct Options {
-    std::string recipe;
-    std::vector<std::string> sets;
+    RecipeArgs recipe;
     int64_t rows = 100;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command = debug.add_subcommand("subset", "train on the first rows only, into debug-subset-N under the recipe's output_dir");
-  command->add_option("recipe", options->recipe, "the recipe, a YAML file")->required();
-  command->add_option("-n,--rows", options->rows, "rows to train on")->check(CLI::Range(1, 1000000000))->capture_default_str();
-  command->add_option("--set", options->sets, "key.path=value: overrides one field of the recipe; may be repeated")->take_all();
-  command->footer("Held out is data.eval; without it, as many rows behind the first. Exit codes are those of lft train.");
-  command->callback([options] {
-    const SubsetReport report = train_subset(read_recipe(options->recipe, options->sets), options->rows);
-    if (report.code != 0) throw CLI::RuntimeError(report.code);
-    for (const std::string& line : subset_lines(report)) std::printf("%s\n", line.c_str());
+  Command command = debug.subcommand(
+      "subset", "train on the first rows only, into debug-subset-N under the recipe's output_dir");
+  command.option("recipe", options->recipe.path, "the recipe, a YAML file").required();
+  command.option("-n,--rows", options->rows, "rows to train on")
+      .range(1, 1000000000)
+      .show_default();
+  add_set_option(command, options->recipe);
+  command.footer(
+      "Held out is data.eval; without it, as many rows behind the first. Exit codes are those of "
+      "lft train.");
+  command.run([options] {
+    const debug::SubsetReport report = debug::train_subset(options->recipe.read(), options->rows);
+    if (report.code != 0) return report.code;
+    for (const std::string& line : debug::subset_lines(report)) std::printf("%s\n", line.c_str());
+    return 0;
   });
 }
 

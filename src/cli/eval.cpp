@@ -1,4 +1,3 @@
-#include <CLI/Option.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -8,43 +7,46 @@
 #include "src/base/log.h"
 #include "src/cli/commands.h"
 #include "src/cli/infer.h"
+#include "src/cli/recipe_args.h"
+#include "src/infer/evaluate.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
-#include "src/recipe/recipe.h"
-#include "src/train/evaluate.h"
-#include "src/train/recipe_encoding.h"
+#include "src/train/inputs/recipe_encoding.h"
 
 namespace lft::cli {
 namespace {
 
 struct EvalCommand {
   InferOptions infer;
-  std::string recipe, data, image_root, out;
-  std::vector<std::string> sets;
+  RecipeArgs recipe;  // its path is empty where none was given
+  std::string data, image_root, out;
   int64_t max_new_tokens = 256;
 };
 
-/// What the command line leaves open is the recipe's: the model it trained, its adapter, held-out rows, template and fit.
+/// What the command line leaves open is the recipe's: the model it trained, its adapter, held-out
+/// rows, template and fit.
 void fill_from_recipe(EvalCommand& command) {
-  const Recipe recipe = read_recipe(command.recipe, command.sets);
+  const recipe::Recipe recipe = command.recipe.read();
   const bool whole = std::find(recipe.full.begin(), recipe.full.end(), "all") != recipe.full.end();
   if (command.infer.model.empty()) {
-    const std::string trained = recipe.output_dir + "/model", adapter = recipe.output_dir + "/adapter";
-    command.infer.model = whole && is_directory(trained) ? trained : recipe.model.path;
-    if (!whole && command.infer.adapter.empty() && is_directory(adapter)) command.infer.adapter = adapter;
+    const std::string trained = recipe.output_dir + "/model",
+                      adapter = recipe.output_dir + "/adapter";
+    command.infer.model = whole && io::is_directory(trained) ? trained : recipe.model.path;
+    if (!whole && command.infer.adapter.empty() && io::is_directory(adapter))
+      command.infer.adapter = adapter;
   }
   if (command.data.empty()) command.data = recipe.data.eval;
   if (command.image_root.empty()) command.image_root = recipe.data.image_root;
   if (command.infer.template_name.empty()) command.infer.template_name = recipe.data.chat_template;
   if (command.infer.image_fit.empty()) command.infer.image_fit = recipe.data.image_fit;
   command.infer.max_tokens = recipe.data.max_tokens;
-  EncodeOptions rules;
-  apply_data_rules(recipe, rules);
+  data::EncodeOptions rules;
+  train::apply_data_rules(recipe, rules);
   command.infer.image_limits = rules.image_limits;
 }
 
-Json record_line(const EvalRecord& record) {
-  const auto known = [](bool is, const Json& value) { return is ? value : Json(nullptr); };
+io::Json record_line(const infer::EvalRecord& record) {
+  const auto known = [](bool is, const io::Json& value) { return is ? value : io::Json(nullptr); };
   return {{"id", record.id},
           {"question", record.question},
           {"reference", record.reference},
@@ -54,36 +56,47 @@ Json record_line(const EvalRecord& record) {
 }
 
 void eval(EvalCommand command) {
-  if (!command.recipe.empty()) fill_from_recipe(command);
+  if (!command.recipe.path.empty()) fill_from_recipe(command);
   if (command.data.empty()) {
-    throw Error(ErrorKind::kUsage, {.what = "no rows to evaluate on",
-                                    .where = command.recipe,
-                                    .found = {},
-                                    .expected = command.recipe.empty() ? "--data FILE" : "data.eval in the recipe, or --data FILE",
-                                    .next = "name a file of rows as for training, or a prepared directory"});
+    throw Error(
+        ErrorKind::kUsage,
+        {.what = "no rows to evaluate on",
+         .where = command.recipe.path,
+         .found = {},
+         .expected = command.recipe.path.empty() ? "--data FILE"
+                                                 : "data.eval in the recipe, or --data FILE",
+         .next = "name a file of rows as for training, or a prepared directory"});
   }
   std::optional<OutputLines> out;
   if (!command.out.empty()) {
-    out.emplace(command.out, Inputs{{command.recipe, command.infer.model, command.infer.adapter, command.data}, command.image_root});
+    out.emplace(command.out, Inputs{{command.recipe.path, command.infer.model,
+                                     command.infer.adapter, command.data},
+                                    command.image_root});
   }
   InferModel infer = load_infer_model(command.infer);
-  const auto dataset = open_dataset(command.data, command.image_root, *infer.tokenizer, infer.encode);
+  const auto dataset =
+      data::open_dataset(command.data, command.image_root, *infer.tokenizer, infer.encode);
 
   int64_t done = 0;
-  const auto each = [&](const EvalRecord& record) {
-    if (out) out->line(record_line(record).dump(-1, ' ', false, Json::error_handler_t::replace));
-    if (++done % 100 == 0) notice("evaluated " + std::to_string(done) + " of " + std::to_string(dataset->size()));
+  const auto each = [&](const infer::EvalRecord& record) {
+    if (out)
+      out->line(record_line(record).dump(-1, ' ', false, io::Json::error_handler_t::replace));
+    if (++done % 100 == 0)
+      notice("evaluated " + std::to_string(done) + " of " + std::to_string(dataset->size()));
   };
-  EvalOptions options;
+  infer::EvalOptions options;
   options.max_new_tokens = command.max_new_tokens;
-  const EvalResult result = evaluate(infer.model, *dataset, *infer.tokenizer, infer.encode, options, infer.dtype, each);
+  const infer::EvalResult result = infer::evaluate(infer.model, *dataset, *infer.tokenizer,
+                                                   infer.encode, options, infer.dtype, each);
   stop_if_requested();
   if (out) out->commit();
   if (const int64_t left = result.samples - result.answered; left > 0) {
-    notice(std::to_string(left) + " of " + std::to_string(result.samples) + " rows have no answer within " +
-           std::to_string(infer.encode.max_tokens) + " tokens; exact_match is of the others");
+    notice(std::to_string(left) + " of " + std::to_string(result.samples) +
+           " rows have no answer within " + std::to_string(infer.encode.max_tokens) +
+           " tokens; exact_match is of the others");
   }
-  nlohmann::ordered_json last = {{"samples", result.samples}, {"exact_match", nullptr}, {"loss", nullptr}};
+  nlohmann::ordered_json last = {
+      {"samples", result.samples}, {"exact_match", nullptr}, {"loss", nullptr}};
   if (result.answered > 0) last["exact_match"] = result.exact_match;
   if (result.supervised > 0) last["loss"] = result.loss;
   std::printf("%s\n", last.dump().c_str());
@@ -92,18 +105,21 @@ void eval(EvalCommand command) {
 
 }  // namespace
 
-void add_eval(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("eval", "loss and exact match on held-out rows");
+void add_eval(Command& app) {
+  Command command = app.subcommand("eval", "loss and exact match on held-out rows");
   const auto options = std::make_shared<EvalCommand>();
-  command->add_option("recipe", options->recipe,
-                      "a recipe: its model, adapter, held-out rows, template and fit where no option says otherwise");
-  command->add_option("--set", options->sets, "override a recipe field: key=value")->allow_extra_args(false);
-  add_infer_options(*command, options->infer);
-  command->add_option("--data", options->data, "JSON or JSONL file, or a prepared directory");
-  command->add_option("--image-root", options->image_root, "folder of the images");
-  command->add_option("--out", options->out, "write every answer here, one JSON line a sample");
-  command->add_option("--max-new-tokens", options->max_new_tokens, "longest answer")->capture_default_str()->check(CLI::Range(1, 1 << 20));
-  command->callback([options] { eval(*options); });
+  command.option("recipe", options->recipe.path,
+                 "a recipe: its model, adapter, held-out rows, template and fit where no option "
+                 "says otherwise");
+  command.option("--set", options->recipe.sets, "override a recipe field: key=value").one_each();
+  add_infer_options(command, options->infer);
+  command.option("--data", options->data, "JSON or JSONL file, or a prepared directory");
+  command.option("--image-root", options->image_root, "folder of the images");
+  command.option("--out", options->out, "write every answer here, one JSON line a sample");
+  command.option("--max-new-tokens", options->max_new_tokens, "longest answer")
+      .show_default()
+      .range(1, 1 << 20);
+  command.run([options] { eval(*options); });
 }
 
 }  // namespace lft::cli

@@ -1,14 +1,10 @@
-#include "src/train/generate.h"
+#include "src/infer/generate.h"
 
 #include <poll.h>
 #include <unistd.h>
 
-#include <CLI/Option.hpp>
-#include <CLI/Validators.hpp>
 #include <cerrno>
-#include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -30,13 +26,15 @@ struct GenerateCommand {
   InferOptions infer;
   std::vector<std::string> images;
   std::optional<std::string> prompt;
-  GenerateOptions decode;
+  infer::GenerateOptions decode;
 };
 
-/// Writes an answer while it grows. A tail that may still change waits: a run of byte tokens becomes text as a whole or not at all.
+/// Writes an answer while it grows. A tail that may still change waits: a run of byte tokens
+/// becomes text as a whole or not at all.
 class AnswerStream {
  public:
-  explicit AnswerStream(const Tokenizer& tokenizer) : tokenizer_(tokenizer), terminal_(isatty(STDOUT_FILENO) != 0) {}
+  explicit AnswerStream(const text::Tokenizer& tokenizer)
+      : tokenizer_(tokenizer), terminal_(isatty(STDOUT_FILENO) != 0) {}
   void add(int64_t id) {
     ids_.push_back(id);
     if (tokenizer_.token_of(id).starts_with("<0x")) return;
@@ -52,47 +50,55 @@ class AnswerStream {
   }
 
  private:
-  static constexpr const char* kReplacement = "\xEF\xBF\xBD";  // U+FFFD: bytes of a character are missing
+  static constexpr const char* kReplacement =
+      "\xEF\xBF\xBD";  // U+FFFD: bytes of a character are missing
 
   void show(const std::string& text) {
     if (text.size() <= shown_) return;
     const std::string piece = text.substr(shown_);
-    const std::string safe = terminal_ ? escape_text(piece, SIZE_MAX, true) : piece;  // an answer must not move the cursor
+    const std::string safe = terminal_ ? escape_text(piece, SIZE_MAX, true)
+                                       : piece;  // an answer must not move the cursor
     std::fwrite(safe.data(), 1, safe.size(), stdout);
     std::fflush(stdout);
     shown_ = text.size();
   }
 
-  const Tokenizer& tokenizer_;
+  const text::Tokenizer& tokenizer_;
   const bool terminal_;
   std::vector<int64_t> ids_;
   size_t shown_ = 0;
 };
 
-void check_marks(const std::vector<Turn>& turns, size_t images) {
+void check_marks(const std::vector<text::Turn>& turns, size_t images) {
   size_t marks = 0;
-  for (const Turn& turn : turns) {
-    for (size_t at = turn.question.find(kImageMark); at != std::string::npos; at = turn.question.find(kImageMark, at + 1)) ++marks;
+  for (const text::Turn& turn : turns) {
+    for (size_t at = turn.question.find(kImageMark); at != std::string::npos;
+         at = turn.question.find(kImageMark, at + 1))
+      ++marks;
   }
   if (marks == images) return;
-  throw Error(ErrorKind::kInput, {.what = "<image> marks and images differ in number",
-                                  .where = "the prompt",
-                                  .found = std::to_string(marks) + " marks, " + std::to_string(images) + " images",
-                                  .expected = "as many marks as images",
-                                  .next = "give --image once for each mark, in order; without a mark the images stand in front"});
+  throw Error(
+      ErrorKind::kInput,
+      {.what = "<image> marks and images differ in number",
+       .where = "the prompt",
+       .found = std::to_string(marks) + " marks, " + std::to_string(images) + " images",
+       .expected = "as many marks as images",
+       .next =
+           "give --image once for each mark, in order; without a mark the images stand in front"});
 }
 
-std::string answer(InferModel& infer, const std::vector<Turn>& turns, const std::vector<std::string>& images,
-                   const GenerateOptions& decode) {
+std::string answer(InferModel& infer, const std::vector<text::Turn>& turns,
+                   const std::vector<std::string>& images, const infer::GenerateOptions& decode) {
   check_marks(turns, images.size());
-  const Sample prompt = encode_prompt(turns, images, *infer.tokenizer, infer.encode);
+  const data::Sample prompt = data::encode_prompt(turns, images, *infer.tokenizer, infer.encode);
   AnswerStream stream(*infer.tokenizer);
-  GenerateOptions options = decode;
+  infer::GenerateOptions options = decode;
   options.on_token = [&](size_t, int64_t id) { stream.add(id); };
-  return stream.finish(generate(infer.model, prompt, infer.encode, options, infer.dtype));
+  return stream.finish(infer::generate(infer.model, prompt, infer.encode, options, infer.dtype));
 }
 
-/// The first question carries the images: "<image>\n" for each goes in front unless the text places them itself.
+/// The first question carries the images: "<image>\n" for each goes in front unless the text places
+/// them itself.
 std::string with_images(const std::string& question, size_t images) {
   if (question.find(kImageMark) != std::string::npos) return question;
   std::string out;
@@ -105,13 +111,15 @@ class TerminalLines {
  public:
   std::optional<std::string> next() {
     for (;;) {
-      if (const size_t end = pending_.find('\n'); end != std::string::npos) return take(end, end + 1);
+      if (const size_t end = pending_.find('\n'); end != std::string::npos)
+        return take(end, end + 1);
       if (pending_.size() > kMaxLine) {
-        throw Error(ErrorKind::kUsage, {.what = "a line of more than 1 MB was typed",
-                                        .where = "stdin",
-                                        .found = {},
-                                        .expected = {},
-                                        .next = "ask in shorter lines, each of which is one question"});
+        throw Error(ErrorKind::kUsage,
+                    {.what = "a line of more than 1 MB was typed",
+                     .where = "stdin",
+                     .found = {},
+                     .expected = {},
+                     .next = "ask in shorter lines, each of which is one question"});
       }
       if (wait()) continue;
       if (pending_.empty() || requested_signal() != 0) return std::nullopt;
@@ -147,7 +155,7 @@ class TerminalLines {
 void chat(InferModel& infer, const GenerateCommand& command) {
   const bool terminal = isatty(STDIN_FILENO) != 0;
   if (terminal) notice("chat: /exit or Ctrl-D ends");
-  std::vector<Turn> turns;
+  std::vector<text::Turn> turns;
   TerminalLines lines;
   for (;;) {
     if (terminal) {
@@ -164,38 +172,37 @@ void chat(InferModel& infer, const GenerateCommand& command) {
   }
 }
 
-void run(const GenerateCommand& command) {
+void generate_or_chat(const GenerateCommand& command) {
   InferModel infer = load_infer_model(command.infer);
   if (!command.prompt) return chat(infer, command);
-  answer(infer, {{with_images(*command.prompt, command.images.size()), ""}}, command.images, command.decode);
+  answer(infer, {{with_images(*command.prompt, command.images.size()), ""}}, command.images,
+         command.decode);
   stop_if_requested();
 }
 
 }  // namespace
 
-void add_generate(CLI::App& app) {
-  // CLI::Range takes NaN.
-  const CLI::Validator number([](const std::string& text) { return std::isnan(std::strtod(text.c_str(), nullptr)) ? "not a number" : ""; },
-                              "");
-  CLI::App* command = app.add_subcommand("generate", "answers a prompt about an image; without --prompt a chat on the terminal");
+void add_generate(Command& app) {
+  Command command = app.subcommand(
+      "generate", "answers a prompt about an image; without --prompt a chat on the terminal");
   const auto options = std::make_shared<GenerateCommand>();
-  add_infer_options(*command, options->infer);
-  command->get_option("--model")->required();
-  command->add_option("--image", options->images, "image file; once for every image")->allow_extra_args(false);
-  command->add_option("--prompt", options->prompt, "the question; <image> marks where an image stands (default: in front)");
-  command->add_option("--max-new-tokens", options->decode.max_new_tokens, "longest answer")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--temperature", options->decode.temperature, "0 takes the likeliest token")
-      ->capture_default_str()
-      ->check(CLI::Range(0.0, 100.0))
-      ->check(number);
-  command->add_option("--top-p", options->decode.top_p, "draw from the likeliest tokens that hold this much")
-      ->capture_default_str()
-      ->check(CLI::Range(1e-6, 1.0))
-      ->check(number);
-  command->add_option("--seed", options->decode.seed, "of the draws")->capture_default_str();
-  command->callback([options] { run(*options); });
+  add_infer_options(command, options->infer).required();
+  command.option("--image", options->images, "image file; once for every image").one_each();
+  command.option("--prompt", options->prompt,
+                 "the question; <image> marks where an image stands (default: in front)");
+  command.option("--max-new-tokens", options->decode.max_new_tokens, "longest answer")
+      .show_default()
+      .range(1, 1 << 20);
+  command.option("--temperature", options->decode.temperature, "0 takes the likeliest token")
+      .show_default()
+      .real_range(0.0, 100.0);
+  command
+      .option("--top-p", options->decode.top_p,
+              "draw from the likeliest tokens that hold this much")
+      .show_default()
+      .real_range(1e-6, 1.0);
+  command.option("--seed", options->decode.seed, "of the draws").show_default();
+  command.run([options] { generate_or_chat(*options); });
 }
 
 }  // namespace lft::cli

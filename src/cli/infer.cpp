@@ -3,8 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <CLI/Error.hpp>
-#include <CLI/Option.hpp>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -12,13 +10,12 @@
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/base/log.h"
-#include "src/base/signals.h"
 #include "src/base/text.h"
 #include "src/hf/adapter.h"
 #include "src/hf/model_dir.h"
 #include "src/io/files.h"
-#include "src/train/device.h"
-#include "src/train/precision.h"
+#include "src/train/machine/device.h"
+#include "src/train/machine/precision.h"
 
 namespace lft::cli {
 namespace {
@@ -27,53 +24,66 @@ struct Choice {
   std::string value, why;
 };
 /// What was asked for, else what the adapter records, else what the model does.
-Choice choose(const std::string& given, const std::string& by_adapter, const std::string& by_model, const char* fallback) {
+Choice choose(const std::string& given, const std::string& by_adapter, const std::string& by_model,
+              const char* fallback) {
   const std::string& recorded = by_adapter.empty() ? by_model : by_adapter;
   const std::string by = by_adapter.empty() ? "the model" : "the adapter";
   if (!given.empty())
-    return {given, recorded.empty() || recorded == given ? "as asked" : "as asked; " + by + " was trained with " + recorded};
+    return {given, recorded.empty() || recorded == given
+                       ? "as asked"
+                       : "as asked; " + by + " was trained with " + recorded};
   if (!recorded.empty()) return {recorded, "from " + by};
   return {fallback, "the default"};
 }
 
 void check_names(const InferOptions& options) {
-  if (!options.template_name.empty() && !is_template(options.template_name)) {
+  if (!options.template_name.empty() && !text::is_template(options.template_name)) {
     throw Error(ErrorKind::kUsage, {.what = "unknown template",
                                     .where = "--template",
                                     .found = options.template_name,
-                                    .expected = join(template_names()),
+                                    .expected = join(text::template_names()),
                                     .next = {}});
   }
   if (!options.image_fit.empty() && options.image_fit != "pad" && options.image_fit != "crop") {
-    throw Error(ErrorKind::kUsage,
-                {.what = "unknown image fit", .where = "--image-fit", .found = options.image_fit, .expected = "pad or crop", .next = {}});
+    throw Error(ErrorKind::kUsage, {.what = "unknown image fit",
+                                    .where = "--image-fit",
+                                    .found = options.image_fit,
+                                    .expected = "pad or crop",
+                                    .next = {}});
   }
 }
 
 }  // namespace
 
-void add_infer_options(CLI::App& command, InferOptions& options) {
-  command.add_option("--model", options.model, "model directory in HF layout");
-  command.add_option("--adapter", options.adapter, "PEFT adapter directory");
-  command.add_option("--template", options.template_name, "prompt template (default: the adapter's or the model's, else llava-v1)");
-  command.add_option("--image-fit", options.image_fit, "pad or crop (default: the adapter's or the model's, else pad)");
-  command.add_option("--dtype", options.dtype,
-                     "storage and compute: fp32, bf16 or fp16 (default: fp32 on a CPU; on a GPU bf16 or fp16 where it is fast)");
+Option add_infer_options(Command& command, InferOptions& options) {
+  const Option model = command.option("--model", options.model, "model directory in HF layout");
+  command.option("--adapter", options.adapter, "PEFT adapter directory");
+  command.option("--template", options.template_name,
+                 "prompt template (default: the adapter's or the model's, else llava-v1)");
+  command.option("--image-fit", options.image_fit,
+                 "pad or crop (default: the adapter's or the model's, else pad)");
+  command.option("--dtype", options.dtype,
+                 "storage and compute: fp32, bf16 or fp16 (default: fp32 on a CPU; on a GPU bf16 "
+                 "or fp16 where it is fast)");
+  return model;
 }
 
-Precision infer_precision(const std::string& asked, const DeviceFacts& facts) {
-  if (asked.empty()) return choose_precision(facts.gpu ? "auto" : "fp32", facts, "--dtype");
+train::Precision infer_precision(const std::string& asked, const train::DeviceFacts& facts) {
+  if (asked.empty()) return train::choose_precision(facts.gpu ? "auto" : "fp32", facts, "--dtype");
   if (asked != "fp32" && asked != "bf16" && asked != "fp16") {  // auto is for recipes
-    throw Error(ErrorKind::kUsage,
-                {.what = "unknown dtype", .where = "--dtype", .found = quote_text(asked), .expected = "fp32, bf16 or fp16", .next = {}});
+    throw Error(ErrorKind::kUsage, {.what = "unknown dtype",
+                                    .where = "--dtype",
+                                    .found = quote_text(asked),
+                                    .expected = "fp32, bf16 or fp16",
+                                    .next = {}});
   }
-  return choose_precision(asked, facts, "--dtype");
+  return train::choose_precision(asked, facts, "--dtype");
 }
 
 InferModel load_infer_model(const InferOptions& options) {
   check_names(options);
   InferModel out;
-  out.device = default_device();
+  out.device = train::default_device();
   if (options.model.empty()) {
     throw Error(ErrorKind::kUsage, {.what = "no model",
                                     .where = {},
@@ -81,43 +91,47 @@ InferModel load_infer_model(const InferOptions& options) {
                                     .expected = "--model DIR",
                                     .next = "name the base model; --adapter DIR goes with it"});
   }
-  const Precision precision = infer_precision(options.dtype, device_facts(out.device));
+  const train::Precision precision =
+      infer_precision(options.dtype, train::device_facts(out.device));
   if (!precision.notice.empty()) notice(precision.notice);
-  if (options.dtype.empty() && precision.compute != at::kFloat) notice("dtype: " + compute_name(precision.compute) + " (the default here)");
+  if (options.dtype.empty() && precision.compute != at::kFloat)
+    notice("dtype: " + train::compute_name(precision.compute) + " (the default here)");
   out.dtype = precision.compute;
-  const ModelDir base = ModelDir::open(options.model);
-  AdapterDir adapter;
+  const hf::ModelDir base = hf::ModelDir::open(options.model);
+  hf::AdapterDir adapter;
   if (!options.adapter.empty()) {
-    adapter = AdapterDir::open(options.adapter);
-    check_adapter_base(adapter, base);
+    adapter = hf::AdapterDir::open(options.adapter);
+    hf::check_adapter_base(adapter, base);
   }
-  const AdapterNotes notes = read_model_notes(base.path);
-  const Choice named = choose(options.template_name, adapter.notes.template_name, notes.template_name, "llava-v1");
+  const hf::AdapterNotes notes = hf::read_model_notes(base.path);
+  const Choice named =
+      choose(options.template_name, adapter.notes.template_name, notes.template_name, "llava-v1");
   const Choice fit = choose(options.image_fit, adapter.notes.image_fit, notes.image_fit, "pad");
-  notice("template: " + named.value + " (" + named.why + "), image fit: " + fit.value + " (" + fit.why + ")");
+  notice("template: " + named.value + " (" + named.why + "), image fit: " + fit.value + " (" +
+         fit.why + ")");
 
-  out.tokenizer = Tokenizer::load(options.model);
+  out.tokenizer = text::Tokenizer::load(options.model);
   std::string lowered;
-  out.encode = encode_options(options.model, base.config, *out.tokenizer, named.value, fit.value, options.max_tokens, &lowered);
+  out.encode = data::encode_options(options.model, base.config, *out.tokenizer, named.value,
+                                    fit.value, options.max_tokens, &lowered);
   if (!lowered.empty()) notice(lowered);
-  check_adapter_tokenizer(adapter, out.encode.tokenizer_fingerprint);
+  hf::check_adapter_tokenizer(adapter, out.encode.tokenizer_fingerprint);
   out.encode.image_limits = options.image_limits;
-  out.model = load_llava(base, out.dtype, out.device);
-  if (!options.adapter.empty()) load_adapter(out.model, adapter);
+  out.model = hf::load_llava(base, out.dtype, out.device);
+  if (!options.adapter.empty()) hf::load_adapter(out.model, adapter);
   out.model->eval();
   return out;
 }
 
-void stop_if_requested() {
-  if (const int signal = requested_signal(); signal != 0) throw CLI::RuntimeError(stop_exit_code(signal));
-}
-
-OutputLines::OutputLines(const std::string& path, const Inputs& inputs) : path_(absolute_path(path)) {
+OutputLines::OutputLines(const std::string& path, const Inputs& inputs)
+    : path_(io::absolute_path(path)) {
   refuse_input("--out", path, inputs);
-  if (is_directory(path_)) {
-    throw Error(
-        ErrorKind::kUsage,
-        {.what = "the output is a directory", .where = "--out " + path, .found = {}, .expected = "a file", .next = "name a file in it"});
+  if (io::is_directory(path_)) {
+    throw Error(ErrorKind::kUsage, {.what = "the output is a directory",
+                                    .where = "--out " + path,
+                                    .found = {},
+                                    .expected = "a file",
+                                    .next = "name a file in it"});
   }
   temporary_ = path_ + ".tmp-" + std::to_string(getpid());
   fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -149,19 +163,22 @@ void OutputLines::flush() {
 void OutputLines::commit() {
   flush();
   if (fsync(fd_) != 0) fail("cannot write the output file");
-  if (rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot put the output file in its place");
+  if (rename(temporary_.c_str(), path_.c_str()) != 0)
+    fail("cannot put the output file in its place");
   close(fd_);
   fd_ = -1;
 }
 
 void OutputLines::fail(const std::string& what) const {
   const int code = errno;
-  throw Error(ErrorKind::kResource,
-              {.what = what,
-               .where = path_,
-               .found = std::strerror(code),
-               .expected = {},
-               .next = code == ENOENT ? "create the folder first" : "name a file on a disk with room, where this user may write"});
+  throw Error(
+      ErrorKind::kResource,
+      {.what = what,
+       .where = path_,
+       .found = std::strerror(code),
+       .expected = {},
+       .next = code == ENOENT ? "create the folder first"
+                              : "name a file on a disk with room, where this user may write"});
 }
 
 }  // namespace lft::cli

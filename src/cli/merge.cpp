@@ -1,16 +1,14 @@
-#include <CLI/Option.hpp>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "kernels/common/error.h"
 #include "src/cli/commands.h"
-#include "src/cli/infer.h"
 #include "src/cli/merge_probe.h"
 #include "src/hf/adapter.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
-#include "src/train/device.h"
+#include "src/train/machine/device.h"
 
 namespace lft::cli {
 namespace {
@@ -19,22 +17,24 @@ struct MergeOptions {
   std::string model, adapter, out;
 };
 
-/// How far rounding alone may take the merged model from base + adapter. Every merged weight is off by half a unit in the last place of the
-/// stored type, u = 2^-12 in F16 and 2^-9 in BF16 of itself; through the layers that grows to some tens of u of the largest logit. In F32
-/// the order of summation weighs more. (A model of two layers measured 2 u.) A wrong scale or a missed layer is far outside.
+/// How far rounding alone may take the merged model from base + adapter. Every merged weight is off
+/// by half a unit in the last place of the stored type, u = 2^-12 in F16 and 2^-9 in BF16 of
+/// itself; through the layers that grows to some tens of u of the largest logit. In F32 the order
+/// of summation weighs more. (A model of two layers measured 2 u.) A wrong scale or a missed layer
+/// is far outside.
 struct Bound {
   double relative_max_abs, mean_kl;
 };
-Bound bound_for(DType dtype) {
-  if (dtype == DType::kF32) return {1e-4, 1e-6};
-  return dtype == DType::kF16 ? Bound{64 * 0x1p-12, 1e-3} : Bound{64 * 0x1p-9, 0.05};
+Bound bound_for(io::DType dtype) {
+  if (dtype == io::DType::kF32) return {1e-4, 1e-6};
+  return dtype == io::DType::kF16 ? Bound{64 * 0x1p-12, 1e-3} : Bound{64 * 0x1p-9, 0.05};
 }
 
 std::string base_path(const MergeOptions& options) {
   if (!options.model.empty()) return options.model;
-  const AdapterDir adapter = AdapterDir::open(options.adapter);
+  const hf::AdapterDir adapter = hf::AdapterDir::open(options.adapter);
   for (const std::string& recorded : {adapter.notes.base_path, adapter.base_model_name_or_path}) {
-    if (!recorded.empty() && is_directory(recorded)) return recorded;
+    if (!recorded.empty() && io::is_directory(recorded)) return recorded;
   }
   throw Error(ErrorKind::kUsage, {.what = "the base model is not where the adapter records it",
                                   .where = adapter.path,
@@ -43,67 +43,80 @@ std::string base_path(const MergeOptions& options) {
                                   .next = "give --model DIR"});
 }
 
-std::vector<at::Tensor> logits_of(const std::string& model_path, const std::string& adapter_path, const std::vector<LlavaBatch>& batches) {
-  const ModelDir dir = ModelDir::open(model_path);
-  Llava model = load_llava(dir, to_scalar_type(dir.stored_dtype), default_device());
-  if (!adapter_path.empty()) load_adapter(model, AdapterDir::open(adapter_path));
+std::vector<at::Tensor> logits_of(const std::string& model_path, const std::string& adapter_path,
+                                  const std::vector<llava::LlavaBatch>& batches) {
+  const hf::ModelDir dir = hf::ModelDir::open(model_path);
+  llava::Llava model =
+      hf::load_llava(dir, hf::to_scalar_type(dir.stored_dtype), train::default_device());
+  if (!adapter_path.empty()) hf::load_adapter(model, hf::AdapterDir::open(adapter_path));
   return probe_logits(model, batches);
 }
 
-void write_report(const std::string& out, const ProbeDifference& difference, const Bound& bound, const DType dtype) {
-  Json report = read_json_file(out + "/merge_report.json");
-  report["stored_dtype"] = dtype_name(dtype);
+void write_report(const std::string& out, const ProbeDifference& difference, const Bound& bound,
+                  const io::DType dtype) {
+  io::Json report = io::read_json_file(out + "/merge_report.json");
+  report["stored_dtype"] = io::dtype_name(dtype);
   report["positions"] = difference.positions;
   report["max_abs_diff"] = difference.max_abs;
   report["largest_logit"] = difference.largest_logit;
   report["mean_kl"] = difference.mean_kl;
   report["top1_agreement"] = difference.top1_agreement;
-  report["bound"] = {{"max_abs_diff", bound.relative_max_abs * difference.largest_logit}, {"mean_kl", bound.mean_kl}};
-  write_file_atomic(out + "/merge_report.json", report.dump(2) + "\n");
+  report["bound"] = {{"max_abs_diff", bound.relative_max_abs * difference.largest_logit},
+                     {"mean_kl", bound.mean_kl}};
+  io::write_file_atomic(out + "/merge_report.json", report.dump(2) + "\n");
 }
 
 /// A NaN fails it.
 bool within(const ProbeDifference& difference, const Bound& bound) {
-  return difference.max_abs <= bound.relative_max_abs * difference.largest_logit && difference.mean_kl <= bound.mean_kl;
+  return difference.max_abs <= bound.relative_max_abs * difference.largest_logit &&
+         difference.mean_kl <= bound.mean_kl;
 }
 
 void merge(const MergeOptions& options) {
   const std::string model = base_path(options);
-  MergeReport report = merge_to_dir(model, options.adapter, options.out, stop_if_requested);
-  const ModelDir base = ModelDir::open(model);
-  const std::vector<LlavaBatch> batches = probe_batches(base.config);
-  const std::vector<at::Tensor> want = logits_of(model, options.adapter, batches);  // one model in memory at a time
+  hf::MergeReport report = hf::merge_to_dir(model, options.adapter, options.out, stop_if_requested);
+  const hf::ModelDir base = hf::ModelDir::open(model);
+  const std::vector<llava::LlavaBatch> batches = probe_batches(base.config);
+  const std::vector<at::Tensor> want =
+      logits_of(model, options.adapter, batches);  // one model in memory at a time
   stop_if_requested();
-  const ProbeDifference difference = compare_logits(batches, want, logits_of(options.out, "", batches));
+  const ProbeDifference difference =
+      compare_logits(batches, want, logits_of(options.out, "", batches));
   const Bound bound = bound_for(base.stored_dtype);
   write_report(options.out, difference, bound, base.stored_dtype);
   std::printf(
-      "merged %lld tensors (%lld files) into %s: max abs difference of logits %.3g, mean KL %.3g, top-1 agreement %.4f at %lld positions\n",
-      static_cast<long long>(report.tensors_merged), static_cast<long long>(report.shards), options.out.c_str(), difference.max_abs,
-      difference.mean_kl, difference.top1_agreement, static_cast<long long>(difference.positions));
+      "merged %lld tensors (%lld files) into %s: max abs difference of logits %.3g, mean KL %.3g, "
+      "top-1 agreement %.4f at %lld positions\n",
+      static_cast<long long>(report.tensors_merged), static_cast<long long>(report.shards),
+      options.out.c_str(), difference.max_abs, difference.mean_kl, difference.top1_agreement,
+      static_cast<long long>(difference.positions));
   std::fflush(stdout);
   if (within(difference, bound)) return;
   char found[160];
-  std::snprintf(found, sizeof found, "logits up to %.3g apart (largest logit %.3g), mean KL %.3g", difference.max_abs,
-                difference.largest_logit, difference.mean_kl);
+  std::snprintf(found, sizeof found, "logits up to %.3g apart (largest logit %.3g), mean KL %.3g",
+                difference.max_abs, difference.largest_logit, difference.mean_kl);
   char expected[120];
-  std::snprintf(expected, sizeof expected, "at most %.3g and %.3g", bound.relative_max_abs * difference.largest_logit, bound.mean_kl);
-  throw Error(ErrorKind::kNumeric, {.what = "the merged model differs from base and adapter by more than rounding",
-                                    .where = options.out + "/merge_report.json",
-                                    .found = found,
-                                    .expected = expected,
-                                    .next = "do not use the merged model; a base stored in F32 rounds less"});
+  std::snprintf(expected, sizeof expected, "at most %.3g and %.3g",
+                bound.relative_max_abs * difference.largest_logit, bound.mean_kl);
+  throw Error(ErrorKind::kNumeric,
+              {.what = "the merged model differs from base and adapter by more than rounding",
+               .where = options.out + "/merge_report.json",
+               .found = found,
+               .expected = expected,
+               .next = "do not use the merged model; a base stored in F32 rounds less"});
 }
 
 }  // namespace
 
-void add_merge(CLI::App& app) {
+void add_merge(Command& app) {
   auto options = std::make_shared<MergeOptions>();
-  CLI::App* command = app.add_subcommand("merge", "write base and adapter as one model in HF layout, and check it");
-  command->add_option("--adapter", options->adapter, "PEFT adapter directory")->required();
-  command->add_option("--model", options->model, "base model directory (default: the one the adapter records)");
-  command->add_option("--out", options->out, "new directory for the merged model")->required();
-  command->callback([options] { merge(*options); });
+  Command command =
+      app.subcommand("merge", "write base and adapter as one model in HF layout, and check it");
+  command.option("--adapter", options->adapter, "PEFT adapter directory").required();
+  command.option("--model", options->model,
+                 "base model directory (default: the one the adapter records)");
+  command.option("--out", options->out, "new directory for the merged model").required();
+  command.run([options] { merge(*options); });
 }
 
 }  // namespace lft::cli

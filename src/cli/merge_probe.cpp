@@ -1,6 +1,7 @@
 #include "src/cli/merge_probe.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <random>
@@ -12,13 +13,13 @@ constexpr int64_t kTextTokens = 24;
 
 class ProbeMaker {
  public:
-  explicit ProbeMaker(const LlavaConfig& config) : config_(config) {}
+  explicit ProbeMaker(const llava::LlavaConfig& config) : config_(config) {}
 
-  LlavaBatch text() {
+  llava::LlavaBatch text() {
     const int64_t t = std::min(kTextTokens, config_.text.max_positions);
     return batch({row(t, 0), row(t, 0)}, {t, std::max<int64_t>(1, t - 5)}, false);
   }
-  LlavaBatch image() {
+  llava::LlavaBatch image() {
     const int64_t left = config_.text.max_positions - config_.image_positions();
     const int64_t t = config_.image_positions() + std::min(kTextTokens, left);
     return batch({row(t, config_.image_positions())}, {t}, true);
@@ -37,8 +38,9 @@ class ProbeMaker {
     return ids;
   }
 
-  LlavaBatch batch(const std::vector<std::vector<int64_t>>& rows, const std::vector<int64_t>& lengths, bool with_image) {
-    LlavaBatch out;
+  llava::LlavaBatch batch(const std::vector<std::vector<int64_t>>& rows,
+                          const std::vector<int64_t>& lengths, bool with_image) {
+    llava::LlavaBatch out;
     std::vector<at::Tensor> ids;
     for (const std::vector<int64_t>& row : rows) ids.push_back(at::tensor(row, at::kLong));
     out.input_ids_bt = at::stack(ids);
@@ -46,39 +48,44 @@ class ProbeMaker {
     if (!with_image) return out;
     const int64_t side = config_.vision.image_size, channels = config_.vision.channels;
     std::vector<float> pixels(static_cast<size_t>(channels * side * side));
-    for (float& pixel : pixels) pixel = static_cast<float>(static_cast<double>(random_() >> 11) * 0x1p-51 - 2.0);
+    for (float& pixel : pixels)
+      pixel = static_cast<float>(static_cast<double>(random_() >> 11) * 0x1p-51 - 2.0);
     out.pixels_nchw = at::tensor(pixels, at::kFloat).view({1, channels, side, side});
     return out;
   }
 
-  const LlavaConfig& config_;
+  const llava::LlavaConfig& config_;
   std::mt19937_64 random_{20231005};  // the same everywhere
 };
 
 }  // namespace
 
-std::vector<LlavaBatch> probe_batches(const LlavaConfig& config) {
+std::vector<llava::LlavaBatch> probe_batches(const llava::LlavaConfig& config) {
   ProbeMaker make(config);
-  std::vector<LlavaBatch> batches = {make.text()};
+  std::vector<llava::LlavaBatch> batches = {make.text()};
   if (make.has_room()) batches.push_back(make.image());
   return batches;
 }
 
-std::vector<at::Tensor> probe_logits(Llava& model, const std::vector<LlavaBatch>& batches) {
+std::vector<at::Tensor> probe_logits(llava::Llava& model,
+                                     const std::vector<llava::LlavaBatch>& batches) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> logits;
-  for (const LlavaBatch& batch : batches) logits.push_back(model->all_logits(batch).to(at::kCPU, at::kFloat));
+  for (const llava::LlavaBatch& batch : batches)
+    logits.push_back(model->all_logits(batch).to(at::kCPU, at::kFloat));
   return logits;
 }
 
-ProbeDifference compare_logits(const std::vector<LlavaBatch>& batches, const std::vector<at::Tensor>& want,
+ProbeDifference compare_logits(const std::vector<llava::LlavaBatch>& batches,
+                               const std::vector<at::Tensor>& want,
                                const std::vector<at::Tensor>& got) {
   ProbeDifference total;
   double kl = 0, agree = 0;
   for (size_t i = 0; i < batches.size(); ++i) {
     const at::Tensor t = at::arange(batches[i].input_ids_bt.size(1), at::kLong);
     const at::Tensor real = (t.unsqueeze(0) < batches[i].lengths_b.unsqueeze(1));
-    const at::Tensor a = want[i].index({real}).to(at::kDouble), b = got[i].index({real}).to(at::kDouble);  // [positions, vocabulary]
+    const at::Tensor a = want[i].index({real}).to(at::kDouble),
+                     b = got[i].index({real}).to(at::kDouble);  // [positions, vocabulary]
     const at::Tensor log_a = at::log_softmax(a, -1), log_b = at::log_softmax(b, -1);
     kl += (log_a.exp() * (log_a - log_b)).sum().item<double>();
     agree += (a.argmax(-1) == b.argmax(-1)).sum().item<double>();

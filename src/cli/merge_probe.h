@@ -1,4 +1,5 @@
-// Are two models the same function? Compared on a few made-up prompts and an image, position by position.
+// Are two models the same function? Compared on a few made-up prompts and an image, position by
+// position.
 #pragma once
 #include <vector>
 
@@ -7,17 +8,20 @@
 
 namespace lft::cli {
 
-/// Token ids and pixels are a pure function of the config: rows of text, and a row with an image where the positions allow one.
-std::vector<LlavaBatch> probe_batches(const LlavaConfig& config);
+/// Token ids and pixels are a pure function of the config: rows of text, and a row with an image
+/// where the positions allow one.
+std::vector<llava::LlavaBatch> probe_batches(const llava::LlavaConfig& config);
 /// float32 logits on the CPU, a batch each.
-std::vector<at::Tensor> probe_logits(Llava& model, const std::vector<LlavaBatch>& batches);
+std::vector<at::Tensor> probe_logits(llava::Llava& model,
+                                     const std::vector<llava::LlavaBatch>& batches);
 
 struct ProbeDifference {
   double max_abs = 0, mean_kl = 0, top1_agreement = 1;  // kl: natural log, of `got` from `want`
   double largest_logit = 0;                             // of `want`, absolute
   int64_t positions = 0;
 };
-ProbeDifference compare_logits(const std::vector<LlavaBatch>& batches, const std::vector<at::Tensor>& want,
+ProbeDifference compare_logits(const std::vector<llava::LlavaBatch>& batches,
+                               const std::vector<at::Tensor>& want,
                                const std::vector<at::Tensor>& got);
 
 }  // namespace lft::cli

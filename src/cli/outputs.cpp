@@ -11,34 +11,40 @@ namespace lft::cli {
 namespace {
 
 bool is_image_name(const std::string& path) {
-  static constexpr std::array<std::string_view, 7> kNames = {"jpg", "jpeg", "png", "bmp", "webp", "tif", "tiff"};
+  static constexpr std::array<std::string_view, 7> kNames = {"jpg",  "jpeg", "png", "bmp",
+                                                             "webp", "tif",  "tiff"};
   std::string name = path.substr(path.rfind('.') + 1);
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
-[[noreturn]] void refuse(const std::string& option, const std::string& path, const std::string& input) {
-  throw Error(ErrorKind::kUsage, {.what = "the output would harm an input",
-                                  .where = option + " " + path,
-                                  .found = "inside " + input,
-                                  .expected = "a path outside the recipe, the model, the adapter and the data",
-                                  .next = "name another file"});
+[[noreturn]] void refuse(const std::string& option, const std::string& path,
+                         const std::string& input) {
+  throw Error(ErrorKind::kUsage,
+              {.what = "the output would harm an input",
+               .where = option + " " + path,
+               .found = "inside " + input,
+               .expected = "a path outside the recipe, the model, the adapter and the data",
+               .next = "name another file"});
 }
 
 }  // namespace
 
-Inputs inputs_of(const std::string& recipe_file, const Recipe& recipe) {
-  return {.paths = {recipe_file, recipe.model.path, recipe.lora.init_from, recipe.data.train, recipe.data.eval},
+Inputs inputs_of(const std::string& recipe_file, const recipe::Recipe& recipe) {
+  return {.paths = {recipe_file, recipe.model.path, recipe.lora.init_from, recipe.data.train,
+                    recipe.data.eval},
           .image_root = recipe.data.image_root};
 }
 
 void refuse_input(const std::string& option, const std::string& path, const Inputs& inputs) {
   if (path.empty()) return;
-  const std::string full = absolute_path(path);
+  const std::string full = io::absolute_path(path);
   for (const std::string& input : inputs.paths) {
-    if (!input.empty() && is_inside(full, input)) refuse(option, path, input);
+    if (!input.empty() && io::is_inside(full, input)) refuse(option, path, input);
   }
-  if (!inputs.image_root.empty() && is_image_name(full) && path_exists(full) && is_inside(full, inputs.image_root)) {
+  if (!inputs.image_root.empty() && is_image_name(full) && io::path_exists(full) &&
+      io::is_inside(full, inputs.image_root)) {
     refuse(option, path, inputs.image_root);
   }
 }

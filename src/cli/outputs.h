@@ -7,12 +7,13 @@
 
 namespace lft::cli {
 
-/// Files and folders; empty names are none. Of the folder of images only the images themselves: results may lie beside them.
+/// Files and folders; empty names are none. Of the folder of images only the images themselves:
+/// results may lie beside them.
 struct Inputs {
   std::vector<std::string> paths;
   std::string image_root;
 };
-Inputs inputs_of(const std::string& recipe_file, const Recipe& recipe);
+Inputs inputs_of(const std::string& recipe_file, const recipe::Recipe& recipe);
 
 /// Throws kUsage where `path`, given as `option`, is one of the inputs or lies in one.
 void refuse_input(const std::string& option, const std::string& path, const Inputs& inputs);

@@ -3,9 +3,6 @@
 
 #include <unistd.h>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -36,7 +33,7 @@ fs::path recipes_folder() {
   }
   std::vector<std::string> tried;
   for (const fs::path& place : places) {
-    if (is_directory(place.string())) return place.lexically_normal();
+    if (io::is_directory(place.string())) return place.lexically_normal();
     tried.push_back(place.lexically_normal().string());
   }
   throw Error(ErrorKind::kUsage, {.what = "the recipes folder was not found",
@@ -50,8 +47,10 @@ fs::path recipes_folder() {
 std::vector<std::string> recipe_names(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code code;
-  for (fs::recursive_directory_iterator at(folder, fs::directory_options::skip_permission_denied, code), end; !code && at != end;
-       at.increment(code)) {
+  for (fs::recursive_directory_iterator
+           at(folder, fs::directory_options::skip_permission_denied, code),
+       end;
+       !code && at != end; at.increment(code)) {
     if (at->path().extension() != kSuffix || !at->is_regular_file(code)) continue;
     names.push_back(at->path().lexically_relative(folder).replace_extension().string());
   }
@@ -62,7 +61,8 @@ std::vector<std::string> recipe_names(const fs::path& folder) {
 std::string read_named(const std::string& name) {
   const fs::path folder = recipes_folder();
   const std::vector<std::string> names = recipe_names(folder);
-  const std::string bare = name.ends_with(kSuffix) ? name.substr(0, name.size() - sizeof(kSuffix) + 1) : name;
+  const std::string bare =
+      name.ends_with(kSuffix) ? name.substr(0, name.size() - sizeof(kSuffix) + 1) : name;
   if (std::find(names.begin(), names.end(), bare) == names.end()) {
     throw Error(ErrorKind::kUsage, {.what = "no recipe has this name",
                                     .where = {},
@@ -70,10 +70,11 @@ std::string read_named(const std::string& name) {
                                     .expected = "one of " + join(names, ", ", 30),
                                     .next = "lft recipe ls says what each is for"});
   }
-  return read_file((folder / (bare + kSuffix)).string(), 1 << 20);
+  return io::read_file((folder / (bare + kSuffix)).string(), 1 << 20);
 }
 
-/// The second comment line; the first says how to launch the recipe and serves where there is no second.
+/// The second comment line; the first says how to launch the recipe and serves where there is no
+/// second.
 std::string description(const std::string& text) {
   std::istringstream lines(text);
   std::string found;
@@ -91,42 +92,46 @@ void list_recipes() {
   size_t width = 0;
   for (const std::string& name : names) width = std::max(width, name.size());
   for (const std::string& name : names) {
-    const std::string text = read_file((folder / (name + kSuffix)).string(), 1 << 20);
-    std::cout << escape_text(name) << std::string(width - name.size() + 2, ' ') << escape_text(description(text)) << "\n";
+    const std::string text = io::read_file((folder / (name + kSuffix)).string(), 1 << 20);
+    std::cout << escape_text(name) << std::string(width - name.size() + 2, ' ')
+              << escape_text(description(text)) << "\n";
   }
 }
 
 void copy_recipe(const std::string& name, std::string path) {
   const std::string text = read_named(name);
-  if (is_directory(path)) path = (fs::path(path) / fs::path(name).filename().replace_extension(kSuffix)).string();
-  if (path_exists(path)) {
+  if (io::is_directory(path))
+    path = (fs::path(path) / fs::path(name).filename().replace_extension(kSuffix)).string();
+  if (io::path_exists(path)) {
     throw Error(ErrorKind::kUsage, {.what = "the file is there already",
                                     .where = path,
                                     .found = {},
                                     .expected = {},
                                     .next = "choose another name, or remove it first"});
   }
-  write_file_atomic(path, text);
+  io::write_file_atomic(path, text);
   std::cout << "wrote " << escape_text(path, 4000) << "\n";
 }
 
 }  // namespace
 
-void add_recipe(CLI::App& app) {
-  CLI::App* recipe = app.add_subcommand("recipe", "list, show and copy the recipes that come with lft");
-  recipe->require_subcommand(1);
+void add_recipe(Command& app) {
+  Command recipe = app.subcommand("recipe", "list, show and copy the recipes that come with lft");
+  recipe.require_subcommand();
   const auto name = std::make_shared<std::string>();
   const auto path = std::make_shared<std::string>();
 
-  recipe->add_subcommand("ls", "names and what they are for")->callback(list_recipes);
-  CLI::App* cat = recipe->add_subcommand("cat", "print a recipe");
-  cat->add_option("NAME", *name, "as lft recipe ls prints it")->required();
-  cat->callback([name] { std::cout << read_named(*name); });
-  CLI::App* cp = recipe->add_subcommand("cp", "copy a recipe, to be changed; never replaces a file");
-  cp->add_option("NAME", *name, "as lft recipe ls prints it")->required();
-  cp->add_option("PATH", *path, "file or folder to copy to")->required();
-  cp->callback([name, path] { copy_recipe(*name, *path); });
-  recipe->add_subcommand("fields", "every field: type, default, range, meaning")->callback([] { std::cout << recipe_reference(); });
+  recipe.subcommand("ls", "names and what they are for").run(list_recipes);
+  Command cat = recipe.subcommand("cat", "print a recipe");
+  cat.option("NAME", *name, "as lft recipe ls prints it").required();
+  cat.run([name] { std::cout << read_named(*name); });
+  Command cp = recipe.subcommand("cp", "copy a recipe, to be changed; never replaces a file");
+  cp.option("NAME", *name, "as lft recipe ls prints it").required();
+  cp.option("PATH", *path, "file or folder to copy to").required();
+  cp.run([name, path] { copy_recipe(*name, *path); });
+  recipe.subcommand("fields", "every field: type, default, range, meaning").run([] {
+    std::cout << recipe::recipe_reference();
+  });
 }
 
 }  // namespace lft::cli

@@ -1,6 +1,5 @@
-#include "src/debug/replay.h"
+#include "src/debug/nan/replay.h"
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 
@@ -8,13 +7,14 @@
 
 namespace lft::cli {
 
-void add_replay(CLI::App& app) {
+void add_replay(Command& app) {
   auto dir = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand("replay",
-                                         "runs an incident's batch again under watch and names the op and module of the first "
-                                         "value that is not finite; exits with 5 where it finds one");
-  command->add_option("INCIDENT_DIR", *dir, "<output_dir>/incidents/step-<n>")->required();
-  command->callback([dir] { replay(*dir); });
+  Command command = app.subcommand(
+      "replay",
+      "runs an incident's batch again under watch and names the op and module of the first "
+      "value that is not finite; exits with 5 where it finds one");
+  command.option("INCIDENT_DIR", *dir, "<output_dir>/incidents/step-<n>").required();
+  command.run([dir] { debug::replay(*dir); });
 }
 
 }  // namespace lft::cli

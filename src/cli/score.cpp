@@ -1,12 +1,12 @@
 #include <ATen/core/grad_mode.h>
 
-#include <CLI/Option.hpp>
 #include <memory>
 
 #include "kernels/common/error.h"
-#include "models/ops/precision.h"
+#include "models/ops/core/precision.h"
 #include "src/cli/commands.h"
 #include "src/cli/infer.h"
+#include "src/data/batch.h"
 #include "src/data/loader.h"
 #include "src/io/json.h"
 
@@ -18,45 +18,60 @@ struct ScoreOptions {
   std::string data, image_root, out;
 };
 
-constexpr int64_t kRows = 4;  // samples a forward pass: small enough for a 7B model's activations, padding does not change a result
+/// Samples a forward pass: small enough for a 7B model's activations. Padding changes no result.
+constexpr int64_t kRows = 4;
 
-Json score_line(const Sample& sample, const float* logprobs, int64_t count) {
+io::Json score_line(const data::Sample& sample, const float* logprobs, int64_t count) {
   double sum = 0;
-  Json values = Json::array();
+  io::Json values = io::Json::array();
   for (int64_t i = 0; i < count; ++i) {
     const double value = logprobs[i];
     values.push_back(value);
     sum -= value;
   }
-  Json line = {{"id", sample.id}, {"input_ids", sample.input_ids}, {"labels", sample.labels}, {"logprobs", std::move(values)}};
-  line["loss"] = count > 0 ? Json(sum / static_cast<double>(count)) : Json(nullptr);
+  io::Json line = {{"id", sample.id},
+                   {"input_ids", sample.input_ids},
+                   {"labels", sample.labels},
+                   {"logprobs", std::move(values)}};
+  line["loss"] = count > 0 ? io::Json(sum / static_cast<double>(count)) : io::Json(nullptr);
   return line;
 }
 
-void score_batch(InferModel& infer, const std::vector<Sample>& samples, OutputLines& out) {
-  const LlavaBatch batch = collate(samples, infer.encode, infer.device);
-  const at::Tensor logprobs = infer.model->supervised_logprobs(batch).to(at::kCPU, at::kFloat).contiguous();
+void score_batch(InferModel& infer, const std::vector<data::Sample>& samples, OutputLines& out) {
+  const llava::LlavaBatch batch = data::collate(samples, infer.encode, infer.device);
+  const at::Tensor logprobs =
+      infer.model->supervised_logprobs(batch).to(at::kCPU, at::kFloat).contiguous();
   const float* next = logprobs.const_data_ptr<float>();
   int64_t left = logprobs.numel();
-  for (const Sample& sample : samples) {
+  for (const data::Sample& sample : samples) {
     const int64_t count = sample.supervised();
-    if (count > left) throw Error(ErrorKind::kInternal, {"fewer log-probabilities than supervised tokens", sample.id, {}, {}, {}});
-    out.line(score_line(sample, next, count).dump(-1, ' ', false, Json::error_handler_t::replace));
+    if (count > left)
+      throw Error(ErrorKind::kInternal,
+                  {"fewer log-probabilities than supervised tokens", sample.id, {}, {}, {}});
+    out.line(
+        score_line(sample, next, count).dump(-1, ' ', false, io::Json::error_handler_t::replace));
     next += count;
     left -= count;
   }
 }
 
 void score(const ScoreOptions& options) {
-  OutputLines out(options.out, {{options.infer.model, options.infer.adapter, options.data}, options.image_root});
+  OutputLines out(options.out,
+                  {{options.infer.model, options.infer.adapter, options.data}, options.image_root});
   InferModel infer = load_infer_model(options.infer);
-  const auto dataset = open_dataset(options.data, options.image_root, *infer.tokenizer, infer.encode);
+  const auto dataset =
+      data::open_dataset(options.data, options.image_root, *infer.tokenizer, infer.encode);
   const at::NoGradGuard no_grad;
-  const ComputeDtypeGuard compute(infer.dtype);
-  Loader loader(*dataset, {.batch_size = kRows, .grad_accum = 1, .workers = 2, .seed = 0, .shuffle = false, .skip_bad = false});
+  const ops::ComputeDtypeGuard compute(infer.dtype);
+  data::Loader loader(*dataset, {.batch_size = kRows,
+                                 .grad_accum = 1,
+                                 .workers = 2,
+                                 .seed = 0,
+                                 .shuffle = false,
+                                 .skip_bad = false});
   for (int64_t step = 0; step < loader.steps_per_epoch(); ++step) {
-    const StepSamples batch = loader.next();
-    for (const std::vector<Sample>& samples : batch.micro) score_batch(infer, samples, out);
+    const data::StepSamples batch = loader.next();
+    for (const std::vector<data::Sample>& samples : batch.micro) score_batch(infer, samples, out);
     stop_if_requested();
   }
   out.commit();
@@ -64,15 +79,15 @@ void score(const ScoreOptions& options) {
 
 }  // namespace
 
-void add_score(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("score", "log-probability of every supervised token, one JSON line a sample");
+void add_score(Command& app) {
+  Command command =
+      app.subcommand("score", "log-probability of every supervised token, one JSON line a sample");
   const auto options = std::make_shared<ScoreOptions>();
-  add_infer_options(*command, options->infer);
-  command->get_option("--model")->required();
-  command->add_option("--data", options->data, "JSON or JSONL file, or a prepared directory")->required();
-  command->add_option("--image-root", options->image_root, "folder of the images");
-  command->add_option("--out", options->out, "file to write")->required();
-  command->callback([options] { score(*options); });
+  add_infer_options(command, options->infer).required();
+  command.option("--data", options->data, "JSON or JSONL file, or a prepared directory").required();
+  command.option("--image-root", options->image_root, "folder of the images");
+  command.option("--out", options->out, "file to write").required();
+  command.run([options] { score(*options); });
 }
 
 }  // namespace lft::cli

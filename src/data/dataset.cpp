@@ -5,13 +5,14 @@
 #include "src/data/row_reader.h"
 #include "src/io/files.h"
 
-namespace lft {
+namespace lft::data {
 namespace {
 
 /// Rows in memory, encoded when asked for.
 class JsonDataset : public Dataset {
  public:
-  JsonDataset(const std::string& path, std::string image_root, const Tokenizer& tokenizer, EncodeOptions options)
+  JsonDataset(const std::string& path, std::string image_root, const text::Tokenizer& tokenizer,
+              EncodeOptions options)
       : file_(read_row_file(path, options.skip_bad)),
         image_root_(std::move(image_root)),
         tokenizer_(tokenizer),
@@ -31,14 +32,15 @@ class JsonDataset : public Dataset {
   std::string id(int64_t index) const override { return at(index).id; }
   std::vector<std::string> image_paths(int64_t index) const override {
     std::vector<std::string> paths;
-    for (const std::string& name : at(index).images) paths.push_back(image_root_.empty() ? name : image_root_ + "/" + name);
+    for (const std::string& name : at(index).images)
+      paths.push_back(image_root_.empty() ? name : image_root_ + "/" + name);
     return paths;
   }
   Row row(int64_t index) const override { return at(index); }
   std::string hash() const override {
     Sha256 hash;
     for (const Row& row : file_.rows) {
-      Json json = row_to_json(row);
+      io::Json json = row_to_json(row);
       json.erase("where");  // the same rows in another place are the same data
       hash.update(json.dump() + "\n");
     }
@@ -50,16 +52,17 @@ class JsonDataset : public Dataset {
 
   RowFile file_;
   std::string image_root_;
-  const Tokenizer& tokenizer_;
+  const text::Tokenizer& tokenizer_;
   EncodeOptions options_;
 };
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_dataset(const std::string& path, const std::string& image_root, const Tokenizer& tokenizer,
+std::unique_ptr<Dataset> open_dataset(const std::string& path, const std::string& image_root,
+                                      const text::Tokenizer& tokenizer,
                                       const EncodeOptions& options) {
-  if (is_directory(path)) return open_prepared(path, options);
+  if (io::is_directory(path)) return open_prepared(path, options);
   return std::make_unique<JsonDataset>(path, image_root, tokenizer, options);
 }
 
-}  // namespace lft
+}  // namespace lft::data

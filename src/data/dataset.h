@@ -1,4 +1,5 @@
-// A dataset: rows of a JSON/JSONL file (LLaVA, ShareGPT, OpenAI messages) or a prepared directory, read sample by sample by index.
+// A dataset: rows of a JSON/JSONL file (LLaVA, ShareGPT, OpenAI messages) or a prepared directory,
+// read sample by sample by index.
 #pragma once
 #include <functional>
 #include <limits>
@@ -11,50 +12,58 @@
 #include "src/io/image.h"
 #include "src/text/tokenizer.h"
 
-namespace lft {
+namespace lft::data {
 
 /// How rows become samples. All numbers come from the model, never from processor defaults.
 struct EncodeOptions {
-  LlavaConfig config;
+  llava::LlavaConfig config;
   std::string template_name = "llava-v1", image_fit = "pad";  // pad | crop
   int64_t max_tokens = 2048;
   std::vector<float> image_mean, image_std;  // from the processor files, CLIP's where absent
   std::string eos = "</s>";
-  std::string tokenizer_fingerprint;  // sha256 of the ids of a fixed text; prepared data of another tokenizer is refused
-  bool skip_bad = false;              // on_bad_sample: skip. A malformed row is then an error of get(), not of open_dataset()
+  std::string tokenizer_fingerprint;  // sha256 of the ids of a fixed text; prepared data of another
+                                      // tokenizer is refused
+  bool skip_bad = false;  // on_bad_sample: skip. A malformed row is then an error of get(), not of
+                          // open_dataset()
   int64_t max_bad = std::numeric_limits<int64_t>::max();  // how many samples skip_bad may leave out
-  ImageLimits image_limits;
+  io::ImageLimits image_limits;
 };
 
-/// Reads mean/std (preprocessor_config.json or processor_config.json) and eos (tokenizer_config.json); lowers max_tokens to the model's
-/// positions and then sets *notice.
-EncodeOptions encode_options(const std::string& model_dir, const LlavaConfig& config, const Tokenizer& tokenizer,
-                             const std::string& template_name, const std::string& image_fit, int64_t max_tokens, std::string* notice);
+/// Reads mean/std (preprocessor_config.json or processor_config.json) and eos
+/// (tokenizer_config.json); lowers max_tokens to the model's positions and then sets *notice.
+EncodeOptions encode_options(const std::string& model_dir, const llava::LlavaConfig& config,
+                             const text::Tokenizer& tokenizer, const std::string& template_name,
+                             const std::string& image_fit, int64_t max_tokens, std::string* notice);
 
-/// Rows of a file; the format is recognised from its structure and said in one line. Throws kInput with file:line (JSONL) or file[index]
-/// (array).
+/// Rows of a file; the format is recognised from its structure and said in one line. Throws kInput
+/// with file:line (JSONL) or file[index] (array).
 std::vector<Row> read_rows(const std::string& path);
 
-/// Row -> Sample: render once, tokenise once, labels from character spans, image positions expanded to config.image_positions() each,
-/// pixels fitted. Truncates text behind max_tokens, never an image position (kInput then). kInput where images and <image> marks differ in
-/// number.
-Sample encode_row(const Row& row, const std::string& image_root, const Tokenizer& tokenizer, const EncodeOptions& options);
+/// Row -> Sample: render once, tokenise once, labels from character spans, image positions expanded
+/// to config.image_positions() each, pixels fitted. Truncates text behind max_tokens, never an
+/// image position (kInput then). kInput where images and <image> marks differ in number.
+Sample encode_row(const Row& row, const std::string& image_root, const text::Tokenizer& tokenizer,
+                  const EncodeOptions& options);
 /// What encode_row's sample will measure; images are opened, not decoded.
-SampleLength row_length(const Row& row, const std::string& image_root, const Tokenizer& tokenizer, const EncodeOptions& options);
-/// A prompt to generate from: ids and pixels, no labels. kInput where it is longer than the model's positions.
-Sample encode_prompt(const std::vector<Turn>& turns, const std::vector<std::string>& image_files, const Tokenizer& tokenizer,
+SampleLength row_length(const Row& row, const std::string& image_root,
+                        const text::Tokenizer& tokenizer, const EncodeOptions& options);
+/// A prompt to generate from: ids and pixels, no labels. kInput where it is longer than the model's
+/// positions.
+Sample encode_prompt(const std::vector<text::Turn>& turns,
+                     const std::vector<std::string>& image_files, const text::Tokenizer& tokenizer,
                      const EncodeOptions& options);
-/// The square the model sees. pad: mean colour to a square, then resize; crop: shortest side to size, centre crop. Antialiased bicubic on
-/// uint8 as transformers does it through torchvision.
-PixelImage fit_image(const RgbImage& image, int64_t size, const std::string& image_fit, const std::vector<float>& mean);
+/// The square the model sees. pad: mean colour to a square, then resize; crop: shortest side to
+/// size, centre crop. Antialiased bicubic on uint8 as transformers does it through torchvision.
+PixelImage fit_image(const io::RgbImage& image, int64_t size, const std::string& image_fit,
+                     const std::vector<float>& mean);
 
 class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual int64_t size() const = 0;
   virtual Sample get(int64_t index) const = 0;  // thread-safe
-  /// Of get(index), thread-safe too; throws what get() would, except for pixels that cannot be decoded: a file of rows reads only the
-  /// headers of its images, a prepared directory none.
+  /// Of get(index), thread-safe too; throws what get() would, except for pixels that cannot be
+  /// decoded: a file of rows reads only the headers of its images, a prepared directory none.
   virtual SampleLength length(int64_t index) const;
   virtual std::string id(int64_t index) const = 0;
   /// Image file paths of a sample, for incidents and reports (empty for prepared data).
@@ -62,14 +71,18 @@ class Dataset {
   virtual Row row(int64_t index) const = 0;  // prepared data keeps the turns too
   virtual std::string hash() const = 0;      // sha256 of what decides the samples (rows or shards)
 };
-/// A directory written by `lft prepare`, or a JSON/JSONL file. `tokenizer` must outlive the dataset.
-std::unique_ptr<Dataset> open_dataset(const std::string& path, const std::string& image_root, const Tokenizer& tokenizer,
+/// A directory written by `lft prepare`, or a JSON/JSONL file. `tokenizer` must outlive the
+/// dataset.
+std::unique_ptr<Dataset> open_dataset(const std::string& path, const std::string& image_root,
+                                      const text::Tokenizer& tokenizer,
                                       const EncodeOptions& options);
-/// Writes tokenised, decoded samples into safetensors shards with an index. kInput for the first bad sample; with options.skip_bad it keeps
-/// its place and its reason, so that order and skips are those of the rows it was made from. `poll` runs every few samples; what it throws
-/// leaves no output behind.
+/// Writes tokenised, decoded samples into safetensors shards with an index. kInput for the first
+/// bad sample; with options.skip_bad it keeps its place and its reason, so that order and skips are
+/// those of the rows it was made from. `poll` runs every few samples; what it throws leaves no
+/// output behind.
 constexpr int64_t kPreparedShardBytes = 512ll << 20;
 void prepare_dataset(const Dataset& dataset, const EncodeOptions& options, const std::string& out,
-                     int64_t shard_bytes = kPreparedShardBytes, const std::function<void()>& poll = nullptr);
+                     int64_t shard_bytes = kPreparedShardBytes,
+                     const std::function<void()>& poll = nullptr);
 
-}  // namespace lft
+}  // namespace lft::data

@@ -6,48 +6,57 @@
 #include "src/io/files.h"
 #include "src/text/labels.h"
 
-namespace lft {
+namespace lft::data {
 namespace {
 
 constexpr int64_t kIgnore = -100;
 const std::string kImageMark = "<image>";
 
-[[noreturn]] void fail(const Row& row, const std::string& what, const std::string& found, const std::string& expected,
-                       const std::string& next) {
-  throw Error(ErrorKind::kInput, {.what = what, .where = row_place(row), .found = found, .expected = expected, .next = next});
+[[noreturn]] void refuse_row(const Row& row, const std::string& what, const std::string& found,
+                             const std::string& expected, const std::string& next) {
+  throw Error(
+      ErrorKind::kInput,
+      {.what = what, .where = row_place(row), .found = found, .expected = expected, .next = next});
 }
 
 int64_t count_marks(const std::string& text) {
   int64_t marks = 0;
-  for (size_t at = text.find(kImageMark); at != std::string::npos; at = text.find(kImageMark, at + kImageMark.size())) ++marks;
+  for (size_t at = text.find(kImageMark); at != std::string::npos;
+       at = text.find(kImageMark, at + kImageMark.size()))
+    ++marks;
   return marks;
 }
 
 /// Tokens of a rendered row, each with an embedding row; one image token for each image.
-EncodedText tokenize(const Row& row, Rendered rendered, const Tokenizer& tokenizer, const EncodeOptions& options) {
+EncodedText tokenize(const Row& row, text::Rendered rendered, const text::Tokenizer& tokenizer,
+                     const EncodeOptions& options) {
   EncodedText text{.rendered = std::move(rendered), .tokens = {}, .supervised = {}};
   text.tokens = tokenizer.encode(text.rendered.text);
-  text.supervised = supervised_mask(text.tokens, text.rendered.supervised);
+  text.supervised = text::supervised_mask(text.tokens, text.rendered.supervised);
   size_t image_tokens = 0;
-  for (const Token& token : text.tokens) {
+  for (const text::Token& token : text.tokens) {
     if (token.id < 0 || token.id >= options.config.text.vocab) {
-      fail(row, "a token id beyond the model's embedding rows", std::to_string(token.id),
-           "below " + std::to_string(options.config.text.vocab), "use the tokenizer that belongs to the model");
+      refuse_row(row, "a token id beyond the model's embedding rows", std::to_string(token.id),
+                 "below " + std::to_string(options.config.text.vocab),
+                 "use the tokenizer that belongs to the model");
     }
     image_tokens += token.id == options.config.image_token;
   }
   if (image_tokens != row.images.size()) {
-    fail(row, "the tokenizer does not give one image token for each <image>", std::to_string(image_tokens) + " image tokens",
-         std::to_string(row.images.size()), "use the tokenizer that belongs to the model");
+    refuse_row(row, "the tokenizer does not give one image token for each <image>",
+               std::to_string(image_tokens) + " image tokens", std::to_string(row.images.size()),
+               "use the tokenizer that belongs to the model");
   }
   return text;
 }
 
 /// The model's square of what `load` gives; an error of either names the row.
 template <typename Load>
-PixelImage fit_named(const Row& row, const EncodeOptions& options, const std::string& next, const Load& load) {
+PixelImage fit_named(const Row& row, const EncodeOptions& options, const std::string& next,
+                     const Load& load) {
   try {
-    return fit_image(load(), options.config.vision.image_size, options.image_fit, options.image_mean);
+    return fit_image(load(), options.config.vision.image_size, options.image_fit,
+                     options.image_mean);
   } catch (const Error& error) {
     throw_image_error(row, error, next);
   }
@@ -66,19 +75,26 @@ void throw_image_error(const Row& row, const Error& error, const std::string& ne
 void check_marks(const Row& row) {
   const auto images = static_cast<int64_t>(row.images.size());
   int64_t marks = 0;
-  for (const Turn& turn : row.turns) {
+  for (const text::Turn& turn : row.turns) {
     marks += count_marks(turn.question);
-    if (count_marks(turn.answer) > 0) fail(row, "<image> in an answer", quote_text(turn.answer, 80), "images in questions only", kMendRow);
+    if (count_marks(turn.answer) > 0)
+      refuse_row(row, "<image> in an answer", quote_text(turn.answer, 80),
+                 "images in questions only", kMendRow);
   }
   if (marks == images) return;
-  const std::string next = marks == 0 ? "write \"<image>\\n\" into the question where the image belongs (LLaVA puts it first)"
-                                      : "give one file name in \"image\" or \"images\" for each mark, in order";
-  fail(row, "<image> marks and images differ in number", std::to_string(marks) + " marks, " + std::to_string(images) + " images",
-       "as many marks as images", next);
+  const std::string next =
+      marks == 0
+          ? "write \"<image>\\n\" into the question where the image belongs (LLaVA puts it first)"
+          : "give one file name in \"image\" or \"images\" for each mark, in order";
+  refuse_row(row, "<image> marks and images differ in number",
+             std::to_string(marks) + " marks, " + std::to_string(images) + " images",
+             "as many marks as images", next);
 }
 
-EncodedText encode_text(const Row& row, const Tokenizer& tokenizer, const EncodeOptions& options) {
-  return tokenize(row, render(options.template_name, row.turns, options.eos), tokenizer, options);
+EncodedText encode_text(const Row& row, const text::Tokenizer& tokenizer,
+                        const EncodeOptions& options) {
+  return tokenize(row, text::render(options.template_name, row.turns, options.eos), tokenizer,
+                  options);
 }
 
 Sample expand_images(const EncodedText& text, const Row& row, const EncodeOptions& options) {
@@ -86,7 +102,8 @@ Sample expand_images(const EncodedText& text, const Row& row, const EncodeOption
   sample.id = row.id;
   for (size_t i = 0; i < text.tokens.size(); ++i) {
     const int64_t id = text.tokens[i].id;
-    const bool is_image = id == options.config.image_token, supervised = text.supervised[i] && !is_image && i > 0;
+    const bool is_image = id == options.config.image_token,
+               supervised = text.supervised[i] && !is_image && i > 0;
     const auto copies = static_cast<size_t>(is_image ? options.config.image_positions() : 1);
     sample.input_ids.insert(sample.input_ids.end(), copies, id);
     sample.labels.insert(sample.labels.end(), copies, supervised ? id : kIgnore);
@@ -97,51 +114,65 @@ Sample expand_images(const EncodedText& text, const Row& row, const EncodeOption
 void truncate_sample(Sample& sample, const Row& row, const EncodeOptions& options) {
   const int64_t length = static_cast<int64_t>(sample.input_ids.size());
   if (length <= options.max_tokens) return;
-  const auto last = std::find(sample.input_ids.rbegin(), sample.input_ids.rend(), options.config.image_token);
+  const auto last =
+      std::find(sample.input_ids.rbegin(), sample.input_ids.rend(), options.config.image_token);
   const int64_t behind_images = sample.input_ids.rend() - last;
   if (behind_images > options.max_tokens) {
-    fail(row, "the limit of tokens would cut an image",
-         "the last image ends at position " + std::to_string(behind_images) + " (" + std::to_string(options.config.image_positions()) +
-             " positions an image, from the vision tower)",
-         "at most data.max_tokens = " + std::to_string(options.max_tokens),
-         "raise data.max_tokens (the model has " + std::to_string(options.config.text.max_positions) +
-             " positions) or shorten what stands before the image");
+    refuse_row(row, "the limit of tokens would cut an image",
+               "the last image ends at position " + std::to_string(behind_images) + " (" +
+                   std::to_string(options.config.image_positions()) +
+                   " positions an image, from the vision tower)",
+               "at most data.max_tokens = " + std::to_string(options.max_tokens),
+               "raise data.max_tokens (the model has " +
+                   std::to_string(options.config.text.max_positions) +
+                   " positions) or shorten what stands before the image");
   }
   sample.input_ids.resize(static_cast<size_t>(options.max_tokens));
   sample.labels.resize(static_cast<size_t>(options.max_tokens));
 }
 
 int64_t Sample::supervised() const {
-  return std::count_if(labels.begin(), labels.end(), [](int64_t label) { return label != kIgnore; });
+  return std::count_if(labels.begin(), labels.end(),
+                       [](int64_t label) { return label != kIgnore; });
 }
 
-Sample encode_row(const Row& row, const std::string& image_root, const Tokenizer& tokenizer, const EncodeOptions& options) {
+Sample encode_row(const Row& row, const std::string& image_root, const text::Tokenizer& tokenizer,
+                  const EncodeOptions& options) {
   check_marks(row);
   Sample sample = expand_images(encode_text(row, tokenizer, options), row, options);
   truncate_sample(sample, row, options);
   for (const std::string& name : row.images) {
-    const auto load = [&] { return load_image(image_root.empty() ? "." : image_root, name, options.image_limits); };
+    const auto load = [&] {
+      return io::load_image(image_root.empty() ? "." : image_root, name, options.image_limits);
+    };
     sample.images.push_back(fit_named(row, options, kMendImage, load));
   }
   return sample;
 }
 
-Sample encode_prompt(const std::vector<Turn>& turns, const std::vector<std::string>& image_files, const Tokenizer& tokenizer,
+Sample encode_prompt(const std::vector<text::Turn>& turns,
+                     const std::vector<std::string>& image_files, const text::Tokenizer& tokenizer,
                      const EncodeOptions& options) {
   const Row row{.id = "prompt", .where = "prompt", .turns = turns, .images = image_files};
   check_marks(row);
-  Rendered prompt = render(options.template_name, turns, options.eos, /*generate=*/true);
+  text::Rendered prompt =
+      text::render(options.template_name, turns, options.eos, /*generate=*/true);
   Sample sample = expand_images(tokenize(row, std::move(prompt), tokenizer, options), row, options);
   sample.labels.clear();
-  const int64_t length = static_cast<int64_t>(sample.input_ids.size()), positions = options.config.text.max_positions;
+  const int64_t length = static_cast<int64_t>(sample.input_ids.size()),
+                positions = options.config.text.max_positions;
   if (length > positions)
-    fail(row, "the prompt is longer than the model's positions", std::to_string(length), std::to_string(positions), "shorten the prompt");
+    refuse_row(row, "the prompt is longer than the model's positions", std::to_string(length),
+               std::to_string(positions), "shorten the prompt");
   for (const std::string& file : image_files) {
-    const ImageLimits& limits = options.image_limits;
-    const auto load = [&] { return decode_image(read_file(file, limits.max_bytes), file, limits); };
-    sample.images.push_back(fit_named(row, options, "name an image file that is whole and can be read", load));
+    const io::ImageLimits& limits = options.image_limits;
+    const auto load = [&] {
+      return io::decode_image(io::read_file(file, limits.max_bytes), file, limits);
+    };
+    sample.images.push_back(
+        fit_named(row, options, "name an image file that is whole and can be read", load));
   }
   return sample;
 }
 
-}  // namespace lft
+}  // namespace lft::data

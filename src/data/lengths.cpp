@@ -11,26 +11,27 @@
 #include "src/io/file_handle.h"
 #include "src/io/files.h"
 
-namespace lft {
+namespace lft::data {
 namespace {
 
-/// Where nearly every image says its size. Behind a long EXIF block it is further on: then the file is read whole.
+/// Where nearly every image says its size. Behind a long EXIF block it is further on: then the file
+/// is read whole.
 constexpr uint64_t kHeaderBytes = 64 << 10;
 
-ImageHeader image_header(const std::string& path, const ImageLimits& limits) {
+io::ImageHeader image_header(const std::string& path, const io::ImageLimits& limits) {
   {
-    const FileHandle file = FileHandle::open_to_read(path);
+    const io::FileHandle file = io::FileHandle::open_to_read(path);
     if (file.size() > kHeaderBytes && file.size() <= limits.max_bytes) {
       std::string head(kHeaderBytes, '\0');
       file.read_at(0, head.data(), head.size());
       try {
-        return read_image_header(head, path, limits);
+        return io::read_image_header(head, path, limits);
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::kInput) throw;
       }
     }
   }
-  return read_image_header(read_file(path, limits.max_bytes), path, limits);
+  return io::read_image_header(io::read_file(path, limits.max_bytes), path, limits);
 }
 
 SampleLength length_of(const Sample& sample, size_t images) {
@@ -68,15 +69,19 @@ SampleLength length_or_bad(const Dataset& dataset, int64_t index, BadCount& bad)
 
 }  // namespace
 
-SampleLength row_length(const Row& row, const std::string& image_root, const Tokenizer& tokenizer, const EncodeOptions& options) {
+SampleLength row_length(const Row& row, const std::string& image_root,
+                        const text::Tokenizer& tokenizer, const EncodeOptions& options) {
   check_marks(row);
   Sample sample = expand_images(encode_text(row, tokenizer, options), row, options);
   truncate_sample(sample, row, options);
-  const ImageLimits& limits = options.image_limits;
+  const io::ImageLimits& limits = options.image_limits;
   for (const std::string& name : row.images) {
     try {
-      const ImageHeader header = image_header(image_path(image_root.empty() ? "." : image_root, name, limits.follow_symlinks), limits);
-      check_fit(header.width, header.height, options.config.vision.image_size, options.image_fit);  // alike for a turned image
+      const io::ImageHeader header = image_header(
+          io::image_path(image_root.empty() ? "." : image_root, name, limits.follow_symlinks),
+          limits);
+      check_fit(header.width, header.height, options.config.vision.image_size,
+                options.image_fit);  // alike for a turned image
     } catch (const Error& error) {
       throw_image_error(row, error, kMendImage);
     }
@@ -89,7 +94,8 @@ SampleLength Dataset::length(int64_t index) const {
   return length_of(sample, sample.images.size());
 }
 
-std::vector<SampleLength> measure_lengths(const Dataset& dataset, int64_t workers, BadSamples* bad) {
+std::vector<SampleLength> measure_lengths(const Dataset& dataset, int64_t workers,
+                                          BadSamples* bad) {
   std::vector<SampleLength> lengths(static_cast<size_t>(dataset.size()));
   std::atomic<int64_t> next{0};
   std::mutex mutex;
@@ -102,7 +108,8 @@ std::vector<SampleLength> measure_lengths(const Dataset& dataset, int64_t worker
   };
   const auto work = [&] {
     try {
-      for (int64_t i; (i = next++) < dataset.size();) lengths[static_cast<size_t>(i)] = length_or_bad(dataset, i, bad_count);
+      for (int64_t i; (i = next++) < dataset.size();)
+        lengths[static_cast<size_t>(i)] = length_or_bad(dataset, i, bad_count);
     } catch (...) {
       fail();
     }
@@ -120,4 +127,4 @@ std::vector<SampleLength> measure_lengths(const Dataset& dataset, int64_t worker
   return lengths;
 }
 
-}  // namespace lft
+}  // namespace lft::data

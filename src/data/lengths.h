@@ -7,7 +7,7 @@
 #include "kernels/common/error.h"
 #include "src/data/dataset.h"
 
-namespace lft {
+namespace lft::data {
 
 /// The samples that cannot be read, as far as measuring looks at them.
 struct BadSamples {
@@ -15,7 +15,9 @@ struct BadSamples {
   std::optional<Error> error;     // of the first
 };
 
-/// By dataset index, on `workers` threads (at least one). A bad sample measures 0 tokens: data.on_bad_sample says what becomes of it.
-std::vector<SampleLength> measure_lengths(const Dataset& dataset, int64_t workers, BadSamples* bad = nullptr);
+/// By dataset index, on `workers` threads (at least one). A bad sample measures 0 tokens:
+/// data.on_bad_sample says what becomes of it.
+std::vector<SampleLength> measure_lengths(const Dataset& dataset, int64_t workers,
+                                          BadSamples* bad = nullptr);
 
-}  // namespace lft
+}  // namespace lft::data

@@ -8,10 +8,10 @@
 #include <thread>
 
 #include "kernels/common/error.h"
-#include "models/ops/parallel.h"
+#include "models/ops/core/parallel.h"
 #include "src/base/errors.h"
 
-namespace lft {
+namespace lft::data {
 bool MicroBatchCutter::starts_micro_batch(int64_t place, int64_t tokens) {
   if (max_tokens_ == 0) return place % batch_size_ == 0;
   const bool starts = place == 0 || held_ + tokens > max_tokens_;
@@ -53,7 +53,8 @@ struct Loader::State {
   int64_t step = 0;            // the step that next() gives; the consumer's alone
   std::exception_ptr failure;  // what next() threw
 
-  // Under the mutex: the stream's end as seen by the workers, and the slots between it and the consumer.
+  // Under the mutex: the stream's end as seen by the workers, and the slots between it and the
+  // consumer.
   std::mutex mutex;
   std::condition_variable room, filled;
   std::deque<std::shared_ptr<Slot>> queue;
@@ -88,7 +89,8 @@ struct Loader::State {
     }
   }
 
-  /// A worker that runs out of memory between two samples is the consumer's error, as one within a sample is.
+  /// A worker that runs out of memory between two samples is the consumer's error, as one within a
+  /// sample is.
   void work() {
     try {
       take_and_fill();
@@ -100,7 +102,7 @@ struct Loader::State {
   }
 
   void take_and_fill() {
-    stay_single_threaded();
+    ops::stay_single_threaded();
     std::unique_lock lock(mutex);
     while (true) {
       room.wait(lock, [this] { return stop || queue.size() < capacity; });
@@ -148,14 +150,18 @@ struct Loader::State {
 
 Loader::Loader(const Dataset& dataset, LoaderOptions options, int64_t first_step) {
   if (dataset.size() < 1) {
-    throw Error(ErrorKind::kInput,
-                {.what = "the dataset holds no sample", .where = {}, .found = {}, .expected = {}, .next = "name data that holds one"});
+    throw Error(ErrorKind::kInput, {.what = "the dataset holds no sample",
+                                    .where = {},
+                                    .found = {},
+                                    .expected = {},
+                                    .next = "name data that holds one"});
   }
   if (options.lengths && static_cast<int64_t>(options.lengths->size()) != dataset.size()) {
     throw Error(ErrorKind::kInternal, "there is not one length for each sample");
   }
   state_ = std::make_unique<State>(dataset, options, first_step);
-  for (int64_t i = 0; i < options.workers; ++i) state_->threads.emplace_back([state = state_.get()] { state->work(); });
+  for (int64_t i = 0; i < options.workers; ++i)
+    state_->threads.emplace_back([state = state_.get()] { state->work(); });
 }
 
 Loader::~Loader() = default;
@@ -174,7 +180,8 @@ StepSamples Loader::next() {
     for (int64_t i = 0; i < count; ++i) {
       const std::shared_ptr<Slot> slot = state.pop();
       const bool left_out = state.leave_out(*slot, result);
-      const bool starts = cutter.starts_micro_batch(i, left_out ? 0 : static_cast<int64_t>(slot->sample.input_ids.size()));
+      const bool starts = cutter.starts_micro_batch(
+          i, left_out ? 0 : static_cast<int64_t>(slot->sample.input_ids.size()));
       if (result.micro.empty() || (starts && !result.micro.back().empty())) {
         result.micro.emplace_back();
         result.indices.emplace_back();
@@ -195,4 +202,4 @@ StepSamples Loader::next() {
   return result;
 }
 
-}  // namespace lft
+}  // namespace lft::data

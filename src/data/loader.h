@@ -1,4 +1,5 @@
-// Which samples make which batch, and having them ready before the step asks. Order is f(seed, epoch, index), whatever the worker count.
+// Which samples make which batch, and having them ready before the step asks. Order is f(seed,
+// epoch, index), whatever the worker count.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -9,7 +10,7 @@
 #include "models/llava/llava.h"
 #include "src/data/dataset.h"
 
-namespace lft {
+namespace lft::data {
 
 /// The permutation of [0, size) for an epoch; identity without shuffle.
 std::vector<int64_t> epoch_order(int64_t size, uint64_t seed, int64_t epoch, bool shuffle);
@@ -18,33 +19,38 @@ struct LoaderOptions {
   int64_t batch_size = 16, grad_accum = 1, workers = 4;
   uint64_t seed = 42;
   bool shuffle = true;
-  bool skip_bad = false;   // on_bad_sample: skip (counted, named)
-  int64_t max_tokens = 0;  // above 0: micro-batches are cut by tokens, in order, instead of by batch_size
-  /// Tokens by dataset index: batches of samples of like length (data.group_by_length). Null: without regard to length.
+  bool skip_bad = false;  // on_bad_sample: skip (counted, named)
+  int64_t max_tokens =
+      0;  // above 0: micro-batches are cut by tokens, in order, instead of by batch_size
+  /// Tokens by dataset index: batches of samples of like length (data.group_by_length). Null:
+  /// without regard to length.
   std::shared_ptr<const std::vector<int32_t>> lengths = {};
 };
 
-/// The order in which a loader of these options gives an epoch's samples: a permutation of [0, size), a function of options, epoch and the
-/// lengths alone. Every batch_size of them are a micro-batch.
+/// The order in which a loader of these options gives an epoch's samples: a permutation of [0,
+/// size), a function of options, epoch and the lengths alone. Every batch_size of them are a
+/// micro-batch.
 std::vector<int64_t> epoch_order(const LoaderOptions& options, int64_t size, int64_t epoch);
 
-/// The micro-batches of one optimizer step. The short last group of an epoch may have fewer micro-batches, its last one fewer rows.
+/// The micro-batches of one optimizer step. The short last group of an epoch may have fewer
+/// micro-batches, its last one fewer rows.
 struct StepSamples {
-  int64_t epoch = 0;  // from 0
-  std::vector<std::vector<Sample>>
-      micro;  // [grad_accum][batch_size], or cut by tokens; a micro-batch with every sample left out is left out too
+  int64_t epoch = 0;                       // from 0
+  std::vector<std::vector<Sample>> micro;  // [grad_accum][batch_size], or cut by tokens; a
+                                           // micro-batch with every sample left out is left out too
   std::vector<std::vector<int64_t>> indices;  // dataset indices of the same
   std::vector<std::string> skipped;           // ids of bad samples left out, with the reason
   std::vector<int64_t> skipped_indices;       // dataset indices of the same
   /// Of the first micro-batch, where it was made ahead of its step, on its way to the device; null:
   /// it was not. Who runs it takes it and leaves an empty one.
-  std::shared_ptr<LlavaBatch> made = {};
+  std::shared_ptr<llava::LlavaBatch> made = {};
 };
 
 /// Where micro-batches begin within a global batch.
 class MicroBatchCutter {
  public:
-  explicit MicroBatchCutter(const LoaderOptions& options) : batch_size_(options.batch_size), max_tokens_(options.max_tokens) {}
+  explicit MicroBatchCutter(const LoaderOptions& options)
+      : batch_size_(options.batch_size), max_tokens_(options.max_tokens) {}
   /// Asked for every place from 0 on. tokens: of its sample, 0 where that is left out.
   bool starts_micro_batch(int64_t place, int64_t tokens);
 
@@ -54,11 +60,12 @@ class MicroBatchCutter {
 
 class Loader {
  public:
-  Loader(const Dataset& dataset, LoaderOptions options, int64_t first_step = 0);  // O(1) seek: first_step counts optimizer steps from 0
+  Loader(const Dataset& dataset, LoaderOptions options,
+         int64_t first_step = 0);  // O(1) seek: first_step counts optimizer steps from 0
   ~Loader();
   int64_t steps_per_epoch() const;
-  /// Blocks until ready; runs over as many epochs as asked; rethrows a sample's error at the step that needs it, and at every call after
-  /// that.
+  /// Blocks until ready; runs over as many epochs as asked; rethrows a sample's error at the step
+  /// that needs it, and at every call after that.
   StepSamples next();
 
  private:
@@ -66,13 +73,4 @@ class Loader {
   std::unique_ptr<State> state_;
 };
 
-/// Right-padded; ids and labels on the CPU, pixels on `device`, normalised in float32 as HF's processor does: (x - 255 mean) / (255 std).
-LlavaBatch collate(const std::vector<Sample>& samples, const EncodeOptions& options, at::Device device);
-/// The same without padding: all samples behind each other in one row. Where they are fewer than `fill_to` positions, sequences of pad
-/// tokens follow, each of at most options.max_tokens, without a label.
-LlavaBatch pack(const std::vector<Sample>& samples, const EncodeOptions& options, at::Device device, int64_t fill_to = 0);
-/// pack() where a recipe packs (train.max_tokens_per_step), else collate().
-LlavaBatch lay_out(const std::vector<Sample>& samples, const EncodeOptions& options,
-                   at::Device device, bool packed);
-
-}  // namespace lft
+}  // namespace lft::data

@@ -12,7 +12,7 @@
 #include "src/io/files.h"
 #include "src/io/safetensors.h"
 
-namespace lft {
+namespace lft::data {
 namespace {
 
 constexpr int64_t kVersion = 1;
@@ -20,13 +20,14 @@ constexpr uint64_t kMaxRows = 4ull << 30, kMaxIndex = 64u << 20;
 
 std::string shard_name(size_t number) {
   const std::string digits = std::to_string(number);
-  return "shard-" + std::string(5 - std::min<size_t>(5, digits.size()), '0') + digits + ".safetensors";
+  return "shard-" + std::string(5 - std::min<size_t>(5, digits.size()), '0') + digits +
+         ".safetensors";
 }
 
 /// Everything that decides a sample beside its row. A run whose own differs is refused.
-Json made_for(const EncodeOptions& options) {
+io::Json made_for(const EncodeOptions& options) {
   return {{"template", options.template_name},
-          {"template_hash", template_hash(options.template_name)},
+          {"template_hash", text::template_hash(options.template_name)},
           {"image_fit", options.image_fit},
           {"max_tokens", options.max_tokens},
           {"tokenizer", options.tokenizer_fingerprint},
@@ -49,7 +50,8 @@ struct Shard {
   void add(const Sample& sample) {
     input_ids.insert(input_ids.end(), sample.input_ids.begin(), sample.input_ids.end());
     labels.insert(labels.end(), sample.labels.begin(), sample.labels.end());
-    for (const PixelImage& image : sample.images) pixels.insert(pixels.end(), image.chw.begin(), image.chw.end());
+    for (const PixelImage& image : sample.images)
+      pixels.insert(pixels.end(), image.chw.begin(), image.chw.end());
     offsets.push_back(static_cast<int64_t>(input_ids.size()));
     image_offsets.push_back(image_offsets.back() + static_cast<int64_t>(sample.images.size()));
   }
@@ -61,23 +63,26 @@ void Shard::write(const std::string& path, int64_t size) const {
     const void* data;
     uint64_t bytes;
   };
-  const auto part = [](const std::vector<int64_t>& values) { return Part{values.data(), values.size() * 8}; };
+  const auto part = [](const std::vector<int64_t>& values) {
+    return Part{values.data(), values.size() * 8};
+  };
   const std::map<std::string, Part> parts = {{"image_offsets", part(image_offsets)},
                                              {"input_ids", part(input_ids)},
                                              {"labels", part(labels)},
                                              {"offsets", part(offsets)},
                                              {"pixels", {pixels.data(), pixels.size()}}};
-  std::vector<TensorInfo> tensors;
+  std::vector<io::TensorInfo> tensors;
   for (const auto& [name, data] : parts) {
-    TensorInfo info;
+    io::TensorInfo info;
     info.name = name;
-    info.dtype = name == "pixels" ? DType::kU8 : DType::kI64;
+    info.dtype = name == "pixels" ? io::DType::kU8 : io::DType::kI64;
     info.shape = name == "pixels" ? std::vector<int64_t>{image_offsets.back(), 3, size, size}
                                   : std::vector<int64_t>{static_cast<int64_t>(data.bytes / 8)};
     tensors.push_back(info);
   }
-  SafetensorsWriter writer(path, tensors, {{"format", "lft-prepared"}});
-  for (const TensorInfo& tensor : writer.order()) writer.append(parts.at(tensor.name).data, parts.at(tensor.name).bytes);
+  io::SafetensorsWriter writer(path, tensors, {{"format", "lft-prepared"}});
+  for (const io::TensorInfo& tensor : writer.order())
+    writer.append(parts.at(tensor.name).data, parts.at(tensor.name).bytes);
   writer.finish();
 }
 
@@ -95,17 +100,18 @@ class PreparedWriter {
     if (shard_.bytes() >= shard_bytes_) flush();
   }
   void add_bad(const Row& row, const std::string& reason) {
-    Json json = row_to_json(row);
+    io::Json json = row_to_json(row);
     json["bad"] = reason;
     rows_ += json.dump() + "\n";
     shard_.add(Sample{});
   }
   void finish() {
     if (shard_.samples() > 0) flush();
-    write_file_atomic(folder_ + "/rows.jsonl", rows_);
-    const Json index = {{"lft_prepared", kVersion}, {"made_for", made_for(options_)},   {"rows_sha256", sha256(rows_)},
-                        {"shards", shards_},        {"supervised_tokens", supervised_}, {"tokens", tokens_}};
-    write_file_atomic(folder_ + "/index.json", index.dump(2) + "\n");
+    io::write_file_atomic(folder_ + "/rows.jsonl", rows_);
+    const io::Json index = {{"lft_prepared", kVersion},         {"made_for", made_for(options_)},
+                            {"rows_sha256", sha256(rows_)},     {"shards", shards_},
+                            {"supervised_tokens", supervised_}, {"tokens", tokens_}};
+    io::write_file_atomic(folder_ + "/index.json", index.dump(2) + "\n");
   }
 
  private:
@@ -121,10 +127,11 @@ class PreparedWriter {
   int64_t shard_bytes_, supervised_ = 0, tokens_ = 0;
   std::string rows_;
   Shard shard_;
-  Json shards_ = Json::array();
+  io::Json shards_ = io::Json::array();
 };
 
-void write_samples(const Dataset& dataset, const EncodeOptions& options, const std::function<void()>& poll, PreparedWriter& writer) {
+void write_samples(const Dataset& dataset, const EncodeOptions& options,
+                   const std::function<void()>& poll, PreparedWriter& writer) {
   LoaderOptions loading;
   loading.batch_size = 32;
   loading.shuffle = false;
@@ -137,10 +144,12 @@ void write_samples(const Dataset& dataset, const EncodeOptions& options, const s
     const StepSamples group = loader.next();
     std::map<int64_t, const Sample*> good;
     for (size_t m = 0; m < group.micro.size(); ++m) {
-      for (size_t i = 0; i < group.micro[m].size(); ++i) good[group.indices[m][i]] = &group.micro[m][i];
+      for (size_t i = 0; i < group.micro[m].size(); ++i)
+        good[group.indices[m][i]] = &group.micro[m][i];
     }
     std::map<int64_t, std::string> bad;
-    for (size_t i = 0; i < group.skipped.size(); ++i) bad[group.skipped_indices[i]] = group.skipped[i];
+    for (size_t i = 0; i < group.skipped.size(); ++i)
+      bad[group.skipped_indices[i]] = group.skipped[i];
     for (; good.contains(next) || bad.contains(next); ++next) {
       if (good.contains(next)) {
         writer.add(dataset.row(next), *good[next]);
@@ -153,84 +162,105 @@ void write_samples(const Dataset& dataset, const EncodeOptions& options, const s
 
 bool is_prepared(const std::string& path) {
   const std::string index = path + "/index.json";
-  return path_exists(index) && read_file(index, kMaxIndex).find("\"lft_prepared\"") != std::string::npos;
+  return io::path_exists(index) &&
+         io::read_file(index, kMaxIndex).find("\"lft_prepared\"") != std::string::npos;
 }
 
-[[noreturn]] void damaged(const std::string& where, const std::string& found, const std::string& expected) {
-  throw Error(
-      ErrorKind::kInput,
-      {.what = "the prepared data is damaged", .where = where, .found = found, .expected = expected, .next = "run lft prepare again"});
+[[noreturn]] void damaged(const std::string& where, const std::string& found,
+                          const std::string& expected) {
+  throw Error(ErrorKind::kInput, {.what = "the prepared data is damaged",
+                                  .where = where,
+                                  .found = found,
+                                  .expected = expected,
+                                  .next = "run lft prepare again"});
 }
 
-void check_made_for(const Json& stored, const EncodeOptions& options, const std::string& path) {
+void check_made_for(const io::Json& stored, const EncodeOptions& options, const std::string& path) {
   std::vector<std::string> found, expected;
-  const Json wanted = made_for(options);
+  const io::Json wanted = made_for(options);
   for (const auto& [key, value] : wanted.items()) {
-    const Json other = stored.is_object() && stored.contains(key) ? stored[key] : Json();
+    const io::Json other = stored.is_object() && stored.contains(key) ? stored[key] : io::Json();
     if (other == value) continue;
     found.push_back(key + " " + other.dump());
     expected.push_back(key + " " + value.dump());
   }
   if (found.empty()) return;
-  throw Error(ErrorKind::kInput, {.what = "the prepared data was made for other settings than this run's",
-                                  .where = path,
-                                  .found = join(found),
-                                  .expected = join(expected),
-                                  .next = "run lft prepare again with this recipe"});
+  throw Error(ErrorKind::kInput,
+              {.what = "the prepared data was made for other settings than this run's",
+               .where = path,
+               .found = join(found),
+               .expected = join(expected),
+               .next = "run lft prepare again with this recipe"});
 }
 
 /// A shard's header and where each of its samples lies.
 struct OpenShard {
-  SafetensorsFile file;
+  io::SafetensorsFile file;
   std::vector<int64_t> offsets, image_offsets;
 };
 
-std::vector<int64_t> read_offsets(const SafetensorsFile& file, const std::string& name, int64_t samples, int64_t end) {
-  const TensorInfo& info = file.info(name);
-  if (info.dtype != DType::kI64 || info.shape != std::vector<int64_t>{samples + 1})
+std::vector<int64_t> read_offsets(const io::SafetensorsFile& file, const std::string& name,
+                                  int64_t samples, int64_t end) {
+  const io::TensorInfo& info = file.info(name);
+  if (info.dtype != io::DType::kI64 || info.shape != std::vector<int64_t>{samples + 1})
     damaged(file.path(), "tensor " + name, "int64, samples + 1");
   std::vector<int64_t> offsets(static_cast<size_t>(samples + 1));
   file.read(info, offsets.data());
-  if (offsets.front() != 0 || offsets.back() != end || !std::is_sorted(offsets.begin(), offsets.end())) {
+  if (offsets.front() != 0 || offsets.back() != end ||
+      !std::is_sorted(offsets.begin(), offsets.end())) {
     damaged(file.path(), "tensor " + name, "offsets that rise from 0 to " + std::to_string(end));
   }
   return offsets;
 }
 
 OpenShard open_shard(const std::string& path, int64_t samples, int64_t size) {
-  SafetensorsFile file(path);
-  const TensorInfo &ids = file.info("input_ids"), &labels = file.info("labels"), &pixels = file.info("pixels");
-  const bool fits = ids.dtype == DType::kI64 && labels.dtype == DType::kI64 && ids.shape.size() == 1 && ids.shape == labels.shape;
-  const bool square =
-      pixels.dtype == DType::kU8 && pixels.shape.size() == 4 && pixels.shape[1] == 3 && pixels.shape[2] == size && pixels.shape[3] == size;
+  io::SafetensorsFile file(path);
+  const io::TensorInfo &ids = file.info("input_ids"), &labels = file.info("labels"),
+                       &pixels = file.info("pixels");
+  const bool fits = ids.dtype == io::DType::kI64 && labels.dtype == io::DType::kI64 &&
+                    ids.shape.size() == 1 && ids.shape == labels.shape;
+  const bool square = pixels.dtype == io::DType::kU8 && pixels.shape.size() == 4 &&
+                      pixels.shape[1] == 3 && pixels.shape[2] == size && pixels.shape[3] == size;
   if (!fits || !square)
-    damaged(path, "tensors of other types or shapes", "input_ids and labels int64 [t], pixels uint8 [n, 3, size, size]");
+    damaged(path, "tensors of other types or shapes",
+            "input_ids and labels int64 [t], pixels uint8 [n, 3, size, size]");
   std::vector<int64_t> offsets = read_offsets(file, "offsets", samples, ids.shape[0]);
-  std::vector<int64_t> image_offsets = read_offsets(file, "image_offsets", samples, pixels.shape[0]);
+  std::vector<int64_t> image_offsets =
+      read_offsets(file, "image_offsets", samples, pixels.shape[0]);
   return {std::move(file), std::move(offsets), std::move(image_offsets)};
 }
 
 class PreparedDataset : public Dataset {
  public:
-  PreparedDataset(const std::string& path, const EncodeOptions& options) : path_(path), options_(options) {
-    const std::string text = read_file(path + "/index.json", kMaxIndex);
+  PreparedDataset(const std::string& path, const EncodeOptions& options)
+      : path_(path), options_(options) {
+    const std::string text = io::read_file(path + "/index.json", kMaxIndex);
     hash_ = sha256(text);
     const std::string where = path + "/index.json";
-    const Json index = parse_json(text, where);
-    if (!index.is_object() || index.value("lft_prepared", Json()) != Json(kVersion)) {
-      damaged(where, "lft_prepared " + (index.is_object() ? index.value("lft_prepared", Json()).dump() : "absent"),
+    const io::Json index = io::parse_json(text, where);
+    if (!index.is_object() || index.value("lft_prepared", io::Json()) != io::Json(kVersion)) {
+      damaged(where,
+              "lft_prepared " +
+                  (index.is_object() ? index.value("lft_prepared", io::Json()).dump() : "absent"),
               std::to_string(kVersion));
     }
-    check_made_for(index.value("made_for", Json()), options, path);
-    read_rows(json_string(index, "rows_sha256", where));
-    for (const Json& shard : index.value("shards", Json::array())) {
-      const int64_t samples = json_int(shard, "samples", 1, 1ll << 40, where);
-      starts_.push_back(starts_.empty() ? 0 : starts_.back() + static_cast<int64_t>(shards_.back().offsets.size()) - 1);
-      shards_.push_back(open_shard(path + "/" + shard_name(shards_.size()), samples, options.config.vision.image_size));
+    check_made_for(index.value("made_for", io::Json()), options, path);
+    read_rows(io::json_string(index, "rows_sha256", where));
+    for (const io::Json& shard : index.value("shards", io::Json::array())) {
+      const int64_t samples = io::json_int(shard, "samples", 1, 1ll << 40, where);
+      starts_.push_back(starts_.empty()
+                            ? 0
+                            : starts_.back() + static_cast<int64_t>(shards_.back().offsets.size()) -
+                                  1);
+      shards_.push_back(open_shard(path + "/" + shard_name(shards_.size()), samples,
+                                   options.config.vision.image_size));
     }
-    const int64_t samples = shards_.empty() ? 0 : starts_.back() + static_cast<int64_t>(shards_.back().offsets.size()) - 1;
+    const int64_t samples =
+        shards_.empty() ? 0
+                        : starts_.back() + static_cast<int64_t>(shards_.back().offsets.size()) - 1;
     if (samples != size())
-      damaged(where, std::to_string(samples) + " samples in the shards", std::to_string(size()) + ", as rows.jsonl has");
+      damaged(where, std::to_string(samples) + " samples in the shards",
+              std::to_string(size()) + ", as rows.jsonl has");
   }
 
   int64_t size() const override { return static_cast<int64_t>(rows_.size()); }
@@ -249,7 +279,8 @@ class PreparedDataset : public Dataset {
     const auto bytes = static_cast<uint64_t>(3 * size * size);
     for (int64_t image = open.image_offsets[i]; image < open.image_offsets[i + 1]; ++image) {
       PixelImage pixels{size, std::vector<uint8_t>(bytes)};
-      open.file.read_range(open.file.info("pixels"), static_cast<uint64_t>(image) * bytes, bytes, pixels.chw.data());
+      open.file.read_range(open.file.info("pixels"), static_cast<uint64_t>(image) * bytes, bytes,
+                           pixels.chw.data());
       sample.images.push_back(std::move(pixels));
     }
     check(sample, index);
@@ -258,7 +289,8 @@ class PreparedDataset : public Dataset {
   SampleLength length(int64_t index) const override {
     const auto [open, i] = place(index);
     const std::vector<int64_t> labels = read_ids(open, "labels", i);
-    const auto supervised = std::count_if(labels.begin(), labels.end(), [](int64_t label) { return label != -100; });
+    const auto supervised =
+        std::count_if(labels.begin(), labels.end(), [](int64_t label) { return label != -100; });
     return {.tokens = static_cast<int32_t>(labels.size()),
             .supervised = static_cast<int32_t>(supervised),
             .images = static_cast<int32_t>(open.image_offsets[i + 1] - open.image_offsets[i])};
@@ -271,18 +303,21 @@ class PreparedDataset : public Dataset {
   std::pair<const OpenShard&, size_t> place(int64_t index) const {
     const auto bad = bad_.find(index);
     if (bad != bad_.end()) fail_bad(index, bad->second);
-    const auto shard = static_cast<size_t>(std::upper_bound(starts_.begin(), starts_.end(), index) - starts_.begin()) - 1;
+    const auto shard = static_cast<size_t>(std::upper_bound(starts_.begin(), starts_.end(), index) -
+                                           starts_.begin()) -
+                       1;
     return {shards_[shard], static_cast<size_t>(index - starts_[shard])};
   }
 
   void read_rows(const std::string& expected) {
-    const std::string where = path_ + "/rows.jsonl", text = read_file(where, kMaxRows);
+    const std::string where = path_ + "/rows.jsonl", text = io::read_file(where, kMaxRows);
     if (sha256(text) != expected) damaged(where, "another sha256 than index.json holds", expected);
     for (size_t begin = 0; begin < text.size();) {
       const size_t end = std::min(text.find('\n', begin), text.size());
       const std::string line = where + ":" + std::to_string(rows_.size() + 1);
-      const Json json = parse_json(std::string_view(text).substr(begin, end - begin), line);
-      if (json.is_object() && json.contains("bad")) bad_.emplace(size(), json_string(json, "bad", line));
+      const io::Json json = io::parse_json(std::string_view(text).substr(begin, end - begin), line);
+      if (json.is_object() && json.contains("bad"))
+        bad_.emplace(size(), io::json_string(json, "bad", line));
       rows_.push_back(row_from_json(json, line));
       begin = end + 1;
     }
@@ -290,35 +325,44 @@ class PreparedDataset : public Dataset {
   }
 
   [[noreturn]] void fail_bad(int64_t index, const std::string& reason) const {
-    throw Error(ErrorKind::kInput, {.what = "a sample that was bad when the data was prepared",
-                                    .where = at(index).where + " (id " + quote_text(at(index).id, 80) + ")",
-                                    .found = reason,
-                                    .expected = {},
-                                    .next = "mend it and run lft prepare again, or set data.on_bad_sample: skip"});
+    throw Error(ErrorKind::kInput,
+                {.what = "a sample that was bad when the data was prepared",
+                 .where = at(index).where + " (id " + quote_text(at(index).id, 80) + ")",
+                 .found = reason,
+                 .expected = {},
+                 .next = "mend it and run lft prepare again, or set data.on_bad_sample: skip"});
   }
 
   static std::vector<int64_t> read_ids(const OpenShard& open, const std::string& name, size_t i) {
-    const auto begin = static_cast<uint64_t>(open.offsets[i]), end = static_cast<uint64_t>(open.offsets[i + 1]);
+    const auto begin = static_cast<uint64_t>(open.offsets[i]),
+               end = static_cast<uint64_t>(open.offsets[i + 1]);
     std::vector<int64_t> ids(end - begin);
     open.file.read_range(open.file.info(name), begin * 8, (end - begin) * 8, ids.data());
     return ids;
   }
 
-  /// Ids below the vocabulary, labels that repeat their ids, image positions for the images: what the model takes on trust.
+  /// Ids below the vocabulary, labels that repeat their ids, image positions for the images: what
+  /// the model takes on trust.
   void check(const Sample& sample, int64_t index) const {
-    const std::string where = path_ + "[" + std::to_string(index) + "] (id " + quote_text(sample.id, 80) + ")";
+    const std::string where =
+        path_ + "[" + std::to_string(index) + "] (id " + quote_text(sample.id, 80) + ")";
     int64_t image_positions = 0;
     for (size_t i = 0; i < sample.input_ids.size(); ++i) {
       const int64_t id = sample.input_ids[i], label = sample.labels[i];
       if (id < 0 || id >= options_.config.text.vocab)
-        damaged(where, "token id " + std::to_string(id), "below " + std::to_string(options_.config.text.vocab));
+        damaged(where, "token id " + std::to_string(id),
+                "below " + std::to_string(options_.config.text.vocab));
       if (label != -100 && label != id)
-        damaged(where, "label " + std::to_string(label) + " at token " + std::to_string(id), "the token's id, or -100");
+        damaged(where, "label " + std::to_string(label) + " at token " + std::to_string(id),
+                "the token's id, or -100");
       image_positions += id == options_.config.image_token;
     }
-    const int64_t expected = static_cast<int64_t>(sample.images.size()) * options_.config.image_positions();
+    const int64_t expected =
+        static_cast<int64_t>(sample.images.size()) * options_.config.image_positions();
     if (image_positions != expected) {
-      damaged(where, std::to_string(image_positions) + " image positions for " + std::to_string(sample.images.size()) + " images",
+      damaged(where,
+              std::to_string(image_positions) + " image positions for " +
+                  std::to_string(sample.images.size()) + " images",
               std::to_string(expected));
     }
   }
@@ -333,16 +377,18 @@ class PreparedDataset : public Dataset {
 
 }  // namespace
 
-void prepare_dataset(const Dataset& dataset, const EncodeOptions& options, const std::string& out, int64_t shard_bytes,
-                     const std::function<void()>& poll) {
-  if (path_exists(out) && !is_prepared(out) && !(is_directory(out) && std::filesystem::is_empty(out))) {
-    throw Error(ErrorKind::kUsage, {.what = "the output exists and is not prepared data",
-                                    .where = out,
-                                    .found = {},
-                                    .expected = "a new or empty directory, or one that lft prepare wrote",
-                                    .next = "give another --out, or move away what is there"});
+void prepare_dataset(const Dataset& dataset, const EncodeOptions& options, const std::string& out,
+                     int64_t shard_bytes, const std::function<void()>& poll) {
+  if (io::path_exists(out) && !is_prepared(out) &&
+      !(io::is_directory(out) && std::filesystem::is_empty(out))) {
+    throw Error(ErrorKind::kUsage,
+                {.what = "the output exists and is not prepared data",
+                 .where = out,
+                 .found = {},
+                 .expected = "a new or empty directory, or one that lft prepare wrote",
+                 .next = "give another --out, or move away what is there"});
   }
-  write_dir_atomic(out, [&](const std::string& folder) {
+  io::write_dir_atomic(out, [&](const std::string& folder) {
     PreparedWriter writer(folder, options, shard_bytes);
     write_samples(dataset, options, poll, writer);
     writer.finish();
@@ -351,13 +397,15 @@ void prepare_dataset(const Dataset& dataset, const EncodeOptions& options, const
 
 std::unique_ptr<Dataset> open_prepared(const std::string& path, const EncodeOptions& options) {
   if (!is_prepared(path)) {
-    throw Error(ErrorKind::kInput, {.what = "a directory that lft prepare did not write",
-                                    .where = path,
-                                    .found = "no index.json of lft prepare",
-                                    .expected = "a JSON or JSONL file, or a prepared directory",
-                                    .next = "name the file in it, or the directory that lft prepare was given as --out"});
+    throw Error(
+        ErrorKind::kInput,
+        {.what = "a directory that lft prepare did not write",
+         .where = path,
+         .found = "no index.json of lft prepare",
+         .expected = "a JSON or JSONL file, or a prepared directory",
+         .next = "name the file in it, or the directory that lft prepare was given as --out"});
   }
   return std::make_unique<PreparedDataset>(path, options);
 }
 
-}  // namespace lft
+}  // namespace lft::data

@@ -9,11 +9,11 @@
 #include "src/data/encode.h"
 #include "src/io/files.h"
 
-namespace lft {
+namespace lft::data {
 namespace {
 
 constexpr uint64_t kMaxFile = 4ull << 30;
-constexpr JsonLimits kRowLimits{.max_bytes = 64u << 20, .max_depth = 16};
+constexpr io::JsonLimits kRowLimits{.max_bytes = 64u << 20, .max_depth = 16};
 constexpr std::string_view kSpace = " \t\r\n";
 constexpr char kWriteRows[] = "write the samples as [{...}, {...}], or as one {...} a line";
 
@@ -25,7 +25,8 @@ struct RawRow {
   int64_t place = 0;  // line from 1, or index from 0
 };
 
-[[noreturn]] void broken_array(const std::string& path, int64_t index, const std::string& found, const std::string& expected) {
+[[noreturn]] void broken_array(const std::string& path, int64_t index, const std::string& found,
+                               const std::string& expected) {
   throw Error(ErrorKind::kInput, {.what = "the JSON array of samples is malformed",
                                   .where = path + "[" + std::to_string(index) + "]",
                                   .found = found,
@@ -35,13 +36,16 @@ struct RawRow {
 
 std::string read_bytes(const std::string& path) {
   try {
-    return read_file(path, kMaxFile);
+    return io::read_file(path, kMaxFile);
   } catch (const Error& error) {
-    throw advised(error, "name a data file of at most 4 GiB; a relative path counts from the folder that lft was started in");
+    throw advised(error,
+                  "name a data file of at most 4 GiB; a relative path counts from the folder that "
+                  "lft was started in");
   }
 }
 
-/// The end of the element that begins at `at`: the first , or ] outside strings and brackets, or the end of the text.
+/// The end of the element that begins at `at`: the first , or ] outside strings and brackets, or
+/// the end of the text.
 size_t element_end(std::string_view text, size_t at) {
   int64_t depth = 0;
   bool in_string = false;
@@ -60,7 +64,8 @@ size_t element_end(std::string_view text, size_t at) {
   return text.size();
 }
 
-/// Elements of the array, unparsed: one at a time they cost little memory, and an error has its index.
+/// Elements of the array, unparsed: one at a time they cost little memory, and an error has its
+/// index.
 std::vector<RawRow> split_array(std::string_view text, const std::string& path) {
   std::vector<RawRow> rows;
   size_t at = text.find_first_not_of(kSpace, text.find('[') + 1);
@@ -69,8 +74,10 @@ std::vector<RawRow> split_array(std::string_view text, const std::string& path) 
     const int64_t index = static_cast<int64_t>(rows.size());
     if (at == std::string_view::npos) broken_array(path, index, "the end of the file", "a sample");
     const size_t end = element_end(text, at);
-    if (end == text.size()) broken_array(path, index, "the end of the file", "] after the last sample");
-    if (end == at) broken_array(path, index, "nothing before " + std::string(1, text[end]), "a sample");
+    if (end == text.size())
+      broken_array(path, index, "the end of the file", "] after the last sample");
+    if (end == at)
+      broken_array(path, index, "nothing before " + std::string(1, text[end]), "a sample");
     rows.push_back({text.substr(at, end - at), index});
     if (text[end] == ']') {
       at = end + 1;
@@ -79,7 +86,8 @@ std::vector<RawRow> split_array(std::string_view text, const std::string& path) 
     at = text.find_first_not_of(kSpace, end + 1);
   }
   if (text.find_first_not_of(kSpace, at) != std::string_view::npos) {
-    broken_array(path, static_cast<int64_t>(rows.size()), "text behind the closing ]", "the end of the file");
+    broken_array(path, static_cast<int64_t>(rows.size()), "text behind the closing ]",
+                 "the end of the file");
   }
   return rows;
 }
@@ -105,11 +113,13 @@ void check_same_keys(const RowKeys& first, const RowKeys& keys, const std::strin
   throw Error(ErrorKind::kInput, {.what = "a file mixes two sample formats",
                                   .where = where,
                                   .found = keys.list + " of {" + keys.role + ", " + keys.text + "}",
-                                  .expected = first.list + " of {" + first.role + ", " + first.text + "}, as in the first sample",
+                                  .expected = first.list + " of {" + first.role + ", " +
+                                              first.text + "}, as in the first sample",
                                   .next = "give each format a file of its own"});
 }
 
-RowFile parse_rows(const std::vector<RawRow>& raw, const std::string& path, bool is_array, bool keep_bad) {
+RowFile parse_rows(const std::vector<RawRow>& raw, const std::string& path, bool is_array,
+                   bool keep_bad) {
   RowFile file;
   file.rows.reserve(raw.size());
   for (const RawRow& text : raw) {
@@ -119,7 +129,7 @@ RowFile parse_rows(const std::vector<RawRow>& raw, const std::string& path, bool
     RowKeys keys;
     Row row{.id = std::to_string(index), .where = where, .turns = {}, .images = {}};
     try {
-      row = parse_row(parse_json(text.text, where, kRowLimits), where, index, keys);
+      row = parse_row(io::parse_json(text.text, where, kRowLimits), where, index, keys);
     } catch (const Error& error) {
       if (!keep_bad) throw advised(error, kMendRow);
       file.bad.emplace(index, error);
@@ -140,8 +150,11 @@ RowFile read_row_file(const std::string& path, bool keep_bad) {
   if (text.substr(0, 3) == "\xef\xbb\xbf") text.remove_prefix(3);
   const size_t start = text.find_first_not_of(kSpace);
   if (start == std::string_view::npos) {
-    throw Error(ErrorKind::kInput,
-                {.what = "the data file is empty", .where = path, .found = {}, .expected = "samples", .next = kWriteRows});
+    throw Error(ErrorKind::kInput, {.what = "the data file is empty",
+                                    .where = path,
+                                    .found = {},
+                                    .expected = "samples",
+                                    .next = kWriteRows});
   }
   const bool is_array = text[start] == '[';
   if (!is_array && text[start] != '{') {
@@ -151,37 +164,45 @@ RowFile read_row_file(const std::string& path, bool keep_bad) {
                                     .expected = "[ or { as the first character",
                                     .next = kWriteRows});
   }
-  RowFile file = parse_rows(is_array ? split_array(text, path) : split_lines(text), path, is_array, keep_bad);
+  RowFile file =
+      parse_rows(is_array ? split_array(text, path) : split_lines(text), path, is_array, keep_bad);
   if (file.rows.empty()) {
-    throw Error(ErrorKind::kInput,
-                {.what = "the data file holds no sample", .where = path, .found = "[]", .expected = {}, .next = kWriteRows});
+    throw Error(ErrorKind::kInput, {.what = "the data file holds no sample",
+                                    .where = path,
+                                    .found = "[]",
+                                    .expected = {},
+                                    .next = kWriteRows});
   }
-  notice(path + ": " + std::to_string(file.rows.size()) + (file.rows.size() == 1 ? " sample" : " samples") + ", format " +
-         file.keys.format() + (is_array ? " (JSON array)" : " (JSON lines)"));
+  notice(path + ": " + std::to_string(file.rows.size()) +
+         (file.rows.size() == 1 ? " sample" : " samples") + ", format " + file.keys.format() +
+         (is_array ? " (JSON array)" : " (JSON lines)"));
   return file;
 }
 
 std::vector<Row> read_rows(const std::string& path) { return read_row_file(path, false).rows; }
 
-Json row_to_json(const Row& row) {
-  Json turns = Json::array();
-  for (const Turn& turn : row.turns) turns.push_back({turn.question, turn.answer});
+io::Json row_to_json(const Row& row) {
+  io::Json turns = io::Json::array();
+  for (const text::Turn& turn : row.turns) turns.push_back({turn.question, turn.answer});
   return {{"id", row.id}, {"images", row.images}, {"turns", turns}, {"where", row.where}};
 }
 
-Row row_from_json(const Json& json, const std::string& where) {
+Row row_from_json(const io::Json& json, const std::string& where) {
   Row row;
   try {
     row.id = json.at("id").get<std::string>();
     row.where = json.at("where").get<std::string>();
     row.images = json.at("images").get<std::vector<std::string>>();
-    for (const Json& turn : json.at("turns")) row.turns.push_back({turn.at(0).get<std::string>(), turn.at(1).get<std::string>()});
-  } catch (const Json::exception& error) {
-    throw Error(
-        ErrorKind::kInput,
-        {.what = "a prepared row is malformed", .where = where, .found = error.what(), .expected = {}, .next = "run lft prepare again"});
+    for (const io::Json& turn : json.at("turns"))
+      row.turns.push_back({turn.at(0).get<std::string>(), turn.at(1).get<std::string>()});
+  } catch (const io::Json::exception& error) {
+    throw Error(ErrorKind::kInput, {.what = "a prepared row is malformed",
+                                    .where = where,
+                                    .found = error.what(),
+                                    .expected = {},
+                                    .next = "run lft prepare again"});
   }
   return row;
 }
 
-}  // namespace lft
+}  // namespace lft::data

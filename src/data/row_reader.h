@@ -1,4 +1,5 @@
-// A dataset file as rows: splits JSON arrays and JSONL, recognises the format, names what is wrong where. Knows no tokens and no pixels.
+// A dataset file as rows: splits JSON arrays and JSONL, recognises the format, names what is wrong
+// where. Knows no tokens and no pixels.
 #pragma once
 #include <map>
 #include <string>
@@ -8,7 +9,7 @@
 #include "src/data/sample.h"
 #include "src/io/json.h"
 
-namespace lft {
+namespace lft::data {
 
 /// Which keys a file's rows use. All rows of a file use the same.
 struct RowKeys {
@@ -21,19 +22,21 @@ struct RowKeys {
 inline constexpr const char* kEmptyAnswer = "an empty answer";
 inline constexpr const char* kNoAnswer = "no answer: a sample ends with the assistant's message";
 
-/// One JSON object -> Row. `keys` is set from the first row and compared with the others. Throws kInput with `where`.
-Row parse_row(const Json& json, const std::string& where, int64_t index, RowKeys& keys);
+/// One JSON object -> Row. `keys` is set from the first row and compared with the others. Throws
+/// kInput with `where`.
+Row parse_row(const io::Json& json, const std::string& where, int64_t index, RowKeys& keys);
 
 struct RowFile {
   std::vector<Row> rows;         // a malformed row keeps its place, with its index as id
   std::map<int64_t, Error> bad;  // by row index; empty unless asked to keep them
   RowKeys keys;
 };
-/// With `keep_bad` a malformed row is kept in `bad`; a malformed file (empty, cut, formats mixed) throws all the same.
+/// With `keep_bad` a malformed row is kept in `bad`; a malformed file (empty, cut, formats mixed)
+/// throws all the same.
 RowFile read_row_file(const std::string& path, bool keep_bad);
 
 /// What a row says, as canonical JSON (for hashes and prepared data), and back.
-Json row_to_json(const Row& row);
-Row row_from_json(const Json& json, const std::string& where);
+io::Json row_to_json(const Row& row);
+Row row_from_json(const io::Json& json, const std::string& where);
 
-}  // namespace lft
+}  // namespace lft::data

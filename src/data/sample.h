@@ -6,13 +6,13 @@
 
 #include "src/text/chat_template.h"
 
-namespace lft {
+namespace lft::data {
 
 /// A row of a dataset file as written: what is asked and answered, which image files.
 struct Row {
   std::string id;
   std::string where;  // file:line or file[index], for messages
-  std::vector<Turn> turns;
+  std::vector<text::Turn> turns;
   std::vector<std::string> images;  // names under image_root
 };
 
@@ -30,9 +30,10 @@ struct Sample {
   int64_t supervised() const;
 };
 
-/// What a sample costs, known without its pixels. tokens: image positions expanded, after truncation.
+/// What a sample costs, known without its pixels. tokens: image positions expanded, after
+/// truncation.
 struct SampleLength {
   int32_t tokens = 0, supervised = 0, images = 0;
 };
 
-}  // namespace lft
+}  // namespace lft::data

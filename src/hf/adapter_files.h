@@ -1,11 +1,15 @@
-// Reading an adapter's tensors against a model of a given config: what fits where is decided here, once, for loading and for merging.
+// Reading an adapter's tensors against a model of a given config: what fits where is decided here,
+// once, for loading and for merging.
 #pragma once
 #include <map>
 #include <string>
 
 #include "src/hf/adapter.h"
 
-namespace lft {
+namespace lft::hf {
+
+/// What PEFT puts before the canonical names of its tensors.
+constexpr const char* kPeftPrefix = "base_model.model.";
 
 inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
 inline constexpr const char* kAdapterNotes = "lft_adapter.json";
@@ -26,10 +30,11 @@ struct AdapterTensors {
   std::map<std::string, at::Tensor> base_copies;  // by canonical tensor; must equal the base's
 };
 
-/// Reads everything. Throws kInput for modules or tensors that this model has not, wrong shapes, an incomplete module of modules_to_save,
-/// and non-finite values.
-AdapterTensors read_adapter(const AdapterDir& dir, const LlavaConfig& config);
+/// Reads everything. Throws kInput for modules or tensors that this model has not, wrong shapes, an
+/// incomplete module of modules_to_save, and non-finite values.
+AdapterTensors read_adapter(const AdapterDir& dir, const llava::LlavaConfig& config);
 /// kInput unless the copy that the adapter holds of a base weight is that weight.
-void check_base_copy(const at::Tensor& copy, const at::Tensor& base, const std::string& name, const AdapterDir& dir);
+void check_base_copy(const at::Tensor& copy, const at::Tensor& base, const std::string& name,
+                     const AdapterDir& dir);
 
-}  // namespace lft
+}  // namespace lft::hf

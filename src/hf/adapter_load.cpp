@@ -7,7 +7,7 @@
 #include "src/hf/adapter_files.h"
 #include "src/hf/weights.h"
 
-namespace lft {
+namespace lft::hf {
 namespace {
 
 using Shapes = std::map<std::string, std::vector<int64_t>>;
@@ -15,21 +15,28 @@ using Shapes = std::map<std::string, std::vector<int64_t>>;
 /// Compares an adapter's headers with the tensors of the model it is for.
 class Fitting {
  public:
-  Fitting(const AdapterDir& dir, const SafetensorsFile& file, const LlavaConfig& config) : dir_(dir), file_(file) {
-    for (const TensorSpec& spec : llava_tensors(config)) shapes_[spec.name] = spec.shape;
+  Fitting(const AdapterDir& dir, const io::SafetensorsFile& file, const llava::LlavaConfig& config)
+      : dir_(dir), file_(file) {
+    for (const llava::TensorSpec& spec : llava::llava_tensors(config))
+      shapes_[spec.name] = spec.shape;
   }
 
   void check() {
     for (const std::string& module : dir_.lora_modules) check_lora(module);
     for (const auto& [name, stored] : dir_.stored_names) {
-      if (name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight") || name.ends_with(".lora_magnitude_vector")) continue;
+      if (name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight") ||
+          name.ends_with(".lora_magnitude_vector"))
+        continue;
       check_whole(name, stored);
     }
     for (const auto& [name, shape] : shapes_) {
-      const std::string path = "." + llava_peft_name(name);
+      const std::string path = "." + llava::llava_peft_name(name);
       const bool saved = std::any_of(dir_.modules_to_save.begin(), dir_.modules_to_save.end(),
-                                     [&](const std::string& module) { return path.find("." + module + ".") != std::string::npos; });
-      if (saved && !dir_.stored_names.contains(name)) missing_.items.push_back(name + " " + shape_text(shape));
+                                     [&](const std::string& module) {
+                                       return path.find("." + module + ".") != std::string::npos;
+                                     });
+      if (saved && !dir_.stored_names.contains(name))
+        missing_.items.push_back(name + " " + shape_text(shape));
     }
     const std::vector<Faults> faults = {absent_, misshapen_, missing_};
     if (!any(faults)) return;
@@ -50,12 +57,14 @@ class Fitting {
     const int64_t out = weight->second[0], in = weight->second[1], rank = dir_.lora.rank;
     expect(dir_.stored_names.at(module + ".lora_A.weight"), {rank, in});
     expect(dir_.stored_names.at(module + ".lora_B.weight"), {out, rank});
-    if (dir_.lora.variant == "dora") expect(dir_.stored_names.at(module + ".lora_magnitude_vector"), {out});
+    if (dir_.lora.variant == "dora")
+      expect(dir_.stored_names.at(module + ".lora_magnitude_vector"), {out});
   }
 
   void check_whole(const std::string& name, const std::string& stored) {
     constexpr std::string_view kCopy = ".base_layer.weight";
-    const std::string target = name.ends_with(kCopy) ? name.substr(0, name.size() - kCopy.size()) + ".weight" : name;
+    const std::string target =
+        name.ends_with(kCopy) ? name.substr(0, name.size() - kCopy.size()) + ".weight" : name;
     const auto at = shapes_.find(target);
     if (at == shapes_.end()) {
       absent_.items.push_back(target);
@@ -65,42 +74,47 @@ class Fitting {
   }
 
   void expect(const std::string& stored, const std::vector<int64_t>& shape) {
-    const TensorInfo& info = file_.info(stored);
-    if (info.shape != shape) misshapen_.items.push_back(stored + ": found " + shape_text(info.shape) + ", expected " + shape_text(shape));
+    const io::TensorInfo& info = file_.info(stored);
+    if (info.shape != shape)
+      misshapen_.items.push_back(stored + ": found " + shape_text(info.shape) + ", expected " +
+                                 shape_text(shape));
   }
 
   const AdapterDir& dir_;
-  const SafetensorsFile& file_;
+  const io::SafetensorsFile& file_;
   Shapes shapes_;
-  Faults absent_{"that the model has not", {}}, misshapen_{"of a wrong shape", {}}, missing_{"missing of modules_to_save", {}};
+  Faults absent_{"that the model has not", {}}, misshapen_{"of a wrong shape", {}},
+      missing_{"missing of modules_to_save", {}};
 };
 
-at::Tensor read_finite(const SafetensorsFile& file, const std::string& stored) {
+at::Tensor read_finite(const io::SafetensorsFile& file, const std::string& stored) {
   const at::Tensor tensor = read_tensor(file, file.info(stored));
   refuse_non_finite(tensor, stored, file.path());
   return tensor.to(at::kFloat);
 }
 
-void check_not_injected(const std::vector<LinearSite>& sites) {
-  for (const LinearSite& site : sites) {
-    if (site.layer->adapter()) throw Error(ErrorKind::kInternal, "load_adapter: " + site.name + " has an adapter already");
+void check_not_injected(const std::vector<lora::LinearSite>& sites) {
+  for (const lora::LinearSite& site : sites) {
+    if (site.layer->adapter())
+      throw Error(ErrorKind::kInternal, "load_adapter: " + site.name + " has an adapter already");
   }
 }
 
 /// lft's layers take 1 <= rank <= min(in, out); PEFT writes larger ones too.
-void check_rank(const AdapterDir& dir, const std::vector<LinearSite>& sites) {
-  for (const LinearSite& site : sites) {
+void check_rank(const AdapterDir& dir, const std::vector<lora::LinearSite>& sites) {
+  for (const lora::LinearSite& site : sites) {
     const int64_t most = std::min(site.layer->weight.size(0), site.layer->weight.size(1));
     if (dir.lora.rank <= most) continue;
     throw Error(ErrorKind::kInput, {.what = "the adapter's rank is larger than a layer",
                                     .where = dir.path + ": " + site.name,
                                     .found = "r = " + std::to_string(dir.lora.rank),
-                                    .expected = "at most " + std::to_string(most) + ", the smaller side of the layer's weight",
+                                    .expected = "at most " + std::to_string(most) +
+                                                ", the smaller side of the layer's weight",
                                     .next = ""});
   }
 }
 
-void copy_lora(LinearSite& site, const LoraPair& pair) {
+void copy_lora(lora::LinearSite& site, const LoraPair& pair) {
   auto parameters = site.layer->adapter()->named_parameters();
   parameters["lora_A"].copy_(pair.a_ri);
   parameters["lora_B"].copy_(pair.b_or);
@@ -109,46 +123,57 @@ void copy_lora(LinearSite& site, const LoraPair& pair) {
 
 }  // namespace
 
-AdapterTensors read_adapter(const AdapterDir& dir, const LlavaConfig& config) {
-  const SafetensorsFile file(dir.path + "/" + kAdapterWeights);
+AdapterTensors read_adapter(const AdapterDir& dir, const llava::LlavaConfig& config) {
+  const io::SafetensorsFile file(dir.path + "/" + kAdapterWeights);
   Fitting(dir, file, config).check();
   AdapterTensors tensors;
   for (const std::string& module : dir.lora_modules) {
-    const auto read = [&](const char* part) { return read_finite(file, dir.stored_names.at(module + part)); };
-    tensors.lora[module] = {read(".lora_A.weight"), read(".lora_B.weight"),
-                            dir.lora.variant == "dora" ? read(".lora_magnitude_vector") : at::Tensor()};
+    const auto read = [&](const char* part) {
+      return read_finite(file, dir.stored_names.at(module + part));
+    };
+    tensors.lora[module] = {
+        read(".lora_A.weight"), read(".lora_B.weight"),
+        dir.lora.variant == "dora" ? read(".lora_magnitude_vector") : at::Tensor()};
   }
-  for (const std::string& name : dir.full_tensors) tensors.full[name] = read_finite(file, dir.stored_names.at(name));
+  for (const std::string& name : dir.full_tensors)
+    tensors.full[name] = read_finite(file, dir.stored_names.at(name));
   for (const auto& [name, stored] : dir.stored_names) {
     constexpr std::string_view kCopy = ".base_layer.weight";
     if (!name.ends_with(kCopy)) continue;
-    tensors.base_copies[name.substr(0, name.size() - kCopy.size()) + ".weight"] = read_finite(file, stored);
+    tensors.base_copies[name.substr(0, name.size() - kCopy.size()) + ".weight"] =
+        read_finite(file, stored);
   }
   return tensors;
 }
 
-void check_base_copy(const at::Tensor& copy, const at::Tensor& base, const std::string& name, const AdapterDir& dir) {
+void check_base_copy(const at::Tensor& copy, const at::Tensor& base, const std::string& name,
+                     const AdapterDir& dir) {
   // The adapter may store the copy in a wider type than the base is held in.
   if (copy.to(base.scalar_type()).equal(base.to(at::kCPU))) return;
-  throw Error(ErrorKind::kInput, {.what = "the adapter holds another base weight than the model",
-                                  .where = dir.path + ": " + name,
-                                  .found = "different numbers",
-                                  .expected = "the model's own weight (PEFT stores it beside an adapter on the LM head)",
-                                  .next = "give the base model that the adapter was trained on"});
+  throw Error(
+      ErrorKind::kInput,
+      {.what = "the adapter holds another base weight than the model",
+       .where = dir.path + ": " + name,
+       .found = "different numbers",
+       .expected = "the model's own weight (PEFT stores it beside an adapter on the LM head)",
+       .next = "give the base model that the adapter was trained on"});
 }
 
-void load_adapter(Llava& model, const AdapterDir& dir) {
+void load_adapter(llava::Llava& model, const AdapterDir& dir) {
   const at::NoGradGuard no_grad;
   const AdapterTensors tensors = read_adapter(dir, model->config);
-  std::vector<LinearSite> sites = linear_sites(*model);
+  std::vector<lora::LinearSite> sites = lora::linear_sites(*model);
   check_not_injected(sites);
-  std::erase_if(sites, [&](const LinearSite& site) { return !tensors.lora.contains(site.name); });
-  if (sites.size() != tensors.lora.size()) throw Error(ErrorKind::kInternal, "load_adapter: a linear layer is no site");
+  std::erase_if(sites,
+                [&](const lora::LinearSite& site) { return !tensors.lora.contains(site.name); });
+  if (sites.size() != tensors.lora.size())
+    throw Error(ErrorKind::kInternal, "load_adapter: a linear layer is no site");
   check_rank(dir, sites);
   std::map<std::string, at::Tensor> parameters = llava_parameters(*model);
-  for (const auto& [name, copy] : tensors.base_copies) check_base_copy(copy, parameters.at(name), name, dir);
-  inject_lora(sites, dir.lora, /*seed=*/0);
-  for (LinearSite& site : sites) copy_lora(site, tensors.lora.at(site.name));
+  for (const auto& [name, copy] : tensors.base_copies)
+    check_base_copy(copy, parameters.at(name), name, dir);
+  lora::inject_lora(sites, dir.lora, /*seed=*/0);
+  for (lora::LinearSite& site : sites) copy_lora(site, tensors.lora.at(site.name));
   // Trained whole means FP32 masters; held in the base's type they would be rounded.
   for (const auto& [name, tensor] : tensors.full) {
     at::Tensor& parameter = parameters.at(name);
@@ -156,4 +181,4 @@ void load_adapter(Llava& model, const AdapterDir& dir) {
   }
 }
 
-}  // namespace lft
+}  // namespace lft::hf

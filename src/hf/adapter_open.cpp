@@ -10,15 +10,14 @@
 #include "src/hf/weights.h"
 #include "src/io/files.h"
 
-namespace lft {
+namespace lft::hf {
 namespace {
 
-constexpr const char* kPrefix = "base_model.model.";
 constexpr std::string_view kMagnitude = "lora_magnitude_vector";
 constexpr const char* kRetry = "take both files from the same save_pretrained()";
 
-/// A key of the file, taken apart. kind: lora_A.weight, lora_B.weight, lora_magnitude_vector, base_layer.weight, or "" for a tensor saved
-/// whole.
+/// A key of the file, taken apart. kind: lora_A.weight, lora_B.weight, lora_magnitude_vector,
+/// base_layer.weight, or "" for a tensor saved whole.
 struct Key {
   std::string module, kind;
 };
@@ -29,23 +28,28 @@ Key split_key(const std::string& name) {
     if (at == std::string::npos) continue;
     // Between "lora_A" and "weight" a raw state_dict has the adapter's name.
     const std::string rest = name.substr(at + 8);
-    if (rest == "weight" || rest == "default.weight") return {name.substr(0, at), std::string(kind) + ".weight"};
+    if (rest == "weight" || rest == "default.weight")
+      return {name.substr(0, at), std::string(kind) + ".weight"};
   }
   for (const char* tail : {"", ".weight", ".default.weight"}) {
     const std::string magnitude = "." + std::string(kMagnitude) + tail;
-    if (name.ends_with(magnitude)) return {name.substr(0, name.size() - magnitude.size()), std::string(kMagnitude)};
+    if (name.ends_with(magnitude))
+      return {name.substr(0, name.size() - magnitude.size()), std::string(kMagnitude)};
   }
   constexpr std::string_view kBase = ".base_layer.weight";
-  if (name.ends_with(kBase)) return {name.substr(0, name.size() - kBase.size()), "base_layer.weight"};
+  if (name.ends_with(kBase))
+    return {name.substr(0, name.size() - kBase.size()), "base_layer.weight"};
   return {name, ""};
 }
 
 /// "multi_modal_projector" in "model.multi_modal_projector.linear_1.weight".
-bool names_module(const std::string& path, const std::string& module) { return ("." + path).find("." + module + ".") != std::string::npos; }
+bool names_module(const std::string& path, const std::string& module) {
+  return ("." + path).find("." + module + ".") != std::string::npos;
+}
 
 /// Dialects D1 to D3, and the language model as the original LLaVA names it.
 std::string canonical_name(const std::string& peft) {
-  const std::string canonical = llava_from_peft_name(peft);
+  const std::string canonical = llava::llava_from_peft_name(peft);
   if (!canonical.empty()) return canonical;
   for (const char* part : {"model.layers.", "model.embed_tokens", "model.norm"}) {
     if (peft.starts_with(part)) return "language_model." + peft;
@@ -58,7 +62,7 @@ bool is_lora_part(const std::string& name) { return name.find("lora_") != std::s
 
 class KeyReader {
  public:
-  KeyReader(AdapterDir& dir, const SafetensorsFile& file) : dir_(dir), file_(file) {}
+  KeyReader(AdapterDir& dir, const io::SafetensorsFile& file) : dir_(dir), file_(file) {}
 
   void read() {
     for (const auto& [name, info] : file_.tensors()) place(name, info);
@@ -66,39 +70,49 @@ class KeyReader {
     check_saved_modules();
     const std::vector<Faults> faults = {unknown_, twice_, alone_, rank_, mistyped_, unsaved_};
     if (!any(faults)) return;
-    throw Error(ErrorKind::kInput, {.what = "the adapter's tensors do not fit",
-                                    .where = file_.path(),
-                                    .found = describe(faults),
-                                    .expected = "lora_A and lora_B of rank " + std::to_string(dir_.lora.rank) +
-                                                " for modules of a LLaVA, and the modules that modules_to_save names",
-                                    .next = kRetry});
+    throw Error(ErrorKind::kInput,
+                {.what = "the adapter's tensors do not fit",
+                 .where = file_.path(),
+                 .found = describe(faults),
+                 .expected = "lora_A and lora_B of rank " + std::to_string(dir_.lora.rank) +
+                             " for modules of a LLaVA, and the modules that modules_to_save names",
+                 .next = kRetry});
   }
 
  private:
-  void place(const std::string& name, const TensorInfo& info) {
-    if (info.dtype != DType::kF32 && info.dtype != DType::kF16 && info.dtype != DType::kBF16) {
-      mistyped_.items.push_back(name + ": found " + dtype_name(info.dtype) + ", expected F32, F16 or BF16");
+  void place(const std::string& name, const io::TensorInfo& info) {
+    if (info.dtype != io::DType::kF32 && info.dtype != io::DType::kF16 &&
+        info.dtype != io::DType::kBF16) {
+      mistyped_.items.push_back(name + ": found " + io::dtype_name(info.dtype) +
+                                ", expected F32, F16 or BF16");
     }
-    if (!name.starts_with(kPrefix)) return unknown_.items.push_back(name);
-    const std::string inner = name.substr(std::string(kPrefix).size());
+    if (!name.starts_with(kPeftPrefix)) return unknown_.items.push_back(name);
+    const std::string inner = name.substr(std::string(kPeftPrefix).size());
     const Key key = split_key(inner);
     const std::string canonical = canonical_name(key.module);
-    if (key.kind == kMagnitude && dir_.lora.variant != "dora") return unknown_.items.push_back(name + " (use_dora is false)");
-    const bool saved = key.kind.empty() && !is_lora_part(inner) &&
-                       std::any_of(dir_.modules_to_save.begin(), dir_.modules_to_save.end(),
-                                   [&](const std::string& module) { return names_module(inner, module); });
+    if (key.kind == kMagnitude && dir_.lora.variant != "dora")
+      return unknown_.items.push_back(name + " (use_dora is false)");
+    const bool saved =
+        key.kind.empty() && !is_lora_part(inner) &&
+        std::any_of(dir_.modules_to_save.begin(), dir_.modules_to_save.end(),
+                    [&](const std::string& module) { return names_module(inner, module); });
     if (canonical.empty() || (key.kind.empty() && !saved)) return unknown_.items.push_back(name);
     const std::string full = key.kind.empty() ? canonical : canonical + "." + key.kind;
-    if (!dir_.stored_names.emplace(full, name).second) twice_.items.push_back(name + " and " + dir_.stored_names.at(full));
+    if (!dir_.stored_names.emplace(full, name).second)
+      twice_.items.push_back(name + " and " + dir_.stored_names.at(full));
     if (key.kind.empty()) dir_.full_tensors.push_back(canonical);
     if (key.kind == "lora_A.weight") a_.insert(canonical);
     if (key.kind == "lora_B.weight") b_.insert(canonical);
     if (key.kind == kMagnitude) magnitudes_.insert(canonical);
-    if (key.kind == "lora_A.weight" && (info.shape.size() != 2 || info.shape[0] != dir_.lora.rank)) wrong_rank(name, info);
-    if (key.kind == "lora_B.weight" && (info.shape.size() != 2 || info.shape[1] != dir_.lora.rank)) wrong_rank(name, info);
+    if (key.kind == "lora_A.weight" && (info.shape.size() != 2 || info.shape[0] != dir_.lora.rank))
+      wrong_rank(name, info);
+    if (key.kind == "lora_B.weight" && (info.shape.size() != 2 || info.shape[1] != dir_.lora.rank))
+      wrong_rank(name, info);
   }
 
-  void wrong_rank(const std::string& name, const TensorInfo& info) { rank_.items.push_back(name + ": found " + shape_text(info.shape)); }
+  void wrong_rank(const std::string& name, const io::TensorInfo& info) {
+    rank_.items.push_back(name + ": found " + shape_text(info.shape));
+  }
 
   void pair_up() {
     for (const std::string& module : a_) {
@@ -109,10 +123,12 @@ class KeyReader {
     }
     if (dir_.lora.variant == "dora") {
       for (const std::string& module : a_) {
-        if (!magnitudes_.contains(module)) alone_.items.push_back(module + ": use_dora without lora_magnitude_vector");
+        if (!magnitudes_.contains(module))
+          alone_.items.push_back(module + ": use_dora without lora_magnitude_vector");
       }
       for (const std::string& module : magnitudes_) {
-        if (!a_.contains(module)) alone_.items.push_back(module + ": lora_magnitude_vector without lora_A");
+        if (!a_.contains(module))
+          alone_.items.push_back(module + ": lora_magnitude_vector without lora_A");
       }
     }
     dir_.lora_modules.assign(a_.begin(), a_.end());
@@ -121,81 +137,97 @@ class KeyReader {
   void check_saved_modules() {
     for (const std::string& module : dir_.modules_to_save) {
       const bool found = std::any_of(dir_.full_tensors.begin(), dir_.full_tensors.end(),
-                                     [&](const std::string& tensor) { return names_module(dir_.stored_names.at(tensor), module); });
+                                     [&](const std::string& tensor) {
+                                       return names_module(dir_.stored_names.at(tensor), module);
+                                     });
       if (!found) unsaved_.items.push_back(module);
     }
   }
 
   AdapterDir& dir_;
-  const SafetensorsFile& file_;
+  const io::SafetensorsFile& file_;
   std::set<std::string> a_, b_, magnitudes_;
-  Faults unknown_{"unknown", {}}, twice_{"stored twice, in two spellings", {}}, alone_{"without the tensors that belong to them", {}},
+  Faults unknown_{"unknown", {}}, twice_{"stored twice, in two spellings", {}},
+      alone_{"without the tensors that belong to them", {}},
       rank_{"of another rank than r in adapter_config.json", {}}, mistyped_{"of a wrong type", {}},
       unsaved_{"in modules_to_save without a tensor", {}};
 };
 
 void refuse_other_formats(const std::string& path) {
-  if (!is_directory(path) || !path_exists(path + "/adapter_config.json")) {
-    throw Error(ErrorKind::kInput, {.what = "not an adapter directory",
-                                    .where = path,
-                                    .found = is_directory(path)  ? "no adapter_config.json"
-                                             : path_exists(path) ? "a file"
-                                                                 : "nothing",
-                                    .expected = "a folder with adapter_config.json and adapter_model.safetensors",
-                                    .next = ""});
-  }
-  if (constexpr const char* kRest = "non_lora_trainables.bin"; path_exists(path + "/" + kRest)) {
+  if (!io::is_directory(path) || !io::path_exists(path + "/adapter_config.json")) {
     throw Error(ErrorKind::kInput,
-                {.what = "half of this adapter is a pickle, which is not opened",
+                {.what = "not an adapter directory",
                  .where = path,
-                 .found = std::string(kRest) + ", where the original LLaVA keeps the trained projector",
-                 .expected = "all trained tensors in " + std::string(kAdapterWeights),
-                 .next = "put its mm_projector tensors into the base's multi_modal_projector (safetensors) and remove the file here; "
-                         "removed alone, the base's own projector is used"});
+                 .found = io::is_directory(path)  ? "no adapter_config.json"
+                          : io::path_exists(path) ? "a file"
+                                                  : "nothing",
+                 .expected = "a folder with adapter_config.json and adapter_model.safetensors",
+                 .next = ""});
   }
-  if (path_exists(path + "/" + kAdapterWeights)) return;
-  const bool pickle = path_exists(path + "/adapter_model.bin");
-  throw Error(ErrorKind::kInput, {.what = pickle ? "pickled adapters are not opened" : "the adapter has no weights",
-                                  .where = path,
-                                  .found = pickle ? "adapter_model.bin" : "no adapter_model.safetensors",
-                                  .expected = kAdapterWeights,
-                                  .next = pickle ? "convert to safetensors: load with PEFT, then save_pretrained(NEW_DIR)" : kRetry});
+  if (constexpr const char* kRest = "non_lora_trainables.bin";
+      io::path_exists(path + "/" + kRest)) {
+    throw Error(
+        ErrorKind::kInput,
+        {.what = "half of this adapter is a pickle, which is not opened",
+         .where = path,
+         .found = std::string(kRest) + ", where the original LLaVA keeps the trained projector",
+         .expected = "all trained tensors in " + std::string(kAdapterWeights),
+         .next = "put its mm_projector tensors into the base's multi_modal_projector (safetensors) "
+                 "and remove the file here; "
+                 "removed alone, the base's own projector is used"});
+  }
+  if (io::path_exists(path + "/" + kAdapterWeights)) return;
+  const bool pickle = io::path_exists(path + "/adapter_model.bin");
+  throw Error(
+      ErrorKind::kInput,
+      {.what = pickle ? "pickled adapters are not opened" : "the adapter has no weights",
+       .where = path,
+       .found = pickle ? "adapter_model.bin" : "no adapter_model.safetensors",
+       .expected = kAdapterWeights,
+       .next = pickle ? "convert to safetensors: load with PEFT, then save_pretrained(NEW_DIR)"
+                      : kRetry});
 }
 
 AdapterNotes read_notes(const std::string& file) {
   AdapterNotes notes;
-  if (!path_exists(file)) return notes;
-  const Json json = read_json_file(file);
+  if (!io::path_exists(file)) return notes;
+  const io::Json json = io::read_json_file(file);
   if (!json.is_object()) {
-    throw Error(ErrorKind::kInput,
-                {.what = "not a JSON object", .where = file, .found = "", .expected = "what lft wrote there", .next = ""});
+    throw Error(ErrorKind::kInput, {.what = "not a JSON object",
+                                    .where = file,
+                                    .found = "",
+                                    .expected = "what lft wrote there",
+                                    .next = ""});
   }
-  notes.base_path = json_string(json, "base_path", file);
-  notes.base_fingerprint = json_string(json, "base_fingerprint", file);
-  notes.template_name = json_string(json, "template", file);
-  notes.image_fit = json_string(json, "image_fit", file);
-  if (json.contains("tokenizer")) notes.tokenizer = json_string(json, "tokenizer", file);
+  notes.base_path = io::json_string(json, "base_path", file);
+  notes.base_fingerprint = io::json_string(json, "base_fingerprint", file);
+  notes.template_name = io::json_string(json, "template", file);
+  notes.image_fit = io::json_string(json, "image_fit", file);
+  if (json.contains("tokenizer")) notes.tokenizer = io::json_string(json, "tokenizer", file);
   return notes;
 }
 
 }  // namespace
 
-AdapterNotes read_model_notes(const std::string& model_path) { return read_notes(model_path + "/" + kModelNotes); }
+AdapterNotes read_model_notes(const std::string& model_path) {
+  return read_notes(model_path + "/" + kModelNotes);
+}
 
 AdapterDir AdapterDir::open(const std::string& path) {
   refuse_other_formats(path);
-  const std::string config_file = path + "/adapter_config.json", weights = path + "/" + kAdapterWeights;
+  const std::string config_file = path + "/adapter_config.json",
+                    weights = path + "/" + kAdapterWeights;
   refuse_lfs_pointer(config_file);
   refuse_lfs_pointer(weights);
-  const PeftConfig config = parse_peft_config(read_json_file(config_file), config_file);
+  const PeftConfig config = parse_peft_config(io::read_json_file(config_file), config_file);
   AdapterDir dir;
-  dir.path = absolute_path(path);
+  dir.path = io::absolute_path(path);
   dir.lora = config.lora;
   dir.modules_to_save = config.modules_to_save;
   dir.base_model_name_or_path = config.base_model_name_or_path;
   dir.inference_mode = config.inference_mode;
   dir.notes = read_notes(path + "/" + kAdapterNotes);
-  KeyReader(dir, SafetensorsFile(weights)).read();
+  KeyReader(dir, io::SafetensorsFile(weights)).read();
   return dir;
 }
 
@@ -203,20 +235,24 @@ void check_adapter_base(const AdapterDir& dir, const ModelDir& base) {
   if (dir.notes.base_fingerprint.empty()) return;
   const std::string found = base_fingerprint(base);
   if (found == dir.notes.base_fingerprint) return;
-  throw Error(ErrorKind::kInput, {.what = "the adapter was trained on another base model",
-                                  .where = dir.path + "/" + kAdapterNotes,
-                                  .found = "fingerprint " + found.substr(0, 16) + " of " + base.path,
-                                  .expected = "fingerprint " + dir.notes.base_fingerprint.substr(0, 16) + " (" + dir.notes.base_path + ")",
-                                  .next = "give the base model that the adapter records"});
+  throw Error(ErrorKind::kInput,
+              {.what = "the adapter was trained on another base model",
+               .where = dir.path + "/" + kAdapterNotes,
+               .found = "fingerprint " + found.substr(0, 16) + " of " + base.path,
+               .expected = "fingerprint " + dir.notes.base_fingerprint.substr(0, 16) + " (" +
+                           dir.notes.base_path + ")",
+               .next = "give the base model that the adapter records"});
 }
 
 void check_adapter_tokenizer(const AdapterDir& dir, const std::string& fingerprint) {
   if (dir.notes.tokenizer.empty() || dir.notes.tokenizer == fingerprint) return;
-  throw Error(ErrorKind::kInput, {.what = "the adapter was trained with another tokenizer: the same words have other ids now",
-                                  .where = dir.path + "/" + kAdapterNotes,
-                                  .found = "tokenizer " + fingerprint.substr(0, 16),
-                                  .expected = "tokenizer " + dir.notes.tokenizer.substr(0, 16),
-                                  .next = "put the tokenizer files back that it was trained with"});
+  throw Error(
+      ErrorKind::kInput,
+      {.what = "the adapter was trained with another tokenizer: the same words have other ids now",
+       .where = dir.path + "/" + kAdapterNotes,
+       .found = "tokenizer " + fingerprint.substr(0, 16),
+       .expected = "tokenizer " + dir.notes.tokenizer.substr(0, 16),
+       .next = "put the tokenizer files back that it was trained with"});
 }
 
-}  // namespace lft
+}  // namespace lft::hf

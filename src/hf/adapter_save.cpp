@@ -9,13 +9,11 @@
 #include "src/hf/weights.h"
 #include "src/io/files.h"
 
-namespace lft {
+namespace lft::hf {
 namespace {
 
-constexpr const char* kPrefix = "base_model.model.";
-
 /// PEFT's module names of a scope that is saved whole.
-std::vector<std::string> saved_modules(const std::string& scope, const LlavaConfig& config) {
+std::vector<std::string> saved_modules(const std::string& scope, const llava::LlavaConfig& config) {
   if (scope == "projector") return {"multi_modal_projector"};
   if (scope == "vision") return {"vision_tower"};
   if (scope == "llm" && config.text.tie_embeddings) return {"language_model"};
@@ -27,34 +25,45 @@ std::vector<std::string> saved_modules(const std::string& scope, const LlavaConf
                                   .next = "a model trained with full: [all] is saved as a model"});
 }
 
-/// Dialect D2, but a whole vision tower as transformers >= 5.6 names it: PEFT maps LoRA keys between the dialects and saved modules not.
+/// Dialect D2, but a whole vision tower as transformers >= 5.6 names it: PEFT maps LoRA keys
+/// between the dialects and saved modules not.
 std::string full_key(const std::string& canonical) {
   constexpr std::string_view kOld = "vision_tower.vision_model.";
-  std::string name = llava_peft_name(canonical);
-  if (const size_t at = name.find(kOld); at != std::string::npos) name.replace(at, kOld.size(), "vision_tower.");
-  return kPrefix + name;
+  std::string name = llava::llava_peft_name(canonical);
+  if (const size_t at = name.find(kOld); at != std::string::npos)
+    name.replace(at, kOld.size(), "vision_tower.");
+  return kPeftPrefix + name;
 }
 
-at::Tensor master(const at::Tensor& tensor) { return tensor.detach().to(at::kCPU, at::kFloat).contiguous(); }
+at::Tensor master(const at::Tensor& tensor) {
+  return tensor.detach().to(at::kCPU, at::kFloat).contiguous();
+}
 
 void refuse_no_lora(const std::string& path) {
-  throw Error(ErrorKind::kUsage, {.what = "an adapter without LoRA cannot be saved",
-                                  .where = path,
-                                  .found = "no layer has an adapter",
-                                  .expected = "at least one (PEFT opens no adapter without a target module)",
-                                  .next = "give lora.targets"});
+  throw Error(ErrorKind::kUsage,
+              {.what = "an adapter without LoRA cannot be saved",
+               .where = path,
+               .found = "no layer has an adapter",
+               .expected = "at least one (PEFT opens no adapter without a target module)",
+               .next = "give lora.targets"});
 }
 
-std::string readme_text(const LoraOptions& lora, const std::vector<std::string>& modules, const AdapterNotes& notes) {
-  std::string text = "# LoRA adapter\n\nA PEFT adapter for `" + notes.base_path + "`, written by lft: rank " + std::to_string(lora.rank) +
+std::string readme_text(const lora::LoraOptions& lora, const std::vector<std::string>& modules,
+                        const AdapterNotes& notes) {
+  std::string text = "# LoRA adapter\n\nA PEFT adapter for `" + notes.base_path +
+                     "`, written by lft: rank " + std::to_string(lora.rank) +
                      (lora.variant == "rslora" ? " (rank-stabilised scale)"
                       : lora.variant == "dora" ? " (DoRA)"
                                                : "") +
                      ".\n";
-  for (const std::string& module : modules) text += "`" + module + "` was trained whole and is saved with it.\n";
-  text += "\nTrained with the template `" + notes.template_name + "` and images fitted by `" + notes.image_fit +
-          "`; other choices give other answers.\n\n```python\nfrom peft import PeftModel\nfrom transformers import "
-          "LlavaForConditionalGeneration\nmodel = LlavaForConditionalGeneration.from_pretrained(BASE)\nmodel = "
+  for (const std::string& module : modules)
+    text += "`" + module + "` was trained whole and is saved with it.\n";
+  text += "\nTrained with the template `" + notes.template_name + "` and images fitted by `" +
+          notes.image_fit +
+          "`; other choices give other answers.\n\n```python\nfrom peft import PeftModel\nfrom "
+          "transformers import "
+          "LlavaForConditionalGeneration\nmodel = "
+          "LlavaForConditionalGeneration.from_pretrained(BASE)\nmodel = "
           "PeftModel.from_pretrained(model, ADAPTER)\n```\n\nPEFT needs transformers 4.52 or newer";
   const bool vision = std::find(modules.begin(), modules.end(), "vision_tower") != modules.end();
   return text + (vision ? ", and 5.6 or newer for the saved vision tower.\n" : ".\n");
@@ -70,36 +79,41 @@ std::string notes_text(const AdapterNotes& notes) {
                       {"tokenizer", notes.tokenizer}});
 }
 
-void save_adapter(const std::string& path, Llava& model, const LoraOptions& lora, const std::vector<std::string>& full,
-                  const AdapterNotes& notes) {
-  PeftConfig config{.lora = lora, .base_model_name_or_path = notes.base_path, .modules_to_save = {}, .inference_mode = true};
+void save_adapter(const std::string& path, llava::Llava& model, const lora::LoraOptions& lora,
+                  const std::vector<std::string>& full, const AdapterNotes& notes) {
+  PeftConfig config{.lora = lora,
+                    .base_model_name_or_path = notes.base_path,
+                    .modules_to_save = {},
+                    .inference_mode = true};
   std::map<std::string, at::Tensor> tensors;
   std::vector<std::string> targets;
-  for (const LinearSite& site : linear_sites(*model)) {
+  for (const lora::LinearSite& site : lora::linear_sites(*model)) {
     if (!site.layer->adapter()) continue;
     auto parameters = site.layer->adapter()->named_parameters();
-    const std::string name = llava_peft_name(site.name);
+    const std::string name = llava::llava_peft_name(site.name);
     targets.push_back(name);
-    tensors[kPrefix + name + ".lora_A.weight"] = master(parameters["lora_A"]);
-    tensors[kPrefix + name + ".lora_B.weight"] = master(parameters["lora_B"]);
+    tensors[kPeftPrefix + name + ".lora_A.weight"] = master(parameters["lora_A"]);
+    tensors[kPeftPrefix + name + ".lora_B.weight"] = master(parameters["lora_B"]);
     if (const at::Tensor* magnitude = parameters.find("lora_magnitude_vector")) {
-      tensors[kPrefix + name + ".lora_magnitude_vector"] = master(*magnitude);
+      tensors[kPeftPrefix + name + ".lora_magnitude_vector"] = master(*magnitude);
     }
   }
   if (targets.empty()) refuse_no_lora(path);
   const std::map<std::string, at::Tensor> parameters = llava_parameters(*model);
   for (const std::string& scope : full) {
-    for (const std::string& module : saved_modules(scope, model->config)) config.modules_to_save.push_back(module);
+    for (const std::string& module : saved_modules(scope, model->config))
+      config.modules_to_save.push_back(module);
     for (const auto& [name, parameter] : parameters) {
-      if (scope_of(name) == scope) tensors[full_key(name)] = master(parameter);
+      if (lora::scope_of(name) == scope) tensors[full_key(name)] = master(parameter);
     }
   }
-  write_dir_atomic(path, [&](const std::string& out) {
+  io::write_dir_atomic(path, [&](const std::string& out) {
     write_tensors(out + "/" + kAdapterWeights, tensors);
-    write_file_atomic(out + "/adapter_config.json", peft_config_text(config, target_regex(targets)));
-    write_file_atomic(out + "/" + kAdapterNotes, notes_text(notes));
-    write_file_atomic(out + "/README.md", readme_text(lora, config.modules_to_save, notes));
+    io::write_file_atomic(out + "/adapter_config.json",
+                          peft_config_text(config, target_regex(targets)));
+    io::write_file_atomic(out + "/" + kAdapterNotes, notes_text(notes));
+    io::write_file_atomic(out + "/README.md", readme_text(lora, config.modules_to_save, notes));
   });
 }
 
-}  // namespace lft
+}  // namespace lft::hf

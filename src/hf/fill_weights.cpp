@@ -7,32 +7,34 @@
 #include <thread>
 
 #include "kernels/common/error.h"
-#include "models/ops/parallel.h"
+#include "models/ops/core/parallel.h"
 #include "src/hf/model_dir.h"
 #include "src/hf/piece_filler.h"
 #include "src/hf/weights.h"
 
-namespace lft {
+namespace lft::hf {
 namespace {
 
 /// Pieces in the order in which they lie on the disk.
-std::vector<Piece> cut(const std::vector<WeightJob>& jobs, int64_t piece_bytes) {
+std::vector<WeightPiece> cut(const std::vector<WeightJob>& jobs, int64_t piece_bytes) {
   std::vector<size_t> order(jobs.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return std::pair(jobs[a].file->path(), jobs[a].info->offset) < std::pair(jobs[b].file->path(), jobs[b].info->offset);
+    return std::pair(jobs[a].file->path(), jobs[a].info->offset) <
+           std::pair(jobs[b].file->path(), jobs[b].info->offset);
   });
-  std::vector<Piece> pieces;
+  std::vector<WeightPiece> pieces;
   for (const size_t i : order) {
     const int64_t numel = jobs[i].info->numel();
-    const int64_t length = jobs[i].take ? numel : piece_bytes / dtype_size(jobs[i].info->dtype);
-    for (int64_t begin = 0; begin < numel; begin += length) pieces.push_back({i, begin, std::min(length, numel - begin)});
+    const int64_t length = jobs[i].take ? numel : piece_bytes / io::dtype_size(jobs[i].info->dtype);
+    for (int64_t begin = 0; begin < numel; begin += length)
+      pieces.push_back({i, begin, std::min(length, numel - begin)});
   }
   return pieces;
 }
 
 /// Says what is wrong with a tensor that is known to hold a weight that is not allowed.
-[[noreturn]] void refuse(const WeightJob& job) {
+[[noreturn]] void refuse_weight(const WeightJob& job) {
   const at::Tensor stored = read_tensor(*job.file, *job.info);
   refuse_non_finite(stored, job.name, job.file->path());
   const bool narrows = job.target.scalar_type() == at::kHalf;
@@ -46,7 +48,8 @@ std::vector<Piece> cut(const std::vector<WeightJob>& jobs, int64_t piece_bytes) 
   }
   throw Error(ErrorKind::kInput, {.what = "a weight does not fit fp16",
                                   .where = job.file->path() + ": " + job.name,
-                                  .found = std::string(dtype_name(job.info->dtype)) + " at flat index " + std::to_string(index),
+                                  .found = std::string(io::dtype_name(job.info->dtype)) +
+                                           " at flat index " + std::to_string(index),
                                   .expected = "at most 65504",
                                   .next = "set model.base_dtype to bf16 or fp32"});
 }
@@ -64,7 +67,7 @@ class FirstFault {
   bool is_behind(size_t job) const { return job >= job_; }
   void rethrow(const std::vector<WeightJob>& jobs) const {
     if (error_) std::rethrow_exception(error_);
-    if (job_ < jobs.size()) refuse(jobs[job_]);
+    if (job_ < jobs.size()) refuse_weight(jobs[job_]);
   }
 
  private:
@@ -87,8 +90,8 @@ uint64_t bytes_of(const std::vector<WeightJob>& jobs) {
 
 }  // namespace
 
-/// A thread a core up to eight: each reads what is cached at a core's speed, and two already keep a disk busy (neither more of them nor
-/// advice to the kernel brought more).
+/// A thread a core up to eight: each reads what is cached at a core's speed, and two already keep a
+/// disk busy (neither more of them nor advice to the kernel brought more).
 unsigned fill_threads(uint64_t bytes) {
   constexpr uint64_t kWorthThreads = 64u << 20;
   return bytes < kWorthThreads ? 1 : std::clamp(std::thread::hardware_concurrency(), 2u, 8u);
@@ -107,7 +110,7 @@ void fill_weights(const std::vector<WeightJob>& jobs, const FillOptions& options
   FirstFault fault;
   const auto work = [&] {
     const at::NoGradGuard no_grad;
-    stay_single_threaded();
+    ops::stay_single_threaded();
     try {
       const std::unique_ptr<PieceFiller> filler = range ? range->filler() : host_filler(plan);
       for (size_t i = next++; i < plan.pieces.size(); i = next++) {
@@ -139,4 +142,4 @@ void fill_weights(const std::vector<WeightJob>& jobs, const FillOptions& options
   fault.rethrow(jobs);
 }
 
-}  // namespace lft
+}  // namespace lft::hf

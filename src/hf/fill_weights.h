@@ -1,5 +1,5 @@
-// Fills tensors from safetensors files: in pieces of one size over several threads, so that no large tensor keeps the others waiting, each
-// file read in ascending order. Knows no model.
+// Fills tensors from safetensors files: in pieces of one size over several threads, so that no
+// large tensor keeps the others waiting, each file read in ascending order. Knows no model.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,11 +9,11 @@
 
 #include "src/io/safetensors.h"
 
-namespace lft {
+namespace lft::hf {
 
 struct WeightJob {
-  const SafetensorsFile* file = nullptr;
-  const TensorInfo* info = nullptr;
+  const io::SafetensorsFile* file = nullptr;
+  const io::TensorInfo* info = nullptr;
   std::string name;   // for messages
   at::Tensor target;  // contiguous, of info's shape; F32, BF16 or F16
   std::function<void(const at::Tensor& stored)> take =
@@ -27,11 +27,12 @@ struct FillOptions {
   bool through_ring = false;        // as for a device, also where targets are on the CPU
 };
 
-/// All targets live on one device. Converts as Tensor::to does. Beside the targets it holds a few MiB a thread. A non-finite weight, or one
-/// beyond F16's range for an F16 target, is kInput naming tensor and flat index; of several faulty jobs the first in `jobs` is named.
+/// All targets live on one device. Converts as Tensor::to does. Beside the targets it holds a few
+/// MiB a thread. A non-finite weight, or one beyond F16's range for an F16 target, is kInput naming
+/// tensor and flat index; of several faulty jobs the first in `jobs` is named.
 void fill_weights(const std::vector<WeightJob>& jobs, const FillOptions& options = {});
 
 /// As many threads as reading so much pays for.
 unsigned fill_threads(uint64_t bytes);
 
-}  // namespace lft
+}  // namespace lft::hf

@@ -7,24 +7,27 @@
 #include "src/io/files.h"
 #include "src/io/json.h"
 
-namespace lft {
+namespace lft::hf {
 namespace {
 
 /// Unquantised weights only: what is stored otherwise needs scales that no LLaVA of ours reads.
-bool is_weight_dtype(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16; }
+bool is_weight_dtype(io::DType dtype) {
+  return dtype == io::DType::kF32 || dtype == io::DType::kF16 || dtype == io::DType::kBF16;
+}
 
-Json read_config(const std::string& path) {
-  if (!is_directory(path)) {
+io::Json read_config(const std::string& path) {
+  if (!io::is_directory(path)) {
     throw Error(ErrorKind::kInput, {.what = "the model directory does not exist",
                                     .where = path,
-                                    .found = path_exists(path) ? "a file" : "nothing",
+                                    .found = io::path_exists(path) ? "a file" : "nothing",
                                     .expected = "a folder with config.json and *.safetensors",
                                     .next = "check model.path or --model"});
   }
   const std::string file = path + "/config.json";
   refuse_lfs_pointer(file);
-  Json config = read_json_file(file);
-  if (config.is_object() && config.contains("quantization_config") && !config["quantization_config"].is_null()) {
+  io::Json config = io::read_json_file(file);
+  if (config.is_object() && config.contains("quantization_config") &&
+      !config["quantization_config"].is_null()) {
     throw Error(ErrorKind::kInput, {.what = "the checkpoint is quantised",
                                     .where = file + ": quantization_config",
                                     .found = "",
@@ -34,36 +37,40 @@ Json read_config(const std::string& path) {
   return config;
 }
 
-/// What config.json says of the weights: "dtype", or "torch_dtype" as it was called; F32 where it says nothing.
-DType named_dtype(const Json& config) {
+/// What config.json says of the weights: "dtype", or "torch_dtype" as it was called; F32 where it
+/// says nothing.
+io::DType named_dtype(const io::Json& config) {
   for (const char* key : {"dtype", "torch_dtype"}) {
-    const std::string name = config.contains(key) && config[key].is_string() ? config[key].get<std::string>() : "";
-    if (name == "bfloat16") return DType::kBF16;
-    if (name == "float16") return DType::kF16;
+    const std::string name =
+        config.contains(key) && config[key].is_string() ? config[key].get<std::string>() : "";
+    if (name == "bfloat16") return io::DType::kBF16;
+    if (name == "float16") return io::DType::kF16;
   }
-  return DType::kF32;
+  return io::DType::kF32;
 }
 
-/// Null where there is none, and where it is no JSON: transformers takes config.json's numbers then.
-Json read_generation_config(const std::string& file) {
-  if (!path_exists(file)) return {};
+/// Null where there is none, and where it is no JSON: transformers takes config.json's numbers
+/// then.
+io::Json read_generation_config(const std::string& file) {
+  if (!io::path_exists(file)) return {};
   try {
-    return read_json_file(file);
+    return io::read_json_file(file);
   } catch (const Error&) {
     return {};
   }
 }
 
 /// Where generation_config.json names end tokens transformers looks at no other.
-void read_end_tokens(const std::string& file, LlavaConfig* config) {
-  const Json generation = read_generation_config(file);
-  const Json ends = generation.is_object() ? generation.value("eos_token_id", Json()) : Json();
+void read_end_tokens(const std::string& file, llava::LlavaConfig* config) {
+  const io::Json generation = read_generation_config(file);
+  const io::Json ends =
+      generation.is_object() ? generation.value("eos_token_id", io::Json()) : io::Json();
   if (ends.is_null()) return;
   config->eos_tokens.clear();
-  for (const Json& end : ends.is_array() ? ends : Json::array({ends})) {
+  for (const io::Json& end : ends.is_array() ? ends : io::Json::array({ends})) {
     if (end.is_number_unsigned()) {
       config->eos_tokens.push_back(end.get<int64_t>());
-    } else if (end != Json(-1)) {  // how some files say "none"
+    } else if (end != io::Json(-1)) {  // how some files say "none"
       throw Error(ErrorKind::kInput, {.what = "eos_token_id is no token",
                                       .where = file + ": eos_token_id",
                                       .found = quote_text(end.dump(), 80),
@@ -75,21 +82,22 @@ void read_end_tokens(const std::string& file, LlavaConfig* config) {
 
 /// Matches stored tensors with what the config asks for.
 struct Matcher {
-  Faults missing{"missing", {}}, unknown{"unknown", {}}, misshapen{"of a wrong shape", {}}, mistyped{"of a wrong type", {}},
-      twice{"stored twice", {}};
-  std::map<DType, uint64_t> bytes_of;
+  Faults missing{"missing", {}}, unknown{"unknown", {}}, misshapen{"of a wrong shape", {}},
+      mistyped{"of a wrong type", {}}, twice{"stored twice", {}};
+  std::map<io::DType, uint64_t> bytes_of;
 
-  void place(ModelDir& dir, size_t file, const TensorInfo& info) {
-    const std::string canonical = llava_canonical_name(info.name, dir.config);
+  void place(ModelDir& dir, size_t file, const io::TensorInfo& info) {
+    const std::string canonical = llava::llava_canonical_name(info.name, dir.config);
     const bool head = info.name.ends_with("lm_head.weight") && dir.config.text.tie_embeddings;
     if (canonical.empty() && head) dir.tied_heads.push_back({file, info.name});
     if (canonical.empty()) return;
-    if (!dir.tensors.try_emplace(canonical, ModelDir::Place{file, info.name}).second) twice.items.push_back(info.name);
+    if (!dir.tensors.try_emplace(canonical, ModelDir::Place{file, info.name}).second)
+      twice.items.push_back(info.name);
   }
 
   void compare(ModelDir& dir) {
     std::map<std::string, ModelDir::Place> left = dir.tensors;
-    for (const TensorSpec& spec : llava_tensors(dir.config)) {
+    for (const llava::TensorSpec& spec : llava::llava_tensors(dir.config)) {
       const auto at = left.find(spec.name);
       if (at == left.end()) {
         missing.items.push_back(spec.name + " " + shape_text(spec.shape));
@@ -102,13 +110,17 @@ struct Matcher {
       unknown.items.push_back(where.stored_name + " " + shape_text(dir.info(where).shape));
       dir.tensors.erase(name);
     }
-    for (const ModelDir::Place& head : dir.tied_heads) check(dir.info(head), {dir.config.text.vocab, dir.config.text.hidden});
+    for (const ModelDir::Place& head : dir.tied_heads)
+      check(dir.info(head), {dir.config.text.vocab, dir.config.text.hidden});
   }
 
-  void check(const TensorInfo& info, const std::vector<int64_t>& shape) {
-    if (info.shape != shape) misshapen.items.push_back(info.name + ": found " + shape_text(info.shape) + ", expected " + shape_text(shape));
+  void check(const io::TensorInfo& info, const std::vector<int64_t>& shape) {
+    if (info.shape != shape)
+      misshapen.items.push_back(info.name + ": found " + shape_text(info.shape) + ", expected " +
+                                shape_text(shape));
     if (!is_weight_dtype(info.dtype))
-      mistyped.items.push_back(info.name + ": found " + dtype_name(info.dtype) + ", expected F32, F16 or BF16");
+      mistyped.items.push_back(info.name + ": found " + io::dtype_name(info.dtype) +
+                               ", expected F32, F16 or BF16");
     bytes_of[info.dtype] += info.bytes;
   }
 };
@@ -117,9 +129,9 @@ struct Matcher {
 
 ModelDir ModelDir::config_only(const std::string& path) {
   ModelDir dir;
-  dir.path = absolute_path(path);
-  const Json config = read_config(path);
-  dir.config = LlavaConfig::parse(config, path + "/config.json");
+  dir.path = io::absolute_path(path);
+  const io::Json config = read_config(path);
+  dir.config = llava::LlavaConfig::parse(config, path + "/config.json");
   read_end_tokens(path + "/generation_config.json", &dir.config);
   dir.stored_dtype = named_dtype(config);
   return dir;
@@ -133,14 +145,17 @@ ModelDir ModelDir::open(const std::string& path) {
     for (const auto& [name, info] : dir.files[i].tensors()) matcher.place(dir, i, info);
   }
   matcher.compare(dir);
-  const std::vector<Faults> faults = {matcher.missing, matcher.unknown, matcher.misshapen, matcher.mistyped, matcher.twice};
+  const std::vector<Faults> faults = {matcher.missing, matcher.unknown, matcher.misshapen,
+                                      matcher.mistyped, matcher.twice};
   if (any(faults)) {
     throw Error(ErrorKind::kInput,
                 {.what = "the weights do not fit config.json",
                  .where = path,
                  .found = describe(faults),
-                 .expected = "the " + std::to_string(llava_tensors(dir.config).size()) + " tensors of a LLaVA of this config",
-                 .next = "take config.json and weights from the same checkpoint (a field that config.json leaves out "
+                 .expected = "the " + std::to_string(llava::llava_tensors(dir.config).size()) +
+                             " tensors of a LLaVA of this config",
+                 .next = "take config.json and weights from the same checkpoint (a field that "
+                         "config.json leaves out "
                          "has LLaVA-1.5-7B's value)"});
   }
   uint64_t most = 0;
@@ -151,4 +166,4 @@ ModelDir ModelDir::open(const std::string& path) {
   return dir;
 }
 
-}  // namespace lft
+}  // namespace lft::hf

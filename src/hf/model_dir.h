@@ -1,4 +1,5 @@
-// An HF model directory: config, weights (one file or sharded), what must be there and what is. Torch tensors come out.
+// An HF model directory: config, weights (one file or sharded), what must be there and what is.
+// Torch tensors come out.
 #pragma once
 #include <map>
 #include <string>
@@ -7,55 +8,63 @@
 #include "models/llava/llava.h"
 #include "src/io/safetensors.h"
 
-namespace lft {
+namespace lft::hf {
 
-/// Opened and checked from headers alone: every missing, extra, misshapen or mistyped tensor is one kInput error with names and counts.
+/// Opened and checked from headers alone: every missing, extra, misshapen or mistyped tensor is one
+/// kInput error with names and counts.
 struct ModelDir {
   std::string path;
-  LlavaConfig config;
-  std::vector<SafetensorsFile> files;
+  llava::LlavaConfig config;
+  std::vector<io::SafetensorsFile> files;
   struct Place {
     size_t file;
     std::string stored_name;
   };
   std::map<std::string, Place> tensors;  // by canonical name
-  std::vector<Place> tied_heads;         // an LM head that a tied checkpoint stores all the same; must equal the embedding
-  DType stored_dtype = DType::kF32;      // of most weights, by bytes
+  std::vector<Place> tied_heads;  // an LM head that a tied checkpoint stores all the same; must
+                                  // equal the embedding
+  io::DType stored_dtype = io::DType::kF32;  // of most weights, by bytes
 
-  static ModelDir open(const std::string& path);  // also .bin/.pt only: kInput "convert to safetensors"
+  static ModelDir open(
+      const std::string& path);  // also .bin/.pt only: kInput "convert to safetensors"
   static ModelDir config_only(const std::string& path);
-  const TensorInfo& info(const Place& place) const { return files[place.file].info(place.stored_name); }
+  const io::TensorInfo& info(const Place& place) const {
+    return files[place.file].info(place.stored_name);
+  }
 };
 
-at::ScalarType to_scalar_type(DType dtype);
-DType to_dtype(at::ScalarType type);
+at::ScalarType to_scalar_type(io::DType dtype);
+io::DType to_dtype(at::ScalarType type);
 
-/// What a recipe's model.base_dtype makes of the decoder layers' linear layers: codes for nf4 and fp8.
-BaseStorage base_storage(const std::string& base_dtype);
+/// What a recipe's model.base_dtype makes of the decoder layers' linear layers: codes for nf4 and
+/// fp8.
+ops::BaseStorage base_storage(const std::string& base_dtype);
 /// What model.base_dtype: auto holds weights in that are stored so, for products in `compute` on
 /// `device`. Weights in fp16 become bf16 on a CPU, where fp16 products are slow, and elsewhere
 /// where `compute` is bf16, which would round them so in every product. All others stay: fp16 has
 /// not the range of bf16, and neither has the digits of fp32, which norms, the residual stream and
 /// the FP32 recovery make use of.
-DType auto_base_dtype(DType stored, at::ScalarType compute, at::Device device);
+io::DType auto_base_dtype(io::DType stored, at::ScalarType compute, at::Device device);
 /// Storage of the other frozen weights (of all, where there are no codes) for products in `compute`
 /// on `device`; `notice` gets one line where it differs from what is stored. kUsage for another
 /// name.
 at::ScalarType choose_base_dtype(const ModelDir& dir, const std::string& base_dtype,
                                  at::ScalarType compute, at::Device device, std::string* notice);
 
-/// Allocates and fills; tensors convert piece by piece as they are read. With check_finite a non-finite weight is kInput naming tensor and
-/// index.
-/// With codes for a storage the decoder layers' linear layers are quantised as they are read; the rest has `dtype`.
-Llava load_llava(const ModelDir& dir, at::ScalarType dtype, at::Device device, bool check_finite = true,
-                 BaseStorage storage = BaseStorage::kDense);
+/// Allocates and fills; tensors convert piece by piece as they are read. With check_finite a
+/// non-finite weight is kInput naming tensor and index. With codes for a storage the decoder
+/// layers' linear layers are quantised as they are read; the rest has `dtype`.
+llava::Llava load_llava(const ModelDir& dir, at::ScalarType dtype, at::Device device,
+                        bool check_finite = true,
+                        ops::BaseStorage storage = ops::BaseStorage::kDense);
 
-/// Weights drawn instead of read, for benchmarks: normal with the config's customary deviation of 0.02, norms 1, biases 0; a function of
-/// the seed on each device.
-Llava random_llava(const LlavaConfig& config, at::ScalarType dtype, at::Device device, uint64_t seed,
-                   BaseStorage storage = BaseStorage::kDense);
+/// Weights drawn instead of read, for benchmarks: normal with the config's customary deviation of
+/// 0.02, norms 1, biases 0; a function of the seed on each device.
+llava::Llava random_llava(const llava::LlavaConfig& config, at::ScalarType dtype, at::Device device,
+                          uint64_t seed, ops::BaseStorage storage = ops::BaseStorage::kDense);
 
-/// sha256 over config and weight headers and sampled blocks: which base an adapter or a checkpoint belongs to.
+/// sha256 over config and weight headers and sampled blocks: which base an adapter or a checkpoint
+/// belongs to.
 std::string base_fingerprint(const ModelDir& dir);
 
-}  // namespace lft
+}  // namespace lft::hf

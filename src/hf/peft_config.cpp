@@ -11,94 +11,128 @@
 #include "src/hf/weights.h"
 #include "src/io/json.h"
 
-namespace lft {
+namespace lft::hf {
 namespace {
 
-[[noreturn]] void fail(const std::string& what, const std::string& where, const std::string& found, const std::string& expected) {
-  throw Error(ErrorKind::kInput, {.what = what, .where = where, .found = found, .expected = expected, .next = ""});
+std::string shown(const io::Json& value) {
+  return value.dump(-1, ' ', false, io::Json::error_handler_t::replace).substr(0, 200);
 }
 
-std::string shown(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 200); }
-
-bool is_empty(const Json& value) { return value.is_null() || value == false || ((value.is_object() || value.is_array()) && value.empty()); }
+bool is_empty(const io::Json& value) {
+  return value.is_null() || value == false ||
+         ((value.is_object() || value.is_array()) && value.empty());
+}
 
 /// Keys read below, or that say nothing about the maths. Targets come from the tensors themselves.
 const std::set<std::string> kRead = {
-    "peft_type",      "task_type",       "base_model_name_or_path", "revision",          "r",          "lora_alpha",   "lora_dropout",
-    "target_modules", "modules_to_save", "inference_mode",          "init_lora_weights", "use_rslora", "auto_mapping", "peft_version",
+    "peft_type",
+    "task_type",
+    "base_model_name_or_path",
+    "revision",
+    "r",
+    "lora_alpha",
+    "lora_dropout",
+    "target_modules",
+    "modules_to_save",
+    "inference_mode",
+    "init_lora_weights",
+    "use_rslora",
+    "auto_mapping",
+    "peft_version",
     "use_dora",
 };
 
 /// PEFT's defaults that are neither null, false nor empty.
-const std::map<std::string, Json>& other_defaults() {
-  static const std::map<std::string, Json> defaults = {{"bias", "none"}, {"megatron_core", "megatron.core"}, {"qalora_group_size", 16}};
+const std::map<std::string, io::Json>& other_defaults() {
+  static const std::map<std::string, io::Json> defaults = {
+      {"bias", "none"}, {"megatron_core", "megatron.core"}, {"qalora_group_size", 16}};
   return defaults;
 }
 
-void check_unsupported(const Json& json, const std::string& where) {
+void check_unsupported(const io::Json& json, const std::string& where) {
   for (const auto& [key, value] : json.items()) {
     if (kRead.contains(key) || is_empty(value)) continue;
     const auto usual = other_defaults().find(key);
     if (usual != other_defaults().end() && value == usual->second) continue;
-    fail("the adapter asks for something that is not supported", where + ": " + quote_text(key), shown(value),
-         usual == other_defaults().end() ? "PEFT's default (null, false or empty)" : "PEFT's default " + shown(usual->second));
+    refuse(ErrorKind::kInput, "the adapter asks for something that is not supported",
+           where + ": " + quote_text(key), shown(value),
+           usual == other_defaults().end() ? "PEFT's default (null, false or empty)"
+                                           : "PEFT's default " + shown(usual->second));
   }
 }
 
-/// These start from a changed base: the stored A and B belong to that residual, not to the plain checkpoint.
-void check_initialisation(const Json& json, const std::string& where) {
+/// These start from a changed base: the stored A and B belong to that residual, not to the plain
+/// checkpoint.
+void check_initialisation(const io::Json& json, const std::string& where) {
   if (!json.contains("init_lora_weights")) return;
-  const Json& value = json["init_lora_weights"];
+  const io::Json& value = json["init_lora_weights"];
   if (value.is_boolean() || value == "gaussian" || value == "eva" || value == "orthogonal") return;
-  fail("the adapter was trained on a changed base", where + ": init_lora_weights", shown(value),
-       "true, false, gaussian, eva or orthogonal (PEFT converts the others when saving: path_initial_model_for_weight_conversion)");
+  refuse(ErrorKind::kInput, "the adapter was trained on a changed base",
+         where + ": init_lora_weights", shown(value),
+         "true, false, gaussian, eva or orthogonal (PEFT converts the others when saving: "
+         "path_initial_model_for_weight_conversion)");
 }
 
-bool flag(const Json& json, const std::string& key, bool otherwise, const std::string& where) {
+bool flag(const io::Json& json, const std::string& key, bool otherwise, const std::string& where) {
   if (!json.contains(key) || json[key].is_null()) return otherwise;
-  if (!json[key].is_boolean()) fail("a field has a wrong type", where + ": " + key, shown(json[key]), "true or false");
+  if (!json[key].is_boolean())
+    refuse(ErrorKind::kInput, "a field has a wrong type", where + ": " + key, shown(json[key]),
+           "true or false");
   return json[key].get<bool>();
 }
 
-double number(const Json& json, const std::string& key, double low, double high, const std::string& where) {
-  const double value = json_number(json, key, where);
+double number(const io::Json& json, const std::string& key, double low, double high,
+              const std::string& where) {
+  const double value = io::json_number(json, key, where);
   if (!std::isfinite(value) || value < low || value > high) {
-    fail("a field is out of range", where + ": " + key, shown(json[key]), "a number from " + shown(Json(low)) + " to " + shown(Json(high)));
+    refuse(ErrorKind::kInput, "a field is out of range", where + ": " + key, shown(json[key]),
+           "a number from " + shown(io::Json(low)) + " to " + shown(io::Json(high)));
   }
   return value;
 }
 
-std::vector<std::string> module_list(const Json& json, const std::string& where) {
+std::vector<std::string> module_list(const io::Json& json, const std::string& where) {
   std::vector<std::string> names;
   if (!json.contains("modules_to_save") || json["modules_to_save"].is_null()) return names;
-  const Json& list = json["modules_to_save"];
+  const io::Json& list = json["modules_to_save"];
   const bool good =
-      list.is_array() && std::all_of(list.begin(), list.end(), [](const Json& name) { return name.is_string() && name != ""; });
-  if (!good) fail("a field has a wrong type", where + ": modules_to_save", shown(list), "a list of module names");
-  for (const Json& name : list) names.push_back(name.get<std::string>());
+      list.is_array() && std::all_of(list.begin(), list.end(), [](const io::Json& name) {
+        return name.is_string() && name != "";
+      });
+  if (!good)
+    refuse(ErrorKind::kInput, "a field has a wrong type", where + ": modules_to_save", shown(list),
+           "a list of module names");
+  for (const io::Json& name : list) names.push_back(name.get<std::string>());
   return names;
 }
 
 }  // namespace
 
-PeftConfig parse_peft_config(const Json& json, const std::string& where) {
-  if (!json.is_object()) fail("not an adapter configuration", where, shown(json), "a JSON object");
-  if (json.value("peft_type", Json()) != "LORA") {
-    fail("the adapter is of another kind", where + ": peft_type", shown(json.value("peft_type", Json())), "\"LORA\"");
+PeftConfig parse_peft_config(const io::Json& json, const std::string& where) {
+  if (!json.is_object())
+    refuse(ErrorKind::kInput, "not an adapter configuration", where, shown(json), "a JSON object");
+  if (json.value("peft_type", io::Json()) != "LORA") {
+    refuse(ErrorKind::kInput, "the adapter is of another kind", where + ": peft_type",
+           shown(json.value("peft_type", io::Json())), "\"LORA\"");
   }
   check_unsupported(json, where);
   check_initialisation(json, where);
   PeftConfig config;
-  config.lora.rank = json_int(json, "r", 1, 65536, where);
+  config.lora.rank = io::json_int(json, "r", 1, 65536, where);
   config.lora.alpha = number(json, "lora_alpha", 1e-12, 1e9, where);
-  config.lora.dropout = json.contains("lora_dropout") ? number(json, "lora_dropout", 0, 1, where) : 0;
-  const bool rslora = flag(json, "use_rslora", false, where), dora = flag(json, "use_dora", false, where);
-  if (rslora && dora) fail("the adapter asks for something that is not supported", where, "use_rslora and use_dora", "at most one of them");
+  config.lora.dropout =
+      json.contains("lora_dropout") ? number(json, "lora_dropout", 0, 1, where) : 0;
+  const bool rslora = flag(json, "use_rslora", false, where),
+             dora = flag(json, "use_dora", false, where);
+  if (rslora && dora)
+    refuse(ErrorKind::kInput, "the adapter asks for something that is not supported", where,
+           "use_rslora and use_dora", "at most one of them");
   config.lora.variant = dora ? "dora" : rslora ? "rslora" : "lora";
   config.inference_mode = flag(json, "inference_mode", false, where);
   config.modules_to_save = module_list(json, where);
-  if (const auto base = json.find("base_model_name_or_path"); base != json.end() && !base->is_null()) {
-    config.base_model_name_or_path = json_string(json, "base_model_name_or_path", where);
+  if (const auto base = json.find("base_model_name_or_path");
+      base != json.end() && !base->is_null()) {
+    config.base_model_name_or_path = io::json_string(json, "base_model_name_or_path", where);
   }
   return config;
 }
@@ -106,19 +140,20 @@ PeftConfig parse_peft_config(const Json& json, const std::string& where) {
 std::string peft_config_text(const PeftConfig& config, const std::string& target_modules) {
   const double alpha = config.lora.alpha;
   const bool whole = alpha == std::floor(alpha) && alpha < 1e15;
-  Json json = {
-      {"alpha_pattern", Json::object()},
+  io::Json json = {
+      {"alpha_pattern", io::Json::object()},
       {"base_model_name_or_path", config.base_model_name_or_path},
       {"bias", "none"},
       {"fan_in_fan_out", false},
       {"inference_mode", config.inference_mode},
       {"init_lora_weights", true},
-      {"lora_alpha", whole ? Json(static_cast<int64_t>(alpha)) : Json(alpha)},
+      {"lora_alpha", whole ? io::Json(static_cast<int64_t>(alpha)) : io::Json(alpha)},
       {"lora_dropout", config.lora.dropout},
-      {"modules_to_save", config.modules_to_save.empty() ? Json() : Json(config.modules_to_save)},
+      {"modules_to_save",
+       config.modules_to_save.empty() ? io::Json() : io::Json(config.modules_to_save)},
       {"peft_type", "LORA"},
       {"r", config.lora.rank},
-      {"rank_pattern", Json::object()},
+      {"rank_pattern", io::Json::object()},
       {"revision", nullptr},
       {"target_modules", target_modules},
       {"task_type", "CAUSAL_LM"},
@@ -128,4 +163,4 @@ std::string peft_config_text(const PeftConfig& config, const std::string& target
   return pretty_json(json);
 }
 
-}  // namespace lft
+}  // namespace lft::hf

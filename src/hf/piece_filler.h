@@ -1,4 +1,5 @@
-// How one thread of fill_weights fills the pieces that it gets: straight into host memory, or by way of pinned buffers into a device's.
+// How one thread of fill_weights fills the pieces that it gets: straight into host memory, or by
+// way of pinned buffers into a device's.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
@@ -11,9 +12,9 @@
 
 #include "src/hf/fill_weights.h"
 
-namespace lft {
+namespace lft::hf {
 
-struct Piece {
+struct WeightPiece {
   size_t job;
   int64_t begin, count;  // elements
 };
@@ -21,7 +22,8 @@ struct Piece {
 class PieceFiller {
  public:
   virtual ~PieceFiller() = default;
-  /// The piece with this index is on its way into its target. False where it is known by now that a weight in it is not allowed.
+  /// The piece with this index is on its way into its target. False where it is known by now that a
+  /// weight in it is not allowed.
   virtual bool fill(size_t piece) = 0;
   /// Until everything has arrived.
   virtual void finish() {}
@@ -29,17 +31,20 @@ class PieceFiller {
 
 struct FillPlan {
   const std::vector<WeightJob>& jobs;
-  std::vector<Piece> pieces;
+  std::vector<WeightPiece> pieces;
   FillOptions options;
 
   const WeightJob& job(size_t piece) const { return jobs[pieces[piece].job]; }
   /// The piece's elements of the target.
-  at::Tensor target(size_t piece) const { return job(piece).target.view(-1).narrow(0, pieces[piece].begin, pieces[piece].count); }
+  at::Tensor target(size_t piece) const {
+    return job(piece).target.view(-1).narrow(0, pieces[piece].begin, pieces[piece].count);
+  }
 };
 
 std::unique_ptr<PieceFiller> host_filler(const FillPlan& plan);
 
-/// What the threads that fill one device share: smallest and largest element of every piece, read once at the end.
+/// What the threads that fill one device share: smallest and largest element of every piece, read
+/// once at the end.
 class DeviceRange {
  public:
   DeviceRange(const FillPlan& plan, at::Device device);
@@ -54,4 +59,4 @@ class DeviceRange {
   std::optional<c10::Event> targets_ready_;
 };
 
-}  // namespace lft
+}  // namespace lft::hf

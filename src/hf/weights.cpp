@@ -12,10 +12,11 @@
 #include "src/hf/model_dir.h"
 #include "src/io/files.h"
 
-namespace lft {
+namespace lft::hf {
 namespace {
 
-/// The exponent is all ones: a NaN or an infinity. Whole blocks first: a loop of fixed length without an exit is one that vectorises.
+/// The exponent is all ones: a NaN or an infinity. Whole blocks first: a loop of fixed length
+/// without an exit is one that vectorises.
 template <class Word>
 int64_t first_all_ones(const Word* data, int64_t count, Word exponent) {
   constexpr int64_t kBlock = 4096;
@@ -57,7 +58,8 @@ const char* const kSideFiles[] = {
 }  // namespace
 
 bool any(const std::vector<Faults>& faults) {
-  return std::any_of(faults.begin(), faults.end(), [](const Faults& fault) { return !fault.items.empty(); });
+  return std::any_of(faults.begin(), faults.end(),
+                     [](const Faults& fault) { return !fault.items.empty(); });
 }
 
 std::string describe(const std::vector<Faults>& faults) {
@@ -65,9 +67,12 @@ std::string describe(const std::vector<Faults>& faults) {
   std::string text;
   for (const Faults& fault : faults) {
     if (fault.items.empty()) continue;
-    text += (text.empty() ? "" : "\n") + std::to_string(fault.items.size()) + " " + fault.label + ":";
-    for (size_t i = 0; i < std::min(kShown, fault.items.size()); ++i) text += "\n  " + escape_text(fault.items[i]);
-    if (fault.items.size() > kShown) text += "\n  and " + std::to_string(fault.items.size() - kShown) + " more";
+    text +=
+        (text.empty() ? "" : "\n") + std::to_string(fault.items.size()) + " " + fault.label + ":";
+    for (size_t i = 0; i < std::min(kShown, fault.items.size()); ++i)
+      text += "\n  " + escape_text(fault.items[i]);
+    if (fault.items.size() > kShown)
+      text += "\n  and " + std::to_string(fault.items.size() - kShown) + " more";
   }
   return text;
 }
@@ -78,7 +83,7 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
-at::Tensor read_tensor(const SafetensorsFile& file, const TensorInfo& info) {
+at::Tensor read_tensor(const io::SafetensorsFile& file, const io::TensorInfo& info) {
   at::Tensor tensor = at::empty(info.shape, at::TensorOptions(to_scalar_type(info.dtype)));
   file.read(info, tensor.data_ptr());
   return tensor;
@@ -88,7 +93,8 @@ int64_t first_non_finite(const at::Tensor& tensor) {
   const void* data = tensor.const_data_ptr();
   switch (tensor.scalar_type()) {
     case at::kFloat:
-      return first_all_ones(static_cast<const uint32_t*>(data), tensor.numel(), uint32_t{0x7f800000});
+      return first_all_ones(static_cast<const uint32_t*>(data), tensor.numel(),
+                            uint32_t{0x7f800000});
     case at::kBFloat16:
       return first_all_ones(static_cast<const uint16_t*>(data), tensor.numel(), uint16_t{0x7f80});
     case at::kHalf:
@@ -102,33 +108,38 @@ void refuse_non_finite(const at::Tensor& tensor, const std::string& name, const 
   const int64_t index = first_non_finite(tensor);
   if (index < 0) return;
   const double value = tensor.view(-1)[index].item<double>();
-  throw Error(ErrorKind::kInput,
-              {.what = "a weight is not finite",
-               .where = file + ": " + name,
-               .found = (std::isnan(value) ? "nan"
-                         : value > 0       ? "inf"
-                                           : "-inf") +
-                        std::string(" at flat index ") + std::to_string(index) + " of " + shape_text(tensor.sizes().vec()),
-               .expected = "finite numbers only",
-               .next = "take the file from its source again; a checkpoint with such a weight cannot be used"});
+  throw Error(
+      ErrorKind::kInput,
+      {.what = "a weight is not finite",
+       .where = file + ": " + name,
+       .found = (std::isnan(value) ? "nan"
+                 : value > 0       ? "inf"
+                                   : "-inf") +
+                std::string(" at flat index ") + std::to_string(index) + " of " +
+                shape_text(tensor.sizes().vec()),
+       .expected = "finite numbers only",
+       .next =
+           "take the file from its source again; a checkpoint with such a weight cannot be used"});
 }
 
-std::map<std::string, at::Tensor> llava_parameters(LlavaImpl& model) {
+std::map<std::string, at::Tensor> llava_parameters(llava::LlavaImpl& model) {
   std::map<std::string, at::Tensor> found;
   for (auto& item : model.named_parameters()) {
     if (item.key().find(".adapter.") == std::string::npos) found.emplace(item.key(), item.value());
   }
   std::map<std::string, at::Tensor> parameters;
-  for (const TensorSpec& spec : llava_tensors(model.config)) {
+  for (const llava::TensorSpec& spec : llava::llava_tensors(model.config)) {
     const auto at = found.find(spec.name);
     if (at == found.end() || at->second.sizes() != at::IntArrayRef(spec.shape)) {
-      throw Error(ErrorKind::kInternal, "the model has no parameter " + spec.name + " " + shape_text(spec.shape));
+      throw Error(ErrorKind::kInternal,
+                  "the model has no parameter " + spec.name + " " + shape_text(spec.shape));
     }
     parameters.emplace(spec.name, at->second);
     found.erase(at);
   }
   for (const auto& [name, tensor] : found) {
-    const bool alias = std::any_of(parameters.begin(), parameters.end(), [&](const auto& item) { return item.second.is_same(tensor); });
+    const bool alias = std::any_of(parameters.begin(), parameters.end(),
+                                   [&](const auto& item) { return item.second.is_same(tensor); });
     if (!alias) throw Error(ErrorKind::kInternal, "no checkpoint fills the parameter " + name);
   }
   return parameters;
@@ -137,23 +148,24 @@ std::map<std::string, at::Tensor> llava_parameters(LlavaImpl& model) {
 void copy_side_files(const std::string& from, const std::string& to) {
   for (const char* name : kSideFiles) {
     const std::string source = from + "/" + name;
-    if (path_exists(source)) write_file_atomic(to + "/" + name, read_file(source));
+    if (io::path_exists(source)) io::write_file_atomic(to + "/" + name, io::read_file(source));
   }
 }
 
 std::string pretty_json(const nlohmann::json& json) { return json.dump(2) + "\n"; }
 
 void write_tensors(const std::string& path, const std::map<std::string, at::Tensor>& tensors) {
-  std::vector<TensorInfo> infos;
+  std::vector<io::TensorInfo> infos;
   for (const auto& [name, tensor] : tensors) {
-    infos.push_back({.name = name, .dtype = to_dtype(tensor.scalar_type()), .shape = tensor.sizes().vec()});
+    infos.push_back(
+        {.name = name, .dtype = to_dtype(tensor.scalar_type()), .shape = tensor.sizes().vec()});
   }
-  SafetensorsWriter writer(path, infos, {{"format", "pt"}});
-  for (const TensorInfo& info : writer.order()) {
+  io::SafetensorsWriter writer(path, infos, {{"format", "pt"}});
+  for (const io::TensorInfo& info : writer.order()) {
     const at::Tensor host = tensors.at(info.name).detach().to(at::kCPU).contiguous();
     writer.append(host.const_data_ptr(), host.nbytes());
   }
   writer.finish();
 }
 
-}  // namespace lft
+}  // namespace lft::hf

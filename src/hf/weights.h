@@ -1,5 +1,6 @@
-// What the files of this folder share: tensors out of safetensors files, the search for non-finite values, messages that count and name,
-// and the files beside the weights. Not for other folders but src/checkpoint.
+// What the files of this folder share: tensors out of safetensors files, the search for non-finite
+// values, messages that count and name, and the files beside the weights. Not for other folders but
+// src/checkpoint.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,9 +11,10 @@
 #include "models/llava/llava.h"
 #include "src/io/safetensors.h"
 
-namespace lft {
+namespace lft::hf {
 
-/// One class of fault with everything found of it. A message gives each class's count and its first five items.
+/// One class of fault with everything found of it. A message gives each class's count and its first
+/// five items.
 struct Faults {
   std::string label;
   std::vector<std::string> items;
@@ -22,16 +24,19 @@ std::string describe(const std::vector<Faults>& faults);    // "2 missing:\n  a 
 std::string shape_text(const std::vector<int64_t>& shape);  // "[2, 3]"
 
 /// The tensor as stored, on the CPU.
-at::Tensor read_tensor(const SafetensorsFile& file, const TensorInfo& info);
-/// Flat index of the first NaN or infinity of a contiguous CPU tensor (F32, BF16, F16), -1 without one.
+at::Tensor read_tensor(const io::SafetensorsFile& file, const io::TensorInfo& info);
+/// Flat index of the first NaN or infinity of a contiguous CPU tensor (F32, BF16, F16), -1 without
+/// one.
 int64_t first_non_finite(const at::Tensor& tensor);
 /// kInput naming tensor, flat index and value.
 void refuse_non_finite(const at::Tensor& tensor, const std::string& name, const std::string& file);
 
-/// Every parameter of the model itself (no adapter's) by canonical name; kInternal unless these are llava_tensors(config) and nothing else.
-std::map<std::string, at::Tensor> llava_parameters(LlavaImpl& model);
+/// Every parameter of the model itself (no adapter's) by canonical name; kInternal unless these are
+/// llava_tensors(config) and nothing else.
+std::map<std::string, at::Tensor> llava_parameters(llava::LlavaImpl& model);
 
-/// Copies tokenizer, processor, template, generation and licence files (those of a fixed list that exist) from one folder to another.
+/// Copies tokenizer, processor, template, generation and licence files (those of a fixed list that
+/// exist) from one folder to another.
 void copy_side_files(const std::string& from, const std::string& to);
 /// JSON as transformers and PEFT write it: sorted keys, indent 2, a newline at the end.
 std::string pretty_json(const nlohmann::json& json);
@@ -39,4 +44,4 @@ std::string pretty_json(const nlohmann::json& json);
 /// Bytes of the tensors in the writer's order; `tensors` must hold every name that was declared.
 void write_tensors(const std::string& path, const std::map<std::string, at::Tensor>& tensors);
 
-}  // namespace lft
+}  // namespace lft::hf

@@ -11,10 +11,11 @@
 #include <filesystem>
 #include <utility>
 
+#include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/io/files.h"
 
-namespace lft {
+namespace lft::io {
 namespace {
 
 constexpr uint64_t kMaxTransfer = 1u << 30;  // Linux moves at most 2 GiB - 4 KiB in a call
@@ -46,13 +47,8 @@ std::string remedy(int code) {
   }
 }
 
-[[noreturn]] void throw_input(const std::string& what, const std::string& path, const std::string& found, const std::string& expected = "",
-                              const std::string& next = "") {
-  throw Error(ErrorKind::kInput, {.what = what, .where = path, .found = found, .expected = expected, .next = next});
-}
-
 [[noreturn]] void throw_unreadable(const std::string& what, const std::string& path, int code) {
-  throw_input(what, path, strerror(code), "", remedy(code));
+  refuse(ErrorKind::kInput, what, path, strerror(code), "", remedy(code));
 }
 
 int open_retrying(const std::string& path, int flags) {
@@ -64,36 +60,48 @@ int open_retrying(const std::string& path, int flags) {
 
 }  // namespace
 
-void throw_io_error(const std::string& action, const std::string& path, int code, uint64_t needed_bytes) {
-  ErrorInfo info{.what = "cannot " + action, .where = path, .found = strerror(code), .expected = "", .next = remedy(code)};
+void throw_io_error(const std::string& action, const std::string& path, int code,
+                    uint64_t needed_bytes) {
+  ErrorInfo info{.what = "cannot " + action,
+                 .where = path,
+                 .found = strerror(code),
+                 .expected = "",
+                 .next = remedy(code)};
   if (code == ENOSPC || code == EDQUOT) {
     const uint64_t free = free_bytes(path);
-    info.found += ": " + std::to_string(free) + " bytes free (" + format_bytes(static_cast<double>(free)) + ")";
+    info.found += ": " + std::to_string(free) + " bytes free (" +
+                  format_bytes(static_cast<double>(free)) + ")";
     constexpr uint64_t kBlock = 4096;  // what a directory entry may take
     const uint64_t needed = needed_bytes > 0 ? needed_bytes : kBlock;
-    info.expected = std::to_string(needed) + " bytes needed (" + format_bytes(static_cast<double>(needed)) + ")";
+    info.expected = std::to_string(needed) + " bytes needed (" +
+                    format_bytes(static_cast<double>(needed)) + ")";
   }
   if (code == ENOENT) info.next = "make its folder first";
   throw Error(ErrorKind::kResource, info);
 }
 
 std::string rooted_path(const std::string& path) {
-  if (path.find('\0') != std::string::npos) throw_input("no such path", path, "a NUL byte in the name");
+  if (path.find('\0') != std::string::npos)
+    refuse(ErrorKind::kInput, "no such path", path, "a NUL byte in the name");
   std::error_code code;
   const auto rooted = std::filesystem::absolute(path, code);
-  if (code || path.empty()) throw_input("no such path", path, path.empty() ? "an empty name" : code.message());
+  if (code || path.empty())
+    refuse(ErrorKind::kInput, "no such path", path,
+           path.empty() ? "an empty name" : code.message());
   return rooted.string();
 }
 
 FileHandle FileHandle::open_to_read(const std::string& path) {
-  if (path.find('\0') != std::string::npos) throw_input("cannot open a file", path, "a NUL byte in the name");
+  if (path.find('\0') != std::string::npos)
+    refuse(ErrorKind::kInput, "cannot open a file", path, "a NUL byte in the name");
   const int fd = open_retrying(path, O_RDONLY | O_NONBLOCK);
   if (fd < 0) throw_unreadable("cannot open a file", path, errno);
   FileHandle handle(path, fd, 0);
   struct stat status {};
   if (fstat(fd, &status) != 0) throw_unreadable("cannot open a file", path, errno);
   if (!S_ISREG(status.st_mode))
-    throw_input("not a regular file", path, S_ISDIR(status.st_mode) ? "a directory" : "a device, pipe or socket", "a file");
+    refuse(ErrorKind::kInput, "not a regular file", path,
+           S_ISDIR(status.st_mode) ? "a directory" : "a device, pipe or socket", "a file");
   handle.expected_bytes_ = static_cast<uint64_t>(status.st_size);
   return handle;
 }
@@ -134,12 +142,14 @@ uint64_t FileHandle::size() const {
 void FileHandle::read_at(uint64_t offset, void* destination, uint64_t bytes) const {
   for (uint64_t done = 0; done < bytes;) {
     const ssize_t got =
-        pread(fd_, static_cast<char*>(destination) + done, std::min(bytes - done, kMaxTransfer), static_cast<off_t>(offset + done));
+        pread(fd_, static_cast<char*>(destination) + done, std::min(bytes - done, kMaxTransfer),
+              static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw_unreadable("cannot read a file", path_, errno);
     if (got == 0) {
-      throw_input("the file ends early", path_, std::to_string(size()) + " bytes",
-                  std::to_string(std::max(expected_bytes_, offset + bytes)) + " bytes", "it was cut while it was read: put it back whole");
+      refuse(ErrorKind::kInput, "the file ends early", path_, std::to_string(size()) + " bytes",
+             std::to_string(std::max(expected_bytes_, offset + bytes)) + " bytes",
+             "it was cut while it was read: put it back whole");
     }
     done += static_cast<uint64_t>(got);
   }
@@ -147,9 +157,12 @@ void FileHandle::read_at(uint64_t offset, void* destination, uint64_t bytes) con
 
 void FileHandle::write(const void* data, uint64_t bytes) {
   for (uint64_t done = 0; done < bytes;) {
-    const ssize_t wrote = ::write(fd_, static_cast<const char*>(data) + done, std::min(bytes - done, kMaxTransfer));
+    const ssize_t wrote =
+        ::write(fd_, static_cast<const char*>(data) + done, std::min(bytes - done, kMaxTransfer));
     if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) throw_io_error("write a file", path_, wrote == 0 ? EIO : errno, std::max(expected_bytes_, bytes));
+    if (wrote <= 0)
+      throw_io_error("write a file", path_, wrote == 0 ? EIO : errno,
+                     std::max(expected_bytes_, bytes));
     done += static_cast<uint64_t>(wrote);
   }
 }
@@ -165,12 +178,14 @@ void FileHandle::sync() {
   int failed = 0;
   do failed = fsync(fd_);
   while (failed != 0 && errno == EINTR);
-  if (failed != 0) throw_io_error("bring a file to the disk (fsync)", path_, errno, expected_bytes_);
+  if (failed != 0)
+    throw_io_error("bring a file to the disk (fsync)", path_, errno, expected_bytes_);
 }
 
 void FileHandle::close() {
   const int fd = std::exchange(fd_, -1);
-  if (fd >= 0 && ::close(fd) != 0 && errno != EINTR) throw_io_error("close a file", path_, errno, expected_bytes_);
+  if (fd >= 0 && ::close(fd) != 0 && errno != EINTR)
+    throw_io_error("close a file", path_, errno, expected_bytes_);
 }
 
-}  // namespace lft
+}  // namespace lft::io

@@ -1,17 +1,18 @@
-// An open file that reads and writes whole pieces: EINTR and short transfers are dealt with, every failure is an lft::Error that names the
-// file.
+// An open file that reads and writes whole pieces: EINTR and short transfers are dealt with, every
+// failure is an lft::Error that names the file.
 #pragma once
 #include <cstdint>
 #include <string>
 
-namespace lft {
+namespace lft::io {
 
 class FileHandle {
  public:
   FileHandle() = default;
   /// A regular file (opened O_NONBLOCK, then S_ISREG: a FIFO or device never hangs). kInput else.
   static FileHandle open_to_read(const std::string& path);
-  /// Made or emptied. `expected_bytes`: the size it will have, for the message when the disk is full.
+  /// Made or emptied. `expected_bytes`: the size it will have, for the message when the disk is
+  /// full.
   static FileHandle create(const std::string& path, uint64_t expected_bytes);
   /// Made where it is missing, kept where it is not; writes go to its end.
   static FileHandle open_to_append(const std::string& path);
@@ -22,23 +23,27 @@ class FileHandle {
   const std::string& path() const { return path_; }
   bool is_open() const { return fd_ >= 0; }
   uint64_t size() const;
-  void read_at(uint64_t offset, void* destination, uint64_t bytes) const;  // all of it: a short read is kInput
-  void write(const void* data, uint64_t bytes);                            // kResource
-  void truncate(uint64_t bytes);                                           // kResource
-  void sync();   // fsync; a failure is kResource and is never tried again (the kernel drops the pages it could not write)
+  void read_at(uint64_t offset, void* destination,
+               uint64_t bytes) const;            // all of it: a short read is kInput
+  void write(const void* data, uint64_t bytes);  // kResource
+  void truncate(uint64_t bytes);                 // kResource
+  void sync();   // fsync; a failure is kResource and is never tried again (the kernel drops the
+                 // pages it could not write)
   void close();  // errors that only show here are kResource
 
  private:
-  FileHandle(std::string path, int fd, uint64_t expected_bytes) : path_(std::move(path)), fd_(fd), expected_bytes_(expected_bytes) {}
+  FileHandle(std::string path, int fd, uint64_t expected_bytes)
+      : path_(std::move(path)), fd_(fd), expected_bytes_(expected_bytes) {}
   std::string path_;
   int fd_ = -1;
   uint64_t expected_bytes_ = 0;  // when opened to read: the size it had
 };
 
-/// Throws kResource for errno `code` after `action` ("write", "rename") on `path`; on a full disk it names the bytes needed (where not 0)
-/// and free.
-[[noreturn]] void throw_io_error(const std::string& action, const std::string& path, int code, uint64_t needed_bytes = 0);
+/// Throws kResource for errno `code` after `action` ("write", "rename") on `path`; on a full disk
+/// it names the bytes needed (where not 0) and free.
+[[noreturn]] void throw_io_error(const std::string& action, const std::string& path, int code,
+                                 uint64_t needed_bytes = 0);
 /// The path from the root on, symlinks kept.
 std::string rooted_path(const std::string& path);
 
-}  // namespace lft
+}  // namespace lft::io

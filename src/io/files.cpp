@@ -17,7 +17,7 @@
 #include "src/base/log.h"
 #include "src/io/file_handle.h"
 
-namespace lft {
+namespace lft::io {
 namespace {
 
 namespace fs = std::filesystem;
@@ -31,12 +31,19 @@ std::string tidy_path(const std::string& path) {
   return tidy;
 }
 
-/// Where the directory that gives way stands until it is deleted. A leftover there comes from a crash, after which a newer one was written.
-std::string dead_name(const std::string& tidy) { return folder_of(tidy) + "/.dead-" + fs::path(tidy).filename().string(); }
+/// Where the directory that gives way stands until it is deleted. A leftover there comes from a
+/// crash, after which a newer one was written.
+std::string dead_name(const std::string& tidy) {
+  return folder_of(tidy) + "/.dead-" + fs::path(tidy).filename().string();
+}
 
-std::string temporary_name(const std::string& tidy) { return folder_of(tidy) + "/.tmp-" + fs::path(tidy).filename().string(); }
+std::string temporary_name(const std::string& tidy) {
+  return folder_of(tidy) + "/.tmp-" + fs::path(tidy).filename().string();
+}
 
-bool status_of(const std::string& path, struct stat* status) { return lstat(path.c_str(), status) == 0; }
+bool status_of(const std::string& path, struct stat* status) {
+  return lstat(path.c_str(), status) == 0;
+}
 
 void rename_or_throw(const std::string& from, const std::string& to) {
   if (rename(from.c_str(), to.c_str()) != 0) throw_io_error("rename " + from, to, errno);
@@ -79,7 +86,8 @@ std::string unused_name(const std::string& stem) {
   }
 }
 
-/// Two renames: a crash between them leaves the old directory under its .dead- name and the new one complete under its .tmp- name.
+/// Two renames: a crash between them leaves the old directory under its .dead- name and the new one
+/// complete under its .tmp- name.
 void replace_dir(const std::string& fresh, const std::string& path) {
   const bool keep = holds_other_files(path, fresh);
   const std::string old = keep ? unused_name(path + ".old") : dead_name(path);
@@ -130,7 +138,8 @@ void write_file_atomic(const std::string& path, std::string_view text) {
   sync_dir(folder_of(target));
 }
 
-void write_dir_atomic(const std::string& path, const std::function<void(const std::string&)>& fill) {
+void write_dir_atomic(const std::string& path,
+                      const std::function<void(const std::string&)>& fill) {
   const std::string target = tidy_path(path), temporary = temporary_name(target);
   struct stat status {};
   const bool replaces = status_of(target, &status);
@@ -191,7 +200,8 @@ void sync_dir(const std::string& path) {
   const int code = failed != 0 ? errno : 0;
   close(fd);
   // Some network file systems know no fsync of a directory and say EINVAL.
-  if (code != 0 && code != EINVAL) throw_io_error("bring a directory to the disk (fsync)", path, code);
+  if (code != 0 && code != EINVAL)
+    throw_io_error("bring a directory to the disk (fsync)", path, code);
 }
 
 std::vector<std::string> list_dir(const std::string& path) {
@@ -227,11 +237,12 @@ std::string absolute_path(const std::string& path) {
   std::error_code code;
   const fs::path resolved = fs::weakly_canonical(rooted_path(path), code);
   if (code) {
-    throw Error(ErrorKind::kInput, {.what = "cannot resolve a path",
-                                    .where = path,
-                                    .found = code.message(),
-                                    .expected = "",
-                                    .next = "name the place that its links lead to, one that this user may enter"});
+    throw Error(ErrorKind::kInput,
+                {.what = "cannot resolve a path",
+                 .where = path,
+                 .found = code.message(),
+                 .expected = "",
+                 .next = "name the place that its links lead to, one that this user may enter"});
   }
   std::string text = resolved.string();
   while (text.size() > 1 && text.back() == '/') text.pop_back();
@@ -246,9 +257,10 @@ bool is_inside(const std::string& path, const std::string& root) {
 uint64_t free_bytes(const std::string& path) {
   struct statvfs status {};
   for (fs::path at = rooted_path(path);; at = at.parent_path()) {
-    if (statvfs(at.c_str(), &status) == 0) return static_cast<uint64_t>(status.f_bavail) * status.f_frsize;
+    if (statvfs(at.c_str(), &status) == 0)
+      return static_cast<uint64_t>(status.f_bavail) * status.f_frsize;
     if (at == at.parent_path()) return 0;
   }
 }
 
-}  // namespace lft
+}  // namespace lft::io

@@ -1,4 +1,5 @@
-// Whole-file reads, durable writes and directories that appear at once or not at all. Every write goes through libc by absolute path.
+// Whole-file reads, durable writes and directories that appear at once or not at all. Every write
+// goes through libc by absolute path.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -6,15 +7,18 @@
 #include <string_view>
 #include <vector>
 
-namespace lft {
+namespace lft::io {
 
-/// Regular files only (opened O_NONBLOCK, then S_ISREG), at most max_bytes. kInput when missing, not regular, too large; short read too.
+/// Regular files only (opened O_NONBLOCK, then S_ISREG), at most max_bytes. kInput when missing,
+/// not regular, too large; short read too.
 std::string read_file(const std::string& path, uint64_t max_bytes = 1u << 30);
-/// Temporary file in the same folder, fsync, rename, fsync of the folder. kResource on failure, with bytes needed and free on ENOSPC.
+/// Temporary file in the same folder, fsync, rename, fsync of the folder. kResource on failure,
+/// with bytes needed and free on ENOSPC.
 void write_file_atomic(const std::string& path, std::string_view text);
-/// Runs `fill(tmp_dir)` and renames tmp_dir (".tmp-<name>" beside it) to `path`; fsyncs files and folders. A directory already there gives
-/// way: it is deleted where the new one has a file for each of its names, else kept under a name that the warning says. When anything
-/// fails, the old one stays and tmp_dir goes.
+/// Runs `fill(tmp_dir)` and renames tmp_dir (".tmp-<name>" beside it) to `path`; fsyncs files and
+/// folders. A directory already there gives way: it is deleted where the new one has a file for
+/// each of its names, else kept under a name that the warning says. When anything fails, the old
+/// one stays and tmp_dir goes.
 void write_dir_atomic(const std::string& path, const std::function<void(const std::string&)>& fill);
 void make_dirs(const std::string& path);
 /// Deletes a file or a whole tree; symlinks are deleted, not followed. Missing is no error.
@@ -22,11 +26,12 @@ void remove_tree(const std::string& path);
 /// rename(2), then fsync of the folder that holds the new name. kResource on failure.
 void rename_synced(const std::string& from, const std::string& to);
 void sync_dir(const std::string& path);
-std::vector<std::string> list_dir(const std::string& path);  // names, sorted, without . and ..; kInput when it cannot be read
+std::vector<std::string> list_dir(
+    const std::string& path);  // names, sorted, without . and ..; kInput when it cannot be read
 bool path_exists(const std::string& path);
 bool is_directory(const std::string& path);
-std::string absolute_path(const std::string& path);                // resolved, symlinks followed where they exist
+std::string absolute_path(const std::string& path);  // resolved, symlinks followed where they exist
 bool is_inside(const std::string& path, const std::string& root);  // equal or below, both resolved
 uint64_t free_bytes(const std::string& path);
 
-}  // namespace lft
+}  // namespace lft::io

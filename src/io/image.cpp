@@ -7,19 +7,23 @@
 #include "src/base/errors.h"
 #include "src/io/files.h"
 
-namespace lft {
+namespace lft::io {
 namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void refuse(const std::string& what, const std::string& name, const std::string& root, const std::string& next = "",
-                         const std::string& found = "") {
-  throw Error(
-      ErrorKind::kInput,
-      {.what = what, .where = quote_text(name), .found = found, .expected = root.empty() ? "" : "a file under " + root, .next = next});
+[[noreturn]] void refuse_file(const std::string& what, const std::string& name,
+                              const std::string& root, const std::string& next = "",
+                              const std::string& found = "") {
+  throw Error(ErrorKind::kInput, {.what = what,
+                                  .where = quote_text(name),
+                                  .found = found,
+                                  .expected = root.empty() ? "" : "a file under " + root,
+                                  .next = next});
 }
 
-/// `name` under `root` as the names say it, no link followed; nothing where that climbs out of `root`.
+/// `name` under `root` as the names say it, no link followed; nothing where that climbs out of
+/// `root`.
 std::optional<std::string> named_below(const std::string& root, const std::string& name) {
   const fs::path above = fs::absolute(root).lexically_normal();
   const fs::path path = (name.front() == '/' ? fs::path(name) : above / name).lexically_normal();
@@ -31,17 +35,22 @@ std::optional<std::string> named_below(const std::string& root, const std::strin
 }  // namespace
 
 std::string image_path(const std::string& root, const std::string& name, bool follow_symlinks) {
-  if (name.empty() || name.find('\0') != std::string::npos) refuse("not a file name", name, root);
+  if (name.empty() || name.find('\0') != std::string::npos)
+    refuse_file("not a file name", name, root);
   if (name.find("://") != std::string::npos || name.compare(0, 5, "data:") == 0) {
-    refuse("images are not fetched from a URL", name, root, "download the image and name the file");
+    refuse_file("images are not fetched from a URL", name, root,
+                "download the image and name the file");
   }
   if (root.empty()) return absolute_path(name);
   const std::string path = absolute_path(name.front() == '/' ? name : root + "/" + name);
   if (is_inside(path, root)) return path;
   const std::optional<std::string> named = named_below(root, name);
-  if (!named) refuse("the image lies outside its folder", name, root, "move it there, or set the image root to a folder above both");
+  if (!named)
+    refuse_file("the image lies outside its folder", name, root,
+                "move it there, or set the image root to a folder above both");
   if (follow_symlinks) return absolute_path(*named);
-  refuse("a link leads the image outside its folder", name, root, "set data.follow_symlinks: true if that is meant", path);
+  refuse_file("a link leads the image outside its folder", name, root,
+              "set data.follow_symlinks: true if that is meant", path);
 }
 
 RgbImage load_image(const std::string& root, const std::string& name, const ImageLimits& limits) {
@@ -49,4 +58,4 @@ RgbImage load_image(const std::string& root, const std::string& name, const Imag
   return decode_image(read_file(path, limits.max_bytes), path, limits);
 }
 
-}  // namespace lft
+}  // namespace lft::io

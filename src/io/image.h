@@ -1,10 +1,11 @@
-// An image file as PIL's convert("RGB") after EXIF rotation would give it. The header is read and bounded before anything is decoded.
+// An image file as PIL's convert("RGB") after EXIF rotation would give it. The header is read and
+// bounded before anything is decoded.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <vector>
 
-namespace lft {
+namespace lft::io {
 
 struct ImageLimits {
   int64_t max_side = 65535, max_pixels = 64'000'000;
@@ -24,20 +25,27 @@ struct RgbImage {
   std::vector<uint8_t> rgb_hwc;
 };
 
-/// From magic bytes, never from the name. Throws kInput: not an image, unsupported kind, over a limit.
-ImageHeader read_image_header(const std::string& bytes, const std::string& where, const ImageLimits& limits = {});
-/// Throws kInput for a cut or damaged file (decoder warnings count). Built without OpenCV: kUsage, naming `lft prepare`.
-RgbImage decode_image(const std::string& bytes, const std::string& where, const ImageLimits& limits = {});
-/// Throws where decode_image throws, with the same error; else the size it would give. Faster: a JPEG's bytes are all read, its pixels not
-/// all made.
-ImageSize check_image(const std::string& bytes, const std::string& where, const ImageLimits& limits = {});
-/// `name` under `root`, resolved; it need not exist. kInput for a URL, for no file name, and outside `root` (a symlink out counts, unless
-/// they are followed).
-std::string image_path(const std::string& root, const std::string& name, bool follow_symlinks = false);
+/// From magic bytes, never from the name. Throws kInput: not an image, unsupported kind, over a
+/// limit.
+ImageHeader read_image_header(const std::string& bytes, const std::string& where,
+                              const ImageLimits& limits = {});
+/// Throws kInput for a cut or damaged file (decoder warnings count). Built without OpenCV: kUsage,
+/// naming `lft prepare`.
+RgbImage decode_image(const std::string& bytes, const std::string& where,
+                      const ImageLimits& limits = {});
+/// Throws where decode_image throws, with the same error; else the size it would give. Faster: a
+/// JPEG's bytes are all read, its pixels not all made.
+ImageSize check_image(const std::string& bytes, const std::string& where,
+                      const ImageLimits& limits = {});
+/// `name` under `root`, resolved; it need not exist. kInput for a URL, for no file name, and
+/// outside `root` (a symlink out counts, unless they are followed).
+std::string image_path(const std::string& root, const std::string& name,
+                       bool follow_symlinks = false);
 /// Reads image_path(root, name), a regular file, and decodes it.
-RgbImage load_image(const std::string& root, const std::string& name, const ImageLimits& limits = {});
+RgbImage load_image(const std::string& root, const std::string& name,
+                    const ImageLimits& limits = {});
 
 /// "OpenCV 4.6.0, libjpeg 62, libpng 1.6.39"; empty in a build without decoders.
 std::string image_libraries();
 
-}  // namespace lft
+}  // namespace lft::io

@@ -1,24 +1,28 @@
-// One decoder per library: bytes in, RGB rows as stored (before EXIF rotation) out. The caller has read and bounded the header.
+// One decoder per library: bytes in, RGB rows as stored (before EXIF rotation) out. The caller has
+// read and bounded the header.
 #pragma once
 #include <string>
 
 #include "src/io/image.h"
 
-namespace lft {
+namespace lft::io {
 
-/// Each throws kInput for a cut or damaged file. libjpeg's warnings and libpng's CRC errors count as damage.
+/// Each throws kInput for a cut or damaged file. libjpeg's warnings and libpng's CRC errors count
+/// as damage.
 RgbImage decode_jpeg(const std::string& bytes, const std::string& where);
 /// The size, and what decode_jpeg would throw. Reads every byte, but makes an eighth of the pixels.
 ImageSize check_jpeg(const std::string& bytes, const std::string& where);
 RgbImage decode_png(const std::string& bytes, const std::string& where);
 /// WebP, BMP and TIFF.
-RgbImage decode_with_opencv(const std::string& bytes, const ImageHeader& header, const std::string& where);
+RgbImage decode_with_opencv(const std::string& bytes, const ImageHeader& header,
+                            const std::string& where);
 
 /// Names with the versions that were compiled against.
 std::string jpeg_library();
 std::string png_library();
 std::string opencv_library();
 
-[[noreturn]] void throw_damaged_image(const std::string& kind, const std::string& where, const std::string& reason);
+[[noreturn]] void throw_damaged_image(const std::string& kind, const std::string& where,
+                                      const std::string& reason);
 
-}  // namespace lft
+}  // namespace lft::io

@@ -8,7 +8,7 @@
 
 #include "src/io/image_codecs.h"
 
-namespace lft {
+namespace lft::io {
 namespace {
 
 constexpr int kMaxScans = 500;  // a progressive file of thousands of scans costs minutes
@@ -43,7 +43,8 @@ void on_progress(j_common_ptr decoder) {
   longjmp(job->leave, 1);
 }
 
-/// Adobe stores CMYK inverted, and PIL takes every CMYK JPEG for that; then its convert("RGB"), which has no colour management.
+/// Adobe stores CMYK inverted, and PIL takes every CMYK JPEG for that; then its convert("RGB"),
+/// which has no colour management.
 void cmyk_row_to_rgb(const std::vector<uint8_t>& stored, uint8_t* rgb) {
   for (size_t x = 0; 4 * x < stored.size(); ++x) {
     const int white = stored[4 * x + 3];
@@ -65,7 +66,8 @@ void read_rows(Job* job, RgbImage* image) {
   }
 }
 
-/// `shrink` 1 or 8: the size of what comes out is a fraction of the stored one; every byte of the file is read all the same.
+/// `shrink` 1 or 8: the size of what comes out is a fraction of the stored one; every byte of the
+/// file is read all the same.
 bool decode(Job* job, const std::string& bytes, unsigned shrink, RgbImage* image) {
   jpeg_decompress_struct* decoder = &job->decoder;
   if (setjmp(job->leave) != 0) return false;
@@ -110,7 +112,9 @@ RgbImage run(const std::string& bytes, const std::string& where, unsigned shrink
 
 std::string jpeg_library() { return "libjpeg " + std::to_string(JPEG_LIB_VERSION); }
 
-RgbImage decode_jpeg(const std::string& bytes, const std::string& where) { return run(bytes, where, 1); }
+RgbImage decode_jpeg(const std::string& bytes, const std::string& where) {
+  return run(bytes, where, 1);
+}
 
 ImageSize check_jpeg(const std::string& bytes, const std::string& where) {
   constexpr unsigned kShrink = 8;  // one value of each 8 x 8 block: no transform, few pixels
@@ -118,4 +122,4 @@ ImageSize check_jpeg(const std::string& bytes, const std::string& where) {
   return {image.width, image.height};
 }
 
-}  // namespace lft
+}  // namespace lft::io

@@ -1,22 +1,26 @@
 #include "kernels/common/error.h"
 #include "src/io/image.h"
 
-namespace lft {
+namespace lft::io {
 namespace {
 
-[[noreturn]] void refuse(const std::string& where) {
-  throw Error(ErrorKind::kUsage,
-              {.what = "this lft was built without image decoding",
-               .where = where,
-               .found = "",
-               .expected = "",
-               .next = "write prepared data with `lft prepare` on a machine whose lft has it, or build with -DLFT_OPENCV=ON"});
+[[noreturn]] void no_decoder(const std::string& where) {
+  throw Error(ErrorKind::kUsage, {.what = "this lft was built without image decoding",
+                                  .where = where,
+                                  .found = "",
+                                  .expected = "",
+                                  .next = "write prepared data with `lft prepare` on a machine "
+                                          "whose lft has it, or build with -DLFT_OPENCV=ON"});
 }
 
 }  // namespace
 
 std::string image_libraries() { return ""; }
 
-RgbImage decode_image(const std::string&, const std::string& where, const ImageLimits&) { refuse(where); }
-ImageSize check_image(const std::string&, const std::string& where, const ImageLimits&) { refuse(where); }
-}  // namespace lft
+RgbImage decode_image(const std::string&, const std::string& where, const ImageLimits&) {
+  no_decoder(where);
+}
+ImageSize check_image(const std::string&, const std::string& where, const ImageLimits&) {
+  no_decoder(where);
+}
+}  // namespace lft::io

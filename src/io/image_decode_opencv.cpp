@@ -7,7 +7,7 @@
 #include "src/io/image_bytes.h"
 #include "src/io/image_codecs.h"
 
-namespace lft {
+namespace lft::io {
 namespace {
 
 thread_local bool hushed = false;
@@ -18,19 +18,25 @@ struct Hush {
   ~Hush() { hushed = false; }
 };
 
-/// OpenCV's imdecode prints what it catches on std::cerr, where one error block of ours must stand alone. Other threads and other libraries
-/// keep their std::cerr. In place before main, since replacing a stream's buffer is not safe while threads run.
+/// OpenCV's imdecode prints what it catches on std::cerr, where one error block of ours must stand
+/// alone. Other threads and other libraries keep their std::cerr. In place before main, since
+/// replacing a stream's buffer is not safe while threads run.
 class CerrFilter : public std::streambuf {
  public:
-  CerrFilter() : to_(std::cerr.rdbuf(this)) { cv::utils::logging::setLogLevel(cv::utils::logging::LOG_LEVEL_SILENT); }
+  CerrFilter() : to_(std::cerr.rdbuf(this)) {
+    cv::utils::logging::setLogLevel(cv::utils::logging::LOG_LEVEL_SILENT);
+  }
   ~CerrFilter() override { std::cerr.rdbuf(to_); }
 
  protected:
   int_type overflow(int_type byte) override {
-    if (hushed || traits_type::eq_int_type(byte, traits_type::eof())) return traits_type::not_eof(byte);
+    if (hushed || traits_type::eq_int_type(byte, traits_type::eof()))
+      return traits_type::not_eof(byte);
     return to_->sputc(traits_type::to_char_type(byte));
   }
-  std::streamsize xsputn(const char* text, std::streamsize size) override { return hushed ? size : to_->sputn(text, size); }
+  std::streamsize xsputn(const char* text, std::streamsize size) override {
+    return hushed ? size : to_->sputn(text, size);
+  }
   int sync() override { return hushed ? 0 : to_->pubsync(); }
 
  private:
@@ -38,9 +44,12 @@ class CerrFilter : public std::streambuf {
 };
 const CerrFilter cerr_filter;
 
-uint8_t narrow(uint16_t value, bool clips) { return static_cast<uint8_t>(clips ? (value > 255 ? 255 : value) : value >> 8); }
+uint8_t narrow(uint16_t value, bool clips) {
+  return static_cast<uint8_t>(clips ? (value > 255 ? 255 : value) : value >> 8);
+}
 
-/// Grey, BGR or BGRA of 8 or 16 bits to RGB. 16-bit grey is cut off at 255, 16-bit colour keeps its high byte: what PIL does.
+/// Grey, BGR or BGRA of 8 or 16 bits to RGB. 16-bit grey is cut off at 255, 16-bit colour keeps its
+/// high byte: what PIL does.
 template <typename Value>
 void copy_rgb(const cv::Mat& from, std::vector<uint8_t>* rgb) {
   const int channels = from.channels();
@@ -58,59 +67,80 @@ void copy_rgb(const cv::Mat& from, std::vector<uint8_t>* rgb) {
 }
 
 [[noreturn]] void throw_unsupported(const std::string& where, const std::string& found) {
-  throw Error(ErrorKind::kInput,
-              {.what = "unsupported image", .where = where, .found = found, .expected = "", .next = "convert it, for example to PNG"});
+  throw Error(ErrorKind::kInput, {.what = "unsupported image",
+                                  .where = where,
+                                  .found = found,
+                                  .expected = "",
+                                  .next = "convert it, for example to PNG"});
 }
 
-/// Uncompressed rows of 1, 4, 8, 24 or 32 bits a pixel: where OpenCV and PIL agree to the bit. All rows must be there.
+/// Uncompressed rows of 1, 4, 8, 24 or 32 bits a pixel: where OpenCV and PIL agree to the bit. All
+/// rows must be there.
 void check_bmp(const std::string& bytes, const ImageHeader& header, const std::string& where) {
   constexpr uint32_t kOldHeader = 12, kUncompressed = 0, kBitFields = 3;
-  const auto number = [&](uint64_t at, int size) { return number_at(bytes, at, size, false).value_or(0); };
+  const auto number = [&](uint64_t at, int size) {
+    return number_at(bytes, at, size, false).value_or(0);
+  };
   const bool old = number(14, 4) == kOldHeader;
   const uint32_t bits = number(old ? 24 : 28, 2), compression = old ? kUncompressed : number(30, 4);
-  const bool usual_masks = number(54, 4) == 0xff0000 && number(58, 4) == 0xff00 && number(62, 4) == 0xff;
-  const bool plain = compression == kUncompressed || (compression == kBitFields && bits == 32 && usual_masks);
+  const bool usual_masks =
+      number(54, 4) == 0xff0000 && number(58, 4) == 0xff00 && number(62, 4) == 0xff;
+  const bool plain =
+      compression == kUncompressed || (compression == kBitFields && bits == 32 && usual_masks);
   const bool known = bits == 1 || bits == 4 || bits == 8 || bits == 24 || bits == 32;
-  if (!known || !plain) throw_unsupported(where, "a BMP of " + std::to_string(bits) + " bits, compression " + std::to_string(compression));
+  if (!known || !plain)
+    throw_unsupported(where, "a BMP of " + std::to_string(bits) + " bits, compression " +
+                                 std::to_string(compression));
   const uint64_t row_bytes = (static_cast<uint64_t>(header.width) * bits + 31) / 32 * 4;
   const uint64_t needed = number(10, 4) + row_bytes * static_cast<uint64_t>(header.height);
   if (bytes.size() < needed) {
-    throw_damaged_image("bmp", where, std::to_string(bytes.size()) + " bytes, and the pixels end at " + std::to_string(needed));
+    throw_damaged_image(
+        "bmp", where,
+        std::to_string(bytes.size()) + " bytes, and the pixels end at " + std::to_string(needed));
   }
 }
 
-/// Grey (1, 8, 16 bits), palette and RGB without alpha: where libtiff's and PIL's pixels are the same.
+/// Grey (1, 8, 16 bits), palette and RGB without alpha: where libtiff's and PIL's pixels are the
+/// same.
 void check_tiff(const std::string& bytes, const std::string& where) {
   constexpr uint32_t kBits = 258, kPhotometric = 262, kExtraSamples = 338, kSampleFormat = 339;
   constexpr uint32_t kBlackIsZero = 1, kPalette = 3, kYCbCr = 6;
-  const uint32_t bits = tiff_tag(bytes, kBits).value_or(1), photometric = tiff_tag(bytes, kPhotometric).value_or(UINT32_MAX);
-  if (photometric > kPalette && photometric != kYCbCr) throw_unsupported(where, "a TIFF of colour space " + std::to_string(photometric));
+  const uint32_t bits = tiff_tag(bytes, kBits).value_or(1),
+                 photometric = tiff_tag(bytes, kPhotometric).value_or(UINT32_MAX);
+  if (photometric > kPalette && photometric != kYCbCr)
+    throw_unsupported(where, "a TIFF of colour space " + std::to_string(photometric));
   if (tiff_tag(bytes, kExtraSamples)) throw_unsupported(where, "a TIFF with an alpha channel");
-  const bool known = bits == 8 || (bits == 1 && photometric <= kBlackIsZero) || (bits == 16 && photometric == kBlackIsZero);
+  const bool known = bits == 8 || (bits == 1 && photometric <= kBlackIsZero) ||
+                     (bits == 16 && photometric == kBlackIsZero);
   if (!known || tiff_tag(bytes, kSampleFormat).value_or(1) != 1)
-    throw_unsupported(where, "a TIFF of " + std::to_string(bits) + " bits, or not of whole numbers");
+    throw_unsupported(where,
+                      "a TIFF of " + std::to_string(bits) + " bits, or not of whole numbers");
 }
 
 }  // namespace
 
 std::string opencv_library() { return "OpenCV " CV_VERSION; }
 
-RgbImage decode_with_opencv(const std::string& bytes, const ImageHeader& header, const std::string& where) {
+RgbImage decode_with_opencv(const std::string& bytes, const ImageHeader& header,
+                            const std::string& where) {
   if (header.kind == "bmp") check_bmp(bytes, header, where);
   if (header.kind == "tiff") check_tiff(bytes, where);
   const Hush hush;
   cv::Mat decoded;
   try {
-    const cv::Mat encoded(1, static_cast<int>(bytes.size()), CV_8U, const_cast<char*>(bytes.data()));
+    const cv::Mat encoded(1, static_cast<int>(bytes.size()), CV_8U,
+                          const_cast<char*>(bytes.data()));
     decoded = cv::imdecode(encoded, cv::IMREAD_UNCHANGED);
   } catch (const cv::Exception& error) {
     throw_damaged_image(header.kind, where, error.err);
   }
   if (decoded.empty()) throw_damaged_image(header.kind, where, "the decoder refuses it");
-  if (decoded.depth() != CV_8U && decoded.depth() != CV_16U) throw_unsupported(where, "pixels of an odd type");
+  if (decoded.depth() != CV_8U && decoded.depth() != CV_16U)
+    throw_unsupported(where, "pixels of an odd type");
   RgbImage image{decoded.cols, decoded.rows, std::vector<uint8_t>(3 * decoded.total())};
-  decoded.depth() == CV_8U ? copy_rgb<uint8_t>(decoded, &image.rgb_hwc) : copy_rgb<uint16_t>(decoded, &image.rgb_hwc);
+  decoded.depth() == CV_8U ? copy_rgb<uint8_t>(decoded, &image.rgb_hwc)
+                           : copy_rgb<uint16_t>(decoded, &image.rgb_hwc);
   return image;
 }
 
-}  // namespace lft
+}  // namespace lft::io

@@ -6,10 +6,10 @@
 
 #include "src/io/image_codecs.h"
 
-namespace lft {
+namespace lft::io {
 namespace {
 
-struct Job {
+struct PngJob {
   const std::string* bytes = nullptr;
   size_t position = 0;
   std::string message;
@@ -17,23 +17,24 @@ struct Job {
   bool deep_grey = false;
 };
 
-void on_error(png_structp png, png_const_charp message) {
-  static_cast<Job*>(png_get_error_ptr(png))->message = message;
+void on_png_error(png_structp png, png_const_charp message) {
+  static_cast<PngJob*>(png_get_error_ptr(png))->message = message;
   png_longjmp(png, 1);
 }
 
-/// Warnings tell of odd colour profiles and the like; damage shows in the CRCs, which are errors here.
+/// Warnings tell of odd colour profiles and the like; damage shows in the CRCs, which are errors
+/// here.
 void on_warning(png_structp, png_const_charp) {}
 
 void on_read(png_structp png, png_bytep target, size_t size) {
-  Job* job = static_cast<Job*>(png_get_io_ptr(png));
+  PngJob* job = static_cast<PngJob*>(png_get_io_ptr(png));
   if (size > job->bytes->size() - job->position) png_error(png, "the file ends early");
   memcpy(target, job->bytes->data() + job->position, size);
   job->position += size;
 }
 
 /// 8-bit RGB rows, except 16-bit grey, which PIL cuts off at 255 instead of scaling it.
-void ask_for_rgb(png_structp png, png_infop info, Job* job) {
+void ask_for_rgb(png_structp png, png_infop info, PngJob* job) {
   const int colour = png_get_color_type(png, info), depth = png_get_bit_depth(png, info);
   job->deep_grey = colour == PNG_COLOR_TYPE_GRAY && depth == 16;
   if (job->deep_grey) return;
@@ -48,10 +49,11 @@ void clip_grey_row(const uint8_t* row, size_t width, uint8_t* rgb) {
   for (size_t x = 0; x < width; ++x) memset(rgb + 3 * x, row[2 * x] != 0 ? 255 : row[2 * x + 1], 3);
 }
 
-bool decode(png_structp png, png_infop info, Job* job, RgbImage* image) {
+bool decode_rows(png_structp png, png_infop info, PngJob* job, RgbImage* image) {
   if (setjmp(png_jmpbuf(png)) != 0) return false;
   png_set_crc_action(png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
-  // Texts, EXIF and colour profiles are passed over, but for their CRCs: libpng allocates as much for EXIF as it claims.
+  // Texts, EXIF and colour profiles are passed over, but for their CRCs: libpng allocates as much
+  // for EXIF as it claims.
   png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
   png_set_read_fn(png, job, on_read);
   png_read_info(png, info);
@@ -66,7 +68,8 @@ bool decode(png_structp png, png_infop info, Job* job, RgbImage* image) {
   if (job->deep_grey) job->row.resize(row_bytes * static_cast<size_t>(image->height));
   uint8_t* rows = job->deep_grey ? job->row.data() : image->rgb_hwc.data();
   for (int pass = 0; pass < passes; ++pass) {
-    for (int64_t y = 0; y < image->height; ++y) png_read_row(png, rows + static_cast<size_t>(y) * row_bytes, nullptr);
+    for (int64_t y = 0; y < image->height; ++y)
+      png_read_row(png, rows + static_cast<size_t>(y) * row_bytes, nullptr);
   }
   png_read_end(png, nullptr);
   for (size_t y = 0; job->deep_grey && y < static_cast<size_t>(image->height); ++y) {
@@ -80,14 +83,14 @@ bool decode(png_structp png, png_infop info, Job* job, RgbImage* image) {
 std::string png_library() { return "libpng " PNG_LIBPNG_VER_STRING; }
 
 RgbImage decode_png(const std::string& bytes, const std::string& where) {
-  Job job{.bytes = &bytes, .position = 0, .message = "", .row = {}};
-  png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &job, on_error, on_warning);
+  PngJob job{.bytes = &bytes, .position = 0, .message = "", .row = {}};
+  png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &job, on_png_error, on_warning);
   png_infop info = png == nullptr ? nullptr : png_create_info_struct(png);
   RgbImage image;
-  const bool ok = info != nullptr && decode(png, info, &job, &image);
+  const bool ok = info != nullptr && decode_rows(png, info, &job, &image);
   png_destroy_read_struct(&png, &info, nullptr);
   if (!ok) throw_damaged_image("png", where, job.message);
   return image;
 }
 
-}  // namespace lft
+}  // namespace lft::io

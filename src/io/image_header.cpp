@@ -6,26 +6,33 @@
 #include "src/io/image.h"
 #include "src/io/image_bytes.h"
 
-namespace lft {
+namespace lft::io {
 namespace {
 
 using Bytes = std::string_view;
 
-[[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& found, const std::string& expected = "",
-                         const std::string& next = "") {
-  throw Error(ErrorKind::kInput, {.what = what, .where = where, .found = found, .expected = expected, .next = next});
+[[noreturn]] void bad_image(const std::string& where, const std::string& what,
+                            const std::string& found, const std::string& expected = "",
+                            const std::string& next = "") {
+  throw Error(ErrorKind::kInput,
+              {.what = what, .where = where, .found = found, .expected = expected, .next = next});
 }
 
 /// The number at `at`, or the error that the file is cut.
 uint32_t need(Bytes bytes, uint64_t at, int size, bool big, const std::string& where) {
   const auto value = number_at(bytes, at, size, big);
-  if (!value) refuse(where, "the image is cut", std::to_string(bytes.size()) + " bytes, and its header goes on");
+  if (!value)
+    bad_image(where, "the image is cut",
+              std::to_string(bytes.size()) + " bytes, and its header goes on");
   return *value;
 }
 
 ImageHeader png_header(Bytes bytes, const std::string& where) {
-  if (slice(bytes, 12, 4) != "IHDR") refuse(where, "damaged PNG", "no IHDR chunk at its beginning");
-  ImageHeader header{.kind = "png", .width = need(bytes, 16, 4, true, where), .height = need(bytes, 20, 4, true, where)};
+  if (slice(bytes, 12, 4) != "IHDR")
+    bad_image(where, "damaged PNG", "no IHDR chunk at its beginning");
+  ImageHeader header{.kind = "png",
+                     .width = need(bytes, 16, 4, true, where),
+                     .height = need(bytes, 20, 4, true, where)};
   Bytes exif, xmp;
   for (uint64_t at = 8; at + 12 <= bytes.size();) {
     const uint64_t length = *number_at(bytes, at, 4, true);
@@ -39,7 +46,9 @@ ImageHeader png_header(Bytes bytes, const std::string& where) {
   return header;
 }
 
-bool is_frame_marker(uint32_t marker) { return marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc; }
+bool is_frame_marker(uint32_t marker) {
+  return marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
+}
 
 ImageHeader jpeg_header(Bytes bytes, const std::string& where) {
   constexpr Bytes kExif("Exif\0\0", 6), kXmp("http://ns.adobe.com/xap/1.0/\0", 29);
@@ -47,7 +56,8 @@ ImageHeader jpeg_header(Bytes bytes, const std::string& where) {
   ImageHeader header{.kind = "jpeg", .width = 0, .height = 0};
   Bytes exif, xmp;
   for (uint64_t at = 2;;) {
-    if (need(bytes, at, 1, true, where) != 0xff) refuse(where, "damaged JPEG", "no marker at byte " + std::to_string(at));
+    if (need(bytes, at, 1, true, where) != 0xff)
+      bad_image(where, "damaged JPEG", "no marker at byte " + std::to_string(at));
     while (need(bytes, at, 1, true, where) == 0xff) ++at;
     const uint32_t marker = need(bytes, at, 1, true, where);
     if (marker == kStartOfScan || marker == kEndOfImage) break;
@@ -71,23 +81,26 @@ ImageHeader jpeg_header(Bytes bytes, const std::string& where) {
 void webp_size(Bytes bytes, const std::string& where, ImageHeader* header) {
   const Bytes type = slice(bytes, 12, 4);
   if (type == "VP8 ") {
-    if (need(bytes, 23, 3, true, where) != 0x9d012a) refuse(where, "damaged WebP", "no key frame");
+    if (need(bytes, 23, 3, true, where) != 0x9d012a)
+      bad_image(where, "damaged WebP", "no key frame");
     header->width = need(bytes, 26, 2, false, where) & 0x3fff;
     header->height = need(bytes, 28, 2, false, where) & 0x3fff;
   } else if (type == "VP8L") {
-    if (need(bytes, 20, 1, false, where) != 0x2f) refuse(where, "damaged WebP", "no lossless signature");
+    if (need(bytes, 20, 1, false, where) != 0x2f)
+      bad_image(where, "damaged WebP", "no lossless signature");
     const uint32_t bits = need(bytes, 21, 4, false, where);
     header->width = (bits & 0x3fff) + 1;
     header->height = ((bits >> 14) & 0x3fff) + 1;
   } else if (type == "VP8X") {
     constexpr uint32_t kAnimation = 0x02;
     if ((need(bytes, 20, 1, false, where) & kAnimation) != 0) {
-      refuse(where, "unsupported image", "an animated WebP", "one still image", "extract one frame, for example as PNG");
+      bad_image(where, "unsupported image", "an animated WebP", "one still image",
+                "extract one frame, for example as PNG");
     }
     header->width = int64_t{need(bytes, 24, 3, false, where)} + 1;
     header->height = int64_t{need(bytes, 27, 3, false, where)} + 1;
   } else {
-    refuse(where, "damaged WebP", "chunk " + quote_text(type));
+    bad_image(where, "damaged WebP", "chunk " + quote_text(type));
   }
 }
 
@@ -95,7 +108,8 @@ ImageHeader webp_header(Bytes bytes, const std::string& where) {
   ImageHeader header{.kind = "webp", .width = 0, .height = 0};
   const uint64_t claimed = 8 + uint64_t{need(bytes, 4, 4, false, where)};
   if (claimed > bytes.size())
-    refuse(where, "the image is cut", std::to_string(bytes.size()) + " bytes", std::to_string(claimed) + " bytes");
+    bad_image(where, "the image is cut", std::to_string(bytes.size()) + " bytes",
+              std::to_string(claimed) + " bytes");
   webp_size(bytes, where, &header);
   Bytes exif, xmp;
   for (uint64_t at = 12; at + 8 <= bytes.size();) {
@@ -126,7 +140,8 @@ ImageHeader bmp_header(Bytes bytes, const std::string& where) {
 ImageHeader tiff_header(Bytes bytes, const std::string& where) {
   constexpr uint32_t kWidth = 256, kHeight = 257, kOrientation = 274;
   const auto width = tiff_tag(bytes, kWidth), height = tiff_tag(bytes, kHeight);
-  if (!width || !height) refuse(where, "damaged or cut TIFF", "no width and height in its first directory");
+  if (!width || !height)
+    bad_image(where, "damaged or cut TIFF", "no width and height in its first directory");
   const uint32_t orientation = tiff_tag(bytes, kOrientation).value_or(1);
   return {.kind = "tiff",
           .width = *width,
@@ -137,15 +152,21 @@ ImageHeader tiff_header(Bytes bytes, const std::string& where) {
 [[noreturn]] void refuse_unknown(Bytes bytes, const std::string& where) {
   const std::string supported = "PNG, JPEG, WebP, BMP or TIFF";
   const auto begins = [&](Bytes magic) { return bytes.substr(0, magic.size()) == magic; };
-  if (bytes.empty()) refuse(where, "not an image", "an empty file", supported);
-  if (begins("GIF8")) refuse(where, "unsupported image", "a GIF", supported, "convert it, for example to PNG");
+  if (bytes.empty()) bad_image(where, "not an image", "an empty file", supported);
+  if (begins("GIF8"))
+    bad_image(where, "unsupported image", "a GIF", supported, "convert it, for example to PNG");
   if (slice(bytes, 4, 4) == "ftyp")
-    refuse(where, "unsupported image", "HEIC, AVIF or a video", supported, "convert it, for example to PNG");
-  if (begins("II+") || begins("MM\0+")) refuse(where, "unsupported image", "a BigTIFF", supported, "convert it, for example to PNG");
-  if (begins("version https://git-lfs")) refuse(where, "not an image", "a Git LFS pointer", supported, "fetch the files (git lfs pull)");
+    bad_image(where, "unsupported image", "HEIC, AVIF or a video", supported,
+              "convert it, for example to PNG");
+  if (begins("II+") || begins("MM\0+"))
+    bad_image(where, "unsupported image", "a BigTIFF", supported, "convert it, for example to PNG");
+  if (begins("version https://git-lfs"))
+    bad_image(where, "not an image", "a Git LFS pointer", supported,
+              "fetch the files (git lfs pull)");
   const size_t text = std::min(bytes.find_first_not_of(" \t\r\n"), bytes.size());
-  if (slice(bytes, text, 1) == "<") refuse(where, "not an image", "a web page or XML", supported, "download the file again");
-  refuse(where, "not an image", "it begins with " + quote_text(bytes.substr(0, 12)), supported);
+  if (slice(bytes, text, 1) == "<")
+    bad_image(where, "not an image", "a web page or XML", supported, "download the file again");
+  bad_image(where, "not an image", "it begins with " + quote_text(bytes.substr(0, 12)), supported);
 }
 
 ImageHeader any_header(Bytes bytes, const std::string& where) {
@@ -160,19 +181,22 @@ ImageHeader any_header(Bytes bytes, const std::string& where) {
 
 }  // namespace
 
-ImageHeader read_image_header(const std::string& bytes, const std::string& where, const ImageLimits& limits) {
+ImageHeader read_image_header(const std::string& bytes, const std::string& where,
+                              const ImageLimits& limits) {
   const ImageHeader header = any_header(bytes, where);
   const std::string size = std::to_string(header.width) + " x " + std::to_string(header.height);
-  if (header.width < 1 || header.height < 1) refuse(where, "damaged " + header.kind + " image", "a size of " + size);
+  if (header.width < 1 || header.height < 1)
+    bad_image(where, "damaged " + header.kind + " image", "a size of " + size);
   if (header.width > limits.max_side || header.height > limits.max_side) {
-    refuse(where, "image too large", size, "sides of at most " + std::to_string(limits.max_side),
-           "scale the image down, or raise data.max_side in the recipe");
+    bad_image(where, "image too large", size, "sides of at most " + std::to_string(limits.max_side),
+              "scale the image down, or raise data.max_side in the recipe");
   }
   if (header.width > limits.max_pixels / header.height) {
-    refuse(where, "image too large", size, "at most " + std::to_string(limits.max_pixels) + " pixels",
-           "scale the image down, or raise data.max_pixels in the recipe");
+    bad_image(where, "image too large", size,
+              "at most " + std::to_string(limits.max_pixels) + " pixels",
+              "scale the image down, or raise data.max_pixels in the recipe");
   }
   return header;
 }
 
-}  // namespace lft
+}  // namespace lft::io

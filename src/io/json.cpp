@@ -10,15 +10,18 @@
 #include "src/base/errors.h"
 #include "src/io/files.h"
 
-namespace lft {
+namespace lft::io {
 namespace {
 
 using Take = std::function<void(const std::string& key, Json value)>;
 
-[[noreturn]] void throw_at(std::string_view text, const std::string& where, size_t byte, ErrorInfo info) {
+[[noreturn]] void throw_at(std::string_view text, const std::string& where, size_t byte,
+                           ErrorInfo info) {
   byte = std::min(byte, text.size());
-  const auto lines = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(byte), '\n');
-  info.where = where + " (line " + std::to_string(lines + 1) + ", byte " + std::to_string(byte) + ")";
+  const auto lines =
+      std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(byte), '\n');
+  info.where =
+      where + " (line " + std::to_string(lines + 1) + ", byte " + std::to_string(byte) + ")";
   throw Error(ErrorKind::kInput, std::move(info));
 }
 
@@ -49,7 +52,8 @@ class Cursor {
   const char** reached_;
 };
 
-/// Builds the document, or hands over its entries one by one. Refuses what the limits and the rules forbid where it meets it.
+/// Builds the document, or hands over its entries one by one. Refuses what the limits and the rules
+/// forbid where it meets it.
 class Builder : public nlohmann::json_sax<Json> {
  public:
   Builder(std::string_view text, const std::string& where, JsonLimits limits, const Take* take)
@@ -71,26 +75,42 @@ class Builder : public nlohmann::json_sax<Json> {
 
   bool key(string_t& name) override {
     if (open_.back()->contains(name))
-      fail({.what = "a key comes twice", .where = "", .found = quote_text(name), .expected = "", .next = ""});
+      fail({.what = "a key comes twice",
+            .where = "",
+            .found = quote_text(name),
+            .expected = "",
+            .next = ""});
     keys_.back() = std::move(name);
     return true;
   }
-  bool parse_error(std::size_t byte, const std::string& last, const nlohmann::detail::exception& error) override {
+  bool parse_error(std::size_t byte, const std::string& last,
+                   const nlohmann::detail::exception& error) override {
     const std::string message = error.what();
     const size_t detail = message.find(" - ");
-    std::string reason = detail == std::string::npos ? message.substr(message.find(']') + 1) : message.substr(detail + 3);
+    std::string reason = detail == std::string::npos ? message.substr(message.find(']') + 1)
+                                                     : message.substr(detail + 3);
     reason = reason.substr(0, reason.find("; last read"));
     throw_at(text_, where_, byte,
-             {.what = "invalid JSON", .where = "", .found = reason + " near " + quote_text(last, 40), .expected = "", .next = ""});
+             {.what = "invalid JSON",
+              .where = "",
+              .found = reason + " near " + quote_text(last, 40),
+              .expected = "",
+              .next = ""});
   }
 
  private:
-  [[noreturn]] void fail(ErrorInfo info) { throw_at(text_, where_, static_cast<size_t>(reached_ - text_.data()), std::move(info)); }
+  [[noreturn]] void fail(ErrorInfo info) {
+    throw_at(text_, where_, static_cast<size_t>(reached_ - text_.data()), std::move(info));
+  }
 
   Json* place(Json value) {
     if (open_.empty()) {
       if (take_ != nullptr && !value.is_object()) {
-        fail({.what = "the JSON is not an object", .where = "", .found = describe_json(value), .expected = "{...}", .next = ""});
+        fail({.what = "the JSON is not an object",
+              .where = "",
+              .found = describe_json(value),
+              .expected = "{...}",
+              .next = ""});
       }
       root_ = std::move(value);
       return &root_;
@@ -144,11 +164,13 @@ class Builder : public nlohmann::json_sax<Json> {
   const Take* take_;
   const char* reached_;
   Json root_;
-  std::vector<Json*> open_;        // containers not yet closed; a container is never moved while it is open
+  std::vector<Json*>
+      open_;  // containers not yet closed; a container is never moved while it is open
   std::vector<std::string> keys_;  // the current key of each
 };
 
-/// What a whole file of JSON fails with. Of a text in a file, a row for example, its reader knows the remedy.
+/// What a whole file of JSON fails with. Of a text in a file, a row for example, its reader knows
+/// the remedy.
 template <class Body>
 auto as_file(Body body) {
   try {
@@ -160,22 +182,27 @@ auto as_file(Body body) {
 
 Json parse(std::string_view text, const std::string& where, JsonLimits limits, const Take* take) {
   if (text.size() > limits.max_bytes) {
-    throw Error(ErrorKind::kInput, {.what = "JSON too large",
-                                    .where = where,
-                                    .found = std::to_string(text.size()) + " bytes",
-                                    .expected = "at most " + std::to_string(limits.max_bytes) + " bytes",
-                                    .next = ""});
+    throw Error(ErrorKind::kInput,
+                {.what = "JSON too large",
+                 .where = where,
+                 .found = std::to_string(text.size()) + " bytes",
+                 .expected = "at most " + std::to_string(limits.max_bytes) + " bytes",
+                 .next = ""});
   }
   // The parser takes a NUL byte for the end of the text.
   const size_t nul = text.find('\0');
   if (nul != std::string_view::npos)
-    throw_at(text, where, nul, {.what = "invalid JSON", .where = "", .found = "a NUL byte", .expected = "", .next = ""});
+    throw_at(
+        text, where, nul,
+        {.what = "invalid JSON", .where = "", .found = "a NUL byte", .expected = "", .next = ""});
   Builder builder(text, where, limits, take);
-  Json::sax_parse(Cursor(text.data(), builder.reached()), Cursor(text.data() + text.size(), builder.reached()), &builder);
+  Json::sax_parse(Cursor(text.data(), builder.reached()),
+                  Cursor(text.data() + text.size(), builder.reached()), &builder);
   return builder.result();
 }
 
-const Json& member(const Json& object, const std::string& key, const std::string& where, const std::string& expected) {
+const Json& member(const Json& object, const std::string& key, const std::string& where,
+                   const std::string& expected) {
   if (!object.is_object()) {
     throw Error(ErrorKind::kInput, {.what = "not a JSON object",
                                     .where = where,
@@ -185,41 +212,57 @@ const Json& member(const Json& object, const std::string& key, const std::string
   }
   const auto found = object.find(key);
   if (found == object.end()) {
-    throw Error(ErrorKind::kInput,
-                {.what = "missing field " + quote_text(key), .where = where, .found = "", .expected = expected, .next = ""});
+    throw Error(ErrorKind::kInput, {.what = "missing field " + quote_text(key),
+                                    .where = where,
+                                    .found = "",
+                                    .expected = expected,
+                                    .next = ""});
   }
   return *found;
 }
 
-[[noreturn]] void throw_field(const Json& value, const std::string& key, const std::string& where, const std::string& expected) {
-  throw Error(ErrorKind::kInput,
-              {.what = "bad field " + quote_text(key), .where = where, .found = describe_json(value), .expected = expected, .next = ""});
+[[noreturn]] void throw_field(const Json& value, const std::string& key, const std::string& where,
+                              const std::string& expected) {
+  throw Error(ErrorKind::kInput, {.what = "bad field " + quote_text(key),
+                                  .where = where,
+                                  .found = describe_json(value),
+                                  .expected = expected,
+                                  .next = ""});
 }
 
 }  // namespace
 
-Json parse_json(std::string_view text, const std::string& where, JsonLimits limits) { return parse(text, where, limits, nullptr); }
+Json parse_json(std::string_view text, const std::string& where, JsonLimits limits) {
+  return parse(text, where, limits, nullptr);
+}
 
 Json read_json_file(const std::string& path, JsonLimits limits) {
   const std::string text = read_file(path, limits.max_bytes);
   return as_file([&] { return parse_json(text, path, limits); });
 }
 
-void parse_json_entries(std::string_view text, const std::string& where, JsonLimits limits, const Take& take) {
+void parse_json_entries(std::string_view text, const std::string& where, JsonLimits limits,
+                        const Take& take) {
   as_file([&] { return parse(text, where, limits, &take); });
 }
 
-int64_t json_int(const Json& object, const std::string& key, int64_t low, int64_t high, const std::string& where) {
-  const std::string expected = "a whole number in [" + std::to_string(low) + ", " + std::to_string(high) + "]";
+int64_t json_int(const Json& object, const std::string& key, int64_t low, int64_t high,
+                 const std::string& where) {
+  const std::string expected =
+      "a whole number in [" + std::to_string(low) + ", " + std::to_string(high) + "]";
   const Json& value = member(object, key, where, expected);
-  const bool fits = value.is_number_integer() && (!value.is_number_unsigned() || value.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX));
-  if (!fits || value.get<int64_t>() < low || value.get<int64_t>() > high) throw_field(value, key, where, expected);
+  const bool fits =
+      value.is_number_integer() &&
+      (!value.is_number_unsigned() || value.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX));
+  if (!fits || value.get<int64_t>() < low || value.get<int64_t>() > high)
+    throw_field(value, key, where, expected);
   return value.get<int64_t>();
 }
 
 double json_number(const Json& object, const std::string& key, const std::string& where) {
   const Json& value = member(object, key, where, "a number");
-  if (!value.is_number() || !std::isfinite(value.get<double>())) throw_field(value, key, where, "a number");
+  if (!value.is_number() || !std::isfinite(value.get<double>()))
+    throw_field(value, key, where, "a number");
   return value.get<double>();
 }
 
@@ -242,4 +285,4 @@ std::string describe_json(const Json& value) {
   return value.dump();
 }
 
-}  // namespace lft
+}  // namespace lft::io

@@ -4,7 +4,7 @@
 #include <array>
 #include <string_view>
 
-namespace lft {
+namespace lft::io {
 namespace {
 
 std::array<uint32_t, 256> crc_table() {
@@ -41,7 +41,8 @@ std::string big_endian(uint32_t value) {
 }
 
 std::string chunk(const std::string& type, const std::string& data) {
-  return big_endian(static_cast<uint32_t>(data.size())) + type + data + big_endian(crc32(type + data));
+  return big_endian(static_cast<uint32_t>(data.size())) + type + data +
+         big_endian(crc32(type + data));
 }
 
 /// A zlib stream of stored blocks (RFC 1950, 1951).
@@ -63,14 +64,18 @@ std::string stored(const std::string& data) {
 }  // namespace
 
 std::string png_file(const RgbImage& image) {
-  const auto width = static_cast<uint32_t>(image.width), height = static_cast<uint32_t>(image.height);
+  const auto width = static_cast<uint32_t>(image.width),
+             height = static_cast<uint32_t>(image.height);
   std::string rows;
   for (uint32_t y = 0; y < height; ++y) {
     rows += '\0';  // no filter
-    rows.append(reinterpret_cast<const char*>(image.rgb_hwc.data()) + size_t{3} * width * y, size_t{3} * width);
+    rows.append(reinterpret_cast<const char*>(image.rgb_hwc.data()) + size_t{3} * width * y,
+                size_t{3} * width);
   }
-  const std::string header = big_endian(width) + big_endian(height) + std::string("\x08\x02\x00\x00\x00", 5);  // 8 bits, RGB
-  return "\x89PNG\r\n\x1a\n" + chunk("IHDR", header) + chunk("IDAT", stored(rows)) + chunk("IEND", "");
+  const std::string header = big_endian(width) + big_endian(height) +
+                             std::string("\x08\x02\x00\x00\x00", 5);  // 8 bits, RGB
+  return "\x89PNG\r\n\x1a\n" + chunk("IHDR", header) + chunk("IDAT", stored(rows)) +
+         chunk("IEND", "");
 }
 
-}  // namespace lft
+}  // namespace lft::io

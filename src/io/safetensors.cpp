@@ -13,7 +13,7 @@
 #include "src/base/text.h"
 #include "src/io/json.h"
 
-namespace lft {
+namespace lft::io {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "safetensors is little-endian");
@@ -27,18 +27,20 @@ struct DTypeRow {
 };
 /// In the order of the Python library, which writes the last kind first.
 constexpr DTypeRow kDTypes[] = {
-    {DType::kBool, "BOOL", 1},      {DType::kU8, "U8", 1},   {DType::kI8, "I8", 1},   {DType::kF8E5M2, "F8_E5M2", 1},
-    {DType::kF8E4M3, "F8_E4M3", 1}, {DType::kI16, "I16", 2}, {DType::kU16, "U16", 2}, {DType::kF16, "F16", 2},
-    {DType::kBF16, "BF16", 2},      {DType::kI32, "I32", 4}, {DType::kU32, "U32", 4}, {DType::kF32, "F32", 4},
-    {DType::kF64, "F64", 8},        {DType::kI64, "I64", 8}, {DType::kU64, "U64", 8},
+    {DType::kBool, "BOOL", 1},      {DType::kU8, "U8", 1},          {DType::kI8, "I8", 1},
+    {DType::kF8E5M2, "F8_E5M2", 1}, {DType::kF8E4M3, "F8_E4M3", 1}, {DType::kI16, "I16", 2},
+    {DType::kU16, "U16", 2},        {DType::kF16, "F16", 2},        {DType::kBF16, "BF16", 2},
+    {DType::kI32, "I32", 4},        {DType::kU32, "U32", 4},        {DType::kF32, "F32", 4},
+    {DType::kF64, "F64", 8},        {DType::kI64, "I64", 8},        {DType::kU64, "U64", 8},
 };
 
 const DTypeRow& row_of(DType dtype) {
-  return *std::find_if(std::begin(kDTypes), std::end(kDTypes), [&](const DTypeRow& row) { return row.dtype == dtype; });
+  return *std::find_if(std::begin(kDTypes), std::end(kDTypes),
+                       [&](const DTypeRow& row) { return row.dtype == dtype; });
 }
 
-[[noreturn]] void refuse(const std::string& path, const std::string& what, const std::string& found = "",
-                         const std::string& expected = "") {
+[[noreturn]] void bad_file(const std::string& path, const std::string& what,
+                           const std::string& found = "", const std::string& expected = "") {
   throw Error(ErrorKind::kInput, {.what = "bad safetensors file: " + what,
                                   .where = path,
                                   .found = found,
@@ -48,55 +50,66 @@ const DTypeRow& row_of(DType dtype) {
 
 /// What people give instead of a safetensors file, told from its first bytes.
 void refuse_other_formats(const std::string& path, const std::string& head) {
-  const auto begins = [&](std::string_view magic) { return head.compare(0, magic.size(), magic) == 0; };
+  const auto begins = [&](std::string_view magic) {
+    return head.compare(0, magic.size(), magic) == 0;
+  };
   if (begins("PK\x03\x04") || begins("\x80\x02")) {
-    throw Error(ErrorKind::kInput, {.what = "a PyTorch pickle, which can run code when it is loaded, is not read",
-                                    .where = path,
-                                    .found = "",
-                                    .expected = "a safetensors file",
-                                    .next = "convert to safetensors"});
+    throw Error(ErrorKind::kInput,
+                {.what = "a PyTorch pickle, which can run code when it is loaded, is not read",
+                 .where = path,
+                 .found = "",
+                 .expected = "a safetensors file",
+                 .next = "convert to safetensors"});
   }
-  if (begins("version ")) refuse(path, "this is a Git LFS pointer, not the file it stands for");
-  if (begins("<!") || begins("<h") || begins("<H")) refuse(path, "this is a web page");
+  if (begins("version ")) bad_file(path, "this is a Git LFS pointer, not the file it stands for");
+  if (begins("<!") || begins("<h") || begins("<H")) bad_file(path, "this is a web page");
 }
 
 std::string read_header(const FileHandle& file) {
   const std::string& path = file.path();
   const uint64_t size = file.size();
-  if (size < 8) refuse(path, "too short", std::to_string(size) + " bytes", "at least 8");
+  if (size < 8) bad_file(path, "too short", std::to_string(size) + " bytes", "at least 8");
   std::string head(8, '\0');
   file.read_at(0, head.data(), 8);
   uint64_t length = 0;
   memcpy(&length, head.data(), 8);
   if (length == 0 || length > kMaxHeader || length > size - 8) {
     refuse_other_formats(path, head);
-    refuse(path, "the header length is impossible", std::to_string(length),
-           "1 to " + std::to_string(std::min(kMaxHeader, size - 8)) + " (the file has " + std::to_string(size) + " bytes)");
+    bad_file(path, "the header length is impossible", std::to_string(length),
+             "1 to " + std::to_string(std::min(kMaxHeader, size - 8)) + " (the file has " +
+                 std::to_string(size) + " bytes)");
   }
   std::string header(length, '\0');
   file.read_at(8, header.data(), length);
-  if (header.compare(0, 3, "\xef\xbb\xbf") == 0) refuse(path, "a byte order mark before the header");
+  if (header.compare(0, 3, "\xef\xbb\xbf") == 0)
+    bad_file(path, "a byte order mark before the header");
   return header;
 }
 
 void check_name(const std::string& path, const std::string& name) {
-  if (name.empty()) refuse(path, "a tensor without a name");
+  if (name.empty()) bad_file(path, "a tensor without a name");
   if (name.size() > kMaxName)
-    refuse(path, "a tensor name of " + std::to_string(name.size()) + " bytes", quote_text(name, 60), "at most 1024 bytes");
+    bad_file(path, "a tensor name of " + std::to_string(name.size()) + " bytes",
+             quote_text(name, 60), "at most 1024 bytes");
   const auto is_control = [](unsigned char byte) { return byte < 0x20 || byte == 0x7f; };
-  if (std::any_of(name.begin(), name.end(), is_control)) refuse(path, "a control character in a tensor name", quote_text(name));
+  if (std::any_of(name.begin(), name.end(), is_control))
+    bad_file(path, "a control character in a tensor name", quote_text(name));
 }
 
-void parse_metadata(const std::string& path, const Json& value, std::map<std::string, std::string>* metadata) {
+void parse_metadata(const std::string& path, const Json& value,
+                    std::map<std::string, std::string>* metadata) {
   if (value.is_null()) return;
-  if (!value.is_object()) refuse(path, "__metadata__ is not an object", describe_json(value), "an object of strings");
+  if (!value.is_object())
+    bad_file(path, "__metadata__ is not an object", describe_json(value), "an object of strings");
   for (const auto& [key, text] : value.items()) {
-    if (!text.is_string()) refuse(path, "__metadata__ " + quote_text(key) + " is not a string", describe_json(text));
+    if (!text.is_string())
+      bad_file(path, "__metadata__ " + quote_text(key) + " is not a string", describe_json(text));
     (*metadata)[key] = text.get<std::string>();
   }
 }
 
-/// One header entry: exactly dtype, shape and data_offsets, each of the right type, agreeing with one another.
+/// One header entry: exactly dtype, shape and data_offsets, each of the right type, agreeing with
+/// one another.
 class EntryParser {
  public:
   EntryParser(const std::string& path, const std::string& name) : path_(path), name_(name) {}
@@ -104,7 +117,8 @@ class EntryParser {
   TensorInfo parse(const Json& entry) const {
     if (!entry.is_object()) refuse_entry("is not an object", describe_json(entry));
     for (const auto& [key, value] : entry.items()) {
-      if (key != "dtype" && key != "shape" && key != "data_offsets") refuse_entry("has an unknown field", quote_text(key));
+      if (key != "dtype" && key != "shape" && key != "data_offsets")
+        refuse_entry("has an unknown field", quote_text(key));
     }
     for (const char* key : {"dtype", "shape", "data_offsets"}) {
       if (!entry.contains(key)) refuse_entry("lacks the field " + quote_text(key));
@@ -113,18 +127,25 @@ class EntryParser {
     info.name = name_;
     info.dtype = dtype_of(entry["dtype"]);
     info.bytes = static_cast<uint64_t>(dtype_size(info.dtype));
-    const std::vector<uint64_t> shape = numbers_of(entry["shape"], "shape"), offsets = numbers_of(entry["data_offsets"], "data_offsets");
-    if (shape.size() > kMaxRank) refuse_entry("has too many dimensions", std::to_string(shape.size()), "at most 8");
+    const std::vector<uint64_t> shape = numbers_of(entry["shape"], "shape"),
+                                offsets = numbers_of(entry["data_offsets"], "data_offsets");
+    if (shape.size() > kMaxRank)
+      refuse_entry("has too many dimensions", std::to_string(shape.size()), "at most 8");
     for (const uint64_t size : shape) {
       const bool overflows = __builtin_mul_overflow(info.bytes, size, &info.bytes);
-      if (overflows || size > kMaxSize || info.bytes > kMaxSize) refuse_entry("has an impossible shape", entry["shape"].dump());
+      if (overflows || size > kMaxSize || info.bytes > kMaxSize)
+        refuse_entry("has an impossible shape", entry["shape"].dump());
       info.shape.push_back(static_cast<int64_t>(size));
     }
-    if (offsets.size() != 2) refuse_entry("has bad data_offsets", std::to_string(offsets.size()) + " numbers", "2");
-    if (offsets[1] < offsets[0]) refuse_entry("ends before it begins", entry["data_offsets"].dump());
+    if (offsets.size() != 2)
+      refuse_entry("has bad data_offsets", std::to_string(offsets.size()) + " numbers", "2");
+    if (offsets[1] < offsets[0])
+      refuse_entry("ends before it begins", entry["data_offsets"].dump());
     if (offsets[1] - offsets[0] != info.bytes) {
-      refuse_entry("has a size that contradicts its shape", std::to_string(offsets[1] - offsets[0]) + " bytes",
-                   std::to_string(info.bytes) + " bytes for " + dtype_name(info.dtype) + " " + entry["shape"].dump());
+      refuse_entry("has a size that contradicts its shape",
+                   std::to_string(offsets[1] - offsets[0]) + " bytes",
+                   std::to_string(info.bytes) + " bytes for " + dtype_name(info.dtype) + " " +
+                       entry["shape"].dump());
     }
     info.offset = offsets[0];
     return info;
@@ -133,8 +154,9 @@ class EntryParser {
  private:
   static constexpr uint64_t kMaxSize = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
 
-  [[noreturn]] void refuse_entry(const std::string& what, const std::string& found = "", const std::string& expected = "") const {
-    refuse(path_, "tensor " + quote_text(name_) + " " + what, found, expected);
+  [[noreturn]] void refuse_entry(const std::string& what, const std::string& found = "",
+                                 const std::string& expected = "") const {
+    bad_file(path_, "tensor " + quote_text(name_) + " " + what, found, expected);
   }
 
   DType dtype_of(const Json& value) const {
@@ -149,10 +171,12 @@ class EntryParser {
   }
 
   std::vector<uint64_t> numbers_of(const Json& value, const std::string& key) const {
-    if (!value.is_array()) refuse_entry("has a bad " + key, describe_json(value), "an array of whole numbers");
+    if (!value.is_array())
+      refuse_entry("has a bad " + key, describe_json(value), "an array of whole numbers");
     std::vector<uint64_t> numbers;
     for (const Json& item : value) {
-      if (!item.is_number_unsigned()) refuse_entry("has a bad " + key, describe_json(item), "whole numbers from 0 on");
+      if (!item.is_number_unsigned())
+        refuse_entry("has a bad " + key, describe_json(item), "whole numbers from 0 on");
       numbers.push_back(item.get<uint64_t>());
     }
     return numbers;
@@ -162,28 +186,34 @@ class EntryParser {
   const std::string& name_;
 };
 
-/// The tensors must cover the data from its first byte to its last, without hole or overlap. Then offsets are moved to count from the
-/// file's start.
-void check_layout(const std::string& path, uint64_t data_begin, uint64_t data_bytes, std::map<std::string, TensorInfo>* tensors) {
+/// The tensors must cover the data from its first byte to its last, without hole or overlap. Then
+/// offsets are moved to count from the file's start.
+void check_layout(const std::string& path, uint64_t data_begin, uint64_t data_bytes,
+                  std::map<std::string, TensorInfo>* tensors) {
   std::vector<TensorInfo*> sorted;
   for (auto& [name, info] : *tensors) sorted.push_back(&info);
-  std::sort(sorted.begin(), sorted.end(),
-            [](const TensorInfo* a, const TensorInfo* b) { return std::pair(a->offset, a->bytes) < std::pair(b->offset, b->bytes); });
+  std::sort(sorted.begin(), sorted.end(), [](const TensorInfo* a, const TensorInfo* b) {
+    return std::pair(a->offset, a->bytes) < std::pair(b->offset, b->bytes);
+  });
   uint64_t reached = 0;
   for (TensorInfo* info : sorted) {
     if (info->offset != reached) {
-      refuse(path, std::string(info->offset > reached ? "a hole before" : "an overlap at") + " tensor " + quote_text(info->name),
-             "it begins at " + std::to_string(info->offset), std::to_string(reached));
+      bad_file(path,
+               std::string(info->offset > reached ? "a hole before" : "an overlap at") +
+                   " tensor " + quote_text(info->name),
+               "it begins at " + std::to_string(info->offset), std::to_string(reached));
     }
     if (info->bytes > data_bytes - reached) {
-      refuse(path, "the file ends before tensor " + quote_text(info->name) + " does", std::to_string(data_bytes) + " bytes of data",
-             "at least " + std::to_string(reached) + " + " + std::to_string(info->bytes));
+      bad_file(path, "the file ends before tensor " + quote_text(info->name) + " does",
+               std::to_string(data_bytes) + " bytes of data",
+               "at least " + std::to_string(reached) + " + " + std::to_string(info->bytes));
     }
     reached += info->bytes;
     info->offset += data_begin;
   }
   if (reached != data_bytes)
-    refuse(path, "bytes behind the last tensor", std::to_string(data_bytes) + " bytes of data", std::to_string(reached));
+    bad_file(path, "bytes behind the last tensor", std::to_string(data_bytes) + " bytes of data",
+             std::to_string(reached));
 }
 
 }  // namespace
@@ -198,18 +228,22 @@ int64_t TensorInfo::numel() const {
   return count;
 }
 
-SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(FileHandle::open_to_read(path)) {
+SafetensorsFile::SafetensorsFile(const std::string& path)
+    : path_(path), file_(FileHandle::open_to_read(path)) {
   const uint64_t size = file_.size();
   const std::string header = read_header(file_);
   bool metadata_seen = false;
-  parse_json_entries(header, path, {.max_bytes = kMaxHeader, .max_depth = 4}, [&](const std::string& name, const Json& entry) {
-    if (name == "__metadata__") {
-      if (std::exchange(metadata_seen, true)) refuse(path, "__metadata__ comes twice");
-      return parse_metadata(path, entry, &metadata_);
-    }
-    check_name(path, name);
-    if (!tensors_.emplace(name, EntryParser(path, name).parse(entry)).second) refuse(path, "tensor " + quote_text(name) + " comes twice");
-  });
+  parse_json_entries(header, path, {.max_bytes = kMaxHeader, .max_depth = 4},
+                     [&](const std::string& name, const Json& entry) {
+                       if (name == "__metadata__") {
+                         if (std::exchange(metadata_seen, true))
+                           bad_file(path, "__metadata__ comes twice");
+                         return parse_metadata(path, entry, &metadata_);
+                       }
+                       check_name(path, name);
+                       if (!tensors_.emplace(name, EntryParser(path, name).parse(entry)).second)
+                         bad_file(path, "tensor " + quote_text(name) + " comes twice");
+                     });
   check_layout(path, 8 + header.size(), size - 8 - header.size(), &tensors_);
 }
 
@@ -223,18 +257,23 @@ const TensorInfo& SafetensorsFile::info(const std::string& name) const {
                                   .next = "use the file that belongs there"});
 }
 
-void SafetensorsFile::read(const TensorInfo& tensor, void* destination) const { read_range(tensor, 0, tensor.bytes, destination); }
+void SafetensorsFile::read(const TensorInfo& tensor, void* destination) const {
+  read_range(tensor, 0, tensor.bytes, destination);
+}
 
-void SafetensorsFile::read_range(const TensorInfo& tensor, uint64_t begin, uint64_t bytes, void* destination) const {
+void SafetensorsFile::read_range(const TensorInfo& tensor, uint64_t begin, uint64_t bytes,
+                                 void* destination) const {
   if (begin > tensor.bytes || bytes > tensor.bytes - begin) {
     throw Error(ErrorKind::kInternal, "read behind the end of tensor " + quote_text(tensor.name));
   }
   file_.read_at(tensor.offset + begin, destination, bytes);
   if (tensor.dtype != DType::kBool) return;
   const auto* values = static_cast<const unsigned char*>(destination);
-  const auto* bad = std::find_if(values, values + bytes, [](unsigned char value) { return value > 1; });
+  const auto* bad =
+      std::find_if(values, values + bytes, [](unsigned char value) { return value > 1; });
   if (bad != values + bytes)
-    refuse(path_, "tensor " + quote_text(tensor.name) + " holds a BOOL that is neither 0 nor 1", std::to_string(*bad));
+    bad_file(path_, "tensor " + quote_text(tensor.name) + " holds a BOOL that is neither 0 nor 1",
+             std::to_string(*bad));
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<TensorInfo> tensors,
@@ -245,9 +284,12 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
     return kind_a == kind_b ? a.name < b.name : kind_a > kind_b;
   });
   std::string header = "{";
-  const auto text_of = [&](const std::string& text) { return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace); };
+  const auto text_of = [&](const std::string& text) {
+    return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  };
   for (const auto& [key, value] : metadata) {
-    header += (header.size() == 1 ? "\"__metadata__\":{" : ",") + text_of(key) + ":" + text_of(value);
+    header +=
+        (header.size() == 1 ? "\"__metadata__\":{" : ",") + text_of(key) + ":" + text_of(value);
   }
   if (!metadata.empty()) header += "}";
   uint64_t end = 0;
@@ -255,8 +297,9 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
     info.offset = end;
     info.bytes = static_cast<uint64_t>(info.numel() * dtype_size(info.dtype));
     end += info.bytes;
-    header += (header.size() == 1 ? "" : ",") + text_of(info.name) + ":{\"dtype\":\"" + dtype_name(info.dtype) +
-              "\",\"shape\":" + Json(info.shape).dump() + ",\"data_offsets\":[" + std::to_string(info.offset) + "," + std::to_string(end) +
+    header += (header.size() == 1 ? "" : ",") + text_of(info.name) + ":{\"dtype\":\"" +
+              dtype_name(info.dtype) + "\",\"shape\":" + Json(info.shape).dump() +
+              ",\"data_offsets\":[" + std::to_string(info.offset) + "," + std::to_string(end) +
               "]}";
   }
   header += "}";
@@ -275,13 +318,15 @@ SafetensorsWriter::~SafetensorsWriter() {
 }
 
 void SafetensorsWriter::append(const void* data, uint64_t bytes) {
-  if (bytes > total_ - written_) throw Error(ErrorKind::kInternal, "more bytes than were declared for " + file_.path());
+  if (bytes > total_ - written_)
+    throw Error(ErrorKind::kInternal, "more bytes than were declared for " + file_.path());
   file_.write(data, bytes);
   written_ += bytes;
 }
 
 void SafetensorsWriter::finish() {
-  if (written_ != total_) throw Error(ErrorKind::kInternal, "fewer bytes than were declared for " + file_.path());
+  if (written_ != total_)
+    throw Error(ErrorKind::kInternal, "fewer bytes than were declared for " + file_.path());
   file_.sync();
   const uint64_t size = file_.size();
   if (size != total_) {
@@ -294,4 +339,4 @@ void SafetensorsWriter::finish() {
   file_.close();
 }
 
-}  // namespace lft
+}  // namespace lft::io

@@ -1,6 +1,7 @@
-// Reads and writes safetensors files. The reader trusts nothing (every rule of the format is checked before allocation) and uses pread; the
-// writer orders as the Python library does (widest element type first, then by name: every tensor is aligned) and pads the header to 8
-// bytes, so that the same tensors give the same bytes. Knows no torch.
+// Reads and writes safetensors files. The reader trusts nothing (every rule of the format is
+// checked before allocation) and uses pread; the writer orders as the Python library does (widest
+// element type first, then by name: every tensor is aligned) and pads the header to 8 bytes, so
+// that the same tensors give the same bytes. Knows no torch.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -9,9 +10,25 @@
 
 #include "src/io/file_handle.h"
 
-namespace lft {
+namespace lft::io {
 
-enum class DType { kBool, kU8, kI8, kI16, kU16, kI32, kU32, kI64, kU64, kF16, kBF16, kF32, kF64, kF8E4M3, kF8E5M2 };
+enum class DType {
+  kBool,
+  kU8,
+  kI8,
+  kI16,
+  kU16,
+  kI32,
+  kU32,
+  kI64,
+  kU64,
+  kF16,
+  kBF16,
+  kF32,
+  kF64,
+  kF8E4M3,
+  kF8E5M2
+};
 int64_t dtype_size(DType dtype);
 const char* dtype_name(DType dtype);  // "F32"
 
@@ -31,9 +48,11 @@ class SafetensorsFile {
   const std::map<std::string, TensorInfo>& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const TensorInfo& info(const std::string& name) const;  // throws kInput when absent
-  /// tensor.bytes bytes; a short read is kInput, so is a BOOL that is neither 0 nor 1. Safe from several threads at once.
+  /// tensor.bytes bytes; a short read is kInput, so is a BOOL that is neither 0 nor 1. Safe from
+  /// several threads at once.
   void read(const TensorInfo& tensor, void* destination) const;
-  void read_range(const TensorInfo& tensor, uint64_t begin, uint64_t bytes, void* destination) const;
+  void read_range(const TensorInfo& tensor, uint64_t begin, uint64_t bytes,
+                  void* destination) const;
 
  private:
   std::string path_;
@@ -42,15 +61,18 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
-/// Streams tensors to a file: declare all, then append each one's bytes in the order that order() gives. The file is fsynced by finish().
+/// Streams tensors to a file: declare all, then append each one's bytes in the order that order()
+/// gives. The file is fsynced by finish().
 class SafetensorsWriter {
  public:
-  /// `tensors`: name, dtype, shape (offsets are computed). Throws kResource on any I/O failure, naming bytes needed and free on ENOSPC.
-  SafetensorsWriter(const std::string& path, std::vector<TensorInfo> tensors, const std::map<std::string, std::string>& metadata);
+  /// `tensors`: name, dtype, shape (offsets are computed). Throws kResource on any I/O failure,
+  /// naming bytes needed and free on ENOSPC.
+  SafetensorsWriter(const std::string& path, std::vector<TensorInfo> tensors,
+                    const std::map<std::string, std::string>& metadata);
   SafetensorsWriter(SafetensorsWriter&&) = default;
-  ~SafetensorsWriter();                                              // without finish() the file is deleted
+  ~SafetensorsWriter();  // without finish() the file is deleted
   const std::vector<TensorInfo>& order() const { return tensors_; }  // append in this order
-  void append(const void* data, uint64_t bytes);                     // any piece of the data that comes next
+  void append(const void* data, uint64_t bytes);  // any piece of the data that comes next
   void finish();
 
  private:
@@ -59,4 +81,4 @@ class SafetensorsWriter {
   uint64_t written_ = 0, total_ = 0;
 };
 
-}  // namespace lft
+}  // namespace lft::io

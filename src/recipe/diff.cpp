@@ -3,7 +3,7 @@
 #include "src/recipe/recipe_fields.h"
 #include "src/recipe/value_text.h"
 
-namespace lft {
+namespace lft::recipe {
 namespace {
 
 struct Value {
@@ -41,9 +41,10 @@ std::vector<RecipeChange> changed_fields(const Recipe& before, const Recipe& aft
   const std::vector<Value> old = values_of(before), fresh = values_of(after);
   std::vector<RecipeChange> changes;
   for (size_t i = 0; i < old.size(); ++i) {
-    if (old[i].text != fresh[i].text) changes.push_back({old[i].key, old[i].text, fresh[i].text, old[i].may_change});
+    if (old[i].text != fresh[i].text)
+      changes.push_back({old[i].key, old[i].text, fresh[i].text, old[i].may_change});
   }
   return changes;
 }
 
-}  // namespace lft
+}  // namespace lft::recipe

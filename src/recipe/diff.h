@@ -5,7 +5,7 @@
 
 #include "src/recipe/recipe.h"
 
-namespace lft {
+namespace lft::recipe {
 
 struct RecipeChange {
   std::string key, before, after;  // values as a recipe writes them
@@ -14,4 +14,4 @@ struct RecipeChange {
 /// In the order of the recipe's fields.
 std::vector<RecipeChange> changed_fields(const Recipe& before, const Recipe& after);
 
-}  // namespace lft
+}  // namespace lft::recipe

@@ -11,7 +11,7 @@
 #include "src/recipe/strict_reader.h"
 #include "src/recipe/yaml_tree.h"
 
-namespace lft {
+namespace lft::recipe {
 namespace {
 
 constexpr size_t kMaxProblems = 32;  // shown; the rest is counted
@@ -22,7 +22,8 @@ void mark_as_set(YamlNode* node, const std::string& place) {
   for (YamlNode& item : node->items) mark_as_set(&item, place);
 }
 
-/// The map below `node` at `key`, created where it is missing. Null where the file has something else there, which the reader will report.
+/// The map below `node` at `key`, created where it is missing. Null where the file has something
+/// else there, which the reader will report.
 YamlNode* descend(YamlNode* node, const std::string& key, const std::string& place) {
   for (YamlEntry& entry : node->entries) {
     if (entry.key != key) continue;
@@ -44,7 +45,8 @@ std::string apply_set(YamlNode* root, const std::string& set, const FieldNames& 
   if (std::find(names.sections.begin(), names.sections.end(), path) != names.sections.end()) {
     return place + ": " + path + " is a section; set its fields one by one";
   }
-  if (std::find(names.fields.begin(), names.fields.end(), path) == names.fields.end()) return place + ": " + unknown_field(path, names);
+  if (std::find(names.fields.begin(), names.fields.end(), path) == names.fields.end())
+    return place + ": " + unknown_field(path, names);
   YamlNode value;
   try {
     value = parse_yaml(set.substr(equals + 1), place);
@@ -54,13 +56,15 @@ std::string apply_set(YamlNode* root, const std::string& set, const FieldNames& 
   mark_as_set(&value, place);
   YamlNode* node = root;
   size_t start = 0;
-  for (size_t dot = path.find('.'); dot != std::string::npos && node != nullptr; dot = path.find('.', start)) {
+  for (size_t dot = path.find('.'); dot != std::string::npos && node != nullptr;
+       dot = path.find('.', start)) {
     node = descend(node, path.substr(start, dot - start), place);
     start = dot + 1;
   }
   if (node == nullptr) return "";
   const std::string key = path.substr(start);
-  const auto same = std::find_if(node->entries.begin(), node->entries.end(), [&](const YamlEntry& entry) { return entry.key == key; });
+  const auto same = std::find_if(node->entries.begin(), node->entries.end(),
+                                 [&](const YamlEntry& entry) { return entry.key == key; });
   YamlEntry& entry = same != node->entries.end() ? *same : node->entries.emplace_back();
   entry = {key, INT_MAX, place, std::move(value)};
   return "";
@@ -76,10 +80,13 @@ void check_targets(const Recipe& r, StrictReader* reader) {
     const size_t colon = target.find(':');
     const std::string scope = target.substr(0, std::min(colon, target.size()));
     if (colon == std::string::npos || colon + 1 == target.size() || !contains(scopes, scope)) {
-      reader->problem_at("lora.targets", "holds " + quote_text(target, 60) + ", expected scope:pattern with a scope of " + join(scopes));
+      reader->problem_at("lora.targets", "holds " + quote_text(target, 60) +
+                                             ", expected scope:pattern with a scope of " +
+                                             join(scopes));
     } else if (contains(r.full, scope)) {
-      reader->problem_at("lora.targets",
-                         "holds " + quote_text(target, 60) + ", but `full` trains " + scope + " whole: drop one of the two");
+      reader->problem_at("lora.targets", "holds " + quote_text(target, 60) +
+                                             ", but `full` trains " + scope +
+                                             " whole: drop one of the two");
     }
   }
 }
@@ -87,25 +94,31 @@ void check_targets(const Recipe& r, StrictReader* reader) {
 /// What single fields cannot say.
 void check_together(const Recipe& r, StrictReader* reader) {
   const bool all = contains(r.full, "all");
-  if (all && r.full.size() > 1) reader->problem_at("full", "names all and other parts: all includes them");
+  if (all && r.full.size() > 1)
+    reader->problem_at("full", "names all and other parts: all includes them");
   for (size_t i = 0; i < r.full.size(); ++i) {
     if (std::count(r.full.begin(), r.full.begin() + static_cast<int64_t>(i), r.full[i]) > 0)
       reader->problem_at("full", "names " + r.full[i] + " twice");
   }
-  if (all && !r.lora.init_from.empty()) reader->problem_at("lora.init_from", "is given, but `full: [all]` trains without an adapter");
+  if (all && !r.lora.init_from.empty())
+    reader->problem_at("lora.init_from", "is given, but `full: [all]` trains without an adapter");
   if (!all && r.lora.targets.empty())
-    reader->problem_at("lora.targets", "is empty: name layers to adapt, or train everything with `full: [all]`");
+    reader->problem_at("lora.targets",
+                       "is empty: name layers to adapt, or train everything with `full: [all]`");
   if (!all) check_targets(r, reader);
-  if (r.train.eval_every_steps > 0 && r.data.eval.empty()) reader->problem_at("train.eval_every_steps", "needs data.eval");
+  if (r.train.eval_every_steps > 0 && r.data.eval.empty())
+    reader->problem_at("train.eval_every_steps", "needs data.eval");
   if (r.train.activation_offload && r.train.activation_checkpointing == "none") {
     reader->problem_at("train.activation_offload",
-                       "keeps the inputs of recomputed blocks: needs train.activation_checkpointing other than none");
+                       "keeps the inputs of recomputed blocks: needs "
+                       "train.activation_checkpointing other than none");
   }
 }
 
 }  // namespace
 
-Recipe parse_recipe(const std::string& text, const std::string& where, const std::vector<std::string>& sets) {
+Recipe parse_recipe(const std::string& text, const std::string& where,
+                    const std::vector<std::string>& sets) {
   YamlNode root = parse_yaml(text, where);
   if (root.kind == YamlNode::Kind::kNull) root.kind = YamlNode::Kind::kMap;
   const FieldNames names = field_names();
@@ -121,23 +134,26 @@ Recipe parse_recipe(const std::string& text, const std::string& where, const std
   std::vector<std::string> problems = reader.finish();
   problems.insert(problems.end(), set_problems.begin(), set_problems.end());
   if (problems.empty()) return recipe;
-  const std::string count = std::to_string(problems.size()) + (problems.size() == 1 ? " problem" : " problems");
-  throw Error(ErrorKind::kUsage, {.what = "the recipe has " + count + "\n" + join(problems, "\n", kMaxProblems),
-                                  .where = where,
-                                  .found = {},
-                                  .expected = {},
-                                  .next = "lft recipe fields lists every field with its default and range"});
+  const std::string count =
+      std::to_string(problems.size()) + (problems.size() == 1 ? " problem" : " problems");
+  throw Error(ErrorKind::kUsage,
+              {.what = "the recipe has " + count + "\n" + join(problems, "\n", kMaxProblems),
+               .where = where,
+               .found = {},
+               .expected = {},
+               .next = "lft recipe fields lists every field with its default and range"});
 }
 
 Recipe read_recipe(const std::string& path, const std::vector<std::string>& sets) {
   std::string text;
   try {
-    text = read_file(path, 1 << 20);
+    text = io::read_file(path, 1 << 20);
   } catch (const Error& e) {
-    constexpr char kNext[] = "lft recipe ls names the recipes that come with lft, lft recipe cp NAME PATH copies one";
+    constexpr char kNext[] =
+        "lft recipe ls names the recipes that come with lft, lft recipe cp NAME PATH copies one";
     throw Error(ErrorKind::kUsage, advised(e, kNext).info());
   }
   return parse_recipe(text, path, sets);
 }
 
-}  // namespace lft
+}  // namespace lft::recipe

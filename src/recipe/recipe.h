@@ -1,17 +1,19 @@
-// One run, fully described. To add a field: declare it here and add one line to visit() in recipe_fields.h. Plain data.
+// One run, fully described. To add a field: declare it here and add one line to visit() in
+// recipe_fields.h. Plain data.
 #pragma once
 #include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-namespace lft {
+namespace lft::recipe {
 
 struct Recipe {
   int64_t version = 1;
   std::string output_dir;
   struct Model {
-    std::string path, init = "checkpoint", base_dtype = "auto";  // checkpoint, random; auto, bf16, fp16, fp32, nf4, fp8
+    std::string path, init = "checkpoint",
+                      base_dtype = "auto";  // checkpoint, random; auto, bf16, fp16, fp32, nf4, fp8
     bool check_weights = true;
   } model;
   struct Lora {
@@ -23,7 +25,8 @@ struct Recipe {
   } lora;
   std::vector<std::string> full;  // projector, vision, llm, all
   struct Data {
-    std::string train, eval, image_root, chat_template = "llava-v1", image_fit = "pad", on_bad_sample = "error";
+    std::string train, eval, image_root, chat_template = "llava-v1", image_fit = "pad",
+                                         on_bad_sample = "error";
     int64_t max_tokens = 2048, workers = 4;
     int64_t max_bad = 10, max_pixels = 64'000'000, max_side = 65535;
     bool shuffle = true, group_by_length = false, follow_symlinks = false;
@@ -62,13 +65,16 @@ struct Recipe {
   } log;
 };
 
-/// Strict: every problem (unknown, duplicate, missing, mistyped, out-of-range key) in one kUsage error with line, key path and nearest
-/// name. `sets`: "key.path=value" overrides, applied to the tree before it is checked.
+/// Strict: every problem (unknown, duplicate, missing, mistyped, out-of-range key) in one kUsage
+/// error with line, key path and nearest name. `sets`: "key.path=value" overrides, applied to the
+/// tree before it is checked.
 Recipe read_recipe(const std::string& path, const std::vector<std::string>& sets = {});
-Recipe parse_recipe(const std::string& text, const std::string& where, const std::vector<std::string>& sets = {});
+Recipe parse_recipe(const std::string& text, const std::string& where,
+                    const std::vector<std::string>& sets = {});
 /// The resolved copy, every field written, readable again by parse_recipe with the same result.
 std::string dump_recipe(const Recipe& recipe);
-/// Field reference for README and `lft recipe fields`: key, type, default, range, help; one Markdown table row a field.
+/// Field reference for README and `lft recipe fields`: key, type, default, range, help; one
+/// Markdown table row a field.
 std::string recipe_reference();
 
-}  // namespace lft
+}  // namespace lft::recipe

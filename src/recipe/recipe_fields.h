@@ -1,4 +1,5 @@
-// Every recipe field once: key, range or choices, help. Reader, dump and reference are visitors of this list; defaults live in recipe.h.
+// Every recipe field once: key, range or choices, help. Reader, dump and reference are visitors of
+// this list; defaults live in recipe.h.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -7,14 +8,15 @@
 
 #include "src/recipe/recipe.h"
 
-namespace lft {
+namespace lft::recipe {
 
 /// What a value must satisfy. For lists, `choices` and the range hold for every item.
 struct FieldRule {
   bool required = false;
   bool nullable = false;   // null means "not given": the default stays
   bool not_empty = false;  // of text and lists
-  double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
+  double low = -std::numeric_limits<double>::infinity(),
+         high = std::numeric_limits<double>::infinity();
   bool low_open = false, high_open = false;
   std::vector<std::string> choices = {};
   bool may_change = false;  // on resume: the run stays the same run
@@ -26,22 +28,29 @@ template <class Visitor, class Section>
 void visit_model(Visitor& v, Section& m) {
   v.field("path", m.path, {.required = true, .not_empty = true, .may_change = true},
           "directory in HF layout: config.json, safetensors, tokenizer, processor files");
-  v.field("init", m.init, {.choices = {"checkpoint", "random"}}, "random: draw weights for config.json's shapes, for benchmarks");
+  v.field("init", m.init, {.choices = {"checkpoint", "random"}},
+          "random: draw weights for config.json's shapes, for benchmarks");
   v.field("base_dtype", m.base_dtype, {.choices = {"auto", "bf16", "fp16", "fp32", "nf4", "fp8"}},
-          "storage of the frozen weights; auto: as stored, but what the device computes fast; nf4: 4 bits in the decoder's linear layers, "
+          "storage of the frozen weights; auto: as stored, but what the device computes fast; nf4: "
+          "4 bits in the decoder's linear layers, "
           "bf16 elsewhere; fp8: their products in 8 bits");
-  v.field("check_weights", m.check_weights, {}, "look for NaN and inf in the weights while they load");
+  v.field("check_weights", m.check_weights, {},
+          "look for NaN and inf in the weights while they load");
 }
 
 template <class Visitor, class Section>
 void visit_lora(Visitor& v, Section& l) {
   v.field("variant", l.variant, {.choices = {"lora", "rslora", "dora"}},
-          "scale is alpha / rank, of rslora alpha / sqrt(rank); dora also trains the length of each row of the weight");
+          "scale is alpha / rank, of rslora alpha / sqrt(rank); dora also trains the length of "
+          "each row of the weight");
   v.field("rank", l.rank, {.low = 1, .high = 65536}, "inner dimension of the update");
-  v.field("alpha", l.alpha, {.low = 0, .high = 1e6, .low_open = true}, "strength of the update, see variant");
-  v.field("dropout", l.dropout, {.low = 0, .high = 1, .high_open = true}, "on the input of A, while training");
+  v.field("alpha", l.alpha, {.low = 0, .high = 1e6, .low_open = true},
+          "strength of the update, see variant");
+  v.field("dropout", l.dropout, {.low = 0, .high = 1, .high_open = true},
+          "on the input of A, while training");
   v.field("targets", l.targets, {},
-          "layers to adapt, as scope:pattern; scopes llm, projector, vision; all-linear is every linear layer but the LM head");
+          "layers to adapt, as scope:pattern; scopes llm, projector, vision; all-linear is every "
+          "linear layer but the LM head");
   v.field("init_from", l.init_from, {.nullable = true}, "PEFT adapter directory to start from");
 }
 
@@ -49,71 +58,101 @@ template <class Visitor, class Section>
 void visit_data(Visitor& v, Section& d) {
   v.field("train", d.train, {.required = true, .not_empty = true, .may_change = true},
           "JSON or JSONL (LLaVA, ShareGPT, OpenAI messages), or a directory of lft prepare");
-  v.field("eval", d.eval, {.nullable = true, .may_change = true}, "held-out rows in the same formats");
-  v.field("image_root", d.image_root, {.nullable = true, .may_change = true}, "image paths in the data start here, and stay below it");
-  v.field("follow_symlinks", d.follow_symlinks, {.may_change = true}, "let links below image_root lead to files outside it");
-  v.field("max_pixels", d.max_pixels, {.low = 1, .high = 1 << 28}, "a larger image is a bad sample, not decoded");
-  v.field("max_side", d.max_side, {.low = 1, .high = 65535}, "an image with a longer side is a bad sample, not decoded");
-  v.field("template", d.chat_template, {.choices = {"llava-v1", "llava-hf", "plain"}}, "how turns become text");
+  v.field("eval", d.eval, {.nullable = true, .may_change = true},
+          "held-out rows in the same formats");
+  v.field("image_root", d.image_root, {.nullable = true, .may_change = true},
+          "image paths in the data start here, and stay below it");
+  v.field("follow_symlinks", d.follow_symlinks, {.may_change = true},
+          "let links below image_root lead to files outside it");
+  v.field("max_pixels", d.max_pixels, {.low = 1, .high = 1 << 28},
+          "a larger image is a bad sample, not decoded");
+  v.field("max_side", d.max_side, {.low = 1, .high = 65535},
+          "an image with a longer side is a bad sample, not decoded");
+  v.field("template", d.chat_template, {.choices = {"llava-v1", "llava-hf", "plain"}},
+          "how turns become text");
   v.field("image_fit", d.image_fit, {.choices = {"pad", "crop"}},
           "pad to a square (as LLaVA-1.5 trained) or crop (as the HF processor does)");
   v.field("max_tokens", d.max_tokens, {.low = 1, .high = 1 << 24},
           "longest sample, image positions included; lowered to the model's positions");
-  v.field("on_bad_sample", d.on_bad_sample, {.choices = {"error", "skip"}}, "skipped samples are counted and named");
+  v.field("on_bad_sample", d.on_bad_sample, {.choices = {"error", "skip"}},
+          "skipped samples are counted and named");
   v.field("max_bad", d.max_bad, {.low = 0, .high = 1e12, .may_change = true},
-          "samples of one data set that on_bad_sample: skip may leave out; one more stops the run, naming the first");
+          "samples of one data set that on_bad_sample: skip may leave out; one more stops the run, "
+          "naming the first");
   v.field("shuffle", d.shuffle, {}, "order is a function of seed, epoch and index");
   v.field("group_by_length", d.group_by_length, {},
-          "put samples of like length into one batch: less padding; the order stays a function of the seed");
+          "put samples of like length into one batch: less padding; the order stays a function of "
+          "the seed");
   v.field("workers", d.workers, {.low = 1, .high = 256, .may_change = true},
           "threads that decode and tokenise ahead; they do not change the result");
 }
 
 template <class Visitor, class Section>
 void visit_optim(Visitor& v, Section& o) {
-  v.field("name", o.name, {.choices = {"adamw", "adamw8bit"}}, "optimizer; adamw8bit keeps the moments in 8 bits, block by block");
+  v.field("name", o.name, {.choices = {"adamw", "adamw8bit"}},
+          "optimizer; adamw8bit keeps the moments in 8 bits, block by block");
   v.field("lr", o.lr, {.low = 0, .high = 10}, "peak learning rate");
-  v.field("projector_lr", o.projector_lr, {.nullable = true, .low = 0, .high = 10}, "peak learning rate of the projector; not given: lr");
-  v.field("betas", o.betas, {.low = 0, .high = 1, .high_open = true}, "decay of Adam's two moments");
-  v.field("eps", o.eps, {.low = 0, .high = 1, .low_open = true}, "added to the root of the second moment");
-  v.field("weight_decay", o.weight_decay, {.low = 0, .high = 10}, "decoupled, on every trainable tensor");
-  v.field("clip_grad_norm", o.clip_grad_norm, {.low = 0, .high = 1e9}, "largest global L2 norm of the gradients; 0: no clipping");
-  v.field("offload", o.offload, {.may_change = true}, "keep the moments in host memory; the same bits");
-  v.field("schedule", o.schedule, {.choices = {"constant", "linear", "cosine"}}, "learning rate after warm-up");
-  v.field("warmup_ratio", o.warmup_ratio, {.low = 0, .high = 1}, "share of the steps in which the learning rate rises from 0");
+  v.field("projector_lr", o.projector_lr, {.nullable = true, .low = 0, .high = 10},
+          "peak learning rate of the projector; not given: lr");
+  v.field("betas", o.betas, {.low = 0, .high = 1, .high_open = true},
+          "decay of Adam's two moments");
+  v.field("eps", o.eps, {.low = 0, .high = 1, .low_open = true},
+          "added to the root of the second moment");
+  v.field("weight_decay", o.weight_decay, {.low = 0, .high = 10},
+          "decoupled, on every trainable tensor");
+  v.field("clip_grad_norm", o.clip_grad_norm, {.low = 0, .high = 1e9},
+          "largest global L2 norm of the gradients; 0: no clipping");
+  v.field("offload", o.offload, {.may_change = true},
+          "keep the moments in host memory; the same bits");
+  v.field("schedule", o.schedule, {.choices = {"constant", "linear", "cosine"}},
+          "learning rate after warm-up");
+  v.field("warmup_ratio", o.warmup_ratio, {.low = 0, .high = 1},
+          "share of the steps in which the learning rate rises from 0");
 }
 
 template <class Visitor, class Section>
 void visit_precision(Visitor& v, Section& p) {
-  v.field("compute", p.compute, {.choices = {"auto", "bf16", "fp16", "fp32"}}, "auto: bf16 where the device has it, else fp16, else fp32");
+  v.field("compute", p.compute, {.choices = {"auto", "bf16", "fp16", "fp32"}},
+          "auto: bf16 where the device has it, else fp16, else fp32");
   v.section("loss_scale", [&] {
     auto& s = p.loss_scale;
     v.field("init", s.init, {.low = 1, .high = 4294967296.0}, "first loss scale under fp16");
     v.field("growth_factor", s.growth_factor, {.low = 1, .high = 1024}, "the scale grows by this");
-    v.field("backoff_factor", s.backoff_factor, {.low = 0, .high = 1, .low_open = true, .high_open = true}, "after a skipped step");
-    v.field("growth_interval", s.growth_interval, {.low = 1, .high = kMaxInt}, "good steps in a row before the scale grows");
+    v.field("backoff_factor", s.backoff_factor,
+            {.low = 0, .high = 1, .low_open = true, .high_open = true}, "after a skipped step");
+    v.field("growth_interval", s.growth_interval, {.low = 1, .high = kMaxInt},
+            "good steps in a row before the scale grows");
   });
-  v.field("recovery", p.recovery, {.choices = {"fp32", "stop"}}, "on a non-finite step: go on in FP32 once, or stop");
-  v.field("lr_backoff", p.lr_backoff, {.low = 0, .high = 1, .low_open = true}, "the recovery multiplies the learning rate by this");
+  v.field("recovery", p.recovery, {.choices = {"fp32", "stop"}},
+          "on a non-finite step: go on in FP32 once, or stop");
+  v.field("lr_backoff", p.lr_backoff, {.low = 0, .high = 1, .low_open = true},
+          "the recovery multiplies the learning rate by this");
 }
 
 template <class Visitor, class Section>
 void visit_train(Visitor& v, Section& t) {
   v.field("epochs", t.epochs, {.low = 1, .high = 1e6, .may_change = true}, "passes over the data");
-  v.field("max_steps", t.max_steps, {.low = 0, .high = 1e12, .may_change = true}, "above 0: this many steps, whatever epochs says");
+  v.field("max_steps", t.max_steps, {.low = 0, .high = 1e12, .may_change = true},
+          "above 0: this many steps, whatever epochs says");
   v.field("batch_size", t.batch_size, {.low = 1, .high = 65536}, "samples in one forward pass");
   v.field("grad_accum", t.grad_accum, {.low = 1, .high = 65536}, "forward passes in one step");
   v.field("max_tokens_per_step", t.max_tokens_per_step, {.low = 0, .high = 1 << 24},
-          "above 0: the step's samples are packed without padding into forward passes of at most this many tokens; data.max_tokens must "
+          "above 0: the step's samples are packed without padding into forward passes of at most "
+          "this many tokens; data.max_tokens must "
           "not be above it");
-  v.field("activation_checkpointing", t.activation_checkpointing, {.choices = {"none", "block", "every-2", "every-4"}, .may_change = true},
-          "recompute the activations of every block, of each second or fourth one, in the backward pass: less memory, the same bits");
+  v.field("activation_checkpointing", t.activation_checkpointing,
+          {.choices = {"none", "block", "every-2", "every-4"}, .may_change = true},
+          "recompute the activations of every block, of each second or fourth one, in the backward "
+          "pass: less memory, the same bits");
   v.field("activation_offload", t.activation_offload, {.may_change = true},
-          "keep the inputs of recomputed blocks in host memory; the same bits; needs activation_checkpointing");
+          "keep the inputs of recomputed blocks in host memory; the same bits; needs "
+          "activation_checkpointing");
   v.field("cuda_graphs", t.cuda_graphs, {.choices = {"auto", "off"}},
-          "auto: on a GPU, packed micro-batches (max_tokens_per_step) are launched as CUDA graphs, filled up to a few sizes");
+          "auto: on a GPU, packed micro-batches (max_tokens_per_step) are launched as CUDA graphs, "
+          "filled up to a few sizes");
   v.field("worst_first", t.worst_first, {.may_change = true},
-          "rehearse the largest micro-batch of the run before the first step: memory runs out at once or not at all");
+          "rehearse the largest micro-batch of the run before the first step: memory runs out at "
+          "once or not at all");
   v.field("seed", t.seed, {.low = 0, .high = kMaxInt}, "of initialisation, order and dropout");
   v.field("deterministic", t.deterministic, {}, "same seed and build, same bytes");
   v.field("eval_every_steps", t.eval_every_steps, {.low = 0, .high = 1e12, .may_change = true},
@@ -122,30 +161,37 @@ void visit_train(Visitor& v, Section& t) {
 
 template <class Visitor, class Section>
 void visit_checkpoint(Visitor& v, Section& c) {
-  v.field("every_steps", c.every_steps, {.low = 1, .high = 1e12, .may_change = true}, "the last step is always saved");
+  v.field("every_steps", c.every_steps, {.low = 1, .high = 1e12, .may_change = true},
+          "the last step is always saved");
   v.field("keep", c.keep, {.low = 1, .high = 1e6, .may_change = true}, "newest checkpoints kept");
   v.field("at_step_zero", c.at_step_zero, {.may_change = true}, "save before the first step too");
 }
 
 template <class Visitor, class Section>
 void visit_log(Visitor& v, Section& l) {
-  v.field("every_steps", l.every_steps, {.low = 1, .high = 1e9, .may_change = true}, "steps between two printed lines");
+  v.field("every_steps", l.every_steps, {.low = 1, .high = 1e9, .may_change = true},
+          "steps between two printed lines");
   v.field("tensorboard", l.tensorboard, {.may_change = true}, "write TensorBoard event files");
-  v.field("layer_grad_norms_every", l.layer_grad_norms_every, {.low = 0, .high = 1e9, .may_change = true},
+  v.field("layer_grad_norms_every", l.layer_grad_norms_every,
+          {.low = 0, .high = 1e9, .may_change = true},
           "steps between two records of every layer's gradient norm; 0: never");
-  v.field("layer_activation_norms_every", l.layer_activation_norms_every, {.low = 0, .high = 1e9, .may_change = true},
+  v.field("layer_activation_norms_every", l.layer_activation_norms_every,
+          {.low = 0, .high = 1e9, .may_change = true},
           "steps between two records of every layer's output norm; 0: never");
 }
 
-/// A visitor has field(key, value, rule, help) for int64_t, double, bool, std::string, std::vector<std::string> and std::array<double, 2>,
-/// and section(key, body), which calls body between entering and leaving the mapping `key`. R is Recipe or const Recipe.
+/// A visitor has field(key, value, rule, help) for int64_t, double, bool, std::string,
+/// std::vector<std::string> and std::array<double, 2>, and section(key, body), which calls body
+/// between entering and leaving the mapping `key`. R is Recipe or const Recipe.
 template <class Visitor, class R>
 void visit(Visitor& v, R& r) {
   v.field("version", r.version, {.required = true, .low = 1, .high = 1}, "format of this file");
-  v.field("output_dir", r.output_dir, {.required = true, .not_empty = true, .may_change = true}, "where the run writes; created if absent");
+  v.field("output_dir", r.output_dir, {.required = true, .not_empty = true, .may_change = true},
+          "where the run writes; created if absent");
   v.section("model", [&] { visit_model(v, r.model); });
   v.section("lora", [&] { visit_lora(v, r.lora); });
-  v.field("full", r.full, {.choices = {"projector", "vision", "llm", "all"}}, "parts trained whole, without LoRA");
+  v.field("full", r.full, {.choices = {"projector", "vision", "llm", "all"}},
+          "parts trained whole, without LoRA");
   v.section("data", [&] { visit_data(v, r.data); });
   v.section("optim", [&] { visit_optim(v, r.optim); });
   v.section("precision", [&] { visit_precision(v, r.precision); });
@@ -154,4 +200,4 @@ void visit(Visitor& v, R& r) {
   v.section("log", [&] { visit_log(v, r.log); });
 }
 
-}  // namespace lft
+}  // namespace lft::recipe

@@ -8,11 +8,15 @@
 #include "src/base/errors.h"
 #include "src/base/text.h"
 
-namespace lft {
+namespace lft::recipe {
 namespace {
 
-std::string last_part(const std::string& path) { return path.substr(path.rfind('.') + 1); }  // npos + 1 is 0
-std::string parent(const std::string& path) { return path.substr(0, path.size() - last_part(path).size()); }
+std::string last_part(const std::string& path) {
+  return path.substr(path.rfind('.') + 1);
+}  // npos + 1 is 0
+std::string parent(const std::string& path) {
+  return path.substr(0, path.size() - last_part(path).size());
+}
 
 bool starts_like_octal(const std::string& text) {
   const size_t at = !text.empty() && text[0] == '-' ? 1 : 0;
@@ -28,11 +32,13 @@ bool parse_whole_text(const std::string& text, T* out) {
 }
 
 bool in_range(double value, const FieldRule& rule) {
-  return (rule.low_open ? value > rule.low : value >= rule.low) && (rule.high_open ? value < rule.high : value <= rule.high);
+  return (rule.low_open ? value > rule.low : value >= rule.low) &&
+         (rule.high_open ? value < rule.high : value <= rule.high);
 }
 
 bool is_choice(const std::string& value, const FieldRule& rule) {
-  return rule.choices.empty() || std::find(rule.choices.begin(), rule.choices.end(), value) != rule.choices.end();
+  return rule.choices.empty() ||
+         std::find(rule.choices.begin(), rule.choices.end(), value) != rule.choices.end();
 }
 
 std::string number_text(double value, bool whole) {
@@ -91,16 +97,22 @@ std::string unknown_field(const std::string& path, const FieldNames& names) {
 
 bool parse_plain_int(const std::string& text, int64_t* out) { return parse_whole_text(text, out); }
 
-bool parse_plain_double(const std::string& text, double* out) { return parse_whole_text(text, out) && std::isfinite(*out); }
+bool parse_plain_double(const std::string& text, double* out) {
+  return parse_whole_text(text, out) && std::isfinite(*out);
+}
 
 bool is_plain_non_text(const std::string& text) {
-  static const char* const kWords[] = {"true", "True", "TRUE", "false", "False", "FALSE", "null", "Null", "NULL", "~"};
-  if (text.empty() || std::find(std::begin(kWords), std::end(kWords), text) != std::end(kWords)) return true;
+  static const char* const kWords[] = {"true",  "True", "TRUE", "false", "False",
+                                       "FALSE", "null", "Null", "NULL",  "~"};
+  if (text.empty() || std::find(std::begin(kWords), std::end(kWords), text) != std::end(kWords))
+    return true;
   std::string digits = text;
   digits.erase(std::remove(digits.begin(), digits.end(), '_'), digits.end());
   const size_t sign = digits.empty() || (digits[0] != '+' && digits[0] != '-') ? 0 : 1;
   const std::string body = digits.substr(sign);
-  if (body == ".inf" || body == ".Inf" || body == ".INF" || body == ".nan" || body == ".NaN" || body == ".NAN") return true;
+  if (body == ".inf" || body == ".Inf" || body == ".INF" || body == ".nan" || body == ".NaN" ||
+      body == ".NAN")
+    return true;
   if (body.empty() || !(body[0] == '.' || (body[0] >= '0' && body[0] <= '9'))) return false;
   if (body.size() > 2 && body[0] == '0' && (body[1] == 'x' || body[1] == 'o')) {
     return body.find_first_not_of("0123456789abcdefABCDEF", 2) == std::string::npos;
@@ -113,14 +125,16 @@ bool is_plain_non_text(const std::string& text) {
 std::string rule_text(const FieldRule& rule, bool whole) {
   if (!rule.choices.empty()) return "one of " + join(rule.choices);
   if (std::isinf(rule.low) && std::isinf(rule.high)) return "";
-  return std::string("in ") + (rule.low_open ? "(" : "[") + number_text(rule.low, whole) + ", " + number_text(rule.high, whole) +
-         (rule.high_open ? ")" : "]");
+  return std::string("in ") + (rule.low_open ? "(" : "[") + number_text(rule.low, whole) + ", " +
+         number_text(rule.high, whole) + (rule.high_open ? ")" : "]");
 }
 
 StrictReader::StrictReader(const YamlNode& root) : names_(field_names()) {
   const bool map = root.kind == YamlNode::Kind::kMap;
   const bool misplaced = !map && root.kind != YamlNode::Kind::kNull;
-  if (misplaced) add_problem(root.line, root.place, "a recipe is a mapping of keys to values, found " + found_text(root));
+  if (misplaced)
+    add_problem(root.line, root.place,
+                "a recipe is a mapping of keys to values, found " + found_text(root));
   frames_.push_back({map ? &root : nullptr, misplaced, "", 0, "", {}});
 }
 
@@ -131,7 +145,9 @@ const YamlEntry* StrictReader::find(const std::string& key) {
   const YamlEntry* first = nullptr;
   for (const YamlEntry& entry : frame.map->entries) {
     if (entry.key != key) continue;
-    if (first != nullptr) add_problem(entry.line, entry.place, frame.prefix + key + " is given twice (first on " + first->place + ")");
+    if (first != nullptr)
+      add_problem(entry.line, entry.place,
+                  frame.prefix + key + " is given twice (first on " + first->place + ")");
     if (first == nullptr) first = &entry;
   }
   return first;
@@ -142,7 +158,8 @@ const YamlEntry* StrictReader::take(const char* key, const FieldRule& rule, cons
   const std::string path = frame.prefix + key;
   const YamlEntry* entry = find(key);
   if (entry == nullptr) {
-    if (rule.required && !frame.misplaced) add_problem(frame.line, frame.place, path + " is missing (" + help + ")");
+    if (rule.required && !frame.misplaced)
+      add_problem(frame.line, frame.place, path + " is missing (" + help + ")");
     return nullptr;
   }
   given_[path] = entry;
@@ -158,7 +175,8 @@ void StrictReader::enter(const char* key) {
   if (entry == nullptr) {
     frames_.push_back({nullptr, misplaced, path + ".", 0, "", {}});
   } else {
-    frames_.push_back({map ? &entry->value : nullptr, misplaced, path + ".", entry->line, entry->place, {}});
+    frames_.push_back(
+        {map ? &entry->value : nullptr, misplaced, path + ".", entry->line, entry->place, {}});
   }
 }
 
@@ -167,14 +185,17 @@ void StrictReader::leave() {
   frames_.pop_back();
   if (frame.map == nullptr) return;
   for (const YamlEntry& entry : frame.map->entries) {
-    const bool known = std::find(frame.known.begin(), frame.known.end(), entry.key) != frame.known.end();
-    if (!known) add_problem(entry.line, entry.place, unknown_field(frame.prefix + entry.key, names_));
+    const bool known =
+        std::find(frame.known.begin(), frame.known.end(), entry.key) != frame.known.end();
+    if (!known)
+      add_problem(entry.line, entry.place, unknown_field(frame.prefix + entry.key, names_));
   }
 }
 
 std::vector<std::string> StrictReader::finish() {
   leave();
-  std::stable_sort(problems_.begin(), problems_.end(), [](const Problem& a, const Problem& b) { return a.line < b.line; });
+  std::stable_sort(problems_.begin(), problems_.end(),
+                   [](const Problem& a, const Problem& b) { return a.line < b.line; });
   std::vector<std::string> lines;
   for (const Problem& problem : problems_) lines.push_back(problem.text);
   return lines;
@@ -188,7 +209,9 @@ void StrictReader::problem_at(const std::string& path, const std::string& text) 
 
 void StrictReader::mismatch(const YamlEntry& entry, const std::string& expected) {
   const YamlNode& node = entry.value;
-  add_problem(node.line, node.place, frames_.back().prefix + entry.key + " is " + found_text(node) + ", expected " + expected);
+  add_problem(
+      node.line, node.place,
+      frames_.back().prefix + entry.key + " is " + found_text(node) + ", expected " + expected);
 }
 
 void StrictReader::add_problem(int line, const std::string& place, const std::string& text) {
@@ -212,14 +235,17 @@ bool StrictReader::parse(const YamlNode& node, const FieldRule&, bool* out) {
 }
 
 bool StrictReader::parse(const YamlNode& node, const FieldRule& rule, std::string* out) {
-  if (node.kind != YamlNode::Kind::kScalar || (!node.quoted && is_plain_non_text(node.text))) return false;
+  if (node.kind != YamlNode::Kind::kScalar || (!node.quoted && is_plain_non_text(node.text)))
+    return false;
   if (rule.not_empty && node.text.empty()) return false;
   *out = node.text;
-  const bool control = std::any_of(out->begin(), out->end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+  const bool control =
+      std::any_of(out->begin(), out->end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
   return !control && is_choice(*out, rule);
 }
 
-bool StrictReader::parse(const YamlNode& node, const FieldRule& rule, std::vector<std::string>* out) {
+bool StrictReader::parse(const YamlNode& node, const FieldRule& rule,
+                         std::vector<std::string>* out) {
   if (node.kind != YamlNode::Kind::kList || (rule.not_empty && node.items.empty())) return false;
   out->clear();
   for (const YamlNode& item : node.items) {
@@ -233,17 +259,24 @@ bool StrictReader::parse(const YamlNode& node, const FieldRule& rule, std::array
   return parse(node.items[0], rule, &(*out)[0]) && parse(node.items[1], rule, &(*out)[1]);
 }
 
-std::string StrictReader::expected(int64_t, const FieldRule& rule) { return "a whole number " + rule_text(rule, true); }
-std::string StrictReader::expected(double, const FieldRule& rule) { return "a number " + rule_text(rule, false); }
+std::string StrictReader::expected(int64_t, const FieldRule& rule) {
+  return "a whole number " + rule_text(rule, true);
+}
+std::string StrictReader::expected(double, const FieldRule& rule) {
+  return "a number " + rule_text(rule, false);
+}
 std::string StrictReader::expected(bool, const FieldRule&) { return "true or false"; }
 std::string StrictReader::expected(const std::string&, const FieldRule& rule) {
-  return rule.choices.empty() ? "text on one line (in quotes where it looks like a number, true, false or null)" : rule_text(rule, false);
+  return rule.choices.empty()
+             ? "text on one line (in quotes where it looks like a number, true, false or null)"
+             : rule_text(rule, false);
 }
 std::string StrictReader::expected(const std::vector<std::string>&, const FieldRule& rule) {
-  return rule.choices.empty() ? "a list of text, as [a, b]" : "a list, as [a, b], each " + rule_text(rule, false);
+  return rule.choices.empty() ? "a list of text, as [a, b]"
+                              : "a list, as [a, b], each " + rule_text(rule, false);
 }
 std::string StrictReader::expected(const std::array<double, 2>&, const FieldRule& rule) {
   return "two numbers, as [a, b], each " + rule_text(rule, false);
 }
 
-}  // namespace lft
+}  // namespace lft::recipe

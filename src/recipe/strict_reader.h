@@ -1,4 +1,5 @@
-// Visitor that fills a recipe from a YAML tree and collects every problem instead of stopping at the first.
+// Visitor that fills a recipe from a YAML tree and collects every problem instead of stopping at
+// the first.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -9,7 +10,7 @@
 #include "src/recipe/recipe_fields.h"
 #include "src/recipe/yaml_tree.h"
 
-namespace lft {
+namespace lft::recipe {
 
 /// Visitor: the dotted paths of all fields and of all sections.
 class FieldNames {
@@ -32,13 +33,15 @@ class FieldNames {
   std::string prefix_;
 };
 FieldNames field_names();
-/// "lora.rnk is not a recipe field (nearest: lora.rank)"; without a near name, the names that its section has.
+/// "lora.rnk is not a recipe field (nearest: lora.rank)"; without a near name, the names that its
+/// section has.
 std::string unknown_field(const std::string& path, const FieldNames& names);
 
 /// Numbers as a recipe writes them: plain decimal, no leading zeros, finite. False otherwise.
 bool parse_plain_int(const std::string& text, int64_t* out);
 bool parse_plain_double(const std::string& text, double* out);
-/// What YAML itself takes for a number, a truth value or nothing, so that it cannot stand for text without quotes.
+/// What YAML itself takes for a number, a truth value or nothing, so that it cannot stand for text
+/// without quotes.
 bool is_plain_non_text(const std::string& text);
 /// "in [1, 65536]", "one of pad, crop"; empty where everything goes.
 std::string rule_text(const FieldRule& rule, bool whole);
@@ -67,7 +70,8 @@ class StrictReader {
 
   /// After visit(): unknown keys of the top level, then every problem in file order.
   std::vector<std::string> finish();
-  /// A problem found by looking at several fields together, placed at `path` where the file gives it.
+  /// A problem found by looking at several fields together, placed at `path` where the file gives
+  /// it.
   void problem_at(const std::string& path, const std::string& text);
 
  private:
@@ -110,4 +114,4 @@ class StrictReader {
   std::map<std::string, const YamlEntry*> given_;
 };
 
-}  // namespace lft
+}  // namespace lft::recipe

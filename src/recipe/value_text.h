@@ -7,7 +7,7 @@
 
 #include "src/recipe/recipe_fields.h"
 
-namespace lft {
+namespace lft::recipe {
 
 std::string value_text(int64_t value);
 std::string value_text(double value);
@@ -30,4 +30,4 @@ std::string value_text(const T& value, const FieldRule& rule) {
   return rule.nullable && is_absent(value) ? "null" : value_text(value);
 }
 
-}  // namespace lft
+}  // namespace lft::recipe

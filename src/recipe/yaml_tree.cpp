@@ -10,29 +10,37 @@
 
 #include "kernels/common/error.h"
 
-namespace lft {
+namespace lft::recipe {
 namespace {
 
 // 64 KiB is 20 times the longest recipe; yaml-cpp needs 0.3 ms per KiB of brackets.
 constexpr size_t kMaxBytes = 64 << 10;
 constexpr size_t kMaxDepth = 4;
 
-[[noreturn]] void refuse(const std::string& where, int line, const std::string& what) {
+[[noreturn]] void bad_yaml(const std::string& where, int line, const std::string& what) {
   const std::string place = line > 0 ? "line " + std::to_string(line) + ": " : "";
-  throw Error(ErrorKind::kUsage, {.what = place + what, .where = where, .found = {}, .expected = {}, .next = {}});
+  throw Error(ErrorKind::kUsage,
+              {.what = place + what, .where = where, .found = {}, .expected = {}, .next = {}});
 }
 
 bool is_utf8(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const auto first = static_cast<unsigned char>(text[i]);
-    const size_t length = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+    const size_t length = first < 0x80   ? 1
+                          : first < 0xc2 ? 0
+                          : first < 0xe0 ? 2
+                          : first < 0xf0 ? 3
+                          : first < 0xf5 ? 4
+                                         : 0;
     if (length == 0 || i + length > text.size()) return false;
     for (size_t k = 1; k < length; ++k) {
       if ((text[i + k] & 0xc0) != 0x80) return false;
     }
     const auto second = length > 1 ? static_cast<unsigned char>(text[i + 1]) : 0x80u;
-    if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f)) return false;  // overlong, surrogate
-    if ((first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f)) return false;  // overlong, above U+10FFFF
+    if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f))
+      return false;  // overlong, surrogate
+    if ((first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f))
+      return false;  // overlong, above U+10FFFF
     i += length;
   }
   return true;
@@ -40,16 +48,21 @@ bool is_utf8(std::string_view text) {
 
 void check_text(const std::string& text, const std::string& where) {
   if (text.size() > kMaxBytes)
-    refuse(where, 0, "the recipe has " + std::to_string(text.size()) + " bytes, more than " + std::to_string(kMaxBytes));
-  if (text.compare(0, 3, "\xef\xbb\xbf") == 0) refuse(where, 1, "the recipe starts with a byte-order mark: save it as plain UTF-8");
+    bad_yaml(where, 0,
+             "the recipe has " + std::to_string(text.size()) + " bytes, more than " +
+                 std::to_string(kMaxBytes));
+  if (text.compare(0, 3, "\xef\xbb\xbf") == 0)
+    bad_yaml(where, 1, "the recipe starts with a byte-order mark: save it as plain UTF-8");
   const size_t nul = text.find('\0');
   if (nul != std::string::npos)
-    refuse(where, 1 + static_cast<int>(std::count(text.begin(), text.begin() + nul, '\n')), "the recipe holds a NUL byte");
-  if (!is_utf8(text)) refuse(where, 0, "the recipe is not valid UTF-8");
+    bad_yaml(where, 1 + static_cast<int>(std::count(text.begin(), text.begin() + nul, '\n')),
+             "the recipe holds a NUL byte");
+  if (!is_utf8(text)) bad_yaml(where, 0, "the recipe is not valid UTF-8");
   const size_t directive = text[0] == '%' ? 0 : text.find("\n%");
   if (directive != std::string::npos) {
-    refuse(where, 1 + static_cast<int>(std::count(text.begin(), text.begin() + directive + 1, '\n')),
-           "directives (%) are not allowed in a recipe");
+    bad_yaml(where,
+             1 + static_cast<int>(std::count(text.begin(), text.begin() + directive + 1, '\n')),
+             "directives (%) are not allowed in a recipe");
   }
 }
 
@@ -60,22 +73,26 @@ class TreeBuilder : public YAML::EventHandler {
   YamlNode take() { return std::move(root_); }
 
   void OnDocumentStart(const YAML::Mark& mark) override {
-    if (++documents_ > 1) refuse(where_, mark.line + 1, "a second document (---) is not allowed in a recipe");
+    if (++documents_ > 1)
+      bad_yaml(where_, mark.line + 1, "a second document (---) is not allowed in a recipe");
   }
   void OnDocumentEnd() override {}
   void OnAnchor(const YAML::Mark& mark, const std::string&) override {
-    refuse(where_, mark.line + 1, "anchors (&) are not allowed in a recipe: write the value out");
+    bad_yaml(where_, mark.line + 1, "anchors (&) are not allowed in a recipe: write the value out");
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
-    refuse(where_, mark.line + 1, "aliases (*) are not allowed in a recipe: write the value out");
+    bad_yaml(where_, mark.line + 1, "aliases (*) are not allowed in a recipe: write the value out");
   }
   void OnNull(const YAML::Mark& mark, YAML::anchor_t) override {
     YamlNode node = make(YamlNode::Kind::kNull, mark);
-    if (expecting_value()) node.line = open_.back()->entries.back().line;  // yaml-cpp marks the token after an empty value
+    if (expecting_value())
+      node.line =
+          open_.back()->entries.back().line;  // yaml-cpp marks the token after an empty value
     node.place = "line " + std::to_string(node.line);
     add(std::move(node), mark, "");
   }
-  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t, const std::string& value) override {
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t,
+                const std::string& value) override {
     const size_t at = static_cast<size_t>(std::max(mark.pos, 0));
     const bool explicit_mark = tag == "!" && at < text_.size() && text_[at] == '!';
     if ((tag != "?" && tag != "!") || explicit_mark) refuse_tag(mark);
@@ -84,12 +101,14 @@ class TreeBuilder : public YAML::EventHandler {
     node.quoted = tag == "!";
     add(std::move(node), mark, value);
   }
-  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t, YAML::EmitterStyle::value) override {
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {
     if (tag != "?") refuse_tag(mark);
     enter(YamlNode::Kind::kList, mark);
   }
   void OnSequenceEnd() override { leave(); }
-  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t, YAML::EmitterStyle::value) override {
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {
     if (tag != "?") refuse_tag(mark);
     enter(YamlNode::Kind::kMap, mark);
   }
@@ -103,11 +122,14 @@ class TreeBuilder : public YAML::EventHandler {
     node.place = "line " + std::to_string(node.line);
     return node;
   }
-  [[noreturn]] void refuse_tag(const YAML::Mark& mark) { refuse(where_, mark.line + 1, "tags (!) are not allowed in a recipe"); }
+  [[noreturn]] void refuse_tag(const YAML::Mark& mark) {
+    bad_yaml(where_, mark.line + 1, "tags (!) are not allowed in a recipe");
+  }
   bool in_map() const { return !open_.empty() && open_.back()->kind == YamlNode::Kind::kMap; }
   bool expecting_value() const { return in_map() && has_key_.back(); }
 
-  /// Places a finished or just opened node: root, list item, map key or map value. Returns where it now lives (null for a key).
+  /// Places a finished or just opened node: root, list item, map key or map value. Returns where it
+  /// now lives (null for a key).
   YamlNode* add(YamlNode node, const YAML::Mark& mark, const std::string& key) {
     if (open_.empty()) return &(root_ = std::move(node));
     YamlNode& parent = *open_.back();
@@ -116,14 +138,19 @@ class TreeBuilder : public YAML::EventHandler {
       has_key_.back() = false;
       return &(parent.entries.back().value = std::move(node));
     }
-    if (node.kind != YamlNode::Kind::kScalar) refuse(where_, mark.line + 1, "a key must be a plain name");
-    if (key == "<<") refuse(where_, mark.line + 1, "merge keys (<<) are not allowed in a recipe: write the values out");
+    if (node.kind != YamlNode::Kind::kScalar)
+      bad_yaml(where_, mark.line + 1, "a key must be a plain name");
+    if (key == "<<")
+      bad_yaml(where_, mark.line + 1,
+               "merge keys (<<) are not allowed in a recipe: write the values out");
     parent.entries.push_back({key, node.line, node.place, {}});
     has_key_.back() = true;
     return nullptr;
   }
   void enter(YamlNode::Kind kind, const YAML::Mark& mark) {
-    if (open_.size() >= kMaxDepth) refuse(where_, mark.line + 1, "nested deeper than " + std::to_string(kMaxDepth) + " levels");
+    if (open_.size() >= kMaxDepth)
+      bad_yaml(where_, mark.line + 1,
+               "nested deeper than " + std::to_string(kMaxDepth) + " levels");
     open_.push_back(add(make(kind, mark), mark, ""));
     has_key_.push_back(false);
   }
@@ -136,8 +163,9 @@ class TreeBuilder : public YAML::EventHandler {
   const std::string& where_;
   int documents_ = 0;
   YamlNode root_;
-  std::vector<YamlNode*> open_;  // a parent gains no sibling while it is open, so the pointers stay valid
-  std::vector<bool> has_key_;    // of open_: the next node is the value of the last key
+  std::vector<YamlNode*>
+      open_;  // a parent gains no sibling while it is open, so the pointers stay valid
+  std::vector<bool> has_key_;  // of open_: the next node is the value of the last key
 };
 
 }  // namespace
@@ -151,9 +179,9 @@ YamlNode parse_yaml(const std::string& text, const std::string& where) {
     while (parser.HandleNextDocument(builder)) {
     }
   } catch (const YAML::Exception& e) {
-    refuse(where, e.mark.is_null() ? 0 : e.mark.line + 1, "not valid YAML: " + e.msg);
+    bad_yaml(where, e.mark.is_null() ? 0 : e.mark.line + 1, "not valid YAML: " + e.msg);
   }
   return builder.take();
 }
 
-}  // namespace lft
+}  // namespace lft::recipe

@@ -1,9 +1,10 @@
-// The YAML subset of recipes as a plain tree with line numbers. Refuses what could hide a meaning; knows no recipe field.
+// The YAML subset of recipes as a plain tree with line numbers. Refuses what could hide a meaning;
+// knows no recipe field.
 #pragma once
 #include <string>
 #include <vector>
 
-namespace lft {
+namespace lft::recipe {
 
 struct YamlEntry;
 struct YamlNode {
@@ -22,8 +23,9 @@ struct YamlEntry {
   YamlNode value;
 };
 
-/// One document of plain, quoted and block scalars, lists and maps. kUsage at the first of: anchor, alias, tag, merge key, directive,
-/// second document, key that is not a plain name, more than 4 levels, NUL, byte-order mark, invalid UTF-8, more than 64 KiB, bad syntax.
+/// One document of plain, quoted and block scalars, lists and maps. kUsage at the first of: anchor,
+/// alias, tag, merge key, directive, second document, key that is not a plain name, more than 4
+/// levels, NUL, byte-order mark, invalid UTF-8, more than 64 KiB, bad syntax.
 YamlNode parse_yaml(const std::string& text, const std::string& where);
 
-}  // namespace lft
+}  // namespace lft::recipe

@@ -2,7 +2,7 @@
 #pragma once
 #include <string_view>
 
-namespace lft {
+namespace lft::report {
 
 struct ReportAssets {
   std::string_view page;  // HTML with {{title}}, {{chart_js}}, {{report_js}} and {{data}}
@@ -11,4 +11,4 @@ struct ReportAssets {
 };
 ReportAssets report_assets();
 
-}  // namespace lft
+}  // namespace lft::report

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace lft {
+namespace lft::report {
 namespace {
 
 std::string base64(std::string_view bytes) {
@@ -12,8 +12,10 @@ std::string base64(std::string_view bytes) {
   out.reserve((bytes.size() + 2) / 3 * 4);
   for (size_t i = 0; i < bytes.size(); i += 3) {
     uint32_t group = 0;
-    for (size_t k = 0; k < 3; ++k) group = group << 8 | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0);
-    for (size_t k = 0; k < 4; ++k) out += i + k <= bytes.size() ? kDigits[group >> (18 - 6 * k) & 63] : '=';
+    for (size_t k = 0; k < 3; ++k)
+      group = group << 8 | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0);
+    for (size_t k = 0; k < 4; ++k)
+      out += i + k <= bytes.size() ? kDigits[group >> (18 - 6 * k) & 63] : '=';
   }
   return out;
 }
@@ -23,7 +25,11 @@ std::string base64(std::string_view bytes) {
 std::string html_text(const std::string& text) {
   std::string out;
   for (const char c : text) {
-    const std::string_view entity = c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '"' ? "&quot;" : "";
+    const std::string_view entity = c == '&'   ? "&amp;"
+                                    : c == '<' ? "&lt;"
+                                    : c == '>' ? "&gt;"
+                                    : c == '"' ? "&quot;"
+                                               : "";
     if (entity.empty()) {
       out += c;
     } else {
@@ -39,4 +45,4 @@ std::string image_url(const std::string& image) {
   return std::string("data:image/") + (jpeg ? "jpeg" : "png") + ";base64," + base64(image);
 }
 
-}  // namespace lft
+}  // namespace lft::report

@@ -6,20 +6,24 @@
 #include <tuple>
 #include <vector>
 
-namespace lft {
+namespace lft::report {
 namespace {
 
 struct Row {
   std::string name, label;
   int64_t tower = 0, number = -1;  // number -1: not one of a stack
-  bool operator<(const Row& other) const { return std::tie(tower, number, name) < std::tie(other.tower, other.number, other.name); }
+  bool operator<(const Row& other) const {
+    return std::tie(tower, number, name) < std::tie(other.tower, other.number, other.name);
+  }
 };
 
 Row row_of(const std::string& name) {
   constexpr std::string_view kLayers = ".layers.";
   Row row{.name = name, .label = name};
   constexpr std::pair<std::string_view, std::string_view> kTowers[] = {
-      {"vision_tower", "vision"}, {"multi_modal_projector", "projector"}, {"language_model", "llm"}};
+      {"vision_tower", "vision"},
+      {"multi_modal_projector", "projector"},
+      {"language_model", "llm"}};
   std::string_view tower = name;
   for (const auto& [prefix, label] : kTowers) {
     if (name.starts_with(prefix)) {
@@ -29,8 +33,11 @@ Row row_of(const std::string& name) {
     ++row.tower;
   }
   const size_t at = name.find(kLayers);
-  const std::string_view digits = at == std::string::npos ? std::string_view() : std::string_view(name).substr(at + kLayers.size());
-  if (!digits.empty() && digits.size() < 9 && std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; })) {
+  const std::string_view digits = at == std::string::npos
+                                      ? std::string_view()
+                                      : std::string_view(name).substr(at + kLayers.size());
+  if (!digits.empty() && digits.size() < 9 &&
+      std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; })) {
     row.number = std::stoll(std::string(digits));
     row.label = std::string(tower) + " " + std::string(digits);
   } else if (name == "multi_modal_projector") {
@@ -41,7 +48,7 @@ Row row_of(const std::string& name) {
 
 }  // namespace
 
-Json layer_map(const std::map<int64_t, Json>& records) {
+io::Json layer_map(const std::map<int64_t, io::Json>& records) {
   if (records.empty()) return nullptr;
   std::vector<int64_t> steps;
   for (const auto& [step, record] : records) steps.push_back(step);
@@ -51,15 +58,21 @@ Json layer_map(const std::map<int64_t, Json>& records) {
 
   std::set<Row> rows;
   for (const int64_t step : shown) {
-    for (const auto& [name, value] : records.at(step).at("layers").items()) rows.insert(row_of(name));
+    for (const auto& [name, value] : records.at(step).at("layers").items())
+      rows.insert(row_of(name));
   }
-  Json map = {{"steps", shown}, {"rows", Json::array()}, {"names", Json::array()}, {"values", Json::array()}};
+  io::Json map = {{"steps", shown},
+                  {"rows", io::Json::array()},
+                  {"names", io::Json::array()},
+                  {"values", io::Json::array()}};
   for (const Row& row : rows) {
-    Json values = Json::array();
+    io::Json values = io::Json::array();
     for (const int64_t step : shown) {
-      const Json& layers = records.at(step).at("layers");
+      const io::Json& layers = records.at(step).at("layers");
       const auto found = layers.find(row.name);
-      values.push_back(found == layers.end() ? Json(false) : found->is_number() ? *found : Json(nullptr));
+      values.push_back(found == layers.end() ? io::Json(false)
+                       : found->is_number()  ? *found
+                                             : io::Json(nullptr));
     }
     map["rows"].push_back(row.label);
     map["names"].push_back(row.name);
@@ -68,4 +81,4 @@ Json layer_map(const std::map<int64_t, Json>& records) {
   return map;
 }
 
-}  // namespace lft
+}  // namespace lft::report

@@ -4,7 +4,7 @@
 
 #include "src/io/files.h"
 
-namespace lft {
+namespace lft::report {
 namespace {
 
 using Line = nlohmann::ordered_json;  // keeps the order in which a reader expects the columns
@@ -16,9 +16,10 @@ std::string line_text(const Line& line) {
 
 }  // namespace
 
-MetricsFile::MetricsFile(const std::string& path, uint64_t keep_bytes) : file_(FileHandle::open_to_append(path)) {
+MetricsFile::MetricsFile(const std::string& path, uint64_t keep_bytes)
+    : file_(io::FileHandle::open_to_append(path)) {
   offset_ = keep_bytes;
-  if (file_.size() < keep_bytes) offset_ = read_file(path).rfind('\n') + 1;  // npos + 1 is 0
+  if (file_.size() < keep_bytes) offset_ = io::read_file(path).rfind('\n') + 1;  // npos + 1 is 0
   file_.truncate(offset_);
 }
 
@@ -43,11 +44,11 @@ void MetricsFile::step(const StepMetrics& m) {
   append(line_text(line));
 }
 
-void MetricsFile::event(const std::string& name, int64_t step, const Json& fields) {
+void MetricsFile::event(const std::string& name, int64_t step, const io::Json& fields) {
   assert(!fields.contains("loss"));
   Line line = {{"event", name}, {"step", step}};
   for (const auto& [key, value] : fields.items()) line[key] = value;
   append(line_text(line));
 }
 
-}  // namespace lft
+}  // namespace lft::report

@@ -1,4 +1,5 @@
-// metrics.jsonl: one JSON object a line. Numbers round-trip, non-finite is null, lines are whole (one write each).
+// metrics.jsonl: one JSON object a line. Numbers round-trip, non-finite is null, lines are whole
+// (one write each).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -6,7 +7,7 @@
 #include "src/io/file_handle.h"
 #include "src/io/json.h"
 
-namespace lft {
+namespace lft::report {
 
 struct StepMetrics {
   int64_t step = 0;  // from 1
@@ -19,18 +20,19 @@ struct StepMetrics {
 
 class MetricsFile {
  public:
-  /// Keeps the first `keep_bytes` (0: starts anew) and goes on behind them. A file that is shorter keeps its whole lines.
+  /// Keeps the first `keep_bytes` (0: starts anew) and goes on behind them. A file that is shorter
+  /// keeps its whole lines.
   MetricsFile(const std::string& path, uint64_t keep_bytes);
   void step(const StepMetrics& metrics);
   /// A line {"event": name, "step": step, ...fields}; `fields` must not hold "loss".
-  void event(const std::string& name, int64_t step, const Json& fields);
+  void event(const std::string& name, int64_t step, const io::Json& fields);
   uint64_t offset() const { return offset_; }  // bytes in the file
   void sync() { file_.sync(); }
 
  private:
   void append(const std::string& line);
-  FileHandle file_;
+  io::FileHandle file_;
   uint64_t offset_ = 0;
 };
 
-}  // namespace lft
+}  // namespace lft::report

@@ -10,7 +10,7 @@
 #include "src/base/errors.h"
 #include "src/base/log.h"
 
-namespace lft {
+namespace lft::report {
 namespace {
 
 constexpr auto kRedraw = std::chrono::milliseconds(50);
@@ -49,8 +49,9 @@ void write_terminal(const std::string& text) {
 }  // namespace
 
 std::string progress_line(const StepMetrics& m, int64_t total, double eta_s) {
-  std::string line = "step " + std::to_string(m.step) + "/" + std::to_string(total) + format("  loss %.4f", m.loss) +
-                     format("  lr %.1e", m.lr) + format("  %.0f tok/s", m.tokens_per_s);
+  std::string line = "step " + std::to_string(m.step) + "/" + std::to_string(total) +
+                     format("  loss %.4f", m.loss) + format("  lr %.1e", m.lr) +
+                     format("  %.0f tok/s", m.tokens_per_s);
   if (eta_s >= 0) line += "  eta " + duration_text(eta_s);
   return line;
 }
@@ -58,15 +59,21 @@ std::string progress_line(const StepMetrics& m, int64_t total, double eta_s) {
 std::string progress_bar(const StepMetrics& m, int64_t total, double eta_s, int64_t width) {
   constexpr int64_t kLongest = 40, kShortest = 8;
   const std::string line = progress_line(m, total, eta_s);
-  const int64_t room = width - static_cast<int64_t>(line.size()) - 4;  // brackets, a blank, and the last column stays free
+  const int64_t room = width - static_cast<int64_t>(line.size()) -
+                       4;  // brackets, a blank, and the last column stays free
   if (room < kShortest) return line.substr(0, static_cast<size_t>(std::max<int64_t>(width - 1, 0)));
   const int64_t cells = std::min(room, kLongest);
   const int64_t full = total > 0 ? std::clamp<int64_t>(cells * m.step / total, 0, cells) : 0;
-  return "[" + std::string(static_cast<size_t>(full), '#') + std::string(static_cast<size_t>(cells - full), '.') + "] " + line;
+  return "[" + std::string(static_cast<size_t>(full), '#') +
+         std::string(static_cast<size_t>(cells - full), '.') + "] " + line;
 }
 
 Progress::Progress(int64_t total_steps, int64_t first_step, int64_t plain_every)
-    : terminal_(isatty(STDERR_FILENO) == 1), total_(total_steps), first_(first_step), plain_every_(plain_every), start_(Clock::now()) {}
+    : terminal_(isatty(STDERR_FILENO) == 1),
+      total_(total_steps),
+      first_(first_step),
+      plain_every_(plain_every),
+      start_(Clock::now()) {}
 
 Progress::~Progress() {
   if (terminal_ && !bar_.empty()) write_terminal("\r\x1b[K" + bar_ + "\n");
@@ -76,11 +83,14 @@ void Progress::update(const StepMetrics& metrics) {
   const auto now = Clock::now();
   const std::chrono::duration<double> elapsed = now - start_;
   const int64_t done = metrics.step - first_;
-  const double eta_s =
-      done > 0 ? elapsed.count() / static_cast<double>(done) * static_cast<double>(std::max<int64_t>(total_ - metrics.step, 0)) : -1;
+  const double eta_s = done > 0
+                           ? elapsed.count() / static_cast<double>(done) *
+                                 static_cast<double>(std::max<int64_t>(total_ - metrics.step, 0))
+                           : -1;
   const bool last = metrics.step >= total_;
   if (!terminal_) {
-    if (done == 1 || last || metrics.step % std::max<int64_t>(plain_every_, 1) == 0) notice(progress_line(metrics, total_, eta_s));
+    if (done == 1 || last || metrics.step % std::max<int64_t>(plain_every_, 1) == 0)
+      notice(progress_line(metrics, total_, eta_s));
     return;
   }
   bar_ = progress_bar(metrics, total_, eta_s, terminal_width());
@@ -94,4 +104,4 @@ void Progress::note(const std::string& line) {
   write_terminal("\r\x1b[K" + escape_text(line, 4000) + "\n" + bar_);
 }
 
-}  // namespace lft
+}  // namespace lft::report

@@ -12,34 +12,37 @@
 #include "src/report/layer_map.h"
 #include "src/report/series.h"
 
-namespace lft {
+namespace lft::report {
 namespace {
 
 constexpr size_t kMaxRows = 200;  // of what went wrong, and of what went well
 
 /// What metrics.jsonl says. After a resume a step may stand there twice: the later line counts.
 struct Metrics {
-  std::map<int64_t, Json> steps;
-  std::vector<Json> events;
-  std::map<std::string, std::map<int64_t, Json>> layers = {};  // records of every layer's norm, by event and step
+  std::map<int64_t, io::Json> steps;
+  std::vector<io::Json> events;
+  std::map<std::string, std::map<int64_t, io::Json>> layers =
+      {};  // records of every layer's norm, by event and step
   int64_t unreadable = 0;
 };
 
-bool is_layer_record(const Json& line) {
+bool is_layer_record(const io::Json& line) {
   const auto event = line.find("event"), layers = line.find("layers");
-  return event != line.end() && (*event == "layer_grad_norms" || *event == "layer_activation_norms") && layers != line.end() &&
-         layers->is_object();
+  return event != line.end() &&
+         (*event == "layer_grad_norms" || *event == "layer_activation_norms") &&
+         layers != line.end() && layers->is_object();
 }
 
 Metrics read_metrics(const ReportInput& input) {
   Metrics metrics;
   const std::string& path = input.metrics_path;
-  if (!path.empty() && !path_exists(path)) return metrics;
-  const std::string text = path.empty() ? input.metrics_text : read_file(path);
+  if (!path.empty() && !io::path_exists(path)) return metrics;
+  const std::string text = path.empty() ? input.metrics_text : io::read_file(path);
   for (size_t at = 0, line = 1; at < text.size(); ++line) {
     const size_t end = std::min(text.find('\n', at), text.size());
     try {
-      Json json = parse_json(std::string_view(text).substr(at, end - at), path + ":" + std::to_string(line));
+      io::Json json = io::parse_json(std::string_view(text).substr(at, end - at),
+                                     path + ":" + std::to_string(line));
       const int64_t step = json.at("step").get<int64_t>();
       if (is_layer_record(json)) {
         const std::string event = json["event"];
@@ -51,7 +54,7 @@ Metrics read_metrics(const ReportInput& input) {
       }
     } catch (const Error&) {
       ++metrics.unreadable;  // a run that was cut off may leave half a line
-    } catch (const Json::exception&) {
+    } catch (const io::Json::exception&) {
       ++metrics.unreadable;
     }
     at = end + 1;
@@ -71,43 +74,50 @@ Series series_of(const Metrics& metrics, const char* key) {
 
 Series eval_series(const Metrics& metrics) {
   Series series;
-  for (const Json& event : metrics.events) {
+  for (const io::Json& event : metrics.events) {
     const auto value = event.find("eval_loss");
-    if (value != event.end() && value->is_number()) series.push_back({event["step"].get<double>(), value->get<double>()});
+    if (value != event.end() && value->is_number())
+      series.push_back({event["step"].get<double>(), value->get<double>()});
   }
   return series;
 }
 
 /// [[step, value], ...]; non-finite values are null.
-Json series_json(const Series& series) {
-  Json out = Json::array();
-  for (const Point& point : series) out.push_back(Json::array({point.x, std::isfinite(point.y) ? Json(point.y) : Json(nullptr)}));
+io::Json series_json(const Series& series) {
+  io::Json out = io::Json::array();
+  for (const Point& point : series)
+    out.push_back(
+        io::Json::array({point.x, std::isfinite(point.y) ? io::Json(point.y) : io::Json(nullptr)}));
   return out;
 }
 
 bool is_alarm(const std::string& event) {
-  return event == "fp32_recovery" || event == "step_skipped" || event == "stopped" || event == "norm_warning";
+  return event == "fp32_recovery" || event == "step_skipped" || event == "stopped" ||
+         event == "norm_warning";
 }
 
-/// Of an event that says in sentences what it found and what to do next there is nothing else to read.
-bool is_shown(const Json& event, const std::string& key) {
+/// Of an event that says in sentences what it found and what to do next there is nothing else to
+/// read.
+bool is_shown(const io::Json& event, const std::string& key) {
   if (key == "event" || key == "step") return false;
   return !event.contains("what") || !event.contains("next") || key == "what" || key == "next";
 }
 
-/// The rows of the table. A thousand checkpoints do not push out the one recovery, nor the other way round.
-void put_events(const Metrics& metrics, Json* data) {
-  Json rows = Json::array(), alarms = Json::array();
+/// The rows of the table. A thousand checkpoints do not push out the one recovery, nor the other
+/// way round.
+void put_events(const Metrics& metrics, io::Json* data) {
+  io::Json rows = io::Json::array(), alarms = io::Json::array();
   size_t calm = 0;
-  for (const Json& event : metrics.events) {
-    const std::string name = event["event"].is_string() ? event["event"].get<std::string>() : event["event"].dump();
+  for (const io::Json& event : metrics.events) {
+    const std::string name =
+        event["event"].is_string() ? event["event"].get<std::string>() : event["event"].dump();
     const bool alarm = is_alarm(name);
     if ((alarm ? alarms.size() : calm) >= kMaxRows) continue;
     if (alarm) alarms.push_back(event["step"]);
     if (!alarm) ++calm;
-    Json fields = Json::array();
+    io::Json fields = io::Json::array();
     for (const auto& [key, value] : event.items()) {
-      if (is_shown(event, key)) fields.push_back(Json::array({key, value}));
+      if (is_shown(event, key)) fields.push_back(io::Json::array({key, value}));
     }
     rows.push_back({{"step", event["step"]}, {"name", name}, {"alarm", alarm}, {"fields", fields}});
   }
@@ -119,64 +129,76 @@ void put_events(const Metrics& metrics, Json* data) {
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kBlank = " \t\r\n\v\f";
   const size_t first = text.find_first_not_of(kBlank);
-  return first == std::string_view::npos ? std::string_view() : text.substr(first, text.find_last_not_of(kBlank) - first + 1);
+  return first == std::string_view::npos
+             ? std::string_view()
+             : text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
 /// The image stands beside the question; its mark in the text says nothing more.
 std::string without_image_marks(std::string text) {
   constexpr std::string_view kMark = "<image>";
-  for (size_t at = text.find(kMark); at != std::string::npos; at = text.find(kMark)) text.erase(at, kMark.size());
+  for (size_t at = text.find(kMark); at != std::string::npos; at = text.find(kMark))
+    text.erase(at, kMark.size());
   return std::string(trimmed(text));
 }
 
-Json answers_json(const std::vector<ReportAnswer>& answers) {
-  Json out = Json::array();
+io::Json answers_json(const std::vector<ReportAnswer>& answers) {
+  io::Json out = io::Json::array();
   for (const ReportAnswer& one : answers) {
     const bool right = trimmed(one.answer) == trimmed(one.reference);
-    out.push_back({{"id", one.id},
-                   {"question", one.image_png.empty() ? one.question : without_image_marks(one.question)},
-                   {"reference", one.reference},
-                   {"answer", one.answer},
-                   {"right", right},
-                   {"image", image_url(one.image_png)}});
+    out.push_back(
+        {{"id", one.id},
+         {"question", one.image_png.empty() ? one.question : without_image_marks(one.question)},
+         {"reference", one.reference},
+         {"answer", one.answer},
+         {"right", right},
+         {"image", image_url(one.image_png)}});
   }
   return out;
 }
 
 std::string under_line(const Metrics& metrics) {
-  std::string text = metrics.steps.empty() ? "no step recorded" : std::to_string(metrics.steps.size()) + " steps";
+  std::string text =
+      metrics.steps.empty() ? "no step recorded" : std::to_string(metrics.steps.size()) + " steps";
   if (!metrics.steps.empty()) {
     const auto precision = metrics.steps.rbegin()->second.find("precision");
     if (precision != metrics.steps.rbegin()->second.end() && precision->is_string())
       text += " · computed in " + precision->get<std::string>();
   }
-  if (metrics.unreadable > 0) text += " · " + std::to_string(metrics.unreadable) + " lines of metrics.jsonl could not be read";
+  if (metrics.unreadable > 0)
+    text +=
+        " · " + std::to_string(metrics.unreadable) + " lines of metrics.jsonl could not be read";
   return text;
 }
 
-Json page_data(const ReportInput& input, const Metrics& metrics) {
+io::Json page_data(const ReportInput& input, const Metrics& metrics) {
   const Series loss = series_of(metrics, "loss");
   const Series eval = eval_series(metrics);
-  Json data = {{"under", under_line(metrics)}, {"recipe", input.recipe_text}, {"environment", input.environment_json}};
-  data["facts"] = Json::array();
-  for (const auto& [name, value] : input.facts) data["facts"].push_back(Json::array({name, value}));
+  io::Json data = {{"under", under_line(metrics)},
+                   {"recipe", input.recipe_text},
+                   {"environment", input.environment_json}};
+  data["facts"] = io::Json::array();
+  for (const auto& [name, value] : input.facts)
+    data["facts"].push_back(io::Json::array({name, value}));
   data["series"] = {{"loss", series_json(thin(loss, kMaxPoints))},
                     {"loss_smooth", series_json(thin(smooth(loss), kMaxPoints))},
                     {"eval_loss", series_json(thin(eval, kMaxPoints))}};
-  for (const char* key : {"lr", "grad_norm", "tokens_per_s"}) data["series"][key] = series_json(thin(series_of(metrics, key), kMaxPoints));
-  data["layers"] = Json::object();
+  for (const char* key : {"lr", "grad_norm", "tokens_per_s"})
+    data["series"][key] = series_json(thin(series_of(metrics, key), kMaxPoints));
+  data["layers"] = io::Json::object();
   for (const auto& [event, records] : metrics.layers) data["layers"][event] = layer_map(records);
   const int64_t last = metrics.steps.empty() ? 1 : metrics.steps.rbegin()->first;
-  const double first = eval.empty() ? 1 : std::min(1.0, eval.front().x);  // an eval before step 1 is at 0
-  data["steps"] = Json::array({first, std::max<int64_t>(last, 2)});
+  const double first =
+      eval.empty() ? 1 : std::min(1.0, eval.front().x);  // an eval before step 1 is at 0
+  data["steps"] = io::Json::array({first, std::max<int64_t>(last, 2)});
   put_events(metrics, &data);
   data["answers"] = answers_json(input.answers);
   return data;
 }
 
 /// JSON that can stand inside a script element: no "<", so neither </script> nor <!-- can occur.
-std::string script_json(const Json& data) {
-  const std::string text = data.dump(-1, ' ', false, Json::error_handler_t::replace);
+std::string script_json(const io::Json& data) {
+  const std::string text = data.dump(-1, ' ', false, io::Json::error_handler_t::replace);
   std::string out;
   out.reserve(text.size() + text.size() / 16);
   for (const char c : text) {
@@ -190,7 +212,8 @@ std::string script_json(const Json& data) {
 }
 
 /// Replaces each {{name}} of the page once; what is put in is not looked at again.
-std::string fill_page(std::string_view page, const std::map<std::string, std::string_view, std::less<>>& parts) {
+std::string fill_page(std::string_view page,
+                      const std::map<std::string, std::string_view, std::less<>>& parts) {
   std::string out;
   for (size_t at = 0; at < page.size();) {
     const size_t open = std::min(page.find("{{", at), page.size());
@@ -209,8 +232,10 @@ void write_report(const std::string& path, const ReportInput& input) {
   const ReportAssets assets = report_assets();
   const std::string data = script_json(page_data(input, read_metrics(input)));
   const std::string title = html_text(input.title.empty() ? "Training report" : input.title);
-  write_file_atomic(
-      path, fill_page(assets.page, {{"title", title}, {"data", data}, {"chart_js", assets.chart_js}, {"report_js", assets.report_js}}));
+  io::write_file_atomic(path, fill_page(assets.page, {{"title", title},
+                                                      {"data", data},
+                                                      {"chart_js", assets.chart_js},
+                                                      {"report_js", assets.report_js}}));
 }
 
-}  // namespace lft
+}  // namespace lft::report

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace lft {
+namespace lft::report {
 
 Series thin(const Series& series, size_t max_points) {
   if (series.size() <= max_points || max_points < 4) return series;
@@ -42,4 +42,4 @@ Series smooth(const Series& series) {
   return out;
 }
 
-}  // namespace lft
+}  // namespace lft::report

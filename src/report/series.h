@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace lft {
+namespace lft::report {
 
 struct Point {
   double x = 0, y = 0;  // y is NaN where the run had no finite value
@@ -12,9 +12,11 @@ using Series = std::vector<Point>;  // x rises
 
 constexpr size_t kMaxPoints = 2000;
 
-/// At most max_points: of equal stretches the lowest and the highest point each (so no spike is lost); the first and the last point stay.
+/// At most max_points: of equal stretches the lowest and the highest point each (so no spike is
+/// lost); the first and the last point stay.
 Series thin(const Series& series, size_t max_points);
-/// Running mean that forgets over 2 % of the length (at least 5 points), corrected for its start. Non-finite points are passed over.
+/// Running mean that forgets over 2 % of the length (at least 5 points), corrected for its start.
+/// Non-finite points are passed over.
 Series smooth(const Series& series);
 
-}  // namespace lft
+}  // namespace lft::report

@@ -10,7 +10,7 @@
 #include "src/base/log.h"
 #include "src/io/files.h"
 
-namespace lft {
+namespace lft::report {
 namespace {
 
 constexpr size_t kBufferBytes = 64 << 10;
@@ -61,8 +61,11 @@ std::string file_name() {
   static std::atomic<int> count = 0;  // two writers in one second and process
   char host[256] = "localhost";
   gethostname(host, sizeof host - 1);
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  return "events.out.tfevents." + std::to_string(seconds) + "." + host + "." + std::to_string(getpid()) + "." + std::to_string(count++);
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(
+                           std::chrono::system_clock::now().time_since_epoch())
+                           .count();
+  return "events.out.tfevents." + std::to_string(seconds) + "." + host + "." +
+         std::to_string(getpid()) + "." + std::to_string(count++);
 }
 
 }  // namespace
@@ -70,12 +73,15 @@ std::string file_name() {
 uint32_t crc32c(std::string_view bytes) {
   static constexpr std::array<uint32_t, 256> kTable = crc_table();
   uint32_t crc = ~0u;
-  for (const char c : bytes) crc = kTable[(crc ^ static_cast<unsigned char>(c)) & 0xff] ^ (crc >> 8);
+  for (const char c : bytes)
+    crc = kTable[(crc ^ static_cast<unsigned char>(c)) & 0xff] ^ (crc >> 8);
   return ~crc;
 }
 
 std::string tfrecord(std::string_view data) {
-  const auto masked = [](std::string_view bytes) { return std::rotr(crc32c(bytes), 15) + 0xa282ead8u; };
+  const auto masked = [](std::string_view bytes) {
+    return std::rotr(crc32c(bytes), 15) + 0xa282ead8u;
+  };
   std::string record;
   put_little_endian(&record, static_cast<uint64_t>(data.size()));
   put_little_endian(&record, masked(record));
@@ -85,8 +91,8 @@ std::string tfrecord(std::string_view data) {
 }
 
 TensorBoardWriter::TensorBoardWriter(const std::string& dir, int64_t first_step) {
-  make_dirs(dir);
-  file_ = FileHandle::open_to_append(dir + "/" + file_name());
+  io::make_dirs(dir);
+  file_ = io::FileHandle::open_to_append(dir + "/" + file_name());
   std::string event = event_start(0);
   put_bytes(&event, 3, "brain.Event:2");  // file_version
   buffer_ = tfrecord(event);
@@ -128,4 +134,4 @@ void TensorBoardWriter::flush() {
   file_.write(bytes.data(), bytes.size());
 }
 
-}  // namespace lft
+}  // namespace lft::report

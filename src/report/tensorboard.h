@@ -1,4 +1,5 @@
-// TensorBoard event files (TFRecord framing with masked CRC32C, hand-encoded Event protobuf), scalars only.
+// TensorBoard event files (TFRecord framing with masked CRC32C, hand-encoded Event protobuf),
+// scalars only.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -6,12 +7,12 @@
 
 #include "src/io/file_handle.h"
 
-namespace lft {
+namespace lft::report {
 
 class TensorBoardWriter {
  public:
-  /// Creates dir and events.out.tfevents.<time>.<host>.<pid>.<count>. With first_step above 1 TensorBoard is told to forget what earlier
-  /// files hold of that step and later ones.
+  /// Creates dir and events.out.tfevents.<time>.<host>.<pid>.<count>. With first_step above 1
+  /// TensorBoard is told to forget what earlier files hold of that step and later ones.
   explicit TensorBoardWriter(const std::string& dir, int64_t first_step = 1);
   TensorBoardWriter(const TensorBoardWriter&) = delete;
   TensorBoardWriter& operator=(const TensorBoardWriter&) = delete;
@@ -20,7 +21,7 @@ class TensorBoardWriter {
   void flush();
 
  private:
-  FileHandle file_;
+  io::FileHandle file_;
   std::string buffer_;
 };
 
@@ -29,4 +30,4 @@ uint32_t crc32c(std::string_view bytes);
 /// Length, masked CRC of the length, data, masked CRC of the data.
 std::string tfrecord(std::string_view data);
 
-}  // namespace lft
+}  // namespace lft::report

@@ -4,7 +4,7 @@
 
 #include "src/text/regex.h"
 
-namespace lft {
+namespace lft::text {
 namespace {
 
 size_t previous_char(std::string_view text, size_t pos) {
@@ -28,20 +28,25 @@ size_t spaces_behind(std::string_view text, size_t pos) {
 }
 
 bool word_touches(std::string_view text, size_t begin, size_t end) {
-  // Unicode's word characters (Alphabetic, marks, decimal digits, connectors, joiners), as Rust's \w has them.
+  // Unicode's word characters (Alphabetic, marks, decimal digits, connectors, joiners), as Rust's
+  // \w has them.
   static const Regex word(
-      "[\\p{L}\\p{Nl}\\p{M}\\p{Nd}\\p{Pc}\\x{200C}\\x{200D}\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{"
+      "[\\p{L}\\p{Nl}\\p{M}\\p{Nd}\\p{Pc}\\x{200C}\\x{200D}\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}"
+      "\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{"
       "1F189}]",
       "added token");
-  const auto is_word = [&](size_t pos) { return !word.find_all(text.substr(pos, utf8_length(text, pos))).empty(); };
+  const auto is_word = [&](size_t pos) {
+    return !word.find_all(text.substr(pos, utf8_length(text, pos))).empty();
+  };
   return (begin > 0 && is_word(previous_char(text, begin))) || (end < text.size() && is_word(end));
 }
 
 }  // namespace
 
 bool is_space(uint32_t c) {
-  return (c >= 0x9 && c <= 0xD) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 ||
-         c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+  return (c >= 0x9 && c <= 0xD) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
 }
 
 TokenMatcher::TokenMatcher(const std::vector<AddedToken>& tokens, const std::vector<int>& indices,
@@ -53,7 +58,8 @@ TokenMatcher::TokenMatcher(const std::vector<AddedToken>& tokens, const std::vec
     first_[uint8_t(patterns[i][0])] = true;
     uint32_t node = 0;
     for (const char c : patterns[i]) {
-      const auto [it, fresh] = next_.try_emplace(uint64_t(node) << 8 | uint8_t(c), uint32_t(nodes_.size()));
+      const auto [it, fresh] =
+          next_.try_emplace(uint64_t(node) << 8 | uint8_t(c), uint32_t(nodes_.size()));
       if (fresh) nodes_.emplace_back();
       node = it->second;
     }
@@ -101,4 +107,4 @@ std::vector<Segment> TokenMatcher::split(std::string_view text) const {
   return out;
 }
 
-}  // namespace lft
+}  // namespace lft::text

@@ -1,4 +1,5 @@
-// Added tokens: found in the text before and after normalisation, with the flags of the tokenizers library. Knows no model.
+// Added tokens: found in the text before and after normalisation, with the flags of the tokenizers
+// library. Knows no model.
 #pragma once
 #include <string>
 #include <string_view>
@@ -7,7 +8,7 @@
 
 #include "src/text/aligned.h"
 
-namespace lft {
+namespace lft::text {
 
 struct AddedToken {
   int64_t id = -1;
@@ -20,7 +21,8 @@ struct AddedToken {
   bool operator==(const AddedToken&) const = default;
 };
 
-/// A piece of the text: an added token (index into the list given to the matcher) or, with token < 0, text between them.
+/// A piece of the text: an added token (index into the list given to the matcher) or, with token <
+/// 0, text between them.
 struct Segment {
   size_t begin = 0, end = 0;
   int token = -1;
@@ -30,7 +32,8 @@ struct Segment {
 class TokenMatcher {
  public:
   /// `patterns[i]` is looked for on behalf of `tokens[indices[i]]`. Patterns are not empty.
-  TokenMatcher(const std::vector<AddedToken>& tokens, const std::vector<int>& indices, const std::vector<std::string>& patterns);
+  TokenMatcher(const std::vector<AddedToken>& tokens, const std::vector<int>& indices,
+               const std::vector<std::string>& patterns);
   /// Covers the text without gaps; empty for an empty text. Linear in the text.
   std::vector<Segment> split(std::string_view text) const;
 
@@ -52,4 +55,4 @@ class TokenMatcher {
 /// Unicode White_Space.
 bool is_space(uint32_t code_point);
 
-}  // namespace lft
+}  // namespace lft::text

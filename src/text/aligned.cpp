@@ -4,7 +4,7 @@
 
 #include "kernels/common/error.h"
 
-namespace lft {
+namespace lft::text {
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
@@ -61,11 +61,13 @@ ByteRange Aligned::source(size_t begin, size_t end) const {
 void check_growth(uint64_t bytes, uint64_t source) {
   constexpr uint64_t kSpare = 1024, kFactor = 16;
   if (bytes <= kSpare + kFactor * source && bytes < std::numeric_limits<uint32_t>::max()) return;
-  throw Error(ErrorKind::kInput, {.what = "the tokenizer's rules make too much of a text",
-                                  .where = {},
-                                  .found = std::to_string(bytes) + " bytes out of " + std::to_string(source),
-                                  .expected = "at most " + std::to_string(kFactor) + " times as many, and less than 4 GiB",
-                                  .next = "take a tokenizer whose normalizer, pre-tokenizer and decoder do less"});
+  throw Error(
+      ErrorKind::kInput,
+      {.what = "the tokenizer's rules make too much of a text",
+       .where = {},
+       .found = std::to_string(bytes) + " bytes out of " + std::to_string(source),
+       .expected = "at most " + std::to_string(kFactor) + " times as many, and less than 4 GiB",
+       .next = "take a tokenizer whose normalizer, pre-tokenizer and decoder do less"});
 }
 
 Aligned align_utf8(std::string_view source) {
@@ -81,7 +83,8 @@ Aligned align_utf8(std::string_view source) {
   out.at.reserve(source.size());
   for (size_t pos = 0; pos < source.size();) {
     const Decoded one = decode_one(source, pos);
-    out.append(one.valid ? source.substr(pos, one.length) : kReplacement, {uint32_t(pos), uint32_t(pos + one.length)});
+    out.append(one.valid ? source.substr(pos, one.length) : kReplacement,
+               {uint32_t(pos), uint32_t(pos + one.length)});
     pos += one.length;
   }
   return out;
@@ -118,11 +121,12 @@ void utf8_append(std::string& out, uint32_t code_point) {
   } else if (code_point < 0x800) {
     out += {char(0xC0 | (code_point >> 6)), char(0x80 | (code_point & 0x3F))};
   } else if (code_point < 0x10000) {
-    out += {char(0xE0 | (code_point >> 12)), char(0x80 | ((code_point >> 6) & 0x3F)), char(0x80 | (code_point & 0x3F))};
-  } else {
-    out += {char(0xF0 | (code_point >> 18)), char(0x80 | ((code_point >> 12) & 0x3F)), char(0x80 | ((code_point >> 6) & 0x3F)),
+    out += {char(0xE0 | (code_point >> 12)), char(0x80 | ((code_point >> 6) & 0x3F)),
             char(0x80 | (code_point & 0x3F))};
+  } else {
+    out += {char(0xF0 | (code_point >> 18)), char(0x80 | ((code_point >> 12) & 0x3F)),
+            char(0x80 | ((code_point >> 6) & 0x3F)), char(0x80 | (code_point & 0x3F))};
   }
 }
 
-}  // namespace lft
+}  // namespace lft::text

@@ -1,11 +1,12 @@
-// Text under normalisation: every byte remembers which bytes of the source it stands for. Knows no tokens.
+// Text under normalisation: every byte remembers which bytes of the source it stands for. Knows no
+// tokens.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace lft {
+namespace lft::text {
 
 /// Half-open byte range.
 struct ByteRange {
@@ -13,8 +14,8 @@ struct ByteRange {
   bool operator==(const ByteRange&) const = default;
 };
 
-/// `at[i]` is the source range of byte i: that of its whole character. A prefix that was put in shares the range of the character behind
-/// it.
+/// `at[i]` is the source range of byte i: that of its whole character. A prefix that was put in
+/// shares the range of the character behind it.
 struct Aligned {
   std::string text;  // valid UTF-8
   std::vector<ByteRange> at;
@@ -27,10 +28,12 @@ struct Aligned {
   ByteRange source(size_t begin, size_t end) const;
 };
 
-/// Throws kInput where a tokenizer's rules made `bytes` bytes out of `source`: far more than rules for a language do, or 4 GiB.
+/// Throws kInput where a tokenizer's rules made `bytes` bytes out of `source`: far more than rules
+/// for a language do, or 4 GiB.
 void check_growth(uint64_t bytes, uint64_t source);
 
-/// Each invalid byte sequence becomes one U+FFFD per maximal subpart, as Python's and Rust's decoders do. At most 2^32 - 1 bytes.
+/// Each invalid byte sequence becomes one U+FFFD per maximal subpart, as Python's and Rust's
+/// decoders do. At most 2^32 - 1 bytes.
 Aligned align_utf8(std::string_view source);
 /// The same without the ranges.
 std::string to_valid_utf8(std::string_view bytes);
@@ -40,4 +43,4 @@ size_t utf8_length(std::string_view text, size_t pos);
 uint32_t utf8_decode(std::string_view text, size_t pos);
 void utf8_append(std::string& out, uint32_t code_point);
 
-}  // namespace lft
+}  // namespace lft::text

@@ -7,13 +7,13 @@
 #include "src/text/aligned.h"
 #include "src/text/json_access.h"
 
-namespace lft {
+namespace lft::text {
 namespace {
 
 constexpr int64_t kMaxId = (1 << 24) - 1;  // bounds what tables by id may cost
 
 /// A merge is "left right" or ["left", "right"].
-std::pair<std::string, std::string> read_pair(const Json& merge, const std::string& where) {
+std::pair<std::string, std::string> read_pair(const io::Json& merge, const std::string& where) {
   if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
     return {merge[0].get<std::string>(), merge[1].get<std::string>()};
   }
@@ -31,12 +31,16 @@ std::pair<std::string, std::string> read_pair(const Json& merge, const std::stri
 
 }  // namespace
 
-Bpe::Bpe(const Json& json, const std::string& where) {
+Bpe::Bpe(const io::Json& json, const std::string& where) {
   if (!json.is_object())
-    bad_tokenizer(where, {.what = "tokenizer has no model", .found = json.type_name(), .expected = "an object", .next = {}});
+    bad_tokenizer(where, {.what = "tokenizer has no model",
+                          .found = json.type_name(),
+                          .expected = "an object",
+                          .next = {}});
   const std::string type = text_or(json, "type", "BPE", where);
   if (type != "BPE") unsupported_component(where, "model", type);
-  if (is_set(json, "dropout") && json["dropout"] != 0.0) unsupported_component(where, "model option", "dropout");
+  if (is_set(json, "dropout") && json["dropout"] != 0.0)
+    unsupported_component(where, "model option", "dropout");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (!text_or(json, key, "", where).empty()) unsupported_component(where, "model option", key);
   }
@@ -47,8 +51,10 @@ Bpe::Bpe(const Json& json, const std::string& where) {
   read_merges(json, where);
   const std::string unk = text_or(json, "unk_token", "", where);
   if (!unk.empty() && (unk_ = id_of(unk)) < 0) {
-    bad_tokenizer(where + ".unk_token",
-                  {.what = "unknown token is not in the vocabulary", .found = unk, .expected = "a token of the vocabulary", .next = {}});
+    bad_tokenizer(where + ".unk_token", {.what = "unknown token is not in the vocabulary",
+                                         .found = unk,
+                                         .expected = "a token of the vocabulary",
+                                         .next = {}});
   }
   for (int byte = 0; byte < 256; ++byte) {
     char name[8];
@@ -58,9 +64,12 @@ Bpe::Bpe(const Json& json, const std::string& where) {
   for (int c = 0; c < 128; ++c) ascii_ids_[c] = id_of(std::string(1, char(c)));
 }
 
-void Bpe::read_vocab(const Json& json, const std::string& where) {
+void Bpe::read_vocab(const io::Json& json, const std::string& where) {
   if (!is_set(json, "vocab") || !json["vocab"].is_object()) {
-    bad_tokenizer(where, {.what = "vocabulary is missing", .found = {}, .expected = "an object \"vocab\" from tokens to ids", .next = {}});
+    bad_tokenizer(where, {.what = "vocabulary is missing",
+                          .found = {},
+                          .expected = "an object \"vocab\" from tokens to ids",
+                          .next = {}});
   }
   std::unordered_map<int64_t, const std::string*> seen;
   vocab_.reserve(json["vocab"].size());
@@ -74,19 +83,20 @@ void Bpe::read_vocab(const Json& json, const std::string& where) {
     const auto& stored = *vocab_.emplace(token, id.get<int64_t>()).first;
     const auto [it, fresh] = seen.emplace(stored.second, &stored.first);
     if (!fresh) {
-      bad_tokenizer(where + ".vocab", {.what = "two tokens have one id",
-                                       .found = *it->second + " and " + token + ": " + std::to_string(stored.second),
-                                       .expected = "one token an id",
-                                       .next = {}});
+      bad_tokenizer(where + ".vocab",
+                    {.what = "two tokens have one id",
+                     .found = *it->second + " and " + token + ": " + std::to_string(stored.second),
+                     .expected = "one token an id",
+                     .next = {}});
     }
   }
 }
 
-void Bpe::read_merges(const Json& json, const std::string& where) {
-  const Json& list = array_of(json, "merges", where);
+void Bpe::read_merges(const io::Json& json, const std::string& where) {
+  const io::Json& list = array_of(json, "merges", where);
   merges_.reserve(list.size());
   uint32_t rank = 0;
-  for (const Json& merge : list) {
+  for (const io::Json& merge : list) {
     const std::string place = where + ".merges[" + std::to_string(rank) + "]";
     if (merge.is_string() && merge.get_ref<const std::string&>().starts_with("#version")) continue;
     const auto [left, right] = read_pair(merge, place);
@@ -135,7 +145,9 @@ std::vector<Bpe::Symbol> Bpe::symbols(std::string_view word) const {
     bool bytes = byte_fallback_;
     for (const char c : one) bytes = bytes && byte_ids_[uint8_t(c)] >= 0;
     if (bytes) {
-      for (const char c : one) add(byte_ids_[uint8_t(c)], 1);  // a growing unknown goes behind them, as in the tokenizers library
+      for (const char c : one)
+        add(byte_ids_[uint8_t(c)],
+            1);  // a growing unknown goes behind them, as in the tokenizers library
       continue;
     }
     if (!fuse_unk_) flush();
@@ -151,16 +163,21 @@ void Bpe::merge(std::vector<Symbol>& symbols) const {
     uint32_t rank;
     int32_t position;
     int64_t id;
-    bool operator>(const Candidate& other) const { return rank != other.rank ? rank > other.rank : position > other.position; }
+    bool operator>(const Candidate& other) const {
+      return rank != other.rank ? rank > other.rank : position > other.position;
+    }
   };
   std::vector<Candidate> first;
   for (size_t i = 0; i + 1 < symbols.size(); ++i) {
-    if (const Merge* m = merge_of(symbols[i].id, symbols[i + 1].id)) first.push_back({m->rank, int32_t(i), m->id});
+    if (const Merge* m = merge_of(symbols[i].id, symbols[i + 1].id))
+      first.push_back({m->rank, int32_t(i), m->id});
   }
-  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue(std::greater<>(), std::move(first));
+  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue(std::greater<>(),
+                                                                               std::move(first));
   const auto offer = [&](int32_t left, int32_t right) {
     if (left < 0 || right < 0) return;
-    if (const Merge* m = merge_of(symbols[size_t(left)].id, symbols[size_t(right)].id)) queue.push({m->rank, left, m->id});
+    if (const Merge* m = merge_of(symbols[size_t(left)].id, symbols[size_t(right)].id))
+      queue.push({m->rank, left, m->id});
   };
   while (!queue.empty()) {
     const Candidate top = queue.top();
@@ -202,4 +219,4 @@ std::vector<Piece> Bpe::encode(std::string_view word) const {
   return out;
 }
 
-}  // namespace lft
+}  // namespace lft::text

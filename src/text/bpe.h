@@ -1,4 +1,5 @@
-// Byte-pair encoding of one word, with byte fallback, merges ranked by order. Knows no added tokens and no normalisation.
+// Byte-pair encoding of one word, with byte fallback, merges ranked by order. Knows no added tokens
+// and no normalisation.
 #pragma once
 #include <string>
 #include <string_view>
@@ -7,7 +8,7 @@
 
 #include "src/io/json.h"
 
-namespace lft {
+namespace lft::text {
 
 struct StringHash {
   using is_transparent = void;
@@ -24,8 +25,9 @@ struct Piece {
 
 class Bpe {
  public:
-  /// "model" of tokenizer.json. kInput: not BPE, ids used twice or out of range, a merge that names no token.
-  Bpe(const Json& json, const std::string& where);
+  /// "model" of tokenizer.json. kInput: not BPE, ids used twice or out of range, a merge that names
+  /// no token.
+  Bpe(const io::Json& json, const std::string& where);
   /// Pieces in order. n log n in the word.
   std::vector<Piece> encode(std::string_view word) const;
 
@@ -44,18 +46,18 @@ class Bpe {
     int32_t previous, next;
     uint32_t length;  // bytes; 0: merged away
   };
-  void read_vocab(const Json& json, const std::string& where);
-  void read_merges(const Json& json, const std::string& where);
+  void read_vocab(const io::Json& json, const std::string& where);
+  void read_merges(const io::Json& json, const std::string& where);
   std::vector<Symbol> symbols(std::string_view word) const;
   void merge(std::vector<Symbol>& symbols) const;
   const Merge* merge_of(int64_t left, int64_t right) const;
 
   TokenMap vocab_;
   std::unordered_map<uint64_t, Merge> merges_;  // left << 32 | right
-  int64_t byte_ids_[256];                       // <0x00> to <0xFF>, -1 where the vocabulary has none
-  int64_t ascii_ids_[128];                      // of one-byte tokens, -1 where the vocabulary has none
+  int64_t byte_ids_[256];   // <0x00> to <0xFF>, -1 where the vocabulary has none
+  int64_t ascii_ids_[128];  // of one-byte tokens, -1 where the vocabulary has none
   int64_t unk_ = -1;
   bool fuse_unk_ = false, byte_fallback_ = false, ignore_merges_ = false;
 };
 
-}  // namespace lft
+}  // namespace lft::text

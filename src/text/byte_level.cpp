@@ -4,7 +4,7 @@
 
 #include "src/text/aligned.h"
 
-namespace lft {
+namespace lft::text {
 namespace {
 
 struct Table {
@@ -14,7 +14,8 @@ struct Table {
     bytes.fill(-1);
     uint32_t spare = 256;  // bytes that do not print take the code points from here on, in order
     for (uint32_t byte = 0; byte < 256; ++byte) {
-      const bool prints = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+      const bool prints =
+          (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
       const uint32_t code = prints ? byte : spare++;
       utf8_append(chars[byte], code);
       bytes[code] = int(byte);
@@ -31,6 +32,8 @@ const Table& table() {
 
 const std::string& byte_to_char(unsigned char byte) { return table().chars[byte]; }
 
-int char_to_byte(uint32_t code_point) { return code_point < table().bytes.size() ? table().bytes[code_point] : -1; }
+int char_to_byte(uint32_t code_point) {
+  return code_point < table().bytes.size() ? table().bytes[code_point] : -1;
+}
 
-}  // namespace lft
+}  // namespace lft::text

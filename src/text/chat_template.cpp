@@ -5,11 +5,12 @@
 #include "kernels/common/error.h"
 #include "src/base/hash.h"
 
-namespace lft {
+namespace lft::text {
 namespace {
 
 constexpr const char* kSystem =
-    "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, and polite answers to "
+    "A chat between a curious user and an artificial intelligence assistant. The assistant gives "
+    "helpful, detailed, and polite answers to "
     "the "
     "user's questions.";
 
@@ -30,7 +31,8 @@ constexpr Template kTemplates[] = {
 };
 
 const Template* find(const std::string& name) {
-  const auto* it = std::find_if(std::begin(kTemplates), std::end(kTemplates), [&](const Template& one) { return name == one.name; });
+  const auto* it = std::find_if(std::begin(kTemplates), std::end(kTemplates),
+                                [&](const Template& one) { return name == one.name; });
   return it == std::end(kTemplates) ? nullptr : it;
 }
 
@@ -55,7 +57,8 @@ std::vector<std::string> template_names() {
   return names;
 }
 
-Rendered render(const std::string& name, const std::vector<Turn>& turns, const std::string& eos, bool generate) {
+Rendered render(const std::string& name, const std::vector<Turn>& turns, const std::string& eos,
+                bool generate) {
   const Template& form = get(name);
   Rendered out;
   out.text = form.system;
@@ -72,10 +75,12 @@ Rendered render(const std::string& name, const std::vector<Turn>& turns, const s
 }
 
 std::string template_hash(const std::string& name) {
-  const Rendered example = render(name, {{"<image>\nWhat is this?", "A cat."}, {"Are you sure?", "Yes."}}, "</s>");
+  const Rendered example =
+      render(name, {{"<image>\nWhat is this?", "A cat."}, {"Are you sure?", "Yes."}}, "</s>");
   std::string text = example.text;
-  for (const Rendered::Span& span : example.supervised) text += "\n" + std::to_string(span.begin) + "-" + std::to_string(span.end);
+  for (const Rendered::Span& span : example.supervised)
+    text += "\n" + std::to_string(span.begin) + "-" + std::to_string(span.end);
   return sha256(text);
 }
 
-}  // namespace lft
+}  // namespace lft::text

@@ -1,12 +1,14 @@
-// Named prompt templates: turns to one string, with the byte ranges that are supervised. No Jinja is ever run.
+// Named prompt templates: turns to one string, with the byte ranges that are supervised. No Jinja
+// is ever run.
 #pragma once
 #include <string>
 #include <vector>
 
-namespace lft {
+namespace lft::text {
 
 struct Turn {
-  std::string question, answer;  // the user's text holds "<image>" where the data has it; the last answer may be empty (to generate)
+  std::string question, answer;  // the user's text holds "<image>" where the data has it; the last
+                                 // answer may be empty (to generate)
 };
 struct Rendered {
   std::string text;
@@ -18,8 +20,10 @@ struct Rendered {
 
 bool is_template(const std::string& name);  // llava-v1, llava-hf, plain
 std::vector<std::string> template_names();
-/// `eos` is the tokenizer's end token text ("</s>"). With `generate`, the last turn stops after "ASSISTANT:".
-Rendered render(const std::string& name, const std::vector<Turn>& turns, const std::string& eos, bool generate = false);
+/// `eos` is the tokenizer's end token text ("</s>"). With `generate`, the last turn stops after
+/// "ASSISTANT:".
+Rendered render(const std::string& name, const std::vector<Turn>& turns, const std::string& eos,
+                bool generate = false);
 std::string template_hash(const std::string& name);  // sha256 of one rendered example
 
-}  // namespace lft
+}  // namespace lft::text

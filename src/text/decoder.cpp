@@ -3,14 +3,17 @@
 #include "src/text/byte_level.h"
 #include "src/text/json_access.h"
 
-namespace lft {
+namespace lft::text {
 namespace {
 
-constexpr const char* kMetaspace = "\xE2\x96\x81";    // U+2581
-constexpr const char* kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+constexpr const char* kMetaspace = "\xE2\x96\x81";             // U+2581
+constexpr const char* kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
 
 int hex_digit(char c) {
-  return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+  return c >= '0' && c <= '9'   ? c - '0'
+         : c >= 'A' && c <= 'F' ? c - 'A' + 10
+         : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                : -1;
 }
 
 /// The byte of "<0xAB>", -1 for any other token.
@@ -29,7 +32,7 @@ std::vector<std::string> join_bytes(const std::vector<std::string>& tokens) {
     if (to_valid_utf8(bytes) == bytes)
       out.push_back(bytes);
     else
-      out.insert(out.end(), bytes.size(), kReplacement);
+      out.insert(out.end(), bytes.size(), kReplacementCharacter);
     bytes.clear();
   };
   for (const std::string& token : tokens) {
@@ -45,7 +48,8 @@ std::vector<std::string> join_bytes(const std::vector<std::string>& tokens) {
 }
 
 /// *made: bytes of the tokens so far, out of source_bytes.
-std::string replace(const Pattern& pattern, const std::string& text, std::string_view content, size_t* made, size_t source_bytes) {
+std::string replace(const Pattern& pattern, const std::string& text, std::string_view content,
+                    size_t* made, size_t source_bytes) {
   std::string out;
   size_t done = 0;
   const std::vector<ByteRange> matches = pattern.find_all(text);
@@ -59,7 +63,8 @@ std::string replace(const Pattern& pattern, const std::string& text, std::string
 
 std::string strip(const std::string& token, const std::string& content, size_t start, size_t stop) {
   std::string_view rest = token;
-  for (size_t i = 0; i < start && rest.starts_with(content); ++i) rest.remove_prefix(content.size());
+  for (size_t i = 0; i < start && rest.starts_with(content); ++i)
+    rest.remove_prefix(content.size());
   for (size_t i = 0; i < stop && rest.ends_with(content); ++i) rest.remove_suffix(content.size());
   return std::string(rest);
 }
@@ -83,14 +88,15 @@ std::string from_byte_level(const std::vector<std::string>& tokens) {
 
 }  // namespace
 
-Decoder::Decoder(const Json& json, const std::string& where) : join_with_spaces_(json.is_null()) {
+Decoder::Decoder(const io::Json& json, const std::string& where)
+    : join_with_spaces_(json.is_null()) {
   if (!json.is_null()) add(json, where);
 }
 
 Decoder Decoder::llama(bool strip_first_space) {
   Decoder out;
   Step to_space{.kind = Kind::kReplace, .content = " "};
-  to_space.pattern.emplace_back(Json{{"String", kMetaspace}}, "decoder");
+  to_space.pattern.emplace_back(io::Json{{"String", kMetaspace}}, "decoder");
   out.steps_.push_back(std::move(to_space));
   out.steps_.push_back({.kind = Kind::kByteFallback});
   out.steps_.push_back({.kind = Kind::kFuse});
@@ -98,13 +104,14 @@ Decoder Decoder::llama(bool strip_first_space) {
   return out;
 }
 
-void Decoder::add(const Json& json, const std::string& where) {
+void Decoder::add(const io::Json& json, const std::string& where) {
   const std::string type = type_of(json, where);
   if (type == "Sequence") {
-    for (const Json& part : array_of(json, "decoders", where)) add(part, where);
+    for (const io::Json& part : array_of(json, "decoders", where)) add(part, where);
   } else if (type == "Replace") {
     Step step{.kind = Kind::kReplace, .content = text_or(json, "content", "", where)};
-    step.pattern.emplace_back(json.contains("pattern") ? json["pattern"] : Json(), where + ".pattern");
+    step.pattern.emplace_back(json.contains("pattern") ? json["pattern"] : io::Json(),
+                              where + ".pattern");
     steps_.push_back(std::move(step));
   } else if (type == "ByteFallback") {
     steps_.push_back({.kind = Kind::kByteFallback});
@@ -115,26 +122,33 @@ void Decoder::add(const Json& json, const std::string& where) {
   } else if (type == "ByteLevel") {
     steps_.push_back({.kind = Kind::kByteLevel});
   } else if (type == "Metaspace") {
-    const bool never = !flag_or(json, "add_prefix_space", true, where) || text_or(json, "prepend_scheme", "always", where) == "never";
-    Step step{.kind = Kind::kMetaspace, .content = text_or(json, "replacement", kMetaspace, where), .drop_first = !never};
-    step.pattern.emplace_back(Json{{"String", step.content}}, where);
+    const bool never = !flag_or(json, "add_prefix_space", true, where) ||
+                       text_or(json, "prepend_scheme", "always", where) == "never";
+    Step step{.kind = Kind::kMetaspace,
+              .content = text_or(json, "replacement", kMetaspace, where),
+              .drop_first = !never};
+    step.pattern.emplace_back(io::Json{{"String", step.content}}, where);
     steps_.push_back(std::move(step));
   } else {
     unsupported_component(where, "decoder", type);
   }
 }
 
-void Decoder::add_strip(const Json& json, const std::string& where) {
+void Decoder::add_strip(const io::Json& json, const std::string& where) {
   Step step{.kind = Kind::kStrip, .content = text_or(json, "content", " ", where)};
   if (step.content.empty() || utf8_length(step.content, 0) != step.content.size()) {
-    bad_tokenizer(where, {.what = "Strip content is not one character", .found = step.content, .expected = "one character", .next = {}});
+    bad_tokenizer(where, {.what = "Strip content is not one character",
+                          .found = step.content,
+                          .expected = "one character",
+                          .next = {}});
   }
-  if (is_set(json, "start")) step.start = size_t(json_int(json, "start", 0, 1024, where));
-  if (is_set(json, "stop")) step.stop = size_t(json_int(json, "stop", 0, 1024, where));
+  if (is_set(json, "start")) step.start = size_t(io::json_int(json, "start", 0, 1024, where));
+  if (is_set(json, "stop")) step.stop = size_t(io::json_int(json, "stop", 0, 1024, where));
   steps_.push_back(std::move(step));
 }
 
-std::vector<std::string> Decoder::run(const Step& step, std::vector<std::string> tokens, size_t source_bytes) {
+std::vector<std::string> Decoder::run(const Step& step, std::vector<std::string> tokens,
+                                      size_t source_bytes) {
   size_t made = 0;
   switch (step.kind) {
     case Kind::kByteFallback:
@@ -147,14 +161,16 @@ std::vector<std::string> Decoder::run(const Step& step, std::vector<std::string>
       return {all};
     }
     case Kind::kReplace:
-      for (std::string& token : tokens) token = replace(step.pattern[0], token, step.content, &made, source_bytes);
+      for (std::string& token : tokens)
+        token = replace(step.pattern[0], token, step.content, &made, source_bytes);
       return tokens;
     case Kind::kStrip:
       for (std::string& token : tokens) token = strip(token, step.content, step.start, step.stop);
       return tokens;
     case Kind::kMetaspace:
       for (size_t i = 0; i < tokens.size(); ++i) {
-        tokens[i] = replace(step.pattern[0], tokens[i], i == 0 && step.drop_first ? "" : " ", &made, source_bytes);
+        tokens[i] = replace(step.pattern[0], tokens[i], i == 0 && step.drop_first ? "" : " ", &made,
+                            source_bytes);
       }
       return tokens;
   }
@@ -173,4 +189,4 @@ std::string Decoder::decode(std::vector<std::string> tokens) const {
   return to_valid_utf8(out);
 }
 
-}  // namespace lft
+}  // namespace lft::text

@@ -6,12 +6,12 @@
 #include "src/io/json.h"
 #include "src/text/normalizer.h"
 
-namespace lft {
+namespace lft::text {
 
 class Decoder {
  public:
   /// null joins the tokens with spaces, as the tokenizers library does.
-  Decoder(const Json& json, const std::string& where);
+  Decoder(const io::Json& json, const std::string& where);
   /// Llama's: metaspace to space, byte fallback, fuse, and one leading space away.
   static Decoder llama(bool strip_first_space);
   /// Valid UTF-8.
@@ -27,12 +27,13 @@ class Decoder {
     std::vector<Pattern> pattern = {};
   };
   Decoder() = default;
-  void add(const Json& json, const std::string& where);
-  void add_strip(const Json& json, const std::string& where);
-  static std::vector<std::string> run(const Step& step, std::vector<std::string> tokens, size_t source_bytes);
+  void add(const io::Json& json, const std::string& where);
+  void add_strip(const io::Json& json, const std::string& where);
+  static std::vector<std::string> run(const Step& step, std::vector<std::string> tokens,
+                                      size_t source_bytes);
 
   std::vector<Step> steps_;
   bool join_with_spaces_ = false;
 };
 
-}  // namespace lft
+}  // namespace lft::text

@@ -1,23 +1,27 @@
-// Typed access to tokenizer files: what is absent takes the default, what is mistyped is kInput with its place.
+// Typed access to tokenizer files: what is absent takes the default, what is mistyped is kInput
+// with its place.
 #pragma once
 #include <string>
 
 #include "src/io/json.h"
 
-namespace lft {
+namespace lft::text {
 
 struct TokenizerFault {
   std::string what, found, expected, next;
 };
 [[noreturn]] void bad_tokenizer(const std::string& where, TokenizerFault fault);
 /// "tokenizer.json: normalizer of type X is not supported".
-[[noreturn]] void unsupported_component(const std::string& where, const std::string& component, const std::string& type);
+[[noreturn]] void unsupported_component(const std::string& where, const std::string& component,
+                                        const std::string& type);
 
-bool is_set(const Json& object, const std::string& key);  // present and not null
-bool flag_or(const Json& object, const std::string& key, bool otherwise, const std::string& where);
-std::string text_or(const Json& object, const std::string& key, const std::string& otherwise, const std::string& where);
+bool is_set(const io::Json& object, const std::string& key);  // present and not null
+bool flag_or(const io::Json& object, const std::string& key, bool otherwise,
+             const std::string& where);
+std::string text_or(const io::Json& object, const std::string& key, const std::string& otherwise,
+                    const std::string& where);
 /// "type" of a component.
-std::string type_of(const Json& object, const std::string& where);
-const Json& array_of(const Json& object, const std::string& key, const std::string& where);
+std::string type_of(const io::Json& object, const std::string& where);
+const io::Json& array_of(const io::Json& object, const std::string& key, const std::string& where);
 
-}  // namespace lft
+}  // namespace lft::text

@@ -2,18 +2,20 @@
 
 #include "src/text/json_access.h"
 
-namespace lft {
+namespace lft::text {
 namespace {
 
 constexpr size_t kLongWord = 1 << 20;
 
-const Json& part(const TokenizerFiles& files, const char* key) {
-  static const Json none;
+const io::Json& part(const TokenizerFiles& files, const char* key) {
+  static const io::Json none;
   const auto it = files.tokenizer.find(key);
   return it == files.tokenizer.end() ? none : *it;
 }
 
-std::string place(const TokenizerFiles& files, const char* key) { return files.path("tokenizer.json") + ": " + key; }
+std::string place(const TokenizerFiles& files, const char* key) {
+  return files.path("tokenizer.json") + ": " + key;
+}
 
 std::vector<int64_t> ids_of(const std::vector<Piece>& pieces) {
   std::vector<int64_t> ids;
@@ -32,9 +34,11 @@ constexpr const char* kProbeWords[] = {
     "and\xE2\x96\x81"
     "an\xE2\x96\x81"
     "artificial\xE2\x96\x81intelligence.",
-    "\xE2\x96\x81\xE2\x96\x81\xE2\x96\x81USER:\xE2\x96\x81\nna\xC3\xAFve\xE2\x96\x81\xE4\xBD\xA0\xE5\xA5\xBD\xF0\x9F\x98\x80"
+    "\xE2\x96\x81\xE2\x96\x81\xE2\x96\x81USER:"
+    "\xE2\x96\x81\nna\xC3\xAFve\xE2\x96\x81\xE4\xBD\xA0\xE5\xA5\xBD\xF0\x9F\x98\x80"
     "e\xCC\x81\t\t12345678.90\xE2\x96\x81",
-    "\nASSISTANT:\xE2\x96\x81(the)\xE2\x96\x81Supercalifragilistic\xE2\x96\x81\xC2\xA0\xEF\xBC\xA1\xEF\xAC\x81\x01\x7F",
+    "\nASSISTANT:\xE2\x96\x81(the)"
+    "\xE2\x96\x81Supercalifragilistic\xE2\x96\x81\xC2\xA0\xEF\xBC\xA1\xEF\xAC\x81\x01\x7F",
 };
 
 }  // namespace
@@ -45,35 +49,42 @@ JsonTokenizer::JsonTokenizer(const TokenizerFiles& files)
       bpe_(part(files, "model"), place(files, "model")),
       decoder_(part(files, "decoder"), place(files, "decoder")),
       vocabulary_(bpe_.vocab()) {
-  if (const std::string version = text_or(files.tokenizer, "version", "1.0", files.path("tokenizer.json")); version != "1.0") {
+  if (const std::string version =
+          text_or(files.tokenizer, "version", "1.0", files.path("tokenizer.json"));
+      version != "1.0") {
     unsupported_component(files.path("tokenizer.json"), "version", version);
   }
   special_ = special_tokens(files);
   add_file_tokens(files);
   add_config_tokens(vocabulary_, files);
   if (special_.eos.empty() && vocabulary_.is_special("</s>")) special_.eos = "</s>";
-  if (!part(files, "post_processor").is_null()) read_template(part(files, "post_processor"), place(files, "post_processor"));
+  if (!part(files, "post_processor").is_null())
+    read_template(part(files, "post_processor"), place(files, "post_processor"));
   build_matchers();
-  if (files.has_model && bpe_.byte_fallback() && !pre_tokenizer_.byte_level()) use_model(files.path("tokenizer.model"));
+  if (files.has_model && bpe_.byte_fallback() && !pre_tokenizer_.byte_level())
+    use_model(files.path("tokenizer.model"));
 }
 
 void JsonTokenizer::add_file_tokens(const TokenizerFiles& files) {
   if (!is_set(files.tokenizer, "added_tokens")) return;
   const std::string where = place(files, "added_tokens");
-  for (const Json& json : array_of(files.tokenizer, "added_tokens", where)) {
+  for (const io::Json& json : array_of(files.tokenizer, "added_tokens", where)) {
     AddedToken token = read_added_token(json, where);
-    token.id = json_int(json, "id", 0, INT32_MAX, where);
+    token.id = io::json_int(json, "id", 0, INT32_MAX, where);
     if (vocabulary_.has_added(token.content)) {
-      bad_tokenizer(where, {.what = "added token comes twice", .found = token.content, .expected = "each token once", .next = {}});
+      bad_tokenizer(where, {.what = "added token comes twice",
+                            .found = token.content,
+                            .expected = "each token once",
+                            .next = {}});
     }
     vocabulary_.add(std::move(token), where);
   }
 }
 
-void JsonTokenizer::read_template(const Json& json, const std::string& where) {
+void JsonTokenizer::read_template(const io::Json& json, const std::string& where) {
   const std::string type = type_of(json, where);
   if (type == "Sequence") {
-    for (const Json& one : array_of(json, "processors", where)) read_template(one, where);
+    for (const io::Json& one : array_of(json, "processors", where)) read_template(one, where);
   } else if (type == "TemplateProcessing") {
     read_single(json, where);
   } else if (type != "ByteLevel") {  // ByteLevel trims offsets and adds nothing
@@ -81,22 +92,26 @@ void JsonTokenizer::read_template(const Json& json, const std::string& where) {
   }
 }
 
-void JsonTokenizer::read_single(const Json& json, const std::string& where) {
+void JsonTokenizer::read_single(const io::Json& json, const std::string& where) {
   bool seen = false;
-  for (const Json& piece : array_of(json, "single", where)) {
+  for (const io::Json& piece : array_of(json, "single", where)) {
     if (piece.is_object() && piece.contains("Sequence")) {
-      if (seen || text_or(piece["Sequence"], "id", "", where) != "A") unsupported_component(where, "template", piece.dump());
+      if (seen || text_or(piece["Sequence"], "id", "", where) != "A")
+        unsupported_component(where, "template", piece.dump());
       seen = true;
       continue;
     }
-    if (!piece.is_object() || !piece.contains("SpecialToken")) unsupported_component(where, "template", piece.dump());
+    if (!piece.is_object() || !piece.contains("SpecialToken"))
+      unsupported_component(where, "template", piece.dump());
     const std::string name = text_or(piece["SpecialToken"], "id", "", where);
-    if (!is_set(json, "special_tokens") || !json["special_tokens"].is_object() || !is_set(json["special_tokens"], name)) {
-      bad_tokenizer(
-          where,
-          {.what = "template names a token that it does not define", .found = name, .expected = "an entry of special_tokens", .next = {}});
+    if (!is_set(json, "special_tokens") || !json["special_tokens"].is_object() ||
+        !is_set(json["special_tokens"], name)) {
+      bad_tokenizer(where, {.what = "template names a token that it does not define",
+                            .found = name,
+                            .expected = "an entry of special_tokens",
+                            .next = {}});
     }
-    for (const Json& id : array_of(json["special_tokens"][name], "ids", where)) {
+    for (const io::Json& id : array_of(json["special_tokens"][name], "ids", where)) {
       if (!id.is_number_unsigned() || vocabulary_.token_of(id.get<int64_t>()).empty()) {
         bad_tokenizer(where, {.what = "template names an id that no token has",
                               .found = name + ": " + id.dump(),
@@ -106,7 +121,11 @@ void JsonTokenizer::read_single(const Json& json, const std::string& where) {
       (seen ? behind_ : before_).push_back(id.get<int64_t>());
     }
   }
-  if (!seen) bad_tokenizer(where, {.what = "template leaves out the text", .found = {}, .expected = "a Sequence A", .next = {}});
+  if (!seen)
+    bad_tokenizer(where, {.what = "template leaves out the text",
+                          .found = {},
+                          .expected = "a Sequence A",
+                          .next = {}});
 }
 
 void JsonTokenizer::build_matchers() {
@@ -133,32 +152,40 @@ void JsonTokenizer::build_matchers() {
 void JsonTokenizer::use_model(const std::string& path) {
   auto model = std::make_unique<SentencePieceModel>(path, SentencePieceModel::Normalization::kNone);
   const auto differs = [&](const std::string& found) {
-    bad_tokenizer(path, {.what = "tokenizer.model does not belong to tokenizer.json",
-                         .found = found,
-                         .expected = "the same pieces under the same ids",
-                         .next = "remove tokenizer.model (tokenizer.json alone is enough) or fetch both again"});
+    bad_tokenizer(
+        path,
+        {.what = "tokenizer.model does not belong to tokenizer.json",
+         .found = found,
+         .expected = "the same pieces under the same ids",
+         .next = "remove tokenizer.model (tokenizer.json alone is enough) or fetch both again"});
   };
-  if (model->size() > vocabulary_.size()) differs(std::to_string(model->size()) + " pieces against " + std::to_string(vocabulary_.size()));
+  if (model->size() > vocabulary_.size())
+    differs(std::to_string(model->size()) + " pieces against " +
+            std::to_string(vocabulary_.size()));
   for (int64_t id = 0; id < model->size(); ++id) {
     if (model->piece(id) != vocabulary_.token_of(id))
-      differs("id " + std::to_string(id) + ": " + model->piece(id) + " against " + vocabulary_.token_of(id));
+      differs("id " + std::to_string(id) + ": " + model->piece(id) + " against " +
+              vocabulary_.token_of(id));
   }
   for (const char* word : kProbeWords) {
-    if (ids_of(model->encode(word)) != ids_of(bpe_.encode(word))) differs(std::string("other tokens for ") + word);
+    if (ids_of(model->encode(word)) != ids_of(bpe_.encode(word)))
+      differs(std::string("other tokens for ") + word);
   }
   model_ = std::move(model);
 }
 
 std::vector<Piece> JsonTokenizer::encode_word(std::string_view word) const {
   // The library takes 300 bytes of memory a byte of text; the ids are the same either way.
-  if (!model_ || word.size() > kLongWord || (bpe_.ignore_merges() && bpe_.id_of(word) >= 0)) return bpe_.encode(word);
+  if (!model_ || word.size() > kLongWord || (bpe_.ignore_merges() && bpe_.id_of(word) >= 0))
+    return bpe_.encode(word);
   return model_->encode(word);
 }
 
 void JsonTokenizer::encode_text(Aligned text, std::vector<Token>& out) const {
   const Words words = pre_tokenizer_.apply(std::move(text));
   for (const ByteRange& word : words.words) {
-    for (const Piece& piece : encode_word(std::string_view(words.text.text).substr(word.begin, word.end - word.begin))) {
+    for (const Piece& piece :
+         encode_word(std::string_view(words.text.text).substr(word.begin, word.end - word.begin))) {
       const ByteRange source = words.text.source(word.begin + piece.begin, word.begin + piece.end);
       out.push_back({piece.id, source.begin, source.end});
     }
@@ -188,7 +215,8 @@ std::vector<Token> JsonTokenizer::encode(std::string_view text) const {
         encode_text(normal.slice(inner.begin, inner.end), out);
     }
   }
-  for (const int64_t id : behind_) out.push_back({id, uint32_t(text.size()), uint32_t(text.size())});
+  for (const int64_t id : behind_)
+    out.push_back({id, uint32_t(text.size()), uint32_t(text.size())});
   return out;
 }
 
@@ -196,11 +224,12 @@ std::string JsonTokenizer::decode(const std::vector<int64_t>& ids, bool skip_spe
   std::vector<std::string> tokens;
   for (const int64_t id : ids) {
     const auto normal = normalized_names_.find(id);
-    const std::string& token = normal != normalized_names_.end() ? normal->second : vocabulary_.token_of(id);
+    const std::string& token =
+        normal != normalized_names_.end() ? normal->second : vocabulary_.token_of(id);
     if (token.empty() || (skip_special && vocabulary_.is_special(token))) continue;
     tokens.push_back(token);
   }
   return decoder_.decode(std::move(tokens));
 }
 
-}  // namespace lft
+}  // namespace lft::text

@@ -1,4 +1,5 @@
-// A tokenizer as tokenizer.json describes it: added tokens, normalizer, pre-tokenizer, BPE, template. Reads no other kind of file.
+// A tokenizer as tokenizer.json describes it: added tokens, normalizer, pre-tokenizer, BPE,
+// template. Reads no other kind of file.
 #pragma once
 #include <memory>
 #include <string>
@@ -12,7 +13,7 @@
 #include "src/text/tokenizer.h"
 #include "src/text/tokenizer_files.h"
 
-namespace lft {
+namespace lft::text {
 
 class JsonTokenizer : public Tokenizer {
  public:
@@ -24,8 +25,8 @@ class JsonTokenizer : public Tokenizer {
   std::string token_of(int64_t id) const override { return vocabulary_.token_of(id); }
 
  private:
-  void read_template(const Json& json, const std::string& where);
-  void read_single(const Json& json, const std::string& where);
+  void read_template(const io::Json& json, const std::string& where);
+  void read_single(const io::Json& json, const std::string& where);
   void add_file_tokens(const TokenizerFiles& files);
   void build_matchers();
   void use_model(const std::string& path);
@@ -37,10 +38,11 @@ class JsonTokenizer : public Tokenizer {
   Bpe bpe_;
   Decoder decoder_;
   Vocabulary vocabulary_;
-  std::vector<int64_t> before_, behind_;                       // ids that the template puts around the text
-  std::unordered_map<int64_t, std::string> normalized_names_;  // by id: added tokens looked for in another form than their content
+  std::vector<int64_t> before_, behind_;  // ids that the template puts around the text
+  std::unordered_map<int64_t, std::string>
+      normalized_names_;  // by id: added tokens looked for in another form than their content
   std::unique_ptr<TokenMatcher> raw_, normalized_;
   std::unique_ptr<SentencePieceModel> model_;  // encodes the words in place of bpe_
 };
 
-}  // namespace lft
+}  // namespace lft::text

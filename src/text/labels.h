@@ -5,10 +5,11 @@
 #include "src/text/chat_template.h"
 #include "src/text/tokenizer.h"
 
-namespace lft {
+namespace lft::text {
 
-/// True for a token that shares a byte with a supervised span; a token without bytes (BOS) never is.
-/// Spans are in order and do not overlap.
-std::vector<bool> supervised_mask(const std::vector<Token>& tokens, const std::vector<Rendered::Span>& spans);
+/// True for a token that shares a byte with a supervised span; a token without bytes (BOS) never
+/// is. Spans are in order and do not overlap.
+std::vector<bool> supervised_mask(const std::vector<Token>& tokens,
+                                  const std::vector<Rendered::Span>& spans);
 
-}  // namespace lft
+}  // namespace lft::text

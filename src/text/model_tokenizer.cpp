@@ -2,7 +2,7 @@
 
 #include "src/text/json_access.h"
 
-namespace lft {
+namespace lft::text {
 namespace {
 
 using Normalization = SentencePieceModel::Normalization;
@@ -13,7 +13,8 @@ TokenMap pieces_of(const SentencePieceModel& model, const std::string& where) {
     const auto [it, fresh] = out.emplace(model.piece(id), id);
     if (!fresh) {
       bad_tokenizer(where, {.what = "one piece has two ids",
-                            .found = it->first + ": " + std::to_string(it->second) + " and " + std::to_string(id),
+                            .found = it->first + ": " + std::to_string(it->second) + " and " +
+                                     std::to_string(id),
                             .expected = "each piece once",
                             .next = {}});
     }
@@ -21,13 +22,16 @@ TokenMap pieces_of(const SentencePieceModel& model, const std::string& where) {
   return out;
 }
 
-std::string name_of(const SentencePieceModel& model, int64_t id) { return id < 0 ? "" : model.piece(id); }
+std::string name_of(const SentencePieceModel& model, int64_t id) {
+  return id < 0 ? "" : model.piece(id);
+}
 
 }  // namespace
 
 ModelTokenizer::ModelTokenizer(const TokenizerFiles& files)
     : legacy_(flag_or(files.config, "legacy", true, files.path("tokenizer_config.json"))),
-      model_(files.path("tokenizer.model"), legacy_ ? Normalization::kOwn : Normalization::kNoDummyPrefix),
+      model_(files.path("tokenizer.model"),
+             legacy_ ? Normalization::kOwn : Normalization::kNoDummyPrefix),
       vocabulary_(pieces_of(model_, files.path("tokenizer.model"))),
       decoder_(Decoder::llama(/*strip_first_space=*/true)) {
   const std::string where = files.path("tokenizer.model");
@@ -37,11 +41,14 @@ ModelTokenizer::ModelTokenizer(const TokenizerFiles& files)
   if (special_.pad.empty()) special_.pad = name_of(model_, model_.pad());
   for (int64_t id = 0; id < model_.size(); ++id) {
     if (!model_.is_control(id) && !model_.is_unknown(id)) continue;
-    vocabulary_.add({.id = id, .content = model_.piece(id), .special = true, .normalized = false}, where);
+    vocabulary_.add({.id = id, .content = model_.piece(id), .special = true, .normalized = false},
+                    where);
   }
   add_config_tokens(vocabulary_, files);
-  if (flag_or(files.config, "add_bos_token", true, where) && !special_.bos.empty()) bos_ = vocabulary_.id_of(special_.bos);
-  if (flag_or(files.config, "add_eos_token", false, where) && !special_.eos.empty()) eos_ = vocabulary_.id_of(special_.eos);
+  if (flag_or(files.config, "add_bos_token", true, where) && !special_.bos.empty())
+    bos_ = vocabulary_.id_of(special_.bos);
+  if (flag_or(files.config, "add_eos_token", false, where) && !special_.eos.empty())
+    eos_ = vocabulary_.id_of(special_.eos);
 
   std::vector<int> indices;
   std::vector<std::string> patterns;
@@ -52,7 +59,8 @@ ModelTokenizer::ModelTokenizer(const TokenizerFiles& files)
   matcher_ = std::make_unique<TokenMatcher>(vocabulary_.added(), indices, patterns);
 }
 
-void ModelTokenizer::encode_text(const Aligned& whole, const Segment& segment, std::vector<Token>& out) const {
+void ModelTokenizer::encode_text(const Aligned& whole, const Segment& segment,
+                                 std::vector<Token>& out) const {
   Aligned text;
   if (!legacy_ && segment.begin == 0) text.append(" ", whole.source(0, 1));
   text.append(whole, segment.begin, segment.end);
@@ -90,4 +98,4 @@ std::string ModelTokenizer::decode(const std::vector<int64_t>& ids, bool skip_sp
   return decoder_.decode(std::move(tokens));
 }
 
-}  // namespace lft
+}  // namespace lft::text

@@ -1,4 +1,5 @@
-// A tokenizer of tokenizer.model alone, as LLaVA's slow LlamaTokenizer uses it. Reads no tokenizer.json.
+// A tokenizer of tokenizer.model alone, as LLaVA's slow LlamaTokenizer uses it. Reads no
+// tokenizer.json.
 #pragma once
 #include <memory>
 #include <string>
@@ -9,10 +10,11 @@
 #include "src/text/tokenizer.h"
 #include "src/text/tokenizer_files.h"
 
-namespace lft {
+namespace lft::text {
 
-/// Special tokens are cut out, every stretch between them goes through the library by itself (with its dummy prefix; "legacy": false in
-/// tokenizer_config.json puts one before the first stretch only), and BOS is put in front unless add_bos_token is false.
+/// Special tokens are cut out, every stretch between them goes through the library by itself (with
+/// its dummy prefix; "legacy": false in tokenizer_config.json puts one before the first stretch
+/// only), and BOS is put in front unless add_bos_token is false.
 class ModelTokenizer : public Tokenizer {
  public:
   explicit ModelTokenizer(const TokenizerFiles& files);
@@ -33,4 +35,4 @@ class ModelTokenizer : public Tokenizer {
   std::unique_ptr<TokenMatcher> matcher_;
 };
 
-}  // namespace lft
+}  // namespace lft::text

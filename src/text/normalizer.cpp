@@ -2,9 +2,9 @@
 
 #include "src/text/json_access.h"
 
-namespace lft {
+namespace lft::text {
 
-Pattern::Pattern(const Json& json, const std::string& where) {
+Pattern::Pattern(const io::Json& json, const std::string& where) {
   if (json.is_object() && json.size() == 1 && json.contains("String")) {
     literal_ = text_or(json, "String", "", where);
     if (!literal_.empty()) return;
@@ -21,13 +21,15 @@ Pattern::Pattern(const Json& json, const std::string& where) {
 std::vector<ByteRange> Pattern::find_all(std::string_view text) const {
   if (!regex_.empty()) return regex_[0].find_all(text);
   std::vector<ByteRange> out;
-  for (size_t pos = text.find(literal_); pos != std::string_view::npos; pos = text.find(literal_, pos + literal_.size())) {
+  for (size_t pos = text.find(literal_); pos != std::string_view::npos;
+       pos = text.find(literal_, pos + literal_.size())) {
     out.push_back({uint32_t(pos), uint32_t(pos + literal_.size())});
   }
   return out;
 }
 
-Aligned replace_all(const Aligned& in, const std::vector<ByteRange>& matches, std::string_view content) {
+Aligned replace_all(const Aligned& in, const std::vector<ByteRange>& matches,
+                    std::string_view content) {
   Aligned out;
   out.text.reserve(in.text.size() + matches.size() * content.size());
   out.at.reserve(in.text.size() + matches.size() * content.size());
@@ -41,19 +43,20 @@ Aligned replace_all(const Aligned& in, const std::vector<ByteRange>& matches, st
   return out;
 }
 
-Normalizer::Normalizer(const Json& json, const std::string& where) {
+Normalizer::Normalizer(const io::Json& json, const std::string& where) {
   if (!json.is_null()) add(json, where);
 }
 
-void Normalizer::add(const Json& json, const std::string& where) {
+void Normalizer::add(const io::Json& json, const std::string& where) {
   const std::string type = type_of(json, where);
   if (type == "Sequence") {
-    for (const Json& part : array_of(json, "normalizers", where)) add(part, where);
+    for (const io::Json& part : array_of(json, "normalizers", where)) add(part, where);
   } else if (type == "Prepend") {
     steps_.push_back({text_or(json, "prepend", "", where), {}});
   } else if (type == "Replace") {
     Step step{text_or(json, "content", "", where), {}};
-    step.pattern.emplace_back(json.contains("pattern") ? json["pattern"] : Json(), where + ".pattern");
+    step.pattern.emplace_back(json.contains("pattern") ? json["pattern"] : io::Json(),
+                              where + ".pattern");
     steps_.push_back(std::move(step));
   } else {
     unsupported_component(where, "normalizer", type);
@@ -81,4 +84,4 @@ Aligned Normalizer::apply(Aligned text) const {
 
 std::string Normalizer::apply(std::string_view text) const { return apply(align_utf8(text)).text; }
 
-}  // namespace lft
+}  // namespace lft::text

@@ -1,4 +1,5 @@
-// The normalizer of tokenizer.json: Prepend, Replace and sequences of them. Anything else is refused by name.
+// The normalizer of tokenizer.json: Prepend, Replace and sequences of them. Anything else is
+// refused by name.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,12 +8,12 @@
 #include "src/text/aligned.h"
 #include "src/text/regex.h"
 
-namespace lft {
+namespace lft::text {
 
 /// {"String": "x"} or {"Regex": "x"} of tokenizer.json.
 class Pattern {
  public:
-  Pattern(const Json& json, const std::string& where);
+  Pattern(const io::Json& json, const std::string& where);
   std::vector<ByteRange> find_all(std::string_view text) const;
 
  private:
@@ -21,12 +22,13 @@ class Pattern {
 };
 
 /// Every match becomes `content`, which stands for the bytes it replaces.
-Aligned replace_all(const Aligned& in, const std::vector<ByteRange>& matches, std::string_view content);
+Aligned replace_all(const Aligned& in, const std::vector<ByteRange>& matches,
+                    std::string_view content);
 
 class Normalizer {
  public:
   /// null is the identity.
-  Normalizer(const Json& json, const std::string& where);
+  Normalizer(const io::Json& json, const std::string& where);
   Aligned apply(Aligned text) const;
   std::string apply(std::string_view text) const;
 
@@ -35,8 +37,8 @@ class Normalizer {
     std::string content;
     std::vector<Pattern> pattern;  // none: prepend
   };
-  void add(const Json& json, const std::string& where);
+  void add(const io::Json& json, const std::string& where);
   std::vector<Step> steps_;
 };
 
-}  // namespace lft
+}  // namespace lft::text

@@ -5,23 +5,24 @@
 #include "src/text/byte_level.h"
 #include "src/text/json_access.h"
 
-namespace lft {
+namespace lft::text {
 namespace {
 
-constexpr const char* kGpt2Words = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+constexpr const char* kGpt2Words =
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
-Json string_pattern(const std::string& text) { return Json{{"String", text}}; }
+io::Json string_pattern(const std::string& text) { return io::Json{{"String", text}}; }
 
 }  // namespace
 
-PreTokenizer::PreTokenizer(const Json& json, const std::string& where) {
+PreTokenizer::PreTokenizer(const io::Json& json, const std::string& where) {
   if (!json.is_null()) add(json, where);
 }
 
-void PreTokenizer::add(const Json& json, const std::string& where) {
+void PreTokenizer::add(const io::Json& json, const std::string& where) {
   const std::string type = type_of(json, where);
   if (type == "Sequence") {
-    for (const Json& part : array_of(json, "pretokenizers", where)) add(part, where);
+    for (const io::Json& part : array_of(json, "pretokenizers", where)) add(part, where);
   } else if (type == "Metaspace") {
     add_metaspace(json, where);
   } else if (type == "Split") {
@@ -33,31 +34,38 @@ void PreTokenizer::add(const Json& json, const std::string& where) {
   }
 }
 
-void PreTokenizer::add_metaspace(const Json& json, const std::string& where) {
+void PreTokenizer::add_metaspace(const io::Json& json, const std::string& where) {
   Step step{.kind = Kind::kMetaspace, .replacement = text_or(json, "replacement", "", where)};
   if (step.replacement.empty() || utf8_length(step.replacement, 0) != step.replacement.size()) {
-    bad_tokenizer(
-        where, {.what = "Metaspace replacement is not one character", .found = step.replacement, .expected = "one character", .next = {}});
+    bad_tokenizer(where, {.what = "Metaspace replacement is not one character",
+                          .found = step.replacement,
+                          .expected = "one character",
+                          .next = {}});
   }
-  const bool silent = !flag_or(json, "add_prefix_space", true, where);  // the older spelling of "never"
+  const bool silent =
+      !flag_or(json, "add_prefix_space", true, where);  // the older spelling of "never"
   const std::string scheme = text_or(json, "prepend_scheme", "always", where);
-  if (scheme != "always" && scheme != "first" && scheme != "never") unsupported_component(where, "Metaspace prepend_scheme", scheme);
+  if (scheme != "always" && scheme != "first" && scheme != "never")
+    unsupported_component(where, "Metaspace prepend_scheme", scheme);
   if (silent && is_set(json, "prepend_scheme") && scheme != "never") {
     bad_tokenizer(where, {.what = "add_prefix_space does not match prepend_scheme",
                           .found = "false and " + scheme,
                           .expected = "false and never",
                           .next = {}});
   }
-  step.prepend = silent || scheme == "never" ? Prepend::kNever : scheme == "first" ? Prepend::kFirst : Prepend::kAlways;
+  step.prepend = silent || scheme == "never" ? Prepend::kNever
+                 : scheme == "first"         ? Prepend::kFirst
+                                             : Prepend::kAlways;
   step.split = flag_or(json, "split", true, where);
   step.behavior = Behavior::kMergedWithNext;
   step.pattern.emplace_back(string_pattern(step.replacement), where);
   steps_.push_back(std::move(step));
 }
 
-void PreTokenizer::add_split(const Json& json, const std::string& where) {
+void PreTokenizer::add_split(const io::Json& json, const std::string& where) {
   Step step{.kind = Kind::kSplit, .split = true, .invert = flag_or(json, "invert", false, where)};
-  step.pattern.emplace_back(json.contains("pattern") ? json["pattern"] : Json(), where + ".pattern");
+  step.pattern.emplace_back(json.contains("pattern") ? json["pattern"] : io::Json(),
+                            where + ".pattern");
   const std::string behavior = text_or(json, "behavior", "", where);
   if (behavior == "Removed")
     step.behavior = Behavior::kRemoved;
@@ -74,11 +82,12 @@ void PreTokenizer::add_split(const Json& json, const std::string& where) {
   steps_.push_back(std::move(step));
 }
 
-void PreTokenizer::add_byte_level(const Json& json, const std::string& where) {
+void PreTokenizer::add_byte_level(const io::Json& json, const std::string& where) {
   Step step{.kind = Kind::kByteLevel, .replacement = " "};
-  step.prepend = flag_or(json, "add_prefix_space", true, where) ? Prepend::kAlways : Prepend::kNever;
+  step.prepend =
+      flag_or(json, "add_prefix_space", true, where) ? Prepend::kAlways : Prepend::kNever;
   step.split = flag_or(json, "use_regex", true, where);
-  step.pattern.emplace_back(Json{{"Regex", kGpt2Words}}, where);
+  step.pattern.emplace_back(io::Json{{"Regex", kGpt2Words}}, where);
   steps_.push_back(std::move(step));
   byte_level_ = true;
 }
@@ -88,9 +97,10 @@ std::vector<ByteRange> PreTokenizer::join(Behavior behavior, const std::vector<P
   for (size_t i = 0; i < parts.size(); ++i) {
     const Part& part = parts[i];
     const bool before = i > 0 && parts[i - 1].is_match;
-    const bool extend = (behavior == Behavior::kContiguous && i > 0 && part.is_match == before) ||
-                        (behavior == Behavior::kMergedWithPrevious && i > 0 && part.is_match && !before) ||
-                        (behavior == Behavior::kMergedWithNext && i > 0 && !part.is_match && before);
+    const bool extend =
+        (behavior == Behavior::kContiguous && i > 0 && part.is_match == before) ||
+        (behavior == Behavior::kMergedWithPrevious && i > 0 && part.is_match && !before) ||
+        (behavior == Behavior::kMergedWithNext && i > 0 && !part.is_match && before);
     if (behavior == Behavior::kRemoved && part.is_match) continue;
     if (extend)
       out.back().end = part.range.end;
@@ -124,7 +134,8 @@ Words PreTokenizer::run(const Step& step, const Words& in) {
       static const Pattern space(string_pattern(" "), "Metaspace");
       word = replace_all(word, space.find_all(word.text), step.replacement);
     }
-    const bool wanted = step.prepend == Prepend::kAlways || (step.prepend == Prepend::kFirst && word.source(0, 0).begin == 0);
+    const bool wanted = step.prepend == Prepend::kAlways ||
+                        (step.prepend == Prepend::kFirst && word.source(0, 0).begin == 0);
     if (wanted && !word.text.starts_with(step.replacement)) {
       Aligned with;
       with.append(step.replacement, word.source(0, 1));
@@ -134,11 +145,13 @@ Words PreTokenizer::run(const Step& step, const Words& in) {
     for (const ByteRange& part : cut(step, word.text)) {
       const auto begin = uint32_t(out.text.text.size());
       if (step.kind == Kind::kByteLevel) {
-        for (uint32_t i = part.begin; i < part.end; ++i) out.text.append(byte_to_char(uint8_t(word.text[i])), word.at[i]);
+        for (uint32_t i = part.begin; i < part.end; ++i)
+          out.text.append(byte_to_char(uint8_t(word.text[i])), word.at[i]);
       } else {
         out.text.append(word, part.begin, part.end);
       }
-      if (out.text.text.size() > begin) out.words.push_back({begin, uint32_t(out.text.text.size())});
+      if (out.text.text.size() > begin)
+        out.words.push_back({begin, uint32_t(out.text.text.size())});
     }
   }
   return out;
@@ -155,4 +168,4 @@ Words PreTokenizer::apply(Aligned segment) const {
   return words;
 }
 
-}  // namespace lft
+}  // namespace lft::text

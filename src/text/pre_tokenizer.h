@@ -1,4 +1,5 @@
-// The pre_tokenizer of tokenizer.json: Metaspace, Split, ByteLevel and sequences of them. Anything else is refused by name.
+// The pre_tokenizer of tokenizer.json: Metaspace, Split, ByteLevel and sequences of them. Anything
+// else is refused by name.
 #pragma once
 #include <string>
 #include <vector>
@@ -6,7 +7,7 @@
 #include "src/io/json.h"
 #include "src/text/normalizer.h"
 
-namespace lft {
+namespace lft::text {
 
 /// The words of one text, in order; what no word covers was removed.
 struct Words {
@@ -17,7 +18,7 @@ struct Words {
 class PreTokenizer {
  public:
   /// null leaves the text one word.
-  PreTokenizer(const Json& json, const std::string& where);
+  PreTokenizer(const io::Json& json, const std::string& where);
   Words apply(Aligned segment) const;
   bool byte_level() const { return byte_level_; }
 
@@ -37,10 +38,10 @@ class PreTokenizer {
     ByteRange range;
     bool is_match;
   };
-  void add(const Json& json, const std::string& where);
-  void add_metaspace(const Json& json, const std::string& where);
-  void add_split(const Json& json, const std::string& where);
-  void add_byte_level(const Json& json, const std::string& where);
+  void add(const io::Json& json, const std::string& where);
+  void add_metaspace(const io::Json& json, const std::string& where);
+  void add_split(const io::Json& json, const std::string& where);
+  void add_byte_level(const io::Json& json, const std::string& where);
   static Words run(const Step& step, const Words& in);
   static std::vector<ByteRange> cut(const Step& step, std::string_view text);
   static std::vector<ByteRange> join(Behavior behavior, const std::vector<Part>& parts);
@@ -49,4 +50,4 @@ class PreTokenizer {
   bool byte_level_ = false;
 };
 
-}  // namespace lft
+}  // namespace lft::text

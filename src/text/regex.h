@@ -1,4 +1,5 @@
-// Regular expressions of tokenizer files (Oniguruma's dialect as the tokenizers library reads it) through PCRE2. Not for user input.
+// Regular expressions of tokenizer files (Oniguruma's dialect as the tokenizers library reads it)
+// through PCRE2. Not for user input.
 #pragma once
 #include <memory>
 #include <string>
@@ -7,16 +8,18 @@
 
 #include "src/text/aligned.h"
 
-namespace lft {
+namespace lft::text {
 
 class Regex {
  public:
-  /// Throws kInput, naming `where`, on a pattern that does not compile or means something else in PCRE2.
+  /// Throws kInput, naming `where`, on a pattern that does not compile or means something else in
+  /// PCRE2.
   Regex(const std::string& pattern, const std::string& where);
   ~Regex();
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
-  /// Non-overlapping matches, left to right; empty ones are left out. `text` is valid UTF-8. Thread-safe.
+  /// Non-overlapping matches, left to right; empty ones are left out. `text` is valid UTF-8.
+  /// Thread-safe.
   std::vector<ByteRange> find_all(std::string_view text) const;
 
  private:
@@ -24,4 +27,4 @@ class Regex {
   std::unique_ptr<Code> code_;
 };
 
-}  // namespace lft
+}  // namespace lft::text

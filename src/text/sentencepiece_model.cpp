@@ -13,7 +13,7 @@
 #include "src/text/aligned.h"
 #include "src/text/json_access.h"
 
-namespace lft {
+namespace lft::text {
 namespace {
 
 constexpr uint64_t kMaxModelBytes = 64u << 20;
@@ -24,14 +24,17 @@ enum ProbeResult { kWorks = 0, kRefused = 10 };
 
 using Processor = sentencepiece::SentencePieceProcessor;
 
-/// Protobuf merges a message field that comes twice, so switches of normalizer_spec (field 3 of the model) can be appended to the file.
+/// Protobuf merges a message field that comes twice, so switches of normalizer_spec (field 3 of the
+/// model) can be appended to the file.
 std::string with_switches(std::string model, SentencePieceModel::Normalization normalization) {
   using N = SentencePieceModel::Normalization;
   if (normalization == N::kOwn) return model;
   const std::string no_prefix{0x18, 0};  // 3: add_dummy_prefix = false
-  // 2: precompiled_charsmap = "", 4: remove_extra_whitespaces = false, 6: normalization_rule_tsv = ""
-  const std::string spec =
-      normalization == N::kNoDummyPrefix ? no_prefix : std::string{0x12, 0} + no_prefix + std::string{0x20, 0, 0x32, 0};
+  // 2: precompiled_charsmap = "", 4: remove_extra_whitespaces = false, 6: normalization_rule_tsv =
+  // ""
+  const std::string spec = normalization == N::kNoDummyPrefix
+                               ? no_prefix
+                               : std::string{0x12, 0} + no_prefix + std::string{0x20, 0, 0x32, 0};
   return model + char(0x1A) + char(spec.size()) + spec;
 }
 
@@ -48,7 +51,8 @@ int try_model(const std::string& model) {
   std::string ascii;
   for (char c = 1; c < 127; ++c) ascii += c;
   const std::string mixed =
-      "  USER: caf\xC3\xA9\n\n\xE2\x96\x81\xE2\x96\x81 na\xC3\xAFve \xE4\xBD\xA0\xE5\xA5\xBD \xF0\x9F\x98\x80 e\xCC\x81 ASSISTANT:\t42</s>";
+      "  USER: caf\xC3\xA9\n\n\xE2\x96\x81\xE2\x96\x81 na\xC3\xAFve \xE4\xBD\xA0\xE5\xA5\xBD "
+      "\xF0\x9F\x98\x80 e\xCC\x81 ASSISTANT:\t42</s>";
   for (const std::string& text : {ascii, mixed, to_valid_utf8(pieces)}) {
     sentencepiece::ImmutableSentencePieceText result;
     if (!processor.Encode(text, result.mutable_proto()).ok()) return kRefused;
@@ -72,32 +76,40 @@ int try_model(const std::string& model) {
   _exit(result);
 }
 
-[[noreturn]] void refuse(const std::string& path, const std::string& what) {
-  bad_tokenizer(path, {.what = what, .found = {}, .expected = "a SentencePiece model file", .next = "fetch the file again"});
+[[noreturn]] void bad_model(const std::string& path, const std::string& what) {
+  bad_tokenizer(path, {.what = what,
+                       .found = {},
+                       .expected = "a SentencePiece model file",
+                       .next = "fetch the file again"});
 }
 
 /// The library can crash on a damaged model; better a child than the run.
 void probe(const std::string& model, const std::string& path) {
   const pid_t child = fork();
   if (child < 0)
-    throw Error(ErrorKind::kResource, {.what = "cannot start a process to try the tokenizer in",
-                                       .where = path,
-                                       .found = {},
-                                       .expected = {},
-                                       .next = "free memory, or raise the limit on processes (ulimit -u, a container's)"});
+    throw Error(
+        ErrorKind::kResource,
+        {.what = "cannot start a process to try the tokenizer in",
+         .where = path,
+         .found = {},
+         .expected = {},
+         .next = "free memory, or raise the limit on processes (ulimit -u, a container's)"});
   if (child == 0) run_child(model);
   int status = 0;
   while (waitpid(child, &status, 0) < 0) {
     if (errno != EINTR)
-      throw Error(ErrorKind::kResource, {.what = "the process that tries the tokenizer was lost",
-                                         .where = path,
-                                         .found = {},
-                                         .expected = {},
-                                         .next = "start lft from a program that does not ignore SIGCHLD, such as a shell"});
+      throw Error(
+          ErrorKind::kResource,
+          {.what = "the process that tries the tokenizer was lost",
+           .where = path,
+           .found = {},
+           .expected = {},
+           .next = "start lft from a program that does not ignore SIGCHLD, such as a shell"});
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == kWorks) return;
-  if (WIFEXITED(status) && WEXITSTATUS(status) == kRefused) refuse(path, "not a readable SentencePiece model");
-  refuse(path, "tokenizer model crashes the tokenizer library");
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kRefused)
+    bad_model(path, "not a readable SentencePiece model");
+  bad_model(path, "tokenizer model crashes the tokenizer library");
 }
 
 }  // namespace
@@ -106,19 +118,25 @@ struct SentencePieceModel::Impl {
   Processor processor;
 };
 
-SentencePieceModel::SentencePieceModel(const std::string& path, Normalization normalization) : impl_(std::make_unique<Impl>()) {
-  const std::string model = with_switches(read_file(path, kMaxModelBytes), normalization);
+SentencePieceModel::SentencePieceModel(const std::string& path, Normalization normalization)
+    : impl_(std::make_unique<Impl>()) {
+  const std::string model = with_switches(io::read_file(path, kMaxModelBytes), normalization);
   probe(model, path);
-  if (!impl_->processor.LoadFromSerializedProto(model).ok()) refuse(path, "not a readable SentencePiece model");
+  if (!impl_->processor.LoadFromSerializedProto(model).ok())
+    bad_model(path, "not a readable SentencePiece model");
 }
 
 SentencePieceModel::~SentencePieceModel() = default;
 
 std::vector<Piece> SentencePieceModel::encode(std::string_view text) const {
   sentencepiece::ImmutableSentencePieceText result;
-  if (const auto status = impl_->processor.Encode({text.data(), text.size()}, result.mutable_proto()); !status.ok()) {
-    bad_tokenizer("tokenizer.model",
-                  {.what = "the tokenizer library cannot encode a text", .found = status.ToString(), .expected = {}, .next = {}});
+  if (const auto status =
+          impl_->processor.Encode({text.data(), text.size()}, result.mutable_proto());
+      !status.ok()) {
+    bad_tokenizer("tokenizer.model", {.what = "the tokenizer library cannot encode a text",
+                                      .found = status.ToString(),
+                                      .expected = {},
+                                      .next = {}});
   }
   std::vector<Piece> out;
   out.reserve(result.pieces_size());
@@ -126,19 +144,26 @@ std::vector<Piece> SentencePieceModel::encode(std::string_view text) const {
     const auto piece = result.pieces(int(i));
     Piece one{piece.id(), piece.begin(), piece.end()};
     // Of a character's byte tokens the library gives the span to the last alone.
-    if (is_byte(one.id) && one.begin == one.end && one.begin < text.size()) one.end += uint32_t(utf8_length(text, one.begin));
+    if (is_byte(one.id) && one.begin == one.end && one.begin < text.size())
+      one.end += uint32_t(utf8_length(text, one.begin));
     out.push_back(one);
   }
   return out;
 }
 
 int64_t SentencePieceModel::size() const { return impl_->processor.GetPieceSize(); }
-std::string SentencePieceModel::piece(int64_t id) const { return impl_->processor.IdToPiece(int(id)); }
-bool SentencePieceModel::is_control(int64_t id) const { return impl_->processor.IsControl(int(id)); }
-bool SentencePieceModel::is_unknown(int64_t id) const { return impl_->processor.IsUnknown(int(id)); }
+std::string SentencePieceModel::piece(int64_t id) const {
+  return impl_->processor.IdToPiece(int(id));
+}
+bool SentencePieceModel::is_control(int64_t id) const {
+  return impl_->processor.IsControl(int(id));
+}
+bool SentencePieceModel::is_unknown(int64_t id) const {
+  return impl_->processor.IsUnknown(int(id));
+}
 bool SentencePieceModel::is_byte(int64_t id) const { return impl_->processor.IsByte(int(id)); }
 int64_t SentencePieceModel::bos() const { return impl_->processor.bos_id(); }
 int64_t SentencePieceModel::eos() const { return impl_->processor.eos_id(); }
 int64_t SentencePieceModel::pad() const { return impl_->processor.pad_id(); }
 
-}  // namespace lft
+}  // namespace lft::text

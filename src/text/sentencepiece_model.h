@@ -1,4 +1,5 @@
-// A SentencePiece model behind the sentencepiece library, tried out in a child process before it is let in. Knows no added tokens.
+// A SentencePiece model behind the sentencepiece library, tried out in a child process before it is
+// let in. Knows no added tokens.
 #pragma once
 #include <memory>
 #include <string>
@@ -7,7 +8,7 @@
 
 #include "src/text/bpe.h"
 
-namespace lft {
+namespace lft::text {
 
 class SentencePieceModel {
  public:
@@ -16,11 +17,13 @@ class SentencePieceModel {
     kNoDummyPrefix,  // the same without the dummy prefix
     kNone,           // the text is taken as it stands
   };
-  /// Throws kInput: unreadable, not a SentencePiece model, or one that crashes or hangs the library.
+  /// Throws kInput: unreadable, not a SentencePiece model, or one that crashes or hangs the
+  /// library.
   SentencePieceModel(const std::string& path, Normalization normalization);
   ~SentencePieceModel();
 
-  /// Offsets are bytes of `text`; what normalisation dropped belongs to no piece. `text` is valid UTF-8. Thread-safe.
+  /// Offsets are bytes of `text`; what normalisation dropped belongs to no piece. `text` is valid
+  /// UTF-8. Thread-safe.
   std::vector<Piece> encode(std::string_view text) const;
 
   int64_t size() const;
@@ -37,4 +40,4 @@ class SentencePieceModel {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace lft
+}  // namespace lft::text

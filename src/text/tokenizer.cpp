@@ -4,7 +4,7 @@
 #include "src/text/json_tokenizer.h"
 #include "src/text/model_tokenizer.h"
 
-namespace lft {
+namespace lft::text {
 
 std::unique_ptr<Tokenizer> Tokenizer::load(const std::string& model_dir) {
   const TokenizerFiles files = read_tokenizer_files(model_dir);
@@ -14,7 +14,8 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const std::string& model_dir) {
 
 std::string tokenizer_fingerprint(const Tokenizer& tokenizer) {
   static constexpr const char* kText =
-      "USER: <image>\nWhat  is\tin   the photo? ASSISTANT: A na\xC3\xAFve caf\xC3\xA9, 3.14 \xE4\xBD\xA0\xE5\xA5\xBD "
+      "USER: <image>\nWhat  is\tin   the photo? ASSISTANT: A na\xC3\xAFve caf\xC3\xA9, 3.14 "
+      "\xE4\xBD\xA0\xE5\xA5\xBD "
       "\xF0\x9F\x98\x80.</s>USER: \xE2\x96\x81more"
       "\n\n ASSISTANT:  e\xCC\x81!</s> the end ";
   std::string ids = std::to_string(tokenizer.vocab_size()) + ",";
@@ -22,4 +23,4 @@ std::string tokenizer_fingerprint(const Tokenizer& tokenizer) {
   return sha256(ids);
 }
 
-}  // namespace lft
+}  // namespace lft::text

@@ -1,5 +1,5 @@
-// Text to token ids, equal to the HF processor's for the same string, with the character span of every token. Knows no images and no
-// labels.
+// Text to token ids, equal to the HF processor's for the same string, with the character span of
+// every token. Knows no images and no labels.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lft {
+namespace lft::text {
 
 struct Token {
   int64_t id = 0;
@@ -22,13 +22,16 @@ struct SpecialTokens {
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  /// tokenizer.json is the source of truth where present (SentencePiece model beside it encodes the segments; without it, BPE from the JSON
-  /// alone); tokenizer.model alone otherwise. Throws kInput. A SentencePiece model is tried in a child process first: call before threads.
+  /// tokenizer.json is the source of truth where present (SentencePiece model beside it encodes the
+  /// segments; without it, BPE from the JSON alone); tokenizer.model alone otherwise. Throws
+  /// kInput. A SentencePiece model is tried in a child process first: call before threads.
   static std::unique_ptr<Tokenizer> load(const std::string& model_dir);
-  /// Thread-safe. BOS as tokenizer.json / tokenizer_config.json say. Special tokens in the text are recognised. Spans never step back; the
-  /// byte tokens of one character share its span; invalid UTF-8 is read as U+FFFD.
+  /// Thread-safe. BOS as tokenizer.json / tokenizer_config.json say. Special tokens in the text are
+  /// recognised. Spans never step back; the byte tokens of one character share its span; invalid
+  /// UTF-8 is read as U+FFFD.
   virtual std::vector<Token> encode(std::string_view text) const = 0;
-  /// Text of ids; special tokens left out when asked. Ids that no token has are left out, as HF does.
+  /// Text of ids; special tokens left out when asked. Ids that no token has are left out, as HF
+  /// does.
   virtual std::string decode(const std::vector<int64_t>& ids, bool skip_special = true) const = 0;
   virtual int64_t vocab_size() const = 0;                     // 1 + highest id
   virtual int64_t id_of(const std::string& token) const = 0;  // -1 when absent
@@ -43,7 +46,8 @@ class Tokenizer {
   SpecialTokens special_;
 };
 
-/// sha256 of the vocabulary's size and the ids of a fixed text that tells fast, slow and legacy tokenizers apart.
+/// sha256 of the vocabulary's size and the ids of a fixed text that tells fast, slow and legacy
+/// tokenizers apart.
 std::string tokenizer_fingerprint(const Tokenizer& tokenizer);
 
-}  // namespace lft
+}  // namespace lft::text

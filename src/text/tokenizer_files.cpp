@@ -8,24 +8,30 @@
 #include "src/io/files.h"
 #include "src/text/json_access.h"
 
-namespace lft {
+namespace lft::text {
 namespace {
 
-constexpr std::array kNamed = {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
+constexpr std::array kNamed = {"bos_token", "eos_token", "unk_token", "sep_token",
+                               "pad_token", "cls_token", "mask_token"};
 constexpr std::array kLists = {"extra_special_tokens", "additional_special_tokens"};
 
-Json read_object(const TokenizerFiles& files, const std::string& name) {
-  if (!path_exists(files.path(name))) return Json::object();
-  Json json = read_json_file(files.path(name));
+io::Json read_object(const TokenizerFiles& files, const std::string& name) {
+  if (!io::path_exists(files.path(name))) return io::Json::object();
+  io::Json json = io::read_json_file(files.path(name));
   if (!json.is_object())
-    bad_tokenizer(files.path(name), {.what = "not an object", .found = json.type_name(), .expected = "an object", .next = {}});
+    bad_tokenizer(
+        files.path(name),
+        {.what = "not an object", .found = json.type_name(), .expected = "an object", .next = {}});
   return json;
 }
 
-bool lists_decoder(const TokenizerFiles& files) { return is_set(files.config, "added_tokens_decoder"); }
+bool lists_decoder(const TokenizerFiles& files) {
+  return is_set(files.config, "added_tokens_decoder");
+}
 
-/// A name in transformers' order: the configuration, and the older file over it where the configuration lists no added tokens.
-const Json* named(const TokenizerFiles& files, const std::string& key) {
+/// A name in transformers' order: the configuration, and the older file over it where the
+/// configuration lists no added tokens.
+const io::Json* named(const TokenizerFiles& files, const std::string& key) {
   const bool older_first = !lists_decoder(files);
   if (older_first && is_set(files.special_map, key)) return &files.special_map[key];
   if (is_set(files.config, key)) return &files.config[key];
@@ -33,8 +39,9 @@ const Json* named(const TokenizerFiles& files, const std::string& key) {
 }
 
 /// A bare string is a special token.
-AddedToken token_from(const Json& json, const std::string& where) {
-  if (json.is_string()) return {.id = -1, .content = json.get<std::string>(), .special = true, .normalized = false};
+AddedToken token_from(const io::Json& json, const std::string& where) {
+  if (json.is_string())
+    return {.id = -1, .content = json.get<std::string>(), .special = true, .normalized = false};
   AddedToken token = read_added_token(json, where);
   token.special = true;
   return token;
@@ -44,16 +51,22 @@ int64_t parse_id(const std::string& text, const std::string& where) {
   int64_t id = -1;
   const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), id);
   if (ec != std::errc{} || end != text.data() + text.size() || id < 0) {
-    bad_tokenizer(where, {.what = "token id is not a whole number", .found = text, .expected = "0 or more", .next = {}});
+    bad_tokenizer(where, {.what = "token id is not a whole number",
+                          .found = text,
+                          .expected = "0 or more",
+                          .next = {}});
   }
   return id;
 }
 
 std::vector<AddedToken> decoder_tokens(const TokenizerFiles& files) {
   const std::string where = files.path("tokenizer_config.json") + ": added_tokens_decoder";
-  const Json& list = files.config["added_tokens_decoder"];
+  const io::Json& list = files.config["added_tokens_decoder"];
   if (!list.is_object())
-    bad_tokenizer(where, {.what = "not an object", .found = list.type_name(), .expected = "an object from ids to tokens", .next = {}});
+    bad_tokenizer(where, {.what = "not an object",
+                          .found = list.type_name(),
+                          .expected = "an object from ids to tokens",
+                          .next = {}});
   std::vector<AddedToken> out;
   for (const auto& [id, json] : list.items()) {
     AddedToken token = read_added_token(json, where);
@@ -68,37 +81,44 @@ std::vector<AddedToken> older_tokens(const TokenizerFiles& files, const Vocabula
   const std::string where = files.path("added_tokens.json");
   std::vector<std::string> special;
   for (const char* key : kNamed) {
-    if (const Json* json = named(files, key)) special.push_back(token_from(*json, where).content);
+    if (const io::Json* json = named(files, key))
+      special.push_back(token_from(*json, where).content);
   }
   for (const char* key : kLists) {
-    const Json* json = named(files, key);
+    const io::Json* json = named(files, key);
     if (json == nullptr || !json->is_array()) continue;
-    for (const Json& one : *json) special.push_back(token_from(one, where).content);
+    for (const io::Json& one : *json) special.push_back(token_from(one, where).content);
   }
   std::vector<AddedToken> out;
   for (const auto& [content, id] : files.added.items()) {
     if (!id.is_number_unsigned())
-      bad_tokenizer(where,
-                    {.what = "token id is not a whole number", .found = content + ": " + id.dump(), .expected = "0 or more", .next = {}});
+      bad_tokenizer(where, {.what = "token id is not a whole number",
+                            .found = content + ": " + id.dump(),
+                            .expected = "0 or more",
+                            .next = {}});
     if (vocabulary.has_added(content)) continue;  // tokenizer.json knows more about it
     const bool is_special = std::find(special.begin(), special.end(), content) != special.end();
-    out.push_back({.id = id.get<int64_t>(), .content = content, .special = is_special, .normalized = !is_special});
+    out.push_back({.id = id.get<int64_t>(),
+                   .content = content,
+                   .special = is_special,
+                   .normalized = !is_special});
   }
   return out;
 }
 
-void add_missing(Vocabulary& vocabulary, const Json& json, const std::string& where) {
+void add_missing(Vocabulary& vocabulary, const io::Json& json, const std::string& where) {
   const AddedToken token = token_from(json, where);
   if (!vocabulary.has_added(token.content)) vocabulary.add(token, where);
 }
 
 /// Keys such as image_token name a token too.
-bool names_a_token(const std::string& key, const Json& value) {
-  return key.ends_with("_token") && value.is_string() && std::find(kNamed.begin(), kNamed.end(), key) == kNamed.end();
+bool names_a_token(const std::string& key, const io::Json& value) {
+  return key.ends_with("_token") && value.is_string() &&
+         std::find(kNamed.begin(), kNamed.end(), key) == kNamed.end();
 }
 
 std::string content_of(const TokenizerFiles& files, const char* key) {
-  const Json* json = named(files, key);
+  const io::Json* json = named(files, key);
   if (json == nullptr && is_set(files.special_map, key)) json = &files.special_map[key];
   return json == nullptr ? "" : token_from(*json, files.dir).content;
 }
@@ -107,8 +127,8 @@ std::string content_of(const TokenizerFiles& files, const char* key) {
 
 TokenizerFiles read_tokenizer_files(const std::string& dir) {
   TokenizerFiles files{.dir = dir};
-  const bool has_json = path_exists(files.path("tokenizer.json"));
-  files.has_model = path_exists(files.path("tokenizer.model"));
+  const bool has_json = io::path_exists(files.path("tokenizer.json"));
+  files.has_model = io::path_exists(files.path("tokenizer.model"));
   if (!has_json && !files.has_model) {
     bad_tokenizer(dir, {.what = "no tokenizer in the model directory",
                         .found = {},
@@ -118,8 +138,10 @@ TokenizerFiles read_tokenizer_files(const std::string& dir) {
   if (has_json) {
     files.tokenizer = read_object(files, "tokenizer.json");
     if (files.tokenizer.empty())
-      bad_tokenizer(files.path("tokenizer.json"),
-                    {.what = "tokenizer file is empty", .found = "{}", .expected = "a tokenizer", .next = {}});
+      bad_tokenizer(files.path("tokenizer.json"), {.what = "tokenizer file is empty",
+                                                   .found = "{}",
+                                                   .expected = "a tokenizer",
+                                                   .next = {}});
   }
   files.config = read_object(files, "tokenizer_config.json");
   files.special_map = read_object(files, "special_tokens_map.json");
@@ -127,11 +149,12 @@ TokenizerFiles read_tokenizer_files(const std::string& dir) {
   return files;
 }
 
-AddedToken read_added_token(const Json& json, const std::string& where) {
+AddedToken read_added_token(const io::Json& json, const std::string& where) {
   if (!json.is_object() || !is_set(json, "content")) {
-    bad_tokenizer(
-        where,
-        {.what = "added token without content", .found = json.type_name(), .expected = "{\"content\": ..., \"special\": ...}", .next = {}});
+    bad_tokenizer(where, {.what = "added token without content",
+                          .found = json.type_name(),
+                          .expected = "{\"content\": ..., \"special\": ...}",
+                          .next = {}});
   }
   AddedToken token;
   token.content = text_or(json, "content", "", where);
@@ -146,13 +169,16 @@ AddedToken read_added_token(const Json& json, const std::string& where) {
 void add_config_tokens(Vocabulary& vocabulary, const TokenizerFiles& files) {
   const std::string where = files.path("tokenizer_config.json");
   if (flag_or(files.config, "split_special_tokens", false, where)) {
-    bad_tokenizer(where, {.what = "tokenizer component is not supported",
-                          .found = "option split_special_tokens",
-                          .expected = "false, or no such option",
-                          .next = "take the option out: a special token in a text is then one token"});
+    bad_tokenizer(where,
+                  {.what = "tokenizer component is not supported",
+                   .found = "option split_special_tokens",
+                   .expected = "false, or no such option",
+                   .next = "take the option out: a special token in a text is then one token"});
   }
-  std::vector<AddedToken> tokens = lists_decoder(files) ? decoder_tokens(files) : older_tokens(files, vocabulary);
-  std::sort(tokens.begin(), tokens.end(), [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+  std::vector<AddedToken> tokens =
+      lists_decoder(files) ? decoder_tokens(files) : older_tokens(files, vocabulary);
+  std::sort(tokens.begin(), tokens.end(),
+            [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
   std::vector<std::string> names;
   for (const char* key : kNamed) names.push_back(content_of(files, key));
   for (AddedToken& token : tokens) {
@@ -161,15 +187,15 @@ void add_config_tokens(Vocabulary& vocabulary, const TokenizerFiles& files) {
     vocabulary.add(std::move(token), where);
   }
   for (const char* key : kNamed) {
-    if (const Json* json = named(files, key)) add_missing(vocabulary, *json, where);
+    if (const io::Json* json = named(files, key)) add_missing(vocabulary, *json, where);
   }
   for (const auto& [key, value] : files.config.items()) {
     if (names_a_token(key, value)) add_missing(vocabulary, value, where);
   }
   for (const char* key : kLists) {
-    const Json* json = named(files, key);
+    const io::Json* json = named(files, key);
     if (json == nullptr || !json->is_structured()) continue;
-    for (const Json& one : *json) add_missing(vocabulary, one, where);
+    for (const io::Json& one : *json) add_missing(vocabulary, one, where);
   }
 }
 
@@ -180,4 +206,4 @@ SpecialTokens special_tokens(const TokenizerFiles& files) {
           .unk = content_of(files, "unk_token")};
 }
 
-}  // namespace lft
+}  // namespace lft::text

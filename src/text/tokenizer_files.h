@@ -1,4 +1,5 @@
-// The files of a tokenizer directory as plain data: special token names and added tokens of tokenizer_config.json and its older kin.
+// The files of a tokenizer directory as plain data: special token names and added tokens of
+// tokenizer_config.json and its older kin.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,15 +9,15 @@
 #include "src/text/tokenizer.h"
 #include "src/text/vocabulary.h"
 
-namespace lft {
+namespace lft::text {
 
 struct TokenizerFiles {
   std::string dir;
-  Json tokenizer = {};     // tokenizer.json, null where absent
-  Json config = {};        // tokenizer_config.json, {} where absent
-  Json special_map = {};   // special_tokens_map.json, {} where absent
-  Json added = {};         // added_tokens.json, {} where absent
-  bool has_model = false;  // tokenizer.model
+  io::Json tokenizer = {};    // tokenizer.json, null where absent
+  io::Json config = {};       // tokenizer_config.json, {} where absent
+  io::Json special_map = {};  // special_tokens_map.json, {} where absent
+  io::Json added = {};        // added_tokens.json, {} where absent
+  bool has_model = false;     // tokenizer.model
 
   std::string path(const std::string& name) const { return dir + "/" + name; }
 };
@@ -24,9 +25,10 @@ struct TokenizerFiles {
 /// Throws kInput when there is no tokenizer, or a file is not bounded, valid JSON.
 TokenizerFiles read_tokenizer_files(const std::string& dir);
 /// {"content": ..., "special": ..., ...}; `normalized` defaults to not special.
-AddedToken read_added_token(const Json& json, const std::string& where);
-/// Adds what the files beside tokenizer.json name and the vocabulary lacks or flags otherwise, in transformers' order.
+AddedToken read_added_token(const io::Json& json, const std::string& where);
+/// Adds what the files beside tokenizer.json name and the vocabulary lacks or flags otherwise, in
+/// transformers' order.
 void add_config_tokens(Vocabulary& vocabulary, const TokenizerFiles& files);
 SpecialTokens special_tokens(const TokenizerFiles& files);
 
-}  // namespace lft
+}  // namespace lft::text

@@ -4,7 +4,7 @@
 
 #include "src/text/json_access.h"
 
-namespace lft {
+namespace lft::text {
 namespace {
 
 constexpr size_t kMaxAddedBytes = 1024;  // keeps the search for added tokens linear in the text
@@ -41,10 +41,13 @@ void Vocabulary::add(AddedToken token, const std::string& where) {
     for (const AddedToken& other : added_) id = std::max(id, other.id + 1);
   }
   if (token.id >= 0 && token.id != id) {
-    bad_tokenizer(where, {.what = "added token has another id than its place gives it",
-                          .found = token.content + ": " + std::to_string(token.id),
-                          .expected = std::to_string(id),
-                          .next = "list added tokens in the order of their ids, without gaps, behind the vocabulary"});
+    bad_tokenizer(
+        where,
+        {.what = "added token has another id than its place gives it",
+         .found = token.content + ": " + std::to_string(token.id),
+         .expected = std::to_string(id),
+         .next =
+             "list added tokens in the order of their ids, without gaps, behind the vocabulary"});
   }
   token.id = id;
   put(id, token.content, where);
@@ -67,4 +70,4 @@ const std::string& Vocabulary::token_of(int64_t id) const {
   return id >= 0 && size_t(id) < names_.size() ? names_[size_t(id)] : none;
 }
 
-}  // namespace lft
+}  // namespace lft::text

@@ -1,4 +1,5 @@
-// The tokens of a model with the added tokens on top: ids, names, and the added tokens found in a text. Knows no merges.
+// The tokens of a model with the added tokens on top: ids, names, and the added tokens found in a
+// text. Knows no merges.
 #pragma once
 #include <optional>
 #include <string>
@@ -8,13 +9,14 @@
 #include "src/text/added_tokens.h"
 #include "src/text/bpe.h"
 
-namespace lft {
+namespace lft::text {
 
 class Vocabulary {
  public:
   explicit Vocabulary(const TokenMap& model);
-  /// As the tokenizers library: a token of the model keeps its id, a new one takes the next, one that is there takes the new flags.
-  /// kInput where `token.id` (when it is not -1) is another, or the id is taken.
+  /// As the tokenizers library: a token of the model keeps its id, a new one takes the next, one
+  /// that is there takes the new flags. kInput where `token.id` (when it is not -1) is another, or
+  /// the id is taken.
   void add(AddedToken token, const std::string& where);
   bool has_added(const std::string& content) const { return added_ids_.contains(content); }
   const std::vector<AddedToken>& added() const { return added_; }
@@ -35,4 +37,4 @@ class Vocabulary {
   std::unordered_set<std::string> special_;
 };
 
-}  // namespace lft
+}  // namespace lft::text

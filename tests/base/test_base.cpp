@@ -20,7 +20,8 @@ namespace {
 
 // FIPS 180-2, appendix B.
 constexpr const char* kOfAbc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-constexpr const char* kOfMillionA = "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0";
+constexpr const char* kOfMillionA =
+    "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0";
 
 TEST(Hash, KnownAnswers) {
   EXPECT_EQ(sha256("abc"), kOfAbc);
@@ -48,7 +49,8 @@ TEST(Text, EditDistance) {
 }
 
 TEST(Text, ClosestNamesFindMisspellingsOnly) {
-  const std::vector<std::string> fields = {"learning_rate", "lr", "batch_size", "grad_accum", "weight_decay"};
+  const std::vector<std::string> fields = {"learning_rate", "lr", "batch_size", "grad_accum",
+                                           "weight_decay"};
   EXPECT_EQ(closest_names("batchsize", fields).at(0), "batch_size");
   EXPECT_EQ(closest_names("wieght_decay", fields), std::vector<std::string>{"weight_decay"});
   EXPECT_TRUE(closest_names("zzzz", fields).empty());
@@ -112,14 +114,17 @@ TEST(Signals, ExitCodes) {
   EXPECT_EQ(stop_exit_code(SIGUSR1), 75);
 }
 
-TEST(Text, JoinedNamesCannotBreakALine) { EXPECT_EQ(join_names({"a", "b\nerror: forged", "c"}, 2), "a, b\\nerror: forged, and 1 more"); }
+TEST(Text, JoinedNamesCannotBreakALine) {
+  EXPECT_EQ(join_names({"a", "b\nerror: forged", "c"}, 2), "a, b\\nerror: forged, and 1 more");
+}
 
 TEST(Log, LinesAreEscapedAndMarked) {
   testing::internal::CaptureStderr();
   notice("plain \x1b[31m");
   notice("id\nerror: forged");
   warning("careful");
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "plain \\x1b[31m\nid\\nerror: forged\nwarning: careful\n");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "plain \\x1b[31m\nid\\nerror: forged\nwarning: careful\n");
 }
 
 }  // namespace

@@ -6,13 +6,18 @@ namespace lft {
 namespace {
 
 TEST(Errors, OneBlockWithTheSetParts) {
-  const Error error(ErrorKind::kInput, {.what = "bad field", .where = "a.json:3", .found = "-1", .expected = "", .next = "fix it"});
-  EXPECT_EQ(format_error(error), "error: bad field\n  where: a.json:3\n  found: -1\n  next: fix it\n");
+  const Error error(
+      ErrorKind::kInput,
+      {.what = "bad field", .where = "a.json:3", .found = "-1", .expected = "", .next = "fix it"});
+  EXPECT_EQ(format_error(error),
+            "error: bad field\n  where: a.json:3\n  found: -1\n  next: fix it\n");
   EXPECT_EQ(format_error(Error(ErrorKind::kUsage, "no recipe")), "error: no recipe\n");
 }
 
 TEST(Errors, FurtherLinesAreIndentedAndTheWordStandsOnce) {
-  const Error error(ErrorKind::kInput, {.what = "two\nlines", .where = "", .found = "error: inner\n", .expected = "", .next = ""});
+  const Error error(
+      ErrorKind::kInput,
+      {.what = "two\nlines", .where = "", .found = "error: inner\n", .expected = "", .next = ""});
   EXPECT_EQ(format_error(error), "error: two\n    lines\n  found: error - inner\n");
 }
 
@@ -25,7 +30,8 @@ TEST(Errors, HostileTextCannotMoveTheCursorOrBreakUtf8) {
   EXPECT_EQ(escape_text("\xe2\x80\xae"
                         "abc\xc2\x9b"),
             "\\u202eabc\\u009b");  // right-to-left override, C1
-  EXPECT_EQ(escape_text("\xc3\xa9 \xe6\xbc\xa2 \xf0\x9f\x98\x80"), "\xc3\xa9 \xe6\xbc\xa2 \xf0\x9f\x98\x80");
+  EXPECT_EQ(escape_text("\xc3\xa9 \xe6\xbc\xa2 \xf0\x9f\x98\x80"),
+            "\xc3\xa9 \xe6\xbc\xa2 \xf0\x9f\x98\x80");
 }
 
 TEST(Errors, LongTextIsCutBetweenCharacters) {

@@ -1,4 +1,5 @@
-// Saving and loading: what goes in comes out bit for bit, old steps leave in the right order, and a run is recognised as the same.
+// Saving and loading: what goes in comes out bit for bit, old steps leave in the right order, and a
+// run is recognised as the same.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,6 +16,9 @@
 #include "src/io/safetensors.h"
 
 namespace lft {
+using namespace lft::checkpoint;
+using namespace lft::io;
+using namespace lft::recipe;
 namespace {
 
 using test::bytes_of;
@@ -41,7 +45,8 @@ TEST(Checkpoint, ComesBackBitForBit) {
   expect_same(load_checkpoint(dir.file("run/./checkpoints/step-3/")), saved);
   EXPECT_EQ(names_in(dir.file("run/checkpoints")), Names{"step-3"});
   EXPECT_EQ(names_in(dir.file("run/checkpoints/step-3")),
-            (Names{"MANIFEST", "optimizer.safetensors", "recipe.yaml", "state.json", "trainables.safetensors"}));
+            (Names{"MANIFEST", "optimizer.safetensors", "recipe.yaml", "state.json",
+                   "trainables.safetensors"}));
 }
 
 TEST(Checkpoint, NothingTrainedYetIsACheckpointToo) {
@@ -55,7 +60,8 @@ TEST(Checkpoint, TheSameCheckpointGivesTheSameBytes) {
   const TempDir dir;
   for (const char* run : {"a", "b"}) save_checkpoint(dir.file(run), small_checkpoint(3), 2);
   for (const std::string& name : names_in(dir.file("a/step-3")))
-    EXPECT_EQ(bytes_of(dir.file("a/step-3/" + name)), bytes_of(dir.file("b/step-3/" + name))) << name;
+    EXPECT_EQ(bytes_of(dir.file("a/step-3/" + name)), bytes_of(dir.file("b/step-3/" + name)))
+        << name;
 }
 
 TEST(Checkpoint, OtherReadersOpenTheTensors) {
@@ -92,11 +98,14 @@ TEST(Checkpoint, ANonFiniteTensorIsNeverWritten) {
   for (const double bad : {double{NAN}, double{INFINITY}, -double{INFINITY}}) {
     Checkpoint poisoned = small_checkpoint(2);
     poisoned.trainables["layers.0.lora_A"][2][4] = bad;
-    EXPECT_LFT_ERROR(ErrorKind::kNumeric, "layers.0.lora_A", save_checkpoint(dir.path(), poisoned, 2));
-    EXPECT_LFT_ERROR(ErrorKind::kNumeric, "at flat index 14 of [3, 5]", save_checkpoint(dir.path(), poisoned, 2));
+    EXPECT_LFT_ERROR(ErrorKind::kNumeric, "layers.0.lora_A",
+                     save_checkpoint(dir.path(), poisoned, 2));
+    EXPECT_LFT_ERROR(ErrorKind::kNumeric, "at flat index 14 of [3, 5]",
+                     save_checkpoint(dir.path(), poisoned, 2));
     poisoned = small_checkpoint(2);
     poisoned.moments["exp_avg_sq.layers.0.lora_A"][0][0] = bad;
-    EXPECT_LFT_ERROR(ErrorKind::kNumeric, "exp_avg_sq.layers.0.lora_A", save_checkpoint(dir.path(), poisoned, 2));
+    EXPECT_LFT_ERROR(ErrorKind::kNumeric, "exp_avg_sq.layers.0.lora_A",
+                     save_checkpoint(dir.path(), poisoned, 2));
   }
   EXPECT_EQ(names_in(dir.path()), Names{"step-1"});
 }
@@ -126,7 +135,8 @@ TEST(Checkpoint, KeepCountsOnlyStepsThatVerify) {  // guarantee A8
   EXPECT_EQ(names_in(dir.path()), (Names{"step-1", "step-2", "step-5"}));
 }
 
-TEST(Checkpoint, BrokenNewerStepsGoAndTheGoodOneStays) {  // guarantee A8: two broken newer directories under keep = 2
+TEST(Checkpoint, BrokenNewerStepsGoAndTheGoodOneStays) {  // guarantee A8: two broken newer
+                                                          // directories under keep = 2
   const TempDir dir;
   for (const int64_t step : {1, 8, 9}) save_checkpoint(dir.path(), small_checkpoint(step), 10);
   damage(dir.file("step-8"));
@@ -215,7 +225,8 @@ TEST(Checkpoint, AnotherRunsFolderIsLeftAlone) {
   save_checkpoint(dir.path(), small_checkpoint(3), 2);
   Checkpoint other = small_checkpoint(4);
   other.run_id = "another";
-  EXPECT_LFT_ERROR(ErrorKind::kUsage, "run 20250131-235959-1a2b3c4d", save_checkpoint(dir.path(), other, 2));
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "run 20250131-235959-1a2b3c4d",
+                   save_checkpoint(dir.path(), other, 2));
   EXPECT_EQ(names_in(dir.path()), Names{"step-3"});
 }
 
@@ -232,10 +243,12 @@ TEST(Checkpoint, ListsNewestFirstWithSizesAndFaults) {
   EXPECT_EQ(list[0].fault, "");
   EXPECT_EQ(list[0].run_id, "20250131-235959-1a2b3c4d");
   uint64_t bytes = 0;
-  for (const std::string& name : names_in(dir.file("step-10"))) bytes += bytes_of(dir.file("step-10/" + name)).size();
+  for (const std::string& name : names_in(dir.file("step-10")))
+    bytes += bytes_of(dir.file("step-10/" + name)).size();
   EXPECT_EQ(list[0].bytes, bytes);
   EXPECT_NEAR(static_cast<double>(list[0].saved_at), static_cast<double>(time(nullptr)), 60);
-  EXPECT_NE(list[1].fault.find("found 2 bytes, sha256 " + sha256("{}")), std::string::npos) << list[1].fault;
+  EXPECT_NE(list[1].fault.find("found 2 bytes, sha256 " + sha256("{}")), std::string::npos)
+      << list[1].fault;
   EXPECT_NE(list[1].fault.find("state.json"), std::string::npos);
   EXPECT_EQ(list_checkpoints(dir.path(), false)[1].fault, "");  // MANIFEST alone is whole
   EXPECT_EQ(list_checkpoints(dir.file("none"), true).size(), 0u);
@@ -246,7 +259,8 @@ TEST(Checkpoint, ListingBesideARunThatSavesSeesNoFault) {
   save_checkpoint(dir.path(), small_checkpoint(1), 1);
   std::atomic<bool> done{false};
   std::thread saver([&] {
-    for (int64_t step = 2; step < 40; ++step) save_checkpoint(dir.path(), small_checkpoint(step), 1);
+    for (int64_t step = 2; step < 40; ++step)
+      save_checkpoint(dir.path(), small_checkpoint(step), 1);
     done = true;
   });
   int64_t seen = 0;
@@ -264,8 +278,10 @@ TEST(Checkpoint, ListingBesideARunThatSavesSeesNoFault) {
 TEST(Checkpoint, AFolderThatCannotBeWrittenIsAResource) {  // guarantee A11
   const TempDir dir;
   dir.write("file", "x");
-  EXPECT_LFT_ERROR(ErrorKind::kResource, dir.file("file"), save_checkpoint(dir.file("file"), small_checkpoint(1), 1));
-  EXPECT_LFT_ERROR(ErrorKind::kResource, "/proc/", save_checkpoint("/proc/lft-checkpoints", small_checkpoint(1), 1));
+  EXPECT_LFT_ERROR(ErrorKind::kResource, dir.file("file"),
+                   save_checkpoint(dir.file("file"), small_checkpoint(1), 1));
+  EXPECT_LFT_ERROR(ErrorKind::kResource, "/proc/",
+                   save_checkpoint("/proc/lft-checkpoints", small_checkpoint(1), 1));
 }
 
 TEST(Identity, TheSameRunPasses) {
@@ -279,16 +295,20 @@ TEST(Identity, EachChangeIsNamedWithBothValues) {  // guarantee A9
     Json identity = checkpoint.identity;
     identity[key] = "other";
     const std::string line = std::string(key) + ": stored \"" + key[0] + "0\", now \"other\"";
-    EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, line, check_identity(checkpoint, identity, small_recipe()));
+    EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, line,
+                     check_identity(checkpoint, identity, small_recipe()));
   }
   Json identity = checkpoint.identity;
   identity["world_size"] = 2;
-  EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "world_size: stored 1, now 2", check_identity(checkpoint, identity, small_recipe()));
+  EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "world_size: stored 1, now 2",
+                   check_identity(checkpoint, identity, small_recipe()));
   identity.erase("world_size");
-  EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "world_size: stored 1, now nothing", check_identity(checkpoint, identity, small_recipe()));
+  EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "world_size: stored 1, now nothing",
+                   check_identity(checkpoint, identity, small_recipe()));
   identity = checkpoint.identity;
   identity["processor"] = "p";
-  EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "processor: stored nothing, now \"p\"", check_identity(checkpoint, identity, small_recipe()));
+  EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "processor: stored nothing, now \"p\"",
+                   check_identity(checkpoint, identity, small_recipe()));
 }
 
 TEST(Identity, AllChangesStandInOneError) {
@@ -300,11 +320,14 @@ TEST(Identity, AllChangesStandInOneError) {
   recipe.lora.targets = {"llm:q_proj"};
   recipe.checkpoint.keep = 7;  // may change
   const std::string text = test::thrown_text(
-      ErrorKind::kCheckpoint, [&] { check_identity(checkpoint, identity, recipe); }, __FILE__, __LINE__);
+      ErrorKind::kCheckpoint, [&] { check_identity(checkpoint, identity, recipe); }, __FILE__,
+      __LINE__);
   EXPECT_NE(text.find("3 differences"), std::string::npos) << text;
   EXPECT_NE(text.find("data: stored \"d0\", now \"other\""), std::string::npos) << text;
   EXPECT_NE(text.find("optim.lr: stored 2.0e-04, now 0.001"), std::string::npos) << text;
-  EXPECT_NE(text.find("lora.targets: stored [\"llm:all-linear\"], now [\"llm:q_proj\"]"), std::string::npos) << text;
+  EXPECT_NE(text.find("lora.targets: stored [\"llm:all-linear\"], now [\"llm:q_proj\"]"),
+            std::string::npos)
+      << text;
   EXPECT_EQ(text.find("keep"), std::string::npos) << text;
 }
 
@@ -327,7 +350,8 @@ TEST(Identity, FieldsThatDoNotChangeTheRunMayChange) {
 TEST(Identity, AStoredRecipeThatCannotBeReadIsSaidSo) {
   Checkpoint checkpoint = small_checkpoint(3);
   checkpoint.recipe += "surprise: 1\n";
-  EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "surprise", check_identity(checkpoint, checkpoint.identity, small_recipe()));
+  EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "surprise",
+                   check_identity(checkpoint, checkpoint.identity, small_recipe()));
 }
 
 TEST(Identity, AnotherMachineIsOneLine) {  // guarantee B5

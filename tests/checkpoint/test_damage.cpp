@@ -1,4 +1,5 @@
-// Every damaged byte is seen, every refusal says what was wanted and what is there, and formats of the past load for ever.
+// Every damaged byte is seen, every refusal says what was wanted and what is there, and formats of
+// the past load for ever.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -7,6 +8,9 @@
 #include "src/base/hash.h"
 
 namespace lft {
+using namespace lft::checkpoint;
+using namespace lft::io;
+using namespace lft::recipe;
 namespace {
 
 using test::bytes_of;
@@ -15,7 +19,8 @@ using test::put_bytes;
 using test::small_checkpoint;
 using test::TempDir;
 
-const char* const kFiles[] = {"MANIFEST", "optimizer.safetensors", "recipe.yaml", "state.json", "trainables.safetensors"};
+const char* const kFiles[] = {"MANIFEST", "optimizer.safetensors", "recipe.yaml", "state.json",
+                              "trainables.safetensors"};
 
 /// Steps 3 and 4 of a run, and one file of step 4 at a time with other bytes.
 class Damage : public ::testing::Test {
@@ -25,16 +30,19 @@ class Damage : public ::testing::Test {
   }
   std::string file(const std::string& name) const { return dir_.file("step-4/" + name); }
 
-  /// The step is refused with this file and both hashes, and a resume takes the step before it with one warning.
+  /// The step is refused with this file and both hashes, and a resume takes the step before it with
+  /// one warning.
   void expect_refused(const std::string& name, const std::string& what) const {
     const std::string text = test::thrown_text(
         ErrorKind::kCheckpoint, [&] { load_checkpoint(dir_.file("step-4")); }, __FILE__, __LINE__);
     EXPECT_NE(text.find("step-4/" + name), std::string::npos) << what << ": " << text;
     EXPECT_NE(text.find("found: "), std::string::npos) << what << ": " << text;
     if (name != "MANIFEST") {
-      EXPECT_NE(text.find("sha256 " + sha256(original_)), std::string::npos) << what << ": " << text;
+      EXPECT_NE(text.find("sha256 " + sha256(original_)), std::string::npos)
+          << what << ": " << text;
       if (path_exists(file(name)) && !is_directory(file(name))) {
-        EXPECT_NE(text.find("sha256 " + sha256(bytes_of(file(name)))), std::string::npos) << what << ": " << text;
+        EXPECT_NE(text.find("sha256 " + sha256(bytes_of(file(name)))), std::string::npos)
+            << what << ": " << text;
       }
     }
     std::vector<std::string> warnings;
@@ -54,11 +62,13 @@ TEST_F(Damage, EveryFlippedBitIsSeen) {  // guarantee A6
   for (const std::string name : kFiles) {
     original_ = bytes_of(file(name));
     for (size_t i = 0; i < 32; ++i) {
-      const size_t at = i * (original_.size() - 1) / 31;  // the first byte, the last, and 30 between them
+      const size_t at =
+          i * (original_.size() - 1) / 31;  // the first byte, the last, and 30 between them
       std::string flipped = original_;
       flipped[at] = static_cast<char>(flipped[at] ^ (1 << (i % 8)));
       put_bytes(file(name), flipped);
-      expect_refused(name, name + " bit " + std::to_string(i % 8) + " of byte " + std::to_string(at));
+      expect_refused(name,
+                     name + " bit " + std::to_string(i % 8) + " of byte " + std::to_string(at));
     }
     put_bytes(file(name), original_);
   }
@@ -104,8 +114,10 @@ TEST_F(Damage, AFileOfAnotherStepIsSeen) {
 
 TEST_F(Damage, AStepUnderAnotherNumberIsSeen) {
   std::filesystem::rename(dir_.file("step-4"), dir_.file("step-5"));
-  EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "named for another step", load_checkpoint(dir_.file("step-5")));
-  std::filesystem::rename(dir_.file("step-5"), dir_.file("best"));  // any other name is the user's own
+  EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "named for another step",
+                   load_checkpoint(dir_.file("step-5")));
+  std::filesystem::rename(dir_.file("step-5"),
+                          dir_.file("best"));  // any other name is the user's own
   expect_same(load_checkpoint(dir_.file("best")), small_checkpoint(4));
 }
 
@@ -130,7 +142,8 @@ TEST(Resume, NeverStartsOverWhereAStepIs) {  // guarantee A7
   EXPECT_FALSE(load_newest(dir.file("none"), &warnings).has_value());
   EXPECT_FALSE(load_newest(dir.path(), &warnings).has_value());
   for (const int64_t step : {1, 2}) save_checkpoint(dir.path(), small_checkpoint(step), 2);
-  for (const char* step : {"step-1", "step-2"}) put_bytes(dir.file(std::string(step) + "/recipe.yaml"), "");
+  for (const char* step : {"step-1", "step-2"})
+    put_bytes(dir.file(std::string(step) + "/recipe.yaml"), "");
   const std::string text = test::thrown_text(
       ErrorKind::kCheckpoint, [&] { load_newest(dir.path(), &warnings); }, __FILE__, __LINE__);
   EXPECT_NE(text.find("step-1: the checkpoint is damaged"), std::string::npos) << text;
@@ -143,19 +156,22 @@ TEST(Resume, AStepUnderAStrangeNameIsNotForgotten) {
   save_checkpoint(dir.path(), small_checkpoint(1), 2);
   std::filesystem::rename(dir.file("step-1"), dir.file("step-1.bak"));
   std::vector<std::string> warnings;
-  EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "step-1.bak: the name is no step's", load_newest(dir.path(), &warnings));
+  EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "step-1.bak: the name is no step's",
+                   load_newest(dir.path(), &warnings));
 }
 
 TEST(Resume, AFileInPlaceOfTheFolderIsNoFreshStart) {
   const TempDir dir;
   std::vector<std::string> warnings;
-  EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "checkpoints", load_newest(dir.write("checkpoints", ""), &warnings));
+  EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "checkpoints",
+                   load_newest(dir.write("checkpoints", ""), &warnings));
 }
 
 TEST(Formats, TheFirstOneLoadsForEver) {  // guarantee A10
   const std::string stored = LFT_SOURCE_DIR "/tests/checkpoint/fixtures/v1";
   Checkpoint loaded = load_checkpoint(stored + "/step-3");
-  loaded.recipe = dump_recipe(parse_recipe(loaded.recipe, "recipe.yaml"));  // fields that are newer have their defaults
+  loaded.recipe = dump_recipe(
+      parse_recipe(loaded.recipe, "recipe.yaml"));  // fields that are newer have their defaults
   expect_same(loaded, small_checkpoint(3));
   std::vector<std::string> warnings;
   EXPECT_EQ(load_newest(stored, &warnings)->step, 3);
@@ -169,7 +185,8 @@ TEST(Formats, AFutureOneIsSaidSoAndLeftAlone) {  // guarantee A10
   std::string text = bytes_of(path), json = text.substr(0, text.rfind("sha256 "));
   json.replace(json.find("\"version\": 1"), 12, "\"version\": 2");
   put_bytes(path, json + "sha256 " + sha256(json) + "\n");
-  EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "written by a newer lft", load_checkpoint(dir.file("step-2")));
+  EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "written by a newer lft",
+                   load_checkpoint(dir.file("step-2")));
   std::vector<std::string> warnings;
   EXPECT_EQ(load_newest(dir.path(), &warnings)->step, 1);
   ASSERT_EQ(warnings.size(), 1u);

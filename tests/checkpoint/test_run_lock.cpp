@@ -1,4 +1,5 @@
-// One run an output directory: who comes second is told who is first, and a dead owner holds nothing.
+// One run an output directory: who comes second is told who is first, and a dead owner holds
+// nothing.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -8,6 +9,7 @@
 #include "src/checkpoint/run_lock.h"
 
 namespace lft {
+using namespace lft::checkpoint;
 namespace {
 
 using test::bytes_of;
@@ -51,10 +53,13 @@ TEST(RunLock, TheSecondRunIsToldWhoHoldsIt) {  // guarantee C4
   gethostname(host, sizeof host - 1);
   Holder a(dir.path());
   ASSERT_TRUE(a.locked());
-  EXPECT_LFT_ERROR(ErrorKind::kUsage, "process " + std::to_string(a.pid()) + " on host " + host + ", since 20", RunLock(dir.path()));
+  EXPECT_LFT_ERROR(ErrorKind::kUsage,
+                   "process " + std::to_string(a.pid()) + " on host " + host + ", since 20",
+                   RunLock(dir.path()));
   a.kill_it();
   const RunLock b(dir.path());
-  EXPECT_NE(bytes_of(dir.file(".lock")).find("process " + std::to_string(getpid()) + " "), std::string::npos);
+  EXPECT_NE(bytes_of(dir.file(".lock")).find("process " + std::to_string(getpid()) + " "),
+            std::string::npos);
 }
 
 TEST(RunLock, ARefusedRunChangesNothing) {
@@ -108,7 +113,9 @@ TEST(RunLock, AReadOnlyFolderIsAResource) {  // guarantee A11: chmod 500
   const pid_t child = fork();
   if (child == 0) {
     constexpr uid_t kNobody = 65534;  // to the super-user every folder can be written
-    if (geteuid() == 0 && (chown(dir.path().c_str(), kNobody, kNobody) != 0 || setuid(kNobody) != 0)) _exit(2);
+    if (geteuid() == 0 &&
+        (chown(dir.path().c_str(), kNobody, kNobody) != 0 || setuid(kNobody) != 0))
+      _exit(2);
     try {
       const RunLock lock(dir.path());
     } catch (const Error& error) {

@@ -1,10 +1,12 @@
-// Writing behind the caller's back: what was handed over is what is saved, one at a time, and a failure is told.
+// Writing behind the caller's back: what was handed over is what is saved, one at a time, and a
+// failure is told.
 #include <gtest/gtest.h>
 
 #include "checkpoint/support.h"
 #include "src/checkpoint/writer.h"
 
 namespace lft {
+using namespace lft::checkpoint;
 namespace {
 
 using test::bytes_of;
@@ -25,7 +27,8 @@ TEST(CheckpointWriter, SavesTheTensorsAsTheyWereWhenHandedOver) {
     }
     writer.wait();
     for (const std::string& name : names_in(dir.file("want/step-3"))) {
-      EXPECT_EQ(bytes_of(to + "/step-3/" + name), bytes_of(dir.file("want/step-3/" + name))) << name;
+      EXPECT_EQ(bytes_of(to + "/step-3/" + name), bytes_of(dir.file("want/step-3/" + name)))
+          << name;
     }
   }
 }

@@ -18,7 +18,8 @@ struct Ran {
   /// How often `piece` stands on stderr.
   int count(const std::string& piece) const {
     int found = 0;
-    for (size_t at = err.find(piece); at != std::string::npos; at = err.find(piece, at + 1)) ++found;
+    for (size_t at = err.find(piece); at != std::string::npos; at = err.find(piece, at + 1))
+      ++found;
     return found;
   }
 };
@@ -26,12 +27,14 @@ struct Ran {
 /// `arguments` as a shell would read them.
 inline Ran run_lft(const std::string& arguments) {
   const TempDir scratch;
-  const std::string command = "OMP_NUM_THREADS=1 " LFT_BINARY_DIR "/lft " + arguments + " 2>" + scratch.file("err");
+  const std::string command =
+      "OMP_NUM_THREADS=1 " LFT_BINARY_DIR "/lft " + arguments + " 2>" + scratch.file("err");
   Ran ran;
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return ran;
   std::array<char, 4096> buffer;
-  for (size_t got; (got = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) ran.out.append(buffer.data(), got);
+  for (size_t got; (got = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
+    ran.out.append(buffer.data(), got);
   const int status = pclose(pipe);
   ran.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   ran.err = slurp(scratch.file("err"));

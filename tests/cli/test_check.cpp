@@ -1,4 +1,5 @@
 // lft check: what train would refuse, with train's exit codes, and not a byte written.
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -8,6 +9,11 @@
 #include "src/hf/adapter.h"
 
 namespace lft {
+using namespace lft::hf;
+using namespace lft::llava;
+using namespace lft::lora;
+using namespace lft::recipe;
+using namespace lft::train;
 namespace {
 
 namespace fs = std::filesystem;
@@ -20,7 +26,8 @@ Listing listing(const std::string& folder) {
   Listing found;
   found[folder] = {0, fs::last_write_time(folder)};
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    found[entry.path().string()] = {entry.is_regular_file() ? entry.file_size() : 0, entry.last_write_time()};
+    found[entry.path().string()] = {entry.is_regular_file() ? entry.file_size() : 0,
+                                    entry.last_write_time()};
   }
   return found;
 }
@@ -40,13 +47,19 @@ class Check : public ::testing::Test {
     const Ran ran = check(sets);
     EXPECT_EQ(ran.code, code) << ran.err;
     EXPECT_EQ(ran.count("error:"), 1) << ran.err;
-    for (const std::string& piece : pieces) EXPECT_NE(ran.err.find(piece), std::string::npos) << "no \"" << piece << "\" in:\n" << ran.err;
+    for (const std::string& piece : pieces)
+      EXPECT_NE(ran.err.find(piece), std::string::npos) << "no \"" << piece << "\" in:\n"
+                                                        << ran.err;
     EXPECT_EQ(ran.out.find("it will train"), std::string::npos) << ran.out;
   }
   std::string rows(const std::string& name, const std::string& question, bool image) {
-    nlohmann::json row = {{"id", name}, {"conversations", {{{"from", "human"}, {"value", question}}, {{"from", "gpt"}, {"value", "red"}}}}};
+    nlohmann::json row = {
+        {"id", name},
+        {"conversations",
+         {{{"from", "human"}, {"value", question}}, {{"from", "gpt"}, {"value", "red"}}}}};
     if (image) row["image"] = "red0.bmp";
-    return "--set data.train=" + run_.dir().write(name + ".json", nlohmann::json::array({row}).dump());
+    return "--set data.train=" +
+           run_.dir().write(name + ".json", nlohmann::json::array({row}).dump());
   }
 
   TinyRun run_;
@@ -56,10 +69,11 @@ class Check : public ::testing::Test {
 TEST_F(Check, PrintsPlanProofAndMemoryAndExitsWithZero) {
   const Ran ran = check();
   EXPECT_EQ(ran.code, 0) << ran.err;
-  for (const char* piece : {"precision  fp32", "llm layers.1.mlp.down_proj ", "projector linear_2 ", "parameters (",
-                            "memory     predicted for the largest micro-batch of the run, of step ", ": 4 rows of up to ",
-                            "frozen weights ", "activations, decoder layers ", "free: it fits", "train.activation_checkpointing=block ",
-                            "were taken by the model", "\nit will train\n"}) {
+  for (const char* piece :
+       {"precision  fp32", "llm layers.1.mlp.down_proj ", "projector linear_2 ", "parameters (",
+        "memory     predicted for the largest micro-batch of the run, of step ",
+        ": 4 rows of up to ", "frozen weights ", "activations, decoder layers ", "free: it fits",
+        "train.activation_checkpointing=block ", "were taken by the model", "\nit will train\n"}) {
     EXPECT_NE(ran.out.find(piece), std::string::npos) << "no \"" << piece << "\" in:\n" << ran.out;
   }
   EXPECT_EQ(ran.out.find(" no "), std::string::npos) << ran.out;  // nothing is unreached
@@ -77,21 +91,28 @@ TEST_F(Check, LowPrecisionToo) {
 TEST_F(Check, WhatCanNeverLearnIsNamedAndLeftOut) {
   const Ran ran = check("--set 'lora.targets=[llm:all-linear, vision:all-linear]'");
   EXPECT_EQ(ran.code, 0) << ran.err;
-  EXPECT_NE(ran.out.find("left out   vision_tower.vision_model.encoder.layers.2.mlp.fc1: no output of it is used"), std::string::npos)
+  EXPECT_NE(
+      ran.out.find(
+          "left out   vision_tower.vision_model.encoder.layers.2.mlp.fc1: no output of it is used"),
+      std::string::npos)
       << ran.out;
-  expect_error("--set 'lora.targets=[vision:*layers.2.*]' --set full=[]", 2, {"nothing is trainable", "vision_feature_layer -2"});
+  expect_error("--set 'lora.targets=[vision:*layers.2.*]' --set full=[]", 2,
+               {"nothing is trainable", "vision_feature_layer -2"});
 }
 
 TEST_F(Check, TargetsThatMatchNothingOrAnotherTower) {
-  expect_error("--set lora.targets=[llm:q_project]", 2, {"no linear layer of llm matches q_project", "the closest in llm: q_proj"});
-  expect_error("--set lora.targets=[vision:gate_proj]", 2, {"no linear layer of vision matches", "it would match in llm (2 layers)"});
+  expect_error("--set lora.targets=[llm:q_project]", 2,
+               {"no linear layer of llm matches q_project", "the closest in llm: q_proj"});
+  expect_error("--set lora.targets=[vision:gate_proj]", 2,
+               {"no linear layer of vision matches", "it would match in llm (2 layers)"});
   expect_error("--set lora.targets=[q_proj]", 2, {"scope:pattern"});
   expect_error("--set lora.targets=[] --set full=[]", 2, {"lora.targets is empty"});
 }
 
 TEST_F(Check, NoSupervisedTokenInTheWholeDataset) {
   expect_error(rows("cut", std::string(600, 'q'), false) + " --set full=[]", 3,
-               {"no sample has a supervised token", "1 samples: 0 with a supervised token", "data.max_tokens"});
+               {"no sample has a supervised token", "1 samples: 0 with a supervised token",
+                "data.max_tokens"});
 }
 
 TEST_F(Check, AProjectorWithoutAnImage) {
@@ -116,16 +137,22 @@ TEST_F(Check, ABadImageBehindTheProbeIsFoundAndTrainSaysTheSame) {
   const std::string bad = run_.dir().file("bad.json"), skip = " --set data.on_bad_sample=skip";
   for (const char* field : {"data.train", "data.eval"}) {
     const std::string set = std::string("--set data.shuffle=false --set ") + field + "=" + bad;
-    expect_error(set, 3, {"missing.bmp", "bad.json[9] (id \"row9\")", std::string("2 of 12 samples of ") + field, "data.image_root"});
+    expect_error(set, 3,
+                 {"missing.bmp", "bad.json[9] (id \"row9\")",
+                  std::string("2 of 12 samples of ") + field, "data.image_root"});
     const Ran trained = run_lft("train " + recipe_ + " " + set);
     EXPECT_EQ(trained.code, 3) << trained.err;
     EXPECT_NE(trained.err.find("bad.json[9]"), std::string::npos) << trained.err;
     EXPECT_FALSE(fs::exists(run_.dir().file("out"))) << "a step was taken";
 
-    expect_error(set + skip + " --set data.max_bad=1", 3, {"data.max_bad = 1", "bad.json[9]", field});
+    expect_error(set + skip + " --set data.max_bad=1", 3,
+                 {"data.max_bad = 1", "bad.json[9]", field});
     const Ran skipped = check(set + skip + " --set data.max_bad=2");
     EXPECT_EQ(skipped.code, 0) << skipped.err;
-    EXPECT_EQ(skipped.count(std::string(field) + ": 2 of 12 samples cannot be read and will be left out"), 1) << skipped.err;
+    EXPECT_EQ(
+        skipped.count(std::string(field) + ": 2 of 12 samples cannot be read and will be left out"),
+        1)
+        << skipped.err;
   }
 }
 
@@ -138,8 +165,9 @@ TEST_F(Check, RowsThatTeachNothingAreCounted) {
 }
 
 TEST_F(Check, LearningRatesThatMoveNothing) {
-  for (const std::string& set : {std::string("--set optim.lr=0"), std::string("--set train.max_steps=1"),
-                                 std::string("--set optim.lr=0 --set optim.projector_lr=0.1")}) {
+  for (const std::string& set :
+       {std::string("--set optim.lr=0"), std::string("--set train.max_steps=1"),
+        std::string("--set optim.lr=0 --set optim.projector_lr=0.1")}) {
     expect_error(set, 2, {"0", "optim."});
   }
   EXPECT_EQ(check("--set train.max_steps=1 --set optim.warmup_ratio=0").code, 0);
@@ -148,10 +176,12 @@ TEST_F(Check, LearningRatesThatMoveNothing) {
 
 TEST_F(Check, WhatDoesNotFitIsAnErrorAndNothingElse) {
   const std::string set = "--set train.batch_size=65536";
-  nlohmann::json row = nlohmann::json::parse(test::slurp(run_.dir().file("rows.json")))[0], data = nlohmann::json::array();
+  nlohmann::json row = nlohmann::json::parse(test::slurp(run_.dir().file("rows.json")))[0],
+                 data = nlohmann::json::array();
   row["conversations"][1]["value"] = std::string(400, 'a');
   for (int i = 0; i < 20000; ++i) data.push_back(row);
-  const Ran ran = check(set + " --set data.eval=null --set data.train=" + run_.dir().write("many.json", data.dump()));
+  const Ran ran = check(
+      set + " --set data.eval=null --set data.train=" + run_.dir().write("many.json", data.dump()));
   EXPECT_EQ(ran.code, 6) << ran.err;
   EXPECT_NE(ran.out.find("it does not fit"), std::string::npos) << ran.out;
   EXPECT_EQ(ran.out.find("it will train"), std::string::npos) << ran.out;

@@ -8,12 +8,14 @@
 #include "cli/run_lft.h"
 
 namespace lft::test {
+using namespace lft::checkpoint;
 namespace {
 
 class CheckpointCommand : public ::testing::Test {
  protected:
   CheckpointCommand() {
-    for (const int64_t step : {1, 2, 10}) save_checkpoint(dir_.file("run/checkpoints"), small_checkpoint(step), 5);
+    for (const int64_t step : {1, 2, 10})
+      save_checkpoint(dir_.file("run/checkpoints"), small_checkpoint(step), 5);
   }
   std::string run() const { return dir_.file("run"); }
   TempDir dir_;
@@ -23,7 +25,8 @@ TEST_F(CheckpointCommand, ListsARunItsFolderAndOneStep) {
   for (const std::string& where : {run(), run() + "/checkpoints", run() + "/checkpoints/"}) {
     const Ran ran = run_lft("checkpoint ls " + where);
     EXPECT_EQ(ran.code, 0) << ran.err;
-    const size_t ten = ran.out.find("\nstep-10 "), two = ran.out.find("\nstep-2 "), one = ran.out.find("\nstep-1 ");
+    const size_t ten = ran.out.find("\nstep-10 "), two = ran.out.find("\nstep-2 "),
+                 one = ran.out.find("\nstep-1 ");
     EXPECT_LT(ten, two) << ran.out;
     EXPECT_LT(two, one) << ran.out;
     EXPECT_NE(one, std::string::npos) << ran.out;
@@ -46,7 +49,9 @@ TEST_F(CheckpointCommand, VerifyNamesEveryFault) {
   const Ran ran = run_lft("checkpoint verify " + run());
   EXPECT_EQ(ran.code, 4);
   EXPECT_EQ(ran.count("error:"), 1) << ran.err;
-  EXPECT_NE(ran.err.find("step-10: the checkpoint is damaged: found 2 bytes, sha256 "), std::string::npos) << ran.err;
+  EXPECT_NE(ran.err.find("step-10: the checkpoint is damaged: found 2 bytes, sha256 "),
+            std::string::npos)
+      << ran.err;
   EXPECT_NE(ran.err.find("step-1: "), std::string::npos) << ran.err;
   EXPECT_EQ(ran.err.find("step-2: "), std::string::npos) << ran.err;
   EXPECT_EQ(run_lft("checkpoint verify " + run() + "/checkpoints/step-2").code, 0);

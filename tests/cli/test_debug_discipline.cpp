@@ -1,4 +1,5 @@
-// lft debug overfit, subset, bare and weights as a user runs them: exit codes, what is said, what is written.
+// lft debug overfit, subset, bare and weights as a user runs them: exit codes, what is said, what
+// is written.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -7,6 +8,7 @@
 #include "debug/learnable.h"
 
 namespace lft {
+using namespace lft::recipe;
 namespace {
 
 namespace fs = std::filesystem;
@@ -16,13 +18,17 @@ using test::TinyRun;
 
 class DebugDiscipline : public ::testing::Test {
  protected:
-  DebugDiscipline() : recipe_(run_.dir().write("recipe.yaml", dump_recipe(run_.recipe("out")))) { test::make_learnable(run_); }
+  DebugDiscipline() : recipe_(run_.dir().write("recipe.yaml", dump_recipe(run_.recipe("out")))) {
+    test::make_learnable(run_);
+  }
 
   static void expect(const Ran& ran, int code, const std::vector<std::string>& pieces) {
     EXPECT_EQ(ran.code, code) << ran.out << ran.err;
     EXPECT_EQ(ran.count("error:"), code == 0 ? 0 : 1) << ran.err;
     for (const std::string& piece : pieces) {
-      EXPECT_NE((ran.out + ran.err).find(piece), std::string::npos) << "no \"" << piece << "\" in:\n" << ran.out << ran.err;
+      EXPECT_NE((ran.out + ran.err).find(piece), std::string::npos)
+          << "no \"" << piece << "\" in:\n"
+          << ran.out << ran.err;
     }
   }
   std::string out(const std::string& below = "") const { return run_.dir().file("out") + below; }
@@ -33,34 +39,42 @@ class DebugDiscipline : public ::testing::Test {
 
 TEST_F(DebugDiscipline, Overfit) {
   expect(run_lft("debug overfit " + recipe_), 0,
-         {"\nstep  200  loss", "\nhealthy    loss ", "curve      " + out("/debug-overfit/overfit.html")});
+         {"\nstep  200  loss", "\nhealthy    loss ",
+          "curve      " + out("/debug-overfit/overfit.html")});
   const std::string page = run_.dir().file("page");
   expect(run_lft("debug overfit " + recipe_ + " --set optim.lr=1e-9 --steps 20 --out " + page), 5,
-         {"suspect    learning rate too low", "cleared    frozen layer", "cleared    loss reduction", "found      learning rate too low",
-          "error: one batch is not learnt by heart\n  where: " + page + "/overfit.html\n", "suspect: learning rate too low",
-          "\n  next: try optim.lr="});
+         {"suspect    learning rate too low", "cleared    frozen layer",
+          "cleared    loss reduction", "found      learning rate too low",
+          "error: one batch is not learnt by heart\n  where: " + page + "/overfit.html\n",
+          "suspect: learning rate too low", "\n  next: try optim.lr="});
   EXPECT_TRUE(fs::exists(page + "/overfit.html"));
   expect(run_lft("debug overfit " + recipe_ + " --steps 0"), 2, {"--steps"});
   expect(run_lft("debug overfit " + recipe_ + " --set lora.rnk=1"), 2, {"lora.rnk"});
 }
 
 TEST_F(DebugDiscipline, SubsetAndWeights) {
-  expect(run_lft("debug subset " + recipe_ + " -n 6"), 0, {"train loss ", "6 rows, 6 steps", "held-out   "});
+  expect(run_lft("debug subset " + recipe_ + " -n 6"), 0,
+         {"train loss ", "6 rows, 6 steps", "held-out   "});
   expect(run_lft("debug subset " + recipe_ + " -n 6"), 2, {"output_dir holds a run"});
   const std::string run = out("/debug-subset-6"), zero = run + "/checkpoints/step-0 ";
-  expect(run_lft("debug weights --expect-change " + zero + run), 0, {"16 of 16 modules changed", "q_proj"});
+  expect(run_lft("debug weights --expect-change " + zero + run), 0,
+         {"16 of 16 modules changed", "q_proj"});
   expect(run_lft("debug weights --expect-change " + run + " " + run), 5,
-         {"nothing changed", "error: no weight changed\n  where: adapter " + run + "/adapter and ", "\n  next: where one was trained"});
+         {"nothing changed", "error: no weight changed\n  where: adapter " + run + "/adapter and ",
+          "\n  next: where one was trained"});
   expect(run_lft("debug weights " + run + " " + run), 0, {"nothing changed"});
-  expect(run_lft("debug weights " + run + " " + run_.dir().file("nowhere")), 3, {"no weights to compare"});
+  expect(run_lft("debug weights " + run + " " + run_.dir().file("nowhere")), 3,
+         {"no weights to compare"});
   expect(run_lft("debug weights --help"), 0, {"checkpoints/step-0"});
 }
 
 TEST_F(DebugDiscipline, Bare) {
-  expect(run_lft("debug bare " + recipe_ + " --steps 12"), 0, {"core ", "\nhealthy    nothing fails"});
+  expect(run_lft("debug bare " + recipe_ + " --steps 12"), 0,
+         {"core ", "\nhealthy    nothing fails"});
   EXPECT_FALSE(fs::exists(out()));
   expect(run_lft("debug bare " + recipe_ + " --steps 12 --set optim.clip_grad_norm=1e-14"), 5,
-         {"FAILS", "\nfound      clipping", "error: a part of the run brings a failure: clipping\n  where: optim.clip_grad_norm ",
+         {"FAILS", "\nfound      clipping",
+          "error: a part of the run brings a failure: clipping\n  where: optim.clip_grad_norm ",
           "\n  next: give these settings"});
 }
 

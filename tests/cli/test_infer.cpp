@@ -7,12 +7,17 @@
 #include "support/expect_error.h"
 
 namespace lft {
+using namespace lft::io;
+using namespace lft::recipe;
+using namespace lft::train;
 namespace {
 
 using namespace test;
 
 TEST(InferPrecision, IsFp32OnACpuAndARecipesAutoOnAGpu) {
-  const auto gpu = [](int capability) { return DeviceFacts{.gpu = true, .capability = capability, .bf16_unit = {}}; };
+  const auto gpu = [](int capability) {
+    return DeviceFacts{.gpu = true, .capability = capability, .bf16_unit = {}};
+  };
   const DeviceFacts cpu{.gpu = false, .capability = 0, .bf16_unit = "amx_bf16"};
   EXPECT_EQ(cli::infer_precision("", cpu).compute, at::kFloat);
   EXPECT_EQ(cli::infer_precision("", gpu(90)).compute, at::kBFloat16);
@@ -42,7 +47,8 @@ TEST(Generate, RefusesWhatIsNoNumber) {
 
 TEST(Generate, MarksWithoutAnImageAskForTheOption) {
   const TinyRun run;
-  const Ran ran = run_lft(generate(run, "'<image> or <image>' --image " + run.dir().file("images/red0.bmp")));
+  const Ran ran =
+      run_lft(generate(run, "'<image> or <image>' --image " + run.dir().file("images/red0.bmp")));
   EXPECT_EQ(ran.code, 3) << ran.err;
   EXPECT_NE(ran.err.find("2 marks, 1 images"), std::string::npos) << ran.err;
   EXPECT_NE(ran.err.find("give --image once for each mark"), std::string::npos) << ran.err;
@@ -53,7 +59,8 @@ TEST(Generate, AMergedModelKeepsTemplateAndFit) {
   const TinyRun run;
   Recipe recipe = run.recipe("out");
   recipe.data.image_fit = "crop";
-  const std::string file = run.dir().write("run.yaml", dump_recipe(recipe)), adapter = run.dir().file("out/adapter");
+  const std::string file = run.dir().write("run.yaml", dump_recipe(recipe)),
+                    adapter = run.dir().file("out/adapter");
   ASSERT_EQ(run_lft("train " + file).code, 0);
   ASSERT_EQ(run_lft("merge --adapter " + adapter + " --out " + run.dir().file("merged")).code, 0);
   const auto told = [&](const std::string& model, const std::string& more) {
@@ -65,15 +72,19 @@ TEST(Generate, AMergedModelKeepsTemplateAndFit) {
     EXPECT_NE(text.find(piece), std::string::npos) << "no \"" << piece << "\" in:\n" << text;
   };
   has(told(run.model(), ""), "template: llava-v1 (the default), image fit: pad (the default)");
-  has(told(run.model(), " --adapter " + adapter), "template: llava-hf (from the adapter), image fit: crop (from the adapter)");
-  has(told(run.dir().file("merged"), ""), "template: llava-hf (from the model), image fit: crop (from the model)");
+  has(told(run.model(), " --adapter " + adapter),
+      "template: llava-hf (from the adapter), image fit: crop (from the adapter)");
+  has(told(run.dir().file("merged"), ""),
+      "template: llava-hf (from the model), image fit: crop (from the model)");
   has(told(run.dir().file("merged"), " --template plain"),
-      "template: plain (as asked; the model was trained with llava-hf), image fit: crop (from the model)");
+      "template: plain (as asked; the model was trained with llava-hf), image fit: crop (from the "
+      "model)");
 }
 
 TEST(Generate, AnAdapterKnowsItsTokenizer) {
   const TinyRun run;
-  ASSERT_EQ(run_lft("train " + run.dir().write("run.yaml", dump_recipe(run.recipe("out")))).code, 0);
+  ASSERT_EQ(run_lft("train " + run.dir().write("run.yaml", dump_recipe(run.recipe("out")))).code,
+            0);
   const std::string asked = generate(run, "Hi --adapter " + run.dir().file("out/adapter"));
   EXPECT_EQ(run_lft(asked).code, 0);
   Json tokenizer = Json::parse(slurp(run.model() + "/tokenizer.json"));
@@ -86,14 +97,17 @@ TEST(Generate, AnAdapterKnowsItsTokenizer) {
 
 TEST(Eval, ARowWithoutAnAnswerHasNoneInItsLine) {
   const TinyRun run;
-  const std::string rows = R"([{"id": "a", "conversations": [{"from": "human", "value": "What?"}, {"from": "gpt", "value": "red"}]},
+  const std::string rows =
+      R"([{"id": "a", "conversations": [{"from": "human", "value": "What?"}, {"from": "gpt", "value": "red"}]},
                                {"id": "b", "conversations": [{"from": "human", "value": ")" +
-                           std::string(600, 'x') + R"("}, {"from": "gpt", "value": "red"}]}])";
-  const Ran ran = run_lft("eval --max-new-tokens 2 --template llava-hf --model " + run.model() + " --data " +
-                          run.dir().write("cut.json", rows) + " --out " + run.dir().file("out.jsonl"));
+      std::string(600, 'x') + R"("}, {"from": "gpt", "value": "red"}]}])";
+  const Ran ran =
+      run_lft("eval --max-new-tokens 2 --template llava-hf --model " + run.model() + " --data " +
+              run.dir().write("cut.json", rows) + " --out " + run.dir().file("out.jsonl"));
   EXPECT_EQ(ran.code, 0) << ran.err;
   EXPECT_EQ(Json::parse(ran.out)["samples"], 2);
-  EXPECT_NE(ran.err.find("1 of 2 rows have no answer within 512 tokens"), std::string::npos) << ran.err;
+  EXPECT_NE(ran.err.find("1 of 2 rows have no answer within 512 tokens"), std::string::npos)
+      << ran.err;
   const std::string lines = slurp(run.dir().file("out.jsonl"));
   const Json second = Json::parse(lines.substr(lines.find('\n') + 1));
   for (const char* key : {"answer", "exact", "loss"}) EXPECT_TRUE(second[key].is_null()) << key;

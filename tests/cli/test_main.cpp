@@ -10,6 +10,7 @@
 #include "cli/run_lft.h"
 
 namespace lft {
+using namespace lft::recipe;
 namespace {
 
 using test::Ran;
@@ -23,14 +24,16 @@ void expect_error(const Ran& ran, int code, const std::string& piece) {
   EXPECT_EQ(ran.err.find("frame #"), std::string::npos) << ran.err;
 }
 
-std::string write_recipe(const TinyRun& run, const std::string& out, const std::string& extra = "") {
+std::string write_recipe(const TinyRun& run, const std::string& out,
+                         const std::string& extra = "") {
   return run.dir().write(out + ".yaml", dump_recipe(run.recipe(out)) + extra);
 }
 
 TEST(Main, HelpAndVersionExitWithZero) {
   const Ran help = run_lft("--help");
   EXPECT_EQ(help.code, 0);
-  for (const char* command : {"train", "check", "checkpoint", "prepare", "recipe", "generate", "eval", "score", "merge", "summary"}) {
+  for (const char* command : {"train", "check", "checkpoint", "prepare", "recipe", "generate",
+                              "eval", "score", "merge", "summary"}) {
     EXPECT_NE(help.out.find(command), std::string::npos) << command;
     EXPECT_EQ(run_lft(std::string(command) + " --help").code, 0) << command;
   }
@@ -53,14 +56,17 @@ TEST(Main, RecipeErrors) {
   expect_error(run_lft("train " + run.dir().file("none.yaml")), 2, "none.yaml");
   expect_error(run_lft("train " + write_recipe(run, "a", "lorra: 1\n")), 2, "lora");
   expect_error(run_lft("train " + write_recipe(run, "b") + " --set lora.rank=-3"), 2, "lora.rank");
-  expect_error(run_lft("train " + write_recipe(run, "c") + " --set lora.targets=[llm:nothing]"), 2, "nothing");
+  expect_error(run_lft("train " + write_recipe(run, "c") + " --set lora.targets=[llm:nothing]"), 2,
+               "nothing");
 }
 
 TEST(Main, InputErrors) {
   const TinyRun run;
   const std::string recipe = write_recipe(run, "a");
-  expect_error(run_lft("train " + recipe + " --set model.path=" + run.dir().file("nowhere")), 3, "nowhere");
-  expect_error(run_lft("train " + recipe + " --set data.train=" + run.dir().file("none.json")), 3, "none.json");
+  expect_error(run_lft("train " + recipe + " --set model.path=" + run.dir().file("nowhere")), 3,
+               "nowhere");
+  expect_error(run_lft("train " + recipe + " --set data.train=" + run.dir().file("none.json")), 3,
+               "none.json");
   run.dir().write("model/tokenizer.json", "{\"version\": 1");
   expect_error(run_lft("train " + recipe), 3, "tokenizer.json");
 }
@@ -73,11 +79,13 @@ TEST(Main, ATruncatedImageNamesTheSample) {
 
 TEST(Main, ASampleLongerThanTheModelAllows) {
   const TinyRun run;
-  const std::string rows = R"([{"id": "long", "image": "red0.bmp", "conversations": [{"from": "human", "value": "<image>)" +
-                           std::string(30, 'x') + R"("}, {"from": "gpt", "value": "a"}]}])";
+  const std::string rows =
+      R"([{"id": "long", "image": "red0.bmp", "conversations": [{"from": "human", "value": "<image>)" +
+      std::string(30, 'x') + R"("}, {"from": "gpt", "value": "a"}]}])";
   expect_error(
-      run_lft("train " + write_recipe(run, "a") + " --set data.max_tokens=8 --set data.train=" + run.dir().write("long.json", rows)), 3,
-      "long");
+      run_lft("train " + write_recipe(run, "a") +
+              " --set data.max_tokens=8 --set data.train=" + run.dir().write("long.json", rows)),
+      3, "long");
 }
 
 TEST(Main, ATrainedRunCannotBeOverwritten) {
@@ -92,7 +100,8 @@ TEST(Main, ATrainedRunCannotBeOverwritten) {
 TEST(Main, ClosedStdoutDoesNotStopARun) {
   const TinyRun run;
   const Ran ran = run_lft("train " + write_recipe(run, "a") + " | true");
-  EXPECT_TRUE(std::filesystem::exists(run.dir().file("a/adapter/adapter_model.safetensors"))) << ran.err;
+  EXPECT_TRUE(std::filesystem::exists(run.dir().file("a/adapter/adapter_model.safetensors")))
+      << ran.err;
 }
 
 TEST(Main, ASignalEndsTheRunBehindAStepWithTheAdapterSaved) {
@@ -101,11 +110,16 @@ TEST(Main, ASignalEndsTheRunBehindAStepWithTheAdapterSaved) {
     const std::string recipe = write_recipe(run, name);
     // The run would take hours; the shell sends one signal once the metrics show steps.
     const std::string metrics = run.dir().file(name + std::string("/metrics.jsonl"));
-    const std::string arguments = "train " + recipe + " --set train.max_steps=1000000 & pid=$!; for i in $(seq 300); do [ -s " + metrics +
-                                  " ] && break; kill -0 $pid || break; sleep 0.1; done; kill -" + name + " $pid; wait $pid; exit $?; true";
+    const std::string arguments =
+        "train " + recipe +
+        " --set train.max_steps=1000000 & pid=$!; for i in $(seq 300); do [ -s " + metrics +
+        " ] && break; kill -0 $pid || break; sleep 0.1; done; kill -" + name +
+        " $pid; wait $pid; exit $?; true";
     const Ran ran = run_lft(arguments);
     EXPECT_EQ(ran.code, code) << name;
-    EXPECT_TRUE(std::filesystem::exists(run.dir().file(name + std::string("/adapter/adapter_model.safetensors")))) << name;
+    EXPECT_TRUE(std::filesystem::exists(
+        run.dir().file(name + std::string("/adapter/adapter_model.safetensors"))))
+        << name;
   }
 }
 

@@ -8,6 +8,8 @@
 #include "support/child.h"
 
 namespace lft::test {
+using namespace lft::recipe;
+using namespace lft::train;
 namespace {
 
 /// Text rows so long, and so many in one batch, that a step takes hundreds of megabytes.
@@ -17,8 +19,10 @@ class MemoryCli : public ::testing::Test {
     nlohmann::json rows = nlohmann::json::array();
     for (int i = 0; i < 600; ++i) {
       const std::string id = "row" + std::to_string(i);
-      rows.push_back(
-          {{"id", id}, {"conversations", {{{"from", "human"}, {"value", "?"}}, {{"from", "gpt"}, {"value", std::string(400, 'a') + id}}}}});
+      rows.push_back({{"id", id},
+                      {"conversations",
+                       {{{"from", "human"}, {"value", "?"}},
+                        {{"from", "gpt"}, {"value", std::string(400, 'a') + id}}}}});
     }
     run_.dir().write("rows.json", rows.dump());
   }
@@ -33,11 +37,15 @@ class MemoryCli : public ::testing::Test {
     return run_.dir().file(out + ".yaml");
   }
   /// Under RLIMIT_AS of so many kilobytes; 0: none.
-  Ran train(const std::string& recipe, int64_t kilobytes) const { return limited("train " + recipe, kilobytes); }
+  Ran train(const std::string& recipe, int64_t kilobytes) const {
+    return limited("train " + recipe, kilobytes);
+  }
   Ran limited(const std::string& arguments, int64_t kilobytes) const {
     const std::string err = run_.dir().file("err"), out = run_.dir().file("out");
     const std::string limit = kilobytes > 0 ? "ulimit -v " + std::to_string(kilobytes) + "; " : "";
-    Child child({"/bin/sh", "-c", limit + "OMP_NUM_THREADS=1 exec " LFT_BINARY_DIR "/lft " + arguments}, out, err);
+    Child child(
+        {"/bin/sh", "-c", limit + "OMP_NUM_THREADS=1 exec " LFT_BINARY_DIR "/lft " + arguments},
+        out, err);
     Ran ran;
     ran.code = child.wait();
     ran.out = slurp(out);
@@ -50,7 +58,8 @@ class MemoryCli : public ::testing::Test {
 TEST_F(MemoryCli, ExitsWithSixAndOneBlock) {
   // The least address space in which a small batch trains; the large one needs a gigabyte more.
   int64_t enough = 1 << 20;
-  for (; train(recipe("small" + std::to_string(enough), 2), enough).code != 0; enough += 256 << 10) ASSERT_LT(enough, 16 << 20);
+  for (; train(recipe("small" + std::to_string(enough), 2), enough).code != 0; enough += 256 << 10)
+    ASSERT_LT(enough, 16 << 20);
   int rehearsed = 0;
   for (int64_t room = 0; room <= 3; ++room) {
     const Ran ran = train(recipe("large" + std::to_string(room), 600), enough + (room << 17));
@@ -58,24 +67,30 @@ TEST_F(MemoryCli, ExitsWithSixAndOneBlock) {
     EXPECT_EQ(ran.count("error:"), 1) << ran.err;
     EXPECT_NE(ran.err.find("error: out of memory on cpu: "), std::string::npos) << ran.err;
     rehearsed += ran.err.find(" asked for, ") != std::string::npos ? 1 : 0;
-    EXPECT_FALSE(std::filesystem::exists(run_.dir().file("large" + std::to_string(room) + "/metrics.jsonl")));
+    EXPECT_FALSE(std::filesystem::exists(
+        run_.dir().file("large" + std::to_string(room) + "/metrics.jsonl")));
   }
   EXPECT_GE(rehearsed, 1);
 }
 
-/// From too little to open the model to enough: each time all is well or it says that memory ran out, and nothing else.
+/// From too little to open the model to enough: each time all is well or it says that memory ran
+/// out, and nothing else.
 TEST_F(MemoryCli, EvalAndCheckSayItToo) {
   const std::string small = recipe("small", 2);
-  const std::string commands[] = {
-      "check " + small, "eval --model " + run_.model() + " --template plain --max-new-tokens 1 --data " + run_.dir().file("few.json")};
+  const std::string commands[] = {"check " + small,
+                                  "eval --model " + run_.model() +
+                                      " --template plain --max-new-tokens 1 --data " +
+                                      run_.dir().file("few.json")};
   nlohmann::json rows = nlohmann::json::parse(slurp(run_.dir().file("rows.json")));
   rows.erase(rows.begin() + 8, rows.end());
   run_.dir().write("few.json", rows.dump());
   for (const std::string& command : commands) {
     int64_t enough = 256 << 10;
     int ran_out = 0;
-    while (limited("--version", enough).code != 0) ASSERT_LT(enough += 64 << 10, 16 << 20);  // the program itself
-    for (Ran ran = limited(command, enough); ran.code != 0; ran = limited(command, enough += 64 << 10)) {
+    while (limited("--version", enough).code != 0)
+      ASSERT_LT(enough += 64 << 10, 16 << 20);  // the program itself
+    for (Ran ran = limited(command, enough); ran.code != 0;
+         ran = limited(command, enough += 64 << 10)) {
       ASSERT_LT(enough, 16 << 20) << ran.err;
       EXPECT_EQ(ran.code, 6) << enough << ": " << ran.err;
       EXPECT_EQ(ran.count("error:"), 1) << ran.err;
@@ -87,7 +102,8 @@ TEST_F(MemoryCli, EvalAndCheckSayItToo) {
 
 TEST_F(MemoryCli, DebugMemoryDrawsAndWritesNothingElse) {
   const std::string page = run_.dir().file("picture.html");
-  const Ran ran = run_lft("debug memory " + recipe("drawn", 4) + " --steps 3 --set train.max_steps=5 --out " + page);
+  const Ran ran = run_lft("debug memory " + recipe("drawn", 4) +
+                          " --steps 3 --set train.max_steps=5 --out " + page);
   EXPECT_EQ(ran.code, 0) << ran.err;
   EXPECT_NE(ran.out.find("peak       "), std::string::npos) << ran.out;
   EXPECT_NE(ran.out.find("leak       none"), std::string::npos) << ran.out;

@@ -1,10 +1,14 @@
-// The peak that is predicted for a run beside the one that the system counts, on a model of 63 million parameters.
+// The peak that is predicted for a run beside the one that the system counts, on a model of 63
+// million parameters.
 #include <gtest/gtest.h>
 
 #include "cli/run_lft.h"
 #include "train/run_files.h"
 
 namespace lft {
+using namespace lft::io;
+using namespace lft::llava;
+using namespace lft::recipe;
 namespace {
 
 /// A LLaVA whose weights and activations are what a process holds, not its libraries.
@@ -13,7 +17,10 @@ class MemoryPrediction : public ::testing::Test {
   static constexpr int64_t kElements = 1 << 16;
 
   MemoryPrediction() : run_(4) {
-    Json config = test::TinyLlava{.dtype = DType::kBF16, .image_token = 260, .vocab = 32064, .max_positions = 512}.config();
+    Json config =
+        test::TinyLlava{
+            .dtype = DType::kBF16, .image_token = 260, .vocab = 32064, .max_positions = 512}
+            .config();
     config["text_config"].update({{"hidden_size", 512},
                                   {"intermediate_size", 1376},
                                   {"num_hidden_layers", 8},
@@ -28,7 +35,8 @@ class MemoryPrediction : public ::testing::Test {
     run_.dir().write("model/config.json", config.dump());
     write_weights(config);
     Json rows = Json::parse(test::slurp(run_.dir().file("rows.json")));
-    for (size_t i = 0; i < rows.size(); ++i) rows[i]["conversations"][1]["value"] = std::string(60 + 30 * i, 'a');
+    for (size_t i = 0; i < rows.size(); ++i)
+      rows[i]["conversations"][1]["value"] = std::string(60 + 30 * i, 'a');
     run_.dir().write("rows.json", rows.dump());
   }
 
@@ -66,7 +74,8 @@ class MemoryPrediction : public ::testing::Test {
     recipe.train.batch_size = batch;
     recipe.train.max_steps = 2;
     recipe.train.worst_first = false;  // the steps hold the largest micro-batch anyway
-    const test::Ran ran = test::run_lft("train " + run_.dir().write(name + ".yaml", dump_recipe(recipe)));
+    const test::Ran ran =
+        test::run_lft("train " + run_.dir().write(name + ".yaml", dump_recipe(recipe)));
     EXPECT_EQ(ran.code, 0) << ran.err;
     const std::vector<Json> events = test::events(recipe.output_dir, "memory");
     return events.size() == 1 ? events[0] : Json::object();
@@ -82,8 +91,8 @@ TEST_F(MemoryPrediction, IsWithinATenthOfTheMeasuredPeak) {
       const Json event = measured(dtype, batch);
       ASSERT_TRUE(event.contains("peak_bytes"));
       const double peak = event["peak_bytes"], predicted = event["predicted_bytes"];
-      std::printf("%s, batch %lld: measured %.0f MB, predicted %.0f MB\n", dtype, static_cast<long long>(batch), peak / 1e6,
-                  predicted / 1e6);
+      std::printf("%s, batch %lld: measured %.0f MB, predicted %.0f MB\n", dtype,
+                  static_cast<long long>(batch), peak / 1e6, predicted / 1e6);
       EXPECT_NEAR(predicted, peak, 0.1 * peak) << dtype << " " << batch;
       peaks[dtype + std::to_string(batch)] = peak;
     }

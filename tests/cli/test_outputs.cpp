@@ -6,6 +6,7 @@
 #include "cli/run_lft.h"
 
 namespace lft {
+using namespace lft::recipe;
 namespace {
 
 using test::Ran;
@@ -42,20 +43,24 @@ class Outputs : public ::testing::Test {
 
 TEST_F(Outputs, TheRecipeAndItsDataStay) {
   for (const char* command : {"eval ", "debug memory ", "verify-resume "}) {
-    for (const std::string& input : {recipe_, rows_, model_ + "/config.json", image_}) expect_refused(command + recipe_, input);
+    for (const std::string& input : {recipe_, rows_, model_ + "/config.json", image_})
+      expect_refused(command + recipe_, input);
   }
 }
 
 TEST_F(Outputs, WhatOptionsNameStays) {
   for (const char* command : {"eval", "score"}) {
-    const std::string asked = std::string(command) + " --model " + model_ + " --data " + rows_ + " --image-root " + images_;
-    for (const std::string& input : {rows_, model_ + "/config.json", image_}) expect_refused(asked, input);
+    const std::string asked = std::string(command) + " --model " + model_ + " --data " + rows_ +
+                              " --image-root " + images_;
+    for (const std::string& input : {rows_, model_ + "/config.json", image_})
+      expect_refused(asked, input);
   }
 }
 
 TEST_F(Outputs, ResultsMayLieBesideTheImages) {
   const std::string out = images_ + "/scores.jsonl";
-  const std::string asked = "score --model " + model_ + " --data " + rows_ + " --image-root " + images_ + " --out " + out;
+  const std::string asked =
+      "score --model " + model_ + " --data " + rows_ + " --image-root " + images_ + " --out " + out;
   for (int time = 0; time < 2; ++time) EXPECT_EQ(run_lft(asked).code, 0);
   EXPECT_FALSE(slurp(out).empty());
 }

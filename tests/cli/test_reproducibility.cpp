@@ -9,11 +9,14 @@
 #include "train/run_files.h"
 
 namespace lft::test {
+using namespace lft::io;
+using namespace lft::recipe;
 namespace {
 
 namespace fs = std::filesystem;
 
-#define EXPECT_PIECE(text, piece) EXPECT_NE((text).find(piece), std::string::npos) << "no \"" << (piece) << "\" in:\n" << (text)
+#define EXPECT_PIECE(text, piece) \
+  EXPECT_NE((text).find(piece), std::string::npos) << "no \"" << (piece) << "\" in:\n" << (text)
 
 class Reproducibility : public ::testing::Test {
  protected:
@@ -23,8 +26,12 @@ class Reproducibility : public ::testing::Test {
     recipe.train.max_steps = 4;
     return recipe;
   }
-  std::string written(const Recipe& recipe, const std::string& name) const { return run_.dir().write(name, dump_recipe(recipe)); }
-  static int64_t entries(const std::string& dir) { return std::distance(fs::directory_iterator(dir), fs::directory_iterator()); }
+  std::string written(const Recipe& recipe, const std::string& name) const {
+    return run_.dir().write(name, dump_recipe(recipe));
+  }
+  static int64_t entries(const std::string& dir) {
+    return std::distance(fs::directory_iterator(dir), fs::directory_iterator());
+  }
 
   const TinyRun run_{10};
 };
@@ -75,9 +82,11 @@ TEST_F(Reproducibility, VerifyResumeIssuesACertificateOverRealProcesses) {
   const Recipe trained = recipe("out");
   const std::string file = written(trained, "r.yaml");
   ASSERT_EQ(run_lft("train " + file).code, 0);  // the output directory may hold a run
-  const std::string adapter = sha256_file(trained.output_dir + "/adapter/adapter_model.safetensors");
+  const std::string adapter =
+      sha256_file(trained.output_dir + "/adapter/adapter_model.safetensors");
   const int64_t before = entries(run_.dir().path());
-  const Ran ran = run_lft("verify-resume " + file + " --steps 2 --out " + run_.dir().file("certificate.json"));
+  const Ran ran =
+      run_lft("verify-resume " + file + " --steps 2 --out " + run_.dir().file("certificate.json"));
   EXPECT_EQ(ran.code, 0) << ran.err;
   EXPECT_PIECE(ran.out, "\"verdict\": \"identical\"");
   const Json certificate = Json::parse(slurp(run_.dir().file("certificate.json")));
@@ -99,11 +108,12 @@ TEST_F(Reproducibility, AStoppedVerificationStopsItsProcessAndCleansUp) {
     }
     return "";
   };
-  Child child({LFT_BINARY_DIR "/lft", "verify-resume", file, "--steps", "400000"}, logs.file("out"), logs.file("err"),
-              {"OMP_NUM_THREADS=1"});
+  Child child({LFT_BINARY_DIR "/lft", "verify-resume", file, "--steps", "400000"}, logs.file("out"),
+              logs.file("err"), {"OMP_NUM_THREADS=1"});
   ASSERT_TRUE(child.wait_until([&] {
     std::error_code missing;
-    return !scratch().empty() && fs::file_size(scratch() + "/whole/metrics.jsonl", missing) > 1000 && !missing;
+    return !scratch().empty() &&
+           fs::file_size(scratch() + "/whole/metrics.jsonl", missing) > 1000 && !missing;
   })) << slurp(logs.file("err"));
   child.signal(SIGTERM);
   EXPECT_EQ(child.wait(), 75) << slurp(logs.file("err"));
@@ -152,8 +162,10 @@ TEST_F(Reproducibility, ANondeterministicCublasSettingIsReplacedAndAGoodOneKept)
     const Ran ran = run_lft("train " + written(one, "one.yaml"));
     unsetenv("CUBLAS_WORKSPACE_CONFIG");
     EXPECT_EQ(ran.code, 0) << ran.err;
-    EXPECT_EQ(ran.count("CUBLAS_WORKSPACE_CONFIG=:0:0 is not deterministic"), setting == ":0:0" ? 1 : 0);
-    return Json::parse(slurp(one.output_dir + "/environment.json"))["determinism"]["cublas_workspace"];
+    EXPECT_EQ(ran.count("CUBLAS_WORKSPACE_CONFIG=:0:0 is not deterministic"),
+              setting == ":0:0" ? 1 : 0);
+    return Json::parse(
+        slurp(one.output_dir + "/environment.json"))["determinism"]["cublas_workspace"];
   };
   EXPECT_EQ(environment(":0:0"), ":4096:8");
   EXPECT_EQ(environment(":16:8"), ":16:8");

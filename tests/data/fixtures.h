@@ -8,6 +8,10 @@
 #include "support/temp_dir.h"
 
 namespace lft::test {
+using namespace lft::data;
+using namespace lft::io;
+using namespace lft::llava;
+using namespace lft::text;
 
 constexpr int64_t kBos = 1, kEos = 2, kImage = 300, kFirstByte = 3;
 
@@ -19,7 +23,9 @@ class ByteTokenizer : public Tokenizer {
     for (uint32_t at = 0; at < text.size();) {
       const bool image = text.substr(at, 7) == "<image>", end = text.substr(at, 4) == "</s>";
       const uint32_t length = image ? 7 : end ? 4 : 1;
-      const int64_t id = image ? image_id : end ? kEos : kFirstByte + static_cast<unsigned char>(text[at]);
+      const int64_t id = image ? image_id
+                         : end ? kEos
+                               : kFirstByte + static_cast<unsigned char>(text[at]);
       tokens.push_back({id, at, at + length});
       at += length;
     }
@@ -75,19 +81,25 @@ inline void put_number(std::string& bytes, uint32_t value, int count) {
 inline std::string bmp(uint32_t width, uint32_t height, uint8_t seed) {
   const uint32_t stride = (3 * width + 3) / 4 * 4;
   std::string bytes = "BM";
-  for (const uint32_t value : {54 + stride * height, 0u, 54u, 40u, width, height}) put_number(bytes, value, 4);
+  for (const uint32_t value : {54 + stride * height, 0u, 54u, 40u, width, height})
+    put_number(bytes, value, 4);
   put_number(bytes, 1, 2);
   put_number(bytes, 24, 2);
-  for (const uint32_t value : {0u, stride * height, 2835u, 2835u, 0u, 0u}) put_number(bytes, value, 4);
+  for (const uint32_t value : {0u, stride * height, 2835u, 2835u, 0u, 0u})
+    put_number(bytes, value, 4);
   for (uint32_t y = 0; y < height; ++y) {
-    for (uint32_t x = 0; x < stride; ++x) bytes += x < 3 * width ? static_cast<char>(seed + 7 * x + 31 * y) : '\0';
+    for (uint32_t x = 0; x < stride; ++x)
+      bytes += x < 3 * width ? static_cast<char>(seed + 7 * x + 31 * y) : '\0';
   }
   return bytes;
 }
 
 /// One LLaVA row as JSON.
-inline std::string llava_row(const std::string& id, const std::string& image, const std::string& question, const std::string& answer) {
-  Json row = {{"id", id}, {"conversations", {{{"from", "human"}, {"value", question}}, {{"from", "gpt"}, {"value", answer}}}}};
+inline std::string llava_row(const std::string& id, const std::string& image,
+                             const std::string& question, const std::string& answer) {
+  Json row = {{"id", id},
+              {"conversations",
+               {{{"from", "human"}, {"value", question}}, {{"from", "gpt"}, {"value", answer}}}}};
   if (!image.empty()) row["image"] = image;
   return row.dump();
 }

@@ -1,14 +1,19 @@
-// Goldens: tests/goldens/make_fits.py, transformers 5.17 with torchvision. Bytes are equal, not near.
+// Goldens: tests/goldens/make_fits.py, transformers 5.17 with torchvision. Bytes are equal, not
+// near.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
 #include "data/fixtures.h"
+#include "src/data/batch.h"
 #include "src/data/loader.h"
 #include "src/io/safetensors.h"
 #include "support/expect_error.h"
 
 namespace lft {
+using namespace lft::data;
+using namespace lft::io;
+using namespace lft::llava;
 namespace {
 
 const std::vector<float> kMean = {0.48145466f, 0.4578275f, 0.40821073f};
@@ -26,7 +31,8 @@ RgbImage input_of(const SafetensorsFile& file, const std::string& name) {
 
 int largest_difference(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b) {
   int largest = a.size() == b.size() ? 0 : 256;
-  for (size_t i = 0; largest < 256 && i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
+  for (size_t i = 0; largest < 256 && i < a.size(); ++i)
+    largest = std::max(largest, std::abs(a[i] - b[i]));
   return largest;
 }
 
@@ -37,7 +43,8 @@ TEST(Fit, EqualsTransformers) {
     const size_t size_dot = name.rfind('.'), fit_dot = name.rfind('.', size_dot - 1);
     if (info.dtype != DType::kU8 || name.ends_with(".input")) continue;
     const std::string fit = name.substr(fit_dot + 1, size_dot - fit_dot - 1);
-    const PixelImage pixels = fit_image(input_of(file, name.substr(0, fit_dot)), info.shape[1], fit, kMean);
+    const PixelImage pixels =
+        fit_image(input_of(file, name.substr(0, fit_dot)), info.shape[1], fit, kMean);
     EXPECT_EQ(largest_difference(pixels.chw, bytes_of(file, info)), 0) << name;
     ++compared;
   }

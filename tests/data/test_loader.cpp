@@ -11,6 +11,7 @@
 #include "support/expect_error.h"
 
 namespace lft {
+using namespace lft::data;
 namespace {
 
 /// Samples that are their index. Some take longer, some throw.
@@ -23,7 +24,11 @@ class CountingDataset : public Dataset {
     if (index % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
     const auto bad = errors.find(index);
     if (bad != errors.end())
-      throw Error(bad->second, {.what = "bad " + std::to_string(index), .where = "here", .found = "noise", .expected = {}, .next = {}});
+      throw Error(bad->second, {.what = "bad " + std::to_string(index),
+                                .where = "here",
+                                .found = "noise",
+                                .expected = {},
+                                .next = {}});
     return {.id = id(index), .input_ids = {index}, .labels = {-100}, .images = {}};
   }
   std::string id(int64_t index) const override { return "s" + std::to_string(index); }
@@ -39,11 +44,17 @@ class CountingDataset : public Dataset {
 };
 
 LoaderOptions options_of(int64_t batch, int64_t accum, int64_t workers, bool shuffle = true) {
-  return {.batch_size = batch, .grad_accum = accum, .workers = workers, .seed = 42, .shuffle = shuffle, .skip_bad = false};
+  return {.batch_size = batch,
+          .grad_accum = accum,
+          .workers = workers,
+          .seed = 42,
+          .shuffle = shuffle,
+          .skip_bad = false};
 }
 
 /// Every step as "epoch|a,b|c": which samples in which micro-batch.
-std::vector<std::string> stream(const Dataset& data, LoaderOptions options, int64_t first_step, int64_t steps) {
+std::vector<std::string> stream(const Dataset& data, LoaderOptions options, int64_t first_step,
+                                int64_t steps) {
   Loader loader(data, options, first_step);
   std::vector<std::string> lines;
   for (int64_t i = 0; i < steps; ++i) {
@@ -63,7 +74,8 @@ std::vector<std::string> stream(const Dataset& data, LoaderOptions options, int6
 }
 
 TEST(EpochOrder, IsFixedForEver) {
-  // From a second implementation, in Python: splitmix64, Fisher-Yates from the end, index = high 64 bits of random * i.
+  // From a second implementation, in Python: splitmix64, Fisher-Yates from the end, index = high 64
+  // bits of random * i.
   EXPECT_EQ(epoch_order(10, 42, 0, true), (std::vector<int64_t>{1, 7, 2, 5, 6, 4, 0, 9, 8, 3}));
   EXPECT_EQ(epoch_order(10, 42, 1, true), (std::vector<int64_t>{3, 0, 1, 7, 4, 5, 2, 8, 6, 9}));
   EXPECT_EQ(epoch_order(10, 7, 0, true), (std::vector<int64_t>{6, 1, 8, 3, 0, 2, 9, 4, 5, 7}));
@@ -83,7 +95,8 @@ TEST(EpochOrder, IsAPermutationThatEpochAndSeedChange) {
 }
 
 TEST(EpochOrder, IsUniform) {
-  // 6000 epochs of 3: each of the 6 orders is expected 1000 times, standard deviation 28.9; 5 of them is 144.
+  // 6000 epochs of 3: each of the 6 orders is expected 1000 times, standard deviation 28.9; 5 of
+  // them is 144.
   std::map<std::vector<int64_t>, int> counts;
   for (int64_t epoch = 0; epoch < 6000; ++epoch) ++counts[epoch_order(3, 42, epoch, true)];
   ASSERT_EQ(counts.size(), 6u);
@@ -100,7 +113,8 @@ TEST(Loader, AWorkerThatCannotGoOnIsTheConsumersError) {
 TEST(Loader, BatchesAndGroupsStayInTheirEpoch) {
   const CountingDataset data(7);
   const std::vector<std::string> lines = stream(data, options_of(2, 2, 0, false), 0, 4);
-  EXPECT_EQ(lines, (std::vector<std::string>{"0|s0,s1|s2,s3", "0|s4,s5|s6", "1|s0,s1|s2,s3", "1|s4,s5|s6"}));
+  EXPECT_EQ(lines, (std::vector<std::string>{"0|s0,s1|s2,s3", "0|s4,s5|s6", "1|s0,s1|s2,s3",
+                                             "1|s4,s5|s6"}));
   EXPECT_EQ(Loader(data, options_of(2, 2, 0)).steps_per_epoch(), 2);
   EXPECT_EQ(stream(data, options_of(16, 1, 0, false), 0, 2)[1], "1|s0,s1,s2,s3,s4,s5,s6");
 }
@@ -117,7 +131,8 @@ TEST(Loader, SeeksWithoutReadingWhatItSkips) {
   const std::vector<std::string> all = stream(data, options_of(4, 3, 0), 0, 12);
   data.gets = 0;
   for (const int64_t first : {0, 3, 5, 11}) {
-    EXPECT_EQ(stream(data, options_of(4, 3, 0), first, 1), (std::vector<std::string>{all[static_cast<size_t>(first)]}));
+    EXPECT_EQ(stream(data, options_of(4, 3, 0), first, 1),
+              (std::vector<std::string>{all[static_cast<size_t>(first)]}));
   }
   EXPECT_LE(data.gets, 4 * 12);
 }
@@ -136,12 +151,18 @@ TEST(Loader, ErrorsComeAtTheStepThatNeedsTheSample) {
 
 TEST(Loader, BadSamplesAreLeftOutAndNamed) {
   CountingDataset data(8);
-  data.errors = {{1, ErrorKind::kInput}, {2, ErrorKind::kInput}, {3, ErrorKind::kInput}, {6, ErrorKind::kInput}, {7, ErrorKind::kInput}};
+  data.errors = {{1, ErrorKind::kInput},
+                 {2, ErrorKind::kInput},
+                 {3, ErrorKind::kInput},
+                 {6, ErrorKind::kInput},
+                 {7, ErrorKind::kInput}};
   for (const int64_t workers : {0, 4}) {
     LoaderOptions options = options_of(2, 2, workers, false);
     options.skip_bad = true;
-    EXPECT_EQ(stream(data, options, 0, 2), (std::vector<std::string>{"0|s0 -s1: bad 1 (noise) -s2: bad 2 (noise) -s3: bad 3 (noise)",
-                                                                     "0|s4,s5 -s6: bad 6 (noise) -s7: bad 7 (noise)"}));
+    EXPECT_EQ(
+        stream(data, options, 0, 2),
+        (std::vector<std::string>{"0|s0 -s1: bad 1 (noise) -s2: bad 2 (noise) -s3: bad 3 (noise)",
+                                  "0|s4,s5 -s6: bad 6 (noise) -s7: bad 7 (noise)"}));
   }
   data.errors = {{0, ErrorKind::kInput}, {1, ErrorKind::kInput}};
   LoaderOptions options = options_of(2, 1, 2, false);
@@ -169,7 +190,8 @@ TEST(Loader, ReadsAheadWithinBoundsAndStopsAtOnce) {
     Loader loader(data, options_of(2, 1, 4));
     loader.next();
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    EXPECT_LE(data.gets, 2 + 2 + 8 + 4);  // taken, a step ahead, two a worker, one in each worker's hands
+    EXPECT_LE(data.gets,
+              2 + 2 + 8 + 4);  // taken, a step ahead, two a worker, one in each worker's hands
   }
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
   EXPECT_LFT_ERROR(ErrorKind::kInput, "no sample", Loader(CountingDataset(0), options_of(2, 1, 0)));

@@ -7,6 +7,7 @@
 #include "support/expect_error.h"
 
 namespace lft {
+using namespace lft::data;
 namespace {
 
 using namespace lft::test;
@@ -28,7 +29,9 @@ void expect_same(const Sample& a, const Sample& b) {
 std::string write_text_rows(const TempDir& dir, int count) {
   std::string text;
   for (int i = 0; i < count; ++i)
-    text += llava_row("t" + std::to_string(i), "", "Q" + std::string(static_cast<size_t>(i), 'q'), "A") + "\n";
+    text += llava_row("t" + std::to_string(i), "", "Q" + std::string(static_cast<size_t>(i), 'q'),
+                      "A") +
+            "\n";
   return dir.write("text.jsonl", text);
 }
 
@@ -37,11 +40,13 @@ TEST(Prepared, GivesTheSameSamples) {
   const TempDir dir;
   dir.write("img/a.bmp", bmp(9, 6, 1));
   dir.write("img/b.bmp", bmp(5, 8, 2));
-  const std::string two = R"({"id":"two","images":["b.bmp","a.bmp"],"conversations":[{"from":"human","value":"<image><image>\nQ"},
+  const std::string two =
+      R"({"id":"two","images":["b.bmp","a.bmp"],"conversations":[{"from":"human","value":"<image><image>\nQ"},
     {"from":"gpt","value":"A"},{"from":"human","value":"R"},{"from":"gpt","value":"B"}]})";
   std::string json = "[" + two + "," + llava_row("none", "", "Q", "A");
   for (int i = 0; i < 6; ++i)
-    json += "," + llava_row("r" + std::to_string(i), i % 2 ? "a.bmp" : "b.bmp", "<image>\nQ", "answer " + std::to_string(i));
+    json += "," + llava_row("r" + std::to_string(i), i % 2 ? "a.bmp" : "b.bmp", "<image>\nQ",
+                            "answer " + std::to_string(i));
   const std::string data = dir.write("data.json", json + "]"), out = dir.file("prepared");
   const ByteTokenizer tokenizer;
   const EncodeOptions options = small_options();
@@ -72,14 +77,18 @@ TEST(Prepared, StoppedItLeavesNothing) {
   const TempDir dir;
   const ByteTokenizer tokenizer;
   const EncodeOptions options = small_options();
-  const auto rows = open_dataset(write_text_rows(dir, 100), "", tokenizer, options);  // more than one group
-  const auto entries = [&] { return std::distance(std::filesystem::directory_iterator(dir.path()), {}); };
+  const auto rows =
+      open_dataset(write_text_rows(dir, 100), "", tokenizer, options);  // more than one group
+  const auto entries = [&] {
+    return std::distance(std::filesystem::directory_iterator(dir.path()), {});
+  };
   const auto before = entries();
   int groups = 0;
   const auto stop = [&] {
     if (++groups == 2) throw std::runtime_error("stopped");
   };
-  EXPECT_THROW(prepare_dataset(*rows, options, dir.file("p"), kPreparedShardBytes, stop), std::runtime_error);
+  EXPECT_THROW(prepare_dataset(*rows, options, dir.file("p"), kPreparedShardBytes, stop),
+               std::runtime_error);
   EXPECT_EQ(groups, 2);
   EXPECT_EQ(entries(), before);
   prepare_dataset(*rows, options, dir.file("p"));
@@ -90,14 +99,18 @@ TEST(Prepared, RefusesOtherSettingsNamingEach) {
   const TempDir dir;
   const ByteTokenizer tokenizer;
   EncodeOptions options = small_options();
-  prepare_dataset(*open_dataset(write_text_rows(dir, 3), "", tokenizer, options), options, dir.file("p"));
+  prepare_dataset(*open_dataset(write_text_rows(dir, 3), "", tokenizer, options), options,
+                  dir.file("p"));
   EXPECT_EQ(open_dataset(dir.file("p"), "", tokenizer, options)->size(), 3);
   options.image_fit = "crop";
   options.max_tokens = 99;
   options.tokenizer_fingerprint = "other";
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "image_fit \"pad\"", open_dataset(dir.file("p"), "", tokenizer, options));
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "max_tokens 99", open_dataset(dir.file("p"), "", tokenizer, options));
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "tokenizer \"other\"", open_dataset(dir.file("p"), "", tokenizer, options));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "image_fit \"pad\"",
+                   open_dataset(dir.file("p"), "", tokenizer, options));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "max_tokens 99",
+                   open_dataset(dir.file("p"), "", tokenizer, options));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "tokenizer \"other\"",
+                   open_dataset(dir.file("p"), "", tokenizer, options));
 }
 
 TEST(Prepared, SeesDamage) {
@@ -105,15 +118,19 @@ TEST(Prepared, SeesDamage) {
   const ByteTokenizer tokenizer;
   const EncodeOptions options = small_options();
   const std::string out = dir.file("p"), shard = out + "/shard-00000.safetensors";
-  const auto prepare = [&] { prepare_dataset(*open_dataset(write_text_rows(dir, 3), "", tokenizer, options), options, out); };
+  const auto prepare = [&] {
+    prepare_dataset(*open_dataset(write_text_rows(dir, 3), "", tokenizer, options), options, out);
+  };
   const auto open = [&] { return open_dataset(out, "", tokenizer, options); };
   prepare();
   std::string bytes = read_text(shard);
   dir.write("p/shard-00000.safetensors", bytes.substr(0, bytes.size() - 1));
   EXPECT_LFT_ERROR(ErrorKind::kInput, "shard-00000", open());
-  // The first id of the first sample lies behind the header and image_offsets: 4 offsets of 8 bytes.
+  // The first id of the first sample lies behind the header and image_offsets: 4 offsets of 8
+  // bytes.
   std::string forged = bytes;
-  const uint64_t header = 8 + static_cast<uint8_t>(bytes[0]) + 256ull * static_cast<uint8_t>(bytes[1]);
+  const uint64_t header =
+      8 + static_cast<uint8_t>(bytes[0]) + 256ull * static_cast<uint8_t>(bytes[1]);
   forged[header + 4 * 8 + 1] = 0x7f;
   dir.write("p/shard-00000.safetensors", forged);
   EXPECT_LFT_ERROR(ErrorKind::kInput, "token id 32513", open()->get(0));
@@ -133,22 +150,29 @@ TEST(Prepared, BadRowsKeepTheirPlaceUnderSkip) {
   const TempDir dir;
   const ByteTokenizer tokenizer;
   EncodeOptions options = small_options();
-  const std::string data = dir.write(
-      "d.jsonl", llava_row("a", "", "Q", "A") + "\n{}\n" + llava_row("c", "", "<image>", "A") + "\n" + llava_row("d", "", "Q", "D") + "\n");
+  const std::string data = dir.write("d.jsonl", llava_row("a", "", "Q", "A") + "\n{}\n" +
+                                                    llava_row("c", "", "<image>", "A") + "\n" +
+                                                    llava_row("d", "", "Q", "D") + "\n");
   EXPECT_LFT_ERROR(ErrorKind::kInput, "d.jsonl:2", open_dataset(data, "", tokenizer, options));
   options.skip_bad = true;
   const auto direct = open_dataset(data, "", tokenizer, options);
   prepare_dataset(*direct, options, dir.file("p"));
   const auto prepared = open_dataset(dir.file("p"), "", tokenizer, options);
   for (const Dataset* dataset : {direct.get(), prepared.get()}) {
-    LoaderOptions loading{.batch_size = 4, .grad_accum = 1, .workers = 2, .seed = 1, .shuffle = true, .skip_bad = true};
+    LoaderOptions loading{.batch_size = 4,
+                          .grad_accum = 1,
+                          .workers = 2,
+                          .seed = 1,
+                          .shuffle = true,
+                          .skip_bad = true};
     const StepSamples step = Loader(*dataset, loading).next();
     EXPECT_EQ(step.skipped.size(), 2u);
     EXPECT_EQ(step.micro[0].size(), 2u);
     EXPECT_EQ(step.indices, Loader(*direct, loading).next().indices);
   }
   options.skip_bad = false;
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "d.jsonl:2", open_dataset(dir.file("p"), "", tokenizer, options));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "d.jsonl:2",
+                   open_dataset(dir.file("p"), "", tokenizer, options));
 }
 
 TEST(Prepared, NeverReplacesWhatIsNotItsOwn) {
@@ -157,9 +181,11 @@ TEST(Prepared, NeverReplacesWhatIsNotItsOwn) {
   const EncodeOptions options = small_options();
   const auto dataset = open_dataset(write_text_rows(dir, 2), "", tokenizer, options);
   dir.write("home/thesis.txt", "years of work");
-  EXPECT_LFT_ERROR(ErrorKind::kUsage, "not prepared data", prepare_dataset(*dataset, options, dir.file("home")));
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "not prepared data",
+                   prepare_dataset(*dataset, options, dir.file("home")));
   EXPECT_EQ(read_text(dir.file("home/thesis.txt")), "years of work");
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "did not write", open_dataset(dir.file("home"), "", tokenizer, options));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "did not write",
+                   open_dataset(dir.file("home"), "", tokenizer, options));
 }
 
 TEST(Dataset, HashFollowsTheRowsAndNotTheirPlace) {

@@ -6,6 +6,8 @@
 #include "support/temp_dir.h"
 
 namespace lft {
+using namespace lft::data;
+using namespace lft::io;
 namespace {
 
 using test::TempDir;
@@ -30,7 +32,8 @@ constexpr const char* kGood =
     R"({"id":"a","image":"x.png","conversations":[{"from":"human","value":"<image>\nQ"},{"from":"gpt","value":"A"}]})";
 
 TEST(Rows, LlavaArray) {
-  const auto rows = rows_of(std::string("[") + kGood + R"(, {"id": 7, "images": ["p.png", "q.png"], "conversations": [
+  const auto rows = rows_of(std::string("[") + kGood +
+                            R"(, {"id": 7, "images": ["p.png", "q.png"], "conversations": [
     {"from": "human", "value": "<image><image>\nwhich, ] } or \" ?"}, {"from": "gpt", "value": "the [first]"},
     {"from": "human", "value": "sure?"}, {"from": "gpt", "value": "yes"}]},
     {"conversations":[{"from":"human","value":"Q"},{"from":"gpt","value":"A"}]} ] )");
@@ -48,15 +51,16 @@ TEST(Rows, LlavaArray) {
 }
 
 TEST(Rows, JsonLinesWithByteOrderMarkCrlfAndBlankLines) {
-  const auto rows = rows_of("\xef\xbb\xbf" + std::string(kGood) + "\r\n\r\n" + kGood + "\r\n  \n" + kGood);
+  const auto rows =
+      rows_of("\xef\xbb\xbf" + std::string(kGood) + "\r\n\r\n" + kGood + "\r\n  \n" + kGood);
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_TRUE(rows[1].where.ends_with("data.json:3"));
   EXPECT_TRUE(rows[2].where.ends_with("data.json:5"));
 }
 
 TEST(Rows, ShareGptRolesAndEmptySystem) {
-  const auto rows =
-      rows_of(R"({"conversations":[{"from":"system","value":" "},{"from":"user","value":"Q"},{"from":"assistant","value":"A"}]}
+  const auto rows = rows_of(
+      R"({"conversations":[{"from":"system","value":" "},{"from":"user","value":"Q"},{"from":"assistant","value":"A"}]}
 {"conversations":[{"from":"human","value":"Q"},{"from":"chatgpt","value":"B"}]})");
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0].turns[0].answer, "A");
@@ -64,8 +68,8 @@ TEST(Rows, ShareGptRolesAndEmptySystem) {
 }
 
 TEST(Rows, OpenAiParts) {
-  const auto rows =
-      rows_of(R"([{"messages":[{"role":"user","content":[{"type":"text","text":"Look: "},{"type":"image_url","image_url":{"url":"a.png"}},
+  const auto rows = rows_of(
+      R"([{"messages":[{"role":"user","content":[{"type":"text","text":"Look: "},{"type":"image_url","image_url":{"url":"a.png"}},
     {"type":"image","path":"b.png"},{"type":"text","text":"same?"}]},{"role":"assistant","content":[{"type":"text","text":"No."}]}]},
     {"images":["c.png"],"messages":[{"role":"user","content":[{"type":"image"},{"type":"text","text":"What?"}]},
       {"role":"assistant","content":"C"}]}])");
@@ -81,9 +85,17 @@ TEST(Rows, FormatNames) {
   RowKeys keys;
   parse_row(parse_json(kGood, "x"), "x", 0, keys);
   EXPECT_EQ(keys.format(), "LLaVA");
-  parse_row(parse_json(R"({"conversations":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})", "x"), "x", 0, keys);
+  parse_row(
+      parse_json(
+          R"({"conversations":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})",
+          "x"),
+      "x", 0, keys);
   EXPECT_EQ(keys.format(), "ShareGPT");
-  parse_row(parse_json(R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})", "x"), "x", 0, keys);
+  parse_row(
+      parse_json(
+          R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})",
+          "x"),
+      "x", 0, keys);
   EXPECT_EQ(keys.format(), "OpenAI messages");
 }
 
@@ -109,22 +121,32 @@ TEST(Rows, LineErrors) {
   expect_bad(good + R"("text")", ":2", "not a JSON object");
   expect_bad(good + R"({"conversations":[]})", ":2", "no messages");
   expect_bad(good + R"({"conversations":[{"from":"human"}]})", ":2", "\"value\" is missing");
-  expect_bad(good + R"({"conversations":[{"from":"human","value":3}]})", ":2", "a message without text");
+  expect_bad(good + R"({"conversations":[{"from":"human","value":3}]})", ":2",
+             "a message without text");
   expect_bad(good + R"({"conversations":[{"from":"cat","value":"x"}]})", ":2", "unknown role");
   expect_bad(good + R"({"conversations":[{"from":"human","value":"x"}]})", ":2", "no answer");
-  expect_bad(good + R"({"conversations":[{"from":"human","value":"x"},{"from":"gpt","value":" "}]})", ":2: conversations[1]",
-             "empty answer");
-  expect_bad(good + R"({"conversations":[{"from":"gpt","value":"x"},{"from":"human","value":"x"}]})", ":2: conversations[0]",
-             "roles out of order");
-  expect_bad(good + R"({"conversations":[{"from":"human","value":"x"},{"from":"human","value":"x"}]})", ":2: conversations[1]",
-             "roles out of order");
-  expect_bad(good + R"({"conversations":[{"from":"system","value":"Be kind."},{"from":"human","value":"x"}]})", ":2", "system message");
-  expect_bad(good + R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})", ":2", "mixes two sample formats");
+  expect_bad(
+      good + R"({"conversations":[{"from":"human","value":"x"},{"from":"gpt","value":" "}]})",
+      ":2: conversations[1]", "empty answer");
+  expect_bad(
+      good + R"({"conversations":[{"from":"gpt","value":"x"},{"from":"human","value":"x"}]})",
+      ":2: conversations[0]", "roles out of order");
+  expect_bad(
+      good + R"({"conversations":[{"from":"human","value":"x"},{"from":"human","value":"x"}]})",
+      ":2: conversations[1]", "roles out of order");
+  expect_bad(
+      good +
+          R"({"conversations":[{"from":"system","value":"Be kind."},{"from":"human","value":"x"}]})",
+      ":2", "system message");
+  expect_bad(
+      good + R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})",
+      ":2", "mixes two sample formats");
   expect_bad(good + R"({"messages":[], "conversations":[]})", ":2", "which holds the dialogue");
 }
 
 TEST(Rows, ImageErrors) {
-  const std::string talk = R"("conversations":[{"from":"human","value":"Q"},{"from":"gpt","value":"A"}]})";
+  const std::string talk =
+      R"("conversations":[{"from":"human","value":"Q"},{"from":"gpt","value":"A"}]})";
   expect_bad("{\"image\":\"a\",\"images\":[\"b\"]," + talk, ":1", "both \"image\" and \"images\"");
   expect_bad("{\"image\":3," + talk, ":1", "names no file");
   expect_bad("{\"image\":\"\"," + talk, ":1", "names no file");
@@ -132,11 +154,15 @@ TEST(Rows, ImageErrors) {
   expect_bad("{\"images\":[\"a.png\", null]," + talk, ":1", "names no file");
   expect_bad("{\"image\":\"https://example.org/a.png\"," + talk, ":1", "URL");
   expect_bad("{\"id\":1.5," + talk, ":1", "\"id\"");
-  expect_bad(R"({"images":["a"],"messages":[{"role":"user","content":[{"type":"image","image":"b"}]},{"role":"assistant","content":"A"}]})",
-             ":1", "both in");
-  expect_bad(R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":[{"type":"image","image":"b"}]}]})", ":1",
-             "not the user's");
-  expect_bad(R"({"messages":[{"role":"user","content":[{"type":"video"}]},{"role":"assistant","content":"A"}]})", ":1", "unknown type");
+  expect_bad(
+      R"({"images":["a"],"messages":[{"role":"user","content":[{"type":"image","image":"b"}]},{"role":"assistant","content":"A"}]})",
+      ":1", "both in");
+  expect_bad(
+      R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":[{"type":"image","image":"b"}]}]})",
+      ":1", "not the user's");
+  expect_bad(
+      R"({"messages":[{"role":"user","content":[{"type":"video"}]},{"role":"assistant","content":"A"}]})",
+      ":1", "unknown type");
 }
 
 TEST(Rows, NestingAndLongRowsAreBounded) {
@@ -146,7 +172,8 @@ TEST(Rows, NestingAndLongRowsAreBounded) {
 
 TEST(Rows, BadRowsKeepTheirPlaceWhenAsked) {
   const TempDir dir;
-  const RowFile file = read_row_file(dir.write("d.jsonl", std::string(kGood) + "\n{}\nnot json\n" + kGood + "\n"), true);
+  const RowFile file = read_row_file(
+      dir.write("d.jsonl", std::string(kGood) + "\n{}\nnot json\n" + kGood + "\n"), true);
   ASSERT_EQ(file.rows.size(), 4u);
   ASSERT_EQ(file.bad.size(), 2u);
   EXPECT_EQ(file.rows[1].id, "1");

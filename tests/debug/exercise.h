@@ -1,6 +1,8 @@
-// The playbook's exercise, three layers of which the second bends what it computes behind step 50: trained until it breaks, then hunted.
+// The playbook's exercise, three layers of which the second bends what it computes behind step 50:
+// trained until it breaks, then hunted.
 #pragma once
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
@@ -9,16 +11,18 @@
 #include <string>
 #include <vector>
 
-#include "models/layers/call.h"
-#include "src/debug/nan_pass.h"
+#include "models/base/call.h"
+#include "src/debug/nan/nan_pass.h"
 
 namespace lft::test {
+using namespace lft::debug;
 
 using Bend = std::function<at::Tensor(const at::Tensor&)>;
 
 struct LayerImpl : torch::nn::Module {
   LayerImpl(int64_t in, int64_t out) {
-    weight = register_parameter("weight", at::randn({out, in}) / std::sqrt(static_cast<double>(in)));
+    weight =
+        register_parameter("weight", at::randn({out, in}) / std::sqrt(static_cast<double>(in)));
     bias = register_parameter("bias", at::zeros({out}));
   }
   at::Tensor forward(const at::Tensor& x) { return bend(at::linear(x, weight, bias)); }
@@ -27,14 +31,17 @@ struct LayerImpl : torch::nn::Module {
 };
 TORCH_MODULE(Layer);
 
-/// tanh between the first two layers; the bend of layer 2 begins after step 50, as a counter outside says.
+/// tanh between the first two layers; the bend of layer 2 begins after step 50, as a counter
+/// outside says.
 struct Exercise {
   explicit Exercise(const Bend& log_line) {
     at::manual_seed(7);
     layers = {Layer(8, 16), Layer(16, 16), Layer(16, 1)};
     x = at::randn({32, 8});
     y = x.sum(1, /*keepdim=*/true);
-    layers[1]->bend = [this, log_line](const at::Tensor& in) { return step > 50 ? log_line(in) : in; };
+    layers[1]->bend = [this, log_line](const at::Tensor& in) {
+      return step > 50 ? log_line(in) : in;
+    };
   }
 
   at::Tensor loss() const {
@@ -51,13 +58,15 @@ struct Exercise {
     return all;
   }
 
-  /// Plain gradient descent until loss or a gradient is not finite; the step at which that is, with the weights it began with.
+  /// Plain gradient descent until loss or a gradient is not finite; the step at which that is, with
+  /// the weights it began with.
   int64_t train_until_broken(double rate) {
     for (step = 1; step <= 200; ++step) {
       const at::Tensor value = loss();
       value.backward();
       bool fine = at::isfinite(value).item<bool>();
-      for (const at::Tensor& parameter : parameters()) fine = fine && at::isfinite(parameter.grad()).all().item<bool>();
+      for (const at::Tensor& parameter : parameters())
+        fine = fine && at::isfinite(parameter.grad()).all().item<bool>();
       const at::NoGradGuard no_grad;
       for (at::Tensor parameter : parameters()) {
         if (fine) parameter.sub_(parameter.grad(), rate);
@@ -72,7 +81,8 @@ struct Exercise {
     PassRequest request{.loss = [this] { return loss(); }, .parameters = {}, .known = {}};
     for (size_t i = 0; i < layers.size(); ++i) {
       for (const auto& parameter : layers[i]->named_parameters()) {
-        request.parameters.push_back({"layer" + std::to_string(i + 1) + "." + parameter.key(), parameter.value()});
+        request.parameters.push_back(
+            {"layer" + std::to_string(i + 1) + "." + parameter.key(), parameter.value()});
       }
     }
     return watch_pass(request);

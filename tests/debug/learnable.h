@@ -1,4 +1,5 @@
-// A tiny run whose model can learn its rows by heart: the random head of the plain one is too flat for a confident answer.
+// A tiny run whose model can learn its rows by heart: the random head of the plain one is too flat
+// for a confident answer.
 #pragma once
 #include "debug/stored_model.h"
 
@@ -6,7 +7,9 @@ namespace lft::test {
 
 /// Writes the model of `run` again with an LM head ten times as large.
 inline void make_learnable(const TinyRun& run) {
-  change_model(run, [](StoredTensors& tensors) { scale_stored(tensors, "language_model.lm_head.weight", 10); });
+  change_model(run, [](StoredTensors& tensors) {
+    scale_stored(tensors, "language_model.lm_head.weight", 10);
+  });
 }
 
 }  // namespace lft::test

@@ -6,13 +6,17 @@
 #include <functional>
 #include <string>
 
-#include "src/debug/nan.h"
-#include "src/debug/nan_run.h"
-#include "src/debug/nan_text.h"
-#include "src/train/run.h"
+#include "src/debug/nan/nan.h"
+#include "src/debug/nan/nan_run.h"
+#include "src/debug/nan/nan_text.h"
+#include "src/train/run/run.h"
 #include "train/tiny_run.h"
 
 namespace lft::test {
+using namespace lft::data;
+using namespace lft::debug;
+using namespace lft::recipe;
+using namespace lft::train;
 
 inline const std::string kLayers = "language_model.model.layers.";
 
@@ -24,8 +28,8 @@ struct Patient {
     recipe.lora.dropout = 0.1;
     if (change) change(recipe);
     inputs = open_inputs(recipe);
-    model = build_model(inputs, nullptr);
-    samples = start_loader(inputs, 2)->next();
+    model = build_model(inputs);
+    samples = start_loader(inputs.recipe, inputs.data, 2)->next();
     input = hunt_input(inputs, model, samples, 3);
   }
 

@@ -20,8 +20,8 @@ inline void scale_stored(StoredTensors& tensors, const std::string& name, float 
   for (size_t i = 0; i < tensors.at(name).bytes.size() / sizeof(float); ++i) values[i] *= factor;
 }
 
-/// An MLP of the LLM with an inside `up` times larger: the same function in FP32. 2^17 and more is beyond FP16, the weight itself from 2^20
-/// on.
+/// An MLP of the LLM with an inside `up` times larger: the same function in FP32. 2^17 and more is
+/// beyond FP16, the weight itself from 2^20 on.
 inline void scale_mlp(StoredTensors& tensors, int layer, float up) {
   const std::string mlp = "language_model.model.layers." + std::to_string(layer) + ".mlp.";
   scale_stored(tensors, mlp + "up_proj.weight", up);

@@ -6,27 +6,36 @@
 #include <string>
 #include <vector>
 
-#include "src/debug/validate.h"
+#include "src/debug/data/validate.h"
 #include "train/tiny_run.h"
 
 namespace lft::test {
+using namespace lft::debug;
+using namespace lft::recipe;
 
 /// A LLaVA row; no image where `image` is empty.
-inline nlohmann::json row(const std::string& id, const std::string& image, const std::string& question, const std::string& answer) {
-  nlohmann::json json = {{"id", id}, {"conversations", {{{"from", "human"}, {"value", question}}, {{"from", "gpt"}, {"value", answer}}}}};
+inline nlohmann::json row(const std::string& id, const std::string& image,
+                          const std::string& question, const std::string& answer) {
+  nlohmann::json json = {
+      {"id", id},
+      {"conversations",
+       {{{"from", "human"}, {"value", question}}, {{"from", "gpt"}, {"value", answer}}}}};
   if (!image.empty()) json["image"] = image;
   return json;
 }
 
 /// A golden file of tests/goldens/images.
-inline std::string golden_image(const std::string& name) { return slurp(LFT_SOURCE_DIR "/tests/goldens/images/" + name); }
+inline std::string golden_image(const std::string& name) {
+  return slurp(LFT_SOURCE_DIR "/tests/goldens/images/" + name);
+}
 
 class DataTest : public ::testing::Test {
  protected:
   static constexpr int kRows = 12;
   DataTest() : run_(kRows), recipe_(run_.recipe("out")) {
     recipe_.data.eval.clear();
-    for (const nlohmann::json& each : nlohmann::json::parse(slurp(run_.dir().file("rows.json")))) lines_.push_back(each.dump());
+    for (const nlohmann::json& each : nlohmann::json::parse(slurp(run_.dir().file("rows.json"))))
+      lines_.push_back(each.dump());
   }
 
   nlohmann::json json_row(size_t index) const { return nlohmann::json::parse(lines_[index]); }
@@ -36,19 +45,25 @@ class DataTest : public ::testing::Test {
     for (const std::string& line : lines_) text += line + "\n";
     return recipe_.data.train = run_.dir().write("rows.jsonl", text);
   }
-  std::string line(size_t index) const { return run_.dir().file("rows.jsonl") + ":" + std::to_string(index + 1); }
+  std::string line(size_t index) const {
+    return run_.dir().file("rows.jsonl") + ":" + std::to_string(index + 1);
+  }
   DataReport validate(int64_t workers = 2) {
     save();
     return validate_data(recipe_, workers);
   }
   /// The rows have this fault, these lines and this reason, and no other fault.
-  static void expect_only(const DataReport& report, DataFault fault, const std::vector<std::string>& where, const std::string& reason) {
-    EXPECT_EQ(report.counts, (std::map<DataFault, int64_t>{{fault, static_cast<int64_t>(where.size())}})) << data_report_text(report);
+  static void expect_only(const DataReport& report, DataFault fault,
+                          const std::vector<std::string>& where, const std::string& reason) {
+    EXPECT_EQ(report.counts,
+              (std::map<DataFault, int64_t>{{fault, static_cast<int64_t>(where.size())}}))
+        << data_report_text(report);
     if (!report.first.contains(fault)) return;
     std::vector<std::string> found;
     for (const DataProblem& problem : report.first.at(fault)) {
       found.push_back(problem.where);
-      EXPECT_NE(problem.reason.find(reason), std::string::npos) << "no \"" << reason << "\" in: " << problem.reason;
+      EXPECT_NE(problem.reason.find(reason), std::string::npos)
+          << "no \"" << reason << "\" in: " << problem.reason;
     }
     EXPECT_EQ(found, where);
     EXPECT_EQ(report.errors(), is_warning(fault) ? 0 : static_cast<int64_t>(where.size()));

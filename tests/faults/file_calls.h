@@ -24,24 +24,30 @@ class NamedFiles {
   explicit NamedFiles(pid_t process) : process_(process) {}
 
   std::string path(const uint64_t* arguments, int folder, int name, bool follow) const {
-    const std::string base = folder < 0 ? link("cwd") : folder_path(static_cast<int>(arguments[folder]));
+    const std::string base =
+        folder < 0 ? link("cwd") : folder_path(static_cast<int>(arguments[folder]));
     const std::string given = text(arguments[name]);
-    return resolved(given.starts_with('/') ? given : base + (given.empty() ? "" : "/" + given), follow);
+    return resolved(given.starts_with('/') ? given : base + (given.empty() ? "" : "/" + given),
+                    follow);
   }
 
  private:
   std::string link(const std::string& name) const {
     std::error_code ignored;
-    return std::filesystem::read_symlink("/proc/" + std::to_string(process_) + "/" + name, ignored).string();
+    return std::filesystem::read_symlink("/proc/" + std::to_string(process_) + "/" + name, ignored)
+        .string();
   }
-  std::string folder_path(int descriptor) const { return descriptor == AT_FDCWD ? link("cwd") : link("fd/" + std::to_string(descriptor)); }
+  std::string folder_path(int descriptor) const {
+    return descriptor == AT_FDCWD ? link("cwd") : link("fd/" + std::to_string(descriptor));
+  }
 
   /// /proc/self is another folder for the process than for this one.
   static std::string resolved(const std::filesystem::path& path, bool follow) {
     std::error_code ignored;
     if (path.string().starts_with("/proc/self/")) return path.lexically_normal().string();
     const std::filesystem::path name = path.filename();
-    if (follow || name.empty() || name == "." || name == "..") return std::filesystem::weakly_canonical(path, ignored).string();
+    if (follow || name.empty() || name == "." || name == "..")
+      return std::filesystem::weakly_canonical(path, ignored).string();
     return (std::filesystem::weakly_canonical(path.parent_path(), ignored) / name).string();
   }
 
@@ -51,7 +57,8 @@ class NamedFiles {
     std::string found;
     while (address != 0 && found.size() < kLongest) {
       char piece[kPage];
-      iovec here{piece, kPage - address % kPage}, there{reinterpret_cast<void*>(address), kPage - address % kPage};
+      iovec here{piece, kPage - address % kPage},
+          there{reinterpret_cast<void*>(address), kPage - address % kPage};
       const ssize_t got = process_vm_readv(process_, &here, 1, &there, 1, 0);
       if (got <= 0) return found;
       const size_t length = strnlen(piece, static_cast<size_t>(got));
@@ -68,7 +75,8 @@ class NamedFiles {
 /// Of a process that the filter stopped.
 inline void note_call(pid_t process, std::vector<FileCall>& calls) {
   __ptrace_syscall_info info{};
-  if (ptrace(PTRACE_GET_SYSCALL_INFO, process, sizeof info, &info) <= 0 || info.op != PTRACE_SYSCALL_INFO_SECCOMP) {
+  if (ptrace(PTRACE_GET_SYSCALL_INFO, process, sizeof info, &info) <= 0 ||
+      info.op != PTRACE_SYSCALL_INFO_SECCOMP) {
     calls.push_back({"a call that could not be read", true});
     return;
   }
@@ -79,12 +87,14 @@ inline void note_call(pid_t process, std::vector<FileCall>& calls) {
     if (call.number != number) continue;
     const auto flags = static_cast<int>(arguments[call.flags]);
     const bool changes = (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC)) != 0;
-    calls.push_back({files.path(arguments, call.folder, call.path, (flags & O_NOFOLLOW) == 0), changes});
+    calls.push_back(
+        {files.path(arguments, call.folder, call.path, (flags & O_NOFOLLOW) == 0), changes});
   }
   for (const FileSyscall& call : change_syscalls()) {
     if (call.number != number) continue;
     calls.push_back({files.path(arguments, call.folder, call.path, false), true});
-    if (call.other_path >= 0) calls.push_back({files.path(arguments, call.other_folder, call.other_path, false), true});
+    if (call.other_path >= 0)
+      calls.push_back({files.path(arguments, call.other_folder, call.other_path, false), true});
   }
 }
 

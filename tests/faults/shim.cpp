@@ -1,6 +1,7 @@
-// Preloaded into a program (LD_PRELOAD) or linked with it, this library counts the calls that change what stands below a folder, and makes
-// the k-th of them fail, or the process die there. Plain libc, no lft. A forked child counts from the start, by the environment that it
-// finds at its first call.
+// Preloaded into a program (LD_PRELOAD) or linked with it, this library counts the calls that
+// change what stands below a folder, and makes the k-th of them fail, or the process die there.
+// Plain libc, no lft. A forked child counts from the start, by the environment that it finds at its
+// first call.
 //
 // LFT_SHIM_ROOT   the folder, as an absolute path without symlinks; without it nothing is touched
 // LFT_SHIM_MODE   count | kill | power | powerdata | enospc | eio | short | eintr
@@ -8,14 +9,17 @@
 // LFT_SHIM_COUNT  a file that holds the number of calls so far
 // LFT_SHIM_FREE   what statvfs says is free, in bytes
 //
-// Counted: write, pwrite, writev, fsync, fdatasync, rename, mkdir, unlink, unlinkat, rmdir. Below the folder fsync does nothing but count:
-// what a dead process wrote stays, and the power cut is the shim's own.
-// kill: SIGKILL in place of the call; a write leaves its first half behind.
-// power: SIGKILL after the disk was put in the state that a power cut may leave: files lose what was never fsynced, and names that were
-//   made or renamed in a folder that was not fsynced since are as before. Deletions stay: they may reach the disk before anything else.
+// Counted: write, pwrite, writev, fsync, fdatasync, rename, mkdir, unlink, unlinkat, rmdir. Below
+// the folder fsync does nothing but count: what a dead process wrote stays, and the power cut is
+// the shim's own. kill: SIGKILL in place of the call; a write leaves its first half behind. power:
+// SIGKILL after the disk was put in the state that a power cut may leave: files lose what was never
+// fsynced, and names that were
+//   made or renamed in a folder that was not fsynced since are as before. Deletions stay: they may
+//   reach the disk before anything else.
 // powerdata: the same, but every name stays: metadata may reach the disk before data.
-// enospc: the call fails, and so does every later write and mkdir: a full disk stays full. Deletions work.
-// eio: the call fails once. short: a write transfers half. eintr: a write or fsync is interrupted once.
+// enospc: the call fails, and so does every later write and mkdir: a full disk stays full.
+// Deletions work. eio: the call fails once. short: a write transfers half. eintr: a write or fsync
+// is interrupted once.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -55,7 +59,9 @@ struct NameChange {
 };
 
 std::string parent_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
-bool is_below(const std::string& path, const std::string& folder) { return path == folder || path.rfind(folder + "/", 0) == 0; }
+bool is_below(const std::string& path, const std::string& folder) {
+  return path == folder || path.rfind(folder + "/", 0) == 0;
+}
 
 void move_prefix(std::string* path, const std::string& from, const std::string& to) {
   if (!path->empty() && is_below(*path, from)) *path = to + path->substr(from.size());
@@ -90,7 +96,8 @@ class Shim {
   bool covers(const std::string& path) const { return !root_.empty() && is_below(path, root_); }
   bool models_power() const { return mode_ == "power" || mode_ == "powerdata"; }
 
-  /// Counts the call. 0: it goes on as asked; else the errno with which it fails; kHalf: a write transfers half; kHalfAndDie.
+  /// Counts the call. 0: it goes on as asked; else the errno with which it fails; kHalf: a write
+  /// transfers half; kHalfAndDie.
   static constexpr int kHalf = -1, kHalfAndDie = -2;
   int enter(Call call) {
     show(++count_);
@@ -118,13 +125,16 @@ class Shim {
     struct stat status {};
     if (fstat(fd, &status) != 0) return;
     if (S_ISREG(status.st_mode)) durable_[path] = static_cast<uint64_t>(status.st_size);
-    for (NameChange& change : changes_) change.durable = change.durable || (S_ISDIR(status.st_mode) && parent_of(change.path) == path);
+    for (NameChange& change : changes_)
+      change.durable =
+          change.durable || (S_ISDIR(status.st_mode) && parent_of(change.path) == path);
   }
   /// Before a rename over `to`: a second name for what it replaces.
   std::string keep_replaced(const std::string& to) {
     struct stat status {};
     if (!models_power() || lstat(to.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return "";
-    const std::string backup = root_ + ".replaced-" + std::to_string(getpid()) + "-" + std::to_string(count_);
+    const std::string backup =
+        root_ + ".replaced-" + std::to_string(getpid()) + "-" + std::to_string(count_);
     return link(to.c_str(), backup.c_str()) == 0 ? backup : "";
   }
   void renamed(const std::string& from, const std::string& to, const std::string& backup) {
@@ -185,7 +195,8 @@ class Shim {
         continue;
       }
       std::filesystem::rename(change.path, change.from, ignored_);
-      for (size_t earlier = 0; earlier < i; ++earlier) move_prefix(&changes_[earlier].path, change.path, change.from);
+      for (size_t earlier = 0; earlier < i; ++earlier)
+        move_prefix(&changes_[earlier].path, change.path, change.from);
       if (!change.backup.empty()) std::filesystem::rename(change.backup, change.path, ignored_);
     }
   }
@@ -195,8 +206,9 @@ class Shim {
   bool full_ = false;
   char* counter_ = nullptr;
   std::error_code ignored_;
-  std::map<std::string, uint64_t> durable_;  // of the files that were opened to be written: bytes that a power cut leaves
-  std::vector<NameChange> changes_;          // in order
+  std::map<std::string, uint64_t>
+      durable_;  // of the files that were opened to be written: bytes that a power cut leaves
+  std::vector<NameChange> changes_;  // in order
 };
 
 Shim& shim_of_this_process() {
@@ -249,7 +261,8 @@ int open_tracked(const std::string& path, int flags, Open open_it) {
   const int fd = open_it();
   if (fd < 0) return fd;
   if (fresh) shim->created(path);
-  shim->file_opened(path, fresh || (flags & O_TRUNC) != 0, fresh ? 0 : static_cast<uint64_t>(before.st_size));
+  shim->file_opened(path, fresh || (flags & O_TRUNC) != 0,
+                    fresh ? 0 : static_cast<uint64_t>(before.st_size));
   return fd;
 }
 
@@ -288,27 +301,31 @@ int remove_tracked(const std::string& path, Call call, Remove remove) {
   return result;
 }
 
-mode_t mode_argument(int flags, va_list list) { return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(list, mode_t) : 0; }
+mode_t mode_argument(int flags, va_list list) {
+  return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(list, mode_t) : 0;
+}
 
 }  // namespace
 
-#define LFT_OPEN(name)                                                                                    \
-  int name(const char* path, int flags, ...) {                                                            \
-    va_list list;                                                                                         \
-    va_start(list, flags);                                                                                \
-    const mode_t mode = mode_argument(flags, list);                                                       \
-    va_end(list);                                                                                         \
-    REAL(name);                                                                                           \
-    return open_tracked(absolute(AT_FDCWD, path), flags, [&] { return real_##name(path, flags, mode); }); \
+#define LFT_OPEN(name)                                                   \
+  int name(const char* path, int flags, ...) {                           \
+    va_list list;                                                        \
+    va_start(list, flags);                                               \
+    const mode_t mode = mode_argument(flags, list);                      \
+    va_end(list);                                                        \
+    REAL(name);                                                          \
+    return open_tracked(absolute(AT_FDCWD, path), flags,                 \
+                        [&] { return real_##name(path, flags, mode); }); \
   }
-#define LFT_OPENAT(name)                                                                                \
-  int name(int at, const char* path, int flags, ...) {                                                  \
-    va_list list;                                                                                       \
-    va_start(list, flags);                                                                              \
-    const mode_t mode = mode_argument(flags, list);                                                     \
-    va_end(list);                                                                                       \
-    REAL(name);                                                                                         \
-    return open_tracked(absolute(at, path), flags, [&] { return real_##name(at, path, flags, mode); }); \
+#define LFT_OPENAT(name)                                                     \
+  int name(int at, const char* path, int flags, ...) {                       \
+    va_list list;                                                            \
+    va_start(list, flags);                                                   \
+    const mode_t mode = mode_argument(flags, list);                          \
+    va_end(list);                                                            \
+    REAL(name);                                                              \
+    return open_tracked(absolute(at, path), flags,                           \
+                        [&] { return real_##name(at, path, flags, mode); }); \
   }
 
 extern "C" {
@@ -325,7 +342,8 @@ ssize_t write(int fd, const void* data, size_t bytes) {
 
 ssize_t pwrite(int fd, const void* data, size_t bytes, off_t offset) {
   REAL(pwrite);
-  return write_tracked(fd, bytes, [&](size_t count) { return real_pwrite(fd, data, count, offset); });
+  return write_tracked(fd, bytes,
+                       [&](size_t count) { return real_pwrite(fd, data, count, offset); });
 }
 
 ssize_t writev(int fd, const iovec* pieces, int count) {
@@ -333,7 +351,8 @@ ssize_t writev(int fd, const iovec* pieces, int count) {
   REAL(write);
   const iovec first = count > 0 ? pieces[0] : iovec{nullptr, 0};
   return write_tracked(fd, first.iov_len, [&](size_t wanted) {
-    return wanted < first.iov_len ? real_write(fd, first.iov_base, wanted) : real_writev(fd, pieces, count);
+    return wanted < first.iov_len ? real_write(fd, first.iov_base, wanted)
+                                  : real_writev(fd, pieces, count);
   });
 }
 
@@ -379,7 +398,8 @@ int unlink(const char* path) {
 
 int unlinkat(int at, const char* path, int flags) {
   REAL(unlinkat);
-  return remove_tracked(absolute(at, path), Call::kUnlink, [&] { return real_unlinkat(at, path, flags); });
+  return remove_tracked(absolute(at, path), Call::kUnlink,
+                        [&] { return real_unlinkat(at, path, flags); });
 }
 
 int rmdir(const char* path) {
@@ -391,7 +411,8 @@ int statvfs(const char* path, struct statvfs* status) {
   REAL(statvfs);
   const int result = real_statvfs(path, status);
   const char* const free = getenv("LFT_SHIM_FREE");
-  if (result == 0 && free != nullptr) status->f_bavail = static_cast<fsblkcnt_t>(std::atoll(free)) / status->f_frsize;
+  if (result == 0 && free != nullptr)
+    status->f_bavail = static_cast<fsblkcnt_t>(std::atoll(free)) / status->f_frsize;
   return result;
 }
 

@@ -12,14 +12,16 @@
 
 namespace lft::test {
 
-/// By path: kind and permissions, size, times of the last change, and the content's sha256. A file that was made and removed again shows in
-/// the times of its folder.
+/// By path: kind and permissions, size, times of the last change, and the content's sha256. A file
+/// that was made and removed again shows in the times of its folder.
 using Snapshot = std::map<std::string, std::string>;
 
 inline std::string entry_text(const std::filesystem::path& path) {
   struct stat status {};
   if (lstat(path.c_str(), &status) != 0) return "unreadable";
-  const auto time = [](const timespec& at) { return " " + std::to_string(at.tv_sec) + "." + std::to_string(at.tv_nsec); };
+  const auto time = [](const timespec& at) {
+    return " " + std::to_string(at.tv_sec) + "." + std::to_string(at.tv_nsec);
+  };
   std::string text = std::to_string(status.st_mode) + time(status.st_mtim) + time(status.st_ctim);
   if (S_ISDIR(status.st_mode)) return text;
   if (S_ISLNK(status.st_mode)) return text + " to " + std::filesystem::read_symlink(path).string();
@@ -27,7 +29,8 @@ inline std::string entry_text(const std::filesystem::path& path) {
 }
 
 /// `left_out` names what may change, with all below it.
-inline Snapshot snapshot(const std::string& root, const std::function<bool(const std::string&)>& left_out) {
+inline Snapshot snapshot(const std::string& root,
+                         const std::function<bool(const std::string&)>& left_out) {
   Snapshot found = {{root, entry_text(root)}};
   for (std::filesystem::recursive_directory_iterator at(root), end; at != end; ++at) {
     const std::string path = at->path().string();

@@ -1,4 +1,5 @@
-// Runs a command, or a function in a forked child, under the fault shim (shim.cpp says what the modes mean), and keeps what came out.
+// Runs a command, or a function in a forked child, under the fault shim (shim.cpp says what the
+// modes mean), and keeps what came out.
 #pragma once
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +30,8 @@ struct Shimmed {
 
   int errors() const {  // blocks on stderr
     int found = 0;
-    for (size_t at = err.find("error:"); at != std::string::npos; at = err.find("error:", at + 1)) ++found;
+    for (size_t at = err.find("error:"); at != std::string::npos; at = err.find("error:", at + 1))
+      ++found;
     return found;
   }
 };
@@ -53,16 +55,18 @@ inline Shimmed collect(int status, const TempDir& scratch) {
 /// `command` as a shell would read it. The shell itself is not shimmed.
 inline Shimmed run_shimmed(const std::string& command, const Fault& fault) {
   const TempDir scratch;
-  const std::string line = "env LD_PRELOAD=" LFT_BINARY_DIR "/tests/liblft_fault_shim.so LFT_SHIM_ROOT=" + fault.root +
-                           " LFT_SHIM_MODE=" + fault.mode + " LFT_SHIM_AT=" + std::to_string(fault.at) +
-                           " LFT_SHIM_COUNT=" + scratch.file("count") + " OMP_NUM_THREADS=1 ASAN_OPTIONS=verify_asan_link_order=0 " +
-                           command + " >" + scratch.file("out") + " 2>" + scratch.file("err");
+  const std::string line =
+      "env LD_PRELOAD=" LFT_BINARY_DIR "/tests/liblft_fault_shim.so LFT_SHIM_ROOT=" + fault.root +
+      " LFT_SHIM_MODE=" + fault.mode + " LFT_SHIM_AT=" + std::to_string(fault.at) +
+      " LFT_SHIM_COUNT=" + scratch.file("count") +
+      " OMP_NUM_THREADS=1 ASAN_OPTIONS=verify_asan_link_order=0 " + command + " >" +
+      scratch.file("out") + " 2>" + scratch.file("err");
   int status = system(("exec " + line).c_str());
   return collect(status, scratch);
 }
 
-/// `body` in a child of this process, which must be linked with the shim; an lft::Error ends it as it would end lft. Use it before this
-/// process has other threads.
+/// `body` in a child of this process, which must be linked with the shim; an lft::Error ends it as
+/// it would end lft. Use it before this process has other threads.
 inline Shimmed fork_shimmed(const Fault& fault, const std::function<void()>& body) {
   const TempDir scratch;
   const pid_t child = fork();

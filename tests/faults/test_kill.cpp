@@ -1,7 +1,10 @@
-// kill -9 at any moment costs at most one save interval: the run that is resumed afterwards ends with the bytes of the one never killed.
+// kill -9 at any moment costs at most one save interval: the run that is resumed afterwards ends
+// with the bytes of the one never killed.
 #include "faults/train_fixture.h"
 
 namespace lft::test {
+using namespace lft::checkpoint;
+using namespace lft::recipe;
 namespace {
 
 /// 50 kills unless LFT_KILLS says otherwise.
@@ -32,8 +35,10 @@ TEST_F(Kill, AtRandomMomentsOverLoadStepSaveAndEval) {
       ASSERT_EQ(code, 128 + SIGKILL) << errors(out);
       ++kills;
       // Nothing that was committed is lost.
-      const std::vector<CheckpointStatus> checkpoints = list_checkpoints(out.output_dir + "/checkpoints", /*verify=*/true);
-      const auto good = std::find_if(checkpoints.begin(), checkpoints.end(), [](const CheckpointStatus& c) { return c.fault.empty(); });
+      const std::vector<CheckpointStatus> checkpoints =
+          list_checkpoints(out.output_dir + "/checkpoints", /*verify=*/true);
+      const auto good = std::find_if(checkpoints.begin(), checkpoints.end(),
+                                     [](const CheckpointStatus& c) { return c.fault.empty(); });
       const int64_t newest = good == checkpoints.end() ? -1 : good->step;
       EXPECT_GE(newest, reached);
       reached = newest;

@@ -1,4 +1,5 @@
-// Saving under every fault at every call: what was committed before stays, nothing half is ever trusted, and the next start goes on.
+// Saving under every fault at every call: what was committed before stays, nothing half is ever
+// trusted, and the next start goes on.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -8,9 +9,13 @@
 #include "faults/support.h"
 
 namespace lft::test {
+using namespace lft::checkpoint;
+using namespace lft::io;
+using namespace lft::train;
 namespace {
 
-/// A run: it saves these one after the other. On a relaunch it goes on from the newest that is there, which it saves again.
+/// A run: it saves these one after the other. On a relaunch it goes on from the newest that is
+/// there, which it saves again.
 struct Scenario {
   const char* name;
   std::vector<Checkpoint> saves;
@@ -25,13 +30,22 @@ Checkpoint changed(int64_t step) {
 }
 
 /// Commit, replace the only step, retire.
-Scenario keep_one() { return {"keep one", {small_checkpoint(1), changed(1), small_checkpoint(2)}, 1, {"step-2"}}; }
-Scenario keep_two() { return {"keep two", {small_checkpoint(1), small_checkpoint(2), small_checkpoint(3)}, 2, {"step-2", "step-3"}}; }
+Scenario keep_one() {
+  return {"keep one", {small_checkpoint(1), changed(1), small_checkpoint(2)}, 1, {"step-2"}};
+}
+Scenario keep_two() {
+  return {"keep two",
+          {small_checkpoint(1), small_checkpoint(2), small_checkpoint(3)},
+          2,
+          {"step-2", "step-3"}};
+}
 
 /// A number that a forked child shares with its parent.
 class Shared {
  public:
-  Shared() : value_(static_cast<int*>(mmap(nullptr, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+  Shared()
+      : value_(static_cast<int*>(mmap(nullptr, sizeof(int), PROT_READ | PROT_WRITE,
+                                      MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
   ~Shared() { munmap(value_, sizeof(int)); }
   int& operator*() const { return *value_; }
 
@@ -49,7 +63,8 @@ class SavedUnder {
 
   /// What a start would find now: the index of the newest save that verifies, -1 without one.
   int newest() const {
-    for (const CheckpointStatus& status : list_checkpoints(steps(), /*verify=*/true)) EXPECT_EQ(status.fault, "") << status.path;
+    for (const CheckpointStatus& status : list_checkpoints(steps(), /*verify=*/true))
+      EXPECT_EQ(status.fault, "") << status.path;
     std::vector<std::string> warnings;
     const std::optional<Checkpoint> found = load_newest(steps(), &warnings);
     EXPECT_TRUE(warnings.empty());
@@ -68,7 +83,8 @@ class SavedUnder {
 
   void expect_relaunch_succeeds() {
     const int from = newest();
-    const Shimmed again = fork_shimmed({dir_.path(), "count", 0}, [&] { save_from(std::max(from, 0)); });
+    const Shimmed again =
+        fork_shimmed({dir_.path(), "count", 0}, [&] { save_from(std::max(from, 0)); });
     EXPECT_EQ(again.code, 0) << again.err;
     EXPECT_EQ(newest(), static_cast<int>(scenario_.saves.size()) - 1);
     EXPECT_EQ(list_dir(steps()), scenario_.names);
@@ -76,13 +92,15 @@ class SavedUnder {
 
   void expect_no_temporary() const {
     if (!path_exists(steps())) return;
-    for (const std::string& name : list_dir(steps())) EXPECT_FALSE(name.starts_with(".tmp-")) << name;
+    for (const std::string& name : list_dir(steps()))
+      EXPECT_FALSE(name.starts_with(".tmp-")) << name;
   }
 
   std::map<std::string, std::string> bytes() const {
     std::map<std::string, std::string> all;
     for (const std::string& step : list_dir(steps())) {
-      for (const std::string& name : list_dir(steps() + "/" + step)) all[step + "/" + name] = bytes_of(steps() + "/" + step + "/" + name);
+      for (const std::string& name : list_dir(steps() + "/" + step))
+        all[step + "/" + name] = bytes_of(steps() + "/" + step + "/" + name);
     }
     return all;
   }
@@ -106,11 +124,13 @@ class SavedUnder {
 };
 
 /// Every call in turn.
-void at_every_call(const Scenario& scenario, const std::string& mode, const std::function<void(SavedUnder&)>& check) {
+void at_every_call(const Scenario& scenario, const std::string& mode,
+                   const std::function<void(SavedUnder&)>& check) {
   const long calls = SavedUnder(scenario, "count", 0).faulty.calls;
   ASSERT_GE(calls, 60);
   for (long k = 1; k <= calls && !::testing::Test::HasFailure(); ++k) {
-    SCOPED_TRACE(mode + " at call " + std::to_string(k) + " of " + std::to_string(calls) + ", " + scenario.name);
+    SCOPED_TRACE(mode + " at call " + std::to_string(k) + " of " + std::to_string(calls) + ", " +
+                 scenario.name);
     SavedUnder run(scenario, mode, k);
     check(run);
   }
@@ -134,7 +154,9 @@ TEST(SaveFaults, PowerCutAnywhere) {  // guarantee A1
   expect_survives(keep_two(), "power");
 }
 
-TEST(SaveFaults, PowerCutAfterTheNamesReachedTheDisk) { expect_survives(keep_one(), "powerdata"); }  // guarantee A1
+TEST(SaveFaults, PowerCutAfterTheNamesReachedTheDisk) {
+  expect_survives(keep_one(), "powerdata");
+}  // guarantee A1
 
 TEST(SaveFaults, DiskFullAnywhere) {  // guarantee A3
   int refused = 0;

@@ -1,4 +1,5 @@
-// The shim itself: a careless writer loses what it should lose, a careful one nothing. A shim that hurts nobody would prove nothing.
+// The shim itself: a careless writer loses what it should lose, a careful one nothing. A shim that
+// hurts nobody would prove nothing.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -9,9 +10,11 @@
 #include "src/io/files.h"
 
 namespace lft::test {
+using namespace lft::io;
 namespace {
 
-/// Writes `text`, and does or leaves out what makes it safe. One write, then up to three fsyncs and a rename.
+/// Writes `text`, and does or leaves out what makes it safe. One write, then up to three fsyncs and
+/// a rename.
 void write_name(const std::string& dir, const std::string& text, bool sync_file, bool sync_folder) {
   const std::string temporary = dir + "/new", path = dir + "/file";
   const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
@@ -32,7 +35,8 @@ Left after(const std::string& mode, bool sync_file, bool sync_folder) {
   const TempDir dir;
   dir.write("file", "old");
   const long last = 3 + (sync_file ? 1 : 0) + (sync_folder ? 1 : 0);
-  const Shimmed ran = fork_shimmed({dir.path(), mode, last}, [&] { write_name(dir.path(), "fresh", sync_file, sync_folder); });
+  const Shimmed ran = fork_shimmed(
+      {dir.path(), mode, last}, [&] { write_name(dir.path(), "fresh", sync_file, sync_folder); });
   EXPECT_FALSE(path_exists(dir.file("last")));
   return {ran.code, path_exists(dir.file("file")) ? file_text(dir.file("file")) : "-"};
 }
@@ -40,8 +44,9 @@ Left after(const std::string& mode, bool sync_file, bool sync_folder) {
 TEST(Shim, APowerCutTakesWhatWasNotSynced) {
   EXPECT_EQ(after("power", true, true).code, 128 + SIGKILL);
   EXPECT_EQ(after("power", true, true).file, "fresh");
-  EXPECT_EQ(after("power", true, false).file, "old");  // the rename is undone, and what it replaced is back
-  EXPECT_EQ(after("power", false, true).file, "");     // the name is durable, its bytes are not
+  EXPECT_EQ(after("power", true, false).file,
+            "old");  // the rename is undone, and what it replaced is back
+  EXPECT_EQ(after("power", false, true).file, "");  // the name is durable, its bytes are not
   EXPECT_EQ(after("power", false, false).file, "old");
 }
 
@@ -51,11 +56,14 @@ TEST(Shim, NamesMayReachTheDiskBeforeData) {
   EXPECT_EQ(after("powerdata", false, false).file, "");
 }
 
-TEST(Shim, AKillTakesNothingThatWasWritten) { EXPECT_EQ(after("kill", false, false).file, "fresh"); }
+TEST(Shim, AKillTakesNothingThatWasWritten) {
+  EXPECT_EQ(after("kill", false, false).file, "fresh");
+}
 
 TEST(Shim, AKillInAWriteLeavesHalfOfIt) {
   const TempDir dir;
-  const Shimmed ran = fork_shimmed({dir.path(), "kill", 1}, [&] { write_name(dir.path(), "abcdef", true, true); });
+  const Shimmed ran =
+      fork_shimmed({dir.path(), "kill", 1}, [&] { write_name(dir.path(), "abcdef", true, true); });
   EXPECT_EQ(ran.code, 128 + SIGKILL);
   EXPECT_EQ(file_text(dir.file("new")), "abc");
 }
@@ -104,7 +112,8 @@ TEST(Shim, TransientFaultsComeOnce) {
     const Shimmed ran = fork_shimmed({dir.path(), mode, 1}, [&] {
       const int fd = open(dir.file("file").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
       const ssize_t first = write(fd, "abcdef", 6);
-      const bool failed = std::string(mode) != "short" && first == -1 && errno == (mode[1] == 'i' && mode[2] == 'o' ? EIO : EINTR);
+      const bool failed = std::string(mode) != "short" && first == -1 &&
+                          errno == (mode[1] == 'i' && mode[2] == 'o' ? EIO : EINTR);
       const bool halved = std::string(mode) == "short" && first == 3;
       if (write(fd, "abcdef", 6) != 6) _exit(4);
       _exit(failed || halved ? 0 : 3);
@@ -115,7 +124,8 @@ TEST(Shim, TransientFaultsComeOnce) {
 
 TEST(Shim, LooksAwayElsewhere) {
   const TempDir dir, other;
-  const Shimmed ran = fork_shimmed({dir.path(), "kill", 1}, [&] { write_name(other.path(), "fresh", true, true); });
+  const Shimmed ran =
+      fork_shimmed({dir.path(), "kill", 1}, [&] { write_name(other.path(), "fresh", true, true); });
   EXPECT_EQ(ran.code, 0);
   EXPECT_EQ(ran.calls, 0);
 }
@@ -123,7 +133,9 @@ TEST(Shim, LooksAwayElsewhere) {
 // The same, preloaded into the real program: a recipe copied by lft is there whole or not at all.
 TEST(Shim, RunsBesideLft) {
   const TempDir dir;
-  const std::string command = "LFT_RECIPES=" LFT_SOURCE_DIR "/recipes " LFT_BINARY_DIR "/lft recipe cp quickstart " + dir.file("r.yaml");
+  const std::string command = "LFT_RECIPES=" LFT_SOURCE_DIR "/recipes " LFT_BINARY_DIR
+                              "/lft recipe cp quickstart " +
+                              dir.file("r.yaml");
   const Shimmed counted = run_shimmed(command, {dir.path(), "count", 0});
   ASSERT_EQ(counted.code, 0) << counted.err;
   ASSERT_GE(counted.calls, 4);  // write, fsync, rename, fsync

@@ -2,6 +2,9 @@
 #include "faults/train_fixture.h"
 
 namespace lft::test {
+using namespace lft::checkpoint;
+using namespace lft::io;
+using namespace lft::recipe;
 namespace {
 
 namespace fs = std::filesystem;
@@ -19,12 +22,15 @@ TEST_F(Signals, AtRandomMomentsSaveOnceAndResumeToTheSameRun) {
     if (i % 4 < 2) {
       sleep_into_a_run(random);
     } else {  // behind the first checkpoint, however long loading takes
-      ASSERT_TRUE(child->wait_until([&] { return fs::exists(out.output_dir + "/checkpoints/step-0/MANIFEST"); }));
-      std::this_thread::sleep_for(std::chrono::milliseconds(static_cast<int64_t>(random() % static_cast<uint64_t>(whole_ms() / 8 + 1))));
+      ASSERT_TRUE(child->wait_until(
+          [&] { return fs::exists(out.output_dir + "/checkpoints/step-0/MANIFEST"); }));
+      std::this_thread::sleep_for(std::chrono::milliseconds(
+          static_cast<int64_t>(random() % static_cast<uint64_t>(whole_ms() / 8 + 1))));
     }
     child->signal(number);
     const int code = child->wait();
-    const std::vector<CheckpointStatus> checkpoints = list_checkpoints(out.output_dir + "/checkpoints", /*verify=*/true);
+    const std::vector<CheckpointStatus> checkpoints =
+        list_checkpoints(out.output_dir + "/checkpoints", /*verify=*/true);
     if (code == 0) continue;     // it was done before
     if (code == 128 + number) {  // before main could ask for signals
       EXPECT_FALSE(fs::exists(out.output_dir));
@@ -42,7 +48,9 @@ TEST_F(Signals, AtRandomMomentsSaveOnceAndResumeToTheSameRun) {
     EXPECT_EQ(checkpoints.front().fault, "");
     EXPECT_EQ(step_lines(out.output_dir).size(), static_cast<size_t>(last));
     const std::vector<Json> saves = events(out.output_dir, "checkpoint");
-    EXPECT_EQ(std::count_if(saves.begin(), saves.end(), [&](const Json& save) { return save["step"] == last; }), 1);
+    EXPECT_EQ(std::count_if(saves.begin(), saves.end(),
+                            [&](const Json& save) { return save["step"] == last; }),
+              1);
     if (saved % 4 != 1) continue;
     EXPECT_EQ(finish(out, true), 0) << errors(out);
     expect_whole(out);
@@ -53,7 +61,8 @@ TEST_F(Signals, AtRandomMomentsSaveOnceAndResumeToTheSameRun) {
 TEST_F(Signals, CtrlCSavesAndExits130) {
   const Recipe out = recipe("ctrl-c");
   const std::unique_ptr<Child> child = start(out, false);
-  ASSERT_TRUE(child->wait_until([&] { return fs::exists(out.output_dir + "/checkpoints/step-4"); }));
+  ASSERT_TRUE(
+      child->wait_until([&] { return fs::exists(out.output_dir + "/checkpoints/step-4"); }));
   child->signal(SIGINT);
   EXPECT_EQ(child->wait(), 130);
   EXPECT_EQ(list_checkpoints(out.output_dir + "/checkpoints", true).front().fault, "");
@@ -67,7 +76,8 @@ TEST_F(Signals, TheSecondOneEndsItAtOnce) {
   out.train.batch_size = 12;
   out.train.grad_accum = 40;  // steps that are longer than the pause below
   const std::unique_ptr<Child> child = start(out, false);
-  ASSERT_TRUE(child->wait_until([&] { return fs::exists(out.output_dir + "/checkpoints/step-0"); }));
+  ASSERT_TRUE(
+      child->wait_until([&] { return fs::exists(out.output_dir + "/checkpoints/step-0"); }));
   child->signal(SIGTERM);
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
   child->signal(SIGTERM);
@@ -78,8 +88,9 @@ TEST_F(Signals, TheSecondOneEndsItAtOnce) {
 TEST_F(Signals, AReaderThatGoesAwayDoesNotStopTheRun) {
   const Recipe out = recipe("pipe");
   write_file_atomic(out.output_dir + ".yaml", dump_recipe(out));
-  const std::string command = "bash -c 'set -o pipefail; OMP_NUM_THREADS=1 " LFT_BINARY_DIR "/lft train " + out.output_dir +
-                              ".yaml 2>/dev/null | head -1 >/dev/null; exit ${PIPESTATUS[0]}'";
+  const std::string command =
+      "bash -c 'set -o pipefail; OMP_NUM_THREADS=1 " LFT_BINARY_DIR "/lft train " + out.output_dir +
+      ".yaml 2>/dev/null | head -1 >/dev/null; exit ${PIPESTATUS[0]}'";
   EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 0);
   expect_whole(out);
 }
@@ -87,13 +98,15 @@ TEST_F(Signals, AReaderThatGoesAwayDoesNotStopTheRun) {
 TEST_F(Signals, TwoRunsInOneDirectory) {
   const Recipe out = recipe("shared");
   const std::unique_ptr<Child> first = start(out, false);
-  ASSERT_TRUE(first->wait_until([&] { return fs::exists(out.output_dir + "/checkpoints/step-4"); }));
+  ASSERT_TRUE(
+      first->wait_until([&] { return fs::exists(out.output_dir + "/checkpoints/step-4"); }));
   first->signal(SIGSTOP);  // it holds its lock for as long as the others try
   Recipe other = out;
   for (const bool resume : {true, false}) {
     const std::string file = out.output_dir + ".yaml";
-    Child second({LFT_BINARY_DIR "/lft", "train", file, resume ? "--resume" : "--set=data.workers=1"}, out.output_dir + ".out2",
-                 out.output_dir + ".err2", {"OMP_NUM_THREADS=1"});
+    Child second(
+        {LFT_BINARY_DIR "/lft", "train", file, resume ? "--resume" : "--set=data.workers=1"},
+        out.output_dir + ".out2", out.output_dir + ".err2", {"OMP_NUM_THREADS=1"});
     EXPECT_EQ(second.wait(), 2);
     const std::string message = slurp(out.output_dir + ".err2");
     char host[256] = "";

@@ -1,10 +1,14 @@
-// Whole runs of the built lft whose disk fails, fills, or dies with the process: guarantees A1, A3, A4 and A5 end to end.
+// Whole runs of the built lft whose disk fails, fills, or dies with the process: guarantees A1, A3,
+// A4 and A5 end to end.
 #include <numeric>
 
 #include "faults/support.h"
 #include "faults/train_fixture.h"
 
 namespace lft::test {
+using namespace lft::checkpoint;
+using namespace lft::io;
+using namespace lft::recipe;
 namespace {
 
 /// A short run with saves behind steps 0, 3, 6, 9 and 10.
@@ -45,13 +49,15 @@ class TrainDisk : public TrainFaults {
     return found;
   }
   void expect_resumes(const Recipe& recipe, long at) {
-    const Shimmed again = run_shimmed(command(recipe, true), {.root = "/nonexistent", .mode = "count", .at = 0});
+    const Shimmed again =
+        run_shimmed(command(recipe, true), {.root = "/nonexistent", .mode = "count", .at = 0});
     ASSERT_EQ(again.code, 0) << at << "\n" << again.err;
     EXPECT_EQ(run_bytes(recipe.output_dir, kLast), whole()) << at;
   }
   static void expect_no_leftover(const Recipe& recipe) {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(recipe.output_dir)) {
-      EXPECT_EQ(entry.path().filename().string().rfind(".tmp-", 0), std::string::npos) << entry.path();
+      EXPECT_EQ(entry.path().filename().string().rfind(".tmp-", 0), std::string::npos)
+          << entry.path();
     }
   }
   static long calls_;
@@ -80,10 +86,12 @@ TEST_F(TrainDisk, FullOrFailing) {  // A3, A5
       const Recipe recipe = short_recipe(std::string(mode) + "-at-" + std::to_string(at));
       const Shimmed ran = launch(recipe, mode, at);
       // A failure to delete what is no longer wanted is a warning; everything else ends the run.
-      ASSERT_TRUE(ran.code == 6 || (ran.code == 0 && ran.err.find("warning:") != std::string::npos)) << mode << " " << at << "\n"
-                                                                                                     << ran.err;
+      ASSERT_TRUE(ran.code == 6 || (ran.code == 0 && ran.err.find("warning:") != std::string::npos))
+          << mode << " " << at << "\n"
+          << ran.err;
       EXPECT_EQ(ran.errors(), ran.code == 6 ? 1 : 0) << ran.err;
-      for (const CheckpointStatus& checkpoint : list_checkpoints(recipe.output_dir + "/checkpoints", /*verify=*/true)) {
+      for (const CheckpointStatus& checkpoint :
+           list_checkpoints(recipe.output_dir + "/checkpoints", /*verify=*/true)) {
         EXPECT_EQ(checkpoint.fault, "") << mode << " " << at;
       }
       if (std::filesystem::exists(recipe.output_dir)) expect_no_leftover(recipe);
@@ -110,7 +118,8 @@ TEST_F(TrainDisk, TooSmallForTheCheckpointsIsToldBeforeTheWeightsLoad) {  // A4
   const Recipe recipe = short_recipe("small");
   const std::string free = "env LFT_SHIM_FREE=";
   const Fault none{.root = recipe.output_dir, .mode = "count", .at = 0};
-  // 0.0056 M parameters: weights and two moments of three checkpoints, the adapter, and 4 MiB for the rest.
+  // 0.0056 M parameters: weights and two moments of three checkpoints, the adapter, and 4 MiB for
+  // the rest.
   const Shimmed ran = run_shimmed(free + "4300000 " + command(recipe, false), none);
   EXPECT_EQ(ran.code, 6) << ran.err;
   EXPECT_EQ(ran.errors(), 1);

@@ -1,4 +1,5 @@
-// A short run of the built lft in a folder of its own, to be signalled, killed and resumed, and the bytes it must end with.
+// A short run of the built lft in a folder of its own, to be signalled, killed and resumed, and the
+// bytes it must end with.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -11,10 +12,13 @@
 #include "train/run_files.h"
 
 namespace lft::test {
+using namespace lft::io;
+using namespace lft::recipe;
 
 class TrainFaults : public ::testing::Test {
  protected:
-  /// 40 steps with dropout, accumulation, an evaluation every 10 and a checkpoint every 4 of them; about a second.
+  /// 40 steps with dropout, accumulation, an evaluation every 10 and a checkpoint every 4 of them;
+  /// about a second.
   static Recipe recipe(const std::string& out) {
     Recipe recipe = run().recipe(out);
     recipe.lora.dropout = 0.1;
@@ -26,14 +30,16 @@ class TrainFaults : public ::testing::Test {
     return recipe;
   }
 
-  std::unique_ptr<Child> start(const Recipe& recipe, bool resume, const std::vector<std::string>& environment = {}) {
+  std::unique_ptr<Child> start(const Recipe& recipe, bool resume,
+                               const std::vector<std::string>& environment = {}) {
     const std::string file = recipe.output_dir + ".yaml";
     write_file_atomic(file, dump_recipe(recipe));
     std::vector<std::string> arguments = {LFT_BINARY_DIR "/lft", "train", file};
     if (resume) arguments.push_back("--resume");
     std::vector<std::string> variables = {"OMP_NUM_THREADS=1"};
     variables.insert(variables.end(), environment.begin(), environment.end());
-    return std::make_unique<Child>(arguments, recipe.output_dir + ".out", recipe.output_dir + ".err", variables);
+    return std::make_unique<Child>(arguments, recipe.output_dir + ".out",
+                                   recipe.output_dir + ".err", variables);
   }
   int finish(const Recipe& recipe, bool resume) { return start(recipe, resume)->wait(); }
   static std::string errors(const Recipe& recipe) { return slurp(recipe.output_dir + ".err"); }
@@ -44,7 +50,9 @@ class TrainFaults : public ::testing::Test {
       const Recipe whole = recipe("whole");
       const auto begin = std::chrono::steady_clock::now();
       EXPECT_EQ(finish(whole, false), 0) << errors(whole);
-      whole_ms() = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin).count();
+      whole_ms() = std::chrono::duration_cast<std::chrono::milliseconds>(
+                       std::chrono::steady_clock::now() - begin)
+                       .count();
       return run_bytes(whole.output_dir, kSteps);
     }();
     return bytes;
@@ -54,7 +62,8 @@ class TrainFaults : public ::testing::Test {
   template <class Random>
   void sleep_into_a_run(Random& random) {
     expected();
-    std::this_thread::sleep_for(std::chrono::milliseconds(static_cast<int64_t>(random() % static_cast<uint64_t>(whole_ms() + 1))));
+    std::this_thread::sleep_for(std::chrono::milliseconds(
+        static_cast<int64_t>(random() % static_cast<uint64_t>(whole_ms() + 1))));
   }
   static int64_t& whole_ms() {
     static int64_t milliseconds = 0;

@@ -1,5 +1,6 @@
-// Runs a program, or a function in a forked child, where a socket or another program ends it (seccomp_filter.h), and writes down every file
-// that it or a child of it names (ptrace). It needs both of the system: unwatchable() says what is missing.
+// Runs a program, or a function in a forked child, where a socket or another program ends it
+// (seccomp_filter.h), and writes down every file that it or a child of it names (ptrace). It needs
+// both of the system: unwatchable() says what is missing.
 #pragma once
 #include <fcntl.h>
 #include <signal.h>
@@ -32,7 +33,9 @@ struct Watched {
   std::string out, err;
 
   bool names(const std::string& piece) const {  // in a path
-    return std::any_of(calls.begin(), calls.end(), [&](const FileCall& call) { return call.path.find(piece) != std::string::npos; });
+    return std::any_of(calls.begin(), calls.end(), [&](const FileCall& call) {
+      return call.path.find(piece) != std::string::npos;
+    });
   }
 };
 
@@ -46,12 +49,16 @@ struct WatchedCommand {
 constexpr int kNoTracer = 121, kNoFilter = 122, kNoProgram = 127;
 
 /// In the child: nothing that allocates, until `body`.
-[[noreturn]] inline void become_watched(const WatchedCommand& command, const char* path, char** argv, char** envp, sock_fprog filter) {
+[[noreturn]] inline void become_watched(const WatchedCommand& command, const char* path,
+                                        char** argv, char** envp, sock_fprog filter) {
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
-  if (chdir(command.folder.c_str()) != 0 || ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(kNoTracer);
+  if (chdir(command.folder.c_str()) != 0 || ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0)
+    _exit(kNoTracer);
   raise(SIGSTOP);  // until the tracer has said what it wants to see
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter) != 0) _exit(kNoFilter);
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter) != 0)
+    _exit(kNoFilter);
   if (command.body) {
     command.body();
     _exit(0);
@@ -96,29 +103,35 @@ inline Watched watch(const WatchedCommand& command) {
   const TempDir scratch;
   // The path of the program, at an address where the program itself has nothing.
   constexpr size_t kPage = 4096;
-  void* const place = mmap(reinterpret_cast<void*>(uint64_t{1} << 45), kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const place = mmap(reinterpret_cast<void*>(uint64_t{1} << 45), kPage,
+                           PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   auto* const path = static_cast<char*>(place);
   if (!command.arguments.empty()) command.arguments.front().copy(path, kPage - 1);
   std::vector<sock_filter> filter = watch_filter(reinterpret_cast<uint64_t>(path));
   std::vector<char*> argv, envp;
-  for (const std::string& argument : command.arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-  for (const std::string& variable : command.environment) envp.push_back(const_cast<char*>(variable.c_str()));
+  for (const std::string& argument : command.arguments)
+    argv.push_back(const_cast<char*>(argument.c_str()));
+  for (const std::string& variable : command.environment)
+    envp.push_back(const_cast<char*>(variable.c_str()));
   argv.push_back(nullptr);
   envp.push_back(nullptr);
-  const int in = open("/dev/null", O_RDONLY), out = open(scratch.file("out").c_str(), O_CREAT | O_WRONLY, 0644);
+  const int in = open("/dev/null", O_RDONLY),
+            out = open(scratch.file("out").c_str(), O_CREAT | O_WRONLY, 0644);
   const int err = open(scratch.file("err").c_str(), O_CREAT | O_WRONLY, 0644);
 
   Watched ran;
   const pid_t child = fork();
   if (child == 0) {
-    for (int number = 0; number < 3; ++number) dup2(std::initializer_list<int>{in, out, err}.begin()[number], number);
-    become_watched(command, path, argv.data(), envp.data(), {static_cast<unsigned short>(filter.size()), filter.data()});
+    for (int number = 0; number < 3; ++number)
+      dup2(std::initializer_list<int>{in, out, err}.begin()[number], number);
+    become_watched(command, path, argv.data(), envp.data(),
+                   {static_cast<unsigned short>(filter.size()), filter.data()});
   }
   int status = 0;
   waitpid(child, &status, 0);
   if (WIFSTOPPED(status)) {
-    constexpr long kSeen =
-        PTRACE_O_TRACESECCOMP | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL;
+    constexpr long kSeen = PTRACE_O_TRACESECCOMP | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK |
+                           PTRACE_O_TRACEVFORK | PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL;
     ptrace(PTRACE_SETOPTIONS, child, nullptr, kSeen);
     ptrace(PTRACE_CONT, child, nullptr, nullptr);
     trace(child, ran);
@@ -135,11 +148,13 @@ inline Watched watch(const WatchedCommand& command) {
 /// Why nothing can be watched here; "" where it can.
 inline std::string unwatchable() {
   if (kAuditArch == 0) return "the seccomp filter is not written for this processor";
-  const Watched ran = watch({.arguments = {}, .environment = {}, .body = [] { close(open("/dev/null", O_RDONLY)); }});
+  const Watched ran = watch(
+      {.arguments = {}, .environment = {}, .body = [] { close(open("/dev/null", O_RDONLY)); }});
   if (ran.code == kNoTracer) return "this system does not let a process trace its child (ptrace)";
   if (ran.code == kNoFilter) return "this system does not let a process filter its calls (seccomp)";
   if (ran.code == 0 && ran.calls.size() == 1 && ran.calls[0].path == "/dev/null") return "";
-  return "this system does not tell the calls of a traced process (PTRACE_GET_SYSCALL_INFO, Linux 5.3)";
+  return "this system does not tell the calls of a traced process (PTRACE_GET_SYSCALL_INFO, Linux "
+         "5.3)";
 }
 
 }  // namespace lft::test

@@ -1,5 +1,5 @@
-// What libFuzzer calls. LFT_FUZZ_TARGET is the name of a function of targets.h; what it throws ends the program, and libFuzzer keeps the
-// input.
+// What libFuzzer calls. LFT_FUZZ_TARGET is the name of a function of targets.h; what it throws ends
+// the program, and libFuzzer keeps the input.
 #include <cstddef>
 #include <cstdint>
 

@@ -2,6 +2,7 @@
 #include "tests/fuzz/targets.h"
 
 namespace lft::fuzz {
+using namespace lft::io;
 namespace {
 
 constexpr JsonLimits kLimits{.max_bytes = 16 << 10, .max_depth = 8};
@@ -20,7 +21,8 @@ Json by_entries(std::string_view bytes) {
 }
 
 void read_fields(const Json& json) {
-  reads(ErrorKind::kInput, [&] { expect(json_int(json, "n", -5, 5, "x.json") <= 5, "a number within its limits"); });
+  reads(ErrorKind::kInput,
+        [&] { expect(json_int(json, "n", -5, 5, "x.json") <= 5, "a number within its limits"); });
   reads(ErrorKind::kInput, [&] { json_number(json, "n", "x.json"); });
   reads(ErrorKind::kInput, [&] { json_string(json, "n", "x.json"); });
   reads(ErrorKind::kInput, [&] { json_bool(json, "n", "x.json"); });

@@ -7,6 +7,7 @@
 #include "tests/support/temp_dir.h"
 
 namespace lft::fuzz {
+using namespace lft::checkpoint;
 namespace {
 
 /// A step's folder with nothing but MANIFEST in it.
@@ -14,15 +15,18 @@ struct Step {
   test::TempDir dir;
   MemoryFile manifest;
   Step() {
-    if (symlink(manifest.path().c_str(), dir.file(kManifest).c_str()) != 0) throw std::runtime_error("cannot make a link");
+    if (symlink(manifest.path().c_str(), dir.file(kManifest).c_str()) != 0)
+      throw std::runtime_error("cannot make a link");
   }
 };
 
 bool read(std::string_view bytes) {
   static Step step;
   step.manifest.set(bytes);
-  expect(!reads(ErrorKind::kCheckpoint, [&] { verify_step(step.dir.path()); }), "a step without its files is refused");
-  return reads(ErrorKind::kCheckpoint, [&] { expect(read_manifest(step.dir.path()).step >= 0, "a step from 0 on"); });
+  expect(!reads(ErrorKind::kCheckpoint, [&] { verify_step(step.dir.path()); }),
+         "a step without its files is refused");
+  return reads(ErrorKind::kCheckpoint,
+               [&] { expect(read_manifest(step.dir.path()).step >= 0, "a step from 0 on"); });
 }
 
 }  // namespace

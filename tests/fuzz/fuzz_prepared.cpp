@@ -1,5 +1,5 @@
-// The first byte says which file of a directory that lft prepared the others stand for: 'i' a merge patch to index.json, 'r' rows.jsonl
-// (index.json has its hash then), 's' the shard.
+// The first byte says which file of a directory that lft prepared the others stand for: 'i' a merge
+// patch to index.json, 'r' rows.jsonl (index.json has its hash then), 's' the shard.
 #include <unistd.h>
 
 #include "src/base/hash.h"
@@ -11,6 +11,8 @@
 #include "tests/fuzz/targets.h"
 
 namespace lft::fuzz {
+using namespace lft::data;
+using namespace lft::io;
 namespace {
 
 /// Two samples, the second with an image.
@@ -18,7 +20,10 @@ class TwoSamples : public Dataset {
  public:
   int64_t size() const override { return 2; }
   Sample get(int64_t index) const override {
-    Sample sample{.id = id(index), .input_ids = {test::kBos, 70, test::kEos}, .labels = {-100, 70, test::kEos}, .images = {}};
+    Sample sample{.id = id(index),
+                  .input_ids = {test::kBos, 70, test::kEos},
+                  .labels = {-100, 70, test::kEos},
+                  .images = {}};
     if (index == 0) return sample;
     sample.input_ids.insert(sample.input_ids.begin() + 1, 4, test::kImage);
     sample.labels.insert(sample.labels.begin(), 4, -100);
@@ -27,7 +32,9 @@ class TwoSamples : public Dataset {
   }
   std::string id(int64_t index) const override { return std::to_string(index); }
   std::vector<std::string> image_paths(int64_t) const override { return {}; }
-  Row row(int64_t index) const override { return {.id = id(index), .where = "x:1", .turns = {{"a", "b"}}, .images = {}}; }
+  Row row(int64_t index) const override {
+    return {.id = id(index), .where = "x:1", .turns = {{"a", "b"}}, .images = {}};
+  }
   std::string hash() const override { return ""; }
 };
 
@@ -50,7 +57,8 @@ struct Folder {
     link("shard-00000.safetensors", shard_file);
   }
   void link(const char* name, const MemoryFile& file) {
-    if (symlink(file.path().c_str(), read.file(name).c_str()) != 0) throw std::runtime_error("cannot make a link");
+    if (symlink(file.path().c_str(), read.file(name).c_str()) != 0)
+      throw std::runtime_error("cannot make a link");
   }
   void fill(char which, std::string_view bytes) {
     Json changed = index;
@@ -70,7 +78,8 @@ bool read_samples(const Dataset& dataset) {
       const SampleLength length = dataset.length(index);
       const Sample sample = dataset.get(index);
       expect(sample.input_ids.size() == sample.labels.size(), "a label for each token");
-      expect(length.tokens == static_cast<int64_t>(sample.input_ids.size()) && length.supervised == sample.supervised() &&
+      expect(length.tokens == static_cast<int64_t>(sample.input_ids.size()) &&
+                 length.supervised == sample.supervised() &&
                  length.images == static_cast<int64_t>(sample.images.size()),
              "length() is that of get()");
     });

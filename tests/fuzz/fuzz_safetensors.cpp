@@ -5,6 +5,7 @@
 #include "tests/fuzz/targets.h"
 
 namespace lft::fuzz {
+using namespace lft::io;
 
 bool safetensors(std::string_view bytes) {
   static MemoryFile file;
@@ -13,11 +14,15 @@ bool safetensors(std::string_view bytes) {
     const SafetensorsFile read(file.path());
     uint64_t data = 0;
     for (const auto& [name, info] : read.tensors()) {
-      expect(info.bytes <= bytes.size() && info.offset <= bytes.size() - info.bytes, "tensors lie in the file");
-      expect(static_cast<uint64_t>(info.numel() * dtype_size(info.dtype)) == info.bytes, "a tensor's bytes are those of its shape");
+      expect(info.bytes <= bytes.size() && info.offset <= bytes.size() - info.bytes,
+             "tensors lie in the file");
+      expect(static_cast<uint64_t>(info.numel() * dtype_size(info.dtype)) == info.bytes,
+             "a tensor's bytes are those of its shape");
       std::vector<char> values(info.bytes);
       read.read(info, values.data());
-      expect(std::string_view(values.data(), values.size()) == bytes.substr(info.offset, info.bytes), "a tensor has the file's bytes");
+      expect(
+          std::string_view(values.data(), values.size()) == bytes.substr(info.offset, info.bytes),
+          "a tensor has the file's bytes");
       data += info.bytes;
     }
     expect(data <= bytes.size() - 8, "tensors do not overlap");

@@ -2,10 +2,13 @@
 #include "tests/fuzz/targets.h"
 
 namespace lft::fuzz {
+using namespace lft::io;
+using namespace lft::text;
 namespace {
 
 constexpr std::string_view kText =
-    "USER: <image>\nWhat  is\tna\xC3\xAFve? \xE4\xBD\xA0 \xF0\x9F\x98\x80 aaab 123456 \xE2\x96\x81</s>\xFF\xC3 end ";
+    "USER: <image>\nWhat  is\tna\xC3\xAFve? \xE4\xBD\xA0 \xF0\x9F\x98\x80 aaab 123456 "
+    "\xE2\x96\x81</s>\xFF\xC3 end ";
 
 TokenizerFiles files_of(const Json& json) {
   const auto part = [&](const char* key) {
@@ -17,7 +20,8 @@ TokenizerFiles files_of(const Json& json) {
           .config = part("tokenizer_config"),
           .special_map = part("special_tokens_map"),
           .added = part("added_tokens_map"),
-          .has_model = false};  // the SentencePiece library is tried in a child process; here it would be itself under test
+          .has_model = false};  // the SentencePiece library is tried in a child process; here it
+                                // would be itself under test
 }
 
 void use(const JsonTokenizer& tokenizer) {
@@ -26,7 +30,8 @@ void use(const JsonTokenizer& tokenizer) {
   uint32_t begin = 0;
   for (const Token& token : tokens) {
     expect(token.id >= 0 && token.id < tokenizer.vocab_size(), "ids of the vocabulary");
-    expect(token.begin >= begin && token.end >= token.begin && token.end <= kText.size(), "spans in the text that never step back");
+    expect(token.begin >= begin && token.end >= token.begin && token.end <= kText.size(),
+           "spans in the text that never step back");
     begin = token.begin;
     ids.push_back(token.id);
   }
@@ -41,7 +46,8 @@ void use(const JsonTokenizer& tokenizer) {
 bool tokenizer(std::string_view bytes) {
   return reads(ErrorKind::kInput, [&] {
     const Json json = parse_json(bytes, "tokenizer.json");
-    if (!json.is_object()) throw Error(ErrorKind::kInput, "not an object");  // as read_tokenizer_files has it
+    if (!json.is_object())
+      throw Error(ErrorKind::kInput, "not an object");  // as read_tokenizer_files has it
     use(JsonTokenizer(files_of(json)));
   });
 }

@@ -18,7 +18,8 @@ class MemoryFile {
   std::string path() const { return "/proc/self/fd/" + std::to_string(fd_); }
   void set(std::string_view bytes) {
     const auto size = static_cast<ssize_t>(bytes.size());
-    if (ftruncate(fd_, 0) != 0 || pwrite(fd_, bytes.data(), bytes.size(), 0) != size) throw std::runtime_error("cannot fill a memory file");
+    if (ftruncate(fd_, 0) != 0 || pwrite(fd_, bytes.data(), bytes.size(), 0) != size)
+      throw std::runtime_error("cannot fill a memory file");
   }
 
  private:

@@ -1,4 +1,5 @@
-// The fuzz targets: each gives its bytes to the reader of one file format. Whoever calls them knows no format.
+// The fuzz targets: each gives its bytes to the reader of one file format. Whoever calls them knows
+// no format.
 #pragma once
 #include <algorithm>
 #include <stdexcept>
@@ -9,21 +10,23 @@
 
 namespace lft::fuzz {
 
-/// A reader broke a promise of its header. So did one that lets any other exception out: only a refusal of the documented kind is caught.
+/// A reader broke a promise of its header. So did one that lets any other exception out: only a
+/// refusal of the documented kind is caught.
 struct Broken : std::logic_error {
   using std::logic_error::logic_error;
 };
 
 /// True: the reader took the bytes. False: it refused them.
-bool config(std::string_view bytes);       // config.json of a model
-bool image(std::string_view bytes);        // header, pixels and size
-bool json(std::string_view bytes);         // whole and entry by entry
-bool manifest(std::string_view bytes);     // of a checkpoint, as it is and with its own hash behind it
-bool prepared(std::string_view bytes);     // one file of a prepared directory, see fuzz_prepared.cpp
-bool recipe(std::string_view bytes);       // YAML
-bool rows(std::string_view bytes);         // a dataset file, JSON array or JSON lines
+bool config(std::string_view bytes);    // config.json of a model
+bool image(std::string_view bytes);     // header, pixels and size
+bool json(std::string_view bytes);      // whole and entry by entry
+bool manifest(std::string_view bytes);  // of a checkpoint, as it is and with its own hash behind it
+bool prepared(std::string_view bytes);  // one file of a prepared directory, see fuzz_prepared.cpp
+bool recipe(std::string_view bytes);    // YAML
+bool rows(std::string_view bytes);      // a dataset file, JSON array or JSON lines
 bool safetensors(std::string_view bytes);  // header and tensors
-bool tokenizer(std::string_view bytes);    // tokenizer.json; "tokenizer_config", "special_tokens_map" and "added_tokens_map" are its kin
+bool tokenizer(std::string_view bytes);  // tokenizer.json; "tokenizer_config", "special_tokens_map"
+                                         // and "added_tokens_map" are its kin
 
 inline void expect(bool holds, const std::string& promise) {
   if (!holds) throw Broken("broken promise: " + promise);
@@ -38,7 +41,9 @@ bool reads(ErrorKind kind, Body body) {
   } catch (const Error& error) {
     const std::string block = format_error(error);
     expect(error.kind() == kind, "the kind of this error: " + block);
-    expect(std::none_of(block.begin(), block.end(), [](unsigned char byte) { return byte != '\n' && (byte < 0x20 || byte == 0x7f); }),
+    expect(std::none_of(
+               block.begin(), block.end(),
+               [](unsigned char byte) { return byte != '\n' && (byte < 0x20 || byte == 0x7f); }),
            "an error without control characters: " + block);
     return false;
   }

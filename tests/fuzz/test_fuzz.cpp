@@ -1,5 +1,5 @@
-// Every fuzz target on its corpus, and on a few thousand inputs made from it by chance of a fixed seed. libFuzzer finds more (LFT_FUZZ);
-// this keeps the targets alive and runs anywhere.
+// Every fuzz target on its corpus, and on a few thousand inputs made from it by chance of a fixed
+// seed. libFuzzer finds more (LFT_FUZZ); this keeps the targets alive and runs anywhere.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -39,7 +39,10 @@ const std::vector<Target> kTargets = {
     {"recipe", recipe, {}, 2000},
     {"rows", rows, {}, 2000},
     {"safetensors", safetensors, {"all_dtypes.safetensors"}, 5000},
-    {"tokenizer", tokenizer, {"tokenizers/byte_level_llama3/tokenizer.json", "tokenizers/llama_legacy/tokenizer.json"}, 1000},
+    {"tokenizer",
+     tokenizer,
+     {"tokenizers/byte_level_llama3/tokenizer.json", "tokenizers/llama_legacy/tokenizer.json"},
+     1000},
 };
 
 struct Seed {
@@ -113,7 +116,8 @@ class Mutator {
  private:
   void edit(std::string* bytes, const std::string& other) {
     constexpr std::array<const char*, 8> kNumbers = {
-        "0", "-1", "2147483648", "4294967297", "9223372036854775807", "18446744073709551615", "1e999", "0.5"};
+        "0",     "-1", "2147483648", "4294967297", "9223372036854775807", "18446744073709551615",
+        "1e999", "0.5"};
     const size_t at = below(bytes->size() + 1);
     switch (below(8)) {
       case 0:
@@ -138,7 +142,8 @@ class Mutator {
         replace_number(bytes, at, kNumbers[below(kNumbers.size())]);
         return;
       default:
-        bytes->replace(at, std::min<size_t>(4, bytes->size() - at), 4, static_cast<char>(below(2) == 0 ? 0 : 0xff));
+        bytes->replace(at, std::min<size_t>(4, bytes->size() - at), 4,
+                       static_cast<char>(below(2) == 0 ? 0 : 0xff));
     }
   }
 
@@ -181,7 +186,8 @@ TEST_P(Fuzz, WhatChanceMakesOfItIsReadOrRefused) {
   Mutator mutator(20250131);
   int taken = 0;
   for (int i = 0; i < GetParam().inputs; ++i) {
-    const std::string &bytes = seeds[mutator.below(seeds.size())].bytes, &other = seeds[mutator.below(seeds.size())].bytes;
+    const std::string &bytes = seeds[mutator.below(seeds.size())].bytes,
+                      &other = seeds[mutator.below(seeds.size())].bytes;
     taken += input.run(GetParam(), mutator.mutate(bytes, other));
   }
   EXPECT_GT(taken, 0);
@@ -189,7 +195,9 @@ TEST_P(Fuzz, WhatChanceMakesOfItIsReadOrRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, Fuzz, ::testing::ValuesIn(kTargets),
-                         [](const ::testing::TestParamInfo<Target>& info) { return info.param.name; });
+                         [](const ::testing::TestParamInfo<Target>& info) {
+                           return info.param.name;
+                         });
 
 }  // namespace
 }  // namespace lft::fuzz

@@ -1,4 +1,5 @@
-// Where the GPU tests run: every body on the CPU, so that the tests are tested, and on a GPU where there is one. No test of its own.
+// Where the GPU tests run: every body on the CPU, so that the tests are tested, and on a GPU where
+// there is one. No test of its own.
 #pragma once
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -9,14 +10,16 @@
 #include <string>
 #include <vector>
 
-#include "models/ops/precision.h"
-#include "src/train/determinism.h"
-#include "src/train/device.h"
+#include "models/ops/core/precision.h"
+#include "src/train/machine/determinism.h"
+#include "src/train/machine/device.h"
 
 namespace lft::test {
+using namespace lft::ops;
+using namespace lft::train;
 
-/// The parameter is "cpu", "gpu", or "stand_in": a device that is no GPU (stand_in/device), where it is
-/// linked in.
+/// The parameter is "cpu", "gpu", or "stand_in": a device that is no GPU (stand_in/device), where
+/// it is linked in.
 class OnDevice : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -33,38 +36,48 @@ class OnDevice : public ::testing::TestWithParam<const char*> {
 #else
 #define LFT_DEVICES "cpu", "gpu"
 #endif
-#define LFT_ON_EACH_DEVICE(suite) \
-  INSTANTIATE_TEST_SUITE_P(On, suite, ::testing::Values(LFT_DEVICES), [](const auto& info) { return std::string(info.param); })
+#define LFT_ON_EACH_DEVICE(suite)                                     \
+  INSTANTIATE_TEST_SUITE_P(On, suite, ::testing::Values(LFT_DEVICES), \
+                           [](const auto& info) { return std::string(info.param); })
 
 constexpr at::ScalarType kTypes[] = {at::kFloat, at::kBFloat16, at::kHalf};
 
 /// The largest relative error of rounding to a type.
-inline double rounding(at::ScalarType type) { return type == at::kFloat ? 0x1p-24 : type == at::kBFloat16 ? 0x1p-8 : 0x1p-11; }
-/// Of `roundings` of them, and of a float32 sum of `terms` in another order: a random walk of 2^-24 each, four deviations.
+inline double rounding(at::ScalarType type) {
+  return type == at::kFloat ? 0x1p-24 : type == at::kBFloat16 ? 0x1p-8 : 0x1p-11;
+}
+/// Of `roundings` of them, and of a float32 sum of `terms` in another order: a random walk of 2^-24
+/// each, four deviations.
 inline double tolerance(at::ScalarType type, double roundings, double terms) {
   return roundings * rounding(type) + 4 * 0x1p-24 * std::sqrt(terms);
 }
 
 inline at::Tensor normal(at::IntArrayRef shape, uint64_t seed) {
-  return at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions().dtype(at::kFloat));
+  return at::randn(shape, at::detail::createCPUGenerator(seed),
+                   at::TensorOptions().dtype(at::kFloat));
 }
 
-/// The whole within `tolerance` of its norm, and every element within 16 of it of its own size and the typical one.
-inline void expect_close(const at::Tensor& got, const at::Tensor& want, double tolerance, const std::string& what) {
+/// The whole within `tolerance` of its norm, and every element within 16 of it of its own size and
+/// the typical one.
+inline void expect_close(const at::Tensor& got, const at::Tensor& want, double tolerance,
+                         const std::string& what) {
   ASSERT_EQ(got.sizes(), want.sizes()) << what;
   if (want.numel() == 0) return;
-  const at::Tensor g = got.detach().cpu().to(at::kDouble), w = want.detach().cpu().to(at::kDouble), error = (g - w).abs();
+  const at::Tensor g = got.detach().cpu().to(at::kDouble), w = want.detach().cpu().to(at::kDouble),
+                   error = (g - w).abs();
   ASSERT_TRUE(at::isfinite(g).all().item<bool>()) << what;
-  const double norm = w.norm().item<double>(), typical = norm / std::sqrt(static_cast<double>(w.numel()));
+  const double norm = w.norm().item<double>(),
+               typical = norm / std::sqrt(static_cast<double>(w.numel()));
   EXPECT_LE(error.norm().item<double>(), tolerance * norm + 1e-30) << what;
   EXPECT_LE((error - 16 * tolerance * (w.abs() + typical)).max().item<double>(), 1e-30) << what;
 }
 
-/// `op` of leaves on `device` in every type under that compute dtype, against `op` in float32 on the CPU over the same rounded values:
-/// result and gradients. Its first `trained` leaves get gradients. op(leaves, device) -> tensor.
+/// `op` of leaves on `device` in every type under that compute dtype, against `op` in float32 on
+/// the CPU over the same rounded values: result and gradients. Its first `trained` leaves get
+/// gradients. op(leaves, device) -> tensor.
 template <class Op>
-void expect_as_on_cpu(at::Device device, const std::vector<at::Tensor>& values, size_t trained, double roundings, double terms,
-                      const std::string& what, const Op& op) {
+void expect_as_on_cpu(at::Device device, const std::vector<at::Tensor>& values, size_t trained,
+                      double roundings, double terms, const std::string& what, const Op& op) {
   for (const at::ScalarType type : kTypes) {
     std::vector<at::Tensor> a, b;
     for (size_t i = 0; i < values.size(); ++i) {
@@ -72,16 +85,19 @@ void expect_as_on_cpu(at::Device device, const std::vector<at::Tensor>& values, 
       a.push_back(rounded.to(device).detach().clone().set_requires_grad(i < trained));
       b.push_back(rounded.to(at::kFloat).detach().clone().set_requires_grad(i < trained));
     }
-    const auto run = [&](const std::vector<at::Tensor>& leaves, at::ScalarType compute, at::Device where) {
+    const auto run = [&](const std::vector<at::Tensor>& leaves, at::ScalarType compute,
+                         at::Device where) {
       const ComputeDtypeGuard guard(compute);
       const at::Tensor result = op(leaves, where);
-      if (trained > 0) result.backward(normal(result.sizes(), 99).to(type).to(where, result.scalar_type()));
+      if (trained > 0)
+        result.backward(normal(result.sizes(), 99).to(type).to(where, result.scalar_type()));
       return result;
     };
     const double tolerated = tolerance(type, roundings, terms);
     const std::string name = what + " in " + c10::toString(type);
     expect_close(run(a, type, device), run(b, at::kFloat, at::kCPU), tolerated, name);
-    for (size_t i = 0; i < trained; ++i) expect_close(a[i].grad(), b[i].grad(), tolerated, name + ", gradient " + std::to_string(i));
+    for (size_t i = 0; i < trained; ++i)
+      expect_close(a[i].grad(), b[i].grad(), tolerated, name + ", gradient " + std::to_string(i));
   }
 }
 

@@ -1,4 +1,5 @@
-// A tiny random LLaVA with drawn samples, prepared so that no image is decoded, and runs of it on a device of choice.
+// A tiny random LLaVA with drawn samples, prepared so that no image is decoded, and runs of it on a
+// device of choice.
 #pragma once
 #include <map>
 #include <random>
@@ -7,17 +8,25 @@
 
 #include "src/data/prepared.h"
 #include "src/hf/model_dir.h"
-#include "src/train/rehearsal.h"
-#include "src/train/run.h"
+#include "src/train/run/rehearsal.h"
+#include "src/train/run/run.h"
 #include "train/run_files.h"
 #include "train/tiny_run.h"
 
 namespace lft::test {
+using namespace lft::data;
+using namespace lft::debug;
+using namespace lft::hf;
+using namespace lft::llava;
+using namespace lft::recipe;
+using namespace lft::text;
+using namespace lft::train;
 
 /// Rows of different lengths: an image, none, or two of them; a question and an answer.
 class DrawnRows : public Dataset {
  public:
-  DrawnRows(int64_t rows, const LlavaConfig& config, int64_t text) : rows_(rows), text_(text), config_(config) {}
+  DrawnRows(int64_t rows, const LlavaConfig& config, int64_t text)
+      : rows_(rows), text_(text), config_(config) {}
   int64_t size() const override { return rows_; }
   std::string id(int64_t index) const override { return "row" + std::to_string(index); }
   std::vector<std::string> image_paths(int64_t) const override { return {}; }
@@ -30,13 +39,16 @@ class DrawnRows : public Dataset {
     std::mt19937_64 random(static_cast<uint64_t>(index) + 1);
     Sample sample{.id = id(index), .input_ids = {1}, .labels = {}, .images = {}};
     for (int64_t image = 0; image < images_of(index); ++image) {
-      sample.input_ids.insert(sample.input_ids.end(), static_cast<size_t>(config_.image_positions()), config_.image_token);
+      sample.input_ids.insert(sample.input_ids.end(),
+                              static_cast<size_t>(config_.image_positions()), config_.image_token);
       PixelImage pixels{.size = config_.vision.image_size, .chw = {}};
-      for (int64_t i = 0; i < 3 * pixels.size * pixels.size; ++i) pixels.chw.push_back(static_cast<uint8_t>(random()));
+      for (int64_t i = 0; i < 3 * pixels.size * pixels.size; ++i)
+        pixels.chw.push_back(static_cast<uint8_t>(random()));
       sample.images.push_back(std::move(pixels));
     }
     const int64_t question = 2 + index % 5, answer = text_ + index * 7 % 11;
-    for (int64_t i = 0; i < question + answer; ++i) sample.input_ids.push_back(3 + static_cast<int64_t>(random() % 200));
+    for (int64_t i = 0; i < question + answer; ++i)
+      sample.input_ids.push_back(3 + static_cast<int64_t>(random() % 200));
     sample.labels = sample.input_ids;
     std::fill(sample.labels.begin(), sample.labels.end() - answer, -100);
     return sample;
@@ -51,14 +63,18 @@ class DrawnRows : public Dataset {
 
 class ShardRun {
  public:
-  explicit ShardRun(int64_t rows = 12, int64_t text = 6) : files_(/*rows=*/0), max_tokens_(96) { prepare(rows, text); }
+  explicit ShardRun(int64_t rows = 12, int64_t text = 6) : files_(/*rows=*/0), max_tokens_(96) {
+    prepare(rows, text);
+  }
   /// With another config.json (its weights drawn: model.init random), or other weights.
-  ShardRun(const nlohmann::json& config, int64_t rows, int64_t text) : files_(/*rows=*/0), max_tokens_(2048) {
+  ShardRun(const nlohmann::json& config, int64_t rows, int64_t text)
+      : files_(/*rows=*/0), max_tokens_(2048) {
     files_.dir().write("model/config.json", config.dump());
     prepare(rows, text);
   }
   void write_weights(const std::function<void(StoredTensors&)>& change) {
-    write_tiny_llava(files_.model(), {.image_token = 260, .vocab = 264, .max_positions = 512}, change);
+    write_tiny_llava(files_.model(), {.image_token = 260, .vocab = 264, .max_positions = 512},
+                     change);
   }
   std::string file(const std::string& name) const { return files_.dir().file(name); }
   Recipe recipe(const std::string& out) const {
@@ -79,7 +95,8 @@ class ShardRun {
     std::string remark;
     const Recipe recipe = files_.recipe("unused");
     const EncodeOptions options =
-        encode_options(files_.model(), config, *tokenizer, recipe.data.chat_template, recipe.data.image_fit, max_tokens_, &remark);
+        encode_options(files_.model(), config, *tokenizer, recipe.data.chat_template,
+                       recipe.data.image_fit, max_tokens_, &remark);
     prepare_dataset(DrawnRows(rows, config, text), options, file("shards"));
   }
 
@@ -114,13 +131,14 @@ inline Trace run_on(at::Device device, const Recipe& recipe) {
   Run run = make_run(std::move(inputs));
   Trace trace;
   const auto note = [&](std::map<std::string, at::Tensor>& into) {
-    for (const AdamSlot& slot : run.optimizer.slots()) into[slot.param.name] = slot.param.tensor.detach().cpu().to(at::kDouble);
+    for (const AdamSlot& slot : run.optimizer.slots())
+      into[slot.param.name] = slot.param.tensor.detach().cpu().to(at::kDouble);
   };
   note(trace.before);
-  const std::unique_ptr<Loader> loader = start_loader(run.inputs, 0);
+  const std::unique_ptr<Loader> loader = start_loader(run.inputs.recipe, run.inputs.data, 0);
   for (int64_t step = 0; step < run.inputs.total_steps; ++step) {
-    const StepOutcome outcome =
-        train_step(run.model.model, run.optimizer, run.scaler, run.schedule, run_step_options(run), loader->next(), run.state);
+    const StepOutcome outcome = train_step(run.model.model, run.optimizer, run.scaler, run.schedule,
+                                           run_step_options(run), loader->next(), run.state);
     EXPECT_EQ(outcome.result, StepResult::kTaken) << outcome.reason;
     trace.losses.push_back(outcome.loss);
     trace.norms.push_back(outcome.stats.norm);

@@ -1,12 +1,12 @@
-// CUDA graphs: what they launch gives what the bodies gave, and a body that cannot be captured goes on as it is. On a CPU every body runs
-// as it is.
+// CUDA graphs: what they launch gives what the bodies gave, and a body that cannot be captured goes
+// on as it is. On a CPU every body runs as it is.
 #include "gpu/devices.h"
 #include "gpu/shard_run.h"
-#include "src/train/graph_passes.h"
-#include "src/train/rehearsal.h"
-#include "src/train/run.h"
-#include "src/train/setup.h"
-#include "src/train/trainer.h"
+#include "src/train/inputs/run_inputs.h"
+#include "src/train/run/rehearsal.h"
+#include "src/train/run/run.h"
+#include "src/train/run/step_options.h"
+#include "src/train/run/trainer.h"
 #include "train/run_files.h"
 #ifdef LFT_STAND_IN
 #include <optional>
@@ -18,17 +18,22 @@
 #endif
 
 namespace lft::test {
+using namespace lft::data;
+using namespace lft::recipe;
+using namespace lft::train;
 namespace {
 
 class Graphs : public OnDevice {};
 
 bool mentions(const std::vector<std::string>& notes, const std::string& text) {
-  return std::any_of(notes.begin(), notes.end(), [&](const std::string& note) { return note.find(text) != std::string::npos; });
+  return std::any_of(notes.begin(), notes.end(),
+                     [&](const std::string& note) { return note.find(text) != std::string::npos; });
 }
 
 TEST_P(Graphs, AReplayReadsWhatIsThereNowAndAddsToWhatWasThere) {
   GraphCache graphs(device(), /*exact=*/true);
-  const at::Tensor x = at::zeros({1000}, at::TensorOptions().device(device())), sum = at::zeros_like(x);
+  const at::Tensor x = at::zeros({1000}, at::TensorOptions().device(device())),
+                   sum = at::zeros_like(x);
   for (int i = 1; i <= 5; ++i) {
     x.fill_(i);
     graphs.run("adder", /*size=*/0, {sum}, [&] { sum.add_(x * x + 1); });
@@ -41,7 +46,8 @@ TEST_P(Graphs, AReplayReadsWhatIsThereNowAndAddsToWhatWasThere) {
 TEST_P(Graphs, ABodyThatWaitsForTheDeviceGoesOnWithoutAGraph) {
   GraphCache graphs(device(), /*exact=*/true);
   const at::Tensor sum = at::zeros({}, at::TensorOptions().device(device()));
-  for (int i = 0; i < 5; ++i) graphs.run("waiter", /*size=*/0, {sum}, [&] { sum.add_(sum.item<float>() + 1); });
+  for (int i = 0; i < 5; ++i)
+    graphs.run("waiter", /*size=*/0, {sum}, [&] { sum.add_(sum.item<float>() + 1); });
   EXPECT_EQ(sum.item<float>(), 31);
   EXPECT_EQ(mentions(graphs.take_notes(), "going on without CUDA graphs (waiter)"), on_gpu());
 }
@@ -51,7 +57,8 @@ TEST_P(Graphs, ABodyThatChangesItsMindIsFoundOut) {
   const at::Tensor sum = at::zeros({10}, at::TensorOptions().device(device()));
   int calls = 0;
   for (int i = 1; i <= 4; ++i)
-    graphs.run("moody", /*size=*/0, {sum}, [&] { sum.add_(++calls == 3 ? 100 : 1); });  // the third call is the captured one
+    graphs.run("moody", /*size=*/0, {sum},
+               [&] { sum.add_(++calls == 3 ? 100 : 1); });  // the third call is the captured one
   EXPECT_EQ(mentions(graphs.take_notes(), "a replay does not give what the pass gave"), on_gpu());
   if (on_gpu()) {
     EXPECT_EQ(sum.max().item<float>(), 4);
@@ -119,7 +126,8 @@ TEST_P(Graphs, APassThatIsNotFiniteIsNoReasonToGiveUp) {
 /// Its pool would hold the blocks of both, since a small one's are of no use to a large one.
 TEST_P(Graphs, ALargerBodyThanAllBeforeStartsOver) {
   GraphCache graphs(device(), /*exact=*/true);
-  const at::Tensor small = at::zeros({1000}, at::TensorOptions().device(device())), large = at::zeros({1000000}, small.options());
+  const at::Tensor small = at::zeros({1000}, at::TensorOptions().device(device())),
+                   large = at::zeros({1000000}, small.options());
   const auto add = [&](const at::Tensor& sum) {
     graphs.run(std::to_string(sum.numel()) + " numbers", sum.numel(), {sum}, [&, sum] {
       sum.add_(at::mm(sum.view({-1, 10}).t() * 0, sum.view({-1, 10})).sum() + 1);
@@ -136,7 +144,8 @@ TEST_P(Graphs, ALargerBodyThanAllBeforeStartsOver) {
   EXPECT_EQ(mentions(notes, "CUDA graph 2 (of at most 16): 1000 numbers"), on_gpu());
 }
 
-/// Steps of a run with graphs, and of one that is never allowed one: the same bits, since deterministic algorithms are on.
+/// Steps of a run with graphs, and of one that is never allowed one: the same bits, since
+/// deterministic algorithms are on.
 TEST_P(Graphs, StepsAreTheSameBitsWithGraphsAndWithout) {
   const ShardRun files{10};
   for (const char* compute : {"fp32", "bf16", "fp16"}) {
@@ -151,26 +160,32 @@ TEST_P(Graphs, StepsAreTheSameBitsWithGraphsAndWithout) {
     for (const bool uses : {true, false}) {
       RunInputs inputs = open_inputs(recipe);
       inputs.device = device();
-      lft::Run run = make_run(std::move(inputs));
+      lft::train::Run run = make_run(std::move(inputs));
       StepOptions options = run_step_options(run);
       options.fill_up = recipe.train.max_tokens_per_step;
-      GraphPasses passes(run.model.model, run.optimizer, {.tokens = 96, .longest = run.inputs.encode.max_tokens, .sequences = 16}, device(),
-                         /*exact=*/true);
+      GraphPasses passes(
+          run.model.model, run.optimizer,
+          {.tokens = 96, .longest = run.inputs.data.encode.max_tokens, .sequences = 16}, device(),
+          /*exact=*/true);
       passes.graphs().use_graphs(uses);
       options.graphs = &passes;
-      const std::unique_ptr<Loader> loader = start_loader(run.inputs, 0);
+      const std::unique_ptr<Loader> loader = start_loader(run.inputs.recipe, run.inputs.data, 0);
       for (int step = 0; step < 8; ++step) {
-        const StepOutcome outcome =
-            train_step(run.model.model, run.optimizer, run.scaler, run.schedule, options, loader->next(), run.state);
+        const StepOutcome outcome = train_step(run.model.model, run.optimizer, run.scaler,
+                                               run.schedule, options, loader->next(), run.state);
         ASSERT_EQ(outcome.result, StepResult::kTaken) << outcome.reason;
       }
       const std::vector<std::string> notes = passes.graphs().take_notes();
-      EXPECT_EQ(mentions(notes, "decoder over"), on_gpu() && uses && std::string(compute) != "fp32") << compute;
-      EXPECT_FALSE(mentions(notes, "going on without")) << compute << ": " << (notes.empty() ? "" : notes.back());
+      EXPECT_EQ(mentions(notes, "decoder over"), on_gpu() && uses && std::string(compute) != "fp32")
+          << compute;
+      EXPECT_FALSE(mentions(notes, "going on without"))
+          << compute << ": " << (notes.empty() ? "" : notes.back());
       weights.emplace_back();
-      for (const AdamSlot& slot : run.optimizer.slots()) weights.back().push_back(slot.param.tensor.detach().clone());
+      for (const AdamSlot& slot : run.optimizer.slots())
+        weights.back().push_back(slot.param.tensor.detach().clone());
     }
-    for (size_t i = 0; i < weights[0].size(); ++i) EXPECT_TRUE(weights[0][i].equal(weights[1][i])) << compute << " " << i;
+    for (size_t i = 0; i < weights[0].size(); ++i)
+      EXPECT_TRUE(weights[0][i].equal(weights[1][i])) << compute << " " << i;
   }
 }
 

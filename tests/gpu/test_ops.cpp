@@ -1,14 +1,17 @@
-// The layers' ops where a device has a kernel of its own for them, against the same op in float32 on the CPU, forward and backward.
+// The layers' ops where a device has a kernel of its own for them, against the same op in float32
+// on the CPU, forward and backward.
 #include "gpu/devices.h"
-#include "models/ops/activation.h"
-#include "models/ops/attention.h"
-#include "models/ops/dropout.h"
-#include "models/ops/nf4.h"
-#include "models/ops/rms_norm.h"
-#include "models/ops/rope.h"
-#include "models/ops/token_logprobs.h"
+#include "models/ops/attention/attention.h"
+#include "models/ops/elementwise/activation.h"
+#include "models/ops/elementwise/dropout.h"
+#include "models/ops/elementwise/rms_norm.h"
+#include "models/ops/elementwise/rope.h"
+#include "models/ops/elementwise/token_logprobs.h"
+#include "models/ops/weight/nf4.h"
 
 namespace lft::test {
+using namespace lft::layers;
+using namespace lft::ops;
 namespace {
 
 using Shape = std::vector<int64_t>;
@@ -19,13 +22,18 @@ class DeviceOps : public OnDevice {};
 LFT_ON_EACH_DEVICE(DeviceOps);
 
 TEST_P(DeviceOps, RmsNorm) {
-  for (const Shape& shape :
-       {Shape{1, 1}, Shape{1, 7}, Shape{5, 33}, Shape{2, 3, 512}, Shape{129, 1000}, Shape{37, 4096}, Shape{3, 11008}}) {
-    // The gradient of a single column is eps times the rest: with a small one nothing but what rounding leaves of two equal terms.
+  for (const Shape& shape : {Shape{1, 1}, Shape{1, 7}, Shape{5, 33}, Shape{2, 3, 512},
+                             Shape{129, 1000}, Shape{37, 4096}, Shape{3, 11008}}) {
+    // The gradient of a single column is eps times the rest: with a small one nothing but what
+    // rounding leaves of two equal terms.
     const double eps = shape.back() == 1 ? 1 : 1e-5;
-    const auto op = [&](const std::vector<at::Tensor>& t, at::Device) { return rms_norm(t[0], t[1], eps); };
-    const double terms = static_cast<double>(shape.back()) + 8;  // a reciprocal root is off by two units
-    expect_as_on_cpu(device(), {normal(shape, 1), normal({shape.back()}, 2) + 1}, 1, 2, terms, text(shape), op);
+    const auto op = [&](const std::vector<at::Tensor>& t, at::Device) {
+      return rms_norm(t[0], t[1], eps);
+    };
+    const double terms =
+        static_cast<double>(shape.back()) + 8;  // a reciprocal root is off by two units
+    expect_as_on_cpu(device(), {normal(shape, 1), normal({shape.back()}, 2) + 1}, 1, 2, terms,
+                     text(shape), op);
   }
 }
 
@@ -36,13 +44,14 @@ TEST_P(DeviceOps, RmsNormOfAResidualSum) {
       const Normed normed = add_rms_norm(t[0], t[1], t[2], 1e-5);
       return at::cat({normed.sum.to(at::kFloat), normed.y.to(at::kFloat)});
     };
-    expect_as_on_cpu(device(), {normal(shape, 1), normal(shape, 3), normal({shape.back()}, 2) + 1}, 2, 4, static_cast<double>(shape.back()),
-                     text(shape), op);
+    expect_as_on_cpu(device(), {normal(shape, 1), normal(shape, 3), normal({shape.back()}, 2) + 1},
+                     2, 4, static_cast<double>(shape.back()), text(shape), op);
   }
 }
 
 TEST_P(DeviceOps, Rope) {
-  for (const Shape& shape : {Shape{1, 1, 1, 2}, Shape{2, 5, 3, 10}, Shape{1, 129, 4, 128}, Shape{3, 17, 2, 64}}) {
+  for (const Shape& shape :
+       {Shape{1, 1, 1, 2}, Shape{2, 5, 3, 10}, Shape{1, 129, 4, 128}, Shape{3, 17, 2, 64}}) {
     for (const int64_t batches : {int64_t{1}, shape[0]}) {
       const at::Tensor angle = normal({batches, shape[1], shape[3] / 2}, 3) * 3;
       const auto op = [&](const std::vector<at::Tensor>& t, at::Device where) {
@@ -56,7 +65,8 @@ TEST_P(DeviceOps, Rope) {
 TEST_P(DeviceOps, Swiglu) {
   for (const Shape& shape : {Shape{1, 1}, Shape{7, 129}, Shape{2, 3, 11008}, Shape{1000, 1003}}) {
     const auto op = [](const std::vector<at::Tensor>& t, at::Device) { return swiglu(t[0], t[1]); };
-    expect_as_on_cpu(device(), {normal(shape, 5) * 3, normal(shape, 6)}, 2, 2, 64, text(shape), op);  // exponentials: 2 + |gate| units
+    expect_as_on_cpu(device(), {normal(shape, 5) * 3, normal(shape, 6)}, 2, 2, 64, text(shape),
+                     op);  // exponentials: 2 + |gate| units
   }
 }
 
@@ -86,15 +96,21 @@ TEST_P(DeviceOps, QuickGelu) {
   }
 }
 
-/// Logits near 1 keep an error of one rounding, and so do the probabilities; the gradient is rounded as logits and as a product.
+/// Logits near 1 keep an error of one rounding, and so do the probabilities; the gradient is
+/// rounded as logits and as a product.
 TEST_P(DeviceOps, TokenLogprobs) {
-  for (const Shape& shape : {Shape{1, 8, 11}, Shape{5, 33, 97}, Shape{300, 64, 32064}, Shape{1100, 16, 16384}}) {
-    const at::Tensor hidden = normal({shape[0], shape[1]}, 8), weight = normal({shape[2], shape[1]}, 9) / std::sqrt(double(shape[1]));
+  for (const Shape& shape :
+       {Shape{1, 8, 11}, Shape{5, 33, 97}, Shape{300, 64, 32064}, Shape{1100, 16, 16384}}) {
+    const at::Tensor hidden = normal({shape[0], shape[1]}, 8),
+                     weight = normal({shape[2], shape[1]}, 9) / std::sqrt(double(shape[1]));
     const at::Tensor targets = (at::arange(shape[0], at::kLong) * 7919).remainder(shape[2]);
     for (const size_t trained : {1, 2}) {
       if (trained == 2 && shape[2] > 100) continue;
-      const auto op = [&](const std::vector<at::Tensor>& t, at::Device where) { return token_logprobs(t[0], t[1], targets.to(where)); };
-      expect_as_on_cpu(device(), {hidden, weight}, trained, 6, static_cast<double>(shape[2]), text(shape), op);
+      const auto op = [&](const std::vector<at::Tensor>& t, at::Device where) {
+        return token_logprobs(t[0], t[1], targets.to(where));
+      };
+      expect_as_on_cpu(device(), {hidden, weight}, trained, 6, static_cast<double>(shape[2]),
+                       text(shape), op);
     }
   }
 }
@@ -106,7 +122,8 @@ TEST_P(DeviceOps, DropoutHasTheSameMaskBitForBit) {
     for (const at::ScalarType type : kTypes) {
       const at::Tensor x = normal(shape, 10).to(type), y = normal(shape, 11).to(type);
       EXPECT_TRUE(at::equal(dropout(x.to(device()), mask).cpu(), dropout(x, mask))) << text(shape);
-      at::Tensor got = y.to(device(), /*non_blocking=*/false, /*copy=*/true), want = y.to(at::kDouble);
+      at::Tensor got = y.to(device(), /*non_blocking=*/false, /*copy=*/true),
+                 want = y.to(at::kDouble);
       add_dropout(got, x.to(device()), mask);
       want += dropout(x.to(at::kFloat), mask).to(at::kDouble);
       expect_close(got, want, tolerance(type, 2, 1), text(shape));
@@ -115,42 +132,52 @@ TEST_P(DeviceOps, DropoutHasTheSameMaskBitForBit) {
 }
 
 TEST_P(DeviceOps, Nf4DequantisesToTheSameBits) {
-  for (const auto& [out, in] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {3, 5}, {16, 64}, {70, 130}, {1024, 1024}}) {
+  for (const auto& [out, in] : std::vector<std::pair<int64_t, int64_t>>{
+           {1, 1}, {3, 5}, {16, 64}, {70, 130}, {1024, 1024}}) {
     const at::Tensor dense = normal({out, in}, 12) * 0.05;
     const auto here = quantize_nf4(dense, at::kCPU), there = quantize_nf4(dense, device());
-    for (const at::ScalarType type : kTypes) EXPECT_TRUE(at::equal(there->dense(type).cpu(), here->dense(type))) << out;
+    for (const at::ScalarType type : kTypes)
+      EXPECT_TRUE(at::equal(there->dense(type).cpu(), here->dense(type))) << out;
   }
 }
 
 /// Probabilities are rounded before they weigh the values, and again on the way back.
 TEST_P(DeviceOps, PackedAttention) {
   for (const Shape& lengths : {Shape{2}, Shape{3, 1, 6, 2}, Shape{130, 1, 257, 64}}) {
-    for (const auto& [heads, kv, size] :
-         std::vector<std::tuple<int64_t, int64_t, int64_t>>{{4, 4, 8}, {4, 2, 64}, {2, 1, 128}, {2, 2, 20}}) {
+    for (const auto& [heads, kv, size] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{
+             {4, 4, 8}, {4, 2, 64}, {2, 1, 128}, {2, 2, 20}}) {
       const auto packed = [&](at::Device where) {
         PackedSequences sequences;
         sequences.starts = {0};
-        for (const int64_t length : lengths) sequences.starts.push_back(sequences.starts.back() + length);
-        if (!where.is_cpu()) sequences.starts_s1 = at::tensor(sequences.starts, at::kLong).to(at::kInt).to(where);
+        for (const int64_t length : lengths)
+          sequences.starts.push_back(sequences.starts.back() + length);
+        if (!where.is_cpu())
+          sequences.starts_s1 = at::tensor(sequences.starts, at::kLong).to(at::kInt).to(where);
         return sequences;
       };
       const int64_t total = packed(at::kCPU).starts.back();
-      const auto op = [&](const std::vector<at::Tensor>& t, at::Device where) { return packed_attention(t[0], t[1], t[2], packed(where)); };
-      expect_as_on_cpu(device(), {normal({total, heads, size}, 13), normal({total, kv, size}, 14), normal({total, kv, size}, 15)}, 3, 6,
-                       256, text(lengths) + " heads of " + std::to_string(size), op);
+      const auto op = [&](const std::vector<at::Tensor>& t, at::Device where) {
+        return packed_attention(t[0], t[1], t[2], packed(where));
+      };
+      expect_as_on_cpu(device(),
+                       {normal({total, heads, size}, 13), normal({total, kv, size}, 14),
+                        normal({total, kv, size}, 15)},
+                       3, 6, 256, text(lengths) + " heads of " + std::to_string(size), op);
     }
   }
 }
 
 TEST_P(DeviceOps, AttentionWithAMaskAndWithout) {
-  for (const Shape& shape : {Shape{1, 1, 2, 8}, Shape{2, 4, 17, 16}, Shape{3, 2, 577, 64}}) {  // of one key alone, dq and dk are noise
-    const at::Tensor seen = at::arange(shape[2]).view({1, 1, 1, -1}) < at::arange(1, shape[0] + 1).view({-1, 1, 1, 1}) * 7;
+  for (const Shape& shape : {Shape{1, 1, 2, 8}, Shape{2, 4, 17, 16},
+                             Shape{3, 2, 577, 64}}) {  // of one key alone, dq and dk are noise
+    const at::Tensor seen = at::arange(shape[2]).view({1, 1, 1, -1}) <
+                            at::arange(1, shape[0] + 1).view({-1, 1, 1, 1}) * 7;
     for (const int mode : {0, 1, 2}) {
       const auto op = [&](const std::vector<at::Tensor>& t, at::Device where) {
         return attention(t[0], t[1], t[2], mode == 1 ? seen.to(where) : at::Tensor(), mode == 2);
       };
-      expect_as_on_cpu(device(), {normal(shape, 16), normal(shape, 17), normal(shape, 18)}, 3, 6, 577,
-                       text(shape) + c10::str(" mode ", mode), op);
+      expect_as_on_cpu(device(), {normal(shape, 16), normal(shape, 17), normal(shape, 18)}, 3, 6,
+                       577, text(shape) + c10::str(" mode ", mode), op);
     }
   }
 }

@@ -2,15 +2,17 @@
 #include <limits>
 
 #include "gpu/devices.h"
-#include "models/ops/adamw.h"
-#include "models/ops/adamw8.h"
-#include "models/ops/dropout.h"
-#include "models/ops/fp8.h"
-#include "models/ops/grad_stats.h"
-#include "models/ops/linear.h"
-#include "models/ops/shared_input.h"
+#include "models/ops/elementwise/dropout.h"
+#include "models/ops/linear/linear.h"
+#include "models/ops/linear/shared_input.h"
+#include "models/ops/update/adamw.h"
+#include "models/ops/update/adamw8.h"
+#include "models/ops/update/grad_stats.h"
+#include "models/ops/weight/fp8.h"
 
 namespace lft::test {
+using namespace lft::ops;
+using namespace lft::train;
 namespace {
 
 class DeviceLinear : public OnDevice {};
@@ -19,14 +21,18 @@ LFT_ON_EACH_DEVICE(DeviceLinear);
 struct Layer {
   int64_t rows, in, out, rank;
 };
-constexpr Layer kLayers[] = {{1, 1, 1, 1}, {7, 13, 9, 3}, {64, 128, 48, 16}, {515, 256, 384, 8}, {1, 1024, 512, 128}};
+constexpr Layer kLayers[] = {
+    {1, 1, 1, 1}, {7, 13, 9, 3}, {64, 128, 48, 16}, {515, 256, 384, 8}, {1, 1024, 512, 128}};
 
-/// Base product, h, low-rank product and their sum are rounded forward; backward as many, and the masters' gradients once more.
+/// Base product, h, low-rank product and their sum are rounded forward; backward as many, and the
+/// masters' gradients once more.
 TEST_P(DeviceLinear, AloneAndWithALowRankUpdate) {
   for (const Layer& layer : kLayers) {
     const at::Tensor x = normal({layer.rows, layer.in}, 1), up = normal({layer.rows, layer.in}, 2);
-    const at::Tensor a = normal({layer.rank, layer.in}, 3) / std::sqrt(double(layer.in)), b = normal({layer.out, layer.rank}, 4);
-    const at::Tensor w = normal({layer.out, layer.in}, 5) / std::sqrt(double(layer.in)), bias = normal({layer.out}, 6);
+    const at::Tensor a = normal({layer.rank, layer.in}, 3) / std::sqrt(double(layer.in)),
+                     b = normal({layer.out, layer.rank}, 4);
+    const at::Tensor w = normal({layer.out, layer.in}, 5) / std::sqrt(double(layer.in)),
+                     bias = normal({layer.out}, 6);
     for (const bool gated : {false, true}) {
       for (const bool adapted : {false, true}) {
         for (const double p : {0.0, 0.3}) {
@@ -34,18 +40,21 @@ TEST_P(DeviceLinear, AloneAndWithALowRankUpdate) {
           const auto op = [&](const std::vector<at::Tensor>& t, at::Device where) {
             const DropoutGuard position({.seed = 3, .step = 1, .micro_batch = 0});
             LowRank update;
-            if (adapted) update = {t[2].to(at::kFloat), t[3].to(at::kFloat), 1.75, dropout_mask(p, "layer")};
-            return gated ? linear_swiglu(t[0], t[1], t[4], t[5], update) : linear(t[0], t[4], t[5], update);
+            if (adapted)
+              update = {t[2].to(at::kFloat), t[3].to(at::kFloat), 1.75, dropout_mask(p, "layer")};
+            return gated ? linear_swiglu(t[0], t[1], t[4], t[5], update)
+                         : linear(t[0], t[4], t[5], update);
           };
           const size_t trained = adapted ? 4 : gated ? 2 : 1;
           if (adapted && !gated) {
             const auto plain = [&](const std::vector<at::Tensor>& t, at::Device where) {
               return op({t[0], t[0], t[1], t[2], t[3], t[4]}, where);
             };
-            expect_as_on_cpu(device(), {x, a, b, w, bias}, 3, 8, double(layer.in), c10::str(layer.in, " p ", p), plain);
+            expect_as_on_cpu(device(), {x, a, b, w, bias}, 3, 8, double(layer.in),
+                             c10::str(layer.in, " p ", p), plain);
           } else {
-            expect_as_on_cpu(device(), {x, up, a, b, w, bias}, trained, 8, double(layer.in), c10::str(layer.in, " gated ", gated, " p ", p),
-                             op);
+            expect_as_on_cpu(device(), {x, up, a, b, w, bias}, trained, 8, double(layer.in),
+                             c10::str(layer.in, " gated ", gated, " p ", p), op);
           }
         }
       }
@@ -73,7 +82,8 @@ TEST_P(DeviceLinear, ThreeOfOneNormedInput) {
       }
       const at::Tensor none;
       const Normed normed = add_rms_norm(t[0], none, t[10], 1e-5);
-      const at::Tensor y = normed.y.to(compute_dtype());  // under FP16 a norm keeps the width of its input
+      const at::Tensor y =
+          normed.y.to(compute_dtype());  // under FP16 a norm keeps the width of its input
       SharedInput input(y.is_same(normed.y) ? normed : Normed(y), updates);
       for (const size_t layer : {0, 1, 2}) {
         out.push_back(
@@ -85,14 +95,18 @@ TEST_P(DeviceLinear, ThreeOfOneNormedInput) {
   }
 }
 
-/// The same codes and, but for the order of sums, the same products; the tensor cores of some GPUs keep 14 bits of a sum of FP8 products.
+/// The same codes and, but for the order of sums, the same products; the tensor cores of some GPUs
+/// keep 14 bits of a sum of FP8 products.
 TEST_P(DeviceLinear, OverAnFp8AndAnNf4Base) {
   const at::Tensor w = normal({96, 160}, 1) / 12;
-  const c10::intrusive_ptr<Fp8Storage> here = quantize_fp8(w, at::kCPU), there = quantize_fp8(w, device());
+  const c10::intrusive_ptr<Fp8Storage> here = quantize_fp8(w, at::kCPU),
+                                       there = quantize_fp8(w, device());
   const c10::intrusive_ptr<CodedWeight> codes_here = quantize(w, BaseStorage::kNf4, at::kCPU),
                                         codes_there = quantize(w, BaseStorage::kNf4, device());
-  EXPECT_TRUE(at::equal(here->weight_oi.codes_mk.view(at::kByte), there->weight_oi.codes_mk.cpu().view(at::kByte)));
-  EXPECT_TRUE(at::equal(here->transposed_io.codes_mk.view(at::kByte), there->transposed_io.codes_mk.cpu().view(at::kByte)));
+  EXPECT_TRUE(at::equal(here->weight_oi.codes_mk.view(at::kByte),
+                        there->weight_oi.codes_mk.cpu().view(at::kByte)));
+  EXPECT_TRUE(at::equal(here->transposed_io.codes_mk.view(at::kByte),
+                        there->transposed_io.codes_mk.cpu().view(at::kByte)));
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
     for (const int64_t rows : {1, 17, 300}) {
       const auto run = [&](at::Device where, const Weight& weight) {
@@ -104,11 +118,15 @@ TEST_P(DeviceLinear, OverAnFp8AndAnNf4Base) {
         y.backward(normal({rows, 96}, 5).to(type).to(where));
         return std::vector<at::Tensor>{y.detach(), x.grad(), a.grad(), b.grad()};
       };
-      const auto compare = [&](const Weight& device_weight, const Weight& cpu_weight, double tolerated) {
-        const std::vector<at::Tensor> got = run(device(), device_weight), want = run(at::kCPU, cpu_weight);
-        for (size_t i = 0; i < got.size(); ++i) expect_close(got[i], want[i], tolerated, c10::str(type, " rows ", rows, " part ", i));
+      const auto compare = [&](const Weight& device_weight, const Weight& cpu_weight,
+                               double tolerated) {
+        const std::vector<at::Tensor> got = run(device(), device_weight),
+                                      want = run(at::kCPU, cpu_weight);
+        for (size_t i = 0; i < got.size(); ++i)
+          expect_close(got[i], want[i], tolerated, c10::str(type, " rows ", rows, " part ", i));
       };
-      compare(Weight(c10::intrusive_ptr<CodedWeight>(there)), Weight(c10::intrusive_ptr<CodedWeight>(here)), 8 * rounding(type) + 0x1p-10);
+      compare(Weight(c10::intrusive_ptr<CodedWeight>(there)),
+              Weight(c10::intrusive_ptr<CodedWeight>(here)), 8 * rounding(type) + 0x1p-10);
       compare(codes_there, codes_here, 8 * rounding(type));
     }
   }
@@ -133,7 +151,8 @@ class DeviceStep : public OnDevice {
     out.insert(out.begin() + 2, at::Tensor());
     return out;
   }
-  static std::vector<at::Tensor> numbers(const std::vector<at::Tensor>& gradients, uint64_t seed, at::Device where) {
+  static std::vector<at::Tensor> numbers(const std::vector<at::Tensor>& gradients, uint64_t seed,
+                                         at::Device where) {
     std::vector<at::Tensor> out;
     for (const at::Tensor& gradient : gradients)
       out.push_back(gradient.defined() ? normal(gradient.sizes(), ++seed).to(where) : at::Tensor());
@@ -171,28 +190,35 @@ TEST_P(DeviceStep, GradientsAreUnscaledMeasuredAndJudgedAlike) {
 
 TEST_P(DeviceStep, AdamW) {
   const auto run = [&](at::Device where) {
-    const std::vector<at::Tensor> params = numbers(gradients(at::kCPU), 40, where), first = numbers(gradients(at::kCPU), 50, where);
+    const std::vector<at::Tensor> params = numbers(gradients(at::kCPU), 40, where),
+                                  first = numbers(gradients(at::kCPU), 50, where);
     std::vector<at::Tensor> second;
-    for (const at::Tensor& each : first) second.push_back(each.defined() ? each.square() : at::Tensor());
+    for (const at::Tensor& each : first)
+      second.push_back(each.defined() ? each.square() : at::Tensor());
     for (int64_t t = 1; t <= 3; ++t) {
       const std::vector<at::Tensor> grads = gradients(where);
       std::vector<AdamWTensor> tensors;
       for (size_t i = 0; i < grads.size(); ++i) {
-        if (grads[i].defined()) tensors.push_back({params[i], grads[i], first[i], second[i], i == 3 ? 1e-3 : 1e-2, t});
+        if (grads[i].defined())
+          tensors.push_back({params[i], grads[i], first[i], second[i], i == 3 ? 1e-3 : 1e-2, t});
       }
-      adamw_(tensors, {.betas = {0.9, 0.999}, .eps = 1e-8, .weight_decay = 0.1}, check_gradients(grads, 1, 1, at::Tensor()));
+      adamw_(tensors, {.betas = {0.9, 0.999}, .eps = 1e-8, .weight_decay = 0.1},
+             check_gradients(grads, 1, 1, at::Tensor()));
     }
     return std::vector<std::vector<at::Tensor>>{params, first, second};
   };
   const auto want = run(at::kCPU), got = run(device());
   for (size_t part = 0; part < want.size(); ++part) {
     for (size_t i = 0; i < want[part].size(); ++i) {
-      if (want[part][i].defined()) expect_close(got[part][i], want[part][i], 16 * 0x1p-24, c10::str("part ", part, " tensor ", i));
+      if (want[part][i].defined())
+        expect_close(got[part][i], want[part][i], 16 * 0x1p-24,
+                     c10::str("part ", part, " tensor ", i));
     }
   }
 }
 
-/// A moment near the middle between two codes may get the other one; it is one step of 256 away, and few are.
+/// A moment near the middle between two codes may get the other one; it is one step of 256 away,
+/// and few are.
 TEST_P(DeviceStep, AdamW8Bit) {
   const auto run = [&](at::Device where) {
     const std::vector<at::Tensor> params = numbers(gradients(at::kCPU), 60, where);
@@ -200,7 +226,9 @@ TEST_P(DeviceStep, AdamW8Bit) {
     for (const at::Tensor& param : params) {
       if (!param.defined()) continue;
       const auto codes = [&] { return at::zeros(param.sizes(), param.options().dtype(at::kByte)); };
-      const auto scales = [&] { return at::zeros({moment_blocks(param.numel())}, param.options()); };
+      const auto scales = [&] {
+        return at::zeros({moment_blocks(param.numel())}, param.options());
+      };
       tensors.push_back({param, at::Tensor(), codes(), codes(), scales(), scales(), 1e-2, 1});
     }
     for (int64_t t = 1; t <= 3; ++t) {
@@ -211,13 +239,16 @@ TEST_P(DeviceStep, AdamW8Bit) {
         tensors[i].grad = grad;
         tensors[i++].t = t;
       }
-      adamw8_(tensors, {.betas = {0.9, 0.999}, .eps = 1e-8, .weight_decay = 0.1}, check_gradients(grads, 1, 1, at::Tensor()));
+      adamw8_(tensors, {.betas = {0.9, 0.999}, .eps = 1e-8, .weight_decay = 0.1},
+              check_gradients(grads, 1, 1, at::Tensor()));
     }
     return tensors;
   };
   const std::vector<AdamW8Tensor> want = run(at::kCPU), got = run(device());
   for (size_t i = 0; i < want.size(); ++i) {
-    const auto other = [](const at::Tensor& a, const at::Tensor& b) { return (a.cpu() != b).to(at::kDouble).mean().item<double>(); };
+    const auto other = [](const at::Tensor& a, const at::Tensor& b) {
+      return (a.cpu() != b).to(at::kDouble).mean().item<double>();
+    };
     EXPECT_LE(other(got[i].exp_avg, want[i].exp_avg), 1e-3) << i;
     EXPECT_LE(other(got[i].exp_avg_sq, want[i].exp_avg_sq), 1e-3) << i;
     expect_close(got[i].exp_avg_absmax, want[i].exp_avg_absmax, 1e-5, c10::str("scales ", i));

@@ -1,4 +1,5 @@
-// Weights by way of the ring of host buffers onto a device: the same bits as conversion on the CPU, whatever buffer is used again.
+// Weights by way of the ring of host buffers onto a device: the same bits as conversion on the CPU,
+// whatever buffer is used again.
 #include <cstring>
 #include <deque>
 
@@ -11,6 +12,9 @@
 #include "support/tiny_llava.h"
 
 namespace lft {
+using namespace lft::hf;
+using namespace lft::io;
+using namespace lft::llava;
 namespace {
 
 using namespace test;
@@ -20,10 +24,13 @@ class Weights : public OnDevice {
   void add(const std::string& name, const at::Tensor& values, at::ScalarType target) {
     const std::string path = temp_.file("file" + std::to_string(files_.size()));
     const auto* bytes = static_cast<const char*>(values.const_data_ptr());
-    write_safetensors(path, {{name, {to_dtype(values.scalar_type()), values.sizes().vec(), std::string(bytes, values.nbytes())}}});
+    write_safetensors(path, {{name,
+                              {to_dtype(values.scalar_type()), values.sizes().vec(),
+                               std::string(bytes, values.nbytes())}}});
     files_.emplace_back(path);
     jobs_.push_back(
-        {&files_.back(), &files_.back().info(name), name, at::empty(values.sizes(), at::TensorOptions().dtype(target).device(device()))});
+        {&files_.back(), &files_.back().info(name), name,
+         at::empty(values.sizes(), at::TensorOptions().dtype(target).device(device()))});
   }
   /// Small pieces, so that every buffer is used thousands of times.
   void fill() { fill_weights(jobs_, {.piece_bytes = 4096, .threads = 4, .through_ring = true}); }
@@ -45,19 +52,23 @@ TEST_P(Weights, HaveTheBitsOfAConversionOnTheCpu) {
   fill();
   for (size_t i = 0; i < expected.size(); ++i) {
     const at::Tensor got = jobs_[i].target.cpu();
-    EXPECT_EQ(std::memcmp(got.const_data_ptr(), expected[i].const_data_ptr(), got.nbytes()), 0) << jobs_[i].name;
+    EXPECT_EQ(std::memcmp(got.const_data_ptr(), expected[i].const_data_ptr(), got.nbytes()), 0)
+        << jobs_[i].name;
   }
 }
 
 TEST_P(Weights, ThatAreNotAllowedAreNamed) {
   for (const at::ScalarType stored : kTypes) {
-    for (const int64_t index : {int64_t{0}, 4096 / static_cast<int64_t>(c10::elementSize(stored)) - 1, int64_t{299'999}}) {
+    for (const int64_t index :
+         {int64_t{0}, 4096 / static_cast<int64_t>(c10::elementSize(stored)) - 1,
+          int64_t{299'999}}) {
       jobs_.clear();
       at::Tensor values = at::ones({300'000}, stored);
       values[index] = -INFINITY;
       add("good", at::ones({300'000}, stored), at::kBFloat16);
       add("bad", values, at::kHalf);
-      EXPECT_LFT_ERROR(ErrorKind::kInput, "-inf at flat index " + std::to_string(index) + " of [300000]", fill());
+      EXPECT_LFT_ERROR(ErrorKind::kInput,
+                       "-inf at flat index " + std::to_string(index) + " of [300000]", fill());
       values[index] = 1;
       values[299'998] = NAN;
       add("worse", values, stored);

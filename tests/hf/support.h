@@ -15,6 +15,9 @@
 #include "support/tiny_llava.h"
 
 namespace lft::test {
+using namespace lft::hf;
+using namespace lft::io;
+using namespace lft::llava;
 
 /// One row: BOS, the image's positions, then a few fixed ids.
 inline LlavaBatch probe_batch(const LlavaConfig& config) {
@@ -24,11 +27,13 @@ inline LlavaBatch probe_batch(const LlavaConfig& config) {
   const auto count = static_cast<int64_t>(ids.size());
   std::mt19937_64 random(5);
   std::vector<float> pixels(3 * config.vision.image_size * config.vision.image_size);
-  for (float& pixel : pixels) pixel = static_cast<float>(static_cast<double>(random() >> 11) * 0x1p-52 - 1.0);
+  for (float& pixel : pixels)
+    pixel = static_cast<float>(static_cast<double>(random() >> 11) * 0x1p-52 - 1.0);
   LlavaBatch batch;
   batch.input_ids_bt = at::tensor(ids, at::kLong).view({1, count});
   batch.lengths_b = at::tensor(std::vector<int64_t>{count}, at::kLong);
-  batch.pixels_nchw = at::tensor(pixels, at::kFloat).view({1, 3, config.vision.image_size, config.vision.image_size});
+  batch.pixels_nchw = at::tensor(pixels, at::kFloat)
+                          .view({1, 3, config.vision.image_size, config.vision.image_size});
   return batch;
 }
 
@@ -42,20 +47,25 @@ struct TinyAdapter {
   std::map<std::string, std::vector<int64_t>> lora;  // module -> {in, out}
   std::map<std::string, std::vector<int64_t>> full;  // tensor -> shape
   int64_t rank = 2;
-  nlohmann::json config = {{"peft_type", "LORA"}, {"task_type", "CAUSAL_LM"}, {"r", 2},
-                           {"lora_alpha", 3},     {"target_modules", ".*"},   {"base_model_name_or_path", "base"}};
+  nlohmann::json config = {
+      {"peft_type", "LORA"}, {"task_type", "CAUSAL_LM"}, {"r", 2},
+      {"lora_alpha", 3},     {"target_modules", ".*"},   {"base_model_name_or_path", "base"}};
 
   StoredTensors tensors() const {
     StoredTensors out;
     uint64_t seed = 900;
     for (const auto& [module, sides] : lora) {
-      out["base_model.model." + module + ".lora_A.weight"] = random_tensor({rank, sides[0]}, DType::kF32, ++seed, 0, 0.3);
-      out["base_model.model." + module + ".lora_B.weight"] = random_tensor({sides[1], rank}, DType::kF32, ++seed, 0, 0.3);
+      out["base_model.model." + module + ".lora_A.weight"] =
+          random_tensor({rank, sides[0]}, DType::kF32, ++seed, 0, 0.3);
+      out["base_model.model." + module + ".lora_B.weight"] =
+          random_tensor({sides[1], rank}, DType::kF32, ++seed, 0, 0.3);
     }
-    for (const auto& [name, shape] : full) out["base_model.model." + name] = random_tensor(shape, DType::kF32, ++seed, 0, 0.2);
+    for (const auto& [name, shape] : full)
+      out["base_model.model." + name] = random_tensor(shape, DType::kF32, ++seed, 0, 0.2);
     return out;
   }
-  std::string write(const std::string& dir, const std::function<void(StoredTensors&)>& change = nullptr) const {
+  std::string write(const std::string& dir,
+                    const std::function<void(StoredTensors&)>& change = nullptr) const {
     make_dirs(dir);
     StoredTensors stored = tensors();
     if (change) change(stored);

@@ -1,3 +1,4 @@
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
 #include <gtest/gtest.h>
 
@@ -8,12 +9,16 @@
 #include "src/io/json.h"
 
 namespace lft {
+using namespace lft::hf;
+using namespace lft::io;
+using namespace lft::llava;
+using namespace lft::lora;
 namespace {
 
 using namespace test;
 
-// What peft 0.21.2 wrote for get_peft_model(llava, LoraConfig(r=4, lora_alpha=8, target_modules=regex, init_lora_weights=False,
-// task_type="CAUSAL_LM")).
+// What peft 0.21.2 wrote for get_peft_model(llava, LoraConfig(r=4, lora_alpha=8,
+// target_modules=regex, init_lora_weights=False, task_type="CAUSAL_LM")).
 constexpr const char* kPeftConfig =
     R"json({"alora_invocation_tokens": null, "alpha_pattern": {}, "arrow_config": null, "auto_mapping": null,
 "base_model_name_or_path": "base", "bias": "none", "corda_config": null, "ensure_weight_tying": false, "eva_config": null,
@@ -34,7 +39,8 @@ class Adapter : public ::testing::Test {
     load_adapter(model, AdapterDir::open(adapter));
     return model;
   }
-  void refuses(const TinyAdapter& adapter, const std::string& piece, const std::function<void(StoredTensors&)>& change = nullptr) {
+  void refuses(const TinyAdapter& adapter, const std::string& piece,
+               const std::function<void(StoredTensors&)>& change = nullptr) {
     const std::string dir = adapter.write(temp_.file("bad-" + std::to_string(++number_)), change);
     EXPECT_LFT_ERROR(ErrorKind::kInput, piece, load(dir));
   }
@@ -45,7 +51,8 @@ class Adapter : public ::testing::Test {
 
 TEST_F(Adapter, DialectsAgree) {
   Llava plain = load_tiny(base_);
-  // The same module has the same numbers in every dialect only if the seeds follow the same order: they do, the names sort alike.
+  // The same module has the same numbers in every dialect only if the seeds follow the same order:
+  // they do, the names sort alike.
   Llava d2 = load(adapter_in("d2").write(temp_.file("d2")));
   Llava d3 = load(adapter_in("d3").write(temp_.file("d3")));
   const at::Tensor want = logits_of(d2);
@@ -83,15 +90,19 @@ TEST_F(Adapter, DeltaIsScaleTimesBTimesA) {
     adapter.config["use_rslora"] = rslora;
     Llava model = load(adapter.write(temp_.file(rslora ? "rs" : "plain")));
     const StoredTensors stored = adapter.tensors();
-    const std::string prefix = "base_model.model.model.language_model.layers.0.self_attn.q_proj.lora_";
+    const std::string prefix =
+        "base_model.model.model.language_model.layers.0.self_attn.q_proj.lora_";
     const auto* a = reinterpret_cast<const float*>(stored.at(prefix + "A.weight").bytes.data());
     const auto* b = reinterpret_cast<const float*>(stored.at(prefix + "B.weight").bytes.data());
-    const at::Tensor delta = (*model->language_model->model->layers)[0]->self_attn->q_proj->adapter()->merged_oi(at::zeros({32, 32}));
+    const at::Tensor delta =
+        (*model->language_model->model->layers)[0]->self_attn->q_proj->adapter()->merged_oi(
+            at::zeros({32, 32}));
     const double scale = rslora ? 3.0 / std::sqrt(2.0) : 1.5;
     for (const int64_t o : {0, 5, 31}) {
       for (const int64_t i : {0, 17, 31}) {
         const double want = scale * (double(b[o * 2]) * a[i] + double(b[o * 2 + 1]) * a[32 + i]);
-        EXPECT_NEAR(delta[o][i].item<double>(), want, 4e-7 * (std::abs(want) + 1));  // a few roundings of numbers near 1
+        EXPECT_NEAR(delta[o][i].item<double>(), want,
+                    4e-7 * (std::abs(want) + 1));  // a few roundings of numbers near 1
       }
     }
   }
@@ -103,7 +114,8 @@ TEST_F(Adapter, SavedWholeReplacesTheBase) {
   adapter.full = projector_tensors();
   adapter.config["modules_to_save"] = {"multi_modal_projector"};
   Llava model = load(adapter.write(temp_.file("a")));
-  const std::string stored = adapter.tensors().at("base_model.model.model.multi_modal_projector.linear_1.bias").bytes;
+  const std::string stored =
+      adapter.tensors().at("base_model.model.model.multi_modal_projector.linear_1.bias").bytes;
   const at::Tensor bias = model->multi_modal_projector->linear_1->bias.contiguous();
   EXPECT_EQ(std::memcmp(bias.const_data_ptr(), stored.data(), stored.size()), 0);
 
@@ -112,8 +124,9 @@ TEST_F(Adapter, SavedWholeReplacesTheBase) {
   load_adapter(narrow, AdapterDir::open(temp_.file("a")));
   EXPECT_EQ(narrow->multi_modal_projector->linear_1->weight.scalar_type(), at::kFloat);
 
-  refuses(adapter, "1 missing of modules_to_save",
-          [](StoredTensors& tensors) { tensors.erase("base_model.model.model.multi_modal_projector.linear_2.bias"); });
+  refuses(adapter, "1 missing of modules_to_save", [](StoredTensors& tensors) {
+    tensors.erase("base_model.model.model.multi_modal_projector.linear_2.bias");
+  });
   adapter.config["modules_to_save"] = {"multi_modal_projector", "lm_head"};
   refuses(adapter, "1 in modules_to_save without a tensor:\n      lm_head");
   adapter.config["modules_to_save"] = nullptr;
@@ -133,23 +146,24 @@ TEST_F(Adapter, RealConfigsPass) {
 }
 
 TEST_F(Adapter, WhatLftLacksIsRefusedByName) {
-  const std::vector<std::pair<std::string, nlohmann::json>> lacking = {{"rank_pattern", {{"q_proj", 4}}},
-                                                                       {"alpha_pattern", {{"q_proj", 4}}},
-                                                                       {"bias", "all"},
-                                                                       {"bias", "lora_only"},
-                                                                       {"layers_to_transform", {0}},
-                                                                       {"fan_in_fan_out", true},
-                                                                       {"lora_bias", true},
-                                                                       {"init_lora_weights", "pissa"},
-                                                                       {"use_qalora", true},
-                                                                       {"target_parameters", {"x"}},
-                                                                       {"trainable_token_indices", {1, 2}},
-                                                                       {"layer_replication", {{0, 1}}},
-                                                                       {"key_of_the_future", 1},
-                                                                       {"qalora_group_size", 8},
-                                                                       {"megatron_core", "other"},
-                                                                       {"peft_type", "LOHA"},
-                                                                       {"peft_type", nullptr}};
+  const std::vector<std::pair<std::string, nlohmann::json>> lacking = {
+      {"rank_pattern", {{"q_proj", 4}}},
+      {"alpha_pattern", {{"q_proj", 4}}},
+      {"bias", "all"},
+      {"bias", "lora_only"},
+      {"layers_to_transform", {0}},
+      {"fan_in_fan_out", true},
+      {"lora_bias", true},
+      {"init_lora_weights", "pissa"},
+      {"use_qalora", true},
+      {"target_parameters", {"x"}},
+      {"trainable_token_indices", {1, 2}},
+      {"layer_replication", {{0, 1}}},
+      {"key_of_the_future", 1},
+      {"qalora_group_size", 8},
+      {"megatron_core", "other"},
+      {"peft_type", "LOHA"},
+      {"peft_type", nullptr}};
   for (const auto& [key, value] : lacking) {
     TinyAdapter adapter = adapter_in("d2");
     adapter.config[key] = value;
@@ -159,17 +173,18 @@ TEST_F(Adapter, WhatLftLacksIsRefusedByName) {
 }
 
 TEST_F(Adapter, ConfigValuesOutOfRange) {
-  const std::vector<std::pair<std::string, nlohmann::json>> wrong = {{"r", 0},
-                                                                     {"r", -1},
-                                                                     {"r", 2.5},
-                                                                     {"r", "2"},
-                                                                     {"lora_alpha", 0},
-                                                                     {"lora_alpha", "x"},
-                                                                     {"lora_dropout", 2},
-                                                                     {"use_rslora", "yes"},
-                                                                     {"use_dora", 1},
-                                                                     {"modules_to_save", "projector"},
-                                                                     {"modules_to_save", {1}}};
+  const std::vector<std::pair<std::string, nlohmann::json>> wrong = {
+      {"r", 0},
+      {"r", -1},
+      {"r", 2.5},
+      {"r", "2"},
+      {"lora_alpha", 0},
+      {"lora_alpha", "x"},
+      {"lora_dropout", 2},
+      {"use_rslora", "yes"},
+      {"use_dora", 1},
+      {"modules_to_save", "projector"},
+      {"modules_to_save", {1}}};
   for (const auto& [key, value] : wrong) {
     TinyAdapter adapter = adapter_in("d2");
     adapter.config[key] = value;
@@ -180,11 +195,15 @@ TEST_F(Adapter, ConfigValuesOutOfRange) {
 TEST_F(Adapter, TensorsThatDoNotFit) {
   const std::string q = "base_model.model.model.language_model.layers.0.self_attn.q_proj";
   const TinyAdapter good = adapter_in("d2");
-  refuses(good, "self_attn.q_proj: lora_A without lora_B", [&](StoredTensors& t) { t.erase(q + ".lora_B.weight"); });
-  refuses(good, "self_attn.q_proj: lora_B without lora_A", [&](StoredTensors& t) { t.erase(q + ".lora_A.weight"); });
-  refuses(good, "1 unknown:\n      nonsense", [&](StoredTensors& t) { t["nonsense"] = t.at(q + ".lora_A.weight"); });
-  refuses(good, "lora_magnitude_vector",
-          [&](StoredTensors& t) { t[q + ".lora_magnitude_vector"] = random_tensor({32}, DType::kF32, 1, 0, 1); });
+  refuses(good, "self_attn.q_proj: lora_A without lora_B",
+          [&](StoredTensors& t) { t.erase(q + ".lora_B.weight"); });
+  refuses(good, "self_attn.q_proj: lora_B without lora_A",
+          [&](StoredTensors& t) { t.erase(q + ".lora_A.weight"); });
+  refuses(good, "1 unknown:\n      nonsense",
+          [&](StoredTensors& t) { t["nonsense"] = t.at(q + ".lora_A.weight"); });
+  refuses(good, "lora_magnitude_vector", [&](StoredTensors& t) {
+    t[q + ".lora_magnitude_vector"] = random_tensor({32}, DType::kF32, 1, 0, 1);
+  });
   refuses(good, "of another rank than r", [&](StoredTensors& t) {
     t[q + ".lora_A.weight"] = random_tensor({3, 32}, DType::kF32, 1, 0, 1);
   });
@@ -201,14 +220,18 @@ TEST_F(Adapter, TensorsThatDoNotFit) {
     t[far + ".lora_A.weight"] = t.at(q + ".lora_A.weight");
     t[far + ".lora_B.weight"] = t.at(q + ".lora_B.weight");
   });
-  refuses(good, "not finite", [&](StoredTensors& t) { t.at(q + ".lora_A.weight").bytes.replace(0, 4, std::string("\0\0\x80\x7f", 4)); });
-  refuses(good, "found I32", [&](StoredTensors& t) { t.at(q + ".lora_A.weight").dtype = DType::kI32; });
+  refuses(good, "not finite", [&](StoredTensors& t) {
+    t.at(q + ".lora_A.weight").bytes.replace(0, 4, std::string("\0\0\x80\x7f", 4));
+  });
+  refuses(good, "found I32",
+          [&](StoredTensors& t) { t.at(q + ".lora_A.weight").dtype = DType::kI32; });
 }
 
 TEST_F(Adapter, AdapterNameInKeysIsTolerated) {
   const std::string named = adapter_in("d2").write(temp_.file("named"), [](StoredTensors& tensors) {
     StoredTensors renamed;
-    for (const auto& [name, tensor] : tensors) renamed[name.substr(0, name.size() - 6) + "default.weight"] = tensor;
+    for (const auto& [name, tensor] : tensors)
+      renamed[name.substr(0, name.size() - 6) + "default.weight"] = tensor;
     tensors = renamed;
   });
   Llava a = load(named), b = load(adapter_in("d2").write(temp_.file("plain")));
@@ -219,23 +242,29 @@ TEST_F(Adapter, BaseCopyMustBeTheBase) {
   TinyAdapter adapter;
   adapter.lora = {{"lm_head", {32, 64}}};
   const auto with_copy = [&](const StoredTensor& copy) {
-    return [&copy](StoredTensors& tensors) { tensors["base_model.model.lm_head.base_layer.weight"] = copy; };
+    return [&copy](StoredTensors& tensors) {
+      tensors["base_model.model.lm_head.base_layer.weight"] = copy;
+    };
   };
-  load(adapter.write(temp_.file("same"), with_copy(tiny_llava_tensors({}).at("language_model.lm_head.weight"))));
+  load(adapter.write(temp_.file("same"),
+                     with_copy(tiny_llava_tensors({}).at("language_model.lm_head.weight"))));
   refuses(adapter, "another base weight", with_copy(random_tensor({64, 32}, DType::kF32, 5, 0, 1)));
 }
 
 TEST_F(Adapter, FoldersThatAreNone) {
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "not an adapter directory", AdapterDir::open(temp_.file("nowhere")));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "not an adapter directory",
+                   AdapterDir::open(temp_.file("nowhere")));
   EXPECT_LFT_ERROR(ErrorKind::kInput, "not an adapter directory", AdapterDir::open(base_));
   temp_.write("a/adapter_config.json", adapter_in("d2").config.dump());
   EXPECT_LFT_ERROR(ErrorKind::kInput, "no weights", AdapterDir::open(temp_.file("a")));
   temp_.write("a/adapter_model.bin", "never opened");
   EXPECT_LFT_ERROR(ErrorKind::kInput, "convert to safetensors", AdapterDir::open(temp_.file("a")));
-  // As the original LLaVA leaves it: the LoRA alone would load, without the projector it was trained with.
+  // As the original LLaVA leaves it: the LoRA alone would load, without the projector it was
+  // trained with.
   adapter_in("d2").write(temp_.file("b"));
   temp_.write("b/non_lora_trainables.bin", "never opened");
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "half of this adapter is a pickle", AdapterDir::open(temp_.file("b")));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "half of this adapter is a pickle",
+                   AdapterDir::open(temp_.file("b")));
 }
 
 TEST_F(Adapter, SaveThenLoadIsTheSame) {
@@ -249,7 +278,8 @@ TEST_F(Adapter, SaveThenLoadIsTheSame) {
     model->multi_modal_projector->linear_2->bias.add_(0.5);
   }
   const AdapterNotes notes{base_, base_fingerprint(ModelDir::open(base_)), "llava-v1", "crop"};
-  save_adapter(temp_.file("saved"), model, AdapterDir::open(temp_.file("a")).lora, {"projector"}, notes);
+  save_adapter(temp_.file("saved"), model, AdapterDir::open(temp_.file("a")).lora, {"projector"},
+               notes);
 
   const AdapterDir saved = AdapterDir::open(temp_.file("saved"));
   EXPECT_EQ(saved.base_model_name_or_path, base_);
@@ -264,11 +294,13 @@ TEST_F(Adapter, SaveThenLoadIsTheSame) {
   EXPECT_TRUE(logits_of(model).equal(logits_of(again)));
 
   const std::string other = write_tiny_llava(temp_.file("other"), {.seed = 2});
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "another base model", check_adapter_base(saved, ModelDir::open(other)));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "another base model",
+                   check_adapter_base(saved, ModelDir::open(other)));
 }
 
 TEST_F(Adapter, DoraHasAMagnitudeARow) {
-  const std::string q = "base_model.model.model.language_model.layers.0.self_attn.q_proj", magnitude = q + ".lora_magnitude_vector";
+  const std::string q = "base_model.model.model.language_model.layers.0.self_attn.q_proj",
+                    magnitude = q + ".lora_magnitude_vector";
   TinyAdapter adapter;
   adapter.lora = {{"model.language_model.layers.0.self_attn.q_proj", {32, 32}}};
   adapter.config["use_dora"] = true;
@@ -279,7 +311,8 @@ TEST_F(Adapter, DoraHasAMagnitudeARow) {
   refuses(adapter, "found [31], expected [32]", with(magnitude, 31));
   refuses(adapter, "self_attn.k_proj: lora_magnitude_vector without lora_A", [&](StoredTensors& t) {
     with(magnitude, 32)(t);
-    with("base_model.model.model.language_model.layers.0.self_attn.k_proj.lora_magnitude_vector", 16)(t);
+    with("base_model.model.model.language_model.layers.0.self_attn.k_proj.lora_magnitude_vector",
+         16)(t);
   });
   adapter.config["use_rslora"] = true;
   refuses(adapter, "at most one of them", with(magnitude, 32));
@@ -296,17 +329,25 @@ TEST_F(Adapter, DoraHasAMagnitudeARow) {
   save_adapter(temp_.file("saved"), model, dir.lora, {}, {"base", "f", "plain", "pad"});
   Llava again = load(temp_.file("saved"));
   EXPECT_TRUE(logits_of(model).equal(logits_of(again)));
-  EXPECT_EQ(SafetensorsFile(temp_.file("saved") + "/adapter_model.safetensors").info(magnitude).shape, std::vector<int64_t>{32});
+  EXPECT_EQ(
+      SafetensorsFile(temp_.file("saved") + "/adapter_model.safetensors").info(magnitude).shape,
+      std::vector<int64_t>{32});
 }
 
 TEST_F(Adapter, SavedFilesAreThePortableOnes) {
   Llava model = load(adapter_in("d3").write(temp_.file("a")));
-  save_adapter(temp_.file("saved"), model, {.variant = "lora", .rank = 2, .alpha = 3, .dropout = 0.05}, {}, {"base", "f", "plain", "pad"});
+  save_adapter(temp_.file("saved"), model,
+               {.variant = "lora", .rank = 2, .alpha = 3, .dropout = 0.05}, {},
+               {"base", "f", "plain", "pad"});
   const SafetensorsFile file(temp_.file("saved") + "/adapter_model.safetensors");
   EXPECT_EQ(file.metadata(), (std::map<std::string, std::string>{{"format", "pt"}}));
   EXPECT_EQ(file.tensors().size(), 10u);
-  EXPECT_EQ(file.tensors().count("base_model.model.model.vision_tower.vision_model.encoder.layers.0.mlp.fc1.lora_A.weight"), 1u);
-  EXPECT_EQ(file.tensors().count("base_model.model.model.language_model.layers.0.self_attn.q_proj.lora_B.weight"), 1u);
+  EXPECT_EQ(file.tensors().count("base_model.model.model.vision_tower.vision_model.encoder.layers."
+                                 "0.mlp.fc1.lora_A.weight"),
+            1u);
+  EXPECT_EQ(file.tensors().count(
+                "base_model.model.model.language_model.layers.0.self_attn.q_proj.lora_B.weight"),
+            1u);
   for (const auto& [name, info] : file.tensors()) EXPECT_EQ(info.dtype, DType::kF32) << name;
   const Json config = read_json_file(temp_.file("saved") + "/adapter_config.json");
   EXPECT_EQ(config.size(), 17u);
@@ -317,19 +358,25 @@ TEST_F(Adapter, SavedFilesAreThePortableOnes) {
 
 TEST_F(Adapter, SaveRefusesWhatPeftCannotOpen) {
   Llava plain = load_tiny(base_);
-  EXPECT_LFT_ERROR(ErrorKind::kUsage, "without LoRA", save_adapter(temp_.file("x"), plain, {}, {"projector"}, {}));
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "without LoRA",
+                   save_adapter(temp_.file("x"), plain, {}, {"projector"}, {}));
   Llava model = load(adapter_in("d2").write(temp_.file("a")));
-  EXPECT_LFT_ERROR(ErrorKind::kUsage, "full: [all]", save_adapter(temp_.file("x"), model, {}, {"all"}, {}));
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "full: [all]",
+                   save_adapter(temp_.file("x"), model, {}, {"all"}, {}));
   EXPECT_FALSE(path_exists(temp_.file("x")));
 }
 
 TEST(TargetRegex, NamesEveryModuleAndNoOther) {
   EXPECT_EQ(target_regex({"lm_head"}), "lm_head");
-  EXPECT_EQ(target_regex({"model.language_model.layers.0.self_attn.q_proj", "model.language_model.layers.0.mlp.up_proj",
-                          "model.language_model.layers.10.self_attn.q_proj", "model.language_model.layers.10.mlp.up_proj",
-                          "model.language_model.layers.2.mlp.up_proj", "model.vision_tower.vision_model.encoder.layers.1.mlp.fc1",
+  EXPECT_EQ(target_regex({"model.language_model.layers.0.self_attn.q_proj",
+                          "model.language_model.layers.0.mlp.up_proj",
+                          "model.language_model.layers.10.self_attn.q_proj",
+                          "model.language_model.layers.10.mlp.up_proj",
+                          "model.language_model.layers.2.mlp.up_proj",
+                          "model.vision_tower.vision_model.encoder.layers.1.mlp.fc1",
                           "model.multi_modal_projector.linear_1"}),
-            "(?:model\\.multi_modal_projector\\.linear_1|model\\.language_model\\.layers\\.2\\.mlp\\.up_proj|"
+            "(?:model\\.multi_modal_projector\\.linear_1|model\\.language_model\\.layers\\.2\\."
+            "mlp\\.up_proj|"
             "model\\.language_model\\.layers\\.(?:0|10)\\.(?:mlp\\.up_proj|self_attn\\.q_proj)|"
             "model\\.vision_tower\\.(?:vision_model\\.)?encoder\\.layers\\.1\\.mlp\\.fc1)");
 }

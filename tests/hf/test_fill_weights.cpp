@@ -14,6 +14,8 @@
 #include "support/counting_allocator.h"
 
 namespace lft {
+using namespace lft::hf;
+using namespace lft::io;
 namespace {
 
 using namespace test;
@@ -33,11 +35,14 @@ class FillWeights : public ::testing::TestWithParam<Way> {
     write_safetensors(path, tensors);
     files_.emplace_back(path);
     for (const auto& [name, info] : files_.back().tensors()) {
-      jobs_.push_back({&files_.back(), &info, name, at::empty(info.shape, at::TensorOptions(target))});
+      jobs_.push_back(
+          {&files_.back(), &info, name, at::empty(info.shape, at::TensorOptions(target))});
     }
   }
   FillOptions options(int64_t piece_bytes = 4096) const {
-    return {.piece_bytes = piece_bytes, .threads = GetParam().threads, .through_ring = GetParam().through_ring};
+    return {.piece_bytes = piece_bytes,
+            .threads = GetParam().threads,
+            .through_ring = GetParam().through_ring};
   }
   const at::Tensor& target(const std::string& name) const {
     for (const WeightJob& job : jobs_) {
@@ -45,7 +50,9 @@ class FillWeights : public ::testing::TestWithParam<Way> {
     }
     throw std::out_of_range(name);
   }
-  void expect_refused(const std::string& piece) { EXPECT_LFT_ERROR(ErrorKind::kInput, piece, fill_weights(jobs_, options())); }
+  void expect_refused(const std::string& piece) {
+    EXPECT_LFT_ERROR(ErrorKind::kInput, piece, fill_weights(jobs_, options()));
+  }
 
   TempDir temp_;
   std::deque<SafetensorsFile> files_;
@@ -54,7 +61,8 @@ class FillWeights : public ::testing::TestWithParam<Way> {
 
 StoredTensor stored_from(const at::Tensor& values) {
   const auto* bytes = static_cast<const char*>(values.const_data_ptr());
-  return {to_dtype(values.scalar_type()), values.sizes().vec(), std::string(bytes, values.nbytes())};
+  return {to_dtype(values.scalar_type()), values.sizes().vec(),
+          std::string(bytes, values.nbytes())};
 }
 
 StoredTensor ones(int64_t count, DType dtype) {
@@ -69,11 +77,13 @@ void set(StoredTensor& tensor, int64_t index, float value) {
 }
 
 void set_nan(StoredTensor& tensor, int64_t index) {
-  tensor.bytes.replace(index * dtype_size(tensor.dtype), dtype_size(tensor.dtype), "\xff\xff\xff\xff", dtype_size(tensor.dtype));
+  tensor.bytes.replace(index * dtype_size(tensor.dtype), dtype_size(tensor.dtype),
+                       "\xff\xff\xff\xff", dtype_size(tensor.dtype));
 }
 
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
-  return a.nbytes() == b.nbytes() && (a.nbytes() == 0 || std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0);
+  return a.nbytes() == b.nbytes() &&
+         (a.nbytes() == 0 || std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0);
 }
 
 TEST_P(FillWeights, EveryByteArrivesWhereverPiecesEnd) {
@@ -81,8 +91,16 @@ TEST_P(FillWeights, EveryByteArrivesWhereverPiecesEnd) {
   uint64_t seed = 0;
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     const int64_t piece = 4096 / dtype_size(dtype);
-    for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
-             {}, {0}, {3, 0, 2}, {1}, {piece - 1}, {piece}, {piece + 1}, {2, piece}, {3, piece + 5}, {7, 11, 13}}) {
+    for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{},
+                                                                               {0},
+                                                                               {3, 0, 2},
+                                                                               {1},
+                                                                               {piece - 1},
+                                                                               {piece},
+                                                                               {piece + 1},
+                                                                               {2, piece},
+                                                                               {3, piece + 5},
+                                                                               {7, 11, 13}}) {
       const std::string name = "t" + std::to_string(++seed);
       const StoredTensor tensor = random_tensor(shape, dtype, seed, 0, 1);
       expected[name] = tensor.bytes;
@@ -92,7 +110,9 @@ TEST_P(FillWeights, EveryByteArrivesWhereverPiecesEnd) {
   fill_weights(jobs_, options());
   for (const auto& [name, bytes] : expected) {
     ASSERT_EQ(target(name).nbytes(), bytes.size()) << name;
-    EXPECT_TRUE(bytes.empty() || std::memcmp(target(name).const_data_ptr(), bytes.data(), bytes.size()) == 0) << name;
+    EXPECT_TRUE(bytes.empty() ||
+                std::memcmp(target(name).const_data_ptr(), bytes.data(), bytes.size()) == 0)
+        << name;
   }
 }
 
@@ -106,8 +126,10 @@ TEST_P(FillWeights, APieceOfSeveralBlocks) {
 
 TEST_P(FillWeights, ConvertsEveryPatternAsTorchConvertsTheWhole) {
   const at::Tensor bits = at::arange(1 << 16, at::TensorOptions(at::kInt)).to(at::kShort);
-  const at::Tensor wide = at::randint(INT32_MIN, INT32_MAX, {1 << 18}, at::TensorOptions(at::kInt)).view(at::kFloat);
-  std::map<std::string, at::Tensor> sources = {{"bf16", bits.view(at::kBFloat16)}, {"f16", bits.view(at::kHalf)}, {"f32", wide}};
+  const at::Tensor wide =
+      at::randint(INT32_MIN, INT32_MAX, {1 << 18}, at::TensorOptions(at::kInt)).view(at::kFloat);
+  std::map<std::string, at::Tensor> sources = {
+      {"bf16", bits.view(at::kBFloat16)}, {"f16", bits.view(at::kHalf)}, {"f32", wide}};
   for (auto& [name, source] : sources) source = source.masked_select(source.isnan().logical_not());
   for (const at::ScalarType to : {at::kFloat, at::kBFloat16, at::kHalf}) {
     StoredTensors stored;
@@ -117,7 +139,8 @@ TEST_P(FillWeights, ConvertsEveryPatternAsTorchConvertsTheWhole) {
     FillOptions unchecked = options();
     unchecked.check_finite = false;
     fill_weights(jobs_, unchecked);
-    for (const auto& [name, source] : sources) EXPECT_TRUE(same_bits(target(name), source.to(to))) << name << " to " << to;
+    for (const auto& [name, source] : sources)
+      EXPECT_TRUE(same_bits(target(name), source.to(to))) << name << " to " << to;
   }
 }
 
@@ -130,7 +153,8 @@ TEST_P(FillWeights, ANonFiniteWeightIsNamedWhereverItLies) {
         StoredTensor bad = ones(3 * piece + 7, dtype);
         set_nan(bad, index);
         add({{"a", ones(5, dtype)}, {"b", bad}, {"c", bad}}, to);
-        expect_refused("nan at flat index " + std::to_string(index) + " of [" + std::to_string(3 * piece + 7) + "]");
+        expect_refused("nan at flat index " + std::to_string(index) + " of [" +
+                       std::to_string(3 * piece + 7) + "]");
         expect_refused(files_.back().path() + ": b");
       }
     }
@@ -138,8 +162,8 @@ TEST_P(FillWeights, ANonFiniteWeightIsNamedWhereverItLies) {
 }
 
 TEST_P(FillWeights, AnInfinityIsNamedWithItsSign) {
-  for (const auto& [value, text] :
-       std::map<float, std::string>{{INFINITY, "inf at flat index 1024"}, {-INFINITY, "-inf at flat index 1024"}}) {
+  for (const auto& [value, text] : std::map<float, std::string>{
+           {INFINITY, "inf at flat index 1024"}, {-INFINITY, "-inf at flat index 1024"}}) {
     jobs_.clear();
     StoredTensor bad = ones(2000, DType::kF32);
     set(bad, 1024, value);
@@ -154,7 +178,9 @@ TEST_P(FillWeights, AnInfinityIsNamedWithItsSign) {
 }
 
 TEST_P(FillWeights, AWeightBeyondF16IsNamedUnlessAnotherIsNotFiniteAtAll) {
-  for (const float value : {65520.0f, -1e30f}) {  // half of F16's last step beyond its largest: the first that rounds to infinity
+  for (const float value :
+       {65520.0f,
+        -1e30f}) {  // half of F16's last step beyond its largest: the first that rounds to infinity
     jobs_.clear();
     StoredTensor large = ones(3000, DType::kF32);
     set(large, 1023, 65519.0f);
@@ -228,30 +254,39 @@ TEST_P(FillWeights, ATensorToTakeComesWholeAndFinite) {
   set_nan(bad, 2999);
   jobs_.clear();
   add({{"a", bad}}, at::kFloat);
-  jobs_[0].take = [](const at::Tensor&) { FAIL() << "a tensor that is not finite was handed over"; };
+  jobs_[0].take = [](const at::Tensor&) {
+    FAIL() << "a tensor that is not finite was handed over";
+  };
   FillOptions unchecked = options();
   unchecked.check_finite = false;
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "nan at flat index 2999 of [3, 1000]", fill_weights(jobs_, unchecked));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "nan at flat index 2999 of [3, 1000]",
+                   fill_weights(jobs_, unchecked));
 }
 
 TEST_P(FillWeights, HoldsTheTargetsAndAFewMiBAThread) {
   const CountingAllocator counting;
   constexpr int64_t kMiB = 1 << 20, kPiece = 2 * kMiB;
   const auto elements = int64_t{8} * kMiB;
-  add({{"half", stored_from(at::arange(elements, at::TensorOptions(at::kFloat)).remainder_(2048).to(at::kHalf))}}, at::kBFloat16);
-  add({{"same", stored_from(at::arange(elements, at::TensorOptions(at::kFloat)).to(at::kBFloat16))}}, at::kBFloat16);
+  add({{"half",
+        stored_from(
+            at::arange(elements, at::TensorOptions(at::kFloat)).remainder_(2048).to(at::kHalf))}},
+      at::kBFloat16);
+  add({{"same",
+        stored_from(at::arange(elements, at::TensorOptions(at::kFloat)).to(at::kBFloat16))}},
+      at::kBFloat16);
   const int64_t before = CountingAllocator::live();
   CountingAllocator::reset_peak();
   fill_weights(jobs_, options(kPiece));
-  // Straight: a quarter MiB as stored, twice that in F32. By the ring: two buffers and what has landed, each a piece; 8 bytes a piece
-  // besides.
+  // Straight: a quarter MiB as stored, twice that in F32. By the ring: two buffers and what has
+  // landed, each a piece; 8 bytes a piece besides.
   const int64_t a_thread = GetParam().through_ring ? 3 * kPiece : 3 * kMiB / 4;
   EXPECT_LE(CountingAllocator::peak() - before, GetParam().threads * a_thread + 65536);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, FillWeights,
-                         ::testing::Values(Way{"Straight", false, 1}, Way{"StraightFourThreads", false, 4}, Way{"Ring", true, 1},
-                                           Way{"RingFourThreads", true, 4}),
+                         ::testing::Values(Way{"Straight", false, 1},
+                                           Way{"StraightFourThreads", false, 4},
+                                           Way{"Ring", true, 1}, Way{"RingFourThreads", true, 4}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

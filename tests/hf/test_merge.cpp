@@ -8,6 +8,10 @@
 #include "src/io/json.h"
 
 namespace lft {
+using namespace lft::hf;
+using namespace lft::io;
+using namespace lft::llava;
+using namespace lft::lora;
 namespace {
 
 using namespace test;
@@ -19,9 +23,12 @@ class Merge : public ::testing::Test {
     adapter_.full = projector_tensors();
     adapter_.config["modules_to_save"] = {"multi_modal_projector"};
   }
-  std::string base(const TinyLlava& tiny = {}) { return write_tiny_llava(temp_.file("base"), tiny); }
+  std::string base(const TinyLlava& tiny = {}) {
+    return write_tiny_llava(temp_.file("base"), tiny);
+  }
   std::string adapter() { return adapter_.write(temp_.file("adapter")); }
-  void refuses(ErrorKind kind, const std::string& piece, const std::string& model, const std::string& adapter, const std::string& out) {
+  void refuses(ErrorKind kind, const std::string& piece, const std::string& model,
+               const std::string& adapter, const std::string& out) {
     EXPECT_LFT_ERROR(kind, piece, merge_to_dir(model, adapter, out));
   }
   TempDir temp_;
@@ -41,21 +48,26 @@ TEST_F(Merge, MergedIsBasePlusAdapter) {
   EXPECT_EQ(report.shards, 1);
   Llava with_adapter = load_tiny(base), merged = load_tiny(out);
   load_adapter(with_adapter, AdapterDir::open(temp_.file("adapter")));
-  const at::Tensor want = logits_of(with_adapter), plain = logits_of(*std::make_unique<Llava>(load_tiny(base)));
+  const at::Tensor want = logits_of(with_adapter),
+                   plain = logits_of(*std::make_unique<Llava>(load_tiny(base)));
   EXPECT_GT((want - plain).abs().max().item<float>(), 0.05f);
-  // (W + s B A) x against W x + s B (A x): roundings of sums of at most 50 terms, a few layers deep.
-  EXPECT_LT((want - logits_of(merged)).abs().max().item<float>(), 2e-5f * want.abs().max().item<float>());
+  // (W + s B A) x against W x + s B (A x): roundings of sums of at most 50 terms, a few layers
+  // deep.
+  EXPECT_LT((want - logits_of(merged)).abs().max().item<float>(),
+            2e-5f * want.abs().max().item<float>());
 }
 
 TEST_F(Merge, OtherTensorsKeepTheirBytesNamesAndShards) {
-  const std::string base = this->base({.dtype = DType::kBF16, .shards = 3, .new_clip_names = true}), out = temp_.file("out");
+  const std::string base = this->base({.dtype = DType::kBF16, .shards = 3, .new_clip_names = true}),
+                    out = temp_.file("out");
   const std::string index = read_file(base + "/model.safetensors.index.json");
   EXPECT_EQ(merge_to_dir(base, adapter(), out).shards, 3);
   EXPECT_EQ(read_file(out + "/model.safetensors.index.json"), index);
   EXPECT_EQ(read_file(out + "/config.json"), read_file(base + "/config.json"));
   int changed = 0;
   for (const SafetensorsFile& before : ModelDir::open(base).files) {
-    const SafetensorsFile after(out + "/" + std::filesystem::path(before.path()).filename().string());
+    const SafetensorsFile after(out + "/" +
+                                std::filesystem::path(before.path()).filename().string());
     ASSERT_EQ(after.tensors().size(), before.tensors().size());
     EXPECT_EQ(after.metadata(), before.metadata());
     for (const auto& [name, info] : before.tensors()) {
@@ -84,21 +96,23 @@ TEST_F(Merge, OneRoundingFromFp32) {
 
 TEST_F(Merge, TiedHeadStoredBesideFollowsTheEmbedding) {
   const auto with_head = [](StoredTensors& tensors) {
-    tensors["language_model.lm_head.weight"] = tensors.at("language_model.model.embed_tokens.weight");
+    tensors["language_model.lm_head.weight"] =
+        tensors.at("language_model.model.embed_tokens.weight");
   };
   const std::string base = write_tiny_llava(temp_.file("base"), {.tied = true}, with_head);
   adapter_.full = {{"model.language_model.embed_tokens.weight", {64, 32}}};
   adapter_.config["modules_to_save"] = {"embed_tokens"};
   merge_to_dir(base, adapter(), temp_.file("out"));
   const SafetensorsFile out(temp_.file("out") + "/model.safetensors");
-  EXPECT_EQ(bytes_of(out, "language_model.lm_head.weight"), bytes_of(out, "language_model.model.embed_tokens.weight"));
+  EXPECT_EQ(bytes_of(out, "language_model.lm_head.weight"),
+            bytes_of(out, "language_model.model.embed_tokens.weight"));
   load_tiny(temp_.file("out"));
 }
 
 TEST_F(Merge, SideFilesComeAlong) {
   const std::string base = this->base();
-  for (const char* name :
-       {"tokenizer.json", "tokenizer_config.json", "processor_config.json", "chat_template.jinja", "generation_config.json"}) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "processor_config.json",
+                           "chat_template.jinja", "generation_config.json"}) {
     temp_.write(std::string("base/") + name, name);
   }
   temp_.write("base/pytorch_model.bin", "not this");
@@ -147,8 +161,8 @@ TEST_F(Merge, WrongBaseIsRefused) {
   const std::string base = this->base();
   Llava model = load_tiny(base);
   load_adapter(model, AdapterDir::open(adapter()));
-  save_adapter(temp_.file("saved"), model, {.variant = "lora", .rank = 2, .alpha = 3}, {"projector"},
-               {base, base_fingerprint(ModelDir::open(base)), "plain", "pad"});
+  save_adapter(temp_.file("saved"), model, {.variant = "lora", .rank = 2, .alpha = 3},
+               {"projector"}, {base, base_fingerprint(ModelDir::open(base)), "plain", "pad"});
   merge_to_dir(base, temp_.file("saved"), temp_.file("out"));
   const AdapterNotes notes = read_model_notes(temp_.file("out"));
   EXPECT_EQ(notes.template_name, "plain");
@@ -162,13 +176,16 @@ TEST_F(Merge, AnAdapterWithoutNotesLeavesTheBasesStanding) {
   const std::string base = this->base();
   merge_to_dir(base, adapter(), temp_.file("out"));
   EXPECT_FALSE(path_exists(temp_.file("out") + "/lft_model.json"));
-  temp_.write("base/lft_model.json", R"({"base_path": "", "base_fingerprint": "", "template": "llava-hf", "image_fit": "crop"})");
+  temp_.write(
+      "base/lft_model.json",
+      R"({"base_path": "", "base_fingerprint": "", "template": "llava-hf", "image_fit": "crop"})");
   temp_.write("base/preprocessor_config.json", R"({"do_center_crop": true})");
   merge_to_dir(base, adapter(), temp_.file("out"));
   const AdapterNotes notes = read_model_notes(temp_.file("out"));
   EXPECT_EQ(notes.template_name, "llava-hf");
   EXPECT_EQ(notes.image_fit, "crop");
-  EXPECT_EQ(read_file(temp_.file("out") + "/preprocessor_config.json"), R"({"do_center_crop": true})");
+  EXPECT_EQ(read_file(temp_.file("out") + "/preprocessor_config.json"),
+            R"({"do_center_crop": true})");
 }
 
 TEST_F(Merge, OverflowOfTheStoredTypeIsNumeric) {
@@ -188,7 +205,8 @@ TEST_F(Merge, QuantisedBaseIsRefused) {
 
 TEST(SaveModel, RoundTripsWithConfigAndSideFiles) {
   TempDir temp;
-  const std::string base = write_tiny_llava(temp.file("base"), {.dtype = DType::kBF16, .shards = 2});
+  const std::string base =
+      write_tiny_llava(temp.file("base"), {.dtype = DType::kBF16, .shards = 2});
   temp.write("base/tokenizer.json", "{}");
   const ModelDir source = ModelDir::open(base);
   Llava model = load_llava(source, at::kBFloat16, at::kCPU);
@@ -202,7 +220,8 @@ TEST(SaveModel, RoundTripsWithConfigAndSideFiles) {
   EXPECT_FALSE(path_exists(temp.file("saved") + "/model.safetensors.index.json"));
   Llava again = load_llava(saved, at::kFloat, at::kCPU);
   const auto want = llava_parameters(*model);
-  for (const auto& [name, tensor] : llava_parameters(*again)) EXPECT_TRUE(tensor.equal(want.at(name))) << name;
+  for (const auto& [name, tensor] : llava_parameters(*again))
+    EXPECT_TRUE(tensor.equal(want.at(name))) << name;
 }
 
 }  // namespace

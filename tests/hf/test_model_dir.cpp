@@ -7,6 +7,9 @@
 #include "src/hf/weights.h"
 
 namespace lft {
+using namespace lft::hf;
+using namespace lft::io;
+using namespace lft::llava;
 namespace {
 
 using namespace test;
@@ -26,7 +29,8 @@ TEST(ModelDir, EveryElementIsTheFiles) {
   for (const auto& [name, stored] : tiny_llava_tensors(tiny)) {
     const at::Tensor tensor = llava_parameters(*model).at(name).contiguous();
     ASSERT_EQ(tensor.nbytes(), stored.bytes.size()) << name;
-    EXPECT_EQ(std::memcmp(tensor.const_data_ptr(), stored.bytes.data(), stored.bytes.size()), 0) << name;
+    EXPECT_EQ(std::memcmp(tensor.const_data_ptr(), stored.bytes.data(), stored.bytes.size()), 0)
+        << name;
     EXPECT_FALSE(tensor.requires_grad()) << name;
   }
 }
@@ -38,8 +42,10 @@ TEST(ModelDir, LayoutOnDiskChangesNothing) {
   const std::string renamed = write_tiny_llava(temp.file("renamed"), {.new_clip_names = true});
   // Ignored tensors of old checkpoints.
   const std::string old = write_tiny_llava(temp.file("old"), {}, [](StoredTensors& tensors) {
-    tensors["vision_tower.vision_model.embeddings.position_ids"] = random_tensor({1, 17}, DType::kF32, 3, 0, 1);
-    tensors["language_model.model.layers.0.self_attn.rotary_emb.inv_freq"] = random_tensor({4}, DType::kF32, 3, 0, 1);
+    tensors["vision_tower.vision_model.embeddings.position_ids"] =
+        random_tensor({1, 17}, DType::kF32, 3, 0, 1);
+    tensors["language_model.model.layers.0.self_attn.rotary_emb.inv_freq"] =
+        random_tensor({4}, DType::kF32, 3, 0, 1);
   });
   for (const std::string& other : {sharded, renamed, old}) {
     expect_same_weights(single, other);
@@ -51,8 +57,10 @@ TEST(ModelDir, FingerprintSeesWeightsAndConfig) {
   TempDir temp;
   const std::string one = base_fingerprint(ModelDir::open(write_tiny_llava(temp.file("1"))));
   EXPECT_NE(one, base_fingerprint(ModelDir::open(write_tiny_llava(temp.file("2"), {.seed = 2}))));
-  EXPECT_NE(one, base_fingerprint(ModelDir::open(write_tiny_llava(temp.file("3"), {.image_token = 61}))));
-  EXPECT_NE(one, base_fingerprint(ModelDir::open(write_tiny_llava(temp.file("4"), {.dtype = DType::kBF16}))));
+  EXPECT_NE(
+      one, base_fingerprint(ModelDir::open(write_tiny_llava(temp.file("3"), {.image_token = 61}))));
+  EXPECT_NE(one, base_fingerprint(
+                     ModelDir::open(write_tiny_llava(temp.file("4"), {.dtype = DType::kBF16}))));
 }
 
 TEST(ModelDir, EndTokensAreThoseOfTheGenerationConfig) {
@@ -67,7 +75,8 @@ TEST(ModelDir, EndTokensAreThoseOfTheGenerationConfig) {
   EXPECT_EQ(ends(R"({"bos_token_id": 1})"), std::vector<int64_t>{2});
   EXPECT_EQ(ends(R"({"eos_token_id": null})"), std::vector<int64_t>{2});
   EXPECT_EQ(ends("no JSON"), std::vector<int64_t>{2});
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "eos_token_id is no token", ends(R"({"eos_token_id": "</s>"})"));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "eos_token_id is no token",
+                   ends(R"({"eos_token_id": "</s>"})"));
 }
 
 TEST(ModelDir, SymlinkedShardsOpen) {
@@ -75,7 +84,8 @@ TEST(ModelDir, SymlinkedShardsOpen) {
   const std::string sharded = write_tiny_llava(temp.file("cache"), {.shards = 2});
   std::filesystem::create_directory(temp.file("m"));
   for (const auto& entry : std::filesystem::directory_iterator(sharded)) {
-    std::filesystem::create_symlink(entry.path(), temp.file("m") + "/" + entry.path().filename().string());
+    std::filesystem::create_symlink(entry.path(),
+                                    temp.file("m") + "/" + entry.path().filename().string());
   }
   expect_same_weights(sharded, temp.file("m"));
 }
@@ -83,33 +93,40 @@ TEST(ModelDir, SymlinkedShardsOpen) {
 TEST(ModelDir, EveryMisfitIsInOneError) {
   TempDir temp;
   const std::string dir = write_tiny_llava(temp.file("m"), {}, [](StoredTensors& tensors) {
-    for (int i = 0; i < 7; ++i) tensors["extra." + std::to_string(i)] = random_tensor({2, 3}, DType::kF32, 1, 0, 1);
+    for (int i = 0; i < 7; ++i)
+      tensors["extra." + std::to_string(i)] = random_tensor({2, 3}, DType::kF32, 1, 0, 1);
     tensors.erase("language_model.model.norm.weight");
     tensors[kProjector] = random_tensor({32, 25}, DType::kF32, 1, 0, 1);
     StoredTensor& integers = tensors["multi_modal_projector.linear_2.bias"];
     integers.dtype = DType::kI32;
   });
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "1 missing:\n      language_model.model.norm.weight [32]", ModelDir::open(dir));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "1 missing:\n      language_model.model.norm.weight [32]",
+                   ModelDir::open(dir));
   EXPECT_LFT_ERROR(ErrorKind::kInput, "7 unknown:\n      extra.0 [2, 3]", ModelDir::open(dir));
   EXPECT_LFT_ERROR(ErrorKind::kInput, "and 2 more", ModelDir::open(dir));
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "linear_1.weight: found [32, 25], expected [32, 24]", ModelDir::open(dir));
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "linear_2.bias: found I32, expected F32, F16 or BF16", ModelDir::open(dir));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "linear_1.weight: found [32, 25], expected [32, 24]",
+                   ModelDir::open(dir));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "linear_2.bias: found I32, expected F32, F16 or BF16",
+                   ModelDir::open(dir));
 }
 
 TEST(ModelDir, BareConfigMeansSevenBillionAndFailsFromHeaders) {
   TempDir temp;
   const std::string dir = write_tiny_llava(temp.file("m"));
-  // transformers' defaults contradict themselves: 32000 tokens, and an image token with the id 32000.
+  // transformers' defaults contradict themselves: 32000 tokens, and an image token with the id
+  // 32000.
   temp.write("m/config.json", R"({"model_type": "llava"})");
   EXPECT_LFT_ERROR(ErrorKind::kInput, "config.json", ModelDir::open(dir));
   temp.write("m/config.json", R"({"model_type": "llava", "image_token_index": 60})");
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "found [24, 3, 4, 4], expected [1024, 3, 14, 14]", ModelDir::open(dir));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "found [24, 3, 4, 4], expected [1024, 3, 14, 14]",
+                   ModelDir::open(dir));
 }
 
 TEST(ModelDir, BothClipSpellingsAtOnceAreTwice) {
   TempDir temp;
   const std::string dir = write_tiny_llava(temp.file("m"), {}, [](StoredTensors& tensors) {
-    tensors["vision_tower.pre_layrnorm.bias"] = tensors.at("vision_tower.vision_model.pre_layrnorm.bias");
+    tensors["vision_tower.pre_layrnorm.bias"] =
+        tensors.at("vision_tower.vision_model.pre_layrnorm.bias");
   });
   EXPECT_LFT_ERROR(ErrorKind::kInput, "1 stored twice", ModelDir::open(dir));
 }
@@ -121,7 +138,8 @@ TEST(ModelDir, WeightFilesThatAreNone) {
   EXPECT_LFT_ERROR(ErrorKind::kInput, "no weights", ModelDir::open(temp.file("m")));
   temp.write("m/pytorch_model.bin", "never opened");
   EXPECT_LFT_ERROR(ErrorKind::kInput, "convert to safetensors", ModelDir::open(temp.file("m")));
-  temp.write("m/model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 14\n");
+  temp.write("m/model.safetensors",
+             "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 14\n");
   EXPECT_LFT_ERROR(ErrorKind::kInput, "Git LFS pointer", ModelDir::open(temp.file("m")));
   temp.write("m/model.safetensors", "short");
   EXPECT_LFT_ERROR(ErrorKind::kInput, "model.safetensors", ModelDir::open(temp.file("m")));
@@ -138,7 +156,9 @@ TEST(ModelDir, QuantisedIsRefused) {
 
 class Index : public ::testing::Test {
  protected:
-  Index() : dir_(write_tiny_llava(temp_.file("m"), {.shards = 2})) { json_ = read_json_file(dir_ + "/model.safetensors.index.json"); }
+  Index() : dir_(write_tiny_llava(temp_.file("m"), {.shards = 2})) {
+    json_ = read_json_file(dir_ + "/model.safetensors.index.json");
+  }
   void refuses(const std::string& piece) {
     temp_.write("m/model.safetensors.index.json", json_.dump());
     EXPECT_LFT_ERROR(ErrorKind::kInput, piece, ModelDir::open(dir_));
@@ -149,7 +169,8 @@ class Index : public ::testing::Test {
 };
 
 TEST_F(Index, ShardNamesStayInTheFolder) {
-  for (const char* name : {"../model.safetensors", "/etc/x.safetensors", "", "model.bin", "a/b.safetensors", "..", ".safetensors"}) {
+  for (const char* name : {"../model.safetensors", "/etc/x.safetensors", "", "model.bin",
+                           "a/b.safetensors", "..", ".safetensors"}) {
     json_["weight_map"][kProjector] = name;
     refuses("a shard has no valid name");
   }
@@ -167,7 +188,8 @@ TEST_F(Index, MissingShard) {
 TEST_F(Index, TensorInAnotherShardThanListed) {
   std::string& shard = json_["weight_map"][kProjector].get_ref<std::string&>();
   const std::string was = shard;
-  shard = was == "model-00001-of-00002.safetensors" ? "model-00002-of-00002.safetensors" : "model-00001-of-00002.safetensors";
+  shard = was == "model-00001-of-00002.safetensors" ? "model-00002-of-00002.safetensors"
+                                                    : "model-00001-of-00002.safetensors";
   refuses("listed for " + shard);
 }
 
@@ -184,19 +206,21 @@ TEST_F(Index, SizeThatLiesAndKeysTwice) {
   refuses("metadata.total_size");
   json_["weight_map"] = Json::array();
   refuses("no weight_map");
-  temp_.write("m/model.safetensors.index.json", R"({"weight_map": {"a": "x.safetensors", "a": "y.safetensors"}})");
+  temp_.write("m/model.safetensors.index.json",
+              R"({"weight_map": {"a": "x.safetensors", "a": "y.safetensors"}})");
   EXPECT_LFT_ERROR(ErrorKind::kInput, "\"a\"", ModelDir::open(dir_));
 }
 
 TEST(LoadLlava, NonFiniteWeightIsNamed) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     TempDir temp;
-    const std::string dir = write_tiny_llava(temp.file("m"), {.dtype = dtype}, [&](StoredTensors& tensors) {
-      const int64_t size = dtype_size(dtype);
-      std::string& bytes = tensors.at(kProjector).bytes;
-      bytes[37 * size + size - 1] = '\x7f';
-      bytes[37 * size + size - 2] = dtype == DType::kF16 ? '\x00' : '\xff';
-    });
+    const std::string dir =
+        write_tiny_llava(temp.file("m"), {.dtype = dtype}, [&](StoredTensors& tensors) {
+          const int64_t size = dtype_size(dtype);
+          std::string& bytes = tensors.at(kProjector).bytes;
+          bytes[37 * size + size - 1] = '\x7f';
+          bytes[37 * size + size - 2] = dtype == DType::kF16 ? '\x00' : '\xff';
+        });
     EXPECT_LFT_ERROR(ErrorKind::kInput, "at flat index 37 of [32, 24]", load_tiny(dir));
     EXPECT_LFT_ERROR(ErrorKind::kInput, kProjector, load_tiny(dir));
     load_llava(ModelDir::open(dir), at::kFloat, at::kCPU, /*check_finite=*/false);
@@ -205,8 +229,9 @@ TEST(LoadLlava, NonFiniteWeightIsNamed) {
 
 TEST(LoadLlava, WeightBeyondFp16IsNamed) {
   TempDir temp;
-  const std::string dir = write_tiny_llava(
-      temp.file("m"), {}, [](StoredTensors& tensors) { tensors.at(kProjector).bytes.replace(0, 4, element_bytes(70000.0f, DType::kF32)); });
+  const std::string dir = write_tiny_llava(temp.file("m"), {}, [](StoredTensors& tensors) {
+    tensors.at(kProjector).bytes.replace(0, 4, element_bytes(70000.0f, DType::kF32));
+  });
   EXPECT_LFT_ERROR(ErrorKind::kInput, "does not fit fp16", load_tiny(dir, at::kHalf));
   load_tiny(dir, at::kBFloat16);
 }
@@ -293,9 +318,10 @@ TEST(BaseDtype, SaysInOneLineWhereItIsNotAsStored) {
 
 TEST(BaseDtype, MixedCheckpointIsWhatMostOfItsBytesAre) {
   TempDir temp;
-  const std::string dir = write_tiny_llava(temp.file("m"), {.dtype = DType::kBF16}, [](StoredTensors& tensors) {
-    tensors["language_model.model.norm.weight"] = random_tensor({32}, DType::kF32, 1, 1, 0.1);
-  });
+  const std::string dir =
+      write_tiny_llava(temp.file("m"), {.dtype = DType::kBF16}, [](StoredTensors& tensors) {
+        tensors["language_model.model.norm.weight"] = random_tensor({32}, DType::kF32, 1, 1, 0.1);
+      });
   EXPECT_EQ(ModelDir::open(dir).stored_dtype, DType::kBF16);
   load_tiny(dir, at::kBFloat16);
 }

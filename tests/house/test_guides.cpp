@@ -1,4 +1,5 @@
-// tests/README.md: every test that its table names is there. And a rule of it that only the sources can show.
+// tests/README.md: every test that its table names is there. And a rule of it that only the sources
+// can show.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -34,13 +35,16 @@ std::vector<NamedTests> tests_of(const std::string& line) {
   for (std::sregex_iterator it(line.begin(), line.end(), span), end; it != end; ++it) {
     NamedTests tests{.file = (*it)[1], .names = {}};
     std::stringstream list((*it)[2]);
-    for (std::string name; std::getline(list, name, ',');) tests.names.push_back(name.substr(name.find_first_not_of(' ')));
+    for (std::string name; std::getline(list, name, ',');)
+      tests.names.push_back(name.substr(name.find_first_not_of(' ')));
     found.push_back(tests);
   }
   return found;
 }
 
-bool has_word(const std::string& text, const std::string& word) { return std::regex_search(text, std::regex("\\b" + word + "\\b")); }
+bool has_word(const std::string& text, const std::string& word) {
+  return std::regex_search(text, std::regex("\\b" + word + "\\b"));
+}
 
 }  // namespace
 
@@ -57,7 +61,8 @@ TEST(Guides, EveryRowNamesTestsThatAreThere) {
     for (const NamedTests& each : tests) {
       const std::string source = slurp(kRoot / "tests" / each.file);
       EXPECT_FALSE(source.empty()) << each.file;
-      for (const std::string& name : each.names) EXPECT_TRUE(has_word(source, name)) << each.file << " has no " << name;
+      for (const std::string& name : each.names)
+        EXPECT_TRUE(has_word(source, name)) << each.file << " has no " << name;
     }
   }
   EXPECT_GE(rows, 90);
@@ -70,11 +75,14 @@ TEST(Guides, TheCacheIsEmptiedBetweenTrainingAndEvaluationOnly) {
       const std::string name = entry.path().filename();
       if (!entry.is_regular_file() || name == "device.cpp" || name == "device.h") continue;
       const std::string text = slurp(entry.path());
-      if (text.find("empty_cache(") != std::string::npos || text.find("emptyCache(") != std::string::npos) callers.insert(name);
+      if (text.find("empty_cache(") != std::string::npos ||
+          text.find("emptyCache(") != std::string::npos)
+        callers.insert(name);
     }
   }
-  EXPECT_EQ(callers, (std::set<std::string>{"cuda_graph.cpp", "trainer.cpp"}));  // the one: where an arena begins
-  const std::string trainer = slurp(kRoot / "src/train/trainer.cpp");
+  EXPECT_EQ(callers, (std::set<std::string>{"cuda_graph.cpp",
+                                            "trainer.cpp"}));  // the one: where an arena begins
+  const std::string trainer = slurp(kRoot / "src/train/run/trainer.cpp");
   const size_t first = trainer.find("empty_cache("), evaluation = trainer.find("evaluate(", first),
                second = trainer.find("empty_cache(", first + 1);
   EXPECT_LT(first, evaluation);

@@ -1,4 +1,5 @@
-// check_image says what decode_image says: of every golden, whole, cut anywhere and with any byte damaged.
+// check_image says what decode_image says: of every golden, whole, cut anywhere and with any byte
+// damaged.
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -8,6 +9,7 @@
 #include "src/io/image.h"
 
 namespace lft {
+using namespace lft::io;
 namespace {
 
 const std::string kImages = LFT_SOURCE_DIR "/tests/goldens/images/";
@@ -34,7 +36,8 @@ std::string checked(const std::string& bytes) {
 std::vector<std::string> golden_names() {
   std::istringstream lines(read_file(kImages + "expected.txt"));
   std::vector<std::string> names;
-  for (std::string line; std::getline(lines, line);) names.push_back(line.substr(0, line.find(' ')));
+  for (std::string line; std::getline(lines, line);)
+    names.push_back(line.substr(0, line.find(' ')));
   return names;
 }
 

@@ -8,6 +8,7 @@
 #include "support/temp_dir.h"
 
 namespace lft {
+using namespace lft::io;
 namespace {
 
 using Names = std::vector<std::string>;
@@ -39,7 +40,8 @@ TEST(Files, AFailedWriteKeepsTheOldAndNamesTheFile) {
   const test::TempDir dir;
   make_dirs(dir.file("taken/inner"));
   EXPECT_LFT_ERROR(ErrorKind::kResource, "taken", write_file_atomic(dir.file("taken"), "x"));
-  EXPECT_LFT_ERROR(ErrorKind::kResource, "missing/.tmp-a", write_file_atomic(dir.file("missing/a"), "x"));
+  EXPECT_LFT_ERROR(ErrorKind::kResource, "missing/.tmp-a",
+                   write_file_atomic(dir.file("missing/a"), "x"));
   EXPECT_EQ(list_dir(dir.path()), Names{"taken"});
   EXPECT_EQ(list_dir(dir.file("taken")), Names{"inner"});
 }
@@ -79,7 +81,8 @@ TEST(Files, WriteDirAtomicKeepsFilesOfOthers) {
   dir.write("adapter/a", "old");
   dir.write("adapter/notes.txt", "mine");
   testing::internal::CaptureStderr();
-  write_dir_atomic(dir.file("adapter"), [&](const std::string& tmp) { write_file_atomic(tmp + "/a", "new"); });
+  write_dir_atomic(dir.file("adapter"),
+                   [&](const std::string& tmp) { write_file_atomic(tmp + "/a", "new"); });
   EXPECT_NE(testing::internal::GetCapturedStderr().find("adapter.old-1"), std::string::npos);
   EXPECT_EQ(list_dir(dir.path()), (Names{"adapter", "adapter.old-1"}));
   EXPECT_EQ(read_file(dir.file("adapter.old-1/notes.txt")), "mine");
@@ -103,7 +106,8 @@ TEST(Files, LeftoversOfAKilledWriteAreClearedAway) {
   dir.write(".tmp-step-1/half", "x");
   dir.write(".tmp-a", "x");
   dir.write(".dead-step-1/old", "x");
-  write_dir_atomic(dir.file("step-1"), [&](const std::string& tmp) { write_file_atomic(tmp + "/a", "1"); });
+  write_dir_atomic(dir.file("step-1"),
+                   [&](const std::string& tmp) { write_file_atomic(tmp + "/a", "1"); });
   write_file_atomic(dir.file("a"), "2");
   EXPECT_EQ(list_dir(dir.path()), (Names{"a", "step-1"}));
   EXPECT_EQ(list_dir(dir.file("step-1")), Names{"a"});
@@ -113,7 +117,8 @@ TEST(Files, ACrashBetweenTheTwoRenamesIsMended) {
   const test::TempDir dir;
   dir.write("adapter/a", "older");
   dir.write(".dead-adapter/a", "oldest");
-  write_dir_atomic(dir.file("adapter"), [&](const std::string& tmp) { write_file_atomic(tmp + "/a", "new"); });
+  write_dir_atomic(dir.file("adapter"),
+                   [&](const std::string& tmp) { write_file_atomic(tmp + "/a", "new"); });
   EXPECT_EQ(list_dir(dir.path()), Names{"adapter"});
   EXPECT_EQ(read_file(dir.file("adapter/a")), "new");
 }
@@ -121,7 +126,8 @@ TEST(Files, ACrashBetweenTheTwoRenamesIsMended) {
 TEST(Files, AFileInPlaceOfADirectoryIsRefused) {
   const test::TempDir dir;
   dir.write("a", "x");
-  EXPECT_LFT_ERROR(ErrorKind::kResource, dir.file("a"), write_dir_atomic(dir.file("a"), [](const std::string&) {}));
+  EXPECT_LFT_ERROR(ErrorKind::kResource, dir.file("a"),
+                   write_dir_atomic(dir.file("a"), [](const std::string&) {}));
   EXPECT_LFT_ERROR(ErrorKind::kResource, dir.file("a"), make_dirs(dir.file("a")));
   EXPECT_LFT_ERROR(ErrorKind::kResource, dir.file("a"), make_dirs(dir.file("a/b/c")));
   EXPECT_EQ(read_file(dir.file("a")), "x");

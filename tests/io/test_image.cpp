@@ -11,6 +11,7 @@
 #include "support/temp_dir.h"
 
 namespace lft {
+using namespace lft::io;
 namespace {
 
 const std::string kImages = LFT_SOURCE_DIR "/tests/goldens/images/";
@@ -25,7 +26,8 @@ std::string hex(const std::vector<uint8_t>& bytes) {
 }
 
 std::string big(uint32_t value) {
-  return {static_cast<char>(value >> 24), static_cast<char>(value >> 16), static_cast<char>(value >> 8), static_cast<char>(value)};
+  return {static_cast<char>(value >> 24), static_cast<char>(value >> 16),
+          static_cast<char>(value >> 8), static_cast<char>(value)};
 }
 
 std::string little(uint32_t value) {
@@ -34,7 +36,8 @@ std::string little(uint32_t value) {
 }
 
 std::string png_claiming(uint32_t width, uint32_t height) {
-  return std::string("\x89PNG\r\n\x1a\n\0\0\0\rIHDR", 16) + big(width) + big(height) + std::string("\1\0\0\0\0", 5) + "crc!";
+  return std::string("\x89PNG\r\n\x1a\n\0\0\0\rIHDR", 16) + big(width) + big(height) +
+         std::string("\1\0\0\0\0", 5) + "crc!";
 }
 
 std::string jpeg_claiming(uint16_t width, uint16_t height) {
@@ -44,8 +47,8 @@ std::string jpeg_claiming(uint16_t width, uint16_t height) {
 }
 
 std::string bmp_claiming(uint32_t width, uint32_t height) {
-  return "BM" + little(100) + little(0) + little(54) + little(40) + little(width) + little(height) + std::string("\1\0\x18\0", 4) +
-         std::string(24, '\0');
+  return "BM" + little(100) + little(0) + little(54) + little(40) + little(width) + little(height) +
+         std::string("\1\0\x18\0", 4) + std::string(24, '\0');
 }
 
 std::string tiff_claiming(uint32_t width, uint32_t height) {
@@ -55,7 +58,8 @@ std::string tiff_claiming(uint32_t width, uint32_t height) {
 }
 
 std::string webp_claiming(uint32_t width, uint32_t height) {
-  return "RIFF" + little(22) + "WEBPVP8X" + little(10) + little(0) + little(width - 1).substr(0, 3) + little(height - 1).substr(0, 3);
+  return "RIFF" + little(22) + "WEBPVP8X" + little(10) + little(0) +
+         little(width - 1).substr(0, 3) + little(height - 1).substr(0, 3);
 }
 
 TEST(Image, EqualsPilForEveryKind) {
@@ -85,9 +89,11 @@ TEST(Image, HeaderTellsKindStoredSizeAndOrientation) {
 
 TEST(Image, BombsAreRefusedFromTheHeader) {
   for (const std::string& bomb :
-       {png_claiming(30000, 30000), png_claiming(0x7fffffff, 0x7fffffff), png_claiming(0xffffffff, 1), jpeg_claiming(65535, 65535),
-        bmp_claiming(0x7fffffff, 0x7fffffff), bmp_claiming(30000, 0x80000000), tiff_claiming(0xffffffff, 0xffffffff),
-        tiff_claiming(30000, 30000), webp_claiming(1 << 24, 1 << 24), webp_claiming(16384, 16384)}) {
+       {png_claiming(30000, 30000), png_claiming(0x7fffffff, 0x7fffffff),
+        png_claiming(0xffffffff, 1), jpeg_claiming(65535, 65535),
+        bmp_claiming(0x7fffffff, 0x7fffffff), bmp_claiming(30000, 0x80000000),
+        tiff_claiming(0xffffffff, 0xffffffff), tiff_claiming(30000, 30000),
+        webp_claiming(1 << 24, 1 << 24), webp_claiming(16384, 16384)}) {
     EXPECT_LFT_ERROR(ErrorKind::kInput, "image too large", decode_image(bomb, "bomb"));
   }
 }
@@ -95,28 +101,32 @@ TEST(Image, BombsAreRefusedFromTheHeader) {
 TEST(Image, LimitsAreTheCallers) {
   const std::string bytes = read_file(kImages + "ss0.jpg");  // 13 x 9
   EXPECT_NO_THROW(decode_image(bytes, "x", {.max_side = 13, .max_pixels = 117}));
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "sides of at most 12", decode_image(bytes, "x", {.max_side = 12}));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "sides of at most 12",
+                   decode_image(bytes, "x", {.max_side = 12}));
   EXPECT_LFT_ERROR(ErrorKind::kInput, "13 x 9", decode_image(bytes, "x", {.max_pixels = 116}));
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "file too large", load_image(kImages, "ss0.jpg", {.max_bytes = 100}));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "file too large",
+                   load_image(kImages, "ss0.jpg", {.max_bytes = 100}));
 }
 
 TEST(Image, EmptyAndImpossibleSizesAreRefused) {
-  for (const std::string& bytes :
-       {png_claiming(0, 5), jpeg_claiming(5, 0), bmp_claiming(0, 5), bmp_claiming(0xfffffff0, 5), tiff_claiming(5, 0)}) {
+  for (const std::string& bytes : {png_claiming(0, 5), jpeg_claiming(5, 0), bmp_claiming(0, 5),
+                                   bmp_claiming(0xfffffff0, 5), tiff_claiming(5, 0)}) {
     EXPECT_LFT_ERROR(ErrorKind::kInput, "a size of", decode_image(bytes, "x"));
   }
 }
 
 TEST(Image, EveryCutIsAnError) {
-  // A whole JPEG ends in its two-byte end marker, a PNG in IEND and its CRC, a WebP where RIFF says; BMP and TIFF where their last pixel
-  // is.
+  // A whole JPEG ends in its two-byte end marker, a PNG in IEND and its CRC, a WebP where RIFF
+  // says; BMP and TIFF where their last pixel is.
   for (const char* name :
-       {"ss0.jpg", "ss2.jpg", "progressive.jpg", "cmyk.jpg", "depth8_colour2.png", "depth16_colour0.png", "depth4_palette.png",
-        "lossy.webp", "lossless_alpha.webp", "bits24.bmp", "bits8.bmp", "rgb_plain.tif", "rgb_tiff_lzw.tif"}) {
+       {"ss0.jpg", "ss2.jpg", "progressive.jpg", "cmyk.jpg", "depth8_colour2.png",
+        "depth16_colour0.png", "depth4_palette.png", "lossy.webp", "lossless_alpha.webp",
+        "bits24.bmp", "bits8.bmp", "rgb_plain.tif", "rgb_tiff_lzw.tif"}) {
     SCOPED_TRACE(name);
     const std::string bytes = read_file(kImages + name);
     for (size_t size = 0; size < bytes.size(); ++size) {
-      EXPECT_THROW(decode_image(bytes.substr(0, size), "cut"), Error) << size << " of " << bytes.size() << " bytes";
+      EXPECT_THROW(decode_image(bytes.substr(0, size), "cut"), Error)
+          << size << " of " << bytes.size() << " bytes";
     }
   }
 }
@@ -132,8 +142,9 @@ TEST(Image, AnyFlippedByteOfAPngIsAnError) {
 
 TEST(Image, FlippedBytesNeverCrashAndPrintNothing) {
   testing::internal::CaptureStderr();
-  for (const char* name : {"ss2.jpg", "progressive.jpg", "cmyk.jpg", "exif6.jpg", "lossy_alpha.webp", "lossless.webp", "bits8.bmp",
-                           "rgb_tiff_lzw.tif", "palette.tif", "rgb_jpeg.tif", "bilevel.tif"}) {
+  for (const char* name :
+       {"ss2.jpg", "progressive.jpg", "cmyk.jpg", "exif6.jpg", "lossy_alpha.webp", "lossless.webp",
+        "bits8.bmp", "rgb_tiff_lzw.tif", "palette.tif", "rgb_jpeg.tif", "bilevel.tif"}) {
     const std::string bytes = read_file(kImages + name);
     uint32_t state = 1;
     for (int round = 0; round < 300; ++round) {
@@ -177,7 +188,8 @@ TEST(Image, WhatIsNoImageIsNamed) {
   refused(std::string(1000, '\0'), "\\x00");
   refused("hello", "hello");
   refused(std::string("II*\0\x08\0\0\0\0\0", 10), "damaged or cut TIFF");
-  refused("RIFF" + little(22) + "WEBPVP8X" + little(10) + little(2) + std::string(6, '\0'), "an animated WebP");
+  refused("RIFF" + little(22) + "WEBPVP8X" + little(10) + little(2) + std::string(6, '\0'),
+          "an animated WebP");
 }
 
 TEST(Image, NamesStayUnderTheRoot) {
@@ -190,20 +202,22 @@ TEST(Image, NamesStayUnderTheRoot) {
   ASSERT_EQ(symlink("..", (root + "/up").c_str()), 0);
   ASSERT_EQ(symlink("loop.png", (root + "/loop.png").c_str()), 0);
   ASSERT_EQ(mkfifo((root + "/pipe.png").c_str(), 0600), 0);
-  for (const std::string& name :
-       {std::string("inside.png"), std::string("link_in.png"), std::string("../root/inside.png"), root + "/inside.png"}) {
+  for (const std::string& name : {std::string("inside.png"), std::string("link_in.png"),
+                                  std::string("../root/inside.png"), root + "/inside.png"}) {
     EXPECT_EQ(load_image(root, name).width, 1) << name;
   }
   for (const std::string& name :
-       {std::string("../outside.png"), std::string("link_out.png"), std::string("up/outside.png"), dir.file("outside.png"),
-        std::string("/dev/zero"), std::string("/proc/self/mem"), std::string("missing/../../outside.png")}) {
+       {std::string("../outside.png"), std::string("link_out.png"), std::string("up/outside.png"),
+        dir.file("outside.png"), std::string("/dev/zero"), std::string("/proc/self/mem"),
+        std::string("missing/../../outside.png")}) {
     EXPECT_LFT_ERROR(ErrorKind::kInput, "outside its folder", load_image(root, name));
   }
   EXPECT_LFT_ERROR(ErrorKind::kInput, "device, pipe or socket", load_image(root, "pipe.png"));
   EXPECT_LFT_ERROR(ErrorKind::kInput, "a directory", load_image(root, "."));
   EXPECT_LFT_ERROR(ErrorKind::kInput, "No such file", load_image(root, "missing.png"));
   EXPECT_LFT_ERROR(ErrorKind::kInput, "cannot resolve", load_image(root, "loop.png"));
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "not a file name", load_image(root, std::string("inside.png\0x", 12)));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "not a file name",
+                   load_image(root, std::string("inside.png\0x", 12)));
   EXPECT_LFT_ERROR(ErrorKind::kInput, "not a file name", load_image(root, ""));
   EXPECT_LFT_ERROR(ErrorKind::kInput, "URL", load_image(root, "https://example.com/a.png"));
   EXPECT_LFT_ERROR(ErrorKind::kInput, "URL", load_image(root, "data:image/png;base64,AAAA"));
@@ -217,16 +231,19 @@ TEST(Image, ALinkOutOfTheRootIsFollowedWhereAskedAndNothingElseLeavesIt) {
   ASSERT_EQ(symlink(dir.file("elsewhere").c_str(), (root + "/coco").c_str()), 0);
   ASSERT_EQ(symlink("../elsewhere/a.png", (root + "/a.png").c_str()), 0);
   ASSERT_EQ(symlink(root.c_str(), dir.file("linked_root").c_str()), 0);
-  for (const std::string& name : {std::string("coco/a.png"), std::string("a.png"), root + "/coco/a.png", std::string("./coco/../a.png")}) {
+  for (const std::string& name : {std::string("coco/a.png"), std::string("a.png"),
+                                  root + "/coco/a.png", std::string("./coco/../a.png")}) {
     EXPECT_EQ(load_image(root, name, {.follow_symlinks = true}).width, 1) << name;
   }
   EXPECT_EQ(load_image(dir.file("linked_root"), "coco/a.png", {.follow_symlinks = true}).width, 1);
   EXPECT_EQ(load_image(root + "/", "inside.png", {.follow_symlinks = true}).width, 1);
   for (const char* name : {"../elsewhere/a.png", "coco/../../elsewhere/a.png", "/dev/zero"}) {
-    EXPECT_LFT_ERROR(ErrorKind::kInput, "outside its folder", load_image(root, name, {.follow_symlinks = true}));
+    EXPECT_LFT_ERROR(ErrorKind::kInput, "outside its folder",
+                     load_image(root, name, {.follow_symlinks = true}));
   }
   EXPECT_EQ(load_image(root, dir.file("root/../root/a.png"), {.follow_symlinks = true}).width, 1);
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "set data.follow_symlinks: true", load_image(root, "coco/a.png"));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "set data.follow_symlinks: true",
+                   load_image(root, "coco/a.png"));
 }
 
 TEST(Image, WithoutARootAnyRegularFileIsRead) {

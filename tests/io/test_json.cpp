@@ -5,6 +5,7 @@
 #include "support/temp_dir.h"
 
 namespace lft {
+using namespace lft::io;
 namespace {
 
 void expect_refused(std::string_view text, const std::string& piece, JsonLimits limits = {}) {
@@ -13,8 +14,9 @@ void expect_refused(std::string_view text, const std::string& piece, JsonLimits 
 }
 
 TEST(Json, ReadsEveryKindOfValue) {
-  const Json json =
-      parse_json(R"( {"a": [1, -2, 3.5, "x\u00e9\ud83d\ude00", true, null, {}], "b": {"a": 18446744073709551615}} )", "a.json");
+  const Json json = parse_json(
+      R"( {"a": [1, -2, 3.5, "x\u00e9\ud83d\ude00", true, null, {}], "b": {"a": 18446744073709551615}} )",
+      "a.json");
   EXPECT_EQ(json["a"][0], 1);
   EXPECT_EQ(json["a"][1], -2);
   EXPECT_EQ(json["a"][2], 3.5);
@@ -71,21 +73,26 @@ TEST(Json, DepthIsBounded) {
 TEST(Json, SizeIsBounded) {
   expect_refused("[1, 2, 3]", "at most 8 bytes", {.max_bytes = 8});
   const test::TempDir dir;
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "file too large", read_json_file(dir.write("a.json", "[1, 2, 3]"), {.max_bytes = 8}));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "file too large",
+                   read_json_file(dir.write("a.json", "[1, 2, 3]"), {.max_bytes = 8}));
   EXPECT_LFT_ERROR(ErrorKind::kInput, "No such file", read_json_file(dir.file("missing.json")));
   EXPECT_EQ(read_json_file(dir.write("b.json", "{\"a\": 1}\n"))["a"], 1);
 }
 
 TEST(Json, EntriesAreHandedOverOneByOne) {
   std::string seen;
-  parse_json_entries(R"({"a": {"x": [1]}, "b": 2, "a": [], "c": {}})", "a.json", {},
-                     [&](const std::string& key, const Json& value) { seen += key + "=" + value.dump() + ";"; });
+  parse_json_entries(
+      R"({"a": {"x": [1]}, "b": 2, "a": [], "c": {}})", "a.json", {},
+      [&](const std::string& key, const Json& value) { seen += key + "=" + value.dump() + ";"; });
   EXPECT_EQ(seen, R"(a={"x":[1]};b=2;a=[];c={};)");
   for (const char* text : {"[1]", "1", "null", "\"x\""}) {
-    EXPECT_LFT_ERROR(ErrorKind::kInput, "not an object", parse_json_entries(text, "a.json", {}, [](const std::string&, const Json&) {}));
+    EXPECT_LFT_ERROR(
+        ErrorKind::kInput, "not an object",
+        parse_json_entries(text, "a.json", {}, [](const std::string&, const Json&) {}));
   }
   EXPECT_LFT_ERROR(ErrorKind::kInput, "twice",
-                   parse_json_entries(R"({"a": {"x": 1, "x": 2}})", "a.json", {}, [](const std::string&, const Json&) {}));
+                   parse_json_entries(R"({"a": {"x": 1, "x": 2}})", "a.json", {},
+                                      [](const std::string&, const Json&) {}));
 }
 
 TEST(Json, WholeNumbersAreNeverBent) {
@@ -96,17 +103,24 @@ TEST(Json, WholeNumbersAreNeverBent) {
   EXPECT_EQ(json_int(json, "ok", 1, 7, "config.json"), 7);
   EXPECT_EQ(json_int(json, "minus", -1, 7, "config.json"), -1);
   for (const char* key : {"minus", "part", "whole", "huge", "big", "text", "flag", "nothing"}) {
-    EXPECT_LFT_ERROR(ErrorKind::kInput, "a whole number in [1, 65536]", json_int(json, key, 1, 65536, "config.json"));
+    EXPECT_LFT_ERROR(ErrorKind::kInput, "a whole number in [1, 65536]",
+                     json_int(json, key, 1, 65536, "config.json"));
   }
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "found: -1", json_int(json, "minus", 1, 65536, "config.json"));
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "found: 3.7", json_int(json, "part", 1, 65536, "config.json"));
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "a whole number", json_int(json, "big", INT64_MIN, INT64_MAX, "config.json"));
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "missing field \"gone\"", json_int(json, "gone", 1, 2, "config.json"));
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "not a JSON object", json_int(Json::array(), "x", 1, 2, "config.json"));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "found: -1",
+                   json_int(json, "minus", 1, 65536, "config.json"));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "found: 3.7",
+                   json_int(json, "part", 1, 65536, "config.json"));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "a whole number",
+                   json_int(json, "big", INT64_MIN, INT64_MAX, "config.json"));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "missing field \"gone\"",
+                   json_int(json, "gone", 1, 2, "config.json"));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "not a JSON object",
+                   json_int(Json::array(), "x", 1, 2, "config.json"));
 }
 
 TEST(Json, TypedAccess) {
-  const Json json = parse_json(R"({"n": 3, "f": 0.5, "s": "x", "b": false, "o": {}, "a": [1, 2]})", "c.json");
+  const Json json =
+      parse_json(R"({"n": 3, "f": 0.5, "s": "x", "b": false, "o": {}, "a": [1, 2]})", "c.json");
   EXPECT_EQ(json_number(json, "n", "c.json"), 3.0);
   EXPECT_EQ(json_number(json, "f", "c.json"), 0.5);
   EXPECT_EQ(json_string(json, "s", "c.json"), "x");

@@ -8,6 +8,7 @@
 #include "support/temp_dir.h"
 
 namespace lft {
+using namespace lft::io;
 namespace {
 
 std::string length_bytes(uint64_t length) {
@@ -20,9 +21,10 @@ std::string file_of(const std::string& header, size_t data_bytes) {
   return length_bytes(header.size()) + header + std::string(data_bytes, '\1');
 }
 
-std::string entry(const std::string& name, const std::string& dtype, const std::string& shape, uint64_t begin, uint64_t end) {
-  return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":[" + std::to_string(begin) + "," +
-         std::to_string(end) + "]}";
+std::string entry(const std::string& name, const std::string& dtype, const std::string& shape,
+                  uint64_t begin, uint64_t end) {
+  return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape +
+         ",\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(end) + "]}";
 }
 
 class Safetensors : public testing::Test {
@@ -37,7 +39,9 @@ class Safetensors : public testing::Test {
     EXPECT_LFT_ERROR(ErrorKind::kInput, rule, SafetensorsFile{path});
     EXPECT_LFT_ERROR(ErrorKind::kInput, path, SafetensorsFile{path});
   }
-  void refuses(const std::string& header, size_t data_bytes, const std::string& rule) { refuses_bytes(file_of(header, data_bytes), rule); }
+  void refuses(const std::string& header, size_t data_bytes, const std::string& rule) {
+    refuses_bytes(file_of(header, data_bytes), rule);
+  }
   test::TempDir dir_;
 };
 
@@ -46,7 +50,8 @@ const std::string kGood = entry("a", "F32", "[2]", 0, 8);
 TEST_F(Safetensors, Length) {
   refuses_bytes("", "too short");
   refuses_bytes("1234567", "too short");
-  for (const uint64_t length : {uint64_t{0}, uint64_t{11}, uint64_t{100'000'001}, uint64_t{1} << 63, ~uint64_t{0}}) {
+  for (const uint64_t length :
+       {uint64_t{0}, uint64_t{11}, uint64_t{100'000'001}, uint64_t{1} << 63, ~uint64_t{0}}) {
     refuses_bytes(length_bytes(length) + "{}        ", "the header length is impossible");
   }
 }
@@ -59,8 +64,9 @@ TEST_F(Safetensors, OtherFormatsAreNamed) {
 }
 
 TEST_F(Safetensors, Text) {
-  for (const std::string& header : {std::string("not json"), "{" + kGood + "} x", "{" + kGood + "}" + std::string(3, '\0'),
-                                    std::string("{\"\xff\":1}"), std::string("{\"\\ud800\":1}")}) {
+  for (const std::string& header :
+       {std::string("not json"), "{" + kGood + "} x", "{" + kGood + "}" + std::string(3, '\0'),
+        std::string("{\"\xff\":1}"), std::string("{\"\\ud800\":1}")}) {
     refuses(header, 8, "JSON");
   }
   refuses("\xef\xbb\xbf{" + kGood + "}", 8, "byte order mark");
@@ -77,24 +83,34 @@ TEST_F(Safetensors, Entry) {
   refuses(R"({"a":{"shape":[2],"data_offsets":[0,8]}})", 8, "lacks the field \"dtype\"");
   refuses(R"({"a":{"dtype":"F32","data_offsets":[0,8]}})", 8, "lacks the field \"shape\"");
   refuses(R"({"a":{"dtype":"F32","shape":[2]}})", 8, "lacks the field \"data_offsets\"");
-  for (const char* dtype : {"f32", "F33", "", "F4"}) refuses("{" + entry("a", dtype, "[2]", 0, 8) + "}", 8, "unknown dtype");
+  for (const char* dtype : {"f32", "F33", "", "F4"})
+    refuses("{" + entry("a", dtype, "[2]", 0, 8) + "}", 8, "unknown dtype");
   refuses(R"({"a":{"dtype":32,"shape":[2],"data_offsets":[0,8]}})", 8, "unknown dtype");
-  for (const char* value : {"7", "[]", "\"x\"", "null"}) refuses("{\"a\":" + std::string(value) + "}", 8, "is not an object");
+  for (const char* value : {"7", "[]", "\"x\"", "null"})
+    refuses("{\"a\":" + std::string(value) + "}", 8, "is not an object");
   for (const char* offsets : {"[8]", "[0,8,8]", "[]"}) {
-    refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":" + std::string(offsets) + "}}", 8, "bad data_offsets");
+    refuses(
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":" + std::string(offsets) + "}}",
+        8, "bad data_offsets");
   }
-  for (const char* offsets : {"[0,\"8\"]", "[0,8.0]", "[-1,8]", "[0,18446744073709551616]", "[0,true]", "7", "{}"}) {
-    refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":" + std::string(offsets) + "}}", 8, "bad data_offsets");
+  for (const char* offsets :
+       {"[0,\"8\"]", "[0,8.0]", "[-1,8]", "[0,18446744073709551616]", "[0,true]", "7", "{}"}) {
+    refuses(
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":" + std::string(offsets) + "}}",
+        8, "bad data_offsets");
   }
   for (const char* shape : {"2", "[2.0]", "[-2]", "[\"2\"]", "[18446744073709551616]", "[[2]]"})
     refuses("{" + entry("a", "F32", shape, 0, 8) + "}", 8, "bad shape");
-  refuses(R"({"a":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8, "a key comes twice");
-  refuses(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"extra":1}})", 8, "unknown field");
+  refuses(R"({"a":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8,
+          "a key comes twice");
+  refuses(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"extra":1}})", 8,
+          "unknown field");
 }
 
 TEST_F(Safetensors, Size) {
-  for (const char* shape : {"[1099511627776,1099511627776]", "[1099511627776,1099511627776,0]", "[4611686018427387904]",
-                            "[9223372036854775808]", "[18446744073709551615]"}) {
+  for (const char* shape :
+       {"[1099511627776,1099511627776]", "[1099511627776,1099511627776,0]", "[4611686018427387904]",
+        "[9223372036854775808]", "[18446744073709551615]"}) {
     refuses("{" + entry("a", "F32", shape, 0, 8) + "}", 8, "impossible shape");
   }
   refuses("{" + entry("a", "F32", "[3]", 0, 8) + "}", 8, "contradicts its shape");
@@ -108,17 +124,22 @@ TEST_F(Safetensors, Size) {
 TEST_F(Safetensors, Layout) {
   refuses("{" + entry("a", "F32", "[2]", 8, 0) + "}", 8, "ends before it begins");
   refuses("{" + entry("a", "F32", "[2]", 4, 12) + "}", 12, "a hole before tensor \"a\"");
-  refuses("{" + kGood + "," + entry("b", "U8", "[1]", 9, 10) + "}", 10, "a hole before tensor \"b\"");
-  refuses("{" + kGood + "," + entry("b", "U8", "[4]", 6, 10) + "}", 10, "an overlap at tensor \"b\"");
+  refuses("{" + kGood + "," + entry("b", "U8", "[1]", 9, 10) + "}", 10,
+          "a hole before tensor \"b\"");
+  refuses("{" + kGood + "," + entry("b", "U8", "[4]", 6, 10) + "}", 10,
+          "an overlap at tensor \"b\"");
   refuses("{" + kGood + "," + entry("b", "F32", "[2]", 0, 8) + "}", 8, "an overlap");
   refuses("{" + kGood + "}", 7, "the file ends before tensor \"a\"");
   refuses("{" + kGood + "}", 9, "bytes behind the last tensor");
   refuses("{}", 1, "bytes behind the last tensor");
   refuses("{" + entry("a", "U8", "[9223372036854775807]", 0, 9223372036854775807ull) + "," +
-              entry("b", "U8", "[9223372036854775807]", 9223372036854775807ull, 18446744073709551614ull) + "}",
+              entry("b", "U8", "[9223372036854775807]", 9223372036854775807ull,
+                    18446744073709551614ull) +
+              "}",
           8, "the file ends before tensor");
   accepts("{" + entry("b", "F32", "[1]", 8, 12) + "," + kGood + "}", 12);
-  accepts("{" + entry("b", "U8", "[1]", 0, 1) + "," + entry("a", "F32", "[2]", 1, 9) + "}", 9);  // unaligned
+  accepts("{" + entry("b", "U8", "[1]", 0, 1) + "," + entry("a", "F32", "[2]", 1, 9) + "}",
+          9);  // unaligned
 }
 
 TEST_F(Safetensors, Metadata) {
@@ -139,14 +160,16 @@ TEST_F(Safetensors, Names) {
   refuses("{" + entry("a\\u0000b", "F32", "[2]", 0, 8) + "}", 8, "a control character");
   refuses("{" + entry("a\\nb", "F32", "[2]", 0, 8) + "}", 8, "a control character");
   refuses("{" + entry(std::string(1025, 'x'), "F32", "[2]", 0, 8) + "}", 8, "at most 1024 bytes");
-  refuses("{" + entry(std::string(1 << 20, 'x'), "F32", "[2]", 0, 8) + "}", 8, "at most 1024 bytes");
+  refuses("{" + entry(std::string(1 << 20, 'x'), "F32", "[2]", 0, 8) + "}", 8,
+          "at most 1024 bytes");
   accepts("{" + entry(std::string(1024, 'x'), "F32", "[2]", 0, 8) + "}", 8);
   accepts("{" + entry("../../etc/x", "F32", "[2]", 0, 8) + "}", 8);
 }
 
 TEST_F(Safetensors, ManyEmptyTensors) {
   std::string header = "{";
-  for (int i = 0; i < 100000; ++i) header += (i > 0 ? "," : "") + entry("t" + std::to_string(i), "F32", "[0]", 0, 0);
+  for (int i = 0; i < 100000; ++i)
+    header += (i > 0 ? "," : "") + entry("t" + std::to_string(i), "F32", "[0]", 0, 0);
   const SafetensorsFile file(dir_.write("a.safetensors", file_of(header + "}", 0)));
   EXPECT_EQ(file.tensors().size(), 100000u);
 }
@@ -169,7 +192,8 @@ TEST_F(Safetensors, AFileThatShrinksIsAShortRead) {
   char values[8];
   EXPECT_LFT_ERROR(ErrorKind::kInput, "ends early", file.read(file.info("a"), values));
   // Whatever part of it was asked for.
-  const std::string lengths = std::to_string(size - 1) + " bytes\n  expected: " + std::to_string(size) + " bytes";
+  const std::string lengths =
+      std::to_string(size - 1) + " bytes\n  expected: " + std::to_string(size) + " bytes";
   EXPECT_LFT_ERROR(ErrorKind::kInput, lengths, file.read_range(file.info("a"), 2, 6, values));
   EXPECT_LFT_ERROR(ErrorKind::kInput, lengths, file.read_range(file.info("a"), 7, 1, values));
   EXPECT_LFT_ERROR(ErrorKind::kInput, "no tensor \"b\"", file.info("b"));
@@ -210,7 +234,8 @@ TEST_F(Safetensors, WriterAndReaderAgree) {
   EXPECT_EQ(values[0], 4);
   file.read_range(file.info("c"), 3, 2, values);
   EXPECT_EQ(values[1], 4 + 8 + 6 + 4);
-  EXPECT_LFT_ERROR(ErrorKind::kInternal, "behind the end", file.read_range(file.info("c"), 3, 3, values));
+  EXPECT_LFT_ERROR(ErrorKind::kInternal, "behind the end",
+                   file.read_range(file.info("c"), 3, 3, values));
 }
 
 TEST_F(Safetensors, TheSameTensorsGiveTheSameBytes) {
@@ -220,7 +245,8 @@ TEST_F(Safetensors, TheSameTensorsGiveTheSameBytes) {
     writer.finish();
     return read_file(dir_.file(name));
   };
-  EXPECT_EQ(write("a", {{"x", DType::kI16, {1}}, {"y", DType::kI16, {1}}}), write("b", {{"y", DType::kI16, {1}}, {"x", DType::kI16, {1}}}));
+  EXPECT_EQ(write("a", {{"x", DType::kI16, {1}}, {"y", DType::kI16, {1}}}),
+            write("b", {{"y", DType::kI16, {1}}, {"x", DType::kI16, {1}}}));
 }
 
 TEST_F(Safetensors, ReadsThePythonLibrarysFileAndWritesTheSameBytes) {
@@ -254,7 +280,8 @@ TEST_F(Safetensors, AnUnfinishedFileIsDeleted) {
 }
 
 TEST_F(Safetensors, AFullDiskIsAResourceErrorWithNumbers) {
-  EXPECT_LFT_ERROR(ErrorKind::kResource, "bytes needed", SafetensorsWriter("/dev/full", {{"a", DType::kF32, {2}}}, {}));
+  EXPECT_LFT_ERROR(ErrorKind::kResource, "bytes needed",
+                   SafetensorsWriter("/dev/full", {{"a", DType::kF32, {2}}}, {}));
 }
 
 }  // namespace

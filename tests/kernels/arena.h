@@ -1,4 +1,5 @@
-// Many small arrays of mixed float types in one piece of memory, so that a test can place them at any alignment and move all at once.
+// Many small arrays of mixed float types in one piece of memory, so that a test can place them at
+// any alignment and move all at once.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -22,7 +23,8 @@ class Arena {
  public:
   /// Starts `misaligned` elements behind a multiple of 16 bytes; zeros. Returns the array's index.
   size_t add(FloatType type, int64_t count, int64_t misaligned = 0) {
-    const auto start = static_cast<int64_t>(bytes_.size() + 15) / 16 * 16 + misaligned * float_type_size(type);
+    const auto start =
+        static_cast<int64_t>(bytes_.size() + 15) / 16 * 16 + misaligned * float_type_size(type);
     bytes_.resize(start + count * float_type_size(type));
     arrays_.push_back({type, count, start});
     return arrays_.size() - 1;
@@ -38,8 +40,12 @@ class Arena {
     for (int64_t i = 0; i < arrays_[index].count; ++i) set(index, i, normal(random));
   }
 
-  void set(size_t index, int64_t i, float value) { store_float(arrays_[index].type, data(index), i, value); }
-  float get(size_t index, int64_t i) const { return load_float(arrays_[index].type, bytes_.data() + arrays_[index].offset, i); }
+  void set(size_t index, int64_t i, float value) {
+    store_float(arrays_[index].type, data(index), i, value);
+  }
+  float get(size_t index, int64_t i) const {
+    return load_float(arrays_[index].type, bytes_.data() + arrays_[index].offset, i);
+  }
   std::vector<float> values(size_t index) const {
     std::vector<float> out;
     for (int64_t i = 0; i < arrays_[index].count; ++i) out.push_back(get(index, i));
@@ -76,7 +82,8 @@ class DeviceArray {
   /// Waits for the device. Empty where that or the copy fails.
   std::vector<T> to_host() const {
     std::vector<T> host(count_);
-    if (cudaMemcpy(host.data(), data_, bytes(), cudaMemcpyDeviceToHost) != cudaSuccess) host.clear();
+    if (cudaMemcpy(host.data(), data_, bytes(), cudaMemcpyDeviceToHost) != cudaSuccess)
+      host.clear();
     return host;
   }
 

@@ -1,4 +1,5 @@
-// AdamW: its reference against closed forms and torch's numbers, and the kernel against the reference.
+// AdamW: its reference against closed forms and torch's numbers, and the kernel against the
+// reference.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -60,12 +61,14 @@ void run_ref(test::Arena& arena, const Ask& ask) {
   adamw_ref(args);
 }
 
-void add_tensor(test::Arena& arena, FloatType type, int64_t count, int64_t misaligned, uint32_t seed) {
+void add_tensor(test::Arena& arena, FloatType type, int64_t count, int64_t misaligned,
+                uint32_t seed) {
   arena.fill_normal(arena.add(FloatType::kF32, count, misaligned), seed, 0.5f);
   arena.fill_normal(arena.add(FloatType::kF32, count, misaligned), seed + 1, 0.1f);
   const size_t squares = arena.add(FloatType::kF32, count, misaligned);
   arena.fill_normal(squares, seed + 2, 0.1f);
-  for (int64_t i = 0; i < count; ++i) arena.set(squares, i, arena.get(squares, i) * arena.get(squares, i));
+  for (int64_t i = 0; i < count; ++i)
+    arena.set(squares, i, arena.get(squares, i) * arena.get(squares, i));
   arena.fill_normal(arena.add(type, count, misaligned), seed + 3, 0.3f);
 }
 
@@ -76,7 +79,8 @@ TEST(AdamWRef, TheFirstStepMovesByTheLearningRateInTheGradientsDirection) {
   arena.add(FloatType::kF32, 3);
   arena.put(FloatType::kF32, {4, -0.25f, 0});
   run_ref(arena, {.args = {}, .control = {}, .rates = {{.lr = 0.125, .weight_decay = 0, .t = 1}}});
-  // exp_avg / (1 - beta1) = g and sqrt(exp_avg_sq / (1 - beta2)) = |g|: the update is lr * g / (|g| + eps), eps/|g| being 4e-8 at most.
+  // exp_avg / (1 - beta1) = g and sqrt(exp_avg_sq / (1 - beta2)) = |g|: the update is lr * g / (|g|
+  // + eps), eps/|g| being 4e-8 at most.
   EXPECT_FLOAT_EQ(arena.get(p, 0), 0.875f);
   EXPECT_FLOAT_EQ(arena.get(p, 1), 1.125f);
   EXPECT_EQ(arena.get(p, 2), 1.0f);
@@ -84,24 +88,29 @@ TEST(AdamWRef, TheFirstStepMovesByTheLearningRateInTheGradientsDirection) {
   EXPECT_FLOAT_EQ(arena.get(p + 2, 0), 0.016f);
 }
 
-// torch 2.11 in float64: torch.optim.AdamW([p], betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1), lr 0.1, 0.05, 0.025 in three steps.
+// torch 2.11 in float64: torch.optim.AdamW([p], betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1), lr
+// 0.1, 0.05, 0.025 in three steps.
 TEST(AdamWRef, EqualsTorchOverThreeSteps) {
   test::Arena arena;
   const size_t p = arena.put(FloatType::kF32, {1.0f, -2.0f, 0.5f});
   arena.add(FloatType::kF32, 3);
   arena.add(FloatType::kF32, 3);
   const size_t g = arena.add(FloatType::kF32, 3);
-  const std::vector<std::vector<float>> gradients = {{0.1f, -0.2f, 0.3f}, {0.4f, 0.5f, -0.6f}, {-1.0f, 0.0f, 2.0f}};
+  const std::vector<std::vector<float>> gradients = {
+      {0.1f, -0.2f, 0.3f}, {0.4f, 0.5f, -0.6f}, {-1.0f, 0.0f, 2.0f}};
   for (int64_t step = 0; step < 3; ++step) {
     for (int64_t i = 0; i < 3; ++i) arena.set(g, i, gradients[step][i]);
-    Ask ask{.args = {}, .control = {}, .rates = {{.lr = 0.1 * std::pow(0.5, step), .weight_decay = 0.1, .t = step + 1}}};
+    Ask ask{.args = {},
+            .control = {},
+            .rates = {{.lr = 0.1 * std::pow(0.5, step), .weight_decay = 0.1, .t = step + 1}}};
     ask.args.beta1 = 0.8;
     ask.args.beta2 = 0.95;
     ask.args.eps = 1e-6;
     run_ref(arena, ask);
   }
   const std::vector<double> params = {0.8481189689812021, -1.8994362665616373, 0.3988256522639316};
-  const std::vector<double> averages = {-0.1232, 0.0544, 0.3424}, squares = {0.05805125, 0.01368, 0.22116125};
+  const std::vector<double> averages = {-0.1232, 0.0544, 0.3424},
+                            squares = {0.05805125, 0.01368, 0.22116125};
   for (int64_t i = 0; i < 3; ++i) {
     EXPECT_NEAR(arena.get(p, i), params[i], 3 * 0x1p-24 * 2);  // three roundings of numbers below 2
     EXPECT_NEAR(arena.get(p + 1, i), averages[i], 3 * 0x1p-24);
@@ -210,8 +219,9 @@ void run_gpu(test::Arena& arena, const Ask& ask) {
   arena.bytes() = bytes.to_host();
 }
 
-/// One update from equal inputs. u = 2^-24. exp_avg: four roundings of parts no larger than 2 (|m| + |g|), exp_avg_sq: six of positive
-/// parts, the parameter: its own two, and ten of the update beside the error of exp_avg in it.
+/// One update from equal inputs. u = 2^-24. exp_avg: four roundings of parts no larger than 2 (|m|
+/// + |g|), exp_avg_sq: six of positive parts, the parameter: its own two, and ten of the update
+/// beside the error of exp_avg in it.
 void expect_gpu_equals_ref(const test::Arena& start, const Ask& ask) {
   test::Arena want = start, got = start, again = start;
   run_ref(want, ask);
@@ -223,13 +233,17 @@ void expect_gpu_equals_ref(const test::Arena& start, const Ask& ask) {
   for (size_t a = 0; a < start.arrays().size(); a += 4) {
     const AdamWItem& item = items[a / 4];
     for (int64_t i = 0; i < item.count; ++i) {
-      const double g = std::abs(start.get(a + 3, i)) * ask.control.clip, m = std::abs(start.get(a + 1, i));
+      const double g = std::abs(start.get(a + 3, i)) * ask.control.clip,
+                   m = std::abs(start.get(a + 1, i));
       const double average_error = 8 * kUnit * (m + g), v = want.get(a + 2, i);
-      const double slope = item.step_size / (std::sqrt(v) * item.inverse_root + ask.args.eps), p = std::abs(start.get(a, i));
+      const double slope = item.step_size / (std::sqrt(v) * item.inverse_root + ask.args.eps),
+                   p = std::abs(start.get(a, i));
       const double update = item.decay * p + slope * std::abs(want.get(a + 1, i));
       ASSERT_NEAR(got.get(a + 1, i), want.get(a + 1, i), average_error) << a << " " << i;
       ASSERT_NEAR(got.get(a + 2, i), v, 6 * kUnit * v) << a << " " << i;
-      ASSERT_NEAR(got.get(a, i), want.get(a, i), 2 * kUnit * (p + update) + 10 * kUnit * update + slope * average_error) << a << " " << i;
+      ASSERT_NEAR(got.get(a, i), want.get(a, i),
+                  2 * kUnit * (p + update) + 10 * kUnit * update + slope * average_error)
+          << a << " " << i;
       ASSERT_EQ(got.get(a + 3, i), start.get(a + 3, i));
     }
   }
@@ -246,7 +260,9 @@ TEST(AdamWGpu, EqualsTheReferenceAtEverySizeTypeAndAlignment) {
   }
   Ask ask{.args = {},
           .control = {},
-          .rates = {{.lr = 0.01, .weight_decay = 0.1, .t = 1}, {.lr = 2e-4, .weight_decay = 0, .t = 700}, {.lr = 0}}};
+          .rates = {{.lr = 0.01, .weight_decay = 0.1, .t = 1},
+                    {.lr = 2e-4, .weight_decay = 0, .t = 700},
+                    {.lr = 0}}};
   expect_gpu_equals_ref(arena, ask);
   ask.control.clip = 0.3f;
   expect_gpu_equals_ref(arena, ask);
@@ -270,7 +286,10 @@ TEST(AdamWGpu, MoreTensorsThanBlocks) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   test::Arena arena;
   for (int i = 0; i < 5000; ++i) add_tensor(arena, kTypes[i % 3], i % 6, 0, uint32_t(i));
-  expect_gpu_equals_ref(arena, {.args = {}, .control = {}, .rates = {{.lr = 0.01, .weight_decay = 0.1, .t = 3}, {.lr = 0.1, .t = 4}}});
+  expect_gpu_equals_ref(
+      arena, {.args = {},
+              .control = {},
+              .rates = {{.lr = 0.01, .weight_decay = 0.1, .t = 3}, {.lr = 0.1, .t = 4}}});
 }
 
 TEST(AdamWGpu, FoundInfKeepsEveryBit) {

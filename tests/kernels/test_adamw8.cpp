@@ -1,5 +1,6 @@
-// 8-bit AdamW: code maps against bitsandbytes' own numbers, the reference against closed forms and against AdamW on the decoded moments,
-// and the kernel against the reference. That the whole is bitsandbytes' update: tests/peers/test_adamw8.py.
+// 8-bit AdamW: code maps against bitsandbytes' own numbers, the reference against closed forms and
+// against AdamW on the decoded moments, and the kernel against the reference. That the whole is
+// bitsandbytes' update: tests/peers/test_adamw8.py.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -90,17 +91,20 @@ void run_ref(std::vector<Tensor>& tensors, const GradControl& control, AdamW8Arg
   adamw8_ref(args);
 }
 
-// bitsandbytes 0.50.2: F.create_dynamic_map(signed) as float32. Its boundaries are rounded before their means: four roundings.
+// bitsandbytes 0.50.2: F.create_dynamic_map(signed) as float32. Its boundaries are rounded before
+// their means: four roundings.
 TEST(AdamW8Codes, AreBitsandbytesMaps) {
   struct Known {
     int code;
     double value;
   };
   const auto expect = [](const CodeMap& map, const std::vector<Known>& known) {
-    for (const Known& each : known) EXPECT_NEAR(map.value[each.code], each.value, 4 * kUnit * std::abs(each.value)) << each.code;
+    for (const Known& each : known)
+      EXPECT_NEAR(map.value[each.code], each.value, 4 * kUnit * std::abs(each.value)) << each.code;
     EXPECT_TRUE(std::is_sorted(map.value, map.value + 256));
     EXPECT_EQ(std::adjacent_find(map.value, map.value + 256), map.value + 256);
-    for (int i = 0; i < 255; ++i) EXPECT_TRUE(map.value[i] < map.middle[i] && map.middle[i] < map.value[i + 1]) << i;
+    for (int i = 0; i < 255; ++i)
+      EXPECT_TRUE(map.value[i] < map.middle[i] && map.middle[i] < map.value[i + 1]) << i;
   };
   expect(code_maps().exp_avg, {{0, -0.992968738079071},
                                {1, -0.9789062738418579},
@@ -153,12 +157,17 @@ TEST(AdamW8Codes, TheNearestCodeIsTheNearestValue) {
 }
 
 TEST(AdamW8Ref, TheFirstStepMovesByTheLearningRateInTheGradientsDirection) {
-  Tensor tensor{.param = {1, 1, 1}, .exp_avg = {0, 0, 0}, .exp_avg_sq = {0, 0, 0}, .exp_avg_absmax = {0}, .exp_avg_sq_absmax = {0}};
+  Tensor tensor{.param = {1, 1, 1},
+                .exp_avg = {0, 0, 0},
+                .exp_avg_sq = {0, 0, 0},
+                .exp_avg_absmax = {0},
+                .exp_avg_sq_absmax = {0}};
   tensor.lr = 0.125;
   tensor.weight_decay = 0;
   tensor.grad_bytes.resize(12);
   const float gradients[] = {4, -0.25f, 0};
-  for (int i = 0; i < 3; ++i) store_float(FloatType::kF32, tensor.grad_bytes.data(), i, gradients[i]);
+  for (int i = 0; i < 3; ++i)
+    store_float(FloatType::kF32, tensor.grad_bytes.data(), i, gradients[i]);
   std::vector<Tensor> tensors = {tensor};
   run_ref(tensors, {});
   const Tensor& got = tensors[0];
@@ -171,16 +180,19 @@ TEST(AdamW8Ref, TheFirstStepMovesByTheLearningRateInTheGradientsDirection) {
   EXPECT_EQ(got.exp_avg[2], 127);  // a 0
   EXPECT_EQ(got.exp_avg_sq[0], 255);
   EXPECT_EQ(got.exp_avg_sq[2], 0);
-  // -0.0625 lies in the decade from 0.01, whose 32 parts a side are 0.0028125 wide: within half of one.
+  // -0.0625 lies in the decade from 0.01, whose 32 parts a side are 0.0028125 wide: within half of
+  // one.
   EXPECT_NEAR(code_maps().exp_avg.value[got.exp_avg[1]], -0.0625, 0.0028125 / 2);
-  EXPECT_NEAR(code_maps().exp_avg_sq.value[got.exp_avg_sq[1]], 0.0625 * 0.0625, 0.00028125 / 2);  // 32 parts from 0.001
+  EXPECT_NEAR(code_maps().exp_avg_sq.value[got.exp_avg_sq[1]], 0.0625 * 0.0625,
+              0.00028125 / 2);  // 32 parts from 0.001
 }
 
 /// A block of zeros: the code of a 0 would do, code 0 with absmax 0 is what a state begins as.
 TEST(AdamW8Ref, ABlockOfZerosIsTheInitialState) {
   Tensor tensor = make(FloatType::kF32, 300, 1);
   std::fill(tensor.grad_bytes.begin(), tensor.grad_bytes.end(), uint8_t{0});
-  for (std::vector<float>* absmax : {&tensor.exp_avg_absmax, &tensor.exp_avg_sq_absmax}) *absmax = {0, 0};
+  for (std::vector<float>* absmax : {&tensor.exp_avg_absmax, &tensor.exp_avg_sq_absmax})
+    *absmax = {0, 0};
   std::vector<Tensor> tensors = {tensor};
   run_ref(tensors, {});
   EXPECT_EQ(tensors[0].exp_avg, std::vector<uint8_t>(300, 0));
@@ -188,17 +200,21 @@ TEST(AdamW8Ref, ABlockOfZerosIsTheInitialState) {
   EXPECT_EQ(tensors[0].exp_avg_absmax, std::vector<float>(2, 0));
 }
 
-/// adamw_ref on the decoded moments: the same parameter; what it makes of the moments is what the codes stand for, within half a gap.
+/// adamw_ref on the decoded moments: the same parameter; what it makes of the moments is what the
+/// codes stand for, within half a gap.
 TEST(AdamW8Ref, IsAdamWOnTheDecodedMoments) {
   const Tensor before = make(FloatType::kBF16, 1000, 7);
-  const auto decode = [](const CodeMap& map, const std::vector<uint8_t>& codes, const std::vector<float>& absmax) {
+  const auto decode = [](const CodeMap& map, const std::vector<uint8_t>& codes,
+                         const std::vector<float>& absmax) {
     std::vector<float> values;
-    for (size_t i = 0; i < codes.size(); ++i) values.push_back(map.value[codes[i]] * absmax[i / kMomentBlock]);
+    for (size_t i = 0; i < codes.size(); ++i)
+      values.push_back(map.value[codes[i]] * absmax[i / kMomentBlock]);
     return values;
   };
   std::vector<float> param = before.param, grad = before.grad;
   std::vector<float> m = decode(code_maps().exp_avg, before.exp_avg, before.exp_avg_absmax);
-  std::vector<float> v = decode(code_maps().exp_avg_sq, before.exp_avg_sq, before.exp_avg_sq_absmax);
+  std::vector<float> v =
+      decode(code_maps().exp_avg_sq, before.exp_avg_sq, before.exp_avg_sq_absmax);
   AdamWItem item;
   item.param = param.data();
   item.exp_avg = m.data();
@@ -218,13 +234,16 @@ TEST(AdamW8Ref, IsAdamWOnTheDecodedMoments) {
   run_ref(tensors, control);
   const Tensor& got = tensors[0];
   const auto gap = [](const CodeMap& map, int code) {
-    return std::max(code > 0 ? map.value[code] - map.value[code - 1] : 0, code < 255 ? map.value[code + 1] - map.value[code] : 0);
+    return std::max(code > 0 ? map.value[code] - map.value[code - 1] : 0,
+                    code < 255 ? map.value[code + 1] - map.value[code] : 0);
   };
   for (int i = 0; i < 1000; ++i) {
     // Decoding in float32 rounds once: u of each moment, and half as much behind the root.
     EXPECT_NEAR(got.param[i], param[i], kUnit * (2 * std::abs(param[i]) + 4)) << i;
     const auto close = [&](const CodeMap& map, int code, float absmax, float moment) {
-      EXPECT_LE(std::abs(map.value[code] * absmax - moment), absmax * (gap(map, code) * 0.5f + 4 * kUnit)) << i;
+      EXPECT_LE(std::abs(map.value[code] * absmax - moment),
+                absmax * (gap(map, code) * 0.5f + 4 * kUnit))
+          << i;
     };
     close(code_maps().exp_avg, got.exp_avg[i], got.exp_avg_absmax[i / 256], m[i]);
     close(code_maps().exp_avg_sq, got.exp_avg_sq[i], got.exp_avg_sq_absmax[i / 256], v[i]);
@@ -276,7 +295,9 @@ struct OnDevice {
   void read(Tensor& to) const {
     const auto tail = [this](const auto& host, auto& into) {
       into.assign(host.begin() + pad, host.end() - kFence);
-      EXPECT_EQ(std::count(host.end() - kFence, host.end(), 77), static_cast<std::ptrdiff_t>(kFence)) << "written behind the end";
+      EXPECT_EQ(std::count(host.end() - kFence, host.end(), 77),
+                static_cast<std::ptrdiff_t>(kFence))
+          << "written behind the end";
     };
     tail(param.to_host(), to.param);
     tail(exp_avg.to_host(), to.exp_avg);
@@ -319,8 +340,9 @@ void expect_code(const CodeMap& map, int code, double x, double error, size_t t,
   ASSERT_LE(code, nearest_code(map, static_cast<float>(x + error))) << t << " " << i;
 }
 
-/// One update from equal inputs. The float32 moment is off by 8 u (|m| + |g|) and 8 u v (one rounding more than kernels/adamw's: the
-/// decoding), its quotient by as much over the scale and two roundings more; the parameter as there.
+/// One update from equal inputs. The float32 moment is off by 8 u (|m| + |g|) and 8 u v (one
+/// rounding more than kernels/adamw's: the decoding), its quotient by as much over the scale and
+/// two roundings more; the parameter as there.
 void expect_gpu_equals_ref(const std::vector<Tensor>& start, const GradControl& control) {
   std::vector<Tensor> want = start, got = start, again = start;
   run_ref(want, control);
@@ -336,19 +358,30 @@ void expect_gpu_equals_ref(const std::vector<Tensor>& start, const GradControl& 
     const AdamW8Item item = item_of(copy, args);
     for (size_t i = 0; i < start[t].param.size(); ++i) {
       const size_t b = i / kMomentBlock;
-      const double m0 = static_cast<double>(first.value[start[t].exp_avg[i]]) * start[t].exp_avg_absmax[b];
-      const double v0 = static_cast<double>(second.value[start[t].exp_avg_sq[i]]) * start[t].exp_avg_sq_absmax[b];
-      const double g = start[t].grad[i] * control.clip, m = m0 + 0.1 * (g - m0), v = 0.999 * v0 + (1 - 0.999) * g * g;
+      const double m0 =
+          static_cast<double>(first.value[start[t].exp_avg[i]]) * start[t].exp_avg_absmax[b];
+      const double v0 =
+          static_cast<double>(second.value[start[t].exp_avg_sq[i]]) * start[t].exp_avg_sq_absmax[b];
+      const double g = start[t].grad[i] * control.clip, m = m0 + 0.1 * (g - m0),
+                   v = 0.999 * v0 + (1 - 0.999) * g * g;
       const double m_error = 9 * kUnit * (std::abs(m0) + std::abs(g)), v_error = 8 * kUnit * v;
       const double m_scale = want[t].exp_avg_absmax[b], v_scale = want[t].exp_avg_sq_absmax[b];
       ASSERT_NEAR(got[t].exp_avg_sq_absmax[b], v_scale, 8 * kUnit * v_scale);
-      const double slope = item.step_size / (std::sqrt(v) * item.inverse_root + args.eps), p = std::abs(start[t].param[i]);
+      const double slope = item.step_size / (std::sqrt(v) * item.inverse_root + args.eps),
+                   p = std::abs(start[t].param[i]);
       const double update = item.decay * p + slope * std::abs(m);
-      ASSERT_NEAR(got[t].param[i], want[t].param[i], 2 * kUnit * (p + update) + 12 * kUnit * update + slope * m_error) << t << " " << i;
+      ASSERT_NEAR(got[t].param[i], want[t].param[i],
+                  2 * kUnit * (p + update) + 12 * kUnit * update + slope * m_error)
+          << t << " " << i;
       const double scale_error = std::abs(got[t].exp_avg_absmax[b] - m_scale);
-      ASSERT_LE(scale_error, 9 * kUnit * (11 * m_scale + 3)) << t;  // |m0| <= 10/9 (|m| + 0.1 |g|), |g| < 3: the largest of 50,000
-      if (m_scale > 0) expect_code(first, got[t].exp_avg[i], m / m_scale, (m_error + scale_error) / m_scale + 2 * kUnit, t, i);
-      if (v_scale > 0) expect_code(second, got[t].exp_avg_sq[i], v / v_scale, (v_error + 8 * kUnit * v) / v_scale + 2 * kUnit, t, i);
+      ASSERT_LE(scale_error, 9 * kUnit * (11 * m_scale + 3))
+          << t;  // |m0| <= 10/9 (|m| + 0.1 |g|), |g| < 3: the largest of 50,000
+      if (m_scale > 0)
+        expect_code(first, got[t].exp_avg[i], m / m_scale,
+                    (m_error + scale_error) / m_scale + 2 * kUnit, t, i);
+      if (v_scale > 0)
+        expect_code(second, got[t].exp_avg_sq[i], v / v_scale,
+                    (v_error + 8 * kUnit * v) / v_scale + 2 * kUnit, t, i);
     }
   }
 }

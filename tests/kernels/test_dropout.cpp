@@ -11,7 +11,9 @@
 namespace lft {
 namespace {
 
-DropoutArgs half_dropped(bool add) { return {.seed = 7, .stream = 11, .threshold = 32768, .scale = 2.0f, .add = add}; }
+DropoutArgs half_dropped(bool add) {
+  return {.seed = 7, .stream = 11, .threshold = 32768, .scale = 2.0f, .add = add};
+}
 
 TEST(DropoutRef, FollowsTheBitsOfPhilox) {
   const std::vector<float> x(21, 1.5f);
@@ -19,7 +21,8 @@ TEST(DropoutRef, FollowsTheBitsOfPhilox) {
   dropout_ref(FloatType::kF32, x.data(), y.data(), 21, half_dropped(false));
   for (int i = 0; i < 21; ++i) {
     const uint32_t word = philox_block(7, 11, uint64_t(i / 8)).word[i % 8 / 2];
-    const bool kept = ((i % 2 == 0 ? word & 0xFFFFu : word >> 16) & 0x8000u) != 0;  // at least 32768
+    const bool kept =
+        ((i % 2 == 0 ? word & 0xFFFFu : word >> 16) & 0x8000u) != 0;  // at least 32768
     EXPECT_EQ(y[i], kept ? 3.0f : 0.0f) << i;
   }
 }
@@ -27,7 +30,8 @@ TEST(DropoutRef, FollowsTheBitsOfPhilox) {
 TEST(DropoutRef, AddsInPlaceAndKeepsTheRate) {
   constexpr int64_t kCount = 100000;
   std::vector<float> x(kCount, 1.0f), y(kCount, 10.0f);
-  dropout_ref(FloatType::kF32, x.data(), y.data(), kCount, {.seed = 1, .stream = 2, .threshold = 6554, .scale = 1.0f, .add = true});
+  dropout_ref(FloatType::kF32, x.data(), y.data(), kCount,
+              {.seed = 1, .stream = 2, .threshold = 6554, .scale = 1.0f, .add = true});
   int64_t kept = 0;
   for (const float value : y) {
     ASSERT_TRUE(value == 10.0f || value == 11.0f);

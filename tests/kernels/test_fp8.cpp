@@ -1,5 +1,5 @@
-// FP8 rows: the codes against the format's definition, the bound of the format, what is not finite stays visible, the kernel against the
-// reference bit for bit.
+// FP8 rows: the codes against the format's definition, the bound of the format, what is not finite
+// stays visible, the kernel against the reference bit for bit.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,12 +11,15 @@
 namespace lft {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInf = std::numeric_limits<float>::infinity(),
+                kNan = std::numeric_limits<float>::quiet_NaN();
 
-/// The number of a code, from the format's table: sign, four bits of exponent with bias 7, three of fraction.
+/// The number of a code, from the format's table: sign, four bits of exponent with bias 7, three of
+/// fraction.
 double defined(int code) {
   const int exponent = (code >> 3) & 15, fraction = code & 7;
-  const double magnitude = exponent == 0 ? std::ldexp(fraction, -9) : std::ldexp(8 + fraction, exponent - 10);
+  const double magnitude =
+      exponent == 0 ? std::ldexp(fraction, -9) : std::ldexp(8 + fraction, exponent - 10);
   return code >= 128 ? -magnitude : magnitude;
 }
 
@@ -35,7 +38,8 @@ TEST(Fp8, CodesStandForTheNumbersOfTheFormat) {
 /// Between two neighbouring codes the nearer one, half-way the one whose last bit is 0.
 TEST(Fp8, RoundsToTheNearestAndHalfWayToTheEvenCode) {
   for (int code = 0; code < 126; ++code) {
-    const auto low = static_cast<float>(defined(code)), high = static_cast<float>(defined(code + 1)), middle = (low + high) / 2;
+    const auto low = static_cast<float>(defined(code)),
+               high = static_cast<float>(defined(code + 1)), middle = (low + high) / 2;
     const int even = code % 2 == 0 ? code : code + 1;
     EXPECT_EQ(to_e4m3(middle), even) << code;
     EXPECT_EQ(to_e4m3(-middle), even + 128) << code;
@@ -72,8 +76,8 @@ Quantised reference(int64_t rows, int64_t cols, FloatType type, const void* x) {
   return result;
 }
 
-/// A normal number moves by a sixteenth of its binade at most (half a step of three bits), below 2^-6 by 2^-10, both in units of the scale;
-/// scaling up and down rounds three times.
+/// A normal number moves by a sixteenth of its binade at most (half a step of three bits), below
+/// 2^-6 by 2^-10, both in units of the scale; scaling up and down rounds three times.
 TEST(Fp8, TheErrorIsThatOfTheFormat) {
   for (const float sigma : {1e-20f, 1e-3f, 1.0f, 1e20f}) {
     for (const int64_t cols : {1, 7, 64, 300}) {
@@ -84,11 +88,14 @@ TEST(Fp8, TheErrorIsThatOfTheFormat) {
       for (int64_t i = 0; i < 5 * cols; ++i) {
         const double value = arena.get(x, i), scale = result.scales[i / cols];
         const double back = from_e4m3(result.codes[i]) * scale;
-        EXPECT_LE(std::abs(back - value), std::max(std::abs(value) / 16, std::ldexp(scale, -10)) * (1 + 1e-6)) << value;
+        EXPECT_LE(std::abs(back - value),
+                  std::max(std::abs(value) / 16, std::ldexp(scale, -10)) * (1 + 1e-6))
+            << value;
       }
       for (int64_t row = 0; row < 5; ++row) {  // the largest comes back to rounding
         float most = 0;
-        for (int64_t c = 0; c < cols; ++c) most = std::max(most, std::abs(arena.get(x, row * cols + c)));
+        for (int64_t c = 0; c < cols; ++c)
+          most = std::max(most, std::abs(arena.get(x, row * cols + c)));
         EXPECT_FLOAT_EQ(result.scales[row] * kFp8Most, most);
       }
     }
@@ -98,7 +105,8 @@ TEST(Fp8, TheErrorIsThatOfTheFormat) {
 TEST(Fp8, RowsOfZerosAndOfTheLeastNumbersAreFinite) {
   const std::vector<float> x = {0, -0.0f, 1e-44f, 0, 0x1p-101f, -0x1p-101f, 3.4e38f, 1};
   const Quantised result = reference(4, 2, FloatType::kF32, x.data());
-  EXPECT_EQ(result.codes, (std::vector<uint8_t>{0, 128, 0, 0, 118, 246, 126, 0}));  // half of 448 is code 118
+  EXPECT_EQ(result.codes,
+            (std::vector<uint8_t>{0, 128, 0, 0, 118, 246, 126, 0}));  // half of 448 is code 118
   for (const float scale : result.scales) {
     EXPECT_GE(scale, std::numeric_limits<float>::min());
     EXPECT_TRUE(std::isfinite(scale));
@@ -113,8 +121,10 @@ TEST(Fp8, ARowWithSomethingNotFiniteIsNotFiniteAndTheOthersAreAsEver) {
       arena.fill_normal(x, 3, 1);
       arena.fill_normal(clean, 3, 1);
       arena.set(x, 20 + 13, bad);
-      const Quantised got = reference(3, 20, type, arena.data(x)), want = reference(3, 20, type, arena.data(clean));
-      for (int64_t i = 0; i < 60; ++i) EXPECT_EQ(got.codes[i], i / 20 == 1 ? kFp8Nan : want.codes[i]);
+      const Quantised got = reference(3, 20, type, arena.data(x)),
+                      want = reference(3, 20, type, arena.data(clean));
+      for (int64_t i = 0; i < 60; ++i)
+        EXPECT_EQ(got.codes[i], i / 20 == 1 ? kFp8Nan : want.codes[i]);
       EXPECT_EQ(got.scales[0], want.scales[0]);
       EXPECT_TRUE(std::isnan(got.scales[1]));
       EXPECT_EQ(got.scales[2], want.scales[2]);
@@ -128,7 +138,8 @@ TEST(Fp8Gpu, EqualsTheReferenceBitForBit) {
   struct Case {
     int64_t rows, cols, misaligned;
   };
-  for (const Case& shape : {Case{1, 1, 0}, Case{3, 16, 0}, Case{5, 33, 0}, Case{4, 2064, 0}, Case{2, 4096, 1}, Case{7, 5001, 0}}) {
+  for (const Case& shape : {Case{1, 1, 0}, Case{3, 16, 0}, Case{5, 33, 0}, Case{4, 2064, 0},
+                            Case{2, 4096, 1}, Case{7, 5001, 0}}) {
     for (const FloatType type : {FloatType::kF32, FloatType::kBF16, FloatType::kF16}) {
       test::Arena arena;
       const size_t x = arena.add(type, shape.rows * shape.cols, shape.misaligned);
@@ -136,20 +147,26 @@ TEST(Fp8Gpu, EqualsTheReferenceBitForBit) {
       if (shape.rows > 1) arena.set(x, shape.cols, 0);
       if (shape.rows > 2) arena.set(x, 2 * shape.cols + shape.cols / 2, kNan);
       const Quantised want = reference(shape.rows, shape.cols, type, arena.data(x));
-      test::DeviceArray<uint8_t> bytes(arena.bytes()), codes(std::vector<uint8_t>(want.codes.size(), 0xAB));
+      test::DeviceArray<uint8_t> bytes(arena.bytes()),
+          codes(std::vector<uint8_t>(want.codes.size(), 0xAB));
       test::DeviceArray<float> scales(std::vector<float>(want.scales.size(), -1));
-      fp8_quantize_rows({shape.rows, shape.cols, type, bytes.data() + arena.arrays()[x].offset, codes.data(), scales.data()}, nullptr);
+      fp8_quantize_rows({shape.rows, shape.cols, type, bytes.data() + arena.arrays()[x].offset,
+                         codes.data(), scales.data()},
+                        nullptr);
       EXPECT_EQ(codes.to_host(), want.codes) << shape.rows << " x " << shape.cols;
-      EXPECT_EQ((Quantised{{}, scales.to_host()}).scale_bits(), want.scale_bits()) << shape.rows << " x " << shape.cols;
+      EXPECT_EQ((Quantised{{}, scales.to_host()}).scale_bits(), want.scale_bits())
+          << shape.rows << " x " << shape.cols;
     }
   }
 }
 
 TEST(Fp8Gpu, ConvertsEveryHalfAsTheReference) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
-  std::vector<uint16_t> x;  // each beside 448, so that the scale is 1: what is converted is the number itself
+  std::vector<uint16_t>
+      x;  // each beside 448, so that the scale is 1: what is converted is the number itself
   for (uint32_t bits = 0; bits < 65536; ++bits) {
-    const float value = load_float(FloatType::kF16, std::vector<uint16_t>{static_cast<uint16_t>(bits)}.data(), 0);
+    const float value =
+        load_float(FloatType::kF16, std::vector<uint16_t>{static_cast<uint16_t>(bits)}.data(), 0);
     if (!(std::abs(value) <= kFp8Most)) continue;
     x.push_back(static_cast<uint16_t>(bits));
   }
@@ -160,7 +177,8 @@ TEST(Fp8Gpu, ConvertsEveryHalfAsTheReference) {
   test::DeviceArray<uint16_t> input(x);
   test::DeviceArray<uint8_t> codes(std::vector<uint8_t>(x.size(), 0xAB));
   test::DeviceArray<float> scales(std::vector<float>{-1});
-  fp8_quantize_rows({1, count, FloatType::kF16, input.data(), codes.data(), scales.data()}, nullptr);
+  fp8_quantize_rows({1, count, FloatType::kF16, input.data(), codes.data(), scales.data()},
+                    nullptr);
   EXPECT_EQ(codes.to_host(), want.codes);
 }
 #endif

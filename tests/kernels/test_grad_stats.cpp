@@ -1,4 +1,5 @@
-// The gradient check: its reference against closed forms, the split into chunks, and the kernel against the reference.
+// The gradient check: its reference against closed forms, the split into chunks, and the kernel
+// against the reference.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,7 +12,8 @@
 namespace lft {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN(),
+                kInf = std::numeric_limits<float>::infinity();
 constexpr float kMax = std::numeric_limits<float>::max();
 constexpr FloatType kTypes[] = {FloatType::kF32, FloatType::kBF16, FloatType::kF16};
 
@@ -30,7 +32,8 @@ struct Ask {
 std::vector<GradTensor> table(const test::Arena& arena, uint8_t* base) {
   std::vector<GradTensor> tensors;
   for (const test::Array& array : arena.arrays())
-    tensors.push_back({array.count == 0 ? nullptr : base + array.offset, array.count, 0, array.type});
+    tensors.push_back(
+        {array.count == 0 ? nullptr : base + array.offset, array.count, 0, array.type});
   return tensors;
 }
 
@@ -51,7 +54,8 @@ Result run_ref(test::Arena& arena, const Ask& ask) {
 }
 
 TEST(Chunks, CoverEveryElementOnceWhateverTheCounts) {
-  const std::vector<std::vector<int64_t>> lists = {{}, {0}, {1}, {0, 0, 5, 0}, {kChunk, 0, kChunk + 1, kChunk - 1, 0, 3 * kChunk, 1}};
+  const std::vector<std::vector<int64_t>> lists = {
+      {}, {0}, {1}, {0, 0, 5, 0}, {kChunk, 0, kChunk + 1, kChunk - 1, 0, 3 * kChunk, 1}};
   for (const std::vector<int64_t>& counts : lists) {
     std::vector<GradTensor> tensors;
     for (const int64_t count : counts) tensors.push_back({nullptr, count, -1, FloatType::kF32});
@@ -60,7 +64,8 @@ TEST(Chunks, CoverEveryElementOnceWhateverTheCounts) {
     for (size_t t = 0; t < counts.size(); ++t) {
       EXPECT_EQ(tensors[t].first_chunk, number);
       for (int64_t first = 0; first < counts[t]; first += kChunk, ++number) {
-        const Chunk chunk = find_chunk(tensors.data(), static_cast<int64_t>(tensors.size()), number);
+        const Chunk chunk =
+            find_chunk(tensors.data(), static_cast<int64_t>(tensors.size()), number);
         EXPECT_EQ(chunk.tensor, static_cast<int64_t>(t));
         EXPECT_EQ(chunk.first, first);
         EXPECT_EQ(chunk.count, std::min(kChunk, counts[t] - first));
@@ -108,10 +113,12 @@ TEST(GradStatsRef, ClipsOnlyAboveTheNormAndNeverWhenOffOrBad) {
 }
 
 TEST(GradStatsRef, TheLossAloneStopsTheUpdate) {
-  for (const double loss : {static_cast<double>(kNan), static_cast<double>(kInf), -static_cast<double>(kInf), 1e300}) {
+  for (const double loss :
+       {static_cast<double>(kNan), static_cast<double>(kInf), -static_cast<double>(kInf), 1e300}) {
     test::Arena arena;
     arena.put(FloatType::kF32, {1});
-    const GradControl control = run_ref(arena, {.inv_scale = 1, .max_norm = 0, .loss = {loss}}).control;
+    const GradControl control =
+        run_ref(arena, {.inv_scale = 1, .max_norm = 0, .loss = {loss}}).control;
     EXPECT_EQ(control.loss_bad, std::isfinite(loss) ? 0 : 1) << loss;
     EXPECT_TRUE(std::isnan(loss) ? std::isnan(control.loss) : control.loss == loss) << control.loss;
     EXPECT_EQ(control.found_inf, std::isfinite(loss) ? 0 : 1) << loss;
@@ -128,7 +135,8 @@ TEST(GradStatsRef, NamesTheFirstBadTensorOfAnyType) {
       const size_t first = arena.put(type, std::vector<float>(11, 0.5f));
       arena.set(first, 10, bad);
       arena.put(type, {kNan});
-      const GradControl control = run_ref(arena, {.inv_scale = 0.25f, .max_norm = 1, .loss = {}}).control;
+      const GradControl control =
+          run_ref(arena, {.inv_scale = 0.25f, .max_norm = 1, .loss = {}}).control;
       EXPECT_EQ(control.first_bad, 2);
       EXPECT_EQ(control.found_inf, 1);
       EXPECT_FALSE(std::isfinite(control.squared_norm));
@@ -158,8 +166,10 @@ TEST(GradStatsRef, UnscalesInPlaceRoundingToTheType) {
   const Result result = run_ref(arena, {.inv_scale = 0x1p-16f, .max_norm = 0, .loss = {}});
   EXPECT_EQ(arena.values(f32), (std::vector<float>{1, -3 * 0x1p-16f, 0}));
   EXPECT_EQ(arena.values(bf16), (std::vector<float>{1, 1.0078125f * 0x1p-16f}));
-  EXPECT_EQ(arena.values(f16), (std::vector<float>{0x1p-6f, 0, 0}));  // half of 2^-24 and less goes to the even 0: 2^-26, 1.5 * 2^-26
-  EXPECT_EQ(result.squares[f16], 0x1p-12);                            // of what is stored
+  EXPECT_EQ(arena.values(f16),
+            (std::vector<float>{
+                0x1p-6f, 0, 0}));  // half of 2^-24 and less goes to the even 0: 2^-26, 1.5 * 2^-26
+  EXPECT_EQ(result.squares[f16], 0x1p-12);  // of what is stored
 }
 
 TEST(GradStatsRef, AnUnscaleThatOverflowsIsBad) {
@@ -212,34 +222,43 @@ void expect_near(double got, double want, int64_t terms) {
     EXPECT_FALSE(std::isfinite(got));
     return;
   }
-  EXPECT_NEAR(got, want, static_cast<double>(terms + 1) * 0x1p-52 * want);  // two sums of positive doubles, each off by terms * 2^-53
+  EXPECT_NEAR(got, want,
+              static_cast<double>(terms + 1) * 0x1p-52 *
+                  want);  // two sums of positive doubles, each off by terms * 2^-53
 }
 
 void expect_equal(const Result& got, const Result& want, int64_t terms) {
   ASSERT_EQ(got.squares.size(), want.squares.size());
-  for (size_t t = 0; t < want.squares.size(); ++t) expect_near(got.squares[t], want.squares[t], terms);
+  for (size_t t = 0; t < want.squares.size(); ++t)
+    expect_near(got.squares[t], want.squares[t], terms);
   expect_near(got.control.squared_norm, want.control.squared_norm, terms);
   EXPECT_EQ(got.control.first_bad, want.control.first_bad);
   EXPECT_EQ(got.control.loss_bad, want.control.loss_bad);
-  EXPECT_TRUE(std::isnan(want.control.loss) ? std::isnan(got.control.loss) : got.control.loss == want.control.loss);
+  EXPECT_TRUE(std::isnan(want.control.loss) ? std::isnan(got.control.loss)
+                                            : got.control.loss == want.control.loss);
   EXPECT_EQ(got.control.found_inf, want.control.found_inf);
   EXPECT_NEAR(got.control.clip, want.control.clip, 0x1p-23 * want.control.clip);
 }
 
-/// Gradients bit-equal to the reference's (NaN equal to NaN), sums within rounding, and a second run equal to the first in every bit.
+/// Gradients bit-equal to the reference's (NaN equal to NaN), sums within rounding, and a second
+/// run equal to the first in every bit.
 void expect_gpu_equals_ref(const test::Arena& start, const Ask& ask) {
   test::Arena want_arena = start, got_arena = start, again_arena = start;
-  const Result want = run_ref(want_arena, ask), got = run_gpu(got_arena, ask), again = run_gpu(again_arena, ask);
+  const Result want = run_ref(want_arena, ask), got = run_gpu(got_arena, ask),
+               again = run_gpu(again_arena, ask);
   expect_equal(got, want, static_cast<int64_t>(start.arrays().size()) + 200000);
   for (size_t index = 0; index < start.arrays().size(); ++index) {
     for (int64_t i = 0; i < start.arrays()[index].count; ++i) {
       const float a = got_arena.get(index, i), b = want_arena.get(index, i);
-      ASSERT_TRUE(float_to_bits(a) == float_to_bits(b) || (std::isnan(a) && std::isnan(b))) << index << " " << i;
+      ASSERT_TRUE(float_to_bits(a) == float_to_bits(b) || (std::isnan(a) && std::isnan(b)))
+          << index << " " << i;
     }
   }
   EXPECT_EQ(got_arena.bytes(), again_arena.bytes());
   EXPECT_EQ(std::memcmp(&got.control, &again.control, sizeof got.control), 0);
-  EXPECT_EQ(std::memcmp(got.squares.data(), again.squares.data(), got.squares.size() * sizeof(double)), 0);
+  EXPECT_EQ(
+      std::memcmp(got.squares.data(), again.squares.data(), got.squares.size() * sizeof(double)),
+      0);
 }
 
 test::Arena mixed_arena() {
@@ -259,7 +278,8 @@ test::Arena mixed_arena() {
 TEST(GradStatsGpu, EqualsTheReferenceAtEverySizeTypeAndAlignment) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   const test::Arena arena = mixed_arena();
-  for (const float inv_scale : {1.0f, 0x1p-16f, 0.3f}) expect_gpu_equals_ref(arena, {.inv_scale = inv_scale, .max_norm = 1, .loss = {0.5}});
+  for (const float inv_scale : {1.0f, 0x1p-16f, 0.3f})
+    expect_gpu_equals_ref(arena, {.inv_scale = inv_scale, .max_norm = 1, .loss = {0.5}});
 }
 
 TEST(GradStatsGpu, TheSumDoesNotDependOnTheAlignment) {
@@ -268,7 +288,8 @@ TEST(GradStatsGpu, TheSumDoesNotDependOnTheAlignment) {
   for (const int64_t misaligned : {0, 1, 2, 3}) {
     test::Arena arena;
     arena.fill_normal(arena.add(FloatType::kF32, 50001, misaligned), 5, 1);
-    sums.push_back(run_gpu(arena, {.inv_scale = 0.5f, .max_norm = 0, .loss = {}}).control.squared_norm);
+    sums.push_back(
+        run_gpu(arena, {.inv_scale = 0.5f, .max_norm = 0, .loss = {}}).control.squared_norm);
   }
   for (const double sum : sums) EXPECT_EQ(sum, sums[0]);
 }
@@ -291,7 +312,8 @@ TEST(GradStatsGpu, ManyTensorsFewOrNone) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   for (const int count : {0, 1, 4095, 4096, 4097, 9000}) {  // around and above the largest grid
     test::Arena arena;
-    for (int i = 0; i < count; ++i) arena.put(kTypes[i % 3], std::vector<float>(1 + i % 5, 0.01f * float(i % 7)), i % 2);
+    for (int i = 0; i < count; ++i)
+      arena.put(kTypes[i % 3], std::vector<float>(1 + i % 5, 0.01f * float(i % 7)), i % 2);
     expect_gpu_equals_ref(arena, {.inv_scale = 1, .max_norm = 0.5, .loss = {1}});
     if (count == 0) continue;
     arena.set(count - 1, 0, kNan);
@@ -306,7 +328,8 @@ TEST(GradStatsGpu, LargeDenormalAndOverflowingValues) {
   arena.put(FloatType::kF32, std::vector<float>(33, 0x1p-149f));
   arena.put(FloatType::kF16, std::vector<float>(33, 0x1p-24f));
   arena.put(FloatType::kBF16, std::vector<float>(33, 0x1p-133f));
-  for (const float inv_scale : {1.0f, 0.5f, 3.0f}) expect_gpu_equals_ref(arena, {.inv_scale = inv_scale, .max_norm = 1, .loss = {}});
+  for (const float inv_scale : {1.0f, 0.5f, 3.0f})
+    expect_gpu_equals_ref(arena, {.inv_scale = inv_scale, .max_norm = 1, .loss = {}});
   arena.put(FloatType::kF16, std::vector<float>(5, 40000));
   expect_gpu_equals_ref(arena, {.inv_scale = 2.0f, .max_norm = 1, .loss = {}});
 }

@@ -1,4 +1,5 @@
-// NF4: codes and values against the definition, the error bound of the format, the kernel against the reference bit for bit.
+// NF4: codes and values against the definition, the error bound of the format, the kernel against
+// the reference bit for bit.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +17,8 @@ struct Stored {
       : codes((w.size() + 1) / 2),
         scale_codes(nf4_blocks(static_cast<int64_t>(w.size()))),
         scale_absmax(nf4_scale_blocks(static_cast<int64_t>(w.size()))) {
-    weight = {static_cast<int64_t>(w.size()), codes.data(), scale_codes.data(), scale_absmax.data(), 0};
+    weight = {static_cast<int64_t>(w.size()), codes.data(), scale_codes.data(), scale_absmax.data(),
+              0};
     // In two parts: blocks do not know of each other.
     std::vector<float> scales(scale_codes.size());
     const int64_t blocks = nf4_blocks(weight.count), half = blocks / 2;
@@ -43,8 +45,9 @@ std::vector<float> normal(int64_t count, uint32_t seed, float sigma) {
   return w;
 }
 
-/// The values are quantiles of the normal distribution, 8 on the negative and 9 on the positive side between 1 - offset and one half, over
-/// the largest (QLoRA, appendix E; offset 0.9677083 as in its code).
+/// The values are quantiles of the normal distribution, 8 on the negative and 9 on the positive
+/// side between 1 - offset and one half, over the largest (QLoRA, appendix E; offset 0.9677083 as
+/// in its code).
 TEST(Nf4, TheValuesAreNormalQuantiles) {
   const auto quantile = [](double p) {  // by bisection of the distribution function
     double low = -10, high = 10;
@@ -57,7 +60,8 @@ TEST(Nf4, TheValuesAreNormalQuantiles) {
   constexpr double kOffset = 0.9677083;
   const double top = quantile(kOffset);
   for (int i = 0; i < 8; ++i) {
-    EXPECT_NEAR(nf4_map().value[15 - i], quantile(kOffset + (0.5 - kOffset) * i / 8) / top, 1e-6) << i;
+    EXPECT_NEAR(nf4_map().value[15 - i], quantile(kOffset + (0.5 - kOffset) * i / 8) / top, 1e-6)
+        << i;
   }
   for (int i = 0; i < 7; ++i) {
     EXPECT_NEAR(nf4_map().value[i], -quantile(kOffset + (0.5 - kOffset) * i / 7) / top, 1e-6) << i;
@@ -85,8 +89,9 @@ TEST(Nf4, HalfWayIsTheLowerValueAndZerosStayZero) {
   for (const float value : Stored(std::vector<float>(130, 0.0f)).values()) EXPECT_EQ(value, 0);
 }
 
-/// A weight moves by half the widest gap of the values (between -1 and -0.696) of its block's scale, and by the error of the scale: half
-/// the widest gap of the dynamic map (0.9 / 64 between 0.1 and 1) of the scales' largest distance from their mean.
+/// A weight moves by half the widest gap of the values (between -1 and -0.696) of its block's
+/// scale, and by the error of the scale: half the widest gap of the dynamic map (0.9 / 64 between
+/// 0.1 and 1) of the scales' largest distance from their mean.
 TEST(Nf4, TheErrorIsThatOfTheFormat) {
   for (const int64_t count : {1, 63, 64, 65, 16384 + 7, 40001}) {
     const std::vector<float> w = normal(count, 3, 0.02f);
@@ -96,7 +101,8 @@ TEST(Nf4, TheErrorIsThatOfTheFormat) {
       const int64_t first = i / kNf4Block * kNf4Block, end = std::min(first + kNf4Block, count);
       float scale = 0;
       for (int64_t k = first; k < end; ++k) scale = std::max(scale, std::abs(w[k]));
-      const double scale_error = 0.9 / 64 / 2 * stored.scale_absmax[i / kNf4Block / kNf4ScaleBlock] * 1.0001;
+      const double scale_error =
+          0.9 / 64 / 2 * stored.scale_absmax[i / kNf4Block / kNf4ScaleBlock] * 1.0001;
       ASSERT_LE(std::abs(values[i] - w[i]), 0.1520 * scale + scale_error + 1e-9) << i;
     }
   }
@@ -110,7 +116,8 @@ TEST(Nf4Gpu, EqualsTheReferenceBitForBit) {
     const std::vector<float> map(code_maps().exp_avg.value, code_maps().exp_avg.value + 256);
     test::DeviceArray<uint8_t> codes(stored.codes), scale_codes(stored.scale_codes);
     test::DeviceArray<float> absmax(stored.scale_absmax), values(map);
-    const Nf4Weight on_device = {count, codes.data(), scale_codes.data(), absmax.data(), stored.weight.scale_offset};
+    const Nf4Weight on_device = {count, codes.data(), scale_codes.data(), absmax.data(),
+                                 stored.weight.scale_offset};
     for (const FloatType type : {FloatType::kF32, FloatType::kBF16, FloatType::kF16}) {
       for (const int64_t first : {int64_t{0}, std::min<int64_t>(64, count / 64 * 64)}) {
         const int64_t n = count - first;

@@ -1,4 +1,5 @@
-// RMSNorm: the reference against the formula and finite differences, the kernel against the reference.
+// RMSNorm: the reference against the formula and finite differences, the kernel against the
+// reference.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,17 +15,22 @@ namespace {
 struct Types {
   FloatType x, y, w;
 };
-const std::vector<Types> kTypes = {
-    {FloatType::kF32, FloatType::kF32, FloatType::kF32},   {FloatType::kBF16, FloatType::kBF16, FloatType::kBF16},
-    {FloatType::kF32, FloatType::kBF16, FloatType::kBF16}, {FloatType::kBF16, FloatType::kF32, FloatType::kF32},
-    {FloatType::kF16, FloatType::kF16, FloatType::kF32},   {FloatType::kF16, FloatType::kF16, FloatType::kF16}};
+const std::vector<Types> kTypes = {{FloatType::kF32, FloatType::kF32, FloatType::kF32},
+                                   {FloatType::kBF16, FloatType::kBF16, FloatType::kBF16},
+                                   {FloatType::kF32, FloatType::kBF16, FloatType::kBF16},
+                                   {FloatType::kBF16, FloatType::kF32, FloatType::kF32},
+                                   {FloatType::kF16, FloatType::kF16, FloatType::kF32},
+                                   {FloatType::kF16, FloatType::kF16, FloatType::kF16}};
 
 /// Relative rounding of a stored value of the type: half a unit in the last place.
-double unit(FloatType type) { return type == FloatType::kF32 ? 0x1p-24 : type == FloatType::kBF16 ? 0x1p-8 : 0x1p-11; }
+double unit(FloatType type) {
+  return type == FloatType::kF32 ? 0x1p-24 : type == FloatType::kBF16 ? 0x1p-8 : 0x1p-11;
+}
 
 /// The arrays of one call, in an arena, so that it can move to a device.
 struct Case {
-  Case(Types types, int64_t rows, int64_t cols, bool residual, int64_t misaligned, uint32_t seed) : types(types), rows(rows), cols(cols) {
+  Case(Types types, int64_t rows, int64_t cols, bool residual, int64_t misaligned, uint32_t seed)
+      : types(types), rows(rows), cols(cols) {
     const int64_t n = rows * cols;
     x = arena.add(types.x, n, misaligned);
     delta = arena.add(types.x, n, misaligned);
@@ -40,7 +46,12 @@ struct Case {
   }
   RmsNormArgs args(uint8_t* base, bool backward) const {
     const auto at = [&](size_t a) { return base + arena.arrays()[a].offset; };
-    RmsNormArgs out{.rows = rows, .cols = cols, .eps = 1e-5f, .x_type = types.x, .y_type = types.y, .w_type = types.w};
+    RmsNormArgs out{.rows = rows,
+                    .cols = cols,
+                    .eps = 1e-5f,
+                    .x_type = types.x,
+                    .y_type = types.y,
+                    .w_type = types.w};
     out.x = at(backward && with_residual ? sum : x);
     out.w = at(w);
     out.rstd = reinterpret_cast<float*>(at(rstd));
@@ -50,7 +61,8 @@ struct Case {
   template <class Forward, class Backward>
   void run(uint8_t* base, const Forward& forward, const Backward& backward) const {
     const auto at = [&](size_t a) { return static_cast<void*>(base + arena.arrays()[a].offset); };
-    forward(args(base, false), with_residual ? at(delta) : nullptr, with_residual ? at(sum) : nullptr, at(y));
+    forward(args(base, false), with_residual ? at(delta) : nullptr,
+            with_residual ? at(sum) : nullptr, at(y));
     backward(args(base, true), at(dy), with_residual ? at(dsum) : nullptr, at(dx));
   }
 
@@ -70,11 +82,12 @@ TEST(RmsNormRef, FollowsTheFormula) {
   run_ref(c);
   const double rstd = 1 / std::sqrt(7.5 + 1e-5f);  // mean of 1, 4, 9, 16
   EXPECT_FLOAT_EQ(c.arena.get(c.rstd, 0), static_cast<float>(rstd));
-  for (int i = 0; i < 4; ++i) EXPECT_FLOAT_EQ(c.arena.get(c.y, i), static_cast<float>(w[i] * x[i] * rstd));
+  for (int i = 0; i < 4; ++i)
+    EXPECT_FLOAT_EQ(c.arena.get(c.y, i), static_cast<float>(w[i] * x[i] * rstd));
 }
 
-/// Central differences of sum(dy * y(s)) + sum(dsum * s) in s. Their error: h^2 / 6 of the third derivative (below 10 here), and float32
-/// rounding of y, 2^-24 of terms below 4, over 2 h.
+/// Central differences of sum(dy * y(s)) + sum(dsum * s) in s. Their error: h^2 / 6 of the third
+/// derivative (below 10 here), and float32 rounding of y, 2^-24 of terms below 4, over 2 h.
 TEST(RmsNormRef, BackwardEqualsFiniteDifferences) {
   Case c(kTypes[0], 2, 5, /*residual=*/true, 0, 3);
   run_ref(c);
@@ -105,8 +118,9 @@ TEST(RmsNormRef, ANonFiniteElementSpoilsItsRowOnly) {
 
 #ifdef LFT_HAVE_CUDA
 
-/// float32 sums of `cols` terms differ from exact ones by at most cols units of the sum of their absolute values (less in practice: the
-/// block adds them as a tree of depth cols / 2048 * 8 + 13); then a few roundings, and that of the stored type.
+/// float32 sums of `cols` terms differ from exact ones by at most cols units of the sum of their
+/// absolute values (less in practice: the block adds them as a tree of depth cols / 2048 * 8 + 13);
+/// then a few roundings, and that of the stored type.
 void expect_gpu_equals_ref(const Case& start) {
   Case want = start, got = start, again = start;
   run_ref(want);
@@ -114,8 +128,13 @@ void expect_gpu_equals_ref(const Case& start) {
     test::DeviceArray<uint8_t> bytes(c->arena.bytes());
     ASSERT_TRUE(bytes.ok());
     c->run(
-        bytes.data(), [](const RmsNormArgs& args, const void* delta, void* sum, void* y) { rms_norm(args, delta, sum, y, nullptr); },
-        [](const RmsNormArgs& args, const void* dy, const void* dsum, void* dx) { rms_norm_backward(args, dy, dsum, dx, nullptr); });
+        bytes.data(),
+        [](const RmsNormArgs& args, const void* delta, void* sum, void* y) {
+          rms_norm(args, delta, sum, y, nullptr);
+        },
+        [](const RmsNormArgs& args, const void* dy, const void* dsum, void* dx) {
+          rms_norm_backward(args, dy, dsum, dx, nullptr);
+        });
     c->arena.bytes() = bytes.to_host();
   }
   EXPECT_EQ(got.arena.bytes(), again.arena.bytes());
@@ -126,21 +145,26 @@ void expect_gpu_equals_ref(const Case& start) {
     const size_t normed = start.with_residual ? want.sum : want.x;
     double dots = 0;
     for (int64_t i = r * start.cols; i < (r + 1) * start.cols; ++i) {
-      dots +=
-          std::abs(static_cast<double>(want.arena.get(want.w, i % start.cols)) * want.arena.get(want.dy, i) * want.arena.get(normed, i));
+      dots += std::abs(static_cast<double>(want.arena.get(want.w, i % start.cols)) *
+                       want.arena.get(want.dy, i) * want.arena.get(normed, i));
     }
     for (int64_t i = r * start.cols; i < (r + 1) * start.cols; ++i) {
       if (start.with_residual) {
         ASSERT_EQ(got.arena.get(got.sum, i), want.arena.get(want.sum, i)) << i;
       }
       const double y = std::abs(want.arena.get(want.y, i));
-      ASSERT_NEAR(got.arena.get(got.y, i), want.arena.get(want.y, i), y * (2 * unit(start.types.y) + (terms + 6) * 0x1p-24)) << i;
+      ASSERT_NEAR(got.arena.get(got.y, i), want.arena.get(want.y, i),
+                  y * (2 * unit(start.types.y) + (terms + 6) * 0x1p-24))
+          << i;
       const double s = std::abs(want.arena.get(normed, i)),
-                   weighted = std::abs(want.arena.get(want.w, i % start.cols) * want.arena.get(want.dy, i));
+                   weighted = std::abs(want.arena.get(want.w, i % start.cols) *
+                                       want.arena.get(want.dy, i));
       const double shrink = rstd * rstd * dots / static_cast<double>(start.cols);
-      const double size = rstd * (weighted + s * shrink) + (start.with_residual ? std::abs(want.arena.get(want.dsum, i)) : 0);
+      const double size = rstd * (weighted + s * shrink) +
+                          (start.with_residual ? std::abs(want.arena.get(want.dsum, i)) : 0);
       const double dx = std::abs(want.arena.get(want.dx, i));
-      ASSERT_NEAR(got.arena.get(got.dx, i), want.arena.get(want.dx, i), dx * 2 * unit(start.types.x) + size * (2 * terms + 12) * 0x1p-24)
+      ASSERT_NEAR(got.arena.get(got.dx, i), want.arena.get(want.dx, i),
+                  dx * 2 * unit(start.types.x) + size * (2 * terms + 12) * 0x1p-24)
           << i;
     }
   }
@@ -151,7 +175,8 @@ TEST(RmsNormGpu, EqualsTheReferenceOverSizesTypesAndAlignment) {
   uint32_t seed = 7;
   for (const Types& types : kTypes) {
     for (const int64_t cols : {1, 7, 8, 64, 2048, 4096}) {
-      for (const bool residual : {false, true}) expect_gpu_equals_ref(Case(types, 3, cols, residual, cols == 64 ? 1 : 0, seed += 10));
+      for (const bool residual : {false, true})
+        expect_gpu_equals_ref(Case(types, 3, cols, residual, cols == 64 ? 1 : 0, seed += 10));
     }
   }
 }

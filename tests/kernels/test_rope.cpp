@@ -11,7 +11,8 @@ namespace lft {
 namespace {
 
 struct Case {
-  Case(FloatType type, int64_t batch, int64_t positions, int64_t heads, int64_t half, bool shared, int64_t misaligned = 0) {
+  Case(FloatType type, int64_t batch, int64_t positions, int64_t heads, int64_t half, bool shared,
+       int64_t misaligned = 0) {
     args = {.type = type,
             .rows = batch * positions,
             .heads = heads,
@@ -51,7 +52,8 @@ TEST(RopeRef, MultipliesPairsByUnitComplexNumbers) {
           const double angle = 0.37 * static_cast<double>((shared ? row % 3 : row) * 4 + i);
           const std::complex<double> pair(c.arena.get(c.x, first), c.arena.get(c.x, first + 4));
           const std::complex<double> want = pair * std::polar(1.0, angle);
-          EXPECT_NEAR(c.arena.get(c.y, first), want.real(), 2e-6 * (1 + std::abs(pair)));  // the angle is rounded to float32
+          EXPECT_NEAR(c.arena.get(c.y, first), want.real(),
+                      2e-6 * (1 + std::abs(pair)));  // the angle is rounded to float32
           EXPECT_NEAR(c.arena.get(c.y, first + 4), want.imag(), 2e-6 * (1 + std::abs(pair)));
         }
       }
@@ -65,7 +67,9 @@ TEST(RopeRef, TheOtherSignUndoesIt) {
   rope_ref(args, c.arena.data(c.x), c.arena.data(c.y));
   args.sign = -1;
   rope_ref(args, c.arena.data(c.y), c.arena.data(c.y));  // in place
-  for (int64_t i = 0; i < 30; ++i) EXPECT_NEAR(c.arena.get(c.y, i), c.arena.get(c.x, i), 1e-6 * (1 + std::abs(c.arena.get(c.x, i))));
+  for (int64_t i = 0; i < 30; ++i)
+    EXPECT_NEAR(c.arena.get(c.y, i), c.arena.get(c.x, i),
+                1e-6 * (1 + std::abs(c.arena.get(c.x, i))));
 }
 
 #ifdef LFT_HAVE_CUDA
@@ -76,10 +80,13 @@ TEST(RopeGpu, EqualsTheReferenceBitForBit) {
       for (const bool in_place : {false, true}) {
         Case start(type, 2, 7, 3, half, half % 2 == 0, half == 64 ? 1 : 0);
         Case want = start;
-        rope_ref(want.at(want.arena.bytes().data()), want.arena.data(want.x), want.arena.data(in_place ? want.x : want.y));
+        rope_ref(want.at(want.arena.bytes().data()), want.arena.data(want.x),
+                 want.arena.data(in_place ? want.x : want.y));
         test::DeviceArray<uint8_t> bytes(start.arena.bytes());
         ASSERT_TRUE(bytes.ok());
-        const auto at = [&](size_t a) { return static_cast<void*>(bytes.data() + start.arena.arrays()[a].offset); };
+        const auto at = [&](size_t a) {
+          return static_cast<void*>(bytes.data() + start.arena.arrays()[a].offset);
+        };
         rope(start.at(bytes.data()), at(start.x), at(in_place ? start.x : start.y), nullptr);
         EXPECT_EQ(bytes.to_host(), want.arena.bytes()) << half;
       }

@@ -1,4 +1,5 @@
-// SwiGLU: the reference against closed forms and finite differences, the kernel against the reference.
+// SwiGLU: the reference against closed forms and finite differences, the kernel against the
+// reference.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +23,8 @@ TEST(SwigluRef, KnownValues) {
   EXPECT_EQ(y[5], 200);
 }
 
-/// Central differences: h^2 / 6 of a third derivative below 2, and float32 rounding of values below 12 over 2 h.
+/// Central differences: h^2 / 6 of a third derivative below 2, and float32 rounding of values below
+/// 12 over 2 h.
 TEST(SwigluRef, BackwardEqualsFiniteDifferences) {
   constexpr float kStep = 1.0f / 128;
   for (const float gate : {-4.0f, -1.3f, 0.0f, 0.7f, 5.0f}) {
@@ -68,29 +70,39 @@ TEST(SwigluRef, WithDropoutIsTheDropoutOfTheRoundedProduct) {
 /// may cancel in 1 + g (1 - s), so its bound is that of its parts; where s is nearly 1, what s is
 /// off by (2 of the quotient, half of 1 + exp) is multiplied by g.
 void expect_gpu_equals_ref(FloatType type, int64_t n, int64_t misaligned) {
-  const double stored = type == FloatType::kF32 ? 0x1p-24 : type == FloatType::kBF16 ? 0x1p-8 : 0x1p-11;
-  const double least = type == FloatType::kF16 ? 0x1p-25 : 0x1p-120;  // half of FP16's spacing near zero
+  const double stored = type == FloatType::kF32    ? 0x1p-24
+                        : type == FloatType::kBF16 ? 0x1p-8
+                                                   : 0x1p-11;
+  const double least =
+      type == FloatType::kF16 ? 0x1p-25 : 0x1p-120;  // half of FP16's spacing near zero
   test::Arena start;
-  const size_t dy = start.add(type, n, misaligned), gate = start.add(type, n, misaligned), up = start.add(type, n, misaligned);
-  const size_t y = start.add(type, n, misaligned), dgate = start.add(type, n, misaligned), dup = start.add(type, n, misaligned);
+  const size_t dy = start.add(type, n, misaligned), gate = start.add(type, n, misaligned),
+               up = start.add(type, n, misaligned);
+  const size_t y = start.add(type, n, misaligned), dgate = start.add(type, n, misaligned),
+               dup = start.add(type, n, misaligned);
   start.fill_normal(dy, 1, 1);
   start.fill_normal(gate, 2, 4);
   start.fill_normal(up, 3, 1);
   test::Arena want = start;
   swiglu_ref(type, want.data(gate), want.data(up), want.data(y), n);
-  swiglu_backward_ref(type, want.data(dy), want.data(gate), want.data(up), want.data(dgate), want.data(dup), n);
+  swiglu_backward_ref(type, want.data(dy), want.data(gate), want.data(up), want.data(dgate),
+                      want.data(dup), n);
   test::DeviceArray<uint8_t> bytes(start.bytes());
   ASSERT_TRUE(bytes.ok());
-  const auto at = [&](size_t a) { return static_cast<void*>(bytes.data() + start.arrays()[a].offset); };
+  const auto at = [&](size_t a) {
+    return static_cast<void*>(bytes.data() + start.arrays()[a].offset);
+  };
   swiglu(type, at(gate), at(up), at(y), n, nullptr);
   swiglu_backward(type, at(dy), at(gate), at(up), at(dgate), at(dup), n, nullptr);
   test::Arena got = start;
   got.bytes() = bytes.to_host();
   for (int64_t i = 0; i < n; ++i) {
-    const double g = start.get(gate, i), s = 1 / (1 + std::exp(-g)), d = std::abs(start.get(dy, i)), u = std::abs(start.get(up, i));
+    const double g = start.get(gate, i), s = 1 / (1 + std::exp(-g)), d = std::abs(start.get(dy, i)),
+                 u = std::abs(start.get(up, i));
     const double relative = 2 * stored + (6 + 1.173 * std::abs(g)) * 0x1p-23;
     ASSERT_NEAR(got.get(y, i), want.get(y, i), std::abs(want.get(y, i)) * relative + least) << i;
-    ASSERT_NEAR(got.get(dup, i), want.get(dup, i), std::abs(want.get(dup, i)) * relative + least) << i;
+    ASSERT_NEAR(got.get(dup, i), want.get(dup, i), std::abs(want.get(dup, i)) * relative + least)
+        << i;
     const double parts = d * u * s * (1 + std::abs(g) * (1 - s));
     const double of_s = d * u * s * 2.5 * std::abs(g) * 0x1p-23;
     ASSERT_NEAR(got.get(dgate, i), want.get(dgate, i), parts * relative + of_s + least) << i;
@@ -100,7 +112,8 @@ void expect_gpu_equals_ref(FloatType type, int64_t n, int64_t misaligned) {
 TEST(SwigluGpu, EqualsTheReferenceOverSizesTypesAndAlignment) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   for (const FloatType type : {FloatType::kF32, FloatType::kBF16, FloatType::kF16}) {
-    for (const int64_t n : {1, 7, 8, 2047, 10007}) expect_gpu_equals_ref(type, n, n == 2047 ? 1 : 0);
+    for (const int64_t n : {1, 7, 8, 2047, 10007})
+      expect_gpu_equals_ref(type, n, n == 2047 ? 1 : 0);
   }
 }
 
@@ -147,10 +160,13 @@ TEST(SwigluGpu, DropoutInTheSamePassGivesTheBitsOfTwoPasses) {
 TEST(SwigluGpu, SaturatedGatesGiveNoNan) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   test::Arena start;
-  const size_t gate = start.put(FloatType::kF32, {-200, -90, 90, 200}), one = start.put(FloatType::kF32, {1, 1, 1, 1});
+  const size_t gate = start.put(FloatType::kF32, {-200, -90, 90, 200}),
+               one = start.put(FloatType::kF32, {1, 1, 1, 1});
   const size_t dgate = start.add(FloatType::kF32, 4), dup = start.add(FloatType::kF32, 4);
   test::DeviceArray<uint8_t> bytes(start.bytes());
-  const auto at = [&](size_t a) { return static_cast<void*>(bytes.data() + start.arrays()[a].offset); };
+  const auto at = [&](size_t a) {
+    return static_cast<void*>(bytes.data() + start.arrays()[a].offset);
+  };
   swiglu_backward(FloatType::kF32, at(one), at(gate), at(one), at(dgate), at(dup), 4, nullptr);
   start.bytes() = bytes.to_host();
   EXPECT_EQ(start.values(dgate), (std::vector<float>{0, 0, 1, 1}));

@@ -1,4 +1,5 @@
-// log softmax at a target and its gradient: the reference against closed forms and finite differences, the kernel against the reference.
+// log softmax at a target and its gradient: the reference against closed forms and finite
+// differences, the kernel against the reference.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,20 +17,29 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 TEST(TokenLogprobRef, KnownValues) {
   std::vector<float> logits = {0, 0, 0, 0, 1000, 0, -1000, 0}, result(2);
   const std::vector<int64_t> targets = {2, 2};
-  token_logprob_ref({.rows = 2, .vocab = 4, .logits = logits.data(), .targets = targets.data(), .result = result.data()});
+  token_logprob_ref({.rows = 2,
+                     .vocab = 4,
+                     .logits = logits.data(),
+                     .targets = targets.data(),
+                     .result = result.data()});
   EXPECT_FLOAT_EQ(result[0], static_cast<float>(-std::log(4.0)));
   EXPECT_EQ(result[1], -2000);
 }
 
-/// Central differences of 2 * logprob: h^2 / 6 of a third derivative below 1, float32 rounding of values below 8 over 2 h.
+/// Central differences of 2 * logprob: h^2 / 6 of a third derivative below 1, float32 rounding of
+/// values below 8 over 2 h.
 TEST(TokenLogprobRef, TheGradientEqualsFiniteDifferences) {
   const std::vector<float> start = {0.3f, -1, 2, 0.5f, 0};
   const int64_t target = 3;
   const float scale = 2, step = 1.0f / 128;
   const auto run = [&](std::vector<float> logits, bool gradient) {
     float result = 0;
-    token_logprob_ref(
-        {.rows = 1, .vocab = 5, .logits = logits.data(), .targets = &target, .scale = gradient ? &scale : nullptr, .result = &result});
+    token_logprob_ref({.rows = 1,
+                       .vocab = 5,
+                       .logits = logits.data(),
+                       .targets = &target,
+                       .scale = gradient ? &scale : nullptr,
+                       .result = &result});
     logits.push_back(result);
     return logits;
   };
@@ -38,32 +48,41 @@ TEST(TokenLogprobRef, TheGradientEqualsFiniteDifferences) {
     std::vector<float> up = start, down = start;
     up[i] += step;
     down[i] -= step;
-    EXPECT_NEAR(gradient[i], scale * (run(up, false)[5] - run(down, false)[5]) / (2 * step), 3e-4) << i;
+    EXPECT_NEAR(gradient[i], scale * (run(up, false)[5] - run(down, false)[5]) / (2 * step), 3e-4)
+        << i;
   }
 }
 
 TEST(TokenLogprobRef, ANonFiniteLogitMakesItsRowNotANumber) {
   std::vector<float> logits = {0, kInf, 0, 0, -kInf, 1, 0, NAN, 0}, result(3);
   const std::vector<int64_t> targets = {0, 0, 0};
-  token_logprob_ref({.rows = 3, .vocab = 3, .logits = logits.data(), .targets = targets.data(), .result = result.data()});
+  token_logprob_ref({.rows = 3,
+                     .vocab = 3,
+                     .logits = logits.data(),
+                     .targets = targets.data(),
+                     .result = result.data()});
   EXPECT_TRUE(std::isnan(result[0]));
   EXPECT_NEAR(result[1], -std::log(1 + std::exp(1.0)), 1e-6);  // -inf is a token that cannot come
   EXPECT_TRUE(std::isnan(result[2]));
 }
 
 #ifdef LFT_HAVE_CUDA
-/// float32: exponentials within 4 units and 2^-23 of their argument (below 60), a sum as a tree, a logarithm; then the stored type's
-/// rounding.
-void expect_gpu_equals_ref(FloatType type, int64_t rows, int64_t vocab, bool gradient, int64_t misaligned = 0) {
+/// float32: exponentials within 4 units and 2^-23 of their argument (below 60), a sum as a tree, a
+/// logarithm; then the stored type's rounding.
+void expect_gpu_equals_ref(FloatType type, int64_t rows, int64_t vocab, bool gradient,
+                           int64_t misaligned = 0) {
   test::Arena start;
-  const size_t logits = start.add(type, rows * vocab, misaligned), scale = start.add(FloatType::kF32, rows);
+  const size_t logits = start.add(type, rows * vocab, misaligned),
+               scale = start.add(FloatType::kF32, rows);
   const size_t result = start.add(FloatType::kF32, rows);
   start.fill_normal(logits, 1, 6);
   start.fill_normal(scale, 2, 1);
   std::vector<int64_t> targets(rows);
   for (int64_t r = 0; r < rows; ++r) targets[r] = (r * 7919) % vocab;
   const auto args = [&](uint8_t* base, const int64_t* at) {
-    const auto place = [&](size_t a) { return reinterpret_cast<float*>(base + start.arrays()[a].offset); };
+    const auto place = [&](size_t a) {
+      return reinterpret_cast<float*>(base + start.arrays()[a].offset);
+    };
     return TokenLogprobArgs{.type = type,
                             .rows = rows,
                             .vocab = vocab,
@@ -79,13 +98,19 @@ void expect_gpu_equals_ref(FloatType type, int64_t rows, int64_t vocab, bool gra
   ASSERT_TRUE(bytes.ok() && on_device.ok());
   token_logprob(args(bytes.data(), on_device.data()), nullptr);
   got.bytes() = bytes.to_host();
-  const double stored = type == FloatType::kF32 ? 0x1p-24 : type == FloatType::kBF16 ? 0x1p-8 : 0x1p-11;
+  const double stored = type == FloatType::kF32    ? 0x1p-24
+                        : type == FloatType::kBF16 ? 0x1p-8
+                                                   : 0x1p-11;
   constexpr double kExp = (8 + 60) * 0x1p-23;
   for (int64_t r = 0; r < rows; ++r) {
-    ASSERT_NEAR(got.get(result, r), want.get(result, r), kExp + std::abs(want.get(result, r)) * 4 * 0x1p-24) << r;
+    ASSERT_NEAR(got.get(result, r), want.get(result, r),
+                kExp + std::abs(want.get(result, r)) * 4 * 0x1p-24)
+        << r;
     for (int64_t i = r * vocab; i < (r + 1) * vocab; ++i) {
       const double size = gradient ? std::abs(start.get(scale, r)) * 2 : 0;
-      ASSERT_NEAR(got.get(logits, i), want.get(logits, i), std::abs(want.get(logits, i)) * 2 * stored + size * kExp + 0x1p-25) << i;
+      ASSERT_NEAR(got.get(logits, i), want.get(logits, i),
+                  std::abs(want.get(logits, i)) * 2 * stored + size * kExp + 0x1p-25)
+          << i;
     }
   }
 }
@@ -103,7 +128,8 @@ TEST(TokenLogprobGpu, EqualsTheReferenceOverSizesTypesAndAlignment) {
 TEST(TokenLogprobGpu, NonFiniteLogitsAreNotHidden) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   test::Arena arena;
-  std::vector<float> values(3000, -kInf);  // row 0: +inf among them; row 1: NaN; row 2: -inf but for one
+  std::vector<float> values(3000,
+                            -kInf);  // row 0: +inf among them; row 1: NaN; row 2: -inf but for one
   for (int i = 0; i < 2000; ++i) values[i] = 0.5f;
   values[700] = kInf;
   values[1999] = NAN;

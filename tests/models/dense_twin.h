@@ -4,12 +4,17 @@
 #include "models/tiny.h"
 
 namespace lft::test {
+using namespace lft::llava;
+using namespace lft::lora;
+using namespace lft::ops;
 
 /// In float32: the same loss and gradients, bit for bit.
 inline void expect_trains_as_its_dense_twin(BaseStorage storage) {
   const LlavaConfig config = tiny_config();
   std::vector<Llava> models = {make_llava(config), make_llava(config)};
-  const auto decoder = [](Llava& model) { return select_sites(linear_sites(*model), {"llm:all-linear"}); };
+  const auto decoder = [](Llava& model) {
+    return select_sites(linear_sites(*model), {"llm:all-linear"});
+  };
   for (LinearSite& site : decoder(models[1])) {
     const at::NoGradGuard no_grad;
     site.layer->weight.copy_(quantize(site.layer->weight, storage, at::kCPU)->dense(at::kFloat));
@@ -33,7 +38,8 @@ inline void expect_trains_as_its_dense_twin(BaseStorage storage) {
   }
   EXPECT_EQ(losses[0], losses[1]);
   ASSERT_EQ(trainables[0].size(), trainables[1].size());
-  for (size_t i = 0; i < trainables[0].size(); ++i) EXPECT_TRUE(at::equal(trainables[0][i].tensor.grad(), trainables[1][i].tensor.grad()));
+  for (size_t i = 0; i < trainables[0].size(); ++i)
+    EXPECT_TRUE(at::equal(trainables[0][i].tensor.grad(), trainables[1][i].tensor.grad()));
 }
 
 }  // namespace lft::test

@@ -13,18 +13,22 @@ namespace lft::test {
 constexpr at::ScalarType kGradTypes[] = {at::kFloat, at::kBFloat16, at::kHalf};
 
 inline at::Tensor normal(at::IntArrayRef shape, uint64_t seed, at::ScalarType dtype = at::kFloat) {
-  return at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions().dtype(at::kFloat)).to(dtype);
+  return at::randn(shape, at::detail::createCPUGenerator(seed),
+                   at::TensorOptions().dtype(at::kFloat))
+      .to(dtype);
 }
 
 inline std::vector<at::Tensor> copies(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> out;
-  for (const at::Tensor& tensor : tensors) out.push_back(tensor.defined() ? tensor.detach().clone() : at::Tensor());
+  for (const at::Tensor& tensor : tensors)
+    out.push_back(tensor.defined() ? tensor.detach().clone() : at::Tensor());
   return out;
 }
 
 /// Dense, and the same in every byte.
 inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
-  return a.scalar_type() == b.scalar_type() && a.numel() == b.numel() && a.is_contiguous() && b.is_contiguous() &&
+  return a.scalar_type() == b.scalar_type() && a.numel() == b.numel() && a.is_contiguous() &&
+         b.is_contiguous() &&
          (a.numel() == 0 || std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0);
 }
 

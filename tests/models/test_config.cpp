@@ -1,7 +1,9 @@
-// config.json: transformers' defaults where it is silent, old and new spellings, and every lie refused by the name of its field.
+// config.json: transformers' defaults where it is silent, old and new spellings, and every lie
+// refused by the name of its field.
 #include "models/tiny.h"
 
 namespace lft::test {
+using namespace lft::llava;
 namespace {
 
 LlavaConfig parse(const Json& json) { return LlavaConfig::parse(json, "config.json"); }
@@ -38,8 +40,10 @@ TEST(Config, OnlyLlavaMeansThe7bModel) {  // what transformers.LlavaConfig() hol
   EXPECT_EQ(llava_tensors(c).size(), 3u + 4 + 24 * 16 + 4 + 32 * 9 + 3);
 }
 
-TEST(Config, AVisionConfigThatSaysLittleIsClipBase32) {  // CLIPVisionConfig's own defaults, not LLaVA's
-  const LlavaConfig c = parse({{"model_type", "llava"}, {"vision_config", Json::object()}, {"text_config", nullptr}});
+TEST(Config,
+     AVisionConfigThatSaysLittleIsClipBase32) {  // CLIPVisionConfig's own defaults, not LLaVA's
+  const LlavaConfig c =
+      parse({{"model_type", "llava"}, {"vision_config", Json::object()}, {"text_config", nullptr}});
   EXPECT_EQ(c.vision.hidden, 768);
   EXPECT_EQ(c.vision.layers, 12);
   EXPECT_EQ(c.vision.image_size, 224);
@@ -47,8 +51,8 @@ TEST(Config, AVisionConfigThatSaysLittleIsClipBase32) {  // CLIPVisionConfig's o
 }
 
 TEST(Config, TheReleased7bFile) {
-  const LlavaConfig c =
-      parse(Json::parse(R"({"architectures": ["LlavaForConditionalGeneration"], "ignore_index": -100, "image_token_index": 32000,
+  const LlavaConfig c = parse(Json::parse(
+      R"({"architectures": ["LlavaForConditionalGeneration"], "ignore_index": -100, "image_token_index": 32000,
     "model_type": "llava", "pad_token_id": 32001, "projector_hidden_act": "gelu",
     "text_config": {"_name_or_path": "lmsys/vicuna-7b-v1.5", "architectures": ["LlamaForCausalLM"], "max_position_embeddings": 4096,
                     "model_type": "llama", "rms_norm_eps": 1e-05, "torch_dtype": "float16", "vocab_size": 32064},
@@ -63,10 +67,13 @@ TEST(Config, TheReleased7bFile) {
 }
 
 TEST(Config, OldAndNewSpellingsAgree) {
-  Json old_text = {
-      {"rope_theta", 5e5},
-      {"rope_scaling",
-       {{"type", "llama3"}, {"factor", 8}, {"low_freq_factor", 1}, {"high_freq_factor", 4}, {"original_max_position_embeddings", 512}}}};
+  Json old_text = {{"rope_theta", 5e5},
+                   {"rope_scaling",
+                    {{"type", "llama3"},
+                     {"factor", 8},
+                     {"low_freq_factor", 1},
+                     {"high_freq_factor", 4},
+                     {"original_max_position_embeddings", 512}}}};
   Json new_text = {{"rope_parameters",
                     {{"rope_theta", 5e5},
                      {"rope_type", "llama3"},
@@ -74,8 +81,14 @@ TEST(Config, OldAndNewSpellingsAgree) {
                      {"low_freq_factor", 1},
                      {"high_freq_factor", 4},
                      {"original_max_position_embeddings", 512}}}};
-  const LlavaConfig a = parse({{"model_type", "llava"}, {"image_token_index", 7}, {"torch_dtype", "bfloat16"}, {"text_config", old_text}});
-  const LlavaConfig b = parse({{"model_type", "llava"}, {"image_token_id", 7}, {"dtype", "bfloat16"}, {"text_config", new_text}});
+  const LlavaConfig a = parse({{"model_type", "llava"},
+                               {"image_token_index", 7},
+                               {"torch_dtype", "bfloat16"},
+                               {"text_config", old_text}});
+  const LlavaConfig b = parse({{"model_type", "llava"},
+                               {"image_token_id", 7},
+                               {"dtype", "bfloat16"},
+                               {"text_config", new_text}});
   for (const LlavaConfig& c : {a, b}) {
     EXPECT_EQ(c.image_token, 7);
     EXPECT_EQ(c.stored_dtype, "bfloat16");
@@ -87,7 +100,8 @@ TEST(Config, OldAndNewSpellingsAgree) {
 
 TEST(Config, NullIsSilence) {
   Json json = tiny_json();
-  for (const char* key : {"head_dim", "num_key_value_heads", "rope_scaling", "pad_token_id", "eos_token_id"})
+  for (const char* key :
+       {"head_dim", "num_key_value_heads", "rope_scaling", "pad_token_id", "eos_token_id"})
     json["text_config"][key] = nullptr;
   const LlavaConfig c = parse(json);
   EXPECT_EQ(c.text.kv_heads, 4);
@@ -161,25 +175,30 @@ TEST(Config, EveryLieIsRefusedByTheNameOfItsField) {
     Json& object = *lie.section == '\0' ? json : json[lie.section];
     object[lie.key] = Json::parse(lie.value);
     const ErrorInfo info = error_of([&] { parse(json); }, ErrorKind::kInput);
-    EXPECT_NE((info.what + info.where).find(lie.key), std::string::npos) << lie.key << " = " << lie.value << ": " << info.what;
+    EXPECT_NE((info.what + info.where).find(lie.key), std::string::npos)
+        << lie.key << " = " << lie.value << ": " << info.what;
     EXPECT_FALSE(info.expected.empty()) << lie.key;
   }
-  EXPECT_EQ(error_of([] { parse(Json::object()); }, ErrorKind::kInput).where, "config.json: model_type");
+  EXPECT_EQ(error_of([] { parse(Json::object()); }, ErrorKind::kInput).where,
+            "config.json: model_type");
   error_of([] { parse(Json::array()); }, ErrorKind::kInput);
 }
 
 TEST(Config, RopeScalingIsComplete) {
-  const char* bad[] = {R"({"rope_type": "linear"})",
-                       R"({"rope_type": "yarn", "factor": 2})",
-                       R"({"rope_type": "llama3", "factor": 2, "low_freq_factor": 1})",
-                       R"({"rope_type": "llama3", "factor": 2, "low_freq_factor": 4, "high_freq_factor": 4})",
-                       R"({"rope_type": "linear", "factor": 0})",
-                       R"({"rope_theta": 0})",
-                       R"({"partial_rotary_factor": 0.5})"};
+  const char* bad[] = {
+      R"({"rope_type": "linear"})",
+      R"({"rope_type": "yarn", "factor": 2})",
+      R"({"rope_type": "llama3", "factor": 2, "low_freq_factor": 1})",
+      R"({"rope_type": "llama3", "factor": 2, "low_freq_factor": 4, "high_freq_factor": 4})",
+      R"({"rope_type": "linear", "factor": 0})",
+      R"({"rope_theta": 0})",
+      R"({"partial_rotary_factor": 0.5})"};
   for (const char* rope : bad) {
     Json json = tiny_json();
     json["text_config"]["rope_parameters"] = Json::parse(rope);
-    EXPECT_NE(error_of([&] { parse(json); }, ErrorKind::kInput).where.find("rope_parameters."), std::string::npos) << rope;
+    EXPECT_NE(error_of([&] { parse(json); }, ErrorKind::kInput).where.find("rope_parameters."),
+              std::string::npos)
+        << rope;
   }
 }
 

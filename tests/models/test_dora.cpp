@@ -1,11 +1,15 @@
 // DoRA against its formula under torch's autograd in double, and its merged weight.
 #include "models/layers/recompute.h"
 #include "models/lora/dora.h"
-#include "models/ops/dropout.h"
-#include "models/ops/precision.h"
+#include "models/ops/core/precision.h"
+#include "models/ops/elementwise/dropout.h"
 #include "models/tiny.h"
 
 namespace lft::test {
+using namespace lft::layers;
+using namespace lft::llava;
+using namespace lft::lora;
+using namespace lft::ops;
 namespace {
 
 constexpr double kScale = 1.75;
@@ -14,7 +18,8 @@ at::Tensor leaf(const std::string& name, at::IntArrayRef shape, at::ScalarType d
   return fill_by_hash(name, shape).to(dtype).set_requires_grad(true);
 }
 
-/// Rows of x over 12 inputs and 9 outputs, a magnitude that is not the norm, and the paper's formula.
+/// Rows of x over 12 inputs and 9 outputs, a magnitude that is not the norm, and the paper's
+/// formula.
 struct Reference {
   at::Tensor x = leaf("x", {2, 5, 12}, at::kDouble), w = fill_by_hash("w", {9, 12}).to(at::kDouble);
   at::Tensor bias = fill_by_hash("bias", {9}).to(at::kDouble);
@@ -40,12 +45,14 @@ class Dora : public ::testing::Test {
     layer_->bias.copy_(want_.bias);
   }
   std::shared_ptr<DoraAdapter> adapt(double dropout) {
-    auto adapter = std::make_shared<DoraAdapter>(*layer_, LoraOptions{.variant = "dora", .rank = 3, .dropout = dropout}, kScale);
+    auto adapter = std::make_shared<DoraAdapter>(
+        *layer_, LoraOptions{.variant = "dora", .rank = 3, .dropout = dropout}, kScale);
     const at::NoGradGuard no_grad;
     adapter->a_ri.copy_(want_.a);
     adapter->b_or.copy_(want_.b);
     adapter->magnitude_o.copy_(want_.magnitude.flatten());
-    for (at::Tensor* tensor : {&adapter->a_ri, &adapter->b_or, &adapter->magnitude_o}) tensor->set_requires_grad(true);
+    for (at::Tensor* tensor : {&adapter->a_ri, &adapter->b_or, &adapter->magnitude_o})
+      tensor->set_requires_grad(true);
     layer_->set_adapter(adapter);
     return adapter;
   }
@@ -59,7 +66,8 @@ TEST_F(Dora, ValuesAndGradientsAreThoseOfTheFormula) {
     const auto adapter = adapt(p);
     const DropoutGuard position({3, 1, 0});
     const loops::DropoutMask mask = dropout_mask(p, "");
-    const at::Tensor factors = p > 0 ? dropout(at::ones({10, 12}), mask).view({2, 5, 12}).to(at::kDouble) : at::Tensor();
+    const at::Tensor factors =
+        p > 0 ? dropout(at::ones({10, 12}), mask).view({2, 5, 12}).to(at::kDouble) : at::Tensor();
     const at::Tensor x = want_.x.detach().to(at::kFloat).set_requires_grad(true);
     const at::Tensor got = layer_->forward(x), want = want_.forward(factors);
     EXPECT_LT(relative_error(got, want), 4e-6) << p;  // sums of 12 products in float32
@@ -69,7 +77,8 @@ TEST_F(Dora, ValuesAndGradientsAreThoseOfTheFormula) {
     EXPECT_LT(relative_error(x.grad(), want_.x.grad()), 4e-6) << p;
     EXPECT_LT(relative_error(adapter->a_ri.grad(), want_.a.grad()), 4e-6) << p;
     EXPECT_LT(relative_error(adapter->b_or.grad(), want_.b.grad()), 4e-6) << p;
-    EXPECT_LT(relative_error(adapter->magnitude_o.grad(), want_.magnitude.grad().flatten()), 4e-6) << p;
+    EXPECT_LT(relative_error(adapter->magnitude_o.grad(), want_.magnitude.grad().flatten()), 4e-6)
+        << p;
   }
 }
 
@@ -81,7 +90,8 @@ TEST_F(Dora, InLowPrecisionTheGainIsOfFloat32) {
   const ComputeDtypeGuard guard(at::kBFloat16);
   const at::Tensor got = layer_->forward(want_.x.detach().to(at::kFloat));
   EXPECT_EQ(got.scalar_type(), at::kBFloat16);
-  EXPECT_LT(relative_error(got, want_.forward({})), 4 * 0x1p-8);  // x, B A, the product and the result are rounded to 8 bits each
+  EXPECT_LT(relative_error(got, want_.forward({})),
+            4 * 0x1p-8);  // x, B A, the product and the result are rounded to 8 bits each
 }
 
 TEST_F(Dora, MergedIsTheWeightOfTheFormula) {
@@ -102,10 +112,12 @@ TEST(DoraModel, AFreshAdapterChangesNothingAndEveryTensorIsTrained) {
   Llava model = make_llava(config);
   const LlavaBatch batch = tiny_batch(config);
   const at::Tensor before = model->supervised_logprobs(batch).detach();
-  inject_lora(select_sites(linear_sites(*model), {"llm:all-linear"}), {.variant = "dora", .rank = 4, .alpha = 8}, 5);
+  inject_lora(select_sites(linear_sites(*model), {"llm:all-linear"}),
+              {.variant = "dora", .rank = 4, .alpha = 8}, 5);
   const std::vector<Trainable> trainables = make_trainable(*model, {});
   ASSERT_EQ(trainables.size(), 14u * 3);
-  EXPECT_EQ(trainables[2].name, "language_model.model.layers.0.self_attn.q_proj.lora_magnitude_vector");
+  EXPECT_EQ(trainables[2].name,
+            "language_model.model.layers.0.self_attn.q_proj.lora_magnitude_vector");
   EXPECT_LT(max_abs_diff(model->supervised_logprobs(batch), before), 1e-5);
   model->loss_sum(batch).backward();
   for (const Trainable& trainable : trainables) {
@@ -120,7 +132,8 @@ TEST(DoraModel, MergedEqualsAdapted) {
   const LlavaConfig config = tiny_config();
   Llava model = make_llava(config);
   const LlavaBatch batch = tiny_batch(config);
-  inject_lora(select_sites(linear_sites(*model), {"llm:all-linear", "projector:all-linear", "vision:all-linear", "llm:lm_head"}),
+  inject_lora(select_sites(linear_sites(*model), {"llm:all-linear", "projector:all-linear",
+                                                  "vision:all-linear", "llm:lm_head"}),
               {.variant = "dora", .rank = 3, .alpha = 7}, 1);
   fill_adapters(model);
   const at::Tensor adapted = model->all_logits(batch);
@@ -134,15 +147,18 @@ TEST(DoraModel, BlocksRunAgainWithTheSameMasks) {
   std::vector<at::Tensor> gradients[2];
   for (const int64_t every : {0, 1}) {
     Llava model = make_llava(config);
-    inject_lora(select_sites(linear_sites(*model), {"llm:all-linear"}), {.variant = "dora", .rank = 4, .alpha = 8, .dropout = 0.3}, 5);
+    inject_lora(select_sites(linear_sites(*model), {"llm:all-linear"}),
+                {.variant = "dora", .rank = 4, .alpha = 8, .dropout = 0.3}, 5);
     const std::vector<Trainable> trainables = make_trainable(*model, {});
     fill_adapters(model);
     const RecomputeGuard guard(every);
     const DropoutGuard position({3, 1, 0});
     model->loss_sum(tiny_batch(config)).backward();
-    for (const Trainable& trainable : trainables) gradients[every].push_back(trainable.tensor.grad());
+    for (const Trainable& trainable : trainables)
+      gradients[every].push_back(trainable.tensor.grad());
   }
-  for (size_t i = 0; i < gradients[0].size(); ++i) EXPECT_TRUE(gradients[0][i].equal(gradients[1][i])) << i;
+  for (size_t i = 0; i < gradients[0].size(); ++i)
+    EXPECT_TRUE(gradients[0][i].equal(gradients[1][i])) << i;
 }
 
 }  // namespace

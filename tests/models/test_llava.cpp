@@ -1,19 +1,27 @@
-// The joined model: names, padding, row pruning, the cache, whole training, low precision, and what bad batches meet.
+// The joined model: names, padding, row pruning, the cache, whole training, low precision, and what
+// bad batches meet.
+#include <ATen/core/grad_mode.h>
+
 #include <map>
 #include <set>
 
-#include "models/layers/call.h"
+#include "models/base/call.h"
 #include "models/lora/inject.h"
-#include "models/ops/precision.h"
+#include "models/ops/core/precision.h"
 #include "models/tiny.h"
 
 namespace lft::test {
+using namespace lft::llama;
+using namespace lft::llava;
+using namespace lft::lora;
+using namespace lft::ops;
 namespace {
 
 /// The supervised log-probabilities from logits of every position, by plain ops.
 at::Tensor from_all_logits(const at::Tensor& logits_btv, const at::Tensor& labels_bt) {
   const int64_t t = labels_bt.size(1);
-  const at::Tensor next = labels_bt.narrow(1, 1, t - 1), logs = at::log_softmax(logits_btv.narrow(1, 0, t - 1), -1);
+  const at::Tensor next = labels_bt.narrow(1, 1, t - 1),
+                   logs = at::log_softmax(logits_btv.narrow(1, 0, t - 1), -1);
   return logs.gather(2, next.clamp_min(0).unsqueeze(2)).squeeze(2).masked_select(next != -100);
 }
 
@@ -26,15 +34,19 @@ std::map<std::string, at::Tensor> gradients_of(Llava& model) {
   return result;
 }
 
-void expect_same_gradients(const std::map<std::string, at::Tensor>& got, const std::map<std::string, at::Tensor>& want) {
+void expect_same_gradients(const std::map<std::string, at::Tensor>& got,
+                           const std::map<std::string, at::Tensor>& want) {
   double largest = 0;
-  for (const auto& [name, gradient] : want) largest = std::max(largest, gradient.norm().item<double>());
+  for (const auto& [name, gradient] : want)
+    largest = std::max(largest, gradient.norm().item<double>());
   for (const auto& [name, gradient] : want) {
     if (got.count(name) == 0) {  // plain ops make a gradient of zeros where ours makes none
       EXPECT_EQ(gradient.norm().item<double>(), 0) << name;
       continue;
     }
-    EXPECT_LT((got.at(name) - gradient).norm().item<double>(), 1e-5 * largest + 1e-4 * gradient.norm().item<double>()) << name;
+    EXPECT_LT((got.at(name) - gradient).norm().item<double>(),
+              1e-5 * largest + 1e-4 * gradient.norm().item<double>())
+        << name;
   }
   for (const auto& [name, gradient] : got) EXPECT_EQ(want.count(name), 1u) << name;
 }
@@ -42,8 +54,13 @@ void expect_same_gradients(const std::map<std::string, at::Tensor>& got, const s
 std::vector<LlavaConfig> configs() {
   std::vector<LlavaConfig> result = {tiny_config()};
   Json json = tiny_json();
-  json["text_config"].update({{"tie_word_embeddings", true}, {"attention_bias", true}, {"mlp_bias", true}, {"head_dim", 6}});
-  json.update({{"vision_feature_layer", {0, -1}}, {"vision_feature_select_strategy", "full"}, {"multimodal_projector_bias", false}});
+  json["text_config"].update({{"tie_word_embeddings", true},
+                              {"attention_bias", true},
+                              {"mlp_bias", true},
+                              {"head_dim", 6}});
+  json.update({{"vision_feature_layer", {0, -1}},
+               {"vision_feature_select_strategy", "full"},
+               {"multimodal_projector_bias", false}});
   result.push_back(LlavaConfig::parse(json, "tiny"));
   return result;
 }
@@ -51,7 +68,8 @@ std::vector<LlavaConfig> configs() {
 TEST(Llava, ParametersAreTheListedTensors) {
   for (const LlavaConfig& config : configs()) {
     std::map<std::string, std::vector<int64_t>> listed, held;
-    for (const TensorSpec& spec : llava_tensors(config)) EXPECT_TRUE(listed.emplace(spec.name, spec.shape).second) << spec.name;
+    for (const TensorSpec& spec : llava_tensors(config))
+      EXPECT_TRUE(listed.emplace(spec.name, spec.shape).second) << spec.name;
     for (const auto& item : Llava(config, at::kBFloat16, at::kCPU)->named_parameters()) {
       held[item.key()] = item.value().sizes().vec();
       EXPECT_EQ(item.value().scalar_type(), at::kBFloat16);
@@ -85,17 +103,21 @@ TEST(Llava, NamesInEveryDialect) {
   tied.text.tie_embeddings = true;
   EXPECT_EQ(llava_canonical_name("lm_head.weight", tied), "");
 
-  const std::string canonical = "vision_tower.vision_model.encoder.layers.1.mlp.fc1", d2 = "model." + canonical;
-  EXPECT_EQ(llava_peft_name("language_model.model.layers.0.mlp.up_proj"), "model.language_model.layers.0.mlp.up_proj");
+  const std::string canonical = "vision_tower.vision_model.encoder.layers.1.mlp.fc1",
+                    d2 = "model." + canonical;
+  EXPECT_EQ(llava_peft_name("language_model.model.layers.0.mlp.up_proj"),
+            "model.language_model.layers.0.mlp.up_proj");
   EXPECT_EQ(llava_peft_name("language_model.lm_head"), "lm_head");
   EXPECT_EQ(llava_peft_name(canonical), d2);
-  for (const std::string& dialect : {canonical, d2, std::string("model.vision_tower.encoder.layers.1.mlp.fc1")})
+  for (const std::string& dialect :
+       {canonical, d2, std::string("model.vision_tower.encoder.layers.1.mlp.fc1")})
     EXPECT_EQ(llava_from_peft_name(dialect), canonical);
-  for (const char* stranger :
-       {"", "model", "model.lm_head", "model.layers.0.self_attn.q_proj", "vision_tower.head", "language_modelx.model", "transformer.h.0"}) {
+  for (const char* stranger : {"", "model", "model.lm_head", "model.layers.0.self_attn.q_proj",
+                               "vision_tower.head", "language_modelx.model", "transformer.h.0"}) {
     EXPECT_EQ(llava_from_peft_name(stranger), "") << stranger;
   }
-  for (const TensorSpec& spec : llava_tensors(config)) EXPECT_EQ(llava_from_peft_name(llava_peft_name(spec.name)), spec.name);
+  for (const TensorSpec& spec : llava_tensors(config))
+    EXPECT_EQ(llava_from_peft_name(llava_peft_name(spec.name)), spec.name);
 }
 
 TEST(Llava, UnusedModulesGetNoGradient) {
@@ -152,7 +174,8 @@ TEST(Llava, NoSupervisedTokenIsZeroWithoutGraph) {
   make_trainable(*model, {"all"});
   LlavaBatch batch = tiny_batch(config);
   batch.labels_bt.fill_(-100);
-  batch.labels_bt.select(1, 0).fill_(1);  // nothing comes before a first token that could predict it
+  batch.labels_bt.select(1, 0).fill_(
+      1);  // nothing comes before a first token that could predict it
   const at::Tensor loss = model->loss_sum(batch);
   EXPECT_EQ(loss.item<float>(), 0);
   EXPECT_FALSE(loss.requires_grad());
@@ -168,9 +191,13 @@ TEST(Llava, BadBatchesAreInputErrors) {
     change(batch);
     return error_of([&] { model->supervised_logprobs(batch); }, ErrorKind::kInput);
   };
-  EXPECT_NE(with([](LlavaBatch& b) { b.pixels_nchw = b.pixels_nchw.narrow(0, 0, 2); }).found.find("2 images"), std::string::npos);
+  EXPECT_NE(with([](LlavaBatch& b) {
+              b.pixels_nchw = b.pixels_nchw.narrow(0, 0, 2);
+            }).found.find("2 images"),
+            std::string::npos);
   with([](LlavaBatch& b) { b.pixels_nchw = at::Tensor(); });
-  EXPECT_EQ(with([](LlavaBatch& b) { b.pixels_nchw = b.pixels_nchw.narrow(3, 0, 12); }).found, "[3, 3, 18, 12]");
+  EXPECT_EQ(with([](LlavaBatch& b) { b.pixels_nchw = b.pixels_nchw.narrow(3, 0, 12); }).found,
+            "[3, 3, 18, 12]");
   with([](LlavaBatch& b) { b.input_ids_bt[0][3] = 5; });
   EXPECT_EQ(with([](LlavaBatch& b) { b.input_ids_bt[0][1] = 64; }).found, "64");
   with([](LlavaBatch& b) { b.input_ids_bt[0][1] = -1; });
@@ -191,7 +218,8 @@ TEST(Llava, CacheStepsEqualTheWholePass) {
         rows[r].push_back(prompt.input_ids_bt[static_cast<int64_t>(r)][i].item<int64_t>());
       }
     }
-    for (int step = 0; step < 250; ++step) {  // past the cache's first 256 positions, so that it grows
+    for (int step = 0; step < 250;
+         ++step) {  // past the cache's first 256 positions, so that it grows
       LlavaBatch next;
       next.input_ids_bt = at::zeros({3, 1}, at::kLong);
       for (int64_t r = 0; r < 3; ++r) {
@@ -228,7 +256,8 @@ TEST(Llava, LowPrecisionIsNearAndWideningIsExact) {
       const ComputeDtypeGuard guard(type);
       const at::Tensor got = model->supervised_logprobs(batch);
       EXPECT_EQ(got.scalar_type(), at::kFloat);
-      EXPECT_LT(max_abs_diff(got, exact), type == at::kHalf ? 0.05 : 0.4);  // a few hundred roundings of 2^-11, of 2^-8
+      EXPECT_LT(max_abs_diff(got, exact),
+                type == at::kHalf ? 0.05 : 0.4);  // a few hundred roundings of 2^-11, of 2^-8
     }
   }
   // Stored in BFloat16, computed in float32: exactly the float32 model of the rounded weights.
@@ -239,10 +268,12 @@ TEST(Llava, LowPrecisionIsNearAndWideningIsExact) {
 
 class Recorder : public CallObserver {
  public:
-  void before(const std::string& path, const torch::nn::Module&, const std::vector<at::Tensor>& inputs) override {
+  void before(const std::string& path, const torch::nn::Module&,
+              const std::vector<at::Tensor>& inputs) override {
     entered.emplace(path, inputs.size());
   }
-  void after(const std::string& path, const torch::nn::Module&, const std::vector<at::Tensor>& outputs) override {
+  void after(const std::string& path, const torch::nn::Module&,
+             const std::vector<at::Tensor>& outputs) override {
     left.emplace(path, outputs.size());
   }
   std::map<std::string, size_t> entered, left;
@@ -260,23 +291,26 @@ TEST(Llava, EveryUsedModuleIsCalledUnderItsOwnName) {
   model->supervised_logprobs(tiny_batch(config));
   EXPECT_EQ(recorder.entered.size(), recorder.left.size());
   std::set<std::string> modules;
-  for (const auto& item : model->named_modules("", /*include_self=*/false)) modules.insert(item.key());
+  for (const auto& item : model->named_modules("", /*include_self=*/false))
+    modules.insert(item.key());
   for (const auto& [path, count] : recorder.entered) {
     EXPECT_EQ(modules.count(path), 1u) << path;
     EXPECT_GE(count, 1u) << path;
   }
   for (const LinearSite& site : linear_sites(*model)) {
-    const bool unused = site.name.find("vision_model.encoder.layers.2") != std::string::npos || site.name == "language_model.lm_head";
+    const bool unused = site.name.find("vision_model.encoder.layers.2") != std::string::npos ||
+                        site.name == "language_model.lm_head";
     EXPECT_EQ(recorder.entered.count(site.name), unused ? 0u : 1u) << site.name;
   }
-  EXPECT_EQ(recorder.entered.at("language_model.model.layers.1.mlp.down_proj"), 2u) << "gate and up";
+  EXPECT_EQ(recorder.entered.at("language_model.model.layers.1.mlp.down_proj"), 2u)
+      << "gate and up";
   EXPECT_EQ(current_module_path(), "");
 }
 
 TEST(Llava, AnErrorUnwindsThePath) {
   Llava model = make_llava(tiny_config());
-  EXPECT_ANY_THROW(
-      call("language_model", model->language_model, at::zeros({1, 2, 7}), at::Tensor(), at::Tensor(), static_cast<KvCache*>(nullptr)));
+  EXPECT_ANY_THROW(call("language_model", model->language_model, at::zeros({1, 2, 7}), at::Tensor(),
+                        at::Tensor(), static_cast<KvCache*>(nullptr)));
   EXPECT_EQ(current_module_path(), "");
 }
 

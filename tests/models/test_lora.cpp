@@ -1,10 +1,13 @@
 // Choosing layers by pattern, injecting adapters, what is trainable, and merging.
 #include "models/lora/inject.h"
 #include "models/lora/lora.h"
-#include "models/ops/precision.h"
+#include "models/ops/core/precision.h"
 #include "models/tiny.h"
 
 namespace lft::test {
+using namespace lft::llava;
+using namespace lft::lora;
+using namespace lft::ops;
 namespace {
 
 std::vector<std::string> names_of(const std::vector<LinearSite>& sites) {
@@ -15,7 +18,9 @@ std::vector<std::string> names_of(const std::vector<LinearSite>& sites) {
 
 class Lora : public ::testing::Test {
  protected:
-  std::vector<LinearSite> select(const std::vector<std::string>& targets) { return select_sites(linear_sites(*model_), targets); }
+  std::vector<LinearSite> select(const std::vector<std::string>& targets) {
+    return select_sites(linear_sites(*model_), targets);
+  }
   at::Tensor parameter(const std::string& name) { return *model_->named_parameters().find(name); }
   LlavaConfig config_ = tiny_config();
   Llava model_ = make_llava(config_);
@@ -39,12 +44,17 @@ TEST_F(Lora, Patterns) {
   EXPECT_EQ(names_of(select({"llm:lm_head"})), std::vector<std::string>{"language_model.lm_head"});
   EXPECT_EQ(select({"llm:q_proj"}).size(), 2u) << "not CLIP's";
   EXPECT_EQ(select({"vision:q_proj"}).size(), 3u);
-  EXPECT_EQ(names_of(select({"llm:1.mlp.down_proj"})), std::vector<std::string>{"language_model.model.layers.1.mlp.down_proj"});
-  EXPECT_EQ(names_of(select({"projector:multi_modal_projector.linear_2"})), std::vector<std::string>{"multi_modal_projector.linear_2"});
+  EXPECT_EQ(names_of(select({"llm:1.mlp.down_proj"})),
+            std::vector<std::string>{"language_model.model.layers.1.mlp.down_proj"});
+  EXPECT_EQ(names_of(select({"projector:multi_modal_projector.linear_2"})),
+            std::vector<std::string>{"multi_modal_projector.linear_2"});
   EXPECT_EQ(select({"llm:*layers.0.*_proj"}).size(), 7u);
   EXPECT_EQ(select({"vision:*.mlp.*"}).size(), 6u);
-  EXPECT_EQ(select({"llm:k_proj", "llm:q_proj", "llm:*0.self_attn.q_proj"}).size(), 4u) << "each once";
-  EXPECT_EQ(names_of(select({"llm:k_proj", "llm:q_proj"})), names_of(select({"llm:q_proj", "llm:k_proj"}))) << "in module order";
+  EXPECT_EQ(select({"llm:k_proj", "llm:q_proj", "llm:*0.self_attn.q_proj"}).size(), 4u)
+      << "each once";
+  EXPECT_EQ(names_of(select({"llm:k_proj", "llm:q_proj"})),
+            names_of(select({"llm:q_proj", "llm:k_proj"})))
+      << "in module order";
 }
 
 TEST_F(Lora, NoMatchNamesTheClosestAndTheOtherTower) {
@@ -57,7 +67,9 @@ TEST_F(Lora, NoMatchNamesTheClosestAndTheOtherTower) {
 
 TEST_F(Lora, UnknownScopesAndBareNames) {
   for (const char* target : {"language:q_proj", "q_proj", "llm:", ":q_proj", "", "LLM:q_proj"}) {
-    EXPECT_NE(error_of([&] { select({target}); }, ErrorKind::kUsage).expected.find("projector"), std::string::npos) << target;
+    EXPECT_NE(error_of([&] { select({target}); }, ErrorKind::kUsage).expected.find("projector"),
+              std::string::npos)
+        << target;
   }
 }
 
@@ -69,11 +81,15 @@ TEST_F(Lora, HostilePatternsEndSoon) {
 
 TEST_F(Lora, RankIsChecked) {
   for (const int64_t rank : {0, -1, 25}) {  // linear_1 is 24 wide
-    const ErrorInfo info = error_of([&] { inject_lora(select({"projector:all-linear"}), {.rank = rank}, 1); }, ErrorKind::kUsage);
+    const ErrorInfo info =
+        error_of([&] { inject_lora(select({"projector:all-linear"}), {.rank = rank}, 1); },
+                 ErrorKind::kUsage);
     EXPECT_NE(info.where.find("lora.rank"), std::string::npos);
   }
-  EXPECT_EQ(linear_sites(*model_)[0].layer->adapter(), nullptr) << "nothing is injected when one does not fit";
-  error_of([&] { inject_lora(select({"llm:q_proj"}), {.variant = "vera", .rank = 2}, 1); }, ErrorKind::kUsage);
+  EXPECT_EQ(linear_sites(*model_)[0].layer->adapter(), nullptr)
+      << "nothing is injected when one does not fit";
+  error_of([&] { inject_lora(select({"llm:q_proj"}), {.variant = "vera", .rank = 2}, 1); },
+           ErrorKind::kUsage);
 }
 
 TEST_F(Lora, AFreshAdapterChangesNothingAndIsDrawnByNameAndSeed) {
@@ -92,7 +108,8 @@ TEST_F(Lora, AFreshAdapterChangesNothingAndIsDrawnByNameAndSeed) {
   EXPECT_TRUE(at::equal(parameter(name), a)) << "whatever else is injected";
   inject_lora(select({"llm:q_proj"}), {.rank = 4}, 6);
   EXPECT_FALSE(at::equal(parameter(name), a));
-  EXPECT_FALSE(at::equal(parameter("language_model.model.layers.0.self_attn.q_proj.adapter.lora_A"), parameter(name)));
+  EXPECT_FALSE(at::equal(parameter("language_model.model.layers.0.self_attn.q_proj.adapter.lora_A"),
+                         parameter(name)));
 }
 
 TEST_F(Lora, Scales) {
@@ -128,17 +145,22 @@ TEST_F(Lora, AllTrainsEverythingAndScopesAreChecked) {
 TEST_F(Lora, MergedEqualsAdapted) {
   const at::NoGradGuard no_grad;
   const LlavaBatch batch = tiny_batch(config_);
-  inject_lora(select({"llm:all-linear", "projector:all-linear", "vision:all-linear", "llm:lm_head"}), {.rank = 3, .alpha = 7}, 1);
+  inject_lora(
+      select({"llm:all-linear", "projector:all-linear", "vision:all-linear", "llm:lm_head"}),
+      {.rank = 3, .alpha = 7}, 1);
   fill_adapters(model_);
   const at::Tensor adapted = model_->all_logits(batch);
-  EXPECT_LT(max_abs_diff(model_->supervised_logprobs(batch).sum(),
-                         at::log_softmax(adapted, -1)
-                             .narrow(1, 0, adapted.size(1) - 1)
-                             .gather(2, batch.labels_bt.narrow(1, 1, adapted.size(1) - 1).clamp_min(0).unsqueeze(2))
-                             .squeeze(2)
-                             .masked_select(batch.labels_bt.narrow(1, 1, adapted.size(1) - 1) != -100)
-                             .sum()),
-            1e-4)
+  EXPECT_LT(
+      max_abs_diff(
+          model_->supervised_logprobs(batch).sum(),
+          at::log_softmax(adapted, -1)
+              .narrow(1, 0, adapted.size(1) - 1)
+              .gather(2,
+                      batch.labels_bt.narrow(1, 1, adapted.size(1) - 1).clamp_min(0).unsqueeze(2))
+              .squeeze(2)
+              .masked_select(batch.labels_bt.narrow(1, 1, adapted.size(1) - 1) != -100)
+              .sum()),
+      1e-4)
       << "an adapted LM head, too";
   merge_adapters(*model_);
   EXPECT_EQ(model_->named_parameters().size(), llava_tensors(config_).size());
@@ -155,7 +177,9 @@ TEST_F(Lora, DropoutFollowsThePositionAlone) {
     const at::Tensor loss = model_->loss_sum(batch);
     for (auto& item : model_->named_parameters()) item.value().mutable_grad() = at::Tensor();
     loss.backward();
-    return std::make_pair(loss.detach(), parameter("language_model.model.layers.0.mlp.down_proj.adapter.lora_A").grad().clone());
+    return std::make_pair(
+        loss.detach(),
+        parameter("language_model.model.layers.0.mlp.down_proj.adapter.lora_A").grad().clone());
   };
   const auto first = run({1, 1, 0}), again = run({1, 1, 0}), next = run({1, 2, 0});
   EXPECT_TRUE(at::equal(first.first, again.first) && at::equal(first.second, again.second));

@@ -3,11 +3,15 @@
 
 #include "models/layers/recompute.h"
 #include "models/lora/inject.h"
-#include "models/ops/attention.h"
-#include "models/ops/precision.h"
+#include "models/ops/attention/attention.h"
+#include "models/ops/core/precision.h"
 #include "models/tiny.h"
 
 namespace lft::test {
+using namespace lft::layers;
+using namespace lft::llava;
+using namespace lft::lora;
+using namespace lft::ops;
 namespace {
 
 std::shared_ptr<const PackedSequences> sequences(const std::vector<int64_t>& lengths) {
@@ -18,15 +22,19 @@ std::shared_ptr<const PackedSequences> sequences(const std::vector<int64_t>& len
 }
 
 /// The definition: softmax over the earlier positions of the same sequence, in double.
-at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const PackedSequences& packed) {
+at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const PackedSequences& packed) {
   const int64_t heads = q.size(1), repeat = heads / k.size(1);
   at::Tensor out = at::zeros(q.sizes(), at::kDouble);
   for (size_t s = 0; s + 1 < packed.starts.size(); ++s) {
     for (int64_t i = packed.starts[s]; i < packed.starts[s + 1]; ++i) {
       const int64_t seen = i + 1 - packed.starts[s];
       for (int64_t h = 0; h < heads; ++h) {
-        const auto part = [&](const at::Tensor& x) { return x.narrow(0, packed.starts[s], seen).select(1, h / repeat).to(at::kDouble); };
-        const at::Tensor scores = at::mv(part(k), q[i][h].to(at::kDouble)) / std::sqrt(static_cast<double>(q.size(2)));
+        const auto part = [&](const at::Tensor& x) {
+          return x.narrow(0, packed.starts[s], seen).select(1, h / repeat).to(at::kDouble);
+        };
+        const at::Tensor scores =
+            at::mv(part(k), q[i][h].to(at::kDouble)) / std::sqrt(static_cast<double>(q.size(2)));
         out[i][h] = at::mv(part(v).t(), at::softmax(scores, 0));
       }
     }
@@ -38,9 +46,12 @@ TEST(PackedAttention, SeesTheEarlierPositionsOfItsOwnSequence) {
   at::manual_seed(1);
   const auto packed = sequences({3, 1, 6, 2});
   for (const int64_t kv_heads : {1, 2, 4}) {
-    const at::Tensor q = at::randn({12, 4, 8}), k = at::randn({12, kv_heads, 8}), v = at::randn({12, kv_heads, 8});
-    const at::Tensor got = packed_attention(q, k, v, *packed), want = plain_attention(q, k, v, *packed);
-    EXPECT_LT((got.to(at::kDouble) - want).abs().max().item<double>(), 2e-6) << kv_heads;  // float32 sums of at most 8 terms near 1
+    const at::Tensor q = at::randn({12, 4, 8}), k = at::randn({12, kv_heads, 8}),
+                     v = at::randn({12, kv_heads, 8});
+    const at::Tensor got = packed_attention(q, k, v, *packed),
+                     want = plain_attention(q, k, v, *packed);
+    EXPECT_LT((got.to(at::kDouble) - want).abs().max().item<double>(), 2e-6)
+        << kv_heads;  // float32 sums of at most 8 terms near 1
   }
 }
 
@@ -82,7 +93,8 @@ struct Pass {
 Pass run(bool packed, int64_t recompute_every) {
   const LlavaConfig config = tiny_config();
   Llava model = make_llava(config);
-  inject_lora(select_sites(linear_sites(*model), {"llm:all-linear"}), {.rank = 4, .alpha = 8, .dropout = 0}, 3);
+  inject_lora(select_sites(linear_sites(*model), {"llm:all-linear"}),
+              {.rank = 4, .alpha = 8, .dropout = 0}, 3);
   const std::vector<Trainable> trainables = make_trainable(*model, {"projector"});
   fill_adapters(model);
   const LlavaBatch padded = tiny_batch(config);
@@ -96,7 +108,8 @@ Pass run(bool packed, int64_t recompute_every) {
   return pass;
 }
 
-/// Both run the same float32 sums over other tile shapes: 1e-5 of the largest value is a hundred units in the last place.
+/// Both run the same float32 sums over other tile shapes: 1e-5 of the largest value is a hundred
+/// units in the last place.
 TEST(Packed, TheModelGivesTheSameLogprobsAndGradientsAsPaddedRows) {
   const Pass padded = run(false, 0);
   for (const int64_t every : {0, 1}) {
@@ -106,7 +119,9 @@ TEST(Packed, TheModelGivesTheSameLogprobsAndGradientsAsPaddedRows) {
     ASSERT_EQ(packed.gradients.size(), padded.gradients.size());
     for (size_t i = 0; i < packed.gradients.size(); ++i) {
       const double size = padded.gradients[i].abs().max().item<double>();
-      EXPECT_LE((packed.gradients[i] - padded.gradients[i]).abs().max().item<double>(), 1e-5 * size + 1e-9) << i;
+      EXPECT_LE((packed.gradients[i] - padded.gradients[i]).abs().max().item<double>(),
+                1e-5 * size + 1e-9)
+          << i;
     }
   }
 }
@@ -115,8 +130,11 @@ TEST(Packed, ASequenceDoesNotSeeItsNeighbours) {
   const LlavaConfig config = tiny_config();
   const Llava model = make_llava(config);
   LlavaBatch batch;
-  batch.input_ids_bt = at::tensor(std::vector<int64_t>{1, 5, 9, 2, 1, 7, 8, 2}, at::kLong).unsqueeze(0);
-  batch.labels_bt = at::tensor(std::vector<int64_t>{-100, -100, -100, -100, -100, 7, 8, 2}, at::kLong).unsqueeze(0);
+  batch.input_ids_bt =
+      at::tensor(std::vector<int64_t>{1, 5, 9, 2, 1, 7, 8, 2}, at::kLong).unsqueeze(0);
+  batch.labels_bt =
+      at::tensor(std::vector<int64_t>{-100, -100, -100, -100, -100, 7, 8, 2}, at::kLong)
+          .unsqueeze(0);
   batch.packed = sequences({4, 4});
   const at::Tensor before = Llava(model)->supervised_logprobs(batch);
   batch.input_ids_bt[0][2] = 33;

@@ -1,15 +1,17 @@
 // Nodes of a graph know the module that made them.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <set>
 
-#include "models/layers/call.h"
-#include "models/layers/path_log.h"
+#include "models/base/call.h"
+#include "models/base/path_log.h"
 #include "models/layers/recompute.h"
 
 namespace lft {
+using namespace lft::layers;
 namespace {
 
 struct ScaleImpl : torch::nn::Module {
@@ -27,7 +29,8 @@ struct PairImpl : torch::nn::Module {
 /// Paths from the loss backwards, by node.
 std::vector<std::string> paths(const PathLog& log, const at::Tensor& loss) {
   std::vector<std::string> out;
-  for (std::shared_ptr<torch::autograd::Node> node = loss.grad_fn(); node; node = node->next_edge(0).function) {
+  for (std::shared_ptr<torch::autograd::Node> node = loss.grad_fn(); node;
+       node = node->next_edge(0).function) {
     if (node->name() == "torch::autograd::AccumulateGrad") break;
     out.push_back(node->name() + " " + log.path_of(node->sequence_nr()));
   }
@@ -38,8 +41,10 @@ TEST(PathLog, NamesTheInnermostCall) {
   const PathLog log;
   const at::Tensor x = at::ones({2}).requires_grad_();
   const at::Tensor loss = call("pair", std::make_shared<PairImpl>(), x).sum();
-  EXPECT_EQ(paths(log, loss), (std::vector<std::string>{"SumBackward0 ", "ExpBackward0 pair.parts.1", "MulBackward1 pair.parts.1",
-                                                        "AddBackward1 pair", "ExpBackward0 pair.parts.0", "MulBackward1 pair.parts.0"}));
+  EXPECT_EQ(paths(log, loss),
+            (std::vector<std::string>{"SumBackward0 ", "ExpBackward0 pair.parts.1",
+                                      "MulBackward1 pair.parts.1", "AddBackward1 pair",
+                                      "ExpBackward0 pair.parts.0", "MulBackward1 pair.parts.0"}));
 }
 
 TEST(PathLog, ForgetsAndCountsNothingWithoutGraph) {
@@ -53,7 +58,8 @@ TEST(PathLog, ForgetsAndCountsNothingWithoutGraph) {
     call("pair", std::make_shared<PairImpl>(), x);
   }
   const at::Tensor again = call("later", std::make_shared<ScaleImpl>(1), x);
-  EXPECT_EQ(paths(log, again), (std::vector<std::string>{"ExpBackward0 later", "MulBackward1 later"}));
+  EXPECT_EQ(paths(log, again),
+            (std::vector<std::string>{"ExpBackward0 later", "MulBackward1 later"}));
 }
 
 TEST(PathLog, FollowsABlockThatRunsAgain) {

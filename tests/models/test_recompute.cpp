@@ -1,15 +1,20 @@
 // Activation checkpointing: the same bits with less memory.
 #include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
 
 #include <optional>
 
 #include "models/layers/recompute.h"
 #include "models/lora/inject.h"
-#include "models/ops/precision.h"
+#include "models/ops/core/precision.h"
 #include "models/tiny.h"
 #include "support/counting_allocator.h"
 
 namespace lft::test {
+using namespace lft::layers;
+using namespace lft::llava;
+using namespace lft::lora;
+using namespace lft::ops;
 namespace {
 
 struct Pass {
@@ -18,7 +23,8 @@ struct Pass {
   int64_t kept = 0;  // bytes between the passes
 };
 
-Pass run(int64_t every, at::ScalarType compute, const std::vector<std::string>& full = {"projector"}, bool offload = false,
+Pass run(int64_t every, at::ScalarType compute,
+         const std::vector<std::string>& full = {"projector"}, bool offload = false,
          double drops = 0.2) {
   Json json = tiny_json();
   json["text_config"]["num_hidden_layers"] = 5;
@@ -26,7 +32,9 @@ Pass run(int64_t every, at::ScalarType compute, const std::vector<std::string>& 
   Llava model = make_llava(config);
   std::vector<std::string> targets = {"llm:all-linear", "vision:all-linear"};
   if (!full.empty() && full[0] == "all") targets.clear();
-  if (!targets.empty()) inject_lora(select_sites(linear_sites(*model), targets), {.rank = 4, .alpha = 8, .dropout = drops}, 3);
+  if (!targets.empty())
+    inject_lora(select_sites(linear_sites(*model), targets),
+                {.rank = 4, .alpha = 8, .dropout = drops}, 3);
   const std::vector<Trainable> trainables = make_trainable(*model, full);
   fill_adapters(model);
   const int64_t before = CountingAllocator::live();
@@ -37,7 +45,8 @@ Pass run(int64_t every, at::ScalarType compute, const std::vector<std::string>& 
     const RecomputeGuard recompute(every, offload);
     loss = model->loss_sum(tiny_batch(config));
   }
-  Pass pass{.loss = loss.item<double>(), .gradients = {}, .kept = CountingAllocator::live() - before};
+  Pass pass{
+      .loss = loss.item<double>(), .gradients = {}, .kept = CountingAllocator::live() - before};
   loss.backward();
   for (const Trainable& trainable : trainables) pass.gradients.push_back(trainable.tensor.grad());
   return pass;
@@ -67,16 +76,20 @@ TEST(Recompute, GivesTheSameBitsWithDropoutInEveryPrecision) {
 TEST(Recompute, GivesTheSameBitsWithoutDropout) {
   for (const at::ScalarType compute : {at::kFloat, at::kBFloat16}) {
     const Pass plain = run(0, compute, {"projector"}, /*offload=*/false, /*drops=*/0);
-    for (const int64_t every : {1, 2}) expect_same(plain, run(every, compute, {"projector"}, /*offload=*/false, /*drops=*/0));
+    for (const int64_t every : {1, 2})
+      expect_same(plain, run(every, compute, {"projector"}, /*offload=*/false, /*drops=*/0));
   }
 }
 
-TEST(Recompute, OfAModelTrainedWhole) { expect_same(run(0, at::kFloat, {"all"}), run(1, at::kFloat, {"all"})); }
+TEST(Recompute, OfAModelTrainedWhole) {
+  expect_same(run(0, at::kFloat, {"all"}), run(1, at::kFloat, {"all"}));
+}
 
 TEST(Recompute, InputsThatWaitInHostMemoryGiveTheSameBits) {
   for (const at::ScalarType compute : {at::kFloat, at::kBFloat16}) {
     const Pass plain = run(0, compute);
-    for (const int64_t every : {1, 2}) expect_same(plain, run(every, compute, {"projector"}, /*offload=*/true));
+    for (const int64_t every : {1, 2})
+      expect_same(plain, run(every, compute, {"projector"}, /*offload=*/true));
   }
   expect_same(run(0, at::kFloat, {"all"}), run(1, at::kFloat, {"all"}, /*offload=*/true));
 }
@@ -91,7 +104,10 @@ TEST(Recompute, AnOffloadedInputIsNotKeptBetweenThePasses) {
   for (const bool offload : {false, true}) {
     const LinearBlock block;
     const RecomputeGuard guard(1, offload);
-    const at::Tensor leaf = at::linspace(0, 1, 6 * 40).view({6, 40}).t().requires_grad_();  // its strides are not the usual ones
+    const at::Tensor leaf = at::linspace(0, 1, 6 * 40)
+                                .view({6, 40})
+                                .t()
+                                .requires_grad_();  // its strides are not the usual ones
     at::Tensor x = leaf * 2;
     const c10::weak_intrusive_ptr<c10::StorageImpl> storage(x.storage().getWeakStorageImpl());
     std::vector<std::vector<int64_t>> strides;
@@ -104,7 +120,8 @@ TEST(Recompute, AnOffloadedInputIsNotKeptBetweenThePasses) {
     y.sum().backward();
     ASSERT_EQ(strides.size(), 2u);
     EXPECT_EQ(strides[0], strides[1]);
-    const at::Tensor input = leaf.detach() * 2, slope = 1 - input.mm(block.weight.detach()).tanh().square();
+    const at::Tensor input = leaf.detach() * 2,
+                     slope = 1 - input.mm(block.weight.detach()).tanh().square();
     EXPECT_TRUE(at::allclose(leaf.grad(), 2 * slope.mm(block.weight.detach().t()), 1e-5, 1e-6));
     EXPECT_TRUE(at::allclose(block.weight.grad(), input.t().mm(slope), 1e-5, 1e-6));
   }
@@ -113,7 +130,9 @@ TEST(Recompute, AnOffloadedInputIsNotKeptBetweenThePasses) {
 TEST(Recompute, AnOffloadedPassRunsBackOnlyOnce) {
   const LinearBlock block;
   const RecomputeGuard guard(1, /*offload=*/true);
-  const at::Tensor y = recompute(block, at::ones({2, 6}), [&](const at::Tensor& input) { return input.mm(block.weight).tanh(); });
+  const at::Tensor y = recompute(block, at::ones({2, 6}), [&](const at::Tensor& input) {
+    return input.mm(block.weight).tanh();
+  });
   y.sum().backward();
   EXPECT_THROW(y.sum().backward(), std::exception);
 }
@@ -126,9 +145,11 @@ TEST(Recompute, OffloadedFromAGpuGivesTheSameBits) {
     LinearBlock block;
     block.to(at::Device(at::kCUDA));
     const RecomputeGuard guard(1, offload);
-    at::Tensor x = at::linspace(0, 1, 6 * 4000, at::TensorOptions().device(at::kCUDA)).view({4000, 6});
+    at::Tensor x =
+        at::linspace(0, 1, 6 * 4000, at::TensorOptions().device(at::kCUDA)).view({4000, 6});
     for (int layer = 0; layer < 8; ++layer) {
-      x = recompute(block, x, [&](const at::Tensor& input) { return input.mm(block.weight).tanh(); });
+      x = recompute(block, x,
+                    [&](const at::Tensor& input) { return input.mm(block.weight).tanh(); });
     }
     x.sum().backward();
     gradients.push_back(block.weight.grad().cpu());
@@ -138,7 +159,8 @@ TEST(Recompute, OffloadedFromAGpuGivesTheSameBits) {
 
 TEST(Recompute, KeepsLessBetweenThePasses) {
   const CountingAllocator counting;
-  const int64_t plain = run(0, at::kFloat).kept, every = run(1, at::kFloat).kept, second = run(2, at::kFloat).kept;
+  const int64_t plain = run(0, at::kFloat).kept, every = run(1, at::kFloat).kept,
+                second = run(2, at::kFloat).kept;
   EXPECT_LT(every, second);
   EXPECT_LT(second, plain);
   EXPECT_LT(every, plain / 3);  // a block keeps its input of some twenty tensors of that size

@@ -1,16 +1,20 @@
 // The shapes that ops are given, where a GPU plans or tiles by them. Seen from LibTorch's
 // observers, on the CPU and without data.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 
 #include <set>
 #include <vector>
 
-#include "models/ops/attention.h"
-#include "models/ops/token_logprobs.h"
+#include "models/ops/attention/attention.h"
+#include "models/ops/elementwise/token_logprobs.h"
 #include "models/tiny.h"
 
 namespace lft::test {
+using namespace lft::llama;
+using namespace lft::llava;
+using namespace lft::ops;
 namespace {
 
 std::set<int64_t> key_lengths;  // of attention

@@ -1,6 +1,8 @@
-// Tiny LLaVA models whose weights are a hash of name and index, as tests/goldens/models/make_llava.py makes them. No files but the golden.
+// Tiny LLaVA models whose weights are a hash of name and index, as
+// tests/goldens/models/make_llava.py makes them. No files but the golden.
 #pragma once
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,6 +14,7 @@
 #include "models/llava/llava.h"
 
 namespace lft::test {
+using namespace lft::llava;
 
 using Json = nlohmann::json;
 
@@ -22,13 +25,15 @@ inline at::Tensor fill_by_hash(const std::string& name, at::IntArrayRef shape) {
   at::Tensor result = at::empty(shape, at::kFloat);
   const int64_t count = result.numel();
   const double a = shape.size() > 1 ? 1.5 / std::sqrt(static_cast<double>(count / shape[0])) : 0.5;
-  const double offset = name.find("norm") != std::string::npos && name.ends_with("weight") ? 1.0 : 0.0;
+  const double offset =
+      name.find("norm") != std::string::npos && name.ends_with("weight") ? 1.0 : 0.0;
   for (int64_t i = 0; i < count; ++i) {
     uint32_t h = (static_cast<uint32_t>(i) * 2654435761u) ^ key;
     h = (h ^ (h >> 15)) * 2246822519u;
     h = (h ^ (h >> 13)) * 3266489917u;
     h ^= h >> 16;
-    result.mutable_data_ptr<float>()[i] = static_cast<float>((h / 4294967296.0 * 2 - 1) * a + offset);
+    result.mutable_data_ptr<float>()[i] =
+        static_cast<float>((h / 4294967296.0 * 2 - 1) * a + offset);
   }
   return result;
 }
@@ -36,7 +41,8 @@ inline at::Tensor fill_by_hash(const std::string& name, at::IntArrayRef shape) {
 inline Llava make_llava(const LlavaConfig& config, at::ScalarType dtype = at::kFloat) {
   const at::NoGradGuard no_grad;
   Llava model(config, dtype, at::kCPU);
-  for (auto& item : model->named_parameters()) item.value().copy_(fill_by_hash(item.key(), item.value().sizes()));
+  for (auto& item : model->named_parameters())
+    item.value().copy_(fill_by_hash(item.key(), item.value().sizes()));
   return model;
 }
 
@@ -61,7 +67,8 @@ inline Json tiny_json() {
 }
 inline LlavaConfig tiny_config() { return LlavaConfig::parse(tiny_json(), "tiny"); }
 
-/// Row 0: an image between text. Row 1: text only, shorter. Row 2: two images. As in the golden's generator.
+/// Row 0: an image between text. Row 1: text only, shorter. Row 2: two images. As in the golden's
+/// generator.
 inline LlavaBatch tiny_batch(const LlavaConfig& config) {
   const auto positions = static_cast<size_t>(config.image_positions());
   const std::vector<int64_t> image(positions, config.image_token);
@@ -88,7 +95,8 @@ inline LlavaBatch tiny_batch(const LlavaConfig& config) {
       if (supervised) batch.labels_bt[r][i] = id;
     }
   }
-  batch.pixels_nchw = fill_by_hash("pixels", {3, 3, config.vision.image_size, config.vision.image_size});
+  batch.pixels_nchw =
+      fill_by_hash("pixels", {3, 3, config.vision.image_size, config.vision.image_size});
   return batch;
 }
 

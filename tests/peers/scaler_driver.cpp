@@ -1,6 +1,8 @@
-// Drives the real LossScaler through a sequence of steps for test_scaler.py. Standard input: lines "init growth backoff interval flags",
-// with a 1 in `flags` for each step whose gradient is infinite. Standard output: after each step "scale tracker taken", taken being the
-// optimizer's own count of updates; for an lft::Error "error kind", which ends that line's sequence; after each line "end".
+// Drives the real LossScaler through a sequence of steps for test_scaler.py. Standard input: lines
+// "init growth backoff interval flags", with a 1 in `flags` for each step whose gradient is
+// infinite. Standard output: after each step "scale tracker taken", taken being the optimizer's own
+// count of updates; for an lft::Error "error kind", which ends that line's sequence; after each
+// line "end".
 #include <ATen/Functions.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -10,15 +12,18 @@
 #include <string>
 
 #include "kernels/common/error.h"
-#include "src/train/loss_scaler.h"
+#include "src/train/optim/loss_scaler.h"
+
+using namespace lft::lora;
+using namespace lft::train;
 
 namespace {
 
-void drive(const lft::LossScale& start, const std::string& flags) {
+void drive(const lft::train::LossScale& start, const std::string& flags) {
   const at::Tensor parameter = at::ones({1}).requires_grad_();
-  const std::vector<lft::Trainable> trainables = {{"weight", "llm", parameter}};
-  lft::AdamW optimizer(trainables, lft::param_groups(trainables, 1e-3, -1), {});
-  lft::LossScaler scaler(start);
+  const std::vector<lft::lora::Trainable> trainables = {{"weight", "llm", parameter}};
+  lft::train::AdamW optimizer(trainables, lft::train::param_groups(trainables, 1e-3, -1), {});
+  lft::train::LossScaler scaler(start);
   const at::Tensor checked_loss = at::ones({});
   for (const char flag : flags) {
     optimizer.drop_gradients();
@@ -27,7 +32,8 @@ void drive(const lft::LossScale& start, const std::string& flags) {
     scaler.unscale(optimizer, checked_loss, 1.0);
     scaler.step(optimizer, 1.0);
     scaler.update();
-    printf("%.17g %lld %lld\n", scaler.state().scale, static_cast<long long>(scaler.state().growth_tracker),
+    printf("%.17g %lld %lld\n", scaler.state().scale,
+           static_cast<long long>(scaler.state().growth_tracker),
            static_cast<long long>(optimizer.slots()[0].steps));
   }
 }
@@ -35,9 +41,10 @@ void drive(const lft::LossScale& start, const std::string& flags) {
 }  // namespace
 
 int main() {
-  lft::LossScale start;
+  lft::train::LossScale start;
   std::string flags;
-  while (std::cin >> start.scale >> start.growth_factor >> start.backoff_factor >> start.growth_interval >> flags) {
+  while (std::cin >> start.scale >> start.growth_factor >> start.backoff_factor >>
+         start.growth_interval >> flags) {
     try {
       drive(start, flags);
     } catch (const lft::Error& error) {

@@ -1,4 +1,5 @@
-// What two recipes differ in: every field counts, and only those that leave the run the same run may change when it is resumed.
+// What two recipes differ in: every field counts, and only those that leave the run the same run
+// may change when it is resumed.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,16 +9,23 @@
 #include "src/recipe/strict_reader.h"
 
 namespace lft {
+using namespace lft::recipe;
 namespace {
 
 /// Visitor: another value for every field.
 struct ChangeAll {
   void field(const char*, int64_t& value, const FieldRule&, const char*) { value += 1; }
-  void field(const char*, double& value, const FieldRule&, const char*) { value = std::abs(value) + 0.125; }
+  void field(const char*, double& value, const FieldRule&, const char*) {
+    value = std::abs(value) + 0.125;
+  }
   void field(const char*, bool& value, const FieldRule&, const char*) { value = !value; }
   void field(const char*, std::string& value, const FieldRule&, const char*) { value += "x"; }
-  void field(const char*, std::vector<std::string>& value, const FieldRule&, const char*) { value.push_back("x"); }
-  void field(const char*, std::array<double, 2>& value, const FieldRule&, const char*) { value[1] = 0.5; }
+  void field(const char*, std::vector<std::string>& value, const FieldRule&, const char*) {
+    value.push_back("x");
+  }
+  void field(const char*, std::array<double, 2>& value, const FieldRule&, const char*) {
+    value[1] = 0.5;
+  }
   template <class Body>
   void section(const char*, Body body) {
     body();

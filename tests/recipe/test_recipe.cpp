@@ -1,4 +1,5 @@
-// Recipes: what is read, what is refused and in which words, and that a dump reads back to the same recipe.
+// Recipes: what is read, what is refused and in which words, and that a dump reads back to the same
+// recipe.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include "src/recipe/recipe.h"
 
 namespace lft {
+using namespace lft::recipe;
 namespace {
 
 const char kMinimal[] =
@@ -17,7 +19,8 @@ const char kMinimal[] =
     "model: {path: ckpt}\n"
     "data: {train: rows.json}\n";
 
-std::vector<std::string> problems(const std::string& text, const std::vector<std::string>& sets = {}) {
+std::vector<std::string> problems(const std::string& text,
+                                  const std::vector<std::string>& sets = {}) {
   try {
     parse_recipe(text, "r.yaml", sets);
   } catch (const Error& e) {
@@ -107,126 +110,222 @@ class ForgedRecipe : public ::testing::TestWithParam<Forged> {};
 
 TEST_P(ForgedRecipe, IsRefusedWithLineAndPath) {
   std::vector<std::string> want = GetParam().lines;
-  want.insert(want.begin(), "the recipe has " + std::to_string(want.size()) + (want.size() == 1 ? " problem" : " problems"));
+  want.insert(want.begin(), "the recipe has " + std::to_string(want.size()) +
+                                (want.size() == 1 ? " problem" : " problems"));
   EXPECT_EQ(problems(std::string(kMinimal) + GetParam().text), want);
 }
 
-const char kText[] = "text on one line (in quotes where it looks like a number, true, false or null)";
+const char kText[] =
+    "text on one line (in quotes where it looks like a number, true, false or null)";
 INSTANTIATE_TEST_SUITE_P(
     F1, ForgedRecipe,
     ::testing::Values(
-        Forged{"unknown", "lora:\n  rnk: 8\n", {"line 6: lora.rnk is not a recipe field (nearest: lora.rank)"}},
-        Forged{"unknown_in_flow", "lora: {alpha: 8,\n  rnk: 8}\n", {"line 6: lora.rnk is not a recipe field (nearest: lora.rank)"}},
-        Forged{"unknown_top", "ful: [projector]\n", {"line 5: ful is not a recipe field (nearest: full)"}},
-        Forged{"unknown_section", "optimizer: {lr: 1}\n", {"line 5: optimizer is not a recipe field (nearest: optim)"}},
-        Forged{"wrong_section", "train: {lr: 1}\n", {"line 5: train.lr is not a recipe field (nearest: optim.lr)"}},
-        Forged{"top_level_knob", "batch_size: 4\n", {"line 5: batch_size is not a recipe field (nearest: train.batch_size)"}},
+        Forged{"unknown",
+               "lora:\n  rnk: 8\n",
+               {"line 6: lora.rnk is not a recipe field (nearest: lora.rank)"}},
+        Forged{"unknown_in_flow",
+               "lora: {alpha: 8,\n  rnk: 8}\n",
+               {"line 6: lora.rnk is not a recipe field (nearest: lora.rank)"}},
+        Forged{"unknown_top",
+               "ful: [projector]\n",
+               {"line 5: ful is not a recipe field (nearest: full)"}},
+        Forged{"unknown_section",
+               "optimizer: {lr: 1}\n",
+               {"line 5: optimizer is not a recipe field (nearest: optim)"}},
+        Forged{"wrong_section",
+               "train: {lr: 1}\n",
+               {"line 5: train.lr is not a recipe field (nearest: optim.lr)"}},
+        Forged{"top_level_knob",
+               "batch_size: 4\n",
+               {"line 5: batch_size is not a recipe field (nearest: train.batch_size)"}},
         Forged{"far_from_all",
                "log:\n  zzzz: 1\n",
-               {"line 6: log.zzzz is not a recipe field (known here: every_steps, tensorboard, layer_grad_norms_every, "
+               {"line 6: log.zzzz is not a recipe field (known here: every_steps, tensorboard, "
+                "layer_grad_norms_every, "
                 "layer_activation_norms_every)"}},
         Forged{"escape_in_key",
                "log:\n  \"a\\x1b[2Jzzzzzzzz\": 1\n",
-               {"line 6: log.a\\x1b[2Jzzzzzzzz is not a recipe field (known here: every_steps, tensorboard, layer_grad_norms_every, "
+               {"line 6: log.a\\x1b[2Jzzzzzzzz is not a recipe field (known here: every_steps, "
+                "tensorboard, layer_grad_norms_every, "
                 "layer_activation_norms_every)"}},
-        Forged{"duplicate", "lora:\n  rank: 8\n  alpha: 8\n  rank: 9\n", {"line 8: lora.rank is given twice (first on line 6)"}},
-        Forged{"duplicate_section", "lora: {rank: 8}\nlora: {alpha: 8}\n", {"line 6: lora is given twice (first on line 5)"}},
-        Forged{"quoted_number", "lora: {rank: \"8\"}\n", {"line 5: lora.rank is the text \"8\", expected a whole number in [1, 65536]"}},
-        Forged{"octal", "lora: {rank: 010}\n", {"line 5: lora.rank is 010, expected a whole number in [1, 65536]"}},
-        Forged{"octal_double", "optim: {eps: 010}\n", {"line 5: optim.eps is 010, expected a number in (0, 1]"}},
-        Forged{"hex", "lora: {rank: 0x10}\n", {"line 5: lora.rank is 0x10, expected a whole number in [1, 65536]"}},
+        Forged{"duplicate",
+               "lora:\n  rank: 8\n  alpha: 8\n  rank: 9\n",
+               {"line 8: lora.rank is given twice (first on line 6)"}},
+        Forged{"duplicate_section",
+               "lora: {rank: 8}\nlora: {alpha: 8}\n",
+               {"line 6: lora is given twice (first on line 5)"}},
+        Forged{"quoted_number",
+               "lora: {rank: \"8\"}\n",
+               {"line 5: lora.rank is the text \"8\", expected a whole number in [1, 65536]"}},
+        Forged{"octal",
+               "lora: {rank: 010}\n",
+               {"line 5: lora.rank is 010, expected a whole number in [1, 65536]"}},
+        Forged{"octal_double",
+               "optim: {eps: 010}\n",
+               {"line 5: optim.eps is 010, expected a number in (0, 1]"}},
+        Forged{"hex",
+               "lora: {rank: 0x10}\n",
+               {"line 5: lora.rank is 0x10, expected a whole number in [1, 65536]"}},
         Forged{
-            "underscore", "train: {seed: 1_000}\n", {"line 5: train.seed is 1_000, expected a whole number in [0, 9223372036854775807]"}},
-        Forged{"plus", "lora: {rank: +8}\n", {"line 5: lora.rank is +8, expected a whole number in [1, 65536]"}},
-        Forged{"fraction", "lora: {rank: 8.0}\n", {"line 5: lora.rank is 8.0, expected a whole number in [1, 65536]"}},
+            "underscore",
+            "train: {seed: 1_000}\n",
+            {"line 5: train.seed is 1_000, expected a whole number in [0, 9223372036854775807]"}},
+        Forged{"plus",
+               "lora: {rank: +8}\n",
+               {"line 5: lora.rank is +8, expected a whole number in [1, 65536]"}},
+        Forged{"fraction",
+               "lora: {rank: 8.0}\n",
+               {"line 5: lora.rank is 8.0, expected a whole number in [1, 65536]"}},
         Forged{"two_to_64",
                "train: {seed: 18446744073709551616}\n",
-               {"line 5: train.seed is 18446744073709551616, expected a whole number in [0, 9223372036854775807]"}},
-        Forged{"negative", "train: {seed: -1}\n", {"line 5: train.seed is -1, expected a whole number in [0, 9223372036854775807]"}},
-        Forged{"zero_rank", "lora: {rank: 0}\n", {"line 5: lora.rank is 0, expected a whole number in [1, 65536]"}},
-        Forged{"nan", "optim: {lr: .nan}\n", {"line 5: optim.lr is .nan, expected a number in [0, 10]"}},
-        Forged{"nan_word", "optim: {lr: nan}\n", {"line 5: optim.lr is nan, expected a number in [0, 10]"}},
-        Forged{"inf", "optim: {clip_grad_norm: .inf}\n", {"line 5: optim.clip_grad_norm is .inf, expected a number in [0, 1e+09]"}},
-        Forged{"overflow", "optim: {lr: 1.0e400}\n", {"line 5: optim.lr is 1.0e400, expected a number in [0, 10]"}},
-        Forged{"open_range", "lora: {dropout: 1}\n", {"line 5: lora.dropout is 1, expected a number in [0, 1)"}},
-        Forged{"warmup", "optim: {warmup_ratio: 1.5}\n", {"line 5: optim.warmup_ratio is 1.5, expected a number in [0, 1]"}},
+               {"line 5: train.seed is 18446744073709551616, expected a whole number in [0, "
+                "9223372036854775807]"}},
+        Forged{"negative",
+               "train: {seed: -1}\n",
+               {"line 5: train.seed is -1, expected a whole number in [0, 9223372036854775807]"}},
+        Forged{"zero_rank",
+               "lora: {rank: 0}\n",
+               {"line 5: lora.rank is 0, expected a whole number in [1, 65536]"}},
+        Forged{"nan",
+               "optim: {lr: .nan}\n",
+               {"line 5: optim.lr is .nan, expected a number in [0, 10]"}},
+        Forged{"nan_word",
+               "optim: {lr: nan}\n",
+               {"line 5: optim.lr is nan, expected a number in [0, 10]"}},
+        Forged{"inf",
+               "optim: {clip_grad_norm: .inf}\n",
+               {"line 5: optim.clip_grad_norm is .inf, expected a number in [0, 1e+09]"}},
+        Forged{"overflow",
+               "optim: {lr: 1.0e400}\n",
+               {"line 5: optim.lr is 1.0e400, expected a number in [0, 10]"}},
+        Forged{"open_range",
+               "lora: {dropout: 1}\n",
+               {"line 5: lora.dropout is 1, expected a number in [0, 1)"}},
+        Forged{"warmup",
+               "optim: {warmup_ratio: 1.5}\n",
+               {"line 5: optim.warmup_ratio is 1.5, expected a number in [0, 1]"}},
         Forged{"yes",
                "data2: 1\ntrain: {deterministic: yes}\n",
-               {"line 5: data2 is not a recipe field (nearest: data)", "line 6: train.deterministic is yes, expected true or false"}},
-        Forged{"y", "train: {deterministic: y}\n", {"line 5: train.deterministic is y, expected true or false"}},
-        Forged{"on", "log:\n  tensorboard: on\n", {"line 6: log.tensorboard is on, expected true or false"}},
-        Forged{"quoted_bool", "log:\n  tensorboard: 'true'\n", {"line 6: log.tensorboard is the text \"true\", expected true or false"}},
-        Forged{"choice", "optim: {schedule: cosin}\n", {"line 5: optim.schedule is cosin, expected one of constant, linear, cosine"}},
-        Forged{"empty_value", "lora:\n  rank:\n  alpha: 3\n", {"line 6: lora.rank is empty, expected a whole number in [1, 65536]"}},
-        Forged{"empty_section", "lora:\n\noptim: {lr: 1}\n", {"line 5: lora is empty, expected a mapping of keys to values"}},
-        Forged{"scalar_for_section", "lora: 8\n", {"line 5: lora is 8, expected a mapping of keys to values"}},
+               {"line 5: data2 is not a recipe field (nearest: data)",
+                "line 6: train.deterministic is yes, expected true or false"}},
+        Forged{"y",
+               "train: {deterministic: y}\n",
+               {"line 5: train.deterministic is y, expected true or false"}},
+        Forged{"on",
+               "log:\n  tensorboard: on\n",
+               {"line 6: log.tensorboard is on, expected true or false"}},
+        Forged{"quoted_bool",
+               "log:\n  tensorboard: 'true'\n",
+               {"line 6: log.tensorboard is the text \"true\", expected true or false"}},
+        Forged{"choice",
+               "optim: {schedule: cosin}\n",
+               {"line 5: optim.schedule is cosin, expected one of constant, linear, cosine"}},
+        Forged{"empty_value",
+               "lora:\n  rank:\n  alpha: 3\n",
+               {"line 6: lora.rank is empty, expected a whole number in [1, 65536]"}},
+        Forged{"empty_section",
+               "lora:\n\noptim: {lr: 1}\n",
+               {"line 5: lora is empty, expected a mapping of keys to values"}},
+        Forged{"scalar_for_section",
+               "lora: 8\n",
+               {"line 5: lora is 8, expected a mapping of keys to values"}},
         Forged{"scalar_for_list",
                "full: projector\n",
-               {"line 5: full is projector, expected a list, as [a, b], each one of projector, vision, llm, all"}},
+               {"line 5: full is projector, expected a list, as [a, b], each one of projector, "
+                "vision, llm, all"}},
         Forged{"bad_item",
                "full:\n  - projector\n  - lm\n",
-               {"line 6: full is [projector, lm], expected a list, as [a, b], each one of projector, vision, llm, all"}},
+               {"line 6: full is [projector, lm], expected a list, as [a, b], each one of "
+                "projector, vision, llm, all"}},
         Forged{"three_betas",
                "optim: {betas: [0.9, 0.99, 0.999]}\n",
-               {"line 5: optim.betas is [0.9, 0.99, 0.999], expected two numbers, as [a, b], each in [0, 1)"}},
-        Forged{"map_for_number", "lora: {rank: {a: 1}}\n", {"line 5: lora.rank is a mapping, expected a whole number in [1, 65536]"}},
-        Forged{"number_for_text", "lora: {init_from: 12}\n", {std::string("line 5: lora.init_from is 12, expected ") + kText}},
+               {"line 5: optim.betas is [0.9, 0.99, 0.999], expected two numbers, as [a, b], each "
+                "in [0, 1)"}},
+        Forged{"map_for_number",
+               "lora: {rank: {a: 1}}\n",
+               {"line 5: lora.rank is a mapping, expected a whole number in [1, 65536]"}},
+        Forged{"number_for_text",
+               "lora: {init_from: 12}\n",
+               {std::string("line 5: lora.init_from is 12, expected ") + kText}},
         Forged{"control_in_text",
                "lora: {init_from: \"a\\0b\"}\n",
                {std::string("line 5: lora.init_from is the text \"a\\x00b\", expected ") + kText}},
         Forged{"scope",
                "lora: {targets: [lm:q_proj, \"vision:\"]}\n",
-               {"line 5: lora.targets holds \"lm:q_proj\", expected scope:pattern with a scope of llm, projector, vision",
-                "line 5: lora.targets holds \"vision:\", expected scope:pattern with a scope of llm, projector, vision"}},
+               {"line 5: lora.targets holds \"lm:q_proj\", expected scope:pattern with a scope of "
+                "llm, projector, vision",
+                "line 5: lora.targets holds \"vision:\", expected scope:pattern with a scope of "
+                "llm, projector, vision"}},
         Forged{"lora_and_full",
                "full: [vision]\nlora:\n  targets: [\"vision:q_proj\"]\n",
-               {"line 7: lora.targets holds \"vision:q_proj\", but `full` trains vision whole: drop one of the two"}},
-        Forged{"all_and_more", "full: [all, llm]\n", {"line 5: full names all and other parts: all includes them"}},
+               {"line 7: lora.targets holds \"vision:q_proj\", but `full` trains vision whole: "
+                "drop one of the two"}},
+        Forged{"all_and_more",
+               "full: [all, llm]\n",
+               {"line 5: full names all and other parts: all includes them"}},
         Forged{"nothing_to_train",
                "lora: {targets: []}\n",
-               {"line 5: lora.targets is empty: name layers to adapt, or train everything with `full: [all]`"}},
-        Forged{"eval_without_data", "train: {eval_every_steps: 5}\n", {"line 5: train.eval_every_steps needs data.eval"}}),
+               {"line 5: lora.targets is empty: name layers to adapt, or train everything with "
+                "`full: [all]`"}},
+        Forged{"eval_without_data",
+               "train: {eval_every_steps: 5}\n",
+               {"line 5: train.eval_every_steps needs data.eval"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Recipe, ReportsEverythingAtOnceInFileOrder) {
-  const auto lines = problems("lora:\n  rank: 0\n  foo: 1\noptim: {lr: .nan}\nbar: 2\nmodel: {base_dtype: int8}\n");
+  const auto lines = problems(
+      "lora:\n  rank: 0\n  foo: 1\noptim: {lr: .nan}\nbar: 2\nmodel: {base_dtype: int8}\n");
   const std::vector<std::string> want = {
       "the recipe has 9 problems",
       "version is missing (format of this file)",
       "output_dir is missing (where the run writes; created if absent)",
-      "data.train is missing (JSON or JSONL (LLaVA, ShareGPT, OpenAI messages), or a directory of lft prepare)",
+      "data.train is missing (JSON or JSONL (LLaVA, ShareGPT, OpenAI messages), or a directory of "
+      "lft prepare)",
       "line 2: lora.rank is 0, expected a whole number in [1, 65536]",
-      "line 3: lora.foo is not a recipe field (known here: variant, rank, alpha, dropout, targets, init_from)",
+      "line 3: lora.foo is not a recipe field (known here: variant, rank, alpha, dropout, targets, "
+      "init_from)",
       "line 4: optim.lr is .nan, expected a number in [0, 10]",
-      "line 5: bar is not a recipe field (known here: version, output_dir, full, model, lora, data, optim, precision, train, checkpoint, "
+      "line 5: bar is not a recipe field (known here: version, output_dir, full, model, lora, "
+      "data, optim, precision, train, checkpoint, "
       "log)",
-      "line 6: model.path is missing (directory in HF layout: config.json, safetensors, tokenizer, processor files)",
+      "line 6: model.path is missing (directory in HF layout: config.json, safetensors, tokenizer, "
+      "processor files)",
   };
   ASSERT_EQ(lines.size(), want.size() + 1);
-  EXPECT_EQ(std::vector<std::string>(lines.begin(), lines.begin() + static_cast<int64_t>(want.size())), want);
-  EXPECT_EQ(lines.back(), "line 6: model.base_dtype is int8, expected one of auto, bf16, fp16, fp32, nf4, fp8");
+  EXPECT_EQ(
+      std::vector<std::string>(lines.begin(), lines.begin() + static_cast<int64_t>(want.size())),
+      want);
+  EXPECT_EQ(lines.back(),
+            "line 6: model.base_dtype is int8, expected one of auto, bf16, fp16, fp32, nf4, fp8");
 }
 
 TEST(Recipe, EmptyFileNamesWhatIsRequired) {
-  for (const char* text : {"", "# nothing\n", "~\n", "{}\n"}) EXPECT_EQ(problems(text).size(), 5u) << text;
-  EXPECT_EQ(problems("hello\n").at(1), "line 1: a recipe is a mapping of keys to values, found hello");
-  EXPECT_EQ(problems("version: 2\n").at(4), "line 1: version is 2, expected a whole number in [1, 1]");
+  for (const char* text : {"", "# nothing\n", "~\n", "{}\n"})
+    EXPECT_EQ(problems(text).size(), 5u) << text;
+  EXPECT_EQ(problems("hello\n").at(1),
+            "line 1: a recipe is a mapping of keys to values, found hello");
+  EXPECT_EQ(problems("version: 2\n").at(4),
+            "line 1: version is 2, expected a whole number in [1, 1]");
 }
 
 TEST(Recipe, MissingRequiredKeyIsPlacedAtItsSection) {
-  EXPECT_EQ(problems("version: 1\noutput_dir: a\ndata: {train: b}\nmodel:\n  base_dtype: auto\n").at(1).substr(0, 31),
+  EXPECT_EQ(problems("version: 1\noutput_dir: a\ndata: {train: b}\nmodel:\n  base_dtype: auto\n")
+                .at(1)
+                .substr(0, 31),
             "line 4: model.path is missing (");
 }
 
 TEST(Recipe, NullMeansNotGivenWhereAFieldMayBeAbsent) {
-  const Recipe r = parse_recipe(std::string(kMinimal) + "lora: {init_from: null}\noptim: {projector_lr: ~}\n", "r.yaml");
+  const Recipe r = parse_recipe(
+      std::string(kMinimal) + "lora: {init_from: null}\noptim: {projector_lr: ~}\n", "r.yaml");
   EXPECT_EQ(r.lora.init_from, "");
   EXPECT_EQ(r.optim.projector_lr, -1);
 }
 
 TEST(Recipe, WindowsLineEndsAndBlockStyleRead) {
   const Recipe r = parse_recipe(
-      "version: 1\r\noutput_dir: a b\r\nmodel:\r\n  path: 'x'\r\ndata:\r\n  train: |-\r\n    t.json\r\nlora:\r\n  targets:\r\n  - "
+      "version: 1\r\noutput_dir: a b\r\nmodel:\r\n  path: 'x'\r\ndata:\r\n  train: |-\r\n    "
+      "t.json\r\nlora:\r\n  targets:\r\n  - "
       "llm:q\r\n",
       "r.yaml");
   EXPECT_EQ(r.output_dir, "a b");
@@ -236,9 +335,10 @@ TEST(Recipe, WindowsLineEndsAndBlockStyleRead) {
 
 TEST(RecipeSet, OverridesAddsAndReplacesABadValue) {
   const std::string text = std::string(kMinimal) + "lora: {rank: zero}\n";
-  const Recipe r = parse_recipe(text, "r.yaml",
-                                {"lora.rank=8", "optim.lr=2e-4", "full=[projector]", "data.eval=val.json", "lora.rank=9",
-                                 "precision.loss_scale.init=128", "lora.targets=[llm:all-linear, 'vision:q_proj']"});
+  const Recipe r = parse_recipe(
+      text, "r.yaml",
+      {"lora.rank=8", "optim.lr=2e-4", "full=[projector]", "data.eval=val.json", "lora.rank=9",
+       "precision.loss_scale.init=128", "lora.targets=[llm:all-linear, 'vision:q_proj']"});
   EXPECT_EQ(r.lora.rank, 9);
   EXPECT_EQ(r.optim.lr, 2e-4);
   EXPECT_EQ(r.full, std::vector<std::string>{"projector"});
@@ -248,8 +348,8 @@ TEST(RecipeSet, OverridesAddsAndReplacesABadValue) {
 }
 
 TEST(RecipeSet, NamesTheOverrideThatIsWrong) {
-  const auto lines =
-      problems(kMinimal, {"lora.rnk=8", "lora.rank=0", "lora", "lora={rank: 8}", "lora.alpha=&a 3", "data.train=", "a.b.c.d.e.f=1"});
+  const auto lines = problems(kMinimal, {"lora.rnk=8", "lora.rank=0", "lora", "lora={rank: 8}",
+                                         "lora.alpha=&a 3", "data.train=", "a.b.c.d.e.f=1"});
   const std::vector<std::string> want = {
       "the recipe has 7 problems",
       "--set lora.rank=0: lora.rank is 0, expected a whole number in [1, 65536]",
@@ -281,7 +381,8 @@ TEST(RecipeFile, MissingFileAndDirectoryAreUsageErrors) {
 }
 
 TEST(RecipeFile, ReadsFromDisk) {
-  const auto path = std::filesystem::temp_directory_path() / ("lft_recipe_" + std::to_string(std::random_device{}()) + ".yaml");
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("lft_recipe_" + std::to_string(std::random_device{}()) + ".yaml");
   std::ofstream(path) << kFull;
   EXPECT_EQ(dump_recipe(read_recipe(path)), dump_recipe(parse_recipe(kFull, "r.yaml")));
   std::ofstream(path, std::ios::app) << std::string(2 << 20, '#');
@@ -310,9 +411,33 @@ TEST(RecipeDump, ReadsBackToTheSameRecipe) {
 }
 
 TEST(RecipeDump, QuotesTextThatYamlWouldMisread) {
-  for (const char* text : {"yes",     "NO",  "on", "null", "1e3", "010", "2024-01-01", "12:30", "a: b", "#x",    "\xc3\xa9t\xc3\xa9",
-                           "a\"b\\c", "- x", "*a", "&a",   "!t",  "{a}", ".5",         "..",    "%x",   "a # b", " a",
-                           "~",       "=",   "<<", "@x",   "`x"}) {
+  for (const char* text : {"yes",
+                           "NO",
+                           "on",
+                           "null",
+                           "1e3",
+                           "010",
+                           "2024-01-01",
+                           "12:30",
+                           "a: b",
+                           "#x",
+                           "\xc3\xa9t\xc3\xa9",
+                           "a\"b\\c",
+                           "- x",
+                           "*a",
+                           "&a",
+                           "!t",
+                           "{a}",
+                           ".5",
+                           "..",
+                           "%x",
+                           "a # b",
+                           " a",
+                           "~",
+                           "=",
+                           "<<",
+                           "@x",
+                           "`x"}) {
     Recipe r = parse_recipe(kMinimal, "r.yaml");
     r.data.image_root = text;
     r.lora.targets = {"llm:" + std::string(text)};
@@ -334,7 +459,9 @@ TEST(RecipeDump, WritesNumbersEveryYamlReaderTakesForNumbers) {
 
 TEST(RecipeReference, HasOneRowAField) {
   const std::string table = recipe_reference();
-  EXPECT_NE(table.find("| `lora.rank` | whole number | `128` | in [1, 65536] | inner dimension of the update |\n"), std::string::npos)
+  EXPECT_NE(table.find("| `lora.rank` | whole number | `128` | in [1, 65536] | inner dimension of "
+                       "the update |\n"),
+            std::string::npos)
       << table;
   EXPECT_NE(table.find("| `optim.projector_lr` | number | none | in [0, 10] |"), std::string::npos);
   EXPECT_NE(table.find("| `precision.loss_scale.init` |"), std::string::npos);

@@ -1,4 +1,5 @@
-// What recipe YAML refuses before any field is looked at: each at its line, at once, whatever the size.
+// What recipe YAML refuses before any field is looked at: each at its line, at once, whatever the
+// size.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -7,6 +8,7 @@
 #include "src/recipe/yaml_tree.h"
 
 namespace lft {
+using namespace lft::recipe;
 namespace {
 
 std::string refusal(const std::string& text) {
@@ -26,10 +28,14 @@ TEST(YamlTree, RefusesWhatHidesAMeaning) {
   EXPECT_EQ(refusal("a: &x {b: *x}\n"), "line 1: anchors (&)" + written_out);
   EXPECT_EQ(refusal("&x a: 1\n"), "line 1: anchors (&)" + written_out);
   EXPECT_EQ(refusal("a: *x\n"), "line 1: not valid YAML: the referenced anchor is not defined");
-  EXPECT_EQ(refusal("a: 1\n<<: {b: 1}\n"), "line 2: merge keys (<<) are not allowed in a recipe: write the values out");
-  EXPECT_EQ(refusal("a: 1\n---\nb: 2\n"), "line 2: a second document (---) is not allowed in a recipe");
-  EXPECT_EQ(refusal("a: 1\n...\nb: 2\n"), "line 3: a second document (---) is not allowed in a recipe");
-  EXPECT_EQ(refusal("%YAML 1.2\n---\na: 1\n"), "line 1: directives (%) are not allowed in a recipe");
+  EXPECT_EQ(refusal("a: 1\n<<: {b: 1}\n"),
+            "line 2: merge keys (<<) are not allowed in a recipe: write the values out");
+  EXPECT_EQ(refusal("a: 1\n---\nb: 2\n"),
+            "line 2: a second document (---) is not allowed in a recipe");
+  EXPECT_EQ(refusal("a: 1\n...\nb: 2\n"),
+            "line 3: a second document (---) is not allowed in a recipe");
+  EXPECT_EQ(refusal("%YAML 1.2\n---\na: 1\n"),
+            "line 1: directives (%) are not allowed in a recipe");
   EXPECT_EQ(refusal("a: 1\n%x\n"), "line 2: directives (%) are not allowed in a recipe");
   EXPECT_EQ(refusal("? [a]\n: 1\n"), "line 1: a key must be a plain name");
   EXPECT_EQ(refusal("a:\n  - b:\n      - [c, [d]]\n"), "line 3: nested deeper than 4 levels");
@@ -47,10 +53,11 @@ TEST(YamlTree, RefusesWhatHidesAMeaning) {
 }
 
 TEST(YamlTree, RefusesEveryTag) {
-  for (const char* text :
-       {"a: !!str 3\n", "a: ! 3\n", "a: ! '3'\n", "a: !!map {}\n", "a: ![b]\n", "a: !!python/object/apply:os.system [ls]\n",
-        "a: !<tag:x> 3\n", "!!map {a: 1}\n", "\xc3\xa9: \xc3\xa9\r\na: ! 3\r\n", "a: !!null\n"}) {
-    EXPECT_NE(refusal(text).find("tags (!) are not allowed"), std::string::npos) << text << refusal(text);
+  for (const char* text : {"a: !!str 3\n", "a: ! 3\n", "a: ! '3'\n", "a: !!map {}\n", "a: ![b]\n",
+                           "a: !!python/object/apply:os.system [ls]\n", "a: !<tag:x> 3\n",
+                           "!!map {a: 1}\n", "\xc3\xa9: \xc3\xa9\r\na: ! 3\r\n", "a: !!null\n"}) {
+    EXPECT_NE(refusal(text).find("tags (!) are not allowed"), std::string::npos)
+        << text << refusal(text);
   }
 }
 
@@ -61,16 +68,21 @@ TEST(YamlTree, RefusesBombsAtOnce) {
     return text.substr(0, bytes);
   };
   std::string laughs = "a: &a [x, x, x]\n";
-  for (char c = 'b'; c < 'z'; ++c) laughs += std::string(1, c) + ": &" + c + " [*" + char(c - 1) + ", *" + char(c - 1) + "]\n";
-  std::vector<std::string> corpus = {laughs, std::string(1 << 20, 'a'), std::string(8 << 20, '\n'), "a: &a\n  b: *a\n"};
-  for (const char* unit : {"[", "{", "- ", "a: ", "? ", "[a, ", "{a: ", "!", "&", "*", "a: \"", "\"", "a: '", "%a\n", "a: [a,\n"}) {
+  for (char c = 'b'; c < 'z'; ++c)
+    laughs += std::string(1, c) + ": &" + c + " [*" + char(c - 1) + ", *" + char(c - 1) + "]\n";
+  std::vector<std::string> corpus = {laughs, std::string(1 << 20, 'a'), std::string(8 << 20, '\n'),
+                                     "a: &a\n  b: *a\n"};
+  for (const char* unit : {"[", "{", "- ", "a: ", "? ", "[a, ", "{a: ", "!", "&", "*", "a: \"",
+                           "\"", "a: '", "%a\n", "a: [a,\n"}) {
     corpus.push_back(repeat(unit, 64 << 10));
   }
   for (const std::string& text : corpus) {
     const auto start = std::chrono::steady_clock::now();
     EXPECT_NE(refusal(text), "") << text.substr(0, 40);
-    // A quarter of a second is ten times what the slowest takes; a quadratic reader would need minutes.
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(250)) << text.substr(0, 40);
+    // A quarter of a second is ten times what the slowest takes; a quadratic reader would need
+    // minutes.
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(250))
+        << text.substr(0, 40);
   }
 }
 

@@ -8,7 +8,9 @@ namespace lft::test {
 
 class Scratch {
  public:
-  Scratch() : dir_(std::filesystem::temp_directory_path() / ("lft_report_" + std::to_string(std::random_device{}()))) {
+  Scratch()
+      : dir_(std::filesystem::temp_directory_path() /
+             ("lft_report_" + std::to_string(std::random_device{}()))) {
     std::filesystem::create_directories(dir_);
   }
   Scratch(const Scratch&) = delete;

@@ -13,6 +13,8 @@
 #include "tests/report/scratch.h"
 
 namespace lft {
+using namespace lft::io;
+using namespace lft::report;
 namespace {
 
 TEST(Metrics, WritesTheStepLineWithExactlyItsKeysInOrder) {
@@ -31,11 +33,12 @@ TEST(Metrics, WritesTheStepLineWithExactlyItsKeysInOrder) {
              .step_s = std::numeric_limits<double>::infinity(),
              .ids_hash = "0123456789abcdef",
              .run_hash = "fedcba9876543210"});
-  EXPECT_EQ(
-      read_file(path),
-      "{\"step\":3,\"loss\":0.1,\"lr\":0.0002,\"grad_norm\":null,\"loss_scale\":65536.0,\"precision\":\"fp16\",\"supervised_tokens\":40,"
-      "\"tokens\":320,\"tokens_per_s\":0.3333333333333333,\"step_s\":null,\"ids_hash\":\"0123456789abcdef\",\"run_hash\":"
-      "\"fedcba9876543210\"}\n");
+  EXPECT_EQ(read_file(path),
+            "{\"step\":3,\"loss\":0.1,\"lr\":0.0002,\"grad_norm\":null,\"loss_scale\":65536.0,"
+            "\"precision\":\"fp16\",\"supervised_tokens\":40,"
+            "\"tokens\":320,\"tokens_per_s\":0.3333333333333333,\"step_s\":null,\"ids_hash\":"
+            "\"0123456789abcdef\",\"run_hash\":"
+            "\"fedcba9876543210\"}\n");
   EXPECT_EQ(file.offset(), read_file(path).size());
 }
 
@@ -46,7 +49,8 @@ TEST(Metrics, EventLinesCarryNameStepAndFields) {
   file.event("resume", 0, Json());
   file.event("step_skipped", 11, {{"sample", "a\xff\n"}});
   EXPECT_EQ(read_file(scratch.path("m")),
-            "{\"event\":\"eval\",\"step\":10,\"eval_loss\":null,\"exact_match\":0.5}\n{\"event\":\"resume\",\"step\":0}\n"
+            "{\"event\":\"eval\",\"step\":10,\"eval_loss\":null,\"exact_match\":0.5}\n{\"event\":"
+            "\"resume\",\"step\":0}\n"
             "{\"event\":\"step_skipped\",\"step\":11,\"sample\":\"a\xef\xbf\xbd\\n\"}\n");
 }
 
@@ -56,7 +60,8 @@ TEST(Metrics, DoublesRoundTrip) {
   std::mt19937_64 rng(1);
   std::vector<double> want;
   for (int i = 0; i < 500; ++i) {
-    const double value = std::ldexp(std::uniform_real_distribution<double>(-1, 1)(rng), static_cast<int>(rng() % 200) - 100);
+    const double value = std::ldexp(std::uniform_real_distribution<double>(-1, 1)(rng),
+                                    static_cast<int>(rng() % 200) - 100);
     want.push_back(value);
     file.step({.step = i, .loss = value});
   }
@@ -89,7 +94,8 @@ TEST(Metrics, CutsBackToWhatACheckpointKnowsAndNeverPads) {
     for (int i = 1; i <= 3; ++i) file.event("a", i, Json());
   }
   EXPECT_EQ(MetricsFile(scratch.path("m"), 46).offset(), 46u);
-  EXPECT_EQ(read_file(scratch.path("m")), "{\"event\":\"a\",\"step\":1}\n{\"event\":\"a\",\"step\":2}\n");
+  EXPECT_EQ(read_file(scratch.path("m")),
+            "{\"event\":\"a\",\"step\":1}\n{\"event\":\"a\",\"step\":2}\n");
   std::filesystem::resize_file(scratch.path("m"), 40);  // a power cut in the second line
   EXPECT_EQ(MetricsFile(scratch.path("m"), 46).offset(), 23u);
   EXPECT_EQ(read_file(scratch.path("m")), "{\"event\":\"a\",\"step\":1}\n");

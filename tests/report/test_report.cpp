@@ -1,4 +1,5 @@
-// report.html: what stands in it, that no text can break out of its place, and that long runs stay small.
+// report.html: what stands in it, that no text can break out of its place, and that long runs stay
+// small.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,37 +15,48 @@
 #include "tests/report/scratch.h"
 
 namespace lft {
+using namespace lft::io;
+using namespace lft::report;
 namespace {
 
 // A 16x16 picture of a seven, written by PIL.
-const unsigned char kSeven[] = {0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0x00, 0x00, 0x00, 0x0d, 0x49, 0x48, 0x44, 0x52, 0x00, 0x00,
-                                0x00, 0x10, 0x00, 0x00, 0x00, 0x10, 0x01, 0x03, 0x00, 0x00, 0x00, 0x25, 0x3d, 0x6d, 0x22, 0x00, 0x00, 0x00,
-                                0x06, 0x50, 0x4c, 0x54, 0x45, 0xff, 0xff, 0xff, 0x00, 0x00, 0x00, 0x55, 0xc2, 0xd3, 0x7e, 0x00, 0x00, 0x00,
-                                0x30, 0x49, 0x44, 0x41, 0x54, 0x78, 0xda, 0x05, 0xc1, 0x31, 0x01, 0x00, 0x21, 0x10, 0x04, 0xb1, 0xb9, 0x69,
-                                0xa0, 0x44, 0x02, 0x4e, 0xfe, 0xa5, 0x23, 0x01, 0x29, 0x28, 0x60, 0x49, 0x2a, 0x08, 0x02, 0xa7, 0x49, 0xaf,
-                                0x6c, 0x19, 0xb2, 0x64, 0x92, 0x4f, 0x7e, 0x03, 0x37, 0x5e, 0x2a, 0x08, 0x0f, 0xf3, 0xa3, 0x0b, 0x4c, 0x52,
-                                0x0b, 0xbb, 0x30, 0x00, 0x00, 0x00, 0x00, 0x49, 0x45, 0x4e, 0x44, 0xae, 0x42, 0x60, 0x82};
+const unsigned char kSeven[] = {
+    0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0x00, 0x00, 0x00, 0x0d, 0x49, 0x48, 0x44, 0x52,
+    0x00, 0x00, 0x00, 0x10, 0x00, 0x00, 0x00, 0x10, 0x01, 0x03, 0x00, 0x00, 0x00, 0x25, 0x3d, 0x6d,
+    0x22, 0x00, 0x00, 0x00, 0x06, 0x50, 0x4c, 0x54, 0x45, 0xff, 0xff, 0xff, 0x00, 0x00, 0x00, 0x55,
+    0xc2, 0xd3, 0x7e, 0x00, 0x00, 0x00, 0x30, 0x49, 0x44, 0x41, 0x54, 0x78, 0xda, 0x05, 0xc1, 0x31,
+    0x01, 0x00, 0x21, 0x10, 0x04, 0xb1, 0xb9, 0x69, 0xa0, 0x44, 0x02, 0x4e, 0xfe, 0xa5, 0x23, 0x01,
+    0x29, 0x28, 0x60, 0x49, 0x2a, 0x08, 0x02, 0xa7, 0x49, 0xaf, 0x6c, 0x19, 0xb2, 0x64, 0x92, 0x4f,
+    0x7e, 0x03, 0x37, 0x5e, 0x2a, 0x08, 0x0f, 0xf3, 0xa3, 0x0b, 0x4c, 0x52, 0x0b, 0xbb, 0x30, 0x00,
+    0x00, 0x00, 0x00, 0x49, 0x45, 0x4e, 0x44, 0xae, 0x42, 0x60, 0x82};
 
 std::string between(const std::string& text, const std::string& open, const std::string& close) {
   const size_t begin = text.find(open) + open.size();
   return text.substr(begin, text.find(close, begin) - begin);
 }
 
-Json data_of(const std::string& page) { return Json::parse(between(page, "id=\"data\">", "</script>")); }
+Json data_of(const std::string& page) {
+  return Json::parse(between(page, "id=\"data\">", "</script>"));
+}
 
 size_t count(const std::string& text, const std::string& part) {
   size_t found = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++found;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size()))
+    ++found;
   return found;
 }
 
-/// Twelve decoder layers, four of vision, the projector; layer 10 not finite at step 240, the tower's absent at step 100.
+/// Twelve decoder layers, four of vision, the projector; layer 10 not finite at step 240, the
+/// tower's absent at step 100.
 Json sample_layers(int64_t step, double size, double growth) {
   Json layers = {{"multi_modal_projector", 2 * size}};
   for (int layer = 0; layer < 12; ++layer) {
-    const double value = size * std::exp(growth * layer / 12.0) * (1 + 0.3 * std::sin(static_cast<double>(step) * (layer + 1)));
-    layers["language_model.model.layers." + std::to_string(layer)] = layer == 10 && step == 240 ? std::nan("") : value;
-    if (layer < 4 && step != 100) layers["vision_tower.vision_model.encoder.layers." + std::to_string(layer)] = value / 3;
+    const double value = size * std::exp(growth * layer / 12.0) *
+                         (1 + 0.3 * std::sin(static_cast<double>(step) * (layer + 1)));
+    layers["language_model.model.layers." + std::to_string(layer)] =
+        layer == 10 && step == 240 ? std::nan("") : value;
+    if (layer < 4 && step != 100)
+      layers["vision_tower.vision_model.encoder.layers." + std::to_string(layer)] = value / 3;
   }
   return layers;
 }
@@ -54,48 +66,65 @@ void write_sample_run(const std::string& path) {
   metrics.event("eval", 0, {{"eval_loss", 2.4}, {"exact_match", 0.02}});
   for (int64_t step = 1; step <= 400; ++step) {
     const double x = static_cast<double>(step), wave = std::sin(x * 12.9898) * 0.5;
-    const double loss = step == 240 ? std::nan("") : 0.08 + 2.2 * std::exp(-x / 70) * (1 + 0.35 * wave);
-    metrics.step({.step = step,
-                  .loss = loss,
-                  .lr = 1e-3 * std::min(x / 12, 0.5 * (1 + std::cos(3.14159 * (x - 12) / 388))),
-                  .grad_norm = step == 240 ? std::nan("") : 0.4 + 6 * std::exp(-x / 50) * (1 + wave),
-                  .precision = step < 240 ? "bf16" : "fp32",
-                  .supervised_tokens = 64,
-                  .tokens = 900,
-                  .tokens_per_s = 5200 + 400 * wave - (step > 240 ? 1800 : 0),
-                  .step_s = 0.17});
-    if (step % 100 == 0) metrics.event("checkpoint", step, {{"path", "checkpoints/step-" + std::to_string(step)}});
+    const double loss =
+        step == 240 ? std::nan("") : 0.08 + 2.2 * std::exp(-x / 70) * (1 + 0.35 * wave);
+    metrics.step(
+        {.step = step,
+         .loss = loss,
+         .lr = 1e-3 * std::min(x / 12, 0.5 * (1 + std::cos(3.14159 * (x - 12) / 388))),
+         .grad_norm = step == 240 ? std::nan("") : 0.4 + 6 * std::exp(-x / 50) * (1 + wave),
+         .precision = step < 240 ? "bf16" : "fp32",
+         .supervised_tokens = 64,
+         .tokens = 900,
+         .tokens_per_s = 5200 + 400 * wave - (step > 240 ? 1800 : 0),
+         .step_s = 0.17});
     if (step % 100 == 0)
-      metrics.event("eval", step, {{"eval_loss", 0.1 + 2.3 * std::exp(-x / 75)}, {"exact_match", 1 - std::exp(-x / 120)}});
-    if (step == 240) metrics.event("fp32_recovery", step, {{"reason", "non-finite loss in bf16"}, {"lr_factor", 0.5}});
+      metrics.event("checkpoint", step, {{"path", "checkpoints/step-" + std::to_string(step)}});
+    if (step % 100 == 0)
+      metrics.event(
+          "eval", step,
+          {{"eval_loss", 0.1 + 2.3 * std::exp(-x / 75)}, {"exact_match", 1 - std::exp(-x / 120)}});
+    if (step == 240)
+      metrics.event("fp32_recovery", step,
+                    {{"reason", "non-finite loss in bf16"}, {"lr_factor", 0.5}});
     if (step % 20 == 0) {
-      metrics.event("layer_grad_norms", step, {{"norm", "l2"}, {"layers", sample_layers(step, 0.3 * std::exp(-x / 120), 6)}});
-      metrics.event("layer_activation_norms", step, {{"norm", "rms"}, {"layers", sample_layers(step, 0.6, 0.3)}});
+      metrics.event("layer_grad_norms", step,
+                    {{"norm", "l2"}, {"layers", sample_layers(step, 0.3 * std::exp(-x / 120), 6)}});
+      metrics.event("layer_activation_norms", step,
+                    {{"norm", "rms"}, {"layers", sample_layers(step, 0.6, 0.3)}});
     }
     if (step == 300) {
       metrics.event("norm_warning", step,
                     {{"kind", "divergence"},
                      {"modules", {"language_model.model.layers.3.mlp.up_proj"}},
                      {"now", 31.5},
-                     {"what", "the gradient norm has risen from 0.4 to 31.5, and the loss from 0.2 to 1.9: divergence in progress"},
+                     {"what",
+                      "the gradient norm has risen from 0.4 to 31.5, and the loss from 0.2 to 1.9: "
+                      "divergence in progress"},
                      {"next", "lower optim.lr"}});
     }
   }
 }
 
 ReportInput sample_input(const std::string& metrics_path) {
-  ReportInput input{
-      .title = "quickstart: digits <b>&\"</title>",
-      .metrics_path = metrics_path,
-      .recipe_text = "version: 1\noutput_dir: runs/quickstart\n# </pre></script><script>window.broken = 1</script>\n",
-      .environment_json = "{\n  \"lft\": \"0.1.0\"\n}\n",
-      .facts = {{"trainable parameters", "184,320 of 2.7 M"}, {"final loss", "0.0812"}, {"exact match", "0.94"}, {"time", "1:08"}},
-      .answers = {}};
+  ReportInput input{.title = "quickstart: digits <b>&\"</title>",
+                    .metrics_path = metrics_path,
+                    .recipe_text =
+                        "version: 1\noutput_dir: runs/quickstart\n# "
+                        "</pre></script><script>window.broken = 1</script>\n",
+                    .environment_json = "{\n  \"lft\": \"0.1.0\"\n}\n",
+                    .facts = {{"trainable parameters", "184,320 of 2.7 M"},
+                              {"final loss", "0.0812"},
+                              {"exact match", "0.94"},
+                              {"time", "1:08"}},
+                    .answers = {}};
   const std::string seven(reinterpret_cast<const char*>(kSeven), sizeof kSeven);
   for (int i = 0; i < 6; ++i) {
-    input.answers.push_back({"test-" + std::to_string(i), "<image>\nWhich digit is this?", "7", i == 3 ? "1" : " 7\n", seven});
+    input.answers.push_back({"test-" + std::to_string(i), "<image>\nWhich digit is this?", "7",
+                             i == 3 ? "1" : " 7\n", seven});
   }
-  input.answers.push_back({"<i>text only</i>", "Say </script><!-- <img src=x onerror=alert(1)>", "<b>7</b>\xff", "", ""});
+  input.answers.push_back({"<i>text only</i>", "Say </script><!-- <img src=x onerror=alert(1)>",
+                           "<b>7</b>\xff", "", ""});
   return input;
 }
 
@@ -119,7 +148,8 @@ TEST(Report, NoTextLeavesItsPlace) {
   const test::Scratch scratch;
   write_report(scratch.path("report.html"), sample_input(scratch.path("none.jsonl")));
   const std::string page = read_file(scratch.path("report.html"));
-  EXPECT_EQ(between(page, "<title>", "</title>"), "quickstart: digits &lt;b&gt;&amp;&quot;&lt;/title&gt;");
+  EXPECT_EQ(between(page, "<title>", "</title>"),
+            "quickstart: digits &lt;b&gt;&amp;&quot;&lt;/title&gt;");
   EXPECT_EQ(count(page, "</script>"), 3u);
   EXPECT_EQ(between(page, "id=\"data\">", "</script>").find('<'), std::string::npos);
   const Json data = data_of(page);
@@ -141,7 +171,8 @@ TEST(Report, AnswersMatchAfterTrimmingAndCarryTheirImage) {
             "0mvbBmyZJJPfgM3XioID/OjC0xSC7swAAAAAElFTkSuQmCC");
   EXPECT_EQ(answers[6]["image"], "");
   ReportInput input;
-  for (const char* bytes : {"\xff\xd8\xff", "\xff\xd8\xff\x01", "\xff\xd8\xff\x01\x02"}) input.answers.push_back({"", "", "", "", bytes});
+  for (const char* bytes : {"\xff\xd8\xff", "\xff\xd8\xff\x01", "\xff\xd8\xff\x01\x02"})
+    input.answers.push_back({"", "", "", "", bytes});
   write_report(scratch.path("r.html"), input);
   const Json jpegs = data_of(read_file(scratch.path("r.html")))["answers"];
   EXPECT_EQ(jpegs[0]["image"], "data:image/jpeg;base64,/9j/");
@@ -152,7 +183,8 @@ TEST(Report, AnswersMatchAfterTrimmingAndCarryTheirImage) {
 TEST(Report, CurvesAndEventsComeFromTheMetrics) {
   const test::Scratch scratch;
   write_sample_run(scratch.path("m"));
-  std::ofstream(scratch.path("m"), std::ios::app) << "{\"step\":400,\"loss\":9}\n{\"step\":401,\"lo";  // done again after a resume; cut off
+  std::ofstream(scratch.path("m"), std::ios::app)
+      << "{\"step\":400,\"loss\":9}\n{\"step\":401,\"lo";  // done again after a resume; cut off
   write_report(scratch.path("r.html"), sample_input(scratch.path("m")));
   const Json data = data_of(read_file(scratch.path("r.html")));
   const Json& loss = data["series"]["loss"];
@@ -165,7 +197,8 @@ TEST(Report, CurvesAndEventsComeFromTheMetrics) {
   EXPECT_EQ(data["events"].size(), 11u);
   const Json& warning = data["events"][8];
   EXPECT_EQ(warning["name"], "norm_warning");
-  EXPECT_EQ(warning["fields"].size(), 2u) << "the two sentences, without the numbers that stand in them: " << warning.dump();
+  EXPECT_EQ(warning["fields"].size(), 2u)
+      << "the two sentences, without the numbers that stand in them: " << warning.dump();
   EXPECT_EQ(data["events"][0]["name"], "eval");
   EXPECT_EQ(data["under"], "400 steps · 1 lines of metrics.jsonl could not be read");
 }
@@ -173,30 +206,34 @@ TEST(Report, CurvesAndEventsComeFromTheMetrics) {
 TEST(Report, LayersAreATableInTheOrderOfTheForwardPass) {
   const test::Scratch scratch;
   write_sample_run(scratch.path("m"));
-  std::ofstream(scratch.path("m"), std::ios::app) << R"({"event":"layer_grad_norms","step":400,"layers":{"language_model.lm_head":7}})"
-                                                  << "\n"
-                                                  << R"({"event":"layer_grad_norms","step":410,"layers":[1]})"
-                                                  << "\n";
+  std::ofstream(scratch.path("m"), std::ios::app)
+      << R"({"event":"layer_grad_norms","step":400,"layers":{"language_model.lm_head":7}})"
+      << "\n"
+      << R"({"event":"layer_grad_norms","step":410,"layers":[1]})"
+      << "\n";
   write_report(scratch.path("r.html"), sample_input(scratch.path("m")));
   const Json data = data_of(read_file(scratch.path("r.html")));
   const Json& map = data["layers"]["layer_activation_norms"];
   EXPECT_EQ(map["steps"].size(), 20u);
-  EXPECT_EQ(map["rows"], Json::array({"vision 0", "vision 1", "vision 2", "vision 3", "projector", "llm 0", "llm 1", "llm 2", "llm 3",
-                                      "llm 4", "llm 5", "llm 6", "llm 7", "llm 8", "llm 9", "llm 10", "llm 11"}));
+  EXPECT_EQ(map["rows"], Json::array({"vision 0", "vision 1", "vision 2", "vision 3", "projector",
+                                      "llm 0", "llm 1", "llm 2", "llm 3", "llm 4", "llm 5", "llm 6",
+                                      "llm 7", "llm 8", "llm 9", "llm 10", "llm 11"}));
   EXPECT_EQ(map["names"][15], "language_model.model.layers.10");
   EXPECT_EQ(map["values"][15][11], nullptr) << "not finite at step 240";
   EXPECT_EQ(map["values"][0][4], false) << "absent at step 100";
   EXPECT_EQ(map["values"][4][0], 1.2);
   const Json& gradients = data["layers"]["layer_grad_norms"];
   EXPECT_EQ(gradients["rows"].size(), 18u);
-  EXPECT_EQ(gradients["rows"][5], "language_model.lm_head") << "what is beside the stack comes before it";
+  EXPECT_EQ(gradients["rows"][5], "language_model.lm_head")
+      << "what is beside the stack comes before it";
   EXPECT_EQ(gradients["values"][5][19], 7) << "the later line of a step counts";
   EXPECT_EQ(gradients["values"][6][19], false);
 }
 
 TEST(Report, AMapOfManyStepsKeepsAnEvenChoice) {
   std::map<int64_t, Json> records;
-  for (int64_t step = 1; step <= 5000; ++step) records[step * 10] = {{"layers", {{"multi_modal_projector", step}}}};
+  for (int64_t step = 1; step <= 5000; ++step)
+    records[step * 10] = {{"layers", {{"multi_modal_projector", step}}}};
   const Json map = layer_map(records);
   ASSERT_EQ(map["steps"].size(), 200u);
   EXPECT_EQ(map["steps"][0], 10);
@@ -217,17 +254,23 @@ TEST(Report, LongRunsStaySmallAndKeepTheRecovery) {
   {
     std::ofstream file(scratch.path("m"));
     for (int step = 1; step <= 30000; ++step) {
-      file << "{\"step\":" << step << ",\"loss\":" << (step == 17777 ? 99 : 1) << ",\"lr\":1e-4,\"grad_norm\":1,\"tokens_per_s\":5}\n";
+      file << "{\"step\":" << step << ",\"loss\":" << (step == 17777 ? 99 : 1)
+           << ",\"lr\":1e-4,\"grad_norm\":1,\"tokens_per_s\":5}\n";
       if (step % 10 == 0) file << "{\"event\":\"checkpoint\",\"step\":" << step << "}\n";
       if (step == 20000) file << "{\"event\":\"fp32_recovery\",\"step\":20000}\n";
     }
   }
-  write_report(scratch.path("r.html"),
-               {.title = "", .metrics_path = scratch.path("m"), .recipe_text = "", .environment_json = "", .facts = {}, .answers = {}});
+  write_report(scratch.path("r.html"), {.title = "",
+                                        .metrics_path = scratch.path("m"),
+                                        .recipe_text = "",
+                                        .environment_json = "",
+                                        .facts = {},
+                                        .answers = {}});
   const Json data = data_of(read_file(scratch.path("r.html")));
   for (const auto& [name, series] : data["series"].items()) EXPECT_LE(series.size(), 2000u) << name;
   double highest = 0;
-  for (const Json& point : data["series"]["loss"]) highest = std::max(highest, point[1].get<double>());
+  for (const Json& point : data["series"]["loss"])
+    highest = std::max(highest, point[1].get<double>());
   EXPECT_EQ(highest, 99);
   EXPECT_EQ(data["alarms"], Json::array({20000}));
   EXPECT_EQ(data["events"].size(), 201u);
@@ -236,7 +279,8 @@ TEST(Report, LongRunsStaySmallAndKeepTheRecovery) {
 
 TEST(Series, ThinKeepsEndsOrderAndExtremes) {
   Series series;
-  for (int i = 0; i < 9999; ++i) series.push_back({static_cast<double>(i), i % 7 == 0 ? std::nan("") : std::sin(i)});
+  for (int i = 0; i < 9999; ++i)
+    series.push_back({static_cast<double>(i), i % 7 == 0 ? std::nan("") : std::sin(i)});
   const Series out = thin(series, 100);
   EXPECT_LE(out.size(), 100u);
   EXPECT_EQ(out.front().x, 0);
@@ -246,7 +290,10 @@ TEST(Series, ThinKeepsEndsOrderAndExtremes) {
 }
 
 TEST(Series, SmoothIsTheDebiasedRunningMean) {
-  const Series out = smooth({{1, 4}, {2, std::nan("")}, {3, 2}});  // window 5: weights 0.8, then (0.8 x 0.2 x 4 + 0.2 x 2) / 0.36
+  const Series out =
+      smooth({{1, 4},
+              {2, std::nan("")},
+              {3, 2}});  // window 5: weights 0.8, then (0.8 x 0.2 x 4 + 0.2 x 2) / 0.36
   ASSERT_EQ(out.size(), 2u);
   EXPECT_DOUBLE_EQ(out[0].y, 4);
   EXPECT_NEAR(out[1].y, (0.16 * 4 + 0.2 * 2) / 0.36, 1e-12);

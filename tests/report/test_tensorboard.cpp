@@ -1,4 +1,5 @@
-// Event files byte by byte, against what TensorBoard's own writer and protobuf classes wrote (tensorboard 2.20: RecordWriter, Event).
+// Event files byte by byte, against what TensorBoard's own writer and protobuf classes wrote
+// (tensorboard 2.20: RecordWriter, Event).
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -11,11 +12,14 @@
 #include "tests/report/scratch.h"
 
 namespace lft {
+using namespace lft::io;
+using namespace lft::report;
 namespace {
 
 std::string unhex(const std::string& hex) {
   std::string bytes;
-  for (size_t i = 0; i < hex.size(); i += 2) bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+  for (size_t i = 0; i < hex.size(); i += 2)
+    bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
   return bytes;
 }
 
@@ -49,14 +53,18 @@ TEST(TensorBoard, Crc32cKnownAnswers) {  // RFC 3720 B.4, and the check value of
   EXPECT_EQ(crc32c(""), 0u);
 }
 
-TEST(TensorBoard, RecordFrameIsThatOfRecordWriter) { EXPECT_EQ(tfrecord("abc"), unhex("0300000000000000b099490e6162636e57f121")); }
+TEST(TensorBoard, RecordFrameIsThatOfRecordWriter) {
+  EXPECT_EQ(tfrecord("abc"), unhex("0300000000000000b099490e6162636e57f121"));
+}
 
 TEST(TensorBoard, FileHoldsVersionThenScalars) {
   const test::Scratch scratch;
-  const double before = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const double before =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   {
     TensorBoardWriter writer(scratch.path("tb/run"));
-    EXPECT_EQ(records(read_file(only_file(scratch.path("tb/run")))).size(), 1u);  // a reader finds a valid file at once
+    EXPECT_EQ(records(read_file(only_file(scratch.path("tb/run")))).size(),
+              1u);  // a reader finds a valid file at once
     writer.scalar("train/loss", 300, 0.25);
     writer.flush();
     EXPECT_EQ(records(read_file(only_file(scratch.path("tb/run")))).size(), 2u);
@@ -67,7 +75,8 @@ TEST(TensorBoard, FileHoldsVersionThenScalars) {
   const auto events = records(read_file(path));
   ASSERT_EQ(events.size(), 3u);
   EXPECT_EQ(events[0].substr(9), unhex("1000") + "\x1a\x0d" + "brain.Event:2");
-  // Event(step=300, summary=Summary(value=[Value(tag="train/loss", simple_value=0.25)])) behind its wall_time.
+  // Event(step=300, summary=Summary(value=[Value(tag="train/loss", simple_value=0.25)])) behind its
+  // wall_time.
   EXPECT_EQ(events[1].substr(9), unhex("10ac022a130a110a0a747261696e2f6c6f7373150000803e"));
   for (const std::string& event : events) {
     EXPECT_EQ(event[0], '\x09');
@@ -91,7 +100,8 @@ TEST(TensorBoard, TwoWritersInOneFolderHaveTheirOwnFiles) {
   const test::Scratch scratch;
   { const TensorBoardWriter first(scratch.path("tb")), second(scratch.path("tb")); }
   int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(scratch.path("tb"))) files += entry.is_regular_file() ? 1 : 0;
+  for (const auto& entry : std::filesystem::directory_iterator(scratch.path("tb")))
+    files += entry.is_regular_file() ? 1 : 0;
   EXPECT_EQ(files, 2);
 }
 

@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include "kernels/dropout/dropout.h"
-#include "models/ops/send.h"
-#include "src/train/cuda_graph.h"
-#include "src/train/device.h"
+#include "models/ops/core/copy_to_device.h"
+#include "src/train/machine/cuda_graph.h"
+#include "src/train/machine/device.h"
 #include "stand_in/device/device.h"
 
 namespace lft::test {
+using namespace lft::ops;
+using namespace lft::train;
 namespace {
 
 using stand_in::Counts;
@@ -50,7 +52,7 @@ TEST(StandIn, CountsWhatMakesTheHostWait) {
   EXPECT_EQ(of([&] { (void)x.equal(x); }).host_reads, 1);
   EXPECT_GT(of([&] { (void)x.index({x > 0}); }).host_reads, 0);
   EXPECT_EQ(of([&] { (void)there(host); }).pageable_copies, 1);
-  const Counts sent = of([&] { (void)send(host, stand_in::device()); });
+  const Counts sent = of([&] { (void)copy_to_device(host, stand_in::device()); });
   EXPECT_EQ(sent.pageable_copies, 0);
   EXPECT_EQ(sent.pinned_copies, 1);
   EXPECT_EQ(of([&] { (void)(x + x); }).allocations, 1);
@@ -63,14 +65,20 @@ TEST(StandIn, RefusesWhatAGpuRefuses) {
   EXPECT_THROW((void)(x + host), c10::Error);
   EXPECT_THROW((void)at::mm(x.view({10, 10}), host.view({10, 10})), c10::Error);
   EXPECT_NO_THROW((void)(x + at::scalar_tensor(1)));  // a number may come from the host
-  const DropoutArgs args{.seed = 1, .stream = 2, .threshold = 9, .scale = 1, .add = false, .stream_at = nullptr};
+  const DropoutArgs args{
+      .seed = 1, .stream = 2, .threshold = 9, .scale = 1, .add = false, .stream_at = nullptr};
   at::Tensor y = at::empty_like(x);
-  EXPECT_NO_THROW(dropout(FloatType::kF32, x.const_data_ptr(), y.mutable_data_ptr(), 100, args, nullptr));
-  EXPECT_THROW(dropout(FloatType::kF32, host.const_data_ptr(), y.mutable_data_ptr(), 100, args, nullptr), c10::Error);
+  EXPECT_NO_THROW(
+      dropout(FloatType::kF32, x.const_data_ptr(), y.mutable_data_ptr(), 100, args, nullptr));
+  EXPECT_THROW(
+      dropout(FloatType::kF32, host.const_data_ptr(), y.mutable_data_ptr(), 100, args, nullptr),
+      c10::Error);
   const uint64_t stream = 0;
   DropoutArgs of_host = args;
   of_host.stream_at = &stream;
-  EXPECT_THROW(dropout(FloatType::kF32, x.const_data_ptr(), y.mutable_data_ptr(), 100, of_host, nullptr), c10::Error);
+  EXPECT_THROW(
+      dropout(FloatType::kF32, x.const_data_ptr(), y.mutable_data_ptr(), 100, of_host, nullptr),
+      c10::Error);
   const stand_in::MemoryGuard guard;
   EXPECT_DEATH(printf("%f", x.const_data_ptr<float>()[0]), "");
 }

@@ -1,18 +1,22 @@
-// What a step asks of the host and of the device's memory: one read, no copy that waits, and no memory from
-// the device within a captured pass.
+// What a step asks of the host and of the device's memory: one read, no copy that waits, and no
+// memory from the device within a captured pass.
 #include <gtest/gtest.h>
 
 #include "gpu/devices.h"
 #include "gpu/shard_run.h"
-#include "src/train/device.h"
-#include "src/train/graph_passes.h"
-#include "src/train/run.h"
-#include "src/train/setup.h"
-#include "src/train/trainer.h"
+#include "src/train/inputs/run_inputs.h"
+#include "src/train/machine/device.h"
+#include "src/train/run/run.h"
+#include "src/train/run/step_options.h"
+#include "src/train/run/trainer.h"
 #include "stand_in/device/device.h"
 #include "train/run_files.h"
 
 namespace lft::test {
+using namespace lft::data;
+using namespace lft::io;
+using namespace lft::recipe;
+using namespace lft::train;
 namespace {
 
 using stand_in::Counts;
@@ -43,11 +47,11 @@ TEST_P(StepCounts, OneReadAndNoCopyThatWaits) {
   recipe.train.grad_accum = 2;
   RunInputs inputs = open_inputs(recipe);
   ASSERT_EQ(inputs.device, stand_in::device());
-  lft::Run run = make_run(std::move(inputs));
+  lft::train::Run run = make_run(std::move(inputs));
   StepOptions options = run_step_options(run);
   const std::unique_ptr<GraphPasses> passes = make_graph_passes(run, options);
   options.graphs = passes.get();
-  const std::unique_ptr<Loader> loader = start_loader(run.inputs, 0);
+  const std::unique_ptr<Loader> loader = start_loader(run.inputs.recipe, run.inputs.data, 0);
   std::vector<StepSamples> batches;
   for (int i = 0; i < 2; ++i) batches.push_back(loader->next());
   const Counts captured = stand_in::counts_in_captures();
@@ -56,8 +60,9 @@ TEST_P(StepCounts, OneReadAndNoCopyThatWaits) {
     std::optional<stand_in::MemoryGuard> guard;
     if (step + 1 == kSteps) guard.emplace();
     const Counts before = counts();
-    const StepOutcome outcome = train_step(run.model.model, run.optimizer, run.scaler, run.schedule, options,
-                                           batches[static_cast<size_t>(step % 2)], run.state);
+    const StepOutcome outcome =
+        train_step(run.model.model, run.optimizer, run.scaler, run.schedule, options,
+                   batches[static_cast<size_t>(step % 2)], run.state);
     ASSERT_EQ(outcome.result, StepResult::kTaken) << outcome.reason;
     if (step < 5) continue;
     const Counts of_step = counts() - before;
@@ -77,7 +82,8 @@ TEST_P(StepCounts, OneReadAndNoCopyThatWaits) {
   EXPECT_GT(in_captures.allocations, 0);
 }
 
-/// The trainer around it asks for nothing more: logging, norms and watching use what the step has read.
+/// The trainer around it asks for nothing more: logging, norms and watching use what the step has
+/// read.
 TEST_P(StepCounts, AWholeRunReadsOnceAStep) {
   Recipe recipe = this->recipe();
   recipe.train.max_steps = 8;
@@ -86,13 +92,13 @@ TEST_P(StepCounts, AWholeRunReadsOnceAStep) {
     if (step == 5) first = counts();
     if (step == 8) last = counts();
   };
-  ASSERT_EQ(train(recipe, {.gradients_ready = look}), 0);
+  ASSERT_EQ(train::train(recipe, {.gradients_ready = look}), 0);
   EXPECT_EQ((last - first).host_reads, 3);
   EXPECT_EQ((last - first).pageable_copies, 0);
 }
 
-/// With graphs a run holds more: the arena's memory, which serves nothing else, and the copies that prove
-/// one. Where there is no more, graphs give way and no step does.
+/// With graphs a run holds more: the arena's memory, which serves nothing else, and the copies that
+/// prove one. Where there is no more, graphs give way and no step does.
 TEST(Graphs, GiveWayWhereMemoryRunsOut) {
   const ShardRun files(10);
   std::optional<stand_in::MemoryLimit> limit;
@@ -108,7 +114,7 @@ TEST(Graphs, GiveWayWhereMemoryRunsOut) {
       if (step == 5) limit.reset();
     };
     ::testing::internal::CaptureStderr();
-    EXPECT_EQ(train(recipe, {.gradients_ready = nothing_more}), 0);
+    EXPECT_EQ(train::train(recipe, {.gradients_ready = nothing_more}), 0);
     const std::string said = ::testing::internal::GetCapturedStderr();
     EXPECT_EQ(said.find("going on without") != std::string::npos, tight) << said;
     return step_lines(recipe.output_dir);
@@ -126,19 +132,21 @@ TEST(Graphs, GiveWayWhereMemoryRunsOut) {
 
 INSTANTIATE_TEST_SUITE_P(
     Ways, StepCounts,
-    ::testing::Values(Way{"padded", [](Recipe&) {}},
-                      Way{"packed", [](Recipe& r) { r.train.max_tokens_per_step = 96, r.train.cuda_graphs = "off"; }},
-                      Way{"graphs", [](Recipe& r) { r.train.max_tokens_per_step = 96; }},
-                      Way{"graphs_with_trained_images",
-                          [](Recipe& r) {
-                            r.train.max_tokens_per_step = 96;
-                            r.lora.targets = {"llm:all-linear", "vision:all-linear", "projector:all-linear"};
-                            r.full.clear();
-                          }},
-                      Way{"recomputed", [](Recipe& r) { r.train.activation_checkpointing = "block"; }},
-                      Way{"nf4_and_8_bits",
-                          [](Recipe& r) { r.model.base_dtype = "nf4", r.optim.name = "adamw8bit"; }},
-                      Way{"dora", [](Recipe& r) { r.lora.variant = "dora"; }}),
+    ::testing::Values(
+        Way{"padded", [](Recipe&) {}},
+        Way{"packed",
+            [](Recipe& r) { r.train.max_tokens_per_step = 96, r.train.cuda_graphs = "off"; }},
+        Way{"graphs", [](Recipe& r) { r.train.max_tokens_per_step = 96; }},
+        Way{"graphs_with_trained_images",
+            [](Recipe& r) {
+              r.train.max_tokens_per_step = 96;
+              r.lora.targets = {"llm:all-linear", "vision:all-linear", "projector:all-linear"};
+              r.full.clear();
+            }},
+        Way{"recomputed", [](Recipe& r) { r.train.activation_checkpointing = "block"; }},
+        Way{"nf4_and_8_bits",
+            [](Recipe& r) { r.model.base_dtype = "nf4", r.optim.name = "adamw8bit"; }},
+        Way{"dora", [](Recipe& r) { r.lora.variant = "dora"; }}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Counts the bytes that LibTorch holds on the CPU while it is installed, and can be a memory that is only so large.
+// Counts the bytes that LibTorch holds on the CPU while it is installed, and can be a memory that
+// is only so large.
 #pragma once
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
@@ -12,7 +13,9 @@ namespace lft::test {
 
 class CountingAllocator : public c10::Allocator {
  public:
-  CountingAllocator() : inner_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, /*priority=*/1); }
+  CountingAllocator() : inner_(c10::GetCPUAllocator()) {
+    c10::SetCPUAllocator(this, /*priority=*/1);
+  }
   ~CountingAllocator() override { c10::SetCPUAllocator(inner_, /*priority=*/1); }
 
   /// The size of a block lies in front of it.
@@ -21,17 +24,22 @@ class CountingAllocator : public c10::Allocator {
     if (live > counts().limit) {
       counts().live -= static_cast<int64_t>(bytes);
       c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes), 0, 0, at::kCPU);
-      TORCH_CHECK(false, "DefaultCPUAllocator: can't allocate memory: you tried to allocate ", bytes, " bytes.");
+      TORCH_CHECK(false, "DefaultCPUAllocator: can't allocate memory: you tried to allocate ",
+                  bytes, " bytes.");
     }
-    char* const block = static_cast<char*>(std::aligned_alloc(kHeader, (bytes + 2 * kHeader - 1) / kHeader * kHeader));
+    char* const block = static_cast<char*>(
+        std::aligned_alloc(kHeader, (bytes + 2 * kHeader - 1) / kHeader * kHeader));
     std::memcpy(block, &bytes, sizeof bytes);
-    for (int64_t peak = counts().peak; live > peak && !counts().peak.compare_exchange_weak(peak, live);) {
+    for (int64_t peak = counts().peak;
+         live > peak && !counts().peak.compare_exchange_weak(peak, live);) {
     }
     report(block + kHeader, static_cast<int64_t>(bytes));
     return {block + kHeader, block + kHeader, &release, at::Device(at::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
-  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
 
   static int64_t live() { return counts().live; }
   static int64_t peak() { return counts().peak; }
@@ -57,7 +65,8 @@ class CountingAllocator : public c10::Allocator {
   }
   /// As LibTorch's own allocator does.
   static void report(void* block, int64_t bytes) {
-    if (c10::memoryProfilingEnabled()) c10::reportMemoryUsageToProfiler(block, bytes, 0, 0, at::kCPU);
+    if (c10::memoryProfilingEnabled())
+      c10::reportMemoryUsageToProfiler(block, bytes, 0, 0, at::kCPU);
   }
   c10::Allocator* inner_;
 };

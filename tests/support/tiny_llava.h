@@ -1,5 +1,5 @@
-// A random LLaVA of a few thousand parameters as an HF folder: config.json and safetensors, seeded, in any layout a test asks for. No
-// tokenizer.
+// A random LLaVA of a few thousand parameters as an HF folder: config.json and safetensors, seeded,
+// in any layout a test asks for. No tokenizer.
 #pragma once
 #include <cmath>
 #include <cstring>
@@ -15,12 +15,15 @@
 #include "src/io/safetensors.h"
 
 namespace lft::test {
+using namespace lft::io;
+using namespace lft::llava;
 
 struct TinyLlava {
   uint64_t seed = 1;
   DType dtype = DType::kF32;
   int shards = 1;
-  bool new_clip_names = false;  // without "vision_model.", as models made with transformers >= 5.6 have it
+  bool new_clip_names =
+      false;  // without "vision_model.", as models made with transformers >= 5.6 have it
   bool tied = false;
   int64_t image_token = 60, vocab = 64, max_positions = 128, intermediate = 48;
   double spread = 0.15;  // standard deviation of the weights; norms are 1 + as much
@@ -58,7 +61,8 @@ struct TinyLlava {
   }
 };
 
-/// A value as the bytes of one F32, BF16 or F16 element (rounded to nearest even; for values that F16 holds as normal numbers).
+/// A value as the bytes of one F32, BF16 or F16 element (rounded to nearest even; for values that
+/// F16 holds as normal numbers).
 inline std::string element_bytes(float value, DType dtype) {
   uint32_t bits = 0;
   std::memcpy(&bits, &value, 4);
@@ -68,7 +72,8 @@ inline std::string element_bytes(float value, DType dtype) {
   uint16_t half = static_cast<uint16_t>(bits >> 16);
   if (dtype == DType::kF16) {
     const int exponent = static_cast<int>((bits >> 23) & 255) - 127 + 15;
-    const uint32_t magnitude = exponent <= 0 ? 0 : (static_cast<uint32_t>(exponent) << 10) | ((bits >> 13) & 1023);
+    const uint32_t magnitude =
+        exponent <= 0 ? 0 : (static_cast<uint32_t>(exponent) << 10) | ((bits >> 13) & 1023);
     half = static_cast<uint16_t>((bits >> 16 & 0x8000) | magnitude);
   }
   return {reinterpret_cast<const char*>(&half), 2};
@@ -82,14 +87,17 @@ struct StoredTensor {
 };
 using StoredTensors = std::map<std::string, StoredTensor>;
 
-inline StoredTensor random_tensor(const std::vector<int64_t>& shape, DType dtype, uint64_t seed, double mean, double spread) {
+inline StoredTensor random_tensor(const std::vector<int64_t>& shape, DType dtype, uint64_t seed,
+                                  double mean, double spread) {
   StoredTensor tensor{dtype, shape, {}};
   int64_t count = 1;
   for (const int64_t size : shape) count *= size;
   std::mt19937_64 random(seed);
   for (int64_t i = 0; i < count; ++i) {
-    const double uniform = static_cast<double>(random() >> 11) * 0x1p-53;  // mt19937_64 is the same everywhere, distributions are not
-    tensor.bytes += element_bytes(static_cast<float>(mean + spread * std::sqrt(12.0) * (uniform - 0.5)), dtype);
+    const double uniform = static_cast<double>(random() >> 11) *
+                           0x1p-53;  // mt19937_64 is the same everywhere, distributions are not
+    tensor.bytes +=
+        element_bytes(static_cast<float>(mean + spread * std::sqrt(12.0) * (uniform - 0.5)), dtype);
   }
   return tensor;
 }
@@ -98,11 +106,13 @@ inline StoredTensors tiny_llava_tensors(const TinyLlava& tiny) {
   StoredTensors tensors;
   uint64_t number = tiny.seed * 1000;
   for (const TensorSpec& spec : llava_tensors(LlavaConfig::parse(tiny.config(), "tiny"))) {
-    const bool scale = spec.name.ends_with("norm.weight") || spec.name.find("norm1.weight") != std::string::npos ||
+    const bool scale = spec.name.ends_with("norm.weight") ||
+                       spec.name.find("norm1.weight") != std::string::npos ||
                        spec.name.find("norm2.weight") != std::string::npos;
     std::string name = spec.name;
     const std::string old = "vision_tower.vision_model.";
-    if (tiny.new_clip_names && name.starts_with(old)) name = "vision_tower." + name.substr(old.size());
+    if (tiny.new_clip_names && name.starts_with(old))
+      name = "vision_tower." + name.substr(old.size());
     tensors[name] = random_tensor(spec.shape, tiny.dtype, ++number, scale ? 1.0 : 0.0, tiny.spread);
   }
   return tensors;
@@ -118,11 +128,13 @@ inline void write_safetensors(const std::string& path, const StoredTensors& tens
     infos.push_back(info);
   }
   SafetensorsWriter writer(path, infos, {{"format", "pt"}});
-  for (const TensorInfo& info : writer.order()) writer.append(tensors.at(info.name).bytes.data(), tensors.at(info.name).bytes.size());
+  for (const TensorInfo& info : writer.order())
+    writer.append(tensors.at(info.name).bytes.data(), tensors.at(info.name).bytes.size());
   writer.finish();
 }
 
-/// One file, or `shards` of them with an index; tensors go round the shards in the order of their names.
+/// One file, or `shards` of them with an index; tensors go round the shards in the order of their
+/// names.
 inline void write_weights(const std::string& dir, const StoredTensors& tensors, int shards) {
   if (shards == 1) return write_safetensors(dir + "/model.safetensors", tensors);
   std::vector<StoredTensors> parts(shards);
@@ -132,10 +144,12 @@ inline void write_weights(const std::string& dir, const StoredTensors& tensors, 
   for (const auto& [name, tensor] : tensors) {
     const int shard = next++ % shards;
     parts[shard][name] = tensor;
-    map[name] = "model-0000" + std::to_string(shard + 1) + "-of-0000" + std::to_string(shards) + ".safetensors";
+    map[name] = "model-0000" + std::to_string(shard + 1) + "-of-0000" + std::to_string(shards) +
+                ".safetensors";
     bytes += tensor.bytes.size();
   }
-  for (const StoredTensors& part : parts) write_safetensors(dir + "/" + map[part.begin()->first].get<std::string>(), part);
+  for (const StoredTensors& part : parts)
+    write_safetensors(dir + "/" + map[part.begin()->first].get<std::string>(), part);
   const nlohmann::json index = {{"metadata", {{"total_size", bytes}}}, {"weight_map", map}};
   write_file_atomic(dir + "/model.safetensors.index.json", index.dump(2));
 }

@@ -1,4 +1,5 @@
-// The strings of the named templates, what of them is supervised, and the way from there to supervised tokens.
+// The strings of the named templates, what of them is supervised, and the way from there to
+// supervised tokens.
 #include <set>
 
 #include "src/text/chat_template.h"
@@ -6,28 +7,34 @@
 #include "tests/text/text_test.h"
 
 namespace lft {
+using namespace lft::text;
 namespace {
 
 const std::string kSystem =
-    "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, and polite answers to "
+    "A chat between a curious user and an artificial intelligence assistant. The assistant gives "
+    "helpful, detailed, and polite answers to "
     "the user's questions. ";
 const std::vector<Turn> kTwoTurns = {{"<image>\nWhat is this?", "A cat."}, {"Sure?", "Yes"}};
 
 std::vector<std::string> supervised(const Rendered& rendered) {
   std::vector<std::string> out;
-  for (const auto& span : rendered.supervised) out.push_back(rendered.text.substr(span.begin, span.end - span.begin));
+  for (const auto& span : rendered.supervised)
+    out.push_back(rendered.text.substr(span.begin, span.end - span.begin));
   return out;
 }
 
 TEST(ChatTemplate, LlavaV1) {
   const Rendered got = render("llava-v1", kTwoTurns, "</s>");
-  EXPECT_EQ(got.text, kSystem + "USER: <image>\nWhat is this? ASSISTANT: A cat.</s>USER: Sure? ASSISTANT: Yes</s>");
+  EXPECT_EQ(
+      got.text,
+      kSystem + "USER: <image>\nWhat is this? ASSISTANT: A cat.</s>USER: Sure? ASSISTANT: Yes</s>");
   EXPECT_EQ(supervised(got), (std::vector<std::string>{" A cat.</s>", " Yes</s>"}));
 }
 
 TEST(ChatTemplate, LlavaHf) {
   const Rendered got = render("llava-hf", kTwoTurns, "</s>");
-  EXPECT_EQ(got.text, "USER: <image>\nWhat is this? ASSISTANT: A cat.</s> USER: Sure? ASSISTANT: Yes</s>");
+  EXPECT_EQ(got.text,
+            "USER: <image>\nWhat is this? ASSISTANT: A cat.</s> USER: Sure? ASSISTANT: Yes</s>");
   EXPECT_EQ(supervised(got), (std::vector<std::string>{" A cat.</s>", " Yes</s>"}));
 }
 
@@ -69,28 +76,37 @@ TEST(ChatTemplate, Names) {
 }
 
 TEST(Labels, AnySharedByteSupervises) {
-  const std::vector<Token> tokens = {{1, 0, 0}, {10, 0, 4}, {11, 4, 6}, {12, 6, 6}, {13, 6, 9}, {14, 9, 10}, {15, 9, 10}, {16, 10, 12}};
-  EXPECT_EQ(supervised_mask(tokens, {{5, 7}, {9, 10}}), (std::vector<bool>{false, false, true, false, true, true, true, false}));
+  const std::vector<Token> tokens = {{1, 0, 0},  {10, 0, 4},  {11, 4, 6},  {12, 6, 6},
+                                     {13, 6, 9}, {14, 9, 10}, {15, 9, 10}, {16, 10, 12}};
+  EXPECT_EQ(supervised_mask(tokens, {{5, 7}, {9, 10}}),
+            (std::vector<bool>{false, false, true, false, true, true, true, false}));
   EXPECT_EQ(supervised_mask(tokens, {}), std::vector<bool>(8, false));
-  EXPECT_EQ(supervised_mask(tokens, {{0, 12}}), (std::vector<bool>{false, true, true, false, true, true, true, true}));
+  EXPECT_EQ(supervised_mask(tokens, {{0, 12}}),
+            (std::vector<bool>{false, true, true, false, true, true, true, true}));
   EXPECT_EQ(supervised_mask(tokens, {{4, 4}}), std::vector<bool>(8, false));
   EXPECT_TRUE(supervised_mask({}, {{0, 1}}).empty());
 }
 
-/// The answer with its space and its end token, and nothing of the question, whatever the tokenizer.
+/// The answer with its space and its end token, and nothing of the question, whatever the
+/// tokenizer.
 TEST(Labels, SupervisedTokensAreTheAnswer) {
-  for (const char* golden : {"llama_legacy", "llama_legacy_model", "metaspace_always", "metaspace_first_model", "model_only"}) {
+  for (const char* golden : {"llama_legacy", "llama_legacy_model", "metaspace_always",
+                             "metaspace_first_model", "model_only"}) {
     const auto tokenizer = Tokenizer::load(test::golden_dir(golden));
     for (const std::string& name : {std::string("llava-v1"), std::string("llava-hf")}) {
-      const Rendered rendered =
-          render(name, {{"<image>\nHow many?", "two caf\xC3\xA9s \xF0\x9F\x98\x80"}, {"Where?", "on the street"}}, tokenizer->eos_token());
+      const Rendered rendered = render(name,
+                                       {{"<image>\nHow many?", "two caf\xC3\xA9s \xF0\x9F\x98\x80"},
+                                        {"Where?", "on the street"}},
+                                       tokenizer->eos_token());
       const auto tokens = tokenizer->encode(rendered.text);
       const auto mask = supervised_mask(tokens, rendered.supervised);
       std::vector<int64_t> answer;
       for (size_t i = 0; i < tokens.size(); ++i) {
         if (mask[i]) answer.push_back(tokens[i].id);
       }
-      EXPECT_EQ(tokenizer->decode(answer, false), "two caf\xC3\xA9s \xF0\x9F\x98\x80</s> on the street</s>") << golden << " " << name;
+      EXPECT_EQ(tokenizer->decode(answer, false),
+                "two caf\xC3\xA9s \xF0\x9F\x98\x80</s> on the street</s>")
+          << golden << " " << name;
       EXPECT_EQ(answer.back(), 2);
       EXPECT_EQ(std::count(answer.begin(), answer.end(), 2), 2);
     }

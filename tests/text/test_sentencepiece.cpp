@@ -5,6 +5,7 @@
 #include "tests/text/text_test.h"
 
 namespace lft {
+using namespace lft::text;
 namespace {
 
 using test::golden_dir;
@@ -13,9 +14,11 @@ using test::Scratch;
 
 TEST(SentencePiece, FilesThatAreNoModel) {
   const std::string whole = test::read_bytes(golden_dir("model_only/tokenizer.model"));
-  const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 499723\n";
-  for (const std::string& bytes : {std::string(), std::string("<html></html>"), pointer, whole.substr(0, 1),
-                                   whole.substr(0, whole.size() / 2 + 3), std::string(100, '\0')}) {
+  const std::string pointer =
+      "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 499723\n";
+  for (const std::string& bytes :
+       {std::string(), std::string("<html></html>"), pointer, whole.substr(0, 1),
+        whole.substr(0, whole.size() / 2 + 3), std::string(100, '\0')}) {
     Scratch scratch("model_only");
     test::write_bytes(scratch.path("tokenizer.model"), bytes);
     EXPECT_NE(load_failure(scratch.path()).find("tokenizer.model"), std::string::npos);
@@ -32,25 +35,29 @@ std::string field(int number, const std::string& value) {
   return out + value;
 }
 
-/// The first four bytes are the size of an array of offsets; offsets that point far outside bring the library down.
+/// The first four bytes are the size of an array of offsets; offsets that point far outside bring
+/// the library down.
 TEST(SentencePiece, CharacterMapsThatCrashTheLibrary) {
   const std::string whole = test::read_bytes(golden_dir("model_only/tokenizer.model"));
   for (const char offset : {'\xFF', '\x7F'}) {
     Scratch scratch("model_only");
     const std::string map = std::string("\0\x04\0\0", 4) + std::string(1024, offset) + "x";
     test::write_bytes(scratch.path("tokenizer.model"), whole + field(3, field(2, map)));
-    EXPECT_NE(load_failure(scratch.path()).find("crashes the tokenizer library"), std::string::npos);
+    EXPECT_NE(load_failure(scratch.path()).find("crashes the tokenizer library"),
+              std::string::npos);
   }
 }
 
 TEST(SentencePiece, AHugePieceIsRefused) {
   Scratch scratch("model_only");
   const std::string whole = test::read_bytes(golden_dir("model_only/tokenizer.model"));
-  test::write_bytes(scratch.path("tokenizer.model"), whole + field(1, field(1, std::string(1 << 20, 'a'))));
+  test::write_bytes(scratch.path("tokenizer.model"),
+                    whole + field(1, field(1, std::string(1 << 20, 'a'))));
   EXPECT_NE(load_failure(scratch.path()).find("tokenizer.model"), std::string::npos);
 }
 
-/// Beside tokenizer.json the switches of the model are overruled: a broken character map in it does no harm.
+/// Beside tokenizer.json the switches of the model are overruled: a broken character map in it does
+/// no harm.
 TEST(SentencePiece, OwnNormalizationIsOffBesideTokenizerJson) {
   Scratch scratch("llama_legacy_model");
   const std::string whole = test::read_bytes(scratch.path("tokenizer.model"));
@@ -69,7 +76,8 @@ TEST(SentencePiece, FlippedBitsNeverBringTheProgramDown) {
     const std::string whole = test::read_bytes(scratch.path("tokenizer.model"));
     for (int round = 0; round < 40; ++round) {
       std::string damaged = whole;
-      for (uint32_t flips = 1 + rng() % 4; flips > 0; --flips) damaged[rng() % damaged.size()] ^= char(1 << rng() % 8);
+      for (uint32_t flips = 1 + rng() % 4; flips > 0; --flips)
+        damaged[rng() % damaged.size()] ^= char(1 << rng() % 8);
       test::write_bytes(scratch.path("tokenizer.model"), damaged);
       try {
         Tokenizer::load(scratch.path())->encode("USER: <image>\nthe cat \xF0\x9F\x98\x80</s>");
@@ -82,7 +90,9 @@ TEST(SentencePiece, FlippedBitsNeverBringTheProgramDown) {
 
 TEST(SentencePiece, TheTrialIsQuick) {
   const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < 5; ++i) SentencePieceModel model(golden_dir("model_only/tokenizer.model"), SentencePieceModel::Normalization::kOwn);
+  for (int i = 0; i < 5; ++i)
+    SentencePieceModel model(golden_dir("model_only/tokenizer.model"),
+                             SentencePieceModel::Normalization::kOwn);
   EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 5.0);
 }
 

@@ -1,4 +1,5 @@
-// Ids and decoded texts against transformers (tests/goldens/tokenizers/ids.json), and the promises about spans, size and hostile text.
+// Ids and decoded texts against transformers (tests/goldens/tokenizers/ids.json), and the promises
+// about spans, size and hostile text.
 #include <chrono>
 #include <map>
 #include <thread>
@@ -7,6 +8,8 @@
 #include "tests/text/text_test.h"
 
 namespace lft {
+using namespace lft::io;
+using namespace lft::text;
 namespace {
 
 using test::golden_dir;
@@ -25,12 +28,15 @@ TEST_P(Golden, IdsAreTransformers) {
   const Json& texts = goldens()["texts"];
   ASSERT_EQ(rows.size(), texts.size());
   for (size_t i = 0; i < rows.size(); ++i) {
-    EXPECT_EQ(ids_of(tokenizer->encode(texts[i].get<std::string>())), rows[i]["ids"].get<std::vector<int64_t>>()) << texts[i];
+    EXPECT_EQ(ids_of(tokenizer->encode(texts[i].get<std::string>())),
+              rows[i]["ids"].get<std::vector<int64_t>>())
+        << texts[i];
   }
 }
 
 TEST_P(Golden, DecodedTextIsTransformers) {
-  if (GetParam().starts_with("model_only")) return;  // transformers 5 has no slow tokenizer to compare with
+  if (GetParam().starts_with("model_only"))
+    return;  // transformers 5 has no slow tokenizer to compare with
   const auto tokenizer = Tokenizer::load(golden_dir(GetParam()));
   const Json& rows = goldens()["tokenizers"][GetParam()];
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -43,7 +49,8 @@ TEST_P(Golden, DecodedTextIsTransformers) {
 
 /// Spans lie in the text, never step back, and leave out no byte.
 TEST_P(Golden, SpansCoverTheText) {
-  const bool drops_spaces = GetParam() == "model_only_unigram";  // that model's own normalisation does
+  const bool drops_spaces =
+      GetParam() == "model_only_unigram";  // that model's own normalisation does
   const auto tokenizer = Tokenizer::load(golden_dir(GetParam()));
   for (const Json& row : goldens()["texts"]) {
     const auto text = row.get<std::string>();
@@ -64,16 +71,21 @@ TEST_P(Golden, SpansCoverTheText) {
 }
 
 std::vector<std::string> golden_names() {
-  return {"llama_legacy",          "llama_legacy_model", "metaspace_always",      "metaspace_first_model",
-          "metaspace_never_model", "metaspace_split",    "unknown_bytes",         "byte_level_llama3",
-          "byte_level_gpt2",       "model_only",         "model_only_not_legacy", "model_only_unigram"};
+  return {"llama_legacy",          "llama_legacy_model",
+          "metaspace_always",      "metaspace_first_model",
+          "metaspace_never_model", "metaspace_split",
+          "unknown_bytes",         "byte_level_llama3",
+          "byte_level_gpt2",       "model_only",
+          "model_only_not_legacy", "model_only_unigram"};
 }
-INSTANTIATE_TEST_SUITE_P(Tokenizers, Golden, ::testing::ValuesIn(golden_names()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Tokenizers, Golden, ::testing::ValuesIn(golden_names()),
+                         [](const auto& info) { return info.param; });
 
 TEST(Tokenizer, GoldensAreAllTested) {
   std::map<std::string, bool> tested;
   for (const std::string& name : golden_names()) tested[name] = true;
-  for (const auto& [name, rows] : goldens()["tokenizers"].items()) EXPECT_TRUE(tested[name]) << name;
+  for (const auto& [name, rows] : goldens()["tokenizers"].items())
+    EXPECT_TRUE(tested[name]) << name;
 }
 
 TEST(Tokenizer, ATokenHoldsTheSpaceBeforeIt) {
@@ -88,12 +100,15 @@ TEST(Tokenizer, ATokenHoldsTheSpaceBeforeIt) {
   EXPECT_EQ(tokens[2].end, 7u);
 }
 
-TEST(Tokenizer, APrefixPutInBelongsToTheCharacterBehindIt) {  // as the offsets of the tokenizers library have it
-  for (const char* name : {"llama_legacy", "llama_legacy_model", "metaspace_always", "model_only"}) {
+TEST(Tokenizer, APrefixPutInBelongsToTheCharacterBehindIt) {  // as the offsets of the tokenizers
+                                                              // library have it
+  for (const char* name :
+       {"llama_legacy", "llama_legacy_model", "metaspace_always", "model_only"}) {
     const auto tokenizer = Tokenizer::load(golden_dir(name));
     int found = 0;
     for (const Token& token : tokenizer->encode("a</s>\xF0\x9F\x98\x80")) {
-      found += tokenizer->token_of(token.id) == "\xE2\x96\x81" && token.begin == 5 && token.end == 9;
+      found +=
+          tokenizer->token_of(token.id) == "\xE2\x96\x81" && token.begin == 5 && token.end == 9;
     }
     EXPECT_EQ(found, 1) << name;
   }
@@ -152,7 +167,8 @@ TEST(Tokenizer, InvalidUtf8IsReadAsTheReplacementCharacter) {
 
 TEST(Tokenizer, FingerprintTellsTokenizersApart) {
   std::map<std::string, std::string> seen;
-  for (const char* name : {"llama_legacy", "metaspace_always", "metaspace_first_model", "byte_level_llama3"}) {
+  for (const char* name :
+       {"llama_legacy", "metaspace_always", "metaspace_first_model", "byte_level_llama3"}) {
     const std::string print = tokenizer_fingerprint(*Tokenizer::load(golden_dir(name)));
     EXPECT_EQ(print.size(), 64u);
     EXPECT_EQ(print, tokenizer_fingerprint(*Tokenizer::load(golden_dir(name))));
@@ -166,9 +182,11 @@ TEST(Tokenizer, TheModelFileBesideChangesNoId) {
   std::filesystem::remove(scratch.path("tokenizer.model"));
   const auto without = Tokenizer::load(scratch.path());
   for (const Json& text : goldens()["texts"]) {
-    const auto a = with->encode(text.get<std::string>()), b = without->encode(text.get<std::string>());
+    const auto a = with->encode(text.get<std::string>()),
+               b = without->encode(text.get<std::string>());
     ASSERT_EQ(ids_of(a), ids_of(b)) << text;
-    for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(a[i].begin == b[i].begin && a[i].end == b[i].end) << text << " token " << i;
+    for (size_t i = 0; i < a.size(); ++i)
+      EXPECT_TRUE(a[i].begin == b[i].begin && a[i].end == b[i].end) << text << " token " << i;
   }
 }
 
@@ -195,12 +213,14 @@ double seconds_for(const Tokenizer& tokenizer, const std::string& unit, size_t b
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// Eight times the text may take 8 x log factor, not 64 times; the bound leaves a factor of three to a busy machine.
+/// Eight times the text may take 8 x log factor, not 64 times; the bound leaves a factor of three
+/// to a busy machine.
 TEST(Tokenizer, TimeGrowsWithTheTextAndNotItsSquare) {
   for (const char* name : {"llama_legacy", "llama_legacy_model", "byte_level_llama3"}) {
     const auto tokenizer = Tokenizer::load(golden_dir(name));
     for (const char* unit : {"the cat ", "a", " ", "<", "\n", "\xF0\x9F\x98\x80", "<image>"}) {
-      const double small = seconds_for(*tokenizer, unit, 64 << 10), large = seconds_for(*tokenizer, unit, 512 << 10);
+      const double small = seconds_for(*tokenizer, unit, 64 << 10),
+                   large = seconds_for(*tokenizer, unit, 512 << 10);
       EXPECT_LT(large, 24 * small + 0.5) << name << " '" << unit << "'";
     }
   }

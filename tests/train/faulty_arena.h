@@ -8,10 +8,11 @@
 #include <memory>
 #include <utility>
 
-#include "src/train/cuda_graph.h"
+#include "src/train/machine/cuda_graph.h"
 #include "support/counting_allocator.h"
 
 namespace lft::test {
+using namespace lft::train;
 
 enum class Stage {
   kNone,

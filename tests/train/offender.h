@@ -1,6 +1,8 @@
-// An adapter as an extension would bring one, with something wrong in it, in a tiny model that takes training steps.
+// An adapter as an extension would bring one, with something wrong in it, in a tiny model that
+// takes training steps.
 #pragma once
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -9,28 +11,40 @@
 #include <string>
 #include <vector>
 
-#include "models/layers/call.h"
+#include "models/base/call.h"
 #include "src/hf/model_dir.h"
-#include "src/train/step.h"
+#include "src/train/step/step.h"
 #include "support/temp_dir.h"
 #include "support/tiny_llava.h"
 
 namespace lft::test {
+using namespace lft::data;
+using namespace lft::hf;
+using namespace lft::layers;
+using namespace lft::llava;
+using namespace lft::lora;
+using namespace lft::ops;
+using namespace lft::train;
 
 /// y = x W^T + x A^T B^T, with something wrong at the end of it.
 class Offender : public LinearAdapter {
  public:
   using Body = std::function<at::Tensor(Offender& self, const at::Tensor& x, const at::Tensor& y)>;
-  Offender(const LinearImpl& layer, Body body, bool trains) : LinearAdapter("Offender"), body_(std::move(body)) {
+  Offender(const LinearImpl& layer, Body body, bool trains)
+      : LinearAdapter("Offender"), body_(std::move(body)) {
     if (!trains) return;
-    a = register_parameter("lora_A", at::full({2, layer.weight.size(1)}, 0.01), /*requires_grad=*/false);
-    b = register_parameter("lora_B", at::full({layer.weight.size(0), 2}, 0.01), /*requires_grad=*/false);
+    a = register_parameter("lora_A", at::full({2, layer.weight.size(1)}, 0.01),
+                           /*requires_grad=*/false);
+    b = register_parameter("lora_B", at::full({layer.weight.size(0), 2}, 0.01),
+                           /*requires_grad=*/false);
   }
   at::Tensor forward(const at::Tensor& x, const Weight& weight_oi, const at::Tensor&) override {
     const at::Tensor y = at::matmul(x, weight_oi.dense().t());
     return body_(*this, x, a.defined() ? y + at::matmul(at::matmul(x, a.t()), b.t()) : y);
   }
-  at::Tensor merged_oi(const at::Tensor& weight_oi) const override { return weight_oi + at::mm(b, a); }
+  at::Tensor merged_oi(const at::Tensor& weight_oi) const override {
+    return weight_oi + at::mm(b, a);
+  }
   at::Tensor a, b;
 
  private:
@@ -45,7 +59,8 @@ class OffenderTest : public ::testing::Test {
 
   void build(const std::vector<std::string>& targets) {
     model = load_llava(ModelDir::open(dir_), at::kFloat, at::kCPU);
-    inject_lora(select_sites(linear_sites(*model), targets), {.rank = 4, .alpha = 8, .dropout = 0}, 7);
+    inject_lora(select_sites(linear_sites(*model), targets), {.rank = 4, .alpha = 8, .dropout = 0},
+                7);
     {
       const at::NoGradGuard no_grad;
       for (auto& parameter : model->named_parameters()) {
@@ -61,12 +76,14 @@ class OffenderTest : public ::testing::Test {
 
   void take_trainables() {
     trainables = make_trainable(*model, {});
-    optimizer = std::make_unique<AdamW>(trainables, param_groups(trainables, 1e-2, -1), AdamWOptions{});
+    optimizer =
+        std::make_unique<AdamW>(trainables, param_groups(trainables, 1e-2, -1), AdamWOptions{});
   }
 
   void plant(const std::string& name, Offender::Body body, bool trains = true) {
     for (LinearSite& site : linear_sites(*model)) {
-      if (site.name == name) site.layer->set_adapter(std::make_shared<Offender>(*site.layer, std::move(body), trains));
+      if (site.name == name)
+        site.layer->set_adapter(std::make_shared<Offender>(*site.layer, std::move(body), trains));
     }
     take_trainables();
   }
@@ -82,8 +99,10 @@ class OffenderTest : public ::testing::Test {
 
   StepOutcome take(size_t micro_batches = 1) {
     StepSamples samples;
-    for (size_t i = 0; i < micro_batches; ++i) samples.micro.push_back({sample(2 * i), sample(2 * i + 1)});
-    return train_step(model, *optimizer, scaler, Schedule::make("constant", 0, 10), options, samples, state);
+    for (size_t i = 0; i < micro_batches; ++i)
+      samples.micro.push_back({sample(2 * i), sample(2 * i + 1)});
+    return train_step(model, *optimizer, scaler, Schedule::make("constant", 0, 10), options,
+                      samples, state);
   }
 
   /// The error of a step; kInternal.
@@ -110,6 +129,7 @@ class OffenderTest : public ::testing::Test {
   LossScaler scaler{{.enabled = false}};
 };
 
-#define EXPECT_PIECE(text, piece) EXPECT_NE((text).find(piece), std::string::npos) << "no \"" << (piece) << "\" in\n" << (text)
+#define EXPECT_PIECE(text, piece) \
+  EXPECT_NE((text).find(piece), std::string::npos) << "no \"" << (piece) << "\" in\n" << (text)
 
 }  // namespace lft::test

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "models/layers/call.h"
+#include "models/base/call.h"
 
 namespace lft::test {
 

@@ -1,4 +1,5 @@
-// A tiny random LLaVA with adapters, an optimizer and one sample with an image, for tests of what is proven before step 1.
+// A tiny random LLaVA with adapters, an optimizer and one sample with an image, for tests of what
+// is proven before step 1.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -9,12 +10,19 @@
 
 #include "src/data/loader.h"
 #include "src/hf/model_dir.h"
-#include "src/train/proof.h"
+#include "src/train/proof/proof.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
 #include "support/tiny_llava.h"
 
 namespace lft::test {
+using namespace lft::data;
+using namespace lft::hf;
+using namespace lft::layers;
+using namespace lft::llava;
+using namespace lft::lora;
+using namespace lft::ops;
+using namespace lft::train;
 
 class ProofFixture : public ::testing::Test {
  protected:
@@ -28,14 +36,18 @@ class ProofFixture : public ::testing::Test {
 
   void build() { model = load_llava(ModelDir::open(dir_), at::kFloat, at::kCPU); }
 
-  void adapt(const std::vector<std::string>& targets, const std::vector<std::string>& full, double projector_lr = -1) {
-    if (!targets.empty()) inject_lora(select_sites(linear_sites(*model), targets), {.rank = 4, .alpha = 8, .dropout = 0.5}, 7);
+  void adapt(const std::vector<std::string>& targets, const std::vector<std::string>& full,
+             double projector_lr = -1) {
+    if (!targets.empty())
+      inject_lora(select_sites(linear_sites(*model), targets),
+                  {.rank = 4, .alpha = 8, .dropout = 0.5}, 7);
     trainables = make_trainable(*model, full);
     excluded.clear();
     make_optimizer(trainables, projector_lr);
   }
   void make_optimizer(const std::vector<Trainable>& owned, double projector_lr = -1) {
-    optimizer = std::make_unique<AdamW>(owned, param_groups(owned, 1e-2, projector_lr), AdamWOptions{});
+    optimizer =
+        std::make_unique<AdamW>(owned, param_groups(owned, 1e-2, projector_lr), AdamWOptions{});
   }
   void leave_out() {
     Learnable learnable = never_learning(model->config, trainables);
@@ -52,16 +64,20 @@ class ProofFixture : public ::testing::Test {
     }
     throw std::runtime_error("no trainable " + name);
   }
-  Linear llm_layer(const std::string& suffix) { return select_sites(linear_sites(*model), {"llm:" + suffix}).at(0).layer; }
+  Linear llm_layer(const std::string& suffix) {
+    return select_sites(linear_sites(*model), {"llm:" + suffix}).at(0).layer;
+  }
 
   /// `supervised` of the `length` text tokens count; an image of 16 positions stands before them.
   static Sample sample(uint64_t seed, int64_t length, int64_t supervised) {
     std::mt19937_64 random(seed);
     Sample sample{.id = "s" + std::to_string(seed), .input_ids = {1}, .labels = {}, .images = {}};
     for (int i = 0; i < 16; ++i) sample.input_ids.push_back(60);
-    for (int64_t i = 0; i < length; ++i) sample.input_ids.push_back(3 + static_cast<int64_t>(random() % 50));
+    for (int64_t i = 0; i < length; ++i)
+      sample.input_ids.push_back(3 + static_cast<int64_t>(random() % 50));
     sample.labels.assign(sample.input_ids.size(), -100);
-    for (int64_t i = 0; i < supervised; ++i) sample.labels[sample.labels.size() - 1 - i] = sample.input_ids[sample.labels.size() - 1 - i];
+    for (int64_t i = 0; i < supervised; ++i)
+      sample.labels[sample.labels.size() - 1 - i] = sample.input_ids[sample.labels.size() - 1 - i];
     PixelImage image{.size = 16, .chw = {}};
     for (int i = 0; i < 3 * 16 * 16; ++i) image.chw.push_back(static_cast<uint8_t>(random()));
     sample.images.push_back(image);
@@ -70,7 +86,8 @@ class ProofFixture : public ::testing::Test {
 
   std::vector<at::Tensor> everything() const {
     std::vector<at::Tensor> tensors;
-    for (const at::Tensor& parameter : model->parameters()) tensors.push_back(parameter.detach().clone());
+    for (const at::Tensor& parameter : model->parameters())
+      tensors.push_back(parameter.detach().clone());
     for (const AdamSlot& slot : optimizer->slots()) {
       tensors.push_back(slot.exp_avg.clone());
       tensors.push_back(slot.exp_avg_sq.clone());
@@ -79,7 +96,8 @@ class ProofFixture : public ::testing::Test {
   }
   static void expect_bits(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
     ASSERT_EQ(a.size(), b.size());
-    for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::equal(a[i].view(at::kByte), b[i].view(at::kByte))) << i;
+    for (size_t i = 0; i < a.size(); ++i)
+      EXPECT_TRUE(at::equal(a[i].view(at::kByte), b[i].view(at::kByte))) << i;
   }
 
   Llava model{nullptr};

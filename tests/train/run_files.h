@@ -9,6 +9,7 @@
 #include "train/tiny_run.h"
 
 namespace lft::test {
+using namespace lft::io;
 
 inline std::vector<Json> metric_lines(const std::string& dir) {
   std::vector<Json> out;
@@ -44,14 +45,16 @@ inline std::string loss_log(const std::string& dir) {
   return log;
 }
 
-/// What two runs of the same recipe must agree in, bit for bit: the adapter, weights and moments of the checkpoint at `step`, the losses.
+/// What two runs of the same recipe must agree in, bit for bit: the adapter, weights and moments of
+/// the checkpoint at `step`, the losses.
 struct RunBytes {
   std::string adapter, weights, moments, losses;
   bool operator==(const RunBytes&) const = default;
 };
 inline RunBytes run_bytes(const std::string& dir, int64_t step) {
   const std::string checkpoint = dir + "/checkpoints/step-" + std::to_string(step);
-  return {slurp(dir + "/adapter/adapter_model.safetensors"), slurp(checkpoint + "/trainables.safetensors"),
+  return {slurp(dir + "/adapter/adapter_model.safetensors"),
+          slurp(checkpoint + "/trainables.safetensors"),
           slurp(checkpoint + "/optimizer.safetensors"), loss_log(dir)};
 }
 

@@ -9,10 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "src/train/loss_scaler.h"
+#include "src/train/optim/loss_scaler.h"
 #include "support/expect_error.h"
 
 namespace lft::test {
+using namespace lft::lora;
+using namespace lft::ops;
+using namespace lft::train;
 
 inline constexpr float kInf = std::numeric_limits<float>::infinity();
 inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -38,7 +41,8 @@ inline at::Tensor loss_of(const std::vector<Trainable>& parameters) {
 inline std::vector<at::Tensor> everything(AdamW& optimizer) {
   std::vector<at::Tensor> tensors;
   for (const AdamSlot& slot : optimizer.slots()) {
-    for (const at::Tensor& tensor : {slot.param.tensor, slot.exp_avg, slot.exp_avg_sq}) tensors.push_back(tensor.detach().clone());
+    for (const at::Tensor& tensor : {slot.param.tensor, slot.exp_avg, slot.exp_avg_sq})
+      tensors.push_back(tensor.detach().clone());
     tensors.push_back(at::scalar_tensor(slot.steps, at::kLong));
   }
   return tensors;
@@ -50,7 +54,8 @@ inline void expect_bits(const std::vector<at::Tensor>& a, const std::vector<at::
 }
 
 /// How messages name the first optimizer of the fixture.
-inline constexpr const char* kNames = "optimizer of 2 parameters: q_proj.lora_A.weight, q_proj.lora_B.weight";
+inline constexpr const char* kNames =
+    "optimizer of 2 parameters: q_proj.lora_A.weight, q_proj.lora_B.weight";
 
 class Scaler : public ::testing::Test {
  protected:

@@ -1,6 +1,7 @@
-// Enough of CUDA to run the kernels' own sources on a CPU, thread by thread: every thread of a block is a fiber, blocks and threads come in
-// a shuffled order, a barrier that not all threads reach aborts. It shows that the code computes what it should; not speed, and no data
-// race that needs true concurrency.
+// Enough of CUDA to run the kernels' own sources on a CPU, thread by thread: every thread of a
+// block is a fiber, blocks and threads come in a shuffled order, a barrier that not all threads
+// reach aborts. It shows that the code computes what it should; not speed, and no data race that
+// needs true concurrency.
 #pragma once
 #include <cmath>
 #include <cstdint>

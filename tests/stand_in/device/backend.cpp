@@ -16,6 +16,7 @@
 #include "stand_in/device/memory.h"
 
 namespace lft::test::stand_in {
+using namespace lft::debug;
 namespace {
 
 constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;
@@ -40,7 +41,8 @@ class Memory : public c10::DeviceAllocator {
     if (bytes == 0) return {nullptr, device()};
     const int64_t before = memory_use().taken_from_device;
     void* block = take_block(current_pool(), bytes);
-    if (block == nullptr && current_pool() == kDefaultPool) {  // of another pool LibTorch frees nothing
+    if (block == nullptr &&
+        current_pool() == kDefaultPool) {  // of another pool LibTorch frees nothing
       empty_pool(kDefaultPool);
       block = take_block(current_pool(), bytes);
     }
@@ -48,13 +50,13 @@ class Memory : public c10::DeviceAllocator {
     if (block == nullptr) {
       c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes), use.allocated, use.reserved,
                                        device());
-      TORCH_CHECK_WITH(OutOfMemoryError, false, "the stand-in device is out of memory. Tried to allocate ",
-                       bytes, " bytes");
+      TORCH_CHECK_WITH(OutOfMemoryError, false,
+                       "the stand-in device is out of memory. Tried to allocate ", bytes, " bytes");
     }
     count(&Counts::allocations);
     count(&Counts::device_allocations, use.taken_from_device - before);
-    c10::reportMemoryUsageToProfiler(block, static_cast<int64_t>(bytes), use.allocated, use.reserved,
-                                     device());
+    c10::reportMemoryUsageToProfiler(block, static_cast<int64_t>(bytes), use.allocated,
+                                     use.reserved, device());
     return {block, new Taken{block, static_cast<int64_t>(bytes)}, &give_back, device()};
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
@@ -90,7 +92,8 @@ class Memory : public c10::DeviceAllocator {
     auto* const taken = static_cast<Taken*>(context);
     return_block(taken->block);
     const MemoryUse use = memory_use();
-    c10::reportMemoryUsageToProfiler(taken->block, -taken->bytes, use.allocated, use.reserved, device());
+    c10::reportMemoryUsageToProfiler(taken->block, -taken->bytes, use.allocated, use.reserved,
+                                     device());
     delete taken;
   }
 };
@@ -171,7 +174,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceCapability getDeviceCapability(c10::Device) const override { return {}; }
 
  private:
-  static c10::Stream stream(c10::StreamId id) { return c10::Stream(c10::Stream::UNSAFE, device(), id); }
+  static c10::Stream stream(c10::StreamId id) {
+    return c10::Stream(c10::Stream::UNSAFE, device(), id);
+  }
   static void wait(const char* what) {
     refuse_in_capture(what);
     count(&Counts::waits);
@@ -191,7 +196,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned_memory; }
   c10::Device getDeviceFromPtr(void*) const override { return device(); }
   const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
-    static const at::Generator generator = at::detail::createCPUGenerator();  // ops run as the CPU's
+    static const at::Generator generator =
+        at::detail::createCPUGenerator();  // ops run as the CPU's
     return generator;
   }
 };

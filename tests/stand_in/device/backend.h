@@ -33,7 +33,8 @@ bool is_recording();
 void record(std::function<void()> launched);
 /// Runs the launch with the device's memory open, and records it where a capture is under way.
 void launch(std::function<void()> run);
-/// Throws while a capture is under way, as CUDA does: "operation not permitted when stream is capturing".
+/// Throws while a capture is under way, as CUDA does: "operation not permitted when stream is
+/// capturing".
 void refuse_in_capture(const std::string& what);
 
 /// A tensor's memory as the CPU sees it; keeps nothing alive. To be read and written under Access.

@@ -3,11 +3,12 @@
 #include <sys/mman.h>
 
 #include "kernels/emulation/cuda_runtime_api.h"
-#include "src/train/cuda_graph.h"
+#include "src/train/machine/cuda_graph.h"
 #include "stand_in/device/backend.h"
 #include "stand_in/device/memory.h"
 
 namespace lft::test::stand_in {
+using namespace lft::train;
 namespace {
 
 class Graph final : public CudaGraph {
@@ -51,8 +52,8 @@ class Arena final : public GraphArena {
     const Pool pool(stream_.id(), pool_);
     body();
   }
-  /// A launch that is recorded does nothing yet. Here it runs, since later ones need its sizes, and then
-  /// all it did to memory is undone.
+  /// A launch that is recorded does nothing yet. Here it runs, since later ones need its sizes, and
+  /// then all it did to memory is undone.
   std::unique_ptr<CudaGraph> capture(const std::function<void()>& body) override {
     const Pool pool(stream_.id(), pool_);
     const std::vector<char> before = region_snapshot();
@@ -94,7 +95,8 @@ void check_argument(const void* bytes, size_t size) {
   for (size_t at = 0; at + sizeof(uint64_t) <= size; at += sizeof(uint64_t)) {
     uint64_t word = 0;
     std::memcpy(&word, static_cast<const char*>(bytes) + at, sizeof word);
-    TORCH_CHECK(!is_host_address(word), "an illegal memory access was encountered: a kernel got an address of the host's");
+    TORCH_CHECK(!is_host_address(word),
+                "an illegal memory access was encountered: a kernel got an address of the host's");
   }
 }
 

@@ -1,5 +1,5 @@
-// The stand-in device's memory: one region of the address space. Blocks of exact sizes are kept in pools, as
-// LibTorch's CUDA allocator keeps them.
+// The stand-in device's memory: one region of the address space. Blocks of exact sizes are kept in
+// pools, as LibTorch's CUDA allocator keeps them.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <vector>
 
 namespace lft::test::stand_in {
+using namespace lft::debug;
 
 /// While one lives, on any thread, a guarded region can be read and written.
 class Access {

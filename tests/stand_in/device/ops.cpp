@@ -1,4 +1,5 @@
-// LibTorch's ops on the stand-in device: a few of its own, and for all others the CPU's on the same memory.
+// LibTorch's ops on the stand-in device: a few of its own, and for all others the CPU's on the same
+// memory.
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/DispatchStub.h>
@@ -14,6 +15,7 @@
 #include "stand_in/device/memory.h"
 
 namespace lft::test::stand_in {
+using namespace lft::layers;
 namespace {
 
 using torch::jit::IValue;
@@ -24,7 +26,8 @@ constexpr c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
 at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,
                          std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
                          std::optional<at::Device>, std::optional<bool> pinned) {
-  TORCH_CHECK(!pinned.value_or(false), "cannot pin memory of the stand-in device: only dense CPU tensors can be pinned");
+  TORCH_CHECK(!pinned.value_or(false),
+              "cannot pin memory of the stand-in device: only dense CPU tensors can be pinned");
   constexpr c10::DispatchKeySet keys(c10::DispatchKey::PrivateUse1);
   return at::detail::empty_strided_generic(size, stride, c10::GetAllocator(device().type()), keys,
                                            dtype.value_or(at::kFloat));
@@ -85,18 +88,21 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
 
 /// math: the one that is made of other ops.
 int64_t fused_sdp_choice(const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                         const std::optional<at::Tensor>&, double, bool, std::optional<double>, bool) {
+                         const std::optional<at::Tensor>&, double, bool, std::optional<double>,
+                         bool) {
   return 0;
 }
 
-/// Attention within each sequence of packed ones, as FlashAttention's varlen form computes it: products of
-/// 16-bit numbers, sums and softmax in float32. q [t, h, e], k and v [t, g, e]; starts: int32 on the device.
+/// Attention within each sequence of packed ones, as FlashAttention's varlen form computes it:
+/// products of 16-bit numbers, sums and softmax in float32. q [t, h, e], k and v [t, g, e]; starts:
+/// int32 on the device.
 struct Varlen {
   at::Tensor q, k, v, starts;
   double scale;
   bool causal;
 
-  /// body(q, k, v, out...) for each sequence, as float32 [h, n, e] with the heads of k and v repeated.
+  /// body(q, k, v, out...) for each sequence, as float32 [h, n, e] with the heads of k and v
+  /// repeated.
   template <class Body>
   void each(const Body& body) const {
     const int32_t* const at = starts.const_data_ptr<int32_t>();
@@ -132,18 +138,21 @@ void check_varlen(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> flash_forward(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-    const std::optional<at::Tensor>& starts_q, const std::optional<at::Tensor>& starts_k, int64_t, int64_t,
-    double, bool causal, bool, std::optional<double> scale, std::optional<int64_t>,
+    const std::optional<at::Tensor>& starts_q, const std::optional<at::Tensor>& starts_k, int64_t,
+    int64_t, double, bool causal, bool, std::optional<double> scale, std::optional<int64_t>,
     std::optional<int64_t>, const std::optional<at::Tensor>&, const std::optional<at::Tensor>&) {
   check_varlen(q, k, v, starts_q);
   check_varlen(q, k, v, starts_k);
-  const at::Tensor out = at::empty_like(q), lse = at::empty({q.size(1), q.size(0)}, q.options().dtype(at::kFloat));
+  const at::Tensor out = at::empty_like(q),
+                   lse = at::empty({q.size(1), q.size(0)}, q.options().dtype(at::kFloat));
   const Varlen call{as_cpu(q), as_cpu(k), as_cpu(v), as_cpu(*starts_q), *scale, causal};
   launch([call, out = as_cpu(out)] {
     call.each([&](int64_t begin, int64_t count) {
-      const at::Tensor p = call.probabilities(call.part(call.q, begin, count), call.part(call.k, begin, count));
+      const at::Tensor p =
+          call.probabilities(call.part(call.q, begin, count), call.part(call.k, begin, count));
       at::Tensor rows = out.narrow(0, begin, count);
-      rows.copy_(at::bmm(p.to(out.scalar_type()).to(at::kFloat), call.part(call.v, begin, count)).transpose(0, 1));
+      rows.copy_(at::bmm(p.to(out.scalar_type()).to(at::kFloat), call.part(call.v, begin, count))
+                     .transpose(0, 1));
     });
   });
   const at::Tensor none = at::empty({2}, q.options().dtype(at::kLong));
@@ -152,16 +161,17 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> flash_for
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(
     const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-    const at::Tensor&, const at::Tensor&, const at::Tensor& starts_q, const at::Tensor& starts_k, int64_t,
-    int64_t, double, bool causal, const at::Tensor&, const at::Tensor&, std::optional<double> scale,
-    std::optional<int64_t>, std::optional<int64_t>) {
+    const at::Tensor&, const at::Tensor&, const at::Tensor& starts_q, const at::Tensor& starts_k,
+    int64_t, int64_t, double, bool causal, const at::Tensor&, const at::Tensor&,
+    std::optional<double> scale, std::optional<int64_t>, std::optional<int64_t>) {
   check_varlen(q, k, v, starts_q);
   check_varlen(q, k, v, starts_k);
   const at::Tensor dq = at::empty_like(q), dk = at::empty_like(k), dv = at::empty_like(v);
   const Varlen call{as_cpu(q), as_cpu(k), as_cpu(v), as_cpu(starts_q), *scale, causal};
   launch([call, dy = as_cpu(dout.contiguous()), dq = as_cpu(dq), dk = as_cpu(dk), dv = as_cpu(dv)] {
     const int64_t groups = dk.size(1);
-    const auto store = [&](at::Tensor rows, const at::Tensor& of_heads, int64_t heads) {  // [h, n, e]
+    const auto store = [&](at::Tensor rows, const at::Tensor& of_heads,
+                           int64_t heads) {  // [h, n, e]
       const at::Tensor sums = of_heads.view({heads, -1, of_heads.size(1), of_heads.size(2)}).sum(1);
       rows.copy_(sums.transpose(0, 1));
     };
@@ -180,9 +190,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(
 
 /// Ops whose results have sizes that depend on values: a GPU makes the host wait for them.
 bool sizes_depend_on_data(const std::string& name, const Stack& arguments) {
-  static const std::set<std::string> names = {"aten::nonzero", "aten::masked_select", "aten::_unique2",
-                                              "aten::unique_dim", "aten::bincount",
-                                              "aten::repeat_interleave"};
+  static const std::set<std::string> names = {"aten::nonzero",  "aten::masked_select",
+                                              "aten::_unique2", "aten::unique_dim",
+                                              "aten::bincount", "aten::repeat_interleave"};
   if (names.contains(name)) return true;
   if (name != "aten::index" && name != "aten::_index_put_impl_") return false;
   for (const IValue& argument : arguments) {  // a mask among the indices
@@ -194,10 +204,11 @@ bool sizes_depend_on_data(const std::string& name, const Stack& arguments) {
   return false;
 }
 
-/// A product of FP16 numbers is summed in float32 on a GPU and rounded once; the CPU's rounds sums too.
+/// A product of FP16 numbers is summed in float32 on a GPU and rounded once; the CPU's rounds sums
+/// too.
 bool sums_in_half(const std::string& name, const Stack& arguments) {
-  static const std::set<std::string> products = {"aten::mm", "aten::addmm", "aten::addmm_", "aten::bmm",
-                                                 "aten::baddbmm", "aten::baddbmm_"};
+  static const std::set<std::string> products = {"aten::mm",  "aten::addmm",   "aten::addmm_",
+                                                 "aten::bmm", "aten::baddbmm", "aten::baddbmm_"};
   return products.contains(name) && arguments[0].isTensor() &&
          arguments[0].toTensor().scalar_type() == at::kHalf;
 }
@@ -249,9 +260,10 @@ class CpuCall {
     if (!tensor.defined()) return tensor;
     if (tensor.device() != device()) {
       // As on a GPU: a number may come from the host.
-      TORCH_CHECK(tensor.is_cpu() && tensor.dim() == 0, op_.schema().name(),
-                  ": Expected all tensors to be on the same device, but found at least two devices, ",
-                  device(), " and ", tensor.device());
+      TORCH_CHECK(
+          tensor.is_cpu() && tensor.dim() == 0, op_.schema().name(),
+          ": Expected all tensors to be on the same device, but found at least two devices, ",
+          device(), " and ", tensor.device());
       return tensor;
     }
     originals_.push_back(tensor);
@@ -305,7 +317,8 @@ class CpuCall {
     if (result.isTensor()) return bring_tensor(result.toTensor(), fresh);
     if (result.isTensorList()) {
       std::vector<at::Tensor> tensors;
-      for (const at::Tensor& tensor : result.toTensorVector()) tensors.push_back(bring_tensor(tensor, fresh));
+      for (const at::Tensor& tensor : result.toTensorVector())
+        tensors.push_back(bring_tensor(tensor, fresh));
       return tensors;
     }
     if (!result.isNone()) {  // a number or a truth about values
@@ -353,7 +366,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", &empty);
   m.impl("empty_strided", &empty_strided);
   m.impl("as_strided", &at::native::as_strided_tensorimpl);
-  m.impl("view", static_cast<at::Tensor (*)(const at::Tensor&, at::IntArrayRef)>(&at::native::view));
+  m.impl("view",
+         static_cast<at::Tensor (*)(const at::Tensor&, at::IntArrayRef)>(&at::native::view));
   m.impl("_reshape_alias", &reshape_alias);
   m.impl("resize_", &resize);
   m.impl("set_.source_Tensor", &at::native::set_tensor_);

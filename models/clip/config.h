@@ -1,0 +1,23 @@
+// What the vision part of a config.json says of a CLIP tower, with transformers' defaults where it
+// is silent. Plain data.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "models/base/config_fields.h"
+
+namespace lft::clip {
+
+struct ClipConfig {
+  int64_t hidden = 768, intermediate = 3072, layers = 12, heads = 12, image_size = 224,
+          patch_size = 32, channels = 3;
+  double layer_norm_eps = 1e-5;
+  std::string activation = "quick_gelu";
+  int64_t grid() const { return image_size / patch_size; }
+};
+
+/// Throws kInput naming the field for anything out of range, an unsupported model_type or
+/// activation.
+ClipConfig parse_clip_config(const ConfigFields& fields);
+
+}  // namespace lft::clip

@@ -1,0 +1,145 @@
+// Which linear layers a list of "scope:pattern" names, and helpful answers when a pattern names
+// none.
+#include <algorithm>
+#include <set>
+
+#include "kernels/common/error.h"
+#include "models/lora/inject.h"
+
+namespace lft::lora {
+namespace {
+
+const std::vector<std::string> kScopes = {"llm", "projector", "vision"};
+
+std::string join(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+std::string last_part(const std::string& name) { return name.substr(name.rfind('.') + 1); }
+bool is_lm_head(const std::string& name) { return last_part(name) == "lm_head"; }
+
+/// Glob with * for any run of characters, dots included. Linear in text times stars.
+bool glob(const std::string& pattern, const std::string& text) {
+  size_t p = 0, t = 0, star = std::string::npos, resume = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = t;
+    } else if (p < pattern.size() && pattern[p] == text[t]) {
+      ++p;
+      ++t;
+    } else if (star != std::string::npos) {
+      p = star + 1;
+      t = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+bool matches(const std::string& pattern, const std::string& name) {
+  if (pattern == "all-linear") return !is_lm_head(name);
+  if (pattern.find('*') != std::string::npos) return glob(pattern, name);
+  return name == pattern || name.ends_with("." + pattern);
+}
+
+size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+/// Up to five names of the scope most like the pattern: whole names where it has dots or stars,
+/// last components otherwise.
+std::vector<std::string> closest(const std::vector<LinearSite>& sites, const std::string& scope,
+                                 const std::string& pattern) {
+  const bool whole = pattern.find_first_of(".*") != std::string::npos;
+  std::set<std::string> names;
+  for (const LinearSite& site : sites) {
+    if (site.scope == scope) names.insert(whole ? site.name : last_part(site.name));
+  }
+  std::vector<std::pair<size_t, std::string>> ranked;
+  const std::string wanted = pattern.substr(0, 200);
+  for (const std::string& name : names) ranked.emplace_back(edit_distance(wanted, name), name);
+  std::sort(ranked.begin(), ranked.end());
+  std::vector<std::string> result;
+  for (size_t i = 0; i < std::min<size_t>(5, ranked.size()); ++i)
+    result.push_back(ranked[i].second);
+  return result;
+}
+
+[[noreturn]] void fail_without_match(const std::vector<LinearSite>& sites,
+                                     const std::string& target, const std::string& scope,
+                                     const std::string& pattern) {
+  std::string elsewhere;
+  for (const std::string& other : kScopes) {
+    const auto count = std::count_if(sites.begin(), sites.end(), [&](const LinearSite& site) {
+      return site.scope == other && matches(pattern, site.name);
+    });
+    if (count > 0)
+      elsewhere += (elsewhere.empty() ? "it would match in " : ", ") + other + " (" +
+                   std::to_string(count) + " layers)";
+  }
+  const std::vector<std::string> names = closest(sites, scope, pattern);
+  throw Error(ErrorKind::kUsage,
+              {.what = "no linear layer of " + scope + " matches " + pattern,
+               .where = "lora.targets",
+               .found = target,
+               .expected = names.empty() ? "" : "the closest in " + scope + ": " + join(names),
+               .next = elsewhere});
+}
+
+}  // namespace
+
+std::vector<LinearSite> linear_sites(torch::nn::Module& model) {
+  std::vector<LinearSite> sites;
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    if (auto layer = std::dynamic_pointer_cast<layers::LinearImpl>(item.value()))
+      sites.push_back({item.key(), scope_of(item.key()), layers::Linear(layer)});
+  }
+  return sites;
+}
+
+std::vector<LinearSite> select_sites(const std::vector<LinearSite>& sites,
+                                     const std::vector<std::string>& targets) {
+  std::vector<bool> chosen(sites.size(), false);
+  for (const std::string& target : targets) {
+    const size_t colon = target.find(':');
+    const std::string scope = target.substr(0, colon),
+                      pattern = colon == std::string::npos ? "" : target.substr(colon + 1);
+    if (std::find(kScopes.begin(), kScopes.end(), scope) == kScopes.end() || pattern.empty()) {
+      throw Error(ErrorKind::kUsage,
+                  {.what = "a target is scope:pattern with a known scope",
+                   .where = "lora.targets",
+                   .found = target,
+                   .expected = "a scope of " + join(kScopes) + ", for example llm:all-linear",
+                   .next = {}});
+    }
+    bool any = false;
+    for (size_t i = 0; i < sites.size(); ++i) {
+      if (sites[i].scope != scope || !matches(pattern, sites[i].name)) continue;
+      chosen[i] = any = true;
+    }
+    if (!any) fail_without_match(sites, target, scope, pattern);
+  }
+  std::vector<LinearSite> result;
+  for (size_t i = 0; i < sites.size(); ++i) {
+    if (chosen[i]) result.push_back(sites[i]);
+  }
+  return result;
+}
+
+}  // namespace lft::lora

@@ -1,0 +1,97 @@
+#include "models/ops/attention/attention.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "models/base/dims.h"
+#include "models/ops/attention/tiled_attention.h"
+#include "models/ops/core/dispatch.h"
+#include "models/ops/core/gemm.h"
+
+namespace lft::ops {
+namespace {
+
+/// [n, g, e] -> [1, h, n, e], heads repeated.
+at::Tensor heads_first(const at::Tensor& x_nge, int64_t heads) {
+  const int64_t repeat = heads / x_nge.size(1);
+  const at::Tensor x = x_nge.unsqueeze(0).transpose(1, 2);
+  return repeat == 1 ? x : x.unsqueeze(2).expand({-1, -1, repeat, -1, -1}).flatten(1, 2);
+}
+
+/// FlashAttention, which takes head sizes that are multiples of 8. Zeros behind a head change
+/// neither scores nor values. cuDNN's packed attention stands beside it in LibTorch 2.11, but keeps
+/// no plan between two calls and is not deterministic; `scripts/bench/gpu primitives` measures both
+/// and says which of the two should stand here.
+at::Tensor flash_attention(const at::Tensor& q_the, const at::Tensor& k_tge,
+                           const at::Tensor& v_tge, const PackedSequences& sequences) {
+  const int64_t size = q_the.size(2), missing = (8 - size % 8) % 8, longest = sequences.longest();
+  const auto whole = [missing](const at::Tensor& x) {
+    return missing == 0 ? x : at::constant_pad_nd(x, {0, missing});
+  };
+  const at::Tensor mixed = std::get<0>(
+      at::_flash_attention_forward(whole(q_the), whole(k_tge), whole(v_tge), sequences.starts_s1,
+                                   sequences.starts_s1, longest, longest, /*dropout_p=*/0.0,
+                                   /*is_causal=*/true, /*return_debug_mask=*/false,
+                                   /*scale=*/1 / std::sqrt(static_cast<double>(size))));
+  return missing == 0 ? mixed : mixed.narrow(2, 0, size);
+}
+
+}  // namespace
+
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const at::Tensor& mask, bool causal) {
+  expect_dims(q, "q", {{"b"}, {"h"}, {"t"}, {"e"}});
+  expect_dims(k, "k", {{"b", q.size(0)}, {"h", q.size(1)}, {"s"}, {"e", q.size(3)}});
+  expect_dims(v, "v", {{"b", q.size(0)}, {"h", q.size(1)}, {"s", k.size(2)}, {"e", q.size(3)}});
+  if (!mask.defined() && fits_tiles(q, k, causal)) return tiled_attention(q, k, v, causal);
+  const std::optional<at::Tensor> seen = mask.defined() ? std::make_optional(mask) : std::nullopt;
+  if (!widens_products(q))
+    return at::scaled_dot_product_attention(q, k, v, seen, /*dropout_p=*/0.0, causal);
+  return at::scaled_dot_product_attention(q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat),
+                                          seen, /*dropout_p=*/0.0, causal)
+      .to(q.scalar_type());
+}
+
+int64_t PackedSequences::longest() const {
+  int64_t longest = at_least;
+  for (size_t s = 0; s + 1 < starts.size(); ++s)
+    longest = std::max(longest, starts[s + 1] - starts[s]);
+  return longest;
+}
+
+at::Tensor PackedSequences::positions() const {
+  if (positions_t.defined()) return positions_t;
+  at::Tensor positions = at::empty({starts.back()}, at::kLong);
+  int64_t* out = positions.mutable_data_ptr<int64_t>();
+  for (size_t s = 0; s + 1 < starts.size(); ++s) {
+    for (int64_t i = starts[s]; i < starts[s + 1]; ++i) *out++ = i - starts[s];
+  }
+  return positions;
+}
+
+at::Tensor packed_attention(const at::Tensor& q_the, const at::Tensor& k_tge,
+                            const at::Tensor& v_tge, const PackedSequences& sequences) {
+  const int64_t t = q_the.size(0), heads = q_the.size(1);
+  expect_dims(q_the, "q", {{"t", sequences.starts.back()}, {"h"}, {"e"}});
+  expect_dims(k_tge, "k", {{"t", t}, {"g"}, {"e", q_the.size(2)}});
+  expect_dims(v_tge, "v", {{"t", t}, {"g", k_tge.size(1)}, {"e", q_the.size(2)}});
+  if (runs_kernels(q_the.device()) && q_the.scalar_type() != at::kFloat)
+    return flash_attention(q_the, k_tge, v_tge, sequences);
+  std::vector<at::Tensor> mixed;
+  for (size_t s = 0; s + 1 < sequences.starts.size(); ++s) {
+    const int64_t begin = sequences.starts[s], count = sequences.starts[s + 1] - begin;
+    const auto part = [&](const at::Tensor& x) {
+      return heads_first(x.narrow(0, begin, count), heads);
+    };
+    mixed.push_back(
+        attention(part(q_the), part(k_tge), part(v_tge), /*mask=*/at::Tensor(), /*causal=*/true)
+            .squeeze(0)
+            .transpose(0, 1));
+  }
+  return mixed.size() == 1 ? mixed[0] : at::cat(mixed, 0);
+}
+
+}  // namespace lft::ops

@@ -1,0 +1,34 @@
+// softmax(q k^T / sqrt(e)) v, without ever holding the whole matrix of scores. Shape letters: b
+// batch, h heads, t s positions, e head size.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace lft::ops {
+
+/// q [b, h, t, e], k and v [b, h, s, e] of one dtype -> that dtype, softmax in float32. `mask`
+/// (bool, broadcast to [b, h, t, s]) says what is seen; undefined: everything, or with `causal`
+/// what is not behind a position. FP16 on a CPU runs in float32 and is rounded.
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const at::Tensor& mask, bool causal);
+
+/// Sequences that lie one behind the other along a dimension, without padding.
+struct PackedSequences {
+  std::vector<int64_t> starts;  // [s + 1]: 0, where the second begins, ..., the total
+  at::Tensor starts_s1;         // int32, the same where the data is, perhaps more of it at the end;
+                                // undefined on a CPU
+  at::Tensor positions_t =
+      {};  // int64, what positions() is, where the data is; undefined: made from `starts`
+  int64_t at_least =
+      0;  // what longest() says at least, for a pass whose sequences change and whose shapes do not
+  int64_t longest() const;
+  at::Tensor positions() const;  // int64 [t], each within its sequence
+};
+
+/// Causal attention within each sequence: q [t, h, e], k and v [t, g, e] with h a multiple of g, of
+/// one dtype -> [t, h, e] of that dtype. Head i of q sees head i * g / h of k and v.
+at::Tensor packed_attention(const at::Tensor& q_the, const at::Tensor& k_tge,
+                            const at::Tensor& v_tge, const PackedSequences& sequences);
+
+}  // namespace lft::ops

@@ -1,0 +1,38 @@
+// The loops between the products of tiled attention, on raw pointers, as loops.h: one thread each,
+// compiled for AVX-512, AVX2 and baseline.
+#pragma once
+#include "models/ops/core/cpu_loops.h"
+
+namespace lft::ops::loops {
+
+/// Attention in tiles of kTile positions by kTile. `keys`: how many keys there are; those after
+/// them, up to a whole tile, count nothing.
+constexpr int64_t kTile = 64;
+/// The rows of a tile of queries, as the left side of the product with the values: p = exp(scale (s
+/// - top)), 0 where nothing is seen, top = max s over what is seen; inverse = 1 / sum p before it
+/// is rounded, lse = scale top + log(sum p). s, p: [tiles of keys, kTile queries, kTile keys];
+/// where `causal`, query q sees the keys up to first + q, and the tiles end there.
+void attention_softmax(const float* s, Bf16* p, int64_t keys, int64_t first, bool causal,
+                       float scale, float* inverse, float* lse);
+/// One tile [kTile keys, kTile queries] of the backward pass: p = exp(scale s - lse), ds = scale p
+/// (dp - delta), both 0 where a query does not see a key: the keys from `keys` on, and where
+/// `diagonal` those after the query. lse, delta: a query. ds_pairs: ds with keys 2k and 2k + 1
+/// beside each other, [kTile / 2, kTile queries, 2].
+void attention_tile_backward(const float* s, const float* dp, const float* lse, const float* delta,
+                             int64_t keys, bool diagonal, float scale, Bf16* p, Bf16* ds,
+                             Bf16* ds_pairs);
+/// sum_e(a b) of each of kTile rows.
+void attention_row_dots(const Bf16* a, const Bf16* b, float* dots, int64_t width);
+/// A tile x [kTile, width] as another side of a product. width is even.
+void pair_rows(const Bf16* x, Bf16* y,
+               int64_t width);  // y[r, c, i] = x[2 r + i, c]: x as a product's right side
+void pair_columns(const Bf16* x, Bf16* y,
+                  int64_t width);  // y[c, r, i] = x[r, 2 c + i]: x^T as a product's right side
+void transpose_tile(const Bf16* x, Bf16* y, int64_t width);  // y[c, r] = x[r, c]
+/// y[r, c] = x[r, c] * factor[r] over `rows` rows of width `width`, y's rows `stride` apart.
+void store_rows(const float* x, const float* factor, Bf16* y, int64_t rows, int64_t width,
+                int64_t stride);
+/// y[r, c] = x[c, r] of x [width, kTile].
+void store_columns(const float* x, Bf16* y, int64_t rows, int64_t width, int64_t stride);
+
+}  // namespace lft::ops::loops

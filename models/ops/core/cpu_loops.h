@@ -1,0 +1,88 @@
+// The CPU's fused elementwise and row loops on raw pointers: one pass over memory, float32 maths,
+// compiled for AVX-512, AVX2 and baseline. No threads here: callers split rows or elements
+// (parallel.h). T is float, BFloat16 or Half.
+#pragma once
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <cstdint>
+
+namespace lft::ops::loops {
+
+using Bf16 = c10::BFloat16;
+using Half = c10::Half;
+
+/// With s = x, or x + delta rounded to their type and stored in `sum` where delta is given:
+/// y[r,c] = w[c] * s[r,c] * rstd[r], rstd[r] = 1 / sqrt(mean_c(s^2) + eps).
+void rms_norm(const float* x, const float* delta, const float* w, float* sum, float* y, float* rstd,
+              int64_t rows, int64_t cols, float eps);
+void rms_norm(const float* x, const float* delta, const float* w, float* sum, Bf16* y, float* rstd,
+              int64_t rows, int64_t cols, float eps);
+void rms_norm(const Bf16* x, const Bf16* delta, const float* w, Bf16* sum, float* y, float* rstd,
+              int64_t rows, int64_t cols, float eps);
+void rms_norm(const Bf16* x, const Bf16* delta, const float* w, Bf16* sum, Bf16* y, float* rstd,
+              int64_t rows, int64_t cols, float eps);
+void rms_norm(const Half* x, const Half* delta, const float* w, Half* sum, Half* y, float* rstd,
+              int64_t rows, int64_t cols, float eps);
+/// dx = rstd * (w dy - x rstd^2 mean_c(w dy x)), rounded; where dsum is given that is added to it.
+void rms_norm_backward(const float* dy, const float* dsum, const float* x, const float* w,
+                       const float* rstd, float* dx, int64_t rows, int64_t cols);
+void rms_norm_backward(const Bf16* dy, const float* dsum, const float* x, const float* w,
+                       const float* rstd, float* dx, int64_t rows, int64_t cols);
+void rms_norm_backward(const float* dy, const Bf16* dsum, const Bf16* x, const float* w,
+                       const float* rstd, Bf16* dx, int64_t rows, int64_t cols);
+void rms_norm_backward(const Bf16* dy, const Bf16* dsum, const Bf16* x, const float* w,
+                       const float* rstd, Bf16* dx, int64_t rows, int64_t cols);
+void rms_norm_backward(const Half* dy, const Half* dsum, const Half* x, const float* w,
+                       const float* rstd, Half* dx, int64_t rows, int64_t cols);
+
+/// Rotates the pairs (x[i], x[i + half]) of `heads` heads of 2 * half elements by the angle whose
+/// cos and sin are given; sign -1 undoes it.
+void rope(const float* x, float* y, const float* cos, const float* sin, int64_t heads, int64_t half,
+          float sign);
+void rope(const Bf16* x, Bf16* y, const float* cos, const float* sin, int64_t heads, int64_t half,
+          float sign);
+void rope(const Half* x, Half* y, const float* cos, const float* sin, int64_t heads, int64_t half,
+          float sign);
+
+/// y = silu(gate) * up, silu(z) = z / (1 + exp(-z)).
+void swiglu(const float* gate, const float* up, float* y, int64_t n);
+void swiglu(const Bf16* gate, const Bf16* up, Bf16* y, int64_t n);
+void swiglu(const Half* gate, const Half* up, Half* y, int64_t n);
+void swiglu_backward(const float* dy, const float* gate, const float* up, float* dgate, float* dup,
+                     int64_t n);
+void swiglu_backward(const Bf16* dy, const Bf16* gate, const Bf16* up, Bf16* dgate, Bf16* dup,
+                     int64_t n);
+void swiglu_backward(const Half* dy, const Half* gate, const Half* up, Half* dgate, Half* dup,
+                     int64_t n);
+
+/// y = x / (1 + exp(-1.702 x)). x and y may be the same.
+void quick_gelu(const float* x, float* y, int64_t n);
+void quick_gelu(const Bf16* x, Bf16* y, int64_t n);
+void quick_gelu(const Half* x, Half* y, int64_t n);
+void quick_gelu_backward(const float* dy, const float* x, float* dx, int64_t n);
+void quick_gelu_backward(const Bf16* dy, const Bf16* x, Bf16* dx, int64_t n);
+void quick_gelu_backward(const Half* dy, const Half* x, Half* dx, int64_t n);
+
+/// log softmax(logits)[target]; a non-finite logit makes it non-finite. With `gradient` the logits
+/// become scale * (onehot(target) - softmax(logits)), the gradient of scale times the result.
+float token_logprob(float* logits, int64_t vocab, int64_t target, bool gradient, float scale);
+float token_logprob(Bf16* logits, int64_t vocab, int64_t target, bool gradient, float scale);
+float token_logprob(Half* logits, int64_t vocab, int64_t target, bool gradient, float scale);
+
+/// Which elements dropout keeps: element i of a stream is kept where its 16 Philox bits are at
+/// least `threshold` (= p 2^16).
+struct DropoutMask {
+  uint64_t seed = 0, stream = 0;
+  uint32_t threshold = 0;
+  float scale = 1;                      // 1 / (1 - p)
+  const uint64_t* stream_at = nullptr;  // device memory that holds `stream`, for a kernel that a
+                                        // CUDA graph launches again; may be null
+};
+/// y = x * mask * scale for elements first .. first + n - 1; with `add`, y += it. `first` is a
+/// multiple of 8.
+void dropout(const float* x, float* y, int64_t first, int64_t n, const DropoutMask& mask, bool add);
+void dropout(const Bf16* x, Bf16* y, int64_t first, int64_t n, const DropoutMask& mask, bool add);
+void dropout(const Half* x, Half* y, int64_t first, int64_t n, const DropoutMask& mask, bool add);
+
+}  // namespace lft::ops::loops

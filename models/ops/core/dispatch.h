@@ -1,0 +1,31 @@
+// Picks the fused CPU loop for a tensor, or says that there is none (another device, another dtype)
+// and a kernel or plain ATen ops must do.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "models/ops/core/cpu_loops.h"
+
+namespace lft::ops {
+
+inline bool has_loop_type(at::ScalarType type) {
+  return type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
+}
+/// Every loop takes contiguous CPU memory of float, BFloat16 or Half.
+inline bool has_loop(const at::Tensor& x) {
+  return x.device().is_cpu() && has_loop_type(x.scalar_type()) && x.is_contiguous();
+}
+
+/// Calls body with a null pointer of the element type: body(static_cast<T*>(nullptr)).
+template <class Body>
+void with_loop_type(at::ScalarType type, const Body& body) {
+  if (type == at::kFloat) return body(static_cast<float*>(nullptr));
+  if (type == at::kHalf) return body(static_cast<loops::Half*>(nullptr));
+  return body(static_cast<loops::Bf16*>(nullptr));
+}
+
+/// Whether lft's kernels run there: a device with memory and streams of its own.
+inline bool runs_kernels(at::Device device) { return !device.is_cpu() && !device.is_meta(); }
+
+constexpr int64_t kLoopGrain = 16384;  // elements a thread should have at least
+
+}  // namespace lft::ops

@@ -1,0 +1,11 @@
+// How a loop is compiled for several processors: LFT_CLONES before a function makes one copy a
+// processor, which takes what is LFT_INLINE into it. For the files of loops only.
+#pragma once
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define LFT_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define LFT_CLONES
+#endif
+#define LFT_INLINE static inline __attribute__((always_inline))

@@ -1,0 +1,218 @@
+#include "models/ops/elementwise/activation.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <cassert>
+
+#include "models/base/dims.h"
+#include "models/ops/core/dispatch.h"
+#include "models/ops/core/parallel.h"
+#include "models/ops/elementwise/dropout.h"
+#ifdef LFT_HAVE_CUDA
+#include "kernels/quick_gelu/quick_gelu.h"
+#include "kernels/swiglu/swiglu.h"
+#include "models/ops/core/device_call.h"
+#endif
+
+namespace lft::ops {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+#ifdef LFT_HAVE_CUDA
+bool kernel_fits(const at::Tensor& a, const at::Tensor& b) {
+  return has_kernel(a, b) && a.scalar_type() == b.scalar_type();
+}
+
+at::Tensor quick_gelu_with_kernel(const at::Tensor& x) {
+  at::Tensor y = at::empty_like(x);
+  on_device_of(x, [&](Stream stream) {
+    quick_gelu(*float_type(x.scalar_type()), x.const_data_ptr(), y.mutable_data_ptr(), x.numel(),
+               stream);
+  });
+  return y;
+}
+
+at::Tensor quick_gelu_gradient_with_kernel(const at::Tensor& dy, const at::Tensor& x) {
+  at::Tensor dx = at::empty_like(x);
+  on_device_of(x, [&](Stream stream) {
+    quick_gelu_backward(*float_type(x.scalar_type()), dy.const_data_ptr(), x.const_data_ptr(),
+                        dx.mutable_data_ptr(), x.numel(), stream);
+  });
+  return dx;
+}
+
+at::Tensor swiglu_with_kernel(const at::Tensor& gate, const at::Tensor& up) {
+  at::Tensor y = at::empty_like(gate);
+  on_device_of(gate, [&](Stream stream) {
+    swiglu(*float_type(gate.scalar_type()), gate.const_data_ptr(), up.const_data_ptr(),
+           y.mutable_data_ptr(), gate.numel(), stream);
+  });
+  return y;
+}
+
+DroppedSwiglu swiglu_dropout_with_kernel(const at::Tensor& gate, const at::Tensor& up,
+                                         const loops::DropoutMask& mask, bool whole) {
+  DroppedSwiglu both{whole ? at::empty_like(gate) : at::Tensor(), at::empty_like(gate)};
+  void* y = whole ? both.y.mutable_data_ptr() : nullptr;
+  on_device_of(gate, [&](Stream stream) {
+    swiglu_dropout(*float_type(gate.scalar_type()), gate.const_data_ptr(), up.const_data_ptr(), y,
+                   both.dropped.mutable_data_ptr(), gate.numel(), dropout_args(mask, /*add=*/false),
+                   stream);
+  });
+  return both;
+}
+
+std::pair<at::Tensor, at::Tensor> swiglu_gradients_with_kernel(const at::Tensor& dy,
+                                                               const at::Tensor& gate,
+                                                               const at::Tensor& up) {
+  at::Tensor dgate = at::empty_like(gate), dup = at::empty_like(up);
+  on_device_of(gate, [&](Stream stream) {
+    swiglu_backward(*float_type(gate.scalar_type()), dy.const_data_ptr(), gate.const_data_ptr(),
+                    up.const_data_ptr(), dgate.mutable_data_ptr(), dup.mutable_data_ptr(),
+                    gate.numel(), stream);
+  });
+  return {dgate, dup};
+}
+#endif
+
+at::Tensor quick_gelu_values(const at::Tensor& x) {
+#ifdef LFT_HAVE_CUDA
+  if (has_kernel(x)) return quick_gelu_with_kernel(x);
+#endif
+  if (!has_loop(x)) {
+    const at::Tensor wide = x.to(at::kFloat);
+    return (wide * at::sigmoid(1.702 * wide)).to(x.scalar_type());
+  }
+  at::Tensor y = at::empty_like(x);
+  with_loop_type(x.scalar_type(), [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    parallel_for(x.numel(), kLoopGrain, [&](int64_t begin, int64_t end) {
+      loops::quick_gelu(x.const_data_ptr<T>() + begin, y.mutable_data_ptr<T>() + begin,
+                        end - begin);
+    });
+  });
+  return y;
+}
+
+at::Tensor quick_gelu_gradient(const at::Tensor& dy, const at::Tensor& x) {
+#ifdef LFT_HAVE_CUDA
+  if (kernel_fits(dy, x)) return quick_gelu_gradient_with_kernel(dy, x);
+#endif
+  if (!has_loop(x) || !has_loop(dy) || dy.scalar_type() != x.scalar_type()) {
+    const at::Tensor wide = x.to(at::kFloat), s = at::sigmoid(1.702 * wide);
+    return (dy.to(at::kFloat) * s * (1 + 1.702 * wide * (1 - s))).to(x.scalar_type());
+  }
+  at::Tensor dx = at::empty_like(x);
+  with_loop_type(x.scalar_type(), [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    parallel_for(x.numel(), kLoopGrain, [&](int64_t begin, int64_t end) {
+      loops::quick_gelu_backward(dy.const_data_ptr<T>() + begin, x.const_data_ptr<T>() + begin,
+                                 dx.mutable_data_ptr<T>() + begin, end - begin);
+    });
+  });
+  return dx;
+}
+
+struct QuickGeluFunction : torch::autograd::Function<QuickGeluFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x) {
+    ctx->save_for_backward({x});
+    return quick_gelu_values(x);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    return {quick_gelu_gradient(gradients[0].contiguous(), ctx->get_saved_variables()[0])};
+  }
+};
+
+struct SwigluFunction : torch::autograd::Function<SwigluFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up) {
+    ctx->save_for_backward({gate, up});
+    return swiglu_values(gate, up);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    const variable_list saved = ctx->get_saved_variables();
+    auto [dgate, dup] = swiglu_gradients(gradients[0], saved[0], saved[1]);
+    return {dgate, dup};
+  }
+};
+
+bool loops_fit(const at::Tensor& a, const at::Tensor& b) {
+  return has_loop(a) && has_loop(b) && a.scalar_type() == b.scalar_type();
+}
+
+}  // namespace
+
+at::Tensor swiglu_values(const at::Tensor& gate, const at::Tensor& up) {
+  expect_dims_like(up, "up", gate, {"m", gate.size(-1)});
+#ifdef LFT_HAVE_CUDA
+  if (kernel_fits(gate, up)) return swiglu_with_kernel(gate, up);
+#endif
+  if (!loops_fit(gate, up))
+    return (at::silu(gate.to(at::kFloat)) * up.to(at::kFloat)).to(gate.scalar_type());
+  at::Tensor y = at::empty_like(gate);
+  with_loop_type(gate.scalar_type(), [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    parallel_for(gate.numel(), kLoopGrain, [&](int64_t begin, int64_t end) {
+      loops::swiglu(gate.const_data_ptr<T>() + begin, up.const_data_ptr<T>() + begin,
+                    y.mutable_data_ptr<T>() + begin, end - begin);
+    });
+  });
+  return y;
+}
+
+DroppedSwiglu swiglu_dropout(const at::Tensor& gate, const at::Tensor& up,
+                             const loops::DropoutMask& mask, bool whole) {
+  expect_dims_like(up, "up", gate, {"m", gate.size(-1)});
+#ifdef LFT_HAVE_CUDA
+  if (mask.threshold != 0 && kernel_fits(gate, up))
+    return swiglu_dropout_with_kernel(gate, up, mask, whole);
+#endif
+  at::Tensor y = swiglu_values(gate, up), dropped = dropout(y, mask);
+  return {whole ? y : at::Tensor(), dropped};
+}
+
+std::pair<at::Tensor, at::Tensor> swiglu_gradients(const at::Tensor& gradient,
+                                                   const at::Tensor& gate, const at::Tensor& up) {
+  const at::Tensor dy = gradient.contiguous();
+#ifdef LFT_HAVE_CUDA
+  if (kernel_fits(gate, up) && kernel_fits(dy, gate))
+    return swiglu_gradients_with_kernel(dy, gate, up);
+#endif
+  if (!loops_fit(gate, up) || !loops_fit(dy, gate)) {
+    const at::Tensor d = dy.to(at::kFloat), g = gate.to(at::kFloat), s = at::sigmoid(g);
+    return {(d * up.to(at::kFloat) * s * (1 + g * (1 - s))).to(gate.scalar_type()),
+            (d * g * s).to(up.scalar_type())};
+  }
+  at::Tensor dgate = at::empty_like(gate), dup = at::empty_like(up);
+  with_loop_type(gate.scalar_type(), [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    parallel_for(gate.numel(), kLoopGrain, [&](int64_t begin, int64_t end) {
+      loops::swiglu_backward(dy.const_data_ptr<T>() + begin, gate.const_data_ptr<T>() + begin,
+                             up.const_data_ptr<T>() + begin, dgate.mutable_data_ptr<T>() + begin,
+                             dup.mutable_data_ptr<T>() + begin, end - begin);
+    });
+  });
+  return {dgate, dup};
+}
+
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  return SwigluFunction::apply(gate.contiguous(), up.contiguous());
+}
+at::Tensor quick_gelu(const at::Tensor& x) { return QuickGeluFunction::apply(x.contiguous()); }
+
+bool is_activation(const std::string& name) {
+  return name == "gelu" || name == "quick_gelu" || name == "gelu_new" ||
+         name == "gelu_pytorch_tanh" || name == "relu" || name == "silu";
+}
+
+at::Tensor activation(const std::string& name, const at::Tensor& x) {
+  assert(is_activation(name));  // LlavaConfig::parse lets no other name through
+  if (name == "quick_gelu") return quick_gelu(x);
+  if (name == "relu") return at::relu(x);
+  if (name == "silu") return at::silu(x);
+  return at::gelu(x, name == "gelu" ? "none" : "tanh");
+}
+
+}  // namespace lft::ops

@@ -1,0 +1,38 @@
+// y = w * s / sqrt(mean(s^2) + eps) over the last dimension, in float32, of s = x or of the
+// residual sum s = x + delta, in one pass. Keeps s and one number a row for the backward pass,
+// which adds the gradients of y and s in one pass, too.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <utility>
+
+namespace lft::ops {
+
+/// The result of a norm, with what it can be made of again. A plain tensor will do as one that
+/// cannot.
+struct Normed {
+  Normed(at::Tensor y) : y(std::move(y)) {}
+  Normed(at::Tensor y, at::Tensor sum, at::Tensor weight, double eps)
+      : y(std::move(y)), sum(std::move(sum)), weight(std::move(weight)), eps(eps) {}
+  operator const at::Tensor&() const { return y; }
+  bool can_be_rebuilt() const { return sum.defined(); }
+
+  at::Tensor y;
+  at::Tensor sum,
+      weight;  // sum: s. Who goes on with it instead of x saves an addition of gradients
+  double eps = 0;
+};
+
+/// y has the dtype of op_dtype(), s the widest of x and delta (which may be undefined); the
+/// gradients have the dtypes of x, delta and w. A frozen w gets none.
+Normed add_rms_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
+                    double eps);
+inline at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  return add_rms_norm(x, {}, weight, eps).y;
+}
+
+/// The bits of y again, of the same s, without a graph.
+at::Tensor rms_norm_again(const at::Tensor& sum, const at::Tensor& weight, double eps,
+                          at::ScalarType dtype);
+
+}  // namespace lft::ops

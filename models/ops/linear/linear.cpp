@@ -1,0 +1,317 @@
+#include "models/ops/linear/linear.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <optional>
+
+#include "models/base/dims.h"
+#include "models/ops/core/gemm.h"
+#include "models/ops/core/precision.h"
+#include "models/ops/elementwise/activation.h"
+#include "models/ops/elementwise/dropout.h"
+#include "models/ops/linear/shared_input.h"
+
+namespace lft::ops {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+
+/// What the products read: a layer's input as rows in their dtype, and what dropout leaves of it,
+/// where that is made already.
+struct Input {
+  at::Tensor x_ti, dropped_ti;
+  bool defined() const { return x_ti.defined() || dropped_ti.defined(); }
+  at::Tensor dropped(const loops::DropoutMask& mask) const {
+    if (dropped_ti.defined()) return dropped_ti;
+    return dropout(x_ti, mask);
+  }
+};
+
+/// silu(gate) * up; with a mask dropped in the same pass, and then x_ti is left out unless `whole`.
+Input swiglu_input(const at::Tensor& gate, const at::Tensor& up, at::ScalarType dtype,
+                   const loops::DropoutMask& mask, bool whole) {
+  if (mask.threshold == 0 || gate.scalar_type() != dtype)
+    return {rows_of(swiglu_values(gate, up).to(dtype)), {}};
+  const DroppedSwiglu both = swiglu_dropout(gate, up, mask, whole);
+  return {whole ? rows_of(both.y) : at::Tensor(), rows_of(both.dropped)};
+}
+
+/// A and B as products take them; B with what it carries of the scale (masters.h).
+at::Tensor low_a(const LowRank& update, at::ScalarType dtype) {
+  return update.a_shadow ? update.a_shadow->value(dtype) : low_copy(update.a_ri, 1, dtype);
+}
+at::Tensor low_b(const LowRank& update, at::ScalarType dtype) {
+  return update.b_shadow ? update.b_shadow->value(dtype)
+                         : low_copy(update.b_or, update.scale, dtype);
+}
+/// What is left of the scale for a product with low_b().
+double scale_left(const LowRank& update, at::ScalarType dtype) {
+  return dtype == at::kBFloat16 ? 1 : update.scale;
+}
+
+/// x W^T + b + scale h B^T, with h = dropout(x) A^T unless it is given.
+at::Tensor forward_values(const Input& input, const Weight& weight, const at::Tensor& bias,
+                          const LowRank& update, at::Tensor* h_tr) {
+  const at::ScalarType dtype = input.x_ti.scalar_type();
+  at::Tensor y = weight_product(input.x_ti, weight, bias);
+  if (!update.a_ri.defined()) return y;
+  if (!h_tr->defined()) *h_tr = product(input.dropped(update.mask), low_a(update, dtype).t());
+  add_product(y, *h_tr, low_b(update, dtype).t(), scale_left(update, dtype));
+  return y;
+}
+
+struct LinearFunction : torch::autograd::Function<LinearFunction> {
+  using Optional = std::optional<at::Tensor>;  // autograd takes no undefined tensor among a
+                                               // function's plain inputs
+
+  // Without `up` the input is x. Otherwise it is silu(x) * up.
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const Optional& up_input,
+                            const Optional& dense_input, const Optional& bias_input,
+                            const Optional& a_input, const Optional& b_input,
+                            const Weight* weight_input, const LowRank* update,
+                            const SharedLayer* shared, bool grad_mode) {
+    const Weight& weight = *weight_input;
+    const at::Tensor up = up_input.value_or(at::Tensor()), bias = bias_input.value_or(at::Tensor());
+    const at::Tensor a = a_input.value_or(at::Tensor()), b = b_input.value_or(at::Tensor());
+    const at::ScalarType dtype = op_dtype(Op::kLinear, x.scalar_type());
+    Input input;
+    if (up.defined()) input = swiglu_input(x, up, dtype, update->mask, /*whole=*/true);
+    if (!up.defined()) input.x_ti = rows_of(x.to(dtype));
+    at::Tensor h = shared != nullptr ? shared->h_tr : at::Tensor();
+    const at::Tensor y = forward_values(input, weight, bias, *update, &h);
+    std::vector<int64_t> shape = shared != nullptr ? shared->pass->shape : x.sizes().vec();
+    shape.back() = weight.out();
+    if (!grad_mode) return at::_unsafe_view(y, shape);
+    const auto trains = [](const at::Tensor& tensor) {
+      return tensor.defined() && tensor.requires_grad();
+    };
+    const bool own_product = shared == nullptr || !shared->h_tr.defined(),
+               keeps_input = weight.trains() || (own_product && trains(a));
+    at::Tensor kept = up.defined()        ? x
+                      : !keeps_input      ? at::Tensor()
+                      : shared != nullptr ? shared->kept
+                                          : input.x_ti;
+    const at::Tensor norm_weight =
+        keeps_input && shared != nullptr ? shared->norm_weight : at::Tensor();
+    ctx->save_for_backward({kept, up, weight.dense(), a, b, h, norm_weight});
+    if (shared != nullptr) {
+      ctx->saved_data["shared"] = c10::IValue::make_capsule(shared->pass);
+      ctx->saved_data["layer"] = shared->number;
+    }
+    if (weight.coded()) ctx->saved_data["coded"] = c10::IValue::make_capsule(weight.coded());
+    ctx->saved_data["trains_x"] =
+        shared != nullptr ? shared->pass->trains_x : trains(x) || trains(up);
+    ctx->saved_data["trains_bias"] = trains(bias);
+    ctx->saved_data["shape"] = x.sizes().vec();
+    ctx->saved_data["dtype"] = static_cast<int64_t>(dtype);
+    ctx->saved_data["x_dtype"] = static_cast<int64_t>(x.scalar_type());
+    ctx->saved_data["bias_dtype"] =
+        static_cast<int64_t>(bias.defined() ? bias.scalar_type() : at::kFloat);
+    ctx->saved_data["direct"] = direct_gradients();
+    if (update->a_shadow) ctx->saved_data["a_shadow"] = c10::IValue::make_capsule(update->a_shadow);
+    if (update->b_shadow) ctx->saved_data["b_shadow"] = c10::IValue::make_capsule(update->b_shadow);
+    ctx->saved_data["scale"] = update->scale;
+    ctx->saved_data["seed"] = static_cast<int64_t>(update->mask.seed);
+    ctx->saved_data["stream"] = static_cast<int64_t>(update->mask.stream);
+    ctx->saved_data["stream_at"] = reinterpret_cast<int64_t>(update->mask.stream_at);
+    ctx->saved_data["threshold"] = static_cast<int64_t>(update->mask.threshold);
+    ctx->saved_data["keep_scale"] = static_cast<double>(update->mask.scale);
+    return at::_unsafe_view(y, shape);
+  }
+
+  static Weight saved_weight(AutogradContext* ctx, const at::Tensor& dense) {
+    if (dense.defined()) return dense;
+    return c10::static_intrusive_pointer_cast<CodedWeight>(ctx->saved_data["coded"].toCapsule());
+  }
+
+  static ShadowPtr saved_shadow(AutogradContext* ctx, const char* name) {
+    const auto found = ctx->saved_data.find(name);
+    if (found == ctx->saved_data.end()) return {};
+    return c10::static_intrusive_pointer_cast<Shadow>(found->second.toCapsule());
+  }
+
+  static LowRank saved_update(AutogradContext* ctx, const at::Tensor& a, const at::Tensor& b) {
+    LowRank update{a, b, ctx->saved_data["scale"].toDouble(), {}};
+    update.mask.seed = static_cast<uint64_t>(ctx->saved_data["seed"].toInt());
+    update.mask.stream = static_cast<uint64_t>(ctx->saved_data["stream"].toInt());
+    update.mask.stream_at = reinterpret_cast<const uint64_t*>(ctx->saved_data["stream_at"].toInt());
+    update.mask.threshold = static_cast<uint32_t>(ctx->saved_data["threshold"].toInt());
+    update.mask.scale = static_cast<float>(ctx->saved_data["keep_scale"].toDouble());
+    update.a_shadow = saved_shadow(ctx, "a_shadow");
+    update.b_shadow = saved_shadow(ctx, "b_shadow");
+    return update;
+  }
+
+  static c10::intrusive_ptr<SharedPass> saved_shared(AutogradContext* ctx) {
+    const auto found = ctx->saved_data.find("shared");
+    if (found == ctx->saved_data.end()) return {};
+    auto shared = c10::static_intrusive_pointer_cast<SharedPass>(found->second.toCapsule());
+    shared->enter();
+    return shared;
+  }
+
+  /// Gradients of A and B (float32; undefined where they were added to .grad()), and scale * dy B
+  /// for the input's: in `columns` where they are given, and then without A's. FP16 rounds scale *
+  /// dy first, as autocast does: a gradient overflows where torch's does, and the loss scaler sees
+  /// it.
+  static at::Tensor update_gradients(const LowRank& update, const at::Tensor& dy_to,
+                                     const Input& input, const at::Tensor& h_tr,
+                                     const at::Tensor& columns, bool direct, at::Tensor* da,
+                                     at::Tensor* db) {
+    const at::ScalarType dtype = dy_to.scalar_type();
+    const bool scaled_first = dtype == at::kHalf;
+    const at::Tensor d_to = scaled_first ? dy_to * update.scale : dy_to;
+    at::Tensor dh_tr = columns.defined()
+                           ? columns
+                           : at::empty({d_to.size(0), update.b_or.size(1)}, d_to.options());
+    product_into(dh_tr, d_to, low_b(update, dtype));
+    if (dtype == at::kFloat) dh_tr.mul_(update.scale);
+    if (update.a_ri.requires_grad() && input.defined()) {
+      *da = master_gradient(update.a_ri, dh_tr.t(), input.dropped(update.mask), 1, direct);
+    }
+    if (update.b_or.requires_grad())
+      *db = master_gradient(update.b_or, d_to.t(), h_tr, scaled_first ? 1 : update.scale, direct);
+    return dh_tr;
+  }
+
+  /// dx += the update's share, dropout(dh A).
+  static void add_update(at::Tensor& dx, const LowRank& update, const at::Tensor& dh_tr) {
+    const at::Tensor a = low_a(update, dh_tr.scalar_type());
+    if (dx.scalar_type() != dh_tr.scalar_type() || update.mask.threshold != 0) {
+      const at::Tensor share = product(dh_tr, a).to(dx.scalar_type());
+      if (update.mask.threshold != 0) {
+        add_dropout(dx, share, update.mask);
+      } else {
+        dx.add_(share);
+      }
+    } else {
+      add_product(dx, dh_tr, a);
+    }
+  }
+
+  /// dy W, and the update's share where dh is defined. Under FP16 the two are added in the input's
+  /// dtype, as autograd adds them under autocast.
+  static at::Tensor input_gradient(const LowRank& update, const at::Tensor& dy_to,
+                                   const at::Tensor& dh_tr, const Weight& weight,
+                                   at::ScalarType x_dtype) {
+    at::Tensor dx = weight_product_backward(dy_to, weight);
+    if (!dh_tr.defined()) return dx;
+    if (dy_to.scalar_type() == at::kHalf && x_dtype == at::kFloat) dx = dx.to(at::kFloat);
+    add_update(dx, update, dh_tr);
+    return dx;
+  }
+
+  /// The same, added to what layers of the same input have brought.
+  static at::Tensor shared_input_gradient(SharedPass& shared, const LowRank& update,
+                                          const at::Tensor& dy_to, const at::Tensor& dh_tr,
+                                          const Weight& weight) {
+    at::Tensor& dx = shared.dx_ti;
+    if (!dx.defined())
+      return dx = input_gradient(update, dy_to, dh_tr, weight, dy_to.scalar_type());
+    if (weight.kind() == BaseStorage::kFp8 &&
+        dy_to.scalar_type() != at::kFloat) {  // products of its own
+      dx.add_(weight_product_backward(dy_to, weight));
+    } else {
+      add_product(dx, dy_to, weight.to(dy_to.scalar_type()));
+    }
+    if (dh_tr.defined()) add_update(dx, update, dh_tr);
+    return dx;
+  }
+
+  /// Under FP16 rounded to it first, as the cast of a bias under autocast does.
+  static at::Tensor bias_gradient(const at::Tensor& dy_to, at::ScalarType bias_dtype) {
+    const at::Tensor sum = at::sum(dy_to, 0, /*keepdim=*/false, at::kFloat);
+    return (dy_to.scalar_type() == at::kHalf ? sum.to(at::kHalf) : sum).to(bias_dtype);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &kept = saved[0], &up = saved[1], &dense = saved[2], &a = saved[3];
+    const Weight weight = saved_weight(ctx, dense);
+    const LowRank update = saved_update(ctx, a, saved[4]);
+    const auto dtype = static_cast<at::ScalarType>(ctx->saved_data["dtype"].toInt());
+    const at::Tensor dy = rows_of(gradients[0]).to(dtype);
+    const auto shared = saved_shared(ctx);
+    const bool joins = shared && ctx->needs_input_grad(0);  // else nobody takes what is gathered
+    const int64_t layer = shared ? ctx->saved_data["layer"].toInt() : 0;
+    const bool own_product = !shared || shared->rank[static_cast<size_t>(layer)] == 0;
+    const bool wants_input = weight.trains() || (own_product && a.defined() && a.requires_grad());
+    Input input;
+    if (wants_input && up.defined())
+      input = swiglu_input(kept, up, dtype, update.mask, weight.trains());
+    if (wants_input && !up.defined()) input.x_ti = shared ? shared->input(kept, saved[6]) : kept;
+
+    at::Tensor dx, dup, dw, dbias, da, db, dh;
+    if (a.defined()) {
+      const at::Tensor columns = joins && !own_product ? shared->columns(layer) : at::Tensor();
+      dh = update_gradients(update, dy, own_product ? input : Input(), saved[5], columns,
+                            ctx->saved_data["direct"].toBool(), &da, &db);
+      if (!own_product) dh.reset();
+    }
+    if (weight.trains()) dw = product(dy.t(), input.x_ti).to(dense.scalar_type());
+    input = {};
+    if (ctx->saved_data["trains_bias"].toBool()) {
+      dbias = bias_gradient(dy, static_cast<at::ScalarType>(ctx->saved_data["bias_dtype"].toInt()));
+    }
+    if (shared) {
+      if (joins && shared->trains_x) dx = shared_input_gradient(*shared, update, dy, dh, weight);
+    } else if (ctx->saved_data["trains_x"].toBool()) {
+      const auto x_dtype = static_cast<at::ScalarType>(ctx->saved_data["x_dtype"].toInt());
+      dx = input_gradient(update, dy, dh, weight, x_dtype)
+               .view(ctx->saved_data["shape"].toIntVector());
+      if (up.defined()) {
+        std::tie(dx, dup) = swiglu_gradients(dx, kept, up);
+      } else {
+        dx = dx.to(x_dtype);
+      }
+    }
+    return {dx, dup, dw, dbias, da, db, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+void check_dims(const at::Tensor& x, const Weight& weight, const at::Tensor& bias,
+                const LowRank& update) {
+  if (!weight.coded()) expect_dims(weight.dense(), "weight", {{"o"}, {"i"}});
+  expect_last_dim(x, "x", {"i", weight.in()});
+  if (bias.defined()) expect_dims(bias, "bias", {{"o", weight.out()}});
+  if (!update.a_ri.defined()) return;
+  expect_dims(update.a_ri, "lora_A", {{"r"}, {"i", weight.in()}});
+  expect_dims(update.b_or, "lora_B", {{"o", weight.out()}, {"r", update.a_ri.size(0)}});
+}
+
+std::optional<at::Tensor> optional(const at::Tensor& tensor) {
+  return tensor.defined() ? std::make_optional(tensor) : std::nullopt;
+}
+
+}  // namespace
+
+at::Tensor linear(const at::Tensor& x, const Weight& weight_oi, const at::Tensor& bias_o,
+                  const LowRank& update) {
+  check_dims(x, weight_oi, bias_o, update);
+  return LinearFunction::apply(x, std::optional<at::Tensor>(), optional(weight_oi.dense()),
+                               optional(bias_o), optional(update.a_ri), optional(update.b_or),
+                               &weight_oi, &update, nullptr, at::GradMode::is_enabled());
+}
+
+at::Tensor linear_swiglu(const at::Tensor& gate, const at::Tensor& up, const Weight& weight_oi,
+                         const at::Tensor& bias_o, const LowRank& update) {
+  check_dims(gate, weight_oi, bias_o, update);
+  return LinearFunction::apply(gate.contiguous(), optional(up.contiguous()),
+                               optional(weight_oi.dense()), optional(bias_o), optional(update.a_ri),
+                               optional(update.b_or), &weight_oi, &update, nullptr,
+                               at::GradMode::is_enabled());
+}
+
+at::Tensor linear(const at::Tensor& x_ti, const SharedLayer& shared, const Weight& weight_oi,
+                  const at::Tensor& bias_o, const LowRank& update) {
+  check_dims(x_ti, weight_oi, bias_o, update);
+  return LinearFunction::apply(x_ti, std::optional<at::Tensor>(), optional(weight_oi.dense()),
+                               optional(bias_o), optional(update.a_ri), optional(update.b_or),
+                               &weight_oi, &update, &shared, at::GradMode::is_enabled());
+}
+
+}  // namespace lft::ops

@@ -1,0 +1,78 @@
+// The input of several linear layers, as of q, k and v: one product for the low-rank updates of
+// all, one gradient that each adds to in place, and nothing kept of an input that can be made
+// again. Every layer stays an autograd node of its own. Shape letters: t rows (all leading
+// dimensions), i in, o out, r ranks of all layers together.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <vector>
+
+#include "models/ops/elementwise/rms_norm.h"
+#include "models/ops/linear/linear.h"
+
+namespace lft::ops {
+
+/// What the nodes of the layers and that of the input know together, and gather in a backward pass.
+struct SharedPass : torch::CustomClassHolder {
+  std::vector<int64_t> shape;  // of x
+  std::vector<int64_t> first,
+      rank;  // a layer: its columns of h; rank 0: its low-rank product is its own
+  std::vector<ShadowPtr> shadows;  // of the A's of all layers that have a rank; may be null
+  int64_t ranks = 0;
+  bool trains_x = false, rebuilds = false;
+  bool direct = false;  // gradients of A are added where they are gathered
+  double eps = 0;
+  at::TensorOptions options;      // of x
+  c10::VariableVersion version;   // of x, where it is made again
+  uint32_t expected_version = 0;  // which it had when the first layer read it
+
+  at::Tensor dx_ti;  // the sum so far; undefined before the first
+  at::Tensor dh_tr;
+
+  /// To be called first by every node of a backward pass.
+  void enter();
+  /// Where a layer writes its columns of dh.
+  at::Tensor columns(int64_t layer);
+  /// x [t, i] from what was kept of it.
+  at::Tensor input(const at::Tensor& kept, const at::Tensor& norm_weight);
+  /// Behind the last layer: the columns that no layer wrote are 0, what was gathered is given away.
+  at::Tensor take_dh();
+  at::Tensor take_dx();
+  void forget_input();
+
+ private:
+  int task_ = -1;
+  at::Tensor input_ti_;
+  std::vector<bool> written_;
+};
+
+class SharedInput {
+ public:
+  /// x [..., i] has the dtype that linear layers compute in. updates: one a layer, those that drop
+  /// no element of x; without A for another layer. Until the first linear() nothing is computed.
+  SharedInput(Normed x, std::vector<LowRank> updates);
+  /// linear() of layer number `layer`; update.a_ri is the A of then.
+  at::Tensor linear(int64_t layer, const Weight& weight_oi, const at::Tensor& bias_o,
+                    const LowRank& update);
+
+ private:
+  void prepare();
+  Normed x_;
+  std::vector<LowRank> updates_;
+  std::vector<at::Tensor> x_ti_;  // x for each layer, whose gradient goes to the node of the input
+  at::Tensor kept_, h_tr_;
+  c10::intrusive_ptr<SharedPass> pass_;
+};
+
+/// What linear() is to do with a shared input.
+struct SharedLayer {
+  c10::intrusive_ptr<SharedPass> pass;
+  int64_t number = 0;
+  at::Tensor kept, norm_weight;  // what x can be made of
+  at::Tensor h_tr;               // x A^T; undefined: the layer's own
+};
+at::Tensor linear(const at::Tensor& x_ti, const SharedLayer& shared, const Weight& weight_oi,
+                  const at::Tensor& bias_o, const LowRank& update);
+
+}  // namespace lft::ops

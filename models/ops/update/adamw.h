@@ -1,0 +1,39 @@
+// AdamW's update of many tensors at once. The torch face of kernels/adamw.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <vector>
+
+#include "models/ops/update/grad_stats.h"
+
+namespace lft::ops {
+
+/// A copy of a parameter that its update writes with it: dtype(param * scale), the product in
+/// float32. copy: contiguous bfloat16 or float16 of param's size; undefined: there is none.
+struct ParamCopy {
+  at::Tensor copy;
+  double scale = 1;
+};
+
+/// One tensor: param, exp_avg, exp_avg_sq are contiguous float32 of one size; grad has that size
+/// and is float32, bfloat16 or float16.
+struct AdamWTensor {
+  at::Tensor param, grad, exp_avg, exp_avg_sq;
+  double lr = 0;
+  int64_t t = 1;  // number of this update, from 1
+  ParamCopy copy = {};
+};
+
+struct AdamWOptions {
+  std::array<double, 2> betas = {0.9, 0.999};
+  double eps = 1e-8, weight_decay = 0;  // decoupled, on every tensor
+};
+
+/// torch.optim.AdamW's update with g * clip; a no-op where the verdict found a non-finite value.
+/// Both come from the verdict where it lives, so nothing is waited for. On a CPU the result has the
+/// same bits for any number of threads.
+void adamw_(const std::vector<AdamWTensor>& tensors, const AdamWOptions& options,
+            const GradVerdict& verdict);
+
+}  // namespace lft::ops

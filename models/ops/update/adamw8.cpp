@@ -1,0 +1,74 @@
+#include "models/ops/update/adamw8.h"
+
+#include <ATen/ATen.h>
+
+#include "kernels/adamw8/adamw8.h"
+#include "models/ops/update/update_aten.h"
+#include "models/ops/update/update_call.h"
+
+namespace lft::ops {
+namespace {
+
+struct NarrowUpdate {
+  static constexpr const char* kName = "adamw8_";
+  using Tensor = AdamW8Tensor;
+  using Item = AdamW8Item;
+  using Args = AdamW8Args;
+
+  static void require(const UpdateChecks& checks, const AdamW8Tensor& tensor) {
+    const int64_t count = tensor.param.numel();
+    checks.require(tensor.param, at::kFloat, count, ": the parameter must be contiguous float32");
+    for (const at::Tensor* codes : {&tensor.exp_avg, &tensor.exp_avg_sq}) {
+      checks.require(*codes, at::kByte, count, ": codes must be contiguous uint8");
+    }
+    for (const at::Tensor* absmax : {&tensor.exp_avg_absmax, &tensor.exp_avg_sq_absmax}) {
+      checks.require(*absmax, at::kFloat, moment_blocks(count),
+                     ": the scales of blocks must be contiguous float32");
+    }
+  }
+
+  static void fill(AdamW8Item& item, const AdamW8Tensor& tensor) {
+    item.exp_avg = tensor.exp_avg.mutable_data_ptr<uint8_t>();
+    item.exp_avg_sq = tensor.exp_avg_sq.mutable_data_ptr<uint8_t>();
+    item.exp_avg_absmax = tensor.exp_avg_absmax.mutable_data_ptr<float>();
+    item.exp_avg_sq_absmax = tensor.exp_avg_sq_absmax.mutable_data_ptr<float>();
+  }
+
+  static void loops(const std::vector<AdamW8Item>& items, const AdamW8Args& args) {
+    static const loops::MomentCode exp_avg{code_maps().exp_avg}, exp_avg_sq{code_maps().exp_avg_sq};
+    for_each_chunk(items, [&](int64_t, const Chunk& chunk) {
+      const AdamW8Item& item = items[chunk.tensor];
+      const char* const grad =
+          static_cast<const char*>(item.grad) + chunk.first * float_type_size(item.type);
+      const int64_t block = chunk.first / kMomentBlock;
+      loops::adamw8(item.param + chunk.first, item.type, grad,
+                    {item.exp_avg + chunk.first, item.exp_avg_absmax + block, exp_avg},
+                    {item.exp_avg_sq + chunk.first, item.exp_avg_sq_absmax + block, exp_avg_sq},
+                    chunk.count, float_rates(item, args, args.control->clip));
+      write_copy(item, chunk);
+    });
+  }
+
+#ifdef LFT_HAVE_CUDA
+  static void launch(AdamW8Args args, at::Device device, Stream stream) {
+    const at::Tensor maps = upload(std::vector<CodeMaps>{code_maps()}, device);
+    args.maps = static_cast<const CodeMaps*>(maps.const_data_ptr());
+    adamw8(args, stream);
+  }
+#endif
+  static void plain(const std::vector<AdamW8Tensor>& tensors, const AdamWOptions& options,
+                    const GradVerdict& verdict) {
+    adamw8_aten_(tensors, options, verdict);
+  }
+};
+
+}  // namespace
+
+int64_t moment_blocks(int64_t elements) { return (elements + kMomentBlock - 1) / kMomentBlock; }
+
+void adamw8_(const std::vector<AdamW8Tensor>& tensors, const AdamWOptions& options,
+             const GradVerdict& verdict) {
+  update<NarrowUpdate>(tensors, options, verdict);
+}
+
+}  // namespace lft::ops

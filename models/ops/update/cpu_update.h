@@ -1,0 +1,53 @@
+// The CPU's loops of the optimizer step on raw pointers: one pass over memory, compiled for
+// AVX-512, AVX2 and baseline. No threads here: callers split into chunks (kernels/common/chunks.h).
+#pragma once
+#include <cstddef>
+#include <vector>
+
+#include "kernels/adamw8/adamw8.h"
+
+namespace lft::ops::loops {
+
+/// g = type(g * inv_scale), not written when inv_scale is 1; the sum of squares of what is stored,
+/// in double.
+double unscale_squares(FloatType type, void* g, int64_t n, float inv_scale);
+
+/// adamw_element on n elements. All arrays are disjoint.
+void adamw(float* param, FloatType type, const void* grad, float* exp_avg, float* exp_avg_sq,
+           int64_t n, const AdamWRates& rates);
+
+/// to = type(x * scale), as write_shadow(). Disjoint; `type` has 16 bits.
+void shadow(FloatType type, void* to, const float* x, int64_t n, float scale);
+
+/// nearest_code() by two look-ups: floats with the same sign, exponent and seven leading bits of
+/// mantissa are one bucket, which has at most one middle in it.
+class CodeBuckets {
+ public:
+  explicit CodeBuckets(const CodeMap& map);
+  static constexpr int kShift = 16;                    // 23 bits of mantissa less seven
+  static constexpr int32_t kLowest = (127 - 24) << 7;  // 2^-24 and all below it
+  static constexpr int32_t kPositive =
+      (127 << 7) - kLowest + 1;  // buckets up to 1; those of negative numbers follow
+  const int32_t* first() const { return first_.data(); }  // the code of each bucket's lowest number
+
+ private:
+  std::vector<int32_t> first_;
+};
+/// A map and its buckets.
+struct MomentCode {
+  const CodeMap& map;
+  CodeBuckets buckets = CodeBuckets(map);
+};
+
+/// A moment of n elements of whole blocks (the last may be shorter) in its codes.
+struct MomentLoop {
+  uint8_t* codes;
+  float* absmax;
+  const MomentCode& code;
+};
+/// adamw_element on n elements between reading the moments and writing them again. All arrays are
+/// disjoint.
+void adamw8(float* param, FloatType type, const void* grad, const MomentLoop& exp_avg,
+            const MomentLoop& exp_avg_sq, int64_t n, const AdamWRates& rates);
+
+}  // namespace lft::ops::loops

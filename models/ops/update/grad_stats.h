@@ -1,0 +1,41 @@
+// The check between backward pass and optimizer: unscale, find what is not finite, measure, and
+// decide on the device whether to step and how much to clip. The torch face of kernels/grad_stats.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "kernels/grad_stats/grad_stats.h"
+
+namespace lft::ops {
+
+/// The result of a check, where the gradients live; nothing is read back until read_stats().
+struct GradVerdict {
+  at::Tensor control;  // one GradControl as bytes
+  at::Tensor squares;  // double [tensors]: sum of squares of each unscaled gradient, 0 where absent
+};
+
+/// The same on the host.
+struct GradStats {
+  bool found_inf = false;  // a gradient or the loss is not finite: the update is a no-op
+  bool loss_finite = true;
+  double loss = 0;         // as it was checked, 0 without one
+  int64_t first_bad = -1;  // index of the first gradient with a NaN or an infinity, -1: none
+  double norm =
+      0;  // global L2 of the unscaled gradients, before clipping; not finite when first_bad >= 0
+  double clip =
+      1;  // min(1, max_norm / (norm + 1e-6)), 1 when max_norm is 0 or the update is a no-op
+  std::vector<double> norms;  // by gradient, 0 where absent
+};
+
+/// Each gradient becomes g * inv_scale in place (float32 maths, rounded to its dtype; no write when
+/// inv_scale is 1). Undefined tensors are absent. FP32, BF16, FP16 mixed, all on one device.
+/// inv_scale > 0; max_norm >= 0, 0: no clipping; loss: one element, or undefined (not checked).
+/// Does not wait for the device. On a CPU the result has the same bits for any number of threads.
+GradVerdict check_gradients(const std::vector<at::Tensor>& gradients, double inv_scale,
+                            double max_norm, const at::Tensor& loss);
+
+/// The one host sync.
+GradStats read_stats(const GradVerdict& verdict);
+
+}  // namespace lft::ops

@@ -1,0 +1,101 @@
+#include "models/ops/weight/nf4.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "kernels/common/error.h"
+#include "kernels/nf4/nf4.h"
+#include "models/ops/core/dispatch.h"
+#include "models/ops/core/parallel.h"
+#ifdef LFT_HAVE_CUDA
+#include "models/ops/core/device_call.h"
+#endif
+
+namespace lft::ops {
+namespace {
+
+Nf4Weight raw(const Nf4Storage& storage) {
+  return {.count = storage.out * storage.in,
+          .codes = storage.codes.mutable_data_ptr<uint8_t>(),
+          .scale_codes = storage.scale_codes.mutable_data_ptr<uint8_t>(),
+          .scale_absmax = storage.scale_absmax.mutable_data_ptr<float>(),
+          .scale_offset = static_cast<float>(storage.scale_offset)};
+}
+
+/// One block: its 16 values times its scale, then two elements a byte.
+template <class T>
+void dequantize_block(const Nf4Weight& from, const float* scale_values, int64_t block, T* out) {
+  const volatile float product =
+      scale_values[from.scale_codes[block]] * from.scale_absmax[block / kNf4ScaleBlock];
+  const float scale = product + from.scale_offset;
+  T value[16];
+  for (int code = 0; code < 16; ++code) value[code] = static_cast<T>(nf4_map().value[code] * scale);
+  const int64_t first = block * kNf4Block, count = std::min(kNf4Block, from.count - first);
+  const uint8_t* codes = from.codes + first / 2;
+  for (int64_t i = 0; i + 1 < count; i += 2) {
+    out[i] = value[codes[i / 2] >> 4];
+    out[i + 1] = value[codes[i / 2] & 15];
+  }
+  if (count % 2 == 1) out[count - 1] = value[codes[count / 2] >> 4];
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, at::Tensor>> Nf4Storage::parts() const {
+  return {
+      {"nf4_codes", codes}, {"nf4_scale_codes", scale_codes}, {"nf4_scale_absmax", scale_absmax}};
+}
+
+c10::intrusive_ptr<Nf4Storage> quantize_nf4(const at::Tensor& weight_oi, at::Device device) {
+  const at::Tensor dense = weight_oi.to(at::kCPU, at::kFloat).contiguous();
+  auto storage = c10::make_intrusive<Nf4Storage>();
+  storage->out = dense.size(0);
+  storage->in = dense.size(1);
+  const int64_t count = dense.numel();
+  storage->codes = at::empty({(count + 1) / 2}, at::kByte);
+  storage->scale_codes = at::empty({nf4_blocks(count)}, at::kByte);
+  storage->scale_absmax = at::empty({nf4_scale_blocks(count)}, at::kFloat);
+  storage->scale_values = at::empty({256}, at::kFloat);
+  std::copy_n(code_maps().exp_avg.value, 256, storage->scale_values.mutable_data_ptr<float>());
+  Nf4Weight to = raw(*storage);
+  const at::Tensor scales = at::empty({nf4_blocks(count)}, at::kFloat);
+  parallel_for(nf4_blocks(count), kLoopGrain / kNf4Block, [&](int64_t begin, int64_t end) {
+    nf4_quantize_blocks(dense.const_data_ptr<float>(), begin, end - begin,
+                        scales.mutable_data_ptr<float>(), to);
+  });
+  nf4_quantize_scales(scales.const_data_ptr<float>(), to);
+  storage->scale_offset = to.scale_offset;
+  for (at::Tensor* part :
+       {&storage->codes, &storage->scale_codes, &storage->scale_absmax, &storage->scale_values})
+    *part = part->to(device);
+  return storage;
+}
+
+at::Tensor Nf4Storage::dense(at::ScalarType dtype) const {
+  at::Tensor dense = at::empty({out, in}, codes.options().dtype(dtype));
+  const Nf4Weight from = raw(*this);
+  const float* values = scale_values.const_data_ptr<float>();
+#ifdef LFT_HAVE_CUDA
+  if (runs_kernels(codes.device())) {
+    on_device_of(codes, [&](Stream stream) {
+      nf4_dequantize(from, values, *float_type(dtype), 0, from.count, dense.mutable_data_ptr(),
+                     stream);
+    });
+    return dense;
+  }
+#endif
+  if (!codes.is_cpu())
+    throw Error(ErrorKind::kInternal, "NF4 weights on a device that this build has no kernel for");
+  with_loop_type(dtype, [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    T* to = dense.mutable_data_ptr<T>();
+    parallel_for(nf4_blocks(from.count), kLoopGrain / kNf4Block, [&](int64_t begin, int64_t end) {
+      for (int64_t block = begin; block < end; ++block)
+        dequantize_block(from, values, block, to + block * kNf4Block);
+    });
+  });
+  return dense;
+}
+
+}  // namespace lft::ops

@@ -1,0 +1,21 @@
+// Weights in NF4 (kernels/nf4/nf4.h): about 4.127 bits an element.
+#pragma once
+#include "models/ops/weight/weight.h"
+
+namespace lft::ops {
+
+struct Nf4Storage : CodedWeight {
+  at::Tensor codes, scale_codes;  // uint8, two elements a byte; uint8, one a block
+  at::Tensor scale_absmax;        // float32, one for 256 blocks
+  at::Tensor
+      scale_values;  // float32 [256], what a scale code stands for: the same for every weight
+  double scale_offset = 0;
+  BaseStorage kind() const override { return BaseStorage::kNf4; }
+  std::vector<std::pair<std::string, at::Tensor>> parts() const override;
+  at::Tensor dense(at::ScalarType dtype) const override;
+};
+
+/// Quantised on the CPU; the codes then live on `device`.
+c10::intrusive_ptr<Nf4Storage> quantize_nf4(const at::Tensor& weight_oi, at::Device device);
+
+}  // namespace lft::ops

@@ -1,0 +1,88 @@
+#include <cstdio>
+#include <ctime>
+#include <random>
+#include <set>
+
+#include "kernels/common/error.h"
+#include "src/base/errors.h"
+#include "src/base/text.h"
+#include "src/checkpoint/checkpoint.h"
+#include "src/recipe/diff.h"
+
+namespace lft::checkpoint {
+namespace {
+
+struct Difference {
+  std::string key, stored, now;
+};
+
+std::vector<Difference> differences(const io::Json& stored, const io::Json& now) {
+  std::set<std::string> keys;
+  for (const io::Json* side : {&stored, &now}) {
+    for (const auto& [key, value] : side->items()) keys.insert(key);
+  }
+  const auto text = [](const io::Json& side, const std::string& key) {
+    return side.contains(key) ? io::describe_json(side[key]) : "nothing";
+  };
+  std::vector<Difference> out;
+  for (const std::string& key : keys) {
+    if (stored.contains(key) && now.contains(key) && stored[key] == now[key]) continue;
+    out.push_back({key, text(stored, key), text(now, key)});
+  }
+  return out;
+}
+
+recipe::Recipe stored_recipe(const Checkpoint& checkpoint) {
+  try {
+    return recipe::parse_recipe(checkpoint.recipe,
+                                "recipe.yaml of step " + std::to_string(checkpoint.step));
+  } catch (const Error& error) {
+    throw Error(ErrorKind::kCheckpoint, error.info());
+  }
+}
+
+}  // namespace
+
+void check_identity(const Checkpoint& checkpoint, const io::Json& identity,
+                    const recipe::Recipe& recipe) {
+  std::vector<Difference> changed = differences(checkpoint.identity, identity);
+  for (const recipe::RecipeChange& change :
+       recipe::changed_fields(stored_recipe(checkpoint), recipe)) {
+    if (!change.may_change) changed.push_back({change.key, change.before, change.after});
+  }
+  if (changed.empty()) return;
+  std::vector<std::string> lines;
+  for (const Difference& each : changed)
+    lines.push_back(each.key + ": stored " + each.stored + ", now " + each.now);
+  throw Error(
+      ErrorKind::kCheckpoint,
+      {.what = "the run is not the one that was saved: " + std::to_string(changed.size()) +
+               (changed.size() == 1 ? " difference" : " differences") + "\n" + join(lines, "\n"),
+       .where = "step " + std::to_string(checkpoint.step) + " of run " + checkpoint.run_id,
+       .found = {},
+       .expected = {},
+       .next = "undo the change, or train in another output_dir (lora.init_from starts from a "
+               "saved adapter)"});
+}
+
+std::string environment_warning(const Checkpoint& checkpoint, const io::Json& environment) {
+  std::vector<std::string> parts;
+  for (const Difference& each : differences(checkpoint.environment, environment)) {
+    parts.push_back(each.key + " was " + each.stored + " and is " + each.now);
+  }
+  return parts.empty() ? ""
+                       : "the resumed run is not promised to repeat the saved one bit for bit: " +
+                             join(parts);
+}
+
+std::string new_run_id() {
+  char time_text[32], text[64];
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  std::strftime(time_text, sizeof time_text, "%Y%m%d-%H%M%S", &utc);
+  std::snprintf(text, sizeof text, "%s-%08x", time_text, std::random_device{}());
+  return text;
+}
+
+}  // namespace lft::checkpoint

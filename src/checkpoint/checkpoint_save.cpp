@@ -1,0 +1,188 @@
+#include <functional>
+
+#include "kernels/common/error.h"
+#include "src/base/errors.h"
+#include "src/base/hash.h"
+#include "src/base/log.h"
+#include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/manifest.h"
+#include "src/checkpoint/steps.h"
+#include "src/checkpoint/tensor_file.h"
+#include "src/io/file_handle.h"
+#include "src/io/files.h"
+
+namespace lft::checkpoint {
+namespace {
+
+bool verifies(const std::string& step_path) {
+  try {
+    verify_step(step_path);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+/// What this build cannot judge is not its to delete.
+bool is_newer_format(const std::string& step_path) {
+  try {
+    return read_manifest(step_path).version > kManifestVersion;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+/// Clean-up while another error is under way: its own failure must not hide that one.
+void quietly(const std::string& path, const std::function<void()>& clean) {
+  try {
+    clean();
+  } catch (const Error&) {
+    warning("left behind: " + path);
+  }
+}
+
+void check_arguments(const Checkpoint& checkpoint, int64_t keep) {
+  if (checkpoint.step < 0 || keep < 1) {
+    throw Error(ErrorKind::kInternal, "save_checkpoint: step " + std::to_string(checkpoint.step) +
+                                          ", keep " + std::to_string(keep) + " (least 0 and 1)");
+  }
+  refuse_non_finite_tensors(checkpoint.trainables);
+  refuse_non_finite_tensors(checkpoint.moments);
+}
+
+/// The second guard beside the lock, which a network file system may not honour.
+void refuse_other_runs(const StepDirs& found, const std::string& run_id) {
+  for (const StepDir& step : found.steps) {
+    Manifest manifest;
+    try {
+      manifest = read_manifest(step.path);
+    } catch (const Error&) {
+      continue;
+    }
+    if (manifest.version > kManifestVersion || manifest.run_id == run_id) continue;
+    throw Error(ErrorKind::kUsage, {.what = "another run saves its checkpoints here",
+                                    .where = step.path,
+                                    .found = "run " + manifest.run_id,
+                                    .expected = "run " + run_id,
+                                    .next = "give each run an output_dir of its own"});
+  }
+}
+
+ManifestFile write_text(const std::string& dir, const std::string& name, const std::string& text) {
+  io::FileHandle file = io::FileHandle::create(dir + "/" + name, text.size());
+  file.write(text.data(), text.size());
+  file.sync();
+  file.close();
+  return {name, text.size(), sha256(text)};
+}
+
+ManifestFile write_tensors(const std::string& dir, const std::string& name,
+                           const TensorMap& tensors) {
+  const std::string path = dir + "/" + name;
+  const std::string hash = write_tensor_file(path, tensors);
+  return {name, io::FileHandle::open_to_read(path).size(), hash};
+}
+
+/// Every file and the directory itself on the disk, MANIFEST last.
+Manifest write_step(const std::string& dir, const Checkpoint& checkpoint) {
+  const std::string state = exact_json_text(checkpoint.state, kState);
+  io::make_dirs(dir);
+  Manifest manifest{.run_id = checkpoint.run_id,
+                    .step = checkpoint.step,
+                    .identity = checkpoint.identity,
+                    .environment = checkpoint.environment};
+  manifest.files.push_back(write_tensors(dir, kTrainables, checkpoint.trainables));
+  manifest.files.push_back(write_tensors(dir, kOptimizer, checkpoint.moments));
+  manifest.files.push_back(write_text(dir, kState, state));
+  manifest.files.push_back(write_text(dir, kRecipe, checkpoint.recipe));
+  write_text(dir, kManifest, manifest_text(manifest));
+  io::sync_dir(dir);
+  return manifest;
+}
+
+/// Out of sight at once and for good, then deleted: a crash in between leaves a name that nothing
+/// trusts.
+void retire(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string dead = path.substr(0, slash) + "/.dead-" + path.substr(slash + 1);
+  io::rename_synced(path, dead);
+  io::remove_tree(dead);
+}
+
+/// Frees the name `path` for its successor. One that verifies goes on standing for its step, under
+/// the name with a ~.
+void displace(const std::string& path) {
+  const std::string aside = path + "~";
+  if (!verifies(path)) return retire(path);
+  if (entry_exists(aside)) retire(aside);
+  io::rename_synced(path, aside);
+}
+
+bool holds_the_same(const std::string& path, const Manifest& fresh) {
+  try {
+    const Manifest held = verify_step(path);
+    return held.files == fresh.files && held.identity == fresh.identity &&
+           held.environment == fresh.environment;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+/// From a complete temporary directory to the step that load trusts.
+void commit(const std::string& temporary, const std::string& path, const Manifest& fresh) {
+  if (holds_the_same(path, fresh)) return io::remove_tree(temporary);
+  if (entry_exists(path)) displace(path);
+  io::rename_synced(temporary, path);
+  try {
+    verify_step(path);
+  } catch (const Error& error) {
+    quietly(path, [&] { retire(path); });
+    ErrorInfo info = error.info();
+    info.what = "the disk did not keep what was written";
+    info.next = "check the disk; the earlier checkpoints are kept";
+    throw Error(ErrorKind::kResource, info);
+  }
+}
+
+/// Those that must go, broken ones first. The step just saved was verified; every other one is read
+/// before it counts.
+std::vector<std::string> superseded(const std::string& dir, int64_t saved, int64_t keep) {
+  std::vector<std::string> broken, old;
+  int64_t kept = 0, last_kept = -1;
+  for (const StepDir& step : find_steps(dir).steps) {
+    if (is_newer_format(step.path)) continue;
+    const bool just_saved = step.step == saved && !step.displaced;
+    if (!just_saved && (step.step == last_kept || (step.step < saved && kept >= keep))) {
+      old.push_back(step.path);
+    } else if (just_saved || verifies(step.path)) {
+      ++kept;
+      last_kept = step.step;
+    } else {
+      broken.push_back(step.path);
+    }
+  }
+  broken.insert(broken.end(), old.begin(), old.end());
+  return broken;
+}
+
+}  // namespace
+
+void save_checkpoint(const std::string& dir, const Checkpoint& checkpoint, int64_t keep) {
+  check_arguments(checkpoint, keep);
+  const std::string root = rooted_dir(dir);
+  io::make_dirs(root);
+  const StepDirs found = find_steps(root);
+  refuse_other_runs(found, checkpoint.run_id);
+  for (const std::string& leftover : found.leftovers) io::remove_tree(leftover);
+  const std::string path = root + "/" + step_name(checkpoint.step),
+                    temporary = root + "/.tmp-" + std::to_string(checkpoint.step);
+  try {
+    commit(temporary, path, write_step(temporary, checkpoint));
+  } catch (...) {
+    quietly(temporary, [&] { io::remove_tree(temporary); });
+    throw;
+  }
+  for (const std::string& gone : superseded(root, checkpoint.step, keep)) retire(gone);
+}
+
+}  // namespace lft::checkpoint

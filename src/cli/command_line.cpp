@@ -1,0 +1,151 @@
+#include "src/cli/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdlib>
+
+#include "src/base/errors.h"
+#include "src/base/signals.h"
+#include "src/base/text.h"
+
+namespace lft::cli {
+namespace {
+
+Error usage_error(const std::string& what, const std::string& next) {
+  return Error(ErrorKind::kUsage,
+               {.what = what, .where = {}, .found = {}, .expected = {}, .next = next});
+}
+
+/// CLI11 would call a misspelt command an unexpected argument.
+void check_command_name(const CLI::App& app, const std::vector<std::string>& arguments) {
+  if (arguments.empty()) throw usage_error("no command given", "lft --help lists the commands");
+  const std::string& name = arguments[0];
+  if (name.empty() || name[0] == '-') return;
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  for (const std::string& known : names) {
+    if (known == name) return;
+  }
+  const std::vector<std::string> near = closest_names(name, names, 1);
+  throw usage_error(
+      "unknown command " + quote_text(name),
+      near.empty() ? "lft --help lists the commands" : "did you mean lft " + near[0] + "?");
+}
+
+/// --help and --version print and are done; a command that ended with an exit code of its own left
+/// it here; all else is a mistake on the command line.
+int exit_code_of(CLI::App& app, const CLI::ParseError& error) {
+  if (error.get_exit_code() == 0) return app.exit(error);
+  if (dynamic_cast<const CLI::RuntimeError*>(&error) != nullptr) return error.get_exit_code();
+  std::string command = "lft";
+  for (const CLI::App* used : app.get_subcommands()) command += " " + used->get_name();
+  throw usage_error(error.what(), command + " --help lists the options");
+}
+
+}  // namespace
+
+Option& Option::required() {
+  option_->required();
+  return *this;
+}
+
+Option& Option::show_default() {
+  option_->capture_default_str();
+  return *this;
+}
+
+Option& Option::range(int64_t low, int64_t high) {
+  option_->check(CLI::Range(low, high));
+  return *this;
+}
+
+Option& Option::real_range(double low, double high) {
+  const auto number = [](const std::string& text) {  // CLI::Range takes NaN.
+    return std::isnan(std::strtod(text.c_str(), nullptr)) ? "not a number" : "";
+  };
+  option_->check(CLI::Range(low, high))->check(CLI::Validator(number, ""));
+  return *this;
+}
+
+Option& Option::positive() {
+  option_->check(CLI::PositiveNumber);
+  return *this;
+}
+
+Option& Option::one_each() {
+  option_->allow_extra_args(false);
+  return *this;
+}
+
+Command Command::subcommand(const std::string& name, const std::string& help) {
+  return Command(app_->add_subcommand(name, help));
+}
+
+Command Command::hidden_subcommand(const std::string& name, const std::string& help) {
+  return Command(app_->add_subcommand(name, help)->group(""));
+}
+
+void Command::require_subcommand() { app_->require_subcommand(1); }
+
+void Command::footer(const std::string& text) { app_->footer(text); }
+
+Option Command::option(const std::string& names, std::string& target, const std::string& help) {
+  return Option(app_->add_option(names, target, help));
+}
+
+Option Command::option(const std::string& names, std::optional<std::string>& target,
+                       const std::string& help) {
+  return Option(app_->add_option(names, target, help));
+}
+
+Option Command::option(const std::string& names, std::vector<std::string>& target,
+                       const std::string& help) {
+  return Option(app_->add_option(names, target, help));
+}
+
+Option Command::option(const std::string& names, int64_t& target, const std::string& help) {
+  return Option(app_->add_option(names, target, help));
+}
+
+Option Command::option(const std::string& names, uint64_t& target, const std::string& help) {
+  return Option(app_->add_option(names, target, help));
+}
+
+Option Command::option(const std::string& names, double& target, const std::string& help) {
+  return Option(app_->add_option(names, target, help));
+}
+
+void Command::flag(const std::string& names, bool& target, const std::string& help) {
+  app_->add_flag(names, target, help);
+}
+
+void Command::set_body(std::function<int()> body) {
+  app_->callback([body = std::move(body)] {
+    const int code = body();
+    if (code != 0) throw CLI::RuntimeError(code);
+  });
+}
+
+int run_command_line(const std::vector<std::string>& arguments, void (*add_commands)(Command&),
+                     std::function<std::string()> version) {
+  CLI::App app("LoRA fine-tuning for vision-language models", "lft");
+  try {
+    app.set_version_flag("--version", std::move(version));
+    app.require_subcommand(1);
+    Command root(&app);
+    add_commands(root);
+    check_command_name(app, arguments);
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // the last is first
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return exit_code_of(app, error);
+  }
+}
+
+void stop_if_requested() {
+  if (const int signal = requested_signal(); signal != 0) {
+    throw CLI::RuntimeError(stop_exit_code(signal));
+  }
+}
+
+}  // namespace lft::cli

@@ -1,0 +1,24 @@
+// The recipe on a command's line: its file, and the fields that --set changes. Reading it is all
+// that is done with it here.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "src/cli/command_line.h"
+#include "src/recipe/recipe.h"
+
+namespace lft::cli {
+
+struct RecipeArgs {
+  std::string path;
+  std::vector<std::string> sets;
+  recipe::Recipe read() const { return recipe::read_recipe(path, sets); }
+};
+
+/// Registers the recipe, which is required, then --set; returns --set.
+Option add_recipe_args(Command& command, RecipeArgs& args,
+                       const std::string& help = "the recipe, a YAML file");
+/// Registers --set alone.
+Option add_set_option(Command& command, RecipeArgs& args);
+
+}  // namespace lft::cli

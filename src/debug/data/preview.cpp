@@ -1,0 +1,133 @@
+#include "src/debug/data/preview.h"
+
+#include <algorithm>
+
+#include "kernels/common/error.h"
+#include "src/base/errors.h"
+#include "src/base/hash.h"
+#include "src/data/encode.h"
+#include "src/data/loader.h"
+#include "src/train/inputs/recipe_encoding.h"
+
+namespace lft::debug {
+namespace {
+
+void append(std::vector<PreviewPiece>& pieces, PreviewPiece::Kind kind, const std::string& text) {
+  if (text.empty()) return;
+  if (pieces.empty() || pieces.back().kind != kind || kind == PreviewPiece::kMark)
+    pieces.push_back({kind, {}});
+  pieces.back().text += text;
+}
+
+/// The rendered text by tokens, as far as `kept` goes. Every byte of the text stands in one piece:
+/// the tokens of one character share it.
+std::vector<PreviewPiece> make_pieces(const data::EncodedText& text, const data::Sample& kept,
+                                      const text::Tokenizer& tokenizer,
+                                      const llava::LlavaConfig& config) {
+  std::vector<PreviewPiece> pieces;
+  size_t byte = 0, position = 0;
+  for (size_t i = 0; i < text.tokens.size() && position < kept.input_ids.size(); ++i) {
+    const text::Token& token = text.tokens[i];
+    const auto end = std::max<size_t>(byte, token.end);
+    const bool is_image = token.id == config.image_token;
+    if (is_image) {
+      append(pieces, PreviewPiece::kMark,
+             "<image x" + std::to_string(config.image_positions()) + ">");
+    } else if (token.begin == token.end) {
+      append(pieces, PreviewPiece::kMark, tokenizer.token_of(token.id));
+    } else {
+      append(pieces, kept.labels[position] >= 0 ? PreviewPiece::kSupervised : PreviewPiece::kText,
+             text.rendered.text.substr(byte, end - byte));
+    }
+    byte = end;
+    position += static_cast<size_t>(is_image ? config.image_positions() : 1);
+  }
+  return pieces;
+}
+
+std::string ids_hash(const std::vector<int64_t>& ids) {
+  std::string text;
+  for (const int64_t id : ids) text += (text.empty() ? "" : ",") + std::to_string(id);
+  return sha256(text);
+}
+
+/// Sizes come from the files; prepared data has only the squares.
+std::vector<PreviewImage> make_images(const data::Dataset& dataset, int64_t index,
+                                      const data::Row& row, const std::string& image_root,
+                                      const io::ImageLimits& limits, const data::Sample& sample) {
+  const bool files = !dataset.image_paths(index).empty();
+  std::vector<PreviewImage> images;
+  for (size_t i = 0; i < sample.images.size(); ++i) {
+    PreviewImage image{
+        .name = row.images.at(i), .width = 0, .height = 0, .square = sample.images[i]};
+    if (files) {
+      const io::RgbImage decoded =
+          io::load_image(image_root.empty() ? "." : image_root, image.name, limits);
+      image.width = decoded.width;
+      image.height = decoded.height;
+    }
+    images.push_back(std::move(image));
+  }
+  return images;
+}
+
+/// What training reads, beside how its row became that.
+Preview preview_sample(const data::Dataset& dataset, int64_t index, const recipe::Recipe& recipe,
+                       const text::Tokenizer& tokenizer, const data::EncodeOptions& options) {
+  const data::Sample sample = dataset.get(index);
+  const data::Row row = dataset.row(index);
+  const data::EncodedText text = data::encode_text(row, tokenizer, options);
+  const data::Sample whole = data::expand_images(text, row, options);
+  Preview preview;
+  preview.id = row.id;
+  preview.where = row.where;
+  preview.tokens = static_cast<int64_t>(sample.input_ids.size());
+  preview.supervised = sample.supervised();
+  preview.image_positions =
+      std::count(sample.input_ids.begin(), sample.input_ids.end(), options.config.image_token);
+  preview.cut = static_cast<int64_t>(whole.input_ids.size()) - preview.tokens;
+  preview.cut_supervised = whole.supervised() - preview.supervised;
+  const bool prefix =
+      preview.cut >= 0 &&
+      std::equal(sample.input_ids.begin(), sample.input_ids.end(), whole.input_ids.begin()) &&
+      std::equal(sample.labels.begin(), sample.labels.end(), whole.labels.begin());
+  if (!prefix) {
+    throw Error(ErrorKind::kInput,
+                {.what = "the prepared tokens or labels are not those of the row",
+                 .where = recipe.data.train + ": " + data::row_place(row),
+                 .found = {},
+                 .expected = {},
+                 .next = "run lft prepare again"});
+  }
+  preview.pieces = make_pieces(text, sample, tokenizer, options.config);
+  preview.ids_sha256 = ids_hash(sample.input_ids);
+  preview.images =
+      make_images(dataset, index, row, recipe.data.image_root, options.image_limits, sample);
+  return preview;
+}
+
+}  // namespace
+
+std::vector<Preview> preview_samples(const recipe::Recipe& recipe, int64_t count) {
+  const auto [tokenizer, options] = train::recipe_encoding(recipe);
+  const std::unique_ptr<data::Dataset> dataset =
+      data::open_dataset(recipe.data.train, recipe.data.image_root, *tokenizer, options);
+  const std::vector<int64_t> order = data::epoch_order(
+      dataset->size(), static_cast<uint64_t>(recipe.train.seed), /*epoch=*/0, recipe.data.shuffle);
+  std::vector<Preview> previews;
+  for (size_t i = 0; i < order.size() && static_cast<int64_t>(i) < count; ++i) {
+    try {
+      previews.push_back(preview_sample(*dataset, order[i], recipe, *tokenizer, options));
+    } catch (const Error& error) {
+      if (!options.skip_bad || error.kind() != ErrorKind::kInput) throw;
+      const ErrorInfo& info = error.info();
+      Preview& preview = previews.emplace_back();
+      preview.id = dataset->id(order[i]);
+      preview.where = dataset->row(order[i]).where;
+      preview.left_out = info.what + (info.found.empty() ? "" : ": " + info.found);
+    }
+  }
+  return previews;
+}
+
+}  // namespace lft::debug

@@ -1,0 +1,50 @@
+// The first samples as training will see them: rendered text with what is supervised, images before
+// and after fitting, ids as a hash. Loads no weights, writes nothing, prints nothing.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/data/sample.h"
+#include "src/recipe/recipe.h"
+
+namespace lft::debug {
+
+/// A run of tokens of one kind.
+struct PreviewPiece {
+  enum Kind {
+    kText,
+    kSupervised,
+    kMark
+  } kind = kText;  // kMark: a token that the text does not show as such: "<image x576>", "<s>"
+  std::string text;
+};
+
+struct PreviewImage {
+  std::string name;
+  int64_t width = 0,
+          height = 0;  // as decoded, EXIF turned; 0 for prepared data, which keeps the square alone
+  data::PixelImage square;
+};
+
+struct Preview {
+  std::string id, where;
+  std::string left_out;  // why data.on_bad_sample: skip leaves it out; then nothing below is set
+  std::vector<PreviewPiece> pieces;
+  int64_t tokens = 0, supervised = 0, image_positions = 0;  // of what data.max_tokens leaves
+  int64_t cut = 0, cut_supervised = 0;                      // behind it
+  std::string ids_sha256;  // of the ids as decimal numbers joined by commas
+  std::vector<PreviewImage> images;
+};
+
+/// The first `count` samples of the first epoch in the order of training. Throws what training
+/// would throw at them.
+std::vector<Preview> preview_samples(const recipe::Recipe& recipe, int64_t count);
+
+/// A sample as text: supervised tokens coloured for a terminal, or in [[ ]].
+std::string preview_text(const Preview& preview, const recipe::Recipe& recipe, bool terminal);
+
+/// All of them as one page that works offline, images embedded. All text is escaped.
+std::string preview_page(const std::vector<Preview>& previews, const recipe::Recipe& recipe);
+
+}  // namespace lft::debug

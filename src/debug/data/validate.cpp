@@ -1,0 +1,232 @@
+#include "src/debug/data/validate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "kernels/common/error.h"
+#include "src/base/errors.h"
+#include "src/base/log.h"
+#include "src/base/signals.h"
+#include "src/data/prepared.h"
+#include "src/debug/data/validate_scan.h"
+#include "src/io/files.h"
+#include "src/train/inputs/recipe_encoding.h"
+
+namespace lft::debug {
+namespace {
+
+/// Rows of a file, or of a prepared directory, without an image.
+RowSource open_source(const std::string& key, const std::string& path,
+                      const data::EncodeOptions& options) {
+  RowSource source{.key = key, .path = path, .rows = {}, .prepared = nullptr};
+  if (!io::is_directory(path)) {
+    source.rows = data::read_row_file(path, /*keep_bad=*/true);
+    return source;
+  }
+  source.prepared = data::open_prepared(path, options);
+  for (int64_t i = 0; i < source.prepared->size(); ++i)
+    source.rows.rows.push_back(source.prepared->row(i));
+  return source;
+}
+
+std::vector<RowSource> open_sources(const recipe::Recipe& recipe,
+                                    const data::EncodeOptions& options, DataReport& report) {
+  std::vector<RowSource> sources;
+  const auto open = [&](const std::string& key, const std::string& path) {
+    try {
+      sources.push_back(open_source(key, path, options));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kInput) throw;
+      const ErrorInfo& info = error.info();
+      report.add({.fault = DataFault::kFile,
+                  .where = info.where.empty() ? path : info.where,
+                  .id = "",
+                  .reason = info.what + (info.found.empty() ? "" : ": " + info.found)});
+    }
+  };
+  open("data.train", recipe.data.train);
+  if (!recipe.data.eval.empty()) open("data.eval", recipe.data.eval);
+  return sources;
+}
+
+/// Names of image files, each once, in the order of the rows.
+std::vector<std::string> image_names(const std::vector<RowSource>& sources) {
+  std::vector<std::string> names;
+  std::unordered_set<std::string> seen;
+  for (const RowSource& source : sources) {
+    if (source.prepared != nullptr) continue;
+    for (const data::Row& row : source.rows.rows) {
+      for (const std::string& name : row.images) {
+        if (seen.insert(name).second) names.push_back(name);
+      }
+    }
+  }
+  return names;
+}
+
+/// Everything found in the rows of one source, brought together in the order of the rows.
+class Tally {
+ public:
+  Tally(const RowSource& source, DataReport& report) : source_(source), report_(report) {
+    figures_.key = source.key;
+    figures_.path = source.path;
+    figures_.rows = static_cast<int64_t>(source.rows.rows.size());
+    figures_.malformed = static_cast<int64_t>(source.rows.bad.size());
+  }
+
+  void add(size_t index, const RowScan& scan,
+           const std::unordered_map<std::string, ImageFault>& broken) {
+    const data::Row& row = source_.rows.rows[index];
+    for (const DataProblem& problem : scan.problems) report_.add(problem);
+    if (scan.content.empty()) return;
+    figures_.images += static_cast<int64_t>(row.images.size());
+    for (const std::string& name : row.images) {
+      if (source_.prepared != nullptr) break;
+      if (const auto fault = broken.find(name); fault != broken.end())
+        problem(fault->second.fault, row, fault->second.reason);
+    }
+    find_duplicates(index, scan);
+    if (scan.readable) count(row, scan);
+  }
+
+  /// Rows of `trained` that come again here.
+  void compare(const Tally& trained, size_t index, const RowScan& scan) {
+    const auto same = trained.contents_.find(scan.content);
+    if (scan.content.empty() || same == trained.contents_.end()) return;
+    problem(DataFault::kTrainedOn, source_.rows.rows[index],
+            "the same turns and images as " + trained.source_.rows.rows[same->second].where);
+  }
+
+  DataFigures finish() {
+    std::sort(lengths_.begin(), lengths_.end());
+    constexpr std::array<int64_t, 5> kPercent = {0, 50, 90, 95, 99};
+    const auto count = static_cast<int64_t>(lengths_.size());
+    for (size_t i = 0; i < kPercent.size() && count > 0; ++i) {  // nearest rank
+      const int64_t rank = std::max<int64_t>((kPercent[i] * count + 99) / 100, 1);
+      figures_.lengths[i] = lengths_[static_cast<size_t>(rank - 1)];
+    }
+    return figures_;
+  }
+
+ private:
+  void problem(DataFault fault, const data::Row& row, const std::string& reason) {
+    report_.add({.fault = fault, .where = row.where, .id = row.id, .reason = reason});
+  }
+
+  void find_duplicates(size_t index, const RowScan& scan) {
+    const data::Row& row = source_.rows.rows[index];
+    const auto [same_id, new_id] = ids_.emplace(row.id, index);
+    if (!new_id)
+      problem(DataFault::kDuplicateId, row,
+              "the id of " + source_.rows.rows[same_id->second].where);
+    const auto [same_row, new_row] = contents_.emplace(scan.content, index);
+    if (!new_row)
+      problem(DataFault::kDuplicateRow, row,
+              "the same turns and images as " + source_.rows.rows[same_row->second].where);
+  }
+
+  void count(const data::Row& row, const RowScan& scan) {
+    lengths_.push_back(scan.length);
+    if (scan.length > figures_.longest) {
+      figures_.longest = scan.length;
+      figures_.longest_where = row.where;
+      figures_.longest_id = row.id;
+    }
+    figures_.replies += scan.replies;
+    figures_.replies_with_eos += scan.replies_with_eos;
+    if (scan.kept == 0) return;  // the limit would cut an image: training stops
+    figures_.tokens += scan.kept;
+    figures_.supervised += scan.kept_labels;
+    figures_.without_labels += scan.kept_labels == 0;
+    figures_.truncated += scan.kept < scan.length;
+    figures_.labels_lost += scan.labels - scan.kept_labels;
+    figures_.replies_cut += scan.replies_cut;
+  }
+
+  const RowSource& source_;
+  DataReport& report_;
+  DataFigures figures_;
+  std::vector<int64_t> lengths_;
+  std::unordered_map<std::string, size_t> ids_, contents_;  // the first row that has it
+};
+
+void scan(const std::vector<RowSource>& sources, const std::string& image_root,
+          const text::Tokenizer& tokenizer, const data::EncodeOptions& options,
+          DataReport& report) {
+  const std::vector<std::string> names = image_names(sources);
+  std::vector<std::optional<ImageFault>> faults(names.size());
+  std::vector<std::vector<RowScan>> scans;
+  auto tasks = static_cast<int64_t>(names.size());
+  for (const RowSource& source : sources) {
+    scans.emplace_back(source.rows.rows.size());
+    tasks += static_cast<int64_t>(source.rows.rows.size());
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  run_in_parallel(tasks, report.workers, "validating: images and rows", [&](int64_t i) {
+    auto at = static_cast<size_t>(i);
+    if (at < names.size()) {
+      faults[at] = scan_image(image_root.empty() ? "." : image_root, names[at], options);
+      return;
+    }
+    at -= names.size();
+    size_t source = 0;
+    for (; at >= scans[source].size(); ++source) at -= scans[source].size();
+    scans[source][at] = scan_row(sources[source], static_cast<int64_t>(at), tokenizer, options);
+  });
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  report.stopped = requested_signal() != 0;
+
+  std::unordered_map<std::string, ImageFault> broken;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (faults[i]) broken.emplace(names[i], *faults[i]);
+  }
+  report.image_files = static_cast<int64_t>(names.size());
+  report.decoded = report.image_files - static_cast<int64_t>(broken.size());
+  std::vector<Tally> tallies;
+  for (size_t s = 0; s < sources.size(); ++s) {
+    tallies.emplace_back(sources[s], report);
+    for (size_t i = 0; i < scans[s].size(); ++i) {
+      tallies[s].add(i, scans[s][i], broken);
+      if (s > 0) tallies[s].compare(tallies[0], i, scans[s][i]);
+    }
+    report.files.push_back(tallies[s].finish());
+  }
+}
+
+}  // namespace
+
+void DataReport::add(DataProblem problem) {
+  std::vector<DataProblem>& kept = first[problem.fault];
+  ++counts[problem.fault];
+  if (kept.size() < kKept) kept.push_back(std::move(problem));
+}
+
+int64_t DataReport::errors() const {
+  int64_t sum = 0;
+  for (const auto& [fault, count] : counts) sum += is_warning(fault) ? 0 : count;
+  return sum;
+}
+
+int64_t DataReport::warnings() const {
+  int64_t sum = 0;
+  for (const auto& [fault, count] : counts) sum += is_warning(fault) ? count : 0;
+  return sum;
+}
+
+DataReport validate_data(const recipe::Recipe& recipe, int64_t workers) {
+  auto [tokenizer, options] = train::recipe_encoding(recipe);
+  options.skip_bad = true;  // what training may leave out is looked at all the same
+  DataReport report;
+  report.max_tokens = options.max_tokens;
+  report.eos = options.eos;
+  report.workers =
+      workers > 0 ? workers : std::max<int64_t>(std::thread::hardware_concurrency(), 1);
+  const std::vector<RowSource> sources = open_sources(recipe, options, report);
+  scan(sources, recipe.data.image_root, *tokenizer, options, report);
+  return report;
+}
+
+}  // namespace lft::debug

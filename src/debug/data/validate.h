@@ -1,0 +1,87 @@
+// Reads every row and decodes every image of a recipe's data, and gathers all that training would
+// stop at or learn wrongly from. Loads no weights, writes nothing, prints nothing.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "src/io/json.h"
+#include "src/recipe/recipe.h"
+
+namespace lft::debug {
+
+/// In the order in which they are reported; from kTruncated on they are warnings.
+enum class DataFault {
+  kFile,
+  kRow,
+  kEmptyAnswer,
+  kMarks,
+  kTokens,
+  kImagePath,
+  kMissingImage,
+  kBrokenImage,
+  kCutImage,
+  kNoLabel,
+  kEos,
+  kPrepared,
+  kTruncated,
+  kDuplicateId,
+  kDuplicateRow,
+  kTrainedOn,
+};
+constexpr int kDataFaults = 16;
+bool is_warning(DataFault fault);
+std::string fault_slug(DataFault fault);   // "missing_image"
+std::string fault_title(DataFault fault);  // "an image file that is not there"
+
+struct DataProblem {
+  DataFault fault = DataFault::kFile;
+  std::string where, id,
+      reason;  // file:line or file[index]; id is empty where the row has none that could be read
+};
+
+/// Of one file of rows. Token counts have every image expanded; `tokens` and `supervised` are what
+/// is left behind data.max_tokens.
+struct DataFigures {
+  std::string key, path;  // "data.train" or "data.eval"
+  int64_t rows = 0, malformed = 0, images = 0;
+  int64_t tokens = 0, supervised = 0, without_labels = 0;
+  int64_t replies = 0,
+          replies_with_eos =
+              0;  // before truncation: a reply whose last token is the supervised end token
+  int64_t truncated = 0, labels_lost = 0,
+          replies_cut = 0;  // rows cut, supervised tokens and ends of replies behind the limit
+  std::array<int64_t, 5>
+      lengths{};  // before truncation: shortest, then the 50th, 90th, 95th and 99th percentile
+  int64_t longest = 0;
+  std::string longest_where, longest_id;
+};
+
+struct DataReport {
+  static constexpr size_t kKept = 100;  // problems of a kind that are kept; the counts are exact
+  std::vector<DataFigures> files;
+  std::map<DataFault, int64_t> counts;
+  std::map<DataFault, std::vector<DataProblem>> first;  // by row, data.train before data.eval
+  int64_t max_tokens = 0;
+  std::string eos;
+  int64_t image_files = 0, decoded = 0;  // different names, and those of them that decode
+  double seconds = 0;                    // of decoding and reading them
+  int64_t workers = 0;
+  bool stopped = false;  // a signal came: the rest was not looked at
+
+  void add(DataProblem problem);
+  int64_t errors() const;
+  int64_t warnings() const;
+};
+
+/// kInput and kUsage where model, tokenizer or recipe cannot be used; what is wrong with the data
+/// is in the report. 0 workers: one a core. The result does not depend on their number.
+DataReport validate_data(const recipe::Recipe& recipe, int64_t workers);
+
+/// The report for people, and as one JSON object.
+std::string data_report_text(const DataReport& report);
+io::Json data_report_json(const DataReport& report);
+
+}  // namespace lft::debug

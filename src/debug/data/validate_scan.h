@@ -1,0 +1,50 @@
+// What is wrong with one row or one image file. Plain functions that any thread may call; nothing
+// is counted here.
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/data/dataset.h"
+#include "src/data/row_reader.h"
+#include "src/debug/data/validate.h"
+#include "src/text/tokenizer.h"
+
+namespace lft::debug {
+
+/// A file of rows as it was opened: what could not be read is in rows.bad.
+struct RowSource {
+  std::string key, path;
+  data::RowFile rows;
+  std::unique_ptr<data::Dataset> prepared;  // of a directory that lft prepare wrote, else null
+};
+
+/// Numbers of one row, and its problems.
+struct RowScan {
+  std::vector<DataProblem> problems;
+  bool readable = false;  // its tokens are counted below
+  int64_t length = 0, kept = 0, labels = 0, kept_labels = 0;
+  int64_t replies = 0, replies_with_eos = 0, replies_cut = 0;
+  std::string content;  // hash of turns and images; empty for a malformed row
+};
+RowScan scan_row(const RowSource& source, int64_t index, const text::Tokenizer& tokenizer,
+                 const data::EncodeOptions& options);
+
+/// What is wrong with an image file; reason and kind, without a row.
+struct ImageFault {
+  DataFault fault;
+  std::string reason;
+};
+/// The file is decoded to its last byte, with the errors training would meet, and is checked for
+/// what fitting would refuse.
+std::optional<ImageFault> scan_image(const std::string& root, const std::string& name,
+                                     const data::EncodeOptions& options);
+
+/// task(0) ... task(count - 1), each once, on `workers` threads; ends early when a signal came.
+/// Rethrows what a task threw.
+void run_in_parallel(int64_t count, int64_t workers, const std::string& label,
+                     const std::function<void(int64_t)>& task);
+
+}  // namespace lft::debug

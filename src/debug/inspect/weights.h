@@ -1,0 +1,45 @@
+// What differs between two sets of weights: adapters, checkpoint steps, incidents, output
+// directories, models. Reads one tensor at a time.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/common/error.h"
+
+namespace lft::debug {
+
+/// One module's tensors, taken together (an adapter's A and B, a layer's weight and bias).
+struct ModuleChange {
+  std::string module;
+  int64_t tensors = 0, tensors_changed = 0;
+  int64_t elements = 0, changed = 0;  // changed: other values, not other bits
+  double relative = 0;  // Frobenius norm of the difference / of A's values; infinite where A is all
+                        // zero and B is not
+  double max_abs = 0;   // NaN where a difference is one
+  std::vector<std::string>
+      notes;  // tensors that stayed beside ones that changed, another dtype, non-finite values
+};
+
+struct WeightsReport {
+  std::string a, b;  // what was compared, after an output directory became one of its folders
+  std::vector<ModuleChange>
+      modules;  // of the tensors that both have in one shape: the largest relative change first
+  std::vector<std::string> only_a, only_b;  // tensors
+  std::vector<std::string> shapes;          // "name: [2, 3] and [2, 4]"
+  bool changed() const;                     // anything at all
+};
+
+/// `a` and `b`: an adapter directory, one step of a checkpoint, a checkpoints folder (its newest
+/// step that verifies), an incident, an output_dir (its adapter, else its model, else its newest
+/// step) or a model directory. kInput for anything else or what its reader refuses; kCheckpoint for
+/// a step that does not verify. kUsage where not one tensor name is in both.
+WeightsReport compare_weights(const std::string& a, const std::string& b);
+
+/// The table to print.
+std::vector<std::string> weights_lines(const WeightsReport& report);
+
+/// The error of a report without a change, where one was expected.
+ErrorInfo unchanged_error(const WeightsReport& report);
+
+}  // namespace lft::debug

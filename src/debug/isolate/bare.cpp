@@ -1,0 +1,338 @@
+#include "src/debug/isolate/bare.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+
+#include "kernels/common/error.h"
+#include "src/base/errors.h"
+#include "src/base/signals.h"
+#include "src/base/text.h"
+#include "src/io/files.h"
+#include "src/recipe/diff.h"
+#include "src/train/machine/determinism.h"
+#include "src/train/machine/device.h"
+#include "src/train/run/trainer.h"
+
+namespace lft::debug {
+namespace {
+
+constexpr size_t kJudgedSamples = 16;
+constexpr double kCoreFall = 1e-3;  // of the loss before: less is no fall
+constexpr double kPartFall = 0.1;   // of the core's fall
+constexpr size_t kNamedModules = 5;
+constexpr char kWhole[] = "lft train";
+
+struct Part {
+  const char* name;
+  void (*put_back)(recipe::Recipe& to, const recipe::Recipe& from);
+};
+
+/// In the order in which they come back.
+const Part kParts[] = {
+    {"precision",
+     [](recipe::Recipe& to, const recipe::Recipe& from) { to.precision = from.precision; }},
+    {"clipping",
+     [](recipe::Recipe& to, const recipe::Recipe& from) {
+       to.optim.clip_grad_norm = from.optim.clip_grad_norm;
+     }},
+    {"schedule",
+     [](recipe::Recipe& to, const recipe::Recipe& from) {
+       to.optim.schedule = from.optim.schedule;
+       to.optim.warmup_ratio = from.optim.warmup_ratio;
+     }},
+    {"weight decay",
+     [](recipe::Recipe& to, const recipe::Recipe& from) {
+       to.optim.weight_decay = from.optim.weight_decay;
+     }},
+    {"dropout",
+     [](recipe::Recipe& to, const recipe::Recipe& from) { to.lora.dropout = from.lora.dropout; }},
+    {"accumulation",
+     [](recipe::Recipe& to, const recipe::Recipe& from) {
+       to.train.grad_accum = from.train.grad_accum;
+     }},
+    {"activation checkpointing",
+     [](recipe::Recipe& to, const recipe::Recipe& from) {
+       to.train.activation_checkpointing = from.train.activation_checkpointing;
+     }},
+};
+
+/// The recipe without its parts.
+recipe::Recipe core_recipe(recipe::Recipe recipe, int64_t steps) {
+  recipe.output_dir += "/debug-bare";
+  recipe.precision.compute = "fp32";
+  recipe.lora.dropout = 0;
+  recipe.data.eval.clear();
+  recipe.optim.clip_grad_norm = 0;
+  recipe.optim.weight_decay = 0;
+  recipe.optim.schedule = "constant";
+  recipe.optim.warmup_ratio = 0;
+  recipe.train.grad_accum = 1;
+  recipe.train.activation_checkpointing = "none";
+  recipe.train.max_steps = steps;
+  return recipe;
+}
+
+std::vector<std::string> settings_of(const recipe::Recipe& before, const recipe::Recipe& after) {
+  std::vector<std::string> settings;
+  for (const recipe::RecipeChange& change : recipe::changed_fields(before, after)) {
+    settings.push_back(change.key + " " + change.before + " -> " + change.after);
+  }
+  return settings;
+}
+
+std::string fixed_step(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4f", value);
+  return text;
+}
+
+bool with_images(const std::vector<data::Sample>& samples) {
+  return std::any_of(samples.begin(), samples.end(),
+                     [](const data::Sample& sample) { return !sample.images.empty(); });
+}
+
+/// Trials of one recipe, each with a model of its own.
+class BareTrials {
+ public:
+  BareTrials(train::RunInputs inputs, const BareOptions& options)
+      : inputs_(std::move(inputs)), options_(options) {}
+
+  void run(const recipe::Recipe& recipe, BareTrial& trial, double core_fall) {
+    inputs_.recipe = recipe;
+    inputs_.precision =
+        train::choose_precision(recipe.precision.compute, train::device_facts(inputs_.device));
+    train::Run run = train::make_run(std::move(inputs_));
+    try {
+      judge(run, trial, core_fall);
+    } catch (const std::exception& error) {
+      if (!train::is_out_of_memory(error)) throw;
+      trial.fault = "out of memory";
+    }
+    inputs_ = std::move(run.inputs);
+  }
+
+ private:
+  void judge(train::Run& run, BareTrial& trial, double core_fall) {
+    if (options_.hooks.built) options_.hooks.built(run);
+    const std::vector<data::Sample> judged = first_samples(run.inputs);
+    trial.before = trial_loss(run, judged);
+    TrialRun bench(run);
+    const std::unique_ptr<data::Loader> loader =
+        train::start_loader(run.inputs.recipe, run.inputs.data, 0);
+    bool images = false;
+    const auto next = [&] {
+      data::StepSamples samples = loader->next();
+      for (const std::vector<data::Sample>& micro : samples.micro)
+        images = images || with_images(micro);
+      return samples;
+    };
+    const TrialSteps steps = bench.take(options_.steps, step_options(run, options_.hooks), next);
+    if (requested_signal() != 0) return;
+    trial.fault = steps.stopped;
+    if (trial.fault.empty() && steps.taken() == 0)
+      trial.fault = "no step was taken: " + steps.outcomes.back().reason;
+    if (!trial.fault.empty()) return;
+    trial.after = trial_loss(run, judged);
+    trial.fault = loss_fault(trial, core_fall);
+    const std::vector<std::string> still = unmoved(run, bench, images);
+    if (still.empty()) return;
+    if (!trial.fault.empty()) trial.fault += "; ";
+    trial.fault += std::to_string(still.size()) + " of " +
+                   std::to_string(trial_modules(run.optimizer).size()) +
+                   " trained modules did not move: " + join(still, ", ", kNamedModules);
+  }
+
+  /// The first of the training order with supervised tokens.
+  std::vector<data::Sample> first_samples(const train::RunInputs& inputs) const {
+    data::LoaderOptions options = train::loader_options(inputs.recipe, inputs.data.lengths);
+    options.workers = 1;
+    options.batch_size = 1;
+    options.grad_accum = 1;
+    data::Loader loader(*inputs.data.train, options);
+    const int64_t most =
+        std::min(loader.steps_per_epoch(), options_.steps * inputs.recipe.train.batch_size);
+    std::vector<data::Sample> samples;
+    for (int64_t step = 0; step < most || (samples.empty() && step < loader.steps_per_epoch());
+         ++step) {
+      for (std::vector<data::Sample>& micro : loader.next().micro) {
+        if (micro.front().supervised() > 0) samples.push_back(std::move(micro.front()));
+      }
+      if (samples.size() == kJudgedSamples) break;
+    }
+    return samples;
+  }
+
+  static std::string loss_fault(const BareTrial& trial, double core_fall) {
+    if (!std::isfinite(trial.before)) return "the loss is not finite before the first step";
+    if (!std::isfinite(trial.after)) return "the loss is not finite after the last step";
+    const double fall = trial.before - trial.after,
+                 least = std::max(kCoreFall * trial.before, kPartFall * core_fall);
+    if (fall >= least) return "";
+    return fall > 0 ? "the loss hardly falls" : "the loss does not fall";
+  }
+
+  /// A step without an image does not reach the image side.
+  static std::vector<std::string> unmoved(const train::Run& run, const TrialRun& bench,
+                                          bool images) {
+    std::vector<std::string> names;
+    for (const TrialModule& module : trial_modules(run.optimizer)) {
+      if (!images && run.optimizer.slots()[module.slots.front()].param.scope != "llm") continue;
+      const auto stays = [&](size_t slot) { return bench.moved(slot) == 0; };
+      const bool dead = module.adapter
+                            ? std::any_of(module.slots.begin(), module.slots.end(), stays)
+                            : std::all_of(module.slots.begin(), module.slots.end(), stays);
+      if (dead) names.push_back(module.name);
+    }
+    return names;
+  }
+
+  train::RunInputs inputs_;
+  const BareOptions& options_;
+};
+
+/// The run as a user starts it. Its folder goes afterwards, and the output_dir where it was not
+/// there before.
+void run_train(recipe::Recipe recipe, const std::string& dir, const BareOptions& options,
+               BareTrial& trial) {
+  const bool there = io::path_exists(recipe.output_dir);
+  const std::string parent = recipe.output_dir;
+  recipe.output_dir = dir;
+  recipe.data.eval.clear();
+  recipe.train.max_steps = options.steps;
+  try {
+    train::train(recipe, {.gradients_ready = options.hooks.gradients_ready});
+  } catch (const Error& error) {
+    trial.fault =
+        error.what() + (error.info().where.empty() ? "" : " (" + error.info().where + ")");
+  }
+  io::remove_tree(dir);
+  std::error_code ignored;
+  if (!there) std::filesystem::remove(parent, ignored);  // an empty folder only
+}
+
+std::string outcome_text(const BareTrial& trial) {
+  const std::string losses = std::isfinite(trial.after) ? "loss " + fixed_step(trial.before) +
+                                                              " -> " + fixed_step(trial.after)
+                                                        : "";
+  if (trial.fault.empty()) return losses.empty() ? "healthy" : "healthy  " + losses;
+  return "FAILS    " + trial.fault + (losses.empty() ? "" : " (" + losses + ")");
+}
+
+std::string trial_line(const BareTrial& trial) {
+  char name[32];
+  std::snprintf(name, sizeof name, "%-26s", trial.part.c_str());
+  return name + escape_text(outcome_text(trial), 1000) +
+         (trial.settings.empty() ? "" : "  [" + escape_text(join(trial.settings), 400) + "]");
+}
+
+/// It is deleted in the end.
+void refuse_taken(const std::string& dir) {
+  if (!io::path_exists(dir)) return;
+  throw Error(ErrorKind::kUsage, {.what = "the folder for the last trial is there already",
+                                  .where = dir,
+                                  .found = {},
+                                  .expected = {},
+                                  .next = "delete it, or choose another output_dir with --set"});
+}
+
+/// The core, its parts, and the whole.
+BareReport run_trials(train::RunInputs inputs, const recipe::Recipe& asked,
+                      const BareOptions& options) {
+  BareReport report;
+  recipe::Recipe current = inputs.recipe;
+  const auto add = [&](BareTrial trial) {
+    if (options.print) options.print(trial_line(trial));
+    report.trials.push_back(std::move(trial));
+  };
+  const auto stopped = [&] { return (report.signal = requested_signal()) != 0; };
+  {
+    BareTrials trials(std::move(inputs), options);
+    BareTrial core{.part = "core", .settings = {}, .fault = {}};
+    trials.run(current, core, 0);
+    if (stopped()) return report;
+    add(core);
+    if (!core.fault.empty()) return report;
+    for (const Part& part : kParts) {
+      recipe::Recipe with = current;
+      part.put_back(with, asked);
+      BareTrial trial{.part = part.name, .settings = settings_of(current, with), .fault = {}};
+      if (trial.settings.empty()) continue;
+      trials.run(with, trial, core.before - core.after);
+      if (stopped()) return report;
+      if (trial.fault.empty()) current = with;
+      add(std::move(trial));
+    }
+  }  // one model at a time
+  if (!report.healthy()) return report;
+  BareTrial whole{.part = kWhole, .settings = {}, .fault = {}};
+  run_train(asked, current.output_dir, options, whole);
+  if (!stopped()) add(std::move(whole));
+  return report;
+}
+
+std::string bare_verdict(const BareReport& report) {
+  if (report.healthy())
+    return "healthy    nothing fails: the core, and " + std::to_string(report.trials.size() - 1) +
+           " parts put back";
+  if (!report.trials.front().fault.empty()) {
+    return "found      the core fails by itself, so no part brings it: look at the learning rate, "
+           "the model and the data (lft debug "
+           "overfit, "
+           "lft validate)";
+  }
+  return "found      " + join(report.culprits());
+}
+
+std::string bare_advice(const BareReport& report) {
+  if (!report.trials.front().fault.empty()) {
+    return "look at the learning rate, the model and the data: lft debug overfit, lft validate";
+  }
+  // The whole run is tried only where every part has passed.
+  if (report.culprits().front() == kWhole)
+    return "lft train says it at length, with what to do about it";
+  return "give these settings the value before the arrow: with it the steps were healthy";
+}
+
+}  // namespace
+
+bool BareReport::healthy() const {
+  return std::all_of(trials.begin(), trials.end(),
+                     [](const BareTrial& trial) { return trial.fault.empty(); });
+}
+
+std::vector<std::string> BareReport::culprits() const {
+  std::vector<std::string> names;
+  for (const BareTrial& trial : trials) {
+    if (!trial.fault.empty()) names.push_back(trial.part);
+  }
+  return names;
+}
+
+ErrorInfo bare_error(const BareReport& report) {
+  std::vector<std::string> settings, faults;
+  for (const BareTrial& trial : report.trials) {
+    if (trial.fault.empty()) continue;
+    settings.insert(settings.end(), trial.settings.begin(), trial.settings.end());
+    faults.push_back(trial.fault);
+  }
+  const bool core = !report.trials.front().fault.empty();
+  return {.what = core ? "the core of the run fails by itself"
+                       : "a part of the run brings a failure: " + join(report.culprits()),
+          .where = join(settings),
+          .found = join(faults, "; "),
+          .expected = "finite steps, trained modules that move and a loss that falls",
+          .next = bare_advice(report)};
+}
+
+BareReport bare(const recipe::Recipe& asked, const BareOptions& options) {
+  train::make_deterministic(asked.train.deterministic);
+  train::RunInputs inputs = train::open_inputs(core_recipe(asked, options.steps));
+  refuse_taken(inputs.recipe.output_dir);
+  BareReport report = run_trials(std::move(inputs), asked, options);
+  if (report.signal == 0 && options.print) options.print(bare_verdict(report));
+  return report;
+}
+
+}  // namespace lft::debug

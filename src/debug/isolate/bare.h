@@ -1,0 +1,49 @@
+// A run stripped to its core, and its parts put back one by one until one of them brings the
+// failure.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernels/common/error.h"
+#include "src/debug/trial/trial.h"
+
+namespace lft::debug {
+
+struct BareOptions {
+  int64_t steps = 20;                                  // of every trial
+  std::function<void(const std::string&)> print = {};  // every line as it comes
+  TrialHooks hooks = {};
+};
+
+/// One trial: the core with everything that has passed so far, and one part more.
+struct BareTrial {
+  std::string part;                   // "core", a recipe's section of settings, "lft train"
+  std::vector<std::string> settings;  // "precision.compute fp32 -> fp16"
+  std::string fault;                  // what failed; empty: healthy
+  double before = NAN, after = NAN;   // loss on the first samples, without dropout
+};
+
+struct BareReport {
+  std::vector<BareTrial> trials;  // the core first; behind a core that fails there are none
+  int signal = 0;                 // that ended it
+  bool healthy() const;
+  std::vector<std::string> culprits() const;  // parts that failed
+};
+
+/// kUsage where <output_dir>/debug-bare is there already. The core: FP32, no dropout, clipping,
+/// weight decay, schedule, accumulation or activation checkpointing, no files. Each trial trains a
+/// fresh model for `steps` on the recipe's own data order and is healthy when every step is finite,
+/// every trained module moves, and the loss on the first samples falls (a part's trial: by a tenth
+/// of what it fell in the core's at least). Schedules run their whole length within the steps. A
+/// part that fails is taken out again. The last trial is `lft train` itself with the whole recipe
+/// but its evaluation, into <output_dir>/debug-bare, which is deleted afterwards; it is left out
+/// where a part has failed.
+BareReport bare(const recipe::Recipe& recipe, const BareOptions& options = {});
+
+/// The error of a report that is not healthy.
+ErrorInfo bare_error(const BareReport& report);
+
+}  // namespace lft::debug

@@ -1,0 +1,119 @@
+#include "src/debug/isolate/subset.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "src/base/errors.h"
+#include "src/io/files.h"
+#include "src/io/json.h"
+#include "src/train/inputs/run_inputs.h"
+#include "src/train/run/trainer.h"
+
+namespace lft::debug {
+namespace {
+
+/// Rows [begin, begin + count) of another dataset.
+class RowRange : public data::Dataset {
+ public:
+  RowRange(const data::Dataset& whole, int64_t begin, int64_t count)
+      : whole_(whole), begin_(begin), count_(count) {}
+  int64_t size() const override { return count_; }
+  data::Sample get(int64_t index) const override { return whole_.get(begin_ + index); }
+  std::string id(int64_t index) const override { return whole_.id(begin_ + index); }
+  std::vector<std::string> image_paths(int64_t index) const override {
+    return whole_.image_paths(begin_ + index);
+  }
+  data::Row row(int64_t index) const override { return whole_.row(begin_ + index); }
+  std::string hash() const override { return whole_.hash(); }
+
+ private:
+  const data::Dataset& whole_;
+  int64_t begin_, count_;
+};
+
+/// Writes the rows and puts them into the recipe. Returns where the held-out rows are from.
+std::string take_rows(const train::RunInputs& inputs, int64_t rows, recipe::Recipe& recipe) {
+  const auto write = [&](int64_t begin, int64_t count, const char* name) {
+    const std::string path = recipe.output_dir + name;
+    data::prepare_dataset(RowRange(*inputs.data.train, begin, count), inputs.data.encode, path);
+    return path;
+  };
+  io::make_dirs(recipe.output_dir);
+  recipe.data.train = write(0, rows, "/train-rows");
+  if (!recipe.data.eval.empty()) return recipe.data.eval;
+  const int64_t rest = std::min(rows, inputs.data.train->size() - rows);
+  if (rest == 0) return "";
+  recipe.data.eval = write(rows, rest, "/held-out-rows");
+  return "the " + std::to_string(rest) + " rows behind them";
+}
+
+void read_losses(const std::string& path, int64_t steps_per_epoch, SubsetReport& report) {
+  std::vector<std::pair<double, double>> steps;  // loss, supervised tokens
+  const std::string text = io::read_file(path);
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const io::Json line = io::parse_json(std::string_view(text).substr(at, end - at), path);
+    at = end + 1;
+    if (!line.contains("event")) {
+      steps.emplace_back(line["loss"].get<double>(), line["supervised_tokens"].get<double>());
+    } else if (line["event"] == "eval") {
+      report.held_out_last = line["eval_loss"].get<double>();
+      if (std::isnan(report.held_out_first)) report.held_out_first = report.held_out_last;
+    }
+  }
+  report.steps = static_cast<int64_t>(steps.size());
+  if (steps.empty()) return;
+  report.first = steps.front().first;
+  double sum = 0, tokens = 0;
+  for (size_t i = steps.size() - std::min(steps.size(), static_cast<size_t>(steps_per_epoch));
+       i < steps.size(); ++i) {
+    sum += steps[i].first * steps[i].second;
+    tokens += steps[i].second;
+  }
+  report.last = sum / tokens;
+}
+
+std::string fixed(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4f", value);
+  return text;
+}
+
+}  // namespace
+
+SubsetReport train_subset(const recipe::Recipe& asked, int64_t rows) {
+  recipe::Recipe recipe = asked;
+  recipe.output_dir += "/debug-subset-" + std::to_string(rows);
+  SubsetReport report{.output_dir = recipe.output_dir, .held_out = {}};
+  {
+    const train::RunInputs inputs = train::open_inputs(recipe);
+    report.rows = std::min(rows, inputs.data.train->size());
+    report.held_out = take_rows(inputs, report.rows, recipe);
+  }
+  report.code = train::train(recipe);
+  if (report.code != 0) return report;
+  const int64_t group = recipe.train.batch_size * recipe.train.grad_accum;
+  read_losses(recipe.output_dir + "/metrics.jsonl", (report.rows + group - 1) / group, report);
+  return report;
+}
+
+std::vector<std::string> subset_lines(const SubsetReport& report) {
+  std::vector<std::string> lines = {"train loss " + fixed(report.first) + " at the first step, " +
+                                    fixed(report.last) + " over the last epoch (" +
+                                    std::to_string(report.rows) + " rows, " +
+                                    std::to_string(report.steps) + " steps)"};
+  if (report.held_out.empty()) {
+    lines.push_back("held-out   none: there is no data.eval, and no row is left");
+  } else {
+    const bool several = report.held_out_first != report.held_out_last;
+    lines.push_back(
+        "held-out   " + (several ? fixed(report.held_out_first) + " at first, " : std::string()) +
+        fixed(report.held_out_last) + " at the end (" + escape_text(report.held_out) + ")");
+  }
+  if (!(report.last < report.first))
+    lines.push_back(
+        "the loss did not fall: lft debug overfit and lft debug bare look for the reason");
+  return lines;
+}
+
+}  // namespace lft::debug

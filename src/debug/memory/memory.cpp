@@ -1,0 +1,188 @@
+#include "src/debug/memory/memory.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+
+#include "src/base/errors.h"
+#include "src/base/signals.h"
+#include "src/base/text.h"
+#include "src/debug/memory/memory_page.h"
+#include "src/debug/memory/memory_snapshot.h"
+#include "src/io/files.h"
+#include "src/train/machine/determinism.h"
+#include "src/train/machine/device.h"
+#include "src/train/memory/out_of_memory.h"
+
+namespace lft::debug {
+namespace {
+
+constexpr size_t kTopModules = 8;
+
+std::string size_text(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
+
+/// What lives as long as the run, by the block it lies in.
+std::unordered_map<const void*, MemoryUse> known_blocks(train::Run& run) {
+  std::unordered_map<const void*, MemoryUse> known;
+  const auto put = [&](const at::Tensor& tensor, MemoryUse use) {
+    known[tensor.storage().data()] = use;
+  };
+  for (const at::Tensor& parameter : run.model.model->parameters())
+    put(parameter, MemoryUse::kFrozen);
+  for (const lora::Trainable& trainable : run.model.trainables)
+    put(trainable.tensor, MemoryUse::kTrainables);
+  for (const train::AdamSlot& slot : run.optimizer.slots()) {
+    for (const auto& [name, tensor] : train::moment_tensors(slot)) put(tensor, MemoryUse::kMoments);
+    if (const at::Tensor& gradient = slot.param.tensor.grad(); gradient.defined()) {
+      put(gradient, MemoryUse::kGradients);
+    }
+    const ops::ShadowPtr& shadow = slot.param.shadow;
+    if (shadow && shadow->place().defined()) put(shadow->place(), MemoryUse::kTrainables);
+  }
+  return known;
+}
+
+std::string leak_text(const train::LeakGroup& leak, size_t steps) {
+  return std::to_string(leak.count) + " x " + leak.what + ", " + size_text(leak.bytes) + " over " +
+         std::to_string(steps - 1) + " steps";
+}
+
+std::vector<std::string> lines_of(const MemoryPicture& picture, size_t steps) {
+  std::vector<std::string> lines = {"peak       " + size_text(picture.peak.bytes) +
+                                    " of tensors, over " + std::to_string(steps) + " steps"};
+  for (size_t use = 0; use < kMemoryUses; ++use) {
+    if (picture.peak.by_use[use] == 0) continue;
+    char line[128];
+    std::snprintf(line, sizeof line, "  %-18s %10s  %5.1f %%",
+                  use_name(static_cast<MemoryUse>(use)),
+                  size_text(picture.peak.by_use[use]).c_str(),
+                  100.0 * static_cast<double>(picture.peak.by_use[use]) /
+                      static_cast<double>(picture.peak.bytes));
+    lines.emplace_back(line);
+  }
+  if (!picture.modules.empty())
+    lines.emplace_back("modules    that hold most of it at the peak, weights left out");
+  for (size_t i = 0; i < std::min(kTopModules, picture.modules.size()); ++i) {
+    char size[32];
+    std::snprintf(size, sizeof size, "  %10s  ", size_text(picture.modules[i].bytes).c_str());
+    lines.push_back(size + picture.modules[i].name + " (" +
+                    std::to_string(picture.modules[i].blocks) + " blocks)");
+  }
+  for (const train::LeakGroup& leak : picture.leaks)
+    lines.push_back("leak       every step leaves behind: " + leak_text(leak, steps));
+  if (picture.leaks.empty())
+    lines.emplace_back(steps < 3 ? "leak       not judged: it takes 3 steps" : "leak       none");
+  return lines;
+}
+
+std::string snapshot_name(const std::string& page) {
+  const size_t dot = page.rfind('.');
+  return (dot == std::string::npos || page.find('/', dot) != std::string::npos
+              ? page
+              : page.substr(0, dot)) +
+         ".pickle";
+}
+
+/// Steps with their places among the events. A step that is not finite is the last.
+std::vector<StepMarks> take_steps(train::Run& run, train::RunMemory& memory,
+                                  train::TensorLedger& ledger, const MemoryOptions& options) {
+  std::vector<StepMarks> steps;
+  train::StepOptions step_options = lft::debug::step_options(run, options.hooks);
+  const auto hook = step_options.gradients_ready;
+  step_options.gradients_ready = [&](int64_t step, train::AdamW& optimizer) {
+    steps.back().gradients_ready = ledger.now();
+    if (hook) hook(step, optimizer);
+  };
+  run.optimizer.zero_gradients();  // what the first step would make and keep
+  run.optimizer.keep_shadows(run.state.compute);
+  const std::unique_ptr<data::Loader> loader =
+      train::start_loader(run.inputs.recipe, run.inputs.data, 0);
+  const int64_t count = std::min(options.steps, run.inputs.total_steps);
+  for (int64_t i = 0; i < count && requested_signal() == 0; ++i) {
+    const data::StepSamples samples = loader->next();
+    memory.begin("step " + std::to_string(i + 1), train::sample_ids(samples));
+    steps.push_back({.begin = ledger.now(), .gradients_ready = INT64_MAX, .end = 0});
+    const train::StepOutcome outcome = train::train_step(
+        run.model.model, run.optimizer, run.scaler, run.schedule, step_options, samples, run.state);
+    steps.back().end = ledger.now();
+    steps.back().gradients_ready = std::min(steps.back().gradients_ready, steps.back().end);
+    memory.step_done(/*look_for_leaks=*/false);
+    if (outcome.result == train::StepResult::kNonFinite) break;
+  }
+  return steps;
+}
+
+MemoryReport record(train::RunInputs inputs, train::RunMemory& memory,
+                    const MemoryOptions& options) {
+  MemoryReport report;
+  const bool gpu = !inputs.device.is_cpu();
+  std::optional<CudaSnapshot> snapshot;
+  if (gpu) snapshot.emplace();
+  train::TensorLedger ledger(memory.watch, /*keep_freed=*/true);
+  memory.begin("building the model");
+  train::Run run = train::make_run(std::move(inputs));
+  if (options.hooks.built) options.hooks.built(run);
+  report.steps = take_steps(run, memory, ledger, options);
+  report.signal = requested_signal();
+  if (report.steps.empty()) return report;
+  const std::vector<train::LedgerEntry> entries = ledger.entries();
+  report.picture =
+      picture(entries, classify(entries, known_blocks(run), report.steps), report.steps);
+  if (snapshot) {
+    if (const std::string pickled = snapshot->pickled(); !pickled.empty()) {
+      report.snapshot = snapshot_name(options.out);
+      io::write_file_atomic(report.snapshot, pickled);
+    }
+  }
+  const std::string under =
+      run.inputs.device.str() + ", " + train::compute_name(run.state.compute) +
+      ", micro-batches of " + std::to_string(run.inputs.recipe.train.batch_size) +
+      ", activation checkpointing " + run.inputs.recipe.train.activation_checkpointing +
+      ". Time runs by allocations; every tensor of LibTorch on the device is counted.";
+  report.page = options.out;
+  io::write_file_atomic(report.page, memory_page("Memory of " + run.inputs.recipe.model.path, under,
+                                                 report.picture, report.steps));
+  return report;
+}
+
+}  // namespace
+
+ErrorInfo leak_error(const MemoryReport& report) {
+  std::vector<std::string> leaks;
+  for (const train::LeakGroup& leak : report.picture.leaks)
+    leaks.push_back(leak_text(leak, report.steps.size()));
+  return {.what = "every step leaves tensors behind",
+          .where = report.page,
+          .found = join(leaks, "\n", kTopModules),
+          .expected = "nothing left behind by a step, but by the first",
+          .next =
+              "look for a hook or a list that keeps them; where it is none of yours, report it "
+              "with the picture"};
+}
+
+MemoryReport debug_memory(const recipe::Recipe& asked, const MemoryOptions& options) {
+  recipe::Recipe recipe = asked;
+  recipe.output_dir += "/debug-memory";  // never made: the run's own folder may hold a run
+  train::make_deterministic(recipe.train.deterministic);
+  train::RunInputs inputs = train::open_inputs(recipe);
+  train::RunMemory memory(inputs.device);
+  MemoryReport report;
+  try {
+    report = record(std::move(inputs), memory, options);
+  } catch (const std::exception& error) {
+    if (!train::is_out_of_memory(error)) throw;
+    ErrorInfo described = memory.describe();
+    train::RunInputs again = train::open_inputs(recipe);
+    throw train::out_of_memory(std::move(described), memory, again);
+  }
+  if (!options.print || report.steps.empty()) return report;
+  for (const std::string& line : lines_of(report.picture, report.steps.size()))
+    options.print(escape_text(line, 1000));
+  options.print("picture    " + escape_text(report.page, 1000));
+  if (!report.snapshot.empty())
+    options.print("snapshot   " + escape_text(report.snapshot, 1000) +
+                  " (pytorch.org/memory_viz opens it)");
+  return report;
+}
+
+}  // namespace lft::debug

@@ -1,0 +1,250 @@
+#include "src/debug/nan/nan.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/layers/recompute.h"
+#include "models/ops/core/precision.h"
+#include "src/debug/nan/nan_hints.h"
+#include "src/train/machine/device.h"
+
+namespace lft::debug {
+namespace {
+
+constexpr double kBlownUp = 1e4;  // a gradient that one node multiplies by as much is worth a line
+
+int64_t first_bad(const at::Tensor& tensor) {
+  return at::isfinite(tensor).logical_not().flatten().nonzero()[0][0].item<int64_t>();
+}
+
+std::string given_text(const at::Tensor& tensor) {
+  return bad_count_text(tensor_facts(tensor)) + ", the first at flat index " +
+         std::to_string(first_bad(tensor));
+}
+
+std::vector<NamedTensor> weights_of(const llava::Llava& model) {
+  std::vector<NamedTensor> weights;
+  for (const auto& parameter : model->named_parameters())
+    weights.push_back({parameter.key(), parameter.value()});
+  return weights;
+}
+
+std::string micro_text(size_t micro) { return "micro-batch " + std::to_string(micro); }
+
+/// Rows have their images in order; image positions of a row tell how many are its own.
+void add_bad_pixels(const llava::LlavaBatch& batch, size_t micro,
+                    const std::vector<std::string>& ids, const llava::LlavaConfig& config,
+                    std::vector<BadGiven>& out) {
+  if (!batch.pixels_nchw.defined() || is_finite(batch.pixels_nchw)) return;
+  int64_t image = 0;
+  for (int64_t row = 0; row < batch.input_ids_bt.size(0); ++row) {
+    const int64_t own = (batch.input_ids_bt[row] == config.image_token).sum().item<int64_t>() /
+                        config.image_positions();
+    for (const int64_t end = std::min(image + own, batch.pixels_nchw.size(0)); image < end;
+         ++image) {
+      const at::Tensor pixels = batch.pixels_nchw[image];
+      if (is_finite(pixels)) continue;
+      const auto index = static_cast<size_t>(row);
+      const std::string sample =
+          index < ids.size() ? "sample " + ids[index] : "row " + std::to_string(row);
+      out.push_back({"pixels of " + sample + " in " + micro_text(micro), given_text(pixels)});
+    }
+  }
+}
+
+/// The model would refuse these; where a GPU holds them it cannot.
+void add_bad_tokens(const at::Tensor& tokens_bt, const std::string& what, const at::Tensor& allowed,
+                    size_t micro, int64_t vocab, std::vector<BadGiven>& out) {
+  if (!tokens_bt.defined()) return;
+  const at::Tensor bad =
+      (tokens_bt < 0).logical_or(tokens_bt >= vocab).logical_and(allowed.logical_not()).nonzero();
+  if (bad.size(0) == 0) return;
+  const int64_t row = bad[0][0].item<int64_t>(), position = bad[0][1].item<int64_t>();
+  out.push_back({what + " in " + micro_text(micro),
+                 std::to_string(bad.size(0)) + " outside [0, " + std::to_string(vocab) +
+                     "), the first is " + std::to_string(tokens_bt[row][position].item<int64_t>()) +
+                     " at row " + std::to_string(row) + ", position " + std::to_string(position)});
+}
+
+int64_t supervised_in(const llava::LlavaBatch& batch) {
+  return batch.labels_bt.defined() ? (batch.labels_bt != -100).sum().item<int64_t>() : 0;
+}
+
+class Hunter {
+ public:
+  Hunter(llava::Llava& model, const HuntInput& input) : model_(model), input_(input) {}
+
+  Hunt run() {
+    Hunt hunt;
+    hunt.compute = input_.compute;
+    const at::NoGradGuard no_grad;
+    weights_ = weights_of(model_);
+    for (const NamedTensor& weight : weights_) {
+      if (!is_finite(weight.tensor))
+        hunt.given.push_back({"weight " + weight.name, given_text(weight.tensor)});
+    }
+    const int64_t vocab = model_->config.text.vocab;
+    bool runs = true;
+    for (size_t m = 0; m < input_.micro.size(); ++m) {
+      const llava::LlavaBatch& batch = input_.micro[m];
+      supervised_ += supervised_in(batch);
+      add_bad_pixels(batch, m, m < input_.ids.size() ? input_.ids[m] : std::vector<std::string>(),
+                     model_->config, hunt.given);
+      const size_t before = hunt.given.size();
+      add_bad_tokens(batch.input_ids_bt, "token ids",
+                     batch.input_ids_bt == model_->config.image_token, m, vocab, hunt.given);
+      if (batch.labels_bt.defined())
+        add_bad_tokens(batch.labels_bt, "labels", batch.labels_bt == -100, m, vocab, hunt.given);
+      runs = runs && hunt.given.size() == before;
+    }
+    for (size_t m = 0; runs && m < input_.micro.size(); ++m) {
+      if (supervised_in(input_.micro[m]) > 0) hunt.micro.push_back(hunt_micro(m));
+    }
+    return hunt;
+  }
+
+ private:
+  MicroHunt hunt_micro(size_t m) {
+    MicroHunt hunt;
+    hunt.micro = m;
+    hunt.pass = pass(m, input_.compute, input_.loss_scale, /*backward=*/true);
+    if (input_.compute != at::kFloat) run_beside(hunt);
+    if (hunt.pass.finite()) return hunt;
+    add_forward_hints(hunt);
+    add_backward_hints(hunt);
+    return hunt;
+  }
+
+  PassReport pass(size_t m, at::ScalarType compute, double loss_scale, bool backward) {
+    const llava::LlavaBatch& batch = input_.micro[m];
+    PassRequest request{
+        .loss =
+            [&] {
+              const ops::ComputeDtypeGuard dtype(compute);
+              const ops::DropoutGuard dropout({.seed = input_.seed,
+                                               .step = static_cast<uint64_t>(input_.step),
+                                               .micro_batch = m});
+              const layers::RecomputeGuard recompute(input_.recompute);
+              return model_->loss_sum(batch) / static_cast<double>(supervised_);
+            },
+        .parameters = {},
+        .known = weights_,
+        .loss_scale = loss_scale,
+        .backward = backward};
+    for (const lora::Trainable& trainable : input_.trainables)
+      request.parameters.push_back({trainable.name, trainable.tensor});
+    if (batch.pixels_nchw.defined()) request.known.push_back({"the pixels", batch.pixels_nchw});
+    return watch_pass(request);
+  }
+
+  /// The same in FP32, and where the two part.
+  void run_beside(MicroHunt& hunt) {
+    try {
+      hunt.fp32 = pass(hunt.micro, at::kFloat, 1, /*backward=*/!hunt.pass.finite());
+    } catch (const std::exception& error) {
+      if (!train::is_out_of_memory(error)) throw;
+      return;
+    }
+    const std::vector<ModuleRow>&own = hunt.pass.modules, &other = hunt.fp32->modules;
+    for (size_t i = 0; i < std::min(own.size(), other.size()); ++i) {
+      hunt.differences.push_back(relative_difference(own[i], other[i]));
+      const double explained = explained_difference(input_.compute, i + 1);
+      if (!hunt.parting && hunt.differences[i] > explained)
+        hunt.parting = {.row = i, .difference = hunt.differences[i], .explained = explained};
+    }
+  }
+
+  void add_forward_hints(MicroHunt& hunt) {
+    if (!hunt.pass.forward) return;
+    const BadValue& bad = *hunt.pass.forward;
+    hunt.hints = bad.hints;
+    if (!bad.from.empty())
+      hunt.hints.push_back(
+          {"not finite before anything was computed", bad.op + " read " + bad.from});
+    if (!hunt.fp32 || input_.compute != at::kHalf) return;
+    const auto row = std::find_if(hunt.fp32->modules.begin(), hunt.fp32->modules.end(),
+                                  [&](const ModuleRow& each) { return each.module == bad.module; });
+    if (row == hunt.fp32->modules.end() || !(row->largest > largest_value(at::kHalf))) return;
+    const std::string text =
+        "in fp32 the output of " + bad.module + " reaches " + number_text(row->largest);
+    const std::string name = "overflow of fp16";
+    const auto same = std::find_if(hunt.hints.begin(), hunt.hints.end(),
+                                   [&](const Hint& hint) { return hint.name == name; });
+    if (same != hunt.hints.end()) {
+      same->evidence += "; " + text;
+    } else {
+      hunt.hints.push_back({name, text + "; fp16 ends at 65504"});
+    }
+  }
+
+  void add_backward_hints(MicroHunt& hunt) {
+    if (!hunt.pass.backward || hunt.pass.forward) return;
+    const BadValue& bad = *hunt.pass.backward;
+    hunt.hints.insert(hunt.hints.end(), bad.hints.begin(), bad.hints.end());
+    if (input_.loss_scale > 1) {
+      const PassReport unscaled = pass(hunt.micro, input_.compute, 1, /*backward=*/true);
+      if (unscaled.finite()) {
+        hunt.hints.push_back(
+            {"loss scale too high",
+             "at loss scale " + number_text(input_.loss_scale) +
+                 " gradients overflow, at 1 the same backward pass is finite (gradient norm " +
+                 number_text(unscaled.gradient_norm) + ")"});
+      }
+    }
+    const GradientRow* worst = nullptr;
+    const auto growth = [](const GradientRow& row) {
+      return row.received > 0 ? row.returned / row.received : 0;
+    };
+    for (const GradientRow& row : hunt.pass.trace) {
+      if (std::isfinite(row.returned) && std::isfinite(row.received) &&
+          (worst == nullptr || growth(row) > growth(*worst)))
+        worst = &row;
+    }
+    if (worst == nullptr || growth(*worst) < kBlownUp) return;
+    hunt.hints.push_back({"a gradient blown up on the way",
+                          worst->node + (worst->module.empty() ? "" : " of " + worst->module) +
+                              " received up to " + number_text(worst->received) + " and returned " +
+                              number_text(worst->returned)});
+  }
+
+  llava::Llava& model_;
+  const HuntInput& input_;
+  std::vector<NamedTensor> weights_;
+  int64_t supervised_ = 0;
+};
+
+}  // namespace
+
+bool Hunt::found() const { return !given.empty() || first() != nullptr; }
+
+const MicroHunt* Hunt::first() const {
+  const auto bad = std::find_if(micro.begin(), micro.end(),
+                                [](const MicroHunt& each) { return !each.pass.finite(); });
+  return bad == micro.end() ? nullptr : &*bad;
+}
+
+Hunt hunt_non_finite(llava::Llava& model, const HuntInput& input) {
+  return Hunter(model, input).run();
+}
+
+double relative_difference(const ModuleRow& a, const ModuleRow& b) {
+  if (std::isfinite(a.largest) != std::isfinite(b.largest)) return INFINITY;
+  if (!std::isfinite(a.largest) || a.sample.size() != b.sample.size()) return 0;
+  double apart = 0, size = 0;
+  for (size_t i = 0; i < a.sample.size(); ++i) {
+    apart += (static_cast<double>(a.sample[i]) - b.sample[i]) *
+             (static_cast<double>(a.sample[i]) - b.sample[i]);
+    size += static_cast<double>(b.sample[i]) * b.sample[i];
+  }
+  return size > 0 ? std::sqrt(apart / size) : apart > 0 ? INFINITY : 0;
+}
+
+double explained_difference(at::ScalarType dtype, size_t calls) {
+  const double unit = dtype == at::kHalf ? 0x1p-11 : dtype == at::kBFloat16 ? 0x1p-8 : 0x1p-24;
+  return 4 * unit * std::sqrt(static_cast<double>(calls));
+}
+
+}  // namespace lft::debug

@@ -1,0 +1,71 @@
+// The hunt for the first value that is not finite in a step of a run: each micro-batch runs once
+// under watch in the step's precision, and once in FP32 beside it. Moves no parameter, gradient or
+// generator.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/llava/llava.h"
+#include "models/lora/inject.h"
+#include "src/debug/nan/nan_pass.h"
+
+namespace lft::debug {
+
+/// A step's batch, and all that its values depend on beside the weights.
+struct HuntInput {
+  std::vector<llava::LlavaBatch>
+      micro;  // those without a supervised token are not run, as in training
+  std::vector<std::vector<std::string>>
+      ids;  // of the samples, by micro-batch, for messages; may be empty
+  std::vector<lora::Trainable> trainables;
+  uint64_t seed = 42;
+  int64_t step = 1;  // from 1; with the micro-batch's number it keys the dropout masks
+  at::ScalarType compute = at::kFloat;
+  int64_t recompute = 0;
+  double loss_scale = 1;
+};
+
+/// Where a module's output in the compute dtype leaves the FP32 one further behind than rounding
+/// explains.
+struct LossParting {
+  size_t row = 0;                        // of both passes' modules
+  double difference = 0, explained = 0;  // relative, in L2 over the sampled elements
+};
+
+struct MicroHunt {
+  size_t micro = 0;
+  PassReport pass;  // in the step's precision
+  std::optional<PassReport>
+      fp32;  // below FP32 only; with a backward pass where `pass` is not finite
+  std::vector<double> differences;  // relative, by module row; empty without `fp32`
+  std::optional<LossParting> parting;
+  std::vector<Hint> hints;
+};
+
+/// Something that is not finite, or no token of the model, before anything is computed.
+struct BadGiven {
+  std::string name,
+      text;  // "weight language_model.norm.weight", "1 NaN of 32, the first at flat index 7"
+};
+
+struct Hunt {
+  at::ScalarType compute = at::kFloat;
+  std::vector<BadGiven> given;
+  std::vector<MicroHunt> micro;  // empty where a token id or a label is outside the vocabulary:
+                                 // such a batch cannot run
+
+  bool found() const;  // something that a training step would stumble over
+  /// The first micro-batch with a finding; nullptr: none.
+  const MicroHunt* first() const;
+};
+
+Hunt hunt_non_finite(llava::Llava& model, const HuntInput& input);
+
+/// ||a - b|| / ||b||; infinite where only one of them is finite, 0 where both are not.
+double relative_difference(const ModuleRow& a, const ModuleRow& b);
+/// What rounding to `dtype` explains behind `calls` module calls: errors of one unit each that add
+/// up like a random walk, four times.
+double explained_difference(at::ScalarType dtype, size_t calls);
+
+}  // namespace lft::debug

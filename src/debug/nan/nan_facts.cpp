@@ -1,0 +1,102 @@
+#include "src/debug/nan/nan_facts.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/accumulate.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+namespace lft::debug {
+namespace {
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (const int64_t size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "]";
+}
+
+int64_t count_true(const at::Tensor& mask) { return mask.sum().item<int64_t>(); }
+
+}  // namespace
+
+int64_t TensorFacts::count() const { return c10::multiply_integers(shape); }
+
+double TensorFacts::absmax() const {
+  return std::isnan(min) ? 0 : std::max(std::abs(min), std::abs(max));
+}
+
+bool is_finite(const at::Tensor& tensor) { return std::isfinite(largest_magnitude(tensor)); }
+
+double largest_magnitude(const at::Tensor& tensor) {
+  if (!tensor.defined() || !at::isFloatingType(tensor.scalar_type()) || tensor.numel() == 0)
+    return 0;
+  const at::NoGradGuard no_grad;
+  const auto [low, high] = at::aminmax(tensor);  // a NaN makes both NaN
+  const auto min = low.item<double>(), max = high.item<double>();
+  return std::isnan(min) ? min : std::max(std::abs(min), std::abs(max));
+}
+
+TensorFacts tensor_facts(const at::Tensor& tensor) {
+  TensorFacts facts;
+  if (!tensor.defined()) return facts;
+  facts.shape = tensor.sizes().vec();
+  facts.dtype = tensor.scalar_type();
+  if (tensor.numel() == 0 || tensor.is_complex()) return facts;
+  const at::NoGradGuard no_grad;
+  facts.zeros = tensor.numel() - tensor.count_nonzero().item<int64_t>();
+  if (!at::isFloatingType(facts.dtype)) return facts;
+  facts.nan = count_true(at::isnan(tensor));
+  facts.inf = count_true(at::isinf(tensor));
+  if (facts.nan + facts.inf == tensor.numel()) return facts;
+  const at::Tensor finite = facts.finite() ? tensor : tensor.masked_select(at::isfinite(tensor));
+  const auto [low, high] = at::aminmax(finite);
+  facts.min = low.item<double>();
+  facts.max = high.item<double>();
+  return facts;
+}
+
+std::string number_text(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  char text[32];
+  std::snprintf(text, sizeof text,
+                std::abs(value) >= 1000 && std::abs(value) < 1e7 ? "%.0f" : "%.4g", value);
+  return text;
+}
+
+std::string dtype_text(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat:
+      return "fp32";
+    case at::kHalf:
+      return "fp16";
+    case at::kBFloat16:
+      return "bf16";
+    case at::kDouble:
+      return "fp64";
+    default:
+      return c10::toString(dtype);
+  }
+}
+
+std::string bad_count_text(const TensorFacts& facts) {
+  std::string text;
+  if (facts.nan > 0) text = std::to_string(facts.nan) + " NaN";
+  if (facts.inf > 0) text += (text.empty() ? "" : " and ") + std::to_string(facts.inf) + " inf";
+  return text + " of " + std::to_string(facts.count());
+}
+
+std::string facts_text(const TensorFacts& facts) {
+  const std::string range = std::isnan(facts.min) ? ""
+                                                  : " within [" + number_text(facts.min) + ", " +
+                                                        number_text(facts.max) + "]";
+  const std::string start = dtype_text(facts.dtype) + " " + shape_text(facts.shape);
+  if (facts.finite()) return start + (range.empty() ? "" : ":" + range);
+  return start + ": " + bad_count_text(facts) + " values" +
+         (range.empty() ? "" : ", the others" + range);
+}
+
+}  // namespace lft::debug

@@ -1,0 +1,47 @@
+// What a tensor holds, for the hunt for values that are not finite: how many are not, and the range
+// of the rest.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lft::debug {
+
+struct TensorFacts {
+  std::vector<int64_t> shape;
+  at::ScalarType dtype = at::kFloat;
+  int64_t nan = 0, inf = 0, zeros = 0;
+  double min = NAN, max = NAN;  // of the finite values; NaN where there are none
+
+  bool finite() const { return nan == 0 && inf == 0; }
+  int64_t count() const;
+  double absmax() const;  // of the finite values; 0 where there are none
+};
+
+/// In one pass, without a copy. Whole numbers and undefined tensors are finite.
+bool is_finite(const at::Tensor& tensor);
+/// Largest magnitude of all values: NaN or infinite where one is not finite; 0 of no values. As
+/// cheap as is_finite().
+double largest_magnitude(const at::Tensor& tensor);
+/// Everything, in several passes.
+TensorFacts tensor_facts(const at::Tensor& tensor);
+
+/// "fp16 [2, 48]: 3 NaN and 1 inf of 96 values, the others within [-2.5, 65000]"
+std::string facts_text(const TensorFacts& facts);
+/// "3 NaN and 1 inf of 96"
+std::string bad_count_text(const TensorFacts& facts);
+std::string number_text(double value);  // four digits; nan, inf, -inf
+std::string dtype_text(at::ScalarType dtype);
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+struct NamedFacts {
+  std::string name;  // empty: nothing that has one
+  TensorFacts facts;
+};
+
+}  // namespace lft::debug

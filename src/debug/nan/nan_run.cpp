@@ -1,0 +1,194 @@
+#include "src/debug/nan/nan_run.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "kernels/common/error.h"
+#include "src/base/errors.h"
+#include "src/base/log.h"
+#include "src/base/text.h"
+#include "src/checkpoint/checkpoint.h"
+#include "src/data/batch.h"
+#include "src/data/loader.h"
+#include "src/debug/nan/nan_hints.h"
+#include "src/debug/nan/nan_text.h"
+#include "src/train/machine/determinism.h"
+#include "src/train/optim/loss_scaler.h"
+#include "src/train/run/run.h"
+
+namespace lft::debug {
+namespace {
+
+/// The newest checkpoint at or before `last` that verifies; nothing where there is none so early.
+std::optional<checkpoint::Checkpoint> find_checkpoint(const std::string& dir, int64_t last) {
+  std::vector<std::string> faults;
+  for (const checkpoint::CheckpointStatus& each :
+       checkpoint::list_checkpoints(dir, /*verify=*/false)) {
+    if (each.step > last) continue;
+    try {
+      checkpoint::Checkpoint checkpoint = checkpoint::load_checkpoint(each.path);
+      for (const std::string& fault : faults) warning("not used: " + fault);
+      return checkpoint;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kCheckpoint) throw;
+      faults.push_back(each.path + ": " + error.info().what);
+    }
+  }
+  if (faults.empty()) return std::nullopt;
+  throw Error(
+      ErrorKind::kCheckpoint,
+      {.what = "no checkpoint at or before step " + std::to_string(last) + " can be used",
+       .where = dir,
+       .found = join(faults, "\n"),
+       .expected = "one that verifies",
+       .next =
+           "restore one from a copy, or give another output_dir: then the first weights are used"});
+}
+
+NamedTensor largest_weight(const std::vector<lora::Trainable>& trainables) {
+  NamedTensor largest;
+  double most = -1;
+  for (const lora::Trainable& trainable : trainables) {
+    const double value = largest_magnitude(trainable.tensor);
+    if (!(value > most)) continue;
+    most = value;
+    largest = {trainable.name, trainable.tensor};
+  }
+  return largest;
+}
+
+/// Precision and loss scale as the run had them at the checkpoint, where they moved.
+void take_state(const checkpoint::Checkpoint& checkpoint, HuntInput& input) {
+  try {
+    const io::Json& state = checkpoint.state;
+    if (state.at("recovered").get<bool>()) input.compute = at::kFloat;
+    const train::LossScale scale = train::loss_scale_from(state.at("loss_scale"));
+    if (input.compute == at::kHalf && scale.enabled) input.loss_scale = scale.scale;
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(
+        ErrorKind::kCheckpoint,
+        {.what = "state.json of the checkpoint lacks a field",
+         .where = "step " + std::to_string(checkpoint.step),
+         .found = error.what(),
+         .expected = {},
+         .next = "restore it from a copy, or move it away: then the one before it is used"});
+  }
+}
+
+std::string checkpoint_text(const checkpoint::Checkpoint& checkpoint, int64_t step) {
+  const int64_t behind = step - 1 - checkpoint.step;
+  const std::string text = "of the checkpoint of step " + std::to_string(checkpoint.step);
+  if (behind == 0) return text + ", as the step found them";
+  return text + ", the newest before the step, which found them " + std::to_string(behind) +
+         (behind == 1 ? " step further" : " steps further");
+}
+
+}  // namespace
+
+void put_weights(const std::map<std::string, at::Tensor>& stored,
+                 const std::vector<lora::Trainable>& trainables, ErrorKind kind,
+                 const std::string& where) {
+  const auto refuse = [&](const std::string& what, const std::string& found,
+                          const std::string& expected) {
+    throw Error(kind, {.what = what,
+                       .where = where,
+                       .found = found,
+                       .expected = expected,
+                       .next = "use the recipe and the model that it was written with"});
+  };
+  if (stored.size() != trainables.size()) {
+    refuse("it holds other tensors than the recipe trains", std::to_string(stored.size()),
+           std::to_string(trainables.size()));
+  }
+  const at::NoGradGuard no_grad;
+  for (const lora::Trainable& trainable : trainables) {
+    const auto found = stored.find(trainable.name);
+    if (found == stored.end())
+      refuse("a tensor that the recipe trains is not in it", "no " + trainable.name, {});
+    if (found->second.sizes() != trainable.tensor.sizes()) {
+      refuse("a tensor has another shape than the model's",
+             trainable.name + " " + c10::str(found->second.sizes()),
+             c10::str(trainable.tensor.sizes()));
+    }
+    at::Tensor(trainable.tensor).copy_(found->second);
+  }
+}
+
+HuntInput hunt_input(const train::RunInputs& inputs, const train::RunModel& model,
+                     const data::StepSamples& samples, int64_t step) {
+  HuntInput input{
+      .micro = {},
+      .ids = {},
+      .trainables = model.trainables,
+      .seed = static_cast<uint64_t>(inputs.recipe.train.seed),
+      .step = step,
+      .compute = inputs.precision.compute,
+      .recompute = train::recompute_every(inputs.recipe.train.activation_checkpointing)};
+  if (input.compute == at::kHalf) input.loss_scale = inputs.recipe.precision.loss_scale.init;
+  for (const std::vector<data::Sample>& micro : samples.micro) {
+    input.micro.push_back(data::lay_out(micro, inputs.data.encode, inputs.device,
+                                        inputs.recipe.train.max_tokens_per_step > 0));
+    std::vector<std::string>& ids = input.ids.emplace_back();
+    for (const data::Sample& sample : micro) ids.push_back(sample.id);
+  }
+  return input;
+}
+
+int hunt_and_report(const recipe::Recipe& recipe, llava::Llava& model, const HuntInput& input,
+                    const std::string& metrics, const std::string& when_finite) {
+  const Hunt hunt = hunt_non_finite(model, input);
+  std::vector<Hint> hints;
+  if (hunt.found())
+    hints = run_hints(recipe, read_history(metrics, input.step), largest_weight(input.trainables));
+  for (const std::string& line : hunt_lines(hunt, input, hints))
+    std::printf("%s\n", escape_text(line, 1000).c_str());
+  if (hunt.found()) throw_found(hunt, input, hints);
+  std::printf("%s\n", when_finite.c_str());
+  return 0;
+}
+
+int debug_nan(const recipe::Recipe& recipe, int64_t step) {
+  train::make_deterministic(recipe.train.deterministic);
+  const std::optional<checkpoint::Checkpoint> checkpoint =
+      find_checkpoint(recipe.output_dir + "/checkpoints", step - 1);
+  recipe::Recipe opened = recipe;
+  if (checkpoint) {
+    opened.lora.init_from.clear();  // the checkpoint has what it became
+  } else {
+    opened.output_dir += "/debug";  // its later checkpoints say nothing about the first weights
+  }
+  train::RunInputs inputs = train::open_inputs(opened, /*resume=*/true);
+  for (const std::string& line : inputs.notices) notice(line);
+  if (step < 1 || step > inputs.total_steps) {
+    throw Error(ErrorKind::kUsage,
+                {.what = "the run has no such step",
+                 .where = "--step",
+                 .found = std::to_string(step),
+                 .expected = "1 to " + std::to_string(inputs.total_steps),
+                 .next = "metrics.jsonl and the incidents folder say which step was not finite"});
+  }
+  train::RunModel model = train::build_model(inputs);
+  if (checkpoint) {
+    checkpoint::check_identity(
+        *checkpoint, train::run_identity(inputs),
+        recipe::parse_recipe(checkpoint->recipe, "recipe.yaml of the checkpoint"));
+    put_weights(checkpoint->trainables, model.trainables, ErrorKind::kCheckpoint,
+                "checkpoint of step " + std::to_string(checkpoint->step));
+  }
+  const data::StepSamples samples =
+      train::start_loader(inputs.recipe, inputs.data, step - 1)->next();
+  HuntInput input = hunt_input(inputs, model, samples, step);
+  if (checkpoint) take_state(*checkpoint, input);
+  std::printf("weights  %s\n", checkpoint ? checkpoint_text(*checkpoint, step).c_str()
+                                          : "those that training starts from");
+  std::printf("batch    of step %lld, epoch %lld: samples %s\n", static_cast<long long>(step),
+              static_cast<long long>(samples.epoch),
+              join_names(train::sample_ids(samples), 8).c_str());
+  return hunt_and_report(recipe, model.model, input, recipe.output_dir + "/metrics.jsonl",
+                         "nothing that is not finite was found");
+}
+
+}  // namespace lft::debug

@@ -1,0 +1,35 @@
+// `lft debug nan`: the hunt on the batch of a step, without training.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "kernels/common/error.h"
+#include "src/debug/nan/nan.h"
+#include "src/recipe/recipe.h"
+#include "src/train/inputs/run_inputs.h"
+#include "src/train/inputs/run_model.h"
+
+namespace lft::debug {
+
+/// Prints the finding. 0 when everything is finite; else kNumeric naming the culprit. The weights
+/// are those of the newest checkpoint in output_dir at or before `step` - 1, or those that training
+/// would start from. Writes nothing.
+int debug_nan(const recipe::Recipe& recipe, int64_t step);
+
+/// Copies stored values into what is trained; `kind` error for a name or a shape that the model
+/// does not have, or one that is missing.
+void put_weights(const std::map<std::string, at::Tensor>& stored,
+                 const std::vector<lora::Trainable>& trainables, ErrorKind kind,
+                 const std::string& where);
+
+/// The samples of a step as the hunt reads them.
+HuntInput hunt_input(const train::RunInputs& inputs, const train::RunModel& model,
+                     const data::StepSamples& samples, int64_t step);
+
+/// Hunts, prints, and ends with 0 or kNumeric. `metrics`: the run's metrics.jsonl, for hints; may
+/// be missing. `when_finite`: printed where nothing is found.
+int hunt_and_report(const recipe::Recipe& recipe, llava::Llava& model, const HuntInput& input,
+                    const std::string& metrics, const std::string& when_finite);
+
+}  // namespace lft::debug

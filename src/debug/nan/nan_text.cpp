@@ -1,0 +1,189 @@
+#include "src/debug/nan/nan_text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "src/base/errors.h"
+#include "src/base/text.h"
+#include "src/train/machine/precision.h"
+
+namespace lft::debug {
+namespace {
+
+constexpr size_t kShownIds = 8, kShownInputs = 4;
+constexpr ptrdiff_t kAround = 3;  // rows of the table before and behind
+
+std::string or_model(const std::string& module) {
+  return module.empty() ? "(outside any module)" : module;
+}
+
+std::string maker_text(const BadValue& bad) {
+  return bad.op + (bad.inner.empty() || bad.inner == bad.op ? "" : " (in it " + bad.inner + ")");
+}
+
+std::string percent_text(double value) {
+  if (!std::isfinite(value)) return "all";
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g %%", 100 * value);
+  return text;
+}
+
+void add_value(const std::string& title, const BadValue& bad, std::vector<std::string>& lines) {
+  lines.push_back(title);
+  lines.push_back("  module   " + or_model(bad.module));
+  lines.push_back("  op       " + maker_text(bad));
+  lines.push_back("  value    " + facts_text(bad.value));
+  for (size_t i = 0; i < std::min(kShownInputs, bad.inputs.size()); ++i)
+    lines.push_back("  input    " + (bad.inputs[i].name.empty() ? "" : bad.inputs[i].name + ", ") +
+                    facts_text(bad.inputs[i].facts));
+  const std::string inputs = !bad.from.empty() ? "no: it read " + bad.from
+                             : bad.inputs_known
+                                 ? "yes"
+                                 : "unknown: it is no op of LibTorch; those of the module were";
+  lines.push_back("  inputs were finite: " + inputs);
+}
+
+std::string row_text(const std::string& module, const std::string& dtype,
+                     const std::string& largest, const std::string& fp32,
+                     const std::string& apart) {
+  char text[512];
+  std::snprintf(text, sizeof text, "  %-56s %-5s %10s %10s %10s", module.c_str(), dtype.c_str(),
+                largest.c_str(), fp32.c_str(), apart.c_str());
+  return text;
+}
+
+void add_table(const MicroHunt& hunt, size_t middle, const std::string& compute,
+               std::vector<std::string>& lines) {
+  lines.push_back(row_text("module", "dtype", "in " + compute, "in fp32", "apart"));
+  const auto count = static_cast<ptrdiff_t>(hunt.differences.size()),
+             row = static_cast<ptrdiff_t>(middle);
+  for (ptrdiff_t i = std::max<ptrdiff_t>(0, row - kAround); i < std::min(count, row + kAround + 1);
+       ++i) {
+    const auto index = static_cast<size_t>(i);
+    const ModuleRow &own = hunt.pass.modules[index], &other = hunt.fp32->modules[index];
+    lines.push_back(row_text(own.module, dtype_text(own.dtype), number_text(own.largest),
+                             number_text(other.largest), percent_text(hunt.differences[index])) +
+                    (i == row ? "  <" : ""));
+  }
+}
+
+/// Where the two precisions part, or by how much they agree.
+void add_beside(const MicroHunt& hunt, const std::string& compute,
+                std::vector<std::string>& lines) {
+  if (!hunt.fp32) {
+    lines.emplace_back("fp32 beside it: ran out of memory");
+    return;
+  }
+  if (hunt.differences.empty()) return;
+  if (hunt.parting) {
+    const std::string apart = std::isfinite(hunt.parting->difference)
+                                  ? percent_text(hunt.parting->difference) + " apart"
+                                  : "not finite in one of them";
+    lines.push_back(
+        "fp32 beside it parts at " + or_model(hunt.pass.modules[hunt.parting->row].module) + ": " +
+        apart + ", rounding to " + compute + " explains " + percent_text(hunt.parting->explained));
+    add_table(hunt, hunt.parting->row, compute, lines);
+  } else {
+    const auto widest = std::max_element(hunt.differences.begin(), hunt.differences.end());
+    lines.push_back(
+        "fp32 beside it agrees: at most " + percent_text(*widest) + " apart, at " +
+        or_model(hunt.pass.modules[static_cast<size_t>(widest - hunt.differences.begin())].module) +
+        ", within what rounding to " + compute + " explains");
+  }
+  if (!hunt.pass.finite()) {
+    lines.push_back("in fp32 the same " +
+                    std::string(hunt.fp32->finite()
+                                    ? "is finite: loss " + number_text(hunt.fp32->loss) +
+                                          ", gradient norm " + number_text(hunt.fp32->gradient_norm)
+                                    : "is not finite either: precision is not the cause"));
+  }
+}
+
+void add_backward(const PassReport& pass, std::vector<std::string>& lines) {
+  if (pass.backward && pass.forward && !pass.finite()) {
+    lines.push_back("backward pass: not finite from " + maker_text(*pass.backward) + " in " +
+                    or_model(pass.backward->module) + " on, behind a forward pass that was not");
+  } else if (pass.backward) {
+    add_value("backward pass: first gradient that is not finite", *pass.backward, lines);
+  }
+  if (!pass.gradients.empty()) {
+    lines.push_back("  " + std::to_string(pass.gradients.size()) +
+                    " parameters have a gradient that is not finite, the first is " +
+                    pass.gradients.front().name + ": " +
+                    bad_count_text(pass.gradients.front().facts));
+  }
+  if (pass.finite() && (pass.forward || pass.backward)) {
+    lines.emplace_back("  harmless: it reached neither the loss nor the gradient of a parameter");
+  }
+}
+
+void add_micro(const MicroHunt& hunt, const HuntInput& input, std::vector<std::string>& lines) {
+  const std::string compute = train::compute_name(input.compute);
+  std::string line = "micro-batch " + std::to_string(hunt.micro) + ": loss " +
+                     number_text(hunt.pass.loss) + " in " + compute;
+  if (hunt.fp32) line += ", " + number_text(hunt.fp32->loss) + " in fp32";
+  lines.push_back(line + (hunt.pass.finite() ? "; forward and backward pass are finite" : ""));
+  if (hunt.pass.forward)
+    add_value("forward pass: first value that is not finite", *hunt.pass.forward, lines);
+  add_backward(hunt.pass, lines);
+  if (input.compute != at::kFloat) add_beside(hunt, compute, lines);
+}
+
+std::vector<Hint> all_hints(const Hunt& hunt, const std::vector<Hint>& run_hints) {
+  std::vector<Hint> hints;
+  if (hunt.first() != nullptr) hints = hunt.first()->hints;
+  hints.insert(hints.end(), run_hints.begin(), run_hints.end());
+  return hints;
+}
+
+}  // namespace
+
+std::vector<std::string> hunt_lines(const Hunt& hunt, const HuntInput& input,
+                                    const std::vector<Hint>& run_hints) {
+  std::vector<std::string> lines;
+  for (const BadGiven& given : hunt.given)
+    lines.push_back("not finite or out of range before anything is computed: " + given.name + ": " +
+                    given.text);
+  for (const MicroHunt& micro : hunt.micro) add_micro(micro, input, lines);
+  const std::vector<Hint> hints = all_hints(hunt, run_hints);
+  if (!hints.empty()) lines.emplace_back("causes that the numbers show");
+  for (const Hint& hint : hints) lines.push_back("  " + hint.name + ": " + hint.evidence);
+  return lines;
+}
+
+void throw_found(const Hunt& hunt, const HuntInput& input, const std::vector<Hint>& run_hints) {
+  ErrorInfo info{.what = {},
+                 .where = "step " + std::to_string(input.step),
+                 .found = {},
+                 .expected = "finite values only",
+                 .next = {}};
+  const MicroHunt* micro = hunt.first();
+  if (micro != nullptr) {
+    info.where += ", micro-batch " + std::to_string(micro->micro);
+    if (micro->micro < input.ids.size())
+      info.where += ", samples " + join_names(input.ids[micro->micro], kShownIds);
+  }
+  if (!hunt.given.empty()) {
+    info.what =
+        "not finite or out of range before anything is computed: " + hunt.given.front().name;
+    info.found = hunt.given.front().text;
+  } else if (micro->pass.forward) {
+    info.what = "the forward pass is not finite from " + maker_text(*micro->pass.forward) + " in " +
+                or_model(micro->pass.forward->module) + " on";
+    info.found = facts_text(micro->pass.forward->value);
+  } else if (micro->pass.backward) {
+    info.what = "the backward pass is not finite from " + maker_text(*micro->pass.backward) +
+                " in " + or_model(micro->pass.backward->module) + " on";
+    info.found = facts_text(micro->pass.backward->value);
+  } else {
+    info.what = "a gradient is not finite: " + micro->pass.gradients.front().name;
+    info.found = bad_count_text(micro->pass.gradients.front().facts);
+  }
+  const std::vector<Hint> hints = all_hints(hunt, run_hints);
+  info.next = hints.empty() ? "the lines above say what was computed"
+                            : hints.front().name + ": " + hints.front().evidence;
+  throw Error(ErrorKind::kNumeric, info);
+}
+
+}  // namespace lft::debug

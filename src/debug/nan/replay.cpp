@@ -1,0 +1,194 @@
+#include "src/debug/nan/replay.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+
+#include "kernels/common/error.h"
+#include "src/base/errors.h"
+#include "src/base/log.h"
+#include "src/base/text.h"
+#include "src/checkpoint/tensor_file.h"
+#include "src/debug/nan/nan_run.h"
+#include "src/io/files.h"
+#include "src/io/json.h"
+#include "src/train/machine/determinism.h"
+
+namespace lft::debug {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// incident.json, as far as a replay reads it.
+struct Incident {
+  struct Row {
+    std::string id;
+    int64_t index = -1, tokens = 0, supervised = 0;
+    size_t micro = 0;
+  };
+  std::string path;  // of incident.json
+  int64_t step = 0, epoch = 0;
+  uint64_t seed = 0;
+  at::ScalarType compute = at::kFloat;
+  double loss = NAN, loss_scale = 1;  // loss: NaN where it was not finite
+  std::string reason;
+  std::vector<Row> rows;
+};
+
+[[noreturn]] void refuse_incident(
+    const std::string& where, const std::string& what, const std::string& found,
+    const std::string& expected,
+    const std::string& next =
+        "replay an incidents/step-N folder as the run wrote it, over the model and data it used") {
+  throw Error(ErrorKind::kInput,
+              {.what = what, .where = where, .found = found, .expected = expected, .next = next});
+}
+
+Incident::Row read_row(const io::Json& json, const std::string& path) {
+  constexpr int64_t kMost = int64_t{1} << 40;
+  return {.id = io::json_string(json, "id", path),
+          .index = io::json_int(json, "index", 0, kMost, path),
+          .tokens = io::json_int(json, "tokens", 0, kMost, path),
+          .supervised = io::json_int(json, "supervised_tokens", 0, kMost, path),
+          .micro = static_cast<size_t>(io::json_int(json, "micro_batch", 0, 1 << 20, path))};
+}
+
+const io::Json& part(const io::Json& json, const char* key, bool list, const std::string& path) {
+  const auto found = json.find(key);
+  if (found == json.end() || (list ? !found->is_array() : !found->is_object())) {
+    refuse_incident(
+        path, "the incident is damaged",
+        std::string(key) + (found == json.end() ? " is missing" : ": " + io::describe_json(*found)),
+        list ? "a list" : "an object");
+  }
+  return *found;
+}
+
+Incident read_incident(const std::string& dir) {
+  Incident incident;
+  incident.path = dir + "/incident.json";
+  const std::string& path = incident.path;
+  const io::Json json = io::read_json_file(path);
+  if (!json.is_object())
+    refuse_incident(path, "the incident is damaged", io::describe_json(json), "an object");
+  io::json_int(json, "version", 1, 1, path);
+  incident.step = io::json_int(json, "step", 1, int64_t{1} << 40, path);
+  incident.reason = io::json_string(json, "reason", path);
+  const std::string precision = io::json_string(json, "precision", path);
+  if (precision != "fp32" && precision != "bf16" && precision != "fp16") {
+    refuse_incident(path, "the incident is damaged", "precision: " + quote_text(precision),
+                    "fp32, bf16 or fp16");
+  }
+  incident.compute = train::compute_type(precision);
+  incident.loss_scale = io::json_number(json, "loss_scale", path);
+  if (!(incident.loss_scale > 0))
+    refuse_incident(path, "the incident is damaged",
+                    "loss_scale: " + io::describe_json(json["loss_scale"]), "above 0");
+  if (json.contains("loss") && json["loss"].is_number()) incident.loss = json["loss"].get<double>();
+  const io::Json& generator = part(json, "generator", /*list=*/false, path);
+  incident.seed =
+      static_cast<uint64_t>(io::json_int(generator, "seed", INT64_MIN, INT64_MAX, path));
+  incident.epoch = io::json_int(generator, "epoch", 0, int64_t{1} << 40, path);
+  for (const io::Json& row : part(json, "samples", /*list=*/true, path)) {
+    incident.rows.push_back(read_row(row, path));
+    const size_t before =
+        incident.rows.size() < 2 ? 0 : incident.rows[incident.rows.size() - 2].micro;
+    const size_t micro = incident.rows.back().micro;
+    if (micro != before && micro != before + 1) {
+      refuse_incident(path, "the incident is damaged",
+                      "micro_batch " + std::to_string(micro) + " behind " + std::to_string(before),
+                      "rows in order");
+    }
+  }
+  if (incident.rows.empty())
+    refuse_incident(path, "the incident is damaged", "no sample", "those of the step");
+  return incident;
+}
+
+/// The incident's copy of the recipe. Nothing is written to its output_dir, and it need not be
+/// there any more.
+recipe::Recipe read_recipe_copy(const std::string& dir, const Incident& incident) {
+  const std::string path = dir + "/recipe.yaml";
+  const std::string text = io::read_file(path);
+  recipe::Recipe recipe;
+  try {
+    recipe = recipe::parse_recipe(text, path);
+  } catch (const Error& error) {
+    throw Error(ErrorKind::kInput, error.info());
+  }
+  const std::string whole =
+      recipe::dump_recipe(recipe);  // fields that were cut off are there with their defaults
+  if (text.size() < whole.size() && whole.starts_with(text))
+    refuse_incident(path, "the incident is damaged", "it ends early", "every field");
+  if (static_cast<uint64_t>(recipe.train.seed) != incident.seed) {
+    refuse_incident(incident.path, "recipe.yaml belongs to another run",
+                    "generator.seed " + std::to_string(incident.seed),
+                    "train.seed " + std::to_string(recipe.train.seed));
+  }
+  recipe.lora.init_from.clear();  // what it became is in trainables.safetensors
+  recipe.output_dir = dir + "/replay";
+  return recipe;
+}
+
+/// The same rows again, encoded as the recipe says.
+data::StepSamples read_samples(const Incident& incident, const data::Dataset& dataset,
+                               const std::string& data) {
+  data::StepSamples samples;
+  samples.epoch = incident.epoch;
+  for (const Incident::Row& row : incident.rows) {
+    const std::string expected = "sample " + row.id + " at index " + std::to_string(row.index) +
+                                 " with " + std::to_string(row.tokens) + " tokens, " +
+                                 std::to_string(row.supervised) + " supervised";
+    if (row.index >= dataset.size()) {
+      refuse_incident(data, "the data is not what the incident saw",
+                      std::to_string(dataset.size()) + " rows", expected);
+    }
+    data::Sample sample = dataset.get(row.index);
+    if (sample.id != row.id || static_cast<int64_t>(sample.input_ids.size()) != row.tokens ||
+        sample.supervised() != row.supervised) {
+      refuse_incident(data, "the data is not what the incident saw",
+                      "sample " + sample.id + " with " + std::to_string(sample.input_ids.size()) +
+                          " tokens, " + std::to_string(sample.supervised()) + " supervised",
+                      expected);
+    }
+    samples.micro.resize(row.micro + 1);
+    samples.indices.resize(row.micro + 1);
+    samples.micro[row.micro].push_back(std::move(sample));
+    samples.indices[row.micro].push_back(row.index);
+  }
+  return samples;
+}
+
+}  // namespace
+
+int replay(const std::string& incident_dir) {
+  if (!io::is_directory(incident_dir))
+    refuse_incident(incident_dir, "no such incident folder", {}, "<output_dir>/incidents/step-<n>");
+  const std::string dir = io::absolute_path(incident_dir);
+  const Incident incident = read_incident(dir);
+  const recipe::Recipe recipe = read_recipe_copy(dir, incident);
+  const checkpoint::TensorMap weights =
+      checkpoint::read_tensor_file(dir + "/trainables.safetensors");
+  train::make_deterministic(recipe.train.deterministic);
+  const train::RunInputs inputs = train::open_inputs(recipe, /*resume=*/true);
+  for (const std::string& line : inputs.notices) notice(line);
+  const data::StepSamples samples = read_samples(incident, *inputs.data.train, recipe.data.train);
+  train::RunModel model = train::build_model(inputs);
+  put_weights(weights, model.trainables, ErrorKind::kInput, dir + "/trainables.safetensors");
+
+  HuntInput input = hunt_input(inputs, model, samples, incident.step);
+  input.compute = incident.compute;
+  input.loss_scale = incident.loss_scale;
+  std::printf("incident %s\nstep     %lld in %s: %s; loss %s, loss scale %s\n",
+              escape_text(dir).c_str(), static_cast<long long>(incident.step),
+              train::compute_name(incident.compute).c_str(), escape_text(incident.reason).c_str(),
+              io::Json(incident.loss).dump().c_str(), io::Json(incident.loss_scale).dump().c_str());
+  return hunt_and_report(recipe, model.model, input,
+                         fs::path(dir).parent_path().parent_path().string() + "/metrics.jsonl",
+                         "the replay is finite: the bad value came from outside the batch and the "
+                         "weights at the step's start (memory, "
+                         "device, or a gradient changed after the backward pass)");
+}
+
+}  // namespace lft::debug

@@ -1,0 +1,179 @@
+#include "src/debug/repeat/determinism.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "kernels/common/error.h"
+#include "src/base/errors.h"
+#include "src/base/signals.h"
+#include "src/debug/trial/child_process.h"
+#include "src/io/files.h"
+
+namespace lft::debug {
+namespace {
+
+bool same_tensor(const TraceRecord& a, const TraceRecord& b) {
+  return a.step == b.step && a.micro_batch == b.micro_batch && a.phase == b.phase &&
+         a.module == b.module && a.tensor == b.tensor && a.shape == b.shape;
+}
+
+/// How many of the step's tensors differ, as far as both runs hashed the same ones.
+void count_step(const Trace& a, const Trace& b, size_t from, TraceDifference& difference) {
+  const size_t size = std::min(a.records.size(), b.records.size());
+  size_t begin = from;
+  while (begin > 0 && a.records[begin - 1].step == difference.step) --begin;
+  for (size_t i = begin;
+       i < size && a.records[i].step == difference.step && same_tensor(a.records[i], b.records[i]);
+       ++i) {
+    ++difference.compared;
+    if (a.records[i].hash != b.records[i].hash) ++difference.differ;
+  }
+}
+
+std::string tensor_name(const TraceRecord& r) {
+  std::string text = r.phase == "input" || r.phase == "output"
+                         ? r.phase + " " + r.tensor + " of " + r.module
+                     : r.phase == "loss" ? "the loss"
+                                         : r.phase + " " + r.tensor;
+  return text + ", " + r.shape;
+}
+
+std::string place_of(const TraceRecord& r) {
+  if (r.step == 0) return "before step 1";
+  return "step " + std::to_string(r.step) +
+         (r.micro_batch < 0 ? "" : ", micro-batch " + std::to_string(r.micro_batch));
+}
+
+std::string meaning(const TraceRecord& r) {
+  if (r.step == 0) return "the weights a run starts from are not the same";
+  if (r.phase == "batch")
+    return "the samples are not the same: order, decoding or tokenising of the data";
+  if (r.phase == "input")
+    return "everything before it was the same: what runs between the module before and this one";
+  if (r.phase == "output")
+    return "its inputs and all before them were the same: this module's own forward pass";
+  if (r.phase == "loss") return "every module's output was the same: the sum of the loss";
+  if (r.phase == "gradient")
+    return "the whole forward pass was the same: the backward pass, at this tensor or between it "
+           "and the loss";
+  return "all gradients were the same: the optimizer";
+}
+
+std::string advice(const recipe::Recipe& recipe, bool workers) {
+  if (workers)
+    return "the number of data workers must not matter; until this is found train with "
+           "data.workers: " +
+           std::to_string(recipe.data.workers);
+  if (!recipe.train.deterministic)
+    return "train.deterministic is false: set it to true and run this again";
+  return "run this again with data.workers: 1, then with OMP_NUM_THREADS=1: what makes it go away "
+         "names the cause";
+}
+
+[[noreturn]] void report(const TraceDifference& difference, const recipe::Recipe& recipe,
+                         const std::string& runs, const Trace& a, const Trace& b, bool workers) {
+  const TraceRecord& first = difference.a ? *difference.a : *difference.b;
+  ErrorInfo info;
+  info.what = runs + " part";
+  info.where = place_of(first) + ": " + tensor_name(first);
+  if (!difference.a || !difference.b) {
+    const Trace& shorter = difference.a ? b : a;
+    info.found =
+        "one of them ended before it" + (shorter.ended.empty() ? "" : " (" + shorter.ended + ")");
+  } else if (!difference.same_work) {
+    info.found = "the other one went on with " + tensor_name(*difference.b);
+  } else {
+    info.found = "hashes " + first.hash + " and " + difference.b->hash + "; " + meaning(first) +
+                 "; " + std::to_string(difference.differ) + " of " +
+                 std::to_string(difference.compared) + " tensors of this step differ";
+  }
+  info.expected = "the same bits";
+  info.next = advice(recipe, workers);
+  throw Error(ErrorKind::kNumeric, info);
+}
+
+/// The same steps in a process of its own; its exit code.
+int trace_apart(recipe::Recipe recipe, int64_t steps, const ScratchDir& scratch, int run,
+                Trace& trace) {
+  const std::string name = "run-" + std::string(1, static_cast<char>('a' + run));
+  recipe.output_dir = scratch.file(name);
+  const std::string recipe_file = scratch.file(name + ".yaml"), out = scratch.file(name + ".trace");
+  io::write_file_atomic(recipe_file, recipe::dump_recipe(recipe));
+  const int code =
+      run_self({"debug", "trace", recipe_file, "--steps", std::to_string(steps), "--out", out},
+               scratch.file(name));
+  if (code == 0) trace = parse_trace(io::read_file(out), out);
+  return code;
+}
+
+class Comparison {
+ public:
+  Comparison(const recipe::Recipe& recipe, const DeterminismOptions& options)
+      : recipe_(recipe), options_(options), scratch_(temporary_prefix("lft-determinism")) {}
+
+  int run() {
+    recipe::Recipe other = recipe_;
+    other.data.workers = recipe_.data.workers == 1 ? 4 : 1;
+    const std::string workers = std::to_string(recipe_.data.workers),
+                      others = std::to_string(other.data.workers);
+    Trace a, b, c;
+    if (const int code = trace(recipe_, 0, a); code != 0) return code;
+    if (const int code = trace(recipe_, 1, b); code != 0) return code;
+    compare(a, b, "two runs of one recipe", /*workers=*/false);
+    if (const int code = trace(other, 2, c); code != 0) return code;
+    compare(a, c, "runs with " + workers + " and with " + others + " data workers",
+            /*workers=*/true);
+    print("it is deterministic");
+    return 0;
+  }
+
+ private:
+  int trace(const recipe::Recipe& recipe, int run, Trace& trace) const {
+    if (!options_.trace) return trace_apart(recipe, options_.steps, scratch_, run, trace);
+    trace = options_.trace(recipe, run);
+    return 0;
+  }
+
+  void compare(const Trace& a, const Trace& b, const std::string& runs, bool workers) const {
+    if (const auto difference = first_difference(a, b))
+      report(*difference, recipe_, runs, a, b, workers);
+    const int64_t steps = a.records.empty() ? 0 : a.records.back().step;
+    print("equal      " + runs + ": " + std::to_string(a.records.size()) + " tensors in " +
+          std::to_string(steps) + (steps == 1 ? " step" : " steps") +
+          (a.ended.empty() ? "" : " (ended at " + a.ended + ")"));
+  }
+
+  static void print(const std::string& line) {
+    std::printf("%s\n", escape_text(line, 4000).c_str());
+    std::fflush(stdout);
+  }
+
+  const recipe::Recipe& recipe_;
+  const DeterminismOptions& options_;
+  const ScratchDir scratch_;
+};
+
+}  // namespace
+
+std::optional<TraceDifference> first_difference(const Trace& a, const Trace& b) {
+  const size_t size = std::max(a.records.size(), b.records.size());
+  for (size_t i = 0; i < size; ++i) {
+    TraceDifference difference;
+    if (i < a.records.size()) difference.a = a.records[i];
+    if (i < b.records.size()) difference.b = b.records[i];
+    difference.step = (difference.a ? difference.a : difference.b)->step;
+    if (difference.a && difference.b) {
+      difference.same_work = same_tensor(*difference.a, *difference.b);
+      if (difference.same_work && difference.a->hash == difference.b->hash) continue;
+      count_step(a, b, i, difference);
+    }
+    return difference;
+  }
+  return std::nullopt;
+}
+
+int check_determinism(const recipe::Recipe& recipe, const DeterminismOptions& options) {
+  return Comparison(recipe, options).run();
+}
+
+}  // namespace lft::debug

@@ -1,0 +1,148 @@
+#include "src/debug/trial/child_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "kernels/common/error.h"
+#include "src/base/log.h"
+#include "src/base/signals.h"
+#include "src/io/files.h"
+
+namespace lft::debug {
+namespace {
+
+constexpr int kStopped = 75, kInterrupted = 130;
+
+[[noreturn]] void cannot_start(const std::string& what, const std::string& where) {
+  const int code = errno;
+  const bool crowded = code == EAGAIN || code == ENOMEM;
+  throw Error(
+      ErrorKind::kResource,
+      {.what = what,
+       .where = where,
+       .found = std::strerror(code),
+       .expected = {},
+       .next = crowded ? "free memory, or raise the limit on processes (ulimit -u, a container's)"
+                       : "choose a folder on a disk with room, where this user may write: "
+                         "output_dir, TMPDIR"});
+}
+
+/// In the child, between fork and exec: nothing that allocates.
+[[noreturn]] void become(char* const* argv, int out, int err) {
+  setpgid(
+      0,
+      0);  // the terminal's Ctrl-C comes through the parent alone: a second signal would cut it off
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  dup2(out, STDOUT_FILENO);
+  dup2(err, STDERR_FILENO);
+  execv("/proc/self/exe", argv);
+  _exit(127);
+}
+
+/// A signal does not interrupt waitpid here, so it is asked now and then.
+int wait_for(pid_t pid) {
+  constexpr useconds_t kPause = 5000;  // microseconds
+  int status = 0;
+  for (bool passed_on = false;; usleep(kPause)) {
+    const pid_t done = waitpid(pid, &status, WNOHANG);
+    if (done == pid) return status;
+    if (done < 0 && errno != EINTR) cannot_start("cannot wait for a process", std::to_string(pid));
+    if (const int signal = requested_signal(); signal != 0 && !passed_on) {
+      kill(pid, signal);
+      passed_on = true;
+    }
+  }
+}
+
+/// The error block that a process left: its parts but the last stay together, the last is what to
+/// do.
+ErrorInfo error_of(const std::string& text) {
+  const std::string mark = "error: ", last = "\n  next: ";
+  const size_t at = text.find(mark);
+  if (at == std::string::npos)
+    return {.what = "it left no message\n" + text,
+            .where = {},
+            .found = {},
+            .expected = {},
+            .next = {}};
+  const size_t begin = at + mark.size(), next = std::min(text.find(last, begin), text.size());
+  const size_t advice = std::min(next + last.size(), text.size());
+  return {.what = text.substr(begin, next - begin),
+          .where = {},
+          .found = {},
+          .expected = {},
+          .next = text.substr(advice)};
+}
+
+[[noreturn]] void throw_failure(int status, const std::string& log) {
+  const std::string text = io::read_file(log + ".err");
+  const std::string name = log.substr(log.rfind('/') + 1);
+  if (WIFSIGNALED(status)) {
+    const bool killed = WTERMSIG(status) == SIGKILL;
+    throw Error(killed ? ErrorKind::kResource : ErrorKind::kInternal,
+                {.what = "a process of its own (" + name + ") was ended by signal " +
+                         std::to_string(WTERMSIG(status)) + (killed ? ": memory ran out?" : ""),
+                 .where = {},
+                 .found = text,
+                 .expected = {},
+                 .next = killed ? "free memory, or lower train.batch_size" : ""});
+  }
+  const int code = WEXITSTATUS(status);
+  const bool known = code >= static_cast<int>(ErrorKind::kInternal) &&
+                     code <= static_cast<int>(ErrorKind::kResource);
+  ErrorInfo info = error_of(text);
+  info.where = "in a process of its own (" + name + ")";
+  throw Error(known ? static_cast<ErrorKind>(code) : ErrorKind::kInternal, std::move(info));
+}
+
+}  // namespace
+
+ScratchDir::ScratchDir(const std::string& prefix) : path_(prefix + "XXXXXX") {
+  if (mkdtemp(path_.data()) == nullptr)
+    cannot_start("cannot make a temporary folder", prefix + "*");
+}
+
+ScratchDir::~ScratchDir() {
+  try {
+    io::remove_tree(path_);
+  } catch (const Error& error) {
+    warning("left behind: " + path_ + " (" + error.what() + ")");
+  }
+}
+
+std::string temporary_prefix(const std::string& name) {
+  return (std::filesystem::temp_directory_path() / (name + "-")).string();
+}
+
+int run_self(const std::vector<std::string>& arguments, const std::string& log) {
+  std::vector<char*> argv = {const_cast<char*>("lft")};
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  const int out = open((log + ".out").c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0644);
+  const int err = open((log + ".err").c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0644);
+  if (out < 0 || err < 0) cannot_start("cannot write", log);
+  const pid_t pid = fork();
+  if (pid == 0) become(argv.data(), out, err);
+  const int fork_error = errno;
+  close(out);
+  close(err);
+  errno = fork_error;
+  if (pid < 0) cannot_start("cannot start a process", arguments.front());
+  const int status = wait_for(pid);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return 0;
+  if (WIFEXITED(status) && (WEXITSTATUS(status) == kStopped || WEXITSTATUS(status) == kInterrupted))
+    return WEXITSTATUS(status);
+  throw_failure(status, log);
+}
+
+}  // namespace lft::debug

@@ -1,0 +1,118 @@
+#include "src/debug/trial/trial.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <map>
+
+#include "kernels/common/error.h"
+#include "models/ops/core/precision.h"
+#include "src/base/signals.h"
+#include "src/data/batch.h"
+#include "src/train/run/rehearsal.h"
+
+namespace lft::debug {
+
+int64_t TrialSteps::taken() const {
+  return std::count_if(outcomes.begin(), outcomes.end(), [](const train::StepOutcome& step) {
+    return step.result == train::StepResult::kTaken;
+  });
+}
+
+TrialRun::TrialRun(train::Run& run) : run_(run), scaler_(run.scaler), state_(run.state) {
+  for (const train::AdamSlot& slot : run.optimizer.slots())
+    start_.push_back(slot.param.tensor.detach().clone());
+  for (const train::ParamGroup& group : run.optimizer.groups()) lr_.push_back(group.lr);
+}
+
+void TrialRun::reset() {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < start_.size(); ++i) {
+    train::AdamSlot& slot = run_.optimizer.slots()[i];
+    at::Tensor(slot.param.tensor).copy_(start_[i]);
+    train::forget_moments(slot);
+  }
+  for (size_t i = 0; i < lr_.size(); ++i) run_.optimizer.groups()[i].lr = lr_[i];
+  run_.optimizer.drop_gradients();
+  run_.scaler = scaler_;
+  run_.state = state_;
+}
+
+TrialSteps TrialRun::take(int64_t count, const train::StepOptions& options,
+                          const std::function<data::StepSamples()>& batch,
+                          const std::function<void(const train::StepOutcome&)>& each) {
+  TrialSteps steps;
+  for (int64_t i = 0; i < count; ++i) {
+    if (requested_signal() != 0) {
+      steps.stopped = "a signal";
+      return steps;
+    }
+    const std::string step = "step " + std::to_string(run_.state.step + 1) + ": ";
+    try {
+      steps.outcomes.push_back(train::train_step(run_.model.model, run_.optimizer, run_.scaler,
+                                                 run_.schedule, options, batch(), run_.state));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kInternal) throw;
+      steps.stopped = step + error.what();
+      return steps;
+    }
+    const train::StepOutcome& outcome = steps.outcomes.back();
+    if (each) each(outcome);
+    if (outcome.result == train::StepResult::kNonFinite) {
+      steps.stopped = step + outcome.reason;
+      return steps;
+    }
+  }
+  return steps;
+}
+
+double TrialRun::moved(size_t slot) const {
+  return (run_.optimizer.slots()[slot].param.tensor.detach() - start_[slot]).norm().item<double>();
+}
+
+train::StepOptions step_options(const train::Run& run, const TrialHooks& hooks) {
+  train::StepOptions options = train::run_step_options(run);
+  options.gradients_ready = hooks.gradients_ready;
+  return options;
+}
+
+std::vector<TrialModule> trial_modules(const train::AdamW& optimizer) {
+  std::vector<TrialModule> modules;
+  std::map<std::string, size_t> places;
+  for (size_t i = 0; i < optimizer.slots().size(); ++i) {
+    const std::string& tensor = optimizer.slots()[i].param.name;
+    const size_t adapter = tensor.rfind(".lora_");
+    const std::string name =
+        tensor.substr(0, adapter != std::string::npos ? adapter : tensor.rfind('.'));
+    const auto [at, fresh] = places.try_emplace(name, modules.size());
+    if (fresh)
+      modules.push_back({.name = name, .slots = {}, .adapter = adapter != std::string::npos});
+    modules[at->second].slots.push_back(i);
+  }
+  return modules;
+}
+
+double trial_loss(train::Run& run, const std::vector<data::Sample>& samples) {
+  const at::NoGradGuard no_grad;
+  const ops::ComputeDtypeGuard dtype(run.state.compute);
+  const data::LoaderOptions options =
+      train::loader_options(run.inputs.recipe, run.inputs.data.lengths);
+  std::vector<std::vector<data::Sample>> parts;
+  data::MicroBatchCutter cutter(options);
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const auto tokens = static_cast<int64_t>(samples[i].input_ids.size());
+    if (cutter.starts_micro_batch(static_cast<int64_t>(i), tokens)) parts.emplace_back();
+    parts.back().push_back(samples[i]);
+  }
+  double sum = 0;
+  for (const std::vector<data::Sample>& part : parts) {
+    if (train::supervised_tokens(part) == 0) continue;
+    const llava::LlavaBatch batch =
+        data::lay_out(part, run.inputs.data.encode, run.inputs.device, options.max_tokens > 0);
+    sum += run.model.model->loss_sum(batch).item<double>();
+  }
+  return sum / static_cast<double>(train::supervised_tokens(samples));
+}
+
+}  // namespace lft::debug

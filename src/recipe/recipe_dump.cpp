@@ -1,0 +1,126 @@
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "src/recipe/recipe.h"
+#include "src/recipe/recipe_fields.h"
+#include "src/recipe/strict_reader.h"
+#include "src/recipe/value_text.h"
+
+namespace lft::recipe {
+namespace {
+
+/// Shortest form that reads back to the same double, with a point, so that every YAML reader takes
+/// it for a number.
+std::string double_text(double value) {
+  char buffer[32];
+  const auto [end, code] = std::to_chars(buffer, buffer + sizeof buffer, value);
+  std::string text(buffer, end);
+  if (text.find('.') != std::string::npos) return text;
+  const size_t exponent = text.find('e');
+  return exponent == std::string::npos ? text + ".0" : text.insert(exponent, ".0");
+}
+
+/// Plain where no YAML reader could take it for anything but text, else in double quotes.
+std::string yaml_text(const std::string& text) {
+  static const char* const kWords[] = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"};
+  std::string lower = text;
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const bool word = std::find(std::begin(kWords), std::end(kWords), lower) != std::end(kWords);
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) || std::strchr("_./-", c) != nullptr;
+  };
+  const bool path = text.find('/') != std::string::npos;
+  const bool first = !text.empty() && (std::isalpha(static_cast<unsigned char>(text[0])) ||
+                                       (path && (text[0] == '/' || text[0] == '.')));
+  if (first && !word && std::all_of(text.begin(), text.end(), plain)) return text;
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+}  // namespace
+
+std::string value_text(int64_t value) { return std::to_string(value); }
+std::string value_text(double value) { return double_text(value); }
+std::string value_text(bool value) { return value ? "true" : "false"; }
+std::string value_text(const std::string& value) { return yaml_text(value); }
+std::string value_text(const std::array<double, 2>& value) {
+  return "[" + double_text(value[0]) + ", " + double_text(value[1]) + "]";
+}
+std::string value_text(const std::vector<std::string>& value) {
+  std::string text;
+  for (const std::string& item : value) text += (text.empty() ? "" : ", ") + yaml_text(item);
+  return "[" + text + "]";
+}
+
+namespace {
+
+struct Dumper {
+  std::string text, indent;
+
+  template <class T>
+  void field(const char* key, const T& value, const FieldRule& rule, const char*) {
+    text += indent + key + ": " + value_text(value, rule) + "\n";
+  }
+  template <class Body>
+  void section(const char* key, Body body) {
+    text += indent + key + ":\n";
+    indent += "  ";
+    body();
+    indent.resize(indent.size() - 2);
+  }
+};
+
+const char* type_text(int64_t) { return "whole number"; }
+const char* type_text(double) { return "number"; }
+const char* type_text(bool) { return "true or false"; }
+const char* type_text(const std::string&) { return "text"; }
+const char* type_text(const std::vector<std::string>&) { return "list of text"; }
+const char* type_text(const std::array<double, 2>&) { return "two numbers"; }
+
+struct ReferenceTable {
+  std::string text = "| key | type | default | range | meaning |\n|---|---|---|---|---|\n", prefix;
+
+  template <class T>
+  void field(const char* key, const T& value, const FieldRule& rule, const char* help) {
+    const bool absent = rule.nullable && is_absent(value);
+    const std::string initial = rule.required ? "required"
+                                : absent      ? "none"
+                                              : "`" + value_text(value) + "`";
+    const bool whole = std::is_same_v<T, int64_t>;
+    text += "| `" + prefix + key + "` | " + type_text(value) + " | " + initial + " | " +
+            rule_text(rule, whole) + " | " + help + " |\n";
+  }
+  template <class Body>
+  void section(const char* key, Body body) {
+    const std::string outer = prefix;
+    prefix += std::string(key) + ".";
+    body();
+    prefix = outer;
+  }
+};
+
+}  // namespace
+
+std::string dump_recipe(const Recipe& recipe) {
+  Dumper dumper;
+  visit(dumper, recipe);
+  return dumper.text;
+}
+
+std::string recipe_reference() {
+  ReferenceTable table;
+  const Recipe defaults;
+  visit(table, defaults);
+  return table.text;
+}
+
+}  // namespace lft::recipe

@@ -1,0 +1,66 @@
+#include "src/train/inputs/init_adapter.h"
+
+#include <algorithm>
+#include <set>
+
+#include "src/base/text.h"
+#include "src/io/json.h"
+#include "src/train/inputs/model_shapes.h"
+
+namespace lft::train {
+namespace {
+
+[[noreturn]] void reject_adapter(const hf::AdapterDir& dir, const std::string& what,
+                                 const std::string& found, const std::string& expected) {
+  throw Error(ErrorKind::kInput,
+              {.what = what,
+               .where = dir.path,
+               .found = found,
+               .expected = expected,
+               .next = "make the recipe agree with the adapter, or choose another lora.init_from"});
+}
+
+}  // namespace
+
+lora::LoraOptions lora_options(const recipe::Recipe& recipe) {
+  return {.variant = recipe.lora.variant,
+          .rank = recipe.lora.rank,
+          .alpha = recipe.lora.alpha,
+          .dropout = recipe.lora.dropout};
+}
+
+/// An adapter to start from has exactly the recipe's layers, rank and scale; whole-trained tensors
+/// of it must be trained whole again.
+void check_init_adapter(const hf::AdapterDir& dir, const recipe::Recipe& recipe,
+                        const std::vector<lora::LinearSite>& sites) {
+  std::set<std::string> wanted, present(dir.lora_modules.begin(), dir.lora_modules.end());
+  for (const lora::LinearSite& site : sites) wanted.insert(site.name);
+  std::vector<std::string> missing, extra;
+  std::set_difference(wanted.begin(), wanted.end(), present.begin(), present.end(),
+                      std::back_inserter(missing));
+  std::set_difference(present.begin(), present.end(), wanted.begin(), wanted.end(),
+                      std::back_inserter(extra));
+  if (!missing.empty() || !extra.empty()) {
+    reject_adapter(dir, "the adapter's layers are not those of lora.targets",
+                   std::to_string(present.size()) + " layers" +
+                       (extra.empty() ? "" : "; not in lora.targets: " + join(extra, ", ", 5)),
+                   std::to_string(wanted.size()) + " layers" +
+                       (missing.empty() ? "" : "; not in the adapter: " + join(missing, ", ", 5)));
+  }
+  const auto describe = [](const lora::LoraOptions& lora) {
+    return "variant " + lora.variant + ", rank " + std::to_string(lora.rank) + ", alpha " +
+           io::Json(lora.alpha).dump();
+  };
+  const lora::LoraOptions asked = lora_options(recipe);
+  if (!wanted.empty() && describe(dir.lora) != describe(asked)) {
+    reject_adapter(dir, "the adapter was made with other LoRA settings", describe(dir.lora),
+                   describe(asked));
+  }
+  for (const std::string& tensor : dir.full_tensors) {
+    if (trains_whole(recipe, tensor)) continue;
+    reject_adapter(dir, "the adapter holds whole-trained tensors that the recipe does not train",
+                   tensor, "full: [" + lora::scope_of(tensor) + "]");
+  }
+}
+
+}  // namespace lft::train

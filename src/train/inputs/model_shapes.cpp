@@ -1,0 +1,37 @@
+#include "src/train/inputs/model_shapes.h"
+
+#include <algorithm>
+
+namespace lft::train {
+namespace {
+
+bool contains(const std::vector<std::string>& items, const std::string& item) {
+  return std::find(items.begin(), items.end(), item) != items.end();
+}
+
+}  // namespace
+
+bool trains_whole(const recipe::Recipe& recipe, const std::string& name) {
+  return contains(recipe.full, "all") || contains(recipe.full, lora::scope_of(name));
+}
+
+std::vector<lora::LinearSite> adapted_sites(const recipe::Recipe& recipe, llava::LlavaImpl& model,
+                                            std::vector<std::string>* notices) {
+  if (contains(recipe.full, "all") || recipe.lora.targets.empty()) return {};
+  std::vector<lora::LinearSite> sites =
+      lora::select_sites(lora::linear_sites(model), recipe.lora.targets);
+  const size_t selected = sites.size();
+  std::erase_if(sites,
+                [&](const lora::LinearSite& site) { return contains(recipe.full, site.scope); });
+  if (sites.size() < selected && notices != nullptr) {
+    notices->push_back(std::to_string(selected - sites.size()) +
+                       " layers of lora.targets get no adapter: `full` trains them whole");
+  }
+  return sites;
+}
+
+llava::Llava shape_only(const llava::LlavaConfig& config) {
+  return llava::Llava(config, at::kFloat, at::Device(at::kMeta));
+}
+
+}  // namespace lft::train

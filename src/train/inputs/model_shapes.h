@@ -1,0 +1,29 @@
+// What a recipe will train, by a model's shapes alone: no weight is loaded.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "models/llava/llava.h"
+#include "models/lora/inject.h"
+#include "src/recipe/recipe.h"
+
+namespace lft::train {
+
+/// Names, shapes and scopes of a model of this config, without memory for its weights.
+llava::Llava shape_only(const llava::LlavaConfig& config);
+
+/// Whether a layer or parameter, by its canonical name, is of the decoder's layers, whose linear
+/// layers may be stored as codes.
+inline bool in_decoder_layer(const std::string& name) {
+  return name.starts_with("language_model.model.layers.");
+}
+
+/// Whether `full` trains the parameter of a canonical name.
+bool trains_whole(const recipe::Recipe& recipe, const std::string& name);
+
+/// The layers that get adapters: what lora.targets selects, without the scopes that are trained
+/// whole anyway.
+std::vector<lora::LinearSite> adapted_sites(const recipe::Recipe& recipe, llava::LlavaImpl& model,
+                                            std::vector<std::string>* notices);
+
+}  // namespace lft::train

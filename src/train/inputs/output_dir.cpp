@@ -1,0 +1,78 @@
+#include "src/train/inputs/output_dir.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "src/base/errors.h"
+#include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/run_lock.h"
+#include "src/io/files.h"
+
+namespace lft::train {
+namespace {
+
+/// The run that a used output directory holds, as far as it can be told. kUsage naming its process
+/// where that still runs.
+std::string describe_run(const std::string& dir, const std::string& product) {
+  checkpoint::refuse_locked(dir);
+  const std::vector<checkpoint::CheckpointStatus> checkpoints =
+      checkpoint::list_checkpoints(dir + "/checkpoints", /*verify=*/false);
+  if (checkpoints.empty()) return product + " is there, no checkpoint";
+  return "run " + checkpoints.front().run_id + ", step " + std::to_string(checkpoints.front().step);
+}
+
+}  // namespace
+
+void check_output_dir(const recipe::Recipe& recipe, bool resume) {
+  const std::string& dir = recipe.output_dir;
+  const auto fail = [&](ErrorKind kind, const std::string& what, const std::string& next,
+                        const std::string& found = "") {
+    throw Error(kind, {.what = what, .where = dir, .found = found, .expected = {}, .next = next});
+  };
+  for (const std::string& input : {recipe.model.path, recipe.lora.init_from}) {
+    if (!input.empty() && io::is_inside(dir, input))
+      fail(ErrorKind::kUsage, "output_dir lies inside the input " + input,
+           "choose another output_dir");
+  }
+  if (io::is_directory(recipe.data.train) && io::is_inside(dir, recipe.data.train)) {
+    fail(ErrorKind::kUsage, "output_dir lies inside the prepared data",
+         "choose another output_dir");
+  }
+  if (io::path_exists(dir) && !io::is_directory(dir))
+    fail(ErrorKind::kResource, "output_dir is a file", "choose another output_dir");
+  for (const char* product :
+       {"metrics.jsonl", "recipe.resolved.yaml", "checkpoints", "adapter", "model"}) {
+    if (resume || !io::path_exists(dir + "/" + product)) continue;
+    fail(ErrorKind::kUsage, "output_dir holds a run",
+         "go on with it by --resume, or choose another dir", describe_run(dir, product));
+  }
+  std::filesystem::path existing = io::absolute_path(dir);
+  while (!io::path_exists(existing.string()) && existing.has_parent_path() &&
+         existing != existing.parent_path())
+    existing = existing.parent_path();
+  if (!io::is_directory(existing.string()) || access(existing.c_str(), W_OK | X_OK) != 0) {
+    fail(ErrorKind::kResource,
+         "output_dir cannot be written: no permission to create files in " + existing.string(),
+         "choose another output_dir");
+  }
+}
+
+void check_disk_space(const recipe::Recipe& recipe, int64_t trainable_parameters) {
+  constexpr uint64_t kBesides = 4u << 20;  // metrics, TensorBoard, report, manifests
+  const uint64_t weights = static_cast<uint64_t>(trainable_parameters) * sizeof(float);
+  const uint64_t needed = weights * 3 * (static_cast<uint64_t>(recipe.checkpoint.keep) + 1) +
+                          weights + kBesides;  // with both moments
+  const uint64_t available = io::free_bytes(recipe.output_dir);
+  if (available >= needed) return;
+  throw Error(
+      ErrorKind::kResource,
+      {.what = "the disk is too small for this run's checkpoints",
+       .where = recipe.output_dir,
+       .found = format_bytes(static_cast<double>(available)) + " free",
+       .expected = format_bytes(static_cast<double>(needed)) +
+                   " (checkpoint.keep + 1 of them, and the adapter)",
+       .next = "free space, choose another output_dir, or lower checkpoint.keep or lora.rank"});
+}
+
+}  // namespace lft::train

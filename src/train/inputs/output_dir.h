@@ -1,0 +1,15 @@
+// Whether the output directory can take a run.
+#pragma once
+#include "src/recipe/recipe.h"
+#include "src/train/inputs/output_dir.h"
+
+namespace lft::train {
+
+/// kUsage when the output directory lies inside an input or, unless `resume`, holds a run;
+/// kResource when it cannot be written.
+void check_output_dir(const recipe::Recipe& recipe, bool resume);
+
+/// kResource unless `keep` + 1 checkpoints and the outputs fit on the disk of the output directory.
+void check_disk_space(const recipe::Recipe& recipe, int64_t trainable_parameters);
+
+}  // namespace lft::train

@@ -1,0 +1,20 @@
+// How a recipe's rows become tokens, without its weights: for what looks at data only.
+#pragma once
+#include <memory>
+
+#include "src/data/dataset.h"
+#include "src/recipe/recipe.h"
+
+namespace lft::train {
+
+struct RecipeEncoding {
+  std::unique_ptr<text::Tokenizer> tokenizer;
+  data::EncodeOptions options;
+};
+/// What the recipe says of bad samples and of images.
+void apply_data_rules(const recipe::Recipe& recipe, data::EncodeOptions& options);
+/// Reads config.json, tokenizer and processor files of model.path. A remark (data.max_tokens was
+/// lowered, ...) becomes a notice.
+RecipeEncoding recipe_encoding(const recipe::Recipe& recipe);
+
+}  // namespace lft::train

@@ -1,0 +1,100 @@
+#include "src/train/inputs/run_data.h"
+
+#include <sys/stat.h>
+
+#include "src/base/hash.h"
+#include "src/io/files.h"
+#include "src/train/inputs/recipe_encoding.h"
+
+namespace lft::train {
+namespace {
+
+std::string file_stamp(const std::string& path) {
+  struct stat file {};
+  if (stat(path.c_str(), &file) != 0) return "";
+  return std::to_string(file.st_size) + " " + std::to_string(file.st_mtim.tv_sec) + "." +
+         std::to_string(file.st_mtim.tv_nsec) + "\n";
+}
+
+}  // namespace
+
+RunData open_run_data(const recipe::Recipe& recipe, const llava::LlavaConfig& config,
+                      std::unique_ptr<text::Tokenizer> tokenizer,
+                      std::vector<std::string>* notices) {
+  RunData run;
+  run.tokenizer = std::move(tokenizer);
+  run.workers = recipe.data.workers;
+  std::string notice;
+  run.encode =
+      data::encode_options(recipe.model.path, config, *run.tokenizer, recipe.data.chat_template,
+                           recipe.data.image_fit, recipe.data.max_tokens, &notice);
+  if (!notice.empty()) notices->push_back(notice);
+  apply_data_rules(recipe, run.encode);
+  const int64_t budget = recipe.train.max_tokens_per_step;
+  if (budget > 0 && budget < run.encode.max_tokens) {
+    throw Error(ErrorKind::kUsage, {.what = "train.max_tokens_per_step is below the longest sample "
+                                            "that data.max_tokens lets through",
+                                    .where = "train.max_tokens_per_step",
+                                    .found = std::to_string(budget),
+                                    .expected = "at least " + std::to_string(run.encode.max_tokens),
+                                    .next = "raise it, or lower data.max_tokens"});
+  }
+  run.train =
+      data::open_dataset(recipe.data.train, recipe.data.image_root, *run.tokenizer, run.encode);
+  if (run.train->size() == 0)
+    throw Error(ErrorKind::kInput, {.what = "no row to train on",
+                                    .where = recipe.data.train,
+                                    .found = {},
+                                    .expected = {},
+                                    .next = {}});
+  if (!recipe.data.eval.empty())
+    run.eval =
+        data::open_dataset(recipe.data.eval, recipe.data.image_root, *run.tokenizer, run.encode);
+  if (recipe.data.group_by_length) sample_lengths(run);
+  return run;
+}
+
+const std::vector<data::SampleLength>& sample_lengths(RunData& data) {
+  if (data.lengths.empty())
+    data.lengths = data::measure_lengths(*data.train, data.workers, &data.bad);
+  return data.lengths;
+}
+
+const std::string& image_stamp(RunData& data) {
+  if (!data.image_stamp.empty()) return data.image_stamp;
+  std::string seen;
+  for (int64_t i = 0; i < data.train->size(); ++i) {
+    try {
+      for (const std::string& path : data.train->image_paths(i)) seen += file_stamp(path);
+    } catch (const Error& error) {  // a bad row, which the loader judges
+      if (error.kind() != ErrorKind::kInput) throw;
+    }
+  }
+  if (!seen.empty()) data.image_stamp = sha256(seen).substr(0, 16);
+  return data.image_stamp;
+}
+
+data::LoaderOptions loader_options(const recipe::Recipe& recipe,
+                                   const std::vector<data::SampleLength>& lengths) {
+  data::LoaderOptions options{.batch_size = recipe.train.batch_size,
+                              .grad_accum = recipe.train.grad_accum,
+                              .workers = recipe.data.workers,
+                              .seed = static_cast<uint64_t>(recipe.train.seed),
+                              .shuffle = recipe.data.shuffle,
+                              .skip_bad = recipe.data.on_bad_sample == "skip",
+                              .max_tokens = recipe.train.max_tokens_per_step};
+  if (recipe.data.group_by_length) {
+    auto tokens = std::make_shared<std::vector<int32_t>>();
+    for (const data::SampleLength& length : lengths) tokens->push_back(length.tokens);
+    options.lengths = std::move(tokens);
+  }
+  return options;
+}
+
+std::unique_ptr<data::Loader> start_loader(const recipe::Recipe& recipe, const RunData& data,
+                                           int64_t first_step) {
+  return std::make_unique<data::Loader>(*data.train, loader_options(recipe, data.lengths),
+                                        first_step);
+}
+
+}  // namespace lft::train

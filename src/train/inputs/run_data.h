@@ -1,0 +1,46 @@
+// The rows of a run: opened, and what was measured of them.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/data/dataset.h"
+#include "src/data/lengths.h"
+#include "src/data/loader.h"
+#include "src/text/tokenizer.h"
+#include "src/train/inputs/run_settings.h"
+
+namespace lft::train {
+
+struct RunData {
+  std::unique_ptr<text::Tokenizer> tokenizer;
+  data::EncodeOptions encode;
+  std::unique_ptr<data::Dataset> train, eval;  // eval may be null
+  int64_t workers = 4;
+  std::vector<data::SampleLength>
+      lengths;              // of the rows to train on, once sample_lengths() has measured them
+  data::BadSamples bad;     // among them
+  std::string image_stamp;  // once image_stamp() has looked
+};
+/// Opens data.train and data.eval, checks the recipe's limits against the model's. A remark becomes
+/// a notice.
+RunData open_run_data(const recipe::Recipe& recipe, const llava::LlavaConfig& config,
+                      std::unique_ptr<text::Tokenizer> tokenizer,
+                      std::vector<std::string>* notices);
+
+/// data.lengths, measured by the first call; open_run_data() makes it for data.group_by_length
+/// alone.
+const std::vector<data::SampleLength>& sample_lengths(RunData& data);
+
+/// Of the sizes and times of all images to train on, without reading them; looked up by the first
+/// call. Empty where no row names any.
+const std::string& image_stamp(RunData& data);
+
+/// `lengths` are looked at under data.group_by_length.
+data::LoaderOptions loader_options(const recipe::Recipe& recipe,
+                                   const std::vector<data::SampleLength>& lengths);
+/// Batches after `first_step` optimizer steps, already decoding ahead.
+std::unique_ptr<data::Loader> start_loader(const recipe::Recipe& recipe, const RunData& data,
+                                           int64_t first_step);
+
+}  // namespace lft::train

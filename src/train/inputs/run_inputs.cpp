@@ -1,0 +1,126 @@
+#include "src/train/inputs/run_inputs.h"
+
+#include "models/ops/weight/fp8.h"
+#include "src/base/text.h"
+#include "src/checkpoint/checkpoint.h"
+#include "src/train/inputs/init_adapter.h"
+#include "src/train/inputs/model_shapes.h"
+#include "src/train/inputs/output_dir.h"
+#include "src/train/machine/determinism.h"
+#include "src/train/machine/device.h"
+
+namespace lft::train {
+namespace {
+
+int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
+
+/// FP8 products take sides of whole multiples; the first layer that has another one is named.
+void check_fp8_shapes(llava::LlavaImpl& model) {
+  for (const lora::LinearSite& site : lora::linear_sites(model)) {
+    const int64_t out = site.layer->weight.size(0), in = site.layer->weight.size(1);
+    if (!in_decoder_layer(site.name) ||
+        (out % ops::kFp8Multiple == 0 && in % ops::kFp8Multiple == 0))
+      continue;
+    throw Error(ErrorKind::kUsage,
+                {.what = "the model has a layer that FP8 products cannot take",
+                 .where = "model.base_dtype: fp8, layer " + site.name,
+                 .found = std::to_string(out) + " outputs, " + std::to_string(in) + " inputs",
+                 .expected = "multiples of " + std::to_string(ops::kFp8Multiple),
+                 .next = "set model.base_dtype to bf16 or nf4"});
+  }
+}
+
+/// What will be trained, by shapes alone.
+int64_t count_trainable(const recipe::Recipe& recipe, llava::LlavaImpl& shapes,
+                        const std::vector<lora::LinearSite>& sites) {
+  int64_t count = 0;
+  for (const lora::LinearSite& site : sites)
+    count += recipe.lora.rank * (site.layer->weight.size(0) + site.layer->weight.size(1));
+  for (const auto& parameter : shapes.named_parameters()) {
+    if (trains_whole(recipe, parameter.key())) count += parameter.value().numel();
+  }
+  return count;
+}
+
+}  // namespace
+
+RunInputs open_inputs(const recipe::Recipe& recipe, bool resume) {
+  RunInputs inputs;
+  inputs.recipe = recipe;
+  check_output_dir(recipe, resume);
+  inputs.model.dir = recipe.model.init == "random" ? hf::ModelDir::config_only(recipe.model.path)
+                                                   : hf::ModelDir::open(recipe.model.path);
+  inputs.config = inputs.model.dir.config;
+  std::unique_ptr<text::Tokenizer> tokenizer = text::Tokenizer::load(
+      recipe.model.path);  // before the device is opened and threads start: it may fork a probe
+  inputs.device = default_device();
+  seed_generators(static_cast<uint64_t>(recipe.train.seed));
+  inputs.precision = choose_precision(recipe.precision.compute, device_facts(inputs.device));
+  if (!inputs.precision.notice.empty()) inputs.notices.push_back(inputs.precision.notice);
+  const std::string unpacked = packing_fault(inputs.precision.compute, inputs.config.text.head_dim,
+                                             device_facts(inputs.device));
+  if (recipe.train.max_tokens_per_step > 0 && !unpacked.empty()) {
+    throw Error(ErrorKind::kUsage,
+                {.what = "packed passes do not run on this GPU",
+                 .where = "train.max_tokens_per_step",
+                 .found = unpacked,
+                 .expected = "0",
+                 .next = "set train.max_tokens_per_step to 0, or precision.compute to fp32"});
+  }
+  if (inputs.device.is_cpu() && recipe.optim.offload)
+    inputs.notices.push_back("optim.offload: on a CPU the moments are in host memory already");
+  if (inputs.device.is_cpu() && recipe.train.activation_offload) {
+    inputs.notices.push_back(
+        "train.activation_offload: on a CPU activations are in host memory already");
+  }
+  std::string notice;
+  inputs.base_dtype = hf::choose_base_dtype(inputs.model.dir, recipe.model.base_dtype,
+                                            inputs.precision.compute, inputs.device, &notice);
+  if (!notice.empty()) inputs.notices.push_back(notice);
+  inputs.storage = hf::base_storage(recipe.model.base_dtype);
+  if (inputs.storage == ops::BaseStorage::kFp8 && !ops::has_fp8_products(inputs.device)) {
+    inputs.notices.push_back(
+        "model.base_dtype: fp8: this device has no FP8 products; the same codes are multiplied in "
+        "float32, slowly");
+  }
+  if (inputs.storage != ops::BaseStorage::kDense && trains_whole(recipe, "language_model.")) {
+    throw Error(
+        ErrorKind::kUsage,
+        {.what = "weights stored in " + recipe.model.base_dtype + " cannot be trained",
+         .where = "full",
+         .found = join(recipe.full) + " beside model.base_dtype: " + recipe.model.base_dtype,
+         .expected = "adapters on the llm",
+         .next = "use lora.targets for the llm, or another model.base_dtype"});
+  }
+
+  llava::Llava shapes = shape_only(inputs.config);
+  if (inputs.storage == ops::BaseStorage::kFp8) check_fp8_shapes(*shapes);
+  const std::vector<lora::LinearSite> sites = adapted_sites(recipe, *shapes, &inputs.notices);
+  if (sites.empty() && recipe.full.empty()) {
+    throw Error(ErrorKind::kUsage, {.what = "nothing to train",
+                                    .where = "lora.targets and full",
+                                    .found = "both are empty",
+                                    .expected = {},
+                                    .next = "set lora.targets, for example [\"llm:all-linear\"]"});
+  }
+  inputs.model.trainable_parameters = count_trainable(recipe, *shapes, sites);
+  const bool continues =
+      resume &&
+      !checkpoint::list_checkpoints(recipe.output_dir + "/checkpoints", /*verify=*/false).empty();
+  if (!recipe.lora.init_from.empty() && !continues) {
+    inputs.model.init_from = hf::AdapterDir::open(recipe.lora.init_from);
+    check_init_adapter(*inputs.model.init_from, recipe, sites);
+    if (inputs.model.init_from->inference_mode)
+      inputs.notices.push_back(
+          "the adapter says inference_mode: true; it is unfrozen for training");
+  }
+  inputs.data = open_run_data(recipe, inputs.config, std::move(tokenizer), &inputs.notices);
+  inputs.max_tokens = inputs.data.encode.max_tokens;
+  inputs.steps_per_epoch =
+      divide_up(inputs.data.train->size(), recipe.train.batch_size * recipe.train.grad_accum);
+  inputs.total_steps = recipe.train.max_steps > 0 ? recipe.train.max_steps
+                                                  : recipe.train.epochs * inputs.steps_per_epoch;
+  return inputs;
+}
+
+}  // namespace lft::train

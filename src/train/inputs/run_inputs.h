@@ -1,0 +1,33 @@
+// From a recipe to everything a run needs before its weights: opened and checked while it is still
+// cheap to fail.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/hf/adapter.h"
+#include "src/hf/model_dir.h"
+#include "src/train/inputs/run_data.h"
+#include "src/train/inputs/run_settings.h"
+
+namespace lft::train {
+
+/// The files that the model is made from.
+struct RunModelFiles {
+  hf::ModelDir dir;
+  std::optional<hf::AdapterDir> init_from;
+  int64_t trainable_parameters = 0;  // by the model's shapes
+};
+
+/// Opened and checked; no weight is loaded and nothing is written.
+struct RunInputs : RunSettings {
+  RunModelFiles model;
+  RunData data;
+  std::vector<std::string> notices;
+};
+/// Cheapest checks first: the output directory, model headers, adapter headers, tokenizer, data
+/// rows. With `resume` the output directory may hold a run; after one of its checkpoints
+/// lora.init_from is not opened again.
+RunInputs open_inputs(const recipe::Recipe& recipe, bool resume = false);
+
+}  // namespace lft::train

@@ -1,0 +1,118 @@
+#include "src/train/inputs/run_model.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+
+#include "src/base/text.h"
+#include "src/hf/weights.h"
+#include "src/train/inputs/init_adapter.h"
+#include "src/train/inputs/model_shapes.h"
+#include "src/train/machine/device.h"
+
+namespace lft::train {
+namespace {
+
+/// Of a model that has its adapters.
+void take_trainables(RunModel& run, const recipe::Recipe& recipe) {
+  Learnable learnable =
+      never_learning(run.model->config, lora::make_trainable(*run.model, recipe.full));
+  run.trainables = std::move(learnable.kept);
+  run.excluded = std::move(learnable.excluded);
+  for (const at::Tensor& parameter : run.model->parameters()) run.parameters += parameter.numel();
+  for (const lora::Trainable& trainable : run.trainables)
+    run.trainable_parameters += trainable.tensor.numel();
+}
+
+std::string millions(int64_t count) {
+  char text[32];
+  std::snprintf(text, sizeof text, count < 100'000 ? "%.4f M" : "%.2f M",
+                static_cast<double>(count) / 1e6);
+  return text;
+}
+
+}  // namespace
+
+RunModel build_model(const RunInputs& inputs) {
+  const recipe::Recipe& recipe = inputs.recipe;
+  RunModel run;
+  if (recipe.model.init == "random") {
+    run.model = hf::random_llava(inputs.config, inputs.base_dtype, inputs.device,
+                                 static_cast<uint64_t>(recipe.train.seed), inputs.storage);
+  } else {
+    run.model = hf::load_llava(inputs.model.dir, inputs.base_dtype, inputs.device,
+                               recipe.model.check_weights, inputs.storage);
+  }
+  run.lora = lora_options(recipe);
+  const std::vector<lora::LinearSite> sites = adapted_sites(recipe, *run.model, nullptr);
+  run.adapted_layers = static_cast<int64_t>(sites.size());
+  if (inputs.model.init_from) {
+    hf::AdapterDir dir = *inputs.model.init_from;
+    dir.lora.dropout = recipe.lora.dropout;
+    hf::load_adapter(run.model, dir);
+  } else if (!sites.empty()) {
+    lora::inject_lora(sites, run.lora, static_cast<uint64_t>(recipe.train.seed));
+  }
+  take_trainables(run, recipe);
+  return run;
+}
+
+RunModel run_shapes(const RunSettings& settings) {
+  RunModel run;
+  run.model = llava::Llava(settings.config, settings.base_dtype, at::Device(at::kMeta));
+  run.lora = lora_options(settings.recipe);
+  const std::vector<lora::LinearSite> sites = adapted_sites(settings.recipe, *run.model, nullptr);
+  run.adapted_layers = static_cast<int64_t>(sites.size());
+  if (!sites.empty())
+    lora::inject_lora(sites, run.lora, static_cast<uint64_t>(settings.recipe.train.seed));
+  take_trainables(run, settings.recipe);
+  return run;
+}
+
+AdamW make_optimizer(const recipe::Recipe& recipe, const std::vector<lora::Trainable>& trainables) {
+  const bool on_host =
+      std::all_of(trainables.begin(), trainables.end(),
+                  [](const lora::Trainable& each) { return each.tensor.is_cpu(); });
+  return AdamW(trainables, param_groups(trainables, recipe.optim.lr, recipe.optim.projector_lr),
+               {.betas = recipe.optim.betas,
+                .eps = recipe.optim.eps,
+                .weight_decay = recipe.optim.weight_decay},
+               {.eight_bits = recipe.optim.name == "adamw8bit",
+                .offload = recipe.optim.offload && !on_host});
+}
+
+std::string trained_share(int64_t trainable, int64_t total) {
+  char percent[32];
+  std::snprintf(percent, sizeof percent, "%.2f%%",
+                total == 0 ? 0 : 100 * static_cast<double>(trainable) / static_cast<double>(total));
+  return millions(trainable) + " of " + millions(total) + " parameters (" + percent + ")";
+}
+
+std::vector<std::string> describe_plan(const RunInputs& inputs, const RunModel& model) {
+  const recipe::Recipe& recipe = inputs.recipe;
+  std::string trained = trained_share(model.trainable_parameters, model.parameters);
+  if (model.adapted_layers > 0) {
+    trained += ": " + recipe.lora.variant + " of rank " + std::to_string(recipe.lora.rank) +
+               " on " + std::to_string(model.adapted_layers) + " layers";
+  }
+  if (!recipe.full.empty())
+    trained += std::string(model.adapted_layers > 0 ? ", " : ": ") + "whole: " + join(recipe.full);
+  const int64_t global_batch = recipe.train.batch_size * recipe.train.grad_accum;
+  return {
+      "model      " + recipe.model.path + ", frozen weights in " +
+          (inputs.storage == ops::BaseStorage::kDense ? "" : recipe.model.base_dtype + " and ") +
+          compute_name(inputs.base_dtype),
+      "trains     " + trained,
+      "device     " + inputs.device.str() +
+          (inputs.device.is_cpu()
+               ? " (" + cpu_model() + ", " + std::to_string(at::get_num_threads()) + " threads)"
+               : ""),
+      "precision  " + compute_name(inputs.precision.compute) + " (" + inputs.precision.reason + ")",
+      "data       " + std::to_string(inputs.data.train->size()) + " rows to train on" +
+          (inputs.data.eval ? ", " + std::to_string(inputs.data.eval->size()) + " to evaluate"
+                            : ""),
+      "steps      " + std::to_string(inputs.total_steps) + " of " + std::to_string(global_batch) +
+          " samples (" + std::to_string(inputs.steps_per_epoch) + " an epoch)"};
+}
+
+}  // namespace lft::train

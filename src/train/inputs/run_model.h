@@ -1,0 +1,36 @@
+// The model of a run: with its weights, or its shapes alone.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "models/lora/inject.h"
+#include "src/train/inputs/learnable.h"
+#include "src/train/inputs/run_inputs.h"
+#include "src/train/optim/optimizer.h"
+
+namespace lft::train {
+
+/// The model with its adapters, and what will be trained.
+struct RunModel {
+  llava::Llava model{nullptr};
+  lora::LoraOptions lora;
+  std::vector<lora::Trainable> trainables;
+  std::vector<ExcludedModule> excluded;  // chosen, but nothing depends on them: not trained
+  int64_t parameters = 0;                // of the whole model, adapters counted
+  int64_t trainable_parameters = 0;
+  int64_t adapted_layers = 0;
+};
+/// Loads the weights.
+RunModel build_model(const RunInputs& inputs);
+/// What build_model() makes, on the meta device: names, shapes, dtypes, adapters, what is trained.
+/// No weight is read.
+RunModel run_shapes(const RunSettings& settings);
+
+AdamW make_optimizer(const recipe::Recipe& recipe, const std::vector<lora::Trainable>& trainables);
+
+/// "4.19 M of 7063.43 M parameters (0.06%)"
+std::string trained_share(int64_t trainable, int64_t total);
+/// The plan as lines of text: model, trainables, device, precision and its reason, data, steps.
+std::vector<std::string> describe_plan(const RunInputs& inputs, const RunModel& model);
+
+}  // namespace lft::train

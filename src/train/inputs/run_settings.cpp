@@ -1,0 +1,23 @@
+#include "src/train/inputs/run_settings.h"
+
+#include "src/train/machine/cuda_graph.h"
+
+namespace lft::train {
+
+int64_t recompute_every(const std::string& activation_checkpointing) {
+  if (activation_checkpointing == "none") return 0;
+  return activation_checkpointing == "block"
+             ? 1
+             : std::stoll(activation_checkpointing.substr(std::string("every-").size()));
+}
+
+bool offloads_activations(const recipe::Recipe& recipe, at::Device device) {
+  return recipe.train.activation_offload && !device.is_cpu();
+}
+
+bool uses_cuda_graphs(const recipe::Recipe& recipe, at::Device device) {
+  return recipe.train.cuda_graphs == "auto" && records_graphs(device) &&
+         recipe.train.max_tokens_per_step > 0 && !recipe.train.activation_offload;
+}
+
+}  // namespace lft::train

@@ -1,0 +1,35 @@
+// What a recipe comes to on this machine and for this model: all that decides the passes and the
+// number of steps. Plain and copyable; it holds no sample and no weight.
+#pragma once
+#include <c10/core/Device.h>
+
+#include <string>
+
+#include "models/llava/config.h"
+#include "models/ops/weight/weight.h"
+#include "src/recipe/recipe.h"
+#include "src/train/machine/precision.h"
+
+namespace lft::train {
+
+struct RunSettings {
+  recipe::Recipe recipe;
+  at::Device device = at::kCPU;
+  Precision precision;
+  llava::LlavaConfig config;
+  at::ScalarType base_dtype = at::kFloat;
+  ops::BaseStorage storage = ops::BaseStorage::kDense;  // of the decoder's linear layers; the rest
+                                                        // of the frozen weights has base_dtype
+  int64_t max_tokens = 2048;  // data.max_tokens, at most the model's positions
+  int64_t steps_per_epoch = 0, total_steps = 0;
+};
+
+/// Every how manyeth block is recomputed under a recipe's train.activation_checkpointing; 0: none.
+int64_t recompute_every(const std::string& activation_checkpointing);
+/// Whether inputs of recomputed blocks are to wait in host memory: asked for, and not on a CPU,
+/// where they do anyway.
+bool offloads_activations(const recipe::Recipe& recipe, at::Device device);
+/// Packed micro-batches on a GPU, their activations kept there.
+bool uses_cuda_graphs(const recipe::Recipe& recipe, at::Device device);
+
+}  // namespace lft::train

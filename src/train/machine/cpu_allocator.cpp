@@ -1,0 +1,65 @@
+#include "src/train/machine/cpu_allocator.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/alignment.h>
+#include <c10/util/Exception.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <string>
+
+namespace lft::train {
+namespace {
+
+constexpr uintptr_t kBlockAlignment = c10::gAlignment;
+static_assert(kBlockAlignment >= 2 * sizeof(void*) &&
+              (kBlockAlignment & (kBlockAlignment - 1)) == 0);
+
+/// The address that malloc gave lies in front of a tensor's bytes.
+void release(void* data) {
+  if (data == nullptr) return;
+  c10::profiledCPUMemoryReporter().Delete(data);
+  std::free(static_cast<void**>(data)[-1]);
+}
+
+class ReusingAllocator : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    const at::Device cpu(at::kCPU);
+    if (bytes == 0) return {nullptr, nullptr, &release, cpu};
+    void* const block = bytes > std::numeric_limits<size_t>::max() - kBlockAlignment
+                            ? nullptr
+                            : std::malloc(bytes + kBlockAlignment);
+    if (block == nullptr) {
+      c10::profiledCPUMemoryReporter().OutOfMemory(bytes);
+      TORCH_CHECK(false, "DefaultCPUAllocator: can't allocate memory: you tried to allocate ",
+                  bytes, " bytes.");
+    }
+    const uintptr_t start = (reinterpret_cast<uintptr_t>(block) + kBlockAlignment) /
+                            kBlockAlignment * kBlockAlignment;  // malloc's own alignment is 16
+    void* const data = reinterpret_cast<void*>(start);
+    static_cast<void**>(data)[-1] = block;
+    c10::profiledCPUMemoryReporter().New(data, bytes);
+    return {data, data, &release, cpu};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+};
+
+}  // namespace
+
+void bound_cpu_memory() {
+  static ReusingAllocator allocator;
+  c10::SetCPUAllocator(&allocator, /*priority=*/0);
+  const std::string products = std::to_string(kCachedProducts);
+  for (const char* cache :
+       {"LRU_CACHE_CAPACITY",
+        "ONEDNN_PRIMITIVE_CACHE_CAPACITY"}) {  // LibTorch's own in front of oneDNN's
+    setenv(cache, products.c_str(), /*overwrite=*/0);
+  }
+}
+
+}  // namespace lft::train

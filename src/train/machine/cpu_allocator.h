@@ -1,0 +1,21 @@
+// The CPU's memory under LibTorch: blocks that glibc can use again, and a bound on what oneDNN
+// keeps.
+#pragma once
+#include <cstdint>
+
+namespace lft::train {
+
+/// From here on LibTorch's CPU tensors are cut from malloc's blocks and aligned within them.
+/// LibTorch's own allocator asks for aligned blocks, and glibc (before 2.38) cannot fill the hole
+/// that such a block leaves with another of its size: a training step then holds a quarter to a
+/// half more than its tensors. Has no effect where another allocator was installed before. Errors
+/// are those of LibTorch's. Also bounds oneDNN's compiled products, one for each shape, unless the
+/// environment does: by itself it keeps 1024, and every length of a batch brings its own. To be
+/// called before the first product and before threads start.
+void bound_cpu_memory();
+
+constexpr int64_t kCachedProducts =
+    64;  // a step of one length has 25 to 30; fewer than it has would be compiled at every use
+constexpr int64_t kCachedProductBytes = 1050000;  // of one in BF16, by measurement (AMX)
+
+}  // namespace lft::train

@@ -1,0 +1,56 @@
+// Where tensors live, and what the machine is. The binary links LibTorch's CPU library only; the
+// CUDA one is opened at run time.
+#pragma once
+#include <c10/core/Device.h>
+
+#include <exception>
+#include <string>
+
+#include "src/io/json.h"
+#include "src/train/machine/cuda_driver.h"
+
+namespace lft::train {
+
+/// cuda:0 where a driver, LibTorch's CUDA library and a device are found, else the CPU. Opens the
+/// libraries on the first call. A backend of its own that is linked in (LibTorch's PrivateUse1)
+/// comes before both.
+at::Device default_device();
+
+/// Why default_device() is the CPU, in the loader's words where it is the loader that fails; empty
+/// where it is a GPU.
+std::string unused_gpu_reason();
+/// The folder of the LibTorch that this process runs with; it need not be the one of the build.
+std::string libtorch_folder();
+
+/// What decides in which dtype a run computes.
+struct DeviceFacts {
+  bool gpu = false;
+  int capability =
+      0;  // compute capability of a GPU, 10 * major + minor; 0: the driver does not tell
+  std::string bf16_unit;  // what multiplies bf16 matrices fast on a CPU: amx_bf16 or avx512_bf16;
+                          // empty: nothing
+};
+DeviceFacts device_facts(at::Device device);
+
+/// Whether an exception of LibTorch or the standard library says that memory ran out.
+bool is_out_of_memory(const std::exception& error);
+
+/// Gives memory that is free inside the process back to the system, after a phase whose temporaries
+/// will not come again.
+void release_free_memory();
+/// The same for the device's allocator: only between phases of other sizes, since what it kept has
+/// to be asked for again.
+void empty_cache(at::Device device);
+
+std::string cpu_model();
+/// "0.1.0"
+std::string lft_version();
+std::string torch_version();
+/// What a run's device is, for whoever compares two runs: "device", "cpu", and of a GPU "gpu" (its
+/// name), "capability", "driver" and "cuda".
+io::Json device_json(at::Device device, const CudaDriver& driver);
+io::Json device_json(at::Device device);  // asks the driver
+/// environment.json: versions, build, device, processor, threads.
+io::Json environment_json(at::Device device, bool deterministic);
+
+}  // namespace lft::train

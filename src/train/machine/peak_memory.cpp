@@ -1,0 +1,37 @@
+#include "src/train/machine/peak_memory.h"
+
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "src/base/proc.h"
+
+namespace lft::train {
+namespace {
+
+auto reserved(at::Device device) {
+  return c10::getDeviceAllocator(device.type())->getDeviceStats(device.index()).reserved_bytes[0];
+}
+
+}  // namespace
+
+PeakMemory::PeakMemory(at::Device device) : device_(device) {
+  if (device.is_cpu()) {
+    std::ofstream("/proc/self/clear_refs")
+        << "5";  // VmHWM is now VmRSS; where that is not allowed an earlier peak may show
+    start_ = line_bytes("/proc/self/status", "VmRSS:");
+  } else {
+    c10::getDeviceAllocator(device.type())->resetPeakStats(device.index());
+    start_ = static_cast<double>(reserved(device).current);
+  }
+}
+
+double PeakMemory::growth() const {
+  return (device_.is_cpu() ? line_bytes("/proc/self/status", "VmHWM:")
+                           : static_cast<double>(reserved(device_).peak)) -
+         start_;
+}
+
+}  // namespace lft::train

@@ -1,0 +1,40 @@
+// Which dtype a run computes in, and why. What runs in it is the policy table of
+// models/ops/core/precision.h.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+#include "src/train/machine/device.h"
+
+namespace lft::train {
+
+struct Precision {
+  at::ScalarType compute = at::kFloat;
+  std::string reason;  // why this one, for the plan
+  std::string notice;  // one line where it is not what was asked for, or slow; else empty
+};
+
+/// What the device makes of a dtype. `why` says what it lacks; empty where it is fast.
+struct DtypeSupport {
+  bool has = true, fast = true;
+  std::string why;
+};
+DtypeSupport dtype_support(at::ScalarType type, const DeviceFacts& facts);
+
+/// `asked` is auto, bf16, fp16 or fp32. auto: bf16 where the device multiplies bf16 matrices fast;
+/// else fp16 where it does those; else fp32 (a CPU never multiplies fp16 ones faster than fp32:
+/// models/ops/core/gemm.h). A dtype that the device lacks becomes fp32; one that is only slow is
+/// taken. `field` is the option's name, for the notice. kUsage for another name.
+Precision choose_precision(const std::string& asked, const DeviceFacts& facts,
+                           const std::string& field = "precision.compute");
+
+/// Why packed passes (train.max_tokens_per_step) cannot run there; empty: they can. On a GPU in 16
+/// bits they are LibTorch's flash attention.
+std::string packing_fault(at::ScalarType compute, int64_t head_dim, const DeviceFacts& facts);
+
+/// fp32, bf16, fp16 and back. kUsage for another name.
+at::ScalarType compute_type(const std::string& name);
+std::string compute_name(at::ScalarType type);
+
+}  // namespace lft::train

@@ -1,0 +1,304 @@
+#include "src/train/memory/memory_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "src/data/batch.h"
+#include "src/train/inputs/run_data.h"
+#include "src/train/machine/cpu_allocator.h"
+#include "src/train/memory/memory_units.h"
+#include "src/train/step/graph_passes.h"
+
+namespace lft::train {
+namespace {
+
+constexpr int64_t kMostEpochs = 100;
+/// Measured on the CPU, the same for every model: pages of LibTorch's code and data that a first
+/// step brings in (22 MB), stacks and small blocks (9 MB).
+constexpr double kLibraryPages = 31e6;
+constexpr double kMklBuffers = 17e6;        // what MKL keeps for float32 products; with
+                                            // MKL_DISABLE_FAST_MM=1 a run takes as much less
+constexpr double kGpuWorkspace = 32 << 20;  // of cuBLAS, for each stream
+
+bool fills_up(const RunSettings& settings) {
+  return uses_cuda_graphs(settings.recipe, settings.device);
+}
+
+PassShape shape_of(const RunSettings& settings, const MicroBatchShape& batch) {
+  const auto samples = static_cast<int64_t>(batch.samples.size());
+  PassShape shape{.samples = samples,
+                  .rows = batch.packed ? 1 : samples,
+                  .longest = batch.packed ? batch.positions() : batch.longest(),
+                  .images = batch.images(),
+                  .supervised = batch.supervised()};
+  if (fills_up(settings))
+    shape.longest = data::filled_tokens(shape.longest, settings.recipe.train.max_tokens_per_step);
+  return shape;
+}
+
+/// Bytes held and used at one moment of a pass, by part.
+struct Moment {
+  std::string name;
+  std::map<std::string, double> activations;
+  double gradients = 0, temporaries = 0, pixels = 0;
+  double proof = 0;  // copies of what a CUDA graph writes
+  double spare = 0;  // of the total, what the run does without
+  double total() const {
+    double sum = gradients + temporaries + pixels + proof;
+    for (const auto& [part, bytes] : activations) sum += bytes;
+    return sum;
+  }
+};
+
+void keep_larger(Moment& most, Moment moment) {
+  if (moment.total() > most.total()) most = std::move(moment);
+}
+
+double trained_bytes(const std::vector<MemoryUnit>& units) {
+  double sum = 0;
+  for (const MemoryUnit& unit : units) sum += unit.gradients;
+  return sum;
+}
+
+/// Forward through the units, then backward. The gradients are there all along.
+Moment worst_moment(const std::vector<MemoryUnit>& units, double pixels, double input_share) {
+  const double all = trained_bytes(units);
+  Moment most, now{.name = "forward pass", .activations = {}, .gradients = all, .pixels = pixels};
+  for (const MemoryUnit& unit : units) {
+    Moment moment = now;
+    moment.name += ", " + unit.name;
+    moment.temporaries = unit.forward;
+    moment.activations[unit.part] += unit.saved;
+    keep_larger(most, std::move(moment));
+    now.activations[unit.part] += unit.recomputed ? unit.input * input_share : unit.saved;
+  }
+  now.name = "backward pass";
+  now.pixels = 0;
+  for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
+    Moment first = now;
+    first.name += ", " + unit->name;
+    if (unit->recomputed) first.activations[unit->part] += unit->saved;
+    Moment second = first;
+    first.temporaries = unit->backward;
+    second.activations[unit->part] -= unit->saved - unit->early;
+    second.temporaries = unit->second;
+    keep_larger(most, std::move(first));
+    keep_larger(most, std::move(second));
+    now.activations[unit->part] -= unit->recomputed ? unit->input * input_share : unit->saved;
+  }
+  Moment update{.name = "optimizer step", .activations = {}, .gradients = all};
+  keep_larger(most, std::move(update));
+  return most;
+}
+
+double pixel_bytes(const RunSettings& settings, const PassShape& shape) {
+  const clip::ClipConfig& vision = settings.config.vision;
+  return 4.0 * static_cast<double>(shape.images * vision.channels * vision.image_size *
+                                   vision.image_size);
+}
+
+Moment plain_moment(const RunSettings& settings, const std::vector<MemoryUnit>& units,
+                    const PassShape& shape) {
+  const double input_share = offloads_activations(settings.recipe, settings.device) ? 0 : 1;
+  return worst_moment(units, pixel_bytes(settings, shape), input_share);
+}
+
+double embeds_bytes(const RunSettings& settings, int64_t tokens) {
+  return static_cast<double>(tokens * settings.config.text.hidden) * pass_types(settings).stream;
+}
+
+/// With CUDA graphs the decoder's pass has an arena's memory, which stays when the pass is over.
+/// What happens outside comes on top of the arena's peak: the images' pass, of which something may
+/// be kept for its backward pass, or the copies that prove a graph.
+Moment arena_moment(const RunSettings& settings, const std::vector<MemoryUnit>& units,
+                    const PassShape& shape) {
+  const auto first = std::find_if(units.begin(), units.end(), [](const MemoryUnit& unit) {
+    return unit.part == "decoder layers";
+  });
+  const std::vector<MemoryUnit> images(units.begin(), first), decoder(first, units.end());
+  const Moment inside = worst_moment(decoder, /*pixels=*/0, /*input_share=*/1);
+  Moment kept{.name = inside.name + ", while a CUDA graph is proven", .activations = {}};
+  for (const MemoryUnit& unit : images) kept.activations[unit.part] += unit.saved;
+  Moment outside = worst_moment(images, /*pixels=*/0, /*input_share=*/1);
+  outside.gradients = 0;                                        // of all units, below
+  kept.pixels = outside.pixels = pixel_bytes(settings, shape);  // to the end of the pass
+  const double needed = std::max(kept.total(), outside.total());
+  kept.proof = 2 * (trained_bytes(decoder) +
+                    (trained_bytes(images) > 0 ? embeds_bytes(settings, shape.longest) : 0));
+  keep_larger(outside, std::move(kept));
+  outside.spare = outside.total() - needed;
+  for (const auto& [part, bytes] : inside.activations) outside.activations[part] += bytes;
+  outside.temporaries += inside.temporaries;
+  outside.gradients = trained_bytes(units);
+  return outside;
+}
+
+Moment pass_moment(const RunSettings& settings, const PassShape& shape) {
+  const std::vector<MemoryUnit> units = memory_units(settings, shape);
+  // In FP32 the decoder has no graph.
+  const bool arena = fills_up(settings) && settings.precision.compute != at::kFloat;
+  return arena ? arena_moment(settings, units, shape) : plain_moment(settings, units, shape);
+}
+
+/// What graph passes keep from one to the next: the embeddings and their gradient at the largest
+/// size, and where nothing before the decoder is trained the pixels and features of each number of
+/// images.
+double graph_inputs(const RunSettings& settings, const PassShape& shape) {
+  if (!fills_up(settings)) return 0;
+  const llava::LlavaConfig& config = settings.config;
+  double sum = 2 * embeds_bytes(settings, settings.recipe.train.max_tokens_per_step);
+  const TrainedSize size = trained_size(settings);
+  if (size.before_decoder > 0) return sum;
+  const double image = static_cast<double>(config.image_positions() * config.text.hidden) *
+                           pass_types(settings).compute +
+                       pixel_bytes(settings, {.images = 1});
+  for (int64_t images = shape.images;
+       images > std::max<int64_t>(0, shape.images - kMostImageCounts); --images) {
+    sum += static_cast<double>(images) * image;
+  }
+  return sum;
+}
+
+/// Samples that wait between the workers and the step, and those of the last step, this one and the
+/// next, which is fetched while this one ends: bytes of pixels and eight of a token.
+double samples_ahead(const RunSettings& settings, const PassShape& shape) {
+  if (shape.samples == 0) return 0;
+  const recipe::Recipe& recipe = settings.recipe;
+  const int64_t group = recipe.train.batch_size * recipe.train.grad_accum;
+  const int64_t ahead = std::min<int64_t>(std::min<int64_t>(group + 2 * recipe.data.workers, 4096),
+                                          settings.steps_per_epoch * group);
+  const auto held = static_cast<double>(ahead + 3 * group);
+  return held *
+         (pixel_bytes(settings, shape) / 4 +
+          16.0 * static_cast<double>(shape.rows * shape.longest)) /
+         static_cast<double>(shape.samples);
+}
+
+/// Bytes a micro-batch adds for a position (padding counted), an image, a supervised token. A pass
+/// is linear in each but for the LM head's last chunk.
+struct Weights {
+  double token = 0, image = 0, supervised = 0;
+};
+Weights weigh(const RunSettings& settings) {
+  const PassShape base{.samples = 4, .rows = 4, .longest = 1024, .images = 4, .supervised = 1024};
+  const auto total = [&](PassShape shape) {
+    return plain_moment(settings, memory_units(settings, shape), shape).total();
+  };
+  const double start = total(base);
+  PassShape longer = base, more = base, asked = base;
+  longer.longest *= 2;
+  more.images *= 2;
+  asked.supervised *= 2;
+  return {.token = (total(longer) - start) / 4096,
+          .image = (total(more) - start) / 4,
+          .supervised = (total(asked) - start) / 1024};
+}
+
+}  // namespace
+
+int64_t MicroBatchShape::longest() const {
+  int64_t longest = 0;
+  for (const data::SampleLength& sample : samples)
+    longest = std::max<int64_t>(longest, sample.tokens);
+  return longest;
+}
+int64_t MicroBatchShape::positions() const {
+  if (!packed) return static_cast<int64_t>(samples.size()) * longest();
+  int64_t sum = 0;
+  for (const data::SampleLength& sample : samples) sum += sample.tokens;
+  return sum;
+}
+int64_t MicroBatchShape::images() const {
+  int64_t sum = 0;
+  for (const data::SampleLength& sample : samples) sum += sample.images;
+  return sum;
+}
+int64_t MicroBatchShape::supervised() const {
+  int64_t sum = 0;
+  for (const data::SampleLength& sample : samples) sum += sample.supervised;
+  return sum;
+}
+
+MicroBatchShape worst_micro_batch(const RunSettings& settings,
+                                  const std::vector<data::SampleLength>& lengths) {
+  const data::LoaderOptions options = loader_options(settings.recipe, lengths);
+  const Weights weights = weigh(settings);
+  const auto size = static_cast<int64_t>(lengths.size()),
+             group = options.batch_size * options.grad_accum;
+  const bool packed = options.max_tokens > 0;
+  MicroBatchShape worst;
+  double most = 0;
+  const auto consider = [&](MicroBatchShape batch) {
+    const auto supervised = static_cast<double>(batch.supervised());
+    const double bytes = weights.token * static_cast<double>(batch.positions()) +
+                         weights.image * static_cast<double>(batch.images()) +
+                         weights.supervised * supervised;
+    if (supervised == 0 || bytes <= most) return;
+    most = bytes;
+    worst = std::move(batch);
+  };
+  const int64_t epochs =
+      std::min<int64_t>(kMostEpochs, (settings.total_steps + settings.steps_per_epoch - 1) /
+                                         settings.steps_per_epoch);
+  for (int64_t epoch = 0; epoch < epochs; ++epoch) {
+    const std::vector<int64_t> order = data::epoch_order(options, size, epoch);
+    for (int64_t begin = 0; begin < size; begin += group) {
+      const MicroBatchShape none{.samples = {},
+                                 .indices = {},
+                                 .step = epoch * settings.steps_per_epoch + begin / group + 1,
+                                 .packed = packed};
+      if (none.step > settings.total_steps) break;
+      data::MicroBatchCutter cutter(options);
+      MicroBatchShape batch = none;
+      for (int64_t i = begin; i < std::min(begin + group, size); ++i) {
+        const auto index = static_cast<size_t>(order[static_cast<size_t>(i)]);
+        if (cutter.starts_micro_batch(i - begin, lengths[index].tokens))
+          consider(std::exchange(batch, none));
+        if (lengths[index].tokens == 0) continue;
+        batch.samples.push_back(lengths[index]);
+        batch.indices.push_back(static_cast<int64_t>(index));
+      }
+      consider(std::move(batch));
+    }
+  }
+  return worst;
+}
+
+MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst) {
+  const PassShape shape = shape_of(settings, worst);
+  const TrainedSize size = trained_size(settings);
+  const PassTypes types = pass_types(settings);
+  const Moment moment = pass_moment(settings, shape);
+  MemoryPlan plan{.parts = {}, .moment = moment.name, .spare = moment.spare};
+  const auto add = [&](const std::string& name, double bytes) {
+    if (bytes > 0) plan.parts.push_back({name, bytes});
+    plan.peak += std::max(0.0, bytes);
+  };
+  add("frozen weights", (size.frozen - size.coded) * types.weight + size.coded_bytes);
+  add("trainables", 4 * size.trained);
+  add("copies of A and B for products", size.shadows);
+  add("gradients", moment.gradients);
+  add(settings.recipe.optim.name == "adamw8bit" ? "Adam's moments in 8 bits" : "Adam's moments",
+      settings.recipe.optim.offload && types.gpu ? 0 : size.moments);
+  for (const auto& [part, bytes] : moment.activations) add("activations, " + part, bytes);
+  add("temporaries", moment.temporaries);
+  add("pixels", moment.pixels);
+  add("copies that prove a CUDA graph", moment.proof);
+  add("inputs of CUDA graphs", graph_inputs(settings, shape));
+  if (types.gpu) {
+    add("workspace", kGpuWorkspace * (fills_up(settings) ? 2 : 1));
+    add("the checkpoint being written",
+        4 * size.trained + (settings.recipe.optim.offload ? 0 : size.moments));
+  } else {
+    add("samples read ahead", samples_ahead(settings, shape));
+    const bool compiles = settings.precision.compute == at::kBFloat16;
+    add("LibTorch's code", kLibraryPages);
+    add(compiles ? "oneDNN's compiled products" : "MKL's buffers",
+        compiles ? static_cast<double>(kCachedProducts * kCachedProductBytes) : kMklBuffers);
+  }
+  return plan;
+}
+
+}  // namespace lft::train

@@ -1,0 +1,72 @@
+// What a run will need of the device's memory at its peak, counted from shapes and exact token
+// counts: nothing is run.
+#pragma once
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/data/dataset.h"
+#include "src/data/lengths.h"
+#include "src/train/inputs/run_settings.h"
+
+namespace lft::train {
+
+/// One micro-batch and where it comes. No samples where no sample of the run is both good and
+/// supervised.
+struct MicroBatchShape {
+  std::vector<data::SampleLength> samples;  // bad ones left out
+  std::vector<int64_t> indices;             // of the dataset
+  int64_t step = 0;                         // from 1
+  bool packed = false;                      // train.max_tokens_per_step: no padding
+  int64_t longest() const;
+  int64_t positions() const;  // padding counted
+  int64_t images() const;
+  int64_t supervised() const;
+};
+/// The one of the whole run, every epoch in its order, that needs the most memory; the first of
+/// equals. `lengths`: measure_lengths() of the rows to train on.
+MicroBatchShape worst_micro_batch(const RunSettings& settings,
+                                  const std::vector<data::SampleLength>& lengths);
+
+struct MemoryPart {
+  std::string name;
+  double bytes = 0;
+};
+/// Bytes. The parts are what is held at the moment of the peak and sum to it.
+struct MemoryPlan {
+  std::vector<MemoryPart> parts;
+  std::string moment;  // "backward pass, decoder layer 6"
+  double peak = 0;     // beyond what the process held before the model was loaded
+  double spare = 0;    // of the peak, what the run does without where it is not there: the copies
+                       // that prove a CUDA graph
+  double free = 0;     // what the process can still get on the device (free_memory_now), as asked
+                       // before the model is loaded
+  bool fits() const { return peak - spare <= free; }
+};
+/// All but `free`. Reads of `inputs` the recipe, config, dtypes, device and numbers of steps. The
+/// trainability proof is a pass like the step's, over a micro-batch of one: it needs no more.
+/// With CUDA graphs the decoder's passes have memory of their own, which stays when they are over;
+/// each graph is proven over two copies of the gradients.
+MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst);
+
+/// A change of the recipe and what it would save of the peak, at what cost.
+struct Mitigation {
+  std::string change;  // "train.activation_checkpointing=block"
+  double saves = 0;
+  std::string cost;  // "about a third more compute"
+  bool fits = false;
+};
+/// Those that save anything, the cheapest in speed and quality first. `lengths` as above.
+std::vector<Mitigation> mitigations(const RunSettings& settings,
+                                    const std::vector<data::SampleLength>& lengths,
+                                    const MemoryPlan& plan);
+
+/// Lines to print: the parts, the worst micro-batch, the peak against the free memory, the
+/// mitigations.
+std::vector<std::string> describe_memory(const MemoryPlan& plan, const MicroBatchShape& worst,
+                                         const data::Dataset& dataset,
+                                         const std::vector<Mitigation>& changes);
+
+}  // namespace lft::train

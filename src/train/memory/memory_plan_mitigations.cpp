@@ -1,0 +1,150 @@
+#include <algorithm>
+#include <functional>
+
+#include "src/base/errors.h"
+#include "src/base/text.h"
+#include "src/hf/model_dir.h"
+#include "src/train/memory/memory_plan.h"
+
+namespace lft::train {
+namespace {
+
+RunSettings changed_settings(RunSettings settings, const recipe::Recipe& recipe) {
+  settings.recipe = recipe;
+  settings.storage = hf::base_storage(recipe.model.base_dtype);
+  if (settings.storage != ops::BaseStorage::kDense) settings.base_dtype = at::kBFloat16;
+  return settings;
+}
+
+struct RecipeChange {
+  std::string text, cost;
+  std::function<void(recipe::Recipe&)> apply;
+};
+
+/// The cheapest first.
+std::vector<RecipeChange> possible_changes(const RunSettings& settings) {
+  const recipe::Recipe& recipe = settings.recipe;
+  const bool gpu = !settings.device.is_cpu();
+  std::vector<RecipeChange> changes;
+  if (!recipe.data.group_by_length) {
+    changes.push_back({"data.group_by_length=true",
+                       "batches of like lengths are less mixed; costs nothing else",
+                       [](recipe::Recipe& r) { r.data.group_by_length = true; }});
+  }
+  if (recipe.optim.name == "adamw") {
+    changes.push_back({"optim.name=adamw8bit", "the moments are rounded to 8 bits",
+                       [](recipe::Recipe& r) { r.optim.name = "adamw8bit"; }});
+  }
+  const int64_t longest = settings.max_tokens;  // a budget must hold the longest sample
+  const int64_t budget = recipe.train.max_tokens_per_step == 0
+                             ? longest
+                             : std::max(longest, recipe.train.max_tokens_per_step / 2);
+  if (budget != recipe.train.max_tokens_per_step) {
+    changes.push_back({"train.max_tokens_per_step=" + std::to_string(budget),
+                       "the same updates without padding; other dropout masks",
+                       [budget](recipe::Recipe& r) { r.train.max_tokens_per_step = budget; }});
+  }
+  for (int64_t batch = recipe.train.batch_size; batch > 1 && batch % 2 == 0;) {
+    batch /= 2;
+    const int64_t accum = recipe.train.grad_accum * (recipe.train.batch_size / batch);
+    changes.push_back(
+        {"train.batch_size=" + std::to_string(batch) + " train.grad_accum=" + std::to_string(accum),
+         "the same updates from smaller products, which are less efficient",
+         [batch, accum](recipe::Recipe& r) {
+           r.train.batch_size = batch;
+           r.train.grad_accum = accum;
+         }});
+  }
+  if (uses_cuda_graphs(recipe, settings.device)) {
+    changes.push_back({"train.cuda_graphs=off",
+                       "every kernel is launched by itself, which short passes feel",
+                       [](recipe::Recipe& r) { r.train.cuda_graphs = "off"; }});
+  }
+  if (gpu && !recipe.optim.offload) {
+    changes.push_back({"optim.offload=true", "the moments cross the bus in every step",
+                       [](recipe::Recipe& r) { r.optim.offload = true; }});
+  }
+  const auto whole = [&](const char* scope) {
+    return std::find(recipe.full.begin(), recipe.full.end(), scope) != recipe.full.end();
+  };
+  if (recipe.model.base_dtype != "nf4" && !whole("llm") && !whole("all")) {
+    changes.push_back(
+        {"model.base_dtype=nf4",
+         "the decoder's frozen weights are rounded to 4 bits and widened in every product",
+         [](recipe::Recipe& r) { r.model.base_dtype = "nf4"; }});
+  }
+  const std::vector<std::pair<std::string, std::string>> recomputations = {
+      {"every-4", "about 8% more compute"},
+      {"every-2", "about 17% more compute"},
+      {"block", "about 33% more compute"}};
+  const int64_t now = recompute_every(recipe.train.activation_checkpointing);
+  for (const auto& [name, cost] : recomputations) {
+    if (now > 0 && recompute_every(name) >= now) continue;
+    changes.push_back(
+        {"train.activation_checkpointing=" + name, cost,
+         [name = name](recipe::Recipe& r) { r.train.activation_checkpointing = name; }});
+  }
+  if (gpu && !recipe.train.activation_offload) {
+    changes.push_back({"train.activation_checkpointing=block train.activation_offload=true",
+                       "about 33% more compute, and each block's input crosses the bus twice",
+                       [](recipe::Recipe& r) {
+                         r.train.activation_checkpointing = "block";
+                         r.train.activation_offload = true;
+                       }});
+  }
+  return changes;
+}
+
+std::string left(std::string text, size_t width) {
+  text.resize(std::max(width, text.size()), ' ');
+  return text;
+}
+
+}  // namespace
+
+std::vector<Mitigation> mitigations(const RunSettings& settings,
+                                    const std::vector<data::SampleLength>& lengths,
+                                    const MemoryPlan& plan) {
+  std::vector<Mitigation> result;
+  for (const RecipeChange& change : possible_changes(settings)) {
+    recipe::Recipe recipe = settings.recipe;
+    change.apply(recipe);
+    const RunSettings changed = changed_settings(settings, recipe);
+    MemoryPlan other = plan_memory(changed, worst_micro_batch(changed, lengths));
+    other.free = plan.free;
+    if (other.peak >= plan.peak) continue;
+    result.push_back({.change = change.text,
+                      .saves = plan.peak - other.peak,
+                      .cost = change.cost,
+                      .fits = other.fits()});
+  }
+  return result;
+}
+
+std::vector<std::string> describe_memory(const MemoryPlan& plan, const MicroBatchShape& worst,
+                                         const data::Dataset& dataset,
+                                         const std::vector<Mitigation>& changes) {
+  std::vector<std::string> ids;
+  for (const int64_t index : worst.indices) ids.push_back(dataset.id(index));
+  std::vector<std::string> lines = {
+      "memory     predicted for the largest micro-batch of the run, of step " +
+      std::to_string(worst.step) + ": " + std::to_string(worst.samples.size()) +
+      (worst.packed ? " rows packed, of up to " : " rows of up to ") +
+      std::to_string(worst.longest()) + " tokens, " + std::to_string(worst.images()) + " images, " +
+      std::to_string(worst.supervised()) + " supervised tokens (" + join_names(ids, 4) + ")"};
+  for (const MemoryPart& part : plan.parts)
+    lines.push_back("           " + left(part.name, 40) + format_bytes(part.bytes));
+  lines.push_back("           " + left("peak (" + plan.moment + ")", 40) + format_bytes(plan.peak) +
+                  "; " + format_bytes(plan.free) + " free: " +
+                  (plan.peak <= plan.free ? "it fits"
+                   : plan.fits()          ? "it fits, with fewer CUDA graphs"
+                                          : "it does not fit"));
+  for (const Mitigation& change : changes) {
+    lines.push_back("           " + left(change.change, 40) + "saves " +
+                    format_bytes(change.saves) + (change.fits ? ", fits" : ", does not fit") +
+                    "; " + change.cost);
+  }
+  return lines;
+}
+
+}  // namespace lft::train

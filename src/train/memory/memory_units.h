@@ -1,0 +1,52 @@
+// A model's pass cut into units (a block of a tower, the projector, a decoder layer, the LM head),
+// and the bytes each of them takes.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "src/train/inputs/run_settings.h"
+
+namespace lft::train {
+
+/// Sizes that decide what a pass over one micro-batch takes.
+struct PassShape {
+  int64_t samples = 0, rows = 0, longest = 0, images = 0, supervised = 0;
+};
+/// How it computes.
+struct PassTypes {
+  double stream = 4, compute = 4,
+         norm = 4;  // bytes of an element: residual stream, products, what a norm gives
+  double vision_stream = 4, weight = 4;  // weight: of the frozen ones
+  bool casts = false;                    // frozen weights are not stored in the dtype of products
+  bool widens = false;                   // FP16 on a CPU: products are computed in float32
+  bool gpu = false;
+};
+
+/// One unit of the pass, in its order. Bytes.
+struct MemoryUnit {
+  std::string name;    // "decoder layer 3"
+  std::string part;    // "vision tower", "projector", "decoder layers", "LM head"
+  double input = 0;    // kept where the block is recomputed
+  double saved = 0;    // kept for the backward pass
+  double forward = 0;  // temporaries of the forward pass at most, beside `saved`
+  double early =
+      0;  // of `saved`, what is still there in the second half of the unit's backward pass
+  double backward = 0;   // temporaries of the backward pass's first half (MLP) at most
+  double second = 0;     // the same of the second half (attention)
+  double gradients = 0;  // of its trainables
+  bool recomputed = false;
+};
+std::vector<MemoryUnit> memory_units(const RunSettings& settings, const PassShape& shape);
+
+/// Elements of what the recipe trains and of all parameters, and their optimizer's bytes.
+struct TrainedSize {
+  double trained = 0, frozen = 0, coded = 0;  // elements; coded: of the frozen ones
+  double before_decoder = 0;                  // of the trained ones: vision tower and projector
+  double coded_bytes = 0, moments = 0;        // bytes
+  double shadows = 0;                         // bytes of the trainables' copies for products
+};
+TrainedSize trained_size(const RunSettings& settings);
+
+PassTypes pass_types(const RunSettings& settings);
+
+}  // namespace lft::train

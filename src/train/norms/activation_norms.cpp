@@ -1,0 +1,80 @@
+#include "src/train/norms/activation_norms.h"
+
+#include <ATen/Functions.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/lora/trained_modules.h"
+#include "models/ops/update/grad_stats.h"
+
+namespace lft::train {
+namespace {
+
+constexpr std::string_view kLayers = ".layers.", kProjector = "multi_modal_projector";
+
+bool is_layer(const std::string& path) {
+  return path == kProjector || (path.find(kLayers) != std::string::npos && layer_of(path) == path);
+}
+
+/// Inside a backward pass of this thread.
+bool differentiates() { return torch::autograd::get_current_graph_task_id() != -1; }
+
+template <class Rows>
+auto row_of(Rows& rows, const std::string& layer) {
+  return std::find_if(rows.begin(), rows.end(),
+                      [&](const auto& row) { return row.layer == layer; });
+}
+
+}  // namespace
+
+std::string layer_of(const std::string& name) {
+  if (name.starts_with(kProjector)) return std::string(kProjector);
+  if (const size_t at = name.find(kLayers); at != std::string::npos)
+    return name.substr(0, name.find('.', at + kLayers.size()));
+  return lora::module_of(name);
+}
+
+std::vector<LayerValue> layer_grad_norms(const AdamW& optimizer, const std::vector<double>& norms) {
+  std::vector<LayerValue> layers;
+  for (size_t i = 0; i < norms.size(); ++i) {
+    const std::string layer = layer_of(optimizer.slots()[i].param.name);
+    auto found = row_of(layers, layer);
+    if (found == layers.end()) found = layers.insert(layers.end(), {layer, 0});
+    found->value = std::hypot(found->value, norms[i]);
+  }
+  return layers;
+}
+
+void ActivationNorms::after(const std::string& path, const torch::nn::Module& module,
+                            const std::vector<at::Tensor>& outputs) {
+  if (outputs.empty() || !is_layer(path) || differentiates()) return;
+  const at::Tensor& output = outputs.front();
+  const at::Tensor squares =
+      ops::check_gradients({output.detach()}, /*inv_scale=*/1, /*max_norm=*/0, /*loss=*/{}).squares;
+  const auto found = row_of(sums_, path);
+  if (found == sums_.end()) {
+    sums_.push_back({path, squares, output.numel()});
+  } else {
+    found->squares += squares;
+    found->elements += output.numel();
+  }
+}
+
+void ActivationNorms::clear() { sums_.clear(); }
+
+std::vector<LayerValue> ActivationNorms::rms() const {
+  std::vector<LayerValue> layers;
+  if (sums_.empty()) return layers;
+  std::vector<at::Tensor> squares;
+  for (const Sum& sum : sums_) squares.push_back(sum.squares);
+  const at::Tensor host = at::cat(squares).cpu();
+  for (size_t i = 0; i < sums_.size(); ++i) {
+    layers.push_back({sums_[i].layer, std::sqrt(host.const_data_ptr<double>()[i] /
+                                                static_cast<double>(sums_[i].elements))});
+  }
+  return layers;
+}
+
+}  // namespace lft::train

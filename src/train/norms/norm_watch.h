@@ -1,0 +1,102 @@
+// Watches the trends of gradient and activation norms over a run, and says when one looks like
+// divergence or like a model that has stopped learning. Knows numbers only.
+//
+// How it judges. All in logarithms; "now" is the median of the last 16 taken steps (a spike of up
+// to 7 steps moves it nowhere), "at first" the median of the first 4, when the weights are still
+// about those the run was given. A change counts from four times the scatter of neighbouring steps
+// on (1.4826 / sqrt(2) times the median absolute deviation of their differences: a trend adds
+// nothing to it; the difference of such two medians scatters by 0.6 of it), and from the factors
+// below on:
+//   divergence           now >= 10 x what it was at the lowest loss, and the loss has given back
+//   half of what was learnt since step 1, and
+//                        stands at >= 1.5 x its lowest
+//   gradient_blow_up     now >= 1000 x at first, whatever the loss; a module's too, once it is a
+//   tenth of the whole gradient_collapse    r fell >= 100 x while the loss is above a quarter of
+//   the first, >= 1000 x while it is above a hundredth; from a
+//                        tenth on within 32 steps, for a slow fall of all modules is how a run
+//                        looks that converges to what its data allow
+//   module_collapse      a module's r fell >= 1000 x, to less than a thousandth of the whole, while
+//   the loss is above a hundredth activation_blow_up   two records in a row >= 10 x the first
+//   record with a loss that rises as under divergence, >= 100 x without activation_collapse  two
+//   records in a row <= 1/100 of the first record
+// r is the gradient norm over 1 - exp(-loss). For the mean loss of a softmax |d loss / d logits| <=
+// sqrt(2) (1 - exp(-loss)), so that a model that converges takes its gradient along with its loss
+// and keeps r; r falls when the logits no longer depend on what is trained. The learning rate is in
+// none of this: a schedule that ends at 0 moves no gradient.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "src/io/json.h"
+#include "src/train/norms/activation_norms.h"
+
+namespace lft::train {
+
+/// A series in natural logarithms: its start, and its last values.
+struct NormTrend {
+  std::vector<double> first, recent;  // up to 4; up to 16, oldest first
+  void add(double log_value);
+  bool ready() const;
+  double at_first() const;
+  double now() const;
+  double scatter() const;  // of one value, without the trend
+};
+
+/// A taken step. `modules`: the L2 norm of the gradients of each module that this step's samples
+/// could reach; 0 counts as such.
+struct StepNorms {
+  int64_t step = 0;
+  double loss = 0, norm = 0;
+  std::vector<LayerValue> modules;
+};
+
+struct NormWarning {
+  std::string kind = {};  // as above; each once a run
+  std::vector<std::string> modules =
+      {};                            // worst first; for the whole model those that changed most
+  double now = 0, before = 0;        // the norm; medians, as above
+  double loss = 0, loss_before = 0;  // now, and where `before` was taken
+  std::string what = {}, next = {};  // two sentences: what the numbers say, what to do
+};
+/// Fields of an event; one line for the terminal.
+io::Json warning_json(const NormWarning& warning);
+std::string warning_line(const NormWarning& warning, int64_t step);
+
+class NormWatch {
+ public:
+  std::vector<NormWarning> step(const StepNorms& step);
+  /// Behind step() of the same step.
+  std::vector<NormWarning> activations(const std::vector<LayerValue>& rms);
+  /// Everything, for a checkpoint; {} begins anew.
+  io::Json state() const;
+  void restore(const io::Json& state);
+
+ private:
+  struct Activation {
+    double first = 0, last = 0, before_last = 0;  // 0: not yet
+  };
+  bool loss_rises() const;
+  bool fell(const NormTrend& trend, double factor) const;
+  void judge_gradient(const StepNorms& step, std::vector<NormWarning>& out);
+  void judge_modules(std::vector<NormWarning>& out);
+  std::vector<std::string> most_changed(bool upwards) const;
+  bool once(const std::string& kind) { return warned_.insert(kind).second; }
+
+  NormTrend loss_, norm_, ratio_;             // ratio_: r
+  std::map<std::string, NormTrend> modules_;  // r of each
+  std::map<std::string, Activation> activations_;
+  double lowest_loss_ = 0, norm_at_lowest_ = 0;  // medians, in logarithms, once loss_ is ready
+  bool has_lowest_ = false;
+  int64_t below_tenth_ = 0;  // steps since r was a tenth of what it was at first
+  std::set<std::string> warned_;
+};
+
+/// The modules of `optimizer` that a step could reach: without an image in it, the language model's
+/// only.
+std::vector<LayerValue> module_grad_norms(const AdamW& optimizer, const std::vector<double>& norms,
+                                          bool has_image);
+
+}  // namespace lft::train

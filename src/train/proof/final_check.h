@@ -1,0 +1,16 @@
+// What a finished run must show before its adapter is handed out.
+#pragma once
+#include <vector>
+
+#include "models/llava/llava.h"
+#include "src/train/optim/optimizer.h"
+
+namespace lft::train {
+
+/// kNumeric with the reason unless every trained tensor is finite, every trained lora_B has moved
+/// off zero, and the logits of `probe` with the adapters differ from those without. Without
+/// adapters (everything trained whole) only the first is asked. Changes nothing.
+void check_trained(llava::Llava& model, const AdamW& optimizer, const llava::LlavaBatch& probe,
+                   at::ScalarType compute);
+
+}  // namespace lft::train

@@ -1,0 +1,76 @@
+// The proof, before step 1, that a run will train: every trainable has one owner, is reached by the
+// loss and has a gradient. Not the step's own finite check.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "models/llava/llava.h"
+#include "src/data/dataset.h"
+#include "src/io/json.h"
+#include "src/train/inputs/learnable.h"
+#include "src/train/inputs/run_inputs.h"
+#include "src/train/optim/optimizer.h"
+
+namespace lft::train {
+
+/// One micro-batch and how the run computes with it.
+struct Probe {
+  std::vector<data::Sample> samples;
+  data::EncodeOptions encode;
+  at::Device device = at::kCPU;
+  at::ScalarType compute = at::kFloat;
+  double loss_scale = 1;
+  int64_t recompute = 0;  // activation checkpointing: every how manyeth block
+  bool offload_activations = false;
+  bool packed = false;  // train.max_tokens_per_step: no padding
+};
+/// The first micro-batch of the first epoch, in training order, with a supervised token and, where
+/// projector or vision is trained, an image before one. kInput when the whole dataset has no
+/// supervised token; kUsage when projector or vision is trained and no image can teach it.
+Probe find_probe(const RunInputs& inputs, const std::vector<lora::Trainable>& trainables);
+
+struct ProofRow {
+  std::string module, scope, dtype, group;  // module: canonical, without lora_A and lora_B
+  bool adapter = false;                     // else trained whole
+  int64_t parameters = 0;
+  double lr = 0;  // the group's, before the schedule
+  bool reachable = false;
+  double grad_norm_a = 0,
+         grad_norm_b = 0;  // L2 of the mean loss's gradient; grad_norm_b is a whole module's
+};
+struct Proof {
+  std::vector<ProofRow> rows;
+  std::vector<ExcludedModule> excluded;
+  int64_t trainable = 0, total = 0;  // parameters
+  std::vector<std::string> probe_ids;
+  double probe_loss = 0;
+  bool probe_finite = true;  // false: norms mean nothing, reachability decided
+  std::string compute;       // fp32, bf16, fp16
+  double loss_scale = 1;    // of the pass that counted: an overflow of the gradients takes it down,
+                            // as the scaler would
+  int64_t underflowed = 0;  // modules with a zero gradient in `compute` that is not zero in FP32,
+                            // whose norms are shown
+};
+
+/// kUsage, each with its own text: nothing trainable; a frozen trainable; two owners of one memory
+/// range; an optimizer with tensors that the model no longer uses; a trainable that is not FP32; a
+/// parameter without an owner; a tensor the loss does not depend on; a module whose gradient is
+/// exactly zero though it could learn (for an adapter that is B's; A's too where B is not zero).
+/// One forward and backward pass without dropout; no parameter, gradient, moment or generator
+/// changes.
+Proof prove_trainable(llava::Llava& model, const std::vector<lora::Trainable>& trainables,
+                      const std::vector<AdamW*>& optimizers,
+                      const std::vector<ExcludedModule>& excluded, const Probe& probe);
+
+/// What the first update will show: with every zero B moved off zero each A has a gradient (then in
+/// proof.rows), else kUsage. B is given back bit by bit.
+void prove_second_step(llava::Llava& model, const std::vector<lora::Trainable>& trainables,
+                       const Probe& probe, Proof& proof);
+
+/// Lines to print: a row a module, or, collapsed, one for equal layers of a stack; what was left
+/// out and why; counts and share last.
+std::vector<std::string> proof_table(const Proof& proof, bool collapsed);
+/// All of it, for trainability.json.
+io::Json proof_json(const Proof& proof);
+
+}  // namespace lft::train

@@ -1,0 +1,29 @@
+// One forward and backward pass over a probe batch that leaves no trace: gradients are returned as
+// norms, never put into the tensors.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "src/train/proof/proof.h"
+
+namespace lft::train {
+
+struct ProbeGradients {
+  double loss = 0;     // mean over the supervised tokens
+  bool finite = true;  // loss and every gradient
+  double loss_scale = 1;
+  std::vector<bool> reached;  // by tensor
+  std::vector<double> norms;  // by tensor: L2 of the unscaled gradient; 0 where not reached
+};
+
+/// Gradients of `tensors` (those that require none are not reached), without dropout. Where a
+/// gradient but not the loss is non-finite under a loss scale, the scale is lowered and the pass
+/// repeated.
+ProbeGradients probe_gradients(llava::Llava& model, const std::vector<at::Tensor>& tensors,
+                               const Probe& probe);
+
+/// The same probe in FP32 without a loss scale. Its activations are twice as large as those the run
+/// has room for, so every block is recomputed.
+Probe in_fp32(const Probe& probe);
+
+}  // namespace lft::train

@@ -1,0 +1,89 @@
+#include "src/train/run/check.h"
+
+#include <cstdio>
+#include <optional>
+
+#include "src/base/errors.h"
+#include "src/base/log.h"
+#include "src/base/signals.h"
+#include "src/base/text.h"
+#include "src/train/inputs/output_dir.h"
+#include "src/train/machine/determinism.h"
+#include "src/train/machine/device.h"
+#include "src/train/machine/peak_memory.h"
+#include "src/train/memory/memory_plan.h"
+#include "src/train/memory/out_of_memory.h"
+#include "src/train/run/preflight.h"
+#include "src/train/run/run.h"
+
+namespace lft::train {
+namespace {
+
+void print(const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) std::printf("%s\n", escape_text(line, 4000).c_str());
+  std::fflush(stdout);
+}
+
+/// Before the model is loaded: what is free now is free for it. kResource where it does not fit.
+void report_memory(RunInputs& inputs) {
+  const std::vector<data::SampleLength>& lengths = sample_lengths(inputs.data);
+  const MicroBatchShape worst = worst_micro_batch(inputs, lengths);
+  MemoryPlan plan = plan_memory(inputs, worst);
+  plan.free = free_memory_now(inputs.device);
+  const std::vector<Mitigation> changes = mitigations(inputs, lengths, plan);
+  print(describe_memory(plan, worst, *inputs.data.train, changes));
+  if (plan.fits()) return;
+  throw Error(ErrorKind::kResource,
+              {.what = "the run needs more memory than is free: it would stop in its first minute",
+               .where = inputs.device.str() + ", " + plan.moment,
+               .found = format_bytes(plan.free) + " free",
+               .expected = format_bytes(plan.peak) + ", as predicted above",
+               .next = best_changes(changes)});
+}
+
+/// All of it that needs memory. `run` outlives it, as in train().
+int check_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory) {
+  report_memory(inputs);
+  if (const int signal = requested_signal(); signal != 0) return stop_exit_code(signal);
+
+  memory.begin("building the model");
+  const PeakMemory peak(inputs.device);
+  run.emplace(make_run(std::move(inputs)));
+  print(describe_plan(run->inputs, run->model));
+  memory.begin("the trainability proof");
+  Proof proof = prove_trainable(run->model.model, run->model.trainables, {&run->optimizer},
+                                run->model.excluded, run->probe);
+  prove_second_step(run->model.model, run->model.trainables, run->probe, proof);
+  if (const int signal = requested_signal(); signal != 0) return stop_exit_code(signal);
+  print(proof_table(proof, /*collapsed=*/false));
+  print({"memory     " + format_bytes(peak.growth()) +
+             " were taken by the model and the proof's micro-batch",
+         "it will train"});
+  return 0;
+}
+
+}  // namespace
+
+int check(const recipe::Recipe& recipe) {
+  make_deterministic(recipe.train.deterministic);
+  RunInputs inputs = open_inputs(recipe);
+  check_disk_space(inputs.recipe, inputs.model.trainable_parameters);
+  for (const std::string& line : inputs.notices) notice(line);
+  check_learning_rates(inputs);
+  for (const std::string& line : check_samples(inputs)) notice(line);
+  if (const int signal = requested_signal(); signal != 0) return stop_exit_code(signal);
+
+  RunMemory memory(inputs.device);
+  std::optional<Run> run;
+  try {
+    return check_within(std::move(inputs), run, memory);
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error)) throw;
+    ErrorInfo described = memory.describe();
+    RunInputs again = run ? std::move(run->inputs) : open_inputs(recipe);
+    run.reset();
+    throw out_of_memory(std::move(described), memory, again);
+  }
+}
+
+}  // namespace lft::train

@@ -1,0 +1,19 @@
+// What a user takes away from a run: the adapter (or the whole model), and report.html.
+#pragma once
+#include <string>
+
+#include "src/train/run/run.h"
+
+namespace lft::train {
+
+/// The adapter directory, or model/ where everything was trained whole. Replaces what an earlier
+/// process of the run left there.
+void save_outputs(Run& run);
+
+struct ReportFacts {
+  double seconds = 0, eval_loss = NAN;
+  bool with_answers = false;  // of the model to a few samples
+};
+void write_run_report(Run& run, const std::string& environment_json, const ReportFacts& facts);
+
+}  // namespace lft::train

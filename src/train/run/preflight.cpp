@@ -1,0 +1,135 @@
+#include "src/train/run/preflight.h"
+
+#include <algorithm>
+#include <set>
+
+#include "src/base/errors.h"
+#include "src/base/text.h"
+
+namespace lft::train {
+namespace {
+
+std::string share_text(int64_t count, int64_t size) {
+  return std::to_string(count) + " of " + std::to_string(size) + " samples";
+}
+
+/// "rows.json[3] (id "b3"): cannot open a file (No such file or directory)".
+std::string reason_of(const ErrorInfo& info) {
+  return info.where + ": " + info.what + (info.found.empty() ? "" : " (" + info.found + ")");
+}
+
+void check_count(const data::EncodeOptions& encode, int64_t bad, const std::string& field,
+                 const std::string& first) {
+  if (bad <= encode.max_bad) return;
+  throw Error(ErrorKind::kInput,
+              {.what = "too many samples are bad to be skipped",
+               .where = field,
+               .found = std::to_string(bad) + ", first " + first,
+               .expected = "at most data.max_bad = " + std::to_string(encode.max_bad),
+               .next = "mend them (lft validate lists them all), or raise data.max_bad"});
+}
+
+/// Of one data set, named as the recipe names it.
+void check_bad(const RunInputs& inputs, const data::Dataset& dataset, const std::string& field,
+               const data::BadSamples& bad, std::vector<std::string>& lines) {
+  if (bad.count == 0) return;
+  const std::string count = share_text(bad.count, dataset.size());
+  if (!inputs.data.encode.skip_bad) {
+    ErrorInfo info = bad.error->info();
+    if (bad.count > 1)
+      info.found +=
+          (info.found.empty() ? "" : "; ") + count + " of " + field + " are bad, this is the first";
+    throw Error(ErrorKind::kInput, std::move(info));
+  }
+  const std::string first = reason_of(bad.error->info());
+  check_count(inputs.data.encode, bad.count, field, first);
+  lines.push_back(field + ": " + count + " cannot be read and will be left out, first " + first);
+}
+
+bool takes_part(const recipe::Recipe& recipe, const std::string& scope) {
+  return std::any_of(recipe.full.begin(), recipe.full.end(),
+                     [&](const std::string& part) { return part == "all" || part == scope; });
+}
+
+/// Which of the two groups of optimizer.h's param_groups hold adapters, and which hold anything
+/// that is trained.
+struct Groups {
+  bool adapters[2] = {}, trained[2] = {};  // base, projector
+};
+Groups groups_of(const recipe::Recipe& recipe) {
+  Groups groups;
+  for (const std::string& target : recipe.lora.targets) {
+    const std::string scope = target.substr(0, target.find(':'));
+    if (!takes_part(recipe, scope)) groups.adapters[scope == "projector"] = true;
+  }
+  for (const std::string& part : recipe.full) {
+    if (part != "projector") groups.trained[0] = true;
+    if (part == "projector" || part == "all") groups.trained[1] = true;
+  }
+  for (const int i : {0, 1}) groups.trained[i] = groups.trained[i] || groups.adapters[i];
+  return groups;
+}
+
+}  // namespace
+
+std::vector<std::string> check_samples(RunInputs& inputs) {
+  std::vector<std::string> lines;
+  const std::vector<data::SampleLength>& lengths = sample_lengths(inputs.data);
+  check_bad(inputs, *inputs.data.train, "data.train", inputs.data.bad, lines);
+  const int64_t unlabelled = std::count_if(
+      lengths.begin(), lengths.end(),
+      [](const data::SampleLength& each) { return each.tokens > 0 && each.supervised == 0; });
+  if (unlabelled > 0) {
+    lines.push_back("data.train: " + share_text(unlabelled, inputs.data.train->size()) +
+                    " have no supervised token: nothing is learnt from them");
+  }
+  if (!inputs.data.eval) return lines;
+  data::BadSamples bad;
+  data::measure_lengths(*inputs.data.eval, inputs.recipe.data.workers, &bad);
+  check_bad(inputs, *inputs.data.eval, "data.eval", bad, lines);
+  return lines;
+}
+
+void check_bad_count(const data::EncodeOptions& encode, const std::vector<std::string>& skipped) {
+  std::set<std::string> different;
+  const std::string* first = nullptr;
+  for (const std::string& each : skipped) {
+    if (each.starts_with("data.eval: ")) continue;
+    if (first == nullptr) first = &each;
+    different.insert(each);
+  }
+  if (first != nullptr)
+    check_count(encode, static_cast<int64_t>(different.size()), "data.train", *first);
+}
+
+void check_learning_rates(const RunInputs& inputs) {
+  const recipe::Recipe::Optim& optim = inputs.recipe.optim;
+  const Schedule schedule = Schedule::make(optim.schedule, optim.warmup_ratio, inputs.total_steps);
+  bool scheduled = false;
+  for (int64_t step = 0; step < inputs.total_steps && !scheduled; ++step)
+    scheduled = schedule.factor(step) > 0;
+  if (!scheduled) {
+    throw Error(ErrorKind::kUsage,
+                {.what = "the learning rate of every step is 0: nothing would move",
+                 .where = "optim.warmup_ratio and the number of steps",
+                 .found = std::to_string(inputs.total_steps) + " in all, " +
+                          std::to_string(schedule.warmup) + " of warm-up from 0",
+                 .expected = "a step behind the warm-up",
+                 .next = "raise train.max_steps, or set optim.warmup_ratio: 0"});
+  }
+  const Groups groups = groups_of(inputs.recipe);
+  const double rates[2] = {optim.lr, optim.projector_lr < 0 ? optim.lr : optim.projector_lr};
+  const bool some_move = (groups.trained[0] && rates[0] > 0) || (groups.trained[1] && rates[1] > 0);
+  for (const int i : {0, 1}) {
+    if (rates[i] > 0 || !(groups.adapters[i] || (groups.trained[i] && !some_move))) continue;
+    const bool own = i == 1 && optim.projector_lr >= 0;
+    throw Error(ErrorKind::kUsage,
+                {.what = "a learning rate of 0: what it trains would never move",
+                 .where = own ? "optim.projector_lr" : "optim.lr",
+                 .found = "0",
+                 .expected = "above 0",
+                 .next = "raise it, or take that part out of lora.targets and full"});
+  }
+}
+
+}  // namespace lft::train

@@ -1,0 +1,25 @@
+// What would stop a run at one of its later steps, told before the first: samples that cannot be
+// read, learning rates that are all 0.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "src/train/inputs/run_inputs.h"
+
+namespace lft::train {
+
+/// Measures data.train and data.eval. kInput naming the first sample that cannot be read; under
+/// on_bad_sample: skip only where more than data.max_bad of one data set cannot. Lines about what
+/// will be left out and what teaches nothing.
+std::vector<std::string> check_samples(RunInputs& inputs);
+
+/// As a run goes on and decodes: kInput where more than data.max_bad samples of data.train were
+/// left out. `skipped`: a line for each time, as Run keeps them, in every epoch again; those of
+/// data.eval are not counted.
+void check_bad_count(const data::EncodeOptions& encode, const std::vector<std::string>& skipped);
+
+/// kUsage where no step would move adapters or anything else that is trained: gate.h would refuse
+/// the run when it is done.
+void check_learning_rates(const RunInputs& inputs);
+
+}  // namespace lft::train

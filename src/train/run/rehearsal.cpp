@@ -1,0 +1,122 @@
+#include "src/train/run/rehearsal.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+
+#include "models/ops/weight/masters.h"
+#include "src/base/errors.h"
+#include "src/base/text.h"
+#include "src/data/batch.h"
+#include "src/train/memory/memory_plan.h"
+
+namespace lft::train {
+namespace {
+
+/// The samples as the loader would give them; those that cannot be read are left to the step that
+/// needs them.
+std::vector<data::Sample> load(const data::Dataset& dataset, const std::vector<int64_t>& indices) {
+  std::vector<data::Sample> samples;
+  for (const int64_t index : indices) {
+    try {
+      samples.push_back(dataset.get(index));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kInput) throw;
+    }
+  }
+  return samples;
+}
+
+/// What a micro-batch's memory depends on.
+struct Size {
+  size_t positions = 0, images = 0;  // padding and what fills up counted
+  int64_t supervised = 0;
+};
+Size size_of(const std::vector<data::Sample>& samples, bool packed, int64_t fill_up) {
+  Size size;
+  size_t longest = 0, total = 0;
+  for (const data::Sample& sample : samples) {
+    longest = std::max(longest, sample.input_ids.size());
+    total += sample.input_ids.size();
+    size.images += sample.images.size();
+    size.supervised += sample.supervised();
+  }
+  size.positions = packed ? total : longest * samples.size();
+  if (fill_up > 0)
+    size.positions = static_cast<size_t>(data::filled_tokens(static_cast<int64_t>(total), fill_up));
+  return size;
+}
+bool is_within(const Size& small, const Size& large) {
+  return small.positions <= large.positions && small.images <= large.images &&
+         small.supervised <= large.supervised;
+}
+
+/// Behind a recovery a micro-batch may run in parts: the part that would be the largest.
+void keep_part(std::vector<data::Sample>& samples, int64_t split) {
+  if (split == 1) return;
+  std::stable_sort(samples.begin(), samples.end(),
+                   [](const data::Sample& a, const data::Sample& b) {
+                     return a.input_ids.size() > b.input_ids.size();
+                   });
+  const auto parts = static_cast<size_t>(split);
+  samples.resize((samples.size() + parts - 1) / parts);
+}
+
+/// Gives the gradients back on every way out.
+class NoGradientsLeft {
+ public:
+  explicit NoGradientsLeft(AdamW& optimizer) : optimizer_(optimizer) {
+    optimizer_.drop_gradients();
+  }
+  ~NoGradientsLeft() { optimizer_.drop_gradients(); }
+  NoGradientsLeft(const NoGradientsLeft&) = delete;
+
+ private:
+  AdamW& optimizer_;
+};
+
+}  // namespace
+
+Rehearsal rehearse_worst(Run& run, const StepOptions& options, MemoryWatch& watch, bool proved) {
+  const MicroBatchShape worst = worst_micro_batch(run.inputs, sample_lengths(run.inputs.data));
+  Rehearsal result{.step = worst.step, .ids = {}};
+  std::vector<data::Sample> samples = load(*run.inputs.data.train, worst.indices);
+  keep_part(samples, run.state.split);
+  const Size size = size_of(samples, options.packed, options.fill_up);
+  if (size.supervised == 0 ||
+      (proved && is_within(size, size_of(run.probe.samples, run.probe.packed, /*fill_up=*/0))))
+    return result;
+  result.ran = true;
+  result.rows = samples.size();
+  result.packed = options.packed;
+  result.tokens = options.packed ? size.positions : size.positions / samples.size();
+  result.images = size.images;
+  for (const data::Sample& sample : samples) result.ids.push_back(sample.id);
+
+  const NoGradientsLeft clean(run.optimizer);
+  run.optimizer.zero_gradients();
+  run.optimizer.keep_shadows(run.state.compute);
+  const ops::DirectGradientsGuard direct;
+  watch.reset_peak();
+  const at::Tensor loss = micro_loss(run.model.model, options, samples,
+                                     {.step = run.state.step + 1,
+                                      .compute = run.state.compute,
+                                      .recompute = run.state.recompute,
+                                      .supervised = size.supervised});
+  if (loss.requires_grad()) loss.backward();
+  loss.item<double>();  // until the device is done
+  result.peak = watch.peak();
+  return result;
+}
+
+std::string describe_rehearsal(const Rehearsal& rehearsal) {
+  if (!rehearsal.ran)
+    return "rehearsal  none needed: the proof ran on a micro-batch as large as the run has";
+  return "rehearsal  the largest micro-batch, of step " + std::to_string(rehearsal.step) + " (" +
+         join_names(rehearsal.ids, 4) + "): " + std::to_string(rehearsal.rows) +
+         (rehearsal.packed ? " rows packed, " : " rows of up to ") +
+         std::to_string(rehearsal.tokens) + " tokens, " + std::to_string(rehearsal.images) +
+         " images; tensors take " + format_bytes(static_cast<double>(rehearsal.peak)) + " at most";
+}
+
+}  // namespace lft::train

@@ -1,0 +1,241 @@
+#include "src/train/run/run.h"
+
+#include <ATen/Functions.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/common/error.h"
+#include "models/ops/core/precision.h"
+#include "src/base/log.h"
+#include "src/data/batch.h"
+#include "src/train/machine/device.h"
+#include "src/train/run/run_hash.h"
+#include "src/train/step/recovery.h"
+
+namespace lft::train {
+namespace {
+
+[[noreturn]] void refuse_checkpoint(const checkpoint::Checkpoint& checkpoint,
+                                    const std::string& what, const std::string& found,
+                                    const std::string& expected) {
+  throw Error(ErrorKind::kCheckpoint,
+              {.what = what,
+               .where = "checkpoint of step " + std::to_string(checkpoint.step),
+               .found = found,
+               .expected = expected,
+               .next = "train again into another output_dir"});
+}
+
+/// In evaluation mode, in the run's current precision.
+double restored_probe_loss(Run& run) {
+  const at::NoGradGuard no_grad;
+  const ops::ComputeDtypeGuard dtype(run.state.compute);
+  return run.model.model->loss_sum(probe_batch(run)).item<double>();
+}
+
+void copy_tensor(const checkpoint::Checkpoint& checkpoint,
+                 const std::map<std::string, at::Tensor>& from, const std::string& name,
+                 at::Tensor to) {
+  const auto found = from.find(name);
+  if (found == from.end())
+    refuse_checkpoint(checkpoint, "the checkpoint lacks a tensor", name,
+                      "every trainable tensor and its moments");
+  if (found->second.sizes() != to.sizes()) {
+    refuse_checkpoint(checkpoint, "a tensor of the checkpoint has another shape",
+                      name + " " + c10::str(found->second.sizes()), c10::str(to.sizes()));
+  }
+  if (found->second.scalar_type() != to.scalar_type()) {
+    refuse_checkpoint(checkpoint, "a tensor of the checkpoint has another type",
+                      name + " " + c10::toString(found->second.scalar_type()),
+                      c10::toString(to.scalar_type()));
+  }
+  const at::NoGradGuard no_grad;
+  to.copy_(found->second);
+}
+
+void restore_state(Run& run, const checkpoint::Checkpoint& checkpoint) {
+  const io::Json& state = checkpoint.state;
+  run.id = checkpoint.run_id;
+  run.state.step = checkpoint.step;
+  run.state.scheduled = state.at("scheduled").get<int64_t>();
+  run.state.skips_in_row = state.at("skips_in_row").get<int64_t>();
+  run.state.compute = compute_type(state.at("precision").get<std::string>());
+  run.state.recovered = state.at("recovered").get<bool>();
+  run.state.lr_factor = state.at("lr_factor").get<double>();
+  // The recipe's may have changed since; only a recovered run may have had to recompute more than
+  // that.
+  if (run.state.recovered && state.at("recompute").get<int64_t>() == 1) run.state.recompute = 1;
+  run.state.split = state.at("split").get<int64_t>();
+  run.scaler = LossScaler(loss_scale_from(state.at("loss_scale")));
+  if (run.state.recovered) apply_recovered(run.state, run.optimizer, run.scaler);
+  run.watch = AdapterWatch(state.at("adapters_learn").get<bool>());
+  run.norms.restore(
+      state.value("norm_watch", io::Json::object()));  // a checkpoint of an older build has none
+  run.skipped_samples = state.at("skipped_samples").get<std::vector<std::string>>();
+  run.tokens = state.at("tokens").get<int64_t>();
+  run.last_loss = bits_value(state.at("last_loss_bits").get<std::string>());
+  run.hash = state.at("run_hash").get<std::string>();
+}
+
+void compare_probe(Run& run, const checkpoint::Checkpoint& checkpoint, bool exact) {
+  const double stored = bits_value(checkpoint.state.at("probe_loss_bits").get<std::string>()),
+               now = restored_probe_loss(run);
+  if (bits_text(stored) == bits_text(now)) return;
+  const double epsilon = run.state.compute == at::kFloat  ? 0x1p-12
+                         : run.state.compute == at::kHalf ? 0x1p-7
+                                                          : 0x1p-4;
+  if (!exact && std::abs(stored - now) <= epsilon * std::max(1.0, std::abs(stored))) return;
+  refuse_checkpoint(checkpoint, "restored state does not reproduce the probe loss",
+                    io::Json(now).dump() + " (bits " + bits_text(now) + ")",
+                    io::Json(stored).dump() + " (bits " + bits_text(stored) + "), as stored");
+}
+
+io::Json run_environment(RunInputs& inputs) {
+  io::Json json = {
+      {"lft", lft_version()}, {"torch", torch_version()}, {"threads", at::get_num_threads()}};
+  if (const std::string& images = image_stamp(inputs.data); !images.empty())
+    json["images by size and time"] = images;
+  json.update(device_json(inputs.device));
+  return json;
+}
+
+}  // namespace
+
+Restart find_restart(RunInputs& inputs) {
+  Restart restart;
+  const std::string dir = inputs.recipe.output_dir + "/checkpoints";
+  std::vector<std::string> warnings;
+  restart.checkpoint = checkpoint::load_newest(dir, &warnings);
+  for (const std::string& line : warnings) warning(line);
+  if (!restart.checkpoint) {
+    inputs.notices.push_back("no checkpoint yet in " + dir + ": starting from the beginning");
+    return restart;
+  }
+  const checkpoint::Checkpoint& checkpoint = *restart.checkpoint;
+  checkpoint::check_identity(checkpoint, run_identity(inputs), inputs.recipe);
+  if (const auto threads = checkpoint.environment.find("threads");
+      threads != checkpoint.environment.end() && threads->is_number_integer()) {
+    at::set_num_threads(static_cast<int>(std::clamp<int64_t>(threads->get<int64_t>(), 1, 1024)));
+  }
+  const std::string changed = checkpoint::environment_warning(checkpoint, run_environment(inputs));
+  restart.exact = changed.empty();
+  if (!changed.empty()) inputs.notices.push_back(changed);
+  inputs.notices.push_back("going on behind step " + std::to_string(checkpoint.step) + " of run " +
+                           checkpoint.run_id);
+  return restart;
+}
+
+Run make_run(RunInputs inputs) {
+  RunModel model = build_model(inputs);
+  AdamW optimizer = make_optimizer(inputs.recipe, model.trainables);
+  const recipe::Recipe::Precision::LossScale& scale = inputs.recipe.precision.loss_scale;
+  const LossScale initial{.enabled = inputs.precision.compute == at::kHalf,
+                          .scale = scale.init,
+                          .growth_factor = scale.growth_factor,
+                          .backoff_factor = scale.backoff_factor,
+                          .growth_interval = scale.growth_interval};
+  const Schedule schedule = Schedule::make(inputs.recipe.optim.schedule,
+                                           inputs.recipe.optim.warmup_ratio, inputs.total_steps);
+  Probe probe = find_probe(inputs, model.trainables);
+  Run run{.inputs = std::move(inputs),
+          .model = std::move(model),
+          .optimizer = std::move(optimizer),
+          .scaler = LossScaler(initial),
+          .schedule = schedule,
+          .state = {},
+          .id = checkpoint::new_run_id(),
+          .watch = AdapterWatch(),
+          .probe = std::move(probe),
+          .skipped_samples = {}};
+  run.state.compute = run.inputs.precision.compute;
+  run.state.recompute = recompute_every(run.inputs.recipe.train.activation_checkpointing);
+  return run;
+}
+
+llava::LlavaBatch probe_batch(const Run& run) {
+  const auto& samples = run.probe.samples;
+  const auto found = std::find_if(samples.begin(), samples.end(), [](const data::Sample& sample) {
+    return sample.supervised() > 0;
+  });
+  return data::collate({*found}, run.inputs.data.encode, run.inputs.device);
+}
+
+io::Json run_identity(const RunInputs& inputs) {
+  return {{"base", hf::base_fingerprint(inputs.model.dir)},
+          {"data", inputs.data.train->hash()},
+          {"tokenizer", inputs.data.encode.tokenizer_fingerprint},
+          {"world_size", 1}};
+}
+
+checkpoint::Checkpoint snapshot(Run& run, uint64_t metrics_bytes) {
+  checkpoint::Checkpoint checkpoint;
+  checkpoint.step = run.state.step;
+  checkpoint.run_id = run.id;
+  io::Json adam_steps = io::Json::object();
+  for (const AdamSlot& slot : run.optimizer.slots()) {
+    checkpoint.trainables[slot.param.name] = slot.param.tensor.detach();
+    for (const auto& [name, tensor] : moment_tensors(slot)) checkpoint.moments[name] = tensor;
+    adam_steps[slot.param.name] = slot.steps;
+  }
+  checkpoint.state = {
+      {"step", run.state.step},
+      {"scheduled", run.state.scheduled},
+      {"skips_in_row", run.state.skips_in_row},
+      {"precision", compute_name(run.state.compute)},
+      {"recovered", run.state.recovered},
+      {"lr_factor", run.state.lr_factor},
+      {"recompute", run.state.recompute},
+      {"split", run.state.split},
+      {"loss_scale", loss_scale_json(run.scaler.state())},
+      {"adam_steps", adam_steps},
+      {"adapters_learn", run.watch.satisfied()},
+      {"norm_watch", run.norms.state()},
+      {"sampler", {{"seed", run.inputs.recipe.train.seed}, {"next_step", run.state.step + 1}}},
+      {"skipped_samples", run.skipped_samples},
+      {"tokens", run.tokens},
+      {"last_loss_bits", bits_text(run.last_loss)},
+      {"run_hash", run.hash},
+      {"metrics_bytes", metrics_bytes},
+      {"probe_loss_bits", bits_text(restored_probe_loss(run))}};
+  checkpoint.identity = run_identity(run.inputs);
+  checkpoint.environment = run_environment(run.inputs);
+  checkpoint.recipe = recipe::dump_recipe(run.inputs.recipe);
+  return checkpoint;
+}
+
+uint64_t restore(Run& run, const checkpoint::Checkpoint& checkpoint, bool exact,
+                 const std::function<void(llava::Llava&)>& restored) {
+  const size_t slots = run.optimizer.slots().size();
+  size_t kept = 0;
+  for (const AdamSlot& slot : run.optimizer.slots()) kept += moment_tensors(slot).size();
+  if (checkpoint.trainables.size() != slots || checkpoint.moments.size() != kept) {
+    refuse_checkpoint(checkpoint, "the checkpoint holds other tensors than this recipe trains",
+                      std::to_string(checkpoint.trainables.size()), std::to_string(slots));
+  }
+  try {
+    const io::Json& adam_steps = checkpoint.state.at("adam_steps");
+    for (AdamSlot& slot : run.optimizer.slots()) {
+      copy_tensor(checkpoint, checkpoint.trainables, slot.param.name, slot.param.tensor);
+      for (const auto& [name, tensor] : moment_tensors(slot))
+        copy_tensor(checkpoint, checkpoint.moments, name, tensor);
+      slot.steps = adam_steps.at(slot.param.name).get<int64_t>();
+    }
+    restore_state(run, checkpoint);
+    if (restored) restored(run.model.model);
+    compare_probe(run, checkpoint, exact);
+    if (run.state.recovered) {
+      notice(
+          "a step of this run was not finite: it computes in fp32 since, at its learning rates "
+          "times " +
+          io::Json(run.state.lr_factor).dump());
+    }
+    return checkpoint.state.at("metrics_bytes").get<uint64_t>();
+  } catch (const nlohmann::json::exception& error) {
+    refuse_checkpoint(checkpoint, "state.json of the checkpoint lacks a field", error.what(), "");
+  }
+}
+
+}  // namespace lft::train

@@ -1,0 +1,66 @@
+// The parts of a run, and how they become a checkpoint and come back from one.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "src/checkpoint/checkpoint.h"
+#include "src/train/inputs/run_inputs.h"
+#include "src/train/inputs/run_model.h"
+#include "src/train/norms/norm_watch.h"
+#include "src/train/optim/loss_scaler.h"
+#include "src/train/proof/adapter_watch.h"
+#include "src/train/proof/proof.h"
+#include "src/train/run/run_hash.h"
+#include "src/train/step/step.h"
+
+namespace lft::train {
+
+struct Run {
+  RunInputs inputs;
+  RunModel model;
+  AdamW optimizer;
+  LossScaler scaler;
+  Schedule schedule;
+  StepState state;
+  std::string id;                            // of the run, over all its processes
+  AdapterWatch watch;                        // until every A has been seen to learn
+  NormWatch norms = {};                      // their trends
+  Probe probe;                               // what the proof runs on
+  std::vector<std::string> skipped_samples;  // bad ones left out, with the reason
+  int64_t tokens = 0;
+  double last_loss = NAN;
+  std::string hash = first_run_hash();  // rolling, over the steps so far
+};
+
+/// Where a resumed run goes on.
+struct Restart {
+  std::optional<checkpoint::Checkpoint> checkpoint;  // none yet: from the beginning
+  bool exact = true;  // same library, device and processor as the process that saved it
+};
+/// The newest checkpoint that verifies, agreeing with the recipe and its inputs (kCheckpoint
+/// otherwise); sets the thread count to the stored one, on which the order of sums depends. Notices
+/// go to inputs.notices.
+Restart find_restart(RunInputs& inputs);
+
+/// Opened inputs and a fresh model as a run at step 0. Its id is new.
+Run make_run(RunInputs inputs);
+
+/// The sample whose loss a checkpoint stores, as a batch: the probe's first with a supervised
+/// token.
+llava::LlavaBatch probe_batch(const Run& run);
+
+/// What a checkpoint of this run must agree with: base, data, tokenizer, world size.
+io::Json run_identity(const RunInputs& inputs);
+
+/// Everything that moves; `metrics_bytes` is the size of metrics.jsonl up to this step.
+checkpoint::Checkpoint snapshot(Run& run, uint64_t metrics_bytes);
+
+/// Puts a checkpoint's state into a run made by make_run with the same recipe, then computes the
+/// loss of the probe sample again: kCheckpoint unless it has the stored bits (with `exact` off,
+/// after a change of library or processor: the stored value within the precision's rounding).
+/// `restored` runs before that; a test's way in. Returns the stored size of metrics.jsonl.
+uint64_t restore(Run& run, const checkpoint::Checkpoint& checkpoint, bool exact,
+                 const std::function<void(llava::Llava&)>& restored);
+
+}  // namespace lft::train

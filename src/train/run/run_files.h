@@ -1,0 +1,44 @@
+// What a run writes while it goes on: metrics.jsonl, TensorBoard, the progress on the terminal.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "src/recipe/recipe.h"
+#include "src/report/metrics.h"
+#include "src/report/progress.h"
+#include "src/report/tensorboard.h"
+#include "src/train/norms/norm_watch.h"
+#include "src/train/run/run_hash.h"
+#include "src/train/step/step.h"
+
+namespace lft::train {
+
+class RunFiles {
+ public:
+  /// `metrics_bytes` of metrics.jsonl are kept (0: a fresh run); `first_step` steps were done
+  /// before. A file that is shorter loses its last broken line and is said to be short.
+  RunFiles(const recipe::Recipe& recipe, int64_t total_steps, int64_t first_step,
+           uint64_t metrics_bytes);
+
+  void step(const StepOutcome& outcome, const StepState& state, const StepHashes& hashes,
+            double step_s);
+  void layer_norms(const StepOutcome& outcome, const AdamW& optimizer, int64_t step);
+  void activations(const std::vector<LayerValue>& rms, int64_t step);
+  void warn(const std::vector<NormWarning>& warnings, int64_t step);
+  void eval(int64_t step, double loss, int64_t samples);
+  void event(const std::string& name, int64_t step, const io::Json& fields) {
+    metrics_.event(name, step, fields);
+  }
+  void note(const std::string& line) { progress_.note(line); }
+
+  /// Everything written so far is on the disk; the size of metrics.jsonl.
+  uint64_t sync();
+  void flush();
+
+ private:
+  report::MetricsFile metrics_;
+  report::Progress progress_;
+  std::unique_ptr<report::TensorBoardWriter> tensorboard_;
+};
+
+}  // namespace lft::train

@@ -1,0 +1,29 @@
+// The rolling hash of a run: over its steps, the ids of the samples and the bits of the loss. Two
+// runs with the same hash at a step have seen the same samples and computed the same losses up to
+// it.
+#pragma once
+#include <string>
+
+#include "src/data/loader.h"
+
+namespace lft::train {
+
+/// 16 hexadecimal digits each, the first ones of a sha256.
+struct StepHashes {
+  std::string ids;  // over the step's sample ids, one micro-batch behind the other, as a JSON array
+                    // of texts
+  std::string run;  // over the run's hash before the step, `ids`, and the 16 digits of the loss's
+                    // bits, as one text
+};
+
+/// What a run's hash is before step 1.
+std::string first_run_hash();
+/// `loss`: a skipped or failed step's too, as it was computed; 0 where none was. Every NaN is the
+/// same one.
+StepHashes fold_step(const std::string& run_hash, const data::StepSamples& samples, double loss);
+
+/// The bits of a double as 16 hexadecimal digits; every NaN has the same. JSON has no NaN.
+std::string bits_text(double value);
+double bits_value(const std::string& text);
+
+}  // namespace lft::train

@@ -1,0 +1,445 @@
+#include "src/train/run/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <optional>
+#include <set>
+
+#include "kernels/common/error.h"
+#include "src/base/errors.h"
+#include "src/base/log.h"
+#include "src/base/signals.h"
+#include "src/base/text.h"
+#include "src/checkpoint/run_lock.h"
+#include "src/checkpoint/writer.h"
+#include "src/infer/evaluate.h"
+#include "src/io/files.h"
+#include "src/train/inputs/output_dir.h"
+#include "src/train/machine/determinism.h"
+#include "src/train/machine/device.h"
+#include "src/train/machine/peak_memory.h"
+#include "src/train/memory/memory_plan.h"
+#include "src/train/memory/out_of_memory.h"
+#include "src/train/proof/final_check.h"
+#include "src/train/run/non_finite.h"
+#include "src/train/run/outputs.h"
+#include "src/train/run/preflight.h"
+#include "src/train/run/rehearsal.h"
+#include "src/train/run/run.h"
+#include "src/train/run/run_files.h"
+#include "src/train/run/step_options.h"
+#include "src/train/step/recovery.h"
+#include "src/train/step/samples_ahead.h"
+
+namespace lft::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+bool has_image(const data::StepSamples& samples) {
+  const auto shows = [](const data::Sample& sample) { return !sample.images.empty(); };
+  return std::any_of(samples.micro.begin(), samples.micro.end(), [&](const auto& micro) {
+    return std::any_of(micro.begin(), micro.end(), shows);
+  });
+}
+
+/// Steps, saves and records until the run is done or told to stop.
+class Trainer {
+ public:
+  Trainer(Run& run, RunMemory& memory, const PeakMemory& peak, const TrainOptions& options,
+          uint64_t metrics_bytes)
+      : run_(run),
+        memory_(memory),
+        peak_(peak),
+        recipe_(run.inputs.recipe),
+        options_(run_step_options(run)),
+        graphs_(make_graph_passes(run, options_)),
+        stop_behind_(options.stop_behind),
+        part_done_(options.part_done),
+        files_(recipe_, run.inputs.total_steps, run.state.step, metrics_bytes),
+        writer_(recipe_.output_dir + "/checkpoints", recipe_.checkpoint.keep,
+                /*behind=*/!run.inputs.device.is_cpu()) {
+    options_.gradients_ready = options.gradients_ready;
+    options_.graphs = graphs_.get();
+    io::write_file_atomic(path("recipe.resolved.yaml"), recipe::dump_recipe(recipe_));
+    environment_ = environment_json(run.inputs.device, recipe_.train.deterministic).dump(2) + "\n";
+    io::write_file_atomic(path("environment.json"), environment_);
+  }
+
+  int run(bool resumed) {
+    if (resumed) {
+      saved_step_ = run_.state.step;
+      files_.event("resume", run_.state.step, {{"precision", compute_name(run_.state.compute)}});
+    } else if (recipe_.checkpoint.at_step_zero) {
+      save();
+    }
+    try {
+      loop();
+      drop_passes();  // what comes now needs their memory
+      if (saved_step_ != run_.state.step) save();
+      writer_.wait();
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::kNumeric) write_report(/*with_answers=*/false);
+      throw;
+    }
+    if (requested_signal() != 0) return stop(requested_signal());
+    record_memory();
+    if (stop_behind_ == 0) return finish();
+    save_outputs(run_);
+    return 0;
+  }
+
+ private:
+  /// What the steps took beside what was predicted for them.
+  void record_memory() {
+    const double peak = peak_.growth(),
+                 predicted =
+                     plan_memory(run_.inputs,
+                                 worst_micro_batch(run_.inputs, sample_lengths(run_.inputs.data)))
+                         .peak;
+    files_.event("memory", run_.state.step, {{"peak_bytes", peak}, {"predicted_bytes", predicted}});
+    files_.note("memory: " + format_bytes(peak) + " at most for model and steps, " +
+                format_bytes(predicted) + " predicted");
+  }
+
+  void loop() {
+    const std::unique_ptr<data::Loader> loader =
+        start_loader(run_.inputs.recipe, run_.inputs.data, run_.state.step);
+    SamplesAhead ahead(*loader);
+    Clock::time_point previous = Clock::now();
+    const int64_t last = stop_behind_ > 0 ? std::min(stop_behind_, run_.inputs.total_steps)
+                                          : run_.inputs.total_steps;
+    options_.while_device_works = [&] {
+      if (run_.state.step + 1 == last && !part_done_) return;
+      const int64_t before = memory_.watch.live();
+      ahead.fetch(options_);
+      ahead_bytes_ = memory_.watch.live() - before;
+    };
+    while (run_.state.step < last && requested_signal() == 0) {
+      data::StepSamples samples = ahead.next();
+      note_skipped(samples);
+      take_step(std::move(samples), previous);
+      const int64_t step = run_.state.step;
+      if (const int64_t every = recipe_.train.eval_every_steps;
+          every > 0 && step % every == 0 && step < run_.inputs.total_steps) {
+        evaluate_loss();
+      }
+      if (step % recipe_.checkpoint.every_steps == 0) save();
+    }
+    options_.while_device_works = {};
+    if (part_done_ && requested_signal() == 0) part_done_(run_.state.step, ahead.next());
+  }
+
+  void take_step(data::StepSamples samples, Clock::time_point& previous) {
+    const StepState before = run_.state;
+    ahead_bytes_ = 0;
+    memory_.begin("step " + std::to_string(before.step + 1), sample_ids(samples));
+    const StepOutcome outcome = step_within_memory(samples);
+    samples.made.reset();  // where the step ran in parts it was not taken
+    for (const std::string& note :
+         graphs_ ? graphs_->graphs().take_notes() : std::vector<std::string>())
+      files_.note(note);
+    const std::string leak = memory_.step_done(/*look_for_leaks=*/true, ahead_bytes_);
+    if (!leak.empty()) {
+      files_.event("memory_grows", before.step + 1, {{"what", leak}});
+      files_.note("warning: " + leak);
+    }
+    const Clock::time_point now = Clock::now();
+    const double step_s = std::chrono::duration<double>(now - previous).count();
+    previous = now;
+    const StepHashes hashes = fold_step(run_.hash, samples, outcome.loss);
+    run_.hash = hashes.run;
+    switch (outcome.result) {
+      case StepResult::kTaken:
+        record(samples, outcome, hashes, step_s);
+        last_good_ = std::move(samples);
+        last_good_step_ = run_.state.step;
+        return;
+      case StepResult::kEmpty:
+      case StepResult::kOverflow:
+        files_.event("step_skipped", run_.state.step,
+                     {{"reason", outcome.reason},
+                      {"tokens", outcome.tokens},
+                      {"loss_scale", outcome.loss_scale},
+                      {"ids_hash", hashes.ids},
+                      {"run_hash", hashes.run}});
+        files_.note("step " + std::to_string(run_.state.step) + " skipped: " + outcome.reason);
+        return;
+      case StepResult::kNonFinite:
+        drop_passes();  // FP32 passes do without
+        return answer_non_finite(run_, files_, options_,
+                                 {.samples = samples,
+                                  .outcome = outcome,
+                                  .before = before,
+                                  .hashes = hashes,
+                                  .last_good = last_good_,
+                                  .last_good_step = last_good_step_});
+    }
+  }
+
+  /// The first step and every so many look at the layers' outputs on their way.
+  StepOutcome measured_step(const data::StepSamples& samples) {
+    activations_.clear();
+    std::optional<ObserveCalls> observe;
+    if (const int64_t step = run_.state.step + 1;
+        activations_every() > 0 && (step == 1 || step % activations_every() == 0)) {
+      observe.emplace(activations_);
+    }
+    if (graphs_) graphs_->graphs().use_graphs(!observe.has_value());
+    return train_step(run_.model.model, run_.optimizer, run_.scaler, run_.schedule, options_,
+                      samples, run_.state);
+  }
+
+  /// A step that did not fit is taken again with less kept: without CUDA graphs, whose memory
+  /// serves nothing else, and after a recovery, whose FP32 activations are larger, as
+  /// spare_memory() says. Nothing had moved.
+  StepOutcome step_within_memory(const data::StepSamples& samples) {
+    while (true) {
+      try {
+        return measured_step(samples);
+      } catch (const std::exception& error) {
+        run_.optimizer.drop_gradients();
+        if (!is_out_of_memory(error)) throw;
+        if (graphs_) {
+          drop_passes();
+          files_.note("going on without CUDA graphs: memory ran out with them in step " +
+                      std::to_string(run_.state.step + 1));
+          continue;
+        }
+        if (!run_.state.recovered || !spare_memory(run_.state, samples)) throw;
+      }
+      files_.event("memory_spared", run_.state.step + 1,
+                   {{"recompute", run_.state.recompute}, {"split", run_.state.split}});
+      files_.note("step " + std::to_string(run_.state.step + 1) +
+                  " ran out of memory in fp32: every block is recomputed from here on" +
+                  (run_.state.split > 1
+                       ? ", micro-batches run in " + std::to_string(run_.state.split) + " parts"
+                       : ""));
+    }
+  }
+
+  void record(const data::StepSamples& samples, const StepOutcome& outcome,
+              const StepHashes& hashes, double step_s) {
+    run_.last_loss = outcome.loss;
+    run_.tokens += outcome.tokens;
+    files_.step(outcome, run_.state, hashes, step_s);
+    const int64_t every = recipe_.log.layer_grad_norms_every;
+    if (every > 0 && run_.state.step % every == 0)
+      files_.layer_norms(outcome, run_.optimizer, run_.state.step);
+    watch_norms(samples, outcome);
+    run_.watch.step(run_.optimizer, outcome.stats.norms, outcome.lr_factor, run_.state.compute);
+  }
+
+  void watch_norms(const data::StepSamples& samples, const StepOutcome& outcome) {
+    const int64_t step = run_.state.step;
+    const StepNorms norms{
+        .step = step,
+        .loss = outcome.loss,
+        .norm = outcome.stats.norm,
+        .modules = module_grad_norms(run_.optimizer, outcome.stats.norms, has_image(samples))};
+    files_.warn(run_.norms.step(norms), step);
+    const std::vector<LayerValue> rms = activations_.rms();
+    if (rms.empty()) return;
+    files_.activations(rms, step);
+    files_.warn(run_.norms.activations(rms), step);
+  }
+
+  void note_skipped(const data::StepSamples& samples) {
+    for (const std::string& skipped : samples.skipped) {
+      files_.note("skipped a bad sample: " + skipped);
+      files_.event("sample_skipped", run_.state.step + 1, {{"sample", skipped}});
+      run_.skipped_samples.push_back(skipped);
+    }
+    if (!samples.skipped.empty()) check_bad_count(run_.inputs.data.encode, run_.skipped_samples);
+  }
+
+  /// Each evaluation meets the same rows.
+  void note_skipped(const infer::EvalResult& result) {
+    for (const std::string& skipped : result.skipped) {
+      if (!skipped_eval_.insert(skipped).second) continue;
+      files_.note("skipped a bad sample of data.eval: " + skipped);
+      files_.event("sample_skipped", run_.state.step, {{"sample", "data.eval: " + skipped}});
+    }
+  }
+
+  void save() {
+    const std::string dir = path("checkpoints");
+    files_.event("checkpoint", run_.state.step,
+                 {{"path", dir + "/step-" + std::to_string(run_.state.step)}});
+    writer_.save(snapshot(run_, files_.sync()));
+    saved_step_ = run_.state.step;
+  }
+
+  /// Memory that is free is given back before and behind it, and at no other time between steps:
+  /// its batches have other sizes.
+  void evaluate_loss() {
+    if (!run_.inputs.data.eval) return;
+    memory_.begin("the evaluation behind step " + std::to_string(run_.state.step));
+    if (graphs_) graphs_->graphs().start_over();
+    empty_cache(run_.inputs.device);
+    const infer::EvalOptions options{.batch_size = recipe_.train.batch_size,
+                                     .workers = recipe_.data.workers,
+                                     .max_tokens = recipe_.train.max_tokens_per_step,
+                                     .answers = false};
+    const infer::EvalResult result =
+        infer::evaluate(run_.model.model, *run_.inputs.data.eval, *run_.inputs.data.tokenizer,
+                        run_.inputs.data.encode, options, run_.state.compute);
+    empty_cache(run_.inputs.device);
+    note_skipped(result);
+    if (result.stopped) return;
+    eval_loss_ = result.loss;
+    files_.eval(run_.state.step, result.loss, result.samples);
+  }
+
+  int stop(int signal) {
+    save_outputs(run_);
+    write_report(/*with_answers=*/false);
+    notice("stopped by a signal behind step " + std::to_string(run_.state.step) +
+           "; a checkpoint is saved, --resume goes on from it");
+    return stop_exit_code(signal);
+  }
+
+  int finish() {
+    evaluate_loss();
+    try {
+      check_trained(run_.model.model, run_.optimizer, probe_batch(run_), run_.state.compute);
+    } catch (const Error& error) {
+      files_.event("stopped", run_.state.step, {{"reason", error.what()}});
+      write_report(/*with_answers=*/false);
+      throw;
+    }
+    save_outputs(run_);
+    write_report(/*with_answers=*/true);
+    std::printf("done       %lld steps in %.1f s; see %s/report.html\n",
+                static_cast<long long>(run_.state.step), seconds_since(start_),
+                recipe_.output_dir.c_str());
+    return 0;
+  }
+
+  void write_report(bool with_answers) {
+    files_.flush();
+    write_run_report(
+        run_, environment_,
+        {.seconds = seconds_since(start_), .eval_loss = eval_loss_, .with_answers = with_answers});
+  }
+
+  /// What passes keep from step to step.
+  void drop_passes() {
+    options_.graphs = nullptr;
+    graphs_.reset();
+    run_.optimizer.drop_gradients();
+  }
+
+  int64_t activations_every() const { return recipe_.log.layer_activation_norms_every; }
+  std::string path(const std::string& name) const { return recipe_.output_dir + "/" + name; }
+
+  Run& run_;
+  RunMemory& memory_;
+  const PeakMemory& peak_;
+  const recipe::Recipe& recipe_;
+  StepOptions options_;
+  std::unique_ptr<GraphPasses> graphs_;  // null: none, or none any more
+  const int64_t stop_behind_;
+  const std::function<void(int64_t, const data::StepSamples&)> part_done_;
+  RunFiles files_;
+  checkpoint::CheckpointWriter writer_;
+  ActivationNorms activations_;
+  std::set<std::string> skipped_eval_;
+  std::string environment_;
+  std::optional<data::StepSamples> last_good_;
+  int64_t last_good_step_ = 0, saved_step_ = -1;
+  int64_t ahead_bytes_ = 0;  // of tensors made in this step for the next
+  Clock::time_point start_ = Clock::now();
+  double eval_loss_ = NAN;
+};
+
+/// Prints the proof that the run will train and returns it for the run's folder.
+std::string prove(Run& run) {
+  const Proof proof = prove_trainable(run.model.model, run.model.trainables, {&run.optimizer},
+                                      run.model.excluded, run.probe);
+  for (const std::string& line : proof_table(proof, /*collapsed=*/true))
+    std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+  return proof_json(proof).dump(2) + "\n";
+}
+
+/// Says which micro-batch and how much. A recovered run spares memory in its steps where it has to.
+void rehearse(Run& run, RunMemory& memory, bool proved) {
+  memory.begin("the rehearsal of the run's largest micro-batch");
+  try {
+    std::printf("%s\n",
+                describe_rehearsal(rehearse_worst(run, run_step_options(run), memory.watch, proved))
+                    .c_str());
+    std::fflush(stdout);
+  } catch (const std::exception& error) {
+    if (!run.state.recovered || !is_out_of_memory(error)) throw;
+  }
+}
+
+/// All of a run that needs memory. `run` outlives it: what would fit is worked out from it.
+int train_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory,
+                 const Restart& restart, const TrainOptions& options,
+                 std::optional<checkpoint::RunLock>& lock) {
+  memory.begin("building the model");
+  const PeakMemory peak(inputs.device);
+  run.emplace(make_run(std::move(inputs)));
+  const recipe::Recipe& recipe = run->inputs.recipe;
+  for (const std::string& line : describe_plan(run->inputs, run->model))
+    std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+  uint64_t metrics_bytes = 0;
+  std::string proof;
+  if (restart.checkpoint) {
+    memory.begin("the checkpoint's probe");
+    metrics_bytes = restore(*run, *restart.checkpoint, restart.exact, options.restored);
+  } else {
+    memory.begin("the trainability proof");
+    proof = prove(*run);
+  }
+  release_free_memory();
+  if (requested_signal() != 0) return stop_exit_code(requested_signal());
+  if (recipe.train.worst_first) rehearse(*run, memory, /*proved=*/!restart.checkpoint);
+  if (requested_signal() != 0) return stop_exit_code(requested_signal());
+
+  io::make_dirs(recipe.output_dir);
+  if (!lock) lock.emplace(recipe.output_dir);
+  if (!proof.empty()) io::write_file_atomic(recipe.output_dir + "/trainability.json", proof);
+  return Trainer(*run, memory, peak, options, metrics_bytes).run(restart.checkpoint.has_value());
+}
+
+}  // namespace
+
+int train(const recipe::Recipe& recipe, const TrainOptions& options) {
+  make_deterministic(recipe.train.deterministic);
+  RunInputs inputs = open_inputs(recipe, options.resume);
+  check_disk_space(inputs.recipe, inputs.model.trainable_parameters);
+  std::optional<checkpoint::RunLock> lock;  // now where the folder is there; a new one is made only
+                                            // when there is something to write
+  if (io::is_directory(recipe.output_dir)) lock.emplace(recipe.output_dir);
+  RunMemory memory(inputs.device);
+  const Restart restart = options.resume ? find_restart(inputs) : Restart{};
+  for (const std::string& line : inputs.notices) notice(line);
+  if (recipe.train.worst_first) {  // lengths are measured for it anyway
+    for (const std::string& line : check_samples(inputs)) notice(line);
+  }
+  if (requested_signal() != 0) return stop_exit_code(requested_signal());
+
+  std::optional<Run> run;
+  try {
+    return train_within(std::move(inputs), run, memory, restart, options, lock);
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error)) throw;
+    ErrorInfo described = memory.describe();
+    RunInputs again = run ? std::move(run->inputs) : open_inputs(recipe, /*resume=*/true);
+    run.reset();
+    throw out_of_memory(std::move(described), memory, again);
+  }
+}
+
+}  // namespace lft::train

@@ -1,0 +1,30 @@
+// A whole run: from a recipe to the adapter, the metrics and the report in its output directory.
+#pragma once
+#include <functional>
+
+#include "models/llava/llava.h"
+#include "src/data/loader.h"
+#include "src/recipe/recipe.h"
+#include "src/train/optim/optimizer.h"
+
+namespace lft::train {
+
+struct TrainOptions {
+  bool resume = false;  // go on from the newest checkpoint that verifies; with none there yet,
+                        // start from the beginning
+  /// A test's ways in: before a step's gradients are checked, and when a checkpoint's weights are
+  /// in place but not yet compared.
+  std::function<void(int64_t step, AdamW&)> gradients_ready = {};
+  std::function<void(llava::Llava&)> restored = {};
+  /// A part of a run: with `stop_behind` > 0 it saves behind that step (or the last one, where that
+  /// comes first), writes the adapter and is done, without final evaluation, gate and report.
+  /// `part_done` then gets what the step behind it would train.
+  int64_t stop_behind = 0;
+  std::function<void(int64_t step, const data::StepSamples& next)> part_done = {};
+};
+
+/// Returns the exit code: 0 when every step was done; 130 or 75 when a signal stopped it behind a
+/// step, with a checkpoint saved (75 with nothing written when it came before the first one).
+int train(const recipe::Recipe& recipe, const TrainOptions& options = {});
+
+}  // namespace lft::train

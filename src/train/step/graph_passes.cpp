@@ -1,0 +1,207 @@
+#include "src/train/step/graph_passes.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "kernels/common/error.h"
+#include "models/layers/recompute.h"
+#include "models/ops/core/dispatch.h"
+#include "models/ops/core/precision.h"
+
+namespace lft::train {
+namespace {
+
+int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+int64_t filled_rows(int64_t rows, int64_t tokens) {
+  return std::min(tokens, round_up(std::max<int64_t>(rows, 1), round_up((tokens + 7) / 8, 16)));
+}
+
+int64_t most_sequences(const PassLimits& limits) {
+  return limits.sequences + limits.tokens / limits.longest + 2;
+}
+
+constexpr char kDecoder[] = "llm";  // the scope
+
+bool behind_embedding(const AdamSlot& slot) { return slot.param.scope == kDecoder; }
+
+bool trains_images(const AdamW& optimizer) {
+  return !std::all_of(optimizer.slots().begin(), optimizer.slots().end(), behind_embedding);
+}
+
+}  // namespace
+
+/// Where the staged numbers lie. Offsets depend on the shape alone.
+struct GraphPasses::Inputs {
+  at::Tensor streams_m, seed, starts_s1, positions_t, rows_k,
+      targets_k;  // a row that only fills up has the target -1
+
+  Inputs(const at::Tensor& staged, int64_t modules, int64_t starts, const Shape& shape) {
+    int64_t at = 0;
+    const auto next = [&](int64_t count) {
+      const at::Tensor part = staged.narrow(0, at, count);
+      at += count;
+      return part;
+    };
+    streams_m = next(modules);
+    seed = next(1);  // the bits of a double
+    starts_s1 = next(starts);
+    positions_t = next(shape.tokens);
+    rows_k = next(shape.rows);
+    targets_k = next(shape.rows);
+    used = at;
+  }
+  int64_t used = 0;
+};
+
+GraphPasses::GraphPasses(const llava::Llava& model, AdamW& optimizer, PassLimits limits,
+                         at::Device device, bool exact, std::unique_ptr<GraphArena> arena)
+    : model_(model),
+      optimizer_(optimizer),
+      limits_(limits),
+      device_(device),
+      graphs_(arena ? std::move(arena) : make_graph_arena(device), exact),
+      trains_images_(trains_images(optimizer)),
+      staged_(at::zeros({static_cast<int64_t>(optimizer.slots().size()) + 1 +
+                         most_sequences(limits) + 1 + 3 * limits.tokens},
+                        at::TensorOptions(at::kLong).device(device))),
+      loss_(at::zeros({}, at::TensorOptions(at::kFloat).device(device))),
+      streams_(staged_.narrow(0, 0, static_cast<int64_t>(optimizer.slots().size()))) {
+  optimizer_.zero_gradients();
+  gradients_ = optimizer_.flat_gradients(kDecoder);
+  model_->language_model->model->reserve_positions(
+      limits.longest, device);  // not in the arena, where it would be overwritten
+}
+
+void GraphPasses::stage(const llava::LlavaBatch& batch, const llava::SupervisedRows& rows,
+                        const Shape& shape, const MicroPass& pass, double seed) {
+  at::Tensor host = at::zeros(
+      staged_.sizes(), at::TensorOptions(at::kLong).pinned_memory(ops::runs_kernels(device_)));
+  const int64_t modules = static_cast<int64_t>(optimizer_.slots().size()),
+                starts = most_sequences(limits_) + 1;
+  const Inputs to(host, modules, starts, shape);
+  const std::vector<uint64_t> streams =
+      streams_.at(static_cast<uint64_t>(pass.step), pass.micro_batch);
+  std::transform(streams.begin(), streams.end(), to.streams_m.mutable_data_ptr<int64_t>(),
+                 [](uint64_t stream) { return static_cast<int64_t>(stream); });
+  *to.seed.mutable_data_ptr<int64_t>() = std::bit_cast<int64_t>(seed);
+  const std::vector<int64_t>& from = batch.packed->starts;
+  if (static_cast<int64_t>(from.size()) > starts)
+    throw Error(ErrorKind::kInternal, "GraphPasses: more sequences than the run can have");
+  int64_t* out = std::copy(from.begin(), from.end(), to.starts_s1.mutable_data_ptr<int64_t>());
+  std::fill(out, to.starts_s1.mutable_data_ptr<int64_t>() + starts,
+            from.back());  // sequences of no length
+  to.positions_t.copy_(batch.packed->positions());
+  const int64_t supervised = rows.rows_k.numel();
+  to.rows_k.narrow(0, 0, supervised).copy_(rows.rows_k);
+  to.targets_k.fill_(-1);
+  to.targets_k.narrow(0, 0, supervised).copy_(rows.targets_k);
+  staged_.narrow(0, 0, to.used).copy_(host.narrow(0, 0, to.used), /*non_blocking=*/true);
+}
+
+/// In a place of their own for every number of images.
+at::Tensor GraphPasses::frozen_features(const at::Tensor& pixels_nchw) {
+  const at::NoGradGuard no_grad;
+  if (images_.size() == kMostImageCounts && !images_.contains(pixels_nchw.size(0)))
+    return model_->image_features(pixels_nchw);
+  auto [entry, is_new] = images_.try_emplace(pixels_nchw.size(0));
+  auto& [pixels, features] = entry->second;
+  if (is_new) {
+    pixels = pixels_nchw.clone();
+    features = model_->image_features(pixels).clone();
+    return features;
+  }
+  pixels.copy_(pixels_nchw);
+  graphs_.run("vision tower over " + std::to_string(pixels.size(0)) + " images", /*size=*/0,
+              {features}, [&, pixels = pixels, features = features] {
+                features.copy_(model_->image_features(pixels));
+              });
+  return features;
+}
+
+at::Tensor GraphPasses::embed(const llava::LlavaBatch& batch) {
+  if (trains_images_ || !batch.pixels_nchw.defined()) return model_->embed(batch);
+  return model_->embed(batch, frozen_features(batch.pixels_nchw));
+}
+
+void GraphPasses::hold_embeds(const at::Tensor& embeds_btd) {
+  if (!embeds_.defined()) {
+    embeds_ = at::zeros({1, limits_.tokens, embeds_btd.size(2)},
+                        embeds_btd.options().requires_grad(false));
+    embeds_gradient_ = at::zeros_like(embeds_);
+  }
+  embeds_.narrow(1, 0, embeds_btd.size(1)).copy_(embeds_btd.detach());
+}
+
+/// What a graph holds: everything it reads and writes beside the arena keeps its place.
+void GraphPasses::decode(const Shape& shape, const std::vector<int64_t>& starts) {
+  const Inputs in(staged_, static_cast<int64_t>(optimizer_.slots().size()),
+                  most_sequences(limits_) + 1, shape);
+  at::Tensor embeds = embeds_.narrow(1, 0, shape.tokens).detach();
+  if (shape.trains_embeds) {
+    embeds.requires_grad_();
+    embeds.mutable_grad() = embeds_gradient_.narrow(1, 0, shape.tokens).zero_();
+  }
+  auto packed = std::make_shared<ops::PackedSequences>();
+  packed->starts = starts;
+  if (!device_.is_cpu()) packed->starts_s1 = in.starts_s1.to(at::kInt);
+  packed->positions_t = in.positions_t;
+  packed->at_least = limits_.longest;
+  const at::Tensor logprobs =
+      model_->logprobs_behind(embeds, in.rows_k, in.targets_k.clamp_min(0), std::move(packed));
+  const at::Tensor loss = -at::where(in.targets_k >= 0, logprobs, at::zeros_like(logprobs)).sum();
+  loss_.copy_(loss.detach());
+  loss.backward(in.seed.view(at::kDouble).to(at::kFloat).squeeze(0));
+}
+
+at::Tensor GraphPasses::run(llava::LlavaBatch batch, const StepOptions& options,
+                            const MicroPass& pass, double scale) {
+  if (!gradients_.is_alias_of(optimizer_.flat_gradients(kDecoder))) {
+    throw Error(ErrorKind::kInternal, "GraphPasses: the gradients have moved");
+  }
+  const ops::ComputeDtypeGuard dtype(pass.compute);
+  const layers::RecomputeGuard recompute(pass.recompute);
+  ops::DropoutPosition position{.seed = options.seed,
+                                .step = static_cast<uint64_t>(pass.step),
+                                .micro_batch = pass.micro_batch};
+  const llava::SupervisedRows rows =
+      llava::supervised_rows(batch.labels_bt, model_->config.text.vocab);
+  at::Tensor embeds;
+  {
+    const ops::DropoutGuard dropout(position);
+    embeds = embed(batch);
+  }
+  const Shape shape{.tokens = embeds.size(1),
+                    .rows = filled_rows(rows.rows_k.numel(), embeds.size(1)),
+                    .trains_embeds = embeds.requires_grad()};
+  hold_embeds(embeds);
+  stage(batch, rows, shape, pass, scale / static_cast<double>(pass.supervised));
+  position.streams = &streams_;
+  const ops::DropoutGuard dropout(position);
+  std::vector<at::Tensor> outputs = {gradients_, loss_};
+  if (shape.trains_embeds) outputs.push_back(embeds_gradient_.narrow(1, 0, shape.tokens));
+  const auto body = [&] { decode(shape, batch.packed->starts); };
+  if (!device_.is_cpu() &&
+      pass.compute ==
+          at::kFloat) {  // attention in float32 launches a kernel a sequence, of its length
+    body();
+  } else {
+    graphs_.run("decoder over " + std::to_string(shape.tokens) + " tokens, head over " +
+                    std::to_string(shape.rows) + " rows" +
+                    (shape.trains_embeds ? ", gradient of the embeddings" : ""),
+                shape.tokens, outputs, body);
+  }
+  optimizer_.gradients_written(kDecoder);
+  streams_.pass_done();
+  const at::Tensor loss = loss_ / static_cast<double>(pass.supervised);
+  if (shape.trains_embeds) embeds.backward(embeds_gradient_.narrow(1, 0, shape.tokens));
+  return loss;
+}
+
+}  // namespace lft::train

@@ -1,0 +1,72 @@
+// Micro-batches at a few fixed shapes, so that a CUDA graph can launch the decoder's forward and
+// backward pass in one call. Packed micro-batches only. Vision tower, projector and embedding run
+// before it, outside; so does their backward pass, behind it. Where tower and projector are frozen,
+// they are a graph of their own.
+#pragma once
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "models/llava/llava.h"
+#include "models/ops/elementwise/dropout.h"
+#include "src/train/machine/graph_cache.h"
+#include "src/train/step/step.h"
+
+namespace lft::train {
+
+/// What bounds a run's packed micro-batches.
+struct PassLimits {
+  int64_t tokens = 0;     // train.max_tokens_per_step
+  int64_t longest = 0;    // data.max_tokens
+  int64_t sequences = 0;  // samples of a step
+};
+
+/// Numbers of images of a micro-batch whose pixels and features have a place of their own.
+constexpr int64_t kMostImageCounts = 8;
+
+class GraphPasses {
+ public:
+  /// Its arena's stream is the thread's current one from here on. `optimizer`'s gradients are bound
+  /// to their places, where its graphs find them; `exact` as for a GraphCache. `arena`: null for
+  /// the device's own.
+  GraphPasses(const llava::Llava& model, AdamW& optimizer, PassLimits limits, at::Device device,
+              bool exact, std::unique_ptr<GraphArena> arena = nullptr);
+  GraphPasses(const GraphPasses&) = delete;
+
+  /// Forward and backward pass of a packed micro-batch (make_batch()); gradients are added up as
+  /// autograd does. Returns its loss, detached: the sum over its supervised tokens /
+  /// pass.supervised. The backward pass starts from `scale` times that.
+  at::Tensor run(llava::LlavaBatch batch, const StepOptions& options, const MicroPass& pass,
+                 double scale);
+  GraphCache& graphs() { return graphs_; }
+
+ private:
+  struct Shape {
+    int64_t tokens = 0, rows = 0;
+    bool trains_embeds = false;
+  };
+  struct Inputs;  // views of the staged numbers
+
+  at::Tensor embed(const llava::LlavaBatch& batch);
+  at::Tensor frozen_features(const at::Tensor& pixels_nchw);
+  void stage(const llava::LlavaBatch& batch, const llava::SupervisedRows& rows, const Shape& shape,
+             const MicroPass& pass, double seed);
+  void hold_embeds(const at::Tensor& embeds_btd);
+  void decode(const Shape& shape, const std::vector<int64_t>& starts);
+
+  llava::Llava model_;
+  AdamW& optimizer_;
+  const PassLimits limits_;
+  const at::Device device_;
+  GraphCache graphs_;
+  const bool trains_images_;  // something before the decoder
+  at::Tensor gradients_;      // of the optimizer's buffer: every trainable of the decoder
+  at::Tensor staged_;         // int64: whatever differs between micro-batches of a shape
+  at::Tensor embeds_, embeds_gradient_, loss_;
+  std::map<int64_t, std::pair<at::Tensor, at::Tensor>>
+      images_;  // by their number: pixels and features
+  ops::DropoutStreams streams_;
+};
+
+}  // namespace lft::train

@@ -1,0 +1,42 @@
+#include "src/train/step/recovery.h"
+
+#include <ATen/Context.h>
+
+#include <algorithm>
+
+namespace lft::train {
+
+bool can_recover(const StepState& state, const std::string& recovery) {
+  return recovery == "fp32" && !state.recovered && state.compute != at::kFloat;
+}
+
+void recover(StepState& state, AdamW& optimizer, LossScaler& scaler, double lr_backoff) {
+  ++state.step;
+  ++state.scheduled;
+  state.skips_in_row = 0;
+  state.recovered = true;
+  state.compute = at::kFloat;
+  state.lr_factor = lr_backoff;
+  apply_recovered(state, optimizer, scaler);
+}
+
+bool spare_memory(StepState& state, const data::StepSamples& samples) {
+  if (state.recompute != 1) {
+    state.recompute = 1;
+    return true;
+  }
+  size_t rows = 0;
+  for (const std::vector<data::Sample>& micro : samples.micro) rows = std::max(rows, micro.size());
+  if (state.split >= static_cast<int64_t>(rows)) return false;
+  state.split *= 2;
+  return true;
+}
+
+void apply_recovered(const StepState& state, AdamW& optimizer, LossScaler& scaler) {
+  at::globalContext().setAllowTF32CuBLAS(false);
+  at::globalContext().setAllowTF32CuDNN(false);
+  for (ParamGroup& group : optimizer.groups()) group.lr *= state.lr_factor;
+  scaler = LossScaler({.enabled = false});
+}
+
+}  // namespace lft::train

@@ -1,0 +1,26 @@
+#include "src/train/step/samples_ahead.h"
+
+#include <exception>
+#include <utility>
+
+namespace lft::train {
+
+void SamplesAhead::fetch(const StepOptions& options) {
+  try {
+    samples_ = loader_.next();
+    if (!samples_->micro.empty() && supervised_tokens(samples_->micro.front()) > 0) {
+      samples_->made =
+          std::make_shared<llava::LlavaBatch>(make_batch(options, samples_->micro.front()));
+    }
+  } catch (const std::exception&) {  // a loader says again what it said once
+  }
+}
+
+data::StepSamples SamplesAhead::next() {
+  if (!samples_) return loader_.next();
+  data::StepSamples samples = std::move(*samples_);
+  samples_.reset();
+  return samples;
+}
+
+}  // namespace lft::train

@@ -1,0 +1,95 @@
+// One optimizer step over one global batch: a transaction. The only place that zeroes, runs,
+// differentiates, unscales, checks, clips, steps, moves the loss scale and schedules.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "models/llava/llava.h"
+#include "src/data/loader.h"
+#include "src/train/optim/loss_scaler.h"
+#include "src/train/optim/optimizer.h"
+#include "src/train/optim/schedule.h"
+
+namespace lft::train {
+
+/// What moves from step to step beside weights, moments and the loss scale. Plain data; a
+/// checkpoint holds all of it.
+struct StepState {
+  int64_t step = 0;          // global batches consumed, skipped ones counted: the next is step + 1
+  int64_t scheduled = 0;     // what the schedule counts: updates and the recovery
+  int64_t skips_in_row = 0;  // FP16 steps skipped since the last update
+  bool recovered = false;    // the one FP32 recovery is used up
+  double lr_factor = 1;      // what the recovery multiplied the base learning rates by
+  int64_t recompute = 0;     // activation checkpointing: every how manyeth block, 0: none
+  int64_t split = 1;         // parts of a micro-batch that are run one by one
+  at::ScalarType compute = at::kFloat;
+};
+
+class GraphPasses;  // graph_passes.h
+
+struct StepOptions {
+  data::EncodeOptions encode;
+  at::Device device = at::kCPU;
+  bool packed = false;  // train.max_tokens_per_step: micro-batches without padding
+  int64_t fill_up = 0;  // packed: micro-batches are filled up to one of a few sizes, at most this
+                        // one; 0: they are not
+  GraphPasses* graphs = nullptr;     // runs them, where they are; not after a recovery
+  double clip_grad_norm = 1;         // 0: off
+  uint64_t seed = 42;                // of the dropout masks
+  bool offload_activations = false;  // inputs of recomputed blocks wait in host memory
+  std::function<void(int64_t step, AdamW&)> gradients_ready =
+      {};  // before the check; a test's way in
+  /// The update is launched and the host has not yet waited for what the step found: what it does
+  /// here the device does not wait for. Throws nothing.
+  std::function<void()> while_device_works = {};
+};
+
+enum class StepResult {
+  kTaken,     // parameters, moments and schedule moved
+  kEmpty,     // no supervised token, or none of its tokens can reach what is trained: only the step
+              // number moved
+  kOverflow,  // FP16 gradients overflowed: only the step number and the loss scale moved
+  kNonFinite,  // nothing moved, the step number neither: what happens now is the recovery's
+               // business
+};
+
+struct StepOutcome {
+  StepResult result = StepResult::kTaken;
+  std::string reason;  // where it was not taken
+  double loss = 0, lr = 0, lr_factor = 0,
+         loss_scale = 1;  // lr: base group's; lr_factor: the schedule's
+  ops::GradStats stats;   // norms by slot of the optimizer
+  int64_t supervised = 0, tokens = 0;
+};
+
+constexpr int64_t kMostSkipsInRow =
+    50;  // FP16: after as many, and below a loss scale of 1, skipping is given up
+
+/// Loss: sum over the supervised tokens of the whole global batch / their count; the scale is fixed
+/// within it. Gradients are absent at the end, whatever came out, but stay bound to the optimizer's
+/// buffer.
+StepOutcome train_step(llava::Llava& model, AdamW& optimizer, LossScaler& scaler,
+                       const Schedule& schedule, const StepOptions& options,
+                       const data::StepSamples& samples, StepState& state);
+
+/// What a micro-batch's loss depends on beside its samples.
+struct MicroPass {
+  int64_t step = 1;          // from 1
+  uint64_t micro_batch = 0;  // keys the dropout masks
+  at::ScalarType compute = at::kFloat;
+  int64_t recompute = 0;
+  int64_t supervised = 1;  // tokens of the global batch: the loss is divided by them
+};
+/// What the model reads of a micro-batch: padded or packed, pixels on their way to the device.
+llava::LlavaBatch make_batch(const StepOptions& options, const std::vector<data::Sample>& samples);
+/// Builds the graph.
+at::Tensor micro_loss(llava::Llava& model, const StepOptions& options, llava::LlavaBatch batch,
+                      const MicroPass& pass);
+at::Tensor micro_loss(llava::Llava& model, const StepOptions& options,
+                      const std::vector<data::Sample>& samples, const MicroPass& pass);
+
+int64_t supervised_tokens(const std::vector<data::Sample>& samples);
+std::vector<std::string> sample_ids(const data::StepSamples& samples);
+
+}  // namespace lft::train

@@ -1,0 +1,434 @@
+// lft validate on planted faults, one at a time and all at once; and on healthy data, where it must
+// say nothing.
+#include <functional>
+
+#include "debug/validate_fixture.h"
+#include "src/data/dataset.h"
+#include "src/hf/model_dir.h"
+#include "support/expect_error.h"
+
+namespace lft {
+using namespace lft::data;
+using namespace lft::debug;
+using namespace lft::hf;
+using namespace lft::recipe;
+using namespace lft::text;
+namespace {
+
+using test::golden_image;
+using test::row;
+
+class Validate : public test::DataTest {
+ protected:
+  static constexpr size_t kBad = 5;  // the row that a test spoils
+  /// The spoilt row's image becomes these bytes.
+  void replace_image(const std::string& bytes) {
+    run_.dir().write("images/" + image_name(), bytes);
+  }
+  std::string image_name() const { return json_row(kBad)["image"].get<std::string>(); }
+  void replace_text(const std::string& question, const std::string& answer) {
+    lines_[kBad] = row("row5", image_name(), question, answer).dump();
+  }
+  void expect_fault(DataFault fault, const std::string& reason) {
+    const DataReport report = validate();
+    expect_only(report, fault, {line(kBad)}, reason);
+    if (report.first.contains(fault) && fault != DataFault::kRow &&
+        fault != DataFault::kEmptyAnswer) {
+      EXPECT_EQ(report.first.at(fault)[0].id, "row5");
+    }
+  }
+};
+
+TEST_F(Validate, HealthyDataHasNoProblem) {
+  const DataReport report = validate();
+  EXPECT_TRUE(report.counts.empty()) << data_report_text(report);
+  EXPECT_EQ(report.errors() + report.warnings(), 0);
+  ASSERT_EQ(report.files.size(), 1u);
+  const DataFigures& figures = report.files[0];
+  EXPECT_EQ(figures.rows, kRows);
+  EXPECT_EQ(figures.images, kRows);
+  EXPECT_EQ(report.image_files, kRows);
+  EXPECT_EQ(report.decoded, kRows);
+  EXPECT_EQ(figures.replies, kRows);
+  EXPECT_EQ(figures.replies_with_eos, kRows);
+  EXPECT_EQ(figures.malformed + figures.truncated + figures.without_labels + figures.labels_lost +
+                figures.replies_cut,
+            0);
+}
+
+TEST_F(Validate, MissingImage) {
+  std::filesystem::remove(run_.dir().file("images/" + image_name()));
+  expect_fault(DataFault::kMissingImage, image_name());
+}
+
+TEST_F(Validate, CutAndDamagedImages) {
+  const std::string jpeg = golden_image("exif1.jpg"), png = golden_image("depth8_colour2.png");
+  replace_image(jpeg);
+  EXPECT_EQ(validate().errors(), 0);
+  replace_image(jpeg.substr(0, jpeg.size() - 20));
+  expect_fault(DataFault::kBrokenImage, "the jpeg image is cut or damaged");
+  replace_image(png.substr(0, png.size() - 13));
+  expect_fault(DataFault::kBrokenImage, "the png image is cut or damaged");
+  std::string flipped = png;
+  flipped[png.size() / 2] ^= 4;
+  replace_image(flipped);
+  expect_fault(DataFault::kBrokenImage, "the png image is cut or damaged");
+}
+
+TEST_F(Validate, FilesThatAreNoImages) {
+  replace_image("");
+  expect_fault(DataFault::kBrokenImage, "an empty file");
+  replace_image("<!DOCTYPE html><title>404</title>");
+  expect_fault(DataFault::kBrokenImage, "a web page");
+  replace_image("GIF89a");
+  expect_fault(DataFault::kBrokenImage, "a GIF");
+}
+
+TEST_F(Validate, AnImageTooNarrowToBeFitted) {
+  replace_image(test::bmp(1, 20000, 1, 2, 3));
+  expect_fault(DataFault::kBrokenImage, "too long and narrow: 1x20000");
+  recipe_.data.image_fit = "crop";  // 16 x 320000 fits
+  EXPECT_EQ(validate().errors(), 0);
+}
+
+TEST_F(Validate, MoreMarksThanImages) {
+  replace_text("<image>\n<image>\nWhat?", "red");
+  expect_fault(DataFault::kMarks, "2 marks, 1 images");
+}
+
+TEST_F(Validate, AnImageWithoutAMark) {
+  replace_text("What?", "red");
+  expect_fault(DataFault::kMarks, "0 marks, 1 images");
+}
+
+TEST_F(Validate, AMarkInAnAnswer) {
+  replace_text("<image>\nWhat?", "this <image>");
+  expect_fault(DataFault::kMarks, "<image> in an answer");
+}
+
+TEST_F(Validate, NoSupervisedTokenIsLeft) {
+  replace_text("<image>\n" + std::string(600, 'q'), "red");
+  expect_fault(DataFault::kNoLabel, "5 supervised tokens lie behind data.max_tokens = 512");
+}
+
+TEST_F(Validate, ACutAnswerIsAWarning) {
+  replace_text("<image>\nWhat?", std::string(600, 'a'));
+  expect_fault(DataFault::kTruncated, "of 602 supervised tokens");
+}
+
+TEST_F(Validate, AnImageBehindTheLimit) {
+  replace_text(std::string(600, 'q') + "<image>", "red");
+  expect_fault(DataFault::kCutImage, "the last image ends at position ");
+}
+
+TEST_F(Validate, ReplyWithoutASupervisedEndToken) {
+  nlohmann::json tokenizer = test::byte_tokenizer();  // </s> is in the vocabulary, but no longer a
+                                                      // token of its own in a text
+  tokenizer["added_tokens"].erase(2);
+  ASSERT_EQ(tokenizer["added_tokens"].size(), 3u);
+  run_.dir().write("model/tokenizer.json", tokenizer.dump());
+  run_.dir().write(
+      "model/tokenizer_config.json",
+      R"({"tokenizer_class":"LlamaTokenizer","bos_token":"<s>","add_bos_token":true})");
+  std::vector<std::string> all;
+  for (size_t i = 0; i < lines_.size(); ++i) all.push_back(line(i));
+  const DataReport report = validate();
+  expect_only(report, DataFault::kEos, all,
+              "reply 1 ends with \"<0x3E>\"; expected a supervised \"</s>\"");
+  EXPECT_EQ(report.files[0].replies_with_eos, 0);
+  EXPECT_NE(data_report_text(report).find("replies    0.00% of 12 end with a supervised \"</s>\""),
+            std::string::npos)
+      << data_report_text(report);
+}
+
+TEST_F(Validate, DuplicateIds) {
+  nlohmann::json other = json_row(kBad);
+  other["id"] = "row2";
+  lines_[kBad] = other.dump();
+  const DataReport report = validate();
+  expect_only(report, DataFault::kDuplicateId, {line(kBad)}, "the id of " + line(2));
+  EXPECT_EQ(report.first.at(DataFault::kDuplicateId)[0].id, "row2");
+}
+
+TEST_F(Validate, DuplicateRows) {
+  nlohmann::json other = json_row(2);
+  other["id"] = "row5";
+  lines_[kBad] = other.dump();
+  expect_fault(DataFault::kDuplicateRow, "the same turns and images as " + line(2));
+}
+
+TEST_F(Validate, EmptyAndMissingAnswers) {
+  replace_text("<image>\nWhat?", " \n");
+  expect_fault(DataFault::kEmptyAnswer, "an empty answer in conversations[1]");
+  nlohmann::json other = json_row(kBad);
+  other["conversations"].erase(1);
+  lines_[kBad] = other.dump();
+  expect_fault(DataFault::kEmptyAnswer, "no answer");
+}
+
+TEST_F(Validate, MalformedRows) {
+  lines_[kBad].resize(lines_[kBad].size() / 2);
+  expect_fault(DataFault::kRow, "");
+  lines_[kBad] = R"(["a list"])";
+  expect_fault(DataFault::kRow, "not a JSON object");
+  lines_[kBad] = R"({"id": "row5"})";
+  expect_fault(DataFault::kRow, "without a dialogue");
+  lines_[kBad] = "{\"id\": \"\xff\"}";
+  expect_fault(DataFault::kRow, "");
+}
+
+TEST_F(Validate, WrongTypes) {
+  const auto spoil = [&](const std::function<void(nlohmann::json&)>& change,
+                         const std::string& reason) {
+    nlohmann::json other = json_row(2);
+    change(other);
+    lines_[kBad] = other.dump();
+    expect_fault(DataFault::kRow, reason);
+  };
+  spoil([](nlohmann::json& row) { row["image"] = 5; }, "field \"image\" names no file: 5");
+  spoil([](nlohmann::json& row) { row["conversations"] = "What?"; }, "holds no messages");
+  spoil([](nlohmann::json& row) { row["conversations"][1]["value"] = 7; },
+        "a message without text: 7");
+  spoil([](nlohmann::json& row) { row["conversations"][0]["from"] = "robot"; }, "unknown role");
+  spoil([](nlohmann::json& row) { row["id"] = {1}; }, "field \"id\" is no id");
+}
+
+TEST_F(Validate, PathsOutsideImageRoot) {
+  for (const std::string name : {"../rows.json", "/etc/passwd", "sub/../../rows.json"}) {
+    nlohmann::json other = json_row(kBad);
+    other["image"] = name;
+    lines_[kBad] = other.dump();
+    expect_fault(DataFault::kImagePath, "outside its folder");
+  }
+}
+
+TEST_F(Validate, ABrokenImageIsAProblemOfEveryRowThatUsesIt) {
+  nlohmann::json other = json_row(7);
+  other["image"] = image_name();
+  lines_[7] = other.dump();
+  replace_image("BM");
+  const DataReport report = validate();
+  expect_only(report, DataFault::kBrokenImage, {line(kBad), line(7)}, image_name());
+  EXPECT_EQ(report.image_files, kRows - 1);
+  EXPECT_EQ(report.decoded, kRows - 2);
+}
+
+TEST_F(Validate, HeldOutRowsThatAreTrainedOn) {
+  recipe_.data.eval =
+      run_.dir().write("eval.jsonl", row("new", "red0.bmp", "<image>\nWhich?", "red").dump() +
+                                         "\n" + lines_[3] + "\n");
+  const DataReport report = validate();
+  expect_only(report, DataFault::kTrainedOn, {recipe_.data.eval + ":2"},
+              "the same turns and images as " + line(3));
+  ASSERT_EQ(report.files.size(), 2u);
+  EXPECT_EQ(report.files[1].rows, 2);
+  EXPECT_EQ(report.image_files, kRows);  // a file that both name is read once
+}
+
+TEST_F(Validate, AFileThatCannotBeReadLeavesTheOtherToBeScanned) {
+  lines_[kBad].resize(lines_[kBad].size() - 1);
+  save();
+  recipe_.data.eval = recipe_.data.train;
+  recipe_.data.train = run_.dir().write("cut.json", "[" + lines_[0] + ",\n" + lines_[1]);
+  const DataReport report = validate_data(recipe_, 2);
+  EXPECT_EQ(report.counts,
+            (std::map<DataFault, int64_t>{{DataFault::kFile, 1}, {DataFault::kRow, 1}}))
+      << data_report_text(report);
+  EXPECT_EQ(report.first.at(DataFault::kFile)[0].where, recipe_.data.train + "[1]");
+  EXPECT_EQ(report.first.at(DataFault::kRow)[0].where, line(kBad));
+  EXPECT_EQ(report.files[0].key, "data.eval");
+}
+
+/// Text alone under the plain template: <s>, the word mark, a token a letter, </s>. Lengths 5 to
+/// 24, two supervised tokens a row.
+TEST_F(Validate, FiguresOfKnownLengths) {
+  lines_.clear();
+  for (int length = 1; length <= 20; ++length)
+    lines_.push_back(row(std::to_string(length), "", std::string(length, 'q'), "a").dump());
+  recipe_.data.chat_template = "plain";
+  const DataFigures whole = validate().files[0];
+  EXPECT_EQ(whole.lengths, (std::array<int64_t, 5>{5, 14, 22, 23, 24}));
+  EXPECT_EQ(whole.longest, 24);
+  EXPECT_EQ(whole.longest_where, line(19));
+  EXPECT_EQ(whole.longest_id, "20");
+  EXPECT_EQ(whole.tokens, 290);
+  EXPECT_EQ(whole.supervised, 40);
+
+  recipe_.data.max_tokens = 20;  // lengths 21 to 24: one loses </s>, three lose the letter too
+  const DataReport report = validate();
+  const DataFigures& cut = report.files[0];
+  EXPECT_EQ(cut.lengths, whole.lengths);
+  EXPECT_EQ(cut.tokens, 200 + 4 * 20);
+  EXPECT_EQ(cut.supervised, 33);
+  EXPECT_EQ(cut.truncated, 4);
+  EXPECT_EQ(cut.labels_lost, 7);
+  EXPECT_EQ(cut.replies_cut, 4);
+  EXPECT_EQ(cut.without_labels, 3);
+  EXPECT_EQ(cut.replies_with_eos, 20);  // as rendered: what the limit takes is counted above
+  EXPECT_EQ(report.counts,
+            (std::map<DataFault, int64_t>{{DataFault::kNoLabel, 3}, {DataFault::kTruncated, 1}}));
+}
+
+TEST_F(Validate, SeveralTurnsAreSeveralReplies) {
+  nlohmann::json other = json_row(kBad);
+  other["conversations"].push_back({{"from", "human"}, {"value", "Sure?"}});
+  other["conversations"].push_back({{"from", "gpt"}, {"value", "Yes."}});
+  lines_[kBad] = other.dump();
+  for (const char* name : {"llava-v1", "llava-hf", "plain"}) {
+    recipe_.data.chat_template = name;
+    const DataReport report = validate();
+    EXPECT_TRUE(report.counts.empty()) << name << data_report_text(report);
+    EXPECT_EQ(report.files[0].replies, kRows + 1);
+    EXPECT_EQ(report.files[0].replies_with_eos, kRows + 1);
+  }
+}
+
+TEST_F(Validate, PreparedDataIsComparedWithItsRows) {
+  save();
+  const auto tokenizer = Tokenizer::load(recipe_.model.path);
+  const EncodeOptions options =
+      encode_options(recipe_.model.path, ModelDir::config_only(recipe_.model.path).config,
+                     *tokenizer, "llava-hf", "pad", 2048, nullptr);
+  const std::string prepared = run_.dir().file("prepared");
+  prepare_dataset(*open_dataset(recipe_.data.train, recipe_.data.image_root, *tokenizer, options),
+                  options, prepared);
+  recipe_.data.train = prepared;
+  const DataReport healthy = validate_data(recipe_, 2);
+  EXPECT_TRUE(healthy.counts.empty()) << data_report_text(healthy);
+  EXPECT_EQ(healthy.files[0].rows, kRows);
+  EXPECT_EQ(healthy.image_files, 0);
+
+  // One label of the first sample: -100 instead of its id, as if the answer's first token had not
+  // been supervised.
+  const std::string shard = prepared + "/shard-00000.safetensors";
+  std::string bytes = test::slurp(shard);
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), 8);
+  const nlohmann::json tensors = nlohmann::json::parse(bytes.substr(8, header));
+  const size_t begin = 8 + header + tensors["labels"]["data_offsets"][0].get<size_t>();
+  const Sample first = open_dataset(prepared, "", *tokenizer, options)->get(0);
+  const auto label = std::find_if(first.labels.begin(), first.labels.end(),
+                                  [](int64_t each) { return each >= 0; }) -
+                     first.labels.begin();
+  const int64_t ignored = -100;
+  std::memcpy(bytes.data() + begin + 8 * label, &ignored, 8);
+  run_.dir().write("prepared/shard-00000.safetensors", bytes);
+  const DataReport report = validate_data(recipe_, 2);
+  expect_only(report, DataFault::kPrepared, {line(0)}, "are not those of the row");
+}
+
+TEST_F(Validate, RowsThatWereBadWhenTheDataWasPrepared) {
+  nlohmann::json other = json_row(kBad);
+  other["image"] = "nowhere.png";
+  lines_[kBad] = other.dump();
+  save();
+  const auto tokenizer = Tokenizer::load(recipe_.model.path);
+  EncodeOptions options =
+      encode_options(recipe_.model.path, ModelDir::config_only(recipe_.model.path).config,
+                     *tokenizer, "llava-hf", "pad", 2048, nullptr);
+  options.skip_bad = true;
+  const std::string prepared = run_.dir().file("prepared");
+  prepare_dataset(*open_dataset(recipe_.data.train, recipe_.data.image_root, *tokenizer, options),
+                  options, prepared);
+  recipe_.data.train = prepared;
+  const DataReport report = validate_data(recipe_, 2);
+  expect_only(report, DataFault::kPrepared, {line(kBad)},
+              "bad when the data was prepared: row5: cannot open a file");
+  EXPECT_EQ(report.files[0].replies, kRows - 1);
+}
+
+/// Every row that encode_row refuses has an error, and no other row has: validate and train agree
+/// on what cannot be trained on.
+TEST_F(Validate, AllAtOnceAreAllNamedAndAgreeWithTraining) {
+  std::filesystem::remove(run_.dir().file("images/" + json_row(0)["image"].get<std::string>()));
+  run_.dir().write("images/" + json_row(1)["image"].get<std::string>(), "BM");
+  lines_[2] = row("row2", json_row(2)["image"], "no mark", "red").dump();
+  lines_[3] = "{";
+  lines_[4] = row("row4", "../rows.json", "<image>\nWhat?", "blue").dump();
+  lines_[5] = row("row5", "", "What?", "").dump();
+  lines_[6] =
+      row("row6", "", std::string(600, 'q') + "<image>", "a").dump();  // no image for the mark
+  lines_[7] = row("row8", "", "a question", "an answer").dump();
+  lines_[9] = row("row9", "", "a question", "an answer").dump();
+  lines_[10] = row("row10", json_row(10)["image"], std::string(600, 'q') + "<image>", "a").dump();
+  for (const char* policy : {"error", "skip"}) {
+    recipe_.data.on_bad_sample = policy;
+    const DataReport report = validate();
+    const std::map<DataFault, int64_t> expected = {
+        {DataFault::kRow, 1},       {DataFault::kEmptyAnswer, 1},  {DataFault::kMarks, 2},
+        {DataFault::kImagePath, 1}, {DataFault::kMissingImage, 1}, {DataFault::kBrokenImage, 1},
+        {DataFault::kCutImage, 1},  {DataFault::kDuplicateId, 1},  {DataFault::kDuplicateRow, 1}};
+    EXPECT_EQ(report.counts, expected) << data_report_text(report);
+    std::set<std::string> bad;
+    for (const auto& [fault, problems] : report.first) {
+      for (const DataProblem& problem : problems) {
+        if (!is_warning(fault)) bad.insert(problem.where);
+      }
+    }
+    const auto tokenizer = Tokenizer::load(recipe_.model.path);
+    EncodeOptions options =
+        encode_options(recipe_.model.path, ModelDir::config_only(recipe_.model.path).config,
+                       *tokenizer, "llava-hf", "pad", 2048, nullptr);
+    options.skip_bad = true;
+    const auto dataset =
+        open_dataset(recipe_.data.train, recipe_.data.image_root, *tokenizer, options);
+    for (int64_t i = 0; i < dataset->size(); ++i) {
+      bool refused = false;
+      try {
+        dataset->get(i);
+      } catch (const Error&) {
+        refused = true;
+      }
+      EXPECT_EQ(bad.contains(line(static_cast<size_t>(i))), refused) << i;
+    }
+  }
+}
+
+TEST_F(Validate, OneRowMayHaveSeveralProblems) {
+  nlohmann::json other = row("row2", "nowhere.png", "no mark", "red");
+  lines_[kBad] = other.dump();
+  const DataReport report = validate();
+  const std::map<DataFault, int64_t> expected = {
+      {DataFault::kMarks, 1}, {DataFault::kMissingImage, 1}, {DataFault::kDuplicateId, 1}};
+  EXPECT_EQ(report.counts, expected) << data_report_text(report);
+}
+
+TEST_F(Validate, TheNumberOfThreadsChangesNothing) {
+  std::filesystem::remove(run_.dir().file("images/" + image_name()));
+  lines_[3] = "{";
+  lines_[8] = lines_[7];
+  const auto without_timing = [&](int64_t workers) {
+    nlohmann::json json = data_report_json(validate(workers));
+    json.erase("timing");
+    return json.dump();
+  };
+  const std::string alone = without_timing(1);
+  EXPECT_NE(alone.find("missing_image"), std::string::npos);
+  for (const int64_t workers : {2, 5, 64}) EXPECT_EQ(without_timing(workers), alone) << workers;
+}
+
+TEST_F(Validate, CountsStayExactWhereTheListIsCut) {
+  lines_.clear();
+  for (int i = 0; i < 250; ++i)
+    lines_.push_back(
+        row(std::to_string(i), "none" + std::to_string(i) + ".png", "<image>", "a").dump());
+  const DataReport report = validate();
+  EXPECT_EQ(report.counts.at(DataFault::kMissingImage), 250);
+  ASSERT_EQ(report.first.at(DataFault::kMissingImage).size(), DataReport::kKept);
+  EXPECT_EQ(report.first.at(DataFault::kMissingImage).back().where, line(99));
+  EXPECT_NE(data_report_text(report).find("  and 245 more\n"), std::string::npos)
+      << data_report_text(report);
+}
+
+TEST_F(Validate, ModelAndRecipeProblemsAreErrorsOfTheirOwn) {
+  save();
+  Recipe other = recipe_;
+  other.model.path = run_.dir().file("nowhere");
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "nowhere", validate_data(other, 1));
+  other = recipe_;
+  other.data.chat_template = "chatty";
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "unknown template", validate_data(other, 1));
+}
+
+}  // namespace
+}  // namespace lft

@@ -1,0 +1,147 @@
+// What an evaluation asks and compares where rows are truncated or bad, and what a run makes of it.
+#include <gtest/gtest.h>
+
+#include "src/hf/model_dir.h"
+#include "src/infer/evaluate.h"
+#include "src/train/run/trainer.h"
+#include "train/run_files.h"
+#include "train/tiny_run.h"
+
+namespace lft {
+using namespace lft::data;
+using namespace lft::hf;
+using namespace lft::infer;
+using namespace lft::io;
+using namespace lft::llava;
+using namespace lft::recipe;
+using namespace lft::text;
+using namespace lft::train;
+namespace {
+
+constexpr int64_t kMaxTokens = 120;  // bytes, and 16 positions of the image
+
+nlohmann::json row(const std::string& id, const std::vector<Turn>& turns) {
+  nlohmann::json conversations = nlohmann::json::array();
+  for (const Turn& turn : turns) {
+    conversations.push_back(
+        {{"from", "human"}, {"value", (conversations.empty() ? "<image>\n" : "") + turn.question}});
+    conversations.push_back({{"from", "gpt"}, {"value", turn.answer}});
+  }
+  return {{"id", id}, {"image", "red0.bmp"}, {"conversations", conversations}};
+}
+
+const std::string kLong(200, 'x');
+
+/// Whole rows, one that loses its second answer, and one that loses its only one.
+std::string rows_file(const test::TinyRun& run) {
+  const nlohmann::json rows = {row("whole", {{"What?", "red"}, {"Sure?", "yes"}}),
+                               row("no_second", {{"What?", "red"}, {kLong, "yes"}}),
+                               row("unanswered_row", {{kLong, "red"}}),
+                               row("cut", {{"What?", kLong}, {"Sure?", "yes"}})};
+  return run.dir().write("cut.json", rows.dump());
+}
+
+EvalResult evaluate_rows(const test::TinyRun& run, const std::string& file,
+                         const EvalOptions& options = {
+                             .batch_size = 3, .workers = 1, .max_new_tokens = 4}) {
+  const ModelDir dir = ModelDir::open(run.model());
+  const std::unique_ptr<Tokenizer> tokenizer = Tokenizer::load(run.model());
+  const EncodeOptions encode =
+      encode_options(run.model(), dir.config, *tokenizer, "llava-hf", "pad", kMaxTokens, nullptr);
+  Llava model = load_llava(dir, at::kFloat, at::kCPU);
+  const auto dataset = open_dataset(file, run.dir().file("images"), *tokenizer, encode);
+  return evaluate(model, *dataset, *tokenizer, encode, options, at::kFloat);
+}
+
+TEST(Evaluate, AsksForTheLastAnswerThatTruncationLeft) {
+  const test::TinyRun run;
+  const EvalResult result = evaluate_rows(run, rows_file(run));
+  ASSERT_EQ(result.records.size(), 4u);
+  const std::vector<std::string> questions = {"Sure?", "<image>\nWhat?", "<image>\n" + kLong,
+                                              "<image>\nWhat?"},
+                                 references = {"yes", "red", "red", kLong};
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(result.records[i].question, questions[i]) << i;
+    EXPECT_EQ(result.records[i].reference, references[i]) << i;
+    EXPECT_EQ(result.records[i].answered, i != 2) << i;
+    EXPECT_EQ(result.records[i].loss > 0, i != 2) << i;
+  }
+}
+
+TEST(Evaluate, ARowWithoutAnAnswerCountsInNeitherMean) {
+  const test::TinyRun run;
+  const EvalResult all = evaluate_rows(run, rows_file(run));
+  EXPECT_EQ(all.samples, 4);
+  EXPECT_EQ(all.answered, 3);
+  const EvalResult none = evaluate_rows(
+      run,
+      run.dir().write("none.json",
+                      nlohmann::json::array({row("unanswered_row", {{kLong, "red"}})}).dump()));
+  EXPECT_EQ(none.samples, 1);
+  EXPECT_EQ(none.answered, 0);
+  EXPECT_EQ(none.supervised, 0);
+  EXPECT_EQ(none.records[0].answer, "");
+  EXPECT_EQ(none.loss, 0);
+}
+
+/// Rows of 59 to 120 positions: a budget of 200 holds one to three of them.
+TEST(Evaluate, PackedRowsHaveTheFiguresOfPaddedOnes) {
+  const test::TinyRun run;
+  nlohmann::json rows = nlohmann::json::parse(test::slurp(rows_file(run)));
+  for (int i = 0; i < 5; ++i)
+    rows.push_back(row("more" + std::to_string(i),
+                       {{std::string(10 * i, 'q') + "?", std::string(5 + i, 'z')}}));
+  const std::string file = run.dir().write("mixed.json", rows.dump());
+  const EvalOptions padded{.batch_size = 4, .workers = 1, .max_new_tokens = 4};
+  EvalOptions packed = padded;
+  packed.max_tokens = 200;
+  for (const int64_t limit : {0, 1, 6}) {
+    EvalOptions some = padded, some_packed = packed;
+    some.limit = some_packed.limit = limit;
+    const EvalResult want = evaluate_rows(run, file, some),
+                     got = evaluate_rows(run, file, some_packed);
+    ASSERT_EQ(got.records.size(), want.records.size());
+    EXPECT_EQ(got.samples, limit == 0 ? 9 : limit);
+    EXPECT_EQ(got.exact_match, want.exact_match);
+    EXPECT_NEAR(got.loss, want.loss,
+                4e-6 * want.loss);  // float32 sums of at most 200 terms in another order
+    for (size_t i = 0; i < want.records.size(); ++i) {
+      EXPECT_EQ(got.records[i].index, want.records[i].index);
+      EXPECT_EQ(got.records[i].answer, want.records[i].answer) << i;
+      EXPECT_NEAR(got.records[i].loss, want.records[i].loss, 4e-6 * want.records[i].loss) << i;
+    }
+  }
+}
+
+TEST(Evaluate, ARowWithoutAnAnswerLeavesARunItsReport) {
+  const test::TinyRun run;
+  Recipe recipe = run.recipe("out");
+  recipe.data.eval = rows_file(run);
+  recipe.data.max_tokens = kMaxTokens;
+  ASSERT_EQ(train::train(recipe), 0);
+  const std::string report = test::slurp(recipe.output_dir + "/report.html");
+  EXPECT_NE(report.find("no_second"), std::string::npos);
+  EXPECT_EQ(report.find("unanswered_row"), std::string::npos);
+  EXPECT_EQ(test::events(recipe.output_dir, "eval").back()["samples"], 4);
+}
+
+TEST(Evaluate, ABadRowIsNamedOnceHoweverOftenItIsMet) {
+  const test::TinyRun run;
+  run.dir().write("held_out.json", nlohmann::json::array({row("good", {{"What?", "red"}}),
+                                                          row("bad", {{"<image>", "red"}})})
+                                       .dump());
+  Recipe recipe = run.recipe("out");
+  recipe.data.eval = run.dir().file("held_out.json");
+  recipe.data.on_bad_sample = "skip";
+  recipe.train.eval_every_steps = 2;
+  ASSERT_EQ(train::train(recipe), 0);
+  EXPECT_EQ(test::events(recipe.output_dir, "eval").size(), 3u);
+  const std::vector<Json> skipped = test::events(recipe.output_dir, "sample_skipped");
+  ASSERT_EQ(skipped.size(), 1u);
+  const std::string sample = skipped[0]["sample"];
+  EXPECT_TRUE(sample.starts_with("data.eval: ")) << sample;
+  EXPECT_NE(sample.find("bad"), std::string::npos) << sample;
+}
+
+}  // namespace
+}  // namespace lft

@@ -1,0 +1,163 @@
+// Decoding: what is drawn from given logits (closed forms), and that batched and cached decoding
+// picks what full passes pick.
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "src/data/batch.h"
+#include "src/data/loader.h"
+#include "src/hf/model_dir.h"
+#include "src/infer/evaluate.h"
+#include "src/infer/generate.h"
+#include "support/expect_error.h"
+#include "support/temp_dir.h"
+#include "support/tiny_llava.h"
+
+namespace lft {
+using namespace lft::data;
+using namespace lft::hf;
+using namespace lft::infer;
+using namespace lft::llava;
+namespace {
+
+// torch.softmax(torch.tensor([2.0, 1.0, 0.5, -1.0]) / 0.7, 0): 0.7295361520, 0.1748340950,
+// 0.0855885730, 0.0100411800
+const std::vector<float> kLogits = {0.5f, 2.0f, -1.0f, 1.0f};  // the same, in another order
+
+TEST(PickToken, GreedyTakesTheFirstOfTheLargest) {
+  EXPECT_EQ(pick_token(at::tensor(kLogits), 0, 1, 0.99), 1);
+  EXPECT_EQ(pick_token(at::tensor({1.0f, 3.0f, 3.0f}), 0, 1, 0.5), 1);
+}
+
+TEST(PickToken, TemperatureDrawsByProbability) {
+  const at::Tensor logits = at::tensor(kLogits);
+  EXPECT_EQ(pick_token(logits, 0.7, 1, 0.0), 1);
+  EXPECT_EQ(pick_token(logits, 0.7, 1, 0.7295), 1);
+  EXPECT_EQ(pick_token(logits, 0.7, 1, 0.7296), 3);
+  EXPECT_EQ(pick_token(logits, 0.7, 1, 0.9043), 3);
+  EXPECT_EQ(pick_token(logits, 0.7, 1, 0.9044), 0);
+  EXPECT_EQ(pick_token(logits, 0.7, 1, 0.9899), 0);
+  EXPECT_EQ(pick_token(logits, 0.7, 1, 0.9901), 2);
+}
+
+TEST(PickToken, TopPKeepsTheSmallestSetThatHoldsIt) {
+  const at::Tensor logits = at::tensor(kLogits);
+  for (const double uniform : {0.0, 0.5, 0.999999})
+    EXPECT_EQ(pick_token(logits, 0.7, 0.7, uniform), 1);
+  // Two tokens kept, 0.9043702 in all: the border lies at 0.7295361520 / 0.9043702470 = 0.8066786.
+  EXPECT_EQ(pick_token(logits, 0.7, 0.8, 0.8066), 1);
+  EXPECT_EQ(pick_token(logits, 0.7, 0.8, 0.8067), 3);
+  EXPECT_EQ(pick_token(logits, 0.7, 0.8, 0.999999), 3);
+}
+
+class Generate : public ::testing::Test {
+ protected:
+  Generate() {
+    model = load_llava(ModelDir::open(test::write_tiny_llava(scratch_.file("model"))), at::kFloat,
+                       at::kCPU);
+    encode.config = model->config;
+    encode.image_mean = {0.5f, 0.5f, 0.5f};
+    encode.image_std = {0.25f, 0.25f, 0.25f};
+  }
+
+  Sample prompt(const std::vector<int64_t>& ids, bool image) const {
+    Sample sample{.id = "p", .input_ids = {1}, .labels = {}, .images = {}};
+    if (image) {
+      sample.input_ids.insert(sample.input_ids.end(), 16, 60);
+      PixelImage pixels{.size = 16, .chw = {}};
+      for (int i = 0; i < 3 * 16 * 16; ++i) pixels.chw.push_back(static_cast<uint8_t>(i * 37));
+      sample.images.push_back(pixels);
+    }
+    sample.input_ids.insert(sample.input_ids.end(), ids.begin(), ids.end());
+    sample.labels.assign(sample.input_ids.size(), -100);
+    return sample;
+  }
+
+  /// Greedy decoding with a full pass for every token.
+  std::vector<int64_t> by_full_passes(Sample sample, int64_t most) {
+    at::NoGradGuard no_grad;
+    std::vector<int64_t> answer;
+    while (static_cast<int64_t>(answer.size()) < most) {
+      at::Tensor logits_v = model->all_logits(collate({sample}, encode, at::kCPU))[0][-1];
+      logits_v[60] = -1e9;  // the image token is never generated
+      const int64_t id = logits_v.argmax().item<int64_t>();
+      if (id == model->config.eos_tokens[0]) break;
+      answer.push_back(id);
+      sample.input_ids.push_back(id);
+      sample.labels.push_back(-100);
+    }
+    return answer;
+  }
+
+  test::TempDir scratch_;
+  Llava model{nullptr};
+  EncodeOptions encode;
+};
+
+TEST_F(Generate, CachedAndBatchedEqualFullPasses) {
+  const std::vector<Sample> prompts = {prompt({5, 9, 11}, true), prompt({7}, false),
+                                       prompt({30, 31, 32, 33, 34, 35, 36}, true)};
+  const auto batched =
+      generate_batch(model, prompts, encode, {.max_new_tokens = 12, .on_token = {}}, at::kFloat);
+  ASSERT_EQ(batched.size(), 3u);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    EXPECT_EQ(
+        generate(model, prompts[i], encode, {.max_new_tokens = 12, .on_token = {}}, at::kFloat),
+        by_full_passes(prompts[i], 12))
+        << i;
+    EXPECT_EQ(batched[i], by_full_passes(prompts[i], 12)) << i;
+  }
+}
+
+TEST_F(Generate, StopsAtAnyEndTokenOfTheEncoding) {
+  const Sample p = prompt({5, 9, 11}, true);
+  encode.config.eos_tokens = {};
+  const GenerateOptions most{.max_new_tokens = 12, .on_token = {}};
+  const std::vector<int64_t> all = generate(model, p, encode, most, at::kFloat);
+  ASSERT_EQ(all.size(), 12u);
+  for (const size_t last : {size_t{3}, size_t{7}}) {
+    encode.config.eos_tokens = {2, all[last]};
+    const auto first = std::find_if(all.begin(), all.end(),
+                                    [&](int64_t id) { return id == all[last] || id == 2; });
+    EXPECT_EQ(generate(model, p, encode, most, at::kFloat),
+              std::vector<int64_t>(all.begin(), first));
+  }
+}
+
+TEST_F(Generate, SamplingRepeatsWithItsSeed) {
+  const Sample p = prompt({5, 9, 11}, true);
+  const GenerateOptions warm{
+      .max_new_tokens = 20, .temperature = 2, .top_p = 0.95, .seed = 3, .on_token = {}};
+  const auto once = generate(model, p, encode, warm, at::kFloat);
+  EXPECT_EQ(once, generate(model, p, encode, warm, at::kFloat));
+  GenerateOptions other = warm;
+  other.seed = 4;
+  EXPECT_NE(once, generate(model, p, encode, other, at::kFloat));
+}
+
+TEST_F(Generate, StopsAtTheLastPositionAndRefusesAPromptThatFillsThem) {
+  const auto filled = [&](int64_t count) {
+    return prompt(std::vector<int64_t>(count - 1, 7), false);
+  };
+  const int64_t positions = model->config.text.max_positions;
+  EXPECT_LE(generate(model, filled(positions - 2), encode, {.max_new_tokens = 50, .on_token = {}},
+                     at::kFloat)
+                .size(),
+            2u);
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "no position",
+                   generate(model, filled(positions), encode, {.on_token = {}}, at::kFloat));
+}
+
+TEST(PromptOf, CutsBeforeTheLastAnswer) {
+  const Sample turns{.id = "a",
+                     .input_ids = {1, 5, 6, 2, 7, 8, 2},
+                     .labels = {-100, -100, 6, 2, -100, 8, 2},
+                     .images = {}};
+  EXPECT_EQ(prompt_of(turns).input_ids, (std::vector<int64_t>{1, 5, 6, 2, 7}));
+  EXPECT_EQ(prompt_of(turns).supervised(), 0);
+}
+
+}  // namespace
+}  // namespace lft

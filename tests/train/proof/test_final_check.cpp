@@ -1,0 +1,139 @@
+// The gate at the end of a run: an adapter that does nothing, was never reached or is not finite is
+// not handed out.
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <limits>
+
+#include "src/checkpoint/checkpoint.h"
+#include "src/hf/model_dir.h"
+#include "src/train/proof/final_check.h"
+#include "src/train/run/trainer.h"
+#include "support/expect_error.h"
+#include "train/run_files.h"
+
+namespace lft {
+using namespace lft::checkpoint;
+using namespace lft::hf;
+using namespace lft::io;
+using namespace lft::llava;
+using namespace lft::lora;
+using namespace lft::recipe;
+using namespace lft::train;
+namespace {
+
+class Gate : public ::testing::Test {
+ protected:
+  Gate() {
+    inject_lora(select_sites(linear_sites(*model_), {"llm:all-linear"}),
+                {.rank = 2, .alpha = 4, .dropout = 0}, 7);
+    trainables_ = make_trainable(*model_, {});
+    at::Tensor ids = at::full({1, 20}, 7, at::kLong), labels = at::full({1, 20}, -100, at::kLong);
+    labels[0][19] = 7;
+    probe_ = {.input_ids_bt = ids,
+              .labels_bt = labels,
+              .lengths_b = at::full({1}, 20, at::kLong),
+              .packed = {},
+              .pixels_nchw = {}};
+  }
+  void fill_b(double value) {
+    const at::NoGradGuard no_grad;
+    for (Trainable& trainable : trainables_) {
+      if (trainable.name.ends_with("lora_B.weight")) trainable.tensor.fill_(value);
+    }
+  }
+  /// As after `steps` updates of every adapter.
+  void check(int64_t steps = 5) {
+    AdamW optimizer(trainables_, param_groups(trainables_, 1e-3, -1), {});
+    for (AdamSlot& slot : optimizer.slots()) slot.steps = steps;
+    check_trained(model_, optimizer, probe_, at::kFloat);
+  }
+
+  test::TempDir scratch_;
+  Llava model_ = load_llava(ModelDir::open(test::write_tiny_llava(scratch_.file("model"))),
+                            at::kFloat, at::kCPU);
+  std::vector<Trainable> trainables_;
+  LlavaBatch probe_;
+};
+
+TEST_F(Gate, PassesWhatLearnedAndLeavesTheAdaptersInPlace) {
+  fill_b(0.1);
+  const at::Tensor before = model_->all_logits(probe_);
+  EXPECT_NO_THROW(check());
+  EXPECT_TRUE(at::equal(before, model_->all_logits(probe_)));
+}
+
+TEST_F(Gate, NamesAdaptersThatAreStillZero) {
+  fill_b(0.1);
+  {
+    const at::NoGradGuard no_grad;
+    trainables_[3].tensor.zero_();
+  }
+  ASSERT_TRUE(trainables_[3].name.ends_with("lora_B.weight"));
+  EXPECT_LFT_ERROR(ErrorKind::kNumeric, "still zero", check());
+  EXPECT_LFT_ERROR(ErrorKind::kNumeric, trainables_[3].name, check());
+  EXPECT_LFT_ERROR(ErrorKind::kNumeric, "no batch reached them", check(/*steps=*/0));
+}
+
+TEST_F(Gate, NamesATensorThatIsNotFinite) {
+  fill_b(0.1);
+  const at::NoGradGuard no_grad;
+  trainables_[2].tensor.view(-1)[0] = std::numeric_limits<float>::infinity();
+  EXPECT_LFT_ERROR(ErrorKind::kNumeric, trainables_[2].name, check());
+}
+
+TEST_F(Gate, SeesAnAdapterThatChangesNoLogit) {
+  fill_b(1e-30);
+  EXPECT_LFT_ERROR(ErrorKind::kNumeric, "does not change the model's answers", check());
+}
+
+TEST(GateOfARun, AtALearningRateOfZeroTheRunEndsWithTheReason) {
+  const test::TinyRun run;
+  Recipe recipe = run.recipe("out");
+  recipe.full.clear();
+  recipe.optim.lr = 0;
+  EXPECT_LFT_ERROR(ErrorKind::kNumeric, "optim.lr", train::train(recipe));
+  EXPECT_FALSE(std::filesystem::exists(recipe.output_dir + "/adapter"));
+  EXPECT_EQ(test::events(recipe.output_dir, "stopped").size(), 1u);
+  EXPECT_TRUE(std::filesystem::exists(recipe.output_dir + "/report.html"));
+}
+
+TEST(GateOfARun, AnAdapterNoBatchReached) {
+  const test::TinyRun run;
+  Json rows = Json::parse(test::slurp(run.dir().file("rows.json")));
+  for (size_t i = 0; i + 1 < rows.size(); ++i) {  // the only image stands behind the last step
+    rows[i].erase("image");
+    rows[i]["conversations"][0]["value"] = "What?";
+  }
+  run.dir().write("rows.json", rows.dump());
+  Recipe recipe = run.recipe("out");
+  recipe.full.clear();
+  recipe.lora.targets = {"llm:all-linear", "projector:all-linear"};
+  recipe.data.shuffle = false;
+  recipe.train.batch_size = 1;
+  recipe.train.max_steps = 4;
+  EXPECT_LFT_ERROR(ErrorKind::kNumeric, "multi_modal_projector.linear_1.lora_B.weight",
+                   train::train(recipe));
+}
+
+TEST(GateOfARun, NonFiniteWeightsAreNeverSaved) {
+  const test::TinyRun run;
+  Recipe recipe = run.recipe("out");
+  recipe.checkpoint.every_steps = 1;
+  const auto spoil = [](int64_t step, AdamW& optimizer) {
+    const at::NoGradGuard no_grad;
+    if (step == 4)
+      optimizer.slots()[1].param.tensor.view(-1)[0] = std::numeric_limits<float>::quiet_NaN();
+  };
+  EXPECT_LFT_ERROR(ErrorKind::kNumeric, "not finite; nothing was saved",
+                   train::train(recipe, {.gradients_ready = spoil}));
+  const std::vector<CheckpointStatus> checkpoints =
+      list_checkpoints(recipe.output_dir + "/checkpoints", true);
+  ASSERT_EQ(checkpoints.front().step, 3);
+  EXPECT_EQ(checkpoints.front().fault, "");
+}
+
+}  // namespace
+}  // namespace lft

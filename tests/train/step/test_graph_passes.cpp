@@ -1,0 +1,201 @@
+// Passes at fixed shapes: what a CUDA graph would launch computes what the plain pass computes.
+// (That a graph launches the same is for a machine with a GPU: tests/gpu.)
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "src/data/batch.h"
+#include "src/train/inputs/run_inputs.h"
+#include "src/train/run/rehearsal.h"
+#include "src/train/run/run.h"
+#include "src/train/run/step_options.h"
+#include "support/counting_allocator.h"
+#include "train/faulty_arena.h"
+#include "train/tiny_run.h"
+
+namespace lft {
+using namespace lft::data;
+using namespace lft::recipe;
+using namespace lft::train;
+namespace {
+
+Recipe packed_recipe(const test::TinyRun& run, double dropout, bool projector) {
+  Recipe recipe = run.recipe("out");
+  recipe.data.eval.clear();
+  recipe.data.max_tokens = 64;
+  recipe.lora.dropout = dropout;
+  recipe.optim.lr = 1e-3;
+  recipe.train.grad_accum = 2;
+  recipe.train.max_tokens_per_step = 140;
+  if (!projector) recipe.full.clear();
+  return recipe;
+}
+
+struct Trained {
+  std::vector<double> losses;
+  std::vector<at::Tensor> weights;
+  std::vector<std::string> notes;
+};
+
+/// Six steps, with or without the fixed shapes; a CPU has no graphs but in `arena`.
+Trained train_steps(const Recipe& recipe, bool fixed, at::ScalarType compute = at::kFloat,
+                    std::unique_ptr<GraphArena> arena = nullptr) {
+  lft::train::Run run = make_run(open_inputs(recipe));
+  run.state.compute = compute;
+  StepOptions options = run_step_options(run);
+  std::unique_ptr<GraphPasses> passes;
+  const bool has_graphs = arena != nullptr;
+  if (fixed) {
+    options.fill_up = recipe.train.max_tokens_per_step;
+    passes = std::make_unique<GraphPasses>(run.model.model, run.optimizer,
+                                           PassLimits{.tokens = 140, .longest = 64, .sequences = 8},
+                                           at::kCPU,
+                                           /*exact=*/true, std::move(arena));
+    options.graphs = passes.get();
+  }
+  const std::unique_ptr<Loader> loader = start_loader(run.inputs.recipe, run.inputs.data, 0);
+  Trained trained;
+  for (int step = 0; step < 6; ++step) {
+    const StepOutcome outcome = train_step(run.model.model, run.optimizer, run.scaler, run.schedule,
+                                           options, loader->next(), run.state);
+    EXPECT_EQ(outcome.result, StepResult::kTaken) << outcome.reason;
+    trained.losses.push_back(outcome.loss);
+  }
+  for (const AdamSlot& slot : run.optimizer.slots())
+    trained.weights.push_back(slot.param.tensor.detach().clone());
+  if (passes) {
+    trained.notes = passes->graphs().take_notes();
+    EXPECT_TRUE(has_graphs || trained.notes.empty());  // a CPU has no graphs to speak of
+  }
+  return trained;
+}
+
+double relative_difference(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += (a[i] - b[i]).square().sum().item<double>();
+    size += a[i].square().sum().item<double>();
+  }
+  return std::sqrt(difference / size);
+}
+
+/// Bounds as in test_packing.cpp: float32 sums in another order. With dropout: the padding lies
+/// behind the samples, so their masks stay.
+TEST(GraphPasses, TrainLikeThePlainPass) {
+  for (const double dropout : {0.0, 0.25}) {
+    for (const bool projector : {false, true}) {
+      const test::TinyRun tiny;
+      const Recipe recipe = packed_recipe(tiny, dropout, projector);
+      const Trained want = train_steps(recipe, /*fixed=*/false),
+                    got = train_steps(recipe, /*fixed=*/true);
+      for (size_t i = 0; i < want.losses.size(); ++i) {
+        EXPECT_NEAR(got.losses[i], want.losses[i],
+                    2e-5 * want.losses[i] * static_cast<double>(i + 1))
+            << dropout << projector << i;
+      }
+      EXPECT_LT(relative_difference(got.weights, want.weights), 1e-4) << dropout << projector;
+    }
+  }
+}
+
+TEST(GraphPasses, TrainDoraLikeThePlainPass) {
+  const test::TinyRun tiny;
+  Recipe recipe = packed_recipe(tiny, 0.25, false);
+  recipe.lora.variant = "dora";
+  const Trained want = train_steps(recipe, /*fixed=*/false),
+                got = train_steps(recipe, /*fixed=*/true);
+  for (size_t i = 0; i < want.losses.size(); ++i) {
+    EXPECT_NEAR(got.losses[i], want.losses[i], 2e-5 * want.losses[i] * static_cast<double>(i + 1))
+        << i;
+  }
+  EXPECT_LT(relative_difference(got.weights, want.weights), 1e-4);
+}
+
+TEST(GraphPasses, TrainLikeThePlainPassUnderALossScale) {
+  const test::TinyRun tiny;
+  Recipe recipe = packed_recipe(tiny, 0, true);
+  recipe.precision.compute = "fp16";
+  recipe.precision.loss_scale.init = 1024;
+  const Trained want = train_steps(recipe, /*fixed=*/false, at::kHalf),
+                got = train_steps(recipe, /*fixed=*/true, at::kHalf);
+  for (size_t i = 0; i < want.losses.size(); ++i)
+    EXPECT_NEAR(got.losses[i], want.losses[i], 0x1p-9 * want.losses[i]) << i;  // FP16: 2^-11
+}
+
+/// Over every graph of every shape: gradients that are added up, dropout, and embeddings that a
+/// projector behind them is trained by.
+TEST(GraphPasses, AreTheSameBitsWhereMemoryRunsOutOverAGraph) {
+  const test::CountingAllocator counting;
+  for (const bool projector : {false, true}) {
+    const test::TinyRun tiny;
+    Recipe recipe = packed_recipe(tiny, 0.25, projector);
+    recipe.data.workers = 0;  // they would meet the memory that is not there
+    const Trained want = train_steps(recipe, /*fixed=*/true);
+    using test::Stage;
+    for (const Stage stage : {Stage::kCopiesBefore, Stage::kPass, Stage::kCopiesAfter,
+                              Stage::kCapture, Stage::kReplay, Stage::kLaterReplay}) {
+      const std::string name =
+          "stage " + std::to_string(static_cast<int>(stage)) + (projector ? ", projector" : "");
+      const Trained got =
+          train_steps(recipe, /*fixed=*/true, at::kFloat,
+                      std::make_unique<test::FaultyArena>(stage, /*faults=*/INT_MAX));
+      EXPECT_EQ(got.losses, want.losses) << name;
+      for (size_t i = 0; i < want.weights.size(); ++i)
+        EXPECT_TRUE(got.weights[i].equal(want.weights[i])) << name << " " << i;
+      const auto gives_up = [](const std::string& note) {
+        return note.starts_with("going on without the CUDA graph of decoder over ");
+      };
+      EXPECT_GE(std::count_if(got.notes.begin(), got.notes.end(), gives_up), 1) << name;
+    }
+  }
+}
+
+TEST(GraphPasses, AreTheSameBitsWhenRunAgain) {
+  const test::TinyRun tiny;
+  const Recipe recipe = packed_recipe(tiny, 0.25, true);
+  const Trained a = train_steps(recipe, true), b = train_steps(recipe, true);
+  EXPECT_EQ(a.losses, b.losses);
+  for (size_t i = 0; i < a.weights.size(); ++i) EXPECT_TRUE(a.weights[i].equal(b.weights[i])) << i;
+}
+
+/// Behind a recovery the plain pass runs: passes that throw when they are used would show it.
+TEST(GraphPasses, ARecoveredRunDoesWithout) {
+  const test::TinyRun tiny;
+  const Recipe recipe = packed_recipe(tiny, 0, false);
+  lft::train::Run run = make_run(open_inputs(recipe));
+  StepOptions options = run_step_options(run);
+  GraphPasses passes(run.model.model, run.optimizer, {.tokens = 140, .longest = 64, .sequences = 0},
+                     at::kCPU, /*exact=*/true);
+  options.graphs = &passes;
+  const std::unique_ptr<Loader> loader = start_loader(run.inputs.recipe, run.inputs.data, 0);
+  const StepSamples samples = loader->next();
+  const auto step = [&] {
+    return train_step(run.model.model, run.optimizer, run.scaler, run.schedule, options, samples,
+                      run.state);
+  };
+  run.state.recovered = true;
+  EXPECT_EQ(step().result, StepResult::kTaken);
+  run.state.recovered = false;
+  passes.graphs().use_graphs(false);
+  EXPECT_EQ(step().result, StepResult::kTaken);
+  EXPECT_FALSE(uses_cuda_graphs(recipe, at::kCPU));
+}
+
+TEST(FilledTokens, AreFewEnoughAndNeverTooFew) {
+  for (const int64_t most : {1, 63, 64, 140, 776, 16384, 17216}) {
+    std::set<int64_t> sizes;
+    for (int64_t tokens = 1; tokens <= most; ++tokens) {
+      const int64_t filled = filled_tokens(tokens, most);
+      ASSERT_GE(filled, tokens);
+      ASSERT_LE(filled, most);
+      ASSERT_EQ(filled_tokens(filled, most), filled);
+      sizes.insert(filled);
+    }
+    EXPECT_LE(sizes.size(), 32u) << most;
+  }
+  EXPECT_EQ(filled_tokens(17216, 17216), 17216);  // a full micro-batch wastes nothing
+}
+
+}  // namespace
+}  // namespace lft
