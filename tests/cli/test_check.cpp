@@ -13,7 +13,6 @@ using namespace lft::hf;
 using namespace lft::llava;
 using namespace lft::lora;
 using namespace lft::recipe;
-using namespace lft::train;
 namespace {
 
 namespace fs = std::filesystem;

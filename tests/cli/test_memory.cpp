@@ -9,7 +9,6 @@
 
 namespace lft::test {
 using namespace lft::recipe;
-using namespace lft::train;
 namespace {
 
 /// Text rows so long, and so many in one batch, that a step takes hundreds of megabytes.

@@ -14,7 +14,6 @@
 namespace lft::test {
 using namespace lft::io;
 using namespace lft::recipe;
-using namespace lft::train;
 namespace {
 
 namespace fs = std::filesystem;

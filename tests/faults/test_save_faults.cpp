@@ -11,7 +11,6 @@
 namespace lft::test {
 using namespace lft::checkpoint;
 using namespace lft::io;
-using namespace lft::train;
 namespace {
 
 /// A run: it saves these one after the other. On a relaunch it goes on from the newest that is

@@ -15,7 +15,6 @@
 
 namespace lft::test {
 using namespace lft::data;
-using namespace lft::debug;
 using namespace lft::hf;
 using namespace lft::llava;
 using namespace lft::recipe;

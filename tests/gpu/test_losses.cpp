@@ -3,7 +3,6 @@
 #include "gpu/shard_run.h"
 
 namespace lft::test {
-using namespace lft::debug;
 using namespace lft::recipe;
 namespace {
 

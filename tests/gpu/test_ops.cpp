@@ -10,7 +10,6 @@
 #include "models/ops/weight/nf4.h"
 
 namespace lft::test {
-using namespace lft::layers;
 using namespace lft::ops;
 namespace {
 

@@ -16,7 +16,6 @@
 #include "stand_in/device/memory.h"
 
 namespace lft::test::stand_in {
-using namespace lft::debug;
 namespace {
 
 constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;

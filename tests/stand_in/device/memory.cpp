@@ -12,7 +12,6 @@
 #include "stand_in/device/device.h"
 
 namespace lft::test::stand_in {
-using namespace lft::debug;
 namespace {
 
 constexpr size_t kRegion = size_t{1} << 36;  // of addresses; memory only where it is touched

@@ -7,7 +7,6 @@
 #include <vector>
 
 namespace lft::test::stand_in {
-using namespace lft::debug;
 
 /// While one lives, on any thread, a guarded region can be read and written.
 class Access {

@@ -15,7 +15,6 @@
 #include "stand_in/device/memory.h"
 
 namespace lft::test::stand_in {
-using namespace lft::layers;
 namespace {
 
 using torch::jit::IValue;
