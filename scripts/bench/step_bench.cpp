@@ -62,11 +62,9 @@ double host_microseconds() {
 int bench(const char* recipe_path, int64_t steps) {
   Run run = make_run(open_inputs(read_recipe(recipe_path)));
   const Recipe& recipe = run.inputs.recipe;
-  const std::unique_ptr<Loader> loader = start_loader(run.inputs.recipe, run.inputs.data, 0);
+  const std::unique_ptr<Loader> loader = start_loader(run.inputs, 0);
   std::vector<at::Tensor> gradients;
-  const StepOptions options{.encode = run.inputs.data.encode,
-                            .device = run.inputs.device,
-                            .clip_grad_norm = recipe.optim.clip_grad_norm,
+  const StepOptions options{.clip_grad_norm = recipe.optim.clip_grad_norm,
                             .seed = static_cast<uint64_t>(recipe.train.seed),
                             .gradients_ready = [&](int64_t, AdamW& optimizer) {
                               gradients = optimizer.gradients();

@@ -146,9 +146,14 @@ llava::LlavaBatch pack(const std::vector<Sample>& samples, const EncodeOptions& 
   return batch;
 }
 
-llava::LlavaBatch lay_out(const std::vector<Sample>& samples, const EncodeOptions& options,
-                          at::Device device, bool packed) {
-  return packed ? pack(samples, options, device) : collate(samples, options, device);
+llava::LlavaBatch make_batch(const BatchLayout& layout, const std::vector<Sample>& samples) {
+  if (!layout.packed) return collate(samples, layout.encode, layout.device);
+  int64_t fill_to = 0;
+  if (layout.fill_up > 0) {
+    for (const Sample& sample : samples) fill_to += static_cast<int64_t>(sample.input_ids.size());
+    fill_to = filled_tokens(fill_to, layout.fill_up);
+  }
+  return pack(samples, layout.encode, layout.device, fill_to);
 }
 
 int64_t filled_tokens(int64_t tokens, int64_t most) {

@@ -18,9 +18,16 @@ llava::LlavaBatch collate(const std::vector<Sample>& samples, const EncodeOption
 /// a label.
 llava::LlavaBatch pack(const std::vector<Sample>& samples, const EncodeOptions& options,
                        at::Device device, int64_t fill_to = 0);
-/// pack() where a recipe packs (train.max_tokens_per_step), else collate().
-llava::LlavaBatch lay_out(const std::vector<Sample>& samples, const EncodeOptions& options,
-                          at::Device device, bool packed);
+
+/// How the samples of a run become what the model reads of them.
+struct BatchLayout {
+  EncodeOptions encode;
+  at::Device device = at::kCPU;
+  bool packed = false;  // train.max_tokens_per_step: no padding
+  int64_t fill_up = 0;  // packed: filled up to one of a few sizes, at most this one; 0: not
+};
+/// pack() or collate(), as the layout says; pixels are on their way to the device.
+llava::LlavaBatch make_batch(const BatchLayout& layout, const std::vector<Sample>& samples);
 
 /// Positions that a packed micro-batch of `tokens` is filled up to: one of at most 32 sizes up to
 /// `most`, and no less.

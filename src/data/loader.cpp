@@ -6,6 +6,7 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "kernels/common/error.h"
 #include "models/ops/core/parallel.h"
@@ -168,10 +169,16 @@ Loader::~Loader() = default;
 
 int64_t Loader::steps_per_epoch() const { return state_->steps_per_epoch; }
 
+llava::LlavaBatch StepSamples::take(size_t index) const {
+  if (index > 0 || !made || !made->input_ids_bt.defined()) return make(micro[index]);
+  return std::exchange(*made, llava::LlavaBatch());
+}
+
 StepSamples Loader::next() {
   State& state = *state_;
   if (state.failure) std::rethrow_exception(state.failure);
   StepSamples result;
+  result.layout = state_->options.layout;
   result.epoch = state.step / state.steps_per_epoch;
   const int64_t begin = (state.step % state.steps_per_epoch) * state.group;
   const int64_t count = std::min(state.group, state.size - begin);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "models/llava/llava.h"
+#include "src/data/batch.h"
 #include "src/data/dataset.h"
 
 namespace lft::data {
@@ -25,6 +26,8 @@ struct LoaderOptions {
   /// Tokens by dataset index: batches of samples of like length (data.group_by_length). Null:
   /// without regard to length.
   std::shared_ptr<const std::vector<int32_t>> lengths = {};
+  /// How the batches are made of the samples; null: the loader gives samples alone.
+  std::shared_ptr<const BatchLayout> layout = {};
 };
 
 /// The order in which a loader of these options gives an epoch's samples: a permutation of [0,
@@ -38,12 +41,19 @@ struct StepSamples {
   int64_t epoch = 0;                       // from 0
   std::vector<std::vector<Sample>> micro;  // [grad_accum][batch_size], or cut by tokens; a
                                            // micro-batch with every sample left out is left out too
-  std::vector<std::vector<int64_t>> indices;  // dataset indices of the same
-  std::vector<std::string> skipped;           // ids of bad samples left out, with the reason
-  std::vector<int64_t> skipped_indices;       // dataset indices of the same
+  std::vector<std::vector<int64_t>> indices;       // dataset indices of the same
+  std::vector<std::string> skipped;                // ids of bad samples left out, with the reason
+  std::vector<int64_t> skipped_indices;            // dataset indices of the same
+  std::shared_ptr<const BatchLayout> layout = {};  // of the loader; how micro-batches are made
   /// Of the first micro-batch, where it was made ahead of its step, on its way to the device; null:
   /// it was not. Who runs it takes it and leaves an empty one.
   std::shared_ptr<llava::LlavaBatch> made = {};
+
+  /// The batch of micro-batch `micro`: the one made ahead where that is it.
+  llava::LlavaBatch take(size_t micro) const;
+  llava::LlavaBatch make(const std::vector<Sample>& samples) const {
+    return make_batch(*layout, samples);
+  }
 };
 
 /// Where micro-batches begin within a global batch.

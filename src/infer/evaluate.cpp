@@ -24,7 +24,8 @@ void score_batch(llava::Llava& model, const std::vector<data::Sample>& samples,
                   [](const EvalRecord& record) { return record.supervised == 0; }))
     return;
   const at::Device device = model->language_model->parameters().front().device();
-  const llava::LlavaBatch batch = data::lay_out(samples, encode, device, packed);
+  const llava::LlavaBatch batch =
+      data::make_batch({.encode = encode, .device = device, .packed = packed}, samples);
   const at::Tensor logprobs =
       model->supervised_logprobs(batch).to(at::kCPU, at::kDouble).contiguous();
   const double* next = logprobs.const_data_ptr<double>();

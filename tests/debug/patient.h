@@ -29,7 +29,7 @@ struct Patient {
     if (change) change(recipe);
     inputs = open_inputs(recipe);
     model = build_model(inputs);
-    samples = start_loader(inputs.recipe, inputs.data, 2)->next();
+    samples = start_loader(inputs, 2)->next();
     input = hunt_input(inputs, model, samples, 3);
   }
 

@@ -67,9 +67,9 @@ class OffenderTest : public ::testing::Test {
         if (parameter.key().ends_with("lora_B")) parameter.value().fill_(0.02);
       }
     }
-    options.encode.config = model->config;
-    options.encode.image_mean = {0.5f, 0.5f, 0.5f};
-    options.encode.image_std = {0.25f, 0.25f, 0.25f};
+    layout->encode.config = model->config;
+    layout->encode.image_mean = {0.5f, 0.5f, 0.5f};
+    layout->encode.image_std = {0.25f, 0.25f, 0.25f};
     state = {};
     take_trainables();
   }
@@ -99,6 +99,7 @@ class OffenderTest : public ::testing::Test {
 
   StepOutcome take(size_t micro_batches = 1) {
     StepSamples samples;
+    samples.layout = layout;
     for (size_t i = 0; i < micro_batches; ++i)
       samples.micro.push_back({sample(2 * i), sample(2 * i + 1)});
     return train_step(model, *optimizer, scaler, Schedule::make("constant", 0, 10), options,
@@ -124,6 +125,7 @@ class OffenderTest : public ::testing::Test {
   Llava model{nullptr};
   std::vector<Trainable> trainables;
   std::unique_ptr<AdamW> optimizer;
+  std::shared_ptr<BatchLayout> layout = std::make_shared<BatchLayout>();
   StepOptions options;
   StepState state;
   LossScaler scaler{{.enabled = false}};

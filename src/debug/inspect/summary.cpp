@@ -225,12 +225,14 @@ Summary summarize_run(const recipe::Recipe& recipe, const SummaryOptions& option
                           tensor.numel(), static_cast<int64_t>(tensor.nbytes()), trained});
   }
   llava::LlavaBatch batch;
-  const data::StepSamples first = train::start_loader(inputs.recipe, inputs.data, 0)->next();
+  const data::StepSamples first = train::start_loader(inputs, 0)->next();
   int64_t widest = first.micro.empty() ? inputs.data.encode.max_tokens : 0;
   if (!first.micro.empty()) {
     const std::vector<data::Sample>& samples = first.micro.front();
-    batch =
-        data::lay_out(samples, inputs.data.encode, at::kCPU, recipe.train.max_tokens_per_step > 0);
+    batch = data::make_batch({.encode = inputs.data.encode,
+                              .device = at::kCPU,
+                              .packed = recipe.train.max_tokens_per_step > 0},
+                             samples);
     for (const data::Sample& sample : samples)
       widest = std::max(widest, static_cast<int64_t>(sample.input_ids.size()));
   }

@@ -119,8 +119,7 @@ class BareTrials {
     const std::vector<data::Sample> judged = first_samples(run.inputs);
     trial.before = trial_loss(run, judged);
     TrialRun bench(run);
-    const std::unique_ptr<data::Loader> loader =
-        train::start_loader(run.inputs.recipe, run.inputs.data, 0);
+    const std::unique_ptr<data::Loader> loader = train::start_loader(run.inputs, 0);
     bool images = false;
     const auto next = [&] {
       data::StepSamples samples = loader->next();

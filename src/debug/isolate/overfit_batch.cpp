@@ -46,6 +46,7 @@ data::StepSamples overfit_batch(const train::Run& run) {
     if (with_image != run.probe.samples.end()) samples.back() = *with_image;
   }
   data::StepSamples batch;
+  batch.layout = std::make_shared<data::BatchLayout>(train::batch_layout(run.inputs));
   const auto rows = static_cast<size_t>(run.inputs.recipe.train.batch_size);
   for (size_t i = 0; i < samples.size(); ++i) {
     if (i % rows == 0) batch.micro.emplace_back();

@@ -128,9 +128,10 @@ HuntInput hunt_input(const train::RunInputs& inputs, const train::RunModel& mode
       .compute = inputs.precision.compute,
       .recompute = train::recompute_every(inputs.recipe.train.activation_checkpointing)};
   if (input.compute == at::kHalf) input.loss_scale = inputs.recipe.precision.loss_scale.init;
+  data::BatchLayout layout = train::batch_layout(inputs);
+  layout.fill_up = 0;
   for (const std::vector<data::Sample>& micro : samples.micro) {
-    input.micro.push_back(data::lay_out(micro, inputs.data.encode, inputs.device,
-                                        inputs.recipe.train.max_tokens_per_step > 0));
+    input.micro.push_back(data::make_batch(layout, micro));
     std::vector<std::string>& ids = input.ids.emplace_back();
     for (const data::Sample& sample : micro) ids.push_back(sample.id);
   }
@@ -178,8 +179,7 @@ int debug_nan(const recipe::Recipe& recipe, int64_t step) {
     put_weights(checkpoint->trainables, model.trainables, ErrorKind::kCheckpoint,
                 "checkpoint of step " + std::to_string(checkpoint->step));
   }
-  const data::StepSamples samples =
-      train::start_loader(inputs.recipe, inputs.data, step - 1)->next();
+  const data::StepSamples samples = train::start_loader(inputs, step - 1)->next();
   HuntInput input = hunt_input(inputs, model, samples, step);
   if (checkpoint) take_state(*checkpoint, input);
   std::printf("weights  %s\n", checkpoint ? checkpoint_text(*checkpoint, step).c_str()

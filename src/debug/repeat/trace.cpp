@@ -104,8 +104,6 @@ train::StepOutcome traced_step(train::Run& run, Recorder& recorder, const TraceO
                                const data::StepSamples& samples) {
   Gradients gradients;
   const train::StepOptions step_options{
-      .encode = run.inputs.data.encode,
-      .device = run.inputs.device,
       .clip_grad_norm = run.inputs.recipe.optim.clip_grad_norm,
       .seed = static_cast<uint64_t>(run.inputs.recipe.train.seed),
       .offload_activations = train::offloads_activations(run.inputs.recipe, run.inputs.device),
@@ -139,8 +137,7 @@ Trace trace_steps(const recipe::Recipe& recipe, const TraceOptions& options) {
   Recorder recorder(trace, options);
   for (const auto& parameter : run.model.model->named_parameters())
     recorder.record("weight", parameter.key(), parameter.value());
-  const std::unique_ptr<data::Loader> loader =
-      train::start_loader(run.inputs.recipe, run.inputs.data, 0);
+  const std::unique_ptr<data::Loader> loader = train::start_loader(run.inputs, 0);
   const int64_t steps = std::min(options.steps, run.inputs.total_steps);
   while (recorder.step < steps && trace.ended.empty()) {
     data::StepSamples samples = loader->next();

@@ -105,11 +105,12 @@ double trial_loss(train::Run& run, const std::vector<data::Sample>& samples) {
     if (cutter.starts_micro_batch(static_cast<int64_t>(i), tokens)) parts.emplace_back();
     parts.back().push_back(samples[i]);
   }
+  data::BatchLayout layout = train::batch_layout(run.inputs);
+  layout.fill_up = 0;
   double sum = 0;
   for (const std::vector<data::Sample>& part : parts) {
     if (train::supervised_tokens(part) == 0) continue;
-    const llava::LlavaBatch batch =
-        data::lay_out(part, run.inputs.data.encode, run.inputs.device, options.max_tokens > 0);
+    const llava::LlavaBatch batch = data::make_batch(layout, part);
     sum += run.model.model->loss_sum(batch).item<double>();
   }
   return sum / static_cast<double>(train::supervised_tokens(samples));

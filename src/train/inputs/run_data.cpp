@@ -91,10 +91,4 @@ data::LoaderOptions loader_options(const recipe::Recipe& recipe,
   return options;
 }
 
-std::unique_ptr<data::Loader> start_loader(const recipe::Recipe& recipe, const RunData& data,
-                                           int64_t first_step) {
-  return std::make_unique<data::Loader>(*data.train, loader_options(recipe, data.lengths),
-                                        first_step);
-}
-
 }  // namespace lft::train

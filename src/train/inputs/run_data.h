@@ -39,8 +39,4 @@ const std::string& image_stamp(RunData& data);
 /// `lengths` are looked at under data.group_by_length.
 data::LoaderOptions loader_options(const recipe::Recipe& recipe,
                                    const std::vector<data::SampleLength>& lengths);
-/// Batches after `first_step` optimizer steps, already decoding ahead.
-std::unique_ptr<data::Loader> start_loader(const recipe::Recipe& recipe, const RunData& data,
-                                           int64_t first_step);
-
 }  // namespace lft::train

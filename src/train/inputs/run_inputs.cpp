@@ -123,4 +123,18 @@ RunInputs open_inputs(const recipe::Recipe& recipe, bool resume) {
   return inputs;
 }
 
+data::BatchLayout batch_layout(const RunInputs& inputs) {
+  const int64_t budget = inputs.recipe.train.max_tokens_per_step;
+  return {.encode = inputs.data.encode,
+          .device = inputs.device,
+          .packed = budget > 0,
+          .fill_up = uses_cuda_graphs(inputs.recipe, inputs.device) ? budget : 0};
+}
+
+std::unique_ptr<data::Loader> start_loader(const RunInputs& inputs, int64_t first_step) {
+  data::LoaderOptions options = loader_options(inputs.recipe, inputs.data.lengths);
+  options.layout = std::make_shared<data::BatchLayout>(batch_layout(inputs));
+  return std::make_unique<data::Loader>(*inputs.data.train, std::move(options), first_step);
+}
+
 }  // namespace lft::train

@@ -30,4 +30,9 @@ struct RunInputs : RunSettings {
 /// lora.init_from is not opened again.
 RunInputs open_inputs(const recipe::Recipe& recipe, bool resume = false);
 
+/// How the run's samples become batches.
+data::BatchLayout batch_layout(const RunInputs& inputs);
+/// Batches after `first_step` optimizer steps, already decoding ahead.
+std::unique_ptr<data::Loader> start_loader(const RunInputs& inputs, int64_t first_step);
+
 }  // namespace lft::train

@@ -55,13 +55,12 @@ io::Json replay(const IncidentFacts& facts, llava::Llava& model, const AdamW& op
   for (size_t micro = 0; micro < facts.samples.micro.size(); ++micro) {
     const std::vector<data::Sample>& samples = facts.samples.micro[micro];
     if (supervised_tokens(samples) == 0) continue;
+    MicroPass pass = micro_pass(options, facts.before);
+    pass.micro_batch = micro;
+    pass.supervised = facts.outcome.supervised;
     const auto loss_in = [&](at::ScalarType compute) {
-      return micro_loss(model, options, samples,
-                        {.step = facts.before.step + 1,
-                         .micro_batch = micro,
-                         .compute = compute,
-                         .recompute = facts.before.recompute,
-                         .supervised = facts.outcome.supervised});
+      pass.compute = compute;
+      return micro_loss(model, facts.samples.make(samples), pass);
     };
     NonFiniteFinder finder;
     at::Tensor loss;

@@ -78,18 +78,19 @@ class NoGradientsLeft {
 }  // namespace
 
 Rehearsal rehearse_worst(Run& run, const StepOptions& options, MemoryWatch& watch, bool proved) {
+  const data::BatchLayout layout = batch_layout(run.inputs);
   const MicroBatchShape worst = worst_micro_batch(run.inputs, sample_lengths(run.inputs.data));
   Rehearsal result{.step = worst.step, .ids = {}};
   std::vector<data::Sample> samples = load(*run.inputs.data.train, worst.indices);
   keep_part(samples, run.state.split);
-  const Size size = size_of(samples, options.packed, options.fill_up);
+  const Size size = size_of(samples, layout.packed, layout.fill_up);
   if (size.supervised == 0 ||
       (proved && is_within(size, size_of(run.probe.samples, run.probe.packed, /*fill_up=*/0))))
     return result;
   result.ran = true;
   result.rows = samples.size();
-  result.packed = options.packed;
-  result.tokens = options.packed ? size.positions : size.positions / samples.size();
+  result.packed = layout.packed;
+  result.tokens = layout.packed ? size.positions : size.positions / samples.size();
   result.images = size.images;
   for (const data::Sample& sample : samples) result.ids.push_back(sample.id);
 
@@ -98,11 +99,9 @@ Rehearsal rehearse_worst(Run& run, const StepOptions& options, MemoryWatch& watc
   run.optimizer.keep_shadows(run.state.compute);
   const ops::DirectGradientsGuard direct;
   watch.reset_peak();
-  const at::Tensor loss = micro_loss(run.model.model, options, samples,
-                                     {.step = run.state.step + 1,
-                                      .compute = run.state.compute,
-                                      .recompute = run.state.recompute,
-                                      .supervised = size.supervised});
+  MicroPass pass = micro_pass(options, run.state);
+  pass.supervised = size.supervised;
+  const at::Tensor loss = micro_loss(run.model.model, make_batch(layout, samples), pass);
   if (loss.requires_grad()) loss.backward();
   loss.item<double>();  // until the device is done
   result.peak = watch.peak();

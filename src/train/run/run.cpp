@@ -13,6 +13,7 @@
 #include "src/data/batch.h"
 #include "src/train/machine/device.h"
 #include "src/train/run/run_hash.h"
+#include "src/train/run/saved_state.h"
 #include "src/train/step/recovery.h"
 
 namespace lft::train {
@@ -56,33 +57,55 @@ void copy_tensor(const checkpoint::Checkpoint& checkpoint,
   to.copy_(found->second);
 }
 
-void restore_state(Run& run, const checkpoint::Checkpoint& checkpoint) {
-  const io::Json& state = checkpoint.state;
-  run.id = checkpoint.run_id;
-  run.state.step = checkpoint.step;
-  run.state.scheduled = state.at("scheduled").get<int64_t>();
-  run.state.skips_in_row = state.at("skips_in_row").get<int64_t>();
-  run.state.compute = compute_type(state.at("precision").get<std::string>());
-  run.state.recovered = state.at("recovered").get<bool>();
-  run.state.lr_factor = state.at("lr_factor").get<double>();
+void restore_state(Run& run, const SavedState& state) {
+  run.state.step = state.step;
+  run.state.scheduled = state.scheduled;
+  run.state.skips_in_row = state.skips_in_row;
+  run.state.compute = compute_type(state.precision);
+  run.state.recovered = state.recovered;
+  run.state.lr_factor = state.lr_factor;
   // The recipe's may have changed since; only a recovered run may have had to recompute more than
   // that.
-  if (run.state.recovered && state.at("recompute").get<int64_t>() == 1) run.state.recompute = 1;
-  run.state.split = state.at("split").get<int64_t>();
-  run.scaler = LossScaler(loss_scale_from(state.at("loss_scale")));
-  if (run.state.recovered) apply_recovered(run.state, run.optimizer, run.scaler);
-  run.watch = AdapterWatch(state.at("adapters_learn").get<bool>());
-  run.norms.restore(
-      state.value("norm_watch", io::Json::object()));  // a checkpoint of an older build has none
-  run.skipped_samples = state.at("skipped_samples").get<std::vector<std::string>>();
-  run.tokens = state.at("tokens").get<int64_t>();
-  run.last_loss = bits_value(state.at("last_loss_bits").get<std::string>());
-  run.hash = state.at("run_hash").get<std::string>();
+  if (state.recovered && state.recompute == 1) run.state.recompute = 1;
+  run.state.split = state.split;
+  run.scaler = LossScaler(loss_scale_from(state.loss_scale));
+  if (state.recovered) apply_recovered(run.state, run.optimizer, run.scaler);
+  run.watch = AdapterWatch(state.adapters_learn);
+  run.norms.restore(state.norm_watch);
+  run.skipped_samples = state.skipped_samples;
+  run.tokens = state.tokens;
+  run.last_loss = bits_value(state.last_loss_bits);
+  run.hash = state.run_hash;
 }
 
-void compare_probe(Run& run, const checkpoint::Checkpoint& checkpoint, bool exact) {
-  const double stored = bits_value(checkpoint.state.at("probe_loss_bits").get<std::string>()),
-               now = restored_probe_loss(run);
+SavedState saved_state(Run& run, uint64_t metrics_bytes) {
+  SavedState saved{
+      .step = run.state.step,
+      .scheduled = run.state.scheduled,
+      .skips_in_row = run.state.skips_in_row,
+      .precision = compute_name(run.state.compute),
+      .recovered = run.state.recovered,
+      .lr_factor = run.state.lr_factor,
+      .recompute = run.state.recompute,
+      .split = run.state.split,
+      .loss_scale = loss_scale_json(run.scaler.state()),
+      .adam_steps = {},
+      .adapters_learn = run.watch.satisfied(),
+      .norm_watch = run.norms.state(),
+      .sampler = {{"seed", run.inputs.recipe.train.seed}, {"next_step", run.state.step + 1}},
+      .skipped_samples = run.skipped_samples,
+      .tokens = run.tokens,
+      .last_loss_bits = bits_text(run.last_loss),
+      .run_hash = run.hash,
+      .metrics_bytes = metrics_bytes,
+      .probe_loss_bits = bits_text(restored_probe_loss(run))};
+  for (const AdamSlot& slot : run.optimizer.slots()) saved.adam_steps[slot.param.name] = slot.steps;
+  return saved;
+}
+
+void compare_probe(Run& run, const checkpoint::Checkpoint& checkpoint,
+                   const std::string& stored_bits, bool exact) {
+  const double stored = bits_value(stored_bits), now = restored_probe_loss(run);
   if (bits_text(stored) == bits_text(now)) return;
   const double epsilon = run.state.compute == at::kFloat  ? 0x1p-12
                          : run.state.compute == at::kHalf ? 0x1p-7
@@ -174,32 +197,11 @@ checkpoint::Checkpoint snapshot(Run& run, uint64_t metrics_bytes) {
   checkpoint::Checkpoint checkpoint;
   checkpoint.step = run.state.step;
   checkpoint.run_id = run.id;
-  io::Json adam_steps = io::Json::object();
   for (const AdamSlot& slot : run.optimizer.slots()) {
     checkpoint.trainables[slot.param.name] = slot.param.tensor.detach();
     for (const auto& [name, tensor] : moment_tensors(slot)) checkpoint.moments[name] = tensor;
-    adam_steps[slot.param.name] = slot.steps;
   }
-  checkpoint.state = {
-      {"step", run.state.step},
-      {"scheduled", run.state.scheduled},
-      {"skips_in_row", run.state.skips_in_row},
-      {"precision", compute_name(run.state.compute)},
-      {"recovered", run.state.recovered},
-      {"lr_factor", run.state.lr_factor},
-      {"recompute", run.state.recompute},
-      {"split", run.state.split},
-      {"loss_scale", loss_scale_json(run.scaler.state())},
-      {"adam_steps", adam_steps},
-      {"adapters_learn", run.watch.satisfied()},
-      {"norm_watch", run.norms.state()},
-      {"sampler", {{"seed", run.inputs.recipe.train.seed}, {"next_step", run.state.step + 1}}},
-      {"skipped_samples", run.skipped_samples},
-      {"tokens", run.tokens},
-      {"last_loss_bits", bits_text(run.last_loss)},
-      {"run_hash", run.hash},
-      {"metrics_bytes", metrics_bytes},
-      {"probe_loss_bits", bits_text(restored_probe_loss(run))}};
+  checkpoint.state = state_json(saved_state(run, metrics_bytes));
   checkpoint.identity = run_identity(run.inputs);
   checkpoint.environment = run_environment(run.inputs);
   checkpoint.recipe = recipe::dump_recipe(run.inputs.recipe);
@@ -216,23 +218,29 @@ uint64_t restore(Run& run, const checkpoint::Checkpoint& checkpoint, bool exact,
                       std::to_string(checkpoint.trainables.size()), std::to_string(slots));
   }
   try {
-    const io::Json& adam_steps = checkpoint.state.at("adam_steps");
+    const SavedState state = state_from(checkpoint.state);
     for (AdamSlot& slot : run.optimizer.slots()) {
       copy_tensor(checkpoint, checkpoint.trainables, slot.param.name, slot.param.tensor);
       for (const auto& [name, tensor] : moment_tensors(slot))
         copy_tensor(checkpoint, checkpoint.moments, name, tensor);
-      slot.steps = adam_steps.at(slot.param.name).get<int64_t>();
+      const auto steps = state.adam_steps.find(slot.param.name);
+      if (steps == state.adam_steps.end()) {
+        refuse_checkpoint(checkpoint, "state.json of the checkpoint lacks a field",
+                          "no adam_steps." + slot.param.name, "");
+      }
+      slot.steps = steps->second;
     }
-    restore_state(run, checkpoint);
+    run.id = checkpoint.run_id;
+    restore_state(run, state);
     if (restored) restored(run.model.model);
-    compare_probe(run, checkpoint, exact);
+    compare_probe(run, checkpoint, state.probe_loss_bits, exact);
     if (run.state.recovered) {
       notice(
           "a step of this run was not finite: it computes in fp32 since, at its learning rates "
           "times " +
           io::Json(run.state.lr_factor).dump());
     }
-    return checkpoint.state.at("metrics_bytes").get<uint64_t>();
+    return state.metrics_bytes;
   } catch (const nlohmann::json::exception& error) {
     refuse_checkpoint(checkpoint, "state.json of the checkpoint lacks a field", error.what(), "");
   }

@@ -3,21 +3,16 @@
 namespace lft::train {
 
 StepOptions run_step_options(const Run& run) {
-  return {.encode = run.inputs.data.encode,
-          .device = run.inputs.device,
-          .packed = run.inputs.recipe.train.max_tokens_per_step > 0,
-          .fill_up = uses_cuda_graphs(run.inputs.recipe, run.inputs.device)
-                         ? run.inputs.recipe.train.max_tokens_per_step
-                         : 0,
-          .clip_grad_norm = run.inputs.recipe.optim.clip_grad_norm,
+  return {.clip_grad_norm = run.inputs.recipe.optim.clip_grad_norm,
           .seed = static_cast<uint64_t>(run.inputs.recipe.train.seed),
           .offload_activations = offloads_activations(run.inputs.recipe, run.inputs.device)};
 }
 
-std::unique_ptr<GraphPasses> make_graph_passes(Run& run, const StepOptions& options) {
-  if (options.fill_up == 0 || run.state.recovered) return nullptr;
+std::unique_ptr<GraphPasses> make_graph_passes(Run& run) {
+  const int64_t fill_up = batch_layout(run.inputs).fill_up;
+  if (fill_up == 0 || run.state.recovered) return nullptr;
   const recipe::Recipe::Train& train = run.inputs.recipe.train;
-  const PassLimits limits{.tokens = options.fill_up,
+  const PassLimits limits{.tokens = fill_up,
                           .longest = run.inputs.data.encode.max_tokens,
                           .sequences = train.batch_size * train.grad_accum};
   return std::make_unique<GraphPasses>(run.model.model, run.optimizer, limits, run.inputs.device,

@@ -10,6 +10,6 @@ namespace lft::train {
 StepOptions run_step_options(const Run& run);
 /// The passes of a run whose packed micro-batches are filled up; null where they are not, and after
 /// a recovery.
-std::unique_ptr<GraphPasses> make_graph_passes(Run& run, const StepOptions& options);
+std::unique_ptr<GraphPasses> make_graph_passes(Run& run);
 
 }  // namespace lft::train

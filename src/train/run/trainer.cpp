@@ -59,14 +59,14 @@ class Trainer {
         peak_(peak),
         recipe_(run.inputs.recipe),
         options_(run_step_options(run)),
-        graphs_(make_graph_passes(run, options_)),
+        graphs_(make_graph_passes(run)),
         stop_behind_(options.stop_behind),
         part_done_(options.part_done),
         files_(recipe_, run.inputs.total_steps, run.state.step, metrics_bytes),
         writer_(recipe_.output_dir + "/checkpoints", recipe_.checkpoint.keep,
                 /*behind=*/!run.inputs.device.is_cpu()) {
     options_.gradients_ready = options.gradients_ready;
-    options_.graphs = graphs_.get();
+    options_.passes = graphs_.get();
     io::write_file_atomic(path("recipe.resolved.yaml"), recipe::dump_recipe(recipe_));
     environment_ = environment_json(run.inputs.device, recipe_.train.deterministic).dump(2) + "\n";
     io::write_file_atomic(path("environment.json"), environment_);
@@ -109,8 +109,7 @@ class Trainer {
   }
 
   void loop() {
-    const std::unique_ptr<data::Loader> loader =
-        start_loader(run_.inputs.recipe, run_.inputs.data, run_.state.step);
+    const std::unique_ptr<data::Loader> loader = start_loader(run_.inputs, run_.state.step);
     SamplesAhead ahead(*loader);
     Clock::time_point previous = Clock::now();
     const int64_t last = stop_behind_ > 0 ? std::min(stop_behind_, run_.inputs.total_steps)
@@ -118,7 +117,7 @@ class Trainer {
     options_.while_device_works = [&] {
       if (run_.state.step + 1 == last && !part_done_) return;
       const int64_t before = memory_.watch.live();
-      ahead.fetch(options_);
+      ahead.fetch();
       ahead_bytes_ = memory_.watch.live() - before;
     };
     while (run_.state.step < last && requested_signal() == 0) {
@@ -331,7 +330,7 @@ class Trainer {
 
   /// What passes keep from step to step.
   void drop_passes() {
-    options_.graphs = nullptr;
+    options_.passes = nullptr;
     graphs_.reset();
     run_.optimizer.drop_gradients();
   }

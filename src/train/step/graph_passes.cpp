@@ -160,16 +160,14 @@ void GraphPasses::decode(const Shape& shape, const std::vector<int64_t>& starts)
   loss.backward(in.seed.view(at::kDouble).to(at::kFloat).squeeze(0));
 }
 
-at::Tensor GraphPasses::run(llava::LlavaBatch batch, const StepOptions& options,
-                            const MicroPass& pass, double scale) {
+at::Tensor GraphPasses::run(llava::LlavaBatch batch, const MicroPass& pass, double scale) {
   if (!gradients_.is_alias_of(optimizer_.flat_gradients(kDecoder))) {
     throw Error(ErrorKind::kInternal, "GraphPasses: the gradients have moved");
   }
   const ops::ComputeDtypeGuard dtype(pass.compute);
   const layers::RecomputeGuard recompute(pass.recompute);
-  ops::DropoutPosition position{.seed = options.seed,
-                                .step = static_cast<uint64_t>(pass.step),
-                                .micro_batch = pass.micro_batch};
+  ops::DropoutPosition position{
+      .seed = pass.seed, .step = static_cast<uint64_t>(pass.step), .micro_batch = pass.micro_batch};
   const llava::SupervisedRows rows =
       llava::supervised_rows(batch.labels_bt, model_->config.text.vocab);
   at::Tensor embeds;

@@ -25,7 +25,7 @@ struct PassLimits {
 /// Numbers of images of a micro-batch whose pixels and features have a place of their own.
 constexpr int64_t kMostImageCounts = 8;
 
-class GraphPasses {
+class GraphPasses : public PassRunner {
  public:
   /// Its arena's stream is the thread's current one from here on. `optimizer`'s gradients are bound
   /// to their places, where its graphs find them; `exact` as for a GraphCache. `arena`: null for
@@ -34,11 +34,8 @@ class GraphPasses {
               bool exact, std::unique_ptr<GraphArena> arena = nullptr);
   GraphPasses(const GraphPasses&) = delete;
 
-  /// Forward and backward pass of a packed micro-batch (make_batch()); gradients are added up as
-  /// autograd does. Returns its loss, detached: the sum over its supervised tokens /
-  /// pass.supervised. The backward pass starts from `scale` times that.
-  at::Tensor run(llava::LlavaBatch batch, const StepOptions& options, const MicroPass& pass,
-                 double scale);
+  /// Of a packed micro-batch.
+  at::Tensor run(llava::LlavaBatch batch, const MicroPass& pass, double scale) override;
   GraphCache& graphs() { return graphs_; }
 
  private:

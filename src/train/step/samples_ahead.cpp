@@ -5,12 +5,11 @@
 
 namespace lft::train {
 
-void SamplesAhead::fetch(const StepOptions& options) {
+void SamplesAhead::fetch() {
   try {
     samples_ = loader_.next();
     if (!samples_->micro.empty() && supervised_tokens(samples_->micro.front()) > 0) {
-      samples_->made =
-          std::make_shared<llava::LlavaBatch>(make_batch(options, samples_->micro.front()));
+      samples_->made = std::make_shared<llava::LlavaBatch>(samples_->make(samples_->micro.front()));
     }
   } catch (const std::exception&) {  // a loader says again what it said once
   }

@@ -13,7 +13,7 @@ class SamplesAhead {
   explicit SamplesAhead(data::Loader& loader) : loader_(loader) {}
   /// Fetches the next step's samples and makes the first micro-batch of them. Throws nothing: what
   /// went wrong is said by next(), or by the step that makes the batch again.
-  void fetch(const StepOptions& options);
+  void fetch();
   /// What was fetched, else the loader's next.
   data::StepSamples next();
 

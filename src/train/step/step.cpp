@@ -12,7 +12,6 @@
 #include "models/ops/weight/masters.h"
 #include "src/data/batch.h"
 #include "src/train/explain/autograd_errors.h"
-#include "src/train/step/graph_passes.h"
 
 namespace lft::train {
 namespace {
@@ -47,50 +46,36 @@ std::vector<std::vector<data::Sample>> parts_of(const data::StepSamples& samples
   return parts;
 }
 
-/// The one made ahead where that is it.
-llava::LlavaBatch take_batch(const StepOptions& options, const data::StepSamples& samples,
-                             const std::vector<data::Sample>& micro) {
-  const bool first = !samples.micro.empty() && &micro == &samples.micro.front();
-  if (!first || !samples.made || !samples.made->input_ids_bt.defined())
-    return make_batch(options, micro);
-  return std::exchange(*samples.made, llava::LlavaBatch());
-}
-
 /// Forward and backward over all micro-batches; the sum of their losses, undefined where none
 /// reached a trainable. Those without a supervised token contribute exactly nothing and are not
 /// run.
 at::Tensor run_micro_batches(llava::Llava& model, AdamW& optimizer, const LossScaler& scaler,
-                             const StepOptions& options, const data::StepSamples& samples,
-                             const StepState& state, int64_t supervised) {
+                             const data::StepSamples& samples, PassRunner* passes, MicroPass pass,
+                             int64_t split) {
   std::vector<std::vector<data::Sample>> parts;
-  if (state.split > 1) parts = parts_of(samples, state.split);
-  const std::vector<std::vector<data::Sample>>& micros = state.split > 1 ? parts : samples.micro;
+  if (split > 1) parts = parts_of(samples, split);
   at::Tensor total;
   bool reached = false;
-  GraphPasses* const graphs = state.recovered ? nullptr : options.graphs;
-  MicroPass pass{.step = state.step + 1,
-                 .compute = state.compute,
-                 .recompute = state.recompute,
-                 .supervised = supervised};
-  for (size_t micro = 0; micro < micros.size(); ++micro) {
-    if (supervised_tokens(micros[micro]) == 0) continue;
-    pass.micro_batch = micro;
-    const auto forward = [&] { return micro_loss(model, options, micros[micro], pass); };
+  for (size_t i = 0; i < (split > 1 ? parts : samples.micro).size(); ++i) {
+    const std::vector<data::Sample>& rows = split > 1 ? parts[i] : samples.micro[i];
+    if (supervised_tokens(rows) == 0) continue;
+    pass.micro_batch = i;
+    const bool reaches = can_reach(optimizer, rows);
     at::Tensor loss;
     try {
       const ops::DirectGradientsGuard direct;
-      const bool reaches = can_reach(optimizer, micros[micro]);
-      llava::LlavaBatch batch = take_batch(options, samples, micros[micro]);
-      if (reaches && graphs != nullptr) {
-        loss = graphs->run(std::move(batch), options, pass, scaler.seed());
+      llava::LlavaBatch batch = split > 1 ? samples.make(rows) : samples.take(i);
+      if (reaches && passes != nullptr) {
+        loss = passes->run(std::move(batch), pass, scaler.seed());
       } else {
-        loss = micro_loss(model, options, std::move(batch), pass);
+        loss = micro_loss(model, std::move(batch), pass);
         if (reaches) scaler.scale(loss).backward();
       }
-      reached |= reaches;
     } catch (const std::exception& error) {
-      rethrow_explained(error, *model, forward, loss);
+      const auto again = [&] { return micro_loss(model, samples.make(rows), pass); };
+      rethrow_explained(error, *model, again, loss);
     }
+    reached |= reaches;
     const at::Tensor part = loss.detach().to(at::kDouble);
     total = total.defined() ? total + part : part;
   }
@@ -146,25 +131,20 @@ std::vector<std::string> sample_ids(const data::StepSamples& samples) {
   return ids;
 }
 
-llava::LlavaBatch make_batch(const StepOptions& options, const std::vector<data::Sample>& samples) {
-  if (!options.packed) return data::collate(samples, options.encode, options.device);
-  const int64_t fill_to =
-      options.fill_up == 0 ? 0 : data::filled_tokens(positions(samples), options.fill_up);
-  return data::pack(samples, options.encode, options.device, fill_to);
+MicroPass micro_pass(const StepOptions& options, const StepState& state) {
+  return {.step = state.step + 1,
+          .seed = options.seed,
+          .compute = state.compute,
+          .recompute = state.recompute,
+          .offload_activations = options.offload_activations};
 }
 
-at::Tensor micro_loss(llava::Llava& model, const StepOptions& options,
-                      const std::vector<data::Sample>& samples, const MicroPass& pass) {
-  return micro_loss(model, options, make_batch(options, samples), pass);
-}
-
-at::Tensor micro_loss(llava::Llava& model, const StepOptions& options, llava::LlavaBatch batch,
-                      const MicroPass& pass) {
+at::Tensor micro_loss(llava::Llava& model, llava::LlavaBatch batch, const MicroPass& pass) {
   const ops::ComputeDtypeGuard dtype(pass.compute);
-  const ops::DropoutGuard dropout({.seed = options.seed,
+  const ops::DropoutGuard dropout({.seed = pass.seed,
                                    .step = static_cast<uint64_t>(pass.step),
                                    .micro_batch = pass.micro_batch});
-  const layers::RecomputeGuard recompute(pass.recompute, options.offload_activations);
+  const layers::RecomputeGuard recompute(pass.recompute, pass.offload_activations);
   return model->loss_sum(batch) / static_cast<double>(pass.supervised);
 }
 
@@ -182,8 +162,11 @@ StepOutcome train_step(llava::Llava& model, AdamW& optimizer, LossScaler& scaler
   optimizer.zero_gradients();
   optimizer.keep_shadows(state.compute);
   if (outcome.supervised == 0) return skip(std::move(outcome), state, "no supervised token");
+  MicroPass pass = micro_pass(options, state);
+  pass.supervised = outcome.supervised;
+  PassRunner* const passes = state.recovered ? nullptr : options.passes;
   const at::Tensor loss =
-      run_micro_batches(model, optimizer, scaler, options, samples, state, outcome.supervised);
+      run_micro_batches(model, optimizer, scaler, samples, passes, pass, state.split);
   if (!loss.defined()) return skip(std::move(outcome), state, "no image for what is trained");
   if (options.gradients_ready) options.gradients_ready(state.step + 1, optimizer);
 

@@ -26,15 +26,29 @@ struct StepState {
   at::ScalarType compute = at::kFloat;
 };
 
-class GraphPasses;  // graph_passes.h
+/// What a micro-batch's loss depends on beside its samples.
+struct MicroPass {
+  int64_t step = 1;          // from 1
+  uint64_t micro_batch = 0;  // keys the dropout masks
+  uint64_t seed = 42;        // of the dropout masks
+  at::ScalarType compute = at::kFloat;
+  int64_t recompute = 0;
+  bool offload_activations = false;  // inputs of recomputed blocks wait in host memory
+  int64_t supervised = 1;            // tokens of the global batch: the loss is divided by them
+};
+
+/// Runs micro-batches in a way of its own, in the place of autograd's.
+class PassRunner {
+ public:
+  virtual ~PassRunner() = default;
+  /// Forward and backward pass; gradients are added up as autograd does. Returns the loss,
+  /// detached: the sum over the supervised tokens / pass.supervised. The backward pass starts from
+  /// `scale` times that.
+  virtual at::Tensor run(llava::LlavaBatch batch, const MicroPass& pass, double scale) = 0;
+};
 
 struct StepOptions {
-  data::EncodeOptions encode;
-  at::Device device = at::kCPU;
-  bool packed = false;  // train.max_tokens_per_step: micro-batches without padding
-  int64_t fill_up = 0;  // packed: micro-batches are filled up to one of a few sizes, at most this
-                        // one; 0: they are not
-  GraphPasses* graphs = nullptr;     // runs them, where they are; not after a recovery
+  PassRunner* passes = nullptr;      // runs them, where it is; not after a recovery
   double clip_grad_norm = 1;         // 0: off
   uint64_t seed = 42;                // of the dropout masks
   bool offload_activations = false;  // inputs of recomputed blocks wait in host memory
@@ -73,21 +87,10 @@ StepOutcome train_step(llava::Llava& model, AdamW& optimizer, LossScaler& scaler
                        const Schedule& schedule, const StepOptions& options,
                        const data::StepSamples& samples, StepState& state);
 
-/// What a micro-batch's loss depends on beside its samples.
-struct MicroPass {
-  int64_t step = 1;          // from 1
-  uint64_t micro_batch = 0;  // keys the dropout masks
-  at::ScalarType compute = at::kFloat;
-  int64_t recompute = 0;
-  int64_t supervised = 1;  // tokens of the global batch: the loss is divided by them
-};
-/// What the model reads of a micro-batch: padded or packed, pixels on their way to the device.
-llava::LlavaBatch make_batch(const StepOptions& options, const std::vector<data::Sample>& samples);
+/// The options' part of a pass; step, micro-batch and the rest of the state are the caller's.
+MicroPass micro_pass(const StepOptions& options, const StepState& state);
 /// Builds the graph.
-at::Tensor micro_loss(llava::Llava& model, const StepOptions& options, llava::LlavaBatch batch,
-                      const MicroPass& pass);
-at::Tensor micro_loss(llava::Llava& model, const StepOptions& options,
-                      const std::vector<data::Sample>& samples, const MicroPass& pass);
+at::Tensor micro_loss(llava::Llava& model, llava::LlavaBatch batch, const MicroPass& pass);
 
 int64_t supervised_tokens(const std::vector<data::Sample>& samples);
 std::vector<std::string> sample_ids(const data::StepSamples& samples);

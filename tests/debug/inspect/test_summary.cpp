@@ -208,7 +208,7 @@ TEST(Summary, TheRunsFirstBatchHasTheShapesOfARealPass) {
     const Summary summary = summarize_run(recipe, {});
     lft::train::Run run = make_run(open_inputs(recipe));
     const std::vector<Sample> samples =
-        start_loader(run.inputs.recipe, run.inputs.data, 0)->next().micro[0];
+        start_loader(run.inputs, 0)->next().micro[0];
     const LlavaBatch batch = budget > 0 ? pack(samples, run.inputs.data.encode, at::kCPU)
                                         : collate(samples, run.inputs.data.encode, at::kCPU);
     Shapes real;

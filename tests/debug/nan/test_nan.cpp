@@ -47,13 +47,13 @@ TEST_P(Healthy, NothingFires) {
     // The hunt computes what training computes, bit for bit, and leaves no gradient.
     const MicroPass pass{.step = 3,
                          .micro_batch = 1,
+                         .seed = patient.input.seed,
                          .compute = patient.input.compute,
                          .recompute = recompute,
                          .supervised = supervised_tokens(patient.samples.micro[0]) +
                                        supervised_tokens(patient.samples.micro[1])};
-    const StepOptions options{.encode = patient.inputs.data.encode, .seed = patient.input.seed};
     const at::Tensor loss =
-        micro_loss(patient.model.model, options, patient.samples.micro[1], pass);
+        micro_loss(patient.model.model, patient.samples.make(patient.samples.micro[1]), pass);
     EXPECT_EQ(hunt.micro[1].pass.loss, loss.item<double>());
     for (const Trainable& trainable : patient.model.trainables)
       EXPECT_FALSE(trainable.tensor.grad().defined());

@@ -376,7 +376,7 @@ TEST_F(AutogradErrors, TheProofBeforeStepOneExplainsThem) {
   });
   std::vector<at::Tensor> tensors;
   for (const Trainable& trainable : trainables) tensors.push_back(trainable.tensor);
-  const Probe probe{.samples = {sample(1)}, .encode = options.encode};
+  const Probe probe{.samples = {sample(1)}, .encode = layout->encode};
   EXPECT_LFT_ERROR(ErrorKind::kInternal, "module " + name + ", forward pass, aten::mul_ on",
                    probe_gradients(model, tensors, probe));
 }
@@ -386,7 +386,7 @@ TEST_F(AutogradErrors, ExplainedFromTheErrorAlone) {
   plant(kLayers + "0.mlp.up_proj",
         [](Offender&, const at::Tensor& x, const at::Tensor& y) { return at::mm(x, y); });
   try {
-    model->loss_sum(collate({sample(1)}, options.encode, at::kCPU));
+    model->loss_sum(collate({sample(1)}, layout->encode, at::kCPU));
     FAIL();
   } catch (const c10::Error& error) {
     const ErrorInfo info = explain_torch_error(error).info();

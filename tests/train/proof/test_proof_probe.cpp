@@ -76,7 +76,7 @@ TEST_F(FindProbe, IsABatchOfTheTrainingOrder) {
   shuffled.data.shuffle = true;
   const RunInputs inputs = open_inputs(shuffled);
   std::string first;
-  const StepSamples step = start_loader(inputs.recipe, inputs.data, 0)->next();
+  const StepSamples step = start_loader(inputs, 0)->next();
   for (const Sample& sample : step.micro.at(0)) first += (first.empty() ? "" : " ") + sample.id;
   EXPECT_EQ(find(shuffled, {"llm"}), first);
   EXPECT_NE(first, "i0 i1");

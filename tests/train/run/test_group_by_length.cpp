@@ -33,7 +33,7 @@ class GroupByLength : public ::testing::Test {
   /// Positions that padding adds over an epoch; every sample must come once.
   static int64_t padding(const Recipe& recipe) {
     const RunInputs inputs = open_inputs(recipe);
-    const std::unique_ptr<Loader> loader = start_loader(inputs.recipe, inputs.data, 0);
+    const std::unique_ptr<Loader> loader = start_loader(inputs, 0);
     std::set<int64_t> seen;
     int64_t padding = 0;
     for (int64_t step = 0; step < inputs.steps_per_epoch; ++step) {

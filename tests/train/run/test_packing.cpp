@@ -92,7 +92,7 @@ TEST(Packing, NoForwardPassExceedsTheBudgetAndNoSampleIsLost) {
   const test::TinyRun run(/*rows=*/11);
   const Recipe recipe = packed_recipe(run, "out", 140);
   const RunInputs inputs = open_inputs(recipe);
-  const std::unique_ptr<Loader> loader = start_loader(inputs.recipe, inputs.data, 0);
+  const std::unique_ptr<Loader> loader = start_loader(inputs, 0);
   for (int64_t step = 0; step < 2; ++step) {
     const StepSamples samples = loader->next();
     size_t count = 0;

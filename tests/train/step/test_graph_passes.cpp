@@ -38,6 +38,13 @@ struct Trained {
   std::vector<std::string> notes;
 };
 
+StepSamples filled_up(StepSamples samples, int64_t fill_up) {
+  auto layout = std::make_shared<BatchLayout>(*samples.layout);
+  layout->fill_up = fill_up;
+  samples.layout = std::move(layout);
+  return samples;
+}
+
 /// Six steps, with or without the fixed shapes; a CPU has no graphs but in `arena`.
 Trained train_steps(const Recipe& recipe, bool fixed, at::ScalarType compute = at::kFloat,
                     std::unique_ptr<GraphArena> arena = nullptr) {
@@ -47,18 +54,18 @@ Trained train_steps(const Recipe& recipe, bool fixed, at::ScalarType compute = a
   std::unique_ptr<GraphPasses> passes;
   const bool has_graphs = arena != nullptr;
   if (fixed) {
-    options.fill_up = recipe.train.max_tokens_per_step;
     passes = std::make_unique<GraphPasses>(run.model.model, run.optimizer,
                                            PassLimits{.tokens = 140, .longest = 64, .sequences = 8},
                                            at::kCPU,
                                            /*exact=*/true, std::move(arena));
-    options.graphs = passes.get();
+    options.passes = passes.get();
   }
-  const std::unique_ptr<Loader> loader = start_loader(run.inputs.recipe, run.inputs.data, 0);
+  const std::unique_ptr<Loader> loader = start_loader(run.inputs, 0);
   Trained trained;
   for (int step = 0; step < 6; ++step) {
-    const StepOutcome outcome = train_step(run.model.model, run.optimizer, run.scaler, run.schedule,
-                                           options, loader->next(), run.state);
+    const StepOutcome outcome = train_step(
+        run.model.model, run.optimizer, run.scaler, run.schedule, options,
+        filled_up(loader->next(), fixed ? recipe.train.max_tokens_per_step : 0), run.state);
     EXPECT_EQ(outcome.result, StepResult::kTaken) << outcome.reason;
     trained.losses.push_back(outcome.loss);
   }
@@ -167,8 +174,8 @@ TEST(GraphPasses, ARecoveredRunDoesWithout) {
   StepOptions options = run_step_options(run);
   GraphPasses passes(run.model.model, run.optimizer, {.tokens = 140, .longest = 64, .sequences = 0},
                      at::kCPU, /*exact=*/true);
-  options.graphs = &passes;
-  const std::unique_ptr<Loader> loader = start_loader(run.inputs.recipe, run.inputs.data, 0);
+  options.passes = &passes;
+  const std::unique_ptr<Loader> loader = start_loader(run.inputs, 0);
   const StepSamples samples = loader->next();
   const auto step = [&] {
     return train_step(run.model.model, run.optimizer, run.scaler, run.schedule, options, samples,

@@ -26,6 +26,8 @@ using namespace lft::ops;
 using namespace lft::train;
 namespace {
 
+const LoaderOptions kInOrder = {.batch_size = 2, .grad_accum = 2, .workers = 0, .shuffle = false};
+
 class Step : public ::testing::Test {
  protected:
   /// A fresh model with the same weights and adapters each time; B is not zero, so that A learns
@@ -41,9 +43,9 @@ class Step : public ::testing::Test {
     }
     optimizer =
         std::make_unique<AdamW>(trainables, param_groups(trainables, lr, -1), AdamWOptions{});
-    options.encode.config = model->config;
-    options.encode.image_mean = {0.5f, 0.5f, 0.5f};
-    options.encode.image_std = {0.25f, 0.25f, 0.25f};
+    layout->encode.config = model->config;
+    layout->encode.image_mean = {0.5f, 0.5f, 0.5f};
+    layout->encode.image_std = {0.25f, 0.25f, 0.25f};
     options.clip_grad_norm = clip;
     state = {};
     scaler = LossScaler({.enabled = false});
@@ -66,9 +68,16 @@ class Step : public ::testing::Test {
     return sample;
   }
 
+  LoaderOptions in_order() const {
+    LoaderOptions loading = kInOrder;
+    loading.layout = layout;
+    return loading;
+  }
+
   StepOutcome take(std::vector<std::vector<Sample>> micro) {
     StepSamples samples;
     samples.micro = std::move(micro);
+    samples.layout = layout;
     return train_step(model, *optimizer, scaler, Schedule::make("constant", 0, 10), options,
                       samples, state);
   }
@@ -93,6 +102,7 @@ class Step : public ::testing::Test {
   Llava model{nullptr};
   std::vector<Trainable> trainables;
   std::unique_ptr<AdamW> optimizer;
+  std::shared_ptr<BatchLayout> layout = std::make_shared<BatchLayout>();
   StepOptions options;
   StepState state;
   LossScaler scaler{{.enabled = false}};
@@ -126,7 +136,7 @@ TEST_F(Step, LossIsTheMeanOverSupervisedTokensOfTheWholeGlobalBatch) {
   double sum = 0;
   for (const Sample& row : rows) {
     at::NoGradGuard no_grad;
-    sum += model->loss_sum(collate({row}, options.encode, at::kCPU)).item<double>();
+    sum += model->loss_sum(collate({row}, layout->encode, at::kCPU)).item<double>();
   }
   EXPECT_NEAR(take({{rows[0]}, {rows[1]}}).loss, sum / 9, 1e-6);
 }
@@ -276,8 +286,6 @@ class Rows : public Dataset {
   int64_t bad_;
 };
 
-const LoaderOptions kInOrder = {.batch_size = 2, .grad_accum = 2, .workers = 0, .shuffle = false};
-
 /// The hook runs when the update is launched and before the host knows what came of it; what it
 /// fetches is what the step would have been given, and its first micro-batch is used.
 TEST_F(Step, SamplesFetchedWhileTheDeviceWorksChangeNothing) {
@@ -292,14 +300,14 @@ TEST_F(Step, SamplesFetchedWhileTheDeviceWorksChangeNothing) {
     for (const bool fetches : {false, true}) {
       build();
       options.packed = packed;
-      Loader loader(rows, kInOrder);
+      Loader loader(rows, in_order());
       SamplesAhead ahead(loader);
       int64_t fetched = 0;
       options.while_device_works = {};
       if (fetches) {
         options.while_device_works = [&] {
           EXPECT_EQ(optimizer->slots()[0].steps, fetched) << "the host has waited already";
-          ahead.fetch(options);
+          ahead.fetch();
           ++fetched;
         };
       }
@@ -328,9 +336,9 @@ TEST_F(Step, ABadSampleFetchedAheadIsTheErrorOfItsOwnStep) {
   std::vector<Sample> samples;
   for (uint64_t i = 0; i < 12; ++i) samples.push_back(sample(i, 7, 3));
   const Rows rows(samples, /*bad=*/6);
-  Loader loader(rows, kInOrder);
+  Loader loader(rows, in_order());
   SamplesAhead ahead(loader);
-  options.while_device_works = [&] { ahead.fetch(options); };
+  options.while_device_works = [&] { ahead.fetch(); };
   const StepSamples first = ahead.next();
   const Schedule schedule = Schedule::make("constant", 0, 10);
   const StepOutcome taken = train_step(model, *optimizer, scaler, schedule, options, first, state);
