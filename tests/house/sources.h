@@ -1,6 +1,6 @@
-// The sources of the tree as the house tests read them: which there are, their lines, their includes,
-// and the types that they define. A light reading, no compiler: comments, texts and preprocessor
-// lines are taken out, and braces are counted.
+// The sources of the tree as the house tests read them: which there are, their lines, their
+// includes, and the types that they define. A light reading, no compiler: comments, texts and
+// preprocessor lines are taken out, and braces are counted.
 #pragma once
 #include <algorithm>
 #include <filesystem>
@@ -148,10 +148,10 @@ class DefinitionReader {
     return at < tokens_.size() ? tokens_[at] : none;
   }
   static bool is_name(const std::string& text) {
-    return !text.empty() && (std::isalpha(static_cast<unsigned char>(text[0])) != 0 ||
-                             text[0] == '_');
+    return !text.empty() &&
+           (std::isalpha(static_cast<unsigned char>(text[0])) != 0 || text[0] == '_');
   }
-  /// The place behind the mark that closes the one at `at`.
+  /// The place after the mark that closes the one at `at`.
   size_t past(size_t at, const std::string& open, const std::string& close) const {
     int depth = 0;
     for (; at < tokens_.size(); ++at) {

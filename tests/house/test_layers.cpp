@@ -134,14 +134,14 @@ TEST(Layers, EveryBreachOfTheTableIsNamed) {
   EXPECT_EQ(faults("kernels/add:\nmodels/ops: kernels/add\nsrc/io: models/ops\n"), Faults());
   EXPECT_EQ(faults("kernels/add:\nmodels/ops: kernels/add\nsrc/io: kernels/add\n"),
             Faults{"src/io/read.cpp includes models/ops/add.h"});
-  EXPECT_EQ(faults("kernels/add:\nmodels/ops: kernels/add\n"), Faults{"src/io is not in the table"});
+  EXPECT_EQ(faults("kernels/add:\nmodels/ops: kernels/add\n"),
+            Faults{"src/io is not in the table"});
   EXPECT_EQ(faults("kernels/add:\nmodels/ops: kernels/add\nsrc/io: models/ops\nsrc/gone:\n"),
             Faults{"src/gone of the table does not exist"});
   EXPECT_EQ(faults("kernels/add:\nsrc/io: models/ops\nmodels/ops: kernels/add\n"),
             Faults{"src/io may use models/ops, which does not stand before it"});
-  EXPECT_EQ(
-      faults("kernels/add:\nkernels/add:\nmodels/ops: kernels/add\nsrc/io: models/ops\n"),
-      Faults{"kernels/add has two lines in the table"});
+  EXPECT_EQ(faults("kernels/add:\nkernels/add:\nmodels/ops: kernels/add\nsrc/io: models/ops\n"),
+            Faults{"kernels/add has two lines in the table"});
   tree.write("src/io/read.h", "#include \"read_more.h\"\n");
   EXPECT_EQ(faults("kernels/add:\nmodels/ops: kernels/add\nsrc/io: models/ops\n"),
             Faults{"src/io/read.h includes read_more.h, not by its path from the root"});

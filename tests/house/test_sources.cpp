@@ -105,9 +105,7 @@ Faults double_definitions(const fs::path& root) {
 
 }  // namespace
 
-TEST(Sources, NoFolderHoldsMoreThanCanBeLookedOver) {
-  EXPECT_EQ(crowded_folders(kRoot), Faults());
-}
+TEST(Sources, NoFolderHoldsMoreThanCanBeLookedOver) { EXPECT_EQ(crowded_folders(kRoot), Faults()); }
 
 TEST(Sources, EverySourceHasAHeaderOfItsNameOrIsAPartOfOne) {
   EXPECT_EQ(sources_without_header(kRoot), Faults());
@@ -139,8 +137,8 @@ TEST(Sources, ASourceWithoutAHeaderIsNamed) {
   EXPECT_EQ(sources_without_header(tree.path()), Faults());
   tree.write("src/io/jsonlines.cpp", "");
   tree.write("src/data/json.cpp", "");  // its name's header is another folder's
-  EXPECT_EQ(sources_without_header(tree.path()), (Faults{"src/data/json.cpp",
-                                                         "src/io/jsonlines.cpp"}));
+  EXPECT_EQ(sources_without_header(tree.path()),
+            (Faults{"src/data/json.cpp", "src/io/jsonlines.cpp"}));
 }
 
 TEST(Sources, ALongLineIsNamedAndCharactersAreCounted) {
@@ -166,7 +164,8 @@ TEST(Sources, ASecondDefinitionIsNamed) {
 
 TEST(Sources, ASecondAnonymousDefinitionOfOneLibraryIsNamed) {
   lft::test::TempDir tree;
-  const char* const text = "namespace lft::io {\nnamespace {\nstruct State {};\n}  // namespace\n}\n";
+  const char* const text =
+      "namespace lft::io {\nnamespace {\nstruct State {};\n}  // namespace\n}\n";
   tree.write("src/io/a.cpp", text);
   tree.write("src/text/a.cpp", text);
   EXPECT_EQ(double_definitions(tree.path()), Faults());
