@@ -11,7 +11,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
 
-// --------------------------------------------------------------------------------------------------------------------
+// ------------------------------------------------------------------------------------------------
 // One chunk by one block. Which thread takes which element does not depend on the alignment, so
 // neither does the sum.
 
@@ -51,7 +51,7 @@ __device__ double chunk_squares(const GradTensor& tensor, const Chunk& chunk, fl
   return 0;
 }
 
-// --------------------------------------------------------------------------------------------------------------------
+// ------------------------------------------------------------------------------------------------
 // The last block to finish reduces everybody's partial sums.
 
 /// True in all threads of the block that comes last. What thread 0 of every block wrote before is

@@ -73,8 +73,8 @@ Recipe parse_recipe(const std::string& text, const std::string& where,
                     const std::vector<std::string>& sets = {});
 /// The resolved copy, every field written, readable again by parse_recipe with the same result.
 std::string dump_recipe(const Recipe& recipe);
-/// Field reference for README and `lft recipe fields`: key, type, default, range, help; one
-/// Markdown table row a field.
+/// Field reference for recipes/README.md and `lft recipe fields`: key, type, default, range, help;
+/// one Markdown table row a field.
 std::string recipe_reference();
 
 }  // namespace lft::recipe

@@ -98,7 +98,8 @@ TEST(Generate, AnAdapterKnowsItsTokenizer) {
 TEST(Eval, ARowWithoutAnAnswerHasNoneInItsLine) {
   const TinyRun run;
   const std::string rows =
-      R"([{"id": "a", "conversations": [{"from": "human", "value": "What?"}, {"from": "gpt", "value": "red"}]},
+      R"([{"id": "a", "conversations": [{"from": "human", "value": "What?"}, {"from": "gpt", )"
+      R"("value": "red"}]},
                                {"id": "b", "conversations": [{"from": "human", "value": ")" +
       std::string(600, 'x') + R"("}, {"from": "gpt", "value": "red"}]}])";
   const Ran ran =

@@ -80,7 +80,8 @@ TEST(Main, ATruncatedImageNamesTheSample) {
 TEST(Main, ASampleLongerThanTheModelAllows) {
   const TinyRun run;
   const std::string rows =
-      R"([{"id": "long", "image": "red0.bmp", "conversations": [{"from": "human", "value": "<image>)" +
+      R"([{"id": "long", "image": "red0.bmp", "conversations": [{"from": "human", )"
+      R"("value": "<image>)" +
       std::string(30, 'x') + R"("}, {"from": "gpt", "value": "a"}]}])";
   expect_error(
       run_lft("train " + write_recipe(run, "a") +

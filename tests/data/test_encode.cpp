@@ -204,7 +204,8 @@ TEST(EncodeOptions, ReadsProcessorFiles) {
   EXPECT_EQ(options.eos, "</s>");
   dir.write(
       "preprocessor_config.json",
-      R"({"image_mean":[0.5,0.5,0.25],"image_std":[0.5,0.25,0.5],"crop_size":{"height":8,"width":8},"size":{"shortest_edge":8}})");
+      R"({"image_mean":[0.5,0.5,0.25],"image_std":[0.5,0.25,0.5],"crop_size":{"height":8,)"
+      R"("width":8},"size":{"shortest_edge":8}})");
   options = options_of(dir, &notice, "crop", 600);
   EXPECT_EQ(notice, "data.max_tokens lowered from 600 to 512, the model's positions");
   EXPECT_EQ(options.max_tokens, 512);

@@ -41,7 +41,8 @@ TEST(Prepared, GivesTheSameSamples) {
   dir.write("img/a.bmp", bmp(9, 6, 1));
   dir.write("img/b.bmp", bmp(5, 8, 2));
   const std::string two =
-      R"({"id":"two","images":["b.bmp","a.bmp"],"conversations":[{"from":"human","value":"<image><image>\nQ"},
+      R"({"id":"two","images":["b.bmp","a.bmp"],"conversations":[{"from":"human",)"
+      R"("value":"<image><image>\nQ"},
     {"from":"gpt","value":"A"},{"from":"human","value":"R"},{"from":"gpt","value":"B"}]})";
   std::string json = "[" + two + "," + llava_row("none", "", "Q", "A");
   for (int i = 0; i < 6; ++i)

@@ -29,12 +29,14 @@ void expect_bad(const std::string& text, const std::string& place, const std::st
 }
 
 constexpr const char* kGood =
-    R"({"id":"a","image":"x.png","conversations":[{"from":"human","value":"<image>\nQ"},{"from":"gpt","value":"A"}]})";
+    R"({"id":"a","image":"x.png","conversations":[{"from":"human","value":"<image>\nQ"},)"
+    R"({"from":"gpt","value":"A"}]})";
 
 TEST(Rows, LlavaArray) {
   const auto rows = rows_of(std::string("[") + kGood +
                             R"(, {"id": 7, "images": ["p.png", "q.png"], "conversations": [
-    {"from": "human", "value": "<image><image>\nwhich, ] } or \" ?"}, {"from": "gpt", "value": "the [first]"},
+    {"from": "human", "value": "<image><image>\nwhich, ] } or \" ?"}, {"from": "gpt", )"
+                            R"("value": "the [first]"},
     {"from": "human", "value": "sure?"}, {"from": "gpt", "value": "yes"}]},
     {"conversations":[{"from":"human","value":"Q"},{"from":"gpt","value":"A"}]} ] )");
   ASSERT_EQ(rows.size(), 3u);
@@ -60,7 +62,8 @@ TEST(Rows, JsonLinesWithByteOrderMarkCrlfAndBlankLines) {
 
 TEST(Rows, ShareGptRolesAndEmptySystem) {
   const auto rows = rows_of(
-      R"({"conversations":[{"from":"system","value":" "},{"from":"user","value":"Q"},{"from":"assistant","value":"A"}]}
+      R"({"conversations":[{"from":"system","value":" "},{"from":"user","value":"Q"},)"
+      R"({"from":"assistant","value":"A"}]}
 {"conversations":[{"from":"human","value":"Q"},{"from":"chatgpt","value":"B"}]})");
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0].turns[0].answer, "A");
@@ -69,9 +72,12 @@ TEST(Rows, ShareGptRolesAndEmptySystem) {
 
 TEST(Rows, OpenAiParts) {
   const auto rows = rows_of(
-      R"([{"messages":[{"role":"user","content":[{"type":"text","text":"Look: "},{"type":"image_url","image_url":{"url":"a.png"}},
-    {"type":"image","path":"b.png"},{"type":"text","text":"same?"}]},{"role":"assistant","content":[{"type":"text","text":"No."}]}]},
-    {"images":["c.png"],"messages":[{"role":"user","content":[{"type":"image"},{"type":"text","text":"What?"}]},
+      R"([{"messages":[{"role":"user","content":[{"type":"text","text":"Look: "},)"
+      R"({"type":"image_url","image_url":{"url":"a.png"}},
+    {"type":"image","path":"b.png"},{"type":"text","text":"same?"}]},{"role":"assistant",)"
+      R"("content":[{"type":"text","text":"No."}]}]},
+    {"images":["c.png"],"messages":[{"role":"user","content":[{"type":"image"},{"type":"text",)"
+      R"("text":"What?"}]},
       {"role":"assistant","content":"C"}]}])");
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0].turns[0].question, "Look: <image>\n<image>\nsame?");
@@ -136,7 +142,8 @@ TEST(Rows, LineErrors) {
       ":2: conversations[1]", "roles out of order");
   expect_bad(
       good +
-          R"({"conversations":[{"from":"system","value":"Be kind."},{"from":"human","value":"x"}]})",
+          R"({"conversations":[{"from":"system","value":"Be kind."},{"from":"human",)"
+          R"("value":"x"}]})",
       ":2", "system message");
   expect_bad(
       good + R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})",
@@ -155,13 +162,16 @@ TEST(Rows, ImageErrors) {
   expect_bad("{\"image\":\"https://example.org/a.png\"," + talk, ":1", "URL");
   expect_bad("{\"id\":1.5," + talk, ":1", "\"id\"");
   expect_bad(
-      R"({"images":["a"],"messages":[{"role":"user","content":[{"type":"image","image":"b"}]},{"role":"assistant","content":"A"}]})",
+      R"({"images":["a"],"messages":[{"role":"user","content":[{"type":"image","image":"b"}]},)"
+      R"({"role":"assistant","content":"A"}]})",
       ":1", "both in");
   expect_bad(
-      R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":[{"type":"image","image":"b"}]}]})",
+      R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant",)"
+      R"("content":[{"type":"image","image":"b"}]}]})",
       ":1", "not the user's");
   expect_bad(
-      R"({"messages":[{"role":"user","content":[{"type":"video"}]},{"role":"assistant","content":"A"}]})",
+      R"({"messages":[{"role":"user","content":[{"type":"video"}]},{"role":"assistant",)"
+      R"("content":"A"}]})",
       ":1", "unknown type");
 }
 

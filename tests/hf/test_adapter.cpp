@@ -20,15 +20,23 @@ using namespace test;
 // What peft 0.21.2 wrote for get_peft_model(llava, LoraConfig(r=4, lora_alpha=8,
 // target_modules=regex, init_lora_weights=False, task_type="CAUSAL_LM")).
 constexpr const char* kPeftConfig =
-    R"json({"alora_invocation_tokens": null, "alpha_pattern": {}, "arrow_config": null, "auto_mapping": null,
-"base_model_name_or_path": "base", "bias": "none", "corda_config": null, "ensure_weight_tying": false, "eva_config": null,
-"exclude_modules": null, "fan_in_fan_out": false, "inference_mode": true, "init_lora_weights": false, "kasa_config": null,
-"layer_replication": null, "layers_pattern": null, "layers_to_transform": null, "loftq_config": {}, "lora_alpha": 8,
-"lora_bias": false, "lora_dropout": 0.0, "lora_ga_config": null, "megatron_config": null, "megatron_core": "megatron.core",
-"modules_to_save": null, "monteclora_config": null, "peft_type": "LORA", "peft_version": "0.21.2", "qalora_group_size": 16,
+    R"json({"alora_invocation_tokens": null, "alpha_pattern": {}, "arrow_config": null, )json"
+    R"json("auto_mapping": null,
+"base_model_name_or_path": "base", "bias": "none", "corda_config": null, )json"
+    R"json("ensure_weight_tying": false, "eva_config": null,
+"exclude_modules": null, "fan_in_fan_out": false, "inference_mode": true, )json"
+    R"json("init_lora_weights": false, "kasa_config": null,
+"layer_replication": null, "layers_pattern": null, "layers_to_transform": null, )json"
+    R"json("loftq_config": {}, "lora_alpha": 8,
+"lora_bias": false, "lora_dropout": 0.0, "lora_ga_config": null, "megatron_config": null, )json"
+    R"json("megatron_core": "megatron.core",
+"modules_to_save": null, "monteclora_config": null, "peft_type": "LORA", )json"
+    R"json("peft_version": "0.21.2", "qalora_group_size": 16,
 "r": 4, "rank_pattern": {}, "revision": null,
-"target_modules": "model\\.language_model\\.layers\\.\\d+\\.self_attn\\.(q_proj|v_proj)", "target_parameters": null,
-"task_type": "CAUSAL_LM", "trainable_token_indices": null, "use_bdlora": null, "use_dora": false, "use_qalora": false,
+"target_modules": "model\\.language_model\\.layers\\.\\d+\\.self_attn\\.(q_proj|v_proj)", )json"
+    R"json("target_parameters": null,
+"task_type": "CAUSAL_LM", "trainable_token_indices": null, "use_bdlora": null, )json"
+    R"json("use_dora": false, "use_qalora": false,
 "use_rslora": false, "velora_config": null})json";
 
 class Adapter : public ::testing::Test {

@@ -1,14 +1,17 @@
 // tests/README.md: every test that its table names is there. And a rule of it that only the sources
-// can show.
+// can show. recipes/TROUBLESHOOTING.md: every message that it quotes is there, and it has every
+// event.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <regex>
 #include <set>
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include "house/sources.h"
 
 namespace fs = std::filesystem;
 
@@ -16,12 +19,7 @@ namespace {
 
 const fs::path kRoot = LFT_SOURCE_DIR;
 
-std::string slurp(const fs::path& path) {
-  std::ifstream stream(path);
-  std::stringstream text;
-  text << stream.rdbuf();
-  return text.str();
-}
+using house::slurp;
 
 struct NamedTests {
   std::string file;
@@ -40,6 +38,43 @@ std::vector<NamedTests> tests_of(const std::string& line) {
     found.push_back(tests);
   }
   return found;
+}
+
+/// Texts that stand in several pieces as one.
+std::string joined_texts(const std::string& source) {
+  static const std::regex seam("\"\\s*\n\\s*\"");
+  return std::regex_replace(source, seam, "");
+}
+
+/// What stands between backticks, in the parts that "..." leaves of it.
+std::vector<std::string> quoted_parts(const std::string& text) {
+  std::vector<std::string> parts;
+  static const std::regex span("`([^`]+)`");
+  for (std::sregex_iterator it(text.begin(), text.end(), span), end; it != end; ++it) {
+    std::string rest = (*it)[1];
+    while (!rest.empty()) {
+      const size_t gap = std::min(rest.find("..."), rest.size());
+      const std::string part = rest.substr(0, gap);
+      const size_t first = part.find_first_not_of(' ');
+      if (first != std::string::npos)
+        parts.push_back(part.substr(first, part.find_last_not_of(' ') + 1 - first));
+      rest = gap < rest.size() ? rest.substr(gap + 3) : "";
+    }
+  }
+  return parts;
+}
+
+/// Names of the events that a source writes: event("name", ...) and event(c ? "name" : "name",
+/// ...).
+std::set<std::string> events_of(const std::string& source) {
+  std::set<std::string> names;
+  static const std::regex call("event\\(\\s*(?:\\w+ \\? \"(\\w+)\"\\s*:\\s*)?\"(\\w+)\"");
+  for (std::sregex_iterator it(source.begin(), source.end(), call), end; it != end; ++it) {
+    for (const int group : {1, 2}) {
+      if ((*it)[group].matched) names.insert((*it)[group]);
+    }
+  }
+  return names;
 }
 
 bool has_word(const std::string& text, const std::string& word) {
@@ -66,6 +101,42 @@ TEST(Guides, EveryRowNamesTestsThatAreThere) {
     }
   }
   EXPECT_GE(rows, 90);
+}
+
+TEST(Guides, TroubleshootingQuotesMessagesThatAreThere) {
+  std::string sources;
+  for (const std::string& file : house::sources_below(kRoot, {"kernels", "models", "src"}))
+    sources += slurp(kRoot / file);
+  sources = joined_texts(sources);
+  int quoted = 0;
+  for (const std::string& line : house::lines_of(slurp(kRoot / "recipes/TROUBLESHOOTING.md"))) {
+    if (!line.starts_with("| `")) continue;
+    for (const std::string& part : quoted_parts(line.substr(0, line.find(" | ")))) {
+      ++quoted;
+      EXPECT_NE(sources.find(part), std::string::npos) << "no source says: " << part;
+    }
+  }
+  EXPECT_GE(quoted, 150);
+}
+
+TEST(Guides, TroubleshootingHasEveryEvent) {
+  const std::string page = slurp(kRoot / "recipes/TROUBLESHOOTING.md");
+  const std::string events = page.substr(page.find("## Events"));
+  std::set<std::string> emitted;
+  for (const std::string& file : house::sources_below(kRoot, {"src/train"}))
+    emitted.merge(events_of(slurp(kRoot / file)));
+  EXPECT_GE(emitted.size(), 13u);
+  for (const std::string& event : emitted)
+    EXPECT_NE(events.find("| `" + event + "` |"), std::string::npos) << event;
+}
+
+TEST(Guides, PartsOfMessagesAndEventsAreRead) {
+  EXPECT_EQ(joined_texts("\"one \"\n    \"text\""), "\"one text\"");
+  EXPECT_EQ(quoted_parts("| `a file ...`, `no ... at ...`"),
+            (std::vector<std::string>{"a file", "no", "at"}));
+  EXPECT_EQ(events_of("x.event(\"one\", 1); y_.event(\n  \"two\", 2); z.event(b ? \"three\" : "
+                      "\"four\", 3, {{\"five\", 1}});"),
+            (std::set<std::string>{"one", "two", "three", "four"}));
 }
 
 TEST(Guides, TheCacheIsEmptiedBetweenTrainingAndEvaluationOnly) {

@@ -1,55 +1,151 @@
-// The house's layers, read from the includes: kernels <- models <- src, and the order of the
-// folders within src.
+// The house's layers, read from the includes. Which folder may use which is said by one table, the
+// block "folder: the folders it may use" in src/README.md, which is the picture of the house, too.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
-namespace fs = std::filesystem;
+#include "house/sources.h"
+#include "support/temp_dir.h"
 
 namespace {
 
-struct Include {
-  std::string file;    // relative to the repository
-  std::string target;  // what stands between the quotes or angle brackets
+namespace fs = std::filesystem;
+using house::Include;
+
+const fs::path kRoot = LFT_SOURCE_DIR;
+const std::vector<std::string> kLayers = {"kernels", "models", "src"};
+constexpr char kTableHead[] = "folder: the folders it may use";
+
+struct Row {
+  std::string folder;
+  std::vector<std::string> allowed;
 };
 
-std::vector<Include> includes_below(const std::string& folder) {
-  std::vector<Include> out;
-  const fs::path root = LFT_SOURCE_DIR;
-  for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
-    const std::string extension = entry.path().extension();
-    if (extension != ".h" && extension != ".cpp" && extension != ".cu" && extension != ".cuh")
+/// The rows between the line `kTableHead` and the end of its block. A line that begins with a space
+/// goes on with the row before it; one that begins with # is a heading within the picture.
+std::vector<Row> read_table(const std::string& page) {
+  std::vector<Row> rows;
+  bool within = false;
+  for (const std::string& line : house::lines_of(page)) {
+    if (line == kTableHead) {
+      within = true;
       continue;
-    std::ifstream stream(entry.path());
-    for (std::string line; std::getline(stream, line);) {
-      if (line.rfind("#include ", 0) != 0 || line.size() < 12) continue;
-      const size_t end = line.find_first_of("\">", 10);
-      out.push_back({fs::relative(entry.path(), root), line.substr(10, end - 10)});
     }
+    if (!within) continue;
+    if (line.starts_with("```")) break;
+    if (line.empty() || line[0] == '#') continue;
+    std::string folders = line;
+    if (line[0] != ' ') {
+      const size_t colon = std::min(line.find(':'), line.size());
+      rows.push_back({.folder = line.substr(0, colon), .allowed = {}});
+      folders = colon < line.size() ? line.substr(colon + 1) : "";
+    }
+    if (rows.empty()) continue;
+    std::istringstream words(folders);
+    for (std::string word; words >> word;) rows.back().allowed.push_back(word);
   }
-  return out;
+  return rows;
 }
 
-bool starts_with(const std::string& text, const std::string& prefix) {
-  return text.rfind(prefix, 0) == 0;
+/// What is wrong with the tree below `root` by this table, one line each.
+std::vector<std::string> layer_faults(const fs::path& root, const std::vector<Row>& rows) {
+  std::vector<std::string> faults;
+  std::map<std::string, std::set<std::string>> allowed;
+  for (const Row& row : rows) {
+    if (allowed.contains(row.folder)) faults.push_back(row.folder + " has two lines in the table");
+    if (!fs::is_directory(root / row.folder))
+      faults.push_back(row.folder + " of the table does not exist");
+    for (const std::string& name : row.allowed) {
+      if (!allowed.contains(name))
+        faults.push_back(row.folder + " may use " + name + ", which does not stand before it");
+    }
+    allowed[row.folder].insert(row.allowed.begin(), row.allowed.end());
+  }
+  std::set<std::string> missing;
+  for (const std::string& file : house::sources_below(root, kLayers)) {
+    const std::string folder = house::folder_of(file);
+    if (!allowed.contains(folder)) missing.insert(folder);
+  }
+  for (const std::string& folder : missing) faults.push_back(folder + " is not in the table");
+  for (const Include& include : house::includes_below(root, kLayers)) {
+    const std::string target = house::folder_of(include.target);
+    const std::string top = include.target.substr(0, include.target.find('/'));
+    const std::string said = include.file + " includes " + include.target;
+    if (std::find(kLayers.begin(), kLayers.end(), top) == kLayers.end()) {
+      if (include.quoted) faults.push_back(said + ", not by its path from the root");
+      continue;
+    }
+    const std::string folder = house::folder_of(include.file);
+    if (folder != target && allowed.contains(folder) && !allowed[folder].contains(target))
+      faults.push_back(said);
+  }
+  return faults;
 }
+
+std::vector<std::string> layer_faults(const fs::path& root, const std::string& page) {
+  return layer_faults(root, read_table(page));
+}
+
+using Faults = std::vector<std::string>;
 
 void expect_none(const std::string& folder, const std::vector<std::string>& forbidden) {
-  const auto includes = includes_below(folder);
+  const auto includes = house::includes_below(kRoot, {folder});
   ASSERT_FALSE(includes.empty()) << folder;
   for (const Include& include : includes) {
     for (const std::string& prefix : forbidden)
-      EXPECT_FALSE(starts_with(include.target, prefix))
+      EXPECT_FALSE(include.target.starts_with(prefix))
           << include.file << " includes " << include.target;
   }
 }
 
 }  // namespace
+
+TEST(Layers, EveryIncludeIsAllowedByTheTable) {
+  const std::vector<Row> rows = read_table(house::slurp(kRoot / "src/README.md"));
+  EXPECT_GE(rows.size(), 40u);
+  EXPECT_EQ(layer_faults(kRoot, rows), Faults());
+}
+
+TEST(Layers, TheTableIsReadInItsBlockOnly) {
+  const std::vector<Row> rows = read_table(
+      "src/x: no row\n```\nfolder: the folders it may use\n# the lowest\na/b:\na/c: a/b\na/d: a/b\n"
+      "  a/c\n```\nsrc/y: a/b\n");
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0].folder, "a/b");
+  EXPECT_EQ(rows[0].allowed, Faults());
+  EXPECT_EQ(rows[2].folder, "a/d");
+  EXPECT_EQ(rows[2].allowed, (Faults{"a/b", "a/c"}));
+}
+
+TEST(Layers, EveryBreachOfTheTableIsNamed) {
+  lft::test::TempDir tree;
+  tree.write("kernels/add/add.h", "#pragma once\n#include <cstdint>\n");
+  tree.write("models/ops/add.h", "#include \"kernels/add/add.h\"\n#include \"models/ops/b.h\"\n");
+  tree.write("src/io/read.cpp", "#include <string>\n#include \"models/ops/add.h\"\n");
+  const std::string head = "folder: the folders it may use\n";
+  const auto faults = [&](const std::string& table) {
+    return layer_faults(tree.path(), head + table);
+  };
+  EXPECT_EQ(faults("kernels/add:\nmodels/ops: kernels/add\nsrc/io: models/ops\n"), Faults());
+  EXPECT_EQ(faults("kernels/add:\nmodels/ops: kernels/add\nsrc/io: kernels/add\n"),
+            Faults{"src/io/read.cpp includes models/ops/add.h"});
+  EXPECT_EQ(faults("kernels/add:\nmodels/ops: kernels/add\n"),
+            Faults{"src/io is not in the table"});
+  EXPECT_EQ(faults("kernels/add:\nmodels/ops: kernels/add\nsrc/io: models/ops\nsrc/gone:\n"),
+            Faults{"src/gone of the table does not exist"});
+  EXPECT_EQ(faults("kernels/add:\nsrc/io: models/ops\nmodels/ops: kernels/add\n"),
+            Faults{"src/io may use models/ops, which does not stand before it"});
+  EXPECT_EQ(faults("kernels/add:\nkernels/add:\nmodels/ops: kernels/add\nsrc/io: models/ops\n"),
+            Faults{"kernels/add has two lines in the table"});
+  tree.write("src/io/read.h", "#include \"read_more.h\"\n");
+  EXPECT_EQ(faults("kernels/add:\nmodels/ops: kernels/add\nsrc/io: models/ops\n"),
+            Faults{"src/io/read.h includes read_more.h, not by its path from the root"});
+}
 
 TEST(Layers, KernelsKnowNeitherTorchNorTheLayersAbove) {
   expect_none("kernels", {"models/", "src/", "torch/", "ATen/", "c10/", "nlohmann/", "yaml-cpp/"});
@@ -63,18 +159,16 @@ TEST(Layers, OnlyTheFilesOfCudaAskForCuda) {
       "src/train/machine/cuda_graph.cpp",  // graphs and their memory
       "src/train/machine/device.cpp",      // opens LibTorch's CUDA library, asks the driver
   };
-  const fs::path root = LFT_SOURCE_DIR;
   size_t read = 0;
   for (const char* folder : {"models", "src"}) {
-    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
-      const std::string file = fs::relative(entry.path(), root);
-      if (!entry.is_regular_file() ||
+    for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) {
+      const std::string file = fs::relative(entry.path(), kRoot);
+      if (!entry.is_regular_file() || entry.path().extension() == ".md" ||
           std::find(of_cuda.begin(), of_cuda.end(), file) != of_cuda.end())
         continue;
       ++read;
-      std::ifstream stream(entry.path());
       int number = 0;
-      for (std::string line; std::getline(stream, line);) {
+      for (const std::string& line : house::lines_of(house::slurp(entry.path()))) {
         ++number;
         for (const char* word :
              {"is_cuda()", "kCUDA", "DeviceType::CUDA", "c10/cuda/", "ATen/cuda/"}) {
@@ -88,26 +182,6 @@ TEST(Layers, OnlyTheFilesOfCudaAskForCuda) {
 
 TEST(Layers, ModelsKnowNoFilesNoYamlNoTraining) {
   expect_none("models", {"src/", "yaml-cpp/", "opencv2/", "fstream", "filesystem"});
-}
-
-TEST(Layers, FoldersOfSrcUseOnlyWhatStandsBelow) {
-  const std::map<std::string, std::vector<std::string>> above = {
-      {"base",
-       {"io", "recipe", "text", "hf", "data", "report", "checkpoint", "train", "debug", "cli"}},
-      {"io", {"recipe", "text", "hf", "data", "report", "checkpoint", "train", "debug", "cli"}},
-      {"recipe", {"text", "hf", "data", "report", "checkpoint", "train", "debug", "cli"}},
-      {"text", {"recipe", "hf", "data", "report", "checkpoint", "train", "debug", "cli"}},
-      {"hf", {"recipe", "text", "data", "report", "checkpoint", "train", "debug", "cli"}},
-      {"data", {"hf", "report", "checkpoint", "train", "debug", "cli"}},
-      {"report", {"recipe", "text", "hf", "data", "checkpoint", "train", "debug", "cli"}},
-      {"checkpoint", {"text", "data", "report", "train", "debug", "cli"}},
-      {"train", {"debug", "cli"}},
-      {"debug", {"cli"}}};
-  for (const auto& [folder, forbidden] : above) {
-    std::vector<std::string> prefixes;
-    for (const std::string& name : forbidden) prefixes.push_back("src/" + name + "/");
-    expect_none("src/" + folder, prefixes);
-  }
 }
 
 TEST(Layers, OnlyTheOuterSideOfTorchIsKeptOutOfPlainFolders) {

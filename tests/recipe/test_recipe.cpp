@@ -34,7 +34,8 @@ std::vector<std::string> problems(const std::string& text,
   return {};
 }
 
-// The recipe of the README with every value at its default.
+// A recipe with every field, its value the default but for the required ones, full, projector_lr
+// and data.eval.
 const char kFull[] = R"(# lft train recipes/llava-lora.yaml
 version: 1
 output_dir: runs/llava-lora
@@ -64,15 +65,19 @@ data:
   shuffle: true
   group_by_length: false
   workers: 4
-optim: {name: adamw, lr: 2.0e-4, projector_lr: 2.0e-5, betas: [0.9, 0.999], eps: 1.0e-8, weight_decay: 0, clip_grad_norm: 1.0, schedule: cosine, warmup_ratio: 0.03, offload: false}
+optim: {name: adamw, lr: 2.0e-4, projector_lr: 2.0e-5, betas: [0.9, 0.999], eps: 1.0e-8, )"
+    R"(weight_decay: 0, clip_grad_norm: 1.0, schedule: cosine, warmup_ratio: 0.03, offload: false}
 precision:
   compute: auto
   loss_scale: {init: 65536, growth_factor: 2, backoff_factor: 0.5, growth_interval: 2000}
   recovery: fp32
   lr_backoff: 0.5
-train: {epochs: 1, max_steps: 0, batch_size: 16, grad_accum: 1, max_tokens_per_step: 0, activation_checkpointing: none, activation_offload: false, cuda_graphs: auto, worst_first: true, seed: 42, deterministic: true}
+train: {epochs: 1, max_steps: 0, batch_size: 16, grad_accum: 1, max_tokens_per_step: 0, )"
+    R"(activation_checkpointing: none, activation_offload: false, cuda_graphs: auto, )"
+    R"(worst_first: true, seed: 42, deterministic: true}
 checkpoint: {every_steps: 500, keep: 2, at_step_zero: true}
-log: {every_steps: 1, tensorboard: true, layer_grad_norms_every: 100, layer_activation_norms_every: 100}
+log: {every_steps: 1, tensorboard: true, layer_grad_norms_every: 100, )"
+    R"(layer_activation_norms_every: 100}
 )";
 
 TEST(Recipe, ReadsEveryFieldOfTheFullExample) {

@@ -101,7 +101,8 @@ class TinyRun {
     dir_.write("model/tokenizer.json", byte_tokenizer().dump());
     dir_.write(
         "model/tokenizer_config.json",
-        R"({"tokenizer_class":"LlamaTokenizer","bos_token":"<s>","eos_token":"</s>","unk_token":"<unk>","add_bos_token":true})");
+        R"({"tokenizer_class":"LlamaTokenizer","bos_token":"<s>","eos_token":"</s>",)"
+        R"("unk_token":"<unk>","add_bos_token":true})");
     const char* const names[] = {"red", "green", "blue"};
     nlohmann::json data = nlohmann::json::array();
     for (int i = 0; i < rows; ++i) {

@@ -16,25 +16,31 @@ constexpr const char* kPage = R"(<!DOCTYPE html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<meta http-equiv="Content-Security-Policy"
+  content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
 <title>Preview</title>
 <style>
-:root { --page: #f6f7f9; --card: #ffffff; --ink: #1b2130; --dim: #667085; --line: #e3e7ee; --good: #0b6b3c; --good-back: #d8f2e3; --bad: #c2255c; }
+:root { --page: #f6f7f9; --card: #ffffff; --ink: #1b2130; --dim: #667085; --line: #e3e7ee;
+  --good: #0b6b3c; --good-back: #d8f2e3; --bad: #c2255c; }
 @media (prefers-color-scheme: dark) {
-  :root { --page: #10141c; --card: #181e29; --ink: #e6eaf2; --dim: #98a2b3; --line: #2a3242; --good: #8ce9b3; --good-back: #16402a; --bad: #f783ac; }
+  :root { --page: #10141c; --card: #181e29; --ink: #e6eaf2; --dim: #98a2b3; --line: #2a3242;
+    --good: #8ce9b3; --good-back: #16402a; --bad: #f783ac; }
 }
-body { margin: 0 auto; max-width: 1180px; padding: 28px 20px; background: var(--page); color: var(--ink); font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; }
+body { margin: 0 auto; max-width: 1180px; padding: 28px 20px; background: var(--page);
+  color: var(--ink); font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; }
 h1 { font-size: 26px; margin: 0; }
 h2 { font-size: 17px; margin: 0 0 8px; overflow-wrap: anywhere; }
 p { margin: 0 0 4px; color: var(--dim); overflow-wrap: anywhere; }
-section { display: grid; grid-template-columns: minmax(0, 340px) minmax(0, 1fr); gap: 20px; margin-top: 18px; padding: 18px; background: var(--card);
+section { display: grid; grid-template-columns: minmax(0, 340px) minmax(0, 1fr); gap: 20px;
+  margin-top: 18px; padding: 18px; background: var(--card);
   border: 1px solid var(--line); border-radius: 12px; }
 section.text { grid-template-columns: minmax(0, 1fr); }
 figure { margin: 0 0 12px; }
 img { width: 100%; border-radius: 8px; }
 img.small { image-rendering: pixelated; }
 figcaption { color: var(--dim); font-size: 13px; overflow-wrap: anywhere; }
-pre { margin: 12px 0 0; white-space: pre-wrap; overflow-wrap: anywhere; font: 14px/1.6 ui-monospace, "DejaVu Sans Mono", monospace; }
+pre { margin: 12px 0 0; white-space: pre-wrap; overflow-wrap: anywhere;
+  font: 14px/1.6 ui-monospace, "DejaVu Sans Mono", monospace; }
 mark { color: var(--good); background: var(--good-back); border-radius: 3px; }
 i { color: var(--dim); }
 .bad { color: var(--bad); }

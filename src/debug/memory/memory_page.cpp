@@ -21,28 +21,38 @@ constexpr char kHead[] = R"(<!DOCTYPE html>
 <meta name="color-scheme" content="light dark">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <style>
-:root { --page: #f6f7f9; --card: #ffffff; --ink: #1b2130; --dim: #667085; --line: #e3e7ee; --mark: #c2255c;
-  --u0: #94a3b8; --u1: #2563eb; --u2: #7c3aed; --u3: #b7791f; --u4: #0f8a6a; --u5: #d9480f; --u6: #60a5fa; --u7: #c2255c; --u8: #cbd5e1; }
-@media (prefers-color-scheme: dark) { :root { --page: #10141c; --card: #181e29; --ink: #e6eaf2; --dim: #98a2b3; --line: #2a3242;
-  --mark: #f783ac; --u0: #64748b; --u1: #6ea0ff; --u2: #b197fc; --u3: #e8b45a; --u4: #4fd1a5; --u5: #ff9a62; --u6: #93c5fd;
+:root { --page: #f6f7f9; --card: #ffffff; --ink: #1b2130; --dim: #667085; --line: #e3e7ee;
+  --mark: #c2255c;
+  --u0: #94a3b8; --u1: #2563eb; --u2: #7c3aed; --u3: #b7791f; --u4: #0f8a6a; --u5: #d9480f;
+    --u6: #60a5fa; --u7: #c2255c; --u8: #cbd5e1; }
+@media (prefers-color-scheme: dark) { :root { --page: #10141c; --card: #181e29; --ink: #e6eaf2;
+  --dim: #98a2b3; --line: #2a3242;
+  --mark: #f783ac; --u0: #64748b; --u1: #6ea0ff; --u2: #b197fc; --u3: #e8b45a; --u4: #4fd1a5;
+    --u5: #ff9a62; --u6: #93c5fd;
   --u7: #f783ac; --u8: #475569; } }
 * { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--ink); font: 15px/1.5 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }
+body { margin: 0; background: var(--page); color: var(--ink);
+  font: 15px/1.5 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }
 main { max-width: 1180px; margin: 0 auto; padding: 28px 20px 56px; }
 h1 { font-size: 26px; line-height: 1.25; margin: 0; overflow-wrap: anywhere; }
 h2 { font-size: 17px; margin: 30px 0 10px; }
 .under { color: var(--dim); margin: 4px 0 20px; overflow-wrap: anywhere; }
-.card { background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: 14px 16px; }
+.card { background: var(--card); border: 1px solid var(--line); border-radius: 12px;
+  padding: 14px 16px; }
 .leak { border-color: var(--mark); margin-bottom: 14px; }
 .leak b { color: var(--mark); }
 svg { display: block; width: 100%; height: auto; }
 svg text { fill: var(--dim); font-size: 12px; }
-.keys { display: flex; flex-wrap: wrap; gap: 4px 18px; font-size: 13px; color: var(--dim); margin-top: 8px; }
-.keys span::before { content: ""; display: inline-block; width: 12px; height: 12px; border-radius: 3px; background: var(--c); margin: 0 6px -1px 0; }
-.tables { display: grid; grid-template-columns: minmax(0, 2fr) minmax(0, 3fr); gap: 14px; align-items: start; }
+.keys { display: flex; flex-wrap: wrap; gap: 4px 18px; font-size: 13px; color: var(--dim);
+  margin-top: 8px; }
+.keys span::before { content: ""; display: inline-block; width: 12px; height: 12px;
+  border-radius: 3px; background: var(--c); margin: 0 6px -1px 0; }
+.tables { display: grid; grid-template-columns: minmax(0, 2fr) minmax(0, 3fr); gap: 14px;
+  align-items: start; }
 @media (max-width: 760px) { .tables { grid-template-columns: minmax(0, 1fr); } }
 table { border-collapse: collapse; width: 100%; font-size: 14px; }
-th, td { text-align: left; padding: 6px 10px; border-bottom: 1px solid var(--line); overflow-wrap: anywhere; }
+th, td { text-align: left; padding: 6px 10px; border-bottom: 1px solid var(--line);
+  overflow-wrap: anywhere; }
 tr:last-child td { border-bottom: 0; }
 th { color: var(--dim); font-weight: 500; font-size: 13px; }
 td.n, th.n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }

@@ -169,7 +169,8 @@ Probe find_probe(const RunInputs& inputs, const std::vector<lora::Trainable>& tr
 ProbeGradients probe_gradients(llava::Llava& model, const std::vector<at::Tensor>& tensors,
                                const Probe& probe) {
   const llava::LlavaBatch batch =
-      data::make_batch({.encode = probe.encode, .device = probe.device, .packed = probe.packed}, probe.samples);
+      data::make_batch({.encode = probe.encode, .device = probe.device, .packed = probe.packed},
+                       probe.samples);
   try {
     ProbeGradients result = one_pass(model, tensors, probe, batch, probe.loss_scale);
     while (!result.finite && std::isfinite(result.loss) && result.loss_scale > 1) {

@@ -135,10 +135,14 @@ TEST(Summary, SevenBillionParametersWithoutTheirMemory) {
   test::TempDir temp;
   temp.write(
       "config.json",
-      R"({"model_type": "llava", "image_token_index": 32000, "vision_feature_layer": -2, "torch_dtype": "float16",
-    "text_config": {"model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
-                    "num_attention_heads": 32, "vocab_size": 32064, "max_position_embeddings": 4096},
-    "vision_config": {"model_type": "clip_vision_model", "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24,
+      R"({"model_type": "llava", "image_token_index": 32000, "vision_feature_layer": -2, )"
+      R"("torch_dtype": "float16",
+    "text_config": {"model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008, )"
+      R"("num_hidden_layers": 32,
+                    "num_attention_heads": 32, "vocab_size": 32064, )"
+      R"("max_position_embeddings": 4096},
+    "vision_config": {"model_type": "clip_vision_model", "hidden_size": 1024, )"
+      R"("intermediate_size": 4096, "num_hidden_layers": 24,
                       "num_attention_heads": 16, "image_size": 336, "patch_size": 14}})");
   const ModelDir dir = ModelDir::config_only(temp.path());
   const test::CountingAllocator counting;

@@ -20,8 +20,8 @@ namespace {
 constexpr size_t kStack = 128 * 1024;
 constexpr unsigned kLanes = 32;
 
-/// ucontext makes the stack, once for all launches; switching between stacks is left to _setjmp, which makes
-/// no system call.
+/// ucontext makes the stack, once for all launches; switching between stacks is left to _setjmp,
+/// which makes no system call.
 struct Fiber {
   ucontext_t context = {};
   jmp_buf resume = {};

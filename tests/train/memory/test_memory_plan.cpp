@@ -260,7 +260,7 @@ TEST_F(GpuPlan, CountsWhatCudaGraphsHoldBesideThePass) {
   EXPECT_GT(with.spare, 0.8 * kProof);
 }
 
-/// README's 95.1 KB a token and layer, and two bytes of each of 7.06 billion weights.
+/// 95.1 KB a token and layer (recipes/README.md), two bytes of each of 7.06 billion weights.
 TEST_F(GpuPlan, OfSeventeenThousandTokensIsWhatTheShapeSays) {
   std::map<std::string, double> whole = parts(plan());
   EXPECT_NEAR(whole["frozen weights"], 14.13e9, 0.01e9);

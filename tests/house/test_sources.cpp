@@ -1,0 +1,200 @@
+// The house's rules of a source file, which no compiler checks: folders that can be looked over, a
+// header for every source, lines that can be read, and one definition of every name.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "house/sources.h"
+#include "support/temp_dir.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using Faults = std::vector<std::string>;
+
+const fs::path kRoot = LFT_SOURCE_DIR;
+constexpr size_t kMostSources = 25;  // of a folder
+constexpr size_t kMostColumns = 100;
+
+/// src/cli has one file a command and no room that it could be split into.
+bool is_apart(const std::string& folder) { return folder == "src/cli"; }
+
+Faults crowded_folders(const fs::path& root) {
+  std::map<std::string, size_t> count;
+  for (const std::string& file : house::sources_below(root, {"kernels", "models", "src", "tests"}))
+    ++count[house::folder_of(file)];
+  Faults faults;
+  for (const auto& [folder, sources] : count) {
+    if (sources > kMostSources && !is_apart(folder))
+      faults.push_back(folder + " holds " + std::to_string(sources) + " sources, more than " +
+                       std::to_string(kMostSources));
+  }
+  return faults;
+}
+
+/// x.cpp beside x.h, or a part of y.h's that is called y_x.cpp.
+Faults sources_without_header(const fs::path& root) {
+  const std::vector<std::string> files = house::sources_below(root, {"models", "src"});
+  std::map<std::string, std::vector<std::string>> headers;  // stems, by folder
+  for (const std::string& file : files) {
+    if (file.ends_with(".h")) headers[house::folder_of(file)].push_back(fs::path(file).stem());
+  }
+  Faults faults;
+  for (const std::string& file : files) {
+    const std::string folder = house::folder_of(file), stem = fs::path(file).stem();
+    if (file.ends_with(".h") || is_apart(folder)) continue;
+    const auto owns = [&](const std::string& header) {
+      return stem == header || stem.starts_with(header + "_");
+    };
+    if (std::none_of(headers[folder].begin(), headers[folder].end(), owns)) faults.push_back(file);
+  }
+  return faults;
+}
+
+/// In characters: a byte that goes on with one (10xxxxxx) is not counted.
+size_t columns(const std::string& line) {
+  return static_cast<size_t>(std::count_if(line.begin(), line.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  }));
+}
+
+Faults long_lines(const fs::path& root) {
+  Faults faults;
+  for (const std::string& file :
+       house::sources_below(root, {"kernels", "models", "scripts", "src", "tests"})) {
+    int number = 0;
+    for (const std::string& line : house::lines_of(house::slurp(root / file))) {
+      ++number;
+      if (columns(line) > kMostColumns)
+        faults.push_back(file + ":" + std::to_string(number) + " has " +
+                         std::to_string(columns(line)) + " columns");
+    }
+  }
+  return faults;
+}
+
+/// Sources of one library may be compiled as one (unity batches), where their anonymous namespaces
+/// are one as well.
+std::string library_of(const std::string& file) {
+  const size_t first = file.find('/'), second = file.find('/', first + 1);
+  return file.substr(0, file.starts_with("src/") ? second : first);
+}
+
+Faults double_definitions(const fs::path& root) {
+  std::map<std::string, std::set<std::string>> places;
+  for (const std::string& file : house::sources_below(root, {"models", "src"})) {
+    for (const std::string& name : house::definitions(house::slurp(root / file))) {
+      const bool anonymous = name.find("(anonymous)") != std::string::npos;
+      places[anonymous ? name + " of " + library_of(file) : name].insert(file);
+    }
+  }
+  Faults faults;
+  for (const auto& [name, files] : places) {
+    if (files.size() < 2) continue;
+    std::string fault = name + " is defined in";
+    for (const std::string& file : files) fault += " " + file;
+    faults.push_back(fault);
+  }
+  return faults;
+}
+
+}  // namespace
+
+TEST(Sources, NoFolderHoldsMoreThanCanBeLookedOver) { EXPECT_EQ(crowded_folders(kRoot), Faults()); }
+
+TEST(Sources, EverySourceHasAHeaderOfItsNameOrIsAPartOfOne) {
+  EXPECT_EQ(sources_without_header(kRoot), Faults());
+}
+
+TEST(Sources, NoLineIsLongerThanAHundredColumns) { EXPECT_EQ(long_lines(kRoot), Faults()); }
+
+TEST(Sources, EveryTypeIsDefinedOnce) { EXPECT_EQ(double_definitions(kRoot), Faults()); }
+
+TEST(Sources, ACrowdedFolderIsNamed) {
+  lft::test::TempDir tree;
+  for (size_t i = 0; i < kMostSources; ++i) {
+    tree.write("src/io/f" + std::to_string(i) + ".h", "");
+    tree.write("src/cli/f" + std::to_string(i) + ".cpp", "");
+  }
+  tree.write("src/cli/one_more.cpp", "");
+  tree.write("src/io/CMakeLists.txt", "");
+  tree.write("src/io/inner/a.h", "");
+  EXPECT_EQ(crowded_folders(tree.path()), Faults());
+  tree.write("src/io/one_more.cpp", "");
+  EXPECT_EQ(crowded_folders(tree.path()), Faults{"src/io holds 26 sources, more than 25"});
+}
+
+TEST(Sources, ASourceWithoutAHeaderIsNamed) {
+  lft::test::TempDir tree;
+  for (const char* file : {"src/io/json.h", "src/io/json.cpp", "src/io/json_lines.cpp",
+                           "src/cli/train.cpp", "src/data/row.h", "kernels/add/add_ref.cpp"})
+    tree.write(file, "");
+  EXPECT_EQ(sources_without_header(tree.path()), Faults());
+  tree.write("src/io/jsonlines.cpp", "");
+  tree.write("src/data/json.cpp", "");  // its name's header is another folder's
+  EXPECT_EQ(sources_without_header(tree.path()),
+            (Faults{"src/data/json.cpp", "src/io/jsonlines.cpp"}));
+}
+
+TEST(Sources, ALongLineIsNamedAndCharactersAreCounted) {
+  lft::test::TempDir tree;
+  tree.write("models/a.h", std::string(100, 'x') + "\n");
+  std::string wide;
+  for (int i = 0; i < 100; ++i) wide += "\u00e9";
+  tree.write("src/io/b.cpp", wide + "\n");
+  EXPECT_EQ(long_lines(tree.path()), Faults());
+  tree.write("tests/io/c.cpp", "\n" + wide + "x\n");
+  EXPECT_EQ(long_lines(tree.path()), Faults{"tests/io/c.cpp:2 has 101 columns"});
+}
+
+TEST(Sources, ASecondDefinitionIsNamed) {
+  lft::test::TempDir tree;
+  tree.write("src/hf/filler.h", "namespace lft {\nstruct Piece {\n  int a;\n};\n}\n");
+  tree.write("src/text/uses.h", "namespace lft {\nstruct Piece;\nstruct Other { Piece* p; };\n}\n");
+  EXPECT_EQ(double_definitions(tree.path()), Faults());
+  tree.write("src/text/bpe.h", "namespace lft {\nenum class Piece { kOne };\n}\n");
+  EXPECT_EQ(double_definitions(tree.path()),
+            Faults{"lft::Piece is defined in src/hf/filler.h src/text/bpe.h"});
+}
+
+TEST(Sources, ASecondAnonymousDefinitionOfOneLibraryIsNamed) {
+  lft::test::TempDir tree;
+  const char* const text =
+      "namespace lft::io {\nnamespace {\nstruct State {};\n}  // namespace\n}\n";
+  tree.write("src/io/a.cpp", text);
+  tree.write("src/text/a.cpp", text);
+  EXPECT_EQ(double_definitions(tree.path()), Faults());
+  tree.write("src/io/inner/b.cpp", text);
+  EXPECT_EQ(double_definitions(tree.path()),
+            Faults{"lft::io::(anonymous)::State of src/io is defined in src/io/a.cpp "
+                   "src/io/inner/b.cpp"});
+  tree.write("models/a/a.cpp", text);
+  tree.write("models/b/b.cpp", text);
+  EXPECT_EQ(double_definitions(tree.path()).size(), 2u);
+}
+
+TEST(Sources, DefinitionsAreReadAtNamespaceScope) {
+  const auto names = [](const std::string& text) { return house::definitions(text); };
+  EXPECT_EQ(names("namespace a::b { struct X final : public Y<int> { struct In {}; }; }\n"
+                  "namespace a { enum class E : int { kOne }; class C; struct D\n{ }; }"),
+            (Faults{"a::b::X", "a::E", "a::D"}));
+  EXPECT_EQ(names("template <class T, class U = struct Q>\nstruct S { };\n"
+                  "template <>\nstruct S<int> { };\nstruct [[nodiscard]] alignas(8) N { };\n"
+                  "struct Outer::Inner { };"),
+            (Faults{"S", "S<int>", "N", "Outer::Inner"}));
+  EXPECT_EQ(names("struct stat info = {};\nstruct X* make(struct Y y) { struct Z {}; }\n"
+                  "enum class Later : int;\nauto f = [] { struct W {}; };\n"
+                  "namespace shorter = a::b;\nstruct { int i; } unnamed;"),
+            Faults());
+  EXPECT_EQ(names("// struct A {};\n/* struct B {}; */\n#define C struct C {\n"
+                  "const char* t = \"struct D {\";\nconst char* r = R\"x(struct E { \")x\";\n"
+                  "int n = 64'000; char c = '{';\nextern \"C\" { struct F {}; }\nstruct G {};"),
+            (Faults{"F", "G"}));
+  EXPECT_EQ(names("namespace a {\nnamespace {\nstruct X {};\n}\nstruct Y {};\n}\nstruct Z {};"),
+            (Faults{"a::(anonymous)::X", "a::Y", "Z"}));
+}
