@@ -43,7 +43,7 @@ struct BlockMoment {
     }
   }
 
-  /// All lanes call it: the shuffles also keep the new scale behind everybody's load of the old
+  /// All lanes call it: the shuffles also keep the new scale after everybody's load of the old
   /// one.
   __device__ void store(uint8_t* codes, float* absmax, int count, const CodeMap& map) const {
     const bool wide = Codes::aligned(codes);

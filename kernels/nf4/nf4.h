@@ -37,7 +37,7 @@ struct Nf4Weight {
 /// goes to scales [nf4_blocks]. Blocks may be quantised at the same time.
 void nf4_quantize_blocks(const float* w, int64_t first, int64_t n, float* scales,
                          const Nf4Weight& to);
-/// Behind all blocks: the scales less their mean, quantised as 8-bit moments are, 256 at a time.
+/// After all blocks: the scales less their mean, quantised as 8-bit moments are, 256 at a time.
 void nf4_quantize_scales(const float* scales, Nf4Weight& to);
 
 /// Weights first .. first + n - 1 as `type`; first is a multiple of kNf4Block.

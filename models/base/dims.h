@@ -33,7 +33,7 @@ inline void expect_dims(const at::Tensor& x, const char* name, const Dim (&dims)
     dims_detail::fail(x, name, dims, N, /*has_rest=*/false);
 }
 
-/// x has any dimensions, and behind them this one.
+/// x has any dimensions, and after them this one.
 inline void expect_last_dim(const at::Tensor& x, const char* name, Dim last) {
   const at::IntArrayRef sizes = x.sizes();
   if (!x.defined() || sizes.empty() || (last.size != kAnySize && sizes.back() != last.size))

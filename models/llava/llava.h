@@ -14,8 +14,8 @@
 
 namespace lft::llava {
 
-/// One micro-batch. Rows are right-padded; causal attention makes padding behind a row invisible to
-/// it, so no mask is needed. Or packed: one row, in which the sequences lie one behind the other.
+/// One micro-batch. Rows are right-padded; causal attention makes padding after a row invisible to
+/// it, so no mask is needed. Or packed: one row, in which the sequences lie one after the other.
 struct LlavaBatch {
   at::Tensor input_ids_bt;  // int64 (CPU); every image position holds config.image_token
   at::Tensor labels_bt;     // int64 (CPU), -100 where unsupervised; unshifted (labels[i] is
@@ -52,7 +52,7 @@ class LlavaImpl : public torch::nn::Module {
   /// the labels. The LM head runs on these positions only, in chunks; the last decoder layer runs
   /// its output projection and MLP on them only.
   at::Tensor supervised_logprobs(const LlavaBatch& batch);
-  /// What supervised_logprobs() does behind embed(): log-probabilities of `targets_k` behind the
+  /// What supervised_logprobs() does after embed(): log-probabilities of `targets_k` after the
   /// kept rows, [k].
   at::Tensor logprobs_behind(const at::Tensor& embeds_btd, const at::Tensor& rows_k,
                              const at::Tensor& targets_k,
@@ -85,13 +85,13 @@ std::vector<TensorSpec> llava_tensors(const LlavaConfig& config);
 /// lm_head). Accepts both CLIP spellings.
 std::string llava_canonical_name(const std::string& hf_name, const LlavaConfig& config);
 /// The name transformers >= 4.52 gives a module in memory: "language_model.model.layers.0" ->
-/// "model.language_model.layers.0" (PEFT dialect D2 is this behind "base_model.model.").
+/// "model.language_model.layers.0" (PEFT dialect D2 is this after "base_model.model.").
 std::string llava_peft_name(const std::string& canonical);
 /// Canonical module name from a PEFT key's module part in dialect D1, D2 or D3; "" if it is none of
 /// them.
 std::string llava_from_peft_name(const std::string& peft);
 /// Canonical modules whose output reaches no feature layer, so that nothing in them can ever learn:
-/// the CLIP layers behind the last one used.
+/// the CLIP layers after the last one used.
 std::vector<std::string> llava_unused_modules(const LlavaConfig& config);
 
 }  // namespace lft::llava

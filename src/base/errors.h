@@ -14,7 +14,7 @@ std::string format_error(const Error& error);
 /// The same error, with `next` where it has no next step of its own.
 Error advised(const Error& error, std::string next);
 /// Line breaks, control characters, invalid UTF-8 and bidirectional overrides become \n, \x1b,
-/// \xff, \u202e; cut with "..." behind max_bytes. With keep_lines line breaks stay.
+/// \xff, \u202e; cut with "..." after max_bytes. With keep_lines line breaks stay.
 std::string escape_text(std::string_view text, size_t max_bytes = 200, bool keep_lines = false);
 /// escape_text in double quotes, quotes and backslashes escaped too.
 std::string quote_text(std::string_view text, size_t max_bytes = 200);

@@ -18,7 +18,7 @@ struct StepDir {
   bool displaced = false;  // the name ends with ~
 };
 struct StepDirs {
-  std::vector<StepDir> steps;          // newest first, a displaced one behind its successor
+  std::vector<StepDir> steps;          // newest first, a displaced one after its successor
   std::vector<std::string> others;     // paths that begin with "step-" and are no step
   std::vector<std::string> leftovers;  // .tmp-* and .dead-* of runs that were killed; never trusted
 };

@@ -22,7 +22,7 @@ void add_debug_subset(Command& debug) {
       .show_default();
   add_set_option(command, options->recipe);
   command.footer(
-      "Held out is data.eval; without it, as many rows behind the first. Exit codes are those of "
+      "Held out is data.eval; without it, as many rows after the first. Exit codes are those of "
       "lft train.");
   command.run([options] {
     const debug::SubsetReport report = debug::train_subset(options->recipe.read(), options->rows);

@@ -24,7 +24,7 @@ void add_verify_resume(Command& app) {
       "halfway; compares everything bit for bit and writes a certificate; exits with 0 where all "
       "is identical, with 4 where it is not");
   add_recipe_args(command, options->recipe);
-  command.option("--steps", options->steps, "steps before the checkpoint, and as many behind it")
+  command.option("--steps", options->steps, "steps before the checkpoint, and as many after it")
       .range(1, 1'000'000)
       .show_default();
   command.option("--out", options->out,

@@ -13,7 +13,7 @@ namespace lft::data {
 /// processor does: (x - 255 mean) / (255 std).
 llava::LlavaBatch collate(const std::vector<Sample>& samples, const EncodeOptions& options,
                           at::Device device);
-/// The same without padding: all samples behind each other in one row. Where they are fewer than
+/// The same without padding: all samples after each other in one row. Where they are fewer than
 /// `fill_to` positions, sequences of pad tokens follow, each of at most options.max_tokens, without
 /// a label.
 llava::LlavaBatch pack(const std::vector<Sample>& samples, const EncodeOptions& options,

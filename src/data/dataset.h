@@ -40,7 +40,7 @@ EncodeOptions encode_options(const std::string& model_dir, const llava::LlavaCon
 std::vector<Row> read_rows(const std::string& path);
 
 /// Row -> Sample: render once, tokenise once, labels from character spans, image positions expanded
-/// to config.image_positions() each, pixels fitted. Truncates text behind max_tokens, never an
+/// to config.image_positions() each, pixels fitted. Truncates text after max_tokens, never an
 /// image position (kInput then). kInput where images and <image> marks differ in number.
 Sample encode_row(const Row& row, const std::string& image_root, const text::Tokenizer& tokenizer,
                   const EncodeOptions& options);

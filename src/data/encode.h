@@ -39,7 +39,7 @@ EncodedText encode_text(const Row& row, const text::Tokenizer& tokenizer,
 /// always -100: nothing predicts it.
 Sample expand_images(const EncodedText& text, const Row& row, const EncodeOptions& options);
 
-/// Drops what lies behind max_tokens; kInput where that would cut an image.
+/// Drops what lies after max_tokens; kInput where that would cut an image.
 void truncate_sample(Sample& sample, const Row& row, const EncodeOptions& options);
 
 /// kInput where an image of this size cannot be fitted: too long and narrow.

@@ -14,7 +14,7 @@
 namespace lft::data {
 namespace {
 
-/// Where nearly every image says its size. Behind a long EXIF block it is further on: then the file
+/// Where nearly every image says its size. After a long EXIF block it is further on: then the file
 /// is read whole.
 constexpr uint64_t kHeaderBytes = 64 << 10;
 

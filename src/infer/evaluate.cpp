@@ -170,7 +170,7 @@ EvalResult evaluate(llava::Llava& model, const data::Dataset& dataset,
 
 data::Sample prompt_of(const data::Sample& sample) {
   auto cut = static_cast<int64_t>(sample.labels.size());
-  while (cut > 0 && sample.labels[cut - 1] == -100) --cut;  // behind the last answer
+  while (cut > 0 && sample.labels[cut - 1] == -100) --cut;  // after the last answer
   while (cut > 0 && sample.labels[cut - 1] != -100) --cut;
   data::Sample prompt = sample;
   prompt.input_ids.resize(cut);

@@ -18,7 +18,7 @@ struct GenerateOptions {
 };
 
 /// The new ids of one prompt, without the end token. Never the image token. Stops at any end token
-/// of encode.config, behind max_new_tokens, at the model's last position, or when a signal came.
+/// of encode.config, after max_new_tokens, at the model's last position, or when a signal came.
 /// kInput when the prompt alone leaves no position.
 std::vector<int64_t> generate(llava::Llava& model, const data::Sample& prompt,
                               const data::EncodeOptions& encode, const GenerateOptions& options,

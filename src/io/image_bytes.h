@@ -7,10 +7,10 @@
 
 namespace lft::io {
 
-/// The unsigned number of `size` (1..4) bytes at `at`; nothing when it lies behind the end.
+/// The unsigned number of `size` (1..4) bytes at `at`; nothing when it lies after the end.
 std::optional<uint32_t> number_at(std::string_view bytes, uint64_t at, int size, bool big_endian);
 
-/// As substr, but what lies behind the end is empty.
+/// As substr, but what lies after the end is empty.
 inline std::string_view slice(std::string_view bytes, uint64_t at, uint64_t size) {
   return at < bytes.size() ? bytes.substr(at, size) : std::string_view();
 }

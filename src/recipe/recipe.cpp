@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kMaxProblems = 32;  // shown; the rest is counted
 
 void mark_as_set(YamlNode* node, const std::string& place) {
-  node->line = INT_MAX;  // behind the problems of the file
+  node->line = INT_MAX;  // after the problems of the file
   node->place = place;
   for (YamlNode& item : node->items) mark_as_set(&item, place);
 }

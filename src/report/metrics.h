@@ -20,7 +20,7 @@ struct StepMetrics {
 
 class MetricsFile {
  public:
-  /// Keeps the first `keep_bytes` (0: starts anew) and goes on behind them. A file that is shorter
+  /// Keeps the first `keep_bytes` (0: starts anew) and goes on after them. A file that is shorter
   /// keeps its whole lines.
   MetricsFile(const std::string& path, uint64_t keep_bytes);
   void step(const StepMetrics& metrics);

@@ -30,7 +30,7 @@ class Progress {
 
 /// "step 10/400  loss 1.2345  lr 2.0e-04  123 tok/s  eta 0:12"; eta_s < 0 leaves the last part out.
 std::string progress_line(const StepMetrics& metrics, int64_t total, double eta_s);
-/// The same behind "[####......] ", cut to `width` columns; a narrow terminal gets a shorter bar,
+/// The same after "[####......] ", cut to `width` columns; a narrow terminal gets a shorter bar,
 /// then none, then fewer parts.
 std::string progress_bar(const StepMetrics& metrics, int64_t total, double eta_s, int64_t width);
 

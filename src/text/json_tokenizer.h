@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "src/text/bpe.h"
-#include "src/text/decoder.h"
-#include "src/text/normalizer.h"
-#include "src/text/pre_tokenizer.h"
 #include "src/text/sentencepiece_model.h"
+#include "src/text/steps/bpe.h"
+#include "src/text/steps/decoder.h"
+#include "src/text/steps/normalizer.h"
+#include "src/text/steps/pre_tokenizer.h"
 #include "src/text/tokenizer.h"
 #include "src/text/tokenizer_files.h"
 

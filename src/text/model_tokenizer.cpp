@@ -1,6 +1,6 @@
 #include "src/text/model_tokenizer.h"
 
-#include "src/text/json_access.h"
+#include "src/text/steps/json_access.h"
 
 namespace lft::text {
 namespace {
@@ -65,7 +65,7 @@ void ModelTokenizer::encode_text(const Aligned& whole, const Segment& segment,
   if (!legacy_ && segment.begin == 0) text.append(" ", whole.source(0, 1));
   text.append(whole, segment.begin, segment.end);
   for (const Piece& piece : model_.encode(text.text)) {
-    // The prefix that the library puts in has no bytes: it belongs to the character behind it.
+    // The prefix that the library puts in has no bytes: it belongs to the character after it.
     const bool put_in = piece.begin == piece.end && piece.begin < text.text.size();
     const ByteRange source = text.source(piece.begin, put_in ? piece.begin + 1 : piece.end);
     out.push_back({piece.id, source.begin, source.end});

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "src/text/decoder.h"
 #include "src/text/sentencepiece_model.h"
+#include "src/text/steps/decoder.h"
 #include "src/text/tokenizer.h"
 #include "src/text/tokenizer_files.h"
 

@@ -202,10 +202,9 @@ TEST(EncodeOptions, ReadsProcessorFiles) {
   EXPECT_NE(notice.find("CLIP's are used"), std::string::npos);
   EXPECT_FLOAT_EQ(options.image_mean[0], 0.48145466f);
   EXPECT_EQ(options.eos, "</s>");
-  dir.write(
-      "preprocessor_config.json",
-      R"({"image_mean":[0.5,0.5,0.25],"image_std":[0.5,0.25,0.5],"crop_size":{"height":8,)"
-      R"("width":8},"size":{"shortest_edge":8}})");
+  dir.write("preprocessor_config.json",
+            R"({"image_mean":[0.5,0.5,0.25],"image_std":[0.5,0.25,0.5],"crop_size":{"height":8,)"
+            R"("width":8},"size":{"shortest_edge":8}})");
   options = options_of(dir, &notice, "crop", 600);
   EXPECT_EQ(notice, "data.max_tokens lowered from 600 to 512, the model's positions");
   EXPECT_EQ(options.max_tokens, 512);

@@ -159,9 +159,8 @@ TEST(Lengths, AreThoseOfSamplesWithImages) {
   for (int i = 0; i < 6; ++i)
     json +=
         "," + llava_row("r" + std::to_string(i), i % 2 ? "a.bmp" : "large.bmp", "<image>\nQ", "A");
-  json +=
-      R"(,{"id":"two","images":["a.bmp","large.bmp"],"conversations":[{"from":"human",)"
-      R"("value":"<image><image>\nQ"},
+  json += R"(,{"id":"two","images":["a.bmp","large.bmp"],"conversations":[{"from":"human",)"
+          R"("value":"<image><image>\nQ"},
     {"from":"gpt","value":"A"}]}])";
   const auto direct =
       open_dataset(dir.write("data.json", json), dir.file("img"), tokenizer, options);

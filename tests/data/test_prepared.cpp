@@ -127,7 +127,7 @@ TEST(Prepared, SeesDamage) {
   std::string bytes = read_text(shard);
   dir.write("p/shard-00000.safetensors", bytes.substr(0, bytes.size() - 1));
   EXPECT_LFT_ERROR(ErrorKind::kInput, "shard-00000", open());
-  // The first id of the first sample lies behind the header and image_offsets: 4 offsets of 8
+  // The first id of the first sample lies after the header and image_offsets: 4 offsets of 8
   // bytes.
   std::string forged = bytes;
   const uint64_t header =

@@ -17,7 +17,7 @@ std::vector<Row> rows_of(const std::string& text) {
   return read_rows(dir.write("data.json", text));
 }
 
-/// The rows' error, which must hold `place` (behind the file's name) and `piece`.
+/// The rows' error, which must hold `place` (after the file's name) and `piece`.
 void expect_bad(const std::string& text, const std::string& place, const std::string& piece) {
   const TempDir dir;
   const std::string path = dir.write("data.json", text);
@@ -61,9 +61,9 @@ TEST(Rows, JsonLinesWithByteOrderMarkCrlfAndBlankLines) {
 }
 
 TEST(Rows, ShareGptRolesAndEmptySystem) {
-  const auto rows = rows_of(
-      R"({"conversations":[{"from":"system","value":" "},{"from":"user","value":"Q"},)"
-      R"({"from":"assistant","value":"A"}]}
+  const auto rows =
+      rows_of(R"({"conversations":[{"from":"system","value":" "},{"from":"user","value":"Q"},)"
+              R"({"from":"assistant","value":"A"}]}
 {"conversations":[{"from":"human","value":"Q"},{"from":"chatgpt","value":"B"}]})");
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0].turns[0].answer, "A");
@@ -71,13 +71,13 @@ TEST(Rows, ShareGptRolesAndEmptySystem) {
 }
 
 TEST(Rows, OpenAiParts) {
-  const auto rows = rows_of(
-      R"([{"messages":[{"role":"user","content":[{"type":"text","text":"Look: "},)"
-      R"({"type":"image_url","image_url":{"url":"a.png"}},
+  const auto rows =
+      rows_of(R"([{"messages":[{"role":"user","content":[{"type":"text","text":"Look: "},)"
+              R"({"type":"image_url","image_url":{"url":"a.png"}},
     {"type":"image","path":"b.png"},{"type":"text","text":"same?"}]},{"role":"assistant",)"
-      R"("content":[{"type":"text","text":"No."}]}]},
+              R"("content":[{"type":"text","text":"No."}]}]},
     {"images":["c.png"],"messages":[{"role":"user","content":[{"type":"image"},{"type":"text",)"
-      R"("text":"What?"}]},
+              R"("text":"What?"}]},
       {"role":"assistant","content":"C"}]}])");
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0].turns[0].question, "Look: <image>\n<image>\nsame?");
@@ -140,11 +140,9 @@ TEST(Rows, LineErrors) {
   expect_bad(
       good + R"({"conversations":[{"from":"human","value":"x"},{"from":"human","value":"x"}]})",
       ":2: conversations[1]", "roles out of order");
-  expect_bad(
-      good +
-          R"({"conversations":[{"from":"system","value":"Be kind."},{"from":"human",)"
-          R"("value":"x"}]})",
-      ":2", "system message");
+  expect_bad(good + R"({"conversations":[{"from":"system","value":"Be kind."},{"from":"human",)"
+                    R"("value":"x"}]})",
+             ":2", "system message");
   expect_bad(
       good + R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})",
       ":2", "mixes two sample formats");
@@ -165,14 +163,12 @@ TEST(Rows, ImageErrors) {
       R"({"images":["a"],"messages":[{"role":"user","content":[{"type":"image","image":"b"}]},)"
       R"({"role":"assistant","content":"A"}]})",
       ":1", "both in");
-  expect_bad(
-      R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant",)"
-      R"("content":[{"type":"image","image":"b"}]}]})",
-      ":1", "not the user's");
-  expect_bad(
-      R"({"messages":[{"role":"user","content":[{"type":"video"}]},{"role":"assistant",)"
-      R"("content":"A"}]})",
-      ":1", "unknown type");
+  expect_bad(R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant",)"
+             R"("content":[{"type":"image","image":"b"}]}]})",
+             ":1", "not the user's");
+  expect_bad(R"({"messages":[{"role":"user","content":[{"type":"video"}]},{"role":"assistant",)"
+             R"("content":"A"}]})",
+             ":1", "unknown type");
 }
 
 TEST(Rows, NestingAndLongRowsAreBounded) {

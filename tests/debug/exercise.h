@@ -1,4 +1,4 @@
-// The playbook's exercise, three layers of which the second bends what it computes behind step 50:
+// The playbook's exercise, three layers of which the second bends what it computes after step 50:
 // trained until it breaks, then hunted.
 #pragma once
 #include <ATen/ATen.h>

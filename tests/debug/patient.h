@@ -18,7 +18,6 @@ using namespace lft::debug;
 using namespace lft::recipe;
 using namespace lft::train;
 
-
 struct Patient {
   explicit Patient(const std::string& compute, const std::function<void(Recipe&)>& change = {}) {
     Recipe recipe = run.recipe("out");

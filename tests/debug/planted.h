@@ -38,7 +38,7 @@ inline void PrintTo(const PlantedBug& bug, std::ostream* out) {
   *out << bug.planted << ", " << bug.command;
 }
 
-/// What main would make of it: the exit code, what was printed, and the error's block behind that.
+/// What main would make of it: the exit code, what was printed, and the error's block after that.
 inline Told tell(const std::string& dir, const std::function<int()>& command) {
   ::testing::internal::CaptureStdout();
   ::testing::internal::CaptureStderr();

@@ -22,7 +22,7 @@ constexpr uint32_t kAuditArch = 0;  // not known here
 #endif
 
 /// Which arguments of a call name a file. A folder that is no argument (-1) is the working
-/// directory; a path behind the last is none.
+/// directory; a path after the last is none.
 struct FileSyscall {
   long number;
   int folder, path;

@@ -11,7 +11,7 @@
 //
 // Counted: write, pwrite, writev, fsync, fdatasync, rename, mkdir, unlink, unlinkat, rmdir. Below
 // the folder fsync does nothing but count: what a dead process wrote stays, and the power cut is
-// the shim's own. kill: SIGKILL in place of the call; a write leaves its first half behind. power:
+// the shim's own. kill: SIGKILL in place of the call; a write leaves its first half after. power:
 // SIGKILL after the disk was put in the state that a power cut may leave: files lose what was never
 // fsynced, and names that were
 //   made or renamed in a folder that was not fsynced since are as before. Deletions stay: they may

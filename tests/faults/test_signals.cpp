@@ -21,7 +21,7 @@ TEST_F(Signals, AtRandomMomentsSaveOnceAndResumeToTheSameRun) {
     const std::unique_ptr<Child> child = start(out, false);
     if (i % 4 < 2) {
       sleep_into_a_run(random);
-    } else {  // behind the first checkpoint, however long loading takes
+    } else {  // after the first checkpoint, however long loading takes
       ASSERT_TRUE(child->wait_until(
           [&] { return fs::exists(out.output_dir + "/checkpoints/step-0/MANIFEST"); }));
       std::this_thread::sleep_for(std::chrono::milliseconds(

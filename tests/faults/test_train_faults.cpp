@@ -11,7 +11,7 @@ using namespace lft::io;
 using namespace lft::recipe;
 namespace {
 
-/// A short run with saves behind steps 0, 3, 6, 9 and 10.
+/// A short run with saves after steps 0, 3, 6, 9 and 10.
 class TrainDisk : public TrainFaults {
  protected:
   static constexpr int64_t kLast = 10;

@@ -20,7 +20,7 @@ struct Broken : std::logic_error {
 bool config(std::string_view bytes);    // config.json of a model
 bool image(std::string_view bytes);     // header, pixels and size
 bool json(std::string_view bytes);      // whole and entry by entry
-bool manifest(std::string_view bytes);  // of a checkpoint, as it is and with its own hash behind it
+bool manifest(std::string_view bytes);  // of a checkpoint, as it is and with its own hash after it
 bool prepared(std::string_view bytes);  // one file of a prepared directory, see fuzz_prepared.cpp
 bool recipe(std::string_view bytes);    // YAML
 bool rows(std::string_view bytes);      // a dataset file, JSON array or JSON lines

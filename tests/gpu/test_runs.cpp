@@ -1,4 +1,4 @@
-// Whole runs on the machine's device (the CPU where it has no GPU): the same bytes twice and behind
+// Whole runs on the machine's device (the CPU where it has no GPU): the same bytes twice and after
 // a kill, the recovery, its incident, memory that runs out and memory as it was predicted.
 #include <filesystem>
 

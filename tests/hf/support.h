@@ -42,7 +42,7 @@ inline at::Tensor logits_of(Llava& model) {
   return model->all_logits(probe_batch(model->config));
 }
 
-/// Whole keys behind "base_model.model.", as PEFT has them in the dialect under test.
+/// Whole keys after "base_model.model.", as PEFT has them in the dialect under test.
 struct TinyAdapter {
   std::map<std::string, std::vector<int64_t>> lora;  // module -> {in, out}
   std::map<std::string, std::vector<int64_t>> full;  // tensor -> shape

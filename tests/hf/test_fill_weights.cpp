@@ -223,7 +223,7 @@ TEST_P(FillWeights, AFaultThatIsGoneWhenItIsLookedForIsStillOne) {
   set_nan(bad, 4000);
   add({{"a", bad}, {"b", ones(3000, DType::kF32)}}, at::kFloat);
   const std::string path = files_.back().path(), bytes = read_file(path);
-  // Mends the file when the second job is done, which is behind the first one.
+  // Mends the file when the second job is done, which is after the first one.
   jobs_[1].take = [&](const at::Tensor&) {
     std::string mended = bytes;
     mended.replace(files_.back().info("a").offset + 16000, 4, element_bytes(1.0f, DType::kF32));

@@ -14,10 +14,9 @@ void expect_refused(std::string_view text, const std::string& piece, JsonLimits 
 }
 
 TEST(Json, ReadsEveryKindOfValue) {
-  const Json json = parse_json(
-      R"( {"a": [1, -2, 3.5, "x\u00e9\ud83d\ude00", true, null, {}], )"
-      R"("b": {"a": 18446744073709551615}} )",
-      "a.json");
+  const Json json = parse_json(R"( {"a": [1, -2, 3.5, "x\u00e9\ud83d\ude00", true, null, {}], )"
+                               R"("b": {"a": 18446744073709551615}} )",
+                               "a.json");
   EXPECT_EQ(json["a"][0], 1);
   EXPECT_EQ(json["a"][1], -2);
   EXPECT_EQ(json["a"][2], 3.5);

@@ -21,7 +21,7 @@ struct Array {
 
 class Arena {
  public:
-  /// Starts `misaligned` elements behind a multiple of 16 bytes; zeros. Returns the array's index.
+  /// Starts `misaligned` elements after a multiple of 16 bytes; zeros. Returns the array's index.
   size_t add(FloatType type, int64_t count, int64_t misaligned = 0) {
     const auto start =
         static_cast<int64_t>(bytes_.size() + 15) / 16 * 16 + misaligned * float_type_size(type);

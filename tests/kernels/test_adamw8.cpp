@@ -238,7 +238,7 @@ TEST(AdamW8Ref, IsAdamWOnTheDecodedMoments) {
                     code < 255 ? map.value[code + 1] - map.value[code] : 0);
   };
   for (int i = 0; i < 1000; ++i) {
-    // Decoding in float32 rounds once: u of each moment, and half as much behind the root.
+    // Decoding in float32 rounds once: u of each moment, and half as much after the root.
     EXPECT_NEAR(got.param[i], param[i], kUnit * (2 * std::abs(param[i]) + 4)) << i;
     const auto close = [&](const CodeMap& map, int code, float absmax, float moment) {
       EXPECT_LE(std::abs(map.value[code] * absmax - moment),

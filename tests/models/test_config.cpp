@@ -51,21 +51,21 @@ TEST(Config,
 }
 
 TEST(Config, TheReleased7bFile) {
-  const LlavaConfig c = parse(Json::parse(
-      R"({"architectures": ["LlavaForConditionalGeneration"], "ignore_index": -100, )"
-      R"("image_token_index": 32000,
+  const LlavaConfig c = parse(
+      Json::parse(R"({"architectures": ["LlavaForConditionalGeneration"], "ignore_index": -100, )"
+                  R"("image_token_index": 32000,
     "model_type": "llava", "pad_token_id": 32001, "projector_hidden_act": "gelu",
     "text_config": {"_name_or_path": "lmsys/vicuna-7b-v1.5", )"
-      R"("architectures": ["LlamaForCausalLM"], "max_position_embeddings": 4096,
+                  R"("architectures": ["LlamaForCausalLM"], "max_position_embeddings": 4096,
                     "model_type": "llama", "rms_norm_eps": 1e-05, "torch_dtype": "float16", )"
-      R"("vocab_size": 32064},
+                  R"("vocab_size": 32064},
     "tie_word_embeddings": false, "torch_dtype": "float16",
     "vision_config": {"hidden_size": 1024, "image_size": 336, "intermediate_size": 4096, )"
-      R"("model_type": "clip_vision_model",
+                  R"("model_type": "clip_vision_model",
                       "num_attention_heads": 16, "num_hidden_layers": 24, "patch_size": 14, )"
-      R"("projection_dim": 768, "vocab_size": 32000},
+                  R"("projection_dim": 768, "vocab_size": 32000},
     "vision_feature_layer": -2, "vision_feature_select_strategy": "default", )"
-      R"("vocab_size": 32064})"));
+                  R"("vocab_size": 32064})"));
   EXPECT_EQ(c.text.vocab, 32064);
   EXPECT_EQ(c.text.rms_norm_eps, 1e-5);
   EXPECT_EQ(c.pad_token, 32001);

@@ -61,10 +61,10 @@ inline void fill_adapters(Llava& model) {
 inline Json tiny_json() {
   return Json::parse(R"({"model_type": "llava", "image_token_index": 60, "vision_feature_layer": -2,
     "text_config": {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, )"
-      R"("num_attention_heads": 4, "num_key_value_heads": 2,
+                     R"("num_attention_heads": 4, "num_key_value_heads": 2,
                     "vocab_size": 64, "max_position_embeddings": 128},
     "vision_config": {"hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3, )"
-      R"("num_attention_heads": 2, "image_size": 18,
+                     R"("num_attention_heads": 2, "image_size": 18,
                       "patch_size": 6}})");
 }
 inline LlavaConfig tiny_config() { return LlavaConfig::parse(tiny_json(), "tiny"); }

@@ -69,7 +69,7 @@ def test_low_precision_stays_near(dtype, peer, model_dir, images, rows_file, tmp
     exact = score(tmp_path / "exact.jsonl", model_dir("llama3_rope"), rows_file, images)
     unit = 2.0**-8 if dtype == "bf16" else 2.0**-11
     for line, want in zip(scored, exact):
-        # Logits of a deviation of 2 behind about a dozen roundings of relative size `unit` each.
+        # Logits of a deviation of 2 after about a dozen roundings of relative size `unit` each.
         assert line["logprobs"] == pytest.approx(want["logprobs"], abs=40 * unit)
     assert any(line["logprobs"] != want["logprobs"] for line, want in zip(scored, exact))
 

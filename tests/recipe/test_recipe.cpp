@@ -36,7 +36,8 @@ std::vector<std::string> problems(const std::string& text,
 
 // A recipe with every field, its value the default but for the required ones, full, projector_lr
 // and data.eval.
-const char kFull[] = R"(# lft train recipes/llava-lora.yaml
+const char kFull[] =
+    R"(# lft train recipes/llava-lora.yaml
 version: 1
 output_dir: runs/llava-lora
 model:

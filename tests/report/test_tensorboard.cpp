@@ -75,7 +75,7 @@ TEST(TensorBoard, FileHoldsVersionThenScalars) {
   const auto events = records(read_file(path));
   ASSERT_EQ(events.size(), 3u);
   EXPECT_EQ(events[0].substr(9), unhex("1000") + "\x1a\x0d" + "brain.Event:2");
-  // Event(step=300, summary=Summary(value=[Value(tag="train/loss", simple_value=0.25)])) behind its
+  // Event(step=300, summary=Summary(value=[Value(tag="train/loss", simple_value=0.25)])) after its
   // wall_time.
   EXPECT_EQ(events[1].substr(9), unhex("10ac022a130a110a0a747261696e2f6c6f7373150000803e"));
   for (const std::string& event : events) {
@@ -92,7 +92,7 @@ TEST(TensorBoard, AWriterThatGoesOnPurgesWhatWasWrittenOfLaterSteps) {
   { const TensorBoardWriter writer(scratch.path("tb"), 300); }
   const auto events = records(read_file(only_file(scratch.path("tb"))));
   ASSERT_EQ(events.size(), 2u);
-  // Event(step=300, session_log=SessionLog(status=START)) behind its wall_time.
+  // Event(step=300, session_log=SessionLog(status=START)) after its wall_time.
   EXPECT_EQ(events[1].substr(9), unhex("10ac023a020801"));
 }
 

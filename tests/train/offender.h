@@ -51,7 +51,6 @@ class Offender : public LinearAdapter {
   Body body_;
 };
 
-
 class OffenderTest : public ::testing::Test {
  protected:
   void SetUp() override { build({"llm:all-linear"}); }

@@ -99,10 +99,9 @@ class TinyRun {
   explicit TinyRun(int rows = 12) {
     write_tiny_llava(model(), {.image_token = 260, .vocab = 264, .max_positions = 512});
     dir_.write("model/tokenizer.json", byte_tokenizer().dump());
-    dir_.write(
-        "model/tokenizer_config.json",
-        R"({"tokenizer_class":"LlamaTokenizer","bos_token":"<s>","eos_token":"</s>",)"
-        R"("unk_token":"<unk>","add_bos_token":true})");
+    dir_.write("model/tokenizer_config.json",
+               R"({"tokenizer_class":"LlamaTokenizer","bos_token":"<s>","eos_token":"</s>",)"
+               R"("unk_token":"<unk>","add_bos_token":true})");
     const char* const names[] = {"red", "green", "blue"};
     nlohmann::json data = nlohmann::json::array();
     for (int i = 0; i < rows; ++i) {

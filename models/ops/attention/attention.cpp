@@ -21,7 +21,7 @@ at::Tensor heads_first(const at::Tensor& x_nge, int64_t heads) {
   return repeat == 1 ? x : x.unsqueeze(2).expand({-1, -1, repeat, -1, -1}).flatten(1, 2);
 }
 
-/// FlashAttention, which takes head sizes that are multiples of 8. Zeros behind a head change
+/// FlashAttention, which takes head sizes that are multiples of 8. Zeros after a head change
 /// neither scores nor values. cuDNN's packed attention stands beside it in LibTorch 2.11, but keeps
 /// no plan between two calls and is not deterministic; `scripts/bench/gpu primitives` measures both
 /// and says which of the two should stand here.

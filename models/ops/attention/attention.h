@@ -9,11 +9,11 @@ namespace lft::ops {
 
 /// q [b, h, t, e], k and v [b, h, s, e] of one dtype -> that dtype, softmax in float32. `mask`
 /// (bool, broadcast to [b, h, t, s]) says what is seen; undefined: everything, or with `causal`
-/// what is not behind a position. FP16 on a CPU runs in float32 and is rounded.
+/// what is not after a position. FP16 on a CPU runs in float32 and is rounded.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const at::Tensor& mask, bool causal);
 
-/// Sequences that lie one behind the other along a dimension, without padding.
+/// Sequences that lie one after the other along a dimension, without padding.
 struct PackedSequences {
   std::vector<int64_t> starts;  // [s + 1]: 0, where the second begins, ..., the total
   at::Tensor starts_s1;         // int32, the same where the data is, perhaps more of it at the end;

@@ -72,7 +72,7 @@ inline constexpr std::array kPrecisionPolicy = {
 };
 
 /// The dtype of an op's result for operands whose widest dtype is `input`. A norm's result goes on
-/// in the compute dtype where that is BF16: the linears behind it would round to it. Under FP16 it
+/// in the compute dtype where that is BF16: the linears after it would round to it. Under FP16 it
 /// keeps the width of `input`, as under autocast, so that the gradients that meet there are added
 /// in that width and overflow no sooner than torch's.
 at::ScalarType op_dtype(Op op, at::ScalarType input);

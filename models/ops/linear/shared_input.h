@@ -36,7 +36,7 @@ struct SharedPass : torch::CustomClassHolder {
   at::Tensor columns(int64_t layer);
   /// x [t, i] from what was kept of it.
   at::Tensor input(const at::Tensor& kept, const at::Tensor& norm_weight);
-  /// Behind the last layer: the columns that no layer wrote are 0, what was gathered is given away.
+  /// After the last layer: the columns that no layer wrote are 0, what was gathered is given away.
   at::Tensor take_dh();
   at::Tensor take_dx();
   void forget_input();

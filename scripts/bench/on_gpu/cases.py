@@ -16,7 +16,7 @@ SIZES = {
 POSITIONS = (776, 1076, 2076)  # 576 of the image and text; half of the text is supervised (23 % of 1076)
 BUDGET = 16 * 1024
 
-# lft's recipe fields by what stands behind the "+": lft+ckpt, lft+fp8+eager, ...
+# lft's recipe fields by what stands after the "+": lft+ckpt, lft+fp8+eager, ...
 OPTIONS = {
     "ckpt": {"train.activation_checkpointing": "block"},
     "det": {"train.deterministic": "true"},

@@ -32,7 +32,7 @@ struct Preview {
   std::string left_out;  // why data.on_bad_sample: skip leaves it out; then nothing below is set
   std::vector<PreviewPiece> pieces;
   int64_t tokens = 0, supervised = 0, image_positions = 0;  // of what data.max_tokens leaves
-  int64_t cut = 0, cut_supervised = 0;                      // behind it
+  int64_t cut = 0, cut_supervised = 0;                      // after it
   std::string ids_sha256;  // of the ids as decimal numbers joined by commas
   std::vector<PreviewImage> images;
 };

@@ -52,7 +52,7 @@ struct DataFigures {
           replies_with_eos =
               0;  // before truncation: a reply whose last token is the supervised end token
   int64_t truncated = 0, labels_lost = 0,
-          replies_cut = 0;  // rows cut, supervised tokens and ends of replies behind the limit
+          replies_cut = 0;  // rows cut, supervised tokens and ends of replies after the limit
   std::array<int64_t, 5>
       lengths{};  // before truncation: shortest, then the 50th, 90th, 95th and 99th percentile
   int64_t longest = 0;

@@ -204,7 +204,7 @@ void judge_overflow(Judge& judge, const ops::GradStats& stats, const train::Adam
 /// step is rate * g / (|g| + eps).
 void judge_update(Judge& judge, const ops::GradStats& stats, const train::AdamW& optimizer,
                   const Expected& want) {
-  constexpr double kRounding = 0x1p-20;  // a few roundings of float32 behind each other
+  constexpr double kRounding = 0x1p-20;  // a few roundings of float32 after each other
   judge.require(!stats.found_inf, "a good step was skipped");
   judge.number("the gradient norm", stats.norm, want.norm, kRounding);
   const double clip = std::min(1.0, kClip / (want.norm + 1e-6));

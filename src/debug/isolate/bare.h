@@ -27,7 +27,7 @@ struct BareTrial {
 };
 
 struct BareReport {
-  std::vector<BareTrial> trials;  // the core first; behind a core that fails there are none
+  std::vector<BareTrial> trials;  // the core first; after a core that fails there are none
   int signal = 0;                 // that ended it
   bool healthy() const;
   std::vector<std::string> culprits() const;  // parts that failed

@@ -48,7 +48,7 @@ std::vector<Change> changes(const std::vector<train::LedgerEntry>& entries,
   return all;
 }
 
-/// Memory behind every event from `begin` to `end`.
+/// Memory after every event from `begin` to `end`.
 std::vector<MemoryMoment> moments_of(const std::vector<Change>& changes, int64_t begin,
                                      int64_t end) {
   std::vector<MemoryMoment> all;

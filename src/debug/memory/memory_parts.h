@@ -32,7 +32,7 @@ struct StepMarks {
 
 /// What lives as long as the run, by block; the rest goes by time: a batch is taken outside the
 /// model before the gradients are there; activations are taken in the forward pass and given back
-/// behind the begin of a backward pass; gradients are taken in the backward pass and there when it
+/// after the begin of a backward pass; gradients are taken in the backward pass and there when it
 /// is done; what outlives its step is kept; all else a step takes is workspace.
 std::vector<MemoryUse> classify(const std::vector<train::LedgerEntry>& entries,
                                 const std::unordered_map<const void*, MemoryUse>& known,

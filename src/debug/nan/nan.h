@@ -64,7 +64,7 @@ Hunt hunt_non_finite(llava::Llava& model, const HuntInput& input);
 
 /// ||a - b|| / ||b||; infinite where only one of them is finite, 0 where both are not.
 double relative_difference(const ModuleRow& a, const ModuleRow& b);
-/// What rounding to `dtype` explains behind `calls` module calls: errors of one unit each that add
+/// What rounding to `dtype` explains after `calls` module calls: errors of one unit each that add
 /// up like a random walk, four times.
 double explained_difference(at::ScalarType dtype, size_t calls);
 

@@ -12,7 +12,7 @@ namespace lft::debug {
 namespace {
 
 constexpr size_t kShownIds = 8, kShownInputs = 4;
-constexpr ptrdiff_t kAround = 3;  // rows of the table before and behind
+constexpr ptrdiff_t kAround = 3;  // rows of the table before and after
 
 std::string or_model(const std::string& module) {
   return module.empty() ? "(outside any module)" : module;
@@ -103,7 +103,7 @@ void add_beside(const MicroHunt& hunt, const std::string& compute,
 void add_backward(const PassReport& pass, std::vector<std::string>& lines) {
   if (pass.backward && pass.forward && !pass.finite()) {
     lines.push_back("backward pass: not finite from " + maker_text(*pass.backward) + " in " +
-                    or_model(pass.backward->module) + " on, behind a forward pass that was not");
+                    or_model(pass.backward->module) + " on, after a forward pass that was not");
   } else if (pass.backward) {
     add_value("backward pass: first gradient that is not finite", *pass.backward, lines);
   }

@@ -58,7 +58,7 @@ Steps read_steps(const std::string& path) {
     if (!tells_of_a_step(line)) continue;
     const int64_t step = io::json_int(line, "step", 0, INT64_MAX, where);
     if (line.contains("event") && steps.contains(step))
-      continue;  // the run stopped behind a step that was taken
+      continue;  // the run stopped after a step that was taken
     steps[step] = std::move(line);
   }
   return steps;

@@ -86,7 +86,7 @@ class Recorder : public CallObserver {
   const TraceOptions& options_;
 };
 
-/// Gradients are recorded when they are there and appended when their turn has come: behind the
+/// Gradients are recorded when they are there and appended when their turn has come: after the
 /// loss.
 struct Gradients {
   std::vector<std::pair<std::string, at::Tensor>> list;

@@ -14,12 +14,12 @@ struct Compared {
   std::string difference;    // the first one in it, in words; empty: none
 };
 
-/// Causes before consequences. `step`: behind which both stopped. kCheckpoint where a checkpoint of
+/// Causes before consequences. `step`: after which both stopped. kCheckpoint where a checkpoint of
 /// them does not verify.
 std::vector<Compared> compare_parts(const std::string& whole_dir, const std::string& other_dir,
                                     int64_t step, const PartEnd& whole, const PartEnd& other);
 
-/// The step behind which the run in `dir` was resumed last; -1: it never was.
+/// The step after which the run in `dir` was resumed last; -1: it never was.
 int64_t resumed_behind(const std::string& dir);
 
 /// The run hash of its last step, empty before the first.

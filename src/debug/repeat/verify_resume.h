@@ -20,8 +20,8 @@ struct RunPart {
 };
 struct PartEnd {
   int exit_code = 0;                  // 75 or 130: a signal stopped it, and the rest is empty
-  int64_t step = 0;                   // behind which it stopped
-  std::vector<std::string> next_ids;  // of the samples that the step behind it would train
+  int64_t step = 0;                   // after which it stopped
+  std::vector<std::string> next_ids;  // of the samples that the step after it would train
 };
 /// In this process.
 PartEnd train_part(const RunPart& part);
@@ -32,7 +32,7 @@ PartEnd parse_part(const io::Json& json, const std::string& where);
 
 struct VerifyOptions {
   int64_t steps =
-      4;  // the checkpoint is saved behind this many, everything is compared behind twice as many
+      4;  // the checkpoint is saved after this many, everything is compared after twice as many
   std::string out = {};  // of the certificate; empty: <output_dir>.resume-certificate.json
   std::function<PartEnd(const RunPart&)> run_part =
       {};  // a test's way in: in place of a process of its own

@@ -59,7 +59,7 @@ struct SavedFault {
 /// An op that changed a tensor in place.
 struct Change {
   std::string op, module, shape;
-  int64_t version = 0;     // behind it
+  int64_t version = 0;     // after it
   uint64_t next_node = 0;  // number of the next graph node to be made
   const void* memory = nullptr;
   WeakStorage held;
@@ -237,7 +237,7 @@ class PassWatcher : public CallObserver, public std::enable_shared_from_this<Pas
     if (const auto fault = SavedFault::parse(text); fault && node_ != nullptr) find_change(*fault);
   }
 
-  /// The change behind a saved tensor's version: one that hit what the node had at hand, else one
+  /// The change after a saved tensor's version: one that hit what the node had at hand, else one
   /// of the tensor's shape.
   void find_change(const SavedFault& fault) {
     std::vector<Held> known = of_node_[node_];

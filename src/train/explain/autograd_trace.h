@@ -31,7 +31,7 @@ struct PassTrace {
   std::string changed_by;  // "aten::mul_ in <module>": what changed the saved tensor in place;
                            // empty: unknown, or not that error
   std::string
-      cut_in;  // first module with a graph or a trainable before it and none behind; empty: none
+      cut_in;  // first module with a graph or a trainable before it and none after; empty: none
   bool graph_off = false;  // no graph was recorded there (at::NoGradGuard)
 };
 

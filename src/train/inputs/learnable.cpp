@@ -18,7 +18,7 @@ Learnable never_learning(const llava::LlavaConfig& config,
   for (const int64_t layer : config.vision_feature_layers) layers.push_back(std::to_string(layer));
   const std::string reason = "no output of it is used: with vision_feature_layer " + join(layers) +
                              " of " + std::to_string(config.vision.layers) +
-                             " layers it lies behind the last features that are";
+                             " layers it lies after the last features that are";
   Learnable result;
   std::vector<lora::Trainable> left_out;
   for (const lora::Trainable& trainable : trainables) {

@@ -26,7 +26,7 @@ class LeakWatch {
  public:
   explicit LeakWatch(MemoryWatch& watch) : watch_(watch) {}
 
-  /// To be called behind every step. Costs nothing until something has grown; then the steps that
+  /// To be called after every step. Costs nothing until something has grown; then the steps that
   /// follow are looked at closely, until it has not. True once: when there is no doubt left, and
   /// the tensors have names. `ahead`: bytes that were taken for the step to come, and are nothing
   /// that this one left.
@@ -47,7 +47,7 @@ class LeakWatch {
 /// "12 x float [4, 20, 32] of aten::mm in ... (1.2 MB), and 3 more kinds"
 std::string describe_groups(const std::vector<LeakGroup>& groups, size_t most = 3);
 
-/// What was born behind `since` and is still held, by kind, largest first. An AllocationPlace with
+/// What was born after `since` and is still held, by kind, largest first. An AllocationPlace with
 /// its op and shape is a kind.
 std::vector<LeakGroup> group_held(const std::vector<LedgerEntry>& entries, int64_t since = 0);
 

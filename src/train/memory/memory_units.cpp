@@ -122,7 +122,7 @@ struct Block {
   int64_t index = 0;
 };
 
-/// A transformer block over `tokens` tokens, of which `kept` go on behind its attention. `reached`:
+/// A transformer block over `tokens` tokens, of which `kept` go on after its attention. `reached`:
 /// its input needs a gradient.
 MemoryUnit block_unit(const Counting& c, const Block& b, double tokens, double kept, double stream,
                       bool reached) {
@@ -160,7 +160,7 @@ MemoryUnit block_unit(const Counting& c, const Block& b, double tokens, double k
   if (gated)
     late += c.trains.low_rank(b.in2, kept, compute) + dora_keeps(c, b.in2, kept, d, b.inner);
   if (graph || keeps(b.out))
-    late += kept * b.inner * compute * 2;  // gate and up; or before and behind the activation
+    late += kept * b.inner * compute * 2;  // gate and up; or before and after the activation
   if (!gated && !keeps(b.out)) late -= graph ? kept * b.inner * compute : 0;
   late += c.trains.low_rank(b.out, kept, compute) + dora_keeps(c, b.out, kept, b.inner, d);
   if (gated && c.trains.dora() && keeps(b.out))

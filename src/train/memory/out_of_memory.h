@@ -20,7 +20,7 @@ class RunMemory {
 
   /// What is done from here on: "building the model", "step 3", with the samples that matter.
   void begin(const std::string& what, std::vector<std::string> ids = {});
-  /// Behind a step; the text of a warning where it becomes certain that something keeps tensors,
+  /// After a step; the text of a warning where it becomes certain that something keeps tensors,
   /// else "". With `look_for_leaks` off it only counts: another ledger is at work. `ahead` as for
   /// LeakWatch.
   std::string step_done(bool look_for_leaks = true, int64_t ahead = 0);

@@ -250,7 +250,7 @@ std::vector<NormWarning> NormWatch::activations(const std::vector<LayerValue>& r
        "activations rise without bound, which is divergence in progress,",
        std::string(kLowerRate) + "; fp16 ends at 65504, bf16 or fp32 does not");
   warn("activation_collapse", fallen, "activations die away",
-       "what lies behind these layers learns from almost nothing: lower optim.lr, and look at them "
+       "what comes after these layers learns from almost nothing: lower optim.lr, and look at them "
        "with lft debug weights");
   return out;
 }

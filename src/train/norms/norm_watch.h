@@ -68,7 +68,7 @@ std::string warning_line(const NormWarning& warning, int64_t step);
 class NormWatch {
  public:
   std::vector<NormWarning> step(const StepNorms& step);
-  /// Behind step() of the same step.
+  /// After step() of the same step.
   std::vector<NormWarning> activations(const std::vector<LayerValue>& rms);
   /// Everything, for a checkpoint; {} begins anew.
   io::Json state() const;

@@ -79,7 +79,7 @@ void launch(const std::vector<Update>& updates, const ops::AdamWOptions& options
   if (!narrow.empty()) ops::adamw8_(narrow, options, verdict);
 }
 
-/// In the stream of the update before and behind it, so that nothing waits on the host.
+/// In the stream of the update before and after it, so that nothing waits on the host.
 void launch_piece(std::vector<Update> piece, const ops::AdamWOptions& options,
                   const ops::GradVerdict& verdict) {
   const std::vector<Update> hosts = piece;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kShownOwners = 8;
 
-/// The bytes a tensor spans on its device, from its first element to behind its last.
+/// The bytes a tensor spans on its device, from its first element to after its last.
 struct Range {
   std::string device;
   uintptr_t begin = 0, end = 0;

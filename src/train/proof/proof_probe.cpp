@@ -30,7 +30,7 @@ struct Seen {
   }
 };
 
-/// A supervised token is predicted from an image when it stands behind one.
+/// A supervised token is predicted from an image when it stands after one.
 bool image_teaches(const data::Sample& sample, int64_t image_token) {
   const auto image = std::find(sample.input_ids.begin(), sample.input_ids.end(), image_token) -
                      sample.input_ids.begin();
@@ -69,7 +69,7 @@ std::vector<std::string> image_scopes(const std::vector<lora::Trainable>& traina
       {.what = "no image can teach the " + join(scopes, " and the ") + ", which the recipe trains",
        .where = inputs.recipe.data.train,
        .found = found,
-       .expected = "an image with a supervised token behind it",
+       .expected = "an image with a supervised token after it",
        .next = "take " + join(scopes, " and ") +
                " out of full and lora.targets, or train on rows with images"});
 }
@@ -168,9 +168,8 @@ Probe find_probe(const RunInputs& inputs, const std::vector<lora::Trainable>& tr
 
 ProbeGradients probe_gradients(llava::Llava& model, const std::vector<at::Tensor>& tensors,
                                const Probe& probe) {
-  const llava::LlavaBatch batch =
-      data::make_batch({.encode = probe.encode, .device = probe.device, .packed = probe.packed},
-                       probe.samples);
+  const llava::LlavaBatch batch = data::make_batch(
+      {.encode = probe.encode, .device = probe.device, .packed = probe.packed}, probe.samples);
   try {
     ProbeGradients result = one_pass(model, tensors, probe, batch, probe.loss_scale);
     while (!result.finite && std::isfinite(result.loss) && result.loss_scale > 1) {

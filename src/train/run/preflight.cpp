@@ -114,7 +114,7 @@ void check_learning_rates(const RunInputs& inputs) {
                  .where = "optim.warmup_ratio and the number of steps",
                  .found = std::to_string(inputs.total_steps) + " in all, " +
                           std::to_string(schedule.warmup) + " of warm-up from 0",
-                 .expected = "a step behind the warm-up",
+                 .expected = "a step after the warm-up",
                  .next = "raise train.max_steps, or set optim.warmup_ratio: 0"});
   }
   const Groups groups = groups_of(inputs.recipe);

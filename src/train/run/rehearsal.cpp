@@ -51,7 +51,7 @@ bool is_within(const Size& small, const Size& large) {
          small.supervised <= large.supervised;
 }
 
-/// Behind a recovery a micro-batch may run in parts: the part that would be the largest.
+/// After a recovery a micro-batch may run in parts: the part that would be the largest.
 void keep_part(std::vector<data::Sample>& samples, int64_t split) {
   if (split == 1) return;
   std::stable_sort(samples.begin(), samples.end(),

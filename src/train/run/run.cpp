@@ -146,7 +146,7 @@ Restart find_restart(RunInputs& inputs) {
   const std::string changed = checkpoint::environment_warning(checkpoint, run_environment(inputs));
   restart.exact = changed.empty();
   if (!changed.empty()) inputs.notices.push_back(changed);
-  inputs.notices.push_back("going on behind step " + std::to_string(checkpoint.step) + " of run " +
+  inputs.notices.push_back("going on after step " + std::to_string(checkpoint.step) + " of run " +
                            checkpoint.run_id);
   return restart;
 }

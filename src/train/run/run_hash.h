@@ -10,7 +10,7 @@ namespace lft::train {
 
 /// 16 hexadecimal digits each, the first ones of a sha256.
 struct StepHashes {
-  std::string ids;  // over the step's sample ids, one micro-batch behind the other, as a JSON array
+  std::string ids;  // over the step's sample ids, one micro-batch after the other, as a JSON array
                     // of texts
   std::string run;  // over the run's hash before the step, `ids`, and the 16 digits of the loss's
                     // bits, as one text

@@ -275,11 +275,11 @@ class Trainer {
     saved_step_ = run_.state.step;
   }
 
-  /// Memory that is free is given back before and behind it, and at no other time between steps:
+  /// Memory that is free is given back before and after it, and at no other time between steps:
   /// its batches have other sizes.
   void evaluate_loss() {
     if (!run_.inputs.data.eval) return;
-    memory_.begin("the evaluation behind step " + std::to_string(run_.state.step));
+    memory_.begin("the evaluation after step " + std::to_string(run_.state.step));
     if (graphs_) graphs_->graphs().start_over();
     empty_cache(run_.inputs.device);
     const infer::EvalOptions options{.batch_size = recipe_.train.batch_size,
@@ -299,7 +299,7 @@ class Trainer {
   int stop(int signal) {
     save_outputs(run_);
     write_report(/*with_answers=*/false);
-    notice("stopped by a signal behind step " + std::to_string(run_.state.step) +
+    notice("stopped by a signal after step " + std::to_string(run_.state.step) +
            "; a checkpoint is saved, --resume goes on from it");
     return stop_exit_code(signal);
   }

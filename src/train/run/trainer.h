@@ -16,14 +16,14 @@ struct TrainOptions {
   /// in place but not yet compared.
   std::function<void(int64_t step, AdamW&)> gradients_ready = {};
   std::function<void(llava::Llava&)> restored = {};
-  /// A part of a run: with `stop_behind` > 0 it saves behind that step (or the last one, where that
+  /// A part of a run: with `stop_behind` > 0 it saves after that step (or the last one, where that
   /// comes first), writes the adapter and is done, without final evaluation, gate and report.
-  /// `part_done` then gets what the step behind it would train.
+  /// `part_done` then gets what the step after it would train.
   int64_t stop_behind = 0;
   std::function<void(int64_t step, const data::StepSamples& next)> part_done = {};
 };
 
-/// Returns the exit code: 0 when every step was done; 130 or 75 when a signal stopped it behind a
+/// Returns the exit code: 0 when every step was done; 130 or 75 when a signal stopped it after a
 /// step, with a checkpoint saved (75 with nothing written when it came before the first one).
 int train(const recipe::Recipe& recipe, const TrainOptions& options = {});
 

@@ -1,6 +1,6 @@
 // Micro-batches at a few fixed shapes, so that a CUDA graph can launch the decoder's forward and
 // backward pass in one call. Packed micro-batches only. Vision tower, projector and embedding run
-// before it, outside; so does their backward pass, behind it. Where tower and projector are frozen,
+// before it, outside; so does their backward pass, after it. Where tower and projector are frozen,
 // they are a graph of their own.
 #pragma once
 #include <map>

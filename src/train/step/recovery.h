@@ -21,7 +21,7 @@ void recover(StepState& state, AdamW& optimizer, LossScaler& scaler, double lr_b
 /// the rest of the run.
 bool spare_memory(StepState& state, const data::StepSamples& samples);
 
-/// The same settings in a run that goes on behind its recovery.
+/// The same settings in a run that goes on after its recovery.
 void apply_recovered(const StepState& state, AdamW& optimizer, LossScaler& scaler);
 
 }  // namespace lft::train

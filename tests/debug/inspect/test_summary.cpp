@@ -133,16 +133,15 @@ TEST(Summary, TextAloneWhereAnImageHasNoRoom) {
 /// LLaVA-1.5 7B at its full context: shapes and counts need its config, and no memory to speak of.
 TEST(Summary, SevenBillionParametersWithoutTheirMemory) {
   test::TempDir temp;
-  temp.write(
-      "config.json",
-      R"({"model_type": "llava", "image_token_index": 32000, "vision_feature_layer": -2, )"
-      R"("torch_dtype": "float16",
+  temp.write("config.json",
+             R"({"model_type": "llava", "image_token_index": 32000, "vision_feature_layer": -2, )"
+             R"("torch_dtype": "float16",
     "text_config": {"model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008, )"
-      R"("num_hidden_layers": 32,
+             R"("num_hidden_layers": 32,
                     "num_attention_heads": 32, "vocab_size": 32064, )"
-      R"("max_position_embeddings": 4096},
+             R"("max_position_embeddings": 4096},
     "vision_config": {"model_type": "clip_vision_model", "hidden_size": 1024, )"
-      R"("intermediate_size": 4096, "num_hidden_layers": 24,
+             R"("intermediate_size": 4096, "num_hidden_layers": 24,
                       "num_attention_heads": 16, "image_size": 336, "patch_size": 14}})");
   const ModelDir dir = ModelDir::config_only(temp.path());
   const test::CountingAllocator counting;
@@ -211,8 +210,7 @@ TEST(Summary, TheRunsFirstBatchHasTheShapesOfARealPass) {
     recipe.train.max_tokens_per_step = budget;
     const Summary summary = summarize_run(recipe, {});
     lft::train::Run run = make_run(open_inputs(recipe));
-    const std::vector<Sample> samples =
-        start_loader(run.inputs, 0)->next().micro[0];
+    const std::vector<Sample> samples = start_loader(run.inputs, 0)->next().micro[0];
     const LlavaBatch batch = budget > 0 ? pack(samples, run.inputs.data.encode, at::kCPU)
                                         : collate(samples, run.inputs.data.encode, at::kCPU);
     Shapes real;

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 class VerifyResume : public ::testing::Test {
  protected:
-  /// Dropout, two micro-batches a step, epochs of 2 steps (8 + 2 rows): the stop behind step 3 lies
+  /// Dropout, two micro-batches a step, epochs of 2 steps (8 + 2 rows): the stop after step 3 lies
   /// within one.
   Recipe recipe() const {
     Recipe recipe = run_.recipe("out");
@@ -172,7 +172,7 @@ TEST_F(VerifyResume, MomentsThatWereLostAreNamed) {
       for (AdamSlot& slot : optimizer.slots()) slot.exp_avg.zero_();
     };
   });
-  // One step behind the restart no loss shows it yet: the weights do.
+  // One step after the restart no loss shows it yet: the weights do.
   EXPECT_NE(text.find("trainables.safetensors"), std::string::npos) << text;
   EXPECT_NE(text.find("values differ, by up to"), std::string::npos) << text;
   const Json issued = certificate();

@@ -1,5 +1,5 @@
 // Planted: what makes two runs, or a run and its resumption, differ; and weights that changed
-// behind everybody's back. Named by lft debug determinism, diff and weights, lft verify-resume, lft
+// after everybody's back. Named by lft debug determinism, diff and weights, lft verify-resume, lft
 // checkpoint and lft train --resume.
 #include <ATen/core/grad_mode.h>
 
@@ -103,7 +103,7 @@ std::vector<PlantedBug> in_repetitions() {
   };
 }
 
-/// Four steps with a checkpoint behind each.
+/// Four steps with a checkpoint after each.
 Recipe short_run(const TinyRun& run, const std::string& out) {
   Recipe recipe = run.recipe(out);
   recipe.data.eval.clear();

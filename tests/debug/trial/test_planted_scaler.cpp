@@ -1,4 +1,4 @@
-// Planted: the causes behind torch's "No inf checks were recorded for this optimizer", and a step
+// Planted: the causes after torch's "No inf checks were recorded for this optimizer", and a step
 // that computes wrong numbers. Named by the loss scaler that every step of lft goes through, and by
 // lft doctor.
 #include "debug/planted.h"

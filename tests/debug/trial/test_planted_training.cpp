@@ -1,4 +1,4 @@
-// Planted: what keeps a run from learning. Named by lft check and the proof behind it, the gate at
+// Planted: what keeps a run from learning. Named by lft check and the proof after it, the gate at
 // the end of lft train, lft debug overfit and lft debug bare.
 #include "debug/learnable.h"
 #include "debug/planted.h"

@@ -21,9 +21,9 @@ constexpr int64_t kTokens = 640;
 
 LlamaConfig small_llama() {
   Json json = tiny_json();
-  json["text_config"] = Json::parse(
-      R"({"hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 1, )"
-      R"("num_attention_heads": 8,
+  json["text_config"] =
+      Json::parse(R"({"hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 1, )"
+                  R"("num_attention_heads": 8,
     "num_key_value_heads": 8, "vocab_size": 64, "max_position_embeddings": 1024})");
   return LlavaConfig::parse(json, "small").text;
 }

@@ -173,7 +173,7 @@ at::ScalarType stream_of(const std::string& path, at::ScalarType stored, at::Sca
 }
 
 /// What transformers' modules give back under CUDA autocast, but for BF16's norms: these round at
-/// once what the linears behind them would.
+/// once what the linears after them would.
 at::ScalarType expected_output(const std::string& path, const std::string& kind,
                                at::ScalarType stored, at::ScalarType compute) {
   if (path == "language_model") return at::kFloat;  // log-probabilities

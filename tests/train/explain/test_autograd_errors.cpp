@@ -434,7 +434,7 @@ TEST_F(AutogradErrors, AStepKeepsNoGraphAndWritesToNoTrainableWhileOneLives) {
     EXPECT_TRUE(looked);
     EXPECT_GT(graphs.nodes.size(), 20u);
     for (const auto& node : graphs.nodes) EXPECT_TRUE(node.expired());
-    EXPECT_FALSE(at::equal(trainables[0].tensor, values[0]));  // the update came behind all that
+    EXPECT_FALSE(at::equal(trainables[0].tensor, values[0]));  // the update came after all that
   }
 }
 

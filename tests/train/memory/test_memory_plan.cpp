@@ -43,7 +43,7 @@ class MemoryPlanTest : public ::testing::Test {
     recipe.train.batch_size = 12;
     return recipe;
   }
-  /// Of tensors, in a step behind the first; what a run holds before it is part of it.
+  /// Of tensors, in a step after the first; what a run holds before it is part of it.
   static double measured(const Recipe& recipe) {
     const auto second = [](int64_t step, AdamW&) {
       if (step == 1) CountingAllocator::reset_peak();

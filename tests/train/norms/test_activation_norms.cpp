@@ -73,7 +73,7 @@ TEST(ActivationNorms, AreTheRootMeanSquareOverAllMicroBatches) {
       model->loss_sum(second);
     }
     const std::vector<LayerValue> rms = norms.rms();
-    // The tower's last layer is behind the feature layer (-2) and does not run.
+    // The tower's last layer is after the feature layer (-2) and does not run.
     EXPECT_EQ(names(rms), (std::vector<std::string>{
                               "vision_tower.vision_model.encoder.layers.0",
                               "vision_tower.vision_model.encoder.layers.1", "multi_modal_projector",

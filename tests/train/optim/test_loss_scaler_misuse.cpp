@@ -1,4 +1,4 @@
-// Every cause behind torch's "No inf checks were recorded for this optimizer", and what lft says
+// Every cause after torch's "No inf checks were recorded for this optimizer", and what lft says
 // instead. One test a cause.
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>

@@ -103,7 +103,7 @@ TEST(GateOfARun, AtALearningRateOfZeroTheRunEndsWithTheReason) {
 TEST(GateOfARun, AnAdapterNoBatchReached) {
   const test::TinyRun run;
   Json rows = Json::parse(test::slurp(run.dir().file("rows.json")));
-  for (size_t i = 0; i + 1 < rows.size(); ++i) {  // the only image stands behind the last step
+  for (size_t i = 0; i + 1 < rows.size(); ++i) {  // the only image stands after the last step
     rows[i].erase("image");
     rows[i]["conversations"][0]["value"] = "What?";
   }

@@ -333,7 +333,7 @@ TEST_F(ProofTest, LowPrecisionGradientsMeanTheSame) {
     const Proof proof = prove();
     EXPECT_TRUE(proof.probe_finite);
     for (size_t i = 0; i < proof.rows.size(); ++i) {
-      // Forward and backward pass one behind the other round some 40 times, by 2^-9 at most in
+      // Forward and backward pass one after the other round some 40 times, by 2^-9 at most in
       // BF16: 8% were all of one sign. Twice that.
       EXPECT_NEAR(proof.rows[i].grad_norm_b, wide.rows[i].grad_norm_b,
                   2 * 40 * 0x1p-9 * wide.rows[i].grad_norm_b)

@@ -42,7 +42,7 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 class Resume : public ::testing::TestWithParam<Case> {};
 
 /// Dropout, accumulation over two micro-batches, epochs of 2 steps (8 + 2 rows), a checkpoint
-/// behind every step.
+/// after every step.
 Recipe resumable(const test::TinyRun& run, const std::string& out, const Case& c) {
   Recipe recipe = run.recipe(out);
   recipe.data.eval.clear();
@@ -78,7 +78,7 @@ TrainOptions options_of(const Case& c, bool resume) {
   return options;
 }
 
-/// What a kill behind `step` leaves: later checkpoints and the products are not there, the metrics
+/// What a kill after `step` leaves: later checkpoints and the products are not there, the metrics
 /// may hold more than the checkpoint knows.
 void copy_killed(const std::string& from, const std::string& to, int64_t step) {
   fs::copy(from, to, fs::copy_options::recursive);

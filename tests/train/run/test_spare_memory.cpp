@@ -1,4 +1,4 @@
-// FP32 activations that do not fit behind a recovery: blocks are recomputed, then micro-batches are
+// FP32 activations that do not fit after a recovery: blocks are recomputed, then micro-batches are
 // split, and the run goes on.
 #include <gtest/gtest.h>
 

@@ -88,7 +88,7 @@ double relative_difference(const std::vector<at::Tensor>& a, const std::vector<a
 }
 
 /// Bounds as in test_packing.cpp: float32 sums in another order. With dropout: the padding lies
-/// behind the samples, so their masks stay.
+/// after the samples, so their masks stay.
 TEST(GraphPasses, TrainLikeThePlainPass) {
   for (const double dropout : {0.0, 0.25}) {
     for (const bool projector : {false, true}) {
@@ -131,7 +131,7 @@ TEST(GraphPasses, TrainLikeThePlainPassUnderALossScale) {
 }
 
 /// Over every graph of every shape: gradients that are added up, dropout, and embeddings that a
-/// projector behind them is trained by.
+/// projector after them is trained by.
 TEST(GraphPasses, AreTheSameBitsWhereMemoryRunsOutOverAGraph) {
   const test::CountingAllocator counting;
   for (const bool projector : {false, true}) {
@@ -166,7 +166,7 @@ TEST(GraphPasses, AreTheSameBitsWhenRunAgain) {
   for (size_t i = 0; i < a.weights.size(); ++i) EXPECT_TRUE(a.weights[i].equal(b.weights[i])) << i;
 }
 
-/// Behind a recovery the plain pass runs: passes that throw when they are used would show it.
+/// After a recovery the plain pass runs: passes that throw when they are used would show it.
 TEST(GraphPasses, ARecoveredRunDoesWithout) {
   const test::TinyRun tiny;
   const Recipe recipe = packed_recipe(tiny, 0, false);

@@ -15,7 +15,7 @@ struct ByteRange {
 };
 
 /// `at[i]` is the source range of byte i: that of its whole character. A prefix that was put in
-/// shares the range of the character behind it.
+/// shares the range of the character after it.
 struct Aligned {
   std::string text;  // valid UTF-8
   std::vector<ByteRange> at;

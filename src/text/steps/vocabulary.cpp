@@ -1,8 +1,8 @@
-#include "src/text/vocabulary.h"
+#include "src/text/steps/vocabulary.h"
 
 #include <algorithm>
 
-#include "src/text/json_access.h"
+#include "src/text/steps/json_access.h"
 
 namespace lft::text {
 namespace {
@@ -47,7 +47,7 @@ void Vocabulary::add(AddedToken token, const std::string& where) {
          .found = token.content + ": " + std::to_string(token.id),
          .expected = std::to_string(id),
          .next =
-             "list added tokens in the order of their ids, without gaps, behind the vocabulary"});
+             "list added tokens in the order of their ids, without gaps, after the vocabulary"});
   }
   token.id = id;
   put(id, token.content, where);

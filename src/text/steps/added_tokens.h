@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "src/text/aligned.h"
+#include "src/text/steps/aligned.h"
 
 namespace lft::text {
 
@@ -15,7 +15,7 @@ struct AddedToken {
   std::string content;
   bool special = false;
   bool normalized = true;               // looked for in the normalised text, in its normalised form
-  bool lstrip = false, rstrip = false;  // takes the white space before, behind
+  bool lstrip = false, rstrip = false;  // takes the white space before, after
   bool single_word = false;             // only where no word character touches it
 
   bool operator==(const AddedToken&) const = default;
@@ -28,7 +28,7 @@ struct Segment {
   int token = -1;
 };
 
-/// Leftmost match, the longest of those; then on behind it.
+/// Leftmost match, the longest of those; then on after it.
 class TokenMatcher {
  public:
   /// `patterns[i]` is looked for on behalf of `tokens[indices[i]]`. Patterns are not empty.

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "src/io/json.h"
-#include "src/text/normalizer.h"
+#include "src/text/steps/normalizer.h"
 
 namespace lft::text {
 

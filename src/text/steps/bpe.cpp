@@ -1,11 +1,11 @@
-#include "src/text/bpe.h"
+#include "src/text/steps/bpe.h"
 
 #include <cstdio>
 #include <limits>
 #include <queue>
 
-#include "src/text/aligned.h"
-#include "src/text/json_access.h"
+#include "src/text/steps/aligned.h"
+#include "src/text/steps/json_access.h"
 
 namespace lft::text {
 namespace {
@@ -147,7 +147,7 @@ std::vector<Bpe::Symbol> Bpe::symbols(std::string_view word) const {
     if (bytes) {
       for (const char c : one)
         add(byte_ids_[uint8_t(c)],
-            1);  // a growing unknown goes behind them, as in the tokenizers library
+            1);  // a growing unknown goes after them, as in the tokenizers library
       continue;
     }
     if (!fuse_unk_) flush();

@@ -1,4 +1,4 @@
-#include "src/text/json_access.h"
+#include "src/text/steps/json_access.h"
 
 #include "kernels/common/error.h"
 
