@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "src/text/sentencepiece_model.h"
-#include "src/text/steps/decoder.h"
+#include "src/text/pipeline/decoder.h"
 #include "src/text/tokenizer.h"
 #include "src/text/tokenizer_files.h"
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "src/io/json.h"
-#include "src/text/steps/added_tokens.h"
-#include "src/text/steps/vocabulary.h"
+#include "src/text/pipeline/added_tokens.h"
+#include "src/text/pipeline/vocabulary.h"
 #include "src/text/tokenizer.h"
 
 namespace lft::text {

@@ -157,9 +157,9 @@ TEST(Sources, ASecondDefinitionIsNamed) {
   tree.write("src/hf/filler.h", "namespace lft {\nstruct Piece {\n  int a;\n};\n}\n");
   tree.write("src/text/uses.h", "namespace lft {\nstruct Piece;\nstruct Other { Piece* p; };\n}\n");
   EXPECT_EQ(double_definitions(tree.path()), Faults());
-  tree.write("src/text/steps/bpe.h", "namespace lft {\nenum class Piece { kOne };\n}\n");
+  tree.write("src/text/pipeline/bpe.h", "namespace lft {\nenum class Piece { kOne };\n}\n");
   EXPECT_EQ(double_definitions(tree.path()),
-            Faults{"lft::Piece is defined in src/hf/filler.h src/text/steps/bpe.h"});
+            Faults{"lft::Piece is defined in src/hf/filler.h src/text/pipeline/bpe.h"});
 }
 
 TEST(Sources, ASecondAnonymousDefinitionOfOneLibraryIsNamed) {

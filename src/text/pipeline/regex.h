@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "src/text/steps/aligned.h"
+#include "src/text/pipeline/aligned.h"
 
 namespace lft::text {
 

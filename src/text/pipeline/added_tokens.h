@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "src/text/steps/aligned.h"
+#include "src/text/pipeline/aligned.h"
 
 namespace lft::text {
 

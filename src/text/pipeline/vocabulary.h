@@ -6,8 +6,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include "src/text/steps/added_tokens.h"
-#include "src/text/steps/bpe.h"
+#include "src/text/pipeline/added_tokens.h"
+#include "src/text/pipeline/bpe.h"
 
 namespace lft::text {
 

@@ -1,8 +1,8 @@
-#include "src/text/steps/added_tokens.h"
+#include "src/text/pipeline/added_tokens.h"
 
 #include <algorithm>
 
-#include "src/text/steps/regex.h"
+#include "src/text/pipeline/regex.h"
 
 namespace lft::text {
 namespace {

@@ -1,8 +1,8 @@
-#include "src/text/steps/byte_level.h"
+#include "src/text/pipeline/byte_level.h"
 
 #include <array>
 
-#include "src/text/steps/aligned.h"
+#include "src/text/pipeline/aligned.h"
 
 namespace lft::text {
 namespace {
