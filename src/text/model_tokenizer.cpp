@@ -1,6 +1,6 @@
 #include "src/text/model_tokenizer.h"
 
-#include "src/text/json_access.h"
+#include "src/text/pipeline/json_access.h"
 
 namespace lft::text {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "kernels/common/error.h"
 #include "src/io/files.h"
-#include "src/text/aligned.h"
-#include "src/text/json_access.h"
+#include "src/text/pipeline/aligned.h"
+#include "src/text/pipeline/json_access.h"
 
 namespace lft::text {
 namespace {

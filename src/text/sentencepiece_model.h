@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "src/text/bpe.h"
+#include "src/text/pipeline/bpe.h"
 
 namespace lft::text {
 

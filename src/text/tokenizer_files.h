@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "src/io/json.h"
-#include "src/text/added_tokens.h"
+#include "src/text/pipeline/added_tokens.h"
+#include "src/text/pipeline/vocabulary.h"
 #include "src/text/tokenizer.h"
-#include "src/text/vocabulary.h"
 
 namespace lft::text {
 

@@ -1,4 +1,4 @@
-#include "src/text/json_access.h"
+#include "src/text/pipeline/json_access.h"
 
 #include "kernels/common/error.h"
 

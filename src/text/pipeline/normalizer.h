@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "src/io/json.h"
-#include "src/text/aligned.h"
-#include "src/text/regex.h"
+#include "src/text/pipeline/aligned.h"
+#include "src/text/pipeline/regex.h"
 
 namespace lft::text {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "src/text/aligned.h"
+#include "src/text/pipeline/aligned.h"
 
 namespace lft::text {
 

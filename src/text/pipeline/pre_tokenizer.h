@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "src/io/json.h"
-#include "src/text/normalizer.h"
+#include "src/text/pipeline/normalizer.h"
 
 namespace lft::text {
 

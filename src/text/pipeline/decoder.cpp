@@ -1,7 +1,7 @@
-#include "src/text/decoder.h"
+#include "src/text/pipeline/decoder.h"
 
-#include "src/text/byte_level.h"
-#include "src/text/json_access.h"
+#include "src/text/pipeline/byte_level.h"
+#include "src/text/pipeline/json_access.h"
 
 namespace lft::text {
 namespace {

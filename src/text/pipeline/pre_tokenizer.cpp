@@ -1,9 +1,9 @@
-#include "src/text/pre_tokenizer.h"
+#include "src/text/pipeline/pre_tokenizer.h"
 
 #include <algorithm>
 
-#include "src/text/byte_level.h"
-#include "src/text/json_access.h"
+#include "src/text/pipeline/byte_level.h"
+#include "src/text/pipeline/json_access.h"
 
 namespace lft::text {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/text/aligned.h"
+#include "src/text/pipeline/aligned.h"
 
 #include <limits>
 

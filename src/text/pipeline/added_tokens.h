@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "src/text/aligned.h"
+#include "src/text/pipeline/aligned.h"
 
 namespace lft::text {
 

@@ -1,11 +1,11 @@
-#include "src/text/bpe.h"
+#include "src/text/pipeline/bpe.h"
 
 #include <cstdio>
 #include <limits>
 #include <queue>
 
-#include "src/text/aligned.h"
-#include "src/text/json_access.h"
+#include "src/text/pipeline/aligned.h"
+#include "src/text/pipeline/json_access.h"
 
 namespace lft::text {
 namespace {

@@ -1,8 +1,8 @@
-#include "src/text/vocabulary.h"
+#include "src/text/pipeline/vocabulary.h"
 
 #include <algorithm>
 
-#include "src/text/json_access.h"
+#include "src/text/pipeline/json_access.h"
 
 namespace lft::text {
 namespace {

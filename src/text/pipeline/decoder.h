@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "src/io/json.h"
-#include "src/text/normalizer.h"
+#include "src/text/pipeline/normalizer.h"
 
 namespace lft::text {
 

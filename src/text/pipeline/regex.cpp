@@ -1,5 +1,5 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "src/text/regex.h"
+#include "src/text/pipeline/regex.h"
 
 #include <pcre2.h>
 

@@ -6,8 +6,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include "src/text/added_tokens.h"
-#include "src/text/bpe.h"
+#include "src/text/pipeline/added_tokens.h"
+#include "src/text/pipeline/bpe.h"
 
 namespace lft::text {
 

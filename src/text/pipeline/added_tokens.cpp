@@ -1,8 +1,8 @@
-#include "src/text/added_tokens.h"
+#include "src/text/pipeline/added_tokens.h"
 
 #include <algorithm>
 
-#include "src/text/regex.h"
+#include "src/text/pipeline/regex.h"
 
 namespace lft::text {
 namespace {

@@ -1,8 +1,8 @@
-#include "src/text/byte_level.h"
+#include "src/text/pipeline/byte_level.h"
 
 #include <array>
 
-#include "src/text/aligned.h"
+#include "src/text/pipeline/aligned.h"
 
 namespace lft::text {
 namespace {
