@@ -25,7 +25,6 @@ function(lft_test folder)
   endif()
   string(REPLACE "/" "_" name test_${folder})
   add_executable(${name} ${sources})
-  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)  # their helpers share names
   target_link_libraries(${name} PRIVATE ${A_DEPS} GTest::gtest GTest::gtest_main)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE LFT_SOURCE_DIR="${CMAKE_SOURCE_DIR}" LFT_BINARY_DIR="${CMAKE_BINARY_DIR}")

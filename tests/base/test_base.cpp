@@ -15,7 +15,7 @@
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
 
-namespace lft {
+namespace lft::base_test {
 namespace {
 
 // FIPS 180-2, appendix B.
@@ -128,4 +128,4 @@ TEST(Log, LinesAreEscapedAndMarked) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::base_test

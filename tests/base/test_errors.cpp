@@ -2,7 +2,7 @@
 
 #include "src/base/errors.h"
 
-namespace lft {
+namespace lft::errors_test {
 namespace {
 
 TEST(Errors, OneBlockWithTheSetParts) {
@@ -52,4 +52,4 @@ TEST(Errors, BytesInPowersOfAThousand) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::errors_test

@@ -15,7 +15,7 @@
 #include "src/base/hash.h"
 #include "src/io/safetensors.h"
 
-namespace lft {
+namespace lft::checkpoint_test {
 using namespace lft::checkpoint;
 using namespace lft::io;
 using namespace lft::recipe;
@@ -374,4 +374,4 @@ TEST(RunId, IsShortPrintableAndNew) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::checkpoint_test

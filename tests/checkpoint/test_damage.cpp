@@ -7,7 +7,7 @@
 #include "checkpoint/support.h"
 #include "src/base/hash.h"
 
-namespace lft {
+namespace lft::damage_test {
 using namespace lft::checkpoint;
 using namespace lft::io;
 using namespace lft::recipe;
@@ -196,4 +196,4 @@ TEST(Formats, AFutureOneIsSaidSoAndLeftAlone) {  // guarantee A10
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::damage_test

@@ -8,7 +8,7 @@
 #include "checkpoint/support.h"
 #include "src/checkpoint/run_lock.h"
 
-namespace lft {
+namespace lft::run_lock_test {
 using namespace lft::checkpoint;
 namespace {
 
@@ -129,4 +129,4 @@ TEST(RunLock, AReadOnlyFolderIsAResource) {  // guarantee A11: chmod 500
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::run_lock_test

@@ -5,7 +5,7 @@
 #include "checkpoint/support.h"
 #include "src/checkpoint/writer.h"
 
-namespace lft {
+namespace lft::writer_test {
 using namespace lft::checkpoint;
 namespace {
 
@@ -54,4 +54,4 @@ TEST(CheckpointWriter, AFailureIsThrownOnceByWhatComesNext) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::writer_test

@@ -8,7 +8,7 @@
 #include "cli/run_lft.h"
 #include "src/hf/adapter.h"
 
-namespace lft {
+namespace lft::check_test {
 using namespace lft::hf;
 using namespace lft::llava;
 using namespace lft::lora;
@@ -219,4 +219,4 @@ TEST_F(Check, ALoadedAdapterIsUnfrozenWithANotice) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::check_test

@@ -7,7 +7,7 @@
 #include "checkpoint/support.h"
 #include "cli/run_lft.h"
 
-namespace lft::test {
+namespace lft::test::checkpoint_test {
 using namespace lft::checkpoint;
 namespace {
 
@@ -72,4 +72,4 @@ TEST_F(CheckpointCommand, WhatIsNotThereIsSaid) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::checkpoint_test

@@ -7,7 +7,7 @@
 #include "cli/run_lft.h"
 #include "debug/learnable.h"
 
-namespace lft {
+namespace lft::debug_discipline_test {
 using namespace lft::recipe;
 namespace {
 
@@ -79,4 +79,4 @@ TEST_F(DebugDiscipline, Bare) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::debug_discipline_test

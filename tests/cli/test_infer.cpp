@@ -6,7 +6,7 @@
 #include "src/io/json.h"
 #include "support/expect_error.h"
 
-namespace lft {
+namespace lft::infer_test {
 using namespace lft::io;
 using namespace lft::recipe;
 using namespace lft::train;
@@ -115,4 +115,4 @@ TEST(Eval, ARowWithoutAnAnswerHasNoneInItsLine) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::infer_test

@@ -9,7 +9,7 @@
 
 #include "cli/run_lft.h"
 
-namespace lft {
+namespace lft::main_test {
 using namespace lft::recipe;
 namespace {
 
@@ -125,4 +125,4 @@ TEST(Main, ASignalEndsTheRunBehindAStepWithTheAdapterSaved) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::main_test

@@ -7,7 +7,7 @@
 #include "cli/run_lft.h"
 #include "support/child.h"
 
-namespace lft::test {
+namespace lft::test::memory_test {
 using namespace lft::recipe;
 namespace {
 
@@ -112,4 +112,4 @@ TEST_F(MemoryCli, DebugMemoryDrawsAndWritesNothingElse) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::memory_test

@@ -5,7 +5,7 @@
 #include "cli/run_lft.h"
 #include "train/run_files.h"
 
-namespace lft {
+namespace lft::memory_prediction_test {
 using namespace lft::io;
 using namespace lft::llava;
 using namespace lft::recipe;
@@ -103,4 +103,4 @@ TEST_F(MemoryPrediction, IsWithinATenthOfTheMeasuredPeak) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::memory_prediction_test

@@ -9,7 +9,7 @@
 #include "src/io/json.h"
 #include "train/tiny_run.h"
 
-namespace lft {
+namespace lft::merge_summary_test {
 using namespace lft::hf;
 using namespace lft::io;
 using namespace lft::llava;
@@ -133,4 +133,4 @@ TEST(SummaryCommand, ARecipesTrainableColumn) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::merge_summary_test

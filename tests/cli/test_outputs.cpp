@@ -5,7 +5,7 @@
 
 #include "cli/run_lft.h"
 
-namespace lft {
+namespace lft::outputs_test {
 using namespace lft::recipe;
 namespace {
 
@@ -66,4 +66,4 @@ TEST_F(Outputs, ResultsMayLieBesideTheImages) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::outputs_test

@@ -8,7 +8,7 @@
 #include "support/child.h"
 #include "train/run_files.h"
 
-namespace lft::test {
+namespace lft::test::reproducibility_test {
 using namespace lft::io;
 using namespace lft::recipe;
 namespace {
@@ -172,4 +172,4 @@ TEST_F(Reproducibility, ANondeterministicCublasSettingIsReplacedAndAGoodOneKept)
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::reproducibility_test

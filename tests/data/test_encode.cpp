@@ -7,7 +7,7 @@
 #include "src/data/loader.h"
 #include "support/expect_error.h"
 
-namespace lft {
+namespace lft::encode_test {
 using namespace lft::data;
 using namespace lft::llava;
 using namespace lft::text;
@@ -268,4 +268,4 @@ TEST(EncodeOptions, RefusesAnotherTokenizer) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::encode_test

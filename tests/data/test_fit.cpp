@@ -10,7 +10,7 @@
 #include "src/io/safetensors.h"
 #include "support/expect_error.h"
 
-namespace lft {
+namespace lft::fit_test {
 using namespace lft::data;
 using namespace lft::io;
 using namespace lft::llava;
@@ -75,4 +75,4 @@ TEST(Fit, RefusesWhatWouldFillTheMemory) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::fit_test

@@ -9,7 +9,7 @@
 #include "src/data/loader.h"
 #include "support/expect_error.h"
 
-namespace lft {
+namespace lft::length_groups_test {
 using namespace lft::data;
 namespace {
 
@@ -170,4 +170,4 @@ TEST(LengthGroups, WantsALengthForEverySample) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::length_groups_test

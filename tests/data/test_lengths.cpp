@@ -4,7 +4,7 @@
 #include "src/data/lengths.h"
 #include "support/expect_error.h"
 
-namespace lft {
+namespace lft::lengths_test {
 using namespace lft::data;
 using namespace lft::io;
 namespace {
@@ -172,4 +172,4 @@ TEST(Lengths, AreThoseOfSamplesWithImages) {
 #endif
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::lengths_test

@@ -10,7 +10,7 @@
 #include "src/data/loader.h"
 #include "support/expect_error.h"
 
-namespace lft {
+namespace lft::loader_test {
 using namespace lft::data;
 namespace {
 
@@ -198,4 +198,4 @@ TEST(Loader, ReadsAheadWithinBoundsAndStopsAtOnce) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::loader_test

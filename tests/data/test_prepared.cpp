@@ -6,7 +6,7 @@
 #include "src/data/loader.h"
 #include "support/expect_error.h"
 
-namespace lft {
+namespace lft::prepared_test {
 using namespace lft::data;
 namespace {
 
@@ -202,4 +202,4 @@ TEST(Dataset, HashFollowsTheRowsAndNotTheirPlace) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::prepared_test

@@ -5,7 +5,7 @@
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
 
-namespace lft {
+namespace lft::rows_test {
 using namespace lft::data;
 using namespace lft::io;
 namespace {
@@ -199,4 +199,4 @@ TEST(Rows, JsonRoundTrip) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::rows_test

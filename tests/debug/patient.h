@@ -18,7 +18,6 @@ using namespace lft::debug;
 using namespace lft::recipe;
 using namespace lft::train;
 
-inline const std::string kLayers = "language_model.model.layers.";
 
 struct Patient {
   explicit Patient(const std::string& compute, const std::function<void(Recipe&)>& change = {}) {

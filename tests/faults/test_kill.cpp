@@ -2,7 +2,7 @@
 // with the bytes of the one never killed.
 #include "faults/train_fixture.h"
 
-namespace lft::test {
+namespace lft::test::kill_test {
 using namespace lft::checkpoint;
 using namespace lft::recipe;
 namespace {
@@ -48,4 +48,4 @@ TEST_F(Kill, AtRandomMomentsOverLoadStepSaveAndEval) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::kill_test

@@ -11,7 +11,7 @@
 #include "faults/watched.h"
 #include "train/run_files.h"
 
-namespace lft::test {
+namespace lft::test::no_surprises_test {
 using namespace lft::io;
 using namespace lft::recipe;
 namespace {
@@ -399,4 +399,4 @@ TEST_F(Watch, AnOutputThatIsALinkIsWhereItLeads) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::no_surprises_test

@@ -8,7 +8,7 @@
 #include "checkpoint/support.h"
 #include "faults/support.h"
 
-namespace lft::test {
+namespace lft::test::save_faults_test {
 using namespace lft::checkpoint;
 using namespace lft::io;
 namespace {
@@ -196,4 +196,4 @@ TEST(SaveFaults, ShortAndInterruptedCallsChangeNothing) {  // guarantee A5
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::save_faults_test

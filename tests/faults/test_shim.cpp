@@ -9,7 +9,7 @@
 #include "faults/support.h"
 #include "src/io/files.h"
 
-namespace lft::test {
+namespace lft::test::shim_test {
 using namespace lft::io;
 namespace {
 
@@ -152,4 +152,4 @@ TEST(Shim, RunsBesideLft) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::shim_test

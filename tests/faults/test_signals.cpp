@@ -1,7 +1,7 @@
 // Signals at any moment of a run: what is saved, which exit code, and that nothing is lost.
 #include "faults/train_fixture.h"
 
-namespace lft::test {
+namespace lft::test::signals_test {
 using namespace lft::checkpoint;
 using namespace lft::io;
 using namespace lft::recipe;
@@ -121,4 +121,4 @@ TEST_F(Signals, TwoRunsInOneDirectory) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::signals_test

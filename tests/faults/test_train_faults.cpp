@@ -5,7 +5,7 @@
 #include "faults/support.h"
 #include "faults/train_fixture.h"
 
-namespace lft::test {
+namespace lft::test::train_faults_test {
 using namespace lft::checkpoint;
 using namespace lft::io;
 using namespace lft::recipe;
@@ -130,4 +130,4 @@ TEST_F(TrainDisk, TooSmallForTheCheckpointsIsToldBeforeTheWeightsLoad) {  // A4
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::train_faults_test

@@ -17,7 +17,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #endif
 
-namespace lft::test {
+namespace lft::test::graphs_test {
 using namespace lft::data;
 using namespace lft::recipe;
 using namespace lft::train;
@@ -195,4 +195,4 @@ TEST_P(Graphs, StepsAreTheSameBitsWithGraphsAndWithout) {
 LFT_ON_EACH_DEVICE(Graphs);
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::graphs_test

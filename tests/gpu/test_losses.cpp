@@ -2,7 +2,7 @@
 #include "gpu/devices.h"
 #include "gpu/shard_run.h"
 
-namespace lft::test {
+namespace lft::test::losses_test {
 using namespace lft::recipe;
 namespace {
 
@@ -92,4 +92,4 @@ TEST_P(DeviceLosses, InLowPrecisionAreAsNearToFp32AsTheCpus) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::losses_test

@@ -9,7 +9,7 @@
 #include "models/ops/elementwise/token_logprobs.h"
 #include "models/ops/weight/nf4.h"
 
-namespace lft::test {
+namespace lft::test::ops_test {
 using namespace lft::ops;
 namespace {
 
@@ -182,4 +182,4 @@ TEST_P(DeviceOps, AttentionWithAMaskAndWithout) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::ops_test

@@ -13,7 +13,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #endif
 
-namespace lft::test {
+namespace lft::test::runs_test {
 using namespace lft::checkpoint;
 using namespace lft::debug;
 using namespace lft::io;
@@ -238,4 +238,4 @@ TEST_F(DeviceMemory, ThatRunsOutIsOneErrorThatNamesTheModule) {
 #endif
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::runs_test

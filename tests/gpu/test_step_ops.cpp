@@ -10,7 +10,7 @@
 #include "models/ops/update/grad_stats.h"
 #include "models/ops/weight/fp8.h"
 
-namespace lft::test {
+namespace lft::test::step_ops_test {
 using namespace lft::ops;
 using namespace lft::train;
 namespace {
@@ -257,4 +257,4 @@ TEST_P(DeviceStep, AdamW8Bit) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::step_ops_test

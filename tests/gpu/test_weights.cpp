@@ -11,7 +11,7 @@
 #include "support/temp_dir.h"
 #include "support/tiny_llava.h"
 
-namespace lft {
+namespace lft::weights_test {
 using namespace lft::hf;
 using namespace lft::io;
 using namespace lft::llava;
@@ -103,4 +103,4 @@ TEST_P(Weights, OfAnFp16CheckpointAreHeldInBf16UnderBf16) {
 LFT_ON_EACH_DEVICE(Weights);
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::weights_test

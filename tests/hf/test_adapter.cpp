@@ -8,7 +8,7 @@
 #include "src/hf/weights.h"
 #include "src/io/json.h"
 
-namespace lft {
+namespace lft::adapter_test {
 using namespace lft::hf;
 using namespace lft::io;
 using namespace lft::llava;
@@ -390,4 +390,4 @@ TEST(TargetRegex, NamesEveryModuleAndNoOther) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::adapter_test

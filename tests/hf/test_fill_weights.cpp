@@ -13,7 +13,7 @@
 #include "src/hf/model_dir.h"
 #include "support/counting_allocator.h"
 
-namespace lft {
+namespace lft::fill_weights_test {
 using namespace lft::hf;
 using namespace lft::io;
 namespace {
@@ -290,4 +290,4 @@ INSTANTIATE_TEST_SUITE_P(Ways, FillWeights,
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::fill_weights_test

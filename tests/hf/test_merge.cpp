@@ -7,7 +7,7 @@
 #include "src/hf/weights.h"
 #include "src/io/json.h"
 
-namespace lft {
+namespace lft::merge_test {
 using namespace lft::hf;
 using namespace lft::io;
 using namespace lft::llava;
@@ -225,4 +225,4 @@ TEST(SaveModel, RoundTripsWithConfigAndSideFiles) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::merge_test

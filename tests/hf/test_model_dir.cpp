@@ -6,7 +6,7 @@
 #include "src/hf/model_dir.h"
 #include "src/hf/weights.h"
 
-namespace lft {
+namespace lft::model_dir_test {
 using namespace lft::hf;
 using namespace lft::io;
 using namespace lft::llava;
@@ -327,4 +327,4 @@ TEST(BaseDtype, MixedCheckpointIsWhatMostOfItsBytesAre) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::model_dir_test

@@ -7,7 +7,7 @@
 #include "train/run_files.h"
 #include "train/tiny_run.h"
 
-namespace lft {
+namespace lft::evaluate_test {
 using namespace lft::data;
 using namespace lft::hf;
 using namespace lft::infer;
@@ -144,4 +144,4 @@ TEST(Evaluate, ABadRowIsNamedOnceHoweverOftenItIsMet) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::evaluate_test

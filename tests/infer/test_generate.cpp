@@ -15,7 +15,7 @@
 #include "support/temp_dir.h"
 #include "support/tiny_llava.h"
 
-namespace lft {
+namespace lft::generate_test {
 using namespace lft::data;
 using namespace lft::hf;
 using namespace lft::infer;
@@ -160,4 +160,4 @@ TEST(PromptOf, CutsBeforeTheLastAnswer) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::generate_test

@@ -8,7 +8,7 @@
 #include "src/io/files.h"
 #include "src/io/image.h"
 
-namespace lft {
+namespace lft::check_image_test {
 using namespace lft::io;
 namespace {
 
@@ -71,4 +71,4 @@ TEST(CheckImage, TheErrorsOfEveryCutAndDamagedJpeg) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::check_image_test

@@ -7,7 +7,7 @@
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
 
-namespace lft {
+namespace lft::files_test {
 using namespace lft::io;
 namespace {
 
@@ -184,4 +184,4 @@ TEST(FileHandle, AppendsReadsAndCuts) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::files_test

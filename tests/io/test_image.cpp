@@ -10,7 +10,7 @@
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
 
-namespace lft {
+namespace lft::image_test {
 using namespace lft::io;
 namespace {
 
@@ -253,4 +253,4 @@ TEST(Image, WithoutARootAnyRegularFileIsRead) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::image_test

@@ -4,7 +4,7 @@
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
 
-namespace lft {
+namespace lft::json_test {
 using namespace lft::io;
 namespace {
 
@@ -133,4 +133,4 @@ TEST(Json, TypedAccess) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::json_test

@@ -3,7 +3,7 @@
 
 #include "src/io/png_write.h"
 
-namespace lft {
+namespace lft::png_write_test {
 using namespace lft::io;
 namespace {
 
@@ -23,4 +23,4 @@ TEST(PngWrite, ReadsBackAsItWas) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::png_write_test

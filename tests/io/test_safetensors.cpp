@@ -7,7 +7,7 @@
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
 
-namespace lft {
+namespace lft::safetensors_test {
 using namespace lft::io;
 namespace {
 
@@ -285,4 +285,4 @@ TEST_F(Safetensors, AFullDiskIsAResourceErrorWithNumbers) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::safetensors_test

@@ -8,7 +8,7 @@
 #include "kernels/adamw/adamw.h"
 #include "kernels/arena.h"
 
-namespace lft {
+namespace lft::adamw_test {
 namespace {
 
 constexpr FloatType kTypes[] = {FloatType::kF32, FloatType::kBF16, FloatType::kF16};
@@ -306,4 +306,4 @@ TEST(AdamWGpu, FoundInfKeepsEveryBit) {
 #endif
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::adamw_test

@@ -12,7 +12,7 @@
 #include "kernels/adamw8/adamw8.h"
 #include "kernels/arena.h"
 
-namespace lft {
+namespace lft::adamw8_test {
 namespace {
 
 constexpr double kUnit = 0x1p-24;
@@ -417,4 +417,4 @@ TEST(AdamW8Gpu, FoundInfKeepsEveryBit) {
 #endif
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::adamw8_test

@@ -8,7 +8,7 @@
 #include "kernels/common/philox.h"
 #include "kernels/dropout/dropout.h"
 
-namespace lft {
+namespace lft::dropout_test {
 namespace {
 
 DropoutArgs half_dropped(bool add) {
@@ -165,4 +165,4 @@ TEST(DropoutGpu, ReadsItsStreamFromTheDeviceWhereItIsToldTo) {
 #endif
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::dropout_test

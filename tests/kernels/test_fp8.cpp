@@ -8,7 +8,7 @@
 #include "kernels/arena.h"
 #include "kernels/fp8/fp8.h"
 
-namespace lft {
+namespace lft::fp8_test {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity(),
@@ -184,4 +184,4 @@ TEST(Fp8Gpu, ConvertsEveryHalfAsTheReference) {
 #endif
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::fp8_test

@@ -9,7 +9,7 @@
 #include "kernels/arena.h"
 #include "kernels/grad_stats/grad_stats.h"
 
-namespace lft {
+namespace lft::grad_stats_test {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN(),
@@ -337,4 +337,4 @@ TEST(GradStatsGpu, LargeDenormalAndOverflowingValues) {
 #endif
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::grad_stats_test

@@ -8,7 +8,7 @@
 #include "kernels/arena.h"
 #include "kernels/nf4/nf4.h"
 
-namespace lft {
+namespace lft::nf4_test {
 namespace {
 
 /// Quantised weights and the memory that holds them.
@@ -133,4 +133,4 @@ TEST(Nf4Gpu, EqualsTheReferenceBitForBit) {
 #endif
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::nf4_test

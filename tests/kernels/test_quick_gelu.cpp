@@ -7,7 +7,7 @@
 #include "kernels/arena.h"
 #include "kernels/quick_gelu/quick_gelu.h"
 
-namespace lft {
+namespace lft::quick_gelu_test {
 namespace {
 
 constexpr FloatType kTypes[] = {FloatType::kF32, FloatType::kBF16, FloatType::kF16};
@@ -142,4 +142,4 @@ TEST(QuickGeluGpu, SaturatedInputsGiveNoNanAndNanStays) {
 #endif
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::quick_gelu_test

@@ -9,7 +9,7 @@
 #include "kernels/arena.h"
 #include "kernels/rms_norm/rms_norm.h"
 
-namespace lft {
+namespace lft::rms_norm_test {
 namespace {
 
 struct Types {
@@ -189,4 +189,4 @@ TEST(RmsNormGpu, MoreRowsThanBlocks) {
 #endif
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::rms_norm_test

@@ -7,7 +7,7 @@
 #include "kernels/arena.h"
 #include "kernels/rope/rope.h"
 
-namespace lft {
+namespace lft::rope_test {
 namespace {
 
 struct Case {
@@ -96,4 +96,4 @@ TEST(RopeGpu, EqualsTheReferenceBitForBit) {
 #endif
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::rope_test

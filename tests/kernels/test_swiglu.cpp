@@ -8,7 +8,7 @@
 #include "kernels/arena.h"
 #include "kernels/swiglu/swiglu.h"
 
-namespace lft {
+namespace lft::swiglu_test {
 namespace {
 
 TEST(SwigluRef, KnownValues) {
@@ -175,4 +175,4 @@ TEST(SwigluGpu, SaturatedGatesGiveNoNan) {
 #endif
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::swiglu_test

@@ -9,7 +9,7 @@
 #include "kernels/arena.h"
 #include "kernels/token_logprob/token_logprob.h"
 
-namespace lft {
+namespace lft::token_logprob_test {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -151,4 +151,4 @@ TEST(TokenLogprobGpu, NonFiniteLogitsAreNotHidden) {
 #endif
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::token_logprob_test

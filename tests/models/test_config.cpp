@@ -2,7 +2,7 @@
 // refused by the name of its field.
 #include "models/tiny.h"
 
-namespace lft::test {
+namespace lft::test::config_test {
 using namespace lft::llava;
 namespace {
 
@@ -209,4 +209,4 @@ TEST(Config, RopeScalingIsComplete) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::config_test

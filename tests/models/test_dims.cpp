@@ -15,7 +15,7 @@
 #include "models/ops/elementwise/token_logprobs.h"
 #include "tiny.h"
 
-namespace lft {
+namespace lft::dims_test {
 using namespace lft::layers;
 using namespace lft::llama;
 using namespace lft::llava;
@@ -415,4 +415,4 @@ TEST_F(Slip, InTheBackwardPassOfARecomputedBlock) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::dims_test

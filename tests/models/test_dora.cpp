@@ -5,7 +5,7 @@
 #include "models/ops/elementwise/dropout.h"
 #include "models/tiny.h"
 
-namespace lft::test {
+namespace lft::test::dora_test {
 using namespace lft::layers;
 using namespace lft::llava;
 using namespace lft::lora;
@@ -162,4 +162,4 @@ TEST(DoraModel, BlocksRunAgainWithTheSameMasks) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::dora_test

@@ -3,7 +3,7 @@
 #include "models/lora/inject.h"
 #include "models/tiny.h"
 
-namespace lft::test {
+namespace lft::test::golden_test {
 using namespace lft::llama;
 using namespace lft::llava;
 using namespace lft::lora;
@@ -89,4 +89,4 @@ INSTANTIATE_TEST_SUITE_P(Cases, Golden,
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::golden_test

@@ -10,7 +10,7 @@
 #include "models/ops/core/precision.h"
 #include "models/tiny.h"
 
-namespace lft::test {
+namespace lft::test::llava_test {
 using namespace lft::llama;
 using namespace lft::llava;
 using namespace lft::lora;
@@ -315,4 +315,4 @@ TEST(Llava, AnErrorUnwindsThePath) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::llava_test

@@ -4,7 +4,7 @@
 #include "models/ops/core/precision.h"
 #include "models/tiny.h"
 
-namespace lft::test {
+namespace lft::test::lora_test {
 using namespace lft::llava;
 using namespace lft::lora;
 using namespace lft::ops;
@@ -187,4 +187,4 @@ TEST_F(Lora, DropoutFollowsThePositionAlone) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::lora_test

@@ -7,7 +7,7 @@
 #include "models/ops/core/precision.h"
 #include "models/tiny.h"
 
-namespace lft::test {
+namespace lft::test::packed_test {
 using namespace lft::layers;
 using namespace lft::llava;
 using namespace lft::lora;
@@ -144,4 +144,4 @@ TEST(Packed, ASequenceDoesNotSeeItsNeighbours) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::packed_test

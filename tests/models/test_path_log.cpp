@@ -10,7 +10,7 @@
 #include "models/base/path_log.h"
 #include "models/layers/recompute.h"
 
-namespace lft {
+namespace lft::path_log_test {
 using namespace lft::layers;
 namespace {
 
@@ -90,4 +90,4 @@ TEST(PathLog, SurvivesAnErrorInTheMiddle) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::path_log_test

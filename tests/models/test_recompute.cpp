@@ -10,7 +10,7 @@
 #include "models/tiny.h"
 #include "support/counting_allocator.h"
 
-namespace lft::test {
+namespace lft::test::recompute_test {
 using namespace lft::layers;
 using namespace lft::llava;
 using namespace lft::lora;
@@ -175,4 +175,4 @@ TEST(Recompute, WithoutAGraphThereIsNothingToRunAgain) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::recompute_test

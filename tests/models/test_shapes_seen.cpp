@@ -11,7 +11,7 @@
 #include "models/ops/elementwise/token_logprobs.h"
 #include "models/tiny.h"
 
-namespace lft::test {
+namespace lft::test::shapes_seen_test {
 using namespace lft::llama;
 using namespace lft::llava;
 using namespace lft::ops;
@@ -110,4 +110,4 @@ TEST_F(ShapesSeen, TheHeadsChunksAreWholeTilesOffTheCpu) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::shapes_seen_test

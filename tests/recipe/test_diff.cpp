@@ -8,7 +8,7 @@
 #include "src/recipe/recipe_fields.h"
 #include "src/recipe/strict_reader.h"
 
-namespace lft {
+namespace lft::diff_test {
 using namespace lft::recipe;
 namespace {
 
@@ -94,4 +94,4 @@ TEST(RecipeDiff, TheSmallestChangeOfANumberIsSeen) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::diff_test

@@ -9,7 +9,7 @@
 #include "kernels/common/error.h"
 #include "src/recipe/recipe.h"
 
-namespace lft {
+namespace lft::recipe_test {
 using namespace lft::recipe;
 namespace {
 
@@ -474,4 +474,4 @@ TEST(RecipeReference, HasOneRowAField) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::recipe_test

@@ -7,7 +7,7 @@
 #include "kernels/common/error.h"
 #include "src/recipe/yaml_tree.h"
 
-namespace lft {
+namespace lft::yaml_tree_test {
 using namespace lft::recipe;
 namespace {
 
@@ -98,4 +98,4 @@ TEST(YamlTree, KeepsLinesAndDuplicates) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::yaml_tree_test

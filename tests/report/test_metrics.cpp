@@ -12,7 +12,7 @@
 #include "src/report/metrics.h"
 #include "tests/report/scratch.h"
 
-namespace lft {
+namespace lft::metrics_test {
 using namespace lft::io;
 using namespace lft::report;
 namespace {
@@ -113,4 +113,4 @@ TEST(Metrics, UnwritablePlaceIsAResourceError) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::metrics_test

@@ -8,7 +8,7 @@
 
 #include "src/report/progress.h"
 
-namespace lft {
+namespace lft::progress_test {
 using namespace lft::report;
 namespace {
 
@@ -84,4 +84,4 @@ TEST(Progress, OneLineRedrawnOnATerminal) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::progress_test

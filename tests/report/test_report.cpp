@@ -14,7 +14,7 @@
 #include "src/report/series.h"
 #include "tests/report/scratch.h"
 
-namespace lft {
+namespace lft::report_test {
 using namespace lft::io;
 using namespace lft::report;
 namespace {
@@ -300,4 +300,4 @@ TEST(Series, SmoothIsTheDebiasedRunningMean) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::report_test

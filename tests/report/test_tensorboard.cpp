@@ -11,7 +11,7 @@
 #include "src/report/tensorboard.h"
 #include "tests/report/scratch.h"
 
-namespace lft {
+namespace lft::tensorboard_test {
 using namespace lft::io;
 using namespace lft::report;
 namespace {
@@ -106,4 +106,4 @@ TEST(TensorBoard, TwoWritersInOneFolderHaveTheirOwnFiles) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::tensorboard_test

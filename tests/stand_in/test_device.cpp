@@ -8,7 +8,7 @@
 #include "src/train/machine/device.h"
 #include "stand_in/device/device.h"
 
-namespace lft::test {
+namespace lft::test::device_test {
 using namespace lft::ops;
 using namespace lft::train;
 namespace {
@@ -101,4 +101,4 @@ TEST(StandIn, ACapturedPassRunsOnlyWhenItIsReplayed) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::device_test

@@ -12,7 +12,7 @@
 #include "stand_in/device/device.h"
 #include "train/run_files.h"
 
-namespace lft::test {
+namespace lft::test::step_test {
 using namespace lft::data;
 using namespace lft::io;
 using namespace lft::recipe;
@@ -150,4 +150,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::step_test

@@ -18,6 +18,9 @@ namespace lft::test {
 using namespace lft::io;
 using namespace lft::llava;
 
+/// How the names of the decoder's layers begin.
+inline const std::string kLayers = "language_model.model.layers.";
+
 struct TinyLlava {
   uint64_t seed = 1;
   DType dtype = DType::kF32;

@@ -6,7 +6,7 @@
 #include "src/text/labels.h"
 #include "tests/text/text_test.h"
 
-namespace lft {
+namespace lft::chat_template_test {
 using namespace lft::text;
 namespace {
 
@@ -114,4 +114,4 @@ TEST(Labels, SupervisedTokensAreTheAnswer) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::chat_template_test

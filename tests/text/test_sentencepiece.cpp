@@ -4,7 +4,7 @@
 #include "src/text/sentencepiece_model.h"
 #include "tests/text/text_test.h"
 
-namespace lft {
+namespace lft::sentencepiece_test {
 using namespace lft::text;
 namespace {
 
@@ -97,4 +97,4 @@ TEST(SentencePiece, TheTrialIsQuick) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::sentencepiece_test

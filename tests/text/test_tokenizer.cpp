@@ -7,7 +7,7 @@
 #include "src/io/json.h"
 #include "tests/text/text_test.h"
 
-namespace lft {
+namespace lft::tokenizer_test {
 using namespace lft::io;
 using namespace lft::text;
 namespace {
@@ -227,4 +227,4 @@ TEST(Tokenizer, TimeGrowsWithTheTextAndNotItsSquare) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::tokenizer_test

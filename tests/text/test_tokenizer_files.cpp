@@ -5,7 +5,7 @@
 #include "src/io/json.h"
 #include "tests/text/text_test.h"
 
-namespace lft {
+namespace lft::tokenizer_files_test {
 using namespace lft::io;
 using namespace lft::text;
 namespace {
@@ -207,4 +207,4 @@ TEST(TokenizerFiles, MergesInAnotherOrderThanTheModel) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::tokenizer_files_test

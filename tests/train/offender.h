@@ -51,7 +51,6 @@ class Offender : public LinearAdapter {
   Body body_;
 };
 
-inline const std::string kLayers = "language_model.model.layers.";
 
 class OffenderTest : public ::testing::Test {
  protected:

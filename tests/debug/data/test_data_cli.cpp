@@ -5,7 +5,7 @@
 #include "cli/run_lft.h"
 #include "debug/validate_fixture.h"
 
-namespace lft {
+namespace lft::data_cli_test {
 using namespace lft::io;
 using namespace lft::recipe;
 namespace {
@@ -134,4 +134,4 @@ TEST_F(DataCommands, PreviewWritesAPageButNotOverAnInput) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::data_cli_test

@@ -7,7 +7,7 @@
 #include "src/hf/model_dir.h"
 #include "support/expect_error.h"
 
-namespace lft {
+namespace lft::preview_test {
 using namespace lft::data;
 using namespace lft::debug;
 using namespace lft::hf;
@@ -211,4 +211,4 @@ TEST_F(PreviewTest, PreparedDataShowsTheSame) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::preview_test

@@ -7,7 +7,7 @@
 #include "src/hf/model_dir.h"
 #include "support/expect_error.h"
 
-namespace lft {
+namespace lft::validate_test {
 using namespace lft::data;
 using namespace lft::debug;
 using namespace lft::hf;
@@ -431,4 +431,4 @@ TEST_F(Validate, ModelAndRecipeProblemsAreErrorsOfTheirOwn) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::validate_test

@@ -16,7 +16,7 @@
 #include "src/train/machine/cuda_driver.h"
 #include "src/train/machine/device.h"
 
-namespace lft {
+namespace lft::doctor_test {
 using namespace lft::checkpoint;
 using namespace lft::debug;
 using namespace lft::io;
@@ -291,4 +291,4 @@ TEST(Doctor, CudaVersionsCompareAsNumbers) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::doctor_test

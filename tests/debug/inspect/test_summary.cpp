@@ -15,7 +15,7 @@
 #include "support/expect_error.h"
 #include "train/tiny_run.h"
 
-namespace lft {
+namespace lft::summary_test {
 using namespace lft::clip;
 using namespace lft::data;
 using namespace lft::debug;
@@ -285,4 +285,4 @@ TEST(Summary, ImpossibleBatches) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::summary_test

@@ -12,7 +12,7 @@
 #include "support/expect_error.h"
 #include "train/tiny_run.h"
 
-namespace lft {
+namespace lft::weights_test {
 using namespace lft::checkpoint;
 using namespace lft::debug;
 using namespace lft::lora;
@@ -183,4 +183,4 @@ TEST_F(Weights, WhatCannotBeReadIsRefused) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::weights_test

@@ -10,7 +10,7 @@
 #include "support/expect_error.h"
 #include "train/pass_sizes.h"
 
-namespace lft {
+namespace lft::bare_test {
 using namespace lft::debug;
 using namespace lft::io;
 using namespace lft::recipe;
@@ -213,4 +213,4 @@ TEST_F(BareTest, AFolderThatIsThereIsNotDeleted) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::bare_test

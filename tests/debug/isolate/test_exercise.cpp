@@ -8,7 +8,7 @@
 
 #include "debug/exercise.h"
 
-namespace lft {
+namespace lft::exercise_test {
 using namespace lft::debug;
 namespace {
 
@@ -181,4 +181,4 @@ TEST(Exercise, AnOpBetweenTwoModulesIsBlamedOnTheModuleAround) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::exercise_test

@@ -14,7 +14,7 @@
 #include "support/expect_error.h"
 #include "train/tiny_run.h"
 
-namespace lft {
+namespace lft::overfit_test {
 using namespace lft::data;
 using namespace lft::debug;
 using namespace lft::recipe;
@@ -294,4 +294,4 @@ TEST_F(OverfitTest, AFolderInsideTheModelIsRefused) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::overfit_test

@@ -12,7 +12,7 @@
 #include "support/expect_error.h"
 #include "train/run_files.h"
 
-namespace lft {
+namespace lft::subset_test {
 using namespace lft::data;
 using namespace lft::debug;
 using namespace lft::io;
@@ -110,4 +110,4 @@ TEST(Subset, TrainsErrorsAreItsErrors) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::subset_test

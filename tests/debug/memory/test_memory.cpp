@@ -13,7 +13,7 @@
 #include "support/expect_error.h"
 #include "train/tiny_run.h"
 
-namespace lft {
+namespace lft::memory_test {
 using namespace lft::debug;
 using namespace lft::lora;
 using namespace lft::recipe;
@@ -204,4 +204,4 @@ TEST(MemoryParts, PageEscapes) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::memory_test

@@ -10,7 +10,7 @@
 #include "src/debug/nan/nan_hints.h"
 #include "support/expect_error.h"
 
-namespace lft {
+namespace lft::nan_test {
 using namespace lft::debug;
 using namespace lft::llava;
 using namespace lft::lora;
@@ -296,4 +296,4 @@ TEST(NanHunt, RunHintsComeWithNumbersOnly) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::nan_test

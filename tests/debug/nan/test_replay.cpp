@@ -16,7 +16,7 @@
 #include "support/expect_error.h"
 #include "train/run_files.h"
 
-namespace lft {
+namespace lft::replay_test {
 using namespace lft::checkpoint;
 using namespace lft::debug;
 using namespace lft::io;
@@ -261,4 +261,4 @@ TEST(DebugNan, RefusesAStepThatTheRunHasNot) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::replay_test

@@ -10,7 +10,7 @@
 #include "support/expect_error.h"
 #include "train/tiny_run.h"
 
-namespace lft {
+namespace lft::determinism_test {
 using namespace lft::data;
 using namespace lft::debug;
 using namespace lft::recipe;
@@ -211,4 +211,4 @@ TEST(Determinism, ARunThatEndsEarlierSaysWhy) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::determinism_test

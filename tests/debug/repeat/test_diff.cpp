@@ -14,7 +14,7 @@
 #include "support/expect_error.h"
 #include "train/run_files.h"
 
-namespace lft {
+namespace lft::diff_test {
 using namespace lft::debug;
 using namespace lft::io;
 using namespace lft::recipe;
@@ -236,4 +236,4 @@ TEST_F(Diff, WhatCannotBeReadIsANoteAndNoStepInCommonIsAnError) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::diff_test

@@ -15,7 +15,7 @@
 #include "support/expect_error.h"
 #include "train/run_files.h"
 
-namespace lft {
+namespace lft::verify_resume_test {
 using namespace lft::data;
 using namespace lft::debug;
 using namespace lft::io;
@@ -255,4 +255,4 @@ TEST_F(VerifyResume, ThePartsFileReadsBack) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::verify_resume_test

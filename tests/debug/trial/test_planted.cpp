@@ -1,7 +1,7 @@
 // Every planted bug is named by its command, and the same command passes what is healthy.
 #include "debug/planted.h"
 
-namespace lft::test {
+namespace lft::test::planted_test {
 
 TEST_P(Planted, IsNamed) {
   const Told told = GetParam().run(true);
@@ -17,4 +17,4 @@ TEST_P(Planted, IsNotSeenWhereItIsNot) {
   EXPECT_EQ(told.text.find(GetParam().says.front()), std::string::npos) << told.text;
 }
 
-}  // namespace lft::test
+}  // namespace lft::test::planted_test

@@ -4,7 +4,7 @@
 #include "debug/validate_fixture.h"
 #include "src/train/run/trainer.h"
 
-namespace lft::test {
+namespace lft::test::planted_data_test {
 using namespace lft::debug;
 using namespace lft::train;
 namespace {
@@ -150,4 +150,4 @@ std::vector<PlantedBug> in_data() {
 
 INSTANTIATE_TEST_SUITE_P(Data, Planted, ::testing::ValuesIn(in_data()), planted_name);
 
-}  // namespace lft::test
+}  // namespace lft::test::planted_data_test

@@ -11,7 +11,7 @@
 #include "train/offender.h"
 #include "train/proof_fixture.h"
 
-namespace lft::test {
+namespace lft::test::planted_graph_test {
 using namespace lft::debug;
 using namespace lft::io;
 using namespace lft::layers;
@@ -272,4 +272,4 @@ INSTANTIATE_TEST_SUITE_P(Graphs, Planted, ::testing::ValuesIn(in_graphs()), plan
 INSTANTIATE_TEST_SUITE_P(Memory, Planted, ::testing::ValuesIn(in_memory()), planted_name);
 INSTANTIATE_TEST_SUITE_P(Trends, Planted, ::testing::ValuesIn(in_trends()), planted_name);
 
-}  // namespace lft::test
+}  // namespace lft::test::planted_graph_test

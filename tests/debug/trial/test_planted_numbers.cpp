@@ -13,7 +13,7 @@
 #include "src/train/run/trainer.h"
 #include "train/run_files.h"
 
-namespace lft::test {
+namespace lft::test::planted_numbers_test {
 using namespace lft::debug;
 using namespace lft::recipe;
 using namespace lft::train;
@@ -348,4 +348,4 @@ INSTANTIATE_TEST_SUITE_P(Values, Planted, ::testing::ValuesIn(in_weights_and_bat
 INSTANTIATE_TEST_SUITE_P(Ops, Planted, ::testing::ValuesIn(in_precision_and_ops()), planted_name);
 INSTANTIATE_TEST_SUITE_P(Rate, Planted, ::testing::ValuesIn(in_the_rate()), planted_name);
 
-}  // namespace lft::test
+}  // namespace lft::test::planted_numbers_test

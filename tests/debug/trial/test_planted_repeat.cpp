@@ -17,7 +17,7 @@
 #include "src/train/step/step.h"
 #include "train/run_files.h"
 
-namespace lft::test {
+namespace lft::test::planted_repeat_test {
 using namespace lft::data;
 using namespace lft::debug;
 using namespace lft::io;
@@ -306,4 +306,4 @@ INSTANTIATE_TEST_SUITE_P(Repetition, Planted, ::testing::ValuesIn(in_repetitions
 INSTANTIATE_TEST_SUITE_P(TwoRuns, Planted, ::testing::ValuesIn(in_two_runs()), planted_name);
 INSTANTIATE_TEST_SUITE_P(Resumption, Planted, ::testing::ValuesIn(in_resumptions()), planted_name);
 
-}  // namespace lft::test
+}  // namespace lft::test::planted_repeat_test

@@ -6,7 +6,7 @@
 #include "src/debug/doctor/doctor.h"
 #include "train/scaler_toy.h"
 
-namespace lft::test {
+namespace lft::test::planted_scaler_test {
 using namespace lft::debug;
 using namespace lft::lora;
 using namespace lft::train;
@@ -124,4 +124,4 @@ std::vector<PlantedBug> in_steps() {
 
 INSTANTIATE_TEST_SUITE_P(Step, Planted, ::testing::ValuesIn(in_steps()), planted_name);
 
-}  // namespace lft::test
+}  // namespace lft::test::planted_scaler_test

@@ -8,7 +8,7 @@
 #include "src/train/run/trainer.h"
 #include "train/proof_fixture.h"
 
-namespace lft::test {
+namespace lft::test::planted_training_test {
 using namespace lft::debug;
 using namespace lft::lora;
 using namespace lft::ops;
@@ -295,4 +295,4 @@ INSTANTIATE_TEST_SUITE_P(Recipes, Planted, ::testing::ValuesIn(in_recipes()), pl
 INSTANTIATE_TEST_SUITE_P(Owners, Planted, ::testing::ValuesIn(in_owners()), planted_name);
 INSTANTIATE_TEST_SUITE_P(OneBatch, Planted, ::testing::ValuesIn(in_batches()), planted_name);
 
-}  // namespace lft::test
+}  // namespace lft::test::planted_training_test

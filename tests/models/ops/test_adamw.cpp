@@ -10,7 +10,7 @@
 #include "models/step_support.h"
 #include "models/tiny.h"
 
-namespace lft::test {
+namespace lft::test::adamw_test {
 using namespace lft::ops;
 namespace {
 
@@ -305,4 +305,4 @@ TEST(AdamWUpdate, RefusesWhatItCannotUpdate) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::adamw_test

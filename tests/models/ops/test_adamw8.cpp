@@ -11,7 +11,7 @@
 #include "models/step_support.h"
 #include "models/tiny.h"
 
-namespace lft::test {
+namespace lft::test::adamw8_test {
 using namespace lft::ops;
 namespace {
 
@@ -330,4 +330,4 @@ TEST(AdamW8Update, WritesACopyWithTheParameter) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::adamw8_test

@@ -10,7 +10,7 @@
 #include "models/step_support.h"
 #include "models/tiny.h"
 
-namespace lft::test {
+namespace lft::test::attention_test {
 using namespace lft::ops;
 namespace {
 
@@ -177,4 +177,4 @@ TEST_F(TiledAttention, IsWhatAttentionTakesWithoutAMask) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::attention_test

@@ -14,7 +14,7 @@
 #include "models/ops/linear/linear.h"
 #include "models/tiny.h"
 
-namespace lft::test {
+namespace lft::test::fp16_test {
 using namespace lft::llama;
 using namespace lft::llava;
 using namespace lft::lora;
@@ -345,4 +345,4 @@ TEST(Fp16Model, CacheStepsEqualTheWholePass) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::fp16_test

@@ -10,7 +10,7 @@
 #include "models/ops/weight/fp8.h"
 #include "models/tiny.h"
 
-namespace lft::test {
+namespace lft::test::fp8_test {
 using namespace lft::ops;
 namespace {
 
@@ -215,4 +215,4 @@ TEST(Fp8Weight, ShapesThatAGpuCannotTakeAreRefused) {
 TEST(Fp8Weight, AModelTrainsAsItsDenseTwin) { expect_trains_as_its_dense_twin(BaseStorage::kFp8); }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::fp8_test

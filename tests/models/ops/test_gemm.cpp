@@ -7,7 +7,7 @@
 
 #include "models/ops/core/gemm.h"
 
-namespace lft {
+namespace lft::gemm_test {
 using namespace lft::ops;
 namespace {
 
@@ -64,4 +64,4 @@ TEST(ProductsOf, AMatrixWithANanAreNan) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::gemm_test

@@ -9,7 +9,7 @@
 #include "models/step_support.h"
 #include "models/tiny.h"
 
-namespace lft::test {
+namespace lft::test::grad_stats_test {
 using namespace lft::ops;
 namespace {
 
@@ -296,4 +296,4 @@ TEST(CheckGradients, RefusesWhatItCannotCheck) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::grad_stats_test

@@ -9,7 +9,7 @@
 #include "models/tiny.h"
 #include "support/counting_allocator.h"
 
-namespace lft::test {
+namespace lft::test::kept_test {
 using namespace lft::layers;
 using namespace lft::llama;
 using namespace lft::llava;
@@ -105,4 +105,4 @@ TEST(Kept, ThePlanOfTheLargeShape) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::kept_test

@@ -5,7 +5,7 @@
 #include "models/ops/linear/linear.h"
 #include "models/tiny.h"
 
-namespace lft::test {
+namespace lft::test::linear_test {
 using namespace lft::layers;
 using namespace lft::ops;
 namespace {
@@ -167,4 +167,4 @@ TEST(Linear, NothingIsKeptWithoutGradMode) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::linear_test

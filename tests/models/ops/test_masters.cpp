@@ -10,7 +10,7 @@
 #include "models/ops/weight/masters.h"
 #include "models/tiny.h"
 
-namespace lft::test {
+namespace lft::test::masters_test {
 using namespace lft::ops;
 namespace {
 
@@ -250,4 +250,4 @@ TEST(Masters, Bf16RoundsNoMoreThanPeftUnderAutocast) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::masters_test

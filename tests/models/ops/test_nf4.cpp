@@ -6,7 +6,7 @@
 #include "models/ops/weight/nf4.h"
 #include "models/tiny.h"
 
-namespace lft::test {
+namespace lft::test::nf4_test {
 using namespace lft::ops;
 namespace {
 
@@ -70,4 +70,4 @@ TEST(Nf4Weight, ALayerGivesTheBitsOfItsDenseTwin) {
 TEST(Nf4Weight, AModelTrainsAsItsDenseTwin) { expect_trains_as_its_dense_twin(BaseStorage::kNf4); }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::nf4_test

@@ -8,7 +8,7 @@
 #include "models/ops/elementwise/token_logprobs.h"
 #include "models/tiny.h"
 
-namespace lft::test {
+namespace lft::test::ops_test {
 using namespace lft::layers;
 using namespace lft::ops;
 namespace {
@@ -235,4 +235,4 @@ TEST(Dropout, EveryTypeAndPieceHasTheSameMask) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::ops_test

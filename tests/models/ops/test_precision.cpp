@@ -18,7 +18,7 @@
 #include "models/ops/linear/linear.h"
 #include "models/tiny.h"
 
-namespace lft::test {
+namespace lft::test::precision_test {
 using namespace lft::layers;
 using namespace lft::llava;
 using namespace lft::ops;
@@ -199,4 +199,4 @@ TEST(PrecisionPolicy, EveryModulesOutputHasItsDtype) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::precision_test

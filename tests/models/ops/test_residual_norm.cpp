@@ -7,7 +7,7 @@
 #include "models/tiny.h"
 #include "support/counting_allocator.h"
 
-namespace lft::test {
+namespace lft::test::residual_norm_test {
 using namespace lft::ops;
 namespace {
 
@@ -130,4 +130,4 @@ TEST(ResidualNorm, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::residual_norm_test

@@ -14,7 +14,7 @@
 #include "models/tiny.h"
 #include "support/counting_allocator.h"
 
-namespace lft::test {
+namespace lft::test::shared_input_test {
 using namespace lft::layers;
 using namespace lft::lora;
 using namespace lft::ops;
@@ -341,4 +341,4 @@ TEST(SharedInput, WithoutAGraphTheSameValues) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::shared_input_test

@@ -9,7 +9,7 @@
 #include "models/tiny.h"
 #include "support/counting_allocator.h"
 
-namespace lft::test {
+namespace lft::test::widening_test {
 using namespace lft::llava;
 using namespace lft::lora;
 using namespace lft::ops;
@@ -139,4 +139,4 @@ TEST(Widening, SlicedLogitsHaveTheBitsOfTheWholeHead) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::widening_test

@@ -16,7 +16,7 @@
 #include "support/expect_error.h"
 #include "train/offender.h"
 
-namespace lft {
+namespace lft::autograd_errors_test {
 using namespace lft::data;
 using namespace lft::lora;
 using namespace lft::train;
@@ -439,4 +439,4 @@ TEST_F(AutogradErrors, AStepKeepsNoGraphAndWritesToNoTrainableWhileOneLives) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::autograd_errors_test

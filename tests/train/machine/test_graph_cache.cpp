@@ -13,7 +13,7 @@
 #include "support/counting_allocator.h"
 #include "train/faulty_arena.h"
 
-namespace lft {
+namespace lft::graph_cache_test {
 using namespace lft::train;
 namespace {
 
@@ -192,4 +192,4 @@ TEST_F(GraphCacheTest, OfValuesThatAreNotFiniteNothingIsProven) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::graph_cache_test

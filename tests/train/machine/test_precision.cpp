@@ -4,7 +4,7 @@
 #include "src/train/machine/precision.h"
 #include "support/expect_error.h"
 
-namespace lft::test {
+namespace lft::test::precision_test {
 using namespace lft::train;
 namespace {
 
@@ -103,4 +103,4 @@ TEST(Precision, PackedPassesNeedFlashAttention) {
 }
 
 }  // namespace
-}  // namespace lft::test
+}  // namespace lft::test::precision_test

@@ -14,7 +14,7 @@
 #include "support/counting_allocator.h"
 #include "train/run_files.h"
 
-namespace lft {
+namespace lft::memory_plan_test {
 using namespace lft::data;
 using namespace lft::io;
 using namespace lft::llava;
@@ -357,4 +357,4 @@ TEST_F(MemoryPlanTest, MitigationsSaveWhatTheChangedRecipeNeedsLess) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::memory_plan_test

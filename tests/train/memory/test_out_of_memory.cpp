@@ -13,7 +13,7 @@
 #include "support/expect_error.h"
 #include "train/run_files.h"
 
-namespace lft {
+namespace lft::out_of_memory_test {
 using namespace lft::io;
 using namespace lft::recipe;
 using namespace lft::train;
@@ -160,4 +160,4 @@ TEST_F(OutOfMemory, AHealthyRunDoesNotGrow) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::out_of_memory_test

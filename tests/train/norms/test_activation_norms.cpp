@@ -17,7 +17,7 @@
 #include "train/run_files.h"
 #include "train/tiny_run.h"
 
-namespace lft {
+namespace lft::activation_norms_test {
 using namespace lft::io;
 using namespace lft::layers;
 using namespace lft::llava;
@@ -301,4 +301,4 @@ TEST(NormTrends, AnAdapterThatStopsLearningIsNamed) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::activation_norms_test

@@ -8,7 +8,7 @@
 
 #include "src/train/norms/norm_watch.h"
 
-namespace lft {
+namespace lft::norm_watch_test {
 using namespace lft::io;
 using namespace lft::train;
 namespace {
@@ -249,4 +249,4 @@ TEST(NormWatch, GoesOnFromItsStateAtAnyStep) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::norm_watch_test

@@ -14,7 +14,7 @@
 #include "src/train/optim/flat_tensors.h"
 #include "src/train/optim/optimizer.h"
 
-namespace lft {
+namespace lft::flat_tensors_test {
 using namespace lft::llama;
 using namespace lft::lora;
 using namespace lft::ops;
@@ -149,4 +149,4 @@ TEST(FlatTensors, AndFourteenWithDropout) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::flat_tensors_test

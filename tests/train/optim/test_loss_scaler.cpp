@@ -5,7 +5,7 @@
 
 #include "train/scaler_toy.h"
 
-namespace lft {
+namespace lft::loss_scaler_test {
 using namespace lft::io;
 using namespace lft::lora;
 using namespace lft::ops;
@@ -364,4 +364,4 @@ TEST(LossScaleState, FieldsAreInTheirRanges) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::loss_scaler_test

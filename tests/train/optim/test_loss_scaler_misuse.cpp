@@ -5,7 +5,7 @@
 
 #include "train/scaler_toy.h"
 
-namespace lft {
+namespace lft::loss_scaler_misuse_test {
 using namespace lft::lora;
 using namespace lft::train;
 namespace {
@@ -298,4 +298,4 @@ TEST_F(ScalerMisuse, RemembersEachOptimizerOnceAndForgetsTheDead) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::loss_scaler_misuse_test

@@ -11,7 +11,7 @@
 
 #include "src/train/optim/optimizer.h"
 
-namespace lft {
+namespace lft::optimizer_test {
 using namespace lft::lora;
 using namespace lft::ops;
 using namespace lft::train;
@@ -252,4 +252,4 @@ TEST(AdamW, OneGroupUnlessTheProjectorHasItsOwnRate) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::optimizer_test

@@ -8,7 +8,7 @@
 #include "src/train/optim/schedule.h"
 #include "support/expect_error.h"
 
-namespace lft {
+namespace lft::schedule_test {
 using namespace lft::train;
 namespace {
 
@@ -51,4 +51,4 @@ TEST(Schedule, UnknownNameIsAUsageError) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::schedule_test

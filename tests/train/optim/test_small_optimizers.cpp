@@ -14,7 +14,7 @@
 #include "train/run_files.h"
 #include "train/tiny_run.h"
 
-namespace lft {
+namespace lft::small_optimizers_test {
 using namespace lft::io;
 using namespace lft::lora;
 using namespace lft::ops;
@@ -282,4 +282,4 @@ TEST_F(SmallRun, ActivationOffloadNeedsRecomputedBlocks) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::small_optimizers_test

@@ -14,7 +14,7 @@
 #include "support/expect_error.h"
 #include "train/run_files.h"
 
-namespace lft {
+namespace lft::final_check_test {
 using namespace lft::checkpoint;
 using namespace lft::hf;
 using namespace lft::io;
@@ -136,4 +136,4 @@ TEST(GateOfARun, NonFiniteWeightsAreNeverSaved) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::final_check_test

@@ -13,7 +13,7 @@
 #include "src/train/proof/proof.h"
 #include "train/proof_fixture.h"
 
-namespace lft {
+namespace lft::proof_test {
 using namespace lft::data;
 using namespace lft::io;
 using namespace lft::layers;
@@ -413,4 +413,4 @@ TEST_F(ProofTest, TableInFullAndCollapsed) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::proof_test

@@ -12,7 +12,7 @@
 #include "train/proof_fixture.h"
 #include "train/tiny_run.h"
 
-namespace lft {
+namespace lft::proof_probe_test {
 using namespace lft::data;
 using namespace lft::lora;
 using namespace lft::ops;
@@ -259,4 +259,4 @@ TEST_F(Watch, SatisfiedStaysSatisfied) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::proof_probe_test

@@ -18,7 +18,7 @@
 #include "train/run_files.h"
 #include "train/tiny_run.h"
 
-namespace lft {
+namespace lft::base_storage_test {
 using namespace lft::hf;
 using namespace lft::io;
 using namespace lft::lora;
@@ -222,4 +222,4 @@ TEST(RandomWeights, NeedNoWeightFileAndAreAFunctionOfTheSeed) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::base_storage_test

@@ -19,7 +19,7 @@ extern "C" int malloc_trim(size_t) noexcept {
   return 0;
 }
 
-namespace lft {
+namespace lft::cache_test {
 using namespace lft::recipe;
 using namespace lft::train;
 namespace {
@@ -46,4 +46,4 @@ TEST(Cache, IsEmptiedAroundAnEvaluationAlone) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::cache_test

@@ -8,7 +8,7 @@
 #include "support/expect_error.h"
 #include "train/run_files.h"
 
-namespace lft {
+namespace lft::group_by_length_test {
 using namespace lft::data;
 using namespace lft::io;
 using namespace lft::recipe;
@@ -83,4 +83,4 @@ TEST_F(GroupByLength, IsPartOfTheRun) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::group_by_length_test

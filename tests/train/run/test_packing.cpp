@@ -16,7 +16,7 @@
 #include "train/run_files.h"
 #include "train/tiny_run.h"
 
-namespace lft {
+namespace lft::packing_test {
 using namespace lft::checkpoint;
 using namespace lft::data;
 using namespace lft::io;
@@ -154,4 +154,4 @@ TEST(Packing, ABudgetBelowTheLongestSampleIsRefused) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::packing_test

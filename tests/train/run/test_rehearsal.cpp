@@ -14,7 +14,7 @@
 #include "train/pass_sizes.h"
 #include "train/run_files.h"
 
-namespace lft {
+namespace lft::rehearsal_test {
 using namespace lft::data;
 using namespace lft::io;
 using namespace lft::recipe;
@@ -190,4 +190,4 @@ TEST_F(RehearsalTest, OutOfMemoryComesBeforeTheFirstStep) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::rehearsal_test

@@ -17,7 +17,7 @@
 #include "train/run_files.h"
 #include "train/tiny_run.h"
 
-namespace lft {
+namespace lft::resume_test {
 using namespace lft::checkpoint;
 using namespace lft::io;
 using namespace lft::llava;
@@ -307,4 +307,4 @@ TEST(Resume, StartedFromAnAdapterDoesNotNeedItAgain) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::resume_test

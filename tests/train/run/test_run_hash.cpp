@@ -9,7 +9,7 @@
 #include "src/train/run/trainer.h"
 #include "train/run_files.h"
 
-namespace lft {
+namespace lft::run_hash_test {
 using namespace lft::data;
 using namespace lft::io;
 using namespace lft::recipe;
@@ -99,4 +99,4 @@ TEST(RunHash, BitsReadBack) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::run_hash_test

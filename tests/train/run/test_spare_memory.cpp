@@ -9,7 +9,7 @@
 #include "support/expect_error.h"
 #include "train/run_files.h"
 
-namespace lft {
+namespace lft::spare_memory_test {
 using namespace lft::io;
 using namespace lft::recipe;
 using namespace lft::train;
@@ -100,4 +100,4 @@ TEST_F(SpareMemory, WithoutARecoveryItIsAnError) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::spare_memory_test

@@ -12,7 +12,7 @@
 #include "train/run_files.h"
 #include "train/tiny_run.h"
 
-namespace lft {
+namespace lft::trainer_test {
 using namespace lft::hf;
 using namespace lft::io;
 using namespace lft::recipe;
@@ -182,4 +182,4 @@ TEST(Trainer, NothingToTrainIsAUsageError) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::trainer_test

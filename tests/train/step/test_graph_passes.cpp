@@ -14,7 +14,7 @@
 #include "train/faulty_arena.h"
 #include "train/tiny_run.h"
 
-namespace lft {
+namespace lft::graph_passes_test {
 using namespace lft::data;
 using namespace lft::recipe;
 using namespace lft::train;
@@ -205,4 +205,4 @@ TEST(FilledTokens, AreFewEnoughAndNeverTooFew) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::graph_passes_test

@@ -13,7 +13,7 @@
 #include "train/run_files.h"
 #include "train/tiny_run.h"
 
-namespace lft {
+namespace lft::recovery_test {
 using namespace lft::checkpoint;
 using namespace lft::io;
 using namespace lft::recipe;
@@ -258,4 +258,4 @@ TEST(Recovery, ABaseThatOverflowsFp16TrainsOnInFp32) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::recovery_test

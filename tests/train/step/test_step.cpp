@@ -17,7 +17,7 @@
 #include "support/temp_dir.h"
 #include "support/tiny_llava.h"
 
-namespace lft {
+namespace lft::step_test {
 using namespace lft::data;
 using namespace lft::hf;
 using namespace lft::llava;
@@ -299,7 +299,7 @@ TEST_F(Step, SamplesFetchedWhileTheDeviceWorksChangeNothing) {
     std::vector<std::vector<double>> losses;
     for (const bool fetches : {false, true}) {
       build();
-      options.packed = packed;
+      layout->packed = packed;
       Loader loader(rows, in_order());
       SamplesAhead ahead(loader);
       int64_t fetched = 0;
@@ -349,4 +349,4 @@ TEST_F(Step, ABadSampleFetchedAheadIsTheErrorOfItsOwnStep) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::step_test
