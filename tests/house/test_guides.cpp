@@ -13,9 +13,10 @@
 
 #include "house/sources.h"
 
-namespace fs = std::filesystem;
-
+namespace lft::guides_test {
 namespace {
+
+namespace fs = std::filesystem;
 
 const fs::path kRoot = LFT_SOURCE_DIR;
 
@@ -195,3 +196,5 @@ TEST(Guides, TheCacheIsEmptiedBetweenTrainingAndEvaluationOnly) {
   EXPECT_LT(evaluation, second);
   EXPECT_EQ(trainer.find("empty_cache(", second + 1), std::string::npos);
 }
+
+}  // namespace lft::guides_test

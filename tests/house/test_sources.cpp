@@ -12,6 +12,7 @@
 #include "house/sources.h"
 #include "support/temp_dir.h"
 
+namespace lft::sources_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -116,7 +117,7 @@ TEST(Sources, NoLineIsLongerThanAHundredColumns) { EXPECT_EQ(long_lines(kRoot), 
 TEST(Sources, EveryTypeIsDefinedOnce) { EXPECT_EQ(double_definitions(kRoot), Faults()); }
 
 TEST(Sources, ACrowdedFolderIsNamed) {
-  lft::test::TempDir tree;
+  test::TempDir tree;
   for (size_t i = 0; i < kMostSources; ++i) {
     tree.write("src/io/f" + std::to_string(i) + ".h", "");
     tree.write("src/cli/f" + std::to_string(i) + ".cpp", "");
@@ -130,7 +131,7 @@ TEST(Sources, ACrowdedFolderIsNamed) {
 }
 
 TEST(Sources, ASourceWithoutAHeaderIsNamed) {
-  lft::test::TempDir tree;
+  test::TempDir tree;
   for (const char* file : {"src/io/json.h", "src/io/json.cpp", "src/io/json_lines.cpp",
                            "src/cli/train.cpp", "src/data/row.h", "kernels/add/add_ref.cpp"})
     tree.write(file, "");
@@ -142,7 +143,7 @@ TEST(Sources, ASourceWithoutAHeaderIsNamed) {
 }
 
 TEST(Sources, ALongLineIsNamedAndCharactersAreCounted) {
-  lft::test::TempDir tree;
+  test::TempDir tree;
   tree.write("models/a.h", std::string(100, 'x') + "\n");
   std::string wide;
   for (int i = 0; i < 100; ++i) wide += "\u00e9";
@@ -153,7 +154,7 @@ TEST(Sources, ALongLineIsNamedAndCharactersAreCounted) {
 }
 
 TEST(Sources, ASecondDefinitionIsNamed) {
-  lft::test::TempDir tree;
+  test::TempDir tree;
   tree.write("src/hf/filler.h", "namespace lft {\nstruct Piece {\n  int a;\n};\n}\n");
   tree.write("src/text/uses.h", "namespace lft {\nstruct Piece;\nstruct Other { Piece* p; };\n}\n");
   EXPECT_EQ(double_definitions(tree.path()), Faults());
@@ -163,7 +164,7 @@ TEST(Sources, ASecondDefinitionIsNamed) {
 }
 
 TEST(Sources, ASecondAnonymousDefinitionOfOneLibraryIsNamed) {
-  lft::test::TempDir tree;
+  test::TempDir tree;
   const char* const text =
       "namespace lft::io {\nnamespace {\nstruct State {};\n}  // namespace\n}\n";
   tree.write("src/io/a.cpp", text);
@@ -198,3 +199,5 @@ TEST(Sources, DefinitionsAreReadAtNamespaceScope) {
   EXPECT_EQ(names("namespace a {\nnamespace {\nstruct X {};\n}\nstruct Y {};\n}\nstruct Z {};"),
             (Faults{"a::(anonymous)::X", "a::Y", "Z"}));
 }
+
+}  // namespace lft::sources_test
