@@ -79,6 +79,25 @@ Faults long_lines(const fs::path& root) {
   return faults;
 }
 
+/// Headers below models/x and src/x whose first namespace is not lft::x. kernels, models/base and
+/// src/base, which all others use, are lft; a header of macros alone has none.
+Faults foreign_namespaces(const fs::path& root) {
+  Faults faults;
+  for (const std::string& file : house::sources_below(root, {"models", "src"})) {
+    if (!file.ends_with(".h")) continue;
+    const size_t first = file.find('/'), second = file.find('/', first + 1);
+    const std::string folder = file.substr(first + 1, second - first - 1);
+    const std::string own = folder == "base" ? "namespace lft {" : "namespace lft::" + folder;
+    const std::string code = house::plain_code(house::slurp(root / file));
+    const size_t at = code.find("namespace lft");
+    if (at == std::string::npos) continue;
+    const std::string found = code.substr(at, code.find('\n', at) - at);
+    if (found != own && !found.starts_with(own + " ") && !found.starts_with(own + "::"))
+      faults.push_back(file + " is in " + found);
+  }
+  return faults;
+}
+
 /// Sources of one library may be compiled as one (unity batches), where their anonymous namespaces
 /// are one as well.
 std::string library_of(const std::string& file) {
@@ -115,6 +134,22 @@ TEST(Sources, EverySourceHasAHeaderOfItsNameOrIsAPartOfOne) {
 TEST(Sources, NoLineIsLongerThanAHundredColumns) { EXPECT_EQ(long_lines(kRoot), Faults()); }
 
 TEST(Sources, EveryTypeIsDefinedOnce) { EXPECT_EQ(double_definitions(kRoot), Faults()); }
+
+TEST(Sources, EveryFolderHasItsNamespace) { EXPECT_EQ(foreign_namespaces(kRoot), Faults()); }
+
+TEST(Sources, AHeaderOfAnotherNamespaceIsNamed) {
+  test::TempDir tree;
+  tree.write("src/train/run/a.h", "// namespace lft\n#pragma once\nnamespace lft::train {\n}\n");
+  tree.write("models/ops/core/loops.h", "namespace lft::ops::loops {\n}\n");
+  tree.write("src/base/b.h", "namespace lft {\n}\n");
+  tree.write("src/io/macros.h", "#define A namespace lft\n");
+  EXPECT_EQ(foreign_namespaces(tree.path()), Faults());
+  tree.write("src/train/run/c.h", "namespace lft {\n}\n");
+  tree.write("src/train/run/d.h", "namespace lft::trainer {\n}\n");
+  EXPECT_EQ(foreign_namespaces(tree.path()), (Faults{"src/train/run/c.h is in namespace lft {",
+                                                     "src/train/run/d.h is in namespace "
+                                                     "lft::trainer {"}));
+}
 
 TEST(Sources, ACrowdedFolderIsNamed) {
   test::TempDir tree;
