@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "src/text/sentencepiece_model.h"
 #include "src/text/pipeline/bpe.h"
 #include "src/text/pipeline/decoder.h"
 #include "src/text/pipeline/normalizer.h"
 #include "src/text/pipeline/pre_tokenizer.h"
+#include "src/text/sentencepiece_model.h"
 #include "src/text/tokenizer.h"
 #include "src/text/tokenizer_files.h"
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "src/text/sentencepiece_model.h"
 #include "src/text/pipeline/decoder.h"
+#include "src/text/sentencepiece_model.h"
 #include "src/text/tokenizer.h"
 #include "src/text/tokenizer_files.h"
 

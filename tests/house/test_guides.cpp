@@ -13,9 +13,10 @@
 
 #include "house/sources.h"
 
-namespace fs = std::filesystem;
-
+namespace lft::guides_test {
 namespace {
+
+namespace fs = std::filesystem;
 
 const fs::path kRoot = LFT_SOURCE_DIR;
 
@@ -77,6 +78,25 @@ std::set<std::string> events_of(const std::string& source) {
   return names;
 }
 
+/// Paths of the tree that a page names between backticks or links to from the root. What stands for
+/// a name that is not there yet (<op>) or for several (*) is none.
+std::set<std::string> paths_of(const std::string& page) {
+  std::set<std::string> paths;
+  static const std::regex path("[`(]((?:kernels|models|recipes|scripts|src|tests)/[^` ()#]*)");
+  static const std::regex pair("(.*)\\{(\\w+),(\\w+)\\}");
+  for (std::sregex_iterator it(page.begin(), page.end(), path), end; it != end; ++it) {
+    const std::string found = (*it)[1];
+    std::smatch both;
+    if (found.find_first_of("<*") != std::string::npos) continue;
+    if (std::regex_match(found, both, pair)) {
+      paths.insert({both.str(1) + both.str(2), both.str(1) + both.str(3)});
+    } else {
+      paths.insert(found);
+    }
+  }
+  return paths;
+}
+
 bool has_word(const std::string& text, const std::string& word) {
   return std::regex_search(text, std::regex("\\b" + word + "\\b"));
 }
@@ -130,6 +150,18 @@ TEST(Guides, TroubleshootingHasEveryEvent) {
     EXPECT_NE(events.find("| `" + event + "` |"), std::string::npos) << event;
 }
 
+TEST(Guides, EveryPathOfAPageIsThere) {
+  size_t paths = 0;
+  for (const char* page :
+       {"README.md", "recipes/README.md", "recipes/TROUBLESHOOTING.md", "src/README.md"}) {
+    for (const std::string& path : paths_of(slurp(kRoot / page))) {
+      ++paths;
+      EXPECT_TRUE(fs::exists(kRoot / path)) << page << " names " << path;
+    }
+  }
+  EXPECT_GE(paths, 100u);
+}
+
 TEST(Guides, PartsOfMessagesAndEventsAreRead) {
   EXPECT_EQ(joined_texts("\"one \"\n    \"text\""), "\"one text\"");
   EXPECT_EQ(quoted_parts("| `a file ...`, `no ... at ...`"),
@@ -137,6 +169,10 @@ TEST(Guides, PartsOfMessagesAndEventsAreRead) {
   EXPECT_EQ(events_of("x.event(\"one\", 1); y_.event(\n  \"two\", 2); z.event(b ? \"three\" : "
                       "\"four\", 3, {{\"five\", 1}});"),
             (std::set<std::string>{"one", "two", "three", "four"}));
+  EXPECT_EQ(paths_of("`src/a.cpp`, `src/x/<y>.h`, `models/b.{h,cpp}`, runs/c, [d](recipes/d.md#e), "
+                     "`scripts/f --g`, `runs/h`, `tests/*.cpp`, `models/i/`"),
+            (std::set<std::string>{"src/a.cpp", "models/b.h", "models/b.cpp", "recipes/d.md",
+                                   "scripts/f", "models/i/"}));
 }
 
 TEST(Guides, TheCacheIsEmptiedBetweenTrainingAndEvaluationOnly) {
@@ -160,3 +196,5 @@ TEST(Guides, TheCacheIsEmptiedBetweenTrainingAndEvaluationOnly) {
   EXPECT_LT(evaluation, second);
   EXPECT_EQ(trainer.find("empty_cache(", second + 1), std::string::npos);
 }
+
+}  // namespace lft::guides_test

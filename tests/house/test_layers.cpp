@@ -12,6 +12,7 @@
 #include "house/sources.h"
 #include "support/temp_dir.h"
 
+namespace lft::layers_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -123,7 +124,7 @@ TEST(Layers, TheTableIsReadInItsBlockOnly) {
 }
 
 TEST(Layers, EveryBreachOfTheTableIsNamed) {
-  lft::test::TempDir tree;
+  test::TempDir tree;
   tree.write("kernels/add/add.h", "#pragma once\n#include <cstdint>\n");
   tree.write("models/ops/add.h", "#include \"kernels/add/add.h\"\n#include \"models/ops/b.h\"\n");
   tree.write("src/io/read.cpp", "#include <string>\n#include \"models/ops/add.h\"\n");
@@ -188,3 +189,5 @@ TEST(Layers, OnlyTheOuterSideOfTorchIsKeptOutOfPlainFolders) {
   for (const char* folder : {"src/base", "src/io", "src/recipe", "src/text", "src/report"})
     expect_none(folder, {"torch/", "ATen/", "c10/"});
 }
+
+}  // namespace lft::layers_test

@@ -12,6 +12,7 @@
 #include "house/sources.h"
 #include "support/temp_dir.h"
 
+namespace lft::sources_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -78,6 +79,25 @@ Faults long_lines(const fs::path& root) {
   return faults;
 }
 
+/// Headers below models/x and src/x whose first namespace is not lft::x. kernels, models/base and
+/// src/base, which all others use, are lft; a header of macros alone has none.
+Faults foreign_namespaces(const fs::path& root) {
+  Faults faults;
+  for (const std::string& file : house::sources_below(root, {"models", "src"})) {
+    if (!file.ends_with(".h")) continue;
+    const size_t first = file.find('/'), second = file.find('/', first + 1);
+    const std::string folder = file.substr(first + 1, second - first - 1);
+    const std::string own = folder == "base" ? "namespace lft {" : "namespace lft::" + folder;
+    const std::string code = house::plain_code(house::slurp(root / file));
+    const size_t at = code.find("namespace lft");
+    if (at == std::string::npos) continue;
+    const std::string found = code.substr(at, code.find('\n', at) - at);
+    if (found != own && !found.starts_with(own + " ") && !found.starts_with(own + "::"))
+      faults.push_back(file + " is in " + found);
+  }
+  return faults;
+}
+
 /// Sources of one library may be compiled as one (unity batches), where their anonymous namespaces
 /// are one as well.
 std::string library_of(const std::string& file) {
@@ -115,8 +135,24 @@ TEST(Sources, NoLineIsLongerThanAHundredColumns) { EXPECT_EQ(long_lines(kRoot), 
 
 TEST(Sources, EveryTypeIsDefinedOnce) { EXPECT_EQ(double_definitions(kRoot), Faults()); }
 
+TEST(Sources, EveryFolderHasItsNamespace) { EXPECT_EQ(foreign_namespaces(kRoot), Faults()); }
+
+TEST(Sources, AHeaderOfAnotherNamespaceIsNamed) {
+  test::TempDir tree;
+  tree.write("src/train/run/a.h", "// namespace lft\n#pragma once\nnamespace lft::train {\n}\n");
+  tree.write("models/ops/core/loops.h", "namespace lft::ops::loops {\n}\n");
+  tree.write("src/base/b.h", "namespace lft {\n}\n");
+  tree.write("src/io/macros.h", "#define A namespace lft\n");
+  EXPECT_EQ(foreign_namespaces(tree.path()), Faults());
+  tree.write("src/train/run/c.h", "namespace lft {\n}\n");
+  tree.write("src/train/run/d.h", "namespace lft::trainer {\n}\n");
+  EXPECT_EQ(foreign_namespaces(tree.path()), (Faults{"src/train/run/c.h is in namespace lft {",
+                                                     "src/train/run/d.h is in namespace "
+                                                     "lft::trainer {"}));
+}
+
 TEST(Sources, ACrowdedFolderIsNamed) {
-  lft::test::TempDir tree;
+  test::TempDir tree;
   for (size_t i = 0; i < kMostSources; ++i) {
     tree.write("src/io/f" + std::to_string(i) + ".h", "");
     tree.write("src/cli/f" + std::to_string(i) + ".cpp", "");
@@ -130,7 +166,7 @@ TEST(Sources, ACrowdedFolderIsNamed) {
 }
 
 TEST(Sources, ASourceWithoutAHeaderIsNamed) {
-  lft::test::TempDir tree;
+  test::TempDir tree;
   for (const char* file : {"src/io/json.h", "src/io/json.cpp", "src/io/json_lines.cpp",
                            "src/cli/train.cpp", "src/data/row.h", "kernels/add/add_ref.cpp"})
     tree.write(file, "");
@@ -142,7 +178,7 @@ TEST(Sources, ASourceWithoutAHeaderIsNamed) {
 }
 
 TEST(Sources, ALongLineIsNamedAndCharactersAreCounted) {
-  lft::test::TempDir tree;
+  test::TempDir tree;
   tree.write("models/a.h", std::string(100, 'x') + "\n");
   std::string wide;
   for (int i = 0; i < 100; ++i) wide += "\u00e9";
@@ -153,7 +189,7 @@ TEST(Sources, ALongLineIsNamedAndCharactersAreCounted) {
 }
 
 TEST(Sources, ASecondDefinitionIsNamed) {
-  lft::test::TempDir tree;
+  test::TempDir tree;
   tree.write("src/hf/filler.h", "namespace lft {\nstruct Piece {\n  int a;\n};\n}\n");
   tree.write("src/text/uses.h", "namespace lft {\nstruct Piece;\nstruct Other { Piece* p; };\n}\n");
   EXPECT_EQ(double_definitions(tree.path()), Faults());
@@ -163,7 +199,7 @@ TEST(Sources, ASecondDefinitionIsNamed) {
 }
 
 TEST(Sources, ASecondAnonymousDefinitionOfOneLibraryIsNamed) {
-  lft::test::TempDir tree;
+  test::TempDir tree;
   const char* const text =
       "namespace lft::io {\nnamespace {\nstruct State {};\n}  // namespace\n}\n";
   tree.write("src/io/a.cpp", text);
@@ -198,3 +234,5 @@ TEST(Sources, DefinitionsAreReadAtNamespaceScope) {
   EXPECT_EQ(names("namespace a {\nnamespace {\nstruct X {};\n}\nstruct Y {};\n}\nstruct Z {};"),
             (Faults{"a::(anonymous)::X", "a::Y", "Z"}));
 }
+
+}  // namespace lft::sources_test

@@ -12,7 +12,7 @@
 
 #include "src/recipe/recipe.h"
 
-namespace lft {
+namespace lft::reference_test {
 using namespace lft::recipe;
 namespace {
 
@@ -75,4 +75,4 @@ TEST(RecipeReference, ThePageListsTheRecipesThatAreThere) {
 }
 
 }  // namespace
-}  // namespace lft
+}  // namespace lft::reference_test
