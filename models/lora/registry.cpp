@@ -5,6 +5,7 @@
 #include "kernels/common/error.h"
 #include "models/lora/dora.h"
 #include "models/lora/lora.h"
+#include "models/lora/pissa.h"
 
 namespace lft::lora {
 
@@ -13,6 +14,7 @@ const std::vector<Variant>& variants() {
       lora_variant(),
       rslora_variant(),
       dora_variant(),
+      pissa_variant(),
   };
   return all;
 }

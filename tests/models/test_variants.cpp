@@ -7,7 +7,6 @@
 #include "models/lora/inject.h"
 #include "models/lora/registry.h"
 #include "models/tiny.h"
-#include "support/expect_error.h"
 
 namespace lft::test {
 namespace {
