@@ -37,6 +37,9 @@ class LinearAdapter : public torch::nn::Module {
   /// The weight that alone does what `weight_oi` [out, in] and this adapter do together, in
   /// float32, without a graph.
   virtual at::Tensor merged_oi(const at::Tensor& weight_oi) const = 0;
+  /// A new adapter that leaves the layer as it was before training, with parameters of the same
+  /// names; null where the layer without an adapter does that.
+  virtual std::shared_ptr<LinearAdapter> at_start() const { return nullptr; }
 };
 
 class LinearImpl : public torch::nn::Module {

@@ -49,7 +49,51 @@ at::Tensor gain_o(const at::Tensor& magnitude_o, const at::Tensor& norm_o) {
   return magnitude_o / norm_o.clamp_min(std::numeric_limits<float>::min());
 }
 
+constexpr const char* kMagnitude = "lora_magnitude_vector";
+
+std::shared_ptr<layers::LinearAdapter> make_dora(const layers::LinearImpl& layer,
+                                                 const LoraOptions& options) {
+  return std::make_shared<DoraAdapter>(layer, options, lora_scale(options));
+}
+
+/// The magnitude is the length of each row of the weight.
+void begin_dora(layers::LinearImpl& layer, layers::LinearAdapter& adapter) {
+  auto parameters = adapter.named_parameters();
+  parameters[kMagnitude].copy_(dora_norm_o(layer.stored(), parameters["lora_A"],
+                                           parameters["lora_B"],
+                                           /*scale=*/0));
+}
+
+std::vector<AdapterTensor> dora_tensors() {
+  std::vector<AdapterTensor> tensors = low_rank_tensors();
+  tensors.push_back({.name = kMagnitude,
+                     .stored = kMagnitude,
+                     .shape = [](int64_t out, int64_t, int64_t) { return std::vector{out}; }});
+  return tensors;
+}
+
+/// For the gradient of the magnitudes: the layer's product before they scale it; of a dropped input
+/// the two that they scale, and that input.
+double kept_by_dora(double in, double out, bool drops) { return drops ? 2 * out + in : out; }
+
 }  // namespace
+
+Variant dora_variant() {
+  return {.name = "dora",
+          .help = "scale is alpha / rank, and also trains the length of each row of the weight",
+          .note = " (DoRA)",
+          .peft_flag = "use_dora",
+          .tensors = dora_tensors(),
+          .scale = alpha_over_rank,
+          .make = make_dora,
+          .begin = begin_dora,
+          .merged_oi =
+              [](const at::Tensor& weight_oi, const NamedTensors& tensors, double scale) {
+                return dora_merged_oi(weight_oi, tensors.at("lora_A"), tensors.at("lora_B"),
+                                      tensors.at(kMagnitude), scale);
+              },
+          .memory = {.low_rank_only = false, .makes_weight = true, .kept = kept_by_dora}};
+}
 
 DoraAdapter::DoraAdapter(const layers::LinearImpl& layer, const LoraOptions& options, double scale)
     : layers::LinearAdapter("DoraAdapter"), scale_(scale), dropout_(options.dropout) {
@@ -59,7 +103,7 @@ DoraAdapter::DoraAdapter(const layers::LinearImpl& layer, const LoraOptions& opt
       register_parameter("lora_A", at::empty({options.rank, in}, master), /*requires_grad=*/false);
   b_or =
       register_parameter("lora_B", at::empty({out, options.rank}, master), /*requires_grad=*/false);
-  magnitude_o = register_parameter("lora_magnitude_vector", at::empty({out}, master),
+  magnitude_o = register_parameter(kMagnitude, at::empty({out}, master),
                                    /*requires_grad=*/false);
 }
 

@@ -26,6 +26,7 @@ class DoraAdapter : public layers::LinearAdapter {
 /// as it is has this length at B = 0.
 at::Tensor dora_norm_o(const ops::Weight& weight_oi, const at::Tensor& a_ri, const at::Tensor& b_or,
                        double scale);
+Variant dora_variant();
 /// m (W + scale B A) / ||W + scale B A||, float32 [out, in].
 at::Tensor dora_merged_oi(const at::Tensor& weight_oi, const at::Tensor& a_ri,
                           const at::Tensor& b_or, const at::Tensor& magnitude_o, double scale);

@@ -10,7 +10,6 @@
 
 #include "kernels/common/error.h"
 #include "kernels/common/philox.h"
-#include "models/lora/dora.h"
 #include "models/lora/registry.h"
 #include "models/ops/core/parallel.h"
 
@@ -43,8 +42,10 @@ std::string canonical_parameter(const std::string& name) {
   const size_t infix = name.rfind(kAdapterInfix);
   if (infix == std::string::npos) return name;
   const std::string part = name.substr(infix + kAdapterInfix.size());
-  return name.substr(0, infix) + "." + part +
-         (part == "lora_magnitude_vector" ? "" : ".weight");  // as PEFT spells them
+  for (const AdapterTensor& tensor : adapter_tensors()) {
+    if (tensor.name == part) return name.substr(0, infix) + "." + tensor.stored;
+  }
+  return name.substr(0, infix) + "." + part + ".weight";
 }
 
 }  // namespace
@@ -55,27 +56,28 @@ std::string scope_of(const std::string& canonical) {
 }
 
 void inject_lora(const std::vector<LinearSite>& sites, const LoraOptions& options, uint64_t seed) {
+  const Variant& variant = find_variant(options.variant);
+  const int64_t saved = saved_options(options).rank;
   for (const LinearSite& site : sites) {
-    const int64_t limit = std::min(site.layer->weight.size(0), site.layer->weight.size(1));
+    const int64_t side = std::min(site.layer->weight.size(0), site.layer->weight.size(1)),
+                  limit = saved > options.rank ? side * options.rank / saved : side;
     if (options.rank >= 1 && options.rank <= limit) continue;
     throw Error(ErrorKind::kUsage, {.what = "the rank does not fit a layer",
                                     .where = "lora.rank, at " + site.name,
                                     .found = std::to_string(options.rank),
                                     .expected = "1 to " + std::to_string(limit) +
-                                                " (the smaller side of the layer's weight)",
+                                                (limit < side ? " (part of the" : " (the") +
+                                                " smaller side of the layer's weight)",
                                     .next = {}});
   }
   for (const LinearSite& site : sites) {
-    const std::shared_ptr<layers::LinearAdapter> adapter = make_adapter(*site.layer, options);
+    layers::Linear layer = site.layer;
+    const std::shared_ptr<layers::LinearAdapter> adapter = variant.make(*layer, options);
     const at::NoGradGuard no_grad;
     auto parameters = adapter->named_parameters();
     fill_a(parameters["lora_A"], seed, site.name);
     parameters["lora_B"].zero_();
-    if (at::Tensor* magnitude = parameters.find("lora_magnitude_vector")) {
-      magnitude->copy_(dora_norm_o(site.layer->stored(), parameters["lora_A"], parameters["lora_B"],
-                                   /*scale=*/0));
-    }
-    layers::Linear layer = site.layer;
+    if (variant.begin != nullptr) variant.begin(*layer, *adapter);
     layer->set_adapter(adapter);
   }
 }

@@ -7,15 +7,9 @@
 #include <vector>
 
 #include "models/layers/linear.h"
+#include "models/lora/variant.h"
 
 namespace lft::lora {
-
-struct LoraOptions {
-  std::string variant = "lora";  // lora and dora: scale = alpha / rank; rslora: alpha / sqrt(rank)
-  int64_t rank = 128;
-  double alpha = 256;
-  double dropout = 0;
-};
 
 /// A linear layer that an adapter may sit in. Names are the canonical on-disk ones,
 /// "language_model.model.layers.0.self_attn.q_proj".
@@ -38,14 +32,14 @@ std::vector<LinearSite> linear_sites(torch::nn::Module& model);
 std::vector<LinearSite> select_sites(const std::vector<LinearSite>& sites,
                                      const std::vector<std::string>& targets);
 
-/// Adapters with A ~ kaiming_uniform(a = sqrt(5)) as PEFT does, B = 0, FP32, DoRA's magnitude the
-/// length of each row of the weight, so that no output changes. A of site i is a pure function of
-/// (seed, site name). Throws kUsage unless 1 <= rank <= min(in, out) of every site.
+/// Adapters with A ~ kaiming_uniform(a = sqrt(5)) as PEFT does, B = 0, FP32, and then as their
+/// variant begins, so that no output changes. A of site i is a pure function of (seed, site name).
+/// Throws kUsage unless 1 <= rank <= min(in, out) of every site, of the rank that is saved, too.
 void inject_lora(const std::vector<LinearSite>& sites, const LoraOptions& options, uint64_t seed);
 
 /// A trainable tensor: an FP32 master with requires_grad. `name` is canonical:
-/// "<module>.lora_A.weight", "<module>.lora_B.weight",
-/// "<module>.lora_magnitude_vector", or the parameter's own name for a whole-trained module.
+/// "<module>." and how the variant's tensor is stored, as in "<module>.lora_A.weight", or the
+/// parameter's own name for a whole-trained module.
 /// `shadow`: the copy that products take, where they take one; may be null.
 struct Trainable {
   std::string name, scope;

@@ -10,14 +10,34 @@
 #include "models/ops/linear/linear.h"
 
 namespace lft::lora {
+namespace {
+
+std::shared_ptr<layers::LinearAdapter> make_lora(const layers::LinearImpl& layer,
+                                                 const LoraOptions& options) {
+  return std::make_shared<LoraAdapter>(layer, options, lora_scale(options));
+}
+
+at::Tensor merged_lora(const at::Tensor& weight_oi, const NamedTensors& tensors, double scale) {
+  return lora_merged_oi(weight_oi, tensors.at("lora_A"), tensors.at("lora_B"), scale);
+}
+
+/// Uninitialised.
+at::Tensor empty_master(const layers::LinearImpl& layer, at::IntArrayRef sizes) {
+  return at::empty(sizes, at::TensorOptions().dtype(at::kFloat).device(layer.device()));
+}
+
+}  // namespace
 
 LoraAdapter::LoraAdapter(const layers::LinearImpl& layer, const LoraOptions& options, double scale)
-    : layers::LinearAdapter("LoraAdapter"), scale_(scale), dropout_(options.dropout) {
-  const at::TensorOptions master = at::TensorOptions().dtype(at::kFloat).device(layer.device());
-  a_ri = register_parameter("lora_A", at::empty({options.rank, layer.weight.size(1)}, master),
-                            /*requires_grad=*/false);
-  b_or = register_parameter("lora_B", at::empty({layer.weight.size(0), options.rank}, master),
-                            /*requires_grad=*/false);
+    : LoraAdapter(empty_master(layer, {options.rank, layer.weight.size(1)}),
+                  empty_master(layer, {layer.weight.size(0), options.rank}), scale) {
+  dropout_ = options.dropout;
+}
+
+LoraAdapter::LoraAdapter(const at::Tensor& a, const at::Tensor& b, double scale)
+    : layers::LinearAdapter("LoraAdapter"), scale_(scale) {
+  a_ri = register_parameter("lora_A", a, /*requires_grad=*/false);
+  b_or = register_parameter("lora_B", b, /*requires_grad=*/false);
   a_shadow_ = c10::make_intrusive<ops::Shadow>(a_ri, 1.0);
   b_shadow_ = c10::make_intrusive<ops::Shadow>(b_or, scale_);
 }
@@ -37,13 +57,34 @@ std::optional<ops::LowRank> LoraAdapter::low_rank() const {
 }
 
 at::Tensor LoraAdapter::merged_oi(const at::Tensor& weight_oi) const {
-  const at::NoGradGuard no_grad;
-  return at::mm(b_or, a_ri).mul_(scale_).add_(weight_oi);
+  return lora_merged_oi(weight_oi, a_ri, b_or, scale_);
 }
 
-double lora_scale(const LoraOptions& options) {
-  const auto rank = static_cast<double>(options.rank);
-  return options.alpha / (options.variant == "rslora" ? std::sqrt(rank) : rank);
+at::Tensor lora_merged_oi(const at::Tensor& weight_oi, const at::Tensor& a_ri,
+                          const at::Tensor& b_or, double scale) {
+  const at::NoGradGuard no_grad;
+  return at::mm(b_or, a_ri).mul_(scale).add_(weight_oi);
+}
+
+Variant lora_variant() {
+  return {.name = "lora",
+          .help = "scale is alpha / rank",
+          .scale = alpha_over_rank,
+          .make = make_lora,
+          .merged_oi = merged_lora};
+}
+
+Variant rslora_variant() {
+  return {.name = "rslora",
+          .help = "scale is alpha / sqrt(rank)",
+          .note = " (rank-stabilised scale)",
+          .peft_flag = "use_rslora",
+          .scale =
+              [](const LoraOptions& options) {
+                return options.alpha / std::sqrt(static_cast<double>(options.rank));
+              },
+          .make = make_lora,
+          .merged_oi = merged_lora};
 }
 
 }  // namespace lft::lora

@@ -11,6 +11,8 @@ namespace lft::lora {
 class LoraAdapter : public layers::LinearAdapter {
  public:
   LoraAdapter(const layers::LinearImpl& layer, const LoraOptions& options, double scale);
+  /// Of these values, without dropout.
+  LoraAdapter(const at::Tensor& a_ri, const at::Tensor& b_or, double scale);
   at::Tensor forward(const at::Tensor& x, const ops::Weight& weight_oi,
                      const at::Tensor& bias_o) override;
   at::Tensor forward_swiglu(const at::Tensor& gate, const at::Tensor& up,
@@ -21,6 +23,7 @@ class LoraAdapter : public layers::LinearAdapter {
   }
   std::vector<ops::ShadowPtr> shadows() const override { return {a_shadow_, b_shadow_}; }
   at::Tensor merged_oi(const at::Tensor& weight_oi) const override;
+  double scale() const { return scale_; }
   at::Tensor a_ri, b_or;
 
  private:
@@ -28,11 +31,14 @@ class LoraAdapter : public layers::LinearAdapter {
     return {a_ri, b_or, scale_, mask, a_shadow_, b_shadow_};
   }
 
-  double scale_, dropout_;
+  double scale_, dropout_ = 0;
   ops::ShadowPtr a_shadow_, b_shadow_;
 };
 
-/// alpha / rank, and alpha / sqrt(rank) for rsLoRA.
-double lora_scale(const LoraOptions& options);
+Variant lora_variant();
+Variant rslora_variant();
+/// W + scale B A, float32 [out, in].
+at::Tensor lora_merged_oi(const at::Tensor& weight_oi, const at::Tensor& a_ri,
+                          const at::Tensor& b_or, double scale);
 
 }  // namespace lft::lora

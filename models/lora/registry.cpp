@@ -1,51 +1,101 @@
 #include "models/lora/registry.h"
 
+#include <algorithm>
+
 #include "kernels/common/error.h"
 #include "models/lora/dora.h"
 #include "models/lora/lora.h"
+#include "models/lora/pissa.h"
 
 namespace lft::lora {
-namespace {
 
-struct Variant {
-  const char* name;
-  std::shared_ptr<layers::LinearAdapter> (*make)(const layers::LinearImpl& layer,
-                                                 const LoraOptions& options);
-};
-std::shared_ptr<layers::LinearAdapter> make_lora(const layers::LinearImpl& layer,
-                                                 const LoraOptions& options) {
-  return std::make_shared<LoraAdapter>(layer, options, lora_scale(options));
-}
-std::shared_ptr<layers::LinearAdapter> make_dora(const layers::LinearImpl& layer,
-                                                 const LoraOptions& options) {
-  return std::make_shared<DoraAdapter>(layer, options, lora_scale(options));
-}
-constexpr Variant kVariants[] = {
-    {"lora", make_lora},
-    {"rslora", make_lora},
-    {"dora", make_dora},
-};
-
-}  // namespace
-
-std::vector<std::string> adapter_variants() {
-  std::vector<std::string> names;
-  for (const Variant& variant : kVariants) names.emplace_back(variant.name);
-  return names;
+const std::vector<Variant>& variants() {
+  static const std::vector<Variant> all = {
+      lora_variant(),
+      rslora_variant(),
+      dora_variant(),
+      pissa_variant(),
+  };
+  return all;
 }
 
-std::shared_ptr<layers::LinearAdapter> make_adapter(const layers::LinearImpl& layer,
-                                                    const LoraOptions& options) {
+const Variant& find_variant(const std::string& name) {
   std::string known;
-  for (const Variant& variant : kVariants) {
-    if (options.variant == variant.name) return variant.make(layer, options);
-    known += (known.empty() ? "" : ", ") + std::string(variant.name);
+  for (const Variant& variant : variants()) {
+    if (variant.name == name) return variant;
+    known += (known.empty() ? "" : ", ") + variant.name;
   }
   throw Error(ErrorKind::kUsage, {.what = "unknown adapter variant",
                                   .where = "lora.variant",
-                                  .found = options.variant,
+                                  .found = name,
                                   .expected = known,
                                   .next = {}});
+}
+
+const std::vector<AdapterTensor>& adapter_tensors() {
+  static const std::vector<AdapterTensor> all = [] {
+    std::vector<AdapterTensor> tensors;
+    for (const Variant& variant : variants()) {
+      for (const AdapterTensor& tensor : variant.tensors) {
+        const bool known = std::any_of(tensors.begin(), tensors.end(), [&](const auto& other) {
+          return other.name == tensor.name;
+        });
+        if (!known) tensors.push_back(tensor);
+      }
+    }
+    return tensors;
+  }();
+  return all;
+}
+
+std::vector<AdapterTensor> further_tensors(const Variant& variant) {
+  std::vector<AdapterTensor> further = variant.tensors;
+  further.erase(further.begin(), further.begin() + 2);
+  return further;
+}
+
+std::vector<std::string> variant_names() {
+  std::vector<std::string> names;
+  for (const Variant& variant : variants()) names.push_back(variant.name);
+  return names;
+}
+
+const std::string& variants_help() {
+  static const std::string text = [] {
+    std::string parts;
+    for (const Variant& variant : variants())
+      parts += (parts.empty() ? "" : "; ") + variant.name + ": " + variant.help;
+    return parts;
+  }();
+  return text;
+}
+
+std::vector<AdapterTensor> low_rank_tensors() {
+  using Shape = std::vector<int64_t>;
+  return {{.name = "lora_A",
+           .stored = "lora_A.weight",
+           .shape =
+               [](int64_t, int64_t in, int64_t rank) {
+                 return Shape{rank, in};
+               }},
+          {.name = "lora_B",
+           .stored = "lora_B.weight",
+           .shape = [](int64_t out, int64_t, int64_t rank) {
+             return Shape{out, rank};
+           }}};
+}
+
+double alpha_over_rank(const LoraOptions& options) {
+  return options.alpha / static_cast<double>(options.rank);
+}
+
+double lora_scale(const LoraOptions& options) {
+  return find_variant(options.variant).scale(options);
+}
+
+LoraOptions saved_options(const LoraOptions& options) {
+  const Variant& variant = find_variant(options.variant);
+  return variant.saved_as == nullptr ? options : variant.saved_as(options);
 }
 
 }  // namespace lft::lora

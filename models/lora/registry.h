@@ -1,19 +1,21 @@
 // Every adapter variant by the name a recipe gives it. A new variant: its file pair, and one line
 // in registry.cpp.
 #pragma once
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "models/layers/linear.h"
-#include "models/lora/inject.h"
+#include "models/lora/variant.h"
+#include "models/lora/variant_names.h"
 
 namespace lft::lora {
 
-std::vector<std::string> adapter_variants();
-/// An uninitialised adapter for `layer`. Throws kUsage for an unknown variant, naming those there
-/// are.
-std::shared_ptr<layers::LinearAdapter> make_adapter(const layers::LinearImpl& layer,
-                                                    const LoraOptions& options);
+/// In the order of registration: plain LoRA first.
+const std::vector<Variant>& variants();
+/// Throws kUsage for an unknown variant, naming those there are.
+const Variant& find_variant(const std::string& name);
+/// The tensors of all variants, each name once.
+const std::vector<AdapterTensor>& adapter_tensors();
+/// Those beyond A and B.
+std::vector<AdapterTensor> further_tensors(const Variant& variant);
 
 }  // namespace lft::lora

@@ -2,13 +2,16 @@
 
 #include <map>
 
+#include "models/lora/registry.h"
+
 namespace lft::lora {
 
 std::string module_of(std::string tensor) {
-  for (const std::string_view tail :
-       {".weight", ".bias", ".lora_A", ".lora_B", ".lora_magnitude_vector"}) {
+  const auto cut = [&](const std::string& tail) {
     if (tensor.ends_with(tail)) tensor.erase(tensor.size() - tail.size());
-  }
+  };
+  for (const char* tail : {".weight", ".bias"}) cut(tail);
+  for (const AdapterTensor& of_adapter : adapter_tensors()) cut("." + of_adapter.name);
   return tensor;
 }
 

@@ -28,8 +28,8 @@ struct AdapterDir {
   std::vector<std::string> lora_modules;  // canonical names that have A and B, from the tensor keys
   std::vector<std::string> full_tensors;  // canonical names of modules_to_save tensors
   std::vector<std::string> modules_to_save;  // as the config names them
-  /// Where each tensor lies in the file: "<module>.lora_A.weight", "<module>.lora_B.weight", of
-  /// DoRA "<module>.lora_magnitude_vector" too, a full tensor's name, or
+  /// Where each tensor lies in the file: "<module>." and how a tensor of the variant is stored,
+  /// as in "<module>.lora_A.weight", a full tensor's name, or
   /// "<module>.base_layer.weight" (a copy of the base's weight, which PEFT stores beside LoRA on
   /// the LM head; must equal the base).
   std::map<std::string, std::string> stored_names;

@@ -18,16 +18,11 @@ inline constexpr const char* kModelNotes = "lft_model.json";
 /// The file's text.
 std::string notes_text(const AdapterNotes& notes);
 
-struct LoraPair {
-  at::Tensor a_ri, b_or;   // float32, CPU
-  at::Tensor magnitude_o;  // of DoRA; else undefined
-};
-
 /// An adapter's tensors in memory, float32 on the CPU.
 struct AdapterTensors {
-  std::map<std::string, LoraPair> lora;           // by canonical module
-  std::map<std::string, at::Tensor> full;         // by canonical tensor
-  std::map<std::string, at::Tensor> base_copies;  // by canonical tensor; must equal the base's
+  std::map<std::string, lora::NamedTensors> lora;  // by canonical module
+  std::map<std::string, at::Tensor> full;          // by canonical tensor
+  std::map<std::string, at::Tensor> base_copies;   // by canonical tensor; must equal the base's
 };
 
 /// Reads everything. Throws kInput for modules or tensors that this model has not, wrong shapes, an

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/common/error.h"
+#include "models/lora/registry.h"
 #include "src/hf/adapter.h"
 #include "src/hf/adapter_files.h"
 #include "src/hf/weights.h"
@@ -24,10 +25,7 @@ class Fitting {
   void check() {
     for (const std::string& module : dir_.lora_modules) check_lora(module);
     for (const auto& [name, stored] : dir_.stored_names) {
-      if (name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight") ||
-          name.ends_with(".lora_magnitude_vector"))
-        continue;
-      check_whole(name, stored);
+      if (!of_adapter(name)) check_whole(name, stored);
     }
     for (const auto& [name, shape] : shapes_) {
       const std::string path = "." + llava::llava_peft_name(name);
@@ -48,6 +46,12 @@ class Fitting {
   }
 
  private:
+  bool of_adapter(const std::string& name) const {
+    return std::any_of(tensors_.begin(), tensors_.end(), [&](const lora::AdapterTensor& tensor) {
+      return name.ends_with("." + tensor.stored);
+    });
+  }
+
   void check_lora(const std::string& module) {
     const auto weight = shapes_.find(module + ".weight");
     if (weight == shapes_.end() || weight->second.size() != 2) {
@@ -55,10 +59,8 @@ class Fitting {
       return;
     }
     const int64_t out = weight->second[0], in = weight->second[1], rank = dir_.lora.rank;
-    expect(dir_.stored_names.at(module + ".lora_A.weight"), {rank, in});
-    expect(dir_.stored_names.at(module + ".lora_B.weight"), {out, rank});
-    if (dir_.lora.variant == "dora")
-      expect(dir_.stored_names.at(module + ".lora_magnitude_vector"), {out});
+    for (const lora::AdapterTensor& tensor : tensors_)
+      expect(dir_.stored_names.at(module + "." + tensor.stored), tensor.shape(out, in, rank));
   }
 
   void check_whole(const std::string& name, const std::string& stored) {
@@ -82,6 +84,7 @@ class Fitting {
 
   const AdapterDir& dir_;
   const io::SafetensorsFile& file_;
+  const std::vector<lora::AdapterTensor>& tensors_ = lora::find_variant(dir_.lora.variant).tensors;
   Shapes shapes_;
   Faults absent_{"that the model has not", {}}, misshapen_{"of a wrong shape", {}},
       missing_{"missing of modules_to_save", {}};
@@ -114,11 +117,9 @@ void check_rank(const AdapterDir& dir, const std::vector<lora::LinearSite>& site
   }
 }
 
-void copy_lora(lora::LinearSite& site, const LoraPair& pair) {
+void copy_lora(lora::LinearSite& site, const lora::NamedTensors& tensors) {
   auto parameters = site.layer->adapter()->named_parameters();
-  parameters["lora_A"].copy_(pair.a_ri);
-  parameters["lora_B"].copy_(pair.b_or);
-  if (pair.magnitude_o.defined()) parameters["lora_magnitude_vector"].copy_(pair.magnitude_o);
+  for (const auto& [name, tensor] : tensors) parameters[name].copy_(tensor);
 }
 
 }  // namespace
@@ -128,12 +129,10 @@ AdapterTensors read_adapter(const AdapterDir& dir, const llava::LlavaConfig& con
   Fitting(dir, file, config).check();
   AdapterTensors tensors;
   for (const std::string& module : dir.lora_modules) {
-    const auto read = [&](const char* part) {
-      return read_finite(file, dir.stored_names.at(module + part));
-    };
-    tensors.lora[module] = {
-        read(".lora_A.weight"), read(".lora_B.weight"),
-        dir.lora.variant == "dora" ? read(".lora_magnitude_vector") : at::Tensor()};
+    for (const lora::AdapterTensor& each : lora::find_variant(dir.lora.variant).tensors) {
+      tensors.lora[module][each.name] =
+          read_finite(file, dir.stored_names.at(module + "." + each.stored));
+    }
   }
   for (const std::string& name : dir.full_tensors)
     tensors.full[name] = read_finite(file, dir.stored_names.at(name));

@@ -1,13 +1,11 @@
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/matmul.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "kernels/common/error.h"
-#include "models/lora/dora.h"
-#include "models/lora/lora.h"
+#include "models/lora/registry.h"
 #include "src/base/hash.h"
 #include "src/hf/adapter.h"
 #include "src/hf/adapter_files.h"
@@ -50,13 +48,15 @@ void check_not_merged(const std::string& model, const std::string& adapter_hash)
   }
 }
 
-/// Of LoRA: a magnitude says only beside the weight whether it changes anything.
-bool is_no_op(const AdapterTensors& tensors) {
+/// Of A and B alone: further tensors say only beside the weight whether they change anything.
+bool is_no_op(const AdapterTensors& tensors, const lora::Variant& variant) {
   if (!tensors.full.empty()) return false;
-  return std::all_of(tensors.lora.begin(), tensors.lora.end(), [](const auto& item) {
-    if (item.second.magnitude_o.defined()) return false;
-    return item.second.b_or.count_nonzero().template item<int64_t>() == 0 ||
-           item.second.a_ri.count_nonzero().template item<int64_t>() == 0;
+  if (!lora::further_tensors(variant).empty()) return tensors.lora.empty();
+  const auto is_zero = [](const at::Tensor& tensor) {
+    return tensor.count_nonzero().item<int64_t>() == 0;
+  };
+  return std::all_of(tensors.lora.begin(), tensors.lora.end(), [&](const auto& item) {
+    return is_zero(item.second.at("lora_B")) || is_zero(item.second.at("lora_A"));
   });
 }
 
@@ -71,22 +71,19 @@ AdapterNotes merged_notes(const AdapterDir& adapter, const ModelDir& base) {
           .image_fit = recorded.image_fit};
 }
 
-at::Tensor adapted(const at::Tensor& weight_oi, const LoraPair& pair, double scale) {
-  if (pair.magnitude_o.defined())
-    return lora::dora_merged_oi(weight_oi, pair.a_ri, pair.b_or, pair.magnitude_o, scale);
-  return weight_oi + at::matmul(pair.b_or, pair.a_ri) * scale;
-}
-
 /// What becomes of one base model's weights.
 class Merger {
  public:
   Merger(const ModelDir& base, const AdapterDir& dir)
-      : base_(base), dir_(dir), tensors_(read_adapter(dir, base.config)) {
+      : base_(base),
+        dir_(dir),
+        variant_(lora::find_variant(dir.lora.variant)),
+        tensors_(read_adapter(dir, base.config)) {
     for (const auto& [name, place] : base.tensors)
       canonical_[{place.file, place.stored_name}] = name;
     for (const ModelDir::Place& head : base.tied_heads)
       canonical_[{head.file, head.stored_name}] = kEmbedding;
-    if (is_no_op(tensors_)) {
+    if (is_no_op(tensors_, variant_)) {
       refuse(ErrorKind::kInput, "the adapter is a no-op", dir.path,
              "every lora_B is zero and nothing is saved whole", "a trained adapter");
     }
@@ -137,7 +134,7 @@ class Merger {
     at::Tensor weight =
         full != tensors_.full.end() ? full->second : read_tensor(source, info).to(at::kFloat);
     if (lora != tensors_.lora.end())
-      weight = adapted(weight, lora->second, lora::lora_scale(dir_.lora));
+      weight = variant_.merged_oi(weight, lora->second, lora::lora_scale(dir_.lora));
     const at::Tensor cast = weight.to(to_scalar_type(info.dtype)).contiguous();
     if (first_non_finite(cast) >= 0) {
       refuse(ErrorKind::kNumeric, "a merged weight is not finite", source.path() + ": " + info.name,
@@ -160,6 +157,7 @@ class Merger {
 
   const ModelDir& base_;
   const AdapterDir& dir_;
+  const lora::Variant& variant_;
   AdapterTensors tensors_;
   std::map<std::pair<size_t, std::string>, std::string> canonical_;
 };

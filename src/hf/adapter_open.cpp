@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "kernels/common/error.h"
+#include "models/lora/registry.h"
 #include "src/hf/adapter.h"
 #include "src/hf/adapter_files.h"
 #include "src/hf/peft_config.h"
@@ -13,28 +15,22 @@
 namespace lft::hf {
 namespace {
 
-constexpr std::string_view kMagnitude = "lora_magnitude_vector";
 constexpr const char* kRetry = "take both files from the same save_pretrained()";
 
-/// A key of the file, taken apart. kind: lora_A.weight, lora_B.weight, lora_magnitude_vector,
-/// base_layer.weight, or "" for a tensor saved whole.
+/// A key of the file, taken apart. kind: how a tensor of an adapter is stored ("lora_A.weight"),
+/// base_layer.weight, or "" for a tensor saved whole. tensor: the adapter's, "lora_A".
 struct Key {
-  std::string module, kind;
+  std::string module, kind, tensor = {};
 };
 
 Key split_key(const std::string& name) {
-  for (const char* kind : {"lora_A", "lora_B"}) {
-    const size_t at = name.rfind(std::string(".") + kind + ".");
-    if (at == std::string::npos) continue;
+  for (const lora::AdapterTensor& tensor : lora::adapter_tensors()) {
     // Between "lora_A" and "weight" a raw state_dict has the adapter's name.
-    const std::string rest = name.substr(at + 8);
-    if (rest == "weight" || rest == "default.weight")
-      return {name.substr(0, at), std::string(kind) + ".weight"};
-  }
-  for (const char* tail : {"", ".weight", ".default.weight"}) {
-    const std::string magnitude = "." + std::string(kMagnitude) + tail;
-    if (name.ends_with(magnitude))
-      return {name.substr(0, name.size() - magnitude.size()), std::string(kMagnitude)};
+    for (const std::string& stored :
+         {tensor.stored, tensor.name + ".weight", tensor.name + ".default.weight"}) {
+      if (name.ends_with("." + stored))
+        return {name.substr(0, name.size() - stored.size() - 1), tensor.stored, tensor.name};
+    }
   }
   constexpr std::string_view kBase = ".base_layer.weight";
   if (name.ends_with(kBase))
@@ -59,6 +55,19 @@ std::string canonical_name(const std::string& peft) {
 
 /// lora_embedding_A and its like: never a tensor of a module saved whole.
 bool is_lora_part(const std::string& name) { return name.find("lora_") != std::string::npos; }
+
+bool declares(const lora::Variant& variant, const std::string& tensor) {
+  return std::any_of(variant.tensors.begin(), variant.tensors.end(),
+                     [&](const lora::AdapterTensor& each) { return each.name == tensor; });
+}
+
+/// What would have to be set for an adapter with this tensor.
+std::string flag_of(const std::string& tensor) {
+  for (const lora::Variant& variant : lora::variants()) {
+    if (declares(variant, tensor)) return variant.peft_flag;
+  }
+  return {};
+}
 
 class KeyReader {
  public:
@@ -90,8 +99,8 @@ class KeyReader {
     const std::string inner = name.substr(std::string(kPeftPrefix).size());
     const Key key = split_key(inner);
     const std::string canonical = canonical_name(key.module);
-    if (key.kind == kMagnitude && dir_.lora.variant != "dora")
-      return unknown_.items.push_back(name + " (use_dora is false)");
+    if (!key.tensor.empty() && !declares(variant_, key.tensor))
+      return unknown_.items.push_back(name + " (" + flag_of(key.tensor) + " is false)");
     const bool saved =
         key.kind.empty() && !is_lora_part(inner) &&
         std::any_of(dir_.modules_to_save.begin(), dir_.modules_to_save.end(),
@@ -101,9 +110,7 @@ class KeyReader {
     if (!dir_.stored_names.emplace(full, name).second)
       twice_.items.push_back(name + " and " + dir_.stored_names.at(full));
     if (key.kind.empty()) dir_.full_tensors.push_back(canonical);
-    if (key.kind == "lora_A.weight") a_.insert(canonical);
-    if (key.kind == "lora_B.weight") b_.insert(canonical);
-    if (key.kind == kMagnitude) magnitudes_.insert(canonical);
+    if (!key.tensor.empty()) modules_[key.tensor].insert(canonical);
     if (key.kind == "lora_A.weight" && (info.shape.size() != 2 || info.shape[0] != dir_.lora.rank))
       wrong_rank(name, info);
     if (key.kind == "lora_B.weight" && (info.shape.size() != 2 || info.shape[1] != dir_.lora.rank))
@@ -115,23 +122,21 @@ class KeyReader {
   }
 
   void pair_up() {
-    for (const std::string& module : a_) {
-      if (!b_.contains(module)) alone_.items.push_back(module + ": lora_A without lora_B");
+    require("lora_A", "lora_B", "lora_A");
+    require("lora_B", "lora_A", "lora_B");
+    for (const lora::AdapterTensor& tensor : lora::further_tensors(variant_)) {
+      require("lora_A", tensor.name, variant_.peft_flag);
+      require(tensor.name, "lora_A", tensor.name);
     }
-    for (const std::string& module : b_) {
-      if (!a_.contains(module)) alone_.items.push_back(module + ": lora_B without lora_A");
+    dir_.lora_modules.assign(modules_["lora_A"].begin(), modules_["lora_A"].end());
+  }
+
+  /// Every module with the one tensor has the other.
+  void require(const std::string& given, const std::string& other, const std::string& because) {
+    for (const std::string& module : modules_[given]) {
+      if (!modules_[other].contains(module))
+        alone_.items.push_back(module + ": " + because + " without " + other);
     }
-    if (dir_.lora.variant == "dora") {
-      for (const std::string& module : a_) {
-        if (!magnitudes_.contains(module))
-          alone_.items.push_back(module + ": use_dora without lora_magnitude_vector");
-      }
-      for (const std::string& module : magnitudes_) {
-        if (!a_.contains(module))
-          alone_.items.push_back(module + ": lora_magnitude_vector without lora_A");
-      }
-    }
-    dir_.lora_modules.assign(a_.begin(), a_.end());
   }
 
   void check_saved_modules() {
@@ -146,7 +151,8 @@ class KeyReader {
 
   AdapterDir& dir_;
   const io::SafetensorsFile& file_;
-  std::set<std::string> a_, b_, magnitudes_;
+  const lora::Variant& variant_ = lora::find_variant(dir_.lora.variant);
+  std::map<std::string, std::set<std::string>> modules_;  // by the name of an adapter's tensor
   Faults unknown_{"unknown", {}}, twice_{"stored twice, in two spellings", {}},
       alone_{"without the tensors that belong to them", {}},
       rank_{"of another rank than r in adapter_config.json", {}}, mistyped_{"of a wrong type", {}},

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/common/error.h"
+#include "models/lora/registry.h"
 #include "src/hf/adapter.h"
 #include "src/hf/adapter_files.h"
 #include "src/hf/peft_config.h"
@@ -39,6 +40,14 @@ at::Tensor master(const at::Tensor& tensor) {
   return tensor.detach().to(at::kCPU, at::kFloat).contiguous();
 }
 
+lora::NamedTensors saved_tensors(const lora::Variant& variant, layers::LinearAdapter& adapter) {
+  if (variant.saved != nullptr) return variant.saved(adapter);
+  lora::NamedTensors tensors;
+  for (const auto& parameter : adapter.named_parameters())
+    tensors[parameter.key()] = parameter.value();
+  return tensors;
+}
+
 void refuse_no_lora(const std::string& path) {
   throw Error(ErrorKind::kUsage,
               {.what = "an adapter without LoRA cannot be saved",
@@ -52,10 +61,7 @@ std::string readme_text(const lora::LoraOptions& lora, const std::vector<std::st
                         const AdapterNotes& notes) {
   std::string text = "# LoRA adapter\n\nA PEFT adapter for `" + notes.base_path +
                      "`, written by lft: rank " + std::to_string(lora.rank) +
-                     (lora.variant == "rslora" ? " (rank-stabilised scale)"
-                      : lora.variant == "dora" ? " (DoRA)"
-                                               : "") +
-                     ".\n";
+                     lora::find_variant(lora.variant).note + ".\n";
   for (const std::string& module : modules)
     text += "`" + module + "` was trained whole and is saved with it.\n";
   text += "\nTrained with the template `" + notes.template_name + "` and images fitted by `" +
@@ -81,7 +87,9 @@ std::string notes_text(const AdapterNotes& notes) {
 
 void save_adapter(const std::string& path, llava::Llava& model, const lora::LoraOptions& lora,
                   const std::vector<std::string>& full, const AdapterNotes& notes) {
-  PeftConfig config{.lora = lora,
+  const lora::Variant& trained = lora::find_variant(lora.variant);
+  const lora::LoraOptions saved = lora::saved_options(lora);
+  PeftConfig config{.lora = saved,
                     .base_model_name_or_path = notes.base_path,
                     .modules_to_save = {},
                     .inference_mode = true};
@@ -89,14 +97,11 @@ void save_adapter(const std::string& path, llava::Llava& model, const lora::Lora
   std::vector<std::string> targets;
   for (const lora::LinearSite& site : lora::linear_sites(*model)) {
     if (!site.layer->adapter()) continue;
-    auto parameters = site.layer->adapter()->named_parameters();
     const std::string name = llava::llava_peft_name(site.name);
     targets.push_back(name);
-    tensors[kPeftPrefix + name + ".lora_A.weight"] = master(parameters["lora_A"]);
-    tensors[kPeftPrefix + name + ".lora_B.weight"] = master(parameters["lora_B"]);
-    if (const at::Tensor* magnitude = parameters.find("lora_magnitude_vector")) {
-      tensors[kPeftPrefix + name + ".lora_magnitude_vector"] = master(*magnitude);
-    }
+    lora::NamedTensors of_site = saved_tensors(trained, *site.layer->adapter());
+    for (const lora::AdapterTensor& tensor : lora::find_variant(saved.variant).tensors)
+      tensors[kPeftPrefix + name + "." + tensor.stored] = master(of_site.at(tensor.name));
   }
   if (targets.empty()) refuse_no_lora(path);
   const std::map<std::string, at::Tensor> parameters = llava_parameters(*model);
@@ -112,7 +117,7 @@ void save_adapter(const std::string& path, llava::Llava& model, const lora::Lora
     io::write_file_atomic(out + "/adapter_config.json",
                           peft_config_text(config, target_regex(targets)));
     io::write_file_atomic(out + "/" + kAdapterNotes, notes_text(notes));
-    io::write_file_atomic(out + "/README.md", readme_text(lora, config.modules_to_save, notes));
+    io::write_file_atomic(out + "/README.md", readme_text(saved, config.modules_to_save, notes));
   });
 }
 

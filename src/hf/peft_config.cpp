@@ -7,6 +7,7 @@
 #include <set>
 
 #include "kernels/common/error.h"
+#include "models/lora/registry.h"
 #include "src/base/errors.h"
 #include "src/hf/weights.h"
 #include "src/io/json.h"
@@ -36,11 +37,15 @@ const std::set<std::string> kRead = {
     "modules_to_save",
     "inference_mode",
     "init_lora_weights",
-    "use_rslora",
     "auto_mapping",
     "peft_version",
-    "use_dora",
 };
+
+bool is_variant_flag(const std::string& key) {
+  const std::vector<lora::Variant>& all = lora::variants();
+  return std::any_of(all.begin(), all.end(),
+                     [&](const lora::Variant& variant) { return variant.peft_flag == key; });
+}
 
 /// PEFT's defaults that are neither null, false nor empty.
 const std::map<std::string, io::Json>& other_defaults() {
@@ -51,7 +56,7 @@ const std::map<std::string, io::Json>& other_defaults() {
 
 void check_unsupported(const io::Json& json, const std::string& where) {
   for (const auto& [key, value] : json.items()) {
-    if (kRead.contains(key) || is_empty(value)) continue;
+    if (kRead.contains(key) || is_variant_flag(key) || is_empty(value)) continue;
     const auto usual = other_defaults().find(key);
     if (usual != other_defaults().end() && value == usual->second) continue;
     refuse(ErrorKind::kInput, "the adapter asks for something that is not supported",
@@ -106,6 +111,19 @@ std::vector<std::string> module_list(const io::Json& json, const std::string& wh
   return names;
 }
 
+/// The variant whose flag is set; plain LoRA where none is.
+std::string variant_of(const io::Json& json, const std::string& where) {
+  const lora::Variant* set = nullptr;
+  for (const lora::Variant& variant : lora::variants()) {
+    if (variant.peft_flag.empty() || !flag(json, variant.peft_flag, false, where)) continue;
+    if (set != nullptr)
+      refuse(ErrorKind::kInput, "the adapter asks for something that is not supported", where,
+             set->peft_flag + " and " + variant.peft_flag, "at most one of them");
+    set = &variant;
+  }
+  return set == nullptr ? lora::variants().front().name : set->name;
+}
+
 }  // namespace
 
 PeftConfig parse_peft_config(const io::Json& json, const std::string& where) {
@@ -122,12 +140,7 @@ PeftConfig parse_peft_config(const io::Json& json, const std::string& where) {
   config.lora.alpha = number(json, "lora_alpha", 1e-12, 1e9, where);
   config.lora.dropout =
       json.contains("lora_dropout") ? number(json, "lora_dropout", 0, 1, where) : 0;
-  const bool rslora = flag(json, "use_rslora", false, where),
-             dora = flag(json, "use_dora", false, where);
-  if (rslora && dora)
-    refuse(ErrorKind::kInput, "the adapter asks for something that is not supported", where,
-           "use_rslora and use_dora", "at most one of them");
-  config.lora.variant = dora ? "dora" : rslora ? "rslora" : "lora";
+  config.lora.variant = variant_of(json, where);
   config.inference_mode = flag(json, "inference_mode", false, where);
   config.modules_to_save = module_list(json, where);
   if (const auto base = json.find("base_model_name_or_path");
@@ -157,9 +170,10 @@ std::string peft_config_text(const PeftConfig& config, const std::string& target
       {"revision", nullptr},
       {"target_modules", target_modules},
       {"task_type", "CAUSAL_LM"},
-      {"use_dora", config.lora.variant == "dora"},
-      {"use_rslora", config.lora.variant == "rslora"},
   };
+  for (const lora::Variant& variant : lora::variants()) {
+    if (!variant.peft_flag.empty()) json[variant.peft_flag] = variant.name == config.lora.variant;
+  }
   return pretty_json(json);
 }
 

@@ -17,7 +17,7 @@ struct Recipe {
     bool check_weights = true;
   } model;
   struct Lora {
-    std::string variant = "lora";  // lora, rslora, dora
+    std::string variant = "lora";  // one of models/lora/registry.cpp
     int64_t rank = 128;
     double alpha = 256, dropout = 0.05;
     std::vector<std::string> targets = {"llm:all-linear"};

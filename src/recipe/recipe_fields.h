@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "models/lora/variant_names.h"
 #include "src/recipe/recipe.h"
 
 namespace lft::recipe {
@@ -40,9 +41,7 @@ void visit_model(Visitor& v, Section& m) {
 
 template <class Visitor, class Section>
 void visit_lora(Visitor& v, Section& l) {
-  v.field("variant", l.variant, {.choices = {"lora", "rslora", "dora"}},
-          "scale is alpha / rank, of rslora alpha / sqrt(rank); dora also trains the length of "
-          "each row of the weight");
+  v.field("variant", l.variant, {.choices = lora::variant_names()}, lora::variants_help().c_str());
   v.field("rank", l.rank, {.low = 1, .high = 65536}, "inner dimension of the update");
   v.field("alpha", l.alpha, {.low = 0, .high = 1e6, .low_open = true},
           "strength of the update, see variant");

@@ -342,6 +342,32 @@ TEST_F(Adapter, DoraHasAMagnitudeARow) {
       std::vector<int64_t>{32});
 }
 
+TEST_F(Adapter, PissaIsSavedAsPlainLoraForTheOriginalBase) {
+  Llava model = load_tiny(base_);
+  const LoraOptions options{.variant = "pissa", .rank = 2, .alpha = 3, .dropout = 0.05};
+  inject_lora(select_sites(linear_sites(*model), {"llm:all-linear", "projector:all-linear"}),
+              options, 1);
+  {
+    const at::NoGradGuard no_grad;
+    for (auto& parameter : model->named_parameters()) {
+      if (parameter.key().ends_with("lora_B")) parameter.value().mul_(1.5);
+    }
+  }
+  save_adapter(temp_.file("saved"), model, options, {}, {"base", "f", "plain", "pad"});
+  const AdapterDir dir = AdapterDir::open(temp_.file("saved"));
+  EXPECT_EQ(dir.lora.variant, "lora");
+  EXPECT_EQ(dir.lora.rank, 4);
+  EXPECT_EQ(dir.lora.alpha, 6);
+  EXPECT_EQ(dir.lora.dropout, 0.05);
+  const Json config = read_json_file(temp_.file("saved") + "/adapter_config.json");
+  EXPECT_EQ(config["init_lora_weights"], true);
+  EXPECT_EQ(config.size(), 17u);
+  Llava again = load(temp_.file("saved")), plain = load_tiny(base_);
+  const at::Tensor want = logits_of(model), got = logits_of(again);
+  EXPECT_GT((want - logits_of(plain)).abs().max().item<float>(), 0.01f);
+  EXPECT_LT((want - got).abs().max().item<float>(), 1e-4f);
+}
+
 TEST_F(Adapter, SavedFilesAreThePortableOnes) {
   Llava model = load(adapter_in("d3").write(temp_.file("a")));
   save_adapter(temp_.file("saved"), model,

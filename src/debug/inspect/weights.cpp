@@ -8,6 +8,7 @@
 #include <map>
 
 #include "kernels/common/error.h"
+#include "models/lora/registry.h"
 #include "src/base/errors.h"
 #include "src/base/text.h"
 #include "src/debug/inspect/weights_source.h"
@@ -27,9 +28,12 @@ struct Sums {
 
 /// "lora_A" of "model.q_proj.lora_A.weight", "bias" of "model.q_proj.bias"; the rest is the module.
 std::pair<std::string, std::string> split_name(const std::string& tensor) {
-  for (const char* part : {".lora_A", ".lora_B", ".lora_magnitude_vector", ".base_layer"}) {
-    if (const size_t at = tensor.rfind(part); at != std::string::npos)
-      return {tensor.substr(0, at), std::string(part).substr(1)};
+  std::vector<std::string> parts = {"base_layer"};
+  for (const lora::AdapterTensor& of_adapter : lora::adapter_tensors())
+    parts.push_back(of_adapter.name);
+  for (const std::string& part : parts) {
+    if (const size_t at = tensor.rfind("." + part); at != std::string::npos)
+      return {tensor.substr(0, at), part};
   }
   const size_t dot = tensor.rfind('.');
   return dot == std::string::npos ? std::pair{tensor, tensor}

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <set>
 
+#include "kernels/common/error.h"
+#include "models/lora/registry.h"
+#include "src/base/errors.h"
 #include "src/base/text.h"
 #include "src/io/json.h"
 #include "src/train/inputs/model_shapes.h"
@@ -33,6 +36,14 @@ lora::LoraOptions lora_options(const recipe::Recipe& recipe) {
 /// of it must be trained whole again.
 void check_init_adapter(const hf::AdapterDir& dir, const recipe::Recipe& recipe,
                         const std::vector<lora::LinearSite>& sites) {
+  if (lora::find_variant(recipe.lora.variant).changes_weight) {
+    const lora::LoraOptions saved = lora::saved_options(lora_options(recipe));
+    refuse(ErrorKind::kUsage,
+           "lora.variant: " + recipe.lora.variant + " begins from the base's own weights",
+           "lora.init_from", dir.path, "no adapter to start from",
+           "to train on what such a run saved, set lora.variant: " + saved.variant +
+               " with its rank and alpha, or go on from a checkpoint with --resume");
+  }
   std::set<std::string> wanted, present(dir.lora_modules.begin(), dir.lora_modules.end());
   for (const lora::LinearSite& site : sites) wanted.insert(site.name);
   std::vector<std::string> missing, extra;

@@ -1,5 +1,6 @@
 #include "src/train/inputs/run_inputs.h"
 
+#include "models/lora/registry.h"
 #include "models/ops/weight/fp8.h"
 #include "src/base/text.h"
 #include "src/checkpoint/checkpoint.h"
@@ -30,12 +31,33 @@ void check_fp8_shapes(llava::LlavaImpl& model) {
   }
 }
 
+/// A variant that begins by writing to the weights of its layers finds them dense.
+void check_dense(const RunSettings& settings, const std::vector<lora::LinearSite>& sites) {
+  if (settings.storage == ops::BaseStorage::kDense ||
+      !lora::find_variant(settings.recipe.lora.variant).changes_weight)
+    return;
+  for (const lora::LinearSite& site : sites) {
+    if (!in_decoder_layer(site.name)) continue;
+    throw Error(ErrorKind::kUsage,
+                {.what = "lora.variant: " + settings.recipe.lora.variant +
+                         " changes the weights of its layers, and these are codes",
+                 .where = "model.base_dtype, layer " + site.name,
+                 .found = settings.recipe.model.base_dtype,
+                 .expected = "auto, bf16, fp16 or fp32",
+                 .next = "set another model.base_dtype, or lora.variant: lora"});
+  }
+}
+
 /// What will be trained, by shapes alone.
 int64_t count_trainable(const recipe::Recipe& recipe, llava::LlavaImpl& shapes,
                         const std::vector<lora::LinearSite>& sites) {
   int64_t count = 0;
-  for (const lora::LinearSite& site : sites)
-    count += recipe.lora.rank * (site.layer->weight.size(0) + site.layer->weight.size(1));
+  for (const lora::LinearSite& site : sites) {
+    const at::Tensor& weight = site.layer->weight;
+    for (const lora::AdapterTensor& tensor : lora::find_variant(recipe.lora.variant).tensors)
+      count +=
+          c10::multiply_integers(tensor.shape(weight.size(0), weight.size(1), recipe.lora.rank));
+  }
   for (const auto& parameter : shapes.named_parameters()) {
     if (trains_whole(recipe, parameter.key())) count += parameter.value().numel();
   }
@@ -103,6 +125,7 @@ RunInputs open_inputs(const recipe::Recipe& recipe, bool resume) {
                                     .expected = {},
                                     .next = "set lora.targets, for example [\"llm:all-linear\"]"});
   }
+  check_dense(inputs, sites);
   inputs.model.trainable_parameters = count_trainable(recipe, *shapes, sites);
   const bool continues =
       resume &&

@@ -279,6 +279,7 @@ MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst
   add("frozen weights", (size.frozen - size.coded) * types.weight + size.coded_bytes);
   add("trainables", 4 * size.trained);
   add("copies of A and B for products", size.shadows);
+  add("A and B as they began", types.gpu ? 0 : size.starts);
   add("gradients", moment.gradients);
   add(settings.recipe.optim.name == "adamw8bit" ? "Adam's moments in 8 bits" : "Adam's moments",
       settings.recipe.optim.offload && types.gpu ? 0 : size.moments);

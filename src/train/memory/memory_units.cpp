@@ -5,6 +5,7 @@
 #include <set>
 
 #include "kernels/nf4/nf4.h"
+#include "models/lora/registry.h"
 #include "models/ops/weight/fp8.h"
 #include "src/train/inputs/model_shapes.h"
 #include "src/train/optim/optimizer.h"
@@ -27,12 +28,12 @@ class Trains {
       : recipe_(settings.recipe), shapes_(shape_only(settings.config)) {
     for (const lora::LinearSite& site : adapted_sites(recipe_, *shapes_, nullptr)) {
       adapted_.insert(site.name);
-      trainables_.emplace_back(site.name + ".lora_A",
-                               recipe_.lora.rank * site.layer->weight.size(1));
-      trainables_.emplace_back(site.name + ".lora_B",
-                               recipe_.lora.rank * site.layer->weight.size(0));
-      if (dora())
-        trainables_.emplace_back(site.name + ".lora_magnitude_vector", site.layer->weight.size(0));
+      const at::Tensor& weight = site.layer->weight;
+      for (const lora::AdapterTensor& tensor : variant_.tensors) {
+        const std::vector<int64_t> shape =
+            tensor.shape(weight.size(0), weight.size(1), recipe_.lora.rank);
+        trainables_.emplace_back(site.name + "." + tensor.name, c10::multiply_integers(shape));
+      }
     }
     for (const auto& parameter : shapes_->named_parameters()) {
       const auto elements = static_cast<double>(parameter.value().numel());
@@ -62,8 +63,9 @@ class Trains {
       sum += name.starts_with(prefix) ? static_cast<double>(elements) : 0;
     return sum;
   }
-  bool dora() const { return recipe_.lora.variant == "dora"; }
-  /// Two tensors or three for an adapter, one for a parameter that is trained whole.
+  const lora::AdapterMemory& adapter() const { return variant_.memory; }
+  bool keeps_start() const { return variant_.changes_weight; }
+  /// Those of an adapter, and a parameter that is trained whole.
   const std::vector<std::pair<std::string, int64_t>>& trainables() const { return trainables_; }
   /// Of the low-rank product of `rows` rows that the backward pass needs.
   double low_rank(const std::string& name, double rows, double width) const {
@@ -73,6 +75,7 @@ class Trains {
 
  private:
   const recipe::Recipe& recipe_;
+  const lora::Variant& variant_ = lora::find_variant(recipe_.lora.variant);
   llava::Llava shapes_;
   std::set<std::string> adapted_;
   std::vector<std::pair<std::string, int64_t>> trainables_;
@@ -101,7 +104,7 @@ struct Counting {
 double weight_copy(const Counting& c, const std::string& name, double in, double out) {
   if (c.in_fp8(name)) return c.fp8_products ? 0 : in * out * 4;
   const double stored = c.trains.whole(name) ? 4 : c.coded(name) ? 0 : c.types.weight;
-  const double lengths = c.trains.dora() && c.trains.adapted(name)
+  const double lengths = c.trains.adapter().makes_weight && c.trains.adapted(name)
                              ? in * out * (stored == 4 ? 4 : 8)
                              : 0;  // W + B A in FP32
   const bool casts = c.trains.whole(name) ? c.types.compute != 4 : c.coded(name) || c.types.casts;
@@ -109,11 +112,12 @@ double weight_copy(const Counting& c, const std::string& name, double in, double
                   (casts ? in * out * c.types.compute : 0) + (c.types.widens ? in * out * 4 : 0));
 }
 
-/// What DoRA keeps for the gradient of its magnitudes: the layer's product before they scale it; of
-/// a dropped input the two that they scale, and that input.
-double dora_keeps(const Counting& c, const std::string& name, double rows, double in, double out) {
-  if (!c.trains.dora() || !c.trains.adapted(name)) return 0;
-  return rows * c.types.compute * (c.trains.drops() ? 2 * out + in : out);
+/// What an adapter keeps for its backward pass beside the input and the low-rank product.
+double variant_keeps(const Counting& c, const std::string& name, double rows, double in,
+                     double out) {
+  const lora::AdapterMemory& adapter = c.trains.adapter();
+  if (adapter.kept == nullptr || !c.trains.adapted(name)) return 0;
+  return rows * c.types.compute * adapter.kept(in, out, c.trains.drops());
 }
 
 struct Block {
@@ -130,8 +134,9 @@ MemoryUnit block_unit(const Counting& c, const Block& b, double tokens, double k
   const double compute = t.compute, d = b.width, wide = t.widens ? 4 : compute, norm = t.norm;
   const auto keeps = [&](const std::string& name) { return c.trains.keeps_input(name); };
   const bool gated = !b.in2.empty();
-  const bool again = gated && norm == compute &&
-                     !c.trains.dora();  // a decoder layer makes normed inputs of the stream again
+  const bool again =
+      gated && norm == compute &&
+      c.trains.adapter().low_rank_only;  // a decoder layer makes normed inputs of the stream again
   const auto copies = [&](int64_t users) {
     return users == 0 ? 0.0 : norm == compute ? 1.0 : static_cast<double>(users);
   };
@@ -145,26 +150,27 @@ MemoryUnit block_unit(const Counting& c, const Block& b, double tokens, double k
   early +=
       again ? (qkv > 0 && !reached ? tokens * d * stream : 0) : copies(qkv) * tokens * d * compute;
   for (const std::string& name : {b.q, b.k, b.v}) {
-    early += c.trains.low_rank(name, tokens, compute) + dora_keeps(c, name, tokens, d, b.attention);
+    early +=
+        c.trains.low_rank(name, tokens, compute) + variant_keeps(c, name, tokens, d, b.attention);
   }
   if (graph) early += tokens * (4 * b.attention * wide + 4 * b.attention / b.head);
   if (t.widens && graph) early += tokens * b.attention * compute;
   if (keeps(b.o) && (!graph || kept < tokens)) early += kept * b.attention * compute;
-  early += c.trains.low_rank(b.o, kept, compute) + dora_keeps(c, b.o, kept, b.attention, d);
+  early += c.trains.low_rank(b.o, kept, compute) + variant_keeps(c, b.o, kept, b.attention, d);
   graph |= keeps(b.o);
   double late = graph ? kept * (d * stream + 4) : 0;
   late +=
       again ? (mlp_in > 0 && !graph ? kept * d * stream : 0) : copies(mlp_in) * kept * d * compute;
-  late += c.trains.low_rank(b.in1, kept, compute) + dora_keeps(c, b.in1, kept, d, b.inner);
+  late += c.trains.low_rank(b.in1, kept, compute) + variant_keeps(c, b.in1, kept, d, b.inner);
   graph |= mlp_in > 0;
   if (gated)
-    late += c.trains.low_rank(b.in2, kept, compute) + dora_keeps(c, b.in2, kept, d, b.inner);
+    late += c.trains.low_rank(b.in2, kept, compute) + variant_keeps(c, b.in2, kept, d, b.inner);
   if (graph || keeps(b.out))
     late += kept * b.inner * compute * 2;  // gate and up; or before and after the activation
   if (!gated && !keeps(b.out)) late -= graph ? kept * b.inner * compute : 0;
-  late += c.trains.low_rank(b.out, kept, compute) + dora_keeps(c, b.out, kept, b.inner, d);
-  if (gated && c.trains.dora() && keeps(b.out))
-    late += kept * b.inner * compute;  // the product, which LoRA makes again
+  late += c.trains.low_rank(b.out, kept, compute) + variant_keeps(c, b.out, kept, b.inner, d);
+  if (gated && !c.trains.adapter().low_rank_only && keeps(b.out))
+    late += kept * b.inner * compute;  // the product, which a low-rank update makes again
   graph |= keeps(b.out);
   unit.early = early;
   unit.saved = early + late;
@@ -258,7 +264,8 @@ bool add_projector(const Counting& c, std::vector<MemoryUnit>& units, bool reach
   if (c.trains.keeps_input(second)) unit.saved += positions * d * compute;
   unit.saved +=
       c.trains.low_rank(first, positions, compute) + c.trains.low_rank(second, positions, compute);
-  unit.saved += dora_keeps(c, first, positions, in, d) + dora_keeps(c, second, positions, d, d);
+  unit.saved +=
+      variant_keeps(c, first, positions, in, d) + variant_keeps(c, second, positions, d, d);
   const double copy = weight_copy(c, second, d, d);
   unit.forward = 2 * positions * d * compute +
                  static_cast<double>(c.shape.rows * c.shape.longest) * d * c.types.stream + copy;
@@ -309,7 +316,7 @@ void add_head(const Counting& c, std::vector<MemoryUnit>& units, bool reached) {
     unit.backward += logits + pieces +
                      4 * vocab * d;  // the weight's gradient is summed up beside the one that stays
   if (c.trains.adapted(name)) {
-    unit.saved += kept * (vocab * 4 + d * t.compute) + dora_keeps(c, name, kept, d, vocab);
+    unit.saved += kept * (vocab * 4 + d * t.compute) + variant_keeps(c, name, kept, d, vocab);
     unit.forward = kept * vocab * (t.compute + (t.compute == 4 ? 0 : 4));
     unit.backward = kept * vocab * (4 + t.compute + (t.compute == 4 ? 0 : 4));
   }
@@ -345,12 +352,14 @@ TrainedSize trained_size(const RunSettings& settings) {
   const Trains trains(settings);
   const bool narrow = settings.recipe.optim.name == "adamw8bit";
   const double bytes = pass_types(settings).compute;
-  const bool shadowed = bytes == 2 && !trains.dora();
+  const bool shadowed = bytes == 2 && trains.adapter().low_rank_only;
   TrainedSize size{
       .frozen = trains.elements(), .coded = trains.coded(), .coded_bytes = trains.coded_bytes()};
   for (const auto& [name, elements] : trains.trainables()) {
     size.trained += static_cast<double>(elements);
     if (!name.starts_with("language_model.")) size.before_decoder += static_cast<double>(elements);
+    if (trains.keeps_start() && !trains.whole(name))
+      size.starts += 4.0 * static_cast<double>(elements);
     if (shadowed && !trains.whole(name)) size.shadows += bytes * static_cast<double>(elements);
     if (trains.whole(name)) size.frozen -= static_cast<double>(elements);
     size.moments += narrow && elements >= kLeast8Bit

@@ -3,6 +3,8 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
+#include <map>
+
 #include "kernels/common/error.h"
 #include "models/lora/inject.h"
 #include "models/lora/trained_modules.h"
@@ -12,21 +14,51 @@
 namespace lft::train {
 namespace {
 
-/// The logits without any adapter; they are back in place afterwards.
-at::Tensor base_logits(llava::Llava& model, const llava::LlavaBatch& probe) {
+struct ProbeLogits {
+  at::Tensor started, trained;
+};
+
+/// Those with every adapter as it started, which is none at all where that does the same, and those
+/// with what it has become. The same kernels compute both. The adapters are back in place after.
+ProbeLogits probe_logits(llava::Llava& model, const llava::LlavaBatch& probe) {
   const std::vector<lora::LinearSite> sites = lora::linear_sites(*model);
-  std::vector<std::shared_ptr<layers::LinearAdapter>> adapters;
+  std::vector<std::shared_ptr<layers::LinearAdapter>> adapters, stand_ins;
   for (const lora::LinearSite& site : sites) {
     layers::Linear layer = site.layer;
     adapters.push_back(layer->adapter());
-    layer->set_adapter(nullptr);
+    stand_ins.push_back(layer->adapter() ? layer->adapter()->at_start() : nullptr);
+    layer->set_adapter(stand_ins.back());
   }
-  const at::Tensor logits = model->all_logits(probe);
+  ProbeLogits logits{.started = model->all_logits(probe), .trained = {}};
   for (size_t i = 0; i < sites.size(); ++i) {
     layers::Linear layer = sites[i].layer;
-    if (adapters[i] != nullptr) layer->set_adapter(adapters[i]);
+    if (stand_ins[i] == nullptr) {
+      layer->set_adapter(adapters[i]);
+      continue;
+    }
+    auto values = adapters[i]->named_parameters();
+    for (auto& parameter : stand_ins[i]->named_parameters())
+      parameter.value().copy_(values[parameter.key()]);
+  }
+  logits.trained = model->all_logits(probe);
+  for (size_t i = 0; i < sites.size(); ++i) {
+    layers::Linear layer = sites[i].layer;
+    if (stand_ins[i] != nullptr) layer->set_adapter(adapters[i]);
   }
   return logits;
+}
+
+/// What every lora_B was before training, where that was not zero.
+std::map<const at::TensorImpl*, at::Tensor> starts_of_b(llava::Llava& model) {
+  std::map<const at::TensorImpl*, at::Tensor> starts;
+  for (const lora::LinearSite& site : lora::linear_sites(*model)) {
+    if (site.layer->adapter() == nullptr) continue;
+    const auto start = site.layer->adapter()->at_start();
+    if (start == nullptr) continue;
+    const at::Tensor b = site.layer->adapter()->named_parameters()["lora_B"];
+    starts[b.unsafeGetTensorImpl()] = start->named_parameters()["lora_B"];
+  }
+  return starts;
 }
 
 }  // namespace
@@ -34,6 +66,7 @@ at::Tensor base_logits(llava::Llava& model, const llava::LlavaBatch& probe) {
 void check_trained(llava::Llava& model, const AdamW& optimizer, const llava::LlavaBatch& probe,
                    at::ScalarType compute) {
   const at::NoGradGuard no_grad;
+  const std::map<const at::TensorImpl*, at::Tensor> starts = starts_of_b(model);
   std::vector<std::string> still_zero, never_reached;
   bool adapted = false;
   for (const AdamSlot& slot : optimizer.slots()) {
@@ -44,7 +77,10 @@ void check_trained(llava::Llava& model, const AdamW& optimizer, const llava::Lla
     }
     if (!slot.param.name.ends_with(lora::kLoraB)) continue;
     adapted = true;
-    if (at::count_nonzero(tensor).item<int64_t>() > 0) continue;
+    const auto start = starts.find(tensor.unsafeGetTensorImpl());
+    if (start != starts.end() ? !tensor.equal(start->second)
+                              : at::count_nonzero(tensor).item<int64_t>() > 0)
+      continue;
     (slot.steps == 0 ? never_reached : still_zero).push_back(slot.param.name);
   }
   if (!never_reached.empty()) {
@@ -53,16 +89,20 @@ void check_trained(llava::Llava& model, const AdamW& optimizer, const llava::Lla
            "train longer, on data that reaches them, or drop them from lora.targets");
   }
   if (!still_zero.empty()) {
-    refuse(ErrorKind::kNumeric, "adapters are still zero after training: they do nothing",
+    refuse(ErrorKind::kNumeric,
+           starts.empty() ? "adapters are still zero after training: they do nothing"
+                          : "adapters are still as they started: they do nothing",
            join(still_zero, ", ", 5), std::to_string(still_zero.size()) + " of them", {},
            "check that optim.lr is above 0 and that warm-up ends before the run does");
   }
   if (!adapted) return;
   const ops::ComputeDtypeGuard guard(compute);
-  if (at::equal(model->all_logits(probe), base_logits(model, probe))) {
+  const ProbeLogits logits = probe_logits(model, probe);
+  if (at::equal(logits.trained, logits.started)) {
     refuse(ErrorKind::kNumeric, "the adapter does not change the model's answers",
-           "logits of the probe sample", "the same bits with and without it", {},
-           "train longer or with a higher optim.lr");
+           "logits of the probe sample",
+           starts.empty() ? "the same bits with and without it" : "the same bits as at its start",
+           {}, "train longer or with a higher optim.lr");
   }
 }
 

@@ -8,7 +8,8 @@
 namespace lft::train {
 
 /// kNumeric with the reason unless every trained tensor is finite, every trained lora_B has moved
-/// off zero, and the logits of `probe` with the adapters differ from those without. Without
+/// off zero (or off what it started as), and the logits of `probe` with the adapters differ from
+/// those without (or with the adapters that they started as). Without
 /// adapters (everything trained whole) only the first is asked. Changes nothing.
 void check_trained(llava::Llava& model, const AdamW& optimizer, const llava::LlavaBatch& probe,
                    at::ScalarType compute);

@@ -26,9 +26,9 @@ namespace {
 
 class Gate : public ::testing::Test {
  protected:
-  Gate() {
+  explicit Gate(const std::string& variant = "lora") {
     inject_lora(select_sites(linear_sites(*model_), {"llm:all-linear"}),
-                {.rank = 2, .alpha = 4, .dropout = 0}, 7);
+                {.variant = variant, .rank = 2, .alpha = 4, .dropout = 0}, 7);
     trainables_ = make_trainable(*model_, {});
     at::Tensor ids = at::full({1, 20}, 7, at::kLong), labels = at::full({1, 20}, -100, at::kLong);
     labels[0][19] = 7;
@@ -45,10 +45,10 @@ class Gate : public ::testing::Test {
     }
   }
   /// As after `steps` updates of every adapter.
-  void check(int64_t steps = 5) {
+  void check(int64_t steps = 5, at::ScalarType compute = at::kFloat) {
     AdamW optimizer(trainables_, param_groups(trainables_, 1e-3, -1), {});
     for (AdamSlot& slot : optimizer.slots()) slot.steps = steps;
-    check_trained(model_, optimizer, probe_, at::kFloat);
+    check_trained(model_, optimizer, probe_, compute);
   }
 
   test::TempDir scratch_;
@@ -87,6 +87,43 @@ TEST_F(Gate, NamesATensorThatIsNotFinite) {
 TEST_F(Gate, SeesAnAdapterThatChangesNoLogit) {
   fill_b(1e-30);
   EXPECT_LFT_ERROR(ErrorKind::kNumeric, "does not change the model's answers", check());
+}
+
+/// An adapter whose B is not zero at its start: what counts is that it left it.
+class GateOfPissa : public Gate {
+ protected:
+  GateOfPissa() : Gate("pissa") {}
+  void move_b(double by) {
+    const at::NoGradGuard no_grad;
+    for (Trainable& trainable : trainables_) {
+      if (trainable.name.ends_with("lora_B.weight")) trainable.tensor.add_(by);
+    }
+  }
+};
+
+TEST_F(GateOfPissa, PassesWhatLeftItsStartAndLeavesTheAdaptersInPlace) {
+  move_b(0.1);
+  const at::Tensor before = model_->all_logits(probe_);
+  EXPECT_NO_THROW(check());
+  EXPECT_TRUE(at::equal(before, model_->all_logits(probe_)));
+}
+
+TEST_F(GateOfPissa, NamesAdaptersThatAreAsTheyStarted) {
+  EXPECT_LFT_ERROR(ErrorKind::kNumeric, "still as they started", check());
+  EXPECT_LFT_ERROR(ErrorKind::kNumeric, "no batch reached them", check(/*steps=*/0));
+}
+
+TEST_F(GateOfPissa, SeesAnAdapterThatChangesNoLogit) {
+  {
+    const at::NoGradGuard no_grad;  // one element, by a step that BF16 does not see
+    for (Trainable& trainable : trainables_) {
+      if (!trainable.name.ends_with("lora_B.weight")) continue;
+      at::Tensor first = trainable.tensor.view(-1)[0];
+      first.mul_(1 + 0x1p-22);
+    }
+  }
+  EXPECT_LFT_ERROR(ErrorKind::kNumeric, "the same bits as at its start",
+                   check(/*steps=*/5, at::kBFloat16));
 }
 
 TEST(GateOfARun, AtALearningRateOfZeroTheRunEndsWithTheReason) {

@@ -94,6 +94,17 @@ TEST_P(CodedRun, CodesCannotBeTrainedWhole) {
   }
 }
 
+TEST_P(CodedRun, AVariantThatChangesTheWeightsIsRefused) {
+  const test::TinyRun run;
+  Recipe recipe = coded_recipe(run, "out", GetParam());
+  recipe.lora.variant = "pissa";
+  recipe.lora.rank = 2;
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "changes the weights of its layers, and these are codes",
+                   open_inputs(recipe));
+  recipe.lora.targets = {"projector:all-linear"};
+  EXPECT_NO_THROW(open_inputs(recipe));
+}
+
 TEST_P(CodedRun, TheNoticeAndThePlanSayWhatTheWeightsAreHeldIn) {
   const test::TinyRun run;
   const RunInputs inputs = open_inputs(coded_recipe(run, "out", GetParam()));

@@ -125,7 +125,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"adamw8bit", "fp32", "cosine", 0, "adamw8bit"},
                       Case{"adamw8bit_fp16_skipped", "fp16", "constant", 3, "adamw8bit"},
                       Case{"adamw8bit_bf16_recovered", "bf16", "cosine", 3, "adamw8bit"},
-                      Case{"dora_bf16_recovered", "bf16", "cosine", 3, "adamw", "dora"}),
+                      Case{"dora_bf16_recovered", "bf16", "cosine", 3, "adamw", "dora"},
+                      Case{"pissa_fp32", "fp32", "cosine", 0, "adamw", "pissa"},
+                      Case{"pissa_bf16_recovered", "bf16", "cosine", 3, "adamw", "pissa"}),
     [](const auto& info) { return info.param.name; });
 
 class ResumeGuards : public ::testing::Test {

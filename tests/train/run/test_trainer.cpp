@@ -124,6 +124,10 @@ TEST(Trainer, StartsFromAnAdapterAndSaysWhatDoesNotFit) {
   other.lora.targets = {"llm:all-linear"};
   other.full.clear();
   EXPECT_LFT_ERROR(ErrorKind::kInput, "full: [projector]", open_inputs(other));
+  other = second;
+  other.output_dir = run.dir().file("other");
+  other.lora.variant = "pissa";
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "begins from the base's own weights", open_inputs(other));
 }
 
 TEST(Trainer, TrainsEverythingIntoAModelDirectory) {
