@@ -7,7 +7,7 @@
 #include "kernels/nf4/nf4.h"
 #include "models/ops/weight/fp8.h"
 #include "src/train/inputs/model_shapes.h"
-#include "src/train/optim/optimizer.h"
+#include "src/train/optim/rules.h"
 
 namespace lft::train {
 namespace {
@@ -27,12 +27,11 @@ class Trains {
       : recipe_(settings.recipe), shapes_(shape_only(settings.config)) {
     for (const lora::LinearSite& site : adapted_sites(recipe_, *shapes_, nullptr)) {
       adapted_.insert(site.name);
-      trainables_.emplace_back(site.name + ".lora_A",
-                               recipe_.lora.rank * site.layer->weight.size(1));
-      trainables_.emplace_back(site.name + ".lora_B",
-                               recipe_.lora.rank * site.layer->weight.size(0));
-      if (dora())
-        trainables_.emplace_back(site.name + ".lora_magnitude_vector", site.layer->weight.size(0));
+      const int64_t rank = recipe_.lora.rank, out = site.layer->weight.size(0),
+                    in = site.layer->weight.size(1);
+      trainables_.push_back({site.name + ".lora_A", {rank, in}});
+      trainables_.push_back({site.name + ".lora_B", {out, rank}});
+      if (dora()) trainables_.push_back({site.name + ".lora_magnitude_vector", {out}});
     }
     for (const auto& parameter : shapes_->named_parameters()) {
       const auto elements = static_cast<double>(parameter.value().numel());
@@ -45,7 +44,7 @@ class Trains {
                            static_cast<double>(parameter.value().size(1)));
       }
       if (whole(parameter.key()))
-        trainables_.emplace_back(parameter.key(), parameter.value().numel());
+        trainables_.push_back({parameter.key(), parameter.value().sizes().vec()});
     }
   }
   double elements() const { return elements_; }  // of the model without adapters
@@ -58,13 +57,15 @@ class Trains {
   /// Elements of the trainables whose names begin so.
   double elements_under(const std::string& prefix) const {
     double sum = 0;
-    for (const auto& [name, elements] : trainables_)
-      sum += name.starts_with(prefix) ? static_cast<double>(elements) : 0;
+    for (const auto& [name, sizes] : trainables_)
+      sum += name.starts_with(prefix) ? static_cast<double>(c10::multiply_integers(sizes)) : 0;
     return sum;
   }
   bool dora() const { return recipe_.lora.variant == "dora"; }
   /// Two tensors or three for an adapter, one for a parameter that is trained whole.
-  const std::vector<std::pair<std::string, int64_t>>& trainables() const { return trainables_; }
+  const std::vector<std::pair<std::string, std::vector<int64_t>>>& trainables() const {
+    return trainables_;
+  }
   /// Of the low-rank product of `rows` rows that the backward pass needs.
   double low_rank(const std::string& name, double rows, double width) const {
     return adapted(name) ? rows * rank() * width : 0;
@@ -75,7 +76,7 @@ class Trains {
   const recipe::Recipe& recipe_;
   llava::Llava shapes_;
   std::set<std::string> adapted_;
-  std::vector<std::pair<std::string, int64_t>> trainables_;
+  std::vector<std::pair<std::string, std::vector<int64_t>>> trainables_;  // their shapes
   double elements_ = 0, coded_ = 0, coded_bytes_ = 0;
 };
 
@@ -343,19 +344,19 @@ PassTypes pass_types(const RunSettings& settings) {
 
 TrainedSize trained_size(const RunSettings& settings) {
   const Trains trains(settings);
-  const bool narrow = settings.recipe.optim.name == "adamw8bit";
+  const RulePtr rule = make_rule(settings.recipe.optim);
   const double bytes = pass_types(settings).compute;
   const bool shadowed = bytes == 2 && !trains.dora();
   TrainedSize size{
       .frozen = trains.elements(), .coded = trains.coded(), .coded_bytes = trains.coded_bytes()};
-  for (const auto& [name, elements] : trains.trainables()) {
+  for (const auto& [name, sizes] : trains.trainables()) {
+    const int64_t elements = c10::multiply_integers(sizes);
     size.trained += static_cast<double>(elements);
     if (!name.starts_with("language_model.")) size.before_decoder += static_cast<double>(elements);
     if (shadowed && !trains.whole(name)) size.shadows += bytes * static_cast<double>(elements);
     if (trains.whole(name)) size.frozen -= static_cast<double>(elements);
-    size.moments += narrow && elements >= kLeast8Bit
-                        ? static_cast<double>(2 * elements + 8 * ops::moment_blocks(elements))
-                        : 8.0 * static_cast<double>(elements);
+    size.moments += moment_bytes(*rule, sizes);
+    size.update = std::max(size.update, rule->temporary_bytes(sizes));
   }
   return size;
 }

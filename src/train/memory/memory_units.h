@@ -44,6 +44,7 @@ struct TrainedSize {
   double before_decoder = 0;                  // of the trained ones: vision tower and projector
   double coded_bytes = 0, moments = 0;        // bytes
   double shadows = 0;                         // bytes of the trainables' copies for products
+  double update = 0;                          // bytes that an update needs for a while
 };
 TrainedSize trained_size(const RunSettings& settings);
 

@@ -10,7 +10,7 @@ namespace lft::train {
 /// kNumeric with the reason unless every trained tensor is finite, every trained lora_B has moved
 /// off zero, and the logits of `probe` with the adapters differ from those without. Without
 /// adapters (everything trained whole) only the first is asked. Changes nothing.
-void check_trained(llava::Llava& model, const AdamW& optimizer, const llava::LlavaBatch& probe,
+void check_trained(llava::Llava& model, const Optimizer& optimizer, const llava::LlavaBatch& probe,
                    at::ScalarType compute);
 
 }  // namespace lft::train

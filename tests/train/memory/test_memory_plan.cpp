@@ -45,7 +45,7 @@ class MemoryPlanTest : public ::testing::Test {
   }
   /// Of tensors, in a step behind the first; what a run holds before it is part of it.
   static double measured(const Recipe& recipe) {
-    const auto second = [](int64_t step, AdamW&) {
+    const auto second = [](int64_t step, Optimizer&) {
       if (step == 1) CountingAllocator::reset_peak();
     };
     EXPECT_EQ(train::train(recipe, {.gradients_ready = second, .stop_behind = 2}), 0);

@@ -69,7 +69,7 @@ Recipe resumable(const test::TinyRun& run, const std::string& out, const Case& c
 TrainOptions options_of(const Case& c, bool resume) {
   TrainOptions options{.resume = resume};
   if (c.bad_step > 0) {
-    options.gradients_ready = [bad = c.bad_step](int64_t step, AdamW& optimizer) {
+    options.gradients_ready = [bad = c.bad_step](int64_t step, Optimizer& optimizer) {
       if (step == bad)
         optimizer.slots().back().param.tensor.mutable_grad().fill_(
             std::numeric_limits<float>::infinity());
