@@ -3,6 +3,7 @@
 #include "kernels/common/error.h"
 #include "src/train/optim/adamw.h"
 #include "src/train/optim/adamw8bit.h"
+#include "src/train/optim/lion.h"
 
 namespace lft::train {
 
@@ -10,6 +11,7 @@ const std::vector<RuleInfo>& update_rules() {
   static const std::vector<RuleInfo> rules = {
       {"adamw", "Adam's moments", make_adamw, "adamw8bit"},
       {"adamw8bit", "Adam's moments in 8 bits", make_adamw8bit},
+      {"lion", "Lion's moment", make_lion},
   };
   return rules;
 }

@@ -125,6 +125,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"adamw8bit", "fp32", "cosine", 0, "adamw8bit"},
                       Case{"adamw8bit_fp16_skipped", "fp16", "constant", 3, "adamw8bit"},
                       Case{"adamw8bit_bf16_recovered", "bf16", "cosine", 3, "adamw8bit"},
+                      Case{"lion", "fp32", "cosine", 0, "lion"},
+                      Case{"lion_fp16_skipped", "fp16", "constant", 3, "lion"},
                       Case{"dora_bf16_recovered", "bf16", "cosine", 3, "adamw", "dora"}),
     [](const auto& info) { return info.param.name; });
 
