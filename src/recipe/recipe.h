@@ -32,7 +32,7 @@ struct Recipe {
     bool shuffle = true, group_by_length = false, follow_symlinks = false;
   } data;
   struct Optim {
-    std::string name = "adamw", schedule = "cosine";  // adamw, adamw8bit; constant, linear, cosine
+    std::string name = "adamw", schedule = "cosine";  // see recipe_fields.h
     double lr = 2e-4, projector_lr = -1;              // projector_lr < 0: lr
     std::array<double, 2> betas = {0.9, 0.999};
     double eps = 1e-8, weight_decay = 0, clip_grad_norm = 1.0, warmup_ratio = 0.03;

@@ -88,13 +88,14 @@ void visit_data(Visitor& v, Section& d) {
 
 template <class Visitor, class Section>
 void visit_optim(Visitor& v, Section& o) {
-  v.field("name", o.name, {.choices = {"adamw", "adamw8bit"}},
-          "optimizer; adamw8bit keeps the moments in 8 bits, block by block");
+  v.field("name", o.name, {.choices = {"adamw", "adamw8bit", "lion"}},
+          "optimizer; adamw8bit keeps the moments in 8 bits, block by block; lion keeps one moment "
+          "and steps by the sign: usual are a tenth of AdamW's lr and betas [0.9, 0.99]");
   v.field("lr", o.lr, {.low = 0, .high = 10}, "peak learning rate");
   v.field("projector_lr", o.projector_lr, {.nullable = true, .low = 0, .high = 10},
           "peak learning rate of the projector; not given: lr");
   v.field("betas", o.betas, {.low = 0, .high = 1, .high_open = true},
-          "decay of Adam's two moments");
+          "decay of Adam's two moments; lion: of its step's mean and of its moment");
   v.field("eps", o.eps, {.low = 0, .high = 1, .low_open = true},
           "added to the root of the second moment");
   v.field("weight_decay", o.weight_decay, {.low = 0, .high = 10},

@@ -130,7 +130,7 @@ inline Trace run_on(at::Device device, const Recipe& recipe) {
   Run run = make_run(std::move(inputs));
   Trace trace;
   const auto note = [&](std::map<std::string, at::Tensor>& into) {
-    for (const AdamSlot& slot : run.optimizer.slots())
+    for (const Slot& slot : run.optimizer.slots())
       into[slot.param.name] = slot.param.tensor.detach().cpu().to(at::kDouble);
   };
   note(trace.before);

@@ -184,7 +184,7 @@ TEST_P(Graphs, StepsAreTheSameBitsWithGraphsAndWithout) {
       EXPECT_FALSE(mentions(notes, "going on without"))
           << compute << ": " << (notes.empty() ? "" : notes.back());
       weights.emplace_back();
-      for (const AdamSlot& slot : run.optimizer.slots())
+      for (const Slot& slot : run.optimizer.slots())
         weights.back().push_back(slot.param.tensor.detach().clone());
     }
     for (size_t i = 0; i < weights[0].size(); ++i)

@@ -146,7 +146,7 @@ TEST(DeviceRecovery, ABadBf16GradientLeavesEveryBitAndGoesOnInFp32) {
     recipe.model.base_dtype = recipe.precision.compute = "bf16";
     recipe.train.max_steps = 8;
     recipe.checkpoint = {.every_steps = 1, .keep = 100, .at_step_zero = true};
-    const auto spoil = [&](int64_t step, AdamW& optimizer) {
+    const auto spoil = [&](int64_t step, Optimizer& optimizer) {
       if (step == 4) optimizer.slots()[1].param.tensor.mutable_grad().view(-1)[3] = bad;
     };
     ASSERT_EQ(train::train(recipe, {.gradients_ready = spoil}), 0);

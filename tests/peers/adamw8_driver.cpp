@@ -13,6 +13,7 @@
 #include "kernels/adamw8/adamw8.h"
 #include "src/base/errors.h"
 #include "src/hf/weights.h"
+#include "src/train/optim/adamw8bit.h"
 #include "src/train/optim/optimizer.h"
 
 using namespace lft::hf;
@@ -36,11 +37,10 @@ void update(const Tensors& in, const std::string& key, Tensors& out) {
   const float* const rates = in.at("rates." + key).const_data_ptr<float>();
   const at::Tensor param = in.at("param." + key).clone().requires_grad_();
   const std::vector<lft::lora::Trainable> trainables = {{key, "llm", param}};
-  lft::train::AdamW optimizer(
+  lft::train::Optimizer optimizer(
       trainables, lft::train::param_groups(trainables, rates[0], -1),
-      {.betas = {rates[1], rates[2]}, .eps = rates[3], .weight_decay = rates[4]},
-      {.eight_bits = true});
-  lft::train::AdamSlot& slot = optimizer.slots()[0];
+      make_adamw8bit({.betas = {rates[1], rates[2]}, .eps = rates[3], .weight_decay = rates[4]}));
+  lft::train::Slot& slot = optimizer.slots()[0];
   slot.steps = static_cast<int64_t>(rates[5]) - 1;
   for (const auto& [name, tensor] : lft::train::moment_tensors(slot)) {
     if (const auto found = in.find(name); found != in.end()) tensor.copy_(found->second);

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "kernels/common/error.h"
+#include "src/train/optim/adamw.h"
 #include "src/train/optim/loss_scaler.h"
 
 using namespace lft::lora;
@@ -22,7 +23,8 @@ namespace {
 void drive(const lft::train::LossScale& start, const std::string& flags) {
   const at::Tensor parameter = at::ones({1}).requires_grad_();
   const std::vector<lft::lora::Trainable> trainables = {{"weight", "llm", parameter}};
-  lft::train::AdamW optimizer(trainables, lft::train::param_groups(trainables, 1e-3, -1), {});
+  lft::train::Optimizer optimizer(trainables, lft::train::param_groups(trainables, 1e-3, -1),
+                                  make_adamw({}));
   lft::train::LossScaler scaler(start);
   const at::Tensor checked_loss = at::ones({});
   for (const char flag : flags) {

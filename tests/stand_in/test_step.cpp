@@ -88,7 +88,7 @@ TEST_P(StepCounts, AWholeRunReadsOnceAStep) {
   Recipe recipe = this->recipe();
   recipe.train.max_steps = 8;
   Counts first, last;
-  const auto look = [&](int64_t step, AdamW&) {
+  const auto look = [&](int64_t step, Optimizer&) {
     if (step == 5) first = counts();
     if (step == 8) last = counts();
   };
@@ -108,7 +108,7 @@ TEST(Graphs, GiveWayWhereMemoryRunsOut) {
     recipe.train.max_steps = 5;
     recipe.train.max_tokens_per_step = 160;
     recipe.train.cuda_graphs = graphs;
-    const auto nothing_more = [&](int64_t step, AdamW&) {
+    const auto nothing_more = [&](int64_t step, Optimizer&) {
       if (!tight) return;
       if (step == 1) limit.emplace(0);
       if (step == 5) limit.reset();

@@ -13,6 +13,7 @@
 
 #include "models/base/call.h"
 #include "src/hf/model_dir.h"
+#include "src/train/optim/adamw.h"
 #include "src/train/step/step.h"
 #include "support/temp_dir.h"
 #include "support/tiny_llava.h"
@@ -75,7 +76,7 @@ class OffenderTest : public ::testing::Test {
   void take_trainables() {
     trainables = make_trainable(*model, {});
     optimizer =
-        std::make_unique<AdamW>(trainables, param_groups(trainables, 1e-2, -1), AdamWOptions{});
+        std::make_unique<Optimizer>(trainables, param_groups(trainables, 1e-2, -1), make_adamw({}));
   }
 
   void plant(const std::string& name, Offender::Body body, bool trains = true) {
@@ -122,7 +123,7 @@ class OffenderTest : public ::testing::Test {
   const std::string dir_ = write_tiny_llava(scratch_.file("model"));
   Llava model{nullptr};
   std::vector<Trainable> trainables;
-  std::unique_ptr<AdamW> optimizer;
+  std::unique_ptr<Optimizer> optimizer;
   std::shared_ptr<BatchLayout> layout = std::make_shared<BatchLayout>();
   StepOptions options;
   StepState state;

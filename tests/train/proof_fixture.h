@@ -10,6 +10,7 @@
 
 #include "src/data/loader.h"
 #include "src/hf/model_dir.h"
+#include "src/train/optim/adamw.h"
 #include "src/train/proof/proof.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
@@ -47,7 +48,7 @@ class ProofFixture : public ::testing::Test {
   }
   void make_optimizer(const std::vector<Trainable>& owned, double projector_lr = -1) {
     optimizer =
-        std::make_unique<AdamW>(owned, param_groups(owned, 1e-2, projector_lr), AdamWOptions{});
+        std::make_unique<Optimizer>(owned, param_groups(owned, 1e-2, projector_lr), make_adamw({}));
   }
   void leave_out() {
     Learnable learnable = never_learning(model->config, trainables);
@@ -88,9 +89,9 @@ class ProofFixture : public ::testing::Test {
     std::vector<at::Tensor> tensors;
     for (const at::Tensor& parameter : model->parameters())
       tensors.push_back(parameter.detach().clone());
-    for (const AdamSlot& slot : optimizer->slots()) {
-      tensors.push_back(slot.exp_avg.clone());
-      tensors.push_back(slot.exp_avg_sq.clone());
+    for (const Slot& slot : optimizer->slots()) {
+      tensors.push_back(slot.moment("exp_avg").clone());
+      tensors.push_back(slot.moment("exp_avg_sq").clone());
     }
     return tensors;
   }
@@ -103,7 +104,7 @@ class ProofFixture : public ::testing::Test {
   Llava model{nullptr};
   std::vector<Trainable> trainables;
   std::vector<ExcludedModule> excluded;
-  std::unique_ptr<AdamW> optimizer;
+  std::unique_ptr<Optimizer> optimizer;
   Probe probe;
 
  private:

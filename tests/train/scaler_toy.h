@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "src/train/optim/adamw.h"
 #include "src/train/optim/loss_scaler.h"
 #include "support/expect_error.h"
 
@@ -26,8 +27,8 @@ inline std::vector<Trainable> adapter(const std::string& module) {
           {module + ".lora_B.weight", "llm", at::tensor({0.25f, -0.75f}).requires_grad_()}};
 }
 
-inline std::unique_ptr<AdamW> optimizer_of(const std::vector<Trainable>& parameters) {
-  return std::make_unique<AdamW>(parameters, param_groups(parameters, 0.1, -1), AdamWOptions{});
+inline std::unique_ptr<Optimizer> optimizer_of(const std::vector<Trainable>& parameters) {
+  return std::make_unique<Optimizer>(parameters, param_groups(parameters, 0.1, -1), make_adamw({}));
 }
 
 /// Half the sum of squares: the gradient of each element is the element.
@@ -38,10 +39,11 @@ inline at::Tensor loss_of(const std::vector<Trainable>& parameters) {
 }
 
 /// Weights, moments and counts.
-inline std::vector<at::Tensor> everything(AdamW& optimizer) {
+inline std::vector<at::Tensor> everything(Optimizer& optimizer) {
   std::vector<at::Tensor> tensors;
-  for (const AdamSlot& slot : optimizer.slots()) {
-    for (const at::Tensor& tensor : {slot.param.tensor, slot.exp_avg, slot.exp_avg_sq})
+  for (const Slot& slot : optimizer.slots()) {
+    for (const at::Tensor& tensor :
+         {slot.param.tensor, slot.moment("exp_avg"), slot.moment("exp_avg_sq")})
       tensors.push_back(tensor.detach().clone());
     tensors.push_back(at::scalar_tensor(slot.steps, at::kLong));
   }
@@ -74,7 +76,7 @@ class Scaler : public ::testing::Test {
   }
 
   std::vector<Trainable> parameters = adapter("q_proj"), others = adapter("projector");
-  std::unique_ptr<AdamW> optimizer = optimizer_of(parameters), other = optimizer_of(others);
+  std::unique_ptr<Optimizer> optimizer = optimizer_of(parameters), other = optimizer_of(others);
   LossScaler scaler{LossScale{.scale = 1024}};
   const at::Tensor loss = at::scalar_tensor(1.5);
 };

@@ -53,10 +53,13 @@ at::Tensor found_inf(const GradVerdict& verdict) {
   return field(verdict, offsetof(GradControl, found_inf), at::kFloat);
 }
 
+at::Tensor clip_of(const GradVerdict& verdict) {
+  return field(verdict, offsetof(GradControl, clip), at::kFloat);
+}
+
 void adamw_aten_(const std::vector<AdamWTensor>& tensors, const AdamWOptions& options,
                  const GradVerdict& verdict) {
-  const at::Tensor clip = field(verdict, offsetof(GradControl, clip), at::kFloat);
-  const at::Tensor skip = found_inf(verdict);
+  const at::Tensor clip = clip_of(verdict), skip = found_inf(verdict);
   for (const AdamWTensor& tensor : tensors) {
     const at::Tensor steps = at::full({}, static_cast<double>(tensor.t), tensor.exp_avg.options());
     at::_fused_adamw_({tensor.param}, {tensor.grad.to(at::kFloat) * clip}, {tensor.exp_avg},

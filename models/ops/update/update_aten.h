@@ -12,7 +12,8 @@ void adamw_aten_(const std::vector<AdamWTensor>& tensors, const AdamWOptions& op
                  const GradVerdict& verdict);
 void adamw8_aten_(const std::vector<AdamW8Tensor>& tensors, const AdamWOptions& options,
                   const GradVerdict& verdict);
-/// The verdict's own as a scalar tensor: 0 or 1.
+/// The verdict's own as scalar tensors: 0 or 1, and what gradients are multiplied by.
 at::Tensor found_inf(const GradVerdict& verdict);
+at::Tensor clip_of(const GradVerdict& verdict);
 
 }  // namespace lft::ops

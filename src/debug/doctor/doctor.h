@@ -23,7 +23,7 @@ struct DoctorReport {
 
 struct DoctorOptions {
   std::string driver_library = "libcuda.so.1";  // a test's ways in
-  std::function<void(int64_t step, train::AdamW&)> gradients_ready = {};
+  std::function<void(int64_t step, train::Optimizer&)> gradients_ready = {};
 };
 DoctorReport examine(const DoctorOptions& options = {});
 

@@ -10,6 +10,7 @@
 #include "models/ops/core/precision.h"
 #include "src/io/json.h"
 #include "src/train/machine/precision.h"
+#include "src/train/optim/adamw.h"
 #include "src/train/optim/loss_scaler.h"
 
 namespace lft::debug {
@@ -181,18 +182,18 @@ class Judge {
   StepCheck& check_;
 };
 
-void judge_overflow(Judge& judge, const ops::GradStats& stats, const train::AdamW& optimizer,
+void judge_overflow(Judge& judge, const ops::GradStats& stats, const train::Optimizer& optimizer,
                     const train::LossScaler& scaler, const Expected& want) {
   judge.require(stats.found_inf, "an overflow was not seen");
   for (size_t i = 0; i < want.before.size(); ++i) {
-    const train::AdamSlot& slot = optimizer.slots()[i];
+    const train::Slot& slot = optimizer.slots()[i];
     const std::vector<double> zeros(want.before[i].values.size(), 0.0);
     judge.tensor(slot.param.name + " behind a skipped step", slot.param.tensor,
                  want.before[i].values, 0);
-    judge.tensor("the first moment of " + slot.param.name + " behind a skipped step", slot.exp_avg,
-                 zeros, 0);
+    judge.tensor("the first moment of " + slot.param.name + " behind a skipped step",
+                 slot.moment("exp_avg"), zeros, 0);
     judge.tensor("the second moment of " + slot.param.name + " behind a skipped step",
-                 slot.exp_avg_sq, zeros, 0);
+                 slot.moment("exp_avg_sq"), zeros, 0);
     judge.require(slot.steps == 0, "a skipped step was counted for " + slot.param.name);
   }
   if (scaler.state().enabled)
@@ -202,14 +203,14 @@ void judge_overflow(Judge& judge, const ops::GradStats& stats, const train::Adam
 
 /// AdamW's first update: the moments are (1 - beta) times the clipped gradient and its square, the
 /// step is rate * g / (|g| + eps).
-void judge_update(Judge& judge, const ops::GradStats& stats, const train::AdamW& optimizer,
+void judge_update(Judge& judge, const ops::GradStats& stats, const train::Optimizer& optimizer,
                   const Expected& want) {
   constexpr double kRounding = 0x1p-20;  // a few roundings of float32 after each other
   judge.require(!stats.found_inf, "a good step was skipped");
   judge.number("the gradient norm", stats.norm, want.norm, kRounding);
   const double clip = std::min(1.0, kClip / (want.norm + 1e-6));
   for (size_t i = 0; i < want.gradients.size(); ++i) {
-    const train::AdamSlot& slot = optimizer.slots()[i];
+    const train::Slot& slot = optimizer.slots()[i];
     std::vector<double> first, second, after = want.before[i].values;
     for (size_t k = 0; k < after.size(); ++k) {
       const double gradient = want.gradients[i].values[k] * clip;
@@ -219,8 +220,10 @@ void judge_update(Judge& judge, const ops::GradStats& stats, const train::AdamW&
     }
     judge.tensor("the gradient of " + slot.param.name, slot.param.tensor.grad(),
                  want.gradients[i].values, 0);
-    judge.tensor("the first moment of " + slot.param.name, slot.exp_avg, first, kRounding);
-    judge.tensor("the second moment of " + slot.param.name, slot.exp_avg_sq, second, kRounding);
+    judge.tensor("the first moment of " + slot.param.name, slot.moment("exp_avg"), first,
+                 kRounding);
+    judge.tensor("the second moment of " + slot.param.name, slot.moment("exp_avg_sq"), second,
+                 kRounding);
     judge.tensor(slot.param.name, slot.param.tensor, after, kRounding);
     judge.require(slot.steps == 1, "the update of " + slot.param.name + " was not counted");
   }
@@ -229,7 +232,7 @@ void judge_update(Judge& judge, const ops::GradStats& stats, const train::AdamW&
 }  // namespace
 
 StepCheck check_step(at::Device device, at::ScalarType compute,
-                     const std::function<void(int64_t step, train::AdamW&)>& gradients_ready) {
+                     const std::function<void(int64_t step, train::Optimizer&)>& gradients_ready) {
   StepCheck check{
       .device = device.str(), .precision = train::compute_name(compute), .failures = {}, .loss = 0};
   Judge judge(check);
@@ -237,8 +240,8 @@ StepCheck check_step(at::Device device, at::ScalarType compute,
   const Expected want = expect(toy);
   const auto model = std::make_shared<ToyModel>(toy, device);
   const std::vector<lora::Trainable> trainables = lora::make_trainable(*model, {});
-  train::AdamW optimizer(trainables, train::param_groups(trainables, kRate, -1),
-                         {.betas = kBetas, .eps = kEps});
+  train::Optimizer optimizer(trainables, train::param_groups(trainables, kRate, -1),
+                             train::make_adamw({.betas = kBetas, .eps = kEps}));
   train::LossScaler scaler(
       {.enabled = compute == at::kHalf, .scale = kFirstScale, .backoff_factor = kBackoff});
   const ops::ComputeDtypeGuard dtype(compute);

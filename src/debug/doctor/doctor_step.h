@@ -24,7 +24,8 @@ struct StepCheck {
 /// off; else by its input), then a good one whose loss and gradients must be exact and whose
 /// weights and moments must be AdamW's first ones. What LibTorch throws passes through.
 /// `gradients_ready`: a test's way in, before the gradients are checked.
-StepCheck check_step(at::Device device, at::ScalarType compute,
-                     const std::function<void(int64_t step, train::AdamW&)>& gradients_ready = {});
+StepCheck check_step(
+    at::Device device, at::ScalarType compute,
+    const std::function<void(int64_t step, train::Optimizer&)>& gradients_ready = {});
 
 }  // namespace lft::debug

@@ -51,7 +51,7 @@ class Overfit {
     report_.samples = train::sample_ids(batch_);
     report_.floor = loss_floor(batch_);
     evidence_.largest_norms.resize(run.optimizer.slots().size(), 0);
-    step_.gradients_ready = [this](int64_t step, train::AdamW& optimizer) {
+    step_.gradients_ready = [this](int64_t step, train::Optimizer& optimizer) {
       if (options_.hooks.gradients_ready) options_.hooks.gradients_ready(step, optimizer);
       if (!first_taken_) keep_gradients(optimizer);
     };
@@ -85,7 +85,7 @@ class Overfit {
     if (options_.print) options_.print(line);
   }
 
-  void keep_gradients(train::AdamW& optimizer) {
+  void keep_gradients(train::Optimizer& optimizer) {
     evidence_.first_gradients = optimizer.gradients();
     for (at::Tensor& gradient : evidence_.first_gradients) {
       if (gradient.defined())

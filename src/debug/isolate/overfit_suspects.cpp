@@ -7,10 +7,12 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <optional>
 
 #include "models/ops/core/precision.h"
 #include "src/base/text.h"
 #include "src/data/batch.h"
+#include "src/train/optim/adamw.h"
 
 namespace lft::debug {
 namespace {
@@ -31,7 +33,7 @@ std::string part_of(const std::string& tensor, const TrialModule& module) {
   return module.adapter ? part.substr(0, part.find('.')) : part;
 }
 
-std::vector<double> slot_rates(train::AdamW& optimizer) {
+std::vector<double> slot_rates(train::Optimizer& optimizer) {
   std::vector<double> rates(optimizer.slots().size(), 0);
   for (const train::ParamGroup& group : optimizer.groups()) {
     for (const size_t member : group.members) rates[member] = group.lr;
@@ -39,19 +41,10 @@ std::vector<double> slot_rates(train::AdamW& optimizer) {
   return rates;
 }
 
-/// Adam's last update of a slot at learning rate 1.
-at::Tensor adam_direction(const train::AdamSlot& slot, const recipe::Recipe::Optim& optim) {
-  const auto t = static_cast<double>(slot.steps);
-  const train::Moments kept = train::moments(slot);
-  const at::Tensor mean = kept.exp_avg / (1 - std::pow(optim.betas[0], t));
-  const at::Tensor root = (kept.exp_avg_sq / (1 - std::pow(optim.betas[1], t))).sqrt();
-  return mean / (root + optim.eps);
-}
-
 /// Whether float32 has no room for a slot's update beside its weight, at any element.
-bool lost_in_rounding(const train::AdamSlot& slot, double lr, const recipe::Recipe::Optim& optim) {
+bool lost_in_rounding(const train::UpdateRule& rule, const train::Slot& slot, double lr) {
   if (slot.steps == 0) return false;
-  const at::Tensor update = adam_direction(slot, optim).abs() * lr;
+  const at::Tensor update = rule.direction(slot).abs() * lr;
   const at::Tensor half_ulp = slot.param.tensor.detach().abs() * 0x1p-25;
   return !at::logical_and(update > half_ulp, update > 0).any().item<bool>();
 }
@@ -60,12 +53,12 @@ bool lost_in_rounding(const train::AdamSlot& slot, double lr, const recipe::Reci
 std::string stuck_reason(const train::Run& run, const TrialRun& bench,
                          const OverfitEvidence& evidence, const TrialModule& module, size_t at,
                          double lr) {
-  const train::AdamSlot& slot = run.optimizer.slots()[at];
+  const train::Slot& slot = run.optimizer.slots()[at];
   if (bench.moved(at) > 0) return "";
   if (!slot.param.tensor.requires_grad()) return "requires no gradient";
   if (slot.steps == 0) return "had no gradient in any step";
   if (evidence.largest_norms[at] > 0) {
-    if (lost_in_rounding(slot, lr, run.inputs.recipe.optim)) return "";
+    if (lost_in_rounding(run.optimizer.rule(), slot, lr)) return "";
     return "had a gradient of norm " + format_number(evidence.largest_norms[at]) +
            " and learning rate " + format_number(lr) + ", and did not move";
   }
@@ -100,19 +93,21 @@ double median(std::vector<double> values) {
 }
 
 /// How much of Adam's step is left beside eps: 1 where gradients stand well above it. Not of A,
-/// whose gradient is as small as B still is.
-double above_eps(const train::Run& run) {
+/// whose gradient is as small as B still is. Nothing where no slot keeps Adam's second moment.
+std::optional<double> above_eps(const train::Run& run) {
   const recipe::Recipe::Optim& optim = run.inputs.recipe.optim;
   std::vector<double> shares;
-  for (const train::AdamSlot& slot : run.optimizer.slots()) {
-    if (slot.steps == 0 || is_a(slot.param.name)) continue;
-    const at::Tensor root = (train::moments(slot).exp_avg_sq /
-                             (1 - std::pow(optim.betas[1], static_cast<double>(slot.steps))))
-                                .sqrt();
+  bool adam = false;
+  for (const train::Slot& slot : run.optimizer.slots()) {
+    const at::Tensor squares = train::adam_moments(slot).exp_avg_sq;
+    adam |= squares.defined();
+    if (slot.steps == 0 || is_a(slot.param.name) || !squares.defined()) continue;
+    const at::Tensor root =
+        (squares / (1 - std::pow(optim.betas[1], static_cast<double>(slot.steps)))).sqrt();
     const at::Tensor seen = root.masked_select(root > 0);
     if (seen.numel() > 0) shares.push_back((seen / (seen + optim.eps)).mean().item<double>());
   }
-  return median(shares);
+  return adam ? std::optional(median(shares)) : std::nullopt;
 }
 
 /// Relative to what it is, by tensors that did not begin at zero.
@@ -255,11 +250,13 @@ OverfitSuspect suspect_reduction(const train::Run& run, const MeanLoss& mean,
 
 OverfitSuspect suspect_low_lr(train::Run& run, TrialRun& bench, const LrProbe& probe) {
   OverfitSuspect suspect{.name = kLowLr, .evidence = {}};
-  const double share = above_eps(run), moved = relative_movement(run, bench);
+  const std::optional<double> adam = above_eps(run);
+  const double share = adam.value_or(1), moved = relative_movement(run, bench);
   suspect.evidence.push_back("the weights moved by " + format_number(100 * moved) +
-                             "% of their size (median of the tensors that began off zero); Adam's "
-                             "steps are " +
-                             format_number(100 * share) + "% of the learning rate beside its eps");
+                             "% of their size (median of the tensors that began off zero)" +
+                             (adam ? "; Adam's steps are " + format_number(100 * share) +
+                                         "% of the learning rate beside its eps"
+                                   : ""));
   bench.reset();
   double lr = run.optimizer.groups().front().lr, factor = 1;
   if (lr == 0) {

@@ -31,7 +31,7 @@ std::unordered_map<const void*, MemoryUse> known_blocks(train::Run& run) {
     put(parameter, MemoryUse::kFrozen);
   for (const lora::Trainable& trainable : run.model.trainables)
     put(trainable.tensor, MemoryUse::kTrainables);
-  for (const train::AdamSlot& slot : run.optimizer.slots()) {
+  for (const train::Slot& slot : run.optimizer.slots()) {
     for (const auto& [name, tensor] : train::moment_tensors(slot)) put(tensor, MemoryUse::kMoments);
     if (const at::Tensor& gradient = slot.param.tensor.grad(); gradient.defined()) {
       put(gradient, MemoryUse::kGradients);
@@ -89,7 +89,7 @@ std::vector<StepMarks> take_steps(train::Run& run, train::RunMemory& memory,
   std::vector<StepMarks> steps;
   train::StepOptions step_options = lft::debug::step_options(run, options.hooks);
   const auto hook = step_options.gradients_ready;
-  step_options.gradients_ready = [&](int64_t step, train::AdamW& optimizer) {
+  step_options.gradients_ready = [&](int64_t step, train::Optimizer& optimizer) {
     steps.back().gradients_ready = ledger.now();
     if (hook) hook(step, optimizer);
   };

@@ -90,7 +90,7 @@ class Recorder : public CallObserver {
 /// loss.
 struct Gradients {
   std::vector<std::pair<std::string, at::Tensor>> list;
-  void take(const train::AdamW& optimizer) {
+  void take(const train::Optimizer& optimizer) {
     list.clear();
     const std::vector<at::Tensor> gradients = optimizer.gradients();
     for (size_t i = gradients.size(); i-- > 0;) {
@@ -107,7 +107,7 @@ train::StepOutcome traced_step(train::Run& run, Recorder& recorder, const TraceO
       .clip_grad_norm = run.inputs.recipe.optim.clip_grad_norm,
       .seed = static_cast<uint64_t>(run.inputs.recipe.train.seed),
       .offload_activations = train::offloads_activations(run.inputs.recipe, run.inputs.device),
-      .gradients_ready = [&](int64_t step, train::AdamW& optimizer) {
+      .gradients_ready = [&](int64_t step, train::Optimizer& optimizer) {
         if (options.gradients_ready) options.gradients_ready(step, optimizer);
         gradients.take(optimizer);
       }};
@@ -119,9 +119,9 @@ train::StepOutcome traced_step(train::Run& run, Recorder& recorder, const TraceO
   }();
   recorder.record_loss(outcome.loss);
   for (const auto& [name, gradient] : gradients.list) recorder.record("gradient", name, gradient);
-  for (const train::AdamSlot& slot : run.optimizer.slots())
+  for (const train::Slot& slot : run.optimizer.slots())
     recorder.record("weight", slot.param.name, slot.param.tensor);
-  for (const train::AdamSlot& slot : run.optimizer.slots()) {
+  for (const train::Slot& slot : run.optimizer.slots()) {
     for (const auto& [name, tensor] : train::moment_tensors(slot))
       recorder.record("moment", name, tensor);
   }

@@ -36,7 +36,7 @@ struct TraceOptions {
   std::function<void(int64_t step, data::StepSamples&)> samples_ready = {};
   std::function<void(int64_t step, const std::string& path, const std::vector<at::Tensor>& outputs)>
       output_ready = {};
-  std::function<void(int64_t step, train::AdamW&)> gradients_ready = {};
+  std::function<void(int64_t step, train::Optimizer&)> gradients_ready = {};
 };
 
 /// At most the recipe's number of steps; a step that is not finite is the last.

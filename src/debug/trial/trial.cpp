@@ -21,7 +21,7 @@ int64_t TrialSteps::taken() const {
 }
 
 TrialRun::TrialRun(train::Run& run) : run_(run), scaler_(run.scaler), state_(run.state) {
-  for (const train::AdamSlot& slot : run.optimizer.slots())
+  for (const train::Slot& slot : run.optimizer.slots())
     start_.push_back(slot.param.tensor.detach().clone());
   for (const train::ParamGroup& group : run.optimizer.groups()) lr_.push_back(group.lr);
 }
@@ -29,7 +29,7 @@ TrialRun::TrialRun(train::Run& run) : run_(run), scaler_(run.scaler), state_(run
 void TrialRun::reset() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < start_.size(); ++i) {
-    train::AdamSlot& slot = run_.optimizer.slots()[i];
+    train::Slot& slot = run_.optimizer.slots()[i];
     at::Tensor(slot.param.tensor).copy_(start_[i]);
     train::forget_moments(slot);
   }
@@ -77,7 +77,7 @@ train::StepOptions step_options(const train::Run& run, const TrialHooks& hooks) 
   return options;
 }
 
-std::vector<TrialModule> trial_modules(const train::AdamW& optimizer) {
+std::vector<TrialModule> trial_modules(const train::Optimizer& optimizer) {
   std::vector<TrialModule> modules;
   std::map<std::string, size_t> places;
   for (size_t i = 0; i < optimizer.slots().size(); ++i) {

@@ -13,7 +13,7 @@ namespace lft::debug {
 /// are checked.
 struct TrialHooks {
   std::function<void(train::Run&)> built = {};
-  std::function<void(int64_t step, train::AdamW&)> gradients_ready = {};
+  std::function<void(int64_t step, train::Optimizer&)> gradients_ready = {};
 };
 
 struct TrialSteps {
@@ -57,7 +57,7 @@ struct TrialModule {
   std::vector<size_t> slots;
   bool adapter = false;
 };
-std::vector<TrialModule> trial_modules(const train::AdamW& optimizer);
+std::vector<TrialModule> trial_modules(const train::Optimizer& optimizer);
 
 /// Mean over the supervised tokens, in evaluation mode and the run's precision, in micro-batches as
 /// the recipe cuts them.

@@ -9,6 +9,7 @@
 #include "src/train/inputs/output_dir.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/machine/device.h"
+#include "src/train/optim/rules.h"
 
 namespace lft::train {
 namespace {
@@ -70,6 +71,7 @@ RunInputs open_inputs(const recipe::Recipe& recipe, bool resume) {
   RunInputs inputs;
   inputs.recipe = recipe;
   check_output_dir(recipe, resume);
+  make_rule(recipe.optim);  // refuses what it cannot do before anything is opened
   inputs.model.dir = recipe.model.init == "random" ? hf::ModelDir::config_only(recipe.model.path)
                                                    : hf::ModelDir::open(recipe.model.path);
   inputs.config = inputs.model.dir.config;

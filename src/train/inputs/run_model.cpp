@@ -9,6 +9,7 @@
 #include "src/train/inputs/init_adapter.h"
 #include "src/train/inputs/model_shapes.h"
 #include "src/train/machine/device.h"
+#include "src/train/optim/rules.h"
 
 namespace lft::train {
 namespace {
@@ -69,16 +70,13 @@ RunModel run_shapes(const RunSettings& settings) {
   return run;
 }
 
-AdamW make_optimizer(const recipe::Recipe& recipe, const std::vector<lora::Trainable>& trainables) {
+Optimizer make_optimizer(const recipe::Recipe& recipe,
+                         const std::vector<lora::Trainable>& trainables) {
   const bool on_host =
       std::all_of(trainables.begin(), trainables.end(),
                   [](const lora::Trainable& each) { return each.tensor.is_cpu(); });
-  return AdamW(trainables, param_groups(trainables, recipe.optim.lr, recipe.optim.projector_lr),
-               {.betas = recipe.optim.betas,
-                .eps = recipe.optim.eps,
-                .weight_decay = recipe.optim.weight_decay},
-               {.eight_bits = recipe.optim.name == "adamw8bit",
-                .offload = recipe.optim.offload && !on_host});
+  return Optimizer(trainables, param_groups(trainables, recipe.optim.lr, recipe.optim.projector_lr),
+                   make_rule(recipe.optim), {.offload = recipe.optim.offload && !on_host});
 }
 
 std::string trained_share(int64_t trainable, int64_t total) {

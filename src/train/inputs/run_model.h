@@ -26,7 +26,8 @@ RunModel build_model(const RunInputs& inputs);
 /// No weight is read.
 RunModel run_shapes(const RunSettings& settings);
 
-AdamW make_optimizer(const recipe::Recipe& recipe, const std::vector<lora::Trainable>& trainables);
+Optimizer make_optimizer(const recipe::Recipe& recipe,
+                         const std::vector<lora::Trainable>& trainables);
 
 /// "4.19 M of 7063.43 M parameters (0.06%)"
 std::string trained_share(int64_t trainable, int64_t total);

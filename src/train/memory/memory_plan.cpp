@@ -9,6 +9,7 @@
 #include "src/train/inputs/run_data.h"
 #include "src/train/machine/cpu_allocator.h"
 #include "src/train/memory/memory_units.h"
+#include "src/train/optim/rules.h"
 #include "src/train/step/graph_passes.h"
 
 namespace lft::train {
@@ -62,8 +63,10 @@ double trained_bytes(const std::vector<MemoryUnit>& units) {
   return sum;
 }
 
-/// Forward through the units, then backward. The gradients are there all along.
-Moment worst_moment(const std::vector<MemoryUnit>& units, double pixels, double input_share) {
+/// Forward through the units, then backward, then an update, which needs `update` bytes for a
+/// while. The gradients are there all along.
+Moment worst_moment(const std::vector<MemoryUnit>& units, double pixels, double input_share,
+                    double update) {
   const double all = trained_bytes(units);
   Moment most, now{.name = "forward pass", .activations = {}, .gradients = all, .pixels = pixels};
   for (const MemoryUnit& unit : units) {
@@ -88,8 +91,8 @@ Moment worst_moment(const std::vector<MemoryUnit>& units, double pixels, double 
     keep_larger(most, std::move(second));
     now.activations[unit->part] -= unit->recomputed ? unit->input * input_share : unit->saved;
   }
-  Moment update{.name = "optimizer step", .activations = {}, .gradients = all};
-  keep_larger(most, std::move(update));
+  keep_larger(
+      most, {.name = "optimizer step", .activations = {}, .gradients = all, .temporaries = update});
   return most;
 }
 
@@ -100,9 +103,9 @@ double pixel_bytes(const RunSettings& settings, const PassShape& shape) {
 }
 
 Moment plain_moment(const RunSettings& settings, const std::vector<MemoryUnit>& units,
-                    const PassShape& shape) {
+                    const PassShape& shape, double update) {
   const double input_share = offloads_activations(settings.recipe, settings.device) ? 0 : 1;
-  return worst_moment(units, pixel_bytes(settings, shape), input_share);
+  return worst_moment(units, pixel_bytes(settings, shape), input_share, update);
 }
 
 double embeds_bytes(const RunSettings& settings, int64_t tokens) {
@@ -111,17 +114,17 @@ double embeds_bytes(const RunSettings& settings, int64_t tokens) {
 
 /// With CUDA graphs the decoder's pass has an arena's memory, which stays when the pass is over.
 /// What happens outside comes on top of the arena's peak: the images' pass, of which something may
-/// be kept for its backward pass, or the copies that prove a graph.
+/// be kept for its backward pass, the copies that prove a graph, or an update.
 Moment arena_moment(const RunSettings& settings, const std::vector<MemoryUnit>& units,
-                    const PassShape& shape) {
+                    const PassShape& shape, double update) {
   const auto first = std::find_if(units.begin(), units.end(), [](const MemoryUnit& unit) {
     return unit.part == "decoder layers";
   });
   const std::vector<MemoryUnit> images(units.begin(), first), decoder(first, units.end());
-  const Moment inside = worst_moment(decoder, /*pixels=*/0, /*input_share=*/1);
+  const Moment inside = worst_moment(decoder, /*pixels=*/0, /*input_share=*/1, /*update=*/0);
   Moment kept{.name = inside.name + ", while a CUDA graph is proven", .activations = {}};
   for (const MemoryUnit& unit : images) kept.activations[unit.part] += unit.saved;
-  Moment outside = worst_moment(images, /*pixels=*/0, /*input_share=*/1);
+  Moment outside = worst_moment(images, /*pixels=*/0, /*input_share=*/1, update);
   outside.gradients = 0;                                        // of all units, below
   kept.pixels = outside.pixels = pixel_bytes(settings, shape);  // to the end of the pass
   const double needed = std::max(kept.total(), outside.total());
@@ -135,11 +138,12 @@ Moment arena_moment(const RunSettings& settings, const std::vector<MemoryUnit>& 
   return outside;
 }
 
-Moment pass_moment(const RunSettings& settings, const PassShape& shape) {
+Moment pass_moment(const RunSettings& settings, const PassShape& shape, double update) {
   const std::vector<MemoryUnit> units = memory_units(settings, shape);
   // In FP32 the decoder has no graph.
   const bool arena = fills_up(settings) && settings.precision.compute != at::kFloat;
-  return arena ? arena_moment(settings, units, shape) : plain_moment(settings, units, shape);
+  return arena ? arena_moment(settings, units, shape, update)
+               : plain_moment(settings, units, shape, update);
 }
 
 /// What graph passes keep from one to the next: the embeddings and their gradient at the largest
@@ -184,7 +188,7 @@ struct Weights {
 Weights weigh(const RunSettings& settings) {
   const PassShape base{.samples = 4, .rows = 4, .longest = 1024, .images = 4, .supervised = 1024};
   const auto total = [&](PassShape shape) {
-    return plain_moment(settings, memory_units(settings, shape), shape).total();
+    return plain_moment(settings, memory_units(settings, shape), shape, /*update=*/0).total();
   };
   const double start = total(base);
   PassShape longer = base, more = base, asked = base;
@@ -270,7 +274,7 @@ MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst
   const PassShape shape = shape_of(settings, worst);
   const TrainedSize size = trained_size(settings);
   const PassTypes types = pass_types(settings);
-  const Moment moment = pass_moment(settings, shape);
+  const Moment moment = pass_moment(settings, shape, size.update);
   MemoryPlan plan{.parts = {}, .moment = moment.name, .spare = moment.spare};
   const auto add = [&](const std::string& name, double bytes) {
     if (bytes > 0) plan.parts.push_back({name, bytes});
@@ -281,7 +285,7 @@ MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst
   add("copies of A and B for products", size.shadows);
   add("A and B as they began", types.gpu ? 0 : size.starts);
   add("gradients", moment.gradients);
-  add(settings.recipe.optim.name == "adamw8bit" ? "Adam's moments in 8 bits" : "Adam's moments",
+  add(find_rule(settings.recipe.optim.name).moments,
       settings.recipe.optim.offload && types.gpu ? 0 : size.moments);
   for (const auto& [part, bytes] : moment.activations) add("activations, " + part, bytes);
   add("temporaries", moment.temporaries);

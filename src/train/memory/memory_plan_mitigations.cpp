@@ -5,6 +5,7 @@
 #include "src/base/text.h"
 #include "src/hf/model_dir.h"
 #include "src/train/memory/memory_plan.h"
+#include "src/train/optim/rules.h"
 
 namespace lft::train {
 namespace {
@@ -31,9 +32,9 @@ std::vector<RecipeChange> possible_changes(const RunSettings& settings) {
                        "batches of like lengths are less mixed; costs nothing else",
                        [](recipe::Recipe& r) { r.data.group_by_length = true; }});
   }
-  if (recipe.optim.name == "adamw") {
-    changes.push_back({"optim.name=adamw8bit", "the moments are rounded to 8 bits",
-                       [](recipe::Recipe& r) { r.optim.name = "adamw8bit"; }});
+  if (const std::string& smaller = find_rule(recipe.optim.name).in_8_bits; !smaller.empty()) {
+    changes.push_back({"optim.name=" + smaller, "the moments are rounded to 8 bits",
+                       [smaller](recipe::Recipe& r) { r.optim.name = smaller; }});
   }
   const int64_t longest = settings.max_tokens;  // a budget must hold the longest sample
   const int64_t budget = recipe.train.max_tokens_per_step == 0
@@ -60,7 +61,7 @@ std::vector<RecipeChange> possible_changes(const RunSettings& settings) {
                        "every kernel is launched by itself, which short passes feel",
                        [](recipe::Recipe& r) { r.train.cuda_graphs = "off"; }});
   }
-  if (gpu && !recipe.optim.offload) {
+  if (gpu && !recipe.optim.offload && make_rule(recipe.optim)->in_pieces()) {
     changes.push_back({"optim.offload=true", "the moments cross the bus in every step",
                        [](recipe::Recipe& r) { r.optim.offload = true; }});
   }

@@ -8,7 +8,7 @@
 #include "models/lora/registry.h"
 #include "models/ops/weight/fp8.h"
 #include "src/train/inputs/model_shapes.h"
-#include "src/train/optim/optimizer.h"
+#include "src/train/optim/rules.h"
 
 namespace lft::train {
 namespace {
@@ -32,7 +32,7 @@ class Trains {
       for (const lora::AdapterTensor& tensor : variant_.tensors) {
         const std::vector<int64_t> shape =
             tensor.shape(weight.size(0), weight.size(1), recipe_.lora.rank);
-        trainables_.emplace_back(site.name + "." + tensor.name, c10::multiply_integers(shape));
+        trainables_.push_back({site.name + "." + tensor.name, shape});
       }
     }
     for (const auto& parameter : shapes_->named_parameters()) {
@@ -46,7 +46,7 @@ class Trains {
                            static_cast<double>(parameter.value().size(1)));
       }
       if (whole(parameter.key()))
-        trainables_.emplace_back(parameter.key(), parameter.value().numel());
+        trainables_.push_back({parameter.key(), parameter.value().sizes().vec()});
     }
   }
   double elements() const { return elements_; }  // of the model without adapters
@@ -59,14 +59,16 @@ class Trains {
   /// Elements of the trainables whose names begin so.
   double elements_under(const std::string& prefix) const {
     double sum = 0;
-    for (const auto& [name, elements] : trainables_)
-      sum += name.starts_with(prefix) ? static_cast<double>(elements) : 0;
+    for (const auto& [name, sizes] : trainables_)
+      sum += name.starts_with(prefix) ? static_cast<double>(c10::multiply_integers(sizes)) : 0;
     return sum;
   }
   const lora::AdapterMemory& adapter() const { return variant_.memory; }
   bool keeps_start() const { return variant_.changes_weight; }
   /// Those of an adapter, and a parameter that is trained whole.
-  const std::vector<std::pair<std::string, int64_t>>& trainables() const { return trainables_; }
+  const std::vector<std::pair<std::string, std::vector<int64_t>>>& trainables() const {
+    return trainables_;
+  }
   /// Of the low-rank product of `rows` rows that the backward pass needs.
   double low_rank(const std::string& name, double rows, double width) const {
     return adapted(name) ? rows * rank() * width : 0;
@@ -78,7 +80,7 @@ class Trains {
   const lora::Variant& variant_ = lora::find_variant(recipe_.lora.variant);
   llava::Llava shapes_;
   std::set<std::string> adapted_;
-  std::vector<std::pair<std::string, int64_t>> trainables_;
+  std::vector<std::pair<std::string, std::vector<int64_t>>> trainables_;  // their shapes
   double elements_ = 0, coded_ = 0, coded_bytes_ = 0;
 };
 
@@ -350,21 +352,21 @@ PassTypes pass_types(const RunSettings& settings) {
 
 TrainedSize trained_size(const RunSettings& settings) {
   const Trains trains(settings);
-  const bool narrow = settings.recipe.optim.name == "adamw8bit";
+  const RulePtr rule = make_rule(settings.recipe.optim);
   const double bytes = pass_types(settings).compute;
   const bool shadowed = bytes == 2 && trains.adapter().low_rank_only;
   TrainedSize size{
       .frozen = trains.elements(), .coded = trains.coded(), .coded_bytes = trains.coded_bytes()};
-  for (const auto& [name, elements] : trains.trainables()) {
+  for (const auto& [name, sizes] : trains.trainables()) {
+    const int64_t elements = c10::multiply_integers(sizes);
     size.trained += static_cast<double>(elements);
     if (!name.starts_with("language_model.")) size.before_decoder += static_cast<double>(elements);
     if (trains.keeps_start() && !trains.whole(name))
       size.starts += 4.0 * static_cast<double>(elements);
     if (shadowed && !trains.whole(name)) size.shadows += bytes * static_cast<double>(elements);
     if (trains.whole(name)) size.frozen -= static_cast<double>(elements);
-    size.moments += narrow && elements >= kLeast8Bit
-                        ? static_cast<double>(2 * elements + 8 * ops::moment_blocks(elements))
-                        : 8.0 * static_cast<double>(elements);
+    size.moments += moment_bytes(*rule, sizes);
+    size.update = std::max(size.update, rule->temporary_bytes(sizes));
   }
   return size;
 }

@@ -45,6 +45,7 @@ struct TrainedSize {
   double coded_bytes = 0, moments = 0;        // bytes
   double shadows = 0;                         // bytes of the trainables' copies for products
   double starts = 0;                          // bytes of A and B as they began, in host memory
+  double update = 0;                          // bytes that an update needs for a while
 };
 TrainedSize trained_size(const RunSettings& settings);
 

@@ -36,7 +36,8 @@ std::string layer_of(const std::string& name) {
   return lora::module_of(name);
 }
 
-std::vector<LayerValue> layer_grad_norms(const AdamW& optimizer, const std::vector<double>& norms) {
+std::vector<LayerValue> layer_grad_norms(const Optimizer& optimizer,
+                                         const std::vector<double>& norms) {
   std::vector<LayerValue> layers;
   for (size_t i = 0; i < norms.size(); ++i) {
     const std::string layer = layer_of(optimizer.slots()[i].param.name);

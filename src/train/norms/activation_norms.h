@@ -21,7 +21,8 @@ struct LayerValue {
 std::string layer_of(const std::string& name);
 
 /// The L2 norm of each layer's gradients from those of its tensors, by slot; slots' order.
-std::vector<LayerValue> layer_grad_norms(const AdamW& optimizer, const std::vector<double>& norms);
+std::vector<LayerValue> layer_grad_norms(const Optimizer& optimizer,
+                                         const std::vector<double>& norms);
 
 /// Install it (ObserveCalls) around a step. Outputs of decoder layers, vision layers and the
 /// projector are squared and summed in double where they live, over all micro-batches, padding

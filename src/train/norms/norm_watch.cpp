@@ -301,8 +301,8 @@ void NormWatch::restore(const io::Json& state) {
   warned_ = state.at("warned").get<std::set<std::string>>();
 }
 
-std::vector<LayerValue> module_grad_norms(const AdamW& optimizer, const std::vector<double>& norms,
-                                          bool has_image) {
+std::vector<LayerValue> module_grad_norms(const Optimizer& optimizer,
+                                          const std::vector<double>& norms, bool has_image) {
   std::vector<LayerValue> modules;
   for (size_t i = 0; i < norms.size(); ++i) {
     const lora::Trainable& tensor = optimizer.slots()[i].param;

@@ -96,7 +96,7 @@ class NormWatch {
 
 /// The modules of `optimizer` that a step could reach: without an image in it, the language model's
 /// only.
-std::vector<LayerValue> module_grad_norms(const AdamW& optimizer, const std::vector<double>& norms,
-                                          bool has_image);
+std::vector<LayerValue> module_grad_norms(const Optimizer& optimizer,
+                                          const std::vector<double>& norms, bool has_image);
 
 }  // namespace lft::train

@@ -128,7 +128,7 @@ LossScaler::LossScaler(LossScale state) : state_(state) {
   state_.scale = state_.enabled ? static_cast<float>(state_.scale) : 1;
 }
 
-LossScaler::Checked* LossScaler::find(const AdamW& optimizer) {
+LossScaler::Checked* LossScaler::find(const Optimizer& optimizer) {
   const auto found = std::find_if(checked_.begin(), checked_.end(),
                                   [&](const Checked& c) { return c.optimizer == &optimizer; });
   return found == checked_.end() ? nullptr : &*found;
@@ -147,7 +147,7 @@ double LossScaler::seed() const {
   return state_.scale;
 }
 
-void LossScaler::unscale(AdamW& optimizer, const at::Tensor& loss, double max_norm) {
+void LossScaler::unscale(Optimizer& optimizer, const at::Tensor& loss, double max_norm) {
   if (const Checked* checked = find(optimizer))
     throw_wrong_stage("unscale", optimizer, checked->stage, {});
   require_scalar(loss);
@@ -162,10 +162,10 @@ void LossScaler::unscale(AdamW& optimizer, const at::Tensor& loss, double max_no
   seen_.saw_gradients(optimizer);
 }
 
-void LossScaler::step(AdamW& optimizer, double factor) {
+void LossScaler::step(Optimizer& optimizer, double factor) {
   Checked* checked = find(optimizer);
   if (checked == nullptr || checked->stage != ScalerStage::kUnscaled) {
-    std::vector<const AdamW*> unscaled;
+    std::vector<const Optimizer*> unscaled;
     for (const Checked& other : checked_) {
       if (other.stage == ScalerStage::kUnscaled) unscaled.push_back(other.optimizer);
     }

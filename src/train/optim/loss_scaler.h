@@ -43,10 +43,10 @@ class LossScaler {
   /// Unscales and checks the gradients of `optimizer`, and `loss` (one element; its graph is not
   /// needed). No gradient at all is an error, some absent ones are not. Throws kNumeric when the
   /// scale is so small that its inverse is no float32. `optimizer` must live until update().
-  void unscale(AdamW& optimizer, const at::Tensor& loss, double max_norm);
+  void unscale(Optimizer& optimizer, const at::Tensor& loss, double max_norm);
   /// The optimizer's update at its learning rates * factor; on the device it is a no-op where its
   /// own check found a non-finite value.
-  void step(AdamW& optimizer, double factor);
+  void step(Optimizer& optimizer, double factor);
   /// The step's one host sync: counts the updates that were taken and moves the scale, down when
   /// any optimizer found a non-finite value. Of several optimizers: norms one after the other in
   /// the order of unscale(), first_bad counts through them, norm over all, the smallest clip.
@@ -56,12 +56,12 @@ class LossScaler {
 
  private:
   struct Checked {
-    AdamW* optimizer;
+    Optimizer* optimizer;
     ScalerStage stage;
     ops::GradVerdict verdict;
     std::vector<bool> present;  // which slots had a gradient
   };
-  Checked* find(const AdamW& optimizer);
+  Checked* find(const Optimizer& optimizer);
 
   LossScale state_;
   std::vector<Checked> checked_;  // of this step; an optimizer that is not here is READY

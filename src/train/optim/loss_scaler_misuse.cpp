@@ -47,7 +47,7 @@ std::string in_stage(const Names& names, ScalerStage stage) {
 
 /// The names of the slots for whose number `holds` is true.
 template <class Holds>
-Names slots_where(const AdamW& optimizer, Holds holds) {
+Names slots_where(const Optimizer& optimizer, Holds holds) {
   Names names;
   for (size_t i = 0; i < optimizer.slots().size(); ++i) {
     if (holds(i)) names.push_back(optimizer.slots()[i].param.name);
@@ -57,16 +57,16 @@ Names slots_where(const AdamW& optimizer, Holds holds) {
 
 /// The same for their tensor.
 template <class Holds>
-Names names_where(const AdamW& optimizer, Holds holds) {
+Names names_where(const Optimizer& optimizer, Holds holds) {
   return slots_where(optimizer,
                      [&](size_t slot) { return holds(optimizer.slots()[slot].param.tensor); });
 }
 
-Names with_gradient(const AdamW& optimizer) {
+Names with_gradient(const Optimizer& optimizer) {
   return slots_where(optimizer, [&](size_t slot) { return optimizer.has_gradient(slot); });
 }
 
-Names all_names(const AdamW& optimizer) {
+Names all_names(const Optimizer& optimizer) {
   return names_where(optimizer, [](const at::Tensor&) { return true; });
 }
 
@@ -94,7 +94,7 @@ std::string shapes(const std::vector<at::Tensor>& tensors) {
 
 /// Another optimizer's parameters have the gradients: it is the right one, or the one at hand was
 /// rebuilt beside the model.
-void blame_other_optimizer(const AdamW& optimizer, const ScalerEvidence& seen,
+void blame_other_optimizer(const Optimizer& optimizer, const ScalerEvidence& seen,
                            const std::string& where, const std::string& absent) {
   const Names own = all_names(optimizer);
   for (const auto& other : seen.optimizers()) {
@@ -125,7 +125,7 @@ void blame_other_optimizer(const AdamW& optimizer, const ScalerEvidence& seen,
 
 /// What a graph that still lives can tell: backward() was not run on it, or it ends in tensors that
 /// the optimizer does not hold.
-void blame_graph(const AdamW& optimizer, const ScalerEvidence& seen, const std::string& where,
+void blame_graph(const Optimizer& optimizer, const ScalerEvidence& seen, const std::string& where,
                  const std::string& absent) {
   const std::vector<at::Tensor> reached = seen.reached();
   if (reached.empty()) return;
@@ -170,11 +170,11 @@ void ScalerEvidence::saw_loss(const at::Tensor& loss) {
   ++losses_;
 }
 
-void ScalerEvidence::saw_gradients(const AdamW& optimizer) {
-  const std::vector<AdamSlot>& slots = optimizer.slots();
+void ScalerEvidence::saw_gradients(const Optimizer& optimizer) {
+  const std::vector<Slot>& slots = optimizer.slots();
   const auto is_known = [&](const std::vector<Owned>& known) {
     return std::equal(known.begin(), known.end(), slots.begin(), slots.end(),
-                      [](const Owned& owned, const AdamSlot& slot) {
+                      [](const Owned& owned, const Slot& slot) {
                         return owned.tensor._unsafe_get_target() ==
                                slot.param.tensor.unsafeGetTensorImpl();
                       });
@@ -185,7 +185,7 @@ void ScalerEvidence::saw_gradients(const AdamW& optimizer) {
                        [](const Owned& owned) { return owned.tensor.expired(); });
   });
   std::vector<Owned> owned;
-  for (const AdamSlot& slot : slots)
+  for (const Slot& slot : slots)
     owned.push_back(
         {slot.param.name, decltype(Owned::tensor)(slot.param.tensor.getIntrusivePtr())});
   optimizers_.push_back(std::move(owned));
@@ -215,8 +215,8 @@ std::vector<at::Tensor> ScalerEvidence::reached() const {
   return leaves;
 }
 
-void throw_wrong_stage(const std::string& call, const AdamW& optimizer, ScalerStage stage,
-                       const std::vector<const AdamW*>& unscaled) {
+void throw_wrong_stage(const std::string& call, const Optimizer& optimizer, ScalerStage stage,
+                       const std::vector<const Optimizer*>& unscaled) {
   const Names names = all_names(optimizer);
   const std::string where = in_stage(names, stage);
   if (call == "unscale" && stage == ScalerStage::kUnscaled) {
@@ -266,7 +266,7 @@ void throw_nothing_checked() {
                 .next = "leave update() out where a whole step is left out"});
 }
 
-void throw_no_gradient(const AdamW& optimizer, const ScalerEvidence& seen) {
+void throw_no_gradient(const Optimizer& optimizer, const ScalerEvidence& seen) {
   const Names names = all_names(optimizer);
   const std::string where = in_stage(names, ScalerStage::kReady);
   if (names.empty()) {
@@ -308,7 +308,7 @@ void throw_no_gradient(const AdamW& optimizer, const ScalerEvidence& seen) {
                "rebuilt or cast after the optimizer was built"});
 }
 
-void require_scaled(const AdamW& optimizer, const ScalerEvidence& seen) {
+void require_scaled(const Optimizer& optimizer, const ScalerEvidence& seen) {
   if (seen.losses() > 0) return;
   throw_misuse({.what = "the gradients are not scaled: no loss was scaled since the last update()",
                 .where = in_stage(all_names(optimizer), ScalerStage::kReady),
@@ -318,7 +318,7 @@ void require_scaled(const AdamW& optimizer, const ScalerEvidence& seen) {
                         "step before the next"});
 }
 
-void throw_gradients_changed(const AdamW& optimizer, const std::vector<bool>& present) {
+void throw_gradients_changed(const Optimizer& optimizer, const std::vector<bool>& present) {
   const Names changed = slots_where(optimizer, [&](size_t slot) {
     return slot >= present.size() || optimizer.has_gradient(slot) != present[slot];
   });

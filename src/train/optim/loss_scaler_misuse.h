@@ -20,7 +20,7 @@ class ScalerEvidence {
  public:
   void saw_loss(const at::Tensor& loss);
   void saw_seed() { ++losses_; }
-  void saw_gradients(const AdamW& optimizer);
+  void saw_gradients(const Optimizer& optimizer);
   void next_step();
 
   struct Owned {
@@ -41,14 +41,16 @@ class ScalerEvidence {
 
 /// "unscale() was called twice", "step() on another optimizer", ... `call` is what was called in
 /// the wrong stage.
-[[noreturn]] void throw_wrong_stage(const std::string& call, const AdamW& optimizer,
-                                    ScalerStage stage, const std::vector<const AdamW*>& unscaled);
+[[noreturn]] void throw_wrong_stage(const std::string& call, const Optimizer& optimizer,
+                                    ScalerStage stage,
+                                    const std::vector<const Optimizer*>& unscaled);
 [[noreturn]] void throw_nothing_checked();
-[[noreturn]] void throw_no_gradient(const AdamW& optimizer, const ScalerEvidence& seen);
-[[noreturn]] void throw_gradients_changed(const AdamW& optimizer, const std::vector<bool>& present);
+[[noreturn]] void throw_no_gradient(const Optimizer& optimizer, const ScalerEvidence& seen);
+[[noreturn]] void throw_gradients_changed(const Optimizer& optimizer,
+                                          const std::vector<bool>& present);
 
 /// Throws when there are gradients but scale() was not called in this step.
-void require_scaled(const AdamW& optimizer, const ScalerEvidence& seen);
+void require_scaled(const Optimizer& optimizer, const ScalerEvidence& seen);
 /// Throws unless `loss` has exactly one element.
 void require_scalar(const at::Tensor& loss);
 /// Throws unless backward() on `loss` can reach something.

@@ -1,14 +1,13 @@
-// AdamW over FP32 masters in groups of one learning rate each. Owns the moments, in FP32 or in 8
-// bits, on the device or in host memory, the gradients' memory and that of the masters' shadows;
-// knows no schedule and no clipping.
+// Applies a rule (update_rule.h) to FP32 masters in groups of one learning rate each. Owns the
+// moments, on the device or in host memory, the gradients' memory and that of the masters' shadows;
+// knows no rule, no schedule and no clipping.
 #pragma once
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "models/lora/inject.h"
-#include "models/ops/update/adamw8.h"
+#include "kernels/common/chunks.h"
 #include "src/train/optim/flat_tensors.h"
+#include "src/train/optim/update_rule.h"
 
 namespace lft::train {
 
@@ -18,39 +17,17 @@ struct ParamGroup {
   std::vector<size_t> members;
 };
 
-/// How and where the moments are kept. Where they are changes no bit of an update.
+/// Where the moments are kept, which changes no bit of an update.
 struct MomentStorage {
-  bool eight_bits = false;  // of tensors with kLeast8Bit elements and more
   bool offload = false;  // in host memory (pinned where the weights are on a GPU); an update brings
                          // them to the weights' device in pieces
   int64_t piece = 512 * kChunk;  // elements of a piece, a multiple of kChunk
 };
-constexpr int64_t kLeast8Bit = 4096;
 
-/// One trainable and what the optimizer keeps for it. `steps` is this tensor's own t: a step
-/// without its gradient, or not taken, leaves it.
-struct AdamSlot {
-  lora::Trainable param;
-  at::Tensor exp_avg, exp_avg_sq;  // of its shape, float32 or 8-bit codes
-  int64_t steps = 0;
-  at::Tensor exp_avg_absmax = {}, exp_avg_sq_absmax = {};  // with codes: their blocks' scales
-  bool in_8_bits() const { return exp_avg_absmax.defined(); }
-};
-/// The tensors a slot keeps, as a checkpoint names them: exp_avg.<name>, exp_avg_sq.<name>,
-/// exp_avg_absmax.<name>, exp_avg_sq_absmax.<name>.
-std::vector<std::pair<std::string, at::Tensor>> moment_tensors(const AdamSlot& slot);
-/// A slot's moments as float32 beside its weight.
-struct Moments {
-  at::Tensor exp_avg, exp_avg_sq;
-};
-Moments moments(const AdamSlot& slot);
-/// As before the first update; the weight stays.
-void forget_moments(AdamSlot& slot);
-
-class AdamW {
+class Optimizer {
  public:
-  AdamW(const std::vector<lora::Trainable>& trainables, std::vector<ParamGroup> groups,
-        ops::AdamWOptions options, MomentStorage storage = {});
+  Optimizer(const std::vector<lora::Trainable>& trainables, std::vector<ParamGroup> groups,
+            RulePtr rule, MomentStorage storage = {});
   /// To be called before a step's first pass: every .grad() is a part of one buffer, bound at the
   /// first call and from then on, full of zeros and absent until something is written into it (what
   /// a backward pass adds counts as written, whatever it is).
@@ -80,15 +57,16 @@ class AdamW {
   /// it. Moments in host memory may be read from here on.
   void commit(bool taken);
 
-  std::vector<AdamSlot>& slots() { return slots_; }  // in the order of the trainables
-  const std::vector<AdamSlot>& slots() const { return slots_; }
+  std::vector<Slot>& slots() { return slots_; }  // in the order of the trainables
+  const std::vector<Slot>& slots() const { return slots_; }
   std::vector<ParamGroup>& groups() { return groups_; }
+  const UpdateRule& rule() const { return *rule_; }
 
  private:
-  ops::AdamWOptions options_;
+  RulePtr rule_;
   MomentStorage storage_;
   std::vector<ParamGroup> groups_;
-  std::vector<AdamSlot> slots_;
+  std::vector<Slot> slots_;
   std::vector<size_t> stepped_;  // slots of the last step(), until commit()
   FlatTensors gradients_, shadows_;
   std::vector<int64_t> unwritten_;  // by slot: its gradient's version while it counts as absent

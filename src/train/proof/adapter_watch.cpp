@@ -14,15 +14,15 @@ constexpr double kSmallestHalf =
 
 }  // namespace
 
-void AdapterWatch::find_adapters(AdamW& optimizer) {
+void AdapterWatch::find_adapters(Optimizer& optimizer) {
   std::vector<lora::Trainable> trained;
-  for (const AdamSlot& slot : optimizer.slots()) trained.push_back(slot.param);
+  for (const Slot& slot : optimizer.slots()) trained.push_back(slot.param);
   for (const lora::TrainedModule& module : lora::trained_modules(trained)) {
     if (module.adapter()) adapters_.push_back({.name = module.name, .a = module.a, .b = module.b});
   }
 }
 
-void AdapterWatch::step(AdamW& optimizer, const std::vector<double>& grad_norms, double factor,
+void AdapterWatch::step(Optimizer& optimizer, const std::vector<double>& grad_norms, double factor,
                         at::ScalarType compute) {
   if (satisfied_) return;
   if (adapters_.empty()) find_adapters(optimizer);

@@ -17,7 +17,7 @@ class AdapterWatch {
   /// where absent), the factor of the schedule it used, its compute dtype. Once an update with a
   /// learning rate above 0 has moved an adapter's B, the next step that reaches the adapter must
   /// give its A a gradient: kUsage with the names otherwise.
-  void step(AdamW& optimizer, const std::vector<double>& grad_norms, double factor,
+  void step(Optimizer& optimizer, const std::vector<double>& grad_norms, double factor,
             at::ScalarType compute);
   bool satisfied() const { return satisfied_; }
 
@@ -28,7 +28,7 @@ class AdapterWatch {
     double moved = 0;  // sum of the learning rates of the updates that moved B: about its size
     bool proven = false;
   };
-  void find_adapters(AdamW& optimizer);
+  void find_adapters(Optimizer& optimizer);
 
   bool satisfied_;
   std::vector<Adapter> adapters_;

@@ -63,13 +63,13 @@ std::map<const at::TensorImpl*, at::Tensor> starts_of_b(llava::Llava& model) {
 
 }  // namespace
 
-void check_trained(llava::Llava& model, const AdamW& optimizer, const llava::LlavaBatch& probe,
+void check_trained(llava::Llava& model, const Optimizer& optimizer, const llava::LlavaBatch& probe,
                    at::ScalarType compute) {
   const at::NoGradGuard no_grad;
   const std::map<const at::TensorImpl*, at::Tensor> starts = starts_of_b(model);
   std::vector<std::string> still_zero, never_reached;
   bool adapted = false;
-  for (const AdamSlot& slot : optimizer.slots()) {
+  for (const Slot& slot : optimizer.slots()) {
     const at::Tensor& tensor = slot.param.tensor;
     if (!at::isfinite(tensor).all().item<bool>()) {
       refuse(ErrorKind::kNumeric, "a trained tensor is not finite", slot.param.name, {}, {},

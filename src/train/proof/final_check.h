@@ -11,7 +11,7 @@ namespace lft::train {
 /// off zero (or off what it started as), and the logits of `probe` with the adapters differ from
 /// those without (or with the adapters that they started as). Without
 /// adapters (everything trained whole) only the first is asked. Changes nothing.
-void check_trained(llava::Llava& model, const AdamW& optimizer, const llava::LlavaBatch& probe,
+void check_trained(llava::Llava& model, const Optimizer& optimizer, const llava::LlavaBatch& probe,
                    at::ScalarType compute);
 
 }  // namespace lft::train

@@ -197,7 +197,7 @@ class MovedB {
 }  // namespace
 
 Proof prove_trainable(llava::Llava& model, const std::vector<lora::Trainable>& trainables,
-                      const std::vector<AdamW*>& optimizers,
+                      const std::vector<Optimizer*>& optimizers,
                       const std::vector<ExcludedModule>& excluded, const Probe& probe) {
   if (trainables.empty()) fail_with_nothing(*model, excluded);
   const std::vector<Owner> owners = prove_ownership(*model, trainables, optimizers);

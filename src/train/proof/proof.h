@@ -59,7 +59,7 @@ struct Proof {
 /// One forward and backward pass without dropout; no parameter, gradient, moment or generator
 /// changes.
 Proof prove_trainable(llava::Llava& model, const std::vector<lora::Trainable>& trainables,
-                      const std::vector<AdamW*>& optimizers,
+                      const std::vector<Optimizer*>& optimizers,
                       const std::vector<ExcludedModule>& excluded, const Probe& probe);
 
 /// What the first update will show: with every zero B moved off zero each A has a gradient (then in

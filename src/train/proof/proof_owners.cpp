@@ -40,7 +40,7 @@ Range range_of(const at::Tensor& tensor) {
   return range;
 }
 
-std::vector<Owner> all_owners(const std::vector<AdamW*>& optimizers) {
+std::vector<Owner> all_owners(const std::vector<Optimizer*>& optimizers) {
   std::vector<Owner> owners;
   for (size_t i = 0; i < optimizers.size(); ++i) {
     const std::string prefix = optimizers.size() > 1 ? std::to_string(i + 1) + "/" : "";
@@ -154,7 +154,7 @@ void check_owned(const torch::nn::Module& model, const std::vector<lora::Trainab
 
 std::vector<Owner> prove_ownership(const torch::nn::Module& model,
                                    const std::vector<lora::Trainable>& trainables,
-                                   const std::vector<AdamW*>& optimizers) {
+                                   const std::vector<Optimizer*>& optimizers) {
   const std::vector<Owner> owners = all_owners(optimizers);
   check_frozen(trainables, owners);
   check_single_owners(owners);

@@ -20,6 +20,6 @@ struct Owner {
 /// model that requires a gradient and has no owner.
 std::vector<Owner> prove_ownership(const torch::nn::Module& model,
                                    const std::vector<lora::Trainable>& trainables,
-                                   const std::vector<AdamW*>& optimizers);
+                                   const std::vector<Optimizer*>& optimizers);
 
 }  // namespace lft::train

@@ -37,10 +37,10 @@ io::Json or_null(const std::string& text) {
 }
 
 /// Gradients by autograd::grad, so that nothing is accumulated into a parameter.
-std::string first_bad_gradient(const at::Tensor& loss, const AdamW& optimizer) {
+std::string first_bad_gradient(const at::Tensor& loss, const Optimizer& optimizer) {
   if (!loss.requires_grad()) return "";
   std::vector<at::Tensor> parameters;
-  for (const AdamSlot& slot : optimizer.slots()) parameters.push_back(slot.param.tensor);
+  for (const Slot& slot : optimizer.slots()) parameters.push_back(slot.param.tensor);
   const auto gradients = torch::autograd::grad({loss}, parameters, {}, std::nullopt,
                                                /*create_graph=*/false, /*allow_unused=*/true);
   for (size_t i = 0; i < gradients.size(); ++i) {
@@ -49,7 +49,7 @@ std::string first_bad_gradient(const at::Tensor& loss, const AdamW& optimizer) {
   return "";
 }
 
-io::Json replay(const IncidentFacts& facts, llava::Llava& model, const AdamW& optimizer,
+io::Json replay(const IncidentFacts& facts, llava::Llava& model, const Optimizer& optimizer,
                 const StepOptions& options) {
   io::Json result = io::Json::array();
   for (size_t micro = 0; micro < facts.samples.micro.size(); ++micro) {
@@ -181,14 +181,14 @@ io::Json compare(const IncidentFacts& facts) {
   return result;
 }
 
-io::Json gradient_norms(const IncidentFacts& facts, const AdamW& optimizer) {
+io::Json gradient_norms(const IncidentFacts& facts, const Optimizer& optimizer) {
   io::Json norms = io::Json::object();
   for (size_t i = 0; i < facts.outcome.stats.norms.size(); ++i)
     norms[optimizer.slots()[i].param.name] = facts.outcome.stats.norms[i];
   return norms;
 }
 
-io::Json describe(const IncidentFacts& facts, llava::Llava& model, const AdamW& optimizer,
+io::Json describe(const IncidentFacts& facts, llava::Llava& model, const Optimizer& optimizer,
                   const data::Dataset& dataset, const StepOptions& options) {
   const StepOutcome& outcome = facts.outcome;
   const int64_t bad = outcome.stats.first_bad;
@@ -225,14 +225,14 @@ io::Json describe(const IncidentFacts& facts, llava::Llava& model, const AdamW& 
 }  // namespace
 
 std::string write_incident(const std::string& incidents_dir, const IncidentFacts& facts,
-                           llava::Llava& model, const AdamW& optimizer,
+                           llava::Llava& model, const Optimizer& optimizer,
                            const data::Dataset& dataset, const StepOptions& options,
                            const std::string& recipe_text) {
   const std::string text = describe(facts, model, optimizer, dataset, options)
                                .dump(2, ' ', false, io::Json::error_handler_t::replace) +
                            "\n";
   std::map<std::string, at::Tensor> trainables;
-  for (const AdamSlot& slot : optimizer.slots())
+  for (const Slot& slot : optimizer.slots())
     trainables[slot.param.name] = slot.param.tensor.detach();
   const std::string path = incidents_dir + "/step-" + std::to_string(facts.before.step + 1);
   io::make_dirs(incidents_dir);

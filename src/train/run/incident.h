@@ -24,7 +24,7 @@ struct IncidentFacts {
 /// gradient, first module whose output is not finite) and in FP32 (loss). Moves no parameter,
 /// gradient, moment, sampler or generator. Returns the folder.
 std::string write_incident(const std::string& incidents_dir, const IncidentFacts& facts,
-                           llava::Llava& model, const AdamW& optimizer,
+                           llava::Llava& model, const Optimizer& optimizer,
                            const data::Dataset& dataset, const StepOptions& options,
                            const std::string& recipe_text);
 

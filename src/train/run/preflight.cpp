@@ -5,6 +5,7 @@
 
 #include "src/base/errors.h"
 #include "src/base/text.h"
+#include "src/train/optim/schedule.h"
 
 namespace lft::train {
 namespace {

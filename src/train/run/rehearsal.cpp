@@ -65,14 +65,14 @@ void keep_part(std::vector<data::Sample>& samples, int64_t split) {
 /// Gives the gradients back on every way out.
 class NoGradientsLeft {
  public:
-  explicit NoGradientsLeft(AdamW& optimizer) : optimizer_(optimizer) {
+  explicit NoGradientsLeft(Optimizer& optimizer) : optimizer_(optimizer) {
     optimizer_.drop_gradients();
   }
   ~NoGradientsLeft() { optimizer_.drop_gradients(); }
   NoGradientsLeft(const NoGradientsLeft&) = delete;
 
  private:
-  AdamW& optimizer_;
+  Optimizer& optimizer_;
 };
 
 }  // namespace

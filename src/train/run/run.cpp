@@ -99,7 +99,7 @@ SavedState saved_state(Run& run, uint64_t metrics_bytes) {
       .run_hash = run.hash,
       .metrics_bytes = metrics_bytes,
       .probe_loss_bits = bits_text(restored_probe_loss(run))};
-  for (const AdamSlot& slot : run.optimizer.slots()) saved.adam_steps[slot.param.name] = slot.steps;
+  for (const Slot& slot : run.optimizer.slots()) saved.adam_steps[slot.param.name] = slot.steps;
   return saved;
 }
 
@@ -153,7 +153,7 @@ Restart find_restart(RunInputs& inputs) {
 
 Run make_run(RunInputs inputs) {
   RunModel model = build_model(inputs);
-  AdamW optimizer = make_optimizer(inputs.recipe, model.trainables);
+  Optimizer optimizer = make_optimizer(inputs.recipe, model.trainables);
   const recipe::Recipe::Precision::LossScale& scale = inputs.recipe.precision.loss_scale;
   const LossScale initial{.enabled = inputs.precision.compute == at::kHalf,
                           .scale = scale.init,
@@ -197,7 +197,7 @@ checkpoint::Checkpoint snapshot(Run& run, uint64_t metrics_bytes) {
   checkpoint::Checkpoint checkpoint;
   checkpoint.step = run.state.step;
   checkpoint.run_id = run.id;
-  for (const AdamSlot& slot : run.optimizer.slots()) {
+  for (const Slot& slot : run.optimizer.slots()) {
     checkpoint.trainables[slot.param.name] = slot.param.tensor.detach();
     for (const auto& [name, tensor] : moment_tensors(slot)) checkpoint.moments[name] = tensor;
   }
@@ -212,14 +212,14 @@ uint64_t restore(Run& run, const checkpoint::Checkpoint& checkpoint, bool exact,
                  const std::function<void(llava::Llava&)>& restored) {
   const size_t slots = run.optimizer.slots().size();
   size_t kept = 0;
-  for (const AdamSlot& slot : run.optimizer.slots()) kept += moment_tensors(slot).size();
+  for (const Slot& slot : run.optimizer.slots()) kept += moment_tensors(slot).size();
   if (checkpoint.trainables.size() != slots || checkpoint.moments.size() != kept) {
     refuse_checkpoint(checkpoint, "the checkpoint holds other tensors than this recipe trains",
                       std::to_string(checkpoint.trainables.size()), std::to_string(slots));
   }
   try {
     const SavedState state = state_from(checkpoint.state);
-    for (AdamSlot& slot : run.optimizer.slots()) {
+    for (Slot& slot : run.optimizer.slots()) {
       copy_tensor(checkpoint, checkpoint.trainables, slot.param.name, slot.param.tensor);
       for (const auto& [name, tensor] : moment_tensors(slot))
         copy_tensor(checkpoint, checkpoint.moments, name, tensor);

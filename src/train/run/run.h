@@ -19,7 +19,7 @@ namespace lft::train {
 struct Run {
   RunInputs inputs;
   RunModel model;
-  AdamW optimizer;
+  Optimizer optimizer;
   LossScaler scaler;
   Schedule schedule;
   StepState state;

@@ -54,7 +54,7 @@ void RunFiles::step(const StepOutcome& outcome, const StepState& state, const St
   tensorboard_->scalar("train/tokens_per_s", line.step, line.tokens_per_s);
 }
 
-void RunFiles::layer_norms(const StepOutcome& outcome, const AdamW& optimizer, int64_t step) {
+void RunFiles::layer_norms(const StepOutcome& outcome, const Optimizer& optimizer, int64_t step) {
   metrics_.event(
       "layer_grad_norms", step,
       {{"norm", "l2"}, {"layers", layers_json(layer_grad_norms(optimizer, outcome.stats.norms))}});

@@ -22,7 +22,7 @@ class RunFiles {
 
   void step(const StepOutcome& outcome, const StepState& state, const StepHashes& hashes,
             double step_s);
-  void layer_norms(const StepOutcome& outcome, const AdamW& optimizer, int64_t step);
+  void layer_norms(const StepOutcome& outcome, const Optimizer& optimizer, int64_t step);
   void activations(const std::vector<LayerValue>& rms, int64_t step);
   void warn(const std::vector<NormWarning>& warnings, int64_t step);
   void eval(int64_t step, double loss, int64_t samples);

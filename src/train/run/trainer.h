@@ -14,7 +14,7 @@ struct TrainOptions {
                         // start from the beginning
   /// A test's ways in: before a step's gradients are checked, and when a checkpoint's weights are
   /// in place but not yet compared.
-  std::function<void(int64_t step, AdamW&)> gradients_ready = {};
+  std::function<void(int64_t step, Optimizer&)> gradients_ready = {};
   std::function<void(llava::Llava&)> restored = {};
   /// A part of a run: with `stop_behind` > 0 it saves after that step (or the last one, where that
   /// comes first), writes the adapter and is done, without final evaluation, gate and report.

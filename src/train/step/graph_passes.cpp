@@ -29,9 +29,9 @@ int64_t most_sequences(const PassLimits& limits) {
 
 constexpr char kDecoder[] = "llm";  // the scope
 
-bool behind_embedding(const AdamSlot& slot) { return slot.param.scope == kDecoder; }
+bool behind_embedding(const Slot& slot) { return slot.param.scope == kDecoder; }
 
-bool trains_images(const AdamW& optimizer) {
+bool trains_images(const Optimizer& optimizer) {
   return !std::all_of(optimizer.slots().begin(), optimizer.slots().end(), behind_embedding);
 }
 
@@ -60,7 +60,7 @@ struct GraphPasses::Inputs {
   int64_t used = 0;
 };
 
-GraphPasses::GraphPasses(const llava::Llava& model, AdamW& optimizer, PassLimits limits,
+GraphPasses::GraphPasses(const llava::Llava& model, Optimizer& optimizer, PassLimits limits,
                          at::Device device, bool exact, std::unique_ptr<GraphArena> arena)
     : model_(model),
       optimizer_(optimizer),

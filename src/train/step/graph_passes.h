@@ -30,7 +30,7 @@ class GraphPasses : public PassRunner {
   /// Its arena's stream is the thread's current one from here on. `optimizer`'s gradients are bound
   /// to their places, where its graphs find them; `exact` as for a GraphCache. `arena`: null for
   /// the device's own.
-  GraphPasses(const llava::Llava& model, AdamW& optimizer, PassLimits limits, at::Device device,
+  GraphPasses(const llava::Llava& model, Optimizer& optimizer, PassLimits limits, at::Device device,
               bool exact, std::unique_ptr<GraphArena> arena = nullptr);
   GraphPasses(const GraphPasses&) = delete;
 
@@ -53,7 +53,7 @@ class GraphPasses : public PassRunner {
   void decode(const Shape& shape, const std::vector<int64_t>& starts);
 
   llava::Llava model_;
-  AdamW& optimizer_;
+  Optimizer& optimizer_;
   const PassLimits limits_;
   const at::Device device_;
   GraphCache graphs_;

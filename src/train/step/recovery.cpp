@@ -10,7 +10,7 @@ bool can_recover(const StepState& state, const std::string& recovery) {
   return recovery == "fp32" && !state.recovered && state.compute != at::kFloat;
 }
 
-void recover(StepState& state, AdamW& optimizer, LossScaler& scaler, double lr_backoff) {
+void recover(StepState& state, Optimizer& optimizer, LossScaler& scaler, double lr_backoff) {
   ++state.step;
   ++state.scheduled;
   state.skips_in_row = 0;
@@ -32,7 +32,7 @@ bool spare_memory(StepState& state, const data::StepSamples& samples) {
   return true;
 }
 
-void apply_recovered(const StepState& state, AdamW& optimizer, LossScaler& scaler) {
+void apply_recovered(const StepState& state, Optimizer& optimizer, LossScaler& scaler) {
   at::globalContext().setAllowTF32CuBLAS(false);
   at::globalContext().setAllowTF32CuDNN(false);
   for (ParamGroup& group : optimizer.groups()) group.lr *= state.lr_factor;

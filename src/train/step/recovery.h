@@ -14,7 +14,7 @@ bool can_recover(const StepState& state, const std::string& recovery);
 /// From the next step on: compute in FP32 (TF32 off), no loss scaling, base learning rates times
 /// `lr_backoff` (under the schedule, which goes on). The failed step counts as done, its batch is
 /// not trained again.
-void recover(StepState& state, AdamW& optimizer, LossScaler& scaler, double lr_backoff);
+void recover(StepState& state, Optimizer& optimizer, LossScaler& scaler, double lr_backoff);
 
 /// For a recovered step that ran out of memory, FP32 activations being larger: recompute every
 /// block, then halve the parts of a micro-batch. False when nothing is left to spare. It stays for
@@ -22,6 +22,6 @@ void recover(StepState& state, AdamW& optimizer, LossScaler& scaler, double lr_b
 bool spare_memory(StepState& state, const data::StepSamples& samples);
 
 /// The same settings in a run that goes on after its recovery.
-void apply_recovered(const StepState& state, AdamW& optimizer, LossScaler& scaler);
+void apply_recovered(const StepState& state, Optimizer& optimizer, LossScaler& scaler);
 
 }  // namespace lft::train

@@ -18,11 +18,11 @@ namespace {
 
 /// Text alone does not reach a step that trains only the image side; that is the data's doing, not
 /// a broken graph.
-bool can_reach(const AdamW& optimizer, const std::vector<data::Sample>& samples) {
+bool can_reach(const Optimizer& optimizer, const std::vector<data::Sample>& samples) {
   const bool image = std::any_of(samples.begin(), samples.end(),
                                  [](const data::Sample& sample) { return !sample.images.empty(); });
   return image || std::any_of(optimizer.slots().begin(), optimizer.slots().end(),
-                              [](const AdamSlot& slot) { return slot.param.scope == "llm"; });
+                              [](const Slot& slot) { return slot.param.scope == "llm"; });
 }
 
 int64_t positions(const std::vector<data::Sample>& samples) {
@@ -49,7 +49,7 @@ std::vector<std::vector<data::Sample>> parts_of(const data::StepSamples& samples
 /// Forward and backward over all micro-batches; the sum of their losses, undefined where none
 /// reached a trainable. Those without a supervised token contribute exactly nothing and are not
 /// run.
-at::Tensor run_micro_batches(llava::Llava& model, AdamW& optimizer, const LossScaler& scaler,
+at::Tensor run_micro_batches(llava::Llava& model, Optimizer& optimizer, const LossScaler& scaler,
                              const data::StepSamples& samples, PassRunner* passes, MicroPass pass,
                              int64_t split) {
   std::vector<std::vector<data::Sample>> parts;
@@ -148,7 +148,7 @@ at::Tensor micro_loss(llava::Llava& model, llava::LlavaBatch batch, const MicroP
   return model->loss_sum(batch) / static_cast<double>(pass.supervised);
 }
 
-StepOutcome train_step(llava::Llava& model, AdamW& optimizer, LossScaler& scaler,
+StepOutcome train_step(llava::Llava& model, Optimizer& optimizer, LossScaler& scaler,
                        const Schedule& schedule, const StepOptions& options,
                        const data::StepSamples& samples, StepState& state) {
   StepOutcome outcome;

@@ -52,7 +52,7 @@ struct StepOptions {
   double clip_grad_norm = 1;         // 0: off
   uint64_t seed = 42;                // of the dropout masks
   bool offload_activations = false;  // inputs of recomputed blocks wait in host memory
-  std::function<void(int64_t step, AdamW&)> gradients_ready =
+  std::function<void(int64_t step, Optimizer&)> gradients_ready =
       {};  // before the check; a test's way in
   /// The update is launched and the host has not yet waited for what the step found: what it does
   /// here the device does not wait for. Throws nothing.
@@ -83,7 +83,7 @@ constexpr int64_t kMostSkipsInRow =
 /// Loss: sum over the supervised tokens of the whole global batch / their count; the scale is fixed
 /// within it. Gradients are absent at the end, whatever came out, but stay bound to the optimizer's
 /// buffer.
-StepOutcome train_step(llava::Llava& model, AdamW& optimizer, LossScaler& scaler,
+StepOutcome train_step(llava::Llava& model, Optimizer& optimizer, LossScaler& scaler,
                        const Schedule& schedule, const StepOptions& options,
                        const data::StepSamples& samples, StepState& state);
 

@@ -25,7 +25,8 @@ namespace {
 
 class DoctorStep : public ::testing::TestWithParam<at::ScalarType> {
  protected:
-  static std::vector<std::string> failures(const std::function<void(int64_t, AdamW&)>& plant = {}) {
+  static std::vector<std::string> failures(
+      const std::function<void(int64_t, Optimizer&)>& plant = {}) {
     return check_step(default_device(), GetParam(), plant).failures;
   }
 };
@@ -38,7 +39,7 @@ TEST_P(DoctorStep, ComputesTheClosedForm) {
 }
 
 TEST_P(DoctorStep, ASlightlyWrongGradientIsNamed) {
-  const auto found = failures([](int64_t step, AdamW& optimizer) {
+  const auto found = failures([](int64_t step, Optimizer& optimizer) {
     if (step == 2) optimizer.slots()[3].param.tensor.mutable_grad().mul_(1.01);
   });
   ASSERT_FALSE(found.empty());
@@ -48,9 +49,9 @@ TEST_P(DoctorStep, ASlightlyWrongGradientIsNamed) {
 }
 
 TEST_P(DoctorStep, AnOverflowThatIsNotSeenIsNamed) {
-  const auto found = failures([](int64_t step, AdamW& optimizer) {
+  const auto found = failures([](int64_t step, Optimizer& optimizer) {
     if (step != 1) return;
-    for (AdamSlot& slot : optimizer.slots()) slot.param.tensor.mutable_grad().nan_to_num_(0, 0, 0);
+    for (Slot& slot : optimizer.slots()) slot.param.tensor.mutable_grad().nan_to_num_(0, 0, 0);
   });
   // Below FP16 the loss itself is infinite, which is seen all the same.
   if (GetParam() != at::kHalf) {
@@ -62,7 +63,7 @@ TEST_P(DoctorStep, AnOverflowThatIsNotSeenIsNamed) {
 }
 
 TEST_P(DoctorStep, AGoodStepThatIsSkippedIsNamed) {
-  const auto found = failures([](int64_t step, AdamW& optimizer) {
+  const auto found = failures([](int64_t step, Optimizer& optimizer) {
     if (step == 2)
       optimizer.slots()[0].param.tensor.mutable_grad().fill_(
           std::numeric_limits<float>::infinity());
@@ -72,7 +73,7 @@ TEST_P(DoctorStep, AGoodStepThatIsSkippedIsNamed) {
 }
 
 TEST_P(DoctorStep, WeightsThatMovedInASkippedStepAreNamed) {
-  const auto found = failures([](int64_t step, AdamW& optimizer) {
+  const auto found = failures([](int64_t step, Optimizer& optimizer) {
     const at::NoGradGuard no_grad;
     if (step == 1) optimizer.slots()[1].param.tensor.add_(1e-6);
   });
@@ -82,8 +83,8 @@ TEST_P(DoctorStep, WeightsThatMovedInASkippedStepAreNamed) {
 }
 
 TEST_P(DoctorStep, AWrongMomentIsNamed) {
-  const auto found = failures([](int64_t step, AdamW& optimizer) {
-    if (step == 2) optimizer.slots()[2].exp_avg_sq.add_(1e-3);
+  const auto found = failures([](int64_t step, Optimizer& optimizer) {
+    if (step == 2) optimizer.slots()[2].moment("exp_avg_sq").add_(1e-3);
   });
   EXPECT_NE(join(found, "\n").find("the second moment of second.lora_A.weight[0]"),
             std::string::npos)
@@ -120,7 +121,7 @@ TEST(Doctor, HealthyMachineNeedsNoFileAndSaysWhatItIs) {
 }
 
 TEST(Doctor, WrongNumbersAreAProblemOfTheirOwnKind) {
-  const DoctorReport report = examine({.gradients_ready = [](int64_t step, AdamW& optimizer) {
+  const DoctorReport report = examine({.gradients_ready = [](int64_t step, Optimizer& optimizer) {
     if (step == 2) optimizer.slots()[0].param.tensor.mutable_grad().neg_();
   }});
   ASSERT_FALSE(report.problems.empty());
@@ -134,7 +135,7 @@ TEST(Doctor, WrongNumbersAreAProblemOfTheirOwnKind) {
 }
 
 TEST(Doctor, ADeviceThatFailsIsAProblemOfTheMachine) {
-  const DoctorReport report = examine({.gradients_ready = [](int64_t, AdamW&) {
+  const DoctorReport report = examine({.gradients_ready = [](int64_t, Optimizer&) {
     throw std::runtime_error("the device fell off the bus");
   }});
   ASSERT_FALSE(report.problems.empty());

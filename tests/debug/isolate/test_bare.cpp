@@ -138,7 +138,7 @@ TEST_P(BareParts, AFaultThatComesWithAPartIsThatParts) {
   const TrialHooks hooks = {
       .built = [&](lft::train::Run& run) { planted = GetParam().put_back(run.inputs.recipe); },
       .gradients_ready =
-          [&](int64_t, AdamW& optimizer) {
+          [&](int64_t, Optimizer& optimizer) {
             for (at::Tensor gradient : optimizer.gradients()) {
               if (planted && gradient.defined()) gradient.mul_(-1);  // uphill
             }
@@ -177,8 +177,8 @@ TEST_F(BareTest, ACoreThatFailsIsNoPartsFault) {
   EXPECT_NE(lines_.back().find("no part brings it"), std::string::npos) << text();
 
   const std::string b = "language_model.model.layers.0.mlp.up_proj.lora_B.weight";
-  const auto freeze = [&](int64_t, AdamW& optimizer) {
-    for (AdamSlot& slot : optimizer.slots()) {
+  const auto freeze = [&](int64_t, Optimizer& optimizer) {
+    for (Slot& slot : optimizer.slots()) {
       if (slot.param.name == b) slot.param.tensor.mutable_grad().zero_();
     }
   };
@@ -192,7 +192,7 @@ TEST_F(BareTest, AFaultInWhatOnlyTrainDoesIsItsOwn) {
   // The run of lft train begins its steps at 1 like every trial; only it has a checkpoint to save
   // before them.
   int started = 0;
-  const auto spoil = [&](int64_t step, AdamW& optimizer) {
+  const auto spoil = [&](int64_t step, Optimizer& optimizer) {
     started += step == 1 ? 1 : 0;
     if (started == 5 && step == 4)
       optimizer.slots()[1].param.tensor.mutable_grad().view(-1)[0] =

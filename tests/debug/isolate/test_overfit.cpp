@@ -23,10 +23,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using GradientHook = std::function<void(int64_t, AdamW&)>;
+using GradientHook = std::function<void(int64_t, Optimizer&)>;
 
-AdamSlot& slot_of(AdamW& optimizer, const std::string& name) {
-  for (AdamSlot& slot : optimizer.slots()) {
+Slot& slot_of(Optimizer& optimizer, const std::string& name) {
+  for (Slot& slot : optimizer.slots()) {
     if (slot.param.name == name) return slot;
   }
   throw std::out_of_range(name);
@@ -121,14 +121,14 @@ TEST_P(Frozen, AnAdapterIsNamedWithTheReasonThoughTheOthersLearn) {
              slot_of(run.optimizer, b).param.tensor.set_requires_grad(false);
            }},
       {.gradients_ready =
-           [&](int64_t, AdamW& optimizer) {
+           [&](int64_t, Optimizer& optimizer) {
              slot_of(optimizer, b).param.tensor.mutable_grad() = at::Tensor();
            }},
       {.gradients_ready =
-           [&](int64_t, AdamW& optimizer) {
+           [&](int64_t, Optimizer& optimizer) {
              slot_of(optimizer, b).param.tensor.mutable_grad().zero_();
            }},
-      {.gradients_ready = [&](int64_t, AdamW& optimizer) {
+      {.gradients_ready = [&](int64_t, Optimizer& optimizer) {
         for (ParamGroup& group : optimizer.groups()) {  // no group steps it
           std::erase_if(group.members,
                         [&](size_t member) { return optimizer.slots()[member].param.name == b; });
@@ -171,7 +171,7 @@ TEST_F(OverfitTest, AHugeLearningRateIsNamedWhereTheThreeAreCleared) {
 }
 
 GradientHook scale_gradients(double factor) {
-  return [factor](int64_t, AdamW& optimizer) {
+  return [factor](int64_t, Optimizer& optimizer) {
     for (at::Tensor gradient : optimizer.gradients()) {
       if (gradient.defined()) gradient.mul_(factor);
     }
@@ -192,7 +192,7 @@ TEST_F(OverfitTest, AWrongReductionIsNamedWithItsFactor) {
 }
 
 TEST_F(OverfitTest, AGradientThatIsWrongInOnePlaceOnlyIsAReductionOfTheWrongTokens) {
-  const GradientHook skew = [](int64_t, AdamW& optimizer) {
+  const GradientHook skew = [](int64_t, Optimizer& optimizer) {
     slot_of(optimizer, std::string(kUp) + ".lora_B.weight").param.tensor.mutable_grad().mul_(-1);
   };
   const OverfitReport report = go(run_.recipe("out"), {.built = {}, .gradients_ready = skew}, 20);
@@ -200,7 +200,7 @@ TEST_F(OverfitTest, AGradientThatIsWrongInOnePlaceOnlyIsAReductionOfTheWrongToke
 }
 
 TEST_F(OverfitTest, ANonFiniteStepEndsIt) {
-  const GradientHook spoil = [](int64_t step, AdamW& optimizer) {
+  const GradientHook spoil = [](int64_t step, Optimizer& optimizer) {
     if (step == 3)
       slot_of(optimizer, std::string(kUp) + ".lora_B.weight")
           .param.tensor.mutable_grad()
@@ -217,7 +217,7 @@ TEST_F(OverfitTest, ANonFiniteStepEndsIt) {
 
 TEST_F(OverfitTest, NothingWithAGradientIsNoCrash) {
   const TrialHooks all_frozen = {.built = [](lft::train::Run& run) {
-    for (AdamSlot& slot : run.optimizer.slots()) slot.param.tensor.set_requires_grad(false);
+    for (Slot& slot : run.optimizer.slots()) slot.param.tensor.set_requires_grad(false);
   }};
   const OverfitReport report = go(run_.recipe("out"), all_frozen, 10);
   EXPECT_EQ(guilty(report).front(), "frozen layer") << text();

@@ -96,7 +96,7 @@ TEST_F(DebugMemory, CheckpointingTakesActivationsAway) {
 
 TEST_F(DebugMemory, NamesAPlantedLeak) {
   std::vector<at::Tensor> kept;
-  const auto keep = [&](int64_t, AdamW& optimizer) {
+  const auto keep = [&](int64_t, Optimizer& optimizer) {
     kept.push_back(optimizer.slots()[0].param.tensor.grad().clone());
   };
   const MemoryReport report = run(run_.recipe("leak"), {.gradients_ready = keep});
@@ -138,7 +138,7 @@ TEST_F(DebugMemory, NamesAGraphThatIsKept) {
 
 TEST_F(DebugMemory, OutOfMemoryIsTheTrainersError) {
   const test::CountingAllocator counting;
-  const auto limit = [](int64_t step, AdamW&) {
+  const auto limit = [](int64_t step, Optimizer&) {
     if (step == 1)
       test::CountingAllocator::limit(test::CountingAllocator::live() + 60000);  // room for a batch
   };

@@ -79,7 +79,7 @@ TEST(Replay, AValueFromOutsideTheBatchReplaysFinite) {
   recipe.precision.compute = "bf16";
   recipe.train.grad_accum = 2;
   recipe.lora.dropout = 0.2;
-  const auto spoil = [](int64_t step, AdamW& optimizer) {
+  const auto spoil = [](int64_t step, Optimizer& optimizer) {
     if (step == 4)
       optimizer.slots()[1].param.tensor.mutable_grad().view(-1)[0] =
           std::numeric_limits<float>::quiet_NaN();

@@ -144,7 +144,7 @@ TEST_F(Diff, ASkippedStepPartsTheOutcome) {
   Recipe skipping = fp16;
   skipping.output_dir = files_->dir().file("skipping");
   const std::string b =
-      train_quietly(skipping, {.gradients_ready = [](int64_t step, AdamW& optimizer) {
+      train_quietly(skipping, {.gradients_ready = [](int64_t step, Optimizer& optimizer) {
                       if (step == 3)
                         optimizer.slots().back().param.tensor.mutable_grad().fill_(
                             std::numeric_limits<float>::infinity());
@@ -158,7 +158,7 @@ TEST_F(Diff, ASkippedStepPartsTheOutcome) {
 
 TEST_F(Diff, AGradientThatDiffersPartsTheNumbersAtItsStep) {
   const std::string b =
-      train_quietly(base("nudged"), {.gradients_ready = [](int64_t step, AdamW& optimizer) {
+      train_quietly(base("nudged"), {.gradients_ready = [](int64_t step, Optimizer& optimizer) {
                       if (step == 2)
                         optimizer.slots().back().param.tensor.mutable_grad().mul_(1.01);
                     }});
@@ -175,8 +175,8 @@ TEST_F(Diff, AGradientThatDiffersPartsTheNumbersAtItsStep) {
 
 TEST_F(Diff, AnUpdateThatDiffersPartsTheNextLoss) {
   const std::string b =
-      train_quietly(base("moved"), {.gradients_ready = [](int64_t step, AdamW& optimizer) {
-                      if (step == 3) optimizer.slots().back().exp_avg.add_(1);
+      train_quietly(base("moved"), {.gradients_ready = [](int64_t step, Optimizer& optimizer) {
+                      if (step == 3) optimizer.slots().back().moment("exp_avg").add_(1);
                     }});
   const RunDiff diff = diff_runs(a(), b);
   EXPECT_EQ(diff.parting, Parting::kNumbers);

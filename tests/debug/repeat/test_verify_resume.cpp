@@ -122,9 +122,9 @@ TEST_F(VerifyResume, MomentsIn8BitsAreIdenticalAndScalesThatAreNotRestoredAreFou
   ASSERT_EQ(verify(small, 2), 0);
   EXPECT_TRUE(item(certificate(), "optimizer.safetensors")->at("equal"));
   const std::string said = failure(small, 2, [](TrainOptions& options) {
-    options.gradients_ready = [](int64_t, AdamW& optimizer) {
-      for (AdamSlot& slot : optimizer.slots()) {
-        if (slot.in_8_bits()) slot.exp_avg_absmax.zero_();
+    options.gradients_ready = [](int64_t, Optimizer& optimizer) {
+      for (Slot& slot : optimizer.slots()) {
+        if (slot.moment("exp_avg_absmax").defined()) slot.moment("exp_avg_absmax").zero_();
       }
     };
   });
@@ -168,8 +168,8 @@ TEST_F(VerifyResume, ASkippedStepInEachHalfIsNoDifference) {
 
 TEST_F(VerifyResume, MomentsThatWereLostAreNamed) {
   const std::string text = failure(recipe(), 1, [](TrainOptions& options) {
-    options.gradients_ready = [](int64_t step, AdamW& optimizer) {
-      for (AdamSlot& slot : optimizer.slots()) slot.exp_avg.zero_();
+    options.gradients_ready = [](int64_t step, Optimizer& optimizer) {
+      for (Slot& slot : optimizer.slots()) slot.moment("exp_avg").zero_();
     };
   });
   // One step after the restart no loss shows it yet: the weights do.
@@ -185,7 +185,7 @@ TEST_F(VerifyResume, MomentsThatWereLostAreNamed) {
 
 TEST_F(VerifyResume, AStepCountThatWasLostIsNamed) {
   const std::string text = failure(recipe(), 2, [](TrainOptions& options) {
-    options.gradients_ready = [](int64_t step, AdamW& optimizer) {
+    options.gradients_ready = [](int64_t step, Optimizer& optimizer) {
       if (step == 3) optimizer.slots().front().steps = 0;
     };
   });
@@ -200,7 +200,7 @@ TEST_F(VerifyResume, AStepCountThatWasLostIsNamed) {
 
 TEST_F(VerifyResume, AGradientOffByItsLastBitIsNamed) {
   const std::string text = failure(recipe(), 1, [](TrainOptions& options) {
-    options.gradients_ready = [](int64_t, AdamW& optimizer) {
+    options.gradients_ready = [](int64_t, Optimizer& optimizer) {
       at::Tensor gradient = optimizer.slots().back().param.tensor.mutable_grad();
       float* first = gradient.data_ptr<float>();
       *first = std::nextafter(*first, std::numeric_limits<float>::infinity());

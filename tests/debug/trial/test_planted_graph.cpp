@@ -175,7 +175,7 @@ std::vector<PlantedBug> in_memory() {
        .run =
            [](bool planted) {
              std::vector<at::Tensor> kept;
-             const auto leak = [&](int64_t, AdamW& optimizer) {
+             const auto leak = [&](int64_t, Optimizer& optimizer) {
                if (planted) kept.push_back(optimizer.slots()[0].param.tensor.grad().clone());
              };
              return train_watched(14, {.gradients_ready = leak});
@@ -203,7 +203,7 @@ std::vector<PlantedBug> in_memory() {
            [](bool planted) {
              const TinyRun run;
              std::vector<at::Tensor> kept;
-             const auto leak = [&](int64_t, AdamW& optimizer) {
+             const auto leak = [&](int64_t, Optimizer& optimizer) {
                if (planted) kept.push_back(optimizer.slots()[0].param.tensor.grad().clone());
              };
              const auto print = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
@@ -228,7 +228,7 @@ std::vector<PlantedBug> in_memory() {
 
 PlantedBug in_norms(const std::string& name, const std::string& planted,
                     std::vector<std::string> says,
-                    const std::function<void(int64_t, AdamW&)>& hook) {
+                    const std::function<void(int64_t, Optimizer&)>& hook) {
   return {.name = name,
           .planted = planted,
           .command = "lft train",
@@ -245,8 +245,8 @@ std::vector<PlantedBug> in_trends() {
       in_norms("GradientThatBlowsUp",
                "the gradients of layer 1 grow by a quarter a step from step 10 on",
                {"warning: step ", "rises", kLayer},
-               [](int64_t step, AdamW& optimizer) {
-                 for (AdamSlot& slot : optimizer.slots()) {
+               [](int64_t step, Optimizer& optimizer) {
+                 for (Slot& slot : optimizer.slots()) {
                    if (slot.param.name.find("layers.1.") == std::string::npos ||
                        !slot.param.tensor.grad().defined())
                      continue;
@@ -256,8 +256,8 @@ std::vector<PlantedBug> in_trends() {
                }),
       in_norms("ModuleThatStopsLearning", "the gradients of an adapter are zero from step 20 on",
                {"warning: step ", "language_model.model.layers.0.mlp.up_proj"},
-               [](int64_t step, AdamW& optimizer) {
-                 for (AdamSlot& slot : optimizer.slots()) {
+               [](int64_t step, Optimizer& optimizer) {
+                 for (Slot& slot : optimizer.slots()) {
                    if (step > 20 &&
                        slot.param.name.find("layers.0.mlp.up_proj") != std::string::npos)
                      slot.param.tensor.mutable_grad().zero_();

@@ -271,7 +271,7 @@ std::vector<PlantedBug> in_precision_and_ops() {
              const TinyRun run;
              Recipe recipe = run.recipe("out");
              recipe.precision.compute = "bf16";
-             const auto spoil = [&](int64_t step, AdamW& optimizer) {
+             const auto spoil = [&](int64_t step, Optimizer& optimizer) {
                if (planted && step == 4)
                  optimizer.slots()[1].param.tensor.mutable_grad().view(-1)[0] = kNaN;
              };
@@ -292,7 +292,7 @@ std::vector<PlantedBug> in_precision_and_ops() {
              const TinyRun run;
              Recipe recipe = run.recipe("out");
              recipe.checkpoint.every_steps = 1;
-             const auto spoil = [&](int64_t step, AdamW& optimizer) {
+             const auto spoil = [&](int64_t step, Optimizer& optimizer) {
                const at::NoGradGuard no_grad;
                if (planted && step == 4) optimizer.slots()[1].param.tensor.view(-1)[0] = kNaN;
              };
@@ -326,7 +326,7 @@ std::vector<PlantedBug> in_the_rate() {
                 "times the median of the run", "at step 4, "},
        .run =
            [](bool planted) {
-             const auto explode = [&](int64_t step, AdamW& optimizer) {
+             const auto explode = [&](int64_t step, Optimizer& optimizer) {
                for (at::Tensor gradient : optimizer.gradients()) {
                  if (planted && step == 4 && gradient.defined()) gradient.mul_(1000);
                }

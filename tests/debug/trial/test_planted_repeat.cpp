@@ -26,7 +26,7 @@ using namespace lft::train;
 namespace {
 
 namespace fs = std::filesystem;
-using GradientHook = std::function<void(int64_t, AdamW&)>;
+using GradientHook = std::function<void(int64_t, Optimizer&)>;
 
 /// The next float up: the smallest change there is.
 void nudge(const at::Tensor& tensor) {
@@ -89,7 +89,7 @@ std::vector<PlantedBug> in_repetitions() {
                     {"part\n  where: step 2: gradient ", "the backward pass, at this tensor"},
                     {.steps = 3,
                      .gradients_ready =
-                         [](int64_t step, AdamW& optimizer) {
+                         [](int64_t step, Optimizer& optimizer) {
                            if (step == 2) nudge(optimizer.slots()[3].param.tensor.grad());
                          }}),
       in_second_run(
@@ -97,8 +97,8 @@ std::vector<PlantedBug> in_repetitions() {
           {"part\n  where: step 2: weight ", "all gradients were the same: the optimizer"},
           {.steps = 2,
            .gradients_ready =
-               [](int64_t step, AdamW& optimizer) {
-                 if (step == 2) optimizer.slots().back().exp_avg.add_(1);
+               [](int64_t step, Optimizer& optimizer) {
+                 if (step == 2) optimizer.slots().back().moment("exp_avg").add_(1);
                }}),
   };
 }
@@ -161,7 +161,7 @@ std::vector<PlantedBug> in_two_runs() {
                     [](const TinyRun&, Recipe& recipe) { recipe.optim.schedule = "linear"; }),
       in_one_of_two("AGradientThatDiffers", "a gradient of step 2 1% larger in the second run",
                     {"step 2: the numbers part: the same loss, another gradient norm"}, {},
-                    [](int64_t step, AdamW& optimizer) {
+                    [](int64_t step, Optimizer& optimizer) {
                       if (step == 2)
                         optimizer.slots().back().param.tensor.mutable_grad().mul_(1.01);
                     }),
@@ -174,10 +174,10 @@ std::vector<PlantedBug> in_two_runs() {
            [](bool planted) {
              const TinyRun run;
              const Recipe a = short_run(run, "a"), b = short_run(run, "b");
-             const auto move = [&](int64_t step, AdamW& optimizer) {
+             const auto move = [&](int64_t step, Optimizer& optimizer) {
                const at::NoGradGuard no_grad;
                if (!planted || step != 4) return;
-               for (AdamSlot& slot : optimizer.slots()) {
+               for (Slot& slot : optimizer.slots()) {
                  if (slot.param.name.ends_with("layers.0.self_attn.k_proj.lora_A.weight"))
                    slot.param.tensor.view(-1)[7] += 0.5;
                }
@@ -281,8 +281,8 @@ std::vector<PlantedBug> in_resumptions() {
              const auto part = [&](const RunPart& part) {
                if (!planted || !part.resume) return train_part(part);
                PartEnd end{.exit_code = 0, .step = part.stop_behind, .next_ids = {}};
-               const auto lose = [](int64_t, AdamW& optimizer) {
-                 for (AdamSlot& slot : optimizer.slots()) slot.exp_avg.zero_();
+               const auto lose = [](int64_t, Optimizer& optimizer) {
+                 for (Slot& slot : optimizer.slots()) slot.moment("exp_avg").zero_();
                };
                train::train(part.recipe, {.resume = true,
                                           .gradients_ready = lose,

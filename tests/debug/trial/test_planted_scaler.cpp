@@ -108,7 +108,7 @@ std::vector<PlantedBug> in_steps() {
        .says = {"computes wrong numbers: the gradient of first.lora_A.weight"},
        .run =
            [](bool planted) {
-             const auto turn = [&](int64_t step, AdamW& optimizer) {
+             const auto turn = [&](int64_t step, Optimizer& optimizer) {
                if (planted && step == 2) optimizer.slots()[0].param.tensor.mutable_grad().neg_();
              };
              return tell("", [&] {

@@ -4,6 +4,7 @@
 #include "debug/planted.h"
 #include "src/debug/isolate/bare.h"
 #include "src/debug/isolate/overfit.h"
+#include "src/train/optim/adamw.h"
 #include "src/train/run/check.h"
 #include "src/train/run/trainer.h"
 #include "train/proof_fixture.h"
@@ -50,10 +51,10 @@ struct Proven : ProofFixture {
   using ProofFixture::probe;
   using ProofFixture::tensor;
   using ProofFixture::trainables;
-  std::vector<AdamW*> optimizers() {
+  std::vector<Optimizer*> optimizers() {
     return second ? std::vector{optimizer.get(), second.get()} : std::vector{optimizer.get()};
   }
-  std::unique_ptr<AdamW> second;
+  std::unique_ptr<Optimizer> second;
 };
 
 PlantedBug in_ownership(const std::string& name, const std::string& planted,
@@ -211,8 +212,8 @@ std::vector<PlantedBug> in_owners() {
                     "language_model.model.layers.1.self_attn.q_proj.lora_B.weight"},
                    [](Proven& proven) {
                      const std::vector<Trainable> shared = {proven.trainables.back()};
-                     proven.second = std::make_unique<AdamW>(shared, param_groups(shared, 1e-3, -1),
-                                                             AdamWOptions{});
+                     proven.second = std::make_unique<Optimizer>(
+                         shared, param_groups(shared, 1e-3, -1), make_adamw({}));
                    }),
       in_ownership(
           "TensorWithoutAnOwner", "the optimizer was made without the last trainable",
@@ -233,18 +234,18 @@ std::vector<PlantedBug> in_owners() {
   };
 }
 
-AdamSlot& slot_of(AdamW& optimizer, const std::string& name) {
-  for (AdamSlot& slot : optimizer.slots()) {
+Slot& slot_of(Optimizer& optimizer, const std::string& name) {
+  for (Slot& slot : optimizer.slots()) {
     if (slot.param.name == name) return slot;
   }
   throw std::out_of_range(name);
 }
 
 std::vector<PlantedBug> in_batches() {
-  const auto freeze = [](int64_t, AdamW& optimizer) {
+  const auto freeze = [](int64_t, Optimizer& optimizer) {
     slot_of(optimizer, kUp + ".lora_B.weight").param.tensor.mutable_grad().zero_();
   };
-  const auto sum = [](int64_t, AdamW& optimizer) {
+  const auto sum = [](int64_t, Optimizer& optimizer) {
     for (at::Tensor gradient : optimizer.gradients()) {
       if (gradient.defined()) gradient.mul_(57);
     }

@@ -352,8 +352,7 @@ TEST_F(AutogradErrors, NothingMovesAndTheNextStepIsHealthy) {
     return y + gate;
   });
   std::vector<at::Tensor> before;
-  for (const AdamSlot& slot : optimizer->slots())
-    before.push_back(slot.param.tensor.detach().clone());
+  for (const Slot& slot : optimizer->slots()) before.push_back(slot.param.tensor.detach().clone());
   fault(2);
   for (size_t i = 0; i < before.size(); ++i)
     EXPECT_TRUE(at::equal(before[i], optimizer->slots()[i].param.tensor)) << i;
@@ -419,7 +418,7 @@ TEST_F(AutogradErrors, AStepKeepsNoGraphAndWritesToNoTrainableWhileOneLives) {
       versions.push_back(trainable.tensor._version());
     }
     bool looked = false;
-    options.gradients_ready = [&](int64_t, AdamW&) {
+    options.gradients_ready = [&](int64_t, Optimizer&) {
       for (size_t i = 0; i < trainables.size(); ++i) {
         EXPECT_EQ(trainables[i].tensor._version(), versions[i]) << trainables[i].name;
         EXPECT_TRUE(at::equal(trainables[i].tensor, values[i])) << trainables[i].name;

@@ -45,7 +45,7 @@ class MemoryPlanTest : public ::testing::Test {
   }
   /// Of tensors, in a step after the first; what a run holds before it is part of it.
   static double measured(const Recipe& recipe) {
-    const auto second = [](int64_t step, AdamW&) {
+    const auto second = [](int64_t step, Optimizer&) {
       if (step == 1) CountingAllocator::reset_peak();
     };
     EXPECT_EQ(train::train(recipe, {.gradients_ready = second, .stop_behind = 2}), 0);
@@ -90,6 +90,7 @@ TEST_F(MemoryPlanTest, CountsWhatTensorsTake) {
              }),
       change("projector", [](Recipe& r) { r.full = {"projector"}; }),
       change("packed", [](Recipe& r) { r.train.max_tokens_per_step = 1000; }),
+      change("lion", [](Recipe& r) { r.optim.name = "lion"; }),
       change("nf4", [](Recipe& r) { r.model.base_dtype = "nf4"; }),
       change("fp8", [](Recipe& r) { r.model.base_dtype = "fp8", r.precision.compute = "bf16"; }),
   };

@@ -84,7 +84,7 @@ TEST_F(OutOfMemory, NamesTheModuleInBothPasses) {
 }
 
 TEST_F(OutOfMemory, InAStepSaysSizeWhereNothingGrew) {
-  const auto at_third = [](int64_t step, AdamW&) {
+  const auto at_third = [](int64_t step, Optimizer&) {
     if (step == 3) CountingAllocator::limit(CountingAllocator::live() + 60000);  // room for a batch
   };
   const std::string text = error_of(recipe("size"), {.gradients_ready = at_third});
@@ -107,7 +107,7 @@ TEST_F(OutOfMemory, WhileTheModelIsBuilt) {
 
 TEST_F(OutOfMemory, NamesALeakOfAHook) {
   std::vector<at::Tensor> kept;
-  const auto leak = [&](int64_t step, AdamW& optimizer) {
+  const auto leak = [&](int64_t step, Optimizer& optimizer) {
     const at::Tensor& gradient = optimizer.slots()[0].param.tensor.grad();
     kept.push_back(gradient.clone());
     if (step == 12) CountingAllocator::limit(CountingAllocator::live() + 20000);

@@ -260,8 +260,9 @@ TEST(NormTrends, ALayerWhoseGradientExplodesIsNamedWithItsStep) {
   recipe.train.grad_accum = 1;
   recipe.train.max_steps = 100;
   recipe.checkpoint.every_steps = 1000;
-  const auto explode = [](int64_t step, AdamW& optimizer) {  // by a quarter a step from step 30 on
-    for (AdamSlot& slot : optimizer.slots()) {
+  const auto explode = [](int64_t step,
+                          Optimizer& optimizer) {  // by a quarter a step from step 30 on
+    for (Slot& slot : optimizer.slots()) {
       if (slot.param.name.find("layers.1.") == std::string::npos ||
           !slot.param.tensor.grad().defined())
         continue;
@@ -287,8 +288,8 @@ TEST(NormTrends, AnAdapterThatStopsLearningIsNamed) {
   recipe.train.grad_accum = 1;
   recipe.train.max_steps = 60;
   recipe.checkpoint.every_steps = 1000;
-  const auto stop = [](int64_t step, AdamW& optimizer) {
-    for (AdamSlot& slot : optimizer.slots()) {
+  const auto stop = [](int64_t step, Optimizer& optimizer) {
+    for (Slot& slot : optimizer.slots()) {
       if (step > 20 && slot.param.name.find("layers.0.mlp.up_proj") != std::string::npos)
         slot.param.tensor.mutable_grad().zero_();
     }

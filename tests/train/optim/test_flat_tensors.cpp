@@ -11,6 +11,7 @@
 #include "models/llama/llama.h"
 #include "models/ops/core/precision.h"
 #include "models/ops/weight/masters.h"
+#include "src/train/optim/adamw.h"
 #include "src/train/optim/flat_tensors.h"
 #include "src/train/optim/optimizer.h"
 
@@ -107,7 +108,7 @@ int64_t tiny_ops_of(const Way& way) {
   const LoraOptions lora{.rank = 8, .alpha = 16, .dropout = way.dropout ? 0.1 : 0};
   if (way.adapted) inject_lora(linear_sites(*layer), lora, 1);
   std::vector<Trainable> trainables = make_trainable(*layer, {});
-  AdamW optimizer(trainables, param_groups(trainables, 1e-3, -1), {});
+  Optimizer optimizer(trainables, param_groups(trainables, 1e-3, -1), make_adamw({}));
   optimizer.zero_gradients();
   if (way.kept) optimizer.keep_shadows(at::kBFloat16);
   const at::Tensor angles = at::rand({1, 24, 16});

@@ -100,7 +100,7 @@ TEST_F(Scaler, ClipsTheUnscaledGradients) {
   scaler.step(*optimizer, 1);
   const double clip = 0.5 / (std::sqrt(5.875) + 1e-6);
   EXPECT_NEAR(scaler.update().clip, clip, 1e-7 * clip);
-  EXPECT_NEAR(optimizer->slots()[0].exp_avg[1].item<float>(), 0.1 * -2.0 * clip, 1e-6);
+  EXPECT_NEAR(optimizer->slots()[0].moment("exp_avg")[1].item<float>(), 0.1 * -2.0 * clip, 1e-6);
 }
 
 TEST_F(Scaler, AHalfPrecisionLossIsScaledInFloat32) {

@@ -9,7 +9,9 @@
 
 #include <limits>
 
+#include "src/train/optim/adamw.h"
 #include "src/train/optim/optimizer.h"
+#include "src/train/optim/rules.h"
 
 namespace lft::optimizer_test {
 using namespace lft::lora;
@@ -24,7 +26,7 @@ std::vector<Trainable> two_tensors() {
 }
 
 /// One update, neither clipped nor skipped.
-void take(AdamW& optimizer, double factor) {
+void take(Optimizer& optimizer, double factor) {
   optimizer.step(factor, check_gradients(optimizer.gradients(), 1, 0, {}));
   optimizer.commit(true);
 }
@@ -39,8 +41,8 @@ void expect_near(const at::Tensor& tensor, const std::vector<double>& wanted) {
 
 TEST(AdamW, EqualsTorchWithGroupsDecayAndAnAbsentGradient) {
   std::vector<Trainable> trainables = two_tensors();
-  AdamW optimizer(trainables, param_groups(trainables, 0.1, 0.02),
-                  {.betas = {0.8, 0.95}, .eps = 1e-6, .weight_decay = 0.1});
+  Optimizer optimizer(trainables, param_groups(trainables, 0.1, 0.02),
+                      make_adamw({.betas = {0.8, 0.95}, .eps = 1e-6, .weight_decay = 0.1}));
   ASSERT_EQ(optimizer.groups().size(), 2u);
   at::Tensor& p = trainables[0].tensor;
   at::Tensor& q = trainables[1].tensor;
@@ -57,15 +59,16 @@ TEST(AdamW, EqualsTorchWithGroupsDecayAndAnAbsentGradient) {
   }
   expect_near(p, {0.8481189689812021, -1.8994362665616373, 0.3988256522639316});
   expect_near(q, {0.22478199435270127, -0.7260155575625361});
-  expect_near(optimizer.slots()[0].exp_avg, {-0.1232, 0.0544, 0.3424});
-  expect_near(optimizer.slots()[0].exp_avg_sq, {0.05805125, 0.01368, 0.22116125});
+  expect_near(optimizer.slots()[0].moment("exp_avg"), {-0.1232, 0.0544, 0.3424});
+  expect_near(optimizer.slots()[0].moment("exp_avg_sq"), {0.05805125, 0.01368, 0.22116125});
   EXPECT_EQ(optimizer.slots()[0].steps, 3);
   EXPECT_EQ(optimizer.slots()[1].steps, 2);
 }
 
 TEST(AdamW, AbsentGradientLeavesEveryBit) {
   std::vector<Trainable> trainables = two_tensors();
-  AdamW optimizer(trainables, param_groups(trainables, 0.1, -1), {.weight_decay = 0.1});
+  Optimizer optimizer(trainables, param_groups(trainables, 0.1, -1),
+                      make_adamw({.weight_decay = 0.1}));
   const at::Tensor before = trainables[1].tensor.detach().clone();
   trainables[0].tensor.mutable_grad() = at::ones({3});
   take(optimizer, 1);
@@ -77,14 +80,16 @@ TEST(AdamW, AbsentGradientLeavesEveryBit) {
 
 TEST(AdamW, ANonFiniteVerdictLeavesEveryBitAndTheCount) {
   std::vector<Trainable> trainables = two_tensors();
-  AdamW optimizer(trainables, param_groups(trainables, 0.1, -1), {.weight_decay = 0.1});
+  Optimizer optimizer(trainables, param_groups(trainables, 0.1, -1),
+                      make_adamw({.weight_decay = 0.1}));
   for (Trainable& trainable : trainables)
     trainable.tensor.mutable_grad() = at::ones_like(trainable.tensor);
   take(optimizer, 1);
   const auto everything = [&] {
     std::vector<at::Tensor> tensors;
-    for (const AdamSlot& slot : optimizer.slots()) {
-      for (const at::Tensor& tensor : {slot.param.tensor, slot.exp_avg, slot.exp_avg_sq})
+    for (const Slot& slot : optimizer.slots()) {
+      for (const at::Tensor& tensor :
+           {slot.param.tensor, slot.moment("exp_avg"), slot.moment("exp_avg_sq")})
         tensors.push_back(tensor.detach().clone());
     }
     return tensors;
@@ -98,12 +103,12 @@ TEST(AdamW, ANonFiniteVerdictLeavesEveryBitAndTheCount) {
   optimizer.commit(!stats.found_inf);
   const std::vector<at::Tensor> after = everything();
   for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(at::equal(before[i], after[i])) << i;
-  for (const AdamSlot& slot : optimizer.slots()) EXPECT_EQ(slot.steps, 1);
+  for (const Slot& slot : optimizer.slots()) EXPECT_EQ(slot.steps, 1);
 }
 
 TEST(AdamW, CommitCountsTheSlotsOfTheLastStepOnce) {
   std::vector<Trainable> trainables = two_tensors();
-  AdamW optimizer(trainables, param_groups(trainables, 0.1, -1), {});
+  Optimizer optimizer(trainables, param_groups(trainables, 0.1, -1), make_adamw({}));
   trainables[1].tensor.mutable_grad() = at::ones({1, 2});
   const std::vector<at::Tensor> gradients = optimizer.gradients();
   ASSERT_EQ(gradients.size(), 2u);
@@ -119,15 +124,16 @@ TEST(AdamW, CommitCountsTheSlotsOfTheLastStepOnce) {
 
 TEST(AdamW, ClipsByTheVerdict) {
   std::vector<Trainable> trainables = two_tensors();
-  AdamW optimizer(trainables, param_groups(trainables, 0.1, -1), {});
+  Optimizer optimizer(trainables, param_groups(trainables, 0.1, -1), make_adamw({}));
   trainables[0].tensor.mutable_grad() = at::tensor({3.0f, 4.0f, 0.0f});
   optimizer.step(1, check_gradients(optimizer.gradients(), 1, 0.5, {}));
-  expect_near(optimizer.slots()[0].exp_avg, {0.03, 0.04, 0});  // 0.1 * g * 0.5 / (5 + 1e-6)
+  expect_near(optimizer.slots()[0].moment("exp_avg"),
+              {0.03, 0.04, 0});  // 0.1 * g * 0.5 / (5 + 1e-6)
 }
 
 TEST(AdamW, GradientsStayBoundToOneBufferAndCountFromWhatIsWritten) {
   std::vector<Trainable> trainables = two_tensors();
-  AdamW optimizer(trainables, param_groups(trainables, 0.1, -1), {});
+  Optimizer optimizer(trainables, param_groups(trainables, 0.1, -1), make_adamw({}));
   optimizer.zero_gradients();
   const std::vector<at::Tensor> bound = {trainables[0].tensor.grad(), trainables[1].tensor.grad()};
   ASSERT_TRUE(bound[0].is_alias_of(bound[1]));
@@ -185,16 +191,16 @@ void expect_shadows(const std::vector<Trainable>& trainables, at::ScalarType dty
 }
 
 TEST(AdamW, UpdatesWriteTheShadowsWhereverTheMomentsAre) {
-  const std::vector<MomentStorage> storages = {
-      {},
-      {.eight_bits = true},
-      {.offload = true, .piece = kChunk},
-      {.eight_bits = true, .offload = true, .piece = kChunk}};
-  for (const MomentStorage& storage : storages) {
+  const std::vector<std::pair<std::string, MomentStorage>> kept = {
+      {"adamw", {}},
+      {"adamw8bit", {}},
+      {"adamw", {.offload = true, .piece = kChunk}},
+      {"adamw8bit", {.offload = true, .piece = kChunk}}};
+  for (const auto& [rule, storage] : kept) {
     for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
       const std::vector<Trainable> trainables = shadowed(1.7);
-      AdamW optimizer(trainables, param_groups(trainables, 0.1, -1), {.weight_decay = 0.1},
-                      storage);
+      Optimizer optimizer(trainables, param_groups(trainables, 0.1, -1),
+                          find_rule(rule).make({.weight_decay = 0.1}), storage);
       optimizer.zero_gradients();
       optimizer.keep_shadows(dtype);
       expect_shadows(trainables, dtype, 1.7);
@@ -221,7 +227,7 @@ TEST(AdamW, UpdatesWriteTheShadowsWhereverTheMomentsAre) {
 
 TEST(AdamW, WhatElseWritesAMasterLeavesNoStaleShadow) {
   const std::vector<Trainable> trainables = shadowed(2);
-  AdamW optimizer(trainables, param_groups(trainables, 0.1, -1), {});
+  Optimizer optimizer(trainables, param_groups(trainables, 0.1, -1), make_adamw({}));
   optimizer.zero_gradients();
   optimizer.keep_shadows(at::kBFloat16);
   const at::NoGradGuard no_grad;

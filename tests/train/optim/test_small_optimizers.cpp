@@ -8,6 +8,9 @@
 #include <cstring>
 #include <limits>
 
+#include "models/ops/update/adamw8.h"
+#include "src/train/optim/adamw.h"
+#include "src/train/optim/adamw8bit.h"
 #include "src/train/optim/optimizer.h"
 #include "src/train/run/trainer.h"
 #include "support/expect_error.h"
@@ -38,13 +41,20 @@ std::vector<Trainable> trainables() {
   return list;
 }
 
-AdamW make(const std::vector<Trainable>& list, const MomentStorage& storage) {
-  return AdamW(list, param_groups(list, 0.01, 0.002),
-               {.betas = {0.9, 0.99}, .eps = 1e-6, .weight_decay = 0.1}, storage);
+struct Kept {
+  bool eight_bits = false, offload = false;
+  int64_t piece = 512 * kChunk;
+};
+
+Optimizer make(const std::vector<Trainable>& list, const Kept& kept) {
+  const RuleOptions options{.betas = {0.9, 0.99}, .eps = 1e-6, .weight_decay = 0.1};
+  return Optimizer(list, param_groups(list, 0.01, 0.002),
+                   kept.eight_bits ? make_adamw8bit(options) : make_adamw(options),
+                   {.offload = kept.offload, .piece = kept.piece});
 }
 
 /// Step `number` with gradients of its own: one is absent in step 2, one infinite in step 3.
-void take(AdamW& optimizer, int64_t number) {
+void take(Optimizer& optimizer, int64_t number) {
   for (size_t i = 0; i < optimizer.slots().size(); ++i) {
     const at::Tensor& param = optimizer.slots()[i].param.tensor;
     const at::Tensor gradient =
@@ -58,9 +68,9 @@ void take(AdamW& optimizer, int64_t number) {
   optimizer.commit(!read_stats(verdict).found_inf);
 }
 
-std::vector<at::Tensor> everything(const AdamW& optimizer) {
+std::vector<at::Tensor> everything(const Optimizer& optimizer) {
   std::vector<at::Tensor> tensors;
-  for (const AdamSlot& slot : optimizer.slots()) {
+  for (const Slot& slot : optimizer.slots()) {
     tensors.push_back(slot.param.tensor.detach().clone());
     tensors.push_back(at::full({}, slot.steps));
     for (const auto& [name, tensor] : moment_tensors(slot)) tensors.push_back(tensor.clone());
@@ -78,29 +88,29 @@ void expect_same(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>
 }
 
 TEST(Moments8Bit, FromAnotherSizeOnAndByName) {
-  const AdamW optimizer = make(trainables(), {.eight_bits = true});
+  const Optimizer optimizer = make(trainables(), {.eight_bits = true});
   const bool narrow[] = {false, true, true, false, true, true};
   for (size_t i = 0; i < 6; ++i) {
-    const AdamSlot& slot = optimizer.slots()[i];
-    ASSERT_EQ(slot.in_8_bits(), narrow[i]) << i;
-    EXPECT_EQ(slot.exp_avg.sizes(), slot.param.tensor.sizes());
-    EXPECT_EQ(slot.exp_avg_sq.scalar_type(), narrow[i] ? at::kByte : at::kFloat);
+    const Slot& slot = optimizer.slots()[i];
+    ASSERT_EQ(slot.moment("exp_avg_absmax").defined(), narrow[i]) << i;
+    EXPECT_EQ(slot.moment("exp_avg").sizes(), slot.param.tensor.sizes());
+    EXPECT_EQ(slot.moment("exp_avg_sq").scalar_type(), narrow[i] ? at::kByte : at::kFloat);
   }
-  const AdamSlot& ragged = optimizer.slots()[4];
-  EXPECT_EQ(ragged.exp_avg_absmax.numel(), (2 * kChunk + 301 + 255) / 256);
+  const Slot& ragged = optimizer.slots()[4];
+  EXPECT_EQ(ragged.moment("exp_avg_absmax").numel(), (2 * kChunk + 301 + 255) / 256);
   std::vector<std::string> names;
   for (const auto& [name, tensor] : moment_tensors(ragged)) names.push_back(name);
   EXPECT_EQ(names, (std::vector<std::string>{"exp_avg.layer4", "exp_avg_sq.layer4",
                                              "exp_avg_absmax.layer4", "exp_avg_sq_absmax.layer4"}));
   EXPECT_EQ(moment_tensors(optimizer.slots()[0]).size(), 2u);
-  for (const AdamSlot& slot : make(trainables(), {}).slots()) EXPECT_FALSE(slot.in_8_bits());
+  const Optimizer wide = make(trainables(), {});
+  for (const Slot& slot : wide.slots()) EXPECT_FALSE(slot.moment("exp_avg_absmax").defined());
 }
 
 TEST(Moments8Bit, StepByStepTheUpdatesAreTheOps) {
-  AdamW optimizer = make(trainables(), {.eight_bits = true});
+  Optimizer optimizer = make(trainables(), {.eight_bits = true});
   std::vector<at::Tensor> params;
-  for (const AdamSlot& slot : optimizer.slots())
-    params.push_back(slot.param.tensor.detach().clone());
+  for (const Slot& slot : optimizer.slots()) params.push_back(slot.param.tensor.detach().clone());
   std::vector<AdamWTensor> wide;
   std::vector<AdamW8Tensor> narrow;
   for (const size_t i : {0, 3})
@@ -115,14 +125,14 @@ TEST(Moments8Bit, StepByStepTheUpdatesAreTheOps) {
     take(optimizer, step);
     const GradVerdict verdict = check_gradients(optimizer.gradients(), 1, 1, {});
     for (size_t k = 0; k < wide.size(); ++k) {
-      const AdamSlot& slot = optimizer.slots()[k == 0 ? 0 : 3];
+      const Slot& slot = optimizer.slots()[k == 0 ? 0 : 3];
       wide[k].grad = slot.param.tensor.grad();
       wide[k].lr = 0.01 / static_cast<double>(step);
       wide[k].t = slot.steps;
     }
     const size_t slots[] = {1, 2, 4, 5};
     for (size_t k = 0; k < narrow.size(); ++k) {
-      const AdamSlot& slot = optimizer.slots()[slots[k]];
+      const Slot& slot = optimizer.slots()[slots[k]];
       narrow[k].grad = slot.param.tensor.grad();
       narrow[k].lr = (slots[k] == 2 ? 0.002 : 0.01) / static_cast<double>(step);
       narrow[k].t = slot.steps;
@@ -132,30 +142,31 @@ TEST(Moments8Bit, StepByStepTheUpdatesAreTheOps) {
     adamw8_(narrow, options, verdict);
     for (size_t i = 0; i < params.size(); ++i)
       EXPECT_TRUE(at::equal(optimizer.slots()[i].param.tensor, params[i])) << step << " " << i;
-    EXPECT_TRUE(at::equal(optimizer.slots()[4].exp_avg, narrow[2].exp_avg));
+    EXPECT_TRUE(at::equal(optimizer.slots()[4].moment("exp_avg"), narrow[2].exp_avg));
   }
 }
 
 TEST(Moments8Bit, ANonFiniteVerdictLeavesEveryBitAndTheCount) {
   for (const bool offload : {false, true}) {
-    AdamW optimizer = make(trainables(), {.eight_bits = true, .offload = offload, .piece = kChunk});
+    Optimizer optimizer =
+        make(trainables(), {.eight_bits = true, .offload = offload, .piece = kChunk});
     take(optimizer, 1);
     const std::vector<at::Tensor> before = everything(optimizer);
-    const at::Tensor codes = optimizer.slots()[4].exp_avg.clone();
+    const at::Tensor codes = optimizer.slots()[4].moment("exp_avg").clone();
     take(optimizer, 3);
     expect_same(everything(optimizer), before);
     take(optimizer, 4);
     EXPECT_EQ(optimizer.slots()[4].steps, 2);
-    EXPECT_FALSE(at::equal(optimizer.slots()[4].exp_avg, codes));
+    EXPECT_FALSE(at::equal(optimizer.slots()[4].moment("exp_avg"), codes));
   }
 }
 
 TEST(Moments8Bit, DecodeToAboutTheMomentsOfAdamWAndAreForgotten) {
-  AdamW narrow = make(trainables(), {.eight_bits = true}), wide = make(trainables(), {});
+  Optimizer narrow = make(trainables(), {.eight_bits = true}), wide = make(trainables(), {});
   take(narrow, 1);
   take(wide, 1);
   for (size_t i = 0; i < 6; ++i) {
-    const Moments got = moments(narrow.slots()[i]), want = moments(wide.slots()[i]);
+    const AdamMoments got = adam_moments(narrow.slots()[i]), want = adam_moments(wide.slots()[i]);
     ASSERT_EQ(got.exp_avg.sizes(), want.exp_avg.sizes());
     // Half the widest gap of a code, 0.9 / 64 and 0.9 / 128, of the largest of all blocks.
     EXPECT_LE((got.exp_avg - want.exp_avg).abs().max().item<double>(),
@@ -163,7 +174,7 @@ TEST(Moments8Bit, DecodeToAboutTheMomentsOfAdamWAndAreForgotten) {
     EXPECT_LE((got.exp_avg_sq - want.exp_avg_sq).abs().max().item<double>(),
               want.exp_avg_sq.max().item<double>() * 0.9 / 128 / 2 * 1.00001);
     forget_moments(narrow.slots()[i]);
-    EXPECT_EQ(moments(narrow.slots()[i]).exp_avg.abs().max().item<double>(), 0);
+    EXPECT_EQ(adam_moments(narrow.slots()[i]).exp_avg.abs().max().item<double>(), 0);
     EXPECT_EQ(narrow.slots()[i].steps, 0);
   }
 }
@@ -182,13 +193,14 @@ class Offload : public ::testing::TestWithParam<at::DeviceType> {
 
 TEST_P(Offload, InPiecesOfAnySizeGivesTheSameBits) {
   for (const bool eight_bits : {false, true}) {
-    AdamW plain = make(there(), {.eight_bits = eight_bits});
+    Optimizer plain = make(there(), {.eight_bits = eight_bits});
     for (int64_t step = 1; step <= 4; ++step) take(plain, step);
     std::vector<at::Tensor> wanted = everything(plain);
     for (at::Tensor& tensor : wanted) tensor = tensor.cpu();
     for (const int64_t piece : {kChunk, 2 * kChunk, 512 * kChunk}) {
-      AdamW offloaded = make(there(), {.eight_bits = eight_bits, .offload = true, .piece = piece});
-      for (const AdamSlot& slot : offloaded.slots()) {
+      Optimizer offloaded =
+          make(there(), {.eight_bits = eight_bits, .offload = true, .piece = piece});
+      for (const Slot& slot : offloaded.slots()) {
         for (const auto& [name, tensor] : moment_tensors(slot)) {
           EXPECT_TRUE(tensor.is_cpu());
           EXPECT_EQ(tensor.is_pinned(), GetParam() == at::kCUDA);

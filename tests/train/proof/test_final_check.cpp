@@ -9,6 +9,7 @@
 
 #include "src/checkpoint/checkpoint.h"
 #include "src/hf/model_dir.h"
+#include "src/train/optim/adamw.h"
 #include "src/train/proof/final_check.h"
 #include "src/train/run/trainer.h"
 #include "support/expect_error.h"
@@ -46,8 +47,8 @@ class Gate : public ::testing::Test {
   }
   /// As after `steps` updates of every adapter.
   void check(int64_t steps = 5, at::ScalarType compute = at::kFloat) {
-    AdamW optimizer(trainables_, param_groups(trainables_, 1e-3, -1), {});
-    for (AdamSlot& slot : optimizer.slots()) slot.steps = steps;
+    Optimizer optimizer(trainables_, param_groups(trainables_, 1e-3, -1), make_adamw({}));
+    for (Slot& slot : optimizer.slots()) slot.steps = steps;
     check_trained(model_, optimizer, probe_, compute);
   }
 
@@ -159,7 +160,7 @@ TEST(GateOfARun, NonFiniteWeightsAreNeverSaved) {
   const test::TinyRun run;
   Recipe recipe = run.recipe("out");
   recipe.checkpoint.every_steps = 1;
-  const auto spoil = [](int64_t step, AdamW& optimizer) {
+  const auto spoil = [](int64_t step, Optimizer& optimizer) {
     const at::NoGradGuard no_grad;
     if (step == 4)
       optimizer.slots()[1].param.tensor.view(-1)[0] = std::numeric_limits<float>::quiet_NaN();

@@ -10,6 +10,7 @@
 
 #include "src/data/batch.h"
 #include "src/train/inputs/run_model.h"
+#include "src/train/optim/adamw.h"
 #include "src/train/proof/proof.h"
 #include "train/proof_fixture.h"
 
@@ -169,7 +170,7 @@ TEST_F(ProofTest, AParameterWithoutAnOwner) {
 TEST_F(ProofTest, ARebuiltModel) {
   adapt({"llm:q_proj"}, {});
   const std::vector<Trainable> old = trainables;
-  const std::unique_ptr<AdamW> old_optimizer = std::move(optimizer);
+  const std::unique_ptr<Optimizer> old_optimizer = std::move(optimizer);
   build();
   adapt({"llm:q_proj"}, {});
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "no longer uses",
@@ -198,7 +199,8 @@ TEST_F(ProofTest, ACastModel) {
 
 TEST_F(ProofTest, TwoOptimizersOrGroupsOfOneTensor) {
   adapt({"llm:q_proj"}, {"projector"});
-  AdamW second({trainables.back()}, param_groups({trainables.back()}, 1e-3, -1), {});
+  Optimizer second({trainables.back()}, param_groups({trainables.back()}, 1e-3, -1),
+                   make_adamw({}));
   const auto both = [&] {
     prove_trainable(model, trainables, {optimizer.get(), &second}, {}, probe);
   };
@@ -213,7 +215,7 @@ TEST_F(ProofTest, TwoOptimizersThatShareNothing) {
   const auto middle = trainables.begin() + 4;
   make_optimizer({trainables.begin(), middle});
   const std::vector<Trainable> rest(middle, trainables.end());
-  AdamW second(rest, param_groups(rest, 1e-3, -1), {});
+  Optimizer second(rest, param_groups(rest, 1e-3, -1), make_adamw({}));
   const Proof proof = prove_trainable(model, trainables, {optimizer.get(), &second}, {}, probe);
   EXPECT_EQ(proof.rows.front().group, "1/base");
   EXPECT_EQ(proof.rows.back().group, "2/base");

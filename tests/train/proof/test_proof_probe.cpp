@@ -190,7 +190,7 @@ class Watch : public test::ProofFixture {
   /// Norms by slot: B of the adapters as given, A as given, the projector's 1.
   std::vector<double> norms(double a0, double b0, double a1, double b1) const {
     std::vector<double> result;
-    for (const AdamSlot& slot : optimizer->slots()) {
+    for (const Slot& slot : optimizer->slots()) {
       const bool a = slot.param.name.ends_with("lora_A.weight"),
                  b = slot.param.name.ends_with("lora_B.weight");
       const bool first = slot.param.name.find("layers.0.") != std::string::npos;

@@ -138,7 +138,7 @@ INSTANTIATE_TEST_SUITE_P(All, CodedRun, ::testing::Values("nf4", "fp8"));
 TEST(Fp8Run, GoesOnInFp32BehindABadGradient) {
   const test::TinyRun run;
   Recipe recipe = coded_recipe(run, "out", "fp8");
-  const auto spoil = [](int64_t step, AdamW& optimizer) {
+  const auto spoil = [](int64_t step, Optimizer& optimizer) {
     if (step == 3) optimizer.slots()[1].param.tensor.mutable_grad().fill_(std::nan(""));
   };
   ASSERT_EQ(train::train(recipe, {.gradients_ready = spoil}), 0);

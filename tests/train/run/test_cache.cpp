@@ -27,7 +27,7 @@ namespace {
 /// How often it was given back before each step, counted from the first.
 std::vector<int> counts(Recipe recipe) {
   std::vector<int> counts;
-  const auto count = [&](int64_t, AdamW&) {
+  const auto count = [&](int64_t, Optimizer&) {
     counts.push_back(given_back - (counts.empty() ? 0 : counts.front()));
   };
   EXPECT_EQ(train::train(recipe, {.gradients_ready = count}), 0);

@@ -83,7 +83,7 @@ TEST_F(RehearsalTest, TouchesNothing) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const at::Tensor random = generator.get_state();
   std::vector<at::Tensor> before;
-  for (const AdamSlot& slot : run.optimizer.slots())
+  for (const Slot& slot : run.optimizer.slots())
     before.push_back(slot.param.tensor.detach().clone());
   MemoryWatch watch(at::kCPU);
   const Rehearsal rehearsal = rehearse_worst(run, run_step_options(run), watch, /*proved=*/true);
@@ -92,7 +92,7 @@ TEST_F(RehearsalTest, TouchesNothing) {
   EXPECT_TRUE(at::equal(random, generator.get_state()));
   EXPECT_EQ(run.state.step, 0);
   for (size_t i = 0; i < before.size(); ++i) {
-    const AdamSlot& slot = run.optimizer.slots()[i];
+    const Slot& slot = run.optimizer.slots()[i];
     EXPECT_TRUE(at::equal(before[i], slot.param.tensor)) << slot.param.name;
     EXPECT_FALSE(slot.param.tensor.grad().defined()) << slot.param.name;
     EXPECT_EQ(slot.steps, 0);
@@ -166,7 +166,7 @@ TEST_F(RehearsalTest, LeavesBadSamplesOut) {
 TEST_F(RehearsalTest, OutOfMemoryComesBeforeTheFirstStep) {
   const CountingAllocator counting;
   int64_t small = 0;
-  const auto peak_of_first_two = [&](int64_t step, AdamW&) {
+  const auto peak_of_first_two = [&](int64_t step, Optimizer&) {
     if (step == 2) small = CountingAllocator::peak();
     if (step == 1) CountingAllocator::reset_peak();
   };

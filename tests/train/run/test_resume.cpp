@@ -69,7 +69,7 @@ Recipe resumable(const test::TinyRun& run, const std::string& out, const Case& c
 TrainOptions options_of(const Case& c, bool resume) {
   TrainOptions options{.resume = resume};
   if (c.bad_step > 0) {
-    options.gradients_ready = [bad = c.bad_step](int64_t step, AdamW& optimizer) {
+    options.gradients_ready = [bad = c.bad_step](int64_t step, Optimizer& optimizer) {
       if (step == bad)
         optimizer.slots().back().param.tensor.mutable_grad().fill_(
             std::numeric_limits<float>::infinity());
@@ -125,6 +125,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"adamw8bit", "fp32", "cosine", 0, "adamw8bit"},
                       Case{"adamw8bit_fp16_skipped", "fp16", "constant", 3, "adamw8bit"},
                       Case{"adamw8bit_bf16_recovered", "bf16", "cosine", 3, "adamw8bit"},
+                      Case{"lion", "fp32", "cosine", 0, "lion"},
+                      Case{"lion_fp16_skipped", "fp16", "constant", 3, "lion"},
                       Case{"dora_bf16_recovered", "bf16", "cosine", 3, "adamw", "dora"},
                       Case{"pissa_fp32", "fp32", "cosine", 0, "adamw", "pissa"},
                       Case{"pissa_bf16_recovered", "bf16", "cosine", 3, "adamw", "pissa"}),

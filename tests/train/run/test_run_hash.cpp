@@ -62,7 +62,7 @@ TEST(RunHash, OfARunIsFoldedStepByStep) {
   recipe.precision.compute = "fp16";
   recipe.precision.loss_scale.init = 1024;
   recipe.train.max_steps = 4;
-  const TrainOptions options{.gradients_ready = [](int64_t step, AdamW& optimizer) {
+  const TrainOptions options{.gradients_ready = [](int64_t step, Optimizer& optimizer) {
     if (step == 2)
       optimizer.slots().back().param.tensor.mutable_grad().fill_(
           std::numeric_limits<float>::infinity());

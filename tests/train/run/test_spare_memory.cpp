@@ -40,7 +40,7 @@ class SpareMemory : public ::testing::Test {
   /// From the check of the third step on LibTorch has `limit` bytes in all; 0: no limit. `peak` is
   /// measured from there.
   static int run(const Recipe& recipe, int64_t limit, int64_t* peak = nullptr) {
-    const auto third = [limit](int64_t step, AdamW& optimizer) {
+    const auto third = [limit](int64_t step, Optimizer& optimizer) {
       if (step != 3) return;
       optimizer.slots()[0].param.tensor.mutable_grad().fill_(
           std::numeric_limits<float>::quiet_NaN());
@@ -91,7 +91,7 @@ TEST_F(SpareMemory, RecomputesThenSplits) {
 TEST_F(SpareMemory, WithoutARecoveryItIsAnError) {
   Recipe recipe = this->recipe("error");
   recipe.precision.compute = "fp32";
-  const auto limited = [](int64_t step, AdamW&) {
+  const auto limited = [](int64_t step, Optimizer&) {
     if (step == 2) CountingAllocator::limit(CountingAllocator::live() + 1000);
   };
   EXPECT_LFT_ERROR(ErrorKind::kResource, "out of memory",

@@ -69,7 +69,7 @@ Trained train_steps(const Recipe& recipe, bool fixed, at::ScalarType compute = a
     EXPECT_EQ(outcome.result, StepResult::kTaken) << outcome.reason;
     trained.losses.push_back(outcome.loss);
   }
-  for (const AdamSlot& slot : run.optimizer.slots())
+  for (const Slot& slot : run.optimizer.slots())
     trained.weights.push_back(slot.param.tensor.detach().clone());
   if (passes) {
     trained.notes = passes->graphs().take_notes();

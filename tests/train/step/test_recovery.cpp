@@ -29,8 +29,8 @@ constexpr float kInf = std::numeric_limits<float>::infinity(),
                 kNaN = std::numeric_limits<float>::quiet_NaN();
 
 /// Puts `value` into one gradient at each of `steps`.
-std::function<void(int64_t, AdamW&)> spoil(std::vector<int64_t> steps, float value) {
-  return [steps = std::move(steps), value](int64_t step, AdamW& optimizer) {
+std::function<void(int64_t, Optimizer&)> spoil(std::vector<int64_t> steps, float value) {
+  return [steps = std::move(steps), value](int64_t step, Optimizer& optimizer) {
     if (std::find(steps.begin(), steps.end(), step) == steps.end()) return;
     at::Tensor gradient = optimizer.slots()[1].param.tensor.mutable_grad();
     gradient.view(-1)[gradient.numel() - 1] = value;
@@ -151,8 +151,8 @@ TEST(Recovery, Fp16GivesUpBelowAScaleOfOneAndAfterFiftySkips) {
   Recipe recipe = low_precision(run, "scale", "fp16");
   recipe.precision.loss_scale.init = 4;  // 4, 2, 1, then below 1
   recipe.train.max_steps = 8;
-  const auto until = [](int64_t last, const std::function<void(int64_t, AdamW&)>& hook) {
-    return [last, hook](int64_t step, AdamW& optimizer) {
+  const auto until = [](int64_t last, const std::function<void(int64_t, Optimizer&)>& hook) {
+    return [last, hook](int64_t step, Optimizer& optimizer) {
       if (step <= last) hook(step, optimizer);
     };
   };

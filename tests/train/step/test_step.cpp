@@ -11,6 +11,7 @@
 #include "kernels/common/error.h"
 #include "src/data/batch.h"
 #include "src/hf/model_dir.h"
+#include "src/train/optim/adamw.h"
 #include "src/train/step/samples_ahead.h"
 #include "src/train/step/step.h"
 #include "support/expect_error.h"
@@ -42,7 +43,7 @@ class Step : public ::testing::Test {
       if (trainable.name.find("lora_B") != std::string::npos) trainable.tensor.fill_(0.02);
     }
     optimizer =
-        std::make_unique<AdamW>(trainables, param_groups(trainables, lr, -1), AdamWOptions{});
+        std::make_unique<Optimizer>(trainables, param_groups(trainables, lr, -1), make_adamw({}));
     layout->encode.config = model->config;
     layout->encode.image_mean = {0.5f, 0.5f, 0.5f};
     layout->encode.image_std = {0.25f, 0.25f, 0.25f};
@@ -84,9 +85,9 @@ class Step : public ::testing::Test {
 
   std::vector<at::Tensor> everything() const {
     std::vector<at::Tensor> tensors;
-    for (const AdamSlot& slot : optimizer->slots()) {
-      for (const at::Tensor& tensor :
-           {slot.param.tensor, slot.exp_avg, slot.exp_avg_sq, at::full({}, slot.steps)})
+    for (const Slot& slot : optimizer->slots()) {
+      for (const at::Tensor& tensor : {slot.param.tensor, slot.moment("exp_avg"),
+                                       slot.moment("exp_avg_sq"), at::full({}, slot.steps)})
         tensors.push_back(tensor.detach().clone());
     }
     return tensors;
@@ -101,7 +102,7 @@ class Step : public ::testing::Test {
   const std::string dir_ = test::write_tiny_llava(scratch_.file("model"));
   Llava model{nullptr};
   std::vector<Trainable> trainables;
-  std::unique_ptr<AdamW> optimizer;
+  std::unique_ptr<Optimizer> optimizer;
   std::shared_ptr<BatchLayout> layout = std::make_shared<BatchLayout>();
   StepOptions options;
   StepState state;
@@ -165,12 +166,12 @@ TEST_F(Step, AMicroBatchWithoutSupervisedTokensChangesNoBit) {
 TEST_F(Step, ClippingScalesToTheGlobalNorm) {
   build(/*clip=*/0);
   const StepOutcome free = take({{sample(1, 9, 3)}});
-  const at::Tensor average = optimizer->slots()[0].exp_avg.clone();
+  const at::Tensor average = optimizer->slots()[0].moment("exp_avg").clone();
   build(/*clip=*/free.stats.norm / 4);
   const StepOutcome clipped = take({{sample(1, 9, 3)}});
   EXPECT_EQ(clipped.stats.norm, free.stats.norm);  // reported before clipping
   const double factor = free.stats.norm / 4 / (free.stats.norm + 1e-6);
-  EXPECT_TRUE(at::allclose(optimizer->slots()[0].exp_avg, average * factor, 1e-5, 0));
+  EXPECT_TRUE(at::allclose(optimizer->slots()[0].moment("exp_avg"), average * factor, 1e-5, 0));
 }
 
 TEST_F(Step, NonFiniteMovesNothing) {
@@ -199,7 +200,7 @@ TEST_F(Step, ProjectorWithoutAnImageKeepsWeightMomentsAndItsOwnCount) {
   text.labels.erase(text.labels.begin() + 1, text.labels.begin() + 17);
   take({{text}});
   int untouched = 0;
-  for (const AdamSlot& slot : optimizer->slots()) {
+  for (const Slot& slot : optimizer->slots()) {
     if (slot.param.scope != "projector") {
       EXPECT_EQ(slot.steps, 1) << slot.param.name;
       continue;
@@ -217,7 +218,8 @@ TEST_F(Step, ABatchWithoutAnImageCannotTeachTheProjectorAlone) {
     if (trainable.scope == "projector") projector.push_back(trainable);
     if (trainable.scope != "projector") trainable.tensor.set_requires_grad(false);
   }
-  optimizer = std::make_unique<AdamW>(projector, param_groups(projector, 1e-2, -1), AdamWOptions{});
+  optimizer =
+      std::make_unique<Optimizer>(projector, param_groups(projector, 1e-2, -1), make_adamw({}));
   Sample text = sample(1, 12, 4);
   text.images.clear();
   text.input_ids.erase(text.input_ids.begin() + 1, text.input_ids.begin() + 17);
@@ -240,7 +242,7 @@ TEST_F(Step, AnOverflowUnderALossScaleMovesTheScaleAlone) {
   build();
   take({{sample(1, 9, 3)}});
   scaler = LossScaler({.scale = 1024});
-  options.gradients_ready = [](int64_t, AdamW& adam) {
+  options.gradients_ready = [](int64_t, Optimizer& adam) {
     adam.slots()[3].param.tensor.mutable_grad().fill_(std::numeric_limits<float>::infinity());
   };
   const std::vector<at::Tensor> before = everything();

@@ -1,0 +1,45 @@
+#include "src/train/optim/rules.h"
+
+#include "kernels/common/error.h"
+#include "src/train/optim/adamw.h"
+#include "src/train/optim/adamw8bit.h"
+#include "src/train/optim/lion.h"
+
+namespace lft::train {
+
+const std::vector<RuleInfo>& update_rules() {
+  static const std::vector<RuleInfo> rules = {
+      {"adamw", "Adam's moments", make_adamw, "adamw8bit"},
+      {"adamw8bit", "Adam's moments in 8 bits", make_adamw8bit},
+      {"lion", "Lion's moment", make_lion},
+  };
+  return rules;
+}
+
+const RuleInfo& find_rule(const std::string& name) {
+  for (const RuleInfo& rule : update_rules()) {
+    if (rule.name == name) return rule;
+  }
+  throw Error(ErrorKind::kInternal, {.what = "there is no optimizer of this name",
+                                     .where = "optim.name",
+                                     .found = name,
+                                     .expected = "a rule of src/train/optim/rules.cpp",
+                                     .next = "add it there"});
+}
+
+RulePtr make_rule(const recipe::Recipe::Optim& optim) {
+  RulePtr rule =
+      find_rule(optim.name)
+          .make({.betas = optim.betas, .eps = optim.eps, .weight_decay = optim.weight_decay});
+  if (optim.offload && !rule->in_pieces()) {
+    throw Error(ErrorKind::kUsage,
+                {.what = "this optimizer cannot keep its moments in host memory",
+                 .where = "optim.offload",
+                 .found = "optim.name " + optim.name + ", which updates a whole matrix at once",
+                 .expected = "an optimizer that updates each element by itself",
+                 .next = "set optim.offload to false, or optim.name to adamw"});
+  }
+  return rule;
+}
+
+}  // namespace lft::train

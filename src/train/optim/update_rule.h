@@ -1,0 +1,62 @@
+// What a file of this folder has to say to be an optimizer: what it keeps of a parameter and how a
+// gradient changes the two. Knows no groups, no schedule, no gradients' memory and no checkpoint.
+#pragma once
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/ops/update/adamw.h"
+#include "src/train/optim/slot.h"
+
+namespace lft::train {
+
+/// What the recipe says to a rule.
+struct RuleOptions {
+  std::array<double, 2> betas = {0.9, 0.999};
+  double eps = 1e-8, weight_decay = 0;  // decoupled, on every tensor
+};
+
+/// A NamedMoment to be made: of the parameter's shape, or with a span above 1 of one dimension.
+struct MomentSpec {
+  std::string name;
+  at::ScalarType dtype = at::kFloat;
+  int64_t span = 1;
+};
+
+/// One update of a slot, or of a piece of it. All tensors are on the weight's device.
+struct Update {
+  const Slot* slot = nullptr;
+  at::Tensor param, grad;           // grad has the parameter's shape and is not clipped yet
+  std::vector<at::Tensor> moments;  // as the slot's
+  double lr = 0;
+  int64_t t = 1;             // number of this update, from 1
+  ops::ParamCopy copy = {};  // the parameter's shadow, see writes_copies()
+};
+
+class UpdateRule {
+ public:
+  virtual ~UpdateRule() = default;
+  /// What it keeps of a parameter of this shape.
+  virtual std::vector<MomentSpec> moments(at::IntArrayRef sizes) const = 0;
+  /// Writes parameters and moments, with the verdict's clip times each gradient; a no-op on the
+  /// device where the verdict found a non-finite value. Does not wait.
+  virtual void apply(const std::vector<Update>& updates, const ops::GradVerdict& verdict) const = 0;
+  /// About what the last update subtracted at learning rate 1 beside the decay, for debugging.
+  virtual at::Tensor direction(const Slot& slot) const = 0;
+  /// Whether apply() writes the copies too. Else they are made anew after it.
+  virtual bool writes_copies() const { return false; }
+  /// Whether the update of a tensor is that of its pieces. Only then may the moments wait in host
+  /// memory.
+  virtual bool in_pieces() const { return true; }
+  /// Bytes that apply() needs for a while, for a parameter of this shape.
+  virtual double temporary_bytes(at::IntArrayRef /*sizes*/) const { return 0; }
+};
+using RulePtr = std::unique_ptr<const UpdateRule>;
+
+/// The shape of a moment of a parameter of `sizes`.
+std::vector<int64_t> moment_sizes(const MomentSpec& moment, at::IntArrayRef sizes);
+/// Bytes of all that a rule keeps of it.
+double moment_bytes(const UpdateRule& rule, at::IntArrayRef sizes);
+
+}  // namespace lft::train
