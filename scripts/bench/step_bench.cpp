@@ -10,6 +10,7 @@
 #include <exception>
 
 #include "src/base/errors.h"
+#include "src/train/optim/adamw.h"
 #include "src/train/run/run.h"
 
 namespace lft {
@@ -37,7 +38,7 @@ double host_microseconds() {
     trainables.push_back(
         {"lora." + std::to_string(i), "llm", master, c10::make_intrusive<Shadow>(master, 2.0)});
   }
-  AdamW optimizer(trainables, param_groups(trainables, 1e-4, 1e-4), {}, {});
+  Optimizer optimizer(trainables, param_groups(trainables, 1e-4, 1e-4), make_adamw({}));
   LossScaler scaler({.enabled = false});
   std::vector<double> spent;
   for (int i = 0; i < 200; ++i) {
@@ -45,7 +46,7 @@ double host_microseconds() {
     optimizer.zero_gradients();
     optimizer.keep_shadows(at::kBFloat16);
     double step_s = seconds(start);
-    for (AdamSlot& slot : optimizer.slots()) slot.param.tensor.mutable_grad().fill_(1);
+    for (Slot& slot : optimizer.slots()) slot.param.tensor.mutable_grad().fill_(1);
     const at::Tensor loss = trainables[0].tensor.sum();
     scaler.scale(loss);
     start = std::chrono::steady_clock::now();
@@ -66,7 +67,7 @@ int bench(const char* recipe_path, int64_t steps) {
   std::vector<at::Tensor> gradients;
   const StepOptions options{.clip_grad_norm = recipe.optim.clip_grad_norm,
                             .seed = static_cast<uint64_t>(recipe.train.seed),
-                            .gradients_ready = [&](int64_t, AdamW& optimizer) {
+                            .gradients_ready = [&](int64_t, Optimizer& optimizer) {
                               gradients = optimizer.gradients();
                               for (at::Tensor& gradient : gradients) {
                                 if (gradient.defined()) gradient = gradient.clone();
