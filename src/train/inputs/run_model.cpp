@@ -73,7 +73,9 @@ AdamW make_optimizer(const recipe::Recipe& recipe, const std::vector<lora::Train
   const bool on_host =
       std::all_of(trainables.begin(), trainables.end(),
                   [](const lora::Trainable& each) { return each.tensor.is_cpu(); });
-  return AdamW(trainables, param_groups(trainables, recipe.optim.lr, recipe.optim.projector_lr),
+  return AdamW(trainables,
+               param_groups(trainables, recipe.optim.lr, recipe.optim.projector_lr,
+                            recipe.optim.lora_plus_ratio),
                {.betas = recipe.optim.betas,
                 .eps = recipe.optim.eps,
                 .weight_decay = recipe.optim.weight_decay},
