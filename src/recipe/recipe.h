@@ -35,6 +35,7 @@ struct Recipe {
     std::string name = "adamw", schedule = "cosine";  // see recipe_fields.h
     double lr = 2e-4, projector_lr = -1;              // projector_lr < 0: lr
     std::array<double, 2> betas = {0.9, 0.999};
+    double lora_plus_ratio = 1;  // 1: the learning rate of B is A's
     double eps = 1e-8, weight_decay = 0, clip_grad_norm = 1.0, warmup_ratio = 0.03;
     bool offload = false;
   } optim;

@@ -94,6 +94,8 @@ void visit_optim(Visitor& v, Section& o) {
   v.field("lr", o.lr, {.low = 0, .high = 10}, "peak learning rate");
   v.field("projector_lr", o.projector_lr, {.nullable = true, .low = 0, .high = 10},
           "peak learning rate of the projector; not given: lr");
+  v.field("lora_plus_ratio", o.lora_plus_ratio, {.low = 1, .high = 1e4},
+          "LoRA+: the learning rate of every lora_B is this times that of its lora_A");
   v.field("betas", o.betas, {.low = 0, .high = 1, .high_open = true},
           "decay of Adam's two moments; lion: of its step's mean and of its moment");
   v.field("eps", o.eps, {.low = 0, .high = 1, .low_open = true},

@@ -6,6 +6,7 @@ import pytest
 import torch
 import yaml
 from peft import LoraConfig, get_peft_model
+from peft.optimizers import create_loraplus_optimizer
 from safetensors.torch import load_file
 
 import reference
@@ -107,6 +108,43 @@ def test_peft_reads_it_on_the_original_base(run, peft_run, model_dir, images, ro
             scores = torch.log_softmax(trained(input_ids=torch.tensor([ids]), pixel_values=pixels).logits[0].double(), dim=-1)
         own = [scores[at - 1, label].item() for at, label in enumerate(labels) if label != -100]
         assert line["logprobs"] == pytest.approx(own, abs=TOLERANCE), item["id"]
+
+
+def test_lora_plus(model_dir, peft_adapter, images, rows_file, tmp_path):
+    """Ten steps against PEFT's optimizer with another learning rate for every B."""
+    steps, ratio, case = 10, 8.0, CASES["constant_rslora_every_tower"]
+    optim = dict(lr=2e-4, schedule="constant", warmup_ratio=0.0, weight_decay=0.1, clip_grad_norm=0.7)
+    base, adapter = model_dir(case["checkpoint"]), peft_adapter(case["checkpoint"], case["adapter"])
+    recipe = make_recipe(case, tmp_path / "run", base, adapter, images, rows_file)
+    recipe["optim"] = optim | dict(lora_plus_ratio=ratio)
+    recipe["train"]["max_steps"] = steps
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    lft("train", tmp_path / "recipe.yaml")
+
+    peer = reference.Peer(base, adapter, trainable=True)
+    samples = [peer.encode(item, images, case["template"], case["fit"]) for item in ROWS]
+    optimizer = create_loraplus_optimizer(
+        peer.model, torch.optim.AdamW, lr=optim["lr"], loraplus_lr_ratio=ratio, loraplus_weight_decay=optim["weight_decay"], eps=1e-8
+    )
+    parameters = [parameter for parameter in peer.model.parameters() if parameter.requires_grad]
+    peer.model.train()
+    for line, group in zip(step_lines(tmp_path / "run"), reference.step_batches(samples, case["batch_size"], case["grad_accum"], steps)):
+        supervised = reference.supervised_tokens(group)
+        total = 0.0
+        for micro in group:
+            loss = reference.sum_loss(peer.model, micro)
+            (loss / supervised).backward()
+            total += loss.item()
+        norm = torch.nn.utils.clip_grad_norm_(parameters, optim["clip_grad_norm"])
+        assert line["loss"] == pytest.approx(total / supervised, rel=RELATIVE), line["step"]
+        assert line["grad_norm"] == pytest.approx(norm.item(), rel=RELATIVE), line["step"]
+        assert line["lr"] == optim["lr"]
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    saved, wanted = reference.adapter_tensors(tmp_path / "run" / "adapter"), reference.trained_tensors(peer.model)
+    assert sorted(saved) == sorted(wanted)
+    for key, want in wanted.items():
+        assert (saved[key].double() - want.double()).norm() <= RELATIVE * want.double().norm(), key
 
 
 def test_it_merges_into_the_original_base(run, model_dir, images, rows_file, tmp_path):

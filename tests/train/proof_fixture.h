@@ -38,17 +38,18 @@ class ProofFixture : public ::testing::Test {
   void build() { model = load_llava(ModelDir::open(dir_), at::kFloat, at::kCPU); }
 
   void adapt(const std::vector<std::string>& targets, const std::vector<std::string>& full,
-             double projector_lr = -1) {
+             double projector_lr = -1, double b_ratio = 1) {
     if (!targets.empty())
       inject_lora(select_sites(linear_sites(*model), targets),
                   {.rank = 4, .alpha = 8, .dropout = 0.5}, 7);
     trainables = make_trainable(*model, full);
     excluded.clear();
-    make_optimizer(trainables, projector_lr);
+    make_optimizer(trainables, projector_lr, b_ratio);
   }
-  void make_optimizer(const std::vector<Trainable>& owned, double projector_lr = -1) {
-    optimizer =
-        std::make_unique<Optimizer>(owned, param_groups(owned, 1e-2, projector_lr), make_adamw({}));
+  void make_optimizer(const std::vector<Trainable>& owned, double projector_lr = -1,
+                      double b_ratio = 1) {
+    optimizer = std::make_unique<Optimizer>(
+        owned, param_groups(owned, 1e-2, projector_lr, b_ratio), make_adamw({}));
   }
   void leave_out() {
     Learnable learnable = never_learning(model->config, trainables);

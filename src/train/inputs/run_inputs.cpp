@@ -128,6 +128,8 @@ RunInputs open_inputs(const recipe::Recipe& recipe, bool resume) {
                                     .next = "set lora.targets, for example [\"llm:all-linear\"]"});
   }
   check_dense(inputs, sites);
+  if (sites.empty() && recipe.optim.lora_plus_ratio != 1)
+    inputs.notices.push_back("optim.lora_plus_ratio: no layer has an adapter, it changes nothing");
   inputs.model.trainable_parameters = count_trainable(recipe, *shapes, sites);
   const bool continues =
       resume &&

@@ -75,7 +75,9 @@ Optimizer make_optimizer(const recipe::Recipe& recipe,
   const bool on_host =
       std::all_of(trainables.begin(), trainables.end(),
                   [](const lora::Trainable& each) { return each.tensor.is_cpu(); });
-  return Optimizer(trainables, param_groups(trainables, recipe.optim.lr, recipe.optim.projector_lr),
+  return Optimizer(trainables,
+                   param_groups(trainables, recipe.optim.lr, recipe.optim.projector_lr,
+                                recipe.optim.lora_plus_ratio),
                    make_rule(recipe.optim), {.offload = recipe.optim.offload && !on_host});
 }
 

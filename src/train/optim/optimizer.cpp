@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/common/error.h"
+#include "models/lora/trained_modules.h"
 #include "models/ops/core/dispatch.h"
 
 namespace lft::train {
@@ -223,14 +224,20 @@ void Optimizer::commit(bool taken) {
 }
 
 std::vector<ParamGroup> param_groups(const std::vector<lora::Trainable>& trainables, double lr,
-                                     double projector_lr) {
+                                     double projector_lr, double b_ratio) {
+  const double of_projector = projector_lr < 0 ? lr : projector_lr;
   std::vector<ParamGroup> groups = {{"base", lr, {}},
-                                    {"projector", projector_lr < 0 ? lr : projector_lr, {}}};
-  const bool apart = groups[1].lr != groups[0].lr;
+                                    {"projector", of_projector, {}},
+                                    {"base B", lr * b_ratio, {}},
+                                    {"projector B", of_projector * b_ratio, {}}};
   for (size_t i = 0; i < trainables.size(); ++i) {
-    groups[apart && trainables[i].scope == "projector" ? 1 : 0].members.push_back(i);
+    const bool projector = of_projector != lr && trainables[i].scope == "projector",
+               b = b_ratio != 1 && trainables[i].name.ends_with(lora::kLoraB);
+    groups[(projector ? 1 : 0) + (b ? 2 : 0)].members.push_back(i);
   }
-  if (groups[1].members.empty()) groups.pop_back();
+  for (size_t i = groups.size(); i-- > 1;) {
+    if (groups[i].members.empty()) groups.erase(groups.begin() + static_cast<ptrdiff_t>(i));
+  }
   return groups;
 }
 

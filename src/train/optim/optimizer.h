@@ -73,8 +73,9 @@ class Optimizer {
 };
 
 /// The base group, and a group "projector" when its learning rate differs and it has members.
-/// projector_lr < 0 means lr.
+/// projector_lr < 0 means lr. With a b_ratio other than 1 (LoRA+) every lora_B is in a group "base
+/// B" or "projector B", at b_ratio times the learning rate.
 std::vector<ParamGroup> param_groups(const std::vector<lora::Trainable>& trainables, double lr,
-                                     double projector_lr);
+                                     double projector_lr, double b_ratio = 1);
 
 }  // namespace lft::train

@@ -158,7 +158,10 @@ ProofRow make_row(const lora::TrainedModule& module, const std::vector<lora::Tra
                .group = owners[first].group,
                .adapter = module.adapter(),
                .lr = owners[first].lr,
+               .lr_b = owners[module.adapter() ? module.b : first].lr,
                .reachable = true};
+  if (row.adapter && owners[module.b].group != row.group)
+    row.group += ", " + owners[module.b].group;
   double squares = 0;
   for (const size_t member : module.members) {
     row.parameters += trainables[member].tensor.numel();

@@ -33,7 +33,8 @@ struct ProofRow {
   std::string module, scope, dtype, group;  // module: canonical, without lora_A and lora_B
   bool adapter = false;                     // else trained whole
   int64_t parameters = 0;
-  double lr = 0;  // the group's, before the schedule
+  double lr = 0;    // the group's, before the schedule
+  double lr_b = 0;  // of an adapter's B; else lr
   bool reachable = false;
   double grad_norm_a = 0,
          grad_norm_b = 0;  // L2 of the mean loss's gradient; grad_norm_b is a whole module's

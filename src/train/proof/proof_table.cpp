@@ -138,7 +138,7 @@ std::vector<std::string> proof_table(const Proof& proof, bool collapsed) {
     const ProofRow& row = *line.first;
     cells.push_back(
         {row.scope + " " + filled(line.name, line.layers), std::to_string(line.parameters),
-         row.dtype, norm_cell(row.lr), row.group, row.reachable ? "yes" : "no",
+         row.dtype, span(row.lr, row.lr_b), row.group, row.reachable ? "yes" : "no",
          row.adapter ? span(line.a_low, line.a_high) : "-", span(line.b_low, line.b_high)});
   }
   std::vector<std::string> lines;
@@ -175,6 +175,7 @@ io::Json proof_json(const Proof& proof) {
       module["grad_norm_a"] = row.grad_norm_a;
       module["grad_norm_b"] = row.grad_norm_b;
     }
+    if (row.lr_b != row.lr) module["lr_b"] = row.lr_b;
     modules.push_back(std::move(module));
   }
   for (const ExcludedModule& module : proof.excluded)

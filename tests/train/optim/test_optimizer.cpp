@@ -247,6 +247,29 @@ TEST(AdamW, WhatElseWritesAMasterLeavesNoStaleShadow) {
   for (const Trainable& trainable : trainables) EXPECT_FALSE(trainable.shadow->place().defined());
 }
 
+TEST(AdamW, LoraPlusGivesEveryBItsOwnRate) {
+  std::vector<Trainable> trainables;
+  for (const char* scope : {"llm", "projector"}) {
+    for (const char* part : {".lora_A.weight", ".lora_B.weight", ".lora_magnitude_vector"})
+      trainables.push_back({std::string(scope) + part, scope, at::ones({2}).requires_grad_()});
+  }
+  const auto text = [](const std::vector<ParamGroup>& groups) {
+    std::string out;
+    for (const ParamGroup& group : groups) {
+      out += group.name + " " + std::to_string(group.lr).substr(0, 3) + ":";
+      for (const size_t member : group.members) out += " " + std::to_string(member);
+      out += "; ";
+    }
+    return out;
+  };
+  EXPECT_EQ(text(param_groups(trainables, 0.1, -1, 1)), "base 0.1: 0 1 2 3 4 5; ");
+  EXPECT_EQ(text(param_groups(trainables, 0.1, -1, 4)), "base 0.1: 0 2 3 5; base B 0.4: 1 4; ");
+  EXPECT_EQ(text(param_groups(trainables, 0.1, 0.2, 4)),
+            "base 0.1: 0 2; projector 0.2: 3 5; base B 0.4: 1; projector B 0.8: 4; ");
+  EXPECT_EQ(text(param_groups({trainables[1]}, 0.1, -1, 4)), "base 0.1:; base B 0.4: 0; ")
+      << "the base group is the first, whatever is in it";
+}
+
 TEST(AdamW, OneGroupUnlessTheProjectorHasItsOwnRate) {
   const std::vector<Trainable> trainables = two_tensors();
   EXPECT_EQ(param_groups(trainables, 0.1, -1).size(), 1u);

@@ -71,6 +71,21 @@ TEST_F(ProofTest, OneRowAModuleWithTheNormsOfAPlainBackwardPass) {
   EXPECT_TRUE(proof.probe_finite);
 }
 
+TEST_F(ProofTest, AnAdapterWhoseBHasItsOwnRateNamesBothGroups) {
+  adapt({"llm:all-linear"}, {"projector"}, /*projector_lr=*/3e-3, /*b_ratio=*/16);
+  const Proof proof = prove();
+  for (const ProofRow& row : proof.rows) {
+    EXPECT_EQ(row.group, row.adapter ? "base, base B" : "projector");
+    EXPECT_EQ(row.lr, row.adapter ? 1e-2 : 3e-3);
+    EXPECT_EQ(row.lr_b, row.adapter ? 16 * 1e-2 : 3e-3);
+  }
+  const Json json = proof_json(proof);
+  EXPECT_EQ(json["modules"].front()["lr_b"], 16 * 1e-2);
+  EXPECT_FALSE(json["modules"].back().contains("lr_b"));
+  EXPECT_NE(proof_table(proof, true)[1].find("0.01..0.16"), std::string::npos)
+      << proof_table(proof, true)[1];
+}
+
 TEST_F(ProofTest, LooksWithoutTouching) {
   adapt({"llm:all-linear"}, {"projector"});
   const at::Generator generator = at::detail::getDefaultCPUGenerator();
