@@ -37,5 +37,5 @@ function(lft_test folder)
   endif()
   # One ctest per program: starting LibTorch costs half a second, more than most cases.
   add_test(NAME ${folder} COMMAND ${name} --gtest_brief=1 $<$<BOOL:${A_FILTER}>:--gtest_filter=${A_FILTER}> COMMAND_EXPAND_LISTS)
-  set_tests_properties(${folder} PROPERTIES LABELS "cpu;${A_LABELS}" TIMEOUT 600)
+  set_tests_properties(${folder} PROPERTIES LABELS "cpu;${A_LABELS}" TIMEOUT 1200)
 endfunction()
