@@ -23,7 +23,6 @@
 #include "kernels/token_logprob/token_logprob.h"
 
 namespace lft {
-using namespace lft::ops;
 namespace {
 
 constexpr int kWarmUps = 5, kRounds = 25;
