@@ -100,7 +100,7 @@ void check_argument(const void* bytes, size_t size) {
   }
 }
 
-const bool registered = [] {
+const bool graphs_registered = [] {
   register_graph_arena(device().type(), [](at::Device on) -> std::unique_ptr<GraphArena> {
     return std::make_unique<Arena>(on);
   });
