@@ -4,6 +4,7 @@
 #include "src/train/optim/adamw.h"
 #include "src/train/optim/adamw8bit.h"
 #include "src/train/optim/lion.h"
+#include "src/train/optim/muon.h"
 
 namespace lft::train {
 
@@ -12,6 +13,7 @@ const std::vector<RuleInfo>& update_rules() {
       {"adamw", "Adam's moments", make_adamw, "adamw8bit"},
       {"adamw8bit", "Adam's moments in 8 bits", make_adamw8bit},
       {"lion", "Lion's moment", make_lion},
+      {"muon", "Muon's momentum and Adam's moments", make_muon},
   };
   return rules;
 }

@@ -91,6 +91,7 @@ TEST_F(MemoryPlanTest, CountsWhatTensorsTake) {
       change("projector", [](Recipe& r) { r.full = {"projector"}; }),
       change("packed", [](Recipe& r) { r.train.max_tokens_per_step = 1000; }),
       change("lion", [](Recipe& r) { r.optim.name = "lion"; }),
+      change("muon", [](Recipe& r) { r.optim.name = "muon"; }),
       change("nf4", [](Recipe& r) { r.model.base_dtype = "nf4"; }),
       change("fp8", [](Recipe& r) { r.model.base_dtype = "fp8", r.precision.compute = "bf16"; }),
   };

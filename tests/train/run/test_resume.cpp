@@ -127,6 +127,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"adamw8bit_bf16_recovered", "bf16", "cosine", 3, "adamw8bit"},
                       Case{"lion", "fp32", "cosine", 0, "lion"},
                       Case{"lion_fp16_skipped", "fp16", "constant", 3, "lion"},
+                      Case{"muon", "fp32", "cosine", 0, "muon"},
+                      Case{"muon_bf16_recovered", "bf16", "cosine", 3, "muon"},
                       Case{"dora_bf16_recovered", "bf16", "cosine", 3, "adamw", "dora"},
                       Case{"pissa_fp32", "fp32", "cosine", 0, "adamw", "pissa"},
                       Case{"pissa_bf16_recovered", "bf16", "cosine", 3, "adamw", "pissa"}),
