@@ -86,7 +86,7 @@ std::vector<RawRow> split_array(std::string_view text, const std::string& path) 
     at = text.find_first_not_of(kSpace, end + 1);
   }
   if (text.find_first_not_of(kSpace, at) != std::string_view::npos) {
-    broken_array(path, static_cast<int64_t>(rows.size()), "text after the closing ]",
+    broken_array(path, static_cast<int64_t>(rows.size()), "text behind the closing ]",
                  "the end of the file");
   }
   return rows;
