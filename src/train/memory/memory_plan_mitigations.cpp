@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "models/lora/registry.h"
 #include "src/base/errors.h"
 #include "src/base/text.h"
 #include "src/hf/model_dir.h"
@@ -68,7 +69,8 @@ std::vector<RecipeChange> possible_changes(const RunSettings& settings) {
   const auto whole = [&](const char* scope) {
     return std::find(recipe.full.begin(), recipe.full.end(), scope) != recipe.full.end();
   };
-  if (recipe.model.base_dtype != "nf4" && !whole("llm") && !whole("all")) {
+  const bool dense = lora::find_variant(recipe.lora.variant).changes_weight;
+  if (recipe.model.base_dtype != "nf4" && !dense && !whole("llm") && !whole("all")) {
     changes.push_back(
         {"model.base_dtype=nf4",
          "the decoder's frozen weights are rounded to 4 bits and widened in every product",
