@@ -21,7 +21,7 @@ class ScalerEvidence {
   void saw_loss(const at::Tensor& loss);
   void saw_seed() { ++losses_; }
   void saw_gradients(const Optimizer& optimizer);
-  void next_step();
+  void next_step() { graph_.reset(), losses_ = 0; }
 
   struct Owned {
     std::string name;
