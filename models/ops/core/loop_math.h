@@ -1,5 +1,6 @@
-// What two files of loops share: the 16-bit conversions and exp. For loops.cpp and
-// attention_loops.cpp only, which are compiled with -O3 and without the shared precompiled header.
+// What the files of loops share: the 16-bit conversions, which agree with
+// kernels/common/float_type.h, and exp. For those alone that are compiled with -O3 and without the
+// shared precompiled header (models/CMakeLists.txt).
 #pragma once
 #include <bit>
 #include <cstdint>

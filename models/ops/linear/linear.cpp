@@ -64,6 +64,24 @@ at::Tensor forward_values(const Input& input, const Weight& weight, const at::Te
   return y;
 }
 
+struct Operands {
+  const Weight& weight;
+  const at::Tensor& bias;
+  const LowRank& update;
+};
+
+/// What the backward pass needs beside tensors that autograd watches.
+struct KeptOfLinear : torch::CustomClassHolder {
+  c10::intrusive_ptr<CodedWeight> coded;     // of a weight that is codes
+  c10::intrusive_ptr<SharedPass> shared;     // of an input that several layers share
+  int64_t layer = 0;                         // among them
+  LowRank update;                            // without A and B
+  std::vector<int64_t> shape;                // of x
+  at::ScalarType dtype, x_dtype;             // of the products; of x
+  std::optional<at::ScalarType> bias_dtype;  // where the bias is trained
+  bool trains_x = false, direct = false;
+};
+
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   using Optional = std::optional<at::Tensor>;  // autograd takes no undefined tensor among a
                                                // function's plain inputs
@@ -98,60 +116,19 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const at::Tensor norm_weight =
         keeps_input && shared != nullptr ? shared->norm_weight : at::Tensor();
     ctx->save_for_backward({kept, up, weight.dense(), a, b, h, norm_weight});
-    if (shared != nullptr) {
-      ctx->saved_data["shared"] = c10::IValue::make_capsule(shared->pass);
-      ctx->saved_data["layer"] = shared->number;
-    }
-    if (weight.coded()) ctx->saved_data["coded"] = c10::IValue::make_capsule(weight.coded());
-    ctx->saved_data["trains_x"] =
-        shared != nullptr ? shared->pass->trains_x : trains(x) || trains(up);
-    ctx->saved_data["trains_bias"] = trains(bias);
-    ctx->saved_data["shape"] = x.sizes().vec();
-    ctx->saved_data["dtype"] = static_cast<int64_t>(dtype);
-    ctx->saved_data["x_dtype"] = static_cast<int64_t>(x.scalar_type());
-    ctx->saved_data["bias_dtype"] =
-        static_cast<int64_t>(bias.defined() ? bias.scalar_type() : at::kFloat);
-    ctx->saved_data["direct"] = direct_gradients();
-    if (update->a_shadow) ctx->saved_data["a_shadow"] = c10::IValue::make_capsule(update->a_shadow);
-    if (update->b_shadow) ctx->saved_data["b_shadow"] = c10::IValue::make_capsule(update->b_shadow);
-    ctx->saved_data["scale"] = update->scale;
-    ctx->saved_data["seed"] = static_cast<int64_t>(update->mask.seed);
-    ctx->saved_data["stream"] = static_cast<int64_t>(update->mask.stream);
-    ctx->saved_data["stream_at"] = reinterpret_cast<int64_t>(update->mask.stream_at);
-    ctx->saved_data["threshold"] = static_cast<int64_t>(update->mask.threshold);
-    ctx->saved_data["keep_scale"] = static_cast<double>(update->mask.scale);
+    const auto info = c10::make_intrusive<KeptOfLinear>();
+    info->coded = weight.coded();
+    if (shared != nullptr) info->shared = shared->pass, info->layer = shared->number;
+    info->update = *update;
+    info->update.a_ri = info->update.b_or = at::Tensor();
+    info->shape = x.sizes().vec();
+    info->dtype = dtype;
+    info->x_dtype = x.scalar_type();
+    if (trains(bias)) info->bias_dtype = bias.scalar_type();
+    info->trains_x = shared != nullptr ? shared->pass->trains_x : trains(x) || trains(up);
+    info->direct = direct_gradients();
+    ctx->saved_data["kept"] = c10::IValue::make_capsule(info);
     return at::_unsafe_view(y, shape);
-  }
-
-  static Weight saved_weight(AutogradContext* ctx, const at::Tensor& dense) {
-    if (dense.defined()) return dense;
-    return c10::static_intrusive_pointer_cast<CodedWeight>(ctx->saved_data["coded"].toCapsule());
-  }
-
-  static ShadowPtr saved_shadow(AutogradContext* ctx, const char* name) {
-    const auto found = ctx->saved_data.find(name);
-    if (found == ctx->saved_data.end()) return {};
-    return c10::static_intrusive_pointer_cast<Shadow>(found->second.toCapsule());
-  }
-
-  static LowRank saved_update(AutogradContext* ctx, const at::Tensor& a, const at::Tensor& b) {
-    LowRank update{a, b, ctx->saved_data["scale"].toDouble(), {}};
-    update.mask.seed = static_cast<uint64_t>(ctx->saved_data["seed"].toInt());
-    update.mask.stream = static_cast<uint64_t>(ctx->saved_data["stream"].toInt());
-    update.mask.stream_at = reinterpret_cast<const uint64_t*>(ctx->saved_data["stream_at"].toInt());
-    update.mask.threshold = static_cast<uint32_t>(ctx->saved_data["threshold"].toInt());
-    update.mask.scale = static_cast<float>(ctx->saved_data["keep_scale"].toDouble());
-    update.a_shadow = saved_shadow(ctx, "a_shadow");
-    update.b_shadow = saved_shadow(ctx, "b_shadow");
-    return update;
-  }
-
-  static c10::intrusive_ptr<SharedPass> saved_shared(AutogradContext* ctx) {
-    const auto found = ctx->saved_data.find("shared");
-    if (found == ctx->saved_data.end()) return {};
-    auto shared = c10::static_intrusive_pointer_cast<SharedPass>(found->second.toCapsule());
-    shared->enter();
-    return shared;
   }
 
   /// Gradients of A and B (float32; undefined where they were added to .grad()), and scale * dy B
@@ -231,14 +208,17 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &kept = saved[0], &up = saved[1], &dense = saved[2], &a = saved[3];
-    const Weight weight = saved_weight(ctx, dense);
-    const LowRank update = saved_update(ctx, a, saved[4]);
-    const auto dtype = static_cast<at::ScalarType>(ctx->saved_data["dtype"].toInt());
+    const auto info =
+        c10::static_intrusive_pointer_cast<KeptOfLinear>(ctx->saved_data["kept"].toCapsule());
+    const Weight weight = dense.defined() ? Weight(dense) : Weight(info->coded);
+    LowRank update = info->update;
+    update.a_ri = a, update.b_or = saved[4];
+    const at::ScalarType dtype = info->dtype;
     const at::Tensor dy = rows_of(gradients[0]).to(dtype);
-    const auto shared = saved_shared(ctx);
+    const c10::intrusive_ptr<SharedPass>& shared = info->shared;
+    if (shared) shared->enter();
     const bool joins = shared && ctx->needs_input_grad(0);  // else nobody takes what is gathered
-    const int64_t layer = shared ? ctx->saved_data["layer"].toInt() : 0;
-    const bool own_product = !shared || shared->rank[static_cast<size_t>(layer)] == 0;
+    const bool own_product = !shared || shared->rank[static_cast<size_t>(info->layer)] == 0;
     const bool wants_input = weight.trains() || (own_product && a.defined() && a.requires_grad());
     Input input;
     if (wants_input && up.defined())
@@ -247,26 +227,23 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 
     at::Tensor dx, dup, dw, dbias, da, db, dh;
     if (a.defined()) {
-      const at::Tensor columns = joins && !own_product ? shared->columns(layer) : at::Tensor();
+      const at::Tensor columns =
+          joins && !own_product ? shared->columns(info->layer) : at::Tensor();
       dh = update_gradients(update, dy, own_product ? input : Input(), saved[5], columns,
-                            ctx->saved_data["direct"].toBool(), &da, &db);
+                            info->direct, &da, &db);
       if (!own_product) dh.reset();
     }
     if (weight.trains()) dw = product(dy.t(), input.x_ti).to(dense.scalar_type());
     input = {};
-    if (ctx->saved_data["trains_bias"].toBool()) {
-      dbias = bias_gradient(dy, static_cast<at::ScalarType>(ctx->saved_data["bias_dtype"].toInt()));
-    }
+    if (info->bias_dtype) dbias = bias_gradient(dy, *info->bias_dtype);
     if (shared) {
       if (joins && shared->trains_x) dx = shared_input_gradient(*shared, update, dy, dh, weight);
-    } else if (ctx->saved_data["trains_x"].toBool()) {
-      const auto x_dtype = static_cast<at::ScalarType>(ctx->saved_data["x_dtype"].toInt());
-      dx = input_gradient(update, dy, dh, weight, x_dtype)
-               .view(ctx->saved_data["shape"].toIntVector());
+    } else if (info->trains_x) {
+      dx = input_gradient(update, dy, dh, weight, info->x_dtype).view(info->shape);
       if (up.defined()) {
         std::tie(dx, dup) = swiglu_gradients(dx, kept, up);
       } else {
-        dx = dx.to(x_dtype);
+        dx = dx.to(info->x_dtype);
       }
     }
     return {dx, dup, dw, dbias, da, db, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
@@ -287,31 +264,30 @@ std::optional<at::Tensor> optional(const at::Tensor& tensor) {
   return tensor.defined() ? std::make_optional(tensor) : std::nullopt;
 }
 
+at::Tensor apply(const at::Tensor& x, const at::Tensor& up, const Operands& with,
+                 const SharedLayer* shared) {
+  const auto& [weight, bias, update] = with;
+  check_dims(x, weight, bias, update);
+  return LinearFunction::apply(x, optional(up), optional(weight.dense()), optional(bias),
+                               optional(update.a_ri), optional(update.b_or), &weight, &update,
+                               shared, at::GradMode::is_enabled());
+}
+
 }  // namespace
 
 at::Tensor linear(const at::Tensor& x, const Weight& weight_oi, const at::Tensor& bias_o,
                   const LowRank& update) {
-  check_dims(x, weight_oi, bias_o, update);
-  return LinearFunction::apply(x, std::optional<at::Tensor>(), optional(weight_oi.dense()),
-                               optional(bias_o), optional(update.a_ri), optional(update.b_or),
-                               &weight_oi, &update, nullptr, at::GradMode::is_enabled());
+  return apply(x, {}, {weight_oi, bias_o, update}, nullptr);
 }
 
 at::Tensor linear_swiglu(const at::Tensor& gate, const at::Tensor& up, const Weight& weight_oi,
                          const at::Tensor& bias_o, const LowRank& update) {
-  check_dims(gate, weight_oi, bias_o, update);
-  return LinearFunction::apply(gate.contiguous(), optional(up.contiguous()),
-                               optional(weight_oi.dense()), optional(bias_o), optional(update.a_ri),
-                               optional(update.b_or), &weight_oi, &update, nullptr,
-                               at::GradMode::is_enabled());
+  return apply(gate.contiguous(), up.contiguous(), {weight_oi, bias_o, update}, nullptr);
 }
 
 at::Tensor linear(const at::Tensor& x_ti, const SharedLayer& shared, const Weight& weight_oi,
                   const at::Tensor& bias_o, const LowRank& update) {
-  check_dims(x_ti, weight_oi, bias_o, update);
-  return LinearFunction::apply(x_ti, std::optional<at::Tensor>(), optional(weight_oi.dense()),
-                               optional(bias_o), optional(update.a_ri), optional(update.b_or),
-                               &weight_oi, &update, &shared, at::GradMode::is_enabled());
+  return apply(x_ti, {}, {weight_oi, bias_o, update}, &shared);
 }
 
 }  // namespace lft::ops

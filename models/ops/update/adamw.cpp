@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include "kernels/adamw/adamw.h"
-#include "models/ops/update/update_aten.h"
 #include "models/ops/update/update_call.h"
 
 namespace lft::ops {
@@ -42,10 +41,6 @@ struct WideUpdate {
 #ifdef LFT_HAVE_CUDA
   static void launch(const AdamWArgs& args, at::Device, Stream stream) { adamw(args, stream); }
 #endif
-  static void plain(const std::vector<AdamWTensor>& tensors, const AdamWOptions& options,
-                    const GradVerdict& verdict) {
-    adamw_aten_(tensors, options, verdict);
-  }
 };
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include "kernels/adamw8/adamw8.h"
-#include "models/ops/update/update_aten.h"
 #include "models/ops/update/update_call.h"
 
 namespace lft::ops {
@@ -56,10 +55,6 @@ struct NarrowUpdate {
     adamw8(args, stream);
   }
 #endif
-  static void plain(const std::vector<AdamW8Tensor>& tensors, const AdamWOptions& options,
-                    const GradVerdict& verdict) {
-    adamw8_aten_(tensors, options, verdict);
-  }
 };
 
 }  // namespace
@@ -69,6 +64,14 @@ int64_t moment_blocks(int64_t elements) { return (elements + kMomentBlock - 1) /
 void adamw8_(const std::vector<AdamW8Tensor>& tensors, const AdamWOptions& options,
              const GradVerdict& verdict) {
   update<NarrowUpdate>(tensors, options, verdict);
+}
+
+at::Tensor decode_moment(const at::Tensor& codes, const at::Tensor& absmax, bool is_signed) {
+  const CodeMap& map = is_signed ? code_maps().exp_avg : code_maps().exp_avg_sq;
+  const at::Tensor values =
+      at::from_blob(const_cast<float*>(map.value), {256}, at::kFloat).to(codes.device());
+  const at::Tensor scales = absmax.repeat_interleave(kMomentBlock).narrow(0, 0, codes.numel());
+  return (values.index_select(0, codes.reshape(-1).to(at::kInt)) * scales).view(codes.sizes());
 }
 
 }  // namespace lft::ops

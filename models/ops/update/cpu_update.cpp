@@ -1,53 +1,14 @@
-// Compiled at -O3 without the shared precompiled header (see models/CMakeLists.txt), as loops.cpp.
+// Compiled at -O3 without the shared precompiled header (see models/CMakeLists.txt), as
+// cpu_loops.cpp.
 #include "models/ops/update/cpu_update.h"
 
 #include <bit>
 #include <cstring>
 
-#include "models/ops/core/loop_build.h"
+#include "models/ops/core/loop_math.h"
 
 namespace lft::ops::loops {
 namespace {
-
-// A 16-bit float as its bits. Conversions are branch-free so that the loops vectorise; they agree
-// with kernels/common/float_type.h.
-struct Bf16 {
-  uint16_t bits;
-};
-struct Half {
-  uint16_t bits;
-};
-
-LFT_INLINE float load(const float* p) { return *p; }
-LFT_INLINE float load(const Bf16* p) {
-  return std::bit_cast<float>(static_cast<uint32_t>(p->bits) << 16);
-}
-LFT_INLINE float load(const Half* p) {
-  const uint32_t magnitude = p->bits & 0x7FFFu, sign = static_cast<uint32_t>(p->bits & 0x8000u)
-                                                       << 16;
-  const uint32_t denormal =
-      std::bit_cast<uint32_t>(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24f);
-  const uint32_t normal =
-      (magnitude << 13) +
-      (magnitude >= 0x7C00u ? 0x70000000u : 0x38000000u);  // infinity and NaN: exponent 255
-  return std::bit_cast<float>(sign | (magnitude < 0x400u ? denormal : normal));
-}
-LFT_INLINE void store(float* p, float value) { *p = value; }
-LFT_INLINE void store(Bf16* p, float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
-  p->bits = static_cast<uint16_t>(value != value ? (bits >> 16) | 0x40u : rounded);
-}
-LFT_INLINE void store(Half* p, float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value), magnitude = bits & 0x7FFFFFFFu;
-  const uint32_t normal = (magnitude - 0x38000000u + 0xFFFu + ((magnitude >> 13) & 1u)) >> 13;
-  const uint32_t denormal =
-      std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3F000000u;
-  uint32_t half = magnitude >= 0x38800000u ? normal : denormal;
-  half = magnitude >= 0x477FF000u ? 0x7C00u : half;  // rounds to 65536 or more
-  half = magnitude > 0x7F800000u ? 0x7E00u : half;
-  p->bits = static_cast<uint16_t>(half | ((bits >> 16) & 0x8000u));
-}
 
 template <class T>
 LFT_INLINE double squares(const T* g, int64_t n) {

@@ -9,7 +9,6 @@
 #include "kernels/common/error.h"
 #include "models/ops/update/chunked.h"
 #include "models/ops/update/cpu_update.h"
-#include "models/ops/update/update_aten.h"
 #ifdef LFT_HAVE_CUDA
 #include "models/ops/core/device_call.h"
 #endif
@@ -83,20 +82,22 @@ void run_loops(const std::vector<GradTensor>& tensors, const GradStatsArgs& args
   decide(*args.control, squared_norm, first_bad, args.loss, args.max_norm);
 }
 
-/// false where this build or device has no kernel.
-bool run_kernel(const std::vector<GradTensor>& tensors, GradStatsArgs args, at::Device device) {
 #ifdef LFT_HAVE_CUDA
-  if (!runs_kernels(device)) return false;
+void run_kernel(const std::vector<GradTensor>& tensors, GradStatsArgs args, at::Device device) {
   const at::Tensor there = upload(tensors, device);
   const at::Tensor partials =
       at::empty({args.chunks}, at::TensorOptions().dtype(at::kDouble).device(device));
   args.tensors = static_cast<const GradTensor*>(there.const_data_ptr());
   on_device(device,
             [&](Stream stream) { grad_stats(args, partials.mutable_data_ptr<double>(), stream); });
-  return true;
-#else
-  return false;
+}
 #endif
+
+/// One field of the control as a scalar tensor.
+at::Tensor field(const GradVerdict& verdict, size_t offset) {
+  return verdict.control.narrow(0, static_cast<int64_t>(offset), sizeof(float))
+      .view(at::kFloat)
+      .squeeze(0);
 }
 
 }  // namespace
@@ -130,14 +131,26 @@ GradVerdict check_gradients(const std::vector<at::Tensor>& gradients, double inv
   args.control = static_cast<GradControl*>(verdict.control.mutable_data_ptr());
   if (device.is_cpu()) {
     run_loops(tensors, args);
-  } else if (!run_kernel(tensors, args, device)) {
-    verdict = check_gradients_aten(flat, args.inv_scale, max_norm, wide_loss, device);
+  } else {
+#ifdef LFT_HAVE_CUDA
+    run_kernel(tensors, args, device);
+#else
+    misuse("no kernel for the device in this build", device.str());
+#endif
   }
   if (args.inv_scale == 1) return verdict;
   for (size_t i = 0; i < flat.size(); ++i) {
     if (flat[i].defined() && !flat[i].is_same(gradients[i])) gradients[i].copy_(flat[i]);
   }
   return verdict;
+}
+
+at::Tensor found_inf(const GradVerdict& verdict) {
+  return field(verdict, offsetof(GradControl, found_inf));
+}
+
+at::Tensor clip_of(const GradVerdict& verdict) {
+  return field(verdict, offsetof(GradControl, clip));
 }
 
 GradStats read_stats(const GradVerdict& verdict) {

@@ -38,4 +38,8 @@ GradVerdict check_gradients(const std::vector<at::Tensor>& gradients, double inv
 /// The one host sync.
 GradStats read_stats(const GradVerdict& verdict);
 
+/// Of the verdict, as scalar tensors where it lives: 0 or 1, and what gradients are multiplied by.
+at::Tensor found_inf(const GradVerdict& verdict);
+at::Tensor clip_of(const GradVerdict& verdict);
+
 }  // namespace lft::ops

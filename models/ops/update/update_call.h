@@ -62,7 +62,7 @@ struct UpdateChecks {
 
 /// Op: its kName; its Tensor, Item and Args; require(checks, tensor), of what is not the gradient;
 /// fill(item, tensor), the pointers to the moments; loops(items, args) on a CPU; launch(args,
-/// device, stream), with the table on the device; plain(tensors, options, verdict) elsewhere.
+/// device, stream), with the table on the device.
 template <class Op>
 void update(const std::vector<typename Op::Tensor>& tensors, const AdamWOptions& options,
             const GradVerdict& verdict) {
@@ -104,14 +104,14 @@ void update(const std::vector<typename Op::Tensor>& tensors, const AdamWOptions&
   args.control = static_cast<const GradControl*>(verdict.control.const_data_ptr());
   if (device.is_cpu()) {
     if (args.control->found_inf == 0) Op::loops(items, args);
+  } else {
 #ifdef LFT_HAVE_CUDA
-  } else if (runs_kernels(device)) {
     const at::Tensor there = upload(items, device);
     args.items = static_cast<const typename Op::Item*>(there.const_data_ptr());
     on_device(device, [&](Stream stream) { Op::launch(args, device, stream); });
+#else
+    checks.refuse(": no kernel for the device in this build", device.str());
 #endif
-  } else {
-    Op::plain(tensors, options, verdict);
   }
   for (const typename Op::Tensor& tensor : tensors)
     tensor.param.unsafeGetTensorImpl()->bump_version();  // as every in-place op of torch

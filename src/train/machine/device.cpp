@@ -24,6 +24,12 @@
 namespace lft::train {
 namespace {
 
+#ifdef LFT_HAVE_CUDA
+constexpr bool kHasKernels = true;
+#else
+constexpr bool kHasKernels = false;
+#endif
+
 /// The driver; nullptr on a machine without one. Kept open.
 void* cuda_driver() {
   static void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -39,6 +45,12 @@ std::string loader_error() {
   return why == nullptr ? "no reason given" : why;
 }
 
+bool stay_on_cpu(const std::string& reason) {
+  no_cuda_reason = reason;
+  notice("an NVIDIA driver is here, but " + reason + "; using the CPU");
+  return false;
+}
+
 /// Registers LibTorch's CUDA kernels with the dispatcher. Has to come before anything asks LibTorch
 /// for CUDA, since it remembers the answer.
 bool open_cuda() {
@@ -46,12 +58,9 @@ bool open_cuda() {
     no_cuda_reason = "there is no NVIDIA driver: " + loader_error();
     return false;
   }
-  if (dlopen((libtorch_folder() + "/libtorch_cuda.so").c_str(), RTLD_NOW | RTLD_GLOBAL) ==
-      nullptr) {
-    no_cuda_reason = "LibTorch's CUDA library cannot be opened: " + loader_error();
-    notice("an NVIDIA driver is here, but " + no_cuda_reason + "; using the CPU");
-    return false;
-  }
+  if (!kHasKernels) return stay_on_cpu("this build has no CUDA kernels (no nvcc, or LFT_CUDA=OFF)");
+  if (dlopen((libtorch_folder() + "/libtorch_cuda.so").c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr)
+    return stay_on_cpu("LibTorch's CUDA library cannot be opened: " + loader_error());
   const bool found = at::detail::getCUDAHooks().deviceCount() > 0;
   if (!found) no_cuda_reason = "LibTorch's CUDA library finds no device";
   // Sums of products stay in float32 where cuBLAS splits a long one (models/ops/core/precision.h).

@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "models/ops/update/update_aten.h"
+#include "models/ops/update/grad_stats.h"
 
 namespace lft::train {
 namespace {

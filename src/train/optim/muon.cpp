@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/ops/update/update_aten.h"
+#include "models/ops/update/grad_stats.h"
 #include "src/train/optim/adamw.h"
 
 namespace lft::train {

@@ -7,7 +7,6 @@
 #include "models/ops/update/adamw8.h"
 #include "models/ops/update/chunked.h"
 #include "models/ops/update/cpu_update.h"
-#include "models/ops/update/update_aten.h"
 #include "models/step_support.h"
 #include "models/tiny.h"
 
@@ -253,20 +252,6 @@ TEST(AdamW8Update, ThreadsChangeNoBit) {
   }
 }
 
-TEST(AdamW8Update, PlainOpsDoTheSame) {
-  const std::vector<AdamW8Tensor> before = {make(5000, 1, at::kFloat, 0.01, 7),
-                                            make(600, 9, at::kBFloat16, 0.02, 1)};
-  const std::vector<AdamW8Tensor> plain = copy(before), want = copy(before);
-  const GradVerdict checked = verdict(before, 3);
-  adamw8_aten_(plain, kOptions, checked);
-  reference(want, checked);
-  for (size_t i = 0; i < before.size(); ++i)
-    expect_one_step(before[i], plain[i], want[i], read_stats(checked).clip);
-  const std::vector<AdamW8Tensor> stays = copy(before);
-  adamw8_aten_(stays, kOptions, check_gradients({at::full({1}, std::nanf(""))}, 1, 1, {}));
-  for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(same(stays[i], before[i]));
-}
-
 TEST(AdamW8Update, DecodingIsValueTimesScale) {
   const AdamW8Tensor tensor = make(600, 4);
   for (const bool is_signed : {true, false}) {
@@ -318,15 +303,12 @@ TEST(AdamW8Update, RefusesWhatItCannotUpdate) {
 
 /// As of AdamWTensor (test_adamw.cpp).
 TEST(AdamW8Update, WritesACopyWithTheParameter) {
-  for (const bool plain : {false, true}) {
-    AdamW8Tensor tensor = make(2 * kChunk + 301, 1);
-    const at::Tensor before = tensor.param.clone();
-    tensor.copy = {.copy = at::zeros({tensor.param.numel()}, at::kBFloat16), .scale = 1.7};
-    const GradVerdict checked = verdict({tensor});
-    plain ? adamw8_aten_({tensor}, kOptions, checked) : adamw8_({tensor}, kOptions, checked);
-    EXPECT_FALSE(same_bits(tensor.param, before));
-    EXPECT_TRUE(same_bits(tensor.copy.copy, (tensor.param * 1.7).to(at::kBFloat16)));
-  }
+  AdamW8Tensor tensor = make(2 * kChunk + 301, 1);
+  const at::Tensor before = tensor.param.clone();
+  tensor.copy = {.copy = at::zeros({tensor.param.numel()}, at::kBFloat16), .scale = 1.7};
+  adamw8_({tensor}, kOptions, verdict({tensor}));
+  EXPECT_FALSE(same_bits(tensor.param, before));
+  EXPECT_TRUE(same_bits(tensor.copy.copy, (tensor.param * 1.7).to(at::kBFloat16)));
 }
 
 }  // namespace

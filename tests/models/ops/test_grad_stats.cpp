@@ -5,7 +5,6 @@
 
 #include "models/ops/update/chunked.h"
 #include "models/ops/update/grad_stats.h"
-#include "models/ops/update/update_aten.h"
 #include "models/step_support.h"
 #include "models/tiny.h"
 
@@ -187,24 +186,6 @@ TEST(CheckGradients, AgreesWithTorchsOwnUnscale) {
       for (size_t i = 0; i < gradients.size(); ++i) expect_same_values(gradients[i], torchs[i]);
     }
   }
-}
-
-TEST(CheckGradients, PlainOpsSayTheSame) {
-  const std::vector<std::vector<float>> bad = {{}, {kInf}, {1, kNan}};
-  for (const std::vector<float>& extra : bad) {
-    for (const float loss : {0.5f, kNan}) {
-      std::vector<at::Tensor> gradients = {normal({300}, 1), at::Tensor(),
-                                           normal({70, 5}, 2, at::kBFloat16), at::empty({0})};
-      if (!extra.empty()) gradients.push_back(at::tensor(extra));
-      std::vector<at::Tensor> others = copies(gradients);
-      const GradStats want = check(gradients, 0.25, 0.5, at::full({}, loss));
-      const GradStats got = read_stats(
-          check_gradients_aten(others, 0.25f, 0.5, at::full({}, loss, at::kDouble), at::kCPU));
-      expect_equal(got, want, 1000);
-      for (const size_t i : {0, 2}) EXPECT_TRUE(same_bits(gradients[i], others[i]));
-    }
-  }
-  expect_equal(read_stats(check_gradients_aten({}, 1, 1, {}, at::kCPU)), check({}, 1, 1), 1);
 }
 
 TEST(CheckGradients, ThreadsChangeNoBit) {
