@@ -56,6 +56,25 @@ std::string sha256(std::string_view bytes) {
   return hash.hex();
 }
 
+uint64_t placed_digest(const void* data, uint64_t bytes, uint64_t offset) {
+  // Each step is a bijection of the word, so that words which differ stay different.
+  const auto mixed = [](uint64_t word, uint64_t place) {
+    word += place * 0x9E3779B97F4A7C15u;
+    word = (word ^ (word >> 32)) * 0xD6E8FEB86659FD93u;
+    return (word ^ (word >> 32)) * 0xD6E8FEB86659FD93u;
+  };
+  const char* const from = static_cast<const char*>(data);
+  uint64_t sum = 0, word = 0;
+  for (uint64_t i = 0; i < bytes / 8; ++i) {
+    std::memcpy(&word, from + 8 * i, 8);
+    sum += mixed(word, offset / 8 + i + 1);
+  }
+  if (bytes % 8 == 0) return sum;
+  word = 0;
+  std::memcpy(&word, from + bytes / 8 * 8, bytes % 8);
+  return sum + mixed(word, (offset + bytes) / 8 + 1);
+}
+
 std::string sha256_file(const std::string& path) {
   const auto fail = [&](const std::string& reason) {
     throw Error(ErrorKind::kInput, {.what = "cannot hash a file",

@@ -1,4 +1,4 @@
-// SHA-256 of bytes and of files, as lower-case hex.
+// SHA-256 of bytes and of files, as lower-case hex; and a digest of bytes that are read in parts.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -25,5 +25,10 @@ class Sha256 {
 std::string sha256(std::string_view bytes);
 /// Streams the file. kInput when it is missing, not a regular file or unreadable.
 std::string sha256_file(const std::string& path);
+
+/// Of the bytes from `offset` on of a whole; offset: a multiple of 8. The sum of its parts' digests
+/// is the whole's, in whatever order and wherever they are cut. A change of one 8-byte word always
+/// shows; nobody is kept from forging one. As fast as memory.
+uint64_t placed_digest(const void* data, uint64_t bytes, uint64_t offset);
 
 }  // namespace lft

@@ -41,13 +41,13 @@ struct CheckpointStatus {
 };
 
 /// Saves to `dir` (<output_dir>/checkpoints, made where missing) and then retires old steps, so
-/// that the newest `keep` >= 1 that verify stay. The caller holds the run's lock. Temporary and
-/// retired folders that killed runs left are deleted first. A step that is there already stays
-/// until its successor is committed, and for good when it holds the same bytes. What a newer lft
-/// wrote is left alone, but for the step that is saved. kNumeric, with nothing written: a tensor is
-/// not finite. kUsage: `dir` holds steps of another run. kResource: the disk; no temporary folder
-/// is left then, and what verified before still does. kInternal: state, identity or environment
-/// would not read back as they are.
+/// that the newest `keep` >= 1 that verify stay, and step 0. The caller holds the run's lock.
+/// Temporary and retired folders that killed runs left are deleted first. A step that is there
+/// already stays until its successor is committed, and for good when it holds the same bytes. What
+/// a newer lft wrote is left alone, but for the step that is saved. kNumeric, with nothing written:
+/// a tensor is not finite. kUsage: `dir` holds steps of another run. kResource: the disk; no
+/// temporary folder is left then, and what verified before still does. kInternal: state, identity
+/// or environment would not read back as they are.
 void save_checkpoint(const std::string& dir, const Checkpoint& checkpoint, int64_t keep);
 
 /// All steps of `dir`, newest first; a missing `dir` has none. With `verify` every file is read in

@@ -12,6 +12,8 @@
 namespace lft::checkpoint {
 namespace {
 
+const std::string kNothing = "nothing";
+
 struct Difference {
   std::string key, stored, now;
 };
@@ -22,7 +24,7 @@ std::vector<Difference> differences(const io::Json& stored, const io::Json& now)
     for (const auto& [key, value] : side->items()) keys.insert(key);
   }
   const auto text = [](const io::Json& side, const std::string& key) {
-    return side.contains(key) ? io::describe_json(side[key]) : "nothing";
+    return side.contains(key) ? io::describe_json(side[key]) : kNothing;
   };
   std::vector<Difference> out;
   for (const std::string& key : keys) {
@@ -52,8 +54,11 @@ void check_identity(const Checkpoint& checkpoint, const io::Json& identity,
   }
   if (changed.empty()) return;
   std::vector<std::string> lines;
-  for (const Difference& each : changed)
+  bool recorded = true;
+  for (const Difference& each : changed) {
     lines.push_back(each.key + ": stored " + each.stored + ", now " + each.now);
+    recorded &= each.stored != kNothing;
+  }
   throw Error(
       ErrorKind::kCheckpoint,
       {.what = "the run is not the one that was saved: " + std::to_string(changed.size()) +
@@ -61,8 +66,9 @@ void check_identity(const Checkpoint& checkpoint, const io::Json& identity,
        .where = "step " + std::to_string(checkpoint.step) + " of run " + checkpoint.run_id,
        .found = {},
        .expected = {},
-       .next = "undo the change, or train in another output_dir (lora.init_from starts from a "
-               "saved adapter)"});
+       .next = std::string(recorded ? "undo the change"
+                                    : "finish it with the lft that began it, which recorded less") +
+               ", or train in another output_dir (lora.init_from starts from a saved adapter)"});
 }
 
 std::string environment_warning(const Checkpoint& checkpoint, const io::Json& environment) {

@@ -145,17 +145,18 @@ void commit(const std::string& temporary, const std::string& path, const Manifes
 }
 
 /// Those that must go, broken ones first. The step just saved was verified; every other one is read
-/// before it counts.
+/// before it counts. Step 0, what a run began with, stays beside the newest.
 std::vector<std::string> superseded(const std::string& dir, int64_t saved, int64_t keep) {
   std::vector<std::string> broken, old;
   int64_t kept = 0, last_kept = -1;
   for (const StepDir& step : find_steps(dir).steps) {
     if (is_newer_format(step.path)) continue;
     const bool just_saved = step.step == saved && !step.displaced;
-    if (!just_saved && (step.step == last_kept || (step.step < saved && kept >= keep))) {
+    const bool surplus = step.step > 0 && step.step < saved && kept >= keep;
+    if (!just_saved && (step.step == last_kept || surplus)) {
       old.push_back(step.path);
     } else if (just_saved || verifies(step.path)) {
-      ++kept;
+      kept += step.step > 0;
       last_kept = step.step;
     } else {
       broken.push_back(step.path);

@@ -115,7 +115,7 @@ InferModel load_infer_model(const InferOptions& options) {
   out.encode = data::encode_options(options.model, base.config, *out.tokenizer, named.value,
                                     fit.value, options.max_tokens, &lowered);
   if (!lowered.empty()) notice(lowered);
-  hf::check_adapter_tokenizer(adapter, out.encode.tokenizer_fingerprint);
+  hf::check_adapter_tokenizer(adapter, out.encode.tokenizer_parts);
   out.encode.image_limits = options.image_limits;
   out.model = hf::load_llava(base, out.dtype, out.device);
   if (!options.adapter.empty()) hf::load_adapter(out.model, adapter);

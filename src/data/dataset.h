@@ -21,7 +21,8 @@ struct EncodeOptions {
   int64_t max_tokens = 2048;
   std::vector<float> image_mean, image_std;  // from the processor files, CLIP's where absent
   std::string eos = "</s>";
-  std::string tokenizer_fingerprint;  // sha256 of the ids of a fixed text; prepared data of another
+  text::TokenizerParts tokenizer_parts;
+  std::string tokenizer_fingerprint;  // of these parts; prepared data of another
                                       // tokenizer is refused
   bool skip_bad = false;  // on_bad_sample: skip. A malformed row is then an error of get(), not of
                           // open_dataset()

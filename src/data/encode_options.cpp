@@ -160,7 +160,8 @@ EncodeOptions encode_options(const std::string& model_dir, const llava::LlavaCon
   options.eos = end_token(model_dir, config, tokenizer);
   options.config.eos_tokens.push_back(
       tokenizer.id_of(options.eos));  // what a model is taught to end with ends its answers
-  options.tokenizer_fingerprint = text::tokenizer_fingerprint(tokenizer);
+  options.tokenizer_parts = text::tokenizer_parts(tokenizer);
+  options.tokenizer_fingerprint = text::tokenizer_fingerprint(options.tokenizer_parts);
   std::vector<std::string> notices;
   std::string where;
   const io::Json processor = image_processor(model_dir, &where);

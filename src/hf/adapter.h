@@ -9,6 +9,7 @@
 #include "models/lora/inject.h"
 #include "src/hf/model_dir.h"
 #include "src/io/json.h"
+#include "src/text/tokenizer.h"
 
 namespace lft::hf {
 
@@ -17,7 +18,7 @@ namespace lft::hf {
 /// merge.
 struct AdapterNotes {
   std::string base_path, base_fingerprint, template_name, image_fit;
-  std::string tokenizer = {};  // tokenizer_fingerprint() of what it was trained with
+  text::TokenizerParts tokenizer = {};  // of what it was trained with; empty: not recorded
 };
 /// Empty strings where the model directory is not lft's.
 AdapterNotes read_model_notes(const std::string& model_path);
@@ -45,8 +46,8 @@ struct AdapterDir {
 /// Throws kInput when the adapter records the fingerprint of another base than `base`. Adapters
 /// that are not lft's record none.
 void check_adapter_base(const AdapterDir& dir, const ModelDir& base);
-/// The same of another tokenizer than the one with this fingerprint.
-void check_adapter_tokenizer(const AdapterDir& dir, const std::string& fingerprint);
+/// The same of another tokenizer than the one with these parts, naming what differs.
+void check_adapter_tokenizer(const AdapterDir& dir, const text::TokenizerParts& parts);
 
 /// Injects adapters at dir.lora_modules and copies every tensor; any unused key, unfilled adapter
 /// or wrong shape is kInput with names.

@@ -5,6 +5,7 @@
 
 #include "kernels/common/error.h"
 #include "models/lora/registry.h"
+#include "src/base/text.h"
 #include "src/hf/adapter.h"
 #include "src/hf/adapter_files.h"
 #include "src/hf/peft_config.h"
@@ -209,7 +210,12 @@ AdapterNotes read_notes(const std::string& file) {
   notes.base_fingerprint = io::json_string(json, "base_fingerprint", file);
   notes.template_name = io::json_string(json, "template", file);
   notes.image_fit = io::json_string(json, "image_fit", file);
-  if (json.contains("tokenizer")) notes.tokenizer = io::json_string(json, "tokenizer", file);
+  if (json.contains("tokenizer") && json["tokenizer"].is_object()) {
+    for (const auto& [part, hash] : json["tokenizer"].items())
+      notes.tokenizer[part] = io::json_string(json["tokenizer"], part, file);
+  } else if (json.contains("tokenizer")) {  // before its parts were recorded one by one
+    notes.tokenizer[text::kSampleIdsPart] = io::json_string(json, "tokenizer", file);
+  }
   return notes;
 }
 
@@ -250,14 +256,18 @@ void check_adapter_base(const AdapterDir& dir, const ModelDir& base) {
                .next = "give the base model that the adapter records"});
 }
 
-void check_adapter_tokenizer(const AdapterDir& dir, const std::string& fingerprint) {
-  if (dir.notes.tokenizer.empty() || dir.notes.tokenizer == fingerprint) return;
+void check_adapter_tokenizer(const AdapterDir& dir, const text::TokenizerParts& parts) {
+  const text::TokenizerParts& recorded = dir.notes.tokenizer;
+  std::vector<std::string> changed = text::differing_parts(recorded, parts);
+  if (recorded.size() <= 1)  // of an older lft, which recorded the sample's ids alone
+    std::erase_if(changed, [&](const std::string& part) { return !recorded.contains(part); });
+  if (changed.empty()) return;
   throw Error(
       ErrorKind::kInput,
       {.what = "the adapter was trained with another tokenizer: the same words have other ids now",
        .where = dir.path + "/" + kAdapterNotes,
-       .found = "tokenizer " + fingerprint.substr(0, 16),
-       .expected = "tokenizer " + dir.notes.tokenizer.substr(0, 16),
+       .found = "another " + join(changed),
+       .expected = "the same in each part of the tokenizer",
        .next = "put the tokenizer files back that it was trained with"});
 }
 

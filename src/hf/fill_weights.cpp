@@ -76,10 +76,11 @@ class FirstFault {
   std::atomic<size_t> job_ = SIZE_MAX;
 };
 
-void hand_over(const WeightJob& job) {
+uint64_t hand_over(const WeightJob& job) {
   const at::Tensor stored = read_tensor(*job.file, *job.info);
   refuse_non_finite(stored, job.name, job.file->path());
   job.take(stored);
+  return placed_digest(stored.const_data_ptr(), stored.nbytes(), 0);
 }
 
 uint64_t bytes_of(const std::vector<WeightJob>& jobs) {
@@ -97,8 +98,9 @@ unsigned fill_threads(uint64_t bytes) {
   return bytes < kWorthThreads ? 1 : std::clamp(std::thread::hardware_concurrency(), 2u, 8u);
 }
 
-void fill_weights(const std::vector<WeightJob>& jobs, const FillOptions& options) {
-  const FillPlan plan{jobs, cut(jobs, options.piece_bytes), options};
+std::vector<uint64_t> fill_weights(const std::vector<WeightJob>& jobs, const FillOptions& options) {
+  std::vector<std::atomic<uint64_t>> digests(jobs.size());
+  const FillPlan plan{jobs, cut(jobs, options.piece_bytes), options, digests};
   at::Device device = at::kCPU;
   for (const WeightJob& job : jobs) {
     if (!job.take) device = job.target.device();
@@ -118,7 +120,7 @@ void fill_weights(const std::vector<WeightJob>& jobs, const FillOptions& options
         if (fault.is_behind(job)) continue;
         try {
           if (jobs[job].take) {
-            hand_over(jobs[job]);
+            digests[job] = hand_over(jobs[job]);
           } else if (!filler->fill(i)) {
             fault.keep(job);
           }
@@ -140,6 +142,7 @@ void fill_weights(const std::vector<WeightJob>& jobs, const FillOptions& options
     for (const size_t piece : range->bad_pieces()) fault.keep(plan.pieces[piece].job);
   }
   fault.rethrow(jobs);
+  return {digests.begin(), digests.end()};
 }
 
 }  // namespace lft::hf

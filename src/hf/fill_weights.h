@@ -22,7 +22,7 @@ struct WeightJob {
 
 struct FillOptions {
   bool check_finite = true;         // of what is filled; what is taken is always checked
-  int64_t piece_bytes = 4'194'304;  // a multiple of 4
+  int64_t piece_bytes = 4'194'304;  // a multiple of 8
   unsigned threads = 0;             // 0: as many as pay
   bool through_ring = false;        // as for a device, also where targets are on the CPU
 };
@@ -30,7 +30,9 @@ struct FillOptions {
 /// All targets live on one device. Converts as Tensor::to does. Beside the targets it holds a few
 /// MiB a thread. A non-finite weight, or one beyond F16's range for an F16 target, is kInput naming
 /// tensor and flat index; of several faulty jobs the first in `jobs` is named.
-void fill_weights(const std::vector<WeightJob>& jobs, const FillOptions& options = {});
+/// Returns placed_digest() of each job's tensor as it is stored.
+std::vector<uint64_t> fill_weights(const std::vector<WeightJob>& jobs,
+                                   const FillOptions& options = {});
 
 /// As many threads as reading so much pays for.
 unsigned fill_threads(uint64_t bytes);

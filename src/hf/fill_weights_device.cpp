@@ -46,8 +46,8 @@ class DeviceFiller : public PieceFiller {
     Slot& slot = slots_[turn_++ % slots_.size()];
     if (slot.copied) slot.copied->synchronize();
     const int64_t size = io::dtype_size(job.info->dtype), bytes = target.numel() * size;
-    job.file->read_range(*job.info, static_cast<uint64_t>(plan_.pieces[piece].begin * size),
-                         static_cast<uint64_t>(bytes), slot.host.data_ptr());
+    plan_.read(piece, static_cast<uint64_t>(plan_.pieces[piece].begin * size),
+               static_cast<uint64_t>(bytes), slot.host.data_ptr());
 
     const c10::OptionalStreamGuard current(stream_);
     const bool same = target.scalar_type() == stored;

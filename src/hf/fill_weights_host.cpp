@@ -19,24 +19,22 @@ class HostFiller : public PieceFiller {
   explicit HostFiller(const FillPlan& plan) : plan_(plan) {}
 
   bool fill(size_t piece) override {
-    const WeightJob& job = plan_.job(piece);
     const at::Tensor target = plan_.target(piece);
-    const int64_t size = io::dtype_size(job.info->dtype), length = kBlockBytes / size;
+    const int64_t length = kBlockBytes / io::dtype_size(plan_.job(piece).info->dtype);
     for (int64_t done = 0; done < target.numel(); done += length) {
       const at::Tensor block = target.narrow(0, done, std::min(length, target.numel() - done));
-      if (!fill_block(job, plan_.pieces[piece].begin + done, block)) return false;
+      if (!fill_block(piece, plan_.pieces[piece].begin + done, block)) return false;
     }
     return true;
   }
 
  private:
-  bool fill_block(const WeightJob& job, int64_t begin, const at::Tensor& target) {
-    const at::ScalarType stored = to_scalar_type(job.info->dtype);
+  bool fill_block(size_t piece, int64_t begin, const at::Tensor& target) {
+    const at::ScalarType stored = to_scalar_type(plan_.job(piece).info->dtype);
     const bool same = target.scalar_type() == stored;
     const at::Tensor source = same ? target : scratch(stored, target.numel());
     const auto size = static_cast<uint64_t>(source.element_size());
-    job.file->read_range(*job.info, static_cast<uint64_t>(begin) * size, source.nbytes(),
-                         source.data_ptr());
+    plan_.read(piece, static_cast<uint64_t>(begin) * size, source.nbytes(), source.data_ptr());
     if (plan_.options.check_finite && first_non_finite(source) >= 0) return false;
     if (same) return true;
     convert(source, target);

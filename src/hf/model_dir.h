@@ -53,10 +53,12 @@ at::ScalarType choose_base_dtype(const ModelDir& dir, const std::string& base_dt
 
 /// Allocates and fills; tensors convert piece by piece as they are read. With check_finite a
 /// non-finite weight is kInput naming tensor and index. With codes for a storage the decoder
-/// layers' linear layers are quantised as they are read; the rest has `dtype`.
+/// layers' linear layers are quantised as they are read; the rest has `dtype`. `digest` gets a
+/// sha256 that every stored byte of every weight counts in.
 llava::Llava load_llava(const ModelDir& dir, at::ScalarType dtype, at::Device device,
                         bool check_finite = true,
-                        ops::BaseStorage storage = ops::BaseStorage::kDense);
+                        ops::BaseStorage storage = ops::BaseStorage::kDense,
+                        std::string* digest = nullptr);
 
 /// Weights drawn instead of read, for benchmarks: normal with the config's customary deviation of
 /// 0.02, norms 1, biases 0; a function of the seed on each device.

@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "src/base/hash.h"
 #include "src/hf/fill_weights.h"
 
 namespace lft::hf {
@@ -33,11 +34,17 @@ struct FillPlan {
   const std::vector<WeightJob>& jobs;
   std::vector<WeightPiece> pieces;
   FillOptions options;
+  std::vector<std::atomic<uint64_t>>& digests;  // a job
 
   const WeightJob& job(size_t piece) const { return jobs[pieces[piece].job]; }
   /// The piece's elements of the target.
   at::Tensor target(size_t piece) const {
     return job(piece).target.view(-1).narrow(0, pieces[piece].begin, pieces[piece].count);
+  }
+  /// Reads bytes of the piece's tensor, from `begin` on, and counts them in its digest.
+  void read(size_t piece, uint64_t begin, uint64_t bytes, void* to) const {
+    job(piece).file->read_range(*job(piece).info, begin, bytes, to);
+    digests[pieces[piece].job] += placed_digest(to, bytes, begin);
   }
 };
 

@@ -3,6 +3,7 @@
 
 #include "kernels/common/error.h"
 #include "models/lora/inject.h"
+#include "src/base/hash.h"
 #include "src/hf/fill_weights.h"
 #include "src/hf/model_dir.h"
 #include "src/hf/weights.h"
@@ -118,7 +119,7 @@ at::ScalarType choose_base_dtype(const ModelDir& dir, const std::string& base_dt
 }
 
 llava::Llava load_llava(const ModelDir& dir, at::ScalarType dtype, at::Device device,
-                        bool check_finite, ops::BaseStorage storage) {
+                        bool check_finite, ops::BaseStorage storage, std::string* digest) {
   check_tied_heads(dir);
   llava::Llava model(dir.config, dtype, device, storage);
   const std::map<std::string, layers::Linear> quantised = coded_layers(*model);
@@ -137,7 +138,12 @@ llava::Llava load_llava(const ModelDir& dir, at::ScalarType dtype, at::Device de
     }
     jobs.push_back(std::move(job));
   }
-  fill_weights(jobs, {.check_finite = check_finite});
+  const std::vector<uint64_t> digests = fill_weights(jobs, {.check_finite = check_finite});
+  if (digest == nullptr) return model;
+  Sha256 hash;
+  for (size_t i = 0; i < jobs.size(); ++i)
+    hash.update(jobs[i].name + " " + std::to_string(digests[i]) + "\n");
+  *digest = hash.hex();
   return model;
 }
 

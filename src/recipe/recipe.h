@@ -8,6 +8,8 @@
 
 namespace lft::recipe {
 
+constexpr int64_t kMostInAStep = 65536;  // of train.batch_size, and of train.grad_accum
+
 struct Recipe {
   int64_t version = 1;
   std::string output_dir;

@@ -138,8 +138,10 @@ void visit_train(Visitor& v, Section& t) {
   v.field("epochs", t.epochs, {.low = 1, .high = 1e6, .may_change = true}, "passes over the data");
   v.field("max_steps", t.max_steps, {.low = 0, .high = 1e12, .may_change = true},
           "above 0: this many steps, whatever epochs says");
-  v.field("batch_size", t.batch_size, {.low = 1, .high = 65536}, "samples in one forward pass");
-  v.field("grad_accum", t.grad_accum, {.low = 1, .high = 65536}, "forward passes in one step");
+  v.field("batch_size", t.batch_size, {.low = 1, .high = kMostInAStep},
+          "samples in one forward pass");
+  v.field("grad_accum", t.grad_accum, {.low = 1, .high = kMostInAStep},
+          "forward passes in one step");
   v.field("max_tokens_per_step", t.max_tokens_per_step, {.low = 0, .high = 1 << 24},
           "above 0: the step's samples are packed without padding into forward passes of at most "
           "this many tokens; data.max_tokens must "
@@ -167,8 +169,10 @@ template <class Visitor, class Section>
 void visit_checkpoint(Visitor& v, Section& c) {
   v.field("every_steps", c.every_steps, {.low = 1, .high = 1e12, .may_change = true},
           "the last step is always saved");
-  v.field("keep", c.keep, {.low = 1, .high = 1e6, .may_change = true}, "newest checkpoints kept");
-  v.field("at_step_zero", c.at_step_zero, {.may_change = true}, "save before the first step too");
+  v.field("keep", c.keep, {.low = 1, .high = 1e6, .may_change = true},
+          "newest checkpoints kept, beside step 0");
+  v.field("at_step_zero", c.at_step_zero, {.may_change = true},
+          "save before the first step too, and keep that");
 }
 
 template <class Visitor, class Section>

@@ -2,6 +2,7 @@
 // every token. Knows no images and no labels.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -18,6 +19,9 @@ struct Token {
 struct SpecialTokens {
   std::string bos, eos, pad, unk;
 };
+
+/// What ids and answers depend on, by part ("vocabulary", "merges", "normalizer", ...): sha256.
+using TokenizerParts = std::map<std::string, std::string>;
 
 class Tokenizer {
  public:
@@ -41,13 +45,23 @@ class Tokenizer {
   const std::string& bos_token() const { return special_.bos; }
   const std::string& eos_token() const { return special_.eos; }
   const std::string& pad_token() const { return special_.pad; }
+  /// Of the files it was loaded from; empty where it was not loaded.
+  const TokenizerParts& file_parts() const { return file_parts_; }
 
  protected:
   SpecialTokens special_;
+
+ private:
+  TokenizerParts file_parts_;
 };
 
-/// sha256 of the vocabulary's size and the ids of a fixed text that tells fast, slow and legacy
-/// tokenizers apart.
-std::string tokenizer_fingerprint(const Tokenizer& tokenizer);
+constexpr const char* kSampleIdsPart = "ids of a sample text";
+/// The files' parts, and as kSampleIdsPart the vocabulary's size and the ids of a fixed text that
+/// tells fast, slow and legacy tokenizers apart.
+TokenizerParts tokenizer_parts(const Tokenizer& tokenizer);
+/// sha256 of all parts.
+std::string tokenizer_fingerprint(const TokenizerParts& parts);
+/// The parts that two tokenizers do not share, by name; those that only one records count.
+std::vector<std::string> differing_parts(const TokenizerParts& a, const TokenizerParts& b);
 
 }  // namespace lft::text

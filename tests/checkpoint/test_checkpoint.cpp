@@ -147,8 +147,17 @@ TEST(Checkpoint, BrokenNewerStepsGoAndTheGoodOneStays) {  // guarantee A8: two b
 
 TEST(Checkpoint, KeepOneLeavesTheNewest) {
   const TempDir dir;
-  for (const int64_t step : {0, 1, 2, 10}) save_checkpoint(dir.path(), small_checkpoint(step), 1);
+  for (const int64_t step : {1, 2, 10}) save_checkpoint(dir.path(), small_checkpoint(step), 1);
   EXPECT_EQ(names_in(dir.path()), Names{"step-10"});
+}
+
+TEST(Checkpoint, StepZeroStaysBesideTheNewestUnlessItIsBroken) {
+  const TempDir dir;
+  for (const int64_t step : {0, 1, 2, 10}) save_checkpoint(dir.path(), small_checkpoint(step), 2);
+  EXPECT_EQ(names_in(dir.path()), (Names{"step-0", "step-10", "step-2"}));
+  damage(dir.file("step-0"));
+  save_checkpoint(dir.path(), small_checkpoint(11), 2);
+  EXPECT_EQ(names_in(dir.path()), (Names{"step-10", "step-11"}));
 }
 
 TEST(Checkpoint, AVerifiedNewerStepIsNotDeletedByAnOlderOne) {

@@ -51,18 +51,21 @@ void check_output_dir(const recipe::Recipe& recipe, bool resume) {
   while (!io::path_exists(existing.string()) && existing.has_parent_path() &&
          existing != existing.parent_path())
     existing = existing.parent_path();
-  if (!io::is_directory(existing.string()) || access(existing.c_str(), W_OK | X_OK) != 0) {
-    fail(ErrorKind::kResource,
-         "output_dir cannot be written: no permission to create files in " + existing.string(),
-         "choose another output_dir");
-  }
+  const bool folder = io::is_directory(existing.string());
+  if (folder && access(existing.c_str(), W_OK | X_OK) == 0) return;
+  const std::string what = !folder ? "output_dir cannot be written: a file is in its way, "
+                           : errno == EROFS
+                               ? "output_dir cannot be written: a read-only file system holds "
+                               : "output_dir cannot be written: no permission to create files in ";
+  fail(ErrorKind::kResource, what + existing.string(), "choose another output_dir");
 }
 
 void check_disk_space(const recipe::Recipe& recipe, int64_t trainable_parameters) {
   constexpr uint64_t kBesides = 4u << 20;  // metrics, TensorBoard, report, manifests
   const uint64_t weights = static_cast<uint64_t>(trainable_parameters) * sizeof(float);
-  const uint64_t needed = weights * 3 * (static_cast<uint64_t>(recipe.checkpoint.keep) + 1) +
-                          weights + kBesides;  // with both moments
+  const uint64_t saved =
+      static_cast<uint64_t>(recipe.checkpoint.keep) + 1 + (recipe.checkpoint.at_step_zero ? 1 : 0);
+  const uint64_t needed = weights * 3 * saved + weights + kBesides;  // with both moments
   const uint64_t available = io::free_bytes(recipe.output_dir);
   if (available >= needed) return;
   throw Error(
@@ -70,8 +73,8 @@ void check_disk_space(const recipe::Recipe& recipe, int64_t trainable_parameters
       {.what = "the disk is too small for this run's checkpoints",
        .where = recipe.output_dir,
        .found = format_bytes(static_cast<double>(available)) + " free",
-       .expected = format_bytes(static_cast<double>(needed)) +
-                   " (checkpoint.keep + 1 of them, and the adapter)",
+       .expected = format_bytes(static_cast<double>(needed)) + " (" + std::to_string(saved) +
+                   " of them, and the adapter)",
        .next = "free space, choose another output_dir, or lower checkpoint.keep or lora.rank"});
 }
 

@@ -1,6 +1,7 @@
 #include "src/train/inputs/run_data.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "src/base/hash.h"
 #include "src/io/files.h"
@@ -9,11 +10,28 @@
 namespace lft::train {
 namespace {
 
-std::string file_stamp(const std::string& path) {
-  struct stat file {};
-  if (stat(path.c_str(), &file) != 0) return "";
-  return std::to_string(file.st_size) + " " + std::to_string(file.st_mtim.tv_sec) + "." +
-         std::to_string(file.st_mtim.tv_nsec) + "\n";
+constexpr size_t kMostImagesRead = 10'000;
+constexpr int64_t kMostImageBytesRead = 256 << 20;
+
+struct ImageFile {
+  std::string path;
+  struct stat status;
+};
+
+/// Those of the rows to train on, in their order; what cannot be read is the loader's to judge.
+std::vector<ImageFile> image_files(const data::Dataset& dataset) {
+  std::vector<ImageFile> files;
+  for (int64_t i = 0; i < dataset.size(); ++i) {
+    try {
+      for (std::string& path : dataset.image_paths(i)) {
+        ImageFile file{std::move(path), {}};
+        if (stat(file.path.c_str(), &file.status) == 0) files.push_back(std::move(file));
+      }
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kInput) throw;
+    }
+  }
+  return files;
 }
 
 }  // namespace
@@ -63,15 +81,28 @@ const std::vector<data::SampleLength>& sample_lengths(RunData& data) {
 const std::string& image_stamp(RunData& data) {
   if (!data.image_stamp.empty()) return data.image_stamp;
   std::string seen;
-  for (int64_t i = 0; i < data.train->size(); ++i) {
-    try {
-      for (const std::string& path : data.train->image_paths(i)) seen += file_stamp(path);
-    } catch (const Error& error) {  // a bad row, which the loader judges
-      if (error.kind() != ErrorKind::kInput) throw;
-    }
+  for (const ImageFile& file : image_files(*data.train)) {
+    seen += std::to_string(file.status.st_size) + " " + std::to_string(file.status.st_mtim.tv_sec) +
+            "." + std::to_string(file.status.st_mtim.tv_nsec) + "\n";
   }
   if (!seen.empty()) data.image_stamp = sha256(seen).substr(0, 16);
   return data.image_stamp;
+}
+
+const std::string& image_digest(RunData& data) {
+  if (!data.image_digest.empty()) return data.image_digest;
+  const std::vector<ImageFile> files = image_files(*data.train);
+  int64_t bytes = 0;
+  for (const ImageFile& file : files) bytes += file.status.st_size;
+  const bool few = files.size() <= kMostImagesRead && bytes <= kMostImageBytesRead;
+  Sha256 hash;
+  for (const ImageFile& file : files) {
+    hash.update(std::to_string(file.status.st_size) + "\n");
+    if (few && S_ISREG(file.status.st_mode) && access(file.path.c_str(), R_OK) == 0)
+      hash.update(io::read_file(file.path));
+  }
+  if (!files.empty()) data.image_digest = hash.hex().substr(0, 16);
+  return data.image_digest;
 }
 
 data::LoaderOptions loader_options(const recipe::Recipe& recipe,

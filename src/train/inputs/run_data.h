@@ -18,9 +18,9 @@ struct RunData {
   std::unique_ptr<data::Dataset> train, eval;  // eval may be null
   int64_t workers = 4;
   std::vector<data::SampleLength>
-      lengths;              // of the rows to train on, once sample_lengths() has measured them
-  data::BadSamples bad;     // among them
-  std::string image_stamp;  // once image_stamp() has looked
+      lengths;           // of the rows to train on, once sample_lengths() has measured them
+  data::BadSamples bad;  // among them
+  std::string image_stamp, image_digest;  // once image_stamp() and image_digest() have looked
 };
 /// Opens data.train and data.eval, checks the recipe's limits against the model's. A remark becomes
 /// a notice.
@@ -35,6 +35,10 @@ const std::vector<data::SampleLength>& sample_lengths(RunData& data);
 /// Of the sizes and times of all images to train on, without reading them; looked up by the first
 /// call. Empty where no row names any.
 const std::string& image_stamp(RunData& data);
+
+/// Of the content of all images to train on, where they are few (10,000, 256 MiB), else of their
+/// sizes; looked up by the first call. Empty where no row names any.
+const std::string& image_digest(RunData& data);
 
 /// `lengths` are looked at under data.group_by_length.
 data::LoaderOptions loader_options(const recipe::Recipe& recipe,

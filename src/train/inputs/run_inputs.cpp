@@ -143,8 +143,9 @@ RunInputs open_inputs(const recipe::Recipe& recipe, bool resume) {
   }
   inputs.data = open_run_data(recipe, inputs.config, std::move(tokenizer), &inputs.notices);
   inputs.max_tokens = inputs.data.encode.max_tokens;
+  inputs.rows = inputs.data.train->size();
   inputs.steps_per_epoch =
-      divide_up(inputs.data.train->size(), recipe.train.batch_size * recipe.train.grad_accum);
+      divide_up(inputs.rows, recipe.train.batch_size * recipe.train.grad_accum);
   inputs.total_steps = recipe.train.max_steps > 0 ? recipe.train.max_steps
                                                   : recipe.train.epochs * inputs.steps_per_epoch;
   return inputs;

@@ -42,7 +42,7 @@ RunModel build_model(const RunInputs& inputs) {
                                  static_cast<uint64_t>(recipe.train.seed), inputs.storage);
   } else {
     run.model = hf::load_llava(inputs.model.dir, inputs.base_dtype, inputs.device,
-                               recipe.model.check_weights, inputs.storage);
+                               recipe.model.check_weights, inputs.storage, &run.base_digest);
   }
   run.lora = lora_options(recipe);
   const std::vector<lora::LinearSite> sites = adapted_sites(recipe, *run.model, nullptr);

@@ -19,6 +19,7 @@ struct RunModel {
   int64_t parameters = 0;                // of the whole model, adapters counted
   int64_t trainable_parameters = 0;
   int64_t adapted_layers = 0;
+  std::string base_digest;  // of every byte of the weights that were loaded; empty of random ones
 };
 /// Loads the weights.
 RunModel build_model(const RunInputs& inputs);

@@ -21,6 +21,7 @@ struct RunSettings {
   ops::BaseStorage storage = ops::BaseStorage::kDense;  // of the decoder's linear layers; the rest
                                                         // of the frozen weights has base_dtype
   int64_t max_tokens = 2048;  // data.max_tokens, at most the model's positions
+  int64_t rows = 0;           // of data.train
   int64_t steps_per_epoch = 0, total_steps = 0;
 };
 

@@ -49,6 +49,7 @@ std::vector<RecipeChange> possible_changes(const RunSettings& settings) {
   for (int64_t batch = recipe.train.batch_size; batch > 1 && batch % 2 == 0;) {
     batch /= 2;
     const int64_t accum = recipe.train.grad_accum * (recipe.train.batch_size / batch);
+    if (accum > recipe::kMostInAStep) break;
     changes.push_back(
         {"train.batch_size=" + std::to_string(batch) + " train.grad_accum=" + std::to_string(accum),
          "the same updates from smaller products, which are less efficient",

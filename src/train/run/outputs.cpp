@@ -57,7 +57,7 @@ void save_outputs(Run& run) {
                                .base_fingerprint = hf::base_fingerprint(run.inputs.model.dir),
                                .template_name = recipe.data.chat_template,
                                .image_fit = recipe.data.image_fit,
-                               .tokenizer = run.inputs.data.encode.tokenizer_fingerprint};
+                               .tokenizer = run.inputs.data.encode.tokenizer_parts};
   for (const std::string& scope : recipe.full) {
     if (scope == "all")
       return hf::save_model(recipe.output_dir + "/model", run.model.model, run.inputs.model.dir,

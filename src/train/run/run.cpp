@@ -11,6 +11,7 @@
 #include "models/ops/core/precision.h"
 #include "src/base/log.h"
 #include "src/data/batch.h"
+#include "src/text/chat_template.h"
 #include "src/train/machine/device.h"
 #include "src/train/run/run_hash.h"
 #include "src/train/run/saved_state.h"
@@ -18,6 +19,9 @@
 
 namespace lft::train {
 namespace {
+
+/// Of a checkpoint's identity; known once the weights are read.
+constexpr const char* kBaseDigest = "base, every byte";
 
 [[noreturn]] void refuse_checkpoint(const checkpoint::Checkpoint& checkpoint,
                                     const std::string& what, const std::string& found,
@@ -138,7 +142,12 @@ Restart find_restart(RunInputs& inputs) {
     return restart;
   }
   const checkpoint::Checkpoint& checkpoint = *restart.checkpoint;
-  checkpoint::check_identity(checkpoint, run_identity(inputs), inputs.recipe);
+  io::Json identity = run_identity(inputs);
+  if (const auto digest = checkpoint.identity.find(kBaseDigest);
+      digest != checkpoint.identity.end()) {
+    identity[kBaseDigest] = *digest;  // restore() compares it
+  }
+  checkpoint::check_identity(checkpoint, identity, inputs.recipe);
   if (const auto threads = checkpoint.environment.find("threads");
       threads != checkpoint.environment.end() && threads->is_number_integer()) {
     at::set_num_threads(static_cast<int>(std::clamp<int64_t>(threads->get<int64_t>(), 1, 1024)));
@@ -186,11 +195,18 @@ llava::LlavaBatch probe_batch(const Run& run) {
   return data::collate({*found}, run.inputs.data.encode, run.inputs.device);
 }
 
-io::Json run_identity(const RunInputs& inputs) {
-  return {{"base", hf::base_fingerprint(inputs.model.dir)},
-          {"data", inputs.data.train->hash()},
-          {"tokenizer", inputs.data.encode.tokenizer_fingerprint},
-          {"world_size", 1}};
+io::Json run_identity(RunInputs& inputs) {
+  io::Json identity = {{"base", hf::base_fingerprint(inputs.model.dir)},
+                       {"data", inputs.data.train->hash()},
+                       {"world_size", 1}};
+  const data::EncodeOptions& encode = inputs.data.encode;
+  identity["template"] = text::template_hash(encode.template_name);
+  identity["end token"] = encode.eos;
+  identity["image mean and std"] = io::Json({encode.image_mean, encode.image_std}).dump();
+  if (const std::string& images = image_digest(inputs.data); !images.empty())
+    identity["images"] = images;
+  for (const auto& [part, hash] : encode.tokenizer_parts) identity["tokenizer: " + part] = hash;
+  return identity;
 }
 
 checkpoint::Checkpoint snapshot(Run& run, uint64_t metrics_bytes) {
@@ -203,6 +219,7 @@ checkpoint::Checkpoint snapshot(Run& run, uint64_t metrics_bytes) {
   }
   checkpoint.state = state_json(saved_state(run, metrics_bytes));
   checkpoint.identity = run_identity(run.inputs);
+  checkpoint.identity[kBaseDigest] = run.model.base_digest;
   checkpoint.environment = run_environment(run.inputs);
   checkpoint.recipe = recipe::dump_recipe(run.inputs.recipe);
   return checkpoint;
@@ -218,6 +235,17 @@ uint64_t restore(Run& run, const checkpoint::Checkpoint& checkpoint, bool exact,
                       std::to_string(checkpoint.trainables.size()), std::to_string(slots));
   }
   try {
+    if (const io::Json& digest = checkpoint.identity.at(kBaseDigest);
+        digest != run.model.base_digest) {
+      throw Error(ErrorKind::kCheckpoint,
+                  {.what = "the base is not the one of the saved run: bytes of its weights differ",
+                   .where = "checkpoint of step " + std::to_string(checkpoint.step) + ", " +
+                            run.inputs.recipe.model.path,
+                   .found = run.model.base_digest.substr(0, 16),
+                   .expected = io::describe_json(digest).substr(0, 18),
+                   .next = "put the weight files back that the run began with (compare their "
+                           "sha256 with where they came from), or train in another output_dir"});
+    }
     const SavedState state = state_from(checkpoint.state);
     for (Slot& slot : run.optimizer.slots()) {
       copy_tensor(checkpoint, checkpoint.trainables, slot.param.name, slot.param.tensor);

@@ -51,7 +51,7 @@ Run make_run(RunInputs inputs);
 llava::LlavaBatch probe_batch(const Run& run);
 
 /// What a checkpoint of this run must agree with: base, data, tokenizer, world size.
-io::Json run_identity(const RunInputs& inputs);
+io::Json run_identity(RunInputs& inputs);
 
 /// Everything that moves; `metrics_bytes` is the size of metrics.jsonl up to this step.
 checkpoint::Checkpoint snapshot(Run& run, uint64_t metrics_bytes);

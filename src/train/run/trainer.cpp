@@ -424,6 +424,7 @@ int train(const recipe::Recipe& recipe, const TrainOptions& options) {
   RunMemory memory(inputs.device);
   const Restart restart = options.resume ? find_restart(inputs) : Restart{};
   for (const std::string& line : inputs.notices) notice(line);
+  check_learning_rates(inputs);
   if (recipe.train.worst_first) {  // lengths are measured for it anyway
     for (const std::string& line : check_samples(inputs)) notice(line);
   }

@@ -127,15 +127,17 @@ TEST_F(GateOfPissa, SeesAnAdapterThatChangesNoLogit) {
                    check(/*steps=*/5, at::kBFloat16));
 }
 
-TEST(GateOfARun, AtALearningRateOfZeroTheRunEndsWithTheReason) {
+TEST(GateOfARun, ALearningRateOfZeroIsRefusedBeforeTheFirstStep) {
   const test::TinyRun run;
   Recipe recipe = run.recipe("out");
   recipe.full.clear();
   recipe.optim.lr = 0;
-  EXPECT_LFT_ERROR(ErrorKind::kNumeric, "optim.lr", train::train(recipe));
-  EXPECT_FALSE(std::filesystem::exists(recipe.output_dir + "/adapter"));
-  EXPECT_EQ(test::events(recipe.output_dir, "stopped").size(), 1u);
-  EXPECT_TRUE(std::filesystem::exists(recipe.output_dir + "/report.html"));
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "optim.lr", train::train(recipe));
+  recipe.optim.lr = 1e-2;
+  recipe.train.max_steps = 1;
+  recipe.optim.warmup_ratio = 1;
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "the learning rate of every step is 0", train::train(recipe));
+  EXPECT_FALSE(std::filesystem::exists(recipe.output_dir));
 }
 
 TEST(GateOfARun, AnAdapterNoBatchReached) {

@@ -223,6 +223,56 @@ TEST_F(ResumeGuards, ChangedDataBaseAndTokenizerAreRefused) {
   EXPECT_EQ(resume(recipe_), 0);
 }
 
+/// Where the ids of the probe, the blocks of the fingerprint and the sizes and times of files are
+/// as they were.
+TEST_F(ResumeGuards, AByteThatChangesIsRefusedByName) {
+  const auto refuses = [&](const std::string& file, const std::string& name, auto spoil) {
+    const std::string path = run_.dir().file(file), before = slurp(path);
+    const auto time = fs::last_write_time(path);
+    std::string bytes = before;
+    spoil(bytes);
+    run_.dir().write(file, bytes);
+    if (bytes.size() == before.size()) fs::last_write_time(path, time);
+    EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, name, resume(recipe_));
+    run_.dir().write(file, before);
+    fs::last_write_time(path, time);
+  };
+  const auto replace = [](const std::string& from, const std::string& to) {
+    return [=](std::string& bytes) {
+      const size_t at = bytes.find(from);
+      ASSERT_NE(at, std::string::npos) << from;
+      bytes.replace(at, from.size(), to);
+    };
+  };
+  refuses("model/model.safetensors", "bytes of its weights differ",
+          [](std::string& bytes) { bytes[bytes.size() / 3] ^= 1; });
+  refuses("images/red0.bmp", "images: stored", [](std::string& bytes) { bytes[60] ^= 1; });
+  // A letter that no row holds.
+  refuses("model/tokenizer.json", "tokenizer: vocabulary", [](std::string& bytes) {
+    Json json = Json::parse(bytes);
+    std::swap(json["model"]["vocab"]["<0xF1>"], json["model"]["vocab"]["<0xF2>"]);
+    bytes = json.dump();
+  });
+  refuses("model/tokenizer.json", "tokenizer: model options",
+          replace("\"ignore_merges\":false", "\"ignore_merges\":true"));
+  refuses("model/tokenizer.json", "tokenizer: normalizer",
+          replace("\"pattern\":{\"String\":\" \"}", "\"pattern\":{\"String\":\"~\"}"));
+  refuses("model/tokenizer.json", "tokenizer: added tokens",
+          replace("\"lstrip\":false", "\"lstrip\":true"));
+  EXPECT_EQ(resume(recipe_), 0);
+}
+
+TEST_F(ResumeGuards, AChangedProcessorIsRefusedByName) {
+  run_.dir().write("model/preprocessor_config.json", R"({"image_mean":[0.5,0.5,0.5]})");
+  EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "image mean and std: stored", resume(recipe_));
+}
+
+TEST_F(ResumeGuards, ATokenizerThatIsOnlySpelledOtherwiseIsTheSame) {
+  const Json json = Json::parse(slurp(run_.model() + "/tokenizer.json"));
+  run_.dir().write("model/tokenizer.json", json.dump(3, ' ', /*ensure_ascii=*/true));
+  EXPECT_EQ(resume(recipe_), 0);
+}
+
 TEST_F(ResumeGuards, ARestoredStateThatDoesNotReproduceTheProbeLossIsRefused) {
   const auto reset = [](Llava& model) {
     const at::NoGradGuard no_grad;
