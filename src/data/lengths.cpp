@@ -73,6 +73,7 @@ SampleLength row_length(const Row& row, const std::string& image_root,
                         const text::Tokenizer& tokenizer, const EncodeOptions& options) {
   check_marks(row);
   Sample sample = expand_images(encode_text(row, tokenizer, options), row, options);
+  const int64_t whole = sample.supervised();
   truncate_sample(sample, row, options);
   const io::ImageLimits& limits = options.image_limits;
   for (const std::string& name : row.images) {
@@ -86,7 +87,9 @@ SampleLength row_length(const Row& row, const std::string& image_root,
       throw_image_error(row, error, kMendImage);
     }
   }
-  return length_of(sample, row.images.size());
+  SampleLength length = length_of(sample, row.images.size());
+  length.cut = static_cast<int32_t>(whole) - length.supervised;
+  return length;
 }
 
 SampleLength Dataset::length(int64_t index) const {

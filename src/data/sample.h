@@ -31,9 +31,9 @@ struct Sample {
 };
 
 /// What a sample costs, known without its pixels. tokens: image positions expanded, after
-/// truncation.
+/// truncation. cut: supervised tokens that truncation took; 0 of prepared samples.
 struct SampleLength {
-  int32_t tokens = 0, supervised = 0, images = 0;
+  int32_t tokens = 0, supervised = 0, images = 0, cut = 0;
 };
 
 }  // namespace lft::data

@@ -84,6 +84,15 @@ std::vector<std::string> check_samples(RunInputs& inputs) {
     lines.push_back("data.train: " + share_text(unlabelled, inputs.data.train->size()) +
                     " have no supervised token: nothing is learnt from them");
   }
+  const int64_t cut = std::count_if(lengths.begin(), lengths.end(),
+                                    [](const data::SampleLength& each) { return each.cut > 0; });
+  if (cut > 0) {
+    lines.push_back(
+        "data.train: " + share_text(cut, inputs.data.train->size()) +
+        " lose supervised tokens to data.max_tokens = " + std::to_string(inputs.max_tokens) +
+        ", the end of their last reply among them: a model learns from them not to "
+        "stop (lft validate names them)");
+  }
   if (!inputs.data.eval) return lines;
   data::BadSamples bad;
   data::measure_lengths(*inputs.data.eval, inputs.recipe.data.workers, &bad);
