@@ -65,6 +65,7 @@ struct Recipe {
   struct Log {
     int64_t every_steps = 1, layer_grad_norms_every = 100, layer_activation_norms_every = 100;
     bool tensorboard = true;
+    double expect_first_loss = 0;  // 0: whatever it is
   } log;
 };
 

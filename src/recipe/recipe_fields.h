@@ -186,6 +186,9 @@ void visit_log(Visitor& v, Section& l) {
   v.field("layer_activation_norms_every", l.layer_activation_norms_every,
           {.low = 0, .high = 1e9, .may_change = true},
           "steps between two records of every layer's output norm; 0: never");
+  v.field(
+      "expect_first_loss", l.expect_first_loss, {.low = 0, .high = 1e6, .may_change = true},
+      "above 0: the run stops before step 1 unless the loss before training is within 2% of it");
 }
 
 /// A visitor has field(key, value, rule, help) for int64_t, double, bool, std::string,

@@ -66,7 +66,8 @@ TEST(RecipeDiff, EveryFieldIsCompared) {
                                                  "log.every_steps",
                                                  "log.tensorboard",
                                                  "log.layer_grad_norms_every",
-                                                 "log.layer_activation_norms_every"}));
+                                                 "log.layer_activation_norms_every",
+                                                 "log.expect_first_loss"}));
 }
 
 TEST(RecipeDiff, ValuesStandAsARecipeWritesThem) {

@@ -56,6 +56,7 @@ int check_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory) {
   prove_second_step(run->model.model, run->model.trainables, run->probe, proof);
   if (const int signal = requested_signal(); signal != 0) return stop_exit_code(signal);
   print(proof_table(proof, /*collapsed=*/false));
+  print({tell_first_loss(*run, proof)});
   print({"memory     " + format_bytes(peak.growth()) +
              " were taken by the model and the proof's micro-batch",
          "it will train"});

@@ -13,6 +13,7 @@
 #include "src/data/batch.h"
 #include "src/text/chat_template.h"
 #include "src/train/machine/device.h"
+#include "src/train/proof/first_loss.h"
 #include "src/train/run/run_hash.h"
 #include "src/train/run/saved_state.h"
 #include "src/train/step/recovery.h"
@@ -193,6 +194,18 @@ llava::LlavaBatch probe_batch(const Run& run) {
     return sample.supervised() > 0;
   });
   return data::collate({*found}, run.inputs.data.encode, run.inputs.device);
+}
+
+std::string tell_first_loss(Run& run, const Proof& proof) {
+  const recipe::Recipe& recipe = run.inputs.recipe;
+  const FirstLoss first = measure_first_loss(run.model.model, run.probe, proof.probe_loss);
+  require_bounded_gradients(proof);
+  require_first_loss(first, recipe.log.expect_first_loss);
+  if (recipe.model.init != "random" && proof.probe_finite) {
+    for (const std::string& line : judge_first_loss(first, run.inputs.model.init_from.has_value()))
+      warning(line);
+  }
+  return describe_first_loss(first);
 }
 
 io::Json run_identity(RunInputs& inputs) {

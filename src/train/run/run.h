@@ -50,6 +50,10 @@ Run make_run(RunInputs inputs);
 /// token.
 llava::LlavaBatch probe_batch(const Run& run);
 
+/// What the model knows before it trains, as a line; warns where that is odd. kNumeric where the
+/// recipe expects another first loss.
+std::string tell_first_loss(Run& run, const Proof& proof);
+
 /// What a checkpoint of this run must agree with: base, data, tokenizer, world size.
 io::Json run_identity(RunInputs& inputs);
 

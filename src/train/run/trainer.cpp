@@ -364,6 +364,7 @@ std::string prove(Run& run) {
                                       run.model.excluded, run.probe);
   for (const std::string& line : proof_table(proof, /*collapsed=*/true))
     std::printf("%s\n", line.c_str());
+  std::printf("%s\n", tell_first_loss(run, proof).c_str());
   std::fflush(stdout);
   return proof_json(proof).dump(2) + "\n";
 }

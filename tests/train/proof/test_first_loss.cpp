@@ -1,0 +1,103 @@
+// The loss before training beside that of guessing, and what images change in it. The figures come
+// from closed forms: a head of zeros guesses, a patch embedding of zeros sees nothing.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/base/text.h"
+#include "src/train/proof/first_loss.h"
+#include "src/train/run/run.h"
+#include "support/expect_error.h"
+#include "train/tiny_run.h"
+
+namespace lft::first_loss_test {
+using namespace lft::llava;
+using namespace lft::recipe;
+using namespace lft::train;
+namespace {
+
+class FirstLossTest : public ::testing::Test {
+ protected:
+  FirstLossTest() : run_(make_run(open_inputs(recipe()))) {}
+  Recipe recipe() const {
+    Recipe recipe = files_.recipe("out");
+    recipe.data.eval.clear();
+    return recipe;
+  }
+  /// A weight of the base by its name's end.
+  at::Tensor weight(const std::string& end) {
+    for (auto& parameter : run_.model.model->named_parameters())
+      if (parameter.key().ends_with(end)) return parameter.value().detach();
+    return {};
+  }
+  FirstLoss measure() {
+    const at::NoGradGuard no_grad;
+    const LlavaBatch batch = data::make_batch(
+        {.encode = run_.probe.encode, .device = run_.probe.device, .packed = run_.probe.packed},
+        run_.probe.samples);
+    int64_t supervised = 0;
+    for (const data::Sample& sample : run_.probe.samples) supervised += sample.supervised();
+    const double loss = run_.model.model->loss_sum(batch).item<double>();
+    return measure_first_loss(run_.model.model, run_.probe, loss / static_cast<double>(supervised));
+  }
+  std::string said() { return join(judge_first_loss(measure(), false), "\n"); }
+
+  test::TinyRun files_;
+  train::Run run_;
+};
+
+TEST_F(FirstLossTest, AHeadOfZerosGuesses) {
+  weight("lm_head.weight").zero_();
+  const FirstLoss first = measure();
+  EXPECT_DOUBLE_EQ(first.guessing, std::log(264.0));
+  EXPECT_NEAR(first.loss, first.guessing, 1e-5);  // float32 sums of 264 equal terms
+  EXPECT_NEAR(first.images->grey, first.guessing, 1e-5);
+}
+
+TEST_F(FirstLossTest, AHealthyBaseDrawsNoSuspicion) {
+  const FirstLoss first = measure();
+  ASSERT_TRUE(first.images && first.images->other);
+  EXPECT_NE(first.images->own, *first.images->other);
+  EXPECT_NE(first.images->own, first.images->grey);
+  EXPECT_EQ(said(), "");
+  EXPECT_NE(describe_first_loss(first).find("guessing has 5.576"), std::string::npos)
+      << describe_first_loss(first);
+}
+
+TEST_F(FirstLossTest, ImagesThatAreNotSeenAreNamed) {
+  weight("patch_embedding.weight").zero_();
+  EXPECT_NE(said().find("the images change nothing"), std::string::npos) << said();
+}
+
+/// A confident head whose rows belong to other tokens.
+TEST_F(FirstLossTest, ALossAboveGuessingIsNamed) {
+  weight("lm_head.weight").mul_(30);
+  EXPECT_NE(said().find("is above that of guessing, 5.576"), std::string::npos) << said();
+  EXPECT_NE(join(judge_first_loss(measure(), true)).find("lora.init_from"), std::string::npos);
+}
+
+TEST_F(FirstLossTest, OneImageForAllRowsIsNotComparedWithOthers) {
+  for (data::Sample& sample : run_.probe.samples) sample.images = run_.probe.samples.front().images;
+  const FirstLoss first = measure();
+  ASSERT_TRUE(first.images);
+  EXPECT_FALSE(first.images->other);
+}
+
+TEST_F(FirstLossTest, ARecipeMayPinIt) {
+  const FirstLoss first = measure();
+  EXPECT_NO_THROW(require_first_loss(first, 0));
+  EXPECT_NO_THROW(require_first_loss(first, 1.015 * first.loss));
+  EXPECT_LFT_ERROR(ErrorKind::kNumeric, "log.expect_first_loss",
+                   require_first_loss(first, 1.03 * first.loss));
+}
+
+TEST(BoundedGradients, OneThatCannotBeSquaredIsRefused) {
+  Proof proof{.rows = {{.module = "a.down_proj", .grad_norm_b = 1.8e19}}};
+  EXPECT_NO_THROW(require_bounded_gradients(proof));
+  proof.rows[0].grad_norm_b = 1e25;
+  EXPECT_LFT_ERROR(ErrorKind::kNumeric, "a.down_proj", require_bounded_gradients(proof));
+}
+
+}  // namespace
+}  // namespace lft::first_loss_test
