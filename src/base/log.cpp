@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <string>
 
 #include "src/base/errors.h"
@@ -23,6 +24,11 @@ void write_stderr(std::string text) {
 constexpr size_t kMaxLine = 4000;
 
 }  // namespace
+
+void print_line(const std::string& line) {
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
 
 void notice(std::string_view line) { write_stderr(escape_text(line, kMaxLine)); }
 

@@ -1,9 +1,12 @@
-// Plain lines to stderr. Results go to stdout and are printed by the commands themselves.
+// Plain lines: notices to stderr; results, which the commands print themselves, to stdout.
 #pragma once
+#include <string>
 #include <string_view>
 
 namespace lft {
 
+/// A line to stdout as it is, at once: it stands there while the command goes on.
+void print_line(const std::string& line);
 /// One line, escaped, whole even when several threads write. A closed stderr is no error.
 void notice(std::string_view line);
 /// The same, beginning with "warning: ".

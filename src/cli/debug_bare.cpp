@@ -1,5 +1,4 @@
 // lft debug bare: the run without its parts, then with one more at a time.
-#include <cstdio>
 #include <memory>
 
 #include "src/base/signals.h"
@@ -30,10 +29,6 @@ void add_debug_bare(Command& debug) {
       "last one is lft train itself, in debug-bare under the recipe's output_dir, which is deleted "
       "afterwards.");
   command.run([options] {
-    options->bare.print = [](const std::string& line) {
-      std::printf("%s\n", line.c_str());
-      std::fflush(stdout);
-    };
     const debug::BareReport report = debug::bare(options->recipe.read(), options->bare);
     if (report.signal != 0) return stop_exit_code(report.signal);
     if (!report.healthy()) throw Error(ErrorKind::kNumeric, debug::bare_error(report));

@@ -1,5 +1,4 @@
 // lft debug memory: what a step's memory is for, as text and as a picture.
-#include <cstdio>
 #include <memory>
 
 #include "src/base/signals.h"
@@ -27,10 +26,6 @@ void add_debug_memory(Command& debug) {
       "pytorch.org/memory_viz lies beside the picture, as\n"
       ".pickle. Nothing is written into the recipe's output_dir.");
   command.run([options] {
-    options->memory.print = [](const std::string& line) {
-      std::printf("%s\n", line.c_str());
-      std::fflush(stdout);
-    };
     const recipe::Recipe recipe = options->recipe.read();
     refuse_input("--out", options->memory.out, inputs_of(options->recipe.path, recipe));
     const debug::MemoryReport report = debug::debug_memory(recipe, options->memory);

@@ -1,5 +1,4 @@
 // lft debug overfit: one batch, learnt by heart, or the reason why not.
-#include <cstdio>
 #include <memory>
 
 #include "src/base/signals.h"
@@ -31,10 +30,6 @@ void add_debug_overfit(Command& debug) {
       "wrong reduction of the loss, each with numbers.\n"
       "Nothing but overfit.html is written.");
   command.run([options] {
-    options->overfit.print = [](const std::string& line) {
-      std::printf("%s\n", line.c_str());
-      std::fflush(stdout);
-    };
     const debug::OverfitReport report = debug::overfit(options->recipe.read(), options->overfit);
     if (report.signal != 0) return stop_exit_code(report.signal);
     if (!report.healthy()) throw Error(ErrorKind::kNumeric, debug::overfit_error(report));

@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "debug/names.h"
 #include "models/base/call.h"
-#include "src/debug/nan/nan_pass.h"
+#include "src/train/explain/non_finite_pass.h"
 
 namespace lft::test {
-using namespace lft::debug;
 
 using Bend = std::function<at::Tensor(const at::Tensor&)>;
 

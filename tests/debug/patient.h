@@ -6,17 +6,13 @@
 #include <functional>
 #include <string>
 
+#include "debug/names.h"
 #include "src/debug/nan/nan.h"
 #include "src/debug/nan/nan_run.h"
-#include "src/debug/nan/nan_text.h"
 #include "src/train/run/run.h"
 #include "train/tiny_run.h"
 
 namespace lft::test {
-using namespace lft::data;
-using namespace lft::debug;
-using namespace lft::recipe;
-using namespace lft::train;
 
 struct Patient {
   explicit Patient(const std::string& compute, const std::function<void(Recipe&)>& change = {}) {

@@ -3,6 +3,7 @@
 #include <functional>
 #include <string>
 
+#include "debug/names.h"
 #include "train/tiny_run.h"
 
 namespace lft::test {

@@ -2,16 +2,18 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "debug/names.h"
+#include "src/data/dataset.h"
 #include "src/debug/data/validate.h"
+#include "src/hf/model_dir.h"
 #include "train/tiny_run.h"
 
 namespace lft::test {
-using namespace lft::debug;
-using namespace lft::recipe;
 
 /// A LLaVA row; no image where `image` is empty.
 inline nlohmann::json row(const std::string& id, const std::string& image,
@@ -51,6 +53,20 @@ class DataTest : public ::testing::Test {
   DataReport validate(int64_t workers = 2) {
     save();
     return validate_data(recipe_, workers);
+  }
+  /// Prepares the rows, with the template llava-hf; the recipe trains on that from here on.
+  std::unique_ptr<data::Dataset> prepare(bool skip_bad = false) {
+    const auto tokenizer = text::Tokenizer::load(recipe_.model.path);
+    data::EncodeOptions options = data::encode_options(
+        recipe_.model.path, hf::ModelDir::config_only(recipe_.model.path).config, *tokenizer,
+        "llava-hf", "pad", 2048, nullptr);
+    options.skip_bad = skip_bad;
+    const std::string prepared = run_.dir().file("prepared");
+    data::prepare_dataset(
+        *data::open_dataset(recipe_.data.train, recipe_.data.image_root, *tokenizer, options),
+        options, prepared);
+    recipe_.data.train = prepared;
+    return data::open_dataset(prepared, "", *tokenizer, options);
   }
   /// The rows have this fault, these lines and this reason, and no other fault.
   static void expect_only(const DataReport& report, DataFault fault,

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "kernels/common/error.h"
-#include "src/base/errors.h"
 #include "src/base/hash.h"
 #include "src/data/encode.h"
 #include "src/data/loader.h"
@@ -92,12 +91,8 @@ Preview preview_sample(const data::Dataset& dataset, int64_t index, const recipe
       std::equal(sample.input_ids.begin(), sample.input_ids.end(), whole.input_ids.begin()) &&
       std::equal(sample.labels.begin(), sample.labels.end(), whole.labels.begin());
   if (!prefix) {
-    throw Error(ErrorKind::kInput,
-                {.what = "the prepared tokens or labels are not those of the row",
-                 .where = recipe.data.train + ": " + data::row_place(row),
-                 .found = {},
-                 .expected = {},
-                 .next = "run lft prepare again"});
+    refuse(ErrorKind::kInput, "the prepared tokens or labels are not those of the row",
+           recipe.data.train + ": " + data::row_place(row), {}, {}, "run lft prepare again");
   }
   preview.pieces = make_pieces(text, sample, tokenizer, options.config);
   preview.ids_sha256 = ids_hash(sample.input_ids);

@@ -1,8 +1,8 @@
 // Previews as text and as a page.
 #include <cstdint>
-#include <cstdio>
 
 #include "src/base/errors.h"
+#include "src/base/text.h"
 #include "src/debug/data/preview.h"
 #include "src/io/png_write.h"
 #include "src/report/html.h"
@@ -55,13 +55,11 @@ std::string title_of(const Preview& preview) {
 }
 
 std::string tokens_line(const Preview& p, const recipe::Recipe& recipe) {
-  char share[32];
-  std::snprintf(
-      share, sizeof share, "%.1f",
-      p.tokens == 0 ? 0 : 100 * static_cast<double>(p.supervised) / static_cast<double>(p.tokens));
+  const double share =
+      p.tokens == 0 ? 0 : 100 * static_cast<double>(p.supervised) / static_cast<double>(p.tokens);
   std::string line = std::to_string(p.tokens) + ", " + std::to_string(p.image_positions) +
                      " of them image positions, " + std::to_string(p.supervised) + " supervised (" +
-                     share + "%)";
+                     format_number(share, "%.1f") + "%)";
   if (p.cut > 0) {
     line += "; " + std::to_string(p.cut) +
             " more lie behind data.max_tokens = " + std::to_string(recipe.data.max_tokens) +

@@ -7,7 +7,6 @@
 #include <unordered_set>
 
 #include "kernels/common/error.h"
-#include "src/base/errors.h"
 #include "src/base/log.h"
 #include "src/base/signals.h"
 #include "src/data/prepared.h"
@@ -101,7 +100,7 @@ class Tally {
   }
 
   DataFigures finish() {
-    std::sort(lengths_.begin(), lengths_.end());
+    std::ranges::sort(lengths_);
     constexpr std::array<int64_t, 5> kPercent = {0, 50, 90, 95, 99};
     const auto count = static_cast<int64_t>(lengths_.size());
     for (size_t i = 0; i < kPercent.size() && count > 0; ++i) {  // nearest rank
@@ -204,15 +203,9 @@ void DataReport::add(DataProblem problem) {
   if (kept.size() < kKept) kept.push_back(std::move(problem));
 }
 
-int64_t DataReport::errors() const {
+int64_t DataReport::count(bool of_warnings) const {
   int64_t sum = 0;
-  for (const auto& [fault, count] : counts) sum += is_warning(fault) ? 0 : count;
-  return sum;
-}
-
-int64_t DataReport::warnings() const {
-  int64_t sum = 0;
-  for (const auto& [fault, count] : counts) sum += is_warning(fault) ? count : 0;
+  for (const auto& [fault, count] : counts) sum += is_warning(fault) == of_warnings ? count : 0;
   return sum;
 }
 

@@ -72,8 +72,9 @@ struct DataReport {
   bool stopped = false;  // a signal came: the rest was not looked at
 
   void add(DataProblem problem);
-  int64_t errors() const;
-  int64_t warnings() const;
+  int64_t count(bool of_warnings) const;
+  int64_t errors() const { return count(false); }
+  int64_t warnings() const { return count(true); }
 };
 
 /// kInput and kUsage where model, tokenizer or recipe cannot be used; what is wrong with the data

@@ -1,8 +1,7 @@
 // The data report as text and as JSON, and the names of what can be wrong.
-#include <cmath>
-#include <cstdio>
 
 #include "src/base/errors.h"
+#include "src/base/text.h"
 #include "src/debug/data/validate.h"
 
 namespace lft::debug {
@@ -41,9 +40,7 @@ std::string percent(int64_t part, int64_t whole) {
   if (whole == 0) return "0";
   if (part == whole) return "100";
   const double value = 100 * static_cast<double>(part) / static_cast<double>(whole);
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f", part == 0 ? 0 : std::min(99.99, std::max(0.01, value)));
-  return text;
+  return format_number(part == 0 ? 0 : std::clamp(value, 0.01, 99.99), "%.2f");
 }
 
 std::string count_of(int64_t count, const std::string& one) {
@@ -156,11 +153,9 @@ std::string data_report_text(const DataReport& report) {
           std::to_string(report.decoded) + " decoded\n";
   text += problems_text(report, /*warnings=*/false) + problems_text(report, /*warnings=*/true);
   text += count_of(report.errors(), "error") + ", " + count_of(report.warnings(), "warning") + "\n";
-  char speed[160];
-  std::snprintf(speed, sizeof speed, "%.1f s with %lld workers: %.0f images/s, %.0f rows/s\n",
-                report.seconds, static_cast<long long>(report.workers),
-                rate(report.image_files, report), rate(row_count(report), report));
-  return text + speed;
+  return text + format_number(report.seconds, "%.1f s with ") + std::to_string(report.workers) +
+         format_number(rate(report.image_files, report), " workers: %.0f images/s, ") +
+         format_number(rate(row_count(report), report), "%.0f rows/s\n");
 }
 
 io::Json data_report_json(const DataReport& report) {

@@ -47,11 +47,22 @@ std::string content_hash(const data::Row& row) {
   return sha256(json.dump()).substr(0, 32);
 }
 
-/// Gathers the problems of one row: each check runs whatever the others found.
+/// Gathers numbers and problems of one row: each check runs whatever the others found.
 class RowCheck {
  public:
-  RowCheck(const data::Row& row, RowScan& scan) : row_(row), scan_(scan) {}
+  RowCheck(const RowSource& source, const data::Row& row, const text::Tokenizer& tokenizer,
+           const data::EncodeOptions& options)
+      : source_(source), row_(row), tokenizer_(tokenizer), options_(options) {}
 
+  RowScan run(int64_t index) {
+    scan_.content = content_hash(row_);
+    std::optional<data::Sample> stored;
+    const auto read = [&] { stored = source_.prepared->get(index); };
+    if (source_.prepared == nullptr || passes(DataFault::kPrepared, read)) check_text(stored);
+    return std::move(scan_);
+  }
+
+ private:
   void found(DataFault fault, const std::string& reason) {
     scan_.problems.push_back(
         {.fault = fault, .where = row_.where, .id = row_.id, .reason = reason});
@@ -69,82 +80,78 @@ class RowCheck {
     }
   }
 
- private:
+  void check_text(const std::optional<data::Sample>& stored) {
+    data::EncodedText text;
+    if (!passes(DataFault::kMarks, [&] { data::check_marks(row_); })) return;
+    if (!passes(DataFault::kTokens, [&] { text = data::encode_text(row_, tokenizer_, options_); }))
+      return;
+    const data::Sample whole = data::expand_images(text, row_, options_);
+    scan_.readable = true;
+    scan_.length = static_cast<int64_t>(whole.input_ids.size());
+    scan_.labels = whole.supervised();
+    check_replies(text);
+    data::Sample kept = whole;
+    if (!passes(DataFault::kCutImage, [&] { data::truncate_sample(kept, row_, options_); })) return;
+    check_limit(kept);
+    if (stored && (stored->input_ids != kept.input_ids || stored->labels != kept.labels)) {
+      found(DataFault::kPrepared, "the tokens or labels in " + source_.path +
+                                      " are not those of the row; run lft prepare again");
+    }
+  }
+
+  /// Each reply ends with the end token, and it is supervised: else a model never learns to stop.
+  void check_replies(const data::EncodedText& text) {
+    const int64_t eos = tokenizer_.id_of(options_.eos);
+    int64_t position = 0;
+    size_t next = 0;
+    for (const text::Rendered::Span& span : text.rendered.supervised) {
+      size_t last = text.tokens.size();
+      for (; next < text.tokens.size() && text.tokens[next].begin < span.end; ++next) {
+        if (text.tokens[next].end > span.begin) last = next;
+        position += text.tokens[next].id == options_.config.image_token
+                        ? options_.config.image_positions()
+                        : 1;
+      }
+      ++scan_.replies;
+      scan_.replies_cut += position > options_.max_tokens;
+      if (last < text.tokens.size() && text.tokens[last].id == eos && text.supervised[last]) {
+        ++scan_.replies_with_eos;
+        continue;
+      }
+      const std::string token = last == text.tokens.size()
+                                    ? "no token"
+                                    : quote_text(tokenizer_.token_of(text.tokens[last].id), 40);
+      found(DataFault::kEos, "reply " + std::to_string(scan_.replies) + " ends with " + token +
+                                 "; expected a supervised " + quote_text(options_.eos) +
+                                 ", the end token");
+    }
+  }
+
+  /// What the limit of tokens takes away.
+  void check_limit(const data::Sample& kept) {
+    scan_.kept = static_cast<int64_t>(kept.input_ids.size());
+    scan_.kept_labels = kept.supervised();
+    const std::string length = std::to_string(scan_.length), labels = std::to_string(scan_.labels),
+                      limit = "data.max_tokens = " + std::to_string(options_.max_tokens);
+    if (scan_.kept_labels == 0) {
+      found(DataFault::kNoLabel, scan_.labels == 0
+                                     ? "no token of the row is supervised"
+                                     : "its " + labels + " supervised tokens lie behind " + limit +
+                                           "; the row has " + length + " tokens");
+    } else if (scan_.length > scan_.kept) {
+      found(DataFault::kTruncated, std::to_string(scan_.length - scan_.kept) + " of " + length +
+                                       " tokens lie behind " + limit + ", " +
+                                       std::to_string(scan_.labels - scan_.kept_labels) + " of " +
+                                       labels + " supervised tokens among them");
+    }
+  }
+
+  const RowSource& source_;
   const data::Row& row_;
-  RowScan& scan_;
+  const text::Tokenizer& tokenizer_;
+  const data::EncodeOptions& options_;
+  RowScan scan_;
 };
-
-/// Each reply ends with the end token, and it is supervised: else a model never learns to stop.
-void check_replies(const data::EncodedText& text, const text::Tokenizer& tokenizer,
-                   const data::EncodeOptions& options, RowCheck& check, RowScan& scan) {
-  const int64_t eos = tokenizer.id_of(options.eos);
-  int64_t position = 0;
-  size_t next = 0;
-  for (const text::Rendered::Span& span : text.rendered.supervised) {
-    size_t last = text.tokens.size();
-    for (; next < text.tokens.size() && text.tokens[next].begin < span.end; ++next) {
-      if (text.tokens[next].end > span.begin) last = next;
-      position +=
-          text.tokens[next].id == options.config.image_token ? options.config.image_positions() : 1;
-    }
-    ++scan.replies;
-    scan.replies_cut += position > options.max_tokens;
-    if (last < text.tokens.size() && text.tokens[last].id == eos && text.supervised[last]) {
-      ++scan.replies_with_eos;
-      continue;
-    }
-    const std::string token = last == text.tokens.size()
-                                  ? "no token"
-                                  : quote_text(tokenizer.token_of(text.tokens[last].id), 40);
-    check.found(DataFault::kEos, "reply " + std::to_string(scan.replies) + " ends with " + token +
-                                     "; expected a supervised " + quote_text(options.eos) +
-                                     ", the end token");
-  }
-}
-
-/// What the limit of tokens takes away.
-void check_limit(const data::Sample& whole, const data::Sample& kept,
-                 const data::EncodeOptions& options, RowCheck& check, RowScan& scan) {
-  scan.kept = static_cast<int64_t>(kept.input_ids.size());
-  scan.kept_labels = kept.supervised();
-  const int64_t behind = scan.length - scan.kept;
-  const std::string limit = "data.max_tokens = " + std::to_string(options.max_tokens);
-  if (scan.kept_labels == 0) {
-    check.found(DataFault::kNoLabel,
-                scan.labels == 0 ? "no token of the row is supervised"
-                                 : "its " + std::to_string(scan.labels) +
-                                       " supervised tokens lie behind " + limit + "; the row has " +
-                                       std::to_string(whole.input_ids.size()) + " tokens");
-  } else if (behind > 0) {
-    check.found(DataFault::kTruncated,
-                std::to_string(behind) + " of " + std::to_string(scan.length) +
-                    " tokens lie behind " + limit + ", " +
-                    std::to_string(scan.labels - scan.kept_labels) + " of " +
-                    std::to_string(scan.labels) + " supervised tokens among them");
-  }
-}
-
-void scan_text(const RowSource& source, const data::Row& row, const text::Tokenizer& tokenizer,
-               const data::EncodeOptions& options, RowCheck& check, RowScan& scan,
-               const data::Sample* stored) {
-  data::EncodedText text;
-  if (!check.passes(DataFault::kMarks, [&] { data::check_marks(row); })) return;
-  if (!check.passes(DataFault::kTokens, [&] { text = data::encode_text(row, tokenizer, options); }))
-    return;
-  const data::Sample whole = data::expand_images(text, row, options);
-  scan.readable = true;
-  scan.length = static_cast<int64_t>(whole.input_ids.size());
-  scan.labels = whole.supervised();
-  check_replies(text, tokenizer, options, check, scan);
-  data::Sample kept = whole;
-  if (!check.passes(DataFault::kCutImage, [&] { data::truncate_sample(kept, row, options); }))
-    return;
-  check_limit(whole, kept, options, check, scan);
-  if (stored != nullptr && (stored->input_ids != kept.input_ids || stored->labels != kept.labels)) {
-    check.found(DataFault::kPrepared, "the tokens or labels in " + source.path +
-                                          " are not those of the row; run lft prepare again");
-  }
-}
 
 /// A line that is drawn over on a terminal, and nothing elsewhere.
 class ScanProgress {
@@ -174,23 +181,13 @@ class ScanProgress {
 
 RowScan scan_row(const RowSource& source, int64_t index, const text::Tokenizer& tokenizer,
                  const data::EncodeOptions& options) {
-  RowScan scan;
   const data::Row& row = source.rows.rows[static_cast<size_t>(index)];
   if (const auto bad = source.rows.bad.find(index); bad != source.rows.bad.end()) {
+    RowScan scan;
     scan.problems.push_back(malformed_row(row, bad->second.info()));
     return scan;
   }
-  scan.content = content_hash(row);
-  RowCheck check(row, scan);
-  if (source.prepared == nullptr) {
-    scan_text(source, row, tokenizer, options, check, scan, nullptr);
-    return scan;
-  }
-  data::Sample stored;
-  if (!check.passes(DataFault::kPrepared, [&] { stored = source.prepared->get(index); }))
-    return scan;
-  scan_text(source, row, tokenizer, options, check, scan, &stored);
-  return scan;
+  return RowCheck(source, row, tokenizer, options).run(index);
 }
 
 std::optional<ImageFault> scan_image(const std::string& root, const std::string& name,

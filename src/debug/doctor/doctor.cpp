@@ -8,11 +8,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <thread>
 
 #include "src/base/proc.h"
-#include "src/debug/doctor/doctor_step.h"
 #include "src/io/files.h"
 #include "src/io/image.h"
 #include "src/train/machine/device.h"
@@ -151,14 +149,12 @@ io::Json examine_step(at::Device device, at::ScalarType type, const DoctorOption
     report.problems.push_back(
         {ErrorKind::kInternal,
          "a training step on " + name + " computes wrong numbers: " + check.failures.front()});
-  } catch (const c10::Error& error) {
-    result["failures"] = {error.what_without_backtrace()};
-    report.problems.push_back({ErrorKind::kResource, "a training step on " + name + " fails: " +
-                                                         error.what_without_backtrace()});
   } catch (const std::exception& error) {
-    result["failures"] = {error.what()};
+    const auto* torch = dynamic_cast<const c10::Error*>(&error);
+    const std::string text = torch != nullptr ? torch->what_without_backtrace() : error.what();
+    result["failures"] = {text};
     report.problems.push_back(
-        {ErrorKind::kResource, "a training step on " + name + " fails: " + error.what()});
+        {ErrorKind::kResource, "a training step on " + name + " fails: " + text});
   }
   result["result"] = "failed";
   return result;

@@ -1,6 +1,9 @@
 // `lft doctor`: what this build, its libraries and this machine are, and whether they train
 // together. Needs no model and no file.
 #pragma once
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
 #include <functional>
 #include <string>
 #include <vector>
@@ -26,6 +29,24 @@ struct DoctorOptions {
   std::function<void(int64_t step, train::Optimizer&)> gradients_ready = {};
 };
 DoctorReport examine(const DoctorOptions& options = {});
+
+/// A training step small enough to be known in closed form: two linear layers with LoRA, all
+/// numbers whole. It proves that products, backward pass, loss scaler, optimizer and device work
+/// together in a precision.
+struct StepCheck {
+  std::string device, precision;  // "cpu", "fp16"
+  std::vector<std::string>
+      failures;     // what came out otherwise than the closed form; empty: it passed
+  double loss = 0;  // of the good step
+};
+
+/// First a step that overflows and must change nothing (FP16: by its loss scale, which then backs
+/// off; else by its input), then a good one whose loss and gradients must be exact and whose
+/// weights and moments must be AdamW's first ones. What LibTorch throws passes through.
+/// `gradients_ready`: a test's way in, before the gradients are checked.
+StepCheck check_step(
+    at::Device device, at::ScalarType compute,
+    const std::function<void(int64_t step, train::Optimizer&)>& gradients_ready = {});
 
 /// What has to be there, and to fit together, before lft computes on a GPU with its own kernels.
 struct GpuAccess {

@@ -1,5 +1,4 @@
-#include "src/debug/doctor/doctor_step.h"
-
+// The step that is known in closed form.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -8,6 +7,7 @@
 
 #include "models/lora/lora.h"
 #include "models/ops/core/precision.h"
+#include "src/debug/doctor/doctor.h"
 #include "src/io/json.h"
 #include "src/train/machine/precision.h"
 #include "src/train/optim/adamw.h"
@@ -23,40 +23,38 @@ constexpr std::array<double, 2> kBetas = {0.9, 0.999};
 /// Row-major.
 struct Matrix {
   int64_t rows, cols;
-  std::vector<double> values = std::vector<double>(static_cast<size_t>(rows * cols), 0.0);
-  double& at(int64_t i, int64_t j) { return values[static_cast<size_t>(i * cols + j)]; }
+  std::vector<double> values = {};
   double at(int64_t i, int64_t j) const { return values[static_cast<size_t>(i * cols + j)]; }
 };
 
-/// -1, 0 and 1. The salts below make every number of the step, gradients included, one that BF16
-/// holds exactly.
-Matrix pattern(int64_t rows, int64_t cols, int64_t salt) {
+template <class Element>
+Matrix filled(int64_t rows, int64_t cols, const Element& element) {
   Matrix m{rows, cols};
   for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < cols; ++j) {
-      const int64_t k = (7 * i + 3 * j + salt * i * j + salt) % 5;
-      m.at(i, j) = k == 0 ? 1 : k == 1 ? -1 : 0;
-    }
+    for (int64_t j = 0; j < cols; ++j) m.values.push_back(element(i, j));
   }
   return m;
 }
 
+/// -1, 0 and 1. The salts below make every number of the step, gradients included, one that BF16
+/// holds exactly.
+Matrix pattern(int64_t rows, int64_t cols, int64_t salt) {
+  return filled(rows, cols, [&](int64_t i, int64_t j) {
+    const int64_t k = (7 * i + 3 * j + salt * i * j + salt) % 5;
+    return k == 0 ? 1 : k == 1 ? -1 : 0;
+  });
+}
+
 Matrix transposed(const Matrix& a) {
-  Matrix out{a.cols, a.rows};
-  for (int64_t i = 0; i < a.rows; ++i) {
-    for (int64_t j = 0; j < a.cols; ++j) out.at(j, i) = a.at(i, j);
-  }
-  return out;
+  return filled(a.cols, a.rows, [&](int64_t i, int64_t j) { return a.at(j, i); });
 }
 
 Matrix product(const Matrix& a, const Matrix& b) {
-  Matrix out{a.rows, b.cols};
-  for (int64_t i = 0; i < a.rows; ++i) {
-    for (int64_t j = 0; j < b.cols; ++j) {
-      for (int64_t k = 0; k < a.cols; ++k) out.at(i, j) += a.at(i, k) * b.at(k, j);
-    }
-  }
-  return out;
+  return filled(a.rows, b.cols, [&](int64_t i, int64_t j) {
+    double sum = 0;
+    for (int64_t k = 0; k < a.cols; ++k) sum += a.at(i, k) * b.at(k, j);
+    return sum;
+  });
 }
 
 Matrix sum(Matrix a, const Matrix& b, double factor = 1) {
@@ -148,8 +146,6 @@ class ToyModel : public torch::nn::Module {
   std::array<layers::Linear, 2> layers = {layers::Linear(nullptr), layers::Linear(nullptr)};
 };
 
-std::string shown_number(double value) { return io::Json(value).dump(); }
-
 /// Collects what is not as it must be.
 class Judge {
  public:
@@ -161,7 +157,7 @@ class Judge {
   /// `tolerance` is relative; 0: exact.
   void number(const std::string& what, double got, double want, double tolerance) {
     require(std::abs(got - want) <= tolerance * std::abs(want),
-            what + " is " + shown_number(got) + ", not " + shown_number(want));
+            what + " is " + io::Json(got).dump() + ", not " + io::Json(want).dump());
   }
   /// The first element that is off.
   void tensor(const std::string& what, const at::Tensor& got, const std::vector<double>& want,
@@ -173,8 +169,7 @@ class Judge {
     for (size_t i = 0; i < want.size(); ++i) {
       const double value = values.const_data_ptr<double>()[i];
       if (std::abs(value - want[i]) <= tolerance * std::abs(want[i])) continue;
-      return require(false, what + "[" + std::to_string(i) + "] is " + shown_number(value) +
-                                ", not " + shown_number(want[i]));
+      return number(what + "[" + std::to_string(i) + "]", value, want[i], tolerance);
     }
   }
 

@@ -67,7 +67,7 @@ class CallTable : public CallObserver {
     const auto within = [&](const std::string& module) {
       return parameter.name.starts_with(module + ".");
     };
-    const auto found = std::find_if(unused.begin(), unused.end(), within);
+    const auto found = std::ranges::find_if(unused, within);
     SummaryRow& row =
         found == unused.end() ? owner_of(parameter.name) : row_of(*found, "(not used)");
     row.parameters += parameter.count;
@@ -138,13 +138,10 @@ llava::LlavaBatch asked_batch(const llava::LlavaConfig& config, const SummaryOpt
                               int64_t rows, int64_t tokens) {
   const int64_t most = config.text.max_positions;
   if (options.batch < 0 || options.tokens < 0 || options.tokens > most || options.tokens == 1) {
-    throw Error(ErrorKind::kUsage, {.what = "no such batch",
-                                    .where = "--batch, --tokens",
-                                    .found = std::to_string(options.batch) + " rows of " +
-                                             std::to_string(options.tokens) + " tokens",
-                                    .expected = "1 row or more, 2 to " + std::to_string(most) +
-                                                " tokens (the model's positions)",
-                                    .next = "leave the option out for a size that fits"});
+    refuse(ErrorKind::kUsage, "no such batch", "--batch, --tokens",
+           std::to_string(options.batch) + " rows of " + std::to_string(options.tokens) + " tokens",
+           "1 row or more, 2 to " + std::to_string(most) + " tokens (the model's positions)",
+           "leave the option out for a size that fits");
   }
   return made_up_batch(config, options.batch > 0 ? options.batch : rows,
                        options.tokens > 0 ? options.tokens : tokens,
@@ -220,7 +217,7 @@ Summary summarize_run(const recipe::Recipe& recipe, const SummaryOptions& option
     const auto same = [&](const lora::Trainable& trainable) {
       return trainable.tensor.is_same(tensor);
     };
-    const bool trained = std::any_of(run.trainables.begin(), run.trainables.end(), same);
+    const bool trained = std::ranges::any_of(run.trainables, same);
     parameters.push_back({item.key(), io::dtype_name(hf::to_dtype(tensor.scalar_type())),
                           tensor.numel(), static_cast<int64_t>(tensor.nbytes()), trained});
   }

@@ -67,40 +67,31 @@ TORCH_LIBRARY_IMPL(aten, Meta, library) {
   library.impl("scaled_dot_product_attention", &meta_attention);
 }
 
+struct Counted : at::ObserverContext {};
+
 }  // namespace
 
-struct ProductCount::State {
-  std::map<std::string, int64_t> by_module;
-  at::CallbackHandle handle{};
-  int64_t inside = 0;  // of an op that is counted: what it is made of is not
+std::unique_ptr<at::ObserverContext> ProductCount::op_starts(const at::RecordFunction& fn) {
+  const int64_t size = current_ == nullptr ? 0 : multiply_adds(fn);
+  if (size == 0) return nullptr;
+  if (current_->inside_++ == 0) current_->by_module_[current_module_path()] += size;
+  return std::make_unique<Counted>();
+}
 
-  struct Counted : at::ObserverContext {};
-  static inline State* current = nullptr;  // LibTorch's callbacks are plain functions
+void ProductCount::op_ends(const at::RecordFunction&, at::ObserverContext* counted) {
+  if (current_ != nullptr && counted != nullptr) --current_->inside_;
+}
 
-  static std::unique_ptr<at::ObserverContext> op_starts(const at::RecordFunction& fn) {
-    const int64_t size = current == nullptr ? 0 : multiply_adds(fn);
-    if (size == 0) return nullptr;
-    if (current->inside++ == 0) current->by_module[current_module_path()] += size;
-    return std::make_unique<Counted>();
-  }
-  static void op_ends(const at::RecordFunction&, at::ObserverContext* counted) {
-    if (current != nullptr && counted != nullptr) --current->inside;
-  }
-};
-
-ProductCount::ProductCount() : state_(std::make_unique<State>()) {
-  State::current = state_.get();
-  state_->handle =
-      at::addThreadLocalCallback(at::RecordFunctionCallback(&State::op_starts, &State::op_ends)
-                                     .needsInputs(true)
-                                     .scopes({at::RecordScope::FUNCTION}));
+ProductCount::ProductCount() {
+  current_ = this;
+  handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&op_starts, &op_ends)
+                                           .needsInputs(true)
+                                           .scopes({at::RecordScope::FUNCTION}));
 }
 
 ProductCount::~ProductCount() {
-  at::removeCallback(state_->handle);
-  State::current = nullptr;
+  at::removeCallback(handle_);
+  current_ = nullptr;
 }
-
-const std::map<std::string, int64_t>& ProductCount::by_module() const { return state_->by_module; }
 
 }  // namespace lft::debug

@@ -1,6 +1,8 @@
 // Multiply-adds of matrix products and attention while a model runs, by module. Works without
 // memory for the tensors (the meta device), and brings the kernels that LibTorch lacks there.
 #pragma once
+#include <ATen/record_function.h>
+
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -17,11 +19,16 @@ class ProductCount {
   ~ProductCount();
   ProductCount(const ProductCount&) = delete;
   /// By the path of the innermost call() in which they ran.
-  const std::map<std::string, int64_t>& by_module() const;
+  const std::map<std::string, int64_t>& by_module() const { return by_module_; }
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  static std::unique_ptr<at::ObserverContext> op_starts(const at::RecordFunction& fn);
+  static void op_ends(const at::RecordFunction& fn, at::ObserverContext* counted);
+
+  static inline ProductCount* current_ = nullptr;  // LibTorch's callbacks are plain functions
+  std::map<std::string, int64_t> by_module_;
+  at::CallbackHandle handle_{};
+  int64_t inside_ = 0;  // of an op that is counted: what it is made of is not
 };
 
 }  // namespace lft::debug

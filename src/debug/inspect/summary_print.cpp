@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "src/base/errors.h"
+#include "src/base/text.h"
 #include "src/debug/inspect/summary.h"
 
 namespace lft::debug {
@@ -71,11 +72,10 @@ std::vector<std::string> summary_lines(const Summary& summary) {
   lines.push_back("total: " + with_commas(summary.parameters) + " parameters, " +
                   format_bytes(static_cast<double>(summary.parameter_bytes)) + " as stored");
   if (summary.trainable > 0) {
-    char share[16];
-    std::snprintf(
-        share, sizeof share, "%.2f%%",
-        100.0 * static_cast<double>(summary.trainable) / static_cast<double>(summary.parameters));
-    lines.push_back("trainable: " + with_commas(summary.trainable) + " parameters, " + share);
+    const double share =
+        100.0 * static_cast<double>(summary.trainable) / static_cast<double>(summary.parameters);
+    lines.push_back("trainable: " + with_commas(summary.trainable) + " parameters, " +
+                    format_number(share, "%.2f%%"));
   }
   lines.push_back("batch: " + summary.batch + ", " +
                   format_bytes(static_cast<double>(summary.input_bytes)));

@@ -5,19 +5,113 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 
 #include "kernels/common/error.h"
 #include "models/lora/registry.h"
 #include "src/base/errors.h"
 #include "src/base/text.h"
-#include "src/debug/inspect/weights_source.h"
+#include "src/checkpoint/checkpoint.h"
+#include "src/hf/adapter.h"
+#include "src/hf/adapter_files.h"
+#include "src/hf/model_dir.h"
 #include "src/hf/weights.h"
+#include "src/io/files.h"
+#include "src/io/safetensors.h"
 
 namespace lft::debug {
 namespace {
 
+namespace fs = std::filesystem;
 constexpr size_t kShownNames = 20;
+constexpr char kTrainables[] = "/trainables.safetensors";
+
+/// The tensors of a directory by canonical name, whatever kind of directory it is.
+struct WeightsSource {
+  std::string path, kind;  // kind: adapter, checkpoint, incident, model
+  std::vector<io::SafetensorsFile> files = {};
+  struct Place {
+    size_t file;
+    std::string stored_name;
+  };
+  std::map<std::string, Place> tensors = {};
+
+  const io::TensorInfo& info(const std::string& name) const {
+    const Place& place = tensors.at(name);
+    return files[place.file].info(place.stored_name);
+  }
+  at::Tensor read(const std::string& name) const {  // as stored, on the CPU
+    return hf::read_tensor(files[tensors.at(name).file], info(name));
+  }
+};
+
+WeightsSource open_adapter(const std::string& path) {
+  const hf::AdapterDir dir = hf::AdapterDir::open(path);
+  WeightsSource source{.path = path, .kind = "adapter"};
+  source.files.emplace_back(path + "/" + hf::kAdapterWeights);
+  for (const auto& [name, stored] : dir.stored_names)
+    source.tensors.emplace(name, WeightsSource::Place{0, stored});
+  return source;
+}
+
+WeightsSource open_model(const std::string& path) {
+  hf::ModelDir dir = hf::ModelDir::open(path);
+  WeightsSource source{.path = path, .kind = "model", .files = std::move(dir.files)};
+  for (auto& [name, place] : dir.tensors)
+    source.tensors.emplace(name, WeightsSource::Place{place.file, place.stored_name});
+  return source;
+}
+
+WeightsSource open_trainables(const std::string& path, const std::string& kind) {
+  WeightsSource source{.path = path, .kind = kind};
+  source.files.emplace_back(path + kTrainables);
+  for (const auto& [name, info] : source.files.front().tensors())
+    source.tensors.emplace(name, WeightsSource::Place{0, name});
+  return source;
+}
+
+/// The path of a step that verifies: `path` itself, or the newest below it; "" where there is none
+/// at all.
+std::string verified_step(const std::string& path, bool is_step) {
+  const std::vector<checkpoint::CheckpointStatus> steps =
+      is_step ? std::vector{checkpoint::inspect_checkpoint(path)}
+              : checkpoint::list_checkpoints(path, /*verify=*/true);
+  for (const checkpoint::CheckpointStatus& step : steps) {
+    if (step.fault.empty()) return step.path;
+  }
+  if (steps.empty()) return "";
+  refuse(ErrorKind::kCheckpoint, "the checkpoint does not verify", steps.front().path,
+         steps.front().fault, {}, "lft checkpoint ls shows which steps do");
+}
+
+[[noreturn]] void no_source(const std::string& path, const std::string& found) {
+  refuse(ErrorKind::kInput, "no weights to compare", path, found,
+         "an adapter directory, a checkpoint step, an "
+         "incident, an output_dir or a model directory",
+         "lft checkpoint ls OUTPUT_DIR shows the steps of a run");
+}
+
+/// See compare_weights().
+WeightsSource open_weights(const std::string& given) {
+  if (!io::is_directory(given)) no_source(given, io::path_exists(given) ? "a file" : "nothing");
+  const std::string path = io::absolute_path(given);
+  if (io::path_exists(path + "/adapter_config.json")) return open_adapter(path);
+  if (io::path_exists(path + "/MANIFEST") ||
+      fs::path(path).filename().string().starts_with("step-")) {
+    if (!io::path_exists(path + "/incident.json"))
+      return open_trainables(verified_step(path, /*is_step=*/true), "checkpoint");
+    return open_trainables(path, "incident");
+  }
+  if (io::path_exists(path + "/config.json")) return open_model(path);
+  for (const char* product : {"/adapter", "/model"}) {
+    if (io::is_directory(path + product)) return open_weights(path + product);
+  }
+  const std::string steps = io::is_directory(path + "/checkpoints") ? path + "/checkpoints" : path;
+  if (const std::string step = verified_step(steps, /*is_step=*/false); !step.empty())
+    return open_trainables(step, "checkpoint");
+  no_source(path, "a folder with none of them");
+}
 
 /// Sums over one module; what the row is made of.
 struct Sums {
@@ -103,22 +197,21 @@ std::string row_line(const std::string& relative, const std::string& max_abs,
 }
 
 std::string change_line(const ModuleChange& row) {
-  char share[16];
-  std::snprintf(share, sizeof share, "%.4g%%",
-                row.elements == 0
-                    ? 0
-                    : 100.0 * static_cast<double>(row.changed) / static_cast<double>(row.elements));
+  const double share = row.elements == 0 ? 0
+                                         : 100.0 * static_cast<double>(row.changed) /
+                                               static_cast<double>(row.elements);
   std::string name = escape_text(row.module);
   for (size_t i = 0; i < row.notes.size(); ++i)
     name += (i == 0 ? "  (" : ", ") + escape_text(row.notes[i]);
   if (!row.notes.empty()) name += ")";
-  return row_line(format_number(row.relative), format_number(row.max_abs), share, name);
+  return row_line(format_number(row.relative), format_number(row.max_abs),
+                  format_number(share, "%.4g%%"), name);
 }
 
 void add_names(std::vector<std::string>& lines, const std::string& title,
                const std::vector<std::string>& names) {
   if (names.empty()) return;
-  lines.push_back(std::to_string(names.size()) + " tensors " + title + ":");
+  lines.push_back(std::to_string(names.size()) + " " + title + ":");
   for (size_t i = 0; i < std::min(kShownNames, names.size()); ++i)
     lines.push_back("  " + escape_text(names[i]));
   if (names.size() > kShownNames)
@@ -129,18 +222,14 @@ void add_names(std::vector<std::string>& lines, const std::string& title,
 
 bool WeightsReport::changed() const {
   return !only_a.empty() || !only_b.empty() || !shapes.empty() ||
-         std::any_of(modules.begin(), modules.end(),
-                     [](const ModuleChange& row) { return row.changed > 0; });
+         std::ranges::any_of(modules, [](const ModuleChange& row) { return row.changed > 0; });
 }
 
 WeightsReport compare_weights(const std::string& path_a, const std::string& path_b) {
   const WeightsSource a = open_weights(path_a), b = open_weights(path_b);
-  WeightsReport report{.a = a.kind + " " + a.path,
-                       .b = b.kind + " " + b.path,
-                       .modules = {},
-                       .only_a = {},
-                       .only_b = {},
-                       .shapes = {}};
+  WeightsReport report;
+  report.a = a.kind + " " + a.path;
+  report.b = b.kind + " " + b.path;
   std::map<std::string, Sums> sums;
   for (const auto& [name, place] : b.tensors) {
     if (!a.tensors.contains(name)) report.only_b.push_back(name);
@@ -165,20 +254,17 @@ WeightsReport compare_weights(const std::string& path_a, const std::string& path
     add_tensor(of_module, part, a.read(name), b.read(name));
   }
   if (report.only_a.size() == a.tensors.size() && report.only_b.size() == b.tensors.size()) {
-    throw Error(
-        ErrorKind::kUsage,
-        {.what = "the two have no tensor in common",
-         .where = path_a + " and " + path_b,
-         .found = a.kind + " of " + std::to_string(a.tensors.size()) + " tensors, " + b.kind +
-                  " of " + std::to_string(b.tensors.size()),
-         .expected = "two of one kind, or a checkpoint step and the adapter of its run",
-         .next = "compare what one run wrote: lft debug weights OUT/checkpoints/step-0 OUT"});
+    refuse(ErrorKind::kUsage, "the two have no tensor in common", path_a + " and " + path_b,
+           a.kind + " of " + std::to_string(a.tensors.size()) + " tensors, " + b.kind + " of " +
+               std::to_string(b.tensors.size()),
+           "two of one kind, or a checkpoint step and the adapter of its run",
+           "compare what one run wrote: lft debug weights OUT/checkpoints/step-0 OUT");
   }
   for (auto& [module, of_module] : sums) {
     of_module.row.module = module;
     report.modules.push_back(finish(std::move(of_module)));
   }
-  std::sort(report.modules.begin(), report.modules.end(), before);
+  std::ranges::sort(report.modules, before);
   return report;
 }
 
@@ -194,18 +280,12 @@ std::vector<std::string> weights_lines(const WeightsReport& report) {
       same.push_back(row.module);
     }
   }
-  const int64_t changed = std::count_if(report.modules.begin(), report.modules.end(),
-                                        [](const ModuleChange& row) { return row.changed > 0; });
-  if (!same.empty()) {
-    lines.push_back(std::to_string(same.size()) + " modules did not change:");
-    for (size_t i = 0; i < std::min(kShownNames, same.size()); ++i)
-      lines.push_back("  " + escape_text(same[i]));
-    if (same.size() > kShownNames)
-      lines.push_back("  and " + std::to_string(same.size() - kShownNames) + " more");
-  }
-  add_names(lines, "only in A", report.only_a);
-  add_names(lines, "only in B", report.only_b);
-  add_names(lines, "of other shapes", report.shapes);
+  const int64_t changed = std::ranges::count_if(
+      report.modules, [](const ModuleChange& row) { return row.changed > 0; });
+  add_names(lines, "modules did not change", same);
+  add_names(lines, "tensors only in A", report.only_a);
+  add_names(lines, "tensors only in B", report.only_b);
+  add_names(lines, "tensors of other shapes", report.shapes);
   lines.push_back(report.changed() ? std::to_string(changed) + " of " +
                                          std::to_string(report.modules.size()) + " modules changed"
                                    : "nothing changed");

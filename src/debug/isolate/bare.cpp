@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "kernels/common/error.h"
+#include "models/lora/trained_modules.h"
 #include "src/base/errors.h"
 #include "src/base/signals.h"
 #include "src/base/text.h"
@@ -24,42 +25,36 @@ constexpr double kPartFall = 0.1;   // of the core's fall
 constexpr size_t kNamedModules = 5;
 constexpr char kWhole[] = "lft train";
 
+using recipe::Recipe;
+
 struct Part {
   const char* name;
-  void (*put_back)(recipe::Recipe& to, const recipe::Recipe& from);
+  void (*put_back)(Recipe& to, const Recipe& from);
 };
 
 /// In the order in which they come back.
 const Part kParts[] = {
-    {"precision",
-     [](recipe::Recipe& to, const recipe::Recipe& from) { to.precision = from.precision; }},
+    {"precision", [](Recipe& to, const Recipe& from) { to.precision = from.precision; }},
     {"clipping",
-     [](recipe::Recipe& to, const recipe::Recipe& from) {
-       to.optim.clip_grad_norm = from.optim.clip_grad_norm;
-     }},
+     [](Recipe& to, const Recipe& from) { to.optim.clip_grad_norm = from.optim.clip_grad_norm; }},
     {"schedule",
-     [](recipe::Recipe& to, const recipe::Recipe& from) {
+     [](Recipe& to, const Recipe& from) {
        to.optim.schedule = from.optim.schedule;
        to.optim.warmup_ratio = from.optim.warmup_ratio;
      }},
     {"weight decay",
-     [](recipe::Recipe& to, const recipe::Recipe& from) {
-       to.optim.weight_decay = from.optim.weight_decay;
-     }},
-    {"dropout",
-     [](recipe::Recipe& to, const recipe::Recipe& from) { to.lora.dropout = from.lora.dropout; }},
+     [](Recipe& to, const Recipe& from) { to.optim.weight_decay = from.optim.weight_decay; }},
+    {"dropout", [](Recipe& to, const Recipe& from) { to.lora.dropout = from.lora.dropout; }},
     {"accumulation",
-     [](recipe::Recipe& to, const recipe::Recipe& from) {
-       to.train.grad_accum = from.train.grad_accum;
-     }},
+     [](Recipe& to, const Recipe& from) { to.train.grad_accum = from.train.grad_accum; }},
     {"activation checkpointing",
-     [](recipe::Recipe& to, const recipe::Recipe& from) {
+     [](Recipe& to, const Recipe& from) {
        to.train.activation_checkpointing = from.train.activation_checkpointing;
      }},
 };
 
 /// The recipe without its parts.
-recipe::Recipe core_recipe(recipe::Recipe recipe, int64_t steps) {
+Recipe core_recipe(Recipe recipe, int64_t steps) {
   recipe.output_dir += "/debug-bare";
   recipe.precision.compute = "fp32";
   recipe.lora.dropout = 0;
@@ -74,7 +69,7 @@ recipe::Recipe core_recipe(recipe::Recipe recipe, int64_t steps) {
   return recipe;
 }
 
-std::vector<std::string> settings_of(const recipe::Recipe& before, const recipe::Recipe& after) {
+std::vector<std::string> settings_of(const Recipe& before, const Recipe& after) {
   std::vector<std::string> settings;
   for (const recipe::RecipeChange& change : recipe::changed_fields(before, after)) {
     settings.push_back(change.key + " " + change.before + " -> " + change.after);
@@ -82,15 +77,8 @@ std::vector<std::string> settings_of(const recipe::Recipe& before, const recipe:
   return settings;
 }
 
-std::string fixed_step(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.4f", value);
-  return text;
-}
-
 bool with_images(const std::vector<data::Sample>& samples) {
-  return std::any_of(samples.begin(), samples.end(),
-                     [](const data::Sample& sample) { return !sample.images.empty(); });
+  return std::ranges::any_of(samples, [](const auto& sample) { return !sample.images.empty(); });
 }
 
 /// Trials of one recipe, each with a model of its own.
@@ -99,7 +87,7 @@ class BareTrials {
   BareTrials(train::RunInputs inputs, const BareOptions& options)
       : inputs_(std::move(inputs)), options_(options) {}
 
-  void run(const recipe::Recipe& recipe, BareTrial& trial, double core_fall) {
+  void run(const Recipe& recipe, BareTrial& trial, double core_fall) {
     inputs_.recipe = recipe;
     inputs_.precision =
         train::choose_precision(recipe.precision.compute, train::device_facts(inputs_.device));
@@ -139,7 +127,7 @@ class BareTrials {
     if (still.empty()) return;
     if (!trial.fault.empty()) trial.fault += "; ";
     trial.fault += std::to_string(still.size()) + " of " +
-                   std::to_string(trial_modules(run.optimizer).size()) +
+                   std::to_string(lora::trained_modules(run.model.trainables).size()) +
                    " trained modules did not move: " + join(still, ", ", kNamedModules);
   }
 
@@ -176,12 +164,11 @@ class BareTrials {
   static std::vector<std::string> unmoved(const train::Run& run, const TrialRun& bench,
                                           bool images) {
     std::vector<std::string> names;
-    for (const TrialModule& module : trial_modules(run.optimizer)) {
-      if (!images && run.optimizer.slots()[module.slots.front()].param.scope != "llm") continue;
+    for (const lora::TrainedModule& module : lora::trained_modules(run.model.trainables)) {
+      if (!images && run.model.trainables[module.members.front()].scope != "llm") continue;
       const auto stays = [&](size_t slot) { return bench.moved(slot) == 0; };
-      const bool dead = module.adapter
-                            ? std::any_of(module.slots.begin(), module.slots.end(), stays)
-                            : std::all_of(module.slots.begin(), module.slots.end(), stays);
+      const bool dead = module.adapter() ? std::ranges::any_of(module.members, stays)
+                                         : std::ranges::all_of(module.members, stays);
       if (dead) names.push_back(module.name);
     }
     return names;
@@ -193,7 +180,7 @@ class BareTrials {
 
 /// The run as a user starts it. Its folder goes afterwards, and the output_dir where it was not
 /// there before.
-void run_train(recipe::Recipe recipe, const std::string& dir, const BareOptions& options,
+void run_train(Recipe recipe, const std::string& dir, const BareOptions& options,
                BareTrial& trial) {
   const bool there = io::path_exists(recipe.output_dir);
   const std::string parent = recipe.output_dir;
@@ -212,9 +199,10 @@ void run_train(recipe::Recipe recipe, const std::string& dir, const BareOptions&
 }
 
 std::string outcome_text(const BareTrial& trial) {
-  const std::string losses = std::isfinite(trial.after) ? "loss " + fixed_step(trial.before) +
-                                                              " -> " + fixed_step(trial.after)
-                                                        : "";
+  const std::string losses = std::isfinite(trial.after)
+                                 ? "loss " + format_number(trial.before, "%.4f") + " -> " +
+                                       format_number(trial.after, "%.4f")
+                                 : "";
   if (trial.fault.empty()) return losses.empty() ? "healthy" : "healthy  " + losses;
   return "FAILS    " + trial.fault + (losses.empty() ? "" : " (" + losses + ")");
 }
@@ -229,34 +217,30 @@ std::string trial_line(const BareTrial& trial) {
 /// It is deleted in the end.
 void refuse_taken(const std::string& dir) {
   if (!io::path_exists(dir)) return;
-  throw Error(ErrorKind::kUsage, {.what = "the folder for the last trial is there already",
-                                  .where = dir,
-                                  .found = {},
-                                  .expected = {},
-                                  .next = "delete it, or choose another output_dir with --set"});
+  refuse(ErrorKind::kUsage, "the folder for the last trial is there already", dir, {}, {},
+         "delete it, or choose another output_dir with --set");
 }
 
 /// The core, its parts, and the whole.
-BareReport run_trials(train::RunInputs inputs, const recipe::Recipe& asked,
-                      const BareOptions& options) {
+BareReport run_trials(train::RunInputs inputs, const Recipe& asked, const BareOptions& options) {
   BareReport report;
-  recipe::Recipe current = inputs.recipe;
+  Recipe current = inputs.recipe;
   const auto add = [&](BareTrial trial) {
-    if (options.print) options.print(trial_line(trial));
+    options.print(trial_line(trial));
     report.trials.push_back(std::move(trial));
   };
   const auto stopped = [&] { return (report.signal = requested_signal()) != 0; };
   {
     BareTrials trials(std::move(inputs), options);
-    BareTrial core{.part = "core", .settings = {}, .fault = {}};
+    BareTrial core{.part = "core"};
     trials.run(current, core, 0);
     if (stopped()) return report;
     add(core);
     if (!core.fault.empty()) return report;
     for (const Part& part : kParts) {
-      recipe::Recipe with = current;
+      Recipe with = current;
       part.put_back(with, asked);
-      BareTrial trial{.part = part.name, .settings = settings_of(current, with), .fault = {}};
+      BareTrial trial{.part = part.name, .settings = settings_of(current, with)};
       if (trial.settings.empty()) continue;
       trials.run(with, trial, core.before - core.after);
       if (stopped()) return report;
@@ -265,7 +249,7 @@ BareReport run_trials(train::RunInputs inputs, const recipe::Recipe& asked,
     }
   }  // one model at a time
   if (!report.healthy()) return report;
-  BareTrial whole{.part = kWhole, .settings = {}, .fault = {}};
+  BareTrial whole{.part = kWhole};
   run_train(asked, current.output_dir, options, whole);
   if (!stopped()) add(std::move(whole));
   return report;
@@ -297,8 +281,7 @@ std::string bare_advice(const BareReport& report) {
 }  // namespace
 
 bool BareReport::healthy() const {
-  return std::all_of(trials.begin(), trials.end(),
-                     [](const BareTrial& trial) { return trial.fault.empty(); });
+  return std::ranges::all_of(trials, &std::string::empty, &BareTrial::fault);
 }
 
 std::vector<std::string> BareReport::culprits() const {
@@ -325,12 +308,12 @@ ErrorInfo bare_error(const BareReport& report) {
           .next = bare_advice(report)};
 }
 
-BareReport bare(const recipe::Recipe& asked, const BareOptions& options) {
+BareReport bare(const Recipe& asked, const BareOptions& options) {
   train::make_deterministic(asked.train.deterministic);
   train::RunInputs inputs = train::open_inputs(core_recipe(asked, options.steps));
   refuse_taken(inputs.recipe.output_dir);
   BareReport report = run_trials(std::move(inputs), asked, options);
-  if (report.signal == 0 && options.print) options.print(bare_verdict(report));
+  if (report.signal == 0) options.print(bare_verdict(report));
   return report;
 }
 

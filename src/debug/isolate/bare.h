@@ -13,17 +13,17 @@
 namespace lft::debug {
 
 struct BareOptions {
-  int64_t steps = 20;                                  // of every trial
-  std::function<void(const std::string&)> print = {};  // every line as it comes
+  int64_t steps = 20;                                          // of every trial
+  std::function<void(const std::string&)> print = print_line;  // every line as it comes
   TrialHooks hooks = {};
 };
 
 /// One trial: the core with everything that has passed so far, and one part more.
 struct BareTrial {
-  std::string part;                   // "core", a recipe's section of settings, "lft train"
-  std::vector<std::string> settings;  // "precision.compute fp32 -> fp16"
-  std::string fault;                  // what failed; empty: healthy
-  double before = NAN, after = NAN;   // loss on the first samples, without dropout
+  std::string part;                        // "core", a recipe's section of settings, "lft train"
+  std::vector<std::string> settings = {};  // "precision.compute fp32 -> fp16"
+  std::string fault = {};                  // what failed; empty: healthy
+  double before = NAN, after = NAN;        // loss on the first samples, without dropout
 };
 
 struct BareReport {

@@ -1,16 +1,12 @@
 #include "src/debug/isolate/overfit.h"
 
-#include <ATen/Functions.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 
 #include "src/base/errors.h"
 #include "src/base/signals.h"
 #include "src/base/text.h"
-#include "src/debug/isolate/overfit_batch.h"
 #include "src/debug/isolate/overfit_suspects.h"
 #include "src/io/files.h"
 #include "src/report/report.h"
@@ -58,11 +54,11 @@ class Overfit {
   }
 
   OverfitReport run() {
-    print("overfit    " + std::to_string(report_.samples.size()) + " samples (" +
-          escape_text(join(report_.samples, ", ", 8), 400) + "), " +
-          std::to_string(report_.supervised) + " supervised tokens, " +
-          train::compute_name(run_.state.compute) + ", learning rate " +
-          format_number(run_.optimizer.groups().front().lr, "%g"));
+    options_.print("overfit    " + std::to_string(report_.samples.size()) + " samples (" +
+                   escape_text(join(report_.samples, ", ", 8), 400) + "), " +
+                   std::to_string(report_.supervised) + " supervised tokens, " +
+                   train::compute_name(run_.state.compute) + ", learning rate " +
+                   format_number(run_.optimizer.groups().front().lr, "%g"));
     const MeanLoss mean = independent_mean_loss(run_, batch_);
     report_.start = report_.lowest = mean.loss;
     report_.near_zero_below =
@@ -81,10 +77,6 @@ class Overfit {
   std::string metrics() const { return metrics_; }
 
  private:
-  void print(const std::string& line) const {
-    if (options_.print) options_.print(line);
-  }
-
   void keep_gradients(train::Optimizer& optimizer) {
     evidence_.first_gradients = optimizer.gradients();
     for (at::Tensor& gradient : evidence_.first_gradients) {
@@ -115,7 +107,7 @@ class Overfit {
                     .dump() +
                 "\n";
     if (step == 1 || step % kPrintEvery == 0 || step == options_.steps)
-      print(curve_line(step, outcome.loss));
+      options_.print(curve_line(step, outcome.loss));
   }
 
   /// A row of the curve on the terminal: time runs downwards.
@@ -134,20 +126,19 @@ class Overfit {
     const OverfitSuspect reduction = suspect_reduction(run_, mean, evidence_);
     const LrProbe probe = lr_probe();
     if (!learnt && !report_.losses.empty()) {
-      report_.suspects.push_back(reduction.guilty ? not_judged()
-                                                  : suspect_low_lr(run_, bench_, probe));
+      // Probes would follow a gradient that is not the loss's.
+      report_.suspects.push_back(
+          reduction.guilty
+              ? OverfitSuspect{.name = kLowLr,
+                               .evidence = {"not probed: the gradient is not that of the loss, see "
+                                            "below"}}
+              : suspect_low_lr(run_, bench_, probe));
     }
     report_.suspects.push_back(reduction);
-    const bool found = std::any_of(report_.suspects.begin(), report_.suspects.end(),
-                                   [](const OverfitSuspect& suspect) { return suspect.guilty; });
+    const bool found = std::ranges::any_of(
+        report_.suspects, [](const OverfitSuspect& suspect) { return suspect.guilty; });
     if (!learnt && !found && !report_.losses.empty())
       report_.suspects.push_back(suspect_high_lr(run_, bench_, probe));
-  }
-
-  /// Probes would follow a gradient that is not the loss's.
-  static OverfitSuspect not_judged() {
-    return {.name = kLowLr,
-            .evidence = {"not probed: the gradient is not that of the loss, see below"}};
   }
 
   LrProbe lr_probe() {
@@ -155,16 +146,16 @@ class Overfit {
                   .lowest = report_.start,
                   .near_zero_below = report_.near_zero_below,
                   .steps = std::min(options_.steps, kProbeSteps),
-                  .take = {}};
+                  .lowest_of_steps = {}};
     for (size_t i = 0; i < std::min(report_.losses.size(), static_cast<size_t>(probe.steps)); ++i) {
       if (report_.losses[i] < probe.lowest) probe.lowest = report_.losses[i];
     }
-    probe.take = [this](int64_t steps) {
-      std::vector<double> losses;
+    probe.lowest_of_steps = [this, steps = probe.steps] {
+      double lowest = INFINITY;
       for (const train::StepOutcome& outcome :
            bench_.take(steps, step_, [this] { return batch_; }).outcomes)
-        losses.push_back(outcome.loss);
-      return losses;
+        if (std::isfinite(outcome.loss)) lowest = std::min(lowest, outcome.loss);
+      return lowest;
     };
     return probe;
   }
@@ -250,8 +241,8 @@ void write_page(const recipe::Recipe& recipe, const std::string& metrics,
 }  // namespace
 
 bool OverfitReport::healthy() const {
-  return near_zero() && std::none_of(suspects.begin(), suspects.end(),
-                                     [](const OverfitSuspect& suspect) { return suspect.guilty; });
+  return near_zero() && std::ranges::none_of(
+                            suspects, [](const OverfitSuspect& suspect) { return suspect.guilty; });
 }
 
 ErrorInfo overfit_error(const OverfitReport& report) {
@@ -291,10 +282,8 @@ OverfitReport overfit(const recipe::Recipe& asked, const OverfitOptions& options
   report.page = recipe.output_dir + "/overfit.html";
   const std::vector<std::string> lines = verdict(report);
   write_page(recipe, exercise.metrics(), lines, run.inputs.device, report);
-  if (options.print) {
-    options.print("curve      " + report.page);
-    for (const std::string& line : lines) options.print(line);
-  }
+  options.print("curve      " + report.page);
+  for (const std::string& line : lines) options.print(line);
   return report;
 }
 

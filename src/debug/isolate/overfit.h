@@ -14,14 +14,14 @@ namespace lft::debug {
 struct OverfitOptions {
   int64_t steps = 200;
   std::string out = {};  // folder of overfit.html; empty: <output_dir>/debug-overfit
-  std::function<void(const std::string&)> print = {};  // every line as it comes
+  std::function<void(const std::string&)> print = print_line;  // every line as it comes
   TrialHooks hooks = {};
 };
 
 struct OverfitSuspect {
   std::string name;  // frozen layer, learning rate too low, loss reduction, learning rate too high
   bool guilty = false;
-  std::vector<std::string> evidence;
+  std::vector<std::string> evidence = {};
   std::string next = {};  // what to do where it is guilty
 };
 

@@ -1,10 +1,10 @@
-#include "src/debug/isolate/overfit_batch.h"
-
+// The one batch of the overfit exercise, and how well any model could know it.
 #include <algorithm>
 #include <cmath>
 #include <map>
 
 #include "src/base/hash.h"
+#include "src/debug/isolate/overfit_suspects.h"
 
 namespace lft::debug {
 namespace {
@@ -36,13 +36,13 @@ data::StepSamples overfit_batch(const train::Run& run) {
     }
   }
   // The probe has what reaches every trainable; the first eight may all be text.
-  const bool image_side =
-      std::any_of(run.model.trainables.begin(), run.model.trainables.end(),
-                  [](const lora::Trainable& trainable) { return trainable.scope != "llm"; });
-  if (image_side && std::none_of(samples.begin(), samples.end(), has_image)) {
-    const auto with_image = std::find_if(
-        run.probe.samples.begin(), run.probe.samples.end(),
-        [](const data::Sample& sample) { return teaches(sample) && has_image(sample); });
+  const bool image_side = std::ranges::any_of(
+      run.model.trainables,
+      [](const lora::Trainable& trainable) { return trainable.scope != "llm"; });
+  if (image_side && std::ranges::none_of(samples, has_image)) {
+    const auto with_image = std::ranges::find_if(run.probe.samples, [](const data::Sample& sample) {
+      return teaches(sample) && has_image(sample);
+    });
     if (with_image != run.probe.samples.end()) samples.back() = *with_image;
   }
   data::StepSamples batch;

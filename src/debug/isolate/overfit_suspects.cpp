@@ -5,10 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <limits>
 #include <optional>
 
+#include "models/lora/trained_modules.h"
 #include "models/ops/core/precision.h"
 #include "src/base/text.h"
 #include "src/data/batch.h"
@@ -25,12 +24,12 @@ constexpr double kFurther =
 constexpr double kSomeFall = 0.02;  // and by this share of the start
 constexpr double kMostLr = 10;      // as a recipe allows
 
-bool is_a(const std::string& tensor) { return tensor.ends_with(".lora_A.weight"); }
+bool is_a(const std::string& tensor) { return tensor.ends_with(lora::kLoraA); }
 
 /// "lora_A" or "bias": the tensor within its module.
-std::string part_of(const std::string& tensor, const TrialModule& module) {
+std::string part_of(const std::string& tensor, const lora::TrainedModule& module) {
   const std::string part = tensor.substr(module.name.size() + 1);
-  return module.adapter ? part.substr(0, part.find('.')) : part;
+  return module.adapter() ? part.substr(0, part.find('.')) : part;
 }
 
 std::vector<double> slot_rates(train::Optimizer& optimizer) {
@@ -51,8 +50,8 @@ bool lost_in_rounding(const train::UpdateRule& rule, const train::Slot& slot, do
 
 /// Why a slot did not move; empty where it did, or where that is not its own doing.
 std::string stuck_reason(const train::Run& run, const TrialRun& bench,
-                         const OverfitEvidence& evidence, const TrialModule& module, size_t at,
-                         double lr) {
+                         const OverfitEvidence& evidence, const lora::TrainedModule& module,
+                         size_t at, double lr) {
   const train::Slot& slot = run.optimizer.slots()[at];
   if (bench.moved(at) > 0) return "";
   if (!slot.param.tensor.requires_grad()) return "requires no gradient";
@@ -62,7 +61,7 @@ std::string stuck_reason(const train::Run& run, const TrialRun& bench,
     return "had a gradient of norm " + format_number(evidence.largest_norms[at]) +
            " and learning rate " + format_number(lr) + ", and did not move";
   }
-  for (const size_t other : module.slots) {
+  for (const size_t other : module.members) {
     if (!is_a(slot.param.name) || other == at) continue;  // A's gradient is zero while B is
     const double b = run.optimizer.slots()[other].param.tensor.detach().abs().max().item<double>();
     if (b == 0 || (run.state.compute == at::kHalf && b < kSmallestHalf)) return "";
@@ -87,8 +86,7 @@ Overlap overlap_of(const std::vector<at::Tensor>& g, const std::vector<at::Tenso
 
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
-                   values.end());
+  std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
   return values[values.size() / 2];
 }
 
@@ -120,10 +118,6 @@ double relative_movement(const train::Run& run, const TrialRun& bench) {
   return median(shares);
 }
 
-std::string fall_text(double start, double lowest) {
-  return "from " + format_number(start, "%.4f") + " to " + format_number(lowest, "%.4f");
-}
-
 bool further(const LrProbe& probe, double lowest) {
   const double fall = probe.start - lowest;
   return lowest < probe.near_zero_below ||
@@ -131,13 +125,17 @@ bool further(const LrProbe& probe, double lowest) {
           fall > kSomeFall * probe.start);
 }
 
+void tell_probe(OverfitSuspect& suspect, const LrProbe& probe, double rate, double lowest) {
+  suspect.evidence.push_back(std::to_string(probe.steps) + " steps at " + format_number(rate) +
+                             ": loss " + format_number(probe.start, "from %.4f") +
+                             format_number(lowest, " to %.4f"));
+}
+
 /// The lowest loss of steps that begin at the start with every rate times `factor`.
 double probe_at(train::Run& run, TrialRun& bench, const LrProbe& probe, double factor) {
   bench.reset();
   for (train::ParamGroup& group : run.optimizer.groups()) group.lr *= factor;
-  const std::vector<double> losses = probe.take(probe.steps);
-  double lowest = std::numeric_limits<double>::infinity();
-  for (const double loss : losses) lowest = std::isfinite(loss) ? std::min(lowest, loss) : lowest;
+  const double lowest = probe.lowest_of_steps();
   bench.reset();
   return lowest;
 }
@@ -187,23 +185,22 @@ MeanLoss independent_mean_loss(train::Run& run, const data::StepSamples& batch) 
 
 OverfitSuspect suspect_frozen(train::Run& run, const TrialRun& bench,
                               const OverfitEvidence& evidence) {
-  const std::vector<TrialModule> modules = trial_modules(run.optimizer);
+  const std::vector<lora::TrainedModule> modules = lora::trained_modules(run.model.trainables);
   const std::vector<double> rates = slot_rates(run.optimizer);
   OverfitSuspect suspect{.name = "frozen layer",
-                         .evidence = {},
                          .next =
                              "find what keeps the gradient from these modules, or take them out of "
                              "lora.targets and full"};
   std::vector<std::string> stuck;
-  for (const TrialModule& module : modules) {
+  for (const lora::TrainedModule& module : modules) {
     std::vector<std::string> reasons;
-    for (const size_t at : module.slots) {
+    for (const size_t at : module.members) {
       const std::string reason = stuck_reason(run, bench, evidence, module, at, rates[at]);
       if (!reason.empty())
         reasons.push_back(part_of(run.optimizer.slots()[at].param.name, module) + " " + reason);
     }
     // A bias may well have no gradient beside a weight that learns; half an adapter is none.
-    if (!reasons.empty() && (module.adapter || reasons.size() == module.slots.size()))
+    if (!reasons.empty() && (module.adapter() || reasons.size() == module.members.size()))
       stuck.push_back(module.name + ": " + join(reasons, "; "));
   }
   suspect.guilty = !stuck.empty();
@@ -219,7 +216,6 @@ OverfitSuspect suspect_frozen(train::Run& run, const TrialRun& bench,
 OverfitSuspect suspect_reduction(const train::Run& run, const MeanLoss& mean,
                                  const OverfitEvidence& evidence) {
   OverfitSuspect suspect{.name = "loss reduction",
-                         .evidence = {},
                          .next =
                              "try --set precision.compute=fp32; what stays then is a fault of lft "
                              "or of a hook: report it with overfit.html"};
@@ -249,7 +245,7 @@ OverfitSuspect suspect_reduction(const train::Run& run, const MeanLoss& mean,
 }
 
 OverfitSuspect suspect_low_lr(train::Run& run, TrialRun& bench, const LrProbe& probe) {
-  OverfitSuspect suspect{.name = kLowLr, .evidence = {}};
+  OverfitSuspect suspect{.name = kLowLr};
   const std::optional<double> adam = above_eps(run);
   const double share = adam.value_or(1), moved = relative_movement(run, bench);
   suspect.evidence.push_back("the weights moved by " + format_number(100 * moved) +
@@ -265,15 +261,12 @@ OverfitSuspect suspect_low_lr(train::Run& run, TrialRun& bench, const LrProbe& p
     suspect.guilty = true;
     return suspect;
   }
-  suspect.evidence.push_back(std::to_string(probe.steps) + " steps at " + format_number(lr) +
-                             ": loss " + fall_text(probe.start, probe.lowest));
+  tell_probe(suspect, probe, lr, probe.lowest);
   double best = probe.lowest, best_lr = lr;
   while (lr * factor * 10 <= kMostLr) {
     factor *= 10;
     const double lowest = probe_at(run, bench, probe, factor);
-    suspect.evidence.push_back(std::to_string(probe.steps) + " steps at " +
-                               format_number(lr * factor) + ": loss " +
-                               fall_text(probe.start, lowest));
+    tell_probe(suspect, probe, lr * factor, lowest);
     const bool fell = probe.start - best > kSomeFall * probe.start;
     if (!(lowest < best) && fell) break;
     if (lowest < best) {
@@ -292,17 +285,13 @@ OverfitSuspect suspect_low_lr(train::Run& run, TrialRun& bench, const LrProbe& p
 }
 
 OverfitSuspect suspect_high_lr(train::Run& run, TrialRun& bench, const LrProbe& probe) {
-  OverfitSuspect suspect{.name = "learning rate too high", .evidence = {}};
+  OverfitSuspect suspect{.name = "learning rate too high"};
   bench.reset();
   const double lr = run.optimizer.groups().front().lr;
-  const auto tell = [&](double rate, double lowest) {
-    suspect.evidence.push_back(std::to_string(probe.steps) + " steps at " + format_number(rate) +
-                               ": loss " + fall_text(probe.start, lowest));
-  };
-  tell(lr, probe.lowest);
+  tell_probe(suspect, probe, lr, probe.lowest);
   for (const double factor : {0.1, 0.01, 0.001}) {
     const double lowest = probe_at(run, bench, probe, factor);
-    tell(lr * factor, lowest);
+    tell_probe(suspect, probe, lr * factor, lowest);
     suspect.guilty = further(probe, lowest);
     if (!suspect.guilty) continue;
     suspect.evidence.push_back(suspect.next = "try optim.lr=" + format_number(lr * factor));

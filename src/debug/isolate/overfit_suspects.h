@@ -1,4 +1,5 @@
-// The three suspects of a batch that is not learnt, each with its evidence in numbers.
+// The batch of the overfit exercise, and the suspects where it is not learnt, each with its
+// evidence in numbers.
 #pragma once
 #include <vector>
 
@@ -6,6 +7,12 @@
 #include "src/debug/trial/trial.h"
 
 namespace lft::debug {
+
+/// The one batch: see overfit().
+data::StepSamples overfit_batch(const train::Run& run);
+/// Nats a supervised token that no model gets below: rows with the same images that agree up to a
+/// token and go on differently.
+double loss_floor(const data::StepSamples& batch);
 
 inline constexpr char kLowLr[] = "learning rate too low";
 
@@ -36,13 +43,12 @@ OverfitSuspect suspect_frozen(train::Run& run, const TrialRun& bench,
 OverfitSuspect suspect_reduction(const train::Run& run, const MeanLoss& mean,
                                  const OverfitEvidence& evidence);
 
-/// What probes at other learning rates do; each begins at the start. `take` runs that many steps
-/// and returns the losses.
+/// What probes at other learning rates do; each begins at the start.
 struct LrProbe {
   double start = 0, lowest = 0;  // of the run itself, over the first `steps`
   double near_zero_below = 0;
   int64_t steps = 0;
-  std::function<std::vector<double>(int64_t steps)> take;
+  std::function<double()> lowest_of_steps;  // of so many steps more; infinite: none was finite
 };
 /// Ten times the rate, and again while that gets further. To be called before any reset.
 OverfitSuspect suspect_low_lr(train::Run& run, TrialRun& bench, const LrProbe& probe);

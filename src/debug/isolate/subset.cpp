@@ -1,9 +1,10 @@
 #include "src/debug/isolate/subset.h"
 
 #include <algorithm>
-#include <cstdio>
+#include <ranges>
 
 #include "src/base/errors.h"
+#include "src/base/text.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
 #include "src/train/inputs/run_inputs.h"
@@ -50,10 +51,9 @@ std::string take_rows(const train::RunInputs& inputs, int64_t rows, recipe::Reci
 void read_losses(const std::string& path, int64_t steps_per_epoch, SubsetReport& report) {
   std::vector<std::pair<double, double>> steps;  // loss, supervised tokens
   const std::string text = io::read_file(path);
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find('\n', at), text.size());
-    const io::Json line = io::parse_json(std::string_view(text).substr(at, end - at), path);
-    at = end + 1;
+  for (const auto part : std::views::split(text, '\n')) {
+    if (part.empty()) continue;  // after the last line
+    const io::Json line = io::parse_json({part.begin(), part.end()}, path);
     if (!line.contains("event")) {
       steps.emplace_back(line["loss"].get<double>(), line["supervised_tokens"].get<double>());
     } else if (line["event"] == "eval") {
@@ -73,11 +73,7 @@ void read_losses(const std::string& path, int64_t steps_per_epoch, SubsetReport&
   report.last = sum / tokens;
 }
 
-std::string fixed(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.4f", value);
-  return text;
-}
+std::string fixed(double value) { return format_number(value, "%.4f"); }
 
 }  // namespace
 

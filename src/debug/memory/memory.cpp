@@ -1,5 +1,7 @@
 #include "src/debug/memory/memory.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <optional>
@@ -7,8 +9,6 @@
 #include "src/base/errors.h"
 #include "src/base/signals.h"
 #include "src/base/text.h"
-#include "src/debug/memory/memory_page.h"
-#include "src/debug/memory/memory_snapshot.h"
 #include "src/io/files.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/machine/device.h"
@@ -18,6 +18,39 @@ namespace lft::debug {
 namespace {
 
 constexpr size_t kTopModules = 8;
+
+// torch/csrc/cuda/memory_snapshot.h: _record_memory_history(enabled, record_context,
+// trace_alloc_max_entries, trace_alloc_record_context, record_cpp_context, clearHistory,
+// compileContext, globalRecordAllocations, skip_actions) and _memory_snapshot_pickled().
+using Record = void (*)(bool, bool, int64_t, bool, bool, bool, bool, bool,
+                        const std::vector<std::string>&);
+using Snapshot = std::string (*)();
+constexpr char kRecord[] =
+    "_ZN5torch4cuda22_record_memory_historyEbblbbbbbRKSt6vectorINSt7__cxx1112basic_"
+    "stringIcSt11char_traitsIcESaIcEEESaIS7_EE";
+constexpr char kSnapshot[] = "_ZN5torch4cuda24_memory_snapshot_pickledB5cxx11Ev";
+constexpr int64_t kMostEntries = 1'000'000;
+
+void snapshot_record(bool on) {
+  if (const auto call = reinterpret_cast<Record>(dlsym(RTLD_DEFAULT, kRecord))) {
+    call(on, /*record_context=*/on, kMostEntries, /*trace_alloc_record_context=*/on, false, false,
+         false, false, {});
+  }
+}
+
+/// The allocations of a GPU as PyTorch's memory_viz (pytorch.org/memory_viz) opens them, recorded
+/// from its making on. LibTorch's CUDA library is asked at run time; nothing where it is not open.
+class CudaSnapshot {
+ public:
+  CudaSnapshot() { snapshot_record(true); }
+  ~CudaSnapshot() { snapshot_record(false); }
+  CudaSnapshot(const CudaSnapshot&) = delete;
+  /// The pickled snapshot; "" where there is none.
+  std::string pickled() const {
+    const auto call = reinterpret_cast<Snapshot>(dlsym(RTLD_DEFAULT, kSnapshot));
+    return call == nullptr ? "" : call();
+  }
+};
 
 std::string size_text(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 
@@ -174,7 +207,7 @@ MemoryReport debug_memory(const recipe::Recipe& asked, const MemoryOptions& opti
     train::RunInputs again = train::open_inputs(recipe);
     throw train::out_of_memory(std::move(described), memory, again);
   }
-  if (!options.print || report.steps.empty()) return report;
+  if (report.steps.empty()) return report;
   for (const std::string& line : lines_of(report.picture, report.steps.size()))
     options.print(escape_text(line, 1000));
   options.print("picture    " + escape_text(report.page, 1000));

@@ -15,7 +15,7 @@ struct MemoryOptions {
   int64_t steps = 4;                // at least 3 tell a leak from what is made once
   std::string out = "memory.html";  // the picture; on a GPU the snapshot for memory_viz goes beside
                                     // it, as .pickle
-  std::function<void(const std::string& line)> print = {};
+  std::function<void(const std::string&)> print = print_line;
   TrialHooks hooks = {};
 };
 
@@ -29,6 +29,11 @@ struct MemoryReport {
 /// The recipe's first steps, from its first weights; its output_dir is neither read nor written.
 /// Errors are those of train, out of memory included.
 MemoryReport debug_memory(const recipe::Recipe& recipe, const MemoryOptions& options);
+
+/// The picture: one HTML file that works offline, a timeline stacked by use, and the tables of its
+/// peak. `title` and `under` are text; all of it is escaped.
+std::string memory_page(const std::string& title, const std::string& under,
+                        const MemoryPicture& picture, const std::vector<StepMarks>& steps);
 
 /// The error of a report with leaks.
 ErrorInfo leak_error(const MemoryReport& report);

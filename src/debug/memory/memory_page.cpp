@@ -1,10 +1,9 @@
-#include "src/debug/memory/memory_page.h"
-
+// The picture of a run's memory.
 #include <algorithm>
-#include <cstdio>
 
 #include "src/base/errors.h"
 #include "src/base/text.h"
+#include "src/debug/memory/memory.h"
 #include "src/report/html.h"
 
 namespace lft::debug {
@@ -176,9 +175,8 @@ std::string memory_page(const std::string& title, const std::string& under,
                         const MemoryPicture& picture, const std::vector<StepMarks>& steps) {
   std::string keys;
   for (size_t use = 0; use < kMemoryUses; ++use) {
-    const bool seen =
-        std::any_of(picture.timeline.begin(), picture.timeline.end(),
-                    [&](const MemoryMoment& moment) { return moment.by_use[use] > 0; });
+    const bool seen = std::ranges::any_of(
+        picture.timeline, [&](const MemoryMoment& moment) { return moment.by_use[use] > 0; });
     if (seen)
       keys += "<span style=\"--c: var(--u" + std::to_string(use) + ")\">" +
               use_name(static_cast<MemoryUse>(use)) + "</span>\n";

@@ -8,9 +8,7 @@ namespace {
 
 /// The step that an event belongs to; nullptr before the first one.
 const StepMarks* step_of(const std::vector<StepMarks>& steps, int64_t event) {
-  const auto behind =
-      std::upper_bound(steps.begin(), steps.end(), event,
-                       [](int64_t number, const StepMarks& step) { return number < step.begin; });
+  const auto behind = std::ranges::upper_bound(steps, event, {}, &StepMarks::begin);
   return behind == steps.begin() ? nullptr : &*(behind - 1);
 }
 
@@ -43,8 +41,7 @@ std::vector<Change> changes(const std::vector<train::LedgerEntry>& entries,
     all.push_back({entries[i].born, entries[i].bytes, uses[i]});
     if (entries[i].died >= 0) all.push_back({entries[i].died, -entries[i].bytes, uses[i]});
   }
-  std::sort(all.begin(), all.end(),
-            [](const Change& a, const Change& b) { return a.event < b.event; });
+  std::ranges::sort(all, {}, &Change::event);
   return all;
 }
 
@@ -70,9 +67,7 @@ std::vector<MemoryMoment> thin_out(const std::vector<MemoryMoment>& all, size_t 
   for (size_t s = 0; s < points; ++s) {
     const auto begin = all.begin() + static_cast<int64_t>(all.size() * s / points);
     const auto end = all.begin() + static_cast<int64_t>(all.size() * (s + 1) / points);
-    out.push_back(*std::max_element(begin, end, [](const MemoryMoment& a, const MemoryMoment& b) {
-      return a.bytes < b.bytes;
-    }));
+    out.push_back(*std::ranges::max_element(begin, end, {}, &MemoryMoment::bytes));
   }
   return out;
 }
@@ -93,10 +88,8 @@ std::vector<MemoryModule> modules_at(const std::vector<train::LedgerEntry>& entr
     ++module.blocks;
   }
   std::vector<MemoryModule> sorted;
-  for (auto& [name, module] : modules)
-    sorted.push_back({.name = name, .bytes = module.bytes, .blocks = module.blocks});
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const MemoryModule& a, const MemoryModule& b) { return a.bytes > b.bytes; });
+  for (const auto& [name, module] : modules) sorted.push_back({name, module.bytes, module.blocks});
+  std::ranges::stable_sort(sorted, std::ranges::greater(), &MemoryModule::bytes);
   return sorted;
 }
 
@@ -157,13 +150,10 @@ MemoryPicture picture(const std::vector<train::LedgerEntry>& entries,
   const std::vector<MemoryMoment> all =
       moments_of(changes(entries, uses), steps.front().begin, steps.back().end);
   if (all.empty()) return result;
-  result.peak = *std::max_element(
-      all.begin(), all.end(),
-      [](const MemoryMoment& a, const MemoryMoment& b) { return a.bytes < b.bytes; });
+  result.peak = *std::ranges::max_element(all, {}, &MemoryMoment::bytes);
   result.modules = modules_at(entries, uses, result.peak.event);
   result.timeline = thin_out(all, points);
   result.leaks = leaks_of(entries, steps);
-  for (const train::LeakGroup& leak : result.leaks) result.leak_bytes += leak.bytes;
   return result;
 }
 

@@ -53,7 +53,6 @@ struct MemoryPicture {
   std::vector<MemoryMoment> timeline;  // of the steps, thinned: the highest moment of every stretch
   std::vector<train::LeakGroup>
       leaks;  // kinds of which every step but the first left at least one behind; largest first
-  int64_t leak_bytes = 0;  // over these steps
 };
 MemoryPicture picture(const std::vector<train::LedgerEntry>& entries,
                       const std::vector<MemoryUse>& uses, const std::vector<StepMarks>& steps,

@@ -8,11 +8,12 @@
 
 #include "models/layers/recompute.h"
 #include "models/ops/core/precision.h"
-#include "src/debug/nan/nan_hints.h"
 #include "src/train/machine/device.h"
 
 namespace lft::debug {
 namespace {
+
+using train::short_number;
 
 constexpr double kBlownUp = 1e4;  // a gradient that one node multiplies by as much is worth a line
 
@@ -21,15 +22,8 @@ int64_t first_bad(const at::Tensor& tensor) {
 }
 
 std::string given_text(const at::Tensor& tensor) {
-  return bad_count_text(tensor_facts(tensor)) + ", the first at flat index " +
+  return train::bad_count_text(train::tensor_facts(tensor)) + ", the first at flat index " +
          std::to_string(first_bad(tensor));
-}
-
-std::vector<NamedTensor> weights_of(const llava::Llava& model) {
-  std::vector<NamedTensor> weights;
-  for (const auto& parameter : model->named_parameters())
-    weights.push_back({parameter.key(), parameter.value()});
-  return weights;
 }
 
 std::string micro_text(size_t micro) { return "micro-batch " + std::to_string(micro); }
@@ -38,7 +32,7 @@ std::string micro_text(size_t micro) { return "micro-batch " + std::to_string(mi
 void add_bad_pixels(const llava::LlavaBatch& batch, size_t micro,
                     const std::vector<std::string>& ids, const llava::LlavaConfig& config,
                     std::vector<BadGiven>& out) {
-  if (!batch.pixels_nchw.defined() || is_finite(batch.pixels_nchw)) return;
+  if (!batch.pixels_nchw.defined() || train::is_finite(batch.pixels_nchw)) return;
   int64_t image = 0;
   for (int64_t row = 0; row < batch.input_ids_bt.size(0); ++row) {
     const int64_t own = (batch.input_ids_bt[row] == config.image_token).sum().item<int64_t>() /
@@ -46,7 +40,7 @@ void add_bad_pixels(const llava::LlavaBatch& batch, size_t micro,
     for (const int64_t end = std::min(image + own, batch.pixels_nchw.size(0)); image < end;
          ++image) {
       const at::Tensor pixels = batch.pixels_nchw[image];
-      if (is_finite(pixels)) continue;
+      if (train::is_finite(pixels)) continue;
       const auto index = static_cast<size_t>(row);
       const std::string sample =
           index < ids.size() ? "sample " + ids[index] : "row " + std::to_string(row);
@@ -81,10 +75,10 @@ class Hunter {
     Hunt hunt;
     hunt.compute = input_.compute;
     const at::NoGradGuard no_grad;
-    weights_ = weights_of(model_);
-    for (const NamedTensor& weight : weights_) {
-      if (!is_finite(weight.tensor))
-        hunt.given.push_back({"weight " + weight.name, given_text(weight.tensor)});
+    for (const auto& parameter : model_->named_parameters()) {
+      weights_.push_back({parameter.key(), parameter.value()});
+      if (!train::is_finite(parameter.value()))
+        hunt.given.push_back({"weight " + parameter.key(), given_text(parameter.value())});
     }
     const int64_t vocab = model_->config.text.vocab;
     bool runs = true;
@@ -118,9 +112,9 @@ class Hunter {
     return hunt;
   }
 
-  PassReport pass(size_t m, at::ScalarType compute, double loss_scale, bool backward) {
+  train::PassReport pass(size_t m, at::ScalarType compute, double loss_scale, bool backward) {
     const llava::LlavaBatch& batch = input_.micro[m];
-    PassRequest request{
+    train::PassRequest request{
         .loss =
             [&] {
               const ops::ComputeDtypeGuard dtype(compute);
@@ -130,14 +124,13 @@ class Hunter {
               const layers::RecomputeGuard recompute(input_.recompute);
               return model_->loss_sum(batch) / static_cast<double>(supervised_);
             },
-        .parameters = {},
         .known = weights_,
         .loss_scale = loss_scale,
         .backward = backward};
     for (const lora::Trainable& trainable : input_.trainables)
       request.parameters.push_back({trainable.name, trainable.tensor});
     if (batch.pixels_nchw.defined()) request.known.push_back({"the pixels", batch.pixels_nchw});
-    return watch_pass(request);
+    return train::watch_pass(request);
   }
 
   /// The same in FP32, and where the two part.
@@ -148,7 +141,7 @@ class Hunter {
       if (!train::is_out_of_memory(error)) throw;
       return;
     }
-    const std::vector<ModuleRow>&own = hunt.pass.modules, &other = hunt.fp32->modules;
+    const std::vector<train::ModuleRow>&own = hunt.pass.modules, &other = hunt.fp32->modules;
     for (size_t i = 0; i < std::min(own.size(), other.size()); ++i) {
       hunt.differences.push_back(relative_difference(own[i], other[i]));
       const double explained = explained_difference(input_.compute, i + 1);
@@ -159,20 +152,22 @@ class Hunter {
 
   void add_forward_hints(MicroHunt& hunt) {
     if (!hunt.pass.forward) return;
-    const BadValue& bad = *hunt.pass.forward;
+    const train::BadValue& bad = *hunt.pass.forward;
     hunt.hints = bad.hints;
     if (!bad.from.empty())
       hunt.hints.push_back(
           {"not finite before anything was computed", bad.op + " read " + bad.from});
     if (!hunt.fp32 || input_.compute != at::kHalf) return;
-    const auto row = std::find_if(hunt.fp32->modules.begin(), hunt.fp32->modules.end(),
-                                  [&](const ModuleRow& each) { return each.module == bad.module; });
-    if (row == hunt.fp32->modules.end() || !(row->largest > largest_value(at::kHalf))) return;
+    const auto row = std::ranges::find_if(hunt.fp32->modules, [&](const train::ModuleRow& each) {
+      return each.module == bad.module;
+    });
+    if (row == hunt.fp32->modules.end() || !(row->largest > train::largest_value(at::kHalf)))
+      return;
     const std::string text =
-        "in fp32 the output of " + bad.module + " reaches " + number_text(row->largest);
+        "in fp32 the output of " + bad.module + " reaches " + short_number(row->largest);
     const std::string name = "overflow of fp16";
-    const auto same = std::find_if(hunt.hints.begin(), hunt.hints.end(),
-                                   [&](const Hint& hint) { return hint.name == name; });
+    const auto same = std::ranges::find_if(
+        hunt.hints, [&](const train::Hint& hint) { return hint.name == name; });
     if (same != hunt.hints.end()) {
       same->evidence += "; " + text;
     } else {
@@ -182,23 +177,23 @@ class Hunter {
 
   void add_backward_hints(MicroHunt& hunt) {
     if (!hunt.pass.backward || hunt.pass.forward) return;
-    const BadValue& bad = *hunt.pass.backward;
+    const train::BadValue& bad = *hunt.pass.backward;
     hunt.hints.insert(hunt.hints.end(), bad.hints.begin(), bad.hints.end());
     if (input_.loss_scale > 1) {
-      const PassReport unscaled = pass(hunt.micro, input_.compute, 1, /*backward=*/true);
+      const train::PassReport unscaled = pass(hunt.micro, input_.compute, 1, /*backward=*/true);
       if (unscaled.finite()) {
         hunt.hints.push_back(
             {"loss scale too high",
-             "at loss scale " + number_text(input_.loss_scale) +
+             "at loss scale " + short_number(input_.loss_scale) +
                  " gradients overflow, at 1 the same backward pass is finite (gradient norm " +
-                 number_text(unscaled.gradient_norm) + ")"});
+                 short_number(unscaled.gradient_norm) + ")"});
       }
     }
-    const GradientRow* worst = nullptr;
-    const auto growth = [](const GradientRow& row) {
+    const train::GradientRow* worst = nullptr;
+    const auto growth = [](const train::GradientRow& row) {
       return row.received > 0 ? row.returned / row.received : 0;
     };
-    for (const GradientRow& row : hunt.pass.trace) {
+    for (const train::GradientRow& row : hunt.pass.trace) {
       if (std::isfinite(row.returned) && std::isfinite(row.received) &&
           (worst == nullptr || growth(row) > growth(*worst)))
         worst = &row;
@@ -206,13 +201,13 @@ class Hunter {
     if (worst == nullptr || growth(*worst) < kBlownUp) return;
     hunt.hints.push_back({"a gradient blown up on the way",
                           worst->node + (worst->module.empty() ? "" : " of " + worst->module) +
-                              " received up to " + number_text(worst->received) + " and returned " +
-                              number_text(worst->returned)});
+                              " received up to " + short_number(worst->received) +
+                              " and returned " + short_number(worst->returned)});
   }
 
   llava::Llava& model_;
   const HuntInput& input_;
-  std::vector<NamedTensor> weights_;
+  std::vector<train::NamedTensor> weights_;
   int64_t supervised_ = 0;
 };
 
@@ -221,8 +216,8 @@ class Hunter {
 bool Hunt::found() const { return !given.empty() || first() != nullptr; }
 
 const MicroHunt* Hunt::first() const {
-  const auto bad = std::find_if(micro.begin(), micro.end(),
-                                [](const MicroHunt& each) { return !each.pass.finite(); });
+  const auto bad =
+      std::ranges::find_if(micro, [](const MicroHunt& each) { return !each.pass.finite(); });
   return bad == micro.end() ? nullptr : &*bad;
 }
 
@@ -230,7 +225,7 @@ Hunt hunt_non_finite(llava::Llava& model, const HuntInput& input) {
   return Hunter(model, input).run();
 }
 
-double relative_difference(const ModuleRow& a, const ModuleRow& b) {
+double relative_difference(const train::ModuleRow& a, const train::ModuleRow& b) {
   if (std::isfinite(a.largest) != std::isfinite(b.largest)) return INFINITY;
   if (!std::isfinite(a.largest) || a.sample.size() != b.sample.size()) return 0;
   double apart = 0, size = 0;

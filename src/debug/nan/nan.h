@@ -8,16 +8,16 @@
 
 #include "models/llava/llava.h"
 #include "models/lora/inject.h"
-#include "src/debug/nan/nan_pass.h"
+#include "src/train/explain/non_finite_pass.h"
 
 namespace lft::debug {
 
 /// A step's batch, and all that its values depend on beside the weights.
 struct HuntInput {
-  std::vector<llava::LlavaBatch>
-      micro;  // those without a supervised token are not run, as in training
-  std::vector<std::vector<std::string>>
-      ids;  // of the samples, by micro-batch, for messages; may be empty
+  std::vector<llava::LlavaBatch> micro =
+      {};  // those without a supervised token are not run, as in training
+  std::vector<std::vector<std::string>> ids =
+      {};  // of the samples, by micro-batch, for messages; may be empty
   std::vector<lora::Trainable> trainables;
   uint64_t seed = 42;
   int64_t step = 1;  // from 1; with the micro-batch's number it keys the dropout masks
@@ -35,12 +35,12 @@ struct LossParting {
 
 struct MicroHunt {
   size_t micro = 0;
-  PassReport pass;  // in the step's precision
-  std::optional<PassReport>
+  train::PassReport pass;  // in the step's precision
+  std::optional<train::PassReport>
       fp32;  // below FP32 only; with a backward pass where `pass` is not finite
   std::vector<double> differences;  // relative, by module row; empty without `fp32`
   std::optional<LossParting> parting;
-  std::vector<Hint> hints;
+  std::vector<train::Hint> hints;
 };
 
 /// Something that is not finite, or no token of the model, before anything is computed.
@@ -62,8 +62,16 @@ struct Hunt {
 
 Hunt hunt_non_finite(llava::Llava& model, const HuntInput& input);
 
+/// All of it, to print: what was bad from the start, each micro-batch, the first bad value and
+/// gradient, FP32 beside it, causes.
+std::vector<std::string> hunt_lines(const Hunt& hunt, const HuntInput& input,
+                                    const std::vector<train::Hint>& run_hints);
+/// The finding as the one error of the command: kNumeric. Needs hunt.found().
+[[noreturn]] void throw_found(const Hunt& hunt, const HuntInput& input,
+                              const std::vector<train::Hint>& run_hints);
+
 /// ||a - b|| / ||b||; infinite where only one of them is finite, 0 where both are not.
-double relative_difference(const ModuleRow& a, const ModuleRow& b);
+double relative_difference(const train::ModuleRow& a, const train::ModuleRow& b);
 /// What rounding to `dtype` explains after `calls` module calls: errors of one unit each that add
 /// up like a random walk, four times.
 double explained_difference(at::ScalarType dtype, size_t calls);

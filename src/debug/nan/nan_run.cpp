@@ -2,8 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
-#include <cmath>
 #include <cstdio>
 
 #include "kernels/common/error.h"
@@ -13,8 +11,6 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/data/batch.h"
 #include "src/data/loader.h"
-#include "src/debug/nan/nan_hints.h"
-#include "src/debug/nan/nan_text.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/optim/loss_scaler.h"
 #include "src/train/run/run.h"
@@ -38,21 +34,17 @@ std::optional<checkpoint::Checkpoint> find_checkpoint(const std::string& dir, in
     }
   }
   if (faults.empty()) return std::nullopt;
-  throw Error(
-      ErrorKind::kCheckpoint,
-      {.what = "no checkpoint at or before step " + std::to_string(last) + " can be used",
-       .where = dir,
-       .found = join(faults, "\n"),
-       .expected = "one that verifies",
-       .next =
-           "restore one from a copy, or give another output_dir: then the first weights are used"});
+  refuse(ErrorKind::kCheckpoint,
+         "no checkpoint at or before step " + std::to_string(last) + " can be used", dir,
+         join(faults, "\n"), "one that verifies",
+         "restore one from a copy, or give another output_dir: then the first weights are used");
 }
 
-NamedTensor largest_weight(const std::vector<lora::Trainable>& trainables) {
-  NamedTensor largest;
+train::NamedTensor largest_weight(const std::vector<lora::Trainable>& trainables) {
+  train::NamedTensor largest;
   double most = -1;
   for (const lora::Trainable& trainable : trainables) {
-    const double value = largest_magnitude(trainable.tensor);
+    const double value = train::largest_magnitude(trainable.tensor);
     if (!(value > most)) continue;
     most = value;
     largest = {trainable.name, trainable.tensor};
@@ -68,13 +60,9 @@ void take_state(const checkpoint::Checkpoint& checkpoint, HuntInput& input) {
     const train::LossScale scale = train::loss_scale_from(state.at("loss_scale"));
     if (input.compute == at::kHalf && scale.enabled) input.loss_scale = scale.scale;
   } catch (const nlohmann::json::exception& error) {
-    throw Error(
-        ErrorKind::kCheckpoint,
-        {.what = "state.json of the checkpoint lacks a field",
-         .where = "step " + std::to_string(checkpoint.step),
-         .found = error.what(),
-         .expected = {},
-         .next = "restore it from a copy, or move it away: then the one before it is used"});
+    refuse(ErrorKind::kCheckpoint, "state.json of the checkpoint lacks a field",
+           "step " + std::to_string(checkpoint.step), error.what(), {},
+           "restore it from a copy, or move it away: then the one before it is used");
   }
 }
 
@@ -91,25 +79,22 @@ std::string checkpoint_text(const checkpoint::Checkpoint& checkpoint, int64_t st
 void put_weights(const std::map<std::string, at::Tensor>& stored,
                  const std::vector<lora::Trainable>& trainables, ErrorKind kind,
                  const std::string& where) {
-  const auto refuse = [&](const std::string& what, const std::string& found,
+  const auto misfit = [&](const std::string& what, const std::string& found,
                           const std::string& expected) {
-    throw Error(kind, {.what = what,
-                       .where = where,
-                       .found = found,
-                       .expected = expected,
-                       .next = "use the recipe and the model that it was written with"});
+    refuse(kind, what, where, found, expected,
+           "use the recipe and the model that it was written with");
   };
   if (stored.size() != trainables.size()) {
-    refuse("it holds other tensors than the recipe trains", std::to_string(stored.size()),
+    misfit("it holds other tensors than the recipe trains", std::to_string(stored.size()),
            std::to_string(trainables.size()));
   }
   const at::NoGradGuard no_grad;
   for (const lora::Trainable& trainable : trainables) {
     const auto found = stored.find(trainable.name);
     if (found == stored.end())
-      refuse("a tensor that the recipe trains is not in it", "no " + trainable.name, {});
+      misfit("a tensor that the recipe trains is not in it", "no " + trainable.name, {});
     if (found->second.sizes() != trainable.tensor.sizes()) {
-      refuse("a tensor has another shape than the model's",
+      misfit("a tensor has another shape than the model's",
              trainable.name + " " + c10::str(found->second.sizes()),
              c10::str(trainable.tensor.sizes()));
     }
@@ -120,8 +105,6 @@ void put_weights(const std::map<std::string, at::Tensor>& stored,
 HuntInput hunt_input(const train::RunInputs& inputs, const train::RunModel& model,
                      const data::StepSamples& samples, int64_t step) {
   HuntInput input{
-      .micro = {},
-      .ids = {},
       .trainables = model.trainables,
       .seed = static_cast<uint64_t>(inputs.recipe.train.seed),
       .step = step,
@@ -141,7 +124,7 @@ HuntInput hunt_input(const train::RunInputs& inputs, const train::RunModel& mode
 int hunt_and_report(const recipe::Recipe& recipe, llava::Llava& model, const HuntInput& input,
                     const std::string& metrics, const std::string& when_finite) {
   const Hunt hunt = hunt_non_finite(model, input);
-  std::vector<Hint> hints;
+  std::vector<train::Hint> hints;
   if (hunt.found())
     hints = run_hints(recipe, read_history(metrics, input.step), largest_weight(input.trainables));
   for (const std::string& line : hunt_lines(hunt, input, hints))
@@ -164,12 +147,9 @@ int debug_nan(const recipe::Recipe& recipe, int64_t step) {
   train::RunInputs inputs = train::open_inputs(opened, /*resume=*/true);
   for (const std::string& line : inputs.notices) notice(line);
   if (step < 1 || step > inputs.total_steps) {
-    throw Error(ErrorKind::kUsage,
-                {.what = "the run has no such step",
-                 .where = "--step",
-                 .found = std::to_string(step),
-                 .expected = "1 to " + std::to_string(inputs.total_steps),
-                 .next = "metrics.jsonl and the incidents folder say which step was not finite"});
+    refuse(ErrorKind::kUsage, "the run has no such step", "--step", std::to_string(step),
+           "1 to " + std::to_string(inputs.total_steps),
+           "metrics.jsonl and the incidents folder say which step was not finite");
   }
   train::RunModel model = train::build_model(inputs);
   if (checkpoint) {

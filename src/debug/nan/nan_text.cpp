@@ -1,15 +1,17 @@
-#include "src/debug/nan/nan_text.h"
-
+// A hunt's findings as lines for a terminal.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 
-#include "src/base/errors.h"
+#include "kernels/common/error.h"
 #include "src/base/text.h"
+#include "src/debug/nan/nan.h"
 #include "src/train/machine/precision.h"
 
 namespace lft::debug {
 namespace {
+
+using train::short_number;
 
 constexpr size_t kShownIds = 8, kShownInputs = 4;
 constexpr ptrdiff_t kAround = 3;  // rows of the table before and after
@@ -18,25 +20,23 @@ std::string or_model(const std::string& module) {
   return module.empty() ? "(outside any module)" : module;
 }
 
-std::string maker_text(const BadValue& bad) {
+std::string maker_text(const train::BadValue& bad) {
   return bad.op + (bad.inner.empty() || bad.inner == bad.op ? "" : " (in it " + bad.inner + ")");
 }
 
 std::string percent_text(double value) {
-  if (!std::isfinite(value)) return "all";
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g %%", 100 * value);
-  return text;
+  return std::isfinite(value) ? format_number(100 * value, "%.3g %%") : "all";
 }
 
-void add_value(const std::string& title, const BadValue& bad, std::vector<std::string>& lines) {
+void add_value(const std::string& title, const train::BadValue& bad,
+               std::vector<std::string>& lines) {
   lines.push_back(title);
   lines.push_back("  module   " + or_model(bad.module));
   lines.push_back("  op       " + maker_text(bad));
-  lines.push_back("  value    " + facts_text(bad.value));
+  lines.push_back("  value    " + train::facts_text(bad.value));
   for (size_t i = 0; i < std::min(kShownInputs, bad.inputs.size()); ++i)
     lines.push_back("  input    " + (bad.inputs[i].name.empty() ? "" : bad.inputs[i].name + ", ") +
-                    facts_text(bad.inputs[i].facts));
+                    train::facts_text(bad.inputs[i].facts));
   const std::string inputs = !bad.from.empty() ? "no: it read " + bad.from
                              : bad.inputs_known
                                  ? "yes"
@@ -61,9 +61,9 @@ void add_table(const MicroHunt& hunt, size_t middle, const std::string& compute,
   for (ptrdiff_t i = std::max<ptrdiff_t>(0, row - kAround); i < std::min(count, row + kAround + 1);
        ++i) {
     const auto index = static_cast<size_t>(i);
-    const ModuleRow &own = hunt.pass.modules[index], &other = hunt.fp32->modules[index];
-    lines.push_back(row_text(own.module, dtype_text(own.dtype), number_text(own.largest),
-                             number_text(other.largest), percent_text(hunt.differences[index])) +
+    const train::ModuleRow &own = hunt.pass.modules[index], &other = hunt.fp32->modules[index];
+    lines.push_back(row_text(own.module, train::dtype_text(own.dtype), short_number(own.largest),
+                             short_number(other.largest), percent_text(hunt.differences[index])) +
                     (i == row ? "  <" : ""));
   }
 }
@@ -85,7 +85,7 @@ void add_beside(const MicroHunt& hunt, const std::string& compute,
         apart + ", rounding to " + compute + " explains " + percent_text(hunt.parting->explained));
     add_table(hunt, hunt.parting->row, compute, lines);
   } else {
-    const auto widest = std::max_element(hunt.differences.begin(), hunt.differences.end());
+    const auto widest = std::ranges::max_element(hunt.differences);
     lines.push_back(
         "fp32 beside it agrees: at most " + percent_text(*widest) + " apart, at " +
         or_model(hunt.pass.modules[static_cast<size_t>(widest - hunt.differences.begin())].module) +
@@ -94,13 +94,14 @@ void add_beside(const MicroHunt& hunt, const std::string& compute,
   if (!hunt.pass.finite()) {
     lines.push_back("in fp32 the same " +
                     std::string(hunt.fp32->finite()
-                                    ? "is finite: loss " + number_text(hunt.fp32->loss) +
-                                          ", gradient norm " + number_text(hunt.fp32->gradient_norm)
+                                    ? "is finite: loss " + short_number(hunt.fp32->loss) +
+                                          ", gradient norm " +
+                                          short_number(hunt.fp32->gradient_norm)
                                     : "is not finite either: precision is not the cause"));
   }
 }
 
-void add_backward(const PassReport& pass, std::vector<std::string>& lines) {
+void add_backward(const train::PassReport& pass, std::vector<std::string>& lines) {
   if (pass.backward && pass.forward && !pass.finite()) {
     lines.push_back("backward pass: not finite from " + maker_text(*pass.backward) + " in " +
                     or_model(pass.backward->module) + " on, after a forward pass that was not");
@@ -111,7 +112,7 @@ void add_backward(const PassReport& pass, std::vector<std::string>& lines) {
     lines.push_back("  " + std::to_string(pass.gradients.size()) +
                     " parameters have a gradient that is not finite, the first is " +
                     pass.gradients.front().name + ": " +
-                    bad_count_text(pass.gradients.front().facts));
+                    train::bad_count_text(pass.gradients.front().facts));
   }
   if (pass.finite() && (pass.forward || pass.backward)) {
     lines.emplace_back("  harmless: it reached neither the loss nor the gradient of a parameter");
@@ -121,8 +122,8 @@ void add_backward(const PassReport& pass, std::vector<std::string>& lines) {
 void add_micro(const MicroHunt& hunt, const HuntInput& input, std::vector<std::string>& lines) {
   const std::string compute = train::compute_name(input.compute);
   std::string line = "micro-batch " + std::to_string(hunt.micro) + ": loss " +
-                     number_text(hunt.pass.loss) + " in " + compute;
-  if (hunt.fp32) line += ", " + number_text(hunt.fp32->loss) + " in fp32";
+                     short_number(hunt.pass.loss) + " in " + compute;
+  if (hunt.fp32) line += ", " + short_number(hunt.fp32->loss) + " in fp32";
   lines.push_back(line + (hunt.pass.finite() ? "; forward and backward pass are finite" : ""));
   if (hunt.pass.forward)
     add_value("forward pass: first value that is not finite", *hunt.pass.forward, lines);
@@ -130,8 +131,8 @@ void add_micro(const MicroHunt& hunt, const HuntInput& input, std::vector<std::s
   if (input.compute != at::kFloat) add_beside(hunt, compute, lines);
 }
 
-std::vector<Hint> all_hints(const Hunt& hunt, const std::vector<Hint>& run_hints) {
-  std::vector<Hint> hints;
+std::vector<train::Hint> all_hints(const Hunt& hunt, const std::vector<train::Hint>& run_hints) {
+  std::vector<train::Hint> hints;
   if (hunt.first() != nullptr) hints = hunt.first()->hints;
   hints.insert(hints.end(), run_hints.begin(), run_hints.end());
   return hints;
@@ -140,24 +141,23 @@ std::vector<Hint> all_hints(const Hunt& hunt, const std::vector<Hint>& run_hints
 }  // namespace
 
 std::vector<std::string> hunt_lines(const Hunt& hunt, const HuntInput& input,
-                                    const std::vector<Hint>& run_hints) {
+                                    const std::vector<train::Hint>& run_hints) {
   std::vector<std::string> lines;
   for (const BadGiven& given : hunt.given)
     lines.push_back("not finite or out of range before anything is computed: " + given.name + ": " +
                     given.text);
   for (const MicroHunt& micro : hunt.micro) add_micro(micro, input, lines);
-  const std::vector<Hint> hints = all_hints(hunt, run_hints);
+  const std::vector<train::Hint> hints = all_hints(hunt, run_hints);
   if (!hints.empty()) lines.emplace_back("causes that the numbers show");
-  for (const Hint& hint : hints) lines.push_back("  " + hint.name + ": " + hint.evidence);
+  for (const train::Hint& hint : hints) lines.push_back("  " + hint.name + ": " + hint.evidence);
   return lines;
 }
 
-void throw_found(const Hunt& hunt, const HuntInput& input, const std::vector<Hint>& run_hints) {
-  ErrorInfo info{.what = {},
-                 .where = "step " + std::to_string(input.step),
-                 .found = {},
-                 .expected = "finite values only",
-                 .next = {}};
+void throw_found(const Hunt& hunt, const HuntInput& input,
+                 const std::vector<train::Hint>& run_hints) {
+  ErrorInfo info;
+  info.where = "step " + std::to_string(input.step);
+  info.expected = "finite values only";
   const MicroHunt* micro = hunt.first();
   if (micro != nullptr) {
     info.where += ", micro-batch " + std::to_string(micro->micro);
@@ -168,19 +168,16 @@ void throw_found(const Hunt& hunt, const HuntInput& input, const std::vector<Hin
     info.what =
         "not finite or out of range before anything is computed: " + hunt.given.front().name;
     info.found = hunt.given.front().text;
-  } else if (micro->pass.forward) {
-    info.what = "the forward pass is not finite from " + maker_text(*micro->pass.forward) + " in " +
-                or_model(micro->pass.forward->module) + " on";
-    info.found = facts_text(micro->pass.forward->value);
-  } else if (micro->pass.backward) {
-    info.what = "the backward pass is not finite from " + maker_text(*micro->pass.backward) +
-                " in " + or_model(micro->pass.backward->module) + " on";
-    info.found = facts_text(micro->pass.backward->value);
+  } else if (const auto& bad = micro->pass.forward ? micro->pass.forward : micro->pass.backward) {
+    const std::string start = micro->pass.forward ? "the forward pass is not finite from "
+                                                  : "the backward pass is not finite from ";
+    info.what = start + maker_text(*bad) + " in " + or_model(bad->module) + " on";
+    info.found = train::facts_text(bad->value);
   } else {
     info.what = "a gradient is not finite: " + micro->pass.gradients.front().name;
-    info.found = bad_count_text(micro->pass.gradients.front().facts);
+    info.found = train::bad_count_text(micro->pass.gradients.front().facts);
   }
-  const std::vector<Hint> hints = all_hints(hunt, run_hints);
+  const std::vector<train::Hint> hints = all_hints(hunt, run_hints);
   info.next = hints.empty() ? "the lines above say what was computed"
                             : hints.front().name + ": " + hints.front().evidence;
   throw Error(ErrorKind::kNumeric, info);

@@ -1,6 +1,5 @@
 #include "src/debug/nan/replay.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -8,7 +7,6 @@
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/base/log.h"
-#include "src/base/text.h"
 #include "src/checkpoint/tensor_file.h"
 #include "src/debug/nan/nan_run.h"
 #include "src/io/files.h"
@@ -36,13 +34,15 @@ struct Incident {
   std::vector<Row> rows;
 };
 
-[[noreturn]] void refuse_incident(
-    const std::string& where, const std::string& what, const std::string& found,
-    const std::string& expected,
-    const std::string& next =
-        "replay an incidents/step-N folder as the run wrote it, over the model and data it used") {
-  throw Error(ErrorKind::kInput,
-              {.what = what, .where = where, .found = found, .expected = expected, .next = next});
+[[noreturn]] void refuse_incident(const std::string& where, const std::string& what,
+                                  const std::string& found, const std::string& expected) {
+  refuse(ErrorKind::kInput, what, where, found, expected,
+         "replay an incidents/step-N folder as the run wrote it, over the model and data it used");
+}
+
+[[noreturn]] void damaged(const std::string& where, const std::string& found,
+                          const std::string& expected) {
+  refuse_incident(where, "the incident is damaged", found, expected);
 }
 
 Incident::Row read_row(const io::Json& json, const std::string& path) {
@@ -57,8 +57,8 @@ Incident::Row read_row(const io::Json& json, const std::string& path) {
 const io::Json& part(const io::Json& json, const char* key, bool list, const std::string& path) {
   const auto found = json.find(key);
   if (found == json.end() || (list ? !found->is_array() : !found->is_object())) {
-    refuse_incident(
-        path, "the incident is damaged",
+    damaged(
+        path,
         std::string(key) + (found == json.end() ? " is missing" : ": " + io::describe_json(*found)),
         list ? "a list" : "an object");
   }
@@ -70,21 +70,18 @@ Incident read_incident(const std::string& dir) {
   incident.path = dir + "/incident.json";
   const std::string& path = incident.path;
   const io::Json json = io::read_json_file(path);
-  if (!json.is_object())
-    refuse_incident(path, "the incident is damaged", io::describe_json(json), "an object");
+  if (!json.is_object()) damaged(path, io::describe_json(json), "an object");
   io::json_int(json, "version", 1, 1, path);
   incident.step = io::json_int(json, "step", 1, int64_t{1} << 40, path);
   incident.reason = io::json_string(json, "reason", path);
   const std::string precision = io::json_string(json, "precision", path);
   if (precision != "fp32" && precision != "bf16" && precision != "fp16") {
-    refuse_incident(path, "the incident is damaged", "precision: " + quote_text(precision),
-                    "fp32, bf16 or fp16");
+    damaged(path, "precision: " + quote_text(precision), "fp32, bf16 or fp16");
   }
   incident.compute = train::compute_type(precision);
   incident.loss_scale = io::json_number(json, "loss_scale", path);
   if (!(incident.loss_scale > 0))
-    refuse_incident(path, "the incident is damaged",
-                    "loss_scale: " + io::describe_json(json["loss_scale"]), "above 0");
+    damaged(path, "loss_scale: " + io::describe_json(json["loss_scale"]), "above 0");
   if (json.contains("loss") && json["loss"].is_number()) incident.loss = json["loss"].get<double>();
   const io::Json& generator = part(json, "generator", /*list=*/false, path);
   incident.seed =
@@ -96,13 +93,11 @@ Incident read_incident(const std::string& dir) {
         incident.rows.size() < 2 ? 0 : incident.rows[incident.rows.size() - 2].micro;
     const size_t micro = incident.rows.back().micro;
     if (micro != before && micro != before + 1) {
-      refuse_incident(path, "the incident is damaged",
-                      "micro_batch " + std::to_string(micro) + " behind " + std::to_string(before),
-                      "rows in order");
+      damaged(path, "micro_batch " + std::to_string(micro) + " behind " + std::to_string(before),
+              "rows in order");
     }
   }
-  if (incident.rows.empty())
-    refuse_incident(path, "the incident is damaged", "no sample", "those of the step");
+  if (incident.rows.empty()) damaged(path, "no sample", "those of the step");
   return incident;
 }
 
@@ -120,7 +115,7 @@ recipe::Recipe read_recipe_copy(const std::string& dir, const Incident& incident
   const std::string whole =
       recipe::dump_recipe(recipe);  // fields that were cut off are there with their defaults
   if (text.size() < whole.size() && whole.starts_with(text))
-    refuse_incident(path, "the incident is damaged", "it ends early", "every field");
+    damaged(path, "it ends early", "every field");
   if (static_cast<uint64_t>(recipe.train.seed) != incident.seed) {
     refuse_incident(incident.path, "recipe.yaml belongs to another run",
                     "generator.seed " + std::to_string(incident.seed),

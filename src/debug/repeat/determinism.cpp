@@ -1,11 +1,10 @@
 #include "src/debug/repeat/determinism.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
-#include "src/base/signals.h"
+#include "src/base/log.h"
 #include "src/debug/trial/child_process.h"
 #include "src/io/files.h"
 
@@ -106,52 +105,15 @@ int trace_apart(recipe::Recipe recipe, int64_t steps, const ScratchDir& scratch,
   return code;
 }
 
-class Comparison {
- public:
-  Comparison(const recipe::Recipe& recipe, const DeterminismOptions& options)
-      : recipe_(recipe), options_(options), scratch_(temporary_prefix("lft-determinism")) {}
-
-  int run() {
-    recipe::Recipe other = recipe_;
-    other.data.workers = recipe_.data.workers == 1 ? 4 : 1;
-    const std::string workers = std::to_string(recipe_.data.workers),
-                      others = std::to_string(other.data.workers);
-    Trace a, b, c;
-    if (const int code = trace(recipe_, 0, a); code != 0) return code;
-    if (const int code = trace(recipe_, 1, b); code != 0) return code;
-    compare(a, b, "two runs of one recipe", /*workers=*/false);
-    if (const int code = trace(other, 2, c); code != 0) return code;
-    compare(a, c, "runs with " + workers + " and with " + others + " data workers",
-            /*workers=*/true);
-    print("it is deterministic");
-    return 0;
-  }
-
- private:
-  int trace(const recipe::Recipe& recipe, int run, Trace& trace) const {
-    if (!options_.trace) return trace_apart(recipe, options_.steps, scratch_, run, trace);
-    trace = options_.trace(recipe, run);
-    return 0;
-  }
-
-  void compare(const Trace& a, const Trace& b, const std::string& runs, bool workers) const {
-    if (const auto difference = first_difference(a, b))
-      report(*difference, recipe_, runs, a, b, workers);
-    const int64_t steps = a.records.empty() ? 0 : a.records.back().step;
-    print("equal      " + runs + ": " + std::to_string(a.records.size()) + " tensors in " +
-          std::to_string(steps) + (steps == 1 ? " step" : " steps") +
-          (a.ended.empty() ? "" : " (ended at " + a.ended + ")"));
-  }
-
-  static void print(const std::string& line) {
-    std::printf("%s\n", escape_text(line, 4000).c_str());
-    std::fflush(stdout);
-  }
-
-  const recipe::Recipe& recipe_;
-  const DeterminismOptions& options_;
-  const ScratchDir scratch_;
-};
+void compare(const Trace& a, const Trace& b, const recipe::Recipe& recipe, const std::string& runs,
+             bool workers) {
+  if (const auto difference = first_difference(a, b))
+    report(*difference, recipe, runs, a, b, workers);
+  const int64_t steps = a.records.empty() ? 0 : a.records.back().step;
+  print_line("equal      " + runs + ": " + std::to_string(a.records.size()) + " tensors in " +
+             std::to_string(steps) + (steps == 1 ? " step" : " steps") +
+             (a.ended.empty() ? "" : " (ended at " + escape_text(a.ended, 4000) + ")"));
+}
 
 }  // namespace
 
@@ -173,7 +135,25 @@ std::optional<TraceDifference> first_difference(const Trace& a, const Trace& b) 
 }
 
 int check_determinism(const recipe::Recipe& recipe, const DeterminismOptions& options) {
-  return Comparison(recipe, options).run();
+  const ScratchDir scratch(temporary_prefix("lft-determinism"));
+  const auto trace = [&](const recipe::Recipe& of_run, int run, Trace& out) {
+    if (!options.trace) return trace_apart(of_run, options.steps, scratch, run, out);
+    out = options.trace(of_run, run);
+    return 0;
+  };
+  recipe::Recipe other = recipe;
+  other.data.workers = recipe.data.workers == 1 ? 4 : 1;
+  Trace a, b, c;
+  if (const int code = trace(recipe, 0, a); code != 0) return code;
+  if (const int code = trace(recipe, 1, b); code != 0) return code;
+  compare(a, b, recipe, "two runs of one recipe", /*workers=*/false);
+  if (const int code = trace(other, 2, c); code != 0) return code;
+  compare(a, c, recipe,
+          "runs with " + std::to_string(recipe.data.workers) + " and with " +
+              std::to_string(other.data.workers) + " data workers",
+          /*workers=*/true);
+  print_line("it is deterministic");
+  return 0;
 }
 
 }  // namespace lft::debug

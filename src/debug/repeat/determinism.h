@@ -3,8 +3,6 @@
 #pragma once
 #include <functional>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "src/debug/repeat/trace.h"
 

@@ -49,11 +49,8 @@ Steps read_steps(const std::string& path) {
     const std::string where = path + ":" + std::to_string(++number);
     io::Json line = io::parse_json(std::string_view(text).substr(begin, end - begin), where);
     if (!line.is_object()) {
-      throw Error(ErrorKind::kInput, {.what = "not a line of metrics",
-                                      .where = where,
-                                      .found = io::describe_json(line),
-                                      .expected = "an object",
-                                      .next = "take the line out"});
+      refuse(ErrorKind::kInput, "not a line of metrics", where, io::describe_json(line),
+             "an object", "take the line out");
     }
     if (!tells_of_a_step(line)) continue;
     const int64_t step = io::json_int(line, "step", 0, INT64_MAX, where);
@@ -175,11 +172,8 @@ void compare_steps(RunDiff& diff, const Steps& a, const Steps& b) {
 
 RunSide open_side(const std::string& path) {
   if (!io::path_exists(path + "/metrics.jsonl")) {
-    throw Error(ErrorKind::kInput, {.what = "not the output directory of a run",
-                                    .where = path,
-                                    .found = "no metrics.jsonl",
-                                    .expected = "a folder that lft train wrote",
-                                    .next = "name the output_dir of a run"});
+    refuse(ErrorKind::kInput, "not the output directory of a run", path, "no metrics.jsonl",
+           "a folder that lft train wrote", "name the output_dir of a run");
   }
   return {.path = path, .run_id = {}, .last_step = 0};
 }
@@ -199,11 +193,8 @@ RunDiff diff_runs(const std::string& a, const std::string& b) {
   compare_environments(diff);
   compare_steps(diff, steps_a, steps_b);
   if (diff.compared == 0) {
-    throw Error(ErrorKind::kInput, {.what = "the runs have no step in common",
-                                    .where = a + " and " + b,
-                                    .found = {},
-                                    .expected = {},
-                                    .next = "train both over the same steps"});
+    refuse(ErrorKind::kInput, "the runs have no step in common", a + " and " + b, {}, {},
+           "train both over the same steps");
   }
   return diff;
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "src/base/text.h"
 #include "src/debug/repeat/diff.h"
 
 namespace lft::debug {
@@ -24,8 +25,7 @@ void add_differences(std::vector<std::string>& lines, const std::string& title,
 }
 
 const FieldDifference* find(const RunDiff& diff, const std::string& key) {
-  const auto found = std::find_if(diff.fields.begin(), diff.fields.end(),
-                                  [&](const FieldDifference& each) { return each.key == key; });
+  const auto found = std::ranges::find(diff.fields, key, &FieldDifference::key);
   return found == diff.fields.end() ? nullptr : &*found;
 }
 
@@ -33,10 +33,8 @@ const FieldDifference* find(const RunDiff& diff, const std::string& key) {
 std::string relative(const FieldDifference& field) {
   try {
     const double a = std::stod(field.a), b = std::stod(field.b);
-    char text[64];
-    std::snprintf(text, sizeof text, ", relative difference %.2g",
-                  std::abs(a - b) / std::max(std::abs(a), std::abs(b)));
-    return text;
+    return ", relative difference " +
+           format_number(std::abs(a - b) / std::max(std::abs(a), std::abs(b)), "%.2g");
   } catch (const std::exception&) {
     return "";  // null: not finite
   }

@@ -1,26 +1,39 @@
 #include "src/debug/repeat/trace.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
 #include <sstream>
 #include <utility>
 
 #include "kernels/common/error.h"
 #include "models/base/call.h"
 #include "models/ops/core/precision.h"
-#include "src/debug/repeat/tensor_hash.h"
 #include "src/io/json.h"
 #include "src/train/machine/determinism.h"
-#include "src/train/run/run.h"
+#include "src/train/run/step_options.h"
 
 namespace lft::debug {
 namespace {
 
 constexpr char kAgain[] = "run lft debug determinism again";
 
+/// One to one in `word` for a given hash, and in `hash` for a given word: a single changed word
+/// always changes the end.
+uint64_t mix(uint64_t hash, uint64_t word) {
+  return std::rotl((hash ^ word) * 0x9e3779b97f4a7c15ull, 29);
+}
+
+uint64_t word_at(const char* from, uint64_t bytes = 8) {
+  uint64_t word = 0;
+  std::memcpy(&word, from, bytes);
+  return word;
+}
+
 std::string shape_of(const at::Tensor& tensor) {
   std::string text = c10::toString(tensor.scalar_type());
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  for (char& letter : text) letter = static_cast<char>(std::tolower(letter));
   return text + " " + c10::str(tensor.sizes());
 }
 
@@ -86,31 +99,19 @@ class Recorder : public CallObserver {
   const TraceOptions& options_;
 };
 
-/// Gradients are recorded when they are there and appended when their turn has come: after the
-/// loss.
-struct Gradients {
-  std::vector<std::pair<std::string, at::Tensor>> list;
-  void take(const train::Optimizer& optimizer) {
-    list.clear();
-    const std::vector<at::Tensor> gradients = optimizer.gradients();
-    for (size_t i = gradients.size(); i-- > 0;) {
-      if (gradients[i].defined())
-        list.emplace_back(optimizer.slots()[i].param.name, gradients[i].clone());
-    }
-  }
-};
-
 train::StepOutcome traced_step(train::Run& run, Recorder& recorder, const TraceOptions& options,
                                const data::StepSamples& samples) {
-  Gradients gradients;
-  const train::StepOptions step_options{
-      .clip_grad_norm = run.inputs.recipe.optim.clip_grad_norm,
-      .seed = static_cast<uint64_t>(run.inputs.recipe.train.seed),
-      .offload_activations = train::offloads_activations(run.inputs.recipe, run.inputs.device),
-      .gradients_ready = [&](int64_t step, train::Optimizer& optimizer) {
-        if (options.gradients_ready) options.gradients_ready(step, optimizer);
-        gradients.take(optimizer);
-      }};
+  // Recorded when they are there, and appended when their turn has come: after the loss.
+  std::vector<std::pair<std::string, at::Tensor>> gradients;
+  train::StepOptions step_options = train::run_step_options(run);
+  step_options.gradients_ready = [&](int64_t step, train::Optimizer& optimizer) {
+    if (options.gradients_ready) options.gradients_ready(step, optimizer);
+    gradients.clear();
+    const std::vector<at::Tensor> all = optimizer.gradients();
+    for (size_t i = all.size(); i-- > 0;) {
+      if (all[i].defined()) gradients.emplace_back(optimizer.slots()[i].param.name, all[i].clone());
+    }
+  };
   recorder.record_batch(samples);
   const train::StepOutcome outcome = [&] {
     const ObserveCalls observe(recorder);
@@ -118,7 +119,7 @@ train::StepOutcome traced_step(train::Run& run, Recorder& recorder, const TraceO
                              samples, run.state);
   }();
   recorder.record_loss(outcome.loss);
-  for (const auto& [name, gradient] : gradients.list) recorder.record("gradient", name, gradient);
+  for (const auto& [name, gradient] : gradients) recorder.record("gradient", name, gradient);
   for (const train::Slot& slot : run.optimizer.slots())
     recorder.record("weight", slot.param.name, slot.param.tensor);
   for (const train::Slot& slot : run.optimizer.slots()) {
@@ -129,6 +130,35 @@ train::StepOutcome traced_step(train::Run& run, Recorder& recorder, const TraceO
 }
 
 }  // namespace
+
+uint64_t hash_bytes(const void* data, uint64_t bytes) {
+  const char* const begin = static_cast<const char*>(data);
+  std::array<uint64_t, 4> lanes = {1, 2, 3, 4};  // independent of each other, so that they overlap
+  uint64_t at = 0;
+  for (; at + 32 <= bytes; at += 32) {
+    for (size_t lane = 0; lane < 4; ++lane)
+      lanes[lane] = mix(lanes[lane], word_at(begin + at + 8 * lane));
+  }
+  uint64_t hash = mix(0, bytes);
+  for (const uint64_t lane : lanes) hash = mix(hash, lane);
+  for (; at + 8 <= bytes; at += 8) hash = mix(hash, word_at(begin + at));
+  if (at < bytes) hash = mix(hash, word_at(begin + at, bytes - at));
+  return mix(hash ^ (hash >> 32), 0);
+}
+
+uint64_t tensor_hash(const at::Tensor& tensor) {
+  const at::Tensor values = tensor.detach().to(at::kCPU).contiguous();
+  uint64_t hash = mix(static_cast<uint64_t>(values.scalar_type()),
+                      hash_bytes(values.const_data_ptr(), values.nbytes()));
+  for (const int64_t size : values.sizes()) hash = mix(hash, static_cast<uint64_t>(size));
+  return hash;
+}
+
+std::string hash_text(uint64_t hash) {
+  char text[20];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+  return text;
+}
 
 Trace trace_steps(const recipe::Recipe& recipe, const TraceOptions& options) {
   train::make_deterministic(recipe.train.deterministic);
@@ -180,17 +210,10 @@ Trace parse_trace(const std::string& text, const std::string& where) {
                                  json.at(6).get<std::string>()});
       }
     } catch (const nlohmann::json::exception& error) {
-      throw Error(ErrorKind::kInput, {.what = "not a trace",
-                                      .where = here,
-                                      .found = error.what(),
-                                      .expected = {},
-                                      .next = kAgain});
+      refuse(ErrorKind::kInput, "not a trace", here, error.what(), {}, kAgain);
     }
   }
-  if (!whole)
-    throw Error(
-        ErrorKind::kInput,
-        {.what = "the trace is cut", .where = where, .found = {}, .expected = {}, .next = kAgain});
+  if (!whole) refuse(ErrorKind::kInput, "the trace is cut", where, {}, {}, kAgain);
   return trace;
 }
 

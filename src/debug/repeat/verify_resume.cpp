@@ -7,8 +7,8 @@
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/base/hash.h"
+#include "src/base/log.h"
 #include "src/checkpoint/checkpoint.h"
-#include "src/debug/repeat/verify_compare.h"
 #include "src/debug/trial/child_process.h"
 #include "src/io/files.h"
 #include "src/train/run/trainer.h"
@@ -16,11 +16,6 @@
 
 namespace lft::debug {
 namespace {
-
-void print(const std::string& line) {
-  std::printf("%s\n", escape_text(line, 4000).c_str());
-  std::fflush(stdout);
-}
 
 /// Without a slash at its end.
 std::string plain_path(std::string path) {
@@ -61,21 +56,18 @@ class Verification {
     const PartEnd whole = run_part("whole", "whole", 2 * options_.steps, false);
     if (whole.exit_code != 0) return whole.exit_code;
     if (whole.step < 2) {
-      throw Error(ErrorKind::kUsage,
-                  {.what = "a run of one step cannot be resumed",
-                   .where = {},
-                   .found = {},
-                   .expected = {},
-                   .next = "raise train.max_steps or train.epochs, or give the recipe more rows"});
+      refuse(ErrorKind::kUsage, "a run of one step cannot be resumed", {}, {}, {},
+             "raise train.max_steps or train.epochs, or give the recipe more rows");
     }
     const int64_t middle = whole.step / 2;
-    print("whole      " + std::to_string(whole.step) + " steps in one process");
+    print_line("whole      " + std::to_string(whole.step) + " steps in one process");
     const PartEnd half = run_part("half", "parts", middle, false);
     if (half.exit_code != 0) return half.exit_code;
-    print("half       " + std::to_string(half.step) + " steps, then a checkpoint");
+    print_line("half       " + std::to_string(half.step) + " steps, then a checkpoint");
     const PartEnd resumed = run_part("resumed", "parts", whole.step, true);
     if (resumed.exit_code != 0) return resumed.exit_code;
-    print("resumed    from it up to step " + std::to_string(resumed.step) + " in a new process");
+    print_line("resumed    from it up to step " + std::to_string(resumed.step) +
+               " in a new process");
     return conclude(middle, whole, resumed);
   }
 
@@ -98,20 +90,17 @@ class Verification {
     std::vector<Compared> compared;
     if (resumed_behind(b) != middle) {
       compared.push_back(
-          {"the restart",
-           {},
-           {},
-           "the second process did not go on behind step " + std::to_string(middle)});
+          {.what = "the restart",
+           .difference = "the second process did not go on behind step " + std::to_string(middle)});
     } else if (resumed.step != whole.step) {
-      compared.push_back({"the last step",
-                          {},
-                          {},
-                          std::to_string(whole.step) + " and " + std::to_string(resumed.step)});
+      compared.push_back(
+          {.what = "the last step",
+           .difference = std::to_string(whole.step) + " and " + std::to_string(resumed.step)});
     } else {
       compared = compare_parts(a, b, whole.step, whole, resumed);
     }
-    const auto first = std::find_if(compared.begin(), compared.end(),
-                                    [](const Compared& each) { return !each.difference.empty(); });
+    const auto first =
+        std::ranges::find_if_not(compared, &std::string::empty, &Compared::difference);
     const bool identical = first == compared.end();
     const std::string out =
         options_.out.empty() ? output_dir_ + ".resume-certificate.json" : options_.out;
@@ -121,19 +110,14 @@ class Verification {
     io::write_file_atomic(out, text);
     std::fputs(text.c_str(), stdout);
     if (identical) {
-      print("identical  in " + std::to_string(compared.size()) +
-            " comparisons; the certificate is " + out);
+      print_line("identical  in " + std::to_string(compared.size()) +
+                 " comparisons; the certificate is " + escape_text(out, 4000));
       return 0;
     }
     std::fflush(stdout);
-    throw Error(
-        ErrorKind::kCheckpoint,
-        {.what = "the resumed run is not the run that was never stopped",
-         .where = first->what,
-         .found = first->difference,
-         .expected = "the same bits",
-         .next =
-             out + " lists what was compared; do not resume runs of this recipe on this machine"});
+    refuse(ErrorKind::kCheckpoint, "the resumed run is not the run that was never stopped",
+           first->what, first->difference, "the same bits",
+           out + " lists what was compared; do not resume runs of this recipe on this machine");
   }
 
   io::Json certificate(const std::string& dir, int64_t middle, const PartEnd& whole,
@@ -194,11 +178,8 @@ PartEnd parse_part(const io::Json& json, const std::string& where) {
   try {
     end.next_ids = json.at("next_ids").get<std::vector<std::string>>();
   } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorKind::kInput, {.what = "next_ids is not a list of texts",
-                                    .where = where,
-                                    .found = error.what(),
-                                    .expected = {},
-                                    .next = "run it again"});
+    refuse(ErrorKind::kInput, "next_ids is not a list of texts", where, error.what(), {},
+           "run it again");
   }
   return end;
 }

@@ -26,15 +26,10 @@ constexpr int kStopped = 75, kInterrupted = 130;
 [[noreturn]] void cannot_start(const std::string& what, const std::string& where) {
   const int code = errno;
   const bool crowded = code == EAGAIN || code == ENOMEM;
-  throw Error(
-      ErrorKind::kResource,
-      {.what = what,
-       .where = where,
-       .found = std::strerror(code),
-       .expected = {},
-       .next = crowded ? "free memory, or raise the limit on processes (ulimit -u, a container's)"
-                       : "choose a folder on a disk with room, where this user may write: "
-                         "output_dir, TMPDIR"});
+  refuse(ErrorKind::kResource, what, where, std::strerror(code), {},
+         crowded ? "free memory, or raise the limit on processes (ulimit -u, a container's)"
+                 : "choose a folder on a disk with room, where this user may write: "
+                   "output_dir, TMPDIR");
 }
 
 /// In the child, between fork and exec: nothing that allocates.
@@ -69,19 +64,16 @@ int wait_for(pid_t pid) {
 ErrorInfo error_of(const std::string& text) {
   const std::string mark = "error: ", last = "\n  next: ";
   const size_t at = text.find(mark);
-  if (at == std::string::npos)
-    return {.what = "it left no message\n" + text,
-            .where = {},
-            .found = {},
-            .expected = {},
-            .next = {}};
+  ErrorInfo info;
+  if (at == std::string::npos) {
+    info.what = "it left no message\n" + text;
+    return info;
+  }
   const size_t begin = at + mark.size(), next = std::min(text.find(last, begin), text.size());
   const size_t advice = std::min(next + last.size(), text.size());
-  return {.what = text.substr(begin, next - begin),
-          .where = {},
-          .found = {},
-          .expected = {},
-          .next = text.substr(advice)};
+  info.what = text.substr(begin, next - begin);
+  info.next = text.substr(advice);
+  return info;
 }
 
 [[noreturn]] void throw_failure(int status, const std::string& log) {
@@ -89,13 +81,10 @@ ErrorInfo error_of(const std::string& text) {
   const std::string name = log.substr(log.rfind('/') + 1);
   if (WIFSIGNALED(status)) {
     const bool killed = WTERMSIG(status) == SIGKILL;
-    throw Error(killed ? ErrorKind::kResource : ErrorKind::kInternal,
-                {.what = "a process of its own (" + name + ") was ended by signal " +
-                         std::to_string(WTERMSIG(status)) + (killed ? ": memory ran out?" : ""),
-                 .where = {},
-                 .found = text,
-                 .expected = {},
-                 .next = killed ? "free memory, or lower train.batch_size" : ""});
+    refuse(killed ? ErrorKind::kResource : ErrorKind::kInternal,
+           "a process of its own (" + name + ") was ended by signal " +
+               std::to_string(WTERMSIG(status)) + (killed ? ": memory ran out?" : ""),
+           {}, text, {}, killed ? "free memory, or lower train.batch_size" : "");
   }
   const int code = WEXITSTATUS(status);
   const bool known = code >= static_cast<int>(ErrorKind::kInternal) &&

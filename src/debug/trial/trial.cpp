@@ -1,10 +1,8 @@
 #include "src/debug/trial/trial.h"
 
-#include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <map>
 
 #include "kernels/common/error.h"
 #include "models/ops/core/precision.h"
@@ -15,7 +13,7 @@
 namespace lft::debug {
 
 int64_t TrialSteps::taken() const {
-  return std::count_if(outcomes.begin(), outcomes.end(), [](const train::StepOutcome& step) {
+  return std::ranges::count_if(outcomes, [](const train::StepOutcome& step) {
     return step.result == train::StepResult::kTaken;
   });
 }
@@ -75,22 +73,6 @@ train::StepOptions step_options(const train::Run& run, const TrialHooks& hooks) 
   train::StepOptions options = train::run_step_options(run);
   options.gradients_ready = hooks.gradients_ready;
   return options;
-}
-
-std::vector<TrialModule> trial_modules(const train::Optimizer& optimizer) {
-  std::vector<TrialModule> modules;
-  std::map<std::string, size_t> places;
-  for (size_t i = 0; i < optimizer.slots().size(); ++i) {
-    const std::string& tensor = optimizer.slots()[i].param.name;
-    const size_t adapter = tensor.rfind(".lora_");
-    const std::string name =
-        tensor.substr(0, adapter != std::string::npos ? adapter : tensor.rfind('.'));
-    const auto [at, fresh] = places.try_emplace(name, modules.size());
-    if (fresh)
-      modules.push_back({.name = name, .slots = {}, .adapter = adapter != std::string::npos});
-    modules[at->second].slots.push_back(i);
-  }
-  return modules;
 }
 
 double trial_loss(train::Run& run, const std::vector<data::Sample>& samples) {

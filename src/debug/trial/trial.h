@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "src/base/log.h"
 #include "src/train/run/run.h"
 
 namespace lft::debug {
@@ -50,14 +51,6 @@ class TrialRun {
 
 /// How the recipe of `run` takes a step.
 train::StepOptions step_options(const train::Run& run, const TrialHooks& hooks);
-
-/// Slots by what is trained: an adapter's A and B together, else a module's tensors.
-struct TrialModule {
-  std::string name;
-  std::vector<size_t> slots;
-  bool adapter = false;
-};
-std::vector<TrialModule> trial_modules(const train::Optimizer& optimizer);
 
 /// Mean over the supervised tokens, in evaluation mode and the run's precision, in micro-batches as
 /// the recipe cuts them.

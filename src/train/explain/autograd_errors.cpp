@@ -99,9 +99,8 @@ std::string first_line(const std::exception& error) {
 }
 
 const Rule* rule_of(const std::string& text) {
-  const auto found = std::find_if(kRules.begin(), kRules.end(), [&](const Rule& rule) {
-    return text.find(rule.text) != std::string::npos;
-  });
+  const auto found = std::ranges::find_if(
+      kRules, [&](const Rule& rule) { return text.find(rule.text) != std::string::npos; });
   return found == kRules.end() ? nullptr : &*found;
 }
 

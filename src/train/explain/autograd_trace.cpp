@@ -28,12 +28,6 @@ using torch::autograd::variable_list;
 using WeakStorage =
     c10::weak_intrusive_ptr<c10::StorageImpl>;  // its address is not used again while this lives
 
-const void* memory_of(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.has_storage()
-             ? static_cast<const void*>(tensor.storage().unsafeGetStorageImpl())
-             : nullptr;
-}
-
 /// What LibTorch says of a saved tensor: "[CPUFloatType [2, 3]], ... is at version 3; expected
 /// version 2 instead". Of a saved view of one it gives neither shape nor version.
 struct SavedFault {
@@ -116,11 +110,11 @@ class PassWatcher : public CallObserver, public std::enable_shared_from_this<Pas
   void before(const std::string& path, const torch::nn::Module& module,
               const std::vector<at::Tensor>& inputs) override {
     if (outer_ != nullptr) outer_->before(path, module, inputs);
-    const bool graph = std::any_of(inputs.begin(), inputs.end(),
-                                   [](const at::Tensor& x) { return x.requires_grad(); });
+    const bool graph =
+        std::ranges::any_of(inputs, [](const at::Tensor& x) { return x.requires_grad(); });
     const auto parameters = module.parameters();
-    const bool trains = std::any_of(parameters.begin(), parameters.end(),
-                                    [](const at::Tensor& x) { return x.requires_grad(); });
+    const bool trains =
+        std::ranges::any_of(parameters, [](const at::Tensor& x) { return x.requires_grad(); });
     for (const at::Tensor& input : inputs) claim(input, calls_.empty() ? "" : calls_.back().path);
     calls_.push_back({path, graph || trains, {}});
     for (const at::Tensor& input : inputs)
@@ -131,8 +125,8 @@ class PassWatcher : public CallObserver, public std::enable_shared_from_this<Pas
 
   void after(const std::string& path, const torch::nn::Module& module,
              const std::vector<at::Tensor>& outputs) override {
-    const bool graph = std::any_of(outputs.begin(), outputs.end(),
-                                   [](const at::Tensor& y) { return y.requires_grad(); });
+    const bool graph =
+        std::ranges::any_of(outputs, [](const at::Tensor& y) { return y.requires_grad(); });
     if (!trace_.backward && calls_.back().learns && !graph && trace_.cut_in.empty()) {
       trace_.cut_in = path;
       trace_.graph_off = !at::GradMode::is_enabled();
@@ -249,7 +243,7 @@ class PassWatcher : public CallObserver, public std::enable_shared_from_this<Pas
       if (change.next_node <= node_number_ || change.version <= fault.expected ||
           change.version > fault.found)
         continue;
-      const bool same_memory = std::any_of(known.begin(), known.end(), [&](const Held& held) {
+      const bool same_memory = std::ranges::any_of(known, [&](const Held& held) {
         return held.memory == change.memory && held.changes <= i;
       });
       if (same_memory && best == nullptr) best = &change;

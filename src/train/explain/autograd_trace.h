@@ -3,12 +3,10 @@
 // slow for training.
 #pragma once
 #include <ATen/core/Tensor.h>
-#include <ATen/core/grad_mode.h>
 #include <torch/nn/module.h>
 
 #include <functional>
 #include <string>
-#include <vector>
 
 namespace torch::autograd {
 struct Node;

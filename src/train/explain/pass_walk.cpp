@@ -18,6 +18,12 @@ void collect_tensors(const c10::IValue& value, std::vector<at::Tensor>& out) {
   }
 }
 
+const void* memory_of(const at::Tensor& tensor) {
+  if (!tensor.defined()) return nullptr;
+  return tensor.has_storage() ? static_cast<const void*>(tensor.storage().unsafeGetStorageImpl())
+                              : tensor.unsafeGetTensorImpl();
+}
+
 void visit_new_nodes(const at::Tensor& tensor, KnownNodes& known,
                      const std::function<void(Node&)>& visit) {
   if (!tensor.defined() || tensor.grad_fn() == nullptr) return;

@@ -1,5 +1,5 @@
-// What those who watch a pass take apart: the tensors among an op's values, the graph nodes behind
-// a tensor.
+// What those who watch a pass take apart: the tensors among an op's values, their memory, the graph
+// nodes behind a tensor.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
@@ -17,6 +17,10 @@ namespace lft::train {
 
 /// Appends the defined tensors of `value`, which may be one, a list or a tuple of them.
 void collect_tensors(const c10::IValue& value, std::vector<at::Tensor>& out);
+
+/// Two tensors have the same when they share their memory. A tensor without any is one of its own;
+/// nullptr: an undefined one.
+const void* memory_of(const at::Tensor& tensor);
 
 /// Nodes met before. A freed node's address may come again, so its owner is kept weakly beside it.
 using KnownNodes =

@@ -1,56 +1,25 @@
 #include "src/train/run/incident.h"
 
-#include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 
-#include "models/base/call.h"
 #include "src/checkpoint/tensor_file.h"
 #include "src/io/files.h"
+#include "src/train/explain/non_finite_pass.h"
 #include "src/train/machine/device.h"
 #include "src/train/machine/precision.h"
 
 namespace lft::train {
 namespace {
 
-bool all_finite(const at::Tensor& tensor) {
-  return !tensor.is_floating_point() || at::isfinite(tensor).all().item<bool>();
-}
-
-/// Remembers the first module whose output is not finite while its inputs were.
-class NonFiniteFinder : public CallObserver {
- public:
-  void after(const std::string& path, const torch::nn::Module& module,
-             const std::vector<at::Tensor>& outputs) override {
-    if (first.empty() && !std::all_of(outputs.begin(), outputs.end(), all_finite))
-      first = path;  // inner modules end before outer ones
-  }
-  std::string first;
-};
-
-io::Json or_null(const std::string& text) {
-  return text.empty() ? io::Json(nullptr) : io::Json(text);
-}
-
-/// Gradients by autograd::grad, so that nothing is accumulated into a parameter.
-std::string first_bad_gradient(const at::Tensor& loss, const Optimizer& optimizer) {
-  if (!loss.requires_grad()) return "";
-  std::vector<at::Tensor> parameters;
-  for (const Slot& slot : optimizer.slots()) parameters.push_back(slot.param.tensor);
-  const auto gradients = torch::autograd::grad({loss}, parameters, {}, std::nullopt,
-                                               /*create_graph=*/false, /*allow_unused=*/true);
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    if (gradients[i].defined() && !all_finite(gradients[i])) return optimizer.slots()[i].param.name;
-  }
-  return "";
-}
-
 io::Json replay(const IncidentFacts& facts, llava::Llava& model, const Optimizer& optimizer,
                 const StepOptions& options) {
+  std::vector<NamedTensor> parameters;
+  for (const Slot& slot : optimizer.slots())
+    parameters.push_back({slot.param.name, slot.param.tensor});
   io::Json result = io::Json::array();
   for (size_t micro = 0; micro < facts.samples.micro.size(); ++micro) {
     const std::vector<data::Sample>& samples = facts.samples.micro[micro];
@@ -62,22 +31,23 @@ io::Json replay(const IncidentFacts& facts, llava::Llava& model, const Optimizer
       pass.compute = compute;
       return micro_loss(model, facts.samples.make(samples), pass);
     };
-    NonFiniteFinder finder;
-    at::Tensor loss;
-    {
-      const ObserveCalls observe(finder);
-      loss = loss_in(facts.before.compute);
-    }
-    const std::string bad = first_bad_gradient(loss * facts.outcome.loss_scale, optimizer);
+    const PassReport report = watch_pass({.loss = [&] { return loss_in(facts.before.compute); },
+                                          .parameters = parameters,
+                                          .loss_scale = facts.outcome.loss_scale,
+                                          .ops = false});
+    // Inner modules end before outer ones.
+    const auto module = std::ranges::find_if(
+        report.modules, [](const ModuleRow& row) { return !std::isfinite(row.largest); });
+    const bool fine = module == report.modules.end();
     const at::NoGradGuard no_grad;
-    const double value = loss.item<double>();
-    const bool suspect = !std::isfinite(value) || !bad.empty() || !finder.first.empty();
-    result.push_back({{"micro_batch", micro},
-                      {"finite", !suspect},
-                      {"loss", value},
-                      {"fp32_loss", loss_in(at::kFloat).item<double>()},
-                      {"first_bad_gradient", or_null(bad)},
-                      {"first_bad_module", or_null(finder.first)}});
+    result.push_back(
+        {{"micro_batch", micro},
+         {"finite", report.finite() && fine},
+         {"loss", report.loss},
+         {"fp32_loss", loss_in(at::kFloat).item<double>()},
+         {"first_bad_gradient",
+          report.gradients.empty() ? io::Json() : io::Json(report.gradients.front().name)},
+         {"first_bad_module", fine ? io::Json() : io::Json(module->module)}});
   }
   return result;
 }
@@ -102,8 +72,8 @@ io::Json sample_list(const data::StepSamples& samples, const data::Dataset& data
   return list;
 }
 
-/// The figures by which two batches are compared.
-std::map<std::string, double> batch_figures(const data::StepSamples& samples) {
+/// The figures by which two batches are compared; counts without a decimal point.
+io::Json batch_figures(const data::StepSamples& samples) {
   double rows = 0, images = 0, tokens = 0, supervised = 0, longest = 0, shortest = INFINITY,
          low = INFINITY, high = -INFINITY, sum = 0;
   double pixels = 0;
@@ -126,29 +96,24 @@ std::map<std::string, double> batch_figures(const data::StepSamples& samples) {
       }
     }
   }
-  std::map<std::string, double> figures = {
-      {"micro_batches", static_cast<double>(samples.micro.size())},
-      {"rows", rows},
-      {"images", images},
-      {"tokens", tokens},
-      {"supervised_tokens", supervised},
-      {"supervised_share", tokens > 0 ? supervised / tokens : 0},
-      {"longest_row", longest},
-      {"shortest_row", rows > 0 ? shortest : 0}};
-  if (pixels > 0)
-    figures.insert({{"pixel_min", low}, {"pixel_max", high}, {"pixel_mean", sum / pixels}});
+  io::Json figures = io::Json::object();
+  const auto put = [&](const char* name, double value) {
+    figures[name] =
+        value == std::floor(value) ? io::Json(static_cast<int64_t>(value)) : io::Json(value);
+  };
+  put("micro_batches", static_cast<double>(samples.micro.size()));
+  put("rows", rows);
+  put("images", images);
+  put("tokens", tokens);
+  put("supervised_tokens", supervised);
+  put("supervised_share", tokens > 0 ? supervised / tokens : 0);
+  put("longest_row", longest);
+  put("shortest_row", rows > 0 ? shortest : 0);
+  if (pixels == 0) return figures;
+  put("pixel_min", low);
+  put("pixel_max", high);
+  put("pixel_mean", sum / pixels);
   return figures;
-}
-
-/// Counts without a decimal point.
-io::Json figure_json(double value) {
-  return value == std::floor(value) ? io::Json(static_cast<int64_t>(value)) : io::Json(value);
-}
-
-io::Json figures_json(const std::map<std::string, double>& figures) {
-  io::Json json = io::Json::object();
-  for (const auto& [name, value] : figures) json[name] = figure_json(value);
-  return json;
 }
 
 io::Json batch_shapes(const data::StepSamples& samples) {
@@ -162,21 +127,19 @@ io::Json batch_shapes(const data::StepSamples& samples) {
 }
 
 io::Json compare(const IncidentFacts& facts) {
-  const std::map<std::string, double> now = batch_figures(facts.samples);
-  io::Json batch = figures_json(now);
-  batch["shapes"] = batch_shapes(facts.samples);
-  io::Json result = {{"batch", batch}, {"last_good", nullptr}, {"differences", io::Json::array()}};
+  const io::Json now = batch_figures(facts.samples);
+  io::Json result = {{"batch", now}, {"last_good", nullptr}, {"differences", io::Json::array()}};
+  result["batch"]["shapes"] = batch_shapes(facts.samples);
   if (!facts.last_good) return result;
-  const std::map<std::string, double> good = batch_figures(*facts.last_good);
-  result["last_good"] = figures_json(good);
+  const io::Json good = batch_figures(*facts.last_good);
+  result["last_good"] = good;
   result["last_good"]["step"] = facts.last_good_step;
   result["last_good"]["shapes"] = batch_shapes(*facts.last_good);
-  for (const auto& [name, value] : now) {
+  for (const auto& [name, value] : now.items()) {
     const auto other = good.find(name);
-    if (other == good.end() || other->second == value) continue;
-    result["differences"].push_back(name + " " + figure_json(value).dump() +
-                                    ", in the last good batch " +
-                                    figure_json(other->second).dump());
+    if (other == good.end() || *other == value) continue;
+    result["differences"].push_back(name + " " + value.dump() + ", in the last good batch " +
+                                    other->dump());
   }
   return result;
 }

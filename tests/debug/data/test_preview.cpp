@@ -192,14 +192,7 @@ TEST_F(PreviewTest, ThePageEscapesAllTextAndLoadsNothing) {
 
 TEST_F(PreviewTest, PreparedDataShowsTheSame) {
   const std::vector<Preview> plain = preview(4);
-  const auto tokenizer = Tokenizer::load(recipe_.model.path);
-  const EncodeOptions options =
-      encode_options(recipe_.model.path, ModelDir::config_only(recipe_.model.path).config,
-                     *tokenizer, "llava-hf", "pad", 2048, nullptr);
-  const std::string prepared = run_.dir().file("prepared");
-  prepare_dataset(*open_dataset(recipe_.data.train, recipe_.data.image_root, *tokenizer, options),
-                  options, prepared);
-  recipe_.data.train = prepared;
+  prepare();
   const std::vector<Preview> again = preview_samples(recipe_, 4);
   ASSERT_EQ(again.size(), plain.size());
   for (size_t i = 0; i < plain.size(); ++i) {

@@ -285,14 +285,7 @@ TEST_F(Validate, SeveralTurnsAreSeveralReplies) {
 
 TEST_F(Validate, PreparedDataIsComparedWithItsRows) {
   save();
-  const auto tokenizer = Tokenizer::load(recipe_.model.path);
-  const EncodeOptions options =
-      encode_options(recipe_.model.path, ModelDir::config_only(recipe_.model.path).config,
-                     *tokenizer, "llava-hf", "pad", 2048, nullptr);
-  const std::string prepared = run_.dir().file("prepared");
-  prepare_dataset(*open_dataset(recipe_.data.train, recipe_.data.image_root, *tokenizer, options),
-                  options, prepared);
-  recipe_.data.train = prepared;
+  const Sample first = prepare()->get(0);
   const DataReport healthy = validate_data(recipe_, 2);
   EXPECT_TRUE(healthy.counts.empty()) << data_report_text(healthy);
   EXPECT_EQ(healthy.files[0].rows, kRows);
@@ -300,13 +293,12 @@ TEST_F(Validate, PreparedDataIsComparedWithItsRows) {
 
   // One label of the first sample: -100 instead of its id, as if the answer's first token had not
   // been supervised.
-  const std::string shard = prepared + "/shard-00000.safetensors";
+  const std::string shard = recipe_.data.train + "/shard-00000.safetensors";
   std::string bytes = test::slurp(shard);
   uint64_t header = 0;
   std::memcpy(&header, bytes.data(), 8);
   const nlohmann::json tensors = nlohmann::json::parse(bytes.substr(8, header));
   const size_t begin = 8 + header + tensors["labels"]["data_offsets"][0].get<size_t>();
-  const Sample first = open_dataset(prepared, "", *tokenizer, options)->get(0);
   const auto label = std::find_if(first.labels.begin(), first.labels.end(),
                                   [](int64_t each) { return each >= 0; }) -
                      first.labels.begin();
@@ -322,15 +314,7 @@ TEST_F(Validate, RowsThatWereBadWhenTheDataWasPrepared) {
   other["image"] = "nowhere.png";
   lines_[kBad] = other.dump();
   save();
-  const auto tokenizer = Tokenizer::load(recipe_.model.path);
-  EncodeOptions options =
-      encode_options(recipe_.model.path, ModelDir::config_only(recipe_.model.path).config,
-                     *tokenizer, "llava-hf", "pad", 2048, nullptr);
-  options.skip_bad = true;
-  const std::string prepared = run_.dir().file("prepared");
-  prepare_dataset(*open_dataset(recipe_.data.train, recipe_.data.image_root, *tokenizer, options),
-                  options, prepared);
-  recipe_.data.train = prepared;
+  prepare(/*skip_bad=*/true);
   const DataReport report = validate_data(recipe_, 2);
   expect_only(report, DataFault::kPrepared, {line(kBad)},
               "bad when the data was prepared: row5: cannot open a file");

@@ -11,7 +11,6 @@
 #include "src/base/text.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/debug/doctor/doctor.h"
-#include "src/debug/doctor/doctor_step.h"
 #include "src/io/files.h"
 #include "src/train/machine/cuda_driver.h"
 #include "src/train/machine/device.h"

@@ -10,14 +10,8 @@
 #include "support/expect_error.h"
 #include "train/pass_sizes.h"
 
-namespace lft::bare_test {
-using namespace lft::debug;
-using namespace lft::io;
-using namespace lft::recipe;
-using namespace lft::train;
+namespace lft::test::bare_test {
 namespace {
-
-namespace fs = std::filesystem;
 
 class BareTest : public ::testing::Test {
  protected:
@@ -213,4 +207,4 @@ TEST_F(BareTest, AFolderThatIsThereIsNotDeleted) {
 }
 
 }  // namespace
-}  // namespace lft::bare_test
+}  // namespace lft::test::bare_test

@@ -8,8 +8,7 @@
 
 #include "debug/exercise.h"
 
-namespace lft::exercise_test {
-using namespace lft::debug;
+namespace lft::test::exercise_test {
 namespace {
 
 using test::Bend;
@@ -181,4 +180,4 @@ TEST(Exercise, AnOpBetweenTwoModulesIsBlamedOnTheModuleAround) {
 }
 
 }  // namespace
-}  // namespace lft::exercise_test
+}  // namespace lft::test::exercise_test

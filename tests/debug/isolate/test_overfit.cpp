@@ -9,19 +9,12 @@
 #include "debug/learnable.h"
 #include "src/base/text.h"
 #include "src/debug/isolate/overfit.h"
-#include "src/debug/isolate/overfit_batch.h"
 #include "src/debug/isolate/overfit_suspects.h"
 #include "support/expect_error.h"
 #include "train/tiny_run.h"
 
-namespace lft::overfit_test {
-using namespace lft::data;
-using namespace lft::debug;
-using namespace lft::recipe;
-using namespace lft::train;
+namespace lft::test::overfit_test {
 namespace {
-
-namespace fs = std::filesystem;
 
 using GradientHook = std::function<void(int64_t, Optimizer&)>;
 
@@ -294,4 +287,4 @@ TEST_F(OverfitTest, AFolderInsideTheModelIsRefused) {
 }
 
 }  // namespace
-}  // namespace lft::overfit_test
+}  // namespace lft::test::overfit_test

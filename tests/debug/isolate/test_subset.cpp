@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "debug/names.h"
 #include "src/base/text.h"
 #include "src/data/dataset.h"
 #include "src/debug/isolate/subset.h"
@@ -12,12 +13,7 @@
 #include "support/expect_error.h"
 #include "train/run_files.h"
 
-namespace lft::subset_test {
-using namespace lft::data;
-using namespace lft::debug;
-using namespace lft::io;
-using namespace lft::recipe;
-using namespace lft::train;
+namespace lft::test::subset_test {
 namespace {
 
 using test::events;
@@ -110,4 +106,4 @@ TEST(Subset, TrainsErrorsAreItsErrors) {
 }
 
 }  // namespace
-}  // namespace lft::subset_test
+}  // namespace lft::test::subset_test

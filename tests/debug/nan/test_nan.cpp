@@ -7,15 +7,11 @@
 #include <limits>
 
 #include "debug/patient.h"
-#include "src/debug/nan/nan_hints.h"
 #include "support/expect_error.h"
 
-namespace lft::nan_test {
-using namespace lft::debug;
+namespace lft::test::nan_test {
 using namespace lft::llava;
 using namespace lft::lora;
-using namespace lft::recipe;
-using namespace lft::train;
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity(),
@@ -296,4 +292,4 @@ TEST(NanHunt, RunHintsComeWithNumbersOnly) {
 }
 
 }  // namespace
-}  // namespace lft::nan_test
+}  // namespace lft::test::nan_test

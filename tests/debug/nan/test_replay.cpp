@@ -16,15 +16,9 @@
 #include "support/expect_error.h"
 #include "train/run_files.h"
 
-namespace lft::replay_test {
+namespace lft::test::replay_test {
 using namespace lft::checkpoint;
-using namespace lft::debug;
-using namespace lft::io;
-using namespace lft::recipe;
-using namespace lft::train;
 namespace {
-
-namespace fs = std::filesystem;
 
 const std::string kUp = "language_model.model.layers.1.mlp.up_proj";
 
@@ -261,4 +255,4 @@ TEST(DebugNan, RefusesAStepThatTheRunHasNot) {
 }
 
 }  // namespace
-}  // namespace lft::replay_test
+}  // namespace lft::test::replay_test

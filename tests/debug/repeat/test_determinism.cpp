@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "src/debug/repeat/determinism.h"
-#include "src/debug/repeat/tensor_hash.h"
 #include "support/expect_error.h"
 #include "train/tiny_run.h"
 

@@ -8,20 +8,15 @@
 #include <fstream>
 #include <limits>
 
+#include "debug/names.h"
 #include "src/base/text.h"
 #include "src/debug/repeat/diff.h"
 #include "src/train/run/trainer.h"
 #include "support/expect_error.h"
 #include "train/run_files.h"
 
-namespace lft::diff_test {
-using namespace lft::debug;
-using namespace lft::io;
-using namespace lft::recipe;
-using namespace lft::train;
+namespace lft::test::diff_test {
 namespace {
-
-namespace fs = std::filesystem;
 
 bool names(const std::vector<FieldDifference>& list, const std::string& key) {
   return std::any_of(list.begin(), list.end(),
@@ -236,4 +231,4 @@ TEST_F(Diff, WhatCannotBeReadIsANoteAndNoStepInCommonIsAnError) {
 }
 
 }  // namespace
-}  // namespace lft::diff_test
+}  // namespace lft::test::diff_test

@@ -7,23 +7,16 @@
 #include <filesystem>
 #include <limits>
 
+#include "debug/names.h"
 #include "src/base/hash.h"
-#include "src/debug/repeat/verify_compare.h"
 #include "src/debug/repeat/verify_resume.h"
 #include "src/train/run/trainer.h"
 #include "src/train/step/step.h"
 #include "support/expect_error.h"
 #include "train/run_files.h"
 
-namespace lft::verify_resume_test {
-using namespace lft::data;
-using namespace lft::debug;
-using namespace lft::io;
-using namespace lft::recipe;
-using namespace lft::train;
+namespace lft::test::verify_resume_test {
 namespace {
-
-namespace fs = std::filesystem;
 
 class VerifyResume : public ::testing::Test {
  protected:
@@ -255,4 +248,4 @@ TEST_F(VerifyResume, ThePartsFileReadsBack) {
 }
 
 }  // namespace
-}  // namespace lft::verify_resume_test
+}  // namespace lft::test::verify_resume_test

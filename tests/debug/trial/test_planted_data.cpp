@@ -5,8 +5,6 @@
 #include "src/train/run/trainer.h"
 
 namespace lft::test::planted_data_test {
-using namespace lft::debug;
-using namespace lft::train;
 namespace {
 
 constexpr size_t kBad = 5;  // the row that is spoilt: line 6

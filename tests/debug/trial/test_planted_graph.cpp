@@ -12,11 +12,7 @@
 #include "train/proof_fixture.h"
 
 namespace lft::test::planted_graph_test {
-using namespace lft::debug;
-using namespace lft::io;
 using namespace lft::layers;
-using namespace lft::recipe;
-using namespace lft::train;
 namespace {
 
 const std::string kLayer = "language_model.model.layers.1";

@@ -14,9 +14,6 @@
 #include "train/run_files.h"
 
 namespace lft::test::planted_numbers_test {
-using namespace lft::debug;
-using namespace lft::recipe;
-using namespace lft::train;
 namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN(),

@@ -18,14 +18,8 @@
 #include "train/run_files.h"
 
 namespace lft::test::planted_repeat_test {
-using namespace lft::data;
-using namespace lft::debug;
-using namespace lft::io;
-using namespace lft::recipe;
-using namespace lft::train;
 namespace {
 
-namespace fs = std::filesystem;
 using GradientHook = std::function<void(int64_t, Optimizer&)>;
 
 /// The next float up: the smallest change there is.

@@ -7,9 +7,7 @@
 #include "train/scaler_toy.h"
 
 namespace lft::test::planted_scaler_test {
-using namespace lft::debug;
 using namespace lft::lora;
-using namespace lft::train;
 namespace {
 
 /// Two adapters with an optimizer each, and one scaler.

@@ -10,16 +10,11 @@
 #include "train/proof_fixture.h"
 
 namespace lft::test::planted_training_test {
-using namespace lft::debug;
 using namespace lft::lora;
 using namespace lft::ops;
-using namespace lft::recipe;
-using namespace lft::train;
 namespace {
 
 const std::string kUp = "language_model.model.layers.0.mlp.up_proj";
-
-void print_line(const std::string& line) { std::printf("%s\n", line.c_str()); }
 
 /// lft check on a tiny run.
 PlantedBug in_recipe(const std::string& name, const std::string& planted, int code,

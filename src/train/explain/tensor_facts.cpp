@@ -1,4 +1,4 @@
-#include "src/debug/nan/nan_facts.h"
+#include "src/train/explain/tensor_facts.h"
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
@@ -8,19 +8,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 
-namespace lft::debug {
-namespace {
+#include "src/train/machine/precision.h"
 
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (const int64_t size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
-  return text + "]";
-}
-
-int64_t count_true(const at::Tensor& mask) { return mask.sum().item<int64_t>(); }
-
-}  // namespace
+namespace lft::train {
 
 int64_t TensorFacts::count() const { return c10::multiply_integers(shape); }
 
@@ -48,8 +40,8 @@ TensorFacts tensor_facts(const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
   facts.zeros = tensor.numel() - tensor.count_nonzero().item<int64_t>();
   if (!at::isFloatingType(facts.dtype)) return facts;
-  facts.nan = count_true(at::isnan(tensor));
-  facts.inf = count_true(at::isinf(tensor));
+  facts.nan = at::isnan(tensor).sum().item<int64_t>();
+  facts.inf = at::isinf(tensor).sum().item<int64_t>();
   if (facts.nan + facts.inf == tensor.numel()) return facts;
   const at::Tensor finite = facts.finite() ? tensor : tensor.masked_select(at::isfinite(tensor));
   const auto [low, high] = at::aminmax(finite);
@@ -58,7 +50,7 @@ TensorFacts tensor_facts(const at::Tensor& tensor) {
   return facts;
 }
 
-std::string number_text(double value) {
+std::string short_number(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   char text[32];
@@ -68,17 +60,21 @@ std::string number_text(double value) {
 }
 
 std::string dtype_text(at::ScalarType dtype) {
+  if (dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16)
+    return compute_name(dtype);
+  return dtype == at::kDouble ? "fp64" : c10::toString(dtype);
+}
+
+double largest_value(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kFloat:
-      return "fp32";
     case at::kHalf:
-      return "fp16";
+      return 65504;
     case at::kBFloat16:
-      return "bf16";
+      return 0x1.FEp127;
     case at::kDouble:
-      return "fp64";
+      return std::numeric_limits<double>::max();
     default:
-      return c10::toString(dtype);
+      return std::numeric_limits<float>::max();
   }
 }
 
@@ -91,12 +87,12 @@ std::string bad_count_text(const TensorFacts& facts) {
 
 std::string facts_text(const TensorFacts& facts) {
   const std::string range = std::isnan(facts.min) ? ""
-                                                  : " within [" + number_text(facts.min) + ", " +
-                                                        number_text(facts.max) + "]";
-  const std::string start = dtype_text(facts.dtype) + " " + shape_text(facts.shape);
+                                                  : " within [" + short_number(facts.min) + ", " +
+                                                        short_number(facts.max) + "]";
+  const std::string start = dtype_text(facts.dtype) + " " + c10::str(at::IntArrayRef(facts.shape));
   if (facts.finite()) return start + (range.empty() ? "" : ":" + range);
   return start + ": " + bad_count_text(facts) + " values" +
          (range.empty() ? "" : ", the others" + range);
 }
 
-}  // namespace lft::debug
+}  // namespace lft::train

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace lft::debug {
+namespace lft::train {
 
 struct TensorFacts {
   std::vector<int64_t> shape;
@@ -32,8 +32,10 @@ TensorFacts tensor_facts(const at::Tensor& tensor);
 std::string facts_text(const TensorFacts& facts);
 /// "3 NaN and 1 inf of 96"
 std::string bad_count_text(const TensorFacts& facts);
-std::string number_text(double value);  // four digits; nan, inf, -inf
+std::string short_number(double value);  // four digits; nan, inf, -inf
 std::string dtype_text(at::ScalarType dtype);
+/// The largest finite value of a floating dtype.
+double largest_value(at::ScalarType dtype);
 
 struct NamedTensor {
   std::string name;
@@ -44,4 +46,4 @@ struct NamedFacts {
   TensorFacts facts;
 };
 
-}  // namespace lft::debug
+}  // namespace lft::train

@@ -6,22 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "src/debug/nan/nan_ops.h"
+#include "src/train/explain/op_watch.h"
 
-namespace lft::debug {
-
-/// The first value that is not finite, and its maker.
-struct BadValue {
-  std::string module;  // dotted path; empty: outside any module
-  std::string op;      // forward: the op; backward: the graph node that returned it, LogBackward0
-  std::string inner;   // the op inside `op` that made it; empty: unknown, or itself
-  TensorFacts value;
-  std::vector<NamedFacts> inputs;  // of the op; backward: the gradients that the node received
-  std::string from;  // what `op` read that was bad from the start (a weight, the pixels); empty:
-                     // its inputs were finite
-  bool inputs_known = true;  // off where the maker is no op of LibTorch: then `inputs` is empty
-  std::vector<Hint> hints;
-};
+namespace lft::train {
 
 /// The output of one call of a module, in the order in which calls end.
 struct ModuleRow {
@@ -44,16 +31,17 @@ struct BadGradient {
 };
 
 struct PassRequest {
-  std::function<at::Tensor()> loss;     // runs the model, builds the graph
-  std::vector<NamedTensor> parameters;  // whose gradients are asked for
-  std::vector<NamedTensor> known;       // what has a name: weights, pixels
-  double loss_scale = 1;                // multiplies the loss before the backward pass
-  bool backward = true;                 // off: no graph is made
+  std::function<at::Tensor()> loss;          // runs the model, builds the graph
+  std::vector<NamedTensor> parameters = {};  // whose gradients are asked for
+  std::vector<NamedTensor> known = {};       // what has a name: weights, pixels
+  double loss_scale = 1;                     // multiplies the loss before the backward pass
+  bool backward = true;                      // off: no graph is made
+  bool ops = true;                           // off: only modules and graph nodes are looked at
 };
 
 struct PassReport {
   double loss = NAN;
-  std::optional<BadValue> forward, backward;
+  std::optional<BadValue> forward, backward;  // the first ones
   std::vector<ModuleRow> modules;
   std::vector<GradientRow> trace;
   std::vector<BadGradient> gradients;  // those that are not finite, in the order of the parameters
@@ -69,4 +57,4 @@ struct PassReport {
 /// pass, for infinities too, and with the module's name.
 PassReport watch_pass(const PassRequest& request);
 
-}  // namespace lft::debug
+}  // namespace lft::train

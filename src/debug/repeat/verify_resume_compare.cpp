@@ -1,13 +1,10 @@
-#include "src/debug/repeat/verify_compare.h"
-
+// What a run and its resumed twin left, compared bit for bit.
 #include <ATen/Functions.h>
 
-#include <algorithm>
-
-#include "kernels/common/error.h"
 #include "src/base/hash.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/debug/repeat/diff.h"
+#include "src/debug/repeat/verify_resume.h"
 #include "src/io/files.h"
 
 namespace lft::debug {

@@ -1,4 +1,4 @@
-#include "src/debug/nan/nan_pass.h"
+#include "src/train/explain/non_finite_pass.h"
 
 #include <ATen/Functions.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -12,7 +12,7 @@
 #include "src/train/explain/autograd_trace.h"
 #include "src/train/explain/pass_walk.h"
 
-namespace lft::debug {
+namespace lft::train {
 namespace {
 
 using torch::autograd::Node;
@@ -43,7 +43,9 @@ double largest_of(const variable_list& tensors) {
 /// Shared with the hooks it puts into the graph, should a graph outlive it.
 class PassWatch : public CallObserver, public std::enable_shared_from_this<PassWatch> {
  public:
-  explicit PassWatch(const PassRequest& request) : request_(request), ops_(request.known) {}
+  explicit PassWatch(const PassRequest& request) : request_(request), ops_(request.known) {
+    ops_.watch(request.ops);
+  }
 
   PassReport run() {
     const ObserveCalls observe(*this);
@@ -60,8 +62,8 @@ class PassWatch : public CallObserver, public std::enable_shared_from_this<PassW
     for (const at::Tensor& input : inputs) claim(input, here().path);
     if (!backward_ && !report_.forward) {
       const LookAside aside;
-      const auto bad = std::find_if(inputs.begin(), inputs.end(), [&](const at::Tensor& x) {
-        return !is_finite(x) && ops_.origin(x).empty();
+      const auto bad = std::ranges::find_if(inputs, [&](const at::Tensor& x) {
+        return !is_finite(x) && ops_.find_bad(x) == nullptr;
       });
       if (bad != inputs.end()) blame(here(), *bad);
     }
@@ -80,8 +82,7 @@ class PassWatch : public CallObserver, public std::enable_shared_from_this<PassW
                 const variable_list& returned) {
     const LookAside aside;
     if (report_.backward) return;
-    GradientRow row{module, train::graph_node_name(node), largest_of(received),
-                    largest_of(returned)};
+    GradientRow row{module, graph_node_name(node), largest_of(received), largest_of(returned)};
     if (!std::isfinite(row.received)) {
       blame_node(row, "a sum of gradients that meet at " + row.node, {}, received);
     } else if (!std::isfinite(row.returned)) {
@@ -122,7 +123,7 @@ class PassWatch : public CallObserver, public std::enable_shared_from_this<PassW
   /// Every node behind `tensor` that no module has claimed yet was made in `module`.
   void claim(const at::Tensor& tensor, const std::string& module) {
     if (!request_.backward) return;
-    train::visit_new_nodes(tensor, claimed_, [&](Node& node) {
+    visit_new_nodes(tensor, claimed_, [&](Node& node) {
       node.add_post_hook(std::make_unique<NodeHook>(weak_from_this(), node, module));
     });
   }
@@ -140,29 +141,20 @@ class PassWatch : public CallObserver, public std::enable_shared_from_this<PassW
 
   /// `value` is not finite, and was made in `call` by an op or by a loop of lft's own.
   void blame(const Call& call, const at::Tensor& value) {
-    BadValue bad{.module = call.path,
-                 .op = {},
-                 .inner = {},
-                 .value = tensor_facts(value),
-                 .inputs = {},
-                 .from = {},
-                 .hints = {}};
-    if (const BadOp* op = ops_.first(call.since)) {
-      bad.op = op->op;
-      bad.inner = op->inner;
-      bad.value = op->value;
-      bad.inputs = op->inputs;
-      bad.from = op->from;
-      bad.hints = op->hints;
+    BadValue bad;
+    if (const BadValue* op = ops_.first(call.since)) {
+      bad = *op;
     } else {
-      bad.op = value.grad_fn() != nullptr ? train::graph_node_name(*value.grad_fn()) : call.type;
+      bad.op = value.grad_fn() != nullptr ? graph_node_name(*value.grad_fn()) : call.type;
+      bad.value = tensor_facts(value);
       bad.inputs_known = false;
       const auto own = [&](const NamedTensor& each) {
         return each.name.starts_with(call.path + ".") && !is_finite(each.tensor);
       };
-      const auto found = std::find_if(request_.known.begin(), request_.known.end(), own);
+      const auto found = std::ranges::find_if(request_.known, own);
       if (!call.path.empty() && found != request_.known.end()) bad.from = found->name;
     }
+    bad.module = call.path;
     report_.forward = std::move(bad);
     ops_.watch(false);
   }
@@ -174,7 +166,7 @@ class PassWatch : public CallObserver, public std::enable_shared_from_this<PassW
     report_.loss = loss.item<double>();
     if (!report_.forward && !std::isfinite(report_.loss)) blame(here(), loss);
     ops_.forget(0);
-    ops_.watch(true);
+    ops_.watch(request_.ops);
     backward_ = true;
   }
 
@@ -198,19 +190,13 @@ class PassWatch : public CallObserver, public std::enable_shared_from_this<PassW
 
   void blame_node(const GradientRow& row, const std::string& maker, const variable_list& received,
                   const variable_list& values) {
-    const at::Tensor& value = *std::find_if_not(values.begin(), values.end(), is_finite);
-    BadValue bad{.module = row.module,
-                 .op = maker,
-                 .inner = {},
-                 .value = tensor_facts(value),
-                 .inputs = {},
-                 .from = {},
-                 .hints = {}};
+    const at::Tensor& value = *std::ranges::find_if_not(values, is_finite);
+    BadValue bad{.module = row.module, .op = maker, .value = tensor_facts(value)};
     for (const at::Tensor& gradient : received) {
       if (gradient.defined()) bad.inputs.push_back({{}, tensor_facts(gradient)});
     }
     bad.inputs_known = !bad.inputs.empty();
-    if (const BadOp* op = ops_.first(0)) {
+    if (const BadValue* op = ops_.first(0)) {
       bad.inner = op->op;
       bad.from = op->from;
       bad.hints = op->hints;
@@ -224,7 +210,7 @@ class PassWatch : public CallObserver, public std::enable_shared_from_this<PassW
   PassReport report_;
   std::vector<Call> calls_;  // those that are running
   bool backward_ = false;
-  train::KnownNodes claimed_;
+  KnownNodes claimed_;
 };
 
 }  // namespace
@@ -233,4 +219,4 @@ PassReport watch_pass(const PassRequest& request) {
   return std::make_shared<PassWatch>(request)->run();
 }
 
-}  // namespace lft::debug
+}  // namespace lft::train
