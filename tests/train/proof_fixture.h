@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
 #include "support/tiny_llava.h"
+#include "train/image_sample.h"
 
 namespace lft::test {
 using namespace lft::data;
@@ -48,8 +48,8 @@ class ProofFixture : public ::testing::Test {
   }
   void make_optimizer(const std::vector<Trainable>& owned, double projector_lr = -1,
                       double b_ratio = 1) {
-    optimizer = std::make_unique<Optimizer>(
-        owned, param_groups(owned, 1e-2, projector_lr, b_ratio), make_adamw({}));
+    optimizer = std::make_unique<Optimizer>(owned, param_groups(owned, 1e-2, projector_lr, b_ratio),
+                                            make_adamw({}));
   }
   void leave_out() {
     Learnable learnable = never_learning(model->config, trainables);
@@ -70,20 +70,8 @@ class ProofFixture : public ::testing::Test {
     return select_sites(linear_sites(*model), {"llm:" + suffix}).at(0).layer;
   }
 
-  /// `supervised` of the `length` text tokens count; an image of 16 positions stands before them.
   static Sample sample(uint64_t seed, int64_t length, int64_t supervised) {
-    std::mt19937_64 random(seed);
-    Sample sample{.id = "s" + std::to_string(seed), .input_ids = {1}, .labels = {}, .images = {}};
-    for (int i = 0; i < 16; ++i) sample.input_ids.push_back(60);
-    for (int64_t i = 0; i < length; ++i)
-      sample.input_ids.push_back(3 + static_cast<int64_t>(random() % 50));
-    sample.labels.assign(sample.input_ids.size(), -100);
-    for (int64_t i = 0; i < supervised; ++i)
-      sample.labels[sample.labels.size() - 1 - i] = sample.input_ids[sample.labels.size() - 1 - i];
-    PixelImage image{.size = 16, .chw = {}};
-    for (int i = 0; i < 3 * 16 * 16; ++i) image.chw.push_back(static_cast<uint8_t>(random()));
-    sample.images.push_back(image);
-    return sample;
+    return image_sample(seed, length, supervised);
   }
 
   std::vector<at::Tensor> everything() const {

@@ -15,12 +15,8 @@ namespace {
 
 [[noreturn]] void reject_adapter(const hf::AdapterDir& dir, const std::string& what,
                                  const std::string& found, const std::string& expected) {
-  throw Error(ErrorKind::kInput,
-              {.what = what,
-               .where = dir.path,
-               .found = found,
-               .expected = expected,
-               .next = "make the recipe agree with the adapter, or choose another lora.init_from"});
+  refuse(ErrorKind::kInput, what, dir.path, found, expected,
+         "make the recipe agree with the adapter, or choose another lora.init_from");
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ void check_output_dir(const recipe::Recipe& recipe, bool resume) {
   const std::string& dir = recipe.output_dir;
   const auto fail = [&](ErrorKind kind, const std::string& what, const std::string& next,
                         const std::string& found = "") {
-    throw Error(kind, {.what = what, .where = dir, .found = found, .expected = {}, .next = next});
+    refuse(kind, what, dir, found, {}, next);
   };
   for (const std::string& input : {recipe.model.path, recipe.lora.init_from}) {
     if (!input.empty() && io::is_inside(dir, input))
@@ -68,14 +68,11 @@ void check_disk_space(const recipe::Recipe& recipe, int64_t trainable_parameters
   const uint64_t needed = weights * 3 * saved + weights + kBesides;  // with both moments
   const uint64_t available = io::free_bytes(recipe.output_dir);
   if (available >= needed) return;
-  throw Error(
-      ErrorKind::kResource,
-      {.what = "the disk is too small for this run's checkpoints",
-       .where = recipe.output_dir,
-       .found = format_bytes(static_cast<double>(available)) + " free",
-       .expected = format_bytes(static_cast<double>(needed)) + " (" + std::to_string(saved) +
-                   " of them, and the adapter)",
-       .next = "free space, choose another output_dir, or lower checkpoint.keep or lora.rank"});
+  refuse(ErrorKind::kResource, "the disk is too small for this run's checkpoints",
+         recipe.output_dir, format_bytes(static_cast<double>(available)) + " free",
+         format_bytes(static_cast<double>(needed)) + " (" + std::to_string(saved) +
+             " of them, and the adapter)",
+         "free space, choose another output_dir, or lower checkpoint.keep or lora.rank");
 }
 
 }  // namespace lft::train

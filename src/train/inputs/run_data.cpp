@@ -50,21 +50,16 @@ RunData open_run_data(const recipe::Recipe& recipe, const llava::LlavaConfig& co
   apply_data_rules(recipe, run.encode);
   const int64_t budget = recipe.train.max_tokens_per_step;
   if (budget > 0 && budget < run.encode.max_tokens) {
-    throw Error(ErrorKind::kUsage, {.what = "train.max_tokens_per_step is below the longest sample "
-                                            "that data.max_tokens lets through",
-                                    .where = "train.max_tokens_per_step",
-                                    .found = std::to_string(budget),
-                                    .expected = "at least " + std::to_string(run.encode.max_tokens),
-                                    .next = "raise it, or lower data.max_tokens"});
+    refuse(ErrorKind::kUsage,
+           "train.max_tokens_per_step is below the longest sample "
+           "that data.max_tokens lets through",
+           "train.max_tokens_per_step", std::to_string(budget),
+           "at least " + std::to_string(run.encode.max_tokens),
+           "raise it, or lower data.max_tokens");
   }
   run.train =
       data::open_dataset(recipe.data.train, recipe.data.image_root, *run.tokenizer, run.encode);
-  if (run.train->size() == 0)
-    throw Error(ErrorKind::kInput, {.what = "no row to train on",
-                                    .where = recipe.data.train,
-                                    .found = {},
-                                    .expected = {},
-                                    .next = {}});
+  if (run.train->size() == 0) refuse(ErrorKind::kInput, "no row to train on", recipe.data.train);
   if (!recipe.data.eval.empty())
     run.eval =
         data::open_dataset(recipe.data.eval, recipe.data.image_root, *run.tokenizer, run.encode);

@@ -23,12 +23,11 @@ void check_fp8_shapes(llava::LlavaImpl& model) {
     if (!in_decoder_layer(site.name) ||
         (out % ops::kFp8Multiple == 0 && in % ops::kFp8Multiple == 0))
       continue;
-    throw Error(ErrorKind::kUsage,
-                {.what = "the model has a layer that FP8 products cannot take",
-                 .where = "model.base_dtype: fp8, layer " + site.name,
-                 .found = std::to_string(out) + " outputs, " + std::to_string(in) + " inputs",
-                 .expected = "multiples of " + std::to_string(ops::kFp8Multiple),
-                 .next = "set model.base_dtype to bf16 or nf4"});
+    refuse(ErrorKind::kUsage, "the model has a layer that FP8 products cannot take",
+           "model.base_dtype: fp8, layer " + site.name,
+           std::to_string(out) + " outputs, " + std::to_string(in) + " inputs",
+           "multiples of " + std::to_string(ops::kFp8Multiple),
+           "set model.base_dtype to bf16 or nf4");
   }
 }
 
@@ -39,13 +38,11 @@ void check_dense(const RunSettings& settings, const std::vector<lora::LinearSite
     return;
   for (const lora::LinearSite& site : sites) {
     if (!in_decoder_layer(site.name)) continue;
-    throw Error(ErrorKind::kUsage,
-                {.what = "lora.variant: " + settings.recipe.lora.variant +
-                         " changes the weights of its layers, and these are codes",
-                 .where = "model.base_dtype, layer " + site.name,
-                 .found = settings.recipe.model.base_dtype,
-                 .expected = "auto, bf16, fp16 or fp32",
-                 .next = "set another model.base_dtype, or lora.variant: lora"});
+    refuse(ErrorKind::kUsage,
+           "lora.variant: " + settings.recipe.lora.variant +
+               " changes the weights of its layers, and these are codes",
+           "model.base_dtype, layer " + site.name, settings.recipe.model.base_dtype,
+           "auto, bf16, fp16 or fp32", "set another model.base_dtype, or lora.variant: lora");
   }
 }
 
@@ -84,12 +81,8 @@ RunInputs open_inputs(const recipe::Recipe& recipe, bool resume) {
   const std::string unpacked = packing_fault(inputs.precision.compute, inputs.config.text.head_dim,
                                              device_facts(inputs.device));
   if (recipe.train.max_tokens_per_step > 0 && !unpacked.empty()) {
-    throw Error(ErrorKind::kUsage,
-                {.what = "packed passes do not run on this GPU",
-                 .where = "train.max_tokens_per_step",
-                 .found = unpacked,
-                 .expected = "0",
-                 .next = "set train.max_tokens_per_step to 0, or precision.compute to fp32"});
+    refuse(ErrorKind::kUsage, "packed passes do not run on this GPU", "train.max_tokens_per_step",
+           unpacked, "0", "set train.max_tokens_per_step to 0, or precision.compute to fp32");
   }
   if (inputs.device.is_cpu() && recipe.optim.offload)
     inputs.notices.push_back("optim.offload: on a CPU the moments are in host memory already");
@@ -108,24 +101,17 @@ RunInputs open_inputs(const recipe::Recipe& recipe, bool resume) {
         "float32, slowly");
   }
   if (inputs.storage != ops::BaseStorage::kDense && trains_whole(recipe, "language_model.")) {
-    throw Error(
-        ErrorKind::kUsage,
-        {.what = "weights stored in " + recipe.model.base_dtype + " cannot be trained",
-         .where = "full",
-         .found = join(recipe.full) + " beside model.base_dtype: " + recipe.model.base_dtype,
-         .expected = "adapters on the llm",
-         .next = "use lora.targets for the llm, or another model.base_dtype"});
+    refuse(ErrorKind::kUsage, "weights stored in " + recipe.model.base_dtype + " cannot be trained",
+           "full", join(recipe.full) + " beside model.base_dtype: " + recipe.model.base_dtype,
+           "adapters on the llm", "use lora.targets for the llm, or another model.base_dtype");
   }
 
   llava::Llava shapes = shape_only(inputs.config);
   if (inputs.storage == ops::BaseStorage::kFp8) check_fp8_shapes(*shapes);
   const std::vector<lora::LinearSite> sites = adapted_sites(recipe, *shapes, &inputs.notices);
   if (sites.empty() && recipe.full.empty()) {
-    throw Error(ErrorKind::kUsage, {.what = "nothing to train",
-                                    .where = "lora.targets and full",
-                                    .found = "both are empty",
-                                    .expected = {},
-                                    .next = "set lora.targets, for example [\"llm:all-linear\"]"});
+    refuse(ErrorKind::kUsage, "nothing to train", "lora.targets and full", "both are empty", {},
+           "set lora.targets, for example [\"llm:all-linear\"]");
   }
   check_dense(inputs, sites);
   if (sites.empty() && recipe.optim.lora_plus_ratio != 1)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "models/lora/trained_modules.h"
 #include "src/base/text.h"
 #include "src/hf/weights.h"
 #include "src/train/inputs/init_adapter.h"
@@ -14,8 +15,18 @@
 namespace lft::train {
 namespace {
 
-/// Of a model that has its adapters.
-void take_trainables(RunModel& run, const recipe::Recipe& recipe) {
+/// Adapters, new ones where none are given, and what of the model is trained then.
+void make_trained(RunModel& run, const recipe::Recipe& recipe, const hf::AdapterDir* init_from) {
+  run.lora = lora_options(recipe);
+  const std::vector<lora::LinearSite> sites = adapted_sites(recipe, *run.model, nullptr);
+  run.adapted_layers = static_cast<int64_t>(sites.size());
+  if (init_from != nullptr) {
+    hf::AdapterDir dir = *init_from;
+    dir.lora.dropout = recipe.lora.dropout;
+    hf::load_adapter(run.model, dir);
+  } else if (!sites.empty()) {
+    lora::inject_lora(sites, run.lora, static_cast<uint64_t>(recipe.train.seed));
+  }
   Learnable learnable =
       never_learning(run.model->config, lora::make_trainable(*run.model, recipe.full));
   run.trainables = std::move(learnable.kept);
@@ -34,6 +45,33 @@ std::string millions(int64_t count) {
 
 }  // namespace
 
+Learnable never_learning(const llava::LlavaConfig& config,
+                         const std::vector<lora::Trainable>& trainables) {
+  const std::vector<std::string> unused = llava::llava_unused_modules(config);
+  const auto is_unused = [&](const std::string& name) {
+    return std::ranges::any_of(
+        unused, [&](const std::string& module) { return name.starts_with(module + "."); });
+  };
+  std::vector<std::string> layers;
+  for (const int64_t layer : config.vision_feature_layers) layers.push_back(std::to_string(layer));
+  const std::string reason = "no output of it is used: with vision_feature_layer " + join(layers) +
+                             " of " + std::to_string(config.vision.layers) +
+                             " layers it lies after the last features that are";
+  Learnable result;
+  std::vector<lora::Trainable> left_out;
+  for (const lora::Trainable& trainable : trainables) {
+    if (is_unused(trainable.name)) {
+      at::Tensor(trainable.tensor).set_requires_grad(false);
+      left_out.push_back(trainable);
+    } else {
+      result.kept.push_back(trainable);
+    }
+  }
+  for (const lora::TrainedModule& module : lora::trained_modules(left_out))
+    result.excluded.push_back({module.name, reason});
+  return result;
+}
+
 RunModel build_model(const RunInputs& inputs) {
   const recipe::Recipe& recipe = inputs.recipe;
   RunModel run;
@@ -44,29 +82,14 @@ RunModel build_model(const RunInputs& inputs) {
     run.model = hf::load_llava(inputs.model.dir, inputs.base_dtype, inputs.device,
                                recipe.model.check_weights, inputs.storage, &run.base_digest);
   }
-  run.lora = lora_options(recipe);
-  const std::vector<lora::LinearSite> sites = adapted_sites(recipe, *run.model, nullptr);
-  run.adapted_layers = static_cast<int64_t>(sites.size());
-  if (inputs.model.init_from) {
-    hf::AdapterDir dir = *inputs.model.init_from;
-    dir.lora.dropout = recipe.lora.dropout;
-    hf::load_adapter(run.model, dir);
-  } else if (!sites.empty()) {
-    lora::inject_lora(sites, run.lora, static_cast<uint64_t>(recipe.train.seed));
-  }
-  take_trainables(run, recipe);
+  make_trained(run, recipe, inputs.model.init_from ? &*inputs.model.init_from : nullptr);
   return run;
 }
 
 RunModel run_shapes(const RunSettings& settings) {
   RunModel run;
   run.model = llava::Llava(settings.config, settings.base_dtype, at::Device(at::kMeta));
-  run.lora = lora_options(settings.recipe);
-  const std::vector<lora::LinearSite> sites = adapted_sites(settings.recipe, *run.model, nullptr);
-  run.adapted_layers = static_cast<int64_t>(sites.size());
-  if (!sites.empty())
-    lora::inject_lora(sites, run.lora, static_cast<uint64_t>(settings.recipe.train.seed));
-  take_trainables(run, settings.recipe);
+  make_trained(run, settings.recipe, /*init_from=*/nullptr);
   return run;
 }
 

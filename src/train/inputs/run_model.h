@@ -4,11 +4,22 @@
 #include <vector>
 
 #include "models/lora/inject.h"
-#include "src/train/inputs/learnable.h"
 #include "src/train/inputs/run_inputs.h"
 #include "src/train/optim/optimizer.h"
 
 namespace lft::train {
+
+/// A module that was chosen for training and whose gradient would be zero for ever.
+struct ExcludedModule {
+  std::string name, reason;
+};
+struct Learnable {
+  std::vector<lora::Trainable> kept;
+  std::vector<ExcludedModule> excluded;  // one a module
+};
+/// Splits off what no output of the model depends on; its tensors no longer require a gradient.
+Learnable never_learning(const llava::LlavaConfig& config,
+                         const std::vector<lora::Trainable>& trainables);
 
 /// The model with its adapters, and what will be trained.
 struct RunModel {

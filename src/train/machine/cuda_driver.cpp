@@ -5,6 +5,7 @@
 #include <cctype>
 #include <cstdio>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 namespace lft::train {
@@ -13,39 +14,31 @@ namespace {
 constexpr int kCapabilityMajor = 75,
               kCapabilityMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 
-/// A function of the driver; nullptr where it lacks it.
-template <class Function>
-Function* find(void* library, const char* name) {
-  return reinterpret_cast<Function*>(dlsym(library, name));
+/// Calls a function of the driver, all of which return 0 when they are done; nullopt: it lacks it.
+template <class... Args>
+std::optional<int> call(void* library, const char* name, Args... args) {
+  const auto function = reinterpret_cast<int (*)(Args...)>(dlsym(library, name));
+  return function == nullptr ? std::nullopt : std::optional(function(args...));
 }
 
 std::string error_text(void* library, int code) {
   const char* name = nullptr;
-  if (auto* get = find<int(int, const char**)>(library, "cuGetErrorString");
-      get != nullptr && get(code, &name) == 0 && name != nullptr) {
-    return name;
-  }
+  if (call(library, "cuGetErrorString", code, &name) == 0 && name != nullptr) return name;
   return "error " + std::to_string(code);
 }
 
 DriverDevice device_at(void* library, int index) {
   DriverDevice device;
   int handle = 0, major = 0, minor = 0;
-  auto* get = find<int(int*, int)>(library, "cuDeviceGet");
-  if (get == nullptr || get(&handle, index) != 0) return device;
+  if (call(library, "cuDeviceGet", &handle, index) != 0) return device;
   char name[256] = "";
-  if (auto* get_name = find<int(char*, int, int)>(library, "cuDeviceGetName");
-      get_name != nullptr && get_name(name, 255, handle) == 0) {
-    device.name = name;
-  }
+  if (call(library, "cuDeviceGetName", &name[0], 255, handle) == 0) device.name = name;
   size_t memory = 0;
-  if (auto* total = find<int(size_t*, int)>(library, "cuDeviceTotalMem_v2");
-      total != nullptr && total(&memory, handle) == 0) {
+  if (call(library, "cuDeviceTotalMem_v2", &memory, handle) == 0)
     device.memory = static_cast<double>(memory);
-  }
-  auto* attribute = find<int(int*, int, int)>(library, "cuDeviceGetAttribute");
-  if (attribute != nullptr && attribute(&major, kCapabilityMajor, handle) == 0 &&
-      attribute(&minor, kCapabilityMinor, handle) == 0) {
+  const char* const attribute = "cuDeviceGetAttribute";
+  if (call(library, attribute, &major, kCapabilityMajor, handle) == 0 &&
+      call(library, attribute, &minor, kCapabilityMinor, handle) == 0) {
     device.capability = 10 * major + minor;
   }
   return device;
@@ -76,20 +69,18 @@ CudaDriver probe_driver(const std::string& library_name) {
   }
   driver.found = true;
   driver.version = module_version();
-  auto* init = find<int(unsigned)>(library, "cuInit");
-  auto* count = find<int(int*)>(library, "cuDeviceGetCount");
-  if (init == nullptr || count == nullptr) {
+  if (dlsym(library, "cuInit") == nullptr || dlsym(library, "cuDeviceGetCount") == nullptr) {
     driver.problem = "it is not an NVIDIA driver";
     return driver;
   }
-  if (const int code = init(0); code != 0) {
+  if (const int code = *call(library, "cuInit", 0u); code != 0) {
     driver.problem = error_text(library, code);
     return driver;
   }
-  if (auto* version = find<int(int*)>(library, "cuDriverGetVersion"); version != nullptr)
-    version(&driver.cuda);
+  call(library, "cuDriverGetVersion", &driver.cuda);
   int devices = 0;
-  if (const int code = count(&devices); code != 0) driver.problem = error_text(library, code);
+  if (const int code = *call(library, "cuDeviceGetCount", &devices); code != 0)
+    driver.problem = error_text(library, code);
   for (int i = 0; i < devices; ++i) driver.devices.push_back(device_at(library, i));
   return driver;
 }

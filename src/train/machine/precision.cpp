@@ -90,11 +90,7 @@ at::ScalarType compute_type(const std::string& name) {
   if (name == "fp32") return at::kFloat;
   if (name == "bf16") return at::kBFloat16;
   if (name == "fp16") return at::kHalf;
-  throw Error(ErrorKind::kUsage, {.what = "unknown dtype",
-                                  .where = {},
-                                  .found = name,
-                                  .expected = "fp32, bf16 or fp16",
-                                  .next = {}});
+  refuse(ErrorKind::kUsage, "unknown dtype", {}, name, "fp32, bf16 or fp16");
 }
 
 std::string compute_name(at::ScalarType type) {

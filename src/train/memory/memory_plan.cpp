@@ -204,27 +204,17 @@ Weights weigh(const RunSettings& settings) {
 
 }  // namespace
 
+int64_t MicroBatchShape::sum(int32_t data::SampleLength::*member) const {
+  int64_t sum = 0;
+  for (const data::SampleLength& sample : samples) sum += sample.*member;
+  return sum;
+}
 int64_t MicroBatchShape::longest() const {
-  int64_t longest = 0;
-  for (const data::SampleLength& sample : samples)
-    longest = std::max<int64_t>(longest, sample.tokens);
-  return longest;
+  return samples.empty() ? 0 : std::ranges::max(samples, {}, &data::SampleLength::tokens).tokens;
 }
 int64_t MicroBatchShape::positions() const {
-  if (!packed) return static_cast<int64_t>(samples.size()) * longest();
-  int64_t sum = 0;
-  for (const data::SampleLength& sample : samples) sum += sample.tokens;
-  return sum;
-}
-int64_t MicroBatchShape::images() const {
-  int64_t sum = 0;
-  for (const data::SampleLength& sample : samples) sum += sample.images;
-  return sum;
-}
-int64_t MicroBatchShape::supervised() const {
-  int64_t sum = 0;
-  for (const data::SampleLength& sample : samples) sum += sample.supervised;
-  return sum;
+  return packed ? sum(&data::SampleLength::tokens)
+                : static_cast<int64_t>(samples.size()) * longest();
 }
 
 MicroBatchShape worst_micro_batch(const RunSettings& settings,

@@ -22,8 +22,9 @@ struct MicroBatchShape {
   bool packed = false;                      // train.max_tokens_per_step: no padding
   int64_t longest() const;
   int64_t positions() const;  // padding counted
-  int64_t images() const;
-  int64_t supervised() const;
+  int64_t images() const { return sum(&data::SampleLength::images); }
+  int64_t supervised() const { return sum(&data::SampleLength::supervised); }
+  int64_t sum(int32_t data::SampleLength::*member) const;
 };
 /// The one of the whole run, every epoch in its order, that needs the most memory; the first of
 /// equals. `lengths`: measure_lengths() of the rows to train on.

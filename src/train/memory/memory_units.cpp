@@ -1,6 +1,7 @@
 #include "src/train/memory/memory_units.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
 
@@ -22,66 +23,50 @@ double bytes_of_codes(ops::BaseStorage storage, double out, double in) {
 }
 
 /// What of a model is trained, by name.
-class Trains {
- public:
+struct Trains {
   explicit Trains(const RunSettings& settings)
-      : recipe_(settings.recipe), shapes_(shape_only(settings.config)) {
-    for (const lora::LinearSite& site : adapted_sites(recipe_, *shapes_, nullptr)) {
-      adapted_.insert(site.name);
+      : recipe(settings.recipe), shapes(shape_only(settings.config)) {
+    for (const lora::LinearSite& site : adapted_sites(recipe, *shapes, nullptr)) {
+      adapted_names.insert(site.name);
       const at::Tensor& weight = site.layer->weight;
-      for (const lora::AdapterTensor& tensor : variant_.tensors) {
-        const std::vector<int64_t> shape =
-            tensor.shape(weight.size(0), weight.size(1), recipe_.lora.rank);
-        trainables_.push_back({site.name + "." + tensor.name, shape});
+      for (const lora::AdapterTensor& tensor : variant.tensors) {
+        trainables.emplace_back(site.name + "." + tensor.name,
+                                tensor.shape(weight.size(0), weight.size(1), recipe.lora.rank));
       }
     }
-    for (const auto& parameter : shapes_->named_parameters()) {
-      const auto elements = static_cast<double>(parameter.value().numel());
-      elements_ += elements;
+    for (const auto& parameter : shapes->named_parameters()) {
+      const at::Tensor& tensor = parameter.value();
+      const auto elements = static_cast<double>(tensor.numel());
+      base.frozen += elements;
       if (settings.storage != ops::BaseStorage::kDense && in_decoder_layer(parameter.key()) &&
-          parameter.value().dim() == 2) {
-        coded_ += elements;
-        coded_bytes_ +=
-            bytes_of_codes(settings.storage, static_cast<double>(parameter.value().size(0)),
-                           static_cast<double>(parameter.value().size(1)));
+          tensor.dim() == 2) {
+        base.coded += elements;
+        base.coded_bytes += bytes_of_codes(settings.storage, static_cast<double>(tensor.size(0)),
+                                           static_cast<double>(tensor.size(1)));
       }
-      if (whole(parameter.key()))
-        trainables_.push_back({parameter.key(), parameter.value().sizes().vec()});
+      if (whole(parameter.key())) trainables.emplace_back(parameter.key(), tensor.sizes().vec());
     }
   }
-  double elements() const { return elements_; }  // of the model without adapters
-  double coded() const { return coded_; }        // of them, those that are codes
-  double coded_bytes() const { return coded_bytes_; }
-  bool whole(const std::string& name) const { return trains_whole(recipe_, name); }
-  bool adapted(const std::string& name) const { return adapted_.contains(name); }
+  bool whole(const std::string& name) const { return trains_whole(recipe, name); }
+  bool adapted(const std::string& name) const { return adapted_names.contains(name); }
   bool keeps_input(const std::string& name) const { return whole(name) || adapted(name); }
-  double rank() const { return static_cast<double>(recipe_.lora.rank); }
   /// Elements of the trainables whose names begin so.
   double elements_under(const std::string& prefix) const {
     double sum = 0;
-    for (const auto& [name, sizes] : trainables_)
+    for (const auto& [name, sizes] : trainables)
       sum += name.starts_with(prefix) ? static_cast<double>(c10::multiply_integers(sizes)) : 0;
     return sum;
   }
-  const lora::AdapterMemory& adapter() const { return variant_.memory; }
-  bool keeps_start() const { return variant_.changes_weight; }
-  /// Those of an adapter, and a parameter that is trained whole.
-  const std::vector<std::pair<std::string, std::vector<int64_t>>>& trainables() const {
-    return trainables_;
-  }
-  /// Of the low-rank product of `rows` rows that the backward pass needs.
-  double low_rank(const std::string& name, double rows, double width) const {
-    return adapted(name) ? rows * rank() * width : 0;
-  }
-  bool drops() const { return recipe_.lora.dropout > 0; }
+  bool drops() const { return recipe.lora.dropout > 0; }
 
- private:
-  const recipe::Recipe& recipe_;
-  const lora::Variant& variant_ = lora::find_variant(recipe_.lora.variant);
-  llava::Llava shapes_;
-  std::set<std::string> adapted_;
-  std::vector<std::pair<std::string, std::vector<int64_t>>> trainables_;  // their shapes
-  double elements_ = 0, coded_ = 0, coded_bytes_ = 0;
+  const recipe::Recipe& recipe;
+  const lora::Variant& variant = lora::find_variant(recipe.lora.variant);
+  const lora::AdapterMemory& adapter = variant.memory;
+  llava::Llava shapes;
+  std::set<std::string> adapted_names;
+  /// Those of an adapter, and a parameter that is trained whole, with their shapes.
+  std::vector<std::pair<std::string, std::vector<int64_t>>> trainables;
+  TrainedSize base;  // without adapters, as if all were frozen
 };
 
 struct Counting {
@@ -101,134 +86,157 @@ struct Counting {
   }
 };
 
+/// A linear layer.
+struct Layer {
+  std::string name;
+  double in = 0, out = 0;
+};
+
 /// A copy in the compute dtype of the weight of a layer, where it is stored in another; FP16 on a
 /// CPU widens both operands, and so do products of FP8 codes on a device that has none.
-double weight_copy(const Counting& c, const std::string& name, double in, double out) {
-  if (c.in_fp8(name)) return c.fp8_products ? 0 : in * out * 4;
-  const double stored = c.trains.whole(name) ? 4 : c.coded(name) ? 0 : c.types.weight;
-  const double lengths = c.trains.adapter().makes_weight && c.trains.adapted(name)
-                             ? in * out * (stored == 4 ? 4 : 8)
+double weight_copy(const Counting& c, const Layer& layer) {
+  const double elements = layer.in * layer.out, compute = c.types.compute;
+  if (c.in_fp8(layer.name)) return c.fp8_products ? 0 : elements * 4;
+  const bool whole = c.trains.whole(layer.name), coded = c.coded(layer.name);
+  const double stored = whole ? 4 : coded ? 0 : c.types.weight;
+  const double lengths = c.trains.adapter.makes_weight && c.trains.adapted(layer.name)
+                             ? elements * (stored == 4 ? 4 : 8)
                              : 0;  // W + B A in FP32
-  const bool casts = c.trains.whole(name) ? c.types.compute != 4 : c.coded(name) || c.types.casts;
-  return std::max(lengths,
-                  (casts ? in * out * c.types.compute : 0) + (c.types.widens ? in * out * 4 : 0));
+  const bool casts = whole ? compute != 4 : coded || c.types.casts;
+  return std::max(lengths, elements * ((casts ? compute : 0) + (c.types.widens ? 4 : 0)));
 }
 
 /// What an adapter keeps for its backward pass beside the input and the low-rank product.
-double variant_keeps(const Counting& c, const std::string& name, double rows, double in,
-                     double out) {
-  const lora::AdapterMemory& adapter = c.trains.adapter();
-  if (adapter.kept == nullptr || !c.trains.adapted(name)) return 0;
-  return rows * c.types.compute * adapter.kept(in, out, c.trains.drops());
+double variant_keeps(const Counting& c, const Layer& layer, double rows) {
+  const lora::AdapterMemory& adapter = c.trains.adapter;
+  if (adapter.kept == nullptr || !c.trains.adapted(layer.name)) return 0;
+  return rows * c.types.compute * adapter.kept(layer.in, layer.out, c.trains.drops());
 }
 
-struct Block {
-  std::string name, q, k, v, o, in1, in2, out;  // in2: of a gated MLP
-  double width, attention, head, inner;         // attention: all heads together
-  int64_t index = 0;
+/// What it keeps beside the input.
+double adapter_keeps(const Counting& c, const Layer& layer, double rows) {
+  const double product =
+      c.trains.adapted(layer.name)
+          ? rows * static_cast<double>(c.trains.recipe.lora.rank) * c.types.compute
+          : 0;
+  return product + variant_keeps(c, layer, rows);
+}
+
+/// Transformer blocks, one after the other.
+struct Stack {
+  std::string prefix, unit, part;     // of the blocks' names, of the units' names, the units' part
+  std::array<std::string, 4> layers;  // names of o, in1, in2 and out; in2: of a gated MLP
+  double width = 0, attention = 0, head = 0, inner = 0;  // attention: all heads together
+  int64_t blocks = 0;
+  double tokens = 0, kept = 0;  // kept: tokens that go on after the last block's attention
+  double stream = 4;            // bytes of an element of the residual stream
 };
 
-/// A transformer block over `tokens` tokens, of which `kept` go on after its attention. `reached`:
-/// its input needs a gradient.
-MemoryUnit block_unit(const Counting& c, const Block& b, double tokens, double kept, double stream,
-                      bool reached) {
+struct Block {
+  Layer q, k, v, o, in1, in2, out;
+  double tokens = 0, kept = 0;
+};
+
+Block make_block(const Stack& s, int64_t index) {
+  const std::string name = s.prefix + std::to_string(index), mlp = name + ".mlp.",
+                    attention = name + ".self_attn.";
+  return {.q = {attention + "q_proj", s.width, s.attention},
+          .k = {attention + "k_proj", s.width, s.attention},
+          .v = {attention + "v_proj", s.width, s.attention},
+          .o = {attention + s.layers[0], s.attention, s.width},
+          .in1 = {mlp + s.layers[1], s.width, s.inner},
+          .in2 = {mlp + s.layers[2], s.width, s.inner},
+          .out = {mlp + s.layers[3], s.inner, s.width},
+          .tokens = s.tokens,
+          .kept = index + 1 == s.blocks ? s.kept : s.tokens};
+}
+
+/// What a norm of `rows` rows keeps whose output `users` layers keep as their input. `reached`: its
+/// input, the residual stream, needs a gradient.
+double norm_keeps(const Counting& c, const Stack& s, double rows, int64_t users, bool reached) {
+  const double stream = rows * s.width * s.stream, compute = c.types.compute;
+  const double own = reached ? stream + 4 * rows : 0;
+  if (users == 0) return own;
+  const bool same = c.types.norm == compute;
+  // A decoder layer makes normed inputs of the stream again.
+  if (!s.layers[2].empty() && same && c.trains.adapter.low_rank_only) return reached ? own : stream;
+  return own + (same ? 1.0 : static_cast<double>(users)) * rows * s.width * compute;
+}
+
+/// What half of a block keeps. `graph`: whether what goes in needs a gradient; then, what comes
+/// out.
+double attention_keeps(const Counting& c, const Stack& s, const Block& b, bool& graph) {
   const PassTypes& t = c.types;
-  const double compute = t.compute, d = b.width, wide = t.widens ? 4 : compute, norm = t.norm;
-  const auto keeps = [&](const std::string& name) { return c.trains.keeps_input(name); };
-  const bool gated = !b.in2.empty();
-  const bool again =
-      gated && norm == compute &&
-      c.trains.adapter().low_rank_only;  // a decoder layer makes normed inputs of the stream again
-  const auto copies = [&](int64_t users) {
-    return users == 0 ? 0.0 : norm == compute ? 1.0 : static_cast<double>(users);
-  };
-  MemoryUnit unit;
-  unit.input = tokens * d * stream;
-  const int64_t qkv = keeps(b.q) + keeps(b.k) + keeps(b.v),
-                mlp_in = keeps(b.in1) + (gated && keeps(b.in2));
-  bool graph = reached || qkv > 0;
-  double early =
-      reached ? tokens * (d * stream + 4) : 0;  // the norm's input is the residual stream
-  early +=
-      again ? (qkv > 0 && !reached ? tokens * d * stream : 0) : copies(qkv) * tokens * d * compute;
-  for (const std::string& name : {b.q, b.k, b.v}) {
-    early +=
-        c.trains.low_rank(name, tokens, compute) + variant_keeps(c, name, tokens, d, b.attention);
+  const double wide = t.widens ? 4 : t.compute;
+  int64_t users = 0;
+  double saved = 0;
+  for (const Layer* layer : {&b.q, &b.k, &b.v}) {
+    users += c.trains.keeps_input(layer->name);
+    saved += adapter_keeps(c, *layer, b.tokens);
   }
-  if (graph) early += tokens * (4 * b.attention * wide + 4 * b.attention / b.head);
-  if (t.widens && graph) early += tokens * b.attention * compute;
-  if (keeps(b.o) && (!graph || kept < tokens)) early += kept * b.attention * compute;
-  early += c.trains.low_rank(b.o, kept, compute) + variant_keeps(c, b.o, kept, b.attention, d);
-  graph |= keeps(b.o);
-  double late = graph ? kept * (d * stream + 4) : 0;
-  late +=
-      again ? (mlp_in > 0 && !graph ? kept * d * stream : 0) : copies(mlp_in) * kept * d * compute;
-  late += c.trains.low_rank(b.in1, kept, compute) + variant_keeps(c, b.in1, kept, d, b.inner);
-  graph |= mlp_in > 0;
-  if (gated)
-    late += c.trains.low_rank(b.in2, kept, compute) + variant_keeps(c, b.in2, kept, d, b.inner);
-  if (graph || keeps(b.out))
-    late += kept * b.inner * compute * 2;  // gate and up; or before and after the activation
-  if (!gated && !keeps(b.out)) late -= graph ? kept * b.inner * compute : 0;
-  late += c.trains.low_rank(b.out, kept, compute) + variant_keeps(c, b.out, kept, b.inner, d);
-  if (gated && !c.trains.adapter().low_rank_only && keeps(b.out))
-    late += kept * b.inner * compute;  // the product, which a low-rank update makes again
-  graph |= keeps(b.out);
-  unit.early = early;
-  unit.saved = early + late;
-  const double dropped = c.trains.drops() ? kept * b.inner * compute : 0;
-  const double copy = weight_copy(c, b.in1, d, b.inner);
-  const double gradient = kept * d * (stream + (stream == compute ? 0 : compute));
-  const double inner = kept * b.inner * compute;
-  unit.backward = graph ? gradient + std::max((gated ? 3 : 2) * inner, inner + dropped) + copy : 0;
-  unit.second = graph ? tokens * (d * (stream + norm) + 4 * b.attention * wide) +
-                            weight_copy(c, b.q, d, b.attention)
-                      : 0;
-  const bool fp8 = c.in_fp8(b.in1);
-  if (t.widens || fp8) unit.backward += kept * (d + b.inner) * (fp8 && c.fp8_products ? 1 : 4);
-  unit.forward = std::max(tokens * (d * (stream + norm) + 3 * b.attention * wide),
-                          kept * (d * (stream + norm) + (gated ? 3 : 2) * b.inner * compute)) +
+  saved += norm_keeps(c, s, b.tokens, users, graph);
+  graph |= users > 0;
+  if (graph) saved += b.tokens * (4 * s.attention * wide + 4 * s.attention / s.head);
+  if (t.widens && graph) saved += b.tokens * s.attention * t.compute;
+  const bool keeps_o = c.trains.keeps_input(b.o.name);
+  if (keeps_o && (!graph || b.kept < b.tokens)) saved += b.kept * s.attention * t.compute;
+  graph |= keeps_o;
+  return saved + adapter_keeps(c, b.o, b.kept);
+}
+
+double mlp_keeps(const Counting& c, const Stack& s, const Block& b, bool& graph) {
+  const bool gated = !s.layers[2].empty(), keeps_out = c.trains.keeps_input(b.out.name);
+  const int64_t users =
+      c.trains.keeps_input(b.in1.name) + (gated && c.trains.keeps_input(b.in2.name));
+  const double inner = b.kept * s.inner * c.types.compute;
+  double saved = norm_keeps(c, s, b.kept, users, graph);
+  graph |= users > 0 || keeps_out;
+  for (const Layer* layer : {&b.in1, &b.in2, &b.out}) saved += adapter_keeps(c, *layer, b.kept);
+  // Gate and up; or before the activation and, for the last layer, after it.
+  if (graph) saved += (gated || keeps_out ? 2 : 1) * inner;
+  if (gated && !c.trains.adapter.low_rank_only && keeps_out)
+    saved += inner;  // the product, which a low-rank update makes again
+  return saved;
+}
+
+/// `reached`: the block's input needs a gradient.
+MemoryUnit block_unit(const Counting& c, const Stack& s, int64_t index, bool reached) {
+  const PassTypes& t = c.types;
+  const Block b = make_block(s, index);
+  const double compute = t.compute, d = s.width, wide = t.widens ? 4 : compute;
+  const double inner = b.kept * s.inner * compute, inners = s.layers[2].empty() ? 2 : 3;
+  MemoryUnit unit{.name = s.unit + std::to_string(index), .part = s.part};
+  unit.input = b.tokens * d * s.stream;
+  bool graph = reached;
+  unit.early = attention_keeps(c, s, b, graph);
+  unit.saved = unit.early + mlp_keeps(c, s, b, graph);
+  const double dropped = c.trains.drops() ? inner : 0, copy = weight_copy(c, b.in1);
+  if (graph) {
+    const double gradient = b.kept * d * (s.stream + (s.stream == compute ? 0 : compute));
+    unit.backward = gradient + std::max(inners * inner, inner + dropped) + copy;
+    unit.second =
+        b.tokens * (d * (s.stream + t.norm) + 4 * s.attention * wide) + weight_copy(c, b.q);
+  }
+  const bool fp8 = c.in_fp8(b.in1.name);
+  if (t.widens || fp8) unit.backward += b.kept * (d + s.inner) * (fp8 && c.fp8_products ? 1 : 4);
+  unit.forward = std::max(b.tokens * (d * (s.stream + t.norm) + 3 * s.attention * wide),
+                          b.kept * d * (s.stream + t.norm) + inners * inner) +
                  copy;
-  if (c.trains.whole(b.in1))
-    unit.backward += d * b.inner * (compute + 4);  // a weight's gradient before it is one of FP32
-  unit.gradients = 4 * c.trains.elements_under(b.name + ".");
-  unit.recomputed = c.every > 0 && b.index % c.every == 0 && graph;
+  if (c.trains.whole(b.in1.name))
+    unit.backward += d * s.inner * (compute + 4);  // a weight's gradient before it is one of FP32
+  unit.gradients = 4 * c.trains.elements_under(s.prefix + std::to_string(index) + ".");
+  unit.recomputed = c.every > 0 && index % c.every == 0 && graph;
   return unit;
 }
 
-Block clip_block(const clip::ClipConfig& config, int64_t index) {
-  const std::string name = "vision_tower.vision_model.encoder.layers." + std::to_string(index);
-  const auto d = static_cast<double>(config.hidden);
-  return {.name = name,
-          .q = name + ".self_attn.q_proj",
-          .k = name + ".self_attn.k_proj",
-          .v = name + ".self_attn.v_proj",
-          .o = name + ".self_attn.out_proj",
-          .in1 = name + ".mlp.fc1",
-          .in2 = "",
-          .out = name + ".mlp.fc2",
-          .width = d,
-          .attention = d,
-          .head = d / static_cast<double>(config.heads),
-          .inner = static_cast<double>(config.intermediate),
-          .index = index};
-}
-
-Block llama_block(const llama::LlamaConfig& config, int64_t index) {
-  const std::string name = "language_model.model.layers." + std::to_string(index);
-  return {.name = name,
-          .q = name + ".self_attn.q_proj",
-          .k = name + ".self_attn.k_proj",
-          .v = name + ".self_attn.v_proj",
-          .o = name + ".self_attn.o_proj",
-          .in1 = name + ".mlp.gate_proj",
-          .in2 = name + ".mlp.up_proj",
-          .out = name + ".mlp.down_proj",
-          .width = static_cast<double>(config.hidden),
-          .attention = static_cast<double>(config.heads * config.head_dim),
-          .head = static_cast<double>(config.head_dim),
-          .inner = static_cast<double>(config.intermediate),
-          .index = index};
+/// True where what comes out of the blocks needs a gradient; `reached`: what goes in does.
+bool add_blocks(const Counting& c, const Stack& stack, std::vector<MemoryUnit>& units,
+                bool reached) {
+  for (int64_t i = 0; i < stack.blocks; ++i) {
+    units.push_back(block_unit(c, stack, i, reached));
+    reached |= units.back().gradients > 0;
+  }
+  return reached;
 }
 
 /// The vision tower's blocks that run; true where what comes out of them needs a gradient.
@@ -237,43 +245,45 @@ bool add_vision(const Counting& c, std::vector<MemoryUnit>& units) {
   int64_t blocks = 0;
   for (const int64_t layer : c.config.vision_feature_layers)
     blocks = std::max(blocks, layer < 0 ? layer + config.layers + 1 : layer);
-  const auto positions = static_cast<double>(c.shape.images * (config.grid() * config.grid() + 1));
-  bool reached = c.trains.whole("vision_tower.");
-  for (int64_t i = 0; i < blocks && c.shape.images > 0; ++i) {
-    MemoryUnit unit =
-        block_unit(c, clip_block(config, i), positions, positions, c.types.vision_stream, reached);
-    reached |= unit.gradients > 0;
-    unit.name = "vision layer " + std::to_string(i);
-    unit.part = "vision tower";
-    units.push_back(std::move(unit));
-  }
-  return reached;
+  const auto positions = static_cast<double>(c.shape.images * (config.grid() * config.grid() + 1)),
+             d = static_cast<double>(config.hidden);
+  const Stack stack{.prefix = "vision_tower.vision_model.encoder.layers.",
+                    .unit = "vision layer ",
+                    .part = "vision tower",
+                    .layers = {"out_proj", "fc1", "", "fc2"},
+                    .width = d,
+                    .attention = d,
+                    .head = d / static_cast<double>(config.heads),
+                    .inner = static_cast<double>(config.intermediate),
+                    .blocks = c.shape.images > 0 ? blocks : 0,
+                    .tokens = positions,
+                    .kept = positions,
+                    .stream = c.types.vision_stream};
+  return add_blocks(c, stack, units, c.trains.whole("vision_tower."));
 }
 
 bool add_projector(const Counting& c, std::vector<MemoryUnit>& units, bool reached) {
-  const std::string name = "multi_modal_projector", first = name + ".linear_1",
-                    second = name + ".linear_2";
+  const std::string name = "multi_modal_projector";
   const auto positions = static_cast<double>(c.shape.images * c.config.image_positions()),
              d = static_cast<double>(c.config.text.hidden);
   const auto in = static_cast<double>(c.config.vision.hidden) *
                   static_cast<double>(c.config.vision_feature_layers.size());
   const double compute = c.types.compute;
+  const Layer first{name + ".linear_1", in, d}, second{name + ".linear_2", d, d};
   MemoryUnit unit{.name = "projector", .part = "projector"};
   unit.gradients = 4 * c.trains.elements_under(name + ".");
   const bool graph = reached || unit.gradients > 0;
-  if (c.trains.keeps_input(first)) unit.saved += positions * in * compute;
+  for (const Layer* layer : {&first, &second}) {
+    if (c.trains.keeps_input(layer->name)) unit.saved += positions * layer->in * compute;
+    unit.saved += adapter_keeps(c, *layer, positions);
+  }
   if (graph) unit.saved += positions * d * compute;  // before the activation
-  if (c.trains.keeps_input(second)) unit.saved += positions * d * compute;
-  unit.saved +=
-      c.trains.low_rank(first, positions, compute) + c.trains.low_rank(second, positions, compute);
-  unit.saved +=
-      variant_keeps(c, first, positions, in, d) + variant_keeps(c, second, positions, d, d);
-  const double copy = weight_copy(c, second, d, d);
+  const double copy = weight_copy(c, second);
   unit.forward = 2 * positions * d * compute +
                  static_cast<double>(c.shape.rows * c.shape.longest) * d * c.types.stream + copy;
   unit.early = unit.saved;
   unit.backward = graph ? 2 * positions * d * compute + copy +
-                              (c.trains.whole(second) ? d * d * (compute + 4) : 0)
+                              (c.trains.whole(second.name) ? d * d * (compute + 4) : 0)
                         : 0;
   units.push_back(std::move(unit));
   return graph;
@@ -281,18 +291,19 @@ bool add_projector(const Counting& c, std::vector<MemoryUnit>& units, bool reach
 
 bool add_decoder(const Counting& c, std::vector<MemoryUnit>& units, bool reached) {
   const llama::LlamaConfig& config = c.config.text;
-  const auto tokens = static_cast<double>(c.shape.rows * c.shape.longest),
-             kept = static_cast<double>(c.shape.supervised);
-  reached |= c.trains.whole("language_model.");
-  for (int64_t i = 0; i < config.layers; ++i) {
-    MemoryUnit unit = block_unit(c, llama_block(config, i), tokens,
-                                 i + 1 == config.layers ? kept : tokens, c.types.stream, reached);
-    reached |= unit.gradients > 0;
-    unit.name = "decoder layer " + std::to_string(i);
-    unit.part = "decoder layers";
-    units.push_back(std::move(unit));
-  }
-  return reached;
+  const Stack stack{.prefix = "language_model.model.layers.",
+                    .unit = "decoder layer ",
+                    .part = "decoder layers",
+                    .layers = {"o_proj", "gate_proj", "up_proj", "down_proj"},
+                    .width = static_cast<double>(config.hidden),
+                    .attention = static_cast<double>(config.heads * config.head_dim),
+                    .head = static_cast<double>(config.head_dim),
+                    .inner = static_cast<double>(config.intermediate),
+                    .blocks = config.layers,
+                    .tokens = static_cast<double>(c.shape.rows * c.shape.longest),
+                    .kept = static_cast<double>(c.shape.supervised),
+                    .stream = c.types.stream};
+  return add_blocks(c, stack, units, reached || c.trains.whole("language_model."));
 }
 
 /// Final norm and LM head, in chunks of rows unless the head has an adapter.
@@ -318,7 +329,7 @@ void add_head(const Counting& c, std::vector<MemoryUnit>& units, bool reached) {
     unit.backward += logits + pieces +
                      4 * vocab * d;  // the weight's gradient is summed up beside the one that stays
   if (c.trains.adapted(name)) {
-    unit.saved += kept * (vocab * 4 + d * t.compute) + variant_keeps(c, name, kept, d, vocab);
+    unit.saved += kept * (vocab * 4 + d * t.compute) + variant_keeps(c, {name, d, vocab}, kept);
     unit.forward = kept * vocab * (t.compute + (t.compute == 4 ? 0 : 4));
     unit.backward = kept * vocab * (4 + t.compute + (t.compute == 4 ? 0 : 4));
   }
@@ -354,14 +365,13 @@ TrainedSize trained_size(const RunSettings& settings) {
   const Trains trains(settings);
   const RulePtr rule = make_rule(settings.recipe.optim);
   const double bytes = pass_types(settings).compute;
-  const bool shadowed = bytes == 2 && trains.adapter().low_rank_only;
-  TrainedSize size{
-      .frozen = trains.elements(), .coded = trains.coded(), .coded_bytes = trains.coded_bytes()};
-  for (const auto& [name, sizes] : trains.trainables()) {
+  const bool shadowed = bytes == 2 && trains.adapter.low_rank_only;
+  TrainedSize size = trains.base;
+  for (const auto& [name, sizes] : trains.trainables) {
     const int64_t elements = c10::multiply_integers(sizes);
     size.trained += static_cast<double>(elements);
     if (!name.starts_with("language_model.")) size.before_decoder += static_cast<double>(elements);
-    if (trains.keeps_start() && !trains.whole(name))
+    if (trains.variant.changes_weight && !trains.whole(name))
       size.starts += 4.0 * static_cast<double>(elements);
     if (shadowed && !trains.whole(name)) size.shadows += bytes * static_cast<double>(elements);
     if (trains.whole(name)) size.frozen -= static_cast<double>(elements);

@@ -14,23 +14,21 @@ struct PassShape {
 };
 /// How it computes.
 struct PassTypes {
-  double stream = 4, compute = 4,
-         norm = 4;  // bytes of an element: residual stream, products, what a norm gives
-  double vision_stream = 4, weight = 4;  // weight: of the frozen ones
-  bool casts = false;                    // frozen weights are not stored in the dtype of products
-  bool widens = false;                   // FP16 on a CPU: products are computed in float32
+  // Bytes of an element: residual stream, products, what a norm gives, frozen weights.
+  double stream = 4, compute = 4, norm = 4, vision_stream = 4, weight = 4;
+  bool casts = false;   // frozen weights are not stored in the dtype of products
+  bool widens = false;  // FP16 on a CPU: products are computed in float32
   bool gpu = false;
 };
 
 /// One unit of the pass, in its order. Bytes.
 struct MemoryUnit {
-  std::string name;    // "decoder layer 3"
-  std::string part;    // "vision tower", "projector", "decoder layers", "LM head"
-  double input = 0;    // kept where the block is recomputed
-  double saved = 0;    // kept for the backward pass
-  double forward = 0;  // temporaries of the forward pass at most, beside `saved`
-  double early =
-      0;  // of `saved`, what is still there in the second half of the unit's backward pass
+  std::string name;      // "decoder layer 3"
+  std::string part;      // "vision tower", "projector", "decoder layers", "LM head"
+  double input = 0;      // kept where the block is recomputed
+  double saved = 0;      // kept for the backward pass
+  double forward = 0;    // temporaries of the forward pass at most, beside `saved`
+  double early = 0;      // of `saved`, what is still there in the second half of the backward pass
   double backward = 0;   // temporaries of the backward pass's first half (MLP) at most
   double second = 0;     // the same of the second half (attention)
   double gradients = 0;  // of its trainables

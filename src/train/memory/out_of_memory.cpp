@@ -55,8 +55,7 @@ std::string size_or_growth(int64_t steps_done, const std::optional<Growth>& grow
 }  // namespace
 
 std::string best_changes(std::vector<Mitigation> changes) {
-  const bool one_is_enough = std::any_of(changes.begin(), changes.end(),
-                                         [](const Mitigation& change) { return change.fits; });
+  const bool one_is_enough = std::ranges::any_of(changes, &Mitigation::fits);
   if (one_is_enough) std::erase_if(changes, [](const Mitigation& change) { return !change.fits; });
   std::vector<std::string> parts;
   std::set<std::string> fields;  // of one, the mildest

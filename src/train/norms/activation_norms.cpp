@@ -23,8 +23,7 @@ bool differentiates() { return torch::autograd::get_current_graph_task_id() != -
 
 template <class Rows>
 auto row_of(Rows& rows, const std::string& layer) {
-  return std::find_if(rows.begin(), rows.end(),
-                      [&](const auto& row) { return row.layer == layer; });
+  return std::ranges::find_if(rows, [&](const auto& row) { return row.layer == layer; });
 }
 
 }  // namespace

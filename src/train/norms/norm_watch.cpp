@@ -1,6 +1,7 @@
 #include "src/train/norms/norm_watch.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 
@@ -8,6 +9,9 @@
 #include "src/base/text.h"
 
 namespace lft::train {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NormTrend, first, recent)
+
 namespace {
 
 constexpr size_t kFirst = 4, kWindow = 16, kNamed = 4;
@@ -30,14 +34,6 @@ double median(std::vector<double> values) {
 }
 
 std::string norm_text(double value) { return format_number(value < 1e-12 ? 0 : value); }
-
-io::Json trend_json(const NormTrend& trend) {
-  return {{"first", trend.first}, {"recent", trend.recent}};
-}
-NormTrend trend_from(const io::Json& json) {
-  return {json.at("first").get<std::vector<double>>(),
-          json.at("recent").get<std::vector<double>>()};
-}
 
 std::string listed(const std::vector<std::string>& modules) { return join(modules, ", ", kNamed); }
 
@@ -266,17 +262,16 @@ std::string warning_line(const NormWarning& warning, int64_t step) {
 }
 
 io::Json NormWatch::state() const {
-  io::Json modules = io::Json::object(), activations = io::Json::object();
-  for (const auto& [name, trend] : modules_) modules[name] = trend_json(trend);
+  io::Json activations = io::Json::object(), lowest = io::Json::array();
   for (const auto& [name, seen] : activations_)
     activations[name] = {seen.first, seen.last, seen.before_last};
-  return {{"loss", trend_json(loss_)},
-          {"norm", trend_json(norm_)},
-          {"ratio", trend_json(ratio_)},
-          {"modules", modules},
+  if (has_lowest_) lowest = {lowest_loss_, norm_at_lowest_};
+  return {{"loss", loss_},
+          {"norm", norm_},
+          {"ratio", ratio_},
+          {"modules", modules_},
           {"activations", activations},
-          {"lowest",
-           has_lowest_ ? io::Json::array({lowest_loss_, norm_at_lowest_}) : io::Json::array()},
+          {"lowest", lowest},
           {"below_tenth", below_tenth_},
           {"warned", warned_}};
 }
@@ -284,21 +279,21 @@ io::Json NormWatch::state() const {
 void NormWatch::restore(const io::Json& state) {
   *this = {};
   if (state.empty()) return;
-  loss_ = trend_from(state.at("loss"));
-  norm_ = trend_from(state.at("norm"));
-  ratio_ = trend_from(state.at("ratio"));
-  for (const auto& [name, trend] : state.at("modules").items()) modules_[name] = trend_from(trend);
-  for (const auto& [name, seen] : state.at("activations").items()) {
-    activations_[name] = {seen.at(0).get<double>(), seen.at(1).get<double>(),
-                          seen.at(2).get<double>()};
+  state.at("loss").get_to(loss_);
+  state.at("norm").get_to(norm_);
+  state.at("ratio").get_to(ratio_);
+  state.at("modules").get_to(modules_);
+  for (const auto& [name, json] : state.at("activations").items()) {
+    const auto seen = json.get<std::array<double, 3>>();
+    activations_[name] = {seen[0], seen[1], seen[2]};
   }
   has_lowest_ = !state.at("lowest").empty();
   if (has_lowest_) {
-    lowest_loss_ = state.at("lowest").at(0).get<double>();
-    norm_at_lowest_ = state.at("lowest").at(1).get<double>();
+    state.at("lowest").at(0).get_to(lowest_loss_);
+    state.at("lowest").at(1).get_to(norm_at_lowest_);
   }
-  below_tenth_ = state.at("below_tenth").get<int64_t>();
-  warned_ = state.at("warned").get<std::set<std::string>>();
+  state.at("below_tenth").get_to(below_tenth_);
+  state.at("warned").get_to(warned_);
 }
 
 std::vector<LayerValue> module_grad_norms(const Optimizer& optimizer,

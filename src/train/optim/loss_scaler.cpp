@@ -50,12 +50,9 @@ void move_scale(LossScale& state, bool found_inf) {
 double inverse(double scale) {
   const float inverse = static_cast<float>(1.0 / scale);
   if (!std::isfinite(inverse)) {
-    throw Error(ErrorKind::kNumeric,
-                {.what = "the loss scale has become too small to unscale with",
-                 .where = {},
-                 .found = "loss scale " + io::Json(scale).dump(),
-                 .expected = "a scale whose inverse is a float32",
-                 .next = "every step overflows in FP16: set precision.compute to bf16 or fp32"});
+    refuse(ErrorKind::kNumeric, "the loss scale has become too small to unscale with", {},
+           "loss scale " + io::Json(scale).dump(), "a scale whose inverse is a float32",
+           "every step overflows in FP16: set precision.compute to bf16 or fp32");
   }
   return inverse;
 }
@@ -104,33 +101,24 @@ LossScale loss_scale_from(const io::Json& json) {
   const io::Json known = loss_scale_json(state);
   for (const auto& [key, value] : json.items()) {
     if (!known.contains(key)) {
-      throw Error(ErrorKind::kCheckpoint, {.what = "unknown field " + quote_text(key),
-                                           .where = where,
-                                           .found = {},
-                                           .expected = {},
-                                           .next = next});
+      refuse(ErrorKind::kCheckpoint, "unknown field " + quote_text(key), where, {}, {}, next);
     }
   }
   if (const std::string wrong = fault(state); !wrong.empty()) {
-    throw Error(
-        ErrorKind::kCheckpoint,
-        {.what = "bad loss scale", .where = where, .found = wrong, .expected = {}, .next = next});
+    refuse(ErrorKind::kCheckpoint, "bad loss scale", where, wrong, {}, next);
   }
   return state;
 }
 
 LossScaler::LossScaler(LossScale state) : state_(state) {
   if (const std::string wrong = fault(state_); !wrong.empty()) {
-    throw Error(
-        ErrorKind::kInternal,
-        {.what = "bad loss scale", .where = {}, .found = wrong, .expected = {}, .next = {}});
+    refuse(ErrorKind::kInternal, "bad loss scale", {}, wrong);
   }
   state_.scale = state_.enabled ? static_cast<float>(state_.scale) : 1;
 }
 
 LossScaler::Checked* LossScaler::find(const Optimizer& optimizer) {
-  const auto found = std::find_if(checked_.begin(), checked_.end(),
-                                  [&](const Checked& c) { return c.optimizer == &optimizer; });
+  const auto found = std::ranges::find(checked_, &optimizer, &Checked::optimizer);
   return found == checked_.end() ? nullptr : &*found;
 }
 
@@ -181,14 +169,11 @@ void LossScaler::step(Optimizer& optimizer, double factor) {
 ops::GradStats LossScaler::update() {
   if (checked_.empty()) throw_nothing_checked();
   ops::GradStats all;
-  for (size_t i = 0; i < checked_.size(); ++i) {
-    ops::GradStats one = ops::read_stats(checked_[i].verdict);
-    if (checked_[i].stage == ScalerStage::kStepped) checked_[i].optimizer->commit(!one.found_inf);
-    if (i == 0) {
-      all = std::move(one);
-    } else {
-      append(all, one);
-    }
+  for (const Checked& checked : checked_) {
+    const ops::GradStats one = ops::read_stats(checked.verdict);
+    if (checked.stage == ScalerStage::kStepped) checked.optimizer->commit(!one.found_inf);
+    if (&checked == &checked_.front()) all.loss = one.loss;
+    append(all, one);
   }
   move_scale(state_, all.found_inf);
   checked_.clear();

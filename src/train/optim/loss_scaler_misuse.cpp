@@ -31,11 +31,8 @@ constexpr const char* kUnfreeze =
 
 [[noreturn]] void misused(std::string what, std::string where, std::string found,
                           std::string expected, std::string next) {
-  throw Error(ErrorKind::kInternal, {.what = std::move(what),
-                                     .where = std::move(where),
-                                     .found = std::move(found),
-                                     .expected = std::move(expected),
-                                     .next = std::move(next)});
+  refuse(ErrorKind::kInternal, std::move(what), std::move(where), std::move(found),
+         std::move(expected), std::move(next));
 }
 
 /// "3 parameters: a, b, c"

@@ -88,13 +88,6 @@ void apply_in_pieces(const UpdateRule& rule, const std::vector<Update>& updates,
   apply_piece(rule, std::move(piece), verdict);
 }
 
-at::Tensor zeros(const at::Tensor& param, at::IntArrayRef sizes, at::ScalarType dtype,
-                 const MomentStorage& storage) {
-  const at::TensorOptions there = at::TensorOptions().dtype(dtype);
-  if (!storage.offload) return at::zeros(sizes, there.device(param.device()));
-  return at::zeros(sizes, there.pinned_memory(ops::runs_kernels(param.device())));
-}
-
 std::vector<lora::Trainable> trainables_of(const std::vector<Slot>& slots) {
   std::vector<lora::Trainable> trainables;
   for (const Slot& slot : slots) trainables.push_back(slot.param);
@@ -106,8 +99,12 @@ Slot make_slot(const UpdateRule& rule, const lora::Trainable& trainable,
   const at::Tensor& param = trainable.tensor;
   Slot slot{.param = trainable};
   for (const MomentSpec& spec : rule.moments(param.sizes())) {
-    const std::vector<int64_t> sizes = moment_sizes(spec, param.sizes());
-    slot.moments.push_back({spec.name, zeros(param, sizes, spec.dtype, storage), spec.span});
+    const at::TensorOptions options = at::TensorOptions().dtype(spec.dtype);
+    const at::Tensor zeros =
+        at::zeros(moment_sizes(spec, param.sizes()),
+                  storage.offload ? options.pinned_memory(ops::runs_kernels(param.device()))
+                                  : options.device(param.device()));
+    slot.moments.push_back({spec.name, zeros, spec.span});
   }
   return slot;
 }
@@ -120,11 +117,8 @@ Optimizer::Optimizer(const std::vector<lora::Trainable>& trainables, std::vector
   slots_.reserve(trainables.size());
   for (const lora::Trainable& trainable : trainables) {
     if (trainable.tensor.scalar_type() != at::kFloat || !trainable.tensor.is_contiguous()) {
-      throw Error(ErrorKind::kInternal, {.what = "a trainable is not a contiguous float32 tensor",
-                                         .where = trainable.name,
-                                         .found = {},
-                                         .expected = {},
-                                         .next = {}});
+      refuse(ErrorKind::kInternal, "a trainable is not a contiguous float32 tensor",
+             trainable.name);
     }
     slots_.push_back(make_slot(*rule_, trainable, storage_));
   }

@@ -22,11 +22,8 @@ const RuleInfo& find_rule(const std::string& name) {
   for (const RuleInfo& rule : update_rules()) {
     if (rule.name == name) return rule;
   }
-  throw Error(ErrorKind::kInternal, {.what = "there is no optimizer of this name",
-                                     .where = "optim.name",
-                                     .found = name,
-                                     .expected = "a rule of src/train/optim/rules.cpp",
-                                     .next = "add it there"});
+  refuse(ErrorKind::kInternal, "there is no optimizer of this name", "optim.name", name,
+         "a rule of src/train/optim/rules.cpp", "add it there");
 }
 
 RulePtr make_rule(const recipe::Recipe::Optim& optim) {
@@ -34,12 +31,10 @@ RulePtr make_rule(const recipe::Recipe::Optim& optim) {
       find_rule(optim.name)
           .make({.betas = optim.betas, .eps = optim.eps, .weight_decay = optim.weight_decay});
   if (optim.offload && !rule->in_pieces()) {
-    throw Error(ErrorKind::kUsage,
-                {.what = "this optimizer cannot keep its moments in host memory",
-                 .where = "optim.offload",
-                 .found = "optim.name " + optim.name + ", which updates a whole matrix at once",
-                 .expected = "an optimizer that updates each element by itself",
-                 .next = "set optim.offload to false, or optim.name to adamw"});
+    refuse(ErrorKind::kUsage, "this optimizer cannot keep its moments in host memory",
+           "optim.offload", "optim.name " + optim.name + ", which updates a whole matrix at once",
+           "an optimizer that updates each element by itself",
+           "set optim.offload to false, or optim.name to adamw");
   }
   return rule;
 }

@@ -16,11 +16,8 @@ Schedule Schedule::make(const std::string& name, double warmup_ratio, int64_t to
   } else if (name == "cosine") {
     schedule.kind = Kind::kCosine;
   } else {
-    throw Error(ErrorKind::kUsage, {.what = "unknown schedule",
-                                    .where = "optim.schedule",
-                                    .found = name,
-                                    .expected = "constant, linear or cosine",
-                                    .next = {}});
+    refuse(ErrorKind::kUsage, "unknown schedule", "optim.schedule", name,
+           "constant, linear or cosine");
   }
   schedule.total = total;
   schedule.warmup = static_cast<int64_t>(std::ceil(static_cast<double>(total) * warmup_ratio));

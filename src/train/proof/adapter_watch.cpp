@@ -41,19 +41,15 @@ void AdapterWatch::step(Optimizer& optimizer, const std::vector<double>& grad_no
     adapter.moved += lr[adapter.b];
   }
   if (!dead.empty()) {
-    throw Error(
-        ErrorKind::kUsage,
-        {.what = "an adapter does not learn: its B has moved, and the gradient of its A is still "
-                 "exactly zero",
-         .where = join(dead, ", ", 8),
-         .found =
-             std::to_string(dead.size()) + " of " + std::to_string(adapters_.size()) + " adapters",
-         .expected =
-             "a gradient on A on the first step after an update with a learning rate above 0",
-         .next = "look for what resets B or cuts A off, or take these layers out of lora.targets"});
+    refuse(ErrorKind::kUsage,
+           "an adapter does not learn: its B has moved, and the gradient of its A is still "
+           "exactly zero",
+           join(dead, ", ", 8),
+           std::to_string(dead.size()) + " of " + std::to_string(adapters_.size()) + " adapters",
+           "a gradient on A on the first step after an update with a learning rate above 0",
+           "look for what resets B or cuts A off, or take these layers out of lora.targets");
   }
-  satisfied_ = std::all_of(adapters_.begin(), adapters_.end(),
-                           [](const Adapter& adapter) { return adapter.proven; });
+  satisfied_ = std::ranges::all_of(adapters_, &Adapter::proven);
 }
 
 }  // namespace lft::train

@@ -126,22 +126,19 @@ std::vector<lora::TrainedModule> dead_modules(
     const std::vector<lora::TrainedModule>& modules, const std::vector<lora::Trainable>& trainables,
     const Probe& probe, const std::function<ProbeGradients(const Probe&)>& run,
     ProbeGradients& gradients, int64_t& underflowed) {
-  std::vector<lora::TrainedModule> dead;
-  if (!gradients.finite) return dead;
-  const auto collect = [&](const std::vector<lora::TrainedModule>& from,
-                           const std::vector<double>& norms) {
-    std::vector<lora::TrainedModule> found;
-    for (const lora::TrainedModule& module : from) {
-      if (!is_alive(module, trainables, norms)) found.push_back(module);
-    }
-    return found;
+  if (!gradients.finite) return {};
+  std::vector<lora::TrainedModule> dead = modules;
+  const auto drop_living = [&](const std::vector<double>& norms) {
+    std::erase_if(dead, [&](const lora::TrainedModule& module) {
+      return is_alive(module, trainables, norms);
+    });
   };
-  dead = collect(modules, gradients.norms);
+  drop_living(gradients.norms);
   if (dead.empty() || probe.compute == at::kFloat) return dead;
   const ProbeGradients wide = run(in_fp32(probe));
   if (!wide.finite) return {};
   const std::vector<lora::TrainedModule> suspects = dead;
-  dead = collect(suspects, wide.norms);
+  drop_living(wide.norms);
   for (const lora::TrainedModule& module : suspects) {
     for (const size_t member : module.members) gradients.norms[member] = wide.norms[member];
   }

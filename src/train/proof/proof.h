@@ -7,8 +7,7 @@
 #include "models/llava/llava.h"
 #include "src/data/dataset.h"
 #include "src/io/json.h"
-#include "src/train/inputs/learnable.h"
-#include "src/train/inputs/run_inputs.h"
+#include "src/train/inputs/run_model.h"
 #include "src/train/optim/optimizer.h"
 
 namespace lft::train {

@@ -50,28 +50,22 @@ std::vector<std::string> image_scopes(const std::vector<lora::Trainable>& traina
 }
 
 [[noreturn]] void fail_without_supervision(const RunInputs& inputs, const Seen& seen) {
-  throw Error(ErrorKind::kInput,
-              {.what = "no sample has a supervised token, so there is nothing to learn",
-               .where = inputs.recipe.data.train,
-               .found = seen.text(),
-               .expected = "an answer within data.max_tokens = " +
-                           std::to_string(inputs.data.encode.max_tokens) +
-                           " under data.template = " + inputs.data.encode.template_name,
-               .next = "usual causes: data.max_tokens cuts every answer off (raise it, or shorten "
-                       "the prompts), or the answers are empty"});
+  refuse(ErrorKind::kInput, "no sample has a supervised token, so there is nothing to learn",
+         inputs.recipe.data.train, seen.text(),
+         "an answer within data.max_tokens = " + std::to_string(inputs.data.encode.max_tokens) +
+             " under data.template = " + inputs.data.encode.template_name,
+         "usual causes: data.max_tokens cuts every answer off (raise it, or shorten "
+         "the prompts), or the answers are empty");
 }
 
 [[noreturn]] void fail_without_image(const RunInputs& inputs,
                                      const std::vector<std::string>& scopes,
                                      const std::string& found) {
-  throw Error(
-      ErrorKind::kUsage,
-      {.what = "no image can teach the " + join(scopes, " and the ") + ", which the recipe trains",
-       .where = inputs.recipe.data.train,
-       .found = found,
-       .expected = "an image with a supervised token after it",
-       .next = "take " + join(scopes, " and ") +
-               " out of full and lora.targets, or train on rows with images"});
+  refuse(ErrorKind::kUsage,
+         "no image can teach the " + join(scopes, " and the ") + ", which the recipe trains",
+         inputs.recipe.data.train, found, "an image with a supervised token after it",
+         "take " + join(scopes, " and ") +
+             " out of full and lora.targets, or train on rows with images");
 }
 
 /// Cheap: no row is tokenised and no image decoded.

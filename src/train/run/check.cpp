@@ -33,12 +33,10 @@ void report_memory(RunInputs& inputs) {
   const std::vector<Mitigation> changes = mitigations(inputs, lengths, plan);
   print(describe_memory(plan, worst, *inputs.data.train, changes));
   if (plan.fits()) return;
-  throw Error(ErrorKind::kResource,
-              {.what = "the run needs more memory than is free: it would stop in its first minute",
-               .where = inputs.device.str() + ", " + plan.moment,
-               .found = format_bytes(plan.free) + " free",
-               .expected = format_bytes(plan.peak) + ", as predicted above",
-               .next = best_changes(changes)});
+  refuse(ErrorKind::kResource,
+         "the run needs more memory than is free: it would stop in its first minute",
+         inputs.device.str() + ", " + plan.moment, format_bytes(plan.free) + " free",
+         format_bytes(plan.peak) + ", as predicted above", best_changes(changes));
 }
 
 /// All of it that needs memory. `run` outlives it, as in train().

@@ -22,18 +22,17 @@ std::string number_text(double value) {
   const StepOutcome& outcome = step.outcome;
   const int64_t bad = outcome.stats.first_bad;
   const std::string why = step.before.recovered ? "; the one recovery was used up" : "";
-  throw Error(
-      ErrorKind::kNumeric,
-      {.what = outcome.reason + why + "; nothing was stepped",
-       .where = "step " + std::to_string(step.before.step + 1) + ", samples " +
-                join_names(sample_ids(step.samples), 8),
-       .found = "loss " + number_text(outcome.loss) + ", gradient norm " +
-                number_text(outcome.stats.norm) + ", first bad gradient: " +
-                (bad < 0 ? "none" : run.optimizer.slots()[static_cast<size_t>(bad)].param.name) +
-                ", in " + compute_name(step.before.compute),
-       .expected = {},
-       .next = incident + " tells what was computed; lower optim.lr, or look at these samples. The "
-                          "last checkpoint is intact"});
+  refuse(ErrorKind::kNumeric, outcome.reason + why + "; nothing was stepped",
+         "step " + std::to_string(step.before.step + 1) + ", samples " +
+             join_names(sample_ids(step.samples), 8),
+         "loss " + number_text(outcome.loss) + ", gradient norm " +
+             number_text(outcome.stats.norm) + ", first bad gradient: " +
+             (bad < 0 ? "none" : run.optimizer.slots()[static_cast<size_t>(bad)].param.name) +
+             ", in " + compute_name(step.before.compute),
+         {},
+         incident +
+             " tells what was computed; lower optim.lr, or look at these samples. The "
+             "last checkpoint is intact");
 }
 
 }  // namespace

@@ -22,12 +22,10 @@ std::string reason_of(const ErrorInfo& info) {
 void check_count(const data::EncodeOptions& encode, int64_t bad, const std::string& field,
                  const std::string& first) {
   if (bad <= encode.max_bad) return;
-  throw Error(ErrorKind::kInput,
-              {.what = "too many samples are bad to be skipped",
-               .where = field,
-               .found = std::to_string(bad) + ", first " + first,
-               .expected = "at most data.max_bad = " + std::to_string(encode.max_bad),
-               .next = "mend them (lft validate lists them all), or raise data.max_bad"});
+  refuse(ErrorKind::kInput, "too many samples are bad to be skipped", field,
+         std::to_string(bad) + ", first " + first,
+         "at most data.max_bad = " + std::to_string(encode.max_bad),
+         "mend them (lft validate lists them all), or raise data.max_bad");
 }
 
 /// Of one data set, named as the recipe names it.
@@ -48,8 +46,8 @@ void check_bad(const RunInputs& inputs, const data::Dataset& dataset, const std:
 }
 
 bool takes_part(const recipe::Recipe& recipe, const std::string& scope) {
-  return std::any_of(recipe.full.begin(), recipe.full.end(),
-                     [&](const std::string& part) { return part == "all" || part == scope; });
+  return std::ranges::any_of(
+      recipe.full, [&](const std::string& part) { return part == "all" || part == scope; });
 }
 
 /// Which of the two groups of optimizer.h's param_groups hold adapters, and which hold anything
@@ -77,9 +75,9 @@ std::vector<std::string> check_samples(RunInputs& inputs) {
   std::vector<std::string> lines;
   const std::vector<data::SampleLength>& lengths = sample_lengths(inputs.data);
   check_bad(inputs, *inputs.data.train, "data.train", inputs.data.bad, lines);
-  const int64_t unlabelled = std::count_if(
-      lengths.begin(), lengths.end(),
-      [](const data::SampleLength& each) { return each.tokens > 0 && each.supervised == 0; });
+  const int64_t unlabelled = std::ranges::count_if(lengths, [](const data::SampleLength& each) {
+    return each.tokens > 0 && each.supervised == 0;
+  });
   if (unlabelled > 0) {
     lines.push_back("data.train: " + share_text(unlabelled, inputs.data.train->size()) +
                     " have no supervised token: nothing is learnt from them");
@@ -119,13 +117,11 @@ void check_learning_rates(const RunInputs& inputs) {
   for (int64_t step = 0; step < inputs.total_steps && !scheduled; ++step)
     scheduled = schedule.factor(step) > 0;
   if (!scheduled) {
-    throw Error(ErrorKind::kUsage,
-                {.what = "the learning rate of every step is 0: nothing would move",
-                 .where = "optim.warmup_ratio and the number of steps",
-                 .found = std::to_string(inputs.total_steps) + " in all, " +
-                          std::to_string(schedule.warmup) + " of warm-up from 0",
-                 .expected = "a step after the warm-up",
-                 .next = "raise train.max_steps, or set optim.warmup_ratio: 0"});
+    refuse(ErrorKind::kUsage, "the learning rate of every step is 0: nothing would move",
+           "optim.warmup_ratio and the number of steps",
+           std::to_string(inputs.total_steps) + " in all, " + std::to_string(schedule.warmup) +
+               " of warm-up from 0",
+           "a step after the warm-up", "raise train.max_steps, or set optim.warmup_ratio: 0");
   }
   const Groups groups = groups_of(inputs.recipe);
   const double rates[2] = {optim.lr, optim.projector_lr < 0 ? optim.lr : optim.projector_lr};
@@ -133,12 +129,9 @@ void check_learning_rates(const RunInputs& inputs) {
   for (const int i : {0, 1}) {
     if (rates[i] > 0 || !(groups.adapters[i] || (groups.trained[i] && !some_move))) continue;
     const bool own = i == 1 && optim.projector_lr >= 0;
-    throw Error(ErrorKind::kUsage,
-                {.what = "a learning rate of 0: what it trains would never move",
-                 .where = own ? "optim.projector_lr" : "optim.lr",
-                 .found = "0",
-                 .expected = "above 0",
-                 .next = "raise it, or take that part out of lora.targets and full"});
+    refuse(ErrorKind::kUsage, "a learning rate of 0: what it trains would never move",
+           own ? "optim.projector_lr" : "optim.lr", "0", "above 0",
+           "raise it, or take that part out of lora.targets and full");
   }
 }
 

@@ -15,10 +15,14 @@
 #include "src/train/machine/device.h"
 #include "src/train/proof/first_loss.h"
 #include "src/train/run/run_hash.h"
-#include "src/train/run/saved_state.h"
 #include "src/train/step/recovery.h"
 
 namespace lft::train {
+
+/// `compute` is saved by its name.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StepState, step, scheduled, skips_in_row, recovered, lr_factor,
+                                   recompute, split)
+
 namespace {
 
 /// Of a checkpoint's identity; known once the weights are read.
@@ -27,12 +31,8 @@ constexpr const char* kBaseDigest = "base, every byte";
 [[noreturn]] void refuse_checkpoint(const checkpoint::Checkpoint& checkpoint,
                                     const std::string& what, const std::string& found,
                                     const std::string& expected) {
-  throw Error(ErrorKind::kCheckpoint,
-              {.what = what,
-               .where = "checkpoint of step " + std::to_string(checkpoint.step),
-               .found = found,
-               .expected = expected,
-               .next = "train again into another output_dir"});
+  refuse(ErrorKind::kCheckpoint, what, "checkpoint of step " + std::to_string(checkpoint.step),
+         found, expected, "train again into another output_dir");
 }
 
 /// In evaluation mode, in the run's current precision.
@@ -62,50 +62,44 @@ void copy_tensor(const checkpoint::Checkpoint& checkpoint,
   to.copy_(found->second);
 }
 
-void restore_state(Run& run, const SavedState& state) {
-  run.state.step = state.step;
-  run.state.scheduled = state.scheduled;
-  run.state.skips_in_row = state.skips_in_row;
-  run.state.compute = compute_type(state.precision);
-  run.state.recovered = state.recovered;
-  run.state.lr_factor = state.lr_factor;
-  // The recipe's may have changed since; only a recovered run may have had to recompute more than
-  // that.
-  if (state.recovered && state.recompute == 1) run.state.recompute = 1;
-  run.state.split = state.split;
-  run.scaler = LossScaler(loss_scale_from(state.loss_scale));
-  if (state.recovered) apply_recovered(run.state, run.optimizer, run.scaler);
-  run.watch = AdapterWatch(state.adapters_learn);
-  run.norms.restore(state.norm_watch);
-  run.skipped_samples = state.skipped_samples;
-  run.tokens = state.tokens;
-  run.last_loss = bits_value(state.last_loss_bits);
-  run.hash = state.run_hash;
+/// What state.json of a checkpoint holds of a run beside its tensors; restore_state() reads it.
+io::Json saved_state(Run& run, uint64_t metrics_bytes) {
+  io::Json saved = run.state;
+  saved.update(
+      {{"precision", compute_name(run.state.compute)},
+       {"loss_scale", loss_scale_json(run.scaler.state())},
+       {"adam_steps", io::Json::object()},  // by trainable: its own count of updates
+       {"adapters_learn", run.watch.satisfied()},
+       {"norm_watch", run.norms.state()},
+       {"sampler", {{"seed", run.inputs.recipe.train.seed}, {"next_step", run.state.step + 1}}},
+       {"skipped_samples", run.skipped_samples},
+       {"tokens", run.tokens},
+       {"last_loss_bits", bits_text(run.last_loss)},
+       {"run_hash", run.hash},
+       {"metrics_bytes", metrics_bytes},
+       {"probe_loss_bits", bits_text(restored_probe_loss(run))}});
+  for (const Slot& slot : run.optimizer.slots()) saved["adam_steps"][slot.param.name] = slot.steps;
+  return saved;
 }
 
-SavedState saved_state(Run& run, uint64_t metrics_bytes) {
-  SavedState saved{
-      .step = run.state.step,
-      .scheduled = run.state.scheduled,
-      .skips_in_row = run.state.skips_in_row,
-      .precision = compute_name(run.state.compute),
-      .recovered = run.state.recovered,
-      .lr_factor = run.state.lr_factor,
-      .recompute = run.state.recompute,
-      .split = run.state.split,
-      .loss_scale = loss_scale_json(run.scaler.state()),
-      .adam_steps = {},
-      .adapters_learn = run.watch.satisfied(),
-      .norm_watch = run.norms.state(),
-      .sampler = {{"seed", run.inputs.recipe.train.seed}, {"next_step", run.state.step + 1}},
-      .skipped_samples = run.skipped_samples,
-      .tokens = run.tokens,
-      .last_loss_bits = bits_text(run.last_loss),
-      .run_hash = run.hash,
-      .metrics_bytes = metrics_bytes,
-      .probe_loss_bits = bits_text(restored_probe_loss(run))};
-  for (const Slot& slot : run.optimizer.slots()) saved.adam_steps[slot.param.name] = slot.steps;
-  return saved;
+/// Throws nlohmann's exception for a field that is missing or of another type; norm_watch, which
+/// checkpoints of older builds lack, may be missing.
+void restore_state(Run& run, const io::Json& state) {
+  const int64_t recompute = run.state.recompute;
+  state.get_to(run.state);
+  run.state.compute = compute_type(state.at("precision").get<std::string>());
+  // The recipe's may have changed since; only a recovered run may have had to recompute more than
+  // that.
+  if (!run.state.recovered || run.state.recompute != 1) run.state.recompute = recompute;
+  run.scaler = LossScaler(loss_scale_from(state.at("loss_scale")));
+  if (run.state.recovered) apply_recovered(run.state, run.optimizer, run.scaler);
+  run.watch = AdapterWatch(state.at("adapters_learn").get<bool>());
+  run.norms.restore(state.value("norm_watch", io::Json::object()));
+  state.at("sampler");  // says what the recipe and the step say too
+  state.at("skipped_samples").get_to(run.skipped_samples);
+  state.at("tokens").get_to(run.tokens);
+  run.last_loss = bits_value(state.at("last_loss_bits").get<std::string>());
+  state.at("run_hash").get_to(run.hash);
 }
 
 void compare_probe(Run& run, const checkpoint::Checkpoint& checkpoint,
@@ -189,10 +183,8 @@ Run make_run(RunInputs inputs) {
 }
 
 llava::LlavaBatch probe_batch(const Run& run) {
-  const auto& samples = run.probe.samples;
-  const auto found = std::find_if(samples.begin(), samples.end(), [](const data::Sample& sample) {
-    return sample.supervised() > 0;
-  });
+  const auto found = std::ranges::find_if(
+      run.probe.samples, [](const data::Sample& sample) { return sample.supervised() > 0; });
   return data::collate({*found}, run.inputs.data.encode, run.inputs.device);
 }
 
@@ -230,7 +222,7 @@ checkpoint::Checkpoint snapshot(Run& run, uint64_t metrics_bytes) {
     checkpoint.trainables[slot.param.name] = slot.param.tensor.detach();
     for (const auto& [name, tensor] : moment_tensors(slot)) checkpoint.moments[name] = tensor;
   }
-  checkpoint.state = state_json(saved_state(run, metrics_bytes));
+  checkpoint.state = saved_state(run, metrics_bytes);
   checkpoint.identity = run_identity(run.inputs);
   checkpoint.identity[kBaseDigest] = run.model.base_digest;
   checkpoint.environment = run_environment(run.inputs);
@@ -250,38 +242,38 @@ uint64_t restore(Run& run, const checkpoint::Checkpoint& checkpoint, bool exact,
   try {
     if (const io::Json& digest = checkpoint.identity.at(kBaseDigest);
         digest != run.model.base_digest) {
-      throw Error(ErrorKind::kCheckpoint,
-                  {.what = "the base is not the one of the saved run: bytes of its weights differ",
-                   .where = "checkpoint of step " + std::to_string(checkpoint.step) + ", " +
-                            run.inputs.recipe.model.path,
-                   .found = run.model.base_digest.substr(0, 16),
-                   .expected = io::describe_json(digest).substr(0, 18),
-                   .next = "put the weight files back that the run began with (compare their "
-                           "sha256 with where they came from), or train in another output_dir"});
+      refuse(ErrorKind::kCheckpoint,
+             "the base is not the one of the saved run: bytes of its weights differ",
+             "checkpoint of step " + std::to_string(checkpoint.step) + ", " +
+                 run.inputs.recipe.model.path,
+             run.model.base_digest.substr(0, 16), io::describe_json(digest).substr(0, 18),
+             "put the weight files back that the run began with (compare their sha256 with where "
+             "they came from), or train in another output_dir");
     }
-    const SavedState state = state_from(checkpoint.state);
+    const io::Json& state = checkpoint.state;
+    const auto steps = state.at("adam_steps").get<std::map<std::string, int64_t>>();
+    restore_state(run, state);
     for (Slot& slot : run.optimizer.slots()) {
       copy_tensor(checkpoint, checkpoint.trainables, slot.param.name, slot.param.tensor);
       for (const auto& [name, tensor] : moment_tensors(slot))
         copy_tensor(checkpoint, checkpoint.moments, name, tensor);
-      const auto steps = state.adam_steps.find(slot.param.name);
-      if (steps == state.adam_steps.end()) {
+      const auto found = steps.find(slot.param.name);
+      if (found == steps.end()) {
         refuse_checkpoint(checkpoint, "state.json of the checkpoint lacks a field",
                           "no adam_steps." + slot.param.name, "");
       }
-      slot.steps = steps->second;
+      slot.steps = found->second;
     }
     run.id = checkpoint.run_id;
-    restore_state(run, state);
     if (restored) restored(run.model.model);
-    compare_probe(run, checkpoint, state.probe_loss_bits, exact);
+    compare_probe(run, checkpoint, state.at("probe_loss_bits").get<std::string>(), exact);
     if (run.state.recovered) {
       notice(
           "a step of this run was not finite: it computes in fp32 since, at its learning rates "
           "times " +
           io::Json(run.state.lr_factor).dump());
     }
-    return state.metrics_bytes;
+    return state.at("metrics_bytes").get<uint64_t>();
   } catch (const nlohmann::json::exception& error) {
     refuse_checkpoint(checkpoint, "state.json of the checkpoint lacks a field", error.what(), "");
   }

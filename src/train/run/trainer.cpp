@@ -43,9 +43,9 @@ double seconds_since(Clock::time_point start) {
 }
 
 bool has_image(const data::StepSamples& samples) {
-  const auto shows = [](const data::Sample& sample) { return !sample.images.empty(); };
-  return std::any_of(samples.micro.begin(), samples.micro.end(), [&](const auto& micro) {
-    return std::any_of(micro.begin(), micro.end(), shows);
+  return std::ranges::any_of(samples.micro, [](const std::vector<data::Sample>& micro) {
+    return std::ranges::any_of(micro,
+                               [](const data::Sample& sample) { return !sample.images.empty(); });
   });
 }
 

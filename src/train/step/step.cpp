@@ -19,10 +19,9 @@ namespace {
 /// Text alone does not reach a step that trains only the image side; that is the data's doing, not
 /// a broken graph.
 bool can_reach(const Optimizer& optimizer, const std::vector<data::Sample>& samples) {
-  const bool image = std::any_of(samples.begin(), samples.end(),
-                                 [](const data::Sample& sample) { return !sample.images.empty(); });
-  return image || std::any_of(optimizer.slots().begin(), optimizer.slots().end(),
-                              [](const Slot& slot) { return slot.param.scope == "llm"; });
+  return std::ranges::any_of(samples, [](const auto& each) { return !each.images.empty(); }) ||
+         std::ranges::any_of(optimizer.slots(),
+                             [](const Slot& slot) { return slot.param.scope == "llm"; });
 }
 
 int64_t positions(const std::vector<data::Sample>& samples) {

@@ -14,6 +14,7 @@
 #include "src/train/norms/activation_norms.h"
 #include "src/train/run/trainer.h"
 #include "tests/models/tiny.h"
+#include "train/copy_killed.h"
 #include "train/run_files.h"
 #include "train/tiny_run.h"
 
@@ -192,15 +193,12 @@ TEST(ActivationNorms, LayersOfTheGradientAddUpToTheWhole) {
 }
 
 TEST(ActivationNorms, AResumedRunRecordsWhatAWholeOneDoes) {
-  namespace fs = std::filesystem;
   const test::TinyRun run;
   const Recipe whole = looking(run, "whole", 2);
   ASSERT_EQ(train::train(whole), 0);
   for (const int64_t step : {0, 3, 4}) {
     const Recipe resumed = looking(run, "resumed" + std::to_string(step), 2);
-    fs::copy(whole.output_dir, resumed.output_dir, fs::copy_options::recursive);
-    for (int64_t later = step + 1; later <= 6; ++later)
-      fs::remove_all(resumed.output_dir + "/checkpoints/step-" + std::to_string(later));
+    test::copy_killed(whole.output_dir, resumed.output_dir, step);
     ASSERT_EQ(train::train(resumed, {.resume = true}), 0);
     for (const char* event : {"layer_activation_norms", "layer_grad_norms", "norm_warning"}) {
       EXPECT_EQ(events(resumed.output_dir, event), events(whole.output_dir, event))

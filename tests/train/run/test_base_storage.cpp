@@ -15,6 +15,7 @@
 #include "src/train/run/run.h"
 #include "src/train/run/trainer.h"
 #include "support/expect_error.h"
+#include "train/copy_killed.h"
 #include "train/run_files.h"
 #include "train/tiny_run.h"
 
@@ -74,10 +75,7 @@ TEST_P(CodedRun, LearnsRepeatsAndResumesBitForBit) {
   EXPECT_TRUE(test::run_bytes(again.output_dir, 20) == test::run_bytes(whole.output_dir, 20));
   Recipe resumed = whole;
   resumed.output_dir = run.dir().file("resumed");
-  fs::copy(whole.output_dir, resumed.output_dir, fs::copy_options::recursive);
-  fs::remove_all(resumed.output_dir + "/adapter");
-  for (int step = 12; step <= 20; ++step)
-    fs::remove_all(resumed.output_dir + "/checkpoints/step-" + std::to_string(step));
+  test::copy_killed(whole.output_dir, resumed.output_dir, /*step=*/11);
   ASSERT_EQ(train::train(resumed, {.resume = true}), 0);
   EXPECT_TRUE(test::run_bytes(resumed.output_dir, 20) == test::run_bytes(whole.output_dir, 20));
 }

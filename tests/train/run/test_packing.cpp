@@ -12,6 +12,7 @@
 #include "src/train/run/check.h"
 #include "src/train/run/trainer.h"
 #include "support/expect_error.h"
+#include "train/copy_killed.h"
 #include "train/pass_sizes.h"
 #include "train/run_files.h"
 #include "train/tiny_run.h"
@@ -23,8 +24,6 @@ using namespace lft::io;
 using namespace lft::recipe;
 using namespace lft::train;
 namespace {
-
-namespace fs = std::filesystem;
 
 /// Rows of three lengths: answers "red", "green", "blue". About 45 positions each, so that three
 /// fit a budget of 140.
@@ -79,10 +78,7 @@ TEST(Packing, AResumedRunIsTheRunThatWasNeverStopped) {
   ASSERT_EQ(train::train(whole), 0);
   Recipe resumed = whole;
   resumed.output_dir = run.dir().file("resumed");
-  fs::copy(whole.output_dir, resumed.output_dir, fs::copy_options::recursive);
-  fs::remove_all(resumed.output_dir + "/adapter");
-  for (int step = 4; step <= 6; ++step)
-    fs::remove_all(resumed.output_dir + "/checkpoints/step-" + std::to_string(step));
+  test::copy_killed(whole.output_dir, resumed.output_dir, /*step=*/3);
   resumed.data.workers = 3;
   ASSERT_EQ(train::train(resumed, {.resume = true}), 0);
   EXPECT_TRUE(test::run_bytes(resumed.output_dir, 6) == test::run_bytes(whole.output_dir, 6));

@@ -14,6 +14,7 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/train/run/trainer.h"
 #include "support/expect_error.h"
+#include "train/copy_killed.h"
 #include "train/run_files.h"
 #include "train/tiny_run.h"
 
@@ -78,16 +79,6 @@ TrainOptions options_of(const Case& c, bool resume) {
   return options;
 }
 
-/// What a kill after `step` leaves: later checkpoints and the products are not there, the metrics
-/// may hold more than the checkpoint knows.
-void copy_killed(const std::string& from, const std::string& to, int64_t step) {
-  fs::copy(from, to, fs::copy_options::recursive);
-  fs::remove_all(to + "/adapter");
-  fs::remove(to + "/report.html");
-  for (int64_t later = step + 1; later <= 100; ++later)
-    fs::remove_all(to + "/checkpoints/step-" + std::to_string(later));
-}
-
 TEST_P(Resume, FromEveryStepIsTheRunThatWasNeverStopped) {
   const test::TinyRun run(/*rows=*/10);
   const Recipe whole = resumable(run, "whole", GetParam());
@@ -101,7 +92,7 @@ TEST_P(Resume, FromEveryStepIsTheRunThatWasNeverStopped) {
   ASSERT_EQ(events(whole.output_dir, event).size(), GetParam().bad_step > 0 ? 1u : 0u);
   for (int64_t step = 0; step <= 6; ++step) {
     Recipe resumed = resumable(run, "resumed" + std::to_string(step), GetParam());
-    copy_killed(whole.output_dir, resumed.output_dir, step);
+    test::copy_killed(whole.output_dir, resumed.output_dir, step);
     resumed.data.workers = 1 + step % 3;
     ASSERT_EQ(train::train(resumed, options_of(GetParam(), true)), 0) << step;
     const test::RunBytes got = run_bytes(resumed.output_dir, 6);
@@ -315,7 +306,7 @@ TEST_F(ResumeGuards, AnotherLibraryOrProcessorIsAWarningOnly) {
   Recipe recipe = recipe_;
   recipe.output_dir = run_.dir().file("elsewhere");
   recipe.train.max_steps = 4;
-  copy_killed(recipe_.output_dir, recipe.output_dir, 3);
+  test::copy_killed(recipe_.output_dir, recipe.output_dir, 3);
   // A checkpoint that another processor wrote: the manifest is made again around it.
   std::vector<std::string> warnings;
   Checkpoint checkpoint = *load_newest(recipe.output_dir + "/checkpoints", &warnings);

@@ -6,7 +6,6 @@
 
 #include <cmath>
 #include <limits>
-#include <random>
 
 #include "kernels/common/error.h"
 #include "src/data/batch.h"
@@ -17,6 +16,7 @@
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
 #include "support/tiny_llava.h"
+#include "train/image_sample.h"
 
 namespace lft::step_test {
 using namespace lft::data;
@@ -52,21 +52,8 @@ class Step : public ::testing::Test {
     scaler = LossScaler({.enabled = false});
   }
 
-  /// `supervised` of the `length` text tokens count; an image of 16 positions stands before them.
-  Sample sample(uint64_t seed, int64_t length, int64_t supervised) const {
-    std::mt19937_64 random(seed);
-    Sample sample{
-        .id = "s" + std::to_string(seed), .input_ids = {1}, .labels = {-100}, .images = {}};
-    for (int i = 0; i < 16; ++i) sample.input_ids.push_back(60);
-    for (int64_t i = 0; i < length; ++i)
-      sample.input_ids.push_back(3 + static_cast<int64_t>(random() % 50));
-    sample.labels.resize(sample.input_ids.size(), -100);
-    for (int64_t i = 0; i < supervised; ++i)
-      sample.labels[sample.labels.size() - 1 - i] = sample.input_ids[sample.labels.size() - 1 - i];
-    PixelImage image{.size = 16, .chw = {}};
-    for (int i = 0; i < 3 * 16 * 16; ++i) image.chw.push_back(static_cast<uint8_t>(random()));
-    sample.images.push_back(image);
-    return sample;
+  static Sample sample(uint64_t seed, int64_t length, int64_t supervised) {
+    return test::image_sample(seed, length, supervised);
   }
 
   LoaderOptions in_order() const {
