@@ -58,11 +58,8 @@ std::string sha256(std::string_view bytes) {
 
 std::string sha256_file(const std::string& path) {
   const auto fail = [&](const std::string& reason) {
-    throw Error(ErrorKind::kInput, {.what = "cannot hash a file",
-                                    .where = path,
-                                    .found = reason,
-                                    .expected = "",
-                                    .next = "put a file there that this user may read"});
+    refuse(ErrorKind::kInput, "cannot hash a file", path, reason, {},
+           "put a file there that this user may read");
   };
   struct Descriptor {
     int fd;
