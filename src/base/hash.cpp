@@ -77,11 +77,8 @@ uint64_t placed_digest(const void* data, uint64_t bytes, uint64_t offset) {
 
 std::string sha256_file(const std::string& path) {
   const auto fail = [&](const std::string& reason) {
-    throw Error(ErrorKind::kInput, {.what = "cannot hash a file",
-                                    .where = path,
-                                    .found = reason,
-                                    .expected = "",
-                                    .next = "put a file there that this user may read"});
+    refuse(ErrorKind::kInput, "cannot hash a file", path, reason, {},
+           "put a file there that this user may read");
   };
   struct Descriptor {
     int fd;

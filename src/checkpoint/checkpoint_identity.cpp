@@ -59,16 +59,13 @@ void check_identity(const Checkpoint& checkpoint, const io::Json& identity,
     lines.push_back(each.key + ": stored " + each.stored + ", now " + each.now);
     recorded &= each.stored != kNothing;
   }
-  throw Error(
-      ErrorKind::kCheckpoint,
-      {.what = "the run is not the one that was saved: " + std::to_string(changed.size()) +
-               (changed.size() == 1 ? " difference" : " differences") + "\n" + join(lines, "\n"),
-       .where = "step " + std::to_string(checkpoint.step) + " of run " + checkpoint.run_id,
-       .found = {},
-       .expected = {},
-       .next = std::string(recorded ? "undo the change"
-                                    : "finish it with the lft that began it, which recorded less") +
-               ", or train in another output_dir (lora.init_from starts from a saved adapter)"});
+  refuse(ErrorKind::kCheckpoint,
+         "the run is not the one that was saved: " + std::to_string(changed.size()) +
+             (changed.size() == 1 ? " difference" : " differences") + "\n" + join(lines, "\n"),
+         "step " + std::to_string(checkpoint.step) + " of run " + checkpoint.run_id, {}, {},
+         std::string(recorded ? "undo the change"
+                              : "finish it with the lft that began it, which recorded less") +
+             ", or train in another output_dir (lora.init_from starts from a saved adapter)");
 }
 
 std::string environment_warning(const Checkpoint& checkpoint, const io::Json& environment) {

@@ -20,31 +20,20 @@ std::string one_line(const Error& error) {
   return line + " (" + info.where.substr(info.where.rfind('/') + 1) + ")";
 }
 
-struct Measured {
-  uint64_t bytes = 0;
-  int64_t saved_at = 0;
-};
-
-Measured measure(const std::string& step_path) {
-  Measured measured;
+/// The sizes of its files, and when MANIFEST was written.
+void measure(CheckpointStatus& status) {
   for (const char* name : {kTrainables, kOptimizer, kState, kRecipe, kManifest}) {
-    struct stat status {};
-    if (stat((step_path + "/" + name).c_str(), &status) != 0) continue;
-    measured.bytes += static_cast<uint64_t>(status.st_size);
-    if (name == kManifest) measured.saved_at = status.st_mtime;
+    struct stat file {};
+    if (stat((status.path + "/" + name).c_str(), &file) != 0) continue;
+    status.bytes += static_cast<uint64_t>(file.st_size);
+    if (name == kManifest) status.saved_at = file.st_mtime;
   }
-  return measured;
 }
 
 CheckpointStatus status_of(const std::string& path, bool verify) {
-  const Measured measured = measure(path);
-  CheckpointStatus status{.step = 0,
-                          .path = path,
-                          .fault = {},
-                          .run_id = {},
-                          .bytes = measured.bytes,
-                          .saved_at = measured.saved_at,
-                          .identity = io::Json::object()};
+  CheckpointStatus status;
+  status.path = path;
+  measure(status);
   try {
     const Manifest manifest = read_manifest(path);
     status.step = manifest.step;
@@ -82,14 +71,11 @@ CheckpointStatus inspect_checkpoint(const std::string& path) {
 Checkpoint load_checkpoint(const std::string& path) {
   const std::string root = rooted_dir(path);
   Manifest manifest = verify_step(root);
-  Checkpoint checkpoint{.step = manifest.step,
-                        .run_id = std::move(manifest.run_id),
-                        .trainables = {},
-                        .moments = {},
-                        .state = {},
-                        .identity = std::move(manifest.identity),
-                        .environment = std::move(manifest.environment),
-                        .recipe = {}};
+  Checkpoint checkpoint;
+  checkpoint.step = manifest.step;
+  checkpoint.run_id = std::move(manifest.run_id);
+  checkpoint.identity = std::move(manifest.identity);
+  checkpoint.environment = std::move(manifest.environment);
   try {
     checkpoint.trainables = read_tensor_file(root + "/" + kTrainables);
     checkpoint.moments = read_tensor_file(root + "/" + kOptimizer);
@@ -117,12 +103,8 @@ std::optional<Checkpoint> load_newest(const std::string& dir, std::vector<std::s
   }
   for (const std::string& path : found.others) reasons.push_back(path + ": the name is no step's");
   if (reasons.empty()) return std::nullopt;
-  throw Error(ErrorKind::kCheckpoint,
-              {.what = "no checkpoint can be used",
-               .where = root,
-               .found = join(reasons, "\n"),
-               .expected = "one that verifies",
-               .next = "restore one from a copy, or start over in another output_dir"});
+  refuse(ErrorKind::kCheckpoint, "no checkpoint can be used", root, join(reasons, "\n"),
+         "one that verifies", "restore one from a copy, or start over in another output_dir");
 }
 
 }  // namespace lft::checkpoint

@@ -1,4 +1,5 @@
 #include <functional>
+#include <optional>
 
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
@@ -14,22 +15,24 @@
 namespace lft::checkpoint {
 namespace {
 
-bool verifies(const std::string& step_path) {
+/// What `read` (read_manifest, verify_step) gives, or nothing where it throws.
+std::optional<Manifest> manifest_of(const std::string& step_path,
+                                    Manifest (*read)(const std::string&)) {
   try {
-    verify_step(step_path);
-    return true;
+    return read(step_path);
   } catch (const Error&) {
-    return false;
+    return std::nullopt;
   }
+}
+
+bool verifies(const std::string& step_path) {
+  return manifest_of(step_path, verify_step).has_value();
 }
 
 /// What this build cannot judge is not its to delete.
 bool is_newer_format(const std::string& step_path) {
-  try {
-    return read_manifest(step_path).version > kManifestVersion;
-  } catch (const Error&) {
-    return false;
-  }
+  const std::optional<Manifest> manifest = manifest_of(step_path, read_manifest);
+  return manifest && manifest->version > kManifestVersion;
 }
 
 /// Clean-up while another error is under way: its own failure must not hide that one.
@@ -53,18 +56,10 @@ void check_arguments(const Checkpoint& checkpoint, int64_t keep) {
 /// The second guard beside the lock, which a network file system may not honour.
 void refuse_other_runs(const StepDirs& found, const std::string& run_id) {
   for (const StepDir& step : found.steps) {
-    Manifest manifest;
-    try {
-      manifest = read_manifest(step.path);
-    } catch (const Error&) {
-      continue;
-    }
-    if (manifest.version > kManifestVersion || manifest.run_id == run_id) continue;
-    throw Error(ErrorKind::kUsage, {.what = "another run saves its checkpoints here",
-                                    .where = step.path,
-                                    .found = "run " + manifest.run_id,
-                                    .expected = "run " + run_id,
-                                    .next = "give each run an output_dir of its own"});
+    const std::optional<Manifest> manifest = manifest_of(step.path, read_manifest);
+    if (!manifest || manifest->version > kManifestVersion || manifest->run_id == run_id) continue;
+    refuse(ErrorKind::kUsage, "another run saves its checkpoints here", step.path,
+           "run " + manifest->run_id, "run " + run_id, "give each run an output_dir of its own");
   }
 }
 
@@ -119,13 +114,9 @@ void displace(const std::string& path) {
 }
 
 bool holds_the_same(const std::string& path, const Manifest& fresh) {
-  try {
-    const Manifest held = verify_step(path);
-    return held.files == fresh.files && held.identity == fresh.identity &&
-           held.environment == fresh.environment;
-  } catch (const Error&) {
-    return false;
-  }
+  const std::optional<Manifest> held = manifest_of(path, verify_step);
+  return held && held->files == fresh.files && held->identity == fresh.identity &&
+         held->environment == fresh.environment;
 }
 
 /// From a complete temporary directory to the step that load trusts.

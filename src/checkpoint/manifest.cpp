@@ -20,11 +20,8 @@ constexpr size_t kHashLength = 64, kTail = sizeof kMark - 1 + kHashLength + 1;
 
 [[noreturn]] void bad_manifest(const std::string& what, const std::string& where,
                                const std::string& found = "", const std::string& expected = "") {
-  throw Error(ErrorKind::kCheckpoint, {.what = what,
-                                       .where = where,
-                                       .found = found,
-                                       .expected = expected,
-                                       .next = "resume from another step, or restore this one"});
+  refuse(ErrorKind::kCheckpoint, what, where, found, expected,
+         "resume from another step, or restore this one");
 }
 
 /// A read that fails means that the checkpoint cannot be used, whatever the reason.
@@ -153,13 +150,11 @@ Manifest verify_step(const std::string& step_path) {
   const Manifest manifest = read_manifest(step_path);
   const std::string path = step_path + "/" + kManifest;
   if (manifest.version > kManifestVersion) {
-    throw Error(ErrorKind::kCheckpoint,
-                {.what = "the checkpoint was written by a newer lft",
-                 .where = path,
-                 .found = "format " + std::to_string(manifest.version) + ", lft " + manifest.lft,
-                 .expected = "format " + std::to_string(kManifestVersion) +
-                             " or older (this is lft " + LFT_VERSION + ")",
-                 .next = "go on with that lft"});
+    refuse(ErrorKind::kCheckpoint, "the checkpoint was written by a newer lft", path,
+           "format " + std::to_string(manifest.version) + ", lft " + manifest.lft,
+           "format " + std::to_string(kManifestVersion) + " or older (this is lft " + LFT_VERSION +
+               ")",
+           "go on with that lft");
   }
   const std::optional<int64_t> named = step_of(step_path.substr(step_path.rfind('/') + 1));
   if (named && *named != manifest.step) {

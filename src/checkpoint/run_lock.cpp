@@ -35,11 +35,8 @@ std::string owner_text() {
   } catch (const Error&) {
     owner = "a process that has not written its name";
   }
-  throw Error(ErrorKind::kUsage, {.what = "another run is at work in this output_dir",
-                                  .where = path,
-                                  .found = owner,
-                                  .expected = {},
-                                  .next = "wait for it to end, or give another output_dir"});
+  refuse(ErrorKind::kUsage, "another run is at work in this output_dir", path, owner, {},
+         "wait for it to end, or give another output_dir");
 }
 
 bool has_no_locks(int code) {

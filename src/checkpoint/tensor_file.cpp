@@ -1,7 +1,5 @@
 #include "src/checkpoint/tensor_file.h"
 
-#include <cmath>
-
 #include "kernels/common/error.h"
 #include "src/base/hash.h"
 #include "src/hf/model_dir.h"
@@ -29,17 +27,9 @@ void refuse_non_finite_tensors(const TensorMap& tensors) {
     const at::Tensor host = on_host(tensor);
     const int64_t index = hf::first_non_finite(host);
     if (index < 0) continue;
-    const double value = host.view(-1)[index].item<double>();
-    throw Error(ErrorKind::kNumeric,
-                {.what = "a tensor of the checkpoint is not finite; nothing was saved",
-                 .where = name,
-                 .found = std::string(std::isnan(value) ? "nan"
-                                      : value > 0       ? "inf"
-                                                        : "-inf") +
-                          " at flat index " + std::to_string(index) + " of " +
-                          hf::shape_text(host.sizes().vec()),
-                 .expected = "finite numbers only",
-                 .next = "go on from the last checkpoint"});
+    refuse(ErrorKind::kNumeric, "a tensor of the checkpoint is not finite; nothing was saved", name,
+           hf::non_finite_text(host, index), "finite numbers only",
+           "go on from the last checkpoint");
   }
 }
 

@@ -31,12 +31,8 @@ std::string time_text(int64_t seconds) {
 /// Steps of an output_dir, of its checkpoints folder, or one step alone.
 std::vector<checkpoint::CheckpointStatus> find_checkpoints(const std::string& given) {
   if (!io::is_directory(given)) {
-    throw Error(ErrorKind::kUsage,
-                {.what = "no such directory",
-                 .where = given,
-                 .found = {},
-                 .expected = "an output_dir, its checkpoints folder or one step-<n> in it",
-                 .next = {}});
+    refuse(ErrorKind::kUsage, "no such directory", given, {},
+           "an output_dir, its checkpoints folder or one step-<n> in it");
   }
   const fs::path path = io::absolute_path(given);
   if (io::is_directory(path / "checkpoints"))
@@ -83,12 +79,8 @@ void verify_steps(const std::string& dir) {
   }
   if (list.empty()) faults.push_back("no checkpoint is there");
   if (!faults.empty()) {
-    throw Error(ErrorKind::kCheckpoint,
-                {.what = "not every checkpoint verifies",
-                 .where = dir,
-                 .found = join(faults, "\n"),
-                 .expected = {},
-                 .next = "lft train --resume goes on from the newest that does"});
+    refuse(ErrorKind::kCheckpoint, "not every checkpoint verifies", dir, join(faults, "\n"), {},
+           "lft train --resume goes on from the newest that does");
   }
   std::fputs(table(list).c_str(), stdout);
 }

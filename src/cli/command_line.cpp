@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 
 #include "src/base/errors.h"
@@ -12,8 +13,7 @@ namespace lft::cli {
 namespace {
 
 Error usage_error(const std::string& what, const std::string& next) {
-  return Error(ErrorKind::kUsage,
-               {.what = what, .where = {}, .found = {}, .expected = {}, .next = next});
+  return Error(ErrorKind::kUsage, {what, {}, {}, {}, next});
 }
 
 /// CLI11 would call a misspelt command an unexpected argument.
@@ -89,31 +89,17 @@ void Command::require_subcommand() { app_->require_subcommand(1); }
 
 void Command::footer(const std::string& text) { app_->footer(text); }
 
-Option Command::option(const std::string& names, std::string& target, const std::string& help) {
+template <class T>
+Option Command::option(const std::string& names, T& target, const std::string& help) {
   return Option(app_->add_option(names, target, help));
 }
-
-Option Command::option(const std::string& names, std::optional<std::string>& target,
-                       const std::string& help) {
-  return Option(app_->add_option(names, target, help));
-}
-
-Option Command::option(const std::string& names, std::vector<std::string>& target,
-                       const std::string& help) {
-  return Option(app_->add_option(names, target, help));
-}
-
-Option Command::option(const std::string& names, int64_t& target, const std::string& help) {
-  return Option(app_->add_option(names, target, help));
-}
-
-Option Command::option(const std::string& names, uint64_t& target, const std::string& help) {
-  return Option(app_->add_option(names, target, help));
-}
-
-Option Command::option(const std::string& names, double& target, const std::string& help) {
-  return Option(app_->add_option(names, target, help));
-}
+template Option Command::option(const std::string&, std::string&, const std::string&);
+template Option Command::option(const std::string&, std::optional<std::string>&,
+                                const std::string&);
+template Option Command::option(const std::string&, std::vector<std::string>&, const std::string&);
+template Option Command::option(const std::string&, int64_t&, const std::string&);
+template Option Command::option(const std::string&, uint64_t&, const std::string&);
+template Option Command::option(const std::string&, double&, const std::string&);
 
 void Command::flag(const std::string& names, bool& target, const std::string& help) {
   app_->add_flag(names, target, help);
@@ -140,6 +126,16 @@ int run_command_line(const std::vector<std::string>& arguments, void (*add_comma
   } catch (const CLI::ParseError& error) {
     return exit_code_of(app, error);
   }
+}
+
+void print_line(const std::string& line) {
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
+
+void print_lines(const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) std::puts(line.c_str());
+  std::fflush(stdout);
 }
 
 void stop_if_requested() {

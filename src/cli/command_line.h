@@ -48,14 +48,9 @@ class Command {
   void footer(const std::string& text);
 
   /// Names are "--long", "-s,--long", or a bare word for a positional argument.
-  Option option(const std::string& names, std::string& target, const std::string& help = {});
-  Option option(const std::string& names, std::optional<std::string>& target,
-                const std::string& help = {});
-  Option option(const std::string& names, std::vector<std::string>& target,
-                const std::string& help = {});
-  Option option(const std::string& names, int64_t& target, const std::string& help = {});
-  Option option(const std::string& names, uint64_t& target, const std::string& help = {});
-  Option option(const std::string& names, double& target, const std::string& help = {});
+  /// T: std::string, an optional or a vector of them, int64_t, uint64_t or double.
+  template <class T>
+  Option option(const std::string& names, T& target, const std::string& help = {});
   void flag(const std::string& names, bool& target, const std::string& help = {});
 
   /// What the command does once its options are read. A body returns its exit code, or nothing for
@@ -82,6 +77,10 @@ class Command {
 /// its exit code. --help and --version print and return 0. Throws kUsage for a mistake in them.
 int run_command_line(const std::vector<std::string>& arguments, void (*add_commands)(Command&),
                      std::function<std::string()> version);
+
+/// Prints a line of a result, at once.
+void print_line(const std::string& line);
+void print_lines(const std::vector<std::string>& lines);
 
 /// Ends the command with exit code 130 (Ctrl-C) or 75 when a signal came; no output has taken its
 /// place then.

@@ -24,4 +24,15 @@ void add_doctor(Command& app);
 void add_debug(Command& app);
 void add_replay(Command& app);
 
+/// Those under `lft debug`; what they find out is src/debug's.
+void add_debug_determinism(Command& debug);
+void add_debug_diff(Command& debug);
+void add_debug_part(Command& debug);
+void add_debug_nan(Command& debug);
+void add_debug_bare(Command& debug);
+void add_debug_memory(Command& debug);
+void add_debug_overfit(Command& debug);
+void add_debug_subset(Command& debug);
+void add_debug_weights(Command& debug);
+
 }  // namespace lft::cli

@@ -1,5 +1,3 @@
-#include "src/cli/debug.h"
-
 #include "src/cli/commands.h"
 
 namespace lft::cli {
@@ -8,15 +6,11 @@ void add_debug(Command& app) {
   Command debug =
       app.subcommand("debug", "finds what is wrong with a run; one question a subcommand");
   debug.require_subcommand();
-  add_debug_determinism(debug);
-  add_debug_diff(debug);
-  add_debug_part(debug);
-  add_debug_nan(debug);
-  add_debug_bare(debug);
-  add_debug_memory(debug);
-  add_debug_overfit(debug);
-  add_debug_subset(debug);
-  add_debug_weights(debug);
+  for (const auto add :
+       {add_debug_determinism, add_debug_diff, add_debug_part, add_debug_nan, add_debug_bare,
+        add_debug_memory, add_debug_overfit, add_debug_subset, add_debug_weights}) {
+    add(debug);
+  }
 }
 
 }  // namespace lft::cli

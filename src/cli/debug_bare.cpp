@@ -1,23 +1,19 @@
 // lft debug bare: the run without its parts, then with one more at a time.
-#include <memory>
-
 #include "src/base/signals.h"
-#include "src/cli/debug.h"
+#include "src/cli/commands.h"
 #include "src/cli/recipe_args.h"
 #include "src/debug/isolate/bare.h"
 
 namespace lft::cli {
 
 void add_debug_bare(Command& debug) {
-  struct Options {
-    RecipeArgs recipe;
+  struct Options : RecipeArgs {
     debug::BareOptions bare;
   };
-  auto options = std::make_shared<Options>();
-  Command command = debug.subcommand("bare",
-                                     "strip a run to its core and put its parts back one by one: "
-                                     "which of them brings the failure (exit 5)");
-  add_recipe_args(command, options->recipe);
+  auto [command, options] =
+      recipe_command<Options>(debug, "bare",
+                              "strip a run to its core and put its parts back one by one: "
+                              "which of them brings the failure (exit 5)");
   command.option("--steps", options->bare.steps, "updates in each trial")
       .range(3, 1000000)
       .show_default();
@@ -29,7 +25,7 @@ void add_debug_bare(Command& debug) {
       "last one is lft train itself, in debug-bare under the recipe's output_dir, which is deleted "
       "afterwards.");
   command.run([options] {
-    const debug::BareReport report = debug::bare(options->recipe.read(), options->bare);
+    const debug::BareReport report = debug::bare(options->read(), options->bare);
     if (report.signal != 0) return stop_exit_code(report.signal);
     if (!report.healthy()) throw Error(ErrorKind::kNumeric, debug::bare_error(report));
     return 0;

@@ -1,7 +1,7 @@
 #include <memory>
 #include <string>
 
-#include "src/cli/debug.h"
+#include "src/cli/commands.h"
 #include "src/cli/recipe_args.h"
 #include "src/debug/repeat/determinism.h"
 #include "src/io/files.h"
@@ -31,21 +31,17 @@ void add_trace(Command& debug) {
 
 void add_debug_determinism(Command& debug) {
   add_trace(debug);
-  struct Options {
-    RecipeArgs recipe;
+  struct Options : RecipeArgs {
     int64_t steps = 5;
   };
-  auto options = std::make_shared<Options>();
-  Command command = debug.subcommand(
-      "determinism",
+  auto [command, options] = recipe_command<Options>(
+      debug, "determinism",
       "runs the first steps twice, in two processes, and once with other data workers; exits with "
       "0 where every bit is equal, with 5 and the first step, module and tensor where they part; "
       "writes nothing");
-  add_recipe_args(command, options->recipe);
   command.option("--steps", options->steps, "how many steps").range(1, 1'000'000).show_default();
-  command.run([options] {
-    return debug::check_determinism(options->recipe.read(), {.steps = options->steps});
-  });
+  command.run(
+      [options] { return debug::check_determinism(options->read(), {.steps = options->steps}); });
 }
 
 }  // namespace lft::cli

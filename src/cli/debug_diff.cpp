@@ -4,7 +4,7 @@
 
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
-#include "src/cli/debug.h"
+#include "src/cli/commands.h"
 #include "src/debug/repeat/diff.h"
 
 namespace lft::cli {
@@ -15,13 +15,8 @@ void print_diff(const std::string& a, const std::string& b) {
   for (const std::string& line : debug::diff_lines(diff))
     std::printf("%s\n", escape_text(line, 4000).c_str());
   if (diff.step == 0) return;
-  throw Error(
-      ErrorKind::kNumeric,
-      {.what = "the runs part",
-       .where = debug::parting_text(diff),
-       .found = {},
-       .expected = {},
-       .next = "lft debug determinism RECIPE names the module, where the settings are the same"});
+  refuse(ErrorKind::kNumeric, "the runs part", debug::parting_text(diff), {}, {},
+         "lft debug determinism RECIPE names the module, where the settings are the same");
 }
 
 }  // namespace

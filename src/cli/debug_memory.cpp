@@ -1,8 +1,6 @@
 // lft debug memory: what a step's memory is for, as text and as a picture.
-#include <memory>
-
 #include "src/base/signals.h"
-#include "src/cli/debug.h"
+#include "src/cli/commands.h"
 #include "src/cli/outputs.h"
 #include "src/cli/recipe_args.h"
 #include "src/debug/memory/memory.h"
@@ -10,15 +8,13 @@
 namespace lft::cli {
 
 void add_debug_memory(Command& debug) {
-  struct Options {
-    RecipeArgs recipe;
+  struct Options : RecipeArgs {
     debug::MemoryOptions memory;
   };
-  auto options = std::make_shared<Options>();
-  Command command = debug.subcommand("memory",
-                                     "records every allocation of the first steps: the peak by use "
-                                     "and by module, a picture, and what every step leaves behind");
-  add_recipe_args(command, options->recipe);
+  auto [command, options] =
+      recipe_command<Options>(debug, "memory",
+                              "records every allocation of the first steps: the peak by use "
+                              "and by module, a picture, and what every step leaves behind");
   command.option("--steps", options->memory.steps, "how many steps").range(1, 1000).show_default();
   command.option("--out", options->memory.out, "the picture, an HTML file").show_default();
   command.footer(
@@ -26,8 +22,8 @@ void add_debug_memory(Command& debug) {
       "pytorch.org/memory_viz lies beside the picture, as\n"
       ".pickle. Nothing is written into the recipe's output_dir.");
   command.run([options] {
-    const recipe::Recipe recipe = options->recipe.read();
-    refuse_input("--out", options->memory.out, inputs_of(options->recipe.path, recipe));
+    const recipe::Recipe recipe = options->read();
+    refuse_input("--out", options->memory.out, inputs_of(options->path, recipe));
     const debug::MemoryReport report = debug::debug_memory(recipe, options->memory);
     if (report.signal != 0) return stop_exit_code(report.signal);
     if (!report.picture.leaks.empty()) throw Error(ErrorKind::kNumeric, debug::leak_error(report));

@@ -1,23 +1,18 @@
 // lft debug overfit: one batch, learnt by heart, or the reason why not.
-#include <memory>
-
 #include "src/base/signals.h"
-#include "src/cli/debug.h"
+#include "src/cli/commands.h"
 #include "src/cli/recipe_args.h"
 #include "src/debug/isolate/overfit.h"
 
 namespace lft::cli {
 
 void add_debug_overfit(Command& debug) {
-  struct Options {
-    RecipeArgs recipe;
+  struct Options : RecipeArgs {
     debug::OverfitOptions overfit;
   };
-  auto options = std::make_shared<Options>();
-  Command command = debug.subcommand(
-      "overfit",
+  auto [command, options] = recipe_command<Options>(
+      debug, "overfit",
       "learn one batch of 8 samples by heart; where that fails, which suspect it is (exit 5)");
-  add_recipe_args(command, options->recipe);
   command.option("--steps", options->overfit.steps, "updates on the batch")
       .range(3, 1000000)
       .show_default();
@@ -30,7 +25,7 @@ void add_debug_overfit(Command& debug) {
       "wrong reduction of the loss, each with numbers.\n"
       "Nothing but overfit.html is written.");
   command.run([options] {
-    const debug::OverfitReport report = debug::overfit(options->recipe.read(), options->overfit);
+    const debug::OverfitReport report = debug::overfit(options->read(), options->overfit);
     if (report.signal != 0) return stop_exit_code(report.signal);
     if (!report.healthy()) throw Error(ErrorKind::kNumeric, debug::overfit_error(report));
     return 0;

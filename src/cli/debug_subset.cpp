@@ -1,33 +1,31 @@
 // lft debug subset: the recipe on the first rows of its data.
-#include <cstdio>
 #include <memory>
 
-#include "src/cli/debug.h"
+#include "src/cli/commands.h"
 #include "src/cli/recipe_args.h"
 #include "src/debug/isolate/subset.h"
 
 namespace lft::cli {
 
 void add_debug_subset(Command& debug) {
-  struct Options {
-    RecipeArgs recipe;
+  struct Options : RecipeArgs {
     int64_t rows = 100;
   };
   auto options = std::make_shared<Options>();
   Command command = debug.subcommand(
       "subset", "train on the first rows only, into debug-subset-N under the recipe's output_dir");
-  command.option("recipe", options->recipe.path, "the recipe, a YAML file").required();
+  command.option("recipe", options->path, "the recipe, a YAML file").required();
   command.option("-n,--rows", options->rows, "rows to train on")
       .range(1, 1000000000)
       .show_default();
-  add_set_option(command, options->recipe);
+  add_set_option(command, *options);
   command.footer(
       "Held out is data.eval; without it, as many rows after the first. Exit codes are those of "
       "lft train.");
   command.run([options] {
-    const debug::SubsetReport report = debug::train_subset(options->recipe.read(), options->rows);
+    const debug::SubsetReport report = debug::train_subset(options->read(), options->rows);
     if (report.code != 0) return report.code;
-    for (const std::string& line : debug::subset_lines(report)) std::printf("%s\n", line.c_str());
+    print_lines(debug::subset_lines(report));
     return 0;
   });
 }

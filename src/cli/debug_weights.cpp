@@ -1,20 +1,10 @@
 // lft debug weights: what changed between two sets of weights, by how much, module by module.
-#include <cstdio>
 #include <memory>
 
-#include "src/cli/debug.h"
+#include "src/cli/commands.h"
 #include "src/debug/inspect/weights.h"
 
 namespace lft::cli {
-namespace {
-
-constexpr char kFooter[] =
-    "A run saves a checkpoint before its first step, so that\n"
-    "  lft debug weights OUT/checkpoints/step-0 OUT\n"
-    "says what training has changed so far; a module that did not change is one that did not "
-    "learn.";
-
-}  // namespace
 
 void add_debug_weights(Command& debug) {
   struct Options {
@@ -31,11 +21,14 @@ void add_debug_weights(Command& debug) {
   command.option("A", options->a, what).required();
   command.option("B", options->b, what).required();
   command.flag("--expect-change", options->expect_change, "exit with 5 when nothing changed");
-  command.footer(kFooter);
+  command.footer(
+      "A run saves a checkpoint before its first step, so that\n"
+      "  lft debug weights OUT/checkpoints/step-0 OUT\n"
+      "says what training has changed so far; a module that did not change is one that did not "
+      "learn.");
   command.run([options] {
     const debug::WeightsReport report = debug::compare_weights(options->a, options->b);
-    for (const std::string& line : debug::weights_lines(report)) std::printf("%s\n", line.c_str());
-    std::fflush(stdout);
+    print_lines(debug::weights_lines(report));
     if (options->expect_change && !report.changed())
       throw Error(ErrorKind::kNumeric, debug::unchanged_error(report));
   });

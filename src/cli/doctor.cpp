@@ -20,13 +20,10 @@ void print_doctor(bool json) {
       std::printf("%s\n", escape_text(line, 4000).c_str());
   }
   if (report.problems.empty()) return;
-  throw Error(report.problems.front().kind,
-              {.what = report.problems.front().what,
-               .where = {},
-               .found = std::to_string(report.problems.size()) +
-                        (report.problems.size() == 1 ? " problem" : " problems"),
-               .expected = {},
-               .next = "paste what was printed into a bug report"});
+  refuse(report.problems.front().kind, report.problems.front().what, {},
+         std::to_string(report.problems.size()) +
+             (report.problems.size() == 1 ? " problem" : " problems"),
+         {}, "paste what was printed into a bug report");
 }
 
 }  // namespace

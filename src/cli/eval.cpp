@@ -58,14 +58,9 @@ io::Json record_line(const infer::EvalRecord& record) {
 void eval(EvalCommand command) {
   if (!command.recipe.path.empty()) fill_from_recipe(command);
   if (command.data.empty()) {
-    throw Error(
-        ErrorKind::kUsage,
-        {.what = "no rows to evaluate on",
-         .where = command.recipe.path,
-         .found = {},
-         .expected = command.recipe.path.empty() ? "--data FILE"
-                                                 : "data.eval in the recipe, or --data FILE",
-         .next = "name a file of rows as for training, or a prepared directory"});
+    refuse(ErrorKind::kUsage, "no rows to evaluate on", command.recipe.path, {},
+           command.recipe.path.empty() ? "--data FILE" : "data.eval in the recipe, or --data FILE",
+           "name a file of rows as for training, or a prepared directory");
   }
   std::optional<OutputLines> out;
   if (!command.out.empty()) {

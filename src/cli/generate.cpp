@@ -77,14 +77,10 @@ void check_marks(const std::vector<text::Turn>& turns, size_t images) {
       ++marks;
   }
   if (marks == images) return;
-  throw Error(
-      ErrorKind::kInput,
-      {.what = "<image> marks and images differ in number",
-       .where = "the prompt",
-       .found = std::to_string(marks) + " marks, " + std::to_string(images) + " images",
-       .expected = "as many marks as images",
-       .next =
-           "give --image once for each mark, in order; without a mark the images stand in front"});
+  refuse(ErrorKind::kInput, "<image> marks and images differ in number", "the prompt",
+         std::to_string(marks) + " marks, " + std::to_string(images) + " images",
+         "as many marks as images",
+         "give --image once for each mark, in order; without a mark the images stand in front");
 }
 
 std::string answer(InferModel& infer, const std::vector<text::Turn>& turns,
@@ -114,12 +110,8 @@ class TerminalLines {
       if (const size_t end = pending_.find('\n'); end != std::string::npos)
         return take(end, end + 1);
       if (pending_.size() > kMaxLine) {
-        throw Error(ErrorKind::kUsage,
-                    {.what = "a line of more than 1 MB was typed",
-                     .where = "stdin",
-                     .found = {},
-                     .expected = {},
-                     .next = "ask in shorter lines, each of which is one question"});
+        refuse(ErrorKind::kUsage, "a line of more than 1 MB was typed", "stdin", {}, {},
+               "ask in shorter lines, each of which is one question");
       }
       if (wait()) continue;
       if (pending_.empty() || requested_signal() != 0) return std::nullopt;

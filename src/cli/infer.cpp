@@ -38,18 +38,11 @@ Choice choose(const std::string& given, const std::string& by_adapter, const std
 
 void check_names(const InferOptions& options) {
   if (!options.template_name.empty() && !text::is_template(options.template_name)) {
-    throw Error(ErrorKind::kUsage, {.what = "unknown template",
-                                    .where = "--template",
-                                    .found = options.template_name,
-                                    .expected = join(text::template_names()),
-                                    .next = {}});
+    refuse(ErrorKind::kUsage, "unknown template", "--template", options.template_name,
+           join(text::template_names()));
   }
   if (!options.image_fit.empty() && options.image_fit != "pad" && options.image_fit != "crop") {
-    throw Error(ErrorKind::kUsage, {.what = "unknown image fit",
-                                    .where = "--image-fit",
-                                    .found = options.image_fit,
-                                    .expected = "pad or crop",
-                                    .next = {}});
+    refuse(ErrorKind::kUsage, "unknown image fit", "--image-fit", options.image_fit, "pad or crop");
   }
 }
 
@@ -71,11 +64,7 @@ Option add_infer_options(Command& command, InferOptions& options) {
 train::Precision infer_precision(const std::string& asked, const train::DeviceFacts& facts) {
   if (asked.empty()) return train::choose_precision(facts.gpu ? "auto" : "fp32", facts, "--dtype");
   if (asked != "fp32" && asked != "bf16" && asked != "fp16") {  // auto is for recipes
-    throw Error(ErrorKind::kUsage, {.what = "unknown dtype",
-                                    .where = "--dtype",
-                                    .found = quote_text(asked),
-                                    .expected = "fp32, bf16 or fp16",
-                                    .next = {}});
+    refuse(ErrorKind::kUsage, "unknown dtype", "--dtype", quote_text(asked), "fp32, bf16 or fp16");
   }
   return train::choose_precision(asked, facts, "--dtype");
 }
@@ -85,11 +74,8 @@ InferModel load_infer_model(const InferOptions& options) {
   InferModel out;
   out.device = train::default_device();
   if (options.model.empty()) {
-    throw Error(ErrorKind::kUsage, {.what = "no model",
-                                    .where = {},
-                                    .found = {},
-                                    .expected = "--model DIR",
-                                    .next = "name the base model; --adapter DIR goes with it"});
+    refuse(ErrorKind::kUsage, "no model", {}, {}, "--model DIR",
+           "name the base model; --adapter DIR goes with it");
   }
   const train::Precision precision =
       infer_precision(options.dtype, train::device_facts(out.device));
@@ -127,11 +113,8 @@ OutputLines::OutputLines(const std::string& path, const Inputs& inputs)
     : path_(io::absolute_path(path)) {
   refuse_input("--out", path, inputs);
   if (io::is_directory(path_)) {
-    throw Error(ErrorKind::kUsage, {.what = "the output is a directory",
-                                    .where = "--out " + path,
-                                    .found = {},
-                                    .expected = "a file",
-                                    .next = "name a file in it"});
+    refuse(ErrorKind::kUsage, "the output is a directory", "--out " + path, {}, "a file",
+           "name a file in it");
   }
   temporary_ = path_ + ".tmp-" + std::to_string(getpid());
   fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -171,14 +154,9 @@ void OutputLines::commit() {
 
 void OutputLines::fail(const std::string& what) const {
   const int code = errno;
-  throw Error(
-      ErrorKind::kResource,
-      {.what = what,
-       .where = path_,
-       .found = std::strerror(code),
-       .expected = {},
-       .next = code == ENOENT ? "create the folder first"
-                              : "name a file on a disk with room, where this user may write"});
+  refuse(ErrorKind::kResource, what, path_, std::strerror(code), {},
+         code == ENOENT ? "create the folder first"
+                        : "name a file on a disk with room, where this user may write");
 }
 
 }  // namespace lft::cli

@@ -29,31 +29,22 @@ int report_error(const Error& error) {
 /// Where no run is at hand that would know what to change: whatever failed to allocate, a thread's
 /// stack included.
 Error out_of_memory(const std::string& found) {
-  return Error(ErrorKind::kResource, {.what = "out of memory",
-                                      .where = {},
-                                      .found = found,
-                                      .expected = {},
-                                      .next = "free memory, or raise the limits of this process "
-                                              "(ulimit -v, ulimit -u, a container's)"});
+  return Error(
+      ErrorKind::kResource,
+      {"out of memory",
+       {},
+       found,
+       {},
+       "free memory, or raise the limits of this process (ulimit -v, ulimit -u, a container's)"});
 }
 
 void add_commands(lft::cli::Command& app) {
-  lft::cli::add_train(app);
-  lft::cli::add_check(app);
-  lft::cli::add_validate(app);
-  lft::cli::add_preview(app);
-  lft::cli::add_prepare(app);
-  lft::cli::add_recipe(app);
-  lft::cli::add_generate(app);
-  lft::cli::add_eval(app);
-  lft::cli::add_score(app);
-  lft::cli::add_merge(app);
-  lft::cli::add_summary(app);
-  lft::cli::add_checkpoint(app);
-  lft::cli::add_verify_resume(app);
-  lft::cli::add_doctor(app);
-  lft::cli::add_debug(app);
-  lft::cli::add_replay(app);
+  using namespace lft::cli;
+  for (const auto add : {add_train, add_check, add_validate, add_preview, add_prepare, add_recipe,
+                         add_generate, add_eval, add_score, add_merge, add_summary, add_checkpoint,
+                         add_verify_resume, add_doctor, add_debug, add_replay}) {
+    add(app);
+  }
 }
 
 std::string version_text() {

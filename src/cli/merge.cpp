@@ -36,11 +36,8 @@ std::string base_path(const MergeOptions& options) {
   for (const std::string& recorded : {adapter.notes.base_path, adapter.base_model_name_or_path}) {
     if (!recorded.empty() && io::is_directory(recorded)) return recorded;
   }
-  throw Error(ErrorKind::kUsage, {.what = "the base model is not where the adapter records it",
-                                  .where = adapter.path,
-                                  .found = adapter.base_model_name_or_path,
-                                  .expected = "a model directory",
-                                  .next = "give --model DIR"});
+  refuse(ErrorKind::kUsage, "the base model is not where the adapter records it", adapter.path,
+         adapter.base_model_name_or_path, "a model directory", "give --model DIR");
 }
 
 std::vector<at::Tensor> logits_of(const std::string& model_path, const std::string& adapter_path,
@@ -98,12 +95,10 @@ void merge(const MergeOptions& options) {
   char expected[120];
   std::snprintf(expected, sizeof expected, "at most %.3g and %.3g",
                 bound.relative_max_abs * difference.largest_logit, bound.mean_kl);
-  throw Error(ErrorKind::kNumeric,
-              {.what = "the merged model differs from base and adapter by more than rounding",
-               .where = options.out + "/merge_report.json",
-               .found = found,
-               .expected = expected,
-               .next = "do not use the merged model; a base stored in F32 rounds less"});
+  refuse(ErrorKind::kNumeric,
+         "the merged model differs from base and adapter by more than rounding",
+         options.out + "/merge_report.json", found, expected,
+         "do not use the merged model; a base stored in F32 rounds less");
 }
 
 }  // namespace

@@ -19,14 +19,11 @@ bool is_image_name(const std::string& path) {
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
-[[noreturn]] void refuse(const std::string& option, const std::string& path,
-                         const std::string& input) {
-  throw Error(ErrorKind::kUsage,
-              {.what = "the output would harm an input",
-               .where = option + " " + path,
-               .found = "inside " + input,
-               .expected = "a path outside the recipe, the model, the adapter and the data",
-               .next = "name another file"});
+[[noreturn]] void refuse_output(const std::string& option, const std::string& path,
+                                const std::string& input) {
+  refuse(ErrorKind::kUsage, "the output would harm an input", option + " " + path,
+         "inside " + input, "a path outside the recipe, the model, the adapter and the data",
+         "name another file");
 }
 
 }  // namespace
@@ -41,11 +38,11 @@ void refuse_input(const std::string& option, const std::string& path, const Inpu
   if (path.empty()) return;
   const std::string full = io::absolute_path(path);
   for (const std::string& input : inputs.paths) {
-    if (!input.empty() && io::is_inside(full, input)) refuse(option, path, input);
+    if (!input.empty() && io::is_inside(full, input)) refuse_output(option, path, input);
   }
   if (!inputs.image_root.empty() && is_image_name(full) && io::path_exists(full) &&
       io::is_inside(full, inputs.image_root)) {
-    refuse(option, path, inputs.image_root);
+    refuse_output(option, path, inputs.image_root);
   }
 }
 

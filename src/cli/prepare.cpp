@@ -22,11 +22,8 @@ void check_output(const std::string& out, const recipe::Recipe& recipe) {
   if (!recipe.data.image_root.empty()) inputs.push_back(recipe.data.image_root);
   for (const std::string& input : inputs) {
     if (!io::is_inside(input, out) && !io::is_inside(out, recipe.model.path)) continue;
-    throw Error(ErrorKind::kUsage, {.what = "the output would harm an input",
-                                    .where = "--out " + out,
-                                    .found = input,
-                                    .expected = "a folder of its own",
-                                    .next = "give another --out"});
+    refuse(ErrorKind::kUsage, "the output would harm an input", "--out " + out, input,
+           "a folder of its own", "give another --out");
   }
 }
 

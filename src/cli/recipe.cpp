@@ -36,11 +36,8 @@ fs::path recipes_folder() {
     if (io::is_directory(place.string())) return place.lexically_normal();
     tried.push_back(place.lexically_normal().string());
   }
-  throw Error(ErrorKind::kUsage, {.what = "the recipes folder was not found",
-                                  .where = {},
-                                  .found = "no such folder: " + join(tried),
-                                  .expected = {},
-                                  .next = "set LFT_RECIPES to the folder with the recipes"});
+  refuse(ErrorKind::kUsage, "the recipes folder was not found", {},
+         "no such folder: " + join(tried), {}, "set LFT_RECIPES to the folder with the recipes");
 }
 
 /// Names below the folder without the suffix, sorted.
@@ -64,11 +61,8 @@ std::string read_named(const std::string& name) {
   const std::string bare =
       name.ends_with(kSuffix) ? name.substr(0, name.size() - sizeof(kSuffix) + 1) : name;
   if (std::find(names.begin(), names.end(), bare) == names.end()) {
-    throw Error(ErrorKind::kUsage, {.what = "no recipe has this name",
-                                    .where = {},
-                                    .found = quote_text(name),
-                                    .expected = "one of " + join(names, ", ", 30),
-                                    .next = "lft recipe ls says what each is for"});
+    refuse(ErrorKind::kUsage, "no recipe has this name", {}, quote_text(name),
+           "one of " + join(names, ", ", 30), "lft recipe ls says what each is for");
   }
   return io::read_file((folder / (bare + kSuffix)).string(), 1 << 20);
 }
@@ -103,11 +97,8 @@ void copy_recipe(const std::string& name, std::string path) {
   if (io::is_directory(path))
     path = (fs::path(path) / fs::path(name).filename().replace_extension(kSuffix)).string();
   if (io::path_exists(path)) {
-    throw Error(ErrorKind::kUsage, {.what = "the file is there already",
-                                    .where = path,
-                                    .found = {},
-                                    .expected = {},
-                                    .next = "choose another name, or remove it first"});
+    refuse(ErrorKind::kUsage, "the file is there already", path, {}, {},
+           "choose another name, or remove it first");
   }
   io::write_file_atomic(path, text);
   std::cout << "wrote " << escape_text(path, 4000) << "\n";

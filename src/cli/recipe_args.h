@@ -1,7 +1,9 @@
 // The recipe on a command's line: its file, and the fields that --set changes. Reading it is all
 // that is done with it here.
 #pragma once
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/cli/command_line.h"
@@ -20,5 +22,16 @@ Option add_recipe_args(Command& command, RecipeArgs& args,
                        const std::string& help = "the recipe, a YAML file");
 /// Registers --set alone.
 Option add_set_option(Command& command, RecipeArgs& args);
+
+/// A subcommand that takes a recipe, and its options: `Options` is a RecipeArgs with fields of the
+/// command's own.
+template <class Options>
+std::pair<Command, std::shared_ptr<Options>> recipe_command(Command& app, const std::string& name,
+                                                            const std::string& help) {
+  const auto options = std::make_shared<Options>();
+  Command command = app.subcommand(name, help);
+  add_recipe_args(command, *options);
+  return {command, options};
+}
 
 }  // namespace lft::cli

@@ -46,8 +46,7 @@ void score_batch(InferModel& infer, const std::vector<data::Sample>& samples, Ou
   for (const data::Sample& sample : samples) {
     const int64_t count = sample.supervised();
     if (count > left)
-      throw Error(ErrorKind::kInternal,
-                  {"fewer log-probabilities than supervised tokens", sample.id, {}, {}, {}});
+      refuse(ErrorKind::kInternal, "fewer log-probabilities than supervised tokens", sample.id);
     out.line(
         score_line(sample, next, count).dump(-1, ' ', false, io::Json::error_handler_t::replace));
     next += count;

@@ -1,6 +1,5 @@
 #include "src/debug/inspect/summary.h"
 
-#include <cstdio>
 #include <memory>
 #include <string>
 
@@ -21,12 +20,8 @@ debug::Summary summarize(const SummaryArgs& options) {
   const std::string& path = options.model.path;
   if (!io::is_directory(path)) return debug::summarize_run(options.model.read(), options.batch);
   if (!options.model.sets.empty()) {
-    throw Error(ErrorKind::kUsage,
-                {.what = "--set needs a recipe",
-                 .where = path,
-                 .found = "a model directory",
-                 .expected = "a recipe, a YAML file",
-                 .next = "leave --set out, or give the recipe of a run on this model"});
+    refuse(ErrorKind::kUsage, "--set needs a recipe", path, "a model directory",
+           "a recipe, a YAML file", "leave --set out, or give the recipe of a run on this model");
   }
   return debug::summarize_model(hf::ModelDir::open(path), options.batch);
 }
@@ -48,10 +43,7 @@ void add_summary(Command& app) {
       .option("--tokens", options->batch.tokens,
               "tokens a row of a made-up batch, image positions counted")
       .range(1, 1 << 24);
-  command.run([options] {
-    for (const std::string& line : debug::summary_lines(summarize(*options)))
-      std::puts(line.c_str());
-  });
+  command.run([options] { print_lines(debug::summary_lines(summarize(*options))); });
 }
 
 }  // namespace lft::cli

@@ -1,5 +1,3 @@
-#include <memory>
-
 #include "src/cli/commands.h"
 #include "src/cli/recipe_args.h"
 #include "src/train/run/trainer.h"
@@ -7,19 +5,16 @@
 namespace lft::cli {
 
 void add_train(Command& app) {
-  struct Options {
-    RecipeArgs recipe;
+  struct Options : RecipeArgs {
     bool resume = false;
   };
-  auto options = std::make_shared<Options>();
-  Command command = app.subcommand(
-      "train", "train as a recipe says; adapter, metrics and report.html go to its output_dir");
-  add_recipe_args(command, options->recipe);
+  auto [command, options] = recipe_command<Options>(
+      app, "train",
+      "train as a recipe says; adapter, metrics and report.html go to its output_dir");
   command.flag(
       "--resume", options->resume,
       "go on from the newest checkpoint that verifies; from the beginning where there is none yet");
-  command.run(
-      [options] { return train::train(options->recipe.read(), {.resume = options->resume}); });
+  command.run([options] { return train::train(options->read(), {.resume = options->resume}); });
 }
 
 }  // namespace lft::cli

@@ -27,16 +27,14 @@ struct ValidateArgs {
     lines.push_back(std::to_string(report.counts.at(fault)) + " x " + debug::fault_title(fault) +
                     ", first " + first.where + ": " + first.reason);
   }
-  throw Error(
-      ErrorKind::kInput,
-      {.what = "the data has " + std::to_string(report.errors()) +
-               (report.errors() == 1 ? " problem" : " problems") +
-               " that training would stop at or learn wrongly from",
-       .where = recipe.data.train + (recipe.data.eval.empty() ? "" : ", " + recipe.data.eval),
-       .found = join(lines, "\n"),
-       .expected = {},
-       .next = "mend or remove these rows; data.on_bad_sample: skip leaves out those that cannot "
-               "be read"});
+  refuse(ErrorKind::kInput,
+         "the data has " + std::to_string(report.errors()) +
+             (report.errors() == 1 ? " problem" : " problems") +
+             " that training would stop at or learn wrongly from",
+         recipe.data.train + (recipe.data.eval.empty() ? "" : ", " + recipe.data.eval),
+         join(lines, "\n"), {},
+         "mend or remove these rows; data.on_bad_sample: skip leaves out those that cannot "
+         "be read");
 }
 
 void validate(const ValidateArgs& args) {

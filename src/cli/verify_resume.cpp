@@ -4,7 +4,6 @@
 #include <string>
 
 #include "src/cli/commands.h"
-#include "src/cli/debug.h"
 #include "src/cli/outputs.h"
 #include "src/cli/recipe_args.h"
 #include "src/io/files.h"
@@ -12,26 +11,23 @@
 namespace lft::cli {
 
 void add_verify_resume(Command& app) {
-  struct Options {
-    RecipeArgs recipe;
+  struct Options : RecipeArgs {
     std::string out;
     int64_t steps = 4;
   };
-  auto options = std::make_shared<Options>();
-  Command command = app.subcommand(
-      "verify-resume",
+  auto [command, options] = recipe_command<Options>(
+      app, "verify-resume",
       "trains the first steps without a stop, and again with a checkpoint and a new process "
       "halfway; compares everything bit for bit and writes a certificate; exits with 0 where all "
       "is identical, with 4 where it is not");
-  add_recipe_args(command, options->recipe);
   command.option("--steps", options->steps, "steps before the checkpoint, and as many after it")
       .range(1, 1'000'000)
       .show_default();
   command.option("--out", options->out,
                  "the certificate's file; by default <output_dir>.resume-certificate.json");
   command.run([options] {
-    const recipe::Recipe recipe = options->recipe.read();
-    refuse_input("--out", options->out, inputs_of(options->recipe.path, recipe));
+    const recipe::Recipe recipe = options->read();
+    refuse_input("--out", options->out, inputs_of(options->path, recipe));
     return debug::verify_resume(recipe, {.steps = options->steps, .out = options->out});
   });
 }

@@ -14,9 +14,7 @@ const std::string kImageMark = "<image>";
 
 [[noreturn]] void refuse_row(const Row& row, const std::string& what, const std::string& found,
                              const std::string& expected, const std::string& next) {
-  throw Error(
-      ErrorKind::kInput,
-      {.what = what, .where = row_place(row), .found = found, .expected = expected, .next = next});
+  refuse(ErrorKind::kInput, what, row_place(row), found, expected, next);
 }
 
 int64_t count_marks(const std::string& text) {

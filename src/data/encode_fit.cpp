@@ -85,23 +85,17 @@ PixelImage fit_crop(const io::RgbImage& image, int64_t size) {
 void check_fit(int64_t width, int64_t height, int64_t size, const std::string& image_fit) {
   const Canvas canvas = canvas_of(width, height, size, image_fit);
   if (canvas.width * canvas.height <= kMaxCanvas) return;
-  throw Error(ErrorKind::kInput, {.what = "the image is too long and narrow",
-                                  .where = "image_fit " + image_fit,
-                                  .found = std::to_string(width) + "x" + std::to_string(height) +
-                                           ", which would become " + std::to_string(canvas.width) +
-                                           "x" + std::to_string(canvas.height),
-                                  .expected = "at most " + std::to_string(kMaxCanvas) + " pixels",
-                                  .next = "cut the image to the part that matters"});
+  refuse(ErrorKind::kInput, "the image is too long and narrow", "image_fit " + image_fit,
+         std::to_string(width) + "x" + std::to_string(height) + ", which would become " +
+             std::to_string(canvas.width) + "x" + std::to_string(canvas.height),
+         "at most " + std::to_string(kMaxCanvas) + " pixels",
+         "cut the image to the part that matters");
 }
 
 PixelImage fit_image(const io::RgbImage& image, int64_t size, const std::string& image_fit,
                      const std::vector<float>& mean) {
   if (image_fit != "pad" && image_fit != "crop") {
-    throw Error(ErrorKind::kUsage, {.what = "unknown image fit",
-                                    .where = "data.image_fit",
-                                    .found = image_fit,
-                                    .expected = "pad or crop",
-                                    .next = {}});
+    refuse(ErrorKind::kUsage, "unknown image fit", "data.image_fit", image_fit, "pad or crop");
   }
   check_fit(image.width, image.height, size, image_fit);
   return image_fit == "pad" ? fit_pad(image, size, mean) : fit_crop(image, size);

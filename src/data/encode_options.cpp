@@ -9,6 +9,7 @@
 #include "src/io/files.h"
 #include "src/io/json.h"
 #include "src/text/chat_template.h"
+#include "src/text/tokenizer_parts.h"
 
 namespace lft::data {
 namespace {
@@ -130,18 +131,12 @@ void check_tokenizer(const std::string& model_dir, const llava::LlavaConfig& con
 
 void check_names(const std::string& template_name, const std::string& image_fit) {
   if (!text::is_template(template_name)) {
-    throw Error(ErrorKind::kUsage, {.what = "unknown template",
-                                    .where = "data.template",
-                                    .found = quote_text(template_name),
-                                    .expected = join(text::template_names()),
-                                    .next = {}});
+    refuse(ErrorKind::kUsage, "unknown template", "data.template", quote_text(template_name),
+           join(text::template_names()));
   }
   if (image_fit != "pad" && image_fit != "crop") {
-    throw Error(ErrorKind::kUsage, {.what = "unknown image fit",
-                                    .where = "data.image_fit",
-                                    .found = quote_text(image_fit),
-                                    .expected = "pad or crop",
-                                    .next = {}});
+    refuse(ErrorKind::kUsage, "unknown image fit", "data.image_fit", quote_text(image_fit),
+           "pad or crop");
   }
 }
 

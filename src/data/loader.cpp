@@ -151,11 +151,8 @@ struct Loader::State {
 
 Loader::Loader(const Dataset& dataset, LoaderOptions options, int64_t first_step) {
   if (dataset.size() < 1) {
-    throw Error(ErrorKind::kInput, {.what = "the dataset holds no sample",
-                                    .where = {},
-                                    .found = {},
-                                    .expected = {},
-                                    .next = "name data that holds one"});
+    refuse(ErrorKind::kInput, "the dataset holds no sample", {}, {}, {},
+           "name data that holds one");
   }
   if (options.lengths && static_cast<int64_t>(options.lengths->size()) != dataset.size()) {
     throw Error(ErrorKind::kInternal, "there is not one length for each sample");

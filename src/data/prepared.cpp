@@ -168,11 +168,8 @@ bool is_prepared(const std::string& path) {
 
 [[noreturn]] void damaged(const std::string& where, const std::string& found,
                           const std::string& expected) {
-  throw Error(ErrorKind::kInput, {.what = "the prepared data is damaged",
-                                  .where = where,
-                                  .found = found,
-                                  .expected = expected,
-                                  .next = "run lft prepare again"});
+  refuse(ErrorKind::kInput, "the prepared data is damaged", where, found, expected,
+         "run lft prepare again");
 }
 
 void check_made_for(const io::Json& stored, const EncodeOptions& options, const std::string& path) {
@@ -185,12 +182,8 @@ void check_made_for(const io::Json& stored, const EncodeOptions& options, const 
     expected.push_back(key + " " + value.dump());
   }
   if (found.empty()) return;
-  throw Error(ErrorKind::kInput,
-              {.what = "the prepared data was made for other settings than this run's",
-               .where = path,
-               .found = join(found),
-               .expected = join(expected),
-               .next = "run lft prepare again with this recipe"});
+  refuse(ErrorKind::kInput, "the prepared data was made for other settings than this run's", path,
+         join(found), join(expected), "run lft prepare again with this recipe");
 }
 
 /// A shard's header and where each of its samples lies.
@@ -246,20 +239,16 @@ class PreparedDataset : public Dataset {
     }
     check_made_for(index.value("made_for", io::Json()), options, path);
     read_rows(io::json_string(index, "rows_sha256", where));
+    int64_t all_samples = 0;
     for (const io::Json& shard : index.value("shards", io::Json::array())) {
       const int64_t samples = io::json_int(shard, "samples", 1, 1ll << 40, where);
-      starts_.push_back(starts_.empty()
-                            ? 0
-                            : starts_.back() + static_cast<int64_t>(shards_.back().offsets.size()) -
-                                  1);
+      starts_.push_back(all_samples);
+      all_samples += samples;
       shards_.push_back(open_shard(path + "/" + shard_name(shards_.size()), samples,
                                    options.config.vision.image_size));
     }
-    const int64_t samples =
-        shards_.empty() ? 0
-                        : starts_.back() + static_cast<int64_t>(shards_.back().offsets.size()) - 1;
-    if (samples != size())
-      damaged(where, std::to_string(samples) + " samples in the shards",
+    if (all_samples != size())
+      damaged(where, std::to_string(all_samples) + " samples in the shards",
               std::to_string(size()) + ", as rows.jsonl has");
   }
 
@@ -325,12 +314,9 @@ class PreparedDataset : public Dataset {
   }
 
   [[noreturn]] void fail_bad(int64_t index, const std::string& reason) const {
-    throw Error(ErrorKind::kInput,
-                {.what = "a sample that was bad when the data was prepared",
-                 .where = at(index).where + " (id " + quote_text(at(index).id, 80) + ")",
-                 .found = reason,
-                 .expected = {},
-                 .next = "mend it and run lft prepare again, or set data.on_bad_sample: skip"});
+    refuse(ErrorKind::kInput, "a sample that was bad when the data was prepared",
+           at(index).where + " (id " + quote_text(at(index).id, 80) + ")", reason, {},
+           "mend it and run lft prepare again, or set data.on_bad_sample: skip");
   }
 
   static std::vector<int64_t> read_ids(const OpenShard& open, const std::string& name, size_t i) {
@@ -381,12 +367,9 @@ void prepare_dataset(const Dataset& dataset, const EncodeOptions& options, const
                      int64_t shard_bytes, const std::function<void()>& poll) {
   if (io::path_exists(out) && !is_prepared(out) &&
       !(io::is_directory(out) && std::filesystem::is_empty(out))) {
-    throw Error(ErrorKind::kUsage,
-                {.what = "the output exists and is not prepared data",
-                 .where = out,
-                 .found = {},
-                 .expected = "a new or empty directory, or one that lft prepare wrote",
-                 .next = "give another --out, or move away what is there"});
+    refuse(ErrorKind::kUsage, "the output exists and is not prepared data", out, {},
+           "a new or empty directory, or one that lft prepare wrote",
+           "give another --out, or move away what is there");
   }
   io::write_dir_atomic(out, [&](const std::string& folder) {
     PreparedWriter writer(folder, options, shard_bytes);
@@ -397,13 +380,9 @@ void prepare_dataset(const Dataset& dataset, const EncodeOptions& options, const
 
 std::unique_ptr<Dataset> open_prepared(const std::string& path, const EncodeOptions& options) {
   if (!is_prepared(path)) {
-    throw Error(
-        ErrorKind::kInput,
-        {.what = "a directory that lft prepare did not write",
-         .where = path,
-         .found = "no index.json of lft prepare",
-         .expected = "a JSON or JSONL file, or a prepared directory",
-         .next = "name the file in it, or the directory that lft prepare was given as --out"});
+    refuse(ErrorKind::kInput, "a directory that lft prepare did not write", path,
+           "no index.json of lft prepare", "a JSON or JSONL file, or a prepared directory",
+           "name the file in it, or the directory that lft prepare was given as --out");
   }
   return std::make_unique<PreparedDataset>(path, options);
 }

@@ -27,11 +27,8 @@ struct RawRow {
 
 [[noreturn]] void broken_array(const std::string& path, int64_t index, const std::string& found,
                                const std::string& expected) {
-  throw Error(ErrorKind::kInput, {.what = "the JSON array of samples is malformed",
-                                  .where = path + "[" + std::to_string(index) + "]",
-                                  .found = found,
-                                  .expected = expected,
-                                  .next = kWriteRows});
+  refuse(ErrorKind::kInput, "the JSON array of samples is malformed",
+         path + "[" + std::to_string(index) + "]", found, expected, kWriteRows);
 }
 
 std::string read_bytes(const std::string& path) {
@@ -110,12 +107,10 @@ std::vector<RawRow> split_lines(std::string_view text) {
 void check_same_keys(const RowKeys& first, const RowKeys& keys, const std::string& where) {
   if (first.list.empty() || keys.list.empty()) return;
   if (first.list == keys.list && first.role == keys.role && first.text == keys.text) return;
-  throw Error(ErrorKind::kInput, {.what = "a file mixes two sample formats",
-                                  .where = where,
-                                  .found = keys.list + " of {" + keys.role + ", " + keys.text + "}",
-                                  .expected = first.list + " of {" + first.role + ", " +
-                                              first.text + "}, as in the first sample",
-                                  .next = "give each format a file of its own"});
+  refuse(ErrorKind::kInput, "a file mixes two sample formats", where,
+         keys.list + " of {" + keys.role + ", " + keys.text + "}",
+         first.list + " of {" + first.role + ", " + first.text + "}, as in the first sample",
+         "give each format a file of its own");
 }
 
 RowFile parse_rows(const std::vector<RawRow>& raw, const std::string& path, bool is_array,
@@ -150,28 +145,17 @@ RowFile read_row_file(const std::string& path, bool keep_bad) {
   if (text.substr(0, 3) == "\xef\xbb\xbf") text.remove_prefix(3);
   const size_t start = text.find_first_not_of(kSpace);
   if (start == std::string_view::npos) {
-    throw Error(ErrorKind::kInput, {.what = "the data file is empty",
-                                    .where = path,
-                                    .found = {},
-                                    .expected = "samples",
-                                    .next = kWriteRows});
+    refuse(ErrorKind::kInput, "the data file is empty", path, {}, "samples", kWriteRows);
   }
   const bool is_array = text[start] == '[';
   if (!is_array && text[start] != '{') {
-    throw Error(ErrorKind::kInput, {.what = "neither a JSON array nor JSON lines",
-                                    .where = path,
-                                    .found = quote_text(text.substr(start), 40),
-                                    .expected = "[ or { as the first character",
-                                    .next = kWriteRows});
+    refuse(ErrorKind::kInput, "neither a JSON array nor JSON lines", path,
+           quote_text(text.substr(start), 40), "[ or { as the first character", kWriteRows);
   }
   RowFile file =
       parse_rows(is_array ? split_array(text, path) : split_lines(text), path, is_array, keep_bad);
   if (file.rows.empty()) {
-    throw Error(ErrorKind::kInput, {.what = "the data file holds no sample",
-                                    .where = path,
-                                    .found = "[]",
-                                    .expected = {},
-                                    .next = kWriteRows});
+    refuse(ErrorKind::kInput, "the data file holds no sample", path, "[]", {}, kWriteRows);
   }
   notice(path + ": " + std::to_string(file.rows.size()) +
          (file.rows.size() == 1 ? " sample" : " samples") + ", format " + file.keys.format() +
@@ -196,11 +180,8 @@ Row row_from_json(const io::Json& json, const std::string& where) {
     for (const io::Json& turn : json.at("turns"))
       row.turns.push_back({turn.at(0).get<std::string>(), turn.at(1).get<std::string>()});
   } catch (const io::Json::exception& error) {
-    throw Error(ErrorKind::kInput, {.what = "a prepared row is malformed",
-                                    .where = where,
-                                    .found = error.what(),
-                                    .expected = {},
-                                    .next = "run lft prepare again"});
+    refuse(ErrorKind::kInput, "a prepared row is malformed", where, error.what(), {},
+           "run lft prepare again");
   }
   return row;
 }

@@ -38,11 +38,9 @@ class Fitting {
     }
     const std::vector<Faults> faults = {absent_, misshapen_, missing_};
     if (!any(faults)) return;
-    throw Error(ErrorKind::kInput, {.what = "the adapter does not fit the model",
-                                    .where = file_.path(),
-                                    .found = describe(faults),
-                                    .expected = "modules and shapes of the base model",
-                                    .next = "give the base model that the adapter was trained on"});
+    refuse(ErrorKind::kInput, "the adapter does not fit the model", file_.path(), describe(faults),
+           "modules and shapes of the base model",
+           "give the base model that the adapter was trained on");
   }
 
  private:
@@ -108,12 +106,9 @@ void check_rank(const AdapterDir& dir, const std::vector<lora::LinearSite>& site
   for (const lora::LinearSite& site : sites) {
     const int64_t most = std::min(site.layer->weight.size(0), site.layer->weight.size(1));
     if (dir.lora.rank <= most) continue;
-    throw Error(ErrorKind::kInput, {.what = "the adapter's rank is larger than a layer",
-                                    .where = dir.path + ": " + site.name,
-                                    .found = "r = " + std::to_string(dir.lora.rank),
-                                    .expected = "at most " + std::to_string(most) +
-                                                ", the smaller side of the layer's weight",
-                                    .next = ""});
+    refuse(ErrorKind::kInput, "the adapter's rank is larger than a layer",
+           dir.path + ": " + site.name, "r = " + std::to_string(dir.lora.rank),
+           "at most " + std::to_string(most) + ", the smaller side of the layer's weight");
   }
 }
 
@@ -149,13 +144,10 @@ void check_base_copy(const at::Tensor& copy, const at::Tensor& base, const std::
                      const AdapterDir& dir) {
   // The adapter may store the copy in a wider type than the base is held in.
   if (copy.to(base.scalar_type()).equal(base.to(at::kCPU))) return;
-  throw Error(
-      ErrorKind::kInput,
-      {.what = "the adapter holds another base weight than the model",
-       .where = dir.path + ": " + name,
-       .found = "different numbers",
-       .expected = "the model's own weight (PEFT stores it beside an adapter on the LM head)",
-       .next = "give the base model that the adapter was trained on"});
+  refuse(ErrorKind::kInput, "the adapter holds another base weight than the model",
+         dir.path + ": " + name, "different numbers",
+         "the model's own weight (PEFT stores it beside an adapter on the LM head)",
+         "give the base model that the adapter was trained on");
 }
 
 void load_adapter(llava::Llava& model, const AdapterDir& dir) {

@@ -12,6 +12,7 @@
 #include "src/hf/shards.h"
 #include "src/hf/weights.h"
 #include "src/io/files.h"
+#include "src/text/tokenizer_parts.h"
 
 namespace lft::hf {
 namespace {
@@ -80,13 +81,10 @@ class KeyReader {
     check_saved_modules();
     const std::vector<Faults> faults = {unknown_, twice_, alone_, rank_, mistyped_, unsaved_};
     if (!any(faults)) return;
-    throw Error(ErrorKind::kInput,
-                {.what = "the adapter's tensors do not fit",
-                 .where = file_.path(),
-                 .found = describe(faults),
-                 .expected = "lora_A and lora_B of rank " + std::to_string(dir_.lora.rank) +
-                             " for modules of a LLaVA, and the modules that modules_to_save names",
-                 .next = kRetry});
+    refuse(ErrorKind::kInput, "the adapter's tensors do not fit", file_.path(), describe(faults),
+           "lora_A and lora_B of rank " + std::to_string(dir_.lora.rank) +
+               " for modules of a LLaVA, and the modules that modules_to_save names",
+           kRetry);
   }
 
  private:
@@ -162,37 +160,27 @@ class KeyReader {
 
 void refuse_other_formats(const std::string& path) {
   if (!io::is_directory(path) || !io::path_exists(path + "/adapter_config.json")) {
-    throw Error(ErrorKind::kInput,
-                {.what = "not an adapter directory",
-                 .where = path,
-                 .found = io::is_directory(path)  ? "no adapter_config.json"
-                          : io::path_exists(path) ? "a file"
-                                                  : "nothing",
-                 .expected = "a folder with adapter_config.json and adapter_model.safetensors",
-                 .next = ""});
+    refuse(ErrorKind::kInput, "not an adapter directory", path,
+           io::is_directory(path)  ? "no adapter_config.json"
+           : io::path_exists(path) ? "a file"
+                                   : "nothing",
+           "a folder with adapter_config.json and adapter_model.safetensors");
   }
   if (constexpr const char* kRest = "non_lora_trainables.bin";
       io::path_exists(path + "/" + kRest)) {
-    throw Error(
-        ErrorKind::kInput,
-        {.what = "half of this adapter is a pickle, which is not opened",
-         .where = path,
-         .found = std::string(kRest) + ", where the original LLaVA keeps the trained projector",
-         .expected = "all trained tensors in " + std::string(kAdapterWeights),
-         .next = "put its mm_projector tensors into the base's multi_modal_projector (safetensors) "
-                 "and remove the file here; "
-                 "removed alone, the base's own projector is used"});
+    refuse(ErrorKind::kInput, "half of this adapter is a pickle, which is not opened", path,
+           std::string(kRest) + ", where the original LLaVA keeps the trained projector",
+           "all trained tensors in " + std::string(kAdapterWeights),
+           "put its mm_projector tensors into the base's multi_modal_projector (safetensors) "
+           "and remove the file here; "
+           "removed alone, the base's own projector is used");
   }
   if (io::path_exists(path + "/" + kAdapterWeights)) return;
   const bool pickle = io::path_exists(path + "/adapter_model.bin");
-  throw Error(
-      ErrorKind::kInput,
-      {.what = pickle ? "pickled adapters are not opened" : "the adapter has no weights",
-       .where = path,
-       .found = pickle ? "adapter_model.bin" : "no adapter_model.safetensors",
-       .expected = kAdapterWeights,
-       .next = pickle ? "convert to safetensors: load with PEFT, then save_pretrained(NEW_DIR)"
-                      : kRetry});
+  refuse(ErrorKind::kInput,
+         pickle ? "pickled adapters are not opened" : "the adapter has no weights", path,
+         pickle ? "adapter_model.bin" : "no adapter_model.safetensors", kAdapterWeights,
+         pickle ? "convert to safetensors: load with PEFT, then save_pretrained(NEW_DIR)" : kRetry);
 }
 
 AdapterNotes read_notes(const std::string& file) {
@@ -200,11 +188,7 @@ AdapterNotes read_notes(const std::string& file) {
   if (!io::path_exists(file)) return notes;
   const io::Json json = io::read_json_file(file);
   if (!json.is_object()) {
-    throw Error(ErrorKind::kInput, {.what = "not a JSON object",
-                                    .where = file,
-                                    .found = "",
-                                    .expected = "what lft wrote there",
-                                    .next = ""});
+    refuse(ErrorKind::kInput, "not a JSON object", file, {}, "what lft wrote there");
   }
   notes.base_path = io::json_string(json, "base_path", file);
   notes.base_fingerprint = io::json_string(json, "base_fingerprint", file);
@@ -247,13 +231,11 @@ void check_adapter_base(const AdapterDir& dir, const ModelDir& base) {
   if (dir.notes.base_fingerprint.empty()) return;
   const std::string found = base_fingerprint(base);
   if (found == dir.notes.base_fingerprint) return;
-  throw Error(ErrorKind::kInput,
-              {.what = "the adapter was trained on another base model",
-               .where = dir.path + "/" + kAdapterNotes,
-               .found = "fingerprint " + found.substr(0, 16) + " of " + base.path,
-               .expected = "fingerprint " + dir.notes.base_fingerprint.substr(0, 16) + " (" +
-                           dir.notes.base_path + ")",
-               .next = "give the base model that the adapter records"});
+  refuse(
+      ErrorKind::kInput, "the adapter was trained on another base model",
+      dir.path + "/" + kAdapterNotes, "fingerprint " + found.substr(0, 16) + " of " + base.path,
+      "fingerprint " + dir.notes.base_fingerprint.substr(0, 16) + " (" + dir.notes.base_path + ")",
+      "give the base model that the adapter records");
 }
 
 void check_adapter_tokenizer(const AdapterDir& dir, const text::TokenizerParts& parts) {
@@ -262,13 +244,11 @@ void check_adapter_tokenizer(const AdapterDir& dir, const text::TokenizerParts& 
   if (recorded.size() <= 1)  // of an older lft, which recorded the sample's ids alone
     std::erase_if(changed, [&](const std::string& part) { return !recorded.contains(part); });
   if (changed.empty()) return;
-  throw Error(
-      ErrorKind::kInput,
-      {.what = "the adapter was trained with another tokenizer: the same words have other ids now",
-       .where = dir.path + "/" + kAdapterNotes,
-       .found = "another " + join(changed),
-       .expected = "the same in each part of the tokenizer",
-       .next = "put the tokenizer files back that it was trained with"});
+  refuse(ErrorKind::kInput,
+         "the adapter was trained with another tokenizer: the same words have other ids now",
+         dir.path + "/" + kAdapterNotes, "another " + join(changed),
+         "the same in each part of the tokenizer",
+         "put the tokenizer files back that it was trained with");
 }
 
 }  // namespace lft::hf

@@ -19,11 +19,8 @@ std::vector<std::string> saved_modules(const std::string& scope, const llava::Ll
   if (scope == "vision") return {"vision_tower"};
   if (scope == "llm" && config.text.tie_embeddings) return {"language_model"};
   if (scope == "llm") return {"language_model", "lm_head"};
-  throw Error(ErrorKind::kUsage, {.what = "a scope that an adapter cannot hold whole",
-                                  .where = "full",
-                                  .found = scope,
-                                  .expected = "llm, projector or vision",
-                                  .next = "a model trained with full: [all] is saved as a model"});
+  refuse(ErrorKind::kUsage, "a scope that an adapter cannot hold whole", "full", scope,
+         "llm, projector or vision", "a model trained with full: [all] is saved as a model");
 }
 
 /// Dialect D2, but a whole vision tower as transformers >= 5.6 names it: PEFT maps LoRA keys
@@ -49,12 +46,9 @@ lora::NamedTensors saved_tensors(const lora::Variant& variant, layers::LinearAda
 }
 
 void refuse_no_lora(const std::string& path) {
-  throw Error(ErrorKind::kUsage,
-              {.what = "an adapter without LoRA cannot be saved",
-               .where = path,
-               .found = "no layer has an adapter",
-               .expected = "at least one (PEFT opens no adapter without a target module)",
-               .next = "give lora.targets"});
+  refuse(ErrorKind::kUsage, "an adapter without LoRA cannot be saved", path,
+         "no layer has an adapter", "at least one (PEFT opens no adapter without a target module)",
+         "give lora.targets");
 }
 
 std::string readme_text(const lora::LoraOptions& lora, const std::vector<std::string>& modules,

@@ -40,18 +40,13 @@ std::vector<WeightPiece> cut(const std::vector<WeightJob>& jobs, int64_t piece_b
   const bool narrows = job.target.scalar_type() == at::kHalf;
   const int64_t index = narrows ? first_non_finite(stored.to(at::kHalf)) : -1;
   if (index < 0) {
-    throw Error(ErrorKind::kInput, {.what = "a weight file changed while it was read",
-                                    .where = job.file->path() + ": " + job.name,
-                                    .found = "finite weights, after others",
-                                    .expected = "the same bytes at every read",
-                                    .next = "run again when nobody writes to the file"});
+    refuse(ErrorKind::kInput, "a weight file changed while it was read",
+           job.file->path() + ": " + job.name, "finite weights, after others",
+           "the same bytes at every read", "run again when nobody writes to the file");
   }
-  throw Error(ErrorKind::kInput, {.what = "a weight does not fit fp16",
-                                  .where = job.file->path() + ": " + job.name,
-                                  .found = std::string(io::dtype_name(job.info->dtype)) +
-                                           " at flat index " + std::to_string(index),
-                                  .expected = "at most 65504",
-                                  .next = "set model.base_dtype to bf16 or fp32"});
+  refuse(ErrorKind::kInput, "a weight does not fit fp16", job.file->path() + ": " + job.name,
+         std::string(io::dtype_name(job.info->dtype)) + " at flat index " + std::to_string(index),
+         "at most 65504", "set model.base_dtype to bf16 or fp32");
 }
 
 /// The first faulty job's error wins, so that a message does not depend on timing.

@@ -17,22 +17,17 @@ bool is_weight_dtype(io::DType dtype) {
 
 io::Json read_config(const std::string& path) {
   if (!io::is_directory(path)) {
-    throw Error(ErrorKind::kInput, {.what = "the model directory does not exist",
-                                    .where = path,
-                                    .found = io::path_exists(path) ? "a file" : "nothing",
-                                    .expected = "a folder with config.json and *.safetensors",
-                                    .next = "check model.path or --model"});
+    refuse(ErrorKind::kInput, "the model directory does not exist", path,
+           io::path_exists(path) ? "a file" : "nothing",
+           "a folder with config.json and *.safetensors", "check model.path or --model");
   }
   const std::string file = path + "/config.json";
   refuse_lfs_pointer(file);
   io::Json config = io::read_json_file(file);
   if (config.is_object() && config.contains("quantization_config") &&
       !config["quantization_config"].is_null()) {
-    throw Error(ErrorKind::kInput, {.what = "the checkpoint is quantised",
-                                    .where = file + ": quantization_config",
-                                    .found = "",
-                                    .expected = "weights in F32, F16 or BF16",
-                                    .next = "use the checkpoint that it was quantised from"});
+    refuse(ErrorKind::kInput, "the checkpoint is quantised", file + ": quantization_config", {},
+           "weights in F32, F16 or BF16", "use the checkpoint that it was quantised from");
   }
   return config;
 }
@@ -71,11 +66,9 @@ void read_end_tokens(const std::string& file, llava::LlavaConfig* config) {
     if (end.is_number_unsigned()) {
       config->eos_tokens.push_back(end.get<int64_t>());
     } else if (end != io::Json(-1)) {  // how some files say "none"
-      throw Error(ErrorKind::kInput, {.what = "eos_token_id is no token",
-                                      .where = file + ": eos_token_id",
-                                      .found = quote_text(end.dump(), 80),
-                                      .expected = "an id or a list of ids",
-                                      .next = "take the file that belongs to the model"});
+      refuse(ErrorKind::kInput, "eos_token_id is no token", file + ": eos_token_id",
+             quote_text(end.dump(), 80), "an id or a list of ids",
+             "take the file that belongs to the model");
     }
   }
 }
@@ -148,15 +141,12 @@ ModelDir ModelDir::open(const std::string& path) {
   const std::vector<Faults> faults = {matcher.missing, matcher.unknown, matcher.misshapen,
                                       matcher.mistyped, matcher.twice};
   if (any(faults)) {
-    throw Error(ErrorKind::kInput,
-                {.what = "the weights do not fit config.json",
-                 .where = path,
-                 .found = describe(faults),
-                 .expected = "the " + std::to_string(llava::llava_tensors(dir.config).size()) +
-                             " tensors of a LLaVA of this config",
-                 .next = "take config.json and weights from the same checkpoint (a field that "
-                         "config.json leaves out "
-                         "has LLaVA-1.5-7B's value)"});
+    refuse(ErrorKind::kInput, "the weights do not fit config.json", path, describe(faults),
+           "the " + std::to_string(llava::llava_tensors(dir.config).size()) +
+               " tensors of a LLaVA of this config",
+           "take config.json and weights from the same checkpoint (a field that "
+           "config.json leaves out "
+           "has LLaVA-1.5-7B's value)");
   }
   uint64_t most = 0;
   for (const auto& [dtype, bytes] : matcher.bytes_of) {

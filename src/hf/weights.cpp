@@ -104,22 +104,19 @@ int64_t first_non_finite(const at::Tensor& tensor) {
   }
 }
 
+std::string non_finite_text(const at::Tensor& tensor, int64_t index) {
+  const double value = tensor.view(-1)[index].item<double>();
+  const std::string name = std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+  return name + " at flat index " + std::to_string(index) + " of " +
+         shape_text(tensor.sizes().vec());
+}
+
 void refuse_non_finite(const at::Tensor& tensor, const std::string& name, const std::string& file) {
   const int64_t index = first_non_finite(tensor);
   if (index < 0) return;
-  const double value = tensor.view(-1)[index].item<double>();
-  throw Error(
-      ErrorKind::kInput,
-      {.what = "a weight is not finite",
-       .where = file + ": " + name,
-       .found = (std::isnan(value) ? "nan"
-                 : value > 0       ? "inf"
-                                   : "-inf") +
-                std::string(" at flat index ") + std::to_string(index) + " of " +
-                shape_text(tensor.sizes().vec()),
-       .expected = "finite numbers only",
-       .next =
-           "take the file from its source again; a checkpoint with such a weight cannot be used"});
+  refuse(ErrorKind::kInput, "a weight is not finite", file + ": " + name,
+         non_finite_text(tensor, index), "finite numbers only",
+         "take the file from its source again; a checkpoint with such a weight cannot be used");
 }
 
 std::map<std::string, at::Tensor> llava_parameters(llava::LlavaImpl& model) {

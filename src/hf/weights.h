@@ -28,6 +28,8 @@ at::Tensor read_tensor(const io::SafetensorsFile& file, const io::TensorInfo& in
 /// Flat index of the first NaN or infinity of a contiguous CPU tensor (F32, BF16, F16), -1 without
 /// one.
 int64_t first_non_finite(const at::Tensor& tensor);
+/// "nan at flat index 7 of [2, 4]", for the index that first_non_finite() gave.
+std::string non_finite_text(const at::Tensor& tensor, int64_t index);
 /// kInput naming tensor, flat index and value.
 void refuse_non_finite(const at::Tensor& tensor, const std::string& name, const std::string& file);
 

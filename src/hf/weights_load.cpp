@@ -1,6 +1,9 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "kernels/common/error.h"
 #include "models/lora/inject.h"
 #include "src/base/hash.h"
@@ -17,12 +20,11 @@ void check_tied_heads(const ModelDir& dir) {
     const at::Tensor a = read_tensor(dir.files[head.file], dir.info(head));
     const at::Tensor b = read_tensor(dir.files[embedding.file], dir.info(embedding));
     if (a.scalar_type() == b.scalar_type() && a.equal(b)) continue;
-    throw Error(ErrorKind::kInput,
-                {.what = "config.json ties the LM head to the embedding, but the weights differ",
-                 .where = dir.files[head.file].path() + ": " + head.stored_name,
-                 .found = "another tensor than " + embedding.stored_name,
-                 .expected = "the same numbers, or no LM head",
-                 .next = "set tie_word_embeddings to false in config.json if the head is meant"});
+    refuse(ErrorKind::kInput,
+           "config.json ties the LM head to the embedding, but the weights differ",
+           dir.files[head.file].path() + ": " + head.stored_name,
+           "another tensor than " + embedding.stored_name, "the same numbers, or no LM head",
+           "set tie_word_embeddings to false in config.json if the head is meant");
   }
 }
 
@@ -35,44 +37,34 @@ std::map<std::string, layers::Linear> coded_layers(llava::LlavaImpl& model) {
   return layers;
 }
 
+/// The types of weights; a recipe knows those that have a name there.
+struct WeightType {
+  io::DType stored;
+  at::ScalarType held;
+  const char* name;
+};
+constexpr WeightType kWeightTypes[] = {{io::DType::kF32, at::kFloat, "fp32"},
+                                       {io::DType::kF16, at::kHalf, "fp16"},
+                                       {io::DType::kBF16, at::kBFloat16, "bf16"},
+                                       {io::DType::kU8, at::kByte, ""}};
+
 std::string dtype_label(io::DType dtype) {
-  return dtype == io::DType::kF16 ? "fp16" : dtype == io::DType::kBF16 ? "bf16" : "fp32";
+  return std::ranges::find(kWeightTypes, dtype, &WeightType::stored)->name;
 }
 
 }  // namespace
 
 at::ScalarType to_scalar_type(io::DType dtype) {
-  switch (dtype) {
-    case io::DType::kF32:
-      return at::kFloat;
-    case io::DType::kF16:
-      return at::kHalf;
-    case io::DType::kBF16:
-      return at::kBFloat16;
-    case io::DType::kU8:
-      return at::kByte;
-    default:
-      throw Error(ErrorKind::kInput, {.what = "the type of a tensor is not supported",
-                                      .where = "",
-                                      .found = io::dtype_name(dtype),
-                                      .expected = "F32, F16, BF16 or U8",
-                                      .next = ""});
-  }
+  const auto* found = std::ranges::find(kWeightTypes, dtype, &WeightType::stored);
+  if (found != std::end(kWeightTypes)) return found->held;
+  refuse(ErrorKind::kInput, "the type of a tensor is not supported", {}, io::dtype_name(dtype),
+         "F32, F16, BF16 or U8");
 }
 
 io::DType to_dtype(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return io::DType::kF32;
-    case at::kHalf:
-      return io::DType::kF16;
-    case at::kBFloat16:
-      return io::DType::kBF16;
-    case at::kByte:
-      return io::DType::kU8;
-    default:
-      throw Error(ErrorKind::kInternal, "to_dtype: not F32, F16, BF16 or U8");
-  }
+  const auto* found = std::ranges::find(kWeightTypes, type, &WeightType::held);
+  if (found != std::end(kWeightTypes)) return found->stored;
+  throw Error(ErrorKind::kInternal, "to_dtype: not F32, F16, BF16 or U8");
 }
 
 ops::BaseStorage base_storage(const std::string& base_dtype) {
@@ -104,11 +96,8 @@ at::ScalarType choose_base_dtype(const ModelDir& dir, const std::string& base_dt
              : base_dtype == "fp16" ? io::DType::kF16
                                     : io::DType::kBF16;
   } else {
-    throw Error(ErrorKind::kUsage, {.what = "unknown storage type of the frozen weights",
-                                    .where = "model.base_dtype",
-                                    .found = base_dtype,
-                                    .expected = "auto, bf16, fp16, fp32, nf4 or fp8",
-                                    .next = ""});
+    refuse(ErrorKind::kUsage, "unknown storage type of the frozen weights", "model.base_dtype",
+           base_dtype, "auto, bf16, fp16, fp32, nf4 or fp8");
   }
   if (notice != nullptr &&
       (chosen != stored || base_storage(base_dtype) != ops::BaseStorage::kDense)) {

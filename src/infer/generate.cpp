@@ -34,12 +34,9 @@ int64_t new_token_limit(const std::vector<data::Sample>& prompts, const llava::L
     const auto length = static_cast<int64_t>(prompt.input_ids.size());
     const int64_t left = config.text.max_positions - length;
     if (left < 1 || length == 0) {
-      throw Error(ErrorKind::kInput,
-                  {.what = "the prompt leaves no position for an answer",
-                   .where = prompt.id,
-                   .found = std::to_string(length) + " positions",
-                   .expected = "1 to " + std::to_string(config.text.max_positions - 1),
-                   .next = "shorten the prompt"});
+      refuse(ErrorKind::kInput, "the prompt leaves no position for an answer", prompt.id,
+             std::to_string(length) + " positions",
+             "1 to " + std::to_string(config.text.max_positions - 1), "shorten the prompt");
     }
     limit = std::min(limit, left);
   }

@@ -62,11 +62,7 @@ int open_retrying(const std::string& path, int flags) {
 
 void throw_io_error(const std::string& action, const std::string& path, int code,
                     uint64_t needed_bytes) {
-  ErrorInfo info{.what = "cannot " + action,
-                 .where = path,
-                 .found = strerror(code),
-                 .expected = "",
-                 .next = remedy(code)};
+  ErrorInfo info{"cannot " + action, path, strerror(code), {}, remedy(code)};
   if (code == ENOSPC || code == EDQUOT) {
     const uint64_t free = free_bytes(path);
     info.found += ": " + std::to_string(free) + " bytes free (" +

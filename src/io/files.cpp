@@ -112,11 +112,8 @@ std::string read_file(const std::string& path, uint64_t max_bytes) {
   const FileHandle file = FileHandle::open_to_read(path);
   const uint64_t size = file.size();
   if (size > max_bytes) {
-    throw Error(ErrorKind::kInput, {.what = "file too large",
-                                    .where = path,
-                                    .found = std::to_string(size) + " bytes",
-                                    .expected = "at most " + std::to_string(max_bytes) + " bytes",
-                                    .next = ""});
+    refuse(ErrorKind::kInput, "file too large", path, std::to_string(size) + " bytes",
+           "at most " + std::to_string(max_bytes) + " bytes");
   }
   std::string bytes(size, '\0');
   file.read_at(0, bytes.data(), size);
@@ -207,11 +204,8 @@ void sync_dir(const std::string& path) {
 std::vector<std::string> list_dir(const std::string& path) {
   DIR* dir = opendir(path.c_str());
   if (dir == nullptr) {
-    throw Error(ErrorKind::kInput, {.what = "cannot list a directory",
-                                    .where = path,
-                                    .found = strerror(errno),
-                                    .expected = "",
-                                    .next = "name a directory that this user may list"});
+    refuse(ErrorKind::kInput, "cannot list a directory", path, strerror(errno), {},
+           "name a directory that this user may list");
   }
   std::vector<std::string> names;
   while (const dirent* entry = readdir(dir)) {
@@ -237,12 +231,8 @@ std::string absolute_path(const std::string& path) {
   std::error_code code;
   const fs::path resolved = fs::weakly_canonical(rooted_path(path), code);
   if (code) {
-    throw Error(ErrorKind::kInput,
-                {.what = "cannot resolve a path",
-                 .where = path,
-                 .found = code.message(),
-                 .expected = "",
-                 .next = "name the place that its links lead to, one that this user may enter"});
+    refuse(ErrorKind::kInput, "cannot resolve a path", path, code.message(), {},
+           "name the place that its links lead to, one that this user may enter");
   }
   std::string text = resolved.string();
   while (text.size() > 1 && text.back() == '/') text.pop_back();

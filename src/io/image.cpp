@@ -15,11 +15,8 @@ namespace fs = std::filesystem;
 [[noreturn]] void refuse_file(const std::string& what, const std::string& name,
                               const std::string& root, const std::string& next = "",
                               const std::string& found = "") {
-  throw Error(ErrorKind::kInput, {.what = what,
-                                  .where = quote_text(name),
-                                  .found = found,
-                                  .expected = root.empty() ? "" : "a file under " + root,
-                                  .next = next});
+  refuse(ErrorKind::kInput, what, quote_text(name), found,
+         root.empty() ? "" : "a file under " + root, next);
 }
 
 /// `name` under `root` as the names say it, no link followed; nothing where that climbs out of

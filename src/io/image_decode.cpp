@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <initializer_list>
 #include <utility>
 
 #include "kernels/common/error.h"
@@ -7,39 +8,22 @@
 namespace lft::io {
 namespace {
 
-/// The position in the stored image that lands at (x, y) after PIL's exif_transpose.
-std::pair<int64_t, int64_t> source_of(int64_t x, int64_t y, const RgbImage& stored,
-                                      int orientation) {
-  const int64_t right = stored.width - 1, bottom = stored.height - 1;
-  switch (orientation) {
-    case 2:
-      return {right - x, y};
-    case 3:
-      return {right - x, bottom - y};
-    case 4:
-      return {x, bottom - y};
-    case 5:
-      return {y, x};
-    case 6:
-      return {y, bottom - x};
-    case 7:
-      return {right - y, bottom - x};
-    case 8:
-      return {right - y, x};
-    default:
-      return {x, y};
-  }
-}
-
+/// As PIL's exif_transpose.
 RgbImage turn(RgbImage stored, int orientation) {
   if (orientation == 1) return stored;
-  const bool swaps = orientation >= 5;
+  const auto is_one_of = [&](std::initializer_list<int> those) {
+    return std::find(those.begin(), those.end(), orientation) != those.end();
+  };
+  const bool swaps = orientation >= 5, mirrors = is_one_of({2, 3, 7, 8}),
+             flips = is_one_of({3, 4, 6, 7});
   RgbImage turned{swaps ? stored.height : stored.width, swaps ? stored.width : stored.height,
                   std::vector<uint8_t>(stored.rgb_hwc.size())};
   uint8_t* to = turned.rgb_hwc.data();
   for (int64_t y = 0; y < turned.height; ++y) {
     for (int64_t x = 0; x < turned.width; ++x, to += 3) {
-      const auto [from_x, from_y] = source_of(x, y, stored, orientation);
+      const int64_t across = swaps ? y : x, down = swaps ? x : y;
+      const int64_t from_x = mirrors ? stored.width - 1 - across : across,
+                    from_y = flips ? stored.height - 1 - down : down;
       const uint8_t* from = stored.rgb_hwc.data() + 3 * (from_y * stored.width + from_x);
       std::copy(from, from + 3, to);
     }
@@ -65,11 +49,7 @@ void check_size(const ImageSize& size, const ImageHeader& header, const std::str
 
 void throw_damaged_image(const std::string& kind, const std::string& where,
                          const std::string& reason) {
-  throw Error(ErrorKind::kInput, {.what = "the " + kind + " image is cut or damaged",
-                                  .where = where,
-                                  .found = reason,
-                                  .expected = "",
-                                  .next = ""});
+  refuse(ErrorKind::kInput, "the " + kind + " image is cut or damaged", where, reason);
 }
 
 std::string image_libraries() {

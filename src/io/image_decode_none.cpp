@@ -5,12 +5,9 @@ namespace lft::io {
 namespace {
 
 [[noreturn]] void no_decoder(const std::string& where) {
-  throw Error(ErrorKind::kUsage, {.what = "this lft was built without image decoding",
-                                  .where = where,
-                                  .found = "",
-                                  .expected = "",
-                                  .next = "write prepared data with `lft prepare` on a machine "
-                                          "whose lft has it, or build with -DLFT_OPENCV=ON"});
+  refuse(ErrorKind::kUsage, "this lft was built without image decoding", where, {}, {},
+         "write prepared data with `lft prepare` on a machine "
+         "whose lft has it, or build with -DLFT_OPENCV=ON");
 }
 
 }  // namespace

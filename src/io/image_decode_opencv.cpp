@@ -67,11 +67,8 @@ void copy_rgb(const cv::Mat& from, std::vector<uint8_t>* rgb) {
 }
 
 [[noreturn]] void throw_unsupported(const std::string& where, const std::string& found) {
-  throw Error(ErrorKind::kInput, {.what = "unsupported image",
-                                  .where = where,
-                                  .found = found,
-                                  .expected = "",
-                                  .next = "convert it, for example to PNG"});
+  refuse(ErrorKind::kInput, "unsupported image", where, found, {},
+         "convert it, for example to PNG");
 }
 
 /// Uncompressed rows of 1, 4, 8, 24 or 32 bits a pixel: where OpenCV and PIL agree to the bit. All

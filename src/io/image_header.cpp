@@ -14,8 +14,7 @@ using Bytes = std::string_view;
 [[noreturn]] void bad_image(const std::string& where, const std::string& what,
                             const std::string& found, const std::string& expected = "",
                             const std::string& next = "") {
-  throw Error(ErrorKind::kInput,
-              {.what = what, .where = where, .found = found, .expected = expected, .next = next});
+  refuse(ErrorKind::kInput, what, where, found, expected, next);
 }
 
 /// The number at `at`, or the error that the file is cut.
@@ -151,16 +150,15 @@ ImageHeader tiff_header(Bytes bytes, const std::string& where) {
 
 [[noreturn]] void refuse_unknown(Bytes bytes, const std::string& where) {
   const std::string supported = "PNG, JPEG, WebP, BMP or TIFF";
-  const auto begins = [&](Bytes magic) { return bytes.substr(0, magic.size()) == magic; };
   if (bytes.empty()) bad_image(where, "not an image", "an empty file", supported);
-  if (begins("GIF8"))
+  if (bytes.starts_with("GIF8"))
     bad_image(where, "unsupported image", "a GIF", supported, "convert it, for example to PNG");
   if (slice(bytes, 4, 4) == "ftyp")
     bad_image(where, "unsupported image", "HEIC, AVIF or a video", supported,
               "convert it, for example to PNG");
-  if (begins("II+") || begins("MM\0+"))
+  if (bytes.starts_with("II+") || bytes.starts_with("MM\0+"))
     bad_image(where, "unsupported image", "a BigTIFF", supported, "convert it, for example to PNG");
-  if (begins("version https://git-lfs"))
+  if (bytes.starts_with("version https://git-lfs"))
     bad_image(where, "not an image", "a Git LFS pointer", supported,
               "fetch the files (git lfs pull)");
   const size_t text = std::min(bytes.find_first_not_of(" \t\r\n"), bytes.size());
@@ -170,12 +168,12 @@ ImageHeader tiff_header(Bytes bytes, const std::string& where) {
 }
 
 ImageHeader any_header(Bytes bytes, const std::string& where) {
-  const auto begins = [&](Bytes magic) { return bytes.substr(0, magic.size()) == magic; };
-  if (begins("\x89PNG\r\n\x1a\n")) return png_header(bytes, where);
-  if (begins("\xff\xd8\xff")) return jpeg_header(bytes, where);
-  if (begins("RIFF") && slice(bytes, 8, 4) == "WEBP") return webp_header(bytes, where);
-  if (begins("BM")) return bmp_header(bytes, where);
-  if (begins(Bytes("II*\0", 4)) || begins(Bytes("MM\0*", 4))) return tiff_header(bytes, where);
+  if (bytes.starts_with("\x89PNG\r\n\x1a\n")) return png_header(bytes, where);
+  if (bytes.starts_with("\xff\xd8\xff")) return jpeg_header(bytes, where);
+  if (bytes.starts_with("RIFF") && slice(bytes, 8, 4) == "WEBP") return webp_header(bytes, where);
+  if (bytes.starts_with("BM")) return bmp_header(bytes, where);
+  if (bytes.starts_with(Bytes("II*\0", 4)) || bytes.starts_with(Bytes("MM\0*", 4)))
+    return tiff_header(bytes, where);
   refuse_unknown(bytes, where);
 }
 

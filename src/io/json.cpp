@@ -16,13 +16,14 @@ namespace {
 using Take = std::function<void(const std::string& key, Json value)>;
 
 [[noreturn]] void throw_at(std::string_view text, const std::string& where, size_t byte,
-                           ErrorInfo info) {
+                           const std::string& what, const std::string& found,
+                           const std::string& expected = {}) {
   byte = std::min(byte, text.size());
   const auto lines =
       std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(byte), '\n');
-  info.where =
-      where + " (line " + std::to_string(lines + 1) + ", byte " + std::to_string(byte) + ")";
-  throw Error(ErrorKind::kInput, std::move(info));
+  refuse(ErrorKind::kInput, what,
+         where + " (line " + std::to_string(lines + 1) + ", byte " + std::to_string(byte) + ")",
+         found, expected);
 }
 
 /// Walks the text and shows how far the parser has come.
@@ -74,12 +75,7 @@ class Builder : public nlohmann::json_sax<Json> {
   bool end_array() override { return shut(); }
 
   bool key(string_t& name) override {
-    if (open_.back()->contains(name))
-      fail({.what = "a key comes twice",
-            .where = "",
-            .found = quote_text(name),
-            .expected = "",
-            .next = ""});
+    if (open_.back()->contains(name)) fail("a key comes twice", quote_text(name));
     keys_.back() = std::move(name);
     return true;
   }
@@ -90,27 +86,19 @@ class Builder : public nlohmann::json_sax<Json> {
     std::string reason = detail == std::string::npos ? message.substr(message.find(']') + 1)
                                                      : message.substr(detail + 3);
     reason = reason.substr(0, reason.find("; last read"));
-    throw_at(text_, where_, byte,
-             {.what = "invalid JSON",
-              .where = "",
-              .found = reason + " near " + quote_text(last, 40),
-              .expected = "",
-              .next = ""});
+    throw_at(text_, where_, byte, "invalid JSON", reason + " near " + quote_text(last, 40));
   }
 
  private:
-  [[noreturn]] void fail(ErrorInfo info) {
-    throw_at(text_, where_, static_cast<size_t>(reached_ - text_.data()), std::move(info));
+  [[noreturn]] void fail(const std::string& what, const std::string& found,
+                         const std::string& expected = {}) {
+    throw_at(text_, where_, static_cast<size_t>(reached_ - text_.data()), what, found, expected);
   }
 
   Json* place(Json value) {
     if (open_.empty()) {
       if (take_ != nullptr && !value.is_object()) {
-        fail({.what = "the JSON is not an object",
-              .where = "",
-              .found = describe_json(value),
-              .expected = "{...}",
-              .next = ""});
+        fail("the JSON is not an object", describe_json(value), "{...}");
       }
       root_ = std::move(value);
       return &root_;
@@ -132,11 +120,8 @@ class Builder : public nlohmann::json_sax<Json> {
 
   bool open(Json value) {
     if (static_cast<int>(open_.size()) >= limits_.max_depth) {
-      fail({.what = "JSON nested too deeply",
-            .where = "",
-            .found = "",
-            .expected = "at most " + std::to_string(limits_.max_depth) + " levels",
-            .next = ""});
+      fail("JSON nested too deeply", {},
+           "at most " + std::to_string(limits_.max_depth) + " levels");
     }
     open_.push_back(place(std::move(value)));
     keys_.emplace_back();
@@ -182,19 +167,12 @@ auto as_file(Body body) {
 
 Json parse(std::string_view text, const std::string& where, JsonLimits limits, const Take* take) {
   if (text.size() > limits.max_bytes) {
-    throw Error(ErrorKind::kInput,
-                {.what = "JSON too large",
-                 .where = where,
-                 .found = std::to_string(text.size()) + " bytes",
-                 .expected = "at most " + std::to_string(limits.max_bytes) + " bytes",
-                 .next = ""});
+    refuse(ErrorKind::kInput, "JSON too large", where, std::to_string(text.size()) + " bytes",
+           "at most " + std::to_string(limits.max_bytes) + " bytes");
   }
   // The parser takes a NUL byte for the end of the text.
   const size_t nul = text.find('\0');
-  if (nul != std::string_view::npos)
-    throw_at(
-        text, where, nul,
-        {.what = "invalid JSON", .where = "", .found = "a NUL byte", .expected = "", .next = ""});
+  if (nul != std::string_view::npos) throw_at(text, where, nul, "invalid JSON", "a NUL byte");
   Builder builder(text, where, limits, take);
   Json::sax_parse(Cursor(text.data(), builder.reached()),
                   Cursor(text.data() + text.size(), builder.reached()), &builder);
@@ -204,30 +182,19 @@ Json parse(std::string_view text, const std::string& where, JsonLimits limits, c
 const Json& member(const Json& object, const std::string& key, const std::string& where,
                    const std::string& expected) {
   if (!object.is_object()) {
-    throw Error(ErrorKind::kInput, {.what = "not a JSON object",
-                                    .where = where,
-                                    .found = describe_json(object),
-                                    .expected = "an object with " + quote_text(key),
-                                    .next = ""});
+    refuse(ErrorKind::kInput, "not a JSON object", where, describe_json(object),
+           "an object with " + quote_text(key));
   }
   const auto found = object.find(key);
   if (found == object.end()) {
-    throw Error(ErrorKind::kInput, {.what = "missing field " + quote_text(key),
-                                    .where = where,
-                                    .found = "",
-                                    .expected = expected,
-                                    .next = ""});
+    refuse(ErrorKind::kInput, "missing field " + quote_text(key), where, {}, expected);
   }
   return *found;
 }
 
 [[noreturn]] void throw_field(const Json& value, const std::string& key, const std::string& where,
                               const std::string& expected) {
-  throw Error(ErrorKind::kInput, {.what = "bad field " + quote_text(key),
-                                  .where = where,
-                                  .found = describe_json(value),
-                                  .expected = expected,
-                                  .next = ""});
+  refuse(ErrorKind::kInput, "bad field " + quote_text(key), where, describe_json(value), expected);
 }
 
 }  // namespace

@@ -41,28 +41,20 @@ const DTypeRow& row_of(DType dtype) {
 
 [[noreturn]] void bad_file(const std::string& path, const std::string& what,
                            const std::string& found = "", const std::string& expected = "") {
-  throw Error(ErrorKind::kInput, {.what = "bad safetensors file: " + what,
-                                  .where = path,
-                                  .found = found,
-                                  .expected = expected,
-                                  .next = "copy or download the file again"});
+  refuse(ErrorKind::kInput, "bad safetensors file: " + what, path, found, expected,
+         "copy or download the file again");
 }
 
 /// What people give instead of a safetensors file, told from its first bytes.
 void refuse_other_formats(const std::string& path, const std::string& head) {
-  const auto begins = [&](std::string_view magic) {
-    return head.compare(0, magic.size(), magic) == 0;
-  };
-  if (begins("PK\x03\x04") || begins("\x80\x02")) {
-    throw Error(ErrorKind::kInput,
-                {.what = "a PyTorch pickle, which can run code when it is loaded, is not read",
-                 .where = path,
-                 .found = "",
-                 .expected = "a safetensors file",
-                 .next = "convert to safetensors"});
+  if (head.starts_with("PK\x03\x04") || head.starts_with("\x80\x02")) {
+    refuse(ErrorKind::kInput, "a PyTorch pickle, which can run code when it is loaded, is not read",
+           path, {}, "a safetensors file", "convert to safetensors");
   }
-  if (begins("version ")) bad_file(path, "this is a Git LFS pointer, not the file it stands for");
-  if (begins("<!") || begins("<h") || begins("<H")) bad_file(path, "this is a web page");
+  if (head.starts_with("version "))
+    bad_file(path, "this is a Git LFS pointer, not the file it stands for");
+  if (head.starts_with("<!") || head.starts_with("<h") || head.starts_with("<H"))
+    bad_file(path, "this is a web page");
 }
 
 std::string read_header(const FileHandle& file) {
@@ -250,11 +242,8 @@ SafetensorsFile::SafetensorsFile(const std::string& path)
 const TensorInfo& SafetensorsFile::info(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found != tensors_.end()) return found->second;
-  throw Error(ErrorKind::kInput, {.what = "no tensor " + quote_text(name),
-                                  .where = path_,
-                                  .found = std::to_string(tensors_.size()) + " other tensors",
-                                  .expected = "",
-                                  .next = "use the file that belongs there"});
+  refuse(ErrorKind::kInput, "no tensor " + quote_text(name), path_,
+         std::to_string(tensors_.size()) + " other tensors", {}, "use the file that belongs there");
 }
 
 void SafetensorsFile::read(const TensorInfo& tensor, void* destination) const {
@@ -330,11 +319,9 @@ void SafetensorsWriter::finish() {
   file_.sync();
   const uint64_t size = file_.size();
   if (size != total_) {
-    throw Error(ErrorKind::kResource, {.what = "the disk did not keep what was written",
-                                       .where = file_.path(),
-                                       .found = std::to_string(size) + " bytes",
-                                       .expected = std::to_string(total_) + " bytes",
-                                       .next = "check the disk, or write to another one"});
+    refuse(ErrorKind::kResource, "the disk did not keep what was written", file_.path(),
+           std::to_string(size) + " bytes", std::to_string(total_) + " bytes",
+           "check the disk, or write to another one");
   }
   file_.close();
 }

@@ -12,20 +12,12 @@ struct Value {
 };
 
 /// Visitor: every field's value as text.
-struct Values {
+struct Values : SectionPath {
   std::vector<Value> list;
-  std::string prefix;
 
   template <class T>
   void field(const char* key, const T& value, const FieldRule& rule, const char*) {
     list.push_back({prefix + key, value_text(value, rule), rule.may_change});
-  }
-  template <class Body>
-  void section(const char* key, Body body) {
-    const std::string outer = prefix;
-    prefix += std::string(key) + ".";
-    body();
-    prefix = outer;
   }
 };
 

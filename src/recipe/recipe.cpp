@@ -136,12 +136,8 @@ Recipe parse_recipe(const std::string& text, const std::string& where,
   if (problems.empty()) return recipe;
   const std::string count =
       std::to_string(problems.size()) + (problems.size() == 1 ? " problem" : " problems");
-  throw Error(ErrorKind::kUsage,
-              {.what = "the recipe has " + count + "\n" + join(problems, "\n", kMaxProblems),
-               .where = where,
-               .found = {},
-               .expected = {},
-               .next = "lft recipe fields lists every field with its default and range"});
+  refuse(ErrorKind::kUsage, "the recipe has " + count + "\n" + join(problems, "\n", kMaxProblems),
+         where, {}, {}, "lft recipe fields lists every field with its default and range");
 }
 
 Recipe read_recipe(const std::string& path, const std::vector<std::string>& sets) {

@@ -11,11 +11,10 @@
 #include "src/recipe/value_text.h"
 
 namespace lft::recipe {
-namespace {
 
 /// Shortest form that reads back to the same double, with a point, so that every YAML reader takes
 /// it for a number.
-std::string double_text(double value) {
+std::string value_text(double value) {
   char buffer[32];
   const auto [end, code] = std::to_chars(buffer, buffer + sizeof buffer, value);
   std::string text(buffer, end);
@@ -25,7 +24,7 @@ std::string double_text(double value) {
 }
 
 /// Plain where no YAML reader could take it for anything but text, else in double quotes.
-std::string yaml_text(const std::string& text) {
+std::string value_text(const std::string& text) {
   static const char* const kWords[] = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"};
   std::string lower = text;
   std::transform(lower.begin(), lower.end(), lower.begin(),
@@ -46,18 +45,14 @@ std::string yaml_text(const std::string& text) {
   return quoted + '"';
 }
 
-}  // namespace
-
 std::string value_text(int64_t value) { return std::to_string(value); }
-std::string value_text(double value) { return double_text(value); }
 std::string value_text(bool value) { return value ? "true" : "false"; }
-std::string value_text(const std::string& value) { return yaml_text(value); }
 std::string value_text(const std::array<double, 2>& value) {
-  return "[" + double_text(value[0]) + ", " + double_text(value[1]) + "]";
+  return "[" + value_text(value[0]) + ", " + value_text(value[1]) + "]";
 }
 std::string value_text(const std::vector<std::string>& value) {
   std::string text;
-  for (const std::string& item : value) text += (text.empty() ? "" : ", ") + yaml_text(item);
+  for (const std::string& item : value) text += (text.empty() ? "" : ", ") + value_text(item);
   return "[" + text + "]";
 }
 
@@ -86,8 +81,8 @@ const char* type_text(const std::string&) { return "text"; }
 const char* type_text(const std::vector<std::string>&) { return "list of text"; }
 const char* type_text(const std::array<double, 2>&) { return "two numbers"; }
 
-struct ReferenceTable {
-  std::string text = "| key | type | default | range | meaning |\n|---|---|---|---|---|\n", prefix;
+struct ReferenceTable : SectionPath {
+  std::string text = "| key | type | default | range | meaning |\n|---|---|---|---|---|\n";
 
   template <class T>
   void field(const char* key, const T& value, const FieldRule& rule, const char* help) {
@@ -98,13 +93,6 @@ struct ReferenceTable {
     const bool whole = std::is_same_v<T, int64_t>;
     text += "| `" + prefix + key + "` | " + type_text(value) + " | " + initial + " | " +
             rule_text(rule, whole) + " | " + help + " |\n";
-  }
-  template <class Body>
-  void section(const char* key, Body body) {
-    const std::string outer = prefix;
-    prefix += std::string(key) + ".";
-    body();
-    prefix = outer;
   }
 };
 

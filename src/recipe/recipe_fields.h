@@ -23,6 +23,19 @@ struct FieldRule {
   bool may_change = false;  // on resume: the run stays the same run
 };
 
+/// What a visitor inherits that needs a field's dotted path: prefix + key.
+struct SectionPath {
+  std::string prefix;
+
+  template <class Body>
+  void section(const char* key, Body body) {
+    const std::string outer = prefix;
+    prefix += std::string(key) + ".";
+    body();
+    prefix = outer;
+  }
+};
+
 constexpr double kMaxInt = static_cast<double>(std::numeric_limits<int64_t>::max());
 
 template <class Visitor, class Section>

@@ -13,24 +13,18 @@
 namespace lft::recipe {
 
 /// Visitor: the dotted paths of all fields and of all sections.
-class FieldNames {
- public:
+struct FieldNames : SectionPath {
+  std::vector<std::string> fields, sections;
+
   template <class T>
   void field(const char* key, T&, const FieldRule&, const char*) {
-    fields.push_back(prefix_ + key);
+    fields.push_back(prefix + key);
   }
   template <class Body>
   void section(const char* key, Body body) {
-    sections.push_back(prefix_ + key);
-    const std::string outer = prefix_;
-    prefix_ += std::string(key) + ".";
-    body();
-    prefix_ = outer;
+    sections.push_back(prefix + key);
+    SectionPath::section(key, body);
   }
-  std::vector<std::string> fields, sections;
-
- private:
-  std::string prefix_;
 };
 FieldNames field_names();
 /// "lora.rnk is not a recipe field (nearest: lora.rank)"; without a near name, the names that its

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <sstream>
-#include <string_view>
 
 #include "kernels/common/error.h"
+#include "src/io/json.h"
 
 namespace lft::recipe {
 namespace {
@@ -19,31 +19,16 @@ constexpr size_t kMaxDepth = 4;
 
 [[noreturn]] void bad_yaml(const std::string& where, int line, const std::string& what) {
   const std::string place = line > 0 ? "line " + std::to_string(line) + ": " : "";
-  throw Error(ErrorKind::kUsage,
-              {.what = place + what, .where = where, .found = {}, .expected = {}, .next = {}});
+  refuse(ErrorKind::kUsage, place + what, where);
 }
 
-bool is_utf8(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const auto first = static_cast<unsigned char>(text[i]);
-    const size_t length = first < 0x80   ? 1
-                          : first < 0xc2 ? 0
-                          : first < 0xe0 ? 2
-                          : first < 0xf0 ? 3
-                          : first < 0xf5 ? 4
-                                         : 0;
-    if (length == 0 || i + length > text.size()) return false;
-    for (size_t k = 1; k < length; ++k) {
-      if ((text[i + k] & 0xc0) != 0x80) return false;
-    }
-    const auto second = length > 1 ? static_cast<unsigned char>(text[i + 1]) : 0x80u;
-    if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f))
-      return false;  // overlong, surrogate
-    if ((first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f))
-      return false;  // overlong, above U+10FFFF
-    i += length;
+bool is_utf8(const std::string& text) {
+  try {
+    io::Json(text).dump();  // which throws where it is not
+    return true;
+  } catch (const io::Json::exception&) {
+    return false;
   }
-  return true;
 }
 
 void check_text(const std::string& text, const std::string& where) {

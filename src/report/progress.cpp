@@ -9,17 +9,12 @@
 
 #include "src/base/errors.h"
 #include "src/base/log.h"
+#include "src/base/text.h"
 
 namespace lft::report {
 namespace {
 
 constexpr auto kRedraw = std::chrono::milliseconds(50);
-
-std::string format(const char* pattern, double value) {
-  char buffer[64];
-  snprintf(buffer, sizeof buffer, pattern, value);
-  return buffer;
-}
 
 /// 0:07, 12:34, 1:02:03, 2d 03:04.
 std::string duration_text(double seconds) {
@@ -50,8 +45,8 @@ void write_terminal(const std::string& text) {
 
 std::string progress_line(const StepMetrics& m, int64_t total, double eta_s) {
   std::string line = "step " + std::to_string(m.step) + "/" + std::to_string(total) +
-                     format("  loss %.4f", m.loss) + format("  lr %.1e", m.lr) +
-                     format("  %.0f tok/s", m.tokens_per_s);
+                     format_number(m.loss, "  loss %.4f") + format_number(m.lr, "  lr %.1e") +
+                     format_number(m.tokens_per_s, "  %.0f tok/s");
   if (eta_s >= 0) line += "  eta " + duration_text(eta_s);
   return line;
 }

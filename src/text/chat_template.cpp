@@ -4,15 +4,14 @@
 
 #include "kernels/common/error.h"
 #include "src/base/hash.h"
+#include "src/base/text.h"
 
 namespace lft::text {
 namespace {
 
 constexpr const char* kSystem =
     "A chat between a curious user and an artificial intelligence assistant. The assistant gives "
-    "helpful, detailed, and polite answers to "
-    "the "
-    "user's questions.";
+    "helpful, detailed, and polite answers to the user's questions.";
 
 /// What stands around a question and its answer.
 struct Template {
@@ -38,13 +37,8 @@ const Template* find(const std::string& name) {
 
 const Template& get(const std::string& name) {
   if (const Template* found = find(name)) return *found;
-  std::string known;
-  for (const Template& one : kTemplates) known += std::string(known.empty() ? "" : ", ") + one.name;
-  throw Error(ErrorKind::kUsage, {.what = "unknown template",
-                                  .where = {},
-                                  .found = name,
-                                  .expected = known,
-                                  .next = "name one of them in data.template or --template"});
+  refuse(ErrorKind::kUsage, "unknown template", {}, name, join(template_names()),
+         "name one of them in data.template or --template");
 }
 
 }  // namespace

@@ -72,10 +72,7 @@ void JsonTokenizer::add_file_tokens(const TokenizerFiles& files) {
     AddedToken token = read_added_token(json, where);
     token.id = io::json_int(json, "id", 0, INT32_MAX, where);
     if (vocabulary_.has_added(token.content)) {
-      bad_tokenizer(where, {.what = "added token comes twice",
-                            .found = token.content,
-                            .expected = "each token once",
-                            .next = {}});
+      bad_tokenizer(where, "added token comes twice", token.content, "each token once");
     }
     vocabulary_.add(std::move(token), where);
   }
@@ -106,26 +103,18 @@ void JsonTokenizer::read_single(const io::Json& json, const std::string& where) 
     const std::string name = text_or(piece["SpecialToken"], "id", "", where);
     if (!is_set(json, "special_tokens") || !json["special_tokens"].is_object() ||
         !is_set(json["special_tokens"], name)) {
-      bad_tokenizer(where, {.what = "template names a token that it does not define",
-                            .found = name,
-                            .expected = "an entry of special_tokens",
-                            .next = {}});
+      bad_tokenizer(where, "template names a token that it does not define", name,
+                    "an entry of special_tokens");
     }
     for (const io::Json& id : array_of(json["special_tokens"][name], "ids", where)) {
       if (!id.is_number_unsigned() || vocabulary_.token_of(id.get<int64_t>()).empty()) {
-        bad_tokenizer(where, {.what = "template names an id that no token has",
-                              .found = name + ": " + id.dump(),
-                              .expected = "an id of the vocabulary",
-                              .next = {}});
+        bad_tokenizer(where, "template names an id that no token has", name + ": " + id.dump(),
+                      "an id of the vocabulary");
       }
       (seen ? behind_ : before_).push_back(id.get<int64_t>());
     }
   }
-  if (!seen)
-    bad_tokenizer(where, {.what = "template leaves out the text",
-                          .found = {},
-                          .expected = "a Sequence A",
-                          .next = {}});
+  if (!seen) bad_tokenizer(where, "template leaves out the text", {}, "a Sequence A");
 }
 
 void JsonTokenizer::build_matchers() {
@@ -152,12 +141,9 @@ void JsonTokenizer::build_matchers() {
 void JsonTokenizer::use_model(const std::string& path) {
   auto model = std::make_unique<SentencePieceModel>(path, SentencePieceModel::Normalization::kNone);
   const auto differs = [&](const std::string& found) {
-    bad_tokenizer(
-        path,
-        {.what = "tokenizer.model does not belong to tokenizer.json",
-         .found = found,
-         .expected = "the same pieces under the same ids",
-         .next = "remove tokenizer.model (tokenizer.json alone is enough) or fetch both again"});
+    bad_tokenizer(path, "tokenizer.model does not belong to tokenizer.json", found,
+                  "the same pieces under the same ids",
+                  "remove tokenizer.model (tokenizer.json alone is enough) or fetch both again");
   };
   if (model->size() > vocabulary_.size())
     differs(std::to_string(model->size()) + " pieces against " +

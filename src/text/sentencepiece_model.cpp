@@ -77,34 +77,21 @@ int try_model(const std::string& model) {
 }
 
 [[noreturn]] void bad_model(const std::string& path, const std::string& what) {
-  bad_tokenizer(path, {.what = what,
-                       .found = {},
-                       .expected = "a SentencePiece model file",
-                       .next = "fetch the file again"});
+  bad_tokenizer(path, what, {}, "a SentencePiece model file", "fetch the file again");
 }
 
 /// The library can crash on a damaged model; better a child than the run.
 void probe(const std::string& model, const std::string& path) {
   const pid_t child = fork();
   if (child < 0)
-    throw Error(
-        ErrorKind::kResource,
-        {.what = "cannot start a process to try the tokenizer in",
-         .where = path,
-         .found = {},
-         .expected = {},
-         .next = "free memory, or raise the limit on processes (ulimit -u, a container's)"});
+    refuse(ErrorKind::kResource, "cannot start a process to try the tokenizer in", path, {}, {},
+           "free memory, or raise the limit on processes (ulimit -u, a container's)");
   if (child == 0) run_child(model);
   int status = 0;
   while (waitpid(child, &status, 0) < 0) {
     if (errno != EINTR)
-      throw Error(
-          ErrorKind::kResource,
-          {.what = "the process that tries the tokenizer was lost",
-           .where = path,
-           .found = {},
-           .expected = {},
-           .next = "start lft from a program that does not ignore SIGCHLD, such as a shell"});
+      refuse(ErrorKind::kResource, "the process that tries the tokenizer was lost", path, {}, {},
+             "start lft from a program that does not ignore SIGCHLD, such as a shell");
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == kWorks) return;
   if (WIFEXITED(status) && WEXITSTATUS(status) == kRefused)
@@ -133,10 +120,8 @@ std::vector<Piece> SentencePieceModel::encode(std::string_view text) const {
   if (const auto status =
           impl_->processor.Encode({text.data(), text.size()}, result.mutable_proto());
       !status.ok()) {
-    bad_tokenizer("tokenizer.model", {.what = "the tokenizer library cannot encode a text",
-                                      .found = status.ToString(),
-                                      .expected = {},
-                                      .next = {}});
+    bad_tokenizer("tokenizer.model", "the tokenizer library cannot encode a text",
+                  status.ToString());
   }
   std::vector<Piece> out;
   out.reserve(result.pieces_size());

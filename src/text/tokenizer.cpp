@@ -1,66 +1,118 @@
 #include "src/text/tokenizer.h"
 
-#include "src/base/hash.h"
-#include "src/io/files.h"
 #include "src/text/json_tokenizer.h"
-#include "src/text/model_tokenizer.h"
+#include "src/text/pipeline/json_access.h"
+#include "src/text/tokenizer_parts.h"
 
 namespace lft::text {
 namespace {
 
-constexpr uint64_t kMostModelBytes = 64 << 20;
+using Normalization = SentencePieceModel::Normalization;
 
-/// Keys of tokenizer_config.json that change ids or answers, as lft reads them.
-bool counts(const std::string& key) {
-  return key.ends_with("_token") || key.ends_with("special_tokens") ||
-         key == "added_tokens_decoder" || key == "legacy";
-}
-
-/// Older files have "a b" for ["a", "b"].
-io::Json in_pairs(io::Json merges) {
-  for (io::Json& merge : merges) {
-    if (!merge.is_string()) continue;
-    const std::string text = merge.get<std::string>();
-    const size_t space = text.find(' ', 1);
-    if (space != std::string::npos) merge = {text.substr(0, space), text.substr(space + 1)};
-  }
-  return merges;
-}
-
-/// Key order, white space and spelling of the JSON do not count, nor do keys that change no id.
-TokenizerParts parts_of(const TokenizerFiles& files, const Tokenizer& tokenizer) {
-  std::map<std::string, io::Json> json;
-  for (const auto& [key, value] : files.tokenizer.items()) {
-    if (key != "version" && key != "truncation" && key != "padding" && key != "model")
-      json[key == "added_tokens" ? "added tokens" : key]["tokenizer.json"] = value;
-  }
-  if (const auto model = files.tokenizer.find("model"); model != files.tokenizer.end()) {
-    for (const auto& [key, value] : model->items()) {
-      if (key == "merges") json["merges"] = in_pairs(value);
-      if (key != "merges" && key != "vocab" && !value.is_null()) json["model options"][key] = value;
+TokenMap pieces_of(const SentencePieceModel& model, const std::string& where) {
+  TokenMap out;
+  for (int64_t id = 0; id < model.size(); ++id) {
+    const auto [it, fresh] = out.emplace(model.piece(id), id);
+    if (!fresh) {
+      bad_tokenizer(where, "one piece has two ids",
+                    it->first + ": " + std::to_string(it->second) + " and " + std::to_string(id),
+                    "each piece once");
     }
   }
-  io::Json& added = json["added tokens"];
-  added["added_tokens.json"] = files.added;
-  for (const auto& [key, value] : files.config.items())
-    if (counts(key)) added[key] = value;
-  json["special tokens"] = {{"bos", tokenizer.bos_token()},
-                            {"eos", tokenizer.eos_token()},
-                            {"pad", tokenizer.pad_token()},
-                            {"unk", tokenizer.special().unk},
-                            {"map", files.special_map}};
-  TokenizerParts parts;
-  for (const auto& [name, value] : json)
-    parts[name] = sha256(value.dump(-1, ' ', false, io::Json::error_handler_t::replace));
-  Sha256 vocabulary;
-  for (int64_t id = 0; id < tokenizer.vocab_size(); ++id)
-    vocabulary.update(tokenizer.token_of(id) + std::string(1, '\0'));
-  parts["vocabulary"] = vocabulary.hex();
-  if (files.has_model)
-    parts["tokenizer.model"] =
-        sha256(io::read_file(files.path("tokenizer.model"), kMostModelBytes));
-  return parts;
+  return out;
 }
+
+std::string name_of(const SentencePieceModel& model, int64_t id) {
+  return id < 0 ? "" : model.piece(id);
+}
+
+/// A tokenizer of tokenizer.model alone, as LLaVA's slow LlamaTokenizer uses it. Special tokens are
+/// cut out, every stretch between them goes through the library by itself (with its dummy prefix;
+/// "legacy": false in tokenizer_config.json puts one before the first stretch only), and BOS is put
+/// in front unless add_bos_token is false.
+class ModelTokenizer : public Tokenizer {
+ public:
+  explicit ModelTokenizer(const TokenizerFiles& files)
+      : legacy_(flag_or(files.config, "legacy", true, files.path("tokenizer_config.json"))),
+        model_(files.path("tokenizer.model"),
+               legacy_ ? Normalization::kOwn : Normalization::kNoDummyPrefix),
+        vocabulary_(pieces_of(model_, files.path("tokenizer.model"))),
+        decoder_(Decoder::llama(/*strip_first_space=*/true)) {
+    const std::string where = files.path("tokenizer.model");
+    special_ = special_tokens(files);
+    if (special_.bos.empty()) special_.bos = name_of(model_, model_.bos());
+    if (special_.eos.empty()) special_.eos = name_of(model_, model_.eos());
+    if (special_.pad.empty()) special_.pad = name_of(model_, model_.pad());
+    for (int64_t id = 0; id < model_.size(); ++id) {
+      if (!model_.is_control(id) && !model_.is_unknown(id)) continue;
+      vocabulary_.add({.id = id, .content = model_.piece(id), .special = true, .normalized = false},
+                      where);
+    }
+    add_config_tokens(vocabulary_, files);
+    if (flag_or(files.config, "add_bos_token", true, where) && !special_.bos.empty())
+      bos_ = vocabulary_.id_of(special_.bos);
+    if (flag_or(files.config, "add_eos_token", false, where) && !special_.eos.empty())
+      eos_ = vocabulary_.id_of(special_.eos);
+
+    std::vector<int> indices;
+    std::vector<std::string> patterns;
+    for (size_t i = 0; i < vocabulary_.added().size(); ++i) {
+      indices.push_back(int(i));
+      patterns.push_back(vocabulary_.added()[i].content);
+    }
+    matcher_ = std::make_unique<TokenMatcher>(vocabulary_.added(), indices, patterns);
+  }
+
+  std::vector<Token> encode(std::string_view text) const override {
+    std::vector<Token> out;
+    if (bos_ >= 0) out.push_back({bos_, 0, 0});
+    const Aligned whole = align_utf8(text);
+    for (const Segment& segment : matcher_->split(whole.text)) {
+      if (segment.token < 0) {
+        encode_text(whole, segment, out);
+        continue;
+      }
+      const ByteRange source = whole.source(segment.begin, segment.end);
+      out.push_back({vocabulary_.added()[size_t(segment.token)].id, source.begin, source.end});
+    }
+    if (eos_ >= 0) out.push_back({eos_, uint32_t(text.size()), uint32_t(text.size())});
+    return out;
+  }
+
+  std::string decode(const std::vector<int64_t>& ids, bool skip_special) const override {
+    std::vector<std::string> tokens;
+    for (const int64_t id : ids) {
+      const std::string& token = vocabulary_.token_of(id);
+      if (token.empty() || (skip_special && vocabulary_.is_special(token))) continue;
+      tokens.push_back(token);
+    }
+    return decoder_.decode(std::move(tokens));
+  }
+
+  int64_t vocab_size() const override { return vocabulary_.size(); }
+  int64_t id_of(const std::string& token) const override { return vocabulary_.id_of(token); }
+  std::string token_of(int64_t id) const override { return vocabulary_.token_of(id); }
+
+ private:
+  void encode_text(const Aligned& whole, const Segment& segment, std::vector<Token>& out) const {
+    Aligned text;
+    if (!legacy_ && segment.begin == 0) text.append(" ", whole.source(0, 1));
+    text.append(whole, segment.begin, segment.end);
+    for (const Piece& piece : model_.encode(text.text)) {
+      // The prefix that the library puts in has no bytes: it belongs to the character after it.
+      const bool put_in = piece.begin == piece.end && piece.begin < text.text.size();
+      const ByteRange source = text.source(piece.begin, put_in ? piece.begin + 1 : piece.end);
+      out.push_back({piece.id, source.begin, source.end});
+    }
+  }
+
+  bool legacy_;
+  SentencePieceModel model_;
+  Vocabulary vocabulary_;
+  Decoder decoder_;
+  int64_t bos_ = -1, eos_ = -1;  // put around the text; -1: not
+  std::unique_ptr<TokenMatcher> matcher_;
+};
 
 }  // namespace
 
@@ -71,38 +123,8 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const std::string& model_dir) {
     tokenizer = std::make_unique<ModelTokenizer>(files);
   else
     tokenizer = std::make_unique<JsonTokenizer>(files);
-  tokenizer->file_parts_ = parts_of(files, *tokenizer);
+  tokenizer->file_parts_ = file_parts(files, *tokenizer);
   return tokenizer;
-}
-
-TokenizerParts tokenizer_parts(const Tokenizer& tokenizer) {
-  static constexpr const char* kText =
-      "USER: <image>\nWhat  is\tin   the photo? ASSISTANT: A na\xC3\xAFve caf\xC3\xA9, 3.14 "
-      "\xE4\xBD\xA0\xE5\xA5\xBD "
-      "\xF0\x9F\x98\x80.</s>USER: \xE2\x96\x81more"
-      "\n\n ASSISTANT:  e\xCC\x81!</s> the end ";
-  std::string ids = std::to_string(tokenizer.vocab_size()) + ",";
-  for (const Token& token : tokenizer.encode(kText)) ids += std::to_string(token.id) + ",";
-  TokenizerParts parts = tokenizer.file_parts();
-  parts[kSampleIdsPart] = sha256(ids);
-  return parts;
-}
-
-std::string tokenizer_fingerprint(const TokenizerParts& parts) {
-  Sha256 hash;
-  for (const auto& [name, value] : parts) hash.update(name + " " + value + "\n");
-  return hash.hex();
-}
-
-std::vector<std::string> differing_parts(const TokenizerParts& a, const TokenizerParts& b) {
-  std::vector<std::string> names;
-  for (const auto& [name, value] : a) {
-    const auto other = b.find(name);
-    if (other == b.end() || other->second != value) names.push_back(name);
-  }
-  for (const auto& [name, value] : b)
-    if (!a.contains(name)) names.push_back(name);
-  return names;
 }
 
 }  // namespace lft::text

@@ -55,13 +55,4 @@ class Tokenizer {
   TokenizerParts file_parts_;
 };
 
-constexpr const char* kSampleIdsPart = "ids of a sample text";
-/// The files' parts, and as kSampleIdsPart the vocabulary's size and the ids of a fixed text that
-/// tells fast, slow and legacy tokenizers apart.
-TokenizerParts tokenizer_parts(const Tokenizer& tokenizer);
-/// sha256 of all parts.
-std::string tokenizer_fingerprint(const TokenizerParts& parts);
-/// The parts that two tokenizers do not share, by name; those that only one records count.
-std::vector<std::string> differing_parts(const TokenizerParts& a, const TokenizerParts& b);
-
 }  // namespace lft::text

@@ -19,9 +19,7 @@ io::Json read_object(const TokenizerFiles& files, const std::string& name) {
   if (!io::path_exists(files.path(name))) return io::Json::object();
   io::Json json = io::read_json_file(files.path(name));
   if (!json.is_object())
-    bad_tokenizer(
-        files.path(name),
-        {.what = "not an object", .found = json.type_name(), .expected = "an object", .next = {}});
+    bad_tokenizer(files.path(name), "not an object", json.type_name(), "an object");
   return json;
 }
 
@@ -51,10 +49,7 @@ int64_t parse_id(const std::string& text, const std::string& where) {
   int64_t id = -1;
   const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), id);
   if (ec != std::errc{} || end != text.data() + text.size() || id < 0) {
-    bad_tokenizer(where, {.what = "token id is not a whole number",
-                          .found = text,
-                          .expected = "0 or more",
-                          .next = {}});
+    bad_tokenizer(where, "token id is not a whole number", text, "0 or more");
   }
   return id;
 }
@@ -63,10 +58,7 @@ std::vector<AddedToken> decoder_tokens(const TokenizerFiles& files) {
   const std::string where = files.path("tokenizer_config.json") + ": added_tokens_decoder";
   const io::Json& list = files.config["added_tokens_decoder"];
   if (!list.is_object())
-    bad_tokenizer(where, {.what = "not an object",
-                          .found = list.type_name(),
-                          .expected = "an object from ids to tokens",
-                          .next = {}});
+    bad_tokenizer(where, "not an object", list.type_name(), "an object from ids to tokens");
   std::vector<AddedToken> out;
   for (const auto& [id, json] : list.items()) {
     AddedToken token = read_added_token(json, where);
@@ -92,10 +84,8 @@ std::vector<AddedToken> older_tokens(const TokenizerFiles& files, const Vocabula
   std::vector<AddedToken> out;
   for (const auto& [content, id] : files.added.items()) {
     if (!id.is_number_unsigned())
-      bad_tokenizer(where, {.what = "token id is not a whole number",
-                            .found = content + ": " + id.dump(),
-                            .expected = "0 or more",
-                            .next = {}});
+      bad_tokenizer(where, "token id is not a whole number", content + ": " + id.dump(),
+                    "0 or more");
     if (vocabulary.has_added(content)) continue;  // tokenizer.json knows more about it
     const bool is_special = std::find(special.begin(), special.end(), content) != special.end();
     out.push_back({.id = id.get<int64_t>(),
@@ -130,18 +120,14 @@ TokenizerFiles read_tokenizer_files(const std::string& dir) {
   const bool has_json = io::path_exists(files.path("tokenizer.json"));
   files.has_model = io::path_exists(files.path("tokenizer.model"));
   if (!has_json && !files.has_model) {
-    bad_tokenizer(dir, {.what = "no tokenizer in the model directory",
-                        .found = {},
-                        .expected = "tokenizer.json or tokenizer.model",
-                        .next = "copy the tokenizer files of the checkpoint there"});
+    bad_tokenizer(dir, "no tokenizer in the model directory", {},
+                  "tokenizer.json or tokenizer.model",
+                  "copy the tokenizer files of the checkpoint there");
   }
   if (has_json) {
     files.tokenizer = read_object(files, "tokenizer.json");
     if (files.tokenizer.empty())
-      bad_tokenizer(files.path("tokenizer.json"), {.what = "tokenizer file is empty",
-                                                   .found = "{}",
-                                                   .expected = "a tokenizer",
-                                                   .next = {}});
+      bad_tokenizer(files.path("tokenizer.json"), "tokenizer file is empty", "{}", "a tokenizer");
   }
   files.config = read_object(files, "tokenizer_config.json");
   files.special_map = read_object(files, "special_tokens_map.json");
@@ -151,10 +137,8 @@ TokenizerFiles read_tokenizer_files(const std::string& dir) {
 
 AddedToken read_added_token(const io::Json& json, const std::string& where) {
   if (!json.is_object() || !is_set(json, "content")) {
-    bad_tokenizer(where, {.what = "added token without content",
-                          .found = json.type_name(),
-                          .expected = "{\"content\": ..., \"special\": ...}",
-                          .next = {}});
+    bad_tokenizer(where, "added token without content", json.type_name(),
+                  "{\"content\": ..., \"special\": ...}");
   }
   AddedToken token;
   token.content = text_or(json, "content", "", where);
@@ -169,11 +153,9 @@ AddedToken read_added_token(const io::Json& json, const std::string& where) {
 void add_config_tokens(Vocabulary& vocabulary, const TokenizerFiles& files) {
   const std::string where = files.path("tokenizer_config.json");
   if (flag_or(files.config, "split_special_tokens", false, where)) {
-    bad_tokenizer(where,
-                  {.what = "tokenizer component is not supported",
-                   .found = "option split_special_tokens",
-                   .expected = "false, or no such option",
-                   .next = "take the option out: a special token in a text is then one token"});
+    bad_tokenizer(where, "tokenizer component is not supported", "option split_special_tokens",
+                  "false, or no such option",
+                  "take the option out: a special token in a text is then one token");
   }
   std::vector<AddedToken> tokens =
       lists_decoder(files) ? decoder_tokens(files) : older_tokens(files, vocabulary);

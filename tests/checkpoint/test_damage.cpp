@@ -13,11 +13,7 @@ using namespace lft::io;
 using namespace lft::recipe;
 namespace {
 
-using test::bytes_of;
-using test::expect_same;
-using test::put_bytes;
-using test::small_checkpoint;
-using test::TempDir;
+using namespace test;
 
 const char* const kFiles[] = {"MANIFEST", "optimizer.safetensors", "recipe.yaml", "state.json",
                               "trainables.safetensors"};

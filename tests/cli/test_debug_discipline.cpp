@@ -12,9 +12,7 @@ using namespace lft::recipe;
 namespace {
 
 namespace fs = std::filesystem;
-using test::Ran;
-using test::run_lft;
-using test::TinyRun;
+using namespace test;
 
 class DebugDiscipline : public ::testing::Test {
  protected:

@@ -88,21 +88,17 @@ TEST(Rows, OpenAiParts) {
 }
 
 TEST(Rows, FormatNames) {
-  RowKeys keys;
-  parse_row(parse_json(kGood, "x"), "x", 0, keys);
-  EXPECT_EQ(keys.format(), "LLaVA");
-  parse_row(
-      parse_json(
-          R"({"conversations":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})",
-          "x"),
-      "x", 0, keys);
-  EXPECT_EQ(keys.format(), "ShareGPT");
-  parse_row(
-      parse_json(
-          R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})",
-          "x"),
-      "x", 0, keys);
-  EXPECT_EQ(keys.format(), "OpenAI messages");
+  const std::pair<std::string, std::string> formats[] = {
+      {kGood, "LLaVA"},
+      {R"({"conversations":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})",
+       "ShareGPT"},
+      {R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})",
+       "OpenAI messages"}};
+  for (const auto& [row, format] : formats) {
+    RowKeys keys;
+    parse_row(parse_json(row, "x"), "x", 0, keys);
+    EXPECT_EQ(keys.format(), format);
+  }
 }
 
 TEST(Rows, FileErrors) {

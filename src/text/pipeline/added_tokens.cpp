@@ -51,7 +51,7 @@ bool is_space(uint32_t c) {
 
 TokenMatcher::TokenMatcher(const std::vector<AddedToken>& tokens, const std::vector<int>& indices,
                            const std::vector<std::string>& patterns) {
-  nodes_.emplace_back();
+  nodes_.push_back(-1);
   for (size_t i = 0; i < patterns.size(); ++i) {
     const AddedToken& token = tokens[size_t(indices[i])];
     flags_[indices[i]] = {token.lstrip, token.rstrip, token.single_word};
@@ -60,10 +60,10 @@ TokenMatcher::TokenMatcher(const std::vector<AddedToken>& tokens, const std::vec
     for (const char c : patterns[i]) {
       const auto [it, fresh] =
           next_.try_emplace(uint64_t(node) << 8 | uint8_t(c), uint32_t(nodes_.size()));
-      if (fresh) nodes_.emplace_back();
+      if (fresh) nodes_.push_back(-1);
       node = it->second;
     }
-    nodes_[node].token = indices[i];
+    nodes_[node] = indices[i];
   }
 }
 
@@ -74,8 +74,8 @@ size_t TokenMatcher::longest_match(std::string_view text, size_t pos, int& token
     const auto it = next_.find(uint64_t(node) << 8 | uint8_t(text[i]));
     if (it == next_.end()) break;
     node = it->second;
-    if (nodes_[node].token < 0) continue;
-    token = nodes_[node].token;
+    if (nodes_[node] < 0) continue;
+    token = nodes_[node];
     best = i + 1 - pos;
   }
   return best;

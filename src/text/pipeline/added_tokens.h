@@ -41,13 +41,10 @@ class TokenMatcher {
   struct Flags {
     bool lstrip, rstrip, single_word;
   };
-  struct Node {
-    int token = -1;
-  };
   size_t longest_match(std::string_view text, size_t pos, int& token) const;
 
   std::unordered_map<int, Flags> flags_;
-  std::vector<Node> nodes_;
+  std::vector<int> nodes_;                       // the token whose pattern ends there, or -1
   std::unordered_map<uint64_t, uint32_t> next_;  // node << 8 | byte -> node
   bool first_[256] = {};
 };

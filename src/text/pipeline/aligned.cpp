@@ -61,22 +61,17 @@ ByteRange Aligned::source(size_t begin, size_t end) const {
 void check_growth(uint64_t bytes, uint64_t source) {
   constexpr uint64_t kSpare = 1024, kFactor = 16;
   if (bytes <= kSpare + kFactor * source && bytes < std::numeric_limits<uint32_t>::max()) return;
-  throw Error(
-      ErrorKind::kInput,
-      {.what = "the tokenizer's rules make too much of a text",
-       .where = {},
-       .found = std::to_string(bytes) + " bytes out of " + std::to_string(source),
-       .expected = "at most " + std::to_string(kFactor) + " times as many, and less than 4 GiB",
-       .next = "take a tokenizer whose normalizer, pre-tokenizer and decoder do less"});
+  refuse(ErrorKind::kInput, "the tokenizer's rules make too much of a text", {},
+         std::to_string(bytes) + " bytes out of " + std::to_string(source),
+         "at most " + std::to_string(kFactor) + " times as many, and less than 4 GiB",
+         "take a tokenizer whose normalizer, pre-tokenizer and decoder do less");
 }
 
 Aligned align_utf8(std::string_view source) {
   if (source.size() >= std::numeric_limits<uint32_t>::max()) {
-    throw Error(ErrorKind::kInput, {.what = "text too long to tokenise",
-                                    .where = {},
-                                    .found = std::to_string(source.size()) + " bytes",
-                                    .expected = "less than 4 GiB",
-                                    .next = "split the text into several"});
+    refuse(ErrorKind::kInput, "text too long to tokenise", {},
+           std::to_string(source.size()) + " bytes", "less than 4 GiB",
+           "split the text into several");
   }
   Aligned out;
   out.text.reserve(source.size());

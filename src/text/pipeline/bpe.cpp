@@ -23,20 +23,16 @@ std::pair<std::string, std::string> read_pair(const io::Json& merge, const std::
     if (space != std::string::npos && text.find(' ', space + 1) == std::string::npos)
       return {text.substr(0, space), text.substr(space + 1)};
   }
-  bad_tokenizer(where, {.what = "merge is not a pair of tokens",
-                        .found = merge.is_string() ? merge.get<std::string>() : merge.type_name(),
-                        .expected = "\"left right\" or [\"left\", \"right\"]",
-                        .next = {}});
+  bad_tokenizer(where, "merge is not a pair of tokens",
+                merge.is_string() ? merge.get<std::string>() : merge.type_name(),
+                "\"left right\" or [\"left\", \"right\"]");
 }
 
 }  // namespace
 
 Bpe::Bpe(const io::Json& json, const std::string& where) {
   if (!json.is_object())
-    bad_tokenizer(where, {.what = "tokenizer has no model",
-                          .found = json.type_name(),
-                          .expected = "an object",
-                          .next = {}});
+    bad_tokenizer(where, "tokenizer has no model", json.type_name(), "an object");
   const std::string type = text_or(json, "type", "BPE", where);
   if (type != "BPE") unsupported_component(where, "model", type);
   if (is_set(json, "dropout") && json["dropout"] != 0.0)
@@ -51,10 +47,8 @@ Bpe::Bpe(const io::Json& json, const std::string& where) {
   read_merges(json, where);
   const std::string unk = text_or(json, "unk_token", "", where);
   if (!unk.empty() && (unk_ = id_of(unk)) < 0) {
-    bad_tokenizer(where + ".unk_token", {.what = "unknown token is not in the vocabulary",
-                                         .found = unk,
-                                         .expected = "a token of the vocabulary",
-                                         .next = {}});
+    bad_tokenizer(where + ".unk_token", "unknown token is not in the vocabulary", unk,
+                  "a token of the vocabulary");
   }
   for (int byte = 0; byte < 256; ++byte) {
     char name[8];
@@ -66,28 +60,21 @@ Bpe::Bpe(const io::Json& json, const std::string& where) {
 
 void Bpe::read_vocab(const io::Json& json, const std::string& where) {
   if (!is_set(json, "vocab") || !json["vocab"].is_object()) {
-    bad_tokenizer(where, {.what = "vocabulary is missing",
-                          .found = {},
-                          .expected = "an object \"vocab\" from tokens to ids",
-                          .next = {}});
+    bad_tokenizer(where, "vocabulary is missing", {}, "an object \"vocab\" from tokens to ids");
   }
   std::unordered_map<int64_t, const std::string*> seen;
   vocab_.reserve(json["vocab"].size());
   for (const auto& [token, id] : json["vocab"].items()) {
     if (!id.is_number_unsigned() || id.get<uint64_t>() > uint64_t(kMaxId)) {
-      bad_tokenizer(where + ".vocab", {.what = "token id is not a whole number in range",
-                                       .found = token + ": " + id.dump(),
-                                       .expected = "0 to " + std::to_string(kMaxId),
-                                       .next = {}});
+      bad_tokenizer(where + ".vocab", "token id is not a whole number in range",
+                    token + ": " + id.dump(), "0 to " + std::to_string(kMaxId));
     }
     const auto& stored = *vocab_.emplace(token, id.get<int64_t>()).first;
     const auto [it, fresh] = seen.emplace(stored.second, &stored.first);
     if (!fresh) {
-      bad_tokenizer(where + ".vocab",
-                    {.what = "two tokens have one id",
-                     .found = *it->second + " and " + token + ": " + std::to_string(stored.second),
-                     .expected = "one token an id",
-                     .next = {}});
+      bad_tokenizer(where + ".vocab", "two tokens have one id",
+                    *it->second + " and " + token + ": " + std::to_string(stored.second),
+                    "one token an id");
     }
   }
 }
@@ -102,12 +89,11 @@ void Bpe::read_merges(const io::Json& json, const std::string& where) {
     const auto [left, right] = read_pair(merge, place);
     const int64_t a = id_of(left), b = id_of(right), joined = id_of(left + right);
     if (a < 0 || b < 0 || joined < 0) {
-      bad_tokenizer(place, {.what = "merge names a token that the vocabulary lacks",
-                            .found = a < 0   ? left
-                                     : b < 0 ? right
-                                             : left + right,
-                            .expected = "tokens of the vocabulary",
-                            .next = {}});
+      bad_tokenizer(place, "merge names a token that the vocabulary lacks",
+                    a < 0   ? left
+                    : b < 0 ? right
+                            : left + right,
+                    "tokens of the vocabulary");
     }
     merges_[uint64_t(a) << 32 | uint64_t(b)] = {rank++, joined};
   }
@@ -202,10 +188,8 @@ std::vector<Piece> Bpe::encode(std::string_view word) const {
     if (const int64_t id = id_of(word); id >= 0) return {{id, 0, uint32_t(word.size())}};
   }
   if (word.size() > size_t(std::numeric_limits<int32_t>::max())) {
-    bad_tokenizer("text", {.what = "text too long to tokenise",
-                           .found = std::to_string(word.size()) + " bytes",
-                           .expected = "less than 2 GiB",
-                           .next = "split the text into several"});
+    bad_tokenizer("text", "text too long to tokenise", std::to_string(word.size()) + " bytes",
+                  "less than 2 GiB", "split the text into several");
   }
   std::vector<Symbol> merged = symbols(word);
   merge(merged);

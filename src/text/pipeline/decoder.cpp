@@ -1,5 +1,7 @@
 #include "src/text/pipeline/decoder.h"
 
+#include <charconv>
+
 #include "src/text/pipeline/byte_level.h"
 #include "src/text/pipeline/json_access.h"
 
@@ -9,18 +11,13 @@ namespace {
 constexpr const char* kMetaspace = "\xE2\x96\x81";             // U+2581
 constexpr const char* kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
 
-int hex_digit(char c) {
-  return c >= '0' && c <= '9'   ? c - '0'
-         : c >= 'A' && c <= 'F' ? c - 'A' + 10
-         : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                : -1;
-}
-
 /// The byte of "<0xAB>", -1 for any other token.
 int fallback_byte(const std::string& token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
-  const int high = hex_digit(token[3]), low = hex_digit(token[4]);
-  return high < 0 || low < 0 ? -1 : high * 16 + low;
+  const char* last = token.data() + 5;
+  unsigned byte = 0;
+  const auto [end, code] = std::from_chars(token.data() + 3, last, byte, 16);
+  return code == std::errc{} && end == last ? static_cast<int>(byte) : -1;
 }
 
 /// Runs of byte tokens become their text, or one U+FFFD a byte where they are no UTF-8.
@@ -137,10 +134,7 @@ void Decoder::add(const io::Json& json, const std::string& where) {
 void Decoder::add_strip(const io::Json& json, const std::string& where) {
   Step step{.kind = Kind::kStrip, .content = text_or(json, "content", " ", where)};
   if (step.content.empty() || utf8_length(step.content, 0) != step.content.size()) {
-    bad_tokenizer(where, {.what = "Strip content is not one character",
-                          .found = step.content,
-                          .expected = "one character",
-                          .next = {}});
+    bad_tokenizer(where, "Strip content is not one character", step.content, "one character");
   }
   if (is_set(json, "start")) step.start = size_t(io::json_int(json, "start", 0, 1024, where));
   if (is_set(json, "stop")) step.stop = size_t(io::json_int(json, "stop", 0, 1024, where));

@@ -7,10 +7,10 @@
 
 namespace lft::text {
 
-struct TokenizerFault {
-  std::string what, found, expected, next;
-};
-[[noreturn]] void bad_tokenizer(const std::string& where, TokenizerFault fault);
+/// Without `next` the advice is to fetch the files again.
+[[noreturn]] void bad_tokenizer(const std::string& where, const std::string& what,
+                                const std::string& found = {}, const std::string& expected = {},
+                                const std::string& next = {});
 /// "tokenizer.json: normalizer of type X is not supported".
 [[noreturn]] void unsupported_component(const std::string& where, const std::string& component,
                                         const std::string& type);

@@ -12,10 +12,8 @@ Pattern::Pattern(const io::Json& json, const std::string& where) {
     regex_.emplace_back(text_or(json, "Regex", "", where), where);
     return;
   }
-  bad_tokenizer(where, {.what = "pattern is neither a string nor a regular expression",
-                        .found = {},
-                        .expected = "{\"String\": x} or {\"Regex\": x}, not empty",
-                        .next = {}});
+  bad_tokenizer(where, "pattern is neither a string nor a regular expression", {},
+                "{\"String\": x} or {\"Regex\": x}, not empty");
 }
 
 std::vector<ByteRange> Pattern::find_all(std::string_view text) const {

@@ -1,6 +1,7 @@
 #include "src/text/pipeline/pre_tokenizer.h"
 
 #include <algorithm>
+#include <map>
 
 #include "src/text/pipeline/byte_level.h"
 #include "src/text/pipeline/json_access.h"
@@ -10,8 +11,6 @@ namespace {
 
 constexpr const char* kGpt2Words =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-
-io::Json string_pattern(const std::string& text) { return io::Json{{"String", text}}; }
 
 }  // namespace
 
@@ -37,10 +36,8 @@ void PreTokenizer::add(const io::Json& json, const std::string& where) {
 void PreTokenizer::add_metaspace(const io::Json& json, const std::string& where) {
   Step step{.kind = Kind::kMetaspace, .replacement = text_or(json, "replacement", "", where)};
   if (step.replacement.empty() || utf8_length(step.replacement, 0) != step.replacement.size()) {
-    bad_tokenizer(where, {.what = "Metaspace replacement is not one character",
-                          .found = step.replacement,
-                          .expected = "one character",
-                          .next = {}});
+    bad_tokenizer(where, "Metaspace replacement is not one character", step.replacement,
+                  "one character");
   }
   const bool silent =
       !flag_or(json, "add_prefix_space", true, where);  // the older spelling of "never"
@@ -48,17 +45,15 @@ void PreTokenizer::add_metaspace(const io::Json& json, const std::string& where)
   if (scheme != "always" && scheme != "first" && scheme != "never")
     unsupported_component(where, "Metaspace prepend_scheme", scheme);
   if (silent && is_set(json, "prepend_scheme") && scheme != "never") {
-    bad_tokenizer(where, {.what = "add_prefix_space does not match prepend_scheme",
-                          .found = "false and " + scheme,
-                          .expected = "false and never",
-                          .next = {}});
+    bad_tokenizer(where, "add_prefix_space does not match prepend_scheme", "false and " + scheme,
+                  "false and never");
   }
   step.prepend = silent || scheme == "never" ? Prepend::kNever
                  : scheme == "first"         ? Prepend::kFirst
                                              : Prepend::kAlways;
   step.split = flag_or(json, "split", true, where);
   step.behavior = Behavior::kMergedWithNext;
-  step.pattern.emplace_back(string_pattern(step.replacement), where);
+  step.pattern.emplace_back(io::Json{{"String", step.replacement}}, where);
   steps_.push_back(std::move(step));
 }
 
@@ -67,18 +62,15 @@ void PreTokenizer::add_split(const io::Json& json, const std::string& where) {
   step.pattern.emplace_back(json.contains("pattern") ? json["pattern"] : io::Json(),
                             where + ".pattern");
   const std::string behavior = text_or(json, "behavior", "", where);
-  if (behavior == "Removed")
-    step.behavior = Behavior::kRemoved;
-  else if (behavior == "Isolated")
-    step.behavior = Behavior::kIsolated;
-  else if (behavior == "MergedWithPrevious")
-    step.behavior = Behavior::kMergedWithPrevious;
-  else if (behavior == "MergedWithNext")
-    step.behavior = Behavior::kMergedWithNext;
-  else if (behavior == "Contiguous")
-    step.behavior = Behavior::kContiguous;
-  else
-    unsupported_component(where, "Split behavior", behavior);
+  static const std::map<std::string, Behavior> kBehaviors = {
+      {"Removed", Behavior::kRemoved},
+      {"Isolated", Behavior::kIsolated},
+      {"MergedWithPrevious", Behavior::kMergedWithPrevious},
+      {"MergedWithNext", Behavior::kMergedWithNext},
+      {"Contiguous", Behavior::kContiguous}};
+  const auto known = kBehaviors.find(behavior);
+  if (known == kBehaviors.end()) unsupported_component(where, "Split behavior", behavior);
+  step.behavior = known->second;
   steps_.push_back(std::move(step));
 }
 
@@ -131,7 +123,7 @@ Words PreTokenizer::run(const Step& step, const Words& in) {
   for (const ByteRange& range : in.words) {
     Aligned word = in.text.slice(range.begin, range.end);
     if (step.kind == Kind::kMetaspace) {
-      static const Pattern space(string_pattern(" "), "Metaspace");
+      static const Pattern space(io::Json{{"String", " "}}, "Metaspace");
       word = replace_all(word, space.find_all(word.text), step.replacement);
     }
     const bool wanted = step.prepend == Prepend::kAlways ||

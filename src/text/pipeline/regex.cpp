@@ -15,13 +15,9 @@ constexpr size_t kMaxPattern = 64 << 10;
 
 [[noreturn]] void bad_pattern(const std::string& where, const std::string& pattern,
                               const std::string& why) {
-  throw Error(
-      ErrorKind::kInput,
-      {.what = "unsupported regular expression: " + why,
-       .where = where,
-       .found = pattern,
-       .expected = "a pattern that PCRE2 and Oniguruma read alike",
-       .next = "write the pattern otherwise where that means the same, or take another model"});
+  refuse(ErrorKind::kInput, "unsupported regular expression: " + why, where, pattern,
+         "a pattern that PCRE2 and Oniguruma read alike",
+         "write the pattern otherwise where that means the same, or take another model");
 }
 
 /// PCRE2's \s takes U+180E and is otherwise Oniguruma's; spelled out, both agree. \h is a hex digit

@@ -19,10 +19,8 @@ void Vocabulary::put(int64_t id, const std::string& token, const std::string& wh
   if (size_t(id) >= names_.size()) names_.resize(size_t(id) + 1);
   std::string& name = names_[size_t(id)];
   if (!name.empty() && name != token) {
-    bad_tokenizer(where, {.what = "two tokens have one id",
-                          .found = name + " and " + token + ": " + std::to_string(id),
-                          .expected = "one token an id",
-                          .next = {}});
+    bad_tokenizer(where, "two tokens have one id",
+                  name + " and " + token + ": " + std::to_string(id), "one token an id");
   }
   name = token;
 }
@@ -30,10 +28,9 @@ void Vocabulary::put(int64_t id, const std::string& token, const std::string& wh
 void Vocabulary::add(AddedToken token, const std::string& where) {
   if (token.content.empty()) return;
   if (token.content.size() > kMaxAddedBytes) {
-    bad_tokenizer(where, {.what = "added token is too long",
-                          .found = std::to_string(token.content.size()) + " bytes",
-                          .expected = "at most " + std::to_string(kMaxAddedBytes) + " bytes",
-                          .next = "shorten it, or take it out"});
+    bad_tokenizer(where, "added token is too long", std::to_string(token.content.size()) + " bytes",
+                  "at most " + std::to_string(kMaxAddedBytes) + " bytes",
+                  "shorten it, or take it out");
   }
   int64_t id = id_of(token.content);
   if (id < 0) {
@@ -42,12 +39,9 @@ void Vocabulary::add(AddedToken token, const std::string& where) {
   }
   if (token.id >= 0 && token.id != id) {
     bad_tokenizer(
-        where,
-        {.what = "added token has another id than its place gives it",
-         .found = token.content + ": " + std::to_string(token.id),
-         .expected = std::to_string(id),
-         .next =
-             "list added tokens in the order of their ids, without gaps, after the vocabulary"});
+        where, "added token has another id than its place gives it",
+        token.content + ": " + std::to_string(token.id), std::to_string(id),
+        "list added tokens in the order of their ids, without gaps, after the vocabulary");
   }
   token.id = id;
   put(id, token.content, where);
