@@ -12,7 +12,6 @@
 #include "src/base/log.h"
 #include "src/data/batch.h"
 #include "src/train/machine/device.h"
-#include "src/train/run/run_hash.h"
 #include "src/train/step/recovery.h"
 
 namespace lft::train {
