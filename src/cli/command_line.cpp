@@ -128,11 +128,6 @@ int run_command_line(const std::vector<std::string>& arguments, void (*add_comma
   }
 }
 
-void print_line(const std::string& line) {
-  std::printf("%s\n", line.c_str());
-  std::fflush(stdout);
-}
-
 void print_lines(const std::vector<std::string>& lines) {
   for (const std::string& line : lines) std::puts(line.c_str());
   std::fflush(stdout);

@@ -78,8 +78,7 @@ class Command {
 int run_command_line(const std::vector<std::string>& arguments, void (*add_commands)(Command&),
                      std::function<std::string()> version);
 
-/// Prints a line of a result, at once.
-void print_line(const std::string& line);
+/// Lines of a result, as print_line() of src/base/log.h.
 void print_lines(const std::vector<std::string>& lines);
 
 /// Ends the command with exit code 130 (Ctrl-C) or 75 when a signal came; no output has taken its

@@ -123,7 +123,7 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const std::string& model_dir) {
     tokenizer = std::make_unique<ModelTokenizer>(files);
   else
     tokenizer = std::make_unique<JsonTokenizer>(files);
-  tokenizer->file_parts_ = file_parts(files, *tokenizer);
+  tokenizer->file_parts_ = text::file_parts(files, *tokenizer);
   return tokenizer;
 }
 

@@ -1,7 +1,6 @@
 // Whether the output directory can take a run.
 #pragma once
 #include "src/recipe/recipe.h"
-#include "src/train/inputs/output_dir.h"
 
 namespace lft::train {
 

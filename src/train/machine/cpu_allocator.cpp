@@ -4,7 +4,6 @@
 #include <c10/core/alignment.h>
 #include <c10/util/Exception.h>
 
-#include <cstdint>
 #include <cstdlib>
 #include <limits>
 #include <string>

@@ -2,7 +2,6 @@
 // force.
 #pragma once
 #include "src/io/json.h"
-#include "src/train/machine/determinism.h"
 
 namespace lft::train {
 

@@ -12,7 +12,6 @@
 #include <torch/headeronly/version.h>
 
 #include <filesystem>
-#include <fstream>
 #include <new>
 #include <system_error>
 
@@ -29,12 +28,6 @@ constexpr bool kHasKernels = true;
 #else
 constexpr bool kHasKernels = false;
 #endif
-
-/// The driver; nullptr on a machine without one. Kept open.
-void* cuda_driver() {
-  static void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  return driver;
-}
 
 /// Why the CPU is used.
 std::string no_cuda_reason;
@@ -54,7 +47,7 @@ bool stay_on_cpu(const std::string& reason) {
 /// Registers LibTorch's CUDA kernels with the dispatcher. Has to come before anything asks LibTorch
 /// for CUDA, since it remembers the answer.
 bool open_cuda() {
-  if (cuda_driver() == nullptr) {
+  if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL) == nullptr) {  // kept open
     no_cuda_reason = "there is no NVIDIA driver: " + loader_error();
     return false;
   }

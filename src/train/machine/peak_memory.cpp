@@ -3,8 +3,6 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <fstream>
-#include <sstream>
-#include <string>
 
 #include "src/base/proc.h"
 

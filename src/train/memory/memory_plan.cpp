@@ -1,7 +1,6 @@
 #include "src/train/memory/memory_plan.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <utility>
 

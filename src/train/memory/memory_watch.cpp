@@ -10,7 +10,6 @@
 #include <atomic>
 #include <fstream>
 #include <mutex>
-#include <sstream>
 
 #include "models/base/call.h"
 #include "models/base/path_log.h"

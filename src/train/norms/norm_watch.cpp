@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 
 #include "models/lora/trained_modules.h"
 #include "src/base/text.h"

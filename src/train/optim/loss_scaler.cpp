@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "kernels/common/error.h"
 #include "src/base/errors.h"

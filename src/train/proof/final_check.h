@@ -1,6 +1,5 @@
 // What a finished run must show before its adapter is handed out.
 #pragma once
-#include <vector>
 
 #include "models/llava/llava.h"
 #include "src/train/optim/optimizer.h"

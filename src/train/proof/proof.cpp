@@ -242,8 +242,7 @@ void prove_second_step(llava::Llava& model, const std::vector<lora::Trainable>& 
       dead_modules(adapters, trainables, probe, run, gradients, proof.underflowed);
   if (!dead.empty()) fail_with_dead(dead, adapters.size(), probe, /*b_moved=*/true);
   for (ProofRow& row : proof.rows) {
-    const auto same = [&](const lora::TrainedModule& module) { return module.name == row.module; };
-    const auto at = std::find_if(adapters.begin(), adapters.end(), same);
+    const auto at = std::ranges::find(adapters, row.module, &lora::TrainedModule::name);
     if (at != adapters.end()) row.grad_norm_a = gradients.norms[at->a];
   }
 }

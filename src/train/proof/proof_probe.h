@@ -1,7 +1,6 @@
 // One forward and backward pass over a probe batch that leaves no trace: gradients are returned as
 // norms, never put into the tensors.
 #pragma once
-#include <string>
 #include <vector>
 
 #include "src/train/proof/proof.h"

@@ -1,7 +1,6 @@
 // The proof as lines for a terminal and as JSON.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <map>
 #include <tuple>
 

@@ -1,7 +1,6 @@
 #include "src/train/run/outputs.h"
 
 #include <cmath>
-#include <cstdio>
 
 #include "src/base/text.h"
 #include "src/infer/evaluate.h"

@@ -14,7 +14,6 @@
 #include "src/text/chat_template.h"
 #include "src/train/machine/device.h"
 #include "src/train/proof/first_loss.h"
-#include "src/train/run/run_hash.h"
 #include "src/train/step/recovery.h"
 
 namespace lft::train {

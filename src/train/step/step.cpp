@@ -4,7 +4,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "models/layers/recompute.h"
