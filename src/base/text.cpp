@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <ctime>
 #include <utility>
 
 #include "src/base/errors.h"
@@ -52,6 +53,15 @@ std::string join(const std::vector<std::string>& items, std::string_view separat
   if (items.size() > max)
     out += std::string(separator) + "and " + std::to_string(items.size() - max) + " more";
   return out;
+}
+
+std::string utc_now(const char* format) {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[64];
+  std::strftime(text, sizeof text, format, &utc);
+  return text;
 }
 
 std::string format_number(double value, const char* format) {

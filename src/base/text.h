@@ -17,11 +17,14 @@ std::vector<std::string> closest_names(std::string_view name,
 std::string join(const std::vector<std::string>& items, std::string_view separator = ", ",
                  size_t max = SIZE_MAX);
 
-/// A number by a printf format for one double, at most 63 characters: "0.00123".
-std::string format_number(double value, const char* format = "%.3g");
-
 /// The same of names out of a file (sample ids), each escaped and cut, so that none can break a
 /// line.
 std::string join_names(const std::vector<std::string>& names, size_t max);
+
+/// A number by a printf format for one double, at most 63 characters: "0.00123".
+std::string format_number(double value, const char* format = "%.3g");
+
+/// The present moment by a strftime format, in UTC; at most 63 characters.
+std::string utc_now(const char* format);
 
 }  // namespace lft

@@ -1,5 +1,4 @@
 #include <cstdio>
-#include <ctime>
 #include <random>
 #include <set>
 
@@ -79,13 +78,9 @@ std::string environment_warning(const Checkpoint& checkpoint, const io::Json& en
 }
 
 std::string new_run_id() {
-  char time_text[32], text[64];
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  std::strftime(time_text, sizeof time_text, "%Y%m%d-%H%M%S", &utc);
-  std::snprintf(text, sizeof text, "%s-%08x", time_text, std::random_device{}());
-  return text;
+  char random[16];
+  std::snprintf(random, sizeof random, "-%08x", std::random_device{}());
+  return utc_now("%Y%m%d-%H%M%S") + random;
 }
 
 }  // namespace lft::checkpoint

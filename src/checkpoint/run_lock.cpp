@@ -6,10 +6,10 @@
 
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 
 #include "kernels/common/error.h"
 #include "src/base/log.h"
+#include "src/base/text.h"
 #include "src/checkpoint/steps.h"
 #include "src/io/file_handle.h"
 #include "src/io/files.h"
@@ -18,13 +18,10 @@ namespace lft::checkpoint {
 namespace {
 
 std::string owner_text() {
-  char host[256] = "unknown", time_text[64];
+  char host[256] = "unknown";
   gethostname(host, sizeof host - 1);
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  std::strftime(time_text, sizeof time_text, "%Y-%m-%d %H:%M:%S UTC", &utc);
-  return "process " + std::to_string(getpid()) + " on host " + host + ", since " + time_text;
+  return "process " + std::to_string(getpid()) + " on host " + host + ", since " +
+         utc_now("%Y-%m-%d %H:%M:%S UTC");
 }
 
 [[noreturn]] void throw_taken(const std::string& path) {

@@ -214,10 +214,8 @@ Summary summarize_run(const recipe::Recipe& recipe, const SummaryOptions& option
   std::vector<Parameter> parameters;
   for (const auto& item : run.model->named_parameters()) {
     const at::Tensor& tensor = item.value();
-    const auto same = [&](const lora::Trainable& trainable) {
-      return trainable.tensor.is_same(tensor);
-    };
-    const bool trained = std::ranges::any_of(run.trainables, same);
+    const bool trained = std::ranges::any_of(
+        run.trainables, [&](const auto& trainable) { return trainable.tensor.is_same(tensor); });
     parameters.push_back({item.key(), io::dtype_name(hf::to_dtype(tensor.scalar_type())),
                           tensor.numel(), static_cast<int64_t>(tensor.nbytes()), trained});
   }

@@ -31,14 +31,10 @@ constexpr char kTrainables[] = "/trainables.safetensors";
 struct WeightsSource {
   std::string path, kind;  // kind: adapter, checkpoint, incident, model
   std::vector<io::SafetensorsFile> files = {};
-  struct Place {
-    size_t file;
-    std::string stored_name;
-  };
-  std::map<std::string, Place> tensors = {};
+  std::map<std::string, hf::ModelDir::Place> tensors = {};
 
   const io::TensorInfo& info(const std::string& name) const {
-    const Place& place = tensors.at(name);
+    const hf::ModelDir::Place& place = tensors.at(name);
     return files[place.file].info(place.stored_name);
   }
   at::Tensor read(const std::string& name) const {  // as stored, on the CPU
@@ -50,24 +46,22 @@ WeightsSource open_adapter(const std::string& path) {
   const hf::AdapterDir dir = hf::AdapterDir::open(path);
   WeightsSource source{.path = path, .kind = "adapter"};
   source.files.emplace_back(path + "/" + hf::kAdapterWeights);
-  for (const auto& [name, stored] : dir.stored_names)
-    source.tensors.emplace(name, WeightsSource::Place{0, stored});
+  for (const auto& [name, stored] : dir.stored_names) source.tensors[name] = {0, stored};
   return source;
 }
 
 WeightsSource open_model(const std::string& path) {
   hf::ModelDir dir = hf::ModelDir::open(path);
-  WeightsSource source{.path = path, .kind = "model", .files = std::move(dir.files)};
-  for (auto& [name, place] : dir.tensors)
-    source.tensors.emplace(name, WeightsSource::Place{place.file, place.stored_name});
-  return source;
+  return {.path = path,
+          .kind = "model",
+          .files = std::move(dir.files),
+          .tensors = std::move(dir.tensors)};
 }
 
 WeightsSource open_trainables(const std::string& path, const std::string& kind) {
   WeightsSource source{.path = path, .kind = kind};
   source.files.emplace_back(path + kTrainables);
-  for (const auto& [name, info] : source.files.front().tensors())
-    source.tensors.emplace(name, WeightsSource::Place{0, name});
+  for (const auto& [name, info] : source.files.front().tensors()) source.tensors[name] = {0, name};
   return source;
 }
 

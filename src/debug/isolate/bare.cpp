@@ -77,10 +77,6 @@ std::vector<std::string> settings_of(const Recipe& before, const Recipe& after) 
   return settings;
 }
 
-bool with_images(const std::vector<data::Sample>& samples) {
-  return std::ranges::any_of(samples, [](const auto& sample) { return !sample.images.empty(); });
-}
-
 /// Trials of one recipe, each with a model of its own.
 class BareTrials {
  public:
@@ -111,8 +107,9 @@ class BareTrials {
     bool images = false;
     const auto next = [&] {
       data::StepSamples samples = loader->next();
-      for (const std::vector<data::Sample>& micro : samples.micro)
-        images = images || with_images(micro);
+      for (const std::vector<data::Sample>& micro : samples.micro) {
+        for (const data::Sample& sample : micro) images |= !sample.images.empty();
+      }
       return samples;
     };
     const TrialSteps steps = bench.take(options_.steps, step_options(run, options_.hooks), next);

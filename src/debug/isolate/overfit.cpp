@@ -135,8 +135,7 @@ class Overfit {
               : suspect_low_lr(run_, bench_, probe));
     }
     report_.suspects.push_back(reduction);
-    const bool found = std::ranges::any_of(
-        report_.suspects, [](const OverfitSuspect& suspect) { return suspect.guilty; });
+    const bool found = std::ranges::any_of(report_.suspects, &OverfitSuspect::guilty);
     if (!learnt && !found && !report_.losses.empty())
       report_.suspects.push_back(suspect_high_lr(run_, bench_, probe));
   }
@@ -241,8 +240,7 @@ void write_page(const recipe::Recipe& recipe, const std::string& metrics,
 }  // namespace
 
 bool OverfitReport::healthy() const {
-  return near_zero() && std::ranges::none_of(
-                            suspects, [](const OverfitSuspect& suspect) { return suspect.guilty; });
+  return near_zero() && std::ranges::none_of(suspects, &OverfitSuspect::guilty);
 }
 
 ErrorInfo overfit_error(const OverfitReport& report) {

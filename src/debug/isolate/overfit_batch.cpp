@@ -37,8 +37,7 @@ data::StepSamples overfit_batch(const train::Run& run) {
   }
   // The probe has what reaches every trainable; the first eight may all be text.
   const bool image_side = std::ranges::any_of(
-      run.model.trainables,
-      [](const lora::Trainable& trainable) { return trainable.scope != "llm"; });
+      run.model.trainables, [](const auto& trained) { return trained.scope != "llm"; });
   if (image_side && std::ranges::none_of(samples, has_image)) {
     const auto with_image = std::ranges::find_if(run.probe.samples, [](const data::Sample& sample) {
       return teaches(sample) && has_image(sample);

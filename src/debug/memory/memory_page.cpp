@@ -60,6 +60,8 @@ td.n, th.n { text-align: right; white-space: nowrap; font-variant-numeric: tabul
 
 std::string page_size(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 
+std::string one_digit(double value) { return format_number(value, "%.1f"); }
+
 /// From events and bytes to the drawing.
 struct Axes {
   int64_t first, last;
@@ -82,9 +84,9 @@ std::string area(const MemoryPicture& picture, size_t use, const Axes& axes) {
     for (size_t u = 0; u < use; ++u) below += static_cast<double>(moment.by_use[u]);
     const auto own = static_cast<double>(moment.by_use[use]);
     any |= own > 0;
-    const std::string x = format_number(axes.x(moment.event), "%.1f") + ",";
-    upper += x + format_number(axes.y(below + own), "%.1f") + " ";
-    lower.insert(0, x + format_number(axes.y(below), "%.1f") + " ");
+    const std::string x = one_digit(axes.x(moment.event)) + ",";
+    upper += x + one_digit(axes.y(below + own)) + " ";
+    lower.insert(0, x + one_digit(axes.y(below)) + " ");
   }
   if (!any) return "";
   return "<polygon fill=\"var(--u" + std::to_string(use) + ")\" points=\"" + upper + lower +
@@ -92,21 +94,19 @@ std::string area(const MemoryPicture& picture, size_t use, const Axes& axes) {
 }
 
 std::string line(double x1, double y1, double x2, double y2, const std::string& style) {
-  return "<line x1=\"" + format_number(x1, "%.1f") + "\" y1=\"" + format_number(y1, "%.1f") +
-         "\" x2=\"" + format_number(x2, "%.1f") + "\" y2=\"" + format_number(y2, "%.1f") +
-         "\" style=\"" + style + "\"/>\n";
+  return "<line x1=\"" + one_digit(x1) + "\" y1=\"" + one_digit(y1) + "\" x2=\"" + one_digit(x2) +
+         "\" y2=\"" + one_digit(y2) + "\" style=\"" + style + "\"/>\n";
 }
 
 std::string svg_text(double x, double y, const char* anchor, const std::string& what) {
-  return "<text x=\"" + format_number(x, "%.1f") + "\" y=\"" + format_number(y, "%.1f") +
-         "\" text-anchor=\"" + anchor + "\">" + report::html_text(what) + "</text>\n";
+  return "<text x=\"" + one_digit(x) + "\" y=\"" + one_digit(y) + "\" text-anchor=\"" + anchor +
+         "\">" + report::html_text(what) + "</text>\n";
 }
 
 std::string drawing(const MemoryPicture& picture, const std::vector<StepMarks>& steps) {
   const Axes axes{steps.front().begin, steps.back().end,
                   1.06 * static_cast<double>(picture.peak.bytes)};
-  std::string svg = "<svg viewBox=\"0 0 " + format_number(kWidth, "%.1f") + " " +
-                    format_number(kHeight, "%.1f") +
+  std::string svg = "<svg viewBox=\"0 0 " + one_digit(kWidth) + " " + one_digit(kHeight) +
                     "\" role=\"img\" aria-label=\"memory over the steps\">\n";
   for (int tick = 0; tick <= 4; ++tick) {
     const double bytes = axes.most * tick / 4, y = axes.y(bytes);

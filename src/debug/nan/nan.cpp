@@ -144,9 +144,8 @@ class Hunter {
     const std::vector<train::ModuleRow>&own = hunt.pass.modules, &other = hunt.fp32->modules;
     for (size_t i = 0; i < std::min(own.size(), other.size()); ++i) {
       hunt.differences.push_back(relative_difference(own[i], other[i]));
-      const double explained = explained_difference(input_.compute, i + 1);
-      if (!hunt.parting && hunt.differences[i] > explained)
-        hunt.parting = {.row = i, .difference = hunt.differences[i], .explained = explained};
+      if (!hunt.parting && hunt.differences[i] > explained_difference(input_.compute, i + 1))
+        hunt.parting = i;
     }
   }
 
@@ -158,16 +157,13 @@ class Hunter {
       hunt.hints.push_back(
           {"not finite before anything was computed", bad.op + " read " + bad.from});
     if (!hunt.fp32 || input_.compute != at::kHalf) return;
-    const auto row = std::ranges::find_if(hunt.fp32->modules, [&](const train::ModuleRow& each) {
-      return each.module == bad.module;
-    });
+    const auto row = std::ranges::find(hunt.fp32->modules, bad.module, &train::ModuleRow::module);
     if (row == hunt.fp32->modules.end() || !(row->largest > train::largest_value(at::kHalf)))
       return;
     const std::string text =
         "in fp32 the output of " + bad.module + " reaches " + short_number(row->largest);
     const std::string name = "overflow of fp16";
-    const auto same = std::ranges::find_if(
-        hunt.hints, [&](const train::Hint& hint) { return hint.name == name; });
+    const auto same = std::ranges::find(hunt.hints, name, &train::Hint::name);
     if (same != hunt.hints.end()) {
       same->evidence += "; " + text;
     } else {

@@ -26,20 +26,15 @@ struct HuntInput {
   double loss_scale = 1;
 };
 
-/// Where a module's output in the compute dtype leaves the FP32 one further behind than rounding
-/// explains.
-struct LossParting {
-  size_t row = 0;                        // of both passes' modules
-  double difference = 0, explained = 0;  // relative, in L2 over the sampled elements
-};
-
 struct MicroHunt {
   size_t micro = 0;
   train::PassReport pass;  // in the step's precision
   std::optional<train::PassReport>
       fp32;  // below FP32 only; with a backward pass where `pass` is not finite
   std::vector<double> differences;  // relative, by module row; empty without `fp32`
-  std::optional<LossParting> parting;
+  /// The first row whose output in the compute dtype leaves the FP32 one further behind than
+  /// rounding explains.
+  std::optional<size_t> parting;
   std::vector<train::Hint> hints;
 };
 

@@ -2,8 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <cstdio>
-
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/base/log.h"
@@ -128,9 +126,9 @@ int hunt_and_report(const recipe::Recipe& recipe, llava::Llava& model, const Hun
   if (hunt.found())
     hints = run_hints(recipe, read_history(metrics, input.step), largest_weight(input.trainables));
   for (const std::string& line : hunt_lines(hunt, input, hints))
-    std::printf("%s\n", escape_text(line, 1000).c_str());
+    print_line(escape_text(line, 1000));
   if (hunt.found()) throw_found(hunt, input, hints);
-  std::printf("%s\n", when_finite.c_str());
+  print_line(when_finite);
   return 0;
 }
 
@@ -162,11 +160,11 @@ int debug_nan(const recipe::Recipe& recipe, int64_t step) {
   const data::StepSamples samples = train::start_loader(inputs, step - 1)->next();
   HuntInput input = hunt_input(inputs, model, samples, step);
   if (checkpoint) take_state(*checkpoint, input);
-  std::printf("weights  %s\n", checkpoint ? checkpoint_text(*checkpoint, step).c_str()
-                                          : "those that training starts from");
-  std::printf("batch    of step %lld, epoch %lld: samples %s\n", static_cast<long long>(step),
-              static_cast<long long>(samples.epoch),
-              join_names(train::sample_ids(samples), 8).c_str());
+  print_line("weights  " +
+             (checkpoint ? checkpoint_text(*checkpoint, step) : "those that training starts from"));
+  print_line("batch    of step " + std::to_string(step) + ", epoch " +
+             std::to_string(samples.epoch) + ": samples " +
+             join_names(train::sample_ids(samples), 8));
   return hunt_and_report(recipe, model.model, input, recipe.output_dir + "/metrics.jsonl",
                          "nothing that is not finite was found");
 }

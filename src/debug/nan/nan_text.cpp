@@ -69,21 +69,22 @@ void add_table(const MicroHunt& hunt, size_t middle, const std::string& compute,
 }
 
 /// Where the two precisions part, or by how much they agree.
-void add_beside(const MicroHunt& hunt, const std::string& compute,
-                std::vector<std::string>& lines) {
+void add_beside(const MicroHunt& hunt, at::ScalarType dtype, std::vector<std::string>& lines) {
+  const std::string compute = train::compute_name(dtype);
   if (!hunt.fp32) {
     lines.emplace_back("fp32 beside it: ran out of memory");
     return;
   }
   if (hunt.differences.empty()) return;
   if (hunt.parting) {
-    const std::string apart = std::isfinite(hunt.parting->difference)
-                                  ? percent_text(hunt.parting->difference) + " apart"
+    const size_t row = *hunt.parting;
+    const std::string apart = std::isfinite(hunt.differences[row])
+                                  ? percent_text(hunt.differences[row]) + " apart"
                                   : "not finite in one of them";
-    lines.push_back(
-        "fp32 beside it parts at " + or_model(hunt.pass.modules[hunt.parting->row].module) + ": " +
-        apart + ", rounding to " + compute + " explains " + percent_text(hunt.parting->explained));
-    add_table(hunt, hunt.parting->row, compute, lines);
+    lines.push_back("fp32 beside it parts at " + or_model(hunt.pass.modules[row].module) + ": " +
+                    apart + ", rounding to " + compute + " explains " +
+                    percent_text(explained_difference(dtype, row + 1)));
+    add_table(hunt, row, compute, lines);
   } else {
     const auto widest = std::ranges::max_element(hunt.differences);
     lines.push_back(
@@ -128,7 +129,7 @@ void add_micro(const MicroHunt& hunt, const HuntInput& input, std::vector<std::s
   if (hunt.pass.forward)
     add_value("forward pass: first value that is not finite", *hunt.pass.forward, lines);
   add_backward(hunt.pass, lines);
-  if (input.compute != at::kFloat) add_beside(hunt, compute, lines);
+  if (input.compute != at::kFloat) add_beside(hunt, input.compute, lines);
 }
 
 std::vector<train::Hint> all_hints(const Hunt& hunt, const std::vector<train::Hint>& run_hints) {

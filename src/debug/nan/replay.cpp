@@ -1,7 +1,6 @@
 #include "src/debug/nan/replay.h"
 
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 
 #include "kernels/common/error.h"
@@ -175,10 +174,11 @@ int replay(const std::string& incident_dir) {
   HuntInput input = hunt_input(inputs, model, samples, incident.step);
   input.compute = incident.compute;
   input.loss_scale = incident.loss_scale;
-  std::printf("incident %s\nstep     %lld in %s: %s; loss %s, loss scale %s\n",
-              escape_text(dir).c_str(), static_cast<long long>(incident.step),
-              train::compute_name(incident.compute).c_str(), escape_text(incident.reason).c_str(),
-              io::Json(incident.loss).dump().c_str(), io::Json(incident.loss_scale).dump().c_str());
+  print_line("incident " + escape_text(dir));
+  print_line("step     " + std::to_string(incident.step) + " in " +
+             train::compute_name(incident.compute) + ": " + escape_text(incident.reason) +
+             "; loss " + io::Json(incident.loss).dump() + ", loss scale " +
+             io::Json(incident.loss_scale).dump());
   return hunt_and_report(recipe, model.model, input,
                          fs::path(dir).parent_path().parent_path().string() + "/metrics.jsonl",
                          "the replay is finite: the bad value came from outside the batch and the "

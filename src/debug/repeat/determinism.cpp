@@ -1,6 +1,7 @@
 #include "src/debug/repeat/determinism.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
@@ -135,7 +136,7 @@ std::optional<TraceDifference> first_difference(const Trace& a, const Trace& b) 
 }
 
 int check_determinism(const recipe::Recipe& recipe, const DeterminismOptions& options) {
-  const ScratchDir scratch(temporary_prefix("lft-determinism"));
+  const ScratchDir scratch(std::filesystem::temp_directory_path() / "lft-determinism-");
   const auto trace = [&](const recipe::Recipe& of_run, int run, Trace& out) {
     if (!options.trace) return trace_apart(of_run, options.steps, scratch, run, out);
     out = options.trace(of_run, run);

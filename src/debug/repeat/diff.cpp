@@ -40,8 +40,9 @@ bool tells_of_a_step(const io::Json& line) {
   return event == "step_skipped" || event == "fp32_recovery" || event == "stopped";
 }
 
-Steps read_steps(const std::string& path) {
+Steps read_steps(RunSide& side) {
   Steps steps;
+  const std::string path = side.path + "/metrics.jsonl";
   const std::string text = io::read_file(path);
   int64_t number = 0;
   for (size_t begin = 0, end = 0; (end = text.find('\n', begin)) != std::string::npos;
@@ -58,6 +59,7 @@ Steps read_steps(const std::string& path) {
       continue;  // the run stopped after a step that was taken
     steps[step] = std::move(line);
   }
+  if (!steps.empty()) side.last_step = steps.rbegin()->first;
   return steps;
 }
 
@@ -184,10 +186,7 @@ RunDiff diff_runs(const std::string& a, const std::string& b) {
   RunDiff diff;
   diff.a = open_side(a);
   diff.b = open_side(b);
-  const Steps steps_a = read_steps(a + "/metrics.jsonl"),
-              steps_b = read_steps(b + "/metrics.jsonl");
-  diff.a.last_step = steps_a.empty() ? 0 : steps_a.rbegin()->first;
-  diff.b.last_step = steps_b.empty() ? 0 : steps_b.rbegin()->first;
+  const Steps steps_a = read_steps(diff.a), steps_b = read_steps(diff.b);
   compare_recipes(diff);
   compare_inputs(diff);
   compare_environments(diff);

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <ctime>
 
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/base/hash.h"
 #include "src/base/log.h"
+#include "src/base/text.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/debug/trial/child_process.h"
 #include "src/io/files.h"
@@ -21,15 +21,6 @@ namespace {
 std::string plain_path(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path;
-}
-
-std::string utc_now() {
-  char text[32];
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return text;
 }
 
 PartEnd run_apart(const RunPart& part, const ScratchDir& scratch) {
@@ -139,7 +130,7 @@ class Verification {
     return {{"certificate", "lft verify-resume"},
             {"version", 1},
             {"verdict", identical ? "identical" : "different"},
-            {"date", utc_now()},
+            {"date", utc_now("%Y-%m-%dT%H:%M:%SZ")},
             {"saved_behind_step", middle},
             {"compared_behind_step", whole.step},
             {"compared", list},

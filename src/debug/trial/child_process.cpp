@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <utility>
 
 #include "kernels/common/error.h"
@@ -107,10 +106,6 @@ ScratchDir::~ScratchDir() {
   } catch (const Error& error) {
     warning("left behind: " + path_ + " (" + error.what() + ")");
   }
-}
-
-std::string temporary_prefix(const std::string& name) {
-  return (std::filesystem::temp_directory_path() / (name + "-")).string();
 }
 
 int run_self(const std::vector<std::string>& arguments, const std::string& log) {

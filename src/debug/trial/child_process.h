@@ -18,8 +18,6 @@ class ScratchDir {
  private:
   std::string path_;
 };
-/// Of the machine's temporary folder, for ScratchDir.
-std::string temporary_prefix(const std::string& name);
 
 /// Starts /proc/self/exe with `arguments` and waits; what it prints goes to <log>.out and
 /// <log>.err. Signals that ask this process to stop are passed on. 0, or the exit code of a process

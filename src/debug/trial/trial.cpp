@@ -13,9 +13,7 @@
 namespace lft::debug {
 
 int64_t TrialSteps::taken() const {
-  return std::ranges::count_if(outcomes, [](const train::StepOutcome& step) {
-    return step.result == train::StepResult::kTaken;
-  });
+  return std::ranges::count(outcomes, train::StepResult::kTaken, &train::StepOutcome::result);
 }
 
 TrialRun::TrialRun(train::Run& run) : run_(run), scaler_(run.scaler), state_(run.state) {
@@ -41,10 +39,10 @@ TrialSteps TrialRun::take(int64_t count, const train::StepOptions& options,
                           const std::function<data::StepSamples()>& batch,
                           const std::function<void(const train::StepOutcome&)>& each) {
   TrialSteps steps;
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < count && steps.stopped.empty(); ++i) {
     if (requested_signal() != 0) {
       steps.stopped = "a signal";
-      return steps;
+      break;
     }
     const std::string step = "step " + std::to_string(run_.state.step + 1) + ": ";
     try {
@@ -53,14 +51,11 @@ TrialSteps TrialRun::take(int64_t count, const train::StepOptions& options,
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kInternal) throw;
       steps.stopped = step + error.what();
-      return steps;
+      break;
     }
     const train::StepOutcome& outcome = steps.outcomes.back();
     if (each) each(outcome);
-    if (outcome.result == train::StepResult::kNonFinite) {
-      steps.stopped = step + outcome.reason;
-      return steps;
-    }
+    if (outcome.result == train::StepResult::kNonFinite) steps.stopped = step + outcome.reason;
   }
   return steps;
 }

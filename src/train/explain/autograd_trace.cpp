@@ -110,11 +110,9 @@ class PassWatcher : public CallObserver, public std::enable_shared_from_this<Pas
   void before(const std::string& path, const torch::nn::Module& module,
               const std::vector<at::Tensor>& inputs) override {
     if (outer_ != nullptr) outer_->before(path, module, inputs);
-    const bool graph =
-        std::ranges::any_of(inputs, [](const at::Tensor& x) { return x.requires_grad(); });
+    const bool graph = std::ranges::any_of(inputs, &at::Tensor::requires_grad);
     const auto parameters = module.parameters();
-    const bool trains =
-        std::ranges::any_of(parameters, [](const at::Tensor& x) { return x.requires_grad(); });
+    const bool trains = std::ranges::any_of(parameters, &at::Tensor::requires_grad);
     for (const at::Tensor& input : inputs) claim(input, calls_.empty() ? "" : calls_.back().path);
     calls_.push_back({path, graph || trains, {}});
     for (const at::Tensor& input : inputs)

@@ -152,8 +152,8 @@ void OpWatch::judge(std::string_view op, OpCall& call, const at::Tensor& result)
   if (const BadValue* inside = first(call.sources_before)) {
     source.inner = inside->inner.empty() ? inside->op : inside->inner;
     for (const Hint& hint : inside->hints) {
-      const auto same = [&](const Hint& each) { return each.name == hint.name; };
-      if (std::ranges::none_of(source.hints, same)) source.hints.push_back(hint);
+      if (std::ranges::find(source.hints, hint.name, &Hint::name) == source.hints.end())
+        source.hints.push_back(hint);
     }
     forget(call.sources_before);
   }

@@ -11,9 +11,6 @@
 namespace lft::test::exercise_test {
 namespace {
 
-using test::Bend;
-using test::Exercise;
-
 std::string names(const std::vector<Hint>& hints) {
   std::string text;
   for (const Hint& hint : hints) text += hint.name + ": " + hint.evidence + "\n";

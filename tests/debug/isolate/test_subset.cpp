@@ -16,10 +16,6 @@
 namespace lft::test::subset_test {
 namespace {
 
-using test::events;
-using test::loss_log;
-using test::step_lines;
-
 TEST(Subset, IsTheRunOverAFileOfTheFirstRows) {
   const test::TinyRun run;
   Recipe recipe = run.recipe("out");

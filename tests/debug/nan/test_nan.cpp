@@ -16,9 +16,6 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity(),
                 kNaN = std::numeric_limits<float>::quiet_NaN();
-using test::kLayers;
-using test::Patient;
-using test::report;
 
 bool has_hint(const MicroHunt& hunt, const std::string& name) {
   return std::any_of(hunt.hints.begin(), hunt.hints.end(),
@@ -122,8 +119,8 @@ TEST_P(Overflows, OfAnActivationUnderFp16InAChosenLayer) {
   // FP32 beside it computes the same function: finite, and apart from this module on.
   ASSERT_TRUE(micro.fp32 && micro.parting);
   EXPECT_TRUE(micro.fp32->finite());
-  EXPECT_EQ(micro.pass.modules[micro.parting->row].module, mlp + "up_proj");
-  EXPECT_GT(micro.fp32->modules[micro.parting->row].largest, 65504);
+  EXPECT_EQ(micro.pass.modules[*micro.parting].module, mlp + "up_proj");
+  EXPECT_GT(micro.fp32->modules[*micro.parting].largest, 65504);
   patient.input.compute = at::kBFloat16;  // has the range
   EXPECT_FALSE(patient.hunt().found());
 }
@@ -139,8 +136,7 @@ TEST(NanHunt, WhereThePrecisionsPartWithoutAnInfinity) {
   const Hunt hunt = patient.hunt();
   ASSERT_EQ(hunt.micro.size(), 1u);
   ASSERT_TRUE(hunt.micro[0].parting) << report(hunt, patient.input);
-  EXPECT_EQ(hunt.micro[0].pass.modules[hunt.micro[0].parting->row].module,
-            kLayers + "1.mlp.up_proj");
+  EXPECT_EQ(hunt.micro[0].pass.modules[*hunt.micro[0].parting].module, kLayers + "1.mlp.up_proj");
 }
 
 TEST(NanHunt, AWeightThatFp16CannotHold) {
@@ -236,7 +232,9 @@ TEST(NanHunt, ScoresThatOverflowBeforeTheSoftmax) {
     EXPECT_EQ(hunt.first()->pass.forward->module, kLayers + "0.self_attn");
     // In BF16 on some processors it is an op of lft's own.
     EXPECT_EQ(op.substr(op.find(':')), "::scaled_dot_product_attention");
-    if (std::string(compute) == "fp32") EXPECT_EQ(op, "aten::scaled_dot_product_attention");
+    if (std::string(compute) == "fp32") {
+      EXPECT_EQ(op, "aten::scaled_dot_product_attention");
+    }
     EXPECT_TRUE(has_hint(*hunt.first(), "overflow before a softmax"))
         << report(hunt, patient.input);
   }
