@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "src/io/json.h"
+#include "src/text/tokenizer_parts.h"
 #include "tests/text/text_test.h"
 
 namespace lft::tokenizer_test {
