@@ -8,6 +8,7 @@ void add_debug(Command& app) {
   Command debug =
       app.subcommand("debug", "finds what is wrong with a run; one question a subcommand");
   debug.require_subcommand();
+  add_debug_base(debug);
   add_debug_determinism(debug);
   add_debug_diff(debug);
   add_debug_part(debug);

@@ -5,6 +5,7 @@
 
 namespace lft::cli {
 
+void add_debug_base(Command& debug);
 void add_debug_determinism(Command& debug);
 void add_debug_diff(Command& debug);
 void add_debug_part(Command& debug);
