@@ -59,55 +59,59 @@ at::Tensor sketch(const hf::ModelDir& dir, const std::string& name, bool writes,
   return sums;
 }
 
-/// |a b^T|^2 for the blocks of rows of two stacks, each of norm 1.
-std::vector<std::vector<double>> block_squares(const std::vector<at::Tensor>& reads,
-                                               const std::vector<at::Tensor>& writes) {
-  std::vector<std::vector<double>> squares;
-  for (const at::Tensor& read : reads) {
-    squares.emplace_back();
-    for (const at::Tensor& write : writes)
-      squares.back().push_back(at::matmul(read, write.t()).square().sum().item<double>());
+/// What a layer reads and what it writes: stacks of lines of the residual stream, each of norm 1.
+struct LayerSketch {
+  std::vector<at::Tensor> reads, writes;
+};
+
+LayerSketch sketch_layer(const train::TowerNames& tower, const hf::ModelDir& dir, int64_t layer) {
+  LayerSketch sketched;
+  const auto add = [&](std::vector<at::Tensor>& stacks, const std::string& module, bool writing) {
+    const size_t seed =
+        static_cast<size_t>(100 * layer) + sketched.reads.size() + sketched.writes.size();
+    const at::Tensor one = sketch(dir, tower.weight(layer, module), writing, seed);
+    stacks.push_back(one / one.norm());
+  };
+  for (const std::string& module : tower.into) add(sketched.reads, module, false);
+  for (const std::string& module : tower.out_of) add(sketched.writes, module, true);
+  return sketched;
+}
+
+double coupling(const at::Tensor& write, const at::Tensor& read) {
+  return std::log(at::matmul(read, write.t()).square().sum().item<double>());
+}
+
+/// Mean of the differences that are finite (a matrix of zeros has none), and the share above 0.
+std::pair<double, double> difference_of(const LayerSketch& a, const LayerSketch& b) {
+  double sum = 0, positive = 0, count = 0;
+  for (size_t read = 0; read < a.reads.size(); ++read) {
+    for (size_t write = 0; write < a.writes.size(); ++write) {
+      const double difference =
+          coupling(a.writes[write], b.reads[read]) - coupling(b.writes[write], a.reads[read]);
+      if (!std::isfinite(difference)) continue;
+      sum += difference;
+      positive += difference > 0;
+      ++count;
+    }
   }
-  return squares;
+  return count > 0 ? std::pair{sum / count, positive / count} : std::pair{0.0, 0.5};
 }
 
 Couplings couplings_of(const train::TowerNames& tower, const hf::ModelDir& dir) {
-  std::vector<std::vector<at::Tensor>> reads, writes;
-  uint64_t seed = 0;
-  const auto stack = [&](int64_t layer, const std::vector<std::string>& modules, bool writing) {
-    std::vector<at::Tensor> rows;
-    for (const std::string& module : modules) {
-      const at::Tensor one = sketch(dir, tower.weight(layer, module), writing, ++seed);
-      rows.push_back(one / one.norm());
-    }
-    return rows;
-  };
-  for (int64_t layer = 0; layer < tower.count; ++layer) {
-    reads.push_back(stack(layer, tower.into, false));
-    writes.push_back(stack(layer, tower.out_of, true));
-  }
-  const auto n = static_cast<size_t>(tower.count);
+  std::vector<LayerSketch> layers;
+  for (int64_t layer = 0; layer < tower.count; ++layer)
+    layers.push_back(sketch_layer(tower, dir, layer));
+  const size_t n = layers.size();
   Couplings couplings{.layers = tower.count,
                       .mean = std::vector<double>(n * n),
                       .share = std::vector<double>(n * n)};
   for (size_t a = 0; a < n; ++a) {
     for (size_t b = a + 1; b < n; ++b) {
-      const auto forward = block_squares(reads[b], writes[a]);
-      const auto backward = block_squares(reads[a], writes[b]);
-      double sum = 0, positive = 0, count = 0;
-      for (size_t i = 0; i < forward.size(); ++i) {
-        for (size_t j = 0; j < forward[i].size(); ++j) {
-          const double difference = std::log(forward[i][j] / backward[i][j]);
-          if (!std::isfinite(difference)) continue;
-          sum += difference;
-          positive += difference > 0;
-          ++count;
-        }
-      }
-      couplings.mean[a * n + b] = count > 0 ? sum / count : 0;
-      couplings.mean[b * n + a] = -couplings.mean[a * n + b];
-      couplings.share[a * n + b] = count > 0 ? positive / count : 0.5;
-      couplings.share[b * n + a] = 1 - couplings.share[a * n + b];
+      const auto [mean, share] = difference_of(layers[a], layers[b]);
+      couplings.mean[a * n + b] = mean;
+      couplings.mean[b * n + a] = -mean;
+      couplings.share[a * n + b] = share;
+      couplings.share[b * n + a] = 1 - share;
     }
   }
   return couplings;
@@ -126,28 +130,35 @@ double agreement(const Couplings& couplings, const LayerPlaces& order) {
   return sum;
 }
 
-/// From the stored order by swaps and moves of one layer while they help.
+/// With two layers swapped, or one moved.
+std::vector<LayerPlaces> neighbours_of(const LayerPlaces& order) {
+  std::vector<LayerPlaces> all;
+  for (size_t i = 0; i < order.size(); ++i) {
+    for (size_t j = 0; j < order.size(); ++j) {
+      LayerPlaces swapped = order, moved = order;
+      std::swap(swapped[i], swapped[j]);
+      moved.erase(moved.begin() + static_cast<int64_t>(i));
+      moved.insert(moved.begin() + static_cast<int64_t>(j), order[i]);
+      all.push_back(std::move(swapped));
+      all.push_back(std::move(moved));
+    }
+  }
+  return all;
+}
+
+/// From the stored order on, the best step at a time, while it helps.
 LayerPlaces best_order(const Couplings& couplings) {
   LayerPlaces best(static_cast<size_t>(couplings.layers));
   std::iota(best.begin(), best.end(), 0);
   double most = agreement(couplings, best);
   for (bool better = true; better;) {
     better = false;
-    const LayerPlaces start = best;
-    for (size_t i = 0; i < start.size(); ++i) {
-      for (size_t j = 0; j < start.size(); ++j) {
-        LayerPlaces swapped = start, moved = start;
-        std::swap(swapped[i], swapped[j]);
-        moved.erase(moved.begin() + static_cast<int64_t>(i));
-        moved.insert(moved.begin() + static_cast<int64_t>(j), start[i]);
-        for (const LayerPlaces& candidate : {swapped, moved}) {
-          const double reached = agreement(couplings, candidate);
-          if (reached <= most + 1e-9) continue;
-          most = reached;
-          best = candidate;
-          better = true;
-        }
-      }
+    for (LayerPlaces& candidate : neighbours_of(best)) {
+      const double reached = agreement(couplings, candidate);
+      if (reached <= most + 1e-9) continue;
+      most = reached;
+      best = std::move(candidate);
+      better = true;
     }
   }
   return best;
