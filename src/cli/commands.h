@@ -25,6 +25,7 @@ void add_debug(Command& app);
 void add_replay(Command& app);
 
 /// Those under `lft debug`; what they find out is src/debug's.
+void add_debug_base(Command& debug);
 void add_debug_determinism(Command& debug);
 void add_debug_diff(Command& debug);
 void add_debug_part(Command& debug);

@@ -7,8 +7,8 @@ void add_debug(Command& app) {
       app.subcommand("debug", "finds what is wrong with a run; one question a subcommand");
   debug.require_subcommand();
   for (const auto add :
-       {add_debug_determinism, add_debug_diff, add_debug_part, add_debug_nan, add_debug_bare,
-        add_debug_memory, add_debug_overfit, add_debug_subset, add_debug_weights}) {
+       {add_debug_base, add_debug_determinism, add_debug_diff, add_debug_part, add_debug_nan,
+        add_debug_bare, add_debug_memory, add_debug_overfit, add_debug_subset, add_debug_weights}) {
     add(debug);
   }
 }

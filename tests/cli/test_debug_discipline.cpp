@@ -1,5 +1,5 @@
-// lft debug overfit, subset, bare and weights as a user runs them: exit codes, what is said, what
-// is written.
+// lft debug overfit, subset, bare, base and weights as a user runs them: exit codes, what is said,
+// what is written.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -64,6 +64,25 @@ TEST_F(DebugDiscipline, SubsetAndWeights) {
   expect(run_lft("debug weights " + run + " " + run_.dir().file("nowhere")), 3,
          {"no weights to compare"});
   expect(run_lft("debug weights --help"), 0, {"checkpoints/step-0"});
+}
+
+TEST_F(DebugDiscipline, Base) {
+  expect(run_lft("debug base " + run_.model()), 0, {"nothing looks odd: ", "not judged: "});
+  const std::string down = "language_model.model.layers.1.mlp.down_proj.weight";
+  const auto scale = [&](test::StoredTensors& tensors) {
+    tensors[down] = test::random_tensor(tensors[down].shape, test::DType::kF32, 1, 0, 1500);
+  };
+  const std::string odd = test::write_tiny_llava(
+      run_.dir().file("odd"), {.image_token = 260, .vocab = 264, .max_positions = 512}, scale);
+  expect(run_lft("debug base " + odd), 0, {down + ": values of another scale: ", "1 suspicions"});
+  for (const auto& file : fs::directory_iterator(run_.model())) {
+    if (!fs::exists(odd + "/" + file.path().filename().string())) fs::copy(file.path(), odd);
+  }
+  expect(run_lft("check " + recipe_ + " --set model.path=" + odd), 0,
+         {"warning: the base looks odd: " + down, "lft debug base " + odd + " says more"});
+  EXPECT_EQ(run_lft("check " + recipe_).count("warning: the base"), 0);
+  expect(run_lft("debug base " + run_.dir().file("nowhere")), 3,
+         {"the model directory does not exist"});
 }
 
 TEST_F(DebugDiscipline, Bare) {

@@ -161,6 +161,7 @@ TEST_F(NoSurprises, InTheDebugCommands) {
   lft({"debug", "subset", file, "-n", "4"}, "run");
   const std::string subset = out("run/debug-subset-4");
   lft({"debug", "weights", subset, run_.model()}, "");
+  lft({"debug", "base", run_.model()}, "");
   lft({"debug", "diff", subset, subset}, "");
 }
 

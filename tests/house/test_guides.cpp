@@ -109,7 +109,9 @@ TEST(Guides, EveryRowNamesTestsThatAreThere) {
   bool in_guides = false;
   for (std::string line; std::getline(readme, line);) {
     in_guides |= line.starts_with("### ");
-    if (!in_guides || !line.starts_with("| ") || line.starts_with("| the text ")) continue;
+    if (!in_guides || !line.starts_with("| ") || line.starts_with("| the text ") ||
+        line.starts_with("| damage "))
+      continue;
     ++rows;
     const std::vector<NamedTests> tests = tests_of(line.substr(line.rfind(" | ")));
     EXPECT_FALSE(tests.empty()) << line;

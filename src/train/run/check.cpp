@@ -7,6 +7,7 @@
 #include "src/base/log.h"
 #include "src/base/signals.h"
 #include "src/base/text.h"
+#include "src/train/inputs/odd_weights.h"
 #include "src/train/inputs/output_dir.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/machine/device.h"
@@ -44,6 +45,7 @@ int check_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory) {
   report_memory(inputs);
   if (const int signal = requested_signal(); signal != 0) return stop_exit_code(signal);
 
+  for (const std::string& line : base_warnings(inputs)) warning(line);
   memory.begin("building the model");
   const PeakMemory peak(inputs.device);
   run.emplace(make_run(std::move(inputs)));

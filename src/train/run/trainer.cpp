@@ -16,6 +16,7 @@
 #include "src/checkpoint/writer.h"
 #include "src/infer/evaluate.h"
 #include "src/io/files.h"
+#include "src/train/inputs/odd_weights.h"
 #include "src/train/inputs/output_dir.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/machine/device.h"
@@ -386,6 +387,7 @@ void rehearse(Run& run, RunMemory& memory, bool proved) {
 int train_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory,
                  const Restart& restart, const TrainOptions& options,
                  std::optional<checkpoint::RunLock>& lock) {
+  for (const std::string& line : base_warnings(inputs)) warning(line);
   memory.begin("building the model");
   const PeakMemory peak(inputs.device);
   run.emplace(make_run(std::move(inputs)));

@@ -1,0 +1,20 @@
+// Whether matrices that share an inner index fit each other, layer by layer: the heads' channels of
+// v and o and of q and k, the neurons of an MLP. Works on sums of squares alone.
+#pragma once
+#include <vector>
+
+#include "src/train/inputs/odd_weights.h"
+
+namespace lft::debug {
+
+/// Transposed square matrices by name, and pairs that do not belong together.
+std::vector<train::Suspicion> odd_fits(const train::TowerNames& tower,
+                                       const train::StatsByName& stats);
+
+/// The same of the projector's two layers.
+std::vector<train::Suspicion> odd_projector(const train::StatsByName& stats);
+
+/// Pearson's; 0 where one of the two does not vary.
+double correlation(const std::vector<double>& a, const std::vector<double>& b);
+
+}  // namespace lft::debug
