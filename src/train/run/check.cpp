@@ -45,10 +45,10 @@ int check_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory) {
   report_memory(inputs);
   if (const int signal = requested_signal(); signal != 0) return stop_exit_code(signal);
 
-  for (const std::string& line : base_warnings(inputs)) warning(line);
   memory.begin("building the model");
   const PeakMemory peak(inputs.device);
   run.emplace(make_run(std::move(inputs)));
+  for (const std::string& line : base_warnings(run->inputs)) warning(line);
   print(describe_plan(run->inputs, run->model));
   memory.begin("the trainability proof");
   Proof proof = prove_trainable(run->model.model, run->model.trainables, {&run->optimizer},

@@ -387,10 +387,10 @@ void rehearse(Run& run, RunMemory& memory, bool proved) {
 int train_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory,
                  const Restart& restart, const TrainOptions& options,
                  std::optional<checkpoint::RunLock>& lock) {
-  for (const std::string& line : base_warnings(inputs)) warning(line);
   memory.begin("building the model");
   const PeakMemory peak(inputs.device);
   run.emplace(make_run(std::move(inputs)));
+  for (const std::string& line : base_warnings(run->inputs)) warning(line);
   const recipe::Recipe& recipe = run->inputs.recipe;
   for (const std::string& line : describe_plan(run->inputs, run->model))
     std::printf("%s\n", line.c_str());
