@@ -152,7 +152,7 @@ int debug_nan(const recipe::Recipe& recipe, int64_t step) {
   train::RunModel model = train::build_model(inputs);
   if (checkpoint) {
     checkpoint::check_identity(
-        *checkpoint, train::run_identity(inputs),
+        *checkpoint, train::run_identity(inputs, model.base_digest),
         recipe::parse_recipe(checkpoint->recipe, "recipe.yaml of the checkpoint"));
     put_weights(checkpoint->trainables, model.trainables, ErrorKind::kCheckpoint,
                 "checkpoint of step " + std::to_string(checkpoint->step));

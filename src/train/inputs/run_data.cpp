@@ -42,6 +42,7 @@ RunData open_run_data(const recipe::Recipe& recipe, const llava::LlavaConfig& co
   RunData run;
   run.tokenizer = std::move(tokenizer);
   run.workers = recipe.data.workers;
+  run.image_root = recipe.data.image_root.empty() ? "." : recipe.data.image_root;
   std::string notice;
   run.encode =
       data::encode_options(recipe.model.path, config, *run.tokenizer, recipe.data.chat_template,
@@ -93,8 +94,8 @@ const std::string& image_digest(RunData& data) {
   Sha256 hash;
   for (const ImageFile& file : files) {
     hash.update(std::to_string(file.status.st_size) + "\n");
-    if (few && S_ISREG(file.status.st_mode) && access(file.path.c_str(), R_OK) == 0)
-      hash.update(io::read_file(file.path));
+    const bool ours = S_ISREG(file.status.st_mode) && io::is_inside(file.path, data.image_root);
+    if (few && ours && access(file.path.c_str(), R_OK) == 0) hash.update(io::read_file(file.path));
   }
   if (!files.empty()) data.image_digest = hash.hex().substr(0, 16);
   return data.image_digest;

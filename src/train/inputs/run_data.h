@@ -16,6 +16,7 @@ struct RunData {
   std::unique_ptr<text::Tokenizer> tokenizer;
   data::EncodeOptions encode;
   std::unique_ptr<data::Dataset> train, eval;  // eval may be null
+  std::string image_root;
   int64_t workers = 4;
   std::vector<data::SampleLength>
       lengths;           // of the rows to train on, once sample_lengths() has measured them
@@ -37,7 +38,8 @@ const std::vector<data::SampleLength>& sample_lengths(RunData& data);
 const std::string& image_stamp(RunData& data);
 
 /// Of the content of all images to train on, where they are few (10,000, 256 MiB), else of their
-/// sizes; looked up by the first call. Empty where no row names any.
+/// sizes, as of what lies outside the image root; looked up by the first call. Empty where no row
+/// names any.
 const std::string& image_digest(RunData& data);
 
 /// `lengths` are looked at under data.group_by_length.

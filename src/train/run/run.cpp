@@ -136,12 +136,10 @@ Restart find_restart(RunInputs& inputs) {
     return restart;
   }
   const checkpoint::Checkpoint& checkpoint = *restart.checkpoint;
-  io::Json identity = run_identity(inputs);
-  if (const auto digest = checkpoint.identity.find(kBaseDigest);
-      digest != checkpoint.identity.end()) {
-    identity[kBaseDigest] = *digest;  // restore() compares it
-  }
-  checkpoint::check_identity(checkpoint, identity, inputs.recipe);
+  // The base's digest is known when its weights are read: restore() compares it.
+  checkpoint::check_identity(
+      checkpoint, run_identity(inputs, checkpoint.identity.value(kBaseDigest, "unknown")),
+      inputs.recipe);
   if (const auto threads = checkpoint.environment.find("threads");
       threads != checkpoint.environment.end() && threads->is_number_integer()) {
     at::set_num_threads(static_cast<int>(std::clamp<int64_t>(threads->get<int64_t>(), 1, 1024)));
@@ -199,8 +197,9 @@ std::string tell_first_loss(Run& run, const Proof& proof) {
   return describe_first_loss(first);
 }
 
-io::Json run_identity(RunInputs& inputs) {
+io::Json run_identity(RunInputs& inputs, const std::string& base_digest) {
   io::Json identity = {{"base", hf::base_fingerprint(inputs.model.dir)},
+                       {kBaseDigest, base_digest},
                        {"data", inputs.data.train->hash()},
                        {"world_size", 1}};
   const data::EncodeOptions& encode = inputs.data.encode;
@@ -222,8 +221,7 @@ checkpoint::Checkpoint snapshot(Run& run, uint64_t metrics_bytes) {
     for (const auto& [name, tensor] : moment_tensors(slot)) checkpoint.moments[name] = tensor;
   }
   checkpoint.state = saved_state(run, metrics_bytes);
-  checkpoint.identity = run_identity(run.inputs);
-  checkpoint.identity[kBaseDigest] = run.model.base_digest;
+  checkpoint.identity = run_identity(run.inputs, run.model.base_digest);
   checkpoint.environment = run_environment(run.inputs);
   checkpoint.recipe = recipe::dump_recipe(run.inputs.recipe);
   return checkpoint;

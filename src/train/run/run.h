@@ -54,8 +54,9 @@ llava::LlavaBatch probe_batch(const Run& run);
 /// recipe expects another first loss.
 std::string tell_first_loss(Run& run, const Proof& proof);
 
-/// What a checkpoint of this run must agree with: base, data, tokenizer, world size.
-io::Json run_identity(RunInputs& inputs);
+/// What a checkpoint of this run must agree with: base, data, images, processor, tokenizer, world
+/// size. base_digest: RunModel's.
+io::Json run_identity(RunInputs& inputs, const std::string& base_digest);
 
 /// Everything that moves; `metrics_bytes` is the size of metrics.jsonl up to this step.
 checkpoint::Checkpoint snapshot(Run& run, uint64_t metrics_bytes);

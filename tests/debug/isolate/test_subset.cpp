@@ -98,7 +98,7 @@ TEST(Subset, TrainsErrorsAreItsErrors) {
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "output_dir holds a run", train_subset(recipe, 4));
   recipe.output_dir = run.dir().file("out2");
   recipe.optim.lr = 0;
-  EXPECT_LFT_ERROR(ErrorKind::kNumeric, "still zero", train_subset(recipe, 4));
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "optim.lr", train_subset(recipe, 4));
 }
 
 }  // namespace

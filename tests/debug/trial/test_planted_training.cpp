@@ -147,8 +147,8 @@ std::vector<PlantedBug> in_recipes() {
       {.name = "LearningRateZero",
        .planted = "optim.lr: 0",
        .command = "lft train",
-       .code = 5,
-       .says = {"still zero", "optim.lr", "lora_B.weight"},
+       .code = 2,
+       .says = {"a learning rate of 0", "optim.lr", "would never move"},
        .run =
            [](bool planted) {
              const TinyRun run;

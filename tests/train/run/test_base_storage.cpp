@@ -194,7 +194,7 @@ TEST(Fp16Checkpoint, IsTheSameBaseHoweverItIsHeld) {
     recipe.precision.compute = "bf16";
     RunInputs inputs = open_inputs(recipe);
     EXPECT_EQ(inputs.base_dtype, held.first) << asked;
-    bases.insert(run_identity(inputs)["base"].get<std::string>());
+    bases.insert(run_identity(inputs, {})["base"].get<std::string>());
     const MemoryPlan plan =
         plan_memory(inputs, worst_micro_batch(inputs, sample_lengths(inputs.data)));
     EXPECT_EQ(plan.parts.at(0).name, "frozen weights");
