@@ -12,6 +12,7 @@
 #include "src/base/log.h"
 #include "src/data/batch.h"
 #include "src/text/chat_template.h"
+#include "src/text/tokenizer_parts.h"
 #include "src/train/machine/device.h"
 #include "src/train/proof/first_loss.h"
 #include "src/train/step/recovery.h"
@@ -137,9 +138,17 @@ Restart find_restart(RunInputs& inputs) {
   }
   const checkpoint::Checkpoint& checkpoint = *restart.checkpoint;
   // The base's digest is known when its weights are read: restore() compares it.
-  checkpoint::check_identity(
-      checkpoint, run_identity(inputs, checkpoint.identity.value(kBaseDigest, "unknown")),
-      inputs.recipe);
+  io::Json identity = run_identity(inputs, checkpoint.identity.value(kBaseDigest, "unknown"));
+  if (checkpoint.identity.contains("tokenizer")) {
+    warning(
+        "an older lft saved this checkpoint and recorded less: the images, the processor, every "
+        "byte of the base and the tokenizer beyond a sample text are not compared");
+    identity = {{"base", identity["base"]},
+                {"data", identity["data"]},
+                {"tokenizer", inputs.data.encode.tokenizer_parts.at(text::kSampleIdsPart)},
+                {"world_size", identity["world_size"]}};
+  }
+  checkpoint::check_identity(checkpoint, identity, inputs.recipe);
   if (const auto threads = checkpoint.environment.find("threads");
       threads != checkpoint.environment.end() && threads->is_number_integer()) {
     at::set_num_threads(static_cast<int>(std::clamp<int64_t>(threads->get<int64_t>(), 1, 1024)));
@@ -237,13 +246,13 @@ uint64_t restore(Run& run, const checkpoint::Checkpoint& checkpoint, bool exact,
                       std::to_string(checkpoint.trainables.size()), std::to_string(slots));
   }
   try {
-    if (const io::Json& digest = checkpoint.identity.at(kBaseDigest);
+    if (const std::string digest = checkpoint.identity.value(kBaseDigest, run.model.base_digest);
         digest != run.model.base_digest) {
       refuse(ErrorKind::kCheckpoint,
              "the base is not the one of the saved run: bytes of its weights differ",
              "checkpoint of step " + std::to_string(checkpoint.step) + ", " +
                  run.inputs.recipe.model.path,
-             run.model.base_digest.substr(0, 16), io::describe_json(digest).substr(0, 18),
+             run.model.base_digest.substr(0, 16), digest.substr(0, 16),
              "put the weight files back that the run began with (compare their sha256 with where "
              "they came from), or train in another output_dir");
     }
