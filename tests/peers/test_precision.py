@@ -60,7 +60,8 @@ def one_step(case, dtype, scale, model_dir, adapter, images, rows, folder):
     recipe = make_recipe(case, folder / "run", model_dir(case["checkpoint"]), adapter, images, rows)
     recipe["precision"] = dict(compute=dtype, loss_scale=dict(init=scale))
     recipe["train"]["max_steps"] = 1
-    recipe["optim"]["warmup_ratio"] = 0  # a run whose every step is warm-up from 0 is refused
+    # A run whose every step is warm-up from 0 is refused; the case's own table stays as it is.
+    recipe["optim"] = dict(recipe["optim"], warmup_ratio=0)
     recipe["log"] = dict(layer_grad_norms_every=1)
     folder.mkdir()
     (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
