@@ -66,6 +66,8 @@ Checkpoint load_checkpoint(const std::string& path);
 /// cannot be read.
 std::optional<Checkpoint> load_newest(const std::string& dir, std::vector<std::string>* warnings);
 
+/// Every difference between two identities, one line each: "data: stored ..., now ...".
+std::vector<std::string> identity_changes(const io::Json& stored, const io::Json& now);
 /// kCheckpoint with every difference (key, stored, now) in `identity` and in recipe fields that may
 /// not change on resume.
 void check_identity(const Checkpoint& checkpoint, const io::Json& identity,

@@ -44,6 +44,13 @@ recipe::Recipe stored_recipe(const Checkpoint& checkpoint) {
 
 }  // namespace
 
+std::vector<std::string> identity_changes(const io::Json& stored, const io::Json& now) {
+  std::vector<std::string> lines;
+  for (const Difference& each : differences(stored, now))
+    lines.push_back(each.key + ": stored " + each.stored + ", now " + each.now);
+  return lines;
+}
+
 void check_identity(const Checkpoint& checkpoint, const io::Json& identity,
                     const recipe::Recipe& recipe) {
   std::vector<Difference> changed = differences(checkpoint.identity, identity);
@@ -64,7 +71,7 @@ void check_identity(const Checkpoint& checkpoint, const io::Json& identity,
          "step " + std::to_string(checkpoint.step) + " of run " + checkpoint.run_id, {}, {},
          std::string(recorded ? "undo the change"
                               : "finish it with the lft that began it, which recorded less") +
-             ", or train in another output_dir (lora.init_from starts from a saved adapter)");
+             ", or train in another output_dir (lora.init_from starts from this checkpoint)");
 }
 
 std::string environment_warning(const Checkpoint& checkpoint, const io::Json& environment) {

@@ -100,8 +100,8 @@ void check_together(const Recipe& r, StrictReader* reader) {
     if (std::count(r.full.begin(), r.full.begin() + static_cast<int64_t>(i), r.full[i]) > 0)
       reader->problem_at("full", "names " + r.full[i] + " twice");
   }
-  if (all && !r.lora.init_from.empty())
-    reader->problem_at("lora.init_from", "is given, but `full: [all]` trains without an adapter");
+  if (r.optim.init_moments && r.lora.init_from.empty())
+    reader->problem_at("optim.init_moments", "needs a checkpoint in lora.init_from");
   if (!all && r.lora.targets.empty())
     reader->problem_at("lora.targets",
                        "is empty: name layers to adapt, or train everything with `full: [all]`");

@@ -39,7 +39,7 @@ struct Recipe {
     std::array<double, 2> betas = {0.9, 0.999};
     double lora_plus_ratio = 1;  // 1: the learning rate of B is A's
     double eps = 1e-8, weight_decay = 0, clip_grad_norm = 1.0, warmup_ratio = 0.03;
-    bool offload = false;
+    bool offload = false, init_moments = false;
   } optim;
   struct Precision {
     std::string compute = "auto", recovery = "fp32";

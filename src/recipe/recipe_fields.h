@@ -63,7 +63,9 @@ void visit_lora(Visitor& v, Section& l) {
   v.field("targets", l.targets, {},
           "layers to adapt, as scope:pattern; scopes llm, projector, vision; all-linear is every "
           "linear layer but the LM head");
-  v.field("init_from", l.init_from, {.nullable = true}, "PEFT adapter directory to start from");
+  v.field(
+      "init_from", l.init_from, {.nullable = true},
+      "PEFT adapter directory to start from, or a checkpoint of another run (checkpoints/step-N)");
 }
 
 template <class Visitor, class Section>
@@ -121,6 +123,8 @@ void visit_optim(Visitor& v, Section& o) {
           "largest global L2 norm of the gradients; 0: no clipping");
   v.field("offload", o.offload, {.may_change = true},
           "keep the moments in host memory; the same bits");
+  v.field("init_moments", o.init_moments, {},
+          "start with the moments of the checkpoint in lora.init_from, too");
   v.field("schedule", o.schedule, {.choices = {"constant", "linear", "cosine"}},
           "learning rate after warm-up");
   v.field("warmup_ratio", o.warmup_ratio, {.low = 0, .high = 1},

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "src/io/files.h"
+
 namespace lft::report {
 namespace {
 
@@ -37,6 +39,14 @@ std::string html_text(const std::string& text) {
     }
   }
   return out;
+}
+
+std::string read_image(const std::string& file) {
+  constexpr size_t kMostBytes = 2u << 20;
+  if (!io::path_exists(file)) return "";
+  std::string bytes = io::read_file(file);
+  const bool shown = bytes.starts_with("\x89PNG") || bytes.starts_with("\xff\xd8\xff");
+  return shown && bytes.size() <= kMostBytes ? bytes : "";
 }
 
 std::string image_url(const std::string& image) {

@@ -6,6 +6,8 @@ namespace lft::report {
 
 /// For element content and for attributes in double quotes.
 std::string html_text(const std::string& text);
+/// The bytes of a PNG or JPEG file; "" of others, of none, and of more than 2 MiB.
+std::string read_image(const std::string& file);
 /// PNG or JPEG bytes as a data: URL; "" for none.
 std::string image_url(const std::string& image);
 

@@ -99,8 +99,16 @@ bool is_alarm(const std::string& event) {
 /// Of an event that says in sentences what it found and what to do next there is nothing else to
 /// read.
 bool is_shown(const io::Json& event, const std::string& key) {
-  if (key == "event" || key == "step") return false;
+  if (key == "event" || key == "step" || key == "image") return false;
   return !event.contains("what") || !event.contains("next") || key == "what" || key == "next";
+}
+
+/// The image of the row at fault, where the event names its file.
+std::string event_image(const io::Json& event) {
+  const auto image = event.find("image");
+  return image != event.end() && image->is_string()
+             ? image_url(read_image(image->get<std::string>()))
+             : "";
 }
 
 /// The rows of the table. A thousand checkpoints do not push out the one recovery, nor the other
@@ -119,7 +127,11 @@ void put_events(const Metrics& metrics, io::Json* data) {
     for (const auto& [key, value] : event.items()) {
       if (is_shown(event, key)) fields.push_back(io::Json::array({key, value}));
     }
-    rows.push_back({{"step", event["step"]}, {"name", name}, {"alarm", alarm}, {"fields", fields}});
+    rows.push_back({{"step", event["step"]},
+                    {"name", name},
+                    {"alarm", alarm},
+                    {"fields", fields},
+                    {"image", event_image(event)}});
   }
   (*data)["hidden_events"] = metrics.events.size() - rows.size();
   (*data)["events"] = std::move(rows);

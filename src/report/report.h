@@ -12,11 +12,11 @@ struct ReportAnswer {
   std::string image_png;  // raw PNG or JPEG bytes, embedded as a data URL; may be empty
 };
 struct ReportInput {
-  std::string title, metrics_path, recipe_text, environment_json;
+  std::string title = {}, metrics_path = {}, recipe_text = {}, environment_json = {};
   std::string metrics_text = {};  // instead of a file, where metrics_path is empty
-  std::vector<std::pair<std::string, std::string>>
-      facts;  // shown at the top: trainable parameters, final loss, ...
-  std::vector<ReportAnswer> answers;
+  std::vector<std::pair<std::string, std::string>> facts =
+      {};  // shown at the top: trainable parameters, final loss, ...
+  std::vector<ReportAnswer> answers = {};
 };
 /// Reads the metrics and writes the page (atomically). All text is escaped.
 void write_report(const std::string& path, const ReportInput& input);

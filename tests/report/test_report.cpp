@@ -203,6 +203,25 @@ TEST(Report, CurvesAndEventsComeFromTheMetrics) {
   EXPECT_EQ(data["under"], "400 steps · 1 lines of metrics.jsonl could not be read");
 }
 
+TEST(Report, AnEventCarriesTheImageOfTheRowAtFault) {
+  const test::Scratch scratch;
+  std::ofstream(scratch.path("seven.png"), std::ios::binary)
+      .write(reinterpret_cast<const char*>(kSeven), sizeof kSeven);
+  const auto page = [&](const std::string& image) {
+    const Json event = {{"step", 3},
+                        {"event", "stopped"},
+                        {"culprit", "digit-0058, position 17"},
+                        {"image", image}};
+    write_report(scratch.path("r.html"), {.title = "t", .metrics_text = event.dump() + "\n"});
+    return data_of(read_file(scratch.path("r.html")))["events"][0];
+  };
+  const Json shown = page(scratch.path("seven.png"));
+  EXPECT_EQ(shown["image"].get<std::string>().rfind("data:image/png;base64,iVBOR", 0), 0u);
+  EXPECT_EQ(shown["fields"], Json::parse(R"([["culprit", "digit-0058, position 17"]])"));
+  EXPECT_EQ(page(scratch.path("gone.png"))["image"], "");
+  EXPECT_EQ(page(scratch.path("m"))["image"], "");
+}
+
 TEST(Report, LayersAreATableInTheOrderOfTheForwardPass) {
   const test::Scratch scratch;
   write_sample_run(scratch.path("m"));

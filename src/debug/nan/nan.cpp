@@ -17,13 +17,9 @@ using train::short_number;
 
 constexpr double kBlownUp = 1e4;  // a gradient that one node multiplies by as much is worth a line
 
-int64_t first_bad(const at::Tensor& tensor) {
-  return at::isfinite(tensor).logical_not().flatten().nonzero()[0][0].item<int64_t>();
-}
-
 std::string given_text(const at::Tensor& tensor) {
   return train::bad_count_text(train::tensor_facts(tensor)) + ", the first at flat index " +
-         std::to_string(first_bad(tensor));
+         std::to_string(train::first_bad_index(tensor));
 }
 
 std::string micro_text(size_t micro) { return "micro-batch " + std::to_string(micro); }
@@ -97,10 +93,35 @@ class Hunter {
     for (size_t m = 0; runs && m < input_.micro.size(); ++m) {
       if (supervised_in(input_.micro[m]) > 0) hunt.micro.push_back(hunt_micro(m));
     }
+    find_rows(hunt);
     return hunt;
   }
 
  private:
+  void find_rows(Hunt& hunt) {
+    if (input_.samples.micro.empty()) return;
+    std::vector<size_t> bad;
+    for (const MicroHunt& micro : hunt.micro) {
+      if (!micro.pass.finite()) bad.push_back(micro.micro);
+    }
+    const at::AutoGradMode graph(true);
+    hunt.rows = train::find_bad_rows(model_, input_.samples, bad,
+                                     {.pass = {.step = input_.step,
+                                               .seed = input_.seed,
+                                               .compute = input_.compute,
+                                               .recompute = input_.recompute,
+                                               .supervised = supervised_},
+                                      .parameters = trained(),
+                                      .loss_scale = input_.loss_scale});
+  }
+
+  std::vector<train::NamedTensor> trained() const {
+    std::vector<train::NamedTensor> tensors;
+    for (const lora::Trainable& trainable : input_.trainables)
+      tensors.push_back({trainable.name, trainable.tensor});
+    return tensors;
+  }
+
   MicroHunt hunt_micro(size_t m) {
     MicroHunt hunt;
     hunt.micro = m;
@@ -124,11 +145,10 @@ class Hunter {
               const layers::RecomputeGuard recompute(input_.recompute);
               return model_->loss_sum(batch) / static_cast<double>(supervised_);
             },
+        .parameters = trained(),
         .known = weights_,
         .loss_scale = loss_scale,
         .backward = backward};
-    for (const lora::Trainable& trainable : input_.trainables)
-      request.parameters.push_back({trainable.name, trainable.tensor});
     if (batch.pixels_nchw.defined()) request.known.push_back({"the pixels", batch.pixels_nchw});
     return train::watch_pass(request);
   }
@@ -149,10 +169,20 @@ class Hunter {
     }
   }
 
+  /// What FP32 cannot hold either is no matter of the step's precision.
+  static void name_both_precisions(MicroHunt& hunt) {
+    if (!hunt.fp32 || hunt.fp32->finite()) return;
+    for (train::Hint& hint : hunt.hints) {
+      if (hint.name == "overflow of bf16" || hint.name == "overflow of fp16")
+        hint.name += ", and of fp32 as well";
+    }
+  }
+
   void add_forward_hints(MicroHunt& hunt) {
     if (!hunt.pass.forward) return;
     const train::BadValue& bad = *hunt.pass.forward;
     hunt.hints = bad.hints;
+    name_both_precisions(hunt);
     if (!bad.from.empty())
       hunt.hints.push_back(
           {"not finite before anything was computed", bad.op + " read " + bad.from});

@@ -9,6 +9,7 @@
 #include "models/llava/llava.h"
 #include "models/lora/inject.h"
 #include "src/train/explain/non_finite_pass.h"
+#include "src/train/step/bad_rows.h"
 
 namespace lft::debug {
 
@@ -24,6 +25,7 @@ struct HuntInput {
   at::ScalarType compute = at::kFloat;
   int64_t recompute = 0;
   double loss_scale = 1;
+  data::StepSamples samples = {};  // the same rows, to run one by one; may be empty
 };
 
 struct MicroHunt {
@@ -49,6 +51,7 @@ struct Hunt {
   std::vector<BadGiven> given;
   std::vector<MicroHunt> micro;  // empty where a token id or a label is outside the vocabulary:
                                  // such a batch cannot run
+  train::BadRows rows;           // of the micro-batches with a finding
 
   bool found() const;  // something that a training step would stumble over
   /// The first micro-batch with a finding; nullptr: none.

@@ -9,6 +9,7 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/data/batch.h"
 #include "src/data/loader.h"
+#include "src/train/inputs/init_checkpoint.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/optim/loss_scaler.h"
 #include "src/train/run/run.h"
@@ -74,32 +75,6 @@ std::string checkpoint_text(const checkpoint::Checkpoint& checkpoint, int64_t st
 
 }  // namespace
 
-void put_weights(const std::map<std::string, at::Tensor>& stored,
-                 const std::vector<lora::Trainable>& trainables, ErrorKind kind,
-                 const std::string& where) {
-  const auto misfit = [&](const std::string& what, const std::string& found,
-                          const std::string& expected) {
-    refuse(kind, what, where, found, expected,
-           "use the recipe and the model that it was written with");
-  };
-  if (stored.size() != trainables.size()) {
-    misfit("it holds other tensors than the recipe trains", std::to_string(stored.size()),
-           std::to_string(trainables.size()));
-  }
-  const at::NoGradGuard no_grad;
-  for (const lora::Trainable& trainable : trainables) {
-    const auto found = stored.find(trainable.name);
-    if (found == stored.end())
-      misfit("a tensor that the recipe trains is not in it", "no " + trainable.name, {});
-    if (found->second.sizes() != trainable.tensor.sizes()) {
-      misfit("a tensor has another shape than the model's",
-             trainable.name + " " + c10::str(found->second.sizes()),
-             c10::str(trainable.tensor.sizes()));
-    }
-    at::Tensor(trainable.tensor).copy_(found->second);
-  }
-}
-
 HuntInput hunt_input(const train::RunInputs& inputs, const train::RunModel& model,
                      const data::StepSamples& samples, int64_t step) {
   HuntInput input{
@@ -111,6 +86,9 @@ HuntInput hunt_input(const train::RunInputs& inputs, const train::RunModel& mode
   if (input.compute == at::kHalf) input.loss_scale = inputs.recipe.precision.loss_scale.init;
   data::BatchLayout layout = train::batch_layout(inputs);
   layout.fill_up = 0;
+  input.samples = samples;
+  input.samples.layout = std::make_shared<data::BatchLayout>(layout);
+  input.samples.made = {};
   for (const std::vector<data::Sample>& micro : samples.micro) {
     input.micro.push_back(data::make_batch(layout, micro));
     std::vector<std::string>& ids = input.ids.emplace_back();
@@ -154,8 +132,9 @@ int debug_nan(const recipe::Recipe& recipe, int64_t step) {
     checkpoint::check_identity(
         *checkpoint, train::run_identity(inputs, model.base_digest),
         recipe::parse_recipe(checkpoint->recipe, "recipe.yaml of the checkpoint"));
-    put_weights(checkpoint->trainables, model.trainables, ErrorKind::kCheckpoint,
-                "checkpoint of step " + std::to_string(checkpoint->step));
+    train::copy_stored(checkpoint->trainables, train::named_targets(model.trainables),
+                       ErrorKind::kCheckpoint,
+                       "checkpoint of step " + std::to_string(checkpoint->step));
   }
   const data::StepSamples samples = train::start_loader(inputs, step - 1)->next();
   HuntInput input = hunt_input(inputs, model, samples, step);

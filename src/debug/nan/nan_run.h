@@ -17,12 +17,6 @@ namespace lft::debug {
 /// would start from. Writes nothing.
 int debug_nan(const recipe::Recipe& recipe, int64_t step);
 
-/// Copies stored values into what is trained; `kind` error for a name or a shape that the model
-/// does not have, or one that is missing.
-void put_weights(const std::map<std::string, at::Tensor>& stored,
-                 const std::vector<lora::Trainable>& trainables, ErrorKind kind,
-                 const std::string& where);
-
 /// The samples of a step as the hunt reads them.
 HuntInput hunt_input(const train::RunInputs& inputs, const train::RunModel& model,
                      const data::StepSamples& samples, int64_t step);

@@ -148,6 +148,7 @@ std::vector<std::string> hunt_lines(const Hunt& hunt, const HuntInput& input,
     lines.push_back("not finite or out of range before anything is computed: " + given.name + ": " +
                     given.text);
   for (const MicroHunt& micro : hunt.micro) add_micro(micro, input, lines);
+  if (hunt.rows.looked_at > 0) lines.push_back("at fault  " + train::bad_rows_text(hunt.rows));
   const std::vector<train::Hint> hints = all_hints(hunt, run_hints);
   if (!hints.empty()) lines.emplace_back("causes that the numbers show");
   for (const train::Hint& hint : hints) lines.push_back("  " + hint.name + ": " + hint.evidence);
@@ -162,8 +163,11 @@ void throw_found(const Hunt& hunt, const HuntInput& input,
   const MicroHunt* micro = hunt.first();
   if (micro != nullptr) {
     info.where += ", micro-batch " + std::to_string(micro->micro);
-    if (micro->micro < input.ids.size())
+    if (train::names_a_row(hunt.rows)) {
+      info.where += ", " + train::bad_rows_text(hunt.rows);
+    } else if (micro->micro < input.ids.size()) {
       info.where += ", samples " + join_names(input.ids[micro->micro], kShownIds);
+    }
   }
   if (!hunt.given.empty()) {
     info.what =

@@ -5,12 +5,17 @@
 
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
+#include "src/base/hash.h"
 #include "src/base/log.h"
+#include "src/base/text.h"
+#include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/tensor_file.h"
 #include "src/debug/nan/nan_run.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
+#include "src/train/inputs/init_checkpoint.h"
 #include "src/train/machine/determinism.h"
+#include "src/train/run/run.h"
 
 namespace lft::debug {
 namespace {
@@ -31,6 +36,8 @@ struct Incident {
   double loss = NAN, loss_scale = 1;  // loss: NaN where it was not finite
   std::string reason;
   std::vector<Row> rows;
+  io::Json identity;              // of what it ran on; null: an older lft wrote no such thing
+  std::string trainables_sha256;  // empty, too
 };
 
 [[noreturn]] void refuse_incident(const std::string& where, const std::string& what,
@@ -92,11 +99,14 @@ Incident read_incident(const std::string& dir) {
         incident.rows.size() < 2 ? 0 : incident.rows[incident.rows.size() - 2].micro;
     const size_t micro = incident.rows.back().micro;
     if (micro != before && micro != before + 1) {
-      damaged(path, "micro_batch " + std::to_string(micro) + " behind " + std::to_string(before),
+      damaged(path, "micro_batch " + std::to_string(micro) + " after " + std::to_string(before),
               "rows in order");
     }
   }
   if (incident.rows.empty()) damaged(path, "no sample", "those of the step");
+  if (json.contains("identity")) incident.identity = part(json, "identity", /*list=*/false, path);
+  if (json.contains("trainables_sha256"))
+    incident.trainables_sha256 = io::json_string(json, "trainables_sha256", path);
   return incident;
 }
 
@@ -154,6 +164,14 @@ data::StepSamples read_samples(const Incident& incident, const data::Dataset& da
   return samples;
 }
 
+/// What the step ran on and is another now; with an older incident nothing is known of it.
+std::vector<std::string> changes_since(const Incident& incident, train::RunInputs& inputs,
+                                       const train::RunModel& model) {
+  if (incident.identity.is_null()) return {};
+  return checkpoint::identity_changes(incident.identity,
+                                      train::run_identity(inputs, model.base_digest));
+}
+
 }  // namespace
 
 int replay(const std::string& incident_dir) {
@@ -162,14 +180,20 @@ int replay(const std::string& incident_dir) {
   const std::string dir = io::absolute_path(incident_dir);
   const Incident incident = read_incident(dir);
   const recipe::Recipe recipe = read_recipe_copy(dir, incident);
-  const checkpoint::TensorMap weights =
-      checkpoint::read_tensor_file(dir + "/trainables.safetensors");
+  const std::string weights_file = dir + "/trainables.safetensors";
+  const checkpoint::TensorMap weights = checkpoint::read_tensor_file(weights_file);
   train::make_deterministic(recipe.train.deterministic);
-  const train::RunInputs inputs = train::open_inputs(recipe, /*resume=*/true);
+  train::RunInputs inputs = train::open_inputs(recipe, /*resume=*/true);
   for (const std::string& line : inputs.notices) notice(line);
   const data::StepSamples samples = read_samples(incident, *inputs.data.train, recipe.data.train);
   train::RunModel model = train::build_model(inputs);
-  put_weights(weights, model.trainables, ErrorKind::kInput, dir + "/trainables.safetensors");
+  train::copy_stored(weights, train::named_targets(model.trainables), ErrorKind::kInput,
+                     weights_file);
+  if (const std::string hash = sha256_file(weights_file);
+      !incident.trainables_sha256.empty() && hash != incident.trainables_sha256)
+    damaged(weights_file, "sha256 " + hash, incident.trainables_sha256);
+  const std::vector<std::string> changed = changes_since(incident, inputs, model);
+  for (const std::string& line : changed) warning("not what the incident saw: " + line);
 
   HuntInput input = hunt_input(inputs, model, samples, incident.step);
   input.compute = incident.compute;
@@ -179,11 +203,15 @@ int replay(const std::string& incident_dir) {
              train::compute_name(incident.compute) + ": " + escape_text(incident.reason) +
              "; loss " + io::Json(incident.loss).dump() + ", loss scale " +
              io::Json(incident.loss_scale).dump());
-  return hunt_and_report(recipe, model.model, input,
-                         fs::path(dir).parent_path().parent_path().string() + "/metrics.jsonl",
-                         "the replay is finite: the bad value came from outside the batch and the "
-                         "weights at the step's start (memory, "
-                         "device, or a gradient changed after the backward pass)");
+  return hunt_and_report(
+      recipe, model.model, input,
+      fs::path(dir).parent_path().parent_path().string() + "/metrics.jsonl",
+      changed.empty()
+          ? "the replay is finite: the bad value came from outside the batch "
+            "and the weights at the step's start (memory, device, or a "
+            "gradient changed after the backward pass)"
+          : "the replay is finite over inputs that have changed since: " + join(changed, "; ") +
+                ". What was there before may have been the cause");
 }
 
 }  // namespace lft::debug

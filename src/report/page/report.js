@@ -204,6 +204,13 @@ function drawMaps() {
   for (const one of kMaps) drawMap(root, one);
 }
 
+function showImage(parent, url, text) {
+  const image = element(parent, 'img');
+  image.alt = text;
+  image.onload = () => image.classList.toggle('small', image.naturalWidth < 112);
+  image.src = url;
+}
+
 function fillEvents() {
   const section = document.getElementById('events');
   section.hidden = data.events.length === 0;
@@ -213,7 +220,8 @@ function fillEvents() {
     const row = element(body, 'tr', undefined, event.alarm ? 'alarm' : '');
     element(row, 'td', event.step);
     element(row, 'td', event.name.replaceAll('_', ' '));
-    element(row, 'td', event.fields.map(([key, value]) => key.replaceAll('_', ' ') + ' ' + short(value)).join('  ·  '));
+    const told = element(row, 'td', event.fields.map(([key, value]) => key.replaceAll('_', ' ') + ' ' + short(value)).join('  ·  '));
+    if (event.image) showImage(told, event.image, 'image of the row at fault');
   }
 }
 
@@ -226,10 +234,7 @@ function fillAnswers() {
   for (const one of data.answers) {
     const card = element(list, 'article', undefined, 'card answer ' + (one.right ? 'right' : 'wrong') + (one.image ? '' : ' text'));
     if (one.image) {
-      const image = element(card, 'img');
-      image.alt = 'image of ' + one.id;
-      image.onload = () => image.classList.toggle('small', image.naturalWidth < 112);
-      image.src = one.image;
+      showImage(card, one.image, 'image of ' + one.id);
     }
     const side = element(card, 'div');
     const head = element(side, 'header');

@@ -134,6 +134,8 @@ class PassWatch : public CallObserver, public std::enable_shared_from_this<PassW
       if (!at::isFloatingType(output.scalar_type())) continue;
       const double largest = largest_magnitude(output);
       report_.modules.push_back({here().path, output.scalar_type(), largest, sample_of(output)});
+      if (!report_.output && !std::isfinite(largest))
+        report_.output = {here().path, output.sizes().vec(), first_bad_index(output)};
       if (!report_.forward && !std::isfinite(largest)) blame(here(), output);
     }
     if (!report_.forward) ops_.forget(here().since);

@@ -39,9 +39,17 @@ struct PassRequest {
   bool ops = true;                           // off: only modules and graph nodes are looked at
 };
 
+/// A module's output that is not finite.
+struct BadOutput {
+  std::string module;
+  std::vector<int64_t> shape;
+  int64_t index = 0;  // flat, of its first value that is not finite
+};
+
 struct PassReport {
   double loss = NAN;
   std::optional<BadValue> forward, backward;  // the first ones
+  std::optional<BadOutput> output;  // of the first module; inner ones end before outer ones
   std::vector<ModuleRow> modules;
   std::vector<GradientRow> trace;
   std::vector<BadGradient> gradients;  // those that are not finite, in the order of the parameters

@@ -31,6 +31,11 @@ double largest_magnitude(const at::Tensor& tensor) {
   return std::isnan(min) ? min : std::max(std::abs(min), std::abs(max));
 }
 
+int64_t first_bad_index(const at::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  return at::isfinite(tensor).logical_not().flatten().to(at::kByte).argmax().item<int64_t>();
+}
+
 TensorFacts tensor_facts(const at::Tensor& tensor) {
   TensorFacts facts;
   if (!tensor.defined()) return facts;

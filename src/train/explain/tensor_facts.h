@@ -25,6 +25,8 @@ bool is_finite(const at::Tensor& tensor);
 /// Largest magnitude of all values: NaN or infinite where one is not finite; 0 of no values. As
 /// cheap as is_finite().
 double largest_magnitude(const at::Tensor& tensor);
+/// Flat index of the first value that is not finite. Needs !is_finite(tensor).
+int64_t first_bad_index(const at::Tensor& tensor);
 /// Everything, in several passes.
 TensorFacts tensor_facts(const at::Tensor& tensor);
 

@@ -5,6 +5,7 @@
 #include "src/base/text.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/train/inputs/init_adapter.h"
+#include "src/train/inputs/init_checkpoint.h"
 #include "src/train/inputs/model_shapes.h"
 #include "src/train/inputs/output_dir.h"
 #include "src/train/machine/determinism.h"
@@ -44,6 +45,33 @@ void check_dense(const RunSettings& settings, const std::vector<lora::LinearSite
            "model.base_dtype, layer " + site.name, settings.recipe.model.base_dtype,
            "auto, bf16, fp16 or fp32", "set another model.base_dtype, or lora.variant: lora");
   }
+}
+
+/// lora.init_from: an adapter, or a checkpoint of another run.
+void open_init(const recipe::Recipe& recipe, const std::vector<lora::LinearSite>& sites,
+               RunModelFiles* model, std::vector<std::string>* notices) {
+  if (is_checkpoint_folder(recipe.lora.init_from)) {
+    model->init_checkpoint = open_init_checkpoint(recipe, model->dir);
+    notices->push_back("starting from the weights of step " +
+                       std::to_string(model->init_checkpoint->step) + " of run " +
+                       model->init_checkpoint->run_id);
+    return;
+  }
+  if (recipe.optim.init_moments) {
+    refuse(ErrorKind::kUsage, "an adapter has no moments to start with",
+           "optim.init_moments, lora.init_from", recipe.lora.init_from,
+           "a checkpoint: <output_dir>/checkpoints/step-<n>",
+           "name the run's checkpoint in lora.init_from, or set optim.init_moments to false");
+  }
+  if (sites.empty()) {
+    refuse(ErrorKind::kUsage, "no layer of the run has an adapter", "lora.init_from",
+           recipe.lora.init_from, "lora.targets, or a checkpoint of a run that trained the same",
+           "remove lora.init_from, or name a checkpoint");
+  }
+  model->init_from = hf::AdapterDir::open(recipe.lora.init_from);
+  check_init_adapter(*model->init_from, recipe, sites);
+  if (model->init_from->inference_mode)
+    notices->push_back("the adapter says inference_mode: true; it is unfrozen for training");
 }
 
 /// What will be trained, by shapes alone.
@@ -121,11 +149,7 @@ RunInputs open_inputs(const recipe::Recipe& recipe, bool resume) {
       resume &&
       !checkpoint::list_checkpoints(recipe.output_dir + "/checkpoints", /*verify=*/false).empty();
   if (!recipe.lora.init_from.empty() && !continues) {
-    inputs.model.init_from = hf::AdapterDir::open(recipe.lora.init_from);
-    check_init_adapter(*inputs.model.init_from, recipe, sites);
-    if (inputs.model.init_from->inference_mode)
-      inputs.notices.push_back(
-          "the adapter says inference_mode: true; it is unfrozen for training");
+    open_init(recipe, sites, &inputs.model, &inputs.notices);
   }
   inputs.data = open_run_data(recipe, inputs.config, std::move(tokenizer), &inputs.notices);
   inputs.max_tokens = inputs.data.encode.max_tokens;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "src/checkpoint/checkpoint.h"
 #include "src/hf/adapter.h"
 #include "src/hf/model_dir.h"
 #include "src/train/inputs/run_data.h"
@@ -16,7 +17,8 @@ namespace lft::train {
 struct RunModelFiles {
   hf::ModelDir dir;
   std::optional<hf::AdapterDir> init_from;
-  int64_t trainable_parameters = 0;  // by the model's shapes
+  std::optional<checkpoint::Checkpoint> init_checkpoint;  // instead, until the model is made
+  int64_t trainable_parameters = 0;                       // by the model's shapes
 };
 
 /// Opened and checked; no weight is loaded and nothing is written.

@@ -8,6 +8,7 @@
 #include "src/base/text.h"
 #include "src/hf/weights.h"
 #include "src/train/inputs/init_adapter.h"
+#include "src/train/inputs/init_checkpoint.h"
 #include "src/train/inputs/model_shapes.h"
 #include "src/train/machine/device.h"
 #include "src/train/optim/rules.h"
@@ -83,6 +84,10 @@ RunModel build_model(const RunInputs& inputs) {
                                recipe.model.check_weights, inputs.storage, &run.base_digest);
   }
   make_trained(run, recipe, inputs.model.init_from ? &*inputs.model.init_from : nullptr);
+  if (inputs.model.init_checkpoint) {
+    copy_stored(inputs.model.init_checkpoint->trainables, named_targets(run.trainables),
+                ErrorKind::kInput, recipe.lora.init_from);
+  }
   return run;
 }
 
@@ -111,7 +116,8 @@ std::string trained_share(int64_t trainable, int64_t total) {
   return millions(trainable) + " of " + millions(total) + " parameters (" + percent + ")";
 }
 
-std::vector<std::string> describe_plan(const RunInputs& inputs, const RunModel& model) {
+std::vector<std::string> describe_plan(const RunInputs& inputs, const RunModel& model,
+                                       bool recovered) {
   const recipe::Recipe& recipe = inputs.recipe;
   std::string trained = trained_share(model.trainable_parameters, model.parameters);
   if (model.adapted_layers > 0) {
@@ -120,6 +126,7 @@ std::vector<std::string> describe_plan(const RunInputs& inputs, const RunModel& 
   }
   if (!recipe.full.empty())
     trained += std::string(model.adapted_layers > 0 ? ", " : ": ") + "whole: " + join(recipe.full);
+  const std::string asked = compute_name(inputs.precision.compute);
   const int64_t global_batch = recipe.train.batch_size * recipe.train.grad_accum;
   return {
       "model      " + recipe.model.path + ", frozen weights in " +
@@ -130,7 +137,8 @@ std::vector<std::string> describe_plan(const RunInputs& inputs, const RunModel& 
           (inputs.device.is_cpu()
                ? " (" + cpu_model() + ", " + std::to_string(at::get_num_threads()) + " threads)"
                : ""),
-      "precision  " + compute_name(inputs.precision.compute) + " (" + inputs.precision.reason + ")",
+      "precision  " + (recovered ? "fp32 (since the recovery; it began in " + asked + ")"
+                                 : asked + " (" + inputs.precision.reason + ")"),
       "data       " + std::to_string(inputs.data.train->size()) + " rows to train on" +
           (inputs.data.eval ? ", " + std::to_string(inputs.data.eval->size()) + " to evaluate"
                             : ""),

@@ -29,8 +29,9 @@ struct Probe {
 Probe find_probe(const RunInputs& inputs, const std::vector<lora::Trainable>& trainables);
 
 struct ProofRow {
-  std::string module, scope, dtype, group;  // module: canonical, without lora_A and lora_B
-  bool adapter = false;                     // else trained whole
+  std::string module = {}, scope = {}, dtype = {},
+              group = {};  // module: canonical, without lora_A and lora_B
+  bool adapter = false;    // else trained whole
   int64_t parameters = 0;
   double lr = 0;    // the group's, before the schedule
   double lr_b = 0;  // of an adapter's B; else lr
@@ -39,13 +40,13 @@ struct ProofRow {
          grad_norm_b = 0;  // L2 of the mean loss's gradient; grad_norm_b is a whole module's
 };
 struct Proof {
-  std::vector<ProofRow> rows;
-  std::vector<ExcludedModule> excluded;
+  std::vector<ProofRow> rows = {};
+  std::vector<ExcludedModule> excluded = {};
   int64_t trainable = 0, total = 0;  // parameters
-  std::vector<std::string> probe_ids;
+  std::vector<std::string> probe_ids = {};
   double probe_loss = 0;
   bool probe_finite = true;  // false: norms mean nothing, reachability decided
-  std::string compute;       // fp32, bf16, fp16
+  std::string compute = {};  // fp32, bf16, fp16
   double loss_scale = 1;    // of the pass that counted: an overflow of the gradients takes it down,
                             // as the scaler would
   int64_t underflowed = 0;  // modules with a zero gradient in `compute` that is not zero in FP32,

@@ -11,45 +11,85 @@
 #include "src/train/explain/non_finite_pass.h"
 #include "src/train/machine/device.h"
 #include "src/train/machine/precision.h"
+#include "src/train/step/bad_rows.h"
 
 namespace lft::train {
 namespace {
 
-io::Json replay(const IncidentFacts& facts, llava::Llava& model, const Optimizer& optimizer,
-                const StepOptions& options) {
-  std::vector<NamedTensor> parameters;
-  for (const Slot& slot : optimizer.slots())
-    parameters.push_back({slot.param.name, slot.param.tensor});
-  io::Json result = io::Json::array();
+/// Of the replay: what it computed, and where it is not finite.
+struct Replay {
+  io::Json micro = io::Json::array();
+  BadRows bad;
+};
+
+Replay replay(const IncidentFacts& facts, Run& run, const StepOptions& options) {
+  RowPasses rows{.pass = micro_pass(options, facts.before),
+                 .parameters = {},
+                 .loss_scale = facts.outcome.loss_scale};
+  rows.pass.supervised = facts.outcome.supervised;
+  for (const Slot& slot : run.optimizer.slots())
+    rows.parameters.push_back({slot.param.name, slot.param.tensor});
+  Replay result;
+  std::vector<size_t> bad;
   for (size_t micro = 0; micro < facts.samples.micro.size(); ++micro) {
     const std::vector<data::Sample>& samples = facts.samples.micro[micro];
     if (supervised_tokens(samples) == 0) continue;
-    MicroPass pass = micro_pass(options, facts.before);
+    MicroPass pass = rows.pass;
     pass.micro_batch = micro;
-    pass.supervised = facts.outcome.supervised;
     const auto loss_in = [&](at::ScalarType compute) {
       pass.compute = compute;
-      return micro_loss(model, facts.samples.make(samples), pass);
+      return micro_loss(run.model.model, facts.samples.make(samples), pass);
     };
     const PassReport report = watch_pass({.loss = [&] { return loss_in(facts.before.compute); },
-                                          .parameters = parameters,
+                                          .parameters = rows.parameters,
                                           .loss_scale = facts.outcome.loss_scale,
                                           .ops = false});
-    // Inner modules end before outer ones.
-    const auto module = std::ranges::find_if(
-        report.modules, [](const ModuleRow& row) { return !std::isfinite(row.largest); });
-    const bool fine = module == report.modules.end();
+    if (!report.finite()) bad.push_back(micro);
     const at::NoGradGuard no_grad;
-    result.push_back(
+    result.micro.push_back(
         {{"micro_batch", micro},
-         {"finite", report.finite() && fine},
+         {"finite", report.finite() && !report.output},
          {"loss", report.loss},
          {"fp32_loss", loss_in(at::kFloat).item<double>()},
          {"first_bad_gradient",
           report.gradients.empty() ? io::Json() : io::Json(report.gradients.front().name)},
-         {"first_bad_module", fine ? io::Json() : io::Json(module->module)}});
+         {"first_bad_module", report.output ? io::Json(report.output->module) : io::Json()}});
   }
+  result.bad = find_bad_rows(run.model.model, facts.samples, bad, rows);
   return result;
+}
+
+/// Of a row; -1 where the step's indices do not say.
+int64_t dataset_index(const data::StepSamples& samples, size_t micro, size_t row) {
+  return micro < samples.indices.size() && row < samples.indices[micro].size()
+             ? samples.indices[micro][row]
+             : -1;
+}
+
+std::vector<std::string> row_images(const data::Dataset& dataset, int64_t index) {
+  return index >= 0 ? dataset.image_paths(index) : std::vector<std::string>{};
+}
+
+io::Json bad_row_list(const BadRows& bad, const IncidentFacts& facts, const RunData& data) {
+  io::Json list = io::Json::array();
+  for (const BadRow& row : bad.rows) {
+    const int64_t index = dataset_index(facts.samples, row.micro_batch, row.row);
+    io::Json json = {{"id", row.id},
+                     {"index", index},
+                     {"micro_batch", row.micro_batch},
+                     {"images", row_images(*data.train, index)}};
+    if (row.position >= 0) {
+      const int64_t token = facts.samples.micro[row.micro_batch][row.row]
+                                .input_ids[static_cast<size_t>(row.position)];
+      json["position"] = row.position;
+      json["token_id"] = token;
+      json["token"] = data.tokenizer->token_of(token);
+    }
+    if (row.image >= 0) json["image"] = row.image;
+    if (!row.module.empty()) json["first_bad_module"] = row.module;
+    list.push_back(std::move(json));
+  }
+  return list;
 }
 
 io::Json sample_list(const data::StepSamples& samples, const data::Dataset& dataset) {
@@ -57,16 +97,13 @@ io::Json sample_list(const data::StepSamples& samples, const data::Dataset& data
   for (size_t micro = 0; micro < samples.micro.size(); ++micro) {
     for (size_t i = 0; i < samples.micro[micro].size(); ++i) {
       const data::Sample& sample = samples.micro[micro][i];
-      const int64_t index = micro < samples.indices.size() && i < samples.indices[micro].size()
-                                ? samples.indices[micro][i]
-                                : -1;
-      list.push_back(
-          {{"id", sample.id},
-           {"index", index},
-           {"micro_batch", micro},
-           {"images", index >= 0 ? dataset.image_paths(index) : std::vector<std::string>{}},
-           {"tokens", sample.input_ids.size()},
-           {"supervised_tokens", sample.supervised()}});
+      const int64_t index = dataset_index(samples, micro, i);
+      list.push_back({{"id", sample.id},
+                      {"index", index},
+                      {"micro_batch", micro},
+                      {"images", row_images(dataset, index)},
+                      {"tokens", sample.input_ids.size()},
+                      {"supervised_tokens", sample.supervised()}});
     }
   }
   return list;
@@ -151,9 +188,9 @@ io::Json gradient_norms(const IncidentFacts& facts, const Optimizer& optimizer) 
   return norms;
 }
 
-io::Json describe(const IncidentFacts& facts, llava::Llava& model, const Optimizer& optimizer,
-                  const data::Dataset& dataset, const StepOptions& options) {
+io::Json describe(const IncidentFacts& facts, Run& run, const StepOptions& options) {
   const StepOutcome& outcome = facts.outcome;
+  const Optimizer& optimizer = run.optimizer;
   const int64_t bad = outcome.stats.first_bad;
   io::Json incident = {
       {"version", 1},
@@ -172,39 +209,54 @@ io::Json describe(const IncidentFacts& facts, llava::Llava& model, const Optimiz
       {"lr_of_step", outcome.lr},
       {"generator",
        {{"seed", options.seed}, {"epoch", facts.samples.epoch}, {"step", facts.before.step + 1}}},
-      {"samples", sample_list(facts.samples, dataset)},
+      {"identity", run_identity(run.inputs, run.model.base_digest)},
+      {"samples", sample_list(facts.samples, *run.inputs.data.train)},
       {"skipped_samples", facts.samples.skipped},
       {"grad_norms", gradient_norms(facts, optimizer)}};
   incident.update(compare(facts));
+  return incident;
+}
+
+/// What the replay finds, put into incident.json and into what the run says.
+void add_replay(const IncidentFacts& facts, Run& run, const StepOptions& options, io::Json* json,
+                Incident* incident) {
   try {
-    incident["replay"] = replay(facts, model, optimizer, options);
+    const Replay found = replay(facts, run, options);
+    (*json)["replay"] = found.micro;
+    incident->culprit = bad_rows_text(found.bad);
+    (*json)["culprit"] = incident->culprit;
+    (*json)["bad_rows"] = bad_row_list(found.bad, facts, run.inputs.data);
+    (*json)["rows_replayed"] = found.bad.looked_at;
+    incident->names_a_row = names_a_row(found.bad);
+    if (!incident->names_a_row) return;
+    const std::vector<std::string> images = (*json)["bad_rows"][0]["images"];
+    const auto image = static_cast<size_t>(std::max<int64_t>(found.bad.rows.front().image, 0));
+    if (image < images.size()) incident->image = images[image];
   } catch (const std::exception& error) {
     if (!is_out_of_memory(error)) throw;
-    incident["replay"] = "out of memory";  // the run itself may still find a way
+    (*json)["replay"] = "out of memory";  // the run itself may still find a way
   }
-  return incident;
 }
 
 }  // namespace
 
-std::string write_incident(const std::string& incidents_dir, const IncidentFacts& facts,
-                           llava::Llava& model, const Optimizer& optimizer,
-                           const data::Dataset& dataset, const StepOptions& options,
-                           const std::string& recipe_text) {
-  const std::string text = describe(facts, model, optimizer, dataset, options)
-                               .dump(2, ' ', false, io::Json::error_handler_t::replace) +
-                           "\n";
+Incident write_incident(Run& run, const StepOptions& options, const IncidentFacts& facts) {
+  const std::string root = run.inputs.recipe.output_dir + "/incidents";
+  Incident incident{.dir = root + "/step-" + std::to_string(facts.before.step + 1)};
+  io::Json json = describe(facts, run, options);
+  add_replay(facts, run, options, &json, &incident);
   std::map<std::string, at::Tensor> trainables;
-  for (const Slot& slot : optimizer.slots())
+  for (const Slot& slot : run.optimizer.slots())
     trainables[slot.param.name] = slot.param.tensor.detach();
-  const std::string path = incidents_dir + "/step-" + std::to_string(facts.before.step + 1);
-  io::make_dirs(incidents_dir);
-  io::write_dir_atomic(path, [&](const std::string& dir) {
-    io::write_file_atomic(dir + "/incident.json", text);
-    io::write_file_atomic(dir + "/recipe.yaml", recipe_text);
-    checkpoint::write_tensor_file(dir + "/trainables.safetensors", trainables);
+  io::make_dirs(root);
+  io::write_dir_atomic(incident.dir, [&](const std::string& dir) {
+    json["trainables_sha256"] =
+        checkpoint::write_tensor_file(dir + "/trainables.safetensors", trainables);
+    io::write_file_atomic(dir + "/incident.json",
+                          json.dump(2, ' ', false, io::Json::error_handler_t::replace) + "\n");
+    io::write_file_atomic(dir + "/recipe.yaml", recipe::dump_recipe(run.inputs.recipe));
   });
-  return path;
+  return incident;
 }
 
 }  // namespace lft::train

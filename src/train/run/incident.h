@@ -1,12 +1,12 @@
 // The folder a non-finite step leaves behind: what was computed on which samples, how that batch
-// differs from the last good one, and what a replay of it finds. incidents/step-N/: incident.json,
-// recipe.yaml, trainables.safetensors (the weights the step started from).
+// differs from the last good one, what a replay of it finds, and which row and token is at fault.
+// incidents/step-N/: incident.json, recipe.yaml, trainables.safetensors (the weights the step
+// started from).
 #pragma once
 #include <optional>
 #include <string>
 
-#include "src/data/dataset.h"
-#include "src/train/step/step.h"
+#include "src/train/run/run.h"
 
 namespace lft::train {
 
@@ -20,12 +20,16 @@ struct IncidentFacts {
   int64_t last_good_step = 0;
 };
 
+struct Incident {
+  std::string dir;
+  std::string culprit = {};  // "digit-0058, position 17": bad_rows_text()
+  bool names_a_row = false;
+  std::string image = {};  // file of the one row at fault; empty: none, or no row alone is
+};
+
 /// Replays the batch, micro-batch by micro-batch: in the step's precision (loss, first bad
-/// gradient, first module whose output is not finite) and in FP32 (loss). Moves no parameter,
-/// gradient, moment, sampler or generator. Returns the folder.
-std::string write_incident(const std::string& incidents_dir, const IncidentFacts& facts,
-                           llava::Llava& model, const Optimizer& optimizer,
-                           const data::Dataset& dataset, const StepOptions& options,
-                           const std::string& recipe_text);
+/// gradient, first module whose output is not finite) and in FP32 (loss); those that are not finite
+/// also row by row. Moves no parameter, gradient, moment, sampler or generator.
+Incident write_incident(Run& run, const StepOptions& options, const IncidentFacts& facts);
 
 }  // namespace lft::train

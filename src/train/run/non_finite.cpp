@@ -18,21 +18,44 @@ std::string number_text(double value) {
                               : "-inf";
 }
 
-[[noreturn]] void stop(const Run& run, const NonFiniteStep& step, const std::string& incident) {
+/// The newest checkpoint of the run, for another run to start from; empty: there is none.
+std::string newest_checkpoint(const std::string& output_dir) {
+  const auto found = checkpoint::list_checkpoints(output_dir + "/checkpoints", /*verify=*/false);
+  return found.empty() ? "" : found.front().path;
+}
+
+/// Commands that can be run as they stand. A resumed run takes no other learning rate and no other
+/// data: what helps is another run from where this one is.
+std::string ways_on(const Run& run, const Incident& incident) {
+  const recipe::Recipe& recipe = run.inputs.recipe;
+  const std::string& out = recipe.output_dir;
+  const std::string newest = newest_checkpoint(out);
+  std::string text = "lft replay " + incident.dir +
+                     " names the op and its cause. This run goes on with its own settings only; "
+                     "another one goes on from here with a lower learning rate:\n  lft train " +
+                     out + "/recipe.resolved.yaml --set output_dir=" + out +
+                     "-lower --set optim.lr=" + io::Json(recipe.optim.lr / 4).dump();
+  if (!newest.empty()) text += " --set lora.init_from=" + newest;
+  if (incident.names_a_row)
+    text += "\nor without that row: --set data.train= names a copy of the data that lacks it";
+  return newest.empty() ? text : text + "\n(--set optim.init_moments=true takes its moments, too)";
+}
+
+[[noreturn]] void stop(const Run& run, const NonFiniteStep& step, const Incident& incident) {
   const StepOutcome& outcome = step.outcome;
   const int64_t bad = outcome.stats.first_bad;
   const std::string why = step.before.recovered ? "; the one recovery was used up" : "";
+  const std::string samples = "samples " + join_names(sample_ids(step.samples), 8);
+  const std::string& culprit = incident.culprit;
   refuse(ErrorKind::kNumeric, outcome.reason + why + "; nothing was stepped",
-         "step " + std::to_string(step.before.step + 1) + ", samples " +
-             join_names(sample_ids(step.samples), 8),
+         "step " + std::to_string(step.before.step + 1) + ", " +
+             (incident.names_a_row ? culprit
+                                   : samples + (culprit.empty() ? "" : "; at fault " + culprit)),
          "loss " + number_text(outcome.loss) + ", gradient norm " +
              number_text(outcome.stats.norm) + ", first bad gradient: " +
              (bad < 0 ? "none" : run.optimizer.slots()[static_cast<size_t>(bad)].param.name) +
              ", in " + compute_name(step.before.compute),
-         {},
-         incident +
-             " tells what was computed; lower optim.lr, or look at these samples. The "
-             "last checkpoint is intact");
+         {}, ways_on(run, incident));
 }
 
 }  // namespace
@@ -44,31 +67,31 @@ void answer_non_finite(Run& run, RunFiles& files, const StepOptions& options,
   const double lr_before = run.optimizer.groups().front().lr;
   if (recovers) recover(run.state, run.optimizer, run.scaler, recipe.precision.lr_backoff);
   const double lr_after = run.optimizer.groups().front().lr;
-  const IncidentFacts facts{.samples = step.samples,
-                            .outcome = step.outcome,
-                            .before = step.before,
-                            .action = recovers ? "fp32_recovery" : "stop",
-                            .lr_before = lr_before,
-                            .lr_after = lr_after,
-                            .last_good = step.last_good,
-                            .last_good_step = step.last_good_step};
-  const std::string incident =
-      write_incident(recipe.output_dir + "/incidents", facts, run.model.model, run.optimizer,
-                     *run.inputs.data.train, options, recipe::dump_recipe(recipe));
+  const Incident incident = write_incident(run, options,
+                                           {.samples = step.samples,
+                                            .outcome = step.outcome,
+                                            .before = step.before,
+                                            .action = recovers ? "fp32_recovery" : "stop",
+                                            .lr_before = lr_before,
+                                            .lr_after = lr_after,
+                                            .last_good = step.last_good,
+                                            .last_good_step = step.last_good_step});
   release_free_memory();
   const int64_t number = step.before.step + 1;
-  files.event(recovers ? "fp32_recovery" : "stopped", number,
-              {{"reason", step.outcome.reason},
-               {"from", compute_name(step.before.compute)},
-               {"lr_before", lr_before},
-               {"lr_after", lr_after},
-               {"incident", incident},
-               {"ids_hash", step.hashes.ids},
-               {"run_hash", step.hashes.run}});
+  io::Json fields = {{"reason", step.outcome.reason}, {"from", compute_name(step.before.compute)},
+                     {"lr_before", lr_before},        {"lr_after", lr_after},
+                     {"incident", incident.dir},      {"ids_hash", step.hashes.ids},
+                     {"run_hash", step.hashes.run}};
+  if (!incident.culprit.empty()) fields["culprit"] = incident.culprit;
+  if (!incident.image.empty()) fields["image"] = incident.image;
+  files.event(recovers ? "fp32_recovery" : "stopped", number, fields);
   if (!recovers) stop(run, step, incident);
   files.note("step " + std::to_string(number) + ": " + step.outcome.reason +
              "; nothing was stepped. From here on in fp32, learning rate times " +
-             io::Json(recipe.precision.lr_backoff).dump() + "; see " + incident);
+             io::Json(recipe.precision.lr_backoff).dump() + "; see " + incident.dir);
+  if (!incident.culprit.empty())
+    files.note("  at fault: " + incident.culprit +
+               (incident.image.empty() ? "" : ", image " + incident.image));
 }
 
 }  // namespace lft::train

@@ -4,22 +4,13 @@
 
 #include "src/base/text.h"
 #include "src/infer/evaluate.h"
-#include "src/io/files.h"
+#include "src/report/html.h"
 #include "src/report/report.h"
 
 namespace lft::train {
 namespace {
 
 constexpr int64_t kReportAnswers = 8;
-constexpr uint64_t kReportImageBytes = 2u << 20;  // larger files are left out of report.html
-
-/// The file as it is where a browser shows it.
-std::string report_image(const std::string& file) {
-  if (!io::path_exists(file)) return "";
-  std::string bytes = io::read_file(file);
-  const bool shown = bytes.rfind("\x89PNG", 0) == 0 || bytes.rfind("\xff\xd8\xff", 0) == 0;
-  return shown && bytes.size() <= kReportImageBytes ? bytes : "";
-}
 
 std::vector<report::ReportAnswer> sample_answers(Run& run) {
   const data::Dataset& dataset =
@@ -42,7 +33,7 @@ std::vector<report::ReportAnswer> sample_answers(Run& run) {
                                 .answer = record.answer,
                                 .image_png = {}};
     const std::vector<std::string> images = dataset.image_paths(record.index);
-    if (!images.empty()) answer.image_png = report_image(images.front());
+    if (!images.empty()) answer.image_png = report::read_image(images.front());
     answers.push_back(std::move(answer));
   }
   return answers;

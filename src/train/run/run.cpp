@@ -13,6 +13,7 @@
 #include "src/data/batch.h"
 #include "src/text/chat_template.h"
 #include "src/text/tokenizer_parts.h"
+#include "src/train/inputs/init_checkpoint.h"
 #include "src/train/machine/device.h"
 #include "src/train/proof/first_loss.h"
 #include "src/train/step/recovery.h"
@@ -164,6 +165,9 @@ Restart find_restart(RunInputs& inputs) {
 Run make_run(RunInputs inputs) {
   RunModel model = build_model(inputs);
   Optimizer optimizer = make_optimizer(inputs.recipe, model.trainables);
+  if (inputs.recipe.optim.init_moments && inputs.model.init_checkpoint)
+    take_moments(*inputs.model.init_checkpoint, optimizer);
+  inputs.model.init_checkpoint.reset();
   const recipe::Recipe::Precision::LossScale& scale = inputs.recipe.precision.loss_scale;
   const LossScale initial{.enabled = inputs.precision.compute == at::kHalf,
                           .scale = scale.init,
@@ -200,7 +204,7 @@ std::string tell_first_loss(Run& run, const Proof& proof) {
   require_bounded_gradients(proof);
   require_first_loss(first, recipe.log.expect_first_loss);
   if (recipe.model.init != "random" && proof.probe_finite) {
-    for (const std::string& line : judge_first_loss(first, run.inputs.model.init_from.has_value()))
+    for (const std::string& line : judge_first_loss(first, !recipe.lora.init_from.empty()))
       warning(line);
   }
   return describe_first_loss(first);

@@ -392,7 +392,9 @@ int train_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory,
   run.emplace(make_run(std::move(inputs)));
   for (const std::string& line : base_warnings(run->inputs)) warning(line);
   const recipe::Recipe& recipe = run->inputs.recipe;
-  for (const std::string& line : describe_plan(run->inputs, run->model))
+  const bool recovered =
+      restart.checkpoint && restart.checkpoint->state.value("recovered", io::Json()) == true;
+  for (const std::string& line : describe_plan(run->inputs, run->model, recovered))
     std::printf("%s\n", line.c_str());
   std::fflush(stdout);
   uint64_t metrics_bytes = 0;

@@ -249,6 +249,17 @@ TEST(NanHunt, AnAdapterThatHasRunAwayOverflowsFp32) {
   EXPECT_TRUE(has_hint(*hunt.first(), "overflow of fp32")) << report(hunt, patient.input);
 }
 
+TEST(NanHunt, WhatFp32CannotHoldEitherIsNotBlamedOnThePrecision) {
+  Patient patient("bf16");
+  patient.weight(kLayers + "1.mlp.down_proj.adapter.lora_B").fill_(3e38);
+  const Hunt hunt = patient.hunt();
+  ASSERT_TRUE(hunt.first() && hunt.first()->fp32);
+  EXPECT_FALSE(hunt.first()->fp32->finite());
+  const std::string text = report(hunt, patient.input);
+  EXPECT_NE(text.find("precision is not the cause"), std::string::npos) << text;
+  EXPECT_FALSE(has_hint(*hunt.first(), "overflow of bf16")) << text;
+}
+
 TEST(NanHunt, RunHintsComeWithNumbersOnly) {
   Recipe recipe;
   recipe.optim.lr = 10;

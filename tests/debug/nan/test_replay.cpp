@@ -58,6 +58,8 @@ TEST(Replay, AnOverflowIsFoundAgainWithModuleOpAndStep) {
         "overflow of fp16: inputs of aten::to reach"}) {
     EXPECT_NE(text.find(piece), std::string::npos) << piece << " is not in\n" << text;
   }
+  EXPECT_NE(text.find("at fault  row"), std::string::npos) << text;
+  EXPECT_EQ(text.find("not what the incident saw"), std::string::npos) << text;
   EXPECT_EQ(fs::last_write_time(overflowed.incident), before);
   EXPECT_FALSE(fs::exists(overflowed.incident + "/replay"));
   // Found before any training, too, on the same batch.
@@ -144,6 +146,35 @@ TEST(Replay, DamagedAndForeignIncidentsAreRefused) {
   fs::copy(other.output_dir + "/checkpoints/step-2/trainables.safetensors",
            dir + "/trainables.safetensors", fs::copy_options::overwrite_existing);
   EXPECT_LFT_ERROR(ErrorKind::kInput, "it holds other tensors than the recipe trains", replay(dir));
+}
+
+TEST(Replay, WhatHasChangedSinceIsSaidBeforeAnythingElseIsBlamed) {
+  const Overflowed overflowed;
+  const auto replayed = [&] {
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(replay(overflowed.incident), 0);
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    return ::testing::internal::GetCapturedStdout() + said;
+  };
+  test::change_model(overflowed.run, [](test::StoredTensors&) {});  // mended
+  const std::string mended = replayed();
+  for (const char* piece : {"not what the incident saw: base, every byte: stored ",
+                            "the replay is finite over inputs that have changed since"})
+    EXPECT_NE(mended.find(piece), std::string::npos) << piece << " is not in\n" << mended;
+  EXPECT_EQ(mended.find("memory, device"), std::string::npos) << mended;
+  // An incident that records nothing of it is replayed as before.
+  Json json = Json::parse(test::slurp(overflowed.incident + "/incident.json"));
+  json.erase("identity");
+  write_file_atomic(overflowed.incident + "/incident.json", json.dump());
+  EXPECT_NE(replayed().find("memory, device"), std::string::npos);
+  // Other weights of the right names and shapes.
+  const std::string weights = overflowed.incident + "/trainables.safetensors";
+  TensorMap tensors = read_tensor_file(weights);
+  for (auto& [name, tensor] : tensors) tensor = tensor + 0;
+  tensors.begin()->second.view(-1)[0] += 1;
+  write_tensor_file(weights, tensors);
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "the incident is damaged", replay(overflowed.incident));
 }
 
 /// Processor time of all child processes that have ended: other jobs on the machine do not count.

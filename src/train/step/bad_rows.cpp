@@ -1,0 +1,124 @@
+#include "src/train/step/bad_rows.h"
+
+#include <cmath>
+
+#include "src/train/explain/non_finite_pass.h"
+
+namespace lft::train {
+namespace {
+
+std::vector<int64_t> supervised_positions(const data::Sample& sample) {
+  std::vector<int64_t> positions;
+  for (size_t i = 0; i < sample.labels.size(); ++i) {
+    if (sample.labels[i] != -100) positions.push_back(static_cast<int64_t>(i));
+  }
+  return positions;
+}
+
+class RowHunter {
+ public:
+  RowHunter(llava::Llava& model, const data::StepSamples& samples, const RowPasses& passes)
+      : model_(model), samples_(samples), passes_(passes) {}
+
+  void look_at(BadRow row, BadRows* bad) const {
+    const data::Sample& sample = samples_.micro[row.micro_batch][row.row];
+    const PassReport report = run(sample, row.micro_batch);
+    ++bad->looked_at;
+    if (report.finite()) return;
+    row.id = sample.id;
+    if (report.output) {
+      place(*report.output, sample, &row);
+    } else {
+      row.position = first_bad_token(sample, row.micro_batch);
+    }
+    bad->rows.push_back(std::move(row));
+  }
+
+ private:
+  PassReport run(const data::Sample& sample, size_t micro_batch) const {
+    MicroPass pass = passes_.pass;
+    pass.micro_batch = micro_batch;
+    return watch_pass({.loss = [&] { return micro_loss(model_, samples_.make({sample}), pass); },
+                       .parameters = passes_.parameters,
+                       .loss_scale = passes_.loss_scale,
+                       .ops = false});
+  }
+
+  /// The decoder's outputs are [1, positions, d], those of its end [supervised, ...] or [1,
+  /// supervised, d]; what comes before it is [images, ...].
+  static void place(const BadOutput& output, const data::Sample& sample, BadRow* row) {
+    row->module = output.module;
+    const std::vector<int64_t>& shape = output.shape;
+    const bool decoder = output.module.starts_with("language_model");
+    const size_t dim = decoder && shape.size() == 3 ? 1 : 0;
+    if (shape.empty() || shape.size() > 3) return;
+    int64_t below = 1;  // values an index of that dimension
+    for (size_t i = dim + 1; i < shape.size(); ++i) below *= shape[i];
+    const int64_t index = output.index / below % shape[dim];
+    const std::vector<int64_t> supervised = supervised_positions(sample);
+    if (!decoder) {
+      if (shape[0] == static_cast<int64_t>(sample.images.size())) row->image = index;
+    } else if (shape[dim] == static_cast<int64_t>(supervised.size())) {
+      row->position = supervised[static_cast<size_t>(index)] - 1;
+    } else if (shape[dim] >= static_cast<int64_t>(sample.input_ids.size())) {
+      row->position = index;
+    }
+  }
+
+  /// The last of the fewest supervised tokens, from the first on, that are not finite together.
+  int64_t first_bad_token(data::Sample sample, size_t micro_batch) const {
+    const std::vector<int64_t> positions = supervised_positions(sample);
+    const std::vector<int64_t> labels = sample.labels;
+    size_t good = 0, bad = positions.size();
+    while (bad - good > 1) {
+      const size_t middle = good + (bad - good) / 2;
+      sample.labels = labels;
+      for (size_t i = middle; i < positions.size(); ++i)
+        sample.labels[static_cast<size_t>(positions[i])] = -100;
+      (run(sample, micro_batch).finite() ? good : bad) = middle;
+    }
+    return positions[bad - 1];
+  }
+
+  llava::Llava& model_;
+  const data::StepSamples& samples_;
+  const RowPasses& passes_;
+};
+
+std::string row_text(const BadRow& row) {
+  if (row.position >= 0) return row.id + ", position " + std::to_string(row.position);
+  return row.image >= 0 ? row.id + ", image " + std::to_string(row.image) : row.id;
+}
+
+}  // namespace
+
+BadRows find_bad_rows(llava::Llava& model, const data::StepSamples& samples,
+                      const std::vector<size_t>& micro_batches, const RowPasses& passes) {
+  BadRows bad;
+  const RowHunter hunter(model, samples, passes);
+  for (const size_t micro : micro_batches) {
+    for (size_t row = 0; row < samples.micro[micro].size(); ++row) {
+      if (samples.micro[micro][row].supervised() > 0)
+        hunter.look_at({.micro_batch = micro, .row = row}, &bad);
+    }
+  }
+  return bad;
+}
+
+bool names_a_row(const BadRows& bad) {
+  return !bad.rows.empty() && (bad.rows.size() < bad.looked_at || bad.looked_at == 1);
+}
+
+std::string bad_rows_text(const BadRows& bad) {
+  if (bad.rows.empty())
+    return "no row by itself: what is not finite is their sum, or came from outside the batch";
+  const std::string first = row_text(bad.rows.front());
+  if (bad.rows.size() == 1) return first;
+  const std::string count =
+      std::to_string(bad.rows.size()) + " of the " + std::to_string(bad.looked_at) + " rows";
+  return names_a_row(bad) ? first + ", the first of " + count
+                          : first + ", the first of all " + std::to_string(bad.looked_at) +
+                                " rows: no sample is at fault, but the weights or the settings";
+}
+
+}  // namespace lft::train
