@@ -13,6 +13,7 @@
 #include "models/lora/trained_modules.h"
 #include "src/base/text.h"
 #include "src/train/machine/precision.h"
+#include "src/train/proof/dead_cause.h"
 #include "src/train/proof/proof_owners.h"
 #include "src/train/proof/proof_probe.h"
 
@@ -93,12 +94,13 @@ bool is_alive(const lora::TrainedModule& module, const std::vector<lora::Trainab
          (b > 0 || is_zero(trainables[module.a].tensor));
 }
 
-[[noreturn]] void fail_with_dead(const std::vector<lora::TrainedModule>& dead, size_t modules,
-                                 const Probe& probe, bool b_moved) {
+[[noreturn]] void fail_with_dead(llava::Llava& model, const std::vector<lora::TrainedModule>& dead,
+                                 size_t modules, const Probe& probe, bool b_moved) {
   std::vector<lora::TrainedModule> adapters, whole;
   for (const lora::TrainedModule& module : dead)
     (module.adapter() ? adapters : whole).push_back(module);
   const bool adapter = !adapters.empty();
+  const std::string cause = dead_cause(model, probe, (adapter ? adapters : whole).front().name);
   refuse(ErrorKind::kUsage,
          b_moved ? "an adapter would learn no further than B: with B off zero the gradient of its "
                    "A is exactly zero"
@@ -106,11 +108,15 @@ bool is_alive(const lora::TrainedModule& module, const std::vector<lora::Trainab
                    : "a module trained whole cannot learn: its gradient is exactly zero",
          join(names_of(adapter ? adapters : whole), ", ", kShownNames),
          std::to_string(dead.size()) + " of " + std::to_string(modules) +
-             " modules, in FP32 too, on samples " + join_names(probe_ids(probe), kShownNames),
+             " modules, in FP32 too, on samples " + join_names(probe_ids(probe), kShownNames) +
+             (cause.empty() ? "" : "; " + cause),
          adapter ? "a gradient on B (and on A, where B is not zero)"
                  : "a gradient on one of its tensors",
-         "look for frozen weights of zeros between it and the loss, or take it out of lora.targets "
-         "and full");
+         cause.empty()
+             ? "look for frozen weights of zeros around it (lft debug base), or take it out "
+               "of lora.targets and full"
+             : "mend the base where it gives zeros only (lft debug base), or take the "
+               "module out of lora.targets and full");
 }
 
 std::vector<at::Tensor> trained_tensors(const std::vector<Owner>& owners) {
@@ -216,7 +222,7 @@ Proof prove_trainable(llava::Llava& model, const std::vector<lora::Trainable>& t
               .loss_scale = gradients.loss_scale};
   const std::vector<lora::TrainedModule> dead =
       dead_modules(modules, trainables, probe, run, gradients, proof.underflowed);
-  if (!dead.empty()) fail_with_dead(dead, modules.size(), probe, /*b_moved=*/false);
+  if (!dead.empty()) fail_with_dead(model, dead, modules.size(), probe, /*b_moved=*/false);
   for (const lora::TrainedModule& module : modules)
     proof.rows.push_back(make_row(module, trainables, owners, gradients));
   for (const at::Tensor& parameter : model->parameters()) proof.total += parameter.numel();
@@ -240,7 +246,7 @@ void prove_second_step(llava::Llava& model, const std::vector<lora::Trainable>& 
   proof.probe_finite = proof.probe_finite && gradients.finite;
   const std::vector<lora::TrainedModule> dead =
       dead_modules(adapters, trainables, probe, run, gradients, proof.underflowed);
-  if (!dead.empty()) fail_with_dead(dead, adapters.size(), probe, /*b_moved=*/true);
+  if (!dead.empty()) fail_with_dead(model, dead, adapters.size(), probe, /*b_moved=*/true);
   for (ProofRow& row : proof.rows) {
     const auto at = std::ranges::find(adapters, row.module, &lora::TrainedModule::name);
     if (at != adapters.end()) row.grad_norm_a = gradients.norms[at->a];

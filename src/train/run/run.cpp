@@ -111,8 +111,12 @@ void compare_probe(Run& run, const checkpoint::Checkpoint& checkpoint,
                          : run.state.compute == at::kHalf ? 0x1p-7
                                                           : 0x1p-4;
   if (!exact && std::abs(stored - now) <= epsilon * std::max(1.0, std::abs(stored))) return;
+  const bool recorded = checkpoint.identity.contains(kBaseDigest);
   refuse_checkpoint(checkpoint, "restored state does not reproduce the probe loss",
-                    io::Json(now).dump() + " (bits " + bits_text(now) + ")",
+                    io::Json(now).dump() + " (bits " + bits_text(now) + "), " +
+                        (recorded ? "though base, processor, tokenizer, data and trained weights "
+                                    "have the bytes of the saved run: the arithmetic is another"
+                                  : "where every byte of the base could not be compared"),
                     io::Json(stored).dump() + " (bits " + bits_text(stored) + "), as stored");
 }
 

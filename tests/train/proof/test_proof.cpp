@@ -285,6 +285,25 @@ TEST_F(ProofTest, AnOptimizerOverAnotherTensorObjectOfTheSameMemory) {
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "the loss does not depend on", prove());
 }
 
+TEST_F(ProofTest, WhatGivesZerosOnlyIsNamedOnWhicheverSideItLies) {
+  adapt({"llm:v_proj"}, {});
+  const auto weight = [&](const std::string& name) { return model->named_parameters()[name]; };
+  const at::NoGradGuard no_grad;
+  const std::string layer = "language_model.model.layers.1.";
+  for (const auto& [name, side] :
+       std::vector<std::pair<std::string, std::string>>{{layer + "input_layernorm", "before"},
+                                                        {layer + "self_attn.o_proj", "after"},
+                                                        {"language_model.model.norm", "after"}}) {
+    const at::Tensor kept = weight(name + ".weight").clone();
+    weight(name + ".weight").zero_();
+    EXPECT_LFT_ERROR(ErrorKind::kUsage,
+                     name + ", " + side + " it, gives zeros only: its weight is all zeros",
+                     prove());
+    weight(name + ".weight").copy_(kept);
+  }
+  EXPECT_EQ(prove().rows.size(), 2u);
+}
+
 TEST_F(ProofTest, ADeadAdapter) {
   adapt({"llm:v_proj"}, {});
   llm_layer("layers.1.self_attn.o_proj")->weight.zero_();
