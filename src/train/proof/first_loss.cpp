@@ -20,17 +20,6 @@ constexpr double kAboveGuessing = 0.5;  // nats
 constexpr double kSameLoss = 1e-6;      // relative; float32 sums of some hundred terms
 constexpr double kExpectedWithin = 0.02;
 
-double mean_loss(llava::Llava& model, const Probe& probe,
-                 const std::vector<data::Sample>& samples) {
-  const at::NoGradGuard no_grad;
-  const ops::ComputeDtypeGuard compute(probe.compute);
-  int64_t supervised = 0;
-  for (const data::Sample& sample : samples) supervised += sample.supervised();
-  const llava::LlavaBatch batch = data::make_batch(
-      {.encode = probe.encode, .device = probe.device, .packed = probe.packed}, samples);
-  return model->loss_sum(batch).item<double>() / static_cast<double>(supervised);
-}
-
 bool shows_an_image(const data::Sample& sample) {
   return !sample.images.empty() && sample.supervised() > 0;
 }
@@ -78,12 +67,21 @@ std::string nats(double value) {
 
 }  // namespace
 
-FirstLoss measure_first_loss(llava::Llava& model, const Probe& probe, double loss) {
-  FirstLoss first{.loss = loss,
-                  .guessing = std::log(static_cast<double>(model->config.text.vocab)),
-                  .images = {}};
+double mean_loss(llava::Llava& model, const Probe& probe, const std::vector<data::Sample>& samples,
+                 at::ScalarType compute) {
+  const at::NoGradGuard no_grad;
+  const ops::ComputeDtypeGuard dtype(compute);
+  int64_t supervised = 0;
+  for (const data::Sample& sample : samples) supervised += sample.supervised();
+  const llava::LlavaBatch batch = data::make_batch(
+      {.encode = probe.encode, .device = probe.device, .packed = probe.packed}, samples);
+  return model->loss_sum(batch).item<double>() / static_cast<double>(supervised);
+}
+
+std::optional<ImageLosses> measure_images(llava::Llava& model, const Probe& probe,
+                                          at::ScalarType compute) {
   const std::vector<data::Sample> rows = rows_to_show(probe.samples);
-  if (rows.empty()) return first;
+  if (rows.empty()) return std::nullopt;
   std::vector<data::Sample> grey = rows, others = rows;
   bool differ = true;
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -95,35 +93,54 @@ FirstLoss measure_first_loss(llava::Llava& model, const Probe& probe, double los
       if (other != nullptr) others[i].images[k] = *other;
     }
   }
-  first.images = {.own = mean_loss(model, probe, rows),
-                  .grey = mean_loss(model, probe, grey),
-                  .other = differ ? std::optional(mean_loss(model, probe, others)) : std::nullopt};
-  return first;
+  ImageLosses losses{.own = mean_loss(model, probe, rows, compute),
+                     .grey = mean_loss(model, probe, grey, compute),
+                     .other = {}};
+  if (differ) losses.other = mean_loss(model, probe, others, compute);
+  return losses;
+}
+
+std::string describe_images(const ImageLosses& images) {
+  std::string text = nats(images.own) + " with the rows' own images, ";
+  if (images.other) text += nats(*images.other) + " with others', ";
+  return text + nats(images.grey) + " with grey ones";
+}
+
+bool images_change_nothing(const ImageLosses& images) {
+  return same_loss(images.own, images.grey) &&
+         (!images.other || same_loss(images.own, *images.other));
+}
+
+bool FirstLoss::above_guessing() const { return loss > guessing + kAboveGuessing; }
+
+bool FirstLoss::explained_by(double changed) const {
+  return changed < loss - kAboveGuessing && changed <= guessing + kAboveGuessing;
+}
+
+FirstLoss measure_first_loss(llava::Llava& model, const Probe& probe, double loss) {
+  return {.loss = loss,
+          .guessing = std::log(static_cast<double>(model->config.text.vocab)),
+          .images = measure_images(model, probe, probe.compute)};
 }
 
 std::string describe_first_loss(const FirstLoss& first) {
-  std::string line = "first loss " + nats(first.loss) + " a token before training; guessing has " +
-                     nats(first.guessing);
-  if (!first.images) return line;
-  line += "; " + nats(first.images->own) + " with the rows' own images, ";
-  if (first.images->other) line += nats(*first.images->other) + " with others', ";
-  return line + nats(first.images->grey) + " with grey ones";
+  const std::string line = "first loss " + nats(first.loss) +
+                           " a token before training; guessing has " + nats(first.guessing);
+  return first.images ? line + "; " + describe_images(*first.images) : line;
 }
 
-std::vector<std::string> judge_first_loss(const FirstLoss& first, bool starts_from_adapter) {
+std::vector<std::string> judge_first_loss(const FirstLoss& first,
+                                          const std::vector<std::string>& tried) {
   std::vector<std::string> lines;
-  if (first.loss > first.guessing + kAboveGuessing) {
+  if (first.above_guessing()) {
     lines.push_back("the first loss, " + nats(first.loss) + ", is above that of guessing, " +
-                    nats(first.guessing) + ": something does not fit the weights. Look at " +
-                    (starts_from_adapter ? "lora.init_from (train once without it), " : "") +
-                    "data.template and the tokenizer (lft debug preview shows what the model "
-                    "reads), and at the base itself (lft debug base)");
+                    nats(first.guessing) + ": something does not fit the weights" +
+                    (tried.empty() ? "" : ". Tried: " + join(tried, "; ")) +
+                    ". Look at data.template and the tokenizer (lft preview shows what the model "
+                    "reads), then at head and layers of the base itself (lft debug base)");
   }
-  if (!first.images) return lines;
-  const FirstLoss::Images& images = *first.images;
-  if (same_loss(images.own, images.grey) &&
-      (!images.other || same_loss(images.own, *images.other))) {
-    lines.push_back("the images change nothing: the loss is " + nats(images.own) +
+  if (first.images && images_change_nothing(*first.images)) {
+    lines.push_back("the images change nothing: the loss is " + nats(first.images->own) +
                     " with the rows' own images and with grey ones. Look at the vision tower and "
                     "the projector of the base (lft debug base), and at whether the images come "
                     "after what they should teach");

@@ -15,6 +15,7 @@ namespace lft::train {
 /// One micro-batch and how the run computes with it.
 struct Probe {
   std::vector<data::Sample> samples;
+  std::vector<int64_t> indices = {};  // of the samples in the dataset
   data::EncodeOptions encode;
   at::Device device = at::kCPU;
   at::ScalarType compute = at::kFloat;

@@ -76,7 +76,8 @@ bool any_row_has_an_image(const data::Dataset& dataset) {
   return false;
 }
 
-std::vector<data::Sample> search(const RunInputs& inputs, bool image, Seen& seen) {
+/// Fills samples and indices of the probe, where a micro-batch serves.
+void search(const RunInputs& inputs, bool image, Probe& probe, Seen& seen) {
   data::LoaderOptions options = loader_options(inputs.recipe, inputs.data.lengths);
   options.workers = 1;
   data::Loader loader(*inputs.data.train, options);
@@ -84,19 +85,21 @@ std::vector<data::Sample> search(const RunInputs& inputs, bool image, Seen& seen
   for (int64_t step = 0; step < loader.steps_per_epoch(); ++step) {
     data::StepSamples samples = loader.next();
     seen.skipped += static_cast<int64_t>(samples.skipped.size());
-    for (std::vector<data::Sample>& micro : samples.micro) {
+    for (size_t micro = 0; micro < samples.micro.size(); ++micro) {
       bool serves = false;
-      for (const data::Sample& sample : micro) {
+      for (const data::Sample& sample : samples.micro[micro]) {
         const bool supervised = sample.supervised() > 0;
         ++seen.samples;
         seen.supervised += supervised ? 1 : 0;
         seen.images += sample.images.empty() ? 0 : 1;
         serves |= supervised && (!image || image_teaches(sample, image_token));
       }
-      if (serves) return std::move(micro);
+      if (!serves) continue;
+      probe.samples = std::move(samples.micro[micro]);
+      probe.indices = std::move(samples.indices[micro]);
+      return;
     }
   }
-  return {};
 }
 
 at::Tensor probe_loss(llava::Llava& model, const Probe& probe, const llava::LlavaBatch& batch) {
@@ -144,7 +147,7 @@ Probe find_probe(const RunInputs& inputs, const std::vector<lora::Trainable>& tr
                        std::to_string(inputs.data.train->size()) + " rows, none with an image");
   }
   Seen seen;
-  Probe probe{.samples = search(inputs, !scopes.empty(), seen),
+  Probe probe{.samples = {},
               .encode = inputs.data.encode,
               .device = inputs.device,
               .compute = inputs.precision.compute,
@@ -154,6 +157,7 @@ Probe find_probe(const RunInputs& inputs, const std::vector<lora::Trainable>& tr
               .recompute = recompute_every(inputs.recipe.train.activation_checkpointing),
               .offload_activations = offloads_activations(inputs.recipe, inputs.device),
               .packed = inputs.recipe.train.max_tokens_per_step > 0};
+  search(inputs, !scopes.empty(), probe, seen);
   if (!probe.samples.empty()) return probe;
   if (seen.supervised == 0) fail_without_supervision(inputs, seen);
   fail_without_image(inputs, scopes,

@@ -16,6 +16,7 @@
 #include "src/train/inputs/init_checkpoint.h"
 #include "src/train/machine/device.h"
 #include "src/train/proof/first_loss.h"
+#include "src/train/proof/first_loss_trials.h"
 #include "src/train/step/recovery.h"
 
 namespace lft::train {
@@ -208,8 +209,10 @@ std::string tell_first_loss(Run& run, const Proof& proof) {
   require_bounded_gradients(proof);
   require_first_loss(first, recipe.log.expect_first_loss);
   if (recipe.model.init != "random" && proof.probe_finite) {
-    for (const std::string& line : judge_first_loss(first, !recipe.lora.init_from.empty()))
-      warning(line);
+    const std::vector<std::string> tried =
+        first.above_guessing() ? try_suspects(run.model.model, run.probe, run.inputs, first)
+                               : std::vector<std::string>();
+    for (const std::string& line : judge_first_loss(first, tried)) warning(line);
   }
   return describe_first_loss(first);
 }

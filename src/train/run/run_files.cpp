@@ -3,7 +3,9 @@
 #include <cstdio>
 
 #include "src/base/log.h"
+#include "src/base/text.h"
 #include "src/train/machine/precision.h"
+#include "src/train/run/metrics_check.h"
 
 namespace lft::train {
 namespace {
@@ -24,6 +26,12 @@ RunFiles::RunFiles(const recipe::Recipe& recipe, int64_t total_steps, int64_t fi
     notice(
         "metrics.jsonl is shorter than the checkpoint remembers (a power cut?): lines are missing "
         "from it, the run itself is whole");
+  }
+  const std::vector<std::string> faults =
+      metrics_faults(recipe.output_dir + "/metrics.jsonl", metrics_.offset());
+  if (!faults.empty()) {
+    warning("metrics.jsonl is damaged, the run itself is whole: " + join(faults, "; ", 5) +
+            ". What is read from it (report.html, lft debug diff) lacks these lines");
   }
   if (recipe.log.tensorboard)
     tensorboard_ = std::make_unique<report::TensorBoardWriter>(recipe.output_dir + "/tensorboard",

@@ -22,8 +22,12 @@ StepHashes fold_step(const std::string& run_hash, const data::StepSamples& sampl
   StepHashes hashes;
   hashes.ids = short_hash(
       io::Json(sample_ids(samples)).dump(-1, ' ', false, io::Json::error_handler_t::replace));
-  hashes.run = short_hash(run_hash + hashes.ids + bits_text(loss));
+  hashes.run = fold_hashes(run_hash, hashes.ids, loss);
   return hashes;
+}
+
+std::string fold_hashes(const std::string& run_hash, const std::string& ids_hash, double loss) {
+  return short_hash(run_hash + ids_hash + bits_text(loss));
 }
 
 std::string bits_text(double value) {

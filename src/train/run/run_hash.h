@@ -22,6 +22,9 @@ std::string first_run_hash();
 /// same one.
 StepHashes fold_step(const std::string& run_hash, const data::StepSamples& samples, double loss);
 
+/// The `run` of fold_step(), of what metrics.jsonl has of a step.
+std::string fold_hashes(const std::string& run_hash, const std::string& ids_hash, double loss);
+
 /// The bits of a double as 16 hexadecimal digits; every NaN has the same. JSON has no NaN.
 std::string bits_text(double value);
 double bits_value(const std::string& text);

@@ -24,6 +24,7 @@
 #include "src/train/memory/memory_plan.h"
 #include "src/train/memory/out_of_memory.h"
 #include "src/train/proof/final_check.h"
+#include "src/train/proof/first_loss.h"
 #include "src/train/run/non_finite.h"
 #include "src/train/run/outputs.h"
 #include "src/train/run/preflight.h"
@@ -279,6 +280,7 @@ class Trainer {
   /// Memory that is free is given back before and after it, and at no other time between steps:
   /// its batches have other sizes.
   void evaluate_loss() {
+    look_at_images();
     if (!run_.inputs.data.eval) return;
     memory_.begin("the evaluation after step " + std::to_string(run_.state.step));
     if (graphs_) graphs_->graphs().start_over();
@@ -295,6 +297,26 @@ class Trainer {
     if (result.stopped) return;
     eval_loss_ = result.loss;
     files_.eval(run_.state.step, result.loss, result.samples);
+  }
+
+  /// What the images change in the loss of the probe's rows by now.
+  void look_at_images() {
+    images_ = measure_images(run_.model.model, run_.probe, run_.state.compute);
+    if (!images_) return;
+    io::Json fields = {{"own_loss", images_->own}, {"grey_loss", images_->grey}};
+    if (images_->other) fields["other_loss"] = *images_->other;
+    files_.event("images", run_.state.step, fields);
+  }
+
+  void tell_of_images() {
+    if (!images_ || !images_change_nothing(*images_)) return;
+    const std::string what = "the trained model does not see its images: the loss is " +
+                             describe_images(*images_),
+                      next =
+                          "look at the vision tower and the projector (lft debug base), and at "
+                          "whether the images of the rows differ (lft validate)";
+    files_.event("images_unseen", run_.state.step, {{"what", what}, {"next", next}});
+    files_.note("warning: " + what + "; " + next);
   }
 
   int stop(int signal) {
@@ -314,6 +336,7 @@ class Trainer {
       write_report(/*with_answers=*/false);
       throw;
     }
+    tell_of_images();
     save_outputs(run_);
     write_report(/*with_answers=*/true);
     std::printf("done       %lld steps in %.1f s; see %s/report.html\n",
@@ -324,9 +347,11 @@ class Trainer {
 
   void write_report(bool with_answers) {
     files_.flush();
-    write_run_report(
-        run_, environment_,
-        {.seconds = seconds_since(start_), .eval_loss = eval_loss_, .with_answers = with_answers});
+    write_run_report(run_, environment_,
+                     {.seconds = seconds_since(start_),
+                      .eval_loss = eval_loss_,
+                      .images = images_ ? describe_images(*images_) : "",
+                      .with_answers = with_answers});
   }
 
   /// What passes keep from step to step.
@@ -357,6 +382,7 @@ class Trainer {
   int64_t ahead_bytes_ = 0;  // of tensors made in this step for the next
   Clock::time_point start_ = Clock::now();
   double eval_loss_ = NAN;
+  std::optional<ImageLosses> images_;  // as of the last evaluation
 };
 
 /// Prints the proof that the run will train and returns it for the run's folder.

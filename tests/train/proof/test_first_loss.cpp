@@ -7,6 +7,7 @@
 
 #include "src/base/text.h"
 #include "src/train/proof/first_loss.h"
+#include "src/train/proof/first_loss_trials.h"
 #include "src/train/run/run.h"
 #include "support/expect_error.h"
 #include "train/tiny_run.h"
@@ -41,7 +42,7 @@ class FirstLossTest : public ::testing::Test {
     const double loss = run_.model.model->loss_sum(batch).item<double>();
     return measure_first_loss(run_.model.model, run_.probe, loss / static_cast<double>(supervised));
   }
-  std::string said() { return join(judge_first_loss(measure(), false), "\n"); }
+  std::string said() { return join(judge_first_loss(measure(), {}), "\n"); }
 
   test::TinyRun files_;
   train::Run run_;
@@ -74,7 +75,36 @@ TEST_F(FirstLossTest, ImagesThatAreNotSeenAreNamed) {
 TEST_F(FirstLossTest, ALossAboveGuessingIsNamed) {
   weight("lm_head.weight").mul_(30);
   EXPECT_NE(said().find("is above that of guessing, 5.576"), std::string::npos) << said();
-  EXPECT_NE(join(judge_first_loss(measure(), true)).find("lora.init_from"), std::string::npos);
+  const std::vector<std::string> tried =
+      try_suspects(run_.model.model, run_.probe, run_.inputs, measure());
+  ASSERT_EQ(tried.size(), 2u);  // the recipe has llava-hf and starts from no adapter
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(tried[i].rfind(i == 0 ? "under data.template: llava-v1 it is "
+                                    : "under data.template: plain it is ",
+                             0),
+              0u)
+        << tried[i];
+    EXPECT_EQ(tried[i].find("at fault"), std::string::npos) << tried[i];
+  }
+  EXPECT_NE(join(judge_first_loss(measure(), tried)).find("Tried: under data.template"),
+            std::string::npos);
+}
+
+TEST_F(FirstLossTest, AnAdapterThatRuinsABaseIsFoundByTakingItOff) {
+  run_.inputs.recipe.lora.init_from = "an adapter";
+  const at::NoGradGuard no_grad;
+  const double before = measure().loss;
+  for (const lora::Trainable& each : run_.model.trainables)
+    if (each.name.ends_with("lora_B.weight")) at::Tensor(each.tensor).normal_(0, 300);
+  const FirstLoss first = measure();
+  ASSERT_TRUE(first.above_guessing()) << first.loss;
+  const std::string tried =
+      join(try_suspects(run_.model.model, run_.probe, run_.inputs, measure()), "\n");
+  char expected[64];
+  std::snprintf(expected, sizeof expected, "without lora.init_from it is %.4g, so", before);
+  EXPECT_NE(tried.find(expected), std::string::npos) << tried;
+  EXPECT_NE(tried.find("so the adapter is at fault"), std::string::npos) << tried;
+  EXPECT_EQ(measure().loss, first.loss) << "the adapters are back";
 }
 
 TEST_F(FirstLossTest, OneImageForAllRowsIsNotComparedWithOthers) {

@@ -1,0 +1,82 @@
+#include "src/train/proof/first_loss_trials.h"
+
+#include <memory>
+
+#include "kernels/common/error.h"
+#include "models/lora/inject.h"
+#include "src/base/text.h"
+#include "src/text/chat_template.h"
+#include "src/train/proof/first_loss.h"
+
+namespace lft::train {
+namespace {
+
+/// Takes every adapter off the model for its lifetime.
+class WithoutAdapters {
+ public:
+  explicit WithoutAdapters(llava::Llava& model) : sites_(lora::linear_sites(*model)) {
+    for (const lora::LinearSite& site : sites_) {
+      layers::Linear layer = site.layer;
+      kept_.push_back(layer->adapter());
+      layer->set_adapter(nullptr);
+    }
+  }
+  ~WithoutAdapters() {
+    for (size_t i = 0; i < sites_.size(); ++i) {
+      layers::Linear layer = sites_[i].layer;
+      layer->set_adapter(kept_[i]);
+    }
+  }
+  WithoutAdapters(const WithoutAdapters&) = delete;
+
+ private:
+  std::vector<lora::LinearSite> sites_;
+  std::vector<std::shared_ptr<layers::LinearAdapter>> kept_;
+};
+
+/// The probe's rows under another template; empty where they cannot be encoded again.
+std::vector<data::Sample> under_template(const Probe& probe, const RunInputs& inputs,
+                                         const std::string& name) {
+  data::EncodeOptions options = probe.encode;
+  options.template_name = name;
+  std::vector<data::Sample> samples;
+  try {
+    for (size_t i = 0; i < probe.samples.size(); ++i) {
+      const data::Row row = inputs.data.train->row(probe.indices[i]);
+      if (row.images.size() != probe.samples[i].images.size()) return {};
+      samples.push_back(
+          data::encode_row(row, inputs.data.image_root, *inputs.data.tokenizer, options));
+    }
+  } catch (const Error&) {
+    return {};  // what does not fit this template is no suspect
+  }
+  return samples;
+}
+
+}  // namespace
+
+std::vector<std::string> try_suspects(llava::Llava& model, const Probe& probe,
+                                      const RunInputs& inputs, const FirstLoss& first) {
+  std::vector<std::string> tried;
+  const auto tell = [&](const std::string& change, double loss, const std::string& culprit) {
+    tried.push_back(change + " it is " + format_number(loss, "%.4g") +
+                    (first.explained_by(loss) ? ", so " + culprit + " is at fault" : ""));
+  };
+  for (const std::string& name : text::template_names()) {
+    if (name == probe.encode.template_name) continue;
+    const std::vector<data::Sample> samples = under_template(probe, inputs, name);
+    int64_t supervised = 0;
+    for (const data::Sample& sample : samples) supervised += sample.supervised();
+    if (supervised > 0)
+      tell("under data.template: " + name, mean_loss(model, probe, samples, probe.compute),
+           "the template");
+  }
+  if (!inputs.recipe.lora.init_from.empty()) {
+    const WithoutAdapters without(model);
+    tell("without lora.init_from", mean_loss(model, probe, probe.samples, probe.compute),
+         "the adapter");
+  }
+  return tried;
+}
+
+}  // namespace lft::train
