@@ -73,8 +73,9 @@ TEST_P(Variants, WhatIsSavedMergesAsTheModelDoes) {
 TEST_P(Variants, NamesAreAsRegistered) {
   std::set<std::string> flags;
   for (const Variant& variant : variants()) {
-    if (!variant.peft_flag.empty())
+    if (!variant.peft_flag.empty()) {
       EXPECT_TRUE(flags.insert(variant.peft_flag).second) << variant.peft_flag;
+    }
   }
   EXPECT_NE(variants_help().find(GetParam() + ": " + variant_.help), std::string::npos);
   EXPECT_TRUE(variants().front().peft_flag.empty()) << "plain LoRA first";

@@ -49,8 +49,9 @@ TEST(Preflight, ABatchLargerThanTheDataTakesTheMemoryOfTheData) {
     const MemoryPlan plan = plan_memory(inputs, worst_micro_batch(inputs, lengths));
     for (const Mitigation& each : mitigations(inputs, lengths, plan)) {
       const size_t accum = each.change.find("grad_accum=");
-      if (accum != std::string::npos)
+      if (accum != std::string::npos) {
         EXPECT_LE(std::stoll(each.change.substr(accum + 11)), kMostInAStep) << each.change;
+      }
     }
     return plan.peak;
   };
