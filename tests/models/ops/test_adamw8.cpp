@@ -215,7 +215,7 @@ TEST(AdamW8Update, BucketsFindWhatTheSearchFinds) {
       AdamWRates keep;  // beta2 0, steps of 0
       keep.rest1 = 1;
       keep.eps = 1;
-      loops::adamw8(param.data(), FloatType::kF32, block.data(), {found.data(), &absmax, code},
+      loops::adamw8(param.data(), {FloatType::kF32, block.data()}, {found.data(), &absmax, code},
                     {unused.data(), &unused_absmax, code}, static_cast<int64_t>(block.size()),
                     keep);
       ASSERT_EQ(absmax, 1);
