@@ -11,9 +11,6 @@
 namespace lft::test {
 namespace {
 
-using namespace lft::layers;
-using namespace lft::lora;
-
 class Variants : public ::testing::TestWithParam<std::string> {
  protected:
   Variants() {
