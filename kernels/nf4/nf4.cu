@@ -11,15 +11,15 @@ constexpr int kWidth = 8;  // weights a thread takes: 4 bytes of codes, all of o
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    dequantize_kernel(Nf4Weight from, Nf4Map map, const float* scale_values, int64_t first,
-                      int64_t n, T* out, bool wide) {
+    dequantize_kernel(Nf4Weight from, Nf4Map map, const float* scale_values, Nf4Range range, T* out,
+                      bool wide) {
   __shared__ float values[16];
   if (threadIdx.x < 16) values[threadIdx.x] = map.value[threadIdx.x];
   __syncthreads();
-  for (int64_t at = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * kWidth; at < n;
+  for (int64_t at = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * kWidth; at < range.count;
        at += int64_t(gridDim.x) * kThreads * kWidth) {
-    const int64_t i = first + at, block = i / kNf4Block;
-    const int live = n - at < kWidth ? int(n - at) : kWidth;
+    const int64_t i = range.first + at, block = i / kNf4Block;
+    const int live = range.count - at < kWidth ? int(range.count - at) : kWidth;
     const float absmax = from.scale_absmax[block / kNf4ScaleBlock];
     const float scale =
         __fadd_rn(__fmul_rn(scale_values[from.scale_codes[block]], absmax), from.scale_offset);
@@ -37,17 +37,17 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void nf4_dequantize(const Nf4Weight& from, const float* scale_values, FloatType type, int64_t first,
-                    int64_t n, void* out, Stream stream) {
-  if (n == 0) return;
+void nf4_dequantize(const Nf4Weight& from, const float* scale_values, FloatType type,
+                    Nf4Range range, void* out, Stream stream) {
+  if (range.count == 0) return;
   with_type(type, [&](auto element) {
     using T = decltype(element);
     T* to = static_cast<T*>(out);
     const bool wide =
         Pack<T, kWidth>::aligned(to) && Pack<uint8_t, kWidth / 2>::aligned(from.codes);
     launch("nf4_dequantize launch", dequantize_kernel<T>,
-           grid_size((n + kWidth - 1) / kWidth, kThreads, 1 << 20), kThreads, stream, from,
-           nf4_map(), scale_values, first, n, to, wide);
+           grid_size((range.count + kWidth - 1) / kWidth, kThreads, 1 << 20), kThreads, stream,
+           from, nf4_map(), scale_values, range, to, wide);
   });
 }
 

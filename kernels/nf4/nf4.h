@@ -40,11 +40,15 @@ void nf4_quantize_blocks(const float* w, int64_t first, int64_t n, float* scales
 /// After all blocks: the scales less their mean, quantised as 8-bit moments are, 256 at a time.
 void nf4_quantize_scales(const float* scales, Nf4Weight& to);
 
-/// Weights first .. first + n - 1 as `type`; first is a multiple of kNf4Block.
-void nf4_dequantize_ref(const Nf4Weight& from, FloatType type, int64_t first, int64_t n, void* out);
+/// Weights first .. first + count - 1; first is a multiple of kNf4Block.
+struct Nf4Range {
+  int64_t first = 0, count = 0;
+};
+/// Those weights as `type`.
+void nf4_dequantize_ref(const Nf4Weight& from, FloatType type, Nf4Range range, void* out);
 /// The same bits on the GPU, asynchronous; scale_values: on the device. Built with CUDA only.
 /// Throws kInternal when the launch fails.
-void nf4_dequantize(const Nf4Weight& from, const float* scale_values, FloatType type, int64_t first,
-                    int64_t n, void* out, Stream stream);
+void nf4_dequantize(const Nf4Weight& from, const float* scale_values, FloatType type,
+                    Nf4Range range, void* out, Stream stream);
 
 }  // namespace lft

@@ -69,16 +69,15 @@ void nf4_quantize_scales(const float* scales, Nf4Weight& to) {
   }
 }
 
-void nf4_dequantize_ref(const Nf4Weight& from, FloatType type, int64_t first, int64_t n,
-                        void* out) {
+void nf4_dequantize_ref(const Nf4Weight& from, FloatType type, Nf4Range range, void* out) {
   const float* scale_values = code_maps().exp_avg.value;
-  for (int64_t i = first; i < first + n; ++i) {
+  for (int64_t i = range.first; i < range.first + range.count; ++i) {
     const int64_t block = i / kNf4Block;
     const volatile float product =
         scale_values[from.scale_codes[block]] * from.scale_absmax[block / kNf4ScaleBlock];
     const volatile float scale = product + from.scale_offset;  // no fused multiply-add
     const int code = i % 2 == 0 ? from.codes[i / 2] >> 4 : from.codes[i / 2] & 15;
-    store_float(type, out, i - first, nf4_map().value[code] * scale);
+    store_float(type, out, i - range.first, nf4_map().value[code] * scale);
   }
 }
 

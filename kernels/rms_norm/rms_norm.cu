@@ -10,17 +10,20 @@ constexpr int kThreads = 256;
 constexpr int kWidth = 8;  // elements a thread takes at a time: 16 bytes of the narrow types
 
 /// Whether every row of the arrays may be read in packs: a property of the call, so all threads
-/// take one way.
-template <class... T>
-bool rows_aligned(int64_t cols, const T*... arrays) {
-  return cols % kWidth == 0 && all_aligned<kWidth>(arrays...);
+/// take one way. Null is aligned.
+template <class X, class Y, class W>
+bool rows_aligned(const RmsNormArgs& args, const X* beside, const X* out, const Y* y) {
+  return args.cols % kWidth == 0 &&
+         all_aligned<kWidth>(static_cast<const X*>(args.x), static_cast<const W*>(args.w), beside,
+                             out, y);
 }
 
 // A block a row. The row is read twice; the second time it comes from the caches.
 template <class X, class Y, class W>
 __global__ void __launch_bounds__(kThreads)
-    forward_kernel(RmsNormArgs args, const X* x, const X* delta, const W* w, X* sum, Y* y,
-                   bool wide) {
+    forward_kernel(RmsNormArgs args, const X* delta, X* sum, Y* y, bool wide) {
+  const X* x = static_cast<const X*>(args.x);
+  const W* w = static_cast<const W*>(args.w);
   for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
     const int64_t first = row * args.cols;
     float squares = 0;
@@ -59,8 +62,9 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class X, class Y, class W>
 __global__ void __launch_bounds__(kThreads)
-    backward_kernel(RmsNormArgs args, const Y* dy, const X* x, const W* w, const X* dsum, X* dx,
-                    bool wide) {
+    backward_kernel(RmsNormArgs args, const Y* dy, const X* dsum, X* dx, bool wide) {
+  const X* x = static_cast<const X*>(args.x);
+  const W* w = static_cast<const W*>(args.w);
   for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
     const int64_t first = row * args.cols;
     float dot = 0;
@@ -122,13 +126,12 @@ void rms_norm(const RmsNormArgs& args, const void* delta, void* sum, void* y, St
     using X = decltype(x_type);
     using Y = decltype(y_type);
     using W = decltype(w_type);
-    const auto *x = static_cast<const X*>(args.x), *more = static_cast<const X*>(delta);
-    const auto* w = static_cast<const W*>(args.w);
+    const auto* more = static_cast<const X*>(delta);
     auto* total = static_cast<X*>(sum);
     auto* out = static_cast<Y*>(y);
-    const bool wide = rows_aligned(args.cols, x, more, w, total, out);  // null is aligned
+    const bool wide = rows_aligned<X, Y, W>(args, more, total, out);
     launch("rms_norm launch", forward_kernel<X, Y, W>, grid_size(args.rows, 1, 65535), kThreads,
-           stream, args, x, more, w, total, out, wide);
+           stream, args, more, total, out, wide);
   });
 }
 
@@ -139,13 +142,12 @@ void rms_norm_backward(const RmsNormArgs& args, const void* dy, const void* dsum
     using X = decltype(x_type);
     using Y = decltype(y_type);
     using W = decltype(w_type);
-    const auto *x = static_cast<const X*>(args.x), *beside = static_cast<const X*>(dsum);
-    const auto* w = static_cast<const W*>(args.w);
+    const auto* beside = static_cast<const X*>(dsum);
     const auto* grad = static_cast<const Y*>(dy);
     auto* out = static_cast<X*>(dx);
-    const bool wide = rows_aligned(args.cols, x, beside, w, grad, out);
+    const bool wide = rows_aligned<X, Y, W>(args, beside, out, grad);
     launch("rms_norm backward launch", backward_kernel<X, Y, W>, grid_size(args.rows, 1, 65535),
-           kThreads, stream, args, grad, x, w, beside, out, wide);
+           kThreads, stream, args, grad, beside, out, wide);
   });
 }
 

@@ -15,8 +15,9 @@ constexpr int kWidth = kVectorWidth<T>;
 
 // Every element stands alone: the result does not depend on the launch shape.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    forward_kernel(const T* gate, const T* up, T* y, int64_t n, bool wide) {
+__global__ void __launch_bounds__(kThreads) forward_kernel(SwigluInput in, T* y, bool wide) {
+  const T *gate = static_cast<const T*>(in.gate), *up = static_cast<const T*>(in.up);
+  const int64_t n = in.n;
   for (int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * kWidth<T>; i < n;
        i += int64_t(gridDim.x) * kThreads * kWidth<T>) {
     const int live = n - i < kWidth<T> ? int(n - i) : kWidth<T>;
@@ -35,8 +36,9 @@ __global__ void __launch_bounds__(kThreads)
 // A thread takes a Philox block (kernels/dropout): one vector of a narrow type, two of float32.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    dropout_kernel(const T* gate, const T* up, T* y, T* dropped, int64_t n, DropoutArgs args,
-                   bool wide) {
+    dropout_kernel(SwigluInput in, T* y, T* dropped, DropoutArgs args, bool wide) {
+  const T *gate = static_cast<const T*>(in.gate), *up = static_cast<const T*>(in.up);
+  const int64_t n = in.n;
   const int64_t blocks = (n + kDraws - 1) / kDraws, stride = int64_t(gridDim.x) * kThreads;
   const uint64_t stream = args.stream_at != nullptr ? *args.stream_at : args.stream;
   for (int64_t b = int64_t(blockIdx.x) * kThreads + threadIdx.x; b < blocks; b += stride) {
@@ -59,8 +61,9 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    backward_kernel(const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t n,
-                    bool wide) {
+    backward_kernel(SwigluInput in, const T* dy, T* dgate, T* dup, bool wide) {
+  const T *gate = static_cast<const T*>(in.gate), *up = static_cast<const T*>(in.up);
+  const int64_t n = in.n;
   for (int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * kWidth<T>; i < n;
        i += int64_t(gridDim.x) * kThreads * kWidth<T>) {
     const int live = n - i < kWidth<T> ? int(n - i) : kWidth<T>;
@@ -91,38 +94,36 @@ bool aligned(const Arrays*... arrays) {
 
 }  // namespace
 
-void swiglu(FloatType type, const void* gate, const void* up, void* y, int64_t n, Stream stream) {
-  if (n == 0) return;
-  with_type(type, [&](auto element) {
+void swiglu(const SwigluInput& in, void* y, Stream stream) {
+  if (in.n == 0) return;
+  with_type(in.type, [&](auto element) {
     using T = decltype(element);
-    launch("swiglu launch", forward_kernel<T>, blocks<T>(n), kThreads, stream,
-           static_cast<const T*>(gate), static_cast<const T*>(up), static_cast<T*>(y), n,
-           aligned<T>(gate, up, y));
+    launch("swiglu launch", forward_kernel<T>, blocks<T>(in.n), kThreads, stream, in,
+           static_cast<T*>(y), aligned<T>(in.gate, in.up, y));
   });
 }
 
-void swiglu_dropout(FloatType type, const void* gate, const void* up, void* y, void* dropped,
-                    int64_t n, const DropoutArgs& args, Stream stream) {
-  if (n == 0) return;
-  with_type(type, [&](auto element) {
+void swiglu_dropout(const SwigluInput& in, void* y, void* dropped, const DropoutArgs& args,
+                    Stream stream) {
+  if (in.n == 0) return;
+  with_type(in.type, [&](auto element) {
     using T = decltype(element);
-    const auto *g = static_cast<const T*>(gate), *u = static_cast<const T*>(up);
+    const auto *g = static_cast<const T*>(in.gate), *u = static_cast<const T*>(in.up);
     auto *to = static_cast<T*>(y), *left = static_cast<T*>(dropped);
-    const unsigned blocks = grid_size((n + kDraws - 1) / kDraws, kThreads);
+    const unsigned blocks = grid_size((in.n + kDraws - 1) / kDraws, kThreads);
     const bool wide = all_aligned<kDraws>(g, u, to, left);
-    launch("swiglu dropout launch", dropout_kernel<T>, blocks, kThreads, stream, g, u, to, left, n,
-           args, wide);
+    launch("swiglu dropout launch", dropout_kernel<T>, blocks, kThreads, stream, in, to, left, args,
+           wide);
   });
 }
 
-void swiglu_backward(FloatType type, const void* dy, const void* gate, const void* up, void* dgate,
-                     void* dup, int64_t n, Stream stream) {
-  if (n == 0) return;
-  with_type(type, [&](auto element) {
+void swiglu_backward(const SwigluInput& in, const void* dy, void* dgate, void* dup, Stream stream) {
+  if (in.n == 0) return;
+  with_type(in.type, [&](auto element) {
     using T = decltype(element);
-    launch("swiglu backward launch", backward_kernel<T>, blocks<T>(n), kThreads, stream,
-           static_cast<const T*>(dy), static_cast<const T*>(gate), static_cast<const T*>(up),
-           static_cast<T*>(dgate), static_cast<T*>(dup), n, aligned<T>(dy, gate, up, dgate, dup));
+    launch("swiglu backward launch", backward_kernel<T>, blocks<T>(in.n), kThreads, stream, in,
+           static_cast<const T*>(dy), static_cast<T*>(dgate), static_cast<T*>(dup),
+           aligned<T>(dy, in.gate, in.up, dgate, dup));
   });
 }
 

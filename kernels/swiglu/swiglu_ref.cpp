@@ -5,28 +5,26 @@
 
 namespace lft {
 
-void swiglu_ref(FloatType type, const void* gate, const void* up, void* y, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) {
-    const double g = load_float(type, gate, i), u = load_float(type, up, i);
-    store_float(type, y, i, static_cast<float>(g / (1 + std::exp(-g)) * u));
+void swiglu_ref(const SwigluInput& in, void* y) {
+  for (int64_t i = 0; i < in.n; ++i) {
+    const double g = load_float(in.type, in.gate, i), u = load_float(in.type, in.up, i);
+    store_float(in.type, y, i, static_cast<float>(g / (1 + std::exp(-g)) * u));
   }
 }
 
-void swiglu_dropout_ref(FloatType type, const void* gate, const void* up, void* y, void* dropped,
-                        int64_t n, const DropoutArgs& args) {
-  std::vector<uint8_t> product(static_cast<size_t>(n * float_type_size(type)));
-  swiglu_ref(type, gate, up, product.data(), n);
-  dropout_ref(type, product.data(), dropped, n, args);
+void swiglu_dropout_ref(const SwigluInput& in, void* y, void* dropped, const DropoutArgs& args) {
+  std::vector<uint8_t> product(static_cast<size_t>(in.n * float_type_size(in.type)));
+  swiglu_ref(in, product.data());
+  dropout_ref(in.type, product.data(), dropped, in.n, args);
   if (y != nullptr) std::memcpy(y, product.data(), product.size());
 }
 
-void swiglu_backward_ref(FloatType type, const void* dy, const void* gate, const void* up,
-                         void* dgate, void* dup, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) {
-    const double d = load_float(type, dy, i), g = load_float(type, gate, i),
-                 u = load_float(type, up, i), s = 1 / (1 + std::exp(-g));
-    store_float(type, dgate, i, static_cast<float>(d * u * s * (1 + g * (1 - s))));
-    store_float(type, dup, i, static_cast<float>(d * g * s));
+void swiglu_backward_ref(const SwigluInput& in, const void* dy, void* dgate, void* dup) {
+  for (int64_t i = 0; i < in.n; ++i) {
+    const double d = load_float(in.type, dy, i), g = load_float(in.type, in.gate, i),
+                 u = load_float(in.type, in.up, i), s = 1 / (1 + std::exp(-g));
+    store_float(in.type, dgate, i, static_cast<float>(d * u * s * (1 + g * (1 - s))));
+    store_float(in.type, dup, i, static_cast<float>(d * g * s));
   }
 }
 

@@ -43,10 +43,10 @@ struct AdapterMemory {
 };
 
 struct Variant {
-  std::string name;             // in a recipe
-  std::string help;             // after the name, in the reference of lora.variant
-  std::string note = {};        // after the rank in an adapter's README: " (DoRA)"
-  std::string peft_flag = {};   // the key of adapter_config.json that is true, if there is one
+  std::string name;            // in a recipe
+  std::string help;            // after the name, in the reference of lora.variant
+  std::string note = {};       // after the rank in an adapter's README: " (DoRA)"
+  std::string peft_flag = {};  // the key of adapter_config.json that is true, if there is one
   /// begin() writes to the layer's weight, which must not be codes, and A and B as they begin stay
   /// in host memory for what is saved.
   bool changes_weight = false;

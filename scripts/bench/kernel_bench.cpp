@@ -194,17 +194,19 @@ void bench_layer() {
   turn.cos = angles.as<float>();
   turn.sin = angles.as<float>() + kTokens * kHalf;
   report("rope", 2 * kRow + kTokens * kHalf * 8.0, [&] { rope(turn, a.as(), b.as(), nullptr); });
-  report("swiglu", 3 * kWide,
-         [&] { swiglu(kType, a.as(), b.as(), c.as(), kTokens * kInner, nullptr); });
+  report("swiglu", 3 * kWide, [&] {
+    swiglu({kType, kTokens * kInner, a.as(), b.as()}, c.as(), nullptr);
+  });
   const DropoutArgs drop{.seed = 1, .stream = 2, .threshold = 3277, .scale = 1.05f};
   const int64_t wide = kTokens * kInner;
-  report("swiglu with dropout", 4 * kWide,
-         [&] { swiglu_dropout(kType, a.as(), b.as(), c.as(), d.as(), wide, drop, nullptr); });
+  report("swiglu with dropout", 4 * kWide, [&] {
+    swiglu_dropout({kType, wide, a.as(), b.as()}, c.as(), d.as(), drop, nullptr);
+  });
   report("quick_gelu", 2 * kWide, [&] { quick_gelu(kType, a.as(), b.as(), wide, nullptr); });
   report("quick_gelu_backward", 3 * kWide,
          [&] { quick_gelu_backward(kType, c.as(), a.as(), b.as(), wide, nullptr); });
   report("swiglu_backward", 5 * kWide, [&] {
-    swiglu_backward(kType, c.as(), a.as(), b.as(), d.as(), e.as(), kTokens * kInner, nullptr);
+    swiglu_backward({kType, kTokens * kInner, a.as(), b.as()}, c.as(), d.as(), e.as(), nullptr);
   });
 }
 
@@ -218,7 +220,8 @@ void bench_codes() {
                    .scale_codes = codes.as<uint8_t>() + kWeights};
   weight.scale_absmax = scales.as<float>();
   report("nf4_dequantize", kWeights * (2 + 0.5 + 1.0 / 64), [&] {
-    nf4_dequantize(weight, values.as<float>(), FloatType::kBF16, 0, kWeights, dense.as(), nullptr);
+    nf4_dequantize(weight, values.as<float>(), FloatType::kBF16, {0, kWeights}, dense.as(),
+                   nullptr);
   });
   Fp8Rows rows{.rows = kTokens, .cols = kHidden, .type = FloatType::kBF16};
   Buffer x(2 * kTokens * kHidden), y(2 * kTokens * kHidden);

@@ -72,6 +72,7 @@ std::string format_number(double value, const char* format) {
 
 std::string join_names(const std::vector<std::string>& names, size_t max) {
   std::vector<std::string> escaped;
+  escaped.reserve(names.size());
   for (const std::string& name : names) escaped.push_back(escape_text(name));
   return join(escaped, ", ", max);
 }

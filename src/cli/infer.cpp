@@ -98,8 +98,8 @@ InferModel load_infer_model(const InferOptions& options) {
 
   out.tokenizer = text::Tokenizer::load(options.model);
   std::string lowered;
-  out.encode = data::encode_options(options.model, base.config, *out.tokenizer, named.value,
-                                    fit.value, options.max_tokens, &lowered);
+  out.encode = data::encode_options(options.model, base.config, *out.tokenizer,
+                                    {named.value, fit.value, options.max_tokens}, &lowered);
   if (!lowered.empty()) notice(lowered);
   hf::check_adapter_tokenizer(adapter, out.encode.tokenizer_parts);
   out.encode.image_limits = options.image_limits;

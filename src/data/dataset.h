@@ -14,6 +14,12 @@
 
 namespace lft::data {
 
+/// What a recipe says of how rows become samples.
+struct EncodeRules {
+  std::string template_name = "llava-v1", image_fit = "pad";  // pad | crop
+  int64_t max_tokens = 2048;
+};
+
 /// How rows become samples. All numbers come from the model, never from processor defaults.
 struct EncodeOptions {
   llava::LlavaConfig config;
@@ -33,8 +39,8 @@ struct EncodeOptions {
 /// Reads mean/std (preprocessor_config.json or processor_config.json) and eos
 /// (tokenizer_config.json); lowers max_tokens to the model's positions and then sets *notice.
 EncodeOptions encode_options(const std::string& model_dir, const llava::LlavaConfig& config,
-                             const text::Tokenizer& tokenizer, const std::string& template_name,
-                             const std::string& image_fit, int64_t max_tokens, std::string* notice);
+                             const text::Tokenizer& tokenizer, const EncodeRules& rules,
+                             std::string* notice);
 
 /// Rows of a file; the format is recognised from its structure and said in one line. Throws kInput
 /// with file:line (JSONL) or file[index] (array).

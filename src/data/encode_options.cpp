@@ -129,13 +129,13 @@ void check_tokenizer(const std::string& model_dir, const llava::LlavaConfig& con
   }
 }
 
-void check_names(const std::string& template_name, const std::string& image_fit) {
-  if (!text::is_template(template_name)) {
-    refuse(ErrorKind::kUsage, "unknown template", "data.template", quote_text(template_name),
+void check_names(const EncodeRules& rules) {
+  if (!text::is_template(rules.template_name)) {
+    refuse(ErrorKind::kUsage, "unknown template", "data.template", quote_text(rules.template_name),
            join(text::template_names()));
   }
-  if (image_fit != "pad" && image_fit != "crop") {
-    refuse(ErrorKind::kUsage, "unknown image fit", "data.image_fit", quote_text(image_fit),
+  if (rules.image_fit != "pad" && rules.image_fit != "crop") {
+    refuse(ErrorKind::kUsage, "unknown image fit", "data.image_fit", quote_text(rules.image_fit),
            "pad or crop");
   }
 }
@@ -143,15 +143,14 @@ void check_names(const std::string& template_name, const std::string& image_fit)
 }  // namespace
 
 EncodeOptions encode_options(const std::string& model_dir, const llava::LlavaConfig& config,
-                             const text::Tokenizer& tokenizer, const std::string& template_name,
-                             const std::string& image_fit, int64_t max_tokens,
+                             const text::Tokenizer& tokenizer, const EncodeRules& rules,
                              std::string* notice) {
-  check_names(template_name, image_fit);
+  check_names(rules);
   check_tokenizer(model_dir, config, tokenizer);
   EncodeOptions options;
   options.config = config;
-  options.template_name = template_name;
-  options.image_fit = image_fit;
+  options.template_name = rules.template_name;
+  options.image_fit = rules.image_fit;
   options.eos = end_token(model_dir, config, tokenizer);
   options.config.eos_tokens.push_back(
       tokenizer.id_of(options.eos));  // what a model is taught to end with ends its answers
@@ -168,13 +167,13 @@ EncodeOptions encode_options(const std::string& model_dir, const llava::LlavaCon
   options.image_std = three_numbers(numbers, "image_std", kClipStd, true, where);
   check_steps(numbers, where);
   check_square(numbers, "crop_size", config.vision.image_size, where);
-  if (image_fit == "crop") check_square(numbers, "size", config.vision.image_size, where);
+  if (rules.image_fit == "crop") check_square(numbers, "size", config.vision.image_size, where);
   if (!numbers.contains("image_mean") || !numbers.contains("image_std")) {
     notices.push_back(model_dir + " gives no image_mean and image_std: CLIP's are used");
   }
-  options.max_tokens = std::min(max_tokens, config.text.max_positions);
-  if (options.max_tokens < max_tokens) {
-    notices.push_back("data.max_tokens lowered from " + std::to_string(max_tokens) + " to " +
+  options.max_tokens = std::min(rules.max_tokens, config.text.max_positions);
+  if (options.max_tokens < rules.max_tokens) {
+    notices.push_back("data.max_tokens lowered from " + std::to_string(rules.max_tokens) + " to " +
                       std::to_string(options.max_tokens) + ", the model's positions");
   }
   if (notice) *notice = join(notices, "; ");

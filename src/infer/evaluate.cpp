@@ -14,20 +14,29 @@
 namespace lft::infer {
 namespace {
 
+/// What every batch of an evaluation takes.
+struct Evaluation {
+  llava::Llava& model;
+  const data::Dataset& dataset;
+  const text::Tokenizer& tokenizer;
+  const data::EncodeOptions& encode;
+  const EvalOptions& options;
+  at::ScalarType compute;
+};
+
 /// Teacher-forced: every supervised token's log-probability, split back to the rows.
-void score_batch(llava::Llava& model, const std::vector<data::Sample>& samples,
-                 const data::EncodeOptions& encode, bool packed, at::ScalarType compute,
+void score_batch(const Evaluation& of, const std::vector<data::Sample>& samples,
                  std::vector<EvalRecord>& records) {
   at::NoGradGuard no_grad;
-  ops::ComputeDtypeGuard guard(compute);
+  ops::ComputeDtypeGuard guard(of.compute);
   if (std::all_of(records.begin(), records.end(),
                   [](const EvalRecord& record) { return record.supervised == 0; }))
     return;
-  const at::Device device = model->language_model->parameters().front().device();
-  const llava::LlavaBatch batch =
-      data::make_batch({.encode = encode, .device = device, .packed = packed}, samples);
+  const at::Device device = of.model->language_model->parameters().front().device();
+  const llava::LlavaBatch batch = data::make_batch(
+      {.encode = of.encode, .device = device, .packed = of.options.max_tokens > 0}, samples);
   const at::Tensor logprobs =
-      model->supervised_logprobs(batch).to(at::kCPU, at::kDouble).contiguous();
+      of.model->supervised_logprobs(batch).to(at::kCPU, at::kDouble).contiguous();
   const double* next = logprobs.const_data_ptr<double>();
   for (EvalRecord& record : records) {
     double sum = 0;
@@ -70,39 +79,37 @@ std::vector<size_t> part_starts(const std::vector<data::Sample>& prompts, int64_
   return starts;
 }
 
-void answer_batch(llava::Llava& model, const std::vector<data::Sample>& samples,
-                  const data::Dataset& dataset, const text::Tokenizer& tokenizer,
-                  const data::EncodeOptions& encode, const EvalOptions& how, at::ScalarType compute,
+void answer_batch(const Evaluation& of, const std::vector<data::Sample>& samples,
                   std::vector<EvalRecord>& records) {
   std::vector<data::Sample> prompts;
   std::vector<EvalRecord*> asked;
   int64_t longest = 0;
   for (size_t i = 0; i < records.size(); ++i) {
-    const text::Turn turn = last_turn(samples[i], dataset.row(records[i].index));
+    const text::Turn turn = last_turn(samples[i], of.dataset.row(records[i].index));
     records[i].question = turn.question;
     records[i].reference = turn.answer;
     if (records[i].supervised == 0) continue;
     prompts.push_back(prompt_of(samples[i]));
     asked.push_back(&records[i]);
-    longest = std::max(longest, answer_tokens(samples[i], turn.answer, tokenizer));
+    longest = std::max(longest, answer_tokens(samples[i], turn.answer, of.tokenizer));
   }
   // Twice the reference and a little more is enough to know that an answer is another one.
-  const GenerateOptions options{.max_new_tokens = std::min(how.max_new_tokens, 2 * longest + 16),
-                                .on_token = {}};
+  const GenerateOptions options{
+      .max_new_tokens = std::min(of.options.max_new_tokens, 2 * longest + 16), .on_token = {}};
   std::vector<std::vector<int64_t>> answers;
-  const std::vector<size_t> starts = part_starts(prompts, how.max_tokens);
+  const std::vector<size_t> starts = part_starts(prompts, of.options.max_tokens);
   for (size_t part = 0; part < starts.size(); ++part) {
     const auto begin = prompts.begin() + static_cast<std::ptrdiff_t>(starts[part]);
     const auto end = part + 1 < starts.size()
                          ? prompts.begin() + static_cast<std::ptrdiff_t>(starts[part + 1])
                          : prompts.end();
     for (std::vector<int64_t>& answer :
-         generate_batch(model, {begin, end}, encode, options, compute))
+         generate_batch(of.model, {begin, end}, of.encode, options, of.compute))
       answers.push_back(std::move(answer));
   }
   for (size_t i = 0; i < asked.size(); ++i) {
     asked[i]->answered = true;
-    asked[i]->answer = trim(tokenizer.decode(answers[i]));
+    asked[i]->answer = trim(of.tokenizer.decode(answers[i]));
     asked[i]->match = asked[i]->answer == trim(asked[i]->reference);
   }
 }
@@ -132,6 +139,7 @@ EvalResult evaluate(llava::Llava& model, const data::Dataset& dataset,
                     const text::Tokenizer& tokenizer, const data::EncodeOptions& encode,
                     const EvalOptions& options, at::ScalarType compute,
                     const std::function<void(const EvalRecord&)>& each) {
+  const Evaluation evaluation{model, dataset, tokenizer, encode, options, compute};
   EvalResult result;
   const int64_t size = options.limit > 0 ? std::min(options.limit, dataset.size()) : dataset.size();
   data::Loader loader(dataset, {.batch_size = options.batch_size,
@@ -150,10 +158,8 @@ EvalResult evaluate(llava::Llava& model, const data::Dataset& dataset,
           static_cast<size_t>(std::min(size - seen, static_cast<int64_t>(samples.size()))));
       seen += static_cast<int64_t>(samples.size());
       std::vector<EvalRecord> records = records_of(samples, step.indices[micro]);
-      if (options.loss)
-        score_batch(model, samples, encode, options.max_tokens > 0, compute, records);
-      if (options.answers)
-        answer_batch(model, samples, dataset, tokenizer, encode, options, compute, records);
+      if (options.loss) score_batch(evaluation, samples, records);
+      if (options.answers) answer_batch(evaluation, samples, records);
       result.stopped = requested_signal() != 0;
       if (result.stopped) break;
       for (EvalRecord& record : records) {

@@ -81,7 +81,7 @@ bool holds_other_files(const std::string& old_dir, const std::string& new_dir) {
 std::string unused_name(const std::string& stem) {
   struct stat ignored {};
   for (int number = 1;; ++number) {
-    const std::string name = stem + "-" + std::to_string(number);
+    std::string name = stem + "-" + std::to_string(number);
     if (!status_of(name, &ignored)) return name;
   }
 }

@@ -39,7 +39,7 @@ std::string image_path(const std::string& root, const std::string& name, bool fo
                 "download the image and name the file");
   }
   if (root.empty()) return absolute_path(name);
-  const std::string path = absolute_path(name.front() == '/' ? name : root + "/" + name);
+  std::string path = absolute_path(name.front() == '/' ? name : root + "/" + name);
   if (is_inside(path, root)) return path;
   const std::optional<std::string> named = named_below(root, name);
   if (!named)

@@ -181,7 +181,7 @@ ImageHeader any_header(Bytes bytes, const std::string& where) {
 
 ImageHeader read_image_header(const std::string& bytes, const std::string& where,
                               const ImageLimits& limits) {
-  const ImageHeader header = any_header(bytes, where);
+  ImageHeader header = any_header(bytes, where);
   const std::string size = std::to_string(header.width) + " x " + std::to_string(header.height);
   if (header.width < 1 || header.height < 1)
     bad_image(where, "damaged " + header.kind + " image", "a size of " + size);

@@ -51,6 +51,7 @@ Row row_of(const std::string& name) {
 io::Json layer_map(const std::map<int64_t, io::Json>& records) {
   if (records.empty()) return nullptr;
   std::vector<int64_t> steps;
+  steps.reserve(records.size());
   for (const auto& [step, record] : records) steps.push_back(step);
   const size_t columns = std::min(steps.size(), kMaxColumns), last = steps.size() - 1;
   std::vector<int64_t> shown = {steps.front()};

@@ -19,6 +19,7 @@ std::string place(const TokenizerFiles& files, const char* key) {
 
 std::vector<int64_t> ids_of(const std::vector<Piece>& pieces) {
   std::vector<int64_t> ids;
+  ids.reserve(pieces.size());
   for (const Piece& piece : pieces) ids.push_back(piece.id);
   return ids;
 }
@@ -193,12 +194,14 @@ std::vector<Token> JsonTokenizer::encode(std::string_view text) const {
     }
     Aligned normal = normalizer_.apply(whole.slice(segment.begin, segment.end));
     for (const Segment& inner : normalized_->split(normal.text)) {
-      if (inner.token >= 0)
+      if (inner.token >= 0) {
         add_token(normal, inner);
-      else if (inner.end - inner.begin == normal.text.size())
+      } else if (inner.end - inner.begin == normal.text.size()) {
         encode_text(std::move(normal), out);
-      else
+        break;  // there is no other
+      } else {
         encode_text(normal.slice(inner.begin, inner.end), out);
+      }
     }
   }
   for (const int64_t id : behind_)

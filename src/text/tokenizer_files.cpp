@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <iterator>
 
 #include "kernels/common/error.h"
 #include "src/io/files.h"
@@ -162,6 +163,7 @@ void add_config_tokens(Vocabulary& vocabulary, const TokenizerFiles& files) {
   std::sort(tokens.begin(), tokens.end(),
             [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
   std::vector<std::string> names;
+  names.reserve(std::size(kNamed));
   for (const char* key : kNamed) names.push_back(content_of(files, key));
   for (AddedToken& token : tokens) {
     const bool is_named = std::find(names.begin(), names.end(), token.content) != names.end();

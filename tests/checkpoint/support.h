@@ -3,11 +3,11 @@
 #include <ATen/ATen.h>
 
 #include <fstream>
-#include <sstream>
 
 #include "src/checkpoint/checkpoint.h"
 #include "src/io/files.h"
 #include "support/expect_error.h"
+#include "support/slurp.h"
 #include "support/temp_dir.h"
 
 namespace lft::test {
@@ -54,13 +54,6 @@ inline Checkpoint small_checkpoint(int64_t step) {
       {"lft", "0.1.0"}, {"libtorch", "2.11.0"}, {"cpu", "one"}, {"threads", 2}};
   checkpoint.recipe = dump_recipe(small_recipe());
   return checkpoint;
-}
-
-inline std::string bytes_of(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
 }
 
 inline void put_bytes(const std::string& path, const std::string& bytes) {

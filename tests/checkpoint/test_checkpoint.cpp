@@ -21,10 +21,10 @@ using namespace lft::io;
 using namespace lft::recipe;
 namespace {
 
-using test::bytes_of;
 using test::expect_same;
 using test::names_in;
 using test::put_bytes;
+using test::slurp;
 using test::small_checkpoint;
 using test::small_recipe;
 using test::TempDir;
@@ -60,8 +60,7 @@ TEST(Checkpoint, TheSameCheckpointGivesTheSameBytes) {
   const TempDir dir;
   for (const char* run : {"a", "b"}) save_checkpoint(dir.file(run), small_checkpoint(3), 2);
   for (const std::string& name : names_in(dir.file("a/step-3")))
-    EXPECT_EQ(bytes_of(dir.file("a/step-3/" + name)), bytes_of(dir.file("b/step-3/" + name)))
-        << name;
+    EXPECT_EQ(slurp(dir.file("a/step-3/" + name)), slurp(dir.file("b/step-3/" + name))) << name;
 }
 
 TEST(Checkpoint, OtherReadersOpenTheTensors) {
@@ -75,7 +74,7 @@ TEST(Checkpoint, OtherReadersOpenTheTensors) {
 TEST(Checkpoint, ManifestEndsWithItsOwnHash) {
   const TempDir dir;
   save_checkpoint(dir.path(), small_checkpoint(3), 2);
-  const std::string text = bytes_of(dir.file("step-3/MANIFEST"));
+  const std::string text = slurp(dir.file("step-3/MANIFEST"));
   const size_t last = text.rfind("sha256 ");
   EXPECT_EQ(text.substr(last), "sha256 " + sha256(text.substr(0, last)) + "\n");
   const Json json = Json::parse(text.substr(0, last));
@@ -86,7 +85,7 @@ TEST(Checkpoint, ManifestEndsWithItsOwnHash) {
   EXPECT_EQ(json["environment"]["cpu"], "one");
   ASSERT_EQ(json["files"].size(), 4u);
   for (const Json& file : json["files"]) {
-    const std::string bytes = bytes_of(dir.file("step-3/" + file["name"].get<std::string>()));
+    const std::string bytes = slurp(dir.file("step-3/" + file["name"].get<std::string>()));
     EXPECT_EQ(file["bytes"], bytes.size());
     EXPECT_EQ(file["sha256"], sha256(bytes));
   }
@@ -253,7 +252,7 @@ TEST(Checkpoint, ListsNewestFirstWithSizesAndFaults) {
   EXPECT_EQ(list[0].run_id, "20250131-235959-1a2b3c4d");
   uint64_t bytes = 0;
   for (const std::string& name : names_in(dir.file("step-10")))
-    bytes += bytes_of(dir.file("step-10/" + name)).size();
+    bytes += slurp(dir.file("step-10/" + name)).size();
   EXPECT_EQ(list[0].bytes, bytes);
   EXPECT_NEAR(static_cast<double>(list[0].saved_at), static_cast<double>(time(nullptr)), 60);
   EXPECT_NE(list[1].fault.find("found 2 bytes, sha256 " + sha256("{}")), std::string::npos)

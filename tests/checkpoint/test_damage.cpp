@@ -37,7 +37,7 @@ class Damage : public ::testing::Test {
       EXPECT_NE(text.find("sha256 " + sha256(original_)), std::string::npos)
           << what << ": " << text;
       if (path_exists(file(name)) && !is_directory(file(name))) {
-        EXPECT_NE(text.find("sha256 " + sha256(bytes_of(file(name)))), std::string::npos)
+        EXPECT_NE(text.find("sha256 " + sha256(slurp(file(name)))), std::string::npos)
             << what << ": " << text;
       }
     }
@@ -56,7 +56,7 @@ class Damage : public ::testing::Test {
 
 TEST_F(Damage, EveryFlippedBitIsSeen) {  // guarantee A6
   for (const std::string name : kFiles) {
-    original_ = bytes_of(file(name));
+    original_ = slurp(file(name));
     for (size_t i = 0; i < 32; ++i) {
       const size_t at =
           i * (original_.size() - 1) / 31;  // the first byte, the last, and 30 between them
@@ -72,7 +72,7 @@ TEST_F(Damage, EveryFlippedBitIsSeen) {  // guarantee A6
 }
 
 TEST_F(Damage, EveryBitOfManifestCounts) {
-  original_ = bytes_of(file("MANIFEST"));
+  original_ = slurp(file("MANIFEST"));
   for (size_t at = 0; at < original_.size(); ++at) {
     std::string flipped = original_;
     flipped[at] = static_cast<char>(flipped[at] ^ (1 << (at % 8)));
@@ -83,7 +83,7 @@ TEST_F(Damage, EveryBitOfManifestCounts) {
 
 TEST_F(Damage, CutGoneAndLongerFilesAreSeen) {  // guarantee A6
   for (const std::string name : kFiles) {
-    original_ = bytes_of(file(name));
+    original_ = slurp(file(name));
     for (const size_t left : {size_t{0}, size_t{1}, original_.size() - 1}) {
       put_bytes(file(name), original_.substr(0, left));
       expect_refused(name, name + " cut to " + std::to_string(left));
@@ -103,8 +103,8 @@ TEST_F(Damage, CutGoneAndLongerFilesAreSeen) {  // guarantee A6
 }
 
 TEST_F(Damage, AFileOfAnotherStepIsSeen) {
-  original_ = bytes_of(file("trainables.safetensors"));
-  put_bytes(file("trainables.safetensors"), bytes_of(dir_.file("step-3/trainables.safetensors")));
+  original_ = slurp(file("trainables.safetensors"));
+  put_bytes(file("trainables.safetensors"), slurp(dir_.file("step-3/trainables.safetensors")));
   expect_refused("trainables.safetensors", "of step 3");
 }
 
@@ -123,7 +123,7 @@ TEST_F(Damage, FilesThatManifestDoesNotNameChangeNothing) {
 }
 
 TEST_F(Damage, AManifestThatNamesOtherFilesIsRefused) {
-  const std::string text = bytes_of(file("MANIFEST")), json = text.substr(0, text.rfind("sha256 "));
+  const std::string text = slurp(file("MANIFEST")), json = text.substr(0, text.rfind("sha256 "));
   for (const std::string name : {"../../etc/passwd", "/etc/passwd", "", "state.json "}) {
     std::string forged = json;
     forged.replace(forged.find("\"recipe.yaml\""), 13, Json(name).dump());
@@ -178,7 +178,7 @@ TEST(Formats, AFutureOneIsSaidSoAndLeftAlone) {  // guarantee A10
   const TempDir dir;
   for (const int64_t step : {1, 2}) save_checkpoint(dir.path(), small_checkpoint(step), 2);
   const std::string path = dir.file("step-2/MANIFEST");
-  std::string text = bytes_of(path), json = text.substr(0, text.rfind("sha256 "));
+  std::string text = slurp(path), json = text.substr(0, text.rfind("sha256 "));
   json.replace(json.find("\"version\": 1"), 12, "\"version\": 2");
   put_bytes(path, json + "sha256 " + sha256(json) + "\n");
   EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "written by a newer lft",

@@ -12,7 +12,7 @@ namespace lft::run_lock_test {
 using namespace lft::checkpoint;
 namespace {
 
-using test::bytes_of;
+using test::slurp;
 using test::TempDir;
 
 /// A child that takes the lock and sleeps until it is killed; dies with the object.
@@ -58,16 +58,16 @@ TEST(RunLock, TheSecondRunIsToldWhoHoldsIt) {  // guarantee C4
                    RunLock(dir.path()));
   a.kill_it();
   const RunLock b(dir.path());
-  EXPECT_NE(bytes_of(dir.file(".lock")).find("process " + std::to_string(getpid()) + " "),
+  EXPECT_NE(slurp(dir.file(".lock")).find("process " + std::to_string(getpid()) + " "),
             std::string::npos);
 }
 
 TEST(RunLock, ARefusedRunChangesNothing) {
   const TempDir dir;
   const RunLock a(dir.path());
-  const std::string before = bytes_of(dir.file(".lock"));
+  const std::string before = slurp(dir.file(".lock"));
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "another run", RunLock(dir.path()));
-  EXPECT_EQ(bytes_of(dir.file(".lock")), before);
+  EXPECT_EQ(slurp(dir.file(".lock")), before);
 }
 
 TEST(RunLock, EndsWithItsOwner) {

@@ -9,8 +9,8 @@ namespace lft::writer_test {
 using namespace lft::checkpoint;
 namespace {
 
-using test::bytes_of;
 using test::names_in;
+using test::slurp;
 using test::small_checkpoint;
 using test::TempDir;
 
@@ -27,8 +27,7 @@ TEST(CheckpointWriter, SavesTheTensorsAsTheyWereWhenHandedOver) {
     }
     writer.wait();
     for (const std::string& name : names_in(dir.file("want/step-3"))) {
-      EXPECT_EQ(bytes_of(to + "/step-3/" + name), bytes_of(dir.file("want/step-3/" + name)))
-          << name;
+      EXPECT_EQ(slurp(to + "/step-3/" + name), slurp(dir.file("want/step-3/" + name))) << name;
     }
   }
 }

@@ -7,12 +7,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <functional>
-#include <sstream>
 #include <string>
 
 #include "src/base/errors.h"
+#include "support/slurp.h"
 #include "support/temp_dir.h"
 
 namespace lft::test {
@@ -36,19 +35,12 @@ struct Shimmed {
   }
 };
 
-inline std::string file_text(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
 inline Shimmed collect(int status, const TempDir& scratch) {
   Shimmed ran;
   ran.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  ran.out = file_text(scratch.file("out"));
-  ran.err = file_text(scratch.file("err"));
-  ran.calls = atol(file_text(scratch.file("count")).c_str());
+  ran.out = slurp(scratch.file("out"));
+  ran.err = slurp(scratch.file("err"));
+  ran.calls = atol(slurp(scratch.file("count")).c_str());
   return ran;
 }
 

@@ -99,7 +99,7 @@ class SavedUnder {
     std::map<std::string, std::string> all;
     for (const std::string& step : list_dir(steps())) {
       for (const std::string& name : list_dir(steps() + "/" + step))
-        all[step + "/" + name] = bytes_of(steps() + "/" + step + "/" + name);
+        all[step + "/" + name] = slurp(steps() + "/" + step + "/" + name);
     }
     return all;
   }

@@ -38,7 +38,7 @@ Left after(const std::string& mode, bool sync_file, bool sync_folder) {
   const Shimmed ran = fork_shimmed(
       {dir.path(), mode, last}, [&] { write_name(dir.path(), "fresh", sync_file, sync_folder); });
   EXPECT_FALSE(path_exists(dir.file("last")));
-  return {ran.code, path_exists(dir.file("file")) ? file_text(dir.file("file")) : "-"};
+  return {ran.code, path_exists(dir.file("file")) ? slurp(dir.file("file")) : "-"};
 }
 
 TEST(Shim, APowerCutTakesWhatWasNotSynced) {
@@ -65,7 +65,7 @@ TEST(Shim, AKillInAWriteLeavesHalfOfIt) {
   const Shimmed ran =
       fork_shimmed({dir.path(), "kill", 1}, [&] { write_name(dir.path(), "abcdef", true, true); });
   EXPECT_EQ(ran.code, 128 + SIGKILL);
-  EXPECT_EQ(file_text(dir.file("new")), "abc");
+  EXPECT_EQ(slurp(dir.file("new")), "abc");
 }
 
 TEST(Shim, APowerCutUndoesFoldersWithAllThatIsInThem) {
@@ -139,14 +139,14 @@ TEST(Shim, RunsBesideLft) {
   const Shimmed counted = run_shimmed(command, {dir.path(), "count", 0});
   ASSERT_EQ(counted.code, 0) << counted.err;
   ASSERT_GE(counted.calls, 4);  // write, fsync, rename, fsync
-  const std::string whole = file_text(dir.file("r.yaml"));
+  const std::string whole = slurp(dir.file("r.yaml"));
   ASSERT_FALSE(whole.empty());
   for (long k = 1; k <= counted.calls; ++k) {
     std::filesystem::remove(dir.file("r.yaml"));
     const Shimmed ran = run_shimmed(command, {dir.path(), "power", k});
     EXPECT_EQ(ran.code, 128 + SIGKILL);
     if (path_exists(dir.file("r.yaml"))) {
-      EXPECT_EQ(file_text(dir.file("r.yaml")), whole) << k;
+      EXPECT_EQ(slurp(dir.file("r.yaml")), whole) << k;
     }
   }
 }

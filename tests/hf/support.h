@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "models/llava/llava.h"
+#include "models/lora/inject.h"
 #include "src/hf/adapter.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
@@ -18,6 +19,7 @@ namespace lft::test {
 using namespace lft::hf;
 using namespace lft::io;
 using namespace lft::llava;
+using namespace lft::lora;
 
 /// One row: BOS, the image's positions, then a few fixed ids.
 inline LlavaBatch probe_batch(const LlavaConfig& config) {

@@ -9,13 +9,8 @@
 #include "src/io/json.h"
 
 namespace lft::adapter_test {
-using namespace lft::hf;
-using namespace lft::io;
-using namespace lft::llava;
-using namespace lft::lora;
+using namespace lft::test;
 namespace {
-
-using namespace test;
 
 // What peft 0.21.2 wrote for get_peft_model(llava, LoraConfig(r=4, lora_alpha=8,
 // target_modules=regex, init_lora_weights=False, task_type="CAUSAL_LM")).

@@ -8,13 +8,8 @@
 #include "src/io/json.h"
 
 namespace lft::merge_test {
-using namespace lft::hf;
-using namespace lft::io;
-using namespace lft::llava;
-using namespace lft::lora;
+using namespace lft::test;
 namespace {
-
-using namespace test;
 
 class Merge : public ::testing::Test {
  protected:

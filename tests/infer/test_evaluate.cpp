@@ -47,7 +47,7 @@ EvalResult evaluate_rows(const test::TinyRun& run, const std::string& file,
   const ModelDir dir = ModelDir::open(run.model());
   const std::unique_ptr<Tokenizer> tokenizer = Tokenizer::load(run.model());
   const EncodeOptions encode =
-      encode_options(run.model(), dir.config, *tokenizer, "llava-hf", "pad", kMaxTokens, nullptr);
+      encode_options(run.model(), dir.config, *tokenizer, {"llava-hf", "pad", kMaxTokens}, nullptr);
   Llava model = load_llava(dir, at::kFloat, at::kCPU);
   const auto dataset = open_dataset(file, run.dir().file("images"), *tokenizer, encode);
   return evaluate(model, *dataset, *tokenizer, encode, options, at::kFloat);

@@ -13,6 +13,11 @@ namespace {
 
 using Names = std::vector<std::string>;
 
+/// A directory with the file "a".
+void write_with_a(const std::string& path, const std::string& text) {
+  write_dir_atomic(path, [&](const std::string& tmp) { write_file_atomic(tmp + "/a", text); });
+}
+
 TEST(Files, ReadFileTakesRegularFilesOnly) {
   const test::TempDir dir;
   EXPECT_EQ(read_file(dir.write("a", std::string("x\0y", 3))), std::string("x\0y", 3));
@@ -70,7 +75,7 @@ TEST(Files, WriteDirAtomicReplacesWhatItWroteBefore) {
   const test::TempDir dir;
   const std::string path = dir.file("adapter");
   for (const char* text : {"old", "new"}) {
-    write_dir_atomic(path, [&](const std::string& tmp) { write_file_atomic(tmp + "/a", text); });
+    write_with_a(path, text);
   }
   EXPECT_EQ(read_file(path + "/a"), "new");
   EXPECT_EQ(list_dir(dir.path()), Names{"adapter"});
@@ -81,8 +86,7 @@ TEST(Files, WriteDirAtomicKeepsFilesOfOthers) {
   dir.write("adapter/a", "old");
   dir.write("adapter/notes.txt", "mine");
   testing::internal::CaptureStderr();
-  write_dir_atomic(dir.file("adapter"),
-                   [&](const std::string& tmp) { write_file_atomic(tmp + "/a", "new"); });
+  write_with_a(dir.file("adapter"), "new");
   EXPECT_NE(testing::internal::GetCapturedStderr().find("adapter.old-1"), std::string::npos);
   EXPECT_EQ(list_dir(dir.path()), (Names{"adapter", "adapter.old-1"}));
   EXPECT_EQ(read_file(dir.file("adapter.old-1/notes.txt")), "mine");
@@ -92,7 +96,7 @@ TEST(Files, WriteDirAtomicKeepsFilesOfOthers) {
 TEST(Files, AFailedFillLeavesTheOldDirectory) {
   const test::TempDir dir;
   const std::string path = dir.file("adapter");
-  write_dir_atomic(path, [&](const std::string& tmp) { write_file_atomic(tmp + "/a", "old"); });
+  write_with_a(path, "old");
   EXPECT_LFT_ERROR(ErrorKind::kNumeric, "stop", write_dir_atomic(path, [&](const std::string& tmp) {
                      write_file_atomic(tmp + "/a", "new");
                      throw Error(ErrorKind::kNumeric, "stop");
@@ -106,8 +110,7 @@ TEST(Files, LeftoversOfAKilledWriteAreClearedAway) {
   dir.write(".tmp-step-1/half", "x");
   dir.write(".tmp-a", "x");
   dir.write(".dead-step-1/old", "x");
-  write_dir_atomic(dir.file("step-1"),
-                   [&](const std::string& tmp) { write_file_atomic(tmp + "/a", "1"); });
+  write_with_a(dir.file("step-1"), "1");
   write_file_atomic(dir.file("a"), "2");
   EXPECT_EQ(list_dir(dir.path()), (Names{"a", "step-1"}));
   EXPECT_EQ(list_dir(dir.file("step-1")), Names{"a"});
@@ -117,8 +120,7 @@ TEST(Files, ACrashBetweenTheTwoRenamesIsMended) {
   const test::TempDir dir;
   dir.write("adapter/a", "older");
   dir.write(".dead-adapter/a", "oldest");
-  write_dir_atomic(dir.file("adapter"),
-                   [&](const std::string& tmp) { write_file_atomic(tmp + "/a", "new"); });
+  write_with_a(dir.file("adapter"), "new");
   EXPECT_EQ(list_dir(dir.path()), Names{"adapter"});
   EXPECT_EQ(read_file(dir.file("adapter/a")), "new");
 }

@@ -14,6 +14,14 @@
 
 namespace lft::test {
 
+/// What storing a value as `type` is off by at most: relative to it, and beside that near zero.
+inline double rounding(FloatType type) {
+  return type == FloatType::kF32 ? 0x1p-24 : type == FloatType::kBF16 ? 0x1p-8 : 0x1p-11;
+}
+inline double least_rounding(FloatType type) {
+  return type == FloatType::kF16 ? 0x1p-25 : 0x1p-120;  // half of FP16's spacing near zero
+}
+
 struct Array {
   FloatType type = FloatType::kF32;
   int64_t count = 0, offset = 0;  // offset: bytes from the arena's start

@@ -147,15 +147,18 @@ TEST(AdamWRef, ClipsTheGradientOfAnyType) {
   }
 }
 
-TEST(AdamWRef, FoundInfKeepsEveryBit) {
+template <class Run>
+void expect_found_inf_keeps(FloatType type, int64_t count, const Run& run) {
   test::Arena arena;
-  add_tensor(arena, FloatType::kBF16, 40, 0, 1);
+  add_tensor(arena, type, count, 0, 1);
   const std::vector<uint8_t> before = arena.bytes();
   Ask ask{.args = {}, .control = {}, .rates = {{.lr = 0.1, .weight_decay = 0.1, .t = 2}}};
   ask.control.found_inf = 1;
-  run_ref(arena, ask);
+  run(arena, ask);
   EXPECT_EQ(arena.bytes(), before);
 }
+
+TEST(AdamWRef, FoundInfKeepsEveryBit) { expect_found_inf_keeps(FloatType::kBF16, 40, run_ref); }
 
 /// Every size and alignment, in both 16-bit types; the parameters are large enough to round.
 test::Arena with_shadows() {
@@ -294,13 +297,7 @@ TEST(AdamWGpu, MoreTensorsThanBlocks) {
 
 TEST(AdamWGpu, FoundInfKeepsEveryBit) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
-  test::Arena arena;
-  add_tensor(arena, FloatType::kF32, 20000, 0, 1);
-  const std::vector<uint8_t> before = arena.bytes();
-  Ask ask{.args = {}, .control = {}, .rates = {{.lr = 0.1, .weight_decay = 0.1, .t = 2}}};
-  ask.control.found_inf = 1;
-  run_gpu(arena, ask);
-  EXPECT_EQ(arena.bytes(), before);
+  expect_found_inf_keeps(FloatType::kF32, 20000, run_gpu);
 }
 
 #endif

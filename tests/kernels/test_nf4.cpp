@@ -29,7 +29,7 @@ struct Stored {
   Stored(const Stored&) = delete;
   std::vector<float> values() const {
     std::vector<float> out(weight.count);
-    nf4_dequantize_ref(weight, FloatType::kF32, 0, weight.count, out.data());
+    nf4_dequantize_ref(weight, FloatType::kF32, {0, weight.count}, out.data());
     return out;
   }
   std::vector<uint8_t> codes, scale_codes;
@@ -122,9 +122,9 @@ TEST(Nf4Gpu, EqualsTheReferenceBitForBit) {
       for (const int64_t first : {int64_t{0}, std::min<int64_t>(64, count / 64 * 64)}) {
         const int64_t n = count - first;
         std::vector<uint8_t> want(n * float_type_size(type));
-        nf4_dequantize_ref(stored.weight, type, first, n, want.data());
+        nf4_dequantize_ref(stored.weight, type, {first, n}, want.data());
         test::DeviceArray<uint8_t> got(std::vector<uint8_t>(want.size(), 0xAB));
-        nf4_dequantize(on_device, values.data(), type, first, n, got.data(), nullptr);
+        nf4_dequantize(on_device, values.data(), type, {first, n}, got.data(), nullptr);
         EXPECT_EQ(got.to_host(), want) << count;
       }
     }

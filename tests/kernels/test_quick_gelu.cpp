@@ -46,11 +46,7 @@ TEST(QuickGeluRef, BackwardEqualsFiniteDifferences) {
 /// parts; where s is nearly 1, what s is off by (2 of the quotient, half of 1 + exp) is multiplied
 /// by 1.702 x.
 void expect_gpu_equals_ref(FloatType type, int64_t n, int64_t misaligned, bool in_place) {
-  const double stored = type == FloatType::kF32    ? 0x1p-24
-                        : type == FloatType::kBF16 ? 0x1p-8
-                                                   : 0x1p-11;
-  const double least =
-      type == FloatType::kF16 ? 0x1p-25 : 0x1p-120;  // half of FP16's spacing near zero
+  const double stored = test::rounding(type), least = test::least_rounding(type);
   test::Arena start;
   const size_t x = start.add(type, n, misaligned), dy = start.add(type, n),
                y = start.add(type, n, misaligned);

@@ -14,7 +14,7 @@ namespace {
 TEST(SwigluRef, KnownValues) {
   const std::vector<float> gate = {0, 1, -1, 20, -200, 200}, up = {3, 2, 2, 0.5f, 7, 1};
   std::vector<float> y(6);
-  swiglu_ref(FloatType::kF32, gate.data(), up.data(), y.data(), 6);
+  swiglu_ref({FloatType::kF32, 6, gate.data(), up.data()}, y.data());
   EXPECT_EQ(y[0], 0);
   EXPECT_FLOAT_EQ(y[1], static_cast<float>(2 / (1 + std::exp(-1.0))));
   EXPECT_FLOAT_EQ(y[2], static_cast<float>(-2 / (1 + std::exp(1.0))));
@@ -31,10 +31,10 @@ TEST(SwigluRef, BackwardEqualsFiniteDifferences) {
     for (const float up : {-2.0f, 0.5f}) {
       const float dy = 1.5f;
       float dgate = 0, dup = 0;
-      swiglu_backward_ref(FloatType::kF32, &dy, &gate, &up, &dgate, &dup, 1);
+      swiglu_backward_ref({FloatType::kF32, 1, &gate, &up}, &dy, &dgate, &dup);
       const auto value = [&](float g, float u) {
         float y = 0;
-        swiglu_ref(FloatType::kF32, &g, &u, &y, 1);
+        swiglu_ref({FloatType::kF32, 1, &g, &u}, &y);
         return dy * y;
       };
       EXPECT_NEAR(dgate, (value(gate + kStep, up) - value(gate - kStep, up)) / (2 * kStep), 4e-4);
@@ -50,10 +50,10 @@ TEST(SwigluRef, WithDropoutIsTheDropoutOfTheRoundedProduct) {
   const size_t y = arena.add(FloatType::kBF16, 100), dropped = arena.add(FloatType::kBF16, 100);
   arena.fill_normal(gate, 4, 2);
   arena.fill_normal(up, 5, 2);
-  swiglu_dropout_ref(FloatType::kBF16, arena.data(gate), arena.data(up), arena.data(y),
-                     arena.data(dropped), 100, args);
+  const SwigluInput in{FloatType::kBF16, 100, arena.data(gate), arena.data(up)};
+  swiglu_dropout_ref(in, arena.data(y), arena.data(dropped), args);
   test::Arena plain = arena;
-  swiglu_ref(FloatType::kBF16, arena.data(gate), arena.data(up), plain.data(y), 100);
+  swiglu_ref(in, plain.data(y));
   EXPECT_EQ(arena.values(y), plain.values(y));
   int kept = 0;
   for (int64_t i = 0; i < 100; ++i) {
@@ -70,11 +70,7 @@ TEST(SwigluRef, WithDropoutIsTheDropoutOfTheRoundedProduct) {
 /// may cancel in 1 + g (1 - s), so its bound is that of its parts; where s is nearly 1, what s is
 /// off by (2 of the quotient, half of 1 + exp) is multiplied by g.
 void expect_gpu_equals_ref(FloatType type, int64_t n, int64_t misaligned) {
-  const double stored = type == FloatType::kF32    ? 0x1p-24
-                        : type == FloatType::kBF16 ? 0x1p-8
-                                                   : 0x1p-11;
-  const double least =
-      type == FloatType::kF16 ? 0x1p-25 : 0x1p-120;  // half of FP16's spacing near zero
+  const double stored = test::rounding(type), least = test::least_rounding(type);
   test::Arena start;
   const size_t dy = start.add(type, n, misaligned), gate = start.add(type, n, misaligned),
                up = start.add(type, n, misaligned);
@@ -84,16 +80,17 @@ void expect_gpu_equals_ref(FloatType type, int64_t n, int64_t misaligned) {
   start.fill_normal(gate, 2, 4);
   start.fill_normal(up, 3, 1);
   test::Arena want = start;
-  swiglu_ref(type, want.data(gate), want.data(up), want.data(y), n);
-  swiglu_backward_ref(type, want.data(dy), want.data(gate), want.data(up), want.data(dgate),
-                      want.data(dup), n);
+  const SwigluInput in{type, n, want.data(gate), want.data(up)};
+  swiglu_ref(in, want.data(y));
+  swiglu_backward_ref(in, want.data(dy), want.data(dgate), want.data(dup));
   test::DeviceArray<uint8_t> bytes(start.bytes());
   ASSERT_TRUE(bytes.ok());
   const auto at = [&](size_t a) {
     return static_cast<void*>(bytes.data() + start.arrays()[a].offset);
   };
-  swiglu(type, at(gate), at(up), at(y), n, nullptr);
-  swiglu_backward(type, at(dy), at(gate), at(up), at(dgate), at(dup), n, nullptr);
+  const SwigluInput there{type, n, at(gate), at(up)};
+  swiglu(there, at(y), nullptr);
+  swiglu_backward(there, at(dy), at(dgate), at(dup), nullptr);
   test::Arena got = start;
   got.bytes() = bytes.to_host();
   for (int64_t i = 0; i < n; ++i) {
@@ -135,11 +132,12 @@ TEST(SwigluGpu, DropoutInTheSamePassGivesTheBitsOfTwoPasses) {
         const auto at = [&](size_t a) {
           return static_cast<void*>(bytes.data() + start.arrays()[a].offset);
         };
-        swiglu_dropout(type, at(gate), at(up), at(y), at(dropped), n, args, nullptr);
-        swiglu_dropout(type, at(gate), at(up), nullptr, at(alone), n, args, nullptr);
+        const SwigluInput in{type, n, at(gate), at(up)};
+        swiglu_dropout(in, at(y), at(dropped), args, nullptr);
+        swiglu_dropout(in, nullptr, at(alone), args, nullptr);
         test::Arena got = start;
         got.bytes() = bytes.to_host();
-        swiglu(type, at(gate), at(up), at(y), n, nullptr);
+        swiglu(in, at(y), nullptr);
         test::Arena plain = start;
         plain.bytes() = bytes.to_host();
         EXPECT_EQ(got.values(y), plain.values(y));
@@ -147,8 +145,7 @@ TEST(SwigluGpu, DropoutInTheSamePassGivesTheBitsOfTwoPasses) {
         EXPECT_EQ(got.values(dropped), plain.values(dropped)) << n;
         EXPECT_EQ(got.values(alone), got.values(dropped));
         EXPECT_EQ(got.values(gate), start.values(gate));
-        swiglu_dropout(type, at(gate), at(up), at(gate), at(up), n, args,
-                       nullptr);  // over its inputs
+        swiglu_dropout(in, at(gate), at(up), args, nullptr);  // over its inputs
         got.bytes() = bytes.to_host();
         EXPECT_EQ(got.values(gate), plain.values(y));
         EXPECT_EQ(got.values(up), plain.values(dropped));
@@ -167,7 +164,7 @@ TEST(SwigluGpu, SaturatedGatesGiveNoNan) {
   const auto at = [&](size_t a) {
     return static_cast<void*>(bytes.data() + start.arrays()[a].offset);
   };
-  swiglu_backward(FloatType::kF32, at(one), at(gate), at(one), at(dgate), at(dup), 4, nullptr);
+  swiglu_backward({FloatType::kF32, 4, at(gate), at(one)}, at(one), at(dgate), at(dup), nullptr);
   start.bytes() = bytes.to_host();
   EXPECT_EQ(start.values(dgate), (std::vector<float>{0, 0, 1, 1}));
   EXPECT_EQ(start.values(dup)[3], 200);

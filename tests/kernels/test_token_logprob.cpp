@@ -98,9 +98,7 @@ void expect_gpu_equals_ref(FloatType type, int64_t rows, int64_t vocab, bool gra
   ASSERT_TRUE(bytes.ok() && on_device.ok());
   token_logprob(args(bytes.data(), on_device.data()), nullptr);
   got.bytes() = bytes.to_host();
-  const double stored = type == FloatType::kF32    ? 0x1p-24
-                        : type == FloatType::kBF16 ? 0x1p-8
-                                                   : 0x1p-11;
+  const double stored = test::rounding(type);
   constexpr double kExp = (8 + 60) * 0x1p-23;
   for (int64_t r = 0; r < rows; ++r) {
     ASSERT_NEAR(got.get(result, r), want.get(result, r),

@@ -4,9 +4,6 @@
 #include "models/tiny.h"
 
 namespace lft::test {
-using namespace lft::llava;
-using namespace lft::lora;
-using namespace lft::ops;
 
 /// In float32: the same loss and gradients, bit for bit.
 inline void expect_trains_as_its_dense_twin(BaseStorage storage) {

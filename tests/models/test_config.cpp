@@ -3,7 +3,6 @@
 #include "models/tiny.h"
 
 namespace lft::test::config_test {
-using namespace lft::llava;
 namespace {
 
 LlavaConfig parse(const Json& json) { return LlavaConfig::parse(json, "config.json"); }

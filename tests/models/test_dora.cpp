@@ -6,10 +6,6 @@
 #include "models/tiny.h"
 
 namespace lft::test::dora_test {
-using namespace lft::layers;
-using namespace lft::llava;
-using namespace lft::lora;
-using namespace lft::ops;
 namespace {
 
 constexpr double kScale = 1.75;

@@ -4,9 +4,6 @@
 #include "models/tiny.h"
 
 namespace lft::test::golden_test {
-using namespace lft::llama;
-using namespace lft::llava;
-using namespace lft::lora;
 namespace {
 
 // Sums of a few hundred float32 products in another order: 1e-5 leaves a factor of 20 over what is

@@ -11,10 +11,6 @@
 #include "models/tiny.h"
 
 namespace lft::test::llava_test {
-using namespace lft::llama;
-using namespace lft::llava;
-using namespace lft::lora;
-using namespace lft::ops;
 namespace {
 
 /// The supervised log-probabilities from logits of every position, by plain ops.

@@ -5,9 +5,6 @@
 #include "models/tiny.h"
 
 namespace lft::test::lora_test {
-using namespace lft::llava;
-using namespace lft::lora;
-using namespace lft::ops;
 namespace {
 
 std::vector<std::string> names_of(const std::vector<LinearSite>& sites) {

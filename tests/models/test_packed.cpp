@@ -8,10 +8,6 @@
 #include "models/tiny.h"
 
 namespace lft::test::packed_test {
-using namespace lft::layers;
-using namespace lft::llava;
-using namespace lft::lora;
-using namespace lft::ops;
 namespace {
 
 std::shared_ptr<const PackedSequences> sequences(const std::vector<int64_t>& lengths) {

@@ -10,9 +10,6 @@
 namespace lft::test {
 namespace {
 
-using namespace lft::layers;
-using namespace lft::lora;
-
 constexpr double kUnit = 0x1p-24;  // of float32
 
 class Pissa : public ::testing::Test {

@@ -11,10 +11,6 @@
 #include "support/counting_allocator.h"
 
 namespace lft::test::recompute_test {
-using namespace lft::layers;
-using namespace lft::llava;
-using namespace lft::lora;
-using namespace lft::ops;
 namespace {
 
 struct Pass {

@@ -12,9 +12,6 @@
 #include "models/tiny.h"
 
 namespace lft::test::shapes_seen_test {
-using namespace lft::llama;
-using namespace lft::llava;
-using namespace lft::ops;
 namespace {
 
 std::set<int64_t> key_lengths;  // of attention

@@ -11,9 +11,6 @@
 namespace lft::test {
 namespace {
 
-using namespace lft::layers;
-using namespace lft::lora;
-
 class Variants : public ::testing::TestWithParam<std::string> {
  protected:
   Variants() {
@@ -73,8 +70,9 @@ TEST_P(Variants, WhatIsSavedMergesAsTheModelDoes) {
 TEST_P(Variants, NamesAreAsRegistered) {
   std::set<std::string> flags;
   for (const Variant& variant : variants()) {
-    if (!variant.peft_flag.empty())
+    if (!variant.peft_flag.empty()) {
       EXPECT_TRUE(flags.insert(variant.peft_flag).second) << variant.peft_flag;
+    }
   }
   EXPECT_NE(variants_help().find(GetParam() + ": " + variant_.help), std::string::npos);
   EXPECT_TRUE(variants().front().peft_flag.empty()) << "plain LoRA first";

@@ -13,8 +13,17 @@
 #include "kernels/common/error.h"
 #include "models/llava/llava.h"
 
+namespace lft::layers {}
+namespace lft::llama {}
+namespace lft::lora {}
+namespace lft::ops {}
+
 namespace lft::test {
+using namespace lft::layers;
+using namespace lft::llama;
 using namespace lft::llava;
+using namespace lft::lora;
+using namespace lft::ops;
 
 using Json = nlohmann::json;
 

@@ -1,5 +1,6 @@
 """Fixtures: photographs, checkpoints, adapters and training runs, each made once a session. LFT_BIN names the binary."""
 
+import functools
 import pathlib
 
 import pytest
@@ -43,27 +44,13 @@ def images(tmp_path_factory):
 @pytest.fixture(scope="session")
 def model_dir(tmp_path_factory):
     """name -> directory of a random checkpoint, built once a session."""
-    built = {}
-
-    def get(name):
-        if name not in built:
-            built[name] = checkpoints.build(name, tmp_path_factory.mktemp("models") / name)
-        return built[name]
-
-    return get
+    return functools.cache(lambda name: checkpoints.build(name, tmp_path_factory.mktemp("models") / name))
 
 
 @pytest.fixture(scope="session")
 def peer(model_dir):
     """name -> the checkpoint in transformers, loaded once a session (never modified)."""
-    loaded = {}
-
-    def get(name):
-        if name not in loaded:
-            loaded[name] = reference.Peer(model_dir(name))
-        return loaded[name]
-
-    return get
+    return functools.cache(lambda name: reference.Peer(model_dir(name)))
 
 
 @pytest.fixture(scope="session")

@@ -12,20 +12,9 @@
 #include <vector>
 
 #include "models/base/call.h"
-#include "src/hf/model_dir.h"
-#include "src/train/optim/adamw.h"
-#include "src/train/step/step.h"
-#include "support/temp_dir.h"
-#include "support/tiny_llava.h"
+#include "train/tiny_steps.h"
 
 namespace lft::test {
-using namespace lft::data;
-using namespace lft::hf;
-using namespace lft::layers;
-using namespace lft::llava;
-using namespace lft::lora;
-using namespace lft::ops;
-using namespace lft::train;
 
 /// y = x W^T + x A^T B^T, with something wrong at the end of it.
 class Offender : public LinearAdapter {
@@ -52,12 +41,12 @@ class Offender : public LinearAdapter {
   Body body_;
 };
 
-class OffenderTest : public ::testing::Test {
+class OffenderTest : public TinySteps {
  protected:
   void SetUp() override { build({"llm:all-linear"}); }
 
   void build(const std::vector<std::string>& targets) {
-    model = load_llava(ModelDir::open(dir_), at::kFloat, at::kCPU);
+    load();
     inject_lora(select_sites(linear_sites(*model), targets), {.rank = 4, .alpha = 8, .dropout = 0},
                 7);
     {
@@ -66,10 +55,6 @@ class OffenderTest : public ::testing::Test {
         if (parameter.key().ends_with("lora_B")) parameter.value().fill_(0.02);
       }
     }
-    layout->encode.config = model->config;
-    layout->encode.image_mean = {0.5f, 0.5f, 0.5f};
-    layout->encode.image_std = {0.25f, 0.25f, 0.25f};
-    state = {};
     take_trainables();
   }
 
@@ -97,12 +82,9 @@ class OffenderTest : public ::testing::Test {
   }
 
   StepOutcome take(size_t micro_batches = 1) {
-    StepSamples samples;
-    samples.layout = layout;
-    for (size_t i = 0; i < micro_batches; ++i)
-      samples.micro.push_back({sample(2 * i), sample(2 * i + 1)});
-    return train_step(model, *optimizer, scaler, Schedule::make("constant", 0, 10), options,
-                      samples, state);
+    std::vector<std::vector<Sample>> micro;
+    for (size_t i = 0; i < micro_batches; ++i) micro.push_back({sample(2 * i), sample(2 * i + 1)});
+    return TinySteps::take(std::move(micro));
   }
 
   /// The error of a step; kInternal.
@@ -118,16 +100,6 @@ class OffenderTest : public ::testing::Test {
     ADD_FAILURE() << "no error";
     return {};
   }
-
-  TempDir scratch_;
-  const std::string dir_ = write_tiny_llava(scratch_.file("model"));
-  Llava model{nullptr};
-  std::vector<Trainable> trainables;
-  std::unique_ptr<Optimizer> optimizer;
-  std::shared_ptr<BatchLayout> layout = std::make_shared<BatchLayout>();
-  StepOptions options;
-  StepState state;
-  LossScaler scaler{{.enabled = false}};
 };
 
 #define EXPECT_PIECE(text, piece) \

@@ -15,15 +15,9 @@
 #include "support/temp_dir.h"
 #include "support/tiny_llava.h"
 #include "train/image_sample.h"
+#include "train/names.h"
 
 namespace lft::test {
-using namespace lft::data;
-using namespace lft::hf;
-using namespace lft::layers;
-using namespace lft::llava;
-using namespace lft::lora;
-using namespace lft::ops;
-using namespace lft::train;
 
 class ProofFixture : public ::testing::Test {
  protected:

@@ -1,11 +1,10 @@
 // A folder with everything a small run needs: a random LLaVA with a byte tokenizer, drawn images,
 // rows, and a recipe over them.
 #pragma once
-#include <fstream>
-#include <sstream>
 #include <string>
 
 #include "src/recipe/recipe.h"
+#include "support/slurp.h"
 #include "support/temp_dir.h"
 #include "support/tiny_llava.h"
 
@@ -87,13 +86,6 @@ inline std::string bmp(int width, int height, unsigned char red, unsigned char g
   return out;
 }
 
-inline std::string slurp(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
 class TinyRun {
  public:
   explicit TinyRun(int rows = 12) {
@@ -139,6 +131,24 @@ class TinyRun {
     recipe.train.batch_size = 4;
     recipe.train.max_steps = 6;
     return recipe;
+  }
+
+  /// Four steps of one row each, that train the projector's adapters; with `without_images` the
+  /// only image stands after the last of them.
+  Recipe projector_recipe(const std::string& out, bool without_images) const {
+    nlohmann::json rows = nlohmann::json::parse(slurp(dir_.file("rows.json")));
+    for (size_t i = 0; without_images && i + 1 < rows.size(); ++i) {
+      rows[i].erase("image");
+      rows[i]["conversations"][0]["value"] = "What?";
+    }
+    dir_.write("rows.json", rows.dump());
+    Recipe few = recipe(out);
+    few.full.clear();
+    few.lora.targets = {"llm:all-linear", "projector:all-linear"};
+    few.data.shuffle = false;
+    few.train.batch_size = 1;
+    few.train.max_steps = 4;
+    return few;
   }
 
  private:

@@ -18,10 +18,10 @@ LFT_INLINE Seen seen_keys(int64_t keys, int64_t query, bool causal) {
   return {count / kTile, count % kTile};
 }
 
-LFT_INLINE void attention_softmax_rows(const float* s, Bf16* p, int64_t keys, int64_t first,
-                                       bool causal, float scale, float* inverse, float* lse) {
+LFT_INLINE void attention_softmax_rows(const float* s, Bf16* p, const QueryRows& rows, float scale,
+                                       float* inverse, float* lse) {
   for (int64_t q = 0; q < kTile; ++q, s += kTile, p += kTile) {
-    const Seen seen = seen_keys(keys, first + q, causal);
+    const Seen seen = seen_keys(rows.keys, rows.first + q, rows.causal);
     const float* last = s + seen.tiles * kTile * kTile;
     float top = seen.tiles > 0 ? *s : *last;
     for (int64_t tile = 0; tile < seen.tiles; ++tile) {
@@ -70,9 +70,10 @@ LFT_INLINE void pair_rows_tile(const Bf16* x, Bf16* y, int64_t width) {
   }
 }
 
-LFT_INLINE void attention_tile_backward_rows(const float* s, const float* dp, const float* lse,
-                                             const float* delta, int64_t keys, bool diagonal,
-                                             float scale, Bf16* p, Bf16* ds, Bf16* ds_pairs) {
+LFT_INLINE void attention_tile_backward_rows(const TileScores& of, int64_t keys, bool diagonal,
+                                             float scale, const TileGradients& to) {
+  const float *s = of.s, *dp = of.dp, *lse = of.lse, *delta = of.delta;
+  Bf16 *p = to.p, *ds = to.ds;
   for (int64_t k = 0; k < kTile; ++k) {
     const int64_t from = first_seeing(k, keys, diagonal);
     const float *s_q = s + k * kTile, *dp_q = dp + k * kTile;
@@ -85,7 +86,7 @@ LFT_INLINE void attention_tile_backward_rows(const float* s, const float* dp, co
       store(ds_q + q, q >= from ? slope : 0.0f);
     }
   }
-  pair_rows_tile(ds, ds_pairs, kTile);
+  pair_rows_tile(ds, to.ds_pairs, kTile);
 }
 
 LFT_INLINE void attention_row_dots_rows(const Bf16* a, const Bf16* b, float* dots, int64_t width) {
@@ -128,15 +129,14 @@ LFT_INLINE void store_columns_tile(const float* x, Bf16* y, int64_t rows, int64_
 
 }  // namespace
 
-LFT_CLONES void attention_softmax(const float* s, Bf16* p, int64_t keys, int64_t first, bool causal,
-                                  float scale, float* inverse, float* lse) {
-  attention_softmax_rows(s, p, keys, first, causal, scale, inverse, lse);
+LFT_CLONES void attention_softmax(const float* s, Bf16* p, const QueryRows& rows, float scale,
+                                  float* inverse, float* lse) {
+  attention_softmax_rows(s, p, rows, scale, inverse, lse);
 }
 LFT_CLONES void pair_rows(const Bf16* x, Bf16* y, int64_t width) { pair_rows_tile(x, y, width); }
-LFT_CLONES void attention_tile_backward(const float* s, const float* dp, const float* lse,
-                                        const float* delta, int64_t keys, bool diagonal,
-                                        float scale, Bf16* p, Bf16* ds, Bf16* ds_pairs) {
-  attention_tile_backward_rows(s, dp, lse, delta, keys, diagonal, scale, p, ds, ds_pairs);
+LFT_CLONES void attention_tile_backward(const TileScores& of, int64_t keys, bool diagonal,
+                                        float scale, const TileGradients& to) {
+  attention_tile_backward_rows(of, keys, diagonal, scale, to);
 }
 LFT_CLONES void attention_row_dots(const Bf16* a, const Bf16* b, float* dots, int64_t width) {
   attention_row_dots_rows(a, b, dots, width);

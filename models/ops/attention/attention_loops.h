@@ -12,15 +12,24 @@ constexpr int64_t kTile = 64;
 /// - top)), 0 where nothing is seen, top = max s over what is seen; inverse = 1 / sum p before it
 /// is rounded, lse = scale top + log(sum p). s, p: [tiles of keys, kTile queries, kTile keys];
 /// where `causal`, query q sees the keys up to first + q, and the tiles end there.
-void attention_softmax(const float* s, Bf16* p, int64_t keys, int64_t first, bool causal,
-                       float scale, float* inverse, float* lse);
+struct QueryRows {
+  int64_t keys, first;
+  bool causal;
+};
+void attention_softmax(const float* s, Bf16* p, const QueryRows& rows, float scale, float* inverse,
+                       float* lse);
 /// One tile [kTile keys, kTile queries] of the backward pass: p = exp(scale s - lse), ds = scale p
 /// (dp - delta), both 0 where a query does not see a key: the keys from `keys` on, and where
 /// `diagonal` those after the query. lse, delta: a query. ds_pairs: ds with keys 2k and 2k + 1
 /// beside each other, [kTile / 2, kTile queries, 2].
-void attention_tile_backward(const float* s, const float* dp, const float* lse, const float* delta,
-                             int64_t keys, bool diagonal, float scale, Bf16* p, Bf16* ds,
-                             Bf16* ds_pairs);
+struct TileScores {
+  const float *s, *dp, *lse, *delta;
+};
+struct TileGradients {
+  Bf16 *p, *ds, *ds_pairs;
+};
+void attention_tile_backward(const TileScores& of, int64_t keys, bool diagonal, float scale,
+                             const TileGradients& to);
 /// sum_e(a b) of each of kTile rows.
 void attention_row_dots(const Bf16* a, const Bf16* b, float* dots, int64_t width);
 /// A tile x [kTile, width] as another side of a product. width is even.

@@ -22,6 +22,16 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kScores = kTile * kTile;
 
+/// Of a product.
+struct Sizes {
+  int64_t m, n, k;
+};
+
+struct Heads {
+  at::Tensor q, k, v;  // [batch, heads, positions, width]
+  bool causal = false;
+};
+
 #if defined(__x86_64__) && defined(CPUBLAS_BRGEMM_BF16BF16F32)
 bool has_fast_tiles() {
   static const bool fast =
@@ -29,14 +39,16 @@ bool has_fast_tiles() {
   return fast && at::globalContext().userEnabledMkldnn();
 }
 
-/// c (+)= a b. b has pairs of rows beside each other, see loops::pair_rows. All are dense.
-void multiply(int64_t m, int64_t n, int64_t k, const Bf16* a, const Bf16* b, float* c, bool adds) {
+/// c [m, n] (+)= a [m, k] b [k, n]. b has pairs of rows beside each other, see loops::pair_rows.
+/// All are dense.
+void multiply(const Sizes& size, const Bf16* a, const Bf16* b, float* c, bool adds) {
+  const auto [m, n, k] = size;
   at::native::cpublas::brgemm(m, n, k, /*ld_a=*/k, /*ld_b=*/n, /*ld_c=*/n, adds, a, b, c,
                               /*is_vnni=*/true);
 }
 #else
 bool has_fast_tiles() { return false; }
-void multiply(int64_t, int64_t, int64_t, const Bf16*, const Bf16*, float*, bool) {}
+void multiply(const Sizes&, const Bf16*, const Bf16*, float*, bool) {}
 #endif
 
 int64_t tiles_of(int64_t positions) { return (positions + kTile - 1) / kTile; }
@@ -91,8 +103,9 @@ float score_scale(int64_t width) {
 }
 
 /// lse_bht: log of the sum of exp of a query's scores, for the backward pass.
-void forward_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal,
-                   const at::Tensor& out, const at::Tensor& lse_bht) {
+void forward_heads(const Heads& in, const at::Tensor& out, const at::Tensor& lse_bht) {
+  const at::Tensor &q = in.q, &k = in.k, &v = in.v;
+  const bool causal = in.causal;
   const int64_t width = q.size(3), keys = k.size(2), key_tiles = tiles_of(keys),
                 tile_size = kTile * width;
   const float scale = score_scale(width);
@@ -114,12 +127,13 @@ void forward_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
                       seen = causal ? i + 1 : key_tiles;
         copy_tile(q_rows, i, tile.data());
         for (int64_t j = 0; j < seen; ++j)
-          multiply(kTile, kTile, width, tile.data(), k_columns + j * tile_size, s + j * kScores,
+          multiply({kTile, kTile, width}, tile.data(), k_columns + j * tile_size, s + j * kScores,
                    false);
-        loops::attention_softmax(s.data(), p.data(), keys, first, causal, scale, inverse.data(),
+        loops::attention_softmax(s.data(), p.data(), {keys, first, causal}, scale, inverse.data(),
                                  lse_q.data());
         for (int64_t j = 0; j < seen; ++j)
-          multiply(kTile, width, kTile, p + j * kScores, v_rows + j * tile_size, sum.data(), j > 0);
+          multiply({kTile, width, kTile}, p + j * kScores, v_rows + j * tile_size, sum.data(),
+                   j > 0);
         loops::store_rows(sum.data(), inverse.data(), out_rows.data + first * out_rows.stride,
                           count, width, out_rows.stride);
         std::memcpy(lse + head * q_rows.count + first, lse_q.data(),
@@ -167,9 +181,10 @@ struct Gradients {
 
 /// Scores and their gradients are made with a tile's keys as rows: so made, they are the left side
 /// of the products that give dk and dv.
-Gradients backward_heads(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
-                         const at::Tensor& v, const at::Tensor& out, const at::Tensor& lse_bht,
-                         bool causal) {
+Gradients backward_heads(const Heads& in, const at::Tensor& dy, const at::Tensor& out,
+                         const at::Tensor& lse_bht) {
+  const at::Tensor &q = in.q, &k = in.k, &v = in.v;
+  const bool causal = in.causal;
   const Gradients result{empty_heads(q), empty_heads(k), empty_heads(v)};
   const int64_t width = q.size(3), keys = k.size(2), key_tiles = tiles_of(keys),
                 query_tiles = tiles_of(q.size(2));
@@ -191,18 +206,18 @@ Gradients backward_heads(const at::Tensor& dy, const at::Tensor& q, const at::Te
         loops::transpose_tile(k_tile.data(), k_transposed.data(), width);
         const int64_t from = causal ? j : 0, count = std::min(kTile, keys - j * kTile);
         for (int64_t i = from; i < query_tiles; ++i) {
-          multiply(kTile, kTile, width, k_tile.data(), queries.q_columns + i * tile_size, s.data(),
-                   false);
-          multiply(kTile, kTile, width, v_tile.data(), queries.dy_columns + i * tile_size,
+          multiply({kTile, kTile, width}, k_tile.data(), queries.q_columns + i * tile_size,
+                   s.data(), false);
+          multiply({kTile, kTile, width}, v_tile.data(), queries.dy_columns + i * tile_size,
                    dp.data(), false);
           loops::attention_tile_backward(
-              s.data(), dp.data(), queries.lse + i * kTile, queries.delta + i * kTile, count,
-              /*diagonal=*/causal && i == j, scale, p.data(), ds.data(), ds_pairs.data());
-          multiply(kTile, width, kTile, p.data(), queries.dy_rows + i * tile_size, dv.data(),
+              {s.data(), dp.data(), queries.lse + i * kTile, queries.delta + i * kTile}, count,
+              /*diagonal=*/causal && i == j, scale, {p.data(), ds.data(), ds_pairs.data()});
+          multiply({kTile, width, kTile}, p.data(), queries.dy_rows + i * tile_size, dv.data(),
                    i > from);
-          multiply(kTile, width, kTile, ds.data(), queries.q_rows + i * tile_size, dk.data(),
+          multiply({kTile, width, kTile}, ds.data(), queries.q_rows + i * tile_size, dk.data(),
                    i > from);
-          multiply(width, kTile, kTile, k_transposed.data(), ds_pairs.data(), dq + i * tile_size,
+          multiply({width, kTile, kTile}, k_transposed.data(), ds_pairs.data(), dq + i * tile_size,
                    j > 0);
         }
         const Rows dk_rows = head_rows(result.dk, head), dv_rows = head_rows(result.dv, head);
@@ -227,7 +242,7 @@ struct TiledAttentionFunction : torch::autograd::Function<TiledAttentionFunction
                             const at::Tensor& v, bool causal) {
     const at::Tensor out = empty_heads(q), lse = at::empty({q.size(0), q.size(1), q.size(2)},
                                                            q.options().dtype(at::kFloat));
-    forward_heads(q, k, v, causal, out, lse);
+    forward_heads({q, k, v, causal}, out, lse);
     ctx->save_for_backward({q, k, v, out, lse});
     ctx->saved_data["causal"] = causal;
     return out;
@@ -235,8 +250,8 @@ struct TiledAttentionFunction : torch::autograd::Function<TiledAttentionFunction
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const variable_list saved = ctx->get_saved_variables();
     const Gradients result =
-        backward_heads(with_dense_rows(gradients[0]), saved[0], saved[1], saved[2], saved[3],
-                       saved[4], ctx->saved_data["causal"].toBool());
+        backward_heads({saved[0], saved[1], saved[2], ctx->saved_data["causal"].toBool()},
+                       with_dense_rows(gradients[0]), saved[3], saved[4]);
     return {result.dq, result.dk, result.dv, at::Tensor()};
   }
 };

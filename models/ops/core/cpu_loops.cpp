@@ -20,8 +20,12 @@ LFT_INLINE void add_rows(const T* a, const T* b, T* sum, int64_t n) {
 }
 
 template <class X, class Y>
-LFT_INLINE void rms_norm_rows(const X* x, const X* delta, const float* w, X* sum, Y* y, float* rstd,
-                              int64_t rows, int64_t cols, float eps) {
+LFT_INLINE void rms_norm_rows(const RmsNormRows<X, Y>& of, int64_t rows, int64_t cols, float eps) {
+  const X *x = of.x, *delta = of.delta;
+  const float* w = of.w;
+  X* sum = of.sum;
+  Y* y = of.y;
+  float* rstd = of.rstd;
   for (int64_t r = 0; r < rows; ++r, y += cols) {
     const X* from = x + r * cols;
     if (delta != nullptr) {
@@ -39,8 +43,12 @@ LFT_INLINE void rms_norm_rows(const X* x, const X* delta, const float* w, X* sum
 }
 
 template <class X, class Y>
-LFT_INLINE void rms_norm_backward_rows(const Y* dy, const X* dsum, const X* x, const float* w,
-                                       const float* rstd, X* dx, int64_t rows, int64_t cols) {
+LFT_INLINE void rms_norm_backward_rows(const RmsNormGradients<X, Y>& of, int64_t rows,
+                                       int64_t cols) {
+  const Y* dy = of.dy;
+  const X *dsum = of.dsum, *x = of.x;
+  const float *w = of.w, *rstd = of.rstd;
+  X* dx = of.dx;
   for (int64_t r = 0; r < rows; ++r, x += cols, dy += cols, dx += cols) {
     float dot = 0;
 #pragma omp simd reduction(+ : dot)
@@ -55,8 +63,9 @@ LFT_INLINE void rms_norm_backward_rows(const Y* dy, const X* dsum, const X* x, c
 }
 
 template <class T>
-LFT_INLINE void rope_heads(const T* x, T* y, const float* cos, const float* sin, int64_t heads,
-                           int64_t half, float sign) {
+LFT_INLINE void rope_heads(const T* x, T* y, const Rotation& by, int64_t heads, int64_t half) {
+  const float *cos = by.cos, *sin = by.sin;
+  const float sign = by.sign;
   for (int64_t h = 0; h < heads; ++h, x += 2 * half, y += 2 * half) {
 #pragma omp simd
     for (int64_t i = 0; i < half; ++i) {
@@ -176,14 +185,13 @@ LFT_INLINE void dropout_elements(const T* x, T* y, int64_t first, int64_t n,
 
 }  // namespace
 
-#define LFT_RMS_NORM(X, Y)                                                                        \
-  LFT_CLONES void rms_norm(const X* x, const X* delta, const float* w, X* sum, Y* y, float* rstd, \
-                           int64_t rows, int64_t cols, float eps) {                               \
-    rms_norm_rows(x, delta, w, sum, y, rstd, rows, cols, eps);                                    \
-  }                                                                                               \
-  LFT_CLONES void rms_norm_backward(const Y* dy, const X* dsum, const X* x, const float* w,       \
-                                    const float* rstd, X* dx, int64_t rows, int64_t cols) {       \
-    rms_norm_backward_rows(dy, dsum, x, w, rstd, dx, rows, cols);                                 \
+#define LFT_RMS_NORM(X, Y)                                                                       \
+  LFT_CLONES void rms_norm(const RmsNormRows<X, Y>& of, int64_t rows, int64_t cols, float eps) { \
+    rms_norm_rows(of, rows, cols, eps);                                                          \
+  }                                                                                              \
+  LFT_CLONES void rms_norm_backward(const RmsNormGradients<X, Y>& of, int64_t rows,              \
+                                    int64_t cols) {                                              \
+    rms_norm_backward_rows(of, rows, cols);                                                      \
   }
 LFT_RMS_NORM(float, float)
 LFT_RMS_NORM(float, Bf16)
@@ -192,9 +200,8 @@ LFT_RMS_NORM(Bf16, Bf16)
 LFT_RMS_NORM(Half, Half)
 
 #define LFT_ELEMENTWISE(T)                                                                     \
-  LFT_CLONES void rope(const T* x, T* y, const float* cos, const float* sin, int64_t heads,    \
-                       int64_t half, float s) {                                                \
-    rope_heads(x, y, cos, sin, heads, half, s);                                                \
+  LFT_CLONES void rope(const T* x, T* y, const Rotation& by, int64_t heads, int64_t half) {    \
+    rope_heads(x, y, by, heads, half);                                                         \
   }                                                                                            \
   LFT_CLONES void swiglu(const T* gate, const T* up, T* y, int64_t n) {                        \
     swiglu_elements(gate, up, y, n);                                                           \

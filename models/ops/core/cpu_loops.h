@@ -12,38 +12,46 @@ namespace lft::ops::loops {
 using Bf16 = c10::BFloat16;
 using Half = c10::Half;
 
+/// Rows beside each other, as those of the gradients.
+template <class X, class Y>
+struct RmsNormRows {
+  const X *x, *delta;  // delta: may be null
+  const float* w;
+  X* sum;  // null without delta
+  Y* y;
+  float* rstd;
+};
 /// With s = x, or x + delta rounded to their type and stored in `sum` where delta is given:
 /// y[r,c] = w[c] * s[r,c] * rstd[r], rstd[r] = 1 / sqrt(mean_c(s^2) + eps).
-void rms_norm(const float* x, const float* delta, const float* w, float* sum, float* y, float* rstd,
-              int64_t rows, int64_t cols, float eps);
-void rms_norm(const float* x, const float* delta, const float* w, float* sum, Bf16* y, float* rstd,
-              int64_t rows, int64_t cols, float eps);
-void rms_norm(const Bf16* x, const Bf16* delta, const float* w, Bf16* sum, float* y, float* rstd,
-              int64_t rows, int64_t cols, float eps);
-void rms_norm(const Bf16* x, const Bf16* delta, const float* w, Bf16* sum, Bf16* y, float* rstd,
-              int64_t rows, int64_t cols, float eps);
-void rms_norm(const Half* x, const Half* delta, const float* w, Half* sum, Half* y, float* rstd,
-              int64_t rows, int64_t cols, float eps);
-/// dx = rstd * (w dy - x rstd^2 mean_c(w dy x)), rounded; where dsum is given that is added to it.
-void rms_norm_backward(const float* dy, const float* dsum, const float* x, const float* w,
-                       const float* rstd, float* dx, int64_t rows, int64_t cols);
-void rms_norm_backward(const Bf16* dy, const float* dsum, const float* x, const float* w,
-                       const float* rstd, float* dx, int64_t rows, int64_t cols);
-void rms_norm_backward(const float* dy, const Bf16* dsum, const Bf16* x, const float* w,
-                       const float* rstd, Bf16* dx, int64_t rows, int64_t cols);
-void rms_norm_backward(const Bf16* dy, const Bf16* dsum, const Bf16* x, const float* w,
-                       const float* rstd, Bf16* dx, int64_t rows, int64_t cols);
-void rms_norm_backward(const Half* dy, const Half* dsum, const Half* x, const float* w,
-                       const float* rstd, Half* dx, int64_t rows, int64_t cols);
+void rms_norm(const RmsNormRows<float, float>& of, int64_t rows, int64_t cols, float eps);
+void rms_norm(const RmsNormRows<float, Bf16>& of, int64_t rows, int64_t cols, float eps);
+void rms_norm(const RmsNormRows<Bf16, float>& of, int64_t rows, int64_t cols, float eps);
+void rms_norm(const RmsNormRows<Bf16, Bf16>& of, int64_t rows, int64_t cols, float eps);
+void rms_norm(const RmsNormRows<Half, Half>& of, int64_t rows, int64_t cols, float eps);
 
-/// Rotates the pairs (x[i], x[i + half]) of `heads` heads of 2 * half elements by the angle whose
-/// cos and sin are given; sign -1 undoes it.
-void rope(const float* x, float* y, const float* cos, const float* sin, int64_t heads, int64_t half,
-          float sign);
-void rope(const Bf16* x, Bf16* y, const float* cos, const float* sin, int64_t heads, int64_t half,
-          float sign);
-void rope(const Half* x, Half* y, const float* cos, const float* sin, int64_t heads, int64_t half,
-          float sign);
+template <class X, class Y>
+struct RmsNormGradients {
+  const Y* dy;
+  const X *dsum, *x;  // dsum: may be null
+  const float *w, *rstd;
+  X* dx;
+};
+/// dx = rstd * (w dy - x rstd^2 mean_c(w dy x)), rounded; where dsum is given that is added to it.
+void rms_norm_backward(const RmsNormGradients<float, float>& of, int64_t rows, int64_t cols);
+void rms_norm_backward(const RmsNormGradients<float, Bf16>& of, int64_t rows, int64_t cols);
+void rms_norm_backward(const RmsNormGradients<Bf16, float>& of, int64_t rows, int64_t cols);
+void rms_norm_backward(const RmsNormGradients<Bf16, Bf16>& of, int64_t rows, int64_t cols);
+void rms_norm_backward(const RmsNormGradients<Half, Half>& of, int64_t rows, int64_t cols);
+
+/// The cosines and sines of `half` angles; sign -1 turns the other way.
+struct Rotation {
+  const float *cos, *sin;
+  float sign;
+};
+/// Rotates the pairs (x[i], x[i + half]) of `heads` heads of 2 * half elements.
+void rope(const float* x, float* y, const Rotation& by, int64_t heads, int64_t half);
+void rope(const Bf16* x, Bf16* y, const Rotation& by, int64_t heads, int64_t half);
+void rope(const Half* x, Half* y, const Rotation& by, int64_t heads, int64_t half);
 
 /// y = silu(gate) * up, silu(z) = z / (1 + exp(-z)).
 void swiglu(const float* gate, const float* up, float* y, int64_t n);

@@ -1,25 +1,16 @@
 #include "models/ops/elementwise/activation.h"
 
-#include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
-
 #include <cassert>
 
-#include "models/base/dims.h"
-#include "models/ops/core/dispatch.h"
-#include "models/ops/core/parallel.h"
 #include "models/ops/elementwise/dropout.h"
+#include "models/ops/elementwise/function.h"
 #ifdef LFT_HAVE_CUDA
 #include "kernels/quick_gelu/quick_gelu.h"
 #include "kernels/swiglu/swiglu.h"
-#include "models/ops/core/device_call.h"
 #endif
 
 namespace lft::ops {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 #ifdef LFT_HAVE_CUDA
 bool kernel_fits(const at::Tensor& a, const at::Tensor& b) {
@@ -44,12 +35,15 @@ at::Tensor quick_gelu_gradient_with_kernel(const at::Tensor& dy, const at::Tenso
   return dx;
 }
 
+SwigluInput kernel_input(const at::Tensor& gate, const at::Tensor& up) {
+  return {*float_type(gate.scalar_type()), gate.numel(), gate.const_data_ptr(),
+          up.const_data_ptr()};
+}
+
 at::Tensor swiglu_with_kernel(const at::Tensor& gate, const at::Tensor& up) {
   at::Tensor y = at::empty_like(gate);
-  on_device_of(gate, [&](Stream stream) {
-    swiglu(*float_type(gate.scalar_type()), gate.const_data_ptr(), up.const_data_ptr(),
-           y.mutable_data_ptr(), gate.numel(), stream);
-  });
+  on_device_of(
+      gate, [&](Stream stream) { swiglu(kernel_input(gate, up), y.mutable_data_ptr(), stream); });
   return y;
 }
 
@@ -58,9 +52,8 @@ DroppedSwiglu swiglu_dropout_with_kernel(const at::Tensor& gate, const at::Tenso
   DroppedSwiglu both{whole ? at::empty_like(gate) : at::Tensor(), at::empty_like(gate)};
   void* y = whole ? both.y.mutable_data_ptr() : nullptr;
   on_device_of(gate, [&](Stream stream) {
-    swiglu_dropout(*float_type(gate.scalar_type()), gate.const_data_ptr(), up.const_data_ptr(), y,
-                   both.dropped.mutable_data_ptr(), gate.numel(), dropout_args(mask, /*add=*/false),
-                   stream);
+    swiglu_dropout(kernel_input(gate, up), y, both.dropped.mutable_data_ptr(),
+                   dropout_args(mask, /*add=*/false), stream);
   });
   return both;
 }
@@ -70,13 +63,22 @@ std::pair<at::Tensor, at::Tensor> swiglu_gradients_with_kernel(const at::Tensor&
                                                                const at::Tensor& up) {
   at::Tensor dgate = at::empty_like(gate), dup = at::empty_like(up);
   on_device_of(gate, [&](Stream stream) {
-    swiglu_backward(*float_type(gate.scalar_type()), dy.const_data_ptr(), gate.const_data_ptr(),
-                    up.const_data_ptr(), dgate.mutable_data_ptr(), dup.mutable_data_ptr(),
-                    gate.numel(), stream);
+    swiglu_backward(kernel_input(gate, up), dy.const_data_ptr(), dgate.mutable_data_ptr(),
+                    dup.mutable_data_ptr(), stream);
   });
   return {dgate, dup};
 }
 #endif
+
+/// loop(a null T*, the part's first element, how many): on parts of all elements, which any thread
+/// may take.
+template <class Loop>
+void over_parts(const at::Tensor& x, const Loop& loop) {
+  with_loop_type(x.scalar_type(), [&](auto* type) {
+    parallel_for(x.numel(), kLoopGrain,
+                 [&](int64_t begin, int64_t end) { loop(type, begin, end - begin); });
+  });
+}
 
 at::Tensor quick_gelu_values(const at::Tensor& x) {
 #ifdef LFT_HAVE_CUDA
@@ -87,12 +89,9 @@ at::Tensor quick_gelu_values(const at::Tensor& x) {
     return (wide * at::sigmoid(1.702 * wide)).to(x.scalar_type());
   }
   at::Tensor y = at::empty_like(x);
-  with_loop_type(x.scalar_type(), [&](auto* type) {
+  over_parts(x, [&](auto* type, int64_t first, int64_t n) {
     using T = std::remove_pointer_t<decltype(type)>;
-    parallel_for(x.numel(), kLoopGrain, [&](int64_t begin, int64_t end) {
-      loops::quick_gelu(x.const_data_ptr<T>() + begin, y.mutable_data_ptr<T>() + begin,
-                        end - begin);
-    });
+    loops::quick_gelu(x.const_data_ptr<T>() + first, y.mutable_data_ptr<T>() + first, n);
   });
   return y;
 }
@@ -106,12 +105,10 @@ at::Tensor quick_gelu_gradient(const at::Tensor& dy, const at::Tensor& x) {
     return (dy.to(at::kFloat) * s * (1 + 1.702 * wide * (1 - s))).to(x.scalar_type());
   }
   at::Tensor dx = at::empty_like(x);
-  with_loop_type(x.scalar_type(), [&](auto* type) {
+  over_parts(x, [&](auto* type, int64_t first, int64_t n) {
     using T = std::remove_pointer_t<decltype(type)>;
-    parallel_for(x.numel(), kLoopGrain, [&](int64_t begin, int64_t end) {
-      loops::quick_gelu_backward(dy.const_data_ptr<T>() + begin, x.const_data_ptr<T>() + begin,
-                                 dx.mutable_data_ptr<T>() + begin, end - begin);
-    });
+    loops::quick_gelu_backward(dy.const_data_ptr<T>() + first, x.const_data_ptr<T>() + first,
+                               dx.mutable_data_ptr<T>() + first, n);
   });
   return dx;
 }
@@ -152,12 +149,10 @@ at::Tensor swiglu_values(const at::Tensor& gate, const at::Tensor& up) {
   if (!loops_fit(gate, up))
     return (at::silu(gate.to(at::kFloat)) * up.to(at::kFloat)).to(gate.scalar_type());
   at::Tensor y = at::empty_like(gate);
-  with_loop_type(gate.scalar_type(), [&](auto* type) {
+  over_parts(gate, [&](auto* type, int64_t first, int64_t n) {
     using T = std::remove_pointer_t<decltype(type)>;
-    parallel_for(gate.numel(), kLoopGrain, [&](int64_t begin, int64_t end) {
-      loops::swiglu(gate.const_data_ptr<T>() + begin, up.const_data_ptr<T>() + begin,
-                    y.mutable_data_ptr<T>() + begin, end - begin);
-    });
+    loops::swiglu(gate.const_data_ptr<T>() + first, up.const_data_ptr<T>() + first,
+                  y.mutable_data_ptr<T>() + first, n);
   });
   return y;
 }
@@ -186,13 +181,11 @@ std::pair<at::Tensor, at::Tensor> swiglu_gradients(const at::Tensor& gradient,
             (d * g * s).to(up.scalar_type())};
   }
   at::Tensor dgate = at::empty_like(gate), dup = at::empty_like(up);
-  with_loop_type(gate.scalar_type(), [&](auto* type) {
+  over_parts(gate, [&](auto* type, int64_t first, int64_t n) {
     using T = std::remove_pointer_t<decltype(type)>;
-    parallel_for(gate.numel(), kLoopGrain, [&](int64_t begin, int64_t end) {
-      loops::swiglu_backward(dy.const_data_ptr<T>() + begin, gate.const_data_ptr<T>() + begin,
-                             up.const_data_ptr<T>() + begin, dgate.mutable_data_ptr<T>() + begin,
-                             dup.mutable_data_ptr<T>() + begin, end - begin);
-    });
+    loops::swiglu_backward(dy.const_data_ptr<T>() + first, gate.const_data_ptr<T>() + first,
+                           up.const_data_ptr<T>() + first, dgate.mutable_data_ptr<T>() + first,
+                           dup.mutable_data_ptr<T>() + first, n);
   });
   return {dgate, dup};
 }

@@ -1,25 +1,17 @@
 #include "models/ops/elementwise/rms_norm.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <optional>
 
-#include "models/base/dims.h"
-#include "models/ops/core/dispatch.h"
-#include "models/ops/core/parallel.h"
 #include "models/ops/core/precision.h"
+#include "models/ops/elementwise/function.h"
 #ifdef LFT_HAVE_CUDA
 #include "kernels/rms_norm/rms_norm.h"
-#include "models/ops/core/device_call.h"
 #endif
 
 namespace lft::ops {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 /// Loops exist for one dtype, and for float32 with BFloat16.
 template <class X, class Y>
@@ -93,9 +85,13 @@ Values forward_values(const at::Tensor& x, const at::Tensor& delta, const at::Te
         float* rstd = values.rstd.mutable_data_ptr<float>();
         parallel_for(rows, kLoopGrain / (cols + 1) + 1, [&](int64_t begin, int64_t end) {
           const int64_t first = begin * cols;
-          loops::rms_norm(from + first, more == nullptr ? nullptr : more + first,
-                          w.const_data_ptr<float>(), sum == nullptr ? nullptr : sum + first,
-                          to + first, rstd + begin, end - begin, cols, static_cast<float>(eps));
+          const loops::RmsNormRows<X, Y> of{.x = from + first,
+                                            .delta = more == nullptr ? nullptr : more + first,
+                                            .w = w.const_data_ptr<float>(),
+                                            .sum = sum == nullptr ? nullptr : sum + first,
+                                            .y = to + first,
+                                            .rstd = rstd + begin};
+          loops::rms_norm(of, end - begin, cols, static_cast<float>(eps));
         });
       }
     });
@@ -134,11 +130,14 @@ at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& dsum, const at
         const X* beside = dsum.defined() ? dsum.const_data_ptr<X>() : nullptr;
         parallel_for(rows, kLoopGrain / (cols + 1) + 1, [&](int64_t begin, int64_t end) {
           const int64_t first = begin * cols;
-          loops::rms_norm_backward(dy.const_data_ptr<Y>() + first,
-                                   beside == nullptr ? nullptr : beside + first,
-                                   x.const_data_ptr<X>() + first, w.const_data_ptr<float>(),
-                                   rstd.const_data_ptr<float>() + begin,
-                                   dx.mutable_data_ptr<X>() + first, end - begin, cols);
+          const loops::RmsNormGradients<X, Y> of{
+              .dy = dy.const_data_ptr<Y>() + first,
+              .dsum = beside == nullptr ? nullptr : beside + first,
+              .x = x.const_data_ptr<X>() + first,
+              .w = w.const_data_ptr<float>(),
+              .rstd = rstd.const_data_ptr<float>() + begin,
+              .dx = dx.mutable_data_ptr<X>() + first};
+          loops::rms_norm_backward(of, end - begin, cols);
         });
       }
     });

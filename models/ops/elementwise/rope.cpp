@@ -1,21 +1,12 @@
 #include "models/ops/elementwise/rope.h"
 
-#include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
-
-#include "models/base/dims.h"
-#include "models/ops/core/dispatch.h"
-#include "models/ops/core/parallel.h"
+#include "models/ops/elementwise/function.h"
 #ifdef LFT_HAVE_CUDA
 #include "kernels/rope/rope.h"
-#include "models/ops/core/device_call.h"
 #endif
 
 namespace lft::ops {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 at::Tensor rotate_with_aten(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
                             float sign) {
@@ -60,9 +51,10 @@ at::Tensor rotate(const at::Tensor& input, const at::Tensor& cos, const at::Tens
     parallel_for(batch * positions, kLoopGrain / width + 1, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const int64_t angle = row / positions * batch_stride + row % positions * half;
-        loops::rope(x.const_data_ptr<T>() + row * width, y.mutable_data_ptr<T>() + row * width,
-                    cos.const_data_ptr<float>() + angle, sin.const_data_ptr<float>() + angle, heads,
-                    half, sign);
+        const loops::Rotation by{cos.const_data_ptr<float>() + angle,
+                                 sin.const_data_ptr<float>() + angle, sign};
+        loops::rope(x.const_data_ptr<T>() + row * width, y.mutable_data_ptr<T>() + row * width, by,
+                    heads, half);
       }
     });
   });

@@ -1,26 +1,18 @@
 #include "models/ops/elementwise/token_logprobs.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <bit>
 
-#include "models/base/dims.h"
-#include "models/ops/core/dispatch.h"
 #include "models/ops/core/gemm.h"
-#include "models/ops/core/parallel.h"
 #include "models/ops/core/precision.h"
+#include "models/ops/elementwise/function.h"
 #ifdef LFT_HAVE_CUDA
 #include "kernels/token_logprob/token_logprob.h"
-#include "models/ops/core/device_call.h"
 #endif
 
 namespace lft::ops {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 constexpr int64_t kChunkLogits = int64_t{1} << 23;  // elements in flight: 32 MiB of float32
 constexpr int64_t kWidenRows = 4096;  // of a weight stored in another dtype, cast at a time

@@ -82,6 +82,14 @@ struct KeptOfLinear : torch::CustomClassHolder {
   bool trains_x = false, direct = false;
 };
 
+/// What beside tensors a layer is called with; lives as long as the call.
+struct LinearCall {
+  const Weight& weight;
+  const LowRank& update;
+  const SharedLayer* shared;  // null: an input of its own
+  bool grad_mode;
+};
+
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   using Optional = std::optional<at::Tensor>;  // autograd takes no undefined tensor among a
                                                // function's plain inputs
@@ -90,20 +98,20 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const Optional& up_input,
                             const Optional& dense_input, const Optional& bias_input,
                             const Optional& a_input, const Optional& b_input,
-                            const Weight* weight_input, const LowRank* update,
-                            const SharedLayer* shared, bool grad_mode) {
-    const Weight& weight = *weight_input;
+                            const LinearCall& call) {
+    const Weight& weight = call.weight;
+    const SharedLayer* const shared = call.shared;
     const at::Tensor up = up_input.value_or(at::Tensor()), bias = bias_input.value_or(at::Tensor());
     const at::Tensor a = a_input.value_or(at::Tensor()), b = b_input.value_or(at::Tensor());
     const at::ScalarType dtype = op_dtype(Op::kLinear, x.scalar_type());
     Input input;
-    if (up.defined()) input = swiglu_input(x, up, dtype, update->mask, /*whole=*/true);
+    if (up.defined()) input = swiglu_input(x, up, dtype, call.update.mask, /*whole=*/true);
     if (!up.defined()) input.x_ti = rows_of(x.to(dtype));
     at::Tensor h = shared != nullptr ? shared->h_tr : at::Tensor();
-    const at::Tensor y = forward_values(input, weight, bias, *update, &h);
+    const at::Tensor y = forward_values(input, weight, bias, call.update, &h);
     std::vector<int64_t> shape = shared != nullptr ? shared->pass->shape : x.sizes().vec();
     shape.back() = weight.out();
-    if (!grad_mode) return at::_unsafe_view(y, shape);
+    if (!call.grad_mode) return at::_unsafe_view(y, shape);
     const auto trains = [](const at::Tensor& tensor) {
       return tensor.defined() && tensor.requires_grad();
     };
@@ -119,7 +127,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const auto info = c10::make_intrusive<KeptOfLinear>();
     info->coded = weight.coded();
     if (shared != nullptr) info->shared = shared->pass, info->layer = shared->number;
-    info->update = *update;
+    info->update = call.update;
     info->update.a_ri = info->update.b_or = at::Tensor();
     info->shape = x.sizes().vec();
     info->dtype = dtype;
@@ -131,28 +139,32 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     return at::_unsafe_view(y, shape);
   }
 
-  /// Gradients of A and B (float32; undefined where they were added to .grad()), and scale * dy B
-  /// for the input's: in `columns` where they are given, and then without A's. FP16 rounds scale *
-  /// dy first, as autocast does: a gradient overflows where torch's does, and the loss scaler sees
-  /// it.
-  static at::Tensor update_gradients(const LowRank& update, const at::Tensor& dy_to,
-                                     const Input& input, const at::Tensor& h_tr,
-                                     const at::Tensor& columns, bool direct, at::Tensor* da,
-                                     at::Tensor* db) {
+  /// Of A and B float32; undefined where they were added to .grad(). dh: scale * dy B, for the
+  /// input's.
+  struct UpdateGradients {
+    at::Tensor da, db, dh_tr;
+  };
+  /// dh lies in `columns` where they are given, and then A's is left out. FP16 rounds scale * dy
+  /// first, as autocast does: a gradient overflows where torch's does, and the loss scaler sees it.
+  static UpdateGradients update_gradients(const LowRank& update, const at::Tensor& dy_to,
+                                          const Input& input, const at::Tensor& h_tr,
+                                          const at::Tensor& columns, bool direct) {
+    UpdateGradients result;
     const at::ScalarType dtype = dy_to.scalar_type();
     const bool scaled_first = dtype == at::kHalf;
     const at::Tensor d_to = scaled_first ? dy_to * update.scale : dy_to;
-    at::Tensor dh_tr = columns.defined()
-                           ? columns
-                           : at::empty({d_to.size(0), update.b_or.size(1)}, d_to.options());
+    at::Tensor& dh_tr = result.dh_tr;
+    dh_tr = columns.defined() ? columns
+                              : at::empty({d_to.size(0), update.b_or.size(1)}, d_to.options());
     product_into(dh_tr, d_to, low_b(update, dtype));
     if (dtype == at::kFloat) dh_tr.mul_(update.scale);
     if (update.a_ri.requires_grad() && input.defined()) {
-      *da = master_gradient(update.a_ri, dh_tr.t(), input.dropped(update.mask), 1, direct);
+      result.da = master_gradient(update.a_ri, dh_tr.t(), input.dropped(update.mask), 1, direct);
     }
     if (update.b_or.requires_grad())
-      *db = master_gradient(update.b_or, d_to.t(), h_tr, scaled_first ? 1 : update.scale, direct);
-    return dh_tr;
+      result.db =
+          master_gradient(update.b_or, d_to.t(), h_tr, scaled_first ? 1 : update.scale, direct);
+    return result;
   }
 
   /// dx += the update's share, dropout(dh A).
@@ -225,28 +237,30 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
       input = swiglu_input(kept, up, dtype, update.mask, weight.trains());
     if (wants_input && !up.defined()) input.x_ti = shared ? shared->input(kept, saved[6]) : kept;
 
-    at::Tensor dx, dup, dw, dbias, da, db, dh;
+    at::Tensor dx, dup, dw, dbias;
+    UpdateGradients low;
     if (a.defined()) {
       const at::Tensor columns =
           joins && !own_product ? shared->columns(info->layer) : at::Tensor();
-      dh = update_gradients(update, dy, own_product ? input : Input(), saved[5], columns,
-                            info->direct, &da, &db);
-      if (!own_product) dh.reset();
+      low = update_gradients(update, dy, own_product ? input : Input(), saved[5], columns,
+                             info->direct);
+      if (!own_product) low.dh_tr.reset();
     }
     if (weight.trains()) dw = product(dy.t(), input.x_ti).to(dense.scalar_type());
     input = {};
     if (info->bias_dtype) dbias = bias_gradient(dy, *info->bias_dtype);
     if (shared) {
-      if (joins && shared->trains_x) dx = shared_input_gradient(*shared, update, dy, dh, weight);
+      if (joins && shared->trains_x)
+        dx = shared_input_gradient(*shared, update, dy, low.dh_tr, weight);
     } else if (info->trains_x) {
-      dx = input_gradient(update, dy, dh, weight, info->x_dtype).view(info->shape);
+      dx = input_gradient(update, dy, low.dh_tr, weight, info->x_dtype).view(info->shape);
       if (up.defined()) {
         std::tie(dx, dup) = swiglu_gradients(dx, kept, up);
       } else {
         dx = dx.to(info->x_dtype);
       }
     }
-    return {dx, dup, dw, dbias, da, db, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    return {dx, dup, dw, dbias, low.da, low.db, at::Tensor()};
   }
 };
 
@@ -269,8 +283,8 @@ at::Tensor apply(const at::Tensor& x, const at::Tensor& up, const Operands& with
   const auto& [weight, bias, update] = with;
   check_dims(x, weight, bias, update);
   return LinearFunction::apply(x, optional(up), optional(weight.dense()), optional(bias),
-                               optional(update.a_ri), optional(update.b_or), &weight, &update,
-                               shared, at::GradMode::is_enabled());
+                               optional(update.a_ri), optional(update.b_or),
+                               LinearCall{weight, update, shared, at::GradMode::is_enabled()});
 }
 
 }  // namespace

@@ -39,18 +39,27 @@ at::Tensor stack_rows(const SharedPass& pass, at::TensorList a_ri, at::ScalarTyp
   return stacked;
 }
 
+/// What beside x and the A's an input is prepared with; lives as long as the call.
+struct PreparedCall {
+  const c10::intrusive_ptr<SharedPass>& pass;
+  const at::Tensor &kept, &norm_weight;  // what x can be made of
+  bool grad_mode;
+  at::Tensor& h_tr;  // set to x A^T of all layers, where one has an A
+};
+
 struct SharedInputFunction : torch::autograd::Function<SharedInputFunction> {
-  /// x [t, i], once a layer. h_tr: x A^T of all layers.
+  /// x [t, i], once a layer.
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList a_ri,
-                               const c10::intrusive_ptr<SharedPass>& pass, const at::Tensor* kept,
-                               const at::Tensor* norm_weight, at::Tensor* h_tr, bool grad_mode) {
+                               const PreparedCall& call) {
+    const c10::intrusive_ptr<SharedPass>& pass = call.pass;
     variable_list rows;
     for (size_t layer = 0; layer < pass->rank.size(); ++layer) rows.push_back(alias_rows(x));
-    if (!a_ri.empty()) *h_tr = product(rows[0], stack_rows(*pass, a_ri, x.scalar_type()).t());
-    if (!grad_mode) return rows;
+    if (!a_ri.empty()) call.h_tr = product(rows[0], stack_rows(*pass, a_ri, x.scalar_type()).t());
+    if (!call.grad_mode) return rows;
     bool trains_a = false;
     for (const at::Tensor& a : a_ri) trains_a |= a.requires_grad();
-    variable_list saved = {trains_a ? *kept : at::Tensor(), trains_a ? *norm_weight : at::Tensor()};
+    variable_list saved = {trains_a ? call.kept : at::Tensor(),
+                           trains_a ? call.norm_weight : at::Tensor()};
     saved.insert(saved.end(), a_ri.begin(), a_ri.end());
     ctx->save_for_backward(std::move(saved));
     ctx->saved_data["pass"] = c10::IValue::make_capsule(pass);
@@ -77,7 +86,7 @@ struct SharedInputFunction : torch::autograd::Function<SharedInputFunction> {
     }
     pass->forget_input();
     if (dx.defined()) result[0] = dx.view(pass->shape);
-    result.resize(result.size() + 5);  // of what is no tensor
+    result.resize(result.size() + 1);  // of the call
     return result;
   }
 };
@@ -153,8 +162,9 @@ void SharedInput::prepare() {
     pass_->shadows.push_back(update.a_shadow);
   }
   kept_ = pass_->rebuilds ? x_.sum.detach() : alias_rows(x.detach());
-  x_ti_ = SharedInputFunction::apply(x, at::TensorList(shared), pass_, &kept_, &x_.weight, &h_tr_,
-                                     at::GradMode::is_enabled());
+  x_ti_ = SharedInputFunction::apply(
+      x, at::TensorList(shared),
+      PreparedCall{pass_, kept_, x_.weight, at::GradMode::is_enabled(), h_tr_});
 }
 
 at::Tensor SharedInput::linear(int64_t layer, const Weight& weight_oi, const at::Tensor& bias_o,

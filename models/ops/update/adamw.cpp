@@ -29,9 +29,7 @@ struct WideUpdate {
   static void loops(const std::vector<AdamWItem>& items, const AdamWArgs& args) {
     for_each_chunk(items, [&](int64_t, const Chunk& chunk) {
       const AdamWItem& item = items[chunk.tensor];
-      const char* const grad =
-          static_cast<const char*>(item.grad) + chunk.first * float_type_size(item.type);
-      loops::adamw(item.param + chunk.first, item.type, grad, item.exp_avg + chunk.first,
+      loops::adamw(item.param + chunk.first, grad_of(item, chunk), item.exp_avg + chunk.first,
                    item.exp_avg_sq + chunk.first, chunk.count,
                    float_rates(item, args, args.control->clip));
       write_copy(item, chunk);

@@ -37,10 +37,8 @@ struct NarrowUpdate {
     static const loops::MomentCode exp_avg{code_maps().exp_avg}, exp_avg_sq{code_maps().exp_avg_sq};
     for_each_chunk(items, [&](int64_t, const Chunk& chunk) {
       const AdamW8Item& item = items[chunk.tensor];
-      const char* const grad =
-          static_cast<const char*>(item.grad) + chunk.first * float_type_size(item.type);
       const int64_t block = chunk.first / kMomentBlock;
-      loops::adamw8(item.param + chunk.first, item.type, grad,
+      loops::adamw8(item.param + chunk.first, grad_of(item, chunk),
                     {item.exp_avg + chunk.first, item.exp_avg_absmax + block, exp_avg},
                     {item.exp_avg_sq + chunk.first, item.exp_avg_sq_absmax + block, exp_avg_sq},
                     chunk.count, float_rates(item, args, args.control->clip));

@@ -128,11 +128,12 @@ LFT_CLONES double unscale_squares(FloatType type, void* g, int64_t n, float inv_
   return type == FloatType::kBF16 ? check<Bf16>(g, n, inv_scale) : check<Half>(g, n, inv_scale);
 }
 
-LFT_CLONES void adamw(float* param, FloatType type, const void* grad, float* exp_avg,
-                      float* exp_avg_sq, int64_t n, const AdamWRates& rates) {
-  if (type == FloatType::kF32) return update<float>(param, grad, exp_avg, exp_avg_sq, n, rates);
-  if (type == FloatType::kBF16) return update<Bf16>(param, grad, exp_avg, exp_avg_sq, n, rates);
-  update<Half>(param, grad, exp_avg, exp_avg_sq, n, rates);
+LFT_CLONES void adamw(float* param, const GradLoop& grad, float* exp_avg, float* exp_avg_sq,
+                      int64_t n, const AdamWRates& rates) {
+  const void* const g = grad.data;
+  if (grad.type == FloatType::kF32) return update<float>(param, g, exp_avg, exp_avg_sq, n, rates);
+  if (grad.type == FloatType::kBF16) return update<Bf16>(param, g, exp_avg, exp_avg_sq, n, rates);
+  update<Half>(param, g, exp_avg, exp_avg_sq, n, rates);
 }
 
 LFT_CLONES void shadow(FloatType type, void* to, const float* x, int64_t n, float scale) {
@@ -140,11 +141,12 @@ LFT_CLONES void shadow(FloatType type, void* to, const float* x, int64_t n, floa
   scale_to<Half>(to, x, n, scale);
 }
 
-LFT_CLONES void adamw8(float* param, FloatType type, const void* grad, const MomentLoop& exp_avg,
+LFT_CLONES void adamw8(float* param, const GradLoop& grad, const MomentLoop& exp_avg,
                        const MomentLoop& exp_avg_sq, int64_t n, const AdamWRates& rates) {
-  if (type == FloatType::kF32) return update8<float>(param, grad, exp_avg, exp_avg_sq, n, rates);
-  if (type == FloatType::kBF16) return update8<Bf16>(param, grad, exp_avg, exp_avg_sq, n, rates);
-  update8<Half>(param, grad, exp_avg, exp_avg_sq, n, rates);
+  const void* const g = grad.data;
+  if (grad.type == FloatType::kF32) return update8<float>(param, g, exp_avg, exp_avg_sq, n, rates);
+  if (grad.type == FloatType::kBF16) return update8<Bf16>(param, g, exp_avg, exp_avg_sq, n, rates);
+  update8<Half>(param, g, exp_avg, exp_avg_sq, n, rates);
 }
 
 }  // namespace lft::ops::loops

@@ -12,9 +12,13 @@ namespace lft::ops::loops {
 /// in double.
 double unscale_squares(FloatType type, void* g, int64_t n, float inv_scale);
 
+struct GradLoop {
+  FloatType type;
+  const void* data;
+};
 /// adamw_element on n elements. All arrays are disjoint.
-void adamw(float* param, FloatType type, const void* grad, float* exp_avg, float* exp_avg_sq,
-           int64_t n, const AdamWRates& rates);
+void adamw(float* param, const GradLoop& grad, float* exp_avg, float* exp_avg_sq, int64_t n,
+           const AdamWRates& rates);
 
 /// to = type(x * scale), as write_shadow(). Disjoint; `type` has 16 bits.
 void shadow(FloatType type, void* to, const float* x, int64_t n, float scale);
@@ -47,7 +51,7 @@ struct MomentLoop {
 };
 /// adamw_element on n elements between reading the moments and writing them again. All arrays are
 /// disjoint.
-void adamw8(float* param, FloatType type, const void* grad, const MomentLoop& exp_avg,
+void adamw8(float* param, const GradLoop& grad, const MomentLoop& exp_avg,
             const MomentLoop& exp_avg_sq, int64_t n, const AdamWRates& rates);
 
 }  // namespace lft::ops::loops

@@ -16,6 +16,13 @@
 
 namespace lft::ops {
 
+/// A chunk's gradient for the CPU's loops.
+template <class Item>
+loops::GradLoop grad_of(const Item& item, const Chunk& chunk) {
+  return {item.type,
+          static_cast<const char*>(item.grad) + chunk.first * float_type_size(item.type)};
+}
+
 /// The copy of a chunk that the CPU's loops have updated, while it is in the cache.
 template <class Item>
 void write_copy(const Item& item, const Chunk& chunk) {

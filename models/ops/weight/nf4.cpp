@@ -79,7 +79,7 @@ at::Tensor Nf4Storage::dense(at::ScalarType dtype) const {
 #ifdef LFT_HAVE_CUDA
   if (runs_kernels(codes.device())) {
     on_device_of(codes, [&](Stream stream) {
-      nf4_dequantize(from, values, *float_type(dtype), 0, from.count, dense.mutable_data_ptr(),
+      nf4_dequantize(from, values, *float_type(dtype), {0, from.count}, dense.mutable_data_ptr(),
                      stream);
     });
     return dense;

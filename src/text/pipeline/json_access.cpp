@@ -43,7 +43,7 @@ std::string text_or(const io::Json& object, const std::string& key, const std::s
 std::string type_of(const io::Json& object, const std::string& where) {
   if (!object.is_object())
     bad_tokenizer(where, "not an object", object.type_name(), "an object with a type");
-  const std::string type = text_or(object, "type", "", where);
+  std::string type = text_or(object, "type", "", where);
   if (type.empty()) bad_tokenizer(where, "component without a type", {}, "an object with a type");
   return type;
 }

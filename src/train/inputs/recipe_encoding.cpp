@@ -5,6 +5,10 @@
 
 namespace lft::train {
 
+data::EncodeRules encode_rules(const recipe::Recipe& recipe) {
+  return {recipe.data.chat_template, recipe.data.image_fit, recipe.data.max_tokens};
+}
+
 void apply_data_rules(const recipe::Recipe& recipe, data::EncodeOptions& options) {
   options.skip_bad = recipe.data.on_bad_sample == "skip";
   options.max_bad = recipe.data.max_bad;
@@ -18,8 +22,7 @@ RecipeEncoding recipe_encoding(const recipe::Recipe& recipe) {
   RecipeEncoding encoding{.tokenizer = text::Tokenizer::load(recipe.model.path), .options = {}};
   std::string remark;
   encoding.options = data::encode_options(recipe.model.path, model.config, *encoding.tokenizer,
-                                          recipe.data.chat_template, recipe.data.image_fit,
-                                          recipe.data.max_tokens, &remark);
+                                          encode_rules(recipe), &remark);
   apply_data_rules(recipe, encoding.options);
   if (!remark.empty()) notice(remark);
   return encoding;

@@ -11,6 +11,7 @@ struct RecipeEncoding {
   std::unique_ptr<text::Tokenizer> tokenizer;
   data::EncodeOptions options;
 };
+data::EncodeRules encode_rules(const recipe::Recipe& recipe);
 /// What the recipe says of bad samples and of images.
 void apply_data_rules(const recipe::Recipe& recipe, data::EncodeOptions& options);
 /// Reads config.json, tokenizer and processor files of model.path. A remark (data.max_tokens was

@@ -44,9 +44,8 @@ RunData open_run_data(const recipe::Recipe& recipe, const llava::LlavaConfig& co
   run.workers = recipe.data.workers;
   run.image_root = recipe.data.image_root.empty() ? "." : recipe.data.image_root;
   std::string notice;
-  run.encode =
-      data::encode_options(recipe.model.path, config, *run.tokenizer, recipe.data.chat_template,
-                           recipe.data.image_fit, recipe.data.max_tokens, &notice);
+  run.encode = data::encode_options(recipe.model.path, config, *run.tokenizer, encode_rules(recipe),
+                                    &notice);
   if (!notice.empty()) notices->push_back(notice);
   apply_data_rules(recipe, run.encode);
   const int64_t budget = recipe.train.max_tokens_per_step;

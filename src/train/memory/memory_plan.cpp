@@ -170,8 +170,7 @@ double graph_inputs(const RunSettings& settings, const PassShape& shape) {
 double samples_ahead(const RunSettings& settings, const PassShape& shape) {
   if (shape.samples == 0) return 0;
   const recipe::Recipe& recipe = settings.recipe;
-  const int64_t group =
-      std::min(recipe.train.batch_size * recipe.train.grad_accum, settings.rows);
+  const int64_t group = std::min(recipe.train.batch_size * recipe.train.grad_accum, settings.rows);
   const int64_t ahead = std::min<int64_t>(std::min<int64_t>(group + 2 * recipe.data.workers, 4096),
                                           settings.steps_per_epoch * group);
   const auto held = static_cast<double>(ahead + 3 * group);

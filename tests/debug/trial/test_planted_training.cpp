@@ -166,18 +166,7 @@ std::vector<PlantedBug> in_recipes() {
        .run =
            [](bool planted) {
              const TinyRun run;
-             nlohmann::json rows = nlohmann::json::parse(slurp(run.dir().file("rows.json")));
-             for (size_t i = 0; planted && i + 1 < rows.size(); ++i) {
-               rows[i].erase("image");
-               rows[i]["conversations"][0]["value"] = "What?";
-             }
-             run.dir().write("rows.json", rows.dump());
-             Recipe recipe = run.recipe("out");
-             recipe.full.clear();
-             recipe.lora.targets = {"llm:all-linear", "projector:all-linear"};
-             recipe.data.shuffle = false;
-             recipe.train.batch_size = 1;
-             recipe.train.max_steps = 4;
+             const Recipe recipe = run.projector_recipe("out", /*without_images=*/planted);
              return tell(run.dir().path(), [&] { return train::train(recipe); });
            }},
   };

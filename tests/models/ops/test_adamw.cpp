@@ -6,11 +6,9 @@
 #include "kernels/adamw/adamw.h"
 #include "models/ops/update/adamw.h"
 #include "models/ops/update/chunked.h"
-#include "models/step_support.h"
-#include "models/tiny.h"
+#include "models/update_support.h"
 
 namespace lft::test::adamw_test {
-using namespace lft::ops;
 namespace {
 
 constexpr double kUnit = 0x1p-24;  // half an ulp of 1
@@ -38,12 +36,6 @@ std::vector<AdamWTensor> copy(const std::vector<AdamWTensor>& tensors) {
   return out;
 }
 
-GradVerdict verdict(const std::vector<AdamWTensor>& tensors, double max_norm = 0) {
-  std::vector<at::Tensor> gradients;
-  for (const AdamWTensor& tensor : tensors) gradients.push_back(tensor.grad);
-  return check_gradients(gradients, 1, max_norm, {});
-}
-
 bool same(const AdamWTensor& a, const AdamWTensor& b) {
   return same_bits(a.param, b.param) && same_bits(a.exp_avg, b.exp_avg) &&
          same_bits(a.exp_avg_sq, b.exp_avg_sq) && same_bits(a.grad, b.grad);
@@ -53,28 +45,14 @@ double max_error(const at::Tensor& a, const at::Tensor& b) {
   return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
 }
 
-void reference(const std::vector<AdamWTensor>& tensors, const AdamWOptions& options,
-               const GradVerdict& verdict) {
-  AdamWArgs args;
-  args.beta1 = options.betas[0];
-  args.beta2 = options.betas[1];
-  args.eps = options.eps;
-  std::vector<AdamWItem> items;
-  for (const AdamWTensor& tensor : tensors) {
-    AdamWItem item;
-    item.param = tensor.param.mutable_data_ptr<float>();
-    item.exp_avg = tensor.exp_avg.mutable_data_ptr<float>();
-    item.exp_avg_sq = tensor.exp_avg_sq.mutable_data_ptr<float>();
-    item.grad = tensor.grad.const_data_ptr();
-    item.count = tensor.param.numel();
-    item.type = *float_type(tensor.grad.scalar_type());
-    set_rates(item, args, tensor.lr, options.weight_decay, tensor.t);
-    items.push_back(item);
-  }
-  args.items = items.data();
-  args.count = static_cast<int64_t>(items.size());
-  args.control = static_cast<const GradControl*>(verdict.control.const_data_ptr());
-  adamw_ref(args);
+void reference(const std::vector<AdamWTensor>& tensors, const GradVerdict& verdict) {
+  test::reference<AdamWItem, AdamWArgs>(
+      tensors, kOptions, verdict,
+      [](AdamWItem& item, const AdamWTensor& tensor) {
+        item.exp_avg = tensor.exp_avg.mutable_data_ptr<float>();
+        item.exp_avg_sq = tensor.exp_avg_sq.mutable_data_ptr<float>();
+      },
+      adamw_ref);
 }
 
 /// One update from equal inputs. exp_avg: four roundings of parts no larger than 2 (|m| + |g|);
@@ -121,7 +99,7 @@ TEST(AdamWUpdate, EqualsTheReferenceAtEverySizeAndType) {
     const double clip = read_stats(checked).clip;
     EXPECT_EQ(clip<1, max_norm> 0);
     adamw_(got, kOptions, checked);
-    reference(want, kOptions, checked);
+    reference(want, checked);
     for (size_t i = 0; i < tensors.size(); ++i) expect_one_step(tensors[i], got[i], want[i], clip);
   }
 }
@@ -173,7 +151,7 @@ TEST(AdamWUpdate, ClipsAsTorchDoesWithClippedGradients) {
   for (size_t i = 0; i < before.size(); ++i) {
     AdamWTensor scaled = by_hand[i];
     scaled.grad = scaled.grad.to(at::kFloat) * clip;
-    reference({scaled}, kOptions, open);
+    reference({scaled}, open);
     expect_one_step(before[i], clipped[i], by_hand[i], clip);
     EXPECT_TRUE(same_bits(clipped[i].grad, before[i].grad));  // clipped on the way, not in place
   }

@@ -7,11 +7,9 @@
 #include "models/ops/update/adamw8.h"
 #include "models/ops/update/chunked.h"
 #include "models/ops/update/cpu_update.h"
-#include "models/step_support.h"
-#include "models/tiny.h"
+#include "models/update_support.h"
 
 namespace lft::test::adamw8_test {
-using namespace lft::ops;
 namespace {
 
 constexpr double kUnit = 0x1p-24;  // half an ulp of 1
@@ -64,41 +62,25 @@ std::vector<AdamW8Tensor> copy(const std::vector<AdamW8Tensor>& tensors) {
   return out;
 }
 
-GradVerdict verdict(const std::vector<AdamW8Tensor>& tensors, double max_norm = 0) {
-  std::vector<at::Tensor> gradients;
-  for (const AdamW8Tensor& tensor : tensors) gradients.push_back(tensor.grad);
-  return check_gradients(gradients, 1, max_norm, {});
-}
-
 bool same(const AdamW8Tensor& a, const AdamW8Tensor& b) {
   const std::vector<at::Tensor> left = parts(a), right = parts(b);
   return std::equal(left.begin(), left.end(), right.begin(), same_bits);
 }
 
 void reference(const std::vector<AdamW8Tensor>& tensors, const GradVerdict& verdict) {
-  AdamW8Args args;
-  args.beta1 = kOptions.betas[0];
-  args.beta2 = kOptions.betas[1];
-  args.eps = kOptions.eps;
-  std::vector<AdamW8Item> items;
-  for (const AdamW8Tensor& tensor : tensors) {
-    AdamW8Item item;
-    item.param = tensor.param.mutable_data_ptr<float>();
-    item.exp_avg = tensor.exp_avg.mutable_data_ptr<uint8_t>();
-    item.exp_avg_sq = tensor.exp_avg_sq.mutable_data_ptr<uint8_t>();
-    item.exp_avg_absmax = tensor.exp_avg_absmax.mutable_data_ptr<float>();
-    item.exp_avg_sq_absmax = tensor.exp_avg_sq_absmax.mutable_data_ptr<float>();
-    item.grad = tensor.grad.const_data_ptr();
-    item.count = tensor.param.numel();
-    item.type = *float_type(tensor.grad.scalar_type());
-    set_rates(item, args, tensor.lr, kOptions.weight_decay, tensor.t);
-    items.push_back(item);
-  }
-  args.items = items.data();
-  args.count = static_cast<int64_t>(items.size());
-  args.control = static_cast<const GradControl*>(verdict.control.const_data_ptr());
-  args.maps = &code_maps();
-  adamw8_ref(args);
+  test::reference<AdamW8Item, AdamW8Args>(
+      tensors, kOptions, verdict,
+      [](AdamW8Item& item, const AdamW8Tensor& tensor) {
+        item.exp_avg = tensor.exp_avg.mutable_data_ptr<uint8_t>();
+        item.exp_avg_sq = tensor.exp_avg_sq.mutable_data_ptr<uint8_t>();
+        item.exp_avg_absmax = tensor.exp_avg_absmax.mutable_data_ptr<float>();
+        item.exp_avg_sq_absmax = tensor.exp_avg_sq_absmax.mutable_data_ptr<float>();
+      },
+      [](const AdamW8Args& args) {
+        AdamW8Args with_maps = args;
+        with_maps.maps = &code_maps();
+        adamw8_ref(with_maps);
+      });
 }
 
 at::Tensor wide(const at::Tensor& x) { return x.to(at::kDouble); }
@@ -215,7 +197,7 @@ TEST(AdamW8Update, BucketsFindWhatTheSearchFinds) {
       AdamWRates keep;  // beta2 0, steps of 0
       keep.rest1 = 1;
       keep.eps = 1;
-      loops::adamw8(param.data(), FloatType::kF32, block.data(), {found.data(), &absmax, code},
+      loops::adamw8(param.data(), {FloatType::kF32, block.data()}, {found.data(), &absmax, code},
                     {unused.data(), &unused_absmax, code}, static_cast<int64_t>(block.size()),
                     keep);
       ASSERT_EQ(absmax, 1);

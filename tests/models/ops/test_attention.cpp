@@ -11,7 +11,6 @@
 #include "models/tiny.h"
 
 namespace lft::test::attention_test {
-using namespace lft::ops;
 namespace {
 
 struct Shape {

@@ -1,10 +1,10 @@
 // FP16 training on the CPU: products, roundings and overflows where torch's autocast has them,
 // forward and backward.
-#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 
 #include <map>
 
+#include "models/autocast.h"
 #include "models/lora/inject.h"
 #include "models/ops/core/cpu_loops.h"
 #include "models/ops/core/gemm.h"
@@ -15,28 +15,11 @@
 #include "models/tiny.h"
 
 namespace lft::test::fp16_test {
-using namespace lft::llama;
-using namespace lft::llava;
-using namespace lft::lora;
-using namespace lft::ops;
 namespace {
 
 constexpr double kHalfUnit = 0x1p-11;  // relative error of one rounding to FP16
 
 at::Tensor leaf(const at::Tensor& x) { return x.detach().clone().set_requires_grad(true); }
-
-/// torch.autocast("cpu", dtype) for plain ops.
-class Autocast {
- public:
-  explicit Autocast(at::ScalarType type) {
-    at::autocast::set_autocast_dtype(at::kCPU, type);
-    at::autocast::set_autocast_enabled(at::kCPU, true);
-  }
-  ~Autocast() {
-    at::autocast::set_autocast_enabled(at::kCPU, false);
-    at::autocast::clear_cache();
-  }
-};
 
 // Every FP16 number, times factors that make ties, subnormals and overflows, through the loops'
 // conversions and through ATen's.

@@ -11,7 +11,6 @@
 #include "models/tiny.h"
 
 namespace lft::test::fp8_test {
-using namespace lft::ops;
 namespace {
 
 at::Tensor wide(const Fp8Matrix& matrix) {

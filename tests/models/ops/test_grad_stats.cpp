@@ -9,7 +9,6 @@
 #include "models/tiny.h"
 
 namespace lft::test::grad_stats_test {
-using namespace lft::ops;
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN(),

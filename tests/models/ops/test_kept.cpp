@@ -10,11 +10,6 @@
 #include "support/counting_allocator.h"
 
 namespace lft::test::kept_test {
-using namespace lft::layers;
-using namespace lft::llama;
-using namespace lft::llava;
-using namespace lft::lora;
-using namespace lft::ops;
 namespace {
 
 constexpr int64_t kTokens = 640;

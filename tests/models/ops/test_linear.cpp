@@ -6,8 +6,6 @@
 #include "models/tiny.h"
 
 namespace lft::test::linear_test {
-using namespace lft::layers;
-using namespace lft::ops;
 namespace {
 
 at::Tensor leaf(const at::Tensor& x) { return x.detach().clone().set_requires_grad(true); }

@@ -1,9 +1,9 @@
 // Copies of masters in low precision, and gradients added where they are gathered: when a copy
 // serves, that layers compute the same bits with copies and without, and what BF16 rounds beside
 // PEFT under autocast.
-#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 
+#include "models/autocast.h"
 #include "models/ops/core/precision.h"
 #include "models/ops/linear/linear.h"
 #include "models/ops/linear/shared_input.h"
@@ -11,7 +11,6 @@
 #include "models/tiny.h"
 
 namespace lft::test::masters_test {
-using namespace lft::ops;
 namespace {
 
 constexpr double kBf16Unit = 0x1p-8;  // most that a rounding to BF16 errs, relative
@@ -187,19 +186,6 @@ TEST(Masters, WithoutAPlaceOrAGuardAutogradGetsThem) {
   for (size_t i = 0; i < 6; ++i)
     EXPECT_TRUE(at::equal(bound.masters()[i].grad(), t.masters()[i].grad())) << i;
 }
-
-/// Enables autocast for the CPU while it lives.
-class Autocast {
- public:
-  explicit Autocast(at::ScalarType dtype) {
-    at::autocast::set_autocast_dtype(at::kCPU, dtype);
-    at::autocast::set_autocast_enabled(at::kCPU, true);
-  }
-  ~Autocast() {
-    at::autocast::set_autocast_enabled(at::kCPU, false);
-    at::autocast::clear_cache();
-  }
-};
 
 // BF16 with a scale that is no power of two: a scaled B rounds elsewhere than a scaled product.
 // Rounded on the way to the output are, under autocast: x, A, B, h, h B^T, its scaling, W, the sum

@@ -7,7 +7,6 @@
 #include "models/tiny.h"
 
 namespace lft::test::nf4_test {
-using namespace lft::ops;
 namespace {
 
 at::Tensor weights(int64_t out, int64_t in) {

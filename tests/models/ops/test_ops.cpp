@@ -9,8 +9,6 @@
 #include "models/tiny.h"
 
 namespace lft::test::ops_test {
-using namespace lft::layers;
-using namespace lft::ops;
 namespace {
 
 /// Uniform in [-2, 2).

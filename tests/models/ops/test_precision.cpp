@@ -19,9 +19,6 @@
 #include "models/tiny.h"
 
 namespace lft::test::precision_test {
-using namespace lft::layers;
-using namespace lft::llava;
-using namespace lft::ops;
 namespace {
 
 constexpr at::ScalarType kLowTypes[] = {at::kBFloat16, at::kHalf};

@@ -8,7 +8,6 @@
 #include "support/counting_allocator.h"
 
 namespace lft::test::residual_norm_test {
-using namespace lft::ops;
 namespace {
 
 struct Types {

@@ -15,9 +15,6 @@
 #include "support/counting_allocator.h"
 
 namespace lft::test::shared_input_test {
-using namespace lft::layers;
-using namespace lft::lora;
-using namespace lft::ops;
 namespace {
 
 constexpr int64_t kIn = 24;

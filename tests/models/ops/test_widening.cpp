@@ -10,9 +10,6 @@
 #include "support/counting_allocator.h"
 
 namespace lft::test::widening_test {
-using namespace lft::llava;
-using namespace lft::lora;
-using namespace lft::ops;
 namespace {
 
 /// Weights that dwarf the activations: layers of 4.7 million, a head of 5 slices.

@@ -14,15 +14,12 @@
 #include "src/train/optim/optimizer.h"
 #include "src/train/run/trainer.h"
 #include "support/expect_error.h"
+#include "train/names.h"
 #include "train/run_files.h"
 #include "train/tiny_run.h"
 
 namespace lft::small_optimizers_test {
-using namespace lft::io;
-using namespace lft::lora;
-using namespace lft::ops;
-using namespace lft::recipe;
-using namespace lft::train;
+using namespace lft::test;
 namespace {
 
 at::Tensor normal(at::IntArrayRef shape, uint64_t seed) {

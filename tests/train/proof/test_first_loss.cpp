@@ -123,9 +123,12 @@ TEST_F(FirstLossTest, ARecipeMayPinIt) {
 }
 
 TEST(BoundedGradients, OneThatCannotBeSquaredIsRefused) {
-  Proof proof{.rows = {{.module = "a.down_proj", .grad_norm_b = 1.8e19}}};
+  Proof proof;
+  ProofRow& row = proof.rows.emplace_back();
+  row.module = "a.down_proj";
+  row.grad_norm_b = 1.8e19;
   EXPECT_NO_THROW(require_bounded_gradients(proof));
-  proof.rows[0].grad_norm_b = 1e25;
+  row.grad_norm_b = 1e25;
   EXPECT_LFT_ERROR(ErrorKind::kNumeric, "a.down_proj", require_bounded_gradients(proof));
 }
 

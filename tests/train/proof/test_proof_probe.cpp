@@ -13,11 +13,7 @@
 #include "train/tiny_run.h"
 
 namespace lft::proof_probe_test {
-using namespace lft::data;
-using namespace lft::lora;
-using namespace lft::ops;
-using namespace lft::recipe;
-using namespace lft::train;
+using namespace lft::test;
 namespace {
 
 /// Rows of a LLaVA file in the order given: 'i' image and answer, 't' text and answer, 'x' text cut

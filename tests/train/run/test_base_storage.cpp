@@ -16,16 +16,12 @@
 #include "src/train/run/trainer.h"
 #include "support/expect_error.h"
 #include "train/copy_killed.h"
+#include "train/names.h"
 #include "train/run_files.h"
 #include "train/tiny_run.h"
 
 namespace lft::base_storage_test {
-using namespace lft::hf;
-using namespace lft::io;
-using namespace lft::lora;
-using namespace lft::ops;
-using namespace lft::recipe;
-using namespace lft::train;
+using namespace lft::test;
 namespace {
 
 namespace fs = std::filesystem;

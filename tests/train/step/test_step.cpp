@@ -9,32 +9,23 @@
 
 #include "kernels/common/error.h"
 #include "src/data/batch.h"
-#include "src/hf/model_dir.h"
-#include "src/train/optim/adamw.h"
 #include "src/train/step/samples_ahead.h"
-#include "src/train/step/step.h"
 #include "support/expect_error.h"
-#include "support/temp_dir.h"
-#include "support/tiny_llava.h"
 #include "train/image_sample.h"
+#include "train/tiny_steps.h"
 
 namespace lft::step_test {
-using namespace lft::data;
-using namespace lft::hf;
-using namespace lft::llava;
-using namespace lft::lora;
-using namespace lft::ops;
-using namespace lft::train;
+using namespace lft::test;
 namespace {
 
 const LoaderOptions kInOrder = {.batch_size = 2, .grad_accum = 2, .workers = 0, .shuffle = false};
 
-class Step : public ::testing::Test {
+class Step : public TinySteps {
  protected:
   /// A fresh model with the same weights and adapters each time; B is not zero, so that A learns
   /// from the first step.
   void build(double clip = 0, double lr = 1e-2) {
-    model = load_llava(ModelDir::open(dir_), at::kFloat, at::kCPU);
+    load();
     inject_lora(select_sites(linear_sites(*model), {"llm:all-linear"}),
                 {.rank = 4, .alpha = 8, .dropout = 0}, 7);
     trainables = make_trainable(*model, {"projector"});
@@ -44,11 +35,7 @@ class Step : public ::testing::Test {
     }
     optimizer =
         std::make_unique<Optimizer>(trainables, param_groups(trainables, lr, -1), make_adamw({}));
-    layout->encode.config = model->config;
-    layout->encode.image_mean = {0.5f, 0.5f, 0.5f};
-    layout->encode.image_std = {0.25f, 0.25f, 0.25f};
     options.clip_grad_norm = clip;
-    state = {};
     scaler = LossScaler({.enabled = false});
   }
 
@@ -60,14 +47,6 @@ class Step : public ::testing::Test {
     LoaderOptions loading = kInOrder;
     loading.layout = layout;
     return loading;
-  }
-
-  StepOutcome take(std::vector<std::vector<Sample>> micro) {
-    StepSamples samples;
-    samples.micro = std::move(micro);
-    samples.layout = layout;
-    return train_step(model, *optimizer, scaler, Schedule::make("constant", 0, 10), options,
-                      samples, state);
   }
 
   std::vector<at::Tensor> everything() const {
@@ -84,16 +63,6 @@ class Step : public ::testing::Test {
     ASSERT_EQ(a.size(), b.size());
     for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::equal(a[i], b[i])) << i;
   }
-
-  test::TempDir scratch_;
-  const std::string dir_ = test::write_tiny_llava(scratch_.file("model"));
-  Llava model{nullptr};
-  std::vector<Trainable> trainables;
-  std::unique_ptr<Optimizer> optimizer;
-  std::shared_ptr<BatchLayout> layout = std::make_shared<BatchLayout>();
-  StepOptions options;
-  StepState state;
-  LossScaler scaler{{.enabled = false}};
 };
 
 TEST_F(Step, OneTimesEightEqualsEightTimesOne) {

@@ -1,0 +1,19 @@
+// What the sources of this folder begin with: their ops are autograd functions whose values come
+// from a kernel, from the CPU's loops or from ATen. Private to them.
+#pragma once
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "models/base/dims.h"
+#include "models/ops/core/dispatch.h"
+#include "models/ops/core/parallel.h"
+#ifdef LFT_HAVE_CUDA
+#include "models/ops/core/device_call.h"
+#endif
+
+namespace lft::ops {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+}  // namespace lft::ops

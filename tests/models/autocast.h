@@ -1,0 +1,20 @@
+// torch.autocast("cpu", dtype) for plain ops.
+#pragma once
+#include <ATen/autocast_mode.h>
+
+namespace lft::test {
+
+/// Enables autocast for the CPU while it lives.
+class Autocast {
+ public:
+  explicit Autocast(at::ScalarType dtype) {
+    at::autocast::set_autocast_dtype(at::kCPU, dtype);
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+  }
+  ~Autocast() {
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    at::autocast::clear_cache();
+  }
+};
+
+}  // namespace lft::test

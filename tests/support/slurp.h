@@ -1,0 +1,17 @@
+// A file's bytes, for a test to look at.
+#pragma once
+#include <fstream>
+#include <sstream>
+#include <string>
+
+namespace lft::test {
+
+/// Empty where there is no such file.
+inline std::string slurp(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+}  // namespace lft::test

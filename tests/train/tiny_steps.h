@@ -1,0 +1,48 @@
+// A tiny LLaVA and what takes training steps on it.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/hf/model_dir.h"
+#include "src/train/optim/adamw.h"
+#include "src/train/step/step.h"
+#include "support/temp_dir.h"
+#include "support/tiny_llava.h"
+#include "train/names.h"
+
+namespace lft::test {
+
+class TinySteps : public ::testing::Test {
+ protected:
+  /// The same weights each time, without adapters and before the first step.
+  void load() {
+    model = load_llava(ModelDir::open(dir_), at::kFloat, at::kCPU);
+    layout->encode.config = model->config;
+    layout->encode.image_mean = {0.5f, 0.5f, 0.5f};
+    layout->encode.image_std = {0.25f, 0.25f, 0.25f};
+    state = {};
+  }
+
+  StepOutcome take(std::vector<std::vector<Sample>> micro) {
+    StepSamples samples;
+    samples.micro = std::move(micro);
+    samples.layout = layout;
+    return train_step(model, *optimizer, scaler, Schedule::make("constant", 0, 10), options,
+                      samples, state);
+  }
+
+  TempDir scratch_;
+  const std::string dir_ = write_tiny_llava(scratch_.file("model"));
+  Llava model{nullptr};
+  std::vector<Trainable> trainables;
+  std::unique_ptr<Optimizer> optimizer;
+  std::shared_ptr<BatchLayout> layout = std::make_shared<BatchLayout>();
+  StepOptions options;
+  StepState state;
+  LossScaler scaler{{.enabled = false}};
+};
+
+}  // namespace lft::test
