@@ -14,6 +14,7 @@
 #include "src/text/chat_template.h"
 #include "src/text/tokenizer_parts.h"
 #include "src/train/machine/device.h"
+#include "src/train/proof/adapter_reach.h"
 #include "src/train/proof/first_loss.h"
 #include "src/train/step/recovery.h"
 
@@ -202,6 +203,11 @@ std::string tell_first_loss(Run& run, const Proof& proof) {
   if (recipe.model.init != "random" && proof.probe_finite) {
     for (const std::string& line : judge_first_loss(first, run.inputs.model.init_from.has_value()))
       warning(line);
+  }
+  if (const std::string line = judge_reach(run.model.model, recipe, run.inputs.total_steps,
+                                           run.inputs.precision.compute);
+      !line.empty()) {
+    warning(line);
   }
   return describe_first_loss(first);
 }
