@@ -20,7 +20,8 @@ void add_debug_bare(Command& debug) {
   command.footer(
       "The core computes in FP32 at a constant learning rate, without dropout, clipping, weight "
       "decay, accumulation, activation checkpointing\n"
-      "and files. A trial is healthy when every step is finite, every trained module moves and the "
+      "and files, and with usual values of eps and alpha where the recipe's are far from them. A "
+      "trial is healthy when every step is finite, every trained module moves and the "
       "loss falls. Each has a fresh model. The\n"
       "last one is lft train itself, in debug-bare under the recipe's output_dir, which is deleted "
       "afterwards.");

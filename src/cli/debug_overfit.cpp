@@ -21,8 +21,11 @@ void add_debug_overfit(Command& debug) {
   command.footer(
       "The batch is the first of the training order. No dropout, no weight decay, a constant "
       "learning rate. Near zero is below 0.05 nats or\n"
-      "5 % of the first loss. Otherwise, in order: a frozen layer, a learning rate too low, a "
-      "wrong reduction of the loss, each with numbers.\n"
+      "5 % of the first loss. Suspects, each with numbers: the adapter of lora.init_from, values "
+      "that are not finite, a module that puts out zeros only,\n"
+      "a frozen layer, eps, clipping, alpha and dropout far from the usual, a learning rate too "
+      "low "
+      "or too high, a wrong reduction of the loss.\n"
       "Nothing but overfit.html is written.");
   command.run([options] {
     const debug::OverfitReport report = debug::overfit(options->read(), options->overfit);

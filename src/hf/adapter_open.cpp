@@ -5,6 +5,7 @@
 
 #include "kernels/common/error.h"
 #include "models/lora/registry.h"
+#include "src/base/log.h"
 #include "src/base/text.h"
 #include "src/hf/adapter.h"
 #include "src/hf/adapter_files.h"
@@ -73,14 +74,16 @@ std::string flag_of(const std::string& tensor) {
 
 class KeyReader {
  public:
-  KeyReader(AdapterDir& dir, const io::SafetensorsFile& file) : dir_(dir), file_(file) {}
+  KeyReader(AdapterDir& dir, const io::SafetensorsFile& file,
+            const std::vector<std::string>& targets)
+      : dir_(dir), file_(file), targets_(targets) {}
 
   void read() {
     for (const auto& [name, info] : file_.tensors()) place(name, info);
     pair_up();
     check_saved_modules();
     const std::vector<Faults> faults = {unknown_, twice_, alone_, rank_, mistyped_, unsaved_};
-    if (!any(faults)) return;
+    if (!any(faults)) return compare_targets();
     refuse(ErrorKind::kInput, "the adapter's tensors do not fit", file_.path(), describe(faults),
            "lora_A and lora_B of rank " + std::to_string(dir_.lora.rank) +
                " for modules of a LLaVA, and the modules that modules_to_save names",
@@ -110,6 +113,7 @@ class KeyReader {
       twice_.items.push_back(name + " and " + dir_.stored_names.at(full));
     if (key.kind.empty()) dir_.full_tensors.push_back(canonical);
     if (!key.tensor.empty()) modules_[key.tensor].insert(canonical);
+    if (!key.tensor.empty()) adapted_.insert(key.module);
     if (key.kind == "lora_A.weight" && (info.shape.size() != 2 || info.shape[0] != dir_.lora.rank))
       wrong_rank(name, info);
     if (key.kind == "lora_B.weight" && (info.shape.size() != 2 || info.shape[1] != dir_.lora.rank))
@@ -148,8 +152,34 @@ class KeyReader {
     }
   }
 
+  /// What is computed comes from the tensors; a list of names that says something else is told.
+  void compare_targets() const {
+    constexpr size_t kNamed = 5;
+    const auto names = [](const std::string& target, const std::string& module) {
+      return module == target || module.ends_with("." + target);
+    };
+    std::vector<std::string> missing, extra;
+    for (const std::string& target : targets_) {
+      if (std::ranges::none_of(adapted_, [&](const auto& each) { return names(target, each); }))
+        missing.push_back(target);
+    }
+    for (const std::string& module : adapted_) {
+      if (std::ranges::none_of(targets_, [&](const auto& each) { return names(each, module); }))
+        extra.push_back(module);
+    }
+    if (targets_.empty() || (missing.empty() && extra.empty())) return;
+    warning(
+        "target_modules of " + dir_.path + "/adapter_config.json contradicts the tensors: " +
+        (missing.empty() ? "" : "no tensors of " + join_names(missing, kNamed)) +
+        (missing.empty() || extra.empty() ? "" : "; ") +
+        (extra.empty() ? "" : "tensors that it does not name, of " + join_names(extra, kNamed)) +
+        ". The tensors are used as they are; see that both files come from the same save");
+  }
+
   AdapterDir& dir_;
   const io::SafetensorsFile& file_;
+  const std::vector<std::string>& targets_;
+  std::set<std::string> adapted_;  // as PEFT names them
   const lora::Variant& variant_ = lora::find_variant(dir_.lora.variant);
   std::map<std::string, std::set<std::string>> modules_;  // by the name of an adapter's tensor
   Faults unknown_{"unknown", {}}, twice_{"stored twice, in two spellings", {}},
@@ -223,7 +253,7 @@ AdapterDir AdapterDir::open(const std::string& path) {
   dir.base_model_name_or_path = config.base_model_name_or_path;
   dir.inference_mode = config.inference_mode;
   dir.notes = read_notes(path + "/" + kAdapterNotes);
-  KeyReader(dir, io::SafetensorsFile(weights)).read();
+  KeyReader(dir, io::SafetensorsFile(weights), config.targets).read();
   return dir;
 }
 

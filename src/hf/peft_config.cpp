@@ -96,16 +96,18 @@ double number(const io::Json& json, const std::string& key, double low, double h
   return value;
 }
 
-std::vector<std::string> module_list(const io::Json& json, const std::string& where) {
+/// Empty where the key is absent.
+std::vector<std::string> module_list(const io::Json& json, const std::string& key,
+                                     const std::string& where) {
   std::vector<std::string> names;
-  if (!json.contains("modules_to_save") || json["modules_to_save"].is_null()) return names;
-  const io::Json& list = json["modules_to_save"];
+  if (!json.contains(key) || json[key].is_null()) return names;
+  const io::Json& list = json[key];
   const bool good =
       list.is_array() && std::all_of(list.begin(), list.end(), [](const io::Json& name) {
         return name.is_string() && name != "";
       });
   if (!good)
-    refuse(ErrorKind::kInput, "a field has a wrong type", where + ": modules_to_save", shown(list),
+    refuse(ErrorKind::kInput, "a field has a wrong type", where + ": " + key, shown(list),
            "a list of module names");
   for (const io::Json& name : list) names.push_back(name.get<std::string>());
   return names;
@@ -142,7 +144,11 @@ PeftConfig parse_peft_config(const io::Json& json, const std::string& where) {
       json.contains("lora_dropout") ? number(json, "lora_dropout", 0, 1, where) : 0;
   config.lora.variant = variant_of(json, where);
   config.inference_mode = flag(json, "inference_mode", false, where);
-  config.modules_to_save = module_list(json, where);
+  config.modules_to_save = module_list(json, "modules_to_save", where);
+  if (const auto targets = json.find("target_modules");
+      targets != json.end() && !targets->is_string()) {  // a string is a pattern
+    config.targets = module_list(json, "target_modules", where);
+  }
   if (const auto base = json.find("base_model_name_or_path");
       base != json.end() && !base->is_null()) {
     config.base_model_name_or_path = io::json_string(json, "base_model_name_or_path", where);

@@ -13,6 +13,7 @@ struct PeftConfig {
   lora::LoraOptions lora;
   std::string base_model_name_or_path;
   std::vector<std::string> modules_to_save;
+  std::vector<std::string> targets = {};  // target_modules, where that is a list of names
   bool inference_mode = true;
 };
 

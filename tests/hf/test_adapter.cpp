@@ -230,6 +230,43 @@ TEST_F(Adapter, TensorsThatDoNotFit) {
           [&](StoredTensors& t) { t.at(q + ".lora_A.weight").dtype = DType::kI32; });
 }
 
+TEST_F(Adapter, AConfigWithoutAlphaOrOfAnotherRankIsRefused) {
+  TinyAdapter adapter = adapter_in("d2");
+  adapter.config.erase("lora_alpha");
+  refuses(adapter, "lora_alpha");
+  adapter = adapter_in("d2");
+  adapter.config["r"] = 3;
+  refuses(adapter, "of another rank than r in adapter_config.json");
+}
+
+TEST_F(Adapter, TargetModulesThatContradictTheTensorsAreTold) {
+  const auto told = [&](const nlohmann::json& targets) {
+    TinyAdapter adapter = adapter_in("d2");
+    adapter.config["target_modules"] = targets;
+    const std::string dir = adapter.write(temp_.file("targets-" + std::to_string(++number_)));
+    ::testing::internal::CaptureStderr();
+    AdapterDir::open(dir);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  TinyAdapter adapter = adapter_in("d2");
+  const AdapterDir dir = AdapterDir::open(adapter.write(temp_.file("names")));
+  nlohmann::json all = nlohmann::json::array();
+  for (const std::string& module : dir.lora_modules)
+    all.push_back(module.substr(module.rfind('.') + 1));
+  EXPECT_EQ(told(all), "");
+  EXPECT_EQ(told("a.*pattern"), "");
+  EXPECT_EQ(told(nullptr), "");
+  nlohmann::json more = all;
+  more.push_back("k_projection");
+  EXPECT_NE(told(more).find("contradicts the tensors: no tensors of k_projection. "),
+            std::string::npos)
+      << told(more);
+  const std::string other = told({"k_projection"});
+  EXPECT_NE(other.find("no tensors of k_projection; tensors that it does not name, of "),
+            std::string::npos)
+      << other;
+}
+
 TEST_F(Adapter, AdapterNameInKeysIsTolerated) {
   const std::string named = adapter_in("d2").write(temp_.file("named"), [](StoredTensors& tensors) {
     StoredTensors renamed;

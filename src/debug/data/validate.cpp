@@ -11,6 +11,7 @@
 #include "src/base/signals.h"
 #include "src/data/prepared.h"
 #include "src/debug/data/validate_scan.h"
+#include "src/debug/data/validate_texts.h"
 #include "src/io/files.h"
 #include "src/train/inputs/recipe_encoding.h"
 
@@ -69,7 +70,8 @@ std::vector<std::string> image_names(const std::vector<RowSource>& sources) {
 /// Everything found in the rows of one source, brought together in the order of the rows.
 class Tally {
  public:
-  Tally(const RowSource& source, DataReport& report) : source_(source), report_(report) {
+  Tally(const RowSource& source, DataReport& report)
+      : source_(source), report_(report), answers_(source.rows.rows) {
     figures_.key = source.key;
     figures_.path = source.path;
     figures_.rows = static_cast<int64_t>(source.rows.rows.size());
@@ -77,17 +79,28 @@ class Tally {
   }
 
   void add(size_t index, const RowScan& scan,
-           const std::unordered_map<std::string, ImageFault>& broken) {
+           const std::unordered_map<std::string, ImageScan>& images) {
     const data::Row& row = source_.rows.rows[index];
     for (const DataProblem& problem : scan.problems) report_.add(problem);
     if (scan.content.empty()) return;
     figures_.images += static_cast<int64_t>(row.images.size());
+    size_t shown = scan.pixels;
+    bool whole = scan.readable;
     for (const std::string& name : row.images) {
       if (source_.prepared != nullptr) break;
-      if (const auto fault = broken.find(name); fault != broken.end())
-        problem(fault->second.fault, row, fault->second.reason);
+      const ImageScan& image = images.at(name);
+      if (image.fault) problem(image.fault->fault, row, image.fault->reason);
+      whole = whole && !image.fault;
+      shown = mix_hashes(shown, image.content);
     }
     find_duplicates(index, scan);
+    const std::optional<size_t> other =
+        whole ? answers_.add(index, shown, scan.said) : std::nullopt;
+    if (other) {
+      problem(DataFault::kContradiction, row,
+              "another answer than " + source_.rows.rows[*other].where +
+                  " gives to the same images and text");
+    }
     if (scan.readable) count(row, scan);
   }
 
@@ -100,6 +113,12 @@ class Tally {
   }
 
   DataFigures finish() {
+    const auto of_file = [&](DataFault fault, const std::string& reason) {
+      if (!reason.empty())
+        report_.add({.fault = fault, .where = source_.path, .id = "", .reason = reason});
+    };
+    of_file(DataFault::kOneAnswer, answers_.one_answer());
+    of_file(DataFault::kShifted, answers_.shifted());
     std::ranges::sort(lengths_);
     constexpr std::array<int64_t, 5> kPercent = {0, 50, 90, 95, 99};
     const auto count = static_cast<int64_t>(lengths_.size());
@@ -147,6 +166,7 @@ class Tally {
 
   const RowSource& source_;
   DataReport& report_;
+  AnswerTally answers_;
   DataFigures figures_;
   std::vector<int64_t> lengths_;
   std::unordered_map<std::string, size_t> ids_, contents_;  // the first row that has it
@@ -156,7 +176,8 @@ void scan(const std::vector<RowSource>& sources, const std::string& image_root,
           const text::Tokenizer& tokenizer, const data::EncodeOptions& options,
           DataReport& report) {
   const std::vector<std::string> names = image_names(sources);
-  std::vector<std::optional<ImageFault>> faults(names.size());
+  const RowReading reading{tokenizer, options, text_marks(tokenizer, options)};
+  std::vector<ImageScan> looked(names.size());
   std::vector<std::vector<RowScan>> scans;
   auto tasks = static_cast<int64_t>(names.size());
   for (const RowSource& source : sources) {
@@ -167,28 +188,27 @@ void scan(const std::vector<RowSource>& sources, const std::string& image_root,
   run_in_parallel(tasks, report.workers, "validating: images and rows", [&](int64_t i) {
     auto at = static_cast<size_t>(i);
     if (at < names.size()) {
-      faults[at] = scan_image(image_root.empty() ? "." : image_root, names[at], options);
+      looked[at] = scan_image(image_root.empty() ? "." : image_root, names[at], options);
       return;
     }
     at -= names.size();
     size_t source = 0;
     for (; at >= scans[source].size(); ++source) at -= scans[source].size();
-    scans[source][at] = scan_row(sources[source], static_cast<int64_t>(at), tokenizer, options);
+    scans[source][at] = scan_row(sources[source], static_cast<int64_t>(at), reading);
   });
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   report.stopped = requested_signal() != 0;
 
-  std::unordered_map<std::string, ImageFault> broken;
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (faults[i]) broken.emplace(names[i], *faults[i]);
-  }
+  std::unordered_map<std::string, ImageScan> images;
+  for (size_t i = 0; i < names.size(); ++i) images.emplace(names[i], looked[i]);
   report.image_files = static_cast<int64_t>(names.size());
-  report.decoded = report.image_files - static_cast<int64_t>(broken.size());
+  report.decoded = std::ranges::count_if(
+      looked, [](const ImageScan& image) { return !image.fault.has_value(); });
   std::vector<Tally> tallies;
   for (size_t s = 0; s < sources.size(); ++s) {
     tallies.emplace_back(sources[s], report);
     for (size_t i = 0; i < scans[s].size(); ++i) {
-      tallies[s].add(i, scans[s][i], broken);
+      tallies[s].add(i, scans[s][i], images);
       if (s > 0) tallies[s].compare(tallies[0], i, scans[s][i]);
     }
     report.files.push_back(tallies[s].finish());

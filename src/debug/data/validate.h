@@ -30,8 +30,13 @@ enum class DataFault {
   kDuplicateId,
   kDuplicateRow,
   kTrainedOn,
+  kMarkInText,
+  kControl,
+  kContradiction,
+  kOneAnswer,
+  kShifted,
 };
-constexpr int kDataFaults = 16;
+constexpr int kDataFaults = 21;
 bool is_warning(DataFault fault);
 std::string fault_slug(DataFault fault);   // "missing_image"
 std::string fault_title(DataFault fault);  // "an image file that is not there"
@@ -49,8 +54,7 @@ struct DataFigures {
   int64_t rows = 0, malformed = 0, images = 0;
   int64_t tokens = 0, supervised = 0, without_labels = 0;
   int64_t replies = 0,
-          replies_with_eos =
-              0;  // before truncation: a reply whose last token is the supervised end token
+          replies_with_eos = 0;  // its last token is the supervised end token and within the limit
   int64_t truncated = 0, labels_lost = 0,
           replies_cut = 0;  // rows cut, supervised tokens and ends of replies after the limit
   std::array<int64_t, 5>

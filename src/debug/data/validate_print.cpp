@@ -31,6 +31,11 @@ constexpr FaultName kNames[kDataFaults] = {
     {DataFault::kDuplicateId, "duplicate_id", "an id that an earlier row has"},
     {DataFault::kDuplicateRow, "duplicate_row", "a row that says what an earlier one says"},
     {DataFault::kTrainedOn, "eval_row_in_train", "a row of data.eval that data.train has too"},
+    {DataFault::kMarkInText, "mark_in_text", "a special token or turn mark inside a text"},
+    {DataFault::kControl, "control_character", "NUL or a bidi control inside a text"},
+    {DataFault::kContradiction, "contradiction", "another answer to what an earlier row asks"},
+    {DataFault::kOneAnswer, "one_answer", "a file whose rows all have one answer"},
+    {DataFault::kShifted, "shifted_answers", "answers that seem to belong to a neighbouring row"},
 };
 
 const FaultName& name_of(DataFault fault) { return kNames[static_cast<size_t>(fault)]; }
@@ -68,8 +73,10 @@ std::string figures_text(const DataFigures& f, const DataReport& report) {
   line("labels",
        percent(f.supervised, f.tokens) +
            "% of the tokens are supervised; rows without any: " + std::to_string(f.without_labels));
-  line("replies", percent(f.replies_with_eos, f.replies) + "% of " + std::to_string(f.replies) +
-                      " end with a supervised " + quote_text(report.eos));
+  line("replies",
+       percent(f.replies_with_eos, f.replies) + "% of " + std::to_string(f.replies) +
+           " end with a supervised " + quote_text(report.eos) +
+           (f.replies_cut == 0 ? "" : "; " + std::to_string(f.replies_cut) + " are cut before it"));
   line("truncated",
        count_of(f.truncated, "row") + " by data.max_tokens = " + std::to_string(report.max_tokens) +
            (f.truncated == 0 ? ""

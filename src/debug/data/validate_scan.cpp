@@ -14,7 +14,9 @@
 #include "src/base/errors.h"
 #include "src/base/hash.h"
 #include "src/base/signals.h"
+#include "src/base/text.h"
 #include "src/data/encode.h"
+#include "src/debug/data/validate_texts.h"
 #include "src/io/files.h"
 
 namespace lft::debug {
@@ -40,6 +42,8 @@ DataProblem malformed_row(const data::Row& row, const ErrorInfo& info) {
           .reason = reason_of(info) + inside};
 }
 
+size_t bytes_hash(std::string_view bytes) { return std::hash<std::string_view>()(bytes); }
+
 std::string content_hash(const data::Row& row) {
   io::Json json = data::row_to_json(row);
   json.erase("where");
@@ -50,19 +54,41 @@ std::string content_hash(const data::Row& row) {
 /// Gathers numbers and problems of one row: each check runs whatever the others found.
 class RowCheck {
  public:
-  RowCheck(const RowSource& source, const data::Row& row, const text::Tokenizer& tokenizer,
-           const data::EncodeOptions& options)
-      : source_(source), row_(row), tokenizer_(tokenizer), options_(options) {}
+  RowCheck(const RowSource& source, const data::Row& row, const RowReading& reading)
+      : source_(source),
+        row_(row),
+        marks_(reading.marks),
+        tokenizer_(reading.tokenizer),
+        options_(reading.options) {}
 
   RowScan run(int64_t index) {
     scan_.content = content_hash(row_);
+    scan_.said = reply_hashes(row_);
+    for (size_t turn = 0; turn < row_.turns.size(); ++turn) {
+      const std::string of = " of turn " + std::to_string(turn + 1);
+      look_into(row_.turns[turn].question, "the question" + of);
+      look_into(row_.turns[turn].answer, "the answer" + of);
+    }
     std::optional<data::Sample> stored;
     const auto read = [&] { stored = source_.prepared->get(index); };
     if (source_.prepared == nullptr || passes(DataFault::kPrepared, read)) check_text(stored);
+    if (stored) {
+      for (const data::PixelImage& image : stored->images)
+        scan_.pixels = mix_hashes(
+            scan_.pixels,
+            bytes_hash({reinterpret_cast<const char*>(image.chw.data()), image.chw.size()}));
+    }
     return std::move(scan_);
   }
 
  private:
+  void look_into(const std::string& text, const std::string& where) {
+    if (const std::vector<std::string> marks = marks_in(text, marks_); !marks.empty())
+      found(DataFault::kMarkInText, join(marks) + " in " + where);
+    if (const std::vector<std::string> controls = controls_in(text); !controls.empty())
+      found(DataFault::kControl, join(controls) + " in " + where);
+  }
+
   void found(DataFault fault, const std::string& reason) {
     scan_.problems.push_back(
         {.fault = fault, .where = row_.where, .id = row_.id, .reason = reason});
@@ -113,9 +139,10 @@ class RowCheck {
                         : 1;
       }
       ++scan_.replies;
-      scan_.replies_cut += position > options_.max_tokens;
+      const bool cut = position > options_.max_tokens;
+      scan_.replies_cut += cut;
       if (last < text.tokens.size() && text.tokens[last].id == eos && text.supervised[last]) {
-        ++scan_.replies_with_eos;
+        scan_.replies_with_eos += !cut;
         continue;
       }
       const std::string token = last == text.tokens.size()
@@ -148,6 +175,7 @@ class RowCheck {
 
   const RowSource& source_;
   const data::Row& row_;
+  const std::vector<std::string>& marks_;
   const text::Tokenizer& tokenizer_;
   const data::EncodeOptions& options_;
   RowScan scan_;
@@ -179,36 +207,35 @@ class ScanProgress {
 
 }  // namespace
 
-RowScan scan_row(const RowSource& source, int64_t index, const text::Tokenizer& tokenizer,
-                 const data::EncodeOptions& options) {
+RowScan scan_row(const RowSource& source, int64_t index, const RowReading& reading) {
   const data::Row& row = source.rows.rows[static_cast<size_t>(index)];
   if (const auto bad = source.rows.bad.find(index); bad != source.rows.bad.end()) {
     RowScan scan;
     scan.problems.push_back(malformed_row(row, bad->second.info()));
     return scan;
   }
-  return RowCheck(source, row, tokenizer, options).run(index);
+  return RowCheck(source, row, reading).run(index);
 }
 
-std::optional<ImageFault> scan_image(const std::string& root, const std::string& name,
-                                     const data::EncodeOptions& options) {
+ImageScan scan_image(const std::string& root, const std::string& name,
+                     const data::EncodeOptions& options) {
   DataFault fault = DataFault::kImagePath;
   try {
     const io::ImageLimits& limits = options.image_limits;
     const std::string path = io::image_path(root, name, limits.follow_symlinks);
     fault = DataFault::kMissingImage;
     if (!io::path_exists(path))
-      return ImageFault{fault, quote_text(name) + ": no such file " + path};
+      return {ImageFault{fault, quote_text(name) + ": no such file " + path}};
     fault = DataFault::kBrokenImage;
-    const io::ImageSize image =
-        io::check_image(io::read_file(path, limits.max_bytes), path, limits);
+    const auto bytes = io::read_file(path, limits.max_bytes);
+    const io::ImageSize image = io::check_image(bytes, path, limits);
     data::check_fit(image.width, image.height, options.config.vision.image_size, options.image_fit);
-    return std::nullopt;
+    return {.content = bytes_hash(bytes)};
   } catch (const Error& error) {
     const bool no_decoder =
         error.kind() == ErrorKind::kUsage;  // a kind of image that this build cannot read
     if (error.kind() != ErrorKind::kInput && !no_decoder) throw;
-    return ImageFault{fault, quote_text(name) + ": " + reason_of(error.info())};
+    return {ImageFault{fault, quote_text(name) + ": " + reason_of(error.info())}};
   }
 }
 

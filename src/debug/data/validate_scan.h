@@ -10,6 +10,7 @@
 #include "src/data/dataset.h"
 #include "src/data/row_reader.h"
 #include "src/debug/data/validate.h"
+#include "src/debug/data/validate_answers.h"
 #include "src/text/tokenizer.h"
 
 namespace lft::debug {
@@ -27,20 +28,32 @@ struct RowScan {
   bool readable = false;  // its tokens are counted below
   int64_t length = 0, kept = 0, labels = 0, kept_labels = 0;
   int64_t replies = 0, replies_with_eos = 0, replies_cut = 0;
-  std::string content;  // hash of turns and images; empty for a malformed row
+  std::string content;          // hash of turns and images; empty for a malformed row
+  std::vector<ReplyHash> said;  // of every reply
+  size_t pixels = 0;            // hash of the images of a prepared row
 };
-RowScan scan_row(const RowSource& source, int64_t index, const text::Tokenizer& tokenizer,
-                 const data::EncodeOptions& options);
+
+/// How rows are read.
+struct RowReading {
+  const text::Tokenizer& tokenizer;
+  const data::EncodeOptions& options;
+  std::vector<std::string> marks;  // text_marks()
+};
+RowScan scan_row(const RowSource& source, int64_t index, const RowReading& reading);
 
 /// What is wrong with an image file; reason and kind, without a row.
 struct ImageFault {
   DataFault fault;
   std::string reason;
 };
+struct ImageScan {
+  std::optional<ImageFault> fault = {};
+  size_t content = 0;  // hash of the file
+};
 /// The file is decoded to its last byte, with the errors training would meet, and is checked for
 /// what fitting would refuse.
-std::optional<ImageFault> scan_image(const std::string& root, const std::string& name,
-                                     const data::EncodeOptions& options);
+ImageScan scan_image(const std::string& root, const std::string& name,
+                     const data::EncodeOptions& options);
 
 /// task(0) ... task(count - 1), each once, on `workers` threads; ends early when a signal came.
 /// Rethrows what a task threw.

@@ -10,6 +10,8 @@
 #include "src/base/errors.h"
 #include "src/base/signals.h"
 #include "src/base/text.h"
+#include "src/debug/isolate/forward_faults.h"
+#include "src/debug/isolate/odd_settings.h"
 #include "src/io/files.h"
 #include "src/recipe/diff.h"
 #include "src/train/machine/determinism.h"
@@ -23,20 +25,26 @@ constexpr size_t kJudgedSamples = 16;
 constexpr double kCoreFall = 1e-3;  // of the loss before: less is no fall
 constexpr double kPartFall = 0.1;   // of the core's fall
 constexpr size_t kNamedModules = 5;
-constexpr char kWhole[] = "lft train";
+constexpr char kWhole[] = "lft train", kLrPart[] = "learning rate";
 
 using recipe::Recipe;
 
 struct Part {
   const char* name;
   void (*put_back)(Recipe& to, const Recipe& from);
+  const char* setting = "";  // as odd_settings() names it
 };
 
 /// In the order in which they come back.
 const Part kParts[] = {
     {"precision", [](Recipe& to, const Recipe& from) { to.precision = from.precision; }},
+    {"eps of the optimizer", [](Recipe& to, const Recipe& from) { to.optim.eps = from.optim.eps; },
+     "optim.eps"},
+    {"scale of the adapters",
+     [](Recipe& to, const Recipe& from) { to.lora.alpha = from.lora.alpha; }, "lora.alpha"},
     {"clipping",
-     [](Recipe& to, const Recipe& from) { to.optim.clip_grad_norm = from.optim.clip_grad_norm; }},
+     [](Recipe& to, const Recipe& from) { to.optim.clip_grad_norm = from.optim.clip_grad_norm; },
+     "optim.clip_grad_norm"},
     {"schedule",
      [](Recipe& to, const Recipe& from) {
        to.optim.schedule = from.optim.schedule;
@@ -44,7 +52,8 @@ const Part kParts[] = {
      }},
     {"weight decay",
      [](Recipe& to, const Recipe& from) { to.optim.weight_decay = from.optim.weight_decay; }},
-    {"dropout", [](Recipe& to, const Recipe& from) { to.lora.dropout = from.lora.dropout; }},
+    {"dropout", [](Recipe& to, const Recipe& from) { to.lora.dropout = from.lora.dropout; },
+     "lora.dropout"},
     {"accumulation",
      [](Recipe& to, const Recipe& from) { to.train.grad_accum = from.train.grad_accum; }},
     {"activation checkpointing",
@@ -55,6 +64,7 @@ const Part kParts[] = {
 
 /// The recipe without its parts.
 Recipe core_recipe(Recipe recipe, int64_t steps) {
+  for (const OddSetting& odd : odd_settings(recipe)) odd.mend(recipe);
   recipe.output_dir += "/debug-bare";
   recipe.precision.compute = "fp32";
   recipe.lora.dropout = 0;
@@ -83,13 +93,14 @@ class BareTrials {
   BareTrials(train::RunInputs inputs, const BareOptions& options)
       : inputs_(std::move(inputs)), options_(options) {}
 
-  void run(const Recipe& recipe, BareTrial& trial, double core_fall) {
+  /// `least_fall`: of the loss.
+  void run(const Recipe& recipe, BareTrial& trial, double least_fall) {
     inputs_.recipe = recipe;
     inputs_.precision =
         train::choose_precision(recipe.precision.compute, train::device_facts(inputs_.device));
     train::Run run = train::make_run(std::move(inputs_));
     try {
-      judge(run, trial, core_fall);
+      judge(run, trial, least_fall);
     } catch (const std::exception& error) {
       if (!train::is_out_of_memory(error)) throw;
       trial.fault = "out of memory";
@@ -98,9 +109,22 @@ class BareTrials {
   }
 
  private:
-  void judge(train::Run& run, BareTrial& trial, double core_fall) {
+  void judge(train::Run& run, BareTrial& trial, double least_fall) {
     if (options_.hooks.built) options_.hooks.built(run);
     const std::vector<data::Sample> judged = first_samples(run.inputs);
+    data::StepSamples samples;
+    samples.micro = {judged};
+    std::optional<ForwardFault> fault = find_harmful_adapter(run, samples);
+    train_and_judge(run, judged, trial, least_fall);
+    if (fault && trial.fault.empty()) trial.fault = "it begins worse than guessing";
+    if (trial.fault.empty() || requested_signal() != 0) return;
+    if (!fault) fault = find_not_finite(run, samples);
+    if (!fault && trial.after == trial.before) fault = find_dead_output(run, samples);
+    trial.cause = std::move(fault);
+  }
+
+  void train_and_judge(train::Run& run, const std::vector<data::Sample>& judged, BareTrial& trial,
+                       double least_fall) {
     trial.before = trial_loss(run, judged);
     TrialRun bench(run);
     const std::unique_ptr<data::Loader> loader = train::start_loader(run.inputs, 0);
@@ -119,7 +143,7 @@ class BareTrials {
       trial.fault = "no step was taken: " + steps.outcomes.back().reason;
     if (!trial.fault.empty()) return;
     trial.after = trial_loss(run, judged);
-    trial.fault = loss_fault(trial, core_fall);
+    trial.fault = loss_fault(trial, least_fall);
     const std::vector<std::string> still = unmoved(run, bench, images);
     if (still.empty()) return;
     if (!trial.fault.empty()) trial.fault += "; ";
@@ -148,11 +172,11 @@ class BareTrials {
     return samples;
   }
 
-  static std::string loss_fault(const BareTrial& trial, double core_fall) {
+  static std::string loss_fault(const BareTrial& trial, double least_fall) {
     if (!std::isfinite(trial.before)) return "the loss is not finite before the first step";
     if (!std::isfinite(trial.after)) return "the loss is not finite after the last step";
     const double fall = trial.before - trial.after,
-                 least = std::max(kCoreFall * trial.before, kPartFall * core_fall);
+                 least = std::max(kCoreFall * trial.before, least_fall);
     if (fall >= least) return "";
     return fall > 0 ? "the loss hardly falls" : "the loss does not fall";
   }
@@ -201,7 +225,8 @@ std::string outcome_text(const BareTrial& trial) {
                                        format_number(trial.after, "%.4f")
                                  : "";
   if (trial.fault.empty()) return losses.empty() ? "healthy" : "healthy  " + losses;
-  return "FAILS    " + trial.fault + (losses.empty() ? "" : " (" + losses + ")");
+  return "FAILS    " + trial.fault + (losses.empty() ? "" : " (" + losses + ")") +
+         (trial.cause ? "; " + trial.cause->name + ": " + join(trial.cause->evidence, "; ") : "");
 }
 
 std::string trial_line(const BareTrial& trial) {
@@ -216,6 +241,37 @@ void refuse_taken(const std::string& dir) {
   if (!io::path_exists(dir)) return;
   refuse(ErrorKind::kUsage, "the folder for the last trial is there already", dir, {}, {},
          "delete it, or choose another output_dir with --set");
+}
+
+/// A setting far from the usual, beside what the loss falls by without it; null: of the adapters
+/// alone.
+void try_odd(BareTrials& trials, const Recipe& without, const Recipe& with, const BareTrial* core,
+             BareTrial& trial) {
+  if (core != nullptr) return trials.run(with, trial, core->fall() / kCuredFall);
+  BareTrial alone{.part = "the adapters alone"};
+  trials.run(adapters_alone(without), alone, 0);
+  if (!alone.fault.empty()) return trials.run(with, trial, 0);
+  trials.run(adapters_alone(with), trial, alone.fall() / kCuredFall);
+}
+
+/// The core again at ten times the learning rate, and so on, until it learns. With a fault where
+/// none does, or where the rate is not in question.
+BareTrial try_rates(BareTrials& trials, Recipe recipe, const BareTrial& core) {
+  const double moves = core.fall();
+  BareTrial rate{.part = kLrPart, .fault = "not tried"};
+  if (core.cause || !std::isfinite(moves) || moves == 0) return rate;
+  const Recipe asked = recipe;
+  for (double factor = 10; asked.optim.lr * factor <= kMostLr; factor *= 10) {
+    if (requested_signal() != 0) return rate;
+    // What a loss falls by grows with the rate while it is small.
+    if (moves > 0 && moves * factor < kSomeFall * core.before) continue;
+    recipe.optim.lr = asked.optim.lr * factor;
+    rate = {.part = kLrPart, .settings = settings_of(asked, recipe)};
+    trials.run(recipe, rate, kSomeFall * core.before);
+    if (rate.fault.empty() && is_cured(core.before, core.after, rate.after)) return rate;
+  }
+  rate.fault = "no rate helps";
+  return rate;
 }
 
 /// The core, its parts, and the whole.
@@ -233,13 +289,23 @@ BareReport run_trials(train::RunInputs inputs, const Recipe& asked, const BareOp
     trials.run(current, core, 0);
     if (stopped()) return report;
     add(core);
-    if (!core.fault.empty()) return report;
+    if (!core.fault.empty()) {
+      BareTrial rate = try_rates(trials, current, core);
+      if (!stopped() && rate.fault.empty()) add(std::move(rate));
+      return report;
+    }
+    const std::vector<OddSetting> odd = odd_settings(asked);
     for (const Part& part : kParts) {
       Recipe with = current;
       part.put_back(with, asked);
       BareTrial trial{.part = part.name, .settings = settings_of(current, with)};
       if (trial.settings.empty()) continue;
-      trials.run(with, trial, core.before - core.after);
+      const auto setting = std::ranges::find(odd, part.setting, &OddSetting::name);
+      if (setting == odd.end()) {
+        trials.run(with, trial, kPartFall * core.fall());
+      } else {
+        try_odd(trials, current, with, setting->of_adapters ? nullptr : &core, trial);
+      }
       if (stopped()) return report;
       if (trial.fault.empty()) current = with;
       add(std::move(trial));
@@ -256,7 +322,12 @@ std::string bare_verdict(const BareReport& report) {
   if (report.healthy())
     return "healthy    nothing fails: the core, and " + std::to_string(report.trials.size() - 1) +
            " parts put back";
-  if (!report.trials.front().fault.empty()) {
+  const BareTrial& core = report.trials.front();
+  if (!core.fault.empty() && report.trials.size() > 1)
+    return "found      learning rate too low: the core learns with " +
+           join(report.trials.back().settings);
+  if (core.cause) return "found      " + core.cause->name;
+  if (!core.fault.empty()) {
     return "found      the core fails by itself, so no part brings it: look at the learning rate, "
            "the model and the data (lft debug "
            "overfit, "
@@ -266,7 +337,11 @@ std::string bare_verdict(const BareReport& report) {
 }
 
 std::string bare_advice(const BareReport& report) {
-  if (!report.trials.front().fault.empty()) {
+  const BareTrial& core = report.trials.front();
+  if (!core.fault.empty() && report.trials.size() > 1)
+    return "give optim.lr the value after the arrow: " + join(report.trials.back().settings);
+  if (core.cause) return core.cause->next;
+  if (!core.fault.empty()) {
     return "look at the learning rate, the model and the data: lft debug overfit, lft validate";
   }
   // The whole run is tried only where every part has passed.
@@ -294,7 +369,7 @@ ErrorInfo bare_error(const BareReport& report) {
   for (const BareTrial& trial : report.trials) {
     if (trial.fault.empty()) continue;
     settings.insert(settings.end(), trial.settings.begin(), trial.settings.end());
-    faults.push_back(trial.fault);
+    faults.push_back(trial.fault + (trial.cause ? "; " + trial.cause->name : ""));
   }
   const bool core = !report.trials.front().fault.empty();
   return {.what = core ? "the core of the run fails by itself"

@@ -7,6 +7,8 @@
 #include "src/base/errors.h"
 #include "src/base/signals.h"
 #include "src/base/text.h"
+#include "src/debug/isolate/forward_faults.h"
+#include "src/debug/isolate/overfit_settings.h"
 #include "src/debug/isolate/overfit_suspects.h"
 #include "src/io/files.h"
 #include "src/report/report.h"
@@ -36,8 +38,9 @@ recipe::Recipe overfit_recipe(recipe::Recipe recipe, const OverfitOptions& optio
 /// The whole exercise over one model.
 class Overfit {
  public:
-  Overfit(train::Run& run, const OverfitOptions& options)
+  Overfit(train::Run& run, const recipe::Recipe& asked, const OverfitOptions& options)
       : run_(run),
+        asked_(asked),
         options_(options),
         bench_(run),
         batch_(overfit_batch(run)),
@@ -59,6 +62,7 @@ class Overfit {
                    std::to_string(report_.supervised) + " supervised tokens, " +
                    train::compute_name(run_.state.compute) + ", learning rate " +
                    format_number(run_.optimizer.groups().front().lr, "%g"));
+    accuse(find_harmful_adapter(run_, batch_));
     const MeanLoss mean = independent_mean_loss(run_, batch_);
     report_.start = report_.lowest = mean.loss;
     report_.near_zero_below =
@@ -119,13 +123,32 @@ class Overfit {
            format_number(loss, "loss %8.4f  |") + std::string(bar, '#') + (beyond ? ">" : "");
   }
 
+  void accuse(std::optional<ForwardFault> fault) {
+    if (fault) {
+      report_.suspects.push_back({.name = std::move(fault->name),
+                                  .guilty = true,
+                                  .evidence = std::move(fault->evidence),
+                                  .next = std::move(fault->next)});
+    }
+  }
+  bool found() const { return std::ranges::any_of(report_.suspects, &OverfitSuspect::guilty); }
+
   void look_at_suspects(const MeanLoss& mean) {
+    if (!first_taken_ || !report_.stopped.empty()) {
+      const std::optional<ForwardFault> fault = find_not_finite(run_, batch_);
+      accuse(fault);
+      if (fault) return;  // nothing that follows means anything
+    }
     if (!first_taken_) evidence_.first_gradients.clear();
-    report_.suspects.push_back(suspect_frozen(run_, bench_, evidence_));
-    const bool learnt = report_.near_zero();
+    const OverfitSuspect frozen = suspect_frozen(run_, bench_, evidence_);
+    if (frozen.guilty) accuse(find_dead_output(run_, batch_));
+    bool explained = found();
+    report_.suspects.push_back(frozen);
     const OverfitSuspect reduction = suspect_reduction(run_, mean, evidence_);
     const LrProbe probe = lr_probe();
-    if (!learnt && !report_.losses.empty()) {
+    if (!explained && !reduction.guilty && !report_.losses.empty()) explained = look_at_settings();
+    const bool lr = !report_.near_zero() && !report_.losses.empty() && !explained;
+    if (lr) {
       // Probes would follow a gradient that is not the loss's.
       report_.suspects.push_back(
           reduction.guilty
@@ -135,9 +158,15 @@ class Overfit {
               : suspect_low_lr(run_, bench_, probe));
     }
     report_.suspects.push_back(reduction);
-    const bool found = std::ranges::any_of(report_.suspects, &OverfitSuspect::guilty);
-    if (!learnt && !found && !report_.losses.empty())
-      report_.suspects.push_back(suspect_high_lr(run_, bench_, probe));
+    if (lr && !found()) report_.suspects.push_back(suspect_high_lr(run_, bench_, probe));
+  }
+
+  /// Whether one of them explains it.
+  bool look_at_settings() {
+    const std::vector<OverfitSuspect> suspects =
+        suspect_settings(run_, asked_, batch_, step_, report_.start);
+    report_.suspects.insert(report_.suspects.end(), suspects.begin(), suspects.end());
+    return std::ranges::any_of(suspects, &OverfitSuspect::guilty);
   }
 
   LrProbe lr_probe() {
@@ -161,6 +190,7 @@ class Overfit {
 
   using Clock = std::chrono::steady_clock;
   train::Run& run_;
+  const recipe::Recipe& asked_;
   const OverfitOptions& options_;
   TrialRun bench_;
   const data::StepSamples batch_;
@@ -173,6 +203,7 @@ class Overfit {
 };
 
 std::string from_to(const OverfitReport& report) {
+  if (!std::isfinite(report.start)) return "the loss is not finite before the first step";
   return "loss " + format_number(report.start, "%.4f") + " -> " +
          format_number(report.lowest, "%.4f") + " in " + std::to_string(report.losses.size()) +
          " steps, near zero is below " + format_number(report.near_zero_below, "%.4f");
@@ -274,7 +305,7 @@ OverfitReport overfit(const recipe::Recipe& asked, const OverfitOptions& options
   train::make_deterministic(recipe.train.deterministic);
   train::Run run = train::make_run(train::open_inputs(recipe));
   if (options.hooks.built) options.hooks.built(run);
-  Overfit exercise(run, options);
+  Overfit exercise(run, asked, options);
   OverfitReport report = exercise.run();
   if (report.signal != 0) return report;
   report.page = recipe.output_dir + "/overfit.html";

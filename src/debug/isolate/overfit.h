@@ -1,5 +1,6 @@
-// Whether a run can learn one batch by heart, and which of three suspects keeps it from that. The
-// data's variety is not in question here.
+// Whether a run can learn one batch by heart, and which suspect keeps it from that: the forward
+// pass, frozen layers, the reduction, a setting, the learning rate. The data's variety is not in
+// question here.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -19,7 +20,7 @@ struct OverfitOptions {
 };
 
 struct OverfitSuspect {
-  std::string name;  // frozen layer, learning rate too low, loss reduction, learning rate too high
+  std::string name;  // frozen layer, learning rate too low, loss reduction, optim.eps
   bool guilty = false;
   std::vector<std::string> evidence = {};
   std::string next = {};  // what to do where it is guilty
@@ -43,8 +44,10 @@ struct OverfitReport {
 
 /// Up to 8 samples, the first of the training order with supervised tokens (one of them with an
 /// image where the image side is trained), in micro-batches of train.batch_size; without dropout,
-/// weight decay, warm-up and schedule. Frozen layers and the reduction are always looked at, the
-/// learning rate where the loss does not come near zero. Writes overfit.html and nothing else.
+/// weight decay, warm-up and schedule. A forward pass that is not finite ends it. Frozen layers and
+/// the reduction are always looked at; settings far from the usual (odd_settings.h) are each tried
+/// against a usual one, with the adapters alone where they are the adapters'; the learning rate
+/// where the loss does not come near zero. Writes overfit.html and nothing else.
 OverfitReport overfit(const recipe::Recipe& recipe, const OverfitOptions& options = {});
 
 /// The error of a report that is not healthy.

@@ -11,6 +11,7 @@
 #include "models/ops/core/precision.h"
 #include "src/base/text.h"
 #include "src/data/batch.h"
+#include "src/debug/isolate/odd_settings.h"
 #include "src/train/optim/adamw.h"
 
 namespace lft::debug {
@@ -19,10 +20,8 @@ namespace {
 constexpr size_t kShownModules = 8;
 constexpr double kSmallestHalf =
     0x1p-14;  // a smaller B may vanish in the cast to FP16, and A's gradient with it
-constexpr double kFurther =
-    1.5;  // a probe gets further when the loss falls by so many times as much,
-constexpr double kSomeFall = 0.02;  // and by this share of the start
-constexpr double kMostLr = 10;      // as a recipe allows
+/// A probe gets further when the loss falls by so many times as much, and by kSomeFall.
+constexpr double kFurther = 1.5;
 
 bool is_a(const std::string& tensor) { return tensor.ends_with(lora::kLoraA); }
 
@@ -223,13 +222,18 @@ OverfitSuspect suspect_reduction(const train::Run& run, const MeanLoss& mean,
     suspect.evidence.push_back("no step was taken, so there is nothing to compare");
     return suspect;
   }
+  const Overlap overlap = overlap_of(evidence.first_gradients, mean.gradients);
+  if (overlap.gg == 0 && overlap.rr == 0) {
+    suspect.evidence.push_back("every gradient is zero, so that there is nothing to compare");
+    return suspect;
+  }
   const bool exact = run.state.compute == at::kFloat;
   const double tolerance = exact ? 0.01 : 0.1,
                turned = exact ? 0.02 : 0.3;  // rounding of FP32, TF32; of BF16 and FP16
-  const Overlap overlap = overlap_of(evidence.first_gradients, mean.gradients);
-  const double ratio = overlap.gr / overlap.rr, loss_ratio = evidence.first_loss / mean.loss;
-  const double off =
-      std::sqrt(std::max(0.0, overlap.gg - overlap.gr * overlap.gr / overlap.rr) / overlap.gg);
+  const double ratio = overlap.rr > 0 ? overlap.gr / overlap.rr : INFINITY,
+               loss_ratio = evidence.first_loss / mean.loss;
+  const double along = overlap.rr > 0 ? overlap.gr * overlap.gr / overlap.rr : 0;
+  const double off = overlap.gg > 0 ? std::sqrt(std::max(0.0, overlap.gg - along) / overlap.gg) : 0;
   const auto wrong = [&](double value) { return !(std::abs(value - 1) <= tolerance); };
   suspect.guilty = wrong(ratio) || wrong(loss_ratio) || !(off <= turned);
   suspect.evidence.push_back(
@@ -262,9 +266,12 @@ OverfitSuspect suspect_low_lr(train::Run& run, TrialRun& bench, const LrProbe& p
     return suspect;
   }
   tell_probe(suspect, probe, lr, probe.lowest);
+  const double moves = probe.start - probe.lowest;
   double best = probe.lowest, best_lr = lr;
   while (lr * factor * 10 <= kMostLr) {
     factor *= 10;
+    // What a loss falls by grows with the rate while it is small.
+    if (moves > 0 && moves * factor < kSomeFall * probe.start) continue;
     const double lowest = probe_at(run, bench, probe, factor);
     tell_probe(suspect, probe, lr * factor, lowest);
     const bool fell = probe.start - best > kSomeFall * probe.start;

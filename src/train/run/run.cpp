@@ -15,6 +15,7 @@
 #include "src/text/tokenizer_parts.h"
 #include "src/train/inputs/init_checkpoint.h"
 #include "src/train/machine/device.h"
+#include "src/train/proof/adapter_reach.h"
 #include "src/train/proof/first_loss.h"
 #include "src/train/proof/first_loss_trials.h"
 #include "src/train/step/recovery.h"
@@ -213,6 +214,11 @@ std::string tell_first_loss(Run& run, const Proof& proof) {
         first.above_guessing() ? try_suspects(run.model.model, run.probe, run.inputs, first)
                                : std::vector<std::string>();
     for (const std::string& line : judge_first_loss(first, tried)) warning(line);
+  }
+  if (const std::string line = judge_reach(run.model.model, recipe, run.inputs.total_steps,
+                                           run.inputs.precision.compute);
+      !line.empty()) {
+    warning(line);
   }
   return describe_first_loss(first);
 }

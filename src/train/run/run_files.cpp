@@ -87,6 +87,20 @@ void RunFiles::warn(const std::vector<NormWarning>& warnings, int64_t step) {
   }
 }
 
+void RunFiles::warn(const std::string& name, const ErrorInfo& info, int64_t step) {
+  metrics_.event(name, step,
+                 {{"what", info.what + ": " + info.found},
+                  {"where", info.where},
+                  {"expected", info.expected},
+                  {"next", info.next}});
+  progress_.note("warning: " + info.what);
+  for (const auto& [part, text] : {std::pair{"where", &info.where},
+                                   {"found", &info.found},
+                                   {"expected", &info.expected},
+                                   {"next", &info.next}})
+    progress_.note(std::string("  ") + part + ": " + *text);
+}
+
 void RunFiles::eval(int64_t step, double loss, int64_t samples) {
   metrics_.event("eval", step, {{"eval_loss", loss}, {"samples", samples}});
   if (tensorboard_) tensorboard_->scalar("eval/loss", step, loss);

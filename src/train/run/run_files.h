@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "kernels/common/error.h"
 #include "src/recipe/recipe.h"
 #include "src/report/metrics.h"
 #include "src/report/progress.h"
@@ -25,6 +26,8 @@ class RunFiles {
   void layer_norms(const StepOutcome& outcome, const Optimizer& optimizer, int64_t step);
   void activations(const std::vector<LayerValue>& rms, int64_t step);
   void warn(const std::vector<NormWarning>& warnings, int64_t step);
+  /// A warning in a block, and an event of that name.
+  void warn(const std::string& name, const ErrorInfo& info, int64_t step);
   void eval(int64_t step, double loss, int64_t samples);
   void event(const std::string& name, int64_t step, const io::Json& fields) {
     metrics_.event(name, step, fields);

@@ -25,6 +25,7 @@
 #include "src/train/memory/out_of_memory.h"
 #include "src/train/proof/final_check.h"
 #include "src/train/proof/first_loss.h"
+#include "src/train/run/loss_moved.h"
 #include "src/train/run/non_finite.h"
 #include "src/train/run/outputs.h"
 #include "src/train/run/preflight.h"
@@ -337,12 +338,19 @@ class Trainer {
       throw;
     }
     tell_of_images();
+    warn_unmoved();
     save_outputs(run_);
     write_report(/*with_answers=*/true);
     std::printf("done       %lld steps in %.1f s; see %s/report.html\n",
                 static_cast<long long>(run_.state.step), seconds_since(start_),
                 recipe_.output_dir.c_str());
     return 0;
+  }
+
+  void warn_unmoved() {
+    files_.flush();
+    if (const auto info = judge_learning(run_))
+      files_.warn("nothing_learnt", *info, run_.state.step);
   }
 
   void write_report(bool with_answers) {

@@ -141,6 +141,104 @@ TEST_F(Validate, ReplyWithoutASupervisedEndToken) {
       << data_report_text(report);
 }
 
+TEST_F(Validate, SpecialTokensAndTurnMarksInTexts) {
+  for (const char* name : {"llava-v1", "llava-hf"}) {
+    recipe_.data.chat_template = name;
+    replace_text("<image>\nWhat? ASSISTANT: green USER: And now?", "red");
+    expect_fault(DataFault::kMarkInText, "USER:, ASSISTANT: in the question of turn 1");
+    replace_text("<image>\nWhat</s>?", "red");
+    expect_fault(DataFault::kMarkInText, "</s> in the question of turn 1");
+    replace_text("<image>\nWhat?", "red <unk>");
+    expect_fault(DataFault::kMarkInText, "<unk> in the answer of turn 1");
+  }
+  recipe_.data.chat_template = "plain";  // it writes no mark of a turn
+  replace_text("<image>\nUSER: what?", "blue </S> < s >");
+  EXPECT_TRUE(validate().counts.empty()) << data_report_text(validate());
+}
+
+TEST_F(Validate, NulAndBidiControlsInTexts) {
+  replace_text("<image>\nWhat\xE2\x80\xAE?", "red");
+  expect_fault(DataFault::kControl, "U+202E in the question of turn 1");
+  replace_text("<image>\nWhat?", std::string("re\0d\xE2\x81\xA6", 7));
+  expect_fault(DataFault::kControl, "U+0000, U+2066 in the answer of turn 1");
+  replace_text("<image>\nWhat\xE2\x80\xA6?", "r\xC3\xA9\xE2\x80\x8D");  // ellipsis, accent, joiner
+  EXPECT_TRUE(validate().counts.empty()) << data_report_text(validate());
+}
+
+TEST_F(Validate, AnotherAnswerToTheSameImageAndText) {
+  run_.dir().write(
+      "images/" + image_name(),
+      test::slurp(run_.dir().file("images/" + json_row(2)["image"].get<std::string>())));
+  EXPECT_TRUE(validate().counts.empty());  // the same answer
+  replace_text("<image>\nWhat?", "a brick");
+  expect_fault(DataFault::kContradiction,
+               "another answer than " + line(2) + " gives to the same images and text");
+  replace_text("<image>\nWhich?", "a brick");
+  EXPECT_TRUE(validate().counts.empty());
+}
+
+TEST_F(Validate, AnotherAnswerInPreparedData) {
+  run_.dir().write(
+      "images/" + image_name(),
+      test::slurp(run_.dir().file("images/" + json_row(2)["image"].get<std::string>())));
+  replace_text("<image>\nWhat?", "a brick");
+  save();
+  prepare();
+  expect_only(validate_data(recipe_, 2), DataFault::kContradiction, {line(kBad)},
+              "another answer than " + line(2));
+}
+
+TEST_F(Validate, OneAnswerForAllRows) {
+  for (size_t i = 0; i < lines_.size(); ++i)
+    lines_[i] =
+        row(std::to_string(i), json_row(i)["image"].get<std::string>(), "<image>\nWhat?", "a toy")
+            .dump();
+  const DataReport report = validate();
+  expect_only(report, DataFault::kOneAnswer, {recipe_.data.train}, "all 12 rows have one answer");
+  lines_[0] = row("0", json_row(0)["image"].get<std::string>(), "<image>\nWhat?", "a ball").dump();
+  EXPECT_TRUE(validate().counts.empty());
+}
+
+/// Named like "red0.bmp": a row's image tells what its answer should be.
+TEST_F(Validate, AnswersOfANeighbourByTheImagesNames) {
+  for (const int shift : {1, -1}) {
+    for (size_t i = 0; i < lines_.size(); ++i) {
+      nlohmann::json moved = json_row(i);
+      moved["conversations"][1]["value"] =
+          std::vector<std::string>{"red", "green", "blue"}[(static_cast<int>(i) + 3 - shift) % 3];
+      lines_[i] = moved.dump();
+    }
+    const DataReport report = validate();
+    expect_only(report, DataFault::kShifted, {recipe_.data.train},
+                shift == 1 ? "0 of 10 rows have an image named as their answer; with the answer of "
+                             "the row after 10 of 10 do: the answers seem to stand a row too late"
+                           : "with the answer of the row before 10 of 10 do");
+  }
+}
+
+/// Thirty rows of three images in no order, whose names say nothing.
+TEST_F(Validate, AnswersOfANeighbourByRepeatedImages) {
+  const std::vector<std::string> pictures = {"red0.bmp", "green1.bmp", "blue2.bmp"};
+  const std::string order = "012201120210011202102201021120";
+  for (const size_t shift : {0, 1}) {
+    lines_.clear();
+    for (size_t i = 0; i < order.size(); ++i) {
+      const char seen = order[(i + order.size() - shift) % order.size()];
+      lines_.push_back(row(std::to_string(i), pictures[static_cast<size_t>(order[i] - '0')],
+                           "<image>\nWhat?", std::string("thing ") + seen)
+                           .dump());
+    }
+    const DataReport report = validate();
+    EXPECT_EQ(report.counts.contains(DataFault::kShifted), shift == 1) << data_report_text(report);
+    if (shift == 0) continue;
+    EXPECT_NE(report.first.at(DataFault::kShifted)[0].reason.find(
+                  "pairs of rows with the same images and text agree; with the answer of the row "
+                  "after"),
+              std::string::npos)
+        << data_report_text(report);
+  }
+}
+
 TEST_F(Validate, DuplicateIds) {
   nlohmann::json other = json_row(kBad);
   other["id"] = "row2";
@@ -244,7 +342,9 @@ TEST_F(Validate, AFileThatCannotBeReadLeavesTheOtherToBeScanned) {
 TEST_F(Validate, FiguresOfKnownLengths) {
   lines_.clear();
   for (int length = 1; length <= 20; ++length)
-    lines_.push_back(row(std::to_string(length), "", std::string(length, 'q'), "a").dump());
+    lines_.push_back(
+        row(std::to_string(length), "", std::string(length, 'q'), length % 2 == 0 ? "a" : "b")
+            .dump());
   recipe_.data.chat_template = "plain";
   const DataFigures whole = validate().files[0];
   EXPECT_EQ(whole.lengths, (std::array<int64_t, 5>{5, 14, 22, 23, 24}));
@@ -264,7 +364,11 @@ TEST_F(Validate, FiguresOfKnownLengths) {
   EXPECT_EQ(cut.labels_lost, 7);
   EXPECT_EQ(cut.replies_cut, 4);
   EXPECT_EQ(cut.without_labels, 3);
-  EXPECT_EQ(cut.replies_with_eos, 20);  // as rendered: what the limit takes is counted above
+  EXPECT_EQ(cut.replies_with_eos, 16);
+  EXPECT_NE(data_report_text(report).find("replies    80.00% of 20 end with a supervised \"</s>\"; "
+                                          "4 are cut before it\n"),
+            std::string::npos)
+      << data_report_text(report);
   EXPECT_EQ(report.counts,
             (std::map<DataFault, int64_t>{{DataFault::kNoLabel, 3}, {DataFault::kTruncated, 1}}));
 }
