@@ -5,7 +5,7 @@
 #include "src/base/log.h"
 #include "src/base/text.h"
 #include "src/train/machine/precision.h"
-#include "src/train/run/metrics_check.h"
+#include "src/train/run/run_hash.h"
 
 namespace lft::train {
 namespace {

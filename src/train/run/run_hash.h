@@ -1,8 +1,10 @@
 // The rolling hash of a run: over its steps, the ids of the samples and the bits of the loss. Two
 // runs with the same hash at a step have seen the same samples and computed the same losses up to
-// it.
+// it. A metrics.jsonl is checked against it.
 #pragma once
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "src/data/loader.h"
 
@@ -28,5 +30,10 @@ std::string fold_hashes(const std::string& run_hash, const std::string& ids_hash
 /// The bits of a double as 16 hexadecimal digits; every NaN has the same. JSON has no NaN.
 std::string bits_text(double value);
 double bits_value(const std::string& text);
+
+/// One text a fault among the first `bytes` of the file: a line that cannot be read, a step that is
+/// missing, a step whose loss or samples are not those of its run hash. Empty for a file that is
+/// not there.
+std::vector<std::string> metrics_faults(const std::string& path, uint64_t bytes);
 
 }  // namespace lft::train

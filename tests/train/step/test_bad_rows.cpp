@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "debug/stored_model.h"
+#include "src/train/run/run.h"
 #include "src/train/run/trainer.h"
 #include "src/train/step/bad_rows.h"
 #include "support/expect_error.h"

@@ -1,7 +1,11 @@
 // What a resumed run says of a metrics.jsonl that was changed behind its back.
 #include <gtest/gtest.h>
 
-#include "src/train/run/metrics_check.h"
+#include <cmath>
+#include <limits>
+
+#include "src/io/json.h"
+#include "src/train/run/run_hash.h"
 #include "src/train/run/trainer.h"
 #include "train/run_files.h"
 
@@ -73,6 +77,18 @@ TEST_F(Metrics, AStepThatIsGoneIsNamedAtTheNext) {
   lines_.erase(lines_.begin() + static_cast<std::ptrdiff_t>(line_of(2)) - 1);
   ASSERT_EQ(faults().size(), 1u);
   EXPECT_NE(faults()[0].find("step 2 is missing before it"), std::string::npos) << faults()[0];
+}
+
+TEST_F(Metrics, TheLossByImageStandsInTheMetrics) {
+  const Json event = test::events(recipe_.output_dir, "images").at(0);
+  EXPECT_EQ(event["step"], 6);
+  for (const char* key : {"own_loss", "other_loss", "grey_loss"}) {
+    EXPECT_TRUE(std::isfinite(event[key].get<double>())) << key;
+  }
+  EXPECT_NE(event["own_loss"], event["grey_loss"]);
+  EXPECT_TRUE(test::events(recipe_.output_dir, "images_unseen").empty());
+  EXPECT_NE(test::slurp(recipe_.output_dir + "/report.html").find("loss by image"),
+            std::string::npos);
 }
 
 TEST_F(Metrics, AResumedRunSaysItOnce) {
