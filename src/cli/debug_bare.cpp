@@ -1,5 +1,4 @@
 // lft debug bare: the run without its parts, then with one more at a time.
-#include "src/base/signals.h"
 #include "src/cli/commands.h"
 #include "src/cli/recipe_args.h"
 #include "src/debug/isolate/bare.h"
@@ -26,10 +25,7 @@ void add_debug_bare(Command& debug) {
       "last one is lft train itself, in debug-bare under the recipe's output_dir, which is deleted "
       "afterwards.");
   command.run([options] {
-    const debug::BareReport report = debug::bare(options->read(), options->bare);
-    if (report.signal != 0) return stop_exit_code(report.signal);
-    if (!report.healthy()) throw Error(ErrorKind::kNumeric, debug::bare_error(report));
-    return 0;
+    return exit_with(debug::bare(options->read(), options->bare), debug::bare_error);
   });
 }
 

@@ -1,5 +1,4 @@
 // lft debug overfit: one batch, learnt by heart, or the reason why not.
-#include "src/base/signals.h"
 #include "src/cli/commands.h"
 #include "src/cli/recipe_args.h"
 #include "src/debug/isolate/overfit.h"
@@ -28,10 +27,7 @@ void add_debug_overfit(Command& debug) {
       "or too high, a wrong reduction of the loss.\n"
       "Nothing but overfit.html is written.");
   command.run([options] {
-    const debug::OverfitReport report = debug::overfit(options->read(), options->overfit);
-    if (report.signal != 0) return stop_exit_code(report.signal);
-    if (!report.healthy()) throw Error(ErrorKind::kNumeric, debug::overfit_error(report));
-    return 0;
+    return exit_with(debug::overfit(options->read(), options->overfit), debug::overfit_error);
   });
 }
 

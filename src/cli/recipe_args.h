@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/common/error.h"
+#include "src/base/signals.h"
 #include "src/cli/command_line.h"
 #include "src/recipe/recipe.h"
 
@@ -32,6 +34,15 @@ std::pair<Command, std::shared_ptr<Options>> recipe_command(Command& app, const 
   Command command = app.subcommand(name, help);
   add_recipe_args(command, *options);
   return {command, options};
+}
+
+/// What a diagnosis leads to: 0 where it found the run healthy, a signal's exit code, else
+/// kNumeric.
+template <class Report>
+int exit_with(const Report& report, ErrorInfo (*describe)(const Report&)) {
+  if (report.signal != 0) return stop_exit_code(report.signal);
+  if (!report.healthy()) throw Error(ErrorKind::kNumeric, describe(report));
+  return 0;
 }
 
 }  // namespace lft::cli

@@ -12,7 +12,7 @@ void save_outputs(Run& run);
 
 struct ReportFacts {
   double seconds = 0, eval_loss = NAN;
-  std::string images = {};    // describe_images(); empty: no row shows one
+  std::string images = {};    // the loss by image; empty: no row shows one
   bool with_answers = false;  // of the model to a few samples
 };
 void write_run_report(Run& run, const std::string& environment_json, const ReportFacts& facts);

@@ -52,6 +52,13 @@ bool has_image(const data::StepSamples& samples) {
   });
 }
 
+/// For a card of the report.
+std::string short_text(const ImageLosses& images) {
+  const std::string other = images.other ? format_number(*images.other, "%.3g") : "-";
+  return format_number(images.own, "%.3g") + " / " + other + " / " +
+         format_number(images.grey, "%.3g");
+}
+
 /// Steps, saves and records until the run is done or told to stop.
 class Trainer {
  public:
@@ -358,7 +365,7 @@ class Trainer {
     write_run_report(run_, environment_,
                      {.seconds = seconds_since(start_),
                       .eval_loss = eval_loss_,
-                      .images = images_ ? describe_images(*images_) : "",
+                      .images = images_ ? short_text(*images_) : "",
                       .with_answers = with_answers});
   }
 

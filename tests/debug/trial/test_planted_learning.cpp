@@ -64,14 +64,10 @@ PlantedBug in_overfit(const std::string& name, const std::string& planted,
 
 PlantedBug in_bare(const std::string& name, const std::string& planted,
                    std::vector<std::string> says, const Plant& plant, const Plant& twin = {}) {
-  return {.name = name,
-          .planted = planted,
-          .command = "lft debug bare",
-          .code = 5,
-          .says = std::move(says),
-          .run = [plant, twin](bool planted) {
-            return planted ? bare_told(plant) : healthy_bare(twin);
-          }};
+  PlantedBug bug = in_overfit(name, planted, std::move(says), plant, twin);
+  bug.command = "lft debug bare";
+  bug.run = [plant, twin](bool planted) { return planted ? bare_told(plant) : healthy_bare(twin); };
+  return bug;
 }
 
 void zero_final_norm(const TinyRun& run, Recipe&) {

@@ -2,6 +2,7 @@
 // fit.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <sstream>
 
@@ -9,6 +10,7 @@
 #include "src/train/run/trainer.h"
 #include "support/expect_error.h"
 #include "train/run_files.h"
+#include "train/spoil.h"
 
 namespace lft::init_checkpoint_test {
 using namespace lft::io;
@@ -130,14 +132,9 @@ std::vector<std::string> command_in(const std::string& text) {
 TEST(InitCheckpoint, TheCommandThatAStoppedRunNamesWorksAsItStands) {
   const test::TinyRun run;
   Recipe recipe = even_steps(run, "out", 6);
-  const auto spoil = [](int64_t step, Optimizer& optimizer) {
-    if (step == 4)
-      optimizer.slots()[1].param.tensor.mutable_grad().view(-1)[0] =
-          std::numeric_limits<float>::infinity();
-  };
   std::string next;
   try {
-    train::train(recipe, {.gradients_ready = spoil});
+    train::train(recipe, {.gradients_ready = test::spoil({4}, INFINITY)});
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kNumeric);
     next = error.info().next;
@@ -161,12 +158,7 @@ TEST(InitCheckpoint, AResumedRunSaysWhatItComputesInSinceItsRecovery) {
   const test::TinyRun run;
   Recipe recipe = even_steps(run, "out", 4);
   recipe.precision.compute = "bf16";
-  const auto spoil = [](int64_t step, Optimizer& optimizer) {
-    if (step == 2)
-      optimizer.slots()[1].param.tensor.mutable_grad().view(-1)[0] =
-          std::numeric_limits<float>::infinity();
-  };
-  ASSERT_EQ(train::train(recipe, {.gradients_ready = spoil}), 0);
+  ASSERT_EQ(train::train(recipe, {.gradients_ready = test::spoil({2}, INFINITY)}), 0);
   recipe.train.max_steps = 6;
   const auto said = [&](const Recipe& resumed) {
     ::testing::internal::CaptureStdout();

@@ -60,8 +60,7 @@ class NothingLearnt : public ::testing::Test {
     Recipe recipe = run_.recipe(out);
     recipe.data.eval.clear();
     recipe.lora.dropout = 0;
-    recipe.train.batch_size = 12;
-    recipe.train.max_steps = 12;
+    recipe.train.max_steps = recipe.train.batch_size = 12;
     return recipe;
   }
   std::string metrics(const Recipe& recipe) const {

@@ -2,12 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 
 #include "src/io/json.h"
 #include "src/train/run/run_hash.h"
 #include "src/train/run/trainer.h"
 #include "train/run_files.h"
+#include "train/spoil.h"
 
 namespace lft::metrics_check_test {
 using namespace lft::recipe;
@@ -20,12 +20,7 @@ class Metrics : public ::testing::Test {
     recipe_.data.eval.clear();
     recipe_.precision.compute = "bf16";
     // Steps of every kind: one that is not finite, and the FP32 steps after it.
-    const auto spoil = [](int64_t step, Optimizer& optimizer) {
-      if (step == 3)
-        optimizer.slots()[1].param.tensor.mutable_grad().view(-1)[0] =
-            std::numeric_limits<float>::infinity();
-    };
-    EXPECT_EQ(train::train(recipe_, {.gradients_ready = spoil}), 0);
+    EXPECT_EQ(train::train(recipe_, {.gradients_ready = test::spoil({3}, INFINITY)}), 0);
     path_ = recipe_.output_dir + "/metrics.jsonl";
     std::istringstream text(test::slurp(path_));
     for (std::string line; std::getline(text, line);) lines_.push_back(line);
@@ -87,8 +82,9 @@ TEST_F(Metrics, TheLossByImageStandsInTheMetrics) {
   }
   EXPECT_NE(event["own_loss"], event["grey_loss"]);
   EXPECT_TRUE(test::events(recipe_.output_dir, "images_unseen").empty());
-  EXPECT_NE(test::slurp(recipe_.output_dir + "/report.html").find("loss by image"),
-            std::string::npos);
+  EXPECT_NE(
+      test::slurp(recipe_.output_dir + "/report.html").find("loss with own / other / grey image"),
+      std::string::npos);
 }
 
 TEST_F(Metrics, AResumedRunSaysItOnce) {

@@ -12,6 +12,7 @@
 #include "src/train/step/bad_rows.h"
 #include "support/expect_error.h"
 #include "train/run_files.h"
+#include "train/spoil.h"
 
 namespace lft::bad_rows_test {
 using namespace lft::io;
@@ -144,11 +145,8 @@ TEST(BadRows, AGradientThatOverflowsNamesTheTokenWhoseLossItIsOf) {
 TEST(BadRows, AValueFromOutsideTheBatchAccusesNoRow) {
   const test::TinyRun run;
   Recipe recipe = stopping(run, "out");
-  const auto spoil = [](int64_t step, Optimizer& optimizer) {
-    if (step == 2) optimizer.slots()[1].param.tensor.mutable_grad().view(-1)[0] = kNaN;
-  };
   EXPECT_LFT_ERROR(ErrorKind::kNumeric, "no row by itself",
-                   train::train(recipe, {.gradients_ready = spoil}));
+                   train::train(recipe, {.gradients_ready = test::spoil({2}, kNaN)}));
   const Json incident = incident_of(recipe);
   EXPECT_TRUE(incident["bad_rows"].empty());
   EXPECT_EQ(incident["rows_replayed"], 0);

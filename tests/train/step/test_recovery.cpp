@@ -11,6 +11,7 @@
 #include "src/train/run/trainer.h"
 #include "support/expect_error.h"
 #include "train/run_files.h"
+#include "train/spoil.h"
 #include "train/tiny_run.h"
 
 namespace lft::recovery_test {
@@ -23,19 +24,11 @@ namespace {
 namespace fs = std::filesystem;
 using test::events;
 using test::slurp;
+using test::spoil;
 using test::step_lines;
 
 constexpr float kInf = std::numeric_limits<float>::infinity(),
                 kNaN = std::numeric_limits<float>::quiet_NaN();
-
-/// Puts `value` into one gradient at each of `steps`.
-std::function<void(int64_t, Optimizer&)> spoil(std::vector<int64_t> steps, float value) {
-  return [steps = std::move(steps), value](int64_t step, Optimizer& optimizer) {
-    if (std::find(steps.begin(), steps.end(), step) == steps.end()) return;
-    at::Tensor gradient = optimizer.slots()[1].param.tensor.mutable_grad();
-    gradient.view(-1)[gradient.numel() - 1] = value;
-  };
-}
 
 Recipe low_precision(const test::TinyRun& run, const std::string& out,
                      const std::string& precision) {
