@@ -24,6 +24,7 @@ namespace {
 constexpr size_t kJudgedSamples = 16;
 constexpr double kCoreFall = 1e-3;  // of the loss before: less is no fall
 constexpr double kPartFall = 0.1;   // of the core's fall
+constexpr double kSlower = 0.8;     // of the fall without an odd setting: worth a word
 constexpr size_t kNamedModules = 5;
 constexpr char kWhole[] = "lft train", kLrPart[] = "learning rate";
 
@@ -224,7 +225,10 @@ std::string outcome_text(const BareTrial& trial) {
                                  ? "loss " + format_number(trial.before, "%.4f") + " -> " +
                                        format_number(trial.after, "%.4f")
                                  : "";
-  if (trial.fault.empty()) return losses.empty() ? "healthy" : "healthy  " + losses;
+  if (trial.fault.empty()) {
+    return (losses.empty() ? "healthy" : "healthy  " + losses) +
+           (trial.remark.empty() ? "" : "; " + trial.remark);
+  }
   return "FAILS    " + trial.fault + (losses.empty() ? "" : " (" + losses + ")") +
          (trial.cause ? "; " + trial.cause->name + ": " + join(trial.cause->evidence, "; ") : "");
 }
@@ -247,11 +251,35 @@ void refuse_taken(const std::string& dir) {
 /// alone.
 void try_odd(BareTrials& trials, const Recipe& without, const Recipe& with, const BareTrial* core,
              BareTrial& trial) {
-  if (core != nullptr) return trials.run(with, trial, core->fall() / kCuredFall);
   BareTrial alone{.part = "the adapters alone"};
-  trials.run(adapters_alone(without), alone, 0);
-  if (!alone.fault.empty()) return trials.run(with, trial, 0);
-  trials.run(adapters_alone(with), trial, alone.fall() / kCuredFall);
+  if (core == nullptr) trials.run(adapters_alone(without), alone, 0);
+  if (core == nullptr && !alone.fault.empty()) return trials.run(with, trial, 0);
+  const double usual = core != nullptr ? core->fall() : alone.fall();
+  trials.run(core != nullptr ? with : adapters_alone(with), trial, usual / kCuredFall);
+  if (trial.fault.empty() && trial.fall() < kSlower * usual) {
+    trial.remark = "unusual: without it the loss falls " +
+                   format_number(usual / trial.fall(), "%.2g") + " times as far";
+  }
+}
+
+/// A part may fail for an odd setting that came back before it and did no harm alone. Where it does
+/// well without one, that one is at fault; `with` is mended then.
+void blame_odd_before(BareTrials& trials, const std::vector<OddSetting>& odd, double least_fall,
+                      Recipe& with, BareTrial& trial) {
+  for (const OddSetting& each : odd) {
+    Recipe mended = with;
+    each.mend(mended);
+    const std::vector<std::string> settings = settings_of(mended, with);
+    if (settings.empty() || requested_signal() != 0) continue;
+    BareTrial again{.part = trial.part};
+    trials.run(mended, again, least_fall);
+    if (!again.fault.empty()) continue;
+    trial.fault += " once " + trial.part + " is back, and does without " + each.name;
+    trial.part = std::ranges::find(kParts, each.name, &Part::setting)->name;
+    trial.settings = settings;
+    with = mended;
+    return;
+  }
 }
 
 /// The core again at ten times the learning rate, and so on, until it learns. With a fault where
@@ -303,6 +331,8 @@ BareReport run_trials(train::RunInputs inputs, const Recipe& asked, const BareOp
       const auto setting = std::ranges::find(odd, part.setting, &OddSetting::name);
       if (setting == odd.end()) {
         trials.run(with, trial, kPartFall * core.fall());
+        if (!trial.fault.empty())
+          blame_odd_before(trials, odd, kPartFall * core.fall(), with, trial);
       } else {
         try_odd(trials, current, with, setting->of_adapters ? nullptr : &core, trial);
       }
@@ -319,9 +349,14 @@ BareReport run_trials(train::RunInputs inputs, const Recipe& asked, const BareOp
 }
 
 std::string bare_verdict(const BareReport& report) {
-  if (report.healthy())
-    return "healthy    nothing fails: the core, and " + std::to_string(report.trials.size() - 1) +
-           " parts put back";
+  if (report.healthy()) {
+    std::string text = "healthy    nothing fails: the core, and " +
+                       std::to_string(report.trials.size() - 1) + " parts put back";
+    for (const BareTrial& trial : report.trials) {
+      if (!trial.remark.empty()) text += "; " + join(trial.settings) + " is " + trial.remark;
+    }
+    return text;
+  }
   const BareTrial& core = report.trials.front();
   if (!core.fault.empty() && report.trials.size() > 1)
     return "found      learning rate too low: the core learns with " +

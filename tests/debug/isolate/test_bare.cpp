@@ -161,6 +161,24 @@ INSTANTIATE_TEST_SUITE_P(
                       return recipe.train.activation_checkpointing != "none";
                     }}));
 
+/// Of the quickstart, whose projector hides what its adapters lack.
+TEST_F(BareTest, AnOddSettingIsNamedWhereItHarmsWithAnotherPartOnly) {
+  const std::string from = LFT_SOURCE_DIR "/recipes/quickstart/";
+  const auto with = [&](const std::string& setting) {
+    return read_recipe(LFT_SOURCE_DIR "/recipes/quickstart.yaml",
+                       {"model.path=" + from + "model", "data.train=" + from + "digits/train.json",
+                        "data.image_root=" + from + "digits/images", "data.eval=null",
+                        "output_dir=" + run_.dir().file("out"), "train.batch_size=8", setting});
+  };
+  const BareReport harmed = go(with("optim.eps=1"));
+  EXPECT_EQ(harmed.culprits(), std::vector<std::string>{"eps of the optimizer"}) << text();
+  const BareReport slower = go(with("lora.dropout=0.99"));
+  EXPECT_NE(text().find("lora.dropout 0.0 -> 0.99 is unusual: without it the loss falls"),
+            std::string::npos)
+      << text();
+  EXPECT_TRUE(slower.healthy());
+}
+
 TEST_F(BareTest, ACoreThatFailsIsNoPartsFault) {
   Recipe recipe = full_recipe();
   recipe.optim.lr = 1e-9;
