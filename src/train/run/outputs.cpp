@@ -78,7 +78,8 @@ void write_run_report(Run& run, const std::string& environment_json, const Repor
     report.facts.emplace_back("last loss", format_number(run.last_loss, "%.4f"));
   if (std::isfinite(facts.eval_loss))
     report.facts.emplace_back("eval loss", format_number(facts.eval_loss, "%.4f"));
-  if (!facts.images.empty()) report.facts.emplace_back("loss with own / other / grey image", facts.images);
+  if (!facts.images.empty())
+    report.facts.emplace_back("loss with own / other / grey image", facts.images);
   if (facts.with_answers) report.answers = sample_answers(run);
   report::write_report(recipe.output_dir + "/report.html", report);
 }
