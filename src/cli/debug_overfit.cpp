@@ -23,8 +23,7 @@ void add_debug_overfit(Command& debug) {
       "5 % of the first loss. Suspects, each with numbers: the adapter of lora.init_from, values "
       "that are not finite, a module that puts out zeros only,\n"
       "a frozen layer, eps, clipping, alpha and dropout far from the usual, a learning rate too "
-      "low "
-      "or too high, a wrong reduction of the loss.\n"
+      "low or too high, a wrong reduction of the loss.\n"
       "Nothing but overfit.html is written.");
   command.run([options] {
     return exit_with(debug::overfit(options->read(), options->overfit), debug::overfit_error);

@@ -13,7 +13,6 @@
 #include "src/debug/isolate/forward_faults.h"
 #include "src/debug/isolate/odd_settings.h"
 #include "src/io/files.h"
-#include "src/recipe/diff.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/machine/device.h"
 #include "src/train/run/trainer.h"
@@ -78,14 +77,6 @@ Recipe core_recipe(Recipe recipe, int64_t steps) {
   recipe.train.activation_checkpointing = "none";
   recipe.train.max_steps = steps;
   return recipe;
-}
-
-std::vector<std::string> settings_of(const Recipe& before, const Recipe& after) {
-  std::vector<std::string> settings;
-  for (const recipe::RecipeChange& change : recipe::changed_fields(before, after)) {
-    settings.push_back(change.key + " " + change.before + " -> " + change.after);
-  }
-  return settings;
 }
 
 /// Trials of one recipe, each with a model of its own.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/lora/inject.h"
+#include "models/lora/without_adapters.h"
 #include "models/ops/core/precision.h"
 #include "src/base/text.h"
 #include "src/data/batch.h"
@@ -35,28 +35,6 @@ double fp32_loss(train::Run& run, const data::StepSamples& samples) {
   }
   return sum / static_cast<double>(supervised);
 }
-
-/// Takes every adapter out of its layer for its lifetime; one that changed the weight under it
-/// makes room for one as it started.
-class WithoutAdapters {
- public:
-  explicit WithoutAdapters(torch::nn::Module& model) : sites_(lora::linear_sites(model)) {
-    for (lora::LinearSite& site : sites_) {
-      adapters_.push_back(site.layer->adapter());
-      if (adapters_.back() != nullptr) site.layer->set_adapter(adapters_.back()->at_start());
-    }
-  }
-  ~WithoutAdapters() {
-    for (size_t i = 0; i < sites_.size(); ++i) {
-      if (adapters_[i] != nullptr) sites_[i].layer->set_adapter(adapters_[i]);
-    }
-  }
-  WithoutAdapters(const WithoutAdapters&) = delete;
-
- private:
-  std::vector<lora::LinearSite> sites_;
-  std::vector<std::shared_ptr<layers::LinearAdapter>> adapters_;
-};
 
 std::string loss_text(double loss) {
   return std::isfinite(loss) ? format_number(loss, "%.4f") : "not finite";
@@ -143,7 +121,7 @@ std::optional<ForwardFault> find_harmful_adapter(train::Run& run,
   if (with <= guessing + kClearlyApart) return std::nullopt;
   double without = 0;
   {
-    const WithoutAdapters bare_base(*run.model.model);
+    const lora::WithoutAdapters bare_base(*run.model.model);
     without = fp32_loss(run, samples);
   }
   if (!std::isfinite(without) || with - without < kClearlyApart) return std::nullopt;

@@ -50,16 +50,20 @@ const Kind kKinds[] = {
 
 }  // namespace
 
+std::vector<std::string> settings_of(const Recipe& before, const Recipe& after) {
+  std::vector<std::string> settings;
+  for (const recipe::RecipeChange& change : recipe::changed_fields(before, after))
+    settings.push_back(change.key + " " + change.before + " -> " + change.after);
+  return settings;
+}
+
 std::vector<OddSetting> odd_settings(const Recipe& asked) {
   std::vector<OddSetting> odd;
   for (const Kind& kind : kKinds) {
     if (!kind.odd(asked)) continue;
     Recipe mended = asked;
     kind.mend(mended);
-    std::vector<std::string> changes;
-    for (const recipe::RecipeChange& change : recipe::changed_fields(asked, mended))
-      changes.push_back(change.key + " " + change.before + " -> " + change.after);
-    odd.push_back({kind.name, join(changes), kind.of_adapters, kind.mend});
+    odd.push_back({kind.name, join(settings_of(asked, mended)), kind.of_adapters, kind.mend});
   }
   return odd;
 }

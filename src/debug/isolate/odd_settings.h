@@ -9,6 +9,9 @@
 
 namespace lft::debug {
 
+/// "optim.eps 1 -> 1e-08", a text for each field that differs.
+std::vector<std::string> settings_of(const recipe::Recipe& before, const recipe::Recipe& after);
+
 /// Not guilty of anything by itself: a trial decides.
 struct OddSetting {
   std::string name;          // "optim.eps"

@@ -1,38 +1,13 @@
 #include "src/train/proof/first_loss_trials.h"
 
-#include <memory>
-
 #include "kernels/common/error.h"
-#include "models/lora/inject.h"
+#include "models/lora/without_adapters.h"
 #include "src/base/text.h"
 #include "src/text/chat_template.h"
 #include "src/train/proof/first_loss.h"
 
 namespace lft::train {
 namespace {
-
-/// Takes every adapter off the model for its lifetime.
-class WithoutAdapters {
- public:
-  explicit WithoutAdapters(llava::Llava& model) : sites_(lora::linear_sites(*model)) {
-    for (const lora::LinearSite& site : sites_) {
-      layers::Linear layer = site.layer;
-      kept_.push_back(layer->adapter());
-      layer->set_adapter(nullptr);
-    }
-  }
-  ~WithoutAdapters() {
-    for (size_t i = 0; i < sites_.size(); ++i) {
-      layers::Linear layer = sites_[i].layer;
-      layer->set_adapter(kept_[i]);
-    }
-  }
-  WithoutAdapters(const WithoutAdapters&) = delete;
-
- private:
-  std::vector<lora::LinearSite> sites_;
-  std::vector<std::shared_ptr<layers::LinearAdapter>> kept_;
-};
 
 /// The probe's rows under another template; empty where they cannot be encoded again.
 std::vector<data::Sample> under_template(const Probe& probe, const RunInputs& inputs,
@@ -72,7 +47,7 @@ std::vector<std::string> try_suspects(llava::Llava& model, const Probe& probe,
            "the template");
   }
   if (!inputs.recipe.lora.init_from.empty()) {
-    const WithoutAdapters without(model);
+    const lora::WithoutAdapters without(*model);
     tell("without lora.init_from", mean_loss(model, probe, probe.samples, probe.compute),
          "the adapter");
   }

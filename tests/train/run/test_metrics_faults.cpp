@@ -1,4 +1,4 @@
-// What a resumed run says of a metrics.jsonl that was changed behind its back.
+// What a resumed run says of a metrics.jsonl that was changed since.
 #include <gtest/gtest.h>
 
 #include <cmath>
