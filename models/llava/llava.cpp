@@ -5,7 +5,9 @@
 #include "kernels/common/error.h"
 #include "models/base/call.h"
 #include "models/base/dims.h"
+#include "models/llava/embedding_noise.h"
 #include "models/ops/core/copy_to_device.h"
+#include "models/ops/core/precision.h"
 
 namespace lft::llava {
 namespace {
@@ -102,6 +104,8 @@ at::Tensor LlavaImpl::embed(const LlavaBatch& batch, const at::Tensor& features_
   const at::Device device = language_model->model->embed_tokens->weight.device();
   at::Tensor embeds = call("language_model.model.embed_tokens", language_model->model->embed_tokens,
                            ops::copy_to_device(ids, device));
+  if (neftune_alpha > 0 && ops::dropout_position() != nullptr)
+    embeds = embeds + embedding_noise(batch, embeds, neftune_alpha);
   if (images == 0) return embeds;
   const at::Tensor features =
       features_npd.defined() ? features_npd : image_features(batch.pixels_nchw);

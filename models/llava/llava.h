@@ -68,6 +68,7 @@ class LlavaImpl : public torch::nn::Module {
   at::Tensor all_logits(const LlavaBatch& batch);
 
   const LlavaConfig config;
+  double neftune_alpha = 0;  // above 0: embed() adds embedding_noise() within a DropoutGuard
   clip::ClipVision vision_tower{nullptr};
   Projector multi_modal_projector{nullptr};
   llama::LlamaForCausalLm language_model{nullptr};

@@ -4,7 +4,7 @@
 find_path(LFT_TORCH_ROOT NAMES include/ATen/ATen.h
           HINTS ${CMAKE_PREFIX_PATH} $ENV{CMAKE_PREFIX_PATH}
           PATHS ${CMAKE_SOURCE_DIR}/.deps/venv/lib/python3.11/site-packages/torch ${CMAKE_SOURCE_DIR}/.deps/torch
-          PATH_SUFFIXES ../.. . NO_CMAKE_FIND_ROOT_PATH)
+          PATH_SUFFIXES ../.. . torch NO_CMAKE_FIND_ROOT_PATH)
 if(NOT LFT_TORCH_ROOT)
   message(FATAL_ERROR "LibTorch not found. Run scripts/setup, or pass -DCMAKE_PREFIX_PATH=<libtorch>.")
 endif()

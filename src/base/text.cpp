@@ -77,4 +77,11 @@ std::string join_names(const std::vector<std::string>& names, size_t max) {
   return join(escaped, ", ", max);
 }
 
+std::string with_commas(int64_t number) {
+  std::string text = std::to_string(number);
+  for (auto at = static_cast<int64_t>(text.size()) - 3; at > 0; at -= 3)
+    text.insert(static_cast<size_t>(at), ",");
+  return text;
+}
+
 }  // namespace lft

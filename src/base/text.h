@@ -24,6 +24,9 @@ std::string join_names(const std::vector<std::string>& names, size_t max);
 /// A number by a printf format for one double, at most 63 characters: "0.00123".
 std::string format_number(double value, const char* format = "%.3g");
 
+/// "13,350,839,296"; not of negative numbers.
+std::string with_commas(int64_t number);
+
 /// The present moment by a strftime format, in UTC; at most 63 characters.
 std::string utc_now(const char* format);
 

@@ -8,6 +8,7 @@
 #include "src/base/errors.h"
 #include "src/base/signals.h"
 #include "src/base/text.h"
+#include "src/cli/command_text.h"
 
 namespace lft::cli {
 namespace {
@@ -42,7 +43,38 @@ int exit_code_of(CLI::App& app, const CLI::ParseError& error) {
   throw usage_error(error.what(), command + " --help lists the options");
 }
 
+CommandText text_of(const CLI::App& app) {
+  CommandText text;
+  text.name = app.get_name();
+  text.help = app.get_description();
+  text.footer = app.get_footer();
+  for (const CLI::Option* option : app.get_options()) {
+    OptionText one;
+    one.help = option->get_description();
+    one.positional = option->get_positional();
+    if (one.positional) {
+      one.names.push_back(option->get_name(/*positional=*/true));
+    } else {
+      for (const std::string& name : option->get_snames()) one.names.push_back("-" + name);
+      for (const std::string& name : option->get_lnames()) one.names.push_back("--" + name);
+    }
+    if (option->get_items_expected_max() > 0) one.value = option->get_type_name();
+    text.options.push_back(std::move(one));
+  }
+  for (const CLI::App* command : app.get_subcommands({})) {
+    if (!command->get_group().empty()) text.commands.push_back(text_of(*command));
+  }
+  return text;
+}
+
 }  // namespace
+
+CommandText describe_commands(void (*add_commands)(Command&)) {
+  CLI::App app("LoRA fine-tuning for vision-language models", "lft");
+  Command root(&app);
+  add_commands(root);
+  return text_of(app);
+}
 
 Option& Option::required() {
   option_->required();

@@ -1,6 +1,8 @@
 // The commands of lft: each add_<command> registers one subcommand. Nothing is read, loaded or
 // created before its body runs.
 #pragma once
+#include <string>
+
 #include "src/cli/command_line.h"
 
 namespace lft::cli {
@@ -23,6 +25,7 @@ void add_verify_resume(Command& app);
 void add_doctor(Command& app);
 void add_debug(Command& app);
 void add_replay(Command& app);
+void add_completions(Command& app);
 
 /// Those under `lft debug`; what they find out is src/debug's.
 void add_debug_base(Command& debug);
@@ -35,5 +38,10 @@ void add_debug_memory(Command& debug);
 void add_debug_overfit(Command& debug);
 void add_debug_subset(Command& debug);
 void add_debug_weights(Command& debug);
+
+/// All of them.
+void add_commands(Command& lft);
+/// "lft 0.1.0 (LibTorch 2.11.0)"
+std::string version_text();
 
 }  // namespace lft::cli

@@ -3,15 +3,15 @@
 #include <memory>
 
 #include "src/cli/commands.h"
-#include "src/debug/inspect/base.h"
+#include "src/train/weights/inspect_base.h"
 
 namespace lft::cli {
 namespace {
 
 constexpr char kFooter[] =
     "Suspicions, never refusals: it ends with 0 whatever it finds. A line names a tensor or "
-    "layers, "
-    "what was found,\nwhat their neighbours have, and what to do. A model that was trained little "
+    "layers, what was found,\nwhat their neighbours have, and what to do. A model that was trained "
+    "little "
     "gives less to judge by; the lines\n\"not judged\" say of what nothing could be told.";
 
 }  // namespace
@@ -23,7 +23,7 @@ void add_debug_base(Command& debug) {
   command.option("MODEL", *path, "a model directory: config.json and *.safetensors").required();
   command.footer(kFooter);
   command.run([path] {
-    for (const std::string& line : debug::base_lines(debug::inspect_base(*path)))
+    for (const std::string& line : train::base_lines(train::inspect_base(*path)))
       std::printf("%s\n", line.c_str());
     std::fflush(stdout);
   });

@@ -11,6 +11,7 @@
 #include "src/infer/evaluate.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
+#include "src/train/inputs/model_shapes.h"
 #include "src/train/inputs/recipe_encoding.h"
 
 namespace lft::cli {
@@ -27,10 +28,10 @@ struct EvalCommand {
 /// rows, template and fit.
 void fill_from_recipe(EvalCommand& command) {
   const recipe::Recipe recipe = command.recipe.read();
-  const bool whole = std::find(recipe.full.begin(), recipe.full.end(), "all") != recipe.full.end();
+  const bool whole = train::product_of(recipe) == "model";
   if (command.infer.model.empty()) {
     const std::string trained = recipe.output_dir + "/model",
-                      adapter = recipe.output_dir + "/adapter";
+                      adapter = recipe.output_dir + "/" + train::product_of(recipe);
     command.infer.model = whole && io::is_directory(trained) ? trained : recipe.model.path;
     if (!whole && command.infer.adapter.empty() && io::is_directory(adapter))
       command.infer.adapter = adapter;

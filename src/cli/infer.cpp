@@ -11,7 +11,7 @@
 #include "src/base/errors.h"
 #include "src/base/log.h"
 #include "src/base/text.h"
-#include "src/hf/adapter.h"
+#include "src/hf/adapter/adapter.h"
 #include "src/hf/model_dir.h"
 #include "src/io/files.h"
 #include "src/train/machine/device.h"

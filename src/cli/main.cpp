@@ -38,23 +38,10 @@ Error out_of_memory(const std::string& found) {
        "free memory, or raise the limits of this process (ulimit -v, ulimit -u, a container's)"});
 }
 
-void add_commands(lft::cli::Command& app) {
-  using namespace lft::cli;
-  for (const auto add : {add_train, add_check, add_validate, add_preview, add_prepare, add_recipe,
-                         add_generate, add_eval, add_score, add_merge, add_summary, add_checkpoint,
-                         add_verify_resume, add_doctor, add_debug, add_replay}) {
-    add(app);
-  }
-}
-
-std::string version_text() {
-  return "lft " + lft::train::lft_version() + " (LibTorch " + lft::train::torch_version() + ")";
-}
-
 int run_program(int argc, char** argv) {
   try {
     const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
-    return lft::cli::run_command_line(arguments, add_commands, version_text);
+    return lft::cli::run_command_line(arguments, lft::cli::add_commands, lft::cli::version_text);
   } catch (const Error& error) {
     return report_error(error);
   } catch (const c10::Error& error) {

@@ -5,7 +5,7 @@
 #include "kernels/common/error.h"
 #include "src/cli/commands.h"
 #include "src/cli/merge_probe.h"
-#include "src/hf/adapter.h"
+#include "src/hf/adapter/adapter.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
 #include "src/train/machine/device.h"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "models/llava/llava.h"
-#include "src/hf/adapter.h"
+#include "src/hf/adapter/adapter.h"
 
 namespace lft::cli {
 

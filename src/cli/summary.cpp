@@ -6,6 +6,7 @@
 #include "kernels/common/error.h"
 #include "src/cli/commands.h"
 #include "src/cli/recipe_args.h"
+#include "src/hf/known_models.h"
 #include "src/io/files.h"
 
 namespace lft::cli {
@@ -18,12 +19,17 @@ struct SummaryArgs {
 
 debug::Summary summarize(const SummaryArgs& options) {
   const std::string& path = options.model.path;
-  if (!io::is_directory(path)) return debug::summarize_run(options.model.read(), options.batch);
+  const bool named = !io::path_exists(path) && !hf::known_config(path).is_null();
+  if (!io::is_directory(path) && !named)
+    return debug::summarize_run(options.model.read(), options.batch);
   if (!options.model.sets.empty()) {
     refuse(ErrorKind::kUsage, "--set needs a recipe", path, "a model directory",
            "a recipe, a YAML file", "leave --set out, or give the recipe of a run on this model");
   }
-  return debug::summarize_model(hf::ModelDir::open(path), options.batch);
+  const bool weights = io::path_exists(path + "/model.safetensors") ||
+                       io::path_exists(path + "/model.safetensors.index.json");
+  return debug::summarize_model(weights ? hf::ModelDir::open(path) : hf::ModelDir::shapes_of(path),
+                                options.batch);
 }
 
 }  // namespace
@@ -34,8 +40,10 @@ void add_summary(Command& app) {
                                    "input and output shape, parameters, multiply-adds and memory "
                                    "of every module; loads no weights, computes nothing");
   command
-      .option("MODEL_DIR|RECIPE", options->model.path,
-              "model directory in HF layout, or a recipe: the run's first batch, with adapters")
+      .option(
+          "MODEL_DIR|RECIPE", options->model.path,
+          "model directory in HF layout (config.json is enough), the name of a published one, or "
+          "a recipe: the run's first batch, with adapters")
       .required();
   add_set_option(command, options->model);
   command.option("--batch", options->batch.batch, "rows of a made-up batch").range(1, 1 << 20);

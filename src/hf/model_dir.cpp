@@ -2,6 +2,8 @@
 
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
+#include "src/base/text.h"
+#include "src/hf/known_models.h"
 #include "src/hf/shards.h"
 #include "src/hf/weights.h"
 #include "src/io/files.h"
@@ -127,6 +129,21 @@ ModelDir ModelDir::config_only(const std::string& path) {
   dir.config = llava::LlavaConfig::parse(config, path + "/config.json");
   read_end_tokens(path + "/generation_config.json", &dir.config);
   dir.stored_dtype = named_dtype(config);
+  return dir;
+}
+
+ModelDir ModelDir::shapes_of(const std::string& path) {
+  const io::Json known = io::path_exists(path) ? io::Json() : known_config(path);
+  if (known.is_null() && !io::path_exists(path)) {
+    refuse(ErrorKind::kInput, "the model directory does not exist", path, "nothing",
+           "a folder with config.json, or one of " + join(known_models()),
+           "check model.path, or name one of these for its shapes");
+  }
+  if (known.is_null()) return config_only(path);
+  ModelDir dir;
+  dir.path = path;
+  dir.config = llava::LlavaConfig::parse(known, path);
+  dir.stored_dtype = named_dtype(known);
   return dir;
 }
 

@@ -28,6 +28,9 @@ struct ModelDir {
   static ModelDir open(
       const std::string& path);  // also .bin/.pt only: kInput "convert to safetensors"
   static ModelDir config_only(const std::string& path);
+  /// config_only(), and where no such folder is, the shapes of the published checkpoint that `path`
+  /// names (known_models.h).
+  static ModelDir shapes_of(const std::string& path);
   const io::TensorInfo& info(const Place& place) const {
     return files[place.file].info(place.stored_name);
   }

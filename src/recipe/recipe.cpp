@@ -102,12 +102,30 @@ void check_together(const Recipe& r, StrictReader* reader) {
   }
   if (r.optim.init_moments && r.lora.init_from.empty())
     reader->problem_at("optim.init_moments", "needs a checkpoint in lora.init_from");
-  if (!all && r.lora.targets.empty())
+  if (r.full.empty() && r.lora.targets.empty())
     reader->problem_at("lora.targets",
-                       "is empty: name layers to adapt, or train everything with `full: [all]`");
+                       "is empty: name layers to adapt, or parts to train in `full`");
   if (!all) check_targets(r, reader);
   if (r.train.eval_every_steps > 0 && r.data.eval.empty())
     reader->problem_at("train.eval_every_steps", "needs data.eval");
+  const int64_t in_a_step = r.train.batch_size * r.train.grad_accum;
+  if (r.train.global_batch > 0 && r.train.grad_accum > 0 && in_a_step != r.train.global_batch) {
+    reader->problem_at("train.global_batch",
+                       "is not train.batch_size * train.grad_accum, " + std::to_string(in_a_step) +
+                           ": drop one of the two, or set train.grad_accum: auto");
+  }
+  if (r.train.global_batch > 0 && r.train.global_batch < r.train.batch_size) {
+    reader->problem_at("train.global_batch",
+                       "is below train.batch_size, " + std::to_string(r.train.batch_size));
+  }
+  if (r.optim.schedule == "constant" && r.optim.min_lr_ratio > 0)
+    reader->problem_at("optim.min_lr_ratio", "says nothing of optim.schedule: constant");
+  if (r.optim.schedule == "wsd" && r.optim.warmup_ratio + r.optim.decay_ratio > 1)
+    reader->problem_at("optim.decay_ratio", "and optim.warmup_ratio are more than all steps");
+  if (r.train.keep_best != "none" && r.train.eval_every_steps == 0)
+    reader->problem_at("train.keep_best", "needs train.eval_every_steps");
+  if (r.train.patience > 0 && r.train.keep_best == "none")
+    reader->problem_at("train.patience", "needs train.keep_best: eval_loss");
   if (r.train.activation_offload && r.train.activation_checkpointing == "none") {
     reader->problem_at("train.activation_offload",
                        "keeps the inputs of recomputed blocks: needs "

@@ -34,11 +34,12 @@ struct Recipe {
     bool shuffle = true, group_by_length = false, follow_symlinks = false;
   } data;
   struct Optim {
-    std::string name = "adamw", schedule = "cosine";  // see recipe_fields.h
-    double lr = 2e-4, projector_lr = -1;              // projector_lr < 0: lr
+    std::string name = "adamw", schedule = "cosine";      // see recipe_fields.h
+    double lr = 2e-4, projector_lr = -1, vision_lr = -1;  // the latter two < 0: lr
     std::array<double, 2> betas = {0.9, 0.999};
     double lora_plus_ratio = 1;  // 1: the learning rate of B is A's
     double eps = 1e-8, weight_decay = 0, clip_grad_norm = 1.0, warmup_ratio = 0.03;
+    double min_lr_ratio = 0, decay_ratio = 0.2, neftune_alpha = 0;
     bool offload = false, init_moments = false;
   } optim;
   struct Precision {
@@ -50,13 +51,16 @@ struct Recipe {
     } loss_scale;
   } precision;
   struct Train {
-    int64_t epochs = 1, max_steps = 0, batch_size = 16, grad_accum = 1;
+    int64_t epochs = 1, max_steps = 0, batch_size = 16;
+    int64_t grad_accum = 0, global_batch = 0;  // see settle_accumulation() of run_settings.h
     std::string activation_checkpointing = "none";
     int64_t seed = 42;
     int64_t max_tokens_per_step = 0;   // 0: micro-batches of batch_size samples, padded
     std::string cuda_graphs = "auto";  // auto, off
     bool deterministic = true, worst_first = true, activation_offload = false;
-    int64_t eval_every_steps = 0;  // 0: at the end of the run only (when data.eval is given)
+    int64_t eval_every_steps = 0;    // 0: at the end of the run only (when data.eval is given)
+    std::string keep_best = "none";  // none, eval_loss
+    int64_t patience = 0;            // evaluations; 0: to the last step
   } train;
   struct Checkpoint {
     int64_t every_steps = 500, keep = 2;

@@ -89,7 +89,7 @@ struct ReferenceTable : SectionPath {
     const bool absent = rule.nullable && is_absent(value);
     const std::string initial = rule.required ? "required"
                                 : absent      ? "none"
-                                              : "`" + value_text(value) + "`";
+                                              : "`" + value_text(value, rule) + "`";
     const bool whole = std::is_same_v<T, int64_t>;
     text += "| `" + prefix + key + "` | " + type_text(value) + " | " + initial + " | " +
             rule_text(rule, whole) + " | " + help + " |\n";

@@ -20,7 +20,8 @@ struct FieldRule {
          high = std::numeric_limits<double>::infinity();
   bool low_open = false, high_open = false;
   std::vector<std::string> choices = {};
-  bool may_change = false;  // on resume: the run stays the same run
+  bool may_change = false;     // on resume: the run stays the same run
+  const char* zero = nullptr;  // of whole numbers: the word that stands for 0
 };
 
 /// What a visitor inherits that needs a field's dotted path: prefix + key.
@@ -65,7 +66,8 @@ void visit_lora(Visitor& v, Section& l) {
           "linear layer but the LM head");
   v.field(
       "init_from", l.init_from, {.nullable = true},
-      "PEFT adapter directory to start from, or a checkpoint of another run (checkpoints/step-N)");
+      "PEFT adapter directory to start from, parts that another run trained whole, or a checkpoint "
+      "of another run (checkpoints/step-N)");
 }
 
 template <class Visitor, class Section>
@@ -111,6 +113,8 @@ void visit_optim(Visitor& v, Section& o) {
   v.field("lr", o.lr, {.low = 0, .high = 10}, "peak learning rate");
   v.field("projector_lr", o.projector_lr, {.nullable = true, .low = 0, .high = 10},
           "peak learning rate of the projector; not given: lr");
+  v.field("vision_lr", o.vision_lr, {.nullable = true, .low = 0, .high = 10},
+          "peak learning rate of the vision tower; not given: lr");
   v.field("lora_plus_ratio", o.lora_plus_ratio, {.low = 1, .high = 1e4},
           "LoRA+: the learning rate of every lora_B is this times that of its lora_A");
   v.field("betas", o.betas, {.low = 0, .high = 1, .high_open = true},
@@ -125,10 +129,17 @@ void visit_optim(Visitor& v, Section& o) {
           "keep the moments in host memory; the same bits");
   v.field("init_moments", o.init_moments, {},
           "start with the moments of the checkpoint in lora.init_from, too");
-  v.field("schedule", o.schedule, {.choices = {"constant", "linear", "cosine"}},
-          "learning rate after warm-up");
+  v.field("schedule", o.schedule, {.choices = {"constant", "linear", "cosine", "wsd"}},
+          "learning rate after warm-up; wsd: constant, then a cosine over its last steps");
   v.field("warmup_ratio", o.warmup_ratio, {.low = 0, .high = 1},
           "share of the steps in which the learning rate rises from 0");
+  v.field("min_lr_ratio", o.min_lr_ratio, {.low = 0, .high = 1},
+          "share of the peak that linear, cosine and wsd end at");
+  v.field("decay_ratio", o.decay_ratio, {.low = 0, .high = 1},
+          "wsd: share of the steps in which the learning rate falls");
+  v.field("neftune_alpha", o.neftune_alpha, {.low = 0, .high = 1000},
+          "above 0: in training uniform noise of up to this / sqrt(tokens x width) on the text's "
+          "embeddings (NEFTune); usual is 5");
 }
 
 template <class Visitor, class Section>
@@ -157,8 +168,12 @@ void visit_train(Visitor& v, Section& t) {
           "above 0: this many steps, whatever epochs says");
   v.field("batch_size", t.batch_size, {.low = 1, .high = kMostInAStep},
           "samples in one forward pass");
-  v.field("grad_accum", t.grad_accum, {.low = 1, .high = kMostInAStep},
-          "forward passes in one step");
+  v.field(
+      "grad_accum", t.grad_accum, {.low = 1, .high = kMostInAStep, .zero = "auto"},
+      "forward passes in one step; auto: 1, or as many as make train.global_batch samples, fewer "
+      "where an epoch would have less than 32 steps");
+  v.field("global_batch", t.global_batch, {.low = 0, .high = kMostInAStep},
+          "above 0: samples in one step, for grad_accum: auto");
   v.field("max_tokens_per_step", t.max_tokens_per_step, {.low = 0, .high = 1 << 24},
           "above 0: the step's samples are packed without padding into forward passes of at most "
           "this many tokens; data.max_tokens must "
@@ -180,6 +195,13 @@ void visit_train(Visitor& v, Section& t) {
   v.field("deterministic", t.deterministic, {}, "same seed and build, same bytes");
   v.field("eval_every_steps", t.eval_every_steps, {.low = 0, .high = 1e12, .may_change = true},
           "0: at the end of the run only; needs data.eval");
+  v.field(
+      "keep_best", t.keep_best, {.choices = {"none", "eval_loss"}},
+      "eval_loss: what is handed out at the end is of the evaluation with the lowest loss, not of "
+      "the last step");
+  v.field(
+      "patience", t.patience, {.low = 0, .high = 1e6, .may_change = true},
+      "above 0: stop after this many evaluations in a row without a lower loss; needs keep_best");
 }
 
 template <class Visitor, class Section>
@@ -219,7 +241,7 @@ void visit(Visitor& v, R& r) {
   v.section("model", [&] { visit_model(v, r.model); });
   v.section("lora", [&] { visit_lora(v, r.lora); });
   v.field("full", r.full, {.choices = {"projector", "vision", "llm", "all"}},
-          "parts trained whole, without LoRA");
+          "parts trained whole, without LoRA; with lora.targets: [] nothing else is trained");
   v.section("data", [&] { visit_data(v, r.data); });
   v.section("optim", [&] { visit_optim(v, r.optim); });
   v.section("precision", [&] { visit_precision(v, r.precision); });

@@ -126,7 +126,8 @@ std::string rule_text(const FieldRule& rule, bool whole) {
   if (!rule.choices.empty()) return "one of " + join(rule.choices);
   if (std::isinf(rule.low) && std::isinf(rule.high)) return "";
   return std::string("in ") + (rule.low_open ? "(" : "[") + number_text(rule.low, whole) + ", " +
-         number_text(rule.high, whole) + (rule.high_open ? ")" : "]");
+         number_text(rule.high, whole) + (rule.high_open ? ")" : "]") +
+         (rule.zero == nullptr ? "" : std::string(", or ") + rule.zero);
 }
 
 StrictReader::StrictReader(const YamlNode& root) : names_(field_names()) {
@@ -220,6 +221,10 @@ void StrictReader::add_problem(int line, const std::string& place, const std::st
 
 bool StrictReader::parse(const YamlNode& node, const FieldRule& rule, int64_t* out) {
   if (node.kind != YamlNode::Kind::kScalar || node.quoted) return false;
+  if (rule.zero != nullptr && node.text == rule.zero) {
+    *out = 0;
+    return true;
+  }
   return parse_plain_int(node.text, out) && in_range(static_cast<double>(*out), rule);
 }
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "src/recipe/recipe_fields.h"
@@ -24,9 +25,12 @@ bool is_absent(const T&) {
   return false;
 }
 
-/// "null" where the field may be left out and was.
+/// "null" where the field may be left out and was; the word that stands for 0 where one does.
 template <class T>
 std::string value_text(const T& value, const FieldRule& rule) {
+  if constexpr (std::is_same_v<T, int64_t>) {
+    if (value == 0 && rule.zero != nullptr) return rule.zero;
+  }
   return rule.nullable && is_absent(value) ? "null" : value_text(value);
 }
 

@@ -29,18 +29,19 @@ void MetricsFile::append(const std::string& line) {
 }
 
 void MetricsFile::step(const StepMetrics& m) {
-  const Line line = {{"step", m.step},
-                     {"loss", m.loss},
-                     {"lr", m.lr},
-                     {"grad_norm", m.grad_norm},
-                     {"loss_scale", m.loss_scale},
-                     {"precision", m.precision},
-                     {"supervised_tokens", m.supervised_tokens},
-                     {"tokens", m.tokens},
-                     {"tokens_per_s", m.tokens_per_s},
-                     {"step_s", m.step_s},
-                     {"ids_hash", m.ids_hash},
-                     {"run_hash", m.run_hash}};
+  Line line = {{"step", m.step},
+               {"loss", m.loss},
+               {"lr", m.lr},
+               {"grad_norm", m.grad_norm},
+               {"loss_scale", m.loss_scale},
+               {"precision", m.precision},
+               {"supervised_tokens", m.supervised_tokens},
+               {"tokens", m.tokens},
+               {"tokens_per_s", m.tokens_per_s},
+               {"step_s", m.step_s},
+               {"ids_hash", m.ids_hash},
+               {"run_hash", m.run_hash}};
+  for (const auto& [group, rate] : m.lrs) line["lrs"][group] = rate;
   append(line_text(line));
 }
 

@@ -3,6 +3,8 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "src/io/file_handle.h"
 #include "src/io/json.h"
@@ -15,6 +17,7 @@ struct StepMetrics {
   std::string precision = "fp32";
   int64_t supervised_tokens = 0, tokens = 0;
   double tokens_per_s = 0, step_s = 0;
+  std::vector<std::pair<std::string, double>> lrs = {};  // of the groups beside the base group
   std::string ids_hash = {}, run_hash = {};  // of the step's sample ids; of the run up to this step
 };
 

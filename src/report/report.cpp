@@ -16,6 +16,7 @@ namespace lft::report {
 namespace {
 
 constexpr size_t kMaxRows = 200;  // of what went wrong, and of what went well
+constexpr size_t kMaxGroups = 8;  // of the optimizer
 
 /// What metrics.jsonl says. After a resume a step may stand there twice: the later line counts.
 struct Metrics {
@@ -70,6 +71,20 @@ Series series_of(const Metrics& metrics, const char* key) {
     series.push_back({static_cast<double>(step), number ? value->get<double>() : std::nan("")});
   }
   return series;
+}
+
+/// Of the groups with a learning rate of their own; "lr" is the base group's.
+std::map<std::string, Series> rates_of_groups(const Metrics& metrics) {
+  std::map<std::string, Series> rates;
+  for (const auto& [step, line] : metrics.steps) {
+    const auto groups = line.find("lrs");
+    if (groups == line.end() || !groups->is_object()) continue;
+    for (const auto& [group, rate] : groups->items()) {
+      if (rate.is_number() && (rates.size() < kMaxGroups || rates.contains(group)))
+        rates[group].push_back({static_cast<double>(step), rate.get<double>()});
+    }
+  }
+  return rates;
 }
 
 Series eval_series(const Metrics& metrics) {
@@ -163,6 +178,7 @@ io::Json answers_json(const std::vector<ReportAnswer>& answers) {
          {"question", one.image_png.empty() ? one.question : without_image_marks(one.question)},
          {"reference", one.reference},
          {"answer", one.answer},
+         {"before", one.before},
          {"right", right},
          {"image", image_url(one.image_png)}});
   }
@@ -197,6 +213,8 @@ io::Json page_data(const ReportInput& input, const Metrics& metrics) {
                     {"eval_loss", series_json(thin(eval, kMaxPoints))}};
   for (const char* key : {"lr", "grad_norm", "tokens_per_s"})
     data["series"][key] = series_json(thin(series_of(metrics, key), kMaxPoints));
+  for (const auto& [group, series] : rates_of_groups(metrics))
+    data["series"]["lr " + group] = series_json(thin(series, kMaxPoints));
   data["layers"] = io::Json::object();
   for (const auto& [event, records] : metrics.layers) data["layers"][event] = layer_map(records);
   const int64_t last = metrics.steps.empty() ? 1 : metrics.steps.rbegin()->first;
@@ -205,6 +223,7 @@ io::Json page_data(const ReportInput& input, const Metrics& metrics) {
   data["steps"] = io::Json::array({first, std::max<int64_t>(last, 2)});
   put_events(metrics, &data);
   data["answers"] = answers_json(input.answers);
+  data["answers_of"] = input.answers_of;
   return data;
 }
 

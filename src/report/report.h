@@ -9,7 +9,8 @@ namespace lft::report {
 
 struct ReportAnswer {
   std::string id, question, reference, answer;
-  std::string image_png;  // raw PNG or JPEG bytes, embedded as a data URL; may be empty
+  std::string image_png;    // raw PNG or JPEG bytes, embedded as a data URL; may be empty
+  std::string before = {};  // the answer before training; empty: not known
 };
 struct ReportInput {
   std::string title = {}, metrics_path = {}, recipe_text = {}, environment_json = {};
@@ -17,6 +18,7 @@ struct ReportInput {
   std::vector<std::pair<std::string, std::string>> facts =
       {};  // shown at the top: trainable parameters, final loss, ...
   std::vector<ReportAnswer> answers = {};
+  std::string answers_of = {};  // which rows they are, as the heading has it
 };
 /// Reads the metrics and writes the page (atomically). All text is escaped.
 void write_report(const std::string& path, const ReportInput& input);

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "cli/run_lft.h"
-#include "src/hf/adapter.h"
+#include "src/hf/adapter/adapter.h"
 
 namespace lft::check_test {
 using namespace lft::hf;
@@ -161,6 +161,18 @@ TEST_F(Check, RowsThatTeachNothingAreCounted) {
   const Ran ran = check("--set data.train=" + run_.dir().write("long.json", data.dump()));
   EXPECT_EQ(ran.code, 0) << ran.err;
   EXPECT_EQ(ran.count("1 of 12 samples have no supervised token"), 1) << ran.err;
+}
+
+TEST_F(Check, PlanNeedsNeitherWeightsNorData) {
+  const Ran ran = check(
+      "--plan --tokens 800 --set model.path=llava-hf/llava-1.5-7b-hf --set data.train=none.json");
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_NE(ran.out.find("the recipe as it is"), std::string::npos) << ran.out;
+  EXPECT_NE(ran.out.find("fits"), std::string::npos) << ran.out;
+  EXPECT_EQ(check("--plan --set model.path=llava-hf/unheard-of").code, 3);
+  const Ran summary = test::run_lft("summary llava-hf/llava-1.5-13b-hf");
+  EXPECT_EQ(summary.code, 0) << summary.err;
+  EXPECT_NE(summary.out.find("13,351,494,656"), std::string::npos) << summary.out;
 }
 
 TEST_F(Check, LearningRatesThatMoveNothing) {

@@ -10,7 +10,7 @@
 
 #include "models/llava/llava.h"
 #include "models/lora/inject.h"
-#include "src/hf/adapter.h"
+#include "src/hf/adapter/adapter.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
 #include "support/tiny_llava.h"

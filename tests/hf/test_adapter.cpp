@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "hf/support.h"
-#include "src/hf/adapter_files.h"
-#include "src/hf/target_regex.h"
+#include "src/hf/adapter/adapter_files.h"
+#include "src/hf/adapter/target_regex.h"
 #include "src/hf/weights.h"
 #include "src/io/json.h"
 

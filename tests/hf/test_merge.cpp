@@ -52,6 +52,50 @@ TEST_F(Merge, MergedIsBasePlusAdapter) {
             2e-5f * want.abs().max().item<float>());
 }
 
+/// Parts trained whole without LoRA: loaded beside the base and merged into it they are the model.
+TEST_F(Merge, PartsAreReadAndMergedLikeAnAdapter) {
+  const std::string base = this->base({.dtype = DType::kF16}), parts = temp_.file("parts");
+  Llava model = load_tiny(base);  // float32
+  {
+    const at::NoGradGuard no_grad;
+    for (const auto& [name, tensor] : llava_parameters(*model)) {
+      if (scope_of(name) != "llm") at::Tensor(tensor).mul_(1.25);  // exact in F16
+    }
+  }
+  save_parts(parts, model, {"projector", "vision"}, {"base", "", "plain", "pad"});
+  const AdapterDir dir = AdapterDir::open(parts);
+  EXPECT_TRUE(dir.parts);
+  EXPECT_TRUE(dir.lora_modules.empty());
+  EXPECT_EQ(dir.notes.template_name, "plain");
+  Llava loaded = load_tiny(base);
+  load_adapter(loaded, dir);
+  EXPECT_TRUE(logits_of(loaded).equal(logits_of(model)));
+  merge_to_dir(base, parts, temp_.file("out"));
+  const ModelDir out = ModelDir::open(temp_.file("out"));
+  Llava merged = load_tiny(temp_.file("out"));
+  const auto want = llava_parameters(*model);
+  for (const auto& [name, tensor] : llava_parameters(*merged))
+    EXPECT_TRUE(tensor.equal(want.at(name).to(at::kHalf).to(at::kFloat))) << name;
+  EXPECT_EQ(out.info(out.tensors.begin()->second).dtype, DType::kF16);
+}
+
+TEST_F(Merge, PartsThatAreNotWholeOrOfAnotherModelAreRefused) {
+  const std::string base = this->base(), parts = temp_.file("parts");
+  std::filesystem::create_directories(parts);
+  const std::string file = parts + "/parts.safetensors";
+  const auto put = [&](const StoredTensors& tensors) { write_safetensors(file, tensors); };
+  const auto bias = [](int64_t size) { return random_tensor({size}, DType::kF32, 1, 0, 1); };
+  put({{"model.multi_modal_projector.linear_1.bias", bias(32)}});
+  refuses(ErrorKind::kInput, "missing of modules_to_save", base, parts, temp_.file("out"));
+  put({{"model.multi_modal_projector.linear_9.bias", bias(32)}});
+  refuses(ErrorKind::kInput, "does not fit", base, parts, temp_.file("out"));
+  put({{"transformer.wte.weight", bias(32)}});
+  refuses(ErrorKind::kInput, "no tensor of one", base, parts, temp_.file("out"));
+  put({{"model.multi_modal_projector.linear_1.bias", random_tensor({32}, DType::kF16, 1, 0, 1)}});
+  refuses(ErrorKind::kInput, "found F16, expected F32", base, parts, temp_.file("out"));
+  EXPECT_FALSE(std::filesystem::exists(temp_.file("out")));
+}
+
 TEST_F(Merge, OtherTensorsKeepTheirBytesNamesAndShards) {
   const std::string base = this->base({.dtype = DType::kBF16, .shards = 3, .new_clip_names = true}),
                     out = temp_.file("out");

@@ -90,6 +90,18 @@ CASES = {
         grad_accum=1,
         optim=dict(lr=1e-3, schedule="cosine", warmup_ratio=0.1, weight_decay=0.05, clip_grad_norm=0.5),
     ),
+    "parts_by_wsd": dict(
+        checkpoint="plain",
+        adapter=None,
+        template="llava-v1",
+        fit="pad",
+        batch_size=4,
+        grad_accum=1,
+        full=["projector", "vision"],
+        optim=dict(
+            lr=1e-3, vision_lr=3e-4, schedule="wsd", warmup_ratio=0.1, decay_ratio=0.4, min_lr_ratio=0.1, weight_decay=0.05, clip_grad_norm=0.5
+        ),
+    ),
     # One row a step: a text row reaches neither projector nor vision tower, and no row the last vision layer.
     "whole_model_row_by_row": dict(
         checkpoint="gqa_tied",
@@ -130,6 +142,8 @@ def make_recipe(case, out, model_dir, adapter, images, rows):
             targets=options["targets"],
             init_from=str(adapter),
         )
+    elif case["full"] != ["all"]:
+        recipe["lora"] = dict(targets=[])
     if "full" in case:
         recipe["full"] = case["full"]
     if "held_out" in case:

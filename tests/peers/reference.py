@@ -14,6 +14,7 @@ from transformers import (
     get_constant_schedule_with_warmup,
     get_cosine_schedule_with_warmup,
     get_linear_schedule_with_warmup,
+    get_wsd_schedule,
 )
 
 SYSTEM = (
@@ -141,6 +142,13 @@ def step_batches(samples, batch_size, grad_accum, steps):
     return out[:steps]
 
 
+SCOPES = dict(projector="multi_modal_projector", vision="vision_tower")
+
+
+def scope_of(name):
+    return next((scope for scope, module in SCOPES.items() if module in name), "llm")
+
+
 SCHEDULES = dict(
     constant=lambda optimizer, warmup, total: get_constant_schedule_with_warmup(optimizer, warmup),
     linear=get_linear_schedule_with_warmup,
@@ -151,16 +159,19 @@ SCHEDULES = dict(
 def make_optimizer(model, optim, steps):
     """AdamW over every parameter that requires a gradient, and its schedule. `optim` has the recipe's keys."""
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    in_projector = lambda name: "multi_modal_projector" in name
     groups = [
-        dict(params=[p for n, p in named if not in_projector(n)], lr=optim["lr"]),
-        dict(params=[p for n, p in named if in_projector(n)], lr=optim.get("projector_lr", optim["lr"])),
+        dict(params=[p for n, p in named if scope_of(n) == scope], lr=optim.get(f"{scope}_lr", optim["lr"])) for scope in ["llm", *SCOPES]
     ]
     optimizer = torch.optim.AdamW(
         [group for group in groups if group["params"]], betas=(0.9, 0.999), eps=1e-8, weight_decay=optim["weight_decay"], foreach=False
     )
     warmup = math.ceil(optim["warmup_ratio"] * steps)
-    return [parameter for _, parameter in named], optimizer, SCHEDULES[optim["schedule"]](optimizer, warmup, steps)
+    if optim["schedule"] == "wsd":
+        decay = math.ceil(optim["decay_ratio"] * steps)
+        schedule = get_wsd_schedule(optimizer, warmup, decay, num_training_steps=steps, min_lr_ratio=optim["min_lr_ratio"])
+    else:
+        schedule = SCHEDULES[optim["schedule"]](optimizer, warmup, steps)
+    return [parameter for _, parameter in named], optimizer, schedule
 
 
 def sum_loss(model, micro):

@@ -1,6 +1,7 @@
 """Twenty steps of lft train from a PEFT adapter against the same twenty in PyTorch and PEFT, in float32 without dropout."""
 
 import pytest
+from safetensors.torch import load_file
 
 import reference
 from cases import ADAPTER_CASES, CASES, ROWS, STEPS
@@ -29,6 +30,9 @@ def check_tensors(tensors, wanted, rates):
 
 def train_reference(case, model_dir, images, adapter=None):
     peer = reference.Peer(model_dir, adapter, trainable=True)
+    if adapter is None and case["full"] != ["all"]:
+        for name, parameter in peer.model.named_parameters():
+            parameter.requires_grad_(reference.scope_of(name) in case["full"])
     samples = [peer.encode(item, images, case["template"], case["fit"]) for item in ROWS]
     return peer.model, reference.train(peer.model, samples, case["optim"], case["batch_size"], case["grad_accum"], STEPS)
 
@@ -47,6 +51,17 @@ def test_twenty_steps_of_a_whole_model(trained, model_dir, images):
     check_steps(step_lines(run), want, case["optim"]["clip_grad_norm"])
     saved = reference.Peer(run / "model").model
     check_tensors(dict(saved.named_parameters()), dict(model.named_parameters()), sum(record["lr"] for record in want))
+
+
+def test_twenty_steps_of_parts(trained, model_dir, images):
+    case, run = CASES["parts_by_wsd"], trained("parts_by_wsd")
+    model, want = train_reference(case, model_dir(case["checkpoint"]), images)
+    check_steps(step_lines(run), want, case["optim"]["clip_grad_norm"])
+    fresh = reference.Peer(model_dir(case["checkpoint"])).model
+    parts = load_file(run / "parts" / "parts.safetensors")
+    assert not fresh.load_state_dict(parts, strict=False).unexpected_keys
+    assert {reference.scope_of(name) for name in parts} == set(case["full"])
+    check_tensors(dict(fresh.named_parameters()), dict(model.named_parameters()), sum(record["lr"] for record in want))
 
 
 def test_the_run_moved_every_tensor(trained, peft_adapter):

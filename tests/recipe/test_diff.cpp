@@ -60,6 +60,7 @@ TEST(RecipeDiff, EveryFieldIsCompared) {
                                                  "train.activation_offload",
                                                  "train.worst_first",
                                                  "train.eval_every_steps",
+                                                 "train.patience",
                                                  "checkpoint.every_steps",
                                                  "checkpoint.keep",
                                                  "checkpoint.at_step_zero",

@@ -73,7 +73,7 @@ precision:
   loss_scale: {init: 65536, growth_factor: 2, backoff_factor: 0.5, growth_interval: 2000}
   recovery: fp32
   lr_backoff: 0.5
-train: {epochs: 1, max_steps: 0, batch_size: 16, grad_accum: 1, max_tokens_per_step: 0, )"
+train: {epochs: 1, max_steps: 0, batch_size: 16, grad_accum: auto, max_tokens_per_step: 0, )"
     R"(activation_checkpointing: none, activation_offload: false, cuda_graphs: auto, )"
     R"(worst_first: true, seed: 42, deterministic: true}
 checkpoint: {every_steps: 500, keep: 2, at_step_zero: true}
@@ -225,7 +225,7 @@ INSTANTIATE_TEST_SUITE_P(
                {"line 6: log.tensorboard is the text \"true\", expected true or false"}},
         Forged{"choice",
                "optim: {schedule: cosin}\n",
-               {"line 5: optim.schedule is cosin, expected one of constant, linear, cosine"}},
+               {"line 5: optim.schedule is cosin, expected one of constant, linear, cosine, wsd"}},
         Forged{"empty_value",
                "lora:\n  rank:\n  alpha: 3\n",
                {"line 6: lora.rank is empty, expected a whole number in [1, 65536]"}},
@@ -271,8 +271,26 @@ INSTANTIATE_TEST_SUITE_P(
                {"line 5: full names all and other parts: all includes them"}},
         Forged{"nothing_to_train",
                "lora: {targets: []}\n",
-               {"line 5: lora.targets is empty: name layers to adapt, or train everything with "
-                "`full: [all]`"}},
+               {"line 5: lora.targets is empty: name layers to adapt, or parts to train in "
+                "`full`"}},
+        Forged{
+            "global_batch_that_is_none",
+            "train: {batch_size: 4, grad_accum: 2, global_batch: 16}\n",
+            {"line 5: train.global_batch is not train.batch_size * train.grad_accum, 8: drop one "
+             "of the two, or set train.grad_accum: auto"}},
+        Forged{"global_batch_below_a_pass",
+               "train: {batch_size: 4, global_batch: 3}\n",
+               {"line 5: train.global_batch is below train.batch_size, 4"}},
+        Forged{"grad_accum_word",
+               "train: {grad_accum: automatic}\n",
+               {"line 5: train.grad_accum is automatic, expected a whole number in [1, 65536], or "
+                "auto"}},
+        Forged{"floor_of_a_constant",
+               "optim: {schedule: constant, min_lr_ratio: 0.1}\n",
+               {"line 5: optim.min_lr_ratio says nothing of optim.schedule: constant"}},
+        Forged{"decay_and_warmup_overlap",
+               "optim: {schedule: wsd, warmup_ratio: 0.6, decay_ratio: 0.5}\n",
+               {"line 5: optim.decay_ratio and optim.warmup_ratio are more than all steps"}},
         Forged{"eval_without_data",
                "train: {eval_every_steps: 5}\n",
                {"line 5: train.eval_every_steps needs data.eval"}}),

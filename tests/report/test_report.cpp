@@ -268,6 +268,32 @@ TEST(Report, AMapOfManyStepsKeepsAnEvenChoice) {
   EXPECT_EQ(layer_map(records)["steps"], Json::array({10}));
 }
 
+TEST(Report, EveryGroupsRateAndTheAnswersBeforeAreThere) {
+  const test::Scratch scratch;
+  {
+    std::ofstream file(scratch.path("m"));
+    for (const int step : {1, 2})
+      file << "{\"step\":" << step
+           << ",\"loss\":1,\"lr\":1e-4,\"lrs\":{\"projector\":2e-5,\"base B\":" << step << "}}\n";
+    file << "{\"step\":3,\"loss\":1,\"lr\":1e-4,\"lrs\":7}\n";
+  }
+  ReportInput input;
+  input.metrics_path = scratch.path("m");
+  input.answers = {{.id = "a",
+                    .question = "q",
+                    .reference = "7",
+                    .answer = "7",
+                    .image_png = "",
+                    .before = "<b>1"}};
+  input.answers_of = "held-out rows";
+  write_report(scratch.path("r.html"), input);
+  const Json data = data_of(read_file(scratch.path("r.html")));
+  EXPECT_EQ(data["series"]["lr projector"], Json::parse("[[1.0,2e-5],[2.0,2e-5]]"));
+  EXPECT_EQ(data["series"]["lr base B"], Json::parse("[[1.0,1.0],[2.0,2.0]]"));
+  EXPECT_EQ(data["answers"][0]["before"], "<b>1");
+  EXPECT_EQ(data["answers_of"], "held-out rows");
+}
+
 TEST(Report, LongRunsStaySmallAndKeepTheRecovery) {
   const test::Scratch scratch;
   {

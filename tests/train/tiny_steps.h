@@ -30,8 +30,8 @@ class TinySteps : public ::testing::Test {
     StepSamples samples;
     samples.micro = std::move(micro);
     samples.layout = layout;
-    return train_step(model, *optimizer, scaler, Schedule::make("constant", 0, 10), options,
-                      samples, state);
+    return train_step(model, *optimizer, scaler, Schedule{.kind = Schedule::Kind::kConstant},
+                      options, samples, state);
   }
 
   TempDir scratch_;

@@ -202,6 +202,15 @@ Summary summarize_model(const hf::ModelDir& dir, const SummaryOptions& options) 
     parameters.push_back({name, io::dtype_name(info.dtype), static_cast<int64_t>(info.numel()),
                           static_cast<int64_t>(info.bytes), false});
   }
+  if (dir.tensors.empty()) {  // config.json alone
+    const int64_t bytes =
+        static_cast<int64_t>(c10::elementSize(hf::to_scalar_type(dir.stored_dtype)));
+    for (const llava::TensorSpec& spec : llava::llava_tensors(config)) {
+      const int64_t numel = c10::multiply_integers(spec.shape);
+      parameters.push_back(
+          {spec.name, io::dtype_name(dir.stored_dtype), numel, numel * bytes, false});
+    }
+  }
   const int64_t left = config.text.max_positions - config.image_positions();
   const int64_t tokens = left >= 2 ? config.image_positions() + std::min(kTextTokens, left)
                                    : std::min(kTextTokens, config.text.max_positions);

@@ -7,13 +7,6 @@
 namespace lft::debug {
 namespace {
 
-std::string with_commas(int64_t number) {
-  std::string text = std::to_string(number);
-  for (auto at = static_cast<int64_t>(text.size()) - 3; at > 0; at -= 3)
-    text.insert(static_cast<size_t>(at), ",");
-  return text;
-}
-
 std::string count_text(int64_t number) { return number == 0 ? "-" : with_commas(number); }
 std::string bytes_text(int64_t bytes) {
   return bytes == 0 ? "-" : format_bytes(static_cast<double>(bytes));

@@ -13,8 +13,8 @@
 #include "src/base/errors.h"
 #include "src/base/text.h"
 #include "src/checkpoint/checkpoint.h"
-#include "src/hf/adapter.h"
-#include "src/hf/adapter_files.h"
+#include "src/hf/adapter/adapter.h"
+#include "src/hf/adapter/adapter_files.h"
 #include "src/hf/model_dir.h"
 #include "src/hf/weights.h"
 #include "src/io/files.h"
@@ -45,7 +45,7 @@ struct WeightsSource {
 WeightsSource open_adapter(const std::string& path) {
   const hf::AdapterDir dir = hf::AdapterDir::open(path);
   WeightsSource source{.path = path, .kind = "adapter"};
-  source.files.emplace_back(path + "/" + hf::kAdapterWeights);
+  source.files.emplace_back(dir.weights());
   for (const auto& [name, stored] : dir.stored_names) source.tensors[name] = {0, stored};
   return source;
 }
@@ -90,7 +90,9 @@ std::string verified_step(const std::string& path, bool is_step) {
 WeightsSource open_weights(const std::string& given) {
   if (!io::is_directory(given)) no_source(given, io::path_exists(given) ? "a file" : "nothing");
   const std::string path = io::absolute_path(given);
-  if (io::path_exists(path + "/adapter_config.json")) return open_adapter(path);
+  if (io::path_exists(path + "/adapter_config.json") ||
+      io::path_exists(path + "/" + hf::kPartsWeights))
+    return open_adapter(path);
   if (io::path_exists(path + "/MANIFEST") ||
       fs::path(path).filename().string().starts_with("step-")) {
     if (!io::path_exists(path + "/incident.json"))
@@ -98,7 +100,7 @@ WeightsSource open_weights(const std::string& given) {
     return open_trainables(path, "incident");
   }
   if (io::path_exists(path + "/config.json")) return open_model(path);
-  for (const char* product : {"/adapter", "/model"}) {
+  for (const char* product : {"/adapter", "/parts", "/model"}) {
     if (io::is_directory(path + product)) return open_weights(path + product);
   }
   const std::string steps = io::is_directory(path + "/checkpoints") ? path + "/checkpoints" : path;

@@ -49,13 +49,19 @@ const Part kParts[] = {
      [](Recipe& to, const Recipe& from) {
        to.optim.schedule = from.optim.schedule;
        to.optim.warmup_ratio = from.optim.warmup_ratio;
+       to.optim.min_lr_ratio = from.optim.min_lr_ratio;
      }},
     {"weight decay",
      [](Recipe& to, const Recipe& from) { to.optim.weight_decay = from.optim.weight_decay; }},
     {"dropout", [](Recipe& to, const Recipe& from) { to.lora.dropout = from.lora.dropout; },
      "lora.dropout"},
     {"accumulation",
-     [](Recipe& to, const Recipe& from) { to.train.grad_accum = from.train.grad_accum; }},
+     [](Recipe& to, const Recipe& from) {
+       to.train.grad_accum = from.train.grad_accum;
+       to.train.global_batch = from.train.global_batch;
+     }},
+    {"noise on the embeddings",
+     [](Recipe& to, const Recipe& from) { to.optim.neftune_alpha = from.optim.neftune_alpha; }},
     {"activation checkpointing",
      [](Recipe& to, const Recipe& from) {
        to.train.activation_checkpointing = from.train.activation_checkpointing;
@@ -68,12 +74,14 @@ Recipe core_recipe(Recipe recipe, int64_t steps) {
   recipe.output_dir += "/debug-bare";
   recipe.precision.compute = "fp32";
   recipe.lora.dropout = 0;
+  recipe.optim.neftune_alpha = 0;
   recipe.data.eval.clear();
   recipe.optim.clip_grad_norm = 0;
   recipe.optim.weight_decay = 0;
   recipe.optim.schedule = "constant";
-  recipe.optim.warmup_ratio = 0;
+  recipe.optim.warmup_ratio = recipe.optim.min_lr_ratio = 0;
   recipe.train.grad_accum = 1;
+  recipe.train.global_batch = 0;
   recipe.train.activation_checkpointing = "none";
   recipe.train.max_steps = steps;
   return recipe;

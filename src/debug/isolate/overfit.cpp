@@ -25,12 +25,14 @@ constexpr int kBarWidth = 48;
 recipe::Recipe overfit_recipe(recipe::Recipe recipe, const OverfitOptions& options) {
   recipe.output_dir = options.out.empty() ? recipe.output_dir + "/debug-overfit" : options.out;
   recipe.lora.dropout = 0;
+  recipe.optim.neftune_alpha = 0;
   recipe.data.workers = 1;
   recipe.data.eval.clear();
   recipe.optim.schedule = "constant";
-  recipe.optim.warmup_ratio = 0;
+  recipe.optim.warmup_ratio = recipe.optim.min_lr_ratio = 0;
   recipe.optim.weight_decay = 0;
   recipe.train.grad_accum = 1;
+  recipe.train.global_batch = 0;
   recipe.train.max_steps = options.steps;
   return recipe;
 }

@@ -85,6 +85,7 @@ SubsetReport train_subset(const recipe::Recipe& asked, int64_t rows) {
     const train::RunInputs inputs = train::open_inputs(recipe);
     report.rows = std::min(rows, inputs.data.train->size());
     report.held_out = take_rows(inputs, report.rows, recipe);
+    train::settle_accumulation(recipe, report.rows);
   }
   report.code = train::train(recipe);
   if (report.code != 0) return report;

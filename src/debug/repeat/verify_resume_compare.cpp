@@ -95,7 +95,9 @@ Compared compare_states(io::Json whole, io::Json other) {
 /// Every file that the adapter (or the whole model) consists of.
 void compare_products(const std::string& whole_dir, const std::string& other_dir,
                       std::vector<Compared>& list) {
-  const std::string product = io::is_directory(whole_dir + "/adapter") ? "adapter" : "model";
+  std::string product = "model";
+  for (const char* other : {"adapter", "parts"})
+    if (io::is_directory(whole_dir + "/" + other)) product = other;
   for (const std::string& file : io::list_dir(whole_dir + "/" + product)) {
     const std::string name = product + "/" + file;
     Compared compared{name, sha256_file(whole_dir + "/" + name), {}, {}};

@@ -17,7 +17,7 @@ function short(value) {
     const text = typeof value === 'object' ? JSON.stringify(value) : String(value);
     return text.length > 800 ? text.slice(0, 800) + '…' : text;
   }
-  if (Number.isInteger(value) && Math.abs(value) < 1e6) return String(value);
+  if (Number.isInteger(value) && Math.abs(value) < 1e15) return value.toLocaleString('en-US');
   const size = Math.abs(value);
   return size >= 1e-3 && size < 1e6 ? String(Number(value.toPrecision(5))) : value.toExponential(2);
 }
@@ -33,7 +33,9 @@ const kCharts = [
   {id: 'loss', title: 'Loss', series: [
     {key: 'loss', name: 'step', color: '--faint', width: 1.2}, {key: 'loss_smooth', name: 'smoothed', color: '--loss', width: 2},
     {key: 'eval_loss', name: 'held-out', color: '--eval', width: 2, points: true}]},
-  {id: 'lr', title: 'Learning rate', series: [{key: 'lr', name: 'base group', color: '--lr', width: 2}]},
+  {id: 'lr', title: 'Learning rate', series: [{key: 'lr', name: 'base group', color: '--lr', width: 2}].concat(
+    Object.keys(data.series).filter((key) => key.startsWith('lr ')).map((key, i) => (
+      {key, name: key.slice(3), color: ['--eval', '--norm', '--speed', '--loss'][i % 4], width: 2})))},
   {id: 'grad_norm', title: 'Gradient norm', log: true, series: [{key: 'grad_norm', name: 'before clipping, log scale', color: '--norm', width: 1.3}]},
   {id: 'speed', title: 'Throughput', zero: true, series: [{key: 'tokens_per_s', name: 'tokens/s', color: '--speed', width: 1.3}]},
 ];
@@ -229,7 +231,8 @@ function fillAnswers() {
   const section = document.getElementById('answers');
   section.hidden = data.answers.length === 0;
   const right = data.answers.filter((one) => one.right).length;
-  section.querySelector('small').textContent = right + ' of the ' + data.answers.length + ' shown match exactly';
+  section.querySelector('small').textContent =
+    (data.answers_of ? data.answers_of + ': ' : '') + right + ' of the ' + data.answers.length + ' shown match exactly';
   const list = section.querySelector('.answers');
   for (const one of data.answers) {
     const card = element(list, 'article', undefined, 'card answer ' + (one.right ? 'right' : 'wrong') + (one.image ? '' : ' text'));
@@ -244,6 +247,10 @@ function fillAnswers() {
     const list2 = element(side, 'dl');
     element(list2, 'dt', 'expected');
     element(list2, 'dd', one.reference);
+    if (one.before !== '') {
+      element(list2, 'dt', 'before');
+      element(list2, 'dd', one.before, 'before');
+    }
     element(list2, 'dt', 'answered');
     element(list2, 'dd', one.answer === '' ? '(nothing)' : one.answer, 'got');
   }

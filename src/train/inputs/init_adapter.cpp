@@ -29,10 +29,10 @@ lora::LoraOptions lora_options(const recipe::Recipe& recipe) {
 }
 
 /// An adapter to start from has exactly the recipe's layers, rank and scale; whole-trained tensors
-/// of it must be trained whole again.
+/// of it must be trained whole again, and are all that parts hold.
 void check_init_adapter(const hf::AdapterDir& dir, const recipe::Recipe& recipe,
                         const std::vector<lora::LinearSite>& sites) {
-  if (lora::find_variant(recipe.lora.variant).changes_weight) {
+  if (!dir.parts && lora::find_variant(recipe.lora.variant).changes_weight) {
     const lora::LoraOptions saved = lora::saved_options(lora_options(recipe));
     refuse(ErrorKind::kUsage,
            "lora.variant: " + recipe.lora.variant + " begins from the base's own weights",
@@ -47,7 +47,7 @@ void check_init_adapter(const hf::AdapterDir& dir, const recipe::Recipe& recipe,
                       std::back_inserter(missing));
   std::set_difference(present.begin(), present.end(), wanted.begin(), wanted.end(),
                       std::back_inserter(extra));
-  if (!missing.empty() || !extra.empty()) {
+  if (!dir.parts && (!missing.empty() || !extra.empty())) {
     reject_adapter(dir, "the adapter's layers are not those of lora.targets",
                    std::to_string(present.size()) + " layers" +
                        (extra.empty() ? "" : "; not in lora.targets: " + join(extra, ", ", 5)),
@@ -59,7 +59,7 @@ void check_init_adapter(const hf::AdapterDir& dir, const recipe::Recipe& recipe,
            io::Json(lora.alpha).dump();
   };
   const lora::LoraOptions asked = lora_options(recipe);
-  if (!wanted.empty() && describe(dir.lora) != describe(asked)) {
+  if (!dir.parts && !wanted.empty() && describe(dir.lora) != describe(asked)) {
     reject_adapter(dir, "the adapter was made with other LoRA settings", describe(dir.lora),
                    describe(asked));
   }

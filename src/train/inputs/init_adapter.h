@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "models/lora/inject.h"
-#include "src/hf/adapter.h"
+#include "src/hf/adapter/adapter.h"
 #include "src/recipe/recipe.h"
 
 namespace lft::train {

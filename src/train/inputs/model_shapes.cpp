@@ -15,6 +15,11 @@ bool trains_whole(const recipe::Recipe& recipe, const std::string& name) {
   return contains(recipe.full, "all") || contains(recipe.full, lora::scope_of(name));
 }
 
+std::string product_of(const recipe::Recipe& recipe) {
+  if (contains(recipe.full, "all")) return "model";
+  return recipe.lora.targets.empty() ? "parts" : "adapter";
+}
+
 std::vector<lora::LinearSite> adapted_sites(const recipe::Recipe& recipe, llava::LlavaImpl& model,
                                             std::vector<std::string>* notices) {
   if (contains(recipe.full, "all") || recipe.lora.targets.empty()) return {};

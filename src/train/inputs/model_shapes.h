@@ -21,6 +21,10 @@ inline bool in_decoder_layer(const std::string& name) {
 /// Whether `full` trains the parameter of a canonical name.
 bool trains_whole(const recipe::Recipe& recipe, const std::string& name);
 
+/// What a run leaves below output_dir: "model" where `full` trains all, "parts" where it trains
+/// less and no layer gets an adapter, else "adapter".
+std::string product_of(const recipe::Recipe& recipe);
+
 /// The layers that get adapters: what lora.targets selects, without the scopes that are trained
 /// whole anyway.
 std::vector<lora::LinearSite> adapted_sites(const recipe::Recipe& recipe, llava::LlavaImpl& model,

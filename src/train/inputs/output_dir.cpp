@@ -41,8 +41,8 @@ void check_output_dir(const recipe::Recipe& recipe, bool resume) {
   }
   if (io::path_exists(dir) && !io::is_directory(dir))
     fail(ErrorKind::kResource, "output_dir is a file", "choose another output_dir");
-  for (const char* product :
-       {"metrics.jsonl", "recipe.resolved.yaml", "checkpoints", "adapter", "model"}) {
+  for (const char* product : {"metrics.jsonl", "recipe.resolved.yaml", "checkpoints", "adapter",
+                              "parts", "model", "best"}) {
     if (resume || !io::path_exists(dir + "/" + product)) continue;
     fail(ErrorKind::kUsage, "output_dir holds a run",
          "go on with it by --resume, or choose another dir", describe_run(dir, product));
@@ -63,8 +63,9 @@ void check_output_dir(const recipe::Recipe& recipe, bool resume) {
 void check_disk_space(const recipe::Recipe& recipe, int64_t trainable_parameters) {
   constexpr uint64_t kBesides = 4u << 20;  // metrics, TensorBoard, report, manifests
   const uint64_t weights = static_cast<uint64_t>(trainable_parameters) * sizeof(float);
-  const uint64_t saved =
-      static_cast<uint64_t>(recipe.checkpoint.keep) + 1 + (recipe.checkpoint.at_step_zero ? 1 : 0);
+  const uint64_t saved = static_cast<uint64_t>(recipe.checkpoint.keep) + 1 +
+                         (recipe.checkpoint.at_step_zero ? 1 : 0) +
+                         (recipe.train.keep_best == "none" ? 0 : 2);
   const uint64_t needed = weights * 3 * saved + weights + kBesides;  // with both moments
   const uint64_t available = io::free_bytes(recipe.output_dir);
   if (available >= needed) return;

@@ -63,14 +63,15 @@ void open_init(const recipe::Recipe& recipe, const std::vector<lora::LinearSite>
            "a checkpoint: <output_dir>/checkpoints/step-<n>",
            "name the run's checkpoint in lora.init_from, or set optim.init_moments to false");
   }
-  if (sites.empty()) {
-    refuse(ErrorKind::kUsage, "no layer of the run has an adapter", "lora.init_from",
-           recipe.lora.init_from, "lora.targets, or a checkpoint of a run that trained the same",
-           "remove lora.init_from, or name a checkpoint");
-  }
   model->init_from = hf::AdapterDir::open(recipe.lora.init_from);
+  if (sites.empty() && !model->init_from->parts) {
+    refuse(ErrorKind::kUsage, "no layer of the run has an adapter", "lora.init_from",
+           recipe.lora.init_from,
+           "lora.targets, or parts or a checkpoint of a run that trained the same",
+           "remove lora.init_from, or name such a folder");
+  }
   check_init_adapter(*model->init_from, recipe, sites);
-  if (model->init_from->inference_mode)
+  if (model->init_from->inference_mode && !model->init_from->parts)
     notices->push_back("the adapter says inference_mode: true; it is unfrozen for training");
 }
 
@@ -154,10 +155,11 @@ RunInputs open_inputs(const recipe::Recipe& recipe, bool resume) {
   inputs.data = open_run_data(recipe, inputs.config, std::move(tokenizer), &inputs.notices);
   inputs.max_tokens = inputs.data.encode.max_tokens;
   inputs.rows = inputs.data.train->size();
-  inputs.steps_per_epoch =
-      divide_up(inputs.rows, recipe.train.batch_size * recipe.train.grad_accum);
-  inputs.total_steps = recipe.train.max_steps > 0 ? recipe.train.max_steps
-                                                  : recipe.train.epochs * inputs.steps_per_epoch;
+  settle_accumulation(inputs.recipe, inputs.rows);
+  const recipe::Recipe::Train& train = inputs.recipe.train;
+  inputs.steps_per_epoch = divide_up(inputs.rows, train.batch_size * train.grad_accum);
+  inputs.total_steps =
+      train.max_steps > 0 ? train.max_steps : train.epochs * inputs.steps_per_epoch;
   return inputs;
 }
 

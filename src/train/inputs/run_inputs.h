@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "src/checkpoint/checkpoint.h"
-#include "src/hf/adapter.h"
+#include "src/hf/adapter/adapter.h"
 #include "src/hf/model_dir.h"
 #include "src/train/inputs/run_data.h"
 #include "src/train/inputs/run_settings.h"

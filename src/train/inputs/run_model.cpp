@@ -25,7 +25,8 @@ void make_trained(RunModel& run, const recipe::Recipe& recipe, const hf::Adapter
     hf::AdapterDir dir = *init_from;
     dir.lora.dropout = recipe.lora.dropout;
     hf::load_adapter(run.model, dir);
-  } else if (!sites.empty()) {
+  }
+  if (!sites.empty() && (init_from == nullptr || init_from->parts)) {
     lora::inject_lora(sites, run.lora, static_cast<uint64_t>(recipe.train.seed));
   }
   Learnable learnable =
@@ -83,6 +84,7 @@ RunModel build_model(const RunInputs& inputs) {
     run.model = hf::load_llava(inputs.model.dir, inputs.base_dtype, inputs.device,
                                recipe.model.check_weights, inputs.storage, &run.base_digest);
   }
+  run.model->neftune_alpha = recipe.optim.neftune_alpha;
   make_trained(run, recipe, inputs.model.init_from ? &*inputs.model.init_from : nullptr);
   if (inputs.model.init_checkpoint) {
     copy_stored(inputs.model.init_checkpoint->trainables, named_targets(run.trainables),
@@ -105,7 +107,7 @@ Optimizer make_optimizer(const recipe::Recipe& recipe,
                   [](const lora::Trainable& each) { return each.tensor.is_cpu(); });
   return Optimizer(trainables,
                    param_groups(trainables, recipe.optim.lr, recipe.optim.projector_lr,
-                                recipe.optim.lora_plus_ratio),
+                                recipe.optim.lora_plus_ratio, recipe.optim.vision_lr),
                    make_rule(recipe.optim), {.offload = recipe.optim.offload && !on_host});
 }
 

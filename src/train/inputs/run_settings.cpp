@@ -1,8 +1,19 @@
 #include "src/train/inputs/run_settings.h"
 
+#include <algorithm>
+
 #include "src/train/machine/cuda_graph.h"
 
 namespace lft::train {
+
+void settle_accumulation(recipe::Recipe& recipe, int64_t rows) {
+  constexpr int64_t kFewestSteps = 32;  // an epoch
+  recipe::Recipe::Train& train = recipe.train;
+  if (train.grad_accum > 0) return;
+  train.grad_accum =
+      std::max<int64_t>(1, std::min(train.global_batch, rows / kFewestSteps) / train.batch_size);
+  if (train.global_batch > 0) train.global_batch = train.batch_size * train.grad_accum;
+}
 
 int64_t recompute_every(const std::string& activation_checkpointing) {
   if (activation_checkpointing == "none") return 0;

@@ -25,6 +25,11 @@ struct RunSettings {
   int64_t steps_per_epoch = 0, total_steps = 0;
 };
 
+/// Puts a number for train.grad_accum: auto: 1 without a train.global_batch, else as many passes as
+/// make so many samples, but no more than leave an epoch of `rows` 32 steps, at least 1. The
+/// global batch becomes what they make.
+void settle_accumulation(recipe::Recipe& recipe, int64_t rows);
+
 /// Every how manyeth block is recomputed under a recipe's train.activation_checkpointing; 0: none.
 int64_t recompute_every(const std::string& activation_checkpointing);
 /// Whether inputs of recomputed blocks are to wait in host memory: asked for, and not on a CPU,

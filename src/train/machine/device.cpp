@@ -91,6 +91,8 @@ at::Device default_device() {
   return device;
 }
 
+at::Device planned_gpu() { return at::Device(at::kCUDA, 0); }
+
 std::string unused_gpu_reason() {
   default_device();
   return no_cuda_reason;

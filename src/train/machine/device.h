@@ -15,6 +15,8 @@ namespace lft::train {
 /// libraries on the first call. A backend of its own that is linked in (LibTorch's PrivateUse1)
 /// comes before both.
 at::Device default_device();
+/// The first GPU, whether there is one or not: for plans.
+at::Device planned_gpu();
 
 /// Why default_device() is the CPU, in the loader's words where it is the loader that fails; empty
 /// where it is a GPU.

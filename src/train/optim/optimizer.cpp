@@ -218,16 +218,20 @@ void Optimizer::commit(bool taken) {
 }
 
 std::vector<ParamGroup> param_groups(const std::vector<lora::Trainable>& trainables, double lr,
-                                     double projector_lr, double b_ratio) {
-  const double of_projector = projector_lr < 0 ? lr : projector_lr;
+                                     double projector_lr, double b_ratio, double vision_lr) {
   std::vector<ParamGroup> groups = {{"base", lr, {}},
-                                    {"projector", of_projector, {}},
-                                    {"base B", lr * b_ratio, {}},
-                                    {"projector B", of_projector * b_ratio, {}}};
+                                    {"projector", projector_lr < 0 ? lr : projector_lr, {}},
+                                    {"vision", vision_lr < 0 ? lr : vision_lr, {}}};
+  const size_t scopes = groups.size();
+  for (size_t i = 0; i < scopes; ++i)
+    groups.push_back({groups[i].name + " B", groups[i].lr * b_ratio, {}});
   for (size_t i = 0; i < trainables.size(); ++i) {
-    const bool projector = of_projector != lr && trainables[i].scope == "projector",
-               b = b_ratio != 1 && trainables[i].name.ends_with(lora::kLoraB);
-    groups[(projector ? 1 : 0) + (b ? 2 : 0)].members.push_back(i);
+    size_t group = 0;
+    for (size_t scope = 1; scope < scopes; ++scope) {
+      if (groups[scope].lr != lr && groups[scope].name == trainables[i].scope) group = scope;
+    }
+    const bool b = b_ratio != 1 && trainables[i].name.ends_with(lora::kLoraB);
+    groups[group + (b ? scopes : 0)].members.push_back(i);
   }
   for (size_t i = groups.size(); i-- > 1;) {
     if (groups[i].members.empty()) groups.erase(groups.begin() + static_cast<ptrdiff_t>(i));

@@ -12,7 +12,7 @@
 namespace lft::train {
 
 struct ParamGroup {
-  std::string name;  // base, projector
+  std::string name;  // base, projector, vision
   double lr = 0;     // peak; the schedule multiplies it
   std::vector<size_t> members;
 };
@@ -60,6 +60,7 @@ class Optimizer {
   std::vector<Slot>& slots() { return slots_; }  // in the order of the trainables
   const std::vector<Slot>& slots() const { return slots_; }
   std::vector<ParamGroup>& groups() { return groups_; }
+  const std::vector<ParamGroup>& groups() const { return groups_; }
   const UpdateRule& rule() const { return *rule_; }
 
  private:
@@ -72,10 +73,11 @@ class Optimizer {
   std::vector<int64_t> unwritten_;  // by slot: its gradient's version while it counts as absent
 };
 
-/// The base group, and a group "projector" when its learning rate differs and it has members.
-/// projector_lr < 0 means lr. With a b_ratio other than 1 (LoRA+) every lora_B is in a group "base
-/// B" or "projector B", at b_ratio times the learning rate.
+/// The base group, and groups "projector" and "vision" where their learning rates differ and they
+/// have members. projector_lr and vision_lr < 0 mean lr. With a b_ratio other than 1 (LoRA+) every
+/// lora_B is in a group "base B", "projector B" or "vision B", at b_ratio times the learning rate.
 std::vector<ParamGroup> param_groups(const std::vector<lora::Trainable>& trainables, double lr,
-                                     double projector_lr, double b_ratio = 1);
+                                     double projector_lr, double b_ratio = 1,
+                                     double vision_lr = -1);
 
 }  // namespace lft::train

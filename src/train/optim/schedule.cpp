@@ -7,31 +7,56 @@
 
 namespace lft::train {
 
-Schedule Schedule::make(const std::string& name, double warmup_ratio, int64_t total) {
+namespace {
+
+int64_t share_of(int64_t total, double ratio) {
+  return static_cast<int64_t>(std::ceil(static_cast<double>(total) * ratio));
+}
+
+double half_cosine(double progress) { return 0.5 * (1.0 + std::cos(M_PI * 0.5 * 2.0 * progress)); }
+
+}  // namespace
+
+Schedule Schedule::make(const recipe::Recipe::Optim& optim, int64_t total) {
   Schedule schedule;
+  const std::string& name = optim.schedule;
   if (name == "constant") {
     schedule.kind = Kind::kConstant;
   } else if (name == "linear") {
     schedule.kind = Kind::kLinear;
   } else if (name == "cosine") {
     schedule.kind = Kind::kCosine;
+  } else if (name == "wsd") {
+    schedule.kind = Kind::kWsd;
   } else {
     refuse(ErrorKind::kUsage, "unknown schedule", "optim.schedule", name,
-           "constant, linear or cosine");
+           "constant, linear, cosine or wsd");
   }
   schedule.total = total;
-  schedule.warmup = static_cast<int64_t>(std::ceil(static_cast<double>(total) * warmup_ratio));
+  schedule.warmup = share_of(total, optim.warmup_ratio);
+  schedule.decay = std::min(share_of(total, optim.decay_ratio), total - schedule.warmup);
+  schedule.least = optim.min_lr_ratio;
   return schedule;
 }
 
 double Schedule::factor(int64_t taken) const {
-  if (taken < warmup)
-    return static_cast<double>(taken) / static_cast<double>(std::max<int64_t>(1, warmup));
+  const auto above_least = [&](double factor) { return factor * (1.0 - least) + least; };
+  if (taken < warmup) {
+    const double risen =
+        static_cast<double>(taken) / static_cast<double>(std::max<int64_t>(1, warmup));
+    return kind == Kind::kWsd ? above_least(risen) : risen;
+  }
   if (kind == Kind::kConstant) return 1.0;
+  if (kind == Kind::kWsd) {
+    if (taken < total - decay) return 1.0;
+    if (taken >= total) return least;
+    const auto fallen = static_cast<double>(taken - (total - decay));
+    return std::max(0.0, above_least(half_cosine(fallen / static_cast<double>(decay))));
+  }
   const auto decay_steps = static_cast<double>(std::max<int64_t>(1, total - warmup));
-  if (kind == Kind::kLinear) return std::max(0.0, static_cast<double>(total - taken) / decay_steps);
-  const double progress = static_cast<double>(taken - warmup) / decay_steps;
-  return std::max(0.0, 0.5 * (1.0 + std::cos(M_PI * 0.5 * 2.0 * progress)));
+  if (kind == Kind::kLinear)
+    return above_least(std::max(0.0, static_cast<double>(total - taken) / decay_steps));
+  return std::max(0.0, above_least(half_cosine(static_cast<double>(taken - warmup) / decay_steps)));
 }
 
 }  // namespace lft::train

@@ -54,10 +54,11 @@ double adapter_reach(llava::Llava& model, double moves, double enough) {
 std::string judge_reach(llava::Llava& model, const recipe::Recipe& recipe, int64_t steps,
                         at::ScalarType compute) {
   const recipe::Recipe::Optim& optim = recipe.optim;
-  const Schedule schedule = Schedule::make(optim.schedule, optim.warmup_ratio, steps);
+  const Schedule schedule = Schedule::make(optim, steps);
   double rates = 0;
   for (int64_t step = 0; step < steps; ++step) rates += schedule.factor(step);
-  rates *= std::max(optim.lr, optim.projector_lr) * std::max(1.0, optim.lora_plus_ratio);
+  rates *= std::max({optim.lr, optim.projector_lr, optim.vision_lr}) *
+           std::max(1.0, optim.lora_plus_ratio);
   const double lost = lost_share(compute),
                reach = adapter_reach(model, kFarthestStep * rates, /*enough=*/lost);
   if (!(reach < lost)) return "";

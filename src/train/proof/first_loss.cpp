@@ -137,7 +137,7 @@ std::vector<std::string> judge_first_loss(const FirstLoss& first,
                     nats(first.guessing) + ": something does not fit the weights" +
                     (tried.empty() ? "" : ". Tried: " + join(tried, "; ")) +
                     ". Look at data.template and the tokenizer (lft preview shows what the model "
-                    "reads), then at head and layers of the base itself (lft debug base)");
+                    "reads), then at the base itself (lft debug base)");
   }
   if (first.images && images_change_nothing(*first.images)) {
     lines.push_back("the images change nothing: the loss is " + nats(first.images->own) +

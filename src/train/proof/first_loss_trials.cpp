@@ -1,13 +1,18 @@
 #include "src/train/proof/first_loss_trials.h"
 
+#include <algorithm>
+
 #include "kernels/common/error.h"
 #include "models/lora/without_adapters.h"
 #include "src/base/text.h"
 #include "src/text/chat_template.h"
 #include "src/train/proof/first_loss.h"
+#include "src/train/weights/inspect_base.h"
 
 namespace lft::train {
 namespace {
+
+constexpr size_t kSuspicions = 3;  // of the base that are told
 
 /// The probe's rows under another template; empty where they cannot be encoded again.
 std::vector<data::Sample> under_template(const Probe& probe, const RunInputs& inputs,
@@ -51,6 +56,10 @@ std::vector<std::string> try_suspects(llava::Llava& model, const Probe& probe,
     tell("without lora.init_from", mean_loss(model, probe, probe.samples, probe.compute),
          "the adapter");
   }
+  const std::vector<Suspicion> odd = inspect_base(inputs.model.dir.path).suspicions;
+  if (odd.empty()) tried.push_back("nothing looks odd in the base's own weights");
+  for (size_t i = 0; i < std::min(kSuspicions, odd.size()); ++i)
+    tried.push_back("the base looks odd: " + odd[i].name + ": " + odd[i].what);
   return tried;
 }
 

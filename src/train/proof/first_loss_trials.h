@@ -9,7 +9,8 @@ namespace lft::train {
 
 /// The loss of the probe's rows without the adapters that training starts from, and under each
 /// other template: "without lora.init_from it is 3.67, so the adapter is at fault". Rows of
-/// prepared data are not encoded again. Moves nothing.
+/// prepared data are not encoded again. Then what looks odd in the base's head, layers and other
+/// weights, which reads all of it. Moves nothing.
 std::vector<std::string> try_suspects(llava::Llava& model, const Probe& probe,
                                       const RunInputs& inputs, const FirstLoss& first);
 

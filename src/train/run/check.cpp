@@ -7,7 +7,6 @@
 #include "src/base/log.h"
 #include "src/base/signals.h"
 #include "src/base/text.h"
-#include "src/train/inputs/odd_weights.h"
 #include "src/train/inputs/output_dir.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/machine/device.h"
@@ -16,6 +15,7 @@
 #include "src/train/memory/out_of_memory.h"
 #include "src/train/run/preflight.h"
 #include "src/train/run/run.h"
+#include "src/train/weights/odd_weights.h"
 
 namespace lft::train {
 namespace {
@@ -72,6 +72,7 @@ int check(const recipe::Recipe& recipe) {
   for (const std::string& line : inputs.notices) notice(line);
   check_learning_rates(inputs);
   for (const std::string& line : check_samples(inputs)) notice(line);
+  if (const std::string line = judge_steps(inputs); !line.empty()) warning(line);
   if (const int signal = requested_signal(); signal != 0) return stop_exit_code(signal);
 
   RunMemory memory(inputs.device);

@@ -3,8 +3,8 @@
 #pragma once
 #include <optional>
 
+#include "src/train/record/run_files.h"
 #include "src/train/run/run.h"
-#include "src/train/run/run_files.h"
 
 namespace lft::train {
 

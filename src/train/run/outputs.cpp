@@ -3,41 +3,16 @@
 #include <cmath>
 
 #include "src/base/text.h"
-#include "src/infer/evaluate.h"
-#include "src/report/html.h"
+#include "src/checkpoint/writer.h"
 #include "src/report/report.h"
+#include "src/train/inputs/init_checkpoint.h"
+#include "src/train/inputs/model_shapes.h"
+#include "src/train/run/sample_answers.h"
 
 namespace lft::train {
 namespace {
 
-constexpr int64_t kReportAnswers = 8;
-
-std::vector<report::ReportAnswer> sample_answers(Run& run) {
-  const data::Dataset& dataset =
-      run.inputs.data.eval ? *run.inputs.data.eval : *run.inputs.data.train;
-  const infer::EvalOptions options{.batch_size = kReportAnswers,
-                                   .workers = 1,
-                                   .max_tokens = run.inputs.recipe.train.max_tokens_per_step,
-                                   .max_new_tokens = 64,
-                                   .limit = kReportAnswers,
-                                   .loss = false};
-  const infer::EvalResult result =
-      infer::evaluate(run.model.model, dataset, *run.inputs.data.tokenizer, run.inputs.data.encode,
-                      options, run.state.compute);
-  std::vector<report::ReportAnswer> answers;
-  for (const infer::EvalRecord& record : result.records) {
-    if (!record.answered) continue;
-    report::ReportAnswer answer{.id = record.id,
-                                .question = record.question,
-                                .reference = record.reference,
-                                .answer = record.answer,
-                                .image_png = {}};
-    const std::vector<std::string> images = dataset.image_paths(record.index);
-    if (!images.empty()) answer.image_png = report::read_image(images.front());
-    answers.push_back(std::move(answer));
-  }
-  return answers;
-}
+std::string best_dir(const Run& run) { return run.inputs.recipe.output_dir + "/best"; }
 
 }  // namespace
 
@@ -48,13 +23,30 @@ void save_outputs(Run& run) {
                                .template_name = recipe.data.chat_template,
                                .image_fit = recipe.data.image_fit,
                                .tokenizer = run.inputs.data.encode.tokenizer_parts};
-  for (const std::string& scope : recipe.full) {
-    if (scope == "all")
-      return hf::save_model(recipe.output_dir + "/model", run.model.model, run.inputs.model.dir,
-                            notes);
+  const std::string product = product_of(recipe), path = recipe.output_dir + "/" + product;
+  if (product == "model") {
+    hf::save_model(path, run.model.model, run.inputs.model.dir, notes);
+  } else if (product == "parts") {
+    hf::save_parts(path, run.model.model, recipe.full, notes);
+  } else {
+    hf::save_adapter(path, run.model.model, run.model.lora, recipe.full, notes);
   }
-  hf::save_adapter(recipe.output_dir + "/adapter", run.model.model, run.model.lora, recipe.full,
-                   notes);
+}
+
+void save_best(Run& run, uint64_t metrics_bytes) {
+  checkpoint::CheckpointWriter writer(best_dir(run), /*keep=*/1, /*behind=*/false);
+  writer.save(snapshot(run, metrics_bytes));
+}
+
+void take_best(Run& run) {
+  const std::string path = best_dir(run) + "/step-" + std::to_string(run.best.step);
+  const checkpoint::Checkpoint best = checkpoint::load_checkpoint(path);
+  if (best.run_id != run.id) {
+    refuse(ErrorKind::kCheckpoint, "the best evaluation's checkpoint is another run's", path,
+           best.run_id, run.id, "train again into another output_dir");
+  }
+  copy_stored(best.trainables, named_targets(run.model.trainables), ErrorKind::kCheckpoint, path);
+  run.optimizer.keep_shadows(run.state.compute);
 }
 
 void write_run_report(Run& run, const std::string& environment_json, const ReportFacts& facts) {
@@ -68,19 +60,29 @@ void write_run_report(Run& run, const std::string& environment_json, const Repor
   report.facts = {
       {"run", run.id},
       {"steps", std::to_string(run.state.step) + " of " + std::to_string(run.inputs.total_steps)},
-      {"trainable parameters", std::to_string(run.model.trainable_parameters)},
+      {"trainable parameters", with_commas(run.model.trainable_parameters)},
       {"precision",
        compute_name(run.state.compute) + (run.state.recovered ? " (after a recovery)" : "")},
       {"device", run.inputs.device.str()},
       {"time", format_number(facts.seconds, "%.1f s")},
-      {"tokens", std::to_string(run.tokens)}};
+      {"tokens", with_commas(run.tokens)}};
   if (std::isfinite(run.last_loss))
     report.facts.emplace_back("last loss", format_number(run.last_loss, "%.4f"));
   if (std::isfinite(facts.eval_loss))
     report.facts.emplace_back("eval loss", format_number(facts.eval_loss, "%.4f"));
   if (!facts.images.empty())
     report.facts.emplace_back("loss with own / other / grey image", facts.images);
-  if (facts.with_answers) report.answers = sample_answers(run);
+  if (facts.with_answers) {
+    SampleAnswers answers = sample_answers(run);
+    report.answers = std::move(answers.shown);
+    report.answers_of = answers.rows;
+    if (answers.asked > 0) {
+      report.facts.emplace_back(
+          "answered exactly",
+          with_commas(answers.right) + " of " + with_commas(answers.asked) + " " + answers.rows +
+              (answers.asked < answers.all ? ", spread over " + with_commas(answers.all) : ""));
+    }
+  }
   report::write_report(recipe.output_dir + "/report.html", report);
 }
 

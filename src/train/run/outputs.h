@@ -10,6 +10,12 @@ namespace lft::train {
 /// process of the run left there.
 void save_outputs(Run& run);
 
+/// Saves the run as it is to output_dir/best, as a checkpoint in place of the one before.
+void save_best(Run& run, uint64_t metrics_bytes);
+/// Puts the trained weights of that checkpoint into the model. kCheckpoint where it does not verify
+/// or is another run's.
+void take_best(Run& run);
+
 struct ReportFacts {
   double seconds = 0, eval_loss = NAN;
   std::string images = {};    // the loss by image; empty: no row shows one

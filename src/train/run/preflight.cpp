@@ -10,6 +10,10 @@
 namespace lft::train {
 namespace {
 
+// Steps at the full learning rate. LoRA's B starts at 0 and moves by at most about the rate in
+// each.
+constexpr double kFewFullSteps = 8;
+
 std::string share_text(int64_t count, int64_t size) {
   return std::to_string(count) + " of " + std::to_string(size) + " samples";
 }
@@ -50,22 +54,29 @@ bool takes_part(const recipe::Recipe& recipe, const std::string& scope) {
       recipe.full, [&](const std::string& part) { return part == "all" || part == scope; });
 }
 
-/// Which of the two groups of optimizer.h's param_groups hold adapters, and which hold anything
-/// that is trained.
-struct Groups {
-  bool adapters[2] = {}, trained[2] = {};  // base, projector
+/// One of the groups of optimizer.h's param_groups: whether it holds adapters, and anything that is
+/// trained.
+struct Group {
+  std::string scope, field;  // field: of its own learning rate; empty where it has that of base
+  double lr = 0;
+  bool adapters = false, trained = false;
 };
-Groups groups_of(const recipe::Recipe& recipe) {
-  Groups groups;
-  for (const std::string& target : recipe.lora.targets) {
-    const std::string scope = target.substr(0, target.find(':'));
-    if (!takes_part(recipe, scope)) groups.adapters[scope == "projector"] = true;
+std::vector<Group> groups_of(const recipe::Recipe& recipe) {
+  const recipe::Recipe::Optim& optim = recipe.optim;
+  const auto rate = [&](double own) { return own < 0 ? optim.lr : own; };
+  const auto field = [](double own, const char* name) { return own < 0 ? "optim.lr" : name; };
+  std::vector<Group> groups = {
+      {"llm", "optim.lr", optim.lr},
+      {"projector", field(optim.projector_lr, "optim.projector_lr"), rate(optim.projector_lr)},
+      {"vision", field(optim.vision_lr, "optim.vision_lr"), rate(optim.vision_lr)}};
+  for (Group& group : groups) {
+    group.trained = takes_part(recipe, group.scope);
+    group.adapters =
+        !group.trained && std::ranges::any_of(recipe.lora.targets, [&](const std::string& target) {
+          return target.starts_with(group.scope + ":");
+        });
+    group.trained = group.trained || group.adapters;
   }
-  for (const std::string& part : recipe.full) {
-    if (part != "projector") groups.trained[0] = true;
-    if (part == "projector" || part == "all") groups.trained[1] = true;
-  }
-  for (const int i : {0, 1}) groups.trained[i] = groups.trained[i] || groups.adapters[i];
   return groups;
 }
 
@@ -112,7 +123,7 @@ void check_bad_count(const data::EncodeOptions& encode, const std::vector<std::s
 
 void check_learning_rates(const RunInputs& inputs) {
   const recipe::Recipe::Optim& optim = inputs.recipe.optim;
-  const Schedule schedule = Schedule::make(optim.schedule, optim.warmup_ratio, inputs.total_steps);
+  const Schedule schedule = Schedule::make(optim, inputs.total_steps);
   bool scheduled = false;
   for (int64_t step = 0; step < inputs.total_steps && !scheduled; ++step)
     scheduled = schedule.factor(step) > 0;
@@ -123,16 +134,35 @@ void check_learning_rates(const RunInputs& inputs) {
                " of warm-up from 0",
            "a step after the warm-up", "raise train.max_steps, or set optim.warmup_ratio: 0");
   }
-  const Groups groups = groups_of(inputs.recipe);
-  const double rates[2] = {optim.lr, optim.projector_lr < 0 ? optim.lr : optim.projector_lr};
-  const bool some_move = (groups.trained[0] && rates[0] > 0) || (groups.trained[1] && rates[1] > 0);
-  for (const int i : {0, 1}) {
-    if (rates[i] > 0 || !(groups.adapters[i] || (groups.trained[i] && !some_move))) continue;
-    const bool own = i == 1 && optim.projector_lr >= 0;
-    refuse(ErrorKind::kUsage, "a learning rate of 0: what it trains would never move",
-           own ? "optim.projector_lr" : "optim.lr", "0", "above 0",
-           "raise it, or take that part out of lora.targets and full");
+  const std::vector<Group> groups = groups_of(inputs.recipe);
+  const bool some_move =
+      std::ranges::any_of(groups, [](const Group& group) { return group.trained && group.lr > 0; });
+  for (const Group& group : groups) {
+    if (group.lr > 0 || !(group.adapters || (group.trained && !some_move))) continue;
+    refuse(ErrorKind::kUsage, "a learning rate of 0: what it trains would never move", group.field,
+           "0", "above 0", "raise it, or take that part out of lora.targets and full");
   }
+}
+
+std::string judge_steps(const RunInputs& inputs) {
+  const recipe::Recipe& recipe = inputs.recipe;
+  const Schedule schedule = Schedule::make(recipe.optim, inputs.total_steps);
+  double full_steps = 0;
+  for (int64_t step = 0; step < inputs.total_steps && full_steps < kFewFullSteps; ++step)
+    full_steps += schedule.factor(step);
+  if (full_steps >= kFewFullSteps) return "";
+  const int64_t a_step = recipe.train.batch_size * recipe.train.grad_accum;
+  std::vector<std::string> ways;
+  ways.push_back(recipe.train.max_steps > 0 ? "raise train.max_steps" : "raise train.epochs");
+  if (recipe.train.grad_accum > 1) ways.push_back("lower train.grad_accum");
+  if (recipe.train.batch_size > 1) ways.push_back("lower train.batch_size");
+  if (schedule.warmup > 1) ways.push_back("lower optim.warmup_ratio");
+  return "this run learns next to nothing: " + std::to_string(inputs.total_steps) + " steps of " +
+         std::to_string(a_step) + " samples over " + std::to_string(inputs.rows) + " rows, " +
+         std::to_string(schedule.warmup) + " of them warm-up from 0, are worth " +
+         format_number(full_steps, "%.3g") + " steps at the full learning rate; " +
+         join(ways, ", or ") + " until they are worth some " +
+         format_number(kFewFullSteps, "%.0f") + " or more";
 }
 
 }  // namespace lft::train

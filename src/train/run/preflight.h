@@ -18,8 +18,12 @@ std::vector<std::string> check_samples(RunInputs& inputs);
 /// data.eval are not counted.
 void check_bad_count(const data::EncodeOptions& encode, const std::vector<std::string>& skipped);
 
-/// kUsage where no step would move adapters or anything else that is trained: gate.h would refuse
-/// the run when it is done.
+/// kUsage where no step would move adapters or anything else that is trained: final_check.h would
+/// refuse the run when it is done.
 void check_learning_rates(const RunInputs& inputs);
+
+/// A warning with the numbers and the fields to change where the steps, less what warm-up and decay
+/// take of the learning rate, are too few to teach anything; else empty.
+std::string judge_steps(const RunInputs& inputs);
 
 }  // namespace lft::train

@@ -74,6 +74,7 @@ io::Json saved_state(Run& run, uint64_t metrics_bytes) {
        {"adam_steps", io::Json::object()},  // by trainable: its own count of updates
        {"adapters_learn", run.watch.satisfied()},
        {"norm_watch", run.norms.state()},
+       {"best_eval", best_json(run.best)},
        {"sampler", {{"seed", run.inputs.recipe.train.seed}, {"next_step", run.state.step + 1}}},
        {"skipped_samples", run.skipped_samples},
        {"tokens", run.tokens},
@@ -85,8 +86,8 @@ io::Json saved_state(Run& run, uint64_t metrics_bytes) {
   return saved;
 }
 
-/// Throws nlohmann's exception for a field that is missing or of another type; norm_watch, which
-/// checkpoints of older builds lack, may be missing.
+/// Throws nlohmann's exception for a field that is missing or of another type; norm_watch and
+/// best_eval, which checkpoints of older builds lack, may be missing.
 void restore_state(Run& run, const io::Json& state) {
   const int64_t recompute = run.state.recompute;
   state.get_to(run.state);
@@ -98,6 +99,7 @@ void restore_state(Run& run, const io::Json& state) {
   if (run.state.recovered) apply_recovered(run.state, run.optimizer, run.scaler);
   run.watch = AdapterWatch(state.at("adapters_learn").get<bool>());
   run.norms.restore(state.value("norm_watch", io::Json::object()));
+  if (state.contains("best_eval")) run.best = best_from(state["best_eval"]);
   state.at("sampler");  // says what the recipe and the step say too
   state.at("skipped_samples").get_to(run.skipped_samples);
   state.at("tokens").get_to(run.tokens);
@@ -180,8 +182,7 @@ Run make_run(RunInputs inputs) {
                           .growth_factor = scale.growth_factor,
                           .backoff_factor = scale.backoff_factor,
                           .growth_interval = scale.growth_interval};
-  const Schedule schedule = Schedule::make(inputs.recipe.optim.schedule,
-                                           inputs.recipe.optim.warmup_ratio, inputs.total_steps);
+  const Schedule schedule = Schedule::make(inputs.recipe.optim, inputs.total_steps);
   Probe probe = find_probe(inputs, model.trainables);
   Run run{.inputs = std::move(inputs),
           .model = std::move(model),

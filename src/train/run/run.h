@@ -11,7 +11,8 @@
 #include "src/train/optim/loss_scaler.h"
 #include "src/train/proof/adapter_watch.h"
 #include "src/train/proof/proof.h"
-#include "src/train/run/run_hash.h"
+#include "src/train/record/best_eval.h"
+#include "src/train/record/run_hash.h"
 #include "src/train/step/step.h"
 
 namespace lft::train {
@@ -30,6 +31,7 @@ struct Run {
   std::vector<std::string> skipped_samples;  // bad ones left out, with the reason
   int64_t tokens = 0;
   double last_loss = NAN;
+  BestEval best = {};
   std::string hash = first_run_hash();  // rolling, over the steps so far
 };
 

@@ -16,7 +16,6 @@
 #include "src/checkpoint/writer.h"
 #include "src/infer/evaluate.h"
 #include "src/io/files.h"
-#include "src/train/inputs/odd_weights.h"
 #include "src/train/inputs/output_dir.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/machine/device.h"
@@ -25,16 +24,18 @@
 #include "src/train/memory/out_of_memory.h"
 #include "src/train/proof/final_check.h"
 #include "src/train/proof/first_loss.h"
+#include "src/train/record/run_files.h"
 #include "src/train/run/loss_moved.h"
 #include "src/train/run/non_finite.h"
 #include "src/train/run/outputs.h"
 #include "src/train/run/preflight.h"
 #include "src/train/run/rehearsal.h"
 #include "src/train/run/run.h"
-#include "src/train/run/run_files.h"
+#include "src/train/run/sample_answers.h"
 #include "src/train/run/step_options.h"
 #include "src/train/step/recovery.h"
 #include "src/train/step/samples_ahead.h"
+#include "src/train/weights/odd_weights.h"
 
 namespace lft::train {
 namespace {
@@ -86,8 +87,9 @@ class Trainer {
     if (resumed) {
       saved_step_ = run_.state.step;
       files_.event("resume", run_.state.step, {{"precision", compute_name(run_.state.compute)}});
-    } else if (recipe_.checkpoint.at_step_zero) {
-      save();
+    } else {
+      record_answers_before(run_);
+      if (recipe_.checkpoint.at_step_zero) save();
     }
     try {
       loop();
@@ -130,7 +132,8 @@ class Trainer {
       ahead.fetch();
       ahead_bytes_ = memory_.watch.live() - before;
     };
-    while (run_.state.step < last && requested_signal() == 0) {
+    while (run_.state.step < last && requested_signal() == 0 &&
+           !run_.best.waited(recipe_.train.patience)) {
       data::StepSamples samples = ahead.next();
       note_skipped(samples);
       take_step(std::move(samples), previous);
@@ -237,7 +240,7 @@ class Trainer {
               const StepHashes& hashes, double step_s) {
     run_.last_loss = outcome.loss;
     run_.tokens += outcome.tokens;
-    files_.step(outcome, run_.state, hashes, step_s);
+    files_.step(outcome, run_.state, hashes, rates_of(run_.optimizer, outcome.lr_factor), step_s);
     const int64_t every = recipe_.log.layer_grad_norms_every;
     if (every > 0 && run_.state.step % every == 0)
       files_.layer_norms(outcome, run_.optimizer, run_.state.step);
@@ -304,7 +307,33 @@ class Trainer {
     note_skipped(result);
     if (result.stopped) return;
     eval_loss_ = result.loss;
+    evaluated_step_ = run_.state.step;
     files_.eval(run_.state.step, result.loss, result.samples);
+    if (recipe_.train.keep_best != "none") judge_eval();
+  }
+
+  void judge_eval() {
+    const int64_t step = run_.state.step;
+    if (run_.best.take(eval_loss_, step)) {
+      files_.event("best", step, {{"eval_loss", eval_loss_}, {"path", path("best")}});
+      save_best(run_, files_.sync());
+    } else if (run_.best.waited(recipe_.train.patience) && step < run_.inputs.total_steps) {
+      files_.event("early_stop", step,
+                   {{"evaluations", run_.best.since}, {"best_step", run_.best.step}});
+      files_.note("stopping after step " + std::to_string(step) + ": " +
+                  std::to_string(run_.best.since) + " evaluations in a row (train.patience) have " +
+                  "not gone below the loss of step " + std::to_string(run_.best.step));
+    }
+  }
+
+  /// What is handed out is the best evaluation's, not the last step's.
+  void go_back_to_best() {
+    if (run_.best.step < 0 || run_.best.step == run_.state.step) return;
+    take_best(run_);
+    eval_loss_ = run_.best.loss;
+    files_.note("what is saved is of step " + std::to_string(run_.best.step) +
+                ", whose eval loss, " + format_number(run_.best.loss, "%.4f") +
+                ", is the lowest; the last step's weights are in its checkpoint");
   }
 
   /// What the images change in the loss of the probe's rows by now.
@@ -336,7 +365,8 @@ class Trainer {
   }
 
   int finish() {
-    evaluate_loss();
+    if (evaluated_step_ != run_.state.step) evaluate_loss();
+    go_back_to_best();
     try {
       check_trained(run_.model.model, run_.optimizer, probe_batch(run_), run_.state.compute);
     } catch (const Error& error) {
@@ -396,6 +426,7 @@ class Trainer {
   int64_t last_good_step_ = 0, saved_step_ = -1;
   int64_t ahead_bytes_ = 0;  // of tensors made in this step for the next
   Clock::time_point start_ = Clock::now();
+  int64_t evaluated_step_ = -1;
   double eval_loss_ = NAN;
   std::optional<ImageLosses> images_;  // as of the last evaluation
 };
@@ -471,6 +502,7 @@ int train(const recipe::Recipe& recipe, const TrainOptions& options) {
   const Restart restart = options.resume ? find_restart(inputs) : Restart{};
   for (const std::string& line : inputs.notices) notice(line);
   check_learning_rates(inputs);
+  if (const std::string line = judge_steps(inputs); !line.empty()) warning(line);
   if (recipe.train.worst_first) {  // lengths are measured for it anyway
     for (const std::string& line : check_samples(inputs)) notice(line);
   }

@@ -6,18 +6,21 @@
 
 #include <filesystem>
 
+#include "src/base/text.h"
 #include "src/checkpoint/tensor_file.h"
-#include "src/debug/inspect/base.h"
-#include "src/hf/adapter.h"
+#include "src/hf/adapter/adapter.h"
 #include "src/io/files.h"
+#include "src/train/proof/first_loss_trials.h"
+#include "src/train/run/run.h"
 #include "src/train/run/trainer.h"
+#include "src/train/weights/inspect_base.h"
 #include "support/expect_error.h"
 #include "support/tiny_llava.h"
 #include "train/tiny_run.h"
 
 namespace lft::base_test {
 using namespace lft::checkpoint;
-using namespace lft::debug;
+using namespace lft::train;
 namespace {
 
 namespace fs = std::filesystem;
@@ -318,6 +321,34 @@ TEST(Base, NothingIsOddAfterALittleTraining) {
     const BaseReport report = inspect_base(model);
     EXPECT_TRUE(report.suspicions.empty()) << ::testing::PrintToString(base_lines(report));
   }
+}
+
+/// What `lft check` and `lft train` say where the first loss is above that of guessing.
+TEST(Base, AFirstLossAboveGuessingNamesHeadAndLayers) {
+  const test::TempDir scratch;
+  const std::string head = "language_model.lm_head.weight";
+  const auto tried = [&](const std::string& label, const Change& change) {
+    const std::string digits = LFT_SOURCE_DIR "/recipes/quickstart/digits/";
+    train::Run run = make_run(open_inputs(recipe::read_recipe(
+        LFT_SOURCE_DIR "/recipes/quickstart.yaml",
+        {"model.path=" + quickstart_copy(scratch.file(label), change),
+         "data.train=" + digits + "train.json", "data.image_root=" + digits + "images",
+         "data.eval=null", "output_dir=" + scratch.file("out"), "train.batch_size=2"})));
+    const FirstLoss first = measure_first_loss(run.model.model, run.probe, /*loss=*/9);
+    EXPECT_TRUE(first.above_guessing());
+    return join(try_suspects(run.model.model, run.probe, run.inputs, first), "\n");
+  };
+  EXPECT_NE(tried("healthy", nullptr).find("nothing looks odd in the base's own weights"),
+            std::string::npos);
+  const std::string permuted =
+      tried("head", [&](TensorMap& tensors) { permute_rows(tensors.at(head)); });
+  EXPECT_NE(permuted.find("the base looks odd: " + head + ": its rows do not belong to the tokens"),
+            std::string::npos)
+      << permuted;
+  const std::string swapped =
+      tried("layers", [](TensorMap& tensors) { swap_layers(tensors, kDecoder, 1, 3); });
+  EXPECT_NE(swapped.find(kDecoder + "1 and " + kDecoder + "3: look swapped"), std::string::npos)
+      << swapped;
 }
 
 TEST(Base, NoModelIsRefused) {

@@ -266,6 +266,11 @@ TEST(AdamW, LoraPlusGivesEveryBItsOwnRate) {
   EXPECT_EQ(text(param_groups(trainables, 0.1, -1, 4)), "base 0.1: 0 2 3 5; base B 0.4: 1 4; ");
   EXPECT_EQ(text(param_groups(trainables, 0.1, 0.2, 4)),
             "base 0.1: 0 2; projector 0.2: 3 5; base B 0.4: 1; projector B 0.8: 4; ");
+  trainables.push_back({"vision.lora_B.weight", "vision", at::ones({2}).requires_grad_()});
+  EXPECT_EQ(text(param_groups(trainables, 0.1, 0.2, 1, 0.3)),
+            "base 0.1: 0 1 2; projector 0.2: 3 4 5; vision 0.3: 6; ");
+  EXPECT_EQ(text(param_groups(trainables, 0.1, -1, 2, 0.3)),
+            "base 0.1: 0 2 3 5; base B 0.2: 1 4; vision B 0.6: 6; ");
   EXPECT_EQ(text(param_groups({trainables[1]}, 0.1, -1, 4)), "base 0.1:; base B 0.4: 0; ")
       << "the base group is the first, whatever is in it";
 }

@@ -77,7 +77,7 @@ TEST_F(FirstLossTest, ALossAboveGuessingIsNamed) {
   EXPECT_NE(said().find("is above that of guessing, 5.576"), std::string::npos) << said();
   const std::vector<std::string> tried =
       try_suspects(run_.model.model, run_.probe, run_.inputs, measure());
-  ASSERT_EQ(tried.size(), 2u);  // the recipe has llava-hf and starts from no adapter
+  ASSERT_EQ(tried.size(), 3u);  // the recipe has llava-hf and starts from no adapter
   for (size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(tried[i].rfind(i == 0 ? "under data.template: llava-v1 it is "
                                     : "under data.template: plain it is ",
@@ -86,6 +86,7 @@ TEST_F(FirstLossTest, ALossAboveGuessingIsNamed) {
         << tried[i];
     EXPECT_EQ(tried[i].find("at fault"), std::string::npos) << tried[i];
   }
+  EXPECT_EQ(tried[2], "nothing looks odd in the base's own weights");  // of the file
   EXPECT_NE(join(judge_first_loss(measure(), tried)).find("Tried: under data.template"),
             std::string::npos);
 }

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "src/train/inputs/init_checkpoint.h"
+#include "src/train/inputs/run_inputs.h"
 #include "src/train/run/trainer.h"
 #include "support/expect_error.h"
 #include "train/run_files.h"

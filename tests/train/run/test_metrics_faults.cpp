@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "src/io/json.h"
-#include "src/train/run/run_hash.h"
+#include "src/train/record/run_hash.h"
 #include "src/train/run/trainer.h"
 #include "train/run_files.h"
 #include "train/spoil.h"

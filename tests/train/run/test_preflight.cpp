@@ -61,5 +61,63 @@ TEST(Preflight, ABatchLargerThanTheDataTakesTheMemoryOfTheData) {
   EXPECT_LT(planned(65536), 1.01 * all);
 }
 
+TEST(Preflight, GradAccumAutoMakesTheGlobalBatchAsFarAsTheRowsGo) {
+  const auto settled = [](int64_t batch_size, int64_t global_batch, int64_t rows) {
+    Recipe recipe;
+    recipe.train.batch_size = batch_size;
+    recipe.train.global_batch = global_batch;
+    settle_accumulation(recipe, rows);
+    EXPECT_TRUE(recipe.train.global_batch == 0 ||
+                recipe.train.global_batch == batch_size * recipe.train.grad_accum);
+    return recipe.train.grad_accum;
+  };
+  EXPECT_EQ(settled(16, 0, 1'000'000), 1);    // not asked for
+  EXPECT_EQ(settled(16, 128, 1'000'000), 8);  // 128 / 16
+  EXPECT_EQ(settled(16, 128, 4096), 8);       // 32 steps of 128
+  EXPECT_EQ(settled(16, 128, 4095), 7);       // of 127, whole passes
+  EXPECT_EQ(settled(16, 128, 160), 1);
+  EXPECT_EQ(settled(16, 100, 1'000'000), 6);
+  Recipe given;
+  given.train.grad_accum = 5;
+  settle_accumulation(given, 160);
+  EXPECT_EQ(given.train.grad_accum, 5);
+}
+
+TEST(Preflight, AutoIsSettledBeforeTheRunAndKeptByItsResolvedRecipe) {
+  const test::TinyRun run;
+  Recipe recipe = run.recipe("out");
+  recipe.train.batch_size = 1;
+  recipe.train.grad_accum = 0;
+  recipe.train.global_batch = 4;
+  recipe.train.max_steps = 0;
+  const RunInputs inputs = open_inputs(recipe);  // 12 rows: no 32 steps whatever it does
+  EXPECT_EQ(inputs.recipe.train.grad_accum, 1);
+  EXPECT_EQ(inputs.total_steps, 12);
+  const RunInputs again = open_inputs(parse_recipe(dump_recipe(inputs.recipe), "dump"));
+  EXPECT_EQ(dump_recipe(again.recipe), dump_recipe(inputs.recipe));
+}
+
+/// The five-minute recipe on 160 rows: two steps, one of them at a rate of 0.
+TEST(Preflight, StepsThatTeachNextToNothingAreTold) {
+  const test::TinyRun run;
+  const auto said = [&](int64_t steps, double warmup) {
+    Recipe recipe = run.recipe("out");
+    recipe.train.max_steps = steps;
+    recipe.optim.warmup_ratio = warmup;
+    recipe.optim.schedule = "constant";
+    return judge_steps(open_inputs(recipe));
+  };
+  EXPECT_NE(said(2, 0.03).find("2 steps of"), std::string::npos) << said(2, 0.03);
+  EXPECT_NE(said(2, 0.03).find("1 of them warm-up from 0, are worth 1 steps"), std::string::npos)
+      << said(2, 0.03);
+  EXPECT_NE(said(2, 0.03).find("raise train.max_steps"), std::string::npos);
+  EXPECT_NE(said(12, 1).find("lower optim.warmup_ratio"), std::string::npos) << said(12, 1);
+  EXPECT_EQ(said(8, 0), "");
+  EXPECT_NE(said(7, 0), "");
+  Recipe epochs = run.recipe("out");
+  epochs.train.max_steps = 0;
+  EXPECT_NE(judge_steps(open_inputs(epochs)).find("raise train.epochs"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace lft::preflight_test

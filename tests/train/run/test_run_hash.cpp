@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "src/base/hash.h"
-#include "src/train/run/run_hash.h"
+#include "src/train/record/run_hash.h"
 #include "src/train/run/trainer.h"
 #include "train/run_files.h"
 

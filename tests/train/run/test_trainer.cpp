@@ -4,7 +4,7 @@
 #include <cmath>
 #include <filesystem>
 
-#include "src/hf/adapter.h"
+#include "src/hf/adapter/adapter.h"
 #include "src/io/json.h"
 #include "src/train/inputs/run_inputs.h"
 #include "src/train/run/trainer.h"

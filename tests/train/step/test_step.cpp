@@ -251,7 +251,7 @@ TEST_F(Step, SamplesFetchedWhileTheDeviceWorksChangeNothing) {
   for (uint64_t i = 0; i < 14; ++i)
     samples.push_back(sample(i, 6 + static_cast<int64_t>(i % 5), 3));
   const Rows rows(samples, /*bad=*/-1);
-  const Schedule schedule = Schedule::make("constant", 0, 10);
+  const Schedule schedule = Schedule{.kind = Schedule::Kind::kConstant};
   for (const bool packed : {false, true}) {
     std::vector<std::vector<at::Tensor>> ends;
     std::vector<std::vector<double>> losses;
@@ -298,7 +298,7 @@ TEST_F(Step, ABadSampleFetchedAheadIsTheErrorOfItsOwnStep) {
   SamplesAhead ahead(loader);
   options.while_device_works = [&] { ahead.fetch(); };
   const StepSamples first = ahead.next();
-  const Schedule schedule = Schedule::make("constant", 0, 10);
+  const Schedule schedule = Schedule{.kind = Schedule::Kind::kConstant};
   const StepOutcome taken = train_step(model, *optimizer, scaler, schedule, options, first, state);
   EXPECT_EQ(taken.result, StepResult::kTaken);
   EXPECT_EQ(optimizer->slots()[0].steps, 1);

@@ -1,0 +1,165 @@
+#include "src/cli/command_text.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "kernels/common/error.h"
+#include "src/base/text.h"
+
+namespace lft::cli {
+namespace {
+
+/// "lft", "lft debug", "lft debug base", each with what it is.
+void for_each_command(const CommandText& command, const std::string& path,
+                      const std::function<void(const std::string&, const CommandText&)>& body) {
+  body(path, command);
+  for (const CommandText& each : command.commands)
+    for_each_command(each, path + " " + each.name, body);
+}
+
+std::string replaced(std::string text, const std::string& what, const std::string& by) {
+  for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += by.size())
+    text.replace(at, what.size(), by);
+  return text;
+}
+
+/// Lines of roff text: nothing in them is a request or an escape.
+std::string roff(const std::string& text) {
+  const std::string plain = replaced(replaced(text, "\\", "\\e"), "-", "\\-");
+  std::string out;
+  for (size_t at = 0; at <= plain.size();) {
+    const size_t end = std::min(plain.find('\n', at), plain.size());
+    const bool request = end > at && (plain[at] == '.' || plain[at] == '\'');
+    out +=
+        (at == 0 ? "" : "\n.br\n") + std::string(request ? "\\&" : "") + plain.substr(at, end - at);
+    at = end + 1;
+  }
+  return out;
+}
+
+std::string joined_names(const OptionText& option) {
+  return join(option.names) + (option.value.empty() ? "" : " " + option.value);
+}
+
+/// What may follow a command: the commands below it, and its options.
+std::vector<std::string> words_after(const CommandText& command) {
+  std::vector<std::string> words;
+  for (const CommandText& each : command.commands) words.push_back(each.name);
+  for (const OptionText& option : command.options)
+    if (!option.positional) words.insert(words.end(), option.names.begin(), option.names.end());
+  return words;
+}
+
+std::string single_quoted(const std::string& text) {
+  return "'" + replaced(text, "'", "'\\''") + "'";
+}
+
+/// The shell walks from word to word, as far as they are commands: a function that bash and zsh
+/// share. `first`: the index of the first word after lft.
+std::string walk(const CommandText& lft, const std::string& words, const std::string& current,
+                 const std::string& first) {
+  std::vector<std::string> paths;
+  for_each_command(lft, "lft", [&](const std::string& path, const CommandText&) {
+    if (path != "lft") paths.push_back("\"" + path + "\"");
+  });
+  return "  local at=lft i\n  for ((i = " + first + "; i < " + current +
+         "; i++)); do\n    case \"$at ${" + words + "[i]}\" in\n      " + join(paths, "|") +
+         ") at=\"$at ${" + words + "[i]}\";;\n    esac\n  done\n";
+}
+
+std::string bash(const CommandText& lft) {
+  std::string text = "_lft() {\n" + walk(lft, "COMP_WORDS", "COMP_CWORD", "1") +
+                     "  local words=\"\"\n  case \"$at\" in\n";
+  for_each_command(lft, "lft", [&](const std::string& path, const CommandText& command) {
+    text += "    \"" + path + "\") words=\"" + join(words_after(command), " ") + "\";;\n";
+  });
+  return text +
+         "  esac\n  COMPREPLY=($(compgen -W \"$words\" -- \"${COMP_WORDS[COMP_CWORD]}\"))\n}\n"
+         "complete -o default -o bashdefault -F _lft lft\n";
+}
+
+std::string zsh(const CommandText& lft) {
+  std::string text = "#compdef lft\n_lft() {\n" + walk(lft, "words", "CURRENT", "2") +
+                     "  local -a entries\n  case \"$at\" in\n";
+  for_each_command(lft, "lft", [&](const std::string& path, const CommandText& command) {
+    text += "    \"" + path + "\") entries=(";
+    const auto entry = [&](const std::string& name, const std::string& help) {
+      const std::string line = replaced(help.substr(0, help.find('\n')), ":", "\\:");
+      text += " " + single_quoted(name + ":" + line);
+    };
+    for (const CommandText& each : command.commands) entry(each.name, each.help);
+    for (const OptionText& option : command.options) {
+      if (option.positional) continue;
+      for (const std::string& name : option.names) entry(name, option.help);
+    }
+    text += " );;\n";
+  });
+  return text + "  esac\n  _describe lft entries\n  _files\n}\n_lft \"$@\"\n";
+}
+
+std::string fish(const CommandText& lft) {
+  std::string text;
+  for_each_command(lft, "lft", [&](const std::string& path, const CommandText& command) {
+    std::string seen;
+    for (size_t at = path.find(' '); at != std::string::npos;) {
+      const size_t end = path.find(' ', at + 1);
+      const std::string word = path.substr(at + 1, end == std::string::npos ? end : end - at - 1);
+      seen += (seen.empty() ? "" : "; and ") + ("__fish_seen_subcommand_from " + word);
+      at = end;
+    }
+    std::string below;
+    for (const CommandText& each : command.commands) below += " " + each.name;
+    if (seen.empty()) seen = "__fish_use_subcommand";
+    if (path != "lft" && !below.empty()) seen += "; and not __fish_seen_subcommand_from" + below;
+    const std::string line = "complete -c lft -n " + single_quoted(seen);
+    const auto help = [](const std::string& help) {
+      return " -d " + single_quoted(help.substr(0, help.find('\n'))) + "\n";
+    };
+    for (const CommandText& each : command.commands)
+      text += line + " -f -a " + each.name + help(each.help);
+    for (const OptionText& option : command.options) {
+      if (option.positional) continue;
+      for (const std::string& name : option.names) {
+        const bool is_long = name.starts_with("--");
+        text += line + (is_long ? " -l " + name.substr(2) : " -s " + name.substr(1)) +
+                (option.value.empty() ? "" : " -r") + help(option.help);
+      }
+    }
+  });
+  return text;
+}
+
+}  // namespace
+
+std::string man_page(const CommandText& lft, const std::string& version) {
+  std::string text = ".TH LFT 1 \"\" \"" + roff(version) + "\" \"User Commands\"\n.SH NAME\n" +
+                     "lft \\- " + roff(lft.help) + "\n.SH SYNOPSIS\n.B lft\n.I COMMAND\n" +
+                     "[options]\n.SH COMMANDS\n";
+  for_each_command(lft, "lft", [&](const std::string& path, const CommandText& command) {
+    if (path == "lft") return;
+    std::string arguments;
+    for (const OptionText& option : command.options)
+      if (option.positional) arguments += " " + option.names.front();
+    text += ".SS \"" + roff(path + arguments) + "\"\n" + roff(command.help) + "\n";
+    for (const OptionText& option : command.options) {
+      text += ".TP\n.B " + roff(option.positional ? option.names.front() : joined_names(option)) +
+              "\n" + roff(option.help.empty() ? "-" : option.help) + "\n";
+    }
+    if (!command.footer.empty()) text += ".PP\n" + roff(command.footer) + "\n";
+  });
+  return text +
+         ".SH EXIT STATUS\n0 done; 1 a fault of lft; 2 a mistake in recipe or command line; 3 bad "
+         "model, adapter, tokenizer or data; 4 a checkpoint that cannot be used; 5 numbers: not "
+         "finite, or nothing learnt; 6 memory, disk or device; 75 stopped by a signal, 130 by "
+         "Ctrl\\-C.\n";
+}
+
+std::string completions(const CommandText& lft, const std::string& shell) {
+  if (shell == "bash") return bash(lft);
+  if (shell == "zsh") return zsh(lft);
+  if (shell == "fish") return fish(lft);
+  refuse(ErrorKind::kUsage, "no completions for this shell", "SHELL", quote_text(shell),
+         "bash, zsh or fish");
+}
+
+}  // namespace lft::cli

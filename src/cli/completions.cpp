@@ -1,0 +1,24 @@
+// lft completions: what a shell completes, and the man page, both from the commands' declarations.
+#include <iostream>
+#include <memory>
+
+#include "src/cli/command_text.h"
+#include "src/cli/commands.h"
+
+namespace lft::cli {
+
+void add_completions(Command& app) {
+  const auto shell = std::make_shared<std::string>();
+  Command command =
+      app.subcommand("completions", "completions for a shell, or the man page, on stdout");
+  command.option("SHELL", *shell, "bash, zsh or fish; or man").required();
+  command.footer(
+      "bash: lft completions bash > ~/.local/share/bash-completion/completions/lft\n"
+      "cmake --install puts all of them where the system looks for them.");
+  command.run([shell] {
+    const CommandText lft = describe_commands(add_commands);
+    std::cout << (*shell == "man" ? man_page(lft, version_text()) : completions(lft, *shell));
+  });
+}
+
+}  // namespace lft::cli

@@ -1,0 +1,45 @@
+// Reading an adapter's tensors against a model of a given config: what fits where is decided here,
+// once, for loading and for merging.
+#pragma once
+#include <map>
+#include <string>
+
+#include "src/hf/adapter/adapter.h"
+
+namespace lft::hf {
+
+/// What PEFT puts before the canonical names of its tensors.
+constexpr const char* kPeftPrefix = "base_model.model.";
+
+inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
+inline constexpr const char* kPartsWeights = "parts.safetensors";
+inline constexpr const char* kAdapterNotes = "lft_adapter.json";
+inline constexpr const char* kModelNotes = "lft_model.json";
+
+/// The file's text.
+std::string notes_text(const AdapterNotes& notes);
+/// Empty strings where there is no such file.
+AdapterNotes read_notes(const std::string& file);
+
+/// What transformers' state_dict calls a tensor: dialect D2, but a whole vision tower as
+/// transformers >= 5.6 names it.
+std::string whole_name(const std::string& canonical);
+
+/// A folder that save_parts() wrote.
+AdapterDir open_parts(const std::string& path);
+
+/// An adapter's tensors in memory, float32 on the CPU.
+struct AdapterTensors {
+  std::map<std::string, lora::NamedTensors> lora;  // by canonical module
+  std::map<std::string, at::Tensor> full;          // by canonical tensor
+  std::map<std::string, at::Tensor> base_copies;   // by canonical tensor; must equal the base's
+};
+
+/// Reads everything. Throws kInput for modules or tensors that this model has not, wrong shapes, an
+/// incomplete module of modules_to_save, and non-finite values.
+AdapterTensors read_adapter(const AdapterDir& dir, const llava::LlavaConfig& config);
+/// kInput unless the copy that the adapter holds of a base weight is that weight.
+void check_base_copy(const at::Tensor& copy, const at::Tensor& base, const std::string& name,
+                     const AdapterDir& dir);
+
+}  // namespace lft::hf

@@ -1,0 +1,175 @@
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "kernels/common/error.h"
+#include "models/lora/registry.h"
+#include "src/hf/adapter/adapter.h"
+#include "src/hf/adapter/adapter_files.h"
+#include "src/hf/weights.h"
+
+namespace lft::hf {
+namespace {
+
+using Shapes = std::map<std::string, std::vector<int64_t>>;
+
+/// Compares an adapter's headers with the tensors of the model it is for.
+class Fitting {
+ public:
+  Fitting(const AdapterDir& dir, const io::SafetensorsFile& file, const llava::LlavaConfig& config)
+      : dir_(dir), file_(file) {
+    for (const llava::TensorSpec& spec : llava::llava_tensors(config))
+      shapes_[spec.name] = spec.shape;
+  }
+
+  void check() {
+    for (const std::string& module : dir_.lora_modules) check_lora(module);
+    for (const auto& [name, stored] : dir_.stored_names) {
+      if (!of_adapter(name)) check_whole(name, stored);
+    }
+    for (const auto& [name, shape] : shapes_) {
+      const std::string path = "." + llava::llava_peft_name(name);
+      const bool saved = std::any_of(dir_.modules_to_save.begin(), dir_.modules_to_save.end(),
+                                     [&](const std::string& module) {
+                                       return path.find("." + module + ".") != std::string::npos;
+                                     });
+      if (saved && !dir_.stored_names.contains(name))
+        missing_.items.push_back(name + " " + shape_text(shape));
+    }
+    const std::vector<Faults> faults = {absent_, misshapen_, missing_};
+    if (!any(faults)) return;
+    refuse(ErrorKind::kInput, "the adapter does not fit the model", file_.path(), describe(faults),
+           "modules and shapes of the base model",
+           "give the base model that the adapter was trained on");
+  }
+
+ private:
+  bool of_adapter(const std::string& name) const {
+    return std::any_of(tensors_.begin(), tensors_.end(), [&](const lora::AdapterTensor& tensor) {
+      return name.ends_with("." + tensor.stored);
+    });
+  }
+
+  void check_lora(const std::string& module) {
+    const auto weight = shapes_.find(module + ".weight");
+    if (weight == shapes_.end() || weight->second.size() != 2) {
+      absent_.items.push_back(module);
+      return;
+    }
+    const int64_t out = weight->second[0], in = weight->second[1], rank = dir_.lora.rank;
+    for (const lora::AdapterTensor& tensor : tensors_)
+      expect(dir_.stored_names.at(module + "." + tensor.stored), tensor.shape(out, in, rank));
+  }
+
+  void check_whole(const std::string& name, const std::string& stored) {
+    constexpr std::string_view kCopy = ".base_layer.weight";
+    const std::string target =
+        name.ends_with(kCopy) ? name.substr(0, name.size() - kCopy.size()) + ".weight" : name;
+    const auto at = shapes_.find(target);
+    if (at == shapes_.end()) {
+      absent_.items.push_back(target);
+      return;
+    }
+    expect(stored, at->second);
+  }
+
+  void expect(const std::string& stored, const std::vector<int64_t>& shape) {
+    const io::TensorInfo& info = file_.info(stored);
+    if (info.shape != shape)
+      misshapen_.items.push_back(stored + ": found " + shape_text(info.shape) + ", expected " +
+                                 shape_text(shape));
+  }
+
+  const AdapterDir& dir_;
+  const io::SafetensorsFile& file_;
+  const std::vector<lora::AdapterTensor>& tensors_ = lora::find_variant(dir_.lora.variant).tensors;
+  Shapes shapes_;
+  Faults absent_{"that the model has not", {}}, misshapen_{"of a wrong shape", {}},
+      missing_{"missing of modules_to_save", {}};
+};
+
+at::Tensor read_finite(const io::SafetensorsFile& file, const std::string& stored) {
+  const at::Tensor tensor = read_tensor(file, file.info(stored));
+  refuse_non_finite(tensor, stored, file.path());
+  return tensor.to(at::kFloat);
+}
+
+void check_not_injected(const std::vector<lora::LinearSite>& sites) {
+  for (const lora::LinearSite& site : sites) {
+    if (site.layer->adapter())
+      throw Error(ErrorKind::kInternal, "load_adapter: " + site.name + " has an adapter already");
+  }
+}
+
+/// lft's layers take 1 <= rank <= min(in, out); PEFT writes larger ones too.
+void check_rank(const AdapterDir& dir, const std::vector<lora::LinearSite>& sites) {
+  for (const lora::LinearSite& site : sites) {
+    const int64_t most = std::min(site.layer->weight.size(0), site.layer->weight.size(1));
+    if (dir.lora.rank <= most) continue;
+    refuse(ErrorKind::kInput, "the adapter's rank is larger than a layer",
+           dir.path + ": " + site.name, "r = " + std::to_string(dir.lora.rank),
+           "at most " + std::to_string(most) + ", the smaller side of the layer's weight");
+  }
+}
+
+void copy_lora(lora::LinearSite& site, const lora::NamedTensors& tensors) {
+  auto parameters = site.layer->adapter()->named_parameters();
+  for (const auto& [name, tensor] : tensors) parameters[name].copy_(tensor);
+}
+
+}  // namespace
+
+AdapterTensors read_adapter(const AdapterDir& dir, const llava::LlavaConfig& config) {
+  const io::SafetensorsFile file(dir.weights());
+  Fitting(dir, file, config).check();
+  AdapterTensors tensors;
+  for (const std::string& module : dir.lora_modules) {
+    for (const lora::AdapterTensor& each : lora::find_variant(dir.lora.variant).tensors) {
+      tensors.lora[module][each.name] =
+          read_finite(file, dir.stored_names.at(module + "." + each.stored));
+    }
+  }
+  for (const std::string& name : dir.full_tensors)
+    tensors.full[name] = read_finite(file, dir.stored_names.at(name));
+  for (const auto& [name, stored] : dir.stored_names) {
+    constexpr std::string_view kCopy = ".base_layer.weight";
+    if (!name.ends_with(kCopy)) continue;
+    tensors.base_copies[name.substr(0, name.size() - kCopy.size()) + ".weight"] =
+        read_finite(file, stored);
+  }
+  return tensors;
+}
+
+void check_base_copy(const at::Tensor& copy, const at::Tensor& base, const std::string& name,
+                     const AdapterDir& dir) {
+  // The adapter may store the copy in a wider type than the base is held in.
+  if (copy.to(base.scalar_type()).equal(base.to(at::kCPU))) return;
+  refuse(ErrorKind::kInput, "the adapter holds another base weight than the model",
+         dir.path + ": " + name, "different numbers",
+         "the model's own weight (PEFT stores it beside an adapter on the LM head)",
+         "give the base model that the adapter was trained on");
+}
+
+void load_adapter(llava::Llava& model, const AdapterDir& dir) {
+  const at::NoGradGuard no_grad;
+  const AdapterTensors tensors = read_adapter(dir, model->config);
+  std::vector<lora::LinearSite> sites = lora::linear_sites(*model);
+  check_not_injected(sites);
+  std::erase_if(sites,
+                [&](const lora::LinearSite& site) { return !tensors.lora.contains(site.name); });
+  if (sites.size() != tensors.lora.size())
+    throw Error(ErrorKind::kInternal, "load_adapter: a linear layer is no site");
+  check_rank(dir, sites);
+  std::map<std::string, at::Tensor> parameters = llava_parameters(*model);
+  for (const auto& [name, copy] : tensors.base_copies)
+    check_base_copy(copy, parameters.at(name), name, dir);
+  lora::inject_lora(sites, dir.lora, /*seed=*/0);
+  for (lora::LinearSite& site : sites) copy_lora(site, tensors.lora.at(site.name));
+  // Trained whole means FP32 masters; held in the base's type they would be rounded.
+  for (const auto& [name, tensor] : tensors.full) {
+    at::Tensor& parameter = parameters.at(name);
+    parameter.set_data(tensor.to(parameter.device()));
+  }
+}
+
+}  // namespace lft::hf

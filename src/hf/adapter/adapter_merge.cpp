@@ -1,0 +1,201 @@
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "kernels/common/error.h"
+#include "models/lora/registry.h"
+#include "src/base/hash.h"
+#include "src/hf/adapter/adapter.h"
+#include "src/hf/adapter/adapter_files.h"
+#include "src/hf/weights.h"
+#include "src/io/files.h"
+#include "src/io/json.h"
+
+namespace lft::hf {
+namespace {
+
+constexpr const char* kReport = "merge_report.json";
+constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr const char* kEmbedding = "language_model.model.embed_tokens.weight";
+
+void check_out(const std::string& out, const std::string& input) {
+  if (io::is_inside(out, input) || io::is_inside(input, out)) {
+    refuse(ErrorKind::kUsage, "the output would touch an input", out,
+           "equal to, inside or above " + input, "a folder apart from both inputs");
+  }
+}
+
+void check_unused(const std::string& out) {
+  if (!io::path_exists(out)) return;
+  if (!io::is_directory(out))
+    refuse(ErrorKind::kUsage, "the output exists", out, "a file", "a new folder");
+  if (std::filesystem::is_empty(out) || io::path_exists(out + "/" + kReport)) return;
+  refuse(ErrorKind::kUsage, "the output exists", out,
+         "a folder that is not empty and holds no merge",
+         "a new folder, or one that lft merge wrote");
+}
+
+/// A merge writes down which adapter it took in: adding the same one again would double it.
+void check_not_merged(const std::string& model, const std::string& adapter_hash) {
+  const std::string file = model + "/" + kReport;
+  if (!io::path_exists(file)) return;
+  const io::Json report = io::read_json_file(file);
+  if (report.is_object() && report.value("adapter_sha256", io::Json()) == adapter_hash) {
+    refuse(ErrorKind::kUsage, "this adapter is merged into this model already", file, "",
+           "the base model that the adapter was trained on");
+  }
+}
+
+/// Of A and B alone: further tensors say only beside the weight whether they change anything.
+bool is_no_op(const AdapterTensors& tensors, const lora::Variant& variant) {
+  if (!tensors.full.empty()) return false;
+  if (!lora::further_tensors(variant).empty()) return tensors.lora.empty();
+  const auto is_zero = [](const at::Tensor& tensor) {
+    return tensor.count_nonzero().item<int64_t>() == 0;
+  };
+  return std::all_of(tensors.lora.begin(), tensors.lora.end(), [&](const auto& item) {
+    return is_zero(item.second.at("lora_B")) || is_zero(item.second.at("lora_A"));
+  });
+}
+
+/// How the merged model was trained: as the adapter was; where that is not lft's, the base's own
+/// notes still hold.
+AdapterNotes merged_notes(const AdapterDir& adapter, const ModelDir& base) {
+  const AdapterNotes recorded =
+      adapter.notes.template_name.empty() ? read_model_notes(base.path) : adapter.notes;
+  return {.base_path = base.path,
+          .base_fingerprint = base_fingerprint(base),
+          .template_name = recorded.template_name,
+          .image_fit = recorded.image_fit};
+}
+
+/// What becomes of one base model's weights.
+class Merger {
+ public:
+  Merger(const ModelDir& base, const AdapterDir& dir)
+      : base_(base),
+        dir_(dir),
+        variant_(lora::find_variant(dir.lora.variant)),
+        tensors_(read_adapter(dir, base.config)) {
+    for (const auto& [name, place] : base.tensors)
+      canonical_[{place.file, place.stored_name}] = name;
+    for (const ModelDir::Place& head : base.tied_heads)
+      canonical_[{head.file, head.stored_name}] = kEmbedding;
+    if (is_no_op(tensors_, variant_)) {
+      refuse(ErrorKind::kInput, "the adapter is a no-op", dir.path,
+             "every lora_B is zero and nothing is saved whole", "a trained adapter");
+    }
+    for (const auto& [name, copy] : tensors_.base_copies)
+      check_base_copy(copy, read(name), name, dir);
+  }
+
+  /// Writes shard `file` under its own name. Returns how many tensors changed.
+  int64_t write(size_t file, const std::string& out, const std::function<void()>& poll) const {
+    const io::SafetensorsFile& source = base_.files[file];
+    std::vector<io::TensorInfo> infos;
+    for (const auto& [name, info] : source.tensors()) infos.push_back(info);
+    io::SafetensorsWriter writer(
+        out + "/" + std::filesystem::path(source.path()).filename().string(), infos,
+        source.metadata());
+    int64_t changed = 0;
+    for (const io::TensorInfo& target : writer.order()) {
+      if (poll) poll();
+      const io::TensorInfo& info = source.info(target.name);
+      const at::Tensor merged = merge(file, source, info);
+      if (merged.defined()) {
+        writer.append(merged.const_data_ptr(), merged.nbytes());
+        ++changed;
+      } else {
+        copy(source, info, writer);
+      }
+    }
+    writer.finish();
+    return changed;
+  }
+
+ private:
+  at::Tensor read(const std::string& canonical) const {
+    const ModelDir::Place& place = base_.tensors.at(canonical);
+    return read_tensor(base_.files[place.file], base_.info(place));
+  }
+
+  /// Undefined where the adapter leaves this tensor alone.
+  at::Tensor merge(size_t file, const io::SafetensorsFile& source,
+                   const io::TensorInfo& info) const {
+    const auto at = canonical_.find({file, info.name});
+    if (at == canonical_.end()) return {};
+    const std::string& name = at->second;
+    const std::string module = name.ends_with(".weight") ? name.substr(0, name.size() - 7) : "";
+    const auto lora = tensors_.lora.find(module);
+    const auto full = tensors_.full.find(name);
+    if (lora == tensors_.lora.end() && full == tensors_.full.end()) return {};
+    at::Tensor weight =
+        full != tensors_.full.end() ? full->second : read_tensor(source, info).to(at::kFloat);
+    if (lora != tensors_.lora.end())
+      weight = variant_.merged_oi(weight, lora->second, lora::lora_scale(dir_.lora));
+    const at::Tensor cast = weight.to(to_scalar_type(info.dtype)).contiguous();
+    if (first_non_finite(cast) >= 0) {
+      refuse(ErrorKind::kNumeric, "a merged weight is not finite", source.path() + ": " + info.name,
+             "beyond the range of " + std::string(io::dtype_name(info.dtype)), "finite numbers",
+             "merge into a copy of the base stored in BF16 or F32");
+    }
+    return cast;
+  }
+
+  static void copy(const io::SafetensorsFile& source, const io::TensorInfo& info,
+                   io::SafetensorsWriter& writer) {
+    std::string piece(std::min<uint64_t>(info.bytes, 8u << 20), '\0');
+    for (uint64_t done = 0; done < info.bytes;) {
+      const uint64_t bytes = std::min<uint64_t>(piece.size(), info.bytes - done);
+      source.read_range(info, done, bytes, piece.data());
+      writer.append(piece.data(), bytes);
+      done += bytes;
+    }
+  }
+
+  const ModelDir& base_;
+  const AdapterDir& dir_;
+  const lora::Variant& variant_;
+  AdapterTensors tensors_;
+  std::map<std::pair<size_t, std::string>, std::string> canonical_;
+};
+
+}  // namespace
+
+MergeReport merge_to_dir(const std::string& model_path, const std::string& adapter_path,
+                         const std::string& out, const std::function<void()>& poll) {
+  const at::NoGradGuard no_grad;
+  check_out(out, model_path);
+  check_out(out, adapter_path);
+  check_unused(out);
+  const AdapterDir adapter = AdapterDir::open(adapter_path);
+  const std::string adapter_hash = sha256_file(adapter.weights());
+  check_not_merged(model_path, adapter_hash);
+  const ModelDir base = ModelDir::open(model_path);
+  check_adapter_base(adapter, base);
+  const Merger merger(base, adapter);
+  const AdapterNotes notes = merged_notes(adapter, base);
+  MergeReport report;
+  report.shards = static_cast<int64_t>(base.files.size());
+  io::write_dir_atomic(out, [&](const std::string& fresh) {
+    for (size_t i = 0; i < base.files.size(); ++i)
+      report.tensors_merged += merger.write(i, fresh, poll);
+    io::write_file_atomic(fresh + "/config.json", io::read_file(base.path + "/config.json"));
+    if (!io::path_exists(base.path + "/model.safetensors"))
+      io::write_file_atomic(fresh + "/" + kIndex, io::read_file(base.path + "/" + kIndex));
+    copy_side_files(base.path, fresh);
+    if (!notes.template_name.empty())
+      io::write_file_atomic(fresh + "/" + kModelNotes, notes_text(notes));
+    const io::Json record = {{"base", base.path},
+                             {"adapter", adapter.path},
+                             {"adapter_sha256", adapter_hash},
+                             {"tensors_merged", report.tensors_merged},
+                             {"shards", report.shards}};
+    io::write_file_atomic(fresh + "/" + kReport, pretty_json(record));
+  });
+  return report;
+}
+
+}  // namespace lft::hf

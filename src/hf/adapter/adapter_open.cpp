@@ -1,0 +1,289 @@
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "kernels/common/error.h"
+#include "models/lora/registry.h"
+#include "src/base/log.h"
+#include "src/base/text.h"
+#include "src/hf/adapter/adapter.h"
+#include "src/hf/adapter/adapter_files.h"
+#include "src/hf/adapter/peft_config.h"
+#include "src/hf/shards.h"
+#include "src/hf/weights.h"
+#include "src/io/files.h"
+#include "src/text/tokenizer_parts.h"
+
+namespace lft::hf {
+namespace {
+
+constexpr const char* kRetry = "take both files from the same save_pretrained()";
+
+/// A key of the file, taken apart. kind: how a tensor of an adapter is stored ("lora_A.weight"),
+/// base_layer.weight, or "" for a tensor saved whole. tensor: the adapter's, "lora_A".
+struct Key {
+  std::string module, kind, tensor = {};
+};
+
+Key split_key(const std::string& name) {
+  for (const lora::AdapterTensor& tensor : lora::adapter_tensors()) {
+    // Between "lora_A" and "weight" a raw state_dict has the adapter's name.
+    for (const std::string& stored :
+         {tensor.stored, tensor.name + ".weight", tensor.name + ".default.weight"}) {
+      if (name.ends_with("." + stored))
+        return {name.substr(0, name.size() - stored.size() - 1), tensor.stored, tensor.name};
+    }
+  }
+  constexpr std::string_view kBase = ".base_layer.weight";
+  if (name.ends_with(kBase))
+    return {name.substr(0, name.size() - kBase.size()), "base_layer.weight"};
+  return {name, ""};
+}
+
+/// "multi_modal_projector" in "model.multi_modal_projector.linear_1.weight".
+bool names_module(const std::string& path, const std::string& module) {
+  return ("." + path).find("." + module + ".") != std::string::npos;
+}
+
+/// Dialects D1 to D3, and the language model as the original LLaVA names it.
+std::string canonical_name(const std::string& peft) {
+  const std::string canonical = llava::llava_from_peft_name(peft);
+  if (!canonical.empty()) return canonical;
+  for (const char* part : {"model.layers.", "model.embed_tokens", "model.norm"}) {
+    if (peft.starts_with(part)) return "language_model." + peft;
+  }
+  return "";
+}
+
+/// lora_embedding_A and its like: never a tensor of a module saved whole.
+bool is_lora_part(const std::string& name) { return name.find("lora_") != std::string::npos; }
+
+bool declares(const lora::Variant& variant, const std::string& tensor) {
+  return std::any_of(variant.tensors.begin(), variant.tensors.end(),
+                     [&](const lora::AdapterTensor& each) { return each.name == tensor; });
+}
+
+/// What would have to be set for an adapter with this tensor.
+std::string flag_of(const std::string& tensor) {
+  for (const lora::Variant& variant : lora::variants()) {
+    if (declares(variant, tensor)) return variant.peft_flag;
+  }
+  return {};
+}
+
+class KeyReader {
+ public:
+  KeyReader(AdapterDir& dir, const io::SafetensorsFile& file,
+            const std::vector<std::string>& targets)
+      : dir_(dir), file_(file), targets_(targets) {}
+
+  void read() {
+    for (const auto& [name, info] : file_.tensors()) place(name, info);
+    pair_up();
+    check_saved_modules();
+    const std::vector<Faults> faults = {unknown_, twice_, alone_, rank_, mistyped_, unsaved_};
+    if (!any(faults)) return compare_targets();
+    refuse(ErrorKind::kInput, "the adapter's tensors do not fit", file_.path(), describe(faults),
+           "lora_A and lora_B of rank " + std::to_string(dir_.lora.rank) +
+               " for modules of a LLaVA, and the modules that modules_to_save names",
+           kRetry);
+  }
+
+ private:
+  void place(const std::string& name, const io::TensorInfo& info) {
+    if (info.dtype != io::DType::kF32 && info.dtype != io::DType::kF16 &&
+        info.dtype != io::DType::kBF16) {
+      mistyped_.items.push_back(name + ": found " + io::dtype_name(info.dtype) +
+                                ", expected F32, F16 or BF16");
+    }
+    if (!name.starts_with(kPeftPrefix)) return unknown_.items.push_back(name);
+    const std::string inner = name.substr(std::string(kPeftPrefix).size());
+    const Key key = split_key(inner);
+    const std::string canonical = canonical_name(key.module);
+    if (!key.tensor.empty() && !declares(variant_, key.tensor))
+      return unknown_.items.push_back(name + " (" + flag_of(key.tensor) + " is false)");
+    const bool saved =
+        key.kind.empty() && !is_lora_part(inner) &&
+        std::any_of(dir_.modules_to_save.begin(), dir_.modules_to_save.end(),
+                    [&](const std::string& module) { return names_module(inner, module); });
+    if (canonical.empty() || (key.kind.empty() && !saved)) return unknown_.items.push_back(name);
+    const std::string full = key.kind.empty() ? canonical : canonical + "." + key.kind;
+    if (!dir_.stored_names.emplace(full, name).second)
+      twice_.items.push_back(name + " and " + dir_.stored_names.at(full));
+    if (key.kind.empty()) dir_.full_tensors.push_back(canonical);
+    if (!key.tensor.empty()) modules_[key.tensor].insert(canonical);
+    if (!key.tensor.empty()) adapted_.insert(key.module);
+    if (key.kind == "lora_A.weight" && (info.shape.size() != 2 || info.shape[0] != dir_.lora.rank))
+      wrong_rank(name, info);
+    if (key.kind == "lora_B.weight" && (info.shape.size() != 2 || info.shape[1] != dir_.lora.rank))
+      wrong_rank(name, info);
+  }
+
+  void wrong_rank(const std::string& name, const io::TensorInfo& info) {
+    rank_.items.push_back(name + ": found " + shape_text(info.shape));
+  }
+
+  void pair_up() {
+    require("lora_A", "lora_B", "lora_A");
+    require("lora_B", "lora_A", "lora_B");
+    for (const lora::AdapterTensor& tensor : lora::further_tensors(variant_)) {
+      require("lora_A", tensor.name, variant_.peft_flag);
+      require(tensor.name, "lora_A", tensor.name);
+    }
+    dir_.lora_modules.assign(modules_["lora_A"].begin(), modules_["lora_A"].end());
+  }
+
+  /// Every module with the one tensor has the other.
+  void require(const std::string& given, const std::string& other, const std::string& because) {
+    for (const std::string& module : modules_[given]) {
+      if (!modules_[other].contains(module))
+        alone_.items.push_back(module + ": " + because + " without " + other);
+    }
+  }
+
+  void check_saved_modules() {
+    for (const std::string& module : dir_.modules_to_save) {
+      const bool found = std::any_of(dir_.full_tensors.begin(), dir_.full_tensors.end(),
+                                     [&](const std::string& tensor) {
+                                       return names_module(dir_.stored_names.at(tensor), module);
+                                     });
+      if (!found) unsaved_.items.push_back(module);
+    }
+  }
+
+  /// What is computed comes from the tensors; a list of names that says something else is told.
+  void compare_targets() const {
+    constexpr size_t kNamed = 5;
+    const auto names = [](const std::string& target, const std::string& module) {
+      return module == target || module.ends_with("." + target);
+    };
+    std::vector<std::string> missing, extra;
+    for (const std::string& target : targets_) {
+      if (std::ranges::none_of(adapted_, [&](const auto& each) { return names(target, each); }))
+        missing.push_back(target);
+    }
+    for (const std::string& module : adapted_) {
+      if (std::ranges::none_of(targets_, [&](const auto& each) { return names(each, module); }))
+        extra.push_back(module);
+    }
+    if (targets_.empty() || (missing.empty() && extra.empty())) return;
+    warning(
+        "target_modules of " + dir_.path + "/adapter_config.json contradicts the tensors: " +
+        (missing.empty() ? "" : "no tensors of " + join_names(missing, kNamed)) +
+        (missing.empty() || extra.empty() ? "" : "; ") +
+        (extra.empty() ? "" : "tensors that it does not name, of " + join_names(extra, kNamed)) +
+        ". The tensors are used as they are; see that both files come from the same save");
+  }
+
+  AdapterDir& dir_;
+  const io::SafetensorsFile& file_;
+  const std::vector<std::string>& targets_;
+  std::set<std::string> adapted_;  // as PEFT names them
+  const lora::Variant& variant_ = lora::find_variant(dir_.lora.variant);
+  std::map<std::string, std::set<std::string>> modules_;  // by the name of an adapter's tensor
+  Faults unknown_{"unknown", {}}, twice_{"stored twice, in two spellings", {}},
+      alone_{"without the tensors that belong to them", {}},
+      rank_{"of another rank than r in adapter_config.json", {}}, mistyped_{"of a wrong type", {}},
+      unsaved_{"in modules_to_save without a tensor", {}};
+};
+
+void refuse_other_formats(const std::string& path) {
+  if (!io::is_directory(path) || !io::path_exists(path + "/adapter_config.json")) {
+    refuse(ErrorKind::kInput, "not an adapter directory", path,
+           io::is_directory(path)  ? "no adapter_config.json"
+           : io::path_exists(path) ? "a file"
+                                   : "nothing",
+           "a folder with adapter_config.json and adapter_model.safetensors");
+  }
+  if (constexpr const char* kRest = "non_lora_trainables.bin";
+      io::path_exists(path + "/" + kRest)) {
+    refuse(ErrorKind::kInput, "half of this adapter is a pickle, which is not opened", path,
+           std::string(kRest) + ", where the original LLaVA keeps the trained projector",
+           "all trained tensors in " + std::string(kAdapterWeights),
+           "put its mm_projector tensors into the base's multi_modal_projector (safetensors) "
+           "and remove the file here; "
+           "removed alone, the base's own projector is used");
+  }
+  if (io::path_exists(path + "/" + kAdapterWeights)) return;
+  const bool pickle = io::path_exists(path + "/adapter_model.bin");
+  refuse(ErrorKind::kInput,
+         pickle ? "pickled adapters are not opened" : "the adapter has no weights", path,
+         pickle ? "adapter_model.bin" : "no adapter_model.safetensors", kAdapterWeights,
+         pickle ? "convert to safetensors: load with PEFT, then save_pretrained(NEW_DIR)" : kRetry);
+}
+
+}  // namespace
+
+AdapterNotes read_notes(const std::string& file) {
+  AdapterNotes notes;
+  if (!io::path_exists(file)) return notes;
+  const io::Json json = io::read_json_file(file);
+  if (!json.is_object()) {
+    refuse(ErrorKind::kInput, "not a JSON object", file, {}, "what lft wrote there");
+  }
+  notes.base_path = io::json_string(json, "base_path", file);
+  notes.base_fingerprint = io::json_string(json, "base_fingerprint", file);
+  notes.template_name = io::json_string(json, "template", file);
+  notes.image_fit = io::json_string(json, "image_fit", file);
+  if (json.contains("tokenizer") && json["tokenizer"].is_object()) {
+    for (const auto& [part, hash] : json["tokenizer"].items())
+      notes.tokenizer[part] = io::json_string(json["tokenizer"], part, file);
+  } else if (json.contains("tokenizer")) {  // before its parts were recorded one by one
+    notes.tokenizer[text::kSampleIdsPart] = io::json_string(json, "tokenizer", file);
+  }
+  return notes;
+}
+
+AdapterNotes read_model_notes(const std::string& model_path) {
+  return read_notes(model_path + "/" + kModelNotes);
+}
+
+std::string AdapterDir::weights() const {
+  return path + "/" + (parts ? kPartsWeights : kAdapterWeights);
+}
+
+AdapterDir AdapterDir::open(const std::string& path) {
+  if (io::path_exists(path + "/" + kPartsWeights)) return open_parts(path);
+  refuse_other_formats(path);
+  const std::string config_file = path + "/adapter_config.json",
+                    weights = path + "/" + kAdapterWeights;
+  refuse_lfs_pointer(config_file);
+  refuse_lfs_pointer(weights);
+  const PeftConfig config = parse_peft_config(io::read_json_file(config_file), config_file);
+  AdapterDir dir;
+  dir.path = io::absolute_path(path);
+  dir.lora = config.lora;
+  dir.modules_to_save = config.modules_to_save;
+  dir.base_model_name_or_path = config.base_model_name_or_path;
+  dir.inference_mode = config.inference_mode;
+  dir.notes = read_notes(path + "/" + kAdapterNotes);
+  KeyReader(dir, io::SafetensorsFile(weights), config.targets).read();
+  return dir;
+}
+
+void check_adapter_base(const AdapterDir& dir, const ModelDir& base) {
+  if (dir.notes.base_fingerprint.empty()) return;
+  const std::string found = base_fingerprint(base);
+  if (found == dir.notes.base_fingerprint) return;
+  refuse(
+      ErrorKind::kInput, "the adapter was trained on another base model",
+      dir.path + "/" + kAdapterNotes, "fingerprint " + found.substr(0, 16) + " of " + base.path,
+      "fingerprint " + dir.notes.base_fingerprint.substr(0, 16) + " (" + dir.notes.base_path + ")",
+      "give the base model that the adapter records");
+}
+
+void check_adapter_tokenizer(const AdapterDir& dir, const text::TokenizerParts& parts) {
+  const text::TokenizerParts& recorded = dir.notes.tokenizer;
+  std::vector<std::string> changed = text::differing_parts(recorded, parts);
+  if (recorded.size() <= 1)  // of an older lft, which recorded the sample's ids alone
+    std::erase_if(changed, [&](const std::string& part) { return !recorded.contains(part); });
+  if (changed.empty()) return;
+  refuse(ErrorKind::kInput,
+         "the adapter was trained with another tokenizer: the same words have other ids now",
+         dir.path + "/" + kAdapterNotes, "another " + join(changed),
+         "the same in each part of the tokenizer",
+         "put the tokenizer files back that it was trained with");
+}
+
+}  // namespace lft::hf

@@ -1,0 +1,86 @@
+#include <algorithm>
+#include <set>
+
+#include "kernels/common/error.h"
+#include "src/base/text.h"
+#include "src/hf/adapter/adapter.h"
+#include "src/hf/adapter/adapter_files.h"
+#include "src/hf/shards.h"
+#include "src/hf/weights.h"
+#include "src/io/files.h"
+
+namespace lft::hf {
+namespace {
+
+/// The modules that make up a scope, as transformers names them.
+std::vector<std::string> modules_of(const std::string& scope) {
+  if (scope == "projector") return {"multi_modal_projector"};
+  if (scope == "vision") return {"vision_tower"};
+  return {"language_model", "lm_head"};
+}
+
+std::string readme_text(const std::vector<std::string>& full, const AdapterNotes& notes) {
+  return "# Parts of a model\n\nThe " + join(full, " and ") + " of `" + notes.base_path +
+         "`, trained whole by lft with the template `" + notes.template_name +
+         "` and images fitted by `" + notes.image_fit +
+         "`. Not a PEFT adapter: there is no LoRA in it.\n\n`lft merge --adapter THIS_FOLDER --out "
+         "MODEL` writes the whole model for transformers; `lft generate`, `lft eval` and\n"
+         "`lora.init_from` take the folder as it is. In Python, beside the "
+         "base:\n\n```python\nfrom "
+         "safetensors.torch import load_file\nfrom transformers import "
+         "LlavaForConditionalGeneration\nmodel = "
+         "LlavaForConditionalGeneration.from_pretrained(BASE)\nmodel.load_state_dict(load_file("
+         "\"parts.safetensors\"), strict=False)\n```\n";
+}
+
+}  // namespace
+
+void save_parts(const std::string& path, llava::Llava& model, const std::vector<std::string>& full,
+                const AdapterNotes& notes) {
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& [name, parameter] : llava_parameters(*model)) {
+    if (std::ranges::find(full, lora::scope_of(name)) == full.end()) continue;
+    tensors[whole_name(name)] = parameter.detach().to(at::kCPU, at::kFloat).contiguous();
+  }
+  io::write_dir_atomic(path, [&](const std::string& out) {
+    write_tensors(out + "/" + kPartsWeights, tensors);
+    io::write_file_atomic(out + "/" + kAdapterNotes, notes_text(notes));
+    io::write_file_atomic(out + "/README.md", readme_text(full, notes));
+  });
+}
+
+AdapterDir open_parts(const std::string& path) {
+  AdapterDir dir;
+  dir.path = io::absolute_path(path);
+  dir.parts = true;
+  refuse_lfs_pointer(dir.weights());
+  dir.notes = read_notes(path + "/" + kAdapterNotes);
+  dir.base_model_name_or_path = dir.notes.base_path;
+  Faults unknown{"unknown", {}}, mistyped{"of a wrong type", {}};
+  std::set<std::string> scopes;
+  const io::SafetensorsFile file(dir.weights());
+  for (const auto& [name, info] : file.tensors()) {
+    const std::string canonical = llava::llava_from_peft_name(name);
+    if (info.dtype != io::DType::kF32)
+      mistyped.items.push_back(name + ": found " + io::dtype_name(info.dtype) + ", expected F32");
+    if (canonical.empty() || !dir.stored_names.emplace(canonical, name).second) {
+      unknown.items.push_back(name);
+      continue;
+    }
+    dir.full_tensors.push_back(canonical);
+    scopes.insert(lora::scope_of(canonical));
+  }
+  const std::vector<Faults> faults = {unknown, mistyped};
+  if (any(faults) || scopes.empty()) {
+    refuse(ErrorKind::kInput, "not the trained parts of a LLaVA", file.path(),
+           scopes.empty() ? "no tensor of one" : describe(faults),
+           "float32 tensors of projector, vision tower or language model",
+           "take the folder as lft train wrote it");
+  }
+  for (const std::string& scope : scopes) {
+    for (const std::string& module : modules_of(scope)) dir.modules_to_save.push_back(module);
+  }
+  return dir;
+}
+
+}  // namespace lft::hf

@@ -1,0 +1,118 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "kernels/common/error.h"
+#include "models/lora/registry.h"
+#include "src/hf/adapter/adapter.h"
+#include "src/hf/adapter/adapter_files.h"
+#include "src/hf/adapter/peft_config.h"
+#include "src/hf/adapter/target_regex.h"
+#include "src/hf/weights.h"
+#include "src/io/files.h"
+
+namespace lft::hf {
+namespace {
+
+/// PEFT's module names of a scope that is saved whole.
+std::vector<std::string> saved_modules(const std::string& scope, const llava::LlavaConfig& config) {
+  if (scope == "projector") return {"multi_modal_projector"};
+  if (scope == "vision") return {"vision_tower"};
+  if (scope == "llm" && config.text.tie_embeddings) return {"language_model"};
+  if (scope == "llm") return {"language_model", "lm_head"};
+  refuse(ErrorKind::kUsage, "a scope that an adapter cannot hold whole", "full", scope,
+         "llm, projector or vision", "a model trained with full: [all] is saved as a model");
+}
+
+at::Tensor master(const at::Tensor& tensor) {
+  return tensor.detach().to(at::kCPU, at::kFloat).contiguous();
+}
+
+lora::NamedTensors saved_tensors(const lora::Variant& variant, layers::LinearAdapter& adapter) {
+  if (variant.saved != nullptr) return variant.saved(adapter);
+  lora::NamedTensors tensors;
+  for (const auto& parameter : adapter.named_parameters())
+    tensors[parameter.key()] = parameter.value();
+  return tensors;
+}
+
+void refuse_no_lora(const std::string& path) {
+  refuse(ErrorKind::kUsage, "an adapter without LoRA cannot be saved", path,
+         "no layer has an adapter", "at least one (PEFT opens no adapter without a target module)",
+         "give lora.targets");
+}
+
+std::string readme_text(const lora::LoraOptions& lora, const std::vector<std::string>& modules,
+                        const AdapterNotes& notes) {
+  std::string text = "# LoRA adapter\n\nA PEFT adapter for `" + notes.base_path +
+                     "`, written by lft: rank " + std::to_string(lora.rank) +
+                     lora::find_variant(lora.variant).note + ".\n";
+  for (const std::string& module : modules)
+    text += "`" + module + "` was trained whole and is saved with it.\n";
+  text += "\nTrained with the template `" + notes.template_name + "` and images fitted by `" +
+          notes.image_fit +
+          "`; other choices give other answers.\n\n```python\nfrom peft import PeftModel\nfrom "
+          "transformers import "
+          "LlavaForConditionalGeneration\nmodel = "
+          "LlavaForConditionalGeneration.from_pretrained(BASE)\nmodel = "
+          "PeftModel.from_pretrained(model, ADAPTER)\n```\n\nPEFT needs transformers 4.52 or newer";
+  const bool vision = std::find(modules.begin(), modules.end(), "vision_tower") != modules.end();
+  return text + (vision ? ", and 5.6 or newer for the saved vision tower.\n" : ".\n");
+}
+
+}  // namespace
+
+std::string whole_name(const std::string& canonical) {
+  constexpr std::string_view kOld = "vision_tower.vision_model.";
+  std::string name = llava::llava_peft_name(canonical);
+  if (const size_t at = name.find(kOld); at != std::string::npos)
+    name.replace(at, kOld.size(), "vision_tower.");
+  return name;
+}
+
+std::string notes_text(const AdapterNotes& notes) {
+  return pretty_json({{"base_path", notes.base_path},
+                      {"base_fingerprint", notes.base_fingerprint},
+                      {"template", notes.template_name},
+                      {"image_fit", notes.image_fit},
+                      {"tokenizer", notes.tokenizer}});
+}
+
+void save_adapter(const std::string& path, llava::Llava& model, const lora::LoraOptions& lora,
+                  const std::vector<std::string>& full, const AdapterNotes& notes) {
+  const lora::Variant& trained = lora::find_variant(lora.variant);
+  const lora::LoraOptions saved = lora::saved_options(lora);
+  PeftConfig config{.lora = saved,
+                    .base_model_name_or_path = notes.base_path,
+                    .modules_to_save = {},
+                    .inference_mode = true};
+  std::map<std::string, at::Tensor> tensors;
+  std::vector<std::string> targets;
+  for (const lora::LinearSite& site : lora::linear_sites(*model)) {
+    if (!site.layer->adapter()) continue;
+    const std::string name = llava::llava_peft_name(site.name);
+    targets.push_back(name);
+    lora::NamedTensors of_site = saved_tensors(trained, *site.layer->adapter());
+    for (const lora::AdapterTensor& tensor : lora::find_variant(saved.variant).tensors)
+      tensors[kPeftPrefix + name + "." + tensor.stored] = master(of_site.at(tensor.name));
+  }
+  if (targets.empty()) refuse_no_lora(path);
+  const std::map<std::string, at::Tensor> parameters = llava_parameters(*model);
+  for (const std::string& scope : full) {
+    for (const std::string& module : saved_modules(scope, model->config))
+      config.modules_to_save.push_back(module);
+    for (const auto& [name, parameter] : parameters) {
+      // PEFT maps LoRA keys between the dialects and those of saved modules not.
+      if (lora::scope_of(name) == scope)
+        tensors[kPeftPrefix + whole_name(name)] = master(parameter);
+    }
+  }
+  io::write_dir_atomic(path, [&](const std::string& out) {
+    write_tensors(out + "/" + kAdapterWeights, tensors);
+    io::write_file_atomic(out + "/adapter_config.json",
+                          peft_config_text(config, target_regex(targets)));
+    io::write_file_atomic(out + "/" + kAdapterNotes, notes_text(notes));
+    io::write_file_atomic(out + "/README.md", readme_text(saved, config.modules_to_save, notes));
+  });
+}
+
+}  // namespace lft::hf

@@ -1,0 +1,186 @@
+#include "src/hf/adapter/peft_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "kernels/common/error.h"
+#include "models/lora/registry.h"
+#include "src/base/errors.h"
+#include "src/hf/weights.h"
+#include "src/io/json.h"
+
+namespace lft::hf {
+namespace {
+
+std::string shown(const io::Json& value) {
+  return value.dump(-1, ' ', false, io::Json::error_handler_t::replace).substr(0, 200);
+}
+
+bool is_empty(const io::Json& value) {
+  return value.is_null() || value == false ||
+         ((value.is_object() || value.is_array()) && value.empty());
+}
+
+/// Keys read below, or that say nothing about the maths. Targets come from the tensors themselves.
+const std::set<std::string> kRead = {
+    "peft_type",
+    "task_type",
+    "base_model_name_or_path",
+    "revision",
+    "r",
+    "lora_alpha",
+    "lora_dropout",
+    "target_modules",
+    "modules_to_save",
+    "inference_mode",
+    "init_lora_weights",
+    "auto_mapping",
+    "peft_version",
+};
+
+bool is_variant_flag(const std::string& key) {
+  const std::vector<lora::Variant>& all = lora::variants();
+  return std::any_of(all.begin(), all.end(),
+                     [&](const lora::Variant& variant) { return variant.peft_flag == key; });
+}
+
+/// PEFT's defaults that are neither null, false nor empty.
+const std::map<std::string, io::Json>& other_defaults() {
+  static const std::map<std::string, io::Json> defaults = {
+      {"bias", "none"}, {"megatron_core", "megatron.core"}, {"qalora_group_size", 16}};
+  return defaults;
+}
+
+void check_unsupported(const io::Json& json, const std::string& where) {
+  for (const auto& [key, value] : json.items()) {
+    if (kRead.contains(key) || is_variant_flag(key) || is_empty(value)) continue;
+    const auto usual = other_defaults().find(key);
+    if (usual != other_defaults().end() && value == usual->second) continue;
+    refuse(ErrorKind::kInput, "the adapter asks for something that is not supported",
+           where + ": " + quote_text(key), shown(value),
+           usual == other_defaults().end() ? "PEFT's default (null, false or empty)"
+                                           : "PEFT's default " + shown(usual->second));
+  }
+}
+
+/// These start from a changed base: the stored A and B belong to that residual, not to the plain
+/// checkpoint.
+void check_initialisation(const io::Json& json, const std::string& where) {
+  if (!json.contains("init_lora_weights")) return;
+  const io::Json& value = json["init_lora_weights"];
+  if (value.is_boolean() || value == "gaussian" || value == "eva" || value == "orthogonal") return;
+  refuse(ErrorKind::kInput, "the adapter was trained on a changed base",
+         where + ": init_lora_weights", shown(value),
+         "true, false, gaussian, eva or orthogonal (PEFT converts the others when saving: "
+         "path_initial_model_for_weight_conversion)");
+}
+
+bool flag(const io::Json& json, const std::string& key, bool otherwise, const std::string& where) {
+  if (!json.contains(key) || json[key].is_null()) return otherwise;
+  if (!json[key].is_boolean())
+    refuse(ErrorKind::kInput, "a field has a wrong type", where + ": " + key, shown(json[key]),
+           "true or false");
+  return json[key].get<bool>();
+}
+
+double number(const io::Json& json, const std::string& key, double low, double high,
+              const std::string& where) {
+  const double value = io::json_number(json, key, where);
+  if (!std::isfinite(value) || value < low || value > high) {
+    refuse(ErrorKind::kInput, "a field is out of range", where + ": " + key, shown(json[key]),
+           "a number from " + shown(io::Json(low)) + " to " + shown(io::Json(high)));
+  }
+  return value;
+}
+
+/// Empty where the key is absent.
+std::vector<std::string> module_list(const io::Json& json, const std::string& key,
+                                     const std::string& where) {
+  std::vector<std::string> names;
+  if (!json.contains(key) || json[key].is_null()) return names;
+  const io::Json& list = json[key];
+  const bool good =
+      list.is_array() && std::all_of(list.begin(), list.end(), [](const io::Json& name) {
+        return name.is_string() && name != "";
+      });
+  if (!good)
+    refuse(ErrorKind::kInput, "a field has a wrong type", where + ": " + key, shown(list),
+           "a list of module names");
+  for (const io::Json& name : list) names.push_back(name.get<std::string>());
+  return names;
+}
+
+/// The variant whose flag is set; plain LoRA where none is.
+std::string variant_of(const io::Json& json, const std::string& where) {
+  const lora::Variant* set = nullptr;
+  for (const lora::Variant& variant : lora::variants()) {
+    if (variant.peft_flag.empty() || !flag(json, variant.peft_flag, false, where)) continue;
+    if (set != nullptr)
+      refuse(ErrorKind::kInput, "the adapter asks for something that is not supported", where,
+             set->peft_flag + " and " + variant.peft_flag, "at most one of them");
+    set = &variant;
+  }
+  return set == nullptr ? lora::variants().front().name : set->name;
+}
+
+}  // namespace
+
+PeftConfig parse_peft_config(const io::Json& json, const std::string& where) {
+  if (!json.is_object())
+    refuse(ErrorKind::kInput, "not an adapter configuration", where, shown(json), "a JSON object");
+  if (json.value("peft_type", io::Json()) != "LORA") {
+    refuse(ErrorKind::kInput, "the adapter is of another kind", where + ": peft_type",
+           shown(json.value("peft_type", io::Json())), "\"LORA\"");
+  }
+  check_unsupported(json, where);
+  check_initialisation(json, where);
+  PeftConfig config;
+  config.lora.rank = io::json_int(json, "r", 1, 65536, where);
+  config.lora.alpha = number(json, "lora_alpha", 1e-12, 1e9, where);
+  config.lora.dropout =
+      json.contains("lora_dropout") ? number(json, "lora_dropout", 0, 1, where) : 0;
+  config.lora.variant = variant_of(json, where);
+  config.inference_mode = flag(json, "inference_mode", false, where);
+  config.modules_to_save = module_list(json, "modules_to_save", where);
+  if (const auto targets = json.find("target_modules");
+      targets != json.end() && !targets->is_string()) {  // a string is a pattern
+    config.targets = module_list(json, "target_modules", where);
+  }
+  if (const auto base = json.find("base_model_name_or_path");
+      base != json.end() && !base->is_null()) {
+    config.base_model_name_or_path = io::json_string(json, "base_model_name_or_path", where);
+  }
+  return config;
+}
+
+std::string peft_config_text(const PeftConfig& config, const std::string& target_modules) {
+  const double alpha = config.lora.alpha;
+  const bool whole = alpha == std::floor(alpha) && alpha < 1e15;
+  io::Json json = {
+      {"alpha_pattern", io::Json::object()},
+      {"base_model_name_or_path", config.base_model_name_or_path},
+      {"bias", "none"},
+      {"fan_in_fan_out", false},
+      {"inference_mode", config.inference_mode},
+      {"init_lora_weights", true},
+      {"lora_alpha", whole ? io::Json(static_cast<int64_t>(alpha)) : io::Json(alpha)},
+      {"lora_dropout", config.lora.dropout},
+      {"modules_to_save",
+       config.modules_to_save.empty() ? io::Json() : io::Json(config.modules_to_save)},
+      {"peft_type", "LORA"},
+      {"r", config.lora.rank},
+      {"rank_pattern", io::Json::object()},
+      {"revision", nullptr},
+      {"target_modules", target_modules},
+      {"task_type", "CAUSAL_LM"},
+  };
+  for (const lora::Variant& variant : lora::variants()) {
+    if (!variant.peft_flag.empty()) json[variant.peft_flag] = variant.name == config.lora.variant;
+  }
+  return pretty_json(json);
+}
+
+}  // namespace lft::hf

@@ -1,0 +1,155 @@
+#include "src/train/memory/plan_ahead.h"
+
+#include <algorithm>
+
+#include "kernels/common/error.h"
+#include "models/lora/registry.h"
+#include "src/base/text.h"
+#include "src/hf/model_dir.h"
+#include "src/train/machine/device.h"
+#include "src/train/memory/memory_plan.h"
+
+namespace lft::train {
+namespace {
+
+constexpr int64_t kManyRows = 1'000'000;  // so that a step is full
+constexpr size_t kTextWidth = 60;
+
+/// What the driver reports of a card, in MiB, and what its context takes of it.
+struct Card {
+  const char* name;
+  double mebibytes;
+};
+const Card kCards[] = {{"24 GB", 24564}, {"40 GB", 40960}, {"80 GB", 81559}, {"141 GB", 143771}};
+constexpr double kContextMebibytes = 1024;
+
+RunSettings settings_on_gpu(const recipe::Recipe& recipe, const hf::ModelDir& dir) {
+  RunSettings settings;
+  settings.recipe = recipe;
+  settings.device = planned_gpu();
+  settings.precision.compute = recipe.precision.compute == "fp32"   ? at::kFloat
+                               : recipe.precision.compute == "fp16" ? at::kHalf
+                                                                    : at::kBFloat16;
+  settings.config = dir.config;
+  settings.storage = hf::base_storage(recipe.model.base_dtype);
+  settings.base_dtype = hf::choose_base_dtype(dir, recipe.model.base_dtype,
+                                              settings.precision.compute, settings.device, nullptr);
+  settings.rows = kManyRows;
+  settle_accumulation(settings.recipe, kManyRows);
+  const recipe::Recipe::Train& train = settings.recipe.train;
+  settings.steps_per_epoch = kManyRows / (train.batch_size * train.grad_accum);
+  settings.total_steps = settings.steps_per_epoch;
+  return settings;
+}
+
+MicroBatchShape full_micro_batch(const recipe::Recipe& recipe, const llava::LlavaConfig& config,
+                                 int64_t tokens) {
+  const int64_t budget = recipe.train.max_tokens_per_step;
+  MicroBatchShape batch{.samples = {}, .indices = {}, .step = 1, .packed = budget > 0};
+  const data::SampleLength row{
+      .tokens = static_cast<int32_t>(tokens),
+      .supervised = static_cast<int32_t>(tokens - config.image_positions()),
+      .images = 1};
+  const int64_t rows = budget > 0 ? std::max<int64_t>(1, budget / tokens) : recipe.train.batch_size;
+  batch.samples.assign(static_cast<size_t>(rows), row);
+  return batch;
+}
+
+bool may_store_codes(const recipe::Recipe& recipe) {
+  const auto whole = [&](const char* scope) {
+    return std::ranges::find(recipe.full, scope) != recipe.full.end();
+  };
+  return recipe.model.base_dtype != "nf4" && !whole("llm") && !whole("all") &&
+         !lora::find_variant(recipe.lora.variant).changes_weight;
+}
+
+/// Smaller passes, recomputation, 4-bit weights, and their combinations.
+std::vector<std::pair<std::string, recipe::Recipe>> variations(const recipe::Recipe& asked) {
+  std::vector<std::pair<std::string, recipe::Recipe>> all;
+  std::vector<int64_t> batches = {asked.train.batch_size};
+  if (asked.train.max_tokens_per_step == 0) {
+    for (const int64_t batch : {asked.train.batch_size / 4, int64_t{1}})
+      if (batch >= 1 && batch < batches.back()) batches.push_back(batch);
+  }
+  for (const bool codes : {false, true}) {
+    if (codes && !may_store_codes(asked)) continue;
+    for (const bool recompute : {false, true}) {
+      if (recompute && asked.train.activation_checkpointing == "block") continue;
+      for (const int64_t batch : batches) {
+        recipe::Recipe recipe = asked;
+        std::vector<std::string> changes;
+        if (codes) {
+          recipe.model.base_dtype = "nf4";
+          changes.push_back("model.base_dtype=nf4");
+        }
+        if (recompute) {
+          recipe.train.activation_checkpointing = "block";
+          changes.push_back("train.activation_checkpointing=block");
+        }
+        if (batch != asked.train.batch_size) {
+          recipe.train.batch_size = batch;
+          changes.push_back("train.batch_size=" + std::to_string(batch));
+          if (asked.train.grad_accum > 0) {
+            recipe.train.grad_accum = asked.train.grad_accum * asked.train.batch_size / batch;
+            changes.push_back("train.grad_accum=" + std::to_string(recipe.train.grad_accum));
+          }
+        }
+        all.emplace_back(join(changes, " "), recipe);
+      }
+    }
+  }
+  return all;
+}
+
+std::string padded(std::string text, size_t width) {
+  text.resize(std::max(width, text.size()), ' ');
+  return text;
+}
+
+}  // namespace
+
+PlanAhead plan_ahead(const recipe::Recipe& recipe, int64_t tokens) {
+  const hf::ModelDir dir = hf::ModelDir::shapes_of(recipe.model.path);
+  const int64_t image = dir.config.image_positions(), most = dir.config.text.max_positions;
+  if (tokens == 0) tokens = std::min(recipe.data.max_tokens, most);
+  if (tokens <= image || tokens > most) {
+    refuse(ErrorKind::kUsage, "rows of this length cannot be planned for",
+           "--tokens or data.max_tokens", std::to_string(tokens),
+           std::to_string(image + 1) + " (an image and one token) to " + std::to_string(most),
+           "give --tokens in that range");
+  }
+  PlanAhead plan{.model = dir.path,
+                 .rows = "rows of " + std::to_string(tokens) + " tokens, " + std::to_string(image) +
+                         " of them an image's",
+                 .settings = {}};
+  for (const auto& [changes, changed] : variations(recipe)) {
+    const RunSettings settings = settings_on_gpu(changed, dir);
+    const MicroBatchShape batch = full_micro_batch(settings.recipe, dir.config, tokens);
+    plan.settings.push_back({changes, plan_memory(settings, batch).peak});
+  }
+  return plan;
+}
+
+std::vector<std::string> plan_ahead_lines(const PlanAhead& plan) {
+  std::string head = padded("memory on one GPU, by setting", kTextWidth) + padded("peak", 10);
+  for (const Card& card : kCards) head += padded(card.name, 8);
+  std::vector<std::string> lines = {plan.model + ", " + plan.rows, head};
+  for (const PlannedSetting& setting : plan.settings) {
+    std::string text = setting.changes.empty() ? "the recipe as it is" : setting.changes;
+    if (text.size() >= kTextWidth) {
+      lines.push_back(text);
+      text.clear();
+    }
+    std::string line = padded(text, kTextWidth) + padded(format_bytes(setting.peak), 10);
+    for (const Card& card : kCards) {
+      const bool fits = setting.peak <= (card.mebibytes - kContextMebibytes) * (1 << 20);
+      line += padded(fits ? "fits" : "-", 8);
+    }
+    lines.push_back(line.substr(0, line.find_last_not_of(' ') + 1));
+  }
+  lines.push_back(
+      "counted from shapes, for the longest rows: lft check with the data in place counts its own");
+  return lines;
+}
+
+}  // namespace lft::train

@@ -1,0 +1,133 @@
+#include "src/train/record/run_files.h"
+
+#include <cstdio>
+
+#include "src/base/log.h"
+#include "src/base/text.h"
+#include "src/train/machine/precision.h"
+#include "src/train/record/run_hash.h"
+
+namespace lft::train {
+namespace {
+
+io::Json layers_json(const std::vector<LayerValue>& layers) {
+  io::Json json = io::Json::object();
+  for (const LayerValue& layer : layers) json[layer.layer] = layer.value;
+  return json;
+}
+
+}  // namespace
+
+GroupRates rates_of(const Optimizer& optimizer, double factor) {
+  GroupRates rates;
+  const std::vector<ParamGroup>& groups = optimizer.groups();
+  for (size_t i = 1; i < groups.size(); ++i)
+    rates.emplace_back(groups[i].name, groups[i].lr * factor);
+  return rates;
+}
+
+RunFiles::RunFiles(const recipe::Recipe& recipe, int64_t total_steps, int64_t first_step,
+                   uint64_t metrics_bytes)
+    : metrics_(recipe.output_dir + "/metrics.jsonl", metrics_bytes),
+      progress_(total_steps, first_step, recipe.log.every_steps) {
+  if (metrics_.offset() < metrics_bytes) {
+    notice(
+        "metrics.jsonl is shorter than the checkpoint remembers (a power cut?): lines are missing "
+        "from it, the run itself is whole");
+  }
+  const std::vector<std::string> faults =
+      metrics_faults(recipe.output_dir + "/metrics.jsonl", metrics_.offset());
+  if (!faults.empty()) {
+    warning("metrics.jsonl is damaged, the run itself is whole: " + join(faults, "; ", 5) +
+            ". What is read from it (report.html, lft debug diff) lacks these lines");
+  }
+  if (recipe.log.tensorboard)
+    tensorboard_ = std::make_unique<report::TensorBoardWriter>(recipe.output_dir + "/tensorboard",
+                                                               first_step + 1);
+}
+
+void RunFiles::step(const StepOutcome& outcome, const StepState& state, const StepHashes& hashes,
+                    const GroupRates& lrs, double step_s) {
+  const report::StepMetrics line{.step = state.step,
+                                 .loss = outcome.loss,
+                                 .lr = outcome.lr,
+                                 .grad_norm = outcome.stats.norm,
+                                 .loss_scale = outcome.loss_scale,
+                                 .precision = compute_name(state.compute),
+                                 .supervised_tokens = outcome.supervised,
+                                 .tokens = outcome.tokens,
+                                 .tokens_per_s = static_cast<double>(outcome.tokens) / step_s,
+                                 .step_s = step_s,
+                                 .lrs = lrs,
+                                 .ids_hash = hashes.ids,
+                                 .run_hash = hashes.run};
+  metrics_.step(line);
+  progress_.update(line);
+  if (!tensorboard_) return;
+  tensorboard_->scalar("train/loss", line.step, line.loss);
+  tensorboard_->scalar("train/lr", line.step, line.lr);
+  for (const auto& [group, rate] : line.lrs)
+    tensorboard_->scalar("train/lr " + group, line.step, rate);
+  tensorboard_->scalar("train/grad_norm", line.step, line.grad_norm);
+  tensorboard_->scalar("train/loss_scale", line.step, line.loss_scale);
+  tensorboard_->scalar("train/tokens_per_s", line.step, line.tokens_per_s);
+}
+
+void RunFiles::layer_norms(const StepOutcome& outcome, const Optimizer& optimizer, int64_t step) {
+  metrics_.event(
+      "layer_grad_norms", step,
+      {{"norm", "l2"}, {"layers", layers_json(layer_grad_norms(optimizer, outcome.stats.norms))}});
+  if (!tensorboard_) return;
+  for (size_t i = 0; i < outcome.stats.norms.size(); ++i) {
+    tensorboard_->scalar("grad_norm/" + optimizer.slots()[i].param.name, step,
+                         outcome.stats.norms[i]);
+  }
+}
+
+void RunFiles::activations(const std::vector<LayerValue>& rms, int64_t step) {
+  metrics_.event("layer_activation_norms", step, {{"norm", "rms"}, {"layers", layers_json(rms)}});
+  if (!tensorboard_) return;
+  for (const LayerValue& layer : rms)
+    tensorboard_->scalar("activation_rms/" + layer.layer, step, layer.value);
+}
+
+void RunFiles::warn(const std::vector<NormWarning>& warnings, int64_t step) {
+  for (const NormWarning& warning : warnings) {
+    metrics_.event("norm_warning", step, warning_json(warning));
+    progress_.note(warning_line(warning, step));
+  }
+}
+
+void RunFiles::warn(const std::string& name, const ErrorInfo& info, int64_t step) {
+  metrics_.event(name, step,
+                 {{"what", info.what + ": " + info.found},
+                  {"where", info.where},
+                  {"expected", info.expected},
+                  {"next", info.next}});
+  progress_.note("warning: " + info.what);
+  for (const auto& [part, text] : {std::pair{"where", &info.where},
+                                   {"found", &info.found},
+                                   {"expected", &info.expected},
+                                   {"next", &info.next}})
+    progress_.note(std::string("  ") + part + ": " + *text);
+}
+
+void RunFiles::eval(int64_t step, double loss, int64_t samples) {
+  metrics_.event("eval", step, {{"eval_loss", loss}, {"samples", samples}});
+  if (tensorboard_) tensorboard_->scalar("eval/loss", step, loss);
+  char line[96];
+  std::snprintf(line, sizeof line, "step %lld: eval loss %.4f on %lld samples",
+                static_cast<long long>(step), loss, static_cast<long long>(samples));
+  progress_.note(line);
+}
+
+uint64_t RunFiles::sync() {
+  metrics_.sync();
+  return metrics_.offset();
+}
+
+void RunFiles::flush() {
+  if (tensorboard_) tensorboard_->flush();
+}
+
+}  // namespace lft::train

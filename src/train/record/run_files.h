@@ -1,0 +1,53 @@
+// What a run writes while it goes on: metrics.jsonl, TensorBoard, the progress on the terminal.
+#pragma once
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/common/error.h"
+#include "src/recipe/recipe.h"
+#include "src/report/metrics.h"
+#include "src/report/progress.h"
+#include "src/report/tensorboard.h"
+#include "src/train/norms/norm_watch.h"
+#include "src/train/record/run_hash.h"
+#include "src/train/step/step.h"
+
+namespace lft::train {
+
+/// Learning rates of the optimizer's groups after the base group, by name.
+using GroupRates = std::vector<std::pair<std::string, double>>;
+GroupRates rates_of(const Optimizer& optimizer, double factor);
+
+class RunFiles {
+ public:
+  /// `metrics_bytes` of metrics.jsonl are kept (0: a fresh run); `first_step` steps were done
+  /// before. A file that is shorter loses its last broken line and is said to be short.
+  RunFiles(const recipe::Recipe& recipe, int64_t total_steps, int64_t first_step,
+           uint64_t metrics_bytes);
+
+  void step(const StepOutcome& outcome, const StepState& state, const StepHashes& hashes,
+            const GroupRates& lrs, double step_s);
+  void layer_norms(const StepOutcome& outcome, const Optimizer& optimizer, int64_t step);
+  void activations(const std::vector<LayerValue>& rms, int64_t step);
+  void warn(const std::vector<NormWarning>& warnings, int64_t step);
+  /// A warning in a block, and an event of that name.
+  void warn(const std::string& name, const ErrorInfo& info, int64_t step);
+  void eval(int64_t step, double loss, int64_t samples);
+  void event(const std::string& name, int64_t step, const io::Json& fields) {
+    metrics_.event(name, step, fields);
+  }
+  void note(const std::string& line) { progress_.note(line); }
+
+  /// Everything written so far is on the disk; the size of metrics.jsonl.
+  uint64_t sync();
+  void flush();
+
+ private:
+  report::MetricsFile metrics_;
+  report::Progress progress_;
+  std::unique_ptr<report::TensorBoardWriter> tensorboard_;
+};
+
+}  // namespace lft::train

@@ -1,0 +1,17 @@
+// Whether the LM head's rows and the embedding's belong to the same tokens.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "src/train/weights/odd_weights.h"
+
+namespace lft::train {
+
+struct HeadFit {
+  std::vector<Suspicion> suspicions;
+  std::string not_judged;  // why, where nothing could be told
+};
+/// Of about a thousand tokens spread over the vocabulary.
+HeadFit head_fit(const hf::ModelDir& dir);
+
+}  // namespace lft::train

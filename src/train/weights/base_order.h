@@ -1,0 +1,17 @@
+// Whether the layers of a tower stand in the order that they were trained in.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "src/train/weights/odd_weights.h"
+
+namespace lft::train {
+
+struct LayerOrder {
+  std::vector<Suspicion> suspicions;
+  std::string not_judged;  // why, where nothing could be told
+};
+/// Holds a few vectors of the residual stream's width for every matrix of the tower.
+LayerOrder layer_order(const TowerNames& tower, const hf::ModelDir& dir, const StatsByName& stats);
+
+}  // namespace lft::train

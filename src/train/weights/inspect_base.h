@@ -1,0 +1,21 @@
+// What looks damaged in a base model, by its own weights: lft debug base.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "src/train/weights/odd_weights.h"
+
+namespace lft::train {
+
+struct BaseReport {
+  std::string path;
+  int64_t tensors = 0, values = 0;      // that were looked at
+  std::vector<Suspicion> suspicions;    // the oddest first
+  std::vector<std::string> not_judged;  // what could not be told, each with the reason
+};
+/// Reads a tensor at a time. kInput where the folder holds no model of ours.
+BaseReport inspect_base(const std::string& path);
+
+std::vector<std::string> base_lines(const BaseReport& report);
+
+}  // namespace lft::train

@@ -1,0 +1,224 @@
+#include "src/train/weights/odd_weights.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/base/errors.h"
+#include "src/base/text.h"
+#include "src/hf/weights.h"
+
+namespace lft::train {
+namespace {
+
+constexpr size_t kWarned = 3;
+// 16 rows of 4096: half a millisecond, where reading and converting the whole takes twenty or more.
+constexpr int64_t kSampledElements = 1 << 16;
+
+bool is_norm(const std::string& name) {
+  return name.ends_with(".weight") && (name.find("norm") != std::string::npos);
+}
+
+bool is_table(const std::string& name) {
+  return name.ends_with("embed_tokens.weight") || name.ends_with("lm_head.weight");
+}
+
+/// Of the kind's other layers.
+std::vector<const TensorStats*> kin_of(const StatsByName& stats, const std::string& name) {
+  const TensorKind self = tensor_kind(name);
+  std::vector<const TensorStats*> kin;
+  if (self.layer < 0) return kin;
+  const size_t star = self.kind.find('*');
+  for (auto at = stats.lower_bound(self.kind.substr(0, star)); at != stats.end(); ++at) {
+    if (!at->first.starts_with(self.kind.substr(0, star))) break;
+    if (at->first != name && tensor_kind(at->first).kind == self.kind) kin.push_back(&at->second);
+  }
+  return kin;
+}
+
+Suspicion non_finite(const std::string& name, const TensorStats& one) {
+  return {.weight = 1e9,
+          .name = name,
+          .what = "values that are not finite",
+          .found = std::to_string(one.non_finite) + " of " +
+                   std::to_string(one.rows_seen * one.columns) + ", the first at flat index " +
+                   std::to_string(one.first_non_finite),
+          .neighbours = "no tensor of a sound checkpoint has one",
+          .next = kFetchAgain};
+}
+
+/// A zero bias is how biases begin, and a norm of ones how norms do; a matrix of one number is no
+/// layer unless it is so in all layers, as some initialisations leave what writes into the residual
+/// stream.
+void flat_tensor(const StatsByName& stats, const std::string& name, const TensorStats& one,
+                 std::vector<Suspicion>& found) {
+  const std::vector<const TensorStats*> kin = kin_of(stats, name);
+  const auto flat_kin =
+      std::count_if(kin.begin(), kin.end(), [](const TensorStats* other) { return other->flat(); });
+  const bool dead_norm = is_norm(name) && one.highest == 0;
+  const bool lone_matrix = one.rows > 1 && (kin.empty() || 2 * flat_kin < std::ssize(kin));
+  const bool lone_bias = one.rows == 1 && kin.size() >= 3 && flat_kin == 0;
+  if (!dead_norm && !lone_matrix && !lone_bias) return;
+  found.push_back({.weight = dead_norm || lone_matrix ? 1e8 : 10,
+                   .name = name,
+                   .what = "holds one number only",
+                   .found = "every value is " + format_number(one.highest),
+                   .neighbours = kin.empty() ? "a trained tensor varies"
+                                             : "so are " + std::to_string(flat_kin) + " of the " +
+                                                   std::to_string(kin.size()) + " other layers",
+                   .next = kFetchAgain});
+}
+
+int64_t longest_run(const std::vector<int64_t>& numbers) {
+  int64_t longest = 0, run = 0;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    run = i > 0 && numbers[i] == numbers[i - 1] + 1 ? run + 1 : 1;
+    longest = std::max(longest, run);
+  }
+  return longest;
+}
+
+/// A table of tokens may have rows that no token uses: padding anywhere, and reserved ones in any
+/// number at its end.
+bool unused_tokens(const TensorStats& one) {
+  std::vector<int64_t> inner = one.flat_rows;
+  int64_t end = one.rows;
+  while (!inner.empty() && inner.back() == end - 1) {
+    inner.pop_back();
+    --end;
+  }
+  const int64_t allowed = std::max<int64_t>(3, one.rows / 50);
+  return end >= one.rows / 2 && std::ssize(inner) <= allowed && longest_run(inner) <= 16;
+}
+
+void flat_lines(const StatsByName& stats, const std::string& name, const TensorStats& one,
+                std::vector<Suspicion>& found) {
+  for (const bool rows : {true, false}) {
+    const std::vector<int64_t>& flat = rows ? one.flat_rows : one.flat_columns;
+    if (flat.empty() || (rows && is_table(name) && unused_tokens(one))) continue;
+    // Of a checkpoint that was pruned, other layers have such lines too.
+    size_t most = 0;
+    const std::vector<const TensorStats*> kin = kin_of(stats, name);
+    for (const TensorStats* other : kin) {
+      if (!other->flat())
+        most = std::max(most, (rows ? other->flat_rows : other->flat_columns).size());
+    }
+    if (flat.size() <= 8 * most) continue;
+    const int64_t all = rows ? one.rows_seen : one.columns;
+    found.push_back(
+        {.weight = 1e6 * (1 + static_cast<double>(flat.size()) / static_cast<double>(all)),
+         .name = name,
+         .what = rows ? "rows that hold one number only" : "columns that hold one number only",
+         .found = std::to_string(flat.size()) + " of " + std::to_string(all) + ", the first is " +
+                  std::to_string(flat.front()),
+         .neighbours = kin.empty() ? "a trained tensor has none"
+                                   : "at most " + std::to_string(most) + " in the other layers",
+         .next = kFetchAgain});
+  }
+}
+
+/// A matrix that another layer holds too, value by value as far as sums can tell.
+void copies(const StatsByName& stats, std::vector<Suspicion>& found) {
+  std::map<std::tuple<std::string, double, double, double>, std::string> first;
+  for (const auto& [name, one] : stats) {
+    if (one.rows == 1 || one.flat() || tensor_kind(name).layer < 0) continue;
+    const auto [at, fresh] =
+        first.try_emplace({tensor_kind(name).kind, one.rms, one.fourth, one.highest}, name);
+    if (fresh) continue;
+    found.push_back(
+        {.weight = 100,
+         .name = name,
+         .what = "the same numbers as " + at->second,
+         .found = "equal sums of squares and of fourth powers",
+         .neighbours = "other layers differ in every matrix",
+         .next = "unless layers were repeated on purpose: " + std::string(kFetchAgain)});
+  }
+}
+
+/// Whether the first names the second, or a layer or tower that it lies in.
+bool covers(const Suspicion& first, const std::string& name) {
+  const size_t begin = first.name.find('('), end = first.name.find("*)");
+  const std::string covered =
+      end == std::string::npos ? first.name : first.name.substr(begin + 1, end - begin - 1);
+  return name == covered || name.starts_with(covered.ends_with('.') ? covered : covered + ".");
+}
+
+bool is_named(const std::vector<Suspicion>& all, const std::string& name) {
+  const std::string both = " and ";
+  for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + both.size()) {
+    end = name.find(both, begin);
+    const std::string part = name.substr(begin, end == std::string::npos ? end : end - begin);
+    if (std::any_of(all.begin(), all.end(),
+                    [&](const Suspicion& named) { return covers(named, part); }))
+      return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+const char* const kFetchAgain =
+    "fetch the file again and compare its sha256; if it was converted, convert it again";
+
+std::string suspicion_line(const Suspicion& suspicion) {
+  return escape_text(suspicion.name) + ": " + suspicion.what + ": " + suspicion.found + " (" +
+         suspicion.neighbours + "); " + suspicion.next;
+}
+
+void sort_suspicions(std::vector<Suspicion>& suspicions) {
+  std::stable_sort(suspicions.begin(), suspicions.end(),
+                   [](const Suspicion& a, const Suspicion& b) {
+                     return a.weight != b.weight ? a.weight > b.weight : a.name < b.name;
+                   });
+}
+
+void add_unless_named(std::vector<Suspicion>& all, const std::vector<Suspicion>& more) {
+  const std::vector<Suspicion> before = all;
+  for (const Suspicion& one : more) {
+    if (!is_named(before, one.name)) all.push_back(one);
+  }
+}
+
+std::vector<Suspicion> odd_values(const StatsByName& stats) {
+  std::vector<Suspicion> found;
+  for (const auto& [name, one] : stats) {
+    if (one.non_finite > 0) {
+      found.push_back(non_finite(name, one));
+    } else if (one.flat()) {
+      flat_tensor(stats, name, one, found);
+    } else if (one.rows > 1) {
+      flat_lines(stats, name, one, found);
+    }
+  }
+  copies(stats, found);
+  return found;
+}
+
+std::vector<Suspicion> odd_weights(const llava::LlavaConfig& config, const StatsByName& stats) {
+  std::vector<Suspicion> found = odd_values(stats);
+  for (std::vector<Suspicion> more : {odd_scales(stats), as_initialised(config, stats)})
+    found.insert(found.end(), more.begin(), more.end());
+  sort_suspicions(found);
+  std::vector<Suspicion> told;
+  for (const Suspicion& one : found) add_unless_named(told, {one});
+  return told;
+}
+
+std::vector<std::string> base_warnings(const RunInputs& inputs) {
+  if (inputs.recipe.model.init == "random") return {};
+  const hf::ModelDir& dir = inputs.model.dir;
+  const std::vector<Suspicion> found =
+      odd_weights(dir.config, used_tensor_stats(dir, kSampledElements));
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < std::min(kWarned, found.size()); ++i) {
+    lines.push_back("the base looks odd: " + found[i].name + ": " + found[i].what + ": " +
+                    found[i].found + " (" + found[i].neighbours + "); lft debug base " + dir.path +
+                    " says more");
+  }
+  if (found.size() > kWarned) {
+    lines.push_back("the base looks odd in " + std::to_string(found.size() - kWarned) +
+                    " more places; lft debug base " + dir.path + " names them");
+  }
+  return lines;
+}
+
+}  // namespace lft::train

@@ -1,0 +1,41 @@
+// What of a base model looks damaged by the statistics of its tensors alone: each against its kind
+// (the same projection in the other layers) and against what the architecture produces. Suspicion,
+// never refusal.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "src/train/inputs/run_inputs.h"
+#include "src/train/weights/weight_stats.h"
+
+namespace lft::train {
+
+/// The parts of one line.
+struct Suspicion {
+  double weight = 0;  // the larger, the odder
+  std::string name;   // a tensor, or layers
+  std::string what, found, neighbours, next;
+};
+std::string suspicion_line(const Suspicion& suspicion);
+/// The oddest first, by name where two are as odd.
+void sort_suspicions(std::vector<Suspicion>& suspicions);
+/// Adds what says something new: nothing of a tensor that is named already, or whose layer or tower
+/// is, and nothing of several things ("A and B") of which one is.
+void add_unless_named(std::vector<Suspicion>& all, const std::vector<Suspicion>& more);
+/// What to do about a tensor whose bytes are not those of the published file.
+extern const char* const kFetchAgain;
+
+/// Values that are not finite, tensors, rows and columns that hold one number only, copies.
+std::vector<Suspicion> odd_values(const StatsByName& stats);
+/// Tensors, rows, columns and single values of another scale than their kind.
+std::vector<Suspicion> odd_scales(const StatsByName& stats);
+/// Towers, layers and tensors that look as an initialisation leaves them, beside trained ones.
+std::vector<Suspicion> as_initialised(const llava::LlavaConfig& config, const StatsByName& stats);
+/// All of these, sorted; of what a layer or a tower holds nothing where the whole is named first.
+std::vector<Suspicion> odd_weights(const llava::LlavaConfig& config, const StatsByName& stats);
+
+/// What `lft check` and `lft train` say of the base that the run trains on: from a sample of each
+/// tensor's rows, at most a few lines.
+std::vector<std::string> base_warnings(const RunInputs& inputs);
+
+}  // namespace lft::train

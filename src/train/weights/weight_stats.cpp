@@ -1,0 +1,202 @@
+#include "src/train/weights/weight_stats.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace lft::train {
+namespace {
+
+// Below 32,768 ATen uses one thread: a hundred small parallel sections a second cost more than they
+// save, and on a busy machine ten times as much.
+constexpr int64_t kPieceElements = 24'000;
+constexpr int64_t kLeastRows = 8;
+
+/// Sums over the rows that have been seen so far.
+struct StatsSums {
+  TensorStats stats;
+  at::Tensor column_squares, column_low, column_high;
+  double squares = 0, fourths = 0;
+
+  void add(const at::Tensor& stored, const std::vector<int64_t>& row_numbers);
+  TensorStats finish();
+};
+
+std::vector<double> doubles_of(const at::Tensor& tensor) {
+  const double* data = tensor.const_data_ptr<double>();
+  return {data, data + tensor.numel()};
+}
+
+void StatsSums::add(const at::Tensor& stored, const std::vector<int64_t>& row_numbers) {
+  at::Tensor x = stored.to(at::kDouble);
+  const at::Tensor odd = at::isfinite(x).logical_not_();
+  if (const int64_t count = odd.sum().item<int64_t>(); count > 0) {
+    if (stats.non_finite == 0) {
+      const int64_t at = odd.flatten().nonzero()[0].item<int64_t>();
+      stats.first_non_finite = row_numbers[at / stats.columns] * stats.columns + at % stats.columns;
+    }
+    stats.non_finite += count;
+    x = at::where(odd, at::zeros({}, at::kDouble), x);
+  }
+  const at::Tensor square = x.square(), rows = square.sum(1).contiguous();
+  const at::Tensor low = x.amin(1).contiguous(), high = x.amax(1).contiguous();
+  for (size_t i = 0; i < row_numbers.size(); ++i) {
+    const double lowest = low.const_data_ptr<double>()[i],
+                 highest = high.const_data_ptr<double>()[i];
+    if (lowest == highest && stats.columns > 1) stats.flat_rows.push_back(row_numbers[i]);
+    stats.lowest = stats.rows_seen == 0 ? lowest : std::min(stats.lowest, lowest);
+    stats.highest = stats.rows_seen == 0 ? highest : std::max(stats.highest, highest);
+    stats.row_squares.push_back(rows.const_data_ptr<double>()[i]);
+    squares += stats.row_squares.back();
+    ++stats.rows_seen;
+  }
+  fourths += square.square().sum().item<double>();
+  const at::Tensor columns = square.sum(0), column_least = x.amin(0), column_most = x.amax(0);
+  column_squares = column_squares.defined() ? column_squares + columns : columns;
+  column_low = column_low.defined() ? at::minimum(column_low, column_least) : column_least;
+  column_high = column_high.defined() ? at::maximum(column_high, column_most) : column_most;
+}
+
+TensorStats StatsSums::finish() {
+  const double count = static_cast<double>(stats.rows_seen) * static_cast<double>(stats.columns);
+  stats.rms = std::sqrt(squares / count);
+  stats.fourth = fourths / count;
+  stats.column_squares = doubles_of(column_squares.contiguous());
+  if (stats.rows_seen > 1) {
+    const std::vector<double> low = doubles_of(column_low.contiguous());
+    const std::vector<double> high = doubles_of(column_high.contiguous());
+    for (size_t i = 0; i < low.size(); ++i) {
+      if (low[i] == high[i]) stats.flat_columns.push_back(static_cast<int64_t>(i));
+    }
+  }
+  return std::move(stats);
+}
+
+/// These rows, each from its place in the file; a run of neighbours in one read.
+at::Tensor read_rows(const io::SafetensorsFile& file, const io::TensorInfo& info,
+                     const std::vector<int64_t>& rows, int64_t columns) {
+  at::Tensor piece = at::empty({static_cast<int64_t>(rows.size()), columns},
+                               at::TensorOptions(hf::to_scalar_type(info.dtype)));
+  const uint64_t bytes = static_cast<uint64_t>(columns * io::dtype_size(info.dtype));
+  char* to = static_cast<char*>(piece.data_ptr());
+  for (size_t i = 0; i < rows.size();) {
+    size_t end = i + 1;
+    while (end < rows.size() && rows[end] == rows[end - 1] + 1) ++end;
+    file.read_range(info, static_cast<uint64_t>(rows[i]) * bytes, (end - i) * bytes,
+                    to + i * bytes);
+    i = end;
+  }
+  return piece;
+}
+
+bool is_below(const std::string& name, const std::vector<std::string>& modules) {
+  return std::any_of(modules.begin(), modules.end(),
+                     [&](const std::string& module) { return name.starts_with(module + "."); });
+}
+
+}  // namespace
+
+TensorStats tensor_stats(const hf::ModelDir& dir, const std::string& name, int64_t most_elements) {
+  const hf::ModelDir::Place& place = dir.tensors.at(name);
+  const io::TensorInfo& info = dir.info(place);
+  StatsSums sums;
+  sums.stats.rows = info.shape.size() < 2 ? 1 : info.shape[0];
+  sums.stats.columns = info.numel() / sums.stats.rows;
+  const int64_t rows = sums.stats.rows, columns = sums.stats.columns;
+  int64_t seen = rows;
+  if (most_elements > 0) seen = std::min(rows, std::max(kLeastRows, most_elements / columns));
+  const int64_t piece_rows = std::max<int64_t>(1, kPieceElements / columns);
+  for (int64_t begin = 0; begin < seen; begin += piece_rows) {
+    std::vector<int64_t> numbers;
+    for (int64_t i = begin; i < std::min(seen, begin + piece_rows); ++i)
+      numbers.push_back(i * rows / seen);
+    sums.add(read_rows(dir.files[place.file], info, numbers, columns), numbers);
+  }
+  return sums.finish();
+}
+
+StatsByName used_tensor_stats(const hf::ModelDir& dir, int64_t most_elements) {
+  const std::vector<std::string> unused = llava::llava_unused_modules(dir.config);
+  StatsByName stats;
+  for (const auto& [name, place] : dir.tensors) {
+    if (!is_below(name, unused)) stats.emplace(name, tensor_stats(dir, name, most_elements));
+  }
+  return stats;
+}
+
+TensorKind tensor_kind(const std::string& name) {
+  const std::string mark = ".layers.";
+  const size_t at = name.find(mark);
+  if (at == std::string::npos) return {name, -1};
+  const size_t begin = at + mark.size(), end = name.find('.', begin);
+  if (end == std::string::npos) return {name, -1};
+  return {name.substr(0, begin) + "*" + name.substr(end),
+          std::stoll(name.substr(begin, end - begin))};
+}
+
+TowerNames vision_tower(const llava::LlavaConfig& config) {
+  const std::string root = "vision_tower.vision_model.";
+  TowerNames tower;
+  tower.label = "vision tower";
+  tower.layers = root + "encoder.layers.";
+  tower.count = config.vision.layers;
+  for (int64_t i = config.vision.layers - 1; i >= 0; --i) {
+    if (is_below(tower.layers + std::to_string(i) + ".", llava::llava_unused_modules(config)))
+      tower.count = i;
+  }
+  tower.heads = tower.kv_heads = config.vision.heads;
+  tower.q = "self_attn.q_proj";
+  tower.k = "self_attn.k_proj";
+  tower.v = "self_attn.v_proj";
+  tower.o = "self_attn.out_proj";
+  tower.mlp_in = {"mlp.fc1"};
+  tower.mlp_out = "mlp.fc2";
+  tower.norms = {"layer_norm1", "layer_norm2"};
+  tower.tables = {root + "embeddings.patch_embedding.weight",
+                  root + "embeddings.position_embedding.weight"};
+  tower.into = {tower.q, tower.k, tower.v, "mlp.fc1"};
+  tower.out_of = {tower.o, tower.mlp_out};
+  return tower;
+}
+
+TowerNames decoder(const llava::LlavaConfig& config) {
+  TowerNames tower;
+  tower.label = "decoder";
+  tower.layers = "language_model.model.layers.";
+  tower.count = config.text.layers;
+  tower.heads = config.text.heads;
+  tower.kv_heads = config.text.kv_heads;
+  tower.q = "self_attn.q_proj";
+  tower.k = "self_attn.k_proj";
+  tower.v = "self_attn.v_proj";
+  tower.o = "self_attn.o_proj";
+  tower.mlp_in = {"mlp.gate_proj", "mlp.up_proj"};
+  tower.mlp_out = "mlp.down_proj";
+  tower.norms = {"input_layernorm", "post_attention_layernorm"};
+  tower.tables = {"language_model.model.embed_tokens.weight", "language_model.lm_head.weight"};
+  if (config.text.tie_embeddings) tower.tables.pop_back();
+  tower.into = {tower.q, tower.k, tower.v, "mlp.gate_proj", "mlp.up_proj"};
+  tower.out_of = {tower.o, tower.mlp_out};
+  return tower;
+}
+
+double median_of(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const size_t middle = values.size() / 2;
+  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(middle), values.end());
+  const double upper = values[middle];
+  if (values.size() % 2 == 1) return upper;
+  return (upper +
+          *std::max_element(values.begin(), values.begin() + static_cast<int64_t>(middle))) /
+         2;
+}
+
+double spread_of(const std::vector<double>& values) {
+  const double middle = median_of(values);
+  std::vector<double> distances;
+  for (const double value : values) distances.push_back(std::abs(value - middle));
+  return 1.4826 * median_of(distances);
+}
+
+}  // namespace lft::train

@@ -1,0 +1,72 @@
+// The man page and the shells' completions, read by the programs they are for where those are
+// there.
+#include <gtest/gtest.h>
+
+#include "cli/run_lft.h"
+
+namespace lft::completions_test {
+namespace {
+
+using test::Ran;
+using test::run_lft;
+
+/// What a shell command prints.
+std::string shell(const std::string& command) {
+  std::string out;
+  FILE* pipe = popen(("bash -c '" + command + "' 2>&1").c_str(), "r");
+  char buffer[4096];
+  for (size_t got; (got = fread(buffer, 1, sizeof buffer, pipe)) > 0;) out.append(buffer, got);
+  pclose(pipe);
+  return out;
+}
+
+class Completions : public ::testing::Test {
+ protected:
+  std::string file(const std::string& kind) {
+    const Ran ran = run_lft("completions " + kind);
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    return dir_.write(kind, ran.out);
+  }
+  test::TempDir dir_;
+};
+
+TEST_F(Completions, BashWalksFromCommandToCommand) {
+  const std::string script = file("bash");
+  const auto completed = [&](const std::string& words, int at) {
+    return shell("source " + script + "; COMP_WORDS=(" + words +
+                 "); COMP_CWORD=" + std::to_string(at) + "; _lft; echo \"${COMPREPLY[@]}\"");
+  };
+  EXPECT_EQ(completed("lft tra", 1), "train\n");
+  EXPECT_EQ(completed("lft train recipe.yaml --re", 3), "--resume\n");
+  EXPECT_EQ(completed("lft debug over", 2), "overfit\n");
+  EXPECT_NE(completed("lft debug base --", 3).find("--help"), std::string::npos);
+  EXPECT_EQ(completed("lft check x.yaml --p", 3), "--plan\n");
+  EXPECT_EQ(completed("lft debug part", 2), "\n") << "hidden commands stay hidden";
+}
+
+TEST_F(Completions, EveryCommandHasItsPlaceInEachText) {
+  const std::string man = test::slurp(file("man")), zsh = test::slurp(file("zsh")),
+                    fish = test::slurp(file("fish"));
+  for (const char* command :
+       {"train", "check", "merge", "completions", "overfit", "verify-resume"}) {
+    std::string in_roff = command;
+    if (const size_t dash = in_roff.find('-'); dash != std::string::npos)
+      in_roff.insert(dash, "\\");
+    EXPECT_NE(man.find(in_roff), std::string::npos) << command;
+    EXPECT_NE(zsh.find("'" + std::string(command) + ":"), std::string::npos) << command;
+    EXPECT_NE(fish.find(" -a " + std::string(command) + " "), std::string::npos) << command;
+  }
+  EXPECT_NE(fish.find("__fish_seen_subcommand_from debug; and __fish_seen_subcommand_from base"),
+            std::string::npos);
+  for (size_t at = 0; at < man.size(); at = man.find('\n', at) + 1) {
+    if (man[at] == '.') {
+      EXPECT_TRUE(isupper(man[at + 1]) || man.compare(at, 3, ".br") == 0)
+          << man.substr(at, 60) << ": no line of text begins as a request";
+    }
+  }
+}
+
+TEST_F(Completions, AnotherShellIsRefused) { EXPECT_EQ(run_lft("completions tcsh").code, 2); }
+
+}  // namespace
+}  // namespace lft::completions_test

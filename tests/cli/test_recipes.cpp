@@ -1,0 +1,61 @@
+// Every recipe that comes with lft, run in miniature by its own text: another model, other data,
+// few steps, and nothing else changed.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "cli/run_lft.h"
+#include "src/recipe/recipe.h"
+
+namespace lft::recipes_test {
+using namespace lft::test;
+namespace {
+
+namespace fs = std::filesystem;
+const std::string kRecipes = LFT_SOURCE_DIR "/recipes/";
+
+std::vector<std::string> recipe_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(kRecipes))
+    if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+class Recipes : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Recipes, TrainsInMiniature) {
+  const TinyRun run;
+  const recipe::Recipe recipe = recipe::read_recipe(kRecipes + GetParam() + ".yaml");
+  std::string sets = " --set model.path=" + run.model() +
+                     " --set output_dir=" + run.dir().file("out") +
+                     " --set data.train=" + run.dir().file("rows.json") +
+                     " --set data.image_root=" + run.dir().file("images") +
+                     " --set data.workers=1 --set train.max_steps=3 --set train.batch_size=4";
+  if (!recipe.data.eval.empty()) sets += " --set data.eval=" + run.dir().file("rows.json");
+  if (recipe.train.eval_every_steps > 0) sets += " --set train.eval_every_steps=1";
+  if (!recipe.lora.targets.empty()) sets += " --set lora.rank=4";
+  const Ran ran = run_lft("train " + kRecipes + GetParam() + ".yaml" + sets);
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  int products = 0;
+  for (const char* product : {"adapter", "parts", "model"})
+    products += fs::exists(run.dir().file("out/" + std::string(product)));
+  EXPECT_EQ(products, 1);
+}
+
+/// What stands in its first comment is how it is started.
+TEST_P(Recipes, BeginsWithItsOwnCommandAndWhatItIsFor) {
+  const std::string text = slurp(kRecipes + GetParam() + ".yaml");
+  EXPECT_TRUE(text.starts_with("# lft train recipes/" + GetParam() + ".yaml\n# ") ||
+              text.starts_with("# scripts/"))
+      << text.substr(0, 80);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Recipes, ::testing::ValuesIn(recipe_names()), [](const auto& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace lft::recipes_test

@@ -1,0 +1,107 @@
+// What a run would take on GPUs, by config.json or a published checkpoint's name alone.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "src/base/text.h"
+#include "src/hf/known_models.h"
+#include "src/hf/model_dir.h"
+#include "src/train/memory/plan_ahead.h"
+#include "support/expect_error.h"
+#include "train/tiny_run.h"
+
+namespace lft::plan_ahead_test {
+using namespace lft::recipe;
+using namespace lft::train;
+namespace {
+
+Recipe shipped() { return read_recipe(LFT_SOURCE_DIR "/recipes/llava-lora.yaml"); }
+
+double peak_of(const PlanAhead& plan, const std::string& changes) {
+  for (const PlannedSetting& setting : plan.settings)
+    if (setting.changes == changes) return setting.peak;
+  ADD_FAILURE() << "no setting " << changes;
+  return 0;
+}
+
+/// Llama 2 as published (6,738,415,616 and 13,015,864,320 parameters) with 64 more tokens in both
+/// tables, CLIP ViT-L/14 at 336 px (303,507,456) and the projector.
+TEST(PlanAhead, KnownModelsHaveTheParametersOfThePublishedOnes) {
+  const auto count = [](const std::string& name) {
+    int64_t sum = 0;
+    for (const llava::TensorSpec& spec : llava::llava_tensors(hf::ModelDir::shapes_of(name).config))
+      sum += c10::multiply_integers(spec.shape);
+    return sum;
+  };
+  const auto llava = [](int64_t llama, int64_t hidden) {
+    const int64_t projector = 1024 * hidden + hidden * hidden + 2 * hidden;
+    return llama + 2 * 64 * hidden + 303'507'456 + projector;
+  };
+  EXPECT_EQ(count("llava-hf/llava-1.5-7b-hf"), llava(6'738'415'616, 4096));
+  EXPECT_EQ(count("checkpoints/llava-1.5-13b-hf/"), llava(13'015'864'320, 5120));
+  EXPECT_EQ(hf::known_models().size(), 2u);
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "llava-hf/llava-1.5-7b-hf", hf::ModelDir::shapes_of("none"));
+}
+
+TEST(PlanAhead, TheShippedRecipeIsPlannedBeforeAnythingIsThere) {
+  const PlanAhead plan = plan_ahead(shipped(), 0);
+  const double asked = plan.settings.front().peak;
+  EXPECT_EQ(plan.settings.front().changes, "");
+  // BF16 weights, and of the trainables (rank 128 on 224 layers and the projector) masters,
+  // gradients and two moments in float32, and the masters' copies in BF16.
+  const double projector = 1024. * 4096 + 4096. * 4096 + 2 * 4096,
+               lora = 32 * 128. * (4 * (4096 + 4096) + 3 * (4096 + 11008));
+  EXPECT_GT(asked, 2 * (7'063'427'072. - projector) + 16 * (projector + lora) + 2 * lora);
+  for (const PlannedSetting& setting : plan.settings)
+    EXPECT_LE(setting.peak, asked) << setting.changes;
+  EXPECT_LT(peak_of(plan, "train.batch_size=1"), peak_of(plan, "train.batch_size=4"));
+  EXPECT_LT(peak_of(plan,
+                    "model.base_dtype=nf4 train.activation_checkpointing=block "
+                    "train.batch_size=1"),
+            22e9)
+      << "the least of them is for a card of 24 GB";
+  // 4 of 16 bits of the decoder's linear layers are left, and 1/64 + of their scales.
+  const double linear = 32 * (4 * 4096. * 4096 + 3 * 4096. * 11008);
+  EXPECT_NEAR(peak_of(plan, "") - peak_of(plan, "model.base_dtype=nf4"), 1.484 * linear,
+              0.02 * linear);
+  EXPECT_LT(plan_ahead(shipped(), 800).settings.front().peak, asked);
+}
+
+/// What the recipes say of the card they are for, with rows as long as they allow.
+TEST(PlanAhead, TheRecipesFitTheirCards) {
+  const std::vector<std::pair<std::string, double>> cards = {
+      {"llava-lora-24gb", 23},   {"llava-lora-40gb", 38},
+      {"llava-lora-80gb", 78},   {"llava-13b-lora", 78},
+      {"llava-full-llm", 138},   {"rows-200", 38},
+      {"rows-200k", 78},         {"documents", 38},
+      {"multi-image", 38},       {"dora", 78},
+      {"projector-pretrain", 78}};
+  for (const auto& [name, gibibytes] : cards) {
+    const Recipe recipe = read_recipe(LFT_SOURCE_DIR "/recipes/" + name + ".yaml");
+    const PlanAhead plan = plan_ahead(recipe, 0);
+    EXPECT_LT(plan.settings.front().peak, gibibytes * (1 << 30)) << name;
+  }
+}
+
+TEST(PlanAhead, ConfigAloneIsEnoughAndEverySettingReadsBack) {
+  const test::TinyRun run;
+  std::filesystem::remove(run.model() + "/model.safetensors");
+  Recipe recipe = run.recipe("out");
+  recipe.data.train = "not/there.json";
+  recipe.train.grad_accum = 2;
+  const PlanAhead plan = plan_ahead(recipe, 0);
+  ASSERT_GT(plan.settings.size(), 4u);
+  for (const PlannedSetting& setting : plan.settings) {
+    std::vector<std::string> sets;
+    std::istringstream words(setting.changes);
+    for (std::string word; words >> word;) sets.push_back(word);
+    EXPECT_NO_THROW(parse_recipe(dump_recipe(recipe), "r.yaml", sets)) << setting.changes;
+  }
+  const std::vector<std::string> lines = plan_ahead_lines(plan);
+  EXPECT_NE(lines[1].find("141 GB"), std::string::npos);
+  EXPECT_TRUE(std::ranges::all_of(lines, [](const auto& line) { return line.size() <= 110; }));
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "cannot be planned for", plan_ahead(recipe, 2));
+}
+
+}  // namespace
+}  // namespace lft::plan_ahead_test

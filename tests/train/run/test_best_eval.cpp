@@ -1,0 +1,134 @@
+// train.keep_best and train.patience: what a run hands out is of its best evaluation, also after a
+// resume.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <limits>
+
+#include "src/train/record/best_eval.h"
+#include "src/train/run/trainer.h"
+#include "support/expect_error.h"
+#include "train/run_files.h"
+
+namespace lft::best_eval_test {
+using namespace lft::io;
+using namespace lft::recipe;
+using namespace lft::train;
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(BestEval, TakesTheLowestAndCountsTheOthers) {
+  BestEval best;
+  EXPECT_TRUE(best.take(3, 2));
+  EXPECT_FALSE(best.take(3, 4)) << "equal is not lower";
+  EXPECT_FALSE(best.take(std::numeric_limits<double>::quiet_NaN(), 6));
+  EXPECT_EQ(best.since, 2);
+  EXPECT_TRUE(best.waited(2));
+  EXPECT_FALSE(best.waited(3));
+  EXPECT_FALSE(best.waited(0)) << "0: to the last step";
+  EXPECT_FALSE(best.take(1, 6)) << "that step was evaluated before";
+  EXPECT_TRUE(best.take(2.5, 8));
+  EXPECT_EQ(best.step, 8);
+  EXPECT_EQ(best.since, 0);
+  const BestEval again = best_from(best_json(best));
+  EXPECT_EQ(again.loss, 2.5);
+  EXPECT_EQ(again.step, 8);
+  EXPECT_EQ(again.last_step, 8);
+  const BestEval none = best_from(best_json(BestEval()));
+  EXPECT_EQ(none.loss, std::numeric_limits<double>::infinity()) << "JSON has no infinity";
+}
+
+/// Trained at a rate that first learns and then, its sign turned by nothing but its size, diverges
+/// from the held-out rows, whose answers are others than the training rows'.
+Recipe overfitting(const test::TinyRun& run, const std::string& out, int64_t steps) {
+  Json rows = Json::parse(test::slurp(run.dir().file("rows.json")));
+  for (Json& row : rows) row["conversations"][1]["value"] = "gnu";
+  run.dir().write("held_out.json", rows.dump());
+  Recipe recipe = run.recipe(out);
+  recipe.data.eval = run.dir().file("held_out.json");
+  recipe.data.shuffle = false;
+  recipe.lora.dropout = 0;
+  recipe.optim.lr = 3e-2;
+  recipe.optim.schedule = "constant";
+  recipe.optim.warmup_ratio = 0;
+  recipe.train.max_steps = steps;
+  recipe.train.eval_every_steps = 1;
+  recipe.train.keep_best = "eval_loss";
+  recipe.checkpoint = {.every_steps = 2, .keep = 2, .at_step_zero = false};
+  return recipe;
+}
+
+std::vector<double> eval_losses(const Recipe& recipe) {
+  std::vector<double> losses;
+  for (const Json& line : test::events(recipe.output_dir, "eval"))
+    losses.push_back(line["eval_loss"].get<double>());
+  return losses;
+}
+
+std::string adapter_bytes(const Recipe& recipe) {
+  return test::slurp(recipe.output_dir + "/adapter/adapter_model.safetensors");
+}
+
+TEST(KeepBest, TheAdapterIsThatOfTheLowestEvaluation) {
+  const test::TinyRun run;
+  const Recipe recipe = overfitting(run, "best", 10);
+  ASSERT_EQ(train::train(recipe), 0);
+  const std::vector<double> losses = eval_losses(recipe);
+  const auto lowest = std::min_element(losses.begin(), losses.end());
+  const int64_t step = lowest - losses.begin() + 1;
+  ASSERT_GT(step, 1);
+  ASSERT_LT(step, 10) << "the planted run is to overfit: " << ::testing::PrintToString(losses);
+  Recipe until_then = overfitting(run, "until", step);
+  until_then.train.keep_best = "none";
+  ASSERT_EQ(train::train(until_then), 0);
+  EXPECT_EQ(adapter_bytes(recipe), adapter_bytes(until_then));
+  EXPECT_TRUE(fs::exists(recipe.output_dir + "/checkpoints/step-10"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(recipe.output_dir + "/best"), {}), 1);
+  Recipe last = overfitting(run, "last", 10);
+  last.train.keep_best = "none";
+  ASSERT_EQ(train::train(last), 0);
+  EXPECT_NE(adapter_bytes(recipe), adapter_bytes(last));
+}
+
+TEST(KeepBest, PatienceEndsTheRunAndAResumedRunToo) {
+  const test::TinyRun run;
+  Recipe recipe = overfitting(run, "out", 40);
+  recipe.train.patience = 3;
+  ASSERT_EQ(train::train(recipe), 0);
+  const std::vector<double> losses = eval_losses(recipe);
+  const int64_t best = std::min_element(losses.begin(), losses.end()) - losses.begin() + 1;
+  ASSERT_LT(losses.size(), 40u);
+  EXPECT_EQ(static_cast<int64_t>(losses.size()), best + 3);
+  const std::vector<Json> stops = test::events(recipe.output_dir, "early_stop");
+  ASSERT_EQ(stops.size(), 1u);
+  EXPECT_EQ(stops[0]["step"], best + 3);
+  EXPECT_EQ(stops[0]["best_step"], best);
+  const std::string adapter = adapter_bytes(recipe);
+  ASSERT_EQ(train::train(recipe, {.resume = true}), 0) << "nothing is left to do";
+  EXPECT_EQ(adapter_bytes(recipe), adapter);
+  EXPECT_EQ(test::step_lines(recipe.output_dir).size(), losses.size());
+}
+
+TEST(KeepBest, ARunInTwoPartsHandsOutTheSame) {
+  const test::TinyRun run;
+  const Recipe whole = overfitting(run, "whole", 8), parts = overfitting(run, "parts", 8);
+  ASSERT_EQ(train::train(whole), 0);
+  ASSERT_EQ(train::train(parts, {.stop_behind = 5}), 0);
+  ASSERT_EQ(train::train(parts, {.resume = true}), 0);
+  EXPECT_EQ(adapter_bytes(parts), adapter_bytes(whole));
+  EXPECT_EQ(eval_losses(parts), eval_losses(whole));
+}
+
+TEST(KeepBest, ADamagedBestIsRefused) {
+  const test::TinyRun run;
+  const Recipe recipe = overfitting(run, "out", 8);
+  ASSERT_EQ(train::train(recipe), 0);
+  const fs::path best = *fs::directory_iterator(recipe.output_dir + "/best");
+  fs::resize_file(best / "trainables.safetensors", 100);
+  EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "trainables.safetensors",
+                   train::train(recipe, {.resume = true}));
+}
+
+}  // namespace
+}  // namespace lft::best_eval_test
