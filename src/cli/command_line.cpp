@@ -6,9 +6,12 @@
 #include <cstdlib>
 
 #include "src/base/errors.h"
+#include "src/base/log.h"
 #include "src/base/signals.h"
 #include "src/base/text.h"
 #include "src/cli/command_text.h"
+#include "src/recipe/foreign_names.h"
+#include "src/recipe/strict_reader.h"
 
 namespace lft::cli {
 namespace {
@@ -33,6 +36,31 @@ void check_command_name(const CLI::App& app, const std::vector<std::string>& arg
       near.empty() ? "lft --help lists the commands" : "did you mean lft " + near[0] + "?");
 }
 
+/// The recipe's field that an option is named after ("--learning_rate", "lora.rank=8"), by lft's
+/// name or another tool's; empty: none.
+std::string field_of(const std::string& argument) {
+  const std::string name = argument.substr(0, argument.find('='))
+                               .substr(std::min(argument.find_first_not_of('-'), argument.size()));
+  if (const std::string ours = recipe::lft_name(name); !ours.empty())
+    return ours.substr(0, ours.find(','));
+  for (const std::string& field : recipe::field_names().fields) {
+    if (field == name || field.substr(field.rfind('.') + 1) == name) return field;
+  }
+  return "";
+}
+
+/// What to write in the place of arguments that a command with a recipe does not have.
+std::string set_instead(const CLI::App& app) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  if (command->get_option_no_throw("--set") == nullptr) return "";
+  for (const std::string& argument : app.remaining(/*recurse=*/true)) {
+    if (const std::string field = field_of(argument); !field.empty())
+      return "fields of the recipe are given as --set " + field + "=VALUE";
+  }
+  return "";
+}
+
 /// --help and --version print and are done; a command that ended with an exit code of its own left
 /// it here; all else is a mistake on the command line.
 int exit_code_of(CLI::App& app, const CLI::ParseError& error) {
@@ -40,7 +68,8 @@ int exit_code_of(CLI::App& app, const CLI::ParseError& error) {
   if (dynamic_cast<const CLI::RuntimeError*>(&error) != nullptr) return error.get_exit_code();
   std::string command = "lft";
   for (const CLI::App* used : app.get_subcommands()) command += " " + used->get_name();
-  throw usage_error(error.what(), command + " --help lists the options");
+  const std::string set = set_instead(app);
+  throw usage_error(error.what(), set.empty() ? command + " --help lists the options" : set);
 }
 
 CommandText text_of(const CLI::App& app) {
@@ -101,6 +130,15 @@ Option& Option::real_range(double low, double high) {
 
 Option& Option::positive() {
   option_->check(CLI::PositiveNumber);
+  return *this;
+}
+
+Option& Option::meaning(std::string (*meant)(const std::string&)) {
+  option_->transform([meant](const std::string& given) {
+    std::string path = meant(given);
+    if (path != given) notice(given + " is a run's folder: " + path + " is taken");
+    return path;
+  });
   return *this;
 }
 

@@ -27,6 +27,9 @@ class Option {
   Option& range(int64_t low, int64_t high);
   Option& real_range(double low, double high);
   Option& positive();
+  /// A text is taken for what `meant` makes of it, and a line on stderr says so where that is
+  /// another.
+  Option& meaning(std::string (*meant)(const std::string&));
   /// Of a list: every mention of the option takes one value, where it would take all that follow.
   Option& one_each();
 

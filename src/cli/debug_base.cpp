@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "src/cli/commands.h"
+#include "src/io/run_folder.h"
 #include "src/train/weights/inspect_base.h"
 
 namespace lft::cli {
@@ -20,7 +21,9 @@ void add_debug_base(Command& debug) {
   auto path = std::make_shared<std::string>();
   Command command =
       debug.subcommand("base", "what looks damaged in a base model, the oddest first");
-  command.option("MODEL", *path, "a model directory: config.json and *.safetensors").required();
+  command.option("MODEL", *path, "a model directory: config.json and *.safetensors")
+      .required()
+      .meaning(io::model_folder);
   command.footer(kFooter);
   command.run([path] {
     for (const std::string& line : train::base_lines(train::inspect_base(*path)))

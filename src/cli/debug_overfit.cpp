@@ -24,6 +24,7 @@ void add_debug_overfit(Command& debug) {
       "that are not finite, a module that puts out zeros only,\n"
       "a frozen layer, eps, clipping, alpha and dropout far from the usual, a learning rate too "
       "low or too high, a wrong reduction of the loss.\n"
+      "Steps that end while the loss still falls, with no suspect, are unfinished: exit 0. "
       "Nothing but overfit.html is written.");
   command.run([options] {
     return exit_with(debug::overfit(options->read(), options->overfit), debug::overfit_error);

@@ -14,6 +14,7 @@
 #include "src/hf/adapter/adapter.h"
 #include "src/hf/model_dir.h"
 #include "src/io/files.h"
+#include "src/io/run_folder.h"
 #include "src/train/machine/device.h"
 #include "src/train/machine/precision.h"
 
@@ -49,8 +50,10 @@ void check_names(const InferOptions& options) {
 }  // namespace
 
 Option add_infer_options(Command& command, InferOptions& options) {
-  const Option model = command.option("--model", options.model, "model directory in HF layout");
-  command.option("--adapter", options.adapter, "PEFT adapter directory");
+  const Option model = command.option("--model", options.model, "model directory in HF layout")
+                           .meaning(io::model_folder);
+  command.option("--adapter", options.adapter, "PEFT adapter directory, or a run's folder")
+      .meaning(io::adapter_folder);
   command.option("--template", options.template_name,
                  "prompt template (default: the adapter's or the model's, else llava-v1)");
   command.option("--image-fit", options.image_fit,

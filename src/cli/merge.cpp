@@ -8,6 +8,7 @@
 #include "src/hf/adapter/adapter.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
+#include "src/io/run_folder.h"
 #include "src/train/machine/device.h"
 
 namespace lft::cli {
@@ -107,9 +108,13 @@ void add_merge(Command& app) {
   auto options = std::make_shared<MergeOptions>();
   Command command =
       app.subcommand("merge", "write base and adapter as one model in HF layout, and check it");
-  command.option("--adapter", options->adapter, "PEFT adapter directory").required();
-  command.option("--model", options->model,
-                 "base model directory (default: the one the adapter records)");
+  command.option("--adapter", options->adapter, "PEFT adapter directory, or a run's folder")
+      .required()
+      .meaning(io::adapter_folder);
+  command
+      .option("--model", options->model,
+              "base model directory (default: the one the adapter records)")
+      .meaning(io::model_folder);
   command.option("--out", options->out, "new directory for the merged model").required();
   command.run([options] { merge(*options); });
 }

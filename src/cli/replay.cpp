@@ -4,6 +4,7 @@
 #include <string>
 
 #include "src/cli/commands.h"
+#include "src/io/run_folder.h"
 
 namespace lft::cli {
 
@@ -13,7 +14,11 @@ void add_replay(Command& app) {
       "replay",
       "runs an incident's batch again under watch and names the op and module of the first "
       "value that is not finite; exits with 5 where it finds one");
-  command.option("INCIDENT_DIR", *dir, "<output_dir>/incidents/step-<n>").required();
+  command
+      .option("INCIDENT_DIR", *dir,
+              "<output_dir>/incidents/step-<n>, or a run's folder: its last incident")
+      .required()
+      .meaning(io::incident_folder);
   command.run([dir] { debug::replay(*dir); });
 }
 

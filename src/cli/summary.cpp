@@ -8,6 +8,7 @@
 #include "src/cli/recipe_args.h"
 #include "src/hf/known_models.h"
 #include "src/io/files.h"
+#include "src/io/run_folder.h"
 
 namespace lft::cli {
 namespace {
@@ -44,7 +45,8 @@ void add_summary(Command& app) {
           "MODEL_DIR|RECIPE", options->model.path,
           "model directory in HF layout (config.json is enough), the name of a published one, or "
           "a recipe: the run's first batch, with adapters")
-      .required();
+      .required()
+      .meaning(io::model_folder);
   add_set_option(command, options->model);
   command.option("--batch", options->batch.batch, "rows of a made-up batch").range(1, 1 << 20);
   command

@@ -24,6 +24,11 @@ io::Json read_config(const std::string& path) {
            "a folder with config.json and *.safetensors", "check model.path or --model");
   }
   const std::string file = path + "/config.json";
+  if (!io::path_exists(file) && io::path_exists(path + "/adapter/adapter_config.json")) {
+    refuse(ErrorKind::kInput, "a run's folder with an adapter and no model", path, {},
+           "a folder with config.json and *.safetensors",
+           "give the run's base as the model, and " + path + " as the adapter");
+  }
   refuse_lfs_pointer(file);
   io::Json config = io::read_json_file(file);
   if (config.is_object() && config.contains("quantization_config") &&

@@ -5,8 +5,10 @@
 
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
+#include "src/base/log.h"
 #include "src/base/text.h"
 #include "src/io/files.h"
+#include "src/io/run_folder.h"
 #include "src/recipe/recipe_fields.h"
 #include "src/recipe/strict_reader.h"
 #include "src/recipe/yaml_tree.h"
@@ -158,6 +160,17 @@ Recipe parse_recipe(const std::string& text, const std::string& where,
          where, {}, {}, "lft recipe fields lists every field with its default and range");
 }
 
+namespace {
+
+/// A field that names a run's folder in the place of what the run wrote there.
+void take_meant(std::string* path, const std::string& meant, const char* field) {
+  if (meant == *path) return;
+  notice(std::string(field) + ": " + *path + " is a run's folder: " + meant + " is taken");
+  *path = meant;
+}
+
+}  // namespace
+
 Recipe read_recipe(const std::string& path, const std::vector<std::string>& sets) {
   std::string text;
   try {
@@ -167,7 +180,10 @@ Recipe read_recipe(const std::string& path, const std::vector<std::string>& sets
         "lft recipe ls names the recipes that come with lft, lft recipe cp NAME PATH copies one";
     throw Error(ErrorKind::kUsage, advised(e, kNext).info());
   }
-  return parse_recipe(text, path, sets);
+  Recipe recipe = parse_recipe(text, path, sets);
+  take_meant(&recipe.model.path, io::model_folder(recipe.model.path), "model.path");
+  take_meant(&recipe.lora.init_from, io::adapter_folder(recipe.lora.init_from), "lora.init_from");
+  return recipe;
 }
 
 }  // namespace lft::recipe

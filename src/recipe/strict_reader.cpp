@@ -7,6 +7,7 @@
 
 #include "src/base/errors.h"
 #include "src/base/text.h"
+#include "src/recipe/foreign_names.h"
 
 namespace lft::recipe {
 namespace {
@@ -77,6 +78,8 @@ FieldNames field_names() {
 }
 
 std::string unknown_field(const std::string& path, const FieldNames& names) {
+  if (const std::string ours = lft_name(path); !ours.empty())
+    return escape_text(path, 80) + " is not a recipe field (in lft: " + ours + ")";
   std::vector<std::string> all = names.fields;
   all.insert(all.end(), names.sections.begin(), names.sections.end());
   const std::string key = last_part(path);

@@ -27,8 +27,8 @@ struct FieldNames : SectionPath {
   }
 };
 FieldNames field_names();
-/// "lora.rnk is not a recipe field (nearest: lora.rank)"; without a near name, the names that its
-/// section has.
+/// "lora.rnk is not a recipe field (nearest: lora.rank)"; of another tool's name "(in lft:
+/// lora.rank)"; without a near name, the names that its section has.
 std::string unknown_field(const std::string& path, const FieldNames& names);
 
 /// Numbers as a recipe writes them: plain decimal, no leading zeros, finite. False otherwise.

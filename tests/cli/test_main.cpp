@@ -51,6 +51,49 @@ TEST(Main, MistakesOnTheCommandLine) {
   expect_error(run_lft("summary . --batch 0"), 2, "range 1 to 1048576");
 }
 
+TEST(Main, AFieldGivenAsAnOptionIsAnsweredWithSet) {
+  expect_error(run_lft("train a.yaml --learning_rate 1e-4"), 2, "--set optim.lr=VALUE");
+  expect_error(run_lft("train a.yaml --lr=1e-4"), 2, "--set optim.lr=VALUE");
+  expect_error(run_lft("check a.yaml lora.rank=8"), 2, "--set lora.rank=VALUE");
+  expect_error(run_lft("debug overfit a.yaml --num-train-epochs 3"), 2, "--set train.epochs=VALUE");
+  expect_error(run_lft("train a.yaml --zzz 3"), 2, "lft train --help");
+  expect_error(run_lft("merge --learning_rate 1 --adapter a --out b"), 2, "lft merge --help");
+}
+
+TEST(Main, ARunsFolderIsTakenForWhatItHolds) {
+  const TinyRun run;
+  const std::string recipe = write_recipe(run, "a"), out = run.dir().file("a");
+  ASSERT_EQ(run_lft("train " + recipe).code, 0);
+  const std::string told = out + " is a run's folder: " + out + "/adapter is taken\n";
+  const auto takes = [&](const std::string& arguments) {
+    const Ran ran = run_lft(arguments);
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    EXPECT_EQ(ran.count(told), 1) << arguments << "\n" << ran.err;
+  };
+  const std::string both = " --model " + run.model() + " --adapter " + out;
+  const std::string rows = " --data " + run.dir().file("rows.json") + " --image-root " +
+                           run.dir().file("images") + " --out ";
+  takes("generate --max-new-tokens 1 --prompt Hi" + both);
+  takes("eval --max-new-tokens 1" + both + rows + out + "/answers.jsonl");
+  takes("score" + both + rows + out + "/scores.jsonl");
+  takes("merge --adapter " + out + " --out " + run.dir().file("merged"));
+  takes("train " + write_recipe(run, "b") + " --set lora.init_from=" + out);
+  expect_error(run_lft("generate --prompt Hi --model " + out), 3, "no model");
+}
+
+TEST(Main, TheFolderOfARunThatTrainedEverythingIsTakenForItsModel) {
+  const TinyRun run;
+  const std::string out = run.dir().file("a"), told = out + "/model is taken";
+  ASSERT_EQ(run_lft("train " + write_recipe(run, "a") + " --set full=[all]").code, 0);
+  for (const std::string& arguments :
+       {"generate --max-new-tokens 1 --prompt Hi --model " + out, "summary " + out,
+        "debug base " + out, "check " + write_recipe(run, "b") + " --set model.path=" + out}) {
+    const Ran ran = run_lft(arguments);
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    EXPECT_EQ(ran.count(told), 1) << arguments << "\n" << ran.err;
+  }
+}
+
 TEST(Main, RecipeErrors) {
   const TinyRun run;
   expect_error(run_lft("train " + run.dir().file("none.yaml")), 2, "none.yaml");
@@ -73,8 +116,10 @@ TEST(Main, InputErrors) {
 
 TEST(Main, ATruncatedImageNamesTheSample) {
   const TinyRun run;
+  ASSERT_EQ(run_lft("check " + write_recipe(run, "a")).code, 0);
   run.dir().write("images/red0.bmp", test::slurp(run.dir().file("images/red0.bmp")).substr(0, 100));
   expect_error(run_lft("train " + write_recipe(run, "a")), 3, "red0.bmp");
+  expect_error(run_lft("check " + write_recipe(run, "b")), 3, "red0.bmp");
 }
 
 TEST(Main, ASampleLongerThanTheModelAllows) {

@@ -209,7 +209,7 @@ void run_train(Recipe recipe, const std::string& dir, const BareOptions& options
   recipe.data.eval.clear();
   recipe.train.max_steps = options.steps;
   try {
-    train::train(recipe, {.gradients_ready = options.hooks.gradients_ready});
+    train::train(recipe, {.gradients_ready = options.hooks.gradients_ready, .folder_goes = true});
   } catch (const Error& error) {
     trial.fault =
         error.what() + (error.info().where.empty() ? "" : " (" + error.info().where + ")");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 
 #include "src/base/errors.h"
 #include "src/base/signals.h"
@@ -21,6 +22,9 @@ namespace {
 constexpr int64_t kPrintEvery = 10, kProbeSteps = 50;
 constexpr double kNearNats = 0.05, kNearShare = 0.05;
 constexpr int kBarWidth = 48;
+constexpr size_t kLastLosses = 10;  // of which the median tells where a run has got to
+constexpr double kFalling = 0.02;   // from one tenth of the steps to the next: still falls
+constexpr double kWayDone = 0.1;    // of the loss, before a run is called unfinished
 
 recipe::Recipe overfit_recipe(recipe::Recipe recipe, const OverfitOptions& options) {
   recipe.output_dir = options.out.empty() ? recipe.output_dir + "/debug-overfit" : options.out;
@@ -35,6 +39,20 @@ recipe::Recipe overfit_recipe(recipe::Recipe recipe, const OverfitOptions& optio
   recipe.train.global_batch = 0;
   recipe.train.max_steps = options.steps;
   return recipe;
+}
+
+double mean_of(std::vector<double>::const_iterator begin, size_t count) {
+  return std::accumulate(begin, begin + static_cast<ptrdiff_t>(count), 0.0) /
+         static_cast<double>(count);
+}
+
+/// Whether the last tenth of the losses (two at least) lies clearly below the tenth before it, and
+/// all of the way is more than noise.
+bool still_falls(const std::vector<double>& losses, double start, double lowest) {
+  const size_t part = std::max<size_t>(2, losses.size() / 10);
+  if (losses.size() < 3 * part || !(lowest < (1 - kWayDone) * start)) return false;
+  const auto last = losses.end() - static_cast<ptrdiff_t>(part);
+  return mean_of(last, part) < (1 - kFalling) * mean_of(last - static_cast<ptrdiff_t>(part), part);
 }
 
 /// The whole exercise over one model.
@@ -75,6 +93,7 @@ class Overfit {
     report_.stopped = steps.stopped;
     for (const double loss : report_.losses)
       report_.lowest = loss < report_.lowest ? loss : report_.lowest;
+    report_.falling = still_falls(report_.losses, report_.start, report_.lowest);
     report_.signal = requested_signal();
     if (report_.signal == 0) look_at_suspects(mean);
     report_.signal = requested_signal();
@@ -135,14 +154,31 @@ class Overfit {
   }
   bool found() const { return std::ranges::any_of(report_.suspects, &OverfitSuspect::guilty); }
 
+  /// How steps ended that began well; empty: they did not end badly.
+  std::string blew_up() const {
+    if (!first_taken_ || !std::isfinite(report_.start)) return "";
+    if (!report_.stopped.empty()) return report_.stopped;
+    if (report_.losses.size() < 2 * kLastLosses) return "";
+    std::vector<double> last(report_.losses.end() - kLastLosses, report_.losses.end());
+    std::ranges::sort(last);
+    const double settled = last[kLastLosses / 2];
+    return settled > report_.start ? "loss " + format_number(settled, "%.4f") : "";
+  }
+
   void look_at_suspects(const MeanLoss& mean) {
-    if (!first_taken_ || !report_.stopped.empty()) {
-      const std::optional<ForwardFault> fault = find_not_finite(run_, batch_);
-      accuse(fault);
-      if (fault) return;  // nothing that follows means anything
-    }
+    std::optional<ForwardFault> fault;
+    if (!first_taken_ || !report_.stopped.empty()) fault = find_not_finite(run_, batch_);
     if (!first_taken_) evidence_.first_gradients.clear();
+    const bool blown = !blew_up().empty();
     const OverfitSuspect frozen = suspect_frozen(run_, bench_, evidence_);
+    OverfitSuspect high;
+    if (blown) high = suspect_high_lr(run_, bench_, lr_probe());
+    if (high.guilty) {  // what else there is at its end came of it
+      report_.suspects.push_back(std::move(high));
+      return;
+    }
+    accuse(fault);
+    if (fault) return;  // nothing that follows means anything
     if (frozen.guilty) accuse(find_dead_output(run_, batch_));
     bool explained = found();
     report_.suspects.push_back(frozen);
@@ -150,7 +186,7 @@ class Overfit {
     const LrProbe probe = lr_probe();
     if (!explained && !reduction.guilty && !report_.losses.empty()) explained = look_at_settings();
     const bool lr = !report_.near_zero() && !report_.losses.empty() && !explained;
-    if (lr) {
+    if (lr && !blown) {
       // Probes would follow a gradient that is not the loss's.
       report_.suspects.push_back(
           reduction.guilty
@@ -160,7 +196,8 @@ class Overfit {
               : suspect_low_lr(run_, bench_, probe));
     }
     report_.suspects.push_back(reduction);
-    if (lr && !found()) report_.suspects.push_back(suspect_high_lr(run_, bench_, probe));
+    if (lr && !found())
+      report_.suspects.push_back(blown ? high : suspect_high_lr(run_, bench_, probe));
   }
 
   /// Whether one of them explains it.
@@ -174,18 +211,21 @@ class Overfit {
   LrProbe lr_probe() {
     LrProbe probe{.start = report_.start,
                   .lowest = report_.start,
-                  .near_zero_below = report_.near_zero_below,
+                  // Another rate may well be there sooner where this one is on its way.
+                  .near_zero_below = report_.falling ? 0 : report_.near_zero_below,
                   .steps = std::min(options_.steps, kProbeSteps),
-                  .lowest_of_steps = {}};
+                  .blew_up = blew_up(),
+                  .take = {}};
+    if (!probe.blew_up.empty()) probe.steps = static_cast<int64_t>(report_.losses.size());
     for (size_t i = 0; i < std::min(report_.losses.size(), static_cast<size_t>(probe.steps)); ++i) {
       if (report_.losses[i] < probe.lowest) probe.lowest = report_.losses[i];
     }
-    probe.lowest_of_steps = [this, steps = probe.steps] {
-      double lowest = INFINITY;
-      for (const train::StepOutcome& outcome :
-           bench_.take(steps, step_, [this] { return batch_; }).outcomes)
-        if (std::isfinite(outcome.loss)) lowest = std::min(lowest, outcome.loss);
-      return lowest;
+    probe.take = [this, steps = probe.steps] {
+      const TrialSteps taken = bench_.take(steps, step_, [this] { return batch_; });
+      ProbedSteps probed{.lowest = INFINITY, .finite = taken.stopped.empty()};
+      for (const train::StepOutcome& outcome : taken.outcomes)
+        if (std::isfinite(outcome.loss)) probed.lowest = std::min(probed.lowest, outcome.loss);
+      return probed;
     };
     return probe;
   }
@@ -211,13 +251,28 @@ std::string from_to(const OverfitReport& report) {
          " steps, near zero is below " + format_number(report.near_zero_below, "%.4f");
 }
 
+bool has_guilty(const OverfitReport& report) {
+  return std::ranges::any_of(report.suspects, &OverfitSuspect::guilty);
+}
+
+/// Where to look into a value that is not finite and has no suspect.
+std::string after_stop(const OverfitReport& report) {
+  return report.losses.size() <= 1
+             ? "lft debug nan hunts for what is not finite in the first step"
+             : "lft train leaves an incident where that happens, which lft replay looks into";
+}
+
 std::vector<std::string> verdict(const OverfitReport& report) {
+  if (report.healthy() && report.unfinished()) {
+    return {"unfinished " + from_to(report) +
+            ": it still falls and nothing is suspect; more --steps tell whether it gets there"};
+  }
   if (report.healthy()) return {"healthy    " + from_to(report) + ": the batch is learnt"};
   std::vector<std::string> lines = {(report.near_zero() ? "learnt     " : "not learnt ") +
                                     from_to(report)};
   if (!report.stopped.empty())
     lines.push_back("stopped    " + report.stopped +
-                    "; lft debug nan hunts for what is not finite");
+                    (has_guilty(report) ? "" : "; " + after_stop(report)));
   if (report.floor > 0)
     lines.push_back("floor      " + format_number(report.floor, "%.4f") +
                     ": equal prompts of the batch have different answers");
@@ -263,7 +318,7 @@ void write_page(const recipe::Recipe& recipe, const std::string& metrics,
                 {"near zero is below", format_number(report.near_zero_below, "%.4f")},
                 {"verdict",
                  report.healthy()
-                     ? "healthy"
+                     ? (report.unfinished() ? "unfinished" : "healthy")
                      : join(lines.empty() ? lines : std::vector{lines.back().substr(11)})}},
       .answers = {}};
   io::make_dirs(recipe.output_dir);
@@ -272,9 +327,7 @@ void write_page(const recipe::Recipe& recipe, const std::string& metrics,
 
 }  // namespace
 
-bool OverfitReport::healthy() const {
-  return near_zero() && std::ranges::none_of(suspects, &OverfitSuspect::guilty);
-}
+bool OverfitReport::healthy() const { return (near_zero() || unfinished()) && !has_guilty(*this); }
 
 ErrorInfo overfit_error(const OverfitReport& report) {
   ErrorInfo info{.what = report.near_zero() ? "one batch is learnt, but not as it should be"
@@ -292,7 +345,7 @@ ErrorInfo overfit_error(const OverfitReport& report) {
   if (!names.empty()) info.found += "; suspect: " + join(names);
   if (!report.stopped.empty()) {
     info.found += "; stopped: " + report.stopped;
-    advice.push_back("lft debug nan hunts for what is not finite");
+    if (names.empty()) advice.push_back(after_stop(report));
   }
   if (advice.empty())
     advice.push_back(

@@ -35,11 +35,14 @@ struct OverfitReport {
   double near_zero_below =
       0;  // floor + the larger of 0.05 nats and 5 % of the way from the start to the floor
   std::string stopped;                   // why before the last step
+  bool falling = false;                  // the loss still was when the steps were over
   std::vector<OverfitSuspect> suspects;  // in the order in which they were looked at
   std::string page;
   int signal = 0;  // that ended it; nothing is concluded then
   bool near_zero() const { return stopped.empty() && lowest < near_zero_below; }
-  bool healthy() const;  // near zero and no suspect guilty
+  /// The steps were too few to say more than that nothing is wrong so far.
+  bool unfinished() const { return stopped.empty() && !near_zero() && falling; }
+  bool healthy() const;  // near zero or unfinished, and no suspect guilty
 };
 
 /// Up to 8 samples, the first of the training order with supervised tokens (one of them with an
@@ -47,7 +50,9 @@ struct OverfitReport {
 /// weight decay, warm-up and schedule. A forward pass that is not finite ends it. Frozen layers and
 /// the reduction are always looked at; settings far from the usual (odd_settings.h) are each tried
 /// against a usual one, with the adapters alone where they are the adapters'; the learning rate
-/// where the loss does not come near zero. Writes overfit.html and nothing else.
+/// where the loss does not come near zero. Steps that begin well and end above the start, or in a
+/// value that is not finite, are the learning rate's where a lower one takes them. Writes
+/// overfit.html and nothing else.
 OverfitReport overfit(const recipe::Recipe& recipe, const OverfitOptions& options = {});
 
 /// The error of a report that is not healthy.

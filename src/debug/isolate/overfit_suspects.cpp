@@ -130,13 +130,13 @@ void tell_probe(OverfitSuspect& suspect, const LrProbe& probe, double rate, doub
                              format_number(lowest, " to %.4f"));
 }
 
-/// The lowest loss of steps that begin at the start with every rate times `factor`.
-double probe_at(train::Run& run, TrialRun& bench, const LrProbe& probe, double factor) {
+/// Steps that begin at the start with every rate times `factor`.
+ProbedSteps probe_at(train::Run& run, TrialRun& bench, const LrProbe& probe, double factor) {
   bench.reset();
   for (train::ParamGroup& group : run.optimizer.groups()) group.lr *= factor;
-  const double lowest = probe.lowest_of_steps();
+  const ProbedSteps probed = probe.take();
   bench.reset();
-  return lowest;
+  return probed;
 }
 
 }  // namespace
@@ -272,7 +272,7 @@ OverfitSuspect suspect_low_lr(train::Run& run, TrialRun& bench, const LrProbe& p
     factor *= 10;
     // What a loss falls by grows with the rate while it is small.
     if (moves > 0 && moves * factor < kSomeFall * probe.start) continue;
-    const double lowest = probe_at(run, bench, probe, factor);
+    const double lowest = probe_at(run, bench, probe, factor).lowest;
     tell_probe(suspect, probe, lr * factor, lowest);
     const bool fell = probe.start - best > kSomeFall * probe.start;
     if (!(lowest < best) && fell) break;
@@ -296,10 +296,13 @@ OverfitSuspect suspect_high_lr(train::Run& run, TrialRun& bench, const LrProbe& 
   bench.reset();
   const double lr = run.optimizer.groups().front().lr;
   tell_probe(suspect, probe, lr, probe.lowest);
+  if (!probe.blew_up.empty()) suspect.evidence.back() += ", and it ended so: " + probe.blew_up;
   for (const double factor : {0.1, 0.01, 0.001}) {
-    const double lowest = probe_at(run, bench, probe, factor);
-    tell_probe(suspect, probe, lr * factor, lowest);
-    suspect.guilty = further(probe, lowest);
+    const ProbedSteps probed = probe_at(run, bench, probe, factor);
+    tell_probe(suspect, probe, lr * factor, probed.lowest);
+    suspect.guilty = probe.blew_up.empty()
+                         ? further(probe, probed.lowest)
+                         : probed.finite && probe.start - probed.lowest > kSomeFall * probe.start;
     if (!suspect.guilty) continue;
     suspect.evidence.push_back(suspect.next = "try optim.lr=" + format_number(lr * factor));
     break;

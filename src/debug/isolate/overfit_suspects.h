@@ -43,16 +43,23 @@ OverfitSuspect suspect_frozen(train::Run& run, const TrialRun& bench,
 OverfitSuspect suspect_reduction(const train::Run& run, const MeanLoss& mean,
                                  const OverfitEvidence& evidence);
 
+/// What steps at one learning rate came to.
+struct ProbedSteps {
+  double lowest = 0;   // loss; infinite: none was finite
+  bool finite = true;  // every step was
+};
 /// What probes at other learning rates do; each begins at the start.
 struct LrProbe {
   double start = 0, lowest = 0;  // of the run itself, over the first `steps`
   double near_zero_below = 0;
   int64_t steps = 0;
-  std::function<double()> lowest_of_steps;  // of so many steps more; infinite: none was finite
+  std::string blew_up;  // how the run's steps ended after they had begun well; empty: they did not
+  std::function<ProbedSteps()> take;  // so many steps more
 };
 /// Ten times the rate, and again while that gets further. To be called before any reset.
 OverfitSuspect suspect_low_lr(train::Run& run, TrialRun& bench, const LrProbe& probe);
-/// A tenth of the rate, a hundredth, a thousandth, until one gets further.
+/// A tenth of the rate, a hundredth, a thousandth, until one gets further; of a run that blew up,
+/// until one takes as many steps, all finite, and its loss falls.
 OverfitSuspect suspect_high_lr(train::Run& run, TrialRun& bench, const LrProbe& probe);
 
 }  // namespace lft::debug

@@ -132,11 +132,38 @@ void add_micro(const MicroHunt& hunt, const HuntInput& input, std::vector<std::s
   if (input.compute != at::kFloat) add_beside(hunt, input.compute, lines);
 }
 
+/// The likeliest first: how the run went explains what a value looks like, not the other way round.
 std::vector<train::Hint> all_hints(const Hunt& hunt, const std::vector<train::Hint>& run_hints) {
-  std::vector<train::Hint> hints;
-  if (hunt.first() != nullptr) hints = hunt.first()->hints;
-  hints.insert(hints.end(), run_hints.begin(), run_hints.end());
+  std::vector<train::Hint> hints = run_hints;
+  if (hunt.first() != nullptr)
+    hints.insert(hints.end(), hunt.first()->hints.begin(), hunt.first()->hints.end());
   return hints;
+}
+
+/// What to do about a cause.
+struct Remedy {
+  const char *cause, *next;  // a cause is named so at its beginning
+};
+constexpr Remedy kRemedies[] = {
+    {"learning rate too high", "lower optim.lr, a quarter at first, or raise optim.warmup_ratio"},
+    {"no gradient clipping", "set optim.clip_grad_norm; 1 is usual"},
+    {"loss scale too high", "lower precision.loss_scale.init"},
+    {"overflow of bf16, and", "lower optim.lr; where no step was taken yet, lft debug base MODEL"},
+    {"overflow of fp16, and", "lower optim.lr; where no step was taken yet, lft debug base MODEL"},
+    {"overflow of fp16", "set precision.compute to bf16 or fp32, whose range holds these values"},
+    {"overflow of bf16", "set precision.compute to fp32"},
+    {"overflow", "lower optim.lr; where no step was taken yet, lft debug base MODEL"},
+    {"a gradient blown up on the way", "lower optim.lr, and set optim.clip_grad_norm to 1"},
+    {"not finite before anything was computed",
+     "lft debug base MODEL looks at the weights, lft validate RECIPE at the rows"},
+};
+
+std::string remedy_of(const std::string& cause) {
+  for (const Remedy& remedy : kRemedies) {
+    if (cause.starts_with(remedy.cause)) return remedy.next;
+  }
+  return "lft debug base MODEL looks at the weights that go into it; the lines above have the "
+         "values";
 }
 
 }  // namespace
@@ -169,7 +196,12 @@ void throw_found(const Hunt& hunt, const HuntInput& input,
       info.where += ", samples " + join_names(input.ids[micro->micro], kShownIds);
     }
   }
+  const std::vector<train::Hint> hints = all_hints(hunt, run_hints);
+  info.next = hints.empty() ? "lft debug overfit RECIPE and lft debug bare RECIPE look for a cause "
+                              "in the settings"
+                            : remedy_of(hints.front().name);
   if (!hunt.given.empty()) {
+    info.next = remedy_of("not finite before anything was computed");
     info.what =
         "not finite or out of range before anything is computed: " + hunt.given.front().name;
     info.found = hunt.given.front().text;
@@ -182,9 +214,9 @@ void throw_found(const Hunt& hunt, const HuntInput& input,
     info.what = "a gradient is not finite: " + micro->pass.gradients.front().name;
     info.found = train::bad_count_text(micro->pass.gradients.front().facts);
   }
-  const std::vector<train::Hint> hints = all_hints(hunt, run_hints);
-  info.next = hints.empty() ? "the lines above say what was computed"
-                            : hints.front().name + ": " + hints.front().evidence;
+  if (!hints.empty() && hunt.given.empty())
+    info.found =
+        "likely cause: " + hints.front().name + ": " + hints.front().evidence + "\n" + info.found;
   throw Error(ErrorKind::kNumeric, info);
 }
 

@@ -20,6 +20,8 @@
 namespace lft::train {
 namespace {
 
+constexpr double kImageSeconds = 1;  // of decoding, before anything is loaded
+
 void print(const std::vector<std::string>& lines) {
   for (const std::string& line : lines) std::printf("%s\n", escape_text(line, 4000).c_str());
   std::fflush(stdout);
@@ -73,6 +75,7 @@ int check(const recipe::Recipe& recipe) {
   check_learning_rates(inputs);
   for (const std::string& line : check_samples(inputs)) notice(line);
   if (const std::string line = judge_steps(inputs); !line.empty()) warning(line);
+  for (const std::string& line : check_images(inputs, kImageSeconds)) notice(line);
   if (const int signal = requested_signal(); signal != 0) return stop_exit_code(signal);
 
   RunMemory memory(inputs.device);

@@ -1,10 +1,17 @@
 #include "src/train/run/preflight.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <mutex>
+#include <numeric>
 #include <set>
 
 #include "src/base/errors.h"
+#include "src/base/signals.h"
 #include "src/base/text.h"
+#include "src/io/files.h"
 #include "src/train/optim/schedule.h"
 
 namespace lft::train {
@@ -32,11 +39,11 @@ void check_count(const data::EncodeOptions& encode, int64_t bad, const std::stri
          "mend them (lft validate lists them all), or raise data.max_bad");
 }
 
-/// Of one data set, named as the recipe names it.
-void check_bad(const RunInputs& inputs, const data::Dataset& dataset, const std::string& field,
+/// Of one data set, named as the recipe names it, of which so many samples were looked at.
+void check_bad(const RunInputs& inputs, int64_t looked_at, const std::string& field,
                const data::BadSamples& bad, std::vector<std::string>& lines) {
   if (bad.count == 0) return;
-  const std::string count = share_text(bad.count, dataset.size());
+  const std::string count = share_text(bad.count, looked_at);
   if (!inputs.data.encode.skip_bad) {
     ErrorInfo info = bad.error->info();
     if (bad.count > 1)
@@ -47,6 +54,88 @@ void check_bad(const RunInputs& inputs, const data::Dataset& dataset, const std:
   const std::string first = reason_of(bad.error->info());
   check_count(inputs.data.encode, bad.count, field, first);
   lines.push_back(field + ": " + count + " cannot be read and will be left out, first " + first);
+}
+
+/// The step from row to row of an order of which every beginning is spread over all of them.
+int64_t spread_step(int64_t rows) {
+  auto step = static_cast<int64_t>(0.618 * static_cast<double>(rows)) + 1;
+  while (std::gcd(step, rows) != 1) ++step;
+  return step;
+}
+
+/// Decodes images row by row, in several threads, until the time is over.
+class ImageLook {
+ public:
+  ImageLook(const RunInputs& inputs, const data::Dataset& dataset, double seconds)
+      : limits_(inputs.data.encode.image_limits),
+        dataset_(dataset),
+        step_(spread_step(dataset.size())),
+        end_(Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                std::chrono::duration<double>(std::min(seconds, 1e6)))) {}
+
+  /// The rows that were looked at. `bad`: those that a run could not decode.
+  int64_t look(int64_t workers, data::BadSamples& bad) {
+    std::vector<std::future<void>> threads;
+    for (int64_t i = 0; i < std::min(workers, dataset_.size()); ++i)
+      threads.push_back(std::async(std::launch::async, [this] { work(); }));
+    for (std::future<void>& thread : threads) thread.get();
+    bad = bad_;
+    return looked_at_;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void work() {
+    for (int64_t i; (i = next_++) < dataset_.size();) {
+      if (i > 0 && (Clock::now() >= end_ || requested_signal() != 0)) return;
+      look_at(i * step_ % dataset_.size());
+      ++looked_at_;
+    }
+  }
+
+  void look_at(int64_t row) {
+    try {
+      for (const std::string& path : dataset_.image_paths(row))
+        io::check_image(io::read_file(path, limits_.max_bytes), path, limits_);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kInput) throw;
+      judge(row);
+    }
+  }
+
+  /// The error is the one that a run would end with.
+  void judge(int64_t row) {
+    try {
+      dataset_.get(row);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kInput) throw;
+      const std::lock_guard lock(mutex_);
+      ++bad_.count;
+      if (bad_.error && bad_.first < row) return;
+      bad_.first = row;
+      bad_.error.emplace(error);
+    }
+  }
+
+  const io::ImageLimits& limits_;
+  const data::Dataset& dataset_;
+  const int64_t step_;
+  const Clock::time_point end_;
+  std::atomic<int64_t> next_{0}, looked_at_{0};
+  std::mutex mutex_;
+  data::BadSamples bad_;
+};
+
+void check_images_of(const RunInputs& inputs, const data::Dataset& dataset,
+                     const std::string& field, double seconds, std::vector<std::string>& lines) {
+  data::BadSamples bad;
+  const int64_t looked_at = ImageLook(inputs, dataset, seconds).look(inputs.data.workers, bad);
+  check_bad(inputs, looked_at, field, bad, lines);
+  if (looked_at < dataset.size()) {
+    lines.push_back(field + ": the images of " + share_text(looked_at, dataset.size()) +
+                    " were decoded; lft validate decodes all of them");
+  }
 }
 
 bool takes_part(const recipe::Recipe& recipe, const std::string& scope) {
@@ -85,7 +174,7 @@ std::vector<Group> groups_of(const recipe::Recipe& recipe) {
 std::vector<std::string> check_samples(RunInputs& inputs) {
   std::vector<std::string> lines;
   const std::vector<data::SampleLength>& lengths = sample_lengths(inputs.data);
-  check_bad(inputs, *inputs.data.train, "data.train", inputs.data.bad, lines);
+  check_bad(inputs, inputs.data.train->size(), "data.train", inputs.data.bad, lines);
   const int64_t unlabelled = std::ranges::count_if(lengths, [](const data::SampleLength& each) {
     return each.tokens > 0 && each.supervised == 0;
   });
@@ -105,7 +194,15 @@ std::vector<std::string> check_samples(RunInputs& inputs) {
   if (!inputs.data.eval) return lines;
   data::BadSamples bad;
   data::measure_lengths(*inputs.data.eval, inputs.recipe.data.workers, &bad);
-  check_bad(inputs, *inputs.data.eval, "data.eval", bad, lines);
+  check_bad(inputs, inputs.data.eval->size(), "data.eval", bad, lines);
+  return lines;
+}
+
+std::vector<std::string> check_images(const RunInputs& inputs, double seconds) {
+  std::vector<std::string> lines;
+  const double each = inputs.data.eval ? seconds / 2 : seconds;
+  check_images_of(inputs, *inputs.data.train, "data.train", each, lines);
+  if (inputs.data.eval) check_images_of(inputs, *inputs.data.eval, "data.eval", each, lines);
   return lines;
 }
 

@@ -13,6 +13,12 @@ namespace lft::train {
 /// will be left out and what teaches nothing.
 std::vector<std::string> check_samples(RunInputs& inputs);
 
+/// Decodes images of rows spread over data.train and data.eval for about so many seconds, in
+/// data.workers threads: what their headers, which check_samples() reads, do not tell. Every image
+/// where the time is enough; else a line says of how many rows. What is bad is as for
+/// check_samples().
+std::vector<std::string> check_images(const RunInputs& inputs, double seconds);
+
 /// As a run goes on and decodes: kInput where more than data.max_bad samples of data.train were
 /// left out. `skipped`: a line for each time, as Run keeps them, in every epoch again; those of
 /// data.eval are not counted.

@@ -73,6 +73,7 @@ class Trainer {
         graphs_(make_graph_passes(run)),
         stop_behind_(options.stop_behind),
         part_done_(options.part_done),
+        folder_goes_(options.folder_goes),
         files_(recipe_, run.inputs.total_steps, run.state.step, metrics_bytes),
         writer_(recipe_.output_dir + "/checkpoints", recipe_.checkpoint.keep,
                 /*behind=*/!run.inputs.device.is_cpu()) {
@@ -92,14 +93,19 @@ class Trainer {
       if (recipe_.checkpoint.at_step_zero) save();
     }
     try {
-      loop();
-      drop_passes();  // what comes now needs their memory
-      if (saved_step_ != run_.state.step) save();
-      writer_.wait();
+      return run_to_end();
     } catch (const Error& error) {
       if (error.kind() == ErrorKind::kNumeric) write_report(/*with_answers=*/false);
+      if (error.kind() == ErrorKind::kInput && run_.state.step > 0) stop_for_data(error);
       throw;
     }
+  }
+
+ private:
+  int run_to_end() {
+    loop();
+    drop_passes();  // what comes now needs their memory
+    save_step();
     if (requested_signal() != 0) return stop(requested_signal());
     record_memory();
     if (stop_behind_ == 0) return finish();
@@ -107,7 +113,6 @@ class Trainer {
     return 0;
   }
 
- private:
   /// What the steps took beside what was predicted for them.
   void record_memory() {
     const double peak = peak_.growth(),
@@ -288,6 +293,12 @@ class Trainer {
     saved_step_ = run_.state.step;
   }
 
+  /// The step that the run stands at is on the disk.
+  void save_step() {
+    if (saved_step_ != run_.state.step) save();
+    writer_.wait();
+  }
+
   /// Memory that is free is given back before and after it, and at no other time between steps:
   /// its batches have other sizes.
   void evaluate_loss() {
@@ -364,6 +375,23 @@ class Trainer {
     return stop_exit_code(signal);
   }
 
+  /// What was learnt before a sample that cannot be read is kept.
+  [[noreturn]] void stop_for_data(const Error& error) {
+    const std::string step = std::to_string(run_.state.step), &out = recipe_.output_dir;
+    files_.event("stopped", run_.state.step, {{"reason", error.what()}});
+    drop_passes();
+    save_step();
+    save_outputs(run_);
+    write_report(/*with_answers=*/false);
+    ErrorInfo info = error.info();
+    info.next += (info.next.empty() ? "" : "\n") + ("step " + step) +
+                 " is saved. With the data as it was at the start --resume goes on from it; with "
+                 "mended data another run does:\n  lft train " +
+                 out + "/recipe.resolved.yaml --set output_dir=" + out +
+                 "-on --set lora.init_from=" + out + "/checkpoints/step-" + step;
+    throw Error(error.kind(), std::move(info));
+  }
+
   int finish() {
     if (evaluated_step_ != run_.state.step) evaluate_loss();
     go_back_to_best();
@@ -371,16 +399,15 @@ class Trainer {
       check_trained(run_.model.model, run_.optimizer, probe_batch(run_), run_.state.compute);
     } catch (const Error& error) {
       files_.event("stopped", run_.state.step, {{"reason", error.what()}});
-      write_report(/*with_answers=*/false);
       throw;
     }
     tell_of_images();
     warn_unmoved();
     save_outputs(run_);
     write_report(/*with_answers=*/true);
-    std::printf("done       %lld steps in %.1f s; see %s/report.html\n",
-                static_cast<long long>(run_.state.step), seconds_since(start_),
-                recipe_.output_dir.c_str());
+    print_line("done       " + std::to_string(run_.state.step) + " steps in " +
+               format_number(seconds_since(start_), "%.1f s") +
+               (folder_goes_ ? "" : "; see " + recipe_.output_dir + "/report.html"));
     return 0;
   }
 
@@ -417,6 +444,7 @@ class Trainer {
   std::unique_ptr<GraphPasses> graphs_;  // null: none, or none any more
   const int64_t stop_behind_;
   const std::function<void(int64_t, const data::StepSamples&)> part_done_;
+  const bool folder_goes_;
   RunFiles files_;
   checkpoint::CheckpointWriter writer_;
   ActivationNorms activations_;

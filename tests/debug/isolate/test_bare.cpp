@@ -49,7 +49,11 @@ class BareTest : public ::testing::Test {
 };
 
 TEST_F(BareTest, AHealthyRunPassesEveryPartAndLeavesNothing) {
+  ::testing::internal::CaptureStdout();
   const BareReport report = go(full_recipe());
+  const std::string printed = ::testing::internal::GetCapturedStdout();
+  EXPECT_NE(printed.find("done       12 steps"), std::string::npos) << printed;
+  EXPECT_EQ(printed.find("report.html"), std::string::npos) << printed;  // deleted with its folder
   EXPECT_TRUE(report.healthy()) << text();
   EXPECT_EQ(parts(report), (std::vector<std::string>{"core", "precision", "clipping", "schedule",
                                                      "weight decay", "dropout", "accumulation",

@@ -237,7 +237,36 @@ TEST_F(OverfitTest, ANonFiniteStepEndsIt) {
   EXPECT_EQ(report.losses.size(), 3u);
   EXPECT_NE(text().find("stopped    step 3"), std::string::npos) << text();
   EXPECT_TRUE(overfit_error(report).found.ends_with("stopped: step 3: a gradient is not finite"));
-  EXPECT_NE(overfit_error(report).next.find("lft debug nan"), std::string::npos);
+  EXPECT_NE(overfit_error(report).next.find("lft replay"), std::string::npos);
+}
+
+/// What values of large weights do, without weights that are so large on every machine.
+TEST_F(OverfitTest, ARateWhoseStepsEndInNoFiniteValueIsNamedThoughTheLossFellFirst) {
+  const GradientHook overflow = [](int64_t, Optimizer& optimizer) {
+    const at::Tensor weight = slot_of(optimizer, std::string(kUp) + ".lora_B.weight").param.tensor;
+    if (weight.detach().abs().max().item<float>() > 3) weight.mutable_grad().view(-1)[0] = NAN;
+  };
+  Recipe recipe = adapters("out");
+  recipe.optim.lr = 0.3;
+  const OverfitReport report = go(recipe, {.built = {}, .gradients_ready = overflow});
+  EXPECT_NE(report.stopped.find("a gradient is not finite"), std::string::npos) << text();
+  EXPECT_LT(report.lowest, report.start) << text();
+  EXPECT_EQ(guilty(report), std::vector<std::string>{"learning rate too high"}) << text();
+  EXPECT_NE(evidence(report, "learning rate too high").find("it ended so: step "),
+            std::string::npos)
+      << text();
+  EXPECT_EQ(overfit_error(report).next, "try optim.lr=0.03");
+  EXPECT_EQ(text().find("lft debug nan"), std::string::npos) << text();
+}
+
+TEST_F(OverfitTest, StepsThatEndWhileTheLossStillFallsAreUnfinishedAndNoError) {
+  Recipe recipe = run_.recipe("out");
+  const OverfitReport report = go(recipe, {}, 8);
+  EXPECT_FALSE(report.near_zero()) << text();
+  EXPECT_TRUE(report.unfinished()) << text();
+  EXPECT_TRUE(report.healthy()) << text();
+  EXPECT_TRUE(lines_.back().starts_with("unfinished loss ")) << text();
+  EXPECT_NE(test::slurp(report.page).find("\"verdict\",\"unfinished\""), std::string::npos);
 }
 
 TEST_F(OverfitTest, NothingWithAGradientIsNoCrash) {

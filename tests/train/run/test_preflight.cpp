@@ -7,6 +7,7 @@
 #include "src/base/text.h"
 #include "src/train/memory/memory_plan.h"
 #include "src/train/run/preflight.h"
+#include "support/expect_error.h"
 #include "train/tiny_run.h"
 
 namespace lft::preflight_test {
@@ -117,6 +118,64 @@ TEST(Preflight, StepsThatTeachNextToNothingAreTold) {
   Recipe epochs = run.recipe("out");
   epochs.train.max_steps = 0;
   EXPECT_NE(judge_steps(open_inputs(epochs)).find("raise train.epochs"), std::string::npos);
+}
+
+/// Its header is whole.
+void cut_image(const test::TinyRun& run, const std::string& name) {
+  const std::string file = run.dir().file("images/" + name);
+  run.dir().write("images/" + name, test::slurp(file).substr(0, 100));
+}
+
+TEST(Preflight, ACutImageIsFoundInEveryRow) {
+  const test::TinyRun run;
+  Recipe recipe = run.recipe("out");
+  recipe.data.eval.clear();
+  recipe.data.workers = 3;
+  EXPECT_TRUE(check_images(open_inputs(recipe), 1e9).empty());
+  for (const char* name : {"red0.bmp", "blue5.bmp", "blue11.bmp"}) {
+    const test::TinyRun broken;
+    recipe.data.train = broken.dir().file("rows.json");
+    recipe.data.image_root = broken.dir().file("images");
+    cut_image(broken, name);
+    RunInputs inputs = open_inputs(recipe);
+    EXPECT_TRUE(check_samples(inputs).empty()) << "its header tells nothing";
+    EXPECT_LFT_ERROR(ErrorKind::kInput, name, check_images(inputs, 1e9));
+  }
+}
+
+TEST(Preflight, ACutImageOfTheHeldOutRowsIsFoundToo) {
+  const test::TinyRun run;
+  Recipe recipe = run.recipe("out");
+  nlohmann::json rows = nlohmann::json::parse(test::slurp(recipe.data.eval));
+  rows.erase(1);
+  recipe.data.train = run.dir().write("without.json", rows.dump());
+  cut_image(run, "green1.bmp");
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "green1.bmp", check_images(open_inputs(recipe), 1e9));
+}
+
+TEST(Preflight, CutImagesThatAreSkippedAreCountedUpToTheLimit) {
+  const test::TinyRun run;
+  Recipe recipe = run.recipe("out");
+  recipe.data.eval.clear();
+  recipe.data.on_bad_sample = "skip";
+  cut_image(run, "green4.bmp");
+  cut_image(run, "red9.bmp");
+  const std::string line = join(check_images(open_inputs(recipe), 1e9));
+  EXPECT_NE(line.find("data.train: 2 of 12 samples cannot be read and will be left out, first "),
+            std::string::npos)
+      << line;
+  EXPECT_NE(line.find("green4.bmp"), std::string::npos) << line;
+  recipe.data.max_bad = 1;
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "too many samples", check_images(open_inputs(recipe), 1e9));
+}
+
+TEST(Preflight, WhatTheTimeWasNotEnoughForIsSaid) {
+  const test::TinyRun run;
+  Recipe recipe = run.recipe("out");
+  recipe.data.eval.clear();
+  EXPECT_EQ(join(check_images(open_inputs(recipe), 0)),
+            "data.train: the images of 1 of 12 samples were decoded; lft validate decodes all of "
+            "them");
 }
 
 }  // namespace

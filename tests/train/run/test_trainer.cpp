@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "src/checkpoint/checkpoint.h"
 #include "src/hf/adapter/adapter.h"
 #include "src/io/json.h"
 #include "src/train/inputs/run_inputs.h"
@@ -26,6 +27,43 @@ using test::step_lines;
 std::string adapter_bytes(const Recipe& recipe) {
   EXPECT_EQ(train::train(recipe), 0);
   return slurp(recipe.output_dir + "/adapter/adapter_model.safetensors");
+}
+
+TEST(Trainer, KeepsWhatItHasWhereASampleCannotBeRead) {
+  const test::TinyRun run;
+  Recipe recipe = run.recipe("out");
+  recipe.data.eval.clear();
+  recipe.data.shuffle = false;
+  recipe.train.batch_size = 1;
+  recipe.train.worst_first = false;
+  run.dir().write("images/blue5.bmp", slurp(run.dir().file("images/blue5.bmp")).substr(0, 100));
+  try {
+    train::train(recipe);
+    ADD_FAILURE() << "a cut image was trained";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kInput);
+    EXPECT_NE(error.info().where.find("blue5.bmp"), std::string::npos) << error.info().where;
+    EXPECT_NE(error.info().next.find("step 5 is saved"), std::string::npos) << error.info().next;
+    EXPECT_NE(
+        error.info().next.find("--set lora.init_from=" + recipe.output_dir + "/checkpoints/step-5"),
+        std::string::npos)
+        << error.info().next;
+  }
+  EXPECT_EQ(step_lines(recipe.output_dir).size(), 5u);
+  EXPECT_EQ(test::metric_lines(recipe.output_dir).back()["event"], "checkpoint");
+  EXPECT_EQ(checkpoint::load_checkpoint(recipe.output_dir + "/checkpoints/step-5").step, 5);
+  EXPECT_NE(slurp(recipe.output_dir + "/report.html").find("stopped"), std::string::npos);
+  EXPECT_NO_THROW(AdapterDir::open(recipe.output_dir + "/adapter"));
+  // The way on that the error names.
+  Recipe on = recipe;
+  on.output_dir = run.dir().file("on");
+  on.lora.init_from = recipe.output_dir + "/checkpoints/step-5";
+  on.data.train = run.dir().write("whole.json", [&] {
+    Json rows = Json::parse(slurp(recipe.data.train));
+    rows.erase(5);
+    return rows.dump();
+  }());
+  EXPECT_EQ(train::train(on), 0);
 }
 
 TEST(Trainer, WritesEveryFileOfARunAndLearns) {
