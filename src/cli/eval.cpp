@@ -43,6 +43,7 @@ void fill_from_recipe(EvalCommand& command) {
   data::EncodeOptions rules;
   train::apply_data_rules(recipe, rules);
   command.infer.image_limits = rules.image_limits;
+  command.infer.count_unknown = rules.count_unknown;
 }
 
 io::Json record_line(const infer::EvalRecord& record) {

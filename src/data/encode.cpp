@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/base/errors.h"
+#include "src/base/text.h"
 #include "src/io/files.h"
 #include "src/text/labels.h"
 
@@ -79,6 +80,9 @@ void check_marks(const Row& row) {
       refuse_row(row, "<image> in an answer", quote_text(turn.answer, 80),
                  "images in questions only", kMendRow);
   }
+  if (count_marks(row.system) > 0)
+    refuse_row(row, "<image> in a system text", quote_text(row.system, 80),
+               "images in questions only", kMendRow);
   if (marks == images) return;
   const std::string next =
       marks == 0
@@ -89,10 +93,24 @@ void check_marks(const Row& row) {
              "as many marks as images", next);
 }
 
+void check_system(const Row& row, const EncodeOptions& options) {
+  if (row.system.empty() || text::takes_system(options.template_name)) return;
+  std::vector<std::string> others;
+  for (const std::string& name : text::template_names()) {
+    if (text::takes_system(name)) others.push_back(name);
+  }
+  refuse_row(row, "a system text, for which the template has no place",
+             quote_text(row.system, 80) + ", template " + options.template_name,
+             "one of the templates " + join(others),
+             "set data.template to one of them, or put the text in front of the first question");
+}
+
 EncodedText encode_text(const Row& row, const text::Tokenizer& tokenizer,
                         const EncodeOptions& options) {
-  return tokenize(row, text::render(options.template_name, row.turns, options.eos), tokenizer,
-                  options);
+  check_system(row, options);
+  return tokenize(row,
+                  text::render(options.template_name, row.turns, options.eos, false, row.system),
+                  tokenizer, options);
 }
 
 Sample expand_images(const EncodedText& text, const Row& row, const EncodeOptions& options) {

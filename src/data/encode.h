@@ -21,8 +21,10 @@ constexpr char kMendRow[] = "mend the row; data.on_bad_sample: skip leaves such 
 /// its own.
 [[noreturn]] void throw_image_error(const Row& row, const Error& error, const std::string& next);
 
-/// As many <image> marks in the questions as images, and none in an answer; else kInput.
+/// As many <image> marks in the questions as images, and none elsewhere; else kInput.
 void check_marks(const Row& row);
+/// kInput where the row has a system text and the template no place for it.
+void check_system(const Row& row, const EncodeOptions& options);
 
 /// A row as text and as tokens: nothing is cut, an image is one token.
 struct EncodedText {

@@ -14,6 +14,7 @@ struct Row {
   std::string where;  // file:line or file[index], for messages
   std::vector<text::Turn> turns;
   std::vector<std::string> images;  // names under image_root
+  std::string system = {};          // of the row itself; empty: the template's
 };
 
 /// Resized to the model's square, before normalisation: uint8 [3, size, size].

@@ -90,6 +90,8 @@ void visit_data(Visitor& v, Section& d) {
           "longest sample, image positions included; lowered to the model's positions");
   v.field("on_bad_sample", d.on_bad_sample, {.choices = {"error", "skip"}},
           "skipped samples are counted and named");
+  v.field("unknown_keys", d.unknown_keys, {.choices = {"error", "warn"}, .may_change = true},
+          "a key of a row that lft does not use is an error, or counted by name in one warning");
   v.field("max_bad", d.max_bad, {.low = 0, .high = 1e12, .may_change = true},
           "samples of one data set that on_bad_sample: skip may leave out; one more stops the run, "
           "naming the first");

@@ -62,6 +62,7 @@ data:
   image_fit: pad
   max_tokens: 2048
   on_bad_sample: error
+  unknown_keys: error
   max_bad: 10
   shuffle: true
   group_by_length: false

@@ -18,6 +18,13 @@ void append(std::vector<PreviewPiece>& pieces, PreviewPiece::Kind kind, const st
   pieces.back().text += text;
 }
 
+/// Whether a token shares a byte with an answer that is not learnt.
+bool is_masked(const text::Token& token, const text::Rendered& rendered) {
+  return std::ranges::any_of(rendered.masked, [&](const text::Rendered::Span& span) {
+    return token.begin < span.end && token.end > span.begin;
+  });
+}
+
 /// The rendered text by tokens, as far as `kept` goes. Every byte of the text stands in one piece:
 /// the tokens of one character share it.
 std::vector<PreviewPiece> make_pieces(const data::EncodedText& text, const data::Sample& kept,
@@ -35,7 +42,10 @@ std::vector<PreviewPiece> make_pieces(const data::EncodedText& text, const data:
     } else if (token.begin == token.end) {
       append(pieces, PreviewPiece::kMark, tokenizer.token_of(token.id));
     } else {
-      append(pieces, kept.labels[position] >= 0 ? PreviewPiece::kSupervised : PreviewPiece::kText,
+      append(pieces,
+             kept.labels[position] >= 0        ? PreviewPiece::kSupervised
+             : is_masked(token, text.rendered) ? PreviewPiece::kMasked
+                                               : PreviewPiece::kText,
              text.rendered.text.substr(byte, end - byte));
     }
     byte = end;
@@ -80,6 +90,8 @@ Preview preview_sample(const data::Dataset& dataset, int64_t index, const recipe
   Preview preview;
   preview.id = row.id;
   preview.where = row.where;
+  preview.answers = static_cast<int64_t>(row.turns.size());
+  preview.masked = std::ranges::count(row.turns, false, &text::Turn::learnt);
   preview.tokens = static_cast<int64_t>(sample.input_ids.size());
   preview.supervised = sample.supervised();
   preview.image_positions =

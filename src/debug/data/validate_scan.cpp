@@ -64,11 +64,13 @@ class RowCheck {
   RowScan run(int64_t index) {
     scan_.content = content_hash(row_);
     scan_.said = reply_hashes(row_);
+    scan_.masked = std::ranges::count(row_.turns, false, &text::Turn::learnt);
     for (size_t turn = 0; turn < row_.turns.size(); ++turn) {
       const std::string of = " of turn " + std::to_string(turn + 1);
       look_into(row_.turns[turn].question, "the question" + of);
       look_into(row_.turns[turn].answer, "the answer" + of);
     }
+    look_into(row_.system, "the system text");
     std::optional<data::Sample> stored;
     const auto read = [&] { stored = source_.prepared->get(index); };
     if (source_.prepared == nullptr || passes(DataFault::kPrepared, read)) check_text(stored);
@@ -109,6 +111,7 @@ class RowCheck {
   void check_text(const std::optional<data::Sample>& stored) {
     data::EncodedText text;
     if (!passes(DataFault::kMarks, [&] { data::check_marks(row_); })) return;
+    if (!passes(DataFault::kRow, [&] { data::check_system(row_, options_); })) return;
     if (!passes(DataFault::kTokens, [&] { text = data::encode_text(row_, tokenizer_, options_); }))
       return;
     const data::Sample whole = data::expand_images(text, row_, options_);
@@ -162,7 +165,9 @@ class RowCheck {
                       limit = "data.max_tokens = " + std::to_string(options_.max_tokens);
     if (scan_.kept_labels == 0) {
       found(DataFault::kNoLabel, scan_.labels == 0
-                                     ? "no token of the row is supervised"
+                                     ? scan_.masked > 0
+                                           ? "all its answers are masked by weight 0 or loss false"
+                                           : "no token of the row is supervised"
                                      : "its " + labels + " supervised tokens lie behind " + limit +
                                            "; the row has " + length + " tokens");
     } else if (scan_.length > scan_.kept) {

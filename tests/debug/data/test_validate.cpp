@@ -116,6 +116,44 @@ TEST_F(Validate, ACutAnswerIsAWarning) {
   expect_fault(DataFault::kTruncated, "of 602 supervised tokens");
 }
 
+TEST_F(Validate, KeysThatAreNotUsedAreMalformedRowsUnlessCounted) {
+  nlohmann::json spoilt = json_row(kBad);
+  spoilt["sistem"] = "Be brief.";
+  lines_[kBad] = spoilt.dump();
+  expect_fault(DataFault::kRow, "a key that lft does not use: \"sistem\"");
+  recipe_.data.unknown_keys = "warn";
+  EXPECT_TRUE(validate().counts.empty());
+}
+
+TEST_F(Validate, ASystemTextNeedsATemplateWithAPlaceForIt) {
+  nlohmann::json spoilt = json_row(kBad);
+  spoilt["system"] = "Be brief.";
+  lines_[kBad] = spoilt.dump();
+  EXPECT_TRUE(validate().counts.empty());
+  recipe_.data.chat_template = "plain";
+  expect_fault(DataFault::kRow, "a system text, for which the template has no place");
+}
+
+TEST_F(Validate, MaskedAnswersAreCountedAndNeedAnotherBesideThem) {
+  nlohmann::json spoilt = json_row(kBad);
+  nlohmann::json& talk = spoilt["conversations"];
+  talk.push_back({{"from", "human"}, {"value", "Sure?"}});
+  talk.push_back({{"from", "gpt"}, {"value", "yes"}});
+  talk[1]["weight"] = 0;
+  lines_[kBad] = spoilt.dump();
+  const DataReport report = validate();
+  EXPECT_TRUE(report.counts.empty()) << data_report_text(report);
+  EXPECT_EQ(report.files.at(0).masked, 1);
+  EXPECT_EQ(report.files.at(0).replies, kRows);
+  EXPECT_NE(data_report_text(report).find(
+                "  masked     1 more answer by weight 0 or loss false: read, and not learnt\n"),
+            std::string::npos)
+      << data_report_text(report);
+  talk[3]["loss"] = false;
+  lines_[kBad] = spoilt.dump();
+  expect_fault(DataFault::kNoLabel, "all its answers are masked");
+}
+
 TEST_F(Validate, AnImageBehindTheLimit) {
   replace_text(std::string(600, 'q') + "<image>", "red");
   expect_fault(DataFault::kCutImage, "the last image ends at position ");
