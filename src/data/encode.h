@@ -44,6 +44,14 @@ Sample expand_images(const EncodedText& text, const Row& row, const EncodeOption
 /// Drops what lies after max_tokens; kInput where that would cut an image.
 void truncate_sample(Sample& sample, const Row& row, const EncodeOptions& options);
 
+/// The square of an image file, decoded with no more memory than read_bytes() says. Errors of the
+/// file and of check_fit().
+PixelImage read_fitted(const std::string& path, const EncodeOptions& options);
+/// Bytes held at the most while read_fitted() reads an image of this header from a file of so many
+/// bytes.
+int64_t read_bytes(const io::ImageHeader& header, int64_t file_bytes, int64_t size,
+                   const std::string& image_fit);
+
 /// kInput where an image of this size cannot be fitted: too long and narrow.
 void check_fit(int64_t width, int64_t height, int64_t size, const std::string& image_fit);
 
