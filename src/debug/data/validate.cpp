@@ -90,6 +90,7 @@ class Tally {
       if (source_.prepared != nullptr) break;
       const ImageScan& image = images.at(name);
       if (image.fault) problem(image.fault->fault, row, image.fault->reason);
+      if (image.oddity) problem(image.oddity->fault, row, image.oddity->reason);
       whole = whole && !image.fault;
       shown = mix_hashes(shown, image.content);
     }

@@ -35,8 +35,10 @@ enum class DataFault {
   kContradiction,
   kOneAnswer,
   kShifted,
+  kWhiteImage,
+  kNarrowImage,
 };
-constexpr int kDataFaults = 21;
+constexpr int kDataFaults = 23;
 bool is_warning(DataFault fault);
 std::string fault_slug(DataFault fault);   // "missing_image"
 std::string fault_title(DataFault fault);  // "an image file that is not there"

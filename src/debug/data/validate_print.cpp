@@ -36,6 +36,8 @@ constexpr FaultName kNames[kDataFaults] = {
     {DataFault::kContradiction, "contradiction", "another answer to what an earlier row asks"},
     {DataFault::kOneAnswer, "one_answer", "a file whose rows all have one answer"},
     {DataFault::kShifted, "shifted_answers", "answers that seem to belong to a neighbouring row"},
+    {DataFault::kWhiteImage, "white_image", "an image that turns white"},
+    {DataFault::kNarrowImage, "narrow_image", "an image of which hardly anything is left"},
 };
 
 const FaultName& name_of(DataFault fault) { return kNames[static_cast<size_t>(fault)]; }

@@ -49,7 +49,8 @@ struct ImageFault {
 };
 struct ImageScan {
   std::optional<ImageFault> fault = {};
-  size_t content = 0;  // hash of the file
+  std::optional<ImageFault> oddity = {};  // it can be read, and shows little
+  size_t content = 0;                     // hash of the file
 };
 /// The file is decoded to its last byte, with the errors training would meet, and is checked for
 /// what fitting would refuse.

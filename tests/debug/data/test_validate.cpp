@@ -91,6 +91,49 @@ TEST_F(Validate, AnImageTooNarrowToBeFitted) {
   EXPECT_EQ(validate().errors(), 0);
 }
 
+/// An uncompressed TIFF of 16 bits of grey, all of one value.
+std::string grey_tiff(uint16_t width, uint16_t height, uint16_t value) {
+  const auto word = [](uint32_t number, int bytes) {
+    std::string out;
+    for (int i = 0; i < bytes; ++i) out += static_cast<char>(number >> (8 * i));
+    return out;
+  };
+  const uint32_t pixels = 2u * width * height, entries = 9;
+  std::string file = std::string("II*\0", 4) + word(8, 4) + word(entries, 2);
+  for (const auto& [tag, number] :
+       std::vector<std::pair<uint32_t, uint32_t>>{{256, width},
+                                                  {257, height},
+                                                  {258, 16},
+                                                  {259, 1},
+                                                  {262, 1},
+                                                  {273, 8 + 2 + 12 * entries + 4},
+                                                  {277, 1},
+                                                  {278, height},
+                                                  {279, pixels}})
+    file += word(tag, 2) + word(4, 2) + word(1, 4) + word(number, 4);
+  file += word(0, 4);
+  for (uint32_t i = 0; i < pixels / 2; ++i) file += word(value, 2);
+  return file;
+}
+
+TEST_F(Validate, AnImageOfSixteenBitsThatTurnsWhite) {
+  replace_image(grey_tiff(20, 18, 40000));
+  expect_fault(DataFault::kWhiteImage, image_name());
+  expect_fault(DataFault::kWhiteImage, "what is above 255 is white: 100% of it");
+  replace_image(grey_tiff(20, 18, 200));
+  EXPECT_TRUE(validate().counts.empty()) << data_report_text(validate());
+}
+
+/// The square has 16 x 16 pixels, a patch 4 x 4.
+TEST_F(Validate, AnImageThatTurnsIntoPadding) {
+  replace_image(test::bmp(2000, 3, 1, 2, 3));
+  expect_fault(DataFault::kNarrowImage, image_name() + "\" is 2000 x 3: padded, it is 0.024 of 16");
+  recipe_.data.image_fit = "crop";
+  expect_fault(DataFault::kNarrowImage, "cropped, 0.15% of it is left");
+  replace_image(test::bmp(40, 10, 1, 2, 3));
+  EXPECT_TRUE(validate().counts.empty()) << data_report_text(validate());
+}
+
 TEST_F(Validate, MoreMarksThanImages) {
   replace_text("<image>\n<image>\nWhat?", "red");
   expect_fault(DataFault::kMarks, "2 marks, 1 images");
