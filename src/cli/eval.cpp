@@ -8,6 +8,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/infer.h"
 #include "src/cli/recipe_args.h"
+#include "src/data/held_out.h"
 #include "src/infer/evaluate.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
@@ -21,6 +22,8 @@ struct EvalCommand {
   RecipeArgs recipe;  // its path is empty where none was given
   std::string data, image_root, out;
   int64_t max_new_tokens = 256;
+  double share = 0;  // of the rows, held out by this seed: a recipe's data.eval_share
+  uint64_t seed = 0;
 };
 
 /// What the command line leaves open is the recipe's: the model it trained, its adapter, held-out
@@ -34,6 +37,11 @@ void fill_from_recipe(EvalCommand& command) {
     command.infer.model = whole && io::is_directory(trained) ? trained : recipe.model.path;
     if (!whole && command.infer.adapter.empty() && io::is_directory(adapter))
       command.infer.adapter = adapter;
+  }
+  if (command.data.empty() && recipe.data.eval_share > 0) {
+    command.data = recipe.data.train;
+    command.share = recipe.data.eval_share;
+    command.seed = static_cast<uint64_t>(recipe.train.seed);
   }
   if (command.data.empty()) command.data = recipe.data.eval;
   if (command.image_root.empty()) command.image_root = recipe.data.image_root;
@@ -60,7 +68,9 @@ void eval(EvalCommand command) {
   if (!command.recipe.path.empty()) fill_from_recipe(command);
   if (command.data.empty()) {
     refuse(ErrorKind::kUsage, "no rows to evaluate on", command.recipe.path, {},
-           command.recipe.path.empty() ? "--data FILE" : "data.eval in the recipe, or --data FILE",
+           command.recipe.path.empty()
+               ? "--data FILE"
+               : "data.eval or data.eval_share in the recipe, or --data FILE",
            "name a file of rows as for training, or a prepared directory");
   }
   std::optional<OutputLines> out;
@@ -70,8 +80,10 @@ void eval(EvalCommand command) {
                                     command.image_root});
   }
   InferModel infer = load_infer_model(command.infer);
-  const auto dataset =
+  std::unique_ptr<data::Dataset> dataset =
       data::open_dataset(command.data, command.image_root, *infer.tokenizer, infer.encode);
+  if (command.share > 0)
+    dataset = data::hold_out(std::move(dataset), command.share, command.seed).eval;
 
   int64_t done = 0;
   const auto each = [&](const infer::EvalRecord& record) {

@@ -106,8 +106,10 @@ void check_together(const Recipe& r, StrictReader* reader) {
     reader->problem_at("lora.targets",
                        "is empty: name layers to adapt, or train everything with `full: [all]`");
   if (!all) check_targets(r, reader);
-  if (r.train.eval_every_steps > 0 && r.data.eval.empty())
-    reader->problem_at("train.eval_every_steps", "needs data.eval");
+  if (r.data.eval_share > 0 && !r.data.eval.empty())
+    reader->problem_at("data.eval_share", "holds rows out where data.eval names them: drop one");
+  if (r.train.eval_every_steps > 0 && r.data.eval.empty() && r.data.eval_share == 0)
+    reader->problem_at("train.eval_every_steps", "needs data.eval or data.eval_share");
   if (r.train.activation_offload && r.train.activation_checkpointing == "none") {
     reader->problem_at("train.activation_offload",
                        "keeps the inputs of recomputed blocks: needs "

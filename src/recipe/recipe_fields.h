@@ -74,6 +74,9 @@ void visit_data(Visitor& v, Section& d) {
           "JSON or JSONL (LLaVA, ShareGPT, OpenAI messages), or a directory of lft prepare");
   v.field("eval", d.eval, {.nullable = true, .may_change = true},
           "held-out rows in the same formats");
+  v.field("eval_share", d.eval_share, {.low = 0, .high = 1, .high_open = true},
+          "above 0, in place of data.eval: this share of data.train is held out, chosen by "
+          "train.seed; rows that share an image stay on one side");
   v.field("image_root", d.image_root, {.nullable = true, .may_change = true},
           "image paths in the data start here, and stay below it");
   v.field("follow_symlinks", d.follow_symlinks, {.may_change = true},
@@ -181,7 +184,7 @@ void visit_train(Visitor& v, Section& t) {
   v.field("seed", t.seed, {.low = 0, .high = kMaxInt}, "of initialisation, order and dropout");
   v.field("deterministic", t.deterministic, {}, "same seed and build, same bytes");
   v.field("eval_every_steps", t.eval_every_steps, {.low = 0, .high = 1e12, .may_change = true},
-          "0: at the end of the run only; needs data.eval");
+          "0: at the end of the run only; needs data.eval or data.eval_share");
 }
 
 template <class Visitor, class Section>

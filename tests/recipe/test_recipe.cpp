@@ -54,6 +54,7 @@ full: [projector]
 data:
   train: data/llava_instruct.json
   eval: data/val.json
+  eval_share: 0
   image_root: data/images
   follow_symlinks: false
   max_pixels: 64000000
@@ -276,7 +277,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "`full: [all]`"}},
         Forged{"eval_without_data",
                "train: {eval_every_steps: 5}\n",
-               {"line 5: train.eval_every_steps needs data.eval"}}),
+               {"line 5: train.eval_every_steps needs data.eval or data.eval_share"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Recipe, ReportsEverythingAtOnceInFileOrder) {

@@ -5,6 +5,7 @@
 #include "kernels/common/error.h"
 #include "src/base/hash.h"
 #include "src/data/encode.h"
+#include "src/data/held_out.h"
 #include "src/data/loader.h"
 #include "src/train/inputs/recipe_encoding.h"
 
@@ -117,8 +118,12 @@ Preview preview_sample(const data::Dataset& dataset, int64_t index, const recipe
 
 std::vector<Preview> preview_samples(const recipe::Recipe& recipe, int64_t count) {
   const auto [tokenizer, options] = train::recipe_encoding(recipe);
-  const std::unique_ptr<data::Dataset> dataset =
+  std::unique_ptr<data::Dataset> dataset =
       data::open_dataset(recipe.data.train, recipe.data.image_root, *tokenizer, options);
+  if (recipe.data.eval_share > 0)
+    dataset = data::hold_out(std::move(dataset), recipe.data.eval_share,
+                             static_cast<uint64_t>(recipe.train.seed))
+                  .train;
   const std::vector<int64_t> order = data::epoch_order(
       dataset->size(), static_cast<uint64_t>(recipe.train.seed), /*epoch=*/0, recipe.data.shuffle);
   std::vector<Preview> previews;
