@@ -280,6 +280,15 @@ INSTANTIATE_TEST_SUITE_P(
                {"line 5: train.eval_every_steps needs data.eval or data.eval_share"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
+TEST(Recipe, HeldOutRowsAreNamedOrChosen) {
+  EXPECT_TRUE(problems(kMinimal, {"data.eval_share=0.1", "train.eval_every_steps=5"}).empty());
+  const auto both = problems(kMinimal, {"data.eval=a.json", "data.eval_share=0.1"});
+  ASSERT_EQ(both.size(), 1U);
+  EXPECT_NE(both[0].find("data.eval_share holds rows out where data.eval names them"),
+            std::string::npos)
+      << both[0];
+}
+
 TEST(Recipe, ReportsEverythingAtOnceInFileOrder) {
   const auto lines = problems(
       "lora:\n  rank: 0\n  foo: 1\noptim: {lr: .nan}\nbar: 2\nmodel: {base_dtype: int8}\n");

@@ -341,7 +341,8 @@ MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst
         4 * size.trained + (settings.recipe.optim.offload ? 0 : size.moments));
   } else {
     add("samples read ahead", samples_ahead(settings, shape));
-    add(kImagesRead, worst.reading);
+    add(kImagesRead,
+        worst.reading + static_cast<double>(settings.recipe.data.workers * settings.eval_reading));
     const bool compiles = settings.precision.compute == at::kBFloat16;
     add("LibTorch's code", kLibraryPages);
     add(compiles ? "oneDNN's compiled products" : "MKL's buffers",
