@@ -20,7 +20,8 @@ void add_debug_subset(Command& debug) {
       .show_default();
   add_set_option(command, *options);
   command.footer(
-      "Held out is data.eval; without it, as many rows after the first. Exit codes are those of "
+      "Held out is data.eval or data.eval_share; without them, as many rows after the first. Exit "
+      "codes are those of "
       "lft train.");
   command.run([options] {
     const debug::SubsetReport report = debug::train_subset(options->read(), options->rows);

@@ -8,6 +8,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/infer.h"
 #include "src/cli/recipe_args.h"
+#include "src/data/held_out.h"
 #include "src/infer/evaluate.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
@@ -22,6 +23,8 @@ struct EvalCommand {
   RecipeArgs recipe;  // its path is empty where none was given
   std::string data, image_root, out;
   int64_t max_new_tokens = 256;
+  double share = 0;  // of the rows, held out by this seed: a recipe's data.eval_share
+  uint64_t seed = 0;
 };
 
 /// What the command line leaves open is the recipe's: the model it trained, its adapter, held-out
@@ -36,6 +39,11 @@ void fill_from_recipe(EvalCommand& command) {
     if (!whole && command.infer.adapter.empty() && io::is_directory(adapter))
       command.infer.adapter = adapter;
   }
+  if (command.data.empty() && recipe.data.eval_share > 0) {
+    command.data = recipe.data.train;
+    command.share = recipe.data.eval_share;
+    command.seed = static_cast<uint64_t>(recipe.train.seed);
+  }
   if (command.data.empty()) command.data = recipe.data.eval;
   if (command.image_root.empty()) command.image_root = recipe.data.image_root;
   if (command.infer.template_name.empty()) command.infer.template_name = recipe.data.chat_template;
@@ -44,6 +52,7 @@ void fill_from_recipe(EvalCommand& command) {
   data::EncodeOptions rules;
   train::apply_data_rules(recipe, rules);
   command.infer.image_limits = rules.image_limits;
+  command.infer.count_unknown = rules.count_unknown;
 }
 
 io::Json record_line(const infer::EvalRecord& record) {
@@ -60,7 +69,9 @@ void eval(EvalCommand command) {
   if (!command.recipe.path.empty()) fill_from_recipe(command);
   if (command.data.empty()) {
     refuse(ErrorKind::kUsage, "no rows to evaluate on", command.recipe.path, {},
-           command.recipe.path.empty() ? "--data FILE" : "data.eval in the recipe, or --data FILE",
+           command.recipe.path.empty()
+               ? "--data FILE"
+               : "data.eval or data.eval_share in the recipe, or --data FILE",
            "name a file of rows as for training, or a prepared directory");
   }
   std::optional<OutputLines> out;
@@ -70,8 +81,10 @@ void eval(EvalCommand command) {
                                     command.image_root});
   }
   InferModel infer = load_infer_model(command.infer);
-  const auto dataset =
+  std::unique_ptr<data::Dataset> dataset =
       data::open_dataset(command.data, command.image_root, *infer.tokenizer, infer.encode);
+  if (command.share > 0)
+    dataset = data::hold_out(std::move(dataset), command.share, command.seed).eval;
 
   int64_t done = 0;
   const auto each = [&](const infer::EvalRecord& record) {

@@ -13,7 +13,7 @@ class JsonDataset : public Dataset {
  public:
   JsonDataset(const std::string& path, std::string image_root, const text::Tokenizer& tokenizer,
               EncodeOptions options)
-      : file_(read_row_file(path, options.skip_bad)),
+      : file_(read_row_file(path, options.skip_bad, options.count_unknown)),
         image_root_(std::move(image_root)),
         tokenizer_(tokenizer),
         options_(std::move(options)) {}

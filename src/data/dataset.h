@@ -33,6 +33,7 @@ struct EncodeOptions {
   bool skip_bad = false;  // on_bad_sample: skip. A malformed row is then an error of get(), not of
                           // open_dataset()
   int64_t max_bad = std::numeric_limits<int64_t>::max();  // how many samples skip_bad may leave out
+  bool count_unknown = false;  // unknown_keys: warn. Else a key that is not used makes a row bad
   io::ImageLimits image_limits;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/base/errors.h"
+#include "src/base/text.h"
 #include "src/io/files.h"
 #include "src/text/labels.h"
 
@@ -48,13 +49,12 @@ EncodedText tokenize(const Row& row, text::Rendered rendered, const text::Tokeni
   return text;
 }
 
-/// The model's square of what `load` gives; an error of either names the row.
-template <typename Load>
+/// The model's square of the file whose path `find` gives; an error of either names the row.
+template <typename Find>
 PixelImage fit_named(const Row& row, const EncodeOptions& options, const std::string& next,
-                     const Load& load) {
+                     const Find& find) {
   try {
-    return fit_image(load(), options.config.vision.image_size, options.image_fit,
-                     options.image_mean);
+    return read_fitted(find(), options);
   } catch (const Error& error) {
     throw_image_error(row, error, next);
   }
@@ -79,6 +79,9 @@ void check_marks(const Row& row) {
       refuse_row(row, "<image> in an answer", quote_text(turn.answer, 80),
                  "images in questions only", kMendRow);
   }
+  if (count_marks(row.system) > 0)
+    refuse_row(row, "<image> in a system text", quote_text(row.system, 80),
+               "images in questions only", kMendRow);
   if (marks == images) return;
   const std::string next =
       marks == 0
@@ -89,10 +92,24 @@ void check_marks(const Row& row) {
              "as many marks as images", next);
 }
 
+void check_system(const Row& row, const EncodeOptions& options) {
+  if (row.system.empty() || text::takes_system(options.template_name)) return;
+  std::vector<std::string> others;
+  for (const std::string& name : text::template_names()) {
+    if (text::takes_system(name)) others.push_back(name);
+  }
+  refuse_row(row, "a system text, for which the template has no place",
+             quote_text(row.system, 80) + ", template " + options.template_name,
+             "one of the templates " + join(others),
+             "set data.template to one of them, or put the text in front of the first question");
+}
+
 EncodedText encode_text(const Row& row, const text::Tokenizer& tokenizer,
                         const EncodeOptions& options) {
-  return tokenize(row, text::render(options.template_name, row.turns, options.eos), tokenizer,
-                  options);
+  check_system(row, options);
+  return tokenize(row,
+                  text::render(options.template_name, row.turns, options.eos, false, row.system),
+                  tokenizer, options);
 }
 
 Sample expand_images(const EncodedText& text, const Row& row, const EncodeOptions& options) {
@@ -140,10 +157,11 @@ Sample encode_row(const Row& row, const std::string& image_root, const text::Tok
   Sample sample = expand_images(encode_text(row, tokenizer, options), row, options);
   truncate_sample(sample, row, options);
   for (const std::string& name : row.images) {
-    const auto load = [&] {
-      return io::load_image(image_root.empty() ? "." : image_root, name, options.image_limits);
+    const auto find = [&] {
+      return io::image_path(image_root.empty() ? "." : image_root, name,
+                            options.image_limits.follow_symlinks);
     };
-    sample.images.push_back(fit_named(row, options, kMendImage, load));
+    sample.images.push_back(fit_named(row, options, kMendImage, find));
   }
   return sample;
 }
@@ -163,12 +181,8 @@ Sample encode_prompt(const std::vector<text::Turn>& turns,
     refuse_row(row, "the prompt is longer than the model's positions", std::to_string(length),
                std::to_string(positions), "shorten the prompt");
   for (const std::string& file : image_files) {
-    const io::ImageLimits& limits = options.image_limits;
-    const auto load = [&] {
-      return io::decode_image(io::read_file(file, limits.max_bytes), file, limits);
-    };
-    sample.images.push_back(
-        fit_named(row, options, "name an image file that is whole and can be read", load));
+    sample.images.push_back(fit_named(
+        row, options, "name an image file that is whole and can be read", [&] { return file; }));
   }
   return sample;
 }

@@ -21,8 +21,10 @@ constexpr char kMendRow[] = "mend the row; data.on_bad_sample: skip leaves such 
 /// its own.
 [[noreturn]] void throw_image_error(const Row& row, const Error& error, const std::string& next);
 
-/// As many <image> marks in the questions as images, and none in an answer; else kInput.
+/// As many <image> marks in the questions as images, and none elsewhere; else kInput.
 void check_marks(const Row& row);
+/// kInput where the row has a system text and the template no place for it.
+void check_system(const Row& row, const EncodeOptions& options);
 
 /// A row as text and as tokens: nothing is cut, an image is one token.
 struct EncodedText {
@@ -41,6 +43,14 @@ Sample expand_images(const EncodedText& text, const Row& row, const EncodeOption
 
 /// Drops what lies after max_tokens; kInput where that would cut an image.
 void truncate_sample(Sample& sample, const Row& row, const EncodeOptions& options);
+
+/// The square of an image file, decoded with no more memory than read_bytes() says. Errors of the
+/// file and of check_fit().
+PixelImage read_fitted(const std::string& path, const EncodeOptions& options);
+/// Bytes held at the most while read_fitted() reads an image of this header from a file of so many
+/// bytes.
+int64_t read_bytes(const io::ImageHeader& header, int64_t file_bytes, int64_t size,
+                   const std::string& image_fit);
 
 /// kInput where an image of this size cannot be fitted: too long and narrow.
 void check_fit(int64_t width, int64_t height, int64_t size, const std::string& image_fit);

@@ -5,10 +5,12 @@
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "kernels/common/error.h"
 #include "src/data/encode.h"
+#include "src/io/files.h"
 
 namespace lft::data {
 namespace {
@@ -48,14 +50,20 @@ PixelImage to_pixels(const at::Tensor& square, int64_t size) {
   return pixels;
 }
 
-std::vector<uint8_t> pad_to_square(const io::RgbImage& image, int64_t side,
-                                   const std::vector<float>& mean) {
-  uint8_t background[3];
-  for (int c = 0; c < 3; ++c)
+/// What an image is padded with.
+std::array<uint8_t, 3> background_of(const std::vector<float>& mean) {
+  std::array<uint8_t, 3> background{};
+  for (size_t c = 0; c < 3; ++c)
     background[c] =
         static_cast<uint8_t>(std::clamp(static_cast<double>(mean[c]) * 255, 0.0, 255.0));
+  return background;
+}
+
+std::vector<uint8_t> pad_to_square(const io::RgbImage& image, int64_t side,
+                                   const std::vector<float>& mean) {
+  const std::array<uint8_t, 3> background = background_of(mean);
   std::vector<uint8_t> canvas(static_cast<size_t>(3 * side * side));
-  for (size_t i = 0; i < canvas.size(); i += 3) std::memcpy(&canvas[i], background, 3);
+  for (size_t i = 0; i < canvas.size(); i += 3) std::memcpy(&canvas[i], background.data(), 3);
   const int64_t left = (side - image.width) / 2, top = (side - image.height) / 2;
   for (int64_t y = 0; y < image.height; ++y) {
     std::memcpy(&canvas[static_cast<size_t>(3 * ((top + y) * side + left))],
@@ -90,6 +98,35 @@ void check_fit(int64_t width, int64_t height, int64_t size, const std::string& i
              std::to_string(canvas.width) + "x" + std::to_string(canvas.height),
          "at most " + std::to_string(kMaxCanvas) + " pixels",
          "cut the image to the part that matters");
+}
+
+PixelImage read_fitted(const std::string& path, const EncodeOptions& options) {
+  const int64_t size = options.config.vision.image_size;
+  const auto decode = [&] {
+    const std::string bytes = io::read_file(path, options.image_limits.max_bytes);
+    const io::ImageHeader header = io::read_image_header(bytes, path, options.image_limits);
+    check_fit(header.width, header.height, size, options.image_fit);
+    return options.image_fit == "pad"
+               ? io::decode_square(bytes, path, background_of(options.image_mean),
+                                   options.image_limits)
+               : io::decode_image(bytes, path, options.image_limits);
+  };
+  return fit_image(decode(), size, options.image_fit, options.image_mean);
+}
+
+int64_t read_bytes(const io::ImageHeader& header, int64_t file_bytes, int64_t size,
+                   const std::string& image_fit) {
+  const int64_t pixels = 3 * header.width * header.height;
+  const bool swaps = header.orientation >= 5;
+  const Canvas canvas = canvas_of(swaps ? header.height : header.width,
+                                  swaps ? header.width : header.height, size, image_fit);
+  const int64_t resized = 3 * canvas.width * canvas.height, square = 3 * size * size;
+  if (image_fit == "pad") {
+    // The whole square from the first byte on; its rows are resized one way, then the other.
+    return resized + std::max(file_bytes + header.beside, 3 * canvas.height * size + 2 * square);
+  }
+  const int64_t turned = header.orientation > 1 && header.kind != "tiff" ? pixels : 0;
+  return pixels + std::max(file_bytes + std::max(header.beside, turned), 2 * resized + square);
 }
 
 PixelImage fit_image(const io::RgbImage& image, int64_t size, const std::string& image_fit,

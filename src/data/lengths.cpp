@@ -18,9 +18,11 @@ namespace {
 /// is read whole.
 constexpr uint64_t kHeaderBytes = 64 << 10;
 
-io::ImageHeader image_header(const std::string& path, const io::ImageLimits& limits) {
+io::ImageHeader image_header(const std::string& path, const io::ImageLimits& limits,
+                             uint64_t* file_bytes) {
   {
     const io::FileHandle file = io::FileHandle::open_to_read(path);
+    *file_bytes = file.size();
     if (file.size() > kHeaderBytes && file.size() <= limits.max_bytes) {
       std::string head(kHeaderBytes, '\0');
       file.read_at(0, head.data(), head.size());
@@ -76,19 +78,24 @@ SampleLength row_length(const Row& row, const std::string& image_root,
   const int64_t whole = sample.supervised();
   truncate_sample(sample, row, options);
   const io::ImageLimits& limits = options.image_limits;
+  int64_t reading = 0;
   for (const std::string& name : row.images) {
     try {
+      uint64_t file_bytes = 0;
       const io::ImageHeader header = image_header(
           io::image_path(image_root.empty() ? "." : image_root, name, limits.follow_symlinks),
-          limits);
-      check_fit(header.width, header.height, options.config.vision.image_size,
-                options.image_fit);  // alike for a turned image
+          limits, &file_bytes);
+      const int64_t size = options.config.vision.image_size;
+      check_fit(header.width, header.height, size, options.image_fit);  // alike for a turned image
+      reading = std::max(
+          reading, read_bytes(header, static_cast<int64_t>(file_bytes), size, options.image_fit));
     } catch (const Error& error) {
       throw_image_error(row, error, kMendImage);
     }
   }
   SampleLength length = length_of(sample, row.images.size());
   length.cut = static_cast<int32_t>(whole) - length.supervised;
+  length.reading = reading;
   return length;
 }
 

@@ -5,6 +5,7 @@
 
 #include "src/base/errors.h"
 #include "src/base/log.h"
+#include "src/base/text.h"
 #include "src/data/dataset.h"
 #include "src/data/encode.h"
 #include "src/io/files.h"
@@ -113,9 +114,22 @@ void check_same_keys(const RowKeys& first, const RowKeys& keys, const std::strin
          "give each format a file of its own");
 }
 
+/// How rows are read: what becomes of malformed ones, and of keys that are not used.
+struct RowPolicy {
+  bool keep_bad = false, count_unknown = false;
+};
+
+void warn_of_unused(const std::map<std::string, int64_t>& unused, const std::string& path) {
+  std::vector<std::string> names;
+  for (const auto& [name, rows] : unused)
+    names.push_back(name + " (" + std::to_string(rows) + (rows == 1 ? " row)" : " rows)"));
+  if (!names.empty()) warning(path + ": lft does not use " + join(names));
+}
+
 RowFile parse_rows(const std::vector<RawRow>& raw, const std::string& path, bool is_array,
-                   bool keep_bad) {
+                   const RowPolicy& policy) {
   RowFile file;
+  std::map<std::string, int64_t> unused;
   file.rows.reserve(raw.size());
   for (const RawRow& text : raw) {
     const std::string place = std::to_string(text.place);
@@ -124,22 +138,25 @@ RowFile parse_rows(const std::vector<RawRow>& raw, const std::string& path, bool
     RowKeys keys;
     Row row{.id = std::to_string(index), .where = where, .turns = {}, .images = {}};
     try {
-      row = parse_row(io::parse_json(text.text, where, kRowLimits), where, index, keys);
+      row = parse_row(io::parse_json(text.text, where, kRowLimits), where, index, keys,
+                      policy.count_unknown);
     } catch (const Error& error) {
-      if (!keep_bad) throw advised(error, kMendRow);
+      if (!policy.keep_bad) throw advised(error, kMendRow);
       file.bad.emplace(index, error);
     }
     check_same_keys(file.keys, keys, where);
     if (file.keys.list.empty()) file.keys = keys;
     file.keys.other_roles |= keys.other_roles;
+    for (const std::string& name : keys.unused) ++unused[name];
     file.rows.push_back(std::move(row));
   }
+  warn_of_unused(unused, path);
   return file;
 }
 
 }  // namespace
 
-RowFile read_row_file(const std::string& path, bool keep_bad) {
+RowFile read_row_file(const std::string& path, bool keep_bad, bool count_unknown) {
   const std::string bytes = read_bytes(path);
   std::string_view text = bytes;
   if (text.substr(0, 3) == "\xef\xbb\xbf") text.remove_prefix(3);
@@ -152,8 +169,8 @@ RowFile read_row_file(const std::string& path, bool keep_bad) {
     refuse(ErrorKind::kInput, "neither a JSON array nor JSON lines", path,
            quote_text(text.substr(start), 40), "[ or { as the first character", kWriteRows);
   }
-  RowFile file =
-      parse_rows(is_array ? split_array(text, path) : split_lines(text), path, is_array, keep_bad);
+  RowFile file = parse_rows(is_array ? split_array(text, path) : split_lines(text), path, is_array,
+                            {keep_bad, count_unknown});
   if (file.rows.empty()) {
     refuse(ErrorKind::kInput, "the data file holds no sample", path, "[]", {}, kWriteRows);
   }
@@ -167,8 +184,15 @@ std::vector<Row> read_rows(const std::string& path) { return read_row_file(path,
 
 io::Json row_to_json(const Row& row) {
   io::Json turns = io::Json::array();
-  for (const text::Turn& turn : row.turns) turns.push_back({turn.question, turn.answer});
-  return {{"id", row.id}, {"images", row.images}, {"turns", turns}, {"where", row.where}};
+  io::Json masked = io::Json::array();  // the numbers of turns that are not learnt
+  for (const text::Turn& turn : row.turns) {
+    if (!turn.learnt) masked.push_back(turns.size());
+    turns.push_back({turn.question, turn.answer});
+  }
+  io::Json json = {{"id", row.id}, {"images", row.images}, {"turns", turns}, {"where", row.where}};
+  if (!row.system.empty()) json["system"] = row.system;
+  if (!masked.empty()) json["masked"] = std::move(masked);
+  return json;
 }
 
 Row row_from_json(const io::Json& json, const std::string& where) {
@@ -179,7 +203,10 @@ Row row_from_json(const io::Json& json, const std::string& where) {
     row.images = json.at("images").get<std::vector<std::string>>();
     for (const io::Json& turn : json.at("turns"))
       row.turns.push_back({turn.at(0).get<std::string>(), turn.at(1).get<std::string>()});
-  } catch (const io::Json::exception& error) {
+    if (json.contains("system")) row.system = json.at("system").get<std::string>();
+    for (const io::Json& number : json.value("masked", io::Json::array()))
+      row.turns.at(number.get<size_t>()).learnt = false;
+  } catch (const std::exception& error) {  // of another type, or a turn that is not there
     refuse(ErrorKind::kInput, "a prepared row is malformed", where, error.what(), {},
            "run lft prepare again");
   }

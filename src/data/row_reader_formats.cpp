@@ -2,10 +2,12 @@
 // (messages of role/content).
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/base/text.h"
+#include "src/data/row_keys.h"
 #include "src/data/row_reader.h"
 
 namespace lft::data {
@@ -17,6 +19,7 @@ constexpr const char* kMark = "<image>\n";
 struct Message {
   std::string role, text;           // role: system, user, assistant
   std::vector<std::string> images;  // from OpenAI parts
+  std::optional<bool> learnt = {};  // as the message says
 };
 
 std::string describe(const io::Json& json) {
@@ -95,15 +98,48 @@ std::string standard_role(const std::string& role) {
   return {};
 }
 
-/// The file name of an image part: "image", "path", "url" or "image_url" (a string, or an object
-/// with "url"). "" for a bare placeholder.
-std::string part_image(const io::Json& part, const std::string& where) {
+/// Whether the answers of `object`, a row or a message, are learnt: "weight" 0 or 1 (OpenAI),
+/// "loss" false or true (ms-swift). Nothing where it has neither.
+std::optional<bool> read_mask(const io::Json& object, const std::string& where) {
+  std::optional<bool> learnt;
+  for (const char* key : {"weight", "loss"}) {
+    const io::Json value = object.value(key, io::Json());
+    if (value.is_null()) continue;
+    const bool is_number = value.is_number() && (value == 0 || value == 1);
+    if (!value.is_boolean() && !is_number) {
+      refuse(ErrorKind::kInput,
+             std::string("an answer is learnt or not: \"") + key + "\" is neither of the two",
+             where, describe(value), "0 or 1 in \"weight\", false or true in \"loss\"",
+             "write 1 for what is to be learnt and 0 for what is only to be read");
+    }
+    const bool now = value.is_boolean() ? value.get<bool>() : value == 1;
+    if (learnt && *learnt != now)
+      refuse(ErrorKind::kInput, "\"weight\" and \"loss\" contradict each other", where, {}, {},
+             "keep one of them");
+    learnt = now;
+  }
+  return learnt;
+}
+
+/// The name in {"path": ...} or {"url": ...}, or a name itself. Pixels within the row ("bytes") are
+/// not read.
+const io::Json& image_name(const io::Json& image, RowKeyCheck& check, const std::string& where) {
+  if (!image.is_object()) return image;
+  check.look(image, {"path", "url", "bytes"}, "image.", where);
+  if (!image.value("bytes", io::Json()).is_null()) {
+    refuse(ErrorKind::kInput, "an image as bytes inside its row", where, key_names(image),
+           "a file name", "write the images to files and name them in \"path\"");
+  }
+  const bool has_path = !image.value("path", io::Json()).is_null();
+  return member(image, has_path ? "path" : "url", where);
+}
+
+/// The file name of an image part: "image", "path", "url" or "image_url". "" for a bare
+/// placeholder.
+std::string part_image(const io::Json& part, RowKeyCheck& check, const std::string& where) {
   for (const char* key : {"image_url", "image", "path", "url"}) {
-    if (!part.contains(key)) continue;
-    const io::Json& value =
-        part[key].is_object()
-            ? member(part[key], part[key].contains("path") ? "path" : "url", where)
-            : part[key];
+    if (!part.contains(key) || part[key].is_null()) continue;
+    const io::Json& value = image_name(part[key], check, where);
     if (!value.is_string() || value.get_ref<const std::string&>().empty())
       refuse(ErrorKind::kInput, "an image part names no file", where, describe(value),
              "a file name");
@@ -112,8 +148,9 @@ std::string part_image(const io::Json& part, const std::string& where) {
   return {};
 }
 
-Message read_content(const io::Json& content, const std::string& role, const std::string& where) {
-  Message message{role, {}, {}};
+Message read_content(const io::Json& content, const std::string& role, RowKeyCheck& check,
+                     const std::string& where) {
+  Message message{.role = role, .text = {}, .images = {}};
   if (content.is_string()) {
     message.text = content.get<std::string>();
     return message;
@@ -123,6 +160,7 @@ Message read_content(const io::Json& content, const std::string& role, const std
            "a string, or a list of parts");
   for (const io::Json& part : content) {
     const io::Json& type = member(part, "type", where);
+    check.look(part, {"type", "text", "image_url", "image", "path", "url"}, "part.", where);
     if (type == "text") {
       const io::Json& text = member(part, "text", where);
       if (!text.is_string())
@@ -133,7 +171,7 @@ Message read_content(const io::Json& content, const std::string& role, const std
         refuse(ErrorKind::kInput, "an image in a message that is not the user's", where, role,
                "user");
       message.text += kMark;
-      const std::string name = part_image(part, where);
+      const std::string name = part_image(part, check, where);
       if (!name.empty()) message.images.push_back(name);
     } else {
       refuse(ErrorKind::kInput, "a content part of unknown type", where, describe(type),
@@ -143,7 +181,8 @@ Message read_content(const io::Json& content, const std::string& role, const std
   return message;
 }
 
-std::vector<Message> read_messages(const io::Json& row, RowKeys& keys, const std::string& where) {
+std::vector<Message> read_messages(const io::Json& row, RowKeys& keys, RowKeyCheck& check,
+                                   const std::string& where) {
   std::vector<Message> messages;
   for (const io::Json& item : row[keys.list]) {
     const std::string place =
@@ -159,28 +198,44 @@ std::vector<Message> read_messages(const io::Json& row, RowKeys& keys, const std
     if (keys.list == "conversations" && keys.text == "value" && !content.is_string()) {
       refuse(ErrorKind::kInput, "a message without text", place, describe(content), "a string");
     }
-    messages.push_back(read_content(content, standard, place));
+    messages.push_back(read_content(content, standard, check, place));
+    check.look(item, {keys.role, keys.text, "weight", "loss"}, keys.list + "[].", place);
+    check.look_into(messages.back().text, place);
+    messages.back().learnt = read_mask(item, place);
+    if (standard != "assistant" && messages.back().learnt.value_or(false)) {
+      refuse(ErrorKind::kInput, "a message that is to be learnt and is no answer", place, name,
+             "weight 1 or loss true on the assistant's messages alone");
+    }
   }
   return messages;
 }
 
-/// Pairs messages into turns: an empty system message may come first, then questions and answers in
-/// turn, an answer last.
+bool is_blank(const std::string& text) {
+  return text.find_first_not_of(" \t\r\n") == std::string::npos;
+}
+
+/// The system text: the row's own, or that of a first message; empty where it says nothing.
+std::string system_text(const io::Json& row, const std::vector<Message>& messages,
+                        const std::string& where) {
+  const io::Json own = row.value("system", io::Json(""));
+  if (!own.is_string() && !own.is_null())
+    refuse(ErrorKind::kInput, "field \"system\" is no text", where, describe(own), "a text");
+  std::string text = own.is_string() ? own.get<std::string>() : "";
+  if (is_blank(text)) text.clear();
+  if (messages[0].role != "system" || is_blank(messages[0].text)) return text;
+  if (!text.empty() && text != messages[0].text)
+    refuse(ErrorKind::kInput, "two system texts: \"system\" and a first message", where,
+           quote_text(text, 80), {}, "keep one of them");
+  return messages[0].text;
+}
+
+/// Pairs messages into turns: after a system message come questions and answers in turn, an answer
+/// last. `learnt` holds for answers that say nothing of their own.
 std::vector<text::Turn> pair_turns(const std::vector<Message>& messages, const RowKeys& keys,
-                                   const std::string& where) {
+                                   bool learnt, const std::string& where) {
   std::vector<text::Turn> turns;
-  size_t at = 0;
-  if (messages[0].role == "system") {
-    if (messages[0].text.find_first_not_of(" \t\r\n") != std::string::npos) {
-      refuse(ErrorKind::kInput,
-             "a system message: the named templates have none, or one of their own", where,
-             quote_text(messages[0].text, 80), {},
-             "remove it, or put its text in front of the first question");
-    }
-    ++at;
-  }
-  const size_t first = at;
-  for (; at < messages.size(); ++at) {
+  const size_t first = messages[0].role == "system" ? 1 : 0;
+  for (size_t at = first; at < messages.size(); ++at) {
     const bool question = (at - first) % 2 == 0;
     if (messages[at].role != (question ? "user" : "assistant")) {
       refuse(ErrorKind::kInput, "roles out of order",
@@ -189,11 +244,12 @@ std::vector<text::Turn> pair_turns(const std::vector<Message>& messages, const R
     }
     if (question) {
       turns.push_back({messages[at].text, {}});
-    } else if (messages[at].text.find_first_not_of(" \t\r\n") == std::string::npos) {
+    } else if (is_blank(messages[at].text)) {
       refuse(ErrorKind::kInput, kEmptyAnswer,
              where + ": " + keys.list + "[" + std::to_string(at) + "]");
     } else {
       turns.back().answer = messages[at].text;
+      turns.back().learnt = messages[at].learnt.value_or(learnt);
     }
   }
   if (turns.empty() || turns.back().answer.empty()) {
@@ -204,16 +260,19 @@ std::vector<text::Turn> pair_turns(const std::vector<Message>& messages, const R
   return turns;
 }
 
-void add_image(std::vector<std::string>& images, const io::Json& name, const std::string& key,
-               const std::string& where) {
+void add_image(std::vector<std::string>& images, const io::Json& image, const std::string& key,
+               RowKeyCheck& check, const std::string& where) {
+  const io::Json& name = image_name(image, check, where);
   if (!name.is_string() || name.get_ref<const std::string&>().empty())
     refuse(ErrorKind::kInput, "field \"" + key + "\" names no file", where, describe(name),
            "a file name");
   images.push_back(name.get<std::string>());
 }
 
-/// "image" (a name or a list of names) or "images" (a list of names); null and absent are none.
-std::vector<std::string> row_images(const io::Json& row, const std::string& where) {
+/// "image" (one, or a list) or "images" (a list), each a name or {"path": name}; null and absent
+/// are none.
+std::vector<std::string> row_images(const io::Json& row, RowKeyCheck& check,
+                                    const std::string& where) {
   std::vector<std::string> images;
   const bool one = row.contains("image") && !row["image"].is_null(),
              many = row.contains("images") && !row["images"].is_null();
@@ -223,9 +282,9 @@ std::vector<std::string> row_images(const io::Json& row, const std::string& wher
   const std::string key = one ? "image" : "images";
   const io::Json& value = row[key];
   if (value.is_array()) {
-    for (const io::Json& name : value) add_image(images, name, key, where);
+    for (const io::Json& image : value) add_image(images, image, key, check, where);
   } else if (one) {
-    add_image(images, value, key, where);
+    add_image(images, value, key, check, where);
   } else {
     refuse(ErrorKind::kInput, "field \"images\" is not a list", where, describe(value),
            "a list of file names");
@@ -258,14 +317,20 @@ std::string RowKeys::format() const {
   return role == "from" && !other_roles ? "LLaVA" : "ShareGPT";
 }
 
-Row parse_row(const io::Json& json, const std::string& where, int64_t index, RowKeys& keys) {
+Row parse_row(const io::Json& json, const std::string& where, int64_t index, RowKeys& keys,
+              bool count_unknown) {
   keys = recognise(json, where);
+  RowKeyCheck check(count_unknown);
+  check.look(json, {"id", "image", "images", keys.list, "system", "weight", "loss"}, "", where);
   Row row;
   row.id = row_id(json, index, where);
   row.where = where;
-  row.images = row_images(json, where);
-  const std::vector<Message> messages = read_messages(json, keys, where);
-  row.turns = pair_turns(messages, keys, where);
+  row.images = row_images(json, check, where);
+  const std::vector<Message> messages = read_messages(json, keys, check, where);
+  row.turns = pair_turns(messages, keys, read_mask(json, where).value_or(true), where);
+  row.system = system_text(json, messages, where);
+  check.look_into(row.system, where);
+  keys.unused = check.unused();
   const bool listed = !row.images.empty();
   for (const Message& message : messages) {
     if (listed && !message.images.empty())

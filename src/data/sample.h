@@ -14,6 +14,7 @@ struct Row {
   std::string where;  // file:line or file[index], for messages
   std::vector<text::Turn> turns;
   std::vector<std::string> images;  // names under image_root
+  std::string system = {};          // of the row itself; empty: the template's
 };
 
 /// Resized to the model's square, before normalisation: uint8 [3, size, size].
@@ -32,8 +33,10 @@ struct Sample {
 
 /// What a sample costs, known without its pixels. tokens: image positions expanded, after
 /// truncation. cut: supervised tokens that truncation took; 0 of prepared samples.
+/// reading: bytes that are held at the most while its largest image is read; 0 of prepared samples.
 struct SampleLength {
   int32_t tokens = 0, supervised = 0, images = 0, cut = 0;
+  int64_t reading = 0;
 };
 
 }  // namespace lft::data

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "models/ops/core/precision.h"
 #include "src/base/signals.h"
@@ -45,14 +46,16 @@ void score_batch(const Evaluation& of, const std::vector<data::Sample>& samples,
   }
 }
 
-/// The turn whose answer prompt_of() cuts off. Every answer is a run of supervised tokens, and
-/// truncation takes from the end; where it left no answer, the first turn.
+/// The turn whose answer prompt_of() cuts off. Every answer that is learnt is a run of supervised
+/// tokens, and truncation takes from the end; where it left no answer, the first turn.
 text::Turn last_turn(const data::Sample& sample, const data::Row& row) {
-  if (row.turns.empty()) return {};
+  std::vector<text::Turn> turns;
+  std::ranges::copy_if(row.turns, std::back_inserter(turns), &text::Turn::learnt);
+  if (turns.empty()) return row.turns.empty() ? text::Turn{} : row.turns.front();
   size_t runs = 0;
   for (size_t i = 0; i < sample.labels.size(); ++i)
     runs += sample.labels[i] != -100 && (i == 0 || sample.labels[i - 1] == -100);
-  return row.turns[std::clamp<size_t>(runs, 1, row.turns.size()) - 1];
+  return turns[std::clamp<size_t>(runs, 1, turns.size()) - 1];
 }
 
 /// Ids of the reference and its end token: as the sample has them, or more where it was truncated.

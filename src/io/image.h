@@ -1,6 +1,7 @@
 // An image file as PIL's convert("RGB") after EXIF rotation would give it. The header is read and
 // bounded before anything is decoded.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -16,6 +17,8 @@ struct ImageHeader {
   std::string kind;               // png, jpeg, webp, bmp, tiff, gif
   int64_t width = 0, height = 0;  // as stored, before EXIF rotation
   int orientation = 1;            // EXIF 1..8
+  int64_t beside = 0;             // bytes that its decoder holds beside the pixels as 8-bit RGB
+  bool deep_grey = false;         // 16 bits of grey, of which what is above 255 becomes white
 };
 struct ImageSize {
   int64_t width = 0, height = 0;
@@ -33,6 +36,10 @@ ImageHeader read_image_header(const std::string& bytes, const std::string& where
 /// naming `lft prepare`.
 RgbImage decode_image(const std::string& bytes, const std::string& where,
                       const ImageLimits& limits = {});
+/// The same in the middle of a square of its longer side, the rest `background`: what LLaVA's
+/// expand2square makes. It takes no more memory than the square and header.beside.
+RgbImage decode_square(const std::string& bytes, const std::string& where,
+                       const std::array<uint8_t, 3>& background, const ImageLimits& limits = {});
 /// Throws where decode_image throws, with the same error; else the size it would give. Faster: a
 /// JPEG's bytes are all read, its pixels not all made.
 ImageSize check_image(const std::string& bytes, const std::string& where,

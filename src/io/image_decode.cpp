@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <initializer_list>
 #include <utility>
 
@@ -8,14 +9,25 @@
 namespace lft::io {
 namespace {
 
-/// As PIL's exif_transpose.
-RgbImage turn(RgbImage stored, int orientation) {
-  if (orientation == 1) return stored;
+bool swaps_axes(int orientation) { return orientation >= 5; }
+
+/// What turns a stored image: its axes are swapped after it was mirrored and flipped.
+struct Turn {
+  bool swaps = false, mirrors = false, flips = false;
+};
+Turn turn_of(int orientation) {
   const auto is_one_of = [&](std::initializer_list<int> those) {
     return std::find(those.begin(), those.end(), orientation) != those.end();
   };
-  const bool swaps = orientation >= 5, mirrors = is_one_of({2, 3, 7, 8}),
-             flips = is_one_of({3, 4, 6, 7});
+  return {.swaps = swaps_axes(orientation),
+          .mirrors = is_one_of({2, 3, 7, 8}),
+          .flips = is_one_of({3, 4, 6, 7})};
+}
+
+/// As PIL's exif_transpose.
+RgbImage turn(RgbImage stored, int orientation) {
+  if (orientation == 1) return stored;
+  const auto [swaps, mirrors, flips] = turn_of(orientation);
   RgbImage turned{swaps ? stored.height : stored.width, swaps ? stored.width : stored.height,
                   std::vector<uint8_t>(stored.rgb_hwc.size())};
   uint8_t* to = turned.rgb_hwc.data();
@@ -31,18 +43,74 @@ RgbImage turn(RgbImage stored, int orientation) {
   return turned;
 }
 
+/// Rows and columns of a square change places, tile by tile.
+void transpose_square(uint8_t* square, int64_t side) {
+  constexpr int64_t kTile = 32;
+  for (int64_t top = 0; top < side; top += kTile) {
+    for (int64_t left = top; left < side; left += kTile) {
+      for (int64_t y = top; y < std::min(top + kTile, side); ++y) {
+        for (int64_t x = std::max(left, y + 1); x < std::min(left + kTile, side); ++x)
+          std::swap_ranges(square + 3 * (y * side + x), square + 3 * (y * side + x) + 3,
+                           square + 3 * (x * side + y));
+      }
+    }
+  }
+}
+
+void turn_square(uint8_t* square, int64_t side, const Turn& turn) {
+  const int64_t row = 3 * side;
+  for (int64_t y = 0; turn.flips && y < side / 2; ++y)
+    std::swap_ranges(square + y * row, square + (y + 1) * row, square + (side - 1 - y) * row);
+  for (int64_t y = 0; turn.mirrors && y < side; ++y) {
+    uint8_t* pixels = square + y * row;
+    for (int64_t x = 0; x < side / 2; ++x)
+      std::swap_ranges(pixels + 3 * x, pixels + 3 * x + 3, pixels + 3 * (side - 1 - x));
+  }
+  if (turn.swaps) transpose_square(square, side);
+}
+
+/// The image's rows, which stand packed at the beginning, to their places in the square; the last
+/// one first, so that none is written over.
+void spread_rows(RgbImage& image, int64_t side, int64_t left, int64_t top,
+                 const std::array<uint8_t, 3>& background) {
+  uint8_t* square = image.rgb_hwc.data();
+  const auto fill = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      std::copy(background.begin(), background.end(), square + 3 * i);
+  };
+  const int64_t width = image.width, height = image.height;
+  for (int64_t y = height - 1; y >= 0; --y)
+    std::memmove(square + 3 * ((top + y) * side + left), square + 3 * y * width,
+                 static_cast<size_t>(3 * width));
+  fill(0, top * side + left);
+  for (int64_t y = top; y < top + height - 1; ++y)
+    fill(y * side + left + width, (y + 1) * side + left);
+  fill((top + height - 1) * side + left + width, side * side);
+  image.width = image.height = side;
+}
+
 /// libtiff turns an image by its orientation; the other decoders leave that to us.
 bool is_turned(const ImageHeader& header) { return header.kind == "tiff"; }
 
 /// The decoder found the size that the header told and that was bounded.
 void check_size(const ImageSize& size, const ImageHeader& header, const std::string& where) {
-  const bool swaps = is_turned(header) && header.orientation >= 5;
+  const bool swaps = is_turned(header) && swaps_axes(header.orientation);
   if (size.width == (swaps ? header.height : header.width) &&
       size.height == (swaps ? header.width : header.height))
     return;
   throw_damaged_image(
       header.kind, where,
       "the pixels are " + std::to_string(size.width) + " x " + std::to_string(size.height));
+}
+
+/// As stored, `room` bytes or more.
+RgbImage decode_stored(const std::string& bytes, const ImageHeader& header,
+                       const std::string& where, size_t room) {
+  RgbImage image = header.kind == "jpeg"  ? decode_jpeg(bytes, where, room)
+                   : header.kind == "png" ? decode_png(bytes, where, room)
+                                          : decode_with_opencv(bytes, header, where, room);
+  check_size({image.width, image.height}, header, where);
+  return image;
 }
 
 }  // namespace
@@ -59,11 +127,25 @@ std::string image_libraries() {
 RgbImage decode_image(const std::string& bytes, const std::string& where,
                       const ImageLimits& limits) {
   const ImageHeader header = read_image_header(bytes, where, limits);
-  RgbImage image = header.kind == "jpeg"  ? decode_jpeg(bytes, where)
-                   : header.kind == "png" ? decode_png(bytes, where)
-                                          : decode_with_opencv(bytes, header, where);
-  check_size({image.width, image.height}, header, where);
+  RgbImage image = decode_stored(bytes, header, where, /*room=*/0);
   return is_turned(header) ? image : turn(std::move(image), header.orientation);
+}
+
+RgbImage decode_square(const std::string& bytes, const std::string& where,
+                       const std::array<uint8_t, 3>& background, const ImageLimits& limits) {
+  const ImageHeader header = read_image_header(bytes, where, limits);
+  const int64_t side = std::max(header.width, header.height);
+  RgbImage image = decode_stored(bytes, header, where, static_cast<size_t>(3 * side * side));
+  const Turn turn = turn_of(is_turned(header) ? 1 : header.orientation);
+  // Where the turned image begins, and what the stored one begins with to come to lie there.
+  const int64_t shown_left = (side - (turn.swaps ? image.height : image.width)) / 2,
+                shown_top = (side - (turn.swaps ? image.width : image.height)) / 2,
+                across = turn.swaps ? shown_top : shown_left,
+                down = turn.swaps ? shown_left : shown_top;
+  spread_rows(image, side, turn.mirrors ? side - across - image.width : across,
+              turn.flips ? side - down - image.height : down, background);
+  turn_square(image.rgb_hwc.data(), side, turn);
+  return image;
 }
 
 ImageSize check_image(const std::string& bytes, const std::string& where,
@@ -75,7 +157,7 @@ ImageSize check_image(const std::string& bytes, const std::string& where,
   }
   const ImageSize size = check_jpeg(bytes, where);
   check_size(size, header, where);
-  return header.orientation >= 5 ? ImageSize{size.height, size.width} : size;
+  return swaps_axes(header.orientation) ? ImageSize{size.height, size.width} : size;
 }
 
 }  // namespace lft::io

@@ -6,6 +6,8 @@
 #include <jpeglib.h>
 // clang-format on
 
+#include <algorithm>
+
 #include "src/io/image_codecs.h"
 
 namespace lft::io {
@@ -20,6 +22,7 @@ struct Job {
   jmp_buf leave;
   char message[JMSG_LENGTH_MAX] = "";  // the first warning, or the error
   std::vector<uint8_t> row;            // of a CMYK image
+  size_t room = 0;                     // of the pixels, at least
 };
 
 Job* job_of(j_common_ptr decoder) { return static_cast<Job*>(decoder->client_data); }
@@ -83,15 +86,17 @@ bool decode(Job* job, const std::string& bytes, unsigned shrink, RgbImage* image
   jpeg_start_decompress(decoder);
   image->width = decoder->output_width;
   image->height = decoder->output_height;
-  image->rgb_hwc.resize(size_t{3} * decoder->output_width * decoder->output_height);
+  image->rgb_hwc.resize(
+      std::max(job->room, size_t{3} * decoder->output_width * decoder->output_height));
   if (is_cmyk) job->row.resize(size_t{4} * decoder->output_width);
   read_rows(job, image);
   jpeg_finish_decompress(decoder);
   return job->message[0] == '\0';
 }
 
-RgbImage run(const std::string& bytes, const std::string& where, unsigned shrink) {
+RgbImage run(const std::string& bytes, const std::string& where, unsigned shrink, size_t room) {
   Job job;
+  job.room = room;
   job.decoder.err = jpeg_std_error(&job.errors);
   job.decoder.client_data = &job;
   job.errors.error_exit = on_error;
@@ -112,13 +117,13 @@ RgbImage run(const std::string& bytes, const std::string& where, unsigned shrink
 
 std::string jpeg_library() { return "libjpeg " + std::to_string(JPEG_LIB_VERSION); }
 
-RgbImage decode_jpeg(const std::string& bytes, const std::string& where) {
-  return run(bytes, where, 1);
+RgbImage decode_jpeg(const std::string& bytes, const std::string& where, size_t room) {
+  return run(bytes, where, 1, room);
 }
 
 ImageSize check_jpeg(const std::string& bytes, const std::string& where) {
   constexpr unsigned kShrink = 8;  // one value of each 8 x 8 block: no transform, few pixels
-  const RgbImage image = run(bytes, where, kShrink);
+  const RgbImage image = run(bytes, where, kShrink, /*room=*/0);
   return {image.width, image.height};
 }
 

@@ -17,6 +17,10 @@ std::string image_libraries() { return ""; }
 RgbImage decode_image(const std::string&, const std::string& where, const ImageLimits&) {
   no_decoder(where);
 }
+RgbImage decode_square(const std::string&, const std::string& where, const std::array<uint8_t, 3>&,
+                       const ImageLimits&) {
+  no_decoder(where);
+}
 ImageSize check_image(const std::string&, const std::string& where, const ImageLimits&) {
   no_decoder(where);
 }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <iostream>
 #include <opencv2/core/utils/logger.hpp>
 #include <opencv2/imgcodecs.hpp>
@@ -119,7 +120,7 @@ void check_tiff(const std::string& bytes, const std::string& where) {
 std::string opencv_library() { return "OpenCV " CV_VERSION; }
 
 RgbImage decode_with_opencv(const std::string& bytes, const ImageHeader& header,
-                            const std::string& where) {
+                            const std::string& where, size_t room) {
   if (header.kind == "bmp") check_bmp(bytes, header, where);
   if (header.kind == "tiff") check_tiff(bytes, where);
   const Hush hush;
@@ -134,7 +135,8 @@ RgbImage decode_with_opencv(const std::string& bytes, const ImageHeader& header,
   if (decoded.empty()) throw_damaged_image(header.kind, where, "the decoder refuses it");
   if (decoded.depth() != CV_8U && decoded.depth() != CV_16U)
     throw_unsupported(where, "pixels of an odd type");
-  RgbImage image{decoded.cols, decoded.rows, std::vector<uint8_t>(3 * decoded.total())};
+  RgbImage image{decoded.cols, decoded.rows,
+                 std::vector<uint8_t>(std::max(room, 3 * decoded.total()))};
   decoded.depth() == CV_8U ? copy_rgb<uint8_t>(decoded, &image.rgb_hwc)
                            : copy_rgb<uint16_t>(decoded, &image.rgb_hwc);
   return image;

@@ -14,6 +14,7 @@ struct PngJob {
   size_t position = 0;
   std::string message;
   std::vector<uint8_t> row;  // of a 16-bit grey image
+  size_t room = 0;           // of the pixels, at least
   bool deep_grey = false;
 };
 
@@ -64,7 +65,7 @@ bool decode_rows(png_structp png, png_infop info, PngJob* job, RgbImage* image) 
   png_read_update_info(png, info);
   const size_t width = static_cast<size_t>(image->width), row_bytes = png_get_rowbytes(png, info);
   if (row_bytes != width * (job->deep_grey ? 2 : 3)) png_error(png, "unexpected row size");
-  image->rgb_hwc.resize(3 * width * static_cast<size_t>(image->height));
+  image->rgb_hwc.resize(std::max(job->room, 3 * width * static_cast<size_t>(image->height)));
   if (job->deep_grey) job->row.resize(row_bytes * static_cast<size_t>(image->height));
   uint8_t* rows = job->deep_grey ? job->row.data() : image->rgb_hwc.data();
   for (int pass = 0; pass < passes; ++pass) {
@@ -82,8 +83,8 @@ bool decode_rows(png_structp png, png_infop info, PngJob* job, RgbImage* image) 
 
 std::string png_library() { return "libpng " PNG_LIBPNG_VER_STRING; }
 
-RgbImage decode_png(const std::string& bytes, const std::string& where) {
-  PngJob job{.bytes = &bytes, .position = 0, .message = "", .row = {}};
+RgbImage decode_png(const std::string& bytes, const std::string& where, size_t room) {
+  PngJob job{.bytes = &bytes, .position = 0, .message = "", .row = {}, .room = room};
   png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &job, on_png_error, on_warning);
   png_infop info = png == nullptr ? nullptr : png_create_info_struct(png);
   RgbImage image;

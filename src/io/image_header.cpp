@@ -32,6 +32,10 @@ ImageHeader png_header(Bytes bytes, const std::string& where) {
   ImageHeader header{.kind = "png",
                      .width = need(bytes, 16, 4, true, where),
                      .height = need(bytes, 20, 4, true, where)};
+  const uint32_t depth = number_at(bytes, 24, 1, true).value_or(0),
+                 colour = number_at(bytes, 25, 1, true).value_or(0);
+  header.deep_grey = depth == 16 && colour == 0;
+  if (header.deep_grey) header.beside = 2;
   Bytes exif, xmp;
   for (uint64_t at = 8; at + 12 <= bytes.size();) {
     const uint64_t length = *number_at(bytes, at, 4, true);
@@ -45,6 +49,27 @@ ImageHeader png_header(Bytes bytes, const std::string& where) {
   return header;
 }
 
+/// What libjpeg holds of a file of several scans: the coefficients of the whole image, two bytes
+/// each, in whole blocks. `frame` begins with its SOF's precision.
+int64_t coefficient_bytes(Bytes frame, const ImageHeader& header) {
+  const auto byte = [&](uint64_t at) {
+    return static_cast<int64_t>(number_at(frame, at, 1, true).value_or(0));
+  };
+  const auto count = static_cast<uint64_t>(byte(5));
+  int64_t most_across = 1, most_down = 1, bytes = 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    most_across = std::max(most_across, byte(7 + 3 * i) >> 4);
+    most_down = std::max(most_down, byte(7 + 3 * i) & 15);
+  }
+  const auto up = [](int64_t value, int64_t to) { return (value + to - 1) / to; };
+  for (uint64_t i = 0; i < count; ++i) {
+    const int64_t across = byte(7 + 3 * i) >> 4, down = byte(7 + 3 * i) & 15;
+    bytes +=
+        128 * up(header.width, 8 * most_across) * across * up(header.height, 8 * most_down) * down;
+  }
+  return bytes;
+}
+
 bool is_frame_marker(uint32_t marker) {
   return marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
 }
@@ -53,12 +78,15 @@ ImageHeader jpeg_header(Bytes bytes, const std::string& where) {
   constexpr Bytes kExif("Exif\0\0", 6), kXmp("http://ns.adobe.com/xap/1.0/\0", 29);
   constexpr uint32_t kStartOfScan = 0xda, kEndOfImage = 0xd9, kApp1 = 0xe1;
   ImageHeader header{.kind = "jpeg", .width = 0, .height = 0};
-  Bytes exif, xmp;
+  Bytes exif, xmp, frame;
+  bool many_scans = false;
   for (uint64_t at = 2;;) {
     if (need(bytes, at, 1, true, where) != 0xff)
       bad_image(where, "damaged JPEG", "no marker at byte " + std::to_string(at));
     while (need(bytes, at, 1, true, where) == 0xff) ++at;
     const uint32_t marker = need(bytes, at, 1, true, where);
+    if (marker == kStartOfScan)  // a scan of some of the components, or one of a progressive file
+      many_scans |= number_at(bytes, at + 3, 1, true) != number_at(frame, 5, 1, true);
     if (marker == kStartOfScan || marker == kEndOfImage) break;
     ++at;
     if (marker == 0x01 || (marker >= 0xd0 && marker <= 0xd8)) continue;  // these carry no length
@@ -67,11 +95,14 @@ ImageHeader jpeg_header(Bytes bytes, const std::string& where) {
     if (is_frame_marker(marker)) {
       header.height = need(data, 1, 2, true, where);
       header.width = need(data, 3, 2, true, where);
+      frame = data;
+      many_scans = (marker & 3) == 2;
     }
     if (marker == kApp1 && exif.empty() && data.substr(0, kExif.size()) == kExif) exif = data;
     if (marker == kApp1 && data.substr(0, kXmp.size()) == kXmp) xmp = data;
     at += std::max(length, 2u);
   }
+  if (many_scans) header.beside = coefficient_bytes(frame, header);
   header.orientation = orientation_of(exif, xmp);
   return header;
 }
@@ -118,6 +149,7 @@ ImageHeader webp_header(Bytes bytes, const std::string& where) {
     if (type == "XMP " && xmp.empty()) xmp = data;
     at += 8 + length + length % 2;
   }
+  header.beside = slice(bytes, 12, 4) == "VP8 " ? 3 : 8;
   header.orientation = orientation_of(exif, xmp);
   return header;
 }
@@ -133,11 +165,12 @@ ImageHeader bmp_header(Bytes bytes, const std::string& where) {
     const int64_t height = static_cast<int32_t>(need(bytes, 22, 4, false, where));
     header.height = height < 0 ? -height : height;  // negative: rows from the top down
   }
+  header.beside = 4;
   return header;
 }
 
 ImageHeader tiff_header(Bytes bytes, const std::string& where) {
-  constexpr uint32_t kWidth = 256, kHeight = 257, kOrientation = 274;
+  constexpr uint32_t kWidth = 256, kHeight = 257, kBits = 258, kOrientation = 274;
   const auto width = tiff_tag(bytes, kWidth), height = tiff_tag(bytes, kHeight);
   if (!width || !height)
     bad_image(where, "damaged or cut TIFF", "no width and height in its first directory");
@@ -145,7 +178,9 @@ ImageHeader tiff_header(Bytes bytes, const std::string& where) {
   return {.kind = "tiff",
           .width = *width,
           .height = *height,
-          .orientation = orientation >= 1 && orientation <= 8 ? static_cast<int>(orientation) : 1};
+          .orientation = orientation >= 1 && orientation <= 8 ? static_cast<int>(orientation) : 1,
+          .beside = 7,  // OpenCV's matrix, and a strip, which may hold all of it
+          .deep_grey = tiff_tag(bytes, kBits) == 16U};
 }
 
 [[noreturn]] void refuse_unknown(Bytes bytes, const std::string& where) {
@@ -167,6 +202,7 @@ ImageHeader tiff_header(Bytes bytes, const std::string& where) {
   bad_image(where, "not an image", "it begins with " + quote_text(bytes.substr(0, 12)), supported);
 }
 
+/// What its decoder holds is, but of a JPEG, told a pixel: no size is bounded yet.
 ImageHeader any_header(Bytes bytes, const std::string& where) {
   if (bytes.starts_with("\x89PNG\r\n\x1a\n")) return png_header(bytes, where);
   if (bytes.starts_with("\xff\xd8\xff")) return jpeg_header(bytes, where);
@@ -194,6 +230,7 @@ ImageHeader read_image_header(const std::string& bytes, const std::string& where
               "at most " + std::to_string(limits.max_pixels) + " pixels",
               "scale the image down, or raise data.max_pixels in the recipe");
   }
+  if (header.kind != "jpeg") header.beside *= header.width * header.height;
   return header;
 }
 

@@ -108,8 +108,10 @@ void check_together(const Recipe& r, StrictReader* reader) {
     reader->problem_at("lora.targets",
                        "is empty: name layers to adapt, or parts to train in `full`");
   if (!all) check_targets(r, reader);
-  if (r.train.eval_every_steps > 0 && r.data.eval.empty())
-    reader->problem_at("train.eval_every_steps", "needs data.eval");
+  if (r.data.eval_share > 0 && !r.data.eval.empty())
+    reader->problem_at("data.eval_share", "holds rows out where data.eval names them: drop one");
+  if (r.train.eval_every_steps > 0 && r.data.eval.empty() && r.data.eval_share == 0)
+    reader->problem_at("train.eval_every_steps", "needs data.eval or data.eval_share");
   const int64_t in_a_step = r.train.batch_size * r.train.grad_accum;
   if (r.train.global_batch > 0 && r.train.grad_accum > 0 && in_a_step != r.train.global_batch) {
     reader->problem_at("train.global_batch",

@@ -76,6 +76,9 @@ void visit_data(Visitor& v, Section& d) {
           "JSON or JSONL (LLaVA, ShareGPT, OpenAI messages), or a directory of lft prepare");
   v.field("eval", d.eval, {.nullable = true, .may_change = true},
           "held-out rows in the same formats");
+  v.field("eval_share", d.eval_share, {.low = 0, .high = 1, .high_open = true},
+          "above 0, in place of data.eval: this share of data.train is held out, chosen by "
+          "train.seed; rows that share an image stay on one side");
   v.field("image_root", d.image_root, {.nullable = true, .may_change = true},
           "image paths in the data start here, and stay below it");
   v.field("follow_symlinks", d.follow_symlinks, {.may_change = true},
@@ -92,6 +95,8 @@ void visit_data(Visitor& v, Section& d) {
           "longest sample, image positions included; lowered to the model's positions");
   v.field("on_bad_sample", d.on_bad_sample, {.choices = {"error", "skip"}},
           "skipped samples are counted and named");
+  v.field("unknown_keys", d.unknown_keys, {.choices = {"error", "warn"}, .may_change = true},
+          "a key of a row that lft does not use is an error, or counted by name in one warning");
   v.field("max_bad", d.max_bad, {.low = 0, .high = 1e12, .may_change = true},
           "samples of one data set that on_bad_sample: skip may leave out; one more stops the run, "
           "naming the first");
@@ -194,7 +199,7 @@ void visit_train(Visitor& v, Section& t) {
   v.field("seed", t.seed, {.low = 0, .high = kMaxInt}, "of initialisation, order and dropout");
   v.field("deterministic", t.deterministic, {}, "same seed and build, same bytes");
   v.field("eval_every_steps", t.eval_every_steps, {.low = 0, .high = 1e12, .may_change = true},
-          "0: at the end of the run only; needs data.eval");
+          "0: at the end of the run only; needs data.eval or data.eval_share");
   v.field(
       "keep_best", t.keep_best, {.choices = {"none", "eval_loss"}},
       "eval_loss: what is handed out at the end is of the evaluation with the lowest loss, not of "

@@ -21,12 +21,15 @@ struct Template {
   const char* answer;     // between question and answer, never supervised
   const char* space;      // before the answer, supervised with it
   const char* separator;  // between turns
+  bool takes_system;      // a row's system text comes in the place of `system`
 };
 
 constexpr Template kTemplates[] = {
-    {"llava-v1", kSystem, "USER: ", " ASSISTANT:", " ", ""},
-    {"llava-hf", "", "USER: ", " ASSISTANT:", " ", " "},
-    {"plain", "", "", "", "", ""},
+    {"llava-v1", kSystem, "USER: ", " ASSISTANT:", " ", "", true},
+    // The chat template of the llava-hf checkpoints writes a system text and a space, without a
+    // name.
+    {"llava-hf", "", "USER: ", " ASSISTANT:", " ", " ", true},
+    {"plain", "", "", "", "", "", false},
 };
 
 const Template* find(const std::string& name) {
@@ -51,11 +54,15 @@ std::vector<std::string> template_names() {
   return names;
 }
 
+bool takes_system(const std::string& name) { return get(name).takes_system; }
+
 Rendered render(const std::string& name, const std::vector<Turn>& turns, const std::string& eos,
-                bool generate) {
+                bool generate, const std::string& system) {
   const Template& form = get(name);
+  if (!system.empty() && !form.takes_system)
+    throw Error(ErrorKind::kInternal, "a system text for a template that has no place for one");
   Rendered out;
-  out.text = form.system;
+  out.text = system.empty() ? form.system : system;
   if (!out.text.empty()) out.text += ' ';
   for (size_t i = 0; i < turns.size(); ++i) {
     if (i > 0) out.text += form.separator;
@@ -63,7 +70,7 @@ Rendered render(const std::string& name, const std::vector<Turn>& turns, const s
     if (generate && i + 1 == turns.size()) break;
     const size_t begin = out.text.size();
     out.text += form.space + turns[i].answer + eos;
-    out.supervised.push_back({begin, out.text.size()});
+    (turns[i].learnt ? out.supervised : out.masked).push_back({begin, out.text.size()});
   }
   return out;
 }

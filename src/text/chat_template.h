@@ -9,6 +9,7 @@ namespace lft::text {
 struct Turn {
   std::string question, answer;  // the user's text holds "<image>" where the data has it; the last
                                  // answer may be empty (to generate)
+  bool learnt = true;            // false: the answer is read, and not supervised
 };
 struct Rendered {
   std::string text;
@@ -16,14 +17,16 @@ struct Rendered {
     size_t begin, end;
   };
   std::vector<Span> supervised;  // answer with the space before it and its </s>
+  std::vector<Span> masked;      // the same of answers that are not learnt
 };
 
 bool is_template(const std::string& name);  // llava-v1, llava-hf, plain
 std::vector<std::string> template_names();
+bool takes_system(const std::string& name);  // whether a row's own system text has a place in it
 /// `eos` is the tokenizer's end token text ("</s>"). With `generate`, the last turn stops after
-/// "ASSISTANT:".
+/// "ASSISTANT:". A `system` text that is not empty stands in place of the template's own.
 Rendered render(const std::string& name, const std::vector<Turn>& turns, const std::string& eos,
-                bool generate = false);
+                bool generate = false, const std::string& system = "");
 std::string template_hash(const std::string& name);  // sha256 of one rendered example
 
 }  // namespace lft::text

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cli/run_lft.h"
+#include "src/io/png_write.h"
 #include "train/run_files.h"
 
 namespace lft::memory_prediction_test {
@@ -62,18 +63,25 @@ class MemoryPrediction : public ::testing::Test {
     writer.finish();
   }
 
-  /// The run's `memory` event.
-  Json measured(const std::string& dtype, int64_t batch) const {
-    const std::string name = dtype + std::to_string(batch);
+  Recipe recipe(const std::string& name, const std::string& dtype) const {
     Recipe recipe = run_.recipe(name);
     recipe.model.base_dtype = recipe.precision.compute = dtype;
     recipe.lora.rank = 16;
     recipe.lora.alpha = 32;
     recipe.data.eval.clear();
     recipe.optim.lr = 1e-4;
-    recipe.train.batch_size = batch;
     recipe.train.max_steps = 2;
     recipe.train.worst_first = false;  // the steps hold the largest micro-batch anyway
+    return recipe;
+  }
+  /// The run's `memory` event.
+  Json measured(const std::string& dtype, int64_t batch) const {
+    const std::string name = dtype + std::to_string(batch);
+    Recipe recipe = this->recipe(name, dtype);
+    recipe.train.batch_size = batch;
+    return measured(recipe, name);
+  }
+  Json measured(const Recipe& recipe, const std::string& name) const {
     const test::Ran ran =
         test::run_lft("train " + run_.dir().write(name + ".yaml", dump_recipe(recipe)));
     EXPECT_EQ(ran.code, 0) << ran.err;
@@ -100,6 +108,39 @@ TEST_F(MemoryPrediction, IsWithinATenthOfTheMeasuredPeak) {
   // What is compared differs by much more than the tolerance.
   EXPECT_GT(peaks["fp324"], 1.5 * peaks["fp321"]);
   EXPECT_GT(peaks["fp324"], 1.5 * peaks["bf164"]);
+}
+
+/// Every row shows one photograph: workers are at work on it nearly all the time.
+TEST_F(MemoryPrediction, CountsTheImagesThatAreRead) {
+  struct Photographs {
+    int64_t width, height, workers;
+  };
+  for (const auto& [width, height, workers] :
+       {Photographs{800, 600, 4}, {2000, 3000, 2}, {6000, 4000, 3}}) {
+    const std::string name = "photo" + std::to_string(width) + "-" + std::to_string(workers);
+    const RgbImage image{width, height,
+                         std::vector<uint8_t>(static_cast<size_t>(3 * width * height), 77)};
+    run_.dir().write("images/photo.png", png_file(image));
+    Json rows = Json::array();
+    for (int i = 0; i < 12; ++i) {
+      rows.push_back({{"id", std::to_string(i)},
+                      {"image", "photo.png"},
+                      {"conversations",
+                       {{{"from", "human"}, {"value", "<image>\nWhat?"}},
+                        {{"from", "gpt"}, {"value", "grey"}}}}});
+    }
+    Recipe recipe = this->recipe(name, "fp32");
+    recipe.data.train = run_.dir().write("photos.json", rows.dump());
+    recipe.data.workers = workers;
+    recipe.train.batch_size = 4;
+    const Json event = measured(recipe, name);
+    ASSERT_TRUE(event.contains("peak_bytes"));
+    const double peak = event["peak_bytes"], predicted = event["predicted_bytes"];
+    std::printf("%s: measured %.0f MB, predicted %.0f MB\n", name.c_str(), peak / 1e6,
+                predicted / 1e6);
+    EXPECT_GE(predicted, peak) << name;
+    EXPECT_LE(predicted, 1.1 * peak) << name;
+  }
 }
 
 }  // namespace

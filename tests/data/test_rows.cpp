@@ -136,9 +136,6 @@ TEST(Rows, LineErrors) {
   expect_bad(
       good + R"({"conversations":[{"from":"human","value":"x"},{"from":"human","value":"x"}]})",
       ":2: conversations[1]", "roles out of order");
-  expect_bad(good + R"({"conversations":[{"from":"system","value":"Be kind."},{"from":"human",)"
-                    R"("value":"x"}]})",
-             ":2", "system message");
   expect_bad(
       good + R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]})",
       ":2", "mixes two sample formats");

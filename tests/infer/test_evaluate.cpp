@@ -68,6 +68,20 @@ TEST(Evaluate, AsksForTheLastAnswerThatTruncationLeft) {
   }
 }
 
+TEST(Evaluate, AsksForTheLastAnswerThatIsLearnt) {
+  const test::TinyRun run;
+  nlohmann::json masked = row("masked", {{"What?", "red"}, {"Sure?", "yes"}});
+  masked["conversations"][3]["weight"] = 0;
+  const std::string file = run.dir().write("masked.json", nlohmann::json::array({masked}).dump());
+  const EvalResult result = evaluate_rows(run, file);
+  EXPECT_EQ(result.records.at(0).question, "<image>\nWhat?");
+  EXPECT_EQ(result.records.at(0).reference, "red");
+  masked["conversations"][1]["weight"] = 0;
+  masked["conversations"][3]["weight"] = 1;
+  run.dir().write("masked.json", nlohmann::json::array({masked}).dump());
+  EXPECT_EQ(evaluate_rows(run, file).records.at(0).reference, "yes");
+}
+
 TEST(Evaluate, ARowWithoutAnAnswerCountsInNeitherMean) {
   const test::TinyRun run;
   const EvalResult all = evaluate_rows(run, rows_file(run));

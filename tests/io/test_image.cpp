@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -250,6 +251,59 @@ TEST(Image, WithoutARootAnyRegularFileIsRead) {
   EXPECT_EQ(load_image("", kImages + "one_pixel.png").width, 1);
   EXPECT_LFT_ERROR(ErrorKind::kInput, "not a regular file", load_image("", "/dev/zero"));
   EXPECT_THROW(load_image("", "/proc/self/mem"), Error);
+}
+
+/// The pixels of load_image(), in the middle of a square of 1, 2, 3.
+RgbImage padded(const RgbImage& image) {
+  const int64_t side = std::max(image.width, image.height), left = (side - image.width) / 2,
+                top = (side - image.height) / 2;
+  RgbImage square{side, side, {}};
+  for (int64_t y = 0; y < side; ++y) {
+    for (int64_t x = 0; x < side; ++x) {
+      const bool inside = x >= left && x < left + image.width && y >= top && y < top + image.height;
+      for (uint8_t c = 0; c < 3; ++c) {
+        square.rgb_hwc.push_back(
+            inside
+                ? image.rgb_hwc[static_cast<size_t>(3 * ((y - top) * image.width + x - left) + c)]
+                : static_cast<uint8_t>(c + 1));
+      }
+    }
+  }
+  return square;
+}
+
+TEST(Image, IsDecodedIntoASquare) {
+  int not_square = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(kImages)) {
+    if (entry.path().extension() == ".txt") continue;
+    SCOPED_TRACE(entry.path().filename().string());
+    const std::string bytes = read_file(entry.path().string());
+    const RgbImage plain = decode_image(bytes, "x"), square = decode_square(bytes, "x", {1, 2, 3});
+    not_square += plain.width != plain.height;
+    EXPECT_EQ(square.width, std::max(plain.width, plain.height));
+    EXPECT_EQ(square.height, square.width);
+    EXPECT_EQ(hex(square.rgb_hwc), hex(padded(plain).rgb_hwc));
+  }
+  EXPECT_GE(not_square, 40);
+}
+
+TEST(Image, WhatADecoderHoldsBesideThePixelsIsInTheHeader) {
+  const auto header = [](const std::string& name) {
+    return read_image_header(read_file(kImages + name), name);
+  };
+  EXPECT_EQ(header("exif1.jpg").beside, 0);
+  const ImageHeader progressive = header("progressive.jpg");
+  // Three components in whole blocks of 8 x 8, two bytes a coefficient; two are halved at most.
+  const int64_t blocks = ((progressive.width + 7) / 8) * ((progressive.height + 7) / 8);
+  EXPECT_GE(progressive.beside, 128 * blocks * 3 / 2);
+  EXPECT_LE(progressive.beside, 128 * (blocks + progressive.width + progressive.height) * 3);
+  const ImageHeader grey = header("depth16_colour0.png");
+  EXPECT_TRUE(grey.deep_grey);
+  EXPECT_EQ(grey.beside, 2 * grey.width * grey.height);
+  EXPECT_FALSE(header("depth16_colour2.png").deep_grey);
+  EXPECT_FALSE(header("depth8_colour0.png").deep_grey);
+  EXPECT_TRUE(header("deep_grey.tif").deep_grey);
+  EXPECT_FALSE(header("grey.tif").deep_grey);
 }
 
 }  // namespace

@@ -54,6 +54,7 @@ full: [projector]
 data:
   train: data/llava_instruct.json
   eval: data/val.json
+  eval_share: 0
   image_root: data/images
   follow_symlinks: false
   max_pixels: 64000000
@@ -62,6 +63,7 @@ data:
   image_fit: pad
   max_tokens: 2048
   on_bad_sample: error
+  unknown_keys: error
   max_bad: 10
   shuffle: true
   group_by_length: false
@@ -293,8 +295,17 @@ INSTANTIATE_TEST_SUITE_P(
                {"line 5: optim.decay_ratio and optim.warmup_ratio are more than all steps"}},
         Forged{"eval_without_data",
                "train: {eval_every_steps: 5}\n",
-               {"line 5: train.eval_every_steps needs data.eval"}}),
+               {"line 5: train.eval_every_steps needs data.eval or data.eval_share"}}),
     [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Recipe, HeldOutRowsAreNamedOrChosen) {
+  EXPECT_TRUE(problems(kMinimal, {"data.eval_share=0.1", "train.eval_every_steps=5"}).empty());
+  const auto both = problems(kMinimal, {"data.eval=a.json", "data.eval_share=0.1"});
+  ASSERT_EQ(both.size(), 1U);
+  EXPECT_NE(both[0].find("data.eval_share holds rows out where data.eval names them"),
+            std::string::npos)
+      << both[0];
+}
 
 TEST(Recipe, ReportsEverythingAtOnceInFileOrder) {
   const auto lines = problems(

@@ -65,6 +65,27 @@ TEST(ChatTemplate, OtherEndTokensAndEmptyAnswers) {
   EXPECT_EQ(render("plain", {}, "</s>").text, "");
 }
 
+TEST(ChatTemplate, MaskedAnswersAreReadAndNotSupervised) {
+  std::vector<Turn> turns = kTwoTurns;
+  const std::string whole = render("llava-hf", turns, "</s>").text;
+  turns[0].learnt = false;
+  const Rendered got = render("llava-hf", turns, "</s>");
+  EXPECT_EQ(got.text, whole);
+  EXPECT_EQ(supervised(got), std::vector<std::string>{" Yes</s>"});
+  ASSERT_EQ(got.masked.size(), 1U);
+  EXPECT_EQ(got.text.substr(got.masked[0].begin, got.masked[0].end - got.masked[0].begin),
+            " A cat.</s>");
+}
+
+TEST(ChatTemplate, ASystemTextTakesThePlaceOfTheTemplatesOwn) {
+  EXPECT_EQ(render("llava-v1", {{"Q", "A"}}, "</s>", false, "Be brief.").text,
+            "Be brief. USER: Q ASSISTANT: A</s>");
+  EXPECT_EQ(render("llava-hf", {{"Q", "A"}}, "</s>", false, "Be brief.").text,
+            "Be brief. USER: Q ASSISTANT: A</s>");
+  EXPECT_FALSE(takes_system("plain"));
+  EXPECT_THROW(render("plain", {{"Q", "A"}}, "</s>", false, "Be brief."), Error);
+}
+
 TEST(ChatTemplate, Names) {
   EXPECT_EQ(template_names(), (std::vector<std::string>{"llava-v1", "llava-hf", "plain"}));
   EXPECT_TRUE(is_template("plain"));

@@ -5,6 +5,7 @@
 #include "kernels/common/error.h"
 #include "src/base/hash.h"
 #include "src/data/encode.h"
+#include "src/data/held_out.h"
 #include "src/data/loader.h"
 #include "src/train/inputs/recipe_encoding.h"
 
@@ -16,6 +17,13 @@ void append(std::vector<PreviewPiece>& pieces, PreviewPiece::Kind kind, const st
   if (pieces.empty() || pieces.back().kind != kind || kind == PreviewPiece::kMark)
     pieces.push_back({kind, {}});
   pieces.back().text += text;
+}
+
+/// Whether a token shares a byte with an answer that is not learnt.
+bool is_masked(const text::Token& token, const text::Rendered& rendered) {
+  return std::ranges::any_of(rendered.masked, [&](const text::Rendered::Span& span) {
+    return token.begin < span.end && token.end > span.begin;
+  });
 }
 
 /// The rendered text by tokens, as far as `kept` goes. Every byte of the text stands in one piece:
@@ -35,7 +43,10 @@ std::vector<PreviewPiece> make_pieces(const data::EncodedText& text, const data:
     } else if (token.begin == token.end) {
       append(pieces, PreviewPiece::kMark, tokenizer.token_of(token.id));
     } else {
-      append(pieces, kept.labels[position] >= 0 ? PreviewPiece::kSupervised : PreviewPiece::kText,
+      append(pieces,
+             kept.labels[position] >= 0        ? PreviewPiece::kSupervised
+             : is_masked(token, text.rendered) ? PreviewPiece::kMasked
+                                               : PreviewPiece::kText,
              text.rendered.text.substr(byte, end - byte));
     }
     byte = end;
@@ -80,6 +91,8 @@ Preview preview_sample(const data::Dataset& dataset, int64_t index, const recipe
   Preview preview;
   preview.id = row.id;
   preview.where = row.where;
+  preview.answers = static_cast<int64_t>(row.turns.size());
+  preview.masked = std::ranges::count(row.turns, false, &text::Turn::learnt);
   preview.tokens = static_cast<int64_t>(sample.input_ids.size());
   preview.supervised = sample.supervised();
   preview.image_positions =
@@ -105,8 +118,12 @@ Preview preview_sample(const data::Dataset& dataset, int64_t index, const recipe
 
 std::vector<Preview> preview_samples(const recipe::Recipe& recipe, int64_t count) {
   const auto [tokenizer, options] = train::recipe_encoding(recipe);
-  const std::unique_ptr<data::Dataset> dataset =
+  std::unique_ptr<data::Dataset> dataset =
       data::open_dataset(recipe.data.train, recipe.data.image_root, *tokenizer, options);
+  if (recipe.data.eval_share > 0)
+    dataset = data::hold_out(std::move(dataset), recipe.data.eval_share,
+                             static_cast<uint64_t>(recipe.train.seed))
+                  .train;
   const std::vector<int64_t> order = data::epoch_order(
       dataset->size(), static_cast<uint64_t>(recipe.train.seed), /*epoch=*/0, recipe.data.shuffle);
   std::vector<Preview> previews;

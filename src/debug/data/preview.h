@@ -15,6 +15,7 @@ struct PreviewPiece {
   enum Kind {
     kText,
     kSupervised,
+    kMasked,  // of an answer that the row says is not to be learnt
     kMark
   } kind = kText;  // kMark: a token that the text does not show as such: "<image x576>", "<s>"
   std::string text;
@@ -33,7 +34,8 @@ struct Preview {
   std::vector<PreviewPiece> pieces;
   int64_t tokens = 0, supervised = 0, image_positions = 0;  // of what data.max_tokens leaves
   int64_t cut = 0, cut_supervised = 0;                      // after it
-  std::string ids_sha256;  // of the ids as decimal numbers joined by commas
+  int64_t answers = 0, masked = 0;  // of the row, and those of them that it says are not learnt
+  std::string ids_sha256;           // of the ids as decimal numbers joined by commas
   std::vector<PreviewImage> images;
 };
 
@@ -41,7 +43,8 @@ struct Preview {
 /// would throw at them.
 std::vector<Preview> preview_samples(const recipe::Recipe& recipe, int64_t count);
 
-/// A sample as text: supervised tokens coloured for a terminal, or in [[ ]].
+/// A sample as text: supervised tokens coloured for a terminal, or in [[ ]]; masked answers struck
+/// through, or in (( )).
 std::string preview_text(const Preview& preview, const recipe::Recipe& recipe, bool terminal);
 
 /// All of them as one page that works offline, images embedded. All text is escaped.

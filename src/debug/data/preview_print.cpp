@@ -43,6 +43,7 @@ pre { margin: 12px 0 0; white-space: pre-wrap; overflow-wrap: anywhere;
   font: 14px/1.6 ui-monospace, "DejaVu Sans Mono", monospace; }
 mark { color: var(--good); background: var(--good-back); border-radius: 3px; }
 i { color: var(--dim); }
+del { color: var(--bad); }
 .bad { color: var(--bad); }
 @media (max-width: 800px) { section { grid-template-columns: minmax(0, 1fr); } }
 </style>
@@ -77,6 +78,13 @@ std::string image_line(const PreviewImage& image, const recipe::Recipe& recipe) 
          " x " + std::to_string(image.square.size) + " (" + recipe.data.image_fit + ")";
 }
 
+/// Empty where every answer is learnt.
+std::string masked_line(const Preview& preview) {
+  if (preview.masked == 0) return "";
+  return std::to_string(preview.masked) + " of " + std::to_string(preview.answers) +
+         " answers, by weight 0 or loss false: read, and not learnt";
+}
+
 std::string ids_line(const Preview& preview) { return "sha256 " + preview.ids_sha256; }
 
 /// What the text holds cannot move the cursor; its line breaks stay.
@@ -86,6 +94,8 @@ std::string safe(const std::string& text) {
 
 std::string piece_text(const PreviewPiece& piece, bool terminal) {
   if (piece.kind == PreviewPiece::kText) return safe(piece.text);
+  if (piece.kind == PreviewPiece::kMasked)
+    return terminal ? "\x1b[9;31m" + safe(piece.text) + "\x1b[0m" : "((" + safe(piece.text) + "))";
   if (piece.kind == PreviewPiece::kMark)
     return terminal ? "\x1b[2m" + safe(piece.text) + "\x1b[0m" : safe(piece.text);
   return terminal ? "\x1b[1;32m" + safe(piece.text) + "\x1b[0m" : "[[" + safe(piece.text) + "]]";
@@ -94,6 +104,7 @@ std::string piece_text(const PreviewPiece& piece, bool terminal) {
 std::string piece_html(const PreviewPiece& piece) {
   const std::string text = report::html_text(safe(piece.text));
   if (piece.kind == PreviewPiece::kText) return text;
+  if (piece.kind == PreviewPiece::kMasked) return "<del>" + text + "</del>";
   return piece.kind == PreviewPiece::kMark ? "<i>" + text + "</i>" : "<mark>" + text + "</mark>";
 }
 
@@ -121,8 +132,9 @@ std::string section(const Preview& preview, const recipe::Recipe& recipe) {
   if (!preview.left_out.empty())
     return out + line("left out: " + escape_text(preview.left_out, 1000), " class=\"bad\"") +
            "</div>\n</section>\n";
-  out +=
-      line("tokens " + tokens_line(preview, recipe)) + line("ids " + ids_line(preview)) + "<pre>";
+  out += line("tokens " + tokens_line(preview, recipe)) + line("ids " + ids_line(preview));
+  if (preview.masked > 0) out += line("masked " + masked_line(preview), " class=\"bad\"");
+  out += "<pre>";
   for (const PreviewPiece& piece : preview.pieces) out += piece_html(piece);
   return out + "</pre>\n</div>\n</section>\n";
 }
@@ -134,6 +146,7 @@ std::string preview_text(const Preview& preview, const recipe::Recipe& recipe, b
   if (!preview.left_out.empty())
     return out + "left out " + escape_text(preview.left_out, 1000) + "\n";
   out += "tokens   " + tokens_line(preview, recipe) + "\n";
+  if (preview.masked > 0) out += "masked   " + masked_line(preview) + "\n";
   for (const PreviewImage& image : preview.images)
     out += "image    " + image_line(image, recipe) + "\n";
   out += "ids      " + ids_line(preview) + "\n";
@@ -144,10 +157,11 @@ std::string preview_text(const Preview& preview, const recipe::Recipe& recipe, b
 std::string preview_page(const std::vector<Preview>& previews, const recipe::Recipe& recipe) {
   std::string page = kPage;
   page += "<h1>Preview</h1>\n<p>" +
-          report::html_text(escape_text(recipe.data.train, 400) + ", template " +
-                            recipe.data.chat_template + ": the first " +
-                            std::to_string(static_cast<int64_t>(previews.size())) +
-                            " samples in the order of training. Marked: supervised.") +
+          report::html_text(
+              escape_text(recipe.data.train, 400) + ", template " + recipe.data.chat_template +
+              ": the first " + std::to_string(static_cast<int64_t>(previews.size())) +
+              " samples in the order of training. Marked: supervised. Struck through: "
+              "an answer that its row says is not learnt.") +
           "</p>\n";
   for (const Preview& preview : previews) page += section(preview, recipe);
   return page + "</body>\n</html>\n";

@@ -23,7 +23,7 @@ RowSource open_source(const std::string& key, const std::string& path,
                       const data::EncodeOptions& options) {
   RowSource source{.key = key, .path = path, .rows = {}, .prepared = nullptr};
   if (!io::is_directory(path)) {
-    source.rows = data::read_row_file(path, /*keep_bad=*/true);
+    source.rows = data::read_row_file(path, /*keep_bad=*/true, options.count_unknown);
     return source;
   }
   source.prepared = data::open_prepared(path, options);
@@ -90,6 +90,7 @@ class Tally {
       if (source_.prepared != nullptr) break;
       const ImageScan& image = images.at(name);
       if (image.fault) problem(image.fault->fault, row, image.fault->reason);
+      if (image.oddity) problem(image.oddity->fault, row, image.oddity->reason);
       whole = whole && !image.fault;
       shown = mix_hashes(shown, image.content);
     }
@@ -153,6 +154,7 @@ class Tally {
       figures_.longest_where = row.where;
       figures_.longest_id = row.id;
     }
+    figures_.masked += scan.masked;
     figures_.replies += scan.replies;
     figures_.replies_with_eos += scan.replies_with_eos;
     if (scan.kept == 0) return;  // the limit would cut an image: training stops

@@ -35,8 +35,10 @@ enum class DataFault {
   kContradiction,
   kOneAnswer,
   kShifted,
+  kWhiteImage,
+  kNarrowImage,
 };
-constexpr int kDataFaults = 21;
+constexpr int kDataFaults = 23;
 bool is_warning(DataFault fault);
 std::string fault_slug(DataFault fault);   // "missing_image"
 std::string fault_title(DataFault fault);  // "an image file that is not there"
@@ -53,6 +55,7 @@ struct DataFigures {
   std::string key, path;  // "data.train" or "data.eval"
   int64_t rows = 0, malformed = 0, images = 0;
   int64_t tokens = 0, supervised = 0, without_labels = 0;
+  int64_t masked = 0;  // answers that are not learnt: weight 0, loss false
   int64_t replies = 0,
           replies_with_eos = 0;  // its last token is the supervised end token and within the limit
   int64_t truncated = 0, labels_lost = 0,

@@ -25,11 +25,12 @@ size_t mix_hashes(size_t seed, size_t value) {
 std::vector<ReplyHash> reply_hashes(const data::Row& row) {
   std::vector<ReplyHash> replies;
   const std::hash<std::string> hash;
-  size_t context = 0;
+  size_t context = row.system.empty() ? 0 : hash(row.system);
   for (const text::Turn& turn : row.turns) {
     context = mix_hashes(context, hash(turn.question));
-    replies.push_back({context, hash(turn.answer)});
-    context = mix_hashes(context, replies.back().answer);
+    const ReplyHash reply{context, hash(turn.answer)};
+    if (turn.learnt) replies.push_back(reply);
+    context = mix_hashes(context, reply.answer);
   }
   return replies;
 }

@@ -16,7 +16,7 @@ namespace lft::debug {
 struct ReplyHash {
   size_t context = 0, answer = 0;
 };
-std::vector<ReplyHash> reply_hashes(const data::Row& row);
+std::vector<ReplyHash> reply_hashes(const data::Row& row);  // of the answers that are learnt
 
 /// A hash of several, in their order.
 size_t mix_hashes(size_t seed, size_t value);

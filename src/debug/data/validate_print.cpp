@@ -36,6 +36,8 @@ constexpr FaultName kNames[kDataFaults] = {
     {DataFault::kContradiction, "contradiction", "another answer to what an earlier row asks"},
     {DataFault::kOneAnswer, "one_answer", "a file whose rows all have one answer"},
     {DataFault::kShifted, "shifted_answers", "answers that seem to belong to a neighbouring row"},
+    {DataFault::kWhiteImage, "white_image", "an image that turns white"},
+    {DataFault::kNarrowImage, "narrow_image", "an image of which hardly anything is left"},
 };
 
 const FaultName& name_of(DataFault fault) { return kNames[static_cast<size_t>(fault)]; }
@@ -77,6 +79,9 @@ std::string figures_text(const DataFigures& f, const DataReport& report) {
        percent(f.replies_with_eos, f.replies) + "% of " + std::to_string(f.replies) +
            " end with a supervised " + quote_text(report.eos) +
            (f.replies_cut == 0 ? "" : "; " + std::to_string(f.replies_cut) + " are cut before it"));
+  if (f.masked > 0)
+    line("masked",
+         count_of(f.masked, "more answer") + " by weight 0 or loss false: read, and not learnt");
   line("truncated",
        count_of(f.truncated, "row") + " by data.max_tokens = " + std::to_string(report.max_tokens) +
            (f.truncated == 0 ? ""
@@ -130,6 +135,7 @@ io::Json figures_json(const DataFigures& f) {
           {"supervised_tokens", f.supervised},
           {"supervised_share", share(f.supervised, f.tokens)},
           {"rows_without_labels", f.without_labels},
+          {"masked_answers", f.masked},
           {"replies", f.replies},
           {"replies_with_eos", f.replies_with_eos},
           {"eos_share", share(f.replies_with_eos, f.replies)},

@@ -64,11 +64,13 @@ class RowCheck {
   RowScan run(int64_t index) {
     scan_.content = content_hash(row_);
     scan_.said = reply_hashes(row_);
+    scan_.masked = std::ranges::count(row_.turns, false, &text::Turn::learnt);
     for (size_t turn = 0; turn < row_.turns.size(); ++turn) {
       const std::string of = " of turn " + std::to_string(turn + 1);
       look_into(row_.turns[turn].question, "the question" + of);
       look_into(row_.turns[turn].answer, "the answer" + of);
     }
+    look_into(row_.system, "the system text");
     std::optional<data::Sample> stored;
     const auto read = [&] { stored = source_.prepared->get(index); };
     if (source_.prepared == nullptr || passes(DataFault::kPrepared, read)) check_text(stored);
@@ -109,6 +111,7 @@ class RowCheck {
   void check_text(const std::optional<data::Sample>& stored) {
     data::EncodedText text;
     if (!passes(DataFault::kMarks, [&] { data::check_marks(row_); })) return;
+    if (!passes(DataFault::kRow, [&] { data::check_system(row_, options_); })) return;
     if (!passes(DataFault::kTokens, [&] { text = data::encode_text(row_, tokenizer_, options_); }))
       return;
     const data::Sample whole = data::expand_images(text, row_, options_);
@@ -162,7 +165,9 @@ class RowCheck {
                       limit = "data.max_tokens = " + std::to_string(options_.max_tokens);
     if (scan_.kept_labels == 0) {
       found(DataFault::kNoLabel, scan_.labels == 0
-                                     ? "no token of the row is supervised"
+                                     ? scan_.masked > 0
+                                           ? "all its answers are masked by weight 0 or loss false"
+                                           : "no token of the row is supervised"
                                      : "its " + labels + " supervised tokens lie behind " + limit +
                                            "; the row has " + length + " tokens");
     } else if (scan_.length > scan_.kept) {
@@ -180,6 +185,47 @@ class RowCheck {
   const data::EncodeOptions& options_;
   RowScan scan_;
 };
+
+/// 16 bits of grey are cut off at 255, as PIL's convert("RGB") does: what is brighter turns white.
+std::optional<ImageFault> white_image(const std::string& name, const std::string& bytes,
+                                      const io::ImageLimits& limits) {
+  if (!io::read_image_header(bytes, name, limits).deep_grey) return std::nullopt;
+  const io::RgbImage image = io::decode_image(bytes, name, limits);
+  const auto white = static_cast<double>(std::ranges::count(image.rgb_hwc, 255)),
+             share = white / static_cast<double>(image.rgb_hwc.size());
+  if (share < 0.5) return std::nullopt;
+  return ImageFault{DataFault::kWhiteImage,
+                    quote_text(name) + " has 16 bits of grey, and what is above 255 is white: " +
+                        format_number(100 * share, "%.0f%%") +
+                        " of it; scale it to 8 bits and save it again"};
+}
+
+/// Padded, its short side is less than one patch of the vision tower; cropped, all but a patch's
+/// share of it is cut away.
+std::optional<ImageFault> narrow_image(const std::string& name, const io::ImageSize& image,
+                                       const data::EncodeOptions& options) {
+  const auto [low, high] = std::minmax(image.width, image.height);
+  const auto& vision = options.config.vision;
+  if (low * vision.image_size >= high * vision.patch_size) return std::nullopt;
+  const double share = static_cast<double>(low) / static_cast<double>(high);
+  const std::string size = std::to_string(image.width) + " x " + std::to_string(image.height);
+  const std::string what =
+      options.image_fit == "pad"
+          ? "padded, it is " +
+                format_number(share * static_cast<double>(vision.image_size), "%.2g") + " of " +
+                std::to_string(vision.image_size) + " pixels wide, less than one patch of " +
+                std::to_string(vision.patch_size)
+          : "cropped, " + format_number(100 * share, "%.2g%%") + " of it is left";
+  return ImageFault{DataFault::kNarrowImage,
+                    quote_text(name) + " is " + size + ": " + what + "; cut it into parts"};
+}
+
+std::optional<ImageFault> image_oddity(const std::string& name, const std::string& bytes,
+                                       const io::ImageSize& image,
+                                       const data::EncodeOptions& options) {
+  std::optional<ImageFault> odd = narrow_image(name, image, options);
+  return odd ? odd : white_image(name, bytes, options.image_limits);
+}
 
 /// A line that is drawn over on a terminal, and nothing elsewhere.
 class ScanProgress {
@@ -230,7 +276,7 @@ ImageScan scan_image(const std::string& root, const std::string& name,
     const auto bytes = io::read_file(path, limits.max_bytes);
     const io::ImageSize image = io::check_image(bytes, path, limits);
     data::check_fit(image.width, image.height, options.config.vision.image_size, options.image_fit);
-    return {.content = bytes_hash(bytes)};
+    return {.oddity = image_oddity(name, bytes, image, options), .content = bytes_hash(bytes)};
   } catch (const Error& error) {
     const bool no_decoder =
         error.kind() == ErrorKind::kUsage;  // a kind of image that this build cannot read

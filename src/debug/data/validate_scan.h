@@ -28,6 +28,7 @@ struct RowScan {
   bool readable = false;  // its tokens are counted below
   int64_t length = 0, kept = 0, labels = 0, kept_labels = 0;
   int64_t replies = 0, replies_with_eos = 0, replies_cut = 0;
+  int64_t masked = 0;           // answers that are not learnt, and no replies
   std::string content;          // hash of turns and images; empty for a malformed row
   std::vector<ReplyHash> said;  // of every reply
   size_t pixels = 0;            // hash of the images of a prepared row
@@ -48,7 +49,8 @@ struct ImageFault {
 };
 struct ImageScan {
   std::optional<ImageFault> fault = {};
-  size_t content = 0;  // hash of the file
+  std::optional<ImageFault> oddity = {};  // it can be read, and shows little
+  size_t content = 0;                     // hash of the file
 };
 /// The file is decoded to its last byte, with the errors training would meet, and is checked for
 /// what fitting would refuse.

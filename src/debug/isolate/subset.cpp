@@ -34,17 +34,24 @@ class RowRange : public data::Dataset {
 
 /// Writes the rows and puts them into the recipe. Returns where the held-out rows are from.
 std::string take_rows(const train::RunInputs& inputs, int64_t rows, recipe::Recipe& recipe) {
-  const auto write = [&](int64_t begin, int64_t count, const char* name) {
+  const auto write = [&](const data::Dataset& whole, int64_t begin, int64_t count,
+                         const char* name) {
     const std::string path = recipe.output_dir + name;
-    data::prepare_dataset(RowRange(*inputs.data.train, begin, count), inputs.data.encode, path);
+    data::prepare_dataset(RowRange(whole, begin, count), inputs.data.encode, path);
     return path;
   };
+  const data::Dataset& train = *inputs.data.train;
   io::make_dirs(recipe.output_dir);
-  recipe.data.train = write(0, rows, "/train-rows");
+  recipe.data.train = write(train, 0, rows, "/train-rows");
   if (!recipe.data.eval.empty()) return recipe.data.eval;
-  const int64_t rest = std::min(rows, inputs.data.train->size() - rows);
+  if (recipe.data.eval_share > 0) {
+    recipe.data.eval_share = 0;
+    recipe.data.eval = write(*inputs.data.eval, 0, inputs.data.eval->size(), "/held-out-rows");
+    return "data.eval_share";
+  }
+  const int64_t rest = std::min(rows, train.size() - rows);
   if (rest == 0) return "";
-  recipe.data.eval = write(rows, rest, "/held-out-rows");
+  recipe.data.eval = write(train, rows, rest, "/held-out-rows");
   return "the " + std::to_string(rest) + " rows behind them";
 }
 

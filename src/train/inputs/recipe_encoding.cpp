@@ -12,6 +12,7 @@ data::EncodeRules encode_rules(const recipe::Recipe& recipe) {
 void apply_data_rules(const recipe::Recipe& recipe, data::EncodeOptions& options) {
   options.skip_bad = recipe.data.on_bad_sample == "skip";
   options.max_bad = recipe.data.max_bad;
+  options.count_unknown = recipe.data.unknown_keys == "warn";
   options.image_limits.max_pixels = recipe.data.max_pixels;
   options.image_limits.max_side = recipe.data.max_side;
   options.image_limits.follow_symlinks = recipe.data.follow_symlinks;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "src/base/hash.h"
+#include "src/data/held_out.h"
 #include "src/io/files.h"
 #include "src/train/inputs/recipe_encoding.h"
 
@@ -59,6 +60,15 @@ RunData open_run_data(const recipe::Recipe& recipe, const llava::LlavaConfig& co
   }
   run.train =
       data::open_dataset(recipe.data.train, recipe.data.image_root, *run.tokenizer, run.encode);
+  if (recipe.data.eval_share > 0) {
+    const int64_t rows = run.train->size();
+    data::HeldOut parts = data::hold_out(std::move(run.train), recipe.data.eval_share,
+                                         static_cast<uint64_t>(recipe.train.seed));
+    run.train = std::move(parts.train);
+    run.eval = std::move(parts.eval);
+    notices->push_back("data.eval_share: " + std::to_string(run.eval->size()) + " of " +
+                       std::to_string(rows) + " rows are held out");
+  }
   if (run.train->size() == 0) refuse(ErrorKind::kInput, "no row to train on", recipe.data.train);
   if (!recipe.data.eval.empty())
     run.eval =

@@ -1,7 +1,10 @@
 #include "src/train/memory/memory_plan.h"
 
 #include <algorithm>
+#include <deque>
+#include <iterator>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "src/data/batch.h"
@@ -164,6 +167,12 @@ double graph_inputs(const RunSettings& settings, const PassShape& shape) {
   return sum;
 }
 
+/// Of the loader: how many samples are taken by workers or wait for the step.
+int64_t places_ahead(const recipe::Recipe& recipe) {
+  return std::min<int64_t>(
+      recipe.train.batch_size * recipe.train.grad_accum + 2 * recipe.data.workers, 4096);
+}
+
 /// Samples that wait between the workers and the step, and those of the last step, this one and the
 /// next, which is fetched while this one ends: bytes of pixels and eight of a token. A step has no
 /// more samples than the data has rows.
@@ -171,13 +180,56 @@ double samples_ahead(const RunSettings& settings, const PassShape& shape) {
   if (shape.samples == 0) return 0;
   const recipe::Recipe& recipe = settings.recipe;
   const int64_t group = std::min(recipe.train.batch_size * recipe.train.grad_accum, settings.rows);
-  const int64_t ahead = std::min<int64_t>(std::min<int64_t>(group + 2 * recipe.data.workers, 4096),
-                                          settings.steps_per_epoch * group);
+  const int64_t ahead = std::min<int64_t>(places_ahead(recipe), settings.steps_per_epoch * group);
   const auto held = static_cast<double>(ahead + 3 * group);
   return held *
          (pixel_bytes(settings, shape) / 4 +
           16.0 * static_cast<double>(shape.rows * shape.longest)) /
          static_cast<double>(shape.samples);
+}
+
+/// The most bytes that `workers` of the last `places` samples take while they are read: a worker
+/// takes the next place of the order when it is done with one, and none is taken beyond what waits.
+class ReadingWindow {
+ public:
+  ReadingWindow(int64_t workers, int64_t places) : workers_(workers), places_(places) {}
+
+  void add(int64_t bytes) {
+    const bool among_largest = static_cast<int64_t>(sizes_.size()) < workers_ ||
+                               bytes > *std::next(sizes_.rbegin(), workers_ - 1);
+    order_.push_back(bytes);
+    sizes_.insert(bytes);
+    if (static_cast<int64_t>(order_.size()) > places_) {
+      sizes_.extract(order_.front());
+      order_.pop_front();
+    }
+    if (!among_largest) return;
+    double sum = 0;
+    int64_t count = 0;
+    for (auto size = sizes_.rbegin(); size != sizes_.rend() && count < workers_; ++size, ++count)
+      sum += static_cast<double>(*size);
+    most_ = std::max(most_, sum);
+  }
+  double most() const { return most_; }
+
+ private:
+  int64_t workers_, places_;
+  std::deque<int64_t> order_;
+  std::multiset<int64_t> sizes_;
+  double most_ = 0;
+};
+
+/// Over the epochs of a run, and what workers read after its last step.
+double most_reading(const recipe::Recipe& recipe, const data::LoaderOptions& options,
+                    const std::vector<data::SampleLength>& lengths, int64_t epochs) {
+  const int64_t ahead = places_ahead(recipe), size = static_cast<int64_t>(lengths.size());
+  if (std::ranges::all_of(lengths, [](const auto& each) { return each.reading == 0; })) return 0;
+  ReadingWindow window(options.workers, ahead);
+  for (int64_t epoch = 0; epoch < epochs + (ahead + size - 1) / size; ++epoch) {
+    for (const int64_t index : data::epoch_order(options, size, epoch))
+      window.add(lengths[static_cast<size_t>(index)].reading);
+  }
+  return window.most();
 }
 
 /// Bytes a micro-batch adds for a position (padding counted), an image, a supervised token. A pass
@@ -257,6 +309,7 @@ MicroBatchShape worst_micro_batch(const RunSettings& settings,
       consider(std::move(batch));
     }
   }
+  worst.reading = most_reading(settings.recipe, options, lengths, epochs);
   return worst;
 }
 
@@ -288,6 +341,8 @@ MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst
         4 * size.trained + (settings.recipe.optim.offload ? 0 : size.moments));
   } else {
     add("samples read ahead", samples_ahead(settings, shape));
+    add(kImagesRead,
+        worst.reading + static_cast<double>(settings.recipe.data.workers * settings.eval_reading));
     const bool compiles = settings.precision.compute == at::kBFloat16;
     add("LibTorch's code", kLibraryPages);
     add(compiles ? "oneDNN's compiled products" : "MKL's buffers",

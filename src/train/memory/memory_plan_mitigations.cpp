@@ -23,8 +23,15 @@ struct RecipeChange {
   std::function<void(recipe::Recipe&)> apply;
 };
 
+/// Whether reading images is a part of the peak worth speaking of.
+bool reads_much(const MemoryPlan& plan) {
+  return std::ranges::any_of(plan.parts, [&](const MemoryPart& part) {
+    return part.name == kImagesRead && part.bytes > 0.05 * plan.peak;
+  });
+}
+
 /// The cheapest first.
-std::vector<RecipeChange> possible_changes(const RunSettings& settings) {
+std::vector<RecipeChange> possible_changes(const RunSettings& settings, bool reads_much) {
   const recipe::Recipe& recipe = settings.recipe;
   const bool gpu = !settings.device.is_cpu();
   std::vector<RecipeChange> changes;
@@ -32,6 +39,11 @@ std::vector<RecipeChange> possible_changes(const RunSettings& settings) {
     changes.push_back({"data.group_by_length=true",
                        "batches of like lengths are less mixed; costs nothing else",
                        [](recipe::Recipe& r) { r.data.group_by_length = true; }});
+  }
+  for (int64_t workers = recipe.data.workers / 2; reads_much && workers > 0; workers /= 2) {
+    changes.push_back({"data.workers=" + std::to_string(workers),
+                       "fewer images are read at a time, which a fast step may wait for",
+                       [workers](recipe::Recipe& r) { r.data.workers = workers; }});
   }
   if (const std::string& smaller = find_rule(recipe.optim.name).in_8_bits; !smaller.empty()) {
     changes.push_back({"optim.name=" + smaller, "the moments are rounded to 8 bits",
@@ -114,7 +126,7 @@ std::vector<Mitigation> mitigations(const RunSettings& settings,
                                     const std::vector<data::SampleLength>& lengths,
                                     const MemoryPlan& plan) {
   std::vector<Mitigation> result;
-  for (const RecipeChange& change : possible_changes(settings)) {
+  for (const RecipeChange& change : possible_changes(settings, reads_much(plan))) {
     recipe::Recipe recipe = settings.recipe;
     change.apply(recipe);
     const RunSettings changed = changed_settings(settings, recipe);

@@ -193,7 +193,10 @@ std::vector<std::string> check_samples(RunInputs& inputs) {
   }
   if (!inputs.data.eval) return lines;
   data::BadSamples bad;
-  data::measure_lengths(*inputs.data.eval, inputs.recipe.data.workers, &bad);
+  const std::vector<data::SampleLength> held_out =
+      data::measure_lengths(*inputs.data.eval, inputs.recipe.data.workers, &bad);
+  if (inputs.recipe.train.eval_every_steps > 0)
+    inputs.eval_reading = std::ranges::max(held_out, {}, &data::SampleLength::reading).reading;
   check_bad(inputs, inputs.data.eval->size(), "data.eval", bad, lines);
   return lines;
 }

@@ -14,6 +14,7 @@
 #include "src/base/text.h"
 #include "src/checkpoint/run_lock.h"
 #include "src/checkpoint/writer.h"
+#include "src/data/held_out.h"
 #include "src/infer/evaluate.h"
 #include "src/io/files.h"
 #include "src/train/inputs/output_dir.h"
@@ -82,6 +83,8 @@ class Trainer {
     io::write_file_atomic(path("recipe.resolved.yaml"), recipe::dump_recipe(recipe_));
     environment_ = environment_json(run.inputs.device, recipe_.train.deterministic).dump(2) + "\n";
     io::write_file_atomic(path("environment.json"), environment_);
+    if (recipe_.data.eval_share > 0)
+      io::write_file_atomic(path("held_out.jsonl"), data::row_list(*run.inputs.data.eval));
   }
 
   int run(bool resumed) {

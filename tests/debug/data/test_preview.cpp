@@ -89,6 +89,28 @@ TEST_F(PreviewTest, EveryTurnsAnswerIsMarkedAlone) {
                        "questions. USER: A ASSISTANT:[[ b</s>]]USER: C ASSISTANT:[[ d</s>]]\n"));
 }
 
+TEST_F(PreviewTest, AMaskedAnswerIsShownAsSuch) {
+  nlohmann::json two = row("two", "", "A", "b");
+  two["conversations"].push_back({{"from", "human"}, {"value", "C"}});
+  two["conversations"].push_back({{"from", "gpt"}, {"value", "d"}});
+  lines_ = {two.dump()};
+  EXPECT_FALSE(contains(text(preview(1).at(0)), "masked")) << text(preview(1).at(0));
+  two["conversations"][1]["loss"] = false;
+  lines_ = {two.dump()};
+  const std::vector<Preview> shown = preview(1);
+  const std::string plain = text(shown.at(0)), page = preview_page(shown, recipe_);
+  EXPECT_TRUE(contains(plain, "<s>USER: A ASSISTANT:(( b</s>)) USER: C ASSISTANT:[[ d</s>]]\n"))
+      << plain;
+  EXPECT_TRUE(
+      contains(plain, "masked   1 of 2 answers, by weight 0 or loss false: read, and not learnt\n"))
+      << plain;
+  EXPECT_TRUE(contains(text(shown.at(0), true), "ASSISTANT:\x1b[9;31m b</s>\x1b[0m USER"));
+  EXPECT_TRUE(contains(page, "<del> b&lt;/s&gt;</del>")) << page;
+  save();
+  prepare();
+  EXPECT_EQ(text(preview_samples(recipe_, 1).at(0)), plain);
+}
+
 /// sha256sum of "1,259,100,101,102,2": <s>, the word mark, a, b, c, </s>.
 TEST_F(PreviewTest, HashOfTheIds) {
   const Preview one = alone("ab", "c");

@@ -91,6 +91,49 @@ TEST_F(Validate, AnImageTooNarrowToBeFitted) {
   EXPECT_EQ(validate().errors(), 0);
 }
 
+/// An uncompressed TIFF of 16 bits of grey, all of one value.
+std::string grey_tiff(uint16_t width, uint16_t height, uint16_t value) {
+  const auto word = [](uint32_t number, int bytes) {
+    std::string out;
+    for (int i = 0; i < bytes; ++i) out += static_cast<char>(number >> (8 * i));
+    return out;
+  };
+  const uint32_t pixels = 2u * width * height, entries = 9;
+  std::string file = std::string("II*\0", 4) + word(8, 4) + word(entries, 2);
+  for (const auto& [tag, number] :
+       std::vector<std::pair<uint32_t, uint32_t>>{{256, width},
+                                                  {257, height},
+                                                  {258, 16},
+                                                  {259, 1},
+                                                  {262, 1},
+                                                  {273, 8 + 2 + 12 * entries + 4},
+                                                  {277, 1},
+                                                  {278, height},
+                                                  {279, pixels}})
+    file += word(tag, 2) + word(4, 2) + word(1, 4) + word(number, 4);
+  file += word(0, 4);
+  for (uint32_t i = 0; i < pixels / 2; ++i) file += word(value, 2);
+  return file;
+}
+
+TEST_F(Validate, AnImageOfSixteenBitsThatTurnsWhite) {
+  replace_image(grey_tiff(20, 18, 40000));
+  expect_fault(DataFault::kWhiteImage, image_name());
+  expect_fault(DataFault::kWhiteImage, "what is above 255 is white: 100% of it");
+  replace_image(grey_tiff(20, 18, 200));
+  EXPECT_TRUE(validate().counts.empty()) << data_report_text(validate());
+}
+
+/// The square has 16 x 16 pixels, a patch 4 x 4.
+TEST_F(Validate, AnImageThatTurnsIntoPadding) {
+  replace_image(test::bmp(2000, 3, 1, 2, 3));
+  expect_fault(DataFault::kNarrowImage, image_name() + "\" is 2000 x 3: padded, it is 0.024 of 16");
+  recipe_.data.image_fit = "crop";
+  expect_fault(DataFault::kNarrowImage, "cropped, 0.15% of it is left");
+  replace_image(test::bmp(40, 10, 1, 2, 3));
+  EXPECT_TRUE(validate().counts.empty()) << data_report_text(validate());
+}
+
 TEST_F(Validate, MoreMarksThanImages) {
   replace_text("<image>\n<image>\nWhat?", "red");
   expect_fault(DataFault::kMarks, "2 marks, 1 images");
@@ -114,6 +157,44 @@ TEST_F(Validate, NoSupervisedTokenIsLeft) {
 TEST_F(Validate, ACutAnswerIsAWarning) {
   replace_text("<image>\nWhat?", std::string(600, 'a'));
   expect_fault(DataFault::kTruncated, "of 602 supervised tokens");
+}
+
+TEST_F(Validate, KeysThatAreNotUsedAreMalformedRowsUnlessCounted) {
+  nlohmann::json spoilt = json_row(kBad);
+  spoilt["sistem"] = "Be brief.";
+  lines_[kBad] = spoilt.dump();
+  expect_fault(DataFault::kRow, "a key that lft does not use: \"sistem\"");
+  recipe_.data.unknown_keys = "warn";
+  EXPECT_TRUE(validate().counts.empty());
+}
+
+TEST_F(Validate, ASystemTextNeedsATemplateWithAPlaceForIt) {
+  nlohmann::json spoilt = json_row(kBad);
+  spoilt["system"] = "Be brief.";
+  lines_[kBad] = spoilt.dump();
+  EXPECT_TRUE(validate().counts.empty());
+  recipe_.data.chat_template = "plain";
+  expect_fault(DataFault::kRow, "a system text, for which the template has no place");
+}
+
+TEST_F(Validate, MaskedAnswersAreCountedAndNeedAnotherBesideThem) {
+  nlohmann::json spoilt = json_row(kBad);
+  nlohmann::json& talk = spoilt["conversations"];
+  talk.push_back({{"from", "human"}, {"value", "Sure?"}});
+  talk.push_back({{"from", "gpt"}, {"value", "yes"}});
+  talk[1]["weight"] = 0;
+  lines_[kBad] = spoilt.dump();
+  const DataReport report = validate();
+  EXPECT_TRUE(report.counts.empty()) << data_report_text(report);
+  EXPECT_EQ(report.files.at(0).masked, 1);
+  EXPECT_EQ(report.files.at(0).replies, kRows);
+  EXPECT_NE(data_report_text(report).find(
+                "  masked     1 more answer by weight 0 or loss false: read, and not learnt\n"),
+            std::string::npos)
+      << data_report_text(report);
+  talk[3]["loss"] = false;
+  lines_[kBad] = spoilt.dump();
+  expect_fault(DataFault::kNoLabel, "all its answers are masked");
 }
 
 TEST_F(Validate, AnImageBehindTheLimit) {

@@ -56,7 +56,7 @@ class MemoryPlanTest : public ::testing::Test {
     RunInputs inputs = open_inputs(recipe);
     const MemoryPlan plan =
         plan_memory(inputs, worst_micro_batch(inputs, sample_lengths(inputs.data)));
-    const std::set<std::string> beside = {"samples read ahead", "LibTorch's code",
+    const std::set<std::string> beside = {"samples read ahead", kImagesRead, "LibTorch's code",
                                           "oneDNN's compiled products", "MKL's buffers"};
     double sum = 0, tensors = 0;
     for (const MemoryPart& part : plan.parts) {
@@ -334,6 +334,47 @@ TEST_F(GpuPlan, FitsWithoutTheCopiesOfAProof) {
   ASSERT_NE(off, changes.end());
   EXPECT_TRUE(off->fits);
   EXPECT_GE(off->saves, kProof);
+}
+
+/// Rows of one byte to read, but for a few of a thousand.
+TEST_F(MemoryPlanTest, ImagesThatAreReadTogetherAreCountedTogether) {
+  Recipe recipe = this->recipe("reading");
+  recipe.train.batch_size = 2;
+  recipe.train.max_steps = 50;  // one epoch
+  recipe.data.workers = 2;      // and six places of the order that are taken or wait
+  RunInputs inputs = open_inputs(recipe);
+  inputs.rows = 100;
+  inputs.steps_per_epoch = inputs.total_steps = 50;
+  const auto reading = [&](const std::vector<size_t>& large) {
+    std::vector<SampleLength> lengths(100, {.tokens = 9, .supervised = 3, .reading = 1});
+    for (const size_t index : large) lengths[index].reading = 1000;
+    return worst_micro_batch(inputs, lengths).reading;
+  };
+  EXPECT_EQ(reading({}), 2);
+  EXPECT_EQ(reading({40}), 1001);
+  EXPECT_EQ(reading({40, 45}), 2000);
+  EXPECT_EQ(reading({40, 46}), 1001);
+  EXPECT_EQ(reading({40, 41, 42}), 2000);  // two workers
+  EXPECT_EQ(reading({97, 1}), 2000);       // they read on into the next epoch
+  inputs.recipe.data.workers = 1;
+  EXPECT_EQ(reading({40, 41, 42}), 1000);
+}
+
+TEST_F(MemoryPlanTest, FewerWorkersAreProposedWhereImagesAreLarge) {
+  Recipe recipe = this->recipe("photographs");
+  recipe.data.workers = 4;
+  RunInputs inputs = open_inputs(recipe);
+  const auto proposed = [&](int64_t bytes) {
+    std::vector<SampleLength> lengths = sample_lengths(inputs.data);
+    for (SampleLength& each : lengths) each.reading = bytes;
+    const MemoryPlan plan = plan_memory(inputs, worst_micro_batch(inputs, lengths));
+    for (const Mitigation& each : mitigations(inputs, lengths, plan)) {
+      if (each.change == "data.workers=2") return each.saves;
+    }
+    return 0.0;
+  };
+  EXPECT_EQ(proposed(1000), 0);
+  EXPECT_GE(proposed(100'000'000), 200e6);
 }
 
 TEST_F(MemoryPlanTest, MitigationsSaveWhatTheChangedRecipeNeedsLess) {

@@ -39,6 +39,24 @@ TEST(Preflight, RowsWhoseEndTheLimitCutsAreCounted) {
       << join(check_samples(cut));
 }
 
+TEST(Preflight, ImagesToEvaluateOnBetweenStepsAreReadBesideThoseToTrainOn) {
+  const test::TinyRun run;
+  Recipe recipe = run.recipe("out");  // evaluates on the rows that it trains on
+  const auto reading = [&](int64_t every) {
+    recipe.train.eval_every_steps = every;
+    RunInputs inputs = open_inputs(recipe);
+    check_samples(inputs);
+    for (const MemoryPart& part :
+         plan_memory(inputs, worst_micro_batch(inputs, sample_lengths(inputs.data))).parts) {
+      if (part.name == kImagesRead) return part.bytes;
+    }
+    return 0.0;
+  };
+  const double at_the_end = reading(0);
+  EXPECT_GT(at_the_end, 3 * 31 * 31);  // the square of the largest one, 31 x 18
+  EXPECT_EQ(reading(2), 2 * at_the_end);
+}
+
 /// 65,536 samples a step are at most the 12 that there are.
 TEST(Preflight, ABatchLargerThanTheDataTakesTheMemoryOfTheData) {
   const test::TinyRun run;

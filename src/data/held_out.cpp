@@ -1,0 +1,139 @@
+#include "src/data/held_out.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <numeric>
+#include <unordered_map>
+#include <utility>
+
+#include "src/base/errors.h"
+#include "src/base/hash.h"
+#include "src/data/loader.h"
+#include "src/data/row_reader.h"
+
+namespace lft::data {
+namespace {
+
+constexpr uint64_t kSplitStream =
+    0x68656c646f757421ull;  // sets it apart from the order of training
+
+/// Rows that belong together have one root.
+class RowGroups {
+ public:
+  explicit RowGroups(const Dataset& dataset) : parent_(static_cast<size_t>(dataset.size())) {
+    std::iota(parent_.begin(), parent_.end(), size_t{0});
+    for (size_t i = 0; i < parent_.size(); ++i) {
+      const Row row = dataset.row(static_cast<int64_t>(i));
+      if (row.turns.empty()) continue;  // it cannot be read
+      for (const std::string& name : row.images)
+        join("image " + std::filesystem::path(name).lexically_normal().string(), i);
+      io::Json said = row_to_json(row);
+      said.erase("id");
+      said.erase("where");
+      join("row " + sha256(said.dump()), i);
+    }
+  }
+
+  /// In the order of their first rows.
+  std::vector<std::vector<int64_t>> groups() {
+    std::vector<std::vector<int64_t>> groups;
+    std::unordered_map<size_t, size_t> number;  // of a root's group
+    for (size_t i = 0; i < parent_.size(); ++i) {
+      const auto [at, fresh] = number.emplace(root(i), groups.size());
+      if (fresh) groups.emplace_back();
+      groups[at->second].push_back(static_cast<int64_t>(i));
+    }
+    return groups;
+  }
+
+ private:
+  size_t root(size_t i) {
+    while (parent_[i] != i) i = parent_[i] = parent_[parent_[i]];
+    return i;
+  }
+  void join(const std::string& key, size_t row) {
+    const auto [first, fresh] = first_.emplace(key, row);
+    if (!fresh) parent_[root(row)] = root(first->second);
+  }
+
+  std::vector<size_t> parent_;
+  std::unordered_map<std::string, size_t> first_;  // row that has the image, or says it
+};
+
+class RowSelection : public Dataset {
+ public:
+  RowSelection(std::shared_ptr<const Dataset> whole, std::vector<int64_t> rows)
+      : whole_(std::move(whole)), rows_(std::move(rows)) {}
+
+  int64_t size() const override { return static_cast<int64_t>(rows_.size()); }
+  Sample get(int64_t index) const override { return whole_->get(at(index)); }
+  SampleLength length(int64_t index) const override { return whole_->length(at(index)); }
+  std::string id(int64_t index) const override { return whole_->id(at(index)); }
+  std::vector<std::string> image_paths(int64_t index) const override {
+    return whole_->image_paths(at(index));
+  }
+  Row row(int64_t index) const override { return whole_->row(at(index)); }
+  std::string hash() const override {
+    Sha256 hash;
+    hash.update(whole_->hash());
+    for (const int64_t row : rows_) hash.update(" " + std::to_string(row));
+    return hash.hex();
+  }
+
+ private:
+  int64_t at(int64_t index) const { return rows_.at(static_cast<size_t>(index)); }
+
+  std::shared_ptr<const Dataset> whole_;
+  std::vector<int64_t> rows_;
+};
+
+}  // namespace
+
+std::vector<int64_t> held_out_rows(const Dataset& dataset, double share, uint64_t seed) {
+  const std::vector<std::vector<int64_t>> groups = RowGroups(dataset).groups();
+  const auto size = static_cast<double>(dataset.size());
+  const auto wanted = std::max<int64_t>(std::llround(share * size), 1);
+  std::vector<int64_t> rows;
+  for (const int64_t number : epoch_order(static_cast<int64_t>(groups.size()), seed ^ kSplitStream,
+                                          /*epoch=*/0, /*shuffle=*/true)) {
+    const std::vector<int64_t>& group = groups[static_cast<size_t>(number)];
+    if (rows.size() + group.size() <= static_cast<size_t>(wanted))
+      rows.insert(rows.end(), group.begin(), group.end());
+  }
+  if (rows.empty() || static_cast<int64_t>(rows.size()) >= dataset.size()) {
+    const auto largest = std::ranges::max(groups, {}, &std::vector<int64_t>::size).size();
+    refuse(ErrorKind::kInput, "no part of the rows can be held out", "data.eval_share",
+           std::to_string(wanted) + " of " + std::to_string(dataset.size()) +
+               " rows wanted; up to " + std::to_string(largest) + " share images or say the same",
+           "rows on both sides, and none that share an image on two",
+           "change data.eval_share, or name a file of held-out rows in data.eval");
+  }
+  std::ranges::sort(rows);
+  return rows;
+}
+
+std::unique_ptr<Dataset> select_rows(std::shared_ptr<const Dataset> whole,
+                                     std::vector<int64_t> rows) {
+  return std::make_unique<RowSelection>(std::move(whole), std::move(rows));
+}
+
+HeldOut hold_out(std::shared_ptr<const Dataset> whole, double share, uint64_t seed) {
+  std::vector<int64_t> eval = held_out_rows(*whole, share, seed), all, train;
+  all.resize(static_cast<size_t>(whole->size()));
+  std::iota(all.begin(), all.end(), int64_t{0});
+  std::ranges::set_difference(all, eval, std::back_inserter(train));
+  return {.train = select_rows(whole, std::move(train)),
+          .eval = select_rows(whole, std::move(eval))};
+}
+
+std::string row_list(const Dataset& dataset) {
+  std::string lines;
+  for (int64_t i = 0; i < dataset.size(); ++i) {
+    const Row row = dataset.row(i);
+    lines += io::Json{{"id", row.id}, {"where", row.where}}.dump() + "\n";
+  }
+  return lines;
+}
+
+}  // namespace lft::data

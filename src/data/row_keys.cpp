@@ -1,0 +1,150 @@
+#include "src/data/row_keys.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "kernels/common/error.h"
+#include "src/base/errors.h"
+#include "src/base/text.h"
+
+namespace lft::data {
+namespace {
+
+constexpr const char* kCountInstead =
+    "; data.unknown_keys: warn counts such keys in a warning and trains on";
+
+/// Keys of other tools that lft has no place for, and what to do instead. Without what some of them
+/// hold a row would teach something else: they are refused always.
+struct ForeignKey {
+  const char *name, *instead;
+  bool always = false;
+};
+constexpr const char *kStill = "lft reads still images: write single frames as images",
+                     *kNoSound = "lft reads texts and images: take such rows out",
+                     *kNoTools = "the templates have no place for tools: take such rows out",
+                     *kNoPreference = "lft trains on answers, not on preferences: take it out",
+                     *kWhole = "an answer is learnt or not: write \"loss\": true or false on it";
+constexpr ForeignKey kForeign[] = {
+    {"video", kStill, true},
+    {"videos", kStill, true},
+    {"audio", kNoSound, true},
+    {"audios", kNoSound, true},
+    {"objects", "lft fills no boxes into texts: write the coordinates where <bbox> stands", true},
+    {"tools", kNoTools},
+    {"functions", kNoTools},
+    {"tool_calls", kNoTools},
+    {"function_call", kNoTools},
+    {"chosen", kNoPreference},
+    {"rejected", kNoPreference},
+    {"rejected_response", kNoPreference},
+    {"rejected_messages", kNoPreference},
+    {"kto_tag", kNoPreference},
+    {"loss_scale", kWhole},
+    {"train", kWhole},
+    {"training", kWhole},
+    {"train_detail", kWhole},
+};
+/// What other tools put media and boxes in place of.
+constexpr const char* kForeignMarks[] = {"<video>", "<audio>", "<bbox>", "<ref-object>"};
+
+bool holds_nothing(const io::Json& value) {
+  if (value.is_string()) return value.get_ref<const std::string&>().empty();
+  return value.is_null() || (value.is_structured() && value.empty());
+}
+
+template <typename Names>
+bool contains(const Names& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+const ForeignKey* find_foreign(const std::string& key) {
+  const auto* const found =
+      std::ranges::find_if(kForeign, [&](const ForeignKey& one) { return key == one.name; });
+  return found == std::end(kForeign) ? nullptr : found;
+}
+
+}  // namespace
+
+const std::vector<std::string>& metadata_keys() {
+  static const std::vector<std::string> kKeys = {"id",
+                                                 "_id",
+                                                 "uid",
+                                                 "uuid",
+                                                 "idx",
+                                                 "index",
+                                                 "hash",
+                                                 "sample_id",
+                                                 "question_id",
+                                                 "image_id",
+                                                 "message_id",
+                                                 "conversation_id",
+                                                 "prompt_id",
+                                                 "custom_id",
+                                                 "unique_id",
+                                                 "__index_level_0__",
+                                                 "source",
+                                                 "data_source",
+                                                 "dataset",
+                                                 "dataset_name",
+                                                 "origin",
+                                                 "url",
+                                                 "license",
+                                                 "split",
+                                                 "model",
+                                                 "model_name",
+                                                 "language",
+                                                 "lang",
+                                                 "category",
+                                                 "topic",
+                                                 "task",
+                                                 "task_type",
+                                                 "question_type",
+                                                 "tags",
+                                                 "title",
+                                                 "timestamp",
+                                                 "created_at",
+                                                 "create_time",
+                                                 "metadata",
+                                                 "meta",
+                                                 "channel",
+                                                 "width",
+                                                 "height",
+                                                 "width_list",
+                                                 "height_list",
+                                                 "detail"};
+  return kKeys;
+}
+
+void RowKeyCheck::look(const io::Json& object, const std::vector<std::string>& used,
+                       const std::string& level, const std::string& where) {
+  for (const auto& [key, value] : object.items()) {
+    if (contains(used, key) || contains(metadata_keys(), key) || holds_nothing(value)) continue;
+    const ForeignKey* foreign = find_foreign(key);
+    if (foreign != nullptr && foreign->always) {
+      refuse(ErrorKind::kInput, "a row of a kind that lft does not train on", where,
+             quote_text(key, 60), {}, foreign->instead);
+    }
+    unused_.insert(level + quote_text(key, 60));
+    if (counts_) continue;
+    const std::vector<std::string> near = closest_names(key, used, 1);
+    refuse(ErrorKind::kInput, "a key that lft does not use", where, quote_text(key, 60),
+           join(used) + "; passed over are those of metadata, as " + join(metadata_keys(), ", ", 8),
+           (foreign != nullptr ? foreign->instead
+            : near.empty()     ? "remove it"
+                               : "write " + quote_text(near[0]) + ", or remove it") +
+               std::string(kCountInstead));
+  }
+}
+
+void RowKeyCheck::look_into(std::string_view text, const std::string& where) {
+  for (const char* mark : kForeignMarks) {
+    if (text.find(mark) == std::string_view::npos) continue;
+    unused_.insert(std::string(mark) + " in a text");
+    if (counts_) continue;
+    refuse(ErrorKind::kInput, "a mark of another tool, which would be trained on as it is", where,
+           mark, "<image> alone stands for something else",
+           std::string("write out what it stands for, or take such rows out") + kCountInstead);
+  }
+}
+
+}  // namespace lft::data

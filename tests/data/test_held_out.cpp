@@ -1,0 +1,105 @@
+// Rows held out of a data set: how many, by what, and that no row, image or text is on both sides.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "data/fixtures.h"
+#include "src/data/held_out.h"
+#include "support/expect_error.h"
+
+namespace lft::held_out_test {
+using namespace lft::data;
+using namespace lft::io;
+namespace {
+
+using namespace lft::test;
+
+/// 60 rows without images but for those of `images`, which name the image of a row.
+class HeldOutTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<const Dataset> rows(int count, const std::map<int, std::string>& images = {}) {
+    std::string text;
+    for (int i = 0; i < count; ++i) {
+      const std::string number = std::to_string(i),
+                        image = images.contains(i) ? images.at(i) : std::string();
+      text +=
+          llava_row("r" + number, image, (image.empty() ? "Q" : "<image>\nQ") + number, "A") + "\n";
+    }
+    return open_dataset(dir_.write("d.jsonl", text), dir_.path(), tokenizer_, small_options());
+  }
+
+  const TempDir dir_;
+  const ByteTokenizer tokenizer_;
+};
+
+TEST_F(HeldOutTest, EveryRowIsOnOneSideAndTheShareIsKept) {
+  const auto whole = rows(60);
+  for (const double share : {0.001, 0.05, 0.1, 0.5, 0.9}) {
+    const HeldOut parts = hold_out(whole, share, 7);
+    EXPECT_EQ(parts.eval->size(), std::max<int64_t>(std::llround(60 * share), 1)) << share;
+    std::set<std::string> ids;
+    for (const Dataset* part : {parts.train.get(), parts.eval.get()}) {
+      for (int64_t i = 0; i < part->size(); ++i) {
+        EXPECT_TRUE(ids.insert(part->id(i)).second) << part->id(i);
+        EXPECT_EQ(part->get(i).id, part->id(i));
+        EXPECT_EQ(part->row(i).id, part->id(i));
+        EXPECT_EQ(part->length(i).tokens, static_cast<int64_t>(part->get(i).input_ids.size()));
+      }
+    }
+    EXPECT_EQ(ids.size(), 60U);
+  }
+}
+
+TEST_F(HeldOutTest, IsAFunctionOfTheSeed) {
+  const auto whole = rows(60);
+  EXPECT_EQ(held_out_rows(*whole, 0.2, 7), held_out_rows(*rows(60), 0.2, 7));
+  EXPECT_NE(held_out_rows(*whole, 0.2, 7), held_out_rows(*whole, 0.2, 8));
+  EXPECT_EQ(hold_out(whole, 0.2, 7).train->hash(), hold_out(whole, 0.2, 7).train->hash());
+  EXPECT_NE(hold_out(whole, 0.2, 7).train->hash(), hold_out(whole, 0.2, 8).train->hash());
+  EXPECT_NE(hold_out(whole, 0.2, 7).train->hash(), hold_out(whole, 0.2, 7).eval->hash());
+}
+
+TEST_F(HeldOutTest, RowsThatShareAnImageOrSayTheSameStayTogether) {
+  std::map<int, std::string> images;
+  for (int i = 0; i < 40; ++i)
+    images[i] = (i % 2 == 0 ? "./" : "") + std::to_string(i / 4) + ".bmp";
+  const auto whole = rows(60, images);
+  for (const uint64_t seed : {1, 2, 3, 4, 5}) {
+    const std::vector<int64_t> held = held_out_rows(*whole, 0.3, seed);
+    EXPECT_EQ(held.size(), 18U);  // rows without an image fill up what fours leave
+    std::map<int64_t, int> shown;
+    for (const int64_t row : held) {
+      if (row < 40) ++shown[row / 4];
+    }
+    for (const auto& [image, count] : shown) EXPECT_EQ(count, 4) << image;
+  }
+  std::string twice;
+  for (int i = 0; i < 20; ++i)
+    twice += llava_row(std::to_string(i), "", "Q" + std::to_string(i / 2), "A") + "\n";
+  const auto doubled =
+      open_dataset(dir_.write("twice.jsonl", twice), "", tokenizer_, small_options());
+  const std::vector<int64_t> held = held_out_rows(*doubled, 0.3, 1);
+  ASSERT_EQ(held.size(), 6U);
+  for (size_t i = 0; i < 6; i += 2) EXPECT_EQ(held[i] / 2, held[i + 1] / 2);
+}
+
+TEST_F(HeldOutTest, WhatCannotBeCutIsRefused) {
+  std::map<int, std::string> one;
+  for (int i = 0; i < 20; ++i) one[i] = "one.bmp";
+  const std::string block = thrown_text(
+      ErrorKind::kInput, [&] { held_out_rows(*rows(20, one), 0.1, 1); }, __FILE__, __LINE__);
+  EXPECT_NE(block.find("up to 20 share images"), std::string::npos) << block;
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "no part of the rows", held_out_rows(*rows(1), 0.5, 1));
+  EXPECT_EQ(held_out_rows(*rows(2), 0.5, 1).size(), 1U);
+}
+
+TEST_F(HeldOutTest, TheListNamesRowsAndPlaces) {
+  const auto whole = rows(3);
+  const std::string path = dir_.file("d.jsonl");
+  EXPECT_EQ(
+      row_list(*select_rows(whole, {0, 2})),
+      R"({"id":"r0","where":")" + path + ":1\"}\n" + R"({"id":"r2","where":")" + path + ":3\"}\n");
+}
+
+}  // namespace
+}  // namespace lft::held_out_test
