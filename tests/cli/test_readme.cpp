@@ -64,8 +64,7 @@ class ReadmeCommands : public ::testing::Test {
     fs::create_directory_symlink(run_.model(), here + "/checkpoints/llava-1.5-7b-hf");
     fs::create_directories(here + "/data");
     fs::create_directory_symlink(here + "/images", here + "/data/images");
-    for (const char* name : {"rows.json", "held_out.json"})
-      fs::copy_file(here + "/rows.json", here + "/data/" + name);
+    fs::copy_file(here + "/rows.json", here + "/data/rows.json");
     fs::copy_file(here + "/images/red0.bmp", here + "/cat.jpg");
   }
   /// In the folder, as a shell reads it.

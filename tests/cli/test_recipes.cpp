@@ -33,6 +33,7 @@ TEST_P(Recipes, TrainsInMiniature) {
                      " --set data.image_root=" + run.dir().file("images") +
                      " --set data.workers=1 --set train.max_steps=3 --set train.batch_size=4";
   if (!recipe.data.eval.empty()) sets += " --set data.eval=" + run.dir().file("rows.json");
+  if (recipe.data.eval_share > 0) sets += " --set data.eval_share=0.25";
   if (recipe.train.eval_every_steps > 0) sets += " --set train.eval_every_steps=1";
   if (!recipe.lora.targets.empty()) sets += " --set lora.rank=4";
   const Ran ran = run_lft("train " + kRecipes + GetParam() + ".yaml" + sets);
