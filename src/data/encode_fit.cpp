@@ -10,6 +10,7 @@
 
 #include "kernels/common/error.h"
 #include "src/data/encode.h"
+#include "src/io/file_handle.h"
 #include "src/io/files.h"
 
 namespace lft::data {
@@ -18,6 +19,8 @@ namespace {
 // The padded square, or the resized strip before it is cropped, may hold this many pixels: 16384 x
 // 16384.
 constexpr int64_t kMaxCanvas = 1ll << 28;
+
+constexpr size_t kMallocKeeps = 32 << 20;  // glibc's largest threshold of mmap
 
 /// What an image is brought to before it becomes the square: the padded square, or the strip that
 /// is cropped.
@@ -88,6 +91,28 @@ PixelImage fit_crop(const io::RgbImage& image, int64_t size) {
                    size);
 }
 
+/// A file's bytes, in the thread's own buffer: taken from malloc anew for each file, which has
+/// another size, they would leave holes that no later one fills. A large one is given back.
+class FileBytes {
+ public:
+  FileBytes(const std::string& path, uint64_t max_bytes) {
+    const io::FileHandle file = io::FileHandle::open_to_read(path);
+    if (file.size() > max_bytes) io::read_file(path, max_bytes);  // says so
+    if (buffer_.capacity() < file.size()) std::string().swap(buffer_);
+    buffer_.resize(file.size());
+    file.read_at(0, buffer_.data(), buffer_.size());
+  }
+  ~FileBytes() {
+    if (buffer_.size() > kMallocKeeps) std::string().swap(buffer_);
+  }
+  FileBytes(const FileBytes&) = delete;
+  const std::string& bytes() const { return buffer_; }
+
+ private:
+  static thread_local std::string buffer_;
+};
+thread_local std::string FileBytes::buffer_;
+
 }  // namespace
 
 void check_fit(int64_t width, int64_t height, int64_t size, const std::string& image_fit) {
@@ -103,7 +128,8 @@ void check_fit(int64_t width, int64_t height, int64_t size, const std::string& i
 PixelImage read_fitted(const std::string& path, const EncodeOptions& options) {
   const int64_t size = options.config.vision.image_size;
   const auto decode = [&] {
-    const std::string bytes = io::read_file(path, options.image_limits.max_bytes);
+    const FileBytes file(path, options.image_limits.max_bytes);
+    const std::string& bytes = file.bytes();
     const io::ImageHeader header = io::read_image_header(bytes, path, options.image_limits);
     check_fit(header.width, header.height, size, options.image_fit);
     return options.image_fit == "pad"
@@ -123,10 +149,10 @@ int64_t read_bytes(const io::ImageHeader& header, int64_t file_bytes, int64_t si
   const int64_t resized = 3 * canvas.width * canvas.height, square = 3 * size * size;
   if (image_fit == "pad") {
     // The whole square from the first byte on; its rows are resized one way, then the other.
-    return resized + std::max(file_bytes + header.beside, 3 * canvas.height * size + 2 * square);
+    return resized + file_bytes + header.beside + 3 * canvas.height * size + 2 * square;
   }
   const int64_t turned = header.orientation > 1 && header.kind != "tiff" ? pixels : 0;
-  return pixels + std::max(file_bytes + std::max(header.beside, turned), 2 * resized + square);
+  return pixels + file_bytes + std::max(header.beside, turned) + 2 * resized + square;
 }
 
 PixelImage fit_image(const io::RgbImage& image, int64_t size, const std::string& image_fit,

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "src/io/pages.h"
+
 namespace lft::io {
 
 struct ImageLimits {
@@ -23,9 +25,10 @@ struct ImageHeader {
 struct ImageSize {
   int64_t width = 0, height = 0;
 };
+using Pixels = std::vector<uint8_t, PageAllocator<uint8_t>>;
 struct RgbImage {
   int64_t width = 0, height = 0;
-  std::vector<uint8_t> rgb_hwc;
+  Pixels rgb_hwc;
 };
 
 /// From magic bytes, never from the name. Throws kInput: not an image, unsupported kind, over a

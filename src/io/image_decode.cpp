@@ -29,7 +29,7 @@ RgbImage turn(RgbImage stored, int orientation) {
   if (orientation == 1) return stored;
   const auto [swaps, mirrors, flips] = turn_of(orientation);
   RgbImage turned{swaps ? stored.height : stored.width, swaps ? stored.width : stored.height,
-                  std::vector<uint8_t>(stored.rgb_hwc.size())};
+                  Pixels(stored.rgb_hwc.size())};
   uint8_t* to = turned.rgb_hwc.data();
   for (int64_t y = 0; y < turned.height; ++y) {
     for (int64_t x = 0; x < turned.width; ++x, to += 3) {

@@ -52,7 +52,7 @@ uint8_t narrow(uint16_t value, bool clips) {
 /// Grey, BGR or BGRA of 8 or 16 bits to RGB. 16-bit grey is cut off at 255, 16-bit colour keeps its
 /// high byte: what PIL does.
 template <typename Value>
-void copy_rgb(const cv::Mat& from, std::vector<uint8_t>* rgb) {
+void copy_rgb(const cv::Mat& from, Pixels* rgb) {
   const int channels = from.channels();
   const bool grey = channels < 3;
   size_t at = 0;
@@ -135,8 +135,7 @@ RgbImage decode_with_opencv(const std::string& bytes, const ImageHeader& header,
   if (decoded.empty()) throw_damaged_image(header.kind, where, "the decoder refuses it");
   if (decoded.depth() != CV_8U && decoded.depth() != CV_16U)
     throw_unsupported(where, "pixels of an odd type");
-  RgbImage image{decoded.cols, decoded.rows,
-                 std::vector<uint8_t>(std::max(room, 3 * decoded.total()))};
+  RgbImage image{decoded.cols, decoded.rows, Pixels(std::max(room, 3 * decoded.total()))};
   decoded.depth() == CV_8U ? copy_rgb<uint8_t>(decoded, &image.rgb_hwc)
                            : copy_rgb<uint16_t>(decoded, &image.rgb_hwc);
   return image;

@@ -118,8 +118,7 @@ TEST_F(MemoryPrediction, CountsTheImagesThatAreRead) {
   for (const auto& [width, height, workers] :
        {Photographs{800, 600, 4}, {2000, 3000, 2}, {6000, 4000, 3}}) {
     const std::string name = "photo" + std::to_string(width) + "-" + std::to_string(workers);
-    const RgbImage image{width, height,
-                         std::vector<uint8_t>(static_cast<size_t>(3 * width * height), 77)};
+    const RgbImage image{width, height, Pixels(static_cast<size_t>(3 * width * height), 77)};
     run_.dir().write("images/photo.png", png_file(image));
     Json rows = Json::array();
     for (int i = 0; i < 12; ++i) {

@@ -26,7 +26,8 @@ std::vector<uint8_t> bytes_of(const SafetensorsFile& file, const TensorInfo& inf
 
 RgbImage input_of(const SafetensorsFile& file, const std::string& name) {
   const TensorInfo& info = file.info(name + ".input");
-  return {info.shape[1], info.shape[0], bytes_of(file, info)};
+  const std::vector<uint8_t> bytes = bytes_of(file, info);
+  return {info.shape[1], info.shape[0], Pixels(bytes.begin(), bytes.end())};
 }
 
 int largest_difference(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b) {
@@ -68,7 +69,7 @@ TEST(Fit, NormalisedEqualsTransformers) {
 }
 
 TEST(Fit, RefusesWhatWouldFillTheMemory) {
-  const RgbImage line{40000, 1, std::vector<uint8_t>(120000)};
+  const RgbImage line{40000, 1, Pixels(120000)};
   EXPECT_LFT_ERROR(ErrorKind::kInput, "40000x1", fit_image(line, 336, "pad", kMean));
   EXPECT_LFT_ERROR(ErrorKind::kInput, "40000x1", fit_image(line, 336, "crop", kMean));
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "squash", fit_image(line, 336, "squash", kMean));

@@ -186,8 +186,9 @@ TEST(Masks, AndSystemTextsAreKeptInPreparedRows) {
 TEST(SystemTexts, StandInThePlaceOfTheTemplatesOwn) {
   Json row = with("system", "Be brief.");
   EXPECT_EQ(parse(row).system, "Be brief.");
-  row["conversations"].insert(row["conversations"].begin(),
-                              {{"from", "system"}, {"value", "Be brief."}});
+  Json talk_after_system = {Json{{"from", "system"}, {"value", "Be brief."}}};
+  for (const Json& message : row["conversations"]) talk_after_system.push_back(message);
+  row["conversations"] = talk_after_system;
   EXPECT_EQ(parse(row).system, "Be brief.");
   row["conversations"][0]["value"] = "Be long.";
   expect_holds(refusal(row), {"two system texts"});

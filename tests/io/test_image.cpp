@@ -17,7 +17,7 @@ namespace {
 
 const std::string kImages = LFT_SOURCE_DIR "/tests/goldens/images/";
 
-std::string hex(const std::vector<uint8_t>& bytes) {
+std::string hex(const Pixels& bytes) {
   std::string out;
   for (const uint8_t byte : bytes) {
     out += "0123456789abcdef"[byte >> 4];

@@ -12,7 +12,7 @@ TEST(PngWrite, ReadsBackAsItWas) {
   // bytes.
   for (const auto& [width, height] :
        {std::pair<int64_t, int64_t>{1, 1}, {7, 5}, {3, 6554}, {21844, 1}, {4369, 5}, {336, 336}}) {
-    RgbImage image{width, height, std::vector<uint8_t>(static_cast<size_t>(3 * width * height))};
+    RgbImage image{width, height, Pixels(static_cast<size_t>(3 * width * height))};
     for (size_t i = 0; i < image.rgb_hwc.size(); ++i)
       image.rgb_hwc[i] = static_cast<uint8_t>(i * 2654435761u >> 13);
     const RgbImage read = decode_image(png_file(image), "png");

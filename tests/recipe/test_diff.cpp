@@ -51,6 +51,7 @@ TEST(RecipeDiff, EveryFieldIsCompared) {
                                                  "data.eval",
                                                  "data.image_root",
                                                  "data.follow_symlinks",
+                                                 "data.unknown_keys",
                                                  "data.max_bad",
                                                  "data.workers",
                                                  "optim.offload",

@@ -111,7 +111,7 @@ std::string piece_html(const PreviewPiece& piece) {
 std::string figure(const PreviewImage& image, const recipe::Recipe& recipe) {
   const data::PixelImage& square = image.square;
   const auto plane = static_cast<size_t>(square.size * square.size);
-  io::RgbImage rgb{square.size, square.size, std::vector<uint8_t>(3 * plane)};
+  io::RgbImage rgb{square.size, square.size, io::Pixels(3 * plane)};
   for (size_t c = 0; c < 3; ++c) {
     for (size_t i = 0; i < plane; ++i) rgb.rgb_hwc[3 * i + c] = square.chw[c * plane + i];
   }

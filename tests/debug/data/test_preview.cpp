@@ -141,6 +141,11 @@ TEST_F(PreviewTest, ShowsTheFirstStepsSamplesInTheirOrder) {
   EXPECT_EQ(preview(1000).size(), static_cast<size_t>(kRows));
 }
 
+TEST_F(PreviewTest, RowsThatAreHeldOutAreNotShown) {
+  recipe_.data.eval_share = 0.25;
+  EXPECT_EQ(preview(1000).size(), static_cast<size_t>(kRows - kRows / 4));
+}
+
 TEST_F(PreviewTest, SaysWhatTheLimitCuts) {
   recipe_.data.max_tokens = 10;
   const std::string shown =

@@ -49,6 +49,17 @@ TEST(Subset, IsTheRunOverAFileOfTheFirstRows) {
             events(recipe.output_dir, "eval").back()["eval_loss"].get<double>());
 }
 
+TEST(Subset, KeepsTheRowsThatTheRecipeHoldsOut) {
+  const test::TinyRun run;
+  Recipe recipe = run.recipe("out");
+  recipe.data.eval.clear();
+  recipe.data.eval_share = 0.25;
+  recipe.train.max_steps = 2;
+  const SubsetReport report = train_subset(recipe, 4);
+  EXPECT_EQ(report.held_out, "data.eval_share");
+  EXPECT_EQ(events(report.output_dir, "eval").back()["samples"], 3);
+}
+
 TEST(Subset, WithoutHeldOutRowsTheNextOnesServe) {
   const test::TinyRun run;
   Recipe recipe = run.recipe("out");

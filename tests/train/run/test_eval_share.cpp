@@ -4,8 +4,6 @@
 
 #include <set>
 
-#include "src/debug/data/preview.h"
-#include "src/debug/isolate/subset.h"
 #include "src/train/inputs/run_inputs.h"
 #include "src/train/run/trainer.h"
 #include "support/expect_error.h"
@@ -48,8 +46,6 @@ TEST_F(EvalShare, HoldsRowsOutAndListsThem) {
     EXPECT_FALSE(held.contains(inputs.data.train->id(i)));
   for (int64_t i = 0; i < inputs.data.eval->size(); ++i)
     EXPECT_TRUE(held.contains(inputs.data.eval->id(i)));
-  for (const debug::Preview& shown : debug::preview_samples(recipe, 100))
-    EXPECT_FALSE(held.contains(shown.id));
 }
 
 TEST_F(EvalShare, ResumesWithTheSameRowsAndRefusesOthers) {
@@ -84,14 +80,6 @@ TEST_F(EvalShare, WithoutItNothingIsHeldOut) {
                                                           return again;
                                                         }())
                                                             .rows);
-}
-
-TEST_F(EvalShare, ASubsetKeepsTheHeldOutRows) {
-  Recipe recipe = this->recipe("subset");
-  recipe.train.max_steps = 2;
-  const debug::SubsetReport report = debug::train_subset(recipe, 4);
-  EXPECT_EQ(report.held_out, "data.eval_share");
-  EXPECT_EQ(test::events(report.output_dir, "eval").back()["samples"], 3);
 }
 
 }  // namespace

@@ -1,0 +1,38 @@
+// Memory for large buffers that come and go: pages of their own, which the system has back at once.
+// malloc's arenas, one for each thread, would keep a buffer's hole, split by what is cut from it.
+#pragma once
+#include <sys/mman.h>
+
+#include <cstddef>
+#include <new>
+
+namespace lft::io {
+
+template <class T>
+struct PageAllocator {
+  using value_type = T;
+  static constexpr size_t kLarge = 1 << 20;  // bytes; smaller blocks are malloc's
+
+  PageAllocator() = default;
+  template <class U>
+  PageAllocator(const PageAllocator<U>&) {}
+
+  T* allocate(size_t count) {
+    const size_t bytes = count * sizeof(T);
+    if (bytes < kLarge) return static_cast<T*>(::operator new(bytes));
+    void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) throw std::bad_alloc();
+    return static_cast<T*>(pages);
+  }
+  void deallocate(T* block, size_t count) noexcept {
+    const size_t bytes = count * sizeof(T);
+    if (bytes < kLarge) {
+      ::operator delete(block);
+    } else {
+      munmap(block, bytes);
+    }
+  }
+  bool operator==(const PageAllocator&) const { return true; }
+};
+
+}  // namespace lft::io
