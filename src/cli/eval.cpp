@@ -11,6 +11,7 @@
 #include "src/infer/evaluate.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
+#include "src/report/progress.h"
 #include "src/train/inputs/recipe_encoding.h"
 
 namespace lft::cli {
@@ -73,16 +74,17 @@ void eval(EvalCommand command) {
       data::open_dataset(command.data, command.image_root, *infer.tokenizer, infer.encode);
 
   int64_t done = 0;
+  std::optional<report::EvalProgress> progress(dataset->size());
   const auto each = [&](const infer::EvalRecord& record) {
     if (out)
       out->line(record_line(record).dump(-1, ' ', false, io::Json::error_handler_t::replace));
-    if (++done % 100 == 0)
-      notice("evaluated " + std::to_string(done) + " of " + std::to_string(dataset->size()));
+    progress->update(++done);
   };
   infer::EvalOptions options;
   options.max_new_tokens = command.max_new_tokens;
   const infer::EvalResult result = infer::evaluate(infer.model, *dataset, *infer.tokenizer,
                                                    infer.encode, options, infer.dtype, each);
+  progress.reset();
   stop_if_requested();
   if (out) out->commit();
   if (const int64_t left = result.samples - result.answered; left > 0) {
