@@ -4,15 +4,30 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <mutex>
 #include <string>
 
 #include "src/base/errors.h"
+#include "src/base/terminal.h"
 
 namespace lft {
 namespace {
 
-void write_stderr(std::string text) {
-  text += '\n';
+constexpr size_t kMaxLine = 4000;
+constexpr char kClearLine[] = "\r\x1b[K";
+
+/// The terminal is one, and so is what is known of it.
+struct Status {
+  std::mutex mutex;
+  std::string line;  // what stands on the last line of the terminal
+};
+Status& status() {
+  static Status one;
+  return one;
+}
+
+/// A terminal may go away under a run; that is no reason to stop it.
+void write_stderr(const std::string& text) {
   for (size_t at = 0; at < text.size();) {
     const ssize_t wrote = write(STDERR_FILENO, text.data() + at, text.size() - at);
     if (wrote < 0 && errno == EINTR) continue;
@@ -21,17 +36,70 @@ void write_stderr(std::string text) {
   }
 }
 
-constexpr size_t kMaxLine = 4000;
+/// Takes the status away while something is printed.
+class StatusAside {
+ public:
+  explicit StatusAside(int fd) : lock_(status().mutex), hides_(is_shown_on(fd)) {
+    if (hides_) write_stderr(kClearLine);
+  }
+  ~StatusAside() {
+    if (hides_) write_stderr(status().line);
+  }
+  StatusAside(const StatusAside&) = delete;
+
+ private:
+  static bool is_shown_on(int fd) { return !status().line.empty() && is_terminal(fd); }
+
+  std::lock_guard<std::mutex> lock_;
+  bool hides_;
+};
+
+/// Line by line; nothing is changed where `fd` is no terminal.
+std::string folded(const std::string& text, int fd) {
+  if (!is_terminal(fd)) return text;
+  const int64_t width = terminal_width(fd);
+  std::string out;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    out += (begin > 0 ? "\n" : "") + fold(std::string_view(text).substr(begin, end - begin), width);
+    begin = end + 1;
+  }
+  return out;
+}
+
+void write_line(const std::string& line) {
+  const StatusAside aside(STDERR_FILENO);
+  write_stderr(folded(line, STDERR_FILENO) + "\n");
+}
 
 }  // namespace
 
 void print_line(const std::string& line) {
-  std::printf("%s\n", line.c_str());
+  const StatusAside aside(STDOUT_FILENO);
+  std::printf("%s\n", folded(line, STDOUT_FILENO).c_str());
   std::fflush(stdout);
 }
 
-void notice(std::string_view line) { write_stderr(escape_text(line, kMaxLine)); }
+void notice(std::string_view line) { write_line(escape_text(line, kMaxLine)); }
 
-void warning(std::string_view line) { write_stderr("warning: " + escape_text(line, kMaxLine)); }
+void warning(std::string_view line) {
+  write_line(coloured("warning:", Colour::kYellow, STDERR_FILENO) + " " +
+             escape_text(line, kMaxLine));
+}
+
+void show_status(const std::string& line) {
+  if (!is_terminal(STDERR_FILENO)) return;
+  const std::lock_guard lock(status().mutex);
+  if (line.empty() && status().line.empty()) return;
+  write_stderr(kClearLine + line);
+  status().line = line;
+}
+
+void keep_status() {
+  const std::lock_guard lock(status().mutex);
+  if (status().line.empty()) return;
+  write_stderr("\n");
+  status().line.clear();
+}
 
 }  // namespace lft

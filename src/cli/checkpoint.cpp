@@ -9,6 +9,7 @@
 
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
+#include "src/base/log.h"
 #include "src/base/text.h"
 #include "src/cli/commands.h"
 #include "src/io/files.h"
@@ -59,6 +60,7 @@ std::string table(const std::vector<checkpoint::CheckpointStatus>& list) {
                      escape_text(each.run_id),
                      each.fault.empty() ? "verified" : escape_text(each.fault, 1000));
   }
+  text.pop_back();
   return text;
 }
 
@@ -67,7 +69,7 @@ void list_steps(const std::string& dir) {
   if (list.empty()) {
     std::printf("no checkpoints in %s\n", escape_text(dir).c_str());
   } else {
-    std::fputs(table(list).c_str(), stdout);
+    print_line(table(list));
   }
 }
 
@@ -82,7 +84,7 @@ void verify_steps(const std::string& dir) {
     refuse(ErrorKind::kCheckpoint, "not every checkpoint verifies", dir, join(faults, "\n"), {},
            "lft train --resume goes on from the newest that does");
   }
-  std::fputs(table(list).c_str(), stdout);
+  print_line(table(list));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <sstream>
 
 #include "src/base/errors.h"
 #include "src/base/log.h"
@@ -22,7 +23,6 @@ Error usage_error(const std::string& what, const std::string& next) {
 
 /// CLI11 would call a misspelt command an unexpected argument.
 void check_command_name(const CLI::App& app, const std::vector<std::string>& arguments) {
-  if (arguments.empty()) throw usage_error("no command given", "lft --help lists the commands");
   const std::string& name = arguments[0];
   if (name.empty() || name[0] == '-') return;
   std::vector<std::string> names;
@@ -34,6 +34,15 @@ void check_command_name(const CLI::App& app, const std::vector<std::string>& arg
   throw usage_error(
       "unknown command " + quote_text(name),
       near.empty() ? "lft --help lists the commands" : "did you mean lft " + near[0] + "?");
+}
+
+/// "lft" and "lft help" mean lft --help, "lft help train" means lft train --help.
+std::vector<std::string> with_help(std::vector<std::string> arguments) {
+  if (arguments.empty()) return {"--help"};
+  if (arguments.front() != "help") return arguments;
+  arguments.erase(arguments.begin());
+  arguments.push_back("--help");
+  return arguments;
 }
 
 /// The recipe's field that an option is named after ("--learning_rate", "lora.rank=8"), by lft's
@@ -64,7 +73,14 @@ std::string set_instead(const CLI::App& app) {
 /// --help and --version print and are done; a command that ended with an exit code of its own left
 /// it here; all else is a mistake on the command line.
 int exit_code_of(CLI::App& app, const CLI::ParseError& error) {
-  if (error.get_exit_code() == 0) return app.exit(error);
+  if (error.get_exit_code() == 0) {
+    std::ostringstream text;
+    const int code = app.exit(error, text, text);
+    std::string lines = text.str();
+    while (lines.ends_with('\n')) lines.pop_back();
+    print_line(lines);
+    return code;
+  }
   if (dynamic_cast<const CLI::RuntimeError*>(&error) != nullptr) return error.get_exit_code();
   std::string command = "lft";
   for (const CLI::App* used : app.get_subcommands()) command += " " + used->get_name();
@@ -182,8 +198,9 @@ void Command::set_body(std::function<int()> body) {
   });
 }
 
-int run_command_line(const std::vector<std::string>& arguments, void (*add_commands)(Command&),
+int run_command_line(const std::vector<std::string>& given, void (*add_commands)(Command&),
                      std::function<std::string()> version) {
+  const std::vector<std::string> arguments = with_help(given);
   CLI::App app("LoRA fine-tuning for vision-language models", "lft");
   try {
     app.set_version_flag("--version", std::move(version));
@@ -199,8 +216,7 @@ int run_command_line(const std::vector<std::string>& arguments, void (*add_comma
 }
 
 void print_lines(const std::vector<std::string>& lines) {
-  for (const std::string& line : lines) std::puts(line.c_str());
-  std::fflush(stdout);
+  for (const std::string& line : lines) print_line(line);
 }
 
 void stop_if_requested() {

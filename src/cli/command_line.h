@@ -77,7 +77,8 @@ class Command {
 };
 
 /// Runs the command that the arguments name, those of the program without its own name, and returns
-/// its exit code. --help and --version print and return 0. Throws kUsage for a mistake in them.
+/// its exit code. --help, --version, no argument at all and "help" print and return 0. Throws
+/// kUsage for a mistake in them.
 int run_command_line(const std::vector<std::string>& arguments, void (*add_commands)(Command&),
                      std::function<std::string()> version);
 

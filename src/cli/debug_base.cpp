@@ -1,5 +1,4 @@
 // lft debug base: what looks damaged in a base model, before anything is trained on it.
-#include <cstdio>
 #include <memory>
 
 #include "src/cli/commands.h"
@@ -25,11 +24,7 @@ void add_debug_base(Command& debug) {
       .required()
       .meaning(io::model_folder);
   command.footer(kFooter);
-  command.run([path] {
-    for (const std::string& line : train::base_lines(train::inspect_base(*path)))
-      std::printf("%s\n", line.c_str());
-    std::fflush(stdout);
-  });
+  command.run([path] { print_lines(train::base_lines(train::inspect_base(*path))); });
 }
 
 }  // namespace lft::cli

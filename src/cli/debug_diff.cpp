@@ -1,9 +1,9 @@
-#include <cstdio>
 #include <memory>
 #include <string>
 
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
+#include "src/base/log.h"
 #include "src/cli/commands.h"
 #include "src/debug/repeat/diff.h"
 
@@ -12,8 +12,7 @@ namespace {
 
 void print_diff(const std::string& a, const std::string& b) {
   const debug::RunDiff diff = debug::diff_runs(a, b);
-  for (const std::string& line : debug::diff_lines(diff))
-    std::printf("%s\n", escape_text(line, 4000).c_str());
+  for (const std::string& line : debug::diff_lines(diff)) print_line(escape_text(line, 4000));
   if (diff.step == 0) return;
   refuse(ErrorKind::kNumeric, "the runs part", debug::parting_text(diff), {}, {},
          "lft debug determinism RECIPE names the module, where the settings are the same");

@@ -12,6 +12,7 @@
 #include "src/infer/evaluate.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
+#include "src/report/progress.h"
 #include "src/train/inputs/model_shapes.h"
 #include "src/train/inputs/recipe_encoding.h"
 
@@ -87,16 +88,17 @@ void eval(EvalCommand command) {
     dataset = data::hold_out(std::move(dataset), command.share, command.seed).eval;
 
   int64_t done = 0;
+  std::optional<report::EvalProgress> progress(dataset->size());
   const auto each = [&](const infer::EvalRecord& record) {
     if (out)
       out->line(record_line(record).dump(-1, ' ', false, io::Json::error_handler_t::replace));
-    if (++done % 100 == 0)
-      notice("evaluated " + std::to_string(done) + " of " + std::to_string(dataset->size()));
+    progress->update(++done);
   };
   infer::EvalOptions options;
   options.max_new_tokens = command.max_new_tokens;
   const infer::EvalResult result = infer::evaluate(infer.model, *dataset, *infer.tokenizer,
                                                    infer.encode, options, infer.dtype, each);
+  progress.reset();
   stop_if_requested();
   if (out) out->commit();
   if (const int64_t left = result.samples - result.answered; left > 0) {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
@@ -93,8 +94,8 @@ std::string answer(InferModel& infer, const std::vector<text::Turn>& turns,
   return stream.finish(infer::generate(infer.model, prompt, infer.encode, options, infer.dtype));
 }
 
-/// The first question carries the images: "<image>\n" for each goes in front unless the text places
-/// them itself.
+/// A question carries the images that it shows: "<image>\n" for each goes in front unless the text
+/// places them itself.
 std::string with_images(const std::string& question, size_t images) {
   if (question.find(kImageMark) != std::string::npos) return question;
   std::string out;
@@ -144,10 +145,35 @@ class TerminalLines {
   std::string pending_;
 };
 
+struct Talk {
+  std::vector<std::string> images;
+  size_t unseen = 0;  // of them: no question has shown them yet
+  std::vector<text::Turn> turns = {};
+};
+
+/// "/image FILE"; false where the line is no such thing.
+bool take_image(const std::string& line, Talk& talk) {
+  constexpr std::string_view kCommand = "/image ";
+  if (!line.starts_with(kCommand)) return false;
+  const std::string file = line.substr(kCommand.size());
+  if (!io::path_exists(file)) {
+    notice("no such file: " + file);
+  } else {
+    talk.images.push_back(file);
+    ++talk.unseen;
+  }
+  return true;
+}
+
 void chat(InferModel& infer, const GenerateCommand& command) {
   const bool terminal = isatty(STDIN_FILENO) != 0;
-  if (terminal) notice("chat: /exit or Ctrl-D ends");
-  std::vector<text::Turn> turns;
+  if (terminal) {
+    notice(
+        "chat: /image FILE shows one more with the next question, /clear begins anew, /exit or "
+        "Ctrl-D ends");
+  }
+  const Talk anew{.images = command.images, .unseen = command.images.size()};
+  Talk talk = anew;
   TerminalLines lines;
   for (;;) {
     if (terminal) {
@@ -158,8 +184,13 @@ void chat(InferModel& infer, const GenerateCommand& command) {
     stop_if_requested();
     if (!line || *line == "/exit") return;
     if (line->find_first_not_of(" \t\r") == std::string::npos) continue;
-    turns.push_back({turns.empty() ? with_images(*line, command.images.size()) : *line, ""});
-    turns.back().answer = answer(infer, turns, command.images, command.decode);
+    if (take_image(*line, talk)) continue;
+    if (*line == "/clear") {
+      talk = anew;
+      continue;
+    }
+    talk.turns.push_back({with_images(*line, std::exchange(talk.unseen, 0)), ""});
+    talk.turns.back().answer = answer(infer, talk.turns, talk.images, command.decode);
     stop_if_requested();
   }
 }

@@ -1,4 +1,5 @@
 #include <c10/util/Exception.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -8,6 +9,7 @@
 
 #include "src/base/errors.h"
 #include "src/base/signals.h"
+#include "src/base/terminal.h"
 #include "src/cli/commands.h"
 #include "src/train/explain/autograd_errors.h"
 #include "src/train/machine/device.h"
@@ -22,7 +24,11 @@ int report_error(const Error& error) {
       "this is a fault of lft: report it with the command, the recipe and what lft doctor prints";
   const Error shown = error.kind() == ErrorKind::kInternal ? lft::advised(error, kReport) : error;
   std::fflush(stdout);
-  std::fputs(lft::format_error(shown).c_str(), stderr);
+  std::string block = lft::format_error(shown);
+  constexpr std::string_view kMark = "error:";
+  if (block.starts_with(kMark))
+    block.replace(0, kMark.size(), lft::coloured(kMark, lft::Colour::kRed, STDERR_FILENO));
+  std::fputs(block.c_str(), stderr);
   return static_cast<int>(error.kind());
 }
 

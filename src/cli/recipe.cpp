@@ -12,6 +12,7 @@
 
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
+#include "src/base/log.h"
 #include "src/base/text.h"
 #include "src/cli/commands.h"
 #include "src/io/files.h"
@@ -87,8 +88,8 @@ void list_recipes() {
   for (const std::string& name : names) width = std::max(width, name.size());
   for (const std::string& name : names) {
     const std::string text = io::read_file((folder / (name + kSuffix)).string(), 1 << 20);
-    std::cout << escape_text(name) << std::string(width - name.size() + 2, ' ')
-              << escape_text(description(text)) << "\n";
+    print_line(escape_text(name) + std::string(width - name.size() + 2, ' ') +
+               escape_text(description(text)));
   }
 }
 
@@ -121,7 +122,9 @@ void add_recipe(Command& app) {
   cp.option("PATH", *path, "file or folder to copy to").required();
   cp.run([name, path] { copy_recipe(*name, *path); });
   recipe.subcommand("fields", "every field: type, default, range, meaning").run([] {
-    std::cout << recipe::recipe_reference();
+    std::string table = recipe::recipe_reference();
+    table.pop_back();
+    print_line(table);
   });
 }
 

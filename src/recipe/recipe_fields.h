@@ -222,7 +222,9 @@ void visit_checkpoint(Visitor& v, Section& c) {
 template <class Visitor, class Section>
 void visit_log(Visitor& v, Section& l) {
   v.field("every_steps", l.every_steps, {.low = 1, .high = 1e9, .may_change = true},
-          "steps between two printed lines");
+          "steps between two printed lines, at least; one comes every five seconds, and on a "
+          "terminal a "
+          "bar is drawn instead");
   v.field("tensorboard", l.tensorboard, {.may_change = true}, "write TensorBoard event files");
   v.field("layer_grad_norms_every", l.layer_grad_norms_every,
           {.low = 0, .high = 1e9, .may_change = true},

@@ -1,37 +1,71 @@
-// A progress bar on a terminal (steps, loss, LR, tokens/s, ETA); plain lines where stderr is not
-// one.
+// How far a run is: a bar on a terminal's last line, and where stderr is no terminal a line every
+// few seconds. Evaluations have one of their own.
 #pragma once
-#include <chrono>
+#include <cmath>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "src/report/metrics.h"
 
 namespace lft::report {
 
-class Progress {
- public:
-  /// `total_steps` counts from the start of the run; `first_step` of them were done before this
-  /// process.
-  explicit Progress(int64_t total_steps, int64_t first_step = 0, int64_t plain_every = 10);
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-  ~Progress();  // leaves the last state of the bar on its own line
-  void update(const StepMetrics& metrics);
-  void note(const std::string& line);  // a line above the bar
-
- private:
-  using Clock = std::chrono::steady_clock;
-  bool terminal_;
-  int64_t total_, first_, plain_every_;
-  std::string bar_;  // what stands on the terminal's last line
-  Clock::time_point start_, drawn_;
+struct ProgressOptions {
+  int64_t total_steps = 0, first_step = 0;  // of the whole run; those before this process
+  int64_t steps_per_epoch = 0;              // 0: epochs are not shown
+  int64_t plain_every = 1;                  // steps between two plain lines at least
+  std::function<double()> clock = {};       // seconds; empty: the steady clock
 };
 
-/// "step 10/400  loss 1.2345  lr 2.0e-04  123 tok/s  eta 0:12"; eta_s < 0 leaves the last part out.
-std::string progress_line(const StepMetrics& metrics, int64_t total, double eta_s);
-/// The same after "[####......] ", cut to `width` columns; a narrow terminal gets a shorter bar,
-/// then none, then fewer parts.
-std::string progress_bar(const StepMetrics& metrics, int64_t total, double eta_s, int64_t width);
+/// Of one step; what is not known is not shown.
+struct ProgressState {
+  StepMetrics metrics;
+  int64_t total_steps = 0;
+  double epoch = -1;       // passes over the data so far
+  double eval_loss = NAN;  // the newest
+  double elapsed_s = -1, eta_s = -1;
+};
+/// "step 10/400  epoch 0.25  loss 1.2345  eval 1.1034  grad 0.53  lr 2.0e-04  123 tok/s  0:12
+/// elapsed  eta 0:12".
+std::string progress_line(const ProgressState& state);
+/// "[####......] step 10/400 epoch 0.25 ...", less than `width` columns: a narrow terminal has
+/// fewer parts, a shorter bar, none.
+std::string progress_bar(const ProgressState& state, int64_t width);
+
+class Progress {
+ public:
+  explicit Progress(ProgressOptions options);
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  ~Progress() { finish(); }
+  /// The first and the last step always have their line.
+  void update(const StepMetrics& metrics);
+  /// Shown from now on.
+  void eval_loss(double loss) { state_.eval_loss = loss; }
+  /// Leaves the last state of the bar on its own line.
+  void finish();
+
+ private:
+  ProgressOptions options_;
+  ProgressState state_;
+  bool terminal_, told_ = false;
+  double start_ = 0, shown_ = 0;  // shown_: when the last line was
+};
+
+/// Of rows that are evaluated one by one; gone when it is done.
+class EvalProgress {
+ public:
+  explicit EvalProgress(int64_t total, std::function<double()> clock = {});
+  EvalProgress(const EvalProgress&) = delete;
+  EvalProgress& operator=(const EvalProgress&) = delete;
+  ~EvalProgress();
+  void update(int64_t done);
+
+ private:
+  int64_t total_;
+  std::function<double()> clock_;
+  bool terminal_;
+  double start_ = 0, shown_ = 0;
+};
 
 }  // namespace lft::report

@@ -55,6 +55,32 @@ TEST(Generate, MarksWithoutAnImageAskForTheOption) {
   EXPECT_EQ(ran.err.find("\"image\""), std::string::npos) << ran.err;
 }
 
+Ran chat(const TinyRun& run, const std::string& typed) {
+  return run_lft("generate --max-new-tokens 2 --model " + run.model() + " < " +
+                 run.dir().write("typed.txt", typed));
+}
+
+TEST(Generate, AChatBeginsAnew) {
+  const TinyRun run;  // of 512 positions
+  const std::string question(300, 'a');
+  EXPECT_EQ(chat(run, question + "\n" + question + "\n").code, 3);
+  const Ran cleared = chat(run, question + "\n/clear\n" + question + "\n");
+  EXPECT_EQ(cleared.code, 0) << cleared.err;
+}
+
+TEST(Generate, AChatShowsAnImageWithTheNextQuestion) {
+  const TinyRun run;
+  const std::string red = run.dir().file("images/red0.bmp"), marked = "<image> What?\n";
+  EXPECT_EQ(chat(run, marked).count("1 marks, 0 images"), 1);
+  const Ran shown = chat(
+      run, "Hi\n/image " + red + "\n" + marked + "And?\n/image " + red + "\nThis?\n/clear\nHi\n");
+  EXPECT_EQ(shown.code, 0) << shown.err;
+  EXPECT_EQ(chat(run, "/image " + red + "\nHi\n/clear\n" + marked).code, 3);
+  const Ran missing = chat(run, "/image /nowhere.png\nHi\n");
+  EXPECT_EQ(missing.code, 0) << missing.err;
+  EXPECT_EQ(missing.count("no such file: /nowhere.png"), 1);
+}
+
 TEST(Generate, AMergedModelKeepsTemplateAndFit) {
   const TinyRun run;
   Recipe recipe = run.recipe("out");

@@ -37,13 +37,16 @@ TEST(Main, HelpAndVersionExitWithZero) {
     EXPECT_NE(help.out.find(command), std::string::npos) << command;
     EXPECT_EQ(run_lft(std::string(command) + " --help").code, 0) << command;
   }
+  EXPECT_EQ(run_lft("").out, help.out);
+  EXPECT_EQ(run_lft("").code, 0);
+  EXPECT_EQ(run_lft("help").out, help.out);
+  EXPECT_EQ(run_lft("help debug overfit").out, run_lft("debug overfit --help").out);
   const Ran version = run_lft("--version");
   EXPECT_EQ(version.code, 0);
   EXPECT_EQ(version.out.rfind("lft ", 0), 0u) << version.out;
 }
 
 TEST(Main, MistakesOnTheCommandLine) {
-  expect_error(run_lft(""), 2, "no command");
   expect_error(run_lft("trian recipe.yaml"), 2, "lft train");
   expect_error(run_lft("'x\x1b[2J'"), 2, "\\x1b");
   expect_error(run_lft("train"), 2, "lft train --help");
@@ -57,6 +60,7 @@ TEST(Main, AFieldGivenAsAnOptionIsAnsweredWithSet) {
   expect_error(run_lft("check a.yaml lora.rank=8"), 2, "--set lora.rank=VALUE");
   expect_error(run_lft("debug overfit a.yaml --num-train-epochs 3"), 2, "--set train.epochs=VALUE");
   expect_error(run_lft("train a.yaml --zzz 3"), 2, "lft train --help");
+  expect_error(run_lft("train --set lora.rank=0 /nowhere.yaml"), 2, "/nowhere.yaml");
   expect_error(run_lft("merge --learning_rate 1 --adapter a --out b"), 2, "lft merge --help");
 }
 

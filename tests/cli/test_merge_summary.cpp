@@ -81,7 +81,7 @@ TEST(SummaryCommand, RowsAndTotals) {
   TempDir temp;
   const std::string base = write_tiny_llava(temp.file("base"), {.dtype = DType::kBF16});
   const std::string text = run(cli::add_summary, {"summary", base});
-  EXPECT_NE(text.find("language_model.model.layers.1.self_attn.k_proj "), std::string::npos)
+  EXPECT_NE(text.find("language_model.model.layers.0-1.self_attn.k_proj "), std::string::npos)
       << text;
   EXPECT_NE(text.find("(not used)"),
             std::string::npos);  // the last vision layer, with vision_feature_layer -2

@@ -1,37 +1,63 @@
-// The progress bar: its text at every width, plain lines into a pipe, control sequences only on a
-// terminal.
+// The progress of a run: its text at every width, plain lines into a pipe, control sequences only
+// on a terminal.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pty.h>
+#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <sstream>
+
+#include "src/base/terminal.h"
 #include "src/report/progress.h"
 
 namespace lft::progress_test {
 using namespace lft::report;
 namespace {
 
-const StepMetrics kStep{.step = 10, .loss = 1.23454, .lr = 2e-4, .tokens_per_s = 123.4};
+const StepMetrics kStep{
+    .step = 10, .loss = 1.23454, .lr = 2e-4, .grad_norm = 0.534, .tokens_per_s = 123.4};
 
-TEST(Progress, LineAndEta) {
-  EXPECT_EQ(progress_line(kStep, 400, 12),
-            "step 10/400  loss 1.2345  lr 2.0e-04  123 tok/s  eta 0:12");
-  EXPECT_EQ(progress_line(kStep, 400, -1), "step 10/400  loss 1.2345  lr 2.0e-04  123 tok/s");
-  EXPECT_NE(progress_line(kStep, 400, 3723).find("eta 1:02:03"), std::string::npos);
-  EXPECT_NE(progress_line(kStep, 400, 2 * 86400 + 3 * 3600 + 240).find("eta 2d 03:04"),
+ProgressState state(double eta_s = 12) {
+  return {.metrics = kStep,
+          .total_steps = 400,
+          .epoch = 0.25,
+          .eval_loss = 1.1034,
+          .elapsed_s = 7,
+          .eta_s = eta_s};
+}
+
+TEST(Progress, LineHasEveryPartThatIsKnown) {
+  EXPECT_EQ(progress_line(state()),
+            "step 10/400  epoch 0.25  loss 1.2345  eval 1.1034  grad 0.534  lr 2.0e-04  123 tok/s  "
+            "0:07 elapsed  eta 0:12");
+  EXPECT_EQ(progress_line({.metrics = kStep, .total_steps = 400}),
+            "step 10/400  loss 1.2345  grad 0.534  lr 2.0e-04  123 tok/s");
+  EXPECT_NE(progress_line(state(3723)).find("eta 1:02:03"), std::string::npos);
+  EXPECT_NE(progress_line(state(2 * 86400 + 3 * 3600 + 240)).find("eta 2d 03:04"),
             std::string::npos);
-  EXPECT_NE(progress_line(kStep, 400, 1e300).find("eta 11574d"), std::string::npos);
+  EXPECT_NE(progress_line(state(1e300)).find("eta 11574d"), std::string::npos);
 }
 
 TEST(Progress, BarFillsAndFitsEveryWidth) {
-  const std::string line = progress_line(kStep, 40, 12);
-  EXPECT_EQ(progress_bar(kStep, 40, 12, 200),
-            "[" + std::string(10, '#') + std::string(30, '.') + "] " + line);
-  EXPECT_EQ(progress_bar(kStep, 0, 12, 200).substr(0, 3), "[..");
-  for (int64_t width = 0; width < 200; ++width)
-    EXPECT_LT(progress_bar(kStep, 40, 12, width).size(),
-              static_cast<size_t>(std::max<int64_t>(width, 1)));
+  const std::string all =
+      "step 10/400 epoch 0.25 loss 1.2345 eval 1.1034 grad 0.534 lr 2.0e-04 123 tok/s 0:07<0:12";
+  EXPECT_EQ(progress_bar(state(), 200),
+            "[" + std::string(1, '#') + std::string(39, '.') + "] " + all);
+  EXPECT_EQ(progress_bar(state(), 80),
+            "[.........] step 10/400 epoch 0.25 loss 1.2345 eval 1.1034 grad 0.534 0:07<0:12");
+  for (int64_t width = 0; width < 200; ++width) {
+    const std::string bar = progress_bar(state(), width);
+    EXPECT_LT(columns_of(bar), std::max<int64_t>(width, 1)) << bar;
+    EXPECT_TRUE(width < 33 || bar.find("step 10/400 loss") != std::string::npos ||
+                bar.find("step 10/400 epoch 0.25 loss") != std::string::npos)
+        << bar;
+  }
+  ProgressState none = state();
+  none.total_steps = 0;
+  EXPECT_EQ(progress_bar(none, 200).substr(0, 3), "[..");
 }
 
 /// What `body` writes to stderr while it is `fd`.
@@ -51,36 +77,99 @@ std::string captured(int write_end, int read_end, Body body) {
   close(read_end);
   return text;
 }
-
-void run_twenty_steps() {
-  Progress progress(20);
-  progress.note("starts");
-  for (int64_t step = 1; step <= 20; ++step)
-    progress.update({.step = step, .loss = 1, .lr = 1e-3, .tokens_per_s = 5});
-  progress.note("ends");
+template <class Body>
+std::string through_pipe(Body body) {
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  return captured(ends[1], ends[0], body);
+}
+template <class Body>
+std::string on_terminal(unsigned short columns, Body body) {
+  setenv("TERM", "xterm", 1);
+  setenv("NO_COLOR", "1", 1);
+  int terminal = -1, program = -1;
+  winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
+  EXPECT_EQ(openpty(&terminal, &program, nullptr, nullptr, &size), 0);
+  const std::string text = captured(program, terminal, body);
+  unsetenv("NO_COLOR");
+  return text;
 }
 
-TEST(Progress, PlainLinesIntoAPipe) {
-  int pipe_ends[2];
-  ASSERT_EQ(pipe(pipe_ends), 0);
-  const std::string text = captured(pipe_ends[1], pipe_ends[0], run_twenty_steps);
+/// Steps of a second each, and the seconds at which they ended that have a line.
+std::vector<int64_t> told_steps(int64_t steps, int64_t plain_every) {
+  const std::string text = through_pipe([&] {
+    double now = 0;
+    Progress progress(
+        {.total_steps = steps, .plain_every = plain_every, .clock = [&now] { return now; }});
+    for (int64_t step = 1; step <= steps; ++step) {
+      now += 1;
+      progress.update({.step = step, .loss = 1, .lr = 1e-3, .tokens_per_s = 5});
+    }
+  });
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
   EXPECT_EQ(text.find('\r'), std::string::npos);
-  EXPECT_EQ(text.substr(0, 35), "starts\nstep 1/20  loss 1.0000  lr 1");
-  EXPECT_NE(text.find("\nstep 10/20  "), std::string::npos);
-  EXPECT_NE(text.find("\nstep 20/20  "), std::string::npos);
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 5);
+  std::vector<int64_t> told;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) told.push_back(std::stoll(line.substr(5)));
+  return told;
+}
+
+TEST(Progress, ALineEveryFewSecondsIntoAPipe) {
+  EXPECT_EQ(told_steps(20, 1), (std::vector<int64_t>{1, 6, 11, 16, 20}));
+  EXPECT_EQ(told_steps(1, 1), std::vector<int64_t>{1});
+  EXPECT_EQ(told_steps(20, 4), (std::vector<int64_t>{1, 8, 16, 20}));  // log.every_steps
+}
+
+TEST(Progress, FastStepsHaveTheirFirstAndLastLineOnly) {
+  const std::string text = through_pipe([] {
+    Progress progress({.total_steps = 1000, .clock = [] { return 0.0; }});
+    for (int64_t step = 1; step <= 1000; ++step) progress.update({.step = step});
+  });
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2) << text;
+  EXPECT_NE(text.find("step 1000/1000"), std::string::npos);
 }
 
 TEST(Progress, OneLineRedrawnOnATerminal) {
-  int terminal = -1, program = -1;
-  winsize size{.ws_row = 24, .ws_col = 70, .ws_xpixel = 0, .ws_ypixel = 0};
-  ASSERT_EQ(openpty(&terminal, &program, nullptr, nullptr, &size), 0);
-  const std::string text = captured(program, terminal, run_twenty_steps);
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);  // two notes and the end of the bar
-  EXPECT_EQ(text.substr(0, 12), "\r\x1b[Kstarts\r\n");       // the terminal turns \n into \r\n
-  EXPECT_NE(text.find("] step 20/20  "), std::string::npos);
+  const std::string text = on_terminal(70, [] {
+    double now = 0;
+    Progress progress({.total_steps = 20, .clock = [&now] { return now; }});
+    for (int64_t step = 1; step <= 20; ++step) {
+      now += 1;
+      progress.update({.step = step, .loss = 1, .lr = 1e-3, .grad_norm = 2, .tokens_per_s = 5});
+    }
+  });
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);  // the end of the bar
+  EXPECT_EQ(text.substr(0, 5), "\r\x1b[K[");
+  EXPECT_NE(text.find("] step 20/20 loss 1.0000 grad 2"), std::string::npos) << text;
   EXPECT_EQ(text.substr(text.size() - 2), "\r\n");
+}
+
+TEST(Progress, TheHeldOutLossIsShownOnceItIsKnown) {
+  const std::string text = on_terminal(120, [] {
+    double now = 0;
+    Progress progress({.total_steps = 3, .steps_per_epoch = 2, .clock = [&now] { return now++; }});
+    progress.update({.step = 1, .loss = 1});
+    progress.eval_loss(0.5);
+    progress.update({.step = 2, .loss = 1});
+  });
+  EXPECT_NE(text.find("step 1/3 epoch 0.50 loss 1.0000 grad "), std::string::npos) << text;
+  EXPECT_NE(text.find("step 2/3 epoch 1.00 loss 1.0000 eval 0.5000 grad "), std::string::npos)
+      << text;
+}
+
+TEST(Progress, AnEvaluationHasABarThatGoesAgain) {
+  const auto run = [] {
+    double now = 0;
+    EvalProgress progress(4, [&now] { return now; });
+    for (int64_t done = 1; done <= 4; ++done) {
+      now += 3;
+      progress.update(done);
+    }
+  };
+  const std::string bar = on_terminal(60, run);
+  EXPECT_NE(bar.find("] evaluation 2/4 0:06<0:06"), std::string::npos) << bar;
+  EXPECT_EQ(bar.substr(bar.size() - 4), "\r\x1b[K") << "nothing stays";
+  EXPECT_EQ(through_pipe(run), "evaluation 2/4 0:06<0:06\nevaluation 4/4 0:12<0:00\n");
 }
 
 }  // namespace

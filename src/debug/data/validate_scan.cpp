@@ -1,11 +1,8 @@
 #include "src/debug/data/validate_scan.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdio>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -13,6 +10,7 @@
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/base/hash.h"
+#include "src/base/log.h"
 #include "src/base/signals.h"
 #include "src/base/text.h"
 #include "src/data/encode.h"
@@ -230,24 +228,18 @@ std::optional<ImageFault> image_oddity(const std::string& name, const std::strin
 /// A line that is drawn over on a terminal, and nothing elsewhere.
 class ScanProgress {
  public:
-  explicit ScanProgress(const std::string& label, int64_t count)
-      : label_(label), count_(count), terminal_(isatty(STDERR_FILENO) == 1) {}
-  ~ScanProgress() {
-    if (drawn_) std::fputs("\r\x1b[K", stderr);
-  }
+  explicit ScanProgress(const std::string& label, int64_t count) : label_(label), count_(count) {}
+  ~ScanProgress() { show_status(""); }
   void draw(int64_t done) {
     const auto now = std::chrono::steady_clock::now();
-    if (!terminal_ || now - last_ < std::chrono::milliseconds(200)) return;
+    if (now - last_ < std::chrono::milliseconds(200)) return;
     last_ = now;
-    drawn_ = true;
-    std::fprintf(stderr, "\r\x1b[K%s %lld of %lld", label_.c_str(), static_cast<long long>(done),
-                 static_cast<long long>(count_));
+    show_status(label_ + " " + std::to_string(done) + " of " + std::to_string(count_));
   }
 
  private:
   std::string label_;
   int64_t count_;
-  bool terminal_, drawn_ = false;
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 

@@ -22,6 +22,8 @@ struct SummaryRow {
   int64_t multiply_adds = 0;  // of the forward pass
   int64_t output_bytes = 0, parameter_bytes = 0;
   bool leaf = true;  // calls no other module
+
+  bool operator==(const SummaryRow&) const = default;
 };
 
 struct Summary {
@@ -44,7 +46,7 @@ Summary summarize_model(const hf::ModelDir& dir, const SummaryOptions& options);
 /// one.
 Summary summarize_run(const recipe::Recipe& recipe, const SummaryOptions& options);
 
-/// The table, a blank line, the totals.
+/// The table, equal layers in one row, a blank line, the totals.
 std::vector<std::string> summary_lines(const Summary& summary);
 
 }  // namespace lft::debug

@@ -178,6 +178,9 @@ int replay(const std::string& incident_dir) {
   if (!io::is_directory(incident_dir))
     refuse_incident(incident_dir, "no such incident folder", {}, "<output_dir>/incidents/step-<n>");
   const std::string dir = io::absolute_path(incident_dir);
+  if (!io::path_exists(dir + "/incident.json"))
+    refuse_incident(dir + "/incident.json", "no incident is here", "no such file",
+                    "one of the folders that a run writes where a step is not finite");
   const Incident incident = read_incident(dir);
   const recipe::Recipe recipe = read_recipe_copy(dir, incident);
   const std::string weights_file = dir + "/trainables.safetensors";

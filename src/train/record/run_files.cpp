@@ -18,6 +18,7 @@ io::Json layers_json(const std::vector<LayerValue>& layers) {
 
 }  // namespace
 
+<<<<<<< HEAD:src/train/record/run_files.cpp
 GroupRates rates_of(const Optimizer& optimizer, double factor) {
   GroupRates rates;
   const std::vector<ParamGroup>& groups = optimizer.groups();
@@ -27,9 +28,11 @@ GroupRates rates_of(const Optimizer& optimizer, double factor) {
 }
 
 RunFiles::RunFiles(const recipe::Recipe& recipe, int64_t total_steps, int64_t first_step,
+=======
+RunFiles::RunFiles(const recipe::Recipe& recipe, report::ProgressOptions progress,
+>>>>>>> af00a31f2108a596d5be9111243e1003ea668d92:src/train/run/run_files.cpp
                    uint64_t metrics_bytes)
-    : metrics_(recipe.output_dir + "/metrics.jsonl", metrics_bytes),
-      progress_(total_steps, first_step, recipe.log.every_steps) {
+    : metrics_(recipe.output_dir + "/metrics.jsonl", metrics_bytes), progress_(progress) {
   if (metrics_.offset() < metrics_bytes) {
     notice(
         "metrics.jsonl is shorter than the checkpoint remembers (a power cut?): lines are missing "
@@ -43,7 +46,7 @@ RunFiles::RunFiles(const recipe::Recipe& recipe, int64_t total_steps, int64_t fi
   }
   if (recipe.log.tensorboard)
     tensorboard_ = std::make_unique<report::TensorBoardWriter>(recipe.output_dir + "/tensorboard",
-                                                               first_step + 1);
+                                                               progress.first_step + 1);
 }
 
 void RunFiles::step(const StepOutcome& outcome, const StepState& state, const StepHashes& hashes,
@@ -94,7 +97,7 @@ void RunFiles::activations(const std::vector<LayerValue>& rms, int64_t step) {
 void RunFiles::warn(const std::vector<NormWarning>& warnings, int64_t step) {
   for (const NormWarning& warning : warnings) {
     metrics_.event("norm_warning", step, warning_json(warning));
-    progress_.note(warning_line(warning, step));
+    note(warning_line(warning, step));
   }
 }
 
@@ -104,12 +107,18 @@ void RunFiles::warn(const std::string& name, const ErrorInfo& info, int64_t step
                   {"where", info.where},
                   {"expected", info.expected},
                   {"next", info.next}});
-  progress_.note("warning: " + info.what);
+  note("warning: " + info.what);
   for (const auto& [part, text] : {std::pair{"where", &info.where},
                                    {"found", &info.found},
                                    {"expected", &info.expected},
                                    {"next", &info.next}})
-    progress_.note(std::string("  ") + part + ": " + *text);
+    note(std::string("  ") + part + ": " + *text);
+}
+
+void RunFiles::note(const std::string& line) {
+  constexpr std::string_view kWarning = "warning: ";
+  if (line.starts_with(kWarning)) return warning(line.substr(kWarning.size()));
+  notice(line);
 }
 
 void RunFiles::eval(int64_t step, double loss, int64_t samples) {
@@ -118,7 +127,8 @@ void RunFiles::eval(int64_t step, double loss, int64_t samples) {
   char line[96];
   std::snprintf(line, sizeof line, "step %lld: eval loss %.4f on %lld samples",
                 static_cast<long long>(step), loss, static_cast<long long>(samples));
-  progress_.note(line);
+  note(line);
+  progress_.eval_loss(loss);
 }
 
 uint64_t RunFiles::sync() {

@@ -22,10 +22,9 @@ GroupRates rates_of(const Optimizer& optimizer, double factor);
 
 class RunFiles {
  public:
-  /// `metrics_bytes` of metrics.jsonl are kept (0: a fresh run); `first_step` steps were done
-  /// before. A file that is shorter loses its last broken line and is said to be short.
-  RunFiles(const recipe::Recipe& recipe, int64_t total_steps, int64_t first_step,
-           uint64_t metrics_bytes);
+  /// `metrics_bytes` of metrics.jsonl are kept (0: a fresh run). A file that is shorter loses its
+  /// last broken line and is said to be short.
+  RunFiles(const recipe::Recipe& recipe, report::ProgressOptions progress, uint64_t metrics_bytes);
 
   void step(const StepOutcome& outcome, const StepState& state, const StepHashes& hashes,
             const GroupRates& lrs, double step_s);
@@ -38,7 +37,9 @@ class RunFiles {
   void event(const std::string& name, int64_t step, const io::Json& fields) {
     metrics_.event(name, step, fields);
   }
-  void note(const std::string& line) { progress_.note(line); }
+  void note(const std::string& line);  // "warning: ..." is one
+  /// The bar of the steps stays as it is now; what comes is no step.
+  void steps_done() { progress_.finish(); }
 
   /// Everything written so far is on the disk; the size of metrics.jsonl.
   uint64_t sync();

@@ -1,6 +1,5 @@
 #include "src/train/run/check.h"
 
-#include <cstdio>
 #include <optional>
 
 #include "src/base/errors.h"
@@ -23,8 +22,7 @@ namespace {
 constexpr double kImageSeconds = 1;  // of decoding, before anything is loaded
 
 void print(const std::vector<std::string>& lines) {
-  for (const std::string& line : lines) std::printf("%s\n", escape_text(line, 4000).c_str());
-  std::fflush(stdout);
+  for (const std::string& line : lines) print_line(escape_text(line, 4000));
 }
 
 /// Before the model is loaded: what is free now is free for it. kResource where it does not fit.

@@ -104,12 +104,16 @@ class ImageLook {
     }
   }
 
-  /// The error is the one that a run would end with.
+  /// The error is the one that a run would end with. What measuring a row shows is told already.
   void judge(int64_t row) {
+    bool measured = false;
     try {
+      dataset_.length(row);
+      measured = true;
       dataset_.get(row);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kInput) throw;
+      if (!measured) return;
       const std::lock_guard lock(mutex_);
       ++bad_.count;
       if (bad_.error && bad_.first < row) return;

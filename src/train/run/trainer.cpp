@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <optional>
 #include <set>
 
@@ -75,7 +74,12 @@ class Trainer {
         stop_behind_(options.stop_behind),
         part_done_(options.part_done),
         folder_goes_(options.folder_goes),
-        files_(recipe_, run.inputs.total_steps, run.state.step, metrics_bytes),
+        files_(recipe_,
+               {.total_steps = run.inputs.total_steps,
+                .first_step = run.state.step,
+                .steps_per_epoch = run.inputs.steps_per_epoch,
+                .plain_every = recipe_.log.every_steps},
+               metrics_bytes),
         writer_(recipe_.output_dir + "/checkpoints", recipe_.checkpoint.keep,
                 /*behind=*/!run.inputs.device.is_cpu()) {
     options_.gradients_ready = options.gradients_ready;
@@ -107,6 +111,7 @@ class Trainer {
  private:
   int run_to_end() {
     loop();
+    files_.steps_done();
     drop_passes();  // what comes now needs their memory
     save_step();
     if (requested_signal() != 0) return stop(requested_signal());
@@ -314,9 +319,13 @@ class Trainer {
                                      .workers = recipe_.data.workers,
                                      .max_tokens = recipe_.train.max_tokens_per_step,
                                      .answers = false};
-    const infer::EvalResult result =
-        infer::evaluate(run_.model.model, *run_.inputs.data.eval, *run_.inputs.data.tokenizer,
-                        run_.inputs.data.encode, options, run_.state.compute);
+    const data::Dataset& rows = *run_.inputs.data.eval;
+    std::optional<report::EvalProgress> progress(rows.size());
+    const infer::EvalResult result = infer::evaluate(
+        run_.model.model, rows, *run_.inputs.data.tokenizer, run_.inputs.data.encode, options,
+        run_.state.compute,
+        [&, done = int64_t{0}](const infer::EvalRecord&) mutable { progress->update(++done); });
+    progress.reset();
     empty_cache(run_.inputs.device);
     note_skipped(result);
     if (result.stopped) return;
@@ -466,10 +475,8 @@ class Trainer {
 std::string prove(Run& run) {
   const Proof proof = prove_trainable(run.model.model, run.model.trainables, {&run.optimizer},
                                       run.model.excluded, run.probe);
-  for (const std::string& line : proof_table(proof, /*collapsed=*/true))
-    std::printf("%s\n", line.c_str());
-  std::printf("%s\n", tell_first_loss(run, proof).c_str());
-  std::fflush(stdout);
+  for (const std::string& line : proof_table(proof, /*collapsed=*/true)) print_line(line);
+  print_line(tell_first_loss(run, proof));
   return proof_json(proof).dump(2) + "\n";
 }
 
@@ -477,10 +484,8 @@ std::string prove(Run& run) {
 void rehearse(Run& run, RunMemory& memory, bool proved) {
   memory.begin("the rehearsal of the run's largest micro-batch");
   try {
-    std::printf("%s\n",
-                describe_rehearsal(rehearse_worst(run, run_step_options(run), memory.watch, proved))
-                    .c_str());
-    std::fflush(stdout);
+    print_line(
+        describe_rehearsal(rehearse_worst(run, run_step_options(run), memory.watch, proved)));
   } catch (const std::exception& error) {
     if (!run.state.recovered || !is_out_of_memory(error)) throw;
   }
@@ -498,8 +503,7 @@ int train_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory,
   const bool recovered =
       restart.checkpoint && restart.checkpoint->state.value("recovered", io::Json()) == true;
   for (const std::string& line : describe_plan(run->inputs, run->model, recovered))
-    std::printf("%s\n", line.c_str());
-  std::fflush(stdout);
+    print_line(line);
   uint64_t metrics_bytes = 0;
   std::string proof;
   if (restart.checkpoint) {

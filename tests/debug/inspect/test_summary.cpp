@@ -265,12 +265,41 @@ TEST(Summary, LinesOfTheTableAndTotals) {
   };
   EXPECT_NE(with(kLayers + "0.mlp.up_proj").find("[1, 40, 32]"), std::string::npos);
   EXPECT_NE(with(kLayers + "0.mlp.up_proj").find("7.7 kB"), std::string::npos);  // 40 * 48 floats
+  EXPECT_NE(with(kLayers + "1 "), "");  // the last one computes the supervised positions alone
   EXPECT_NE(with("trainable: ").find(" parameters, "), std::string::npos);
   EXPECT_EQ(
       with("batch: "),
       "batch: 1 row of 40 tokens, 1 image, 3.4 kB");  // 40 ids of eight bytes, 3 * 16 * 16 floats
   EXPECT_FALSE(with("forward/backward pass: ").empty());
   EXPECT_FALSE(with("estimated total: ").empty());
+}
+
+/// Layers that differ in a count keep rows of their own, and every column still adds up.
+TEST(Summary, OnlyEqualLayersInARowAreOne) {
+  Summary summary;
+  const auto add = [&](const std::string& path, int64_t parameters) {
+    summary.rows.push_back(
+        {.path = path, .type = "Linear", .input = "-", .output = "-", .parameters = parameters});
+    summary.parameters += parameters;
+  };
+  add("embed", 5);
+  for (int layer = 0; layer < 12; ++layer) {
+    add("llm.layers." + std::to_string(layer), 0);
+    add("llm.layers." + std::to_string(layer) + ".q", layer == 7 ? 3 : 2);
+  }
+  add("llm.norm", 1);
+  add("vision.layers.0.q", 4);
+  std::vector<std::string> paths;
+  for (const std::string& line : summary_lines(summary)) {
+    if (line.empty()) break;
+    paths.push_back(line.substr(0, line.find(' ')));
+  }
+  EXPECT_EQ(paths,
+            (std::vector<std::string>{"layer", "embed", "llm.layers.0-6", "llm.layers.0-6.q",
+                                      "llm.layers.7", "llm.layers.7.q", "llm.layers.8-11",
+                                      "llm.layers.8-11.q", "llm.norm", "vision.layers.0.q"}));
+  EXPECT_NE(summary_lines(summary)[3].find(" 14  "), std::string::npos)
+      << summary_lines(summary)[3];
 }
 
 TEST(Summary, ImpossibleBatches) {

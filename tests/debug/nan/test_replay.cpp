@@ -110,6 +110,8 @@ TEST(Replay, DamagedAndForeignIncidentsAreRefused) {
     write_file_atomic(dir + "/incident.json", json.dump());
   };
   EXPECT_LFT_ERROR(ErrorKind::kInput, "no such incident folder", replay(good + "-not"));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "no incident is here",
+                   replay(overflowed.run.dir().file("images")));
   fresh();
   EXPECT_LFT_ERROR(ErrorKind::kNumeric, kUp, replay(dir));  // a copy elsewhere is as good
   for (const char* file : {"incident.json", "recipe.yaml", "trainables.safetensors"}) {
@@ -235,6 +237,9 @@ TEST(Replay, TheCommandsExitWith5OnlyWhereSomethingIsFound) {
       " --set precision.compute=fp32 --set output_dir=" + overflowed.run.dir().file("none");
   EXPECT_EQ(test::run_lft(fp32).code, 0);
   EXPECT_EQ(test::run_lft(fp32 + " --step 99").code, 2);
+  const test::Ran by_run = test::run_lft("replay " + overflowed.recipe.output_dir);
+  EXPECT_EQ(by_run.code, 5);
+  EXPECT_EQ(by_run.count(overflowed.incident + " is taken"), 1) << by_run.err;
   EXPECT_EQ(test::run_lft("replay").code, 2);
   EXPECT_EQ(test::run_lft("replay " + overflowed.run.dir().file("nowhere")).code, 3);
 }
