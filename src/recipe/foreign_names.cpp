@@ -203,6 +203,20 @@ constexpr auto kNames = std::to_array<ForeignName>({
     {"log_every_n_steps", "log.every_steps"},
     {"logging_strategy", "log.every_steps", "a number of steps"},
     {"report_to", "log.tensorboard", "true or false"},
+    // what a run begins and ends with
+    {"val_size", "data.eval_share", "a share of data.train"},
+    {"split_dataset_ratio", "data.eval_share", "a share of data.train"},
+    {"load_best_model_at_end", "train.keep_best", "eval_loss"},
+    {"early_stopping_patience", "train.patience", "evaluations"},
+    {"early_stopping_steps", "train.patience", "evaluations"},
+    {"neftune_noise_alpha", "optim.neftune_alpha"},
+    {"vit_lr", "optim.vision_lr"},
+    {"vision_tower_lr", "optim.vision_lr"},
+    {"aligner_lr", "optim.projector_lr"},
+    {"mm_projector_lr", "optim.projector_lr"},
+    {"global_batch_size", "train.global_batch", "with train.grad_accum: auto"},
+    {"min_lr", "optim.min_lr_ratio", "a share of optim.lr"},
+    {"min_lr_rate", "optim.min_lr_ratio"},
 });
 
 }  // namespace

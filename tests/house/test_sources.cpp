@@ -125,6 +125,28 @@ Faults double_definitions(const fs::path& root) {
 
 }  // namespace
 
+/// A folder of tests that no program is made of would never run.
+TEST(Sources, EveryFolderOfTestsIsAProgram) {
+  const std::string lists = house::slurp(kRoot / "tests/CMakeLists.txt");
+  int folders = 0;
+  for (const auto& entry : fs::directory_iterator(kRoot / "tests")) {
+    if (!entry.is_directory()) continue;
+    const auto files = fs::recursive_directory_iterator(entry.path());
+    const bool has_tests =
+        std::any_of(begin(files), end(files), [](const fs::directory_entry& file) {
+          return file.path().extension() == ".cpp" &&
+                 file.path().filename().string().starts_with("test_");
+        });
+    if (!has_tests) continue;
+    ++folders;
+    const std::string name = entry.path().filename();
+    EXPECT_TRUE(lists.find("lft_test(" + name + " ") != std::string::npos ||
+                lists.find("/" + name + "/test_*.cpp") != std::string::npos)
+        << "tests/" << name << " is in no program of tests/CMakeLists.txt";
+  }
+  EXPECT_GT(folders, 15);
+}
+
 TEST(Sources, NoFolderHoldsMoreThanCanBeLookedOver) { EXPECT_EQ(crowded_folders(kRoot), Faults()); }
 
 TEST(Sources, EverySourceHasAHeaderOfItsNameOrIsAPartOfOne) {
