@@ -212,8 +212,6 @@ constexpr auto kNames = std::to_array<ForeignName>({
     {"neftune_noise_alpha", "optim.neftune_alpha"},
     {"vit_lr", "optim.vision_lr"},
     {"vision_tower_lr", "optim.vision_lr"},
-    {"aligner_lr", "optim.projector_lr"},
-    {"mm_projector_lr", "optim.projector_lr"},
     {"global_batch_size", "train.global_batch", "with train.grad_accum: auto"},
     {"min_lr", "optim.min_lr_ratio", "a share of optim.lr"},
     {"min_lr_rate", "optim.min_lr_ratio"},
