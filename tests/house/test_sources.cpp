@@ -141,6 +141,7 @@ TEST(Sources, EveryFolderOfTestsIsAProgram) {
     ++folders;
     const std::string name = entry.path().filename();
     EXPECT_TRUE(lists.find("lft_test(" + name + " ") != std::string::npos ||
+                lists.find("lft_test(" + name + ")") != std::string::npos ||
                 lists.find("/" + name + "/test_*.cpp") != std::string::npos)
         << "tests/" << name << " is in no program of tests/CMakeLists.txt";
   }

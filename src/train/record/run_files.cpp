@@ -18,7 +18,6 @@ io::Json layers_json(const std::vector<LayerValue>& layers) {
 
 }  // namespace
 
-<<<<<<< HEAD:src/train/record/run_files.cpp
 GroupRates rates_of(const Optimizer& optimizer, double factor) {
   GroupRates rates;
   const std::vector<ParamGroup>& groups = optimizer.groups();
@@ -27,10 +26,7 @@ GroupRates rates_of(const Optimizer& optimizer, double factor) {
   return rates;
 }
 
-RunFiles::RunFiles(const recipe::Recipe& recipe, int64_t total_steps, int64_t first_step,
-=======
 RunFiles::RunFiles(const recipe::Recipe& recipe, report::ProgressOptions progress,
->>>>>>> af00a31f2108a596d5be9111243e1003ea668d92:src/train/run/run_files.cpp
                    uint64_t metrics_bytes)
     : metrics_(recipe.output_dir + "/metrics.jsonl", metrics_bytes), progress_(progress) {
   if (metrics_.offset() < metrics_bytes) {
