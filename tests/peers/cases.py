@@ -114,6 +114,7 @@ CASES = {
         optim=dict(lr=2e-4, schedule="linear", warmup_ratio=0.1, weight_decay=0.05, clip_grad_norm=1.0),
     ),
 }
+WHOLE_OR_ADAPTER = [name for name, case in CASES.items() if case["adapter"] or case["full"] == ["all"]]
 ADAPTER_CASES = [name for name, case in CASES.items() if case["adapter"]]
 
 
@@ -142,7 +143,7 @@ def make_recipe(case, out, model_dir, adapter, images, rows):
             targets=options["targets"],
             init_from=str(adapter),
         )
-    elif case["full"] != ["all"]:
+    elif case.get("full", ["all"]) != ["all"]:
         recipe["lora"] = dict(targets=[])
     if "full" in case:
         recipe["full"] = case["full"]

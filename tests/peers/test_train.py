@@ -24,8 +24,10 @@ def check_tensors(tensors, wanted, rates):
     assert sorted(tensors) == sorted(wanted)
     for key, tensor in wanted.items():
         difference = tensors[key].detach().double() - tensor.detach().double()
-        assert difference.norm() <= RELATIVE * tensor.detach().double().norm(), key
         assert difference.abs().max() <= 2 * rates, key
+        if "vision_tower" in key and key.endswith("k_proj.bias"):
+            continue  # no loss depends on it: softmax takes no notice of a constant, and AdamW blows up what rounding leaves
+        assert difference.norm() <= RELATIVE * tensor.detach().double().norm(), key
 
 
 def train_reference(case, model_dir, images, adapter=None):

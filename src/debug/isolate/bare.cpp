@@ -418,7 +418,9 @@ BareReport bare(const Recipe& asked, const BareOptions& options) {
   train::make_deterministic(asked.train.deterministic);
   train::RunInputs inputs = train::open_inputs(core_recipe(asked, options.steps));
   refuse_taken(inputs.recipe.output_dir);
-  BareReport report = run_trials(std::move(inputs), asked, options);
+  Recipe settled = asked;
+  train::settle_accumulation(settled, inputs.rows);
+  BareReport report = run_trials(std::move(inputs), settled, options);
   if (report.signal == 0) options.print(bare_verdict(report));
   return report;
 }

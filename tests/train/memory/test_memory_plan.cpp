@@ -212,6 +212,7 @@ class GpuPlan : public ::testing::Test {
                      .image_size = 336,
                      .patch_size = 14};
     inputs.steps_per_epoch = inputs.total_steps = 1;
+    settle_accumulation(inputs.recipe, /*rows=*/1);
     worst = {.samples = std::vector<SampleLength>(
                  kSamples, {.tokens = kLength, .supervised = 250, .images = 1}),
              .indices = {},

@@ -91,6 +91,7 @@ TEST(Trainer, WritesEveryFileOfARunAndLearns) {
     if (line.value("event", "") == "eval") evals.push_back(line["step"]);
   }
   EXPECT_EQ(evals, (std::vector<int>{10, 20, 30}));
+  settle_accumulation(recipe, 12);
   EXPECT_EQ(
       dump_recipe(parse_recipe(slurp(recipe.output_dir + "/recipe.resolved.yaml"), "resolved")),
       dump_recipe(recipe));
