@@ -20,6 +20,7 @@ inline Recipe small_recipe() {
   recipe.output_dir = "runs/a";
   recipe.model.path = "base";
   recipe.data.train = "rows.json";
+  recipe.train.grad_accum = 1;  // a run saves the number that auto came to
   return recipe;
 }
 
