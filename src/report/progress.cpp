@@ -90,6 +90,7 @@ std::string progress_bar(const ProgressState& state, int64_t width) {
   }
   while (true) {
     std::vector<std::string> texts;
+    texts.reserve(parts.size());
     for (const Part& part : parts) texts.push_back(part.text);
     const std::string line = join(texts, " ");
     if (parts.size() == 1 || static_cast<int64_t>(line.size()) + 4 + kShortestBar <= width)
