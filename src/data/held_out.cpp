@@ -118,6 +118,11 @@ std::unique_ptr<Dataset> select_rows(std::shared_ptr<const Dataset> whole,
   return std::make_unique<RowSelection>(std::move(whole), std::move(rows));
 }
 
+std::unique_ptr<Dataset> select_rows(const Dataset& whole, std::vector<int64_t> rows) {
+  const std::shared_ptr<const Dataset> borrowed(std::shared_ptr<const Dataset>(), &whole);
+  return select_rows(borrowed, std::move(rows));
+}
+
 HeldOut hold_out(std::shared_ptr<const Dataset> whole, double share, uint64_t seed) {
   std::vector<int64_t> eval = held_out_rows(*whole, share, seed), all, train;
   all.resize(static_cast<size_t>(whole->size()));

@@ -18,6 +18,8 @@ std::vector<int64_t> held_out_rows(const Dataset& dataset, double share, uint64_
 /// are.
 std::unique_ptr<Dataset> select_rows(std::shared_ptr<const Dataset> whole,
                                      std::vector<int64_t> rows);
+/// The same of a data set that outlives it.
+std::unique_ptr<Dataset> select_rows(const Dataset& whole, std::vector<int64_t> rows);
 
 /// A data set in two.
 struct HeldOut {

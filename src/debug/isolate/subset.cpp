@@ -1,10 +1,12 @@
 #include "src/debug/isolate/subset.h"
 
 #include <algorithm>
+#include <numeric>
 #include <ranges>
 
 #include "src/base/errors.h"
 #include "src/base/text.h"
+#include "src/data/held_out.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
 #include "src/train/inputs/run_inputs.h"
@@ -13,31 +15,14 @@
 namespace lft::debug {
 namespace {
 
-/// Rows [begin, begin + count) of another dataset.
-class RowRange : public data::Dataset {
- public:
-  RowRange(const data::Dataset& whole, int64_t begin, int64_t count)
-      : whole_(whole), begin_(begin), count_(count) {}
-  int64_t size() const override { return count_; }
-  data::Sample get(int64_t index) const override { return whole_.get(begin_ + index); }
-  std::string id(int64_t index) const override { return whole_.id(begin_ + index); }
-  std::vector<std::string> image_paths(int64_t index) const override {
-    return whole_.image_paths(begin_ + index);
-  }
-  data::Row row(int64_t index) const override { return whole_.row(begin_ + index); }
-  std::string hash() const override { return whole_.hash(); }
-
- private:
-  const data::Dataset& whole_;
-  int64_t begin_, count_;
-};
-
 /// Writes the rows and puts them into the recipe. Returns where the held-out rows are from.
 std::string take_rows(const train::RunInputs& inputs, int64_t rows, recipe::Recipe& recipe) {
   const auto write = [&](const data::Dataset& whole, int64_t begin, int64_t count,
                          const char* name) {
     const std::string path = recipe.output_dir + name;
-    data::prepare_dataset(RowRange(whole, begin, count), inputs.data.encode, path);
+    std::vector<int64_t> taken(static_cast<size_t>(count));
+    std::iota(taken.begin(), taken.end(), begin);
+    data::prepare_dataset(*data::select_rows(whole, std::move(taken)), inputs.data.encode, path);
     return path;
   };
   const data::Dataset& train = *inputs.data.train;

@@ -3,6 +3,7 @@
 #pragma once
 #include <map>
 #include <string>
+#include <vector>
 
 #include "src/hf/adapter/adapter.h"
 
@@ -24,6 +25,9 @@ AdapterNotes read_notes(const std::string& file);
 /// What transformers' state_dict calls a tensor: dialect D2, but a whole vision tower as
 /// transformers >= 5.6 names it.
 std::string whole_name(const std::string& canonical);
+
+/// The modules that make up a scope, as transformers and PEFT name them; empty for another name.
+std::vector<std::string> modules_of_scope(const std::string& scope);
 
 /// A folder that save_parts() wrote.
 AdapterDir open_parts(const std::string& path);

@@ -12,13 +12,6 @@
 namespace lft::hf {
 namespace {
 
-/// The modules that make up a scope, as transformers names them.
-std::vector<std::string> modules_of(const std::string& scope) {
-  if (scope == "projector") return {"multi_modal_projector"};
-  if (scope == "vision") return {"vision_tower"};
-  return {"language_model", "lm_head"};
-}
-
 std::string readme_text(const std::vector<std::string>& full, const AdapterNotes& notes) {
   return "# Parts of a model\n\nThe " + join(full, " and ") + " of `" + notes.base_path +
          "`, trained whole by lft with the template `" + notes.template_name +
@@ -78,7 +71,7 @@ AdapterDir open_parts(const std::string& path) {
            "take the folder as lft train wrote it");
   }
   for (const std::string& scope : scopes) {
-    for (const std::string& module : modules_of(scope)) dir.modules_to_save.push_back(module);
+    for (const std::string& module : modules_of_scope(scope)) dir.modules_to_save.push_back(module);
   }
   return dir;
 }

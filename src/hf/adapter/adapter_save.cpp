@@ -15,10 +15,9 @@ namespace {
 
 /// PEFT's module names of a scope that is saved whole.
 std::vector<std::string> saved_modules(const std::string& scope, const llava::LlavaConfig& config) {
-  if (scope == "projector") return {"multi_modal_projector"};
-  if (scope == "vision") return {"vision_tower"};
-  if (scope == "llm" && config.text.tie_embeddings) return {"language_model"};
-  if (scope == "llm") return {"language_model", "lm_head"};
+  std::vector<std::string> modules = modules_of_scope(scope);
+  if (config.text.tie_embeddings) std::erase(modules, "lm_head");
+  if (!modules.empty()) return modules;
   refuse(ErrorKind::kUsage, "a scope that an adapter cannot hold whole", "full", scope,
          "llm, projector or vision", "a model trained with full: [all] is saved as a model");
 }
@@ -60,6 +59,13 @@ std::string readme_text(const lora::LoraOptions& lora, const std::vector<std::st
 }
 
 }  // namespace
+
+std::vector<std::string> modules_of_scope(const std::string& scope) {
+  if (scope == "projector") return {"multi_modal_projector"};
+  if (scope == "vision") return {"vision_tower"};
+  if (scope == "llm") return {"language_model", "lm_head"};
+  return {};
+}
 
 std::string whole_name(const std::string& canonical) {
   constexpr std::string_view kOld = "vision_tower.vision_model.";

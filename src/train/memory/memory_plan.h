@@ -66,6 +66,13 @@ std::vector<Mitigation> mitigations(const RunSettings& settings,
                                     const std::vector<data::SampleLength>& lengths,
                                     const MemoryPlan& plan);
 
+/// Whether the decoder's weights could be stored in 4 bits instead: nothing trains or rewrites
+/// them.
+bool could_store_nf4(const recipe::Recipe& recipe);
+
+/// Filled up with blanks to a column's width; longer texts stay.
+std::string filled_to(std::string text, size_t width);
+
 /// Lines to print: the parts, the worst micro-batch, the peak against the free memory, the
 /// mitigations.
 std::vector<std::string> describe_memory(const MemoryPlan& plan, const MicroBatchShape& worst,

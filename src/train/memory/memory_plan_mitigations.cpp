@@ -5,6 +5,7 @@
 #include "src/base/errors.h"
 #include "src/base/text.h"
 #include "src/hf/model_dir.h"
+#include "src/train/inputs/model_shapes.h"
 #include "src/train/memory/memory_plan.h"
 #include "src/train/optim/rules.h"
 
@@ -83,11 +84,7 @@ std::vector<RecipeChange> possible_changes(const RunSettings& settings, bool rea
     changes.push_back({"optim.offload=true", "the moments cross the bus in every step",
                        [](recipe::Recipe& r) { r.optim.offload = true; }});
   }
-  const auto whole = [&](const char* scope) {
-    return std::find(recipe.full.begin(), recipe.full.end(), scope) != recipe.full.end();
-  };
-  const bool dense = lora::find_variant(recipe.lora.variant).changes_weight;
-  if (recipe.model.base_dtype != "nf4" && !dense && !whole("llm") && !whole("all")) {
+  if (could_store_nf4(recipe)) {
     changes.push_back(
         {"model.base_dtype=nf4",
          "the decoder's frozen weights are rounded to 4 bits and widened in every product",
@@ -115,12 +112,17 @@ std::vector<RecipeChange> possible_changes(const RunSettings& settings, bool rea
   return changes;
 }
 
-std::string left(std::string text, size_t width) {
+}  // namespace
+
+bool could_store_nf4(const recipe::Recipe& recipe) {
+  return recipe.model.base_dtype != "nf4" && !trains_whole(recipe, "language_model.") &&
+         !lora::find_variant(recipe.lora.variant).changes_weight;
+}
+
+std::string filled_to(std::string text, size_t width) {
   text.resize(std::max(width, text.size()), ' ');
   return text;
 }
-
-}  // namespace
 
 std::vector<Mitigation> mitigations(const RunSettings& settings,
                                     const std::vector<data::SampleLength>& lengths,
@@ -153,14 +155,14 @@ std::vector<std::string> describe_memory(const MemoryPlan& plan, const MicroBatc
       std::to_string(worst.longest()) + " tokens, " + std::to_string(worst.images()) + " images, " +
       std::to_string(worst.supervised()) + " supervised tokens (" + join_names(ids, 4) + ")"};
   for (const MemoryPart& part : plan.parts)
-    lines.push_back("           " + left(part.name, 40) + format_bytes(part.bytes));
-  lines.push_back("           " + left("peak (" + plan.moment + ")", 40) + format_bytes(plan.peak) +
-                  "; " + format_bytes(plan.free) + " free: " +
+    lines.push_back("           " + filled_to(part.name, 40) + format_bytes(part.bytes));
+  lines.push_back("           " + filled_to("peak (" + plan.moment + ")", 40) +
+                  format_bytes(plan.peak) + "; " + format_bytes(plan.free) + " free: " +
                   (plan.peak <= plan.free ? "it fits"
                    : plan.fits()          ? "it fits, with fewer CUDA graphs"
                                           : "it does not fit"));
   for (const Mitigation& change : changes) {
-    lines.push_back("           " + left(change.change, 40) + "saves " +
+    lines.push_back("           " + filled_to(change.change, 40) + "saves " +
                     format_bytes(change.saves) + (change.fits ? ", fits" : ", does not fit") +
                     "; " + change.cost);
   }

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "kernels/common/error.h"
-#include "models/lora/registry.h"
 #include "src/base/text.h"
 #include "src/hf/model_dir.h"
 #include "src/train/machine/device.h"
@@ -55,14 +54,6 @@ MicroBatchShape full_micro_batch(const recipe::Recipe& recipe, const llava::Llav
   return batch;
 }
 
-bool may_store_codes(const recipe::Recipe& recipe) {
-  const auto whole = [&](const char* scope) {
-    return std::ranges::find(recipe.full, scope) != recipe.full.end();
-  };
-  return recipe.model.base_dtype != "nf4" && !whole("llm") && !whole("all") &&
-         !lora::find_variant(recipe.lora.variant).changes_weight;
-}
-
 /// Smaller passes, recomputation, 4-bit weights, and their combinations.
 std::vector<std::pair<std::string, recipe::Recipe>> variations(const recipe::Recipe& asked) {
   std::vector<std::pair<std::string, recipe::Recipe>> all;
@@ -72,7 +63,7 @@ std::vector<std::pair<std::string, recipe::Recipe>> variations(const recipe::Rec
       if (batch >= 1 && batch < batches.back()) batches.push_back(batch);
   }
   for (const bool codes : {false, true}) {
-    if (codes && !may_store_codes(asked)) continue;
+    if (codes && !could_store_nf4(asked)) continue;
     for (const bool recompute : {false, true}) {
       if (recompute && asked.train.activation_checkpointing == "block") continue;
       for (const int64_t batch : batches) {
@@ -101,11 +92,6 @@ std::vector<std::pair<std::string, recipe::Recipe>> variations(const recipe::Rec
   return all;
 }
 
-std::string padded(std::string text, size_t width) {
-  text.resize(std::max(width, text.size()), ' ');
-  return text;
-}
-
 }  // namespace
 
 PlanAhead plan_ahead(const recipe::Recipe& recipe, int64_t tokens) {
@@ -131,8 +117,8 @@ PlanAhead plan_ahead(const recipe::Recipe& recipe, int64_t tokens) {
 }
 
 std::vector<std::string> plan_ahead_lines(const PlanAhead& plan) {
-  std::string head = padded("memory on one GPU, by setting", kTextWidth) + padded("peak", 10);
-  for (const Card& card : kCards) head += padded(card.name, 8);
+  std::string head = filled_to("memory on one GPU, by setting", kTextWidth) + filled_to("peak", 10);
+  for (const Card& card : kCards) head += filled_to(card.name, 8);
   std::vector<std::string> lines = {plan.model + ", " + plan.rows, head};
   for (const PlannedSetting& setting : plan.settings) {
     std::string text = setting.changes.empty() ? "the recipe as it is" : setting.changes;
@@ -140,10 +126,10 @@ std::vector<std::string> plan_ahead_lines(const PlanAhead& plan) {
       lines.push_back(text);
       text.clear();
     }
-    std::string line = padded(text, kTextWidth) + padded(format_bytes(setting.peak), 10);
+    std::string line = filled_to(text, kTextWidth) + filled_to(format_bytes(setting.peak), 10);
     for (const Card& card : kCards) {
       const bool fits = setting.peak <= (card.mebibytes - kContextMebibytes) * (1 << 20);
-      line += padded(fits ? "fits" : "-", 8);
+      line += filled_to(fits ? "fits" : "-", 8);
     }
     lines.push_back(line.substr(0, line.find_last_not_of(' ') + 1));
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "src/data/held_out.h"
 #include "src/infer/evaluate.h"
 #include "src/io/files.h"
 #include "src/report/html.h"
@@ -13,26 +14,18 @@ namespace {
 constexpr int64_t kShown = 8, kAsked = 256;
 constexpr int64_t kAnswerTokens = 64;
 
-/// `count` rows of another data set at even distances, from its first on.
-class SpreadRows : public data::Dataset {
- public:
-  SpreadRows(const data::Dataset& whole, int64_t count)
-      : whole_(whole), count_(std::min(count, whole.size())) {}
-  int64_t size() const override { return count_; }
-  data::Sample get(int64_t index) const override { return whole_.get(at(index)); }
-  std::string id(int64_t index) const override { return whole_.id(at(index)); }
-  std::vector<std::string> image_paths(int64_t index) const override {
-    return whole_.image_paths(at(index));
-  }
-  data::Row row(int64_t index) const override { return whole_.row(at(index)); }
-  std::string hash() const override { return whole_.hash(); }
+/// Up to `count` places at even distances, from the first on.
+std::vector<int64_t> spread(int64_t size, int64_t count) {
+  std::vector<int64_t> places(static_cast<size_t>(std::min(count, size)));
+  for (size_t i = 0; i < places.size(); ++i)
+    places[i] = static_cast<int64_t>(i) * size / std::ssize(places);
+  return places;
+}
 
- private:
-  int64_t at(int64_t index) const { return index * whole_.size() / count_; }
-
-  const data::Dataset& whole_;
-  int64_t count_;
-};
+/// The rows that are answered at the end.
+std::unique_ptr<data::Dataset> asked_rows(const data::Dataset& rows) {
+  return data::select_rows(rows, spread(rows.size(), kAsked));
+}
 
 const data::Dataset& rows_of(const Run& run) {
   return run.inputs.data.eval ? *run.inputs.data.eval : *run.inputs.data.train;
@@ -70,11 +63,11 @@ std::map<std::string, std::string> read_before(const Run& run) {
 }  // namespace
 
 void record_answers_before(Run& run) {
-  // The rows that will be shown are those of the spread, spread again; one at a time they take less
-  // memory than any step.
-  const SpreadRows asked(rows_of(run), kAsked), shown(asked, kShown);
+  const std::unique_ptr<data::Dataset> asked = asked_rows(rows_of(run)),
+                                       shown =
+                                           data::select_rows(*asked, spread(asked->size(), kShown));
   io::Json before = io::Json::array();
-  for (const infer::EvalRecord& record : ask(run, shown, 1)) {
+  for (const infer::EvalRecord& record : ask(run, *shown, 1)) {  // less memory than any step
     if (record.answered) before.push_back({{"id", record.id}, {"answer", record.answer}});
   }
   io::write_file_atomic(before_path(run),
@@ -83,14 +76,13 @@ void record_answers_before(Run& run) {
 
 SampleAnswers sample_answers(Run& run) {
   const data::Dataset& rows = rows_of(run);
-  const SpreadRows asked(rows, kAsked), shown(asked, kShown);
+  const std::unique_ptr<data::Dataset> asked = asked_rows(rows);
   SampleAnswers answers;
   answers.all = rows.size();
   answers.rows = run.inputs.data.eval ? "held-out rows" : "rows that it trained on (no data.eval)";
   const std::map<std::string, std::string> before = read_before(run);
-  std::vector<int64_t> places;
-  for (int64_t i = 0; i < shown.size(); ++i) places.push_back(i * asked.size() / shown.size());
-  for (const infer::EvalRecord& record : ask(run, asked, kShown)) {
+  const std::vector<int64_t> places = spread(asked->size(), kShown);
+  for (const infer::EvalRecord& record : ask(run, *asked, kShown)) {
     if (!record.answered) continue;
     ++answers.asked;
     answers.right += record.match ? 1 : 0;
@@ -103,7 +95,7 @@ SampleAnswers sample_answers(Run& run) {
                                 .before = {}};
     if (const auto found = before.find(record.id); found != before.end())
       answer.before = found->second;
-    const std::vector<std::string> images = asked.image_paths(record.index);
+    const std::vector<std::string> images = asked->image_paths(record.index);
     if (!images.empty()) answer.image_png = report::read_image(images.front());
     answers.shown.push_back(std::move(answer));
   }
