@@ -20,8 +20,6 @@ namespace {
 // 16384.
 constexpr int64_t kMaxCanvas = 1ll << 28;
 
-constexpr size_t kMallocKeeps = 32 << 20;  // glibc's largest threshold of mmap
-
 /// What an image is brought to before it becomes the square: the padded square, or the strip that
 /// is cropped.
 struct Canvas {
@@ -91,27 +89,28 @@ PixelImage fit_crop(const io::RgbImage& image, int64_t size) {
                    size);
 }
 
-/// A file's bytes, in the thread's own buffer: taken from malloc anew for each file, which has
-/// another size, they would leave holes that no later one fills. A large one is given back.
+/// A file's bytes, in the thread's own buffer: taken anew for each file, which has another size,
+/// they would leave holes in malloc's arenas that no later one fills. A large one is given back.
 class FileBytes {
  public:
   FileBytes(const std::string& path, uint64_t max_bytes) {
     const io::FileHandle file = io::FileHandle::open_to_read(path);
     if (file.size() > max_bytes) io::read_file(path, max_bytes);  // says so
-    if (buffer_.capacity() < file.size()) std::string().swap(buffer_);
+    if (buffer_.capacity() < file.size()) Buffer().swap(buffer_);
     buffer_.resize(file.size());
     file.read_at(0, buffer_.data(), buffer_.size());
   }
   ~FileBytes() {
-    if (buffer_.size() > kMallocKeeps) std::string().swap(buffer_);
+    if (buffer_.size() >= io::kLargeBlock) Buffer().swap(buffer_);
   }
   FileBytes(const FileBytes&) = delete;
-  const std::string& bytes() const { return buffer_; }
+  std::string_view bytes() const { return {buffer_.data(), buffer_.size()}; }
 
  private:
-  static thread_local std::string buffer_;
+  using Buffer = std::vector<char, io::PageAllocator<char>>;
+  static thread_local Buffer buffer_;
 };
-thread_local std::string FileBytes::buffer_;
+thread_local FileBytes::Buffer FileBytes::buffer_;
 
 }  // namespace
 
@@ -129,7 +128,7 @@ PixelImage read_fitted(const std::string& path, const EncodeOptions& options) {
   const int64_t size = options.config.vision.image_size;
   const auto decode = [&] {
     const FileBytes file(path, options.image_limits.max_bytes);
-    const std::string& bytes = file.bytes();
+    const std::string_view bytes = file.bytes();
     const io::ImageHeader header = io::read_image_header(bytes, path, options.image_limits);
     check_fit(header.width, header.height, size, options.image_fit);
     return options.image_fit == "pad"

@@ -33,19 +33,19 @@ struct RgbImage {
 
 /// From magic bytes, never from the name. Throws kInput: not an image, unsupported kind, over a
 /// limit.
-ImageHeader read_image_header(const std::string& bytes, const std::string& where,
+ImageHeader read_image_header(std::string_view bytes, const std::string& where,
                               const ImageLimits& limits = {});
 /// Throws kInput for a cut or damaged file (decoder warnings count). Built without OpenCV: kUsage,
 /// naming `lft prepare`.
-RgbImage decode_image(const std::string& bytes, const std::string& where,
+RgbImage decode_image(std::string_view bytes, const std::string& where,
                       const ImageLimits& limits = {});
 /// The same in the middle of a square of its longer side, the rest `background`: what LLaVA's
 /// expand2square makes. It takes no more memory than the square and header.beside.
-RgbImage decode_square(const std::string& bytes, const std::string& where,
+RgbImage decode_square(std::string_view bytes, const std::string& where,
                        const std::array<uint8_t, 3>& background, const ImageLimits& limits = {});
 /// Throws where decode_image throws, with the same error; else the size it would give. Faster: a
 /// JPEG's bytes are all read, its pixels not all made.
-ImageSize check_image(const std::string& bytes, const std::string& where,
+ImageSize check_image(std::string_view bytes, const std::string& where,
                       const ImageLimits& limits = {});
 /// `name` under `root`, resolved; it need not exist. kInput for a URL, for no file name, and
 /// outside `root` (a symlink out counts, unless they are followed).

@@ -9,12 +9,12 @@ namespace lft::io {
 
 /// Each throws kInput for a cut or damaged file. libjpeg's warnings and libpng's CRC errors count
 /// as damage. `room`: of the result, at least so many bytes; the pixels come first.
-RgbImage decode_jpeg(const std::string& bytes, const std::string& where, size_t room = 0);
+RgbImage decode_jpeg(std::string_view bytes, const std::string& where, size_t room = 0);
 /// The size, and what decode_jpeg would throw. Reads every byte, but makes an eighth of the pixels.
-ImageSize check_jpeg(const std::string& bytes, const std::string& where);
-RgbImage decode_png(const std::string& bytes, const std::string& where, size_t room = 0);
+ImageSize check_jpeg(std::string_view bytes, const std::string& where);
+RgbImage decode_png(std::string_view bytes, const std::string& where, size_t room = 0);
 /// WebP, BMP and TIFF.
-RgbImage decode_with_opencv(const std::string& bytes, const ImageHeader& header,
+RgbImage decode_with_opencv(std::string_view bytes, const ImageHeader& header,
                             const std::string& where, size_t room = 0);
 
 /// Names with the versions that were compiled against.

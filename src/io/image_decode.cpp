@@ -104,8 +104,8 @@ void check_size(const ImageSize& size, const ImageHeader& header, const std::str
 }
 
 /// As stored, `room` bytes or more.
-RgbImage decode_stored(const std::string& bytes, const ImageHeader& header,
-                       const std::string& where, size_t room) {
+RgbImage decode_stored(std::string_view bytes, const ImageHeader& header, const std::string& where,
+                       size_t room) {
   RgbImage image = header.kind == "jpeg"  ? decode_jpeg(bytes, where, room)
                    : header.kind == "png" ? decode_png(bytes, where, room)
                                           : decode_with_opencv(bytes, header, where, room);
@@ -124,14 +124,13 @@ std::string image_libraries() {
   return opencv_library() + ", " + jpeg_library() + ", " + png_library();
 }
 
-RgbImage decode_image(const std::string& bytes, const std::string& where,
-                      const ImageLimits& limits) {
+RgbImage decode_image(std::string_view bytes, const std::string& where, const ImageLimits& limits) {
   const ImageHeader header = read_image_header(bytes, where, limits);
   RgbImage image = decode_stored(bytes, header, where, /*room=*/0);
   return is_turned(header) ? image : turn(std::move(image), header.orientation);
 }
 
-RgbImage decode_square(const std::string& bytes, const std::string& where,
+RgbImage decode_square(std::string_view bytes, const std::string& where,
                        const std::array<uint8_t, 3>& background, const ImageLimits& limits) {
   const ImageHeader header = read_image_header(bytes, where, limits);
   const int64_t side = std::max(header.width, header.height);
@@ -148,8 +147,7 @@ RgbImage decode_square(const std::string& bytes, const std::string& where,
   return image;
 }
 
-ImageSize check_image(const std::string& bytes, const std::string& where,
-                      const ImageLimits& limits) {
+ImageSize check_image(std::string_view bytes, const std::string& where, const ImageLimits& limits) {
   const ImageHeader header = read_image_header(bytes, where, limits);
   if (header.kind != "jpeg") {
     const RgbImage image = decode_image(bytes, where, limits);

@@ -71,7 +71,7 @@ void read_rows(Job* job, RgbImage* image) {
 
 /// `shrink` 1 or 8: the size of what comes out is a fraction of the stored one; every byte of the
 /// file is read all the same.
-bool decode(Job* job, const std::string& bytes, unsigned shrink, RgbImage* image) {
+bool decode(Job* job, std::string_view bytes, unsigned shrink, RgbImage* image) {
   jpeg_decompress_struct* decoder = &job->decoder;
   if (setjmp(job->leave) != 0) return false;
   jpeg_create_decompress(decoder);
@@ -94,7 +94,7 @@ bool decode(Job* job, const std::string& bytes, unsigned shrink, RgbImage* image
   return job->message[0] == '\0';
 }
 
-RgbImage run(const std::string& bytes, const std::string& where, unsigned shrink, size_t room) {
+RgbImage run(std::string_view bytes, const std::string& where, unsigned shrink, size_t room) {
   Job job;
   job.room = room;
   job.decoder.err = jpeg_std_error(&job.errors);
@@ -117,11 +117,11 @@ RgbImage run(const std::string& bytes, const std::string& where, unsigned shrink
 
 std::string jpeg_library() { return "libjpeg " + std::to_string(JPEG_LIB_VERSION); }
 
-RgbImage decode_jpeg(const std::string& bytes, const std::string& where, size_t room) {
+RgbImage decode_jpeg(std::string_view bytes, const std::string& where, size_t room) {
   return run(bytes, where, 1, room);
 }
 
-ImageSize check_jpeg(const std::string& bytes, const std::string& where) {
+ImageSize check_jpeg(std::string_view bytes, const std::string& where) {
   constexpr unsigned kShrink = 8;  // one value of each 8 x 8 block: no transform, few pixels
   const RgbImage image = run(bytes, where, kShrink, /*room=*/0);
   return {image.width, image.height};

@@ -14,14 +14,14 @@ namespace {
 
 std::string image_libraries() { return ""; }
 
-RgbImage decode_image(const std::string&, const std::string& where, const ImageLimits&) {
+RgbImage decode_image(std::string_view, const std::string& where, const ImageLimits&) {
   no_decoder(where);
 }
-RgbImage decode_square(const std::string&, const std::string& where, const std::array<uint8_t, 3>&,
+RgbImage decode_square(std::string_view, const std::string& where, const std::array<uint8_t, 3>&,
                        const ImageLimits&) {
   no_decoder(where);
 }
-ImageSize check_image(const std::string&, const std::string& where, const ImageLimits&) {
+ImageSize check_image(std::string_view, const std::string& where, const ImageLimits&) {
   no_decoder(where);
 }
 }  // namespace lft::io

@@ -74,7 +74,7 @@ void copy_rgb(const cv::Mat& from, Pixels* rgb) {
 
 /// Uncompressed rows of 1, 4, 8, 24 or 32 bits a pixel: where OpenCV and PIL agree to the bit. All
 /// rows must be there.
-void check_bmp(const std::string& bytes, const ImageHeader& header, const std::string& where) {
+void check_bmp(std::string_view bytes, const ImageHeader& header, const std::string& where) {
   constexpr uint32_t kOldHeader = 12, kUncompressed = 0, kBitFields = 3;
   const auto number = [&](uint64_t at, int size) {
     return number_at(bytes, at, size, false).value_or(0);
@@ -100,7 +100,7 @@ void check_bmp(const std::string& bytes, const ImageHeader& header, const std::s
 
 /// Grey (1, 8, 16 bits), palette and RGB without alpha: where libtiff's and PIL's pixels are the
 /// same.
-void check_tiff(const std::string& bytes, const std::string& where) {
+void check_tiff(std::string_view bytes, const std::string& where) {
   constexpr uint32_t kBits = 258, kPhotometric = 262, kExtraSamples = 338, kSampleFormat = 339;
   constexpr uint32_t kBlackIsZero = 1, kPalette = 3, kYCbCr = 6;
   const uint32_t bits = tiff_tag(bytes, kBits).value_or(1),
@@ -119,23 +119,35 @@ void check_tiff(const std::string& bytes, const std::string& where) {
 
 std::string opencv_library() { return "OpenCV " CV_VERSION; }
 
-RgbImage decode_with_opencv(const std::string& bytes, const ImageHeader& header,
+RgbImage decode_with_opencv(std::string_view bytes, const ImageHeader& header,
                             const std::string& where, size_t room) {
   if (header.kind == "bmp") check_bmp(bytes, header, where);
   if (header.kind == "tiff") check_tiff(bytes, where);
   const Hush hush;
-  cv::Mat decoded;
+  const auto pixels = static_cast<size_t>(header.width * header.height);
+  RgbImage image{header.width, header.height, Pixels(std::max(room, 3 * pixels))};
+  // OpenCV decodes in place where its pixels are three bytes, as most are, and makes a matrix of
+  // its own where they are not.
+  cv::Mat decoded(static_cast<int>(header.height), static_cast<int>(header.width), CV_8UC3,
+                  image.rgb_hwc.data());
   try {
     const cv::Mat encoded(1, static_cast<int>(bytes.size()), CV_8U,
                           const_cast<char*>(bytes.data()));
-    decoded = cv::imdecode(encoded, cv::IMREAD_UNCHANGED);
+    cv::imdecode(encoded, cv::IMREAD_UNCHANGED, &decoded);
   } catch (const cv::Exception& error) {
     throw_damaged_image(header.kind, where, error.err);
   }
   if (decoded.empty()) throw_damaged_image(header.kind, where, "the decoder refuses it");
   if (decoded.depth() != CV_8U && decoded.depth() != CV_16U)
     throw_unsupported(where, "pixels of an odd type");
-  RgbImage image{decoded.cols, decoded.rows, Pixels(std::max(room, 3 * decoded.total()))};
+  if (decoded.data == image.rgb_hwc.data()) {
+    for (uint8_t *pixel = decoded.data, *end = pixel + 3 * pixels; pixel != end; pixel += 3)
+      std::swap(pixel[0], pixel[2]);
+    return image;
+  }
+  image.width = decoded.cols;
+  image.height = decoded.rows;
+  image.rgb_hwc.resize(std::max(room, 3 * decoded.total()));
   decoded.depth() == CV_8U ? copy_rgb<uint8_t>(decoded, &image.rgb_hwc)
                            : copy_rgb<uint16_t>(decoded, &image.rgb_hwc);
   return image;

@@ -10,7 +10,7 @@ namespace lft::io {
 namespace {
 
 struct PngJob {
-  const std::string* bytes = nullptr;
+  const std::string_view* bytes = nullptr;
   size_t position = 0;
   std::string message;
   std::vector<uint8_t> row;  // of a 16-bit grey image
@@ -83,7 +83,7 @@ bool decode_rows(png_structp png, png_infop info, PngJob* job, RgbImage* image) 
 
 std::string png_library() { return "libpng " PNG_LIBPNG_VER_STRING; }
 
-RgbImage decode_png(const std::string& bytes, const std::string& where, size_t room) {
+RgbImage decode_png(std::string_view bytes, const std::string& where, size_t room) {
   PngJob job{.bytes = &bytes, .position = 0, .message = "", .row = {}, .room = room};
   png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &job, on_png_error, on_warning);
   png_infop info = png == nullptr ? nullptr : png_create_info_struct(png);

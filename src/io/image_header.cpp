@@ -149,7 +149,7 @@ ImageHeader webp_header(Bytes bytes, const std::string& where) {
     if (type == "XMP " && xmp.empty()) xmp = data;
     at += 8 + length + length % 2;
   }
-  header.beside = slice(bytes, 12, 4) == "VP8 " ? 3 : 8;
+  header.beside = slice(bytes, 12, 4) == "VP8 " ? 0 : 8;
   header.orientation = orientation_of(exif, xmp);
   return header;
 }
@@ -215,7 +215,7 @@ ImageHeader any_header(Bytes bytes, const std::string& where) {
 
 }  // namespace
 
-ImageHeader read_image_header(const std::string& bytes, const std::string& where,
+ImageHeader read_image_header(std::string_view bytes, const std::string& where,
                               const ImageLimits& limits) {
   ImageHeader header = any_header(bytes, where);
   const std::string size = std::to_string(header.width) + " x " + std::to_string(header.height);

@@ -8,10 +8,11 @@
 
 namespace lft::io {
 
+inline constexpr size_t kLargeBlock = 1 << 20;  // bytes; smaller ones are malloc's
+
 template <class T>
 struct PageAllocator {
   using value_type = T;
-  static constexpr size_t kLarge = 1 << 20;  // bytes; smaller blocks are malloc's
 
   PageAllocator() = default;
   template <class U>
@@ -19,14 +20,14 @@ struct PageAllocator {
 
   T* allocate(size_t count) {
     const size_t bytes = count * sizeof(T);
-    if (bytes < kLarge) return static_cast<T*>(::operator new(bytes));
+    if (bytes < kLargeBlock) return static_cast<T*>(::operator new(bytes));
     void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED) throw std::bad_alloc();
     return static_cast<T*>(pages);
   }
   void deallocate(T* block, size_t count) noexcept {
     const size_t bytes = count * sizeof(T);
-    if (bytes < kLarge) {
+    if (bytes < kLargeBlock) {
       ::operator delete(block);
     } else {
       munmap(block, bytes);

@@ -39,6 +39,12 @@ class MemoryPrediction : public ::testing::Test {
     for (size_t i = 0; i < rows.size(); ++i)
       rows[i]["conversations"][1]["value"] = std::string(60 + 30 * i, 'a');
     run_.dir().write("rows.json", rows.dump());
+    // What the report asks costs more than the steps: one row without an image.
+    const Json one = {
+        {"id", "one"},
+        {"conversations",
+         {{{"from", "human"}, {"value", "What?"}}, {{"from", "gpt"}, {"value", "grey"}}}}};
+    one_row_ = run_.dir().write("one.json", Json::array({one}).dump());
   }
 
   /// Every tensor is a repetition of the same numbers.
@@ -68,7 +74,7 @@ class MemoryPrediction : public ::testing::Test {
     recipe.model.base_dtype = recipe.precision.compute = dtype;
     recipe.lora.rank = 16;
     recipe.lora.alpha = 32;
-    recipe.data.eval.clear();
+    recipe.data.eval = one_row_;
     recipe.optim.lr = 1e-4;
     recipe.train.max_steps = 2;
     recipe.train.worst_first = false;  // the steps hold the largest micro-batch anyway
@@ -90,6 +96,7 @@ class MemoryPrediction : public ::testing::Test {
   }
 
   const test::TinyRun run_;
+  std::string one_row_;
 };
 
 TEST_F(MemoryPrediction, IsWithinATenthOfTheMeasuredPeak) {

@@ -35,6 +35,17 @@ std::vector<ImageFile> image_files(const data::Dataset& dataset) {
   return files;
 }
 
+/// With a megabyte of memory, whatever its size.
+void hash_pieces(Sha256& hash, const std::string& path) {
+  const io::FileHandle file = io::FileHandle::open_to_read(path);
+  std::string piece(1 << 20, '\0');
+  for (uint64_t at = 0; at < file.size(); at += piece.size()) {
+    piece.resize(std::min<uint64_t>(piece.size(), file.size() - at));
+    file.read_at(at, piece.data(), piece.size());
+    hash.update(piece);
+  }
+}
+
 }  // namespace
 
 RunData open_run_data(const recipe::Recipe& recipe, const llava::LlavaConfig& config,
@@ -104,7 +115,7 @@ const std::string& image_digest(RunData& data) {
   for (const ImageFile& file : files) {
     hash.update(std::to_string(file.status.st_size) + "\n");
     const bool ours = S_ISREG(file.status.st_mode) && io::is_inside(file.path, data.image_root);
-    if (few && ours && access(file.path.c_str(), R_OK) == 0) hash.update(io::read_file(file.path));
+    if (few && ours && access(file.path.c_str(), R_OK) == 0) hash_pieces(hash, file.path);
   }
   if (!files.empty()) data.image_digest = hash.hex().substr(0, 16);
   return data.image_digest;

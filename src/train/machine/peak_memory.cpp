@@ -9,6 +9,8 @@
 namespace lft::train {
 namespace {
 
+constexpr const char* kStatus = "/proc/self/status";
+
 auto reserved(at::Device device) {
   return c10::getDeviceAllocator(device.type())->getDeviceStats(device.index()).reserved_bytes[0];
 }
@@ -19,7 +21,7 @@ PeakMemory::PeakMemory(at::Device device) : device_(device) {
   if (device.is_cpu()) {
     std::ofstream("/proc/self/clear_refs")
         << "5";  // VmHWM is now VmRSS; where that is not allowed an earlier peak may show
-    start_ = line_bytes("/proc/self/status", "VmRSS:");
+    start_ = line_bytes(kStatus, "RssAnon:");
   } else {
     c10::getDeviceAllocator(device.type())->resetPeakStats(device.index());
     start_ = static_cast<double>(reserved(device).current);
@@ -27,9 +29,9 @@ PeakMemory::PeakMemory(at::Device device) : device_(device) {
 }
 
 double PeakMemory::growth() const {
-  return (device_.is_cpu() ? line_bytes("/proc/self/status", "VmHWM:")
-                           : static_cast<double>(reserved(device_).peak)) -
-         start_;
+  if (!device_.is_cpu()) return static_cast<double>(reserved(device_).peak) - start_;
+  const double files = line_bytes(kStatus, "RssFile:") + line_bytes(kStatus, "RssShmem:");
+  return line_bytes(kStatus, "VmHWM:") - files - start_;
 }
 
 }  // namespace lft::train

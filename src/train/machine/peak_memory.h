@@ -4,8 +4,9 @@
 
 namespace lft::train {
 
-/// Growth since it was made: on a CPU of the process's resident memory, on a GPU of what LibTorch's
-/// allocator has reserved. Bytes.
+/// Growth since it was made, in bytes: on a GPU of what LibTorch's allocator has reserved, on a CPU
+/// of the process's resident memory without pages of files, such as the libraries' code, which the
+/// system can take back.
 class PeakMemory {
  public:
   explicit PeakMemory(at::Device device);

@@ -18,11 +18,10 @@ namespace lft::train {
 namespace {
 
 constexpr int64_t kMostEpochs = 100;
-/// Measured on the CPU, the same for every model: pages of LibTorch's code and data that a first
-/// step brings in (22 MB), stacks and small blocks (9 MB).
-constexpr double kLibraryPages = 31e6;
-constexpr double kMklBuffers = 17e6;        // what MKL keeps for float32 products; with
-                                            // MKL_DISABLE_FAST_MM=1 a run takes as much less
+constexpr double kSmallBlocks = 12e6;  // stacks, small blocks, what lies between them: measured on
+                                       // the CPU, the same for every model
+constexpr double kMklBuffers = 17e6;  // the most that MKL keeps of float32 operands that it packed;
+                                      // with MKL_DISABLE_FAST_MM=1 a run takes as much less
 constexpr double kGpuWorkspace = 32 << 20;  // of cuBLAS, for each stream
 
 bool fills_up(const RunSettings& settings) {
@@ -138,6 +137,14 @@ Moment arena_moment(const RunSettings& settings, const std::vector<MemoryUnit>& 
   outside.temporaries += inside.temporaries;
   outside.gradients = trained_bytes(units);
   return outside;
+}
+
+/// Bytes in float32.
+double largest_matrix(const llava::LlavaConfig& config) {
+  const int64_t decoder =
+                    config.text.hidden * std::max(config.text.vocab, config.text.intermediate),
+                tower = config.vision.hidden * config.vision.intermediate;
+  return 4.0 * static_cast<double>(std::max(decoder, tower));
 }
 
 Moment pass_moment(const RunSettings& settings, const PassShape& shape, double update) {
@@ -344,9 +351,10 @@ MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst
     add(kImagesRead,
         worst.reading + static_cast<double>(settings.recipe.data.workers * settings.eval_reading));
     const bool compiles = settings.precision.compute == at::kBFloat16;
-    add("LibTorch's code", kLibraryPages);
+    add("stacks and small blocks", kSmallBlocks);
     add(compiles ? "oneDNN's compiled products" : "MKL's buffers",
-        compiles ? static_cast<double>(kCachedProducts * kCachedProductBytes) : kMklBuffers);
+        compiles ? static_cast<double>(kCachedProducts * kCachedProductBytes)
+                 : std::min(kMklBuffers, largest_matrix(settings.config)));
   }
   return plan;
 }
