@@ -128,12 +128,13 @@ RgbImage decode_with_opencv(std::string_view bytes, const ImageHeader& header,
   RgbImage image{header.width, header.height, Pixels(std::max(room, 3 * pixels))};
   // OpenCV decodes in place where its pixels are three bytes, as most are, and makes a matrix of
   // its own where they are not.
-  cv::Mat decoded(static_cast<int>(header.height), static_cast<int>(header.width), CV_8UC3,
-                  image.rgb_hwc.data());
+  cv::Mat place(static_cast<int>(header.height), static_cast<int>(header.width), CV_8UC3,
+                image.rgb_hwc.data());
+  cv::Mat decoded;  // stays empty where the decoder fails
   try {
     const cv::Mat encoded(1, static_cast<int>(bytes.size()), CV_8U,
                           const_cast<char*>(bytes.data()));
-    cv::imdecode(encoded, cv::IMREAD_UNCHANGED, &decoded);
+    decoded = cv::imdecode(encoded, cv::IMREAD_UNCHANGED, &place);
   } catch (const cv::Exception& error) {
     throw_damaged_image(header.kind, where, error.err);
   }

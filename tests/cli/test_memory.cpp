@@ -91,12 +91,13 @@ TEST_F(MemoryCli, EvalAndCheckSayItToo) {
   rows.erase(rows.begin() + 8, rows.end());
   run_.dir().write("few.json", rows.dump());
   for (const std::string& command : commands) {
+    const int64_t step = 16 << 10;
     int64_t enough = 256 << 10;
     int ran_out = 0;
     while (limited("--version", enough).code != 0)
-      ASSERT_LT(enough += 64 << 10, 16 << 20);  // the program itself
+      ASSERT_LT(enough += step, 16 << 20);  // the program itself
     for (Ran ran = limited(command, enough); ran.code != 0;
-         ran = limited(command, enough += 64 << 10)) {
+         ran = limited(command, enough += step)) {
       ASSERT_LT(enough, 16 << 20) << ran.err;
       EXPECT_EQ(ran.code, 6) << enough << ": " << ran.err;
       EXPECT_EQ(ran.count("error:"), 1) << ran.err;

@@ -8,6 +8,8 @@
 #include <limits>
 #include <string>
 
+#include "src/train/machine/device.h"
+
 namespace lft::train {
 namespace {
 
@@ -59,6 +61,11 @@ void bound_cpu_memory() {
         "ONEDNN_PRIMITIVE_CACHE_CAPACITY"}) {  // LibTorch's own in front of oneDNN's
     setenv(cache, products.c_str(), /*overwrite=*/0);
   }
+}
+
+int64_t cached_product_bytes() {
+  static const bool amx = device_facts(at::kCPU).bf16_unit == "amx_bf16";
+  return amx ? 1'050'000 : 860'000;
 }
 
 }  // namespace lft::train

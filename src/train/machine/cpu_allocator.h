@@ -16,6 +16,7 @@ void bound_cpu_memory();
 
 constexpr int64_t kCachedProducts =
     64;  // a step of one length has 25 to 30; fewer than it has would be compiled at every use
-constexpr int64_t kCachedProductBytes = 1050000;  // of one in BF16, by measurement (AMX)
+/// Bytes of one in BF16, by measurement: with AMX, and with avx512_bf16 alone.
+int64_t cached_product_bytes();
 
 }  // namespace lft::train

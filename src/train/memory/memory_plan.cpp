@@ -353,7 +353,7 @@ MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst
     const bool compiles = settings.precision.compute == at::kBFloat16;
     add("stacks and small blocks", kSmallBlocks);
     add(compiles ? "oneDNN's compiled products" : "MKL's buffers",
-        compiles ? static_cast<double>(kCachedProducts * kCachedProductBytes)
+        compiles ? static_cast<double>(kCachedProducts * cached_product_bytes())
                  : std::min(kMklBuffers, largest_matrix(settings.config)));
   }
   return plan;
