@@ -52,6 +52,7 @@ def peak(overflowing_base, images, tmp_path_factory):
         rows = write_rows(folder / "rows.jsonl", [row for row in ROWS if row["id"] in ("one", "turns", "middle")])
         case = dict(template="llava-v1", fit="pad", batch_size=1, grad_accum=1, adapter=None, optim=dict(lr=1e-4))
         recipe = make_recipe(case, folder / "run", overflowing_base[0], None, images, rows)
+        recipe["data"]["eval"] = str(write_rows(folder / "held_out.jsonl", [row for row in ROWS if row["id"] == "text"]))  # few answers
         recipe["model"]["base_dtype"] = base_dtype
         recipe["precision"]["compute"] = compute
         recipe["train"]["max_steps"] = 3
