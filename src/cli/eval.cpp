@@ -96,8 +96,9 @@ void eval(EvalCommand command) {
   };
   infer::EvalOptions options;
   options.max_new_tokens = command.max_new_tokens;
-  const infer::EvalResult result = infer::evaluate(infer.model, *dataset, *infer.tokenizer,
-                                                   infer.encode, options, infer.dtype, each);
+  options.compute = infer.dtype;
+  const infer::EvalResult result =
+      infer::evaluate(infer.model, *dataset, *infer.tokenizer, infer.encode, options, each);
   progress.reset();
   stop_if_requested();
   if (out) out->commit();

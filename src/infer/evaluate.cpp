@@ -22,14 +22,13 @@ struct Evaluation {
   const text::Tokenizer& tokenizer;
   const data::EncodeOptions& encode;
   const EvalOptions& options;
-  at::ScalarType compute;
 };
 
 /// Teacher-forced: every supervised token's log-probability, split back to the rows.
 void score_batch(const Evaluation& of, const std::vector<data::Sample>& samples,
                  std::vector<EvalRecord>& records) {
   at::NoGradGuard no_grad;
-  ops::ComputeDtypeGuard guard(of.compute);
+  ops::ComputeDtypeGuard guard(of.options.compute);
   if (std::all_of(records.begin(), records.end(),
                   [](const EvalRecord& record) { return record.supervised == 0; }))
     return;
@@ -107,7 +106,7 @@ void answer_batch(const Evaluation& of, const std::vector<data::Sample>& samples
                          ? prompts.begin() + static_cast<std::ptrdiff_t>(starts[part + 1])
                          : prompts.end();
     for (std::vector<int64_t>& answer :
-         generate_batch(of.model, {begin, end}, of.encode, options, of.compute))
+         generate_batch(of.model, {begin, end}, of.encode, options, of.options.compute))
       answers.push_back(std::move(answer));
   }
   for (size_t i = 0; i < asked.size(); ++i) {
@@ -140,9 +139,9 @@ void add(EvalResult& result, const EvalRecord& record) {
 
 EvalResult evaluate(llava::Llava& model, const data::Dataset& dataset,
                     const text::Tokenizer& tokenizer, const data::EncodeOptions& encode,
-                    const EvalOptions& options, at::ScalarType compute,
+                    const EvalOptions& options,
                     const std::function<void(const EvalRecord&)>& each) {
-  const Evaluation evaluation{model, dataset, tokenizer, encode, options, compute};
+  const Evaluation evaluation{model, dataset, tokenizer, encode, options};
   EvalResult result;
   const int64_t size = options.limit > 0 ? std::min(options.limit, dataset.size()) : dataset.size();
   data::Loader loader(dataset, {.batch_size = options.batch_size,

@@ -21,6 +21,7 @@ struct EvalOptions {
   int64_t limit = 0;    // first rows only; 0: all
   bool loss = true;     // teacher-forced loss
   bool answers = true;  // decode greedily and compare
+  at::ScalarType compute = at::kFloat;
 };
 
 struct EvalRecord {
@@ -44,7 +45,7 @@ struct EvalResult {
 /// used; no dropout.
 EvalResult evaluate(llava::Llava& model, const data::Dataset& dataset,
                     const text::Tokenizer& tokenizer, const data::EncodeOptions& encode,
-                    const EvalOptions& options, at::ScalarType compute,
+                    const EvalOptions& options,
                     const std::function<void(const EvalRecord&)>& each = {});
 
 /// The sample up to its last answer: what a model is given to generate from. Empty without a

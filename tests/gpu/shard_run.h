@@ -136,8 +136,9 @@ inline Trace run_on(at::Device device, const Recipe& recipe) {
   note(trace.before);
   const std::unique_ptr<Loader> loader = start_loader(run.inputs, 0);
   for (int64_t step = 0; step < run.inputs.total_steps; ++step) {
-    const StepOutcome outcome = train_step(run.model.model, run.optimizer, run.scaler, run.schedule,
-                                           run_step_options(run), loader->next(), run.state);
+    const StepOutcome outcome =
+        train_step({run.model.model, run.optimizer, run.scaler, run.schedule},
+                   run_step_options(run), loader->next(), run.state);
     EXPECT_EQ(outcome.result, StepResult::kTaken) << outcome.reason;
     trace.losses.push_back(outcome.loss);
     trace.norms.push_back(outcome.stats.norm);

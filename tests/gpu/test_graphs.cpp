@@ -174,8 +174,9 @@ TEST_P(Graphs, StepsAreTheSameBitsWithGraphsAndWithout) {
       loading.layout = std::move(layout);
       const auto loader = std::make_unique<Loader>(*run.inputs.data.train, loading, 0);
       for (int step = 0; step < 8; ++step) {
-        const StepOutcome outcome = train_step(run.model.model, run.optimizer, run.scaler,
-                                               run.schedule, options, loader->next(), run.state);
+        const StepOutcome outcome =
+            train_step({run.model.model, run.optimizer, run.scaler, run.schedule}, options,
+                       loader->next(), run.state);
         ASSERT_EQ(outcome.result, StepResult::kTaken) << outcome.reason;
       }
       const std::vector<std::string> notes = passes.graphs().take_notes();

@@ -50,7 +50,7 @@ EvalResult evaluate_rows(const test::TinyRun& run, const std::string& file,
       encode_options(run.model(), dir.config, *tokenizer, {"llava-hf", "pad", kMaxTokens}, nullptr);
   Llava model = load_llava(dir, at::kFloat, at::kCPU);
   const auto dataset = open_dataset(file, run.dir().file("images"), *tokenizer, encode);
-  return evaluate(model, *dataset, *tokenizer, encode, options, at::kFloat);
+  return evaluate(model, *dataset, *tokenizer, encode, options);
 }
 
 TEST(Evaluate, AsksForTheLastAnswerThatTruncationLeft) {

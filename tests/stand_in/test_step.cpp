@@ -61,7 +61,7 @@ TEST_P(StepCounts, OneReadAndNoCopyThatWaits) {
     if (step + 1 == kSteps) guard.emplace();
     const Counts before = counts();
     const StepOutcome outcome =
-        train_step(run.model.model, run.optimizer, run.scaler, run.schedule, options,
+        train_step({run.model.model, run.optimizer, run.scaler, run.schedule}, options,
                    batches[static_cast<size_t>(step % 2)], run.state);
     ASSERT_EQ(outcome.result, StepResult::kTaken) << outcome.reason;
     if (step < 5) continue;

@@ -30,7 +30,7 @@ class TinySteps : public ::testing::Test {
     StepSamples samples;
     samples.micro = std::move(micro);
     samples.layout = layout;
-    return train_step(model, *optimizer, scaler, Schedule{.kind = Schedule::Kind::kConstant},
+    return train_step({model, *optimizer, scaler, Schedule{.kind = Schedule::Kind::kConstant}},
                       options, samples, state);
   }
 

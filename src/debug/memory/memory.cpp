@@ -134,8 +134,9 @@ std::vector<StepMarks> take_steps(train::Run& run, train::RunMemory& memory,
     const data::StepSamples samples = loader->next();
     memory.begin("step " + std::to_string(i + 1), train::sample_ids(samples));
     steps.push_back({.begin = ledger.now(), .gradients_ready = INT64_MAX, .end = 0});
-    const train::StepOutcome outcome = train::train_step(
-        run.model.model, run.optimizer, run.scaler, run.schedule, step_options, samples, run.state);
+    const train::StepOutcome outcome =
+        train::train_step({run.model.model, run.optimizer, run.scaler, run.schedule}, step_options,
+                          samples, run.state);
     steps.back().end = ledger.now();
     steps.back().gradients_ready = std::min(steps.back().gradients_ready, steps.back().end);
     memory.step_done(/*look_for_leaks=*/false);

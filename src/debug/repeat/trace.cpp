@@ -115,8 +115,8 @@ train::StepOutcome traced_step(train::Run& run, Recorder& recorder, const TraceO
   recorder.record_batch(samples);
   const train::StepOutcome outcome = [&] {
     const ObserveCalls observe(recorder);
-    return train::train_step(run.model.model, run.optimizer, run.scaler, run.schedule, step_options,
-                             samples, run.state);
+    return train::train_step({run.model.model, run.optimizer, run.scaler, run.schedule},
+                             step_options, samples, run.state);
   }();
   recorder.record_loss(outcome.loss);
   for (const auto& [name, gradient] : gradients) recorder.record("gradient", name, gradient);

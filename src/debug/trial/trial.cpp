@@ -46,8 +46,9 @@ TrialSteps TrialRun::take(int64_t count, const train::StepOptions& options,
     }
     const std::string step = "step " + std::to_string(run_.state.step + 1) + ": ";
     try {
-      steps.outcomes.push_back(train::train_step(run_.model.model, run_.optimizer, run_.scaler,
-                                                 run_.schedule, options, batch(), run_.state));
+      steps.outcomes.push_back(
+          train::train_step({run_.model.model, run_.optimizer, run_.scaler, run_.schedule}, options,
+                            batch(), run_.state));
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kInternal) throw;
       steps.stopped = step + error.what();

@@ -41,9 +41,10 @@ std::vector<infer::EvalRecord> ask(Run& run, const data::Dataset& rows, int64_t 
                                    .workers = 1,
                                    .max_tokens = run.inputs.recipe.train.max_tokens_per_step,
                                    .max_new_tokens = kAnswerTokens,
-                                   .loss = false};
+                                   .loss = false,
+                                   .compute = run.state.compute};
   return infer::evaluate(run.model.model, rows, *run.inputs.data.tokenizer, run.inputs.data.encode,
-                         options, run.state.compute)
+                         options)
       .records;
 }
 

@@ -217,7 +217,7 @@ class Trainer {
       observe.emplace(activations_);
     }
     if (graphs_) graphs_->graphs().use_graphs(!observe.has_value());
-    return train_step(run_.model.model, run_.optimizer, run_.scaler, run_.schedule, options_,
+    return train_step({run_.model.model, run_.optimizer, run_.scaler, run_.schedule}, options_,
                       samples, run_.state);
   }
 
@@ -318,12 +318,12 @@ class Trainer {
     const infer::EvalOptions options{.batch_size = recipe_.train.batch_size,
                                      .workers = recipe_.data.workers,
                                      .max_tokens = recipe_.train.max_tokens_per_step,
-                                     .answers = false};
+                                     .answers = false,
+                                     .compute = run_.state.compute};
     const data::Dataset& rows = *run_.inputs.data.eval;
     std::optional<report::EvalProgress> progress(rows.size());
     const infer::EvalResult result = infer::evaluate(
         run_.model.model, rows, *run_.inputs.data.tokenizer, run_.inputs.data.encode, options,
-        run_.state.compute,
         [&, done = int64_t{0}](const infer::EvalRecord&) mutable { progress->update(++done); });
     progress.reset();
     empty_cache(run_.inputs.device);

@@ -47,9 +47,9 @@ std::vector<std::vector<data::Sample>> parts_of(const data::StepSamples& samples
 /// Forward and backward over all micro-batches; the sum of their losses, undefined where none
 /// reached a trainable. Those without a supervised token contribute exactly nothing and are not
 /// run.
-at::Tensor run_micro_batches(llava::Llava& model, Optimizer& optimizer, const LossScaler& scaler,
-                             const data::StepSamples& samples, PassRunner* passes, MicroPass pass,
-                             int64_t split) {
+at::Tensor run_micro_batches(const Learner& learner, const data::StepSamples& samples,
+                             PassRunner* passes, MicroPass pass, int64_t split) {
+  const auto& [model, optimizer, scaler, schedule] = learner;
   std::vector<std::vector<data::Sample>> parts;
   if (split > 1) parts = parts_of(samples, split);
   at::Tensor total;
@@ -146,9 +146,9 @@ at::Tensor micro_loss(llava::Llava& model, llava::LlavaBatch batch, const MicroP
   return model->loss_sum(batch) / static_cast<double>(pass.supervised);
 }
 
-StepOutcome train_step(llava::Llava& model, Optimizer& optimizer, LossScaler& scaler,
-                       const Schedule& schedule, const StepOptions& options,
+StepOutcome train_step(const Learner& learner, const StepOptions& options,
                        const data::StepSamples& samples, StepState& state) {
+  const auto& [model, optimizer, scaler, schedule] = learner;
   StepOutcome outcome;
   outcome.lr_factor = schedule.factor(state.scheduled);
   outcome.lr = optimizer.groups().front().lr * outcome.lr_factor;
@@ -163,8 +163,7 @@ StepOutcome train_step(llava::Llava& model, Optimizer& optimizer, LossScaler& sc
   MicroPass pass = micro_pass(options, state);
   pass.supervised = outcome.supervised;
   PassRunner* const passes = state.recovered ? nullptr : options.passes;
-  const at::Tensor loss =
-      run_micro_batches(model, optimizer, scaler, samples, passes, pass, state.split);
+  const at::Tensor loss = run_micro_batches(learner, samples, passes, pass, state.split);
   if (!loss.defined()) return skip(std::move(outcome), state, "no image for what is trained");
   if (options.gradients_ready) options.gradients_ready(state.step + 1, optimizer);
 

@@ -26,6 +26,14 @@ struct StepState {
   at::ScalarType compute = at::kFloat;
 };
 
+/// A model and what moves it.
+struct Learner {
+  llava::Llava& model;
+  Optimizer& optimizer;
+  LossScaler& scaler;
+  const Schedule& schedule;
+};
+
 /// What a micro-batch's loss depends on beside its samples.
 struct MicroPass {
   int64_t step = 1;          // from 1
@@ -83,8 +91,7 @@ constexpr int64_t kMostSkipsInRow =
 /// Loss: sum over the supervised tokens of the whole global batch / their count; the scale is fixed
 /// within it. Gradients are absent at the end, whatever came out, but stay bound to the optimizer's
 /// buffer.
-StepOutcome train_step(llava::Llava& model, Optimizer& optimizer, LossScaler& scaler,
-                       const Schedule& schedule, const StepOptions& options,
+StepOutcome train_step(const Learner& learner, const StepOptions& options,
                        const data::StepSamples& samples, StepState& state);
 
 /// The options' part of a pass; step, micro-batch and the rest of the state are the caller's.

@@ -64,7 +64,7 @@ Trained train_steps(const Recipe& recipe, bool fixed, at::ScalarType compute = a
   Trained trained;
   for (int step = 0; step < 6; ++step) {
     const StepOutcome outcome = train_step(
-        run.model.model, run.optimizer, run.scaler, run.schedule, options,
+        {run.model.model, run.optimizer, run.scaler, run.schedule}, options,
         filled_up(loader->next(), fixed ? recipe.train.max_tokens_per_step : 0), run.state);
     EXPECT_EQ(outcome.result, StepResult::kTaken) << outcome.reason;
     trained.losses.push_back(outcome.loss);
@@ -178,7 +178,7 @@ TEST(GraphPasses, ARecoveredRunDoesWithout) {
   const std::unique_ptr<Loader> loader = start_loader(run.inputs, 0);
   const StepSamples samples = loader->next();
   const auto step = [&] {
-    return train_step(run.model.model, run.optimizer, run.scaler, run.schedule, options, samples,
+    return train_step({run.model.model, run.optimizer, run.scaler, run.schedule}, options, samples,
                       run.state);
   };
   run.state.recovered = true;

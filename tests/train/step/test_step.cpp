@@ -274,7 +274,7 @@ TEST_F(Step, SamplesFetchedWhileTheDeviceWorksChangeNothing) {
         const StepSamples next = ahead.next();
         ASSERT_EQ(next.made != nullptr, fetches && step > 0);
         losses.back().push_back(
-            train_step(model, *optimizer, scaler, schedule, options, next, state).loss);
+            train_step({model, *optimizer, scaler, schedule}, options, next, state).loss);
         if (next.made) {
           EXPECT_FALSE(next.made->input_ids_bt.defined()) << "nobody took it";
         }
@@ -299,7 +299,8 @@ TEST_F(Step, ABadSampleFetchedAheadIsTheErrorOfItsOwnStep) {
   options.while_device_works = [&] { ahead.fetch(); };
   const StepSamples first = ahead.next();
   const Schedule schedule = Schedule{.kind = Schedule::Kind::kConstant};
-  const StepOutcome taken = train_step(model, *optimizer, scaler, schedule, options, first, state);
+  const StepOutcome taken =
+      train_step({model, *optimizer, scaler, schedule}, options, first, state);
   EXPECT_EQ(taken.result, StepResult::kTaken);
   EXPECT_EQ(optimizer->slots()[0].steps, 1);
   EXPECT_LFT_ERROR(ErrorKind::kInput, "row 6 is bad", ahead.next());
