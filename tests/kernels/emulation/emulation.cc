@@ -35,15 +35,30 @@ struct Barrier {
 
 std::vector<Fiber> fibers;
 jmp_buf scheduler;
-unsigned running = 0, width = 0;
+std::vector<unsigned> order;  // of the block's threads in a round
+size_t turn = 0;              // of the order: whose comes next in this round
+unsigned running = 0, width = 0, left = 0;
 uint64_t events = 0;  // arrivals at barriers and ends of threads: a round without one is a deadlock
 Barrier block_barrier;
 std::vector<Barrier> warp_barriers;
-std::vector<uint64_t> lanes;
+std::vector<uint64_t> lanes[2];  // of every second exchange: a lane is at most one ahead
 const std::function<void()>* body = nullptr;
 
+/// Lets the next thread of the round run to its next barrier or its end; after the last one the
+/// scheduler goes on.
+[[noreturn]] void pass_on() {
+  while (turn < order.size() && fibers[order[turn]].done) ++turn;
+  if (turn == order.size()) _longjmp(scheduler, 1);
+  running = thread.x = order[turn++];
+  Fiber& fiber = fibers[running];
+  if (fiber.started) _longjmp(fiber.resume, 1);
+  fiber.started = true;
+  setcontext(&fiber.context);
+  std::abort();  // it does not return
+}
+
 void yield() {
-  if (_setjmp(fibers[running].resume) == 0) _longjmp(scheduler, 1);
+  if (_setjmp(fibers[running].resume) == 0) pass_on();
 }
 
 void wait(Barrier& barrier, unsigned count) {
@@ -57,27 +72,18 @@ void wait(Barrier& barrier, unsigned count) {
   while (barrier.generation == generation) yield();
 }
 
-/// Lets a thread run to its next barrier or its end.
-void run_thread(unsigned t) {
-  Fiber& fiber = fibers[t];
-  running = t;
-  thread.x = t;
-  if (_setjmp(scheduler) != 0) return;
-  if (fiber.started) _longjmp(fiber.resume, 1);
-  fiber.started = true;
-  setcontext(&fiber.context);
-}
-
 void enter() {
   while (true) {
     (*body)();
     fibers[running].done = true;
+    --left;
+    ++events;
     yield();  // until it is a thread again
   }
 }
 
 void run_block(std::mt19937& random) {
-  std::vector<unsigned> order(width);
+  order.resize(width);
   for (unsigned t = 0; t < width; ++t) {
     order[t] = t;
     Fiber& fiber = fibers[t];
@@ -90,15 +96,11 @@ void run_block(std::mt19937& random) {
     makecontext(&fiber.context, enter, 0);
   }
   std::shuffle(order.begin(), order.end(), random);
-  for (unsigned left = width; left > 0;) {
-    const uint64_t before = events;
-    for (const unsigned t : order) {
-      if (fibers[t].done) continue;
-      run_thread(t);
-      if (!fibers[t].done) continue;
-      --left;
-      ++events;
-    }
+  left = width;
+  while (left > 0) {
+    const volatile uint64_t before = events;
+    turn = 0;
+    if (_setjmp(scheduler) == 0) pass_on();
     if (events != before) continue;
     std::fputs("emulation: a barrier that not every thread reaches\n", stderr);
     std::abort();
@@ -111,11 +113,10 @@ void sync_block() { wait(block_barrier, width); }
 
 uint64_t exchange(uint64_t bits, int lane_mask) {
   const unsigned warp = running / kLanes, lane = running % kLanes;
-  lanes[running] = bits;
+  std::vector<uint64_t>& values = lanes[warp_barriers[warp].generation % 2];
+  values[running] = bits;
   wait(warp_barriers[warp], kLanes);
-  const uint64_t other = lanes[warp * kLanes + (lane ^ static_cast<unsigned>(lane_mask))];
-  wait(warp_barriers[warp], kLanes);
-  return other;
+  return values[warp * kLanes + (lane ^ static_cast<unsigned>(lane_mask))];
 }
 
 }  // namespace emulation
@@ -128,12 +129,12 @@ void emulate(unsigned blocks, unsigned threads, const std::function<void()>& bod
   grid.x = blocks;
   if (fibers.size() < threads) fibers.resize(threads);
   warp_barriers.assign(threads / kLanes, {});
-  lanes.assign(threads, 0);
+  for (std::vector<uint64_t>& values : lanes) values.assign(threads, 0);
   block_barrier = {};
-  std::vector<unsigned> order(blocks);
-  for (unsigned b = 0; b < blocks; ++b) order[b] = b;
-  std::shuffle(order.begin(), order.end(), random);
-  for (const unsigned b : order) {
+  std::vector<unsigned> all(blocks);
+  for (unsigned b = 0; b < blocks; ++b) all[b] = b;
+  std::shuffle(all.begin(), all.end(), random);
+  for (const unsigned b : all) {
     block.x = b;
     run_block(random);
   }
