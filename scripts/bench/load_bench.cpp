@@ -1,7 +1,8 @@
 // load_bench WAY MODEL DTYPE THREADS: seconds of one way to get a model folder's weights, as a JSON
 // line. WAY: load (as lft loads them, onto the device it would train on), read (the same files'
 // bytes into one buffer by as many threads), reread (the same into a buffer a thread that is used
-// again). DTYPE: bf16, fp16 or fp32. THREADS: 0 for as many as loading takes.
+// again), look (what train and check look at of the base's values while they start). DTYPE: bf16,
+// fp16 or fp32. THREADS: 0 for as many as loading takes.
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -15,6 +16,7 @@
 #include "src/hf/model_dir.h"
 #include "src/train/machine/device.h"
 #include "src/train/machine/precision.h"
+#include "src/train/weights/odd_weights.h"
 
 namespace lft {
 using namespace lft::hf;
@@ -66,6 +68,8 @@ int bench(const std::string& way, const std::string& path, const std::string& dt
   Llava model{nullptr};
   if (way == "load") {
     model = load_llava(dir, compute_type(dtype), device);
+  } else if (way == "look") {
+    sampled_suspicions(dir);
   } else {
     read_files(dir, threads, way == "read");
   }
@@ -84,7 +88,7 @@ int bench(const std::string& way, const std::string& path, const std::string& dt
 
 int main(int argc, char** argv) {
   if (argc != 5) {
-    std::fprintf(stderr, "usage: load_bench load|read|reread MODEL bf16|fp16|fp32 THREADS\n");
+    std::fprintf(stderr, "usage: load_bench load|read|reread|look MODEL bf16|fp16|fp32 THREADS\n");
     return 2;
   }
   try {

@@ -203,11 +203,14 @@ std::vector<Suspicion> odd_weights(const llava::LlavaConfig& config, const Stats
   return told;
 }
 
+std::vector<Suspicion> sampled_suspicions(const hf::ModelDir& dir) {
+  return odd_weights(dir.config, used_tensor_stats(dir, kSampledElements));
+}
+
 std::vector<std::string> base_warnings(const RunInputs& inputs) {
   if (inputs.recipe.model.init == "random") return {};
   const hf::ModelDir& dir = inputs.model.dir;
-  const std::vector<Suspicion> found =
-      odd_weights(dir.config, used_tensor_stats(dir, kSampledElements));
+  const std::vector<Suspicion> found = sampled_suspicions(dir);
   std::vector<std::string> lines;
   for (size_t i = 0; i < std::min(kWarned, found.size()); ++i) {
     lines.push_back("the base looks odd: " + found[i].name + ": " + found[i].what + ": " +

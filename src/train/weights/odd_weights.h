@@ -34,8 +34,10 @@ std::vector<Suspicion> as_initialised(const llava::LlavaConfig& config, const St
 /// All of these, sorted; of what a layer or a tower holds nothing where the whole is named first.
 std::vector<Suspicion> odd_weights(const llava::LlavaConfig& config, const StatsByName& stats);
 
-/// What `lft check` and `lft train` say of the base that the run trains on: from a sample of each
-/// tensor's rows, at most a few lines.
+/// The same from a sample of each tensor's rows.
+std::vector<Suspicion> sampled_suspicions(const hf::ModelDir& dir);
+/// What `lft check` and `lft train` say of the base that the run trains on: from such a sample, at
+/// most a few lines.
 std::vector<std::string> base_warnings(const RunInputs& inputs);
 
 }  // namespace lft::train
