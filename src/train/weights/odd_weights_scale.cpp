@@ -13,7 +13,7 @@ namespace {
 
 const double kBetweenFactor = std::log(8), kEndFactor = std::log(32), kVectorFactor = std::log(64),
              kLoneFactor = std::log(300);
-constexpr double kSpreads = 8;
+constexpr double kScaleSpreads = 8;
 constexpr double kLineFactor = 300, kValueFactor = 3000;
 constexpr double kNormMost = 1000, kNormLeast = 1e-4;
 constexpr size_t kNearest = 4;
@@ -83,7 +83,7 @@ void against_kind(const std::vector<KinScale>& kin, bool matrix, std::vector<Sus
     const double usual = median_of(others), away = one.log_rms - usual;
     const bool end = one.layer < 2 || one.layer == last;
     const double factor = !matrix ? kVectorFactor : end ? kEndFactor : kBetweenFactor;
-    if (std::abs(away) < std::max(factor, kSpreads * spread_of(others))) continue;
+    if (std::abs(away) < std::max(factor, kScaleSpreads * spread_of(others))) continue;
     if (std::abs(one.log_rms - trend_at(kin, one.layer)) < factor) continue;
     // A small bias is no fault, and neither is a large one among tiny ones.
     if (is_bias(one.name) && (away < 0 || std::exp(one.log_rms) < 10)) continue;
