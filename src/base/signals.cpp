@@ -32,6 +32,11 @@ void install_signal_handlers() {
 
 int requested_signal() { return first_signal.load(); }
 
+bool take_interrupt() {
+  int interrupt = SIGINT;
+  return first_signal.compare_exchange_strong(interrupt, 0);
+}
+
 int stop_exit_code(int signal) { return signal == SIGINT ? 130 : 75; }
 
 }  // namespace lft

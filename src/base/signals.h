@@ -9,6 +9,8 @@ namespace lft {
 void install_signal_handlers();
 /// The first signal that came (SIGINT, SIGTERM, SIGUSR1), 0 while none has.
 int requested_signal();
+/// Whether that is SIGINT; then it is answered, and the flag is 0 again.
+bool take_interrupt();
 /// Exit code of a run that saved and stopped for this signal: 130 for SIGINT, else 75 (preempted,
 /// requeue).
 int stop_exit_code(int signal);

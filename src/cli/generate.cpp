@@ -1,11 +1,9 @@
 #include "src/infer/generate.h"
 
-#include <poll.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -14,14 +12,17 @@
 #include "src/base/errors.h"
 #include "src/base/log.h"
 #include "src/base/signals.h"
+#include "src/cli/chat_input.h"
 #include "src/cli/commands.h"
 #include "src/cli/infer.h"
+#include "src/data/encode.h"
 #include "src/io/files.h"
 
 namespace lft::cli {
 namespace {
 
 constexpr const char* kImageMark = "<image>";
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD: bytes of a character miss
 
 struct GenerateCommand {
   InferOptions infer;
@@ -51,9 +52,6 @@ class AnswerStream {
   }
 
  private:
-  static constexpr const char* kReplacement =
-      "\xEF\xBF\xBD";  // U+FFFD: bytes of a character are missing
-
   void show(const std::string& text) {
     if (text.size() <= shown_) return;
     const std::string piece = text.substr(shown_);
@@ -103,101 +101,119 @@ std::string with_images(const std::string& question, size_t images) {
   return out + question;
 }
 
-/// Lines of stdin; a signal ends the wait (a blocking read would be restarted).
-class TerminalLines {
- public:
-  std::optional<std::string> next() {
-    for (;;) {
-      if (const size_t end = pending_.find('\n'); end != std::string::npos)
-        return take(end, end + 1);
-      if (pending_.size() > kMaxLine) {
-        refuse(ErrorKind::kUsage, "a line of more than 1 MB was typed", "stdin", {}, {},
-               "ask in shorter lines, each of which is one question");
-      }
-      if (wait()) continue;
-      if (pending_.empty() || requested_signal() != 0) return std::nullopt;
-      return take(pending_.size(), pending_.size());
-    }
-  }
-
- private:
-  static constexpr size_t kMaxLine = 1u << 20;
-
-  std::string take(size_t length, size_t used) {
-    std::string line = pending_.substr(0, length);
-    pending_.erase(0, used);
-    return line;
-  }
-  bool wait() {  // false at the end of input and when a signal came
-    for (;;) {
-      if (requested_signal() != 0) return false;
-      pollfd input{STDIN_FILENO, POLLIN, 0};
-      const int ready = poll(&input, 1, 200);
-      if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
-      char bytes[4096];
-      const ssize_t got = ready < 0 ? -1 : read(STDIN_FILENO, bytes, sizeof bytes);
-      if (got <= 0) return false;
-      pending_.append(bytes, static_cast<size_t>(got));
-      return true;
-    }
-  }
-
-  std::string pending_;
-};
-
 struct Talk {
   std::vector<std::string> images;
   size_t unseen = 0;  // of them: no question has shown them yet
   std::vector<text::Turn> turns = {};
 };
 
-/// "/image FILE"; false where the line is no such thing.
-bool take_image(const std::string& line, Talk& talk) {
-  constexpr std::string_view kCommand = "/image ";
-  if (!line.starts_with(kCommand)) return false;
-  const std::string file = line.substr(kCommand.size());
+constexpr std::string_view kImageCommand = "/image ";
+
+/// "/image FILE"; false where the line is no such thing. Someone who waits for an answer hears at
+/// once of a file that is no image; from a pipe it is found by the question that shows it.
+bool take_image(const std::string& line, const InferModel& infer, bool terminal, Talk& talk) {
+  if (!line.starts_with(kImageCommand)) return false;
+  const std::string file = line.substr(kImageCommand.size());
   if (!io::path_exists(file)) {
     notice("no such file: " + file);
-  } else {
-    talk.images.push_back(file);
-    ++talk.unseen;
+    return true;
   }
+  if (terminal) data::read_fitted(file, infer.encode);
+  talk.images.push_back(file);
+  ++talk.unseen;
   return true;
 }
 
-void chat(InferModel& infer, const GenerateCommand& command) {
-  const bool terminal = isatty(STDIN_FILENO) != 0;
-  if (terminal) {
-    notice(
-        "chat: /image FILE shows one more with the next question, /clear begins anew, /exit or "
-        "Ctrl-D ends");
-  }
-  const Talk anew{.images = command.images, .unseen = command.images.size()};
-  Talk talk = anew;
-  TerminalLines lines;
-  for (;;) {
-    if (terminal) {
-      std::fputs("> ", stderr);
-      std::fflush(stderr);
-    }
-    const std::optional<std::string> line = lines.next();
-    stop_if_requested();
-    if (!line || *line == "/exit") return;
-    if (line->find_first_not_of(" \t\r") == std::string::npos) continue;
-    if (take_image(*line, talk)) continue;
-    if (*line == "/clear") {
-      talk = anew;
-      continue;
-    }
-    talk.turns.push_back({with_images(*line, std::exchange(talk.unseen, 0)), ""});
-    talk.turns.back().answer = answer(infer, talk.turns, talk.images, command.decode);
-    stop_if_requested();
-  }
+constexpr const char* kHelp =
+    "/image FILE  shows one more image with the next question\n"
+    "/clear       begins the conversation anew, with the images of the command line\n"
+    "/help        prints this\n"
+    "/exit        ends, as Ctrl-D and Ctrl-C on an empty line do\n"
+    "Ctrl-C       stops an answer, or clears the line; Tab completes, Up and Ctrl-R look back";
+
+/// A slip of a command; "/usr/bin, what is that?" is a question.
+bool is_unknown_command(const std::string& line) {
+  const std::string word = line.substr(0, line.find_first_of(" \t"));
+  return word.size() > 1 && word[0] == '/' &&
+         std::ranges::all_of(word.substr(1), [](char c) { return c >= 'a' && c <= 'z'; });
 }
+
+class Chat {
+ public:
+  Chat(InferModel& infer, const GenerateCommand& command)
+      : infer_(infer),
+        decode_(command.decode),
+        anew_{.images = command.images, .unseen = command.images.size()},
+        talk_(anew_),
+        input_({"/clear", "/exit", "/help", "/image "}) {}
+
+  void run() {
+    if (input_.terminal()) {
+      notice(
+          "chat: /image FILE shows one more with the next question, /clear begins anew, /help has "
+          "more, /exit or Ctrl-D ends");
+    }
+    for (;;) {
+      const std::optional<std::string> line = input_.next();
+      stop_if_requested();
+      if (!line || *line == "/exit") return;
+      if (line->find_first_not_of(" \t\r") == std::string::npos) continue;
+      if (input_.terminal()) {
+        take_from_person(*line);
+      } else {
+        take(*line);
+      }
+      stop_if_requested();
+    }
+  }
+
+ private:
+  void take(const std::string& line) {
+    if (take_image(line, infer_, input_.terminal(), talk_)) return;
+    if (line == "/clear") {
+      talk_ = anew_;
+      return;
+    }
+    talk_.turns.push_back({with_images(line, std::exchange(talk_.unseen, 0)), ""});
+    talk_.turns.back().answer = answer(infer_, talk_.turns, talk_.images, decode_);
+  }
+
+  /// The chat goes on after what cannot be answered and after Ctrl-C. Of an answer that was stopped
+  /// the conversation keeps what stands there, and a question that got none it forgets.
+  void take_from_person(const std::string& line) {
+    if (line == "/help") return print_line(kHelp);
+    if (line != "/clear" && !line.starts_with(kImageCommand) && is_unknown_command(line))
+      return notice(line == "/image" ? "/image needs a file" : "no such command; see /help");
+    const Talk before = talk_;
+    try {
+      take(line);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kInput) throw;
+      std::fputs(format_error(error).c_str(), stderr);
+      talk_ = before;
+    }
+    if (!take_interrupt()) return;
+    if (talk_.turns.size() == before.turns.size()) return;
+    std::string& said = talk_.turns.back().answer;
+    if (said.ends_with(kReplacement)) said.resize(said.size() - kReplacement.size());
+    if (said.empty()) {
+      talk_ = before;
+      notice("stopped: the question is taken back");
+    } else {
+      notice("stopped: the conversation goes on from here");
+    }
+  }
+
+  InferModel& infer_;
+  const infer::GenerateOptions decode_;
+  const Talk anew_;
+  Talk talk_;
+  ChatInput input_;
+};
 
 void generate_or_chat(const GenerateCommand& command) {
   InferModel infer = load_infer_model(command.infer);
-  if (!command.prompt) return chat(infer, command);
+  if (!command.prompt) return Chat(infer, command).run();
   answer(infer, {{with_images(*command.prompt, command.images.size()), ""}}, command.images,
          command.decode);
   stop_if_requested();

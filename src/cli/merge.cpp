@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/common/error.h"
+#include "src/base/log.h"
+#include "src/base/text.h"
 #include "src/cli/commands.h"
 #include "src/cli/merge_probe.h"
 #include "src/hf/adapter/adapter.h"
@@ -82,13 +84,12 @@ void merge(const MergeOptions& options) {
       compare_logits(batches, want, logits_of(options.out, "", batches));
   const Bound bound = bound_for(base.stored_dtype);
   write_report(options.out, difference, bound, base.stored_dtype);
-  std::printf(
-      "merged %lld tensors (%lld files) into %s: max abs difference of logits %.3g, mean KL %.3g, "
-      "top-1 agreement %.4f at %lld positions\n",
-      static_cast<long long>(report.tensors_merged), static_cast<long long>(report.shards),
-      options.out.c_str(), difference.max_abs, difference.mean_kl, difference.top1_agreement,
-      static_cast<long long>(difference.positions));
-  std::fflush(stdout);
+  print_line("merged " + std::to_string(report.tensors_merged) + " tensors (" +
+             std::to_string(report.shards) + " files) into " + options.out +
+             format_number(difference.max_abs, ": max abs difference of logits %.3g, ") +
+             format_number(difference.mean_kl, "mean KL %.3g, ") +
+             format_number(difference.top1_agreement, "top-1 agreement %.4f at ") +
+             std::to_string(difference.positions) + " positions");
   if (within(difference, bound)) return;
   char found[160];
   std::snprintf(found, sizeof found, "logits up to %.3g apart (largest logit %.3g), mean KL %.3g",

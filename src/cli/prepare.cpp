@@ -1,7 +1,7 @@
-#include <cstdio>
 #include <memory>
 
 #include "kernels/common/error.h"
+#include "src/base/log.h"
 #include "src/cli/commands.h"
 #include "src/cli/recipe_args.h"
 #include "src/io/files.h"
@@ -34,8 +34,8 @@ void prepare(const PrepareArgs& args) {
   const std::unique_ptr<data::Dataset> dataset =
       data::open_dataset(recipe.data.train, recipe.data.image_root, *tokenizer, options);
   data::prepare_dataset(*dataset, options, args.out, data::kPreparedShardBytes, stop_if_requested);
-  std::printf("prepared %lld samples; train on them with data.train: %s\n",
-              static_cast<long long>(dataset->size()), args.out.c_str());
+  print_line("prepared " + std::to_string(dataset->size()) +
+             " samples; train on them with data.train: " + args.out);
 }
 
 }  // namespace

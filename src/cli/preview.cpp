@@ -3,9 +3,9 @@
 
 #include <unistd.h>
 
-#include <cstdio>
 #include <memory>
 
+#include "src/base/log.h"
 #include "src/cli/commands.h"
 #include "src/cli/outputs.h"
 #include "src/cli/recipe_args.h"
@@ -18,16 +18,20 @@ struct PreviewArgs {
   RecipeArgs recipe;
   std::string html;
   int64_t count = 3;
+  std::vector<std::string> rows;
 };
 
 void preview(const PreviewArgs& args) {
   const recipe::Recipe recipe = args.recipe.read();
   refuse_input("--html", args.html, inputs_of(args.recipe.path, recipe));
-  const std::vector<debug::Preview> previews = debug::preview_samples(recipe, args.count);
+  const std::vector<debug::Preview> previews = args.rows.empty()
+                                                   ? debug::preview_samples(recipe, args.count)
+                                                   : debug::preview_rows(recipe, args.rows);
   const bool terminal = isatty(STDOUT_FILENO) == 1;
   for (size_t i = 0; i < previews.size(); ++i) {
-    std::printf("%s%s", i > 0 ? "\n" : "",
-                debug::preview_text(previews[i], recipe, terminal).c_str());
+    std::string text = debug::preview_text(previews[i], recipe, terminal);
+    text.pop_back();  // print_line() ends it
+    print_line((i > 0 ? "\n" : "") + text);
   }
   if (!args.html.empty()) io::write_file_atomic(args.html, debug::preview_page(previews, recipe));
 }
@@ -43,6 +47,11 @@ void add_preview(Command& app) {
   command.option("-n", args->count, "how many, in the order of training")
       .range(1, 100000)
       .show_default();
+  command
+      .option("--row", args->rows,
+              "instead of the first ones the row with this id, or at the place that lft validate "
+              "names, of data.train or data.eval; once for every row")
+      .one_each();
   command.option("--html", args->html,
                  "also writes them with their images into one file that a browser shows offline");
   command.run([args] { preview(*args); });

@@ -5,6 +5,8 @@
 #include <memory>
 
 #include "kernels/common/error.h"
+#include "src/base/errors.h"
+#include "src/base/log.h"
 #include "src/base/text.h"
 #include "src/cli/commands.h"
 #include "src/cli/recipe_args.h"
@@ -37,15 +39,32 @@ struct ValidateArgs {
          "be read");
 }
 
+/// How to look at the first image that shows little; empty where every image is as it should be.
+std::string look_command(const debug::DataReport& report, const std::string& recipe) {
+  for (const auto& [fault, problems] : report.first) {
+    if (fault != debug::DataFault::kWhiteImage && fault != debug::DataFault::kNarrowImage) continue;
+    const debug::DataProblem& first = problems.front();
+    const std::string row = first.id.empty() ? first.where : first.id;
+    return "lft preview " + recipe + " --row " + quote_text(row) + " --html row.html";
+  }
+  return "";
+}
+
 void validate(const ValidateArgs& args) {
   const recipe::Recipe recipe = args.recipe.read();
   const debug::DataReport report = debug::validate_data(recipe, args.workers);
   stop_if_requested();
-  const std::string text = args.json ? debug::data_report_json(report).dump(
-                                           2, ' ', false, io::Json::error_handler_t::replace) +
-                                           "\n"
-                                     : debug::data_report_text(report);
-  std::fputs(text.c_str(), stdout);
+  if (args.json) {
+    std::printf("%s\n", debug::data_report_json(report)
+                            .dump(2, ' ', false, io::Json::error_handler_t::replace)
+                            .c_str());
+  } else {
+    std::string text = debug::data_report_text(report);
+    text.pop_back();  // print_line() ends it
+    print_line(text);
+    if (const std::string look = look_command(report, args.recipe.path); !look.empty())
+      print_line("to see it as the model does: " + look);
+  }
   if (report.errors() > 0) refuse_data(report, recipe);
 }
 

@@ -137,6 +137,23 @@ TEST_P(Terminal, TablesAreFolded) {
   }
 }
 
+TEST_P(Terminal, WhatIsSaidOfDataAndAMergeIsFolded) {
+  const TinyRun run;
+  const std::string file = run.dir().write("run.yaml", dump_recipe(run.recipe("out")));
+  ASSERT_EQ(test::run_lft("train " + file).code, 0);
+  const std::vector<std::vector<std::string>> commands = {
+      {"validate", file},
+      {"preview", file},
+      {"prepare", file, "--out", run.dir().file("prepared")},
+      {"merge", "--adapter", run.dir().file("out"), "--out", run.dir().file("merged")}};
+  for (const std::vector<std::string>& command : commands) {
+    const Screen screen = on_screen(GetParam(), command);
+    EXPECT_EQ(screen.code, 0) << screen.text();
+    EXPECT_GT(screen.text().size(), 80u) << command.front();
+    expect_fits(screen, GetParam());
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Columns, Terminal, ::testing::Values(80, 200));
 
 TEST(Terminals, ADumbOneHasPlainLines) {

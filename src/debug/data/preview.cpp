@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/common/error.h"
+#include "src/base/errors.h"
 #include "src/base/hash.h"
 #include "src/data/encode.h"
 #include "src/data/held_out.h"
@@ -114,6 +115,30 @@ Preview preview_sample(const data::Dataset& dataset, int64_t index, const recipe
   return preview;
 }
 
+/// The same, or why data.on_bad_sample: skip leaves it out.
+Preview preview_or_reason(const data::Dataset& dataset, int64_t index, const recipe::Recipe& recipe,
+                          const text::Tokenizer& tokenizer, const data::EncodeOptions& options) {
+  try {
+    return preview_sample(dataset, index, recipe, tokenizer, options);
+  } catch (const Error& error) {
+    if (!options.skip_bad || error.kind() != ErrorKind::kInput) throw;
+    const ErrorInfo& info = error.info();
+    Preview preview;
+    preview.id = dataset.id(index);
+    preview.where = dataset.row(index).where;
+    preview.left_out = info.what + (info.found.empty() ? "" : ": " + info.found);
+    return preview;
+  }
+}
+
+/// Of the row with this id or at this place; -1 where there is none.
+int64_t find_row(const data::Dataset& dataset, const std::string& asked) {
+  for (int64_t i = 0; i < dataset.size(); ++i) {
+    if (dataset.id(i) == asked || dataset.row(i).where == asked) return i;
+  }
+  return -1;
+}
+
 }  // namespace
 
 std::vector<Preview> preview_samples(const recipe::Recipe& recipe, int64_t count) {
@@ -127,17 +152,30 @@ std::vector<Preview> preview_samples(const recipe::Recipe& recipe, int64_t count
   const std::vector<int64_t> order = data::epoch_order(
       dataset->size(), static_cast<uint64_t>(recipe.train.seed), /*epoch=*/0, recipe.data.shuffle);
   std::vector<Preview> previews;
-  for (size_t i = 0; i < order.size() && static_cast<int64_t>(i) < count; ++i) {
-    try {
-      previews.push_back(preview_sample(*dataset, order[i], recipe, *tokenizer, options));
-    } catch (const Error& error) {
-      if (!options.skip_bad || error.kind() != ErrorKind::kInput) throw;
-      const ErrorInfo& info = error.info();
-      Preview& preview = previews.emplace_back();
-      preview.id = dataset->id(order[i]);
-      preview.where = dataset->row(order[i]).where;
-      preview.left_out = info.what + (info.found.empty() ? "" : ": " + info.found);
+  for (size_t i = 0; i < order.size() && static_cast<int64_t>(i) < count; ++i)
+    previews.push_back(preview_or_reason(*dataset, order[i], recipe, *tokenizer, options));
+  return previews;
+}
+
+std::vector<Preview> preview_rows(const recipe::Recipe& recipe,
+                                  const std::vector<std::string>& rows) {
+  const auto [tokenizer, options] = train::recipe_encoding(recipe);
+  std::vector<std::unique_ptr<data::Dataset>> datasets;
+  for (const std::string& path : {recipe.data.train, recipe.data.eval}) {
+    if (!path.empty())
+      datasets.push_back(data::open_dataset(path, recipe.data.image_root, *tokenizer, options));
+  }
+  std::vector<Preview> previews;
+  for (const std::string& asked : rows) {
+    const size_t before = previews.size();
+    for (const auto& dataset : datasets) {
+      const int64_t index = find_row(*dataset, asked);
+      if (index < 0 || previews.size() > before) continue;
+      previews.push_back(preview_or_reason(*dataset, index, recipe, *tokenizer, options));
     }
+    if (previews.size() > before) continue;
+    refuse(ErrorKind::kUsage, "no row has this id or place", "--row", quote_text(asked),
+           "as lft validate names it: an id, rows.json[3] or rows.jsonl:3");
   }
   return previews;
 }

@@ -43,6 +43,11 @@ struct Preview {
 /// would throw at them.
 std::vector<Preview> preview_samples(const recipe::Recipe& recipe, int64_t count);
 
+/// Those with these ids, or at these places as lft validate names them ("rows.json[3]"), of
+/// data.train or else of data.eval. kUsage where there is none such.
+std::vector<Preview> preview_rows(const recipe::Recipe& recipe,
+                                  const std::vector<std::string>& rows);
+
 /// A sample as text: supervised tokens coloured for a terminal, or in [[ ]]; masked answers struck
 /// through, or in (( )).
 std::string preview_text(const Preview& preview, const recipe::Recipe& recipe, bool terminal);

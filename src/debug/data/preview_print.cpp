@@ -157,11 +157,12 @@ std::string preview_text(const Preview& preview, const recipe::Recipe& recipe, b
 std::string preview_page(const std::vector<Preview>& previews, const recipe::Recipe& recipe) {
   std::string page = kPage;
   page += "<h1>Preview</h1>\n<p>" +
-          report::html_text(
-              escape_text(recipe.data.train, 400) + ", template " + recipe.data.chat_template +
-              ": the first " + std::to_string(static_cast<int64_t>(previews.size())) +
-              " samples in the order of training. Marked: supervised. Struck through: "
-              "an answer that its row says is not learnt.") +
+          report::html_text(escape_text(recipe.data.train, 400) + ", template " +
+                            recipe.data.chat_template + ": " +
+                            std::to_string(static_cast<int64_t>(previews.size())) +
+                            (previews.size() == 1 ? " sample" : " samples") +
+                            ". Marked: supervised. Struck through: "
+                            "an answer that its row says is not learnt.") +
           "</p>\n";
   for (const Preview& preview : previews) page += section(preview, recipe);
   return page + "</body>\n</html>\n";

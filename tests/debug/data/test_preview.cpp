@@ -230,5 +230,24 @@ TEST_F(PreviewTest, PreparedDataShowsTheSame) {
   }
 }
 
+TEST_F(PreviewTest, ARowByItsIdOrPlace) {
+  lines_.push_back(row("odd one", "", "Why?", "because").dump());
+  save();
+  const std::vector<Preview> shown = preview_rows(recipe_, {"odd one", line(2)});
+  ASSERT_EQ(shown.size(), 2u);
+  EXPECT_EQ(shown[0].where, line(kRows));
+  EXPECT_EQ(shown[1].id, "row2");
+  EXPECT_EQ(shown[1].images.size(), 1u);
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "no row has this id or place",
+                   preview_rows(recipe_, {"row2", "row77"}));
+  recipe_.data.eval = recipe_.data.train;
+  lines_.pop_back();
+  save();
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "odd one", preview_rows(recipe_, {"odd one"}));
+  recipe_.data.eval =
+      run_.dir().write("held.jsonl", row("odd one", "", "Why?", "because").dump() + "\n");
+  EXPECT_EQ(preview_rows(recipe_, {"odd one"}).at(0).where, run_.dir().file("held.jsonl") + ":1");
+}
+
 }  // namespace
 }  // namespace lft::preview_test
