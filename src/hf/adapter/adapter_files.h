@@ -22,6 +22,12 @@ std::string notes_text(const AdapterNotes& notes);
 /// Empty strings where there is no such file.
 AdapterNotes read_notes(const std::string& file);
 
+/// README.md of an adapter (`rank`: with what its variant is) and of parts: whose it is, and Python
+/// that asks it as lft generate does.
+std::string adapter_readme(const std::string& rank, const std::vector<std::string>& modules,
+                           const AdapterNotes& notes);
+std::string parts_readme(const std::vector<std::string>& full, const AdapterNotes& notes);
+
 /// What transformers' state_dict calls a tensor: dialect D2, but a whole vision tower as
 /// transformers >= 5.6 names it.
 std::string whole_name(const std::string& canonical);

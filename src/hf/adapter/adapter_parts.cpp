@@ -10,24 +10,6 @@
 #include "src/io/files.h"
 
 namespace lft::hf {
-namespace {
-
-std::string readme_text(const std::vector<std::string>& full, const AdapterNotes& notes) {
-  return "# Parts of a model\n\nThe " + join(full, " and ") + " of `" + notes.base_path +
-         "`, trained whole by lft with the template `" + notes.template_name +
-         "` and images fitted by `" + notes.image_fit +
-         "`. Not a PEFT adapter: there is no LoRA in it.\n\n`lft merge --adapter THIS_FOLDER --out "
-         "MODEL` writes the whole model for transformers; `lft generate`, `lft eval` and\n"
-         "`lora.init_from` take the folder as it is. In Python, beside the "
-         "base:\n\n```python\nfrom "
-         "safetensors.torch import load_file\nfrom transformers import "
-         "LlavaForConditionalGeneration\nmodel = "
-         "LlavaForConditionalGeneration.from_pretrained(BASE)\nmodel.load_state_dict(load_file("
-         "\"parts.safetensors\"), strict=False)\n```\n";
-}
-
-}  // namespace
-
 void save_parts(const std::string& path, llava::Llava& model, const std::vector<std::string>& full,
                 const AdapterNotes& notes) {
   std::map<std::string, at::Tensor> tensors;
@@ -38,7 +20,7 @@ void save_parts(const std::string& path, llava::Llava& model, const std::vector<
   io::write_dir_atomic(path, [&](const std::string& out) {
     write_tensors(out + "/" + kPartsWeights, tensors);
     io::write_file_atomic(out + "/" + kAdapterNotes, notes_text(notes));
-    io::write_file_atomic(out + "/README.md", readme_text(full, notes));
+    io::write_file_atomic(out + "/README.md", parts_readme(full, notes));
   });
 }
 

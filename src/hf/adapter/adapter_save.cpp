@@ -40,24 +40,6 @@ void refuse_no_lora(const std::string& path) {
          "give lora.targets");
 }
 
-std::string readme_text(const lora::LoraOptions& lora, const std::vector<std::string>& modules,
-                        const AdapterNotes& notes) {
-  std::string text = "# LoRA adapter\n\nA PEFT adapter for `" + notes.base_path +
-                     "`, written by lft: rank " + std::to_string(lora.rank) +
-                     lora::find_variant(lora.variant).note + ".\n";
-  for (const std::string& module : modules)
-    text += "`" + module + "` was trained whole and is saved with it.\n";
-  text += "\nTrained with the template `" + notes.template_name + "` and images fitted by `" +
-          notes.image_fit +
-          "`; other choices give other answers.\n\n```python\nfrom peft import PeftModel\nfrom "
-          "transformers import "
-          "LlavaForConditionalGeneration\nmodel = "
-          "LlavaForConditionalGeneration.from_pretrained(BASE)\nmodel = "
-          "PeftModel.from_pretrained(model, ADAPTER)\n```\n\nPEFT needs transformers 4.52 or newer";
-  const bool vision = std::find(modules.begin(), modules.end(), "vision_tower") != modules.end();
-  return text + (vision ? ", and 5.6 or newer for the saved vision tower.\n" : ".\n");
-}
-
 }  // namespace
 
 std::vector<std::string> modules_of_scope(const std::string& scope) {
@@ -117,7 +99,8 @@ void save_adapter(const std::string& path, llava::Llava& model, const lora::Lora
     io::write_file_atomic(out + "/adapter_config.json",
                           peft_config_text(config, target_regex(targets)));
     io::write_file_atomic(out + "/" + kAdapterNotes, notes_text(notes));
-    io::write_file_atomic(out + "/README.md", readme_text(saved, config.modules_to_save, notes));
+    const std::string rank = std::to_string(saved.rank) + lora::find_variant(saved.variant).note;
+    io::write_file_atomic(out + "/README.md", adapter_readme(rank, config.modules_to_save, notes));
   });
 }
 

@@ -1,0 +1,85 @@
+// The README.md of what a run hands out: whose it is, and Python that asks it as lft generate does.
+
+#include "src/base/text.h"
+#include "src/hf/adapter/adapter_files.h"
+#include "src/io/json.h"
+#include "src/text/chat_template.h"
+
+namespace lft::hf {
+namespace {
+
+std::string python_string(const std::string& text) { return io::Json(text).dump(); }
+
+/// `"USER: <image>\n" + QUESTION + " ASSISTANT:"`, as the template writes it.
+std::string python_prompt(const std::string& template_name) {
+  constexpr char kQuestion = '\x01';
+  const std::string text =
+      text::render(template_name, {{std::string("<image>\n") + kQuestion, ""}}, "", true).text;
+  const size_t at = text.find(kQuestion);
+  const std::string after = text.substr(at + 1);
+  return python_string(text.substr(0, at)) + " + QUESTION" +
+         (after.empty() ? "" : " + " + python_string(after));
+}
+
+constexpr const char* kPad = R"(# image_fit: pad, a square of the processor's mean colour around it
+side = max(image.size)
+colour = tuple(int(255 * mean) for mean in processor.image_processor.image_mean)
+square = Image.new("RGB", (side, side), colour)
+square.paste(image, ((side - image.width) // 2, (side - image.height) // 2))
+image = square
+)";
+constexpr const char* kCrop = "# image_fit: crop, which the processor does by itself\n";
+
+/// `loads`: the lines that make `model` of base and FOLDER, `imports` what they need.
+std::string python_use(const AdapterNotes& notes, const std::string& imports,
+                       const std::string& loads) {
+  if (!text::is_template(notes.template_name)) return "";
+  return "Trained with the template `" + notes.template_name + "` and images fitted by `" +
+         notes.image_fit +
+         "`; other choices give other answers. This asks\nas `lft generate` does: set the four "
+         "names, and the dtype that your device likes.\n\n```python\nimport torch\n" +
+         imports +
+         "from PIL import Image, ImageOps\nfrom transformers import AutoProcessor, "
+         "LlavaForConditionalGeneration\n\nBASE = " +
+         python_string(notes.base_path) +
+         "\nFOLDER = \".\"  # this one\nIMAGE = \"cat.jpg\"\nQUESTION = \"What is this?\"\n\n"
+         "processor = AutoProcessor.from_pretrained(BASE)\n"
+         "model = LlavaForConditionalGeneration.from_pretrained(BASE)\n" +
+         loads +
+         "model = model.float().eval()\n\n"
+         "image = ImageOps.exif_transpose(Image.open(IMAGE)).convert(\"RGB\")\n" +
+         (notes.image_fit == "pad" ? kPad : kCrop) +
+         "prompt = " + python_prompt(notes.template_name) +
+         "\ninputs = processor(images=image, text=prompt, return_tensors=\"pt\")\n"
+         "with torch.inference_mode():\n"
+         "    ids = model.generate(**inputs, max_new_tokens=256, do_sample=False)\n"
+         "print(processor.decode(ids[0, inputs[\"input_ids\"].shape[1]:], "
+         "skip_special_tokens=True).strip())\n```\n";
+}
+
+}  // namespace
+
+std::string adapter_readme(const std::string& rank, const std::vector<std::string>& modules,
+                           const AdapterNotes& notes) {
+  std::string text = "# LoRA adapter\n\nA PEFT adapter for `" + notes.base_path +
+                     "`, written by lft: rank " + rank + ".\n";
+  for (const std::string& module : modules)
+    text += "`" + module + "` was trained whole and is saved with it.\n";
+  const bool vision = std::ranges::find(modules, "vision_tower") != modules.end();
+  return text + "PEFT needs transformers 4.52 or newer" +
+         (vision ? ", and 5.6 or newer for the saved vision tower.\n\n" : ".\n\n") +
+         python_use(notes, "from peft import PeftModel\n",
+                    "model = PeftModel.from_pretrained(model, FOLDER)\n");
+}
+
+std::string parts_readme(const std::vector<std::string>& full, const AdapterNotes& notes) {
+  return "# Parts of a model\n\nThe " + join(full, " and ") + " of `" + notes.base_path +
+         "`, trained whole by lft. Not a PEFT adapter: there is no LoRA in it.\n\n`lft merge "
+         "--adapter THIS_FOLDER --out MODEL` writes the whole model for transformers; `lft "
+         "generate`, `lft eval` and\n`lora.init_from` take the folder as it is.\n\n" +
+         python_use(notes, "from safetensors.torch import load_file\n",
+                    "unknown = model.load_state_dict(load_file(FOLDER + \"/parts.safetensors\"), "
+                    "strict=False).unexpected_keys\nassert not unknown, unknown\n");
+}
+
+}  // namespace lft::hf
