@@ -1,8 +1,8 @@
 """The Python that an adapter's README.md prints, run as it stands there but for its four names, answers as lft generate does."""
 
+import contextlib
+import io
 import re
-import subprocess
-import sys
 
 import pytest
 from PIL import Image
@@ -30,7 +30,7 @@ def train(out, *sets):
     return out
 
 
-@pytest.mark.parametrize("template, fit", [("llava-v1", "pad"), ("llava-v1", "crop"), ("llava-hf", "pad")])
+@pytest.mark.parametrize("template, fit", [("llava-v1", "crop"), ("llava-hf", "pad"), ("plain", "pad")])
 def test_it_answers_as_lft_does(template, fit, tmp_path):
     run = train(tmp_path / "run", f"data.template={template}", f"data.image_fit={fit}")
     check(run / "adapter", ["--adapter", run / "adapter"], tmp_path)
@@ -47,8 +47,9 @@ def check(folder, adapter, tmp_path):
         canvas.save(image)
         want = lft("generate", "--model", MODEL, *adapter, "--image", image, "--prompt", QUESTION).stdout.strip()
         code = code_of(folder, {"BASE": str(MODEL), "FOLDER": str(folder), "IMAGE": str(image), "QUESTION": QUESTION})
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            exec(compile(code, "README.md", "exec"), {})  # a process of its own would import transformers again
         answers.append(want)
-        assert done.stdout.strip() == want
+        assert said.getvalue().strip() == want
     assert any(answers)

@@ -1,5 +1,7 @@
 // The README.md of what a run hands out: whose it is, and Python that asks it as lft generate does.
 
+#include <algorithm>
+
 #include "src/base/text.h"
 #include "src/hf/adapter/adapter_files.h"
 #include "src/io/json.h"
