@@ -124,31 +124,18 @@ RgbImage decode_with_opencv(std::string_view bytes, const ImageHeader& header,
   if (header.kind == "bmp") check_bmp(bytes, header, where);
   if (header.kind == "tiff") check_tiff(bytes, where);
   const Hush hush;
-  const auto pixels = static_cast<size_t>(header.width * header.height);
-  RgbImage image{header.width, header.height, Pixels(std::max(room, 3 * pixels))};
-  // OpenCV decodes in place where its pixels are three bytes, as most are, and makes a matrix of
-  // its own where they are not.
-  cv::Mat place(static_cast<int>(header.height), static_cast<int>(header.width), CV_8UC3,
-                image.rgb_hwc.data());
-  cv::Mat decoded;  // stays empty where the decoder fails
+  cv::Mat decoded;
   try {
     const cv::Mat encoded(1, static_cast<int>(bytes.size()), CV_8U,
                           const_cast<char*>(bytes.data()));
-    decoded = cv::imdecode(encoded, cv::IMREAD_UNCHANGED, &place);
+    decoded = cv::imdecode(encoded, cv::IMREAD_UNCHANGED);
   } catch (const cv::Exception& error) {
     throw_damaged_image(header.kind, where, error.err);
   }
   if (decoded.empty()) throw_damaged_image(header.kind, where, "the decoder refuses it");
   if (decoded.depth() != CV_8U && decoded.depth() != CV_16U)
     throw_unsupported(where, "pixels of an odd type");
-  if (decoded.data == image.rgb_hwc.data()) {
-    for (uint8_t *pixel = decoded.data, *end = pixel + 3 * pixels; pixel != end; pixel += 3)
-      std::swap(pixel[0], pixel[2]);
-    return image;
-  }
-  image.width = decoded.cols;
-  image.height = decoded.rows;
-  image.rgb_hwc.resize(std::max(room, 3 * decoded.total()));
+  RgbImage image{decoded.cols, decoded.rows, Pixels(std::max(room, 3 * decoded.total()))};
   decoded.depth() == CV_8U ? copy_rgb<uint8_t>(decoded, &image.rgb_hwc)
                            : copy_rgb<uint16_t>(decoded, &image.rgb_hwc);
   return image;

@@ -149,7 +149,7 @@ ImageHeader webp_header(Bytes bytes, const std::string& where) {
     if (type == "XMP " && xmp.empty()) xmp = data;
     at += 8 + length + length % 2;
   }
-  header.beside = slice(bytes, 12, 4) == "VP8 " ? 0 : 8;
+  header.beside = slice(bytes, 12, 4) == "VP8 " ? 3 : 8;
   header.orientation = orientation_of(exif, xmp);
   return header;
 }
