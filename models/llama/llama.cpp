@@ -217,11 +217,11 @@ void LlamaModelImpl::reserve_positions(int64_t count, at::Device device) {
   table_ = {angles.cos().to(device), angles.sin().to(device)};
 }
 
-LlamaPass LlamaModelImpl::make_pass(const at::Tensor& embeds_btd, KvCache* cache,
-                                    std::shared_ptr<const ops::PackedSequences> packed) {
+LlamaPass LlamaModelImpl::make_pass(const DecoderInput& input, KvCache* cache) {
+  const at::Tensor& embeds_btd = input.embeds_btd;
   LlamaPass pass;
   pass.cache = cache;
-  pass.packed = std::move(packed);
+  pass.packed = input.packed;
   const at::Device device = embeds_btd.device();
   const bool continues = cache != nullptr && !cache->empty();
   const int64_t seen = continues
@@ -251,14 +251,14 @@ LlamaPass LlamaModelImpl::make_pass(const at::Tensor& embeds_btd, KvCache* cache
   return pass;
 }
 
-at::Tensor LlamaModelImpl::forward(const at::Tensor& embeds_btd, const at::Tensor& rows_k,
-                                   KvCache* cache,
-                                   std::shared_ptr<const ops::PackedSequences> packed) {
+at::Tensor LlamaModelImpl::forward(const DecoderInput& input, const at::Tensor& rows_k,
+                                   KvCache* cache) {
+  const at::Tensor& embeds_btd = input.embeds_btd;
   expect_dims(embeds_btd, "embeds", {{"b"}, {"t"}, {"d", config_.hidden}});
   if (rows_k.defined()) expect_dims(rows_k, "rows", {{"k"}});
-  if (packed)
-    expect_dims(embeds_btd, "packed embeds", {{"b", 1}, {"t", packed->starts.back()}, {"d"}});
-  const LlamaPass pass = make_pass(embeds_btd, cache, std::move(packed));
+  if (input.packed)
+    expect_dims(embeds_btd, "packed embeds", {{"b", 1}, {"t", input.packed->starts.back()}, {"d"}});
+  const LlamaPass pass = make_pass(input, cache);
   at::Tensor x = embeds_btd;
   for (int64_t i = 0; i < layers->size(); ++i) {
     const LlamaLayer& layer = (*layers)[i];
@@ -279,12 +279,11 @@ LlamaForCausalLmImpl::LlamaForCausalLmImpl(const LlamaConfig& config, at::Tensor
         register_module("lm_head", layers::Linear(config.hidden, config.vocab, false, options));
 }
 
-at::Tensor LlamaForCausalLmImpl::forward(const at::Tensor& embeds_btd, const at::Tensor& rows_k,
-                                         const at::Tensor& targets_k, KvCache* cache,
-                                         std::shared_ptr<const ops::PackedSequences> packed) {
+at::Tensor LlamaForCausalLmImpl::forward(const DecoderInput& input, const at::Tensor& rows_k,
+                                         const at::Tensor& targets_k, KvCache* cache) {
   if (targets_k.defined())
     expect_dims(targets_k, "targets", {{"k", rows_k.defined() ? rows_k.size(0) : kAnySize}});
-  const at::Tensor hidden = call("model", model, embeds_btd, rows_k, cache, std::move(packed));
+  const at::Tensor hidden = call("model", model, input, rows_k, cache);
   const bool adapted = lm_head && lm_head->adapter() != nullptr;
   const at::Tensor weight = lm_head ? lm_head->weight : model->embed_tokens->weight;
   if (targets_k.defined() && !adapted) return ops::token_logprobs(hidden, weight, targets_k);

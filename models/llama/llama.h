@@ -22,7 +22,24 @@ namespace lft::llama {
 struct KvCache {
   std::vector<at::Tensor> keys, values;  // a layer: [b, kv heads, capacity, e]
   std::vector<int64_t> lengths;          // positions held, a row
+  std::vector<int64_t> offsets;          // a row: the position of what comes next is above its
+                                         // place by so much; empty: by nothing
   bool empty() const { return keys.empty(); }
+};
+
+/// What a decoder reads, and where: padded rows, or packed sequences.
+struct DecoderInput {
+  DecoderInput() = default;
+  DecoderInput(at::Tensor embeds, std::shared_ptr<const ops::PackedSequences> sequences = nullptr)
+      : embeds_btd(std::move(embeds)), packed(std::move(sequences)) {}
+  operator at::Tensor() const { return embeds_btd; }  // what hooks see of it
+
+  at::Tensor embeds_btd;
+  std::shared_ptr<const ops::PackedSequences> packed;  // b is 1, t their total; null: padded
+  at::Tensor positions_3bt;  // int64, for rotary embeddings of time, height and width; undefined: a
+                             // token's position is its place in its sequence
+  std::vector<at::Tensor> deep_kd;  // added to the stream after layer 0, 1, ... at deep_places_k,
+  at::Tensor deep_places_k;         // flat in b * t, where the embeddings are
 };
 
 /// Rotary angles of the positions at hand: float32 [1 or b, t, e / 2].
@@ -81,10 +98,8 @@ class LlamaModelImpl : public torch::nn::Module {
   LlamaModelImpl(const LlamaConfig& config, at::TensorOptions options,
                  at::TensorOptions linear_options);
   /// Normalised final states: [b, t, d], or [k, d] of `rows` (then the last layer runs its output
-  /// projection and MLP on them only). `packed`: the sequences that lie in the one row of embeds;
-  /// null: rows are right-padded.
-  at::Tensor forward(const at::Tensor& embeds_btd, const at::Tensor& rows_k, KvCache* cache,
-                     std::shared_ptr<const ops::PackedSequences> packed = nullptr);
+  /// projection and MLP on them only).
+  at::Tensor forward(const DecoderInput& input, const at::Tensor& rows_k, KvCache* cache);
   /// Makes the angles of positions below `count` now, so that no pass over so many has to.
   void reserve_positions(int64_t count, at::Device device);
   layers::Embedding embed_tokens{nullptr};
@@ -92,8 +107,7 @@ class LlamaModelImpl : public torch::nn::Module {
   layers::RmsNorm norm{nullptr};
 
  private:
-  LlamaPass make_pass(const at::Tensor& embeds_btd, KvCache* cache,
-                      std::shared_ptr<const ops::PackedSequences> packed);
+  LlamaPass make_pass(const DecoderInput& input, KvCache* cache);
   Rotation table_;  // of positions 0..., grown on demand; not a buffer, never saved
   LlamaConfig config_;
 };
@@ -107,9 +121,8 @@ class LlamaForCausalLmImpl : public torch::nn::Module {
                        at::TensorOptions linear_options);
   /// With targets [k] (int64, one a kept row): their log-probabilities, float32 [k]. Without:
   /// float32 logits [b, t, v] or [k, v].
-  at::Tensor forward(const at::Tensor& embeds_btd, const at::Tensor& rows_k,
-                     const at::Tensor& targets_k, KvCache* cache,
-                     std::shared_ptr<const ops::PackedSequences> packed = nullptr);
+  at::Tensor forward(const DecoderInput& input, const at::Tensor& rows_k,
+                     const at::Tensor& targets_k, KvCache* cache);
   LlamaModel model{nullptr};
   layers::Linear lm_head{nullptr};  // null where embeddings are tied
 };

@@ -6,14 +6,14 @@
 
 namespace lft::llava {
 
-ProjectorImpl::ProjectorImpl(const LlavaConfig& config, at::TensorOptions options)
-    : activation_(config.projector_activation) {
-  const int64_t in =
-      config.vision.hidden * static_cast<int64_t>(config.vision_feature_layers.size());
-  linear_1 = register_module(
-      "linear_1", layers::Linear(in, config.text.hidden, config.projector_bias, options));
-  linear_2 = register_module("linear_2", layers::Linear(config.text.hidden, config.text.hidden,
-                                                        config.projector_bias, options));
+ProjectorImpl::ProjectorImpl(const family::ModelConfig& config, at::TensorOptions options)
+    : activation_(fields(config).projector_activation) {
+  const LlavaFields& own = fields(config);
+  const int64_t in = own.vision.hidden * static_cast<int64_t>(own.vision_feature_layers.size()),
+                hidden = config.text.hidden;
+  linear_1 = register_module("linear_1", layers::Linear(in, hidden, own.projector_bias, options));
+  linear_2 =
+      register_module("linear_2", layers::Linear(hidden, hidden, own.projector_bias, options));
 }
 
 at::Tensor ProjectorImpl::forward(const at::Tensor& features_npd) {

@@ -13,7 +13,7 @@ namespace lft::llava {
 
 class ProjectorImpl : public torch::nn::Module {
  public:
-  ProjectorImpl(const LlavaConfig& config, at::TensorOptions options);
+  ProjectorImpl(const family::ModelConfig& config, at::TensorOptions options);
   at::Tensor forward(const at::Tensor& features_npd);
   layers::Linear linear_1{nullptr}, linear_2{nullptr};
 

@@ -1,13 +1,13 @@
 // NEFTune (Jain et al. 2023, arXiv 2310.05914): noise on the embeddings of what is trained on.
 #pragma once
-#include "models/llava/llava.h"
+#include "models/family/batch.h"
 
-namespace lft::llava {
+namespace lft::family {
 
 /// [b, t, d] of the dtype and on the device of the embeddings: uniform in (-m, m) with
 /// m = alpha / sqrt(L d) for a sequence of L positions, images counted; padding as its row. A pure
 /// function of the dropout position (seed, step, micro-batch) and the device's kind. kInternal
 /// outside a DropoutGuard.
-at::Tensor embedding_noise(const LlavaBatch& batch, const at::Tensor& embeds_btd, double alpha);
+at::Tensor embedding_noise(const Batch& batch, const at::Tensor& embeds_btd, double alpha);
 
-}  // namespace lft::llava
+}  // namespace lft::family

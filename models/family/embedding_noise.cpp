@@ -1,4 +1,4 @@
-#include "models/llava/embedding_noise.h"
+#include "models/family/embedding_noise.h"
 
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
@@ -7,7 +7,7 @@
 #include "models/ops/core/copy_to_device.h"
 #include "models/ops/core/precision.h"
 
-namespace lft::llava {
+namespace lft::family {
 namespace {
 
 constexpr uint64_t kStream = 0x4e4546;  // apart from what else is drawn from the run's seed
@@ -25,7 +25,7 @@ uint64_t noise_seed(const ops::DropoutPosition& at) {
 }
 
 /// Positions of the sequence that each position belongs to: float32 [b * t, 1], on the CPU.
-at::Tensor sequence_lengths(const LlavaBatch& batch) {
+at::Tensor sequence_lengths(const Batch& batch) {
   const int64_t width = batch.input_ids_bt.size(1);
   if (!batch.packed) {
     return batch.lengths_b.to(at::kFloat).clamp_min(1).repeat_interleave(width).unsqueeze(1);
@@ -41,7 +41,7 @@ at::Tensor sequence_lengths(const LlavaBatch& batch) {
 
 }  // namespace
 
-at::Tensor embedding_noise(const LlavaBatch& batch, const at::Tensor& embeds_btd, double alpha) {
+at::Tensor embedding_noise(const Batch& batch, const at::Tensor& embeds_btd, double alpha) {
   const ops::DropoutPosition* const position = ops::dropout_position();
   if (position == nullptr)
     throw Error(ErrorKind::kInternal, "embedding_noise: outside of a training pass");
@@ -56,4 +56,4 @@ at::Tensor embedding_noise(const LlavaBatch& batch, const at::Tensor& embeds_btd
   return noise.mul_(2).sub_(1).mul_(most).view(embeds_btd.sizes()).to(embeds_btd.scalar_type());
 }
 
-}  // namespace lft::llava
+}  // namespace lft::family

@@ -1,0 +1,41 @@
+// What a model reads of one micro-batch. Shape letters: b batch, t positions (images expanded), n
+// tiles, c channels, h w pixels, k supervised tokens.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "models/family/image_processor.h"
+#include "models/ops/attention/attention.h"
+
+namespace lft::family {
+
+/// One micro-batch. Rows are right-padded; causal attention makes padding after a row invisible to
+/// it, so no mask is needed. Or packed: one row, in which the sequences lie one after the other.
+struct Batch {
+  at::Tensor input_ids_bt;  // int64 (CPU); every image position holds config.image_token
+  at::Tensor labels_bt;     // int64 (CPU), -100 where unsupervised; unshifted (labels[i] is
+                            // input_ids[i] or -100). May be undefined
+  at::Tensor lengths_b;     // int64, real positions a row (CPU)
+  std::shared_ptr<const ops::PackedSequences>
+      packed;         // null: padded. The first label of every sequence is -100
+  at::Tensor pixels;  // float32, normalised, of the images in row order: [n, c, h, w] where all
+                      // tiles have one size, else [values], each tile [c, h, w] after the other.
+                      // Undefined when the batch has none
+  std::vector<ImageShape> images;  // one each; empty: every tile of `pixels` is an image
+};
+
+/// Rows (flat in b * t) whose next token is supervised, in row-major order, and that token: int64
+/// [k] each, on the CPU.
+struct SupervisedRows {
+  at::Tensor rows_k, targets_k;
+};
+/// Throws kInput for a label that is no token of the model.
+SupervisedRows supervised_rows(const at::Tensor& labels_bt, int64_t vocab);
+
+/// The images' shapes, also where `images` leaves them out.
+std::vector<ImageShape> image_shapes(const Batch& batch);
+
+}  // namespace lft::family

@@ -1,0 +1,57 @@
+#include "models/family/config.h"
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace lft::family {
+
+using Json = nlohmann::json;
+
+void parse_tokens(const ConfigFields& top, const ConfigFields& text, ModelConfig* config) {
+  // It may lie beyond the vocabulary: its embedding is never looked up.
+  top.integer("image_token_id", 0, kMaxVocab, &config->image_token);
+  top.integer("image_token_index", 0, kMaxVocab, &config->image_token);
+  // -1 is how some files say "none".
+  for (const ConfigFields* fields : {&text, &top}) {
+    fields->integer("pad_token_id", -1, kMaxVocab, &config->pad_token);
+    fields->integer("bos_token_id", -1, kMaxVocab, &config->bos_token);
+  }
+  const ConfigFields& with_eos = text.find("eos_token_id") != nullptr ? text : top;
+  const Json* eos = with_eos.find("eos_token_id");
+  if (eos == nullptr) return;
+  config->eos_tokens.clear();
+  if (eos->is_array() && eos->size() > 64)
+    with_eos.fail("eos_token_id", std::to_string(eos->size()) + " ids", "up to 64 ids");
+  for (const Json& id : eos->is_array() ? *eos : Json::array({*eos})) {
+    const int64_t token = with_eos.checked("eos_token_id", id, -1, kMaxVocab);
+    if (token >= 0) config->eos_tokens.push_back(token);
+  }
+}
+
+void parse_stored_dtype(const ConfigFields& top, const ConfigFields& text, ModelConfig* config) {
+  for (const ConfigFields* fields : {&text, &top}) {
+    for (const char* key : {"torch_dtype", "dtype"}) {
+      if (fields->find(key) == nullptr) continue;
+      fields->text(key, &config->stored_dtype);
+      if (config->stored_dtype.starts_with("torch.")) config->stored_dtype.erase(0, 6);
+      if (config->stored_dtype != "float32" && config->stored_dtype != "float16" &&
+          config->stored_dtype != "bfloat16") {
+        fields->fail(key, config->stored_dtype, "float32, float16 or bfloat16");
+      }
+    }
+  }
+}
+
+std::string fingerprint_of_decoder(const llama::LlamaConfig& t) {
+  std::ostringstream out;
+  out.precision(17);
+  out << t.hidden << ' ' << t.intermediate << ' ' << t.layers << ' ' << t.heads << ' ' << t.kv_heads
+      << ' ' << t.head_dim << ' ' << t.vocab << ' ' << t.max_positions << ' ' << t.rms_norm_eps
+      << ' ' << t.rope_theta << ' ' << t.rope_scaling.type << ' ' << t.rope_scaling.factor << ' '
+      << t.rope_scaling.low_freq_factor << ' ' << t.rope_scaling.high_freq_factor << ' '
+      << t.rope_scaling.original_max_positions << ' ' << t.attention_bias << t.mlp_bias
+      << t.tie_embeddings;
+  return out.str();
+}
+
+}  // namespace lft::family

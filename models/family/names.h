@@ -1,0 +1,39 @@
+// Canonical names: of modules and tensors in the module tree, whatever a checkpoint or PEFT call
+// them. What the families' lists of names share.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/llama/config.h"
+
+namespace lft::family {
+
+/// The scopes of canonical names, the same in every family: what the names of the vision tower, of
+/// what maps its features to the decoder, and of the decoder begin with.
+constexpr char kVision[] = "vision_tower.", kProjector[] = "multi_modal_projector.",
+               kDecoder[] = "language_model.";
+
+/// A parameter a checkpoint must hold, known before any is allocated.
+struct TensorSpec {
+  std::string name;  // canonical
+  std::vector<int64_t> shape;
+};
+
+/// Gathers the tensors of a model.
+struct TensorList {
+  std::vector<TensorSpec> tensors;
+  void add(const std::string& name, std::vector<int64_t> shape);
+  void linear(const std::string& module, int64_t in, int64_t out, bool bias);
+  void layer_norm(const std::string& module, int64_t size);
+  /// language_model.model... and language_model.lm_head, which every family's decoder has.
+  void decoder(const llama::LlamaConfig& config);
+};
+
+/// Whether `name` is `head`, or starts with it and a dot; then `rest` is what follows the dot.
+bool strip(std::string_view name, std::string_view head, std::string_view* rest);
+/// `head`, and after a dot `rest` where there is one.
+std::string joined(std::string_view head, std::string_view rest);
+
+}  // namespace lft::family

@@ -1,0 +1,160 @@
+#include "models/llava/llava_images.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "kernels/common/error.h"
+
+namespace lft::llava {
+namespace {
+
+using image::Size;
+using Json = nlohmann::json;
+
+// The padded square, or the resized strip before it is cropped, may hold this many pixels: 16384 x
+// 16384.
+constexpr int64_t kMaxCanvas = 1ll << 28;
+
+/// The processor's square must be the vision tower's. `key` is crop_size or size; an object or a
+/// bare number.
+void check_square(const family::ProcessorFile& file, const char* key, int64_t size) {
+  const Json value = file.json.value(key, Json());
+  const std::vector<Json> sides =
+      value.is_object()
+          ? std::vector<Json>{value.value("shortest_edge", Json()), value.value("height", Json()),
+                              value.value("width", Json())}
+          : std::vector<Json>{value};
+  for (const Json& side : sides) {
+    if (side.is_null() || side == Json(size)) continue;
+    file.fail(std::string("the processor's ") + key + " is not the model's image_size",
+              std::string(key) + " " + value.dump(),
+              "vision_config.image_size " + std::to_string(size),
+              "the two files do not belong together; take the processor file of this model");
+  }
+}
+
+class SquareProcessor : public family::ImageProcessor {
+ public:
+  SquareProcessor(const LlavaFields& fields, std::string fit)
+      : size_(fields.vision.image_size),
+        positions_(fields.image_positions()),
+        tower_positions_(fields.vision.grid() * fields.vision.grid() + 1),
+        fit_(std::move(fit)) {}
+
+  family::ImagePlan plan(const Size& size) const override {
+    const Size canvas = canvas_of(size);
+    if (canvas.width * canvas.height > kMaxCanvas) {
+      throw Error(ErrorKind::kInput,
+                  {.what = "the image is too long and narrow",
+                   .where = "image_fit " + fit_,
+                   .found = std::to_string(size.width) + "x" + std::to_string(size.height) +
+                            ", which would become " + std::to_string(canvas.width) + "x" +
+                            std::to_string(canvas.height),
+                   .expected = "at most " + std::to_string(kMaxCanvas) + " pixels",
+                   .next = "cut the image to the part that matters"});
+    }
+    return {.shape = *fixed_shape(),
+            .text = token(),
+            .runs = {positions_},
+            .tower_positions = tower_positions_};
+  }
+
+  family::TileImage make(const image::View& image) const override {
+    const Size size{image.width, image.height};
+    family::TileImage made{.shape = plan(size).shape, .values = {}};
+    if (!pads()) {
+      const Size to = canvas_of(size);
+      const at::Tensor resized = image::resize_bicubic(image::as_tensor(image), to);
+      store(resized.narrow(2, (to.height - size_) / 2, size_)
+                .narrow(3, (to.width - size_) / 2, size_),
+            made);
+    } else if (size.width == size.height) {
+      store(image::resize_bicubic(image::as_tensor(image), {size_, size_}), made);
+    } else {
+      const std::vector<uint8_t> canvas = image::pad_to_square(image, *square_colour());
+      const int64_t side = std::max(size.width, size.height);
+      store(image::resize_bicubic(
+                image::as_tensor({.rgb_hwc = canvas.data(), .width = side, .height = side}),
+                {size_, size_}),
+            made);
+    }
+    return made;
+  }
+
+  int64_t working_bytes(const Size& size) const override {
+    const Size canvas = canvas_of(size);
+    const int64_t resized = 3 * canvas.width * canvas.height, square = 3 * size_ * size_;
+    // Rows are resized one way, then the other.
+    return pads() ? 3 * canvas.height * size_ + 2 * square : 2 * resized + square;
+  }
+
+  std::optional<std::array<uint8_t, 3>> square_colour() const override {
+    if (!pads()) return std::nullopt;
+    std::array<uint8_t, 3> colour{};
+    for (size_t c = 0; c < 3; ++c)
+      colour[c] = static_cast<uint8_t>(std::clamp(static_cast<double>(mean[c]) * 255, 0.0, 255.0));
+    return colour;
+  }
+
+  std::string token() const override { return "<image>"; }
+
+  Json identity() const override {
+    return {{"image_fit", fit_},
+            {"image_mean", mean},
+            {"image_std", std},
+            {"image_positions", positions_},
+            {"image_size", size_}};
+  }
+
+  std::optional<family::ImageShape> fixed_shape() const override {
+    return family::ImageShape{.height = size_, .width = size_};
+  }
+
+ private:
+  bool pads() const { return fit_ == "pad"; }
+  /// What an image is brought to before it becomes the square: the padded square, or the strip that
+  /// is cropped, whose shorter side is the square's and whose longer one is int(size * long /
+  /// short).
+  Size canvas_of(const Size& size) const {
+    const auto [width, height] = size;
+    if (pads()) return {std::max(width, height), std::max(width, height)};
+    return width <= height ? Size{size_, size_ * height / width}
+                           : Size{size_ * width / height, size_};
+  }
+  static void store(const at::Tensor& square, family::TileImage& to) {
+    to.values.resize(static_cast<size_t>(to.shape.values()));
+    const at::Tensor contiguous = square.contiguous(at::MemoryFormat::Contiguous);
+    std::memcpy(to.values.data(), contiguous.const_data_ptr<uint8_t>(), to.values.size());
+  }
+
+  int64_t size_, positions_, tower_positions_;
+  std::string fit_;
+};
+
+}  // namespace
+
+std::shared_ptr<const family::ImageProcessor> square_processor(const LlavaFields& fields,
+                                                               const family::ProcessorFile& file,
+                                                               const family::ImageRules& rules) {
+  if (rules.fit != "pad" && rules.fit != "crop") {
+    throw Error(ErrorKind::kUsage, {.what = "unknown image fit",
+                                    .where = "data.image_fit",
+                                    .found = "\"" + rules.fit + "\"",
+                                    .expected = "pad or crop",
+                                    .next = {}});
+  }
+  const auto processor = std::make_shared<SquareProcessor>(fields, rules.fit);
+  processor->mean = file.colour("image_mean", family::kClipMean, false);
+  processor->std = file.colour("image_std", family::kClipStd, true);
+  file.expect_true({"do_resize", "do_rescale", "do_normalize", "do_center_crop"});
+  file.expect_resample(3, "bicubic");
+  file.expect_rescale();
+  check_square(file, "crop_size", fields.vision.image_size);
+  if (rules.fit == "crop") check_square(file, "size", fields.vision.image_size);
+  return processor;
+}
+
+}  // namespace lft::llava

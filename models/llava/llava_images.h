@@ -1,0 +1,20 @@
+// A photograph as LLaVA-1.5 reads it: one square, as transformers' LlavaImageProcessor (torchvision
+// backend) makes it, all in uint8.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/family/image_processor.h"
+#include "models/family/processor_file.h"
+#include "models/llava/config.h"
+
+namespace lft::llava {
+
+/// image_fit pad: mean colour to a square, then resize; crop: shortest side to size, centre crop.
+/// Antialiased bicubic. kUsage for another fit, kInput for a file whose square is not the tower's.
+std::shared_ptr<const family::ImageProcessor> square_processor(const LlavaFields& fields,
+                                                               const family::ProcessorFile& file,
+                                                               const family::ImageRules& rules);
+
+}  // namespace lft::llava

@@ -1,0 +1,47 @@
+#include "models/registry/registry.h"
+
+#include <nlohmann/json.hpp>
+
+#include "kernels/common/error.h"
+#include "models/llava/llava_family.h"
+
+namespace lft::registry {
+namespace {
+
+struct Line {
+  const char* model_type;
+  const family::Family& family;
+};
+
+/// One line a model_type of config.json.
+const std::vector<Line>& lines() {
+  static const std::vector<Line> all = {
+      {"llava", llava::llava_family()},
+  };
+  return all;
+}
+
+}  // namespace
+
+std::vector<std::string> model_types() {
+  std::vector<std::string> names;
+  for (const Line& line : lines()) names.emplace_back(line.model_type);
+  return names;
+}
+
+const family::Family* find_family(const std::string& model_type) {
+  for (const Line& line : lines())
+    if (model_type == line.model_type) return &line.family;
+  return nullptr;
+}
+
+family::ModelConfig parse_config(const nlohmann::json& config, const std::string& where) {
+  const ConfigFields top(config, "", where);
+  std::string model_type;
+  top.one_of("model_type", model_types(), &model_type);
+  const family::Family* found = find_family(model_type);
+  if (found == nullptr) top.fail("model_type", "nothing", "the type of the model");
+  return found->parse(config, where);
+}
+
+}  // namespace lft::registry
