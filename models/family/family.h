@@ -32,6 +32,8 @@ class Family {
   virtual std::string fingerprint(const ModelConfig& config) const = 0;
   /// The class of transformers that loads it.
   virtual std::string transformers_class(const ModelConfig& config) const = 0;
+  /// What stands in a prompt for an image that transformers' processor is given.
+  virtual std::string processor_mark() const { return "<image>"; }
 
   virtual std::vector<TensorSpec> tensors(const ModelConfig& config) const = 0;
   /// The canonical name of a tensor in an HF file, in any spelling ("" for one to ignore:
@@ -54,10 +56,15 @@ class Family {
   virtual std::string from_peft_name(const std::string& peft) const = 0;
   /// Canonical modules that no output depends on, so that nothing in them can ever learn.
   virtual std::vector<std::string> unused_modules(const ModelConfig& config) const = 0;
+  virtual std::string unused_reason(const ModelConfig& config) const {
+    return "no output of it is used";
+  }
 
   virtual Tower vision(const ModelConfig& config) const = 0;
   virtual ProjectorShape projector(const ModelConfig& config) const = 0;
 
+  /// Whether every image is of one shape, so that passes over as many images are alike.
+  virtual bool fixed_images() const { return false; }
   virtual FamilyDefaults defaults(const ModelConfig& config) const = 0;
   /// Made for a processor file and rules. Each notice is one line for the user. kInput for a step
   /// that lft does not take, kUsage for an image_fit that the family does not have.
@@ -67,5 +74,9 @@ class Family {
   virtual Model build(const ModelConfig& config, at::ScalarType dtype, at::Device device,
                       ops::BaseStorage storage) const = 0;
 };
+
+/// What a photograph of 640x480 becomes without a processor file: where a shape is needed and there
+/// is no data.
+ImagePlan ordinary_image(const ModelConfig& config);
 
 }  // namespace lft::family

@@ -14,7 +14,7 @@ namespace lft::family {
 
 /// An image as the model reads it: equal tiles of [3, height, width]. `rows` x `columns` of them
 /// are a grid over the image (0: no grid, the tiles are whole images); `source` is the photograph's
-/// own size, for a family that cuts its features to it.
+/// own size, where not all images have one shape.
 struct ImageShape {
   int64_t tiles = 1, height = 0, width = 0, rows = 0, columns = 0;
   image::Size source = {};
@@ -62,6 +62,9 @@ class ImageProcessor {
   virtual std::string token() const = 0;
   /// Everything that decides the pixels and the positions: prepared data of another is refused.
   virtual nlohmann::json identity() const = 0;
+  /// What is left of a long and narrow image that is hardly seen, as the end of a sentence; empty
+  /// where enough is.
+  virtual std::string narrow(const image::Size& size) const { return {}; }
   /// Where every image has one shape: that shape.
   virtual std::optional<ImageShape> fixed_shape() const { return std::nullopt; }
 

@@ -6,14 +6,10 @@
 #include <string_view>
 #include <vector>
 
+#include "models/family/scopes.h"
 #include "models/llama/config.h"
 
 namespace lft::family {
-
-/// The scopes of canonical names, the same in every family: what the names of the vision tower, of
-/// what maps its features to the decoder, and of the decoder begin with.
-constexpr char kVision[] = "vision_tower.", kProjector[] = "multi_modal_projector.",
-               kDecoder[] = "language_model.";
 
 /// A parameter a checkpoint must hold, known before any is allocated.
 struct TensorSpec {

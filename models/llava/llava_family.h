@@ -20,8 +20,10 @@ class LlavaFamily : public family::Family {
   std::vector<std::string> modules_of_scope(const std::string& scope) const override;
   std::string from_peft_name(const std::string& peft) const override;
   std::vector<std::string> unused_modules(const family::ModelConfig& config) const override;
+  std::string unused_reason(const family::ModelConfig& config) const override;
   family::Tower vision(const family::ModelConfig& config) const override;
   family::ProjectorShape projector(const family::ModelConfig& config) const override;
+  bool fixed_images() const override { return true; }
   family::FamilyDefaults defaults(const family::ModelConfig& config) const override;
   std::shared_ptr<const family::ImageProcessor> image_processor(
       const family::ModelConfig& config, const family::ProcessorFile& file,

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -42,6 +43,7 @@ class SquareProcessor : public family::ImageProcessor {
       : size_(fields.vision.image_size),
         positions_(fields.image_positions()),
         tower_positions_(fields.vision.grid() * fields.vision.grid() + 1),
+        patch_(fields.vision.patch_size),
         fit_(std::move(fit)) {}
 
   family::ImagePlan plan(const Size& size) const override {
@@ -109,6 +111,24 @@ class SquareProcessor : public family::ImageProcessor {
             {"image_size", size_}};
   }
 
+  /// Padded, its short side is less than one patch of the vision tower; cropped, all but a patch's
+  /// share of it is cut away.
+  std::string narrow(const Size& size) const override {
+    const auto [low, high] = std::minmax(size.width, size.height);
+    if (low * size_ >= high * patch_) return {};
+    const double share = static_cast<double>(low) / static_cast<double>(high);
+    char text[128];
+    if (pads()) {
+      std::snprintf(text, sizeof text,
+                    "padded, it is %.2g of %lld pixels wide, less than one patch of %lld",
+                    share * static_cast<double>(size_), static_cast<long long>(size_),
+                    static_cast<long long>(patch_));
+    } else {
+      std::snprintf(text, sizeof text, "cropped, %.2g%% of it is left", 100 * share);
+    }
+    return text;
+  }
+
   std::optional<family::ImageShape> fixed_shape() const override {
     return family::ImageShape{.height = size_, .width = size_};
   }
@@ -130,7 +150,7 @@ class SquareProcessor : public family::ImageProcessor {
     std::memcpy(to.values.data(), contiguous.const_data_ptr<uint8_t>(), to.values.size());
   }
 
-  int64_t size_, positions_, tower_positions_;
+  int64_t size_, positions_, tower_positions_, patch_;
   std::string fit_;
 };
 

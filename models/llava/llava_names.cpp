@@ -113,4 +113,13 @@ std::vector<std::string> LlavaFamily::unused_modules(const family::ModelConfig& 
   return unused;
 }
 
+std::string LlavaFamily::unused_reason(const family::ModelConfig& config) const {
+  const LlavaFields& own = fields(config);
+  std::string layers;
+  for (const int64_t layer : own.vision_feature_layers)
+    layers += (layers.empty() ? "" : ", ") + std::to_string(layer);
+  return "no output of it is used: with vision_feature_layer " + layers + " of " +
+         std::to_string(own.vision.layers) + " layers it lies after the last features that are";
+}
+
 }  // namespace lft::llava

@@ -1,5 +1,6 @@
 #include "models/registry/registry.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "kernels/common/error.h"
@@ -42,6 +43,19 @@ family::ModelConfig parse_config(const nlohmann::json& config, const std::string
   const family::Family* found = find_family(model_type);
   if (found == nullptr) top.fail("model_type", "nothing", "the type of the model");
   return found->parse(config, where);
+}
+
+const family::Family& family_of_peft_names(const std::vector<std::string>& names) {
+  const family::Family* best = nullptr;
+  int64_t most = -1;
+  for (const Line& line : lines()) {
+    const int64_t known = std::ranges::count_if(
+        names, [&](const std::string& name) { return !line.family.from_peft_name(name).empty(); });
+    if (known <= most) continue;
+    best = &line.family;
+    most = known;
+  }
+  return *best;
 }
 
 }  // namespace lft::registry

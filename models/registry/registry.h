@@ -16,4 +16,8 @@ const family::Family* find_family(const std::string& model_type);
 /// the family refuses.
 family::ModelConfig parse_config(const nlohmann::json& config, const std::string& where);
 
+/// The first that knows most of these PEFT keys' module parts; what families share (a decoder's
+/// layers in dialect D2) has the same canonical names in all of them.
+const family::Family& family_of_peft_names(const std::vector<std::string>& names);
+
 }  // namespace lft::registry

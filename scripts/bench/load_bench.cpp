@@ -67,7 +67,7 @@ int bench(const std::string& way, const std::string& path, const std::string& dt
   if (threads == 0) threads = fill_threads(bytes);
   Llava model{nullptr};
   if (way == "load") {
-    model = load_llava(dir, compute_type(dtype), device);
+    model = load_model(dir, compute_type(dtype), device);
   } else if (way == "look") {
     sampled_suspicions(dir);
   } else {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/llava/llava.h"
+#include "models/family/family.h"
 #include "src/cli/command_line.h"
 #include "src/cli/outputs.h"
 #include "src/data/dataset.h"
@@ -34,7 +34,7 @@ Option add_infer_options(Command& command, InferOptions& options);
 train::Precision infer_precision(const std::string& asked, const train::DeviceFacts& facts);
 
 struct InferModel {
-  llava::Llava model{nullptr};
+  family::Model model{nullptr};
   std::unique_ptr<text::Tokenizer> tokenizer;
   data::EncodeOptions encode;
   at::Device device = at::kCPU;

@@ -44,10 +44,10 @@ std::string base_path(const MergeOptions& options) {
 }
 
 std::vector<at::Tensor> logits_of(const std::string& model_path, const std::string& adapter_path,
-                                  const std::vector<llava::LlavaBatch>& batches) {
+                                  const std::vector<family::Batch>& batches) {
   const hf::ModelDir dir = hf::ModelDir::open(model_path);
-  llava::Llava model =
-      hf::load_llava(dir, hf::to_scalar_type(dir.stored_dtype), train::default_device());
+  family::Model model =
+      hf::load_model(dir, hf::to_scalar_type(dir.stored_dtype), train::default_device());
   if (!adapter_path.empty()) hf::load_adapter(model, hf::AdapterDir::open(adapter_path));
   return probe_logits(model, batches);
 }
@@ -76,7 +76,7 @@ void merge(const MergeOptions& options) {
   const std::string model = base_path(options);
   hf::MergeReport report = hf::merge_to_dir(model, options.adapter, options.out, stop_if_requested);
   const hf::ModelDir base = hf::ModelDir::open(model);
-  const std::vector<llava::LlavaBatch> batches = probe_batches(base.config);
+  const std::vector<family::Batch> batches = probe_batches(base.config);
   const std::vector<at::Tensor> want =
       logits_of(model, options.adapter, batches);  // one model in memory at a time
   stop_if_requested();

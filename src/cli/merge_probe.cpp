@@ -13,18 +13,19 @@ constexpr int64_t kTextTokens = 24;
 
 class ProbeMaker {
  public:
-  explicit ProbeMaker(const llava::LlavaConfig& config) : config_(config) {}
+  explicit ProbeMaker(const family::ModelConfig& config)
+      : config_(config), image_(family::ordinary_image(config)) {}
 
-  llava::LlavaBatch text() {
+  family::Batch text() {
     const int64_t t = std::min(kTextTokens, config_.text.max_positions);
     return batch({row(t, 0), row(t, 0)}, {t, std::max<int64_t>(1, t - 5)}, false);
   }
-  llava::LlavaBatch image() {
-    const int64_t left = config_.text.max_positions - config_.image_positions();
-    const int64_t t = config_.image_positions() + std::min(kTextTokens, left);
-    return batch({row(t, config_.image_positions())}, {t}, true);
+  family::Batch image() {
+    const int64_t left = config_.text.max_positions - image_.positions();
+    const int64_t t = image_.positions() + std::min(kTextTokens, left);
+    return batch({row(t, image_.positions())}, {t}, true);
   }
-  bool has_room() const { return config_.text.max_positions >= config_.image_positions() + 2; }
+  bool has_room() const { return config_.text.max_positions >= image_.positions() + 2; }
 
  private:
   /// BOS, the image's positions, then any tokens but the image's.
@@ -38,45 +39,47 @@ class ProbeMaker {
     return ids;
   }
 
-  llava::LlavaBatch batch(const std::vector<std::vector<int64_t>>& rows,
-                          const std::vector<int64_t>& lengths, bool with_image) {
-    llava::LlavaBatch out;
+  family::Batch batch(const std::vector<std::vector<int64_t>>& rows,
+                      const std::vector<int64_t>& lengths, bool with_image) {
+    family::Batch out;
     std::vector<at::Tensor> ids;
     for (const std::vector<int64_t>& row : rows) ids.push_back(at::tensor(row, at::kLong));
     out.input_ids_bt = at::stack(ids);
     out.lengths_b = at::tensor(lengths, at::kLong);
     if (!with_image) return out;
-    const int64_t side = config_.vision.image_size, channels = config_.vision.channels;
-    std::vector<float> pixels(static_cast<size_t>(channels * side * side));
+    const family::ImageShape& shape = image_.shape;
+    std::vector<float> pixels(static_cast<size_t>(shape.values()));
     for (float& pixel : pixels)
       pixel = static_cast<float>(static_cast<double>(random_() >> 11) * 0x1p-51 - 2.0);
-    out.pixels_nchw = at::tensor(pixels, at::kFloat).view({1, channels, side, side});
+    out.pixels = at::tensor(pixels, at::kFloat).view({shape.tiles, 3, shape.height, shape.width});
+    out.images = {shape};
     return out;
   }
 
-  const llava::LlavaConfig& config_;
+  const family::ModelConfig& config_;
+  family::ImagePlan image_;
   std::mt19937_64 random_{20231005};  // the same everywhere
 };
 
 }  // namespace
 
-std::vector<llava::LlavaBatch> probe_batches(const llava::LlavaConfig& config) {
+std::vector<family::Batch> probe_batches(const family::ModelConfig& config) {
   ProbeMaker make(config);
-  std::vector<llava::LlavaBatch> batches = {make.text()};
+  std::vector<family::Batch> batches = {make.text()};
   if (make.has_room()) batches.push_back(make.image());
   return batches;
 }
 
-std::vector<at::Tensor> probe_logits(llava::Llava& model,
-                                     const std::vector<llava::LlavaBatch>& batches) {
+std::vector<at::Tensor> probe_logits(family::Model& model,
+                                     const std::vector<family::Batch>& batches) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> logits;
-  for (const llava::LlavaBatch& batch : batches)
+  for (const family::Batch& batch : batches)
     logits.push_back(model->all_logits(batch).to(at::kCPU, at::kFloat));
   return logits;
 }
 
-ProbeDifference compare_logits(const std::vector<llava::LlavaBatch>& batches,
+ProbeDifference compare_logits(const std::vector<family::Batch>& batches,
                                const std::vector<at::Tensor>& want,
                                const std::vector<at::Tensor>& got) {
   ProbeDifference total;

@@ -3,24 +3,24 @@
 #pragma once
 #include <vector>
 
-#include "models/llava/llava.h"
+#include "models/family/family.h"
 #include "src/hf/adapter/adapter.h"
 
 namespace lft::cli {
 
 /// Token ids and pixels are a pure function of the config: rows of text, and a row with an image
 /// where the positions allow one.
-std::vector<llava::LlavaBatch> probe_batches(const llava::LlavaConfig& config);
+std::vector<family::Batch> probe_batches(const family::ModelConfig& config);
 /// float32 logits on the CPU, a batch each.
-std::vector<at::Tensor> probe_logits(llava::Llava& model,
-                                     const std::vector<llava::LlavaBatch>& batches);
+std::vector<at::Tensor> probe_logits(family::Model& model,
+                                     const std::vector<family::Batch>& batches);
 
 struct ProbeDifference {
   double max_abs = 0, mean_kl = 0, top1_agreement = 1;  // kl: natural log, of `got` from `want`
   double largest_logit = 0;                             // of `want`, absolute
   int64_t positions = 0;
 };
-ProbeDifference compare_logits(const std::vector<llava::LlavaBatch>& batches,
+ProbeDifference compare_logits(const std::vector<family::Batch>& batches,
                                const std::vector<at::Tensor>& want,
                                const std::vector<at::Tensor>& got);
 

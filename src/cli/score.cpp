@@ -38,7 +38,7 @@ io::Json score_line(const data::Sample& sample, const float* logprobs, int64_t c
 }
 
 void score_batch(InferModel& infer, const std::vector<data::Sample>& samples, OutputLines& out) {
-  const llava::LlavaBatch batch = data::collate(samples, infer.encode, infer.device);
+  const family::Batch batch = data::collate(samples, infer.encode, infer.device);
   const at::Tensor logprobs =
       infer.model->supervised_logprobs(batch).to(at::kCPU, at::kFloat).contiguous();
   const float* next = logprobs.const_data_ptr<float>();

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <array>
@@ -26,68 +27,99 @@ std::vector<float> channel_table(float mean, float std) {
 
 using ChannelTables = std::array<std::vector<float>, 3>;
 
-at::Tensor normalised_pixels(const std::vector<Sample>& samples, int64_t count, int64_t size,
-                             const ChannelTables& tables) {
-  const int64_t plane = size * size;
-  at::Tensor pixels_nchw = at::empty({count, 3, size, size}, at::kFloat);
-  float* out = pixels_nchw.mutable_data_ptr<float>();
-  for (const Sample& sample : samples) {
-    for (const PixelImage& image : sample.images) {
-      for (int64_t c = 0; c < 3; ++c, out += plane) {
-        const uint8_t* in = image.chw.data() + c * plane;
-        std::transform(
-            in, in + plane, out,
-            [&table = tables[static_cast<size_t>(c)]](uint8_t value) { return table[value]; });
+/// What all images of a batch come to.
+struct BatchImages {
+  std::vector<const PixelImage*> images;
+  int64_t values = 0, tiles = 0;
+  bool alike = true;  // all tiles of one size
+
+  explicit BatchImages(const std::vector<Sample>& samples) {
+    for (const Sample& sample : samples) {
+      for (const PixelImage& image : sample.images) {
+        images.push_back(&image);
+        values += image.shape.values();
+        tiles += image.shape.tiles;
+        alike &= image.shape.height == images[0]->shape.height &&
+                 image.shape.width == images[0]->shape.width;
       }
     }
   }
-  return pixels_nchw;
+  std::vector<int64_t> sizes() const {
+    if (!alike) return {values};
+    return {tiles, 3, images[0]->shape.height, images[0]->shape.width};
+  }
+};
+
+at::Tensor normalised_pixels(const BatchImages& batch, const ChannelTables& tables) {
+  at::Tensor pixels = at::empty(batch.sizes(), at::kFloat);
+  float* out = pixels.mutable_data_ptr<float>();
+  for (const PixelImage* image : batch.images) {
+    const int64_t plane = image->shape.height * image->shape.width;
+    const uint8_t* in = image->chw.data();
+    for (int64_t c = 0; c < 3 * image->shape.tiles; ++c, in += plane, out += plane) {
+      std::transform(
+          in, in + plane, out,
+          [&table = tables[static_cast<size_t>(c % 3)]](uint8_t value) { return table[value]; });
+    }
+  }
+  return pixels;
 }
 
 /// The same numbers, looked up where they are needed: a quarter of the bytes travels, and nothing
 /// waits for them.
-at::Tensor normalised_there(const std::vector<Sample>& samples, int64_t count, int64_t size,
-                            const ChannelTables& tables, at::Device device) {
-  at::Tensor raw_nchw =
-      at::empty({count, 3, size, size},
-                at::TensorOptions(at::kByte).pinned_memory(ops::runs_kernels(device)));
-  uint8_t* out = raw_nchw.mutable_data_ptr<uint8_t>();
-  for (const Sample& sample : samples) {
-    for (const PixelImage& image : sample.images)
-      out = std::copy(image.chw.begin(), image.chw.end(), out);
+at::Tensor normalised_there(const BatchImages& batch, const ChannelTables& tables,
+                            at::Device device) {
+  at::Tensor raw = at::empty({batch.values},
+                             at::TensorOptions(at::kByte).pinned_memory(ops::runs_kernels(device)));
+  uint8_t* out = raw.mutable_data_ptr<uint8_t>();
+  for (const PixelImage* image : batch.images)
+    out = std::copy(image->chw.begin(), image->chw.end(), out);
+  const at::Tensor index = raw.to(device, at::kByte, /*non_blocking=*/true).to(at::kInt);
+  at::Tensor pixels = at::empty(index.sizes(), index.options().dtype(at::kFloat));
+  std::array<at::Tensor, 3> there;
+  for (size_t c = 0; c < 3; ++c)
+    there[c] = ops::copy_to_device(at::tensor(tables[c], at::kFloat), device);
+  int64_t from = 0;
+  const auto look_up = [&](int64_t tiles, const family::ImageShape& shape) {
+    const std::vector<int64_t> sizes = {tiles, 3, shape.height, shape.width};
+    const int64_t values = c10::multiply_integers(sizes);
+    const at::Tensor in = index.narrow(0, from, values).view(sizes),
+                     to = pixels.narrow(0, from, values).view(sizes);
+    for (int64_t c = 0; c < 3; ++c) {
+      to.select(1, c).copy_(there[static_cast<size_t>(c)]
+                                .index_select(0, in.select(1, c).flatten())
+                                .view({tiles, shape.height, shape.width}));
+    }
+    from += values;
+  };
+  if (batch.alike) {
+    look_up(batch.tiles, batch.images[0]->shape);
+  } else {
+    for (const PixelImage* image : batch.images) look_up(image->shape.tiles, image->shape);
   }
-  const at::Tensor index_nchw = raw_nchw.to(device, at::kByte, /*non_blocking=*/true).to(at::kInt);
-  at::Tensor pixels_nchw = at::empty(index_nchw.sizes(), index_nchw.options().dtype(at::kFloat));
-  for (int64_t c = 0; c < 3; ++c) {
-    const at::Tensor table =
-        ops::copy_to_device(at::tensor(tables[static_cast<size_t>(c)], at::kFloat), device);
-    pixels_nchw.select(1, c).copy_(
-        table.index_select(0, index_nchw.select(1, c).flatten()).view({count, size, size}));
-  }
-  return pixels_nchw;
+  return pixels.view(batch.sizes());
 }
 
-void set_pixels(llava::LlavaBatch& batch, const std::vector<Sample>& samples,
+void set_pixels(family::Batch& batch, const std::vector<Sample>& samples,
                 const EncodeOptions& options, at::Device device) {
-  int64_t images = 0;
-  for (const Sample& sample : samples) images += static_cast<int64_t>(sample.images.size());
-  if (images == 0) return;
+  const BatchImages images(samples);
+  if (images.images.empty()) return;
   ChannelTables tables;
   for (size_t c = 0; c < 3; ++c)
-    tables[c] = channel_table(options.image_mean[c], options.image_std[c]);
-  const int64_t size = options.config.vision.image_size;
-  batch.pixels_nchw = device.is_cpu() ? normalised_pixels(samples, images, size, tables)
-                                      : normalised_there(samples, images, size, tables, device);
+    tables[c] = channel_table(options.images->mean[c], options.images->std[c]);
+  batch.pixels = device.is_cpu() ? normalised_pixels(images, tables)
+                                 : normalised_there(images, tables, device);
+  for (const PixelImage* image : images.images) batch.images.push_back(image->shape);
 }
 
-int64_t pad_token(const llava::LlavaConfig& config) {
+int64_t pad_token(const family::ModelConfig& config) {
   return config.pad_token >= 0 && config.pad_token < config.text.vocab ? config.pad_token : 0;
 }
 
 }  // namespace
 
-llava::LlavaBatch collate(const std::vector<Sample>& samples, const EncodeOptions& options,
-                          at::Device device) {
+family::Batch collate(const std::vector<Sample>& samples, const EncodeOptions& options,
+                      at::Device device) {
   const int64_t rows = static_cast<int64_t>(samples.size());
   int64_t longest = 0;
   bool labelled = false;
@@ -106,7 +138,7 @@ llava::LlavaBatch collate(const std::vector<Sample>& samples, const EncodeOption
               labels_bt.mutable_data_ptr<int64_t>() + b * longest);
     lengths_b.mutable_data_ptr<int64_t>()[b] = static_cast<int64_t>(sample.input_ids.size());
   }
-  llava::LlavaBatch batch;
+  family::Batch batch;
   batch.input_ids_bt = ids_bt;
   if (labelled) batch.labels_bt = labels_bt;
   batch.lengths_b = lengths_b;
@@ -114,8 +146,8 @@ llava::LlavaBatch collate(const std::vector<Sample>& samples, const EncodeOption
   return batch;
 }
 
-llava::LlavaBatch pack(const std::vector<Sample>& samples, const EncodeOptions& options,
-                       at::Device device, int64_t fill_to) {
+family::Batch pack(const std::vector<Sample>& samples, const EncodeOptions& options,
+                   at::Device device, int64_t fill_to) {
   auto packed = std::make_shared<ops::PackedSequences>();
   packed->starts.push_back(0);
   for (const Sample& sample : samples)
@@ -137,7 +169,7 @@ llava::LlavaBatch pack(const std::vector<Sample>& samples, const EncodeOptions& 
   if (!device.is_cpu())
     packed->starts_s1 =
         ops::copy_to_device(at::tensor(packed->starts, at::kLong).to(at::kInt), device);
-  llava::LlavaBatch batch;
+  family::Batch batch;
   batch.input_ids_bt = ids_bt;
   batch.labels_bt = labels_bt;
   batch.lengths_b = at::tensor(std::vector<int64_t>{total}, at::kLong);
@@ -146,7 +178,7 @@ llava::LlavaBatch pack(const std::vector<Sample>& samples, const EncodeOptions& 
   return batch;
 }
 
-llava::LlavaBatch make_batch(const BatchLayout& layout, const std::vector<Sample>& samples) {
+family::Batch make_batch(const BatchLayout& layout, const std::vector<Sample>& samples) {
   if (!layout.packed) return collate(samples, layout.encode, layout.device);
   int64_t fill_to = 0;
   if (layout.fill_up > 0) {

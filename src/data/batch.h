@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/llava/llava.h"
+#include "models/family/family.h"
 #include "src/data/batch.h"
 #include "src/data/dataset.h"
 
@@ -11,13 +11,13 @@ namespace lft::data {
 
 /// Right-padded; ids and labels on the CPU, pixels on `device`, normalised in float32 as HF's
 /// processor does: (x - 255 mean) / (255 std).
-llava::LlavaBatch collate(const std::vector<Sample>& samples, const EncodeOptions& options,
-                          at::Device device);
+family::Batch collate(const std::vector<Sample>& samples, const EncodeOptions& options,
+                      at::Device device);
 /// The same without padding: all samples after each other in one row. Where they are fewer than
 /// `fill_to` positions, sequences of pad tokens follow, each of at most options.max_tokens, without
 /// a label.
-llava::LlavaBatch pack(const std::vector<Sample>& samples, const EncodeOptions& options,
-                       at::Device device, int64_t fill_to = 0);
+family::Batch pack(const std::vector<Sample>& samples, const EncodeOptions& options,
+                   at::Device device, int64_t fill_to = 0);
 
 /// How the samples of a run become what the model reads of them.
 struct BatchLayout {
@@ -27,7 +27,7 @@ struct BatchLayout {
   int64_t fill_up = 0;  // packed: filled up to one of a few sizes, at most this one; 0: not
 };
 /// pack() or collate(), as the layout says; pixels are on their way to the device.
-llava::LlavaBatch make_batch(const BatchLayout& layout, const std::vector<Sample>& samples);
+family::Batch make_batch(const BatchLayout& layout, const std::vector<Sample>& samples);
 
 /// Positions that a packed micro-batch of `tokens` is filled up to: one of at most 32 sizes up to
 /// `most`, and no less.

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "models/llava/config.h"
+#include "models/family/family.h"
 #include "src/data/sample.h"
 #include "src/io/image.h"
 #include "src/text/tokenizer.h"
@@ -16,16 +16,16 @@ namespace lft::data {
 
 /// What a recipe says of how rows become samples.
 struct EncodeRules {
-  std::string template_name = "llava-v1", image_fit = "pad";  // pad | crop
+  std::string template_name = "llava-v1", image_fit = "pad";  // a name that the family knows
   int64_t max_tokens = 2048;
 };
 
 /// How rows become samples. All numbers come from the model, never from processor defaults.
 struct EncodeOptions {
-  llava::LlavaConfig config;
-  std::string template_name = "llava-v1", image_fit = "pad";  // pad | crop
+  family::ModelConfig config;
+  std::string template_name = "llava-v1", image_fit = "pad";
   int64_t max_tokens = 2048;
-  std::vector<float> image_mean, image_std;  // from the processor files, CLIP's where absent
+  std::shared_ptr<const family::ImageProcessor> images;  // of the model and of image_fit
   std::string eos = "</s>";
   text::TokenizerParts tokenizer_parts;
   std::string tokenizer_fingerprint;  // of these parts; prepared data of another
@@ -39,7 +39,7 @@ struct EncodeOptions {
 
 /// Reads mean/std (preprocessor_config.json or processor_config.json) and eos
 /// (tokenizer_config.json); lowers max_tokens to the model's positions and then sets *notice.
-EncodeOptions encode_options(const std::string& model_dir, const llava::LlavaConfig& config,
+EncodeOptions encode_options(const std::string& model_dir, const family::ModelConfig& config,
                              const text::Tokenizer& tokenizer, const EncodeRules& rules,
                              std::string* notice);
 
@@ -48,7 +48,7 @@ EncodeOptions encode_options(const std::string& model_dir, const llava::LlavaCon
 std::vector<Row> read_rows(const std::string& path);
 
 /// Row -> Sample: render once, tokenise once, labels from character spans, image positions expanded
-/// to config.image_positions() each, pixels fitted. Truncates text after max_tokens, never an
+/// as the model's processor says, pixels fitted. Truncates text after max_tokens, never an
 /// image position (kInput then). kInput where images and <image> marks differ in number.
 Sample encode_row(const Row& row, const std::string& image_root, const text::Tokenizer& tokenizer,
                   const EncodeOptions& options);
@@ -60,10 +60,8 @@ SampleLength row_length(const Row& row, const std::string& image_root,
 Sample encode_prompt(const std::vector<text::Turn>& turns,
                      const std::vector<std::string>& image_files, const text::Tokenizer& tokenizer,
                      const EncodeOptions& options);
-/// The square the model sees. pad: mean colour to a square, then resize; crop: shortest side to
-/// size, centre crop. Antialiased bicubic on uint8 as transformers does it through torchvision.
-PixelImage fit_image(const io::RgbImage& image, int64_t size, const std::string& image_fit,
-                     const std::vector<float>& mean);
+/// What the model sees of an image.
+PixelImage fit_image(const io::RgbImage& image, const family::ImageProcessor& processor);
 
 class Dataset {
  public:

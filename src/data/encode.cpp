@@ -26,13 +26,37 @@ int64_t count_marks(const std::string& text) {
   return marks;
 }
 
-/// Tokens of a rendered row, each with an embedding row; one image token for each image.
-EncodedText tokenize(const Row& row, text::Rendered rendered, const text::Tokenizer& tokenizer,
+int64_t total_runs(const std::vector<family::ImagePlan>& images) {
+  int64_t runs = 0;
+  for (const family::ImagePlan& image : images) runs += static_cast<int64_t>(image.runs.size());
+  return runs;
+}
+
+/// The text with what its image marks expand to in their places; the spans move along.
+void write_out_images(text::Rendered& rendered, const std::vector<family::ImagePlan>& images) {
+  size_t from = 0;
+  for (const family::ImagePlan& image : images) {
+    const size_t at = rendered.text.find(kImageMark, from);
+    rendered.text.replace(at, kImageMark.size(), image.text);
+    from = at + image.text.size();
+    for (std::vector<text::Rendered::Span>* spans : {&rendered.supervised, &rendered.masked}) {
+      for (text::Rendered::Span& span : *spans) {
+        for (size_t* end : {&span.begin, &span.end})
+          if (*end > at) *end += image.text.size() - kImageMark.size();
+      }
+    }
+  }
+}
+
+/// Tokens of a rendered row, each with an embedding row; one image token for each run.
+EncodedText tokenize(const Row& row, text::Rendered rendered,
+                     const std::vector<family::ImagePlan>& images, const text::Tokenizer& tokenizer,
                      const EncodeOptions& options) {
   EncodedText text{.rendered = std::move(rendered), .tokens = {}, .supervised = {}};
+  write_out_images(text.rendered, images);
   text.tokens = tokenizer.encode(text.rendered.text);
   text.supervised = text::supervised_mask(text.tokens, text.rendered.supervised);
-  size_t image_tokens = 0;
+  int64_t image_tokens = 0;
   for (const text::Token& token : text.tokens) {
     if (token.id < 0 || token.id >= options.config.text.vocab) {
       refuse_row(row, "a token id beyond the model's embedding rows", std::to_string(token.id),
@@ -41,15 +65,15 @@ EncodedText tokenize(const Row& row, text::Rendered rendered, const text::Tokeni
     }
     image_tokens += token.id == options.config.image_token;
   }
-  if (image_tokens != row.images.size()) {
+  if (const int64_t runs = total_runs(images); image_tokens != runs) {
     refuse_row(row, "the tokenizer does not give one image token for each <image>",
-               std::to_string(image_tokens) + " image tokens", std::to_string(row.images.size()),
+               std::to_string(image_tokens) + " image tokens", std::to_string(runs),
                "use the tokenizer that belongs to the model");
   }
   return text;
 }
 
-/// The model's square of the file whose path `find` gives; an error of either names the row.
+/// What the model sees of the file whose path `find` gives; an error of either names the row.
 template <typename Find>
 PixelImage fit_named(const Row& row, const EncodeOptions& options, const std::string& next,
                      const Find& find) {
@@ -104,38 +128,80 @@ void check_system(const Row& row, const EncodeOptions& options) {
              "set data.template to one of them, or put the text in front of the first question");
 }
 
-EncodedText encode_text(const Row& row, const text::Tokenizer& tokenizer,
-                        const EncodeOptions& options) {
+std::vector<family::ImagePlan> plans_of(const std::vector<PixelImage>& images,
+                                        const EncodeOptions& options) {
+  std::vector<family::ImagePlan> plans;
+  const auto fixed = options.images->fixed_shape();
+  for (const PixelImage& image : images) {
+    plans.push_back(options.images->plan(fixed ? image::Size{fixed->width, fixed->height}
+                                               : image.shape.source));
+  }
+  return plans;
+}
+
+std::vector<family::ImagePlan> plan_images(const Row& row, const std::string& image_root,
+                                           const EncodeOptions& options) {
+  std::vector<family::ImagePlan> plans;
+  if (const auto fixed = options.images->fixed_shape()) {
+    const family::ImagePlan plan =
+        options.images->plan({.width = fixed->width, .height = fixed->height});
+    plans.assign(row.images.size(), plan);
+    return plans;
+  }
+  for (const std::string& name : row.images) {
+    try {
+      uint64_t file_bytes = 0;
+      const std::string path =
+          image_root.empty()
+              ? name
+              : io::image_path(image_root, name, options.image_limits.follow_symlinks);
+      plans.push_back(options.images->plan(
+          upright_size(read_header_of(path, options.image_limits, &file_bytes))));
+    } catch (const Error& error) {
+      throw_image_error(row, error, kMendImage);
+    }
+  }
+  return plans;
+}
+
+EncodedText encode_text(const Row& row, const std::vector<family::ImagePlan>& images,
+                        const text::Tokenizer& tokenizer, const EncodeOptions& options) {
   check_system(row, options);
   return tokenize(row,
                   text::render(options.template_name, row.turns, options.eos, false, row.system),
-                  tokenizer, options);
+                  images, tokenizer, options);
 }
 
-Sample expand_images(const EncodedText& text, const Row& row, const EncodeOptions& options) {
+Sample expand_images(const EncodedText& text, const Row& row,
+                     const std::vector<family::ImagePlan>& images, const EncodeOptions& options) {
+  std::vector<int64_t> runs;
+  for (const family::ImagePlan& image : images)
+    runs.insert(runs.end(), image.runs.begin(), image.runs.end());
+  auto run = runs.begin();
   Sample sample;
   sample.id = row.id;
   for (size_t i = 0; i < text.tokens.size(); ++i) {
     const int64_t id = text.tokens[i].id;
     const bool is_image = id == options.config.image_token,
                supervised = text.supervised[i] && !is_image && i > 0;
-    const auto copies = static_cast<size_t>(is_image ? options.config.image_positions() : 1);
+    const auto copies = static_cast<size_t>(is_image ? *run++ : 1);
     sample.input_ids.insert(sample.input_ids.end(), copies, id);
     sample.labels.insert(sample.labels.end(), copies, supervised ? id : kIgnore);
   }
   return sample;
 }
 
-void truncate_sample(Sample& sample, const Row& row, const EncodeOptions& options) {
+void truncate_sample(Sample& sample, const Row& row, const std::vector<family::ImagePlan>& images,
+                     const EncodeOptions& options) {
   const int64_t length = static_cast<int64_t>(sample.input_ids.size());
   if (length <= options.max_tokens) return;
   const auto last =
       std::find(sample.input_ids.rbegin(), sample.input_ids.rend(), options.config.image_token);
-  const int64_t behind_images = sample.input_ids.rend() - last;
-  if (behind_images > options.max_tokens) {
+  const int64_t after_images = sample.input_ids.rend() - last;
+  if (after_images > options.max_tokens) {
     refuse_row(row, "the limit of tokens would cut an image",
-               "the last image ends at position " + std::to_string(behind_images) + " (" +
-                   std::to_string(options.config.image_positions()) +
+               "the last image ends at position " + std::to_string(after_images) + " (" +
+                   std::to_string(images.back().positions()) +
                    " positions an image, from the vision tower)",
                "at most data.max_tokens = " + std::to_string(options.max_tokens),
                "raise data.max_tokens (the model has " +
@@ -154,8 +220,10 @@ int64_t Sample::supervised() const {
 Sample encode_row(const Row& row, const std::string& image_root, const text::Tokenizer& tokenizer,
                   const EncodeOptions& options) {
   check_marks(row);
-  Sample sample = expand_images(encode_text(row, tokenizer, options), row, options);
-  truncate_sample(sample, row, options);
+  const std::vector<family::ImagePlan> images =
+      plan_images(row, image_root.empty() ? "." : image_root, options);
+  Sample sample = expand_images(encode_text(row, images, tokenizer, options), row, images, options);
+  truncate_sample(sample, row, images, options);
   for (const std::string& name : row.images) {
     const auto find = [&] {
       return io::image_path(image_root.empty() ? "." : image_root, name,
@@ -173,7 +241,9 @@ Sample encode_prompt(const std::vector<text::Turn>& turns,
   check_marks(row);
   text::Rendered prompt =
       text::render(options.template_name, turns, options.eos, /*generate=*/true);
-  Sample sample = expand_images(tokenize(row, std::move(prompt), tokenizer, options), row, options);
+  const std::vector<family::ImagePlan> images = plan_images(row, "", options);
+  Sample sample = expand_images(tokenize(row, std::move(prompt), images, tokenizer, options), row,
+                                images, options);
   sample.labels.clear();
   const int64_t length = static_cast<int64_t>(sample.input_ids.size()),
                 positions = options.config.text.max_positions;

@@ -26,33 +26,46 @@ void check_marks(const Row& row);
 /// kInput where the row has a system text and the template no place for it.
 void check_system(const Row& row, const EncodeOptions& options);
 
-/// A row as text and as tokens: nothing is cut, an image is one token.
+/// What each image of a row becomes, in order. Where not all become the same, the headers of the
+/// files are read; errors of them name the row.
+std::vector<family::ImagePlan> plan_images(const Row& row, const std::string& image_root,
+                                           const EncodeOptions& options);
+
+/// The same of images that were read already.
+std::vector<family::ImagePlan> plans_of(const std::vector<PixelImage>& images,
+                                        const EncodeOptions& options);
+
+/// A row as text and as tokens: nothing is cut, a run of image positions is one token.
 struct EncodedText {
-  text::Rendered rendered;
+  text::Rendered rendered;          // with what images expand to
   std::vector<text::Token> tokens;  // of rendered.text
   std::vector<bool> supervised;     // by token
 };
-/// kInput where a token has no embedding row or the image tokens are not one for each image of the
-/// row.
-EncodedText encode_text(const Row& row, const text::Tokenizer& tokenizer,
-                        const EncodeOptions& options);
+/// kInput where a token has no embedding row or the image tokens are not those that the images
+/// become.
+EncodedText encode_text(const Row& row, const std::vector<family::ImagePlan>& images,
+                        const text::Tokenizer& tokenizer, const EncodeOptions& options);
 
 /// Ids and labels with every image token repeated for its positions; no pixels. The first label is
 /// always -100: nothing predicts it.
-Sample expand_images(const EncodedText& text, const Row& row, const EncodeOptions& options);
+Sample expand_images(const EncodedText& text, const Row& row,
+                     const std::vector<family::ImagePlan>& images, const EncodeOptions& options);
 
 /// Drops what lies after max_tokens; kInput where that would cut an image.
-void truncate_sample(Sample& sample, const Row& row, const EncodeOptions& options);
+void truncate_sample(Sample& sample, const Row& row, const std::vector<family::ImagePlan>& images,
+                     const EncodeOptions& options);
 
-/// The square of an image file, decoded with no more memory than read_bytes() says. Errors of the
-/// file and of check_fit().
+/// An image's size as it is seen: its orientation applied.
+image::Size upright_size(const io::ImageHeader& header);
+/// Of an image file: the size as it is stored, and how many bytes the file has.
+io::ImageHeader read_header_of(const std::string& path, const io::ImageLimits& limits,
+                               uint64_t* file_bytes);
+/// What the model sees of an image file, decoded with no more memory than read_bytes() says. Errors
+/// of the file and of the model's processor.
 PixelImage read_fitted(const std::string& path, const EncodeOptions& options);
 /// Bytes held at the most while read_fitted() reads an image of this header from a file of so many
 /// bytes.
-int64_t read_bytes(const io::ImageHeader& header, int64_t file_bytes, int64_t size,
-                   const std::string& image_fit);
-
-/// kInput where an image of this size cannot be fitted: too long and narrow.
-void check_fit(int64_t width, int64_t height, int64_t size, const std::string& image_fit);
+int64_t read_bytes(const io::ImageHeader& header, int64_t file_bytes,
+                   const family::ImageProcessor& processor);
 
 }  // namespace lft::data

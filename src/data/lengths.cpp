@@ -14,28 +14,6 @@
 namespace lft::data {
 namespace {
 
-/// Where nearly every image says its size. After a long EXIF block it is further on: then the file
-/// is read whole.
-constexpr uint64_t kHeaderBytes = 64 << 10;
-
-io::ImageHeader image_header(const std::string& path, const io::ImageLimits& limits,
-                             uint64_t* file_bytes) {
-  {
-    const io::FileHandle file = io::FileHandle::open_to_read(path);
-    *file_bytes = file.size();
-    if (file.size() > kHeaderBytes && file.size() <= limits.max_bytes) {
-      std::string head(kHeaderBytes, '\0');
-      file.read_at(0, head.data(), head.size());
-      try {
-        return io::read_image_header(head, path, limits);
-      } catch (const Error& error) {
-        if (error.kind() != ErrorKind::kInput) throw;
-      }
-    }
-  }
-  return io::read_image_header(io::read_file(path, limits.max_bytes), path, limits);
-}
-
 SampleLength length_of(const Sample& sample, size_t images) {
   return {.tokens = static_cast<int32_t>(sample.input_ids.size()),
           .supervised = static_cast<int32_t>(sample.supervised()),
@@ -74,34 +52,39 @@ SampleLength length_or_bad(const Dataset& dataset, int64_t index, BadCount& bad)
 SampleLength row_length(const Row& row, const std::string& image_root,
                         const text::Tokenizer& tokenizer, const EncodeOptions& options) {
   check_marks(row);
-  Sample sample = expand_images(encode_text(row, tokenizer, options), row, options);
-  const int64_t whole = sample.supervised();
-  truncate_sample(sample, row, options);
   const io::ImageLimits& limits = options.image_limits;
-  int64_t reading = 0;
+  const std::string root = image_root.empty() ? "." : image_root;
+  const std::vector<family::ImagePlan> images = plan_images(row, root, options);
+  Sample sample = expand_images(encode_text(row, images, tokenizer, options), row, images, options);
+  const int64_t whole = sample.supervised();
+  truncate_sample(sample, row, images, options);
+  SampleLength length = length_of(sample, row.images.size());
   for (const std::string& name : row.images) {
     try {
       uint64_t file_bytes = 0;
-      const io::ImageHeader header = image_header(
-          io::image_path(image_root.empty() ? "." : image_root, name, limits.follow_symlinks),
-          limits, &file_bytes);
-      const int64_t size = options.config.vision.image_size;
-      check_fit(header.width, header.height, size, options.image_fit);  // alike for a turned image
-      reading = std::max(
-          reading, read_bytes(header, static_cast<int64_t>(file_bytes), size, options.image_fit));
+      const io::ImageHeader header =
+          read_header_of(io::image_path(root, name, limits.follow_symlinks), limits, &file_bytes);
+      const family::ImagePlan plan = options.images->plan(upright_size(header));
+      length.add_image(plan);
+      length.reading = std::max(
+          length.reading, read_bytes(header, static_cast<int64_t>(file_bytes), *options.images));
     } catch (const Error& error) {
       throw_image_error(row, error, kMendImage);
     }
   }
-  SampleLength length = length_of(sample, row.images.size());
   length.cut = static_cast<int32_t>(whole) - length.supervised;
-  length.reading = reading;
   return length;
 }
 
 SampleLength Dataset::length(int64_t index) const {
   const Sample sample = get(index);
-  return length_of(sample, sample.images.size());
+  SampleLength length = length_of(sample, sample.images.size());
+  for (const PixelImage& image : sample.images) {
+    length.values += image.shape.values();
+    length.tower += image.tower_positions;
+    length.placed += image.positions;
+  }
+  return length;
 }
 
 std::vector<SampleLength> measure_lengths(const Dataset& dataset, int64_t workers,

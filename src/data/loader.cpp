@@ -166,9 +166,9 @@ Loader::~Loader() = default;
 
 int64_t Loader::steps_per_epoch() const { return state_->steps_per_epoch; }
 
-llava::LlavaBatch StepSamples::take(size_t index) const {
+family::Batch StepSamples::take(size_t index) const {
   if (index > 0 || !made || !made->input_ids_bt.defined()) return make(micro[index]);
-  return std::exchange(*made, llava::LlavaBatch());
+  return std::exchange(*made, family::Batch());
 }
 
 StepSamples Loader::next() {

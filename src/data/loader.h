@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "models/llava/llava.h"
+#include "models/family/family.h"
 #include "src/data/batch.h"
 #include "src/data/dataset.h"
 
@@ -47,11 +47,11 @@ struct StepSamples {
   std::shared_ptr<const BatchLayout> layout = {};  // of the loader; how micro-batches are made
   /// Of the first micro-batch, where it was made ahead of its step, on its way to the device; null:
   /// it was not. Who runs it takes it and leaves an empty one.
-  std::shared_ptr<llava::LlavaBatch> made = {};
+  std::shared_ptr<family::Batch> made = {};
 
   /// The batch of micro-batch `micro`: the one made ahead where that is it.
-  llava::LlavaBatch take(size_t micro) const;
-  llava::LlavaBatch make(const std::vector<Sample>& samples) const {
+  family::Batch take(size_t micro) const;
+  family::Batch make(const std::vector<Sample>& samples) const {
     return make_batch(*layout, samples);
   }
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <optional>
 
 #include "src/base/errors.h"
 #include "src/base/hash.h"
@@ -26,23 +27,42 @@ std::string shard_name(size_t number) {
 
 /// Everything that decides a sample beside its row. A run whose own differs is refused.
 io::Json made_for(const EncodeOptions& options) {
-  return {{"template", options.template_name},
-          {"template_hash", text::template_hash(options.template_name)},
-          {"image_fit", options.image_fit},
-          {"max_tokens", options.max_tokens},
-          {"tokenizer", options.tokenizer_fingerprint},
-          {"image_mean", options.image_mean},
-          {"image_std", options.image_std},
-          {"eos", options.eos},
-          {"image_token", options.config.image_token},
-          {"image_positions", options.config.image_positions()},
-          {"image_size", options.config.vision.image_size},
-          {"vocab_size", options.config.text.vocab}};
+  io::Json made = {{"template", options.template_name},
+                   {"template_hash", text::template_hash(options.template_name)},
+                   {"max_tokens", options.max_tokens},
+                   {"tokenizer", options.tokenizer_fingerprint},
+                   {"eos", options.eos},
+                   {"image_token", options.config.image_token},
+                   {"vocab_size", options.config.text.vocab}};
+  made.update(options.images->identity());
+  return made;
+}
+
+/// An image beside its pixels, in a shard of a family whose images differ in shape: a row of int64.
+constexpr int64_t kShapeNumbers = 9;
+
+std::vector<int64_t> numbers_of(const PixelImage& image) {
+  const family::ImageShape& shape = image.shape;
+  return {shape.tiles,         shape.height,    shape.width,
+          shape.rows,          shape.columns,   shape.source.width,
+          shape.source.height, image.positions, image.tower_positions};
+}
+
+PixelImage image_of(const int64_t* numbers) {
+  return {.shape = {.tiles = numbers[0],
+                    .height = numbers[1],
+                    .width = numbers[2],
+                    .rows = numbers[3],
+                    .columns = numbers[4],
+                    .source = {.width = numbers[5], .height = numbers[6]}},
+          .chw = {},
+          .positions = numbers[7],
+          .tower_positions = numbers[8]};
 }
 
 /// Samples of one shard, gathered until they are written.
 struct Shard {
-  std::vector<int64_t> input_ids, labels, offsets = {0}, image_offsets = {0};
+  std::vector<int64_t> input_ids, labels, offsets = {0}, image_offsets = {0}, shapes;
   std::vector<uint8_t> pixels;
 
   int64_t samples() const { return static_cast<int64_t>(offsets.size()) - 1; }
@@ -50,15 +70,19 @@ struct Shard {
   void add(const Sample& sample) {
     input_ids.insert(input_ids.end(), sample.input_ids.begin(), sample.input_ids.end());
     labels.insert(labels.end(), sample.labels.begin(), sample.labels.end());
-    for (const PixelImage& image : sample.images)
+    for (const PixelImage& image : sample.images) {
       pixels.insert(pixels.end(), image.chw.begin(), image.chw.end());
+      const std::vector<int64_t> numbers = numbers_of(image);
+      shapes.insert(shapes.end(), numbers.begin(), numbers.end());
+    }
     offsets.push_back(static_cast<int64_t>(input_ids.size()));
     image_offsets.push_back(image_offsets.back() + static_cast<int64_t>(sample.images.size()));
   }
-  void write(const std::string& path, int64_t size) const;
+  /// `fixed`: the shape of all images, where they have one.
+  void write(const std::string& path, const std::optional<family::ImageShape>& fixed) const;
 };
 
-void Shard::write(const std::string& path, int64_t size) const {
+void Shard::write(const std::string& path, const std::optional<family::ImageShape>& fixed) const {
   struct Part {
     const void* data;
     uint64_t bytes;
@@ -66,18 +90,21 @@ void Shard::write(const std::string& path, int64_t size) const {
   const auto part = [](const std::vector<int64_t>& values) {
     return Part{values.data(), values.size() * 8};
   };
-  const std::map<std::string, Part> parts = {{"image_offsets", part(image_offsets)},
-                                             {"input_ids", part(input_ids)},
-                                             {"labels", part(labels)},
-                                             {"offsets", part(offsets)},
-                                             {"pixels", {pixels.data(), pixels.size()}}};
+  std::map<std::string, Part> parts = {{"image_offsets", part(image_offsets)},
+                                       {"input_ids", part(input_ids)},
+                                       {"labels", part(labels)},
+                                       {"offsets", part(offsets)},
+                                       {"pixels", {pixels.data(), pixels.size()}}};
+  if (!fixed) parts["image_shapes"] = part(shapes);
   std::vector<io::TensorInfo> tensors;
   for (const auto& [name, data] : parts) {
     io::TensorInfo info;
     info.name = name;
     info.dtype = name == "pixels" ? io::DType::kU8 : io::DType::kI64;
-    info.shape = name == "pixels" ? std::vector<int64_t>{image_offsets.back(), 3, size, size}
-                                  : std::vector<int64_t>{static_cast<int64_t>(data.bytes / 8)};
+    info.shape = {static_cast<int64_t>(name == "pixels" ? data.bytes : data.bytes / 8)};
+    if (name == "pixels" && fixed)
+      info.shape = {image_offsets.back(), 3, fixed->height, fixed->width};
+    if (name == "image_shapes") info.shape = {image_offsets.back(), kShapeNumbers};
     tensors.push_back(info);
   }
   io::SafetensorsWriter writer(path, tensors, {{"format", "lft-prepared"}});
@@ -117,7 +144,7 @@ class PreparedWriter {
  private:
   void flush() {
     const std::string path = folder_ + "/" + shard_name(shards_.size());
-    shard_.write(path, options_.config.vision.image_size);
+    shard_.write(path, options_.images->fixed_shape());
     shards_.push_back({{"samples", shard_.samples()}, {"sha256", sha256_file(path)}});
     shard_ = Shard{};
   }
@@ -186,10 +213,12 @@ void check_made_for(const io::Json& stored, const EncodeOptions& options, const 
          join(found), join(expected), "run lft prepare again with this recipe");
 }
 
-/// A shard's header and where each of its samples lies.
+/// A shard's header and where each of its samples lies. images: without their pixels, which begin
+/// at `pixel_offsets`.
 struct OpenShard {
   io::SafetensorsFile file;
-  std::vector<int64_t> offsets, image_offsets;
+  std::vector<int64_t> offsets, image_offsets, pixel_offsets;
+  std::vector<PixelImage> images;
 };
 
 std::vector<int64_t> read_offsets(const io::SafetensorsFile& file, const std::string& name,
@@ -206,21 +235,66 @@ std::vector<int64_t> read_offsets(const io::SafetensorsFile& file, const std::st
   return offsets;
 }
 
-OpenShard open_shard(const std::string& path, int64_t samples, int64_t size) {
+/// As they stand in the file, or all of the one shape.
+std::vector<PixelImage> read_shapes(const io::SafetensorsFile& file, int64_t images,
+                                    const family::ImageProcessor& processor) {
+  if (const auto fixed = processor.fixed_shape()) {
+    const family::ImagePlan plan = processor.plan({fixed->width, fixed->height});
+    const PixelImage one{.shape = *fixed,
+                         .chw = {},
+                         .positions = plan.positions(),
+                         .tower_positions = plan.tower_positions};
+    return {static_cast<size_t>(images), one};
+  }
+  const io::TensorInfo& info = file.info("image_shapes");
+  if (info.dtype != io::DType::kI64 || info.shape != std::vector<int64_t>{images, kShapeNumbers})
+    damaged(file.path(), "tensor image_shapes",
+            "int64 [images, " + std::to_string(kShapeNumbers) + "]");
+  std::vector<int64_t> numbers(static_cast<size_t>(images * kShapeNumbers));
+  file.read(info, numbers.data());
+  const auto within = [](int64_t number) { return number >= 0 && number <= 1 << 20; };
+  if (!std::ranges::all_of(numbers, within))
+    damaged(file.path(), "tensor image_shapes", "sizes and counts from 0 to 1048576");
+  std::vector<PixelImage> found;
+  for (int64_t i = 0; i < images; ++i)
+    found.push_back(image_of(numbers.data() + i * kShapeNumbers));
+  return found;
+}
+
+OpenShard open_shard(const std::string& path, int64_t samples,
+                     const family::ImageProcessor& processor) {
   io::SafetensorsFile file(path);
   const io::TensorInfo &ids = file.info("input_ids"), &labels = file.info("labels"),
                        &pixels = file.info("pixels");
+  const auto fixed = processor.fixed_shape();
   const bool fits = ids.dtype == io::DType::kI64 && labels.dtype == io::DType::kI64 &&
                     ids.shape.size() == 1 && ids.shape == labels.shape;
-  const bool square = pixels.dtype == io::DType::kU8 && pixels.shape.size() == 4 &&
-                      pixels.shape[1] == 3 && pixels.shape[2] == size && pixels.shape[3] == size;
-  if (!fits || !square)
+  const bool square =
+      pixels.dtype == io::DType::kU8 &&
+      (fixed ? pixels.shape.size() == 4 && pixels.shape[1] == 3 &&
+                   pixels.shape[2] == fixed->height && pixels.shape[3] == fixed->width
+             : pixels.shape.size() == 1);
+  if (!fits || !square) {
+    const std::string form = fixed ? "[n, 3, size, size]" : "[n]";
     damaged(path, "tensors of other types or shapes",
-            "input_ids and labels int64 [t], pixels uint8 [n, 3, size, size]");
+            "input_ids and labels int64 [t], pixels uint8 " + form);
+  }
   std::vector<int64_t> offsets = read_offsets(file, "offsets", samples, ids.shape[0]);
-  std::vector<int64_t> image_offsets =
-      read_offsets(file, "image_offsets", samples, pixels.shape[0]);
-  return {std::move(file), std::move(offsets), std::move(image_offsets)};
+  const std::vector<int64_t>& counted = fixed ? pixels.shape : file.info("image_shapes").shape;
+  const int64_t images = counted.empty() ? 0 : counted[0];
+  std::vector<int64_t> image_offsets = read_offsets(file, "image_offsets", samples, images);
+  std::vector<PixelImage> shapes = read_shapes(file, images, processor);
+  std::vector<int64_t> pixel_offsets = {0};
+  for (const PixelImage& image : shapes)
+    pixel_offsets.push_back(pixel_offsets.back() + image.shape.values());
+  if (static_cast<uint64_t>(pixel_offsets.back()) != pixels.bytes)
+    damaged(path, std::to_string(pixels.bytes) + " bytes of pixels",
+            std::to_string(pixel_offsets.back()) + ", as the images' shapes say");
+  return {.file = std::move(file),
+          .offsets = std::move(offsets),
+          .image_offsets = std::move(image_offsets),
+          .pixel_offsets = std::move(pixel_offsets),
+          .images = std::move(shapes)};
 }
 
 class PreparedDataset : public Dataset {
@@ -244,8 +318,8 @@ class PreparedDataset : public Dataset {
       const int64_t samples = io::json_int(shard, "samples", 1, 1ll << 40, where);
       starts_.push_back(all_samples);
       all_samples += samples;
-      shards_.push_back(open_shard(path + "/" + shard_name(shards_.size()), samples,
-                                   options.config.vision.image_size));
+      shards_.push_back(
+          open_shard(path + "/" + shard_name(shards_.size()), samples, *options.images));
     }
     if (all_samples != size())
       damaged(where, std::to_string(all_samples) + " samples in the shards",
@@ -264,11 +338,12 @@ class PreparedDataset : public Dataset {
     sample.id = at(index).id;
     sample.input_ids = read_ids(open, "input_ids", i);
     sample.labels = read_ids(open, "labels", i);
-    const int64_t size = options_.config.vision.image_size;
-    const auto bytes = static_cast<uint64_t>(3 * size * size);
-    for (int64_t image = open.image_offsets[i]; image < open.image_offsets[i + 1]; ++image) {
-      PixelImage pixels{size, std::vector<uint8_t>(bytes)};
-      open.file.read_range(open.file.info("pixels"), static_cast<uint64_t>(image) * bytes, bytes,
+    for (auto image = static_cast<size_t>(open.image_offsets[i]);
+         image < static_cast<size_t>(open.image_offsets[i + 1]); ++image) {
+      PixelImage pixels = open.images[image];
+      pixels.chw.resize(static_cast<size_t>(pixels.shape.values()));
+      open.file.read_range(open.file.info("pixels"),
+                           static_cast<uint64_t>(open.pixel_offsets[image]), pixels.chw.size(),
                            pixels.chw.data());
       sample.images.push_back(std::move(pixels));
     }
@@ -280,9 +355,17 @@ class PreparedDataset : public Dataset {
     const std::vector<int64_t> labels = read_ids(open, "labels", i);
     const auto supervised =
         std::count_if(labels.begin(), labels.end(), [](int64_t label) { return label != -100; });
-    return {.tokens = static_cast<int32_t>(labels.size()),
-            .supervised = static_cast<int32_t>(supervised),
-            .images = static_cast<int32_t>(open.image_offsets[i + 1] - open.image_offsets[i])};
+    SampleLength length{
+        .tokens = static_cast<int32_t>(labels.size()),
+        .supervised = static_cast<int32_t>(supervised),
+        .images = static_cast<int32_t>(open.image_offsets[i + 1] - open.image_offsets[i])};
+    for (int64_t image = open.image_offsets[i]; image < open.image_offsets[i + 1]; ++image) {
+      const PixelImage& one = open.images[static_cast<size_t>(image)];
+      length.values += one.shape.values();
+      length.tower += one.tower_positions;
+      length.placed += one.positions;
+    }
+    return length;
   }
 
  private:
@@ -343,8 +426,8 @@ class PreparedDataset : public Dataset {
                 "the token's id, or -100");
       image_positions += id == options_.config.image_token;
     }
-    const int64_t expected =
-        static_cast<int64_t>(sample.images.size()) * options_.config.image_positions();
+    int64_t expected = 0;
+    for (const PixelImage& image : sample.images) expected += image.positions;
     if (image_positions != expected) {
       damaged(where,
               std::to_string(image_positions) + " image positions for " +

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "models/family/image_processor.h"
 #include "src/text/chat_template.h"
 
 namespace lft::data {
@@ -17,10 +18,12 @@ struct Row {
   std::string system = {};          // of the row itself; empty: the template's
 };
 
-/// Resized to the model's square, before normalisation: uint8 [3, size, size].
+/// An image as the model's processor makes it, before normalisation: uint8, tile after tile, each
+/// [3, height, width].
 struct PixelImage {
-  int64_t size = 0;
-  std::vector<uint8_t> chw;
+  family::ImageShape shape;
+  std::vector<uint8_t> chw = {};
+  int64_t positions = 0, tower_positions = 0;  // in the text, and in the vision tower
 };
 
 /// Tokenised, with image positions expanded. labels[i] is input_ids[i] or -100.
@@ -37,6 +40,13 @@ struct Sample {
 struct SampleLength {
   int32_t tokens = 0, supervised = 0, images = 0, cut = 0;
   int64_t reading = 0;
+  int64_t values = 0, tower = 0, placed = 0;  // of all its images: numbers of pixels, positions in
+                                              // the vision tower and in the text
+  void add_image(const family::ImagePlan& plan) {
+    values += plan.shape.values();
+    tower += plan.tower_positions;
+    placed += plan.positions();
+  }
 };
 
 }  // namespace lft::data

@@ -1,6 +1,7 @@
 #include "src/hf/model_dir.h"
 
 #include "kernels/common/error.h"
+#include "models/registry/registry.h"
 #include "src/base/errors.h"
 #include "src/base/text.h"
 #include "src/hf/known_models.h"
@@ -12,7 +13,7 @@
 namespace lft::hf {
 namespace {
 
-/// Unquantised weights only: what is stored otherwise needs scales that no LLaVA of ours reads.
+/// Unquantised weights only: what is stored otherwise needs scales that no family reads.
 bool is_weight_dtype(io::DType dtype) {
   return dtype == io::DType::kF32 || dtype == io::DType::kF16 || dtype == io::DType::kBF16;
 }
@@ -63,7 +64,7 @@ io::Json read_generation_config(const std::string& file) {
 }
 
 /// Where generation_config.json names end tokens transformers looks at no other.
-void read_end_tokens(const std::string& file, llava::LlavaConfig* config) {
+void read_end_tokens(const std::string& file, family::ModelConfig* config) {
   const io::Json generation = read_generation_config(file);
   const io::Json ends =
       generation.is_object() ? generation.value("eos_token_id", io::Json()) : io::Json();
@@ -87,7 +88,7 @@ struct Matcher {
   std::map<io::DType, uint64_t> bytes_of;
 
   void place(ModelDir& dir, size_t file, const io::TensorInfo& info) {
-    const std::string canonical = llava::llava_canonical_name(info.name, dir.config);
+    const std::string canonical = dir.config.family->canonical_name(info.name, dir.config);
     const bool head = info.name.ends_with("lm_head.weight") && dir.config.text.tie_embeddings;
     if (canonical.empty() && head) dir.tied_heads.push_back({file, info.name});
     if (canonical.empty()) return;
@@ -97,7 +98,7 @@ struct Matcher {
 
   void compare(ModelDir& dir) {
     std::map<std::string, ModelDir::Place> left = dir.tensors;
-    for (const llava::TensorSpec& spec : llava::llava_tensors(dir.config)) {
+    for (const family::TensorSpec& spec : dir.config.family->tensors(dir.config)) {
       const auto at = left.find(spec.name);
       if (at == left.end()) {
         missing.items.push_back(spec.name + " " + shape_text(spec.shape));
@@ -131,7 +132,7 @@ ModelDir ModelDir::config_only(const std::string& path) {
   ModelDir dir;
   dir.path = io::absolute_path(path);
   const io::Json config = read_config(path);
-  dir.config = llava::LlavaConfig::parse(config, path + "/config.json");
+  dir.config = registry::parse_config(config, path + "/config.json");
   read_end_tokens(path + "/generation_config.json", &dir.config);
   dir.stored_dtype = named_dtype(config);
   return dir;
@@ -147,7 +148,7 @@ ModelDir ModelDir::shapes_of(const std::string& path) {
   if (known.is_null()) return config_only(path);
   ModelDir dir;
   dir.path = path;
-  dir.config = llava::LlavaConfig::parse(known, path);
+  dir.config = registry::parse_config(known, path);
   dir.stored_dtype = named_dtype(known);
   return dir;
 }
@@ -164,11 +165,10 @@ ModelDir ModelDir::open(const std::string& path) {
                                       matcher.mistyped, matcher.twice};
   if (any(faults)) {
     refuse(ErrorKind::kInput, "the weights do not fit config.json", path, describe(faults),
-           "the " + std::to_string(llava::llava_tensors(dir.config).size()) +
-               " tensors of a LLaVA of this config",
-           "take config.json and weights from the same checkpoint (a field that "
-           "config.json leaves out "
-           "has LLaVA-1.5-7B's value)");
+           "the " + std::to_string(dir.config.family->tensors(dir.config).size()) +
+               " tensors of a " + dir.config.family->name() + " of this config",
+           "take config.json and weights from the same checkpoint (a field that config.json leaves "
+           "out has the value that transformers gives it)");
   }
   uint64_t most = 0;
   for (const auto& [dtype, bytes] : matcher.bytes_of) {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "models/llava/llava.h"
+#include "models/family/family.h"
 #include "src/io/safetensors.h"
 
 namespace lft::hf {
@@ -14,7 +14,7 @@ namespace lft::hf {
 /// kInput error with names and counts.
 struct ModelDir {
   std::string path;
-  llava::LlavaConfig config;
+  family::ModelConfig config;
   std::vector<io::SafetensorsFile> files;
   struct Place {
     size_t file;
@@ -58,15 +58,16 @@ at::ScalarType choose_base_dtype(const ModelDir& dir, const std::string& base_dt
 /// non-finite weight is kInput naming tensor and index. With codes for a storage the decoder
 /// layers' linear layers are quantised as they are read; the rest has `dtype`. `digest` gets a
 /// sha256 that every stored byte of every weight counts in.
-llava::Llava load_llava(const ModelDir& dir, at::ScalarType dtype, at::Device device,
-                        bool check_finite = true,
-                        ops::BaseStorage storage = ops::BaseStorage::kDense,
-                        std::string* digest = nullptr);
+family::Model load_model(const ModelDir& dir, at::ScalarType dtype, at::Device device,
+                         bool check_finite = true,
+                         ops::BaseStorage storage = ops::BaseStorage::kDense,
+                         std::string* digest = nullptr);
 
 /// Weights drawn instead of read, for benchmarks: normal with the config's customary deviation of
 /// 0.02, norms 1, biases 0; a function of the seed on each device.
-llava::Llava random_llava(const llava::LlavaConfig& config, at::ScalarType dtype, at::Device device,
-                          uint64_t seed, ops::BaseStorage storage = ops::BaseStorage::kDense);
+family::Model random_model(const family::ModelConfig& config, at::ScalarType dtype,
+                           at::Device device, uint64_t seed,
+                           ops::BaseStorage storage = ops::BaseStorage::kDense);
 
 /// sha256 over config and weight headers and sampled blocks: which base an adapter or a checkpoint
 /// belongs to.

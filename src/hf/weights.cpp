@@ -119,13 +119,13 @@ void refuse_non_finite(const at::Tensor& tensor, const std::string& name, const 
          "take the file from its source again; a checkpoint with such a weight cannot be used");
 }
 
-std::map<std::string, at::Tensor> llava_parameters(llava::LlavaImpl& model) {
+std::map<std::string, at::Tensor> model_parameters(family::ModelImpl& model) {
   std::map<std::string, at::Tensor> found;
   for (auto& item : model.named_parameters()) {
     if (item.key().find(".adapter.") == std::string::npos) found.emplace(item.key(), item.value());
   }
   std::map<std::string, at::Tensor> parameters;
-  for (const llava::TensorSpec& spec : llava::llava_tensors(model.config)) {
+  for (const family::TensorSpec& spec : model.config.family->tensors(model.config)) {
     const auto at = found.find(spec.name);
     if (at == found.end() || at->second.sizes() != at::IntArrayRef(spec.shape)) {
       throw Error(ErrorKind::kInternal,

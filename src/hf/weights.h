@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "models/llava/llava.h"
+#include "models/family/family.h"
 #include "src/io/safetensors.h"
 
 namespace lft::hf {
@@ -34,8 +34,8 @@ std::string non_finite_text(const at::Tensor& tensor, int64_t index);
 void refuse_non_finite(const at::Tensor& tensor, const std::string& name, const std::string& file);
 
 /// Every parameter of the model itself (no adapter's) by canonical name; kInternal unless these are
-/// llava_tensors(config) and nothing else.
-std::map<std::string, at::Tensor> llava_parameters(llava::LlavaImpl& model);
+/// the tensors of its family and nothing else.
+std::map<std::string, at::Tensor> model_parameters(family::ModelImpl& model);
 
 /// Copies tokenizer, processor, template, generation and licence files (those of a fixed list that
 /// exist) from one folder to another.

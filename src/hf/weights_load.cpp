@@ -29,7 +29,7 @@ void check_tied_heads(const ModelDir& dir) {
 }
 
 /// Layers without memory for their weight, by the weight's canonical name.
-std::map<std::string, layers::Linear> coded_layers(llava::LlavaImpl& model) {
+std::map<std::string, layers::Linear> coded_layers(family::ModelImpl& model) {
   std::map<std::string, layers::Linear> layers;
   for (const lora::LinearSite& site : lora::linear_sites(model)) {
     if (site.layer->weight.is_meta()) layers.emplace(site.name + ".weight", site.layer);
@@ -107,18 +107,18 @@ at::ScalarType choose_base_dtype(const ModelDir& dir, const std::string& base_dt
   return to_scalar_type(chosen);
 }
 
-llava::Llava load_llava(const ModelDir& dir, at::ScalarType dtype, at::Device device,
-                        bool check_finite, ops::BaseStorage storage, std::string* digest) {
+family::Model load_model(const ModelDir& dir, at::ScalarType dtype, at::Device device,
+                         bool check_finite, ops::BaseStorage storage, std::string* digest) {
   check_tied_heads(dir);
-  llava::Llava model(dir.config, dtype, device, storage);
+  family::Model model = dir.config.family->build(dir.config, dtype, device, storage);
   const std::map<std::string, layers::Linear> quantised = coded_layers(*model);
-  const std::map<std::string, at::Tensor> parameters = llava_parameters(*model);
+  const std::map<std::string, at::Tensor> parameters = model_parameters(*model);
   std::vector<WeightJob> jobs;
   for (const auto& [name, parameter] : parameters) {
     const auto at = dir.tensors.find(name);
     if (at == dir.tensors.end())
       throw Error(ErrorKind::kInternal,
-                  "load_llava: the directory was opened without weights: " + name);
+                  "load_model: the directory was opened without weights: " + name);
     WeightJob job{&dir.files[at->second.file], &dir.info(at->second), name, parameter.detach()};
     if (const auto layer = quantised.find(name); layer != quantised.end()) {
       job.take = [coded = layer->second, storage, device](const at::Tensor& stored) {
@@ -136,14 +136,14 @@ llava::Llava load_llava(const ModelDir& dir, at::ScalarType dtype, at::Device de
   return model;
 }
 
-llava::Llava random_llava(const llava::LlavaConfig& config, at::ScalarType dtype, at::Device device,
-                          uint64_t seed, ops::BaseStorage storage) {
+family::Model random_model(const family::ModelConfig& config, at::ScalarType dtype,
+                           at::Device device, uint64_t seed, ops::BaseStorage storage) {
   const at::NoGradGuard no_grad;
-  llava::Llava model(config, dtype, device, storage);
+  family::Model model = config.family->build(config, dtype, device, storage);
   at::Generator generator = at::globalContext().defaultGenerator(device).clone();
   generator.set_current_seed(seed);
   const std::map<std::string, layers::Linear> quantised = coded_layers(*model);
-  for (auto& [name, parameter] : llava_parameters(*model)) {
+  for (auto& [name, parameter] : model_parameters(*model)) {
     if (const auto layer = quantised.find(name); layer != quantised.end()) {
       const at::Tensor drawn =
           at::empty(parameter.sizes(), at::TensorOptions(at::kFloat).device(device))

@@ -17,7 +17,7 @@ namespace {
 
 /// What every batch of an evaluation takes.
 struct Evaluation {
-  llava::Llava& model;
+  family::Model& model;
   const data::Dataset& dataset;
   const text::Tokenizer& tokenizer;
   const data::EncodeOptions& encode;
@@ -33,7 +33,7 @@ void score_batch(const Evaluation& of, const std::vector<data::Sample>& samples,
                   [](const EvalRecord& record) { return record.supervised == 0; }))
     return;
   const at::Device device = of.model->language_model->parameters().front().device();
-  const llava::LlavaBatch batch = data::make_batch(
+  const family::Batch batch = data::make_batch(
       {.encode = of.encode, .device = device, .packed = of.options.max_tokens > 0}, samples);
   const at::Tensor logprobs =
       of.model->supervised_logprobs(batch).to(at::kCPU, at::kDouble).contiguous();
@@ -137,7 +137,7 @@ void add(EvalResult& result, const EvalRecord& record) {
 
 }  // namespace
 
-EvalResult evaluate(llava::Llava& model, const data::Dataset& dataset,
+EvalResult evaluate(family::Model& model, const data::Dataset& dataset,
                     const text::Tokenizer& tokenizer, const data::EncodeOptions& encode,
                     const EvalOptions& options,
                     const std::function<void(const EvalRecord&)>& each) {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "models/llava/llava.h"
+#include "models/family/family.h"
 #include "src/data/dataset.h"
 #include "src/text/tokenizer.h"
 
@@ -43,7 +43,7 @@ struct EvalResult {
 
 /// In dataset order. `each` sees a record as soon as its batch is done. Adapters in the model are
 /// used; no dropout.
-EvalResult evaluate(llava::Llava& model, const data::Dataset& dataset,
+EvalResult evaluate(family::Model& model, const data::Dataset& dataset,
                     const text::Tokenizer& tokenizer, const data::EncodeOptions& encode,
                     const EvalOptions& options,
                     const std::function<void(const EvalRecord&)>& each = {});

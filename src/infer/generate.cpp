@@ -17,17 +17,18 @@ namespace lft::infer {
 namespace {
 
 /// One token a row for the next call; rows that ended are fed their last one and looked at no more.
-llava::LlavaBatch next_batch(const std::vector<int64_t>& last) {
+family::Batch next_batch(const std::vector<int64_t>& last) {
   const auto rows = static_cast<int64_t>(last.size());
   return {.input_ids_bt = at::tensor(last, at::kLong).view({rows, 1}),
           .labels_bt = {},
           .lengths_b = at::ones({rows}, at::kLong),
           .packed = nullptr,
-          .pixels_nchw = {}};
+          .pixels = {},
+          .images = {}};
 }
 
 /// How many new tokens the positions left allow the longest prompt.
-int64_t new_token_limit(const std::vector<data::Sample>& prompts, const llava::LlavaConfig& config,
+int64_t new_token_limit(const std::vector<data::Sample>& prompts, const family::ModelConfig& config,
                         int64_t wanted) {
   int64_t limit = wanted;
   for (const data::Sample& prompt : prompts) {
@@ -49,7 +50,7 @@ void forbid(at::Tensor& logits_bv, int64_t id) {
     logits_bv.select(1, id).fill_(-std::numeric_limits<float>::infinity());
 }
 
-bool is_end(int64_t id, const llava::LlavaConfig& config) {
+bool is_end(int64_t id, const family::ModelConfig& config) {
   return std::find(config.eos_tokens.begin(), config.eos_tokens.end(), id) !=
          config.eos_tokens.end();
 }
@@ -71,7 +72,7 @@ int64_t pick_token(const at::Tensor& logits_v, double temperature, double top_p,
   return order.const_data_ptr<int64_t>()[pick];
 }
 
-std::vector<std::vector<int64_t>> generate_batch(llava::Llava& model,
+std::vector<std::vector<int64_t>> generate_batch(family::Model& model,
                                                  const std::vector<data::Sample>& prompts,
                                                  const data::EncodeOptions& encode,
                                                  const GenerateOptions& options,
@@ -88,7 +89,7 @@ std::vector<std::vector<int64_t>> generate_batch(llava::Llava& model,
   std::vector<char> done(prompts.size(), 0);
   size_t open = prompts.size();
   llama::KvCache cache;
-  llava::LlavaBatch batch = data::collate(prompts, encode, device);
+  family::Batch batch = data::collate(prompts, encode, device);
   for (int64_t step = 0; step < limit && open > 0 && requested_signal() == 0; ++step) {
     at::Tensor logits_bv = model->next_logits(batch, cache).to(at::kCPU);
     forbid(logits_bv, model->config.image_token);
@@ -110,7 +111,7 @@ std::vector<std::vector<int64_t>> generate_batch(llava::Llava& model,
   return answers;
 }
 
-std::vector<int64_t> generate(llava::Llava& model, const data::Sample& prompt,
+std::vector<int64_t> generate(family::Model& model, const data::Sample& prompt,
                               const data::EncodeOptions& encode, const GenerateOptions& options,
                               at::ScalarType compute) {
   return generate_batch(model, {prompt}, encode, options, compute).front();

@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "models/llava/llava.h"
+#include "models/family/family.h"
 #include "src/data/dataset.h"
 
 namespace lft::infer {
@@ -20,12 +20,12 @@ struct GenerateOptions {
 /// The new ids of one prompt, without the end token. Never the image token. Stops at any end token
 /// of encode.config, after max_new_tokens, at the model's last position, or when a signal came.
 /// kInput when the prompt alone leaves no position.
-std::vector<int64_t> generate(llava::Llava& model, const data::Sample& prompt,
+std::vector<int64_t> generate(family::Model& model, const data::Sample& prompt,
                               const data::EncodeOptions& encode, const GenerateOptions& options,
                               at::ScalarType compute);
 /// The same for several prompts at once, each with its own length. Greedy answers equal those of
 /// one prompt at a time up to rounding of logits.
-std::vector<std::vector<int64_t>> generate_batch(llava::Llava& model,
+std::vector<std::vector<int64_t>> generate_batch(family::Model& model,
                                                  const std::vector<data::Sample>& prompts,
                                                  const data::EncodeOptions& encode,
                                                  const GenerateOptions& options,

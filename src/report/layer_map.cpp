@@ -6,6 +6,8 @@
 #include <tuple>
 #include <vector>
 
+#include "models/family/scopes.h"
+
 namespace lft::report {
 namespace {
 
@@ -18,29 +20,23 @@ struct Row {
 };
 
 Row row_of(const std::string& name) {
-  constexpr std::string_view kLayers = ".layers.";
   Row row{.name = name, .label = name};
   constexpr std::pair<std::string_view, std::string_view> kTowers[] = {
-      {"vision_tower", "vision"},
-      {"multi_modal_projector", "projector"},
-      {"language_model", "llm"}};
+      {family::kVision, "vision"}, {family::kProjector, "projector"}, {family::kDecoder, "llm"}};
   std::string_view tower = name;
   for (const auto& [prefix, label] : kTowers) {
-    if (name.starts_with(prefix)) {
+    if ((name + ".").starts_with(prefix)) {
       tower = label;
       break;
     }
     ++row.tower;
   }
-  const size_t at = name.find(kLayers);
-  const std::string_view digits = at == std::string::npos
-                                      ? std::string_view()
-                                      : std::string_view(name).substr(at + kLayers.size());
+  const std::string_view digits = std::string_view(name).substr(name.rfind('.') + 1);
   if (!digits.empty() && digits.size() < 9 &&
       std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; })) {
     row.number = std::stoll(std::string(digits));
     row.label = std::string(tower) + " " + std::string(digits);
-  } else if (name == "multi_modal_projector") {
+  } else if (name + "." == family::kProjector) {
     row.label = tower;
   }
   return row;

@@ -31,16 +31,17 @@ bool is_masked(const text::Token& token, const text::Rendered& rendered) {
 /// the tokens of one character share it.
 std::vector<PreviewPiece> make_pieces(const data::EncodedText& text, const data::Sample& kept,
                                       const text::Tokenizer& tokenizer,
-                                      const llava::LlavaConfig& config) {
+                                      const std::vector<int64_t>& runs, int64_t image_token) {
   std::vector<PreviewPiece> pieces;
+  auto run = runs.begin();
   size_t byte = 0, position = 0;
   for (size_t i = 0; i < text.tokens.size() && position < kept.input_ids.size(); ++i) {
     const text::Token& token = text.tokens[i];
     const auto end = std::max<size_t>(byte, token.end);
-    const bool is_image = token.id == config.image_token;
+    const bool is_image = token.id == image_token;
+    const int64_t positions = is_image ? *run++ : 1;
     if (is_image) {
-      append(pieces, PreviewPiece::kMark,
-             "<image x" + std::to_string(config.image_positions()) + ">");
+      append(pieces, PreviewPiece::kMark, "<image x" + std::to_string(positions) + ">");
     } else if (token.begin == token.end) {
       append(pieces, PreviewPiece::kMark, tokenizer.token_of(token.id));
     } else {
@@ -51,7 +52,7 @@ std::vector<PreviewPiece> make_pieces(const data::EncodedText& text, const data:
              text.rendered.text.substr(byte, end - byte));
     }
     byte = end;
-    position += static_cast<size_t>(is_image ? config.image_positions() : 1);
+    position += static_cast<size_t>(positions);
   }
   return pieces;
 }
@@ -87,8 +88,9 @@ Preview preview_sample(const data::Dataset& dataset, int64_t index, const recipe
                        const text::Tokenizer& tokenizer, const data::EncodeOptions& options) {
   const data::Sample sample = dataset.get(index);
   const data::Row row = dataset.row(index);
-  const data::EncodedText text = data::encode_text(row, tokenizer, options);
-  const data::Sample whole = data::expand_images(text, row, options);
+  const std::vector<family::ImagePlan> images = data::plans_of(sample.images, options);
+  const data::EncodedText text = data::encode_text(row, images, tokenizer, options);
+  const data::Sample whole = data::expand_images(text, row, images, options);
   Preview preview;
   preview.id = row.id;
   preview.where = row.where;
@@ -108,7 +110,10 @@ Preview preview_sample(const data::Dataset& dataset, int64_t index, const recipe
     refuse(ErrorKind::kInput, "the prepared tokens or labels are not those of the row",
            recipe.data.train + ": " + data::row_place(row), {}, {}, "run lft prepare again");
   }
-  preview.pieces = make_pieces(text, sample, tokenizer, options.config);
+  std::vector<int64_t> runs;
+  for (const family::ImagePlan& image : images)
+    runs.insert(runs.end(), image.runs.begin(), image.runs.end());
+  preview.pieces = make_pieces(text, sample, tokenizer, runs, options.config.image_token);
   preview.ids_sha256 = ids_hash(sample.input_ids);
   preview.images =
       make_images(dataset, index, row, recipe.data.image_root, options.image_limits, sample);

@@ -70,12 +70,17 @@ std::string tokens_line(const Preview& p, const recipe::Recipe& recipe) {
   return line;
 }
 
+std::string shape_line(const family::ImageShape& shape) {
+  const std::string one = std::to_string(shape.width) + " x " + std::to_string(shape.height);
+  return shape.tiles == 1 ? one : std::to_string(shape.tiles) + " tiles of " + one;
+}
+
 std::string image_line(const PreviewImage& image, const recipe::Recipe& recipe) {
   const std::string before =
       image.width > 0 ? std::to_string(image.width) + " x " + std::to_string(image.height)
                       : "prepared";
-  return escape_text(image.name, 400) + "  " + before + " -> " + std::to_string(image.square.size) +
-         " x " + std::to_string(image.square.size) + " (" + recipe.data.image_fit + ")";
+  return escape_text(image.name, 400) + "  " + before + " -> " + shape_line(image.square.shape) +
+         " (" + recipe.data.image_fit + ")";
 }
 
 /// Empty where every answer is learnt.
@@ -110,12 +115,18 @@ std::string piece_html(const PreviewPiece& piece) {
 
 std::string figure(const PreviewImage& image, const recipe::Recipe& recipe) {
   const data::PixelImage& square = image.square;
-  const auto plane = static_cast<size_t>(square.size * square.size);
-  io::RgbImage rgb{square.size, square.size, io::Pixels(3 * plane)};
-  for (size_t c = 0; c < 3; ++c) {
-    for (size_t i = 0; i < plane; ++i) rgb.rgb_hwc[3 * i + c] = square.chw[c * plane + i];
+  const family::ImageShape& shape = square.shape;
+  const auto plane = static_cast<size_t>(shape.height * shape.width),
+             tiles = static_cast<size_t>(shape.tiles);
+  // Tiles stand below each other.
+  io::RgbImage rgb{shape.width, shape.height * shape.tiles, io::Pixels(3 * plane * tiles)};
+  for (size_t tile = 0; tile < tiles; ++tile) {
+    for (size_t c = 0; c < 3; ++c) {
+      for (size_t i = 0; i < plane; ++i)
+        rgb.rgb_hwc[3 * (tile * plane + i) + c] = square.chw[(3 * tile + c) * plane + i];
+    }
   }
-  const char* small = square.size < 150 ? " class=\"small\"" : "";
+  const char* small = shape.width < 150 ? " class=\"small\"" : "";
   return std::string("<figure><img alt=\"\"") + small + " src=\"" +
          report::image_url(io::png_file(rgb)) + "\"><figcaption>" +
          report::html_text(image_line(image, recipe)) + "</figcaption></figure>\n";

@@ -178,7 +178,8 @@ void scan(const std::vector<RowSource>& sources, const std::string& image_root,
           const text::Tokenizer& tokenizer, const data::EncodeOptions& options,
           DataReport& report) {
   const std::vector<std::string> names = image_names(sources);
-  const RowReading reading{tokenizer, options, text_marks(tokenizer, options)};
+  const RowReading reading{tokenizer, options, text_marks(tokenizer, options),
+                           image_root.empty() ? "." : image_root};
   std::vector<ImageScan> looked(names.size());
   std::vector<std::vector<RowScan>> scans;
   auto tasks = static_cast<int64_t>(names.size());

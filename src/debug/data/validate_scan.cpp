@@ -57,7 +57,8 @@ class RowCheck {
         row_(row),
         marks_(reading.marks),
         tokenizer_(reading.tokenizer),
-        options_(reading.options) {}
+        options_(reading.options),
+        image_root_(reading.image_root) {}
 
   RowScan run(int64_t index) {
     scan_.content = content_hash(row_);
@@ -110,15 +111,25 @@ class RowCheck {
     data::EncodedText text;
     if (!passes(DataFault::kMarks, [&] { data::check_marks(row_); })) return;
     if (!passes(DataFault::kRow, [&] { data::check_system(row_, options_); })) return;
-    if (!passes(DataFault::kTokens, [&] { text = data::encode_text(row_, tokenizer_, options_); }))
+    std::vector<family::ImagePlan> images;
+    try {
+      images = stored ? data::plans_of(stored->images, options_)
+                      : data::plan_images(row_, image_root_, options_);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kInput) throw;
+      return;  // the image is named where images are scanned
+    }
+    if (!passes(DataFault::kTokens,
+                [&] { text = data::encode_text(row_, images, tokenizer_, options_); }))
       return;
-    const data::Sample whole = data::expand_images(text, row_, options_);
+    const data::Sample whole = data::expand_images(text, row_, images, options_);
     scan_.readable = true;
     scan_.length = static_cast<int64_t>(whole.input_ids.size());
     scan_.labels = whole.supervised();
-    check_replies(text);
+    check_replies(text, images);
     data::Sample kept = whole;
-    if (!passes(DataFault::kCutImage, [&] { data::truncate_sample(kept, row_, options_); })) return;
+    if (!passes(DataFault::kCutImage, [&] { data::truncate_sample(kept, row_, images, options_); }))
+      return;
     check_limit(kept);
     if (stored && (stored->input_ids != kept.input_ids || stored->labels != kept.labels)) {
       found(DataFault::kPrepared, "the tokens or labels in " + source_.path +
@@ -127,7 +138,11 @@ class RowCheck {
   }
 
   /// Each reply ends with the end token, and it is supervised: else a model never learns to stop.
-  void check_replies(const data::EncodedText& text) {
+  void check_replies(const data::EncodedText& text, const std::vector<family::ImagePlan>& images) {
+    std::vector<int64_t> runs;
+    for (const family::ImagePlan& image : images)
+      runs.insert(runs.end(), image.runs.begin(), image.runs.end());
+    auto run = runs.begin();
     const int64_t eos = tokenizer_.id_of(options_.eos);
     int64_t position = 0;
     size_t next = 0;
@@ -135,9 +150,7 @@ class RowCheck {
       size_t last = text.tokens.size();
       for (; next < text.tokens.size() && text.tokens[next].begin < span.end; ++next) {
         if (text.tokens[next].end > span.begin) last = next;
-        position += text.tokens[next].id == options_.config.image_token
-                        ? options_.config.image_positions()
-                        : 1;
+        position += text.tokens[next].id == options_.config.image_token ? *run++ : 1;
       }
       ++scan_.replies;
       const bool cut = position > options_.max_tokens;
@@ -181,6 +194,7 @@ class RowCheck {
   const std::vector<std::string>& marks_;
   const text::Tokenizer& tokenizer_;
   const data::EncodeOptions& options_;
+  const std::string& image_root_;
   RowScan scan_;
 };
 
@@ -198,22 +212,11 @@ std::optional<ImageFault> white_image(const std::string& name, const std::string
                         " of it; scale it to 8 bits and save it again"};
 }
 
-/// Padded, its short side is less than one patch of the vision tower; cropped, all but a patch's
-/// share of it is cut away.
 std::optional<ImageFault> narrow_image(const std::string& name, const io::ImageSize& image,
                                        const data::EncodeOptions& options) {
-  const auto [low, high] = std::minmax(image.width, image.height);
-  const auto& vision = options.config.vision;
-  if (low * vision.image_size >= high * vision.patch_size) return std::nullopt;
-  const double share = static_cast<double>(low) / static_cast<double>(high);
+  const std::string what = options.images->narrow({image.width, image.height});
+  if (what.empty()) return std::nullopt;
   const std::string size = std::to_string(image.width) + " x " + std::to_string(image.height);
-  const std::string what =
-      options.image_fit == "pad"
-          ? "padded, it is " +
-                format_number(share * static_cast<double>(vision.image_size), "%.2g") + " of " +
-                std::to_string(vision.image_size) + " pixels wide, less than one patch of " +
-                std::to_string(vision.patch_size)
-          : "cropped, " + format_number(100 * share, "%.2g%%") + " of it is left";
   return ImageFault{DataFault::kNarrowImage,
                     quote_text(name) + " is " + size + ": " + what + "; cut it into parts"};
 }
@@ -267,7 +270,7 @@ ImageScan scan_image(const std::string& root, const std::string& name,
     fault = DataFault::kBrokenImage;
     const auto bytes = io::read_file(path, limits.max_bytes);
     const io::ImageSize image = io::check_image(bytes, path, limits);
-    data::check_fit(image.width, image.height, options.config.vision.image_size, options.image_fit);
+    options.images->plan({image.width, image.height});
     return {.oddity = image_oddity(name, bytes, image, options), .content = bytes_hash(bytes)};
   } catch (const Error& error) {
     const bool no_decoder =

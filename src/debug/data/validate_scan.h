@@ -39,6 +39,7 @@ struct RowReading {
   const text::Tokenizer& tokenizer;
   const data::EncodeOptions& options;
   std::vector<std::string> marks;  // text_marks()
+  std::string image_root;
 };
 RowScan scan_row(const RowSource& source, int64_t index, const RowReading& reading);
 

@@ -118,24 +118,25 @@ class CallTable : public CallObserver {
 
 /// Rows of an image, where there is room for one, and text; all that follows the image, or the
 /// first token, is supervised.
-llava::LlavaBatch made_up_batch(const llava::LlavaConfig& config, int64_t batch, int64_t tokens,
-                                at::TensorOptions meta) {
-  const int64_t image = config.image_positions(), other = config.image_token == 0 ? 1 : 0;
+family::Batch made_up_batch(const family::ModelConfig& config, int64_t batch, int64_t tokens,
+                            at::TensorOptions meta) {
+  const family::ImagePlan plan = family::ordinary_image(config);
+  const int64_t image = plan.positions(), other = config.image_token == 0 ? 1 : 0;
   const bool has_image = tokens >= image + 2;
-  llava::LlavaBatch out;
+  family::Batch out;
   out.input_ids_bt = at::full({batch, tokens}, other, at::kLong);
   out.labels_bt = at::full({batch, tokens}, other, at::kLong);
   out.labels_bt.narrow(1, 0, has_image ? image + 1 : 1).fill_(-100);
   out.lengths_b = at::full({batch}, tokens, at::kLong);
   if (!has_image) return out;
   out.input_ids_bt.narrow(1, 1, image).fill_(config.image_token);
-  const clip::ClipConfig& vision = config.vision;
-  out.pixels_nchw = at::empty({batch, vision.channels, vision.image_size, vision.image_size}, meta);
+  out.images.assign(static_cast<size_t>(batch), plan.shape);
+  out.pixels = at::empty({batch * plan.shape.tiles, 3, plan.shape.height, plan.shape.width}, meta);
   return out;
 }
 
-llava::LlavaBatch asked_batch(const llava::LlavaConfig& config, const SummaryOptions& options,
-                              int64_t rows, int64_t tokens) {
+family::Batch asked_batch(const family::ModelConfig& config, const SummaryOptions& options,
+                          int64_t rows, int64_t tokens) {
   const int64_t most = config.text.max_positions;
   if (options.batch < 0 || options.tokens < 0 || options.tokens > most || options.tokens == 1) {
     refuse(ErrorKind::kUsage, "no such batch", "--batch, --tokens",
@@ -154,7 +155,7 @@ std::string plural(int64_t count, const std::string& name) {
 
 /// Runs the batch, and counts. The model is on the meta device. With `loss` as a training step runs
 /// it, else to all logits.
-Summary summarize(llava::Llava& model, const llava::LlavaBatch& batch, bool loss,
+Summary summarize(family::Model& model, const family::Batch& batch, bool loss,
                   const std::vector<Parameter>& parameters) {
   const at::NoGradGuard no_grad;
   CallTable table;
@@ -168,18 +169,18 @@ Summary summarize(llava::Llava& model, const llava::LlavaBatch& batch, bool loss
     }
     table.count_products(products.by_module());
   }
-  const std::vector<std::string> unused = llava::llava_unused_modules(model->config);
+  const std::vector<std::string> unused = model->config.family->unused_modules(model->config);
   Summary summary;
   for (const Parameter& parameter : parameters) {
     table.count(parameter, unused);
     summary.towers[parameter.name.substr(0, parameter.name.find('.'))] += parameter.count;
   }
-  const int64_t images = batch.pixels_nchw.defined() ? batch.pixels_nchw.size(0) : 0;
+  const auto images = static_cast<int64_t>(family::image_shapes(batch).size());
   summary.batch = plural(batch.input_ids_bt.size(0), "row") + " of " +
                   plural(batch.input_ids_bt.size(1), "token") + ", " +
                   (images == 0 ? "no image" : plural(images, "image"));
   summary.input_bytes = static_cast<int64_t>(batch.input_ids_bt.nbytes()) +
-                        (images == 0 ? 0 : static_cast<int64_t>(batch.pixels_nchw.nbytes()));
+                        (images == 0 ? 0 : static_cast<int64_t>(batch.pixels.nbytes()));
   for (const SummaryRow& row : table.rows) {
     summary.parameters += row.parameters;
     summary.trainable += row.trainable;
@@ -194,8 +195,9 @@ Summary summarize(llava::Llava& model, const llava::LlavaBatch& batch, bool loss
 }  // namespace
 
 Summary summarize_model(const hf::ModelDir& dir, const SummaryOptions& options) {
-  const llava::LlavaConfig& config = dir.config;
-  llava::Llava model(config, hf::to_scalar_type(dir.stored_dtype), at::kMeta);
+  const family::ModelConfig& config = dir.config;
+  family::Model model = config.family->build(config, hf::to_scalar_type(dir.stored_dtype),
+                                             at::kMeta, ops::BaseStorage::kDense);
   std::vector<Parameter> parameters;
   for (const auto& [name, place] : dir.tensors) {
     const io::TensorInfo& info = dir.info(place);
@@ -205,14 +207,15 @@ Summary summarize_model(const hf::ModelDir& dir, const SummaryOptions& options) 
   if (dir.tensors.empty()) {  // config.json alone
     const int64_t bytes =
         static_cast<int64_t>(c10::elementSize(hf::to_scalar_type(dir.stored_dtype)));
-    for (const llava::TensorSpec& spec : llava::llava_tensors(config)) {
+    for (const family::TensorSpec& spec : config.family->tensors(config)) {
       const int64_t numel = c10::multiply_integers(spec.shape);
       parameters.push_back(
           {spec.name, io::dtype_name(dir.stored_dtype), numel, numel * bytes, false});
     }
   }
-  const int64_t left = config.text.max_positions - config.image_positions();
-  const int64_t tokens = left >= 2 ? config.image_positions() + std::min(kTextTokens, left)
+  const int64_t image = family::ordinary_image(config).positions(),
+                left = config.text.max_positions - image;
+  const int64_t tokens = left >= 2 ? image + std::min(kTextTokens, left)
                                    : std::min(kTextTokens, config.text.max_positions);
   return summarize(model, asked_batch(config, options, 1, tokens), /*loss=*/false, parameters);
 }
@@ -228,7 +231,7 @@ Summary summarize_run(const recipe::Recipe& recipe, const SummaryOptions& option
     parameters.push_back({item.key(), io::dtype_name(hf::to_dtype(tensor.scalar_type())),
                           tensor.numel(), static_cast<int64_t>(tensor.nbytes()), trained});
   }
-  llava::LlavaBatch batch;
+  family::Batch batch;
   const data::StepSamples first = train::start_loader(inputs, 0)->next();
   int64_t widest = first.micro.empty() ? inputs.data.encode.max_tokens : 0;
   if (!first.micro.empty()) {

@@ -29,7 +29,7 @@ double fp32_loss(train::Run& run, const data::StepSamples& samples) {
   for (const std::vector<data::Sample>& micro : samples.micro) {
     const int64_t tokens = train::supervised_tokens(micro);
     if (tokens == 0) continue;
-    const llava::LlavaBatch batch = data::make_batch(plain_layout(run), micro);
+    const family::Batch batch = data::make_batch(plain_layout(run), micro);
     sum += run.model.model->loss_sum(batch).item<double>();
     supervised += tokens;
   }
@@ -85,7 +85,7 @@ std::optional<ForwardFault> find_dead_output(train::Run& run, const data::StepSa
   const auto micro = std::ranges::find_if(
       samples.micro, [](const auto& each) { return train::supervised_tokens(each) > 0; });
   if (micro == samples.micro.end()) return std::nullopt;
-  const llava::LlavaBatch batch = data::make_batch(plain_layout(run), *micro);
+  const family::Batch batch = data::make_batch(plain_layout(run), *micro);
   const at::NoGradGuard no_grad;
   const train::PassReport pass =
       train::watch_pass({.loss =

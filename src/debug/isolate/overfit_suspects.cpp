@@ -156,8 +156,7 @@ MeanLoss independent_mean_loss(train::Run& run, const data::StepSamples& batch) 
   int64_t count = 0;
   for (const std::vector<data::Sample>& micro : batch.micro) {
     for (const data::Sample& sample : micro) {
-      const llava::LlavaBatch one =
-          data::collate({sample}, run.inputs.data.encode, run.inputs.device);
+      const family::Batch one = data::collate({sample}, run.inputs.data.encode, run.inputs.device);
       const at::Tensor labels = one.labels_bt[0].slice(0, 1),
                        places = (labels != -100).nonzero().squeeze(1);
       const at::Tensor logits =

@@ -25,17 +25,21 @@ std::string given_text(const at::Tensor& tensor) {
 std::string micro_text(size_t micro) { return "micro-batch " + std::to_string(micro); }
 
 /// Rows have their images in order; image positions of a row tell how many are its own.
-void add_bad_pixels(const llava::LlavaBatch& batch, size_t micro,
-                    const std::vector<std::string>& ids, const llava::LlavaConfig& config,
-                    std::vector<BadGiven>& out) {
-  if (!batch.pixels_nchw.defined() || train::is_finite(batch.pixels_nchw)) return;
-  int64_t image = 0;
+void add_bad_pixels(const family::Batch& batch, size_t micro, const std::vector<std::string>& ids,
+                    family::Model& model, std::vector<BadGiven>& out) {
+  const family::ModelConfig& config = model->config;
+  if (!batch.pixels.defined() || train::is_finite(batch.pixels)) return;
+  const std::vector<family::ImageShape> shapes = family::image_shapes(batch);
+  const at::Tensor values = batch.pixels.flatten();
+  size_t image = 0;
+  int64_t begin = 0;
   for (int64_t row = 0; row < batch.input_ids_bt.size(0); ++row) {
-    const int64_t own = (batch.input_ids_bt[row] == config.image_token).sum().item<int64_t>() /
-                        config.image_positions();
-    for (const int64_t end = std::min(image + own, batch.pixels_nchw.size(0)); image < end;
-         ++image) {
-      const at::Tensor pixels = batch.pixels_nchw[image];
+    int64_t left = (batch.input_ids_bt[row] == config.image_token).sum().item<int64_t>();
+    for (; left > 0 && image < shapes.size(); ++image) {
+      left -= model->image_positions(shapes[image]);
+      const int64_t count = shapes[image].values();
+      const at::Tensor pixels = values.narrow(0, begin, count);
+      begin += count;
       if (train::is_finite(pixels)) continue;
       const auto index = static_cast<size_t>(row);
       const std::string sample =
@@ -59,13 +63,13 @@ void add_bad_tokens(const at::Tensor& tokens_bt, const std::string& what, const 
                      " at row " + std::to_string(row) + ", position " + std::to_string(position)});
 }
 
-int64_t supervised_in(const llava::LlavaBatch& batch) {
+int64_t supervised_in(const family::Batch& batch) {
   return batch.labels_bt.defined() ? (batch.labels_bt != -100).sum().item<int64_t>() : 0;
 }
 
 class Hunter {
  public:
-  Hunter(llava::Llava& model, const HuntInput& input) : model_(model), input_(input) {}
+  Hunter(family::Model& model, const HuntInput& input) : model_(model), input_(input) {}
 
   Hunt run() {
     Hunt hunt;
@@ -79,10 +83,10 @@ class Hunter {
     const int64_t vocab = model_->config.text.vocab;
     bool runs = true;
     for (size_t m = 0; m < input_.micro.size(); ++m) {
-      const llava::LlavaBatch& batch = input_.micro[m];
+      const family::Batch& batch = input_.micro[m];
       supervised_ += supervised_in(batch);
       add_bad_pixels(batch, m, m < input_.ids.size() ? input_.ids[m] : std::vector<std::string>(),
-                     model_->config, hunt.given);
+                     model_, hunt.given);
       const size_t before = hunt.given.size();
       add_bad_tokens(batch.input_ids_bt, "token ids",
                      batch.input_ids_bt == model_->config.image_token, m, vocab, hunt.given);
@@ -134,7 +138,7 @@ class Hunter {
   }
 
   train::PassReport pass(size_t m, at::ScalarType compute, double loss_scale, bool backward) {
-    const llava::LlavaBatch& batch = input_.micro[m];
+    const family::Batch& batch = input_.micro[m];
     train::PassRequest request{
         .loss =
             [&] {
@@ -149,7 +153,7 @@ class Hunter {
         .known = weights_,
         .loss_scale = loss_scale,
         .backward = backward};
-    if (batch.pixels_nchw.defined()) request.known.push_back({"the pixels", batch.pixels_nchw});
+    if (batch.pixels.defined()) request.known.push_back({"the pixels", batch.pixels});
     return train::watch_pass(request);
   }
 
@@ -231,7 +235,7 @@ class Hunter {
                               " and returned " + short_number(worst->returned)});
   }
 
-  llava::Llava& model_;
+  family::Model& model_;
   const HuntInput& input_;
   std::vector<train::NamedTensor> weights_;
   int64_t supervised_ = 0;
@@ -247,7 +251,7 @@ const MicroHunt* Hunt::first() const {
   return bad == micro.end() ? nullptr : &*bad;
 }
 
-Hunt hunt_non_finite(llava::Llava& model, const HuntInput& input) {
+Hunt hunt_non_finite(family::Model& model, const HuntInput& input) {
   return Hunter(model, input).run();
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "models/llava/llava.h"
+#include "models/family/family.h"
 #include "models/lora/inject.h"
 #include "src/train/explain/non_finite_pass.h"
 #include "src/train/step/bad_rows.h"
@@ -15,7 +15,7 @@ namespace lft::debug {
 
 /// A step's batch, and all that its values depend on beside the weights.
 struct HuntInput {
-  std::vector<llava::LlavaBatch> micro =
+  std::vector<family::Batch> micro =
       {};  // those without a supervised token are not run, as in training
   std::vector<std::vector<std::string>> ids =
       {};  // of the samples, by micro-batch, for messages; may be empty
@@ -58,7 +58,7 @@ struct Hunt {
   const MicroHunt* first() const;
 };
 
-Hunt hunt_non_finite(llava::Llava& model, const HuntInput& input);
+Hunt hunt_non_finite(family::Model& model, const HuntInput& input);
 
 /// All of it, to print: what was bad from the start, each micro-batch, the first bad value and
 /// gradient, FP32 beside it, causes.

@@ -97,7 +97,7 @@ HuntInput hunt_input(const train::RunInputs& inputs, const train::RunModel& mode
   return input;
 }
 
-int hunt_and_report(const recipe::Recipe& recipe, llava::Llava& model, const HuntInput& input,
+int hunt_and_report(const recipe::Recipe& recipe, family::Model& model, const HuntInput& input,
                     const std::string& metrics, const std::string& when_finite) {
   const Hunt hunt = hunt_non_finite(model, input);
   std::vector<train::Hint> hints;

@@ -23,7 +23,7 @@ HuntInput hunt_input(const train::RunInputs& inputs, const train::RunModel& mode
 
 /// Hunts, prints, and ends with 0 or kNumeric. `metrics`: the run's metrics.jsonl, for hints; may
 /// be missing. `when_finite`: printed where nothing is found.
-int hunt_and_report(const recipe::Recipe& recipe, llava::Llava& model, const HuntInput& input,
+int hunt_and_report(const recipe::Recipe& recipe, family::Model& model, const HuntInput& input,
                     const std::string& metrics, const std::string& when_finite);
 
 /// One line of a run's metrics.

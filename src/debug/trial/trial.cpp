@@ -88,7 +88,7 @@ double trial_loss(train::Run& run, const std::vector<data::Sample>& samples) {
   double sum = 0;
   for (const std::vector<data::Sample>& part : parts) {
     if (train::supervised_tokens(part) == 0) continue;
-    const llava::LlavaBatch batch = data::make_batch(layout, part);
+    const family::Batch batch = data::make_batch(layout, part);
     sum += run.model.model->loss_sum(batch).item<double>();
   }
   return sum / static_cast<double>(train::supervised_tokens(samples));

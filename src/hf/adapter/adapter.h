@@ -55,16 +55,16 @@ void check_adapter_tokenizer(const AdapterDir& dir, const text::TokenizerParts& 
 
 /// Injects adapters at dir.lora_modules and copies every tensor; any unused key, unfilled adapter
 /// or wrong shape is kInput with names.
-void load_adapter(llava::Llava& model, const AdapterDir& dir);
+void load_adapter(family::Model& model, const AdapterDir& dir);
 /// Writes to `path` (atomically): LoRA of every injected site, modules_to_save of the `full` scopes
 /// (llm, projector, vision). kUsage without any LoRA, which PEFT does not open: save_parts() and
 /// save_model() are for that.
-void save_adapter(const std::string& path, llava::Llava& model, const lora::LoraOptions& lora,
+void save_adapter(const std::string& path, family::Model& model, const lora::LoraOptions& lora,
                   const std::vector<std::string>& full, const AdapterNotes& notes);
 
 /// Writes to `path` (atomically) what the `full` scopes hold, in float32 under the names of
 /// transformers' state_dict; AdapterDir::open() reads it as an adapter without LoRA.
-void save_parts(const std::string& path, llava::Llava& model, const std::vector<std::string>& full,
+void save_parts(const std::string& path, family::Model& model, const std::vector<std::string>& full,
                 const AdapterNotes& notes);
 
 struct MergeReport {
@@ -79,7 +79,7 @@ MergeReport merge_to_dir(const std::string& model_path, const std::string& adapt
                          const std::string& out, const std::function<void()>& poll = nullptr);
 /// Writes a whole model in HF layout (one safetensors file, config.json and the other files copied
 /// from `source`). For full: [all].
-void save_model(const std::string& path, llava::Llava& model, const ModelDir& source,
+void save_model(const std::string& path, family::Model& model, const ModelDir& source,
                 const AdapterNotes& notes = {});
 
 }  // namespace lft::hf

@@ -25,15 +25,9 @@ AdapterNotes read_notes(const std::string& file);
 /// README.md of an adapter (`rank`: with what its variant is) and of parts: whose it is, and Python
 /// that asks it as lft generate does.
 std::string adapter_readme(const std::string& rank, const std::vector<std::string>& modules,
-                           const AdapterNotes& notes);
-std::string parts_readme(const std::vector<std::string>& full, const AdapterNotes& notes);
-
-/// What transformers' state_dict calls a tensor: dialect D2, but a whole vision tower as
-/// transformers >= 5.6 names it.
-std::string whole_name(const std::string& canonical);
-
-/// The modules that make up a scope, as transformers and PEFT name them; empty for another name.
-std::vector<std::string> modules_of_scope(const std::string& scope);
+                           const AdapterNotes& notes, const family::ModelConfig& config);
+std::string parts_readme(const std::vector<std::string>& full, const AdapterNotes& notes,
+                         const family::ModelConfig& config);
 
 /// A folder that save_parts() wrote.
 AdapterDir open_parts(const std::string& path);
@@ -47,7 +41,7 @@ struct AdapterTensors {
 
 /// Reads everything. Throws kInput for modules or tensors that this model has not, wrong shapes, an
 /// incomplete module of modules_to_save, and non-finite values.
-AdapterTensors read_adapter(const AdapterDir& dir, const llava::LlavaConfig& config);
+AdapterTensors read_adapter(const AdapterDir& dir, const family::ModelConfig& config);
 /// kInput unless the copy that the adapter holds of a base weight is that weight.
 void check_base_copy(const at::Tensor& copy, const at::Tensor& base, const std::string& name,
                      const AdapterDir& dir);

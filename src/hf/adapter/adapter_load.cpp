@@ -16,9 +16,9 @@ using Shapes = std::map<std::string, std::vector<int64_t>>;
 /// Compares an adapter's headers with the tensors of the model it is for.
 class Fitting {
  public:
-  Fitting(const AdapterDir& dir, const io::SafetensorsFile& file, const llava::LlavaConfig& config)
-      : dir_(dir), file_(file) {
-    for (const llava::TensorSpec& spec : llava::llava_tensors(config))
+  Fitting(const AdapterDir& dir, const io::SafetensorsFile& file, const family::ModelConfig& config)
+      : dir_(dir), file_(file), family_(*config.family) {
+    for (const family::TensorSpec& spec : config.family->tensors(config))
       shapes_[spec.name] = spec.shape;
   }
 
@@ -28,7 +28,7 @@ class Fitting {
       if (!of_adapter(name)) check_whole(name, stored);
     }
     for (const auto& [name, shape] : shapes_) {
-      const std::string path = "." + llava::llava_peft_name(name);
+      const std::string path = "." + family_.peft_name(name);
       const bool saved = std::any_of(dir_.modules_to_save.begin(), dir_.modules_to_save.end(),
                                      [&](const std::string& module) {
                                        return path.find("." + module + ".") != std::string::npos;
@@ -82,6 +82,7 @@ class Fitting {
 
   const AdapterDir& dir_;
   const io::SafetensorsFile& file_;
+  const family::Family& family_;
   const std::vector<lora::AdapterTensor>& tensors_ = lora::find_variant(dir_.lora.variant).tensors;
   Shapes shapes_;
   Faults absent_{"that the model has not", {}}, misshapen_{"of a wrong shape", {}},
@@ -119,7 +120,7 @@ void copy_lora(lora::LinearSite& site, const lora::NamedTensors& tensors) {
 
 }  // namespace
 
-AdapterTensors read_adapter(const AdapterDir& dir, const llava::LlavaConfig& config) {
+AdapterTensors read_adapter(const AdapterDir& dir, const family::ModelConfig& config) {
   const io::SafetensorsFile file(dir.weights());
   Fitting(dir, file, config).check();
   AdapterTensors tensors;
@@ -150,7 +151,7 @@ void check_base_copy(const at::Tensor& copy, const at::Tensor& base, const std::
          "give the base model that the adapter was trained on");
 }
 
-void load_adapter(llava::Llava& model, const AdapterDir& dir) {
+void load_adapter(family::Model& model, const AdapterDir& dir) {
   const at::NoGradGuard no_grad;
   const AdapterTensors tensors = read_adapter(dir, model->config);
   std::vector<lora::LinearSite> sites = lora::linear_sites(*model);
@@ -160,7 +161,7 @@ void load_adapter(llava::Llava& model, const AdapterDir& dir) {
   if (sites.size() != tensors.lora.size())
     throw Error(ErrorKind::kInternal, "load_adapter: a linear layer is no site");
   check_rank(dir, sites);
-  std::map<std::string, at::Tensor> parameters = llava_parameters(*model);
+  std::map<std::string, at::Tensor> parameters = model_parameters(*model);
   for (const auto& [name, copy] : tensors.base_copies)
     check_base_copy(copy, parameters.at(name), name, dir);
   lora::inject_lora(sites, dir.lora, /*seed=*/0);

@@ -86,12 +86,15 @@ void write_shards(const std::string& out, const Shards& shards) {
 
 }  // namespace
 
-void save_model(const std::string& path, llava::Llava& model, const ModelDir& source,
+void save_model(const std::string& path, family::Model& model, const ModelDir& source,
                 const AdapterNotes& notes) {
-  const std::map<std::string, at::Tensor> parameters = llava_parameters(*model);
-  const std::string config = config_text(source, most_common_type(parameters));
+  const std::map<std::string, at::Tensor> parameters = model_parameters(*model);
+  std::map<std::string, at::Tensor> stored;
+  for (const auto& [name, tensor] : parameters)
+    stored.emplace(model->config.family->stored_name(name), tensor);
+  const std::string config = config_text(source, most_common_type(stored));
   io::write_dir_atomic(path, [&](const std::string& out) {
-    write_shards(out, split(parameters));
+    write_shards(out, split(stored));
     io::write_file_atomic(out + "/config.json", config);
     copy_side_files(source.path, out);
     if (!notes.template_name.empty())

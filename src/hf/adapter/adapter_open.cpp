@@ -5,6 +5,7 @@
 
 #include "kernels/common/error.h"
 #include "models/lora/registry.h"
+#include "models/registry/registry.h"
 #include "src/base/log.h"
 #include "src/base/text.h"
 #include "src/hf/adapter/adapter.h"
@@ -46,9 +47,9 @@ bool names_module(const std::string& path, const std::string& module) {
   return ("." + path).find("." + module + ".") != std::string::npos;
 }
 
-/// Dialects D1 to D3, and the language model as the original LLaVA names it.
-std::string canonical_name(const std::string& peft) {
-  const std::string canonical = llava::llava_from_peft_name(peft);
+/// Every dialect of the family, and the language model as the original LLaVA names it.
+std::string canonical_name(const family::Family& family, const std::string& peft) {
+  const std::string canonical = family.from_peft_name(peft);
   if (!canonical.empty()) return canonical;
   for (const char* part : {"model.layers.", "model.embed_tokens", "model.norm"}) {
     if (peft.starts_with(part)) return "language_model." + peft;
@@ -72,11 +73,19 @@ std::string flag_of(const std::string& tensor) {
   return {};
 }
 
+const family::Family& family_of(const io::SafetensorsFile& file) {
+  std::vector<std::string> modules;
+  const size_t prefix = std::string(kPeftPrefix).size();
+  for (const auto& [name, info] : file.tensors())
+    if (name.starts_with(kPeftPrefix)) modules.push_back(split_key(name.substr(prefix)).module);
+  return registry::family_of_peft_names(modules);
+}
+
 class KeyReader {
  public:
   KeyReader(AdapterDir& dir, const io::SafetensorsFile& file,
             const std::vector<std::string>& targets)
-      : dir_(dir), file_(file), targets_(targets) {}
+      : dir_(dir), file_(file), targets_(targets), family_(family_of(file)) {}
 
   void read() {
     for (const auto& [name, info] : file_.tensors()) place(name, info);
@@ -86,7 +95,7 @@ class KeyReader {
     if (!any(faults)) return compare_targets();
     refuse(ErrorKind::kInput, "the adapter's tensors do not fit", file_.path(), describe(faults),
            "lora_A and lora_B of rank " + std::to_string(dir_.lora.rank) +
-               " for modules of a LLaVA, and the modules that modules_to_save names",
+               " for modules of a model that lft reads, and the modules that modules_to_save names",
            kRetry);
   }
 
@@ -100,7 +109,7 @@ class KeyReader {
     if (!name.starts_with(kPeftPrefix)) return unknown_.items.push_back(name);
     const std::string inner = name.substr(std::string(kPeftPrefix).size());
     const Key key = split_key(inner);
-    const std::string canonical = canonical_name(key.module);
+    const std::string canonical = canonical_name(family_, key.module);
     if (!key.tensor.empty() && !declares(variant_, key.tensor))
       return unknown_.items.push_back(name + " (" + flag_of(key.tensor) + " is false)");
     const bool saved =
@@ -179,6 +188,7 @@ class KeyReader {
   AdapterDir& dir_;
   const io::SafetensorsFile& file_;
   const std::vector<std::string>& targets_;
+  const family::Family& family_;
   std::set<std::string> adapted_;  // as PEFT names them
   const lora::Variant& variant_ = lora::find_variant(dir_.lora.variant);
   std::map<std::string, std::set<std::string>> modules_;  // by the name of an adapter's tensor

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "kernels/common/error.h"
+#include "models/registry/registry.h"
 #include "src/base/text.h"
 #include "src/hf/adapter/adapter.h"
 #include "src/hf/adapter/adapter_files.h"
@@ -10,17 +11,18 @@
 #include "src/io/files.h"
 
 namespace lft::hf {
-void save_parts(const std::string& path, llava::Llava& model, const std::vector<std::string>& full,
+void save_parts(const std::string& path, family::Model& model, const std::vector<std::string>& full,
                 const AdapterNotes& notes) {
   std::map<std::string, at::Tensor> tensors;
-  for (const auto& [name, parameter] : llava_parameters(*model)) {
+  for (const auto& [name, parameter] : model_parameters(*model)) {
     if (std::ranges::find(full, lora::scope_of(name)) == full.end()) continue;
-    tensors[whole_name(name)] = parameter.detach().to(at::kCPU, at::kFloat).contiguous();
+    tensors[model->config.family->whole_name(name)] =
+        parameter.detach().to(at::kCPU, at::kFloat).contiguous();
   }
   io::write_dir_atomic(path, [&](const std::string& out) {
     write_tensors(out + "/" + kPartsWeights, tensors);
     io::write_file_atomic(out + "/" + kAdapterNotes, notes_text(notes));
-    io::write_file_atomic(out + "/README.md", parts_readme(full, notes));
+    io::write_file_atomic(out + "/README.md", parts_readme(full, notes, model->config));
   });
 }
 
@@ -34,8 +36,11 @@ AdapterDir open_parts(const std::string& path) {
   Faults unknown{"unknown", {}}, mistyped{"of a wrong type", {}};
   std::set<std::string> scopes;
   const io::SafetensorsFile file(dir.weights());
+  std::vector<std::string> names;
+  for (const auto& [name, info] : file.tensors()) names.push_back(name);
+  const family::Family& family = registry::family_of_peft_names(names);
   for (const auto& [name, info] : file.tensors()) {
-    const std::string canonical = llava::llava_from_peft_name(name);
+    const std::string canonical = family.from_peft_name(name);
     if (info.dtype != io::DType::kF32)
       mistyped.items.push_back(name + ": found " + io::dtype_name(info.dtype) + ", expected F32");
     if (canonical.empty() || !dir.stored_names.emplace(canonical, name).second) {
@@ -47,13 +52,14 @@ AdapterDir open_parts(const std::string& path) {
   }
   const std::vector<Faults> faults = {unknown, mistyped};
   if (any(faults) || scopes.empty()) {
-    refuse(ErrorKind::kInput, "not the trained parts of a LLaVA", file.path(),
+    refuse(ErrorKind::kInput, "not the trained parts of a model", file.path(),
            scopes.empty() ? "no tensor of one" : describe(faults),
            "float32 tensors of projector, vision tower or language model",
            "take the folder as lft train wrote it");
   }
   for (const std::string& scope : scopes) {
-    for (const std::string& module : modules_of_scope(scope)) dir.modules_to_save.push_back(module);
+    for (const std::string& module : family.modules_of_scope(scope))
+      dir.modules_to_save.push_back(module);
   }
   return dir;
 }

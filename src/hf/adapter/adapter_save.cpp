@@ -14,8 +14,9 @@ namespace lft::hf {
 namespace {
 
 /// PEFT's module names of a scope that is saved whole.
-std::vector<std::string> saved_modules(const std::string& scope, const llava::LlavaConfig& config) {
-  std::vector<std::string> modules = modules_of_scope(scope);
+std::vector<std::string> saved_modules(const std::string& scope,
+                                       const family::ModelConfig& config) {
+  std::vector<std::string> modules = config.family->modules_of_scope(scope);
   if (config.text.tie_embeddings) std::erase(modules, "lm_head");
   if (!modules.empty()) return modules;
   refuse(ErrorKind::kUsage, "a scope that an adapter cannot hold whole", "full", scope,
@@ -42,21 +43,6 @@ void refuse_no_lora(const std::string& path) {
 
 }  // namespace
 
-std::vector<std::string> modules_of_scope(const std::string& scope) {
-  if (scope == "projector") return {"multi_modal_projector"};
-  if (scope == "vision") return {"vision_tower"};
-  if (scope == "llm") return {"language_model", "lm_head"};
-  return {};
-}
-
-std::string whole_name(const std::string& canonical) {
-  constexpr std::string_view kOld = "vision_tower.vision_model.";
-  std::string name = llava::llava_peft_name(canonical);
-  if (const size_t at = name.find(kOld); at != std::string::npos)
-    name.replace(at, kOld.size(), "vision_tower.");
-  return name;
-}
-
 std::string notes_text(const AdapterNotes& notes) {
   return pretty_json({{"base_path", notes.base_path},
                       {"base_fingerprint", notes.base_fingerprint},
@@ -65,7 +51,7 @@ std::string notes_text(const AdapterNotes& notes) {
                       {"tokenizer", notes.tokenizer}});
 }
 
-void save_adapter(const std::string& path, llava::Llava& model, const lora::LoraOptions& lora,
+void save_adapter(const std::string& path, family::Model& model, const lora::LoraOptions& lora,
                   const std::vector<std::string>& full, const AdapterNotes& notes) {
   const lora::Variant& trained = lora::find_variant(lora.variant);
   const lora::LoraOptions saved = lora::saved_options(lora);
@@ -77,21 +63,21 @@ void save_adapter(const std::string& path, llava::Llava& model, const lora::Lora
   std::vector<std::string> targets;
   for (const lora::LinearSite& site : lora::linear_sites(*model)) {
     if (!site.layer->adapter()) continue;
-    const std::string name = llava::llava_peft_name(site.name);
+    const std::string name = model->config.family->peft_name(site.name);
     targets.push_back(name);
     lora::NamedTensors of_site = saved_tensors(trained, *site.layer->adapter());
     for (const lora::AdapterTensor& tensor : lora::find_variant(saved.variant).tensors)
       tensors[kPeftPrefix + name + "." + tensor.stored] = master(of_site.at(tensor.name));
   }
   if (targets.empty()) refuse_no_lora(path);
-  const std::map<std::string, at::Tensor> parameters = llava_parameters(*model);
+  const std::map<std::string, at::Tensor> parameters = model_parameters(*model);
   for (const std::string& scope : full) {
     for (const std::string& module : saved_modules(scope, model->config))
       config.modules_to_save.push_back(module);
     for (const auto& [name, parameter] : parameters) {
       // PEFT maps LoRA keys between the dialects and those of saved modules not.
       if (lora::scope_of(name) == scope)
-        tensors[kPeftPrefix + whole_name(name)] = master(parameter);
+        tensors[kPeftPrefix + model->config.family->whole_name(name)] = master(parameter);
     }
   }
   io::write_dir_atomic(path, [&](const std::string& out) {
@@ -100,7 +86,8 @@ void save_adapter(const std::string& path, llava::Llava& model, const lora::Lora
                           peft_config_text(config, target_regex(targets)));
     io::write_file_atomic(out + "/" + kAdapterNotes, notes_text(notes));
     const std::string rank = std::to_string(saved.rank) + lora::find_variant(saved.variant).note;
-    io::write_file_atomic(out + "/README.md", adapter_readme(rank, config.modules_to_save, notes));
+    io::write_file_atomic(out + "/README.md",
+                          adapter_readme(rank, config.modules_to_save, notes, model->config));
   });
 }
 

@@ -20,7 +20,7 @@ std::string product_of(const recipe::Recipe& recipe) {
   return recipe.lora.targets.empty() ? "parts" : "adapter";
 }
 
-std::vector<lora::LinearSite> adapted_sites(const recipe::Recipe& recipe, llava::LlavaImpl& model,
+std::vector<lora::LinearSite> adapted_sites(const recipe::Recipe& recipe, family::ModelImpl& model,
                                             std::vector<std::string>* notices) {
   if (contains(recipe.full, "all") || recipe.lora.targets.empty()) return {};
   std::vector<lora::LinearSite> sites =
@@ -35,8 +35,8 @@ std::vector<lora::LinearSite> adapted_sites(const recipe::Recipe& recipe, llava:
   return sites;
 }
 
-llava::Llava shape_only(const llava::LlavaConfig& config) {
-  return llava::Llava(config, at::kFloat, at::Device(at::kMeta));
+family::Model shape_only(const family::ModelConfig& config) {
+  return config.family->build(config, at::kFloat, at::Device(at::kMeta), ops::BaseStorage::kDense);
 }
 
 }  // namespace lft::train

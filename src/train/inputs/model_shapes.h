@@ -3,14 +3,14 @@
 #include <string>
 #include <vector>
 
-#include "models/llava/llava.h"
+#include "models/family/family.h"
 #include "models/lora/inject.h"
 #include "src/recipe/recipe.h"
 
 namespace lft::train {
 
 /// Names, shapes and scopes of a model of this config, without memory for its weights.
-llava::Llava shape_only(const llava::LlavaConfig& config);
+family::Model shape_only(const family::ModelConfig& config);
 
 /// Whether a layer or parameter, by its canonical name, is of the decoder's layers, whose linear
 /// layers may be stored as codes.
@@ -27,7 +27,7 @@ std::string product_of(const recipe::Recipe& recipe);
 
 /// The layers that get adapters: what lora.targets selects, without the scopes that are trained
 /// whole anyway.
-std::vector<lora::LinearSite> adapted_sites(const recipe::Recipe& recipe, llava::LlavaImpl& model,
+std::vector<lora::LinearSite> adapted_sites(const recipe::Recipe& recipe, family::ModelImpl& model,
                                             std::vector<std::string>* notices);
 
 }  // namespace lft::train

@@ -48,7 +48,7 @@ void hash_pieces(Sha256& hash, const std::string& path) {
 
 }  // namespace
 
-RunData open_run_data(const recipe::Recipe& recipe, const llava::LlavaConfig& config,
+RunData open_run_data(const recipe::Recipe& recipe, const family::ModelConfig& config,
                       std::unique_ptr<text::Tokenizer> tokenizer,
                       std::vector<std::string>* notices) {
   RunData run;

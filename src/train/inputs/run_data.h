@@ -25,7 +25,7 @@ struct RunData {
 };
 /// Opens data.train and data.eval, checks the recipe's limits against the model's. A remark becomes
 /// a notice.
-RunData open_run_data(const recipe::Recipe& recipe, const llava::LlavaConfig& config,
+RunData open_run_data(const recipe::Recipe& recipe, const family::ModelConfig& config,
                       std::unique_ptr<text::Tokenizer> tokenizer,
                       std::vector<std::string>* notices);
 

@@ -18,7 +18,7 @@ namespace {
 int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
 /// FP8 products take sides of whole multiples; the first layer that has another one is named.
-void check_fp8_shapes(llava::LlavaImpl& model) {
+void check_fp8_shapes(family::ModelImpl& model) {
   for (const lora::LinearSite& site : lora::linear_sites(model)) {
     const int64_t out = site.layer->weight.size(0), in = site.layer->weight.size(1);
     if (!in_decoder_layer(site.name) ||
@@ -76,7 +76,7 @@ void open_init(const recipe::Recipe& recipe, const std::vector<lora::LinearSite>
 }
 
 /// What will be trained, by shapes alone.
-int64_t count_trainable(const recipe::Recipe& recipe, llava::LlavaImpl& shapes,
+int64_t count_trainable(const recipe::Recipe& recipe, family::ModelImpl& shapes,
                         const std::vector<lora::LinearSite>& sites) {
   int64_t count = 0;
   for (const lora::LinearSite& site : sites) {
@@ -135,7 +135,7 @@ RunInputs open_inputs(const recipe::Recipe& recipe, bool resume) {
            "adapters on the llm", "use lora.targets for the llm, or another model.base_dtype");
   }
 
-  llava::Llava shapes = shape_only(inputs.config);
+  family::Model shapes = shape_only(inputs.config);
   if (inputs.storage == ops::BaseStorage::kFp8) check_fp8_shapes(*shapes);
   const std::vector<lora::LinearSite> sites = adapted_sites(recipe, *shapes, &inputs.notices);
   if (sites.empty() && recipe.full.empty()) {
@@ -168,7 +168,7 @@ data::BatchLayout batch_layout(const RunInputs& inputs) {
   return {.encode = inputs.data.encode,
           .device = inputs.device,
           .packed = budget > 0,
-          .fill_up = uses_cuda_graphs(inputs.recipe, inputs.device) ? budget : 0};
+          .fill_up = uses_cuda_graphs(inputs.recipe, inputs) ? budget : 0};
 }
 
 std::unique_ptr<data::Loader> start_loader(const RunInputs& inputs, int64_t first_step) {

@@ -47,18 +47,14 @@ std::string millions(int64_t count) {
 
 }  // namespace
 
-Learnable never_learning(const llava::LlavaConfig& config,
+Learnable never_learning(const family::ModelConfig& config,
                          const std::vector<lora::Trainable>& trainables) {
-  const std::vector<std::string> unused = llava::llava_unused_modules(config);
+  const std::vector<std::string> unused = config.family->unused_modules(config);
   const auto is_unused = [&](const std::string& name) {
     return std::ranges::any_of(
         unused, [&](const std::string& module) { return name.starts_with(module + "."); });
   };
-  std::vector<std::string> layers;
-  for (const int64_t layer : config.vision_feature_layers) layers.push_back(std::to_string(layer));
-  const std::string reason = "no output of it is used: with vision_feature_layer " + join(layers) +
-                             " of " + std::to_string(config.vision.layers) +
-                             " layers it lies after the last features that are";
+  const std::string reason = config.family->unused_reason(config);
   Learnable result;
   std::vector<lora::Trainable> left_out;
   for (const lora::Trainable& trainable : trainables) {
@@ -78,10 +74,10 @@ RunModel build_model(const RunInputs& inputs) {
   const recipe::Recipe& recipe = inputs.recipe;
   RunModel run;
   if (recipe.model.init == "random") {
-    run.model = hf::random_llava(inputs.config, inputs.base_dtype, inputs.device,
+    run.model = hf::random_model(inputs.config, inputs.base_dtype, inputs.device,
                                  static_cast<uint64_t>(recipe.train.seed), inputs.storage);
   } else {
-    run.model = hf::load_llava(inputs.model.dir, inputs.base_dtype, inputs.device,
+    run.model = hf::load_model(inputs.model.dir, inputs.base_dtype, inputs.device,
                                recipe.model.check_weights, inputs.storage, &run.base_digest);
   }
   run.model->neftune_alpha = recipe.optim.neftune_alpha;
@@ -95,7 +91,8 @@ RunModel build_model(const RunInputs& inputs) {
 
 RunModel run_shapes(const RunSettings& settings) {
   RunModel run;
-  run.model = llava::Llava(settings.config, settings.base_dtype, at::Device(at::kMeta));
+  run.model = settings.config.family->build(settings.config, settings.base_dtype,
+                                            at::Device(at::kMeta), ops::BaseStorage::kDense);
   make_trained(run, settings.recipe, /*init_from=*/nullptr);
   return run;
 }

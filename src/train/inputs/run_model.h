@@ -18,12 +18,12 @@ struct Learnable {
   std::vector<ExcludedModule> excluded;  // one a module
 };
 /// Splits off what no output of the model depends on; its tensors no longer require a gradient.
-Learnable never_learning(const llava::LlavaConfig& config,
+Learnable never_learning(const family::ModelConfig& config,
                          const std::vector<lora::Trainable>& trainables);
 
 /// The model with its adapters, and what will be trained.
 struct RunModel {
-  llava::Llava model{nullptr};
+  family::Model model{nullptr};
   lora::LoraOptions lora;
   std::vector<lora::Trainable> trainables;
   std::vector<ExcludedModule> excluded;  // chosen, but nothing depends on them: not trained

@@ -26,9 +26,10 @@ bool offloads_activations(const recipe::Recipe& recipe, at::Device device) {
   return recipe.train.activation_offload && !device.is_cpu();
 }
 
-bool uses_cuda_graphs(const recipe::Recipe& recipe, at::Device device) {
-  return recipe.train.cuda_graphs == "auto" && records_graphs(device) &&
-         recipe.train.max_tokens_per_step > 0 && !recipe.train.activation_offload;
+bool uses_cuda_graphs(const recipe::Recipe& recipe, const RunSettings& settings) {
+  return recipe.train.cuda_graphs == "auto" && records_graphs(settings.device) &&
+         settings.config.family->fixed_images() && recipe.train.max_tokens_per_step > 0 &&
+         !recipe.train.activation_offload;
 }
 
 }  // namespace lft::train

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "models/llava/config.h"
+#include "models/family/config.h"
 #include "models/ops/weight/weight.h"
 #include "src/recipe/recipe.h"
 #include "src/train/machine/precision.h"
@@ -16,7 +16,7 @@ struct RunSettings {
   recipe::Recipe recipe;
   at::Device device = at::kCPU;
   Precision precision;
-  llava::LlavaConfig config;
+  family::ModelConfig config;
   at::ScalarType base_dtype = at::kFloat;
   ops::BaseStorage storage = ops::BaseStorage::kDense;  // of the decoder's linear layers; the rest
                                                         // of the frozen weights has base_dtype
@@ -37,7 +37,8 @@ int64_t recompute_every(const std::string& activation_checkpointing);
 /// Whether inputs of recomputed blocks are to wait in host memory: asked for, and not on a CPU,
 /// where they do anyway.
 bool offloads_activations(const recipe::Recipe& recipe, at::Device device);
-/// Packed micro-batches on a GPU, their activations kept there.
-bool uses_cuda_graphs(const recipe::Recipe& recipe, at::Device device);
+/// Packed micro-batches on a GPU, their activations kept there, of a family whose images are all of
+/// one shape. `recipe`: the settings' own, or one that differs.
+bool uses_cuda_graphs(const recipe::Recipe& recipe, const RunSettings& settings);
 
 }  // namespace lft::train

@@ -24,9 +24,7 @@ constexpr double kMklBuffers = 17e6;  // the most that MKL keeps of float32 oper
                                       // with MKL_DISABLE_FAST_MM=1 a run takes as much less
 constexpr double kGpuWorkspace = 32 << 20;  // of cuBLAS, for each stream
 
-bool fills_up(const RunSettings& settings) {
-  return uses_cuda_graphs(settings.recipe, settings.device);
-}
+bool fills_up(const RunSettings& settings) { return uses_cuda_graphs(settings.recipe, settings); }
 
 PassShape shape_of(const RunSettings& settings, const MicroBatchShape& batch) {
   const auto samples = static_cast<int64_t>(batch.samples.size());
@@ -34,7 +32,10 @@ PassShape shape_of(const RunSettings& settings, const MicroBatchShape& batch) {
                   .rows = batch.packed ? 1 : samples,
                   .longest = batch.packed ? batch.positions() : batch.longest(),
                   .images = batch.images(),
-                  .supervised = batch.supervised()};
+                  .supervised = batch.supervised(),
+                  .values = batch.sum(&data::SampleLength::values),
+                  .tower = batch.sum(&data::SampleLength::tower),
+                  .placed = batch.sum(&data::SampleLength::placed)};
   if (fills_up(settings))
     shape.longest = data::filled_tokens(shape.longest, settings.recipe.train.max_tokens_per_step);
   return shape;
@@ -97,16 +98,12 @@ Moment worst_moment(const std::vector<MemoryUnit>& units, double pixels, double 
   return most;
 }
 
-double pixel_bytes(const RunSettings& settings, const PassShape& shape) {
-  const clip::ClipConfig& vision = settings.config.vision;
-  return 4.0 * static_cast<double>(shape.images * vision.channels * vision.image_size *
-                                   vision.image_size);
-}
+double pixel_bytes(const PassShape& shape) { return 4.0 * static_cast<double>(shape.values); }
 
 Moment plain_moment(const RunSettings& settings, const std::vector<MemoryUnit>& units,
                     const PassShape& shape, double update) {
   const double input_share = offloads_activations(settings.recipe, settings.device) ? 0 : 1;
-  return worst_moment(units, pixel_bytes(settings, shape), input_share, update);
+  return worst_moment(units, pixel_bytes(shape), input_share, update);
 }
 
 double embeds_bytes(const RunSettings& settings, int64_t tokens) {
@@ -126,8 +123,8 @@ Moment arena_moment(const RunSettings& settings, const std::vector<MemoryUnit>& 
   Moment kept{.name = inside.name + ", while a CUDA graph is proven", .activations = {}};
   for (const MemoryUnit& unit : images) kept.activations[unit.part] += unit.saved;
   Moment outside = worst_moment(images, /*pixels=*/0, /*input_share=*/1, update);
-  outside.gradients = 0;                                        // of all units, below
-  kept.pixels = outside.pixels = pixel_bytes(settings, shape);  // to the end of the pass
+  outside.gradients = 0;                              // of all units, below
+  kept.pixels = outside.pixels = pixel_bytes(shape);  // to the end of the pass
   const double needed = std::max(kept.total(), outside.total());
   kept.proof = 2 * (trained_bytes(decoder) +
                     (trained_bytes(images) > 0 ? embeds_bytes(settings, shape.longest) : 0));
@@ -140,10 +137,10 @@ Moment arena_moment(const RunSettings& settings, const std::vector<MemoryUnit>& 
 }
 
 /// Bytes in float32.
-double largest_matrix(const llava::LlavaConfig& config) {
+double largest_matrix(const family::ModelConfig& config) {
   const int64_t decoder =
                     config.text.hidden * std::max(config.text.vocab, config.text.intermediate),
-                tower = config.vision.hidden * config.vision.intermediate;
+                tower = config.family->vision(config).width * config.family->vision(config).inner;
   return 4.0 * static_cast<double>(std::max(decoder, tower));
 }
 
@@ -160,13 +157,14 @@ Moment pass_moment(const RunSettings& settings, const PassShape& shape, double u
 /// images.
 double graph_inputs(const RunSettings& settings, const PassShape& shape) {
   if (!fills_up(settings)) return 0;
-  const llava::LlavaConfig& config = settings.config;
+  const family::ModelConfig& config = settings.config;
   double sum = 2 * embeds_bytes(settings, settings.recipe.train.max_tokens_per_step);
   const TrainedSize size = trained_size(settings);
   if (size.before_decoder > 0) return sum;
-  const double image = static_cast<double>(config.image_positions() * config.text.hidden) *
+  const double image = static_cast<double>(shape.placed * config.text.hidden) /
+                           static_cast<double>(std::max<int64_t>(1, shape.images)) *
                            pass_types(settings).compute +
-                       pixel_bytes(settings, {.images = 1});
+                       pixel_bytes(shape) / static_cast<double>(std::max<int64_t>(1, shape.images));
   for (int64_t images = shape.images;
        images > std::max<int64_t>(0, shape.images - kMostImageCounts); --images) {
     sum += static_cast<double>(images) * image;
@@ -189,9 +187,7 @@ double samples_ahead(const RunSettings& settings, const PassShape& shape) {
   const int64_t group = std::min(recipe.train.batch_size * recipe.train.grad_accum, settings.rows);
   const int64_t ahead = std::min<int64_t>(places_ahead(recipe), settings.steps_per_epoch * group);
   const auto held = static_cast<double>(ahead + 3 * group);
-  return held *
-         (pixel_bytes(settings, shape) / 4 +
-          16.0 * static_cast<double>(shape.rows * shape.longest)) /
+  return held * (pixel_bytes(shape) / 4 + 16.0 * static_cast<double>(shape.rows * shape.longest)) /
          static_cast<double>(shape.samples);
 }
 
@@ -239,33 +235,37 @@ double most_reading(const recipe::Recipe& recipe, const data::LoaderOptions& opt
   return window.most();
 }
 
-/// Bytes a micro-batch adds for a position (padding counted), an image, a supervised token. A pass
-/// is linear in each but for the LM head's last chunk.
+/// Bytes a micro-batch adds for a position (padding counted), a position of the vision tower, a
+/// supervised token. A pass is linear in each but for the LM head's last chunk.
 struct Weights {
-  double token = 0, image = 0, supervised = 0;
+  double token = 0, tower = 0, supervised = 0;
 };
 Weights weigh(const RunSettings& settings) {
-  const PassShape base{.samples = 4, .rows = 4, .longest = 1024, .images = 4, .supervised = 1024};
+  const family::ImagePlan image = family::ordinary_image(settings.config);
+  const auto with_images = [&](PassShape shape, int64_t images) {
+    shape.images = images;
+    shape.values = images * image.shape.values();
+    shape.tower = images * image.tower_positions;
+    shape.placed = images * image.positions();
+    return shape;
+  };
+  const PassShape base =
+      with_images({.samples = 4, .rows = 4, .longest = 1024, .supervised = 1024}, 4);
   const auto total = [&](PassShape shape) {
     return plain_moment(settings, memory_units(settings, shape), shape, /*update=*/0).total();
   };
   const double start = total(base);
-  PassShape longer = base, more = base, asked = base;
+  PassShape longer = base, asked = base;
+  const PassShape more = with_images(base, 8);
   longer.longest *= 2;
-  more.images *= 2;
   asked.supervised *= 2;
   return {.token = (total(longer) - start) / 4096,
-          .image = (total(more) - start) / 4,
+          .tower = (total(more) - start) / static_cast<double>(more.tower - base.tower),
           .supervised = (total(asked) - start) / 1024};
 }
 
 }  // namespace
 
-int64_t MicroBatchShape::sum(int32_t data::SampleLength::*member) const {
-  int64_t sum = 0;
-  for (const data::SampleLength& sample : samples) sum += sample.*member;
-  return sum;
-}
 int64_t MicroBatchShape::longest() const {
   return samples.empty() ? 0 : std::ranges::max(samples, {}, &data::SampleLength::tokens).tokens;
 }
@@ -285,9 +285,10 @@ MicroBatchShape worst_micro_batch(const RunSettings& settings,
   double most = 0;
   const auto consider = [&](MicroBatchShape batch) {
     const auto supervised = static_cast<double>(batch.supervised());
-    const double bytes = weights.token * static_cast<double>(batch.positions()) +
-                         weights.image * static_cast<double>(batch.images()) +
-                         weights.supervised * supervised;
+    const double bytes =
+        weights.token * static_cast<double>(batch.positions()) +
+        weights.tower * static_cast<double>(batch.sum(&data::SampleLength::tower)) +
+        weights.supervised * supervised;
     if (supervised == 0 || bytes <= most) return;
     most = bytes;
     worst = std::move(batch);

@@ -25,7 +25,12 @@ struct MicroBatchShape {
   int64_t positions() const;  // padding counted
   int64_t images() const { return sum(&data::SampleLength::images); }
   int64_t supervised() const { return sum(&data::SampleLength::supervised); }
-  int64_t sum(int32_t data::SampleLength::*member) const;
+  template <class Number>
+  int64_t sum(Number data::SampleLength::*member) const {
+    int64_t sum = 0;
+    for (const data::SampleLength& sample : samples) sum += sample.*member;
+    return sum;
+  }
 };
 /// The one of the whole run, every epoch in its order, that needs the most memory; the first of
 /// equals. `lengths`: measure_lengths() of the rows to train on.

@@ -75,7 +75,7 @@ std::vector<RecipeChange> possible_changes(const RunSettings& settings, bool rea
            r.train.grad_accum = accum;
          }});
   }
-  if (uses_cuda_graphs(recipe, settings.device)) {
+  if (uses_cuda_graphs(recipe, settings)) {
     changes.push_back({"train.cuda_graphs=off",
                        "every kernel is launched by itself, which short passes feel",
                        [](recipe::Recipe& r) { r.train.cuda_graphs = "off"; }});

@@ -1,7 +1,6 @@
 #include "src/train/memory/memory_units.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <set>
 
@@ -62,7 +61,7 @@ struct Trains {
   const recipe::Recipe& recipe;
   const lora::Variant& variant = lora::find_variant(recipe.lora.variant);
   const lora::AdapterMemory& adapter = variant.memory;
-  llava::Llava shapes;
+  family::Model shapes;
   std::set<std::string> adapted_names;
   /// Those of an adapter, and a parameter that is trained whole, with their shapes.
   std::vector<std::pair<std::string, std::vector<int64_t>>> trainables;
@@ -70,7 +69,7 @@ struct Trains {
 };
 
 struct Counting {
-  const llava::LlavaConfig& config;
+  const family::ModelConfig& config;
   const Trains& trains;
   PassTypes types;
   PassShape shape;
@@ -124,31 +123,45 @@ double adapter_keeps(const Counting& c, const Layer& layer, double rows) {
 
 /// Transformer blocks, one after the other.
 struct Stack {
-  std::string prefix, unit, part;     // of the blocks' names, of the units' names, the units' part
-  std::array<std::string, 4> layers;  // names of o, in1, in2 and out; in2: of a gated MLP
+  family::Tower tower;
+  std::string unit, part;                                // of the units' names, the units' part
   double width = 0, attention = 0, head = 0, inner = 0;  // attention: all heads together
-  int64_t blocks = 0;
   double tokens = 0, kept = 0;  // kept: tokens that go on after the last block's attention
   double stream = 4;            // bytes of an element of the residual stream
 };
 
+bool is_gated(const Stack& stack) { return stack.tower.mlp_in.size() == 2; }
+
+Stack make_stack(const family::Tower& tower, const std::string& unit, const std::string& part) {
+  return {.tower = tower,
+          .unit = unit,
+          .part = part,
+          .width = static_cast<double>(tower.width),
+          .attention = static_cast<double>(tower.heads * tower.head_dim),
+          .head = static_cast<double>(tower.head_dim),
+          .inner = static_cast<double>(tower.inner)};
+}
+
 struct Block {
-  Layer q, k, v, o, in1, in2, out;
+  std::vector<Layer> qkv, in;  // three or one; one or two of a gated MLP
+  Layer o, out;
   double tokens = 0, kept = 0;
 };
 
 Block make_block(const Stack& s, int64_t index) {
-  const std::string name = s.prefix + std::to_string(index), mlp = name + ".mlp.",
-                    attention = name + ".self_attn.";
-  return {.q = {attention + "q_proj", s.width, s.attention},
-          .k = {attention + "k_proj", s.width, s.attention},
-          .v = {attention + "v_proj", s.width, s.attention},
-          .o = {attention + s.layers[0], s.attention, s.width},
-          .in1 = {mlp + s.layers[1], s.width, s.inner},
-          .in2 = {mlp + s.layers[2], s.width, s.inner},
-          .out = {mlp + s.layers[3], s.inner, s.width},
-          .tokens = s.tokens,
-          .kept = index + 1 == s.blocks ? s.kept : s.tokens};
+  const std::string name = s.tower.layers + std::to_string(index) + ".";
+  Block block{.qkv = {},
+              .in = {},
+              .o = {name + s.tower.o, s.attention, s.width},
+              .out = {name + s.tower.mlp_out, s.inner, s.width},
+              .tokens = s.tokens,
+              .kept = index + 1 == s.tower.count ? s.kept : s.tokens};
+  const double share = 3 / static_cast<double>(s.tower.qkv.size());
+  for (const std::string& layer : s.tower.qkv)
+    block.qkv.push_back({name + layer, s.width, share * s.attention});
+  for (const std::string& layer : s.tower.mlp_in)
+    block.in.push_back({name + layer, s.width, s.inner});
+  return block;
 }
 
 /// What a norm of `rows` rows keeps whose output `users` layers keep as their input. `reached`: its
@@ -159,7 +172,7 @@ double norm_keeps(const Counting& c, const Stack& s, double rows, int64_t users,
   if (users == 0) return own;
   const bool same = c.types.norm == compute;
   // A decoder layer makes normed inputs of the stream again.
-  if (!s.layers[2].empty() && same && c.trains.adapter.low_rank_only) return reached ? own : stream;
+  if (is_gated(s) && same && c.trains.adapter.low_rank_only) return reached ? own : stream;
   return own + (same ? 1.0 : static_cast<double>(users)) * rows * s.width * compute;
 }
 
@@ -170,9 +183,9 @@ double attention_keeps(const Counting& c, const Stack& s, const Block& b, bool& 
   const double wide = t.widens ? 4 : t.compute;
   int64_t users = 0;
   double saved = 0;
-  for (const Layer* layer : {&b.q, &b.k, &b.v}) {
-    users += c.trains.keeps_input(layer->name);
-    saved += adapter_keeps(c, *layer, b.tokens);
+  for (const Layer& layer : b.qkv) {
+    users += c.trains.keeps_input(layer.name);
+    saved += adapter_keeps(c, layer, b.tokens);
   }
   saved += norm_keeps(c, s, b.tokens, users, graph);
   graph |= users > 0;
@@ -185,13 +198,14 @@ double attention_keeps(const Counting& c, const Stack& s, const Block& b, bool& 
 }
 
 double mlp_keeps(const Counting& c, const Stack& s, const Block& b, bool& graph) {
-  const bool gated = !s.layers[2].empty(), keeps_out = c.trains.keeps_input(b.out.name);
-  const int64_t users =
-      c.trains.keeps_input(b.in1.name) + (gated && c.trains.keeps_input(b.in2.name));
+  const bool gated = is_gated(s), keeps_out = c.trains.keeps_input(b.out.name);
+  const int64_t users = std::ranges::count_if(
+      b.in, [&](const Layer& layer) { return c.trains.keeps_input(layer.name); });
   const double inner = b.kept * s.inner * c.types.compute;
   double saved = norm_keeps(c, s, b.kept, users, graph);
   graph |= users > 0 || keeps_out;
-  for (const Layer* layer : {&b.in1, &b.in2, &b.out}) saved += adapter_keeps(c, *layer, b.kept);
+  for (const Layer& layer : b.in) saved += adapter_keeps(c, layer, b.kept);
+  saved += adapter_keeps(c, b.out, b.kept);
   // Gate and up; or before the activation and, for the last layer, after it.
   if (graph) saved += (gated || keeps_out ? 2 : 1) * inner;
   if (gated && !c.trains.adapter.low_rank_only && keeps_out)
@@ -204,27 +218,27 @@ MemoryUnit block_unit(const Counting& c, const Stack& s, int64_t index, bool rea
   const PassTypes& t = c.types;
   const Block b = make_block(s, index);
   const double compute = t.compute, d = s.width, wide = t.widens ? 4 : compute;
-  const double inner = b.kept * s.inner * compute, inners = s.layers[2].empty() ? 2 : 3;
+  const double inner = b.kept * s.inner * compute, inners = is_gated(s) ? 3 : 2;
   MemoryUnit unit{.name = s.unit + std::to_string(index), .part = s.part};
   unit.input = b.tokens * d * s.stream;
   bool graph = reached;
   unit.early = attention_keeps(c, s, b, graph);
   unit.saved = unit.early + mlp_keeps(c, s, b, graph);
-  const double dropped = c.trains.drops() ? inner : 0, copy = weight_copy(c, b.in1);
+  const double dropped = c.trains.drops() ? inner : 0, copy = weight_copy(c, b.in[0]);
   if (graph) {
     const double gradient = b.kept * d * (s.stream + (s.stream == compute ? 0 : compute));
     unit.backward = gradient + std::max(inners * inner, inner + dropped) + copy;
     unit.second =
-        b.tokens * (d * (s.stream + t.norm) + 4 * s.attention * wide) + weight_copy(c, b.q);
+        b.tokens * (d * (s.stream + t.norm) + 4 * s.attention * wide) + weight_copy(c, b.qkv[0]);
   }
-  const bool fp8 = c.in_fp8(b.in1.name);
+  const bool fp8 = c.in_fp8(b.in[0].name);
   if (t.widens || fp8) unit.backward += b.kept * (d + s.inner) * (fp8 && c.fp8_products ? 1 : 4);
   unit.forward = std::max(b.tokens * (d * (s.stream + t.norm) + 3 * s.attention * wide),
                           b.kept * d * (s.stream + t.norm) + inners * inner) +
                  copy;
-  if (c.trains.whole(b.in1.name))
+  if (c.trains.whole(b.in[0].name))
     unit.backward += d * s.inner * (compute + 4);  // a weight's gradient before it is one of FP32
-  unit.gradients = 4 * c.trains.elements_under(s.prefix + std::to_string(index) + ".");
+  unit.gradients = 4 * c.trains.elements_under(s.tower.layers + std::to_string(index) + ".");
   unit.recomputed = c.every > 0 && index % c.every == 0 && graph;
   return unit;
 }
@@ -232,7 +246,7 @@ MemoryUnit block_unit(const Counting& c, const Stack& s, int64_t index, bool rea
 /// True where what comes out of the blocks needs a gradient; `reached`: what goes in does.
 bool add_blocks(const Counting& c, const Stack& stack, std::vector<MemoryUnit>& units,
                 bool reached) {
-  for (int64_t i = 0; i < stack.blocks; ++i) {
+  for (int64_t i = 0; i < stack.tower.count; ++i) {
     units.push_back(block_unit(c, stack, i, reached));
     reached |= units.back().gradients > 0;
   }
@@ -241,69 +255,49 @@ bool add_blocks(const Counting& c, const Stack& stack, std::vector<MemoryUnit>& 
 
 /// The vision tower's blocks that run; true where what comes out of them needs a gradient.
 bool add_vision(const Counting& c, std::vector<MemoryUnit>& units) {
-  const clip::ClipConfig& config = c.config.vision;
-  int64_t blocks = 0;
-  for (const int64_t layer : c.config.vision_feature_layers)
-    blocks = std::max(blocks, layer < 0 ? layer + config.layers + 1 : layer);
-  const auto positions = static_cast<double>(c.shape.images * (config.grid() * config.grid() + 1)),
-             d = static_cast<double>(config.hidden);
-  const Stack stack{.prefix = "vision_tower.vision_model.encoder.layers.",
-                    .unit = "vision layer ",
-                    .part = "vision tower",
-                    .layers = {"out_proj", "fc1", "", "fc2"},
-                    .width = d,
-                    .attention = d,
-                    .head = d / static_cast<double>(config.heads),
-                    .inner = static_cast<double>(config.intermediate),
-                    .blocks = c.shape.images > 0 ? blocks : 0,
-                    .tokens = positions,
-                    .kept = positions,
-                    .stream = c.types.vision_stream};
-  return add_blocks(c, stack, units, c.trains.whole("vision_tower."));
+  Stack stack = make_stack(c.config.family->vision(c.config), "vision layer ", "vision tower");
+  if (c.shape.images == 0) stack.tower.count = 0;
+  stack.tokens = stack.kept = static_cast<double>(c.shape.tower);
+  stack.stream = c.types.vision_stream;
+  return add_blocks(c, stack, units, c.trains.whole(family::kVision));
 }
 
 bool add_projector(const Counting& c, std::vector<MemoryUnit>& units, bool reached) {
-  const std::string name = "multi_modal_projector";
-  const auto positions = static_cast<double>(c.shape.images * c.config.image_positions()),
+  const auto positions = static_cast<double>(c.shape.placed),
              d = static_cast<double>(c.config.text.hidden);
-  const auto in = static_cast<double>(c.config.vision.hidden) *
-                  static_cast<double>(c.config.vision_feature_layers.size());
   const double compute = c.types.compute;
-  const Layer first{name + ".linear_1", in, d}, second{name + ".linear_2", d, d};
-  MemoryUnit unit{.name = "projector", .part = "projector"};
-  unit.gradients = 4 * c.trains.elements_under(name + ".");
-  const bool graph = reached || unit.gradients > 0;
-  for (const Layer* layer : {&first, &second}) {
-    if (c.trains.keeps_input(layer->name)) unit.saved += positions * layer->in * compute;
-    unit.saved += adapter_keeps(c, *layer, positions);
+  std::vector<Layer> layers;
+  for (const family::ProjectorShape::Layer& layer : c.config.family->projector(c.config).layers) {
+    layers.push_back({layer.name, static_cast<double>(layer.in), static_cast<double>(layer.out)});
   }
-  if (graph) unit.saved += positions * d * compute;  // before the activation
-  const double copy = weight_copy(c, second);
-  unit.forward = 2 * positions * d * compute +
-                 static_cast<double>(c.shape.rows * c.shape.longest) * d * c.types.stream + copy;
+  MemoryUnit unit{.name = "projector", .part = "projector"};
+  unit.gradients = 4 * c.trains.elements_under(family::kProjector);
+  const bool graph = reached || unit.gradients > 0;
+  double inner = 0;  // numbers a position before each activation
+  for (const Layer& layer : layers) {
+    if (c.trains.keeps_input(layer.name)) unit.saved += positions * layer.in * compute;
+    unit.saved += adapter_keeps(c, layer, positions);
+    if (&layer != &layers.back()) inner += layer.out;
+  }
+  if (graph) unit.saved += positions * inner * compute;
+  const Layer& last = layers.back();
+  const double copy = weight_copy(c, last), wide = positions * (last.in + d) * compute;
+  unit.forward =
+      wide + static_cast<double>(c.shape.rows * c.shape.longest) * d * c.types.stream + copy;
   unit.early = unit.saved;
-  unit.backward = graph ? 2 * positions * d * compute + copy +
-                              (c.trains.whole(second.name) ? d * d * (compute + 4) : 0)
-                        : 0;
+  unit.backward =
+      graph ? wide + copy + (c.trains.whole(last.name) ? last.in * d * (compute + 4) : 0) : 0;
   units.push_back(std::move(unit));
   return graph;
 }
 
 bool add_decoder(const Counting& c, std::vector<MemoryUnit>& units, bool reached) {
-  const llama::LlamaConfig& config = c.config.text;
-  const Stack stack{.prefix = "language_model.model.layers.",
-                    .unit = "decoder layer ",
-                    .part = "decoder layers",
-                    .layers = {"o_proj", "gate_proj", "up_proj", "down_proj"},
-                    .width = static_cast<double>(config.hidden),
-                    .attention = static_cast<double>(config.heads * config.head_dim),
-                    .head = static_cast<double>(config.head_dim),
-                    .inner = static_cast<double>(config.intermediate),
-                    .blocks = config.layers,
-                    .tokens = static_cast<double>(c.shape.rows * c.shape.longest),
-                    .kept = static_cast<double>(c.shape.supervised),
-                    .stream = c.types.stream};
-  return add_blocks(c, stack, units, reached || c.trains.whole("language_model."));
+  Stack stack =
+      make_stack(family::decoder_tower(c.config.text), "decoder layer ", "decoder layers");
+  stack.tokens = static_cast<double>(c.shape.rows * c.shape.longest);
+  stack.kept = static_cast<double>(c.shape.supervised);
+  stack.stream = c.types.stream;
+  return add_blocks(c, stack, units, reached || c.trains.whole(family::kDecoder));
 }
 
 /// Final norm and LM head, in chunks of rows unless the head has an adapter.
@@ -354,7 +348,7 @@ PassTypes pass_types(const RunSettings& settings) {
                   .weight = bytes(settings.base_dtype),
                   .casts = settings.base_dtype != compute};
   types.stream = stream(trains.whole("language_model."));
-  types.vision_stream = stream(trains.whole("vision_tower."));
+  types.vision_stream = stream(trains.whole(family::kVision));
   types.norm = compute == at::kBFloat16 ? 2.0 : types.stream;
   types.widens = compute == at::kHalf && settings.device.is_cpu();
   types.gpu = !settings.device.is_cpu();

@@ -41,14 +41,15 @@ RunSettings settings_on_gpu(const recipe::Recipe& recipe, const hf::ModelDir& di
   return settings;
 }
 
-MicroBatchShape full_micro_batch(const recipe::Recipe& recipe, const llava::LlavaConfig& config,
+MicroBatchShape full_micro_batch(const recipe::Recipe& recipe, const family::ModelConfig& config,
                                  int64_t tokens) {
   const int64_t budget = recipe.train.max_tokens_per_step;
   MicroBatchShape batch{.samples = {}, .indices = {}, .step = 1, .packed = budget > 0};
-  const data::SampleLength row{
-      .tokens = static_cast<int32_t>(tokens),
-      .supervised = static_cast<int32_t>(tokens - config.image_positions()),
-      .images = 1};
+  const family::ImagePlan image = family::ordinary_image(config);
+  data::SampleLength row{.tokens = static_cast<int32_t>(tokens),
+                         .supervised = static_cast<int32_t>(tokens - image.positions()),
+                         .images = 1};
+  row.add_image(image);
   const int64_t rows = budget > 0 ? std::max<int64_t>(1, budget / tokens) : recipe.train.batch_size;
   batch.samples.assign(static_cast<size_t>(rows), row);
   return batch;
@@ -96,7 +97,8 @@ std::vector<std::pair<std::string, recipe::Recipe>> variations(const recipe::Rec
 
 PlanAhead plan_ahead(const recipe::Recipe& recipe, int64_t tokens) {
   const hf::ModelDir dir = hf::ModelDir::shapes_of(recipe.model.path);
-  const int64_t image = dir.config.image_positions(), most = dir.config.text.max_positions;
+  const int64_t image = family::ordinary_image(dir.config).positions(),
+                most = dir.config.text.max_positions;
   if (tokens == 0) tokens = std::min(recipe.data.max_tokens, most);
   if (tokens <= image || tokens > most) {
     refuse(ErrorKind::kUsage, "rows of this length cannot be planned for",

@@ -6,16 +6,27 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/family/scopes.h"
 #include "models/lora/trained_modules.h"
 #include "models/ops/update/grad_stats.h"
 
 namespace lft::train {
 namespace {
 
-constexpr std::string_view kLayers = ".layers.", kProjector = "multi_modal_projector";
+const std::string kProjector = std::string(family::kProjector, sizeof family::kProjector - 2);
+
+/// Where the first part of the name that is a number ends; npos where none is.
+size_t end_of_number(const std::string& name) {
+  for (size_t begin = 0; begin < name.size();) {
+    const size_t end = std::min(name.find('.', begin), name.size());
+    if (end > begin && name.find_first_not_of("0123456789", begin) >= end) return end;
+    begin = end + 1;
+  }
+  return std::string::npos;
+}
 
 bool is_layer(const std::string& path) {
-  return path == kProjector || (path.find(kLayers) != std::string::npos && layer_of(path) == path);
+  return path == kProjector || (end_of_number(path) != std::string::npos && layer_of(path) == path);
 }
 
 /// Inside a backward pass of this thread.
@@ -29,9 +40,8 @@ auto row_of(Rows& rows, const std::string& layer) {
 }  // namespace
 
 std::string layer_of(const std::string& name) {
-  if (name.starts_with(kProjector)) return std::string(kProjector);
-  if (const size_t at = name.find(kLayers); at != std::string::npos)
-    return name.substr(0, name.find('.', at + kLayers.size()));
+  if (name.starts_with(kProjector)) return kProjector;
+  if (const size_t end = end_of_number(name); end != std::string::npos) return name.substr(0, end);
   return lora::module_of(name);
 }
 

@@ -40,7 +40,7 @@ double lost_share(at::ScalarType compute) {
 
 }  // namespace
 
-double adapter_reach(llava::Llava& model, double moves, double enough) {
+double adapter_reach(family::Model& model, double moves, double enough) {
   const at::NoGradGuard no_grad;
   double reach = -1;
   for (const lora::LinearSite& site : lora::linear_sites(*model)) {
@@ -51,7 +51,7 @@ double adapter_reach(llava::Llava& model, double moves, double enough) {
   return reach < 0 ? std::numeric_limits<double>::infinity() : reach;
 }
 
-std::string judge_reach(llava::Llava& model, const recipe::Recipe& recipe, int64_t steps,
+std::string judge_reach(family::Model& model, const recipe::Recipe& recipe, int64_t steps,
                         at::ScalarType compute) {
   const recipe::Recipe::Optim& optim = recipe.optim;
   const Schedule schedule = Schedule::make(optim, steps);

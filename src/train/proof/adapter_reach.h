@@ -3,7 +3,7 @@
 #include <limits>
 #include <string>
 
-#include "models/llava/llava.h"
+#include "models/family/family.h"
 #include "src/recipe/recipe.h"
 
 namespace lft::train {
@@ -13,12 +13,12 @@ namespace lft::train {
 /// scale ||B_o|| ||A_i|| / max |W| of the farthest row and column. Infinite where that is not
 /// known: without adapters, beside weights in codes, of adapters that are more than a product.
 /// Layers after the first that reaches `enough` are not looked at.
-double adapter_reach(llava::Llava& model, double moves,
+double adapter_reach(family::Model& model, double moves,
                      double enough = std::numeric_limits<double>::infinity());
 
 /// Why no step of the run can show: the adapters of its start, moved by all learning rates in one
 /// direction, are lost beside the weights. Empty where they are not.
-std::string judge_reach(llava::Llava& model, const recipe::Recipe& recipe, int64_t steps,
+std::string judge_reach(family::Model& model, const recipe::Recipe& recipe, int64_t steps,
                         at::ScalarType compute);
 
 }  // namespace lft::train

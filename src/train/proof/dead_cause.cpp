@@ -48,7 +48,7 @@ class ZeroWatch : public CallObserver {
   std::vector<Row> running_;
 };
 
-std::string zero_weight(llava::Llava& model, const std::string& module) {
+std::string zero_weight(family::Model& model, const std::string& module) {
   for (const auto& parameter : model->named_parameters()) {
     const std::string& name = parameter.key();
     if (name.starts_with(module + ".") && name.find('.', module.size() + 1) == std::string::npos &&
@@ -60,7 +60,7 @@ std::string zero_weight(llava::Llava& model, const std::string& module) {
 
 }  // namespace
 
-std::string dead_cause(llava::Llava& model, const Probe& probe, const std::string& module) {
+std::string dead_cause(family::Model& model, const Probe& probe, const std::string& module) {
   ZeroWatch watch;
   {
     const at::NoGradGuard no_grad;

@@ -20,7 +20,7 @@ struct ProbeLogits {
 
 /// Those with every adapter as it started, which is none at all where that does the same, and those
 /// with what it has become. The same kernels compute both. The adapters are back in place after.
-ProbeLogits probe_logits(llava::Llava& model, const llava::LlavaBatch& probe) {
+ProbeLogits probe_logits(family::Model& model, const family::Batch& probe) {
   const std::vector<lora::LinearSite> sites = lora::linear_sites(*model);
   std::vector<std::shared_ptr<layers::LinearAdapter>> adapters, stand_ins;
   for (const lora::LinearSite& site : sites) {
@@ -49,7 +49,7 @@ ProbeLogits probe_logits(llava::Llava& model, const llava::LlavaBatch& probe) {
 }
 
 /// What every lora_B was before training, where that was not zero.
-std::map<const at::TensorImpl*, at::Tensor> starts_of_b(llava::Llava& model) {
+std::map<const at::TensorImpl*, at::Tensor> starts_of_b(family::Model& model) {
   std::map<const at::TensorImpl*, at::Tensor> starts;
   for (const lora::LinearSite& site : lora::linear_sites(*model)) {
     if (site.layer->adapter() == nullptr) continue;
@@ -63,7 +63,7 @@ std::map<const at::TensorImpl*, at::Tensor> starts_of_b(llava::Llava& model) {
 
 }  // namespace
 
-void check_trained(llava::Llava& model, const Optimizer& optimizer, const llava::LlavaBatch& probe,
+void check_trained(family::Model& model, const Optimizer& optimizer, const family::Batch& probe,
                    at::ScalarType compute) {
   const at::NoGradGuard no_grad;
   const std::map<const at::TensorImpl*, at::Tensor> starts = starts_of_b(model);

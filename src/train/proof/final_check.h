@@ -1,7 +1,7 @@
 // What a finished run must show before its adapter is handed out.
 #pragma once
 
-#include "models/llava/llava.h"
+#include "models/family/family.h"
 #include "src/train/optim/optimizer.h"
 
 namespace lft::train {
@@ -10,7 +10,7 @@ namespace lft::train {
 /// off zero (or off what it started as), and the logits of `probe` with the adapters differ from
 /// those without (or with the adapters that they started as). Without
 /// adapters (everything trained whole) only the first is asked. Changes nothing.
-void check_trained(llava::Llava& model, const Optimizer& optimizer, const llava::LlavaBatch& probe,
+void check_trained(family::Model& model, const Optimizer& optimizer, const family::Batch& probe,
                    at::ScalarType compute);
 
 }  // namespace lft::train

@@ -37,23 +37,26 @@ std::vector<data::Sample> rows_to_show(const std::vector<data::Sample>& samples)
   return rows;
 }
 
-/// An image of the samples with other pixels than this one; null where all are alike.
+/// An image of the samples of this one's shape with other pixels; null where there is none.
 const data::PixelImage* another_image(const std::vector<data::Sample>& samples,
                                       const data::PixelImage& image) {
   for (auto sample = samples.rbegin(); sample != samples.rend(); ++sample) {
     for (const data::PixelImage& other : sample->images) {
-      if (other.chw != image.chw) return &other;
+      if (other.shape == image.shape && other.chw != image.chw) return &other;
     }
   }
   return nullptr;
 }
 
 /// What the processor's mean colour is: zeros to the vision tower, but for rounding.
-data::PixelImage grey_image(const data::EncodeOptions& encode, int64_t size) {
-  data::PixelImage image{.size = size, .chw = {}};
-  const auto pixels = static_cast<size_t>(size * size);
-  for (const float mean : encode.image_mean)
-    image.chw.insert(image.chw.end(), pixels, static_cast<uint8_t>(std::lround(255 * mean)));
+data::PixelImage grey_image(const data::EncodeOptions& encode, const data::PixelImage& like) {
+  data::PixelImage image = like;
+  image.chw.clear();
+  const auto plane = static_cast<size_t>(like.shape.height * like.shape.width);
+  for (int64_t tile = 0; tile < like.shape.tiles; ++tile) {
+    for (const float mean : encode.images->mean)
+      image.chw.insert(image.chw.end(), plane, static_cast<uint8_t>(std::lround(255 * mean)));
+  }
   return image;
 }
 
@@ -67,18 +70,18 @@ std::string nats(double value) {
 
 }  // namespace
 
-double mean_loss(llava::Llava& model, const Probe& probe, const std::vector<data::Sample>& samples,
+double mean_loss(family::Model& model, const Probe& probe, const std::vector<data::Sample>& samples,
                  at::ScalarType compute) {
   const at::NoGradGuard no_grad;
   const ops::ComputeDtypeGuard dtype(compute);
   int64_t supervised = 0;
   for (const data::Sample& sample : samples) supervised += sample.supervised();
-  const llava::LlavaBatch batch = data::make_batch(
+  const family::Batch batch = data::make_batch(
       {.encode = probe.encode, .device = probe.device, .packed = probe.packed}, samples);
   return model->loss_sum(batch).item<double>() / static_cast<double>(supervised);
 }
 
-std::optional<ImageLosses> measure_images(llava::Llava& model, const Probe& probe,
+std::optional<ImageLosses> measure_images(family::Model& model, const Probe& probe,
                                           at::ScalarType compute) {
   const std::vector<data::Sample> rows = rows_to_show(probe.samples);
   if (rows.empty()) return std::nullopt;
@@ -87,7 +90,7 @@ std::optional<ImageLosses> measure_images(llava::Llava& model, const Probe& prob
   for (size_t i = 0; i < rows.size(); ++i) {
     for (size_t k = 0; k < rows[i].images.size(); ++k) {
       const data::PixelImage& own = rows[i].images[k];
-      grey[i].images[k] = grey_image(probe.encode, own.size);
+      grey[i].images[k] = grey_image(probe.encode, own);
       const data::PixelImage* const other = another_image(probe.samples, own);
       differ &= other != nullptr;
       if (other != nullptr) others[i].images[k] = *other;
@@ -117,7 +120,7 @@ bool FirstLoss::explained_by(double changed) const {
   return changed < loss - kAboveGuessing && changed <= guessing + kAboveGuessing;
 }
 
-FirstLoss measure_first_loss(llava::Llava& model, const Probe& probe, double loss) {
+FirstLoss measure_first_loss(family::Model& model, const Probe& probe, double loss) {
   return {.loss = loss,
           .guessing = std::log(static_cast<double>(model->config.text.vocab)),
           .images = measure_images(model, probe, probe.compute)};

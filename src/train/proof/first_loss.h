@@ -16,7 +16,7 @@ struct ImageLosses {
   std::optional<double> other;  // with the image of another row, where the probe shows two
 };
 /// Nothing where no row shows an image. Builds no graph and moves nothing.
-std::optional<ImageLosses> measure_images(llava::Llava& model, const Probe& probe,
+std::optional<ImageLosses> measure_images(family::Model& model, const Probe& probe,
                                           at::ScalarType compute);
 /// "0.1 with the rows' own images, 3.2 with others', 2.9 with grey ones"
 std::string describe_images(const ImageLosses& images);
@@ -38,7 +38,7 @@ struct FirstLoss {
 };
 
 /// `loss`: of the probe, as the proof has found it.
-FirstLoss measure_first_loss(llava::Llava& model, const Probe& probe, double loss);
+FirstLoss measure_first_loss(family::Model& model, const Probe& probe, double loss);
 
 /// One line: the figures.
 std::string describe_first_loss(const FirstLoss& first);
@@ -49,7 +49,7 @@ std::vector<std::string> judge_first_loss(const FirstLoss& first,
                                           const std::vector<std::string>& tried);
 
 /// Mean loss of samples under the probe's layout.
-double mean_loss(llava::Llava& model, const Probe& probe, const std::vector<data::Sample>& samples,
+double mean_loss(family::Model& model, const Probe& probe, const std::vector<data::Sample>& samples,
                  at::ScalarType compute);
 
 /// kNumeric where a gradient's norm is above 1.8e19: its square is no float32 any more, AdamW's

@@ -35,7 +35,7 @@ std::vector<data::Sample> under_template(const Probe& probe, const RunInputs& in
 
 }  // namespace
 
-std::vector<std::string> try_suspects(llava::Llava& model, const Probe& probe,
+std::vector<std::string> try_suspects(family::Model& model, const Probe& probe,
                                       const RunInputs& inputs, const FirstLoss& first) {
   std::vector<std::string> tried;
   const auto tell = [&](const std::string& change, double loss, const std::string& culprit) {

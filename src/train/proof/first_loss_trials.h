@@ -11,7 +11,7 @@ namespace lft::train {
 /// other template: "without lora.init_from it is 3.67, so the adapter is at fault". Rows of
 /// prepared data are not encoded again. Then what looks odd in the base's head, layers and other
 /// weights, which reads all of it. Moves nothing.
-std::vector<std::string> try_suspects(llava::Llava& model, const Probe& probe,
+std::vector<std::string> try_suspects(family::Model& model, const Probe& probe,
                                       const RunInputs& inputs, const FirstLoss& first);
 
 }  // namespace lft::train

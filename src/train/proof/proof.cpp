@@ -94,7 +94,7 @@ bool is_alive(const lora::TrainedModule& module, const std::vector<lora::Trainab
          (b > 0 || is_zero(trainables[module.a].tensor));
 }
 
-[[noreturn]] void fail_with_dead(llava::Llava& model, const std::vector<lora::TrainedModule>& dead,
+[[noreturn]] void fail_with_dead(family::Model& model, const std::vector<lora::TrainedModule>& dead,
                                  size_t modules, const Probe& probe, bool b_moved) {
   std::vector<lora::TrainedModule> adapters, whole;
   for (const lora::TrainedModule& module : dead)
@@ -202,7 +202,7 @@ class MovedB {
 
 }  // namespace
 
-Proof prove_trainable(llava::Llava& model, const std::vector<lora::Trainable>& trainables,
+Proof prove_trainable(family::Model& model, const std::vector<lora::Trainable>& trainables,
                       const std::vector<Optimizer*>& optimizers,
                       const std::vector<ExcludedModule>& excluded, const Probe& probe) {
   if (trainables.empty()) fail_with_nothing(*model, excluded);
@@ -230,7 +230,7 @@ Proof prove_trainable(llava::Llava& model, const std::vector<lora::Trainable>& t
   return proof;
 }
 
-void prove_second_step(llava::Llava& model, const std::vector<lora::Trainable>& trainables,
+void prove_second_step(family::Model& model, const std::vector<lora::Trainable>& trainables,
                        const Probe& probe, Proof& proof) {
   std::vector<lora::TrainedModule> adapters = lora::trained_modules(trainables);
   std::erase_if(adapters, [&](const lora::TrainedModule& module) {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "models/llava/llava.h"
+#include "models/family/family.h"
 #include "src/data/dataset.h"
 #include "src/io/json.h"
 #include "src/train/inputs/run_model.h"
@@ -60,13 +60,13 @@ struct Proof {
 /// exactly zero though it could learn (for an adapter that is B's; A's too where B is not zero).
 /// One forward and backward pass without dropout; no parameter, gradient, moment or generator
 /// changes.
-Proof prove_trainable(llava::Llava& model, const std::vector<lora::Trainable>& trainables,
+Proof prove_trainable(family::Model& model, const std::vector<lora::Trainable>& trainables,
                       const std::vector<Optimizer*>& optimizers,
                       const std::vector<ExcludedModule>& excluded, const Probe& probe);
 
 /// What the first update will show: with every zero B moved off zero each A has a gradient (then in
 /// proof.rows), else kUsage. B is given back bit by bit.
-void prove_second_step(llava::Llava& model, const std::vector<lora::Trainable>& trainables,
+void prove_second_step(family::Model& model, const std::vector<lora::Trainable>& trainables,
                        const Probe& probe, Proof& proof);
 
 /// Lines to print: a row a module, or, collapsed, one for equal layers of a stack; what was left

@@ -102,7 +102,7 @@ void search(const RunInputs& inputs, bool image, Probe& probe, Seen& seen) {
   }
 }
 
-at::Tensor probe_loss(llava::Llava& model, const Probe& probe, const llava::LlavaBatch& batch) {
+at::Tensor probe_loss(family::Model& model, const Probe& probe, const family::Batch& batch) {
   int64_t supervised = 0;
   for (const data::Sample& sample : probe.samples) supervised += sample.supervised();
   const at::AutoGradMode with_graph(true);
@@ -111,8 +111,8 @@ at::Tensor probe_loss(llava::Llava& model, const Probe& probe, const llava::Llav
   return model->loss_sum(batch) / static_cast<double>(supervised);
 }
 
-ProbeGradients one_pass(llava::Llava& model, const std::vector<at::Tensor>& tensors,
-                        const Probe& probe, const llava::LlavaBatch& batch, double scale) {
+ProbeGradients one_pass(family::Model& model, const std::vector<at::Tensor>& tensors,
+                        const Probe& probe, const family::Batch& batch, double scale) {
   const at::AutoGradMode with_graph(true);
   const at::Tensor loss = probe_loss(model, probe, batch);
   ProbeGradients result{
@@ -164,9 +164,9 @@ Probe find_probe(const RunInputs& inputs, const std::vector<lora::Trainable>& tr
                      seen.text() + ", none with an image before a supervised token");
 }
 
-ProbeGradients probe_gradients(llava::Llava& model, const std::vector<at::Tensor>& tensors,
+ProbeGradients probe_gradients(family::Model& model, const std::vector<at::Tensor>& tensors,
                                const Probe& probe) {
-  const llava::LlavaBatch batch = data::make_batch(
+  const family::Batch batch = data::make_batch(
       {.encode = probe.encode, .device = probe.device, .packed = probe.packed}, probe.samples);
   try {
     ProbeGradients result = one_pass(model, tensors, probe, batch, probe.loss_scale);

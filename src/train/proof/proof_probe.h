@@ -18,7 +18,7 @@ struct ProbeGradients {
 /// Gradients of `tensors` (those that require none are not reached), without dropout. Where a
 /// gradient but not the loss is non-finite under a loss scale, the scale is lowered and the pass
 /// repeated.
-ProbeGradients probe_gradients(llava::Llava& model, const std::vector<at::Tensor>& tensors,
+ProbeGradients probe_gradients(family::Model& model, const std::vector<at::Tensor>& tensors,
                                const Probe& probe);
 
 /// The same probe in FP32 without a loss scale. Its activations are twice as large as those the run

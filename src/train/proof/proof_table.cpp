@@ -21,9 +21,10 @@ struct Line {
 };
 
 std::string short_name(const std::string& module) {
-  for (const char* prefix : {"language_model.model.", "language_model.",
-                             "vision_tower.vision_model.", "multi_modal_projector."}) {
-    if (module.starts_with(prefix)) return module.substr(std::string_view(prefix).size());
+  const std::string decoder = family::kDecoder, vision = family::kVision;
+  for (const std::string& prefix :
+       {decoder + "model.", decoder, vision + "vision_model.", std::string(family::kProjector)}) {
+    if (module.starts_with(prefix)) return module.substr(prefix.size());
   }
   return module;
 }

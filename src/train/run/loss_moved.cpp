@@ -48,7 +48,7 @@ double first_probe_loss(const Run& run) {
 double probe_loss(Run& run) {
   const at::NoGradGuard no_grad;
   const ops::ComputeDtypeGuard compute(run.state.compute);
-  const llava::LlavaBatch batch = data::make_batch(
+  const family::Batch batch = data::make_batch(
       {.encode = run.probe.encode, .device = run.probe.device, .packed = run.probe.packed},
       run.probe.samples);
   return run.model.model->loss_sum(batch).item<double>() /

@@ -30,6 +30,7 @@ std::vector<data::Sample> load(const data::Dataset& dataset, const std::vector<i
 /// What a micro-batch's memory depends on.
 struct Size {
   size_t positions = 0, images = 0;  // padding and what fills up counted
+  int64_t values = 0;                // of the images
   int64_t supervised = 0;
 };
 Size size_of(const std::vector<data::Sample>& samples, bool packed, int64_t fill_up) {
@@ -39,6 +40,7 @@ Size size_of(const std::vector<data::Sample>& samples, bool packed, int64_t fill
     longest = std::max(longest, sample.input_ids.size());
     total += sample.input_ids.size();
     size.images += sample.images.size();
+    for (const data::PixelImage& image : sample.images) size.values += image.shape.values();
     size.supervised += sample.supervised();
   }
   size.positions = packed ? total : longest * samples.size();
@@ -48,7 +50,7 @@ Size size_of(const std::vector<data::Sample>& samples, bool packed, int64_t fill
 }
 bool is_within(const Size& small, const Size& large) {
   return small.positions <= large.positions && small.images <= large.images &&
-         small.supervised <= large.supervised;
+         small.values <= large.values && small.supervised <= large.supervised;
 }
 
 /// After a recovery a micro-batch may run in parts: the part that would be the largest.

@@ -199,7 +199,7 @@ Run make_run(RunInputs inputs) {
   return run;
 }
 
-llava::LlavaBatch probe_batch(const Run& run) {
+family::Batch probe_batch(const Run& run) {
   const auto found = std::ranges::find_if(
       run.probe.samples, [](const data::Sample& sample) { return sample.supervised() > 0; });
   return data::collate({*found}, run.inputs.data.encode, run.inputs.device);
@@ -232,7 +232,7 @@ io::Json run_identity(RunInputs& inputs, const std::string& base_digest) {
   const data::EncodeOptions& encode = inputs.data.encode;
   identity["template"] = text::template_hash(encode.template_name);
   identity["end token"] = encode.eos;
-  identity["image mean and std"] = io::Json({encode.image_mean, encode.image_std}).dump();
+  identity["image mean and std"] = io::Json({encode.images->mean, encode.images->std}).dump();
   if (const std::string& images = image_digest(inputs.data); !images.empty())
     identity["images"] = images;
   for (const auto& [part, hash] : encode.tokenizer_parts) identity["tokenizer: " + part] = hash;
@@ -255,7 +255,7 @@ checkpoint::Checkpoint snapshot(Run& run, uint64_t metrics_bytes) {
 }
 
 uint64_t restore(Run& run, const checkpoint::Checkpoint& checkpoint, bool exact,
-                 const std::function<void(llava::Llava&)>& restored) {
+                 const std::function<void(family::Model&)>& restored) {
   const size_t slots = run.optimizer.slots().size();
   size_t kept = 0;
   for (const Slot& slot : run.optimizer.slots()) kept += moment_tensors(slot).size();

@@ -50,7 +50,7 @@ Run make_run(RunInputs inputs);
 
 /// The sample whose loss a checkpoint stores, as a batch: the probe's first with a supervised
 /// token.
-llava::LlavaBatch probe_batch(const Run& run);
+family::Batch probe_batch(const Run& run);
 
 /// What the model knows before it trains, as a line; warns where that is odd. kNumeric where the
 /// recipe expects another first loss.
@@ -68,6 +68,6 @@ checkpoint::Checkpoint snapshot(Run& run, uint64_t metrics_bytes);
 /// after a change of library or processor: the stored value within the precision's rounding).
 /// `restored` runs before that; a test's way in. Returns the stored size of metrics.jsonl.
 uint64_t restore(Run& run, const checkpoint::Checkpoint& checkpoint, bool exact,
-                 const std::function<void(llava::Llava&)>& restored);
+                 const std::function<void(family::Model&)>& restored);
 
 }  // namespace lft::train

@@ -2,7 +2,7 @@
 #pragma once
 #include <functional>
 
-#include "models/llava/llava.h"
+#include "models/family/family.h"
 #include "src/data/loader.h"
 #include "src/recipe/recipe.h"
 #include "src/train/optim/optimizer.h"
@@ -15,7 +15,7 @@ struct TrainOptions {
   /// A test's ways in: before a step's gradients are checked, and when a checkpoint's weights are
   /// in place but not yet compared.
   std::function<void(int64_t step, Optimizer&)> gradients_ready = {};
-  std::function<void(llava::Llava&)> restored = {};
+  std::function<void(family::Model&)> restored = {};
   /// A part of a run: with `stop_behind` > 0 it saves after that step (or the last one, where that
   /// comes first), writes the adapter and is done, without final evaluation, gate and report.
   /// `part_done` then gets what the step after it would train.

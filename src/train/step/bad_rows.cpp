@@ -17,7 +17,7 @@ std::vector<int64_t> supervised_positions(const data::Sample& sample) {
 
 class RowHunter {
  public:
-  RowHunter(llava::Llava& model, const data::StepSamples& samples, const RowPasses& passes)
+  RowHunter(family::Model& model, const data::StepSamples& samples, const RowPasses& passes)
       : model_(model), samples_(samples), passes_(passes) {}
 
   void look_at(BadRow row, BadRows* bad) const {
@@ -80,7 +80,7 @@ class RowHunter {
     return positions[bad - 1];
   }
 
-  llava::Llava& model_;
+  family::Model& model_;
   const data::StepSamples& samples_;
   const RowPasses& passes_;
 };
@@ -92,7 +92,7 @@ std::string row_text(const BadRow& row) {
 
 }  // namespace
 
-BadRows find_bad_rows(llava::Llava& model, const data::StepSamples& samples,
+BadRows find_bad_rows(family::Model& model, const data::StepSamples& samples,
                       const std::vector<size_t>& micro_batches, const RowPasses& passes) {
   BadRows bad;
   const RowHunter hunter(model, samples, passes);

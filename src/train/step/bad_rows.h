@@ -33,7 +33,7 @@ struct RowPasses {
 /// Runs each row of these micro-batches alone, forward and backward, its loss divided as in the
 /// step. Of a bad row whose modules' outputs are all finite, ever more supervised tokens are run,
 /// until the first that makes it bad. Moves nothing.
-BadRows find_bad_rows(llava::Llava& model, const data::StepSamples& samples,
+BadRows find_bad_rows(family::Model& model, const data::StepSamples& samples,
                       const std::vector<size_t>& micro_batches, const RowPasses& passes);
 
 /// Whether some rows are at fault and others are not: a sample is, not the weights.

@@ -60,7 +60,7 @@ struct GraphPasses::Inputs {
   int64_t used = 0;
 };
 
-GraphPasses::GraphPasses(const llava::Llava& model, Optimizer& optimizer, PassLimits limits,
+GraphPasses::GraphPasses(const family::Model& model, Optimizer& optimizer, PassLimits limits,
                          at::Device device, bool exact, std::unique_ptr<GraphArena> arena)
     : model_(model),
       optimizer_(optimizer),
@@ -79,7 +79,7 @@ GraphPasses::GraphPasses(const llava::Llava& model, Optimizer& optimizer, PassLi
       limits.longest, device);  // not in the arena, where it would be overwritten
 }
 
-void GraphPasses::stage(const llava::LlavaBatch& batch, const llava::SupervisedRows& rows,
+void GraphPasses::stage(const family::Batch& batch, const family::SupervisedRows& rows,
                         const Shape& shape, const MicroPass& pass, double seed) {
   at::Tensor host = at::zeros(
       staged_.sizes(), at::TensorOptions(at::kLong).pinned_memory(ops::runs_kernels(device_)));
@@ -106,28 +106,31 @@ void GraphPasses::stage(const llava::LlavaBatch& batch, const llava::SupervisedR
 }
 
 /// In a place of their own for every number of images.
-at::Tensor GraphPasses::frozen_features(const at::Tensor& pixels_nchw) {
+family::ImageFeatures GraphPasses::frozen_features(const family::Batch& batch) {
   const at::NoGradGuard no_grad;
-  if (images_.size() == kMostImageCounts && !images_.contains(pixels_nchw.size(0)))
-    return model_->image_features(pixels_nchw);
-  auto [entry, is_new] = images_.try_emplace(pixels_nchw.size(0));
-  auto& [pixels, features] = entry->second;
+  const int64_t images = batch.pixels.size(0);
+  if (images_.size() == kMostImageCounts && !images_.contains(images))
+    return model_->image_features(batch);
+  auto [entry, is_new] = images_.try_emplace(images);
+  auto& [held, features] = entry->second;
   if (is_new) {
-    pixels = pixels_nchw.clone();
-    features = model_->image_features(pixels).clone();
-    return features;
+    held.pixels = batch.pixels.clone();
+    held.images = batch.images;
+    features = model_->image_features(held).features_kd.clone();
+    return {.features_kd = features, .deep_kd = {}};
   }
-  pixels.copy_(pixels_nchw);
-  graphs_.run("vision tower over " + std::to_string(pixels.size(0)) + " images", /*size=*/0,
-              {features}, [&, pixels = pixels, features = features] {
-                features.copy_(model_->image_features(pixels));
+  held.pixels.copy_(batch.pixels);
+  graphs_.run("vision tower over " + std::to_string(images) + " images", /*size=*/0, {features},
+              [&, held = held, features = features] {
+                features.copy_(model_->image_features(held).features_kd);
               });
-  return features;
+  return {.features_kd = features, .deep_kd = {}};
 }
 
-at::Tensor GraphPasses::embed(const llava::LlavaBatch& batch) {
-  if (trains_images_ || !batch.pixels_nchw.defined()) return model_->embed(batch);
-  return model_->embed(batch, frozen_features(batch.pixels_nchw));
+at::Tensor GraphPasses::embed(const family::Batch& batch) {
+  if (trains_images_ || !batch.pixels.defined()) return model_->embed(batch);
+  const family::ImageFeatures features = frozen_features(batch);
+  return model_->embed(batch, &features);
 }
 
 void GraphPasses::hold_embeds(const at::Tensor& embeds_btd) {
@@ -154,13 +157,13 @@ void GraphPasses::decode(const Shape& shape, const std::vector<int64_t>& starts)
   packed->positions_t = in.positions_t;
   packed->at_least = limits_.longest;
   const at::Tensor logprobs =
-      model_->logprobs_behind(embeds, in.rows_k, in.targets_k.clamp_min(0), std::move(packed));
+      model_->logprobs_after({embeds, std::move(packed)}, in.rows_k, in.targets_k.clamp_min(0));
   const at::Tensor loss = -at::where(in.targets_k >= 0, logprobs, at::zeros_like(logprobs)).sum();
   loss_.copy_(loss.detach());
   loss.backward(in.seed.view(at::kDouble).to(at::kFloat).squeeze(0));
 }
 
-at::Tensor GraphPasses::run(llava::LlavaBatch batch, const MicroPass& pass, double scale) {
+at::Tensor GraphPasses::run(family::Batch batch, const MicroPass& pass, double scale) {
   if (!gradients_.is_alias_of(optimizer_.flat_gradients(kDecoder))) {
     throw Error(ErrorKind::kInternal, "GraphPasses: the gradients have moved");
   }
@@ -168,8 +171,8 @@ at::Tensor GraphPasses::run(llava::LlavaBatch batch, const MicroPass& pass, doub
   const layers::RecomputeGuard recompute(pass.recompute);
   ops::DropoutPosition position{
       .seed = pass.seed, .step = static_cast<uint64_t>(pass.step), .micro_batch = pass.micro_batch};
-  const llava::SupervisedRows rows =
-      llava::supervised_rows(batch.labels_bt, model_->config.text.vocab);
+  const family::SupervisedRows rows =
+      family::supervised_rows(batch.labels_bt, model_->config.text.vocab);
   at::Tensor embeds;
   {
     const ops::DropoutGuard dropout(position);

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/llava/llava.h"
+#include "models/family/family.h"
 #include "models/ops/elementwise/dropout.h"
 #include "src/train/machine/graph_cache.h"
 #include "src/train/step/step.h"
@@ -30,12 +30,12 @@ class GraphPasses : public PassRunner {
   /// Its arena's stream is the thread's current one from here on. `optimizer`'s gradients are bound
   /// to their places, where its graphs find them; `exact` as for a GraphCache. `arena`: null for
   /// the device's own.
-  GraphPasses(const llava::Llava& model, Optimizer& optimizer, PassLimits limits, at::Device device,
-              bool exact, std::unique_ptr<GraphArena> arena = nullptr);
+  GraphPasses(const family::Model& model, Optimizer& optimizer, PassLimits limits,
+              at::Device device, bool exact, std::unique_ptr<GraphArena> arena = nullptr);
   GraphPasses(const GraphPasses&) = delete;
 
   /// Of a packed micro-batch.
-  at::Tensor run(llava::LlavaBatch batch, const MicroPass& pass, double scale) override;
+  at::Tensor run(family::Batch batch, const MicroPass& pass, double scale) override;
   GraphCache& graphs() { return graphs_; }
 
  private:
@@ -45,14 +45,14 @@ class GraphPasses : public PassRunner {
   };
   struct Inputs;  // views of the staged numbers
 
-  at::Tensor embed(const llava::LlavaBatch& batch);
-  at::Tensor frozen_features(const at::Tensor& pixels_nchw);
-  void stage(const llava::LlavaBatch& batch, const llava::SupervisedRows& rows, const Shape& shape,
+  at::Tensor embed(const family::Batch& batch);
+  family::ImageFeatures frozen_features(const family::Batch& batch);
+  void stage(const family::Batch& batch, const family::SupervisedRows& rows, const Shape& shape,
              const MicroPass& pass, double seed);
   void hold_embeds(const at::Tensor& embeds_btd);
   void decode(const Shape& shape, const std::vector<int64_t>& starts);
 
-  llava::Llava model_;
+  family::Model model_;
   Optimizer& optimizer_;
   const PassLimits limits_;
   const at::Device device_;
@@ -61,7 +61,7 @@ class GraphPasses : public PassRunner {
   at::Tensor gradients_;      // of the optimizer's buffer: every trainable of the decoder
   at::Tensor staged_;         // int64: whatever differs between micro-batches of a shape
   at::Tensor embeds_, embeds_gradient_, loss_;
-  std::map<int64_t, std::pair<at::Tensor, at::Tensor>>
+  std::map<int64_t, std::pair<family::Batch, at::Tensor>>
       images_;  // by their number: pixels and features
   ops::DropoutStreams streams_;
 };

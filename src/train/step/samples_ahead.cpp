@@ -9,7 +9,7 @@ void SamplesAhead::fetch() {
   try {
     samples_ = loader_.next();
     if (!samples_->micro.empty() && supervised_tokens(samples_->micro.front()) > 0) {
-      samples_->made = std::make_shared<llava::LlavaBatch>(samples_->make(samples_->micro.front()));
+      samples_->made = std::make_shared<family::Batch>(samples_->make(samples_->micro.front()));
     }
   } catch (const std::exception&) {  // a loader says again what it said once
   }

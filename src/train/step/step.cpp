@@ -62,7 +62,7 @@ at::Tensor run_micro_batches(const Learner& learner, const data::StepSamples& sa
     at::Tensor loss;
     try {
       const ops::DirectGradientsGuard direct;
-      llava::LlavaBatch batch = split > 1 ? samples.make(rows) : samples.take(i);
+      family::Batch batch = split > 1 ? samples.make(rows) : samples.take(i);
       if (reaches && passes != nullptr) {
         loss = passes->run(std::move(batch), pass, scaler.seed());
       } else {
@@ -137,7 +137,7 @@ MicroPass micro_pass(const StepOptions& options, const StepState& state) {
           .offload_activations = options.offload_activations};
 }
 
-at::Tensor micro_loss(llava::Llava& model, llava::LlavaBatch batch, const MicroPass& pass) {
+at::Tensor micro_loss(family::Model& model, family::Batch batch, const MicroPass& pass) {
   const ops::ComputeDtypeGuard dtype(pass.compute);
   const ops::DropoutGuard dropout({.seed = pass.seed,
                                    .step = static_cast<uint64_t>(pass.step),

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "models/llava/llava.h"
+#include "models/family/family.h"
 #include "src/data/loader.h"
 #include "src/train/optim/loss_scaler.h"
 #include "src/train/optim/optimizer.h"
@@ -28,7 +28,7 @@ struct StepState {
 
 /// A model and what moves it.
 struct Learner {
-  llava::Llava& model;
+  family::Model& model;
   Optimizer& optimizer;
   LossScaler& scaler;
   const Schedule& schedule;
@@ -52,7 +52,7 @@ class PassRunner {
   /// Forward and backward pass; gradients are added up as autograd does. Returns the loss,
   /// detached: the sum over the supervised tokens / pass.supervised. The backward pass starts from
   /// `scale` times that.
-  virtual at::Tensor run(llava::LlavaBatch batch, const MicroPass& pass, double scale) = 0;
+  virtual at::Tensor run(family::Batch batch, const MicroPass& pass, double scale) = 0;
 };
 
 struct StepOptions {
@@ -97,7 +97,7 @@ StepOutcome train_step(const Learner& learner, const StepOptions& options,
 /// The options' part of a pass; step, micro-batch and the rest of the state are the caller's.
 MicroPass micro_pass(const StepOptions& options, const StepState& state);
 /// Builds the graph.
-at::Tensor micro_loss(llava::Llava& model, llava::LlavaBatch batch, const MicroPass& pass);
+at::Tensor micro_loss(family::Model& model, family::Batch batch, const MicroPass& pass);
 
 int64_t supervised_tokens(const std::vector<data::Sample>& samples);
 std::vector<std::string> sample_ids(const data::StepSamples& samples);

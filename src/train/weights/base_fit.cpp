@@ -55,8 +55,10 @@ struct Meeting {
 };
 
 std::vector<Meeting> meetings(const TowerNames& tower) {
-  std::vector<Meeting> all = {{{tower.v, true}, {tower.o, false, true}},
-                              {{tower.k, true}, {tower.q, true, true}}};
+  std::vector<Meeting> all;
+  if (!tower.q.empty()) {
+    all = {{{tower.v, true}, {tower.o, false, true}}, {{tower.k, true}, {tower.q, true, true}}};
+  }
   for (const std::string& in : tower.mlp_in) all.push_back({{in, true}, {tower.mlp_out, false}});
   return all;
 }
@@ -220,9 +222,11 @@ std::vector<Suspicion> odd_fits(const TowerNames& tower, const StatsByName& stat
   return found;
 }
 
-std::vector<Suspicion> odd_projector(const StatsByName& stats) {
-  const Meeting meeting = {{"multi_modal_projector.linear_1.weight", true},
-                           {"multi_modal_projector.linear_2.weight", false}};
+std::vector<Suspicion> odd_projector(const family::ProjectorShape& projector,
+                                     const StatsByName& stats) {
+  if (projector.layers.size() != 2) return {};
+  const Meeting meeting = {{projector.layers[0].name + ".weight", true},
+                           {projector.layers[1].name + ".weight", false}};
   const TensorStats &a = stats.at(meeting.a.module), &b = stats.at(meeting.b.module);
   if (!is_usable(a) || !is_usable(b)) return {};
   Fit fit = fit_of({}, meeting, a, b);

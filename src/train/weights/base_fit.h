@@ -11,7 +11,8 @@ namespace lft::train {
 std::vector<Suspicion> odd_fits(const TowerNames& tower, const StatsByName& stats);
 
 /// The same of the projector's two layers.
-std::vector<Suspicion> odd_projector(const StatsByName& stats);
+std::vector<Suspicion> odd_projector(const family::ProjectorShape& projector,
+                                     const StatsByName& stats);
 
 /// Pearson's; 0 where one of the two does not vary.
 double correlation(const std::vector<double>& a, const std::vector<double>& b);

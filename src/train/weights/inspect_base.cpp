@@ -18,13 +18,14 @@ BaseReport inspect_base(const std::string& path) {
                     .suspicions = odd_weights(dir.config, stats),
                     .not_judged = {}};
   for (const auto& [name, one] : stats) report.values += one.rows * one.columns;
-  for (const TowerNames& tower : {vision_tower(dir.config), decoder(dir.config)}) {
+  for (const TowerNames& tower : towers_of(dir.config)) {
     add_unless_named(report.suspicions, odd_fits(tower, stats));
     const LayerOrder order = layer_order(tower, dir, stats);
     add_unless_named(report.suspicions, order.suspicions);
     if (!order.not_judged.empty()) report.not_judged.push_back(order.not_judged);
   }
-  add_unless_named(report.suspicions, odd_projector(stats));
+  add_unless_named(report.suspicions,
+                   odd_projector(dir.config.family->projector(dir.config), stats));
   const HeadFit head = head_fit(dir);
   add_unless_named(report.suspicions, head.suspicions);
   if (!head.not_judged.empty()) report.not_judged.push_back(head.not_judged);

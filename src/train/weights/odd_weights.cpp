@@ -193,7 +193,7 @@ std::vector<Suspicion> odd_values(const StatsByName& stats) {
   return found;
 }
 
-std::vector<Suspicion> odd_weights(const llava::LlavaConfig& config, const StatsByName& stats) {
+std::vector<Suspicion> odd_weights(const family::ModelConfig& config, const StatsByName& stats) {
   std::vector<Suspicion> found = odd_values(stats);
   for (std::vector<Suspicion> more : {odd_scales(stats), as_initialised(config, stats)})
     found.insert(found.end(), more.begin(), more.end());

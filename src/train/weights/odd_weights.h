@@ -30,9 +30,9 @@ std::vector<Suspicion> odd_values(const StatsByName& stats);
 /// Tensors, rows, columns and single values of another scale than their kind.
 std::vector<Suspicion> odd_scales(const StatsByName& stats);
 /// Towers, layers and tensors that look as an initialisation leaves them, beside trained ones.
-std::vector<Suspicion> as_initialised(const llava::LlavaConfig& config, const StatsByName& stats);
+std::vector<Suspicion> as_initialised(const family::ModelConfig& config, const StatsByName& stats);
 /// All of these, sorted; of what a layer or a tower holds nothing where the whole is named first.
-std::vector<Suspicion> odd_weights(const llava::LlavaConfig& config, const StatsByName& stats);
+std::vector<Suspicion> odd_weights(const family::ModelConfig& config, const StatsByName& stats);
 
 /// The same from a sample of each tensor's rows.
 std::vector<Suspicion> sampled_suspicions(const hf::ModelDir& dir);

@@ -155,8 +155,8 @@ void within_tower(const TowerJudged& tower, const StatsByName& stats,
 }
 
 /// A table or a part of the projector between trained towers.
-void beside_towers(const std::vector<TowerJudged>& towers, const StatsByName& stats,
-                   std::vector<Suspicion>& found) {
+void beside_towers(const std::vector<TowerJudged>& towers, const family::ProjectorShape& projector,
+                   const StatsByName& stats, std::vector<Suspicion>& found) {
   bool all_trained = true;
   for (const TowerJudged& tower : towers) {
     const bool trained = tower.trained();
@@ -168,8 +168,8 @@ void beside_towers(const std::vector<TowerJudged>& towers, const StatsByName& st
             random_suspicion(1500, table, evenness_text(stats.at(table)), trained_text(tower)));
     }
   }
-  for (const char* name :
-       {"multi_modal_projector.linear_1.weight", "multi_modal_projector.linear_2.weight"}) {
+  for (const family::ProjectorShape::Layer& layer : projector.layers) {
+    const std::string name = layer.name + ".weight";
     if (!all_trained || !looks_random(stats.at(name))) continue;
     found.push_back(
         random_suspicion(1500, name, evenness_text(stats.at(name)), "both towers are trained"));
@@ -180,9 +180,9 @@ void beside_towers(const std::vector<TowerJudged>& towers, const StatsByName& st
 
 }  // namespace
 
-std::vector<Suspicion> as_initialised(const llava::LlavaConfig& config, const StatsByName& stats) {
-  const std::vector<TowerJudged> towers = {judge(vision_tower(config), stats),
-                                           judge(decoder(config), stats)};
+std::vector<Suspicion> as_initialised(const family::ModelConfig& config, const StatsByName& stats) {
+  std::vector<TowerJudged> towers;
+  for (const TowerNames& names : towers_of(config)) towers.push_back(judge(names, stats));
   std::vector<Suspicion> found;
   for (size_t i = 0; i < towers.size(); ++i) {
     const TowerJudged &tower = towers[i], &other = towers[1 - i];
@@ -196,7 +196,7 @@ std::vector<Suspicion> as_initialised(const llava::LlavaConfig& config, const St
       within_tower(tower, stats, found);
     }
   }
-  beside_towers(towers, stats, found);
+  beside_towers(towers, config.family->projector(config), stats, found);
   return found;
 }
 

@@ -117,7 +117,7 @@ TensorStats tensor_stats(const hf::ModelDir& dir, const std::string& name, int64
 }
 
 StatsByName used_tensor_stats(const hf::ModelDir& dir, int64_t most_elements) {
-  const std::vector<std::string> unused = llava::llava_unused_modules(dir.config);
+  const std::vector<std::string> unused = dir.config.family->unused_modules(dir.config);
   StatsByName stats;
   for (const auto& [name, place] : dir.tensors) {
     if (!is_below(name, unused)) stats.emplace(name, tensor_stats(dir, name, most_elements));
@@ -126,59 +126,43 @@ StatsByName used_tensor_stats(const hf::ModelDir& dir, int64_t most_elements) {
 }
 
 TensorKind tensor_kind(const std::string& name) {
-  const std::string mark = ".layers.";
-  const size_t at = name.find(mark);
-  if (at == std::string::npos) return {name, -1};
-  const size_t begin = at + mark.size(), end = name.find('.', begin);
-  if (end == std::string::npos) return {name, -1};
-  return {name.substr(0, begin) + "*" + name.substr(end),
-          std::stoll(name.substr(begin, end - begin))};
-}
-
-TowerNames vision_tower(const llava::LlavaConfig& config) {
-  const std::string root = "vision_tower.vision_model.";
-  TowerNames tower;
-  tower.label = "vision tower";
-  tower.layers = root + "encoder.layers.";
-  tower.count = config.vision.layers;
-  for (int64_t i = config.vision.layers - 1; i >= 0; --i) {
-    if (is_below(tower.layers + std::to_string(i) + ".", llava::llava_unused_modules(config)))
-      tower.count = i;
+  for (size_t begin = 0; begin < name.size();) {
+    const size_t end = std::min(name.find('.', begin), name.size());
+    const std::string part = name.substr(begin, end - begin);
+    if (!part.empty() && part.size() < 10 &&
+        part.find_first_not_of("0123456789") == std::string::npos) {
+      return {name.substr(0, begin) + "*" + name.substr(end), std::stoll(part)};
+    }
+    begin = end + 1;
   }
-  tower.heads = tower.kv_heads = config.vision.heads;
-  tower.q = "self_attn.q_proj";
-  tower.k = "self_attn.k_proj";
-  tower.v = "self_attn.v_proj";
-  tower.o = "self_attn.out_proj";
-  tower.mlp_in = {"mlp.fc1"};
-  tower.mlp_out = "mlp.fc2";
-  tower.norms = {"layer_norm1", "layer_norm2"};
-  tower.tables = {root + "embeddings.patch_embedding.weight",
-                  root + "embeddings.position_embedding.weight"};
-  tower.into = {tower.q, tower.k, tower.v, "mlp.fc1"};
-  tower.out_of = {tower.o, tower.mlp_out};
-  return tower;
+  return {name, -1};
 }
 
-TowerNames decoder(const llava::LlavaConfig& config) {
-  TowerNames tower;
-  tower.label = "decoder";
-  tower.layers = "language_model.model.layers.";
-  tower.count = config.text.layers;
-  tower.heads = config.text.heads;
-  tower.kv_heads = config.text.kv_heads;
-  tower.q = "self_attn.q_proj";
-  tower.k = "self_attn.k_proj";
-  tower.v = "self_attn.v_proj";
-  tower.o = "self_attn.o_proj";
-  tower.mlp_in = {"mlp.gate_proj", "mlp.up_proj"};
-  tower.mlp_out = "mlp.down_proj";
-  tower.norms = {"input_layernorm", "post_attention_layernorm"};
-  tower.tables = {"language_model.model.embed_tokens.weight", "language_model.lm_head.weight"};
-  if (config.text.tie_embeddings) tower.tables.pop_back();
-  tower.into = {tower.q, tower.k, tower.v, "mlp.gate_proj", "mlp.up_proj"};
-  tower.out_of = {tower.o, tower.mlp_out};
-  return tower;
+TowerNames names_of(const family::Tower& tower) {
+  TowerNames names;
+  names.label = tower.label;
+  names.layers = tower.layers;
+  names.count = tower.count;
+  names.heads = tower.heads;
+  names.kv_heads = tower.kv_heads;
+  if (tower.qkv.size() == 3) {
+    names.q = tower.qkv[0];
+    names.k = tower.qkv[1];
+    names.v = tower.qkv[2];
+  }
+  names.o = tower.o;
+  names.mlp_in = tower.mlp_in;
+  names.mlp_out = tower.mlp_out;
+  names.norms = tower.norms;
+  names.tables = tower.tables;
+  names.into = tower.qkv;
+  names.into.insert(names.into.end(), tower.mlp_in.begin(), tower.mlp_in.end());
+  names.out_of = {tower.o, tower.mlp_out};
+  return names;
+}
+
+std::vector<TowerNames> towers_of(const family::ModelConfig& config) {
+  return {names_of(config.family->vision(config)), names_of(family::decoder_tower(config.text))};
 }
 
 double median_of(std::vector<double> values) {

@@ -46,7 +46,8 @@ struct TowerNames {
   std::string label, layers;  // layers: "language_model.model.layers."
   int64_t count = 0;          // layers that the output depends on
   int64_t heads = 1, kv_heads = 1;
-  std::string q, k, v, o;           // below a layer, without ".weight"
+  std::string q, k, v, o;           // below a layer, without ".weight"; q, k and v are empty
+                                    // where one layer is all three
   std::vector<std::string> into;    // what reads the residual stream
   std::vector<std::string> out_of;  // what writes into it
   std::vector<std::string> mlp_in, norms;
@@ -56,8 +57,8 @@ struct TowerNames {
     return layers + std::to_string(layer) + "." + module + ".weight";
   }
 };
-TowerNames vision_tower(const llava::LlavaConfig& config);
-TowerNames decoder(const llava::LlavaConfig& config);
+/// The vision tower and the decoder.
+std::vector<TowerNames> towers_of(const family::ModelConfig& config);
 
 double median_of(std::vector<double> values);  // 0 of none
 /// 1.4826 times the median distance from the median: the standard deviation where they are normal.

@@ -1,0 +1,16 @@
+#include "models/family/family.h"
+
+#include <nlohmann/json.hpp>
+
+namespace lft::family {
+
+ImagePlan ordinary_image(const ModelConfig& config) {
+  const nlohmann::json nothing = nlohmann::json::object();
+  std::vector<std::string> notices;
+  const ImageRules rules{.fit = config.family->defaults(config).image_fit};
+  return config.family
+      ->image_processor(config, {.json = nothing, .where = "", .folder = ""}, rules, &notices)
+      ->plan({.width = 640, .height = 480});
+}
+
+}  // namespace lft::family

@@ -1,0 +1,10 @@
+// What the canonical names of a model's parts begin with, the same in every family.
+#pragma once
+
+namespace lft::family {
+
+constexpr char kVision[] = "vision_tower.";              // the vision tower
+constexpr char kProjector[] = "multi_modal_projector.";  // what maps its features to the decoder
+constexpr char kDecoder[] = "language_model.";           // the decoder
+
+}  // namespace lft::family
