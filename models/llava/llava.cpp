@@ -4,6 +4,7 @@
 
 #include "kernels/common/error.h"
 #include "models/base/call.h"
+#include "models/base/dims.h"
 #include "models/family/messages.h"
 
 namespace lft::llava {
@@ -44,6 +45,9 @@ family::ImageFeatures LlavaImpl::image_features(const family::Batch& batch) {
   }
   const at::Tensor projected_npd = call("multi_modal_projector", multi_modal_projector,
                                         features.size() == 1 ? features[0] : at::cat(features, -1));
+  expect_dims(
+      projected_npd, "projected image features",
+      {{"n", batch.pixels.size(0)}, {"p", own.image_positions()}, {"d", config.text.hidden}});
   return {.features_kd = projected_npd.flatten(0, 1), .deep_kd = {}};
 }
 

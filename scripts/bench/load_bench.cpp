@@ -21,6 +21,7 @@
 namespace lft {
 using namespace lft::hf;
 using namespace lft::io;
+using namespace lft::family;
 using namespace lft::llava;
 using namespace lft::train;
 namespace {
@@ -65,7 +66,7 @@ int bench(const std::string& way, const std::string& path, const std::string& dt
     for (const auto& [name, info] : file.tensors()) bytes += info.bytes;
   }
   if (threads == 0) threads = fill_threads(bytes);
-  Llava model{nullptr};
+  Model model{nullptr};
   if (way == "load") {
     model = load_model(dir, compute_type(dtype), device);
   } else if (way == "look") {

@@ -35,6 +35,7 @@ io::Json made_for(const EncodeOptions& options) {
                    {"image_token", options.config.image_token},
                    {"vocab_size", options.config.text.vocab}};
   made.update(options.images->identity());
+  made["image_fit"] = options.image_fit;
   return made;
 }
 

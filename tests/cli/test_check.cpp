@@ -10,6 +10,7 @@
 
 namespace lft::check_test {
 using namespace lft::hf;
+using namespace lft::family;
 using namespace lft::llava;
 using namespace lft::lora;
 using namespace lft::recipe;
@@ -207,7 +208,7 @@ TEST_F(Check, AnOutputDirectoryThatHoldsARun) {
 }
 
 TEST_F(Check, ALoadedAdapterIsUnfrozenWithANotice) {
-  Llava model = load_llava(ModelDir::open(run_.model()), at::kFloat, at::kCPU);
+  Model model = load_model(ModelDir::open(run_.model()), at::kFloat, at::kCPU);
   const LoraOptions lora{.rank = 4, .alpha = 8, .dropout = 0};
   inject_lora(select_sites(linear_sites(*model), {"llm:all-linear"}), lora, 1);
   {

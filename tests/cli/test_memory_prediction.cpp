@@ -4,10 +4,12 @@
 
 #include "cli/run_lft.h"
 #include "src/io/png_write.h"
+#include "support/llava.h"
 #include "train/run_files.h"
 
 namespace lft::memory_prediction_test {
 using namespace lft::io;
+using namespace lft::family;
 using namespace lft::llava;
 using namespace lft::recipe;
 namespace {
@@ -50,7 +52,7 @@ class MemoryPrediction : public ::testing::Test {
   /// Every tensor is a repetition of the same numbers.
   void write_weights(const Json& config) const {
     std::vector<TensorInfo> infos;
-    for (const TensorSpec& spec : llava_tensors(LlavaConfig::parse(config, "config"))) {
+    for (const TensorSpec& spec : test::tensors_of(llava::parse_llava(config, "config"))) {
       TensorInfo info;
       info.name = spec.name;
       info.dtype = DType::kBF16;

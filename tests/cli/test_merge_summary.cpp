@@ -12,6 +12,7 @@
 namespace lft::merge_summary_test {
 using namespace lft::hf;
 using namespace lft::io;
+using namespace lft::family;
 using namespace lft::llava;
 using namespace lft::recipe;
 namespace {
@@ -30,7 +31,7 @@ std::string run(void (*add)(cli::Command&), const std::vector<std::string>& argu
 }
 
 TEST(CompareLogits, KnownDistributions) {
-  LlavaBatch batch;
+  family::Batch batch;
   batch.input_ids_bt = at::tensor(std::vector<int64_t>{1, 2, 3}, at::kLong).view({1, 3});
   batch.lengths_b = at::tensor(std::vector<int64_t>{2}, at::kLong);
   const at::Tensor want = at::tensor({0.5f, 0.5f, 0.25f, 0.75f, 1.0f, 1e30f}).log().view({1, 3, 2});
@@ -86,7 +87,7 @@ TEST(SummaryCommand, RowsAndTotals) {
   EXPECT_NE(text.find("(not used)"),
             std::string::npos);  // the last vision layer, with vision_feature_layer -2
   int64_t total = 0, listed = 0;
-  for (const TensorSpec& spec : llava_tensors(ModelDir::open(base).config)) {
+  for (const TensorSpec& spec : tensors_of(ModelDir::open(base).config)) {
     int64_t count = 1;
     for (const int64_t size : spec.shape) count *= size;
     total += count;

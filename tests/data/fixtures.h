@@ -5,11 +5,13 @@
 
 #include "src/data/dataset.h"
 #include "src/io/json.h"
+#include "support/llava.h"
 #include "support/temp_dir.h"
 
 namespace lft::test {
 using namespace lft::data;
 using namespace lft::io;
+using namespace lft::family;
 using namespace lft::llava;
 using namespace lft::text;
 
@@ -52,13 +54,15 @@ class ByteTokenizer : public Tokenizer {
 };
 
 /// 8x8 images in 4x4 patches: 4 positions an image.
-inline LlavaConfig small_config() {
-  LlavaConfig config;
+inline family::ModelConfig small_config(int64_t size = 8, int64_t patch = 4) {
+  family::ModelConfig config = llava::parse_llava({{"model_type", "llava"}}, "small");
+  const auto own = std::make_shared<llava::LlavaFields>(llava::fields(config));
+  own->vision.image_size = size;
+  own->vision.patch_size = patch;
+  config.own = own;
   config.image_token = kImage;
   config.text.vocab = kImage + 1;
   config.text.max_positions = 512;
-  config.vision.image_size = 8;
-  config.vision.patch_size = 4;
   return config;
 }
 
@@ -67,8 +71,7 @@ inline EncodeOptions small_options() {
   options.config = small_config();
   options.template_name = "llava-hf";
   options.max_tokens = 256;
-  options.image_mean = {0.48145466f, 0.4578275f, 0.40821073f};
-  options.image_std = {0.26862954f, 0.26130258f, 0.27577711f};
+  options.images = squares(options.config);
   options.tokenizer_fingerprint = "bytes";
   return options;
 }

@@ -9,6 +9,7 @@
 
 namespace lft::encode_test {
 using namespace lft::data;
+using namespace lft::family;
 using namespace lft::llava;
 using namespace lft::text;
 namespace {
@@ -145,7 +146,7 @@ TEST(Collate, PadsOnTheRight) {
   options.config.pad_token = 299;
   const Sample a{.id = "a", .input_ids = {1, 7, 8}, .labels = {-100, -100, 8}, .images = {}};
   const Sample b{.id = "b", .input_ids = {1}, .labels = {-100}, .images = {}};
-  const LlavaBatch batch = collate({a, b}, options, at::kCPU);
+  const family::Batch batch = collate({a, b}, options, at::kCPU);
   const int64_t* ids = batch.input_ids_bt.const_data_ptr<int64_t>();
   const int64_t* labels = batch.labels_bt.const_data_ptr<int64_t>();
   EXPECT_EQ(std::vector<int64_t>(ids, ids + 6), (std::vector<int64_t>{1, 7, 8, 1, 299, 299}));
@@ -153,7 +154,7 @@ TEST(Collate, PadsOnTheRight) {
             (std::vector<int64_t>{-100, -100, 8, -100, -100, -100}));
   EXPECT_EQ(batch.lengths_b[0].item<int64_t>(), 3);
   EXPECT_EQ(batch.lengths_b[1].item<int64_t>(), 1);
-  EXPECT_FALSE(batch.pixels_nchw.defined());
+  EXPECT_FALSE(batch.pixels.defined());
 }
 
 TEST(Pack, LaysSamplesBehindEachOther) {
@@ -163,7 +164,7 @@ TEST(Pack, LaysSamplesBehindEachOther) {
                  .input_ids = {1, 9},
                  .labels = {1, 9},
                  .images = {}};  // nothing predicts a first token
-  const LlavaBatch batch = pack({a, b}, options, at::kCPU);
+  const family::Batch batch = pack({a, b}, options, at::kCPU);
   const int64_t* ids = batch.input_ids_bt.const_data_ptr<int64_t>();
   const int64_t* labels = batch.labels_bt.const_data_ptr<int64_t>();
   EXPECT_EQ(batch.input_ids_bt.sizes(), at::IntArrayRef({1, 5}));
@@ -171,7 +172,7 @@ TEST(Pack, LaysSamplesBehindEachOther) {
   EXPECT_EQ(std::vector<int64_t>(labels, labels + 5),
             (std::vector<int64_t>{-100, -100, 8, -100, 9}));
   EXPECT_EQ(batch.packed->starts, (std::vector<int64_t>{0, 3, 5}));
-  EXPECT_FALSE(batch.pixels_nchw.defined());
+  EXPECT_FALSE(batch.pixels.defined());
 }
 
 TEST(Pack, FillsUpWithSequencesThatNothingLooksAt) {
@@ -179,7 +180,7 @@ TEST(Pack, FillsUpWithSequencesThatNothingLooksAt) {
   options.max_tokens = 3;
   options.config.pad_token = 299;
   const Sample a{.id = "a", .input_ids = {1, 7, 8}, .labels = {-100, -100, 8}, .images = {}};
-  const LlavaBatch batch = pack({a}, options, at::kCPU, /*fill_to=*/8);
+  const family::Batch batch = pack({a}, options, at::kCPU, /*fill_to=*/8);
   const int64_t* ids = batch.input_ids_bt.const_data_ptr<int64_t>();
   EXPECT_EQ(std::vector<int64_t>(ids, ids + 8),
             (std::vector<int64_t>{1, 7, 8, 299, 299, 299, 299, 299}));
@@ -200,7 +201,7 @@ TEST(EncodeOptions, ReadsProcessorFiles) {
   std::string notice;
   EncodeOptions options = options_of(dir, &notice);
   EXPECT_NE(notice.find("CLIP's are used"), std::string::npos);
-  EXPECT_FLOAT_EQ(options.image_mean[0], 0.48145466f);
+  EXPECT_FLOAT_EQ(options.images->mean[0], 0.48145466f);
   EXPECT_EQ(options.eos, "</s>");
   dir.write("preprocessor_config.json",
             R"({"image_mean":[0.5,0.5,0.25],"image_std":[0.5,0.25,0.5],"crop_size":{"height":8,)"
@@ -208,19 +209,19 @@ TEST(EncodeOptions, ReadsProcessorFiles) {
   options = options_of(dir, &notice, "crop", 600);
   EXPECT_EQ(notice, "data.max_tokens lowered from 600 to 512, the model's positions");
   EXPECT_EQ(options.max_tokens, 512);
-  EXPECT_EQ(options.image_mean, (std::vector<float>{0.5f, 0.5f, 0.25f}));
+  EXPECT_EQ(options.images->mean, (std::vector<float>{0.5f, 0.5f, 0.25f}));
   dir.write("processor_config.json",
             R"({"image_processor":{"image_mean":[0,0,1],"image_std":[1,1,1],"crop_size":8}})");
   dir.write("tokenizer_config.json", R"({"eos_token":{"content":"</s>"}})");
   options = options_of(dir, &notice);
-  EXPECT_EQ(options.image_mean[2], 1.0f);
+  EXPECT_EQ(options.images->mean[2], 1.0f);
   EXPECT_EQ(notice, "");
   EXPECT_EQ(options.tokenizer_fingerprint.size(), 64u);
 }
 
 TEST(EncodeOptions, EndWithTheTokenizersEndTokenToo) {
   const TempDir dir;
-  LlavaConfig config = small_config();
+  family::ModelConfig config = small_config();
   config.eos_tokens = {5};
   const ByteTokenizer tokenizer;
   dir.write("tokenizer_config.json", R"({"eos_token":"</s>"})");
@@ -260,7 +261,7 @@ TEST(EncodeOptions, RefusesAnotherTokenizer) {
   EXPECT_LFT_ERROR(
       ErrorKind::kInput, "<image> has id 299",
       encode_options(dir.path(), small_config(), tokenizer, {"plain", "pad", 9}, nullptr));
-  LlavaConfig config = small_config();
+  family::ModelConfig config = small_config();
   config.text.vocab = 200;
   EXPECT_LFT_ERROR(
       ErrorKind::kInput, "ids up to 300",

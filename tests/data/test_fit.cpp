@@ -13,6 +13,7 @@
 namespace lft::fit_test {
 using namespace lft::data;
 using namespace lft::io;
+using namespace lft::family;
 using namespace lft::llava;
 namespace {
 
@@ -30,6 +31,10 @@ RgbImage input_of(const SafetensorsFile& file, const std::string& name) {
   return {info.shape[1], info.shape[0], Pixels(bytes.begin(), bytes.end())};
 }
 
+PixelImage fit_to(const RgbImage& image, int64_t size, const std::string& fit) {
+  return fit_image(image, *test::squares(test::small_config(size), fit, kMean));
+}
+
 int largest_difference(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b) {
   int largest = a.size() == b.size() ? 0 : 256;
   for (size_t i = 0; largest < 256 && i < a.size(); ++i)
@@ -44,8 +49,7 @@ TEST(Fit, EqualsTransformers) {
     const size_t size_dot = name.rfind('.'), fit_dot = name.rfind('.', size_dot - 1);
     if (info.dtype != DType::kU8 || name.ends_with(".input")) continue;
     const std::string fit = name.substr(fit_dot + 1, size_dot - fit_dot - 1);
-    const PixelImage pixels =
-        fit_image(input_of(file, name.substr(0, fit_dot)), info.shape[1], fit, kMean);
+    const PixelImage pixels = fit_to(input_of(file, name.substr(0, fit_dot)), info.shape[1], fit);
     EXPECT_EQ(largest_difference(pixels.chw, bytes_of(file, info)), 0) << name;
     ++compared;
   }
@@ -58,21 +62,21 @@ TEST(Fit, NormalisedEqualsTransformers) {
   std::vector<float> expected(static_cast<size_t>(info.numel()));
   file.read(info, expected.data());
   EncodeOptions options = test::small_options();
-  options.config.vision.image_size = 17;
+  options.images = test::squares(test::small_config(17), "pad", kMean);
   Sample sample;
   sample.input_ids = {1};
-  sample.images.push_back(fit_image(input_of(file, "astronaut_wide"), 17, "pad", kMean));
-  const LlavaBatch batch = collate({sample}, options, at::kCPU);
-  ASSERT_EQ(batch.pixels_nchw.sizes(), (std::vector<int64_t>{1, 3, 17, 17}));
-  const float* got = batch.pixels_nchw.const_data_ptr<float>();
+  sample.images.push_back(fit_to(input_of(file, "astronaut_wide"), 17, "pad"));
+  const family::Batch batch = collate({sample}, options, at::kCPU);
+  ASSERT_EQ(batch.pixels.sizes(), (std::vector<int64_t>{1, 3, 17, 17}));
+  const float* got = batch.pixels.const_data_ptr<float>();
   EXPECT_EQ(std::vector<float>(got, got + expected.size()), expected);
 }
 
 TEST(Fit, RefusesWhatWouldFillTheMemory) {
   const RgbImage line{40000, 1, Pixels(120000)};
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "40000x1", fit_image(line, 336, "pad", kMean));
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "40000x1", fit_image(line, 336, "crop", kMean));
-  EXPECT_LFT_ERROR(ErrorKind::kUsage, "squash", fit_image(line, 336, "squash", kMean));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "40000x1", fit_to(line, 336, "pad"));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "40000x1", fit_to(line, 336, "crop"));
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "squash", fit_to(line, 336, "squash"));
 }
 
 }  // namespace

@@ -201,7 +201,7 @@ TEST(SystemTexts, StandInThePlaceOfTheTemplatesOwn) {
   const Row brief = parse(with("system", "Be brief."));
   const auto text = [&](const std::string& name) {
     options.template_name = name;
-    return encode_text(brief, test::ByteTokenizer(), options).rendered.text;
+    return encode_text(brief, {}, test::ByteTokenizer(), options).rendered.text;
   };
   EXPECT_EQ(text("llava-v1"), "Be brief. USER: Q ASSISTANT: A</s>");
   EXPECT_EQ(text("llava-hf"), "Be brief. USER: Q ASSISTANT: A</s>");

@@ -10,6 +10,7 @@
 #include "src/debug/nan/nan.h"
 #include "src/debug/nan/nan_run.h"
 #include "src/train/run/run.h"
+#include "support/llava.h"
 #include "train/tiny_run.h"
 
 namespace lft::test {

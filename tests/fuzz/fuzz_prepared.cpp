@@ -27,7 +27,9 @@ class TwoSamples : public Dataset {
     if (index == 0) return sample;
     sample.input_ids.insert(sample.input_ids.begin() + 1, 4, test::kImage);
     sample.labels.insert(sample.labels.begin(), 4, -100);
-    sample.images.push_back({8, std::vector<uint8_t>(3 * 8 * 8, 100)});
+    sample.images.push_back({.shape = {.height = 8, .width = 8},
+                             .chw = std::vector<uint8_t>(3 * 8 * 8, 100),
+                             .positions = 4});
     return sample;
   }
   std::string id(int64_t index) const override { return std::to_string(index); }

@@ -10,12 +10,14 @@
 #include "src/hf/model_dir.h"
 #include "src/train/run/rehearsal.h"
 #include "src/train/run/run.h"
+#include "support/llava.h"
 #include "train/run_files.h"
 #include "train/tiny_run.h"
 
 namespace lft::test {
 using namespace lft::data;
 using namespace lft::hf;
+using namespace lft::family;
 using namespace lft::llava;
 using namespace lft::recipe;
 using namespace lft::text;
@@ -24,7 +26,7 @@ using namespace lft::train;
 /// Rows of different lengths: an image, none, or two of them; a question and an answer.
 class DrawnRows : public Dataset {
  public:
-  DrawnRows(int64_t rows, const LlavaConfig& config, int64_t text)
+  DrawnRows(int64_t rows, const family::ModelConfig& config, int64_t text)
       : rows_(rows), text_(text), config_(config) {}
   int64_t size() const override { return rows_; }
   std::string id(int64_t index) const override { return "row" + std::to_string(index); }
@@ -38,10 +40,11 @@ class DrawnRows : public Dataset {
     std::mt19937_64 random(static_cast<uint64_t>(index) + 1);
     Sample sample{.id = id(index), .input_ids = {1}, .labels = {}, .images = {}};
     for (int64_t image = 0; image < images_of(index); ++image) {
-      sample.input_ids.insert(sample.input_ids.end(),
-                              static_cast<size_t>(config_.image_positions()), config_.image_token);
-      PixelImage pixels{.size = config_.vision.image_size, .chw = {}};
-      for (int64_t i = 0; i < 3 * pixels.size * pixels.size; ++i)
+      sample.input_ids.insert(sample.input_ids.end(), static_cast<size_t>(positions_of(config_)),
+                              config_.image_token);
+      const int64_t size = vision_of(config_).image_size;
+      PixelImage pixels{.shape = {.height = size, .width = size}};
+      for (int64_t i = 0; i < pixels.shape.values(); ++i)
         pixels.chw.push_back(static_cast<uint8_t>(random()));
       sample.images.push_back(std::move(pixels));
     }
@@ -57,7 +60,7 @@ class DrawnRows : public Dataset {
   static int64_t images_of(int64_t index) { return (index + 1) % 3; }
 
   int64_t rows_, text_;
-  LlavaConfig config_;
+  family::ModelConfig config_;
 };
 
 class ShardRun {
@@ -89,7 +92,7 @@ class ShardRun {
 
  private:
   void prepare(int64_t rows, int64_t text) {
-    const LlavaConfig config = ModelDir::config_only(files_.model()).config;
+    const family::ModelConfig config = ModelDir::config_only(files_.model()).config;
     const std::unique_ptr<Tokenizer> tokenizer = Tokenizer::load(files_.model());
     std::string remark;
     const Recipe recipe = files_.recipe("unused");

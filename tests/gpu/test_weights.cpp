@@ -14,6 +14,7 @@
 namespace lft::weights_test {
 using namespace lft::hf;
 using namespace lft::io;
+using namespace lft::family;
 using namespace lft::llava;
 namespace {
 
@@ -87,10 +88,10 @@ TEST_P(Weights, ThatAreNotAllowedAreNamed) {
 TEST_P(Weights, OfAnFp16CheckpointAreHeldInBf16UnderBf16) {
   const std::string path = write_tiny_llava(temp_.file("half"), {.dtype = DType::kF16});
   const ModelDir dir = ModelDir::open(path);
-  Llava stored = load_llava(dir, at::kHalf, at::kCPU);
-  Llava held =
-      load_llava(dir, choose_base_dtype(dir, "auto", at::kBFloat16, device(), nullptr), device());
-  const auto left = llava_parameters(*stored), right = llava_parameters(*held);
+  Model stored = load_model(dir, at::kHalf, at::kCPU);
+  Model held =
+      load_model(dir, choose_base_dtype(dir, "auto", at::kBFloat16, device(), nullptr), device());
+  const auto left = model_parameters(*stored), right = model_parameters(*held);
   ASSERT_EQ(left.size(), right.size());
   for (const auto& [name, tensor] : left) {
     EXPECT_EQ(right.at(name).scalar_type(), at::kBFloat16) << name;

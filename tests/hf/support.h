@@ -8,38 +8,39 @@
 #include <string>
 #include <vector>
 
-#include "models/llava/llava.h"
 #include "models/lora/inject.h"
 #include "src/hf/adapter/adapter.h"
 #include "support/expect_error.h"
+#include "support/llava.h"
 #include "support/temp_dir.h"
 #include "support/tiny_llava.h"
 
 namespace lft::test {
 using namespace lft::hf;
 using namespace lft::io;
+using namespace lft::family;
 using namespace lft::llava;
 using namespace lft::lora;
 
 /// One row: BOS, the image's positions, then a few fixed ids.
-inline LlavaBatch probe_batch(const LlavaConfig& config) {
+inline family::Batch probe_batch(const family::ModelConfig& config) {
   std::vector<int64_t> ids = {1};
-  ids.insert(ids.end(), config.image_positions(), config.image_token);
+  ids.insert(ids.end(), positions_of(config), config.image_token);
   for (const int64_t id : {7, 11, 13, 29, 5, 41}) ids.push_back(id);
   const auto count = static_cast<int64_t>(ids.size());
   std::mt19937_64 random(5);
-  std::vector<float> pixels(3 * config.vision.image_size * config.vision.image_size);
+  std::vector<float> pixels(3 * vision_of(config).image_size * vision_of(config).image_size);
   for (float& pixel : pixels)
     pixel = static_cast<float>(static_cast<double>(random() >> 11) * 0x1p-52 - 1.0);
-  LlavaBatch batch;
+  family::Batch batch;
   batch.input_ids_bt = at::tensor(ids, at::kLong).view({1, count});
   batch.lengths_b = at::tensor(std::vector<int64_t>{count}, at::kLong);
-  batch.pixels_nchw = at::tensor(pixels, at::kFloat)
-                          .view({1, 3, config.vision.image_size, config.vision.image_size});
+  batch.pixels = at::tensor(pixels, at::kFloat)
+                     .view({1, 3, vision_of(config).image_size, vision_of(config).image_size});
   return batch;
 }
 
-inline at::Tensor logits_of(Llava& model) {
+inline at::Tensor logits_of(Model& model) {
   const at::NoGradGuard no_grad;
   return model->all_logits(probe_batch(model->config));
 }
@@ -99,8 +100,8 @@ inline std::map<std::string, std::vector<int64_t>> projector_tensors() {
           {prefix + "linear_2.bias", {32}}};
 }
 
-inline Llava load_tiny(const std::string& dir, at::ScalarType dtype = at::kFloat) {
-  return load_llava(ModelDir::open(dir), dtype, at::kCPU);
+inline Model load_tiny(const std::string& dir, at::ScalarType dtype = at::kFloat) {
+  return load_model(ModelDir::open(dir), dtype, at::kCPU);
 }
 
 }  // namespace lft::test

@@ -37,8 +37,8 @@ constexpr const char* kPeftConfig =
 class Adapter : public ::testing::Test {
  protected:
   Adapter() : base_(write_tiny_llava(temp_.file("base"))) {}
-  Llava load(const std::string& adapter) {
-    Llava model = load_tiny(base_);
+  Model load(const std::string& adapter) {
+    Model model = load_tiny(base_);
     load_adapter(model, AdapterDir::open(adapter));
     return model;
   }
@@ -53,11 +53,11 @@ class Adapter : public ::testing::Test {
 };
 
 TEST_F(Adapter, DialectsAgree) {
-  Llava plain = load_tiny(base_);
+  Model plain = load_tiny(base_);
   // The same module has the same numbers in every dialect only if the seeds follow the same order:
   // they do, the names sort alike.
-  Llava d2 = load(adapter_in("d2").write(temp_.file("d2")));
-  Llava d3 = load(adapter_in("d3").write(temp_.file("d3")));
+  Model d2 = load(adapter_in("d2").write(temp_.file("d2")));
+  Model d3 = load(adapter_in("d3").write(temp_.file("d3")));
   const at::Tensor want = logits_of(d2);
   EXPECT_GT((want - logits_of(plain)).abs().max().item<float>(), 0.01f);
   EXPECT_TRUE(want.equal(logits_of(d3)));
@@ -74,7 +74,7 @@ TEST_F(Adapter, DialectsAgree) {
       tensor = stored.at(other);
     }
   });
-  Llava old = load(d1);
+  Model old = load(d1);
   EXPECT_TRUE(want.equal(logits_of(old)));
 }
 
@@ -82,7 +82,7 @@ TEST_F(Adapter, OriginalLlavaKeysOfTheLanguageModel) {
   TinyAdapter original, d2;
   original.lora = {{"model.layers.0.self_attn.q_proj", {32, 32}}};
   d2.lora = {{"model.language_model.layers.0.self_attn.q_proj", {32, 32}}};
-  Llava a = load(original.write(temp_.file("original"))), b = load(d2.write(temp_.file("d2")));
+  Model a = load(original.write(temp_.file("original"))), b = load(d2.write(temp_.file("d2")));
   EXPECT_TRUE(logits_of(a).equal(logits_of(b)));
 }
 
@@ -91,7 +91,7 @@ TEST_F(Adapter, DeltaIsScaleTimesBTimesA) {
     TinyAdapter adapter;
     adapter.lora = {{"model.language_model.layers.0.self_attn.q_proj", {32, 32}}};
     adapter.config["use_rslora"] = rslora;
-    Llava model = load(adapter.write(temp_.file(rslora ? "rs" : "plain")));
+    Model model = load(adapter.write(temp_.file(rslora ? "rs" : "plain")));
     const StoredTensors stored = adapter.tensors();
     const std::string prefix =
         "base_model.model.model.language_model.layers.0.self_attn.q_proj.lora_";
@@ -116,16 +116,16 @@ TEST_F(Adapter, SavedWholeReplacesTheBase) {
   adapter.lora.erase("model.multi_modal_projector.linear_1");
   adapter.full = projector_tensors();
   adapter.config["modules_to_save"] = {"multi_modal_projector"};
-  Llava model = load(adapter.write(temp_.file("a")));
+  Model model = load(adapter.write(temp_.file("a")));
   const std::string stored =
       adapter.tensors().at("base_model.model.model.multi_modal_projector.linear_1.bias").bytes;
-  const at::Tensor bias = model->multi_modal_projector->linear_1->bias.contiguous();
+  const at::Tensor bias = as_llava(model).multi_modal_projector->linear_1->bias.contiguous();
   EXPECT_EQ(std::memcmp(bias.const_data_ptr(), stored.data(), stored.size()), 0);
 
   // Held in FP32 even where the base is not.
-  Llava narrow = load_tiny(base_, at::kBFloat16);
+  Model narrow = load_tiny(base_, at::kBFloat16);
   load_adapter(narrow, AdapterDir::open(temp_.file("a")));
-  EXPECT_EQ(narrow->multi_modal_projector->linear_1->weight.scalar_type(), at::kFloat);
+  EXPECT_EQ(as_llava(narrow).multi_modal_projector->linear_1->weight.scalar_type(), at::kFloat);
 
   refuses(adapter, "1 missing of modules_to_save", [](StoredTensors& tensors) {
     tensors.erase("base_model.model.model.multi_modal_projector.linear_2.bias");
@@ -274,7 +274,7 @@ TEST_F(Adapter, AdapterNameInKeysIsTolerated) {
       renamed[name.substr(0, name.size() - 6) + "default.weight"] = tensor;
     tensors = renamed;
   });
-  Llava a = load(named), b = load(adapter_in("d2").write(temp_.file("plain")));
+  Model a = load(named), b = load(adapter_in("d2").write(temp_.file("plain")));
   EXPECT_TRUE(logits_of(a).equal(logits_of(b)));
 }
 
@@ -311,11 +311,11 @@ TEST_F(Adapter, SaveThenLoadIsTheSame) {
   TinyAdapter adapter = adapter_in("d1");
   adapter.lora.erase("multi_modal_projector.linear_1");
   adapter.config["use_rslora"] = true;
-  Llava model = load(adapter.write(temp_.file("a")));
+  Model model = load(adapter.write(temp_.file("a")));
   make_trainable(*model, {"projector"});
   {
     const at::NoGradGuard no_grad;
-    model->multi_modal_projector->linear_2->bias.add_(0.5);
+    as_llava(model).multi_modal_projector->linear_2->bias.add_(0.5);
   }
   const AdapterNotes notes{base_, base_fingerprint(ModelDir::open(base_)), "llava-v1", "crop"};
   save_adapter(temp_.file("saved"), model, AdapterDir::open(temp_.file("a")).lora, {"projector"},
@@ -330,7 +330,7 @@ TEST_F(Adapter, SaveThenLoadIsTheSame) {
   EXPECT_EQ(saved.lora.variant, "rslora");
   EXPECT_EQ(saved.full_tensors.size(), 4u);
   check_adapter_base(saved, ModelDir::open(base_));
-  Llava again = load(temp_.file("saved"));
+  Model again = load(temp_.file("saved"));
   EXPECT_TRUE(logits_of(model).equal(logits_of(again)));
 
   const std::string other = write_tiny_llava(temp_.file("other"), {.seed = 2});
@@ -359,15 +359,15 @@ TEST_F(Adapter, DoraHasAMagnitudeARow) {
   adapter.config.erase("use_rslora");
 
   // As PEFT saves it, as its state_dict has it, and as lft saves it again.
-  Llava model = load(adapter.write(temp_.file("a"), with(magnitude, 32)));
-  Llava plain = load_tiny(base_);
+  Model model = load(adapter.write(temp_.file("a"), with(magnitude, 32)));
+  Model plain = load_tiny(base_);
   EXPECT_FALSE(logits_of(model).equal(logits_of(plain)));
-  Llava raw = load(adapter.write(temp_.file("b"), with(magnitude + ".default.weight", 32)));
+  Model raw = load(adapter.write(temp_.file("b"), with(magnitude + ".default.weight", 32)));
   EXPECT_TRUE(logits_of(model).equal(logits_of(raw)));
   const AdapterDir dir = AdapterDir::open(temp_.file("a"));
   EXPECT_EQ(dir.lora.variant, "dora");
   save_adapter(temp_.file("saved"), model, dir.lora, {}, {"base", "f", "plain", "pad"});
-  Llava again = load(temp_.file("saved"));
+  Model again = load(temp_.file("saved"));
   EXPECT_TRUE(logits_of(model).equal(logits_of(again)));
   EXPECT_EQ(
       SafetensorsFile(temp_.file("saved") + "/adapter_model.safetensors").info(magnitude).shape,
@@ -375,7 +375,7 @@ TEST_F(Adapter, DoraHasAMagnitudeARow) {
 }
 
 TEST_F(Adapter, PissaIsSavedAsPlainLoraForTheOriginalBase) {
-  Llava model = load_tiny(base_);
+  Model model = load_tiny(base_);
   const LoraOptions options{.variant = "pissa", .rank = 2, .alpha = 3, .dropout = 0.05};
   inject_lora(select_sites(linear_sites(*model), {"llm:all-linear", "projector:all-linear"}),
               options, 1);
@@ -394,14 +394,14 @@ TEST_F(Adapter, PissaIsSavedAsPlainLoraForTheOriginalBase) {
   const Json config = read_json_file(temp_.file("saved") + "/adapter_config.json");
   EXPECT_EQ(config["init_lora_weights"], true);
   EXPECT_EQ(config.size(), 17u);
-  Llava again = load(temp_.file("saved")), plain = load_tiny(base_);
+  Model again = load(temp_.file("saved")), plain = load_tiny(base_);
   const at::Tensor want = logits_of(model), got = logits_of(again);
   EXPECT_GT((want - logits_of(plain)).abs().max().item<float>(), 0.01f);
   EXPECT_LT((want - got).abs().max().item<float>(), 1e-4f);
 }
 
 TEST_F(Adapter, SavedFilesAreThePortableOnes) {
-  Llava model = load(adapter_in("d3").write(temp_.file("a")));
+  Model model = load(adapter_in("d3").write(temp_.file("a")));
   save_adapter(temp_.file("saved"), model,
                {.variant = "lora", .rank = 2, .alpha = 3, .dropout = 0.05}, {},
                {"base", "f", "plain", "pad"});
@@ -423,10 +423,10 @@ TEST_F(Adapter, SavedFilesAreThePortableOnes) {
 }
 
 TEST_F(Adapter, SaveRefusesWhatPeftCannotOpen) {
-  Llava plain = load_tiny(base_);
+  Model plain = load_tiny(base_);
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "without LoRA",
                    save_adapter(temp_.file("x"), plain, {}, {"projector"}, {}));
-  Llava model = load(adapter_in("d2").write(temp_.file("a")));
+  Model model = load(adapter_in("d2").write(temp_.file("a")));
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "full: [all]",
                    save_adapter(temp_.file("x"), model, {}, {"all"}, {}));
   EXPECT_FALSE(path_exists(temp_.file("x")));

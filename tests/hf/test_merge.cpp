@@ -41,10 +41,10 @@ TEST_F(Merge, MergedIsBasePlusAdapter) {
   const MergeReport report = merge_to_dir(base, adapter(), out);
   EXPECT_EQ(report.tensors_merged, 8);  // four LoRA sites, four projector tensors
   EXPECT_EQ(report.shards, 1);
-  Llava with_adapter = load_tiny(base), merged = load_tiny(out);
+  Model with_adapter = load_tiny(base), merged = load_tiny(out);
   load_adapter(with_adapter, AdapterDir::open(temp_.file("adapter")));
   const at::Tensor want = logits_of(with_adapter),
-                   plain = logits_of(*std::make_unique<Llava>(load_tiny(base)));
+                   plain = logits_of(*std::make_unique<Model>(load_tiny(base)));
   EXPECT_GT((want - plain).abs().max().item<float>(), 0.05f);
   // (W + s B A) x against W x + s B (A x): roundings of sums of at most 50 terms, a few layers
   // deep.
@@ -55,10 +55,10 @@ TEST_F(Merge, MergedIsBasePlusAdapter) {
 /// Parts trained whole without LoRA: loaded beside the base and merged into it they are the model.
 TEST_F(Merge, PartsAreReadAndMergedLikeAnAdapter) {
   const std::string base = this->base({.dtype = DType::kF16}), parts = temp_.file("parts");
-  Llava model = load_tiny(base);  // float32
+  Model model = load_tiny(base);  // float32
   {
     const at::NoGradGuard no_grad;
-    for (const auto& [name, tensor] : llava_parameters(*model)) {
+    for (const auto& [name, tensor] : model_parameters(*model)) {
       if (scope_of(name) != "llm") at::Tensor(tensor).mul_(1.25);  // exact in F16
     }
   }
@@ -67,14 +67,14 @@ TEST_F(Merge, PartsAreReadAndMergedLikeAnAdapter) {
   EXPECT_TRUE(dir.parts);
   EXPECT_TRUE(dir.lora_modules.empty());
   EXPECT_EQ(dir.notes.template_name, "plain");
-  Llava loaded = load_tiny(base);
+  Model loaded = load_tiny(base);
   load_adapter(loaded, dir);
   EXPECT_TRUE(logits_of(loaded).equal(logits_of(model)));
   merge_to_dir(base, parts, temp_.file("out"));
   const ModelDir out = ModelDir::open(temp_.file("out"));
-  Llava merged = load_tiny(temp_.file("out"));
-  const auto want = llava_parameters(*model);
-  for (const auto& [name, tensor] : llava_parameters(*merged))
+  Model merged = load_tiny(temp_.file("out"));
+  const auto want = model_parameters(*model);
+  for (const auto& [name, tensor] : model_parameters(*merged))
     EXPECT_TRUE(tensor.equal(want.at(name).to(at::kHalf).to(at::kFloat))) << name;
   EXPECT_EQ(out.info(out.tensors.begin()->second).dtype, DType::kF16);
 }
@@ -122,12 +122,12 @@ TEST_F(Merge, OneRoundingFromFp32) {
     TempDir temp;
     const std::string base = write_tiny_llava(temp.file("base"), {.dtype = dtype});
     merge_to_dir(base, adapter(), temp.file("out"));
-    Llava model = load_tiny(base);  // FP32, exact
+    Model model = load_tiny(base);  // FP32, exact
     load_adapter(model, AdapterDir::open(temp_.file("adapter")));
     merge_adapters(*model);
-    const auto want = llava_parameters(*model);
-    Llava merged = load_tiny(temp.file("out"), to_scalar_type(dtype));
-    for (const auto& [name, tensor] : llava_parameters(*merged)) {
+    const auto want = model_parameters(*model);
+    Model merged = load_tiny(temp.file("out"), to_scalar_type(dtype));
+    for (const auto& [name, tensor] : model_parameters(*merged)) {
       EXPECT_TRUE(tensor.equal(want.at(name).to(to_scalar_type(dtype)))) << name;
     }
   }
@@ -198,7 +198,7 @@ TEST_F(Merge, NoOpIsRefused) {
 
 TEST_F(Merge, WrongBaseIsRefused) {
   const std::string base = this->base();
-  Llava model = load_tiny(base);
+  Model model = load_tiny(base);
   load_adapter(model, AdapterDir::open(adapter()));
   save_adapter(temp_.file("saved"), model, {.variant = "lora", .rank = 2, .alpha = 3},
                {"projector"}, {base, base_fingerprint(ModelDir::open(base)), "plain", "pad"});
@@ -248,7 +248,7 @@ TEST(SaveModel, RoundTripsWithConfigAndSideFiles) {
       write_tiny_llava(temp.file("base"), {.dtype = DType::kBF16, .shards = 2});
   temp.write("base/tokenizer.json", "{}");
   const ModelDir source = ModelDir::open(base);
-  Llava model = load_llava(source, at::kBFloat16, at::kCPU);
+  Model model = load_model(source, at::kBFloat16, at::kCPU);
   make_trainable(*model, {"all"});  // FP32 masters
   save_model(temp.file("saved"), model, source);
   EXPECT_FALSE(path_exists(temp.file("saved") + "/lft_model.json"));
@@ -257,9 +257,9 @@ TEST(SaveModel, RoundTripsWithConfigAndSideFiles) {
   EXPECT_EQ(saved.config.stored_dtype, "float32");
   EXPECT_TRUE(path_exists(temp.file("saved") + "/tokenizer.json"));
   EXPECT_FALSE(path_exists(temp.file("saved") + "/model.safetensors.index.json"));
-  Llava again = load_llava(saved, at::kFloat, at::kCPU);
-  const auto want = llava_parameters(*model);
-  for (const auto& [name, tensor] : llava_parameters(*again))
+  Model again = load_model(saved, at::kFloat, at::kCPU);
+  const auto want = model_parameters(*model);
+  for (const auto& [name, tensor] : model_parameters(*again))
     EXPECT_TRUE(tensor.equal(want.at(name))) << name;
 }
 

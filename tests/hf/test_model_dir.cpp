@@ -9,6 +9,7 @@
 namespace lft::model_dir_test {
 using namespace lft::hf;
 using namespace lft::io;
+using namespace lft::family;
 using namespace lft::llava;
 namespace {
 
@@ -16,8 +17,8 @@ using namespace test;
 constexpr const char* kProjector = "multi_modal_projector.linear_1.weight";
 
 void expect_same_weights(const std::string& a, const std::string& b) {
-  Llava first = load_tiny(a), second = load_tiny(b);
-  const auto left = llava_parameters(*first), right = llava_parameters(*second);
+  Model first = load_tiny(a), second = load_tiny(b);
+  const auto left = model_parameters(*first), right = model_parameters(*second);
   ASSERT_EQ(left.size(), right.size());
   for (const auto& [name, tensor] : left) EXPECT_TRUE(tensor.equal(right.at(name))) << name;
 }
@@ -25,9 +26,9 @@ void expect_same_weights(const std::string& a, const std::string& b) {
 TEST(ModelDir, EveryElementIsTheFiles) {
   TempDir temp;
   const TinyLlava tiny;
-  Llava model = load_tiny(write_tiny_llava(temp.file("m"), tiny));
+  Model model = load_tiny(write_tiny_llava(temp.file("m"), tiny));
   for (const auto& [name, stored] : tiny_llava_tensors(tiny)) {
-    const at::Tensor tensor = llava_parameters(*model).at(name).contiguous();
+    const at::Tensor tensor = model_parameters(*model).at(name).contiguous();
     ASSERT_EQ(tensor.nbytes(), stored.bytes.size()) << name;
     EXPECT_EQ(std::memcmp(tensor.const_data_ptr(), stored.bytes.data(), stored.bytes.size()), 0)
         << name;
@@ -223,7 +224,7 @@ TEST(LoadLlava, NonFiniteWeightIsNamed) {
         });
     EXPECT_LFT_ERROR(ErrorKind::kInput, "at flat index 37 of [32, 24]", load_tiny(dir));
     EXPECT_LFT_ERROR(ErrorKind::kInput, kProjector, load_tiny(dir));
-    load_llava(ModelDir::open(dir), at::kFloat, at::kCPU, /*check_finite=*/false);
+    load_model(ModelDir::open(dir), at::kFloat, at::kCPU, /*check_finite=*/false);
   }
 }
 
@@ -239,9 +240,9 @@ TEST(LoadLlava, WeightBeyondFp16IsNamed) {
 TEST(LoadLlava, ConvertsAsTorchDoes) {
   TempDir temp;
   const std::string dir = write_tiny_llava(temp.file("m"));
-  Llava wide = load_tiny(dir), narrow = load_tiny(dir, at::kBFloat16);
-  for (const auto& [name, tensor] : llava_parameters(*wide)) {
-    EXPECT_TRUE(tensor.to(at::kBFloat16).equal(llava_parameters(*narrow).at(name))) << name;
+  Model wide = load_tiny(dir), narrow = load_tiny(dir, at::kBFloat16);
+  for (const auto& [name, tensor] : model_parameters(*wide)) {
+    EXPECT_TRUE(tensor.to(at::kBFloat16).equal(model_parameters(*narrow).at(name))) << name;
   }
 }
 
@@ -250,9 +251,9 @@ TEST(LoadLlava, AnFp16CheckpointIsHeldInBf16AsTorchRoundsIt) {
   const std::string dir = write_tiny_llava(temp.file("m"), {.dtype = DType::kF16});
   const at::ScalarType held =
       choose_base_dtype(ModelDir::open(dir), "auto", at::kBFloat16, at::kCPU, nullptr);
-  Llava stored = load_tiny(dir, at::kHalf), model = load_tiny(dir, held);
-  for (const auto& [name, tensor] : llava_parameters(*stored)) {
-    const at::Tensor got = llava_parameters(*model).at(name);
+  Model stored = load_tiny(dir, at::kHalf), model = load_tiny(dir, held);
+  for (const auto& [name, tensor] : model_parameters(*stored)) {
+    const at::Tensor got = model_parameters(*model).at(name);
     EXPECT_EQ(got.scalar_type(), at::kBFloat16) << name;
     EXPECT_TRUE(tensor.to(at::kBFloat16).equal(got)) << name;
   }

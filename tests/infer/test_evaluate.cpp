@@ -12,6 +12,7 @@ using namespace lft::data;
 using namespace lft::hf;
 using namespace lft::infer;
 using namespace lft::io;
+using namespace lft::family;
 using namespace lft::llava;
 using namespace lft::recipe;
 using namespace lft::text;
@@ -48,7 +49,7 @@ EvalResult evaluate_rows(const test::TinyRun& run, const std::string& file,
   const std::unique_ptr<Tokenizer> tokenizer = Tokenizer::load(run.model());
   const EncodeOptions encode =
       encode_options(run.model(), dir.config, *tokenizer, {"llava-hf", "pad", kMaxTokens}, nullptr);
-  Llava model = load_llava(dir, at::kFloat, at::kCPU);
+  Model model = load_model(dir, at::kFloat, at::kCPU);
   const auto dataset = open_dataset(file, run.dir().file("images"), *tokenizer, encode);
   return evaluate(model, *dataset, *tokenizer, encode, options);
 }

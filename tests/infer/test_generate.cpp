@@ -12,6 +12,7 @@
 #include "src/infer/evaluate.h"
 #include "src/infer/generate.h"
 #include "support/expect_error.h"
+#include "support/llava.h"
 #include "support/temp_dir.h"
 #include "support/tiny_llava.h"
 
@@ -19,6 +20,7 @@ namespace lft::generate_test {
 using namespace lft::data;
 using namespace lft::hf;
 using namespace lft::infer;
+using namespace lft::family;
 using namespace lft::llava;
 namespace {
 
@@ -55,18 +57,17 @@ TEST(PickToken, TopPKeepsTheSmallestSetThatHoldsIt) {
 class Generate : public ::testing::Test {
  protected:
   Generate() {
-    model = load_llava(ModelDir::open(test::write_tiny_llava(scratch_.file("model"))), at::kFloat,
+    model = load_model(ModelDir::open(test::write_tiny_llava(scratch_.file("model"))), at::kFloat,
                        at::kCPU);
     encode.config = model->config;
-    encode.image_mean = {0.5f, 0.5f, 0.5f};
-    encode.image_std = {0.25f, 0.25f, 0.25f};
+    encode.images = test::squares(encode.config, "pad", {0.5f, 0.5f, 0.5f}, {0.25f, 0.25f, 0.25f});
   }
 
   Sample prompt(const std::vector<int64_t>& ids, bool image) const {
     Sample sample{.id = "p", .input_ids = {1}, .labels = {}, .images = {}};
     if (image) {
       sample.input_ids.insert(sample.input_ids.end(), 16, 60);
-      PixelImage pixels{.size = 16, .chw = {}};
+      PixelImage pixels{.shape = {.height = 16, .width = 16}};
       for (int i = 0; i < 3 * 16 * 16; ++i) pixels.chw.push_back(static_cast<uint8_t>(i * 37));
       sample.images.push_back(pixels);
     }
@@ -92,7 +93,7 @@ class Generate : public ::testing::Test {
   }
 
   test::TempDir scratch_;
-  Llava model{nullptr};
+  Model model{nullptr};
   EncodeOptions encode;
 };
 

@@ -7,9 +7,9 @@ namespace lft::test {
 
 /// In float32: the same loss and gradients, bit for bit.
 inline void expect_trains_as_its_dense_twin(BaseStorage storage) {
-  const LlavaConfig config = tiny_config();
-  std::vector<Llava> models = {make_llava(config), make_llava(config)};
-  const auto decoder = [](Llava& model) {
+  const family::ModelConfig config = tiny_config();
+  std::vector<Model> models = {make_llava(config), make_llava(config)};
+  const auto decoder = [](Model& model) {
     return select_sites(linear_sites(*model), {"llm:all-linear"});
   };
   for (LinearSite& site : decoder(models[1])) {
@@ -25,7 +25,7 @@ inline void expect_trains_as_its_dense_twin(BaseStorage storage) {
   }
   std::vector<std::vector<Trainable>> trainables;
   std::vector<double> losses;
-  for (Llava& model : models) {
+  for (Model& model : models) {
     inject_lora(decoder(model), {.rank = 4, .alpha = 8, .dropout = 0}, 3);
     trainables.push_back(make_trainable(*model, {"projector"}));
     fill_adapters(model);

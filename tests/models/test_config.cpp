@@ -1,14 +1,15 @@
 // config.json: transformers' defaults where it is silent, old and new spellings, and every lie
 // refused by the name of its field.
 #include "models/tiny.h"
+#include "support/llava.h"
 
 namespace lft::test::config_test {
 namespace {
 
-LlavaConfig parse(const Json& json) { return LlavaConfig::parse(json, "config.json"); }
+family::ModelConfig parse(const Json& json) { return llava::parse_llava(json, "config.json"); }
 
-TEST(Config, OnlyLlavaMeansThe7bModel) {  // what transformers.LlavaConfig() holds
-  const LlavaConfig c = parse({{"model_type", "llava"}});
+TEST(Config, OnlyLlavaMeansThe7bModel) {  // what transformers.family::ModelConfig() holds
+  const family::ModelConfig c = parse({{"model_type", "llava"}});
   EXPECT_EQ(c.text.hidden, 4096);
   EXPECT_EQ(c.text.intermediate, 11008);
   EXPECT_EQ(c.text.layers, 32);
@@ -21,36 +22,36 @@ TEST(Config, OnlyLlavaMeansThe7bModel) {  // what transformers.LlavaConfig() hol
   EXPECT_EQ(c.text.rope_theta, 10000);
   EXPECT_EQ(c.text.rope_scaling.type, "default");
   EXPECT_FALSE(c.text.attention_bias || c.text.mlp_bias || c.text.tie_embeddings);
-  EXPECT_EQ(c.vision.hidden, 1024);
-  EXPECT_EQ(c.vision.intermediate, 4096);
-  EXPECT_EQ(c.vision.layers, 24);
-  EXPECT_EQ(c.vision.heads, 16);
-  EXPECT_EQ(c.vision.image_size, 336);
-  EXPECT_EQ(c.vision.patch_size, 14);
-  EXPECT_EQ(c.vision.activation, "quick_gelu");
-  EXPECT_EQ(c.vision.layer_norm_eps, 1e-5);
+  EXPECT_EQ(vision_of(c).hidden, 1024);
+  EXPECT_EQ(vision_of(c).intermediate, 4096);
+  EXPECT_EQ(vision_of(c).layers, 24);
+  EXPECT_EQ(vision_of(c).heads, 16);
+  EXPECT_EQ(vision_of(c).image_size, 336);
+  EXPECT_EQ(vision_of(c).patch_size, 14);
+  EXPECT_EQ(vision_of(c).activation, "quick_gelu");
+  EXPECT_EQ(vision_of(c).layer_norm_eps, 1e-5);
   EXPECT_EQ(c.image_token, 32000);
   EXPECT_EQ(c.bos_token, 1);
   EXPECT_EQ(c.eos_tokens, std::vector<int64_t>{2});
-  EXPECT_EQ(c.vision_feature_layers, std::vector<int64_t>{-2});
-  EXPECT_EQ(c.image_positions(), 576);
-  EXPECT_TRUE(c.projector_bias);
-  EXPECT_EQ(c.projector_activation, "gelu");
-  EXPECT_EQ(llava_tensors(c).size(), 3u + 4 + 24 * 16 + 4 + 32 * 9 + 3);
+  EXPECT_EQ(fields(c).vision_feature_layers, std::vector<int64_t>{-2});
+  EXPECT_EQ(positions_of(c), 576);
+  EXPECT_TRUE(fields(c).projector_bias);
+  EXPECT_EQ(fields(c).projector_activation, "gelu");
+  EXPECT_EQ(tensors_of(c).size(), 3u + 4 + 24 * 16 + 4 + 32 * 9 + 3);
 }
 
 TEST(Config,
      AVisionConfigThatSaysLittleIsClipBase32) {  // CLIPVisionConfig's own defaults, not LLaVA's
-  const LlavaConfig c =
+  const family::ModelConfig c =
       parse({{"model_type", "llava"}, {"vision_config", Json::object()}, {"text_config", nullptr}});
-  EXPECT_EQ(c.vision.hidden, 768);
-  EXPECT_EQ(c.vision.layers, 12);
-  EXPECT_EQ(c.vision.image_size, 224);
-  EXPECT_EQ(c.vision.patch_size, 32);
+  EXPECT_EQ(vision_of(c).hidden, 768);
+  EXPECT_EQ(vision_of(c).layers, 12);
+  EXPECT_EQ(vision_of(c).image_size, 224);
+  EXPECT_EQ(vision_of(c).patch_size, 32);
 }
 
 TEST(Config, TheReleased7bFile) {
-  const LlavaConfig c = parse(
+  const family::ModelConfig c = parse(
       Json::parse(R"({"architectures": ["LlavaForConditionalGeneration"], "ignore_index": -100, )"
                   R"("image_token_index": 32000,
     "model_type": "llava", "pad_token_id": 32001, "projector_hidden_act": "gelu",
@@ -86,15 +87,15 @@ TEST(Config, OldAndNewSpellingsAgree) {
                      {"low_freq_factor", 1},
                      {"high_freq_factor", 4},
                      {"original_max_position_embeddings", 512}}}};
-  const LlavaConfig a = parse({{"model_type", "llava"},
-                               {"image_token_index", 7},
-                               {"torch_dtype", "bfloat16"},
-                               {"text_config", old_text}});
-  const LlavaConfig b = parse({{"model_type", "llava"},
-                               {"image_token_id", 7},
-                               {"dtype", "bfloat16"},
-                               {"text_config", new_text}});
-  for (const LlavaConfig& c : {a, b}) {
+  const family::ModelConfig a = parse({{"model_type", "llava"},
+                                       {"image_token_index", 7},
+                                       {"torch_dtype", "bfloat16"},
+                                       {"text_config", old_text}});
+  const family::ModelConfig b = parse({{"model_type", "llava"},
+                                       {"image_token_id", 7},
+                                       {"dtype", "bfloat16"},
+                                       {"text_config", new_text}});
+  for (const family::ModelConfig& c : {a, b}) {
     EXPECT_EQ(c.image_token, 7);
     EXPECT_EQ(c.stored_dtype, "bfloat16");
     EXPECT_EQ(c.text.rope_theta, 5e5);
@@ -108,7 +109,7 @@ TEST(Config, NullIsSilence) {
   for (const char* key :
        {"head_dim", "num_key_value_heads", "rope_scaling", "pad_token_id", "eos_token_id"})
     json["text_config"][key] = nullptr;
-  const LlavaConfig c = parse(json);
+  const family::ModelConfig c = parse(json);
   EXPECT_EQ(c.text.kv_heads, 4);
   EXPECT_EQ(c.text.head_dim, 8);
   EXPECT_EQ(c.pad_token, -1);
@@ -118,9 +119,9 @@ TEST(Config, SeveralEosAndFeatureLayers) {
   Json json = tiny_json();
   json["text_config"]["eos_token_id"] = {2, 5};
   json["vision_feature_layer"] = {-1, 0, 3};
-  const LlavaConfig c = parse(json);
+  const family::ModelConfig c = parse(json);
   EXPECT_EQ(c.eos_tokens, (std::vector<int64_t>{2, 5}));
-  EXPECT_EQ(c.vision_feature_layers, (std::vector<int64_t>{-1, 0, 3}));
+  EXPECT_EQ(fields(c).vision_feature_layers, (std::vector<int64_t>{-1, 0, 3}));
 }
 
 TEST(Config, EveryLieIsRefusedByTheNameOfItsField) {

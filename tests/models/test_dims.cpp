@@ -18,6 +18,7 @@
 namespace lft::dims_test {
 using namespace lft::layers;
 using namespace lft::llama;
+using namespace lft::family;
 using namespace lft::llava;
 using namespace lft::lora;
 using namespace lft::ops;
@@ -62,9 +63,9 @@ class Slip : public ::testing::Test {
     return block(error_of([&] { model_->loss_sum(batch_); }, ErrorKind::kInternal));
   }
 
-  const LlavaConfig config_ = test::tiny_config();
-  Llava model_ = test::make_llava(config_);
-  LlavaBatch batch_ = test::tiny_batch(config_);
+  const family::ModelConfig config_ = test::tiny_config();
+  Model model_ = test::make_llava(config_);
+  family::Batch batch_ = test::tiny_batch(config_);
 };
 
 #define EXPECT_PIECE(text, piece) \
@@ -291,11 +292,11 @@ TEST_F(Slip, MergeOfImageFeatures) {
 }
 
 TEST_F(Slip, BatchLabelsRowsAndTargets) {
-  LlavaBatch narrow = batch_;
+  family::Batch narrow = batch_;
   narrow.labels_bt = narrow.labels_bt.narrow(1, 0, 20);
   EXPECT_PIECE(error_of([&] { model_->loss_sum(narrow); }, ErrorKind::kInternal).found,
                "labels [b=3, t=20]");
-  LlavaBatch flat = batch_;
+  family::Batch flat = batch_;
   flat.input_ids_bt = flat.input_ids_bt.flatten();
   EXPECT_PIECE(error_of([&] { model_->all_logits(flat); }, ErrorKind::kInternal).what,
                "input_ids has 1 dimensions, not 2");

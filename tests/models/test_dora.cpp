@@ -104,9 +104,9 @@ TEST_F(Dora, ARowOfZerosStaysOne) {
 }
 
 TEST(DoraModel, AFreshAdapterChangesNothingAndEveryTensorIsTrained) {
-  const LlavaConfig config = tiny_config();
-  Llava model = make_llava(config);
-  const LlavaBatch batch = tiny_batch(config);
+  const family::ModelConfig config = tiny_config();
+  Model model = make_llava(config);
+  const family::Batch batch = tiny_batch(config);
   const at::Tensor before = model->supervised_logprobs(batch).detach();
   inject_lora(select_sites(linear_sites(*model), {"llm:all-linear"}),
               {.variant = "dora", .rank = 4, .alpha = 8}, 5);
@@ -125,24 +125,24 @@ TEST(DoraModel, AFreshAdapterChangesNothingAndEveryTensorIsTrained) {
 
 TEST(DoraModel, MergedEqualsAdapted) {
   const at::NoGradGuard no_grad;
-  const LlavaConfig config = tiny_config();
-  Llava model = make_llava(config);
-  const LlavaBatch batch = tiny_batch(config);
+  const family::ModelConfig config = tiny_config();
+  Model model = make_llava(config);
+  const family::Batch batch = tiny_batch(config);
   inject_lora(select_sites(linear_sites(*model), {"llm:all-linear", "projector:all-linear",
                                                   "vision:all-linear", "llm:lm_head"}),
               {.variant = "dora", .rank = 3, .alpha = 7}, 1);
   fill_adapters(model);
   const at::Tensor adapted = model->all_logits(batch);
   merge_adapters(*model);
-  EXPECT_EQ(model->named_parameters().size(), llava_tensors(config).size());
+  EXPECT_EQ(model->named_parameters().size(), tensors_of(config).size());
   EXPECT_LT(max_abs_diff(model->all_logits(batch), adapted), 1e-4);
 }
 
 TEST(DoraModel, BlocksRunAgainWithTheSameMasks) {
-  const LlavaConfig config = tiny_config();
+  const family::ModelConfig config = tiny_config();
   std::vector<at::Tensor> gradients[2];
   for (const int64_t every : {0, 1}) {
-    Llava model = make_llava(config);
+    Model model = make_llava(config);
     inject_lora(select_sites(linear_sites(*model), {"llm:all-linear"}),
                 {.variant = "dora", .rank = 4, .alpha = 8, .dropout = 0.3}, 5);
     const std::vector<Trainable> trainables = make_trainable(*model, {});

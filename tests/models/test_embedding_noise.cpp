@@ -6,31 +6,33 @@
 #include <cmath>
 
 #include "kernels/common/error.h"
-#include "models/llava/embedding_noise.h"
+#include "models/family/embedding_noise.h"
 #include "models/ops/core/precision.h"
 #include "models/tiny.h"
 
 namespace lft::embedding_noise_test {
+using namespace lft::family;
 using namespace lft::llava;
 namespace {
 
-LlavaBatch rows(const std::vector<int64_t>& lengths, int64_t width) {
+family::Batch rows(const std::vector<int64_t>& lengths, int64_t width) {
   const auto count = static_cast<int64_t>(lengths.size());
   return {.input_ids_bt = at::full({count, width}, 5, at::kLong),
           .labels_bt = {},
           .lengths_b = at::tensor(lengths),
           .packed = nullptr,
-          .pixels_nchw = {}};
+          .pixels = {},
+          .images = {}};
 }
 
-at::Tensor noise_at(uint64_t step, uint64_t micro, const LlavaBatch& batch, at::Tensor embeds) {
+at::Tensor noise_at(uint64_t step, uint64_t micro, const family::Batch& batch, at::Tensor embeds) {
   const ops::DropoutGuard guard({.seed = 7, .step = step, .micro_batch = micro});
   return embedding_noise(batch, embeds, 5);
 }
 
 TEST(EmbeddingNoise, IsUniformWithinTheBoundOfItsSequence) {
   constexpr int64_t kWidth = 500, kHidden = 64;
-  const LlavaBatch batch = rows({100, 400}, kWidth);
+  const family::Batch batch = rows({100, 400}, kWidth);
   const at::Tensor noise = noise_at(1, 0, batch, at::zeros({2, kWidth, kHidden}));
   for (const auto& [row, length] : {std::pair<int64_t, double>{0, 100}, {1, 400}}) {
     const double most = 5 / std::sqrt(length * kHidden), count = kWidth * kHidden;
@@ -46,7 +48,7 @@ TEST(EmbeddingNoise, IsUniformWithinTheBoundOfItsSequence) {
 }
 
 TEST(EmbeddingNoise, PackedSequencesHaveTheirOwnBounds) {
-  LlavaBatch batch = rows({500}, 500);
+  family::Batch batch = rows({500}, 500);
   batch.packed = std::make_shared<ops::PackedSequences>(
       ops::PackedSequences{.starts = {0, 100, 500}, .starts_s1 = {}});
   const at::Tensor noise = noise_at(1, 0, batch, at::zeros({1, 500, 64}))[0];
@@ -55,7 +57,7 @@ TEST(EmbeddingNoise, PackedSequencesHaveTheirOwnBounds) {
 }
 
 TEST(EmbeddingNoise, IsAFunctionOfThePlaceInTheRun) {
-  const LlavaBatch batch = rows({8}, 8);
+  const family::Batch batch = rows({8}, 8);
   const at::Tensor embeds = at::zeros({1, 8, 16}, at::kBFloat16);
   const at::Tensor noise = noise_at(3, 1, batch, embeds);
   EXPECT_EQ(noise.scalar_type(), at::kBFloat16);
@@ -66,16 +68,16 @@ TEST(EmbeddingNoise, IsAFunctionOfThePlaceInTheRun) {
 }
 
 TEST(EmbeddingNoise, TextIsMovedInTrainingAloneAndImagesNever) {
-  Llava model = test::make_llava(test::tiny_config());
-  const int64_t positions = model->config.image_positions();
-  LlavaBatch batch = rows({positions + 4}, positions + 4);
+  Model model = test::make_llava(test::tiny_config());
+  const int64_t positions = test::positions_of(model->config);
+  family::Batch batch = rows({positions + 4}, positions + 4);
   batch.input_ids_bt.narrow(1, 1, positions).fill_(model->config.image_token);
-  const int64_t side = model->config.vision.image_size;
-  batch.pixels_nchw = at::ones({1, 3, side, side});
+  const int64_t side = test::vision_of(model->config).image_size;
+  batch.pixels = at::ones({1, 3, side, side});
   const at::NoGradGuard no_grad;
   const at::Tensor plain = model->embed(batch);
   model->neftune_alpha = 5;
-  EXPECT_TRUE(model->embed(batch).equal(plain)) << "in evaluation";
+  EXPECT_TRUE(model->embed(batch).embeds_btd.equal(plain)) << "in evaluation";
   const ops::DropoutGuard guard({.seed = 7, .step = 1, .micro_batch = 0});
   const at::Tensor noisy = model->embed(batch);
   const at::Tensor moved = (noisy - plain).abs().amax(2)[0];

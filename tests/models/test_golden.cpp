@@ -22,9 +22,9 @@ at::Tensor tensor_of(const Json& values) {
 class Golden : public ::testing::TestWithParam<const char*> {
  protected:
   Json entry_ = golden()["cases"][GetParam()];
-  LlavaConfig config_ = LlavaConfig::parse(entry_["config"], "golden");
-  Llava model_ = make_llava(config_);
-  LlavaBatch batch_ = tiny_batch(config_);
+  family::ModelConfig config_ = llava::parse_llava(entry_["config"], "golden");
+  Model model_ = make_llava(config_);
+  family::Batch batch_ = tiny_batch(config_);
 };
 
 TEST_P(Golden, BatchIsTheGeneratorsBatch) {

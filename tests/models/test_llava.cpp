@@ -21,7 +21,7 @@ at::Tensor from_all_logits(const at::Tensor& logits_btv, const at::Tensor& label
   return logs.gather(2, next.clamp_min(0).unsqueeze(2)).squeeze(2).masked_select(next != -100);
 }
 
-std::map<std::string, at::Tensor> gradients_of(Llava& model) {
+std::map<std::string, at::Tensor> gradients_of(Model& model) {
   std::map<std::string, at::Tensor> result;
   for (auto& item : model->named_parameters()) {
     if (item.value().grad().defined()) result[item.key()] = item.value().grad().clone();
@@ -47,8 +47,8 @@ void expect_same_gradients(const std::map<std::string, at::Tensor>& got,
   for (const auto& [name, gradient] : got) EXPECT_EQ(want.count(name), 1u) << name;
 }
 
-std::vector<LlavaConfig> configs() {
-  std::vector<LlavaConfig> result = {tiny_config()};
+std::vector<family::ModelConfig> configs() {
+  std::vector<family::ModelConfig> result = {tiny_config()};
   Json json = tiny_json();
   json["text_config"].update({{"tie_word_embeddings", true},
                               {"attention_bias", true},
@@ -57,16 +57,16 @@ std::vector<LlavaConfig> configs() {
   json.update({{"vision_feature_layer", {0, -1}},
                {"vision_feature_select_strategy", "full"},
                {"multimodal_projector_bias", false}});
-  result.push_back(LlavaConfig::parse(json, "tiny"));
+  result.push_back(llava::parse_llava(json, "tiny"));
   return result;
 }
 
 TEST(Llava, ParametersAreTheListedTensors) {
-  for (const LlavaConfig& config : configs()) {
+  for (const family::ModelConfig& config : configs()) {
     std::map<std::string, std::vector<int64_t>> listed, held;
-    for (const TensorSpec& spec : llava_tensors(config))
+    for (const TensorSpec& spec : tensors_of(config))
       EXPECT_TRUE(listed.emplace(spec.name, spec.shape).second) << spec.name;
-    for (const auto& item : Llava(config, at::kBFloat16, at::kCPU)->named_parameters()) {
+    for (const auto& item : build_model(config, at::kBFloat16)->named_parameters()) {
       held[item.key()] = item.value().sizes().vec();
       EXPECT_EQ(item.value().scalar_type(), at::kBFloat16);
       EXPECT_FALSE(item.value().requires_grad());
@@ -76,7 +76,7 @@ TEST(Llava, ParametersAreTheListedTensors) {
 }
 
 TEST(Llava, NamesInEveryDialect) {
-  const LlavaConfig config = tiny_config();
+  const family::ModelConfig config = tiny_config();
   const std::string vision = "vision_tower.vision_model.encoder.layers.1.mlp.fc1.weight",
                     llm = "language_model.model.layers.0.mlp.up_proj.weight";
   const std::pair<std::string, std::string> pairs[] = {
@@ -94,34 +94,34 @@ TEST(Llava, NamesInEveryDialect) {
       {"language_model.model.layers.0.self_attn.rotary_emb.inv_freq", ""},
       {"image_newline", "image_newline"},
   };
-  for (const auto& [from, to] : pairs) EXPECT_EQ(llava_canonical_name(from, config), to);
-  LlavaConfig tied = config;
+  for (const auto& [from, to] : pairs) EXPECT_EQ(config.family->canonical_name(from, config), to);
+  family::ModelConfig tied = config;
   tied.text.tie_embeddings = true;
-  EXPECT_EQ(llava_canonical_name("lm_head.weight", tied), "");
+  EXPECT_EQ(tied.family->canonical_name("lm_head.weight", tied), "");
 
   const std::string canonical = "vision_tower.vision_model.encoder.layers.1.mlp.fc1",
                     d2 = "model." + canonical;
-  EXPECT_EQ(llava_peft_name("language_model.model.layers.0.mlp.up_proj"),
+  EXPECT_EQ(llava_family().peft_name("language_model.model.layers.0.mlp.up_proj"),
             "model.language_model.layers.0.mlp.up_proj");
-  EXPECT_EQ(llava_peft_name("language_model.lm_head"), "lm_head");
-  EXPECT_EQ(llava_peft_name(canonical), d2);
+  EXPECT_EQ(llava_family().peft_name("language_model.lm_head"), "lm_head");
+  EXPECT_EQ(llava_family().peft_name(canonical), d2);
   for (const std::string& dialect :
        {canonical, d2, std::string("model.vision_tower.encoder.layers.1.mlp.fc1")})
-    EXPECT_EQ(llava_from_peft_name(dialect), canonical);
+    EXPECT_EQ(llava_family().from_peft_name(dialect), canonical);
   for (const char* stranger : {"", "model", "model.lm_head", "model.layers.0.self_attn.q_proj",
                                "vision_tower.head", "language_modelx.model", "transformer.h.0"}) {
-    EXPECT_EQ(llava_from_peft_name(stranger), "") << stranger;
+    EXPECT_EQ(llava_family().from_peft_name(stranger), "") << stranger;
   }
-  for (const TensorSpec& spec : llava_tensors(config))
-    EXPECT_EQ(llava_from_peft_name(llava_peft_name(spec.name)), spec.name);
+  for (const TensorSpec& spec : tensors_of(config))
+    EXPECT_EQ(llava_family().from_peft_name(llava_family().peft_name(spec.name)), spec.name);
 }
 
 TEST(Llava, UnusedModulesGetNoGradient) {
-  for (const LlavaConfig& config : configs()) {
-    Llava model = make_llava(config);
+  for (const family::ModelConfig& config : configs()) {
+    Model model = make_llava(config);
     make_trainable(*model, {"all"});
     model->loss_sum(tiny_batch(config)).backward();
-    const std::vector<std::string> unused = llava_unused_modules(config);
+    const std::vector<std::string> unused = config.family->unused_modules(config);
     for (const auto& item : model->named_parameters()) {
       bool dead = false;
       for (const std::string& module : unused) dead = dead || item.key().starts_with(module + ".");
@@ -131,11 +131,11 @@ TEST(Llava, UnusedModulesGetNoGradient) {
 }
 
 TEST(Llava, PrunedRowsAndFusedLossGiveThePlainGradients) {
-  for (const LlavaConfig& config : configs()) {
+  for (const family::ModelConfig& config : configs()) {
     for (const char* scope : {"all", "llm", "projector", "vision"}) {
-      Llava model = make_llava(config);
+      Model model = make_llava(config);
       make_trainable(*model, {scope});
-      const LlavaBatch batch = tiny_batch(config);
+      const family::Batch batch = tiny_batch(config);
       const at::Tensor pruned = model->supervised_logprobs(batch);
       (-pruned.sum()).backward();
       const auto got = gradients_of(model);
@@ -149,26 +149,26 @@ TEST(Llava, PrunedRowsAndFusedLossGiveThePlainGradients) {
 
 TEST(Llava, PaddingNeverChangesAResult) {
   const at::NoGradGuard no_grad;
-  const LlavaConfig config = tiny_config();
-  Llava model = make_llava(config);
-  const LlavaBatch batch = tiny_batch(config);
+  const family::ModelConfig config = tiny_config();
+  Model model = make_llava(config);
+  const family::Batch batch = tiny_batch(config);
   const at::Tensor whole = model->supervised_logprobs(batch);
-  LlavaBatch alone;  // the short text-only row, without its padding
+  family::Batch alone;  // the short text-only row, without its padding
   alone.input_ids_bt = batch.input_ids_bt.narrow(0, 1, 1).narrow(1, 0, 5);
   alone.labels_bt = batch.labels_bt.narrow(0, 1, 1).narrow(1, 0, 5);
   alone.lengths_b = batch.lengths_b.narrow(0, 1, 1);
   EXPECT_LT(max_abs_diff(model->supervised_logprobs(alone), whole.narrow(0, 3, 2)), 1e-6);
-  LlavaBatch other = batch;  // what the padding holds does not matter
+  family::Batch other = batch;  // what the padding holds does not matter
   other.input_ids_bt = batch.input_ids_bt.clone();
   other.input_ids_bt[1].narrow(0, 5, 4).fill_(17);
   EXPECT_TRUE(at::equal(model->supervised_logprobs(other), whole));
 }
 
 TEST(Llava, NoSupervisedTokenIsZeroWithoutGraph) {
-  const LlavaConfig config = tiny_config();
-  Llava model = make_llava(config);
+  const family::ModelConfig config = tiny_config();
+  Model model = make_llava(config);
   make_trainable(*model, {"all"});
-  LlavaBatch batch = tiny_batch(config);
+  family::Batch batch = tiny_batch(config);
   batch.labels_bt.fill_(-100);
   batch.labels_bt.select(1, 0).fill_(
       1);  // nothing comes before a first token that could predict it
@@ -180,32 +180,31 @@ TEST(Llava, NoSupervisedTokenIsZeroWithoutGraph) {
 
 TEST(Llava, BadBatchesAreInputErrors) {
   const at::NoGradGuard no_grad;
-  const LlavaConfig config = tiny_config();
-  Llava model = make_llava(config);
+  const family::ModelConfig config = tiny_config();
+  Model model = make_llava(config);
   const auto with = [&](const auto& change) {
-    LlavaBatch batch = tiny_batch(config);
+    family::Batch batch = tiny_batch(config);
     change(batch);
     return error_of([&] { model->supervised_logprobs(batch); }, ErrorKind::kInput);
   };
-  EXPECT_NE(with([](LlavaBatch& b) {
-              b.pixels_nchw = b.pixels_nchw.narrow(0, 0, 2);
-            }).found.find("2 images"),
-            std::string::npos);
-  with([](LlavaBatch& b) { b.pixels_nchw = at::Tensor(); });
-  EXPECT_EQ(with([](LlavaBatch& b) { b.pixels_nchw = b.pixels_nchw.narrow(3, 0, 12); }).found,
+  EXPECT_NE(
+      with([](family::Batch& b) { b.pixels = b.pixels.narrow(0, 0, 2); }).found.find("2 images"),
+      std::string::npos);
+  with([](family::Batch& b) { b.pixels = at::Tensor(); });
+  EXPECT_EQ(with([](family::Batch& b) { b.pixels = b.pixels.narrow(3, 0, 12); }).found,
             "[3, 3, 18, 12]");
-  with([](LlavaBatch& b) { b.input_ids_bt[0][3] = 5; });
-  EXPECT_EQ(with([](LlavaBatch& b) { b.input_ids_bt[0][1] = 64; }).found, "64");
-  with([](LlavaBatch& b) { b.input_ids_bt[0][1] = -1; });
-  EXPECT_EQ(with([](LlavaBatch& b) { b.labels_bt[0][5] = 64; }).found, "64");
-  with([](LlavaBatch& b) { b.labels_bt[0][5] = -7; });
+  with([](family::Batch& b) { b.input_ids_bt[0][3] = 5; });
+  EXPECT_EQ(with([](family::Batch& b) { b.input_ids_bt[0][1] = 64; }).found, "64");
+  with([](family::Batch& b) { b.input_ids_bt[0][1] = -1; });
+  EXPECT_EQ(with([](family::Batch& b) { b.labels_bt[0][5] = 64; }).found, "64");
+  with([](family::Batch& b) { b.labels_bt[0][5] = -7; });
 }
 
 TEST(Llava, CacheStepsEqualTheWholePass) {
   const at::NoGradGuard no_grad;
-  for (const LlavaConfig& config : configs()) {
-    Llava model = make_llava(config);
-    const LlavaBatch prompt = tiny_batch(config);
+  for (const family::ModelConfig& config : configs()) {
+    Model model = make_llava(config);
+    const family::Batch prompt = tiny_batch(config);
     KvCache cache;
     at::Tensor logits = model->next_logits(prompt, cache);
     std::vector<std::vector<int64_t>> rows(3);
@@ -216,7 +215,7 @@ TEST(Llava, CacheStepsEqualTheWholePass) {
     }
     for (int step = 0; step < 250;
          ++step) {  // past the cache's first 256 positions, so that it grows
-      LlavaBatch next;
+      family::Batch next;
       next.input_ids_bt = at::zeros({3, 1}, at::kLong);
       for (int64_t r = 0; r < 3; ++r) {
         const int64_t id = (step * 7 + r * 11) % 50;
@@ -228,27 +227,27 @@ TEST(Llava, CacheStepsEqualTheWholePass) {
     int64_t first_image = 0;
     for (int64_t r = 0; r < 3; ++r) {
       const int64_t images = r == 0 ? 1 : r == 1 ? 0 : 2;
-      LlavaBatch whole;
+      family::Batch whole;
       whole.input_ids_bt = at::tensor(rows[static_cast<size_t>(r)], at::kLong).unsqueeze(0);
-      if (images > 0) whole.pixels_nchw = prompt.pixels_nchw.narrow(0, first_image, images);
+      if (images > 0) whole.pixels = prompt.pixels.narrow(0, first_image, images);
       first_image += images;
       const at::Tensor all = model->all_logits(whole);
       EXPECT_LT(max_abs_diff(logits[r], all[0][all.size(1) - 1]), 2e-4) << "row " << r;
     }
-    LlavaBatch two = prompt;
+    family::Batch two = prompt;
     error_of([&] { model->next_logits(two, cache); }, ErrorKind::kInternal);
   }
 }
 
 TEST(Llava, LowPrecisionIsNearAndWideningIsExact) {
   const at::NoGradGuard no_grad;
-  const LlavaConfig config = tiny_config();
-  const LlavaBatch batch = tiny_batch(config);
-  Llava wide = make_llava(config);
+  const family::ModelConfig config = tiny_config();
+  const family::Batch batch = tiny_batch(config);
+  Model wide = make_llava(config);
   const at::Tensor exact = wide->supervised_logprobs(batch);
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
     for (const at::ScalarType stored : {at::kFloat, type}) {
-      Llava model = make_llava(config, stored);
+      Model model = make_llava(config, stored);
       const ComputeDtypeGuard guard(type);
       const at::Tensor got = model->supervised_logprobs(batch);
       EXPECT_EQ(got.scalar_type(), at::kFloat);
@@ -257,7 +256,7 @@ TEST(Llava, LowPrecisionIsNearAndWideningIsExact) {
     }
   }
   // Stored in BFloat16, computed in float32: exactly the float32 model of the rounded weights.
-  Llava half = make_llava(config, at::kBFloat16);
+  Model half = make_llava(config, at::kBFloat16);
   for (auto& item : wide->named_parameters()) item.value().copy_(item.value().to(at::kBFloat16));
   EXPECT_LT(max_abs_diff(half->supervised_logprobs(batch), wide->supervised_logprobs(batch)), 1e-6);
 }
@@ -277,8 +276,8 @@ class Recorder : public CallObserver {
 
 TEST(Llava, EveryUsedModuleIsCalledUnderItsOwnName) {
   const at::NoGradGuard no_grad;
-  const LlavaConfig config = tiny_config();
-  Llava model = make_llava(config);
+  const family::ModelConfig config = tiny_config();
+  Model model = make_llava(config);
   Recorder recorder;
   {
     const ObserveCalls observe(recorder);
@@ -304,7 +303,7 @@ TEST(Llava, EveryUsedModuleIsCalledUnderItsOwnName) {
 }
 
 TEST(Llava, AnErrorUnwindsThePath) {
-  Llava model = make_llava(tiny_config());
+  Model model = make_llava(tiny_config());
   EXPECT_ANY_THROW(call("language_model", model->language_model, at::zeros({1, 2, 7}), at::Tensor(),
                         at::Tensor(), static_cast<KvCache*>(nullptr)));
   EXPECT_EQ(current_module_path(), "");

@@ -19,8 +19,8 @@ class Lora : public ::testing::Test {
     return select_sites(linear_sites(*model_), targets);
   }
   at::Tensor parameter(const std::string& name) { return *model_->named_parameters().find(name); }
-  LlavaConfig config_ = tiny_config();
-  Llava model_ = make_llava(config_);
+  family::ModelConfig config_ = tiny_config();
+  Model model_ = make_llava(config_);
 };
 
 TEST_F(Lora, SitesHaveScopesAndCanonicalNames) {
@@ -91,7 +91,7 @@ TEST_F(Lora, RankIsChecked) {
 
 TEST_F(Lora, AFreshAdapterChangesNothingAndIsDrawnByNameAndSeed) {
   const at::NoGradGuard no_grad;
-  const LlavaBatch batch = tiny_batch(config_);
+  const family::Batch batch = tiny_batch(config_);
   const at::Tensor before = model_->supervised_logprobs(batch);
   const std::string name = "language_model.model.layers.1.self_attn.q_proj.adapter.lora_A";
   inject_lora(select({"llm:all-linear"}), {.rank = 4}, 5);
@@ -115,7 +115,7 @@ TEST_F(Lora, Scales) {
 }
 
 TEST_F(Lora, TrainablesAreMastersInModuleOrder) {
-  Llava half = make_llava(config_, at::kBFloat16);
+  Model half = make_llava(config_, at::kBFloat16);
   inject_lora(select_sites(linear_sites(*half), {"llm:q_proj"}), {.rank = 2}, 1);
   const std::vector<Trainable> trainables = make_trainable(*half, {"projector"});
   ASSERT_EQ(trainables.size(), 4u + 4);
@@ -133,7 +133,7 @@ TEST_F(Lora, TrainablesAreMastersInModuleOrder) {
 }
 
 TEST_F(Lora, AllTrainsEverythingAndScopesAreChecked) {
-  EXPECT_EQ(make_trainable(*model_, {"all"}).size(), llava_tensors(config_).size());
+  EXPECT_EQ(make_trainable(*model_, {"all"}).size(), tensors_of(config_).size());
   error_of([&] { make_trainable(*model_, {"head"}); }, ErrorKind::kUsage);
   inject_lora(select({"llm:q_proj"}), {.rank = 2}, 1);
   error_of([&] { make_trainable(*model_, {"llm"}); }, ErrorKind::kUsage);
@@ -141,7 +141,7 @@ TEST_F(Lora, AllTrainsEverythingAndScopesAreChecked) {
 
 TEST_F(Lora, MergedEqualsAdapted) {
   const at::NoGradGuard no_grad;
-  const LlavaBatch batch = tiny_batch(config_);
+  const family::Batch batch = tiny_batch(config_);
   inject_lora(
       select({"llm:all-linear", "projector:all-linear", "vision:all-linear", "llm:lm_head"}),
       {.rank = 3, .alpha = 7}, 1);
@@ -160,7 +160,7 @@ TEST_F(Lora, MergedEqualsAdapted) {
       1e-4)
       << "an adapted LM head, too";
   merge_adapters(*model_);
-  EXPECT_EQ(model_->named_parameters().size(), llava_tensors(config_).size());
+  EXPECT_EQ(model_->named_parameters().size(), tensors_of(config_).size());
   EXPECT_LT(max_abs_diff(model_->all_logits(batch), adapted), 1e-4);
 }
 
@@ -168,7 +168,7 @@ TEST_F(Lora, DropoutFollowsThePositionAlone) {
   inject_lora(select({"llm:all-linear"}), {.rank = 3, .alpha = 7, .dropout = 0.5}, 1);
   fill_adapters(model_);
   make_trainable(*model_, {});
-  const LlavaBatch batch = tiny_batch(config_);
+  const family::Batch batch = tiny_batch(config_);
   const auto run = [&](DropoutPosition position) {
     const DropoutGuard guard(position);
     const at::Tensor loss = model_->loss_sum(batch);

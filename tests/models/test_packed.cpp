@@ -63,8 +63,8 @@ TEST(PackedAttention, RefusesSequencesThatDoNotFillTheRow) {
 }
 
 /// Three rows of tiny_batch() as one.
-LlavaBatch packed_batch(const LlavaBatch& padded) {
-  LlavaBatch batch;
+family::Batch packed_batch(const family::Batch& padded) {
+  family::Batch batch;
   std::vector<int64_t> lengths;
   std::vector<at::Tensor> ids, labels;
   for (int64_t r = 0; r < 3; ++r) {
@@ -76,7 +76,7 @@ LlavaBatch packed_batch(const LlavaBatch& padded) {
   batch.input_ids_bt = at::cat(ids).unsqueeze(0);
   batch.labels_bt = at::cat(labels).unsqueeze(0);
   batch.lengths_b = at::tensor(std::vector<int64_t>{batch.input_ids_bt.size(1)}, at::kLong);
-  batch.pixels_nchw = padded.pixels_nchw;
+  batch.pixels = padded.pixels;
   batch.packed = sequences(lengths);
   return batch;
 }
@@ -87,13 +87,13 @@ struct Pass {
 };
 
 Pass run(bool packed, int64_t recompute_every) {
-  const LlavaConfig config = tiny_config();
-  Llava model = make_llava(config);
+  const family::ModelConfig config = tiny_config();
+  Model model = make_llava(config);
   inject_lora(select_sites(linear_sites(*model), {"llm:all-linear"}),
               {.rank = 4, .alpha = 8, .dropout = 0}, 3);
   const std::vector<Trainable> trainables = make_trainable(*model, {"projector"});
   fill_adapters(model);
-  const LlavaBatch padded = tiny_batch(config);
+  const family::Batch padded = tiny_batch(config);
   Pass pass;
   {
     const RecomputeGuard recompute(recompute_every, /*offload=*/false);
@@ -123,20 +123,20 @@ TEST(Packed, TheModelGivesTheSameLogprobsAndGradientsAsPaddedRows) {
 }
 
 TEST(Packed, ASequenceDoesNotSeeItsNeighbours) {
-  const LlavaConfig config = tiny_config();
-  const Llava model = make_llava(config);
-  LlavaBatch batch;
+  const family::ModelConfig config = tiny_config();
+  const Model model = make_llava(config);
+  family::Batch batch;
   batch.input_ids_bt =
       at::tensor(std::vector<int64_t>{1, 5, 9, 2, 1, 7, 8, 2}, at::kLong).unsqueeze(0);
   batch.labels_bt =
       at::tensor(std::vector<int64_t>{-100, -100, -100, -100, -100, 7, 8, 2}, at::kLong)
           .unsqueeze(0);
   batch.packed = sequences({4, 4});
-  const at::Tensor before = Llava(model)->supervised_logprobs(batch);
+  const at::Tensor before = model->supervised_logprobs(batch);
   batch.input_ids_bt[0][2] = 33;
-  EXPECT_TRUE(at::equal(Llava(model)->supervised_logprobs(batch), before));
+  EXPECT_TRUE(at::equal(model->supervised_logprobs(batch), before));
   batch.input_ids_bt[0][5] = 33;
-  EXPECT_FALSE(at::equal(Llava(model)->supervised_logprobs(batch), before));
+  EXPECT_FALSE(at::equal(model->supervised_logprobs(batch), before));
 }
 
 }  // namespace

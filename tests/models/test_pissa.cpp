@@ -125,9 +125,9 @@ TEST_F(Pissa, RefusesCodesAndRanksThatCannotBeSaved) {
 }
 
 TEST(PissaModel, AFreshAdapterChangesNothingAndEveryTensorHasAGradient) {
-  const LlavaConfig config = tiny_config();
-  Llava model = make_llava(config);
-  const LlavaBatch batch = tiny_batch(config);
+  const family::ModelConfig config = tiny_config();
+  Model model = make_llava(config);
+  const family::Batch batch = tiny_batch(config);
   const at::Tensor before = model->supervised_logprobs(batch).detach();
   inject_lora(select_sites(linear_sites(*model), {"llm:all-linear"}),
               {.variant = "pissa", .rank = 4, .alpha = 8}, 5);

@@ -24,8 +24,8 @@ Pass run(int64_t every, at::ScalarType compute,
          double drops = 0.2) {
   Json json = tiny_json();
   json["text_config"]["num_hidden_layers"] = 5;
-  const LlavaConfig config = LlavaConfig::parse(json, "deep");
-  Llava model = make_llava(config);
+  const family::ModelConfig config = llava::parse_llava(json, "deep");
+  Model model = make_llava(config);
   std::vector<std::string> targets = {"llm:all-linear", "vision:all-linear"};
   if (!full.empty() && full[0] == "all") targets.clear();
   if (!targets.empty())
@@ -165,7 +165,7 @@ TEST(Recompute, KeepsLessBetweenThePasses) {
 TEST(Recompute, WithoutAGraphThereIsNothingToRunAgain) {
   const at::NoGradGuard no_grad;
   const RecomputeGuard recompute(1);
-  Llava model = make_llava(tiny_config());
+  Model model = make_llava(tiny_config());
   EXPECT_FALSE(recomputes(0));
   EXPECT_FALSE(model->loss_sum(tiny_batch(tiny_config())).requires_grad());
 }

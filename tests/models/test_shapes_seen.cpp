@@ -44,11 +44,11 @@ class ShapesSeen : public ::testing::Test {
 
 TEST_F(ShapesSeen, AGenerationAttendsToKeysInStepsOf256) {
   const at::NoGradGuard no_grad;
-  LlavaConfig config = tiny_config();
+  family::ModelConfig config = tiny_config();
   config.text.max_positions = 512;
-  Llava model = make_llava(config);
+  Model model = make_llava(config);
   std::vector<int64_t> ids = {1, 20, 21, 22};
-  LlavaBatch batch;
+  family::Batch batch;
   batch.input_ids_bt = at::tensor(ids, at::kLong).unsqueeze(0);
   KvCache cache;
   key_lengths.clear();

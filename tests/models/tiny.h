@@ -11,7 +11,7 @@
 #include <string>
 
 #include "kernels/common/error.h"
-#include "models/llava/llava.h"
+#include "support/llava.h"
 
 namespace lft::layers {}
 namespace lft::llama {}
@@ -21,6 +21,7 @@ namespace lft::ops {}
 namespace lft::test {
 using namespace lft::layers;
 using namespace lft::llama;
+using namespace lft::family;
 using namespace lft::llava;
 using namespace lft::lora;
 using namespace lft::ops;
@@ -47,16 +48,16 @@ inline at::Tensor fill_by_hash(const std::string& name, at::IntArrayRef shape) {
   return result;
 }
 
-inline Llava make_llava(const LlavaConfig& config, at::ScalarType dtype = at::kFloat) {
+inline Model make_llava(const family::ModelConfig& config, at::ScalarType dtype = at::kFloat) {
   const at::NoGradGuard no_grad;
-  Llava model(config, dtype, at::kCPU);
+  Model model = build_model(config, dtype);
   for (auto& item : model->named_parameters())
     item.value().copy_(fill_by_hash(item.key(), item.value().sizes()));
   return model;
 }
 
 /// What the golden's adapters hold, whatever inject_lora drew.
-inline void fill_adapters(Llava& model) {
+inline void fill_adapters(Model& model) {
   const at::NoGradGuard no_grad;
   for (auto& item : model->named_parameters()) {
     std::string name = item.key();
@@ -76,12 +77,12 @@ inline Json tiny_json() {
                      R"("num_attention_heads": 2, "image_size": 18,
                       "patch_size": 6}})");
 }
-inline LlavaConfig tiny_config() { return LlavaConfig::parse(tiny_json(), "tiny"); }
+inline family::ModelConfig tiny_config() { return llava::parse_llava(tiny_json(), "tiny"); }
 
 /// Row 0: an image between text. Row 1: text only, shorter. Row 2: two images. As in the golden's
 /// generator.
-inline LlavaBatch tiny_batch(const LlavaConfig& config) {
-  const auto positions = static_cast<size_t>(config.image_positions());
+inline family::Batch tiny_batch(const family::ModelConfig& config) {
+  const auto positions = static_cast<size_t>(positions_of(config));
   const std::vector<int64_t> image(positions, config.image_token);
   std::vector<std::vector<int64_t>> rows = {{1, 5, 9}, {1, 20, 21, 22, 2}, {1}};
   rows[0].insert(rows[0].end(), image.begin(), image.end());
@@ -91,7 +92,7 @@ inline LlavaBatch tiny_batch(const LlavaConfig& config) {
   rows[2].insert(rows[2].end(), image.begin(), image.end());
   for (const int64_t id : {33, 34, 2}) rows[2].push_back(id);
   const auto width = static_cast<int64_t>(std::max(rows[0].size(), rows[2].size()));
-  LlavaBatch batch;
+  family::Batch batch;
   batch.input_ids_bt = at::zeros({3, width}, at::kLong);
   batch.labels_bt = at::full({3, width}, -100, at::kLong);
   batch.lengths_b = at::zeros({3}, at::kLong);
@@ -106,8 +107,8 @@ inline LlavaBatch tiny_batch(const LlavaConfig& config) {
       if (supervised) batch.labels_bt[r][i] = id;
     }
   }
-  batch.pixels_nchw =
-      fill_by_hash("pixels", {3, 3, config.vision.image_size, config.vision.image_size});
+  batch.pixels =
+      fill_by_hash("pixels", {3, 3, vision_of(config).image_size, vision_of(config).image_size});
   return batch;
 }
 

@@ -10,12 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "models/llava/llava.h"
 #include "src/io/files.h"
 #include "src/io/safetensors.h"
+#include "support/llava.h"
 
 namespace lft::test {
 using namespace lft::io;
+using namespace lft::family;
 using namespace lft::llava;
 
 /// How the names of the decoder's layers begin.
@@ -108,7 +109,7 @@ inline StoredTensor random_tensor(const std::vector<int64_t>& shape, DType dtype
 inline StoredTensors tiny_llava_tensors(const TinyLlava& tiny) {
   StoredTensors tensors;
   uint64_t number = tiny.seed * 1000;
-  for (const TensorSpec& spec : llava_tensors(LlavaConfig::parse(tiny.config(), "tiny"))) {
+  for (const TensorSpec& spec : tensors_of(llava::parse_llava(tiny.config(), "tiny"))) {
     const bool scale = spec.name.ends_with("norm.weight") ||
                        spec.name.find("norm1.weight") != std::string::npos ||
                        spec.name.find("norm2.weight") != std::string::npos;

@@ -18,7 +18,7 @@ inline data::Sample image_sample(uint64_t seed, int64_t length, int64_t supervis
   sample.labels.assign(sample.input_ids.size(), -100);
   for (int64_t i = 0; i < supervised; ++i)
     sample.labels[sample.labels.size() - 1 - i] = sample.input_ids[sample.labels.size() - 1 - i];
-  data::PixelImage image{.size = 16, .chw = {}};
+  data::PixelImage image{.shape = {.height = 16, .width = 16}};
   for (int i = 0; i < 3 * 16 * 16; ++i) image.chw.push_back(static_cast<uint8_t>(random()));
   sample.images.push_back(image);
   return sample;

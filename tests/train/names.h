@@ -5,6 +5,7 @@ namespace lft::data {}
 namespace lft::hf {}
 namespace lft::io {}
 namespace lft::layers {}
+namespace lft::family {}
 namespace lft::llava {}
 namespace lft::lora {}
 namespace lft::ops {}

@@ -12,6 +12,7 @@
 #include "src/train/optim/adamw.h"
 #include "src/train/proof/proof.h"
 #include "support/expect_error.h"
+#include "support/llava.h"
 #include "support/temp_dir.h"
 #include "support/tiny_llava.h"
 #include "train/image_sample.h"
@@ -25,11 +26,11 @@ class ProofFixture : public ::testing::Test {
     build();
     probe.samples = {sample(1, 12, 5)};
     probe.encode.config = model->config;
-    probe.encode.image_mean = {0.5f, 0.5f, 0.5f};
-    probe.encode.image_std = {0.25f, 0.25f, 0.25f};
+    probe.encode.images =
+        test::squares(probe.encode.config, "pad", {0.5f, 0.5f, 0.5f}, {0.25f, 0.25f, 0.25f});
   }
 
-  void build() { model = load_llava(ModelDir::open(dir_), at::kFloat, at::kCPU); }
+  void build() { model = load_model(ModelDir::open(dir_), at::kFloat, at::kCPU); }
 
   void adapt(const std::vector<std::string>& targets, const std::vector<std::string>& full,
              double projector_lr = -1, double b_ratio = 1) {
@@ -84,7 +85,7 @@ class ProofFixture : public ::testing::Test {
       EXPECT_TRUE(at::equal(a[i].view(at::kByte), b[i].view(at::kByte))) << i;
   }
 
-  Llava model{nullptr};
+  Model model{nullptr};
   std::vector<Trainable> trainables;
   std::vector<ExcludedModule> excluded;
   std::unique_ptr<Optimizer> optimizer;

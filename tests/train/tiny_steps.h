@@ -9,6 +9,7 @@
 #include "src/hf/model_dir.h"
 #include "src/train/optim/adamw.h"
 #include "src/train/step/step.h"
+#include "support/llava.h"
 #include "support/temp_dir.h"
 #include "support/tiny_llava.h"
 #include "train/names.h"
@@ -19,10 +20,10 @@ class TinySteps : public ::testing::Test {
  protected:
   /// The same weights each time, without adapters and before the first step.
   void load() {
-    model = load_llava(ModelDir::open(dir_), at::kFloat, at::kCPU);
+    model = load_model(ModelDir::open(dir_), at::kFloat, at::kCPU);
     layout->encode.config = model->config;
-    layout->encode.image_mean = {0.5f, 0.5f, 0.5f};
-    layout->encode.image_std = {0.25f, 0.25f, 0.25f};
+    layout->encode.images =
+        test::squares(layout->encode.config, "pad", {0.5f, 0.5f, 0.5f}, {0.25f, 0.25f, 0.25f});
     state = {};
   }
 
@@ -36,7 +37,7 @@ class TinySteps : public ::testing::Test {
 
   TempDir scratch_;
   const std::string dir_ = write_tiny_llava(scratch_.file("model"));
-  Llava model{nullptr};
+  Model model{nullptr};
   std::vector<Trainable> trainables;
   std::unique_ptr<Optimizer> optimizer;
   std::shared_ptr<BatchLayout> layout = std::make_shared<BatchLayout>();

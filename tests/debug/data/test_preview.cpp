@@ -192,7 +192,7 @@ TEST_F(PreviewTest, ThePageHoldsThePixelsThatTheModelSees) {
     const RgbImage shown =
         decode_image(from_base64(page.substr(from, page.find('"', from) - from)), "page");
     const PixelImage expected = sample(0).images.at(0);
-    ASSERT_EQ(shown.width, expected.size);
+    ASSERT_EQ(shown.width, expected.shape.width);
     for (size_t i = 0; i < expected.chw.size(); ++i) {
       const size_t plane = expected.chw.size() / 3;
       ASSERT_EQ(shown.rgb_hwc[3 * (i % plane) + i / plane], expected.chw[i]) << i;

@@ -15,6 +15,7 @@
 #include "src/train/run/trainer.h"
 #include "src/train/weights/inspect_base.h"
 #include "support/expect_error.h"
+#include "support/llava.h"
 #include "support/tiny_llava.h"
 #include "train/tiny_run.h"
 
@@ -230,8 +231,7 @@ std::string write_shape(const std::string& dir, const Shape& shape, uint64_t see
   io::make_dirs(dir);
   io::write_file_atomic(dir + "/config.json", config.dump(2));
   TensorMap tensors;
-  for (const llava::TensorSpec& spec :
-       llava::llava_tensors(llava::LlavaConfig::parse(config, "shape")))
+  for (const family::TensorSpec& spec : test::tensors_of(llava::parse_llava(config, "shape")))
     tensors.emplace(spec.name, at::zeros(spec.shape));
   initialise(tensors, "", seed * 1000);
   write_tensor_file(dir + "/model.safetensors", tensors);

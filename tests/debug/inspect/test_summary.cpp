@@ -13,6 +13,7 @@
 #include "src/train/run/run.h"
 #include "support/counting_allocator.h"
 #include "support/expect_error.h"
+#include "support/llava.h"
 #include "train/tiny_run.h"
 
 namespace lft::summary_test {
@@ -22,6 +23,7 @@ using namespace lft::debug;
 using namespace lft::hf;
 using namespace lft::io;
 using namespace lft::llama;
+using namespace lft::family;
 using namespace lft::llava;
 using namespace lft::ops;
 using namespace lft::recipe;
@@ -43,25 +45,26 @@ std::map<std::string, SummaryRow> by_path(const Summary& summary) {
 /// output projection and MLP, and of the head; `rank`: of adapters on all linears of the language
 /// model.
 struct ClosedForm {
-  LlavaConfig config;
+  family::ModelConfig config;
   int64_t batch, tokens, images, rows, rank = 0;
 
   int64_t linear(int64_t t, int64_t in, int64_t out) const {
     return t * in * out + t * rank * (in + out);
   }
   int64_t vision_layer() const {
-    const ClipConfig& v = config.vision;
+    const clip::ClipConfig& v = test::vision_of(config);
     const int64_t s = v.grid() * v.grid() + 1;
     return images *
            (4 * s * v.hidden * v.hidden + 2 * s * s * v.hidden + 2 * s * v.hidden * v.intermediate);
   }
   int64_t patches() const {
-    const ClipConfig& v = config.vision;
+    const clip::ClipConfig& v = test::vision_of(config);
     return images * v.grid() * v.grid() * v.channels * v.patch_size * v.patch_size * v.hidden;
   }
   int64_t projector() const {
-    return images * config.image_positions() *
-           (config.vision.hidden * config.text.hidden + config.text.hidden * config.text.hidden);
+    return images * test::positions_of(config) *
+           (test::vision_of(config).hidden * config.text.hidden +
+            config.text.hidden * config.text.hidden);
   }
   int64_t attention() const {
     return 2 * batch * tokens * tokens * config.text.heads * config.text.head_dim;
@@ -80,9 +83,9 @@ struct ClosedForm {
   }
 };
 
-int64_t stored_parameters(const LlavaConfig& config) {
+int64_t stored_parameters(const family::ModelConfig& config) {
   int64_t total = 0;
-  for (const TensorSpec& spec : llava_tensors(config)) {
+  for (const TensorSpec& spec : test::tensors_of(config)) {
     int64_t count = 1;
     for (const int64_t size : spec.shape) count *= size;
     total += count;
@@ -157,7 +160,7 @@ TEST(Summary, SevenBillionParametersWithoutTheirMemory) {
 TEST(Summary, ARunWithItsAdapters) {
   const TinyRun tiny;
   const Summary summary = summarize_run(tiny.recipe("out"), {.batch = 2, .tokens = 40});
-  const LlavaConfig config = ModelDir::open(tiny.model()).config;
+  const family::ModelConfig config = ModelDir::open(tiny.model()).config;
   // Supervised is what follows the first token and the 16 image positions; the row before each is
   // kept.
   const ClosedForm form{
@@ -211,8 +214,8 @@ TEST(Summary, TheRunsFirstBatchHasTheShapesOfARealPass) {
     const Summary summary = summarize_run(recipe, {});
     lft::train::Run run = make_run(open_inputs(recipe));
     const std::vector<Sample> samples = start_loader(run.inputs, 0)->next().micro[0];
-    const LlavaBatch batch = budget > 0 ? pack(samples, run.inputs.data.encode, at::kCPU)
-                                        : collate(samples, run.inputs.data.encode, at::kCPU);
+    const family::Batch batch = budget > 0 ? pack(samples, run.inputs.data.encode, at::kCPU)
+                                           : collate(samples, run.inputs.data.encode, at::kCPU);
     Shapes real;
     {
       const at::NoGradGuard no_grad;

@@ -10,6 +10,7 @@
 #include "support/expect_error.h"
 
 namespace lft::test::nan_test {
+using namespace lft::family;
 using namespace lft::llava;
 using namespace lft::lora;
 namespace {
@@ -191,7 +192,7 @@ TEST(NanHunt, ALossScaleThatOverflowsAtOnceIsNamedAtTheHead) {
 
 TEST(NanHunt, ANanPixelOfOneImage) {
   Patient patient("fp32");
-  patient.input.micro[0].pixels_nchw[2][1][3][3] = kNaN;
+  patient.input.micro[0].pixels[2][1][3][3] = kNaN;
   const Hunt hunt = patient.hunt();
   ASSERT_EQ(hunt.given.size(), 1u);
   EXPECT_EQ(hunt.given[0].name,
@@ -204,7 +205,7 @@ TEST(NanHunt, ANanPixelOfOneImage) {
 
 TEST(NanHunt, ALabelAndATokenOutsideTheVocabulary) {
   Patient patient("fp32");
-  LlavaBatch& batch = patient.input.micro[0];
+  family::Batch& batch = patient.input.micro[0];
   const int64_t last = (batch.labels_bt[1] != -100).nonzero()[-1][0].item<int64_t>();
   batch.labels_bt[1][last] = 264;
   Hunt hunt = patient.hunt();

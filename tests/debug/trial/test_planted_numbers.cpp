@@ -151,9 +151,8 @@ std::vector<PlantedBug> in_weights_and_batches() {
                 "vision_tower.vision_model.embeddings.patch_embedding"},
        .run =
            [](bool planted) {
-             return hunt_patient("fp32", planted, [](Patient& p) {
-               p.input.micro[0].pixels_nchw[2][1][3][3] = kNaN;
-             });
+             return hunt_patient("fp32", planted,
+                                 [](Patient& p) { p.input.micro[0].pixels[2][1][3][3] = kNaN; });
            }},
       {.name = "InfinitePixels",
        .planted =
@@ -164,7 +163,7 @@ std::vector<PlantedBug> in_weights_and_batches() {
        .run =
            [](bool planted) {
              return hunt_patient("fp32", planted,
-                                 [](Patient& p) { p.input.micro[0].pixels_nchw[0].fill_(kInf); });
+                                 [](Patient& p) { p.input.micro[0].pixels[0].fill_(kInf); });
            }},
       {.name = "LabelOutOfRange",
        .planted = "the last label of row 1 is the vocabulary's size",

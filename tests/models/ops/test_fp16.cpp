@@ -195,7 +195,7 @@ TEST(Fp16TokenLogprobs,
   EXPECT_LT(relative_error(h.grad(), h2.grad()), 4 * kHalfUnit);
 }
 
-std::map<std::string, at::Tensor> gradients(Llava& model, at::ScalarType compute, double scale) {
+std::map<std::string, at::Tensor> gradients(Model& model, at::ScalarType compute, double scale) {
   for (auto& item : model->named_parameters()) item.value().mutable_grad() = at::Tensor();
   const ComputeDtypeGuard guard(compute);
   (model->loss_sum(tiny_batch(model->config)) * scale).backward();
@@ -207,8 +207,8 @@ std::map<std::string, at::Tensor> gradients(Llava& model, at::ScalarType compute
   return result;
 }
 
-Llava adapted_model(bool whole, at::ScalarType stored = at::kFloat) {
-  Llava model = make_llava(tiny_config(), stored);
+Model adapted_model(bool whole, at::ScalarType stored = at::kFloat) {
+  Model model = make_llava(tiny_config(), stored);
   if (!whole) {
     const std::vector<LinearSite> sites = select_sites(
         linear_sites(*model), {"llm:all-linear", "vision:all-linear", "projector:all-linear"});
@@ -234,7 +234,7 @@ double error_of_all(const std::map<std::string, at::Tensor>& got,
 // of BF16's, within the luck of the draw.
 TEST(Fp16Model, GradientsAreNearFloat32ByTheUnitOfTheDtype) {
   for (const bool whole : {false, true}) {
-    Llava model = adapted_model(whole);
+    Model model = adapted_model(whole);
     const auto exact = gradients(model, at::kFloat, 1), half = gradients(model, at::kHalf, 1024),
                brain = gradients(model, at::kBFloat16, 1);
     EXPECT_GT(half.size(), 50u);
@@ -255,7 +255,7 @@ TEST(Fp16Model, GradientsAreNearFloat32ByTheUnitOfTheDtype) {
 }
 
 TEST(Fp16Model, ABaseStoredInFp16OrBf16) {
-  Llava wide = adapted_model(false), half = adapted_model(false, at::kHalf),
+  Model wide = adapted_model(false), half = adapted_model(false, at::kHalf),
         brain = adapted_model(false, at::kBFloat16);
   const auto exact = gradients(wide, at::kFloat, 1);
   EXPECT_LT(error_of_all(gradients(half, at::kHalf, 1024), exact),
@@ -267,7 +267,7 @@ TEST(Fp16Model, ABaseStoredInFp16OrBf16) {
 }
 
 TEST(Fp16Model, SmallGradientsVanishUnlessTheLossIsScaled) {
-  Llava model = adapted_model(false);
+  Model model = adapted_model(false);
   const double tiny = 1e-7, scale = 65536;
   const auto exact = gradients(model, at::kFloat, 1),
              scaled = gradients(model, at::kHalf, tiny * scale),
@@ -279,7 +279,7 @@ TEST(Fp16Model, SmallGradientsVanishUnlessTheLossIsScaled) {
 }
 
 TEST(Fp16Model, OverflowsBeyond65504AndOthersDoNot) {
-  Llava model = adapted_model(false);
+  Model model = adapted_model(false);
   {
     const at::NoGradGuard no_grad;
     auto& mlp = (*model->language_model->model->layers)[0]->mlp;
@@ -298,7 +298,7 @@ TEST(Fp16Model, OverflowsBeyond65504AndOthersDoNot) {
 }
 
 TEST(Fp16Model, TooLargeAScaleOverflowsTheGradientsAndNotTheLoss) {
-  Llava model = adapted_model(false);
+  Model model = adapted_model(false);
   int64_t bad = 0;
   for (const auto& [name, gradient] : gradients(model, at::kHalf, 0x1p24))
     bad += !at::isfinite(gradient).all().item<bool>();
@@ -310,12 +310,12 @@ TEST(Fp16Model, TooLargeAScaleOverflowsTheGradientsAndNotTheLoss) {
 TEST(Fp16Model, CacheStepsEqualTheWholePass) {
   const at::NoGradGuard no_grad;
   const ComputeDtypeGuard guard(at::kHalf);
-  Llava model = make_llava(tiny_config(), at::kHalf);
-  LlavaBatch text;
+  Model model = make_llava(tiny_config(), at::kHalf);
+  family::Batch text;
   text.input_ids_bt = at::tensor({1, 20, 21, 22, 2, 5}, at::kLong).unsqueeze(0);
   const at::Tensor whole = model->all_logits(text).select(0, 0);
   KvCache cache;
-  LlavaBatch part;
+  family::Batch part;
   part.input_ids_bt = text.input_ids_bt.narrow(1, 0, 3);
   at::Tensor logits = model->next_logits(part, cache);
   for (int64_t at = 3; at < 6; ++at) {

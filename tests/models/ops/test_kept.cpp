@@ -20,7 +20,7 @@ LlamaConfig small_llama() {
       Json::parse(R"({"hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 1, )"
                   R"("num_attention_heads": 8,
     "num_key_value_heads": 8, "vocab_size": 64, "max_position_embeddings": 1024})");
-  return LlavaConfig::parse(json, "small").text;
+  return llava::parse_llava(json, "small").text;
 }
 
 LlamaLayer adapted_layer(const LlamaConfig& config, int64_t rank, double dropout) {

@@ -147,7 +147,7 @@ class OutputTypes : public CallObserver {
 
 OutputTypes outputs_of(at::ScalarType stored, at::ScalarType compute) {
   const at::NoGradGuard no_grad;
-  Llava model = make_llava(tiny_config(), stored);
+  Model model = make_llava(tiny_config(), stored);
   const ComputeDtypeGuard guard(compute);
   OutputTypes types;
   const ObserveCalls observe(types);

@@ -13,13 +13,13 @@ namespace lft::test::widening_test {
 namespace {
 
 /// Weights that dwarf the activations: layers of 4.7 million, a head of 5 slices.
-LlavaConfig wide_config() {
+family::ModelConfig wide_config() {
   Json json = tiny_json();
   json["text_config"].update({{"hidden_size", 768},
                               {"intermediate_size", 2048},
                               {"num_hidden_layers", 3},
                               {"vocab_size", 20000}});
-  return LlavaConfig::parse(json, "wide");
+  return llava::parse_llava(json, "wide");
 }
 
 struct Measured {
@@ -30,7 +30,7 @@ struct Measured {
 
 Measured measure(at::ScalarType stored) {
   at::manual_seed(1);
-  Llava model(wide_config(), stored, at::kCPU);
+  Model model = build_model(wide_config(), stored);
   {
     const at::NoGradGuard no_grad;
     for (at::Tensor& parameter : model->parameters()) parameter.normal_(0, 0.02);
@@ -38,7 +38,7 @@ Measured measure(at::ScalarType stored) {
   inject_lora(select_sites(linear_sites(*model), {"llm:all-linear"}),
               {.variant = "lora", .rank = 2, .alpha = 4, .dropout = 0}, 1);
   make_trainable(*model, {});
-  const LlavaBatch batch = tiny_batch(wide_config());
+  const family::Batch batch = tiny_batch(wide_config());
   const int64_t before = CountingAllocator::live();
   CountingAllocator::reset_peak();
   Measured measured;
@@ -70,7 +70,7 @@ TEST(Widening, HoldsOneWidenedWeightAtATimeAndKeepsNone) {
 }
 
 /// Bytes beyond the model that all_logits() needs at its peak.
-int64_t measure_logits(Llava& model, const LlavaBatch& batch, at::Tensor* logits) {
+int64_t measure_logits(Model& model, const family::Batch& batch, at::Tensor* logits) {
   const at::NoGradGuard no_grad;
   const int64_t before = CountingAllocator::live();
   CountingAllocator::reset_peak();
@@ -78,9 +78,9 @@ int64_t measure_logits(Llava& model, const LlavaBatch& batch, at::Tensor* logits
   return CountingAllocator::peak() - before;
 }
 
-Llava random_model(at::ScalarType stored) {
+Model random_model(at::ScalarType stored) {
   at::manual_seed(1);
-  Llava model(wide_config(), stored, at::kCPU);
+  Model model = build_model(wide_config(), stored);
   const at::NoGradGuard no_grad;
   for (at::Tensor& parameter : model->parameters()) parameter.normal_(0, 0.02);
   return model;
@@ -88,22 +88,22 @@ Llava random_model(at::ScalarType stored) {
 
 /// The path with a graph casts the whole head: where an input asks for a gradient, it is the one
 /// taken.
-at::Tensor logits_with_graph(Llava& model, const LlavaBatch& batch) {
-  const at::Tensor embeds = model->embed(batch).detach().requires_grad_(true);
+at::Tensor logits_with_graph(Model& model, const family::Batch& batch) {
+  const at::Tensor embeds = model->embed(batch).embeds_btd.detach().requires_grad_(true);
   return model->language_model->forward(embeds, at::Tensor(), at::Tensor(), nullptr).detach();
 }
 
 TEST(Widening, AllLogitsWidenASliceOfTheHeadAtATime) {
   const CountingAllocator counting;
-  const LlavaBatch batch = tiny_batch(wide_config());
+  const family::Batch batch = tiny_batch(wide_config());
   at::Tensor logits;
-  Llava wide_model = random_model(at::kFloat);
+  Model wide_model = random_model(at::kFloat);
   const int64_t wide = measure_logits(wide_model, batch, &logits);
   const int64_t slice = 4 * 4096 * 768, head = 4 * 20000 * 768,
                 part = logits.numel() / 20000 * 4096 * 4;
   static_assert(4 * 4096 * 768 < 4 * 20000 * 768 / 4);
   for (const at::ScalarType stored : {at::kBFloat16, at::kHalf}) {
-    Llava model = random_model(stored);
+    Model model = random_model(stored);
     const int64_t narrow = measure_logits(model, batch, &logits);
     EXPECT_LE(narrow, wide + slice + part + (64 << 10)) << stored;
     EXPECT_LT(narrow, head) << "the test's head is the largest thing in it";
@@ -115,7 +115,7 @@ TEST(Widening, AllLogitsWidenASliceOfTheHeadAtATime) {
 
 TEST(Widening, SlicedLogitsHaveTheBitsOfTheWholeHead) {
   for (const at::ScalarType stored : {at::kFloat, at::kBFloat16, at::kHalf}) {
-    Llava model = random_model(stored);
+    Model model = random_model(stored);
     for (const at::ScalarType compute : {at::kFloat, at::kBFloat16, at::kHalf}) {
       const ComputeDtypeGuard guard(compute);
       const at::NoGradGuard no_grad;

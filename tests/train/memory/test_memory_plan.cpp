@@ -12,11 +12,13 @@
 #include "src/train/run/step_options.h"
 #include "src/train/run/trainer.h"
 #include "support/counting_allocator.h"
+#include "support/llava.h"
 #include "train/run_files.h"
 
 namespace lft::memory_plan_test {
 using namespace lft::data;
 using namespace lft::io;
+using namespace lft::family;
 using namespace lft::llava;
 using namespace lft::recipe;
 using namespace lft::train;
@@ -204,18 +206,21 @@ class GpuPlan : public ::testing::Test {
       register_graph_arena(at::kCUDA, [](at::Device) { return std::make_unique<GraphArena>(); });
     }
     inputs.precision.compute = inputs.base_dtype = at::kBFloat16;
-    LlavaConfig& config = inputs.config;
+    family::ModelConfig& config = inputs.config;
     config.text.vocab = 32064;
-    config.vision = {.hidden = 1024,
-                     .intermediate = 4096,
-                     .layers = 24,
-                     .heads = 16,
-                     .image_size = 336,
-                     .patch_size = 14};
+    const auto own = std::make_shared<llava::LlavaFields>(llava::fields(config));
+    own->vision = {.hidden = 1024,
+                   .intermediate = 4096,
+                   .layers = 24,
+                   .heads = 16,
+                   .image_size = 336,
+                   .patch_size = 14};
+    config.own = own;
     inputs.steps_per_epoch = inputs.total_steps = 1;
     settle_accumulation(inputs.recipe, /*rows=*/1);
-    worst = {.samples = std::vector<SampleLength>(
-                 kSamples, {.tokens = kLength, .supervised = 250, .images = 1}),
+    SampleLength row{.tokens = kLength, .supervised = 250, .images = 1};
+    row.add_image(family::ordinary_image(config));
+    worst = {.samples = std::vector<SampleLength>(kSamples, row),
              .indices = {},
              .step = 1,
              .packed = true};

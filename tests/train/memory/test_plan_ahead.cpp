@@ -8,6 +8,7 @@
 #include "src/hf/model_dir.h"
 #include "src/train/memory/plan_ahead.h"
 #include "support/expect_error.h"
+#include "support/llava.h"
 #include "train/tiny_run.h"
 
 namespace lft::plan_ahead_test {
@@ -29,7 +30,7 @@ double peak_of(const PlanAhead& plan, const std::string& changes) {
 TEST(PlanAhead, KnownModelsHaveTheParametersOfThePublishedOnes) {
   const auto count = [](const std::string& name) {
     int64_t sum = 0;
-    for (const llava::TensorSpec& spec : llava::llava_tensors(hf::ModelDir::shapes_of(name).config))
+    for (const family::TensorSpec& spec : test::tensors_of(hf::ModelDir::shapes_of(name).config))
       sum += c10::multiply_integers(spec.shape);
     return sum;
   };

@@ -21,6 +21,7 @@
 namespace lft::activation_norms_test {
 using namespace lft::io;
 using namespace lft::layers;
+using namespace lft::family;
 using namespace lft::llava;
 using namespace lft::lora;
 using namespace lft::recipe;
@@ -56,11 +57,11 @@ TEST(ActivationNorms, LayersOfModulesAndTensors) {
 }
 
 TEST(ActivationNorms, AreTheRootMeanSquareOverAllMicroBatches) {
-  const LlavaConfig config = test::tiny_config();
+  const family::ModelConfig config = test::tiny_config();
   for (const at::ScalarType stored : {at::kFloat, at::kBFloat16}) {
-    Llava model = test::make_llava(config, stored);
-    LlavaBatch first = test::tiny_batch(config), second = first;
-    second.pixels_nchw = first.pixels_nchw * 3;
+    Model model = test::make_llava(config, stored);
+    family::Batch first = test::tiny_batch(config), second = first;
+    second.pixels = first.pixels * 3;
     KeepOutputs keep;
     {
       const ObserveCalls observe(keep);
@@ -92,11 +93,11 @@ TEST(ActivationNorms, AreTheRootMeanSquareOverAllMicroBatches) {
 }
 
 TEST(ActivationNorms, WhatIsRunAgainInTheBackwardPassIsNotCounted) {
-  const LlavaConfig config = test::tiny_config();
-  const LlavaBatch batch = test::tiny_batch(config);
+  const family::ModelConfig config = test::tiny_config();
+  const family::Batch batch = test::tiny_batch(config);
   std::vector<std::vector<LayerValue>> found;
   for (const int64_t every : {0, 1, 2}) {
-    Llava model = test::make_llava(config);
+    Model model = test::make_llava(config);
     inject_lora(select_sites(linear_sites(*model), {"llm:all-linear", "vision:all-linear"}),
                 {.rank = 4, .alpha = 8}, 3);
     make_trainable(*model, {"projector"});
@@ -119,7 +120,7 @@ TEST(ActivationNorms, WhatIsRunAgainInTheBackwardPassIsNotCounted) {
 }
 
 TEST(ActivationNorms, WhatIsNotFiniteShows) {
-  Llava model = test::make_llava(test::tiny_config());
+  Model model = test::make_llava(test::tiny_config());
   {
     const at::NoGradGuard no_grad;
     model->language_model->model->layers->operator[](1)->mlp->down_proj->weight[0][0] = NAN;

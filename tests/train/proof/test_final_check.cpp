@@ -19,6 +19,7 @@ namespace lft::final_check_test {
 using namespace lft::checkpoint;
 using namespace lft::hf;
 using namespace lft::io;
+using namespace lft::family;
 using namespace lft::llava;
 using namespace lft::lora;
 using namespace lft::recipe;
@@ -37,7 +38,8 @@ class Gate : public ::testing::Test {
               .labels_bt = labels,
               .lengths_b = at::full({1}, 20, at::kLong),
               .packed = {},
-              .pixels_nchw = {}};
+              .pixels = {},
+              .images = {}};
   }
   void fill_b(double value) {
     const at::NoGradGuard no_grad;
@@ -59,10 +61,10 @@ class Gate : public ::testing::Test {
   }
 
   test::TempDir scratch_;
-  Llava model_ = load_llava(ModelDir::open(test::write_tiny_llava(scratch_.file("model"))),
+  Model model_ = load_model(ModelDir::open(test::write_tiny_llava(scratch_.file("model"))),
                             at::kFloat, at::kCPU);
   std::vector<Trainable> trainables_;
-  LlavaBatch probe_;
+  family::Batch probe_;
 };
 
 TEST_F(Gate, PassesWhatLearnedAndLeavesTheAdaptersInPlace) {

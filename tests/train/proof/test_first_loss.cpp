@@ -13,6 +13,7 @@
 #include "train/tiny_run.h"
 
 namespace lft::first_loss_test {
+using namespace lft::family;
 using namespace lft::llava;
 using namespace lft::recipe;
 using namespace lft::train;
@@ -34,7 +35,7 @@ class FirstLossTest : public ::testing::Test {
   }
   FirstLoss measure() {
     const at::NoGradGuard no_grad;
-    const LlavaBatch batch = data::make_batch(
+    const family::Batch batch = data::make_batch(
         {.encode = run_.probe.encode, .device = run_.probe.device, .packed = run_.probe.packed},
         run_.probe.samples);
     int64_t supervised = 0;

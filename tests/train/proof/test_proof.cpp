@@ -12,12 +12,14 @@
 #include "src/train/inputs/run_model.h"
 #include "src/train/optim/adamw.h"
 #include "src/train/proof/proof.h"
+#include "support/llava.h"
 #include "train/proof_fixture.h"
 
 namespace lft::proof_test {
 using namespace lft::data;
 using namespace lft::io;
 using namespace lft::layers;
+using namespace lft::family;
 using namespace lft::llava;
 using namespace lft::lora;
 using namespace lft::train;
@@ -61,7 +63,7 @@ TEST_F(ProofTest, OneRowAModuleWithTheNormsOfAPlainBackwardPass) {
   EXPECT_EQ(proof.trainable, adapters + projector);
   EXPECT_EQ(trainable, proof.trainable);
   int64_t base = 0;
-  for (const TensorSpec& spec : llava_tensors(model->config)) {
+  for (const TensorSpec& spec : test::tensors_of(model->config)) {
     int64_t count = 1;
     for (const int64_t size : spec.shape) count *= size;
     base += count;
@@ -205,13 +207,13 @@ TEST_F(ProofTest, ACastModel) {
 
   build();
   adapt({"llm:q_proj"}, {"projector"});
-  at::Tensor& weight = model->multi_modal_projector->linear_2->weight;
+  at::Tensor& weight = test::as_llava(model).multi_modal_projector->linear_2->weight;
   weight.set_data(weight.detach().clone());  // memory of its own again
   EXPECT_EQ(prove().rows.size(), 4u);  // the same tensor object: optimizer and model moved together
   Linear fresh(32, 32, true, at::TensorOptions().dtype(at::kFloat));
   fresh->weight.copy_(weight.detach());
   fresh->bias.zero_();
-  model->multi_modal_projector->replace_module("linear_2", fresh);
+  test::as_llava(model).multi_modal_projector->replace_module("linear_2", fresh);
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "no longer uses", prove());
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "multi_modal_projector.linear_2.weight", prove());
 }
@@ -315,7 +317,7 @@ TEST_F(ProofTest, ADeadAdapter) {
 TEST_F(ProofTest, ADeadModuleTrainedWhole) {
   adapt({}, {"projector"});
   at::NoGradGuard no_grad;
-  model->multi_modal_projector->linear_2->weight.zero_();
+  test::as_llava(model).multi_modal_projector->linear_2->weight.zero_();
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "trained whole cannot learn", prove());
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "multi_modal_projector.linear_1", prove());
 }

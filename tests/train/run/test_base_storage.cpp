@@ -15,6 +15,7 @@
 #include "src/train/run/run.h"
 #include "src/train/run/trainer.h"
 #include "support/expect_error.h"
+#include "support/llava.h"
 #include "train/copy_killed.h"
 #include "train/names.h"
 #include "train/run_files.h"

@@ -21,6 +21,7 @@
 namespace lft::resume_test {
 using namespace lft::checkpoint;
 using namespace lft::io;
+using namespace lft::family;
 using namespace lft::llava;
 using namespace lft::recipe;
 using namespace lft::train;
@@ -281,7 +282,7 @@ TEST_F(ResumeGuards, ATokenizerThatIsOnlySpelledOtherwiseIsTheSame) {
 }
 
 TEST_F(ResumeGuards, ARestoredStateThatDoesNotReproduceTheProbeLossIsRefused) {
-  const auto reset = [](Llava& model) {
+  const auto reset = [](Model& model) {
     const at::NoGradGuard no_grad;
     for (auto& parameter : model->named_parameters()) {
       if (parameter.key().ends_with("lora_B")) parameter.value().zero_();

@@ -186,7 +186,7 @@ TEST(GraphPasses, ARecoveredRunDoesWithout) {
   run.state.recovered = false;
   passes.graphs().use_graphs(false);
   EXPECT_EQ(step().result, StepResult::kTaken);
-  EXPECT_FALSE(uses_cuda_graphs(recipe, at::kCPU));
+  EXPECT_FALSE(uses_cuda_graphs(recipe, run.inputs));
 }
 
 TEST(FilledTokens, AreFewEnoughAndNeverTooFew) {
