@@ -22,7 +22,7 @@ namespace lft {
 using namespace lft::hf;
 using namespace lft::io;
 using namespace lft::family;
-using namespace lft::llava;
+using namespace lft::family;
 using namespace lft::train;
 namespace {
 

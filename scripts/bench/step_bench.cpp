@@ -76,7 +76,7 @@ int bench(const char* recipe_path, int64_t steps) {
   std::vector<double> step_s, safety_s;
   for (int64_t i = 0; i < steps; ++i) {
     const auto start = std::chrono::steady_clock::now();
-    train_step(run.model.model, run.optimizer, run.scaler, run.schedule, options, loader->next(),
+    train_step({run.model.model, run.optimizer, run.scaler, run.schedule}, options, loader->next(),
                run.state);
     step_s.push_back(seconds(start));
   }

@@ -9,6 +9,7 @@
 #include "src/cli/infer.h"
 #include "src/cli/recipe_args.h"
 #include "src/data/held_out.h"
+#include "src/hf/model_dir.h"
 #include "src/infer/evaluate.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
@@ -31,7 +32,7 @@ struct EvalCommand {
 /// What the command line leaves open is the recipe's: the model it trained, its adapter, held-out
 /// rows, template and fit.
 void fill_from_recipe(EvalCommand& command) {
-  const recipe::Recipe recipe = command.recipe.read();
+  recipe::Recipe recipe = command.recipe.read();
   const bool whole = train::product_of(recipe) == "model";
   if (command.infer.model.empty()) {
     const std::string trained = recipe.output_dir + "/model",
@@ -47,8 +48,12 @@ void fill_from_recipe(EvalCommand& command) {
   }
   if (command.data.empty()) command.data = recipe.data.eval;
   if (command.image_root.empty()) command.image_root = recipe.data.image_root;
-  if (command.infer.template_name.empty()) command.infer.template_name = recipe.data.chat_template;
-  if (command.infer.image_fit.empty()) command.infer.image_fit = recipe.data.image_fit;
+  train::settle_data(recipe, hf::ModelDir::config_only(command.infer.model).config);
+  const data::EncodeRules encoding = train::encode_rules(recipe);
+  if (command.infer.template_name.empty()) command.infer.template_name = encoding.template_name;
+  if (command.infer.image_fit.empty()) command.infer.image_fit = encoding.image_fit;
+  command.infer.min_pixels = encoding.min_pixels;
+  command.infer.max_pixels = encoding.max_pixels;
   command.infer.max_tokens = recipe.data.max_tokens;
   data::EncodeOptions rules;
   train::apply_data_rules(recipe, rules);

@@ -26,7 +26,7 @@ struct Choice {
 };
 /// What was asked for, else what the adapter records, else what the model does.
 Choice choose(const std::string& given, const std::string& by_adapter, const std::string& by_model,
-              const char* fallback) {
+              const std::string& fallback) {
   const std::string& recorded = by_adapter.empty() ? by_model : by_adapter;
   const std::string by = by_adapter.empty() ? "the model" : "the adapter";
   if (!given.empty())
@@ -42,9 +42,6 @@ void check_names(const InferOptions& options) {
     refuse(ErrorKind::kUsage, "unknown template", "--template", options.template_name,
            join(text::template_names()));
   }
-  if (!options.image_fit.empty() && options.image_fit != "pad" && options.image_fit != "crop") {
-    refuse(ErrorKind::kUsage, "unknown image fit", "--image-fit", options.image_fit, "pad or crop");
-  }
 }
 
 }  // namespace
@@ -55,9 +52,9 @@ Option add_infer_options(Command& command, InferOptions& options) {
   command.option("--adapter", options.adapter, "PEFT adapter directory, or a run's folder")
       .meaning(io::adapter_folder);
   command.option("--template", options.template_name,
-                 "prompt template (default: the adapter's or the model's, else llava-v1)");
+                 "prompt template (default: the adapter's or the model's, else its family's)");
   command.option("--image-fit", options.image_fit,
-                 "pad or crop (default: the adapter's or the model's, else pad)");
+                 "pad, crop or native (default: the adapter's or the model's, else its family's)");
   command.option("--dtype", options.dtype,
                  "storage and compute: fp32, bf16 or fp16 (default: fp32 on a CPU; on a GPU bf16 "
                  "or fp16 where it is fast)");
@@ -93,16 +90,23 @@ InferModel load_infer_model(const InferOptions& options) {
     hf::check_adapter_base(adapter, base);
   }
   const hf::AdapterNotes notes = hf::read_model_notes(base.path);
-  const Choice named =
-      choose(options.template_name, adapter.notes.template_name, notes.template_name, "llava-v1");
-  const Choice fit = choose(options.image_fit, adapter.notes.image_fit, notes.image_fit, "pad");
+  const family::FamilyDefaults own = base.config.family->defaults(base.config);
+  const Choice named = choose(options.template_name, adapter.notes.template_name,
+                              notes.template_name, own.template_name);
+  const Choice fit =
+      choose(options.image_fit, adapter.notes.image_fit, notes.image_fit, own.image_fit);
   notice("template: " + named.value + " (" + named.why + "), image fit: " + fit.value + " (" +
          fit.why + ")");
 
   out.tokenizer = text::Tokenizer::load(options.model);
   std::string lowered;
   out.encode = data::encode_options(options.model, base.config, *out.tokenizer,
-                                    {named.value, fit.value, options.max_tokens}, &lowered);
+                                    {.template_name = named.value,
+                                     .image_fit = fit.value,
+                                     .max_tokens = options.max_tokens,
+                                     .min_pixels = options.min_pixels,
+                                     .max_pixels = options.max_pixels},
+                                    &lowered);
   if (!lowered.empty()) notice(lowered);
   hf::check_adapter_tokenizer(adapter, out.encode.tokenizer_parts);
   out.encode.image_limits = options.image_limits;

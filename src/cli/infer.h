@@ -19,6 +19,7 @@ struct InferOptions {
   std::string model, adapter;
   /// Empty: what the adapter or the model directory records, else llava-v1 and pad.
   std::string template_name, image_fit;
+  int64_t min_pixels = 0, max_pixels = 0;  // of a recipe
   /// Storage and compute: fp32, bf16, fp16. Empty: fp32 on a CPU, on a GPU what a recipe's auto
   /// takes.
   std::string dtype;

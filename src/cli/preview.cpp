@@ -9,7 +9,9 @@
 #include "src/cli/commands.h"
 #include "src/cli/outputs.h"
 #include "src/cli/recipe_args.h"
+#include "src/hf/model_dir.h"
 #include "src/io/files.h"
+#include "src/train/inputs/recipe_encoding.h"
 
 namespace lft::cli {
 namespace {
@@ -22,7 +24,8 @@ struct PreviewArgs {
 };
 
 void preview(const PreviewArgs& args) {
-  const recipe::Recipe recipe = args.recipe.read();
+  recipe::Recipe recipe = args.recipe.read();
+  train::settle_data(recipe, hf::ModelDir::config_only(recipe.model.path).config);
   refuse_input("--html", args.html, inputs_of(args.recipe.path, recipe));
   const std::vector<debug::Preview> previews = args.rows.empty()
                                                    ? debug::preview_samples(recipe, args.count)

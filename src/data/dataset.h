@@ -18,6 +18,7 @@ namespace lft::data {
 struct EncodeRules {
   std::string template_name = "llava-v1", image_fit = "pad";  // a name that the family knows
   int64_t max_tokens = 2048;
+  int64_t min_pixels = 0, max_pixels = 0;  // of family::ImageRules
 };
 
 /// How rows become samples. All numbers come from the model, never from processor defaults.

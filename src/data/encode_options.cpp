@@ -90,9 +90,11 @@ EncodeOptions encode_options(const std::string& model_dir, const family::ModelCo
     refuse(ErrorKind::kInput, "the image processor is not a JSON object", where,
            processor.type_name(), "an object", kItsOwnFile);
   const io::Json numbers = processor.is_null() ? io::Json::object() : processor;
-  options.images =
-      config.family->image_processor(config, {.json = numbers, .where = where, .folder = model_dir},
-                                     {.fit = rules.image_fit}, &notices);
+  options.images = config.family->image_processor(
+      config, {.json = numbers, .where = where, .folder = model_dir},
+
+      {.fit = rules.image_fit, .min_pixels = rules.min_pixels, .max_pixels = rules.max_pixels},
+      &notices);
   check_tokenizer(model_dir, config, tokenizer, options.images->token());
   options.eos = end_token(model_dir, config, tokenizer);
   options.config.eos_tokens.push_back(

@@ -27,11 +27,11 @@ struct Recipe {
   } lora;
   std::vector<std::string> full;  // projector, vision, llm, all
   struct Data {
-    std::string train, eval, image_root, chat_template = "llava-v1", image_fit = "pad",
+    std::string train, eval, image_root, chat_template = "auto", image_fit = "auto",
                                          on_bad_sample = "error", unknown_keys = "error";
     int64_t max_tokens = 2048, workers = 4;
     double eval_share = 0;  // 0: what data.eval names
-    int64_t max_bad = 10, max_pixels = 64'000'000, max_side = 65535;
+    int64_t max_bad = 10, min_pixels = 0, max_pixels = 64'000'000, max_side = 65535;
     bool shuffle = true, group_by_length = false, follow_symlinks = false;
   } data;
   struct Optim {

@@ -84,13 +84,18 @@ void visit_data(Visitor& v, Section& d) {
   v.field("follow_symlinks", d.follow_symlinks, {.may_change = true},
           "let links below image_root lead to files outside it");
   v.field("max_pixels", d.max_pixels, {.low = 1, .high = 1 << 28},
-          "a larger image is a bad sample, not decoded");
+          "a larger image is a bad sample, not decoded; native, where it is not the default: it is "
+          "scaled down to so many pixels, and the default bounds what is decoded");
   v.field("max_side", d.max_side, {.low = 1, .high = 65535},
           "an image with a longer side is a bad sample, not decoded");
-  v.field("template", d.chat_template, {.choices = {"llava-v1", "llava-hf", "plain"}},
-          "how turns become text");
-  v.field("image_fit", d.image_fit, {.choices = {"pad", "crop"}},
-          "pad to a square (as LLaVA-1.5 trained) or crop (as the HF processor does)");
+  v.field("template", d.chat_template, {.choices = {"auto", "llava-v1", "llava-hf", "plain"}},
+          "how turns become text; auto: what the model's family is asked with");
+  v.field("image_fit", d.image_fit, {.choices = {"auto", "pad", "crop", "native"}},
+          "pad to a square (as LLaVA-1.5 trained), crop (as the HF processor does), or native: "
+          "images keep their form, as the families that read them so take them; auto: the "
+          "family's");
+  v.field("min_pixels", d.min_pixels, {.low = 0, .high = 1 << 28},
+          "native: a smaller image is scaled up to so many pixels; 0: the model's own number");
   v.field("max_tokens", d.max_tokens, {.low = 1, .high = 1 << 24},
           "longest sample, image positions included; lowered to the model's positions");
   v.field("on_bad_sample", d.on_bad_sample, {.choices = {"error", "skip"}},

@@ -104,6 +104,7 @@ TEST(Recipe, DefaultsAreThoseOfTheFullExample) {
   full.data.train = minimal.data.train;
   full.full = {};
   full.data.eval = full.data.image_root = "";
+  full.data.chat_template = full.data.image_fit = "auto";  // the example names what it is for LLaVA
   full.optim.projector_lr = -1;
   EXPECT_EQ(dump_recipe(full), dump_recipe(minimal));
 }

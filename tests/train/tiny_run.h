@@ -125,6 +125,7 @@ class TinyRun {
     recipe.data.eval = dir_.file("rows.json");
     recipe.data.image_root = dir_.file("images");
     recipe.data.chat_template = "llava-hf";
+    recipe.data.image_fit = "pad";
     recipe.data.workers = 1;
     recipe.optim.lr = 1e-2;
     recipe.precision.compute = "fp32";

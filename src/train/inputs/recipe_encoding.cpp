@@ -1,25 +1,57 @@
 #include "src/train/inputs/recipe_encoding.h"
 
 #include "src/base/log.h"
+#include "src/base/text.h"
 #include "src/hf/model_dir.h"
 
 namespace lft::train {
 
+namespace {
+
+const recipe::Recipe::Data kDefaults;
+
+/// Whether data.max_pixels says what images are scaled down to, and not what is too large to
+/// decode.
+bool scales(const recipe::Recipe& recipe) {
+  return recipe.data.image_fit == "native" && recipe.data.max_pixels != kDefaults.max_pixels;
+}
+
+}  // namespace
+
+std::string settle_data(recipe::Recipe& recipe, const family::ModelConfig& config) {
+  const family::FamilyDefaults defaults = config.family->defaults(config);
+  std::vector<std::string> chosen;
+  const auto settle = [&](const std::string& field, std::string& value, const std::string& own) {
+    if (value != "auto") return;
+    value = own;
+    chosen.push_back(field + " " + own);
+  };
+  settle("data.template", recipe.data.chat_template, defaults.template_name);
+  settle("data.image_fit", recipe.data.image_fit, defaults.image_fit);
+  return chosen.empty() ? "" : join(chosen, ", ") + ", as " + config.family->name() + " is used";
+}
+
 data::EncodeRules encode_rules(const recipe::Recipe& recipe) {
-  return {recipe.data.chat_template, recipe.data.image_fit, recipe.data.max_tokens};
+  return {.template_name = recipe.data.chat_template,
+          .image_fit = recipe.data.image_fit,
+          .max_tokens = recipe.data.max_tokens,
+          .min_pixels = recipe.data.min_pixels,
+          .max_pixels = scales(recipe) ? recipe.data.max_pixels : 0};
 }
 
 void apply_data_rules(const recipe::Recipe& recipe, data::EncodeOptions& options) {
   options.skip_bad = recipe.data.on_bad_sample == "skip";
   options.max_bad = recipe.data.max_bad;
   options.count_unknown = recipe.data.unknown_keys == "warn";
-  options.image_limits.max_pixels = recipe.data.max_pixels;
+  options.image_limits.max_pixels = scales(recipe) ? kDefaults.max_pixels : recipe.data.max_pixels;
   options.image_limits.max_side = recipe.data.max_side;
   options.image_limits.follow_symlinks = recipe.data.follow_symlinks;
 }
 
-RecipeEncoding recipe_encoding(const recipe::Recipe& recipe) {
-  const hf::ModelDir model = hf::ModelDir::config_only(recipe.model.path);
+RecipeEncoding recipe_encoding(const recipe::Recipe& asked) {
+  const hf::ModelDir model = hf::ModelDir::config_only(asked.model.path);
+  recipe::Recipe recipe = asked;
+  if (const std::string chosen = settle_data(recipe, model.config); !chosen.empty()) notice(chosen);
   RecipeEncoding encoding{.tokenizer = text::Tokenizer::load(recipe.model.path), .options = {}};
   std::string remark;
   encoding.options = data::encode_options(recipe.model.path, model.config, *encoding.tokenizer,

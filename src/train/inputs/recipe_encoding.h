@@ -11,8 +11,12 @@ struct RecipeEncoding {
   std::unique_ptr<text::Tokenizer> tokenizer;
   data::EncodeOptions options;
 };
+/// Puts the family's template and image fit in the place of auto; what was chosen, in one line, or
+/// nothing.
+std::string settle_data(recipe::Recipe& recipe, const family::ModelConfig& config);
+/// Of a settled recipe.
 data::EncodeRules encode_rules(const recipe::Recipe& recipe);
-/// What the recipe says of bad samples and of images.
+/// What a settled recipe says of bad samples and of images.
 void apply_data_rules(const recipe::Recipe& recipe, data::EncodeOptions& options);
 /// Reads config.json, tokenizer and processor files of model.path. A remark (data.max_tokens was
 /// lowered, ...) becomes a notice.

@@ -93,14 +93,17 @@ int64_t count_trainable(const recipe::Recipe& recipe, family::ModelImpl& shapes,
 
 }  // namespace
 
-RunInputs open_inputs(const recipe::Recipe& recipe, bool resume) {
+RunInputs open_inputs(const recipe::Recipe& asked, bool resume) {
   RunInputs inputs;
-  inputs.recipe = recipe;
+  recipe::Recipe& recipe = inputs.recipe;
+  recipe = asked;
   check_output_dir(recipe, resume);
   make_rule(recipe.optim);  // refuses what it cannot do before anything is opened
   inputs.model.dir = recipe.model.init == "random" ? hf::ModelDir::config_only(recipe.model.path)
                                                    : hf::ModelDir::open(recipe.model.path);
   inputs.config = inputs.model.dir.config;
+  if (const std::string chosen = settle_data(recipe, inputs.config); !chosen.empty())
+    inputs.notices.push_back(chosen);
   std::unique_ptr<text::Tokenizer> tokenizer = text::Tokenizer::load(
       recipe.model.path);  // before the device is opened and threads start: it may fork a probe
   inputs.device = default_device();
@@ -155,7 +158,7 @@ RunInputs open_inputs(const recipe::Recipe& recipe, bool resume) {
   inputs.data = open_run_data(recipe, inputs.config, std::move(tokenizer), &inputs.notices);
   inputs.max_tokens = inputs.data.encode.max_tokens;
   inputs.rows = inputs.data.train->size();
-  settle_accumulation(inputs.recipe, inputs.rows);
+  settle_accumulation(recipe, inputs.rows);
   const recipe::Recipe::Train& train = inputs.recipe.train;
   inputs.steps_per_epoch = divide_up(inputs.rows, train.batch_size * train.grad_accum);
   inputs.total_steps =

@@ -207,6 +207,7 @@ class GpuPlan : public ::testing::Test {
     }
     inputs.precision.compute = inputs.base_dtype = at::kBFloat16;
     family::ModelConfig& config = inputs.config;
+    config = llava::parse_llava({{"model_type", "llava"}}, "7B");
     config.text.vocab = 32064;
     const auto own = std::make_shared<llava::LlavaFields>(llava::fields(config));
     own->vision = {.hidden = 1024,

@@ -1,0 +1,304 @@
+"""Tiny random checkpoints of the families beside LLaVA-1.5, with tokenizers and processors of the published ones' form."""
+
+import json
+import pathlib
+
+import torch
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from transformers import (
+    Idefics3Config,
+    Idefics3ForConditionalGeneration,
+    Idefics3Processor,
+    PreTrainedTokenizerFast,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen2VLImageProcessor,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
+    SmolVLMConfig,
+    SmolVLMForConditionalGeneration,
+)
+from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
+
+from checkpoints import CORPUS
+
+QWEN_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+QWEN_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>"]
+GRID = [f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7)]
+SMOL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<fake_token_around_image>", "<image>", "<end_of_utterance>", "<global-img>", *GRID]
+
+QWEN25_TEMPLATE = (
+    "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}<|im_start|>system\n"
+    "You are a helpful assistant.<|im_end|>\n{% endif %}<|im_start|>{{ message['role'] }}\n"
+    "{% if message['content'] is string %}{{ message['content'] }}<|im_end|>\n{% else %}"
+    "{% for content in message['content'] %}{% if content['type'] == 'image' or 'image' in content %}"
+    "<|vision_start|><|image_pad|><|vision_end|>{% elif 'text' in content %}{{ content['text'] }}{% endif %}{% endfor %}"
+    "<|im_end|>\n{% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+QWEN3_TEMPLATE = QWEN25_TEMPLATE.replace(
+    "{% if loop.first and message['role'] != 'system' %}<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n{% endif %}", ""
+)
+SMOL_TEMPLATE = (
+    "<|im_start|>{% for message in messages %}{{message['role'] | capitalize}}{% if message['content'][0]['type'] == 'image' %}"
+    "{{':'}}{% else %}{{': '}}{% endif %}{% for line in message['content'] %}{% if line['type'] == 'text' %}{{line['text']}}"
+    "{% elif line['type'] == 'image' %}{{ '<image>' }}{% endif %}{% endfor %}<end_of_utterance>\n{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"
+)
+
+
+def train_byte_bpe(special, split):
+    """A byte-level BPE with the pre-tokenizers `split`; special tokens behind the vocabulary, as the published ones have them."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(split)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=500, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False, min_frequency=2
+    )
+    tokenizer.train_from_iterator(CORPUS.splitlines(), trainer)
+    for token in special:
+        tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False)])
+    return tokenizer
+
+
+def qwen_tokenizer():
+    tokenizer = train_byte_bpe(
+        QWEN_TOKENS,
+        [
+            pre_tokenizers.Split(Regex(QWEN_SPLIT), behavior="isolated", invert=False),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ],
+    )
+    tokenizer.normalizer = normalizers.NFC()
+    return tokenizer
+
+
+def smol_tokenizer():
+    return train_byte_bpe(
+        SMOL_TOKENS, [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)]
+    )
+
+
+def qwen_vision(kind, **changes):
+    return dict(depth=4, num_heads=4, patch_size=14, temporal_patch_size=2, spatial_merge_size=2, **changes)
+
+
+# family: which class; the rest are config arguments.
+SPECS = {
+    "qwen25_gqa": dict(
+        family="qwen2_5_vl",
+        text=dict(hidden_size=64, intermediate_size=112, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2),
+        vision=dict(depth=4, hidden_size=48, intermediate_size=72, num_heads=2, window_size=56, fullatt_block_indexes=[1, 3]),
+        mrope=[2, 3, 3],
+        pixels=(28 * 28 * 4, 28 * 28 * 40),
+    ),
+    "qwen25_tied_bf16": dict(
+        family="qwen2_5_vl",
+        text=dict(hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1),
+        vision=dict(depth=3, hidden_size=32, intermediate_size=56, num_heads=2, window_size=112, fullatt_block_indexes=[2]),
+        mrope=[2, 3, 3],
+        tie=True,
+        dtype=torch.bfloat16,
+        pixels=(28 * 28 * 4, 28 * 28 * 30),
+    ),
+    "qwen25_shards": dict(
+        family="qwen2_5_vl",
+        text=dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, rms_norm_eps=1e-5),
+        vision=dict(depth=2, hidden_size=40, intermediate_size=64, num_heads=2, window_size=56, fullatt_block_indexes=[0]),
+        mrope=[4, 6, 6],
+        shards=True,
+        pixels=(28 * 28 * 4, 28 * 28 * 50),
+    ),
+    "qwen3_gqa": dict(
+        family="qwen3_vl",
+        text=dict(
+            hidden_size=64, intermediate_size=112, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=24
+        ),
+        vision=dict(depth=4, hidden_size=48, intermediate_size=72, num_heads=2, num_position_embeddings=64, deepstack_visual_indexes=[0, 2]),
+        mrope=[4, 4, 4],
+        pixels=(32 * 32 * 4, 32 * 32 * 40),
+    ),
+    "qwen3_tied": dict(
+        family="qwen3_vl",
+        text=dict(hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=3, head_dim=16),
+        vision=dict(depth=3, hidden_size=32, intermediate_size=56, num_heads=2, num_position_embeddings=144, deepstack_visual_indexes=[1]),
+        mrope=[4, 2, 2],
+        tie=True,
+        pixels=(32 * 32 * 4, 32 * 32 * 30),
+    ),
+    "qwen3_bf16_shards": dict(
+        family="qwen3_vl",
+        text=dict(
+            hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1, head_dim=32
+        ),
+        vision=dict(depth=3, hidden_size=64, intermediate_size=96, num_heads=4, num_position_embeddings=256, deepstack_visual_indexes=[0, 1, 2]),
+        mrope=[6, 5, 5],
+        dtype=torch.bfloat16,
+        shards=True,
+        pixels=(32 * 32 * 4, 32 * 32 * 50),
+    ),
+    "smol_tied": dict(
+        family="smolvlm",
+        text=dict(hidden_size=48, intermediate_size=96, num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=1),
+        vision=dict(hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4, image_size=64, patch_size=8),
+        scale=4,
+        tie=True,
+        longest=256,
+    ),
+    "smol_bf16": dict(
+        family="smolvlm",
+        text=dict(hidden_size=64, intermediate_size=112, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2),
+        vision=dict(hidden_size=48, intermediate_size=72, num_hidden_layers=2, num_attention_heads=4, image_size=48, patch_size=6),
+        scale=2,
+        dtype=torch.bfloat16,
+        longest=144,
+    ),
+    "idefics3_shards": dict(
+        family="idefics3",
+        text=dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, rms_norm_eps=1e-6),
+        vision=dict(hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=2, image_size=56, patch_size=14),
+        scale=2,
+        shards=True,
+        longest=168,
+    ),
+}
+
+
+def qwen_config(spec, tokenizer, vocab):
+    size = 14 if spec["family"] == "qwen2_5_vl" else 16
+    vision = dict(spec["vision"], patch_size=size, temporal_patch_size=2, spatial_merge_size=2, out_hidden_size=spec["text"]["hidden_size"])
+    rope = dict(rope_type="default", rope_theta=10000.0, mrope_section=spec["mrope"])
+    if spec["family"] == "qwen3_vl":
+        rope["mrope_interleaved"] = True
+    ids = {
+        f"{name}_token_id": tokenizer.token_to_id(token)
+        for name, token in [
+            ("image", "<|image_pad|>"),
+            ("video", "<|video_pad|>"),
+            ("vision_start", "<|vision_start|>"),
+            ("vision_end", "<|vision_end|>"),
+        ]
+    }
+    text = dict(
+        spec["text"],
+        vocab_size=vocab,
+        max_position_embeddings=512,
+        rope_parameters=rope,
+        tie_word_embeddings=spec.get("tie", False),
+        bos_token_id=tokenizer.token_to_id("<|endoftext|>"),
+        eos_token_id=tokenizer.token_to_id("<|im_end|>"),
+        pad_token_id=tokenizer.token_to_id("<|endoftext|>"),
+    )
+    kind = Qwen2_5_VLConfig if spec["family"] == "qwen2_5_vl" else Qwen3VLConfig
+    return kind(text_config=text, vision_config=vision, tie_word_embeddings=spec.get("tie", False), **ids)
+
+
+def smol_config(spec, tokenizer, vocab):
+    kind = SmolVLMConfig if spec["family"] == "smolvlm" else Idefics3Config
+    end = tokenizer.token_to_id("<end_of_utterance>")
+    text = dict(
+        spec["text"],
+        model_type="llama",
+        vocab_size=vocab,
+        max_position_embeddings=512,
+        tie_word_embeddings=spec.get("tie", False),
+        bos_token_id=tokenizer.token_to_id("<|im_start|>"),
+        eos_token_id=end,
+        pad_token_id=tokenizer.token_to_id("<|im_end|>"),
+    )
+    return kind(
+        text_config=text,
+        vision_config=spec["vision"],
+        scale_factor=spec["scale"],
+        image_token_id=tokenizer.token_to_id("<image>"),
+        tie_word_embeddings=spec.get("tie", False),
+        pad_token_id=tokenizer.token_to_id("<|im_end|>"),
+    )
+
+
+CLASSES = dict(
+    qwen2_5_vl=Qwen2_5_VLForConditionalGeneration,
+    qwen3_vl=Qwen3VLForConditionalGeneration,
+    smolvlm=SmolVLMForConditionalGeneration,
+    idefics3=Idefics3ForConditionalGeneration,
+)
+TEMPLATES = dict(qwen2_5_vl=QWEN25_TEMPLATE, qwen3_vl=QWEN3_TEMPLATE, smolvlm=SMOL_TEMPLATE, idefics3=SMOL_TEMPLATE)
+
+
+def write_processor(path, spec, tokenizer):
+    """Tokenizer and image processor files as save_pretrained writes them."""
+    smol = spec["family"] in ("smolvlm", "idefics3")
+    end = "<end_of_utterance>" if smol else "<|im_end|>"
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<|im_start|>" if smol else None,
+        eos_token=end,
+        pad_token="<|im_end|>" if smol else "<|endoftext|>",
+        unk_token="<|endoftext|>",
+        chat_template=TEMPLATES[spec["family"]],
+    )
+    fast.save_pretrained(path)
+    if not smol:
+        patch = 14 if spec["family"] == "qwen2_5_vl" else 16
+        shortest, longest = spec["pixels"]
+        mean = dict(image_mean=[0.5] * 3, image_std=[0.5] * 3) if patch == 16 else {}
+        Qwen2VLImageProcessor(
+            patch_size=patch, merge_size=2, temporal_patch_size=2, size=dict(shortest_edge=shortest, longest_edge=longest), **mean
+        ).save_pretrained(path)
+        return
+    kind = SmolVLMImageProcessorPil if spec["family"] == "smolvlm" else Idefics3ImageProcessorPil
+    side = spec["vision"]["image_size"]
+    images = kind(size=dict(longest_edge=spec["longest"]), max_image_size=dict(longest_edge=side), do_image_splitting=True)
+    sequence = (side // spec["vision"]["patch_size"]) ** 2 // spec["scale"] ** 2
+    Idefics3Processor(images, fast, image_seq_len=sequence, chat_template=TEMPLATES[spec["family"]]).save_pretrained(path)
+
+
+def random_weights(model, seed):
+    """Unit-variance activations all the way down, as checkpoints.random_weights has them; special tokens are never the likeliest
+    but for the one that ends answers."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            if "norm" in name or "ln_q" in name:
+                parameter.copy_(noise * 0.1 + (1 if name.endswith("weight") else 0))
+            elif parameter.dim() == 1:
+                parameter.copy_(noise * 0.2)
+            else:
+                fan_in = parameter[0].numel()
+                parameter.copy_(noise * ((2.0 if "embed_tokens" in name or "lm_head" in name or "pos" in name else 1.0) / fan_in**0.5))
+        end = model.config.text_config.eos_token_id
+        end = end[0] if isinstance(end, list) else end
+        for head in {model.lm_head.weight, model.get_input_embeddings().weight}:
+            kept = head[end].clone()
+            head[end - 4 : end + 4] *= 0.3
+            head[end] = kept * 1.6
+            head[model.config.image_token_id] = 0
+        if model.config.text_config.tie_word_embeddings:  # else a token would always predict itself
+            model.lm_head.weight *= 0.25
+            [norm for name, norm in model.named_parameters() if name.endswith(("language_model.norm.weight", "text_model.norm.weight"))][0].mul_(4)
+
+
+def build(name, path, seed=0):
+    """Writes checkpoint `name` of SPECS into `path` (an HF model directory) and returns the path."""
+    spec = SPECS[name]
+    path = pathlib.Path(path)
+    path.mkdir(parents=True)
+    smol = spec["family"] in ("smolvlm", "idefics3")
+    tokenizer = smol_tokenizer() if smol else qwen_tokenizer()
+    vocab = (tokenizer.get_vocab_size() + 63) // 64 * 64
+    config = (smol_config if smol else qwen_config)(spec, tokenizer, vocab)
+    write_processor(path, spec, tokenizer)
+    model = CLASSES[spec["family"]](config)
+    random_weights(model, seed)
+    model = model.to(spec.get("dtype", torch.float32))
+    model.config.dtype = spec.get("dtype", torch.float32)
+    model.save_pretrained(path, max_shard_size="150KB" if spec.get("shards") else "5GB")
+    generation = path / "generation_config.json"
+    if generation.exists():
+        data = json.loads(generation.read_text())
+        data["eos_token_id"] = config.text_config.eos_token_id
+        generation.write_text(json.dumps(data, indent=2))
+    return path

@@ -1,0 +1,300 @@
+"""Each family beside LLaVA-1.5 against transformers and PEFT: tokens, pixels, scores, answers, training, adapters, merges. FP32.
+
+The prompts are the models' own Jinja, rendered by transformers; the labels are found in the ids, without offsets.
+"""
+
+import functools
+import json
+import pathlib
+import re
+
+import pytest
+import torch
+import yaml
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import AutoModelForImageTextToText, AutoTokenizer, Idefics3Processor, Qwen2VLImageProcessor
+from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
+
+import families
+import reference
+from cases import ROWS, row
+from tools import lft, score, step_lines, write_rows
+
+TOLERANCE = 1e-3  # nats
+RELATIVE = 1e-4
+STEPS = 20
+FAMILY_ROWS = [*ROWS, row("chat", [("Say <image> and <image> apart.", "One is tall."), ("And now?", "Both.")], ["tall.png", "flower.jpg"])]
+NAMES = list(families.SPECS)
+TRAINED = ["qwen25_gqa", "qwen3_gqa", "smol_tied"]
+
+
+@pytest.fixture(scope="session")
+def family_dir(tmp_path_factory):
+    return functools.cache(lambda name: families.build(name, tmp_path_factory.mktemp("families") / name))
+
+
+@pytest.fixture(scope="session")
+def family_rows(tmp_path_factory):
+    return write_rows(tmp_path_factory.mktemp("family-rows") / "rows.jsonl", FAMILY_ROWS)
+
+
+def is_smol(name):
+    return families.SPECS[name]["family"] in ("smolvlm", "idefics3")
+
+
+def messages_of(item, generate=False):
+    """OpenAI-like messages; an image is a part where its mark stands."""
+    messages = []
+    turns = reference.turns_of(item)
+    for number, (question, answer) in enumerate(turns):
+        parts = [
+            dict(type="image") if piece == "<image>" else dict(type="text", text=piece)
+            for piece in re.split("(<image>)", question)
+            if piece
+        ]
+        messages.append(dict(role="user", content=parts))
+        if not (generate and number == len(turns) - 1):
+            messages.append(dict(role="assistant", content=[dict(type="text", text=answer)]))
+    return messages
+
+
+class FamilyPeer:
+    """A checkpoint as transformers sees it; with `adapter`, as PEFT does."""
+
+    def __init__(self, name, path, adapter=None, trainable=False):
+        self.name, self.path, self.spec = name, pathlib.Path(path), families.SPECS[name]
+        self.tokenizer = AutoTokenizer.from_pretrained(path)
+        self.model = AutoModelForImageTextToText.from_pretrained(path, dtype=torch.float32).eval()
+        self.image_token = self.model.config.image_token_id
+        if adapter is not None:
+            self.model = PeftModel.from_pretrained(self.model, adapter, is_trainable=trainable).eval()
+
+    def inputs(self, item, root, generate=False):
+        """ids (a list) and what the model takes beside them."""
+        text = self.tokenizer.apply_chat_template(messages_of(item, generate), tokenize=False, add_generation_prompt=generate)
+        images = [reference.open_image(pathlib.Path(root) / name) for name in reference.images_of(item)]
+        if is_smol(self.name):
+            kind = SmolVLMImageProcessorPil if self.spec["family"] == "smolvlm" else Idefics3ImageProcessorPil
+            file = json.loads((self.path / "processor_config.json").read_text())
+            processor = Idefics3Processor(kind(**file["image_processor"]), self.tokenizer, image_seq_len=file["image_seq_len"])
+            made = processor(text=[text], images=[images] if images else None, return_tensors="pt")
+            extra = {key: made[key] for key in ("pixel_values", "pixel_attention_mask") if key in made}
+            return made["input_ids"][0].tolist(), extra
+        extra = {}
+        if images:
+            made = Qwen2VLImageProcessor.from_pretrained(self.path)(images=images, return_tensors="pt")
+            extra = dict(pixel_values=made["pixel_values"], image_grid_thw=made["image_grid_thw"])
+            for grid in made["image_grid_thw"]:
+                count = int(grid.prod()) // 4
+                text = text.replace("<|image_pad|>", "<|placeholder|>" * count, 1)
+            text = text.replace("<|placeholder|>", "<|image_pad|>")
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"], extra
+
+    def encode(self, item, root):
+        ids, extra = self.inputs(item, root)
+        head = "Assistant:" if is_smol(self.name) else "<|im_start|>assistant\n"
+        end = "<end_of_utterance>" if is_smol(self.name) else "<|im_end|>"
+        head, end = self.tokenizer(head, add_special_tokens=False)["input_ids"], self.tokenizer.convert_tokens_to_ids(end)
+        labels, at = [-100] * len(ids), 0
+        while at < len(ids):
+            if ids[at : at + len(head)] != head:
+                at += 1
+                continue
+            at += len(head)
+            while True:
+                labels[at] = ids[at]
+                at += 1
+                if ids[at - 1] == end:
+                    break
+        return ids, labels, extra
+
+    def forward(self, ids, extra):
+        kinds = torch.tensor([[int(token == self.image_token) for token in ids]])
+        more = {} if is_smol(self.name) else dict(mm_token_type_ids=kinds)
+        return self.model(input_ids=torch.tensor([ids]), **extra, **more).logits[0]
+
+    def logprobs(self, ids, labels, extra):
+        with torch.no_grad():
+            scores = torch.log_softmax(self.forward(ids, extra).double(), dim=-1)
+        return [scores[at - 1, label].item() for at, label in enumerate(labels) if label != -100]
+
+    def greedy(self, item, root, most):
+        ids, extra = self.inputs(item, root, generate=True)
+        end = self.model.config.text_config.eos_token_id
+        answer = []
+        while len(answer) < most:
+            with torch.no_grad():
+                token = self.forward(ids + answer, extra)[-1].argmax().item()
+            if token == end:
+                break
+            answer.append(token)
+        return answer
+
+
+@pytest.fixture(scope="session")
+def family_peer(family_dir):
+    return functools.cache(lambda name: FamilyPeer(name, family_dir(name)))
+
+
+def compare(peer, scored, images, tolerance=TOLERANCE):
+    assert [line["id"] for line in scored] == [item["id"] for item in FAMILY_ROWS]
+    for item, line in zip(FAMILY_ROWS, scored):
+        ids, labels, extra = peer.encode(item, images)
+        assert line["input_ids"] == ids, item["id"]
+        assert line["labels"] == labels, item["id"]
+        want = peer.logprobs(ids, labels, extra)
+        assert len(want) > 1
+        assert line["logprobs"] == pytest.approx(want, abs=tolerance), item["id"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_from_file_to_logprob(name, family_dir, family_peer, images, family_rows, tmp_path):
+    compare(family_peer(name), score(tmp_path / "out.jsonl", family_dir(name), family_rows, images), images)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_greedy_answers(name, family_dir, family_peer, images, tmp_path):
+    peer, rows = family_peer(name), [FAMILY_ROWS[0], FAMILY_ROWS[1], FAMILY_ROWS[3], FAMILY_ROWS[5]]
+    data = write_rows(tmp_path / "rows.jsonl", rows)
+    lft("eval", "--model", family_dir(name), "--data", data, "--image-root", images, "--out", tmp_path / "out.jsonl", "--max-new-tokens", 12)
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    for item, line in zip(rows, lines):
+        want = peer.tokenizer.decode(peer.greedy(item, images, 12), skip_special_tokens=True)
+        assert line["answer"].strip() == want.strip(), item["id"]
+
+
+def targets_of(name):
+    """LoRA on decoder, projector and vision tower, as PEFT names them."""
+    decoder = r".*(language_model|text_model).*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
+    if is_smol(name):
+        return rf"({decoder})|(.*connector.*\.proj)|(.*vision_model.*\.(q_proj|k_proj|v_proj|out_proj|fc1|fc2))"
+    tower = r".*visual\.blocks.*\.(qkv|proj|gate_proj|up_proj|down_proj|linear_fc1|linear_fc2)"
+    merger = r".*visual\.merger\.(mlp\.0|mlp\.2|linear_fc1|linear_fc2)"
+    deep = r".*visual\.deepstack_merger_list\.\d+\.linear_fc[12]"
+    return f"({decoder})|({tower})|({merger})|({deep})"
+
+
+@pytest.fixture(scope="session")
+def family_adapter(family_dir, tmp_path_factory):
+    """name -> directory of a PEFT adapter with random A and B on every linear layer."""
+
+    def make(name):
+        base = AutoModelForImageTextToText.from_pretrained(family_dir(name), dtype=torch.float32)
+        model = get_peft_model(base, LoraConfig(r=3, lora_alpha=6, lora_dropout=0.0, task_type="CAUSAL_LM", target_modules=targets_of(name)))
+        generator = torch.Generator().manual_seed(7)
+        with torch.no_grad():
+            for key, parameter in model.named_parameters():
+                if "lora_" in key:
+                    parameter.copy_(torch.randn(parameter.shape, generator=generator) * (0.4 / parameter.shape[1] ** 0.5))
+        path = tmp_path_factory.mktemp("family-adapters") / name
+        model.save_pretrained(path)
+        return path
+
+    return functools.cache(make)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pefts_adapter_and_its_merge(name, family_dir, family_adapter, images, family_rows, tmp_path):
+    adapter, merged = family_adapter(name), tmp_path / "merged"
+    peft = FamilyPeer(name, family_dir(name), adapter)
+    scored = score(tmp_path / "out.jsonl", family_dir(name), family_rows, images, "--adapter", adapter)
+    compare(peft, scored, images)
+    base = score(tmp_path / "base.jsonl", family_dir(name), family_rows, images)
+    assert max(abs(a - b) for x, y in zip(scored, base) for a, b in zip(x["logprobs"], y["logprobs"])) > 0.05
+    lft("merge", "--model", family_dir(name), "--adapter", adapter, "--out", merged)
+    # A merged matrix of a BF16 checkpoint is rounded to BF16, of relative size 2^-9: logits of a deviation of 2 after a dozen of them.
+    narrow = families.SPECS[name].get("dtype") == torch.bfloat16
+    if not narrow:
+        compare(FamilyPeer(name, merged), score(tmp_path / "merged.jsonl", merged, family_rows, images), images)
+        compare(peft, score(tmp_path / "merged.jsonl", merged, family_rows, images), images)
+    else:
+        compare(FamilyPeer(name, merged), score(tmp_path / "merged.jsonl", merged, family_rows, images), images)
+
+
+def make_recipe(name, out, model, rows, images, **more):
+    recipe = dict(
+        version=1,
+        output_dir=str(out),
+        model=dict(path=str(model), base_dtype="fp32"),
+        lora=dict(rank=3, alpha=6, dropout=0.0, targets=["llm:all-linear", "projector:all-linear", "vision:all-linear"]),
+        data=dict(train=str(rows), image_root=str(images), shuffle=False, workers=2, max_tokens=512),
+        optim=dict(lr=1e-3, schedule="cosine", warmup_ratio=0.12, weight_decay=0.02, clip_grad_norm=0.5),
+        precision=dict(compute="fp32"),
+        train=dict(max_steps=STEPS, batch_size=4, grad_accum=1, seed=1),
+    )
+    for key, value in more.items():
+        recipe[key] = recipe.get(key, {}) | value
+    path = pathlib.Path(f"{out}.yaml")
+    path.write_text(yaml.safe_dump(recipe))
+    return path
+
+
+def reference_steps(peer, samples, optim, batch_size):
+    """As reference.train, one row at a time: no padding to get wrong."""
+    parameters, optimizer, scheduler = reference.make_optimizer(peer.model, optim, STEPS)
+    peer.model.train()
+    records = []
+    for group in reference.step_batches(samples, batch_size, 1, STEPS):
+        rows = group[0]
+        supervised = sum(label != -100 for _, labels, _ in rows for label in labels)
+        total = 0.0
+        for ids, labels, extra in rows:
+            logits = peer.forward(ids, extra).float()
+            loss = torch.nn.functional.cross_entropy(logits[:-1], torch.tensor(labels[1:]), ignore_index=-100, reduction="sum")
+            (loss / supervised).backward()
+            total += loss.item()
+        norm = torch.nn.utils.clip_grad_norm_(parameters, optim["clip_grad_norm"])
+        records.append(dict(loss=total / supervised, lr=optimizer.param_groups[0]["lr"], grad_norm=norm.item()))
+        optimizer.step()
+        scheduler.step()
+        optimizer.zero_grad(set_to_none=True)
+    return records
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_twenty_steps_of_an_adapter(name, family_dir, family_adapter, images, family_rows, tmp_path):
+    start = family_adapter(name)
+    path = make_recipe(name, tmp_path / "run", family_dir(name), family_rows, images, lora=dict(init_from=str(start)))
+    lft("train", path)
+    peer = FamilyPeer(name, family_dir(name), start, trainable=True)
+    samples = [peer.encode(item, images) for item in FAMILY_ROWS]
+    want = reference_steps(peer, samples, yaml.safe_load(path.read_text())["optim"], 4)
+    lines = step_lines(tmp_path / "run")
+    assert len(lines) == STEPS
+    for line, record in zip(lines, want):
+        for key in ["loss", "lr", "grad_norm"]:
+            assert line[key] == pytest.approx(record[key], rel=RELATIVE, abs=1e-12), (line["step"], key)
+    fresh = FamilyPeer(name, family_dir(name), tmp_path / "run" / "adapter")
+    compare(fresh, score(tmp_path / "out.jsonl", family_dir(name), family_rows, images, "--adapter", tmp_path / "run" / "adapter"), images)
+    trained = {key: value for key, value in peer.model.named_parameters() if "lora_" in key}
+    loaded = {key: value for key, value in fresh.model.named_parameters() if "lora_" in key}
+    assert trained.keys() == loaded.keys()
+    for key, tensor in trained.items():
+        difference = (loaded[key].double() - tensor.detach().double()).norm()
+        assert difference <= RELATIVE * tensor.detach().double().norm(), key
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_packed_passes_and_recomputation_give_the_same_steps(name, family_dir, family_adapter, images, family_rows, tmp_path):
+    start = str(family_adapter(name))
+    runs = {
+        "padded": {},
+        "packed": dict(train=dict(max_tokens_per_step=4096)),
+        "recomputed": dict(train=dict(activation_checkpointing="block")),
+    }
+    losses = {}
+    for kind, more in runs.items():
+        path = make_recipe(name, tmp_path / kind, family_dir(name), family_rows, images, lora=dict(init_from=start), **more)
+        lft("train", path)
+        losses[kind] = [line["loss"] for line in step_lines(tmp_path / kind)]
+    assert losses["packed"] == pytest.approx(losses["padded"], rel=RELATIVE)
+    assert losses["recomputed"] == pytest.approx(losses["padded"], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_prepared_rows_score_as_the_files_they_came_from(name, family_dir, images, family_rows, tmp_path):
+    lft("prepare", make_recipe(name, tmp_path / "run", family_dir(name), family_rows, images), "--out", tmp_path / "prepared")
+    score(tmp_path / "files.jsonl", family_dir(name), family_rows, images)
+    score(tmp_path / "shards.jsonl", family_dir(name), tmp_path / "prepared", images)
+    assert (tmp_path / "shards.jsonl").read_bytes() == (tmp_path / "files.jsonl").read_bytes()
