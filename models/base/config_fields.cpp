@@ -33,6 +33,8 @@ const Json* ConfigFields::find(const char* key) const {
   return it == object_.end() || it->is_null() ? nullptr : &*it;
 }
 
+bool ConfigFields::has(const char* key) const { return object_.contains(key); }
+
 void ConfigFields::integer(const char* key, int64_t low, int64_t high, int64_t* value) const {
   if (const Json* found = find(key)) *value = checked(key, *found, low, high);
 }
@@ -102,7 +104,7 @@ void ConfigFields::fail(const std::string& key, const std::string& found,
                .where = file_ + ": " + prefix_ + key,
                .found = found,
                .expected = expected,
-               .next = "take a LLaVA model of that kind; where config.json was edited, undo that"});
+               .next = "take another model of that kind; where config.json was edited, undo that"});
 }
 
 }  // namespace lft

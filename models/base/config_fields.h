@@ -26,6 +26,8 @@ class ConfigFields {
 
   /// The value, or nullptr where the key is absent or null.
   const Json* find(const char* key) const;
+  /// Whether the key is there, null or not.
+  bool has(const char* key) const;
   void integer(const char* key, int64_t low, int64_t high, int64_t* value) const;
   int64_t checked(const char* key, const Json& found, int64_t low, int64_t high) const;
   /// A finite number in (above, high].

@@ -51,6 +51,10 @@ std::string fingerprint_of_decoder(const llama::LlamaConfig& t) {
       << t.rope_scaling.low_freq_factor << ' ' << t.rope_scaling.high_freq_factor << ' '
       << t.rope_scaling.original_max_positions << ' ' << t.attention_bias << t.mlp_bias
       << t.tie_embeddings;
+  if (t.qkv_bias) out << " qkv_bias";
+  if (t.qk_norm) out << " qk_norm";
+  for (const int64_t pairs : t.mrope_section) out << ' ' << pairs;
+  if (t.mrope_interleaved) out << " interleaved";
   return out.str();
 }
 

@@ -21,10 +21,14 @@ void TensorList::decoder(const llama::LlamaConfig& c) {
   add(root + "embed_tokens.weight", {c.vocab, c.hidden});
   for (int64_t i = 0; i < c.layers; ++i) {
     const std::string layer = root + "layers." + std::to_string(i) + ".";
-    linear(layer + "self_attn.q_proj", c.hidden, c.heads * c.head_dim, c.attention_bias);
-    linear(layer + "self_attn.k_proj", c.hidden, c.kv_heads * c.head_dim, c.attention_bias);
-    linear(layer + "self_attn.v_proj", c.hidden, c.kv_heads * c.head_dim, c.attention_bias);
+    linear(layer + "self_attn.q_proj", c.hidden, c.heads * c.head_dim, c.has_qkv_bias());
+    linear(layer + "self_attn.k_proj", c.hidden, c.kv_heads * c.head_dim, c.has_qkv_bias());
+    linear(layer + "self_attn.v_proj", c.hidden, c.kv_heads * c.head_dim, c.has_qkv_bias());
     linear(layer + "self_attn.o_proj", c.heads * c.head_dim, c.hidden, c.attention_bias);
+    if (c.qk_norm) {
+      add(layer + "self_attn.q_norm.weight", {c.head_dim});
+      add(layer + "self_attn.k_norm.weight", {c.head_dim});
+    }
     linear(layer + "mlp.gate_proj", c.hidden, c.intermediate, c.mlp_bias);
     linear(layer + "mlp.up_proj", c.hidden, c.intermediate, c.mlp_bias);
     linear(layer + "mlp.down_proj", c.intermediate, c.hidden, c.mlp_bias);

@@ -18,6 +18,10 @@ Tower decoder_tower(const llama::LlamaConfig& config) {
       .mlp_out = "mlp.down_proj",
       .norms = {"input_layernorm", "post_attention_layernorm"},
       .tables = {"language_model.model.embed_tokens.weight", "language_model.lm_head.weight"}};
+  if (config.qk_norm) {
+    tower.norms.emplace_back("self_attn.q_norm");
+    tower.norms.emplace_back("self_attn.k_norm");
+  }
   if (config.tie_embeddings) tower.tables.pop_back();
   return tower;
 }

@@ -8,6 +8,65 @@ namespace {
 
 using Json = nlohmann::json;
 
+/// What transformers takes of a model_type where a file is silent, and what no file says.
+struct TextType {
+  const char* name;
+  LlamaConfig silent;
+};
+
+/// kv_heads 0: as many as heads; head_dim 0: hidden / heads.
+const TextType& text_type(const std::string& name) {
+  const LlamaConfig llama{.kv_heads = 0, .head_dim = 0};
+  const LlamaConfig mistral{
+      .intermediate = 14336, .kv_heads = 8, .head_dim = 0, .max_positions = 131072};
+  const LlamaConfig qwen2{.intermediate = 22016,
+                          .kv_heads = 32,
+                          .head_dim = 0,
+                          .vocab = 151936,
+                          .max_positions = 32768,
+                          .qkv_bias = true};
+  const LlamaConfig qwen2_5_vl{.hidden = 8192,
+                               .intermediate = 29568,
+                               .layers = 80,
+                               .heads = 64,
+                               .kv_heads = 8,
+                               .head_dim = 0,
+                               .vocab = 152064,
+                               .max_positions = 32768,
+                               .rms_norm_eps = 1e-5,
+                               .rope_theta = 1e6,
+                               .qkv_bias = true,
+                               .mrope_section = {16, 24, 24}};
+  const LlamaConfig qwen3_vl{.intermediate = 22016,
+                             .kv_heads = 32,
+                             .head_dim = 128,
+                             .vocab = 151936,
+                             .max_positions = 128000,
+                             .rope_theta = 5e5,
+                             .qk_norm = true,
+                             .mrope_section = {24, 20, 20},
+                             .mrope_interleaved = true};
+  static const std::vector<TextType> all = {
+      {"llama", llama},           {"mistral", mistral},
+      {"qwen2", qwen2},           {"qwen2_5_vl_text", qwen2_5_vl},
+      {"qwen2_5_vl", qwen2_5_vl}, {"qwen3_vl_text", qwen3_vl}};
+  for (const TextType& type : all) {
+    if (name == type.name) return type;
+  }
+  return all.front();
+}
+
+/// Three numbers of pairs, which fill a head where they lie one after the other.
+void parse_mrope(const ConfigFields& rope, LlamaConfig* c) {
+  const char* key = "mrope_section";
+  if (const Json* found = rope.find(key)) {
+    if (!found->is_array() || found->size() != 3)
+      rope.fail(key, found->dump().substr(0, 80), "3 numbers: of time, height and width");
+    for (size_t i = 0; i < 3; ++i)
+      c->mrope_section[i] = rope.checked(key, (*found)[i], 0, kMaxHeadDim);
+  }
+}
+
 void parse_rope(const ConfigFields& text, LlamaConfig* c) {
   text.number("rope_theta", 0, 1e15, &c->rope_theta);
   const char* key = text.find("rope_scaling") != nullptr && !text.find("rope_scaling")->empty()
@@ -17,7 +76,10 @@ void parse_rope(const ConfigFields& text, LlamaConfig* c) {
   const ConfigFields rope = text.child(key);
   RopeScaling& scaling = c->rope_scaling;
   rope.number("rope_theta", 0, 1e15, &c->rope_theta);
+  const bool mrope = !c->mrope_section.empty();
+  if (mrope) parse_mrope(rope, c);
   rope.text("type", &scaling.type);
+  if (mrope && scaling.type == "mrope") scaling.type = "default";
   rope.one_of("rope_type", {"default", "linear", "llama3"}, &scaling.type);
   double rotary = 1;
   rope.number("partial_rotary_factor", 0, 1, &rotary);
@@ -41,39 +103,73 @@ void parse_rope(const ConfigFields& text, LlamaConfig* c) {
   }
 }
 
+/// Attention to all earlier positions is all there is: a window has to hold the whole context.
+void check_window(const ConfigFields& text, const std::string& type, const LlamaConfig& c) {
+  const char* key = "sliding_window";
+  bool slides = type == "mistral";
+  if (type.starts_with("qwen2")) text.flag("use_sliding_window", &slides);
+  if (!slides || (text.has(key) && text.find(key) == nullptr)) return;
+  int64_t window = 4096;
+  text.integer(key, 1, kMaxPositions, &window);
+  if (window < c.max_positions) {
+    text.fail(key, std::to_string(window),
+              "null, or at least max_position_embeddings " + std::to_string(c.max_positions));
+  }
+}
+
+void parse_heads(const ConfigFields& text, const std::string& type, LlamaConfig* c) {
+  text.integer("num_attention_heads", 1, kMaxHeads, &c->heads);
+  if (text.has("head_dim")) c->head_dim = 0;
+  const bool divides = c->hidden % c->heads == 0;
+  const bool given = (type == "mistral" || type == "qwen3_vl_text") &&
+                     (c->head_dim > 0 || text.find("head_dim") != nullptr);
+  if (!divides && !given)
+    text.fail("num_attention_heads", std::to_string(c->heads),
+              "a divisor of hidden_size " + std::to_string(c->hidden));
+  if (text.has("num_key_value_heads") || c->kv_heads == 0) c->kv_heads = c->heads;
+  text.integer("num_key_value_heads", 1, c->heads, &c->kv_heads);
+  if (c->heads % c->kv_heads != 0)
+    text.fail("num_key_value_heads", std::to_string(c->kv_heads),
+              "a divisor of num_attention_heads " + std::to_string(c->heads));
+  if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
+  text.integer("head_dim", 2, kMaxHeadDim, &c->head_dim);
+  if (c->head_dim % 2 != 0 || c->head_dim > kMaxHeadDim) {
+    text.fail(
+        "head_dim", std::to_string(c->head_dim),
+        "an even number up to " + std::to_string(kMaxHeadDim) + " (rotary positions turn pairs)");
+  }
+}
+
+void check_mrope(const ConfigFields& text, const LlamaConfig& c) {
+  if (c.mrope_section.empty() || c.mrope_interleaved) return;
+  int64_t pairs = 0;
+  for (const int64_t count : c.mrope_section) pairs += count;
+  if (pairs != c.head_dim / 2) {
+    text.fail("rope_scaling.mrope_section", Json(c.mrope_section).dump(),
+              "3 numbers whose sum is half of the head size " + std::to_string(c.head_dim));
+  }
+}
+
 }  // namespace
 
-LlamaConfig parse_llama_config(const ConfigFields& text) {
-  LlamaConfig c;
-  std::string model_type = "llama", activation = "silu";
-  text.one_of("model_type", {"llama"}, &model_type);
+LlamaConfig parse_llama_config(const ConfigFields& text, const std::vector<std::string>& types) {
+  std::string type = types.front(), activation = "silu";
+  text.one_of("model_type", types, &type);
+  LlamaConfig c = text_type(type).silent;
   text.one_of("hidden_act", {"silu", "swish"}, &activation);
   text.integer("hidden_size", 1, kMaxHidden, &c.hidden);
   text.integer("intermediate_size", 1, kMaxIntermediate, &c.intermediate);
   text.integer("num_hidden_layers", 1, kMaxLayers, &c.layers);
-  text.integer("num_attention_heads", 1, kMaxHeads, &c.heads);
   text.integer("vocab_size", 1, kMaxVocab, &c.vocab);
   text.integer("max_position_embeddings", 1, kMaxPositions, &c.max_positions);
-  if (c.hidden % c.heads != 0)
-    text.fail("num_attention_heads", std::to_string(c.heads),
-              "a divisor of hidden_size " + std::to_string(c.hidden));
-  c.kv_heads = c.heads;
-  text.integer("num_key_value_heads", 1, c.heads, &c.kv_heads);
-  if (c.heads % c.kv_heads != 0)
-    text.fail("num_key_value_heads", std::to_string(c.kv_heads),
-              "a divisor of num_attention_heads " + std::to_string(c.heads));
-  c.head_dim = c.hidden / c.heads;
-  text.integer("head_dim", 2, kMaxHeadDim, &c.head_dim);
-  if (c.head_dim % 2 != 0 || c.head_dim > kMaxHeadDim) {
-    text.fail(
-        "head_dim", std::to_string(c.head_dim),
-        "an even number up to " + std::to_string(kMaxHeadDim) + " (rotary positions turn pairs)");
-  }
+  parse_heads(text, type, &c);
   text.number("rms_norm_eps", 0, 1, &c.rms_norm_eps);
-  text.flag("attention_bias", &c.attention_bias);
-  text.flag("mlp_bias", &c.mlp_bias);
+  if (type == "llama" || type == "qwen3_vl_text") text.flag("attention_bias", &c.attention_bias);
+  if (type == "llama") text.flag("mlp_bias", &c.mlp_bias);
   text.flag("tie_word_embeddings", &c.tie_embeddings);
   parse_rope(text, &c);
+  check_mrope(text, c);
+  check_window(text, type, c);
   return c;
 }
 

@@ -1,8 +1,10 @@
-// What the text part of a config.json says of a Llama, with transformers' defaults where it is
-// silent (old and new spellings). Plain data.
+// What the text part of a config.json says of a Llama or of what was made of it (Mistral, Qwen2,
+// the decoders of Qwen2.5-VL and Qwen3-VL), with transformers' defaults where it is silent (old and
+// new spellings). Plain data.
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "models/base/config_fields.h"
 
@@ -18,12 +20,22 @@ struct LlamaConfig {
   int64_t hidden = 4096, intermediate = 11008, layers = 32, heads = 32, kv_heads = 32,
           head_dim = 128, vocab = 32000, max_positions = 2048;
   double rms_norm_eps = 1e-6, rope_theta = 10000;
-  RopeScaling rope_scaling;
+  RopeScaling rope_scaling = {};
   bool attention_bias = false, mlp_bias = false, tie_embeddings = false;
+  bool qkv_bias = false;  // of q, k and v, but not of o (Qwen2); attention_bias is of all four
+  bool qk_norm = false;   // an RMSNorm on each head of q and of k (Qwen3)
+  std::vector<int64_t> mrope_section = {};  // pairs of a head that turn with time, height and
+                                            // width; empty: a position is one number
+  bool mrope_interleaved = false;  // the three take turns (Qwen3-VL), or lie one after the other
+  bool has_qkv_bias() const { return attention_bias || qkv_bias; }
 };
 
-/// Throws kInput naming the field for anything out of range (hidden 0, negative, heads that do not
-/// divide, 2^31, rope 0, ...), an unsupported model_type, activation or rope type.
-LlamaConfig parse_llama_config(const ConfigFields& fields);
+/// `types`: the values of model_type that the caller takes, of llama, mistral, qwen2,
+/// qwen2_5_vl_text, qwen2_5_vl (the same, flat in an old file) and qwen3_vl_text; the first where
+/// the file names none. Throws kInput naming the field for anything out of range (hidden 0,
+/// negative, heads that do not divide, 2^31, rope 0, ...), another model_type, an unsupported
+/// activation or rope type, or a sliding window that is smaller than the context.
+LlamaConfig parse_llama_config(const ConfigFields& fields,
+                               const std::vector<std::string>& types = {"llama"});
 
 }  // namespace lft::llama

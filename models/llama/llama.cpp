@@ -34,6 +34,13 @@ at::Tensor repeat_heads(const at::Tensor& x, int64_t repeat) {
 constexpr int64_t kKeyStep = 256;
 int64_t whole_steps(int64_t keys) { return (keys + kKeyStep - 1) / kKeyStep * kKeyStep; }
 
+/// Of the token that comes next in each row.
+std::vector<int64_t> next_positions(const KvCache& cache) {
+  std::vector<int64_t> next = cache.lengths;
+  for (size_t row = 0; row < cache.offsets.size(); ++row) next[row] += cache.offsets[row];
+  return next;
+}
+
 void grow(at::Tensor& held, const at::Tensor& like_bhte, int64_t needed) {
   if (held.defined() && held.size(2) >= needed) return;
   const int64_t capacity =
@@ -74,6 +81,37 @@ class SlicedHead {
   layers::Linear head_;
 };
 
+/// The stream with what layer `layer` is followed by at image positions added, where there is such:
+/// of all rows, or of those that the last layer kept.
+at::Tensor add_deep(const at::Tensor& x, const DecoderInput& input, int64_t layer,
+                    const at::Tensor& rows_k) {
+  if (layer >= static_cast<int64_t>(input.deep_kd.size())) return x;
+  const at::Tensor deep_kd = input.deep_kd[static_cast<size_t>(layer)].to(x.scalar_type());
+  expect_dims(deep_kd, "deep features", {{"k", input.deep_places_k.size(0)}, {"d", x.size(-1)}});
+  if (!rows_k.defined())
+    return x.flatten(0, 1).index_add(0, input.deep_places_k, deep_kd).view(x.sizes());
+  const at::Tensor& embeds_btd = input.embeds_btd;
+  const at::Tensor everywhere =
+      at::zeros({embeds_btd.size(0) * embeds_btd.size(1), x.size(-1)}, x.options())
+          .index_copy(0, input.deep_places_k, deep_kd);
+  return x + everywhere.index_select(0, rows_k);
+}
+
+/// Which of a position's three numbers turns a pair: int64 [e / 2].
+at::Tensor axes_of_pairs(const LlamaConfig& config) {
+  const std::vector<int64_t>& section = config.mrope_section;
+  std::vector<int64_t> axes(static_cast<size_t>(config.head_dim / 2), 0);
+  for (int64_t pair = 0; pair < config.head_dim / 2; ++pair) {
+    int64_t& axis = axes[static_cast<size_t>(pair)];
+    if (config.mrope_interleaved) {
+      axis = pair / 3 < section[static_cast<size_t>(pair % 3)] ? pair % 3 : 0;
+    } else {
+      axis = pair < section[0] ? 0 : pair < section[0] + section[1] ? 1 : 2;
+    }
+  }
+  return at::tensor(axes, at::kLong);
+}
+
 bool builds_graph(const at::Tensor& x, const at::Tensor& weight) {
   return at::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad());
 }
@@ -98,17 +136,21 @@ at::Tensor rope_inverse_frequencies(const LlamaConfig& config) {
   return at::where(low.logical_or(high), scaled, smoothed);
 }
 
-LlamaAttentionImpl::LlamaAttentionImpl(const LlamaConfig& config, at::TensorOptions linear_options)
+LlamaAttentionImpl::LlamaAttentionImpl(const LlamaConfig& config, at::TensorOptions options,
+                                       at::TensorOptions linear_options)
     : heads_(config.heads), kv_heads_(config.kv_heads), head_dim_(config.head_dim) {
-  const bool bias = config.attention_bias;
+  const bool bias = config.has_qkv_bias();
   q_proj = register_module("q_proj",
                            layers::Linear(config.hidden, heads_ * head_dim_, bias, linear_options));
   k_proj = register_module(
       "k_proj", layers::Linear(config.hidden, kv_heads_ * head_dim_, bias, linear_options));
   v_proj = register_module(
       "v_proj", layers::Linear(config.hidden, kv_heads_ * head_dim_, bias, linear_options));
-  o_proj = register_module("o_proj",
-                           layers::Linear(heads_ * head_dim_, config.hidden, bias, linear_options));
+  o_proj = register_module("o_proj", layers::Linear(heads_ * head_dim_, config.hidden,
+                                                    config.attention_bias, linear_options));
+  if (!config.qk_norm) return;
+  q_norm = register_module("q_norm", layers::RmsNorm(head_dim_, config.rms_norm_eps, options));
+  k_norm = register_module("k_norm", layers::RmsNorm(head_dim_, config.rms_norm_eps, options));
 }
 
 at::Tensor LlamaAttentionImpl::forward(const ops::Normed& input, const LlamaPass& pass,
@@ -116,17 +158,22 @@ at::Tensor LlamaAttentionImpl::forward(const ops::Normed& input, const LlamaPass
   const at::Tensor& x_btd = input.y;
   expect_dims(x_btd, "x", {{"b"}, {"t"}, {"d", q_proj->weight.size(1)}});
   const int64_t b = x_btd.size(0), t = x_btd.size(1);
-  const auto rotate = [&](const char* name, const at::Tensor& x, int64_t heads) {
+  const auto heads_of = [&](const char* name, const at::Tensor& x, int64_t heads) {
     expect_dims(x, name, {{"b", b}, {"t", t}, {"h*e", heads * head_dim_}});
-    return ops::rope(x.view({b, t, heads, head_dim_}), pass.rotation.cos, pass.rotation.sin);
+    return x.view({b, t, heads, head_dim_});
+  };
+  const auto rotate = [&](const at::Tensor& x_bthe) {
+    return ops::rope(x_bthe, pass.rotation.cos, pass.rotation.sin);
   };
   const layers::LinearGroup group({q_proj, k_proj, v_proj}, input);
-  const at::Tensor q_bthe = rotate("the output of q_proj", call("q_proj", group[0], x_btd), heads_);
-  const at::Tensor k_bthe =
-      rotate("the output of k_proj", call("k_proj", group[1], x_btd), kv_heads_);
-  const at::Tensor v = call("v_proj", group[2], x_btd);
-  expect_dims(v, "the output of v_proj", {{"b", b}, {"t", t}, {"h*e", kv_heads_ * head_dim_}});
-  const at::Tensor v_bthe = v.view({b, t, kv_heads_, head_dim_});
+  at::Tensor q_bthe = heads_of("the output of q_proj", call("q_proj", group[0], x_btd), heads_);
+  if (q_norm) q_bthe = call("q_norm", q_norm, q_bthe);
+  q_bthe = rotate(q_bthe);
+  at::Tensor k_bthe = heads_of("the output of k_proj", call("k_proj", group[1], x_btd), kv_heads_);
+  if (k_norm) k_bthe = call("k_norm", k_norm, k_bthe);
+  k_bthe = rotate(k_bthe);
+  const at::Tensor v_bthe =
+      heads_of("the output of v_proj", call("v_proj", group[2], x_btd), kv_heads_);
   if (pass.packed) {
     const at::Tensor mixed =
         ops::packed_attention(q_bthe.squeeze(0), k_bthe.squeeze(0), v_bthe.squeeze(0), *pass.packed)
@@ -174,7 +221,7 @@ at::Tensor LlamaMlpImpl::forward(const ops::Normed& input) {
 
 LlamaLayerImpl::LlamaLayerImpl(const LlamaConfig& config, at::TensorOptions options,
                                at::TensorOptions linear_options) {
-  self_attn = register_module("self_attn", LlamaAttention(config, linear_options));
+  self_attn = register_module("self_attn", LlamaAttention(config, options, linear_options));
   mlp = register_module("mlp", LlamaMlp(config, linear_options));
   input_layernorm = register_module("input_layernorm",
                                     layers::RmsNorm(config.hidden, config.rms_norm_eps, options));
@@ -217,6 +264,16 @@ void LlamaModelImpl::reserve_positions(int64_t count, at::Device device) {
   table_ = {angles.cos().to(device), angles.sin().to(device)};
 }
 
+Rotation LlamaModelImpl::rotation_at(const at::Tensor& positions_3bt) const {
+  const at::Tensor axes = ops::copy_to_device(axes_of_pairs(config_), positions_3bt.device());
+  const at::Tensor turned =
+      positions_3bt.index_select(0, axes).permute({1, 2, 0});  // [b, t, e / 2], of each pair
+  const auto at_turned = [&](const at::Tensor& table_1te) {
+    return table_1te[0].gather(0, turned.flatten(0, 1)).view(turned.sizes());
+  };
+  return {at_turned(table_.cos), at_turned(table_.sin)};
+}
+
 LlamaPass LlamaModelImpl::make_pass(const DecoderInput& input, KvCache* cache) {
   const at::Tensor& embeds_btd = input.embeds_btd;
   LlamaPass pass;
@@ -228,8 +285,10 @@ LlamaPass LlamaModelImpl::make_pass(const DecoderInput& input, KvCache* cache) {
                            ? *std::max_element(cache->lengths.begin(), cache->lengths.end()) + 1
                        : pass.packed ? pass.packed->longest()
                                      : embeds_btd.size(1);
-  reserve_positions(seen, device);
-  if (pass.packed) {
+  const std::vector<int64_t> next = continues ? next_positions(*cache) : std::vector<int64_t>();
+  reserve_positions(
+      continues ? std::max(seen, *std::max_element(next.begin(), next.end()) + 1) : seen, device);
+  if (pass.packed && !input.positions_3bt.defined()) {
     const at::Tensor positions = ops::copy_to_device(pass.packed->positions(), device);
     pass.rotation = {table_.cos.index_select(1, positions), table_.sin.index_select(1, positions)};
     return pass;
@@ -239,12 +298,15 @@ LlamaPass LlamaModelImpl::make_pass(const DecoderInput& input, KvCache* cache) {
       cache->keys.resize(static_cast<size_t>(config_.layers));
       cache->values.resize(static_cast<size_t>(config_.layers));
     }
-    pass.rotation = {table_.cos.narrow(1, 0, seen), table_.sin.narrow(1, 0, seen)};
+    pass.rotation = input.positions_3bt.defined()
+                        ? rotation_at(input.positions_3bt)
+                        : Rotation{table_.cos.narrow(1, 0, seen), table_.sin.narrow(1, 0, seen)};
     return pass;
   }
-  const at::Tensor positions = at::tensor(cache->lengths, at::kLong).to(device);
-  pass.rotation = {table_.cos.index_select(1, positions).transpose(0, 1),
-                   table_.sin.index_select(1, positions).transpose(0, 1)};
+  const at::Tensor positions = at::tensor(cache->lengths, at::kLong).to(device),
+                   turned = at::tensor(next, at::kLong).to(device);
+  pass.rotation = {table_.cos.index_select(1, turned).transpose(0, 1),
+                   table_.sin.index_select(1, turned).transpose(0, 1)};
   // Masked, what lies after a row's last position has a weight of exactly zero.
   const at::Tensor keys = at::arange(whole_steps(seen), positions.options());
   pass.cache_mask = (keys.unsqueeze(0) <= positions.unsqueeze(1)).unsqueeze(1).unsqueeze(1);
@@ -258,6 +320,9 @@ at::Tensor LlamaModelImpl::forward(const DecoderInput& input, const at::Tensor& 
   if (rows_k.defined()) expect_dims(rows_k, "rows", {{"k"}});
   if (input.packed)
     expect_dims(embeds_btd, "packed embeds", {{"b", 1}, {"t", input.packed->starts.back()}, {"d"}});
+  if (input.positions_3bt.defined())
+    expect_dims(input.positions_3bt, "positions",
+                {{"axes", 3}, {"b", embeds_btd.size(0)}, {"t", embeds_btd.size(1)}});
   const LlamaPass pass = make_pass(input, cache);
   at::Tensor x = embeds_btd;
   for (int64_t i = 0; i < layers->size(); ++i) {
@@ -267,6 +332,7 @@ at::Tensor LlamaModelImpl::forward(const DecoderInput& input, const at::Tensor& 
       return call_indexed("layers", i, layer, input, pass, i, rows);
     };
     x = layers::recomputes(i) ? layers::recompute(*layer, x, run) : run(x);
+    x = add_deep(x, input, i, rows);
   }
   return call("norm", norm, x);
 }

@@ -36,8 +36,8 @@ struct DecoderInput {
 
   at::Tensor embeds_btd;
   std::shared_ptr<const ops::PackedSequences> packed;  // b is 1, t their total; null: padded
-  at::Tensor positions_3bt;  // int64, for rotary embeddings of time, height and width; undefined: a
-                             // token's position is its place in its sequence
+  at::Tensor positions_3bt;  // int64, for rotary embeddings of time, height and width, none above
+                             // the token's place in its sequence; undefined: they are that place
   std::vector<at::Tensor> deep_kd;  // added to the stream after layer 0, 1, ... at deep_places_k,
   at::Tensor deep_places_k;         // flat in b * t, where the embeddings are
 };
@@ -60,12 +60,14 @@ struct LlamaPass {
 
 class LlamaAttentionImpl : public torch::nn::Module {
  public:
-  LlamaAttentionImpl(const LlamaConfig& config, at::TensorOptions linear_options);
+  LlamaAttentionImpl(const LlamaConfig& config, at::TensorOptions options,
+                     at::TensorOptions linear_options);
   /// Attention over all positions, then the output projection of `rows` (flat indices into b * t)
   /// only; undefined: of all.
   at::Tensor forward(const ops::Normed& x_btd, const LlamaPass& pass, int64_t layer,
                      const at::Tensor& rows_k);
   layers::Linear q_proj{nullptr}, k_proj{nullptr}, v_proj{nullptr}, o_proj{nullptr};
+  layers::RmsNorm q_norm{nullptr}, k_norm{nullptr};  // of a head; null without config.qk_norm
 
  private:
   int64_t heads_, kv_heads_, head_dim_;
@@ -108,6 +110,8 @@ class LlamaModelImpl : public torch::nn::Module {
 
  private:
   LlamaPass make_pass(const DecoderInput& input, KvCache* cache);
+  /// Of positions of three numbers.
+  Rotation rotation_at(const at::Tensor& positions_3bt) const;
   Rotation table_;  // of positions 0..., grown on demand; not a buffer, never saved
   LlamaConfig config_;
 };

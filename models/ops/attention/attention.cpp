@@ -26,16 +26,15 @@ at::Tensor heads_first(const at::Tensor& x_nge, int64_t heads) {
 /// no plan between two calls and is not deterministic; `scripts/bench/gpu primitives` measures both
 /// and says which of the two should stand here.
 at::Tensor flash_attention(const at::Tensor& q_the, const at::Tensor& k_tge,
-                           const at::Tensor& v_tge, const PackedSequences& sequences) {
+                           const at::Tensor& v_tge, const PackedSequences& sequences, bool causal) {
   const int64_t size = q_the.size(2), missing = (8 - size % 8) % 8, longest = sequences.longest();
   const auto whole = [missing](const at::Tensor& x) {
     return missing == 0 ? x : at::constant_pad_nd(x, {0, missing});
   };
-  const at::Tensor mixed = std::get<0>(
-      at::_flash_attention_forward(whole(q_the), whole(k_tge), whole(v_tge), sequences.starts_s1,
-                                   sequences.starts_s1, longest, longest, /*dropout_p=*/0.0,
-                                   /*is_causal=*/true, /*return_debug_mask=*/false,
-                                   /*scale=*/1 / std::sqrt(static_cast<double>(size))));
+  const at::Tensor mixed = std::get<0>(at::_flash_attention_forward(
+      whole(q_the), whole(k_tge), whole(v_tge), sequences.starts_s1, sequences.starts_s1, longest,
+      longest, /*dropout_p=*/0.0, causal, /*return_debug_mask=*/false,
+      /*scale=*/1 / std::sqrt(static_cast<double>(size))));
   return missing == 0 ? mixed : mixed.narrow(2, 0, size);
 }
 
@@ -73,23 +72,23 @@ at::Tensor PackedSequences::positions() const {
 }
 
 at::Tensor packed_attention(const at::Tensor& q_the, const at::Tensor& k_tge,
-                            const at::Tensor& v_tge, const PackedSequences& sequences) {
+                            const at::Tensor& v_tge, const PackedSequences& sequences,
+                            bool causal) {
   const int64_t t = q_the.size(0), heads = q_the.size(1);
   expect_dims(q_the, "q", {{"t", sequences.starts.back()}, {"h"}, {"e"}});
   expect_dims(k_tge, "k", {{"t", t}, {"g"}, {"e", q_the.size(2)}});
   expect_dims(v_tge, "v", {{"t", t}, {"g", k_tge.size(1)}, {"e", q_the.size(2)}});
   if (runs_kernels(q_the.device()) && q_the.scalar_type() != at::kFloat)
-    return flash_attention(q_the, k_tge, v_tge, sequences);
+    return flash_attention(q_the, k_tge, v_tge, sequences, causal);
   std::vector<at::Tensor> mixed;
   for (size_t s = 0; s + 1 < sequences.starts.size(); ++s) {
     const int64_t begin = sequences.starts[s], count = sequences.starts[s + 1] - begin;
     const auto part = [&](const at::Tensor& x) {
       return heads_first(x.narrow(0, begin, count), heads);
     };
-    mixed.push_back(
-        attention(part(q_the), part(k_tge), part(v_tge), /*mask=*/at::Tensor(), /*causal=*/true)
-            .squeeze(0)
-            .transpose(0, 1));
+    mixed.push_back(attention(part(q_the), part(k_tge), part(v_tge), /*mask=*/at::Tensor(), causal)
+                        .squeeze(0)
+                        .transpose(0, 1));
   }
   return mixed.size() == 1 ? mixed[0] : at::cat(mixed, 0);
 }

@@ -26,9 +26,11 @@ struct PackedSequences {
   at::Tensor positions() const;  // int64 [t], each within its sequence
 };
 
-/// Causal attention within each sequence: q [t, h, e], k and v [t, g, e] with h a multiple of g, of
-/// one dtype -> [t, h, e] of that dtype. Head i of q sees head i * g / h of k and v.
+/// Attention within each sequence, to all of it or with `causal` to what is not after a position:
+/// q [t, h, e], k and v [t, g, e] with h a multiple of g, of one dtype -> [t, h, e] of that dtype.
+/// Head i of q sees head i * g / h of k and v.
 at::Tensor packed_attention(const at::Tensor& q_the, const at::Tensor& k_tge,
-                            const at::Tensor& v_tge, const PackedSequences& sequences);
+                            const at::Tensor& v_tge, const PackedSequences& sequences,
+                            bool causal = true);
 
 }  // namespace lft::ops
