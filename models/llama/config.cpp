@@ -133,6 +133,9 @@ void parse_heads(const ConfigFields& text, const std::string& type, LlamaConfig*
               "a divisor of num_attention_heads " + std::to_string(c->heads));
   if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
   text.integer("head_dim", 2, kMaxHeadDim, &c->head_dim);
+  if (type.starts_with("qwen2_5_vl") && c->head_dim != c->hidden / c->heads)
+    text.fail("head_dim", std::to_string(c->head_dim),
+              "hidden_size / num_attention_heads, which such a model has whatever this says");
   if (c->head_dim % 2 != 0 || c->head_dim > kMaxHeadDim) {
     text.fail(
         "head_dim", std::to_string(c->head_dim),

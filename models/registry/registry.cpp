@@ -5,6 +5,7 @@
 
 #include "kernels/common/error.h"
 #include "models/llava/llava_family.h"
+#include "models/qwen_vl/qwen_vl_family.h"
 
 namespace lft::registry {
 namespace {
@@ -18,6 +19,8 @@ struct Line {
 const std::vector<Line>& lines() {
   static const std::vector<Line> all = {
       {"llava", llava::llava_family()},
+      {"qwen2_5_vl", qwen_vl::qwen_vl_family(qwen_vl::Generation::k2_5)},
+      {"qwen3_vl", qwen_vl::qwen_vl_family(qwen_vl::Generation::k3)},
   };
   return all;
 }

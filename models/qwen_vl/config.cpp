@@ -1,0 +1,146 @@
+#include "models/qwen_vl/config.h"
+
+#include <nlohmann/json.hpp>
+
+#include "models/qwen_vl/qwen_vl_family.h"
+
+namespace lft::qwen_vl {
+namespace {
+
+using Json = nlohmann::json;
+
+// PEFT saves each deepstack merger whole by its own name (modules_of_scope); published models have
+// three.
+constexpr size_t kMostDeepBlocks = 3;
+
+std::vector<int64_t> parse_blocks(const ConfigFields& vision, const char* key, int64_t high,
+                                  const std::vector<int64_t>& silent) {
+  const Json* found = vision.find(key);
+  if (found == nullptr) return silent;
+  if (!found->is_array() || found->size() > static_cast<size_t>(kMaxLayers))
+    vision.fail(key, found->dump().substr(0, 80), "numbers of blocks");
+  std::vector<int64_t> blocks;
+  for (const Json& block : *found) {
+    blocks.push_back(vision.checked(key, block, 0, high));
+    if (blocks.size() > 1 && blocks.back() <= blocks[blocks.size() - 2])
+      vision.fail(key, found->dump().substr(0, 80), "numbers of blocks in rising order");
+  }
+  return blocks;
+}
+
+void parse_windows(const ConfigFields& fields, VisionConfig* v) {
+  fields.one_of("hidden_act", {"silu"}, &v->activation);
+  fields.integer("window_size", 1, kMaxSide, &v->window);
+  if (v->window < v->side())
+    fields.fail("window_size", std::to_string(v->window),
+                "at least patch_size times spatial_merge_size " + std::to_string(v->side()));
+  // Blocks that the tower does not have count nothing.
+  v->full_blocks = parse_blocks(fields, "fullatt_block_indexes", kMaxLayers, v->full_blocks);
+}
+
+void parse_deepstack(const ConfigFields& fields, int64_t decoder_layers, VisionConfig* v) {
+  fields.one_of("hidden_act", known_activations(), &v->activation);
+  fields.integer("num_position_embeddings", 1, kMaxPositions, &v->positions);
+  const char* key = "deepstack_visual_indexes";
+  v->deep_blocks = parse_blocks(fields, key, v->depth - 1, v->deep_blocks);
+  const size_t most = std::min(kMostDeepBlocks, static_cast<size_t>(decoder_layers));
+  if (v->deep_blocks.size() > most)
+    fields.fail(key, Json(v->deep_blocks).dump(),
+                "at most " + std::to_string(most) + " blocks, one a decoder layer");
+  if (!v->deep_blocks.empty() && v->deep_blocks.back() >= v->depth)
+    fields.fail(key, Json(v->deep_blocks).dump(),
+                "blocks of the tower's " + std::to_string(v->depth));
+}
+
+VisionConfig vision_defaults(Generation generation) {
+  VisionConfig v;
+  v.generation = generation;
+  if (generation == Generation::k2_5) return v;
+  v.depth = 27;
+  v.hidden = 1152;
+  v.intermediate = 4304;
+  v.patch = 16;
+  v.activation = "gelu_pytorch_tanh";
+  return v;
+}
+
+VisionConfig parse_vision(const ConfigFields& fields, Generation generation,
+                          const llama::LlamaConfig& text) {
+  VisionConfig v = vision_defaults(generation);
+  const bool is_2_5 = generation == Generation::k2_5;
+  const std::string family = is_2_5 ? "qwen2_5_vl" : "qwen3_vl";
+  std::string model_type = family;
+  fields.one_of("model_type", {family + "_vision", family}, &model_type);
+  fields.integer("depth", 1, kMaxLayers, &v.depth);
+  fields.integer("hidden_size", 1, kMaxHidden, &v.hidden);
+  fields.integer("intermediate_size", 1, kMaxIntermediate, &v.intermediate);
+  fields.integer("num_heads", 1, kMaxHeads, &v.heads);
+  fields.square("patch_size", 1, kMaxSide, &v.patch);
+  fields.integer("spatial_merge_size", 1, 64, &v.merge);
+  fields.integer("out_hidden_size", 1, kMaxHidden, &v.out);
+  int64_t channels = 3, frames = 2;
+  fields.integer("in_channels", 3, 3, &channels);
+  fields.integer("in_chans", 3, 3, &channels);
+  fields.square("temporal_patch_size", 2, 2, &frames);
+  if (v.hidden % v.heads != 0 || v.head_dim() % 4 != 0)
+    fields.fail("num_heads", std::to_string(v.heads),
+                "a divisor of hidden_size " + std::to_string(v.hidden) +
+                    " that leaves heads of a multiple of 4");
+  if (v.out != text.hidden)
+    fields.fail("out_hidden_size", std::to_string(v.out),
+                "the decoder's hidden_size " + std::to_string(text.hidden));
+  if (fields.find("rope_parameters") != nullptr) {
+    const ConfigFields rope = fields.child("rope_parameters");
+    std::string type = "axial";
+    rope.one_of("rope_type", {"axial"}, &type);
+    rope.number("rope_theta", 0, 1e15, &v.rope_theta);
+  }
+  if (is_2_5) {
+    parse_windows(fields, &v);
+  } else {
+    parse_deepstack(fields, text.layers, &v);
+  }
+  return v;
+}
+
+}  // namespace
+
+const VisionConfig& vision_of(const family::ModelConfig& config) {
+  return static_cast<const QwenVlFields&>(*config.own).vision;
+}
+
+family::ModelConfig parse_qwen_vl(Generation generation, const Json& config,
+                                  const std::string& where) {
+  const ConfigFields top(config, "", where);
+  const bool is_2_5 = generation == Generation::k2_5;
+  const std::string type = is_2_5 ? "qwen2_5_vl" : "qwen3_vl";
+  family::ModelConfig c;
+  c.family = &qwen_vl_family(generation);
+  c.image_token = 151655;
+  c.bos_token = 151643;
+  c.eos_tokens = {151645};
+  top.one_of("model_type", {type}, &c.model_type);
+  // Old files of Qwen2.5-VL are flat.
+  const Json nothing = Json::object();
+  const bool has_text = top.find("text_config") != nullptr;
+  const ConfigFields text = has_text ? top.child("text_config")
+                            : is_2_5 ? top
+                                     : ConfigFields(nothing, "text_config.", where);
+  std::vector<std::string> types = {type + "_text"};
+  if (is_2_5) types.push_back(type);
+  c.text = llama::parse_llama_config(text, types);
+  bool tied = false;
+  top.flag("tie_word_embeddings", &tied);
+  c.text.tie_embeddings = c.text.tie_embeddings || tied;
+  family::parse_tokens(top, text, &c);
+  family::parse_stored_dtype(top, text, &c);
+  const auto own = std::make_shared<QwenVlFields>();
+  const bool has_vision = top.find("vision_config") != nullptr;
+  own->vision = parse_vision(
+      has_vision ? top.child("vision_config") : ConfigFields(nothing, "vision_config.", where),
+      generation, c.text);
+  c.own = own;
+  return c;
+}
+
+}  // namespace lft::qwen_vl

@@ -1,0 +1,46 @@
+// What the config.json of a Qwen2.5-VL or a dense Qwen3-VL says beside the decoder, with
+// transformers' defaults where it is silent (old and new spellings). Plain data.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "models/family/config.h"
+
+namespace lft::qwen_vl {
+
+enum class Generation { k2_5, k3 };
+
+struct VisionConfig {
+  Generation generation = Generation::k2_5;
+  int64_t depth = 32, hidden = 3584, intermediate = 3420, heads = 16, patch = 14, merge = 2,
+          out = 3584;
+  double rope_theta = 10000;
+  std::string activation = "silu";
+  // Of Qwen2.5-VL.
+  int64_t window = 112;  // in pixels
+  std::vector<int64_t> full_blocks = {7, 15, 23, 31};
+  // Of Qwen3-VL.
+  int64_t positions = 2304;  // learned, on a square grid
+  std::vector<int64_t> deep_blocks = {8, 16, 24};
+
+  int64_t head_dim() const { return hidden / heads; }
+  int64_t merged() const { return hidden * merge * merge; }  // features of the patches merged
+  int64_t side() const { return patch * merge; }             // pixels of what is one position
+  bool gated() const { return generation == Generation::k2_5; }
+};
+
+struct QwenVlFields : family::FamilyFields {
+  VisionConfig vision;
+};
+
+/// Of a config that this family made.
+const VisionConfig& vision_of(const family::ModelConfig& config);
+
+/// Throws kInput naming the field for anything out of range, or a part of another generation.
+/// `where` is the file's path for the message.
+family::ModelConfig parse_qwen_vl(Generation generation, const nlohmann::json& config,
+                                  const std::string& where);
+
+}  // namespace lft::qwen_vl

@@ -1,0 +1,105 @@
+// The vision transformers of Qwen2.5-VL (Bai et al. 2025, arXiv 2502.13923) and Qwen3-VL: patches
+// of images of any size, 2-D rotary positions, attention within an image or within windows of it.
+// Shape letters: s patches of all images, d hidden.
+#pragma once
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <memory>
+#include <vector>
+
+#include "models/layers/embedding.h"
+#include "models/layers/linear.h"
+#include "models/layers/norms.h"
+#include "models/layers/stack.h"
+#include "models/qwen_vl/grid.h"
+
+namespace lft::qwen_vl {
+
+/// What a block needs to know of the pass.
+struct VisionPass {
+  at::Tensor cos, sin;                                     // [1, s, e / 2]
+  std::shared_ptr<const ops::PackedSequences> of_windows;  // null: all blocks attend to the image
+  std::shared_ptr<const ops::PackedSequences> of_images;
+};
+
+/// The convolution over a patch and two frames. A photograph's two frames are equal: their kernels
+/// are added.
+class PatchProjectionImpl : public torch::nn::Module {
+ public:
+  PatchProjectionImpl(const VisionConfig& config, at::TensorOptions options);
+  at::Tensor forward(const at::Tensor& patches);  // [s, c * patch^2] -> [s, d]
+  at::Tensor weight, bias;                        // [d, c, 2, patch, patch]; no bias in Qwen2.5-VL
+};
+TORCH_MODULE(PatchProjection);
+
+class PatchEmbedImpl : public torch::nn::Module {
+ public:
+  PatchEmbedImpl(const VisionConfig& config, at::TensorOptions options);
+  at::Tensor forward(const at::Tensor& patches);
+  PatchProjection proj{nullptr};
+};
+TORCH_MODULE(PatchEmbed);
+
+class VisionAttentionImpl : public torch::nn::Module {
+ public:
+  VisionAttentionImpl(const VisionConfig& config, at::TensorOptions options);
+  at::Tensor forward(const at::Tensor& x_sd, const VisionPass& pass,
+                     const ops::PackedSequences& sequences);
+  layers::Linear qkv{nullptr}, proj{nullptr};
+
+ private:
+  int64_t heads_;
+};
+TORCH_MODULE(VisionAttention);
+
+/// SwiGLU in Qwen2.5-VL, two layers in Qwen3-VL; the others are null.
+class VisionMlpImpl : public torch::nn::Module {
+ public:
+  VisionMlpImpl(const VisionConfig& config, at::TensorOptions options);
+  at::Tensor forward(const at::Tensor& x_sd);
+  layers::Linear gate_proj{nullptr}, up_proj{nullptr}, down_proj{nullptr};
+  layers::Linear linear_fc1{nullptr}, linear_fc2{nullptr};
+
+ private:
+  std::string activation_;
+};
+TORCH_MODULE(VisionMlp);
+
+/// An RMSNorm in Qwen2.5-VL, a LayerNorm in Qwen3-VL: one is null.
+struct VisionNorm {
+  layers::RmsNorm rms{nullptr};
+  layers::LayerNorm layer{nullptr};
+  /// Of `size` features, as a child of `parent`.
+  void make(torch::nn::Module& parent, const char* name, const VisionConfig& config, int64_t size,
+            at::TensorOptions options);
+  at::Tensor run(const char* name, const at::Tensor& x) const;
+};
+
+class VisionBlockImpl : public torch::nn::Module {
+ public:
+  VisionBlockImpl(const VisionConfig& config, at::TensorOptions options);
+  at::Tensor forward(const at::Tensor& x_sd, const VisionPass& pass,
+                     const ops::PackedSequences& sequences);
+  VisionNorm norm1, norm2;
+  VisionAttention attn{nullptr};
+  VisionMlp mlp{nullptr};
+};
+TORCH_MODULE(VisionBlock);
+
+class VisionTowerImpl : public torch::nn::Module {
+ public:
+  VisionTowerImpl(const VisionConfig& config, at::TensorOptions options);
+  /// Pixels of all images, each [c, height, width] after the other -> the last block's states [s,
+  /// d] in the order of grid.h, and after them those of config.deep_blocks.
+  std::vector<at::Tensor> forward(const at::Tensor& pixels, const std::vector<Grid>& grids);
+  PatchEmbed patch_embed{nullptr};
+  layers::Embedding pos_embed{nullptr};  // of Qwen3-VL
+  layers::Stack<VisionBlock> blocks;
+
+ private:
+  VisionConfig config_;
+};
+TORCH_MODULE(VisionTower);
+
+}  // namespace lft::qwen_vl

@@ -1,0 +1,88 @@
+// The text parts of config.json beside LLaVA's: what transformers takes where a file is silent.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "kernels/common/error.h"
+#include "models/family/config.h"
+#include "models/llama/config.h"
+
+namespace lft::test::decoder_config_test {
+namespace {
+
+using Json = nlohmann::json;
+
+llama::LlamaConfig parsed(const Json& json, const std::vector<std::string>& types) {
+  const std::string file = "file";
+  return llama::parse_llama_config(ConfigFields(json, "text_config.", file), types);
+}
+
+std::string refused(const Json& json, const std::vector<std::string>& types) {
+  try {
+    parsed(json, types);
+  } catch (const Error& error) {
+    return error.info().what;
+  }
+  return "";
+}
+
+TEST(DecoderConfig, SilentFilesHaveTransformersDefaults) {
+  const llama::LlamaConfig mistral = parsed({{"sliding_window", nullptr}}, {"mistral"}),
+                           qwen2 = parsed(Json::object(), {"qwen2"}),
+                           qwen2_5 = parsed(Json::object(), {"qwen2_5_vl_text"}),
+                           qwen3 = parsed(Json::object(), {"qwen3_vl_text"});
+  EXPECT_EQ(mistral.intermediate, 14336);
+  EXPECT_EQ(mistral.kv_heads, 8);
+  EXPECT_EQ(mistral.head_dim, 128);
+  EXPECT_EQ(mistral.max_positions, 131072);
+  EXPECT_FALSE(mistral.has_qkv_bias());
+  EXPECT_EQ(qwen2.vocab, 151936);
+  EXPECT_TRUE(qwen2.has_qkv_bias());
+  EXPECT_FALSE(qwen2.attention_bias);
+  EXPECT_EQ(qwen2_5.hidden, 8192);
+  EXPECT_EQ(qwen2_5.kv_heads, 8);
+  EXPECT_EQ(qwen2_5.rope_theta, 1e6);
+  EXPECT_EQ(qwen2_5.mrope_section, (std::vector<int64_t>{16, 24, 24}));
+  EXPECT_EQ(qwen3.head_dim, 128);
+  EXPECT_EQ(qwen3.rope_theta, 5e5);
+  EXPECT_TRUE(qwen3.qk_norm && qwen3.mrope_interleaved);
+}
+
+TEST(DecoderConfig, AHeadMayBeOfAnySizeWhereTheTypeSaysSo) {
+  const Json odd = {{"hidden_size", 100},
+                    {"num_attention_heads", 8},
+                    {"num_key_value_heads", 2},
+                    {"head_dim", 32},
+                    {"sliding_window", nullptr}};
+  EXPECT_EQ(parsed(odd, {"mistral"}).head_dim, 32);
+  EXPECT_EQ(parsed(odd, {"qwen3_vl_text"}).head_dim, 32);
+  EXPECT_NE(refused(odd, {"llama"}).find("num_attention_heads"), std::string::npos);
+}
+
+TEST(DecoderConfig, AWindowHoldsTheContextOrIsRefused) {
+  EXPECT_NE(refused(Json::object(), {"mistral"}).find("sliding_window"), std::string::npos);
+  EXPECT_NE(refused({{"sliding_window", 4096}, {"max_position_embeddings", 8192}}, {"mistral"})
+                .find("sliding_window"),
+            std::string::npos);
+  EXPECT_EQ(refused({{"sliding_window", 4096}, {"max_position_embeddings", 4096}}, {"mistral"}),
+            "");
+  EXPECT_EQ(refused({{"sliding_window", 16}}, {"qwen2"}), "");
+  EXPECT_NE(refused({{"sliding_window", 16}, {"use_sliding_window", true}}, {"qwen2"})
+                .find("sliding_window"),
+            std::string::npos);
+}
+
+TEST(DecoderConfig, TypesThatTheCallerDoesNotTakeAreRefused) {
+  EXPECT_NE(refused({{"model_type", "qwen2"}}, {"llama"}).find("model_type"), std::string::npos);
+  EXPECT_EQ(parsed({{"model_type", "qwen2"}}, {"llama", "mistral", "qwen2"}).vocab, 151936);
+}
+
+/// Adapters and checkpoints of before hold this text of a Llama.
+TEST(DecoderConfig, ALlamasFingerprintStays) {
+  EXPECT_EQ(family::fingerprint_of_decoder(llama::LlamaConfig()),
+            "4096 11008 32 32 32 128 32000 2048 9.9999999999999995e-07 10000 default 1 1 4 8192 "
+            "000");
+}
+
+}  // namespace
+}  // namespace lft::test::decoder_config_test

@@ -1,0 +1,135 @@
+// Qwen2.5-VL and Qwen3-VL against transformers, on the numbers of
+// tests/goldens/models/qwen_vl.json (float32, tiny models, hashed weights), and against themselves:
+// packed, recomputed, with a cache.
+#include "families/tiny_qwen.h"
+#include "models/layers/recompute.h"
+
+namespace lft::test::qwen_vl_test {
+namespace {
+
+// Sums of a few hundred float32 products in another order, as in tests/models/test_golden.cpp.
+constexpr double kTolerance = 1e-5;
+
+class QwenVlGolden : public QwenVlCase {
+ protected:
+  family::Model model_ = make_qwen(config_);
+  family::Batch batch_ = golden_batch(config_, entry_);
+
+  at::Tensor some(const at::Tensor& features) {  // as the generator's
+    return features.flatten().slice(0, 0, std::nullopt, 7);
+  }
+};
+
+TEST_P(QwenVlGolden, ImageFeaturesAreTransformers) {
+  const at::NoGradGuard no_grad;
+  const family::ImageFeatures found = model_->image_features(batch_);
+  EXPECT_LT(max_difference(some(found.features_kd), tensor_of(entry_["features"])), 3 * kTolerance);
+  ASSERT_EQ(found.deep_kd.size(), entry_["deep"].size());
+  for (size_t i = 0; i < found.deep_kd.size(); ++i)
+    EXPECT_LT(max_difference(some(found.deep_kd[i]), tensor_of(entry_["deep"][i])), 3 * kTolerance);
+}
+
+TEST_P(QwenVlGolden, PositionsAreTransformers) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor positions = model_->embed(batch_).positions_3bt;
+  for (int64_t axis = 0; axis < 3; ++axis) {
+    for (int64_t row = 0; row < 3; ++row) {
+      const auto want = entry_["positions"][static_cast<size_t>(axis)][static_cast<size_t>(row)]
+                            .get<std::vector<int64_t>>();
+      EXPECT_TRUE(at::equal(positions[axis][row].narrow(0, 0, static_cast<int64_t>(want.size())),
+                            at::tensor(want, at::kLong)))
+          << axis << " " << row;
+    }
+  }
+}
+
+TEST_P(QwenVlGolden, LogprobsAndLogitsAreTransformers) {
+  const at::NoGradGuard no_grad;
+  EXPECT_LT(max_difference(model_->supervised_logprobs(batch_), tensor_of(entry_["logprobs"])),
+            kTolerance);
+  llama::KvCache cache;
+  EXPECT_LT(max_difference(model_->next_logits(batch_, cache).flatten(),
+                           tensor_of(entry_["last_logits"])),
+            3 * kTolerance);
+}
+
+TEST_P(QwenVlGolden, GradientsAreAutograds) {
+  for (at::Tensor& parameter : model_->parameters()) parameter.set_requires_grad(true);
+  model_->loss_sum(batch_).backward();
+  size_t compared = 0;
+  const Json &norms = entry_["gradient_norms"], &gradients = entry_["gradients"];
+  double most = 0;
+  for (const auto& item : norms.items()) most = std::max(most, item.value().get<double>());
+  for (const auto& item : model_->named_parameters()) {
+    ASSERT_TRUE(norms.contains(item.key())) << item.key();
+    ASSERT_TRUE(item.value().grad().defined()) << item.key();
+    const double want = norms[item.key()], got = item.value().grad().norm().item<double>();
+    EXPECT_NEAR(got, want, 1e-4 * want + 1e-6 * most) << item.key();
+    if (!gradients.contains(item.key())) continue;
+    ++compared;
+    const at::Tensor whole = tensor_of(gradients[item.key()]);
+    const double off =
+        (item.value().grad().flatten().to(at::kDouble) - whole).norm().item<double>();
+    EXPECT_LT(off, 1e-4 * want + 1e-6 * most) << item.key();
+  }
+  EXPECT_EQ(compared, gradients.size());
+  EXPECT_EQ(model_->named_parameters().size(), norms.size());
+}
+
+TEST_P(QwenVlGolden, PackedIsPadded) {
+  const at::NoGradGuard no_grad;
+  EXPECT_LT(max_difference(model_->supervised_logprobs(packed_of(batch_)),
+                           model_->supervised_logprobs(batch_)),
+            kTolerance);
+}
+
+TEST_P(QwenVlGolden, RecomputedIsKept) {
+  for (at::Tensor& parameter : model_->parameters()) parameter.set_requires_grad(true);
+  const auto gradients = [&](int64_t every) {
+    model_->zero_grad();
+    const layers::RecomputeGuard guard(every);
+    model_->loss_sum(batch_).backward();
+    std::vector<at::Tensor> found;
+    for (const at::Tensor& parameter : model_->parameters()) found.push_back(parameter.grad());
+    return found;
+  };
+  const std::vector<at::Tensor> kept = gradients(0), again = gradients(1);
+  for (size_t i = 0; i < kept.size(); ++i) EXPECT_TRUE(at::equal(kept[i], again[i])) << i;
+}
+
+TEST_P(QwenVlGolden, ACacheChangesNothing) {
+  const at::NoGradGuard no_grad;
+  llama::KvCache cache;
+  model_->next_logits(batch_, cache);
+  at::Tensor ids = batch_.input_ids_bt;
+  std::vector<int64_t> lengths = cache.lengths;
+  for (int64_t step = 0; step < 4; ++step) {
+    family::Batch one;
+    one.input_ids_bt = at::tensor({7 + step, 20 - step, 31 + step}, at::kLong).unsqueeze(1);
+    const at::Tensor cached = model_->next_logits(one, cache);
+    // The same tokens at the ends of the rows, without a cache.
+    ids = at::constant_pad_nd(ids, {0, 1});
+    for (int64_t row = 0; row < 3; ++row)
+      ids[row][lengths[static_cast<size_t>(row)]++] = one.input_ids_bt[row][0];
+    family::Batch whole = batch_;
+    whole.input_ids_bt = ids;
+    whole.lengths_b = at::tensor(lengths, at::kLong);
+    const at::Tensor logits = model_->all_logits(whole);
+    for (int64_t row = 0; row < 3; ++row)
+      EXPECT_LT(max_difference(cached[row], logits[row][lengths[static_cast<size_t>(row)] - 1]),
+                3 * kTolerance)
+          << step << " " << row;
+  }
+}
+
+TEST_P(QwenVlGolden, AnImageOfAnotherSizeIsRefused) {
+  family::Batch batch = batch_;
+  batch.images[1].width += 4;
+  const ErrorInfo info = refusal([&] { model_->supervised_logprobs(batch); }, ErrorKind::kInput);
+  EXPECT_NE(info.what.find("image"), std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, QwenVlGolden, ::testing::ValuesIn(kCases), case_name);
+
+}  // namespace
+}  // namespace lft::test::qwen_vl_test
