@@ -82,8 +82,9 @@ family::ProjectorShape QwenVlFamily::projector(const family::ModelConfig& config
   return shape;
 }
 
-family::FamilyDefaults QwenVlFamily::defaults(const family::ModelConfig&) const {
-  return {.template_name = "chatml", .image_fit = "native"};
+family::FamilyDefaults QwenVlFamily::defaults(const family::ModelConfig& config) const {
+  const bool has_system = vision_of(config).generation == Generation::k2_5;
+  return {.template_name = has_system ? "chatml" : "qwen3-vl", .image_fit = "native"};
 }
 
 std::shared_ptr<const family::ImageProcessor> QwenVlFamily::image_processor(

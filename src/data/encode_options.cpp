@@ -28,7 +28,7 @@ io::Json image_processor(const std::string& model_dir, std::string* where) {
 }
 
 std::string end_token(const std::string& model_dir, const family::ModelConfig& config,
-                      const text::Tokenizer& tokenizer) {
+                      const text::Tokenizer& tokenizer, const std::string& template_name) {
   const std::string path = model_dir + "/tokenizer_config.json";
   std::string eos;
   if (io::path_exists(path)) {
@@ -38,11 +38,13 @@ std::string end_token(const std::string& model_dir, const family::ModelConfig& c
     if (token.is_object() && token.contains("content") && token["content"].is_string())
       eos = token["content"].get<std::string>();
   }
+  if (const std::string own = text::template_end(template_name); !own.empty()) eos = own;
   if (eos.empty() && !config.eos_tokens.empty() && config.eos_tokens[0] < tokenizer.vocab_size())
     eos = tokenizer.token_of(config.eos_tokens[0]);
   if (eos.empty() || tokenizer.id_of(eos) < 0) {
     refuse(ErrorKind::kInput, "the tokenizer has no end token", path,
-           eos.empty() ? "no eos_token" : quote_text(eos), "eos_token, a token of the vocabulary",
+           eos.empty() ? "no eos_token" : quote_text(eos),
+           "eos_token, or what data.template ends an answer with, a token of the vocabulary",
            kItsOwnFile);
   }
   return eos;
@@ -96,7 +98,7 @@ EncodeOptions encode_options(const std::string& model_dir, const family::ModelCo
       {.fit = rules.image_fit, .min_pixels = rules.min_pixels, .max_pixels = rules.max_pixels},
       &notices);
   check_tokenizer(model_dir, config, tokenizer, options.images->token());
-  options.eos = end_token(model_dir, config, tokenizer);
+  options.eos = end_token(model_dir, config, tokenizer, rules.template_name);
   options.config.eos_tokens.push_back(
       tokenizer.id_of(options.eos));  // what a model is taught to end with ends its answers
   options.tokenizer_parts = text::tokenizer_parts(tokenizer);

@@ -88,7 +88,8 @@ void visit_data(Visitor& v, Section& d) {
           "scaled down to so many pixels, and the default bounds what is decoded");
   v.field("max_side", d.max_side, {.low = 1, .high = 65535},
           "an image with a longer side is a bad sample, not decoded");
-  v.field("template", d.chat_template, {.choices = {"auto", "llava-v1", "llava-hf", "plain"}},
+  v.field("template", d.chat_template,
+          {.choices = {"auto", "llava-v1", "llava-hf", "plain", "chatml", "qwen3-vl", "smolvlm"}},
           "how turns become text; auto: what the model's family is asked with");
   v.field("image_fit", d.image_fit, {.choices = {"auto", "pad", "crop", "native"}},
           "pad to a square (as LLaVA-1.5 trained), crop (as the HF processor does), or native: "

@@ -16,21 +16,65 @@ constexpr const char* kSystem =
 /// What stands around a question and its answer.
 struct Template {
   const char* name;
-  const char* system;     // before the first turn, with the space that follows it
-  const char* question;   // before the question
-  const char* answer;     // between question and answer, never supervised
-  const char* space;      // before the answer, supervised with it
-  const char* separator;  // between turns
-  bool takes_system;      // a row's system text comes in the place of `system`
+  const char* system = "";        // before the first turn, where a row has none of its own
+  const char* system_role = "";   // before a system text, where there is one
+  const char* system_after = "";  // after it
+  const char* begin = "";         // of every text
+  const char* question = "";      // before the question
+  const char* before_text = "";   // and this, unless the question begins with an image
+  const char* answer = "";        // between question and answer, never supervised
+  const char* space = "";         // before the answer, supervised with it
+  const char* end = "";           // of an answer, supervised; empty: the tokenizer's end token
+  const char* after = "";         // after that, not supervised
+  const char* separator = "";     // between turns
+  bool takes_system = true;       // a row's system text has a place
 };
 
 constexpr Template kTemplates[] = {
-    {"llava-v1", kSystem, "USER: ", " ASSISTANT:", " ", "", true},
+    {.name = "llava-v1",
+     .system = kSystem,
+     .system_after = " ",
+     .question = "USER: ",
+     .answer = " ASSISTANT:",
+     .space = " "},
     // The chat template of the llava-hf checkpoints writes a system text and a space, without a
     // name.
-    {"llava-hf", "", "USER: ", " ASSISTANT:", " ", " ", true},
-    {"plain", "", "", "", "", "", false},
+    {.name = "llava-hf",
+     .system_after = " ",
+     .question = "USER: ",
+     .answer = " ASSISTANT:",
+     .space = " ",
+     .separator = " "},
+    {.name = "plain", .takes_system = false},
+    // Qwen2-VL and Qwen2.5-VL; Qwen3-VL has no system text of its own.
+    {.name = "chatml",
+     .system = "You are a helpful assistant.",
+     .system_role = "<|im_start|>system\n",
+     .system_after = "<|im_end|>\n",
+     .question = "<|im_start|>user\n",
+     .answer = "<|im_end|>\n<|im_start|>assistant\n",
+     .end = "<|im_end|>",
+     .after = "\n"},
+    {.name = "qwen3-vl",
+     .system_role = "<|im_start|>system\n",
+     .system_after = "<|im_end|>\n",
+     .question = "<|im_start|>user\n",
+     .answer = "<|im_end|>\n<|im_start|>assistant\n",
+     .end = "<|im_end|>",
+     .after = "\n"},
+    {.name = "smolvlm",
+     .system_role = "System: ",
+     .system_after = "<end_of_utterance>\n",
+     .begin = "<|im_start|>",
+     .question = "User:",
+     .before_text = " ",
+     .answer = "<end_of_utterance>\nAssistant:",
+     .space = " ",
+     .end = "<end_of_utterance>",
+     .after = "\n"},
 };
+
+constexpr std::string_view kImageMark = "<image>";
 
 const Template* find(const std::string& name) {
   const auto* it = std::find_if(std::begin(kTemplates), std::end(kTemplates),
@@ -55,6 +99,7 @@ std::vector<std::string> template_names() {
 }
 
 bool takes_system(const std::string& name) { return get(name).takes_system; }
+std::string template_end(const std::string& name) { return get(name).end; }
 
 Rendered render(const std::string& name, const std::vector<Turn>& turns, const std::string& eos,
                 bool generate, const std::string& system) {
@@ -62,15 +107,20 @@ Rendered render(const std::string& name, const std::vector<Turn>& turns, const s
   if (!system.empty() && !form.takes_system)
     throw Error(ErrorKind::kInternal, "a system text for a template that has no place for one");
   Rendered out;
-  out.text = system.empty() ? form.system : system;
-  if (!out.text.empty()) out.text += ' ';
+  const std::string end = *form.end == '\0' ? eos : form.end;
+  const std::string before = system.empty() ? form.system : system;
+  out.text = form.begin;
+  if (!before.empty()) out.text += form.system_role + before + form.system_after;
   for (size_t i = 0; i < turns.size(); ++i) {
     if (i > 0) out.text += form.separator;
-    out.text += form.question + turns[i].question + form.answer;
+    out.text += form.question;
+    if (!turns[i].question.starts_with(kImageMark)) out.text += form.before_text;
+    out.text += turns[i].question + form.answer;
     if (generate && i + 1 == turns.size()) break;
     const size_t begin = out.text.size();
-    out.text += form.space + turns[i].answer + eos;
+    out.text += form.space + turns[i].answer + end;
     (turns[i].learnt ? out.supervised : out.masked).push_back({begin, out.text.size()});
+    out.text += form.after;
   }
   return out;
 }

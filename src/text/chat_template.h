@@ -16,14 +16,16 @@ struct Rendered {
   struct Span {
     size_t begin, end;
   };
-  std::vector<Span> supervised;  // answer with the space before it and its </s>
+  std::vector<Span> supervised;  // answer with the space before it and its end token
   std::vector<Span> masked;      // the same of answers that are not learnt
 };
 
-bool is_template(const std::string& name);  // llava-v1, llava-hf, plain
+bool is_template(const std::string& name);  // llava-v1, chatml, ...
 std::vector<std::string> template_names();
 bool takes_system(const std::string& name);  // whether a row's own system text has a place in it
-/// `eos` is the tokenizer's end token text ("</s>"). With `generate`, the last turn stops after
+/// The token that ends an answer; empty: the tokenizer's end token.
+std::string template_end(const std::string& name);
+/// `eos` is the tokenizer's end token text ("</s>"), for templates without one of their own. With `generate`, the last turn stops after
 /// "ASSISTANT:". A `system` text that is not empty stands in place of the template's own.
 Rendered render(const std::string& name, const std::vector<Turn>& turns, const std::string& eos,
                 bool generate = false, const std::string& system = "");

@@ -1,4 +1,4 @@
-// The normalizer of tokenizer.json: Prepend, Replace and sequences of them. Anything else is
+// The normalizer of tokenizer.json: Prepend, Replace, NFC and sequences of them. Anything else is
 // refused by name.
 #pragma once
 #include <string>
@@ -25,6 +25,10 @@ class Pattern {
 Aligned replace_all(const Aligned& in, const std::vector<ByteRange>& matches,
                     std::string_view content);
 
+/// Unicode's composed form (NFC, UAX 15). What changes stands for the run of characters that it was
+/// made of: from one of ASCII to the next.
+Aligned compose(const Aligned& in);
+
 class Normalizer {
  public:
   /// null is the identity.
@@ -36,6 +40,7 @@ class Normalizer {
   struct Step {
     std::string content;
     std::vector<Pattern> pattern;  // none: prepend
+    bool nfc = false;              // then nothing else
   };
   void add(const io::Json& json, const std::string& where);
   std::vector<Step> steps_;

@@ -26,6 +26,8 @@ void PreTokenizer::add(const io::Json& json, const std::string& where) {
     add_metaspace(json, where);
   } else if (type == "Split") {
     add_split(json, where);
+  } else if (type == "Digits") {
+    add_digits(json, where);
   } else if (type == "ByteLevel") {
     add_byte_level(json, where);
   } else {
@@ -71,6 +73,14 @@ void PreTokenizer::add_split(const io::Json& json, const std::string& where) {
   const auto known = kBehaviors.find(behavior);
   if (known == kBehaviors.end()) unsupported_component(where, "Split behavior", behavior);
   step.behavior = known->second;
+  steps_.push_back(std::move(step));
+}
+
+void PreTokenizer::add_digits(const io::Json& json, const std::string& where) {
+  Step step{.kind = Kind::kSplit, .split = true};
+  step.pattern.emplace_back(io::Json{{"Regex", "\\p{N}"}}, where);
+  step.behavior = flag_or(json, "individual_digits", false, where) ? Behavior::kIsolated
+                                                                   : Behavior::kContiguous;
   steps_.push_back(std::move(step));
 }
 

@@ -1,5 +1,5 @@
-// The pre_tokenizer of tokenizer.json: Metaspace, Split, ByteLevel and sequences of them. Anything
-// else is refused by name.
+// The pre_tokenizer of tokenizer.json: Metaspace, Split, Digits, ByteLevel and sequences of them.
+// Anything else is refused by name.
 #pragma once
 #include <string>
 #include <vector>
@@ -41,6 +41,7 @@ class PreTokenizer {
   void add(const io::Json& json, const std::string& where);
   void add_metaspace(const io::Json& json, const std::string& where);
   void add_split(const io::Json& json, const std::string& where);
+  void add_digits(const io::Json& json, const std::string& where);
   void add_byte_level(const io::Json& json, const std::string& where);
   static Words run(const Step& step, const Words& in);
   static std::vector<ByteRange> cut(const Step& step, std::string_view text);
