@@ -41,6 +41,8 @@ std::string QwenVlFamily::transformers_class(const family::ModelConfig&) const {
                                          : "Qwen3VLForConditionalGeneration";
 }
 
+std::string QwenVlFamily::processor_mark() const { return kImageText; }
+
 family::Tower QwenVlFamily::vision(const family::ModelConfig& config) const {
   const VisionConfig& v = vision_of(config);
   family::Tower tower{.label = "vision tower",

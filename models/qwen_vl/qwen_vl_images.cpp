@@ -16,7 +16,6 @@ using image::Size;
 using Json = nlohmann::json;
 
 constexpr int64_t kMostPixels = 1ll << 28;  // 16384 x 16384
-constexpr char kToken[] = "<|image_pad|>";
 
 /// The file's `size`, or the two numbers of its own that older files have, which go before it.
 PixelBounds bounds_of(const family::ProcessorFile& file, const PixelBounds& silent) {
@@ -47,8 +46,8 @@ class NativeProcessor : public family::ImageProcessor {
 
   family::ImagePlan plan(const Size& size) const override {
     const Size to = native_size(size, side_, bounds_);
-    return {.shape = {.height = to.height, .width = to.width},
-            .text = std::string("<|vision_start|>") + kToken + "<|vision_end|>",
+    return {.shape = {.height = to.height, .width = to.width, .source = size},
+            .text = kImageText,
             .runs = {(to.height / side_) * (to.width / side_)},
             .tower_positions = (to.height / patch_) * (to.width / patch_)};
   }
@@ -69,7 +68,7 @@ class NativeProcessor : public family::ImageProcessor {
     return 3 * size.height * to.width + 3 * (3 * to.width * to.height);
   }
 
-  std::string token() const override { return kToken; }
+  std::string token() const override { return "<|image_pad|>"; }
 
   Json identity() const override {
     return {{"image_fit", "native"},      {"image_mean", mean},

@@ -10,6 +10,9 @@
 
 namespace lft::qwen_vl {
 
+/// What stands in the text for an image.
+constexpr char kImageText[] = "<|vision_start|><|image_pad|><|vision_end|>";
+
 /// image_fit native. Antialiased bicubic. kUsage for another fit or bounds that cross, kInput for a
 /// file whose patches are not the tower's.
 std::shared_ptr<const family::ImageProcessor> native_processor(const VisionConfig& vision,
