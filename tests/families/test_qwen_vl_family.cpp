@@ -180,6 +180,27 @@ TEST(QwenVlImages, RefusesWhatItCannotTake) {
   refusal([&] { processor->plan({.width = 1000, .height = 3}); }, ErrorKind::kInput);
 }
 
+TEST(QwenVlConfig, PublishedSizesAreTransformers) {
+  for (const Json& published : golden()["published"]) {
+    const family::ModelConfig config = registry::parse_config(published["config"], "published");
+    int64_t parameters = 0, count = 0;
+    for (const family::TensorSpec& tensor : config.family->tensors(config)) {
+      int64_t values = 1;
+      for (const int64_t size : tensor.shape) values *= size;
+      parameters += values;
+      ++count;
+    }
+    EXPECT_EQ(parameters, published["parameters"]) << config.model_type;
+    EXPECT_EQ(count, published["tensors"]);
+    EXPECT_EQ(config.eos_tokens, (std::vector<int64_t>{151645}));
+    // Without a processor file: 640x480 keeps its size, brought to whole positions.
+    const int64_t side = config.model_type == "qwen3_vl" ? 32 : 28;
+    EXPECT_EQ(family::ordinary_image(config).positions(),
+              std::lround(640.0 / static_cast<double>(side)) *
+                  std::lround(480.0 / static_cast<double>(side)));
+  }
+}
+
 TEST(QwenVlConfig, RefusesWhatIsOutOfRange) {
   const auto refused = [](const char* which, const char* part, const char* key, const Json& value) {
     Json config = golden()["cases"][which]["config"];

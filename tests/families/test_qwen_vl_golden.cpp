@@ -3,6 +3,8 @@
 // packed, recomputed, with a cache.
 #include "families/tiny_qwen.h"
 #include "models/layers/recompute.h"
+#include "models/lora/inject.h"
+#include "models/ops/core/precision.h"
 
 namespace lft::test::qwen_vl_test {
 namespace {
@@ -74,6 +76,50 @@ TEST_P(QwenVlGolden, GradientsAreAutograds) {
   }
   EXPECT_EQ(compared, gradients.size());
   EXPECT_EQ(model_->named_parameters().size(), norms.size());
+}
+
+TEST_P(QwenVlGolden, LoraLogprobsAndGradientsArePefts) {
+  lora::inject_lora(
+      lora::select_sites(lora::linear_sites(*model_),
+                         {"llm:all-linear", "projector:all-linear", "vision:all-linear"}),
+      {.rank = 3, .alpha = 7}, 1);
+  {
+    const at::NoGradGuard no_grad;
+    for (auto& item : model_->named_parameters()) {
+      const std::string& name = item.key();
+      const size_t infix = name.find(".adapter.");
+      if (infix == std::string::npos) continue;
+      item.value().copy_(hashed(name.substr(0, infix) + "." + name.substr(infix + 9) + ".weight",
+                                item.value().sizes()));
+    }
+  }
+  const std::vector<lora::Trainable> trainables = lora::make_trainable(*model_, {});
+  // The adapters are many and large: their sums of products are twice as long.
+  EXPECT_LT(max_difference(model_->supervised_logprobs(batch_), tensor_of(entry_["lora_logprobs"])),
+            3 * kTolerance);
+  model_->loss_sum(batch_).backward();
+  const Json& norms = entry_["lora_gradient_norms"];
+  EXPECT_EQ(trainables.size(), norms.size());
+  for (const lora::Trainable& trainable : trainables) {
+    ASSERT_TRUE(norms.contains(trainable.name)) << trainable.name;
+    const double want = norms[trainable.name];
+    EXPECT_NEAR(trainable.tensor.grad().norm().item<double>(), want, 1e-4 * want + 1e-6)
+        << trainable.name;
+  }
+}
+
+TEST_P(QwenVlGolden, Bfloat16IsNear) {
+  const at::NoGradGuard no_grad;
+  const family::Model half =
+      config_.family->build(config_, at::kBFloat16, at::kCPU, ops::BaseStorage::kDense);
+  for (auto& item : half->named_parameters())
+    item.value().copy_(hashed(item.key(), item.value().sizes()));
+  const ops::ComputeDtypeGuard compute(at::kBFloat16);
+  const at::Tensor got = half->supervised_logprobs(batch_);
+  // Each of some 30 layers and sums rounds a stream near 1 to 2^-9 of it.
+  EXPECT_LT(max_difference(got, tensor_of(entry_["logprobs"])), 30 * std::ldexp(1.0, -9));
+  EXPECT_LT(max_difference(half->supervised_logprobs(packed_of(batch_)), got),
+            30 * std::ldexp(1.0, -9));
 }
 
 TEST_P(QwenVlGolden, PackedIsPadded) {

@@ -41,6 +41,23 @@ CASES = {
                                                 attention_bias=True, rope_theta=700.0, rope_scaling=dict(rope_type="default", mrope_section=[2, 1, 1], mrope_interleaved=True)),
                                vision_config=dict(VISION, model_type="qwen3_vl", out_hidden_size=30, num_position_embeddings=49, deepstack_visual_indexes=[0, 1])),
 }
+# Of the sizes of the published Qwen2.5-VL-3B (whose file is flat) and Qwen3-VL-2B.
+PUBLISHED = {
+    "qwen2_5_vl_3b": dict(model_type="qwen2_5_vl", image_token_id=151655, hidden_act="silu", hidden_size=2048, intermediate_size=11008, max_position_embeddings=128000,
+                          max_window_layers=70, num_attention_heads=16, num_hidden_layers=36, num_key_value_heads=2, rms_norm_eps=1e-6, rope_theta=1000000.0,
+                          sliding_window=32768, use_sliding_window=False, tie_word_embeddings=True, vocab_size=151936,
+                          rope_scaling=dict(type="mrope", mrope_section=[16, 24, 24]),
+                          vision_config=dict(depth=32, hidden_act="silu", hidden_size=1280, intermediate_size=3420, num_heads=16, in_chans=3, out_hidden_size=2048,
+                                             patch_size=14, spatial_merge_size=2, spatial_patch_size=14, window_size=112, fullatt_block_indexes=[7, 15, 23, 31],
+                                             tokens_per_second=2, temporal_patch_size=2)),
+    "qwen3_vl_2b": dict(model_type="qwen3_vl", image_token_id=151655, tie_word_embeddings=True,
+                        text_config=dict(model_type="qwen3_vl_text", hidden_size=2048, intermediate_size=6144, num_hidden_layers=28, num_attention_heads=16,
+                                         num_key_value_heads=8, head_dim=128, vocab_size=151936, max_position_embeddings=262144, rope_theta=5000000, rms_norm_eps=1e-6,
+                                         rope_scaling=dict(mrope_interleaved=True, mrope_section=[24, 20, 20], rope_type="default"), tie_word_embeddings=True),
+                        vision_config=dict(model_type="qwen3_vl", depth=24, hidden_size=1024, intermediate_size=4096, num_heads=16, patch_size=16, spatial_merge_size=2,
+                                           temporal_patch_size=2, out_hidden_size=2048, num_position_embeddings=2304, deepstack_visual_indexes=[5, 11, 17],
+                                           hidden_act="gelu_pytorch_tanh", in_channels=3)),
+}
 PHOTOS = [(50, 30), (20, 71), (61, 17)]  # width, height
 PROCESSOR = dict(patch_size=4, merge_size=2, temporal_patch_size=2, size=dict(shortest_edge=8 * 8 * 6, longest_edge=8 * 8 * 18),
                  image_mean=[0.5, 0.4, 0.3], image_std=[0.25, 0.3, 0.2])
@@ -75,9 +92,13 @@ def canonical(name):
     raise ValueError(name)
 
 
-def build(case):
+def config_of(case):
     kind = dict(case)
-    config = AutoConfig.for_model(kind.pop("model_type"), **json.loads(json.dumps(kind)))
+    return AutoConfig.for_model(kind.pop("model_type"), **json.loads(json.dumps(kind)))
+
+
+def build(case):
+    config = config_of(case)
     model = AutoModelForImageTextToText.from_config(config, attn_implementation="eager").float().eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -104,11 +125,26 @@ def names_of(model):
     by_value = {tuple(p.shape) + (p.double().sum().item(),): canonical(in_memory[id(p)]) for p in model.parameters()}
     names = {by_value[tuple(t.shape) + (t.double().sum().item(),)]: key for key, t in stored.items()}
     assert len(names) == len(stored) == len(in_memory), (len(names), len(stored), len(in_memory))
-    adapted = peft.get_peft_model(model, peft.LoraConfig(r=1, target_modules="all-linear"))
+    return names
+
+
+def adapted_by_peft(model, logprobs_of):
+    """PEFT's names of the linear layers, and what it computes with an adapter on each."""
+    adapted = peft.get_peft_model(model, peft.LoraConfig(r=3, lora_alpha=7, lora_dropout=0.0, target_modules="all-linear"))
+    adapters = {}
+    for full, parameter in adapted.named_parameters():
+        if "lora_" in full:
+            key = canonical(full.removeprefix("base_model.model.").replace(".default", ""))
+            adapters[key] = parameter
+            with torch.no_grad():
+                parameter.copy_(fill(key, tuple(parameter.shape)))
+    logprobs = logprobs_of(adapted)
+    (-logprobs.sum()).backward()
     with tempfile.TemporaryDirectory() as folder:
         adapted.save_pretrained(folder)
         modules = [k.removeprefix("base_model.model.").removesuffix(".lora_A.weight") for k in load_file(folder + "/adapter_model.safetensors") if "lora_A" in k]
-    return names, sorted(modules)
+    return dict(peft=sorted(modules), lora_logprobs=rounded(logprobs),
+                lora_gradient_norms={k: float(f"{p.grad.norm().item():.7g}") for k, p in sorted(adapters.items())})
 
 
 def main():
@@ -136,7 +172,10 @@ def main():
         hook.remove()
         positions = seen["position_ids"][-3:]
         kept = labels[:, 1:] != -100
-        logprobs = torch.log_softmax(logits[:, :-1], -1)[kept].gather(1, labels[:, 1:][kept][:, None])[:, 0]
+
+        def logprobs_of(logits):
+            return torch.log_softmax(logits[:, :-1], -1)[kept].gather(1, labels[:, 1:][kept][:, None])[:, 0]
+        logprobs = logprobs_of(logits)
         (-logprobs.sum()).backward()
         found = model.get_image_features(ready["pixel_values"], grids)
         gradients = {canonical(k): p.grad for k, p in model.named_parameters() if p.grad is not None}
@@ -146,8 +185,14 @@ def main():
                      deep=[some(d) for d in getattr(found, "deepstack_features", None) or []],
                      gradient_norms={k: float(f"{g.norm().item():.7g}") for k, g in sorted(gradients.items())},
                      gradients={k: rounded(g) for k, g in sorted(gradients.items()) if k.endswith(WHOLE)})
-        entry["stored"], entry["peft"] = names_of(model)
+        entry["stored"] = names_of(model)
+        entry.update(adapted_by_peft(model, lambda m: logprobs_of(m(**inputs).logits.float())))
         golden["cases"][name] = entry
+    golden["published"] = []
+    for config in PUBLISHED.values():
+        with torch.device("meta"):
+            shapes = [p.numel() for p in AutoModelForImageTextToText.from_config(config_of(config)).parameters()]
+        golden["published"].append(dict(config=config, tensors=len(shapes), parameters=sum(shapes)))
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "qwen_vl.json")
     with open(path, "w") as f:
         json.dump(golden, f, separators=(",", ":"))
