@@ -27,6 +27,10 @@ at::Tensor as_tensor(const View& image);
 /// size is given back as it is.
 at::Tensor resize_bicubic(const at::Tensor& image_nchw, const Size& to);
 
+/// Lanczos with the rounding of Pillow's Image.resize: bytes of a View of that size. No more memory
+/// than the result and the image resized one way.
+std::vector<uint8_t> resize_lanczos(const View& image, const Size& to);
+
 /// The image in the middle of a square of its longer side, the rest `colour`: bytes of a View.
 std::vector<uint8_t> pad_to_square(const View& image, const std::array<uint8_t, 3>& colour);
 

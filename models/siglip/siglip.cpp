@@ -1,0 +1,75 @@
+#include "models/siglip/siglip.h"
+
+#include <ATen/ATen.h>
+
+#include "models/base/call.h"
+#include "models/base/dims.h"
+#include "models/ops/core/copy_to_device.h"
+#include "models/ops/linear/linear.h"
+
+namespace lft::siglip {
+
+at::Tensor bucketed_positions(int64_t grid) {
+  const double one = 1.0 / static_cast<double>(grid);
+  const at::Tensor boundaries = at::arange(one, 1.0, one, at::kFloat);
+  const at::Tensor step = at::full({}, 1.0f / static_cast<float>(grid), at::kFloat);
+  const at::Tensor fractions =
+      (at::arange(0, grid, at::kLong).to(at::kFloat) * step).clamp_max(1.0 - 1e-6);
+  const at::Tensor buckets =
+      at::bucketize(fractions, boundaries, /*out_int32=*/false, /*right=*/true);
+  return (buckets.unsqueeze(1) * grid + buckets.unsqueeze(0)).flatten();
+}
+
+SiglipPatchEmbeddingImpl::SiglipPatchEmbeddingImpl(const clip::ClipConfig& config,
+                                                   at::TensorOptions options) {
+  const std::vector<int64_t> shape = {config.hidden, config.channels, config.patch_size,
+                                      config.patch_size};
+  weight = register_parameter("weight", at::empty(shape, options), /*requires_grad=*/false);
+  bias = register_parameter("bias", at::empty({config.hidden}, options), /*requires_grad=*/false);
+}
+
+at::Tensor SiglipPatchEmbeddingImpl::forward(const at::Tensor& pixels_nchw) {
+  expect_dims(pixels_nchw, "pixels", {{"n"}, {"c", weight.size(1)}, {"h"}, {"w"}});
+  const int64_t tiles = pixels_nchw.size(0), channels = pixels_nchw.size(1), patch = weight.size(2);
+  const int64_t rows = pixels_nchw.size(2) / patch, columns = pixels_nchw.size(3) / patch;
+  const at::Tensor whole = pixels_nchw.narrow(2, 0, rows * patch)
+                               .narrow(3, 0, columns * patch);  // a convolution drops the rest, too
+  const at::Tensor patches =
+      whole.reshape({tiles, channels, rows, patch, columns, patch}).permute({0, 2, 4, 1, 3, 5});
+  return ops::linear(patches.reshape({tiles, rows * columns, channels * patch * patch}),
+                     weight.flatten(1), bias);
+}
+
+SiglipEmbeddingsImpl::SiglipEmbeddingsImpl(const clip::ClipConfig& config,
+                                           at::TensorOptions options)
+    : ids_s_(bucketed_positions(config.grid())) {
+  patch_embedding = register_module("patch_embedding", SiglipPatchEmbedding(config, options));
+  position_embedding =
+      register_module("position_embedding",
+                      layers::Embedding(config.grid() * config.grid(), config.hidden, options));
+}
+
+at::Tensor SiglipEmbeddingsImpl::forward(const at::Tensor& pixels_nchw) {
+  const at::Tensor patches = call("patch_embedding", patch_embedding, pixels_nchw);
+  const at::Tensor& positions = position_embedding->weight;
+  expect_dims(patches, "patches",
+              {{"n", pixels_nchw.size(0)}, {"s", positions.size(0)}, {"d", positions.size(1)}});
+  return patches + call("position_embedding", position_embedding,
+                        ops::copy_to_device(ids_s_, positions.device()));
+}
+
+SiglipVisionImpl::SiglipVisionImpl(const clip::ClipConfig& config, at::TensorOptions options)
+    : layers_(config.layers) {
+  embeddings = register_module("embeddings", SiglipEmbeddings(config, options));
+  encoder = register_module("encoder", clip::ClipEncoder(config, options));
+  post_layernorm = register_module(
+      "post_layernorm", layers::LayerNorm(config.hidden, config.layer_norm_eps, options));
+}
+
+at::Tensor SiglipVisionImpl::forward(const at::Tensor& pixels_nchw) {
+  const at::Tensor x = call("embeddings", embeddings, pixels_nchw);
+  const std::vector<int64_t> last = {layers_};
+  return call("post_layernorm", post_layernorm, call("encoder", encoder, x, last).front());
+}
+
+}  // namespace lft::siglip

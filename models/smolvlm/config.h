@@ -1,0 +1,27 @@
+// What the config.json of a SmolVLM or an Idefics3 says beside the decoder, with transformers'
+// defaults where it is silent. Plain data.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "models/clip/config.h"
+#include "models/family/config.h"
+
+namespace lft::smolvlm {
+
+struct SmolVlmFields : family::FamilyFields {
+  clip::ClipConfig vision;  // of the SigLIP tower, whose layers are CLIP's
+  int64_t scale = 2;        // so many patches in each direction become one position
+  int64_t tile_positions() const {
+    return vision.grid() / scale * (vision.grid() / scale);  // of a tile, in the text
+  }
+};
+
+/// Of a config that this family made.
+const SmolVlmFields& fields(const family::ModelConfig& config);
+
+/// Throws kInput naming the field for anything out of range. `where` is the file's path for the
+/// message.
+family::ModelConfig parse_smolvlm(const nlohmann::json& config, const std::string& where);
+
+}  // namespace lft::smolvlm

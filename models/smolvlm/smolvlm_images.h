@@ -1,0 +1,18 @@
+// A photograph as SmolVLM and Idefics3 read it: tiles and the whole, as transformers' processors
+// make them with Pillow, all in uint8.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "models/family/image_processor.h"
+#include "models/family/processor_file.h"
+#include "models/smolvlm/config.h"
+
+namespace lft::smolvlm {
+
+/// kUsage for another image_fit than native, kInput for a file whose tiles are not the tower's.
+std::shared_ptr<const family::ImageProcessor> tile_processor(const SmolVlmFields& fields,
+                                                             const family::ProcessorFile& file,
+                                                             const family::ImageRules& rules);
+
+}  // namespace lft::smolvlm
