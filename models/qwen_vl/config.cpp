@@ -1,5 +1,6 @@
 #include "models/qwen_vl/config.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "models/qwen_vl/qwen_vl_family.h"
@@ -8,10 +9,6 @@ namespace lft::qwen_vl {
 namespace {
 
 using Json = nlohmann::json;
-
-// PEFT saves each deepstack merger whole by its own name (modules_of_scope); published models have
-// three.
-constexpr size_t kMostDeepBlocks = 3;
 
 std::vector<int64_t> parse_blocks(const ConfigFields& vision, const char* key, int64_t high,
                                   const std::vector<int64_t>& silent) {
@@ -43,8 +40,8 @@ void parse_deepstack(const ConfigFields& fields, int64_t decoder_layers, VisionC
   fields.integer("num_position_embeddings", 1, kMaxPositions, &v->positions);
   const char* key = "deepstack_visual_indexes";
   v->deep_blocks = parse_blocks(fields, key, v->depth - 1, v->deep_blocks);
-  const size_t most = std::min(kMostDeepBlocks, static_cast<size_t>(decoder_layers));
-  if (v->deep_blocks.size() > most)
+  const int64_t most = std::min(kMostDeepBlocks, decoder_layers);
+  if (static_cast<int64_t>(v->deep_blocks.size()) > most)
     fields.fail(key, Json(v->deep_blocks).dump(),
                 "at most " + std::to_string(most) + " blocks, one a decoder layer");
   if (!v->deep_blocks.empty() && v->deep_blocks.back() >= v->depth)
@@ -71,7 +68,7 @@ VisionConfig parse_vision(const ConfigFields& fields, Generation generation,
   const std::string family = is_2_5 ? "qwen2_5_vl" : "qwen3_vl";
   std::string model_type = family;
   fields.one_of("model_type", {family + "_vision", family}, &model_type);
-  fields.integer("depth", 1, kMaxLayers, &v.depth);
+  fields.integer("depth", 1, kMostBlocks, &v.depth);
   fields.integer("hidden_size", 1, kMaxHidden, &v.hidden);
   fields.integer("intermediate_size", 1, kMaxIntermediate, &v.intermediate);
   fields.integer("num_heads", 1, kMaxHeads, &v.heads);

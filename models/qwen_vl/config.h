@@ -10,6 +10,10 @@
 
 namespace lft::qwen_vl {
 
+/// PEFT saves parts of the tower whole by the names of blocks and mergers (modules_of_scope), which
+/// are listed up to these numbers; published models have 32 and 3.
+constexpr int64_t kMostBlocks = 64, kMostDeepBlocks = 3;
+
 enum class Generation { k2_5, k3 };
 
 struct VisionConfig {

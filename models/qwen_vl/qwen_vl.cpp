@@ -49,10 +49,14 @@ class Writer {
         continue;
       }
       const Grid grid = *image++;
-      if (place + grid.patches() > span.end) {
-        throw Error(ErrorKind::kInput, {.what = "an image's positions lie in two sequences",
+      const int64_t* const from = ids_ + place;
+      const int64_t together =
+          std::find_if(from, ids_ + span.end, [&](int64_t id) { return id != image_token_; }) -
+          from;
+      if (together < grid.patches()) {
+        throw Error(ErrorKind::kInput, {.what = "an image's positions do not lie together",
                                         .where = {},
-                                        .found = std::to_string(span.end - place) + " positions",
+                                        .found = std::to_string(together) + " positions",
                                         .expected = std::to_string(grid.patches()),
                                         .next = family::kOfThisModel});
       }

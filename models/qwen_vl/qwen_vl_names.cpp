@@ -44,19 +44,21 @@ void list_vision(const VisionConfig& v, TensorList* list) {
 }
 
 /// `rest` is what follows "visual".
-std::string canonical_visual(std::string_view rest) {
+std::string canonical_visual(std::string_view rest, Generation generation) {
   std::string_view inner;
-  const bool merges = strip(rest, "merger", &inner) || strip(rest, "deepstack_merger_list", &inner);
+  const bool deep = strip(rest, "deepstack_merger_list", &inner);
+  if (generation == Generation::k2_5 && (deep || strip(rest, "pos_embed", &inner))) return "";
+  const bool merges = deep || strip(rest, "merger", &inner);
   return joined(merges ? "multi_modal_projector" : "vision_tower", rest);
 }
 
 /// From any spelling to the canonical one; "" for what none of them is.
-std::string canonical_of(std::string_view name) {
+std::string canonical_of(std::string_view name, Generation generation) {
   std::string_view rest, inner;
   if (strip(name, "lm_head", &rest)) return joined("language_model.lm_head", rest);
-  if (strip(name, "visual", &rest)) return canonical_visual(rest);
+  if (strip(name, "visual", &rest)) return canonical_visual(rest, generation);
   if (strip(name, "model", &rest)) {
-    if (strip(rest, "visual", &inner)) return canonical_visual(inner);
+    if (strip(rest, "visual", &inner)) return canonical_visual(inner, generation);
     if (strip(rest, "language_model", &inner)) return joined("language_model.model", inner);
     for (const char* part : {"embed_tokens", "layers", "norm"}) {
       if (strip(rest, part, &inner)) return joined("language_model.model", rest);
@@ -102,7 +104,7 @@ std::vector<family::TensorSpec> QwenVlFamily::tensors(const family::ModelConfig&
 std::string QwenVlFamily::canonical_name(const std::string& stored,
                                          const family::ModelConfig& config) const {
   if (stored.ends_with(".inv_freq")) return "";
-  const std::string canonical = canonical_of(stored);
+  const std::string canonical = canonical_of(stored, generation_);
   if (canonical.empty()) return stored;  // none of ours: the loader reports it as extra
   return config.text.tie_embeddings && canonical == "language_model.lm_head.weight" ? ""
                                                                                     : canonical;
@@ -118,17 +120,25 @@ std::string QwenVlFamily::peft_name(const std::string& canonical) const {
 }
 
 std::string QwenVlFamily::from_peft_name(const std::string& peft) const {
-  return canonical_of(peft);
+  return canonical_of(peft, generation_);
 }
 
+// PEFT refuses a list of modules, reads "visual" with its mergers or not at all, and passes over
+// what there is not.
 std::vector<std::string> QwenVlFamily::modules_of_scope(const std::string& scope) const {
   if (scope == "llm") return {"language_model", "lm_head"};
-  if (scope == "vision") return {"visual"};
-  if (scope != "projector") return {};
-  if (generation_ == Generation::k2_5) return {"merger"};
-  // PEFT refuses the list, and passes over what there is not.
-  return {"merger", "deepstack_merger_list.0", "deepstack_merger_list.1",
-          "deepstack_merger_list.2"};
+  const bool deep = generation_ == Generation::k3;
+  std::vector<std::string> modules;
+  if (scope == "projector") {
+    modules = {"merger"};
+    for (int64_t i = 0; deep && i < kMostDeepBlocks; ++i)
+      modules.push_back("deepstack_merger_list." + std::to_string(i));
+  } else if (scope == "vision") {
+    modules = {"patch_embed"};
+    if (deep) modules.emplace_back("pos_embed");
+    for (int64_t i = 0; i < kMostBlocks; ++i) modules.push_back("blocks." + std::to_string(i));
+  }
+  return modules;
 }
 
 std::vector<std::string> QwenVlFamily::unused_modules(const family::ModelConfig&) const {

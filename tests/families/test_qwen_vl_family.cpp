@@ -65,6 +65,34 @@ TEST_P(QwenVlNames, PeftNamesArePefts) {
   EXPECT_EQ(config_.family->from_peft_name("encoder.layers.0"), "");
 }
 
+/// PEFT takes the modules whose names end so (its modules_to_save).
+TEST_P(QwenVlNames, EveryTensorIsInAModuleOfItsScope) {
+  const std::map<std::string, std::string> scopes = {
+      {family::kVision, "vision"}, {family::kProjector, "projector"}, {family::kDecoder, "llm"}};
+  for (const family::TensorSpec& tensor : config_.family->tensors(config_)) {
+    const std::string peft = "." + config_.family->peft_name(tensor.name);
+    std::set<std::string> within;
+    for (const auto& [prefix, scope] : scopes) {
+      for (const std::string& module : config_.family->modules_of_scope(scope)) {
+        if (peft.find("." + module + ".") != std::string::npos) {
+          within.insert(scope);
+          EXPECT_TRUE(tensor.name.starts_with(prefix)) << tensor.name << " " << module;
+        }
+      }
+    }
+    EXPECT_EQ(within.size(), 1u) << tensor.name;
+  }
+}
+
+TEST_P(QwenVlNames, APartOfTheOtherGenerationIsNone) {
+  const bool deep = config_.model_type == "qwen3_vl";
+  for (const char* part : {"visual.deepstack_merger_list.0.norm", "model.visual.pos_embed"})
+    EXPECT_EQ(config_.family->from_peft_name(part).empty(), !deep) << part;
+  const std::vector<std::string> names = {deep ? "model.visual.deepstack_merger_list.0.norm"
+                                               : "model.visual.merger.mlp.0"};
+  EXPECT_EQ(&registry::family_of_peft_names(names), config_.family);
+}
+
 TEST_P(QwenVlNames, FingerprintSeesWhatCounts) {
   Json changed = entry_["config"], same = entry_["config"];
   changed["vision_config"]["num_heads"] = 1;

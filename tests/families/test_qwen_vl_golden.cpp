@@ -175,6 +175,13 @@ TEST_P(QwenVlGolden, AnImageOfAnotherSizeIsRefused) {
   EXPECT_NE(info.what.find("image"), std::string::npos);
 }
 
+TEST_P(QwenVlGolden, AnImageWhosePositionsLieApartIsRefused) {
+  family::Batch batch = batch_;
+  std::swap(batch.images[1], batch.images[2]);  // of other sizes, as many in all
+  const ErrorInfo info = refusal([&] { model_->supervised_logprobs(batch); }, ErrorKind::kInput);
+  EXPECT_EQ(info.what, "an image's positions do not lie together");
+}
+
 INSTANTIATE_TEST_SUITE_P(Cases, QwenVlGolden, ::testing::ValuesIn(kCases), case_name);
 
 }  // namespace
