@@ -6,6 +6,7 @@
 #include "kernels/common/error.h"
 #include "models/llava/llava_family.h"
 #include "models/qwen_vl/qwen_vl_family.h"
+#include "models/smolvlm/smolvlm_family.h"
 
 namespace lft::registry {
 namespace {
@@ -19,6 +20,8 @@ struct Line {
 const std::vector<Line>& lines() {
   static const std::vector<Line> all = {
       {"llava", llava::llava_family()},
+      {"smolvlm", smolvlm::smolvlm_family()},
+      {"idefics3", smolvlm::smolvlm_family()},
       {"qwen2_5_vl", qwen_vl::qwen_vl_family(qwen_vl::Generation::k2_5)},
       {"qwen3_vl", qwen_vl::qwen_vl_family(qwen_vl::Generation::k3)},
   };

@@ -67,8 +67,9 @@ family::ModelConfig parse_smolvlm(const Json& config, const std::string& where) 
   family::parse_stored_dtype(top, text, &c);
   top.integer("scale_factor", 1, 64, &own->scale);
   if (own->vision.grid() % own->scale != 0)
-    top.fail("scale_factor", std::to_string(own->scale),
-             "a divisor of the " + std::to_string(own->vision.grid()) + " patches of a tile's side");
+    top.fail(
+        "scale_factor", std::to_string(own->scale),
+        "a divisor of the " + std::to_string(own->vision.grid()) + " patches of a tile's side");
   c.own = own;
   return c;
 }

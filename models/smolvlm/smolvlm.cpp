@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
+
 #include "kernels/common/error.h"
 #include "models/base/call.h"
 #include "models/base/dims.h"
@@ -12,8 +14,8 @@ namespace {
 
 void check_tiles(const at::Tensor& pixels, const clip::ClipConfig& vision) {
   const bool fits = pixels.dim() == 4 &&
-                    pixels.sizes().slice(1) == at::IntArrayRef({vision.channels, vision.image_size,
-                                                                vision.image_size});
+                    pixels.sizes().slice(1) ==
+                        at::IntArrayRef({vision.channels, vision.image_size, vision.image_size});
   if (fits) return;
   const std::string side = std::to_string(vision.image_size);
   throw Error(ErrorKind::kInput, {.what = "a tile of an image is not of the model's size",
@@ -51,8 +53,8 @@ at::Tensor ConnectorImpl::forward(const at::Tensor& features_nsd) {
   return call("modality_projection", modality_projection, together);
 }
 
-SmolVlmImpl::SmolVlmImpl(const family::ModelConfig& config, at::ScalarType dtype,
-                         at::Device device, ops::BaseStorage storage)
+SmolVlmImpl::SmolVlmImpl(const family::ModelConfig& config, at::ScalarType dtype, at::Device device,
+                         ops::BaseStorage storage)
     : ModelImpl(config) {
   const at::TensorOptions options = at::TensorOptions().dtype(dtype).device(device);
   vision_tower =

@@ -1,5 +1,6 @@
 // SmolVLM (Marafioti et al. 2025) and Idefics3 (Laurencon et al. 2024): SigLIP over tiles of an
-// image -> pixel shuffle and one linear layer -> Llama. Shape letters: n tiles, s patches, d hidden.
+// image -> pixel shuffle and one linear layer -> Llama. Shape letters: n tiles, s patches, d
+// hidden.
 #pragma once
 #include "models/family/model.h"
 #include "models/siglip/siglip.h"

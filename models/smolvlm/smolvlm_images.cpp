@@ -88,8 +88,8 @@ class TileProcessor : public family::ImageProcessor {
     const std::string fake = "<fake_token_around_image>";
     for (int64_t row = 1; row <= plan.shape.rows; ++row) {
       for (int64_t column = 1; column <= plan.shape.columns; ++column) {
-        plan.text += fake + "<row_" + std::to_string(row) + "_col_" + std::to_string(column) + ">" +
-                     token();
+        plan.text +=
+            fake + "<row_" + std::to_string(row) + "_col_" + std::to_string(column) + ">" + token();
       }
       plan.text += "\n";
     }
@@ -123,8 +123,8 @@ class TileProcessor : public family::ImageProcessor {
     int64_t most = 0;
     Size from = size;
     for (const Size& to : sizes_of(size)) {
-      most = std::max(most, 3 * (from.width * from.height + to.width * from.height +
-                                 to.width * to.height));
+      most = std::max(
+          most, 3 * (from.width * from.height + to.width * from.height + to.width * to.height));
       from = to;
     }
     return most + plan(size).shape.values();
@@ -133,8 +133,12 @@ class TileProcessor : public family::ImageProcessor {
   std::string token() const override { return "<image>"; }
 
   Json identity() const override {
-    return {{"image_fit", "native"},       {"image_mean", mean},     {"image_std", std},
-            {"tile", tile_},               {"longest_edge", longest_}, {"splits", splits_},
+    return {{"image_fit", "native"},
+            {"image_mean", mean},
+            {"image_std", std},
+            {"tile", tile_},
+            {"longest_edge", longest_},
+            {"splits", splits_},
             {"tile_positions", positions_}};
   }
 
@@ -175,17 +179,17 @@ std::shared_ptr<const family::ImageProcessor> tile_processor(const SmolVlmFields
                                                              const family::ProcessorFile& file,
                                                              const family::ImageRules& rules) {
   if (rules.fit != "native" || rules.min_pixels > 0 || rules.max_pixels > 0) {
-    throw Error(ErrorKind::kUsage,
-                {.what = rules.fit != "native" ? "unknown image fit"
-                                               : "a number of pixels that this family has not",
-                 .where = rules.fit != "native" ? "data.image_fit" : "data.min_pixels, max_pixels",
-                 .found = rules.fit != "native" ? "\"" + rules.fit + "\""
-                                                : std::to_string(rules.max_pixels),
-                 .expected = rules.fit != "native" ? "native"
-                                                   : "the tiles that the processor's file says",
-                 .next = rules.fit != "native"
-                             ? "leave data.image_fit out"
-                             : "set size.longest_edge in a copy of the model's processor file"});
+    throw Error(
+        ErrorKind::kUsage,
+        {.what = rules.fit != "native" ? "unknown image fit"
+                                       : "a number of pixels that this family has not",
+         .where = rules.fit != "native" ? "data.image_fit" : "data.min_pixels, max_pixels",
+         .found =
+             rules.fit != "native" ? "\"" + rules.fit + "\"" : std::to_string(rules.max_pixels),
+         .expected = rules.fit != "native" ? "native" : "the tiles that the processor's file says",
+         .next = rules.fit != "native"
+                     ? "leave data.image_fit out"
+                     : "set size.longest_edge in a copy of the model's processor file"});
   }
   const int64_t tile = fields.vision.image_size;
   if (const int64_t said = longest_of(file, "max_image_size", tile); said != tile) {
@@ -194,8 +198,8 @@ std::shared_ptr<const family::ImageProcessor> tile_processor(const SmolVlmFields
               "vision_config.image_size " + std::to_string(tile),
               "the two files do not belong together; take the processor file of this model");
   }
-  const auto processor = std::make_shared<TileProcessor>(
-      fields, longest_of(file, "size", 4 * tile), file.flag("do_image_splitting", true));
+  const auto processor = std::make_shared<TileProcessor>(fields, longest_of(file, "size", 4 * tile),
+                                                         file.flag("do_image_splitting", true));
   processor->mean = file.colour("image_mean", kHalf, false);
   processor->std = file.colour("image_std", kHalf, true);
   file.expect_true({"do_resize", "do_rescale", "do_normalize"});
