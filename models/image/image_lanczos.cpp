@@ -103,15 +103,20 @@ std::vector<uint8_t> along_columns(const View& in, int64_t to) {
 }  // namespace
 
 std::vector<uint8_t> resize_lanczos(const View& image, const Size& to) {
-  std::vector<uint8_t> wide;
+  // Pillow 13 shrinks a tall image along its columns first; each pass rounds, so the order shows.
+  const int64_t shorter = image.height - to.height, narrower = image.width - to.width;
+  const bool columns_first = shorter > 0 && shorter > 2 * narrower;
+  std::vector<uint8_t> made;
   View now = image;
-  if (to.width != image.width) {
-    wide = along_rows(image, to.width);
-    now = {.rgb_hwc = wide.data(), .width = to.width, .height = image.height};
+  for (const bool columns : {columns_first, !columns_first}) {
+    if (columns ? now.height == to.height : now.width == to.width) continue;
+    made = columns ? along_columns(now, to.height) : along_rows(now, to.width);
+    now = {.rgb_hwc = made.data(),
+           .width = columns ? now.width : to.width,
+           .height = columns ? to.height : now.height};
   }
-  if (to.height != image.height) return along_columns(now, to.height);
-  if (!wide.empty()) return wide;
-  return {image.rgb_hwc, image.rgb_hwc + 3 * image.width * image.height};
+  if (made.empty()) made.assign(image.rgb_hwc, image.rgb_hwc + 3 * image.width * image.height);
+  return made;
 }
 
 }  // namespace lft::image

@@ -12,6 +12,7 @@ import pytest
 import torch
 import yaml
 from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText, AutoTokenizer, Idefics3Processor, Qwen2VLImageProcessor
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
@@ -298,3 +299,39 @@ def test_prepared_rows_score_as_the_files_they_came_from(name, family_dir, image
     score(tmp_path / "files.jsonl", family_dir(name), family_rows, images)
     score(tmp_path / "shards.jsonl", family_dir(name), tmp_path / "prepared", images)
     assert (tmp_path / "shards.jsonl").read_bytes() == (tmp_path / "files.jsonl").read_bytes()
+
+
+def pixels_of(peer, extra):
+    """What the processor made, as the photographs' tiles in uint8, one array of [tiles, 3, height, width] an image or all tiles."""
+    mean, std = (torch.tensor(peer.colours[key]).view(1, 3, 1, 1) for key in ("image_mean", "image_std"))
+    if is_smol(peer.name):
+        tiles = [extra["pixel_values"][0]]
+    else:
+        tiles, begin = [], 0
+        for _, rows, columns in extra["image_grid_thw"].tolist():
+            patch = round((extra["pixel_values"].shape[1] / 6) ** 0.5)
+            values = extra["pixel_values"][begin : begin + rows * columns]
+            begin += rows * columns
+            values = values.view(rows // 2, columns // 2, 2, 2, 3, 2, patch, patch)
+            assert torch.equal(values[:, :, :, :, :, 0], values[:, :, :, :, :, 1])  # a still image's two frames
+            whole = values[:, :, :, :, :, 0].permute(4, 0, 2, 5, 1, 3, 6).reshape(1, 3, rows * patch, columns * patch)
+            tiles.append(whole)
+    return [((tile.double() * std + mean) * 255).round().to(torch.uint8) for tile in tiles]
+
+
+@pytest.mark.parametrize("name", ["qwen25_gqa", "qwen3_gqa", "smol_tied", "idefics3_shards"])
+def test_pixels_are_the_processors(name, family_dir, family_peer, images, tmp_path):
+    peer, rows = family_peer(name), [item for item in FAMILY_ROWS if reference.images_of(item)]
+    file = family_dir(name) / ("processor_config.json" if is_smol(name) else "preprocessor_config.json")
+    colours = json.loads(file.read_text())
+    peer.colours = colours.get("image_processor", colours)
+    data = write_rows(tmp_path / "rows.jsonl", rows)
+    lft("prepare", make_recipe(name, tmp_path / "run", family_dir(name), data, images), "--out", tmp_path / "prepared")
+    shard = load_file(tmp_path / "prepared" / "shard-00000.safetensors")
+    begin = 0
+    for item in rows:
+        for want in pixels_of(peer, peer.inputs(item, images)[1]):
+            got = shard["pixels"][begin : begin + want.numel()].view(want.shape)
+            begin += want.numel()
+            assert torch.equal(got, want), item["id"]
+    assert begin == shard["pixels"].numel()
