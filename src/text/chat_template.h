@@ -25,8 +25,9 @@ std::vector<std::string> template_names();
 bool takes_system(const std::string& name);  // whether a row's own system text has a place in it
 /// The token that ends an answer; empty: the tokenizer's end token.
 std::string template_end(const std::string& name);
-/// `eos` is the tokenizer's end token text ("</s>"), for templates without one of their own. With `generate`, the last turn stops after
-/// "ASSISTANT:". A `system` text that is not empty stands in place of the template's own.
+/// `eos` is the tokenizer's end token text ("</s>"), for templates without one of their own. With
+/// `generate`, the last turn stops after "ASSISTANT:". A `system` text that is not empty stands in
+/// place of the template's own.
 Rendered render(const std::string& name, const std::vector<Turn>& turns, const std::string& eos,
                 bool generate = false, const std::string& system = "");
 std::string template_hash(const std::string& name);  // sha256 of one rendered example

@@ -335,3 +335,15 @@ def test_pixels_are_the_processors(name, family_dir, family_peer, images, tmp_pa
             begin += want.numel()
             assert torch.equal(got, want), item["id"]
     assert begin == shard["pixels"].numel()
+
+
+@pytest.mark.parametrize("recipe, name", [("smolvlm-lora", "smol_tied"), ("qwen-vl-lora", "qwen25_gqa"), ("qwen-vl-lora", "qwen3_tied")])
+def test_the_recipe_trains_in_miniature(recipe, name, family_dir, images, family_rows, tmp_path):
+    sets = {"model.path": family_dir(name), "output_dir": tmp_path / "out", "data.train": family_rows, "data.image_root": images}
+    sets |= {"data.workers": 1, "train.max_steps": 3, "lora.rank": 4, "train.batch_size": 2, "data.max_tokens": 512}
+    if recipe == "smolvlm-lora":
+        sets |= {"data.eval_share": 0.25, "train.eval_every_steps": 1}
+    arguments = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
+    lft("train", pathlib.Path(__file__).resolve().parents[2] / "recipes" / f"{recipe}.yaml", *arguments)
+    assert (tmp_path / "out" / "adapter" / "adapter_model.safetensors").exists()
+    assert len(step_lines(tmp_path / "out")) == 3
