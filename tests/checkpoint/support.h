@@ -20,7 +20,9 @@ inline Recipe small_recipe() {
   recipe.output_dir = "runs/a";
   recipe.model.path = "base";
   recipe.data.train = "rows.json";
-  recipe.train.grad_accum = 1;  // a run saves the number that auto came to
+  recipe.train.grad_accum = 1;  // a run saves what auto came to
+  recipe.data.chat_template = "llava-v1";
+  recipe.data.image_fit = "pad";
   return recipe;
 }
 
