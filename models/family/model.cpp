@@ -38,6 +38,21 @@ std::vector<int64_t> offsets_after(const at::Tensor& positions_3bt,
 
 }  // namespace
 
+ImageFeatures join_features(const std::vector<ImageFeatures>& parts) {
+  if (parts.empty()) return {};
+  if (parts.size() == 1) return parts.front();
+  std::vector<at::Tensor> features;
+  std::vector<std::vector<at::Tensor>> deep(parts.front().deep_kd.size());
+  for (const ImageFeatures& part : parts) {
+    features.push_back(part.features_kd);
+    for (size_t layer = 0; layer < deep.size(); ++layer)
+      deep[layer].push_back(part.deep_kd.at(layer));
+  }
+  ImageFeatures all{.features_kd = at::cat(features), .deep_kd = {}};
+  for (const std::vector<at::Tensor>& layer : deep) all.deep_kd.push_back(at::cat(layer));
+  return all;
+}
+
 ModelImpl::ModelImpl(const ModelConfig& config) : config(config) {}
 
 void ModelImpl::add_decoder(at::TensorOptions options, ops::BaseStorage storage) {
@@ -115,7 +130,8 @@ at::Tensor ModelImpl::loss_sum(const Batch& batch) {
   return logprobs.numel() == 0 ? at::zeros({}, logprobs.options()) : -logprobs.sum();
 }
 
-at::Tensor ModelImpl::next_logits(const Batch& batch, llama::KvCache& cache) {
+at::Tensor ModelImpl::next_logits(const Batch& batch, llama::KvCache& cache,
+                                  const ImageFeatures* known) {
   const int64_t b = batch.input_ids_bt.size(0), t = batch.input_ids_bt.size(1);
   const bool first = cache.empty();
   if (!first && (t != 1 || b != static_cast<int64_t>(cache.lengths.size()))) {
@@ -127,7 +143,7 @@ at::Tensor ModelImpl::next_logits(const Batch& batch, llama::KvCache& cache) {
       cache.lengths[static_cast<size_t>(row)] = batch.lengths_b[row].item<int64_t>();
     }
   }
-  const llama::DecoderInput input = embed(batch);
+  const llama::DecoderInput input = embed(batch, known);
   if (first && input.positions_3bt.defined())
     cache.offsets = offsets_after(input.positions_3bt, cache.lengths);
   at::Tensor rows = at::arange(b, at::kLong) * t;

@@ -18,6 +18,8 @@ struct ImageFeatures {
   at::Tensor features_kd;           // [image positions, d]
   std::vector<at::Tensor> deep_kd;  // each the same shape: added after decoder layer 0, 1, ...
 };
+/// Of several batches, one after the other.
+ImageFeatures join_features(const std::vector<ImageFeatures>& parts);
 
 class ModelImpl : public torch::nn::Module {
  public:
@@ -43,8 +45,9 @@ class ModelImpl : public torch::nn::Module {
   /// count. Zero supervised: exactly 0, no graph.
   at::Tensor loss_sum(const Batch& batch);
   /// [b, v] float32 logits of each row's last real position (first call fills the cache; later
-  /// calls take one new token a row).
-  at::Tensor next_logits(const Batch& batch, llama::KvCache& cache);
+  /// calls take one new token a row). `known`: as embed() takes them.
+  at::Tensor next_logits(const Batch& batch, llama::KvCache& cache,
+                         const ImageFeatures* known = nullptr);
   /// [b, t, v] float32 logits of every position. For comparisons and merge checks, not for
   /// training.
   at::Tensor all_logits(const Batch& batch);

@@ -55,6 +55,17 @@ bool is_end(int64_t id, const family::ModelConfig& config) {
          config.eos_tokens.end();
 }
 
+/// A prompt at a time: the towers' activations of one are there at once, whatever the batch.
+family::ImageFeatures features_of(family::Model& model, const std::vector<data::Sample>& prompts,
+                                  const data::EncodeOptions& encode, at::Device device) {
+  std::vector<family::ImageFeatures> parts;
+  for (const data::Sample& prompt : prompts) {
+    const family::Batch alone = data::collate({prompt}, encode, device);
+    if (!family::image_shapes(alone).empty()) parts.push_back(model->image_features(alone));
+  }
+  return family::join_features(parts);
+}
+
 }  // namespace
 
 int64_t pick_token(const at::Tensor& logits_v, double temperature, double top_p, double uniform) {
@@ -89,9 +100,10 @@ std::vector<std::vector<int64_t>> generate_batch(family::Model& model,
   std::vector<char> done(prompts.size(), 0);
   size_t open = prompts.size();
   llama::KvCache cache;
+  const family::ImageFeatures features = features_of(model, prompts, encode, device);
   family::Batch batch = data::collate(prompts, encode, device);
   for (int64_t step = 0; step < limit && open > 0 && requested_signal() == 0; ++step) {
-    at::Tensor logits_bv = model->next_logits(batch, cache).to(at::kCPU);
+    at::Tensor logits_bv = model->next_logits(batch, cache, &features).to(at::kCPU);
     forbid(logits_bv, model->config.image_token);
     for (size_t row = 0; row < prompts.size(); ++row) {
       if (done[row] != 0) continue;

@@ -288,7 +288,7 @@ def build(name, path, seed=0):
     path.mkdir(parents=True)
     smol = spec["family"] in ("smolvlm", "idefics3")
     tokenizer = smol_tokenizer() if smol else qwen_tokenizer()
-    vocab = (tokenizer.get_vocab_size() + 63) // 64 * 64
+    vocab = spec.get("vocab", (tokenizer.get_vocab_size() + 63) // 64 * 64)
     config = (smol_config if smol else qwen_config)(spec, tokenizer, vocab)
     write_processor(path, spec, tokenizer)
     model = CLASSES[spec["family"]](config)
