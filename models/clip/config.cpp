@@ -4,10 +4,8 @@
 
 namespace lft::clip {
 
-ClipConfig parse_clip_config(const ConfigFields& vision) {
-  ClipConfig c;
-  std::string model_type = "clip_vision_model";
-  vision.one_of("model_type", {"clip_vision_model"}, &model_type);
+ClipConfig parse_clip_config(const ConfigFields& vision, const ClipConfig& silent) {
+  ClipConfig c = silent;
   vision.one_of("hidden_act", known_activations(), &c.activation);
   vision.integer("hidden_size", 1, kMaxHidden, &c.hidden);
   vision.integer("intermediate_size", 1, kMaxIntermediate, &c.intermediate);

@@ -16,8 +16,8 @@ struct ClipConfig {
   int64_t grid() const { return image_size / patch_size; }
 };
 
-/// Throws kInput naming the field for anything out of range, an unsupported model_type or
-/// activation.
-ClipConfig parse_clip_config(const ConfigFields& fields);
+/// `silent`: what a field that is not there means. Throws kInput naming the field for anything out
+/// of range or an unsupported activation; model_type is the caller's.
+ClipConfig parse_clip_config(const ConfigFields& fields, const ClipConfig& silent = {});
 
 }  // namespace lft::clip

@@ -49,6 +49,8 @@ struct ImageRules {
 class ImageProcessor {
  public:
   virtual ~ImageProcessor() = default;
+  /// What makes the images of a row that shows so many. Its mean, std and token are this one's.
+  virtual const ImageProcessor& of_row(size_t /*images*/) const { return *this; }
   /// kInput where an image of this size cannot be fitted: too long and narrow, mostly.
   virtual ImagePlan plan(const image::Size& size) const = 0;
   /// Of the shape that plan() says.

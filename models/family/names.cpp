@@ -16,6 +16,19 @@ void TensorList::layer_norm(const std::string& module, int64_t size) {
   add(module + ".bias", {size});
 }
 
+void TensorList::vision_layers(const std::string& root, int64_t hidden, int64_t inner,
+                               int64_t layers) {
+  for (int64_t i = 0; i < layers; ++i) {
+    const std::string layer = root + "encoder.layers." + std::to_string(i) + ".";
+    for (const char* name : {"k_proj", "v_proj", "q_proj", "out_proj"})
+      linear(layer + "self_attn." + name, hidden, hidden, true);
+    layer_norm(layer + "layer_norm1", hidden);
+    linear(layer + "mlp.fc1", hidden, inner, true);
+    linear(layer + "mlp.fc2", inner, hidden, true);
+    layer_norm(layer + "layer_norm2", hidden);
+  }
+}
+
 void TensorList::decoder(const llama::LlamaConfig& c) {
   const std::string root = "language_model.model.";
   add(root + "embed_tokens.weight", {c.vocab, c.hidden});

@@ -23,6 +23,8 @@ struct TensorList {
   void add(const std::string& name, std::vector<int64_t> shape);
   void linear(const std::string& module, int64_t in, int64_t out, bool bias);
   void layer_norm(const std::string& module, int64_t size);
+  /// The layers of CLIP and SigLIP towers, `root` before "encoder".
+  void vision_layers(const std::string& root, int64_t hidden, int64_t inner, int64_t layers);
   /// language_model.model... and language_model.lm_head, which every family's decoder has.
   void decoder(const llama::LlamaConfig& config);
 };

@@ -11,9 +11,10 @@ namespace lft::family {
 
 /// Equal blocks. Names of layers and norms are below a block ("self_attn.q_proj").
 struct Tower {
-  std::string label;   // "vision tower", for messages
-  std::string layers;  // before a block's number: "vision_tower.vision_model.encoder.layers."
-  int64_t count = 0;   // blocks that run
+  std::string label;     // "vision tower", for messages
+  std::string layers;    // before a block's number: "vision_tower.vision_model.encoder.layers."
+  int64_t count = 0;     // blocks that run
+  bool windows = false;  // attention is within images or parts of them, joined by a copy
   int64_t width = 0, inner = 0, heads = 0, kv_heads = 0, head_dim = 0;
   std::vector<std::string> qkv;  // three layers, or one for all three
   std::string o;

@@ -159,6 +159,7 @@ LlamaConfig parse_llama_config(const ConfigFields& text, const std::vector<std::
   std::string type = types.front(), activation = "silu";
   text.one_of("model_type", types, &type);
   LlamaConfig c = text_type(type).silent;
+  c.model_type = type;
   text.one_of("hidden_act", {"silu", "swish"}, &activation);
   text.integer("hidden_size", 1, kMaxHidden, &c.hidden);
   text.integer("intermediate_size", 1, kMaxIntermediate, &c.intermediate);

@@ -17,6 +17,7 @@ struct RopeScaling {
 };
 
 struct LlamaConfig {
+  std::string model_type = "llama";  // or another of parse_llama_config()'s
   int64_t hidden = 4096, intermediate = 11008, layers = 32, heads = 32, kv_heads = 32,
           head_dim = 128, vocab = 32000, max_positions = 2048;
   double rms_norm_eps = 1e-6, rope_theta = 10000;

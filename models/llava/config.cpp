@@ -55,7 +55,10 @@ family::ModelConfig parse_llava(const Json& config, const std::string& where) {
       has_text ? top.child("text_config") : ConfigFields(nothing, "text_config.", where);
   c.text = llama::parse_llama_config(text);
   if (has_vision) {
-    own->vision = clip::parse_clip_config(top.child("vision_config"));
+    const ConfigFields vision = top.child("vision_config");
+    std::string type = "clip_vision_model";
+    vision.one_of("model_type", {type}, &type);
+    own->vision = clip::parse_clip_config(vision);
   } else {  // ViT-L/14 at 336 pixels, as transformers fills it in
     own->vision = {.hidden = 1024,
                    .intermediate = 4096,

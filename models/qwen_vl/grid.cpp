@@ -32,17 +32,19 @@ std::vector<Grid> grids_of(const std::vector<family::ImageShape>& images, const 
 at::Tensor patches_of(const at::Tensor& pixels, const std::vector<Grid>& grids,
                       const VisionConfig& v) {
   const at::Tensor flat = pixels.flatten();
-  std::vector<at::Tensor> patches;
+  const int64_t of_patch = 3 * v.patch * v.patch;
+  const at::Tensor patches = at::empty({flat.size(0) / of_patch, of_patch}, flat.options());
   int64_t from = 0;
   for (const Grid& grid : grids) {
-    const int64_t values = 3 * grid.patches() * v.patch * v.patch;
+    const int64_t values = grid.patches() * of_patch;
     const at::Tensor image = flat.narrow(0, from, values)
                                  .view({3, grid.height / v.merge, v.merge, v.patch,
                                         grid.width / v.merge, v.merge, v.patch});
-    patches.push_back(image.permute({1, 4, 2, 5, 0, 3, 6}).reshape({grid.patches(), -1}));
+    const at::Tensor in_order = image.permute({1, 4, 2, 5, 0, 3, 6});
+    patches.narrow(0, from / of_patch, grid.patches()).view(in_order.sizes()).copy_(in_order);
     from += values;
   }
-  return patches.size() == 1 ? patches[0] : at::cat(patches, 0);
+  return patches;
 }
 
 at::Tensor patch_places(const std::vector<Grid>& grids, int64_t merge) {

@@ -48,6 +48,7 @@ family::Tower QwenVlFamily::vision(const family::ModelConfig& config) const {
   family::Tower tower{.label = "vision tower",
                       .layers = "vision_tower.blocks.",
                       .count = v.depth,
+                      .windows = true,
                       .width = v.hidden,
                       .inner = v.intermediate,
                       .heads = v.heads,

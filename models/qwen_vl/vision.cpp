@@ -58,9 +58,10 @@ at::Tensor VisionAttentionImpl::forward(const at::Tensor& x_sd, const VisionPass
   const at::Tensor parts = all.view({1, s, 3, heads_, width / heads_});
   const at::Tensor q = ops::rope(parts.select(2, 0), pass.cos, pass.sin),
                    k = ops::rope(parts.select(2, 1), pass.cos, pass.sin);
+  // A copy: what qkv put out, three times as wide, is then free.
+  const at::Tensor v = parts.select(2, 2).contiguous();
   const at::Tensor mixed =
-      ops::packed_attention(q.squeeze(0), k.squeeze(0), parts.select(2, 2).squeeze(0), sequences,
-                            /*causal=*/false);
+      ops::packed_attention(q.squeeze(0), k.squeeze(0), v.squeeze(0), sequences, /*causal=*/false);
   return call("proj", proj, mixed.flatten(1));
 }
 

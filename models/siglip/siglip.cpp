@@ -41,8 +41,9 @@ at::Tensor SiglipPatchEmbeddingImpl::forward(const at::Tensor& pixels_nchw) {
 }
 
 SiglipEmbeddingsImpl::SiglipEmbeddingsImpl(const clip::ClipConfig& config,
-                                           at::TensorOptions options)
-    : ids_s_(bucketed_positions(config.grid())) {
+                                           at::TensorOptions options, Places places)
+    : ids_s_(places == Places::kBucketed ? bucketed_positions(config.grid())
+                                         : at::arange(config.grid() * config.grid(), at::kLong)) {
   patch_embedding = register_module("patch_embedding", SiglipPatchEmbedding(config, options));
   position_embedding =
       register_module("position_embedding",
@@ -58,18 +59,50 @@ at::Tensor SiglipEmbeddingsImpl::forward(const at::Tensor& pixels_nchw) {
                         ops::copy_to_device(ids_s_, positions.device()));
 }
 
-SiglipVisionImpl::SiglipVisionImpl(const clip::ClipConfig& config, at::TensorOptions options)
+SiglipHeadImpl::SiglipHeadImpl(const clip::ClipConfig& config, at::TensorOptions options) {
+  const int64_t d = config.hidden;
+  register_parameter("probe", at::empty({1, 1, d}, options), /*requires_grad=*/false);
+  const auto attention = register_module("attention", std::make_shared<torch::nn::Module>());
+  attention->register_parameter("in_proj_weight", at::empty({3 * d, d}, options), false);
+  attention->register_parameter("in_proj_bias", at::empty({3 * d}, options), false);
+  attention->register_module("out_proj", layers::Linear(d, d, true, options).ptr());
+  register_module("layernorm", layers::LayerNorm(d, config.layer_norm_eps, options));
+  register_module("mlp", clip::ClipMlp(config, options));
+}
+
+SiglipVisionImpl::SiglipVisionImpl(const clip::ClipConfig& config, at::TensorOptions options,
+                                   Places places, bool has_head)
     : layers_(config.layers) {
-  embeddings = register_module("embeddings", SiglipEmbeddings(config, options));
+  embeddings = register_module("embeddings", SiglipEmbeddings(config, options, places));
   encoder = register_module("encoder", clip::ClipEncoder(config, options));
   post_layernorm = register_module(
       "post_layernorm", layers::LayerNorm(config.hidden, config.layer_norm_eps, options));
+  if (has_head) register_module("head", SiglipHead(config, options));
 }
 
 at::Tensor SiglipVisionImpl::forward(const at::Tensor& pixels_nchw) {
   const at::Tensor x = call("embeddings", embeddings, pixels_nchw);
   const std::vector<int64_t> last = {layers_};
   return call("post_layernorm", post_layernorm, call("encoder", encoder, x, last).front());
+}
+
+std::vector<at::Tensor> SiglipVisionImpl::forward(const at::Tensor& pixels_nchw,
+                                                  const std::vector<int64_t>& feature_layers) {
+  return call("encoder", encoder, call("embeddings", embeddings, pixels_nchw), feature_layers);
+}
+
+SiglipTowerImpl::SiglipTowerImpl(const clip::ClipConfig& config, at::TensorOptions options,
+                                 bool has_head)
+    : layers_(config.layers) {
+  vision_model =
+      register_module("vision_model", SiglipVision(config, options, Places::kRowByRow, has_head));
+}
+
+std::vector<at::Tensor> SiglipTowerImpl::forward(const at::Tensor& pixels_nchw,
+                                                 const std::vector<int64_t>& feature_layers) {
+  std::vector<int64_t> from_start = feature_layers;
+  for (int64_t& layer : from_start) layer += layer < 0 ? layers_ + 1 : 0;
+  return call("vision_model", vision_model, pixels_nchw, from_start);
 }
 
 }  // namespace lft::siglip

@@ -10,33 +10,17 @@ namespace {
 using Json = nlohmann::json;
 
 clip::ClipConfig parse_vision(const ConfigFields& vision) {
-  clip::ClipConfig c{.hidden = 1152,
-                     .intermediate = 3072,
-                     .layers = 12,
-                     .heads = 16,
-                     .image_size = 224,
-                     .patch_size = 32,
-                     .layer_norm_eps = 1e-6,
-                     .activation = "gelu_pytorch_tanh"};
   std::string model_type = "smolvlm_vision";
   vision.one_of("model_type", {"smolvlm_vision", "idefics3_vision", "smolvlm", "idefics3"},
                 &model_type);
-  vision.one_of("hidden_act", known_activations(), &c.activation);
-  vision.integer("hidden_size", 1, kMaxHidden, &c.hidden);
-  vision.integer("intermediate_size", 1, kMaxIntermediate, &c.intermediate);
-  vision.integer("num_hidden_layers", 1, kMaxLayers, &c.layers);
-  vision.integer("num_attention_heads", 1, kMaxHeads, &c.heads);
-  vision.integer("num_channels", 3, 3, &c.channels);
-  vision.square("image_size", 1, kMaxSide, &c.image_size);
-  vision.square("patch_size", 1, kMaxSide, &c.patch_size);
-  vision.number("layer_norm_eps", 0, 1, &c.layer_norm_eps);
-  if (c.hidden % c.heads != 0)
-    vision.fail("num_attention_heads", std::to_string(c.heads),
-                "a divisor of hidden_size " + std::to_string(c.hidden));
-  if (c.patch_size > c.image_size)
-    vision.fail("patch_size", std::to_string(c.patch_size),
-                "at most image_size " + std::to_string(c.image_size));
-  return c;
+  return clip::parse_clip_config(vision, {.hidden = 1152,
+                                          .intermediate = 3072,
+                                          .layers = 12,
+                                          .heads = 16,
+                                          .image_size = 224,
+                                          .patch_size = 32,
+                                          .layer_norm_eps = 1e-6,
+                                          .activation = "gelu_pytorch_tanh"});
 }
 
 }  // namespace

@@ -57,8 +57,9 @@ SmolVlmImpl::SmolVlmImpl(const family::ModelConfig& config, at::ScalarType dtype
                          ops::BaseStorage storage)
     : ModelImpl(config) {
   const at::TensorOptions options = at::TensorOptions().dtype(dtype).device(device);
-  vision_tower =
-      register_module("vision_tower", siglip::SiglipVision(fields(config).vision, options));
+  vision_tower = register_module(
+      "vision_tower", siglip::SiglipVision(fields(config).vision, options,
+                                           siglip::Places::kBucketed, /*has_head=*/false));
   multi_modal_projector = register_module("multi_modal_projector", Connector(config, options));
   add_decoder(options, storage);
 }

@@ -16,15 +16,7 @@ void list_vision(const clip::ClipConfig& c, TensorList* list) {
             {c.hidden, c.channels, c.patch_size, c.patch_size});
   list->add(root + "embeddings.patch_embedding.bias", {c.hidden});
   list->add(root + "embeddings.position_embedding.weight", {c.grid() * c.grid(), c.hidden});
-  for (int64_t i = 0; i < c.layers; ++i) {
-    const std::string layer = root + "encoder.layers." + std::to_string(i) + ".";
-    for (const char* name : {"k_proj", "v_proj", "q_proj", "out_proj"})
-      list->linear(layer + "self_attn." + name, c.hidden, c.hidden, true);
-    list->layer_norm(layer + "layer_norm1", c.hidden);
-    list->linear(layer + "mlp.fc1", c.hidden, c.intermediate, true);
-    list->linear(layer + "mlp.fc2", c.intermediate, c.hidden, true);
-    list->layer_norm(layer + "layer_norm2", c.hidden);
-  }
+  list->vision_layers(root, c.hidden, c.intermediate, c.layers);
   list->layer_norm(root + "post_layernorm", c.hidden);
 }
 

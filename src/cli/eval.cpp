@@ -59,6 +59,7 @@ void fill_from_recipe(EvalCommand& command) {
   train::apply_data_rules(recipe, rules);
   command.infer.image_limits = rules.image_limits;
   command.infer.count_unknown = rules.count_unknown;
+  command.infer.special_tokens = rules.special_tokens;
 }
 
 io::Json record_line(const infer::EvalRecord& record) {

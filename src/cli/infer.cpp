@@ -111,6 +111,7 @@ InferModel load_infer_model(const InferOptions& options) {
   hf::check_adapter_tokenizer(adapter, out.encode.tokenizer_parts);
   out.encode.image_limits = options.image_limits;
   out.encode.count_unknown = options.count_unknown;
+  out.encode.special_tokens = options.special_tokens;
   out.model = hf::load_model(base, out.dtype, out.device);
   if (!options.adapter.empty()) hf::load_adapter(out.model, adapter);
   out.model->eval();

@@ -26,6 +26,7 @@ struct InferOptions {
   int64_t max_tokens = 2048;  // lowered to the model's positions
   io::ImageLimits image_limits;
   bool count_unknown = true;  // keys of rows that are not used; a recipe says by data.unknown_keys
+  data::SpecialTokensInText special_tokens = data::SpecialTokensInText::kSpecial;  // a recipe too
 };
 /// Registers --model, --adapter, --template, --image-fit and --dtype; returns --model, for a
 /// command that requires it.

@@ -22,6 +22,10 @@ struct EncodeRules {
 };
 
 /// How rows become samples. All numbers come from the model, never from processor defaults.
+/// What a special token in the data's own words is: a mistake, the words that spell it, or the
+/// token, as HF tokenizers take it.
+enum class SpecialTokensInText { kError, kText, kSpecial };
+
 struct EncodeOptions {
   family::ModelConfig config;
   std::string template_name = "llava-v1", image_fit = "pad";
@@ -34,6 +38,7 @@ struct EncodeOptions {
   bool skip_bad = false;  // on_bad_sample: skip. A malformed row is then an error of get(), not of
                           // open_dataset()
   int64_t max_bad = std::numeric_limits<int64_t>::max();  // how many samples skip_bad may leave out
+  SpecialTokensInText special_tokens = SpecialTokensInText::kSpecial;
   bool count_unknown = false;  // unknown_keys: warn. Else a key that is not used makes a row bad
   io::ImageLimits image_limits;
 };

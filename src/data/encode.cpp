@@ -39,12 +39,42 @@ void write_out_images(text::Rendered& rendered, const std::vector<family::ImageP
     const size_t at = rendered.text.find(kImageMark, from);
     rendered.text.replace(at, kImageMark.size(), image.text);
     from = at + image.text.size();
-    for (std::vector<text::Rendered::Span>* spans : {&rendered.supervised, &rendered.masked}) {
+    for (std::vector<text::Rendered::Span>* spans :
+         {&rendered.supervised, &rendered.masked, &rendered.given}) {
       for (text::Rendered::Span& span : *spans) {
         for (size_t* end : {&span.begin, &span.end})
           if (*end > at) *end += image.text.size() - kImageMark.size();
       }
     }
+  }
+}
+
+std::vector<text::ByteRange> ranges_of(const std::vector<text::Rendered::Span>& spans) {
+  std::vector<text::ByteRange> ranges;
+  for (const text::Rendered::Span& span : spans)
+    ranges.push_back({static_cast<uint32_t>(span.begin), static_cast<uint32_t>(span.end)});
+  return ranges;
+}
+
+/// Special tokens are the template's to write: in the data's own words they end turns, or make
+/// others.
+void look_for_special(const Row& row, const text::Tokenizer& tokenizer,
+                      const EncodeOptions& options, EncodedText& text) {
+  auto given = text.rendered.given.begin();
+  for (const text::Token& token : text.tokens) {
+    while (given != text.rendered.given.end() && given->end <= token.begin) ++given;
+    if (given == text.rendered.given.end()) return;
+    if (token.end <= given->begin || token.begin == token.end || !tokenizer.is_special(token.id))
+      continue;
+    text.special_read = true;
+    if (options.special_tokens == SpecialTokensInText::kSpecial) return;
+    refuse_row(
+        row, "a special token in a text",
+        quote_text(tokenizer.token_of(token.id), 80) + " in " +
+            quote_text(text.rendered.text.substr(given->begin, given->end - given->begin), 80),
+        "words: what ends turns and marks images is written by data.template",
+        "take it out of the row; or data.special_tokens_in_text: text reads it as text, "
+        "special as the token");
   }
 }
 
@@ -54,7 +84,12 @@ EncodedText tokenize(const Row& row, text::Rendered rendered,
                      const EncodeOptions& options) {
   EncodedText text{.rendered = std::move(rendered), .tokens = {}, .supervised = {}};
   write_out_images(text.rendered, images);
-  text.tokens = tokenizer.encode(text.rendered.text);
+  if (options.special_tokens == SpecialTokensInText::kText) {
+    text.tokens = tokenizer.encode_with_plain(text.rendered.text, ranges_of(text.rendered.given));
+  } else {
+    text.tokens = tokenizer.encode(text.rendered.text);
+    look_for_special(row, tokenizer, options, text);
+  }
   text.supervised = text::supervised_mask(text.tokens, text.rendered.supervised);
   int64_t image_tokens = 0;
   for (const text::Token& token : text.tokens) {
@@ -78,7 +113,7 @@ template <typename Find>
 PixelImage fit_named(const Row& row, const EncodeOptions& options, const std::string& next,
                      const Find& find) {
   try {
-    return read_fitted(find(), options);
+    return read_fitted(find(), options, row.images.size());
   } catch (const Error& error) {
     throw_image_error(row, error, next);
   }
@@ -132,9 +167,10 @@ std::vector<family::ImagePlan> plans_of(const std::vector<PixelImage>& images,
                                         const EncodeOptions& options) {
   std::vector<family::ImagePlan> plans;
   const auto fixed = options.images->fixed_shape();
+  const family::ImageProcessor& processor = options.images->of_row(images.size());
   for (const PixelImage& image : images) {
-    plans.push_back(options.images->plan(fixed ? image::Size{fixed->width, fixed->height}
-                                               : image.shape.source));
+    plans.push_back(
+        processor.plan(fixed ? image::Size{fixed->width, fixed->height} : image.shape.source));
   }
   return plans;
 }
@@ -155,8 +191,9 @@ std::vector<family::ImagePlan> plan_images(const Row& row, const std::string& im
           image_root.empty()
               ? name
               : io::image_path(image_root, name, options.image_limits.follow_symlinks);
-      plans.push_back(options.images->plan(
-          upright_size(read_header_of(path, options.image_limits, &file_bytes))));
+      plans.push_back(
+          options.images->of_row(row.images.size())
+              .plan(upright_size(read_header_of(path, options.image_limits, &file_bytes))));
     } catch (const Error& error) {
       throw_image_error(row, error, kMendImage);
     }
@@ -180,6 +217,7 @@ Sample expand_images(const EncodedText& text, const Row& row,
   auto run = runs.begin();
   Sample sample;
   sample.id = row.id;
+  sample.special_read = text.special_read;
   for (size_t i = 0; i < text.tokens.size(); ++i) {
     const int64_t id = text.tokens[i].id;
     const bool is_image = id == options.config.image_token,

@@ -40,6 +40,7 @@ struct EncodedText {
   text::Rendered rendered;          // with what images expand to
   std::vector<text::Token> tokens;  // of rendered.text
   std::vector<bool> supervised;     // by token
+  bool special_read = false;        // as in Sample
 };
 /// kInput where a token has no embedding row or the image tokens are not those that the images
 /// become.
@@ -62,7 +63,7 @@ io::ImageHeader read_header_of(const std::string& path, const io::ImageLimits& l
                                uint64_t* file_bytes);
 /// What the model sees of an image file, decoded with no more memory than read_bytes() says. Errors
 /// of the file and of the model's processor.
-PixelImage read_fitted(const std::string& path, const EncodeOptions& options);
+PixelImage read_fitted(const std::string& path, const EncodeOptions& options, size_t images = 1);
 /// Bytes held at the most while read_fitted() reads an image of this header from a file of so many
 /// bytes.
 int64_t read_bytes(const io::ImageHeader& header, int64_t file_bytes,

@@ -63,17 +63,18 @@ io::ImageHeader read_header_of(const std::string& path, const io::ImageLimits& l
   return io::read_image_header(io::read_file(path, limits.max_bytes), path, limits);
 }
 
-PixelImage read_fitted(const std::string& path, const EncodeOptions& options) {
+PixelImage read_fitted(const std::string& path, const EncodeOptions& options, size_t images) {
+  const family::ImageProcessor& processor = options.images->of_row(images);
   const auto decode = [&] {
     const FileBytes file(path, options.image_limits.max_bytes);
     const std::string_view bytes = file.bytes();
     const io::ImageHeader header = io::read_image_header(bytes, path, options.image_limits);
-    options.images->plan({header.width, header.height});  // alike for a turned image
-    const auto square = options.images->square_colour();
+    processor.plan({header.width, header.height});  // alike for a turned image
+    const auto square = processor.square_colour();
     return square ? io::decode_square(bytes, path, *square, options.image_limits)
                   : io::decode_image(bytes, path, options.image_limits);
   };
-  return fit_image(decode(), *options.images);
+  return fit_image(decode(), processor);
 }
 
 int64_t read_bytes(const io::ImageHeader& header, int64_t file_bytes,

@@ -59,15 +59,16 @@ SampleLength row_length(const Row& row, const std::string& image_root,
   const int64_t whole = sample.supervised();
   truncate_sample(sample, row, images, options);
   SampleLength length = length_of(sample, row.images.size());
+  const family::ImageProcessor& processor = options.images->of_row(row.images.size());
   for (const std::string& name : row.images) {
     try {
       uint64_t file_bytes = 0;
       const io::ImageHeader header =
           read_header_of(io::image_path(root, name, limits.follow_symlinks), limits, &file_bytes);
-      const family::ImagePlan plan = options.images->plan(upright_size(header));
+      const family::ImagePlan plan = processor.plan(upright_size(header));
       length.add_image(plan);
-      length.reading = std::max(
-          length.reading, read_bytes(header, static_cast<int64_t>(file_bytes), *options.images));
+      length.reading =
+          std::max(length.reading, read_bytes(header, static_cast<int64_t>(file_bytes), processor));
     } catch (const Error& error) {
       throw_image_error(row, error, kMendImage);
     }

@@ -25,6 +25,8 @@ std::string shard_name(size_t number) {
          ".safetensors";
 }
 
+constexpr char kSpecialTokens[] = "special_tokens_in_text";
+
 /// Everything that decides a sample beside its row. A run whose own differs is refused.
 io::Json made_for(const EncodeOptions& options) {
   io::Json made = {{"template", options.template_name},
@@ -36,6 +38,9 @@ io::Json made_for(const EncodeOptions& options) {
                    {"vocab_size", options.config.text.vocab}};
   made.update(options.images->identity());
   made["image_fit"] = options.image_fit;
+  if (options.special_tokens != SpecialTokensInText::kError)
+    made[kSpecialTokens] =
+        options.special_tokens == SpecialTokensInText::kText ? "text" : "special";
   return made;
 }
 
@@ -124,6 +129,7 @@ class PreparedWriter {
     rows_ += row_to_json(row).dump() + "\n";
     supervised_ += sample.supervised();
     tokens_ += static_cast<int64_t>(sample.input_ids.size());
+    special_read_ |= sample.special_read;
     shard_.add(sample);
     if (shard_.bytes() >= shard_bytes_) flush();
   }
@@ -136,7 +142,10 @@ class PreparedWriter {
   void finish() {
     if (shard_.samples() > 0) flush();
     io::write_file_atomic(folder_ + "/rows.jsonl", rows_);
-    const io::Json index = {{"lft_prepared", kVersion},         {"made_for", made_for(options_)},
+    io::Json made = made_for(options_);
+    if (options_.special_tokens == SpecialTokensInText::kSpecial && !special_read_)
+      made.erase(kSpecialTokens);
+    const io::Json index = {{"lft_prepared", kVersion},         {"made_for", made},
                             {"rows_sha256", sha256(rows_)},     {"shards", shards_},
                             {"supervised_tokens", supervised_}, {"tokens", tokens_}};
     io::write_file_atomic(folder_ + "/index.json", index.dump(2) + "\n");
@@ -155,6 +164,7 @@ class PreparedWriter {
   int64_t shard_bytes_, supervised_ = 0, tokens_ = 0;
   std::string rows_;
   Shard shard_;
+  bool special_read_ = false;
   io::Json shards_ = io::Json::array();
 };
 
@@ -202,7 +212,12 @@ bool is_prepared(const std::string& path) {
 
 void check_made_for(const io::Json& stored, const EncodeOptions& options, const std::string& path) {
   std::vector<std::string> found, expected;
-  const io::Json wanted = made_for(options);
+  io::Json wanted = made_for(options);
+  // Rows without any are the same whatever a run says of them.
+  if (stored.is_object() && stored.contains(kSpecialTokens))
+    wanted.emplace(kSpecialTokens, nullptr);
+  else
+    wanted.erase(kSpecialTokens);
   for (const auto& [key, value] : wanted.items()) {
     const io::Json other = stored.is_object() && stored.contains(key) ? stored[key] : io::Json();
     if (other == value) continue;

@@ -31,6 +31,7 @@ struct Sample {
   std::string id;
   std::vector<int64_t> input_ids, labels;
   std::vector<PixelImage> images;
+  bool special_read = false;  // a special token in the row's own words was read as the token
   int64_t supervised() const;
 };
 

@@ -28,7 +28,8 @@ struct Recipe {
   std::vector<std::string> full;  // projector, vision, llm, all
   struct Data {
     std::string train, eval, image_root, chat_template = "auto", image_fit = "auto",
-                                         on_bad_sample = "error", unknown_keys = "error";
+                                         on_bad_sample = "error", unknown_keys = "error",
+                                         special_tokens_in_text = "error";
     int64_t max_tokens = 2048, workers = 4;
     double eval_share = 0;  // 0: what data.eval names
     int64_t max_bad = 10, min_pixels = 0, max_pixels = 64'000'000, max_side = 65535;

@@ -89,7 +89,8 @@ void visit_data(Visitor& v, Section& d) {
   v.field("max_side", d.max_side, {.low = 1, .high = 65535},
           "an image with a longer side is a bad sample, not decoded");
   v.field("template", d.chat_template,
-          {.choices = {"auto", "llava-v1", "llava-hf", "plain", "chatml", "qwen3-vl", "smolvlm"}},
+          {.choices = {"auto", "llava-v1", "llava-hf", "plain", "chatml", "qwen3-vl", "mistral",
+                       "smolvlm"}},
           "how turns become text; auto: what the model's family is asked with");
   v.field("image_fit", d.image_fit, {.choices = {"auto", "pad", "crop", "native"}},
           "pad to a square (as LLaVA-1.5 trained), crop (as the HF processor does), or native: "
@@ -103,6 +104,10 @@ void visit_data(Visitor& v, Section& d) {
           "skipped samples are counted and named");
   v.field("unknown_keys", d.unknown_keys, {.choices = {"error", "warn"}, .may_change = true},
           "a key of a row that lft does not use is an error, or counted by name in one warning");
+  v.field("special_tokens_in_text", d.special_tokens_in_text,
+          {.choices = {"error", "text", "special"}},
+          "a special token of the tokenizer in a row's own words is an error, or the words that "
+          "spell it, or the token (as HF tokenizers take it)");
   v.field("max_bad", d.max_bad, {.low = 0, .high = 1e12, .may_change = true},
           "samples of one data set that on_bad_sample: skip may leave out; one more stops the run, "
           "naming the first");

@@ -28,6 +28,7 @@ struct Template {
   const char* after = "";         // after that, not supervised
   const char* separator = "";     // between turns
   bool takes_system = true;       // a row's system text has a place
+  const char* decoder = "";       // the model_type of the only decoders that are asked with it
 };
 
 constexpr Template kTemplates[] = {
@@ -46,7 +47,7 @@ constexpr Template kTemplates[] = {
      .space = " ",
      .separator = " "},
     {.name = "plain", .takes_system = false},
-    // Qwen2-VL and Qwen2.5-VL; Qwen3-VL has no system text of its own.
+    // Qwen2-VL and Qwen2.5-VL; Qwen3-VL and LLaVA-OneVision have no system text of their own.
     {.name = "chatml",
      .system = "You are a helpful assistant.",
      .system_role = "<|im_start|>system\n",
@@ -62,6 +63,15 @@ constexpr Template kTemplates[] = {
      .answer = "<|im_end|>\n<|im_start|>assistant\n",
      .end = "<|im_end|>",
      .after = "\n"},
+    // LLaVA-NeXT on Mistral.
+    {.name = "mistral",
+     .system_role = "<<SYS>>\n",
+     .system_after = "\n<</SYS>>\n\n",
+     .question = "[INST] ",
+     .answer = " [/INST]",
+     .space = " ",
+     .separator = " ",
+     .decoder = "mistral"},
     {.name = "smolvlm",
      .system_role = "System: ",
      .system_after = "<end_of_utterance>\n",
@@ -82,6 +92,17 @@ const Template* find(const std::string& name) {
   return it == std::end(kTemplates) ? nullptr : it;
 }
 
+/// Appends a text of the data; its image marks are the template's, not the text's.
+void add_given(const std::string& text, Rendered& out) {
+  for (size_t from = 0; from < text.size();) {
+    const size_t mark = std::min(text.find(kImageMark, from), text.size());
+    if (mark > from) out.given.push_back({out.text.size(), out.text.size() + mark - from});
+    const size_t after = std::min(mark + kImageMark.size(), text.size());
+    out.text.append(text, from, after - from);
+    from = after;
+  }
+}
+
 const Template& get(const std::string& name) {
   if (const Template* found = find(name)) return *found;
   refuse(ErrorKind::kUsage, "unknown template", {}, name, join(template_names()),
@@ -100,6 +121,7 @@ std::vector<std::string> template_names() {
 
 bool takes_system(const std::string& name) { return get(name).takes_system; }
 std::string template_end(const std::string& name) { return get(name).end; }
+std::string template_decoder(const std::string& name) { return get(name).decoder; }
 
 Rendered render(const std::string& name, const std::vector<Turn>& turns, const std::string& eos,
                 bool generate, const std::string& system) {
@@ -110,15 +132,22 @@ Rendered render(const std::string& name, const std::vector<Turn>& turns, const s
   const std::string end = *form.end == '\0' ? eos : form.end;
   const std::string before = system.empty() ? form.system : system;
   out.text = form.begin;
-  if (!before.empty()) out.text += form.system_role + before + form.system_after;
+  if (!before.empty()) {
+    out.text += form.system_role;
+    add_given(before, out);
+    out.text += form.system_after;
+  }
   for (size_t i = 0; i < turns.size(); ++i) {
     if (i > 0) out.text += form.separator;
     out.text += form.question;
     if (!turns[i].question.starts_with(kImageMark)) out.text += form.before_text;
-    out.text += turns[i].question + form.answer;
+    add_given(turns[i].question, out);
+    out.text += form.answer;
     if (generate && i + 1 == turns.size()) break;
     const size_t begin = out.text.size();
-    out.text += form.space + turns[i].answer + end;
+    out.text += form.space;
+    add_given(turns[i].answer, out);
+    out.text += end;
     (turns[i].learnt ? out.supervised : out.masked).push_back({begin, out.text.size()});
     out.text += form.after;
   }

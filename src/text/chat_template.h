@@ -18,6 +18,7 @@ struct Rendered {
   };
   std::vector<Span> supervised;  // answer with the space before it and its end token
   std::vector<Span> masked;      // the same of answers that are not learnt
+  std::vector<Span> given;       // what the turns and the system text say, without image marks
 };
 
 bool is_template(const std::string& name);  // llava-v1, chatml, ...
@@ -25,6 +26,8 @@ std::vector<std::string> template_names();
 bool takes_system(const std::string& name);  // whether a row's own system text has a place in it
 /// The token that ends an answer; empty: the tokenizer's end token.
 std::string template_end(const std::string& name);
+/// The model_type of the only decoders that are asked with it; empty: of any.
+std::string template_decoder(const std::string& name);
 /// `eos` is the tokenizer's end token text ("</s>"), for templates without one of their own. With
 /// `generate`, the last turn stops after "ASSISTANT:". A `system` text that is not empty stands in
 /// place of the template's own.

@@ -180,6 +180,11 @@ void JsonTokenizer::encode_text(Aligned text, std::vector<Token>& out) const {
 }
 
 std::vector<Token> JsonTokenizer::encode(std::string_view text) const {
+  return encode_with_plain(text, {});
+}
+
+std::vector<Token> JsonTokenizer::encode_with_plain(std::string_view text,
+                                                    const std::vector<ByteRange>& plain) const {
   std::vector<Token> out;
   for (const int64_t id : before_) out.push_back({id, 0, 0});
   const Aligned whole = align_utf8(text);
@@ -187,13 +192,15 @@ std::vector<Token> JsonTokenizer::encode(std::string_view text) const {
     const ByteRange source = from.source(segment.begin, segment.end);
     out.push_back({vocabulary_.added()[size_t(segment.token)].id, source.begin, source.end});
   };
-  for (const Segment& segment : raw_->split(whole.text)) {
+  const std::vector<AddedToken>& added = vocabulary_.added();
+  for (const Segment& segment : raw_->split(whole.text, counted_in(added, whole, plain))) {
     if (segment.token >= 0) {
       add_token(whole, segment);
       continue;
     }
     Aligned normal = normalizer_.apply(whole.slice(segment.begin, segment.end));
-    for (const Segment& inner : normalized_->split(normal.text)) {
+    const auto counts = counted_in(added, normal, plain);
+    for (const Segment& inner : normalized_->split(normal.text, counts)) {
       if (inner.token >= 0) {
         add_token(normal, inner);
       } else if (inner.end - inner.begin == normal.text.size()) {

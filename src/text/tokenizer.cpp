@@ -1,5 +1,6 @@
 #include "src/text/tokenizer.h"
 
+#include "kernels/common/error.h"
 #include "src/text/json_tokenizer.h"
 #include "src/text/pipeline/json_access.h"
 #include "src/text/tokenizer_parts.h"
@@ -64,10 +65,16 @@ class ModelTokenizer : public Tokenizer {
   }
 
   std::vector<Token> encode(std::string_view text) const override {
+    return encode_with_plain(text, {});
+  }
+
+  std::vector<Token> encode_with_plain(std::string_view text,
+                                       const std::vector<ByteRange>& plain) const override {
     std::vector<Token> out;
     if (bos_ >= 0) out.push_back({bos_, 0, 0});
     const Aligned whole = align_utf8(text);
-    for (const Segment& segment : matcher_->split(whole.text)) {
+    const auto counts = counted_in(vocabulary_.added(), whole, plain);
+    for (const Segment& segment : matcher_->split(whole.text, counts)) {
       if (segment.token < 0) {
         encode_text(whole, segment, out);
         continue;
@@ -92,6 +99,9 @@ class ModelTokenizer : public Tokenizer {
   int64_t vocab_size() const override { return vocabulary_.size(); }
   int64_t id_of(const std::string& token) const override { return vocabulary_.id_of(token); }
   std::string token_of(int64_t id) const override { return vocabulary_.token_of(id); }
+  bool is_special(int64_t id) const override {
+    return vocabulary_.is_special(vocabulary_.token_of(id));
+  }
 
  private:
   void encode_text(const Aligned& whole, const Segment& segment, std::vector<Token>& out) const {
@@ -115,6 +125,15 @@ class ModelTokenizer : public Tokenizer {
 };
 
 }  // namespace
+
+std::vector<Token> Tokenizer::encode_with_plain(std::string_view text,
+                                                const std::vector<ByteRange>& plain) const {
+  if (!plain.empty())
+    throw Error(ErrorKind::kInternal, "a tokenizer that cannot read special tokens as text");
+  return encode(text);
+}
+
+bool Tokenizer::is_special(int64_t) const { return false; }
 
 std::unique_ptr<Tokenizer> Tokenizer::load(const std::string& model_dir) {
   const TokenizerFiles files = read_tokenizer_files(model_dir);

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "src/text/pipeline/aligned.h"
+
 namespace lft::text {
 
 struct Token {
@@ -34,6 +36,12 @@ class Tokenizer {
   /// recognised. Spans never step back; the byte tokens of one character share its span; invalid
   /// UTF-8 is read as U+FFFD.
   virtual std::vector<Token> encode(std::string_view text) const = 0;
+  /// The same, but what touches one of the `plain` byte ranges is no special token: it is text as
+  /// any other (HF's split_special_tokens, for a part of the text).
+  virtual std::vector<Token> encode_with_plain(std::string_view text,
+                                               const std::vector<ByteRange>& plain) const;
+  /// Whether skip_special leaves the token out of an answer.
+  virtual bool is_special(int64_t id) const;
   /// Text of ids; special tokens left out when asked. Ids that no token has are left out, as HF
   /// does.
   virtual std::string decode(const std::vector<int64_t>& ids, bool skip_special = true) const = 0;

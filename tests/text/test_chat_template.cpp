@@ -88,7 +88,7 @@ TEST(ChatTemplate, ASystemTextTakesThePlaceOfTheTemplatesOwn) {
 
 TEST(ChatTemplate, Names) {
   EXPECT_EQ(template_names(), (std::vector<std::string>{"llava-v1", "llava-hf", "plain", "chatml",
-                                                        "qwen3-vl", "smolvlm"}));
+                                                        "qwen3-vl", "mistral", "smolvlm"}));
   EXPECT_TRUE(is_template("plain"));
   EXPECT_FALSE(is_template("llava"));
   EXPECT_THROW(render("llava", {}, "</s>"), Error);

@@ -19,7 +19,7 @@ constexpr FaultName kNames[kDataFaults] = {
     {DataFault::kRow, "malformed_row", "a malformed row"},
     {DataFault::kEmptyAnswer, "empty_answer", "an empty or missing answer"},
     {DataFault::kMarks, "image_marks", "<image> marks that do not fit the images"},
-    {DataFault::kTokens, "tokens", "tokens that the model does not have"},
+    {DataFault::kTokens, "tokens", "tokens that the model has not, or special ones in a text"},
     {DataFault::kImagePath, "image_path", "an image path that is not opened"},
     {DataFault::kMissingImage, "missing_image", "an image file that is not there"},
     {DataFault::kBrokenImage, "broken_image", "an image that cannot be decoded"},

@@ -28,6 +28,8 @@ std::vector<std::string> text_marks(const text::Tokenizer& tokenizer,
   for (int64_t id = 0; id < tokenizer.vocab_size(); ++id) {
     const std::string token = tokenizer.token_of(id);
     if (token.empty() || id == options.config.image_token) continue;
+    if (tokenizer.is_special(id) && options.special_tokens == data::SpecialTokensInText::kError)
+      continue;  // in a text it makes the row a bad one
     if (tokenizer.decode({id}, /*skip_special=*/true).empty() &&
         tokenizer.decode({id}, /*skip_special=*/false) == token)
       marks.push_back(token);

@@ -10,8 +10,8 @@
 
 namespace lft::debug {
 
-/// The tokenizer's special tokens but <image>, and what the template writes before a question and
-/// before an answer.
+/// The tokenizer's special tokens but <image>, where a text may hold them, and what the template
+/// writes before a question and before an answer.
 std::vector<std::string> text_marks(const text::Tokenizer& tokenizer,
                                     const data::EncodeOptions& options);
 

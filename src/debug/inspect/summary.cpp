@@ -109,7 +109,7 @@ class CallTable : public CallObserver {
       row.multiply_adds = products;
       return row;
     }
-    return row_of(tensor, "(not run)");
+    return row_of(tensor, module == tensor ? "Parameter" : "(not run)");
   }
 
   std::map<std::string, size_t> index_;

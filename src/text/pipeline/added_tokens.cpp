@@ -81,7 +81,7 @@ size_t TokenMatcher::longest_match(std::string_view text, size_t pos, int& token
   return best;
 }
 
-std::vector<Segment> TokenMatcher::split(std::string_view text) const {
+std::vector<Segment> TokenMatcher::split(std::string_view text, const Counts& counts) const {
   std::vector<Segment> out;
   size_t done = 0;
   for (size_t pos = 0; pos < text.size();) {
@@ -93,6 +93,7 @@ std::vector<Segment> TokenMatcher::split(std::string_view text) const {
     }
     size_t begin = pos, end = pos + length;
     pos = end;
+    if (counts && !counts(token, begin, end)) continue;
     const Flags& flags = flags_.at(token);
     if (flags.single_word && word_touches(text, begin, end)) continue;
     if (flags.lstrip) begin = spaces_before(text, begin, std::min(done, begin));
@@ -105,6 +106,18 @@ std::vector<Segment> TokenMatcher::split(std::string_view text) const {
   }
   if (done < text.size()) out.push_back({done, text.size(), -1});
   return out;
+}
+
+TokenMatcher::Counts counted_in(const std::vector<AddedToken>& tokens, const Aligned& text,
+                                const std::vector<ByteRange>& plain) {
+  if (plain.empty()) return {};
+  return [&](int token, size_t begin, size_t end) {
+    if (!tokens[size_t(token)].special) return true;
+    const ByteRange source = text.source(begin, end);
+    return std::ranges::none_of(plain, [&](const ByteRange& range) {
+      return source.begin < range.end && source.end > range.begin;
+    });
+  };
 }
 
 }  // namespace lft::text

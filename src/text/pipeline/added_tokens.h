@@ -1,6 +1,7 @@
 // Added tokens: found in the text before and after normalisation, with the flags of the tokenizers
 // library. Knows no model.
 #pragma once
+#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -34,8 +35,10 @@ class TokenMatcher {
   /// `patterns[i]` is looked for on behalf of `tokens[indices[i]]`. Patterns are not empty.
   TokenMatcher(const std::vector<AddedToken>& tokens, const std::vector<int>& indices,
                const std::vector<std::string>& patterns);
+  /// Which of the matches count: token, begin, end. None: all do.
+  using Counts = std::function<bool(int, size_t, size_t)>;
   /// Covers the text without gaps; empty for an empty text. Linear in the text.
-  std::vector<Segment> split(std::string_view text) const;
+  std::vector<Segment> split(std::string_view text, const Counts& counts = {}) const;
 
  private:
   struct Flags {
@@ -48,6 +51,11 @@ class TokenMatcher {
   std::unordered_map<uint64_t, uint32_t> next_;  // node << 8 | byte -> node
   bool first_[256] = {};
 };
+
+/// All matches but those of special tokens that touch a `plain` range of the text's source. None
+/// where nothing is plain.
+TokenMatcher::Counts counted_in(const std::vector<AddedToken>& tokens, const Aligned& text,
+                                const std::vector<ByteRange>& plain);
 
 /// Unicode White_Space.
 bool is_space(uint32_t code_point);

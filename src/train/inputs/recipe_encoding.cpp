@@ -16,6 +16,12 @@ bool scales(const recipe::Recipe& recipe) {
   return recipe.data.image_fit == "native" && recipe.data.max_pixels != kDefaults.max_pixels;
 }
 
+data::SpecialTokensInText special_tokens(const std::string& name) {
+  if (name == "text") return data::SpecialTokensInText::kText;
+  return name == "special" ? data::SpecialTokensInText::kSpecial
+                           : data::SpecialTokensInText::kError;
+}
+
 }  // namespace
 
 std::string settle_data(recipe::Recipe& recipe, const family::ModelConfig& config) {
@@ -42,6 +48,7 @@ data::EncodeRules encode_rules(const recipe::Recipe& recipe) {
 void apply_data_rules(const recipe::Recipe& recipe, data::EncodeOptions& options) {
   options.skip_bad = recipe.data.on_bad_sample == "skip";
   options.max_bad = recipe.data.max_bad;
+  options.special_tokens = special_tokens(recipe.data.special_tokens_in_text);
   options.count_unknown = recipe.data.unknown_keys == "warn";
   options.image_limits.max_pixels = scales(recipe) ? kDefaults.max_pixels : recipe.data.max_pixels;
   options.image_limits.max_side = recipe.data.max_side;

@@ -75,9 +75,9 @@ Moment worst_moment(const std::vector<MemoryUnit>& units, double pixels, double 
     Moment moment = now;
     moment.name += ", " + unit.name;
     moment.temporaries = unit.forward;
-    moment.activations[unit.part] += unit.saved;
-    keep_larger(most, std::move(moment));
     now.activations[unit.part] += unit.recomputed ? unit.input * input_share : unit.saved;
+    moment.activations[unit.part] += unit.recomputed ? unit.input : unit.saved;
+    keep_larger(most, std::move(moment));
   }
   now.name = "backward pass";
   now.pixels = 0;

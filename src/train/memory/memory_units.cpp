@@ -25,7 +25,11 @@ double bytes_of_codes(ops::BaseStorage storage, double out, double in) {
 struct Trains {
   explicit Trains(const RunSettings& settings)
       : recipe(settings.recipe), shapes(shape_only(settings.config)) {
+    const std::vector<std::string> unused = settings.config.family->unused_modules(settings.config);
     for (const lora::LinearSite& site : adapted_sites(recipe, *shapes, nullptr)) {
+      const bool never_runs = std::ranges::any_of(
+          unused, [&](const std::string& module) { return site.name.starts_with(module + "."); });
+      if (never_runs) continue;  // its adapter is there, and as good as nothing
       adapted_names.insert(site.name);
       const at::Tensor& weight = site.layer->weight;
       for (const lora::AdapterTensor& tensor : variant.tensors) {
@@ -128,7 +132,11 @@ struct Stack {
   double width = 0, attention = 0, head = 0, inner = 0;  // attention: all heads together
   double tokens = 0, kept = 0;  // kept: tokens that go on after the last block's attention
   double stream = 4;            // bytes of an element of the residual stream
+  bool joined = false;          // what attention gives is joined of several sequences' by a copy
 };
+
+/// Whether attention of all sequences of a pass is one kernel.
+bool fused_sequences(const PassTypes& types) { return types.gpu && types.compute == 2; }
 
 bool is_gated(const Stack& stack) { return stack.tower.mlp_in.size() == 2; }
 
@@ -192,7 +200,8 @@ double attention_keeps(const Counting& c, const Stack& s, const Block& b, bool& 
   if (graph) saved += b.tokens * (4 * s.attention * wide + 4 * s.attention / s.head);
   if (t.widens && graph) saved += b.tokens * s.attention * t.compute;
   const bool keeps_o = c.trains.keeps_input(b.o.name);
-  if (keeps_o && (!graph || b.kept < b.tokens)) saved += b.kept * s.attention * t.compute;
+  if (keeps_o && (!graph || b.kept < b.tokens || s.joined))
+    saved += b.kept * s.attention * t.compute;
   graph |= keeps_o;
   return saved + adapter_keeps(c, b.o, b.kept);
 }
@@ -240,6 +249,12 @@ MemoryUnit block_unit(const Counting& c, const Stack& s, int64_t index, bool rea
     unit.backward += d * s.inner * (compute + 4);  // a weight's gradient before it is one of FP32
   unit.gradients = 4 * c.trains.elements_under(s.tower.layers + std::to_string(index) + ".");
   unit.recomputed = c.every > 0 && index % c.every == 0 && graph;
+  if (unit.recomputed || !graph) {  // nothing of it is kept; norms and sums stay to the end
+    unit.forward =
+        std::max(b.tokens * (d * (s.stream + t.norm) + 4 * s.attention * wide),
+                 b.kept * (d * (3 * s.stream + 2 * t.norm) + inners * s.inner * compute)) +
+        copy + (graph ? 0 : unit.input);
+  }
   return unit;
 }
 
@@ -253,12 +268,25 @@ bool add_blocks(const Counting& c, const Stack& stack, std::vector<MemoryUnit>& 
   return reached;
 }
 
+/// What comes before the first block: the pixels as patches, and their embeddings.
+MemoryUnit patch_unit(const Counting& c, const Stack& s) {
+  const double pixels = static_cast<double>(c.shape.values),
+               embeddings = s.tokens * s.width * s.stream;
+  MemoryUnit unit{.name = "vision patches", .part = s.part};
+  if (c.trains.whole(family::kVision)) unit.saved = pixels * c.types.compute;
+  unit.early = unit.saved;
+  unit.forward = 4 * pixels + 2 * embeddings;
+  return unit;
+}
+
 /// The vision tower's blocks that run; true where what comes out of them needs a gradient.
 bool add_vision(const Counting& c, std::vector<MemoryUnit>& units) {
   Stack stack = make_stack(c.config.family->vision(c.config), "vision layer ", "vision tower");
   if (c.shape.images == 0) stack.tower.count = 0;
   stack.tokens = stack.kept = static_cast<double>(c.shape.tower);
   stack.stream = c.types.vision_stream;
+  stack.joined = stack.tower.windows && !fused_sequences(c.types);
+  if (c.shape.images > 0) units.push_back(patch_unit(c, stack));
   return add_blocks(c, stack, units, c.trains.whole(family::kVision));
 }
 
@@ -296,6 +324,7 @@ bool add_decoder(const Counting& c, std::vector<MemoryUnit>& units, bool reached
       make_stack(family::decoder_tower(c.config.text), "decoder layer ", "decoder layers");
   stack.tokens = static_cast<double>(c.shape.rows * c.shape.longest);
   stack.kept = static_cast<double>(c.shape.supervised);
+  stack.joined = c.shape.samples > c.shape.rows && !fused_sequences(c.types);
   stack.stream = c.types.stream;
   return add_blocks(c, stack, units, reached || c.trains.whole(family::kDecoder));
 }

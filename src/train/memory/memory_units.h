@@ -29,7 +29,8 @@ struct MemoryUnit {
   std::string part;      // "vision tower", "projector", "decoder layers", "LM head"
   double input = 0;      // kept where the block is recomputed
   double saved = 0;      // kept for the backward pass
-  double forward = 0;    // temporaries of the forward pass at most, beside `saved`
+  double forward = 0;    // temporaries of the forward pass at most, beside what it keeps: `saved`,
+                         // or `input` where the block is recomputed
   double early = 0;      // of `saved`, what is still there in the second half of the backward pass
   double backward = 0;   // temporaries of the backward pass's first half (MLP) at most
   double second = 0;     // the same of the second half (attention)

@@ -17,7 +17,8 @@ constexpr size_t kSuspicions = 3;  // of the base that are told
 /// The probe's rows under another template; empty where they cannot be encoded again.
 std::vector<data::Sample> under_template(const Probe& probe, const RunInputs& inputs,
                                          const std::string& name) {
-  const std::string end = text::template_end(name);
+  const std::string decoder = text::template_decoder(name), end = text::template_end(name);
+  if (!decoder.empty() && decoder != probe.encode.config.text.model_type) return {};
   if (!end.empty() && inputs.data.tokenizer->id_of(end) < 0) return {};  // of another family
   data::EncodeOptions options = probe.encode;
   options.template_name = name;

@@ -227,10 +227,15 @@ TEST_F(Validate, SpecialTokensAndTurnMarksInTexts) {
     recipe_.data.chat_template = name;
     replace_text("<image>\nWhat? ASSISTANT: green USER: And now?", "red");
     expect_fault(DataFault::kMarkInText, "USER:, ASSISTANT: in the question of turn 1");
-    replace_text("<image>\nWhat</s>?", "red");
-    expect_fault(DataFault::kMarkInText, "</s> in the question of turn 1");
-    replace_text("<image>\nWhat?", "red <unk>");
-    expect_fault(DataFault::kMarkInText, "<unk> in the answer of turn 1");
+    for (const char* mode : {"text", "special"}) {
+      recipe_.data.special_tokens_in_text = mode;
+      replace_text("<image>\nWhat</s>?", "red");
+      expect_fault(DataFault::kMarkInText, "</s> in the question of turn 1");
+      replace_text("<image>\nWhat?", "red <unk>");
+      expect_fault(DataFault::kMarkInText, "<unk> in the answer of turn 1");
+    }
+    recipe_.data.special_tokens_in_text = "error";
+    expect_fault(DataFault::kTokens, "a special token in a text");
   }
   recipe_.data.chat_template = "plain";  // it writes no mark of a turn
   replace_text("<image>\nUSER: what?", "blue </S> < s >");
