@@ -8,16 +8,31 @@
 
 #include "models/clip/config.h"
 #include "models/family/config.h"
+#include "models/family/image_processor.h"
 
 namespace lft::llava {
 
+/// LLaVA-1.5 and what differs from it in its images only.
+enum class Kind { kLlava, kNext, kOneVision };
+
 struct LlavaFields : family::FamilyFields {
+  Kind kind = Kind::kLlava;
   clip::ClipConfig vision;
+  bool siglip = false;                // the tower is SigLIP's, without a class position
+  bool siglip_head = false;           // and its checkpoint has the pooling head, which nothing uses
+  std::vector<image::Size> canvases;  // of kNext and kOneVision, in pixels
+  int64_t most_tiles = 0;             // features of more are shrunk to these; 0: never
   std::vector<int64_t> vision_feature_layers = {-2};  // several: concatenated on the channel
   bool select_full = false;                           // strategy full keeps the CLS position
   bool projector_bias = true;
   std::string projector_activation = "gelu";
-  int64_t image_positions() const { return vision.grid() * vision.grid() + (select_full ? 1 : 0); }
+  /// Of a tile.
+  int64_t tile_positions() const {
+    return vision.grid() * vision.grid() + (select_full && !siglip ? 1 : 0);
+  }
+  int64_t image_positions(const family::ImageShape& image) const;
+  /// Positions that the tower computes with, of a tile.
+  int64_t tower_positions() const { return vision.grid() * vision.grid() + (siglip ? 0 : 1); }
   /// Layers of the tower that run.
   int64_t used_layers() const;
 };
@@ -28,6 +43,7 @@ const LlavaFields& fields(const family::ModelConfig& config);
 /// Throws kInput naming the field for anything out of range (hidden 0, negative, heads that do not
 /// divide, 2^31, rope 0, ...), an unsupported model_type, activation or rope type. `where` is the
 /// file's path for the message.
-family::ModelConfig parse_llava(const nlohmann::json& config, const std::string& where);
+family::ModelConfig parse_llava(const nlohmann::json& config, const std::string& where,
+                                Kind kind = Kind::kLlava);
 
 }  // namespace lft::llava

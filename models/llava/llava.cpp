@@ -6,6 +6,7 @@
 #include "models/base/call.h"
 #include "models/base/dims.h"
 #include "models/family/messages.h"
+#include "models/llava/anyres.h"
 
 namespace lft::llava {
 namespace {
@@ -30,16 +31,54 @@ LlavaImpl::LlavaImpl(const family::ModelConfig& config, at::ScalarType dtype, at
                      ops::BaseStorage storage)
     : ModelImpl(config) {
   const at::TensorOptions options = at::TensorOptions().dtype(dtype).device(device);
-  vision_tower = register_module("vision_tower", clip::ClipVision(fields(config).vision, options));
+  const LlavaFields& own = fields(config);
+  if (own.siglip) {
+    siglip_tower =
+        register_module("vision_tower", siglip::SiglipTower(own.vision, options, own.siglip_head));
+  } else {
+    vision_tower = register_module("vision_tower", clip::ClipVision(own.vision, options));
+  }
   multi_modal_projector = register_module("multi_modal_projector", Projector(config, options));
+  if (own.kind != Kind::kLlava)
+    image_newline = register_parameter("image_newline", at::empty({config.text.hidden}, options),
+                                       /*requires_grad=*/false);
   add_decoder(options, storage);
+}
+
+std::vector<at::Tensor> LlavaImpl::tower_features(const at::Tensor& pixels_nchw) {
+  const std::vector<int64_t>& layers = fields(config).vision_feature_layers;
+  return siglip_tower ? call("vision_tower", siglip_tower, pixels_nchw, layers)
+                      : call("vision_tower", vision_tower, pixels_nchw, layers);
+}
+
+at::Tensor LlavaImpl::joined_tiles(const at::Tensor& tiles_npd,
+                                   const family::ImageShape& image) const {
+  const LlavaFields& own = fields(config);
+  const at::Tensor newline = image_newline.to(tiles_npd.scalar_type());
+  if (image.rows == 0) return at::cat({tiles_npd[0], newline.unsqueeze(0)});
+  const int64_t grid = own.vision.grid(), d = tiles_npd.size(2);
+  const at::Tensor canvas_hwd = tiles_npd.narrow(0, 1, image.rows * image.columns)
+                                    .view({image.rows, image.columns, grid, grid, d})
+                                    .permute({0, 2, 1, 3, 4})
+                                    .reshape({image.rows * grid, image.columns * grid, d});
+  const Window window = covered_positions(image.source, {image.columns * grid, image.rows * grid});
+  at::Tensor kept_hwd =
+      canvas_hwd.narrow(0, window.top, window.height).narrow(1, window.left, window.width);
+  const image::Size to = shrunk_positions({window.width, window.height}, grid, own.most_tiles);
+  if (to != image::Size{window.width, window.height}) {
+    kept_hwd = at::upsample_bilinear2d(kept_hwd.permute({2, 0, 1}).unsqueeze(0),
+                                       {to.height, to.width}, /*align_corners=*/false)
+                   .squeeze(0)
+                   .permute({1, 2, 0});
+  }
+  const at::Tensor ends = newline.expand({kept_hwd.size(0), 1, d});
+  return at::cat({tiles_npd[0], at::cat({kept_hwd, ends}, 1).flatten(0, 1)});
 }
 
 family::ImageFeatures LlavaImpl::image_features(const family::Batch& batch) {
   const LlavaFields& own = fields(config);
   check_size(batch.pixels, own.vision);
-  std::vector<at::Tensor> features =
-      call("vision_tower", vision_tower, batch.pixels.to(device()), own.vision_feature_layers);
+  std::vector<at::Tensor> features = tower_features(batch.pixels.to(device()));
   if (!own.select_full) {
     for (at::Tensor& feature : features) feature = feature.narrow(1, 1, feature.size(1) - 1);
   }
@@ -47,12 +86,19 @@ family::ImageFeatures LlavaImpl::image_features(const family::Batch& batch) {
                                         features.size() == 1 ? features[0] : at::cat(features, -1));
   expect_dims(
       projected_npd, "projected image features",
-      {{"n", batch.pixels.size(0)}, {"p", own.image_positions()}, {"d", config.text.hidden}});
-  return {.features_kd = projected_npd.flatten(0, 1), .deep_kd = {}};
+      {{"n", batch.pixels.size(0)}, {"p", own.tile_positions()}, {"d", config.text.hidden}});
+  if (own.kind == Kind::kLlava) return {.features_kd = projected_npd.flatten(0, 1), .deep_kd = {}};
+  std::vector<at::Tensor> images;
+  int64_t first = 0;
+  for (const family::ImageShape& image : family::image_shapes(batch)) {
+    images.push_back(joined_tiles(projected_npd.narrow(0, first, image.tiles), image));
+    first += image.tiles;
+  }
+  return {.features_kd = at::cat(images), .deep_kd = {}};
 }
 
-int64_t LlavaImpl::image_positions(const family::ImageShape&) const {
-  return fields(config).image_positions();
+int64_t LlavaImpl::image_positions(const family::ImageShape& image) const {
+  return fields(config).image_positions(image);
 }
 
 }  // namespace lft::llava

@@ -1,10 +1,13 @@
-// LLaVA-1.5: CLIP ViT -> MLP projector -> Llama. Visual Instruction Tuning (Liu et al. 2023), arXiv
-// 2310.03744 for 1.5. Shape letters: n images, p image positions, d hidden, c channels, h w pixels.
+// LLaVA-1.5: CLIP or SigLIP -> MLP projector -> decoder. Visual Instruction Tuning (Liu et al.
+// 2023), arXiv 2310.03744 for 1.5. NeXT and OneVision cut an image into tiles of the tower's size
+// and join their features again. Shape letters: n tiles, p positions of a tile, d hidden, c
+// channels, h w pixels.
 #pragma once
 #include "models/clip/clip.h"
 #include "models/family/model.h"
 #include "models/llava/config.h"
 #include "models/llava/projector.h"
+#include "models/siglip/siglip.h"
 
 namespace lft::llava {
 
@@ -17,8 +20,15 @@ class LlavaImpl : public family::ModelImpl {
   family::ImageFeatures image_features(const family::Batch& batch) override;
   int64_t image_positions(const family::ImageShape& image) const override;
 
+  at::Tensor image_newline;  // [d], of NeXT and OneVision: ends each line of an image's features
   clip::ClipVision vision_tower{nullptr};
+  siglip::SiglipTower siglip_tower{nullptr};  // in its place, under the same name
   Projector multi_modal_projector{nullptr};
+
+ private:
+  std::vector<at::Tensor> tower_features(const at::Tensor& pixels_nchw);
+  /// Of one image, whose tiles these are: the whole image, then the grid.
+  at::Tensor joined_tiles(const at::Tensor& tiles_npd, const family::ImageShape& image) const;
 };
 TORCH_MODULE(Llava);
 

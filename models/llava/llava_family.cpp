@@ -3,18 +3,25 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "models/llava/anyres_images.h"
 #include "models/llava/llava_images.h"
 
 namespace lft::llava {
 
-const LlavaFamily& llava_family() {
-  static const LlavaFamily family;
-  return family;
+const LlavaFamily& llava_family(Kind kind) {
+  static const LlavaFamily llava(Kind::kLlava), next(Kind::kNext), one_vision(Kind::kOneVision);
+  return kind == Kind::kNext ? next : kind == Kind::kOneVision ? one_vision : llava;
+}
+
+std::string LlavaFamily::name() const {
+  return kind_ == Kind::kNext        ? "LLaVA-NeXT"
+         : kind_ == Kind::kOneVision ? "LLaVA-OneVision"
+                                     : "LLaVA";
 }
 
 family::ModelConfig LlavaFamily::parse(const nlohmann::json& config,
                                        const std::string& where) const {
-  return parse_llava(config, where);
+  return parse_llava(config, where, kind_);
 }
 
 std::string LlavaFamily::fingerprint(const family::ModelConfig& config) const {
@@ -30,11 +37,16 @@ std::string LlavaFamily::fingerprint(const family::ModelConfig& config) const {
       << config.image_token << ' ' << own.select_full << own.projector_bias << ' '
       << own.projector_activation;
   for (const int64_t layer : own.vision_feature_layers) out << ' ' << layer;
+  if (own.siglip) out << "\nsiglip";
+  if (own.kind != Kind::kLlava) out << '\n' << name() << ' ' << own.most_tiles;
+  for (const image::Size& canvas : own.canvases) out << ' ' << canvas.height << 'x' << canvas.width;
   return out.str();
 }
 
 std::string LlavaFamily::transformers_class(const family::ModelConfig&) const {
-  return "LlavaForConditionalGeneration";
+  return kind_ == Kind::kNext        ? "LlavaNextForConditionalGeneration"
+         : kind_ == Kind::kOneVision ? "LlavaOnevisionForConditionalGeneration"
+                                     : "LlavaForConditionalGeneration";
 }
 
 family::Tower LlavaFamily::vision(const family::ModelConfig& config) const {
@@ -65,14 +77,21 @@ family::ProjectorShape LlavaFamily::projector(const family::ModelConfig& config)
            {.name = "multi_modal_projector.linear_2", .in = hidden, .out = hidden}}};
 }
 
-family::FamilyDefaults LlavaFamily::defaults(const family::ModelConfig&) const {
-  return {.template_name = "llava-v1", .image_fit = "pad"};
+/// The chat templates of the published checkpoints, by their decoders; LLaVA-1.5's and Vicuna's is
+/// the one that they were trained with.
+family::FamilyDefaults LlavaFamily::defaults(const family::ModelConfig& config) const {
+  const std::string& text = config.text.model_type;
+  return {.template_name = text == "qwen2"     ? "qwen3-vl"
+                           : text == "mistral" ? "mistral"
+                                               : "llava-v1",
+          .image_fit = kind_ == Kind::kLlava ? "pad" : "native"};
 }
 
 std::shared_ptr<const family::ImageProcessor> LlavaFamily::image_processor(
     const family::ModelConfig& config, const family::ProcessorFile& file,
     const family::ImageRules& rules, std::vector<std::string>* notices) const {
-  auto processor = square_processor(fields(config), file, rules);
+  auto processor = kind_ == Kind::kLlava ? square_processor(fields(config), file, rules)
+                                         : anyres_processor(fields(config), file, rules);
   if (!file.json.contains("image_mean") || !file.json.contains("image_std"))
     notices->push_back(file.folder + " gives no image_mean and image_std: CLIP's are used");
   return processor;

@@ -1,4 +1,5 @@
-// LLaVA-1.5 as a family.
+// LLaVA-1.5, LLaVA-NeXT and LLaVA-OneVision as families: what differs between them is what they
+// make of an image.
 #pragma once
 #include "models/family/family.h"
 #include "models/llava/llava.h"
@@ -7,7 +8,8 @@ namespace lft::llava {
 
 class LlavaFamily : public family::Family {
  public:
-  std::string name() const override { return "LLaVA"; }
+  explicit LlavaFamily(Kind kind) : kind_(kind) {}
+  std::string name() const override;
   family::ModelConfig parse(const nlohmann::json& config, const std::string& where) const override;
   std::string fingerprint(const family::ModelConfig& config) const override;
   std::string transformers_class(const family::ModelConfig& config) const override;
@@ -23,15 +25,18 @@ class LlavaFamily : public family::Family {
   std::string unused_reason(const family::ModelConfig& config) const override;
   family::Tower vision(const family::ModelConfig& config) const override;
   family::ProjectorShape projector(const family::ModelConfig& config) const override;
-  bool fixed_images() const override { return true; }
+  bool fixed_images() const override { return kind_ == Kind::kLlava; }
   family::FamilyDefaults defaults(const family::ModelConfig& config) const override;
   std::shared_ptr<const family::ImageProcessor> image_processor(
       const family::ModelConfig& config, const family::ProcessorFile& file,
       const family::ImageRules& rules, std::vector<std::string>* notices) const override;
   family::Model build(const family::ModelConfig& config, at::ScalarType dtype, at::Device device,
                       ops::BaseStorage storage) const override;
+
+ private:
+  Kind kind_;
 };
 
-const LlavaFamily& llava_family();
+const LlavaFamily& llava_family(Kind kind = Kind::kLlava);
 
 }  // namespace lft::llava

@@ -19,31 +19,14 @@ using Json = nlohmann::json;
 // 16384.
 constexpr int64_t kMaxCanvas = 1ll << 28;
 
-/// The processor's square must be the vision tower's. `key` is crop_size or size; an object or a
-/// bare number.
-void check_square(const family::ProcessorFile& file, const char* key, int64_t size) {
-  const Json value = file.json.value(key, Json());
-  const std::vector<Json> sides =
-      value.is_object()
-          ? std::vector<Json>{value.value("shortest_edge", Json()), value.value("height", Json()),
-                              value.value("width", Json())}
-          : std::vector<Json>{value};
-  for (const Json& side : sides) {
-    if (side.is_null() || side == Json(size)) continue;
-    file.fail(std::string("the processor's ") + key + " is not the model's image_size",
-              std::string(key) + " " + value.dump(),
-              "vision_config.image_size " + std::to_string(size),
-              "the two files do not belong together; take the processor file of this model");
-  }
-}
-
 class SquareProcessor : public family::ImageProcessor {
  public:
   SquareProcessor(const LlavaFields& fields, std::string fit)
       : size_(fields.vision.image_size),
-        positions_(fields.image_positions()),
-        tower_positions_(fields.vision.grid() * fields.vision.grid() + 1),
+        positions_(fields.image_positions({})),
+        tower_positions_(fields.tower_positions()),
         patch_(fields.vision.patch_size),
+        keeps_source_(fields.kind != Kind::kLlava),
         fit_(std::move(fit)) {}
 
   family::ImagePlan plan(const Size& size) const override {
@@ -58,10 +41,10 @@ class SquareProcessor : public family::ImageProcessor {
                    .expected = "at most " + std::to_string(kMaxCanvas) + " pixels",
                    .next = "cut the image to the part that matters"});
     }
-    return {.shape = *fixed_shape(),
-            .text = token(),
-            .runs = {positions_},
-            .tower_positions = tower_positions_};
+    family::ImageShape shape = *fixed_shape();
+    if (keeps_source_) shape.source = size;
+    return {
+        .shape = shape, .text = token(), .runs = {positions_}, .tower_positions = tower_positions_};
   }
 
   family::TileImage make(const image::View& image) const override {
@@ -151,10 +134,39 @@ class SquareProcessor : public family::ImageProcessor {
   }
 
   int64_t size_, positions_, tower_positions_, patch_;
+  bool keeps_source_;  // images of other shapes are beside it
   std::string fit_;
 };
 
 }  // namespace
+
+void check_square(const family::ProcessorFile& file, const char* key, int64_t size) {
+  const Json value = file.json.value(key, Json());
+  const std::vector<Json> sides =
+      value.is_object()
+          ? std::vector<Json>{value.value("shortest_edge", Json()), value.value("height", Json()),
+                              value.value("width", Json())}
+          : std::vector<Json>{value};
+  for (const Json& side : sides) {
+    if (side.is_null() || side == Json(size)) continue;
+    file.fail(std::string("the processor's ") + key + " is not the model's image_size",
+              std::string(key) + " " + value.dump(),
+              "vision_config.image_size " + std::to_string(size),
+              "the two files do not belong together; take the processor file of this model");
+  }
+}
+
+void set_colours(const family::ProcessorFile& file, family::ImageProcessor& processor) {
+  processor.mean = file.colour("image_mean", family::kClipMean, false);
+  processor.std = file.colour("image_std", family::kClipStd, true);
+}
+
+std::shared_ptr<const family::ImageProcessor> square_tiles(const LlavaFields& fields,
+                                                           const family::ProcessorFile& file) {
+  const auto processor = std::make_shared<SquareProcessor>(fields, "pad");
+  set_colours(file, *processor);
+  return processor;
+}
 
 std::shared_ptr<const family::ImageProcessor> square_processor(const LlavaFields& fields,
                                                                const family::ProcessorFile& file,
@@ -167,8 +179,7 @@ std::shared_ptr<const family::ImageProcessor> square_processor(const LlavaFields
                                     .next = {}});
   }
   const auto processor = std::make_shared<SquareProcessor>(fields, rules.fit);
-  processor->mean = file.colour("image_mean", family::kClipMean, false);
-  processor->std = file.colour("image_std", family::kClipStd, true);
+  set_colours(file, *processor);
   file.expect_true({"do_resize", "do_rescale", "do_normalize", "do_center_crop"});
   file.expect_resample(3, "bicubic");
   file.expect_rescale();

@@ -17,4 +17,15 @@ std::shared_ptr<const family::ImageProcessor> square_processor(const LlavaFields
                                                                const family::ProcessorFile& file,
                                                                const family::ImageRules& rules);
 
+/// Padded to a square with the mean colour, for a model whose other images are cut into tiles.
+std::shared_ptr<const family::ImageProcessor> square_tiles(const LlavaFields& fields,
+                                                           const family::ProcessorFile& file);
+
+/// The processor's square must be the vision tower's. `key` is crop_size or size; an object, a bare
+/// number, or nothing. Throws kInput.
+void check_square(const family::ProcessorFile& file, const char* key, int64_t size);
+
+/// The file's mean and standard deviation; CLIP's where it is silent.
+void set_colours(const family::ProcessorFile& file, family::ImageProcessor& processor);
+
 }  // namespace lft::llava

@@ -12,22 +12,35 @@ using family::joined;
 using family::strip;
 using family::TensorList;
 
-void list_vision(const clip::ClipConfig& c, TensorList* list) {
+constexpr std::string_view kNewline = "image_newline";
+
+void list_siglip(const LlavaFields& own, TensorList* list) {
+  const clip::ClipConfig& c = own.vision;
+  const std::string root = "vision_tower.vision_model.";
+  list->add(root + "embeddings.patch_embedding.weight",
+            {c.hidden, c.channels, c.patch_size, c.patch_size});
+  list->add(root + "embeddings.patch_embedding.bias", {c.hidden});
+  list->add(root + "embeddings.position_embedding.weight", {c.grid() * c.grid(), c.hidden});
+  list->vision_layers(root, c.hidden, c.intermediate, c.layers);
+  list->layer_norm(root + "post_layernorm", c.hidden);
+  if (!own.siglip_head) return;
+  list->add(root + "head.probe", {1, 1, c.hidden});
+  list->add(root + "head.attention.in_proj_weight", {3 * c.hidden, c.hidden});
+  list->add(root + "head.attention.in_proj_bias", {3 * c.hidden});
+  list->linear(root + "head.attention.out_proj", c.hidden, c.hidden, true);
+  list->layer_norm(root + "head.layernorm", c.hidden);
+  list->linear(root + "head.mlp.fc1", c.hidden, c.intermediate, true);
+  list->linear(root + "head.mlp.fc2", c.intermediate, c.hidden, true);
+}
+
+void list_clip(const clip::ClipConfig& c, TensorList* list) {
   const std::string root = "vision_tower.vision_model.";
   list->add(root + "embeddings.class_embedding", {c.hidden});
   list->add(root + "embeddings.patch_embedding.weight",
             {c.hidden, c.channels, c.patch_size, c.patch_size});
   list->add(root + "embeddings.position_embedding.weight", {c.grid() * c.grid() + 1, c.hidden});
   list->layer_norm(root + "pre_layrnorm", c.hidden);
-  for (int64_t i = 0; i < c.layers; ++i) {
-    const std::string layer = root + "encoder.layers." + std::to_string(i) + ".";
-    for (const char* name : {"k_proj", "v_proj", "q_proj", "out_proj"})
-      list->linear(layer + "self_attn." + name, c.hidden, c.hidden, true);
-    list->layer_norm(layer + "layer_norm1", c.hidden);
-    list->linear(layer + "mlp.fc1", c.hidden, c.intermediate, true);
-    list->linear(layer + "mlp.fc2", c.intermediate, c.hidden, true);
-    list->layer_norm(layer + "layer_norm2", c.hidden);
-  }
+  list->vision_layers(root, c.hidden, c.intermediate, c.layers);
   list->layer_norm(root + "post_layernorm", c.hidden);
 }
 
@@ -36,7 +49,8 @@ std::string to_canonical(std::string_view name) {
   std::string_view rest, inner;
   if (strip(name, "model", &rest)) {  // transformers >= 4.52
     if (strip(rest, "language_model", &inner)) return joined("language_model.model", inner);
-    if (strip(rest, "multi_modal_projector", &inner) || strip(rest, "vision_tower", &inner))
+    if (rest == kNewline || strip(rest, "multi_modal_projector", &inner) ||
+        strip(rest, "vision_tower", &inner))
       return to_canonical(rest);
     return "";
   }
@@ -44,11 +58,11 @@ std::string to_canonical(std::string_view name) {
   if (strip(name, "language_model", &rest)) {
     return strip(rest, "model", &inner) || strip(rest, "lm_head", &inner) ? std::string(name) : "";
   }
-  if (strip(name, "multi_modal_projector", &rest)) return std::string(name);
+  if (name == kNewline || strip(name, "multi_modal_projector", &rest)) return std::string(name);
   if (!strip(name, "vision_tower", &rest)) return "";
   if (rest.empty() || strip(rest, "vision_model", &inner)) return std::string(name);
-  for (const char* part :
-       {"embeddings", "pre_layrnorm", "encoder", "post_layernorm"}) {  // transformers >= 5.6
+  for (const char* part : {"embeddings", "pre_layrnorm", "encoder", "post_layernorm",
+                           "head"}) {  // transformers >= 5.6
     if (strip(rest, part, &inner)) return joined("vision_tower.vision_model", rest);
   }
   return "";
@@ -59,7 +73,12 @@ std::string to_canonical(std::string_view name) {
 std::vector<family::TensorSpec> LlavaFamily::tensors(const family::ModelConfig& config) const {
   const LlavaFields& own = fields(config);
   TensorList list;
-  list_vision(own.vision, &list);
+  if (own.kind != Kind::kLlava) list.add(std::string(kNewline), {config.text.hidden});
+  if (own.siglip) {
+    list_siglip(own, &list);
+  } else {
+    list_clip(own.vision, &list);
+  }
   for (const family::ProjectorShape::Layer& layer : projector(config).layers)
     list.linear(layer.name, layer.in, layer.out, own.projector_bias);
   list.decoder(config.text);
@@ -110,6 +129,7 @@ std::vector<std::string> LlavaFamily::unused_modules(const family::ModelConfig& 
     unused.push_back(joined("vision_tower.vision_model.encoder.layers", std::to_string(i)));
   }
   unused.emplace_back("vision_tower.vision_model.post_layernorm");
+  if (own.siglip_head) unused.emplace_back("vision_tower.vision_model.head");
   return unused;
 }
 

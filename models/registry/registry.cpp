@@ -20,6 +20,8 @@ struct Line {
 const std::vector<Line>& lines() {
   static const std::vector<Line> all = {
       {"llava", llava::llava_family()},
+      {"llava_next", llava::llava_family(llava::Kind::kNext)},
+      {"llava_onevision", llava::llava_family(llava::Kind::kOneVision)},
       {"smolvlm", smolvlm::smolvlm_family()},
       {"idefics3", smolvlm::smolvlm_family()},
       {"qwen2_5_vl", qwen_vl::qwen_vl_family(qwen_vl::Generation::k2_5)},

@@ -109,7 +109,7 @@ TEST(Llava, NamesInEveryDialect) {
        {canonical, d2, std::string("model.vision_tower.encoder.layers.1.mlp.fc1")})
     EXPECT_EQ(llava_family().from_peft_name(dialect), canonical);
   for (const char* stranger : {"", "model", "model.lm_head", "model.layers.0.self_attn.q_proj",
-                               "vision_tower.head", "language_modelx.model", "transformer.h.0"}) {
+                               "vision_tower.heads", "language_modelx.model", "transformer.h.0"}) {
     EXPECT_EQ(llava_family().from_peft_name(stranger), "") << stranger;
   }
   for (const TensorSpec& spec : tensors_of(config))

@@ -1,32 +1,54 @@
 """Tiny random checkpoints of the families beside LLaVA-1.5, with tokenizers and processors of the published ones' form."""
 
+import copy
 import json
 import pathlib
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import (
+    AutoTokenizer,
+    CLIPVisionConfig,
     Idefics3Config,
     Idefics3ForConditionalGeneration,
     Idefics3Processor,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    LlavaImageProcessor,
+    LlavaNextConfig,
+    LlavaNextForConditionalGeneration,
+    LlavaNextImageProcessor,
+    LlavaNextProcessor,
+    LlavaOnevisionConfig,
+    LlavaOnevisionForConditionalGeneration,
+    LlavaOnevisionImageProcessor,
+    LlavaOnevisionProcessor,
+    LlavaOnevisionVideoProcessor,
+    LlavaProcessor,
+    MistralConfig,
     PreTrainedTokenizerFast,
+    Qwen2Config,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
     Qwen2VLImageProcessor,
     Qwen3VLConfig,
     Qwen3VLForConditionalGeneration,
+    SiglipImageProcessor,
+    SiglipVisionConfig,
     SmolVLMConfig,
     SmolVLMForConditionalGeneration,
 )
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
-from checkpoints import CORPUS
+from checkpoints import CORPUS, write_tokenizer
 
 QWEN_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 QWEN_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>"]
+WIDE_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<image>", "<video>"]
 GRID = [f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7)]
 SMOL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<fake_token_around_image>", "<image>", "<end_of_utterance>", "<global-img>", *GRID]
 
@@ -47,6 +69,26 @@ SMOL_TEMPLATE = (
     "{% elif line['type'] == 'image' %}{{ '<image>' }}{% endif %}{% endfor %}<end_of_utterance>\n{% endfor %}"
     "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"
 )
+# As the llava-hf checkpoints have them: the images first, then the texts. IN_PLACE keeps each image where it stands.
+VICUNA_TEMPLATE = (
+    "{% for message in messages %}{% if message['role'] != 'system' %}{{ message['role'].upper() + ': ' }}{% endif %}"
+    "{% for content in message['content'] | selectattr('type', 'equalto', 'image') %}{{ '<image>\n' }}{% endfor %}"
+    "{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}{{ content['text'] + ' ' }}{% endfor %}"
+    "{% endfor %}{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}"
+)
+MISTRAL_TEMPLATE = (
+    "{% for message in messages %}{% if message['role'] == 'system' %}{{ '<<SYS>>\n' + message['content'][0]['text'] + '\n<</SYS>>\n\n' }}"
+    "{% elif message['role'] == 'user' %}{{ '[INST] ' }}"
+    "{% for content in message['content'] | selectattr('type', 'equalto', 'image') %}{{ '<image>\n' }}{% endfor %}"
+    "{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}{{ content['text'] }}{% endfor %}{{ ' [/INST]' }}"
+    "{% elif message['role'] == 'assistant' %}{{ ' ' + message['content'][0]['text'] + '</s> ' }}{% endif %}{% endfor %}"
+)
+ONEVISION_TEMPLATE = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' }}"
+    "{% for content in message['content'] | selectattr('type', 'equalto', 'image') %}{{ '<image>\n' }}{% endfor %}"
+    "{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}{{ content['text'] }}{% endfor %}"
+    "{{ '<|im_end|>' + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
 
 
 def train_byte_bpe(special, split):
@@ -63,9 +105,9 @@ def train_byte_bpe(special, split):
     return tokenizer
 
 
-def qwen_tokenizer():
+def qwen_tokenizer(special=QWEN_TOKENS):
     tokenizer = train_byte_bpe(
-        QWEN_TOKENS,
+        special,
         [
             pre_tokenizers.Split(Regex(QWEN_SPLIT), behavior="isolated", invert=False),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
@@ -163,7 +205,97 @@ SPECS = {
         shards=True,
         longest=168,
     ),
+    "llava_mistral": dict(
+        family="llava",
+        decoder="mistral",
+        tower="clip",
+        text=dict(hidden_size=48, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16),
+        vision=dict(hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4, image_size=28, patch_size=7),
+        shards=True,
+    ),
+    "llava_qwen2_siglip": dict(
+        family="llava",
+        decoder="qwen2",
+        tower="siglip",
+        text=dict(hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=1),
+        vision=dict(hidden_size=32, intermediate_size=56, num_hidden_layers=3, num_attention_heads=2, image_size=42, patch_size=14),
+        tie=True,
+    ),
+    "llava_llama_siglip_bf16": dict(
+        family="llava",
+        decoder="llama",
+        tower="siglip",
+        text=dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2),
+        vision=dict(
+            hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, image_size=32, patch_size=8,
+            vision_use_head=False,
+        ),
+        layer=[-1, 1],
+        dtype=torch.bfloat16,
+    ),
+    "next_mistral": dict(
+        family="llava_next",
+        decoder="mistral",
+        tower="clip",
+        text=dict(hidden_size=64, intermediate_size=112, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2),
+        vision=dict(hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4, image_size=28, patch_size=7),
+        canvases=[[28, 56], [56, 28], [56, 56], [84, 28], [28, 84]],
+    ),
+    "next_llama_bf16": dict(
+        family="llava_next",
+        decoder="llama",
+        tower="clip",
+        text=dict(hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4),
+        vision=dict(hidden_size=48, intermediate_size=72, num_hidden_layers=2, num_attention_heads=4, image_size=30, patch_size=6),
+        canvases=[[30, 60], [60, 30], [60, 60]],
+        dtype=torch.bfloat16,
+    ),
+    "next_qwen2_shards": dict(
+        family="llava_next",
+        decoder="qwen2",
+        tower="clip",
+        text=dict(hidden_size=48, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1),
+        vision=dict(hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=2, image_size=42, patch_size=14),
+        layer=[1, -1],
+        canvases=[[42, 84], [84, 42], [84, 84], [126, 42]],
+        shards=True,
+    ),
+    # Photographs of three tiles to a side: the features are shrunk.
+    "onevision": dict(
+        family="llava_onevision",
+        decoder="qwen2",
+        tower="siglip",
+        text=dict(hidden_size=64, intermediate_size=112, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2),
+        vision=dict(
+            hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4, image_size=28, patch_size=7,
+            vision_use_head=False,
+        ),
+        canvases=[[28 * rows, 28 * columns] for rows in (1, 2, 3) for columns in (1, 2, 3)],
+        aspect="anyres_max_4",
+    ),
+    "onevision_tied_bf16": dict(
+        family="llava_onevision",
+        decoder="qwen2",
+        tower="siglip",
+        text=dict(hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=3),
+        vision=dict(hidden_size=48, intermediate_size=72, num_hidden_layers=2, num_attention_heads=4, image_size=36, patch_size=6),
+        canvases=[[36 * rows, 36 * columns] for rows in (1, 2, 3) for columns in (1, 2)],
+        tie=True,
+        dtype=torch.bfloat16,
+    ),
+    "onevision_shards": dict(
+        family="llava_onevision",
+        decoder="qwen2",
+        tower="siglip",
+        text=dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, rms_norm_eps=1e-5),
+        vision=dict(hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=2, image_size=56, patch_size=14),
+        layer=-2,
+        canvases=[[56, 56], [56, 112], [112, 56], [112, 112], [168, 112]],
+        aspect="anyres_max_1",
+        shards=True,
+    ),
 }
+WIDE = ("llava", "llava_next", "llava_onevision")
 
 
 def qwen_config(spec, tokenizer, vocab):
@@ -218,13 +350,98 @@ def smol_config(spec, tokenizer, vocab):
     )
 
 
+def wide_config(spec, tokenizer, vocab):
+    kinds = dict(llama=LlamaConfig, mistral=MistralConfig, qwen2=Qwen2Config)
+    end = tokenizer.token_to_id("<|im_end|>" if spec["decoder"] == "qwen2" else "</s>")
+    start = tokenizer.token_to_id("<|endoftext|>" if spec["decoder"] == "qwen2" else "<s>")
+    text = kinds[spec["decoder"]](
+        **spec["text"],
+        vocab_size=vocab,
+        max_position_embeddings=512,
+        tie_word_embeddings=spec.get("tie", False),
+        bos_token_id=start,
+        eos_token_id=end,
+        pad_token_id=start,
+        **({"sliding_window": None} if spec["decoder"] == "mistral" else {}),
+    )
+    if spec["tower"] == "clip":
+        vision = CLIPVisionConfig(projection_dim=16, **spec["vision"])
+    else:
+        vision = SiglipVisionConfig(**spec["vision"])
+    more = dict(
+        text_config=text,
+        vision_config=vision,
+        image_token_index=tokenizer.token_to_id("<image>"),
+        vision_feature_layer=spec.get("layer", -1 if spec["family"] == "llava_onevision" else -2),
+        vision_feature_select_strategy="full" if spec["tower"] == "siglip" else "default",
+        tie_word_embeddings=spec.get("tie", False),
+    )
+    if spec["family"] == "llava":
+        return LlavaConfig(**more)
+    more["image_grid_pinpoints"] = spec["canvases"]
+    if spec["family"] == "llava_next":
+        return LlavaNextConfig(**more)
+    return LlavaOnevisionConfig(
+        **more, vision_aspect_ratio=spec.get("aspect", "anyres_max_9"), video_token_index=tokenizer.token_to_id("<video>")
+    )
+
+
 CLASSES = dict(
+    llava=LlavaForConditionalGeneration,
+    llava_next=LlavaNextForConditionalGeneration,
+    llava_onevision=LlavaOnevisionForConditionalGeneration,
     qwen2_5_vl=Qwen2_5_VLForConditionalGeneration,
     qwen3_vl=Qwen3VLForConditionalGeneration,
     smolvlm=SmolVLMForConditionalGeneration,
     idefics3=Idefics3ForConditionalGeneration,
 )
 TEMPLATES = dict(qwen2_5_vl=QWEN25_TEMPLATE, qwen3_vl=QWEN3_TEMPLATE, smolvlm=SMOL_TEMPLATE, idefics3=SMOL_TEMPLATE)
+
+
+def template_of(spec):
+    """The chat template that such a checkpoint is published with."""
+    if spec["family"] not in WIDE:
+        return TEMPLATES[spec["family"]]
+    return dict(llama=VICUNA_TEMPLATE, mistral=MISTRAL_TEMPLATE, qwen2=ONEVISION_TEMPLATE)[spec["decoder"]]
+
+
+def wide_tokenizer(path, spec):
+    """Writes and returns the tokenizer of a LLaVA's decoder: Qwen2's form, or Llama's and Mistral's."""
+    if spec["decoder"] != "qwen2":
+        write_tokenizer(path, dict(prefix="normalizer"))
+        return Tokenizer.from_file(str(path / "tokenizer.json"))
+    tokenizer = qwen_tokenizer(WIDE_TOKENS)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>").save_pretrained(path)
+    return tokenizer
+
+
+def write_wide_processor(path, spec):
+    """The processor of a LLaVA of another tower or decoder, whose tokenizer lies in `path` already."""
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    tokenizer.chat_template = template_of(spec)
+    side, patch = spec["vision"]["image_size"], spec["vision"]["patch_size"]
+    siglip = spec["tower"] == "siglip"
+    strategy = "full" if siglip else "default"
+    square = dict(height=side, width=side)
+    if spec["family"] == "llava_onevision":
+        LlavaOnevisionProcessor(
+            LlavaOnevisionImageProcessor(size=square, image_grid_pinpoints=spec["canvases"], image_mean=[0.5] * 3, image_std=[0.5] * 3),
+            tokenizer,
+            LlavaOnevisionVideoProcessor(size=square),
+            num_image_tokens=(side // patch) ** 2,
+            vision_feature_select_strategy=strategy,
+            vision_aspect_ratio=spec.get("aspect", "anyres_max_9"),
+        ).save_pretrained(path)
+        return
+    if spec["family"] == "llava_next":
+        images = LlavaNextImageProcessor(size=dict(shortest_edge=side), crop_size=square, image_grid_pinpoints=spec["canvases"])
+        kind = LlavaNextProcessor
+    else:
+        images = SiglipImageProcessor(size=square, resample=3) if siglip else LlavaImageProcessor(size=dict(shortest_edge=side), crop_size=square)
+        kind = LlavaProcessor
+    kind(
+        images, tokenizer, patch_size=patch, vision_feature_select_strategy=strategy, num_additional_image_tokens=0 if siglip else 1
+    ).save_pretrained(path)
 
 
 def write_processor(path, spec, tokenizer):
@@ -273,7 +490,7 @@ def random_weights(model, seed):
         end = end[0] if isinstance(end, list) else end
         for head in {model.lm_head.weight, model.get_input_embeddings().weight}:
             kept = head[end].clone()
-            head[end - 4 : end + 4] *= 0.3
+            head[max(end - 4, 0) : end + 4] *= 0.3
             head[end] = kept * 1.6
             head[model.config.image_token_id] = 0
         if model.config.text_config.tie_word_embeddings:  # else a token would always predict itself
@@ -283,14 +500,17 @@ def random_weights(model, seed):
 
 def build(name, path, seed=0):
     """Writes checkpoint `name` of SPECS into `path` (an HF model directory) and returns the path."""
-    spec = SPECS[name]
+    spec = copy.deepcopy(SPECS[name])
     path = pathlib.Path(path)
     path.mkdir(parents=True)
-    smol = spec["family"] in ("smolvlm", "idefics3")
-    tokenizer = smol_tokenizer() if smol else qwen_tokenizer()
+    smol, wide = spec["family"] in ("smolvlm", "idefics3"), spec["family"] in WIDE
+    tokenizer = smol_tokenizer() if smol else wide_tokenizer(path, spec) if wide else qwen_tokenizer()
     vocab = spec.get("vocab", (tokenizer.get_vocab_size() + 63) // 64 * 64)
-    config = (smol_config if smol else qwen_config)(spec, tokenizer, vocab)
-    write_processor(path, spec, tokenizer)
+    config = (smol_config if smol else wide_config if wide else qwen_config)(spec, tokenizer, vocab)
+    if wide:
+        write_wide_processor(path, spec)
+    else:
+        write_processor(path, spec, tokenizer)
     model = CLASSES[spec["family"]](config)
     random_weights(model, seed)
     model = model.to(spec.get("dtype", torch.float32))

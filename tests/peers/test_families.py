@@ -6,14 +6,16 @@ The prompts are the models' own Jinja, rendered by transformers; the labels are 
 import functools
 import json
 import pathlib
+import random
 import re
 
 import pytest
 import torch
 import yaml
 from peft import LoraConfig, PeftModel, get_peft_model
+from PIL import Image
 from safetensors.torch import load_file
-from transformers import AutoModelForImageTextToText, AutoTokenizer, Idefics3Processor, Qwen2VLImageProcessor
+from transformers import AutoModelForImageTextToText, AutoProcessor, AutoTokenizer, Idefics3Processor, Qwen2VLImageProcessor
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
@@ -27,7 +29,7 @@ RELATIVE = 1e-4
 STEPS = 20
 FAMILY_ROWS = [*ROWS, row("chat", [("Say <image> and <image> apart.", "One is tall."), ("And now?", "Both.")], ["tall.png", "flower.jpg"])]
 NAMES = list(families.SPECS)
-TRAINED = ["qwen25_gqa", "qwen3_gqa", "smol_tied"]
+TRAINED = ["qwen25_gqa", "qwen3_gqa", "smol_tied", "llava_qwen2_siglip", "next_mistral", "onevision"]
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +44,31 @@ def family_rows(tmp_path_factory):
 
 def is_smol(name):
     return families.SPECS[name]["family"] in ("smolvlm", "idefics3")
+
+
+def is_wide(name):
+    return families.SPECS[name]["family"] in families.WIDE
+
+
+def wide_text(decoder, item, generate):
+    """The prompt of a LLaVA of another tower or decoder, its images where the row has them; after which text answers begin, and
+    which ends them. Where images come first it is the Jinja's (test_family_text)."""
+    if decoder == "llama":
+        return reference.render("llava-v1", reference.turns_of(item), generate)[0]
+    text = ""
+    turns = reference.turns_of(item)
+    for number, (question, answer) in enumerate(turns):
+        if decoder == "mistral":
+            text += f"[INST] {question} [/INST]"
+        else:
+            text += f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+        if generate and number == len(turns) - 1:
+            return text
+        if decoder == "mistral":
+            text += f" {answer}</s>" + (" " if number < len(turns) - 1 else "")
+        else:
+            text += f"{answer}<|im_end|>\n"
+    return text
 
 
 def messages_of(item, generate=False):
@@ -73,6 +100,8 @@ class FamilyPeer:
 
     def inputs(self, item, root, generate=False):
         """ids (a list) and what the model takes beside them."""
+        if is_wide(self.name):
+            return self.wide_inputs(wide_text(self.spec["decoder"], item, generate), item, root)
         text = self.tokenizer.apply_chat_template(messages_of(item, generate), tokenize=False, add_generation_prompt=generate)
         images = [reference.open_image(pathlib.Path(root) / name) for name in reference.images_of(item)]
         if is_smol(self.name):
@@ -92,11 +121,28 @@ class FamilyPeer:
             text = text.replace("<|placeholder|>", "<|image_pad|>")
         return self.tokenizer(text, add_special_tokens=False)["input_ids"], extra
 
+    def wide_inputs(self, text, item, root):
+        """As the model's own processor makes them, the images of the row together."""
+        processor = AutoProcessor.from_pretrained(self.path)
+        images = [reference.open_image(pathlib.Path(root) / name) for name in reference.images_of(item)]
+        if self.spec["family"] == "llava":  # lft pads where transformers crops
+            images = [reference.expand_to_square(image, processor.image_processor.image_mean) for image in images]
+        made = processor(text=[text], images=[images] if images else None, return_tensors="pt")
+        return made["input_ids"][0].tolist(), {key: value for key, value in made.items() if key not in ("input_ids", "attention_mask")}
+
+    def answer_marks(self):
+        """Ids after which an answer begins, and the id that ends it."""
+        if is_smol(self.name):
+            head, end = "Assistant:", "<end_of_utterance>"
+        elif is_wide(self.name) and self.spec["decoder"] != "qwen2":
+            head, end = {"mistral": "[/INST]", "llama": "ASSISTANT:"}[self.spec["decoder"]], "</s>"
+        else:
+            head, end = "<|im_start|>assistant\n", "<|im_end|>"
+        return self.tokenizer(head, add_special_tokens=False)["input_ids"], self.tokenizer.convert_tokens_to_ids(end)
+
     def encode(self, item, root):
         ids, extra = self.inputs(item, root)
-        head = "Assistant:" if is_smol(self.name) else "<|im_start|>assistant\n"
-        end = "<end_of_utterance>" if is_smol(self.name) else "<|im_end|>"
-        head, end = self.tokenizer(head, add_special_tokens=False)["input_ids"], self.tokenizer.convert_tokens_to_ids(end)
+        head, end = self.answer_marks()
         labels, at = [-100] * len(ids), 0
         while at < len(ids):
             if ids[at : at + len(head)] != head:
@@ -112,7 +158,7 @@ class FamilyPeer:
 
     def forward(self, ids, extra):
         kinds = torch.tensor([[int(token == self.image_token) for token in ids]])
-        more = {} if is_smol(self.name) else dict(mm_token_type_ids=kinds)
+        more = {} if is_smol(self.name) or is_wide(self.name) else dict(mm_token_type_ids=kinds)
         return self.model(input_ids=torch.tensor([ids]), **extra, **more).logits[0]
 
     def logprobs(self, ids, labels, extra):
@@ -168,6 +214,8 @@ def test_greedy_answers(name, family_dir, family_peer, images, tmp_path):
 def targets_of(name):
     """LoRA on decoder, projector and vision tower, as PEFT names them."""
     decoder = r".*(language_model|text_model).*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
+    if is_wide(name):
+        return rf"({decoder})|(.*multi_modal_projector\.linear_[12])|(.*vision_tower.*\.(q_proj|k_proj|v_proj|out_proj|fc1|fc2))"
     if is_smol(name):
         return rf"({decoder})|(.*connector.*\.proj)|(.*vision_model.*\.(q_proj|k_proj|v_proj|out_proj|fc1|fc2))"
     tower = r".*visual\.blocks.*\.(qkv|proj|gate_proj|up_proj|down_proj|linear_fc1|linear_fc2)"
@@ -306,6 +354,10 @@ def pixels_of(peer, extra):
     mean, std = (torch.tensor(peer.colours[key]).view(1, 3, 1, 1) for key in ("image_mean", "image_std"))
     if is_smol(peer.name):
         tiles = [extra["pixel_values"][0]]
+    elif is_wide(peer.name):
+        whole = extra["pixel_values"] if extra["pixel_values"].dim() == 5 else extra["pixel_values"].unsqueeze(1)
+        # Behind an image's tiles the processor pads with zeros, which no pixel is.
+        tiles = [image[(image != 0).flatten(1).any(1)] for image in whole]
     else:
         tiles, begin = [], 0
         for _, rows, columns in extra["image_grid_thw"].tolist():
@@ -319,29 +371,47 @@ def pixels_of(peer, extra):
     return [((tile.double() * std + mean) * 255).round().to(torch.uint8) for tile in tiles]
 
 
-@pytest.mark.parametrize("name", ["qwen25_gqa", "qwen3_gqa", "smol_tied", "idefics3_shards"])
+@pytest.mark.parametrize("name", ["qwen25_gqa", "qwen3_gqa", "smol_tied", "idefics3_shards", "llava_qwen2_siglip", "next_mistral", "onevision"])
 def test_pixels_are_the_processors(name, family_dir, family_peer, images, tmp_path):
     peer, rows = family_peer(name), [item for item in FAMILY_ROWS if reference.images_of(item)]
-    file = family_dir(name) / ("processor_config.json" if is_smol(name) else "preprocessor_config.json")
+    file = family_dir(name) / ("processor_config.json" if is_smol(name) or is_wide(name) else "preprocessor_config.json")
     colours = json.loads(file.read_text())
     peer.colours = colours.get("image_processor", colours)
     data = write_rows(tmp_path / "rows.jsonl", rows)
     lft("prepare", make_recipe(name, tmp_path / "run", family_dir(name), data, images), "--out", tmp_path / "prepared")
     shard = load_file(tmp_path / "prepared" / "shard-00000.safetensors")
-    begin = 0
+    begin, pixels = 0, shard["pixels"].flatten()
     for item in rows:
         for want in pixels_of(peer, peer.inputs(item, images)[1]):
-            got = shard["pixels"][begin : begin + want.numel()].view(want.shape)
+            got = pixels[begin : begin + want.numel()].view(want.shape)
             begin += want.numel()
             assert torch.equal(got, want), item["id"]
-    assert begin == shard["pixels"].numel()
+    assert begin == pixels.numel()
 
 
-@pytest.mark.parametrize("recipe, name", [("smolvlm-lora", "smol_tied"), ("qwen-vl-lora", "qwen25_gqa"), ("qwen-vl-lora", "qwen3_tied")])
+@pytest.mark.parametrize("name", ["qwen3_gqa", "smol_tied", "next_mistral", "onevision"])
+def test_images_of_many_forms_take_the_processors_places(name, family_dir, family_peer, tmp_path):
+    peer, draw, rows = family_peer(name), random.Random(5), []
+    sizes = [(1, 1), (3, 2), (28, 28), (57, 56), (200, 400)] + [(draw.randint(20, 300), draw.randint(20, 300)) for _ in range(40)]
+    if name != "qwen3_gqa":  # which refuses what is 200 times as long as wide
+        sizes += [(1, 300), (300, 1)]
+    for number, (width, height) in enumerate(sizes):
+        noise = torch.randint(0, 256, (height, width, 3), generator=torch.Generator().manual_seed(number), dtype=torch.uint8)
+        Image.fromarray(noise.numpy()).save(tmp_path / f"{number}.png")
+        rows.append(row(f"{width}x{height}", [("<image>\nWhat?", "Noise.")], f"{number}.png"))
+    data = write_rows(tmp_path / "rows.jsonl", rows)
+    lft("prepare", make_recipe(name, tmp_path / "run", family_dir(name), data, tmp_path, data=dict(max_tokens=2048)), "--out", tmp_path / "prepared")
+    shard = load_file(tmp_path / "prepared" / "shard-00000.safetensors")
+    ends = shard["offsets"].tolist()
+    for item, begin, end in zip(rows, ends, ends[1:]):
+        assert shard["input_ids"][begin:end].tolist() == peer.inputs(item, tmp_path)[0], item["id"]
+
+
+@pytest.mark.parametrize("recipe, name", [("smolvlm-lora", "smol_tied"), ("onevision-lora", "onevision"), ("qwen-vl-lora", "qwen25_gqa"), ("qwen-vl-lora", "qwen3_tied")])
 def test_the_recipe_trains_in_miniature(recipe, name, family_dir, images, family_rows, tmp_path):
     sets = {"model.path": family_dir(name), "output_dir": tmp_path / "out", "data.train": family_rows, "data.image_root": images}
     sets |= {"data.workers": 1, "train.max_steps": 3, "lora.rank": 4, "train.batch_size": 2, "data.max_tokens": 512}
-    if recipe == "smolvlm-lora":
+    if recipe in ("smolvlm-lora", "onevision-lora"):
         sets |= {"data.eval_share": 0.25, "train.eval_every_steps": 1}
     arguments = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
     lft("train", pathlib.Path(__file__).resolve().parents[2] / "recipes" / f"{recipe}.yaml", *arguments)

@@ -14,7 +14,7 @@ inline std::vector<family::TensorSpec> tensors_of(const family::ModelConfig& con
 }
 
 inline int64_t positions_of(const family::ModelConfig& config) {
-  return llava::fields(config).image_positions();
+  return llava::fields(config).image_positions({});
 }
 
 inline const clip::ClipConfig& vision_of(const family::ModelConfig& config) {
