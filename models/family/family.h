@@ -32,6 +32,8 @@ class Family {
   virtual std::string fingerprint(const ModelConfig& config) const = 0;
   /// The class of transformers that loads it.
   virtual std::string transformers_class(const ModelConfig& config) const = 0;
+  /// The oldest transformers that has it under the names that PEFT's adapters have.
+  virtual std::string oldest_transformers() const { return "4.52"; }
   /// What stands in a prompt for an image that transformers' processor is given.
   virtual std::string processor_mark() const { return "<image>"; }
 

@@ -36,6 +36,10 @@ std::string QwenVlFamily::fingerprint(const family::ModelConfig& config) const {
   return out.str();
 }
 
+std::string QwenVlFamily::oldest_transformers() const {
+  return generation_ == Generation::k3 ? "4.57" : "4.52";
+}
+
 std::string QwenVlFamily::transformers_class(const family::ModelConfig&) const {
   return generation_ == Generation::k2_5 ? "Qwen2_5_VLForConditionalGeneration"
                                          : "Qwen3VLForConditionalGeneration";

@@ -13,6 +13,7 @@ class QwenVlFamily : public family::Family {
   family::ModelConfig parse(const nlohmann::json& config, const std::string& where) const override;
   std::string fingerprint(const family::ModelConfig& config) const override;
   std::string transformers_class(const family::ModelConfig& config) const override;
+  std::string oldest_transformers() const override;
   std::string processor_mark() const override;
   std::vector<family::TensorSpec> tensors(const family::ModelConfig& config) const override;
   std::string canonical_name(const std::string& stored,

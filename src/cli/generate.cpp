@@ -39,7 +39,9 @@ class AnswerStream {
       : tokenizer_(tokenizer), terminal_(isatty(STDOUT_FILENO) != 0) {}
   void add(int64_t id) {
     ids_.push_back(id);
-    if (tokenizer_.token_of(id).starts_with("<0x")) return;
+    const std::string token = tokenizer_.token_of(id);
+    // What is not shown, a special token or none at all, is between bytes of one run.
+    if (token.empty() || token.starts_with("<0x") || tokenizer_.is_special(id)) return;
     const std::string text = tokenizer_.decode(ids_);
     if (!text.ends_with(kReplacement)) show(text);
   }

@@ -3,7 +3,9 @@
 The prompts are the models' own Jinja, rendered by transformers; the labels are found in the ids, without offsets.
 """
 
+import contextlib
 import functools
+import io
 import json
 import pathlib
 import random
@@ -22,6 +24,7 @@ from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImag
 import families
 import reference
 from cases import ROWS, row
+from test_readme import code_of
 from tools import lft, score, step_lines, write_rows
 
 TOLERANCE = 1e-3  # nats
@@ -405,6 +408,23 @@ def test_images_of_many_forms_take_the_processors_places(name, family_dir, famil
     ends = shard["offsets"].tolist()
     for item, begin, end in zip(rows, ends, ends[1:]):
         assert shard["input_ids"][begin:end].tolist() == peer.inputs(item, tmp_path)[0], item["id"]
+
+
+@pytest.mark.parametrize("name", ["qwen25_gqa", "qwen3_gqa", "smol_tied", "idefics3_shards", "llava_qwen2_siglip", "llava_mistral", "next_llama_bf16", "onevision"])
+def test_the_adapters_python_answers_as_lft_does(name, family_dir, images, family_rows, tmp_path):
+    lft("train", make_recipe(name, tmp_path / "run", family_dir(name), family_rows, images, optim=dict(lr=1e-2), train=dict(max_steps=6)))
+    adapter, said = tmp_path / "run" / "adapter", []
+    for image in ["chelsea.png", "tall.png"]:
+        asked = ["--model", family_dir(name), "--adapter", adapter, "--image", images / image, "--prompt", "What do you see?"]
+        names = dict(BASE=str(family_dir(name)), FOLDER=str(adapter), IMAGE=str(images / image), QUESTION="What do you see?")
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(compile(code_of(adapter, names), "README.md", "exec"), {})
+        said.append(out.getvalue().strip())
+        assert said[-1] == lft("generate", *asked).stdout.strip()
+    assert any(said)
+    oldest = "4.57" if name.startswith("qwen3") else "4.52"
+    assert f"transformers {oldest} or newer" in (adapter / "README.md").read_text()
 
 
 @pytest.mark.parametrize("recipe, name", [("smolvlm-lora", "smol_tied"), ("onevision-lora", "onevision"), ("qwen-vl-lora", "qwen25_gqa"), ("qwen-vl-lora", "qwen3_tied")])

@@ -82,7 +82,7 @@ std::string adapter_readme(const std::string& rank, const std::vector<std::strin
   for (const std::string& module : modules)
     text += "`" + module + "` was trained whole and is saved with it.\n";
   const bool vision = saves_renamed(modules, config);
-  return text + "PEFT needs transformers 4.52 or newer" +
+  return text + "PEFT needs transformers " + config.family->oldest_transformers() + " or newer" +
          (vision ? ", and 5.6 or newer for the saved vision tower.\n\n" : ".\n\n") +
          python_use(notes, config, "from peft import PeftModel\n",
                     "model = PeftModel.from_pretrained(model, FOLDER)\n");

@@ -116,6 +116,8 @@ RunInputs open_inputs(const recipe::Recipe& asked, bool resume) {
     refuse(ErrorKind::kUsage, "packed passes do not run on this GPU", "train.max_tokens_per_step",
            unpacked, "0", "set train.max_tokens_per_step to 0, or precision.compute to fp32");
   }
+  if (const std::string graphs = graphs_left_out(recipe, inputs); !graphs.empty())
+    inputs.notices.push_back(graphs);
   if (inputs.device.is_cpu() && recipe.optim.offload)
     inputs.notices.push_back("optim.offload: on a CPU the moments are in host memory already");
   if (inputs.device.is_cpu() && recipe.train.activation_offload) {

@@ -26,10 +26,25 @@ bool offloads_activations(const recipe::Recipe& recipe, at::Device device) {
   return recipe.train.activation_offload && !device.is_cpu();
 }
 
-bool uses_cuda_graphs(const recipe::Recipe& recipe, const RunSettings& settings) {
+namespace {
+
+/// But for what the family's images are.
+bool could_record(const recipe::Recipe& recipe, const RunSettings& settings) {
   return recipe.train.cuda_graphs == "auto" && records_graphs(settings.device) &&
-         settings.config.family->fixed_images() && recipe.train.max_tokens_per_step > 0 &&
-         !recipe.train.activation_offload;
+         recipe.train.max_tokens_per_step > 0 && !recipe.train.activation_offload;
+}
+
+}  // namespace
+
+bool uses_cuda_graphs(const recipe::Recipe& recipe, const RunSettings& settings) {
+  return could_record(recipe, settings) && settings.config.family->fixed_images();
+}
+
+std::string graphs_left_out(const recipe::Recipe& recipe, const RunSettings& settings) {
+  const family::Family& family = *settings.config.family;
+  if (!could_record(recipe, settings) || family.fixed_images()) return {};
+  return "train.cuda_graphs: images of " + family.name() +
+         " differ in shape, so that no two passes are alike: none is recorded";
 }
 
 }  // namespace lft::train

@@ -40,5 +40,7 @@ bool offloads_activations(const recipe::Recipe& recipe, at::Device device);
 /// Packed micro-batches on a GPU, their activations kept there, of a family whose images are all of
 /// one shape. `recipe`: the settings' own, or one that differs.
 bool uses_cuda_graphs(const recipe::Recipe& recipe, const RunSettings& settings);
+/// What to say of a run whose passes would be recorded but for its family's images; else empty.
+std::string graphs_left_out(const recipe::Recipe& recipe, const RunSettings& settings);
 
 }  // namespace lft::train

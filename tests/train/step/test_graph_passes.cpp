@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <set>
 
+#include "models/registry/registry.h"
 #include "src/data/batch.h"
 #include "src/train/inputs/run_inputs.h"
+#include "src/train/machine/cuda_graph.h"
 #include "src/train/run/rehearsal.h"
 #include "src/train/run/run.h"
 #include "src/train/run/step_options.h"
@@ -187,6 +190,23 @@ TEST(GraphPasses, ARecoveredRunDoesWithout) {
   passes.graphs().use_graphs(false);
   EXPECT_EQ(step().result, StepResult::kTaken);
   EXPECT_FALSE(uses_cuda_graphs(recipe, run.inputs));
+}
+
+TEST(CudaGraphs, AreLeftOutWhereImagesDifferInShapeWhichIsSaid) {
+  if (!records_graphs(at::kCUDA)) GTEST_SKIP() << "a build without CUDA";
+  Recipe recipe;
+  recipe.train.max_tokens_per_step = 4096;
+  RunSettings settings;
+  settings.device = at::Device(at::kCUDA, 0);
+  settings.config = registry::parse_config({{"model_type", "llava"}}, "config.json");
+  EXPECT_TRUE(uses_cuda_graphs(recipe, settings));
+  EXPECT_EQ(graphs_left_out(recipe, settings), "");
+  settings.config = registry::parse_config({{"model_type", "llava_next"}}, "config.json");
+  EXPECT_FALSE(uses_cuda_graphs(recipe, settings));
+  EXPECT_NE(graphs_left_out(recipe, settings).find("images of LLaVA-NeXT differ in shape"),
+            std::string::npos);
+  recipe.train.cuda_graphs = "off";
+  EXPECT_EQ(graphs_left_out(recipe, settings), "");
 }
 
 TEST(FilledTokens, AreFewEnoughAndNeverTooFew) {
