@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "models/family/family.h"
+#include "src/data/reading_budget.h"
 #include "src/data/sample.h"
 #include "src/io/image.h"
 #include "src/text/tokenizer.h"
@@ -41,6 +42,7 @@ struct EncodeOptions {
   SpecialTokensInText special_tokens = SpecialTokensInText::kSpecial;
   bool count_unknown = false;  // unknown_keys: warn. Else a key that is not used makes a row bad
   io::ImageLimits image_limits;
+  std::shared_ptr<ReadingBudget> reading = {};  // of who decodes images; null: without limit
 };
 
 /// Reads mean/std (preprocessor_config.json or processor_config.json) and eos

@@ -61,8 +61,8 @@ image::Size upright_size(const io::ImageHeader& header);
 /// Of an image file: the size as it is stored, and how many bytes the file has.
 io::ImageHeader read_header_of(const std::string& path, const io::ImageLimits& limits,
                                uint64_t* file_bytes);
-/// What the model sees of an image file, decoded with no more memory than read_bytes() says. Errors
-/// of the file and of the model's processor.
+/// What the model sees of an image file, decoded with no more memory than read_bytes() says, which
+/// are taken of options.reading. Errors of the file and of the model's processor.
 PixelImage read_fitted(const std::string& path, const EncodeOptions& options, size_t images = 1);
 /// Bytes held at the most while read_fitted() reads an image of this header from a file of so many
 /// bytes.

@@ -1,6 +1,7 @@
 // What the model sees of an image file: read, decoded with as little memory as the model's
 // processor allows, and fitted by it.
 #include <algorithm>
+#include <optional>
 
 #include "kernels/common/error.h"
 #include "src/data/encode.h"
@@ -65,6 +66,13 @@ io::ImageHeader read_header_of(const std::string& path, const io::ImageLimits& l
 
 PixelImage read_fitted(const std::string& path, const EncodeOptions& options, size_t images) {
   const family::ImageProcessor& processor = options.images->of_row(images);
+  std::optional<ReadingBudget::Share> share;
+  if (options.reading) {
+    uint64_t file_bytes = 0;
+    const io::ImageHeader header = read_header_of(path, options.image_limits, &file_bytes);
+    share.emplace(*options.reading,
+                  read_bytes(header, static_cast<int64_t>(file_bytes), processor));
+  }
   const auto decode = [&] {
     const FileBytes file(path, options.image_limits.max_bytes);
     const std::string_view bytes = file.bytes();

@@ -60,6 +60,7 @@ RunData open_run_data(const recipe::Recipe& recipe, const family::ModelConfig& c
                                     &notice);
   if (!notice.empty()) notices->push_back(notice);
   apply_data_rules(recipe, run.encode);
+  run.encode.reading = std::make_shared<data::ReadingBudget>();
   const int64_t budget = recipe.train.max_tokens_per_step;
   if (budget > 0 && budget < run.encode.max_tokens) {
     refuse(ErrorKind::kUsage,

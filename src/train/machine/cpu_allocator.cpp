@@ -4,9 +4,14 @@
 #include <c10/core/alignment.h>
 #include <c10/util/Exception.h>
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+#include <algorithm>
 #include <cstdlib>
 #include <limits>
 #include <string>
+#include <thread>
 
 #include "src/train/machine/device.h"
 
@@ -50,9 +55,18 @@ class ReusingAllocator : public c10::Allocator {
   }
 };
 
+/// Of malloc, each of which keeps what its threads gave back.
+void bound_arenas() {
+#ifdef __GLIBC__
+  if (std::getenv("MALLOC_ARENA_MAX") == nullptr)
+    mallopt(M_ARENA_MAX, static_cast<int>(std::max(2U, std::thread::hardware_concurrency())));
+#endif
+}
+
 }  // namespace
 
 void bound_cpu_memory() {
+  bound_arenas();
   static ReusingAllocator allocator;
   c10::SetCPUAllocator(&allocator, /*priority=*/0);
   const std::string products = std::to_string(kCachedProducts);

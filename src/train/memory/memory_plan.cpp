@@ -1,10 +1,9 @@
 #include "src/train/memory/memory_plan.h"
 
 #include <algorithm>
-#include <deque>
-#include <iterator>
+#include <cmath>
 #include <map>
-#include <set>
+#include <thread>
 #include <utility>
 
 #include "src/data/batch.h"
@@ -18,8 +17,9 @@ namespace lft::train {
 namespace {
 
 constexpr int64_t kMostEpochs = 100;
-constexpr double kSmallBlocks = 12e6;  // stacks, small blocks, what lies between them: measured on
-                                       // the CPU, the same for every model
+constexpr double kSmallBlocks = 8e6;  // stacks, small blocks, what lies between them: measured on
+                                      // the CPU, the same for every model
+constexpr double kWorkerBlocks = 0.15e6;  // the same of one of data.workers
 constexpr double kMklBuffers = 17e6;  // the most that MKL keeps of float32 operands that it packed;
                                       // with MKL_DISABLE_FAST_MM=1 a run takes as much less
 constexpr double kGpuWorkspace = 32 << 20;  // of cuBLAS, for each stream
@@ -191,48 +191,28 @@ double samples_ahead(const RunSettings& settings, const PassShape& shape) {
          static_cast<double>(shape.samples);
 }
 
-/// The most bytes that `workers` of the last `places` samples take while they are read: a worker
-/// takes the next place of the order when it is done with one, and none is taken beyond what waits.
-class ReadingWindow {
- public:
-  ReadingWindow(int64_t workers, int64_t places) : workers_(workers), places_(places) {}
+/// Decoding more images at a time than there are processors takes more memory and no less time.
+int64_t images_at_a_time(const recipe::Recipe& recipe) {
+  return std::min<int64_t>(recipe.data.workers, std::max(2U, std::thread::hardware_concurrency()));
+}
 
-  void add(int64_t bytes) {
-    const bool among_largest = static_cast<int64_t>(sizes_.size()) < workers_ ||
-                               bytes > *std::next(sizes_.rbegin(), workers_ - 1);
-    order_.push_back(bytes);
-    sizes_.insert(bytes);
-    if (static_cast<int64_t>(order_.size()) > places_) {
-      sizes_.extract(order_.front());
-      order_.pop_front();
-    }
-    if (!among_largest) return;
-    double sum = 0;
-    int64_t count = 0;
-    for (auto size = sizes_.rbegin(); size != sizes_.rend() && count < workers_; ++size, ++count)
-      sum += static_cast<double>(*size);
-    most_ = std::max(most_, sum);
+/// What the loader's workers are held to (data::ReadingBudget): as many images of a middling size
+/// as are read at a time, or the largest one alone. So they come close to it whatever their order.
+/// Without train.worst_first nothing is measured before the first step, and they are held to
+/// nothing.
+double reading_budget(const recipe::Recipe& recipe,
+                      const std::vector<data::SampleLength>& lengths) {
+  double sum = 0, most = 0, images = 0;
+  for (const data::SampleLength& each : lengths) {
+    const auto bytes = static_cast<double>(each.reading);
+    sum += bytes;
+    most = std::max(most, bytes);
+    images += bytes > 0 ? 1 : 0;
   }
-  double most() const { return most_; }
-
- private:
-  int64_t workers_, places_;
-  std::deque<int64_t> order_;
-  std::multiset<int64_t> sizes_;
-  double most_ = 0;
-};
-
-/// Over the epochs of a run, and what workers read after its last step.
-double most_reading(const recipe::Recipe& recipe, const data::LoaderOptions& options,
-                    const std::vector<data::SampleLength>& lengths, int64_t epochs) {
-  const int64_t ahead = places_ahead(recipe), size = static_cast<int64_t>(lengths.size());
-  if (std::ranges::all_of(lengths, [](const auto& each) { return each.reading == 0; })) return 0;
-  ReadingWindow window(options.workers, ahead);
-  for (int64_t epoch = 0; epoch < epochs + (ahead + size - 1) / size; ++epoch) {
-    for (const int64_t index : data::epoch_order(options, size, epoch))
-      window.add(lengths[static_cast<size_t>(index)].reading);
-  }
-  return window.most();
+  if (!recipe.train.worst_first)
+    return std::min(static_cast<double>(recipe.data.workers), images) * most;
+  const auto together = static_cast<double>(images_at_a_time(recipe));
+  return images > 0 ? std::max(most, std::ceil(std::min(together, images) * sum / images)) : 0;
 }
 
 /// Bytes a micro-batch adds for a position (padding counted), a position of the vision tower, a
@@ -317,7 +297,8 @@ MicroBatchShape worst_micro_batch(const RunSettings& settings,
       consider(std::move(batch));
     }
   }
-  worst.reading = most_reading(settings.recipe, options, lengths, epochs);
+  worst.reading = reading_budget(settings.recipe, lengths) +
+                  static_cast<double>(images_at_a_time(settings.recipe) * settings.eval_reading);
   return worst;
 }
 
@@ -349,10 +330,10 @@ MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst
         4 * size.trained + (settings.recipe.optim.offload ? 0 : size.moments));
   } else {
     add("samples read ahead", samples_ahead(settings, shape));
-    add(kImagesRead,
-        worst.reading + static_cast<double>(settings.recipe.data.workers * settings.eval_reading));
+    add(kImagesRead, worst.reading);
     const bool compiles = settings.precision.compute == at::kBFloat16;
-    add("stacks and small blocks", kSmallBlocks);
+    add("stacks and small blocks",
+        kSmallBlocks + kWorkerBlocks * static_cast<double>(settings.recipe.data.workers));
     add(compiles ? "oneDNN's compiled products" : "MKL's buffers",
         compiles ? static_cast<double>(kCachedProducts * cached_product_bytes())
                  : std::min(kMklBuffers, largest_matrix(settings.config)));

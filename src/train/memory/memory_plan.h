@@ -20,7 +20,7 @@ struct MicroBatchShape {
   std::vector<int64_t> indices;             // of the dataset
   int64_t step = 0;                         // from 1
   bool packed = false;                      // train.max_tokens_per_step: no padding
-  double reading = 0;  // bytes that data.workers threads hold at the most of images they read
+  double reading = 0;  // bytes that threads may hold of images they read: data::ReadingBudget
   int64_t longest() const;
   int64_t positions() const;  // padding counted
   int64_t images() const { return sum(&data::SampleLength::images); }

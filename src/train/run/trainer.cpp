@@ -476,6 +476,7 @@ std::string prove(Run& run) {
   const Proof proof = prove_trainable(run.model.model, run.model.trainables, {&run.optimizer},
                                       run.model.excluded, run.probe);
   for (const std::string& line : proof_table(proof, /*collapsed=*/true)) print_line(line);
+  release_free_memory();
   print_line(tell_first_loss(run, proof));
   return proof_json(proof).dump(2) + "\n";
 }

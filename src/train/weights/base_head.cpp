@@ -55,7 +55,7 @@ at::Tensor cosines(const at::Tensor& rows) {
 }
 
 double agreement_of(const at::Tensor& a, const at::Tensor& b) {
-  return ((a * b).sum() / (a.norm() * b.norm())).item<double>();
+  return (at::dot(a.view(-1), b.view(-1)) / (a.norm() * b.norm())).item<double>();
 }
 
 double own_structure(const at::Tensor& rows) {
@@ -79,13 +79,13 @@ int64_t better_shift(const hf::ModelDir& dir, const at::Tensor& of_embedding, do
   return best;
 }
 
-/// The deviation of the agreement under permutations.
-double chance_of(const at::Tensor& a, const at::Tensor& b) {
+/// The deviation of the agreement with permuted rows.
+double chance_of(const at::Tensor& a, const at::Tensor& rows) {
   at::Generator generator = at::detail::createCPUGenerator(1);
   double squares = 0;
   for (int i = 0; i < kShuffles; ++i) {
     const at::Tensor order = at::randperm(a.size(0), generator, at::TensorOptions(at::kLong));
-    const double by_chance = agreement_of(a, b.index_select(0, order).index_select(1, order));
+    const double by_chance = agreement_of(a, cosines(rows.index_select(0, order)));
     squares += by_chance * by_chance;
   }
   return std::sqrt(squares / kShuffles);
@@ -102,8 +102,8 @@ HeadFit head_fit(const hf::ModelDir& dir) {
   const int64_t tokens = std::min(kTokens, dir.config.text.vocab);
   const at::Tensor embedding = table_rows(dir, kTokenTable, tokens);
   const at::Tensor head = table_rows(dir, kLmHead, tokens);
-  const at::Tensor a = cosines(embedding), b = cosines(head);
-  const double chance = chance_of(a, b), found = agreement_of(a, b);
+  const at::Tensor a = cosines(embedding);
+  const double chance = chance_of(a, head), found = agreement_of(a, cosines(head));
   const double of_embedding = own_structure(embedding), of_head = own_structure(head);
   const double expected = std::sqrt(std::max(of_embedding, 0.0) * std::max(of_head, 0.0));
   if (!(of_embedding > 8 * chance && of_head > 8 * chance && expected > 12 * chance)) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "src/data/batch.h"
 #include "src/train/machine/cuda_graph.h"
@@ -344,45 +345,45 @@ TEST_F(GpuPlan, FitsWithoutTheCopiesOfAProof) {
   EXPECT_GE(off->saves, kProof);
 }
 
-/// Rows of one byte to read, but for a few of a thousand.
+/// As many images of a middling size as are read at a time, or the largest one alone.
 TEST_F(MemoryPlanTest, ImagesThatAreReadTogetherAreCountedTogether) {
   Recipe recipe = this->recipe("reading");
-  recipe.train.batch_size = 2;
-  recipe.train.max_steps = 50;  // one epoch
-  recipe.data.workers = 2;      // and six places of the order that are taken or wait
+  recipe.data.workers = 2;
   RunInputs inputs = open_inputs(recipe);
-  inputs.rows = 100;
-  inputs.steps_per_epoch = inputs.total_steps = 50;
-  const auto reading = [&](const std::vector<size_t>& large) {
-    std::vector<SampleLength> lengths(100, {.tokens = 9, .supervised = 3, .reading = 1});
-    for (const size_t index : large) lengths[index].reading = 1000;
+  const auto reading = [&](const std::vector<int64_t>& bytes) {
+    std::vector<SampleLength> lengths;
+    for (const int64_t each : bytes)
+      lengths.push_back({.tokens = 9, .supervised = 3, .reading = each});
     return worst_micro_batch(inputs, lengths).reading;
   };
-  EXPECT_EQ(reading({}), 2);
-  EXPECT_EQ(reading({40}), 1001);
-  EXPECT_EQ(reading({40, 45}), 2000);
-  EXPECT_EQ(reading({40, 46}), 1001);
-  EXPECT_EQ(reading({40, 41, 42}), 2000);  // two workers
-  EXPECT_EQ(reading({97, 1}), 2000);       // they read on into the next epoch
+  EXPECT_EQ(reading({0, 0, 0}), 0);
+  EXPECT_EQ(reading({10, 10, 10, 10}), 20);
+  EXPECT_EQ(reading({10, 10, 10, 10, 1000}), 1000);
+  EXPECT_EQ(reading({10, 10, 0, 0, 0, 0}), 20);  // rows without an image take none
+  EXPECT_EQ(reading({10, 20, 30, 21}), 41);      // twice 20.25, rounded up
+  EXPECT_EQ(reading({10, 0, 0}), 10);            // there is no second one
   inputs.recipe.data.workers = 1;
-  EXPECT_EQ(reading({40, 41, 42}), 1000);
+  EXPECT_EQ(reading({10, 10, 10, 10}), 10);
+  inputs.recipe.data.workers = 256;  // as many as there are processors, two at least
+  const std::vector<int64_t> many(1000, 10);
+  EXPECT_EQ(reading(many), 10 * std::max(2U, std::thread::hardware_concurrency()));
 }
 
 TEST_F(MemoryPlanTest, FewerWorkersAreProposedWhereImagesAreLarge) {
   Recipe recipe = this->recipe("photographs");
-  recipe.data.workers = 4;
+  recipe.data.workers = 2;
   RunInputs inputs = open_inputs(recipe);
   const auto proposed = [&](int64_t bytes) {
     std::vector<SampleLength> lengths = sample_lengths(inputs.data);
     for (SampleLength& each : lengths) each.reading = bytes;
     const MemoryPlan plan = plan_memory(inputs, worst_micro_batch(inputs, lengths));
     for (const Mitigation& each : mitigations(inputs, lengths, plan)) {
-      if (each.change == "data.workers=2") return each.saves;
+      if (each.change == "data.workers=1") return each.saves;
     }
     return 0.0;
   };
   EXPECT_EQ(proposed(1000), 0);
-  EXPECT_GE(proposed(100'000'000), 200e6);
+  EXPECT_GE(proposed(100'000'000), 100e6);
 }
 
 TEST_F(MemoryPlanTest, MitigationsSaveWhatTheChangedRecipeNeedsLess) {
