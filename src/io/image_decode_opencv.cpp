@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <iostream>
+#include <memory>
 #include <opencv2/core/utils/logger.hpp>
 #include <opencv2/imgcodecs.hpp>
 #include <streambuf>
@@ -7,9 +8,35 @@
 #include "kernels/common/error.h"
 #include "src/io/image_bytes.h"
 #include "src/io/image_codecs.h"
+#include "src/io/pages.h"
 
 namespace lft::io {
 namespace {
+
+/// OpenCV's matrices in pages of their own (src/io/pages.h).
+class PageMatrices : public cv::MatAllocator {
+ public:
+  cv::UMatData* allocate(int dims, const int* sizes, int type, void*, size_t* step, cv::AccessFlag,
+                         cv::UMatUsageFlags) const override {
+    size_t bytes = CV_ELEM_SIZE(type);
+    for (int i = dims - 1; i >= 0; --i) {
+      if (step != nullptr) step[i] = bytes;
+      bytes *= static_cast<size_t>(sizes[i]);
+    }
+    auto matrix = std::make_unique<cv::UMatData>(this);
+    matrix->size = bytes;
+    matrix->data = matrix->origdata = PageAllocator<uchar>().allocate(bytes);
+    return matrix.release();
+  }
+  bool allocate(cv::UMatData* matrix, cv::AccessFlag, cv::UMatUsageFlags) const override {
+    return matrix != nullptr;
+  }
+  void deallocate(cv::UMatData* matrix) const override {
+    if (matrix == nullptr || matrix->refcount != 0) return;
+    PageAllocator<uchar>().deallocate(matrix->origdata, matrix->size);
+    delete matrix;
+  }
+};
 
 thread_local bool hushed = false;
 
@@ -26,6 +53,8 @@ class CerrFilter : public std::streambuf {
  public:
   CerrFilter() : to_(std::cerr.rdbuf(this)) {
     cv::utils::logging::setLogLevel(cv::utils::logging::LOG_LEVEL_SILENT);
+    static PageMatrices matrices;
+    cv::Mat::setDefaultAllocator(&matrices);
   }
   ~CerrFilter() override { std::cerr.rdbuf(to_); }
 

@@ -17,9 +17,10 @@ namespace lft::train {
 namespace {
 
 constexpr int64_t kMostEpochs = 100;
-constexpr double kSmallBlocks = 8e6;  // stacks, small blocks, what lies between them: measured on
-                                      // the CPU, the same for every model
-constexpr double kWorkerBlocks = 0.15e6;  // the same of one of data.workers
+constexpr double kSmallBlocks = 4.9e6;  // stacks, small blocks, what lies between them: measured on
+                                        // the CPU, the same for every model
+constexpr double kWorkerBlocks = 0.3e6;  // the same of one of data.workers
+constexpr double kReadingBlocks = 0.01;  // of what images take: the decoders' rows and tables
 constexpr double kMklBuffers = 17e6;  // the most that MKL keeps of float32 operands that it packed;
                                       // with MKL_DISABLE_FAST_MM=1 a run takes as much less
 constexpr double kGpuWorkspace = 32 << 20;  // of cuBLAS, for each stream
@@ -330,7 +331,7 @@ MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst
         4 * size.trained + (settings.recipe.optim.offload ? 0 : size.moments));
   } else {
     add("samples read ahead", samples_ahead(settings, shape));
-    add(kImagesRead, worst.reading);
+    add(kImagesRead, (1 + kReadingBlocks) * worst.reading);
     const bool compiles = settings.precision.compute == at::kBFloat16;
     add("stacks and small blocks",
         kSmallBlocks + kWorkerBlocks * static_cast<double>(settings.recipe.data.workers));

@@ -8,6 +8,7 @@
 #include "src/base/errors.h"
 #include "src/base/text.h"
 #include "src/data/batch.h"
+#include "src/io/image.h"
 #include "src/train/memory/memory_plan.h"
 
 namespace lft::train {
@@ -82,13 +83,16 @@ class NoGradientsLeft {
 Rehearsal rehearse_worst(Run& run, const StepOptions& options, MemoryWatch& watch, bool proved) {
   const data::BatchLayout layout = batch_layout(run.inputs);
   const MicroBatchShape worst = worst_micro_batch(run.inputs, sample_lengths(run.inputs.data));
+  const auto reading =
+      run.inputs.device.is_cpu() ? static_cast<int64_t>(worst.reading) : 0;  // in the same memory
   run.inputs.data.encode.reading->allow(static_cast<int64_t>(worst.reading));
   Rehearsal result{.step = worst.step, .ids = {}};
   std::vector<data::Sample> samples = load(*run.inputs.data.train, worst.indices);
   keep_part(samples, run.state.split);
   const Size size = size_of(samples, layout.packed, layout.fill_up);
   if (size.supervised == 0 ||
-      (proved && is_within(size, size_of(run.probe.samples, run.probe.packed, /*fill_up=*/0))))
+      (proved && reading < static_cast<int64_t>(io::kLargeBlock) &&
+       is_within(size, size_of(run.probe.samples, run.probe.packed, /*fill_up=*/0))))
     return result;
   result.ran = true;
   result.rows = samples.size();
@@ -102,6 +106,7 @@ Rehearsal rehearse_worst(Run& run, const StepOptions& options, MemoryWatch& watc
   run.optimizer.keep_shadows(run.state.compute);
   const ops::DirectGradientsGuard direct;
   watch.reset_peak();
+  const io::Pixels read(static_cast<size_t>(reading));
   MicroPass pass = micro_pass(options, run.state);
   pass.supervised = size.supervised;
   const at::Tensor loss = micro_loss(run.model.model, make_batch(layout, samples), pass);

@@ -11,7 +11,8 @@
 namespace lft::train {
 
 struct Rehearsal {
-  bool ran = false;   // false: the proof's probe was as large, or no sample is left
+  bool ran = false;   // false: the proof's probe was as large and images take next to nothing, or no
+                      // sample is left
   int64_t step = 0;   // whose micro-batch, from 1
   size_t rows = 0;    // bad samples left out
   size_t tokens = 0;  // of the longest row; where rows are packed, of all
@@ -21,7 +22,8 @@ struct Rehearsal {
   std::vector<std::string> ids;
 };
 
-/// As the next step would run it: same precision, dropout, recomputation, gradients and shadows. No
+/// As the next step would run it: same precision, dropout, recomputation, gradients and shadows. On
+/// a CPU what images may take that are read at the same time is held beside it. No
 /// parameter, gradient, moment, generator or loader state changes; a value that is not finite is
 /// the step's business. Measures lengths where they are not measured. `proved`: the proof has run
 /// its probe in this process. Throws what runs out of memory.

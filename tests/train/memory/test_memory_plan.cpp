@@ -349,6 +349,7 @@ TEST_F(GpuPlan, FitsWithoutTheCopiesOfAProof) {
 TEST_F(MemoryPlanTest, ImagesThatAreReadTogetherAreCountedTogether) {
   Recipe recipe = this->recipe("reading");
   recipe.data.workers = 2;
+  recipe.train.worst_first = true;
   RunInputs inputs = open_inputs(recipe);
   const auto reading = [&](const std::vector<int64_t>& bytes) {
     std::vector<SampleLength> lengths;

@@ -104,5 +104,20 @@ TEST(PlanAhead, ConfigAloneIsEnoughAndEverySettingReadsBack) {
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "cannot be planned for", plan_ahead(recipe, 2));
 }
 
+/// A card of 24 GB has 24,564 MiB, of which the context takes 1,024.
+TEST(PlanAhead, WhatFillsACardIsTight) {
+  constexpr double kRoom = (24564.0 - 1024) * (1 << 20);
+  const PlanAhead plan{
+      .model = "m",
+      .rows = "rows",
+      .settings = {{"a=1", 0.93 * kRoom}, {"a=2", 0.95 * kRoom}, {"a=3", 1.01 * kRoom}}};
+  const std::vector<std::string> lines = plan_ahead_lines(plan);
+  const auto of_24_gb = [&](size_t line) { return lines.at(line).substr(70, 6); };
+  EXPECT_EQ(lines.at(1).substr(70, 5), "24 GB");
+  EXPECT_EQ(of_24_gb(2), "fits  ");
+  EXPECT_EQ(of_24_gb(3), "tight ");
+  EXPECT_EQ(of_24_gb(4), "-     ");
+}
+
 }  // namespace
 }  // namespace lft::plan_ahead_test
