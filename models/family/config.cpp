@@ -55,6 +55,15 @@ std::string fingerprint_of_decoder(const llama::LlamaConfig& t) {
   if (t.qk_norm) out << " qk_norm";
   for (const int64_t pairs : t.mrope_section) out << ' ' << pairs;
   if (t.mrope_interleaved) out << " interleaved";
+  if (t.activation != "silu") out << ' ' << t.activation;
+  if (t.norms_add_one) out << " 1+w";
+  if (t.branch_norms) out << " branch_norms";
+  if (t.query_scalar > 0) out << " query_scalar " << t.query_scalar;
+  if (t.image_blocks) out << " image_blocks";
+  if (t.slides.empty()) return out.str();
+  out << " window " << t.window << ' ' << t.local_rope_theta << ' ' << t.local_rope_scaling.type
+      << ' ' << t.local_rope_scaling.factor << ' ';
+  for (const bool slides : t.slides) out << slides;
   return out.str();
 }
 

@@ -65,8 +65,9 @@ class Family {
   virtual Tower vision(const ModelConfig& config) const = 0;
   virtual ProjectorShape projector(const ModelConfig& config) const = 0;
 
-  /// Whether every image is of one shape, so that passes over as many images are alike.
-  virtual bool fixed_images() const { return false; }
+  /// Why no two passes over as many images are alike, so that no CUDA graph fits both, as the end
+  /// of a sentence; empty: they are.
+  virtual std::string unlike_passes() const { return "images of " + name() + " differ in shape"; }
   virtual FamilyDefaults defaults(const ModelConfig& config) const = 0;
   /// Made for a processor file and rules. Each notice is one line for the user. kInput for a step
   /// that lft does not take, kUsage for an image_fit that the family does not have.

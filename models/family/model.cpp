@@ -24,6 +24,13 @@ void check_ids(const at::Tensor& ids_bt, int64_t vocab) {
                                   .next = kOfThisModel});
 }
 
+/// The number of the run of image positions that each position is in; -1: in none. int64 [b, t].
+at::Tensor image_blocks(const at::Tensor& is_image_bt) {
+  const at::Tensor image = is_image_bt.to(at::kLong);
+  const at::Tensor begins = image.diff(1, 1, at::zeros({image.size(0), 1}, at::kLong)) > 0;
+  return at::where(is_image_bt, begins.cumsum(1) - 1, -1);
+}
+
 /// How far the position of the token after each row is above the row's length.
 std::vector<int64_t> offsets_after(const at::Tensor& positions_3bt,
                                    const std::vector<int64_t>& lengths) {
@@ -97,6 +104,7 @@ llama::DecoderInput ModelImpl::embed(const Batch& batch, const ImageFeatures* kn
     embeds = embeds + embedding_noise(batch, embeds, neftune_alpha);
   input.embeds_btd = embeds;
   if (images.empty()) return input;
+  if (config.text.image_blocks) input.blocks_bt = image_blocks(is_image);
   const ImageFeatures found = known != nullptr ? *known : image_features(batch);
   expect_dims(found.features_kd, "projected image features",
               {{"k", expected}, {"d", embeds.size(2)}});

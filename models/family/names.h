@@ -29,6 +29,14 @@ struct TensorList {
   void decoder(const llama::LlamaConfig& config);
 };
 
+/// Of a model whose parts lie as LLaVA's: "vision_tower", "multi_modal_projector" and
+/// "language_model" on disk, which are the canonical names; in the memory of transformers from 4.52
+/// on below "model", with the head beside it. From any spelling; "" for what none of them is.
+std::string canonical_of_parts(std::string_view name);
+/// Family::peft_name() and Family::whole_name() of such a model.
+std::string peft_name_of_parts(const std::string& canonical);
+std::string whole_name_of_parts(const std::string& canonical);
+
 /// Whether `name` is `head`, or starts with it and a dot; then `rest` is what follows the dot.
 bool strip(std::string_view name, std::string_view head, std::string_view* rest);
 /// `head`, and after a dot `rest` where there is one.

@@ -19,8 +19,14 @@ Tower decoder_tower(const llama::LlamaConfig& config) {
       .norms = {"input_layernorm", "post_attention_layernorm"},
       .tables = {"language_model.model.embed_tokens.weight", "language_model.lm_head.weight"}};
   if (config.qk_norm) {
+    tower.head_norms = true;
     tower.norms.emplace_back("self_attn.q_norm");
     tower.norms.emplace_back("self_attn.k_norm");
+  }
+  if (config.branch_norms) {
+    tower.branch_norms = true;
+    tower.norms.emplace_back("pre_feedforward_layernorm");
+    tower.norms.emplace_back("post_feedforward_layernorm");
   }
   if (config.tie_embeddings) tower.tables.pop_back();
   return tower;

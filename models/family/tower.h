@@ -20,7 +20,8 @@ struct Tower {
   std::string o;
   std::vector<std::string> mlp_in;  // one layer, or gate and up
   std::string mlp_out;
-  std::vector<std::string> norms;   // of a block
+  std::vector<std::string> norms;  // of a block, those of heads and of branches among them
+  bool head_norms = false, branch_norms = false;  // on q and k; on what attention and MLP give
   std::vector<std::string> tables;  // whole names: embeddings of patches, positions, tokens
 };
 
@@ -29,6 +30,8 @@ struct ProjectorShape {
   struct Layer {
     std::string name;
     int64_t in = 0, out = 0;
+    bool bare = false;  // the name is that of the weight itself, [in, out], which is no layer's
+    std::string weight() const { return bare ? name : name + ".weight"; }
   };
   std::vector<Layer> layers;
 };

@@ -24,8 +24,9 @@ struct Size {
 at::Tensor as_tensor(const View& image);
 
 /// Antialiased bicubic on uint8, as torchvision resizes: [1, 3, height, width]. An image of that
-/// size is given back as it is.
+/// size is given back as it is. And bilinear.
 at::Tensor resize_bicubic(const at::Tensor& image_nchw, const Size& to);
+at::Tensor resize_bilinear(const at::Tensor& image_nchw, const Size& to);
 
 /// Lanczos with the rounding of Pillow's Image.resize: bytes of a View of that size. No more memory
 /// than the result and the image resized one way.

@@ -8,10 +8,14 @@ namespace lft::layers {
 
 class EmbeddingImpl : public torch::nn::Module {
  public:
-  EmbeddingImpl(int64_t rows, int64_t size, at::TensorOptions options);
+  /// `scale`: of every vector, rounded to the result's dtype first, as Gemma does.
+  EmbeddingImpl(int64_t rows, int64_t size, at::TensorOptions options, double scale = 1);
   /// int64 [...] -> [..., d]. Every id must be below the number of rows.
   at::Tensor forward(const at::Tensor& ids);
   at::Tensor weight;
+
+ private:
+  double scale_;
 };
 TORCH_MODULE(Embedding);
 

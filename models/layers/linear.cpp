@@ -8,9 +8,10 @@
 
 namespace lft::layers {
 
-at::Tensor LinearAdapter::forward_swiglu(const at::Tensor& gate, const at::Tensor& up,
-                                         const ops::Weight& weight_oi, const at::Tensor& bias_o) {
-  return forward(ops::swiglu(gate, up), weight_oi, bias_o);
+at::Tensor LinearAdapter::forward_gated(const at::Tensor& gate, const at::Tensor& up,
+                                        ops::Gate kind, const ops::Weight& weight_oi,
+                                        const at::Tensor& bias_o) {
+  return forward(ops::gated(gate, up, kind), weight_oi, bias_o);
 }
 
 LinearImpl::LinearImpl(int64_t in, int64_t out, bool has_bias, at::TensorOptions options)
@@ -28,11 +29,11 @@ at::Tensor LinearImpl::forward(const at::Tensor& x) {
   return y;
 }
 
-at::Tensor LinearImpl::forward(const at::Tensor& gate, const at::Tensor& up) {
-  if (adapter_ == nullptr) return ops::linear_swiglu(gate, up, stored(), bias);
+at::Tensor LinearImpl::forward(const at::Tensor& gate, const at::Tensor& up, ops::Gate kind) {
+  if (adapter_ == nullptr) return ops::linear_gated(gate, up, stored(), bias, {}, kind);
   expect_last_dim(gate, "gate", {"i", weight.size(1)});
   expect_last_dim(up, "up", {"i", weight.size(1)});
-  const at::Tensor y = adapter_->forward_swiglu(gate, up, stored(), bias);
+  const at::Tensor y = adapter_->forward_gated(gate, up, kind, stored(), bias);
   expect_dims_like(y, "the adapter's output", gate, {"o", weight.size(0)});
   return y;
 }

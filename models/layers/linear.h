@@ -22,10 +22,10 @@ class LinearAdapter : public torch::nn::Module {
   using torch::nn::Module::Module;
   virtual at::Tensor forward(const at::Tensor& x, const ops::Weight& weight_oi,
                              const at::Tensor& bias_o) = 0;
-  /// The same for x = silu(gate) * up. A variant that can rebuild the product in its backward pass
+  /// The same for x = act(gate) * up. A variant that can rebuild the product in its backward pass
   /// overrides this.
-  virtual at::Tensor forward_swiglu(const at::Tensor& gate, const at::Tensor& up,
-                                    const ops::Weight& weight_oi, const at::Tensor& bias_o);
+  virtual at::Tensor forward_gated(const at::Tensor& gate, const at::Tensor& up, ops::Gate kind,
+                                   const ops::Weight& weight_oi, const at::Tensor& bias_o);
   /// What forward() adds, where that is a low-rank update and nothing else: layers of one input
   /// then share work (linear_group.h). Asked for within the layer's call().
   virtual std::optional<ops::LowRank> low_rank() const { return std::nullopt; }
@@ -47,9 +47,9 @@ class LinearImpl : public torch::nn::Module {
   /// Uninitialised weight [out, in] (and bias [out]) of `dtype`, frozen.
   LinearImpl(int64_t in, int64_t out, bool has_bias, at::TensorOptions options);
   at::Tensor forward(const at::Tensor& x);  // [..., in] -> [..., out], in compute_dtype()
-  at::Tensor forward(
-      const at::Tensor& gate,
-      const at::Tensor& up);  // of silu(gate) * up, which is not kept for the backward pass
+  /// Of act(gate) * up, which is not kept for the backward pass.
+  at::Tensor forward(const at::Tensor& gate, const at::Tensor& up,
+                     ops::Gate kind = ops::Gate::kSilu);
   void set_adapter(std::shared_ptr<LinearAdapter>
                        adapter);  // registered as submodule "adapter"; nullptr removes it
   const std::shared_ptr<LinearAdapter>& adapter() const { return adapter_; }

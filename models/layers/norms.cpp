@@ -7,15 +7,17 @@
 
 namespace lft::layers {
 
-RmsNormImpl::RmsNormImpl(int64_t size, double eps, at::TensorOptions options)
-    : torch::nn::Module("RmsNorm"), eps_(eps) {
+RmsNormImpl::RmsNormImpl(int64_t size, double eps, at::TensorOptions options, bool adds_one)
+    : torch::nn::Module("RmsNorm"), eps_(eps), adds_one_(adds_one) {
   weight = register_parameter("weight", at::empty({size}, options), /*requires_grad=*/false);
 }
 
-at::Tensor RmsNormImpl::forward(const at::Tensor& x) { return ops::rms_norm(x, weight, eps_); }
+at::Tensor RmsNormImpl::factor() const { return adds_one_ ? weight.to(at::kFloat) + 1 : weight; }
+
+at::Tensor RmsNormImpl::forward(const at::Tensor& x) { return ops::rms_norm(x, factor(), eps_); }
 
 ops::Normed RmsNormImpl::forward(const at::Tensor& x, const at::Tensor& delta) {
-  return ops::add_rms_norm(x, delta, weight, eps_);
+  return ops::add_rms_norm(x, delta, factor(), eps_);
 }
 
 LayerNormImpl::LayerNormImpl(int64_t size, double eps, at::TensorOptions options)

@@ -8,17 +8,20 @@
 
 namespace lft::layers {
 
-/// y = w * x / sqrt(mean(x^2) + eps) over the last dimension.
+/// y = w * x / sqrt(mean(x^2) + eps) over the last dimension; with `adds_one` 1 + w in the place of
+/// w (Gemma).
 class RmsNormImpl : public torch::nn::Module {
  public:
-  RmsNormImpl(int64_t size, double eps, at::TensorOptions options);
+  RmsNormImpl(int64_t size, double eps, at::TensorOptions options, bool adds_one = false);
   at::Tensor forward(const at::Tensor& x);
   /// Of the residual stream: of x + delta, or of x where that is undefined.
   ops::Normed forward(const at::Tensor& x, const at::Tensor& delta);
   at::Tensor weight;
 
  private:
+  at::Tensor factor() const;  // what the normalised input is multiplied with
   double eps_;
+  bool adds_one_;
 };
 TORCH_MODULE(RmsNorm);
 

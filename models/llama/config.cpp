@@ -1,5 +1,6 @@
 #include "models/llama/config.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -46,10 +47,28 @@ const TextType& text_type(const std::string& name) {
                              .qk_norm = true,
                              .mrope_section = {24, 20, 20},
                              .mrope_interleaved = true};
+  const LlamaConfig gemma3{.hidden = 2304,
+                           .intermediate = 9216,
+                           .layers = 26,
+                           .heads = 8,
+                           .kv_heads = 4,
+                           .head_dim = 256,
+                           .vocab = 262208,
+                           .max_positions = 131072,
+                           .rope_theta = 1e6,
+                           .tie_embeddings = true,
+                           .qk_norm = true,
+                           .activation = "gelu_pytorch_tanh",
+                           .norms_add_one = true,
+                           .branch_norms = true,
+                           .query_scalar = 256,
+                           .image_blocks = true,
+                           .window = 4096};
   static const std::vector<TextType> all = {
       {"llama", llama},           {"mistral", mistral},
       {"qwen2", qwen2},           {"qwen2_5_vl_text", qwen2_5_vl},
-      {"qwen2_5_vl", qwen2_5_vl}, {"qwen3_vl_text", qwen3_vl}};
+      {"qwen2_5_vl", qwen2_5_vl}, {"qwen3_vl_text", qwen3_vl},
+      {"gemma3_text", gemma3}};
   for (const TextType& type : all) {
     if (name == type.name) return type;
   }
@@ -67,19 +86,9 @@ void parse_mrope(const ConfigFields& rope, LlamaConfig* c) {
   }
 }
 
-void parse_rope(const ConfigFields& text, LlamaConfig* c) {
-  text.number("rope_theta", 0, 1e15, &c->rope_theta);
-  const char* key = text.find("rope_scaling") != nullptr && !text.find("rope_scaling")->empty()
-                        ? "rope_scaling"
-                        : "rope_parameters";
-  if (text.find(key) == nullptr) return;
-  const ConfigFields rope = text.child(key);
-  RopeScaling& scaling = c->rope_scaling;
-  rope.number("rope_theta", 0, 1e15, &c->rope_theta);
-  const bool mrope = !c->mrope_section.empty();
-  if (mrope) parse_mrope(rope, c);
-  rope.text("type", &scaling.type);
-  if (mrope && scaling.type == "mrope") scaling.type = "default";
+/// `max_positions`: what a scaling that names no original context takes for it.
+void parse_scaling(const ConfigFields& rope, int64_t max_positions, RopeScaling* to) {
+  RopeScaling& scaling = *to;
   rope.one_of("rope_type", {"default", "linear", "llama3"}, &scaling.type);
   double rotary = 1;
   rope.number("partial_rotary_factor", 0, 1, &rotary);
@@ -94,13 +103,93 @@ void parse_rope(const ConfigFields& text, LlamaConfig* c) {
   rope.number("factor", 0, 1e6, &scaling.factor);
   rope.number("low_freq_factor", 0, 1e6, &scaling.low_freq_factor);
   rope.number("high_freq_factor", 0, 1e6, &scaling.high_freq_factor);
-  scaling.original_max_positions = c->max_positions;
+  scaling.original_max_positions = max_positions;
   rope.integer("original_max_position_embeddings", 1, kMaxPositions,
                &scaling.original_max_positions);
   if (scaling.type == "llama3" && scaling.high_freq_factor <= scaling.low_freq_factor) {
     rope.fail("high_freq_factor", Json(scaling.high_freq_factor).dump(),
               "more than low_freq_factor");
   }
+}
+
+void parse_rope(const ConfigFields& text, LlamaConfig* c) {
+  text.number("rope_theta", 0, 1e15, &c->rope_theta);
+  const char* key = text.find("rope_scaling") != nullptr && !text.find("rope_scaling")->empty()
+                        ? "rope_scaling"
+                        : "rope_parameters";
+  if (text.find(key) == nullptr) return;
+  const ConfigFields rope = text.child(key);
+  rope.number("rope_theta", 0, 1e15, &c->rope_theta);
+  const bool mrope = !c->mrope_section.empty();
+  if (mrope) parse_mrope(rope, c);
+  rope.text("type", &c->rope_scaling.type);
+  if (mrope && c->rope_scaling.type == "mrope") c->rope_scaling.type = "default";
+  parse_scaling(rope, c->max_positions, &c->rope_scaling);
+}
+
+/// Of layers that see everything, and of those with a window: an object each in new files.
+void parse_two_ropes(const ConfigFields& text, LlamaConfig* c) {
+  text.number("rope_theta", 0, 1e15, &c->rope_theta);
+  text.number("rope_local_base_freq", 0, 1e15, &c->local_rope_theta);
+  if (text.find("rope_scaling") != nullptr && !text.find("rope_scaling")->empty()) {
+    const ConfigFields scaling = text.child("rope_scaling");
+    scaling.text("type", &c->rope_scaling.type);
+    parse_scaling(scaling, c->max_positions, &c->rope_scaling);
+  }
+  if (text.find("rope_parameters") == nullptr) return;
+  const ConfigFields both = text.child("rope_parameters");
+  for (const char* key : {"rope_type", "rope_theta", "factor"}) {
+    if (both.find(key) != nullptr)
+      both.fail(key, both.find(key)->dump().substr(0, 80),
+                "the same in full_attention and sliding_attention, an object each");
+  }
+  if (both.find("full_attention") != nullptr) {
+    const ConfigFields full = both.child("full_attention");
+    full.number("rope_theta", 0, 1e15, &c->rope_theta);
+    parse_scaling(full, c->max_positions, &c->rope_scaling);
+  }
+  if (both.find("sliding_attention") != nullptr) {
+    const ConfigFields local = both.child("sliding_attention");
+    local.number("rope_theta", 0, 1e15, &c->local_rope_theta);
+    parse_scaling(local, c->max_positions, &c->local_rope_scaling);
+  }
+}
+
+/// Which layers have a window: by name, or all but each `sliding_window_pattern`th.
+void parse_sliding_layers(const ConfigFields& text, LlamaConfig* c) {
+  const char *key = "layer_types", *sliding = "sliding_attention";
+  int64_t pattern = 6;
+  text.integer("sliding_window_pattern", 1, kMaxLayers, &pattern);
+  for (int64_t i = 1; i <= c->layers; ++i) c->slides.push_back(i % pattern != 0);
+  if (const Json* types = text.find(key)) {
+    if (!types->is_array() || static_cast<int64_t>(types->size()) != c->layers)
+      text.fail(key, std::to_string(types->size()) + " entries",
+                "one for each of the " + std::to_string(c->layers) + " layers");
+    for (size_t i = 0; i < types->size(); ++i) {
+      if ((*types)[i] != sliding && (*types)[i] != "full_attention")
+        text.fail(key, (*types)[i].dump().substr(0, 80), "full_attention or sliding_attention");
+      c->slides[i] = (*types)[i] == sliding;
+    }
+  }
+  const bool any = std::ranges::find(c->slides, true) != c->slides.end();
+  if (any && text.has("sliding_window") && text.find("sliding_window") == nullptr)
+    text.fail("sliding_window", "null", "a number of positions, as layers have a window");
+  text.integer("sliding_window", 1, kMaxPositions, &c->window);
+}
+
+void parse_gemma3(const ConfigFields& text, LlamaConfig* c) {
+  text.one_of("hidden_activation", {c->activation}, &c->activation);
+  text.number("query_pre_attn_scalar", 0, 1e6, &c->query_scalar);
+  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+    if (const Json* cap = text.find(key))
+      text.fail(key, cap->dump().substr(0, 80),
+                "null: transformers' Gemma 3 with images caps no logits");
+  }
+  bool both_ways = false;
+  text.flag("use_bidirectional_attention", &both_ways);
+  if (both_ways)
+    text.fail("use_bidirectional_attention", "true", "false: a text that sees what follows");
+  parse_sliding_layers(text, c);
 }
 
 /// Attention to all earlier positions is all there is: a window has to hold the whole context.
@@ -121,7 +210,7 @@ void parse_heads(const ConfigFields& text, const std::string& type, LlamaConfig*
   text.integer("num_attention_heads", 1, kMaxHeads, &c->heads);
   if (text.has("head_dim")) c->head_dim = 0;
   const bool divides = c->hidden % c->heads == 0;
-  const bool given = (type == "mistral" || type == "qwen3_vl_text") &&
+  const bool given = (type == "mistral" || type == "qwen3_vl_text" || type == "gemma3_text") &&
                      (c->head_dim > 0 || text.find("head_dim") != nullptr);
   if (!divides && !given)
     text.fail("num_attention_heads", std::to_string(c->heads),
@@ -160,7 +249,8 @@ LlamaConfig parse_llama_config(const ConfigFields& text, const std::vector<std::
   text.one_of("model_type", types, &type);
   LlamaConfig c = text_type(type).silent;
   c.model_type = type;
-  text.one_of("hidden_act", {"silu", "swish"}, &activation);
+  const bool gemma3 = type == "gemma3_text";
+  if (!gemma3) text.one_of("hidden_act", {"silu", "swish"}, &activation);
   text.integer("hidden_size", 1, kMaxHidden, &c.hidden);
   text.integer("intermediate_size", 1, kMaxIntermediate, &c.intermediate);
   text.integer("num_hidden_layers", 1, kMaxLayers, &c.layers);
@@ -168,10 +258,16 @@ LlamaConfig parse_llama_config(const ConfigFields& text, const std::vector<std::
   text.integer("max_position_embeddings", 1, kMaxPositions, &c.max_positions);
   parse_heads(text, type, &c);
   text.number("rms_norm_eps", 0, 1, &c.rms_norm_eps);
-  if (type == "llama" || type == "qwen3_vl_text") text.flag("attention_bias", &c.attention_bias);
+  if (type == "llama" || type == "qwen3_vl_text" || gemma3)
+    text.flag("attention_bias", &c.attention_bias);
   if (type == "llama") text.flag("mlp_bias", &c.mlp_bias);
   text.flag("tie_word_embeddings", &c.tie_embeddings);
-  parse_rope(text, &c);
+  if (gemma3) {
+    parse_two_ropes(text, &c);
+    parse_gemma3(text, &c);
+  } else {
+    parse_rope(text, &c);
+  }
   check_mrope(text, c);
   check_window(text, type, c);
   return c;

@@ -1,6 +1,6 @@
 // What the text part of a config.json says of a Llama or of what was made of it (Mistral, Qwen2,
-// the decoders of Qwen2.5-VL and Qwen3-VL), with transformers' defaults where it is silent (old and
-// new spellings). Plain data.
+// the decoders of Qwen2.5-VL and Qwen3-VL, Gemma 3), with transformers' defaults where it is silent
+// (old and new spellings). Plain data.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -27,15 +27,27 @@ struct LlamaConfig {
   bool qk_norm = false;   // an RMSNorm on each head of q and of k (Qwen3)
   std::vector<int64_t> mrope_section = {};  // pairs of a head that turn with time, height and
                                             // width; empty: a position is one number
-  bool mrope_interleaved = false;  // the three take turns (Qwen3-VL), or lie one after the other
+  bool mrope_interleaved = false;   // the three take turns (Qwen3-VL), or lie one after the other
+  std::string activation = "silu";  // of the MLP's gate: silu, gelu_pytorch_tanh
+  bool norms_add_one = false;       // norms multiply by 1 + w, and the embeddings by sqrt(hidden)
+  bool branch_norms = false;        // norms of what attention and MLP give, too
+  double query_scalar = 0;          // scores are divided by its root; 0: the head size
+  bool image_blocks = false;        // positions of one image see each other, not only backwards
+  std::vector<bool> slides = {};    // layers that see no more than `window` positions, themselves
+                                    // among them, by rotary angles of their own; empty: none
+  int64_t window = 0;
+  double local_rope_theta = 10000;
+  RopeScaling local_rope_scaling = {};
   bool has_qkv_bias() const { return attention_bias || qkv_bias; }
+  bool slides_at(size_t layer) const { return layer < slides.size() && slides[layer]; }
 };
 
 /// `types`: the values of model_type that the caller takes, of llama, mistral, qwen2,
-/// qwen2_5_vl_text, qwen2_5_vl (the same, flat in an old file) and qwen3_vl_text; the first where
-/// the file names none. Throws kInput naming the field for anything out of range (hidden 0,
-/// negative, heads that do not divide, 2^31, rope 0, ...), another model_type, an unsupported
-/// activation or rope type, or a sliding window that is smaller than the context.
+/// qwen2_5_vl_text, qwen2_5_vl (the same, flat in an old file), qwen3_vl_text and gemma3_text; the
+/// first where the file names none. Throws kInput naming the field for anything out of range
+/// (hidden 0, negative, heads that do not divide, 2^31, rope 0, ...), another model_type, an
+/// unsupported activation or rope type, or a sliding window that is smaller than the context where
+/// the type has no layers of its own for it.
 LlamaConfig parse_llama_config(const ConfigFields& fields,
                                const std::vector<std::string>& types = {"llama"});
 

@@ -10,7 +10,6 @@
 #include "models/layers/linear_group.h"
 #include "models/layers/recompute.h"
 #include "models/ops/attention/attention.h"
-#include "models/ops/core/copy_to_device.h"
 #include "models/ops/elementwise/rope.h"
 #include "models/ops/elementwise/token_logprobs.h"
 #include "models/ops/linear/linear.h"
@@ -29,22 +28,10 @@ at::Tensor repeat_heads(const at::Tensor& x, int64_t repeat) {
   return x.unsqueeze(3).expand({-1, -1, -1, repeat, -1}).flatten(2, 3);
 }
 
-/// Cached keys are attended to in steps of so many. A GPU's attention is planned anew for every
-/// length it meets, which takes longer than a token.
-constexpr int64_t kKeyStep = 256;
-int64_t whole_steps(int64_t keys) { return (keys + kKeyStep - 1) / kKeyStep * kKeyStep; }
-
-/// Of the token that comes next in each row.
-std::vector<int64_t> next_positions(const KvCache& cache) {
-  std::vector<int64_t> next = cache.lengths;
-  for (size_t row = 0; row < cache.offsets.size(); ++row) next[row] += cache.offsets[row];
-  return next;
-}
-
 void grow(at::Tensor& held, const at::Tensor& like_bhte, int64_t needed) {
   if (held.defined() && held.size(2) >= needed) return;
   const int64_t capacity =
-      whole_steps(held.defined() ? std::max(needed, held.size(2) * 2) : needed + 64);
+      whole_key_steps(held.defined() ? std::max(needed, held.size(2) * 2) : needed + 64);
   at::Tensor larger = at::zeros({like_bhte.size(0), like_bhte.size(1), capacity, like_bhte.size(3)},
                                 like_bhte.options());
   if (held.defined()) larger.narrow(2, 0, held.size(2)).copy_(held);
@@ -97,19 +84,8 @@ at::Tensor add_deep(const at::Tensor& x, const DecoderInput& input, int64_t laye
   return x + everywhere.index_select(0, rows_k);
 }
 
-/// Which of a position's three numbers turns a pair: int64 [e / 2].
-at::Tensor axes_of_pairs(const LlamaConfig& config) {
-  const std::vector<int64_t>& section = config.mrope_section;
-  std::vector<int64_t> axes(static_cast<size_t>(config.head_dim / 2), 0);
-  for (int64_t pair = 0; pair < config.head_dim / 2; ++pair) {
-    int64_t& axis = axes[static_cast<size_t>(pair)];
-    if (config.mrope_interleaved) {
-      axis = pair / 3 < section[static_cast<size_t>(pair % 3)] ? pair % 3 : 0;
-    } else {
-      axis = pair < section[0] ? 0 : pair < section[0] + section[1] ? 1 : 2;
-    }
-  }
-  return at::tensor(axes, at::kLong);
+layers::RmsNorm make_norm(int64_t size, const LlamaConfig& config, at::TensorOptions options) {
+  return layers::RmsNorm(size, config.rms_norm_eps, options, config.norms_add_one);
 }
 
 bool builds_graph(const at::Tensor& x, const at::Tensor& weight) {
@@ -117,24 +93,6 @@ bool builds_graph(const at::Tensor& x, const at::Tensor& weight) {
 }
 
 }  // namespace
-
-at::Tensor rope_inverse_frequencies(const LlamaConfig& config) {
-  const at::Tensor exponent = at::arange(0, config.head_dim, 2, at::kLong).to(at::kFloat) /
-                              static_cast<double>(config.head_dim);
-  const at::Tensor inverse = 1.0 / at::pow(at::Scalar(config.rope_theta), exponent);
-  const RopeScaling& scaling = config.rope_scaling;
-  if (scaling.type == "linear") return inverse / scaling.factor;
-  if (scaling.type != "llama3") return inverse;
-  const auto context = static_cast<double>(scaling.original_max_positions);
-  const at::Tensor wavelength = 2 * M_PI / inverse;
-  const at::Tensor smooth = (context / wavelength - scaling.low_freq_factor) /
-                            (scaling.high_freq_factor - scaling.low_freq_factor);
-  const at::Tensor low = wavelength > context / scaling.low_freq_factor,
-                   high = wavelength < context / scaling.high_freq_factor;
-  const at::Tensor scaled = at::where(low, inverse / scaling.factor, inverse);
-  const at::Tensor smoothed = (1 - smooth) * scaled / scaling.factor + smooth * scaled;
-  return at::where(low.logical_or(high), scaled, smoothed);
-}
 
 LlamaAttentionImpl::LlamaAttentionImpl(const LlamaConfig& config, at::TensorOptions options,
                                        at::TensorOptions linear_options)
@@ -149,8 +107,8 @@ LlamaAttentionImpl::LlamaAttentionImpl(const LlamaConfig& config, at::TensorOpti
   o_proj = register_module("o_proj", layers::Linear(heads_ * head_dim_, config.hidden,
                                                     config.attention_bias, linear_options));
   if (!config.qk_norm) return;
-  q_norm = register_module("q_norm", layers::RmsNorm(head_dim_, config.rms_norm_eps, options));
-  k_norm = register_module("k_norm", layers::RmsNorm(head_dim_, config.rms_norm_eps, options));
+  q_norm = register_module("q_norm", make_norm(head_dim_, config, options));
+  k_norm = register_module("k_norm", make_norm(head_dim_, config, options));
 }
 
 at::Tensor LlamaAttentionImpl::forward(const ops::Normed& input, const LlamaPass& pass,
@@ -162,21 +120,22 @@ at::Tensor LlamaAttentionImpl::forward(const ops::Normed& input, const LlamaPass
     expect_dims(x, name, {{"b", b}, {"t", t}, {"h*e", heads * head_dim_}});
     return x.view({b, t, heads, head_dim_});
   };
-  const auto rotate = [&](const at::Tensor& x_bthe) {
-    return ops::rope(x_bthe, pass.rotation.cos, pass.rotation.sin);
+  const auto rotate = [&](const at::Tensor& x_bthe, const Rotation& by) {
+    return ops::rope(x_bthe, by.cos, by.sin);
   };
   const layers::LinearGroup group({q_proj, k_proj, v_proj}, input);
   at::Tensor q_bthe = heads_of("the output of q_proj", call("q_proj", group[0], x_btd), heads_);
   if (q_norm) q_bthe = call("q_norm", q_norm, q_bthe);
-  q_bthe = rotate(q_bthe);
+  q_bthe = rotate(q_bthe, pass.queries.cos.defined() ? pass.queries : pass.rotation);
   at::Tensor k_bthe = heads_of("the output of k_proj", call("k_proj", group[1], x_btd), kv_heads_);
   if (k_norm) k_bthe = call("k_norm", k_norm, k_bthe);
-  k_bthe = rotate(k_bthe);
+  k_bthe = rotate(k_bthe, pass.rotation);
   const at::Tensor v_bthe =
       heads_of("the output of v_proj", call("v_proj", group[2], x_btd), kv_heads_);
   if (pass.packed) {
     const at::Tensor mixed =
-        ops::packed_attention(q_bthe.squeeze(0), k_bthe.squeeze(0), v_bthe.squeeze(0), *pass.packed)
+        ops::packed_attention(q_bthe.squeeze(0), k_bthe.squeeze(0), v_bthe.squeeze(0), *pass.packed,
+                              /*causal=*/true, pass.packed_masks)
             .unsqueeze(0);
     return call("o_proj", o_proj, keep_rows(mixed.flatten(2), rows_k));
   }
@@ -197,12 +156,14 @@ at::Tensor LlamaAttentionImpl::forward(const ops::Normed& input, const LlamaPass
       v_bhse = repeat_heads(values.transpose(1, 2), repeat).transpose(1, 2);
     }
   }
-  const at::Tensor mixed = ops::attention(q_bthe.transpose(1, 2), k_bhse, v_bhse, pass.cache_mask,
-                                          /*causal=*/!pass.cache_mask.defined());
+  const at::Tensor& mask = pass.cache_mask.defined() ? pass.cache_mask : pass.mask;
+  const at::Tensor mixed = ops::attention(q_bthe.transpose(1, 2), k_bhse, v_bhse, mask,
+                                          /*causal=*/!mask.defined());
   return call("o_proj", o_proj, keep_rows(mixed.transpose(1, 2).flatten(2), rows_k));
 }
 
-LlamaMlpImpl::LlamaMlpImpl(const LlamaConfig& config, at::TensorOptions linear_options) {
+LlamaMlpImpl::LlamaMlpImpl(const LlamaConfig& config, at::TensorOptions linear_options)
+    : gate_(config.activation == "silu" ? ops::Gate::kSilu : ops::Gate::kGelu) {
   gate_proj = register_module("gate_proj", layers::Linear(config.hidden, config.intermediate,
                                                           config.mlp_bias, linear_options));
   up_proj = register_module("up_proj", layers::Linear(config.hidden, config.intermediate,
@@ -216,17 +177,21 @@ at::Tensor LlamaMlpImpl::forward(const ops::Normed& input) {
   expect_last_dim(x, "x", {"d", gate_proj->weight.size(1)});
   const layers::LinearGroup group({gate_proj, up_proj}, input);
   const at::Tensor gate = call("gate_proj", group[0], x), up = call("up_proj", group[1], x);
-  return call("down_proj", down_proj, gate, up);
+  return call("down_proj", down_proj, gate, up, gate_);
 }
 
 LlamaLayerImpl::LlamaLayerImpl(const LlamaConfig& config, at::TensorOptions options,
                                at::TensorOptions linear_options) {
   self_attn = register_module("self_attn", LlamaAttention(config, options, linear_options));
   mlp = register_module("mlp", LlamaMlp(config, linear_options));
-  input_layernorm = register_module("input_layernorm",
-                                    layers::RmsNorm(config.hidden, config.rms_norm_eps, options));
-  post_attention_layernorm = register_module(
-      "post_attention_layernorm", layers::RmsNorm(config.hidden, config.rms_norm_eps, options));
+  const auto norm = [&](const char* name) {
+    return register_module(name, make_norm(config.hidden, config, options));
+  };
+  input_layernorm = norm("input_layernorm");
+  post_attention_layernorm = norm("post_attention_layernorm");
+  if (!config.branch_norms) return;
+  pre_feedforward_layernorm = norm("pre_feedforward_layernorm");
+  post_feedforward_layernorm = norm("post_feedforward_layernorm");
 }
 
 at::Tensor LlamaLayerImpl::forward(const at::Tensor& x_btd, const LlamaPass& pass, int64_t layer,
@@ -234,83 +199,30 @@ at::Tensor LlamaLayerImpl::forward(const at::Tensor& x_btd, const LlamaPass& pas
   const Dim d = {"d", input_layernorm->weight.size(0)};
   expect_dims(x_btd, "x", {{"b"}, {"t"}, d});
   const ops::Normed first = call("input_layernorm", input_layernorm, x_btd, at::Tensor());
-  const at::Tensor stream = keep_rows(first.sum, rows_k),
-                   mixed = call("self_attn", self_attn, first, pass, layer, rows_k);
+  const at::Tensor stream = keep_rows(first.sum, rows_k);
+  at::Tensor mixed = call("self_attn", self_attn, first, pass, layer, rows_k);
   expect_dims_like(mixed, "the output of self_attn", stream, d);
+  const bool branches = !pre_feedforward_layernorm.is_empty();
+  if (branches) mixed = call("post_attention_layernorm", post_attention_layernorm, mixed);
   const ops::Normed second =
-      call("post_attention_layernorm", post_attention_layernorm, stream, mixed);
-  const at::Tensor added = call("mlp", mlp, second);
+      branches ? call("pre_feedforward_layernorm", pre_feedforward_layernorm, stream, mixed)
+               : call("post_attention_layernorm", post_attention_layernorm, stream, mixed);
+  at::Tensor added = call("mlp", mlp, second);
   expect_dims_like(added, "the output of mlp", stream, d);
+  if (branches) added = call("post_feedforward_layernorm", post_feedforward_layernorm, added);
   return second.sum + added;
 }
 
 LlamaModelImpl::LlamaModelImpl(const LlamaConfig& config, at::TensorOptions options,
                                at::TensorOptions linear_options)
     : config_(config) {
-  embed_tokens =
-      register_module("embed_tokens", layers::Embedding(config.vocab, config.hidden, options));
+  const double scale = config.norms_add_one ? std::sqrt(static_cast<double>(config.hidden)) : 1;
+  embed_tokens = register_module("embed_tokens",
+                                 layers::Embedding(config.vocab, config.hidden, options, scale));
   layers = register_module("layers", std::make_shared<layers::StackImpl<LlamaLayer>>());
   for (int64_t i = 0; i < config.layers; ++i)
     layers->push_back(LlamaLayer(config, options, linear_options));
-  norm = register_module("norm", layers::RmsNorm(config.hidden, config.rms_norm_eps, options));
-}
-
-void LlamaModelImpl::reserve_positions(int64_t count, at::Device device) {
-  if (table_.cos.defined() && table_.cos.size(1) >= count && table_.cos.device() == device) return;
-  const int64_t length = (count + 511) / 512 * 512;
-  const at::Tensor angles =
-      at::outer(at::arange(length, at::kLong).to(at::kFloat), rope_inverse_frequencies(config_))
-          .unsqueeze(0);
-  table_ = {angles.cos().to(device), angles.sin().to(device)};
-}
-
-Rotation LlamaModelImpl::rotation_at(const at::Tensor& positions_3bt) const {
-  const at::Tensor axes = ops::copy_to_device(axes_of_pairs(config_), positions_3bt.device());
-  const at::Tensor turned =
-      positions_3bt.index_select(0, axes).permute({1, 2, 0});  // [b, t, e / 2], of each pair
-  const auto at_turned = [&](const at::Tensor& table_1te) {
-    return table_1te[0].gather(0, turned.flatten(0, 1)).view(turned.sizes());
-  };
-  return {at_turned(table_.cos), at_turned(table_.sin)};
-}
-
-LlamaPass LlamaModelImpl::make_pass(const DecoderInput& input, KvCache* cache) {
-  const at::Tensor& embeds_btd = input.embeds_btd;
-  LlamaPass pass;
-  pass.cache = cache;
-  pass.packed = input.packed;
-  const at::Device device = embeds_btd.device();
-  const bool continues = cache != nullptr && !cache->empty();
-  const int64_t seen = continues
-                           ? *std::max_element(cache->lengths.begin(), cache->lengths.end()) + 1
-                       : pass.packed ? pass.packed->longest()
-                                     : embeds_btd.size(1);
-  const std::vector<int64_t> next = continues ? next_positions(*cache) : std::vector<int64_t>();
-  reserve_positions(
-      continues ? std::max(seen, *std::max_element(next.begin(), next.end()) + 1) : seen, device);
-  if (pass.packed && !input.positions_3bt.defined()) {
-    const at::Tensor positions = ops::copy_to_device(pass.packed->positions(), device);
-    pass.rotation = {table_.cos.index_select(1, positions), table_.sin.index_select(1, positions)};
-    return pass;
-  }
-  if (!continues) {
-    if (cache != nullptr) {
-      cache->keys.resize(static_cast<size_t>(config_.layers));
-      cache->values.resize(static_cast<size_t>(config_.layers));
-    }
-    pass.rotation = input.positions_3bt.defined()
-                        ? rotation_at(input.positions_3bt)
-                        : Rotation{table_.cos.narrow(1, 0, seen), table_.sin.narrow(1, 0, seen)};
-    return pass;
-  }
-  const at::Tensor positions = at::tensor(cache->lengths, at::kLong).to(device),
-                   turned = at::tensor(next, at::kLong).to(device);
-  pass.rotation = {table_.cos.index_select(1, turned).transpose(0, 1),
-                   table_.sin.index_select(1, turned).transpose(0, 1)};
-  // Masked, what lies after a row's last position has a weight of exactly zero.
-  const at::Tensor keys = at::arange(whole_steps(seen), positions.options());
-  pass.cache_mask = (keys.unsqueeze(0) <= positions.unsqueeze(1)).unsqueeze(1).unsqueeze(1);
-  return pass;
+  norm = register_module("norm", make_norm(config.hidden, config, options));
 }
 
 at::Tensor LlamaModelImpl::forward(const DecoderInput& input, const at::Tensor& rows_k,
@@ -323,13 +235,21 @@ at::Tensor LlamaModelImpl::forward(const DecoderInput& input, const at::Tensor& 
   if (input.positions_3bt.defined())
     expect_dims(input.positions_3bt, "positions",
                 {{"axes", 3}, {"b", embeds_btd.size(0)}, {"t", embeds_btd.size(1)}});
-  const LlamaPass pass = make_pass(input, cache);
+  const bool continues = cache != nullptr && !cache->empty();
+  const LlamaPass pass = make_pass(input, cache, continues, /*local=*/false);
+  const LlamaPass local =
+      config_.slides.empty() ? pass : make_pass(input, cache, continues, /*local=*/true);
+  if (cache != nullptr && !continues) {
+    cache->keys.resize(static_cast<size_t>(config_.layers));
+    cache->values.resize(static_cast<size_t>(config_.layers));
+  }
   at::Tensor x = embeds_btd;
   for (int64_t i = 0; i < layers->size(); ++i) {
     const LlamaLayer& layer = (*layers)[i];
+    const LlamaPass& seen = config_.slides_at(static_cast<size_t>(i)) ? local : pass;
     const at::Tensor rows = i + 1 == layers->size() ? rows_k : at::Tensor();
-    const auto run = [layer, pass, i, rows](const at::Tensor& input) {
-      return call_indexed("layers", i, layer, input, pass, i, rows);
+    const auto run = [layer, seen, i, rows](const at::Tensor& input) {
+      return call_indexed("layers", i, layer, input, seen, i, rows);
     };
     x = layers::recomputes(i) ? layers::recompute(*layer, x, run) : run(x);
     x = add_deep(x, input, i, rows);

@@ -1,6 +1,7 @@
-// Llama (Touvron et al. 2023): RMSNorm, rotary positions, grouped-query attention, SwiGLU. Input is
-// embeddings; ids belong to the caller. Shape letters: b batch, t positions, d hidden, v
-// vocabulary, k kept rows, h heads, e head_dim.
+// Llama (Touvron et al. 2023): RMSNorm, rotary positions, grouped-query attention, SwiGLU; and what
+// was made of it, up to Gemma 3 (Gemma team 2025): norms after attention and MLP, GELU, layers with
+// a window. Input is embeddings; ids belong to the caller. Shape letters: b batch, t positions, d
+// hidden, v vocabulary, k kept rows, h heads, e head_dim.
 #pragma once
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
@@ -27,6 +28,10 @@ struct KvCache {
   bool empty() const { return keys.empty(); }
 };
 
+/// Cached keys are attended to in whole steps, so many that `keys` are among them. A GPU's
+/// attention is planned anew for every length it meets, which takes longer than a token.
+int64_t whole_key_steps(int64_t keys);
+
 /// What a decoder reads, and where: padded rows, or packed sequences.
 struct DecoderInput {
   DecoderInput() = default;
@@ -38,6 +43,8 @@ struct DecoderInput {
   std::shared_ptr<const ops::PackedSequences> packed;  // b is 1, t their total; null: padded
   at::Tensor positions_3bt;  // int64, for rotary embeddings of time, height and width, none above
                              // the token's place in its sequence; undefined: they are that place
+  at::Tensor blocks_bt;  // int64 (CPU): positions of one block (0 or more) see each other; -1: in
+                         // none; undefined: there are none
   std::vector<at::Tensor> deep_kd;  // added to the stream after layer 0, 1, ... at deep_places_k,
   at::Tensor deep_places_k;         // flat in b * t, where the embeddings are
 };
@@ -46,16 +53,21 @@ struct DecoderInput {
 struct Rotation {
   at::Tensor cos, sin;
 };
-/// float32 [e / 2], with the scaling of the config, bit for bit as transformers computes them.
-at::Tensor rope_inverse_frequencies(const LlamaConfig& config);
+/// float32 [e / 2], with the scaling of the config, bit for bit as transformers computes them; of
+/// the layers with a window where `local`.
+at::Tensor rope_inverse_frequencies(const LlamaConfig& config, bool local = false);
 
 /// What a layer needs to know of the pass: angles, packed sequences or the cache (neither: padded
-/// rows).
+/// rows), and what is seen.
 struct LlamaPass {
   Rotation rotation;
+  Rotation queries;  // scaled for the scores, too; undefined: `rotation`
   std::shared_ptr<const ops::PackedSequences> packed;  // b is 1, t their total
   KvCache* cache = nullptr;
-  at::Tensor cache_mask;  // bool [b, 1, 1, s]: cached positions that exist. Undefined: causal
+  at::Tensor cache_mask;  // bool [b, 1, 1, s]: cached positions that are seen. Undefined: the
+                          // sequences begin here
+  at::Tensor mask;        // attention_mask(); undefined: causal
+  std::vector<at::Tensor> packed_masks;  // of each sequence; empty: all causal
 };
 
 class LlamaAttentionImpl : public torch::nn::Module {
@@ -79,6 +91,9 @@ class LlamaMlpImpl : public torch::nn::Module {
   LlamaMlpImpl(const LlamaConfig& config, at::TensorOptions linear_options);
   at::Tensor forward(const ops::Normed& x);
   layers::Linear gate_proj{nullptr}, up_proj{nullptr}, down_proj{nullptr};
+
+ private:
+  ops::Gate gate_;
 };
 TORCH_MODULE(LlamaMlp);
 
@@ -90,6 +105,9 @@ class LlamaLayerImpl : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& x_btd, const LlamaPass& pass, int64_t layer,
                      const at::Tensor& rows_k);
   layers::RmsNorm input_layernorm{nullptr}, post_attention_layernorm{nullptr};
+  layers::RmsNorm pre_feedforward_layernorm{nullptr},
+      post_feedforward_layernorm{nullptr};  // null without config.branch_norms: then
+                                            // post_attention_layernorm is the norm before the MLP
   LlamaAttention self_attn{nullptr};
   LlamaMlp mlp{nullptr};
 };
@@ -109,10 +127,16 @@ class LlamaModelImpl : public torch::nn::Module {
   layers::RmsNorm norm{nullptr};
 
  private:
-  LlamaPass make_pass(const DecoderInput& input, KvCache* cache);
+  /// Of the layers that see everything, or of those with a window. `continues`: the cache holds the
+  /// positions before.
+  LlamaPass make_pass(const DecoderInput& input, KvCache* cache, bool continues, bool local);
+  /// `held`: what comes before the input; null: nothing.
+  Rotation rotation_of(const DecoderInput& input, const KvCache* held, bool local);
+  /// For sequences that begin here.
+  void add_masks(const DecoderInput& input, bool local, LlamaPass& pass) const;
   /// Of positions of three numbers.
   Rotation rotation_at(const at::Tensor& positions_3bt) const;
-  Rotation table_;  // of positions 0..., grown on demand; not a buffer, never saved
+  Rotation table_, local_table_;  // of positions 0..., grown on demand; not buffers, never saved
   LlamaConfig config_;
 };
 TORCH_MODULE(LlamaModel);

@@ -25,7 +25,9 @@ class LlavaFamily : public family::Family {
   std::string unused_reason(const family::ModelConfig& config) const override;
   family::Tower vision(const family::ModelConfig& config) const override;
   family::ProjectorShape projector(const family::ModelConfig& config) const override;
-  bool fixed_images() const override { return kind_ == Kind::kLlava; }
+  std::string unlike_passes() const override {
+    return kind_ == Kind::kLlava ? "" : Family::unlike_passes();
+  }
   family::FamilyDefaults defaults(const family::ModelConfig& config) const override;
   std::shared_ptr<const family::ImageProcessor> image_processor(
       const family::ModelConfig& config, const family::ProcessorFile& file,

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "models/llava/llava_family.h"
+#include "models/siglip/siglip_names.h"
 
 namespace lft::llava {
 namespace {
@@ -13,25 +14,6 @@ using family::strip;
 using family::TensorList;
 
 constexpr std::string_view kNewline = "image_newline";
-
-void list_siglip(const LlavaFields& own, TensorList* list) {
-  const clip::ClipConfig& c = own.vision;
-  const std::string root = "vision_tower.vision_model.";
-  list->add(root + "embeddings.patch_embedding.weight",
-            {c.hidden, c.channels, c.patch_size, c.patch_size});
-  list->add(root + "embeddings.patch_embedding.bias", {c.hidden});
-  list->add(root + "embeddings.position_embedding.weight", {c.grid() * c.grid(), c.hidden});
-  list->vision_layers(root, c.hidden, c.intermediate, c.layers);
-  list->layer_norm(root + "post_layernorm", c.hidden);
-  if (!own.siglip_head) return;
-  list->add(root + "head.probe", {1, 1, c.hidden});
-  list->add(root + "head.attention.in_proj_weight", {3 * c.hidden, c.hidden});
-  list->add(root + "head.attention.in_proj_bias", {3 * c.hidden});
-  list->linear(root + "head.attention.out_proj", c.hidden, c.hidden, true);
-  list->layer_norm(root + "head.layernorm", c.hidden);
-  list->linear(root + "head.mlp.fc1", c.hidden, c.intermediate, true);
-  list->linear(root + "head.mlp.fc2", c.intermediate, c.hidden, true);
-}
 
 void list_clip(const clip::ClipConfig& c, TensorList* list) {
   const std::string root = "vision_tower.vision_model.";
@@ -44,28 +26,11 @@ void list_clip(const clip::ClipConfig& c, TensorList* list) {
   list->layer_norm(root + "post_layernorm", c.hidden);
 }
 
-/// From any spelling to the canonical one; "" for what none of them is.
 std::string to_canonical(std::string_view name) {
-  std::string_view rest, inner;
-  if (strip(name, "model", &rest)) {  // transformers >= 4.52
-    if (strip(rest, "language_model", &inner)) return joined("language_model.model", inner);
-    if (rest == kNewline || strip(rest, "multi_modal_projector", &inner) ||
-        strip(rest, "vision_tower", &inner))
-      return to_canonical(rest);
-    return "";
-  }
-  if (strip(name, "lm_head", &rest)) return joined("language_model.lm_head", rest);
-  if (strip(name, "language_model", &rest)) {
-    return strip(rest, "model", &inner) || strip(rest, "lm_head", &inner) ? std::string(name) : "";
-  }
-  if (name == kNewline || strip(name, "multi_modal_projector", &rest)) return std::string(name);
-  if (!strip(name, "vision_tower", &rest)) return "";
-  if (rest.empty() || strip(rest, "vision_model", &inner)) return std::string(name);
-  for (const char* part : {"embeddings", "pre_layrnorm", "encoder", "post_layernorm",
-                           "head"}) {  // transformers >= 5.6
-    if (strip(rest, part, &inner)) return joined("vision_tower.vision_model", rest);
-  }
-  return "";
+  std::string_view rest;
+  if (name == kNewline || (strip(name, "model", &rest) && rest == kNewline))
+    return std::string(kNewline);
+  return family::canonical_of_parts(name);
 }
 
 }  // namespace
@@ -75,7 +40,7 @@ std::vector<family::TensorSpec> LlavaFamily::tensors(const family::ModelConfig& 
   TensorList list;
   if (own.kind != Kind::kLlava) list.add(std::string(kNewline), {config.text.hidden});
   if (own.siglip) {
-    list_siglip(own, &list);
+    siglip::list_tensors(own.vision, "vision_tower.vision_model.", own.siglip_head, &list);
   } else {
     list_clip(own.vision, &list);
   }
@@ -97,18 +62,11 @@ std::string LlavaFamily::canonical_name(const std::string& stored,
 std::string LlavaFamily::stored_name(const std::string& canonical) const { return canonical; }
 
 std::string LlavaFamily::peft_name(const std::string& canonical) const {
-  std::string_view rest;
-  if (strip(canonical, "language_model.model", &rest)) return joined("model.language_model", rest);
-  if (strip(canonical, "language_model.lm_head", &rest)) return joined("lm_head", rest);
-  return "model." + canonical;
+  return family::peft_name_of_parts(canonical);
 }
 
 std::string LlavaFamily::whole_name(const std::string& canonical) const {
-  constexpr std::string_view kOld = "vision_tower.vision_model.";
-  std::string name = peft_name(canonical);
-  if (const size_t at = name.find(kOld); at != std::string::npos)
-    name.replace(at, kOld.size(), "vision_tower.");
-  return name;
+  return family::whole_name_of_parts(canonical);
 }
 
 std::string LlavaFamily::from_peft_name(const std::string& peft) const {

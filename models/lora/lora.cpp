@@ -47,9 +47,9 @@ at::Tensor LoraAdapter::forward(const at::Tensor& x, const ops::Weight& weight_o
   return ops::linear(x, weight_oi, bias_o, *low_rank());
 }
 
-at::Tensor LoraAdapter::forward_swiglu(const at::Tensor& gate, const at::Tensor& up,
-                                       const ops::Weight& weight_oi, const at::Tensor& bias_o) {
-  return ops::linear_swiglu(gate, up, weight_oi, bias_o, *low_rank());
+at::Tensor LoraAdapter::forward_gated(const at::Tensor& gate, const at::Tensor& up, ops::Gate kind,
+                                      const ops::Weight& weight_oi, const at::Tensor& bias_o) {
+  return ops::linear_gated(gate, up, weight_oi, bias_o, *low_rank(), kind);
 }
 
 std::optional<ops::LowRank> LoraAdapter::low_rank() const {

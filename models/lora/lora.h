@@ -15,8 +15,8 @@ class LoraAdapter : public layers::LinearAdapter {
   LoraAdapter(const at::Tensor& a_ri, const at::Tensor& b_or, double scale);
   at::Tensor forward(const at::Tensor& x, const ops::Weight& weight_oi,
                      const at::Tensor& bias_o) override;
-  at::Tensor forward_swiglu(const at::Tensor& gate, const at::Tensor& up,
-                            const ops::Weight& weight_oi, const at::Tensor& bias_o) override;
+  at::Tensor forward_gated(const at::Tensor& gate, const at::Tensor& up, ops::Gate kind,
+                           const ops::Weight& weight_oi, const at::Tensor& bias_o) override;
   std::optional<ops::LowRank> low_rank() const override;
   ops::LowRank shared_update() const override {
     return dropout_ > 0 ? ops::LowRank{} : update_with({});

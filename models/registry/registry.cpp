@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/common/error.h"
+#include "models/gemma/gemma_family.h"
 #include "models/llava/llava_family.h"
 #include "models/qwen_vl/qwen_vl_family.h"
 #include "models/smolvlm/smolvlm_family.h"
@@ -22,6 +23,7 @@ const std::vector<Line>& lines() {
       {"llava", llava::llava_family()},
       {"llava_next", llava::llava_family(llava::Kind::kNext)},
       {"llava_onevision", llava::llava_family(llava::Kind::kOneVision)},
+      {"gemma3", gemma::gemma_family()},
       {"smolvlm", smolvlm::smolvlm_family()},
       {"idefics3", smolvlm::smolvlm_family()},
       {"qwen2_5_vl", qwen_vl::qwen_vl_family(qwen_vl::Generation::k2_5)},

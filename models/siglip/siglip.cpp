@@ -98,6 +98,10 @@ SiglipTowerImpl::SiglipTowerImpl(const clip::ClipConfig& config, at::TensorOptio
       register_module("vision_model", SiglipVision(config, options, Places::kRowByRow, has_head));
 }
 
+at::Tensor SiglipTowerImpl::forward(const at::Tensor& pixels_nchw) {
+  return call("vision_model", vision_model, pixels_nchw);
+}
+
 std::vector<at::Tensor> SiglipTowerImpl::forward(const at::Tensor& pixels_nchw,
                                                  const std::vector<int64_t>& feature_layers) {
   std::vector<int64_t> from_start = feature_layers;

@@ -1,6 +1,6 @@
 // SigLIP's vision transformer (Zhai et al. 2023): no class token, learned positions, layers as
-// CLIP's. Idefics3 and SmolVLM read its last hidden states after a norm, LLaVA those of chosen
-// layers. Shape letters: n tiles, s positions, d hidden, c channels, h w pixels.
+// CLIP's. Idefics3, SmolVLM and Gemma 3 read its last hidden states after a norm, LLaVA those of
+// chosen layers. Shape letters: n tiles, s positions, d hidden, c channels, h w pixels.
 #pragma once
 #include "models/clip/clip.h"
 
@@ -58,10 +58,12 @@ class SiglipVisionImpl : public torch::nn::Module {
 };
 TORCH_MODULE(SiglipVision);
 
-/// SigLIP in the place of LLaVA's CLIP tower.
+/// SigLIP as LLaVA and Gemma 3 name it, in the place of a CLIP tower.
 class SiglipTowerImpl : public torch::nn::Module {
  public:
   SiglipTowerImpl(const clip::ClipConfig& config, at::TensorOptions options, bool has_head);
+  /// As SiglipVision's.
+  at::Tensor forward(const at::Tensor& pixels_nchw);
   /// As clip::ClipVision.
   std::vector<at::Tensor> forward(const at::Tensor& pixels_nchw,
                                   const std::vector<int64_t>& feature_layers);

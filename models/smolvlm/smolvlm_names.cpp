@@ -1,6 +1,7 @@
 // Names of SmolVLM's tensors: canonical, on disk and in transformers' memory, which are the same.
 #include <string_view>
 
+#include "models/siglip/siglip_names.h"
 #include "models/smolvlm/smolvlm_family.h"
 
 namespace lft::smolvlm {
@@ -9,16 +10,6 @@ namespace {
 using family::joined;
 using family::strip;
 using family::TensorList;
-
-void list_vision(const clip::ClipConfig& c, TensorList* list) {
-  const std::string root = "vision_tower.";
-  list->add(root + "embeddings.patch_embedding.weight",
-            {c.hidden, c.channels, c.patch_size, c.patch_size});
-  list->add(root + "embeddings.patch_embedding.bias", {c.hidden});
-  list->add(root + "embeddings.position_embedding.weight", {c.grid() * c.grid(), c.hidden});
-  list->vision_layers(root, c.hidden, c.intermediate, c.layers);
-  list->layer_norm(root + "post_layernorm", c.hidden);
-}
 
 /// From a name on disk or in memory; "" for what is none of the model's.
 std::string to_canonical(std::string_view name) {
@@ -35,7 +26,7 @@ std::string to_canonical(std::string_view name) {
 
 std::vector<family::TensorSpec> SmolVlmFamily::tensors(const family::ModelConfig& config) const {
   TensorList list;
-  list_vision(fields(config).vision, &list);
+  siglip::list_tensors(fields(config).vision, "vision_tower.", /*has_head=*/false, &list);
   for (const family::ProjectorShape::Layer& layer : projector(config).layers)
     list.linear(layer.name, layer.in, layer.out, false);
   list.decoder(config.text);

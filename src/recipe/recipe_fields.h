@@ -90,11 +90,11 @@ void visit_data(Visitor& v, Section& d) {
           "an image with a longer side is a bad sample, not decoded");
   v.field("template", d.chat_template,
           {.choices = {"auto", "llava-v1", "llava-hf", "plain", "chatml", "qwen3-vl", "mistral",
-                       "smolvlm"}},
+                       "smolvlm", "gemma"}},
           "how turns become text; auto: what the model's family is asked with");
   v.field("image_fit", d.image_fit, {.choices = {"auto", "pad", "crop", "native"}},
-          "pad to a square (as LLaVA-1.5 trained), crop (as the HF processor does), or native: "
-          "images keep their form, as the families that read them so take them; auto: the "
+          "pad to a square (as LLaVA-1.5 trained), crop (as the HF processor does), or native: as "
+          "the processor of a family does that has one way only; auto: the "
           "family's");
   v.field("min_pixels", d.min_pixels, {.low = 0, .high = 1 << 28},
           "native: a smaller image is scaled up to so many pixels; 0: the model's own number");

@@ -28,6 +28,8 @@ struct Template {
   const char* after = "";         // after that, not supervised
   const char* separator = "";     // between turns
   bool takes_system = true;       // a row's system text has a place
+  bool system_in_turn = false;    // within the first question, not before it
+  bool trims = false;             // of each text of a turn only what is between its white space
   const char* decoder = "";       // the model_type of the only decoders that are asked with it
 };
 
@@ -82,6 +84,14 @@ constexpr Template kTemplates[] = {
      .space = " ",
      .end = "<end_of_utterance>",
      .after = "\n"},
+    {.name = "gemma",
+     .system_after = "\n\n",
+     .question = "<start_of_turn>user\n",
+     .answer = "<end_of_turn>\n<start_of_turn>model\n",
+     .end = "<end_of_turn>",
+     .after = "\n",
+     .system_in_turn = true,
+     .trims = true},
 };
 
 constexpr std::string_view kImageMark = "<image>";
@@ -92,14 +102,63 @@ const Template* find(const std::string& name) {
   return it == std::end(kTemplates) ? nullptr : it;
 }
 
+/// What Python's str.strip() leaves, which is Jinja's trim.
+std::string_view trimmed(std::string_view text) {
+  static constexpr std::string_view kSpaces[] = {" ",
+                                                 "\t",
+                                                 "\n",
+                                                 "\v",
+                                                 "\f",
+                                                 "\r",
+                                                 "\x1c",
+                                                 "\x1d",
+                                                 "\x1e",
+                                                 "\x1f",
+                                                 "\xC2\x85",
+                                                 "\xC2\xA0",
+                                                 "\xE1\x9A\x80",
+                                                 "\xE2\x80\x80",
+                                                 "\xE2\x80\x81",
+                                                 "\xE2\x80\x82",
+                                                 "\xE2\x80\x83",
+                                                 "\xE2\x80\x84",
+                                                 "\xE2\x80\x85",
+                                                 "\xE2\x80\x86",
+                                                 "\xE2\x80\x87",
+                                                 "\xE2\x80\x88",
+                                                 "\xE2\x80\x89",
+                                                 "\xE2\x80\x8A",
+                                                 "\xE2\x80\xA8",
+                                                 "\xE2\x80\xA9",
+                                                 "\xE2\x80\xAF",
+                                                 "\xE2\x81\x9F",
+                                                 "\xE3\x80\x80"};
+  for (bool more = true; more;) {
+    more = false;
+    for (const std::string_view space : kSpaces) {
+      if (text.starts_with(space)) {
+        text.remove_prefix(space.size());
+        more = true;
+      }
+      if (text.ends_with(space)) {
+        text.remove_suffix(space.size());
+        more = true;
+      }
+    }
+  }
+  return text;
+}
+
 /// Appends a text of the data; its image marks are the template's, not the text's.
-void add_given(const std::string& text, Rendered& out) {
-  for (size_t from = 0; from < text.size();) {
-    const size_t mark = std::min(text.find(kImageMark, from), text.size());
-    if (mark > from) out.given.push_back({out.text.size(), out.text.size() + mark - from});
+void add_given(std::string_view text, bool trims, Rendered& out) {
+  while (!text.empty()) {
+    const size_t mark = std::min(text.find(kImageMark), text.size());
+    const std::string_view words = trims ? trimmed(text.substr(0, mark)) : text.substr(0, mark);
+    if (!words.empty()) out.given.push_back({out.text.size(), out.text.size() + words.size()});
+    out.text += words;
     const size_t after = std::min(mark + kImageMark.size(), text.size());
-    out.text.append(text, from, after - from);
-    from = after;
+    out.text += text.substr(mark, after - mark);
+    text.remove_prefix(after);
   }
 }
 
@@ -132,21 +191,24 @@ Rendered render(const std::string& name, const std::vector<Turn>& turns, const s
   const std::string end = *form.end == '\0' ? eos : form.end;
   const std::string before = system.empty() ? form.system : system;
   out.text = form.begin;
-  if (!before.empty()) {
+  const auto add_system = [&] {
+    if (before.empty()) return;
     out.text += form.system_role;
-    add_given(before, out);
+    add_given(before, /*trims=*/false, out);
     out.text += form.system_after;
-  }
+  };
+  if (!form.system_in_turn) add_system();
   for (size_t i = 0; i < turns.size(); ++i) {
     if (i > 0) out.text += form.separator;
     out.text += form.question;
+    if (i == 0 && form.system_in_turn) add_system();
     if (!turns[i].question.starts_with(kImageMark)) out.text += form.before_text;
-    add_given(turns[i].question, out);
+    add_given(turns[i].question, form.trims, out);
     out.text += form.answer;
     if (generate && i + 1 == turns.size()) break;
     const size_t begin = out.text.size();
     out.text += form.space;
-    add_given(turns[i].answer, out);
+    add_given(turns[i].answer, form.trims, out);
     out.text += end;
     (turns[i].learnt ? out.supervised : out.masked).push_back({begin, out.text.size()});
     out.text += form.after;

@@ -35,6 +35,7 @@ class JsonTokenizer : public Tokenizer {
   void add_file_tokens(const TokenizerFiles& files);
   void build_matchers();
   void use_model(const std::string& path);
+  bool cuts_words(const SentencePieceModel& model) const;
   void encode_text(Aligned text, std::vector<Token>& out) const;
   std::vector<Piece> encode_word(std::string_view word) const;
 

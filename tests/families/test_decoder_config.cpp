@@ -77,6 +77,77 @@ TEST(DecoderConfig, TypesThatTheCallerDoesNotTakeAreRefused) {
   EXPECT_EQ(parsed({{"model_type", "qwen2"}}, {"llama", "mistral", "qwen2"}).vocab, 151936);
 }
 
+llama::LlamaConfig gemma3(const Json& json) { return parsed(json, {"gemma3_text"}); }
+
+TEST(DecoderConfig, Gemma3sSilentFileIsThePublishedForm) {
+  const llama::LlamaConfig silent = gemma3(Json::object());
+  EXPECT_EQ(silent.hidden, 2304);
+  EXPECT_EQ(silent.head_dim, 256);
+  EXPECT_EQ(silent.window, 4096);
+  EXPECT_EQ(silent.rope_theta, 1e6);
+  EXPECT_EQ(silent.local_rope_theta, 1e4);
+  EXPECT_TRUE(silent.tie_embeddings && silent.qk_norm && silent.image_blocks);
+  ASSERT_EQ(silent.slides.size(), 26u);
+  for (size_t i = 0; i < 26; ++i) EXPECT_EQ(silent.slides_at(i), i % 6 != 5) << i;
+  EXPECT_FALSE(silent.slides_at(26));
+}
+
+/// As transformers before 5 writes a published file, and as 5 writes it.
+TEST(DecoderConfig, Gemma3sRopesInOldAndNewSpelling) {
+  const Json old_way = {{"rope_theta", 5e5},
+                        {"rope_local_base_freq", 777.0},
+                        {"rope_scaling", {{"rope_type", "linear"}, {"factor", 8.0}}}};
+  const Json new_way = {
+      {"rope_parameters",
+       {{"full_attention", {{"rope_theta", 5e5}, {"rope_type", "linear"}, {"factor", 8.0}}},
+        {"sliding_attention", {{"rope_theta", 777.0}, {"rope_type", "default"}}}}}};
+  for (const Json& json : {old_way, new_way}) {
+    const llama::LlamaConfig config = gemma3(json);
+    EXPECT_EQ(config.rope_theta, 5e5);
+    EXPECT_EQ(config.rope_scaling.type, "linear");
+    EXPECT_EQ(config.rope_scaling.factor, 8);
+    EXPECT_EQ(config.local_rope_theta, 777);
+    EXPECT_EQ(config.local_rope_scaling.type, "default");
+  }
+  EXPECT_EQ(family::fingerprint_of_decoder(gemma3(old_way)),
+            family::fingerprint_of_decoder(gemma3(new_way)));
+}
+
+TEST(DecoderConfig, Gemma3sLayersByNameOrByPattern) {
+  const std::string full = "full_attention", sliding = "sliding_attention";
+  const llama::LlamaConfig named = gemma3({{"num_hidden_layers", 3},
+                                           {"layer_types", {sliding, full, sliding}},
+                                           {"sliding_window_pattern", 3}}),
+                           pattern =
+                               gemma3({{"num_hidden_layers", 4}, {"sliding_window_pattern", 2}});
+  EXPECT_EQ(named.slides, (std::vector<bool>{true, false, true}));
+  EXPECT_EQ(pattern.slides, (std::vector<bool>{true, false, true, false}));
+  EXPECT_NE(family::fingerprint_of_decoder(named), family::fingerprint_of_decoder(pattern));
+}
+
+TEST(DecoderConfig, WhatGemma3DoesNotComputeIsRefusedByName) {
+  const std::vector<std::string> types = {"gemma3_text"};
+  const std::vector<std::pair<const char*, Json>> cases = {
+      {"attn_logit_softcapping", 50.0},
+      {"final_logit_softcapping", 30.0},
+      {"use_bidirectional_attention", true},
+      {"hidden_activation", "silu"},
+      {"sliding_window", nullptr},
+      {"sliding_window", 0},
+      {"sliding_window_pattern", 0},
+      {"query_pre_attn_scalar", 0},
+      {"layer_types", {"full_attention"}},
+      {"layer_types", std::vector<std::string>(26, "chunked_attention")},
+      {"layer_types", 7},
+      {"rope_parameters", {{"rope_theta", 1e6}}},
+      {"rope_parameters", {{"full_attention", {{"rope_type", "yarn"}}}}},
+      {"rope_scaling", {{"rope_type", "linear"}}}};
+  for (const auto& [key, value] : cases)
+    EXPECT_NE(refused({{key, value}}, types).find(std::string(key).substr(0, 4)), std::string::npos)
+        << key << ' ' << value;
+  EXPECT_EQ(refused({{"final_logit_softcapping", nullptr}}, types), "");
+}
+
 /// Adapters and checkpoints of before hold this text of a Llama.
 TEST(DecoderConfig, ALlamasFingerprintStays) {
   EXPECT_EQ(family::fingerprint_of_decoder(llama::LlamaConfig()),

@@ -61,11 +61,15 @@ TEST_P(DeviceOps, Rope) {
   }
 }
 
-TEST_P(DeviceOps, Swiglu) {
-  for (const Shape& shape : {Shape{1, 1}, Shape{7, 129}, Shape{2, 3, 11008}, Shape{1000, 1003}}) {
-    const auto op = [](const std::vector<at::Tensor>& t, at::Device) { return swiglu(t[0], t[1]); };
-    expect_as_on_cpu(device(), {normal(shape, 5) * 3, normal(shape, 6)}, 2, 2, 64, text(shape),
-                     op);  // exponentials: 2 + |gate| units
+TEST_P(DeviceOps, Gated) {
+  for (const Gate kind : {Gate::kSilu, Gate::kGelu}) {
+    for (const Shape& shape : {Shape{1, 1}, Shape{7, 129}, Shape{2, 3, 11008}, Shape{1000, 1003}}) {
+      const auto op = [&](const std::vector<at::Tensor>& t, at::Device) {
+        return gated(t[0], t[1], kind);
+      };
+      expect_as_on_cpu(device(), {normal(shape, 5) * 3, normal(shape, 6)}, 2, 2, 64, text(shape),
+                       op);  // exponentials: 2 + |gate| units
+    }
   }
 }
 
@@ -77,9 +81,9 @@ TEST_P(DeviceOps, SwigluWithItsDropout) {
     for (const at::ScalarType type : kTypes) {
       const at::Tensor gate = (normal(shape, 5) * 3).to(type).to(device());
       const at::Tensor up = normal(shape, 6).to(type).to(device());
-      const at::Tensor y = swiglu_values(gate, up), dropped = dropout(y, mask);
+      const at::Tensor y = gated_values(gate, up), dropped = dropout(y, mask);
       for (const bool whole : {false, true}) {
-        const DroppedSwiglu got = swiglu_dropout(gate, up, mask, whole);
+        const DroppedGated got = gated_dropout(gate, up, mask, whole);
         EXPECT_TRUE(at::equal(got.dropped, dropped)) << text(shape);
         EXPECT_EQ(got.y.defined(), whole);
         EXPECT_TRUE(!whole || at::equal(got.y, y)) << text(shape);

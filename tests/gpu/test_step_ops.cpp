@@ -42,7 +42,7 @@ TEST_P(DeviceLinear, AloneAndWithALowRankUpdate) {
             LowRank update;
             if (adapted)
               update = {t[2].to(at::kFloat), t[3].to(at::kFloat), 1.75, dropout_mask(p, "layer")};
-            return gated ? linear_swiglu(t[0], t[1], t[4], t[5], update)
+            return gated ? linear_gated(t[0], t[1], t[4], t[5], update)
                          : linear(t[0], t[4], t[5], update);
           };
           const size_t trained = adapted ? 4 : gated ? 2 : 1;

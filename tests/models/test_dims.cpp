@@ -148,7 +148,7 @@ TEST(Dims, OpsCheckWhatTheyAreGiven) {
                }),
                "sin does not fit: e/2 is 3, not 4");
   EXPECT_PIECE(fault([&] {
-                 swiglu(at::zeros({3, 4}), at::zeros({3, 2}));
+                 gated(at::zeros({3, 4}), at::zeros({3, 2}));
                }),
                "up does not fit: m is 2, not 4");
   const at::Tensor head = at::zeros({11, 8}), targets = at::zeros({3}, at::kLong);

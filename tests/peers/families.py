@@ -5,10 +5,14 @@ import json
 import pathlib
 
 import torch
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
     AutoTokenizer,
     CLIPVisionConfig,
+    Gemma3Config,
+    Gemma3ForConditionalGeneration,
+    Gemma3ImageProcessor,
+    Gemma3Processor,
     Idefics3Config,
     Idefics3ForConditionalGeneration,
     Idefics3Processor,
@@ -39,6 +43,7 @@ from transformers import (
     SmolVLMConfig,
     SmolVLMForConditionalGeneration,
 )
+from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
@@ -50,6 +55,9 @@ QWEN_SPLIT = (
 QWEN_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>"]
 WIDE_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<image>", "<video>"]
 GRID = [f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7)]
+GEMMA_TOKENS = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"]
+GEMMA_TURNS = ["<start_of_turn>", "<end_of_turn>", "<start_of_image>", "<end_of_image>", "<image_soft_token>"]
+GEMMA_RUNS = ["\n" * count for count in range(1, 6)] + ["▁" * count for count in range(2, 5)]
 SMOL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<fake_token_around_image>", "<image>", "<end_of_utterance>", "<global-img>", *GRID]
 
 QWEN25_TEMPLATE = (
@@ -68,6 +76,24 @@ SMOL_TEMPLATE = (
     "{{':'}}{% else %}{{': '}}{% endif %}{% for line in message['content'] %}{% if line['type'] == 'text' %}{{line['text']}}"
     "{% elif line['type'] == 'image' %}{{ '<image>' }}{% endif %}{% endfor %}<end_of_utterance>\n{% endfor %}"
     "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"
+)
+GEMMA_TEMPLATE = (
+    "{{ bos_token }}\n{%- if messages[0]['role'] == 'system' -%}\n    {%- if messages[0]['content'] is string -%}\n"
+    "        {%- set first_user_prefix = messages[0]['content'] + '\n\n' -%}\n    {%- else -%}\n"
+    "        {%- set first_user_prefix = messages[0]['content'][0]['text'] + '\n\n' -%}\n    {%- endif -%}\n"
+    "    {%- set loop_messages = messages[1:] -%}\n{%- else -%}\n    {%- set first_user_prefix = \"\" -%}\n"
+    "    {%- set loop_messages = messages -%}\n{%- endif -%}\n{%- for message in loop_messages -%}\n"
+    "    {%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}\n"
+    "        {{ raise_exception(\"Conversation roles must alternate user/assistant/user/assistant/...\") }}\n    {%- endif -%}\n"
+    "    {%- if (message['role'] == 'assistant') -%}\n        {%- set role = \"model\" -%}\n    {%- else -%}\n"
+    "        {%- set role = message['role'] -%}\n    {%- endif -%}\n"
+    "    {{ '<start_of_turn>' + role + '\n' + (first_user_prefix if loop.first else \"\") }}\n"
+    "    {%- if message['content'] is string -%}\n        {{ message['content'] | trim }}\n"
+    "    {%- elif message['content'] is iterable -%}\n        {%- for item in message['content'] -%}\n"
+    "            {%- if item['type'] == 'image' -%}\n                {{ '<start_of_image>' }}\n"
+    "            {%- elif item['type'] == 'text' -%}\n                {{ item['text'] | trim }}\n            {%- endif -%}\n"
+    "        {%- endfor -%}\n    {%- else -%}\n        {{ raise_exception(\"Invalid content type\") }}\n    {%- endif -%}\n"
+    "    {{ '<end_of_turn>\n' }}\n{%- endfor -%}\n{%- if add_generation_prompt -%}\n    {{'<start_of_turn>model\n'}}\n{%- endif -%}\n"
 )
 # As the llava-hf checkpoints have them: the images first, then the texts. IN_PLACE keeps each image where it stands.
 VICUNA_TEMPLATE = (
@@ -121,6 +147,66 @@ def smol_tokenizer():
     return train_byte_bpe(
         SMOL_TOKENS, [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)]
     )
+
+
+def train_gemma_sentencepiece(path):
+    """As Gemma's is made: writes tokenizer.model, whose turns and runs are symbols of their own; vocabulary and merges as transformers
+    converts them."""
+    import sentencepiece
+    from transformers.convert_slow_tokenizer import generate_merges
+
+    symbols = [*GEMMA_TOKENS[4:], *GEMMA_TURNS[:4], *GEMMA_RUNS]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(CORPUS.splitlines()),
+        model_prefix=str(path / "tokenizer"),
+        model_type="bpe",
+        vocab_size=520,
+        byte_fallback=True,
+        split_digits=True,
+        allow_whitespace_only_pieces=True,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        add_dummy_prefix=False,
+        character_coverage=1.0,
+        user_defined_symbols=symbols,
+        **{f"{name}_id": number for number, name in enumerate(["pad", "eos", "bos", "unk"])},
+        **{f"{name}_piece": f"<{name}>" for name in ["pad", "eos", "bos", "unk"]},
+        minloglevel=2,
+        num_threads=1,
+    )
+    (path / "tokenizer.vocab").unlink()
+    model = sentencepiece.SentencePieceProcessor(model_file=str(path / "tokenizer.model"))
+    pieces = [model.id_to_piece(number) for number in range(model.get_piece_size())]
+    vocab = {piece: number for number, piece in enumerate(pieces)}
+    merges = generate_merges(vocab, [(piece, model.get_score(number)) for number, piece in enumerate(pieces)])
+    return vocab, merges
+
+
+def train_gemma_bpe():
+    first = [*GEMMA_TOKENS, *GEMMA_TURNS[:4], *GEMMA_RUNS, *(f"<0x{byte:02X}>" for byte in range(256))]
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    trainer = trainers.BpeTrainer(vocab_size=600, show_progress=False, min_frequency=2, special_tokens=first)
+    tokenizer.train_from_iterator([line[at : at + 40] for line in CORPUS.splitlines() for at in range(0, len(line), 40)], trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    return model["vocab"], [tuple(merge) for merge in model["merges"]]
+
+
+def gemma_tokenizer(path, spec):
+    """As Gemma's: bytes for what it does not know, no prefix, runs of newlines and spaces as tokens of their own; the image's token
+    last."""
+    vocab, merges = train_gemma_sentencepiece(path) if spec.get("sentencepiece") else train_gemma_bpe()
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous", invert=False)
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    for token in [*GEMMA_TOKENS, *GEMMA_TURNS[:4]]:
+        tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False)])
+    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in GEMMA_RUNS])
+    tokenizer.add_special_tokens([AddedToken(GEMMA_TURNS[4], special=True, normalized=False)])
+    begin = tokenizer.token_to_id("<bos>")
+    tokenizer.post_processor = processors.TemplateProcessing(single="<bos> $A", pair="<bos> $A <bos> $B", special_tokens=[("<bos>", begin)])
+    return tokenizer
 
 
 def qwen_vision(kind, **changes):
@@ -204,6 +290,42 @@ SPECS = {
         scale=2,
         shards=True,
         longest=168,
+    ),
+    # Windows far shorter than the texts, and than an image.
+    "gemma_gqa": dict(
+        family="gemma3",
+        text=dict(
+            hidden_size=56, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+            query_pre_attn_scalar=16, sliding_window=11, sliding_window_pattern=3,
+        ),
+        vision=dict(
+            hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4, image_size=56, patch_size=7,
+            vision_use_head=False,
+        ),
+        side=4,
+    ),
+    "gemma_bf16": dict(
+        family="gemma3",
+        text=dict(
+            hidden_size=48, intermediate_size=72, num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=1, head_dim=20,
+            query_pre_attn_scalar=11, sliding_window=24, sliding_window_pattern=2, rope_local_base_freq=777.0,
+        ),
+        vision=dict(hidden_size=48, intermediate_size=72, num_hidden_layers=2, num_attention_heads=4, image_size=45, patch_size=5),
+        side=3,
+        dtype=torch.bfloat16,
+    ),
+    "gemma_shards": dict(
+        family="gemma3",
+        text=dict(
+            hidden_size=64, intermediate_size=88, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=2, head_dim=24,
+            query_pre_attn_scalar=32, sliding_window=40, attention_bias=True, rms_norm_eps=1e-5,
+            layer_types=["full_attention", "sliding_attention", "sliding_attention"],
+        ),
+        vision=dict(hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=2, image_size=60, patch_size=10),
+        side=6,
+        sentencepiece=True,
+        tie=False,
+        shards=True,
     ),
     "llava_mistral": dict(
         family="llava",
@@ -386,7 +508,30 @@ def wide_config(spec, tokenizer, vocab):
     )
 
 
+def gemma_config(spec, tokenizer, vocab):
+    text = dict(
+        spec["text"],
+        vocab_size=vocab,
+        max_position_embeddings=512,
+        rope_theta=50000.0,
+        rope_scaling=dict(rope_type="linear", factor=8.0),
+        bos_token_id=2,
+        eos_token_id=[1, tokenizer.token_to_id("<end_of_turn>")],
+        pad_token_id=0,
+    )
+    return Gemma3Config(
+        text_config=text,
+        vision_config=spec["vision"],
+        mm_tokens_per_image=spec["side"] ** 2,
+        boi_token_index=tokenizer.token_to_id("<start_of_image>"),
+        eoi_token_index=tokenizer.token_to_id("<end_of_image>"),
+        image_token_index=tokenizer.token_to_id("<image_soft_token>"),
+        tie_word_embeddings=spec.get("tie", True),
+    )
+
+
 CLASSES = dict(
+    gemma3=Gemma3ForConditionalGeneration,
     llava=LlavaForConditionalGeneration,
     llava_next=LlavaNextForConditionalGeneration,
     llava_onevision=LlavaOnevisionForConditionalGeneration,
@@ -395,7 +540,7 @@ CLASSES = dict(
     smolvlm=SmolVLMForConditionalGeneration,
     idefics3=Idefics3ForConditionalGeneration,
 )
-TEMPLATES = dict(qwen2_5_vl=QWEN25_TEMPLATE, qwen3_vl=QWEN3_TEMPLATE, smolvlm=SMOL_TEMPLATE, idefics3=SMOL_TEMPLATE)
+TEMPLATES = dict(gemma3=GEMMA_TEMPLATE, qwen2_5_vl=QWEN25_TEMPLATE, qwen3_vl=QWEN3_TEMPLATE, smolvlm=SMOL_TEMPLATE, idefics3=SMOL_TEMPLATE)
 
 
 def template_of(spec):
@@ -444,6 +589,22 @@ def write_wide_processor(path, spec):
     ).save_pretrained(path)
 
 
+def write_gemma_processor(path, spec, tokenizer):
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<bos>",
+        eos_token="<eos>",
+        pad_token="<pad>",
+        unk_token="<unk>",
+        extra_special_tokens=dict(image_token="<image_soft_token>", boi_token="<start_of_image>", eoi_token="<end_of_image>"),
+        chat_template=GEMMA_TEMPLATE,
+    )
+    side = spec["vision"]["image_size"]
+    Gemma3Processor(
+        Gemma3ImageProcessor(size=dict(height=side, width=side)), fast, chat_template=GEMMA_TEMPLATE, image_seq_length=spec["side"] ** 2
+    ).save_pretrained(path)
+
+
 def write_processor(path, spec, tokenizer):
     """Tokenizer and image processor files as save_pretrained writes them."""
     smol = spec["family"] in ("smolvlm", "idefics3")
@@ -476,18 +637,19 @@ def random_weights(model, seed):
     """Unit-variance activations all the way down, as checkpoints.random_weights has them; special tokens are never the likeliest
     but for the one that ends answers."""
     generator = torch.Generator().manual_seed(seed)
+    zero_centred = {id(module.weight) for module in model.modules() if isinstance(module, Gemma3RMSNorm)}
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             if "norm" in name or "ln_q" in name:
-                parameter.copy_(noise * 0.1 + (1 if name.endswith("weight") else 0))
+                parameter.copy_(noise * 0.1 + (1 if name.endswith("weight") and id(parameter) not in zero_centred else 0))
             elif parameter.dim() == 1:
                 parameter.copy_(noise * 0.2)
             else:
                 fan_in = parameter[0].numel()
                 parameter.copy_(noise * ((2.0 if "embed_tokens" in name or "lm_head" in name or "pos" in name else 1.0) / fan_in**0.5))
         end = model.config.text_config.eos_token_id
-        end = end[0] if isinstance(end, list) else end
+        end = end[-1] if isinstance(end, list) else end
         for head in {model.lm_head.weight, model.get_input_embeddings().weight}:
             kept = head[end].clone()
             head[max(end - 4, 0) : end + 4] *= 0.3
@@ -495,7 +657,8 @@ def random_weights(model, seed):
             head[model.config.image_token_id] = 0
         if model.config.text_config.tie_word_embeddings:  # else a token would always predict itself
             model.lm_head.weight *= 0.25
-            [norm for name, norm in model.named_parameters() if name.endswith(("language_model.norm.weight", "text_model.norm.weight"))][0].mul_(4)
+            last = [norm for name, norm in model.named_parameters() if name.endswith(("language_model.norm.weight", "text_model.norm.weight"))][0]
+            last.add_(3) if id(last) in zero_centred else last.mul_(4)
 
 
 def build(name, path, seed=0):
@@ -503,12 +666,14 @@ def build(name, path, seed=0):
     spec = copy.deepcopy(SPECS[name])
     path = pathlib.Path(path)
     path.mkdir(parents=True)
-    smol, wide = spec["family"] in ("smolvlm", "idefics3"), spec["family"] in WIDE
-    tokenizer = smol_tokenizer() if smol else wide_tokenizer(path, spec) if wide else qwen_tokenizer()
+    smol, wide, gemma = spec["family"] in ("smolvlm", "idefics3"), spec["family"] in WIDE, spec["family"] == "gemma3"
+    tokenizer = smol_tokenizer() if smol else wide_tokenizer(path, spec) if wide else gemma_tokenizer(path, spec) if gemma else qwen_tokenizer()
     vocab = spec.get("vocab", (tokenizer.get_vocab_size() + 63) // 64 * 64)
-    config = (smol_config if smol else wide_config if wide else qwen_config)(spec, tokenizer, vocab)
+    config = (smol_config if smol else wide_config if wide else gemma_config if gemma else qwen_config)(spec, tokenizer, vocab)
     if wide:
         write_wide_processor(path, spec)
+    elif gemma:
+        write_gemma_processor(path, spec, tokenizer)
     else:
         write_processor(path, spec, tokenizer)
     model = CLASSES[spec["family"]](config)

@@ -32,7 +32,7 @@ RELATIVE = 1e-4
 STEPS = 20
 FAMILY_ROWS = [*ROWS, row("chat", [("Say <image> and <image> apart.", "One is tall."), ("And now?", "Both.")], ["tall.png", "flower.jpg"])]
 NAMES = list(families.SPECS)
-TRAINED = ["qwen25_gqa", "qwen3_gqa", "smol_tied", "llava_qwen2_siglip", "next_mistral", "onevision"]
+TRAINED = ["qwen25_gqa", "qwen3_gqa", "smol_tied", "llava_qwen2_siglip", "next_mistral", "onevision", "gemma_gqa"]
 
 
 @pytest.fixture(scope="session")
@@ -51,6 +51,10 @@ def is_smol(name):
 
 def is_wide(name):
     return families.SPECS[name]["family"] in families.WIDE
+
+
+def is_gemma(name):
+    return families.SPECS[name]["family"] == "gemma3"
 
 
 def wide_text(decoder, item, generate):
@@ -107,6 +111,10 @@ class FamilyPeer:
             return self.wide_inputs(wide_text(self.spec["decoder"], item, generate), item, root)
         text = self.tokenizer.apply_chat_template(messages_of(item, generate), tokenize=False, add_generation_prompt=generate)
         images = [reference.open_image(pathlib.Path(root) / name) for name in reference.images_of(item)]
+        if is_gemma(self.name):  # the Jinja has written <bos>
+            processor = AutoProcessor.from_pretrained(self.path)
+            made = processor(text=[text], images=[images] if images else None, add_special_tokens=False, return_tensors="pt")
+            return made["input_ids"][0].tolist(), {key: made[key] for key in ("pixel_values",) if key in made}
         if is_smol(self.name):
             kind = SmolVLMImageProcessorPil if self.spec["family"] == "smolvlm" else Idefics3ImageProcessorPil
             file = json.loads((self.path / "processor_config.json").read_text())
@@ -137,6 +145,8 @@ class FamilyPeer:
         """Ids after which an answer begins, and the id that ends it."""
         if is_smol(self.name):
             head, end = "Assistant:", "<end_of_utterance>"
+        elif is_gemma(self.name):
+            head, end = "<start_of_turn>model\n", "<end_of_turn>"
         elif is_wide(self.name) and self.spec["decoder"] != "qwen2":
             head, end = {"mistral": "[/INST]", "llama": "ASSISTANT:"}[self.spec["decoder"]], "</s>"
         else:
@@ -161,7 +171,7 @@ class FamilyPeer:
 
     def forward(self, ids, extra):
         kinds = torch.tensor([[int(token == self.image_token) for token in ids]])
-        more = {} if is_smol(self.name) or is_wide(self.name) else dict(mm_token_type_ids=kinds)
+        more = {} if is_smol(self.name) or is_wide(self.name) else {"token_type_ids" if is_gemma(self.name) else "mm_token_type_ids": kinds}
         return self.model(input_ids=torch.tensor([ids]), **extra, **more).logits[0]
 
     def logprobs(self, ids, labels, extra):
@@ -171,12 +181,12 @@ class FamilyPeer:
 
     def greedy(self, item, root, most):
         ids, extra = self.inputs(item, root, generate=True)
-        end = self.model.config.text_config.eos_token_id
+        ends = self.model.config.text_config.eos_token_id
         answer = []
         while len(answer) < most:
             with torch.no_grad():
                 token = self.forward(ids + answer, extra)[-1].argmax().item()
-            if token == end:
+            if token in (ends if isinstance(ends, list) else [ends]):
                 break
             answer.append(token)
         return answer
@@ -217,6 +227,8 @@ def test_greedy_answers(name, family_dir, family_peer, images, tmp_path):
 def targets_of(name):
     """LoRA on decoder, projector and vision tower, as PEFT names them."""
     decoder = r".*(language_model|text_model).*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
+    if is_gemma(name):  # its projector has no linear layer
+        return rf"({decoder})|(.*vision_tower.*\.(q_proj|k_proj|v_proj|out_proj|fc1|fc2))"
     if is_wide(name):
         return rf"({decoder})|(.*multi_modal_projector\.linear_[12])|(.*vision_tower.*\.(q_proj|k_proj|v_proj|out_proj|fc1|fc2))"
     if is_smol(name):
@@ -264,12 +276,17 @@ def test_pefts_adapter_and_its_merge(name, family_dir, family_adapter, images, f
         compare(FamilyPeer(name, merged), score(tmp_path / "merged.jsonl", merged, family_rows, images), images)
 
 
+def scopes_of(name):
+    """Those with linear layers."""
+    return ["llm", "vision"] if is_gemma(name) else ["llm", "projector", "vision"]
+
+
 def make_recipe(name, out, model, rows, images, **more):
     recipe = dict(
         version=1,
         output_dir=str(out),
         model=dict(path=str(model), base_dtype="fp32"),
-        lora=dict(rank=3, alpha=6, dropout=0.0, targets=["llm:all-linear", "projector:all-linear", "vision:all-linear"]),
+        lora=dict(rank=3, alpha=6, dropout=0.0, targets=[f"{scope}:all-linear" for scope in scopes_of(name)]),
         data=dict(train=str(rows), image_root=str(images), shuffle=False, workers=2, max_tokens=512),
         optim=dict(lr=1e-3, schedule="cosine", warmup_ratio=0.12, weight_decay=0.02, clip_grad_norm=0.5),
         precision=dict(compute="fp32"),
@@ -357,6 +374,8 @@ def pixels_of(peer, extra):
     mean, std = (torch.tensor(peer.colours[key]).view(1, 3, 1, 1) for key in ("image_mean", "image_std"))
     if is_smol(peer.name):
         tiles = [extra["pixel_values"][0]]
+    elif is_gemma(peer.name):
+        tiles = [extra["pixel_values"]]
     elif is_wide(peer.name):
         whole = extra["pixel_values"] if extra["pixel_values"].dim() == 5 else extra["pixel_values"].unsqueeze(1)
         # Behind an image's tiles the processor pads with zeros, which no pixel is.
@@ -374,10 +393,10 @@ def pixels_of(peer, extra):
     return [((tile.double() * std + mean) * 255).round().to(torch.uint8) for tile in tiles]
 
 
-@pytest.mark.parametrize("name", ["qwen25_gqa", "qwen3_gqa", "smol_tied", "idefics3_shards", "llava_qwen2_siglip", "next_mistral", "onevision"])
+@pytest.mark.parametrize("name", ["qwen25_gqa", "qwen3_gqa", "smol_tied", "idefics3_shards", "llava_qwen2_siglip", "next_mistral", "onevision", "gemma_gqa", "gemma_bf16"])
 def test_pixels_are_the_processors(name, family_dir, family_peer, images, tmp_path):
     peer, rows = family_peer(name), [item for item in FAMILY_ROWS if reference.images_of(item)]
-    file = family_dir(name) / ("processor_config.json" if is_smol(name) or is_wide(name) else "preprocessor_config.json")
+    file = family_dir(name) / ("processor_config.json" if is_smol(name) or is_wide(name) or is_gemma(name) else "preprocessor_config.json")
     colours = json.loads(file.read_text())
     peer.colours = colours.get("image_processor", colours)
     data = write_rows(tmp_path / "rows.jsonl", rows)
@@ -392,7 +411,7 @@ def test_pixels_are_the_processors(name, family_dir, family_peer, images, tmp_pa
     assert begin == pixels.numel()
 
 
-@pytest.mark.parametrize("name", ["qwen3_gqa", "smol_tied", "next_mistral", "onevision"])
+@pytest.mark.parametrize("name", ["qwen3_gqa", "smol_tied", "next_mistral", "onevision", "gemma_gqa"])
 def test_images_of_many_forms_take_the_processors_places(name, family_dir, family_peer, tmp_path):
     peer, draw, rows = family_peer(name), random.Random(5), []
     sizes = [(1, 1), (3, 2), (28, 28), (57, 56), (200, 400)] + [(draw.randint(20, 300), draw.randint(20, 300)) for _ in range(40)]
@@ -410,7 +429,7 @@ def test_images_of_many_forms_take_the_processors_places(name, family_dir, famil
         assert shard["input_ids"][begin:end].tolist() == peer.inputs(item, tmp_path)[0], item["id"]
 
 
-@pytest.mark.parametrize("name", ["qwen25_gqa", "qwen3_gqa", "smol_tied", "idefics3_shards", "llava_qwen2_siglip", "llava_mistral", "next_llama_bf16", "onevision"])
+@pytest.mark.parametrize("name", ["qwen25_gqa", "qwen3_gqa", "smol_tied", "idefics3_shards", "llava_qwen2_siglip", "llava_mistral", "next_llama_bf16", "onevision", "gemma_gqa", "gemma_shards"])
 def test_the_adapters_python_answers_as_lft_does(name, family_dir, images, family_rows, tmp_path):
     lft("train", make_recipe(name, tmp_path / "run", family_dir(name), family_rows, images, optim=dict(lr=1e-2), train=dict(max_steps=6)))
     adapter, said = tmp_path / "run" / "adapter", []
@@ -427,11 +446,11 @@ def test_the_adapters_python_answers_as_lft_does(name, family_dir, images, famil
     assert f"transformers {oldest} or newer" in (adapter / "README.md").read_text()
 
 
-@pytest.mark.parametrize("recipe, name", [("smolvlm-lora", "smol_tied"), ("onevision-lora", "onevision"), ("qwen-vl-lora", "qwen25_gqa"), ("qwen-vl-lora", "qwen3_tied")])
+@pytest.mark.parametrize("recipe, name", [("smolvlm-lora", "smol_tied"), ("onevision-lora", "onevision"), ("gemma3-lora", "gemma_gqa"), ("qwen-vl-lora", "qwen25_gqa"), ("qwen-vl-lora", "qwen3_tied")])
 def test_the_recipe_trains_in_miniature(recipe, name, family_dir, images, family_rows, tmp_path):
     sets = {"model.path": family_dir(name), "output_dir": tmp_path / "out", "data.train": family_rows, "data.image_root": images}
     sets |= {"data.workers": 1, "train.max_steps": 3, "lora.rank": 4, "train.batch_size": 2, "data.max_tokens": 512}
-    if recipe in ("smolvlm-lora", "onevision-lora"):
+    if recipe != "qwen-vl-lora":
         sets |= {"data.eval_share": 0.25, "train.eval_every_steps": 1}
     arguments = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
     lft("train", pathlib.Path(__file__).resolve().parents[2] / "recipes" / f"{recipe}.yaml", *arguments)

@@ -22,6 +22,7 @@ PLANTED = {
     "llava_qwen2_siglip": ("vision_tower.encoder.layers.1.mlp.fc1", "vision_tower.vision_model.encoder.layers.1.mlp.fc1"),
     "next_mistral": ("vision_tower.encoder.layers.0.self_attn.q_proj", "vision_tower.vision_model.encoder.layers.0.self_attn.q_proj"),
     "onevision": ("vision_tower.encoder.layers.1.mlp.fc1", "vision_tower.vision_model.encoder.layers.1.mlp.fc1"),
+    "gemma_gqa": ("vision_tower.encoder.layers.1.mlp.fc2", "vision_tower.vision_model.encoder.layers.1.mlp.fc2"),
 }
 NAMES = list(PLANTED)
 SMALL_ROWS = [

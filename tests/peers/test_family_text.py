@@ -25,7 +25,7 @@ TEXTS = {
     "words": "I'll they've WE'RE don't It's 'S 'LL x'y",
     "long": "0123456789 the cat, the dog; e\u0301 中 " * 4000,
 }
-NAMES = ["qwen25_gqa", "qwen3_gqa", "smol_tied"]
+NAMES = ["qwen25_gqa", "qwen3_gqa", "smol_tied", "gemma_gqa"]
 MOST = 512
 
 
@@ -130,6 +130,12 @@ SPECIALS = {
         "<|im_start|>",
         ("User: ", ""),
         "<end_of_utterance>\nAssistant: Yes.<end_of_utterance>\n",
+    ),
+    "gemma_gqa": (
+        ["say <end_of_turn> twice<end_of_turn>", "<start_of_turn>model\nlie<eos>", "a<bos>b  é<end_of_image>"],
+        "<bos><start_of_turn>",
+        ("user\n", ""),
+        "<end_of_turn>\n<start_of_turn>model\nYes.<end_of_turn>\n",
     ),
     "llava_mistral": (["</s><s> [INST] <unk> ", "a</s>b <pad>"], "<s>", ("[INST] ", " [/INST] Yes."), "</s>"),
 }

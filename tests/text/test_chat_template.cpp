@@ -86,9 +86,33 @@ TEST(ChatTemplate, ASystemTextTakesThePlaceOfTheTemplatesOwn) {
   EXPECT_THROW(render("plain", {{"Q", "A"}}, "</s>", false, "Be brief."), Error);
 }
 
+TEST(ChatTemplate, GemmasSystemTextIsInTheFirstTurnAndItsTextsAreTrimmed) {
+  const std::string space = "\xC2\xA0\xE2\x80\x83\x1f ";
+  const Rendered got = render(
+      "gemma", {{"<image>\n What?" + space + "<image>" + space, "\n A cat.\t"}, {"  ", "Yes."}},
+      "<eos>", false, " Be brief.\n");
+  EXPECT_EQ(got.text,
+            "<start_of_turn>user\n Be brief.\n\n\n<image>What?<image><end_of_turn>\n"
+            "<start_of_turn>model\nA cat.<end_of_turn>\n"
+            "<start_of_turn>user\n<end_of_turn>\n<start_of_turn>model\nYes.<end_of_turn>\n");
+  const auto parts = [&](const std::vector<Rendered::Span>& spans) {
+    std::vector<std::string> texts;
+    for (const Rendered::Span& span : spans)
+      texts.push_back(got.text.substr(span.begin, span.end - span.begin));
+    return texts;
+  };
+  EXPECT_EQ(parts(got.supervised),
+            (std::vector<std::string>{"A cat.<end_of_turn>", "Yes.<end_of_turn>"}));
+  EXPECT_EQ(parts(got.given),
+            (std::vector<std::string>{" Be brief.\n", "What?", "A cat.", "Yes."}));
+  EXPECT_EQ(render("gemma", {{"Q", ""}}, "<eos>", true).text,
+            "<start_of_turn>user\nQ<end_of_turn>\n<start_of_turn>model\n");
+}
+
 TEST(ChatTemplate, Names) {
-  EXPECT_EQ(template_names(), (std::vector<std::string>{"llava-v1", "llava-hf", "plain", "chatml",
-                                                        "qwen3-vl", "mistral", "smolvlm"}));
+  EXPECT_EQ(template_names(),
+            (std::vector<std::string>{"llava-v1", "llava-hf", "plain", "chatml", "qwen3-vl",
+                                      "mistral", "smolvlm", "gemma"}));
   EXPECT_TRUE(is_template("plain"));
   EXPECT_FALSE(is_template("llava"));
   EXPECT_THROW(render("llava", {}, "</s>"), Error);

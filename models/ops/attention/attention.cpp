@@ -46,9 +46,11 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   expect_dims(k, "k", {{"b", q.size(0)}, {"h", q.size(1)}, {"s"}, {"e", q.size(3)}});
   expect_dims(v, "v", {{"b", q.size(0)}, {"h", q.size(1)}, {"s", k.size(2)}, {"e", q.size(3)}});
   if (!mask.defined() && fits_tiles(q, k, causal)) return tiled_attention(q, k, v, causal);
-  const std::optional<at::Tensor> seen = mask.defined() ? std::make_optional(mask) : std::nullopt;
+  causal = causal && !mask.defined();
+  std::optional<at::Tensor> seen = mask.defined() ? std::make_optional(mask) : std::nullopt;
   if (!widens_products(q))
     return at::scaled_dot_product_attention(q, k, v, seen, /*dropout_p=*/0.0, causal);
+  if (seen && seen->scalar_type() != at::kBool) seen = seen->to(at::kFloat);
   return at::scaled_dot_product_attention(q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat),
                                           seen, /*dropout_p=*/0.0, causal)
       .to(q.scalar_type());
@@ -72,13 +74,13 @@ at::Tensor PackedSequences::positions() const {
 }
 
 at::Tensor packed_attention(const at::Tensor& q_the, const at::Tensor& k_tge,
-                            const at::Tensor& v_tge, const PackedSequences& sequences,
-                            bool causal) {
+                            const at::Tensor& v_tge, const PackedSequences& sequences, bool causal,
+                            const std::vector<at::Tensor>& masks) {
   const int64_t t = q_the.size(0), heads = q_the.size(1);
   expect_dims(q_the, "q", {{"t", sequences.starts.back()}, {"h"}, {"e"}});
   expect_dims(k_tge, "k", {{"t", t}, {"g"}, {"e", q_the.size(2)}});
   expect_dims(v_tge, "v", {{"t", t}, {"g", k_tge.size(1)}, {"e", q_the.size(2)}});
-  if (runs_kernels(q_the.device()) && q_the.scalar_type() != at::kFloat)
+  if (runs_kernels(q_the.device()) && q_the.scalar_type() != at::kFloat && masks.empty())
     return flash_attention(q_the, k_tge, v_tge, sequences, causal);
   std::vector<at::Tensor> mixed;
   for (size_t s = 0; s + 1 < sequences.starts.size(); ++s) {
@@ -86,9 +88,9 @@ at::Tensor packed_attention(const at::Tensor& q_the, const at::Tensor& k_tge,
     const auto part = [&](const at::Tensor& x) {
       return heads_first(x.narrow(0, begin, count), heads);
     };
-    mixed.push_back(attention(part(q_the), part(k_tge), part(v_tge), /*mask=*/at::Tensor(), causal)
-                        .squeeze(0)
-                        .transpose(0, 1));
+    const at::Tensor mask = masks.empty() ? at::Tensor() : masks[s];
+    mixed.push_back(
+        attention(part(q_the), part(k_tge), part(v_tge), mask, causal).squeeze(0).transpose(0, 1));
   }
   return mixed.size() == 1 ? mixed[0] : at::cat(mixed, 0);
 }

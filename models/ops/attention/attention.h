@@ -8,8 +8,9 @@
 namespace lft::ops {
 
 /// q [b, h, t, e], k and v [b, h, s, e] of one dtype -> that dtype, softmax in float32. `mask`
-/// (bool, broadcast to [b, h, t, s]) says what is seen; undefined: everything, or with `causal`
-/// what is not after a position. FP16 on a CPU runs in float32 and is rounded.
+/// (broadcast to [b, h, t, s]; bool, or of q's dtype and added to the scores) says what is seen;
+/// undefined: everything, or with `causal` what is not after a position. FP16 on a CPU runs in
+/// float32 and is rounded.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const at::Tensor& mask, bool causal);
 
@@ -28,9 +29,10 @@ struct PackedSequences {
 
 /// Attention within each sequence, to all of it or with `causal` to what is not after a position:
 /// q [t, h, e], k and v [t, g, e] with h a multiple of g, of one dtype -> [t, h, e] of that dtype.
-/// Head i of q sees head i * g / h of k and v.
+/// Head i of q sees head i * g / h of k and v. `masks`: none, or one a sequence as attention()
+/// takes it, undefined where there is nothing to say beside `causal`.
 at::Tensor packed_attention(const at::Tensor& q_the, const at::Tensor& k_tge,
                             const at::Tensor& v_tge, const PackedSequences& sequences,
-                            bool causal = true);
+                            bool causal = true, const std::vector<at::Tensor>& masks = {});
 
 }  // namespace lft::ops

@@ -94,6 +94,36 @@ LFT_INLINE void swiglu_backward_elements(const T* dy, const T* gate, const T* up
   }
 }
 
+constexpr float kTwiceRoot = 1.5957691216f, kCubic = 0.044715f;  // 2 sqrt(2 / pi)
+
+/// Beyond 12 the sigmoid of GELU has saturated, and powers of a gate would only overflow.
+LFT_INLINE float within_gelu(float gate) {
+  gate = gate > 12.0f ? 12.0f : gate;
+  return gate < -12.0f ? -12.0f : gate;
+}
+
+template <class T>
+LFT_INLINE void geglu_elements(const T* gate, const T* up, T* y, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const float g = load(gate + i), z = within_gelu(g);
+    store(y + i, g * sigmoid(kTwiceRoot * z * (1.0f + kCubic * z * z)) * load(up + i));
+  }
+}
+
+template <class T>
+LFT_INLINE void geglu_backward_elements(const T* dy, const T* gate, const T* up, T* dgate, T* dup,
+                                        int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const float d = load(dy + i), g = load(gate + i), z = within_gelu(g), cubic = kCubic * z * z;
+    const float s = sigmoid(kTwiceRoot * z * (1.0f + cubic));
+    const float slope = s * (1.0f + kTwiceRoot * z * (1.0f + 3.0f * cubic) * (1.0f - s));
+    store(dgate + i, d * load(up + i) * slope);
+    store(dup + i, d * g * s);
+  }
+}
+
 template <class T>
 LFT_INLINE void quick_gelu_elements(const T* x, T* y, int64_t n) {
 #pragma omp simd
@@ -209,6 +239,13 @@ LFT_RMS_NORM(Half, Half)
   LFT_CLONES void swiglu_backward(const T* dy, const T* gate, const T* up, T* dgate, T* dup,   \
                                   int64_t n) {                                                 \
     swiglu_backward_elements(dy, gate, up, dgate, dup, n);                                     \
+  }                                                                                            \
+  LFT_CLONES void geglu(const T* gate, const T* up, T* y, int64_t n) {                         \
+    geglu_elements(gate, up, y, n);                                                            \
+  }                                                                                            \
+  LFT_CLONES void geglu_backward(const T* dy, const T* gate, const T* up, T* dgate, T* dup,    \
+                                 int64_t n) {                                                  \
+    geglu_backward_elements(dy, gate, up, dgate, dup, n);                                      \
   }                                                                                            \
   LFT_CLONES void quick_gelu(const T* x, T* y, int64_t n) { quick_gelu_elements(x, y, n); }    \
   LFT_CLONES void quick_gelu_backward(const T* dy, const T* x, T* dx, int64_t n) {             \

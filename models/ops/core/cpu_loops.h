@@ -64,6 +64,18 @@ void swiglu_backward(const Bf16* dy, const Bf16* gate, const Bf16* up, Bf16* dga
 void swiglu_backward(const Half* dy, const Half* gate, const Half* up, Half* dgate, Half* dup,
                      int64_t n);
 
+/// The same with GELU in its tanh form: gelu(z) = z / (1 + exp(-2 sqrt(2 / pi) (z + 0.044715
+/// z^3))).
+void geglu(const float* gate, const float* up, float* y, int64_t n);
+void geglu(const Bf16* gate, const Bf16* up, Bf16* y, int64_t n);
+void geglu(const Half* gate, const Half* up, Half* y, int64_t n);
+void geglu_backward(const float* dy, const float* gate, const float* up, float* dgate, float* dup,
+                    int64_t n);
+void geglu_backward(const Bf16* dy, const Bf16* gate, const Bf16* up, Bf16* dgate, Bf16* dup,
+                    int64_t n);
+void geglu_backward(const Half* dy, const Half* gate, const Half* up, Half* dgate, Half* dup,
+                    int64_t n);
+
 /// y = x / (1 + exp(-1.702 x)). x and y may be the same.
 void quick_gelu(const float* x, float* y, int64_t n);
 void quick_gelu(const Bf16* x, Bf16* y, int64_t n);

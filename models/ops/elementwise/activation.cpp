@@ -47,9 +47,9 @@ at::Tensor swiglu_with_kernel(const at::Tensor& gate, const at::Tensor& up) {
   return y;
 }
 
-DroppedSwiglu swiglu_dropout_with_kernel(const at::Tensor& gate, const at::Tensor& up,
-                                         const loops::DropoutMask& mask, bool whole) {
-  DroppedSwiglu both{whole ? at::empty_like(gate) : at::Tensor(), at::empty_like(gate)};
+DroppedGated swiglu_dropout_with_kernel(const at::Tensor& gate, const at::Tensor& up,
+                                        const loops::DropoutMask& mask, bool whole) {
+  DroppedGated both{whole ? at::empty_like(gate) : at::Tensor(), at::empty_like(gate)};
   void* y = whole ? both.y.mutable_data_ptr() : nullptr;
   on_device_of(gate, [&](Stream stream) {
     swiglu_dropout(kernel_input(gate, up), y, both.dropped.mutable_data_ptr(),
@@ -123,15 +123,18 @@ struct QuickGeluFunction : torch::autograd::Function<QuickGeluFunction> {
   }
 };
 
-struct SwigluFunction : torch::autograd::Function<SwigluFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up) {
+struct GatedFunction : torch::autograd::Function<GatedFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up,
+                            Gate kind) {
     ctx->save_for_backward({gate, up});
-    return swiglu_values(gate, up);
+    ctx->saved_data["kind"] = static_cast<int64_t>(kind);
+    return gated_values(gate, up, kind);
   }
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const variable_list saved = ctx->get_saved_variables();
-    auto [dgate, dup] = swiglu_gradients(gradients[0], saved[0], saved[1]);
-    return {dgate, dup};
+    const auto kind = static_cast<Gate>(ctx->saved_data["kind"].toInt());
+    auto [dgate, dup] = gated_gradients(gradients[0], saved[0], saved[1], kind);
+    return {dgate, dup, at::Tensor()};
   }
 };
 
@@ -139,59 +142,74 @@ bool loops_fit(const at::Tensor& a, const at::Tensor& b) {
   return has_loop(a) && has_loop(b) && a.scalar_type() == b.scalar_type();
 }
 
+at::Tensor gate_values(const at::Tensor& wide, Gate kind) {
+  return kind == Gate::kSilu ? at::silu(wide) : at::gelu(wide, "tanh");
+}
+
+/// Of act(gate), given that of the product, in float32.
+at::Tensor gate_gradient(const at::Tensor& dy, const at::Tensor& wide, Gate kind) {
+  if (kind == Gate::kGelu) return at::gelu_backward(dy, wide, "tanh");
+  const at::Tensor s = at::sigmoid(wide);
+  return dy * s * (1 + wide * (1 - s));
+}
+
 }  // namespace
 
-at::Tensor swiglu_values(const at::Tensor& gate, const at::Tensor& up) {
+at::Tensor gated_values(const at::Tensor& gate, const at::Tensor& up, Gate kind) {
   expect_dims_like(up, "up", gate, {"m", gate.size(-1)});
 #ifdef LFT_HAVE_CUDA
-  if (kernel_fits(gate, up)) return swiglu_with_kernel(gate, up);
+  if (kind == Gate::kSilu && kernel_fits(gate, up)) return swiglu_with_kernel(gate, up);
 #endif
   if (!loops_fit(gate, up))
-    return (at::silu(gate.to(at::kFloat)) * up.to(at::kFloat)).to(gate.scalar_type());
+    return (gate_values(gate.to(at::kFloat), kind) * up.to(at::kFloat)).to(gate.scalar_type());
   at::Tensor y = at::empty_like(gate);
   over_parts(gate, [&](auto* type, int64_t first, int64_t n) {
     using T = std::remove_pointer_t<decltype(type)>;
-    loops::swiglu(gate.const_data_ptr<T>() + first, up.const_data_ptr<T>() + first,
-                  y.mutable_data_ptr<T>() + first, n);
+    const T *g = gate.const_data_ptr<T>() + first, *u = up.const_data_ptr<T>() + first;
+    T* to = y.mutable_data_ptr<T>() + first;
+    kind == Gate::kSilu ? loops::swiglu(g, u, to, n) : loops::geglu(g, u, to, n);
   });
   return y;
 }
 
-DroppedSwiglu swiglu_dropout(const at::Tensor& gate, const at::Tensor& up,
-                             const loops::DropoutMask& mask, bool whole) {
+DroppedGated gated_dropout(const at::Tensor& gate, const at::Tensor& up,
+                           const loops::DropoutMask& mask, bool whole, Gate kind) {
   expect_dims_like(up, "up", gate, {"m", gate.size(-1)});
 #ifdef LFT_HAVE_CUDA
-  if (mask.threshold != 0 && kernel_fits(gate, up))
+  if (kind == Gate::kSilu && mask.threshold != 0 && kernel_fits(gate, up))
     return swiglu_dropout_with_kernel(gate, up, mask, whole);
 #endif
-  at::Tensor y = swiglu_values(gate, up), dropped = dropout(y, mask);
+  at::Tensor y = gated_values(gate, up, kind), dropped = dropout(y, mask);
   return {whole ? y : at::Tensor(), dropped};
 }
 
-std::pair<at::Tensor, at::Tensor> swiglu_gradients(const at::Tensor& gradient,
-                                                   const at::Tensor& gate, const at::Tensor& up) {
+std::pair<at::Tensor, at::Tensor> gated_gradients(const at::Tensor& gradient,
+                                                  const at::Tensor& gate, const at::Tensor& up,
+                                                  Gate kind) {
   const at::Tensor dy = gradient.contiguous();
 #ifdef LFT_HAVE_CUDA
-  if (kernel_fits(gate, up) && kernel_fits(dy, gate))
+  if (kind == Gate::kSilu && kernel_fits(gate, up) && kernel_fits(dy, gate))
     return swiglu_gradients_with_kernel(dy, gate, up);
 #endif
   if (!loops_fit(gate, up) || !loops_fit(dy, gate)) {
-    const at::Tensor d = dy.to(at::kFloat), g = gate.to(at::kFloat), s = at::sigmoid(g);
-    return {(d * up.to(at::kFloat) * s * (1 + g * (1 - s))).to(gate.scalar_type()),
-            (d * g * s).to(up.scalar_type())};
+    const at::Tensor d = dy.to(at::kFloat), g = gate.to(at::kFloat);
+    return {gate_gradient(d * up.to(at::kFloat), g, kind).to(gate.scalar_type()),
+            (d * gate_values(g, kind)).to(up.scalar_type())};
   }
   at::Tensor dgate = at::empty_like(gate), dup = at::empty_like(up);
   over_parts(gate, [&](auto* type, int64_t first, int64_t n) {
     using T = std::remove_pointer_t<decltype(type)>;
-    loops::swiglu_backward(dy.const_data_ptr<T>() + first, gate.const_data_ptr<T>() + first,
-                           up.const_data_ptr<T>() + first, dgate.mutable_data_ptr<T>() + first,
-                           dup.mutable_data_ptr<T>() + first, n);
+    const T *d = dy.const_data_ptr<T>() + first, *g = gate.const_data_ptr<T>() + first,
+            *u = up.const_data_ptr<T>() + first;
+    T *dg = dgate.mutable_data_ptr<T>() + first, *du = dup.mutable_data_ptr<T>() + first;
+    kind == Gate::kSilu ? loops::swiglu_backward(d, g, u, dg, du, n)
+                        : loops::geglu_backward(d, g, u, dg, du, n);
   });
   return {dgate, dup};
 }
 
-at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
-  return SwigluFunction::apply(gate.contiguous(), up.contiguous());
+at::Tensor gated(const at::Tensor& gate, const at::Tensor& up, Gate kind) {
+  return GatedFunction::apply(gate.contiguous(), up.contiguous(), kind);
 }
 at::Tensor quick_gelu(const at::Tensor& x) { return QuickGeluFunction::apply(x.contiguous()); }
 

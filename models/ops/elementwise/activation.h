@@ -9,20 +9,24 @@
 
 namespace lft::ops {
 
-/// silu(gate) * up, without a graph: linear_swiglu (linear.h) differentiates it by hand.
-at::Tensor swiglu_values(const at::Tensor& gate, const at::Tensor& up);
-/// swiglu_values() and what dropout() (dropout.h) leaves of it, both of gate's shape and dtype; in
+/// What an MLP's gate goes through before it multiplies: SiLU (Llama), GELU in its tanh form
+/// (Gemma).
+enum class Gate { kSilu, kGelu };
+
+/// act(gate) * up, without a graph: linear_gated (linear.h) differentiates it by hand.
+at::Tensor gated_values(const at::Tensor& gate, const at::Tensor& up, Gate kind = Gate::kSilu);
+/// gated_values() and what dropout() (dropout.h) leaves of it, both of gate's shape and dtype; in
 /// one pass where there is a kernel. y is undefined unless `whole`. Without a graph.
-struct DroppedSwiglu {
+struct DroppedGated {
   at::Tensor y, dropped;
 };
-DroppedSwiglu swiglu_dropout(const at::Tensor& gate, const at::Tensor& up,
-                             const loops::DropoutMask& mask, bool whole);
+DroppedGated gated_dropout(const at::Tensor& gate, const at::Tensor& up,
+                           const loops::DropoutMask& mask, bool whole, Gate kind = Gate::kSilu);
 /// Gradients of gate and up, given that of the product.
-std::pair<at::Tensor, at::Tensor> swiglu_gradients(const at::Tensor& dy, const at::Tensor& gate,
-                                                   const at::Tensor& up);
-/// silu(gate) * up, differentiable; keeps gate and up.
-at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
+std::pair<at::Tensor, at::Tensor> gated_gradients(const at::Tensor& dy, const at::Tensor& gate,
+                                                  const at::Tensor& up, Gate kind = Gate::kSilu);
+/// act(gate) * up, differentiable; keeps gate and up.
+at::Tensor gated(const at::Tensor& gate, const at::Tensor& up, Gate kind = Gate::kSilu);
 /// x * sigmoid(1.702 x).
 at::Tensor quick_gelu(const at::Tensor& x);
 

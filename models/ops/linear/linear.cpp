@@ -31,12 +31,18 @@ struct Input {
   }
 };
 
-/// silu(gate) * up; with a mask dropped in the same pass, and then x_ti is left out unless `whole`.
-Input swiglu_input(const at::Tensor& gate, const at::Tensor& up, at::ScalarType dtype,
-                   const loops::DropoutMask& mask, bool whole) {
-  if (mask.threshold == 0 || gate.scalar_type() != dtype)
-    return {rows_of(swiglu_values(gate, up).to(dtype)), {}};
-  const DroppedSwiglu both = swiglu_dropout(gate, up, mask, whole);
+/// The two factors of an input that is a gated product.
+struct Factors {
+  const at::Tensor &gate, &up;
+  Gate kind;
+};
+
+/// act(gate) * up; with a mask dropped in the same pass, and then x_ti is left out unless `whole`.
+Input gated_input(const Factors& of, at::ScalarType dtype, const loops::DropoutMask& mask,
+                  bool whole) {
+  if (mask.threshold == 0 || of.gate.scalar_type() != dtype)
+    return {rows_of(gated_values(of.gate, of.up, of.kind).to(dtype)), {}};
+  const DroppedGated both = gated_dropout(of.gate, of.up, mask, whole, of.kind);
   return {whole ? rows_of(both.y) : at::Tensor(), rows_of(both.dropped)};
 }
 
@@ -68,6 +74,7 @@ struct Operands {
   const Weight& weight;
   const at::Tensor& bias;
   const LowRank& update;
+  Gate kind = Gate::kSilu;
 };
 
 /// What the backward pass needs beside tensors that autograd watches.
@@ -80,6 +87,7 @@ struct KeptOfLinear : torch::CustomClassHolder {
   at::ScalarType dtype, x_dtype;             // of the products; of x
   std::optional<at::ScalarType> bias_dtype;  // where the bias is trained
   bool trains_x = false, direct = false;
+  Gate kind = Gate::kSilu;  // of an input that is a gated product
 };
 
 /// What beside tensors a layer is called with; lives as long as the call.
@@ -87,6 +95,7 @@ struct LinearCall {
   const Weight& weight;
   const LowRank& update;
   const SharedLayer* shared;  // null: an input of its own
+  Gate kind;
   bool grad_mode;
 };
 
@@ -94,7 +103,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   using Optional = std::optional<at::Tensor>;  // autograd takes no undefined tensor among a
                                                // function's plain inputs
 
-  // Without `up` the input is x. Otherwise it is silu(x) * up.
+  // Without `up` the input is x. Otherwise it is act(x) * up.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const Optional& up_input,
                             const Optional& dense_input, const Optional& bias_input,
                             const Optional& a_input, const Optional& b_input,
@@ -105,7 +114,8 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const at::Tensor a = a_input.value_or(at::Tensor()), b = b_input.value_or(at::Tensor());
     const at::ScalarType dtype = op_dtype(Op::kLinear, x.scalar_type());
     Input input;
-    if (up.defined()) input = swiglu_input(x, up, dtype, call.update.mask, /*whole=*/true);
+    if (up.defined())
+      input = gated_input({x, up, call.kind}, dtype, call.update.mask, /*whole=*/true);
     if (!up.defined()) input.x_ti = rows_of(x.to(dtype));
     at::Tensor h = shared != nullptr ? shared->h_tr : at::Tensor();
     const at::Tensor y = forward_values(input, weight, bias, call.update, &h);
@@ -135,6 +145,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     if (trains(bias)) info->bias_dtype = bias.scalar_type();
     info->trains_x = shared != nullptr ? shared->pass->trains_x : trains(x) || trains(up);
     info->direct = direct_gradients();
+    info->kind = call.kind;
     ctx->saved_data["kept"] = c10::IValue::make_capsule(info);
     return at::_unsafe_view(y, shape);
   }
@@ -234,7 +245,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const bool wants_input = weight.trains() || (own_product && a.defined() && a.requires_grad());
     Input input;
     if (wants_input && up.defined())
-      input = swiglu_input(kept, up, dtype, update.mask, weight.trains());
+      input = gated_input({kept, up, info->kind}, dtype, update.mask, weight.trains());
     if (wants_input && !up.defined()) input.x_ti = shared ? shared->input(kept, saved[6]) : kept;
 
     at::Tensor dx, dup, dw, dbias;
@@ -255,7 +266,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     } else if (info->trains_x) {
       dx = input_gradient(update, dy, low.dh_tr, weight, info->x_dtype).view(info->shape);
       if (up.defined()) {
-        std::tie(dx, dup) = swiglu_gradients(dx, kept, up);
+        std::tie(dx, dup) = gated_gradients(dx, kept, up, info->kind);
       } else {
         dx = dx.to(info->x_dtype);
       }
@@ -280,11 +291,11 @@ std::optional<at::Tensor> optional(const at::Tensor& tensor) {
 
 at::Tensor apply(const at::Tensor& x, const at::Tensor& up, const Operands& with,
                  const SharedLayer* shared) {
-  const auto& [weight, bias, update] = with;
+  const auto& [weight, bias, update, kind] = with;
   check_dims(x, weight, bias, update);
-  return LinearFunction::apply(x, optional(up), optional(weight.dense()), optional(bias),
-                               optional(update.a_ri), optional(update.b_or),
-                               LinearCall{weight, update, shared, at::GradMode::is_enabled()});
+  return LinearFunction::apply(
+      x, optional(up), optional(weight.dense()), optional(bias), optional(update.a_ri),
+      optional(update.b_or), LinearCall{weight, update, shared, kind, at::GradMode::is_enabled()});
 }
 
 }  // namespace
@@ -294,9 +305,9 @@ at::Tensor linear(const at::Tensor& x, const Weight& weight_oi, const at::Tensor
   return apply(x, {}, {weight_oi, bias_o, update}, nullptr);
 }
 
-at::Tensor linear_swiglu(const at::Tensor& gate, const at::Tensor& up, const Weight& weight_oi,
-                         const at::Tensor& bias_o, const LowRank& update) {
-  return apply(gate.contiguous(), up.contiguous(), {weight_oi, bias_o, update}, nullptr);
+at::Tensor linear_gated(const at::Tensor& gate, const at::Tensor& up, const Weight& weight_oi,
+                        const at::Tensor& bias_o, const LowRank& update, Gate kind) {
+  return apply(gate.contiguous(), up.contiguous(), {weight_oi, bias_o, update, kind}, nullptr);
 }
 
 at::Tensor linear(const at::Tensor& x_ti, const SharedLayer& shared, const Weight& weight_oi,

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "models/ops/core/cpu_loops.h"
+#include "models/ops/elementwise/activation.h"
 #include "models/ops/weight/masters.h"
 #include "models/ops/weight/weight.h"
 
@@ -27,10 +28,11 @@ struct LowRank {
 at::Tensor linear(const at::Tensor& x, const Weight& weight_oi, const at::Tensor& bias_o,
                   const LowRank& update = {});
 
-/// The same for x = silu(gate) * up: keeps gate and up and rebuilds the product, instead of keeping
+/// The same for x = act(gate) * up: keeps gate and up and rebuilds the product, instead of keeping
 /// all three.
-at::Tensor linear_swiglu(const at::Tensor& gate, const at::Tensor& up, const Weight& weight_oi,
-                         const at::Tensor& bias_o, const LowRank& update = {});
+at::Tensor linear_gated(const at::Tensor& gate, const at::Tensor& up, const Weight& weight_oi,
+                        const at::Tensor& bias_o, const LowRank& update = {},
+                        Gate kind = Gate::kSilu);
 
 /// Of a dense weight. (Spelled out: at::linear would be as good a match for a tensor.)
 inline at::Tensor linear(const at::Tensor& x, const at::Tensor& weight_oi, const at::Tensor& bias_o,

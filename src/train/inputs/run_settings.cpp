@@ -37,14 +37,14 @@ bool could_record(const recipe::Recipe& recipe, const RunSettings& settings) {
 }  // namespace
 
 bool uses_cuda_graphs(const recipe::Recipe& recipe, const RunSettings& settings) {
-  return could_record(recipe, settings) && settings.config.family->fixed_images();
+  return could_record(recipe, settings) && settings.config.family->unlike_passes().empty();
 }
 
 std::string graphs_left_out(const recipe::Recipe& recipe, const RunSettings& settings) {
   const family::Family& family = *settings.config.family;
-  if (!could_record(recipe, settings) || family.fixed_images()) return {};
-  return "train.cuda_graphs: images of " + family.name() +
-         " differ in shape, so that no two passes are alike: none is recorded";
+  const std::string unlike = family.unlike_passes();
+  if (!could_record(recipe, settings) || unlike.empty()) return {};
+  return "train.cuda_graphs: " + unlike + ", so that no two passes are alike: none is recorded";
 }
 
 }  // namespace lft::train

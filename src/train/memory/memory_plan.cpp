@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "models/llama/attention_mask.h"
 #include "src/data/batch.h"
 #include "src/train/inputs/run_data.h"
 #include "src/train/machine/cpu_allocator.h"
@@ -27,6 +28,24 @@ constexpr double kGpuWorkspace = 32 << 20;  // of cuBLAS, for each stream
 
 bool fills_up(const RunSettings& settings) { return uses_cuda_graphs(settings.recipe, settings); }
 
+/// Numbers of attention masks: of layers that see everything where images see themselves whole, and
+/// of layers with a window where that is shorter, too.
+int64_t mask_numbers(const family::ModelConfig& config, const MicroBatchShape& batch) {
+  const llama::LlamaConfig& text = config.text;
+  const bool slides = std::ranges::find(text.slides, true) != text.slides.end();
+  const auto of = [&](int64_t positions, bool images) {
+    const bool blocks = text.image_blocks && images;
+    const int64_t kinds = blocks + (slides && (blocks || positions > text.window));
+    return kinds * positions * llama::mask_row(positions);
+  };
+  if (!batch.packed)
+    return static_cast<int64_t>(batch.samples.size()) * of(batch.longest(), batch.images() > 0);
+  int64_t sum = 0;
+  for (const data::SampleLength& sample : batch.samples)
+    sum += of(sample.tokens, sample.placed > 0);
+  return sum;
+}
+
 PassShape shape_of(const RunSettings& settings, const MicroBatchShape& batch) {
   const auto samples = static_cast<int64_t>(batch.samples.size());
   PassShape shape{.samples = samples,
@@ -34,6 +53,7 @@ PassShape shape_of(const RunSettings& settings, const MicroBatchShape& batch) {
                   .longest = batch.packed ? batch.positions() : batch.longest(),
                   .images = batch.images(),
                   .supervised = batch.supervised(),
+                  .masked = mask_numbers(settings.config, batch),
                   .values = batch.sum(&data::SampleLength::values),
                   .tower = batch.sum(&data::SampleLength::tower),
                   .placed = batch.sum(&data::SampleLength::placed)};

@@ -130,6 +130,7 @@ struct Stack {
   family::Tower tower;
   std::string unit, part;                                // of the units' names, the units' part
   double width = 0, attention = 0, head = 0, inner = 0;  // attention: all heads together
+  double heads = 0, kv_heads = 0;
   double tokens = 0, kept = 0;  // kept: tokens that go on after the last block's attention
   double stream = 4;            // bytes of an element of the residual stream
   bool joined = false;          // what attention gives is joined of several sequences' by a copy
@@ -147,7 +148,9 @@ Stack make_stack(const family::Tower& tower, const std::string& unit, const std:
           .width = static_cast<double>(tower.width),
           .attention = static_cast<double>(tower.heads * tower.head_dim),
           .head = static_cast<double>(tower.head_dim),
-          .inner = static_cast<double>(tower.inner)};
+          .inner = static_cast<double>(tower.inner),
+          .heads = static_cast<double>(tower.heads),
+          .kv_heads = static_cast<double>(tower.kv_heads)};
 }
 
 struct Block {
@@ -184,6 +187,11 @@ double norm_keeps(const Counting& c, const Stack& s, double rows, int64_t users,
   return own + (same ? 1.0 : static_cast<double>(users)) * rows * s.width * compute;
 }
 
+/// What the norm of a half's result keeps.
+double branch_keeps(const Counting& c, const Stack& s, const Block& b, bool graph) {
+  return graph && s.tower.branch_norms ? b.kept * (s.width * c.types.compute + 4) : 0;
+}
+
 /// What half of a block keeps. `graph`: whether what goes in needs a gradient; then, what comes
 /// out.
 double attention_keeps(const Counting& c, const Stack& s, const Block& b, bool& graph) {
@@ -198,12 +206,14 @@ double attention_keeps(const Counting& c, const Stack& s, const Block& b, bool& 
   saved += norm_keeps(c, s, b.tokens, users, graph);
   graph |= users > 0;
   if (graph) saved += b.tokens * (4 * s.attention * wide + 4 * s.attention / s.head);
+  if (graph && s.tower.head_norms)  // q and k as they were before
+    saved += b.tokens * (s.heads + s.kv_heads) * (s.head * t.compute + 4);
   if (t.widens && graph) saved += b.tokens * s.attention * t.compute;
   const bool keeps_o = c.trains.keeps_input(b.o.name);
   if (keeps_o && (!graph || b.kept < b.tokens || s.joined))
     saved += b.kept * s.attention * t.compute;
   graph |= keeps_o;
-  return saved + adapter_keeps(c, b.o, b.kept);
+  return saved + adapter_keeps(c, b.o, b.kept) + branch_keeps(c, s, b, graph);
 }
 
 double mlp_keeps(const Counting& c, const Stack& s, const Block& b, bool& graph) {
@@ -219,7 +229,7 @@ double mlp_keeps(const Counting& c, const Stack& s, const Block& b, bool& graph)
   if (graph) saved += (gated || keeps_out ? 2 : 1) * inner;
   if (gated && !c.trains.adapter.low_rank_only && keeps_out)
     saved += inner;  // the product, which a low-rank update makes again
-  return saved;
+  return saved + branch_keeps(c, s, b, graph);
 }
 
 /// `reached`: the block's input needs a gradient.
@@ -320,6 +330,13 @@ bool add_projector(const Counting& c, std::vector<MemoryUnit>& units, bool reach
 }
 
 bool add_decoder(const Counting& c, std::vector<MemoryUnit>& units, bool reached) {
+  // Of all layers' attention, to the end of the pass.
+  const double masks = static_cast<double>(c.shape.masked) * c.types.compute;
+  if (masks > 0) {
+    units.push_back({.name = "attention masks", .part = "decoder layers"});
+    units.back().saved = units.back().early = masks;
+    units.back().forward = masks;
+  }
   Stack stack =
       make_stack(family::decoder_tower(c.config.text), "decoder layer ", "decoder layers");
   stack.tokens = static_cast<double>(c.shape.rows * c.shape.longest);

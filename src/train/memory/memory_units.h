@@ -11,6 +11,7 @@ namespace lft::train {
 /// Sizes that decide what a pass over one micro-batch takes.
 struct PassShape {
   int64_t samples = 0, rows = 0, longest = 0, images = 0, supervised = 0;
+  int64_t masked = 0;                         // numbers of the masks of the decoder's attention
   int64_t values = 0, tower = 0, placed = 0;  // of the images: numbers of pixels, tower positions,
                                               // positions in the text
 };

@@ -225,8 +225,8 @@ std::vector<Suspicion> odd_fits(const TowerNames& tower, const StatsByName& stat
 std::vector<Suspicion> odd_projector(const family::ProjectorShape& projector,
                                      const StatsByName& stats) {
   if (projector.layers.size() != 2) return {};
-  const Meeting meeting = {{projector.layers[0].name + ".weight", true},
-                           {projector.layers[1].name + ".weight", false}};
+  const Meeting meeting = {{projector.layers[0].weight(), true},
+                           {projector.layers[1].weight(), false}};
   const TensorStats &a = stats.at(meeting.a.module), &b = stats.at(meeting.b.module);
   if (!is_usable(a) || !is_usable(b)) return {};
   Fit fit = fit_of({}, meeting, a, b);

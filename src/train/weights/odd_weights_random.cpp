@@ -169,7 +169,7 @@ void beside_towers(const std::vector<TowerJudged>& towers, const family::Project
     }
   }
   for (const family::ProjectorShape::Layer& layer : projector.layers) {
-    const std::string name = layer.name + ".weight";
+    const std::string name = layer.weight();
     if (!all_trained || !looks_random(stats.at(name))) continue;
     found.push_back(
         random_suspicion(1500, name, evenness_text(stats.at(name)), "both towers are trained"));

@@ -90,6 +90,12 @@ at::Tensor read_rows(const io::SafetensorsFile& file, const io::TensorInfo& info
   return piece;
 }
 
+/// A norm that multiplies by 1 + w: what counts of it is that sum.
+bool adds_one(const family::ModelConfig& config, const std::string& name) {
+  return config.text.norms_add_one && !name.starts_with("vision_tower.") &&
+         name.ends_with("norm.weight");
+}
+
 bool is_below(const std::string& name, const std::vector<std::string>& modules) {
   return std::any_of(modules.begin(), modules.end(),
                      [&](const std::string& module) { return name.starts_with(module + "."); });
@@ -111,7 +117,8 @@ TensorStats tensor_stats(const hf::ModelDir& dir, const std::string& name, int64
     std::vector<int64_t> numbers;
     for (int64_t i = begin; i < std::min(seen, begin + piece_rows); ++i)
       numbers.push_back(i * rows / seen);
-    sums.add(read_rows(dir.files[place.file], info, numbers, columns), numbers);
+    const at::Tensor piece = read_rows(dir.files[place.file], info, numbers, columns);
+    sums.add(adds_one(dir.config, name) ? piece.to(at::kDouble) + 1 : piece, numbers);
   }
   return sums.finish();
 }

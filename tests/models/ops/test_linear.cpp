@@ -42,8 +42,8 @@ TEST(Linear, ValuesAndGradientsAreThoseOfPlainOps) {
         const loops::DropoutMask mask = dropout_mask(p, "layer");
         Leaves t, u;
         const LowRank update = adapted ? LowRank{t.a, t.b, 1.75, mask} : LowRank{};
-        const at::Tensor got = gated ? linear_swiglu(t.x, t.up, t.w, t.bias, update)
-                                     : linear(t.x, t.w, t.bias, update);
+        const at::Tensor got =
+            gated ? linear_gated(t.x, t.up, t.w, t.bias, update) : linear(t.x, t.w, t.bias, update);
         const at::Tensor want =
             plain(u, gated, adapted, 1.75, dropout(at::ones({10, 12}), mask).view({2, 5, 12}));
         EXPECT_LT(max_abs_diff(got, want), 1e-5);
@@ -56,6 +56,25 @@ TEST(Linear, ValuesAndGradientsAreThoseOfPlainOps) {
   }
 }
 
+TEST(Linear, AGateOfGelu) {
+  const DropoutGuard position({3, 1, 0});
+  for (const double p : {0.0, 0.4}) {
+    const loops::DropoutMask mask = dropout_mask(p, "layer");
+    Leaves t, u;
+    const at::Tensor got =
+        linear_gated(t.x, t.up, t.w, t.bias, LowRank{t.a, t.b, 1.75, mask}, Gate::kGelu);
+    const at::Tensor input = at::gelu(u.x, "tanh") * u.up,
+                     factors = dropout(at::ones({10, 12}), mask).view({2, 5, 12});
+    const at::Tensor want =
+        at::linear(input, u.w, u.bias) + 1.75 * at::linear(at::linear(input * factors, u.a), u.b);
+    EXPECT_LT(max_abs_diff(got, want), 1e-5);
+    const at::Tensor upstream = fill_by_hash("upstream", got.sizes());
+    got.backward(upstream);
+    want.backward(upstream);
+    expect_gradients(t, u, 1e-5);
+  }
+}
+
 /// Where W is frozen, the backward pass makes the dropped product alone.
 TEST(Linear, FrozenWeightBehindAGatedInputWithDropout) {
   const DropoutGuard position({3, 1, 0});
@@ -64,7 +83,7 @@ TEST(Linear, FrozenWeightBehindAGatedInputWithDropout) {
   for (const Leaves* leaves : {&t, &u}) {
     for (at::Tensor frozen : {leaves->w, leaves->bias}) frozen.set_requires_grad(false);
   }
-  const at::Tensor got = linear_swiglu(t.x, t.up, t.w, t.bias, LowRank{t.a, t.b, 1.75, mask});
+  const at::Tensor got = linear_gated(t.x, t.up, t.w, t.bias, LowRank{t.a, t.b, 1.75, mask});
   const at::Tensor factors = dropout(at::ones({10, 12}), mask).view({2, 5, 12});
   const at::Tensor want = plain(u, /*gated=*/true, /*adapted=*/true, 1.75, factors);
   EXPECT_LT(max_abs_diff(got, want), 1e-5);
@@ -78,7 +97,7 @@ TEST(Linear, FrozenWeightBehindAGatedInputWithDropout) {
 TEST(Linear, FiniteDifferences) {
   Leaves t;
   const auto value = [&] {
-    return (linear_swiglu(t.x, t.up, t.w, t.bias, {t.a, t.b, 0.5, {}}) *
+    return (linear_gated(t.x, t.up, t.w, t.bias, {t.a, t.b, 0.5, {}}) *
             fill_by_hash("upstream", {2, 5, 9}))
         .sum();
   };
@@ -128,7 +147,7 @@ TEST(Linear, LowPrecisionComputesInItAndKeepsMastersInFp32) {
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
     Leaves t, u;
     const ComputeDtypeGuard guard(type);
-    const at::Tensor got = linear_swiglu(t.x, t.up, t.w, t.bias, {t.a, t.b, 2, {}});
+    const at::Tensor got = linear_gated(t.x, t.up, t.w, t.bias, {t.a, t.b, 2, {}});
     EXPECT_EQ(got.scalar_type(), type);
     const at::Tensor want = plain(u, true, true, 2, at::ones({2, 5, 12}));
     EXPECT_LT(relative_error(got, want), 2e-2);

@@ -89,14 +89,33 @@ TEST(Rope, ValuesAndGradients) {
 
 TEST(Swiglu, ValuesAndGradients) {
   expect_same(
-      {random({7, 129}, "gate"), random({7, 129}, "up")},
-      [](auto& t) { return swiglu(t[0], t[1]); },
+      {random({7, 129}, "gate"), random({7, 129}, "up")}, [](auto& t) { return gated(t[0], t[1]); },
       [](auto& t) { return t[0] * at::sigmoid(t[0]) * t[1]; });
+}
+
+TEST(Geglu, ValuesAndGradients) {
+  for (const double size : {1.0, 6.0}) {
+    expect_same(
+        {random({7, 129}, "gate") * size, random({7, 129}, "up")},
+        [](auto& t) { return gated(t[0], t[1], Gate::kGelu); },
+        [](auto& t) { return at::gelu(t[0], "tanh") * t[1]; });
+  }
+}
+
+TEST(Geglu, FarInputsNeitherOverflowNorLoseNaN) {
+  const at::Tensor gate = at::tensor({-1e30, -100.0, 100.0, 1e30, std::nan("")}, at::kFloat);
+  const at::Tensor y = gated_values(gate, at::ones({5}), Gate::kGelu);
+  const auto [dgate, dup] = gated_gradients(at::ones({5}), gate, at::ones({5}), Gate::kGelu);
+  EXPECT_TRUE(at::allclose(y.narrow(0, 0, 4), at::tensor({0.0f, 0.0f, 100.0f, 1e30f}), 0,
+                           1e-8));  // 1e30 exp(-88)
+  EXPECT_TRUE(at::allclose(dgate.narrow(0, 0, 4), at::tensor({0.0f, 0.0f, 1.0f, 1.0f}), 0, 1e-30));
+  EXPECT_TRUE(at::equal(dup.narrow(0, 0, 4), y.narrow(0, 0, 4)));
+  EXPECT_TRUE(std::isnan(y[4].item<float>()) && std::isnan(dgate[4].item<float>()));
 }
 
 TEST(Swiglu, FarInputsNeitherOverflowNorLoseNaN) {
   const at::Tensor gate = at::tensor({-1e4, -100.0, 100.0, 1e4, std::nan("")}, at::kFloat);
-  const at::Tensor y = swiglu_values(gate, at::ones({5}));
+  const at::Tensor y = gated_values(gate, at::ones({5}));
   EXPECT_NEAR(y[0].item<float>(), 0, 1e-30);
   EXPECT_NEAR(y[1].item<float>(), 0, 1e-30);
   EXPECT_EQ(y[2].item<float>(), 100);

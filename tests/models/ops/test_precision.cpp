@@ -122,7 +122,7 @@ TEST(PrecisionPolicy, OtherOpsKeepTheWidestOfTheirOperands) {
     for (const at::ScalarType in : {at::kFloat, at::kBFloat16, at::kHalf}) {
       for (const char* name : {"gelu", "quick_gelu", "relu", "silu"})
         EXPECT_EQ(activation(name, random({4}, "x", in)).scalar_type(), in);
-      EXPECT_EQ(swiglu(random({4}, "x", in), random({4}, "u", in)).scalar_type(), in);
+      EXPECT_EQ(gated(random({4}, "x", in), random({4}, "u", in)).scalar_type(), in);
       EXPECT_EQ(rope(random({2, 4, 1, 6}, "x", in), angle.cos(), angle.sin()).scalar_type(), in);
       EXPECT_EQ(dropout(random({16}, "x", in), mask).scalar_type(), in);
       Embedding table(3, 4, at::TensorOptions().dtype(in));

@@ -205,6 +205,10 @@ TEST(CudaGraphs, AreLeftOutWhereImagesDifferInShapeWhichIsSaid) {
   EXPECT_FALSE(uses_cuda_graphs(recipe, settings));
   EXPECT_NE(graphs_left_out(recipe, settings).find("images of LLaVA-NeXT differ in shape"),
             std::string::npos);
+  settings.config =
+      registry::parse_config({{"model_type", "gemma3"}, {"mm_tokens_per_image", 4}}, "config.json");
+  EXPECT_FALSE(uses_cuda_graphs(recipe, settings));
+  EXPECT_NE(graphs_left_out(recipe, settings).find("see themselves whole"), std::string::npos);
   recipe.train.cuda_graphs = "off";
   EXPECT_EQ(graphs_left_out(recipe, settings), "");
 }

@@ -1,0 +1,162 @@
+// What a pass of the decoder begins with: the angles of its positions, and what they see.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/base/dims.h"
+#include "models/llama/attention_mask.h"
+#include "models/llama/llama.h"
+#include "models/ops/core/copy_to_device.h"
+#include "models/ops/core/precision.h"
+
+namespace lft::llama {
+namespace {
+
+int64_t most_held(const KvCache& cache) {
+  return *std::max_element(cache.lengths.begin(), cache.lengths.end());
+}
+
+/// Of the token that comes next in each row.
+std::vector<int64_t> next_positions(const KvCache& cache) {
+  std::vector<int64_t> next = cache.lengths;
+  for (size_t row = 0; row < cache.offsets.size(); ++row) next[row] += cache.offsets[row];
+  return next;
+}
+
+/// Which of a position's three numbers turns a pair: int64 [e / 2].
+at::Tensor axes_of_pairs(const LlamaConfig& config) {
+  const std::vector<int64_t>& section = config.mrope_section;
+  std::vector<int64_t> axes(static_cast<size_t>(config.head_dim / 2), 0);
+  for (int64_t pair = 0; pair < config.head_dim / 2; ++pair) {
+    int64_t& axis = axes[static_cast<size_t>(pair)];
+    if (config.mrope_interleaved) {
+      axis = pair / 3 < section[static_cast<size_t>(pair % 3)] ? pair % 3 : 0;
+    } else {
+      axis = pair < section[0] ? 0 : pair < section[0] + section[1] ? 1 : 2;
+    }
+  }
+  return at::tensor(axes, at::kLong);
+}
+
+}  // namespace
+
+int64_t whole_key_steps(int64_t keys) {
+  constexpr int64_t kStep = 256;
+  return (keys + kStep - 1) / kStep * kStep;
+}
+
+at::Tensor rope_inverse_frequencies(const LlamaConfig& config, bool local) {
+  const at::Tensor exponent = at::arange(0, config.head_dim, 2, at::kLong).to(at::kFloat) /
+                              static_cast<double>(config.head_dim);
+  const double theta = local ? config.local_rope_theta : config.rope_theta;
+  const at::Tensor inverse = 1.0 / at::pow(at::Scalar(theta), exponent);
+  const RopeScaling& scaling = local ? config.local_rope_scaling : config.rope_scaling;
+  if (scaling.type == "linear") return inverse / scaling.factor;
+  if (scaling.type != "llama3") return inverse;
+  const auto context = static_cast<double>(scaling.original_max_positions);
+  const at::Tensor wavelength = 2 * M_PI / inverse;
+  const at::Tensor smooth = (context / wavelength - scaling.low_freq_factor) /
+                            (scaling.high_freq_factor - scaling.low_freq_factor);
+  const at::Tensor low = wavelength > context / scaling.low_freq_factor,
+                   high = wavelength < context / scaling.high_freq_factor;
+  const at::Tensor scaled = at::where(low, inverse / scaling.factor, inverse);
+  const at::Tensor smoothed = (1 - smooth) * scaled / scaling.factor + smooth * scaled;
+  return at::where(low.logical_or(high), scaled, smoothed);
+}
+
+void LlamaModelImpl::reserve_positions(int64_t count, at::Device device) {
+  if (table_.cos.defined() && table_.cos.size(1) >= count && table_.cos.device() == device) return;
+  const int64_t length = (count + 511) / 512 * 512;
+  const auto table = [&](bool local) -> Rotation {
+    const at::Tensor angles = at::outer(at::arange(length, at::kLong).to(at::kFloat),
+                                        rope_inverse_frequencies(config_, local))
+                                  .unsqueeze(0);
+    return {angles.cos().to(device), angles.sin().to(device)};
+  };
+  table_ = table(false);
+  if (!config_.slides.empty()) local_table_ = table(true);
+}
+
+Rotation LlamaModelImpl::rotation_at(const at::Tensor& positions_3bt) const {
+  const at::Tensor axes = ops::copy_to_device(axes_of_pairs(config_), positions_3bt.device());
+  const at::Tensor turned =
+      positions_3bt.index_select(0, axes).permute({1, 2, 0});  // [b, t, e / 2], of each pair
+  const auto at_turned = [&](const at::Tensor& table_1te) {
+    return table_1te[0].gather(0, turned.flatten(0, 1)).view(turned.sizes());
+  };
+  return {at_turned(table_.cos), at_turned(table_.sin)};
+}
+
+Rotation LlamaModelImpl::rotation_of(const DecoderInput& input, const KvCache* held, bool local) {
+  const at::Device device = input.embeds_btd.device();
+  const std::vector<int64_t> next =
+      held != nullptr ? next_positions(*held) : std::vector<int64_t>();
+  reserve_positions(held != nullptr ? std::max(most_held(*held) + 1,
+                                               *std::max_element(next.begin(), next.end()) + 1)
+                    : input.packed  ? input.packed->longest()
+                                    : input.embeds_btd.size(1),
+                    device);
+  const Rotation& table = local ? local_table_ : table_;
+  const auto at_places = [&](const at::Tensor& places) -> Rotation {
+    return {table.cos.index_select(1, places), table.sin.index_select(1, places)};
+  };
+  if (held != nullptr) {
+    const Rotation turned = at_places(at::tensor(next, at::kLong).to(device));
+    return {turned.cos.transpose(0, 1), turned.sin.transpose(0, 1)};
+  }
+  if (input.positions_3bt.defined()) return rotation_at(input.positions_3bt);
+  if (input.packed) return at_places(ops::copy_to_device(input.packed->positions(), device));
+  const int64_t positions = input.embeds_btd.size(1);
+  return {table.cos.narrow(1, 0, positions), table.sin.narrow(1, 0, positions)};
+}
+
+void LlamaModelImpl::add_masks(const DecoderInput& input, bool local, LlamaPass& pass) const {
+  const at::Tensor& embeds_btd = input.embeds_btd;
+  const at::ScalarType type = ops::op_dtype(ops::Op::kLinear, embeds_btd.scalar_type());
+  const auto mask = [&](const at::Tensor& blocks_nt, int64_t positions) {
+    return attention_mask({blocks_nt, local ? config_.window : 0}, positions, type,
+                          embeds_btd.device());
+  };
+  if (!input.packed) {
+    pass.mask = mask(input.blocks_bt, embeds_btd.size(1));
+    return;
+  }
+  const std::vector<int64_t>& starts = input.packed->starts;
+  bool any = false;
+  for (size_t s = 0; s + 1 < starts.size(); ++s) {
+    const int64_t count = starts[s + 1] - starts[s];
+    const at::Tensor blocks =
+        input.blocks_bt.defined() ? input.blocks_bt.narrow(1, starts[s], count) : at::Tensor();
+    pass.packed_masks.push_back(mask(blocks, count));
+    any = any || pass.packed_masks.back().defined();
+  }
+  if (!any) pass.packed_masks.clear();
+}
+
+LlamaPass LlamaModelImpl::make_pass(const DecoderInput& input, KvCache* cache, bool continues,
+                                    bool local) {
+  LlamaPass pass;
+  pass.cache = cache;
+  pass.packed = input.packed;
+  pass.rotation = rotation_of(input, continues ? cache : nullptr, local);
+  if (config_.query_scalar > 0 && config_.query_scalar != static_cast<double>(config_.head_dim)) {
+    const double factor = std::sqrt(static_cast<double>(config_.head_dim) / config_.query_scalar);
+    pass.queries = {pass.rotation.cos * factor, pass.rotation.sin * factor};
+  }
+  if (!continues) {
+    add_masks(input, local, pass);
+    return pass;
+  }
+  const at::Tensor positions =
+      at::tensor(cache->lengths, at::kLong).to(input.embeds_btd.device()).unsqueeze(1);
+  // Masked, what lies after a row's last position has a weight of exactly zero.
+  const at::Tensor keys =
+      at::arange(whole_key_steps(most_held(*cache) + 1), positions.options()).unsqueeze(0);
+  at::Tensor seen = keys <= positions;
+  if (local) seen = seen.bitwise_and(keys > positions - config_.window);
+  pass.cache_mask = seen.unsqueeze(1).unsqueeze(1);
+  return pass;
+}
+
+}  // namespace lft::llama
