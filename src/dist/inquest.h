@@ -26,7 +26,8 @@ struct Finding {
 
 /// Rank 0 looks for those that give no sign and have not left because they saw the same; the others
 /// leave a note and wait for what rank 0 says, as long as that gives signs. Takes some 2 seconds,
-/// 4 where rank 0 is gone. `store`: a connection of its own, which may be left waiting for good.
+/// 4 where rank 0 is gone. `store`: a connection that nobody else uses; it may be
+/// left waiting for good.
 Finding find_lost(StorePtr store, const Failure& failure);
 
 /// Rank 0, where it keeps the store: until all that still give signs have heard what it found.

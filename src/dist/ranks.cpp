@@ -11,6 +11,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <thread>
 
 #include "src/base/log.h"
 #include "src/base/sum_tree.h"
@@ -67,6 +68,30 @@ std::string words_of(const std::exception& error) {
   return text.substr(0, text.find('\n'));
 }
 
+std::string host_key(int64_t rank) { return "host/" + std::to_string(rank); }
+
+/// Until each has said where it is. kResource naming those that have not.
+void wait_for_all(c10d::Store& store, const Place& place, std::chrono::milliseconds patience) {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  while (true) {
+    std::vector<std::string> missing;
+    for (int64_t rank = 0; rank < place.ranks; ++rank) {
+      if (!store.check({host_key(rank)})) missing.push_back(std::to_string(rank));
+    }
+    if (missing.empty()) return;
+    if (std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      continue;
+    }
+    refuse(ErrorKind::kResource, "processes of the run did not come",
+           place.address + ":" + std::to_string(place.port), "no rank " + join(missing),
+           std::to_string(place.ranks) + " processes within " +
+               std::to_string(patience.count() / 1000) + " s",
+           "start all of them (in a batch script by srun), and look at how those ended that were "
+           "started");
+  }
+}
+
 std::vector<at::Tensor> slices(const at::Tensor& flat, int64_t count) {
   return flat.view({count, -1}).unbind(0);
 }
@@ -89,7 +114,7 @@ void add_up(std::vector<at::Tensor>& parts) {
 
 struct Ranks::State {
   Place place;
-  StorePtr store, for_inquest;
+  StorePtr store;
   GroupPtr gloo, data;  // data: where GPUs have one of their own
   std::vector<std::string> hosts;
   std::unique_ptr<Heartbeat> heartbeat;
@@ -116,29 +141,10 @@ Ranks::Ranks(const Place& place, std::chrono::milliseconds patience)
   state.timeout = patience;
   state.store = open_store(place, patience);
   state.heartbeat = std::make_unique<Heartbeat>(another(state.store), place.rank);
-  std::vector<std::string> missing;
-  for (int64_t rank = 0; rank < place.ranks; ++rank) {
-    const std::string key = "host/" + std::to_string(rank);
-    if (rank == place.rank) state.store->set(key, host_name());
-  }
-  for (int64_t rank = 0; rank < place.ranks; ++rank) {
-    try {
-      // Who waits for one waits for all: the others have had the same time.
-      if (!missing.empty()) state.store->setTimeout(std::chrono::seconds(1));
-      state.hosts.push_back(state.store->get_to_str("host/" + std::to_string(rank)));
-    } catch (const std::exception&) {
-      missing.push_back(std::to_string(rank));
-    }
-  }
-  if (!missing.empty()) {
-    refuse(ErrorKind::kResource, "processes of the run did not come",
-           place.address + ":" + std::to_string(place.port), "no rank " + join(missing),
-           std::to_string(place.ranks) + " processes within " +
-               std::to_string(patience.count() / 1000) + " s",
-           "start all of them (in a batch script by srun), and look at how those ended that were "
-           "started");
-  }
-  state.for_inquest = another(state.store);
+  state.store->set(host_key(place.rank), host_name());
+  wait_for_all(*state.store, place, patience);
+  for (int64_t rank = 0; rank < place.ranks; ++rank)
+    state.hosts.push_back(state.store->get_to_str(host_key(rank)));
   state.gloo = open_gloo(state.store, place, patience);
 }
 
@@ -146,7 +152,7 @@ Ranks::~Ranks() {
   if (!broken) return;
   State& state = *state_;
   if (first() && !state.place.agent_store && state.failure)
-    wait_until_heard(state.for_inquest, *state.failure, state.timeout);
+    wait_until_heard(state.store, *state.failure, state.timeout);
   (void)state_.release();  // its threads may wait for ever
 }
 
@@ -169,7 +175,7 @@ void Ranks::lost(const std::exception& error) {
                   .first_of_its_machine = state.place.local_rank == 0,
                   .timed_out = std::string(error.what()).find("imed out") != std::string::npos,
                   .what = words_of(error)};
-  const Finding finding = find_lost(state.for_inquest, failure);
+  const Finding finding = find_lost(state.store, failure);
   state.failure = std::move(failure);
   if (first()) state.gloo.reset();  // whoever waits for this process hears of it now
   if (finding.speaks) be_quiet(false);
