@@ -13,6 +13,7 @@
 #define USE_C10D_GLOO  // as LibTorch was compiled
 #include <c10/util/Exception.h>
 #include <c10/util/Flags.h>
+
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -35,7 +36,8 @@ bool is_loopback(const std::string& address) {
 bool is_open(const std::string& address, int64_t port) {
   addrinfo wanted{}, *found = nullptr;
   wanted.ai_socktype = SOCK_STREAM;
-  if (getaddrinfo(address.c_str(), std::to_string(port).c_str(), &wanted, &found) != 0) return false;
+  if (getaddrinfo(address.c_str(), std::to_string(port).c_str(), &wanted, &found) != 0)
+    return false;
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> all(found, freeaddrinfo);
   for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
     const int fd = socket(each->ai_family, each->ai_socktype | SOCK_CLOEXEC, each->ai_protocol);
@@ -85,7 +87,7 @@ StorePtr open_store(const Place& place, std::chrono::milliseconds patience) {
   options.isServer = place.rank == 0 && !place.agent_store;
   options.waitWorkers = false;
   options.timeout = patience;
-  options.useLibUV = false;  // the one that takes a socket
+  options.useLibUV = false;    // the one that takes a socket
   FLAGS_caffe2_log_level = 3;  // what it has to say comes as an exception, too
   try {
     if (!options.isServer) wait_for_store(place, patience);

@@ -1,9 +1,8 @@
 #include "src/dist/heartbeat.h"
 
-#include <torch/csrc/distributed/c10d/Store.hpp>
-
 #include <chrono>
 #include <exception>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 namespace lft::dist {
 namespace {
@@ -12,7 +11,8 @@ std::string beat_key(int64_t rank) { return "beat/" + std::to_string(rank); }
 
 }  // namespace
 
-Heartbeat::Heartbeat(StorePtr store, int64_t rank) : store_(std::move(store)), key_(beat_key(rank)) {
+Heartbeat::Heartbeat(StorePtr store, int64_t rank)
+    : store_(std::move(store)), key_(beat_key(rank)) {
   write();
   thread_ = std::thread([this] {
     constexpr int64_t kPause = 20;

@@ -1,7 +1,5 @@
 #include "src/dist/inquest.h"
 
-#include <torch/csrc/distributed/c10d/Store.hpp>
-
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -9,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "src/base/text.h"
 
@@ -75,9 +74,8 @@ Finding look(c10d::Store& store, const Failure& failure) {
 }
 
 void announce(c10d::Store& store, const ErrorInfo& info) {
-  store.set(kVerdict,
-            nlohmann::json({info.what, info.where, info.found, info.expected, info.next})
-                .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  store.set(kVerdict, nlohmann::json({info.what, info.where, info.found, info.expected, info.next})
+                          .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 ErrorInfo announced(c10d::Store& store) {
@@ -99,8 +97,7 @@ bool is_first_left(c10d::Store& store, const Failure& failure) {
 }
 
 /// As another rank. `alive` is moved on while the store answers.
-Finding wait_for_first(c10d::Store& store, const Failure& failure,
-                       std::atomic<Clock::rep>& alive) {
+Finding wait_for_first(c10d::Store& store, const Failure& failure, std::atomic<Clock::rep>& alive) {
   store.set(note_key(failure.rank), std::string("1"));
   Beat beat = read_beat(store, 0);
   for (Clock::time_point seen_at = Clock::now(); Clock::now() - seen_at < kSilence + kSilence;) {
@@ -151,9 +148,8 @@ Finding find_lost(StorePtr store, const Failure& failure) {
     }
   }
   if (failure.rank == 0) return {.info = describe(failure, {}, /*silent=*/false), .speaks = true};
-  const bool elsewhere =
-      failure.first_of_its_machine &&
-      failure.hosts[static_cast<size_t>(failure.rank)] != failure.hosts.front();
+  const bool elsewhere = failure.first_of_its_machine &&
+                         failure.hosts[static_cast<size_t>(failure.rank)] != failure.hosts.front();
   return without_first(failure, {}, failure.rank == 1 || elsewhere);
 }
 

@@ -21,7 +21,8 @@ struct Failure {
 
 struct Finding {
   ErrorInfo info;
-  bool speaks = false;  // this process prints it: rank 0, or the first that is left where it is gone
+  bool speaks =
+      false;  // this process prints it: rank 0, or the first that is left where it is gone
 };
 
 /// Rank 0 looks for those that give no sign and have not left because they saw the same; the others

@@ -1,12 +1,12 @@
 #include "src/dist/nccl.h"
 
 #include <dlfcn.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <filesystem>
 #include <string>
 #include <system_error>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "kernels/common/error.h"
 #include "src/dist/nccl_module/module.h"

@@ -54,8 +54,8 @@ std::optional<Place> place_by(const Starter& starter, const Environment& environ
   // A batch script has SLURM_NTASKS and no process number; so has a shell of salloc.
   if (!rank && &starter != &kTorch) return std::nullopt;
   if (!rank || !ranks) {
-    refuse(ErrorKind::kUsage,
-           std::string("the variables of ") + starter.name + " are incomplete", {},
+    refuse(ErrorKind::kUsage, std::string("the variables of ") + starter.name + " are incomplete",
+           {},
            std::string(rank ? starter.ranks : starter.rank) + " is not set, " +
                (rank ? starter.rank : starter.ranks) + " is",
            "both, or neither", kNext);
@@ -83,9 +83,8 @@ void require_agreement(const Starter& one, const Place& place, const Starter& tw
 void meet(Place& place, const Environment& environment, const std::string& host, uint64_t job) {
   if (place.alone()) return;
   place.address = environment("MASTER_ADDR").value_or(host);
-  place.port =
-      number(environment, "MASTER_PORT", 65535)
-          .value_or(job == 0 ? kPort : kFirstPort + static_cast<int64_t>(job % kPorts));
+  place.port = number(environment, "MASTER_PORT", 65535)
+                   .value_or(job == 0 ? kPort : kFirstPort + static_cast<int64_t>(job % kPorts));
   if (!place.address.empty()) return;
   refuse(ErrorKind::kUsage, "nothing says where the processes of the run meet", {},
          "MASTER_ADDR is not set", "the name of the machine of rank 0",

@@ -2,8 +2,6 @@
 
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "src/base/log.h"
 #include "src/base/sum_tree.h"
@@ -54,9 +54,9 @@ std::string error_text(const Error& error) {
 
 Error error_from(const std::string& text) {
   const auto json = nlohmann::json::parse(text);
-  return Error(static_cast<ErrorKind>(json.at("kind").get<int>()),
-               {json.at("what"), json.at("where"), json.at("found"), json.at("expected"),
-                json.at("next")});
+  return Error(
+      static_cast<ErrorKind>(json.at("kind").get<int>()),
+      {json.at("what"), json.at("where"), json.at("found"), json.at("expected"), json.at("next")});
 }
 
 std::string words_of(const std::exception& error) {
@@ -119,7 +119,7 @@ struct Ranks::State {
   std::vector<std::string> hosts;
   std::unique_ptr<Heartbeat> heartbeat;
   std::chrono::milliseconds timeout;
-  std::optional<Error> ended;    // nothing is said any more
+  std::optional<Error> ended;  // nothing is said any more
   std::optional<Failure> failure;
 
   c10d::Backend& group_of(const at::Tensor& tensor) const {
@@ -206,10 +206,10 @@ std::vector<std::string> Ranks::talk(const std::string& mine, bool error) {
       long_texts = state.gather(text);
     }
     for (size_t i = 0; i < texts.size(); ++i) {
-      const char* from =
-          long_texts.defined()
-              ? static_cast<const char*>(long_texts.const_data_ptr()) + static_cast<int64_t>(i) * longest
-              : frames[i].text;
+      const char* from = long_texts.defined()
+                             ? static_cast<const char*>(long_texts.const_data_ptr()) +
+                                   static_cast<int64_t>(i) * longest
+                             : frames[i].text;
       texts[i].assign(from, static_cast<size_t>(frames[i].size));
       if (frames[i].error != 0 && !failed) failed = i;
     }
@@ -244,7 +244,8 @@ Error Ranks::failed(const Error& own) {
 }
 
 void Ranks::open_data_group(at::Device device) {
-  if (talks_by_nccl(device)) state_->data = open_nccl(state_->store, state_->place, state_->timeout);
+  if (talks_by_nccl(device))
+    state_->data = open_nccl(state_->store, state_->place, state_->timeout);
 }
 
 void Ranks::broadcast(at::Tensor tensor) {

@@ -71,8 +71,8 @@ class Ranks {
   std::unique_ptr<State> state_;
 };
 
-/// Whether a process was lost in this one: its threads may wait for it for ever, so that the program
-/// has to end without waiting for them.
+/// Whether a process was lost in this one: its threads may wait for it for ever, so that the
+/// program has to end without waiting for them.
 bool group_is_broken();
 
 }  // namespace lft::dist

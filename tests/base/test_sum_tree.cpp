@@ -1,10 +1,10 @@
-#include "src/base/sum_tree.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <string>
+
+#include "src/base/sum_tree.h"
 
 namespace lft::sum_tree_test {
 namespace {

@@ -1,10 +1,9 @@
 // The place of a process, by the variables of those that start it.
-#include "src/dist/place.h"
-
 #include <gtest/gtest.h>
 
 #include <map>
 
+#include "src/dist/place.h"
 #include "support/expect_error.h"
 
 namespace lft::place_test {
@@ -93,10 +92,10 @@ TEST(Place, OfAnAgentsChildIsWhatTheAgentSays) {
 }
 
 TEST(Place, ContradictionsAndWhatIsNoNumberAreRefused) {
-  for (const Variables& change : {Variables{{"RANK", "8"}}, Variables{{"RANK", "-1"}},
-                                  Variables{{"RANK", "1x"}}, Variables{{"WORLD_SIZE", "0"}},
-                                  Variables{{"WORLD_SIZE", "99999999999999999999"}},
-                                  Variables{{"LOCAL_RANK", "8"}}, Variables{{"MASTER_PORT", "x"}}}) {
+  for (const Variables& change :
+       {Variables{{"RANK", "8"}}, Variables{{"RANK", "-1"}}, Variables{{"RANK", "1x"}},
+        Variables{{"WORLD_SIZE", "0"}}, Variables{{"WORLD_SIZE", "99999999999999999999"}},
+        Variables{{"LOCAL_RANK", "8"}}, Variables{{"MASTER_PORT", "x"}}}) {
     const std::string& name = change.begin()->first;
     EXPECT_LFT_ERROR(ErrorKind::kUsage, name, place_of(with(kTorch, change)));
   }

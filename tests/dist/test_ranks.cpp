@@ -1,6 +1,4 @@
 // What processes say to each other, and the order in which they add.
-#include "src/dist/ranks.h"
-
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +7,7 @@
 
 #include "dist/threads.h"
 #include "src/base/sum_tree.h"
+#include "src/dist/ranks.h"
 
 namespace lft::ranks_test {
 namespace {

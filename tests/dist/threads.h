@@ -1,8 +1,8 @@
 // The processes of a run as threads of a test: each with its own connections, as processes have.
 #pragma once
 #include <netinet/in.h>
-#include <sys/socket.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <functional>
@@ -33,12 +33,9 @@ inline void run_ranks(int64_t count, const std::function<void(dist::Ranks&)>& bo
   std::vector<std::thread> threads;
   for (int64_t rank = 0; rank < count; ++rank) {
     threads.emplace_back([=] {
-      dist::Ranks ranks({.rank = rank,
-                         .ranks = count,
-                         .local_rank = rank,
-                         .address = "127.0.0.1",
-                         .port = port},
-                        std::chrono::seconds(30));
+      dist::Ranks ranks(
+          {.rank = rank, .ranks = count, .local_rank = rank, .address = "127.0.0.1", .port = port},
+          std::chrono::seconds(30));
       body(ranks);
       ranks.leave();
     });
