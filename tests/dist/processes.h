@@ -20,9 +20,11 @@ struct Plant {
   int64_t step = 0, times = 1;
 };
 
-/// The exit codes by rank. What rank r says is in <output_dir>.err<r>.
+/// The exit codes by rank. What rank r says is in <output_dir>.err<r>. `of_first`: variables of
+/// rank 0 alone.
 inline std::vector<int> run_processes(const Recipe& recipe, int64_t count, bool resume = false,
-                                      const Plant& plant = {}) {
+                                      const Plant& plant = {},
+                                      const std::vector<std::string>& of_first = {}) {
   const std::string file = recipe.output_dir + ".yaml";
   io::write_file_atomic(file, dump_recipe(recipe));
   const std::string port = std::to_string(free_port());
@@ -36,6 +38,7 @@ inline std::vector<int> run_processes(const Recipe& recipe, int64_t count, bool 
                                             "RANK=" + std::to_string(rank),
                                             "LOCAL_RANK=" + std::to_string(rank),
                                             "WORLD_SIZE=" + std::to_string(count)};
+    if (rank == 0) environment.insert(environment.end(), of_first.begin(), of_first.end());
     if (rank + 1 == count) {
       environment.push_back("LFT_TEST_PLANT=" + plant.what);
       environment.push_back("LFT_TEST_STEP=" + std::to_string(plant.step));

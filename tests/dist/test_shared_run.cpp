@@ -89,6 +89,12 @@ void expect_same(const Recipe& one, const Recipe& other, int64_t last = 8) {
   EXPECT_EQ(timeless_metrics(other.output_dir), timeless_metrics(one.output_dir));
 }
 
+/// Its header says more than it holds.
+void cut_image(const TinyRun& run, const std::string& name) {
+  const std::string path = run.dir().file("images/" + name);
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 40);
+}
+
 class SharedRun : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(SharedRun, HasTheBitsOfOneProcess) {
@@ -97,8 +103,16 @@ TEST_P(SharedRun, HasTheBitsOfOneProcess) {
   if (GetParam() == "packed") one.train.max_tokens_per_step = one.data.max_tokens = 60;
   if (GetParam() == "whole") one.full = {"all"}, one.lora.targets = {};
   if (GetParam() == "packed") one.train.batch_size = 3;
+  if (GetParam() == "skipping") {  // a micro-batch whose only sample cannot be read
+    cut_image(run, "red3.bmp");
+    cut_image(run, "blue14.bmp");
+    one.data.on_bad_sample = "skip";
+    one.train.worst_first = false;
+    without_eval(one);
+  }
   ASSERT_EQ(run_processes(one, 1), zeros(1)) << said_by(one, 0);
-  ASSERT_FALSE(events(one.output_dir, "eval").empty());
+  ASSERT_EQ(events(one.output_dir, "eval").empty(), GetParam() == "skipping");
+  ASSERT_EQ(events(one.output_dir, "sample_skipped").empty(), GetParam() != "skipping");
   for (const int64_t count : {2, 4}) {
     Recipe recipe = one;
     recipe.output_dir = run.dir().file("over" + std::to_string(count));
@@ -108,7 +122,7 @@ TEST_P(SharedRun, HasTheBitsOfOneProcess) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, SharedRun, ::testing::Values("padded", "packed", "whole"),
+INSTANTIATE_TEST_SUITE_P(Of, SharedRun, ::testing::Values("padded", "packed", "whole", "skipping"),
                          [](const auto& info) { return info.param; });
 
 TEST(SharedRuns, ANumberOfProcessesThatChangesOverResumptionsChangesNoBit) {
@@ -220,6 +234,37 @@ TEST(SharedRuns, ThreeProcessesTrainTheSameUpToRounding) {
     EXPECT_NEAR(loss, b[i]["loss"].get<double>(), moved * norm + 64 * kUnit * loss) << i;
     moved += lr * 2 * 3 * kUnit * 8 * norm;
   }
+}
+
+/// What was learnt before it is kept, as in one process.
+TEST(SharedRuns, ASampleThatOneCannotReadEndsAllWithItsBlock) {
+  const TinyRun run(/*rows=*/22);
+  Recipe recipe = shared(run, "out");
+  recipe.data.shuffle = false;
+  recipe.train.worst_first = false;
+  without_eval(recipe);
+  cut_image(run, "green10.bmp");  // in step 3, of the last process
+  EXPECT_EQ(run_processes(recipe, 2), (std::vector<int>{3, 3}));
+  EXPECT_EQ(error_blocks(recipe, 2), 1) << said_by(recipe, 0) << said_by(recipe, 1);
+  EXPECT_NE(said_by(recipe, 0).find("green10.bmp"), std::string::npos) << said_by(recipe, 0);
+  EXPECT_TRUE(std::filesystem::exists(recipe.output_dir + "/checkpoints/step-2"));
+  EXPECT_TRUE(std::filesystem::exists(recipe.output_dir + "/adapter"));
+}
+
+TEST(SharedRuns, ADiskThatIsFullEndsAllWithOneBlock) {
+  const TinyRun run(/*rows=*/22);
+  const Recipe one = shared(run, "one"), recipe = shared(run, "out");
+  const std::string path = std::filesystem::canonical(run.dir().path()) / "out";
+  EXPECT_EQ(run_processes(recipe, 2, false, {},
+                          {"LD_PRELOAD=" LFT_BINARY_DIR "/tests/liblft_fault_shim.so",
+                           "LFT_SHIM_ROOT=" + path, "LFT_SHIM_MODE=enospc", "LFT_SHIM_AT=40",
+                           "LFT_SHIM_COUNT=" + run.dir().file("calls")}),
+            (std::vector<int>{6, 6}));
+  EXPECT_EQ(error_blocks(recipe, 2), 1) << said_by(recipe, 0) << said_by(recipe, 1);
+  EXPECT_NE(said_by(recipe, 0).find("No space left"), std::string::npos) << said_by(recipe, 0);
+  ASSERT_EQ(run_processes(one, 1), zeros(1));
+  ASSERT_EQ(run_processes(recipe, 2, /*resume=*/true), zeros(2)) << said_by(recipe, 0);
+  EXPECT_EQ(run_bytes(recipe.output_dir, 8), run_bytes(one.output_dir, 8));
 }
 
 TEST(SharedRuns, FewerMicroBatchesThanProcessesAreRefusedWithTheValueToSet) {

@@ -174,14 +174,14 @@ class Trainer {
       ahead_bytes_ = memory_.watch.live() - before;
     };
     while (run_.state.step < last && signal() == 0 && !run_.best.waited(recipe_.train.patience)) {
+      committed_bytes_ = files_.size();
+      committed_skips_ = run_.skipped_samples.size();
       at("step " + std::to_string(run_.state.step + 1) + ", reading its samples");
       data::StepSamples samples = ahead.next();
       const WholeStep whole = ranks_ == nullptr ? whole_step(samples)
                                                 : whole_step(*ranks_, samples, requested_signal());
       signal_ = whole.signal;
       if (signal_ != 0) break;
-      committed_bytes_ = files_.size();
-      committed_skips_ = run_.skipped_samples.size();
       note_skipped(whole);
       take_step(std::move(samples), whole, previous);
       const int64_t step = run_.state.step;
