@@ -15,7 +15,7 @@ using namespace lft::recipe;
 using namespace lft::test;
 namespace {
 
-constexpr int64_t kSteps = 60;
+constexpr int64_t kSteps = 30;
 
 struct Blow {
   int64_t processes, rank;
