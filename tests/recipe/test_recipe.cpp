@@ -324,7 +324,7 @@ TEST(Recipe, ReportsEverythingAtOnceInFileOrder) {
       "line 4: optim.lr is .nan, expected a number in [0, 10]",
       "line 5: bar is not a recipe field (known here: version, output_dir, full, model, lora, "
       "data, optim, precision, train, checkpoint, "
-      "log)",
+      "dist, log)",
       "line 6: model.path is missing (directory in HF layout: config.json, safetensors, tokenizer, "
       "processor files)",
   };

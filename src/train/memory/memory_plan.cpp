@@ -12,6 +12,7 @@
 #include "src/train/machine/cpu_allocator.h"
 #include "src/train/memory/memory_units.h"
 #include "src/train/optim/rules.h"
+#include "src/train/step/gradient_tree.h"
 #include "src/train/step/graph_passes.h"
 
 namespace lft::train {
@@ -246,7 +247,8 @@ Weights weigh(const RunSettings& settings) {
 }
 
 /// How many of one process wait for each other at the most.
-double waiting_sums(const RunSettings& settings, const MicroBatchShape& worst) {
+double waiting_sums(const RunSettings& settings, const MicroBatchShape& worst, double bytes) {
+  if (!adds_by_tree(bytes, settings.device)) return 0;
   const int64_t all =
       worst.in_step > 0 ? worst.in_step : std::max<int64_t>(1, settings.recipe.train.grad_accum);
   return static_cast<double>(most_waiting((all + settings.ranks - 1) / settings.ranks));
@@ -332,7 +334,8 @@ MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst
   add("copies of A and B for products", size.shadows);
   add("A and B as they began", types.gpu ? 0 : size.starts);
   add("gradients", moment.gradients);
-  add("sums of gradients that wait", waiting_sums(settings, worst) * 4 * size.trained);
+  add("sums of gradients that wait",
+      waiting_sums(settings, worst, 4 * size.trained) * 4 * size.trained);
   add(find_rule(settings.recipe.optim.name).moments,
       settings.recipe.optim.offload && types.gpu ? 0 : size.moments);
   for (const auto& [part, bytes] : moment.activations) add("activations, " + part, bytes);

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "kernels/common/error.h"
+#include "src/base/errors.h"
 #include "src/base/log.h"
 #include "src/base/signals.h"
 #include "src/base/sum_tree.h"
@@ -15,6 +16,7 @@
 #include "src/train/explain/autograd_errors.h"
 #include "src/train/machine/device.h"
 #include "src/train/memory/memory_plan.h"
+#include "src/train/step/gradient_tree.h"
 
 namespace lft::train {
 namespace {
@@ -146,7 +148,12 @@ void check_shares(RunInputs& inputs) {
                          " for as large a step)") +
                ", or start fewer processes");
   }
-  if (!is_power_of_two(inputs.ranks)) {
+  if (const double bytes = 4.0 * static_cast<double>(inputs.model.trainable_parameters);
+      !adds_by_tree(bytes, inputs.device)) {
+    inputs.notices.push_back("gradients of " + format_bytes(bytes) +
+                             " are added as they come: the same up to rounding for every number of "
+                             "processes");
+  } else if (!is_power_of_two(inputs.ranks)) {
     inputs.notices.push_back(
         std::to_string(inputs.ranks) +
         " processes add gradients in another order than one does: the same up to rounding; 2, 4, 8 "

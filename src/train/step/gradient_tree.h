@@ -10,6 +10,11 @@
 
 namespace lft::train {
 
+/// Whether gradients of so many bytes are added so: sums that wait take as much again, several
+/// times. Those of more than a GiB on a GPU are added as they come, which is as exact, but other
+/// numbers of processes give other bits.
+bool adds_by_tree(double bytes, at::Device device);
+
 class GradientTree {
  public:
   /// `flat`: where every micro-batch gathers its gradients, zeros now. `share`: numbers of the
@@ -23,6 +28,7 @@ class GradientTree {
  private:
   at::Tensor flat_;
   Range share_;
+  bool by_tree_;
   std::vector<int64_t> additions_;
   std::vector<at::Tensor> waiting_;  // undefined: zeros
   int64_t done_ = 0;                 // micro-batches before share_.begin + done_ are in waiting_
