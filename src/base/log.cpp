@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <mutex>
@@ -19,6 +20,7 @@ constexpr char kClearLine[] = "\r\x1b[K";
 /// The terminal is one, and so is what is known of it.
 struct Status {
   std::mutex mutex;
+  std::atomic<bool> quiet = false;
   std::string line;  // what stands on the last line of the terminal
 };
 Status& status() {
@@ -68,13 +70,18 @@ std::string folded(const std::string& text, int fd) {
 }
 
 void write_line(const std::string& line) {
+  if (is_quiet()) return;
   const StatusAside aside(STDERR_FILENO);
   write_stderr(folded(line, STDERR_FILENO) + "\n");
 }
 
 }  // namespace
 
+void be_quiet(bool quiet) { status().quiet = quiet; }
+bool is_quiet() { return status().quiet; }
+
 void print_line(const std::string& line) {
+  if (is_quiet()) return;
   const StatusAside aside(STDOUT_FILENO);
   std::printf("%s\n", folded(line, STDOUT_FILENO).c_str());
   std::fflush(stdout);
@@ -88,7 +95,7 @@ void warning(std::string_view line) {
 }
 
 void show_status(const std::string& line) {
-  if (!is_terminal(STDERR_FILENO)) return;
+  if (!is_terminal(STDERR_FILENO) || is_quiet()) return;
   const std::lock_guard lock(status().mutex);
   if (line.empty() && status().line.empty()) return;
   write_stderr(kClearLine + line);

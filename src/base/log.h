@@ -13,6 +13,10 @@ void notice(std::string_view line);
 /// The same, beginning with "warning: ".
 void warning(std::string_view line);
 
+/// Nothing is written from here on, or all again: of the processes of a run one speaks.
+void be_quiet(bool quiet);
+bool is_quiet();
+
 /// The terminal's last line, below all that is printed from now on; "" takes it away. Nothing where
 /// stderr is no terminal.
 void show_status(const std::string& line);

@@ -10,6 +10,7 @@ namespace lft::cli {
 /// Registers the subcommand with its options and its body. The body throws lft::Error on failure;
 /// only main catches.
 void add_train(Command& app);
+void add_launch(Command& app);
 void add_check(Command& app);
 void add_validate(Command& app);
 void add_preview(Command& app);

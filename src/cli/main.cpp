@@ -3,14 +3,20 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <ctime>
 #include <exception>
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include "src/base/errors.h"
+#include "src/base/log.h"
 #include "src/base/signals.h"
 #include "src/base/terminal.h"
 #include "src/cli/commands.h"
+#include "src/dist/ranks.h"
+#include "src/io/json.h"
 #include "src/train/explain/autograd_errors.h"
 #include "src/train/machine/device.h"
 
@@ -18,6 +24,18 @@ namespace {
 
 using lft::Error;
 using lft::ErrorKind;
+
+/// Where torchrun's agent looks for what a process failed with.
+void write_elastic_error(const Error& error) {
+  const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");
+  if (path == nullptr || *path == '\0') return;
+  const lft::io::Json json = {
+      {"message",
+       {{"message", lft::format_error(error)},
+        {"errorCode", static_cast<int>(error.kind())},
+        {"extraInfo", {{"py_callstack", ""}, {"timestamp", std::to_string(std::time(nullptr))}}}}}};
+  std::ofstream(path) << json.dump(-1, ' ', false, lft::io::Json::error_handler_t::replace);
+}
 
 int report_error(const Error& error) {
   constexpr char kReport[] =
@@ -28,7 +46,8 @@ int report_error(const Error& error) {
   constexpr std::string_view kMark = "error:";
   if (block.starts_with(kMark))
     block.replace(0, kMark.size(), lft::coloured(kMark, lft::Colour::kRed, STDERR_FILENO));
-  std::fputs(block.c_str(), stderr);
+  if (!lft::is_quiet()) std::fputs(block.c_str(), stderr);
+  write_elastic_error(shown);
   return static_cast<int>(error.kind());
 }
 
@@ -65,5 +84,8 @@ int run_program(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   lft::install_signal_handlers();
-  return run_program(argc, argv);
+  const int code = run_program(argc, argv);
+  if (!lft::dist::group_is_broken()) return code;
+  std::fflush(nullptr);
+  _exit(code);  // threads may wait for a process that is gone
 }

@@ -1,5 +1,6 @@
 #include "src/cli/commands.h"
 #include "src/cli/recipe_args.h"
+#include "src/train/run/shared_run.h"
 #include "src/train/run/trainer.h"
 
 namespace lft::cli {
@@ -14,7 +15,13 @@ void add_train(Command& app) {
   command.flag(
       "--resume", options->resume,
       "go on from the newest checkpoint that verifies; from the beginning where there is none yet");
-  command.run([options] { return train::train(options->read(), {.resume = options->resume}); });
+  command.run([options] {
+    const train::TrainOptions how{.resume = options->resume};
+    const dist::Place place = dist::read_place(dist::process_environment());
+    if (place.alone()) return train::train(options->read(), how);
+    return train::train_as(
+        place, [options] { return options->read(); }, how);
+  });
 }
 
 }  // namespace lft::cli

@@ -5,12 +5,14 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <utility>
 
 #include "kernels/common/error.h"
 #include "models/ops/core/parallel.h"
 #include "src/base/errors.h"
+#include "src/base/sum_tree.h"
 
 namespace lft::data {
 bool MicroBatchCutter::starts_micro_batch(int64_t place, int64_t tokens) {
@@ -19,6 +21,40 @@ bool MicroBatchCutter::starts_micro_batch(int64_t place, int64_t tokens) {
   held_ = starts ? tokens : held_ + tokens;
   return starts;
 }
+
+/// A step's places in the epoch's order, as far as they are known before its samples are read.
+struct StepCut {
+  Range places;                      // that this loader gives, from the step's first on
+  std::vector<int64_t> starts = {};  // where all its micro-batches begin; empty: found by reading
+  int64_t first = 0;                 // number of the micro-batch that begins with `places`
+};
+
+namespace {
+
+int64_t tokens_of(const LoaderOptions& options, int64_t index) {
+  return options.tokens ? (*options.tokens)[static_cast<size_t>(index)] : 0;
+}
+
+/// `order`: the dataset indices of the step.
+StepCut share_of_step(const LoaderOptions& options, std::span<const int64_t> order) {
+  const auto count = static_cast<int64_t>(order.size());
+  StepCut cut{.places = {0, count}};
+  if (options.ranks == 1) return cut;
+  MicroBatchCutter cutter(options);
+  for (int64_t place = 0; place < count; ++place) {
+    if (cutter.starts_micro_batch(place, tokens_of(options, order[static_cast<size_t>(place)])))
+      cut.starts.push_back(place);
+  }
+  const Range share = share_of(std::ssize(cut.starts), options.rank, options.ranks);
+  const auto begin_of = [&](int64_t micro) {
+    return micro < std::ssize(cut.starts) ? cut.starts[static_cast<size_t>(micro)] : count;
+  };
+  cut.places = {begin_of(share.begin), begin_of(share.end)};
+  cut.first = share.begin;
+  return cut;
+}
+
+}  // namespace
 
 /// A place in the endless stream of samples, filled by whoever takes it.
 struct Slot {
@@ -29,14 +65,16 @@ struct Slot {
 };
 
 struct Loader::State {
+  static constexpr size_t kMostCuts = 64;  // steps ahead, where this rank has no sample of them
+
   State(const Dataset& data, LoaderOptions settings, int64_t first_step)
       : dataset(data), options(settings), size(data.size()), step(first_step) {
     group = options.batch_size * options.grad_accum;
     steps_per_epoch = (size + group - 1) / group;
-    epoch = first_step / steps_per_epoch;
-    position = (first_step % steps_per_epoch) * group;
+    ahead = first_step;
     // A step ahead and two samples a worker, within bounds of memory.
-    capacity = static_cast<size_t>(std::min<int64_t>(group + 2 * options.workers, 4096));
+    capacity =
+        static_cast<size_t>(std::min<int64_t>(group / options.ranks + 2 * options.workers, 4096));
   }
   ~State() {
     {
@@ -59,7 +97,9 @@ struct Loader::State {
   std::mutex mutex;
   std::condition_variable room, filled;
   std::deque<std::shared_ptr<Slot>> queue;
-  int64_t epoch = 0, position = 0;
+  std::deque<StepCut> cuts;  // of the steps that were begun and not given
+  int64_t ahead = 0;         // the next step to begin
+  Range open;                // what is left of the one that was begun last, in the epoch's order
   std::vector<int64_t> order;
   int64_t order_epoch = -1;
   size_t capacity = 0;
@@ -67,18 +107,29 @@ struct Loader::State {
   std::exception_ptr broken;  // what ended a worker
   std::vector<std::thread> threads;
 
-  /// The next place of the stream. The caller holds the mutex.
-  std::shared_ptr<Slot> take() {
-    if (order_epoch != epoch) {
+  bool has_room() const { return queue.size() < capacity && cuts.size() < kMostCuts; }
+
+  /// Of which this rank may have no sample. The caller holds the mutex.
+  void begin_step() {
+    if (const int64_t epoch = ahead / steps_per_epoch; order_epoch != epoch) {
       order = epoch_order(options, size, epoch);
       order_epoch = epoch;
     }
+    const int64_t begin = (ahead % steps_per_epoch) * group;
+    cuts.push_back(share_of_step(
+        options, std::span(order).subspan(static_cast<size_t>(begin),
+                                          static_cast<size_t>(std::min(group, size - begin)))));
+    open = {begin + cuts.back().places.begin, begin + cuts.back().places.end};
+    ++ahead;
+  }
+
+  /// The next place of the stream; null where the step that was begun has none. The caller holds
+  /// the mutex.
+  std::shared_ptr<Slot> take() {
+    if (open.size() == 0) begin_step();
+    if (open.size() == 0) return nullptr;
     auto slot = std::make_shared<Slot>();
-    slot->index = order[static_cast<size_t>(position)];
-    if (++position == size) {
-      position = 0;
-      ++epoch;
-    }
+    slot->index = order[static_cast<size_t>(open.begin++)];
     return slot;
   }
 
@@ -106,9 +157,11 @@ struct Loader::State {
     ops::stay_single_threaded();
     std::unique_lock lock(mutex);
     while (true) {
-      room.wait(lock, [this] { return stop || queue.size() < capacity; });
+      room.wait(lock, [this] { return stop || has_room(); });
       if (stop) return;
       const std::shared_ptr<Slot> slot = take();
+      filled.notify_one();
+      if (!slot) continue;
       queue.push_back(slot);
       lock.unlock();
       fill(*slot);
@@ -131,6 +184,18 @@ struct Loader::State {
     queue.pop_front();
     room.notify_one();
     return slot;
+  }
+
+  /// Of the next step.
+  StepCut pop_cut() {
+    std::unique_lock lock(mutex);
+    if (threads.empty()) begin_step();
+    filled.wait(lock, [this] { return broken || !cuts.empty(); });
+    if (cuts.empty()) std::rethrow_exception(broken);
+    StepCut cut = std::move(cuts.front());
+    cuts.pop_front();
+    room.notify_one();
+    return cut;
   }
 
   /// True where the slot's error is a bad sample to be left out; any other error is rethrown.
@@ -157,6 +222,10 @@ Loader::Loader(const Dataset& dataset, LoaderOptions options, int64_t first_step
   if (options.lengths && static_cast<int64_t>(options.lengths->size()) != dataset.size()) {
     throw Error(ErrorKind::kInternal, "there is not one length for each sample");
   }
+  if (options.tokens ? static_cast<int64_t>(options.tokens->size()) != dataset.size()
+                     : options.ranks > 1 && options.max_tokens > 0) {
+    throw Error(ErrorKind::kInternal, "the ranks' cut needs the tokens of each sample");
+  }
   state_ = std::make_unique<State>(dataset, options, first_step);
   for (int64_t i = 0; i < options.workers; ++i)
     state_->threads.emplace_back([state = state_.get()] { state->work(); });
@@ -177,30 +246,39 @@ StepSamples Loader::next() {
   StepSamples result;
   result.layout = state_->options.layout;
   result.epoch = state.step / state.steps_per_epoch;
-  const int64_t begin = (state.step % state.steps_per_epoch) * state.group;
-  const int64_t count = std::min(state.group, state.size - begin);
   MicroBatchCutter cutter(state.options);
   try {
-    for (int64_t i = 0; i < count; ++i) {
+    const StepCut cut = state.pop_cut();
+    int64_t number = cut.first - 1;
+    for (int64_t place = cut.places.begin; place < cut.places.end; ++place) {
       const std::shared_ptr<Slot> slot = state.pop();
       const bool left_out = state.leave_out(*slot, result);
-      const bool starts = cutter.starts_micro_batch(
-          i, left_out ? 0 : static_cast<int64_t>(slot->sample.input_ids.size()));
+      const int64_t read = left_out ? 0 : static_cast<int64_t>(slot->sample.input_ids.size());
+      const bool starts =
+          cut.starts.empty()
+              ? cutter.starts_micro_batch(
+                    place, state.options.tokens ? tokens_of(state.options, slot->index) : read)
+              : std::ranges::binary_search(cut.starts, place);
+      if (starts) ++number;
       if (result.micro.empty() || (starts && !result.micro.back().empty())) {
         result.micro.emplace_back();
         result.indices.emplace_back();
+        result.numbers.push_back(number);
       }
+      result.numbers.back() = number;  // those before it in the same place were left out
       if (left_out) continue;
       result.micro.back().push_back(std::move(slot->sample));
       result.indices.back().push_back(slot->index);
     }
+    result.cut = cut.starts.empty() ? number + 1 : std::ssize(cut.starts);
   } catch (...) {
     state.failure = std::current_exception();
     throw;
   }
-  if (result.micro.back().empty()) {
+  if (!result.micro.empty() && result.micro.back().empty()) {
     result.micro.pop_back();
     result.indices.pop_back();
+    result.numbers.pop_back();
   }
   ++state.step;
   return result;

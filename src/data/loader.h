@@ -26,6 +26,10 @@ struct LoaderOptions {
   /// Tokens by dataset index: batches of samples of like length (data.group_by_length). Null:
   /// without regard to length.
   std::shared_ptr<const std::vector<int32_t>> lengths = {};
+  /// Tokens by dataset index, by which micro-batches are cut under max_tokens: the same cut for
+  /// whoever reads which samples. Null: by the samples that are read, by one rank alone.
+  std::shared_ptr<const std::vector<int32_t>> tokens = {};
+  int64_t rank = 0, ranks = 1;  // of a step's micro-batches the loader gives this rank's share
   /// How the batches are made of the samples; null: the loader gives samples alone.
   std::shared_ptr<const BatchLayout> layout = {};
 };
@@ -35,13 +39,17 @@ struct LoaderOptions {
 /// micro-batch.
 std::vector<int64_t> epoch_order(const LoaderOptions& options, int64_t size, int64_t epoch);
 
-/// The micro-batches of one optimizer step. The short last group of an epoch may have fewer
-/// micro-batches, its last one fewer rows.
+/// The micro-batches of one optimizer step, or a rank's share of them. The short last group of an
+/// epoch may have fewer micro-batches, its last one fewer rows.
 struct StepSamples {
   int64_t epoch = 0;                       // from 0
   std::vector<std::vector<Sample>> micro;  // [grad_accum][batch_size], or cut by tokens; a
                                            // micro-batch with every sample left out is left out too
-  std::vector<std::vector<int64_t>> indices;       // dataset indices of the same
+  std::vector<std::vector<int64_t>> indices;  // dataset indices of the same
+  /// Numbers of the same among all `cut` micro-batches of the step, those that are left out
+  /// counted: the order in which their gradients are added (src/base/sum_tree.h).
+  std::vector<int64_t> numbers = {};
+  int64_t cut = 0;
   std::vector<std::string> skipped;                // ids of bad samples left out, with the reason
   std::vector<int64_t> skipped_indices;            // dataset indices of the same
   std::shared_ptr<const BatchLayout> layout = {};  // of the loader; how micro-batches are made

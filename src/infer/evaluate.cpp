@@ -153,6 +153,8 @@ EvalResult evaluate(family::Model& model, const data::Dataset& dataset,
   for (int64_t seen = 0; seen < size && !result.stopped;) {
     data::StepSamples step = loader.next();
     result.skipped.insert(result.skipped.end(), step.skipped.begin(), step.skipped.end());
+    result.skipped_indices.insert(result.skipped_indices.end(), step.skipped_indices.begin(),
+                                  step.skipped_indices.end());
     seen += static_cast<int64_t>(step.skipped.size());
     for (size_t micro = 0; micro < step.micro.size() && seen < size && !result.stopped; ++micro) {
       std::vector<data::Sample>& samples = step.micro[micro];
@@ -165,15 +167,19 @@ EvalResult evaluate(family::Model& model, const data::Dataset& dataset,
       result.stopped = requested_signal() != 0;
       if (result.stopped) break;
       for (EvalRecord& record : records) {
-        add(result, record);
         if (each) each(record);
         result.records.push_back(std::move(record));
       }
     }
   }
+  sum_up(result);
+  return result;
+}
+
+void sum_up(EvalResult& result) {
+  for (const EvalRecord& record : result.records) add(result, record);
   if (result.supervised > 0) result.loss /= static_cast<double>(result.supervised);
   if (result.answered > 0) result.exact_match /= static_cast<double>(result.answered);
-  return result;
 }
 
 data::Sample prompt_of(const data::Sample& sample) {

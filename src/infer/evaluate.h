@@ -39,7 +39,10 @@ struct EvalResult {
   bool stopped = false;              // a signal came; the figures are of the samples before it
   std::vector<EvalRecord> records;
   std::vector<std::string> skipped;  // bad samples left out, with the reason (encode.skip_bad)
+  std::vector<int64_t> skipped_indices = {};  // of the same
 };
+/// The figures of records, which are summed in their order.
+void sum_up(EvalResult& result);
 
 /// In dataset order. `each` sees a record as soon as its batch is done. Adapters in the model are
 /// used; no dropout.

@@ -68,6 +68,9 @@ struct Recipe {
     int64_t every_steps = 500, keep = 2;
     bool at_step_zero = true;
   } checkpoint;
+  struct Dist {
+    int64_t timeout_s = 600;
+  } dist;
   struct Log {
     int64_t every_steps = 1, layer_grad_norms_every = 100, layer_activation_norms_every = 100;
     bool tensorboard = true;

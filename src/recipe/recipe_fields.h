@@ -231,6 +231,13 @@ void visit_checkpoint(Visitor& v, Section& c) {
 }
 
 template <class Visitor, class Section>
+void visit_dist(Visitor& v, Section& d) {
+  v.field("timeout_s", d.timeout_s, {.low = 1, .high = 1e6, .may_change = true},
+          "of several processes: a process that has not answered the others for so many seconds is "
+          "lost; longer than a checkpoint takes to be written");
+}
+
+template <class Visitor, class Section>
 void visit_log(Visitor& v, Section& l) {
   v.field("every_steps", l.every_steps, {.low = 1, .high = 1e9, .may_change = true},
           "steps between two printed lines, at least; one comes every five seconds, and on a "
@@ -265,6 +272,7 @@ void visit(Visitor& v, R& r) {
   v.section("precision", [&] { visit_precision(v, r.precision); });
   v.section("train", [&] { visit_train(v, r.train); });
   v.section("checkpoint", [&] { visit_checkpoint(v, r.checkpoint); });
+  v.section("dist", [&] { visit_dist(v, r.dist); });
   v.section("log", [&] { visit_log(v, r.log); });
 }
 

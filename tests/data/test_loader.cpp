@@ -174,6 +174,47 @@ TEST(Loader, BadSamplesAreLeftOutAndNamed) {
   EXPECT_EQ(loader.next().indices[0][0], 2);
 }
 
+/// Of every cut, with samples that are left out, the ranks' micro-batches one after the other are
+/// those of one loader.
+TEST(Loader, SharesOfRanksAreTheStep) {
+  CountingDataset data(23);
+  data.errors = {{4, ErrorKind::kInput}, {5, ErrorKind::kInput}, {17, ErrorKind::kInput}};
+  auto tokens = std::make_shared<std::vector<int32_t>>();
+  for (int32_t i = 0; i < 23; ++i) tokens->push_back(1 + i % 3);
+  for (const int64_t max_tokens : {0, 4}) {
+    LoaderOptions options = options_of(2, 4, 2, /*shuffle=*/true);
+    options.skip_bad = true;
+    options.max_tokens = max_tokens;
+    options.tokens = tokens;
+    for (const int64_t ranks : {1, 2, 3, 4, 7}) {
+      Loader whole(data, options);
+      std::vector<std::unique_ptr<Loader>> loaders;
+      for (int64_t rank = 0; rank < ranks; ++rank) {
+        LoaderOptions own = options;
+        own.rank = rank;
+        own.ranks = ranks;
+        own.workers = rank % 3;
+        loaders.push_back(std::make_unique<Loader>(data, own));
+      }
+      for (int step = 0; step < 7; ++step) {
+        const StepSamples expected = whole.next();
+        StepSamples all;
+        for (const auto& loader : loaders) {
+          const StepSamples part = loader->next();
+          all.indices.insert(all.indices.end(), part.indices.begin(), part.indices.end());
+          all.numbers.insert(all.numbers.end(), part.numbers.begin(), part.numbers.end());
+          all.skipped.insert(all.skipped.end(), part.skipped.begin(), part.skipped.end());
+          EXPECT_EQ(part.cut, expected.cut);
+          EXPECT_EQ(part.epoch, expected.epoch);
+        }
+        EXPECT_EQ(all.indices, expected.indices) << ranks << " " << step;
+        EXPECT_EQ(all.numbers, expected.numbers);
+        EXPECT_EQ(all.skipped, expected.skipped);
+      }
+    }
+  }
+}
+
 TEST(Loader, OnlyBadSamplesAreSkipped) {
   CountingDataset data(4);
   data.errors = {{1, ErrorKind::kResource}};

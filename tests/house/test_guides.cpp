@@ -192,7 +192,8 @@ TEST(Guides, TheCacheIsEmptiedBetweenTrainingAndEvaluationOnly) {
   EXPECT_EQ(callers, (std::set<std::string>{"cuda_graph.cpp",
                                             "trainer.cpp"}));  // the one: where an arena begins
   const std::string trainer = slurp(kRoot / "src/train/run/trainer.cpp");
-  const size_t first = trainer.find("empty_cache("), evaluation = trainer.find("evaluate(", first),
+  const size_t first = trainer.find("empty_cache("),
+               evaluation = trainer.find("evaluate_shared(", first),
                second = trainer.find("empty_cache(", first + 1);
   EXPECT_LT(first, evaluation);
   EXPECT_LT(evaluation, second);

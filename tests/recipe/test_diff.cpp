@@ -65,6 +65,7 @@ TEST(RecipeDiff, EveryFieldIsCompared) {
                                                  "checkpoint.every_steps",
                                                  "checkpoint.keep",
                                                  "checkpoint.at_step_zero",
+                                                 "dist.timeout_s",
                                                  "log.every_steps",
                                                  "log.tensorboard",
                                                  "log.layer_grad_norms_every",

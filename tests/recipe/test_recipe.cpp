@@ -79,6 +79,7 @@ train: {epochs: 1, max_steps: 0, batch_size: 16, grad_accum: auto, max_tokens_pe
     R"(activation_checkpointing: none, activation_offload: false, cuda_graphs: auto, )"
     R"(worst_first: true, seed: 42, deterministic: true}
 checkpoint: {every_steps: 500, keep: 2, at_step_zero: true}
+dist: {timeout_s: 600}
 log: {every_steps: 1, tensorboard: true, layer_grad_norms_every: 100, )"
     R"(layer_activation_norms_every: 100}
 )";
@@ -323,7 +324,7 @@ TEST(Recipe, ReportsEverythingAtOnceInFileOrder) {
       "line 4: optim.lr is .nan, expected a number in [0, 10]",
       "line 5: bar is not a recipe field (known here: version, output_dir, full, model, lora, "
       "data, optim, precision, train, checkpoint, "
-      "log)",
+      "dist, log)",
       "line 6: model.path is missing (directory in HF layout: config.json, safetensors, tokenizer, "
       "processor files)",
   };

@@ -131,11 +131,13 @@ data::LoaderOptions loader_options(const recipe::Recipe& recipe,
                               .shuffle = recipe.data.shuffle,
                               .skip_bad = recipe.data.on_bad_sample == "skip",
                               .max_tokens = recipe.train.max_tokens_per_step};
-  if (recipe.data.group_by_length) {
+  const auto tokens_of = [&] {
     auto tokens = std::make_shared<std::vector<int32_t>>();
     for (const data::SampleLength& length : lengths) tokens->push_back(length.tokens);
-    options.lengths = std::move(tokens);
-  }
+    return tokens;
+  };
+  if (recipe.data.group_by_length) options.lengths = tokens_of();
+  if (options.max_tokens > 0 && !lengths.empty()) options.tokens = tokens_of();
   return options;
 }
 

@@ -42,7 +42,8 @@ const std::string& image_stamp(RunData& data);
 /// names any.
 const std::string& image_digest(RunData& data);
 
-/// `lengths` are looked at under data.group_by_length.
+/// `lengths` are looked at under data.group_by_length, and cut packed micro-batches where they are
+/// measured.
 data::LoaderOptions loader_options(const recipe::Recipe& recipe,
                                    const std::vector<data::SampleLength>& lengths);
 }  // namespace lft::train

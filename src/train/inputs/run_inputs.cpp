@@ -179,6 +179,8 @@ data::BatchLayout batch_layout(const RunInputs& inputs) {
 std::unique_ptr<data::Loader> start_loader(const RunInputs& inputs, int64_t first_step) {
   data::LoaderOptions options = loader_options(inputs.recipe, inputs.data.lengths);
   options.layout = std::make_shared<data::BatchLayout>(batch_layout(inputs));
+  options.rank = inputs.rank;
+  options.ranks = inputs.ranks;
   return std::make_unique<data::Loader>(*inputs.data.train, std::move(options), first_step);
 }
 

@@ -34,7 +34,8 @@ RunInputs open_inputs(const recipe::Recipe& recipe, bool resume = false);
 
 /// How the run's samples become batches.
 data::BatchLayout batch_layout(const RunInputs& inputs);
-/// Batches after `first_step` optimizer steps, already decoding ahead.
+/// Batches after `first_step` optimizer steps, already decoding ahead; of several ranks this one's
+/// share, for which lengths must be measured where rows are packed.
 std::unique_ptr<data::Loader> start_loader(const RunInputs& inputs, int64_t first_step);
 
 }  // namespace lft::train

@@ -23,6 +23,7 @@ struct RunSettings {
   int64_t max_tokens = 2048;  // data.max_tokens, at most the model's positions
   int64_t rows = 0;           // of data.train
   int64_t steps_per_epoch = 0, total_steps = 0;
+  int64_t rank = 0, ranks = 1;  // of the processes that share each step's micro-batches
   int64_t eval_reading = 0;  // SampleLength::reading, the most of the rows to evaluate on between
                              // steps, while the workers read on for the next one
 };

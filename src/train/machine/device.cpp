@@ -15,6 +15,7 @@
 #include <new>
 #include <system_error>
 
+#include "kernels/common/error.h"
 #include "src/base/log.h"
 #include "src/base/proc.h"
 #include "src/train/machine/cpu_allocator.h"
@@ -31,6 +32,8 @@ constexpr bool kHasKernels = false;
 
 /// Why the CPU is used.
 std::string no_cuda_reason;
+/// Which GPU of those that this process sees.
+int64_t local_gpu = 0;
 
 /// Of the last dlopen, which has failed.
 std::string loader_error() {
@@ -62,6 +65,19 @@ bool open_cuda() {
   return found;
 }
 
+at::Device own_gpu() {
+  const int64_t count = at::detail::getCUDAHooks().deviceCount(),
+                index = count == 1 ? 0 : local_gpu;
+  if (index >= count) {
+    refuse(ErrorKind::kUsage, "this machine has fewer GPUs than processes of the run", "LOCAL_RANK",
+           std::to_string(local_gpu), "below " + std::to_string(count),
+           "start as many processes as there are GPUs");
+  }
+  const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(index));
+  c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
+  return device;
+}
+
 /// Of a device of the driver's; an empty one where it does not tell.
 DriverDevice device_of(const CudaDriver& driver, at::Device device) {
   const auto index = static_cast<size_t>(device.has_index() ? device.index() : 0);
@@ -86,10 +102,12 @@ at::Device default_device() {
   static const at::Device device = [] {
     bound_cpu_memory();
     if (c10::impl::hasDeviceGuardImpl(at::kPrivateUse1)) return at::Device(at::kPrivateUse1, 0);
-    return open_cuda() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+    return open_cuda() ? own_gpu() : at::Device(at::kCPU);
   }();
   return device;
 }
+
+void take_local_gpu(int64_t local_rank) { local_gpu = local_rank; }
 
 at::Device planned_gpu() { return at::Device(at::kCUDA, 0); }
 

@@ -15,6 +15,10 @@ namespace lft::train {
 /// libraries on the first call. A backend of its own that is linked in (LibTorch's PrivateUse1)
 /// comes before both.
 at::Device default_device();
+/// Of a process that is the n-th of its machine, before the first call of default_device(): that is
+/// then the n-th GPU, or the one that the process sees. kUsage, by that call, where it sees several
+/// and no n-th.
+void take_local_gpu(int64_t local_rank);
 /// The first GPU, whether there is one or not: for plans.
 at::Device planned_gpu();
 

@@ -7,11 +7,13 @@
 #include <utility>
 
 #include "models/llama/attention_mask.h"
+#include "src/base/sum_tree.h"
 #include "src/data/batch.h"
 #include "src/train/inputs/run_data.h"
 #include "src/train/machine/cpu_allocator.h"
 #include "src/train/memory/memory_units.h"
 #include "src/train/optim/rules.h"
+#include "src/train/step/gradient_tree.h"
 #include "src/train/step/graph_passes.h"
 
 namespace lft::train {
@@ -265,6 +267,14 @@ Weights weigh(const RunSettings& settings) {
           .supervised = (total(asked) - start) / 1024};
 }
 
+/// How many of one process wait for each other at the most.
+double waiting_sums(const RunSettings& settings, const MicroBatchShape& worst, double bytes) {
+  if (!adds_by_tree(bytes, settings.device)) return 0;
+  const int64_t all =
+      worst.in_step > 0 ? worst.in_step : std::max<int64_t>(1, settings.recipe.train.grad_accum);
+  return static_cast<double>(most_waiting((all + settings.ranks - 1) / settings.ranks));
+}
+
 }  // namespace
 
 int64_t MicroBatchShape::longest() const {
@@ -284,6 +294,7 @@ MicroBatchShape worst_micro_batch(const RunSettings& settings,
   const bool packed = options.max_tokens > 0;
   MicroBatchShape worst;
   double most = 0;
+  int64_t in_step = 0;
   const auto consider = [&](MicroBatchShape batch) {
     const auto supervised = static_cast<double>(batch.supervised());
     const double bytes =
@@ -307,17 +318,22 @@ MicroBatchShape worst_micro_batch(const RunSettings& settings,
       if (none.step > settings.total_steps) break;
       data::MicroBatchCutter cutter(options);
       MicroBatchShape batch = none;
+      int64_t starts = 0;
       for (int64_t i = begin; i < std::min(begin + group, size); ++i) {
         const auto index = static_cast<size_t>(order[static_cast<size_t>(i)]);
-        if (cutter.starts_micro_batch(i - begin, lengths[index].tokens))
+        if (cutter.starts_micro_batch(i - begin, lengths[index].tokens)) {
+          ++starts;
           consider(std::exchange(batch, none));
+        }
         if (lengths[index].tokens == 0) continue;
         batch.samples.push_back(lengths[index]);
         batch.indices.push_back(static_cast<int64_t>(index));
       }
       consider(std::move(batch));
+      in_step = std::max(in_step, starts);
     }
   }
+  worst.in_step = in_step;
   worst.reading = reading_budget(settings.recipe, lengths) +
                   static_cast<double>(images_at_a_time(settings.recipe) * settings.eval_reading);
   return worst;
@@ -325,7 +341,8 @@ MicroBatchShape worst_micro_batch(const RunSettings& settings,
 
 MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst) {
   const PassShape shape = shape_of(settings, worst);
-  const TrainedSize size = trained_size(settings);
+  TrainedSize size = trained_size(settings);
+  if (settings.ranks > 1) size.update = std::max(size.update, 4 * size.trained);  // what comes in
   const PassTypes types = pass_types(settings);
   const Moment moment = pass_moment(settings, shape, size.update);
   MemoryPlan plan{.parts = {}, .moment = moment.name, .spare = moment.spare};
@@ -338,6 +355,8 @@ MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst
   add("copies of A and B for products", size.shadows);
   add("A and B as they began", types.gpu ? 0 : size.starts);
   add("gradients", moment.gradients);
+  add("sums of gradients that wait",
+      waiting_sums(settings, worst, 4 * size.trained) * 4 * size.trained);
   add(find_rule(settings.recipe.optim.name).moments,
       settings.recipe.optim.offload && types.gpu ? 0 : size.moments);
   for (const auto& [part, bytes] : moment.activations) add("activations, " + part, bytes);

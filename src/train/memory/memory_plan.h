@@ -19,6 +19,7 @@ struct MicroBatchShape {
   std::vector<data::SampleLength> samples;  // bad ones left out
   std::vector<int64_t> indices;             // of the dataset
   int64_t step = 0;                         // from 1
+  int64_t in_step = 0;                      // micro-batches of the run's longest step; 0: not known
   bool packed = false;                      // train.max_tokens_per_step: no padding
   double reading = 0;  // bytes that threads may hold of images they read: data::ReadingBudget
   int64_t longest() const;
@@ -56,7 +57,8 @@ struct MemoryPlan {
 /// All but `free`. Reads of `inputs` the recipe, config, dtypes, device and numbers of steps. The
 /// trainability proof is a pass like the step's, over a micro-batch of one: it needs no more.
 /// With CUDA graphs the decoder's passes have memory of their own, which stays when they are over;
-/// each graph is proven over two copies of the gradients.
+/// each graph is proven over two copies of the gradients. Sums of gradients wait for each other
+/// where a process runs several micro-batches in a step (src/base/sum_tree.h).
 MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst);
 
 /// A change of the recipe and what it would save of the peak, at what cost.

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "models/family/scopes.h"
@@ -31,6 +32,16 @@ bool is_layer(const std::string& path) {
 
 /// Inside a backward pass of this thread.
 bool differentiates() { return torch::autograd::get_current_graph_task_id() != -1; }
+
+/// Of all rows, one after the other: the one host read.
+template <class Rows>
+std::vector<double> read_squares(const Rows& rows) {
+  std::vector<at::Tensor> all;
+  for (const auto& row : rows) all.insert(all.end(), row.squares.begin(), row.squares.end());
+  const at::Tensor host = at::cat(all).cpu();
+  const double* values = host.const_data_ptr<double>();
+  return {values, values + host.numel()};
+}
 
 template <class Rows>
 auto row_of(Rows& rows, const std::string& layer) {
@@ -65,24 +76,49 @@ void ActivationNorms::after(const std::string& path, const torch::nn::Module& mo
       ops::check_gradients({output.detach()}, /*inv_scale=*/1, /*max_norm=*/0, /*loss=*/{}).squares;
   const auto found = row_of(sums_, path);
   if (found == sums_.end()) {
-    sums_.push_back({path, squares, output.numel()});
+    sums_.push_back({path, {squares}, output.numel()});
   } else {
-    found->squares += squares;
+    found->squares.push_back(squares);
     found->elements += output.numel();
   }
 }
 
 void ActivationNorms::clear() { sums_.clear(); }
 
+io::Json ActivationNorms::seen() const {
+  io::Json json = io::Json::array();
+  if (sums_.empty()) return json;
+  const std::vector<double> values = read_squares(sums_);
+  const double* value = values.data();
+  for (const Sum& sum : sums_) {
+    std::vector<uint64_t> bits;
+    for (size_t i = 0; i < sum.squares.size(); ++i)
+      bits.push_back(std::bit_cast<uint64_t>(*value++));
+    json.push_back({sum.layer, bits, sum.elements});
+  }
+  return json;
+}
+
+void ActivationNorms::add(const io::Json& seen) {
+  for (const io::Json& row : seen) {
+    const auto layer = row.at(0).get<std::string>();
+    auto found = row_of(sums_, layer);
+    if (found == sums_.end()) found = sums_.insert(sums_.end(), Sum{layer, {}, 0});
+    for (const uint64_t bits : row.at(1).get<std::vector<uint64_t>>())
+      found->squares.push_back(at::full({1}, std::bit_cast<double>(bits), at::kDouble));
+    found->elements += row.at(2).get<int64_t>();
+  }
+}
+
 std::vector<LayerValue> ActivationNorms::rms() const {
   std::vector<LayerValue> layers;
   if (sums_.empty()) return layers;
-  std::vector<at::Tensor> squares;
-  for (const Sum& sum : sums_) squares.push_back(sum.squares);
-  const at::Tensor host = at::cat(squares).cpu();
-  for (size_t i = 0; i < sums_.size(); ++i) {
-    layers.push_back({sums_[i].layer, std::sqrt(host.const_data_ptr<double>()[i] /
-                                                static_cast<double>(sums_[i].elements))});
+  const std::vector<double> values = read_squares(sums_);
+  const double* value = values.data();
+  for (const Sum& sum : sums_) {
+    double total = 0;
+    for (size_t i = 0; i < sum.squares.size(); ++i) total += *value++;
+    layers.push_back({sum.layer, std::sqrt(total / static_cast<double>(sum.elements))});
   }
   return layers;
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "models/base/call.h"
+#include "src/io/json.h"
 #include "src/train/optim/optimizer.h"
 
 namespace lft::train {
@@ -33,6 +34,10 @@ class ActivationNorms : public CallObserver {
   void after(const std::string& path, const torch::nn::Module& module,
              const std::vector<at::Tensor>& outputs) override;
   void clear();
+  /// What was seen since clear(), as data that add() takes in: of the processes of a run, one after
+  /// the other, the sums are those of one that runs all micro-batches.
+  io::Json seen() const;
+  void add(const io::Json& seen);
   /// sqrt(sum of squares / elements) of each layer that ran since clear(): the one host read. Not
   /// finite where an output is not.
   std::vector<LayerValue> rms() const;
@@ -40,7 +45,7 @@ class ActivationNorms : public CallObserver {
  private:
   struct Sum {
     std::string layer;
-    at::Tensor squares;  // double [1]
+    std::vector<at::Tensor> squares;  // double [1] each, in order
     int64_t elements = 0;
   };
   std::vector<Sum> sums_;

@@ -134,7 +134,8 @@ double LossScaler::seed() const {
   return state_.scale;
 }
 
-void LossScaler::unscale(Optimizer& optimizer, const at::Tensor& loss, double max_norm) {
+void LossScaler::unscale(Optimizer& optimizer, const at::Tensor& loss, double max_norm,
+                         const std::function<void(const ops::GradVerdict&)>& agree) {
   if (const Checked* checked = find(optimizer))
     throw_wrong_stage("unscale", optimizer, checked->stage, {});
   require_scalar(loss);
@@ -146,6 +147,7 @@ void LossScaler::unscale(Optimizer& optimizer, const at::Tensor& loss, double ma
   const double factor = inverse(state_.scale);
   checked_.push_back({&optimizer, ScalerStage::kUnscaled,
                       ops::check_gradients(gradients, factor, max_norm, loss.detach()), present});
+  if (agree) agree(checked_.back().verdict);
   seen_.saw_gradients(optimizer);
 }
 

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "models/ops/update/grad_stats.h"
@@ -43,7 +44,9 @@ class LossScaler {
   /// Unscales and checks the gradients of `optimizer`, and `loss` (one element; its graph is not
   /// needed). No gradient at all is an error, some absent ones are not. Throws kNumeric when the
   /// scale is so small that its inverse is no float32. `optimizer` must live until update().
-  void unscale(Optimizer& optimizer, const at::Tensor& loss, double max_norm);
+  /// `agree` sees what the check found before anything rests on it.
+  void unscale(Optimizer& optimizer, const at::Tensor& loss, double max_norm,
+               const std::function<void(const ops::GradVerdict&)>& agree = {});
   /// The optimizer's update at its learning rates * factor; on the device it is a no-op where its
   /// own check found a non-finite value.
   void step(Optimizer& optimizer, double factor);

@@ -37,6 +37,12 @@ class Optimizer {
   /// The passes wrote all gradients of a scope, where nothing on the host could tell (a CUDA
   /// graph).
   void gradients_written(const std::string& scope);
+  /// The same of one slot, where another process wrote it.
+  void gradient_written(size_t slot) {
+    gradients_.parts[slot].unsafeGetTensorImpl()->bump_version();
+  }
+  /// The whole buffer; undefined before the first zero_gradients().
+  const at::Tensor& flat_gradients() const { return gradients_.flat; }
   /// The buffer's part that holds a scope's. It keeps its place until drop_gradients().
   at::Tensor flat_gradients(const std::string& scope) const { return gradients_.of_scope(scope); }
   /// Whether the slot's is there and was written since zero_gradients().

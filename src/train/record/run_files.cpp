@@ -27,15 +27,17 @@ GroupRates rates_of(const Optimizer& optimizer, double factor) {
 }
 
 RunFiles::RunFiles(const recipe::Recipe& recipe, report::ProgressOptions progress,
-                   uint64_t metrics_bytes)
-    : metrics_(recipe.output_dir + "/metrics.jsonl", metrics_bytes), progress_(progress) {
-  if (metrics_.offset() < metrics_bytes) {
+                   uint64_t metrics_bytes, bool writes)
+    : progress_(progress) {
+  if (!writes) return;
+  metrics_.emplace(recipe.output_dir + "/metrics.jsonl", metrics_bytes);
+  if (metrics_->offset() < metrics_bytes) {
     notice(
         "metrics.jsonl is shorter than the checkpoint remembers (a power cut?): lines are missing "
         "from it, the run itself is whole");
   }
   const std::vector<std::string> faults =
-      metrics_faults(recipe.output_dir + "/metrics.jsonl", metrics_.offset());
+      metrics_faults(recipe.output_dir + "/metrics.jsonl", metrics_->offset());
   if (!faults.empty()) {
     warning("metrics.jsonl is damaged, the run itself is whole: " + join(faults, "; ", 5) +
             ". What is read from it (report.html, lft debug diff) lacks these lines");
@@ -60,7 +62,7 @@ void RunFiles::step(const StepOutcome& outcome, const StepState& state, const St
                                  .lrs = lrs,
                                  .ids_hash = hashes.ids,
                                  .run_hash = hashes.run};
-  metrics_.step(line);
+  if (metrics_) metrics_->step(line);
   progress_.update(line);
   if (!tensorboard_) return;
   tensorboard_->scalar("train/loss", line.step, line.loss);
@@ -73,7 +75,7 @@ void RunFiles::step(const StepOutcome& outcome, const StepState& state, const St
 }
 
 void RunFiles::layer_norms(const StepOutcome& outcome, const Optimizer& optimizer, int64_t step) {
-  metrics_.event(
+  event(
       "layer_grad_norms", step,
       {{"norm", "l2"}, {"layers", layers_json(layer_grad_norms(optimizer, outcome.stats.norms))}});
   if (!tensorboard_) return;
@@ -84,7 +86,7 @@ void RunFiles::layer_norms(const StepOutcome& outcome, const Optimizer& optimize
 }
 
 void RunFiles::activations(const std::vector<LayerValue>& rms, int64_t step) {
-  metrics_.event("layer_activation_norms", step, {{"norm", "rms"}, {"layers", layers_json(rms)}});
+  event("layer_activation_norms", step, {{"norm", "rms"}, {"layers", layers_json(rms)}});
   if (!tensorboard_) return;
   for (const LayerValue& layer : rms)
     tensorboard_->scalar("activation_rms/" + layer.layer, step, layer.value);
@@ -92,17 +94,17 @@ void RunFiles::activations(const std::vector<LayerValue>& rms, int64_t step) {
 
 void RunFiles::warn(const std::vector<NormWarning>& warnings, int64_t step) {
   for (const NormWarning& warning : warnings) {
-    metrics_.event("norm_warning", step, warning_json(warning));
+    event("norm_warning", step, warning_json(warning));
     note(warning_line(warning, step));
   }
 }
 
 void RunFiles::warn(const std::string& name, const ErrorInfo& info, int64_t step) {
-  metrics_.event(name, step,
-                 {{"what", info.what + ": " + info.found},
-                  {"where", info.where},
-                  {"expected", info.expected},
-                  {"next", info.next}});
+  event(name, step,
+        {{"what", info.what + ": " + info.found},
+         {"where", info.where},
+         {"expected", info.expected},
+         {"next", info.next}});
   note("warning: " + info.what);
   for (const auto& [part, text] : {std::pair{"where", &info.where},
                                    {"found", &info.found},
@@ -118,7 +120,7 @@ void RunFiles::note(const std::string& line) {
 }
 
 void RunFiles::eval(int64_t step, double loss, int64_t samples) {
-  metrics_.event("eval", step, {{"eval_loss", loss}, {"samples", samples}});
+  event("eval", step, {{"eval_loss", loss}, {"samples", samples}});
   if (tensorboard_) tensorboard_->scalar("eval/loss", step, loss);
   char line[96];
   std::snprintf(line, sizeof line, "step %lld: eval loss %.4f on %lld samples",
@@ -128,8 +130,8 @@ void RunFiles::eval(int64_t step, double loss, int64_t samples) {
 }
 
 uint64_t RunFiles::sync() {
-  metrics_.sync();
-  return metrics_.offset();
+  if (metrics_) metrics_->sync();
+  return size();
 }
 
 void RunFiles::flush() {

@@ -1,6 +1,7 @@
 // What a run writes while it goes on: metrics.jsonl, TensorBoard, the progress on the terminal.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,8 +24,10 @@ GroupRates rates_of(const Optimizer& optimizer, double factor);
 class RunFiles {
  public:
   /// `metrics_bytes` of metrics.jsonl are kept (0: a fresh run). A file that is shorter loses its
-  /// last broken line and is said to be short.
-  RunFiles(const recipe::Recipe& recipe, report::ProgressOptions progress, uint64_t metrics_bytes);
+  /// last broken line and is said to be short. `writes`: else no file is opened, as another process
+  /// of the run writes it.
+  RunFiles(const recipe::Recipe& recipe, report::ProgressOptions progress, uint64_t metrics_bytes,
+           bool writes = true);
 
   void step(const StepOutcome& outcome, const StepState& state, const StepHashes& hashes,
             const GroupRates& lrs, double step_s);
@@ -35,7 +38,7 @@ class RunFiles {
   void warn(const std::string& name, const ErrorInfo& info, int64_t step);
   void eval(int64_t step, double loss, int64_t samples);
   void event(const std::string& name, int64_t step, const io::Json& fields) {
-    metrics_.event(name, step, fields);
+    if (metrics_) metrics_->event(name, step, fields);
   }
   void note(const std::string& line);  // "warning: ..." is one
   /// The bar of the steps stays as it is now; what comes is no step.
@@ -43,10 +46,12 @@ class RunFiles {
 
   /// Everything written so far is on the disk; the size of metrics.jsonl.
   uint64_t sync();
+  /// The size of metrics.jsonl, whether it is on the disk or not.
+  uint64_t size() const { return metrics_ ? metrics_->offset() : 0; }
   void flush();
 
  private:
-  report::MetricsFile metrics_;
+  std::optional<report::MetricsFile> metrics_;
   report::Progress progress_;
   std::unique_ptr<report::TensorBoardWriter> tensorboard_;
 };

@@ -9,7 +9,6 @@
 #include "src/base/hash.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
-#include "src/train/step/step.h"
 
 namespace lft::train {
 namespace {
@@ -64,10 +63,10 @@ class Follower {
 
 std::string first_run_hash() { return std::string(16, '0'); }
 
-StepHashes fold_step(const std::string& run_hash, const data::StepSamples& samples, double loss) {
+StepHashes fold_step(const std::string& run_hash, const std::vector<std::string>& ids,
+                     double loss) {
   StepHashes hashes;
-  hashes.ids = short_hash(
-      io::Json(sample_ids(samples)).dump(-1, ' ', false, io::Json::error_handler_t::replace));
+  hashes.ids = short_hash(io::Json(ids).dump(-1, ' ', false, io::Json::error_handler_t::replace));
   hashes.run = fold_hashes(run_hash, hashes.ids, loss);
   return hashes;
 }

@@ -6,8 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "src/data/loader.h"
-
 namespace lft::train {
 
 /// 16 hexadecimal digits each, the first ones of a sha256.
@@ -20,9 +18,9 @@ struct StepHashes {
 
 /// What a run's hash is before step 1.
 std::string first_run_hash();
-/// `loss`: a skipped or failed step's too, as it was computed; 0 where none was. Every NaN is the
-/// same one.
-StepHashes fold_step(const std::string& run_hash, const data::StepSamples& samples, double loss);
+/// `ids`: of all samples of the step, in order. `loss`: a skipped or failed step's too, as it was
+/// computed; 0 where none was. Every NaN is the same one.
+StepHashes fold_step(const std::string& run_hash, const std::vector<std::string>& ids, double loss);
 
 /// The `run` of fold_step(), of what metrics.jsonl has of a step.
 std::string fold_hashes(const std::string& run_hash, const std::string& ids_hash, double loss);

@@ -10,6 +10,7 @@
 #include "kernels/common/error.h"
 #include "models/ops/core/precision.h"
 #include "src/base/log.h"
+#include "src/base/sum_tree.h"
 #include "src/data/batch.h"
 #include "src/text/chat_template.h"
 #include "src/text/tokenizer_parts.h"
@@ -18,6 +19,7 @@
 #include "src/train/proof/adapter_reach.h"
 #include "src/train/proof/first_loss.h"
 #include "src/train/proof/first_loss_trials.h"
+#include "src/train/run/shared_run.h"
 #include "src/train/step/recovery.h"
 
 namespace lft::train {
@@ -30,6 +32,16 @@ namespace {
 
 /// Of a checkpoint's identity; known once the weights are read.
 constexpr const char* kBaseDigest = "base, every byte";
+constexpr const char* kWorldSize = "world_size";
+
+/// Of a run that another number of processes goes on with.
+std::string processes_line(int64_t before, int64_t now) {
+  const bool same = is_power_of_two(before) && is_power_of_two(now);
+  return "the checkpoint was saved by " + std::to_string(before) +
+         (before == 1 ? " process, " : " processes, ") + std::to_string(now) +
+         (now == 1 ? " goes on: " : " go on: ") +
+         (same ? "sums are added in the same order" : "sums are added in another order");
+}
 
 [[noreturn]] void refuse_checkpoint(const checkpoint::Checkpoint& checkpoint,
                                     const std::string& what, const std::string& found,
@@ -135,12 +147,13 @@ io::Json run_environment(RunInputs& inputs) {
 
 }  // namespace
 
-Restart find_restart(RunInputs& inputs) {
+Restart find_restart(RunInputs& inputs, dist::Ranks* ranks) {
   Restart restart;
   const std::string dir = inputs.recipe.output_dir + "/checkpoints";
   std::vector<std::string> warnings;
-  restart.checkpoint = checkpoint::load_newest(dir, &warnings);
+  if (is_first(ranks)) restart.checkpoint = checkpoint::load_newest(dir, &warnings);
   for (const std::string& line : warnings) warning(line);
+  share_checkpoint(ranks, restart.checkpoint);
   if (!restart.checkpoint) {
     inputs.notices.push_back("no checkpoint yet in " + dir + ": starting from the beginning");
     return restart;
@@ -155,9 +168,12 @@ Restart find_restart(RunInputs& inputs) {
     identity = {{"base", identity["base"]},
                 {"data", identity["data"]},
                 {"tokenizer", inputs.data.encode.tokenizer_parts.at(text::kSampleIdsPart)},
-                {"world_size", identity["world_size"]}};
+                {kWorldSize, identity[kWorldSize]}};
   }
+  const int64_t saved_by = checkpoint.identity.value(kWorldSize, int64_t{1});
+  identity[kWorldSize] = saved_by;
   checkpoint::check_identity(checkpoint, identity, inputs.recipe);
+  if (saved_by != inputs.ranks) inputs.notices.push_back(processes_line(saved_by, inputs.ranks));
   if (const auto threads = checkpoint.environment.find("threads");
       threads != checkpoint.environment.end() && threads->is_number_integer()) {
     at::set_num_threads(static_cast<int>(std::clamp<int64_t>(threads->get<int64_t>(), 1, 1024)));
@@ -228,7 +244,7 @@ io::Json run_identity(RunInputs& inputs, const std::string& base_digest) {
   io::Json identity = {{"base", hf::base_fingerprint(inputs.model.dir)},
                        {kBaseDigest, base_digest},
                        {"data", inputs.data.train->hash()},
-                       {"world_size", 1}};
+                       {kWorldSize, 1}};
   const data::EncodeOptions& encode = inputs.data.encode;
   identity["template"] = text::template_hash(encode.template_name);
   identity["end token"] = encode.eos;
@@ -249,6 +265,7 @@ checkpoint::Checkpoint snapshot(Run& run, uint64_t metrics_bytes) {
   }
   checkpoint.state = saved_state(run, metrics_bytes);
   checkpoint.identity = run_identity(run.inputs, run.model.base_digest);
+  checkpoint.identity[kWorldSize] = run.inputs.ranks;
   checkpoint.environment = run_environment(run.inputs);
   checkpoint.recipe = recipe::dump_recipe(run.inputs.recipe);
   return checkpoint;

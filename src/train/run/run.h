@@ -41,9 +41,9 @@ struct Restart {
   bool exact = true;  // same library, device and processor as the process that saved it
 };
 /// The newest checkpoint that verifies, agreeing with the recipe and its inputs (kCheckpoint
-/// otherwise); sets the thread count to the stored one, on which the order of sums depends. Notices
-/// go to inputs.notices.
-Restart find_restart(RunInputs& inputs);
+/// otherwise), which rank 0 reads for all; sets the thread count to the stored one, on which the
+/// order of sums depends. Notices go to inputs.notices.
+Restart find_restart(RunInputs& inputs, dist::Ranks* ranks = nullptr);
 
 /// Opened inputs and a fresh model as a run at step 0. Its id is new.
 Run make_run(RunInputs inputs);
@@ -56,8 +56,8 @@ family::Batch probe_batch(const Run& run);
 /// recipe expects another first loss.
 std::string tell_first_loss(Run& run, const Proof& proof);
 
-/// What a checkpoint of this run must agree with: base, data, images, processor, tokenizer, world
-/// size. base_digest: RunModel's.
+/// What a checkpoint of this run must agree with: base, data, images, processor, tokenizer. How
+/// many processes saved it is there, too, and may differ. base_digest: RunModel's.
 io::Json run_identity(RunInputs& inputs, const std::string& base_digest);
 
 /// Everything that moves; `metrics_bytes` is the size of metrics.jsonl up to this step.

@@ -32,6 +32,7 @@
 #include "src/train/run/rehearsal.h"
 #include "src/train/run/run.h"
 #include "src/train/run/sample_answers.h"
+#include "src/train/run/shared_run.h"
 #include "src/train/run/step_options.h"
 #include "src/train/step/recovery.h"
 #include "src/train/step/samples_ahead.h"
@@ -44,13 +45,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-bool has_image(const data::StepSamples& samples) {
-  return std::ranges::any_of(samples.micro, [](const std::vector<data::Sample>& micro) {
-    return std::ranges::any_of(micro,
-                               [](const data::Sample& sample) { return !sample.images.empty(); });
-  });
 }
 
 /// For a card of the report.
@@ -66,6 +60,7 @@ class Trainer {
   Trainer(Run& run, RunMemory& memory, const PeakMemory& peak, const TrainOptions& options,
           uint64_t metrics_bytes)
       : run_(run),
+        ranks_(options.ranks),
         memory_(memory),
         peak_(peak),
         recipe_(run.inputs.recipe),
@@ -79,11 +74,13 @@ class Trainer {
                 .first_step = run.state.step,
                 .steps_per_epoch = run.inputs.steps_per_epoch,
                 .plain_every = recipe_.log.every_steps},
-               metrics_bytes),
+               metrics_bytes, is_first(options.ranks)),
         writer_(recipe_.output_dir + "/checkpoints", recipe_.checkpoint.keep,
                 /*behind=*/!run.inputs.device.is_cpu()) {
     options_.gradients_ready = options.gradients_ready;
     options_.passes = graphs_.get();
+    options_.ranks = ranks_;
+    if (!is_first(ranks_)) return;
     io::write_file_atomic(path("recipe.resolved.yaml"), recipe::dump_recipe(recipe_));
     environment_ = environment_json(run.inputs.device, recipe_.train.deterministic).dump(2) + "\n";
     io::write_file_atomic(path("environment.json"), environment_);
@@ -96,15 +93,17 @@ class Trainer {
       saved_step_ = run_.state.step;
       files_.event("resume", run_.state.step, {{"precision", compute_name(run_.state.compute)}});
     } else {
-      record_answers_before(run_);
+      if (is_first(ranks_)) record_answers_before(run_);
       if (recipe_.checkpoint.at_step_zero) save();
     }
     try {
       return run_to_end();
     } catch (const Error& error) {
-      if (error.kind() == ErrorKind::kNumeric) write_report(/*with_answers=*/false);
-      if (error.kind() == ErrorKind::kInput && run_.state.step > 0) stop_for_data(error);
-      throw;
+      if (ranks_ == nullptr) end_with(error);
+      const Error agreed = ranks_->failed(error);
+      if (dist::group_is_broken()) save_committed(agreed);
+      if (!ranks_->first() || dist::group_is_broken()) throw agreed;
+      end_with(agreed);
     }
   }
 
@@ -114,11 +113,40 @@ class Trainer {
     files_.steps_done();
     drop_passes();  // what comes now needs their memory
     save_step();
-    if (requested_signal() != 0) return stop(requested_signal());
+    if (ranks_ != nullptr && signal_ == 0) signal_ = agreed_signal(ranks_);
+    if (signal() != 0) return stop(signal());
     record_memory();
     if (stop_behind_ == 0) return finish();
     save_outputs(run_);
     return 0;
+  }
+
+  [[noreturn]] void end_with(const Error& error) {
+    if (error.kind() == ErrorKind::kNumeric) write_report(/*with_answers=*/false);
+    if (error.kind() == ErrorKind::kInput && run_.state.step > 0) stop_for_data(error);
+    throw Error(error);
+  }
+
+  /// The last finished step, without a word to the others: what the next one had begun to write is
+  /// cut off again by whoever goes on from it.
+  void save_committed(const Error& error) {
+    if (!is_first(ranks_)) return;
+    drop_passes();
+    if (saved_step_ != run_.state.step) {
+      files_.sync();
+      run_.skipped_samples.resize(committed_skips_);
+      writer_.save(snapshot(run_, committed_bytes_));
+    }
+    writer_.wait();
+    files_.event("stopped", run_.state.step, {{"reason", error.what()}});
+  }
+
+  /// That ends the run: what this process got, or of several what they have agreed on.
+  int signal() const { return ranks_ == nullptr ? requested_signal() : signal_; }
+
+  /// What this process does, for the others.
+  void at(const std::string& phase) {
+    if (ranks_ != nullptr) ranks_->at(phase);
   }
 
   /// What the steps took beside what was predicted for them.
@@ -145,11 +173,17 @@ class Trainer {
       ahead.fetch();
       ahead_bytes_ = memory_.watch.live() - before;
     };
-    while (run_.state.step < last && requested_signal() == 0 &&
-           !run_.best.waited(recipe_.train.patience)) {
+    while (run_.state.step < last && signal() == 0 && !run_.best.waited(recipe_.train.patience)) {
+      committed_bytes_ = files_.size();
+      committed_skips_ = run_.skipped_samples.size();
+      at("step " + std::to_string(run_.state.step + 1) + ", reading its samples");
       data::StepSamples samples = ahead.next();
-      note_skipped(samples);
-      take_step(std::move(samples), previous);
+      const WholeStep whole = ranks_ == nullptr ? whole_step(samples)
+                                                : whole_step(*ranks_, samples, requested_signal());
+      signal_ = whole.signal;
+      if (signal_ != 0) break;
+      note_skipped(whole);
+      take_step(std::move(samples), whole, previous);
       const int64_t step = run_.state.step;
       if (const int64_t every = recipe_.train.eval_every_steps;
           every > 0 && step % every == 0 && step < run_.inputs.total_steps) {
@@ -158,14 +192,14 @@ class Trainer {
       if (step % recipe_.checkpoint.every_steps == 0) save();
     }
     options_.while_device_works = {};
-    if (part_done_ && requested_signal() == 0) part_done_(run_.state.step, ahead.next());
+    if (part_done_ && signal() == 0) part_done_(run_.state.step, ahead.next());
   }
 
-  void take_step(data::StepSamples samples, Clock::time_point& previous) {
+  void take_step(data::StepSamples samples, const WholeStep& whole, Clock::time_point& previous) {
     const StepState before = run_.state;
     ahead_bytes_ = 0;
     memory_.begin("step " + std::to_string(before.step + 1), sample_ids(samples));
-    const StepOutcome outcome = step_within_memory(samples);
+    const StepOutcome outcome = step_within_memory(samples, whole);
     samples.made.reset();  // where the step ran in parts it was not taken
     for (const std::string& note :
          graphs_ ? graphs_->graphs().take_notes() : std::vector<std::string>())
@@ -178,12 +212,12 @@ class Trainer {
     const Clock::time_point now = Clock::now();
     const double step_s = std::chrono::duration<double>(now - previous).count();
     previous = now;
-    const StepHashes hashes = fold_step(run_.hash, samples, outcome.loss);
+    const StepHashes hashes = fold_step(run_.hash, whole.ids, outcome.loss);
     run_.hash = hashes.run;
     switch (outcome.result) {
       case StepResult::kTaken:
-        record(samples, outcome, hashes, step_s);
-        last_good_ = std::move(samples);
+        record(whole, outcome, hashes, step_s);
+        if (ranks_ == nullptr) last_good_ = std::move(samples);
         last_good_step_ = run_.state.step;
         return;
       case StepResult::kEmpty:
@@ -198,36 +232,55 @@ class Trainer {
         return;
       case StepResult::kNonFinite:
         drop_passes();  // FP32 passes do without
-        return answer_non_finite(run_, files_, options_,
-                                 {.samples = samples,
-                                  .outcome = outcome,
-                                  .before = before,
-                                  .hashes = hashes,
-                                  .last_good = last_good_,
-                                  .last_good_step = last_good_step_});
+        return answer({.samples = samples,
+                       .outcome = outcome,
+                       .before = before,
+                       .hashes = hashes,
+                       .last_good = last_good_,
+                       .last_good_step = last_good_step_});
+    }
+  }
+
+  /// Of several processes rank 0 reads the samples of all and looks into them; the others recover,
+  /// or hear why the run ends.
+  void answer(const NonFiniteStep& step) {
+    if (ranks_ == nullptr) return answer_non_finite(run_, files_, options_, step);
+    at("step " + std::to_string(step.before.step + 1) + ", what was not finite");
+    if (ranks_->first()) {
+      const data::StepSamples samples = read_step(run_, step.before.step + 1);
+      if (last_good_step_ > 0) last_good_ = read_step(run_, last_good_step_);
+      answer_non_finite(run_, files_, options_,
+                        {.samples = samples,
+                         .outcome = step.outcome,
+                         .before = step.before,
+                         .hashes = step.hashes,
+                         .last_good = last_good_,
+                         .last_good_step = last_good_step_});
+      last_good_.reset();
+    } else if (can_recover(step.before, recipe_.precision.recovery)) {
+      recover(run_.state, run_.optimizer, run_.scaler, recipe_.precision.lr_backoff);
+    } else {
+      ranks_->exchange("");  // throws what rank 0 says
     }
   }
 
   /// The first step and every so many look at the layers' outputs on their way.
-  StepOutcome measured_step(const data::StepSamples& samples) {
+  StepOutcome measured_step(const data::StepSamples& samples, const WholeStep& whole) {
     activations_.clear();
     std::optional<ObserveCalls> observe;
-    if (const int64_t step = run_.state.step + 1;
-        activations_every() > 0 && (step == 1 || step % activations_every() == 0)) {
-      observe.emplace(activations_);
-    }
+    if (looks_at_activations(run_.state.step + 1)) observe.emplace(activations_);
     if (graphs_) graphs_->graphs().use_graphs(!observe.has_value());
     return train_step({run_.model.model, run_.optimizer, run_.scaler, run_.schedule}, options_,
-                      samples, run_.state);
+                      samples, whole, run_.state);
   }
 
   /// A step that did not fit is taken again with less kept: without CUDA graphs, whose memory
   /// serves nothing else, and after a recovery, whose FP32 activations are larger, as
   /// spare_memory() says. Nothing had moved.
-  StepOutcome step_within_memory(const data::StepSamples& samples) {
+  StepOutcome step_within_memory(const data::StepSamples& samples, const WholeStep& whole) {
     while (true) {
       try {
-        return measured_step(samples);
+        return measured_step(samples, whole);
       } catch (const std::exception& error) {
         run_.optimizer.drop_gradients();
         if (!is_out_of_memory(error)) throw;
@@ -237,7 +290,7 @@ class Trainer {
                       std::to_string(run_.state.step + 1));
           continue;
         }
-        if (!run_.state.recovered || !spare_memory(run_.state, samples)) throw;
+        if (!run_.state.recovered || !spare_memory(run_.state, whole.most_rows())) throw;
       }
       files_.event("memory_spared", run_.state.step + 1,
                    {{"recompute", run_.state.recompute}, {"split", run_.state.split}});
@@ -249,39 +302,48 @@ class Trainer {
     }
   }
 
-  void record(const data::StepSamples& samples, const StepOutcome& outcome,
-              const StepHashes& hashes, double step_s) {
+  void record(const WholeStep& whole, const StepOutcome& outcome, const StepHashes& hashes,
+              double step_s) {
     run_.last_loss = outcome.loss;
     run_.tokens += outcome.tokens;
     files_.step(outcome, run_.state, hashes, rates_of(run_.optimizer, outcome.lr_factor), step_s);
     const int64_t every = recipe_.log.layer_grad_norms_every;
     if (every > 0 && run_.state.step % every == 0)
       files_.layer_norms(outcome, run_.optimizer, run_.state.step);
-    watch_norms(samples, outcome);
+    watch_norms(whole, outcome);
     run_.watch.step(run_.optimizer, outcome.stats.norms, outcome.lr_factor, run_.state.compute);
   }
 
-  void watch_norms(const data::StepSamples& samples, const StepOutcome& outcome) {
+  void watch_norms(const WholeStep& whole, const StepOutcome& outcome) {
     const int64_t step = run_.state.step;
     const StepNorms norms{
         .step = step,
         .loss = outcome.loss,
         .norm = outcome.stats.norm,
-        .modules = module_grad_norms(run_.optimizer, outcome.stats.norms, has_image(samples))};
+        .modules = module_grad_norms(run_.optimizer, outcome.stats.norms, whole.has_image)};
     files_.warn(run_.norms.step(norms), step);
+    share_activations(step);
     const std::vector<LayerValue> rms = activations_.rms();
     if (rms.empty()) return;
     files_.activations(rms, step);
     files_.warn(run_.norms.activations(rms), step);
   }
 
-  void note_skipped(const data::StepSamples& samples) {
-    for (const std::string& skipped : samples.skipped) {
+  /// Of all processes' micro-batches, in a step that looks at them.
+  void share_activations(int64_t step) {
+    if (ranks_ == nullptr || !looks_at_activations(step)) return;
+    const std::vector<std::string> seen = ranks_->exchange(activations_.seen().dump());
+    activations_.clear();
+    for (const std::string& each : seen) activations_.add(io::Json::parse(each));
+  }
+
+  void note_skipped(const WholeStep& whole) {
+    for (const std::string& skipped : whole.skipped) {
       files_.note("skipped a bad sample: " + skipped);
       files_.event("sample_skipped", run_.state.step + 1, {{"sample", skipped}});
       run_.skipped_samples.push_back(skipped);
     }
-    if (!samples.skipped.empty()) check_bad_count(run_.inputs.data.encode, run_.skipped_samples);
+    if (!whole.skipped.empty()) check_bad_count(run_.inputs.data.encode, run_.skipped_samples);
   }
 
   /// Each evaluation meets the same rows.
@@ -294,11 +356,13 @@ class Trainer {
   }
 
   void save() {
+    saved_step_ = run_.state.step;
+    if (!is_first(ranks_)) return;
+    at("step " + std::to_string(run_.state.step) + ", saving it");
     const std::string dir = path("checkpoints");
     files_.event("checkpoint", run_.state.step,
                  {{"path", dir + "/step-" + std::to_string(run_.state.step)}});
     writer_.save(snapshot(run_, files_.sync()));
-    saved_step_ = run_.state.step;
   }
 
   /// The step that the run stands at is on the disk.
@@ -312,7 +376,9 @@ class Trainer {
   void evaluate_loss() {
     look_at_images();
     if (!run_.inputs.data.eval) return;
-    memory_.begin("the evaluation after step " + std::to_string(run_.state.step));
+    const std::string name = "the evaluation after step " + std::to_string(run_.state.step);
+    memory_.begin(name);
+    at(name);
     if (graphs_) graphs_->graphs().start_over();
     empty_cache(run_.inputs.device);
     const infer::EvalOptions options{.batch_size = recipe_.train.batch_size,
@@ -321,9 +387,9 @@ class Trainer {
                                      .answers = false,
                                      .compute = run_.state.compute};
     const data::Dataset& rows = *run_.inputs.data.eval;
-    std::optional<report::EvalProgress> progress(rows.size());
-    const infer::EvalResult result = infer::evaluate(
-        run_.model.model, rows, *run_.inputs.data.tokenizer, run_.inputs.data.encode, options,
+    std::optional<report::EvalProgress> progress(rows.size() / run_.inputs.ranks);
+    const infer::EvalResult result = evaluate_shared(
+        ranks_, run_, rows, options,
         [&, done = int64_t{0}](const infer::EvalRecord&) mutable { progress->update(++done); });
     progress.reset();
     empty_cache(run_.inputs.device);
@@ -339,7 +405,7 @@ class Trainer {
     const int64_t step = run_.state.step;
     if (run_.best.take(eval_loss_, step)) {
       files_.event("best", step, {{"eval_loss", eval_loss_}, {"path", path("best")}});
-      save_best(run_, files_.sync());
+      if (is_first(ranks_)) save_best(run_, files_.sync());
     } else if (run_.best.waited(recipe_.train.patience) && step < run_.inputs.total_steps) {
       files_.event("early_stop", step,
                    {{"evaluations", run_.best.since}, {"best_step", run_.best.step}});
@@ -352,7 +418,8 @@ class Trainer {
   /// What is handed out is the best evaluation's, not the last step's.
   void go_back_to_best() {
     if (run_.best.step < 0 || run_.best.step == run_.state.step) return;
-    take_best(run_);
+    if (is_first(ranks_)) take_best(run_);
+    if (ranks_ != nullptr) share_trainables(*ranks_, run_);
     eval_loss_ = run_.best.loss;
     files_.note("what is saved is of step " + std::to_string(run_.best.step) +
                 ", whose eval loss, " + format_number(run_.best.loss, "%.4f") +
@@ -380,6 +447,7 @@ class Trainer {
   }
 
   int stop(int signal) {
+    if (!is_first(ranks_)) return stop_exit_code(signal);
     save_outputs(run_);
     write_report(/*with_answers=*/false);
     notice("stopped by a signal after step " + std::to_string(run_.state.step) +
@@ -413,6 +481,8 @@ class Trainer {
       files_.event("stopped", run_.state.step, {{"reason", error.what()}});
       throw;
     }
+    if (!is_first(ranks_)) return 0;
+    at("the report");
     tell_of_images();
     warn_unmoved();
     save_outputs(run_);
@@ -445,10 +515,14 @@ class Trainer {
     run_.optimizer.drop_gradients();
   }
 
-  int64_t activations_every() const { return recipe_.log.layer_activation_norms_every; }
+  bool looks_at_activations(int64_t step) const {
+    const int64_t every = recipe_.log.layer_activation_norms_every;
+    return every > 0 && (step == 1 || step % every == 0);
+  }
   std::string path(const std::string& name) const { return recipe_.output_dir + "/" + name; }
 
   Run& run_;
+  dist::Ranks* const ranks_;  // null: this process is alone
   RunMemory& memory_;
   const PeakMemory& peak_;
   const recipe::Recipe& recipe_;
@@ -464,7 +538,10 @@ class Trainer {
   std::string environment_;
   std::optional<data::StepSamples> last_good_;
   int64_t last_good_step_ = 0, saved_step_ = -1;
-  int64_t ahead_bytes_ = 0;  // of tensors made in this step for the next
+  int signal_ = 0;                // of several processes, as they have agreed
+  uint64_t committed_bytes_ = 0;  // of metrics.jsonl, and of run_.skipped_samples, when the step
+  size_t committed_skips_ = 0;    // began that is under way
+  int64_t ahead_bytes_ = 0;       // of tensors made in this step for the next
   Clock::time_point start_ = Clock::now();
   int64_t evaluated_step_ = -1;
   double eval_loss_ = NAN;
@@ -515,13 +592,16 @@ int train_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory,
     proof = prove(*run);
   }
   release_free_memory();
-  if (requested_signal() != 0) return stop_exit_code(requested_signal());
+  if (const int signal = agreed_signal(options.ranks); signal != 0) return stop_exit_code(signal);
   if (recipe.train.worst_first) rehearse(*run, memory, /*proved=*/!restart.checkpoint);
-  if (requested_signal() != 0) return stop_exit_code(requested_signal());
+  if (const int signal = agreed_signal(options.ranks); signal != 0) return stop_exit_code(signal);
 
-  io::make_dirs(recipe.output_dir);
-  if (!lock) lock.emplace(recipe.output_dir);
-  if (!proof.empty()) io::write_file_atomic(recipe.output_dir + "/trainability.json", proof);
+  if (is_first(options.ranks)) {
+    io::make_dirs(recipe.output_dir);
+    if (!lock) lock.emplace(recipe.output_dir);
+  }
+  if (!proof.empty() && is_first(options.ranks))
+    io::write_file_atomic(recipe.output_dir + "/trainability.json", proof);
   return Trainer(*run, memory, peak, options, metrics_bytes).run(restart.checkpoint.has_value());
 }
 
@@ -529,26 +609,29 @@ int train_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory,
 
 int train(const recipe::Recipe& recipe, const TrainOptions& options) {
   make_deterministic(recipe.train.deterministic);
-  RunInputs inputs = open_inputs(recipe, options.resume);
-  check_disk_space(inputs.recipe, inputs.model.trainable_parameters);
+  RunInputs inputs = open_shared_inputs(recipe, options);
   std::optional<checkpoint::RunLock> lock;  // now where the folder is there; a new one is made only
                                             // when there is something to write
-  if (io::is_directory(recipe.output_dir)) lock.emplace(recipe.output_dir);
+  if (is_first(options.ranks)) {
+    check_disk_space(inputs.recipe, inputs.model.trainable_parameters);
+    if (io::is_directory(recipe.output_dir)) lock.emplace(recipe.output_dir);
+  }
   RunMemory memory(inputs.device);
-  const Restart restart = options.resume ? find_restart(inputs) : Restart{};
+  const Restart restart = options.resume ? find_restart(inputs, options.ranks) : Restart{};
   for (const std::string& line : inputs.notices) notice(line);
   check_learning_rates(inputs);
   if (const std::string line = judge_steps(inputs); !line.empty()) warning(line);
   if (recipe.train.worst_first) {  // lengths are measured for it anyway
     for (const std::string& line : check_samples(inputs)) notice(line);
   }
-  if (requested_signal() != 0) return stop_exit_code(requested_signal());
+  if (const int signal = agreed_signal(options.ranks); signal != 0) return stop_exit_code(signal);
 
   std::optional<Run> run;
   try {
     return train_within(std::move(inputs), run, memory, restart, options, lock);
   } catch (const std::exception& error) {
-    if (!is_out_of_memory(error)) throw;
+    if (!is_out_of_memory(error) || dynamic_cast<const OutOfMemoryElsewhere*>(&error) != nullptr)
+      throw;
     ErrorInfo described = memory.describe();
     RunInputs again = run ? std::move(run->inputs) : open_inputs(recipe, /*resume=*/true);
     run.reset();

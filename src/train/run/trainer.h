@@ -4,6 +4,7 @@
 
 #include "models/family/family.h"
 #include "src/data/loader.h"
+#include "src/dist/ranks.h"
 #include "src/recipe/recipe.h"
 #include "src/train/optim/optimizer.h"
 
@@ -21,11 +22,13 @@ struct TrainOptions {
   /// `part_done` then gets what the step after it would train.
   int64_t stop_behind = 0;
   std::function<void(int64_t step, const data::StepSamples& next)> part_done = {};
-  bool folder_goes = false;  // afterwards, so that the last line sends nobody to it
+  bool folder_goes = false;      // afterwards, so that the last line sends nobody to it
+  dist::Ranks* ranks = nullptr;  // the processes of the run; null: this one is alone
 };
 
 /// Returns the exit code: 0 when every step was done; 130 or 75 when a signal stopped it after a
-/// step, with a checkpoint saved (75 with nothing written when it came before the first one).
+/// step, with a checkpoint saved (75 with nothing written when it came before the first one). Of
+/// several processes, rank 0 writes; where a process is lost it saves the last finished step.
 int train(const recipe::Recipe& recipe, const TrainOptions& options = {});
 
 }  // namespace lft::train

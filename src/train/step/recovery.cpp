@@ -2,8 +2,6 @@
 
 #include <ATen/Context.h>
 
-#include <algorithm>
-
 namespace lft::train {
 
 bool can_recover(const StepState& state, const std::string& recovery) {
@@ -20,14 +18,12 @@ void recover(StepState& state, Optimizer& optimizer, LossScaler& scaler, double 
   apply_recovered(state, optimizer, scaler);
 }
 
-bool spare_memory(StepState& state, const data::StepSamples& samples) {
+bool spare_memory(StepState& state, int64_t rows) {
   if (state.recompute != 1) {
     state.recompute = 1;
     return true;
   }
-  size_t rows = 0;
-  for (const std::vector<data::Sample>& micro : samples.micro) rows = std::max(rows, micro.size());
-  if (state.split >= static_cast<int64_t>(rows)) return false;
+  if (state.split >= rows) return false;
   state.split *= 2;
   return true;
 }

@@ -19,7 +19,8 @@ void recover(StepState& state, Optimizer& optimizer, LossScaler& scaler, double 
 /// For a recovered step that ran out of memory, FP32 activations being larger: recompute every
 /// block, then halve the parts of a micro-batch. False when nothing is left to spare. It stays for
 /// the rest of the run.
-bool spare_memory(StepState& state, const data::StepSamples& samples);
+/// `rows`: of the step's largest micro-batch.
+bool spare_memory(StepState& state, int64_t rows);
 
 /// The same settings in a run that goes on after its recovery.
 void apply_recovered(const StepState& state, Optimizer& optimizer, LossScaler& scaler);

@@ -11,6 +11,8 @@
 #include "models/ops/weight/masters.h"
 #include "src/data/batch.h"
 #include "src/train/explain/autograd_errors.h"
+#include "src/train/machine/device.h"
+#include "src/train/step/gradient_tree.h"
 
 namespace lft::train {
 namespace {
@@ -23,48 +25,78 @@ bool can_reach(const Optimizer& optimizer, const std::vector<data::Sample>& samp
                              [](const Slot& slot) { return slot.param.scope == "llm"; });
 }
 
-int64_t positions(const std::vector<data::Sample>& samples) {
-  int64_t count = 0;
-  for (const data::Sample& sample : samples) count += static_cast<int64_t>(sample.input_ids.size());
-  return count;
+/// Rows of each of the parts that a micro-batch is run in, but for the last.
+int64_t rows_of_part(int64_t rows, int64_t split) { return (rows + split - 1) / split; }
+
+/// How many parts the micro-batches before this process's are run in.
+uint64_t parts_before(const WholeStep& whole, int64_t split) {
+  int64_t parts = 0;
+  for (int64_t i = 0; i < whole.first; ++i) {
+    const int64_t rows = whole.rows[static_cast<size_t>(i)], each = rows_of_part(rows, split);
+    parts += (rows + each - 1) / each;
+  }
+  return static_cast<uint64_t>(parts);
 }
 
-/// Micro-batches in the parts that are run one by one.
-std::vector<std::vector<data::Sample>> parts_of(const data::StepSamples& samples, int64_t split) {
+/// A micro-batch in the parts that are run one by one.
+std::vector<std::vector<data::Sample>> parts_of(const std::vector<data::Sample>& micro,
+                                                int64_t split) {
   std::vector<std::vector<data::Sample>> parts;
-  for (const std::vector<data::Sample>& micro : samples.micro) {
-    const size_t size =
-        (micro.size() + static_cast<size_t>(split) - 1) / static_cast<size_t>(split);
-    for (size_t begin = 0; begin < micro.size(); begin += size) {
-      const auto first = micro.begin() + static_cast<std::ptrdiff_t>(begin);
-      parts.emplace_back(first,
-                         first + static_cast<std::ptrdiff_t>(std::min(size, micro.size() - begin)));
-    }
+  const auto size = static_cast<size_t>(rows_of_part(std::ssize(micro), split));
+  for (size_t begin = 0; begin < micro.size(); begin += size) {
+    const auto first = micro.begin() + static_cast<std::ptrdiff_t>(begin);
+    parts.emplace_back(first,
+                       first + static_cast<std::ptrdiff_t>(std::min(size, micro.size() - begin)));
   }
   return parts;
 }
 
-/// Forward and backward over all micro-batches; the sum of their losses, undefined where none
-/// reached a trainable. Those without a supervised token contribute exactly nothing and are not
-/// run.
-at::Tensor run_micro_batches(const Learner& learner, const data::StepSamples& samples,
-                             PassRunner* passes, MicroPass pass, int64_t split) {
-  const auto& [model, optimizer, scaler, schedule] = learner;
-  std::vector<std::vector<data::Sample>> parts;
-  if (split > 1) parts = parts_of(samples, split);
-  at::Tensor total;
-  bool reached = false;
-  for (size_t i = 0; i < (split > 1 ? parts : samples.micro).size(); ++i) {
-    const std::vector<data::Sample>& rows = split > 1 ? parts[i] : samples.micro[i];
-    if (supervised_tokens(rows) == 0) continue;
-    pass.micro_batch = i;
+/// This process's micro-batches, forward and backward.
+class MicroBatches {
+ public:
+  MicroBatches(const Learner& learner, const StepOptions& options, MicroPass pass, bool recovered)
+      : learner_(learner),
+        passes_(recovered ? nullptr : options.passes),
+        ranks_(options.ranks),
+        pass_(pass) {}
+
+  /// Those without a supervised token contribute exactly nothing and are not run.
+  Passes run(const data::StepSamples& samples, int64_t split) {
+    const int64_t cut = samples.cut > 0 ? samples.cut : std::ssize(samples.micro);
+    GradientTree tree(
+        learner_.optimizer.flat_gradients(),
+        ranks_ == nullptr ? Range{0, cut} : share_of(cut, ranks_->rank(), ranks_->size()));
+    for (size_t i = 0; i < samples.micro.size(); ++i) {
+      const std::vector<data::Sample>& micro = samples.micro[i];
+      tree.before(samples.numbers.empty() ? static_cast<int64_t>(i) : samples.numbers[i]);
+      if (split == 1) {
+        run_rows(
+            micro, [&] { return samples.take(i); }, samples);
+        continue;
+      }
+      for (const std::vector<data::Sample>& part : parts_of(micro, split))
+        run_rows(
+            part, [&] { return samples.make(part); }, samples);
+    }
+    tree.finish();
+    return std::move(result_);
+  }
+
+ private:
+  template <class Make>
+  void run_rows(const std::vector<data::Sample>& rows, const Make& make,
+                const data::StepSamples& samples) {
+    const MicroPass pass = pass_;
+    ++pass_.micro_batch;
+    if (supervised_tokens(rows) == 0) return;
+    const auto& [model, optimizer, scaler, schedule] = learner_;
     const bool reaches = can_reach(optimizer, rows);
     at::Tensor loss;
     try {
       const ops::DirectGradientsGuard direct;
-      family::Batch batch = split > 1 ? samples.make(rows) : samples.take(i);
-      if (reaches && passes != nullptr) {
-        loss = passes->run(std::move(batch), pass, scaler.seed());
+      family::Batch batch = make();
+      if (reaches && passes_ != nullptr) {
+        loss = passes_->run(std::move(batch), pass, scaler.seed());
       } else {
         loss = micro_loss(model, std::move(batch), pass);
         if (reaches) scaler.scale(loss).backward();
@@ -73,11 +105,42 @@ at::Tensor run_micro_batches(const Learner& learner, const data::StepSamples& sa
       const auto again = [&] { return micro_loss(model, samples.make(rows), pass); };
       rethrow_explained(error, *model, again, loss);
     }
-    reached |= reaches;
-    const at::Tensor part = loss.detach().to(at::kDouble);
-    total = total.defined() ? total + part : part;
+    result_.reached |= reaches;
+    result_.losses.push_back(loss.detach().to(at::kDouble));
   }
-  return reached ? total : at::Tensor();
+
+  const Learner& learner_;
+  PassRunner* const passes_;
+  dist::Ranks* const ranks_;
+  MicroPass pass_;
+  Passes result_;
+};
+
+/// The loss over all processes, undefined where nothing that is trained was reached; the gradients
+/// are summed up.
+at::Tensor run_all(const Learner& learner, const StepOptions& options, MicroBatches& own,
+                   const data::StepSamples& samples, const StepState& state) {
+  if (options.ranks == nullptr) {
+    const at::Tensor loss = total_loss(own.run(samples, state.split));
+    if (loss.defined() && options.gradients_ready)
+      options.gradients_ready(state.step + 1, learner.optimizer);
+    return loss;
+  }
+  Passes passes;
+  std::exception_ptr failed;
+  options.ranks->at("step " + std::to_string(state.step + 1) + ", its passes");
+  try {
+    passes = own.run(samples, state.split);
+    if (passes.reached && options.gradients_ready)
+      options.gradients_ready(state.step + 1, learner.optimizer);
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error)) throw;
+    failed = std::current_exception();
+  }
+  options.ranks->at("step " + std::to_string(state.step + 1) + ", its update");
+  const at::Tensor loss = share_passes(*options.ranks, passes, failed, learner.optimizer);
+  learner.scaler.seed();  // also where this process had nothing to run
+  return loss;
 }
 
 StepOutcome skip(StepOutcome outcome, StepState& state, const std::string& reason) {
@@ -148,26 +211,36 @@ at::Tensor micro_loss(family::Model& model, family::Batch batch, const MicroPass
 
 StepOutcome train_step(const Learner& learner, const StepOptions& options,
                        const data::StepSamples& samples, StepState& state) {
+  return train_step(learner, options, samples, whole_step(samples), state);
+}
+
+StepOutcome train_step(const Learner& learner, const StepOptions& options,
+                       const data::StepSamples& samples, const WholeStep& whole, StepState& state) {
   const auto& [model, optimizer, scaler, schedule] = learner;
   StepOutcome outcome;
   outcome.lr_factor = schedule.factor(state.scheduled);
   outcome.lr = optimizer.groups().front().lr * outcome.lr_factor;
   outcome.loss_scale = scaler.state().scale;
-  for (const auto& micro : samples.micro) {
-    outcome.supervised += supervised_tokens(micro);
-    outcome.tokens += positions(micro);
-  }
+  outcome.supervised = whole.supervised;
+  outcome.tokens = whole.tokens;
   optimizer.zero_gradients();
   optimizer.keep_shadows(state.compute);
   if (outcome.supervised == 0) return skip(std::move(outcome), state, "no supervised token");
   MicroPass pass = micro_pass(options, state);
   pass.supervised = outcome.supervised;
-  PassRunner* const passes = state.recovered ? nullptr : options.passes;
-  const at::Tensor loss = run_micro_batches(learner, samples, passes, pass, state.split);
+  pass.micro_batch = parts_before(whole, state.split);
+  MicroBatches own(learner, options, pass, state.recovered);
+  const at::Tensor loss = run_all(learner, options, own, samples, state);
   if (!loss.defined()) return skip(std::move(outcome), state, "no image for what is trained");
-  if (options.gradients_ready) options.gradients_ready(state.step + 1, optimizer);
 
-  scaler.unscale(optimizer, loss, options.clip_grad_norm);
+  // Machines of several kinds may differ in the last bit of a norm: rank 0's finding is that of
+  // all.
+  const auto agree = [&](const ops::GradVerdict& verdict) {
+    if (options.ranks == nullptr) return;
+    options.ranks->broadcast(verdict.control);
+    options.ranks->broadcast(verdict.squares);
+  };
+  scaler.unscale(optimizer, loss, options.clip_grad_norm, agree);
   scaler.step(optimizer, outcome.lr_factor);
   if (options.while_device_works) options.while_device_works();
   outcome.stats = scaler.update();

@@ -10,6 +10,7 @@
 #include "src/train/optim/loss_scaler.h"
 #include "src/train/optim/optimizer.h"
 #include "src/train/optim/schedule.h"
+#include "src/train/step/whole_step.h"
 
 namespace lft::train {
 
@@ -61,7 +62,8 @@ struct StepOptions {
   uint64_t seed = 42;                // of the dropout masks
   bool offload_activations = false;  // inputs of recomputed blocks wait in host memory
   std::function<void(int64_t step, Optimizer&)> gradients_ready =
-      {};  // before the check; a test's way in
+      {};  // before the check, of this process's micro-batches; a test's way in
+  dist::Ranks* ranks = nullptr;  // those that share the step; null: this process is alone
   /// The update is launched and the host has not yet waited for what the step found: what it does
   /// here the device does not wait for. Throws nothing.
   std::function<void()> while_device_works = {};
@@ -90,7 +92,12 @@ constexpr int64_t kMostSkipsInRow =
 
 /// Loss: sum over the supervised tokens of the whole global batch / their count; the scale is fixed
 /// within it. Gradients are absent at the end, whatever came out, but stay bound to the optimizer's
-/// buffer.
+/// buffer. Micro-batches are added in the order of src/base/sum_tree.h. Of several processes each
+/// runs its own, and all come to the same end: `whole` is of them all, and so are the outcome and
+/// what moves. Memory that one lacks is OutOfMemoryElsewhere in the others.
+StepOutcome train_step(const Learner& learner, const StepOptions& options,
+                       const data::StepSamples& samples, const WholeStep& whole, StepState& state);
+/// The same in one process.
 StepOutcome train_step(const Learner& learner, const StepOptions& options,
                        const data::StepSamples& samples, StepState& state);
 

@@ -16,20 +16,21 @@ using namespace lft::recipe;
 using namespace lft::train;
 namespace {
 
-StepSamples samples_with(const std::vector<std::vector<std::string>>& ids) {
+/// The ids of a step's samples, as its micro-batches hold them.
+std::vector<std::string> ids_of(const std::vector<std::vector<std::string>>& ids) {
   StepSamples samples;
   for (const auto& micro : ids) {
     samples.micro.emplace_back();
     for (const std::string& id : micro)
       samples.micro.back().push_back({.id = id, .input_ids = {}, .labels = {}, .images = {}});
   }
-  return samples;
+  return whole_step(samples).ids;
 }
 
 TEST(RunHash, IsTheFirstDigitsOfASha256OverHashIdsAndBits) {
   // ids = sha256(json.dumps(ids, ensure_ascii=False, separators=(",", ":"))); run = sha256(run +
   // ids + struct.pack(">d", loss).hex())
-  const StepSamples samples = samples_with({{"row1", "a \"b\"\n"}, {"\xc3\xa9"}});
+  const std::vector<std::string> samples = ids_of({{"row1", "a \"b\"\n"}, {"\xc3\xa9"}});
   const StepHashes first = fold_step(first_run_hash(), samples, 1.25);
   EXPECT_EQ(first.ids, "a19ee3222ae8af0c");
   EXPECT_EQ(first.run, "a293510382a32b8c");
@@ -40,18 +41,18 @@ TEST(RunHash, IsTheFirstDigitsOfASha256OverHashIdsAndBits) {
             "9648a472fe6acbea");
   EXPECT_EQ(fold_step(second.run, samples, -std::numeric_limits<double>::quiet_NaN()).run,
             "9648a472fe6acbea");
-  EXPECT_EQ(fold_step("", samples_with({}), 0).ids, "4f53cda18c2baa0c");
+  EXPECT_EQ(fold_step("", ids_of({}), 0).ids, "4f53cda18c2baa0c");
 }
 
 TEST(RunHash, SeesIdsOrderAndTheLastBitOfTheLossButNotHowTheBatchIsSplit) {
   const std::string start = first_run_hash();
-  const StepHashes one = fold_step(start, samples_with({{"a", "b"}}), 2.0);
-  EXPECT_EQ(one.run, fold_step(start, samples_with({{"a"}, {"b"}}), 2.0).run);
-  EXPECT_NE(one.ids, fold_step(start, samples_with({{"b", "a"}}), 2.0).ids);
-  EXPECT_NE(one.ids, fold_step(start, samples_with({{"ab"}}), 2.0).ids);
-  EXPECT_NE(one.ids, fold_step(start, samples_with({{"a\",\"b"}}), 2.0).ids);
-  EXPECT_NE(one.run, fold_step(start, samples_with({{"a", "b"}}), std::nextafter(2.0, 3.0)).run);
-  EXPECT_NE(one.run, fold_step("0000000000000001", samples_with({{"a", "b"}}), 2.0).run);
+  const StepHashes one = fold_step(start, ids_of({{"a", "b"}}), 2.0);
+  EXPECT_EQ(one.run, fold_step(start, ids_of({{"a"}, {"b"}}), 2.0).run);
+  EXPECT_NE(one.ids, fold_step(start, ids_of({{"b", "a"}}), 2.0).ids);
+  EXPECT_NE(one.ids, fold_step(start, ids_of({{"ab"}}), 2.0).ids);
+  EXPECT_NE(one.ids, fold_step(start, ids_of({{"a\",\"b"}}), 2.0).ids);
+  EXPECT_NE(one.run, fold_step(start, ids_of({{"a", "b"}}), std::nextafter(2.0, 3.0)).run);
+  EXPECT_NE(one.run, fold_step("0000000000000001", ids_of({{"a", "b"}}), 2.0).run);
 }
 
 /// Over a skipped step too: what a file holds can be checked from the file.

@@ -1,0 +1,27 @@
+#include "src/dist/launch.h"
+
+#include "src/cli/commands.h"
+#include "src/cli/recipe_args.h"
+
+namespace lft::cli {
+
+void add_launch(Command& app) {
+  struct Options : RecipeArgs {
+    int64_t nproc = 1;
+    bool resume = false;
+  };
+  auto [command, options] = recipe_command<Options>(
+      app, "launch",
+      "train with several processes of this machine, each with its own share of every step: on "
+      "GPUs one a GPU, on a CPU with its share of the cores");
+  command.option("-n,--nproc", options->nproc, "processes").required().range(1, 1024);
+  command.flag("--resume", options->resume, "as lft train takes it");
+  command.run([options] {
+    std::vector<std::string> arguments = {"train", options->path};
+    for (const std::string& set : options->sets) arguments.insert(arguments.end(), {"--set", set});
+    if (options->resume) arguments.emplace_back("--resume");
+    return dist::launch(options->nproc, arguments);
+  });
+}
+
+}  // namespace lft::cli

@@ -1,0 +1,123 @@
+#include "src/train/step/whole_step.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "src/io/json.h"
+
+namespace lft::train {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WholeStep, ids, rows, skipped, supervised, tokens, has_image,
+                                   signal)
+
+namespace {
+
+int64_t supervised_in(const std::vector<data::Sample>& samples) {
+  int64_t count = 0;
+  for (const data::Sample& sample : samples) count += sample.supervised();
+  return count;
+}
+
+std::string as_text(const io::Json& json) {
+  return json.dump(-1, ' ', false, io::Json::error_handler_t::replace);
+}
+
+template <class T>
+void append_all(std::vector<T>& all, std::vector<T> more) {
+  std::ranges::move(more, std::back_inserter(all));
+}
+
+/// What a process tells of its passes.
+struct PassReport {
+  std::vector<uint64_t> losses;  // their bits
+  bool reached = false, out_of_memory = false;
+  std::vector<bool> present;  // gradients, by slot
+};
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PassReport, losses, reached, out_of_memory, present)
+
+PassReport report_of(const Passes& passes, bool failed, const Optimizer& optimizer) {
+  PassReport report;
+  report.reached = passes.reached;
+  report.out_of_memory = failed;
+  if (failed) return report;
+  for (const at::Tensor& loss : passes.losses)
+    report.losses.push_back(std::bit_cast<uint64_t>(loss.item<double>()));
+  for (size_t i = 0; i < optimizer.slots().size(); ++i)
+    report.present.push_back(optimizer.has_gradient(i));
+  return report;
+}
+
+}  // namespace
+
+int64_t WholeStep::most_rows() const { return rows.empty() ? 0 : std::ranges::max(rows); }
+
+WholeStep whole_step(const data::StepSamples& samples) {
+  WholeStep whole;
+  whole.skipped = samples.skipped;
+  for (const std::vector<data::Sample>& micro : samples.micro) {
+    whole.rows.push_back(std::ssize(micro));
+    whole.supervised += supervised_in(micro);
+    for (const data::Sample& sample : micro) {
+      whole.ids.push_back(sample.id);
+      whole.tokens += std::ssize(sample.input_ids);
+      whole.has_image |= !sample.images.empty();
+    }
+  }
+  return whole;
+}
+
+WholeStep whole_step(dist::Ranks& ranks, const data::StepSamples& samples, int signal) {
+  WholeStep own = whole_step(samples), whole;
+  own.signal = signal;
+  const std::vector<std::string> texts = ranks.exchange(as_text(own));
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    auto part = io::Json::parse(texts[rank]).get<WholeStep>();
+    if (static_cast<int64_t>(rank) == ranks.rank()) whole.first = std::ssize(whole.rows);
+    append_all(whole.ids, std::move(part.ids));
+    append_all(whole.rows, std::move(part.rows));
+    append_all(whole.skipped, std::move(part.skipped));
+    whole.supervised += part.supervised;
+    whole.tokens += part.tokens;
+    whole.has_image |= part.has_image;
+    if (whole.signal == 0) whole.signal = part.signal;
+  }
+  return whole;
+}
+
+at::Tensor total_loss(const Passes& passes) {
+  at::Tensor total;
+  for (const at::Tensor& loss : passes.losses) total = total.defined() ? total + loss : loss;
+  return passes.reached ? total : at::Tensor();
+}
+
+at::Tensor share_passes(dist::Ranks& ranks, const Passes& passes, const std::exception_ptr& failed,
+                        Optimizer& optimizer) {
+  const PassReport own = report_of(passes, failed != nullptr, optimizer);
+  bool reached = false, out_of_memory = false;
+  double total = 0;
+  bool first = true;
+  std::vector<bool> present(optimizer.slots().size());
+  for (const std::string& text : ranks.exchange(io::Json(own).dump())) {
+    const auto report = io::Json::parse(text).get<PassReport>();
+    reached |= report.reached;
+    out_of_memory |= report.out_of_memory;
+    for (const uint64_t bits : report.losses) {
+      total = first ? std::bit_cast<double>(bits) : total + std::bit_cast<double>(bits);
+      first = false;
+    }
+    for (size_t i = 0; i < report.present.size(); ++i) present[i] = present[i] || report.present[i];
+  }
+  if (failed) std::rethrow_exception(failed);
+  if (out_of_memory) throw OutOfMemoryElsewhere();
+  if (!reached) return {};
+  for (size_t i = 0; i < present.size(); ++i) {
+    if (present[i] && !optimizer.has_gradient(i)) optimizer.gradient_written(i);
+  }
+  const at::Tensor flat = optimizer.flat_gradients();
+  ranks.sum(flat);
+  return at::scalar_tensor(total, flat.options().dtype(at::kDouble));
+}
+
+}  // namespace lft::train

@@ -1,0 +1,55 @@
+// What a step needs to know of all its micro-batches, whichever process runs them, and what its
+// processes tell each other of their passes.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <exception>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "src/data/loader.h"
+#include "src/dist/ranks.h"
+#include "src/train/optim/optimizer.h"
+
+namespace lft::train {
+
+struct WholeStep {
+  std::vector<std::string> ids;      // of all samples, in order
+  std::vector<int64_t> rows;         // of each micro-batch, in order
+  int64_t first = 0;                 // place in `rows` of the first that this process runs
+  std::vector<std::string> skipped;  // bad samples left out, with the reason
+  int64_t supervised = 0, tokens = 0;
+  bool has_image = false;
+  int signal = 0;  // the first that a process got
+
+  int64_t most_rows() const;
+};
+
+/// Of a process that runs all of them. No signal is looked for.
+WholeStep whole_step(const data::StepSamples& samples);
+/// Of all processes: one exchange. `signal`: this process's; 0: none.
+WholeStep whole_step(dist::Ranks& ranks, const data::StepSamples& samples, int signal);
+
+/// The passes of this process's micro-batches.
+struct Passes {
+  std::vector<at::Tensor> losses;  // one double each, in order
+  bool reached = false;            // something that is trained
+};
+/// The sum of the losses, added in order; undefined where nothing was reached.
+at::Tensor total_loss(const Passes& passes);
+
+/// Another process ran out of memory: its own exception has what is to be said of it.
+struct OutOfMemoryElsewhere : std::bad_alloc {
+  const char* what() const noexcept override { return "another process ran out of memory"; }
+};
+
+/// One exchange, then the gradients of `optimizer` are the sums of all processes', in all of them:
+/// a gradient is there where one process has it. `failed`: what this process's passes threw for
+/// want of memory; null where they did not. Where one ran out of memory each throws: its own, or
+/// OutOfMemoryElsewhere. Returns total_loss() over all.
+at::Tensor share_passes(dist::Ranks& ranks, const Passes& passes, const std::exception_ptr& failed,
+                        Optimizer& optimizer);
+
+}  // namespace lft::train
