@@ -77,8 +77,7 @@ SampleLength row_length(const Row& row, const std::string& image_root,
   return length;
 }
 
-SampleLength Dataset::length(int64_t index) const {
-  const Sample sample = get(index);
+SampleLength sample_length(const Sample& sample) {
   SampleLength length = length_of(sample, sample.images.size());
   for (const PixelImage& image : sample.images) {
     length.values += image.shape.values();
@@ -87,6 +86,8 @@ SampleLength Dataset::length(int64_t index) const {
   }
   return length;
 }
+
+SampleLength Dataset::length(int64_t index) const { return sample_length(get(index)); }
 
 std::vector<SampleLength> measure_lengths(const Dataset& dataset, int64_t workers,
                                           BadSamples* bad) {

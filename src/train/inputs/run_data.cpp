@@ -95,19 +95,23 @@ const std::vector<data::SampleLength>& sample_lengths(RunData& data) {
   return data.lengths;
 }
 
+const std::string& data_hash(RunData& data) {
+  if (!data.data_hash) data.data_hash = data.train->hash();
+  return *data.data_hash;
+}
+
 const std::string& image_stamp(RunData& data) {
-  if (!data.image_stamp.empty()) return data.image_stamp;
+  if (data.image_stamp) return *data.image_stamp;
   std::string seen;
   for (const ImageFile& file : image_files(*data.train)) {
     seen += std::to_string(file.status.st_size) + " " + std::to_string(file.status.st_mtim.tv_sec) +
             "." + std::to_string(file.status.st_mtim.tv_nsec) + "\n";
   }
-  if (!seen.empty()) data.image_stamp = sha256(seen).substr(0, 16);
-  return data.image_stamp;
+  return data.image_stamp.emplace(seen.empty() ? "" : sha256(seen).substr(0, 16));
 }
 
 const std::string& image_digest(RunData& data) {
-  if (!data.image_digest.empty()) return data.image_digest;
+  if (data.image_digest) return *data.image_digest;
   const std::vector<ImageFile> files = image_files(*data.train);
   int64_t bytes = 0;
   for (const ImageFile& file : files) bytes += file.status.st_size;
@@ -118,8 +122,7 @@ const std::string& image_digest(RunData& data) {
     const bool ours = S_ISREG(file.status.st_mode) && io::is_inside(file.path, data.image_root);
     if (few && ours && access(file.path.c_str(), R_OK) == 0) hash_pieces(hash, file.path);
   }
-  if (!files.empty()) data.image_digest = hash.hex().substr(0, 16);
-  return data.image_digest;
+  return data.image_digest.emplace(files.empty() ? "" : hash.hex().substr(0, 16));
 }
 
 data::LoaderOptions loader_options(const recipe::Recipe& recipe,

@@ -81,7 +81,8 @@ class NoGradientsLeft {
 
 Rehearsal rehearse_worst(Run& run, const StepOptions& options, MemoryWatch& watch, bool proved) {
   const data::BatchLayout layout = batch_layout(run.inputs);
-  const MicroBatchShape worst = worst_micro_batch(run.inputs, sample_lengths(run.inputs.data));
+  run.worst = worst_micro_batch(run.inputs, sample_lengths(run.inputs.data));
+  const MicroBatchShape& worst = *run.worst;
   run.inputs.data.encode.reading->allow(static_cast<int64_t>(worst.reading));
   Rehearsal result{.step = worst.step, .ids = {}};
   std::vector<data::Sample> samples = load(*run.inputs.data.train, worst.indices);
