@@ -2,7 +2,7 @@
 
 #include "src/base/hash.h"
 #include "src/data/prepared.h"
-#include "src/data/row_reader.h"
+#include "src/data/rows/row_reader.h"
 #include "src/io/files.h"
 
 namespace lft::data {

@@ -51,10 +51,6 @@ EncodeOptions encode_options(const std::string& model_dir, const family::ModelCo
                              const text::Tokenizer& tokenizer, const EncodeRules& rules,
                              std::string* notice);
 
-/// Rows of a file; the format is recognised from its structure and said in one line. Throws kInput
-/// with file:line (JSONL) or file[index] (array).
-std::vector<Row> read_rows(const std::string& path);
-
 /// Row -> Sample: render once, tokenise once, labels from character spans, image positions expanded
 /// as the model's processor says, pixels fitted. Truncates text after max_tokens, never an
 /// image position (kInput then). kInput where images and <image> marks differ in number.

@@ -6,6 +6,7 @@
 
 #include "kernels/common/error.h"
 #include "src/data/dataset.h"
+#include "src/data/rows/row_reader.h"
 #include "src/text/chat_template.h"
 
 namespace lft::data {
@@ -16,7 +17,6 @@ std::string row_place(const Row& row);
 constexpr char kMendImage[] =
     "mend the file, or the row's file name, or data.image_root; data.on_bad_sample: skip leaves "
     "such rows out";
-constexpr char kMendRow[] = "mend the row; data.on_bad_sample: skip leaves such rows out";
 /// Again, with the row's place before the image's, and with `next` where the error has no advice of
 /// its own.
 [[noreturn]] void throw_image_error(const Row& row, const Error& error, const std::string& next);

@@ -10,7 +10,7 @@
 #include "src/base/errors.h"
 #include "src/base/hash.h"
 #include "src/data/loader.h"
-#include "src/data/row_reader.h"
+#include "src/data/rows/row_reader.h"
 
 namespace lft::data {
 namespace {

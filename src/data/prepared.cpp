@@ -9,7 +9,7 @@
 #include "src/base/hash.h"
 #include "src/base/text.h"
 #include "src/data/loader.h"
-#include "src/data/row_reader.h"
+#include "src/data/rows/row_reader.h"
 #include "src/io/files.h"
 #include "src/io/safetensors.h"
 
