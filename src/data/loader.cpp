@@ -11,6 +11,7 @@
 #include "kernels/common/error.h"
 #include "models/ops/core/parallel.h"
 #include "src/base/errors.h"
+#include "src/data/rows/data_changed.h"
 
 namespace lft::data {
 bool MicroBatchCutter::starts_micro_batch(int64_t place, int64_t tokens) {
@@ -138,6 +139,8 @@ struct Loader::State {
     if (!slot.error) return false;
     try {
       std::rethrow_exception(slot.error);
+    } catch (const DataChanged&) {
+      throw;
     } catch (const Error& error) {
       if (!options.skip_bad || error.kind() != ErrorKind::kInput) throw;
       const ErrorInfo& info = error.info();

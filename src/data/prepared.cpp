@@ -27,8 +27,10 @@ std::string shard_name(size_t number) {
 
 constexpr char kSpecialTokens[] = "special_tokens_in_text";
 
-/// Everything that decides a sample beside its row. A run whose own differs is refused.
-io::Json made_for(const EncodeOptions& options) {
+}  // namespace
+
+/// A run whose own differs from what data was prepared for is refused.
+io::Json sample_rules(const EncodeOptions& options) {
   io::Json made = {{"template", options.template_name},
                    {"template_hash", text::template_hash(options.template_name)},
                    {"max_tokens", options.max_tokens},
@@ -43,6 +45,8 @@ io::Json made_for(const EncodeOptions& options) {
         options.special_tokens == SpecialTokensInText::kText ? "text" : "special";
   return made;
 }
+
+namespace {
 
 /// An image beside its pixels, in a shard of a family whose images differ in shape: a row of int64.
 constexpr int64_t kShapeNumbers = 9;
@@ -142,7 +146,7 @@ class PreparedWriter {
   void finish() {
     if (shard_.samples() > 0) flush();
     io::write_file_atomic(folder_ + "/rows.jsonl", rows_);
-    io::Json made = made_for(options_);
+    io::Json made = sample_rules(options_);
     if (options_.special_tokens == SpecialTokensInText::kSpecial && !special_read_)
       made.erase(kSpecialTokens);
     const io::Json index = {{"lft_prepared", kVersion},         {"made_for", made},
@@ -212,7 +216,7 @@ bool is_prepared(const std::string& path) {
 
 void check_made_for(const io::Json& stored, const EncodeOptions& options, const std::string& path) {
   std::vector<std::string> found, expected;
-  io::Json wanted = made_for(options);
+  io::Json wanted = sample_rules(options);
   // Rows without any are the same whatever a run says of them.
   if (stored.is_object() && stored.contains(kSpecialTokens))
     wanted.emplace(kSpecialTokens, nullptr);

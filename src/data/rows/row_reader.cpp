@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "src/base/errors.h"
+#include "src/base/hash.h"
 #include "src/base/log.h"
 #include "src/base/text.h"
 #include "src/data/rows/row_scanner.h"
@@ -87,6 +88,13 @@ io::Json row_to_json(const Row& row) {
   if (!row.system.empty()) json["system"] = row.system;
   if (!masked.empty()) json["masked"] = std::move(masked);
   return json;
+}
+
+uint64_t said_hash(const Row& row) {
+  io::Json said = row_to_json(row);
+  said.erase("id");
+  said.erase("where");
+  return std::stoull(sha256(said.dump()).substr(0, 16), nullptr, 16);
 }
 
 Row row_from_json(const io::Json& json, const std::string& where) {

@@ -31,6 +31,10 @@ RunData open_run_data(const recipe::Recipe& recipe, const family::ModelConfig& c
                       std::unique_ptr<text::Tokenizer> tokenizer,
                       std::vector<std::string>* notices);
 
+/// Writes what the next start of this run would have to find out again of its rows below
+/// <output_dir>/index/. A warning where that fails: the run does without.
+void keep_indexes(const RunData& data, const recipe::Recipe& recipe);
+
 /// data.lengths, measured by the first call; open_run_data() makes it for data.group_by_length
 /// alone.
 const std::vector<data::SampleLength>& sample_lengths(RunData& data);

@@ -547,6 +547,7 @@ int train_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory,
 
   io::make_dirs(recipe.output_dir);
   if (!lock) lock.emplace(recipe.output_dir);
+  keep_indexes(run->inputs.data, recipe);
   if (!proof.empty()) io::write_file_atomic(recipe.output_dir + "/trainability.json", proof);
   return Trainer(*run, memory, peak, options, metrics_bytes).run(restart.checkpoint.has_value());
 }
