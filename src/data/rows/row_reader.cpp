@@ -90,11 +90,15 @@ io::Json row_to_json(const Row& row) {
   return json;
 }
 
-uint64_t said_hash(const Row& row) {
+std::string said_text(const Row& row) {
   io::Json said = row_to_json(row);
   said.erase("id");
   said.erase("where");
-  return std::stoull(sha256(said.dump()).substr(0, 16), nullptr, 16);
+  return said.dump();
+}
+
+uint64_t said_hash(std::string_view said_text) {
+  return std::stoull(sha256(said_text).substr(0, 16), nullptr, 16);
 }
 
 Row row_from_json(const io::Json& json, const std::string& where) {

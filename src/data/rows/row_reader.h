@@ -70,7 +70,8 @@ std::vector<Row> read_rows(const std::string& path);
 /// What a row says, as canonical JSON (for hashes and prepared data), and back.
 io::Json row_to_json(const Row& row);
 Row row_from_json(const io::Json& json, const std::string& where);
-/// The first 8 bytes of the sha256 of what row_to_json says beside id and place.
-uint64_t said_hash(const Row& row);
+/// The text of row_to_json without id and place: what a row says. And its sha256's first 8 bytes.
+std::string said_text(const Row& row);
+uint64_t said_hash(std::string_view said_text);
 
 }  // namespace lft::data
