@@ -10,7 +10,8 @@
 
 #include "models/family/family.h"
 #include "src/data/reading_budget.h"
-#include "src/data/sample.h"
+#include "src/data/rows/row.h"
+#include "src/data/store/sample.h"
 #include "src/io/image.h"
 #include "src/io/json.h"
 #include "src/text/tokenizer.h"
@@ -107,9 +108,9 @@ class Dataset {
 };
 /// The index of a data file, which spares a start reading all rows: <stem>.rows, and <stem>.lengths
 /// for what train.worst_first and data.group_by_length ask.
+inline constexpr char kIndexBeside[] = ".lft";  // a data file's path with it is a stem, too
 struct IndexUse {
-  std::vector<std::string> kept = {};  // stems that are looked at before the data file's own path
-                                       // with ".lft", in this order
+  std::vector<std::string> kept = {};  // stems that are looked at before that one, in this order
   bool lengths = false;                // they will be asked for: measured as rows are read
 };
 

@@ -6,7 +6,7 @@
 #include "kernels/common/error.h"
 #include "src/base/parallel.h"
 #include "src/data/encode.h"
-#include "src/data/rows/data_changed.h"
+#include "src/data/store/data_changed.h"
 
 namespace lft::data {
 namespace {

@@ -5,13 +5,14 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "kernels/common/error.h"
 #include "models/ops/core/parallel.h"
 #include "src/base/errors.h"
-#include "src/data/rows/data_changed.h"
+#include "src/data/store/data_changed.h"
 
 namespace lft::data {
 bool MicroBatchCutter::starts_micro_batch(int64_t place, int64_t tokens) {
@@ -61,7 +62,7 @@ struct Loader::State {
   std::condition_variable room, filled;
   std::deque<std::shared_ptr<Slot>> queue;
   int64_t epoch = 0, position = 0;
-  std::vector<int64_t> order;
+  std::optional<EpochOrder> order;
   int64_t order_epoch = -1;
   size_t capacity = 0;
   bool stop = false;
@@ -71,11 +72,11 @@ struct Loader::State {
   /// The next place of the stream. The caller holds the mutex.
   std::shared_ptr<Slot> take() {
     if (order_epoch != epoch) {
-      order = epoch_order(options, size, epoch);
+      order.emplace(options, size, epoch);
       order_epoch = epoch;
     }
     auto slot = std::make_shared<Slot>();
-    slot->index = order[static_cast<size_t>(position)];
+    slot->index = order->at(position);
     if (++position == size) {
       position = 0;
       ++epoch;

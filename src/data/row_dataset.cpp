@@ -7,7 +7,7 @@
 #include "src/base/hash.h"
 #include "src/base/parallel.h"
 #include "src/data/encode.h"
-#include "src/data/rows/data_changed.h"
+#include "src/data/store/data_changed.h"
 
 namespace lft::data {
 namespace {
@@ -29,7 +29,7 @@ RowDataset::RowDataset(const std::string& path, std::string image_root,
       tokenizer_(tokenizer),
       options_(std::move(options)),
       kept_(use.kept) {
-  kept_.push_back(path + ".lft");
+  kept_.push_back(path + kIndexBeside);
   LengthCollector lengths;
   const RowVisitor measure = [&](int64_t first, const std::vector<ReadRow>& rows) {
     std::vector<SampleLength> part;

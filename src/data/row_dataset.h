@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "src/data/dataset.h"
-#include "src/data/length_table.h"
+#include "src/data/store/length_table.h"
 #include "src/data/rows/row_index.h"
 
 namespace lft::data {

@@ -5,7 +5,7 @@
 #include "src/base/errors.h"
 #include "src/base/hash.h"
 #include "src/base/log.h"
-#include "src/data/rows/data_changed.h"
+#include "src/data/store/data_changed.h"
 #include "src/data/rows/row_index_make.h"
 #include "src/io/files.h"
 

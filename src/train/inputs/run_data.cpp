@@ -150,7 +150,8 @@ data::LoaderOptions loader_options(const recipe::Recipe& recipe,
                               .grad_accum = recipe.train.grad_accum,
                               .workers = recipe.data.workers,
                               .seed = static_cast<uint64_t>(recipe.train.seed),
-                              .shuffle = recipe.data.shuffle,
+                              .shuffle = recipe.data.shuffle.rows,
+                              .blocks = recipe.data.shuffle.blocks,
                               .skip_bad = recipe.data.on_bad_sample == "skip",
                               .max_tokens = recipe.train.max_tokens_per_step};
   if (recipe.data.group_by_length) {

@@ -273,7 +273,7 @@ MicroBatchShape worst_micro_batch(const RunSettings& settings,
       std::min<int64_t>(kMostEpochs, (settings.total_steps + settings.steps_per_epoch - 1) /
                                          settings.steps_per_epoch);
   for (int64_t epoch = 0; epoch < epochs; ++epoch) {
-    const std::vector<int64_t> order = data::epoch_order(options, size, epoch);
+    data::EpochOrder order(options, size, epoch);
     for (int64_t begin = 0; begin < size; begin += group) {
       const MicroBatchShape none{.samples = {},
                                  .indices = {},
@@ -283,7 +283,7 @@ MicroBatchShape worst_micro_batch(const RunSettings& settings,
       data::MicroBatchCutter cutter(options);
       MicroBatchShape batch = none;
       for (int64_t i = begin; i < std::min(begin + group, size); ++i) {
-        const auto index = static_cast<size_t>(order[static_cast<size_t>(i)]);
+        const auto index = static_cast<size_t>(order.at(i));
         if (cutter.starts_micro_batch(i - begin, lengths[index].tokens))
           seen.consider(std::exchange(batch, none));
         if (lengths[index].tokens == 0) continue;

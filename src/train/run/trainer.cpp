@@ -88,7 +88,8 @@ class Trainer {
     io::write_file_atomic(path("recipe.resolved.yaml"), recipe::dump_recipe(recipe_));
     environment_ = environment_json(run.inputs.device, recipe_.train.deterministic).dump(2) + "\n";
     io::write_file_atomic(path("environment.json"), environment_);
-    if (recipe_.data.eval_share > 0)
+    if (recipe_.data.eval_share > 0 &&
+        !(run.state.step > 0 && io::path_exists(path("held_out.jsonl"))))
       io::write_file_atomic(path("held_out.jsonl"), data::row_list(*run.inputs.data.eval));
   }
 
@@ -226,9 +227,11 @@ class Trainer {
   MicroBatchShape largest_seen() const {
     MicroBatchShape batch = seen_.largest();
     for (const int64_t index : batch.indices) {
-      const auto bytes = static_cast<double>(run_.inputs.data.train->length(index).reading);
-      batch.reading =
-          std::max(batch.reading, static_cast<double>(recipe_.data.workers) * bytes);
+      try {
+        const auto bytes = static_cast<double>(run_.inputs.data.train->length(index).reading);
+        batch.reading = std::max(batch.reading, static_cast<double>(recipe_.data.workers) * bytes);
+      } catch (const Error&) {  // its image is gone since
+      }
     }
     return batch;
   }

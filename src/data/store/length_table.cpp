@@ -1,4 +1,4 @@
-#include "src/data/length_table.h"
+#include "src/data/store/length_table.h"
 
 #include <array>
 

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "models/family/image_processor.h"
-#include "src/data/rows/row.h"
 
 namespace lft::data {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "src/data/rows/column_file.h"
-#include "src/data/sample.h"
+#include "src/data/store/column_file.h"
+#include "src/data/store/sample.h"
 
 namespace lft::data {
 

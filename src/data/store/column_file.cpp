@@ -1,4 +1,4 @@
-#include "src/data/rows/column_file.h"
+#include "src/data/store/column_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
