@@ -13,7 +13,7 @@ constexpr int64_t kMostInAStep = 65536;  // of train.batch_size, and of train.gr
 /// data.shuffle: whether rows are shuffled, and whether only whole blocks of them are.
 struct Shuffle {
   bool rows = true, blocks = false;
-  Shuffle(bool on) : rows(on) {}  // NOLINT: true and false are the words of a recipe
+  Shuffle(bool on = true) : rows(on) {}  // NOLINT: true and false are words of a recipe
   bool operator==(const Shuffle&) const = default;
 };
 

@@ -129,7 +129,7 @@ TEST(RowIndex, OtherBytesAreNoticedAndOtherTimesAlone) {
   const RowIndex first = open(path);
   first.save(kept);
   std::string changed = slurp(path);
-  changed[changed.rfind('a')] = 'b';
+  changed[changed.find("aaa")] = 'b';
   dir.write("rows.jsonl", changed);
   const RowIndex other = open(path, {kept});
   EXPECT_TRUE(other.made_anew());
