@@ -285,9 +285,9 @@ Sample encode_prompt(const std::vector<text::Turn>& turns,
     refuse_row(row, "the prompt is longer than the model's positions", std::to_string(length),
                std::to_string(positions), "shorten the prompt");
   for (const std::string& file : image_files) {
-    sample.images.push_back(fit_named(
-        row, options, "name an image file that is whole and can be read",
-        [&] { return io::FileHandle::open_to_read(file); }));
+    sample.images.push_back(fit_named(row, options,
+                                      "name an image file that is whole and can be read",
+                                      [&] { return io::FileHandle::open_to_read(file); }));
   }
   return sample;
 }

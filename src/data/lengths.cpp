@@ -23,8 +23,8 @@ std::vector<family::ImagePlan> look_at_images(const Row& row, const std::string&
       const io::ImageHeader header = read_header_of(file, limits);
       plans.push_back(processor.plan(upright_size(header)));
       length.add_image(plans.back());
-      length.reading = std::max(
-          length.reading, read_bytes(header, static_cast<int64_t>(file.size()), processor));
+      length.reading = std::max(length.reading,
+                                read_bytes(header, static_cast<int64_t>(file.size()), processor));
     } catch (const Error& error) {
       throw_image_error(row, error, kMendImage);
     }

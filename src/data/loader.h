@@ -53,7 +53,7 @@ class EpochOrder {
   int64_t size_, window_ = 0;  // window_: places that are sorted by length together
   uint64_t stream_;
   std::vector<uint32_t> held_, batches_;  // empty: computed
-  std::vector<int64_t> sorted_;  // the window that was last asked for
+  std::vector<int64_t> sorted_;           // the window that was last asked for
   int64_t sorted_begin_ = -1;
 };
 

@@ -57,8 +57,7 @@ std::vector<int64_t> epoch_order(int64_t size, uint64_t seed, int64_t epoch, boo
 /// sorted, so that a batch holds neighbours, and whole batches come in a random order, `held_`;
 /// the short last one stays last. Which samples meet still depends on the epoch, since the windows
 /// are cut from its order.
-EpochOrder::EpochOrder(const LoaderOptions& options, int64_t size, int64_t epoch,
-                       int64_t most_held)
+EpochOrder::EpochOrder(const LoaderOptions& options, int64_t size, int64_t epoch, int64_t most_held)
     : options_(options), size_(size), stream_(stream_of(options.seed, epoch)) {
   const int64_t batch = options.batch_size;
   if (options.shuffle && !options.blocks && size <= most_held)
@@ -90,8 +89,7 @@ int64_t EpochOrder::grouped(int64_t place) {
     const int64_t source =
         batches_.empty()
             ? static_cast<int64_t>(permuted(static_cast<uint64_t>(number),
-                                            static_cast<uint64_t>(batches),
-                                            stream_ ^ kBatchStream))
+                                            static_cast<uint64_t>(batches), stream_ ^ kBatchStream))
             : batches_[static_cast<size_t>(number)];
     from = source * batch + place % batch;
   }

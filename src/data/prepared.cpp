@@ -64,8 +64,7 @@ class PreparedDataset : public Dataset {
     const std::vector<int64_t> numbers = record(index);
     const StoredSample kept = stored(index, numbers);
     if (numbers[2] == 0) refuse_bad(kept, index);
-    std::optional<Sample> sample =
-        expand_sample(kept, options_.config.image_token, numbers[2]);
+    std::optional<Sample> sample = expand_sample(kept, options_.config.image_token, numbers[2]);
     if (!sample || static_cast<int64_t>(kept.images.size()) != numbers[4])
       refuse_damaged(place_of(index), "a sample that contradicts itself", "what lft prepare wrote");
     for (const int32_t image : kept.images) sample->images.push_back(image_at(image, index));
@@ -130,8 +129,7 @@ class PreparedDataset : public Dataset {
     if (number < 0 || number >= images_.size()) damaged();
     const auto [file, i] = images_.place(number);
     const std::vector<int64_t> numbers = file.record(i);
-    std::optional<PixelImage> image =
-        image_of_numbers({numbers.data() + 2, size_t{kShapeNumbers}});
+    std::optional<PixelImage> image = image_of_numbers({numbers.data() + 2, size_t{kShapeNumbers}});
     const auto fixed = options_.images->fixed_shape();
     const auto fits = [&](const family::ImageShape& shape) {
       return !fixed || (shape.tiles == fixed->tiles && shape.height == fixed->height &&

@@ -34,7 +34,8 @@ std::vector<int64_t> read_offsets(const io::SafetensorsFile& file, const std::st
   file.read(info, offsets.data());
   if (offsets.front() != 0 || offsets.back() != end ||
       !std::is_sorted(offsets.begin(), offsets.end())) {
-    refuse_damaged(file.path(), "tensor " + name, "offsets that rise from 0 to " + std::to_string(end));
+    refuse_damaged(file.path(), "tensor " + name,
+                   "offsets that rise from 0 to " + std::to_string(end));
   }
   return offsets;
 }
@@ -53,7 +54,7 @@ std::vector<PixelImage> read_shapes(const io::SafetensorsFile& file, int64_t ima
   const io::TensorInfo& info = file.info("image_shapes");
   if (info.dtype != io::DType::kI64 || info.shape != std::vector<int64_t>{images, kShapeNumbers})
     refuse_damaged(file.path(), "tensor image_shapes",
-            "int64 [images, " + std::to_string(kShapeNumbers) + "]");
+                   "int64 [images, " + std::to_string(kShapeNumbers) + "]");
   std::vector<int64_t> numbers(static_cast<size_t>(images * kShapeNumbers));
   file.read(info, numbers.data());
   const auto within = [](int64_t number) { return number >= 0 && number <= 1 << 20; };
@@ -61,8 +62,7 @@ std::vector<PixelImage> read_shapes(const io::SafetensorsFile& file, int64_t ima
     refuse_damaged(file.path(), "tensor image_shapes", "sizes and counts from 0 to 1048576");
   std::vector<PixelImage> found;
   for (int64_t i = 0; i < images; ++i)
-    found.push_back(
-        *image_of_numbers({numbers.data() + i * kShapeNumbers, size_t{kShapeNumbers}}));
+    found.push_back(*image_of_numbers({numbers.data() + i * kShapeNumbers, size_t{kShapeNumbers}}));
   return found;
 }
 
@@ -82,7 +82,7 @@ OpenShard open_shard(const std::string& path, int64_t samples,
   if (!fits || !square) {
     const std::string form = fixed ? "[n, 3, size, size]" : "[n]";
     refuse_damaged(path, "tensors of other types or shapes",
-            "input_ids and labels int64 [t], pixels uint8 " + form);
+                   "input_ids and labels int64 [t], pixels uint8 " + form);
   }
   std::vector<int64_t> offsets = read_offsets(file, "offsets", samples, ids.shape[0]);
   const std::vector<int64_t>& counted = fixed ? pixels.shape : file.info("image_shapes").shape;
@@ -94,7 +94,7 @@ OpenShard open_shard(const std::string& path, int64_t samples,
     pixel_offsets.push_back(pixel_offsets.back() + image.shape.values());
   if (static_cast<uint64_t>(pixel_offsets.back()) != pixels.bytes)
     refuse_damaged(path, std::to_string(pixels.bytes) + " bytes of pixels",
-            std::to_string(pixel_offsets.back()) + ", as the images' shapes say");
+                   std::to_string(pixel_offsets.back()) + ", as the images' shapes say");
   return {.file = std::move(file),
           .offsets = std::move(offsets),
           .image_offsets = std::move(image_offsets),
@@ -121,10 +121,11 @@ class PreparedV1 : public Dataset {
     const std::string where = path + "/index.json";
     const io::Json index = io::parse_json(text, where);
     if (!index.is_object() || index.value("lft_prepared", io::Json()) != io::Json(kVersion1)) {
-      refuse_damaged(where,
-              "lft_prepared " +
-                  (index.is_object() ? index.value("lft_prepared", io::Json()).dump() : "absent"),
-              std::to_string(kVersion1));
+      refuse_damaged(
+          where,
+          "lft_prepared " +
+              (index.is_object() ? index.value("lft_prepared", io::Json()).dump() : "absent"),
+          std::to_string(kVersion1));
     }
     check_made_for(index.value("made_for", io::Json()), options, path);
     read_rows(io::json_string(index, "rows_sha256", where));
@@ -138,7 +139,7 @@ class PreparedV1 : public Dataset {
     }
     if (all_samples != size())
       refuse_damaged(where, std::to_string(all_samples) + " samples in the shards",
-              std::to_string(size()) + ", as rows.jsonl has");
+                     std::to_string(size()) + ", as rows.jsonl has");
   }
 
   int64_t size() const override { return static_cast<int64_t>(rows_.size()); }
@@ -201,7 +202,8 @@ class PreparedV1 : public Dataset {
 
   void read_rows(const std::string& expected) {
     const std::string where = path_ + "/rows.jsonl", text = io::read_file(where, kMaxRows);
-    if (sha256(text) != expected) refuse_damaged(where, "another sha256 than index.json holds", expected);
+    if (sha256(text) != expected)
+      refuse_damaged(where, "another sha256 than index.json holds", expected);
     for (size_t begin = 0; begin < text.size();) {
       const size_t end = std::min(text.find('\n', begin), text.size());
       const std::string line = where + ":" + std::to_string(rows_.size() + 1);
@@ -226,7 +228,7 @@ class PreparedV1 : public Dataset {
     return ids;
   }
 
-    std::string path_, hash_;
+  std::string path_, hash_;
   EncodeOptions options_;
   std::vector<Row> rows_;
   std::map<int64_t, std::string> bad_;  // by index: why the sample is left out

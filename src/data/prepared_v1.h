@@ -1,5 +1,5 @@
-// Prepared data as lft wrote it until version 2: rows.jsonl, which is parsed and held, and shards of
-// int64 ids and plain pixels. Read, and never written.
+// Prepared data as lft wrote it until version 2: rows.jsonl, which is parsed and held, and shards
+// of int64 ids and plain pixels. Read, and never written.
 #pragma once
 #include <memory>
 #include <string>

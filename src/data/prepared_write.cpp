@@ -69,8 +69,8 @@ class PreparedWriter {
     std::vector<std::vector<uint8_t>> packed(fresh.size());
     parallel_for(static_cast<int64_t>(fresh.size()), all_cores(), [&](int64_t i) {
       const PixelImage& image = *fresh[static_cast<size_t>(i)];
-      packed[static_cast<size_t>(i)] = pack_pixels(
-          image.chw, {3 * image.shape.tiles, image.shape.height, image.shape.width});
+      packed[static_cast<size_t>(i)] =
+          pack_pixels(image.chw, {3 * image.shape.tiles, image.shape.height, image.shape.width});
     });
     for (size_t i = 0; i < fresh.size(); ++i) images_.add(packed[i], shape_numbers(*fresh[i]));
   }
@@ -150,7 +150,8 @@ void write_group(const Dataset& dataset, const StepSamples& group, int64_t& next
   }
   writer.add_images(samples);
   std::map<int64_t, std::string> bad;
-  for (size_t i = 0; i < group.skipped.size(); ++i) bad[group.skipped_indices[i]] = group.skipped[i];
+  for (size_t i = 0; i < group.skipped.size(); ++i)
+    bad[group.skipped_indices[i]] = group.skipped[i];
   for (; good.contains(next) || bad.contains(next); ++next) {
     if (good.contains(next)) {
       writer.add(dataset.row(next), *good[next]);

@@ -23,8 +23,7 @@ constexpr char kRowsEnding[] = ".rows", kLengthsEnding[] = ".lengths";
 }  // namespace
 
 RowDataset::RowDataset(const std::string& path, std::string image_root,
-                       const text::Tokenizer& tokenizer, EncodeOptions options,
-                       const IndexUse& use)
+                       const text::Tokenizer& tokenizer, EncodeOptions options, const IndexUse& use)
     : image_root_(std::move(image_root)),
       tokenizer_(tokenizer),
       options_(std::move(options)),
@@ -44,8 +43,7 @@ RowDataset::RowDataset(const std::string& path, std::string image_root,
 }
 
 int64_t RowDataset::check(int64_t index) const {
-  if (index < 0 || index >= index_->size())
-    throw std::out_of_range("row " + std::to_string(index));
+  if (index < 0 || index >= index_->size()) throw std::out_of_range("row " + std::to_string(index));
   return index;
 }
 

@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "src/data/dataset.h"
-#include "src/data/store/length_table.h"
 #include "src/data/rows/row_index.h"
+#include "src/data/store/length_table.h"
 
 namespace lft::data {
 

@@ -241,7 +241,8 @@ TEST(Prepared, Version1IsRead) {
   prepare_dataset(*prepared, options, dir.file("p"));
   const auto again = open_dataset(dir.file("p"), "", tokenizer, options);
   for (int64_t i = 0; i < 8; ++i) expect_same(again->get(i), direct->get(i));
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "d.jsonl:2", open_dataset(golden + "bad", "", tokenizer, options));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "d.jsonl:2",
+                   open_dataset(golden + "bad", "", tokenizer, options));
   options.skip_bad = true;
   const auto bad = open_dataset(golden + "bad", "", tokenizer, options);
   EXPECT_EQ(bad->get(3).id, "d");

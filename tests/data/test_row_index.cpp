@@ -54,10 +54,12 @@ void expect_rows_of(const RowIndex& index, const std::string& path) {
 
 TEST(RowIndex, FindsEachRowOfEveryForm) {
   const TempDir dir;
-  const std::string texts[] = {
-      some_rows(1), some_rows(500), some_rows(500, "\r\n\r\n  \n"),
-      "\xef\xbb\xbf\n\n" + some_rows(40) + "\n\n", "[" + some_rows(300, " ,\n ") + "\n] \n",
-      " [" + some_rows(1) + "]"};
+  const std::string texts[] = {some_rows(1),
+                               some_rows(500),
+                               some_rows(500, "\r\n\r\n  \n"),
+                               "\xef\xbb\xbf\n\n" + some_rows(40) + "\n\n",
+                               "[" + some_rows(300, " ,\n ") + "\n] \n",
+                               " [" + some_rows(1) + "]"};
   for (const std::string& text : texts) {
     const std::string path = dir.write("rows.json", text);
     const RowIndex index = open(path);
@@ -83,9 +85,8 @@ TEST(RowIndex, RowsLieAcrossPieces) {
 TEST(RowIndex, ErrorsAreThoseOfReadingAllRows) {
   const TempDir dir;
   const std::string good = llava_row("a", "", "Q", "A"),
-                    other =
-                        R"({"messages":[{"role":"user","content":"Q"},)"
-                        R"({"role":"assistant","content":"A"}]})";
+                    other = R"({"messages":[{"role":"user","content":"Q"},)"
+                            R"({"role":"assistant","content":"A"}]})";
   const std::string texts[] = {"",
                                "id,image",
                                "[]",
@@ -117,7 +118,8 @@ TEST(RowIndex, BadRowsAreKeptWithTheirReasonAndNamedByTheFilesPresentName) {
   EXPECT_FALSE(index.made_anew());
   ASSERT_EQ(index.bad().size(), 2u);
   EXPECT_EQ(index.bad().at(1).info().where, moved + ":2");
-  EXPECT_TRUE(index.bad().at(2).info().where.starts_with(moved + ":4")) << index.bad().at(2).info().where;
+  EXPECT_TRUE(index.bad().at(2).info().where.starts_with(moved + ":4"))
+      << index.bad().at(2).info().where;
   EXPECT_TRUE(index.row(1).turns.empty());
   EXPECT_EQ(index.row(3).where, moved + ":5");
   EXPECT_LFT_ERROR(ErrorKind::kInput, "moved.jsonl:2", open(moved, {dir.file("kept.rows")}));
@@ -226,8 +228,8 @@ TEST(RowIndex, ARowThatChangesMeanwhileIsNoBadSample) {
   const ByteTokenizer tokenizer;
   EncodeOptions options = small_options();
   options.skip_bad = true;
-  const std::string path = dir.write("rows.jsonl", llava_row("a", "", "Q", "one") + "\n" +
-                                                       llava_row("b", "", "Q", "two"));
+  const std::string path = dir.write(
+      "rows.jsonl", llava_row("a", "", "Q", "one") + "\n" + llava_row("b", "", "Q", "two"));
   const auto dataset = open_dataset(path, "", tokenizer, options);
   std::string changed = slurp(path);
   changed.replace(changed.find("two"), 3, "six");

@@ -5,8 +5,8 @@
 #include "src/base/errors.h"
 #include "src/base/hash.h"
 #include "src/base/log.h"
-#include "src/data/store/data_changed.h"
 #include "src/data/rows/row_index_make.h"
+#include "src/data/store/data_changed.h"
 #include "src/io/files.h"
 
 namespace lft::data {
@@ -39,8 +39,7 @@ bool rises(std::span<const int64_t> numbers, int64_t last) {
 RowIndex::RowIndex(const std::string& path, const RowRules& rules,
                    const std::vector<std::string>& kept, const RowVisitor& visit)
     : file_(open_row_file(path)), stamp_(FileStamp::of(path)), rules_(rules) {
-  made_anew_ =
-      std::ranges::none_of(kept, [this](const std::string& file) { return load(file); });
+  made_anew_ = std::ranges::none_of(kept, [this](const std::string& file) { return load(file); });
   if (made_anew_) {
     RowIndexMaker(*this, visit).make();
     view();
@@ -186,12 +185,12 @@ void RowIndex::save(const std::string& path) const {
   kept.facts["rules"] =
       io::Json{{"count_unknown", rules_.count_unknown}, {"is_array", is_array_}}.dump();
   const RowKeys& keys = format_.keys;
-  kept.facts["format_of_rows"] = io::Json{{"list", keys.list},
-                                          {"role", keys.role},
-                                          {"text", keys.text},
-                                          {"other_roles", keys.other_roles},
-                                          {"unused", format_.unused}}
-                                     .dump();
+  kept.facts["format_of_rows"] = io::Json{
+      {"list", keys.list},
+      {"role", keys.role},
+      {"text", keys.text},
+      {"other_roles", keys.other_roles},
+      {"unused", format_.unused}}.dump();
   io::Json bad = io::Json::array();
   for (const auto& [index, error] : bad_)
     bad.push_back(io::Json::array({index, stored_error(error)}));

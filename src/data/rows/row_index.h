@@ -21,9 +21,9 @@
 #include <vector>
 
 #include "kernels/common/error.h"
-#include "src/data/store/column_file.h"
 #include "src/data/rows/file_stamp.h"
 #include "src/data/rows/row_reader.h"
+#include "src/data/store/column_file.h"
 
 namespace lft::data {
 

@@ -120,8 +120,7 @@ void RowIndexMaker::put_down(Done done) {
   constexpr size_t kMostWaiting = 16;
   std::unique_lock lock(putting_);
   const int64_t number = done.batch.number;
-  put_.wait(lock,
-            [&] { return failed_ || number == next_ || waiting_.size() < kMostWaiting; });
+  put_.wait(lock, [&] { return failed_ || number == next_ || waiting_.size() < kMostWaiting; });
   if (failed_) return;
   waiting_.emplace(number, std::move(done));
   while (!waiting_.empty() && waiting_.begin()->first == next_) {
@@ -134,9 +133,7 @@ void RowIndexMaker::put_down(Done done) {
 
 void RowIndexMaker::append(Done& done) {
   hash_.update(done.canonical);
-  const auto ends = [this] {
-    return mixed_ || (!index_.rules_.keep_bad && !index_.bad_.empty());
-  };
+  const auto ends = [this] { return mixed_ || (!index_.rules_.keep_bad && !index_.bad_.empty()); };
   for (size_t i = 0; i < done.rows.size() && !ends(); ++i) {
     const RawRow& raw = done.batch.rows[i];
     const auto index = static_cast<int64_t>(offsets_.size());

@@ -16,8 +16,8 @@ ReadRow read_row(std::string_view text, const std::string& where, int64_t index,
                .keys = {},
                .bad = {}};
   try {
-    read.row = parse_row(io::parse_json(text, where, kRowLimits), where, index, read.keys,
-                         count_unknown);
+    read.row =
+        parse_row(io::parse_json(text, where, kRowLimits), where, index, read.keys, count_unknown);
   } catch (const Error& error) {
     read.bad = error;
   }
@@ -25,8 +25,7 @@ ReadRow read_row(std::string_view text, const std::string& where, int64_t index,
 }
 
 void FileFormat::add(const RowKeys& row, const std::string& where) {
-  const bool same =
-      keys.list == row.list && keys.role == row.role && keys.text == row.text;
+  const bool same = keys.list == row.list && keys.role == row.role && keys.text == row.text;
   if (!keys.list.empty() && !row.list.empty() && !same) {
     refuse(ErrorKind::kInput, "a file mixes two sample formats", where,
            row.list + " of {" + row.role + ", " + row.text + "}",

@@ -23,8 +23,7 @@ struct RowKeys {
 };
 
 /// What helps against an error of a row.
-inline constexpr char kMendRow[] =
-    "mend the row; data.on_bad_sample: skip leaves such rows out";
+inline constexpr char kMendRow[] = "mend the row; data.on_bad_sample: skip leaves such rows out";
 
 /// What an error of parse_row says where an answer is empty or the last one is missing.
 inline constexpr const char* kEmptyAnswer = "an empty answer";

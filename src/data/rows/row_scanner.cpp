@@ -39,7 +39,8 @@ std::string row_where(const std::string& path, bool is_array, int64_t place) {
 
 std::string_view trim_row(std::string_view bytes, bool is_array) {
   bytes = without_end_blanks(bytes);
-  if (is_array && bytes.ends_with(',')) bytes = without_end_blanks(bytes.substr(0, bytes.size() - 1));
+  if (is_array && bytes.ends_with(','))
+    bytes = without_end_blanks(bytes.substr(0, bytes.size() - 1));
   return bytes;
 }
 

@@ -13,14 +13,14 @@ class DataChanged : public Error {
   explicit DataChanged(ErrorInfo info) : Error(ErrorKind::kInput, std::move(info)) {}
   DataChanged(const std::string& where, const std::string& found)
       : DataChanged(ErrorInfo{"the data changed while it was read", where, found,
-                              "what it was at the start",
-                              "put it back as it was, or start anew"}) {}
+                              "what it was at the start", "put it back as it was, or start anew"}) {
+  }
 };
 
 [[noreturn]] inline void refuse_damaged(const std::string& where, const std::string& found,
                                         const std::string& expected) {
-  throw DataChanged(ErrorInfo{"the prepared data is damaged", where, found, expected,
-                              "run lft prepare again"});
+  throw DataChanged(
+      ErrorInfo{"the prepared data is damaged", where, found, expected, "run lft prepare again"});
 }
 
 }  // namespace lft::data

@@ -65,11 +65,11 @@ RecordFile::RecordFile(std::string path, int64_t count, int64_t numbers, std::st
   const io::SafetensorsFile file(path_);
   const io::TensorInfo &records = file.info(kRecords), &data = file.info(kData);
   if (records.dtype != io::DType::kI64 ||
-      records.shape != std::vector<int64_t>{count + 1, numbers} ||
-      data.dtype != io::DType::kU8 || data.shape.size() != 1) {
+      records.shape != std::vector<int64_t>{count + 1, numbers} || data.dtype != io::DType::kU8 ||
+      data.shape.size() != 1) {
     refuse_damaged(path_, "tensors of other types or shapes",
-                   "records int64 [" + std::to_string(count + 1) + ", " +
-                       std::to_string(numbers) + "], data uint8 [n]");
+                   "records int64 [" + std::to_string(count + 1) + ", " + std::to_string(numbers) +
+                       "], data uint8 [n]");
   }
   records_at_ = records.offset;
   data_at_ = data.offset;
@@ -99,9 +99,9 @@ void RecordFile::verify() const {
     for (int64_t i = 0; i < count; ++i) {
       const int64_t begin = numbers[static_cast<size_t>(i * numbers_)];
       if (begin < last || static_cast<uint64_t>(begin) > data_bytes_)
-        refuse_damaged(path_, "record " + std::to_string(first + i) + " begins at " +
-                                  std::to_string(begin),
-                       "offsets that rise to " + std::to_string(data_bytes_));
+        refuse_damaged(
+            path_, "record " + std::to_string(first + i) + " begins at " + std::to_string(begin),
+            "offsets that rise to " + std::to_string(data_bytes_));
       last = begin;
     }
   }
@@ -125,8 +125,10 @@ std::vector<uint8_t> RecordFile::bytes(std::span<const int64_t> record) const {
   std::vector<uint8_t> bytes(static_cast<size_t>(end - begin));
   read(data_at_ + static_cast<uint64_t>(begin), bytes.data(), bytes.size());
   if (placed_digest(bytes.data(), bytes.size(), 0) != static_cast<uint64_t>(record[1]))
-    refuse_damaged(path_, "bytes from " + std::to_string(begin) + " on that are not those of "
-                                                                  "their digest",
+    refuse_damaged(path_,
+                   "bytes from " + std::to_string(begin) +
+                       " on that are not those of "
+                       "their digest",
                    "what lft prepare wrote");
   return bytes;
 }

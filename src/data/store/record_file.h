@@ -50,8 +50,7 @@ class RecordFile {
  public:
   /// Reads the header. kInput where it is not one of `count` records of so many numbers. `digest`:
   /// as RecordFileMaker::write() gave it.
-  RecordFile(std::string path, int64_t count, int64_t numbers, std::string digest,
-             FilePool& pool);
+  RecordFile(std::string path, int64_t count, int64_t numbers, std::string digest, FilePool& pool);
   const std::string& path() const { return path_; }
   /// Its numbers, and then the next one's offset.
   std::vector<int64_t> record(int64_t i) const;

@@ -8,7 +8,7 @@ namespace lft::data {
 namespace {
 
 constexpr int64_t kIgnored = -100;
-constexpr size_t kCounts = 5;  // ids, labels, image_runs, images, bytes of the id
+constexpr size_t kCounts = 5;                // ids, labels, image_runs, images, bytes of the id
 constexpr int64_t kMostPositions = 1 << 24;  // as data.max_tokens
 
 template <class T>
@@ -64,8 +64,7 @@ std::vector<uint8_t> pack_sample(const StoredSample& sample) {
       static_cast<int32_t>(sample.id.size())};
   std::vector<uint8_t> bytes;
   append_bytes(bytes, counts.data(), kCounts);
-  for (const auto* const values :
-       {&sample.ids, &sample.labels, &sample.image_runs, &sample.images})
+  for (const auto* const values : {&sample.ids, &sample.labels, &sample.image_runs, &sample.images})
     append_bytes(bytes, values->data(), values->size());
   append_bytes(bytes, sample.id.data(), sample.id.size());
   append_bytes(bytes, sample.row.data(), sample.row.size());
@@ -75,11 +74,11 @@ std::vector<uint8_t> pack_sample(const StoredSample& sample) {
 std::optional<StoredSample> unpack_sample(std::span<const uint8_t> bytes) {
   StoredSample sample;
   std::vector<int32_t> counts;
-  const bool whole = take_front(bytes, kCounts, counts) && take_front(bytes, counts[0], sample.ids) &&
-                     take_front(bytes, counts[1], sample.labels) &&
-                     take_front(bytes, counts[2], sample.image_runs) &&
-                     take_front(bytes, counts[3], sample.images) &&
-                     take_front(bytes, counts[4], sample.id);
+  const bool whole =
+      take_front(bytes, kCounts, counts) && take_front(bytes, counts[0], sample.ids) &&
+      take_front(bytes, counts[1], sample.labels) &&
+      take_front(bytes, counts[2], sample.image_runs) &&
+      take_front(bytes, counts[3], sample.images) && take_front(bytes, counts[4], sample.id);
   if (!whole) return std::nullopt;
   sample.row.assign(bytes.begin(), bytes.end());
   return sample;
@@ -91,8 +90,7 @@ std::optional<Sample> expand_sample(const StoredSample& stored, int64_t image_to
   std::vector<bool> learnt(stored.ids.size(), false);
   for (size_t i = 0; i < stored.labels.size(); i += 2) {
     const int64_t begin = stored.labels[i], end = begin + stored.labels[i + 1];
-    if (begin < 0 || end < begin || end > static_cast<int64_t>(learnt.size()))
-      return std::nullopt;
+    if (begin < 0 || end < begin || end > static_cast<int64_t>(learnt.size())) return std::nullopt;
     std::fill(learnt.begin() + begin, learnt.begin() + end, true);
   }
   Sample sample;
@@ -123,8 +121,7 @@ std::vector<int64_t> shape_numbers(const PixelImage& image) {
 
 std::optional<PixelImage> image_of_numbers(std::span<const int64_t> numbers) {
   const auto within = [](int64_t number) { return number >= 0 && number <= 1 << 20; };
-  if (numbers.size() != kShapeNumbers || !std::ranges::all_of(numbers, within))
-    return std::nullopt;
+  if (numbers.size() != kShapeNumbers || !std::ranges::all_of(numbers, within)) return std::nullopt;
   return PixelImage{.shape = {.tiles = numbers[0],
                               .height = numbers[1],
                               .width = numbers[2],

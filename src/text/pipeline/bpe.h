@@ -57,8 +57,8 @@ class Bpe {
 
   TokenMap vocab_;
   std::vector<Merge> merges_;  // a hash table: a pair in its slot or the next free one after it
-  int64_t byte_ids_[256];   // <0x00> to <0xFF>, -1 where the vocabulary has none
-  int64_t ascii_ids_[128];  // of one-byte tokens, -1 where the vocabulary has none
+  int64_t byte_ids_[256];      // <0x00> to <0xFF>, -1 where the vocabulary has none
+  int64_t ascii_ids_[128];     // of one-byte tokens, -1 where the vocabulary has none
   int64_t unk_ = -1;
   bool fuse_unk_ = false, byte_fallback_ = false, ignore_merges_ = false;
 };

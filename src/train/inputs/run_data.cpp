@@ -86,8 +86,7 @@ RunData open_run_data(const recipe::Recipe& recipe, const family::ModelConfig& c
                        std::to_string(rows) + " rows are held out");
   }
   if (run.train->size() == 0) refuse(ErrorKind::kInput, "no row to train on", recipe.data.train);
-  if (!recipe.data.eval.empty())
-    run.eval = open(recipe.data.eval, "eval");
+  if (!recipe.data.eval.empty()) run.eval = open(recipe.data.eval, "eval");
   if (recipe.data.group_by_length) sample_lengths(run);
   return run;
 }

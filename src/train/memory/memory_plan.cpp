@@ -245,10 +245,9 @@ LargestMicroBatch::LargestMicroBatch(const RunSettings& settings) : weights_(wei
 
 void LargestMicroBatch::consider(MicroBatchShape batch) {
   const auto supervised = static_cast<double>(batch.supervised());
-  const double bytes =
-      weights_.token * static_cast<double>(batch.positions()) +
-      weights_.tower * static_cast<double>(batch.sum(&data::SampleLength::tower)) +
-      weights_.supervised * supervised;
+  const double bytes = weights_.token * static_cast<double>(batch.positions()) +
+                       weights_.tower * static_cast<double>(batch.sum(&data::SampleLength::tower)) +
+                       weights_.supervised * supervised;
   if (supervised == 0 || bytes <= most_) return;
   most_ = bytes;
   largest_ = std::move(batch);

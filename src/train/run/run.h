@@ -35,7 +35,7 @@ struct Run {
   double last_loss = NAN;
   BestEval best = {};
   std::optional<MicroBatchShape> worst = {};  // of the whole run, once it is rehearsed
-  std::string hash = first_run_hash();  // rolling, over the steps so far
+  std::string hash = first_run_hash();        // rolling, over the steps so far
 };
 
 /// Where a resumed run goes on.
