@@ -75,6 +75,30 @@ uint64_t placed_digest(const void* data, uint64_t bytes, uint64_t offset) {
   return sum + mixed(word, (offset + bytes) / 8 + 1);
 }
 
+uint64_t permuted(uint64_t index, uint64_t size, uint64_t key) {
+  constexpr int kRounds = 6;
+  int half = 0;  // bits of each side
+  while (half < 31 && (uint64_t{1} << (2 * half)) < size) ++half;
+  if ((uint64_t{1} << (2 * half)) < size) half = 32;
+  const uint64_t mask = (uint64_t{1} << half) - 1;
+  const auto mixed = [](uint64_t value) {  // splitmix64's
+    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
+    value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
+    return value ^ (value >> 31);
+  };
+  do {
+    uint64_t left = index >> half, right = index & mask;
+    for (int round = 0; round < kRounds; ++round) {
+      const uint64_t word = mixed(right + key + static_cast<uint64_t>(round) * 0x9E3779B97F4A7C15u);
+      const uint64_t next = left ^ (word & mask);
+      left = right;
+      right = next;
+    }
+    index = left << half | right;
+  } while (index >= size);
+  return index;
+}
+
 std::string sha256_file(const std::string& path) {
   const auto fail = [&](const std::string& reason) {
     refuse(ErrorKind::kInput, "cannot hash a file", path, reason, {},

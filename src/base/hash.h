@@ -31,4 +31,8 @@ std::string sha256_file(const std::string& path);
 /// shows; nobody is kept from forging one. As fast as memory.
 uint64_t placed_digest(const void* data, uint64_t bytes, uint64_t offset);
 
+/// A keyed permutation of [0, size): where `index` goes, without a table. size at least 1. A
+/// Feistel network over the next power of 4, walked until the number is below `size`.
+uint64_t permuted(uint64_t index, uint64_t size, uint64_t key);
+
 }  // namespace lft

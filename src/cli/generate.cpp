@@ -120,7 +120,7 @@ bool take_image(const std::string& line, const InferModel& infer, bool terminal,
     notice("no such file: " + file);
     return true;
   }
-  if (terminal) data::read_fitted(file, infer.encode);
+  if (terminal) data::read_fitted(io::FileHandle::open_to_read(file), infer.encode);
   talk.images.push_back(file);
   ++talk.unseen;
   return true;

@@ -69,6 +69,8 @@ int run_program(int argc, char** argv) {
     return lft::cli::run_command_line(arguments, lft::cli::add_commands, lft::cli::version_text);
   } catch (const Error& error) {
     return report_error(error);
+  } catch (const lft::Stopped&) {
+    return lft::stop_exit_code(lft::requested_signal());
   } catch (const c10::Error& error) {
     if (lft::train::is_out_of_memory(error)) {
       return report_error(out_of_memory(error.what_without_backtrace()));

@@ -2,6 +2,7 @@
 
 #include "kernels/common/error.h"
 #include "src/base/log.h"
+#include "src/base/parallel.h"
 #include "src/cli/commands.h"
 #include "src/cli/recipe_args.h"
 #include "src/io/files.h"
@@ -13,6 +14,7 @@ namespace {
 struct PrepareArgs {
   RecipeArgs recipe;
   std::string out;
+  bool index = false;
 };
 
 /// The output replaces nothing that is read: not a folder that holds the model, the data or the
@@ -27,8 +29,32 @@ void check_output(const std::string& out, const recipe::Recipe& recipe) {
   }
 }
 
+/// Beside each data file, where every start looks.
+void write_indexes(const recipe::Recipe& recipe) {
+  const auto [tokenizer, options] = train::recipe_encoding(recipe);
+  for (const std::string& path : {recipe.data.train, recipe.data.eval}) {
+    if (path.empty()) continue;
+    if (io::is_directory(path)) {
+      refuse(ErrorKind::kUsage, "prepared data has no index beside it: it is one", path, {},
+             "a JSON or JSONL file", "train on it as it is");
+    }
+    const std::unique_ptr<data::Dataset> dataset = data::open_dataset(
+        path, recipe.data.image_root, *tokenizer, options, {.kept = {}, .lengths = true});
+    dataset->measure(all_cores());
+    dataset->keep_index(path + data::kIndexBeside);
+    print_line("indexed " + std::to_string(dataset->size()) + " samples: " + path +
+               data::kIndexBeside + ".*");
+  }
+}
+
 void prepare(const PrepareArgs& args) {
+  if (args.index != args.out.empty()) {
+    refuse(ErrorKind::kUsage, "lft prepare writes shards or an index", "--out, --index",
+           args.index ? "both" : "neither", "one of them",
+           "give --out DIR for shards, or --index for an index beside the data");
+  }
   const recipe::Recipe recipe = args.recipe.read();
+  if (args.index) return write_indexes(recipe);
   check_output(args.out, recipe);
   const auto [tokenizer, options] = train::recipe_encoding(recipe);
   const std::unique_ptr<data::Dataset> dataset =
@@ -50,8 +76,10 @@ void add_prepare(Command& app) {
               "the recipe whose model, template and data.train are used")
       .required();
   command.option("--set", args->recipe.sets, "key=value: override a recipe field").one_each();
-  command.option("--out", args->out, "directory to write; give it as data.train afterwards")
-      .required();
+  command.option("--out", args->out, "directory to write; give it as data.train afterwards");
+  command.flag("--index", args->index,
+               "instead: measure all rows and write their index beside data.train and data.eval, "
+               "so that no start reads them all");
   command.run([args] { prepare(*args); });
 }
 

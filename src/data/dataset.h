@@ -4,13 +4,16 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "models/family/family.h"
 #include "src/data/reading_budget.h"
-#include "src/data/sample.h"
+#include "src/data/rows/row.h"
+#include "src/data/store/sample.h"
 #include "src/io/image.h"
+#include "src/io/json.h"
 #include "src/text/tokenizer.h"
 
 namespace lft::data {
@@ -51,10 +54,6 @@ EncodeOptions encode_options(const std::string& model_dir, const family::ModelCo
                              const text::Tokenizer& tokenizer, const EncodeRules& rules,
                              std::string* notice);
 
-/// Rows of a file; the format is recognised from its structure and said in one line. Throws kInput
-/// with file:line (JSONL) or file[index] (array).
-std::vector<Row> read_rows(const std::string& path);
-
 /// Row -> Sample: render once, tokenise once, labels from character spans, image positions expanded
 /// as the model's processor says, pixels fitted. Truncates text after max_tokens, never an
 /// image position (kInput then). kInput where images and <image> marks differ in number.
@@ -71,6 +70,11 @@ Sample encode_prompt(const std::vector<text::Turn>& turns,
 /// What the model sees of an image.
 PixelImage fit_image(const io::RgbImage& image, const family::ImageProcessor& processor);
 
+/// What the system says of an image file; bytes -1: it is not there.
+struct ImageFile {
+  int64_t bytes = -1, seconds = 0, nanoseconds = 0;  // size and time of the last change
+};
+
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -79,17 +83,46 @@ class Dataset {
   /// Of get(index), thread-safe too; throws what get() would, except for pixels that cannot be
   /// decoded: a file of rows reads only the headers of its images, a prepared directory none.
   virtual SampleLength length(int64_t index) const;
+  /// Measures all rows, where that takes more than looking up: length() is fast from then on.
+  virtual void measure(int64_t /*workers*/) const {}
   virtual std::string id(int64_t index) const = 0;
   /// Image file paths of a sample, for incidents and reports (empty for prepared data).
   virtual std::vector<std::string> image_paths(int64_t index) const = 0;
   virtual Row row(int64_t index) const = 0;  // prepared data keeps the turns too
   virtual std::string hash() const = 0;      // sha256 of what decides the samples (rows or shards)
+
+  // What is known of the rows without a look at each.
+  virtual int64_t images_of(int64_t index) const;  // how many images a row shows
+  virtual bool any_image() const;                  // whether a row shows one
+  /// The same for rows with the same turns, system text and images; 0 where it cannot be read.
+  virtual uint64_t said(int64_t index) const;
+  /// Image files by number, each once; none of prepared data. image_files(): as they were when it
+  /// was first asked.
+  virtual std::span<const int32_t> image_numbers(int64_t /*index*/) const { return {}; }
+  virtual int64_t image_names() const { return 0; }
+  virtual std::string image_name(int64_t /*number*/) const { return {}; }
+  virtual const std::vector<ImageFile>& image_files() const;
+  /// Writes what a later start would have to find out again to files of this stem (IndexUse), where
+  /// it was not found in one. kResource where it cannot be written.
+  virtual void keep_index(const std::string& /*stem*/) const {}
 };
+/// The index of a data file, which spares a start reading all rows: <stem>.rows, and <stem>.lengths
+/// for what train.worst_first and data.group_by_length ask.
+inline constexpr char kIndexBeside[] = ".lft";  // a data file's path with it is a stem, too
+struct IndexUse {
+  std::vector<std::string> kept = {};  // stems that are looked at before that one, in this order
+  bool lengths = false;                // they will be asked for: measured as rows are read
+};
+
 /// A directory written by `lft prepare`, or a JSON/JSONL file. `tokenizer` must outlive the
 /// dataset.
 std::unique_ptr<Dataset> open_dataset(const std::string& path, const std::string& image_root,
                                       const text::Tokenizer& tokenizer,
-                                      const EncodeOptions& options);
+                                      const EncodeOptions& options, const IndexUse& use = {});
+
+/// Everything that decides a sample beside its row and images.
+io::Json sample_rules(const EncodeOptions& options);
+
 /// Writes tokenised, decoded samples into safetensors shards with an index. kInput for the first
 /// bad sample; with options.skip_bad it keeps its place and its reason, so that order and skips are
 /// those of the rows it was made from. `poll` runs every few samples; what it throws leaves no

@@ -108,12 +108,12 @@ EncodedText tokenize(const Row& row, text::Rendered rendered,
   return text;
 }
 
-/// What the model sees of the file whose path `find` gives; an error of either names the row.
-template <typename Find>
+/// What the model sees of the file that `open` gives; an error of either names the row.
+template <typename Open>
 PixelImage fit_named(const Row& row, const EncodeOptions& options, const std::string& next,
-                     const Find& find) {
+                     const Open& open) {
   try {
-    return read_fitted(find(), options, row.images.size());
+    return read_fitted(open(), options, row.images.size());
   } catch (const Error& error) {
     throw_image_error(row, error, next);
   }
@@ -186,14 +186,10 @@ std::vector<family::ImagePlan> plan_images(const Row& row, const std::string& im
   }
   for (const std::string& name : row.images) {
     try {
-      uint64_t file_bytes = 0;
-      const std::string path =
-          image_root.empty()
-              ? name
-              : io::image_path(image_root, name, options.image_limits.follow_symlinks);
-      plans.push_back(
-          options.images->of_row(row.images.size())
-              .plan(upright_size(read_header_of(path, options.image_limits, &file_bytes))));
+      const io::FileHandle file =
+          io::open_image(image_root, name, options.image_limits.follow_symlinks);
+      plans.push_back(options.images->of_row(row.images.size())
+                          .plan(upright_size(read_header_of(file, options.image_limits))));
     } catch (const Error& error) {
       throw_image_error(row, error, kMendImage);
     }
@@ -263,11 +259,11 @@ Sample encode_row(const Row& row, const std::string& image_root, const text::Tok
   Sample sample = expand_images(encode_text(row, images, tokenizer, options), row, images, options);
   truncate_sample(sample, row, images, options);
   for (const std::string& name : row.images) {
-    const auto find = [&] {
-      return io::image_path(image_root.empty() ? "." : image_root, name,
+    const auto open = [&] {
+      return io::open_image(image_root.empty() ? "." : image_root, name,
                             options.image_limits.follow_symlinks);
     };
-    sample.images.push_back(fit_named(row, options, kMendImage, find));
+    sample.images.push_back(fit_named(row, options, kMendImage, open));
   }
   return sample;
 }
@@ -289,8 +285,9 @@ Sample encode_prompt(const std::vector<text::Turn>& turns,
     refuse_row(row, "the prompt is longer than the model's positions", std::to_string(length),
                std::to_string(positions), "shorten the prompt");
   for (const std::string& file : image_files) {
-    sample.images.push_back(fit_named(
-        row, options, "name an image file that is whole and can be read", [&] { return file; }));
+    sample.images.push_back(fit_named(row, options,
+                                      "name an image file that is whole and can be read",
+                                      [&] { return io::FileHandle::open_to_read(file); }));
   }
   return sample;
 }

@@ -6,6 +6,7 @@
 
 #include "kernels/common/error.h"
 #include "src/data/dataset.h"
+#include "src/data/rows/row_reader.h"
 #include "src/text/chat_template.h"
 
 namespace lft::data {
@@ -16,7 +17,6 @@ std::string row_place(const Row& row);
 constexpr char kMendImage[] =
     "mend the file, or the row's file name, or data.image_root; data.on_bad_sample: skip leaves "
     "such rows out";
-constexpr char kMendRow[] = "mend the row; data.on_bad_sample: skip leaves such rows out";
 /// Again, with the row's place before the image's, and with `next` where the error has no advice of
 /// its own.
 [[noreturn]] void throw_image_error(const Row& row, const Error& error, const std::string& next);
@@ -58,12 +58,11 @@ void truncate_sample(Sample& sample, const Row& row, const std::vector<family::I
 
 /// An image's size as it is seen: its orientation applied.
 image::Size upright_size(const io::ImageHeader& header);
-/// Of an image file: the size as it is stored, and how many bytes the file has.
-io::ImageHeader read_header_of(const std::string& path, const io::ImageLimits& limits,
-                               uint64_t* file_bytes);
+/// Of an image file: the size as it is stored.
+io::ImageHeader read_header_of(const io::FileHandle& file, const io::ImageLimits& limits);
 /// What the model sees of an image file, decoded with no more memory than read_bytes() says, which
 /// are taken of options.reading. Errors of the file and of the model's processor.
-PixelImage read_fitted(const std::string& path, const EncodeOptions& options, size_t images = 1);
+PixelImage read_fitted(const io::FileHandle& file, const EncodeOptions& options, size_t images = 1);
 /// Bytes held at the most while read_fitted() reads an image of this header from a file of so many
 /// bytes.
 int64_t read_bytes(const io::ImageHeader& header, int64_t file_bytes,

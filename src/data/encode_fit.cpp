@@ -19,11 +19,11 @@ constexpr uint64_t kHeaderBytes = 64 << 10;
 /// they would leave holes in malloc's arenas that no later one fills. A large one is given back.
 class FileBytes {
  public:
-  FileBytes(const std::string& path, uint64_t max_bytes) {
-    const io::FileHandle file = io::FileHandle::open_to_read(path);
-    if (file.size() > max_bytes) io::read_file(path, max_bytes);  // says so
-    if (buffer_.capacity() < file.size()) Buffer().swap(buffer_);
-    buffer_.resize(file.size());
+  FileBytes(const io::FileHandle& file, uint64_t max_bytes) {
+    const uint64_t bytes = file.size();
+    if (bytes > max_bytes) io::read_file(file.path(), max_bytes);  // says so
+    if (buffer_.capacity() < bytes) Buffer().swap(buffer_);
+    buffer_.resize(bytes);
     file.read_at(0, buffer_.data(), buffer_.size());
   }
   ~FileBytes() {
@@ -46,36 +46,32 @@ image::Size upright_size(const io::ImageHeader& header) {
                : image::Size{header.width, header.height};
 }
 
-io::ImageHeader read_header_of(const std::string& path, const io::ImageLimits& limits,
-                               uint64_t* file_bytes) {
-  {
-    const io::FileHandle file = io::FileHandle::open_to_read(path);
-    *file_bytes = file.size();
-    if (file.size() > kHeaderBytes && file.size() <= limits.max_bytes) {
-      std::string head(kHeaderBytes, '\0');
-      file.read_at(0, head.data(), head.size());
-      try {
-        return io::read_image_header(head, path, limits);
-      } catch (const Error& error) {
-        if (error.kind() != ErrorKind::kInput) throw;
-      }
+io::ImageHeader read_header_of(const io::FileHandle& file, const io::ImageLimits& limits) {
+  const uint64_t bytes = file.size();
+  if (bytes > kHeaderBytes && bytes <= limits.max_bytes) {
+    std::string head(kHeaderBytes, '\0');
+    file.read_at(0, head.data(), head.size());
+    try {
+      return io::read_image_header(head, file.path(), limits);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kInput) throw;
     }
   }
-  return io::read_image_header(io::read_file(path, limits.max_bytes), path, limits);
+  return io::read_image_header(FileBytes(file, limits.max_bytes).bytes(), file.path(), limits);
 }
 
-PixelImage read_fitted(const std::string& path, const EncodeOptions& options, size_t images) {
+PixelImage read_fitted(const io::FileHandle& file, const EncodeOptions& options, size_t images) {
   const family::ImageProcessor& processor = options.images->of_row(images);
   std::optional<ReadingBudget::Share> share;
   if (options.reading) {
-    uint64_t file_bytes = 0;
-    const io::ImageHeader header = read_header_of(path, options.image_limits, &file_bytes);
+    const io::ImageHeader header = read_header_of(file, options.image_limits);
     share.emplace(*options.reading,
-                  read_bytes(header, static_cast<int64_t>(file_bytes), processor));
+                  read_bytes(header, static_cast<int64_t>(file.size()), processor));
   }
   const auto decode = [&] {
-    const FileBytes file(path, options.image_limits.max_bytes);
-    const std::string_view bytes = file.bytes();
+    const FileBytes held(file, options.image_limits.max_bytes);
+    const std::string_view bytes = held.bytes();
+    const std::string& path = file.path();
     const io::ImageHeader header = io::read_image_header(bytes, path, options.image_limits);
     processor.plan({header.width, header.height});  // alike for a turned image
     const auto square = processor.square_colour();

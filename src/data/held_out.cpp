@@ -10,7 +10,7 @@
 #include "src/base/errors.h"
 #include "src/base/hash.h"
 #include "src/data/loader.h"
-#include "src/data/row_reader.h"
+#include "src/data/rows/row_reader.h"
 
 namespace lft::data {
 namespace {
@@ -23,15 +23,17 @@ class RowGroups {
  public:
   explicit RowGroups(const Dataset& dataset) : parent_(static_cast<size_t>(dataset.size())) {
     std::iota(parent_.begin(), parent_.end(), size_t{0});
+    const std::vector<uint64_t> files = file_keys(dataset);
     for (size_t i = 0; i < parent_.size(); ++i) {
-      const Row row = dataset.row(static_cast<int64_t>(i));
-      if (row.turns.empty()) continue;  // it cannot be read
-      for (const std::string& name : row.images)
-        join("image " + std::filesystem::path(name).lexically_normal().string(), i);
-      io::Json said = row_to_json(row);
-      said.erase("id");
-      said.erase("where");
-      join("row " + sha256(said.dump()), i);
+      const auto row = static_cast<int64_t>(i);
+      const uint64_t said = dataset.said(row);
+      if (said == 0) continue;  // it cannot be read
+      join(said_first_, said, i);
+      if (files.empty() && dataset.images_of(row) > 0) {
+        for (const std::string& name : dataset.row(row).images) join(image_first_, key_of(name), i);
+      }
+      for (const int32_t number : dataset.image_numbers(row))
+        join(image_first_, files[static_cast<size_t>(number)], i);
     }
   }
 
@@ -52,13 +54,25 @@ class RowGroups {
     while (parent_[i] != i) i = parent_[i] = parent_[parent_[i]];
     return i;
   }
-  void join(const std::string& key, size_t row) {
-    const auto [first, fresh] = first_.emplace(key, row);
+  using First = std::unordered_map<uint64_t, size_t>;  // the first row that has it, by its hash
+
+  static uint64_t key_of(const std::string& name) {
+    const std::string normal = std::filesystem::path(name).lexically_normal().string();
+    return std::stoull(sha256(normal).substr(0, 16), nullptr, 16);
+  }
+  static std::vector<uint64_t> file_keys(const Dataset& dataset) {
+    std::vector<uint64_t> keys;
+    for (int64_t i = 0; i < dataset.image_names(); ++i)
+      keys.push_back(key_of(dataset.image_name(i)));
+    return keys;
+  }
+  void join(First& rows, uint64_t key, size_t row) {
+    const auto [first, fresh] = rows.emplace(key, row);
     if (!fresh) parent_[root(row)] = root(first->second);
   }
 
   std::vector<size_t> parent_;
-  std::unordered_map<std::string, size_t> first_;  // row that has the image, or says it
+  First said_first_, image_first_;
 };
 
 class RowSelection : public Dataset {
@@ -74,6 +88,16 @@ class RowSelection : public Dataset {
     return whole_->image_paths(at(index));
   }
   Row row(int64_t index) const override { return whole_->row(at(index)); }
+  void measure(int64_t workers) const override { whole_->measure(workers); }
+  int64_t images_of(int64_t index) const override { return whole_->images_of(at(index)); }
+  uint64_t said(int64_t index) const override { return whole_->said(at(index)); }
+  std::span<const int32_t> image_numbers(int64_t index) const override {
+    return whole_->image_numbers(at(index));
+  }
+  int64_t image_names() const override { return whole_->image_names(); }
+  std::string image_name(int64_t number) const override { return whole_->image_name(number); }
+  const std::vector<ImageFile>& image_files() const override { return whole_->image_files(); }
+  void keep_index(const std::string& stem) const override { whole_->keep_index(stem); }
   std::string hash() const override {
     Sha256 hash;
     hash.update(whole_->hash());

@@ -15,6 +15,9 @@ struct BadSamples {
   std::optional<Error> error;     // of the first
 };
 
+/// Of a sample that is there: `cut` and `reading` are not known, 0.
+SampleLength sample_length(const Sample& sample);
+
 /// By dataset index, on `workers` threads (at least one). A bad sample measures 0 tokens:
 /// data.on_bad_sample says what becomes of it.
 std::vector<SampleLength> measure_lengths(const Dataset& dataset, int64_t workers,

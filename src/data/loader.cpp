@@ -5,6 +5,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "models/ops/core/parallel.h"
 #include "src/base/errors.h"
 #include "src/base/sum_tree.h"
+#include "src/data/store/data_changed.h"
 
 namespace lft::data {
 bool MicroBatchCutter::starts_micro_batch(int64_t place, int64_t tokens) {
@@ -100,7 +102,7 @@ struct Loader::State {
   std::deque<StepCut> cuts;  // of the steps that were begun and not given
   int64_t ahead = 0;         // the next step to begin
   Range open;                // what is left of the one that was begun last, in the epoch's order
-  std::vector<int64_t> order;
+  std::optional<EpochOrder> order;
   int64_t order_epoch = -1;
   size_t capacity = 0;
   bool stop = false;
@@ -112,13 +114,14 @@ struct Loader::State {
   /// Of which this rank may have no sample. The caller holds the mutex.
   void begin_step() {
     if (const int64_t epoch = ahead / steps_per_epoch; order_epoch != epoch) {
-      order = epoch_order(options, size, epoch);
+      order.emplace(options, size, epoch);
       order_epoch = epoch;
     }
     const int64_t begin = (ahead % steps_per_epoch) * group;
-    cuts.push_back(share_of_step(
-        options, std::span(order).subspan(static_cast<size_t>(begin),
-                                          static_cast<size_t>(std::min(group, size - begin)))));
+    std::vector<int64_t> indices(static_cast<size_t>(std::min(group, size - begin)));
+    for (size_t i = 0; i < indices.size(); ++i)
+      indices[i] = order->at(begin + static_cast<int64_t>(i));
+    cuts.push_back(share_of_step(options, indices));
     open = {begin + cuts.back().places.begin, begin + cuts.back().places.end};
     ++ahead;
   }
@@ -129,7 +132,7 @@ struct Loader::State {
     if (open.size() == 0) begin_step();
     if (open.size() == 0) return nullptr;
     auto slot = std::make_shared<Slot>();
-    slot->index = order[static_cast<size_t>(open.begin++)];
+    slot->index = order->at(open.begin++);
     return slot;
   }
 
@@ -203,6 +206,8 @@ struct Loader::State {
     if (!slot.error) return false;
     try {
       std::rethrow_exception(slot.error);
+    } catch (const DataChanged&) {
+      throw;
     } catch (const Error& error) {
       if (!options.skip_bad || error.kind() != ErrorKind::kInput) throw;
       const ErrorInfo& info = error.info();

@@ -16,10 +16,15 @@ namespace lft::data {
 /// The permutation of [0, size) for an epoch; identity without shuffle.
 std::vector<int64_t> epoch_order(int64_t size, uint64_t seed, int64_t epoch, bool shuffle);
 
+/// Rows up to which a shuffled order is held; of more, each place is computed (permuted()).
+constexpr int64_t kMostRowsHeld = 1 << 24;
+constexpr int64_t kRowsOfABlock = 1024;  // of data.shuffle: blocks
+
 struct LoaderOptions {
   int64_t batch_size = 16, grad_accum = 1, workers = 4;
   uint64_t seed = 42;
   bool shuffle = true;
+  bool blocks = false;    // with shuffle: whole blocks of rows are, and the short last one is last
   bool skip_bad = false;  // on_bad_sample: skip (counted, named)
   int64_t max_tokens =
       0;  // above 0: micro-batches are cut by tokens, in order, instead of by batch_size
@@ -36,8 +41,25 @@ struct LoaderOptions {
 
 /// The order in which a loader of these options gives an epoch's samples: a permutation of [0,
 /// size), a function of options, epoch and the lengths alone. Every batch_size of them are a
-/// micro-batch.
-std::vector<int64_t> epoch_order(const LoaderOptions& options, int64_t size, int64_t epoch);
+/// micro-batch. Memory does not grow beyond kMostRowsHeld rows. Not for two threads at once.
+class EpochOrder {
+ public:
+  /// `most_held`: kMostRowsHeld, less in tests.
+  EpochOrder(const LoaderOptions& options, int64_t size, int64_t epoch,
+             int64_t most_held = kMostRowsHeld);
+  int64_t at(int64_t place);
+
+ private:
+  int64_t base(int64_t place) const;
+  int64_t grouped(int64_t place);
+
+  const LoaderOptions options_;
+  int64_t size_, window_ = 0;  // window_: places that are sorted by length together
+  uint64_t stream_;
+  std::vector<uint32_t> held_, batches_;  // empty: computed
+  std::vector<int64_t> sorted_;           // the window that was last asked for
+  int64_t sorted_begin_ = -1;
+};
 
 /// The micro-batches of one optimizer step, or a rank's share of them. The short last group of an
 /// epoch may have fewer micro-batches, its last one fewer rows.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "src/base/hash.h"
 #include "src/data/loader.h"
 
 namespace lft::data {
@@ -25,7 +26,8 @@ uint64_t stream_of(uint64_t seed, int64_t epoch) {
 }
 
 /// Fisher-Yates from the end.
-void shuffle_with(std::vector<int64_t>& items, uint64_t state) {
+template <class Item>
+void shuffle_with(std::vector<Item>& items, uint64_t state) {
   for (size_t i = items.size(); i > 1; --i) {
     const auto j = static_cast<size_t>((static_cast<unsigned __int128>(splitmix64(state)) * i) >>
                                        64);  // in [0, i)
@@ -33,47 +35,75 @@ void shuffle_with(std::vector<int64_t>& items, uint64_t state) {
   }
 }
 
-/// Sorts windows of many batches by length, so that a batch holds neighbours, then puts the whole
-/// batches in a random order; the short last one stays last. Which samples meet still depends on
-/// the epoch, since the windows are cut from its order.
-std::vector<int64_t> group_by_length(std::vector<int64_t> order, const LoaderOptions& options,
-                                     int64_t epoch) {
-  const std::vector<int32_t>& lengths = *options.lengths;
-  const auto size = static_cast<int64_t>(order.size()), batch = options.batch_size;
-  const int64_t window =
-      batch * std::clamp<int64_t>(size / (batch * kFewestWindows), 1, kMostBatches);
-  for (int64_t begin = 0; begin < size; begin += window) {
-    std::stable_sort(order.begin() + begin, order.begin() + std::min(begin + window, size),
-                     [&](int64_t a, int64_t b) {
-                       return lengths[static_cast<size_t>(a)] > lengths[static_cast<size_t>(b)];
-                     });
-  }
-  if (!options.shuffle) return order;
-  std::vector<int64_t> batches(static_cast<size_t>(size / batch));
-  std::iota(batches.begin(), batches.end(), int64_t{0});
-  shuffle_with(batches, stream_of(options.seed, epoch) ^ kBatchStream);
-  std::vector<int64_t> result;
-  result.reserve(order.size());
-  for (const int64_t number : batches) {
-    result.insert(result.end(), order.begin() + number * batch,
-                  order.begin() + (number + 1) * batch);
-  }
-  result.insert(result.end(), order.begin() + static_cast<int64_t>(result.size()), order.end());
-  return result;
+/// Shuffled, of a few: those of the batches when batches are.
+template <class Item>
+std::vector<Item> shuffled(int64_t size, uint64_t stream) {
+  std::vector<Item> order(static_cast<size_t>(size));
+  std::iota(order.begin(), order.end(), Item{0});
+  shuffle_with(order, stream);
+  return order;
 }
 
 }  // namespace
 
 std::vector<int64_t> epoch_order(int64_t size, uint64_t seed, int64_t epoch, bool shuffle) {
+  if (shuffle) return shuffled<int64_t>(size, stream_of(seed, epoch));
   std::vector<int64_t> order(static_cast<size_t>(size));
   std::iota(order.begin(), order.end(), int64_t{0});
-  if (shuffle) shuffle_with(order, stream_of(seed, epoch));
   return order;
 }
 
-std::vector<int64_t> epoch_order(const LoaderOptions& options, int64_t size, int64_t epoch) {
-  std::vector<int64_t> order = epoch_order(size, options.seed, epoch, options.shuffle);
-  return options.lengths ? group_by_length(std::move(order), options, epoch) : order;
+/// Without lengths: `held_` is the order of the rows. With lengths windows of many batches are
+/// sorted, so that a batch holds neighbours, and whole batches come in a random order, `held_`;
+/// the short last one stays last. Which samples meet still depends on the epoch, since the windows
+/// are cut from its order.
+EpochOrder::EpochOrder(const LoaderOptions& options, int64_t size, int64_t epoch, int64_t most_held)
+    : options_(options), size_(size), stream_(stream_of(options.seed, epoch)) {
+  const int64_t batch = options.batch_size;
+  if (options.shuffle && !options.blocks && size <= most_held)
+    held_ = shuffled<uint32_t>(size, stream_);
+  if (!options.lengths) return;
+  window_ = batch * std::clamp<int64_t>(size / (batch * kFewestWindows), 1, kMostBatches);
+  if (options.shuffle && size <= most_held)
+    batches_ = shuffled<uint32_t>(size / batch, stream_ ^ kBatchStream);
+}
+
+int64_t EpochOrder::at(int64_t place) { return options_.lengths ? grouped(place) : base(place); }
+
+int64_t EpochOrder::base(int64_t place) const {
+  if (!options_.shuffle) return place;
+  if (!held_.empty()) return held_[static_cast<size_t>(place)];
+  const auto size = static_cast<uint64_t>(size_), at = static_cast<uint64_t>(place);
+  if (!options_.blocks) return static_cast<int64_t>(permuted(at, size, stream_));
+  constexpr auto kBlock = static_cast<uint64_t>(kRowsOfABlock);
+  const uint64_t blocks = size / kBlock;
+  if (at >= blocks * kBlock) return place;
+  return static_cast<int64_t>(permuted(at / kBlock, blocks, stream_) * kBlock + at % kBlock);
+}
+
+int64_t EpochOrder::grouped(int64_t place) {
+  const int64_t batch = options_.batch_size, batches = size_ / batch;
+  int64_t from = place;
+  if (options_.shuffle && place < batches * batch) {
+    const int64_t number = place / batch;
+    const int64_t source =
+        batches_.empty()
+            ? static_cast<int64_t>(permuted(static_cast<uint64_t>(number),
+                                            static_cast<uint64_t>(batches), stream_ ^ kBatchStream))
+            : batches_[static_cast<size_t>(number)];
+    from = source * batch + place % batch;
+  }
+  const int64_t begin = from / window_ * window_;
+  if (begin != sorted_begin_) {
+    sorted_.clear();
+    for (int64_t i = begin; i < std::min(begin + window_, size_); ++i) sorted_.push_back(base(i));
+    const std::vector<int32_t>& lengths = *options_.lengths;
+    std::stable_sort(sorted_.begin(), sorted_.end(), [&](int64_t a, int64_t b) {
+      return lengths[static_cast<size_t>(a)] > lengths[static_cast<size_t>(b)];
+    });
+    sorted_begin_ = begin;
+  }
+  return sorted_[static_cast<size_t>(from - begin)];
 }
 
 }  // namespace lft::data

@@ -1,8 +1,10 @@
 #include "src/io/file_handle.h"
 
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -98,6 +100,25 @@ FileHandle FileHandle::open_to_read(const std::string& path) {
   if (!S_ISREG(status.st_mode))
     refuse(ErrorKind::kInput, "not a regular file", path,
            S_ISDIR(status.st_mode) ? "a directory" : "a device, pipe or socket", "a file");
+  handle.expected_bytes_ = static_cast<uint64_t>(status.st_size);
+  return handle;
+}
+
+FileHandle FileHandle::open_beneath(const std::string& folder, const std::string& name) {
+  if (name.find('\0') != std::string::npos || folder.find('\0') != std::string::npos) return {};
+  const int root = open_retrying(folder, O_PATH | O_DIRECTORY);
+  if (root < 0) return {};
+  open_how how{};
+  how.flags = O_RDONLY | O_NONBLOCK | O_CLOEXEC;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+  long fd = -1;
+  do fd = syscall(SYS_openat2, root, name.c_str(), &how, sizeof how);
+  while (fd < 0 && errno == EINTR);
+  ::close(root);
+  if (fd < 0) return {};
+  FileHandle handle(folder + "/" + name, static_cast<int>(fd), 0);
+  struct stat status {};
+  if (fstat(handle.fd_, &status) != 0 || !S_ISREG(status.st_mode)) return {};
   handle.expected_bytes_ = static_cast<uint64_t>(status.st_size);
   return handle;
 }

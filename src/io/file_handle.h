@@ -11,6 +11,10 @@ class FileHandle {
   FileHandle() = default;
   /// A regular file (opened O_NONBLOCK, then S_ISREG: a FIFO or device never hangs). kInput else.
   static FileHandle open_to_read(const std::string& path);
+  /// `name` in or below `folder`, which no link may lead out of: openat2(RESOLVE_BENEATH). Not open
+  /// where that cannot be told (an older kernel, a sandbox), is not so, or is no regular file: ask
+  /// image_path() then.
+  static FileHandle open_beneath(const std::string& folder, const std::string& name);
   /// Made or emptied. `expected_bytes`: the size it will have, for the message when the disk is
   /// full.
   static FileHandle create(const std::string& path, uint64_t expected_bytes);

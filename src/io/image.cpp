@@ -50,6 +50,17 @@ std::string image_path(const std::string& root, const std::string& name, bool fo
               "set data.follow_symlinks: true if that is meant", path);
 }
 
+FileHandle open_image(const std::string& root, const std::string& name, bool follow_symlinks) {
+  if (root.empty()) return FileHandle::open_to_read(name);
+  const bool plain = !name.empty() && name.front() != '/' &&
+                     name.find("://") == std::string::npos && name.compare(0, 5, "data:") != 0;
+  if (plain) {
+    FileHandle file = FileHandle::open_beneath(root, name);
+    if (file.is_open()) return file;
+  }
+  return FileHandle::open_to_read(image_path(root, name, follow_symlinks));
+}
+
 RgbImage load_image(const std::string& root, const std::string& name, const ImageLimits& limits) {
   const std::string path = image_path(root, name, limits.follow_symlinks);
   return decode_image(read_file(path, limits.max_bytes), path, limits);

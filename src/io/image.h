@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "src/io/file_handle.h"
 #include "src/io/pages.h"
 
 namespace lft::io {
@@ -51,6 +52,9 @@ ImageSize check_image(std::string_view bytes, const std::string& where,
 /// outside `root` (a symlink out counts, unless they are followed).
 std::string image_path(const std::string& root, const std::string& name,
                        bool follow_symlinks = false);
+/// image_path(root, name), opened: in one call of the system where no link leads elsewhere. `root`
+/// empty: `name` as it is.
+FileHandle open_image(const std::string& root, const std::string& name, bool follow_symlinks);
 /// Reads image_path(root, name), a regular file, and decodes it.
 RgbImage load_image(const std::string& root, const std::string& name,
                     const ImageLimits& limits = {});

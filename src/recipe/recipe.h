@@ -10,6 +10,13 @@ namespace lft::recipe {
 
 constexpr int64_t kMostInAStep = 65536;  // of train.batch_size, and of train.grad_accum
 
+/// data.shuffle: whether rows are shuffled, and whether only whole blocks of them are.
+struct Shuffle {
+  bool rows = true, blocks = false;
+  Shuffle(bool on = true) : rows(on) {}  // NOLINT: true and false are words of a recipe
+  bool operator==(const Shuffle&) const = default;
+};
+
 struct Recipe {
   int64_t version = 1;
   std::string output_dir;
@@ -33,7 +40,8 @@ struct Recipe {
     int64_t max_tokens = 2048, workers = 4;
     double eval_share = 0;  // 0: what data.eval names
     int64_t max_bad = 10, min_pixels = 0, max_pixels = 64'000'000, max_side = 65535;
-    bool shuffle = true, group_by_length = false, follow_symlinks = false;
+    Shuffle shuffle = true;
+    bool group_by_length = false, follow_symlinks = false;
   } data;
   struct Optim {
     std::string name = "adamw", schedule = "cosine";      // see recipe_fields.h

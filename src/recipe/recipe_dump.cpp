@@ -47,6 +47,9 @@ std::string value_text(const std::string& text) {
 
 std::string value_text(int64_t value) { return std::to_string(value); }
 std::string value_text(bool value) { return value ? "true" : "false"; }
+std::string value_text(const Shuffle& value) {
+  return value.blocks ? "blocks" : value_text(value.rows);
+}
 std::string value_text(const std::array<double, 2>& value) {
   return "[" + value_text(value[0]) + ", " + value_text(value[1]) + "]";
 }
@@ -77,6 +80,7 @@ struct Dumper {
 const char* type_text(int64_t) { return "whole number"; }
 const char* type_text(double) { return "number"; }
 const char* type_text(bool) { return "true or false"; }
+const char* type_text(const Shuffle&) { return "true, false or blocks"; }
 const char* type_text(const std::string&) { return "text"; }
 const char* type_text(const std::vector<std::string>&) { return "list of text"; }
 const char* type_text(const std::array<double, 2>&) { return "two numbers"; }

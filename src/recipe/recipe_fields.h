@@ -111,7 +111,9 @@ void visit_data(Visitor& v, Section& d) {
   v.field("max_bad", d.max_bad, {.low = 0, .high = 1e12, .may_change = true},
           "samples of one data set that on_bad_sample: skip may leave out; one more stops the run, "
           "naming the first");
-  v.field("shuffle", d.shuffle, {}, "order is a function of seed, epoch and index");
+  v.field("shuffle", d.shuffle, {},
+          "order is a function of seed, epoch and index; blocks: of 1,024 rows that follow one "
+          "another, each read from its first to its last, for data that no memory holds");
   v.field("group_by_length", d.group_by_length, {},
           "put samples of like length into one batch: less padding; the order stays a function of "
           "the seed");

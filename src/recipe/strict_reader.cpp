@@ -242,6 +242,11 @@ bool StrictReader::parse(const YamlNode& node, const FieldRule&, bool* out) {
   return *out || node.text == "false";
 }
 
+bool StrictReader::parse(const YamlNode& node, const FieldRule& rule, Shuffle* out) {
+  out->blocks = node.kind == YamlNode::Kind::kScalar && node.text == "blocks";
+  return out->blocks || parse(node, rule, &out->rows);
+}
+
 bool StrictReader::parse(const YamlNode& node, const FieldRule& rule, std::string* out) {
   if (node.kind != YamlNode::Kind::kScalar || (!node.quoted && is_plain_non_text(node.text)))
     return false;
@@ -274,6 +279,9 @@ std::string StrictReader::expected(double, const FieldRule& rule) {
   return "a number " + rule_text(rule, false);
 }
 std::string StrictReader::expected(bool, const FieldRule&) { return "true or false"; }
+std::string StrictReader::expected(const Shuffle&, const FieldRule&) {
+  return "true, false or blocks";
+}
 std::string StrictReader::expected(const std::string&, const FieldRule& rule) {
   return rule.choices.empty()
              ? "text on one line (in quotes where it looks like a number, true, false or null)"

@@ -13,6 +13,7 @@ namespace lft::recipe {
 std::string value_text(int64_t value);
 std::string value_text(double value);
 std::string value_text(bool value);
+std::string value_text(const Shuffle& value);
 std::string value_text(const std::string& value);
 std::string value_text(const std::array<double, 2>& value);
 std::string value_text(const std::vector<std::string>& value);

@@ -13,6 +13,14 @@ namespace lft::length_groups_test {
 using namespace lft::data;
 namespace {
 
+std::vector<int64_t> epoch_order(const LoaderOptions& options, int64_t size, int64_t epoch) {
+  EpochOrder order(options, size, epoch);
+  std::vector<int64_t> all;
+  for (int64_t i = 0; i < size; ++i) all.push_back(order.at(i));
+  return all;
+}
+using lft::data::epoch_order;
+
 std::shared_ptr<const std::vector<int32_t>> lengths_of(int64_t size, int32_t (*length)(int64_t)) {
   auto lengths = std::make_shared<std::vector<int32_t>>();
   for (int64_t i = 0; i < size; ++i) lengths->push_back(length(i));

@@ -4,6 +4,7 @@
 
 #include "data/fixtures.h"
 #include "src/data/loader.h"
+#include "src/data/rows/row_reader.h"
 #include "support/expect_error.h"
 
 namespace lft::prepared_test {
@@ -114,38 +115,140 @@ TEST(Prepared, RefusesOtherSettingsNamingEach) {
                    open_dataset(dir.file("p"), "", tokenizer, options));
 }
 
+/// A sample of two rows and an image, so that both kinds of shards are there.
+class TwoRows : public Dataset {
+ public:
+  int64_t size() const override { return 2; }
+  Sample get(int64_t index) const override {
+    Sample sample{.id = id(index),
+                  .input_ids = {kBos, 70, 71, kEos},
+                  .labels = {-100, 70, -100, kEos},
+                  .images = {}};
+    if (index == 0) return sample;
+    sample.input_ids.insert(sample.input_ids.begin() + 1, 4, kImage);
+    sample.labels.insert(sample.labels.begin(), 4, -100);
+    sample.images.push_back({.shape = {.height = 8, .width = 8},
+                             .chw = std::vector<uint8_t>(3 * 8 * 8, 100),
+                             .positions = 4});
+    return sample;
+  }
+  std::string id(int64_t index) const override { return "t" + std::to_string(index); }
+  std::vector<std::string> image_paths(int64_t) const override { return {}; }
+  Row row(int64_t index) const override {
+    return {.id = id(index), .where = "x:1", .turns = {{"a", "b"}}, .images = {}};
+  }
+  std::string hash() const override { return ""; }
+};
+
 TEST(Prepared, SeesDamage) {
   const TempDir dir;
   const ByteTokenizer tokenizer;
   const EncodeOptions options = small_options();
-  const std::string out = dir.file("p"), shard = out + "/shard-00000.safetensors";
-  const auto prepare = [&] {
-    prepare_dataset(*open_dataset(write_text_rows(dir, 3), "", tokenizer, options), options, out);
-  };
+  const std::string out = dir.file("p");
   const auto open = [&] { return open_dataset(out, "", tokenizer, options); };
-  prepare();
-  std::string bytes = read_text(shard);
-  dir.write("p/shard-00000.safetensors", bytes.substr(0, bytes.size() - 1));
+  prepare_dataset(TwoRows(), options, out);
+  for (const std::string name : {"shard-00000.safetensors", "images-00000.safetensors"}) {
+    const std::string bytes = read_text(out + "/" + name);
+    for (const size_t cut : {size_t{1}, size_t{20}, bytes.size() - 4}) {
+      dir.write("p/" + name, bytes.substr(0, bytes.size() - cut));
+      EXPECT_LFT_ERROR(ErrorKind::kInput, name, open());
+    }
+    const uint64_t header =
+        8 + static_cast<uint8_t>(bytes[0]) + 256ull * static_cast<uint8_t>(bytes[1]);
+    for (size_t at = header; at < bytes.size(); ++at) {  // each bit of each byte counts
+      std::string forged = bytes;
+      forged[at] = static_cast<char>(forged[at] ^ (1 << at % 8));
+      dir.write("p/" + name, forged);
+      const auto both = [&] {
+        const auto dataset = open();
+        dataset->get(0);
+        dataset->get(1);
+      };
+      EXPECT_LFT_ERROR(ErrorKind::kInput, "prepared data is damaged", both());
+    }
+    std::filesystem::remove(out + "/" + name);
+    EXPECT_LFT_ERROR(ErrorKind::kInput, name, open());
+    dir.write("p/" + name, bytes);
+  }
+  expect_same(open()->get(1), TwoRows().get(1));
+  const std::string index = read_text(out + "/index.json");
+  dir.write("p/index.json", "{\"lft_prepared\": 3}");
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "lft_prepared 3", open());
+  std::string fewer = index;
+  fewer.replace(fewer.find("\"count\": 2"), 10, "\"count\": 3");
+  dir.write("p/index.json", fewer);
   EXPECT_LFT_ERROR(ErrorKind::kInput, "shard-00000", open());
-  // The first id of the first sample lies after the header and image_offsets: 4 offsets of 8
-  // bytes.
-  std::string forged = bytes;
-  const uint64_t header =
-      8 + static_cast<uint8_t>(bytes[0]) + 256ull * static_cast<uint8_t>(bytes[1]);
-  forged[header + 4 * 8 + 1] = 0x7f;
-  dir.write("p/shard-00000.safetensors", forged);
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "token id 32513", open()->get(0));
-  dir.write("p/shard-00000.safetensors", bytes);
-  EXPECT_EQ(open()->get(0).id, "t0");
-  std::filesystem::remove(shard);
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "shard-00000", open());
-  prepare();
-  dir.write("p/rows.jsonl", read_text(out + "/rows.jsonl") + " ");
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "rows.jsonl", open());
-  prepare();
-  dir.write("p/index.json", "{\"lft_prepared\": 2}");
-  EXPECT_LFT_ERROR(ErrorKind::kInput, "lft_prepared 2", open());
 }
+
+TEST(Prepared, DamageIsNoBadSample) {
+  const TempDir dir;
+  const ByteTokenizer tokenizer;
+  EncodeOptions options = small_options();
+  options.skip_bad = true;
+  prepare_dataset(TwoRows(), options, dir.file("p"));
+  std::string bytes = read_text(dir.file("p/shard-00000.safetensors"));
+  bytes.back() ^= 1;
+  dir.write("p/shard-00000.safetensors", bytes);
+  const auto dataset = open_dataset(dir.file("p"), "", tokenizer, options);
+  Loader loader(*dataset, {.batch_size = 2, .workers = 1, .shuffle = false, .skip_bad = true});
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "prepared data is damaged", loader.next());
+}
+
+/// In place of two rows, many with one image: it is stored once.
+class OneImage : public TwoRows {
+ public:
+  int64_t size() const override { return 400; }
+  Sample get(int64_t index) const override {
+    Sample sample = TwoRows::get(1);
+    sample.id = id(index);
+    uint8_t value = 0;
+    for (uint8_t& pixel : sample.images[0].chw) pixel = value += 37;
+    return sample;
+  }
+};
+
+TEST(Prepared, AnImageIsStoredOnce) {
+  const TempDir dir;
+  const ByteTokenizer tokenizer;
+  const EncodeOptions options = small_options();
+  prepare_dataset(OneImage(), options, dir.file("p"), /*shard_bytes=*/4096);
+  EXPECT_TRUE(std::filesystem::exists(dir.file("p/shard-00003.safetensors")));
+  EXPECT_FALSE(std::filesystem::exists(dir.file("p/images-00001.safetensors")));
+  EXPECT_LE(std::filesystem::file_size(dir.file("p/images-00000.safetensors")), 700u);
+  const auto prepared = open_dataset(dir.file("p"), "", tokenizer, options);
+  for (const int64_t i : {0, 57, 399}) expect_same(prepared->get(i), OneImage().get(i));
+  EXPECT_TRUE(prepared->any_image());
+}
+
+#if LFT_HAVE_OPENCV
+/// What version 1 wrote is read as it was, from tests/goldens/prepared_v1, which that version made
+/// of the rows beside it.
+TEST(Prepared, Version1IsRead) {
+  const std::string golden = std::string(LFT_SOURCE_DIR) + "/tests/goldens/prepared_v1/";
+  const ByteTokenizer tokenizer;
+  EncodeOptions options = small_options();
+  const auto direct =
+      open_dataset(golden + "images/data.json", golden + "images/img", tokenizer, options);
+  const auto prepared = open_dataset(golden + "images", "", tokenizer, options);
+  ASSERT_EQ(prepared->size(), 8);
+  for (int64_t i = 0; i < 8; ++i) {
+    expect_same(prepared->get(i), direct->get(i));
+    EXPECT_EQ(row_to_json(prepared->row(i))["turns"], row_to_json(direct->row(i))["turns"]);
+    EXPECT_EQ(prepared->length(i).values, direct->length(i).values);
+  }
+  // It becomes version 2, with the same samples.
+  const TempDir dir;
+  prepare_dataset(*prepared, options, dir.file("p"));
+  const auto again = open_dataset(dir.file("p"), "", tokenizer, options);
+  for (int64_t i = 0; i < 8; ++i) expect_same(again->get(i), direct->get(i));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "d.jsonl:2",
+                   open_dataset(golden + "bad", "", tokenizer, options));
+  options.skip_bad = true;
+  const auto bad = open_dataset(golden + "bad", "", tokenizer, options);
+  EXPECT_EQ(bad->get(3).id, "d");
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "without a dialogue", bad->get(1));
+}
+#endif
 
 TEST(Prepared, BadRowsKeepTheirPlaceUnderSkip) {
   const TempDir dir;

@@ -4,8 +4,8 @@
 
 #include "data/fixtures.h"
 #include "src/data/encode.h"
-#include "src/data/row_keys.h"
-#include "src/data/row_reader.h"
+#include "src/data/rows/row_keys.h"
+#include "src/data/rows/row_reader.h"
 #include "support/expect_error.h"
 #include "support/slurp.h"
 

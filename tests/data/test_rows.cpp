@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "src/data/dataset.h"
-#include "src/data/row_reader.h"
+#include "src/data/rows/row_reader.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
 

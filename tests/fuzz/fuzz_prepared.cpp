@@ -1,9 +1,15 @@
-// The first byte says which file of a directory that lft prepared the others stand for: 'i' a merge
-// patch to index.json, 'r' rows.jsonl (index.json has its hash then), 's' the shard.
+// The first byte says what the others stand for. Of version 1: 'i' a merge patch to index.json, 'r'
+// rows.jsonl (index.json has its hash then), 's' the shard. Of version 2: 'j' a merge patch to
+// index.json, 't' and 'u' changes of single bytes of the shard of samples or of images (two bytes
+// of place and what it is combined with), 'p' a packed sample, 'x' packed pixels.
 #include <unistd.h>
+
+#include <map>
 
 #include "src/base/hash.h"
 #include "src/data/prepared.h"
+#include "src/data/store/packed_pixels.h"
+#include "src/data/store/stored_sample.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
 #include "tests/data/fixtures.h"
@@ -40,35 +46,72 @@ class TwoSamples : public Dataset {
   std::string hash() const override { return ""; }
 };
 
-/// What lft prepare wrote, and beside it the folder that is read.
+/// A directory that is read, of files in memory.
 struct Folder {
   EncodeOptions options = test::small_options();
-  test::TempDir written, read;
-  MemoryFile index_file, rows_file, shard_file;
+  test::TempDir read;
+  std::map<std::string, MemoryFile> files;
+
+  void put(const std::string& name, std::string_view bytes) {
+    const auto [file, fresh] = files.try_emplace(name);
+    file->second.set(bytes);
+    if (fresh && symlink(file->second.path().c_str(), read.file(name).c_str()) != 0)
+      throw std::runtime_error("cannot make a link");
+  }
+  Folder() { options.skip_bad = true; }
+};
+
+/// As version 1 wrote it of TwoSamples.
+struct Version1 : Folder {
   Json index;
   std::string rows, shard;
 
-  Folder() {
-    prepare_dataset(TwoSamples(), options, written.path());
-    index = read_json_file(written.file("index.json"));
-    rows = read_file(written.file("rows.jsonl"));
-    shard = read_file(written.file("shard-00000.safetensors"));
-    options.skip_bad = true;
-    link("index.json", index_file);
-    link("rows.jsonl", rows_file);
-    link("shard-00000.safetensors", shard_file);
-  }
-  void link(const char* name, const MemoryFile& file) {
-    if (symlink(file.path().c_str(), read.file(name).c_str()) != 0)
-      throw std::runtime_error("cannot make a link");
+  Version1() {
+    const std::string corpus = std::string(LFT_SOURCE_DIR) + "/tests/fuzz/corpus/prepared/";
+    rows = read_file(corpus + "good_rows").substr(1);
+    shard = read_file(corpus + "good_shard").substr(1);
+    index = {{"lft_prepared", 1},
+             {"made_for", sample_rules(options)},
+             {"rows_sha256", sha256(rows)},
+             {"shards", {{{"samples", 2}, {"sha256", ""}}}}};
   }
   void fill(char which, std::string_view bytes) {
     Json changed = index;
     if (which == 'i') changed.merge_patch(parse_json(bytes, "patch"));
     if (which == 'r') changed["rows_sha256"] = sha256(bytes);
-    index_file.set(changed.dump());
-    rows_file.set(which == 'r' ? bytes : rows);
-    shard_file.set(which == 's' ? bytes : shard);
+    put("index.json", changed.dump());
+    put("rows.jsonl", which == 'r' ? bytes : rows);
+    put("shard-00000.safetensors", which == 's' ? bytes : shard);
+  }
+};
+
+std::string with_changes(std::string bytes, std::string_view changes) {
+  for (size_t i = 0; i + 3 <= changes.size(); i += 3) {
+    const auto high = static_cast<uint8_t>(changes[i]), low = static_cast<uint8_t>(changes[i + 1]);
+    char& byte = bytes[(high * 256u + low) % bytes.size()];
+    byte = static_cast<char>(byte ^ changes[i + 2]);
+  }
+  return bytes;
+}
+
+/// What lft prepare writes of them now.
+struct Version2 : Folder {
+  test::TempDir written;
+  Json index;
+
+  Version2() {
+    prepare_dataset(TwoSamples(), options, written.path());
+    index = read_json_file(written.file("index.json"));
+  }
+  void fill(char which, std::string_view bytes) {
+    Json changed = index;
+    if (which == 'j') changed.merge_patch(parse_json(bytes, "patch"));
+    put("index.json", changed.dump());
+    for (const auto& [kind, letter] : {std::pair("shard", 't'), {"images", 'u'}}) {
+      const std::string name = shard_name(kind, 0);
+      put(name, with_changes(read_file(written.file(name)),
+                             which == letter ? bytes : std::string_view()));
+    }
   }
 };
 
@@ -89,13 +132,41 @@ bool read_samples(const Dataset& dataset) {
   return all;
 }
 
+bool packed_sample(std::string_view bytes) {
+  const auto sample = unpack_sample({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
+  if (!sample) return false;
+  const std::vector<uint8_t> again = pack_sample(*sample);
+  expect(std::string_view(reinterpret_cast<const char*>(again.data()), again.size()) == bytes,
+         "a sample packs to what it was unpacked from");
+  for (const int64_t tokens : {int64_t{0}, int64_t{7}, std::ssize(sample->ids)}) {
+    const auto expanded = expand_sample(*sample, test::kImage, tokens);
+    expect(!expanded || (std::ssize(expanded->input_ids) == tokens &&
+                         expanded->labels.size() == expanded->input_ids.size()),
+           "so many tokens, and a label for each");
+  }
+  return true;
+}
+
+bool packed_pixels(std::string_view bytes) {
+  std::vector<uint8_t> pixels;
+  return unpack_pixels({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}, {3, 8, 8},
+                       pixels);
+}
+
 }  // namespace
 
 bool prepared(std::string_view bytes) {
-  static Folder folder;
+  static Version1 first;
+  static Version2 second;
+  const char which = bytes.empty() ? ' ' : bytes[0];
+  const std::string_view rest = bytes.substr(bytes.empty() ? 0 : 1);
+  if (which == 'p') return packed_sample(rest);
+  if (which == 'x') return packed_pixels(rest);
   bool all = false;
+  const bool is_second = which == 'j' || which == 't' || which == 'u';
   const bool opens = reads(ErrorKind::kInput, [&] {
-    folder.fill(bytes.empty() ? ' ' : bytes[0], bytes.substr(bytes.empty() ? 0 : 1));
+    is_second ? second.fill(which, rest) : first.fill(which, rest);
+    const Folder& folder = is_second ? static_cast<Folder&>(second) : first;
     all = read_samples(*open_prepared(folder.read.path(), folder.options));
   });
   return opens && all;

@@ -1,4 +1,4 @@
-#include "src/data/row_reader.h"
+#include "src/data/rows/row_reader.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/targets.h"
 

@@ -19,6 +19,7 @@ struct Broken : std::logic_error {
 /// True: the reader took the bytes. False: it refused them.
 bool config(std::string_view bytes);    // config.json of a model
 bool image(std::string_view bytes);     // header, pixels and size
+bool index(std::string_view bytes);     // of a data file, see fuzz_index.cpp
 bool json(std::string_view bytes);      // whole and entry by entry
 bool manifest(std::string_view bytes);  // of a checkpoint, as it is and with its own hash after it
 bool prepared(std::string_view bytes);  // one file of a prepared directory, see fuzz_prepared.cpp

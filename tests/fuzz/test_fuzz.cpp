@@ -33,6 +33,7 @@ void PrintTo(const Target& target, std::ostream* out) { *out << target.name; }
 const std::vector<Target> kTargets = {
     {"config", config, {}, 2000},
     {"image", image, {"images"}, 3000},
+    {"index", index, {}, 1000},
     {"json", json, {}, 5000},
     {"manifest", manifest, {}, 2000},
     {"prepared", prepared, {}, 2000},

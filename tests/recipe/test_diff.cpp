@@ -19,6 +19,9 @@ struct ChangeAll {
     value = std::abs(value) + 0.125;
   }
   void field(const char*, bool& value, const FieldRule&, const char*) { value = !value; }
+  void field(const char*, Shuffle& value, const FieldRule&, const char*) {
+    value.blocks = !value.blocks;
+  }
   void field(const char*, std::string& value, const FieldRule&, const char*) { value += "x"; }
   void field(const char*, std::vector<std::string>& value, const FieldRule&, const char*) {
     value.push_back("x");

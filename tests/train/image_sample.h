@@ -3,7 +3,7 @@
 #include <random>
 #include <string>
 
-#include "src/data/sample.h"
+#include "src/data/store/sample.h"
 
 namespace lft::test {
 

@@ -154,11 +154,13 @@ std::vector<Preview> preview_samples(const recipe::Recipe& recipe, int64_t count
     dataset = data::hold_out(std::move(dataset), recipe.data.eval_share,
                              static_cast<uint64_t>(recipe.train.seed))
                   .train;
-  const std::vector<int64_t> order = data::epoch_order(
-      dataset->size(), static_cast<uint64_t>(recipe.train.seed), /*epoch=*/0, recipe.data.shuffle);
+  data::EpochOrder order({.seed = static_cast<uint64_t>(recipe.train.seed),
+                          .shuffle = recipe.data.shuffle.rows,
+                          .blocks = recipe.data.shuffle.blocks},
+                         dataset->size(), /*epoch=*/0);
   std::vector<Preview> previews;
-  for (size_t i = 0; i < order.size() && static_cast<int64_t>(i) < count; ++i)
-    previews.push_back(preview_or_reason(*dataset, order[i], recipe, *tokenizer, options));
+  for (int64_t i = 0; i < std::min(count, dataset->size()); ++i)
+    previews.push_back(preview_or_reason(*dataset, order.at(i), recipe, *tokenizer, options));
   return previews;
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "src/data/sample.h"
+#include "src/data/store/sample.h"
 #include "src/recipe/recipe.h"
 
 namespace lft::debug {

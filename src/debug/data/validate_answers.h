@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "src/data/sample.h"
+#include "src/data/rows/row.h"
 
 namespace lft::debug {
 

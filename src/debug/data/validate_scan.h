@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "src/data/dataset.h"
-#include "src/data/row_reader.h"
+#include "src/data/rows/row_reader.h"
 #include "src/debug/data/validate.h"
 #include "src/debug/data/validate_answers.h"
 #include "src/text/tokenizer.h"

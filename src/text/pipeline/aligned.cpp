@@ -38,7 +38,7 @@ Decoded decode_one(std::string_view text, size_t pos) {
 
 void Aligned::append(std::string_view bytes, ByteRange source) {
   text.append(bytes);
-  at.insert(at.end(), bytes.size(), source);
+  for (size_t i = 0; i < bytes.size(); ++i) at.push_back(source);
 }
 
 void Aligned::append(const Aligned& from, size_t begin, size_t end) {

@@ -1,5 +1,6 @@
 #include "src/text/pipeline/bpe.h"
 
+#include <bit>
 #include <cstdio>
 #include <limits>
 #include <queue>
@@ -81,7 +82,7 @@ void Bpe::read_vocab(const io::Json& json, const std::string& where) {
 
 void Bpe::read_merges(const io::Json& json, const std::string& where) {
   const io::Json& list = array_of(json, "merges", where);
-  merges_.reserve(list.size());
+  merges_.resize(std::bit_ceil(2 * list.size() + 1));
   uint32_t rank = 0;
   for (const io::Json& merge : list) {
     const std::string place = where + ".merges[" + std::to_string(rank) + "]";
@@ -95,7 +96,8 @@ void Bpe::read_merges(const io::Json& json, const std::string& where) {
                             : left + right,
                     "tokens of the vocabulary");
     }
-    merges_[uint64_t(a) << 32 | uint64_t(b)] = {rank++, joined};
+    const uint64_t pair = uint64_t(a) << 32 | uint64_t(b);
+    merges_[slot_of(pair)] = {pair, rank++, int32_t(joined)};
   }
 }
 
@@ -105,8 +107,16 @@ int64_t Bpe::id_of(std::string_view token) const {
 }
 
 const Bpe::Merge* Bpe::merge_of(int64_t left, int64_t right) const {
-  const auto it = merges_.find(uint64_t(left) << 32 | uint64_t(right));
-  return it == merges_.end() ? nullptr : &it->second;
+  const Merge& found = merges_[slot_of(uint64_t(left) << 32 | uint64_t(right))];
+  return found.pair == kNoPair ? nullptr : &found;
+}
+
+/// Where the pair stands, or would. At most half of the slots are taken.
+size_t Bpe::slot_of(uint64_t pair) const {
+  const size_t mask = merges_.size() - 1;
+  size_t slot = (pair * 0x9E3779B97F4A7C15u) >> 32 & mask;
+  while (merges_[slot].pair != pair && merges_[slot].pair != kNoPair) slot = (slot + 1) & mask;
+  return slot;
 }
 
 std::vector<Bpe::Symbol> Bpe::symbols(std::string_view word) const {

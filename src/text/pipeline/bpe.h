@@ -38,9 +38,11 @@ class Bpe {
 
  private:
   struct Merge {
-    uint32_t rank;
-    int64_t id;
+    uint64_t pair = kNoPair;  // left << 32 | right
+    uint32_t rank = 0;
+    int32_t id = 0;
   };
+  static constexpr uint64_t kNoPair = UINT64_MAX;
   struct Symbol {
     int64_t id;
     int32_t previous, next;
@@ -51,11 +53,12 @@ class Bpe {
   std::vector<Symbol> symbols(std::string_view word) const;
   void merge(std::vector<Symbol>& symbols) const;
   const Merge* merge_of(int64_t left, int64_t right) const;
+  size_t slot_of(uint64_t pair) const;
 
   TokenMap vocab_;
-  std::unordered_map<uint64_t, Merge> merges_;  // left << 32 | right
-  int64_t byte_ids_[256];   // <0x00> to <0xFF>, -1 where the vocabulary has none
-  int64_t ascii_ids_[128];  // of one-byte tokens, -1 where the vocabulary has none
+  std::vector<Merge> merges_;  // a hash table: a pair in its slot or the next free one after it
+  int64_t byte_ids_[256];      // <0x00> to <0xFF>, -1 where the vocabulary has none
+  int64_t ascii_ids_[128];     // of one-byte tokens, -1 where the vocabulary has none
   int64_t unk_ = -1;
   bool fuse_unk_ = false, byte_fallback_ = false, ignore_merges_ = false;
 };

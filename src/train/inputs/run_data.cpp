@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "src/base/hash.h"
+#include "src/base/log.h"
 #include "src/data/held_out.h"
 #include "src/io/files.h"
 #include "src/train/inputs/recipe_encoding.h"
@@ -14,29 +15,27 @@ namespace {
 constexpr size_t kMostImagesRead = 10'000;
 constexpr int64_t kMostImageBytesRead = 256 << 20;
 
-struct ImageFile {
-  std::string path;
-  struct stat status;
-};
-
-/// Those of the rows to train on, in their order; what cannot be read is the loader's to judge.
-std::vector<ImageFile> image_files(const data::Dataset& dataset) {
-  std::vector<ImageFile> files;
+/// look(file, path) for each image of each row to train on, in their order; what is not there is
+/// the loader's to judge.
+template <typename Look>
+void each_image(const data::Dataset& dataset, const Look& look) {
+  const std::vector<data::ImageFile>& files = dataset.image_files();
+  if (files.empty()) return;
   for (int64_t i = 0; i < dataset.size(); ++i) {
-    try {
-      for (std::string& path : dataset.image_paths(i)) {
-        ImageFile file{std::move(path), {}};
-        if (stat(file.path.c_str(), &file.status) == 0) files.push_back(std::move(file));
-      }
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::kInput) throw;
+    for (const int32_t number : dataset.image_numbers(i)) {
+      const data::ImageFile& file = files[static_cast<size_t>(number)];
+      if (file.bytes >= 0) look(file, number);
     }
   }
-  return files;
 }
 
-/// With a megabyte of memory, whatever its size.
-void hash_pieces(Sha256& hash, const std::string& path) {
+/// Of an image within the image root that can be read, with a megabyte of memory, whatever its
+/// size.
+void hash_content(Sha256& hash, const RunData& data, const std::string& name) {
+  const std::string path = data.image_root + "/" + name;
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return;
+  if (!io::is_inside(path, data.image_root) || access(path.c_str(), R_OK) != 0) return;
   const io::FileHandle file = io::FileHandle::open_to_read(path);
   std::string piece(1 << 20, '\0');
   for (uint64_t at = 0; at < file.size(); at += piece.size()) {
@@ -70,8 +69,13 @@ RunData open_run_data(const recipe::Recipe& recipe, const family::ModelConfig& c
            "at least " + std::to_string(run.encode.max_tokens),
            "raise it, or lower data.max_tokens");
   }
-  run.train =
-      data::open_dataset(recipe.data.train, recipe.data.image_root, *run.tokenizer, run.encode);
+  const std::string kept = recipe.output_dir + "/index/";
+  const bool lengths = recipe.train.worst_first || recipe.data.group_by_length;
+  const auto open = [&](const std::string& path, const std::string& name) {
+    return data::open_dataset(path, recipe.data.image_root, *run.tokenizer, run.encode,
+                              {.kept = {kept + name}, .lengths = lengths});
+  };
+  run.train = open(recipe.data.train, "train");
   if (recipe.data.eval_share > 0) {
     const int64_t rows = run.train->size();
     data::HeldOut parts = data::hold_out(std::move(run.train), recipe.data.eval_share,
@@ -82,11 +86,21 @@ RunData open_run_data(const recipe::Recipe& recipe, const family::ModelConfig& c
                        std::to_string(rows) + " rows are held out");
   }
   if (run.train->size() == 0) refuse(ErrorKind::kInput, "no row to train on", recipe.data.train);
-  if (!recipe.data.eval.empty())
-    run.eval =
-        data::open_dataset(recipe.data.eval, recipe.data.image_root, *run.tokenizer, run.encode);
+  if (!recipe.data.eval.empty()) run.eval = open(recipe.data.eval, "eval");
   if (recipe.data.group_by_length) sample_lengths(run);
   return run;
+}
+
+void keep_indexes(const RunData& data, const recipe::Recipe& recipe) {
+  const std::string folder = recipe.output_dir + "/index";
+  try {
+    io::make_dirs(folder);
+    data.train->keep_index(folder + "/train");
+    if (data.eval && recipe.data.eval_share == 0) data.eval->keep_index(folder + "/eval");
+  } catch (const Error& error) {
+    warning("the index of the data could not be kept, the next start makes it again: " +
+            error.info().what + " (" + error.info().found + ")");
+  }
 }
 
 const std::vector<data::SampleLength>& sample_lengths(RunData& data) {
@@ -95,31 +109,38 @@ const std::vector<data::SampleLength>& sample_lengths(RunData& data) {
   return data.lengths;
 }
 
+const std::string& data_hash(RunData& data) {
+  if (!data.data_hash) data.data_hash = data.train->hash();
+  return *data.data_hash;
+}
+
 const std::string& image_stamp(RunData& data) {
-  if (!data.image_stamp.empty()) return data.image_stamp;
-  std::string seen;
-  for (const ImageFile& file : image_files(*data.train)) {
-    seen += std::to_string(file.status.st_size) + " " + std::to_string(file.status.st_mtim.tv_sec) +
-            "." + std::to_string(file.status.st_mtim.tv_nsec) + "\n";
-  }
-  if (!seen.empty()) data.image_stamp = sha256(seen).substr(0, 16);
-  return data.image_stamp;
+  if (data.image_stamp) return *data.image_stamp;
+  Sha256 seen;
+  bool any = false;
+  each_image(*data.train, [&](const data::ImageFile& file, int32_t) {
+    any = true;
+    seen.update(std::to_string(file.bytes) + " " + std::to_string(file.seconds) + "." +
+                std::to_string(file.nanoseconds) + "\n");
+  });
+  return data.image_stamp.emplace(any ? seen.hex().substr(0, 16) : "");
 }
 
 const std::string& image_digest(RunData& data) {
-  if (!data.image_digest.empty()) return data.image_digest;
-  const std::vector<ImageFile> files = image_files(*data.train);
+  if (data.image_digest) return *data.image_digest;
   int64_t bytes = 0;
-  for (const ImageFile& file : files) bytes += file.status.st_size;
-  const bool few = files.size() <= kMostImagesRead && bytes <= kMostImageBytesRead;
+  size_t count = 0;
+  each_image(*data.train, [&](const data::ImageFile& file, int32_t) {
+    bytes += file.bytes;
+    ++count;
+  });
+  const bool few = count <= kMostImagesRead && bytes <= kMostImageBytesRead;
   Sha256 hash;
-  for (const ImageFile& file : files) {
-    hash.update(std::to_string(file.status.st_size) + "\n");
-    const bool ours = S_ISREG(file.status.st_mode) && io::is_inside(file.path, data.image_root);
-    if (few && ours && access(file.path.c_str(), R_OK) == 0) hash_pieces(hash, file.path);
-  }
-  if (!files.empty()) data.image_digest = hash.hex().substr(0, 16);
-  return data.image_digest;
+  each_image(*data.train, [&](const data::ImageFile& file, int32_t number) {
+    hash.update(std::to_string(file.bytes) + "\n");
+    if (few) hash_content(hash, data, data.train->image_name(number));
+  });
+  return data.image_digest.emplace(count == 0 ? "" : hash.hex().substr(0, 16));
 }
 
 data::LoaderOptions loader_options(const recipe::Recipe& recipe,
@@ -128,7 +149,8 @@ data::LoaderOptions loader_options(const recipe::Recipe& recipe,
                               .grad_accum = recipe.train.grad_accum,
                               .workers = recipe.data.workers,
                               .seed = static_cast<uint64_t>(recipe.train.seed),
-                              .shuffle = recipe.data.shuffle,
+                              .shuffle = recipe.data.shuffle.rows,
+                              .blocks = recipe.data.shuffle.blocks,
                               .skip_bad = recipe.data.on_bad_sample == "skip",
                               .max_tokens = recipe.train.max_tokens_per_step};
   const auto tokens_of = [&] {

@@ -1,6 +1,7 @@
 // The rows of a run: opened, and what was measured of them.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,8 @@ struct RunData {
   std::vector<data::SampleLength>
       lengths;           // of the rows to train on, once sample_lengths() has measured them
   data::BadSamples bad;  // among them
-  std::string image_stamp, image_digest;  // once image_stamp() and image_digest() have looked
+  /// Once data_hash(), image_stamp() and image_digest() have looked: never twice in a run.
+  std::optional<std::string> data_hash, image_stamp, image_digest;
 };
 /// Opens data.train and data.eval, checks the recipe's limits against the model's. A remark becomes
 /// a notice.
@@ -29,9 +31,16 @@ RunData open_run_data(const recipe::Recipe& recipe, const family::ModelConfig& c
                       std::unique_ptr<text::Tokenizer> tokenizer,
                       std::vector<std::string>* notices);
 
+/// Writes what the next start of this run would have to find out again of its rows below
+/// <output_dir>/index/. A warning where that fails: the run does without.
+void keep_indexes(const RunData& data, const recipe::Recipe& recipe);
+
 /// data.lengths, measured by the first call; open_run_data() makes it for data.group_by_length
 /// alone.
 const std::vector<data::SampleLength>& sample_lengths(RunData& data);
+
+/// Of the rows to train on: their Dataset::hash().
+const std::string& data_hash(RunData& data);
 
 /// Of the sizes and times of all images to train on, without reading them; looked up by the first
 /// call. Empty where no row names any.

@@ -238,12 +238,17 @@ double reading_budget(const recipe::Recipe& recipe,
   return images > 0 ? std::max(most, std::ceil(std::min(together, images) * sum / images)) : 0;
 }
 
-/// Bytes a micro-batch adds for a position (padding counted), a position of the vision tower, a
-/// supervised token. A pass is linear in each but for the LM head's last chunk.
-struct Weights {
-  double token = 0, tower = 0, supervised = 0;
-};
-Weights weigh(const RunSettings& settings) {
+/// How many of one process wait for each other at the most.
+double waiting_sums(const RunSettings& settings, const MicroBatchShape& worst, double bytes) {
+  if (!adds_by_tree(bytes, settings.device)) return 0;
+  const int64_t all =
+      worst.in_step > 0 ? worst.in_step : std::max<int64_t>(1, settings.recipe.train.grad_accum);
+  return static_cast<double>(most_waiting((all + settings.ranks - 1) / settings.ranks));
+}
+
+}  // namespace
+
+LargestMicroBatch::Weights LargestMicroBatch::weigh(const RunSettings& settings) {
   const family::ImagePlan image = family::ordinary_image(settings.config);
   const auto with_images = [&](PassShape shape, int64_t images) {
     shape.images = images;
@@ -267,15 +272,17 @@ Weights weigh(const RunSettings& settings) {
           .supervised = (total(asked) - start) / 1024};
 }
 
-/// How many of one process wait for each other at the most.
-double waiting_sums(const RunSettings& settings, const MicroBatchShape& worst, double bytes) {
-  if (!adds_by_tree(bytes, settings.device)) return 0;
-  const int64_t all =
-      worst.in_step > 0 ? worst.in_step : std::max<int64_t>(1, settings.recipe.train.grad_accum);
-  return static_cast<double>(most_waiting((all + settings.ranks - 1) / settings.ranks));
-}
+LargestMicroBatch::LargestMicroBatch(const RunSettings& settings) : weights_(weigh(settings)) {}
 
-}  // namespace
+void LargestMicroBatch::consider(MicroBatchShape batch) {
+  const auto supervised = static_cast<double>(batch.supervised());
+  const double bytes = weights_.token * static_cast<double>(batch.positions()) +
+                       weights_.tower * static_cast<double>(batch.sum(&data::SampleLength::tower)) +
+                       weights_.supervised * supervised;
+  if (supervised == 0 || bytes <= most_) return;
+  most_ = bytes;
+  largest_ = std::move(batch);
+}
 
 int64_t MicroBatchShape::longest() const {
   return samples.empty() ? 0 : std::ranges::max(samples, {}, &data::SampleLength::tokens).tokens;
@@ -288,28 +295,16 @@ int64_t MicroBatchShape::positions() const {
 MicroBatchShape worst_micro_batch(const RunSettings& settings,
                                   const std::vector<data::SampleLength>& lengths) {
   const data::LoaderOptions options = loader_options(settings.recipe, lengths);
-  const Weights weights = weigh(settings);
   const auto size = static_cast<int64_t>(lengths.size()),
              group = options.batch_size * options.grad_accum;
   const bool packed = options.max_tokens > 0;
-  MicroBatchShape worst;
-  double most = 0;
+  LargestMicroBatch seen(settings);
   int64_t in_step = 0;
-  const auto consider = [&](MicroBatchShape batch) {
-    const auto supervised = static_cast<double>(batch.supervised());
-    const double bytes =
-        weights.token * static_cast<double>(batch.positions()) +
-        weights.tower * static_cast<double>(batch.sum(&data::SampleLength::tower)) +
-        weights.supervised * supervised;
-    if (supervised == 0 || bytes <= most) return;
-    most = bytes;
-    worst = std::move(batch);
-  };
   const int64_t epochs =
       std::min<int64_t>(kMostEpochs, (settings.total_steps + settings.steps_per_epoch - 1) /
                                          settings.steps_per_epoch);
   for (int64_t epoch = 0; epoch < epochs; ++epoch) {
-    const std::vector<int64_t> order = data::epoch_order(options, size, epoch);
+    data::EpochOrder order(options, size, epoch);
     for (int64_t begin = 0; begin < size; begin += group) {
       const MicroBatchShape none{.samples = {},
                                  .indices = {},
@@ -320,19 +315,20 @@ MicroBatchShape worst_micro_batch(const RunSettings& settings,
       MicroBatchShape batch = none;
       int64_t starts = 0;
       for (int64_t i = begin; i < std::min(begin + group, size); ++i) {
-        const auto index = static_cast<size_t>(order[static_cast<size_t>(i)]);
+        const auto index = static_cast<size_t>(order.at(i));
         if (cutter.starts_micro_batch(i - begin, lengths[index].tokens)) {
           ++starts;
-          consider(std::exchange(batch, none));
+          seen.consider(std::exchange(batch, none));
         }
         if (lengths[index].tokens == 0) continue;
         batch.samples.push_back(lengths[index]);
         batch.indices.push_back(static_cast<int64_t>(index));
       }
-      consider(std::move(batch));
+      seen.consider(std::move(batch));
       in_step = std::max(in_step, starts);
     }
   }
+  MicroBatchShape worst = seen.largest();
   worst.in_step = in_step;
   worst.reading = reading_budget(settings.recipe, lengths) +
                   static_cast<double>(images_at_a_time(settings.recipe) * settings.eval_reading);

@@ -33,6 +33,27 @@ struct MicroBatchShape {
     return sum;
   }
 };
+/// The micro-batch that needs the most memory of those it is shown; the first of equals.
+class LargestMicroBatch {
+ public:
+  explicit LargestMicroBatch(const RunSettings& settings);
+  void consider(MicroBatchShape batch);
+  /// No samples where none that it was shown is supervised.
+  const MicroBatchShape& largest() const { return largest_; }
+
+ private:
+  /// Bytes that a micro-batch adds for a position (padding counted), a position of the vision
+  /// tower, a supervised token. A pass is linear in each but for the LM head's last chunk.
+  struct Weights {
+    double token = 0, tower = 0, supervised = 0;
+  };
+  static Weights weigh(const RunSettings& settings);
+
+  Weights weights_;
+  MicroBatchShape largest_;
+  double most_ = 0;
+};
+
 /// The one of the whole run, every epoch in its order, that needs the most memory; the first of
 /// equals. `lengths`: measure_lengths() of the rows to train on.
 MicroBatchShape worst_micro_batch(const RunSettings& settings,

@@ -68,14 +68,6 @@ std::vector<std::string> image_scopes(const std::vector<lora::Trainable>& traina
              " out of full and lora.targets, or train on rows with images");
 }
 
-/// Cheap: no row is tokenised and no image decoded.
-bool any_row_has_an_image(const data::Dataset& dataset) {
-  for (int64_t i = 0; i < dataset.size(); ++i) {
-    if (!dataset.row(i).images.empty()) return true;
-  }
-  return false;
-}
-
 /// Fills samples and indices of the probe, where a micro-batch serves.
 void search(const RunInputs& inputs, bool image, Probe& probe, Seen& seen) {
   data::LoaderOptions options = loader_options(inputs.recipe, inputs.data.lengths);
@@ -142,7 +134,7 @@ ProbeGradients one_pass(family::Model& model, const std::vector<at::Tensor>& ten
 
 Probe find_probe(const RunInputs& inputs, const std::vector<lora::Trainable>& trainables) {
   const std::vector<std::string> scopes = image_scopes(trainables);
-  if (!scopes.empty() && !any_row_has_an_image(*inputs.data.train)) {
+  if (!scopes.empty() && !inputs.data.train->any_image()) {
     fail_without_image(inputs, scopes,
                        std::to_string(inputs.data.train->size()) + " rows, none with an image");
   }

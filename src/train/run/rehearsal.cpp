@@ -82,7 +82,8 @@ class NoGradientsLeft {
 
 Rehearsal rehearse_worst(Run& run, const StepOptions& options, MemoryWatch& watch, bool proved) {
   const data::BatchLayout layout = batch_layout(run.inputs);
-  const MicroBatchShape worst = worst_micro_batch(run.inputs, sample_lengths(run.inputs.data));
+  run.worst = worst_micro_batch(run.inputs, sample_lengths(run.inputs.data));
+  const MicroBatchShape& worst = *run.worst;
   const auto reading =
       run.inputs.device.is_cpu() ? static_cast<int64_t>(worst.reading) : 0;  // in the same memory
   run.inputs.data.encode.reading->allow(static_cast<int64_t>(worst.reading));

@@ -25,8 +25,8 @@ struct Rehearsal {
 /// As the next step would run it: same precision, dropout, recomputation, gradients and shadows. On
 /// a CPU what images may take that are read at the same time is held beside it. No
 /// parameter, gradient, moment, generator or loader state changes; a value that is not finite is
-/// the step's business. Measures lengths where they are not measured. `proved`: the proof has run
-/// its probe in this process. Throws what runs out of memory.
+/// the step's business. Measures lengths where they are not measured, and sets run.worst. `proved`:
+/// the proof has run its probe in this process. Throws what runs out of memory.
 Rehearsal rehearse_worst(Run& run, const StepOptions& options, MemoryWatch& watch, bool proved);
 
 /// One line for the plan.

@@ -243,7 +243,7 @@ std::string tell_first_loss(Run& run, const Proof& proof) {
 io::Json run_identity(RunInputs& inputs, const std::string& base_digest) {
   io::Json identity = {{"base", hf::base_fingerprint(inputs.model.dir)},
                        {kBaseDigest, base_digest},
-                       {"data", inputs.data.train->hash()},
+                       {"data", data_hash(inputs.data)},
                        {kWorldSize, 1}};
   const data::EncodeOptions& encode = inputs.data.encode;
   identity["template"] = text::template_hash(encode.template_name);

@@ -1,12 +1,14 @@
 // The parts of a run, and how they become a checkpoint and come back from one.
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "src/checkpoint/checkpoint.h"
 #include "src/train/inputs/run_inputs.h"
 #include "src/train/inputs/run_model.h"
+#include "src/train/memory/memory_plan.h"
 #include "src/train/norms/norm_watch.h"
 #include "src/train/optim/loss_scaler.h"
 #include "src/train/proof/adapter_watch.h"
@@ -32,7 +34,8 @@ struct Run {
   int64_t tokens = 0;
   double last_loss = NAN;
   BestEval best = {};
-  std::string hash = first_run_hash();  // rolling, over the steps so far
+  std::optional<MicroBatchShape> worst = {};  // of the whole run, once it is rehearsed
+  std::string hash = first_run_hash();        // rolling, over the steps so far
 };
 
 /// Where a resumed run goes on.

@@ -76,7 +76,8 @@ class Trainer {
                 .plain_every = recipe_.log.every_steps},
                metrics_bytes, is_first(options.ranks)),
         writer_(recipe_.output_dir + "/checkpoints", recipe_.checkpoint.keep,
-                /*behind=*/!run.inputs.device.is_cpu()) {
+                /*behind=*/!run.inputs.device.is_cpu()),
+        seen_(run.inputs) {
     options_.gradients_ready = options.gradients_ready;
     options_.passes = graphs_.get();
     options_.ranks = ranks_;
@@ -84,7 +85,8 @@ class Trainer {
     io::write_file_atomic(path("recipe.resolved.yaml"), recipe::dump_recipe(recipe_));
     environment_ = environment_json(run.inputs.device, recipe_.train.deterministic).dump(2) + "\n";
     io::write_file_atomic(path("environment.json"), environment_);
-    if (recipe_.data.eval_share > 0)
+    if (recipe_.data.eval_share > 0 &&
+        !(run.state.step > 0 && io::path_exists(path("held_out.jsonl"))))
       io::write_file_atomic(path("held_out.jsonl"), data::row_list(*run.inputs.data.eval));
   }
 
@@ -149,13 +151,12 @@ class Trainer {
     if (ranks_ != nullptr) ranks_->at(phase);
   }
 
-  /// What the steps took beside what was predicted for them.
+  /// What the steps took beside what was predicted for them: for the run's largest micro-batch
+  /// where that was looked for, else for the largest of these steps. No row is measured anew.
   void record_memory() {
     const double peak = peak_.growth(),
                  predicted =
-                     plan_memory(run_.inputs,
-                                 worst_micro_batch(run_.inputs, sample_lengths(run_.inputs.data)))
-                         .peak;
+                     plan_memory(run_.inputs, run_.worst ? *run_.worst : largest_seen()).peak;
     files_.event("memory", run_.state.step, {{"peak_bytes", peak}, {"predicted_bytes", predicted}});
     files_.note("memory: " + format_bytes(peak) + " at most for model and steps, " +
                 format_bytes(predicted) + " predicted");
@@ -199,6 +200,7 @@ class Trainer {
     const StepState before = run_.state;
     ahead_bytes_ = 0;
     memory_.begin("step " + std::to_string(before.step + 1), sample_ids(samples));
+    note_size(samples);
     const StepOutcome outcome = step_within_memory(samples, whole);
     samples.made.reset();  // where the step ran in parts it was not taken
     for (const std::string& note :
@@ -262,6 +264,32 @@ class Trainer {
     } else {
       ranks_->exchange("");  // throws what rank 0 says
     }
+  }
+
+  void note_size(const data::StepSamples& samples) {
+    if (run_.worst) return;
+    for (size_t m = 0; m < samples.micro.size(); ++m) {
+      MicroBatchShape batch{.samples = {},
+                            .indices = samples.indices[m],
+                            .step = run_.state.step + 1,
+                            .packed = recipe_.train.max_tokens_per_step > 0};
+      for (const data::Sample& sample : samples.micro[m])
+        batch.samples.push_back(data::sample_length(sample));
+      seen_.consider(std::move(batch));
+    }
+  }
+
+  /// With what reading its images takes, in every worker at a time.
+  MicroBatchShape largest_seen() const {
+    MicroBatchShape batch = seen_.largest();
+    for (const int64_t index : batch.indices) {
+      try {
+        const auto bytes = static_cast<double>(run_.inputs.data.train->length(index).reading);
+        batch.reading = std::max(batch.reading, static_cast<double>(recipe_.data.workers) * bytes);
+      } catch (const Error&) {  // its image is gone since
+      }
+    }
+    return batch;
   }
 
   /// The first step and every so many look at the layers' outputs on their way.
@@ -534,6 +562,7 @@ class Trainer {
   RunFiles files_;
   checkpoint::CheckpointWriter writer_;
   ActivationNorms activations_;
+  LargestMicroBatch seen_;  // of this process's steps, unless run_.worst is known
   std::set<std::string> skipped_eval_;
   std::string environment_;
   std::optional<data::StepSamples> last_good_;
@@ -599,6 +628,7 @@ int train_within(RunInputs inputs, std::optional<Run>& run, RunMemory& memory,
   if (is_first(options.ranks)) {
     io::make_dirs(recipe.output_dir);
     if (!lock) lock.emplace(recipe.output_dir);
+    keep_indexes(run->inputs.data, recipe);
   }
   if (!proof.empty() && is_first(options.ranks))
     io::write_file_atomic(recipe.output_dir + "/trainability.json", proof);

@@ -5,18 +5,8 @@
 #include <vector>
 
 #include "models/family/image_processor.h"
-#include "src/text/chat_template.h"
 
 namespace lft::data {
-
-/// A row of a dataset file as written: what is asked and answered, which image files.
-struct Row {
-  std::string id;
-  std::string where;  // file:line or file[index], for messages
-  std::vector<text::Turn> turns;
-  std::vector<std::string> images;  // names under image_root
-  std::string system = {};          // of the row itself; empty: the template's
-};
 
 /// An image as the model's processor makes it, before normalisation: uint8, tile after tile, each
 /// [3, height, width].

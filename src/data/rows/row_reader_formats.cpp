@@ -7,8 +7,8 @@
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/base/text.h"
-#include "src/data/row_keys.h"
-#include "src/data/row_reader.h"
+#include "src/data/rows/row_keys.h"
+#include "src/data/rows/row_reader.h"
 
 namespace lft::data {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/data/row_keys.h"
+#include "src/data/rows/row_keys.h"
 
 #include <algorithm>
 #include <iterator>

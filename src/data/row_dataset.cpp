@@ -1,0 +1,150 @@
+#include "src/data/row_dataset.h"
+
+#include <sys/stat.h>
+
+#include <stdexcept>
+
+#include "src/base/hash.h"
+#include "src/base/parallel.h"
+#include "src/data/encode.h"
+#include "src/data/store/data_changed.h"
+
+namespace lft::data {
+namespace {
+
+std::vector<std::string> with_ending(const std::vector<std::string>& stems, const char* ending) {
+  std::vector<std::string> files;
+  for (const std::string& stem : stems) files.push_back(stem + ending);
+  return files;
+}
+
+constexpr char kRowsEnding[] = ".rows", kLengthsEnding[] = ".lengths";
+
+}  // namespace
+
+RowDataset::RowDataset(const std::string& path, std::string image_root,
+                       const text::Tokenizer& tokenizer, EncodeOptions options, const IndexUse& use)
+    : image_root_(std::move(image_root)),
+      tokenizer_(tokenizer),
+      options_(std::move(options)),
+      kept_(use.kept) {
+  kept_.push_back(path + kIndexBeside);
+  LengthCollector lengths;
+  const RowVisitor measure = [&](int64_t first, const std::vector<ReadRow>& rows) {
+    std::vector<SampleLength> part;
+    for (const ReadRow& read : rows) part.push_back(measured(read));
+    lengths.add(first, std::move(part));
+  };
+  index_ = std::make_unique<RowIndex>(
+      path, RowRules{.keep_bad = options_.skip_bad, .count_unknown = options_.count_unknown},
+      with_ending(kept_, kRowsEnding), use.lengths ? measure : RowVisitor());
+  index_->tell();
+  if (use.lengths && index_->made_anew()) lengths_.emplace(lengths.take());
+}
+
+int64_t RowDataset::check(int64_t index) const {
+  if (index < 0 || index >= index_->size()) throw std::out_of_range("row " + std::to_string(index));
+  return index;
+}
+
+Sample RowDataset::get(int64_t index) const {
+  const auto bad = index_->bad().find(index);
+  if (bad != index_->bad().end()) throw Error(bad->second);
+  return encode_row(row(index), image_root_, tokenizer_, options_);
+}
+
+/// A bad row is looked at again: an image that was missing may be there now.
+SampleLength RowDataset::length(int64_t index) const {
+  const auto bad = index_->bad().find(index);
+  if (bad != index_->bad().end()) throw Error(bad->second);
+  if (lengths_) {
+    const SampleLength length = lengths_->at(check(index));
+    if (length.tokens > 0) return length;
+  }
+  return row_length(row(index), image_root_, tokenizer_, options_);
+}
+
+/// Of a bad row, nothing.
+SampleLength RowDataset::measured(const ReadRow& read) const {
+  if (read.bad) return {};
+  try {
+    return row_length(read.row, image_root_, tokenizer_, options_);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput) throw;
+    return {};
+  }
+}
+
+/// Everything that decides a row's length: rows, rules, and the images by their sizes and times.
+std::string RowDataset::lengths_key() const {
+  io::Json key = sample_rules(options_);
+  key["rows"] = index_->hash();
+  key["limits"] = {options_.image_limits.max_side, options_.image_limits.max_pixels,
+                   options_.image_limits.max_bytes, options_.image_limits.follow_symlinks};
+  Sha256 images;
+  for (const ImageFile& file : image_files()) images.update(&file, sizeof file);
+  key["images"] = images.hex();
+  return sha256(key.dump());
+}
+
+bool RowDataset::find_lengths() const {
+  const std::string key = lengths_key();
+  for (const std::string& file : with_ending(kept_, kLengthsEnding)) {
+    lengths_ = LengthTable::load(file, key, size());
+    lengths_kept_ = lengths_.has_value();
+    if (lengths_kept_) return true;
+  }
+  return false;
+}
+
+void RowDataset::measure(int64_t workers) const {
+  const std::lock_guard lock(measuring_);
+  if (lengths_ || find_lengths()) return;
+  std::vector<SampleLength> lengths(static_cast<size_t>(size()));
+  parallel_for(size(), std::max(workers, all_cores()), [&](int64_t i) {
+    if (!index_->bad().contains(i))
+      lengths[static_cast<size_t>(i)] = measured({.row = row(i), .keys = {}, .bad = {}});
+  });
+  lengths_.emplace(lengths);
+}
+
+std::string RowDataset::path_of(const std::string& name) const {
+  return image_root_.empty() ? name : image_root_ + "/" + name;
+}
+
+std::vector<std::string> RowDataset::image_paths(int64_t index) const {
+  std::vector<std::string> paths;
+  for (const int32_t number : image_numbers(index)) paths.push_back(path_of(image_name(number)));
+  return paths;
+}
+
+std::span<const int32_t> RowDataset::image_numbers(int64_t index) const {
+  return index_->images(check(index));
+}
+int64_t RowDataset::images_of(int64_t index) const {
+  return static_cast<int64_t>(image_numbers(index).size());
+}
+bool RowDataset::any_image() const { return image_names() > 0; }
+
+const std::vector<ImageFile>& RowDataset::image_files() const {
+  std::call_once(looked_, [this] {
+    image_files_.resize(static_cast<size_t>(image_names()));
+    parallel_for(image_names(), all_cores(), [this](int64_t i) {
+      struct stat status {};
+      if (stat(path_of(image_name(i)).c_str(), &status) != 0) return;
+      image_files_[static_cast<size_t>(i)] = {.bytes = status.st_size,
+                                              .seconds = status.st_mtim.tv_sec,
+                                              .nanoseconds = status.st_mtim.tv_nsec};
+    });
+  });
+  return image_files_;
+}
+
+void RowDataset::keep_index(const std::string& stem) const {
+  if (!index_->is_kept()) index_->save(stem + kRowsEnding);
+  const std::lock_guard lock(measuring_);
+  if (lengths_ && !lengths_kept_) lengths_->save(stem + kLengthsEnding, lengths_key());
+  lengths_kept_ = lengths_.has_value();
+}
+
+}  // namespace lft::data

@@ -1,0 +1,54 @@
+// The rows of a data file as a data set: found through their index, parsed and encoded when they
+// are asked for.
+#pragma once
+#include <mutex>
+#include <optional>
+
+#include "src/data/dataset.h"
+#include "src/data/rows/row_index.h"
+#include "src/data/store/length_table.h"
+
+namespace lft::data {
+
+class RowDataset : public Dataset {
+ public:
+  RowDataset(const std::string& path, std::string image_root, const text::Tokenizer& tokenizer,
+             EncodeOptions options, const IndexUse& use);
+
+  int64_t size() const override { return index_->size(); }
+  Sample get(int64_t index) const override;
+  SampleLength length(int64_t index) const override;
+  void measure(int64_t workers) const override;
+  std::string id(int64_t index) const override { return row(index).id; }
+  std::vector<std::string> image_paths(int64_t index) const override;
+  Row row(int64_t index) const override { return index_->row(check(index)); }
+  std::string hash() const override { return index_->hash(); }
+  int64_t images_of(int64_t index) const override;
+  bool any_image() const override;
+  uint64_t said(int64_t index) const override { return index_->said(check(index)); }
+  std::span<const int32_t> image_numbers(int64_t index) const override;
+  int64_t image_names() const override { return index_->image_names(); }
+  std::string image_name(int64_t number) const override { return index_->image_name(number); }
+  const std::vector<ImageFile>& image_files() const override;
+  void keep_index(const std::string& stem) const override;
+
+ private:
+  int64_t check(int64_t index) const;
+  std::string path_of(const std::string& name) const;
+  SampleLength measured(const ReadRow& read) const;
+  std::string lengths_key() const;
+  bool find_lengths() const;
+
+  std::string image_root_;
+  const text::Tokenizer& tokenizer_;
+  EncodeOptions options_;
+  std::vector<std::string> kept_;  // stems of files
+  std::unique_ptr<RowIndex> index_;
+  mutable std::mutex measuring_;
+  mutable std::optional<LengthTable> lengths_;
+  mutable bool lengths_kept_ = false;
+  mutable std::once_flag looked_;
+  mutable std::vector<ImageFile> image_files_;
+};
+
+}  // namespace lft::data

@@ -1,0 +1,202 @@
+#include "src/data/rows/row_index.h"
+
+#include <algorithm>
+
+#include "src/base/errors.h"
+#include "src/base/hash.h"
+#include "src/base/log.h"
+#include "src/data/rows/row_index_make.h"
+#include "src/data/store/data_changed.h"
+#include "src/io/files.h"
+
+namespace lft::data {
+namespace {
+
+constexpr char kKind[] = "rows 1";
+constexpr io::JsonLimits kStoredLimits{.max_bytes = 1ull << 30, .max_depth = 8};
+constexpr int64_t kSpace = 64 << 20;  // between two rows of a file, at the most, beside a row
+
+io::Json stored_error(const Error& error) {
+  const ErrorInfo& info = error.info();
+  return {info.what, info.where, info.found, info.expected, info.next};
+}
+
+/// Errors name the file as it is called now.
+Error error_from(const io::Json& json, const std::string& stored_path, const std::string& path) {
+  const auto part = [&](size_t i) { return json.at(i).get<std::string>(); };
+  ErrorInfo info{part(0), part(1), part(2), part(3), part(4)};
+  if (info.where.starts_with(stored_path)) info.where.replace(0, stored_path.size(), path);
+  return Error(ErrorKind::kInput, std::move(info));
+}
+
+bool rises(std::span<const int64_t> numbers, int64_t last) {
+  return !numbers.empty() && numbers.front() >= 0 && numbers.back() == last &&
+         std::ranges::is_sorted(numbers);
+}
+
+}  // namespace
+
+RowIndex::RowIndex(const std::string& path, const RowRules& rules,
+                   const std::vector<std::string>& kept, const RowVisitor& visit)
+    : file_(open_row_file(path)), stamp_(FileStamp::of(path)), rules_(rules) {
+  made_anew_ = std::ranges::none_of(kept, [this](const std::string& file) { return load(file); });
+  if (made_anew_) {
+    RowIndexMaker(*this, visit).make();
+    view();
+  }
+  if (!rules_.keep_bad && !bad_.empty()) throw advised(bad_.begin()->second, kMendRow);
+  if (!made_anew_) return;
+  content_ = content_hash(file_);
+  const FileStamp after = FileStamp::of(path);
+  if (!stamp_.same(after)) throw DataChanged(path, "other times or another size");
+  stamp_ = after;
+}
+
+void RowIndex::forget() {
+  columns_ = {};
+  format_ = {};
+  bad_.clear();
+  is_array_ = is_kept_ = false;
+  view();
+}
+
+/// From a file that may be missing, of other data, or anything.
+bool RowIndex::load(const std::string& path) {
+  if (!io::path_exists(path)) return false;
+  try {
+    const Columns columns = Columns::load(path);
+    if (take(columns)) return true;
+    notice(path + " is of other data than " + file_.path() + " holds now: it is made anew");
+  } catch (const std::exception& error) {  // of JSON, too
+    notice(path + " cannot be used (" + error.what() + "): it is made anew");
+  }
+  forget();
+  return false;
+}
+
+bool RowIndex::take(const Columns& columns) {
+  const std::map<std::string, std::string>& facts = columns.facts;
+  const std::optional<FileStamp> stamp = FileStamp::read(facts);
+  if (facts.at("kind") != kKind || !stamp || stamp->bytes != stamp_.bytes) return false;
+  const io::Json rules = io::parse_json(facts.at("rules"), "rules");
+  if (rules.at("count_unknown") != rules_.count_unknown) return false;
+  content_ = facts.at("content");
+  is_kept_ = stamp->settled() && stamp->same(stamp_);
+  if (!is_kept_ && content_hash(file_) != content_) return false;
+  columns_ = columns;
+  view();
+  is_array_ = rules.at("is_array");
+  hash_ = facts.at("hash");
+  if (!sound()) return false;
+  const io::Json format = io::parse_json(facts.at("format_of_rows"), "format");
+  format_.keys = {.list = format.at("list"), .role = format.at("role"), .text = format.at("text")};
+  format_.keys.other_roles = format.at("other_roles");
+  format_.unused = format.at("unused").get<std::map<std::string, int64_t>>();
+  const auto text = columns.get<uint8_t>("bad");
+  const std::string_view stored(reinterpret_cast<const char*>(text.data()), text.size());
+  for (const io::Json& each : io::parse_json(stored, "bad", kStoredLimits)) {
+    const auto index = each.at(0).get<int64_t>();
+    if (index < 0 || index >= size()) return false;
+    bad_.emplace(index, error_from(each.at(1), facts.at("path"), file_.path()));
+  }
+  return true;
+}
+
+void RowIndex::view() {
+  offsets_ = columns_.get<int64_t>("offsets");
+  digests_ = columns_.get<uint64_t>("digests");
+  said_ = columns_.get<uint64_t>("said");
+  image_begin_ = columns_.get<int64_t>("image_begin");
+  image_numbers_ = columns_.get<int32_t>("image_numbers");
+  name_begin_ = columns_.get<int64_t>("name_begin");
+  names_ = columns_.get<uint8_t>("names");
+  jumps_ = columns_.get<int64_t>("jumps");
+}
+
+/// Nothing in it leads out of the file or of itself.
+bool RowIndex::sound() const {
+  const size_t rows = digests_.size();
+  const auto in_names = [this](int32_t number) { return number >= 0 && number < image_names(); };
+  return rows > 0 && offsets_.size() == rows + 1 && said_.size() == rows &&
+         image_begin_.size() == rows + 1 && rises(offsets_, offsets_.back()) &&
+         offsets_.back() <= stamp_.bytes && image_begin_.front() == 0 &&
+         rises(image_begin_, static_cast<int64_t>(image_numbers_.size())) &&
+         rises(name_begin_, static_cast<int64_t>(names_.size())) && name_begin_.front() == 0 &&
+         std::ranges::all_of(image_numbers_, in_names) && jumps_.size() % 2 == 0;
+}
+
+std::span<const int32_t> RowIndex::images(int64_t index) const {
+  const auto i = static_cast<size_t>(index);
+  const auto begin = static_cast<size_t>(image_begin_[i]);
+  return image_numbers_.subspan(begin, static_cast<size_t>(image_begin_[i + 1]) - begin);
+}
+
+std::string RowIndex::image_name(int64_t number) const {
+  const auto i = static_cast<size_t>(number);
+  const auto* const names = reinterpret_cast<const char*>(names_.data());
+  return {names + name_begin_[i], names + name_begin_[i + 1]};
+}
+
+/// Blank lines stand between rows: from each on the line is told.
+int64_t RowIndex::place_of(int64_t index) const {
+  if (is_array_) return index;
+  int64_t place = index + 1;
+  size_t below = 0, above = jumps_.size() / 2;
+  while (below < above) {
+    const size_t middle = (below + above) / 2;
+    if (jumps_[2 * middle] <= index) {
+      place = jumps_[2 * middle + 1] + (index - jumps_[2 * middle]);
+      below = middle + 1;
+    } else {
+      above = middle;
+    }
+  }
+  return place;
+}
+
+Row RowIndex::row(int64_t index) const {
+  const std::string where = row_where(file_.path(), is_array_, place_of(index));
+  if (bad_.contains(index))
+    return {.id = std::to_string(index), .where = where, .turns = {}, .images = {}};
+  const auto i = static_cast<size_t>(index);
+  const int64_t bytes = offsets_[i + 1] - offsets_[i];
+  const auto most = static_cast<int64_t>(kRowLimits.max_bytes) + kSpace;
+  std::string text(static_cast<size_t>(std::min(bytes, most)), '\0');
+  try {
+    file_.read_at(static_cast<uint64_t>(offsets_[i]), text.data(), text.size());
+  } catch (const Error& error) {
+    throw DataChanged(where, error.what());
+  }
+  const std::string_view row = trim_row(text, is_array_);
+  if (placed_digest(row.data(), row.size(), 0) != digests_[i])
+    throw DataChanged(where, "other bytes");
+  ReadRow read = read_row(row, where, index, rules_.count_unknown);
+  if (read.bad) throw Error(*read.bad);
+  return std::move(read.row);
+}
+
+void RowIndex::save(const std::string& path) const {
+  Columns kept = columns_;
+  stamp_.write(kept.facts);
+  kept.facts["kind"] = kKind;
+  kept.facts["content"] = content_;
+  kept.facts["hash"] = hash_;
+  kept.facts["path"] = file_.path();
+  kept.facts["rules"] =
+      io::Json{{"count_unknown", rules_.count_unknown}, {"is_array", is_array_}}.dump();
+  const RowKeys& keys = format_.keys;
+  kept.facts["format_of_rows"] = io::Json{
+      {"list", keys.list},
+      {"role", keys.role},
+      {"text", keys.text},
+      {"other_roles", keys.other_roles},
+      {"unused", format_.unused}}.dump();
+  io::Json bad = io::Json::array();
+  for (const auto& [index, error] : bad_)
+    bad.push_back(io::Json::array({index, stored_error(error)}));
+  const std::string text = bad.dump(-1, ' ', false, io::Json::error_handler_t::replace);
+  kept.set("bad", std::vector<uint8_t>(text.begin(), text.end()));
+  kept.save(path);
+}
+
+}  // namespace lft::data

@@ -1,0 +1,169 @@
+#include "src/data/rows/row_index_make.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <limits>
+
+#include "src/base/errors.h"
+#include "src/base/log.h"
+#include "src/base/parallel.h"
+#include "src/base/signals.h"
+#include "src/base/terminal.h"
+#include "src/base/text.h"
+
+namespace lft::data {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// On a terminal a status line, elsewhere a line every ten seconds.
+class MakingProgress {
+ public:
+  MakingProgress(const std::string& path, int64_t bytes) : path_(path), bytes_(bytes) {}
+  ~MakingProgress() { show_status(""); }
+  MakingProgress(const MakingProgress&) = delete;
+  void draw(int64_t rows, int64_t bytes) {
+    const auto now = Clock::now();
+    if (now - shown_ < std::chrono::milliseconds(200)) return;
+    shown_ = now;
+    const std::string text =
+        "indexing " + path_ + ": " + with_commas(rows) + " rows, " +
+        format_number(100.0 * static_cast<double>(bytes) / static_cast<double>(bytes_), "%.0f%%");
+    show_status(text);
+    if (now - told_ < std::chrono::seconds(10)) return;
+    told_ = now;
+    if (!is_terminal_) notice(text);
+  }
+
+ private:
+  std::string path_;
+  int64_t bytes_;
+  bool is_terminal_ = is_terminal(2);
+  Clock::time_point shown_ = Clock::now(), told_ = shown_;
+};
+
+}  // namespace
+
+RowIndexMaker::RowIndexMaker(RowIndex& index, const RowVisitor& visit)
+    : index_(index), visit_(visit), scanner_(index.file_) {}
+
+void RowIndexMaker::make() {
+  const int64_t threads = all_cores();
+  parallel_for(threads, threads, [this](int64_t thread) {
+    try {
+      work(/*draws=*/thread == 0);
+    } catch (...) {
+      const std::lock_guard lock(putting_);
+      failed_ = true;
+      put_.notify_all();
+      throw;
+    }
+  });
+  if (mixed_) throw Error(*mixed_);
+  offsets_.push_back(end_);
+  index_.is_array_ = scanner_.is_array();
+  index_.hash_ = hash_.hex();
+  Columns& columns = index_.columns_;
+  columns.set("offsets", std::move(offsets_));
+  columns.set("digests", std::move(digests_));
+  columns.set("said", std::move(said_));
+  columns.set("image_begin", std::move(image_begin_));
+  columns.set("image_numbers", std::move(image_numbers_));
+  columns.set("name_begin", std::move(name_begin_));
+  columns.set("names", std::move(names_));
+  columns.set("jumps", std::move(jumps_));
+}
+
+/// The next rows of the file; false after the last.
+bool RowIndexMaker::take(RowBatch& batch) {
+  const std::lock_guard lock(scanning_);
+  return scanner_.next(batch);
+}
+
+void RowIndexMaker::work(bool draws) {
+  std::optional<MakingProgress> progress;
+  if (draws) progress.emplace(index_.file_.path(), index_.stamp_.bytes);
+  for (RowBatch batch; take(batch);) {
+    if (requested_signal() != 0) throw Stopped();
+    if (progress) progress->draw(batch.first_row, batch.rows.front().offset);
+    if (only_scans_) batch.rows.clear();
+    Done done = read(std::move(batch));
+    if (visit_ && !done.rows.empty()) visit_(done.batch.first_row, done.rows);
+    put_down(std::move(done));
+  }
+}
+
+RowIndexMaker::Done RowIndexMaker::read(RowBatch batch) {
+  Done done{.batch = std::move(batch), .rows = {}, .digests = {}, .said = {}, .canonical = {}};
+  const std::string& path = index_.file_.path();
+  for (size_t i = 0; i < done.batch.rows.size(); ++i) {
+    const std::string_view text = done.batch.row(i);
+    const std::string where = row_where(path, scanner_.is_array(), done.batch.rows[i].place);
+    ReadRow read = read_row(text, where, done.batch.first_row + static_cast<int64_t>(i),
+                            index_.rules_.count_unknown);
+    if (read.bad && !index_.rules_.keep_bad) only_scans_ = true;
+    // As row_to_json has it, but for the place: the same rows in another one are the same data.
+    const std::string said = said_text(read.row);
+    done.canonical += "{\"id\":" + io::Json(read.row.id).dump() + "," + said.substr(1) + "\n";
+    done.said.push_back(read.bad ? 0 : said_hash(said));
+    done.digests.push_back(placed_digest(text.data(), text.size(), 0));
+    done.rows.push_back(std::move(read));
+  }
+  done.batch.text.clear();
+  done.batch.text.shrink_to_fit();
+  return done;
+}
+
+/// In the order of the file. Who is far ahead of it waits.
+void RowIndexMaker::put_down(Done done) {
+  constexpr size_t kMostWaiting = 16;
+  std::unique_lock lock(putting_);
+  const int64_t number = done.batch.number;
+  put_.wait(lock, [&] { return failed_ || number == next_ || waiting_.size() < kMostWaiting; });
+  if (failed_) return;
+  waiting_.emplace(number, std::move(done));
+  while (!waiting_.empty() && waiting_.begin()->first == next_) {
+    append(waiting_.begin()->second);
+    waiting_.erase(waiting_.begin());
+    ++next_;
+  }
+  put_.notify_all();
+}
+
+void RowIndexMaker::append(Done& done) {
+  hash_.update(done.canonical);
+  const auto ends = [this] { return mixed_ || (!index_.rules_.keep_bad && !index_.bad_.empty()); };
+  for (size_t i = 0; i < done.rows.size() && !ends(); ++i) {
+    const RawRow& raw = done.batch.rows[i];
+    const auto index = static_cast<int64_t>(offsets_.size());
+    const ReadRow& read = done.rows[i];
+    try {
+      index_.format_.add(read.keys, read.row.where);
+    } catch (const Error& error) {
+      mixed_ = error;
+    }
+    if (read.bad) index_.bad_.emplace(index, *read.bad);
+    if (!scanner_.is_array() && raw.place != last_place_ + 1)
+      jumps_.insert(jumps_.end(), {index, raw.place});
+    last_place_ = raw.place;
+    end_ = raw.offset + static_cast<int64_t>(raw.size);
+    offsets_.push_back(raw.offset);
+    digests_.push_back(done.digests[i]);
+    said_.push_back(done.said[i]);
+    for (const std::string& name : read.row.images) image_numbers_.push_back(image_number(name));
+    image_begin_.push_back(static_cast<int64_t>(image_numbers_.size()));
+  }
+}
+
+int32_t RowIndexMaker::image_number(const std::string& name) {
+  const auto [found, fresh] = numbers_.emplace(name, static_cast<int32_t>(numbers_.size()));
+  if (!fresh) return found->second;
+  if (numbers_.size() > std::numeric_limits<int32_t>::max())
+    refuse(ErrorKind::kInput, "more image files than a data file may name", index_.file_.path());
+  names_.insert(names_.end(), name.begin(), name.end());
+  name_begin_.push_back(static_cast<int64_t>(names_.size()));
+  return found->second;
+}
+
+}  // namespace lft::data

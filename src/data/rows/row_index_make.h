@@ -1,0 +1,57 @@
+// Makes a RowIndex of a data file: read once from its first byte to its last, parsed by all cores,
+// put together in the order of the rows.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+
+#include "src/base/hash.h"
+#include "src/data/rows/row_index.h"
+#include "src/data/rows/row_scanner.h"
+
+namespace lft::data {
+
+class RowIndexMaker {
+ public:
+  RowIndexMaker(RowIndex& index, const RowVisitor& visit);
+  /// Throws what is wrong with the file, and Stopped. Malformed rows are the index's.
+  void make();
+
+ private:
+  /// A batch as a thread leaves it, until those before it are put down.
+  struct Done {
+    RowBatch batch;
+    std::vector<ReadRow> rows;
+    std::vector<uint64_t> digests, said;
+    std::string canonical;
+  };
+  void work(bool draws);
+  bool take(RowBatch& batch);
+  Done read(RowBatch batch);
+  void put_down(Done done);
+  void append(Done& done);
+  int32_t image_number(const std::string& name);
+
+  RowIndex& index_;
+  const RowVisitor& visit_;
+  std::mutex scanning_;
+  RowScanner scanner_;
+  std::mutex putting_;
+  std::condition_variable put_;
+  std::map<int64_t, Done> waiting_;  // by number of the batch
+  int64_t next_ = 0;                 // number of the batch that comes next
+  bool failed_ = false;
+  std::atomic<bool> only_scans_ = false;  // a malformed row will be the error, or a malformed file
+  std::optional<Error> mixed_;  // formats; a file that is malformed further on comes before it
+  Sha256 hash_;
+  std::unordered_map<std::string, int32_t> numbers_;
+  std::vector<int64_t> offsets_, image_begin_ = {0}, name_begin_ = {0}, jumps_;
+  std::vector<uint64_t> digests_, said_;
+  std::vector<int32_t> image_numbers_;
+  std::vector<uint8_t> names_;
+  int64_t last_place_ = 0, end_ = 0;
+};
+
+}  // namespace lft::data

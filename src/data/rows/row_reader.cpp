@@ -1,0 +1,121 @@
+#include "src/data/rows/row_reader.h"
+
+#include <utility>
+
+#include "src/base/errors.h"
+#include "src/base/hash.h"
+#include "src/base/log.h"
+#include "src/base/text.h"
+#include "src/data/rows/row_scanner.h"
+
+namespace lft::data {
+
+ReadRow read_row(std::string_view text, const std::string& where, int64_t index,
+                 bool count_unknown) {
+  ReadRow read{.row = {.id = std::to_string(index), .where = where, .turns = {}, .images = {}},
+               .keys = {},
+               .bad = {}};
+  try {
+    read.row =
+        parse_row(io::parse_json(text, where, kRowLimits), where, index, read.keys, count_unknown);
+  } catch (const Error& error) {
+    read.bad = error;
+  }
+  return read;
+}
+
+void FileFormat::add(const RowKeys& row, const std::string& where) {
+  const bool same = keys.list == row.list && keys.role == row.role && keys.text == row.text;
+  if (!keys.list.empty() && !row.list.empty() && !same) {
+    refuse(ErrorKind::kInput, "a file mixes two sample formats", where,
+           row.list + " of {" + row.role + ", " + row.text + "}",
+           keys.list + " of {" + keys.role + ", " + keys.text + "}, as in the first sample",
+           "give each format a file of its own");
+  }
+  if (keys.list.empty()) keys = row;
+  keys.other_roles |= row.other_roles;
+  for (const std::string& name : row.unused) ++unused[name];
+}
+
+void FileFormat::tell(const std::string& path, int64_t rows, bool is_array) const {
+  std::vector<std::string> names;
+  for (const auto& [name, count] : unused)
+    names.push_back(name + " (" + std::to_string(count) + (count == 1 ? " row)" : " rows)"));
+  if (!names.empty()) warning(path + ": lft does not use " + join(names));
+  notice(path + ": " + std::to_string(rows) + (rows == 1 ? " sample" : " samples") + ", format " +
+         keys.format() + (is_array ? " (JSON array)" : " (JSON lines)"));
+}
+
+RowFile read_row_file(const std::string& path, bool keep_bad, bool count_unknown) {
+  const io::FileHandle bytes = open_row_file(path);
+  RowScanner scanner(bytes);
+  FileFormat format;
+  RowFile file;
+  std::optional<Error> first_bad;  // a malformed file comes before a malformed row
+  for (RowBatch batch; scanner.next(batch);) {
+    for (size_t i = 0; i < batch.rows.size() && !first_bad; ++i) {
+      const std::string where = row_where(path, scanner.is_array(), batch.rows[i].place);
+      const auto index = static_cast<int64_t>(file.rows.size());
+      ReadRow read = read_row(batch.row(i), where, index, count_unknown);
+      try {
+        if (read.bad && !keep_bad) throw advised(*read.bad, kMendRow);
+        format.add(read.keys, where);
+      } catch (const Error& error) {
+        first_bad = error;
+        break;
+      }
+      if (read.bad) file.bad.emplace(index, *read.bad);
+      file.rows.push_back(std::move(read.row));
+    }
+  }
+  if (first_bad) throw Error(*first_bad);
+  format.tell(path, static_cast<int64_t>(file.rows.size()), scanner.is_array());
+  file.keys = format.keys;
+  return file;
+}
+
+std::vector<Row> read_rows(const std::string& path) { return read_row_file(path, false).rows; }
+
+io::Json row_to_json(const Row& row) {
+  io::Json turns = io::Json::array();
+  io::Json masked = io::Json::array();  // the numbers of turns that are not learnt
+  for (const text::Turn& turn : row.turns) {
+    if (!turn.learnt) masked.push_back(turns.size());
+    turns.push_back({turn.question, turn.answer});
+  }
+  io::Json json = {{"id", row.id}, {"images", row.images}, {"turns", turns}, {"where", row.where}};
+  if (!row.system.empty()) json["system"] = row.system;
+  if (!masked.empty()) json["masked"] = std::move(masked);
+  return json;
+}
+
+std::string said_text(const Row& row) {
+  io::Json said = row_to_json(row);
+  said.erase("id");
+  said.erase("where");
+  return said.dump();
+}
+
+uint64_t said_hash(std::string_view said_text) {
+  return std::stoull(sha256(said_text).substr(0, 16), nullptr, 16);
+}
+
+Row row_from_json(const io::Json& json, const std::string& where) {
+  Row row;
+  try {
+    row.id = json.at("id").get<std::string>();
+    row.where = json.at("where").get<std::string>();
+    row.images = json.at("images").get<std::vector<std::string>>();
+    for (const io::Json& turn : json.at("turns"))
+      row.turns.push_back({turn.at(0).get<std::string>(), turn.at(1).get<std::string>()});
+    if (json.contains("system")) row.system = json.at("system").get<std::string>();
+    for (const io::Json& number : json.value("masked", io::Json::array()))
+      row.turns.at(number.get<size_t>()).learnt = false;
+  } catch (const std::exception& error) {  // of another type, or a turn that is not there
+    refuse(ErrorKind::kInput, "a prepared row is malformed", where, error.what(), {},
+           "run lft prepare again");
+  }
+  return row;
+}
+
+}  // namespace lft::data

@@ -1,0 +1,173 @@
+#include "src/data/rows/row_scanner.h"
+
+#include <algorithm>
+
+#include "kernels/common/error.h"
+#include "src/base/errors.h"
+
+namespace lft::data {
+namespace {
+
+constexpr size_t kPiece = 4u << 20;  // bytes of a read
+constexpr size_t kBatch = 1u << 20;  // bytes of rows from which on a batch is full
+constexpr std::string_view kBlank = " \t\r\n";
+constexpr char kWriteRows[] = "write the samples as [{...}, {...}], or as one {...} a line";
+
+bool is_blank(char c) { return kBlank.find(c) != std::string_view::npos; }
+
+std::string_view without_end_blanks(std::string_view text) {
+  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+}  // namespace
+
+io::FileHandle open_row_file(const std::string& path) {
+  try {
+    return io::FileHandle::open_to_read(path);
+  } catch (const Error& error) {
+    throw advised(error,
+                  "name a data file; a relative path counts from the folder that lft was started "
+                  "in");
+  }
+}
+
+std::string row_where(const std::string& path, bool is_array, int64_t place) {
+  const std::string number = std::to_string(place);
+  return is_array ? path + "[" + number + "]" : path + ":" + number;
+}
+
+std::string_view trim_row(std::string_view bytes, bool is_array) {
+  bytes = without_end_blanks(bytes);
+  if (is_array && bytes.ends_with(','))
+    bytes = without_end_blanks(bytes.substr(0, bytes.size() - 1));
+  return bytes;
+}
+
+RowScanner::RowScanner(const io::FileHandle& file)
+    : file_(file), size_(static_cast<int64_t>(file.size())) {
+  fill();
+  if (std::string_view(buffer_).starts_with("\xef\xbb\xbf")) at_ = 3;
+  if (!skip_blanks())
+    refuse(ErrorKind::kInput, "the data file is empty", file.path(), {}, "samples", kWriteRows);
+  is_array_ = buffer_[at_] == '[';
+  if (!is_array_ && buffer_[at_] != '{') {
+    refuse(ErrorKind::kInput, "neither a JSON array nor JSON lines", file.path(),
+           quote_text(std::string_view(buffer_).substr(at_, 200), 40),
+           "[ or { as the first character", kWriteRows);
+  }
+  if (!is_array_) return;
+  ++at_;
+  if (skip_blanks() && buffer_[at_] == ']')
+    refuse(ErrorKind::kInput, "the data file holds no sample", file.path(), "[]", {}, kWriteRows);
+}
+
+bool RowScanner::fill() {
+  const auto bytes = static_cast<size_t>(std::min<int64_t>(kPiece, size_ - read_));
+  if (bytes == 0) return false;
+  const size_t held = buffer_.size();
+  buffer_.resize(held + bytes);
+  file_.read_at(static_cast<uint64_t>(read_), buffer_.data() + held, bytes);
+  read_ += static_cast<int64_t>(bytes);
+  return true;
+}
+
+/// Of what begins at `begin` and is seen up to `at`, the buffer's end, no more than that is held.
+void RowScanner::drop_beyond(size_t begin, size_t& at, size_t most) {
+  if (at - begin <= most) return;
+  buffer_.resize(begin + most);
+  at = begin + most;
+}
+
+/// To the next byte that says something; false at the end of the file.
+bool RowScanner::skip_blanks() {
+  const size_t begin = at_;
+  while (true) {
+    for (; at_ < buffer_.size(); ++at_) {
+      if (!is_blank(buffer_[at_])) return true;
+      lines_ += buffer_[at_] == '\n' ? 1 : 0;
+    }
+    drop_beyond(begin, at_, 0);
+    if (!fill()) return false;
+  }
+}
+
+bool RowScanner::take_line(RowBatch& batch) {
+  while (at_ < buffer_.size() || fill()) {
+    const size_t begin = at_;
+    const int64_t offset = offset_of(begin);
+    size_t from = begin, end = 0;
+    while ((end = buffer_.find('\n', from)) == std::string::npos) {
+      from = buffer_.size();
+      drop_beyond(begin, from, kRowLimits.max_bytes + 1);
+      if (fill()) continue;
+      end = buffer_.size();
+      break;
+    }
+    ++lines_;
+    at_ = std::min(end + 1, buffer_.size());
+    const size_t size =
+        without_end_blanks(std::string_view(buffer_).substr(begin, end - begin)).size();
+    if (size == 0) continue;
+    batch.rows.push_back({.begin = begin, .size = size, .offset = offset, .place = lines_});
+    ++rows_;
+    return true;
+  }
+  return false;
+}
+
+/// Of the element that begins there: the first , or ] outside strings and brackets.
+size_t RowScanner::element_end(size_t begin) {
+  int64_t depth = 0;
+  bool in_string = false, escaped = false;
+  for (size_t at = begin;; ++at) {
+    if (at == buffer_.size()) {
+      drop_beyond(begin, at, kRowLimits.max_bytes + 1);
+      if (!fill()) broken("the end of the file", "] after the last sample");
+    }
+    const char c = buffer_[at];
+    if (in_string) {
+      in_string = escaped || c != '"';
+      escaped = !escaped && c == '\\';
+      continue;
+    }
+    if (c == '"') in_string = true;
+    if (c == '{' || c == '[') ++depth;
+    if (depth == 0 && (c == ',' || c == ']')) return at;
+    if (c == '}' || c == ']') --depth;
+  }
+}
+
+bool RowScanner::take_element(RowBatch& batch) {
+  if (ended_) return false;
+  if (!skip_blanks()) broken("the end of the file", "a sample");
+  const size_t begin = at_;
+  const int64_t offset = offset_of(begin);
+  const size_t end = element_end(begin);
+  if (end == begin) broken("nothing before " + std::string(1, buffer_[end]), "a sample");
+  const size_t size =
+      without_end_blanks(std::string_view(buffer_).substr(begin, end - begin)).size();
+  batch.rows.push_back({.begin = begin, .size = size, .offset = offset, .place = rows_});
+  ++rows_;
+  at_ = end + 1;
+  ended_ = buffer_[end] == ']';
+  if (ended_ && skip_blanks()) broken("text behind the closing ]", "the end of the file");
+  return true;
+}
+
+bool RowScanner::next(RowBatch& batch) {
+  batch = {.number = batches_++, .first_row = rows_, .text = {}, .rows = {}};
+  while (at_ < kBatch && (is_array_ ? take_element(batch) : take_line(batch))) {
+  }
+  batch.text = buffer_.substr(0, at_);
+  buffer_.erase(0, at_);
+  at_ = 0;
+  return !batch.rows.empty();
+}
+
+void RowScanner::broken(const std::string& found, const std::string& expected) const {
+  refuse(ErrorKind::kInput, "the JSON array of samples is malformed",
+         row_where(file_.path(), true, rows_), found, expected, kWriteRows);
+}
+
+}  // namespace lft::data
