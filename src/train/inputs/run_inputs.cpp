@@ -93,11 +93,11 @@ int64_t count_trainable(const recipe::Recipe& recipe, family::ModelImpl& shapes,
 
 }  // namespace
 
-RunInputs open_inputs(const recipe::Recipe& asked, bool resume) {
+RunInputs open_inputs(const recipe::Recipe& asked, bool resume, bool writes) {
   RunInputs inputs;
   recipe::Recipe& recipe = inputs.recipe;
   recipe = asked;
-  check_output_dir(recipe, resume);
+  if (writes) check_output_dir(recipe, resume);
   make_rule(recipe.optim);  // refuses what it cannot do before anything is opened
   inputs.model.dir = recipe.model.init == "random" ? hf::ModelDir::config_only(recipe.model.path)
                                                    : hf::ModelDir::open(recipe.model.path);

@@ -29,8 +29,8 @@ struct RunInputs : RunSettings {
 };
 /// Cheapest checks first: the output directory, model headers, adapter headers, tokenizer, data
 /// rows. With `resume` the output directory may hold a run; after one of its checkpoints
-/// lora.init_from is not opened again.
-RunInputs open_inputs(const recipe::Recipe& recipe, bool resume = false);
+/// lora.init_from is not opened again. `writes`: else the output directory is another process's.
+RunInputs open_inputs(const recipe::Recipe& recipe, bool resume = false, bool writes = true);
 
 /// How the run's samples become batches.
 data::BatchLayout batch_layout(const RunInputs& inputs);

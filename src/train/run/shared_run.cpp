@@ -23,6 +23,8 @@ namespace {
 
 /// For all processes to come.
 constexpr std::chrono::seconds kPatience{300};
+/// For rank 0 to answer rows and to write what is left, while the others have nothing to do.
+constexpr std::chrono::seconds kLastWork{3600};
 
 std::string message(const io::Json& json) {
   return json.dump(-1, ' ', false, io::Json::error_handler_t::replace);
@@ -174,6 +176,7 @@ int train_as(const dist::Place& place, const std::function<recipe::Recipe()>& re
     require_one_recipe(ranks, recipe);
     ranks.set_timeout(std::chrono::seconds(recipe.dist.timeout_s));
     const int code = train(recipe, options);
+    ranks.set_timeout(std::max(kLastWork, std::chrono::seconds(recipe.dist.timeout_s)));
     ranks.exchange("done");
     ranks.leave();
     return code;
@@ -194,7 +197,7 @@ int agreed_signal(dist::Ranks* ranks) {
 }
 
 RunInputs open_shared_inputs(const recipe::Recipe& recipe, const TrainOptions& options) {
-  RunInputs inputs = open_inputs(recipe, options.resume);
+  RunInputs inputs = open_inputs(recipe, options.resume, is_first(options.ranks));
   if (recipe.train.max_tokens_per_step > 0) sample_lengths(inputs.data);
   if (options.ranks == nullptr) return inputs;
   inputs.rank = options.ranks->rank();
