@@ -126,7 +126,9 @@ TEST(EpochOrder, OfManyRowsIsComputedAndAPermutationAllTheSame) {
     for (const uint64_t seed : {0, 1, 42}) {
       const std::vector<int64_t> order = places({.seed = seed}, size, /*most_held=*/0);
       EXPECT_TRUE(is_permutation_of_all(order)) << size;
-      if (size > 60) EXPECT_NE(order, places({.seed = seed + 7}, size, 0)) << size;
+      if (size > 60) {
+        EXPECT_NE(order, places({.seed = seed + 7}, size, 0)) << size;
+      }
     }
   }
   EXPECT_EQ(places({.seed = 5}, 1000, kMostRowsHeld), epoch_order(1000, 5, 3, true));

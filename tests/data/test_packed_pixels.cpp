@@ -30,9 +30,12 @@ TEST(PackedPixels, AreWhatTheyWere) {
       EXPECT_EQ(pack_pixels(pixels, shape), packed);
       PlaneShape other = shape;
       ++other.width;
-      if (other.values() != shape.values()) EXPECT_FALSE(unpack_pixels(packed, other, again));
-      if (packed.size() > 4)
+      if (other.values() != shape.values()) {
+        EXPECT_FALSE(unpack_pixels(packed, other, again));
+      }
+      if (packed.size() > 4) {
         EXPECT_FALSE(unpack_pixels(std::span(packed).first(packed.size() / 2), shape, again));
+      }
     }
   }
 }

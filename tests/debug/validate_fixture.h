@@ -2,6 +2,7 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -31,6 +32,30 @@ inline std::string golden_image(const std::string& name) {
   return slurp(LFT_SOURCE_DIR "/tests/goldens/images/" + name);
 }
 
+/// A data set some of whose samples are others than its rows say.
+class ChangedSamples : public data::Dataset {
+ public:
+  using Change = std::function<void(int64_t index, data::Sample& sample)>;
+  ChangedSamples(std::unique_ptr<data::Dataset> whole, Change change)
+      : whole_(std::move(whole)), change_(std::move(change)) {}
+  int64_t size() const override { return whole_->size(); }
+  data::Sample get(int64_t index) const override {
+    data::Sample sample = whole_->get(index);
+    if (change_) change_(index, sample);
+    return sample;
+  }
+  std::string id(int64_t index) const override { return whole_->id(index); }
+  std::vector<std::string> image_paths(int64_t index) const override {
+    return whole_->image_paths(index);
+  }
+  data::Row row(int64_t index) const override { return whole_->row(index); }
+  std::string hash() const override { return whole_->hash(); }
+
+ private:
+  std::unique_ptr<data::Dataset> whole_;
+  Change change_;
+};
+
 class DataTest : public ::testing::Test {
  protected:
   static constexpr int kRows = 12;
@@ -55,16 +80,18 @@ class DataTest : public ::testing::Test {
     return validate_data(recipe_, workers);
   }
   /// Prepares the rows, with the template llava-hf; the recipe trains on that from here on.
-  std::unique_ptr<data::Dataset> prepare(bool skip_bad = false) {
+  std::unique_ptr<data::Dataset> prepare(bool skip_bad = false,
+                                         const ChangedSamples::Change& change = {}) {
     const auto tokenizer = text::Tokenizer::load(recipe_.model.path);
     data::EncodeOptions options = data::encode_options(
         recipe_.model.path, hf::ModelDir::config_only(recipe_.model.path).config, *tokenizer,
         {"llava-hf", "pad", 2048}, nullptr);
     options.skip_bad = skip_bad;
     const std::string prepared = run_.dir().file("prepared");
-    data::prepare_dataset(
-        *data::open_dataset(recipe_.data.train, recipe_.data.image_root, *tokenizer, options),
-        options, prepared);
+    const ChangedSamples samples(
+        data::open_dataset(recipe_.data.train, recipe_.data.image_root, *tokenizer, options),
+        change);
+    data::prepare_dataset(samples, options, prepared);
     recipe_.data.train = prepared;
     return data::open_dataset(prepared, "", *tokenizer, options);
   }

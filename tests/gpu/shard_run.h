@@ -55,10 +55,9 @@ class DrawnRows : public Dataset {
     std::fill(sample.labels.begin(), sample.labels.end() - answer, -100);
     return sample;
   }
+  int64_t images_of(int64_t index) const override { return (index + 1) % 3; }
 
  private:
-  static int64_t images_of(int64_t index) { return (index + 1) % 3; }
-
   int64_t rows_, text_;
   family::ModelConfig config_;
 };

@@ -16,7 +16,6 @@ import torch
 import yaml
 from peft import LoraConfig, PeftModel, get_peft_model
 from PIL import Image
-from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText, AutoProcessor, AutoTokenizer, Idefics3Processor, Qwen2VLImageProcessor
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
@@ -24,6 +23,7 @@ from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImag
 import families
 import reference
 from cases import ROWS, row
+from prepared import read_prepared
 from test_readme import code_of
 from tools import lft, score, step_lines, write_rows
 
@@ -401,14 +401,9 @@ def test_pixels_are_the_processors(name, family_dir, family_peer, images, tmp_pa
     peer.colours = colours.get("image_processor", colours)
     data = write_rows(tmp_path / "rows.jsonl", rows)
     lft("prepare", make_recipe(name, tmp_path / "run", family_dir(name), data, images), "--out", tmp_path / "prepared")
-    shard = load_file(tmp_path / "prepared" / "shard-00000.safetensors")
-    begin, pixels = 0, shard["pixels"].flatten()
-    for item in rows:
-        for want in pixels_of(peer, peer.inputs(item, images)[1]):
-            got = pixels[begin : begin + want.numel()].view(want.shape)
-            begin += want.numel()
-            assert torch.equal(got, want), item["id"]
-    assert begin == pixels.numel()
+    for item, sample in zip(rows, read_prepared(tmp_path / "prepared"), strict=True):
+        want = pixels_of(peer, peer.inputs(item, images)[1])
+        assert torch.equal(torch.cat([image.pixels.flatten() for image in sample.images]), torch.cat([tiles.flatten() for tiles in want])), item["id"]
 
 
 @pytest.mark.parametrize("name", ["qwen3_gqa", "smol_tied", "next_mistral", "onevision", "gemma_gqa"])
@@ -423,10 +418,8 @@ def test_images_of_many_forms_take_the_processors_places(name, family_dir, famil
         rows.append(row(f"{width}x{height}", [("<image>\nWhat?", "Noise.")], f"{number}.png"))
     data = write_rows(tmp_path / "rows.jsonl", rows)
     lft("prepare", make_recipe(name, tmp_path / "run", family_dir(name), data, tmp_path, data=dict(max_tokens=2048)), "--out", tmp_path / "prepared")
-    shard = load_file(tmp_path / "prepared" / "shard-00000.safetensors")
-    ends = shard["offsets"].tolist()
-    for item, begin, end in zip(rows, ends, ends[1:]):
-        assert shard["input_ids"][begin:end].tolist() == peer.inputs(item, tmp_path)[0], item["id"]
+    for item, sample in zip(rows, read_prepared(tmp_path / "prepared", pixels=False), strict=True):
+        assert sample.ids == peer.inputs(item, tmp_path)[0], item["id"]
 
 
 @pytest.mark.parametrize("name", ["qwen25_gqa", "qwen3_gqa", "smol_tied", "idefics3_shards", "llava_qwen2_siglip", "llava_mistral", "next_llama_bf16", "onevision", "gemma_gqa", "gemma_shards"])

@@ -4,11 +4,11 @@ import functools
 import random
 
 import pytest
-from safetensors.torch import load_file
 
 import families
 import reference
 from cases import row
+from prepared import read_prepared
 from test_families import FamilyPeer, make_recipe, messages_of
 from tools import lft, write_rows
 
@@ -38,9 +38,7 @@ def prepared(name, folder, rows, images, tmp_path):
     """What lft makes of the rows, none of it computed with: [(ids, labels)]."""
     data = write_rows(tmp_path / "rows.jsonl", rows)
     lft("prepare", make_recipe(name, tmp_path / "run", folder, data, images), "--out", tmp_path / "prepared")
-    shard = load_file(tmp_path / "prepared" / "shard-00000.safetensors")
-    ends = shard["offsets"].tolist()
-    return [(shard["input_ids"][a:b].tolist(), shard["labels"][a:b].tolist()) for a, b in zip(ends, ends[1:])]
+    return [(sample.ids, sample.labels) for sample in read_prepared(tmp_path / "prepared", pixels=False)]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -153,9 +151,7 @@ def test_special_tokens_in_a_text(name, family_dir, images, tmp_path):
 
     def ids_as(mode):
         lft("prepare", recipe(mode), "--out", tmp_path / mode)
-        shard = load_file(tmp_path / mode / "shard-00000.safetensors")
-        ends = shard["offsets"].tolist()
-        return [shard["input_ids"][a:b].tolist() for a, b in zip(ends, ends[1:])]
+        return [sample.ids for sample in read_prepared(tmp_path / mode, pixels=False)]
 
     tokens = lambda text, **more: peer.tokenizer(text, add_special_tokens=False, **more)["input_ids"]
     for item, text, as_special, as_text in zip(rows, texts, ids_as("special"), ids_as("text")):

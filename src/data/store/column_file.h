@@ -1,6 +1,6 @@
-// Columns of numbers kept in a file that is a cache: a safetensors file, read whole (mapped it could
-// be cut while it is looked at). What is cut, malformed or of another making is as good as absent,
-// and nothing in it is trusted beyond its types and sizes.
+// Columns of numbers kept in a file that is a cache: a safetensors file, read whole (mapped it
+// could be cut while it is looked at). What is cut, malformed or of another making is as good as
+// absent, and nothing in it is trusted beyond its types and sizes.
 #pragma once
 #include <cstdint>
 #include <map>
