@@ -34,15 +34,16 @@ class OpenImage : public ::testing::Test {
 
 /// One call of the system opens the plain ones; what it does not take is looked at as before.
 TEST_F(OpenImage, OpensWhatLiesBelowTheRoot) {
-  for (const char* name : {"sub/a.png", "./sub/../sub//a.png", "near.png", "rooted.png",
-                           "../root/sub/a.png"})
+  for (const char* name :
+       {"sub/a.png", "./sub/../sub//a.png", "near.png", "rooted.png", "../root/sub/a.png"})
     EXPECT_EQ(read(name), "inside") << name;
   EXPECT_EQ(read(dir_.file("root/sub/a.png")), "inside");
   EXPECT_TRUE(FileHandle::open_beneath(dir_.file("root"), "near.png").is_open());
 }
 
 TEST_F(OpenImage, NothingLeadsOutOfTheRoot) {
-  for (const char* name : {"away.png", "up/outside.png", "../outside.png", "sub/../../outside.png"}) {
+  for (const char* name :
+       {"away.png", "up/outside.png", "../outside.png", "sub/../../outside.png"}) {
     EXPECT_FALSE(FileHandle::open_beneath(dir_.file("root"), name).is_open()) << name;
     EXPECT_LFT_ERROR(ErrorKind::kInput, "outside its folder", read(name));
   }

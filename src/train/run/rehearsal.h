@@ -11,8 +11,8 @@
 namespace lft::train {
 
 struct Rehearsal {
-  bool ran = false;   // false: the proof's probe was as large and images take next to nothing, or no
-                      // sample is left
+  bool ran = false;   // false: the proof's probe was as large and images take next to nothing, or
+                      // no sample is left
   int64_t step = 0;   // whose micro-batch, from 1
   size_t rows = 0;    // bad samples left out
   size_t tokens = 0;  // of the longest row; where rows are packed, of all
