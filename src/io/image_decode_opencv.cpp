@@ -16,6 +16,7 @@ namespace {
 /// OpenCV's matrices in pages of their own (src/io/pages.h).
 class PageMatrices : public cv::MatAllocator {
  public:
+  // OpenCV's signature. NOLINTNEXTLINE(readability-function-size)
   cv::UMatData* allocate(int dims, const int* sizes, int type, void*, size_t* step, cv::AccessFlag,
                          cv::UMatUsageFlags) const override {
     size_t bytes = CV_ELEM_SIZE(type);
