@@ -44,6 +44,8 @@ class DrawnRows : public Dataset {
                               config_.image_token);
       const int64_t size = vision_of(config_).image_size;
       PixelImage pixels{.shape = {.height = size, .width = size}};
+      pixels.positions = positions_of(config_);
+      pixels.tower_positions = vision_of(config_).grid() * vision_of(config_).grid() + 1;
       for (int64_t i = 0; i < pixels.shape.values(); ++i)
         pixels.chw.push_back(static_cast<uint8_t>(random()));
       sample.images.push_back(std::move(pixels));
