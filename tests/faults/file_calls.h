@@ -31,6 +31,13 @@ class NamedFiles {
                     follow);
   }
 
+  /// The 64 bits at an address; all of them set where they cannot be read.
+  uint64_t number_at(uint64_t address) const {
+    uint64_t found = 0;
+    iovec here{&found, sizeof found}, there{reinterpret_cast<void*>(address), sizeof found};
+    return process_vm_readv(process_, &here, 1, &there, 1, 0) == sizeof found ? found : UINT64_MAX;
+  }
+
  private:
   std::string link(const std::string& name) const {
     std::error_code ignored;
@@ -85,7 +92,8 @@ inline void note_call(pid_t process, std::vector<FileCall>& calls) {
   const NamedFiles files(process);
   for (const OpenSyscall& call : open_syscalls()) {
     if (call.number != number) continue;
-    const auto flags = static_cast<int>(arguments[call.flags]);
+    const uint64_t given = arguments[call.flags];
+    const auto flags = static_cast<int>(call.by_address ? files.number_at(given) : given);
     const bool changes = (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC)) != 0;
     calls.push_back(
         {files.path(arguments, call.folder, call.path, (flags & O_NOFOLLOW) == 0), changes});

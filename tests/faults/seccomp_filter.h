@@ -29,10 +29,12 @@ struct FileSyscall {
   int other_folder = -1, other_path = -1;
 };
 
-/// Calls that open a file, to read or to write: `flags` is an argument.
+/// Calls that open a file, to read or to write: `flags` is an argument, or the address of an
+/// open_how, which begins with them.
 struct OpenSyscall {
   long number;
   int folder, path, flags;
+  bool by_address = false;
 };
 
 inline const std::vector<OpenSyscall>& open_syscalls() {
@@ -41,6 +43,7 @@ inline const std::vector<OpenSyscall>& open_syscalls() {
       {SYS_open, -1, 0, 1},
 #endif
       {SYS_openat, 0, 1, 2},
+      {SYS_openat2, 0, 1, 2, true},
   };
   return calls;
 }
@@ -49,20 +52,20 @@ inline const std::vector<OpenSyscall>& open_syscalls() {
 inline const std::vector<FileSyscall>& change_syscalls() {
   static const std::vector<FileSyscall> calls = {
 #ifdef SYS_rename  // the calls that newer machines know with a folder only
-      {SYS_creat, -1, 0},         {SYS_mkdir, -1, 0},          {SYS_rmdir, -1, 0},
-      {SYS_unlink, -1, 0},        {SYS_symlink, -1, 1},        {SYS_rename, -1, 0, -1, 1},
-      {SYS_link, -1, 0, -1, 1},   {SYS_mknod, -1, 0},          {SYS_chmod, -1, 0},
-      {SYS_chown, -1, 0},         {SYS_lchown, -1, 0},         {SYS_utime, -1, 0},
-      {SYS_utimes, -1, 0},        {SYS_futimesat, 0, 1},
+      {SYS_creat, -1, 0},          {SYS_mkdir, -1, 0},        {SYS_rmdir, -1, 0},
+      {SYS_unlink, -1, 0},         {SYS_symlink, -1, 1},      {SYS_rename, -1, 0, -1, 1},
+      {SYS_link, -1, 0, -1, 1},    {SYS_mknod, -1, 0},        {SYS_chmod, -1, 0},
+      {SYS_chown, -1, 0},          {SYS_lchown, -1, 0},       {SYS_utime, -1, 0},
+      {SYS_utimes, -1, 0},         {SYS_futimesat, 0, 1},
 #endif
 #ifdef SYS_renameat
       {SYS_renameat, 0, 1, 2, 3},
 #endif
-      {SYS_openat2, 0, 1},        {SYS_mkdirat, 0, 1},         {SYS_unlinkat, 0, 1},
-      {SYS_symlinkat, 1, 2},      {SYS_renameat2, 0, 1, 2, 3}, {SYS_linkat, 0, 1, 2, 3},
-      {SYS_mknodat, 0, 1},        {SYS_fchmodat, 0, 1},        {SYS_fchownat, 0, 1},
-      {SYS_utimensat, 0, 1},      {SYS_truncate, -1, 0},       {SYS_setxattr, -1, 0},
-      {SYS_lsetxattr, -1, 0},     {SYS_removexattr, -1, 0},    {SYS_lremovexattr, -1, 0},
+      {SYS_mkdirat, 0, 1},         {SYS_unlinkat, 0, 1},      {SYS_symlinkat, 1, 2},
+      {SYS_renameat2, 0, 1, 2, 3}, {SYS_linkat, 0, 1, 2, 3},  {SYS_mknodat, 0, 1},
+      {SYS_fchmodat, 0, 1},        {SYS_fchownat, 0, 1},      {SYS_utimensat, 0, 1},
+      {SYS_truncate, -1, 0},       {SYS_setxattr, -1, 0},     {SYS_lsetxattr, -1, 0},
+      {SYS_removexattr, -1, 0},    {SYS_lremovexattr, -1, 0},
   };
   return calls;
 }
