@@ -1,6 +1,7 @@
 // The files that a traced process names in its calls, as absolute paths.
 #pragma once
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <sys/ptrace.h>
 #include <sys/uio.h>
 
@@ -31,11 +32,16 @@ class NamedFiles {
                     follow);
   }
 
-  /// The 64 bits at an address; all of them set where they cannot be read.
-  uint64_t number_at(uint64_t address) const {
-    uint64_t found = 0;
+  /// What an open_how says; by default of a call that may write and goes anywhere.
+  open_how how(uint64_t address) const {
+    open_how found{};
     iovec here{&found, sizeof found}, there{reinterpret_cast<void*>(address), sizeof found};
-    return process_vm_readv(process_, &here, 1, &there, 1, 0) == sizeof found ? found : UINT64_MAX;
+    if (process_vm_readv(process_, &here, 1, &there, 1, 0) == sizeof found) return found;
+    return {.flags = O_RDWR, .mode = 0, .resolve = 0};
+  }
+  /// Whether a path that path() gave lies in the folder that the call starts from.
+  bool is_beneath(const std::string& path, const uint64_t* arguments, int folder) const {
+    return path.starts_with(resolved(folder_path(static_cast<int>(arguments[folder])), true) + "/");
   }
 
  private:
@@ -92,11 +98,17 @@ inline void note_call(pid_t process, std::vector<FileCall>& calls) {
   const NamedFiles files(process);
   for (const OpenSyscall& call : open_syscalls()) {
     if (call.number != number) continue;
-    const uint64_t given = arguments[call.flags];
-    const auto flags = static_cast<int>(call.by_address ? files.number_at(given) : given);
-    const bool changes = (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC)) != 0;
-    calls.push_back(
-        {files.path(arguments, call.folder, call.path, (flags & O_NOFOLLOW) == 0), changes});
+    const open_how how = call.by_address
+                             ? files.how(arguments[call.flags])
+                             : open_how{.flags = arguments[call.flags], .mode = 0, .resolve = 0};
+    const bool changes =
+        (how.flags & O_ACCMODE) != O_RDONLY || (how.flags & (O_CREAT | O_TRUNC)) != 0;
+    const std::string path =
+        files.path(arguments, call.folder, call.path, (how.flags & O_NOFOLLOW) == 0);
+    // What would lead out of the folder is refused by the kernel: no file is named.
+    if ((how.resolve & RESOLVE_BENEATH) != 0 && !files.is_beneath(path, arguments, call.folder))
+      continue;
+    calls.push_back({path, changes});
   }
   for (const FileSyscall& call : change_syscalls()) {
     if (call.number != number) continue;
