@@ -22,7 +22,7 @@ namespace {
 constexpr int64_t kMostEpochs = 100;
 constexpr double kSmallBlocks = 4.9e6;  // stacks, small blocks, what lies between them: measured on
                                         // the CPU, the same for every model
-constexpr double kWorkerBlocks = 0.3e6;  // the same of one of data.workers
+constexpr double kWorkerBlocks = 0.4e6;  // the same of one of data.workers
 constexpr double kReadingBlocks = 0.01;  // of what images take: the decoders' rows and tables
 constexpr double kMklBuffers = 17e6;  // the most that MKL keeps of float32 operands that it packed;
                                       // with MKL_DISABLE_FAST_MM=1 a run takes as much less
