@@ -19,6 +19,7 @@ void add_recipe(Command& app);
 void add_generate(Command& app);
 void add_eval(Command& app);
 void add_score(Command& app);
+void add_serve(Command& app);
 void add_merge(Command& app);
 void add_summary(Command& app);
 void add_checkpoint(Command& app);

@@ -16,6 +16,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/infer.h"
 #include "src/data/encode.h"
+#include "src/infer/answer_text.h"
 #include "src/io/files.h"
 
 namespace lft::cli {
@@ -31,43 +32,33 @@ struct GenerateCommand {
   infer::GenerateOptions decode;
 };
 
-/// Writes an answer while it grows. A tail that may still change waits: a run of byte tokens
-/// becomes text as a whole or not at all.
+/// Writes an answer while it grows.
 class AnswerStream {
  public:
   explicit AnswerStream(const text::Tokenizer& tokenizer)
-      : tokenizer_(tokenizer), terminal_(isatty(STDOUT_FILENO) != 0) {}
-  void add(int64_t id) {
-    ids_.push_back(id);
-    const std::string token = tokenizer_.token_of(id);
-    // What is not shown, a special token or none at all, is between bytes of one run.
-    if (token.empty() || token.starts_with("<0x") || tokenizer_.is_special(id)) return;
-    const std::string text = tokenizer_.decode(ids_);
-    if (!text.ends_with(kReplacement)) show(text);
-  }
-  std::string finish(const std::vector<int64_t>& ids) {
-    const std::string text = tokenizer_.decode(ids);
-    show(text);
+      : text_(tokenizer), terminal_(isatty(STDOUT_FILENO) != 0) {}
+  void add(int64_t id) { show(text_.add(id)); }
+  /// The whole answer.
+  std::string finish() {
+    show(text_.finish());
     std::fputc('\n', stdout);
     std::fflush(stdout);
-    return text;
+    return said_;
   }
 
  private:
-  void show(const std::string& text) {
-    if (text.size() <= shown_) return;
-    const std::string piece = text.substr(shown_);
+  void show(const std::string& piece) {
+    if (piece.empty()) return;
     const std::string safe = terminal_ ? escape_text(piece, SIZE_MAX, true)
                                        : piece;  // an answer must not move the cursor
     std::fwrite(safe.data(), 1, safe.size(), stdout);
     std::fflush(stdout);
-    shown_ = text.size();
+    said_ += piece;
   }
 
-  const text::Tokenizer& tokenizer_;
+  infer::AnswerText text_;
   const bool terminal_;
-  std::vector<int64_t> ids_;
-  size_t shown_ = 0;
+  std::string said_;
 };
 
 void check_marks(const std::vector<text::Turn>& turns, size_t images) {
@@ -91,7 +82,8 @@ std::string answer(InferModel& infer, const std::vector<text::Turn>& turns,
   AnswerStream stream(*infer.tokenizer);
   infer::GenerateOptions options = decode;
   options.on_token = [&](size_t, int64_t id) { stream.add(id); };
-  return stream.finish(infer::generate(infer.model, prompt, infer.encode, options, infer.dtype));
+  infer::generate(infer.model, prompt, infer.encode, options, infer.dtype);
+  return stream.finish();
 }
 
 /// A question carries the images that it shows: "<image>\n" for each goes in front unless the text

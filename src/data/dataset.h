@@ -66,7 +66,7 @@ SampleLength row_length(const Row& row, const std::string& image_root,
 /// positions.
 Sample encode_prompt(const std::vector<text::Turn>& turns,
                      const std::vector<std::string>& image_files, const text::Tokenizer& tokenizer,
-                     const EncodeOptions& options);
+                     const EncodeOptions& options, const std::string& system = {});
 /// What the model sees of an image.
 PixelImage fit_image(const io::RgbImage& image, const family::ImageProcessor& processor);
 

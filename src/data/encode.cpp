@@ -270,11 +270,16 @@ Sample encode_row(const Row& row, const std::string& image_root, const text::Tok
 
 Sample encode_prompt(const std::vector<text::Turn>& turns,
                      const std::vector<std::string>& image_files, const text::Tokenizer& tokenizer,
-                     const EncodeOptions& options) {
-  const Row row{.id = "prompt", .where = "prompt", .turns = turns, .images = image_files};
+                     const EncodeOptions& options, const std::string& system) {
+  const Row row{.id = "prompt",
+                .where = "prompt",
+                .turns = turns,
+                .images = image_files,
+                .system = system};
   check_marks(row);
+  check_system(row, options);
   text::Rendered prompt =
-      text::render(options.template_name, turns, options.eos, /*generate=*/true);
+      text::render(options.template_name, turns, options.eos, /*generate=*/true, system);
   const std::vector<family::ImagePlan> images = plan_images(row, "", options);
   Sample sample = expand_images(tokenize(row, std::move(prompt), images, tokenizer, options), row,
                                 images, options);

@@ -1,0 +1,73 @@
+// Answers that grow together, a token each at a time; new ones join and ended ones leave between
+// two tokens. Knows ids and pixels, no text.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <vector>
+
+#include "models/family/family.h"
+#include "src/data/dataset.h"
+
+namespace lft::infer {
+
+/// How one answer is drawn.
+struct GenerateOptions {
+  int64_t max_new_tokens = 256;
+  double temperature = 0, top_p = 1;  // temperature 0: greedy, and top_p is not looked at
+  uint64_t seed = 0;
+  std::function<void(size_t key, int64_t id)>
+      on_token;  // called for every new id as it comes (chat prints while it decodes)
+};
+
+/// One draw from softmax(logits / temperature) cut to the smallest set of tokens that holds top_p,
+/// as transformers' warpers do. `uniform` in [0, 1) decides; temperature 0 takes the largest logit,
+/// the first of equals.
+int64_t pick_token(const at::Tensor& logits_v, double temperature, double top_p, double uniform);
+
+/// An answer that has come to its end: with an end token of the encoding, which is no part of it,
+/// or after max_new_tokens or at the model's last position.
+struct Ended {
+  size_t key = 0;
+  bool by_token = false;
+};
+
+class Decoding {
+ public:
+  struct Prompt {
+    size_t key = 0;  // of its choice: what on_token and Ended call the answer
+    const data::Sample* sample = nullptr;
+    GenerateOptions options;
+  };
+
+  Decoding(family::Model& model, const data::EncodeOptions& encode, at::ScalarType compute);
+  /// Reads the prompts, in one pass, and draws the first token of each. kInput when a prompt alone
+  /// leaves no position; then none of them was begun.
+  std::vector<Ended> begin(const std::vector<Prompt>& prompts);
+  /// One token more for each open answer.
+  std::vector<Ended> step();
+  /// Nothing more of this answer, if it is open.
+  void drop(size_t key);
+  size_t open() const { return rows_.size(); }
+
+ private:
+  struct Row {
+    size_t key = 0;
+    int64_t last = 0, left = 0;  // the newest token; tokens that may still come
+    GenerateOptions options;
+    std::mt19937_64 generator;
+  };
+  /// Draws a token for each row, whose logits are given in their order. Returns the places of those
+  /// that go on.
+  std::vector<int64_t> draw(std::vector<Row>& rows, at::Tensor logits_bv,
+                            std::vector<Ended>& ended) const;
+  void keep(const std::vector<int64_t>& places);
+
+  family::Model& model_;
+  const data::EncodeOptions& encode_;
+  const at::ScalarType compute_;
+  std::vector<Row> rows_;
+  llama::KvCache cache_;
+};
+
+}  // namespace lft::infer
