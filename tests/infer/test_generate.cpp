@@ -112,6 +112,57 @@ TEST_F(Generate, CachedAndBatchedEqualFullPasses) {
   }
 }
 
+TEST_F(Generate, AnswersJoinAndLeaveBetweenTokens) {
+  const std::vector<Sample> prompts = {prompt({5, 9, 11}, true), prompt({7}, false),
+                                       prompt({30, 31, 32, 33, 34, 35, 36}, true),
+                                       prompt({12, 8}, false)};
+  constexpr int64_t kMost = 10;
+  std::vector<std::vector<int64_t>> answers(prompts.size());
+  std::vector<Ended> ended;
+  Decoding decoding(model, encode, at::kFloat);
+  const auto note = [&](const std::vector<Ended>& now) {
+    ended.insert(ended.end(), now.begin(), now.end());
+  };
+  const auto begin = [&](size_t key, int64_t most) {
+    const GenerateOptions options{
+        .max_new_tokens = most,
+        .on_token = [&](size_t of, int64_t id) { answers[of].push_back(id); }};
+    note(decoding.begin({{.key = key, .sample = &prompts[key], .options = options}}));
+  };
+  begin(0, kMost);
+  note(decoding.step());
+  begin(1, 3);  // ends before the one that was there
+  begin(2, kMost);
+  note(decoding.step());
+  note(decoding.step());
+  begin(3, 1000);
+  note(decoding.step());
+  decoding.drop(3);
+  decoding.drop(99);  // nobody's
+  const size_t dropped_after = answers[3].size();
+  while (decoding.open() > 0) note(decoding.step());
+  EXPECT_TRUE(decoding.step().empty());
+  EXPECT_EQ(answers[0], by_full_passes(prompts[0], kMost));
+  EXPECT_EQ(answers[1], by_full_passes(prompts[1], 3));
+  EXPECT_EQ(answers[2], by_full_passes(prompts[2], kMost));
+  EXPECT_EQ(answers[3], by_full_passes(prompts[3], static_cast<int64_t>(dropped_after)));
+  ASSERT_EQ(ended.size(), 3u);
+  for (const Ended& one : ended) {
+    const size_t most = one.key == 1 ? 3 : kMost;
+    EXPECT_EQ(one.by_token, answers[one.key].size() < most) << one.key;
+  }
+}
+
+TEST_F(Generate, APromptThatLeavesNoPositionIsBegunWithNoOther) {
+  const Sample good = prompt({5, 9}, false),
+               bad = prompt(std::vector<int64_t>(model->config.text.max_positions - 1, 7), false);
+  Decoding decoding(model, encode, at::kFloat);
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "no position",
+                   decoding.begin({{.key = 0, .sample = &good, .options = {}},
+                                   {.key = 1, .sample = &bad, .options = {}}}));
+  EXPECT_EQ(decoding.open(), 0u);
+}
+
 TEST_F(Generate, StopsAtAnyEndTokenOfTheEncoding) {
   const Sample p = prompt({5, 9, 11}, true);
   encode.config.eos_tokens = {};
