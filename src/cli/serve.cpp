@@ -57,7 +57,9 @@ void add_serve(Command& app) {
   const auto options = std::make_shared<ServeCommand>();
   add_infer_options(command, options->infer).required();
   command.option("--host", options->host, "the address to listen at").show_default();
-  command.option("--port", options->port, "0 takes any that is free").show_default().range(0, 65535);
+  command.option("--port", options->port, "0 takes any that is free")
+      .show_default()
+      .range(0, 65535);
   command.option("--name", options->name,
                  "what requests call the model (default: the name of the adapter's or the model's "
                  "folder)");

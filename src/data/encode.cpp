@@ -271,11 +271,8 @@ Sample encode_row(const Row& row, const std::string& image_root, const text::Tok
 Sample encode_prompt(const std::vector<text::Turn>& turns,
                      const std::vector<std::string>& image_files, const text::Tokenizer& tokenizer,
                      const EncodeOptions& options, const std::string& system) {
-  const Row row{.id = "prompt",
-                .where = "prompt",
-                .turns = turns,
-                .images = image_files,
-                .system = system};
+  const Row row{
+      .id = "prompt", .where = "prompt", .turns = turns, .images = image_files, .system = system};
   check_marks(row);
   check_system(row, options);
   text::Rendered prompt =

@@ -30,8 +30,8 @@ std::string chunk(const ReplyNames& names, const Json& delta, const Json& finish
 
 }  // namespace
 
-std::string whole_reply(const ReplyNames& names, const std::string& text,
-                        const std::string& finish, const Usage& usage) {
+std::string whole_reply(const ReplyNames& names, const std::string& text, const std::string& finish,
+                        const Usage& usage) {
   Json json = frame(names, "chat.completion");
   json["choices"] = Json::array({{{"index", 0},
                                   {"message", {{"role", "assistant"}, {"content", text}}},
@@ -61,8 +61,7 @@ std::string usage_chunk(const ReplyNames& names, const Usage& usage) {
 }
 
 std::string model_list(const std::string& name, int64_t created) {
-  const Json model = {
-      {"id", name}, {"object", "model"}, {"created", created}, {"owned_by", "lft"}};
+  const Json model = {{"id", name}, {"object", "model"}, {"created", created}, {"owned_by", "lft"}};
   return text_of({{"object", "list"}, {"data", Json::array({model})}});
 }
 

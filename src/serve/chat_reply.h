@@ -13,8 +13,8 @@ struct Usage {
   int64_t prompt_tokens = 0, completion_tokens = 0;  // an end token is not counted
 };
 
-std::string whole_reply(const ReplyNames& names, const std::string& text,
-                        const std::string& finish, const Usage& usage);
+std::string whole_reply(const ReplyNames& names, const std::string& text, const std::string& finish,
+                        const Usage& usage);
 /// Of a stream: the role, text, how it ended, and what it took.
 std::string first_chunk(const ReplyNames& names);
 std::string text_chunk(const ReplyNames& names, const std::string& text);

@@ -16,9 +16,14 @@ constexpr const char* kMessages = "messages";
 
 /// Fields that change nothing of the answer.
 bool says_nothing(const std::string& field) {
-  constexpr std::array<std::string_view, 8> kNames = {
-      "user",     "metadata",         "store",   "service_tier", "safety_identifier",
-      "verbosity", "prompt_cache_key", "parallel_tool_calls"};
+  constexpr std::array<std::string_view, 8> kNames = {"user",
+                                                      "metadata",
+                                                      "store",
+                                                      "service_tier",
+                                                      "safety_identifier",
+                                                      "verbosity",
+                                                      "prompt_cache_key",
+                                                      "parallel_tool_calls"};
   return std::ranges::find(kNames, field) != kNames.end();
 }
 
@@ -48,9 +53,9 @@ double number(const Json& value, const std::string& field, double low, double hi
 }
 
 int64_t whole(const Json& value, const std::string& field, int64_t low, int64_t high) {
-  const bool is_whole = value.is_number_integer() &&
-                        (!value.is_number_unsigned() ||
-                         value.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX));
+  const bool is_whole =
+      value.is_number_integer() &&
+      (!value.is_number_unsigned() || value.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX));
   if (is_whole && value.get<int64_t>() >= low && value.get<int64_t>() <= high)
     return value.get<int64_t>();
   throw BadRequest(field + " is " + io::describe_json(value) + ", not a whole number from " +
@@ -131,9 +136,9 @@ void take(const std::string& field, const Json& value, ChatRequest& request) {
     if (value.is_object() && value.contains("include_usage"))
       request.include_usage = truth(value["include_usage"], "stream_options.include_usage");
   } else if (!says_nothing(field) && !is_plain(field, value)) {
-    throw BadRequest("the field " + field + " is not served here with this value: " +
-                         io::describe_json(value),
-                     field);
+    throw BadRequest(
+        "the field " + field + " is not served here with this value: " + io::describe_json(value),
+        field);
   }
 }
 

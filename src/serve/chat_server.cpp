@@ -81,8 +81,7 @@ void answer_whole(Reply reply, httplib::Response& response) {
   for (;;) {
     const Piece piece = next_piece(reply);
     text += piece.text;
-    if (piece.error)
-      return set_error(response, status_of(*piece.error), message_of(*piece.error));
+    if (piece.error) return set_error(response, status_of(*piece.error), message_of(*piece.error));
     if (!piece.finish.empty()) {
       response.set_content(whole_reply(reply.names, text, piece.finish, usage_of(reply)),
                            "application/json");
@@ -139,11 +138,10 @@ ChatServer::ChatServer(const ServedModel& served, ChatServerOptions options)
   http_.answer("GET", "/health", [](const auto&, const std::string&, httplib::Response& response) {
     response.set_content("{}", "application/json");
   });
-  http_.answer("GET", "/v1/models",
-               [this](const auto&, const std::string&, httplib::Response& response) {
-                 response.set_content(model_list(options_.name, std::stoll(started_)),
-                                      "application/json");
-               });
+  http_.answer(
+      "GET", "/v1/models", [this](const auto&, const std::string&, httplib::Response& response) {
+        response.set_content(model_list(options_.name, std::stoll(started_)), "application/json");
+      });
   http_.answer("POST", "/v1/chat/completions",
                [this](const auto&, const std::string& body, httplib::Response& response) {
                  complete(body, response);
@@ -158,18 +156,17 @@ void ChatServer::complete(const std::string& body, httplib::Response& response) 
     data::Sample prompt;
     {
       const std::lock_guard lock(encoding_);
-      prompt = data::encode_prompt(request.turns, request.images, served_.tokenizer,
-                                   served_.encode, request.system);
+      prompt = data::encode_prompt(request.turns, request.images, served_.tokenizer, served_.encode,
+                                   request.system);
     }
-    Reply reply{
-        .answer = nullptr,
-        .text = infer::AnswerText(served_.tokenizer, request.stop),
-        .names = {.id = "chatcmpl-" + started_ + "-" + std::to_string(++requests_),
-                  .model = options_.name,
-                  .created = std::time(nullptr)},
-        .prompt_tokens = static_cast<int64_t>(prompt.input_ids.size()),
-        .include_usage = request.include_usage,
-        .deadline = Clock::now() + options_.answer};
+    Reply reply{.answer = nullptr,
+                .text = infer::AnswerText(served_.tokenizer, request.stop),
+                .names = {.id = "chatcmpl-" + started_ + "-" + std::to_string(++requests_),
+                          .model = options_.name,
+                          .created = std::time(nullptr)},
+                .prompt_tokens = static_cast<int64_t>(prompt.input_ids.size()),
+                .include_usage = request.include_usage,
+                .deadline = Clock::now() + options_.answer};
     infer::GenerateOptions draw{.max_new_tokens = options_.max_new_tokens,
                                 .temperature = request.temperature,
                                 .top_p = request.top_p,
@@ -191,8 +188,9 @@ void ChatServer::complete(const std::string& body, httplib::Response& response) 
 void serve(ChatServer& server, const std::string& host, int port,
            const std::function<void(int port)>& listening) {
   HttpServer& http = server.http();
-  const int bound = port == 0 ? http.bind_to_any_port(host) : http.bind_to_port(host, port) ? port
-                                                                                           : -1;
+  const int bound = port == 0                       ? http.bind_to_any_port(host)
+                    : http.bind_to_port(host, port) ? port
+                                                    : -1;
   if (bound < 0) {
     refuse(ErrorKind::kResource, "cannot listen there", host + ":" + std::to_string(port),
            std::strerror(errno), "an address of this machine and a port that nobody listens on",

@@ -11,9 +11,9 @@
 namespace lft::serve {
 
 struct ChatServerOptions {
-  std::string name;                   // of the model, in requests and answers
-  int64_t max_new_tokens = 1024;      // of an answer, whatever a request asks for
-  std::chrono::seconds answer{600};   // of an answer, from its request on
+  std::string name;                  // of the model, in requests and answers
+  int64_t max_new_tokens = 1024;     // of an answer, whatever a request asks for
+  std::chrono::seconds answer{600};  // of an answer, from its request on
   EngineLimits engine;
   ServerLimits server;
 };

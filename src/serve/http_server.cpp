@@ -107,8 +107,8 @@ bool HttpServer::refuse_head(const httplib::Request& request, httplib::Response&
     set_error(response, 411, "a request says its Content-Length here");
   } else if (reads && !is_json(request.get_header_value("Content-Type"))) {
     set_error(response, 415, "a request is application/json here");
-  } else if (reads && (request.has_header("Transfer-Encoding") ||
-                       request.has_header("Content-Encoding"))) {
+  } else if (reads &&
+             (request.has_header("Transfer-Encoding") || request.has_header("Content-Encoding"))) {
     set_error(response, 415, "a request is neither chunked nor compressed here");
   } else if (reads && announced_bytes(request) > limits_.body_bytes) {
     set_error(response, 413,

@@ -15,8 +15,8 @@ namespace lft::serve {
 
 struct ServerLimits {
   ConnectionLimits connection;
-  size_t threads = 256;            // connections that are served at once; others wait
-  size_t body_bytes = 32u << 20;   // of one request
+  size_t threads = 256;              // connections that are served at once; others wait
+  size_t body_bytes = 32u << 20;     // of one request
   size_t bodies_bytes = 512u << 20;  // of all requests that are being read or wait for an answer
 };
 

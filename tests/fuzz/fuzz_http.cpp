@@ -50,7 +50,7 @@ void complete(const httplib::Request&, const std::string& body, httplib::Respons
 }  // namespace
 
 bool http(std::string_view bytes) {
-  static serve::HttpServer server(serve::ServerLimits{.body_bytes = 64u << 10});
+  static serve::HttpServer server(serve::ServerLimits{.connection = {}, .body_bytes = 64u << 10});
   static const bool ready = [] {
     server.answer("POST", "/v1/chat/completions", complete);
     return true;
@@ -62,7 +62,8 @@ bool http(std::string_view bytes) {
   const auto of_kind = [&](char hundreds) {
     return said.size() > 9 && said.starts_with("HTTP/1.1 ") && said[9] == hundreds;
   };
-  expect(said.empty() || of_kind('2') || of_kind('4'), "an answer or a refusal: " + std::string(said));
+  expect(said.empty() || of_kind('2') || of_kind('4'),
+         "an answer or a refusal: " + std::string(said));
   return of_kind('2');
 }
 

@@ -63,8 +63,7 @@ TEST(AnswerText, BytesThatStayCutAreGivenAtTheEnd) {
 TEST(AnswerText, WhatMayBeginAStopTextWaits) {
   const Words words;
   infer::AnswerText text(words, {"e amT", "never"});
-  EXPECT_EQ(pieces(text, {301, 300, 300}),
-            (std::vector<std::string>{"Th", "", "e am am", ""}));
+  EXPECT_EQ(pieces(text, {301, 300, 300}), (std::vector<std::string>{"Th", "", "e am am", ""}));
   EXPECT_FALSE(text.stopped());
 }
 

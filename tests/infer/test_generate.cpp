@@ -124,9 +124,9 @@ TEST_F(Generate, AnswersJoinAndLeaveBetweenTokens) {
     ended.insert(ended.end(), now.begin(), now.end());
   };
   const auto begin = [&](size_t key, int64_t most) {
-    const GenerateOptions options{
-        .max_new_tokens = most,
-        .on_token = [&](size_t of, int64_t id) { answers[of].push_back(id); }};
+    const GenerateOptions options{.max_new_tokens = most, .on_token = [&](size_t of, int64_t id) {
+                                    answers[of].push_back(id);
+                                  }};
     note(decoding.begin({{.key = key, .sample = &prompts[key], .options = options}}));
   };
   begin(0, kMost);
