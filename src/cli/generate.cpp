@@ -16,6 +16,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/infer.h"
 #include "src/data/encode.h"
+#include "src/infer/stop_strings.h"
 #include "src/io/files.h"
 
 namespace lft::cli {
@@ -28,25 +29,25 @@ struct GenerateCommand {
   InferOptions infer;
   std::vector<std::string> images;
   std::optional<std::string> prompt;
-  infer::GenerateOptions decode;
+  DecodeOptions decode;
 };
 
 /// Writes an answer while it grows. A tail that may still change waits: a run of byte tokens
 /// becomes text as a whole or not at all.
 class AnswerStream {
  public:
-  explicit AnswerStream(const text::Tokenizer& tokenizer)
-      : tokenizer_(tokenizer), terminal_(isatty(STDOUT_FILENO) != 0) {}
+  AnswerStream(const text::Tokenizer& tokenizer, const infer::StopStrings& stop)
+      : tokenizer_(tokenizer), stop_(stop), terminal_(isatty(STDOUT_FILENO) != 0) {}
   void add(int64_t id) {
     ids_.push_back(id);
     const std::string token = tokenizer_.token_of(id);
     // What is not shown, a special token or none at all, is between bytes of one run.
     if (token.empty() || token.starts_with("<0x") || tokenizer_.is_special(id)) return;
     const std::string text = tokenizer_.decode(ids_);
-    if (!text.ends_with(kReplacement)) show(text);
+    if (!text.ends_with(kReplacement)) show(stop_.settled(text));
   }
   std::string finish(const std::vector<int64_t>& ids) {
-    const std::string text = tokenizer_.decode(ids);
+    const std::string text = stop_.cut(tokenizer_.decode(ids));
     show(text);
     std::fputc('\n', stdout);
     std::fflush(stdout);
@@ -65,6 +66,7 @@ class AnswerStream {
   }
 
   const text::Tokenizer& tokenizer_;
+  const infer::StopStrings& stop_;
   const bool terminal_;
   std::vector<int64_t> ids_;
   size_t shown_ = 0;
@@ -85,11 +87,13 @@ void check_marks(const std::vector<text::Turn>& turns, size_t images) {
 }
 
 std::string answer(InferModel& infer, const std::vector<text::Turn>& turns,
-                   const std::vector<std::string>& images, const infer::GenerateOptions& decode) {
+                   const std::vector<std::string>& images, const DecodeOptions& decode) {
   check_marks(turns, images.size());
   const data::Sample prompt = data::encode_prompt(turns, images, *infer.tokenizer, infer.encode);
-  AnswerStream stream(*infer.tokenizer);
-  infer::GenerateOptions options = decode;
+  const infer::StopStrings stop(*infer.tokenizer, decode.stop);
+  AnswerStream stream(*infer.tokenizer, stop);
+  infer::GenerateOptions options = decode.generate;
+  if (!stop.empty()) options.stops = [&](const auto& ids) { return stop.ends(ids); };
   options.on_token = [&](size_t, int64_t id) { stream.add(id); };
   return stream.finish(infer::generate(infer.model, prompt, infer.encode, options, infer.dtype));
 }
@@ -207,7 +211,7 @@ class Chat {
   }
 
   InferModel& infer_;
-  const infer::GenerateOptions decode_;
+  const DecodeOptions decode_;
   const Talk anew_;
   Talk talk_;
   ChatInput input_;
@@ -231,18 +235,7 @@ void add_generate(Command& app) {
   command.option("--image", options->images, "image file; once for every image").one_each();
   command.option("--prompt", options->prompt,
                  "the question; <image> marks where an image stands (default: in front)");
-  command.option("--max-new-tokens", options->decode.max_new_tokens, "longest answer")
-      .show_default()
-      .range(1, 1 << 20);
-  command.option("--temperature", options->decode.temperature, "0 takes the likeliest token")
-      .show_default()
-      .real_range(0.0, 100.0);
-  command
-      .option("--top-p", options->decode.top_p,
-              "draw from the likeliest tokens that hold this much")
-      .show_default()
-      .real_range(1e-6, 1.0);
-  command.option("--seed", options->decode.seed, "of the draws").show_default();
+  add_decode_options(command, options->decode);
   command.run([options] { generate_or_chat(*options); });
 }
 

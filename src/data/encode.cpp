@@ -4,6 +4,7 @@
 
 #include "src/base/errors.h"
 #include "src/base/text.h"
+#include "src/data/rows/row_images.h"
 #include "src/io/files.h"
 #include "src/text/labels.h"
 
@@ -187,7 +188,7 @@ std::vector<family::ImagePlan> plan_images(const Row& row, const std::string& im
   for (const std::string& name : row.images) {
     try {
       const io::FileHandle file =
-          io::open_image(image_root, name, options.image_limits.follow_symlinks);
+          open_row_image(row, name, image_root, options.image_limits.follow_symlinks);
       plans.push_back(options.images->of_row(row.images.size())
                           .plan(upright_size(read_header_of(file, options.image_limits))));
     } catch (const Error& error) {
@@ -260,7 +261,7 @@ Sample encode_row(const Row& row, const std::string& image_root, const text::Tok
   truncate_sample(sample, row, images, options);
   for (const std::string& name : row.images) {
     const auto open = [&] {
-      return io::open_image(image_root.empty() ? "." : image_root, name,
+      return open_row_image(row, name, image_root.empty() ? "." : image_root,
                             options.image_limits.follow_symlinks);
     };
     sample.images.push_back(fit_named(row, options, kMendImage, open));

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <limits>
 #include <random>
+#include <set>
+#include <tuple>
 
 #include "kernels/common/error.h"
 #include "models/ops/core/precision.h"
@@ -68,9 +70,15 @@ family::ImageFeatures features_of(family::Model& model, const std::vector<data::
 
 }  // namespace
 
-int64_t pick_token(const at::Tensor& logits_v, double temperature, double top_p, double uniform) {
-  if (temperature <= 0) return logits_v.argmax().item<int64_t>();
-  const at::Tensor probabilities = at::softmax(logits_v.to(at::kDouble) / temperature, 0);
+int64_t pick_token(const at::Tensor& logits_v, const GenerateOptions& options, double uniform) {
+  if (options.temperature <= 0) return logits_v.argmax().item<int64_t>();
+  const double top_p = options.top_p;
+  at::Tensor scaled_v = logits_v.to(at::kDouble) / options.temperature;
+  if (options.top_k > 0 && options.top_k < scaled_v.numel()) {
+    const at::Tensor least = std::get<0>(scaled_v.topk(options.top_k)).min();
+    scaled_v = scaled_v.masked_fill(scaled_v < least, -std::numeric_limits<double>::infinity());
+  }
+  const at::Tensor probabilities = at::softmax(scaled_v, 0);
   auto [sorted, order] = probabilities.sort(/*stable=*/true, /*dim=*/0, /*descending=*/true);
   const double* p = sorted.const_data_ptr<double>();
   const int64_t count = sorted.numel();
@@ -81,6 +89,17 @@ int64_t pick_token(const at::Tensor& logits_v, double temperature, double top_p,
   int64_t pick = 0;
   while (pick + 1 < kept && target >= p[pick]) target -= p[pick++];
   return order.const_data_ptr<int64_t>()[pick];
+}
+
+void penalise_repetition(at::Tensor& logits_v, const std::vector<int64_t>& ids, double penalty) {
+  if (penalty == 1) return;
+  const std::set<int64_t> once(ids.begin(), ids.end());
+  auto* const logits = logits_v.mutable_data_ptr<float>();
+  const auto factor = static_cast<float>(penalty);
+  for (const int64_t id : once) {
+    if (id < 0 || id >= logits_v.numel()) continue;
+    logits[id] = logits[id] < 0 ? logits[id] * factor : logits[id] / factor;
+  }
 }
 
 std::vector<std::vector<int64_t>> generate_batch(family::Model& model,
@@ -96,6 +115,8 @@ std::vector<std::vector<int64_t>> generate_batch(family::Model& model,
   const at::Device device = model->language_model->parameters().front().device();
   std::vector<std::mt19937_64> generators;
   for (size_t row = 0; row < prompts.size(); ++row) generators.emplace_back(options.seed + row);
+  std::vector<std::vector<int64_t>> seen;  // ids of prompt and answer
+  for (const data::Sample& prompt : prompts) seen.push_back(prompt.input_ids);
   std::vector<int64_t> last(prompts.size(), 0);
   std::vector<char> done(prompts.size(), 0);
   size_t open = prompts.size();
@@ -103,20 +124,25 @@ std::vector<std::vector<int64_t>> generate_batch(family::Model& model,
   const family::ImageFeatures features = features_of(model, prompts, encode, device);
   family::Batch batch = data::collate(prompts, encode, device);
   for (int64_t step = 0; step < limit && open > 0 && requested_signal() == 0; ++step) {
-    at::Tensor logits_bv = model->next_logits(batch, cache, &features).to(at::kCPU);
+    at::Tensor logits_bv = model->next_logits(batch, cache, &features).to(at::kCPU).contiguous();
     forbid(logits_bv, model->config.image_token);
     for (size_t row = 0; row < prompts.size(); ++row) {
       if (done[row] != 0) continue;
       const double uniform = static_cast<double>(generators[row]() >> 11) * 0x1p-53;
-      last[row] = pick_token(logits_bv[static_cast<int64_t>(row)], options.temperature,
-                             options.top_p, uniform);
+      at::Tensor logits_v = logits_bv[static_cast<int64_t>(row)];
+      penalise_repetition(logits_v, seen[row], options.repetition_penalty);
+      last[row] = pick_token(logits_v, options, uniform);
       if (is_end(last[row], encode.config)) {
         done[row] = 1;
         --open;
         continue;
       }
       answers[row].push_back(last[row]);
+      seen[row].push_back(last[row]);
       if (options.on_token) options.on_token(row, last[row]);
+      if (!options.stops || !options.stops(answers[row])) continue;
+      done[row] = 1;
+      --open;
     }
     batch = next_batch(last);
   }

@@ -1,4 +1,5 @@
-// Decoding with a KV cache: greedy, temperature, top-p. Knows ids and pixels, no text.
+// Decoding with a KV cache: greedy, temperature, top-k, top-p, repetition penalty. Knows ids and
+// pixels, no text.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -11,8 +12,13 @@ namespace lft::infer {
 
 struct GenerateOptions {
   int64_t max_new_tokens = 256;
-  double temperature = 0, top_p = 1;  // temperature 0: greedy, and top_p is not looked at
+  double temperature = 0, top_p = 1;  // temperature 0: greedy; top_k and top_p are not looked at
+  int64_t top_k = 0;                  // 0: all
+  double repetition_penalty = 1;      // of ids of the prompt and of the answer so far
   uint64_t seed = 0;
+  /// Whether an answer ends with its last id, for another reason than an end token; that id is
+  /// kept.
+  std::function<bool(const std::vector<int64_t>& answer)> stops = {};
   std::function<void(size_t row, int64_t id)>
       on_token;  // called for every new id as it comes (chat prints while it decodes)
 };
@@ -31,9 +37,13 @@ std::vector<std::vector<int64_t>> generate_batch(family::Model& model,
                                                  const GenerateOptions& options,
                                                  at::ScalarType compute);
 
-/// One draw from softmax(logits / temperature) cut to the smallest set of tokens that holds top_p,
-/// as transformers' warpers do. `uniform` in [0, 1) decides; temperature 0 takes the largest logit,
-/// the first of equals.
-int64_t pick_token(const at::Tensor& logits_v, double temperature, double top_p, double uniform);
+/// One draw from softmax(logits / temperature), cut to the top_k likeliest tokens (and what equals
+/// the last of them), then to the smallest set that holds top_p, as transformers' warpers do.
+/// `uniform` in [0, 1) decides; temperature 0 takes the largest logit, the first of equals.
+int64_t pick_token(const at::Tensor& logits_v, const GenerateOptions& options, double uniform);
+
+/// transformers' RepetitionPenaltyLogitsProcessor: logits of `ids`, each once, are divided by the
+/// penalty where they are above 0, else multiplied. Of float32 on the CPU, in place.
+void penalise_repetition(at::Tensor& logits_v, const std::vector<int64_t>& ids, double penalty);
 
 }  // namespace lft::infer

@@ -94,6 +94,7 @@ class StrictReader {
   static bool parse(const YamlNode& node, const FieldRule& rule, bool* out);
   static bool parse(const YamlNode& node, const FieldRule& rule, Shuffle* out);
   static bool parse(const YamlNode& node, const FieldRule& rule, std::string* out);
+  static bool parse(const YamlNode& node, const FieldRule& rule, TrainData* out);
   static bool parse(const YamlNode& node, const FieldRule& rule, std::vector<std::string>* out);
   static bool parse(const YamlNode& node, const FieldRule& rule, std::array<double, 2>* out);
   static std::string expected(int64_t, const FieldRule& rule);
@@ -101,6 +102,7 @@ class StrictReader {
   static std::string expected(bool, const FieldRule& rule);
   static std::string expected(const Shuffle&, const FieldRule& rule);
   static std::string expected(const std::string&, const FieldRule& rule);
+  static std::string expected(const TrainData&, const FieldRule& rule);
   static std::string expected(const std::vector<std::string>&, const FieldRule& rule);
   static std::string expected(const std::array<double, 2>&, const FieldRule& rule);
 

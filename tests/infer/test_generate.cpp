@@ -28,30 +28,59 @@ namespace {
 // 0.0855885730, 0.0100411800
 const std::vector<float> kLogits = {0.5f, 2.0f, -1.0f, 1.0f};  // the same, in another order
 
+GenerateOptions warm(double temperature, double top_p = 1, int64_t top_k = 0) {
+  GenerateOptions options;
+  options.temperature = temperature;
+  options.top_p = top_p;
+  options.top_k = top_k;
+  return options;
+}
+
 TEST(PickToken, GreedyTakesTheFirstOfTheLargest) {
-  EXPECT_EQ(pick_token(at::tensor(kLogits), 0, 1, 0.99), 1);
-  EXPECT_EQ(pick_token(at::tensor({1.0f, 3.0f, 3.0f}), 0, 1, 0.5), 1);
+  EXPECT_EQ(pick_token(at::tensor(kLogits), {}, 0.99), 1);
+  EXPECT_EQ(pick_token(at::tensor({1.0f, 3.0f, 3.0f}), {}, 0.5), 1);
 }
 
 TEST(PickToken, TemperatureDrawsByProbability) {
   const at::Tensor logits = at::tensor(kLogits);
-  EXPECT_EQ(pick_token(logits, 0.7, 1, 0.0), 1);
-  EXPECT_EQ(pick_token(logits, 0.7, 1, 0.7295), 1);
-  EXPECT_EQ(pick_token(logits, 0.7, 1, 0.7296), 3);
-  EXPECT_EQ(pick_token(logits, 0.7, 1, 0.9043), 3);
-  EXPECT_EQ(pick_token(logits, 0.7, 1, 0.9044), 0);
-  EXPECT_EQ(pick_token(logits, 0.7, 1, 0.9899), 0);
-  EXPECT_EQ(pick_token(logits, 0.7, 1, 0.9901), 2);
+  EXPECT_EQ(pick_token(logits, warm(0.7), 0.0), 1);
+  EXPECT_EQ(pick_token(logits, warm(0.7), 0.7295), 1);
+  EXPECT_EQ(pick_token(logits, warm(0.7), 0.7296), 3);
+  EXPECT_EQ(pick_token(logits, warm(0.7), 0.9043), 3);
+  EXPECT_EQ(pick_token(logits, warm(0.7), 0.9044), 0);
+  EXPECT_EQ(pick_token(logits, warm(0.7), 0.9899), 0);
+  EXPECT_EQ(pick_token(logits, warm(0.7), 0.9901), 2);
 }
 
 TEST(PickToken, TopPKeepsTheSmallestSetThatHoldsIt) {
   const at::Tensor logits = at::tensor(kLogits);
   for (const double uniform : {0.0, 0.5, 0.999999})
-    EXPECT_EQ(pick_token(logits, 0.7, 0.7, uniform), 1);
+    EXPECT_EQ(pick_token(logits, warm(0.7, 0.7, 0), uniform), 1);
   // Two tokens kept, 0.9043702 in all: the border lies at 0.7295361520 / 0.9043702470 = 0.8066786.
-  EXPECT_EQ(pick_token(logits, 0.7, 0.8, 0.8066), 1);
-  EXPECT_EQ(pick_token(logits, 0.7, 0.8, 0.8067), 3);
-  EXPECT_EQ(pick_token(logits, 0.7, 0.8, 0.999999), 3);
+  EXPECT_EQ(pick_token(logits, warm(0.7, 0.8, 0), 0.8066), 1);
+  EXPECT_EQ(pick_token(logits, warm(0.7, 0.8, 0), 0.8067), 3);
+  EXPECT_EQ(pick_token(logits, warm(0.7, 0.8, 0), 0.999999), 3);
+}
+
+TEST(PickToken, TopKKeepsTheLargestAndTheirEquals) {
+  const at::Tensor logits = at::tensor(kLogits);
+  for (const double uniform : {0.0, 0.5, 0.999999})
+    EXPECT_EQ(pick_token(logits, warm(0.7, 1, 1), uniform), 1);
+  EXPECT_EQ(pick_token(logits, warm(0.7, 1, 2), 0.8066), 1);
+  EXPECT_EQ(pick_token(logits, warm(0.7, 1, 2), 0.8067), 3);
+  EXPECT_EQ(pick_token(logits, warm(0.7, 1, 9), 0.9901), 2);
+  const at::Tensor equal = at::tensor({1.0f, 3.0f, 3.0f, 3.0f});
+  EXPECT_EQ(pick_token(equal, warm(1, 1, 2), 0.99), 3);
+  // top_p is of what top_k leaves: of 0.8066 and 0.1934 the first holds 0.8.
+  EXPECT_EQ(pick_token(logits, warm(0.7, 0.8, 2), 0.9999), 1);
+}
+
+TEST(PickToken, RepeatedTokensAreLessLikelyEachOnce) {
+  at::Tensor logits = at::tensor({2.0f, -1.0f, 0.5f, 4.0f});
+  penalise_repetition(logits, {1, 0, 0, 99, -1}, 2);
+  EXPECT_TRUE(at::equal(logits, at::tensor({1.0f, -2.0f, 0.5f, 4.0f})));
+  penalise_repetition(logits, {3}, 1);
+  EXPECT_EQ(logits[3].item<float>(), 4);
 }
 
 class Generate : public ::testing::Test {
@@ -129,11 +158,11 @@ TEST_F(Generate, StopsAtAnyEndTokenOfTheEncoding) {
 
 TEST_F(Generate, SamplingRepeatsWithItsSeed) {
   const Sample p = prompt({5, 9, 11}, true);
-  const GenerateOptions warm{
+  const GenerateOptions drawn{
       .max_new_tokens = 20, .temperature = 2, .top_p = 0.95, .seed = 3, .on_token = {}};
-  const auto once = generate(model, p, encode, warm, at::kFloat);
-  EXPECT_EQ(once, generate(model, p, encode, warm, at::kFloat));
-  GenerateOptions other = warm;
+  const auto once = generate(model, p, encode, drawn, at::kFloat);
+  EXPECT_EQ(once, generate(model, p, encode, drawn, at::kFloat));
+  GenerateOptions other = drawn;
   other.seed = 4;
   EXPECT_NE(once, generate(model, p, encode, other, at::kFloat));
 }

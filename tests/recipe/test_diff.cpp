@@ -23,6 +23,7 @@ struct ChangeAll {
     value.blocks = !value.blocks;
   }
   void field(const char*, std::string& value, const FieldRule&, const char*) { value += "x"; }
+  void field(const char*, TrainData& value, const FieldRule&, const char*) { value.path += "x"; }
   void field(const char*, std::vector<std::string>& value, const FieldRule&, const char*) {
     value.push_back("x");
   }

@@ -97,6 +97,36 @@ TEST(Recipe, ReadsEveryFieldOfTheFullExample) {
   EXPECT_EQ(r.log.layer_grad_norms_every, 100);
 }
 
+TEST(Recipe, TrainMayListSources) {
+  const std::string head = "version: 1\noutput_dir: a\nmodel: {path: b}\n";
+  const Recipe r = parse_recipe(head +
+                                    "data:\n  train:\n    - {path: a.json, weight: 0.5}\n"
+                                    "    - path: b.tar\n      image_root: img\n",
+                                "r.yaml");
+  const std::vector<Source> want = {{.path = "a.json", .image_root = {}, .weight = 0.5},
+                                    {.path = "b.tar", .image_root = "img"}};
+  EXPECT_EQ(r.data.train.list, want);
+  EXPECT_EQ(r.data.train.sources(), want);
+  EXPECT_EQ(r.data.train.text(), "a.json, b.tar");
+  EXPECT_EQ(parse_recipe(dump_recipe(r), "dumped").data.train, r.data.train);
+  EXPECT_EQ(parse_recipe(kMinimal, "r.yaml").data.train.sources(),
+            (std::vector<Source>{{.path = "rows.json", .image_root = {}}}));
+  EXPECT_EQ(parse_recipe(kMinimal, "r.yaml", {"data.train=[{path: x, weight: 2}]"})
+                .data.train.list.at(0)
+                .weight,
+            2);
+  for (const char* const bad :
+       {"[]", "[a.json]", "[{path: a, weight: 0}]", "[{path: a, weight: -1}]",
+        "[{path: a, weight: .inf}]", "[{path: a, weight: \"1\"}]", "[{weight: 1}]", "{path: a}",
+        "[{path: a, wieght: 1}]", "[{path: a, path: b}]", "[{path: a, weight: 2000000}]", "[{}]",
+        "[{path: \"\"}]"}) {
+    const std::vector<std::string> found =
+        problems(head + "data: {train: " + std::string(bad) + "}\n");
+    ASSERT_EQ(found.size(), 2u) << bad;
+    EXPECT_NE(found[1].find("line 4: data.train is "), std::string::npos) << found[1];
+  }
+}
+
 TEST(Recipe, DefaultsAreThoseOfTheFullExample) {
   Recipe full = parse_recipe(kFull, "r.yaml");
   const Recipe minimal = parse_recipe(kMinimal, "r.yaml");
@@ -316,8 +346,9 @@ TEST(Recipe, ReportsEverythingAtOnceInFileOrder) {
       "the recipe has 9 problems",
       "version is missing (format of this file)",
       "output_dir is missing (where the run writes; created if absent)",
-      "data.train is missing (JSON or JSONL (LLaVA, ShareGPT, OpenAI messages), or a directory of "
-      "lft prepare)",
+      "data.train is missing (JSON, JSONL, tar, Parquet or Arrow (LLaVA, ShareGPT, OpenAI "
+      "messages), a folder of such, or one of lft prepare; a list mixes several: of each an epoch "
+      "takes weight (1, above 0) x rows, and image_root is data.image_root where it is not given)",
       "line 2: lora.rank is 0, expected a whole number in [1, 65536]",
       "line 3: lora.foo is not a recipe field (known here: variant, rank, alpha, dropout, targets, "
       "init_from)",
@@ -390,7 +421,8 @@ TEST(RecipeSet, NamesTheOverrideThatIsWrong) {
   const std::vector<std::string> want = {
       "the recipe has 7 problems",
       "--set lora.rank=0: lora.rank is 0, expected a whole number in [1, 65536]",
-      std::string("--set data.train=: data.train is empty, expected ") + kText,
+      std::string("--set data.train=: data.train is empty, expected ") + kText +
+          ", or a list of {path: text, image_root: text, weight: a number in (0, 1000000]}",
       "--set lora.rnk=8: lora.rnk is not a recipe field (nearest: lora.rank)",
       "--set lora: expected key=value",
       "--set lora={rank: 8}: lora is a section; set its fields one by one",
@@ -502,7 +534,8 @@ TEST(RecipeReference, HasOneRowAField) {
       << table;
   EXPECT_NE(table.find("| `optim.projector_lr` | number | none | in [0, 10] |"), std::string::npos);
   EXPECT_NE(table.find("| `precision.loss_scale.init` |"), std::string::npos);
-  EXPECT_NE(table.find("| `data.train` | text | required |"), std::string::npos);
+  EXPECT_NE(table.find("| `data.train` | text, or list of {path, image_root, weight} | required |"),
+            std::string::npos);
 }
 
 }  // namespace

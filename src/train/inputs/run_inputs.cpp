@@ -159,7 +159,8 @@ RunInputs open_inputs(const recipe::Recipe& asked, bool resume, bool writes) {
   }
   inputs.data = open_run_data(recipe, inputs.config, std::move(tokenizer), &inputs.notices);
   inputs.max_tokens = inputs.data.encode.max_tokens;
-  inputs.rows = inputs.data.train->size();
+  inputs.sources = source_shares(recipe, *inputs.data.train);
+  inputs.rows = data::epoch_size({.sources = inputs.sources}, inputs.data.train->size());
   settle_accumulation(recipe, inputs.rows);
   const recipe::Recipe::Train& train = inputs.recipe.train;
   inputs.steps_per_epoch = divide_up(inputs.rows, train.batch_size * train.grad_accum);
@@ -177,7 +178,7 @@ data::BatchLayout batch_layout(const RunInputs& inputs) {
 }
 
 std::unique_ptr<data::Loader> start_loader(const RunInputs& inputs, int64_t first_step) {
-  data::LoaderOptions options = loader_options(inputs.recipe, inputs.data.lengths);
+  data::LoaderOptions options = loader_options(inputs, inputs.data.lengths);
   options.layout = std::make_shared<data::BatchLayout>(batch_layout(inputs));
   options.rank = inputs.rank;
   options.ranks = inputs.ranks;

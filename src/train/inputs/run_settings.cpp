@@ -37,13 +37,17 @@ bool could_record(const recipe::Recipe& recipe, const RunSettings& settings) {
 }  // namespace
 
 bool uses_cuda_graphs(const recipe::Recipe& recipe, const RunSettings& settings) {
-  return could_record(recipe, settings) && settings.config.family->unlike_passes().empty();
+  return could_record(recipe, settings) && recipe.data.train.list.size() < 2 &&
+         settings.config.family->unlike_passes().empty();
 }
 
 std::string graphs_left_out(const recipe::Recipe& recipe, const RunSettings& settings) {
   const family::Family& family = *settings.config.family;
   const std::string unlike = family.unlike_passes();
-  if (!could_record(recipe, settings) || unlike.empty()) return {};
+  if (!could_record(recipe, settings)) return {};
+  if (recipe.data.train.list.size() > 1)
+    return "train.cuda_graphs: the losses of several sources are told apart: none is recorded";
+  if (unlike.empty()) return {};
   return "train.cuda_graphs: " + unlike + ", so that no two passes are alike: none is recorded";
 }
 

@@ -59,8 +59,9 @@ void require_one_recipe(dist::Ranks& ranks, const recipe::Recipe& recipe) {
 }
 
 io::Json record_json(const infer::EvalRecord& record) {
-  return {record.index,    record.id,    record.question,        record.reference, record.answer,
-          record.answered, record.match, bits_text(record.loss), record.supervised};
+  return {record.index,      record.id,       record.question,   record.reference,
+          record.answer,     record.answered, record.match,      bits_text(record.loss),
+          record.supervised, record.open,     record.references, bits_text(record.score)};
 }
 
 infer::EvalRecord record_from(const io::Json& json) {
@@ -71,6 +72,9 @@ infer::EvalRecord record_from(const io::Json& json) {
           .answer = json.at(4),
           .answered = json.at(5),
           .match = json.at(6),
+          .open = json.at(9),
+          .references = json.at(10),
+          .score = bits_value(json.at(11)),
           .loss = bits_value(json.at(7)),
           .supervised = json.at(8)};
 }
@@ -266,12 +270,12 @@ infer::EvalResult evaluate_shared(dist::Ranks* ranks, Run& run, const data::Data
     whole.skipped_indices.push_back(row);
     whole.skipped.push_back(reason);
   }
-  sum_up(whole);
+  sum_up(whole, options.metric);
   return whole;
 }
 
 data::StepSamples read_step(const Run& run, int64_t step) {
-  data::LoaderOptions options = loader_options(run.inputs.recipe, run.inputs.data.lengths);
+  data::LoaderOptions options = loader_options(run.inputs, run.inputs.data.lengths);
   options.layout = std::make_shared<data::BatchLayout>(batch_layout(run.inputs));
   return data::Loader(*run.inputs.data.train, std::move(options), step - 1).next();
 }
