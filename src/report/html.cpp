@@ -48,7 +48,8 @@ std::string read_image(const std::string& file) {
 std::string shown_image(std::string bytes) {
   constexpr size_t kMostBytes = 2u << 20;
   const bool shown = bytes.starts_with("\x89PNG") || bytes.starts_with("\xff\xd8\xff");
-  return shown && bytes.size() <= kMostBytes ? bytes : "";
+  if (!shown || bytes.size() > kMostBytes) bytes.clear();
+  return bytes;
 }
 
 std::string image_url(const std::string& image) {

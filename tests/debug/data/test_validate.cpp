@@ -419,7 +419,7 @@ TEST_F(Validate, AFileThatCannotBeReadLeavesTheOtherToBeScanned) {
   EXPECT_EQ(report.counts,
             (std::map<DataFault, int64_t>{{DataFault::kFile, 1}, {DataFault::kRow, 1}}))
       << data_report_text(report);
-  EXPECT_EQ(report.first.at(DataFault::kFile)[0].where, recipe_.data.train + "[1]");
+  EXPECT_EQ(report.first.at(DataFault::kFile)[0].where, recipe_.data.train.path + "[1]");
   EXPECT_EQ(report.first.at(DataFault::kRow)[0].where, line(kBad));
   EXPECT_EQ(report.files[0].key, "data.eval");
 }
