@@ -37,6 +37,8 @@ class LinearAdapter : public torch::nn::Module {
   /// The weight that alone does what `weight_oi` [out, in] and this adapter do together, in
   /// float32, without a graph.
   virtual at::Tensor merged_oi(const at::Tensor& weight_oi) const = 0;
+  /// What merging adds to the layer's bias, float32 [out]; undefined: nothing.
+  virtual at::Tensor bias_shift_o() const { return {}; }
   /// A new adapter that leaves the layer as it was before training, with parameters of the same
   /// names; null where the layer without an adapter does that.
   virtual std::shared_ptr<LinearAdapter> at_start() const { return nullptr; }

@@ -20,6 +20,7 @@ void add_generate(Command& app);
 void add_eval(Command& app);
 void add_score(Command& app);
 void add_merge(Command& app);
+void add_export(Command& app);
 void add_summary(Command& app);
 void add_checkpoint(Command& app);
 void add_verify_resume(Command& app);

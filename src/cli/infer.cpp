@@ -109,6 +109,7 @@ InferModel load_infer_model(const InferOptions& options) {
                                     &lowered);
   if (!lowered.empty()) notice(lowered);
   hf::check_adapter_tokenizer(adapter, out.encode.tokenizer_parts);
+  hf::check_model_tokenizer(base.path, out.encode.tokenizer_parts);
   out.encode.image_limits = options.image_limits;
   out.encode.count_unknown = options.count_unknown;
   out.encode.special_tokens = options.special_tokens;

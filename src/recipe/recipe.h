@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lft::recipe {
@@ -16,6 +17,10 @@ struct Shuffle {
   Shuffle(bool on = true) : rows(on) {}  // NOLINT: true and false are words of a recipe
   bool operator==(const Shuffle&) const = default;
 };
+
+/// A mapping of patterns to values, in the recipe's order.
+template <class T>
+using ByPattern = std::vector<std::pair<std::string, T>>;
 
 struct Recipe {
   int64_t version = 1;
@@ -30,6 +35,8 @@ struct Recipe {
     int64_t rank = 128;
     double alpha = 256, dropout = 0.05;
     std::vector<std::string> targets = {"llm:all-linear"};
+    ByPattern<int64_t> rank_pattern;
+    ByPattern<double> alpha_pattern;
     std::string init_from;
   } lora;
   std::vector<std::string> full;  // projector, vision, llm, all

@@ -84,6 +84,8 @@ const char* type_text(const Shuffle&) { return "true, false or blocks"; }
 const char* type_text(const std::string&) { return "text"; }
 const char* type_text(const std::vector<std::string>&) { return "list of text"; }
 const char* type_text(const std::array<double, 2>&) { return "two numbers"; }
+const char* type_text(const ByPattern<int64_t>&) { return "whole numbers by pattern"; }
+const char* type_text(const ByPattern<double>&) { return "numbers by pattern"; }
 
 struct ReferenceTable : SectionPath {
   std::string text = "| key | type | default | range | meaning |\n|---|---|---|---|---|\n";

@@ -11,7 +11,7 @@
 
 namespace lft::recipe {
 
-/// What a value must satisfy. For lists, `choices` and the range hold for every item.
+/// What a value must satisfy. For lists and mappings, `choices` and the range hold for every item.
 struct FieldRule {
   bool required = false;
   bool nullable = false;   // null means "not given": the default stays
@@ -64,6 +64,11 @@ void visit_lora(Visitor& v, Section& l) {
   v.field("targets", l.targets, {},
           "layers to adapt, as scope:pattern; scopes llm, projector, vision; all-linear is every "
           "linear layer but the LM head");
+  v.field("rank_pattern", l.rank_pattern, {.low = 1, .high = 65536},
+          "other ranks: of a mapping of patterns, {q_proj: 8, \"llm:*.mlp.*\": 4}, the first that "
+          "matches a layer");
+  v.field("alpha_pattern", l.alpha_pattern, {.low = 0, .high = 1e6, .low_open = true},
+          "other alphas, by the same rule; a layer of another rank keeps lora.alpha without one");
   v.field(
       "init_from", l.init_from, {.nullable = true},
       "PEFT adapter directory to start from, parts that another run trained whole, or a checkpoint "

@@ -295,4 +295,12 @@ std::string StrictReader::expected(const std::array<double, 2>&, const FieldRule
   return "two numbers, as [a, b], each " + rule_text(rule, false);
 }
 
+std::string StrictReader::expected(const ByPattern<int64_t>&, const FieldRule& rule) {
+  return "a mapping of patterns, each once, to values: " + expected(int64_t{}, rule);
+}
+
+std::string StrictReader::expected(const ByPattern<double>&, const FieldRule& rule) {
+  return "a mapping of patterns, each once, to values: " + expected(double{}, rule);
+}
+
 }  // namespace lft::recipe

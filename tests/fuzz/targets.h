@@ -18,6 +18,7 @@ struct Broken : std::logic_error {
 
 /// True: the reader took the bytes. False: it refused them.
 bool config(std::string_view bytes);    // config.json of a model
+bool gguf(std::string_view bytes);      // of a GGUF: all that stands before the data, and tensors
 bool image(std::string_view bytes);     // header, pixels and size
 bool index(std::string_view bytes);     // of a data file, see fuzz_index.cpp
 bool json(std::string_view bytes);      // whole and entry by entry

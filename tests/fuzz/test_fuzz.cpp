@@ -32,6 +32,7 @@ void PrintTo(const Target& target, std::ostream* out) { *out << target.name; }
 
 const std::vector<Target> kTargets = {
     {"config", config, {}, 2000},
+    {"gguf", gguf, {}, 5000},
     {"image", image, {"images"}, 3000},
     {"index", index, {}, 1000},
     {"json", json, {}, 5000},

@@ -26,6 +26,10 @@ struct ChangeAll {
   void field(const char*, std::vector<std::string>& value, const FieldRule&, const char*) {
     value.push_back("x");
   }
+  template <class T>
+  void field(const char*, ByPattern<T>& value, const FieldRule&, const char*) {
+    value.emplace_back("q_proj", T{1});
+  }
   void field(const char*, std::array<double, 2>& value, const FieldRule&, const char*) {
     value[1] = 0.5;
   }

@@ -50,6 +50,8 @@ lora:
   alpha: 256
   dropout: 0.05
   targets: ["llm:all-linear"]
+  rank_pattern: {}
+  alpha_pattern: {}
 full: [projector]
 data:
   train: data/llava_instruct.json
@@ -97,6 +99,18 @@ TEST(Recipe, ReadsEveryFieldOfTheFullExample) {
   EXPECT_EQ(r.log.layer_grad_norms_every, 100);
 }
 
+TEST(Recipe, PatternsKeepTheirOrderAndReadBack) {
+  const std::string text =
+      std::string(kMinimal) +
+      "lora: {rank_pattern: {v_proj: 4, \"llm:*.mlp.*\": 8}, alpha_pattern: {q_proj: 1.5}}\n";
+  const Recipe r = parse_recipe(text, "r.yaml");
+  EXPECT_EQ(r.lora.rank_pattern, (ByPattern<int64_t>{{"v_proj", 4}, {"llm:*.mlp.*", 8}}));
+  EXPECT_EQ(r.lora.alpha_pattern, (ByPattern<double>{{"q_proj", 1.5}}));
+  EXPECT_EQ(parse_recipe(dump_recipe(r), "r.yaml").lora.rank_pattern, r.lora.rank_pattern);
+  const Recipe set = parse_recipe(kMinimal, "r.yaml", {"lora.rank_pattern={o_proj: 2}"});
+  EXPECT_EQ(set.lora.rank_pattern, (ByPattern<int64_t>{{"o_proj", 2}}));
+}
+
 TEST(Recipe, DefaultsAreThoseOfTheFullExample) {
   Recipe full = parse_recipe(kFull, "r.yaml");
   const Recipe minimal = parse_recipe(kMinimal, "r.yaml");
@@ -133,6 +147,16 @@ INSTANTIATE_TEST_SUITE_P(
         Forged{"unknown",
                "lora:\n  rnk: 8\n",
                {"line 6: lora.rnk is not a recipe field (nearest: lora.rank)"}},
+        Forged{"pattern_of_no_rank",
+               "lora: {rank_pattern: {q_proj: 0}, alpha_pattern: [1]}\n",
+               {"line 5: lora.rank_pattern is a mapping, expected a mapping of patterns, each "
+                "once, to values: a whole number in [1, 65536]",
+                "line 5: lora.alpha_pattern is [1], expected a mapping of patterns, each once, to "
+                "values: a number in (0, 1e+06]"}},
+        Forged{"pattern_twice",
+               "lora:\n  rank_pattern:\n    q_proj: 2\n    q_proj: 3\n",
+               {"line 7: lora.rank_pattern is a mapping, expected a mapping of patterns, each "
+                "once, to values: a whole number in [1, 65536]"}},
         Forged{"unknown_in_flow",
                "lora: {alpha: 8,\n  rnk: 8}\n",
                {"line 6: lora.rnk is not a recipe field (nearest: lora.rank)"}},
@@ -320,7 +344,7 @@ TEST(Recipe, ReportsEverythingAtOnceInFileOrder) {
       "lft prepare)",
       "line 2: lora.rank is 0, expected a whole number in [1, 65536]",
       "line 3: lora.foo is not a recipe field (known here: variant, rank, alpha, dropout, targets, "
-      "init_from)",
+      "rank_pattern, alpha_pattern, init_from)",
       "line 4: optim.lr is .nan, expected a number in [0, 10]",
       "line 5: bar is not a recipe field (known here: version, output_dir, full, model, lora, "
       "data, optim, precision, train, checkpoint, "

@@ -79,11 +79,12 @@ void open_init(const recipe::Recipe& recipe, const std::vector<lora::LinearSite>
 int64_t count_trainable(const recipe::Recipe& recipe, family::ModelImpl& shapes,
                         const std::vector<lora::LinearSite>& sites) {
   int64_t count = 0;
+  const lora::LoraOptions options = lora_options(recipe, sites);
   for (const lora::LinearSite& site : sites) {
     const at::Tensor& weight = site.layer->weight;
+    const int64_t rank = options.of(site.name).rank;
     for (const lora::AdapterTensor& tensor : lora::find_variant(recipe.lora.variant).tensors)
-      count +=
-          c10::multiply_integers(tensor.shape(weight.size(0), weight.size(1), recipe.lora.rank));
+      count += c10::multiply_integers(tensor.shape(weight.size(0), weight.size(1), rank));
   }
   for (const auto& parameter : shapes.named_parameters()) {
     if (trains_whole(recipe, parameter.key())) count += parameter.value().numel();

@@ -18,8 +18,8 @@ namespace {
 
 /// Adapters, new ones where none are given, and what of the model is trained then.
 void make_trained(RunModel& run, const recipe::Recipe& recipe, const hf::AdapterDir* init_from) {
-  run.lora = lora_options(recipe);
   const std::vector<lora::LinearSite> sites = adapted_sites(recipe, *run.model, nullptr);
+  run.lora = lora_options(recipe, sites);
   run.adapted_layers = static_cast<int64_t>(sites.size());
   if (init_from != nullptr) {
     hf::AdapterDir dir = *init_from;
@@ -121,6 +121,7 @@ std::vector<std::string> describe_plan(const RunInputs& inputs, const RunModel& 
   std::string trained = trained_share(model.trainable_parameters, model.parameters);
   if (model.adapted_layers > 0) {
     trained += ": " + recipe.lora.variant + " of rank " + std::to_string(recipe.lora.rank) +
+               (model.lora.own.empty() ? "" : " and others (lora.rank_pattern, alpha_pattern)") +
                " on " + std::to_string(model.adapted_layers) + " layers";
   }
   if (!recipe.full.empty())
