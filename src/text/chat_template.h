@@ -36,9 +36,9 @@ Rendered render(const std::string& name, const std::vector<Turn>& turns, const s
 std::string template_hash(const std::string& name);  // sha256 of one rendered example
 /// The template as a chat_template.jinja that gives render()'s text for messages of roles system,
 /// user and assistant. An image part becomes `image_mark`, which transformers' processor replaces,
-/// and a line's end, as in rows of messages. The end token is the tokenizer's `eos_token`. A text
-/// part that begins with `marker`, where there is one, is an image that whoever renders has put
-/// there, and gets its line's end.
+/// and a line's end, as in rows of messages. The end token is the tokenizer's `eos_token`. Where
+/// `marker` is given, a text may show an image as `marker`, more, and "__>", put there by whoever
+/// renders; it gets its line's end too.
 std::string template_jinja(const std::string& name, const std::string& image_mark,
                            const std::string& marker = "");
 

@@ -5,6 +5,9 @@
 namespace lft::text {
 namespace {
 
+/// How a marker ends that whoever renders has put into a text for an image.
+constexpr const char* kMarkerEnd = "__>";
+
 /// A literal of Jinja.
 std::string quoted(const std::string& text) {
   std::string out = "'";
@@ -28,13 +31,15 @@ std::string print_literal(const std::string& text) {
 /// A message's content as lft reads it from a row: a text, or parts of which an image is its mark
 /// and a line's end.
 std::string said_macro(const std::string& mark, const std::string& marker) {
-  const std::string line_end = marker.empty()
-                                   ? ""
-                                   : block("if part.text.startswith(" + quoted(marker) + ")") +
-                                         print_literal("\n") + block("endif");
-  return block("macro said(content)") + block("if content is string") + print("content") +
+  const auto print_text = [&](const std::string& text) {
+    if (marker.empty()) return print(text);
+    return print(text + " | replace(" + quoted(kMarkerEnd) + ", " +
+                 quoted(std::string(kMarkerEnd) + "\n") + ") if " + quoted(marker) + " in " + text +
+                 " else " + text);
+  };
+  return block("macro said(content)") + block("if content is string") + print_text("content") +
          block("else") + block("for part in content") + block("if part.type == 'text'") +
-         print("part.text") + line_end + block("elif part.type in ['image', 'image_url']") +
+         print_text("part.text") + block("elif part.type in ['image', 'image_url']") +
          print(quoted(mark + "\n")) + block("else") +
          print("raise_exception('This model reads texts and images.')") + block("endif") +
          block("endfor") + block("endif") + block("endmacro");

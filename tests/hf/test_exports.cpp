@@ -128,7 +128,7 @@ TEST_F(Exports, FindingsNameWhatAClientDoesNotTake) {
             (List{"LLaVA !", "use_rslora", tower + " -", "target_modules: an expression -"}));
   TinyAdapter newest = adapter_in("d3");
   EXPECT_EQ(found(Target::kVllm, newest.write(temp_.file("d3"))),
-            (List{tower, "names of the vision tower of transformers 5.6"}));
+            (List{tower, "the vision tower's spelling of transformers 5.6"}));
   TinyAdapter head;
   head.lora = {{"lm_head", {32, 64}}};
   EXPECT_EQ(found(Target::kVllm, head.write(temp_.file("head"))), List{});

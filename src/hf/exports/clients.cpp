@@ -115,8 +115,9 @@ std::string found(Trait trait, const AdapterDir& dir, const family::ModelConfig&
                  ? "LoRA on vision tower or projector"
                  : "";
     case Trait::kSpelling:
-      return newest_spelling(dir, *config.family) ? "names of the vision tower of transformers 5.6"
-                                                  : "";
+      return newest_spelling(dir, *config.family)
+                 ? "the vision tower's spelling of transformers 5.6"
+                 : "";
     case Trait::kExpression:
       return dir.named_by_pattern ? "target_modules: an expression" : "";
     case Trait::kRank:
