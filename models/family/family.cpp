@@ -13,9 +13,8 @@ nlohmann::json Family::processor_fitted(const ModelConfig& /*config*/, const nlo
 }
 
 std::string Family::unserved(Server server, const ModelConfig& /*config*/) const {
-  return server == Server::kSglang
-             ? "SGLang 0.5.23 loads no " + name() + " in Hugging Face layout"
-             : "lft writes no GGUF of a " + name();
+  return server == Server::kSglang ? "SGLang 0.5.23 loads no " + name() + " in Hugging Face layout"
+                                   : "lft writes no GGUF of a " + name();
 }
 
 GgufForm Family::gguf(const ModelConfig& /*config*/) const {
