@@ -54,9 +54,8 @@ class LinearImpl : public torch::nn::Module {
                        adapter);  // registered as submodule "adapter"; nullptr removes it
   const std::shared_ptr<LinearAdapter>& adapter() const { return adapter_; }
 
-  /// Keeps a weight [out, in] as codes on `device`: `weight` is its shape alone from then on
-  /// (device meta).
-  void store(const at::Tensor& weight_oi, ops::BaseStorage storage, at::Device device);
+  /// Keeps a weight [out, in] as codes: `weight` is its shape alone from then on (device meta).
+  void store(c10::intrusive_ptr<ops::CodedWeight> weight_oi);
   /// What the layer multiplies with.
   ops::Weight stored() const;
   at::Device device() const;

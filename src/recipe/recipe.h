@@ -71,6 +71,7 @@ struct Recipe {
     int64_t eval_every_steps = 0;    // 0: at the end of the run only (when data.eval is given)
     std::string keep_best = "none";  // none, eval_loss
     int64_t patience = 0;            // evaluations; 0: to the last step
+    std::string shard = "none";      // none, base
   } train;
   struct Checkpoint {
     int64_t every_steps = 500, keep = 2;

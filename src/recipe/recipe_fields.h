@@ -220,6 +220,9 @@ void visit_train(Visitor& v, Section& t) {
   v.field(
       "patience", t.patience, {.low = 0, .high = 1e6, .may_change = true},
       "above 0: stop after this many evaluations in a row without a lower loss; needs keep_best");
+  v.field("shard", t.shard, {.choices = {"none", "base"}, .may_change = true},
+          "base: of several processes on a machine each holds a slice of the decoder's frozen "
+          "layers, and gathers one after the other as it computes: less memory, the same bits");
 }
 
 template <class Visitor, class Section>

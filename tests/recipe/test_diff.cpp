@@ -65,6 +65,7 @@ TEST(RecipeDiff, EveryFieldIsCompared) {
                                                  "train.worst_first",
                                                  "train.eval_every_steps",
                                                  "train.patience",
+                                                 "train.shard",
                                                  "checkpoint.every_steps",
                                                  "checkpoint.keep",
                                                  "checkpoint.at_step_zero",

@@ -77,7 +77,7 @@ precision:
   lr_backoff: 0.5
 train: {epochs: 1, max_steps: 0, batch_size: 16, grad_accum: auto, max_tokens_per_step: 0, )"
     R"(activation_checkpointing: none, activation_offload: false, cuda_graphs: auto, )"
-    R"(worst_first: true, seed: 42, deterministic: true}
+    R"(worst_first: true, seed: 42, deterministic: true, shard: none}
 checkpoint: {every_steps: 500, keep: 2, at_step_zero: true}
 dist: {timeout_s: 600}
 log: {every_steps: 1, tensorboard: true, layer_grad_norms_every: 100, )"

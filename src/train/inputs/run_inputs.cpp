@@ -32,13 +32,29 @@ void check_fp8_shapes(family::ModelImpl& model) {
   }
 }
 
-/// A variant that begins by writing to the weights of its layers finds them dense.
+/// Of the weights of the decoder's layers nothing is trained that lies in slices.
+void check_shards(const recipe::Recipe& recipe) {
+  if (recipe.train.shard == "none" || !trains_whole(recipe, "language_model.")) return;
+  refuse(ErrorKind::kUsage, "a base that processes hold in slices cannot be trained", "full",
+         join(recipe.full) + " beside train.shard: base", "adapters on the llm",
+         "use lora.targets for the llm, or set train.shard to none");
+}
+
+/// A variant that begins by writing to the weights of its layers finds them dense, and whole.
 void check_dense(const RunSettings& settings, const std::vector<lora::LinearSite>& sites) {
-  if (settings.storage == ops::BaseStorage::kDense ||
+  const bool sharded = settings.recipe.train.shard != "none";
+  if ((settings.storage == ops::BaseStorage::kDense && !sharded) ||
       !lora::find_variant(settings.recipe.lora.variant).changes_weight)
     return;
   for (const lora::LinearSite& site : sites) {
     if (!in_decoder_layer(site.name)) continue;
+    if (settings.storage == ops::BaseStorage::kDense) {
+      refuse(ErrorKind::kUsage,
+             "lora.variant: " + settings.recipe.lora.variant +
+                 " changes the weights of its layers, and these lie in slices",
+             "train.shard, layer " + site.name, settings.recipe.train.shard, "none",
+             "set train.shard to none, or lora.variant: lora");
+    }
     refuse(ErrorKind::kUsage,
            "lora.variant: " + settings.recipe.lora.variant +
                " changes the weights of its layers, and these are codes",
@@ -139,6 +155,7 @@ RunInputs open_inputs(const recipe::Recipe& asked, bool resume, bool writes) {
            "full", join(recipe.full) + " beside model.base_dtype: " + recipe.model.base_dtype,
            "adapters on the llm", "use lora.targets for the llm, or another model.base_dtype");
   }
+  check_shards(recipe);
 
   family::Model shapes = shape_only(inputs.config);
   if (inputs.storage == ops::BaseStorage::kFp8) check_fp8_shapes(*shapes);

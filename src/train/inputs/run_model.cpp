@@ -73,12 +73,13 @@ Learnable never_learning(const family::ModelConfig& config,
 RunModel build_model(const RunInputs& inputs) {
   const recipe::Recipe& recipe = inputs.recipe;
   RunModel run;
+  const hf::BaseForm base{inputs.storage, inputs.shards};
   if (recipe.model.init == "random") {
     run.model = hf::random_model(inputs.config, inputs.base_dtype, inputs.device,
-                                 static_cast<uint64_t>(recipe.train.seed), inputs.storage);
+                                 static_cast<uint64_t>(recipe.train.seed), base);
   } else {
     run.model = hf::load_model(inputs.model.dir, inputs.base_dtype, inputs.device,
-                               recipe.model.check_weights, inputs.storage, &run.base_digest);
+                               recipe.model.check_weights, base, &run.base_digest);
   }
   run.model->neftune_alpha = recipe.optim.neftune_alpha;
   make_trained(run, recipe, inputs.model.init_from ? &*inputs.model.init_from : nullptr);
@@ -130,7 +131,10 @@ std::vector<std::string> describe_plan(const RunInputs& inputs, const RunModel& 
   return {
       "model      " + recipe.model.path + ", frozen weights in " +
           (inputs.storage == ops::BaseStorage::kDense ? "" : recipe.model.base_dtype + " and ") +
-          compute_name(inputs.base_dtype),
+          compute_name(inputs.base_dtype) +
+          (inputs.holders == 1 ? ""
+                               : ", the decoder's layers in slices over " +
+                                     std::to_string(inputs.holders) + " processes"),
       "trains     " + trained,
       "device     " + inputs.device.str() +
           (inputs.device.is_cpu()

@@ -24,6 +24,7 @@ struct RunSettings {
   int64_t rows = 0;           // of data.train
   int64_t steps_per_epoch = 0, total_steps = 0;
   int64_t rank = 0, ranks = 1;  // of the processes that share each step's micro-batches
+  int64_t holders = 1;          // processes of this machine that hold the decoder's layers together
   int64_t eval_reading = 0;  // SampleLength::reading, the most of the rows to evaluate on between
                              // steps, while the workers read on for the next one
 };
@@ -41,7 +42,8 @@ bool offloads_activations(const recipe::Recipe& recipe, at::Device device);
 /// Packed micro-batches on a GPU, their activations kept there, of a family whose images are all of
 /// one shape. `recipe`: the settings' own, or one that differs.
 bool uses_cuda_graphs(const recipe::Recipe& recipe, const RunSettings& settings);
-/// What to say of a run whose passes would be recorded but for its family's images; else empty.
+/// What to say of a run whose passes would be recorded but for its family's images, or for its
+/// base in slices; else empty.
 std::string graphs_left_out(const recipe::Recipe& recipe, const RunSettings& settings);
 
 }  // namespace lft::train

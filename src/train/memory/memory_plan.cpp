@@ -346,7 +346,13 @@ MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst
     if (bytes > 0) plan.parts.push_back({name, bytes});
     plan.peak += std::max(0.0, bytes);
   };
-  add("frozen weights", (size.frozen - size.coded) * types.weight + size.coded_bytes);
+  const double in_slices = settings.holders > 1 ? size.layer_bytes : 0;
+  const auto holders = static_cast<double>(settings.holders);
+  add("frozen weights",
+      (size.frozen - size.coded) * types.weight + size.coded_bytes - in_slices * (1 - 1 / holders));
+  const int64_t layers = settings.config.text.layers;
+  add("layers gathered of slices",
+      in_slices * static_cast<double>(std::min<int64_t>(2, layers)) / static_cast<double>(layers));
   add("trainables", 4 * size.trained);
   add("copies of A and B for products", size.shadows);
   add("A and B as they began", types.gpu ? 0 : size.starts);

@@ -41,11 +41,14 @@ struct Trains {
       const at::Tensor& tensor = parameter.value();
       const auto elements = static_cast<double>(tensor.numel());
       base.frozen += elements;
-      if (settings.storage != ops::BaseStorage::kDense && in_decoder_layer(parameter.key()) &&
-          tensor.dim() == 2) {
-        base.coded += elements;
-        base.coded_bytes += bytes_of_codes(settings.storage, static_cast<double>(tensor.size(0)),
-                                           static_cast<double>(tensor.size(1)));
+      if (in_decoder_layer(parameter.key()) && tensor.dim() == 2) {
+        const bool coded = settings.storage != ops::BaseStorage::kDense;
+        const double bytes =
+            coded ? bytes_of_codes(settings.storage, static_cast<double>(tensor.size(0)),
+                                   static_cast<double>(tensor.size(1)))
+                  : elements * static_cast<double>(c10::elementSize(settings.base_dtype));
+        base.layer_bytes += bytes;
+        if (coded) base.coded += elements, base.coded_bytes += bytes;
       }
       if (whole(parameter.key())) trainables.emplace_back(parameter.key(), tensor.sizes().vec());
     }
