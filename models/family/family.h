@@ -19,6 +19,11 @@ struct FamilyDefaults {
   std::string template_name, image_fit;
 };
 
+/// Programs that serve models, whose facts lft knows: each release loads some families only.
+enum class Server { kSglang, kLlamaCpp };
+
+struct GgufForm;  // gguf_form.h
+
 /// One object a family, without state. All names are of modules or of tensors.
 class Family {
  public:
@@ -74,6 +79,14 @@ class Family {
   virtual std::shared_ptr<const ImageProcessor> image_processor(
       const ModelConfig& config, const ProcessorFile& file, const ImageRules& rules,
       std::vector<std::string>* notices) const = 0;
+  /// `file`, an object, as the image processor file of a model that was trained with
+  /// data.image_fit: `fit`: with it alone transformers' processor fits images in that way.
+  virtual nlohmann::json processor_fitted(const ModelConfig& config, const nlohmann::json& file,
+                                          const std::string& fit) const;
+  /// Why the server does not load such a model, as a sentence; empty: it does.
+  virtual std::string unserved(Server server, const ModelConfig& config) const;
+  /// The model as llama.cpp's files have it, where that serves it; else kInternal.
+  virtual GgufForm gguf(const ModelConfig& config) const;
   virtual Model build(const ModelConfig& config, at::ScalarType dtype, at::Device device,
                       ops::BaseStorage storage) const = 0;
 };

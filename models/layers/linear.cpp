@@ -38,9 +38,10 @@ at::Tensor LinearImpl::forward(const at::Tensor& gate, const at::Tensor& up, ops
   return y;
 }
 
-void LinearImpl::store(const at::Tensor& weight_oi, ops::BaseStorage storage, at::Device device) {
-  expect_dims(weight_oi, "weight", {{"o", weight.size(0)}, {"i", weight.size(1)}});
-  coded_ = ops::quantize(weight_oi, storage, device);
+void LinearImpl::store(c10::intrusive_ptr<ops::CodedWeight> weight_oi) {
+  const at::Tensor shape = at::empty({weight_oi->out, weight_oi->in}, at::kMeta);
+  expect_dims(shape, "weight", {{"o", weight.size(0)}, {"i", weight.size(1)}});
+  coded_ = std::move(weight_oi);
   weight = parameters_["weight"] = at::empty(weight.sizes(), weight.options().device(at::kMeta));
   for (const auto& [name, part] : coded_->parts()) register_buffer(name, part);
 }
@@ -49,9 +50,7 @@ ops::Weight LinearImpl::stored() const {
   return coded_ ? ops::Weight(coded_) : ops::Weight(weight);
 }
 
-at::Device LinearImpl::device() const {
-  return coded_ ? coded_->parts().front().second.device() : weight.device();
-}
+at::Device LinearImpl::device() const { return coded_ ? coded_->device() : weight.device(); }
 
 void LinearImpl::set_adapter(std::shared_ptr<LinearAdapter> adapter) {
   if (adapter_ != nullptr) unregister_module("adapter");

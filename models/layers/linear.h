@@ -37,6 +37,8 @@ class LinearAdapter : public torch::nn::Module {
   /// The weight that alone does what `weight_oi` [out, in] and this adapter do together, in
   /// float32, without a graph.
   virtual at::Tensor merged_oi(const at::Tensor& weight_oi) const = 0;
+  /// What merging adds to the layer's bias, float32 [out]; undefined: nothing.
+  virtual at::Tensor bias_shift_o() const { return {}; }
   /// A new adapter that leaves the layer as it was before training, with parameters of the same
   /// names; null where the layer without an adapter does that.
   virtual std::shared_ptr<LinearAdapter> at_start() const { return nullptr; }
@@ -54,9 +56,8 @@ class LinearImpl : public torch::nn::Module {
                        adapter);  // registered as submodule "adapter"; nullptr removes it
   const std::shared_ptr<LinearAdapter>& adapter() const { return adapter_; }
 
-  /// Keeps a weight [out, in] as codes on `device`: `weight` is its shape alone from then on
-  /// (device meta).
-  void store(const at::Tensor& weight_oi, ops::BaseStorage storage, at::Device device);
+  /// Keeps a weight [out, in] as codes: `weight` is its shape alone from then on (device meta).
+  void store(c10::intrusive_ptr<ops::CodedWeight> weight_oi);
   /// What the layer multiplies with.
   ops::Weight stored() const;
   at::Device device() const;

@@ -14,23 +14,10 @@
 #include "models/layers/norms.h"
 #include "models/layers/stack.h"
 #include "models/llama/config.h"
+#include "models/llama/kv_cache.h"
 #include "models/ops/attention/attention.h"
 
 namespace lft::llama {
-
-/// Keys and values of the positions seen so far, for generation. Rows of one batch may differ in
-/// length. Empty before the first call.
-struct KvCache {
-  std::vector<at::Tensor> keys, values;  // a layer: [b, kv heads, capacity, e]
-  std::vector<int64_t> lengths;          // positions held, a row
-  std::vector<int64_t> offsets;          // a row: the position of what comes next is above its
-                                         // place by so much; empty: by nothing
-  bool empty() const { return keys.empty(); }
-};
-
-/// Cached keys are attended to in whole steps, so many that `keys` are among them. A GPU's
-/// attention is planned anew for every length it meets, which takes longer than a token.
-int64_t whole_key_steps(int64_t keys);
 
 /// What a decoder reads, and where: padded rows, or packed sequences.
 struct DecoderInput {

@@ -41,11 +41,6 @@ at::Tensor axes_of_pairs(const LlamaConfig& config) {
 
 }  // namespace
 
-int64_t whole_key_steps(int64_t keys) {
-  constexpr int64_t kStep = 256;
-  return (keys + kStep - 1) / kStep * kStep;
-}
-
 at::Tensor rope_inverse_frequencies(const LlamaConfig& config, bool local) {
   const at::Tensor exponent = at::arange(0, config.head_dim, 2, at::kLong).to(at::kFloat) /
                               static_cast<double>(config.head_dim);

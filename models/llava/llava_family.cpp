@@ -97,6 +97,34 @@ std::shared_ptr<const family::ImageProcessor> LlavaFamily::image_processor(
   return processor;
 }
 
+// transformers' LlavaImageProcessor pads where its file says so; CLIPImageProcessor always crops.
+nlohmann::json LlavaFamily::processor_fitted(const family::ModelConfig& config,
+                                             const nlohmann::json& file,
+                                             const std::string& fit) const {
+  nlohmann::json fitted = file;
+  if (kind_ != Kind::kLlava) return fitted;
+  if (fit != "pad") {
+    if (fitted.value("do_pad", nlohmann::json()) == true) fitted["do_pad"] = false;
+    return fitted;
+  }
+  const int64_t side = fields(config).vision.image_size;
+  fitted["image_processor_type"] = "LlavaImageProcessor";
+  fitted["do_pad"] = true;
+  fitted["size"] = {{"shortest_edge", side}};
+  fitted["crop_size"] = {{"height", side}, {"width", side}};
+  if (!fitted.contains("image_mean")) fitted["image_mean"] = family::kClipMean;
+  if (!fitted.contains("image_std")) fitted["image_std"] = family::kClipStd;
+  return fitted;
+}
+
+std::string LlavaFamily::unserved(family::Server server, const family::ModelConfig& config) const {
+  if (server != family::Server::kLlamaCpp || fields(config).siglip)
+    return Family::unserved(server, config);
+  return "llama.cpp's CLIP towers read the class position last (its pull request 25844), and "
+         "answer "
+         "otherwise";
+}
+
 family::Model LlavaFamily::build(const family::ModelConfig& config, at::ScalarType dtype,
                                  at::Device device, ops::BaseStorage storage) const {
   return std::make_shared<LlavaImpl>(config, dtype, device, storage);

@@ -40,8 +40,8 @@ struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
 at::Tensor directions_oi(const ops::Weight& weight_oi, const at::Tensor& a_ri,
                          const at::Tensor& b_or, double scale) {
   const at::Tensor weight = weight_oi.to(at::kFloat);
-  return weight.is_same(weight_oi.dense()) ? at::addmm(weight, b_or, a_ri, 1, scale)
-                                           : weight.addmm_(b_or, a_ri, 1, scale);
+  return weight_oi.lends(at::kFloat) ? at::addmm(weight, b_or, a_ri, 1, scale)
+                                     : weight.addmm_(b_or, a_ri, 1, scale);
 }
 
 /// m / ||W + scale B A||; 0 for a row of zeros, whose magnitude is 0, too.

@@ -57,14 +57,15 @@ std::string scope_of(const std::string& canonical) {
 
 void inject_lora(const std::vector<LinearSite>& sites, const LoraOptions& options, uint64_t seed) {
   const Variant& variant = find_variant(options.variant);
-  const int64_t saved = saved_options(options).rank;
   for (const LinearSite& site : sites) {
+    const LoraOptions one = options.of(site.name);
+    const int64_t saved = saved_options(one).rank;
     const int64_t side = std::min(site.layer->weight.size(0), site.layer->weight.size(1)),
-                  limit = saved > options.rank ? side * options.rank / saved : side;
-    if (options.rank >= 1 && options.rank <= limit) continue;
+                  limit = saved > one.rank ? side * one.rank / saved : side;
+    if (one.rank >= 1 && one.rank <= limit) continue;
     throw Error(ErrorKind::kUsage, {.what = "the rank does not fit a layer",
                                     .where = "lora.rank, at " + site.name,
-                                    .found = std::to_string(options.rank),
+                                    .found = std::to_string(one.rank),
                                     .expected = "1 to " + std::to_string(limit) +
                                                 (limit < side ? " (part of the" : " (the") +
                                                 " smaller side of the layer's weight)",
@@ -72,7 +73,8 @@ void inject_lora(const std::vector<LinearSite>& sites, const LoraOptions& option
   }
   for (const LinearSite& site : sites) {
     layers::Linear layer = site.layer;
-    const std::shared_ptr<layers::LinearAdapter> adapter = variant.make(*layer, options);
+    const std::shared_ptr<layers::LinearAdapter> adapter =
+        variant.make(*layer, options.of(site.name));
     const at::NoGradGuard no_grad;
     auto parameters = adapter->named_parameters();
     fill_a(parameters["lora_A"], seed, site.name);
@@ -135,6 +137,11 @@ void merge_adapters(torch::nn::Module& model) {
     if (site.layer->adapter() == nullptr) continue;
     at::Tensor& weight = site.layer->weight;
     weight.copy_(site.layer->adapter()->merged_oi(weight));
+    if (const at::Tensor shift = site.layer->adapter()->bias_shift_o(); shift.defined()) {
+      if (!site.layer->bias.defined())
+        throw Error(ErrorKind::kInternal, "merge_adapters: " + site.name + " has no bias");
+      site.layer->bias.add_(shift);
+    }
     site.layer->set_adapter(nullptr);
   }
 }

@@ -62,14 +62,15 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
-/// Up to five names of the scope most like the pattern: whole names where it has dots or stars,
-/// last components otherwise.
+/// Up to five names of the scope (empty: of any) most like the pattern: whole names where it has
+/// dots or stars, last components otherwise.
 std::vector<std::string> closest(const std::vector<LinearSite>& sites, const std::string& scope,
                                  const std::string& pattern) {
   const bool whole = pattern.find_first_of(".*") != std::string::npos;
   std::set<std::string> names;
   for (const LinearSite& site : sites) {
-    if (site.scope == scope) names.insert(whole ? site.name : last_part(site.name));
+    if (scope.empty() || site.scope == scope)
+      names.insert(whole ? site.name : last_part(site.name));
   }
   std::vector<std::pair<size_t, std::string>> ranked;
   const std::string wanted = pattern.substr(0, 200);
@@ -102,7 +103,64 @@ std::vector<std::string> closest(const std::vector<LinearSite>& sites, const std
                .next = elsewhere});
 }
 
+/// A target taken apart. The scope is empty where it names none.
+struct Target {
+  std::string scope, pattern;
+  bool takes(const LinearSite& site) const {
+    return (scope.empty() || site.scope == scope) && matches(pattern, site.name);
+  }
+};
+
+/// "llm:q_proj", or "q_proj" for every scope; kUsage unless a site is meant.
+Target own_target(const std::vector<LinearSite>& sites, const std::string& text,
+                  const std::string& where) {
+  const size_t colon = text.find(':');
+  Target target;
+  if (colon != std::string::npos) target.scope = text.substr(0, colon);
+  target.pattern = colon == std::string::npos ? text : text.substr(colon + 1);
+  if (std::ranges::any_of(sites, [&](const LinearSite& site) { return target.takes(site); }))
+    return target;
+  throw Error(ErrorKind::kUsage,
+              {.what = "no layer with an adapter matches a pattern",
+               .where = where,
+               .found = text,
+               .expected = "a name, the end of one or a glob with *, with or without a scope (" +
+                           join(kScopes) +
+                           "); the closest: " + join(closest(sites, target.scope, target.pattern)),
+               .next = {}});
+}
+
+/// Calls set(site, value) for the first pattern of each site.
+template <class Value, class Set>
+void apply_patterns(const std::vector<LinearSite>& sites,
+                    const std::vector<std::pair<std::string, Value>>& patterns,
+                    const std::string& where, const Set& set) {
+  std::set<std::string> done;
+  for (const auto& [text, value] : patterns) {
+    const Target target = own_target(sites, text, where);
+    for (const LinearSite& site : sites) {
+      if (target.takes(site) && done.insert(site.name).second) set(site.name, value);
+    }
+  }
+}
+
 }  // namespace
+
+LoraOptions with_own(LoraOptions options, const std::vector<LinearSite>& sites,
+                     const OwnPatterns& patterns) {
+  const auto own = [&](const std::string& site) -> LoraOptions::Own& {
+    return options.own.try_emplace(site, LoraOptions::Own{options.rank, options.alpha})
+        .first->second;
+  };
+  apply_patterns(sites, patterns.rank, "lora.rank_pattern",
+                 [&](const std::string& site, int64_t rank) { own(site).rank = rank; });
+  apply_patterns(sites, patterns.alpha, "lora.alpha_pattern",
+                 [&](const std::string& site, double alpha) { own(site).alpha = alpha; });
+  std::erase_if(options.own, [&](const auto& item) {
+    return item.second == LoraOptions::Own{options.rank, options.alpha};
+  });
+  return options;
+}
 
 std::vector<LinearSite> linear_sites(torch::nn::Module& model) {
   std::vector<LinearSite> sites;

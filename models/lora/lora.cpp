@@ -44,17 +44,19 @@ LoraAdapter::LoraAdapter(const at::Tensor& a, const at::Tensor& b, double scale)
 
 at::Tensor LoraAdapter::forward(const at::Tensor& x, const ops::Weight& weight_oi,
                                 const at::Tensor& bias_o) {
-  return ops::linear(x, weight_oi, bias_o, *low_rank());
+  return ops::linear(x, weight_oi, bias_o, update());
 }
 
 at::Tensor LoraAdapter::forward_gated(const at::Tensor& gate, const at::Tensor& up, ops::Gate kind,
                                       const ops::Weight& weight_oi, const at::Tensor& bias_o) {
-  return ops::linear_gated(gate, up, weight_oi, bias_o, *low_rank(), kind);
+  return ops::linear_gated(gate, up, weight_oi, bias_o, update(), kind);
 }
 
-std::optional<ops::LowRank> LoraAdapter::low_rank() const {
+ops::LowRank LoraAdapter::update() const {
   return update_with(ops::dropout_mask(dropout_, current_module_path()));
 }
+
+std::optional<ops::LowRank> LoraAdapter::low_rank() const { return update(); }
 
 at::Tensor LoraAdapter::merged_oi(const at::Tensor& weight_oi) const {
   return lora_merged_oi(weight_oi, a_ri, b_or, scale_);

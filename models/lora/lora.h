@@ -27,6 +27,8 @@ class LoraAdapter : public layers::LinearAdapter {
   at::Tensor a_ri, b_or;
 
  private:
+  /// Of this call.
+  ops::LowRank update() const;
   ops::LowRank update_with(const ops::loops::DropoutMask& mask) const {
     return {a_ri, b_or, scale_, mask, a_shadow_, b_shadow_};
   }

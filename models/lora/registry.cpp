@@ -5,16 +5,14 @@
 #include "kernels/common/error.h"
 #include "models/lora/dora.h"
 #include "models/lora/lora.h"
+#include "models/lora/lora_bias.h"
 #include "models/lora/pissa.h"
 
 namespace lft::lora {
 
 const std::vector<Variant>& variants() {
   static const std::vector<Variant> all = {
-      lora_variant(),
-      rslora_variant(),
-      dora_variant(),
-      pissa_variant(),
+      lora_variant(), rslora_variant(), dora_variant(), pissa_variant(), lora_bias_variant(),
   };
   return all;
 }
@@ -93,9 +91,24 @@ double lora_scale(const LoraOptions& options) {
   return find_variant(options.variant).scale(options);
 }
 
+LoraOptions LoraOptions::of(const std::string& layer) const {
+  LoraOptions one{.variant = variant, .rank = rank, .alpha = alpha, .dropout = dropout};
+  if (const auto at = own.find(layer); at != own.end()) {
+    one.rank = at->second.rank;
+    one.alpha = at->second.alpha;
+  }
+  return one;
+}
+
 LoraOptions saved_options(const LoraOptions& options) {
   const Variant& variant = find_variant(options.variant);
-  return variant.saved_as == nullptr ? options : variant.saved_as(options);
+  if (variant.saved_as == nullptr) return options;
+  LoraOptions saved = variant.saved_as(options);
+  for (const auto& [layer, own] : options.own) {
+    const LoraOptions one = variant.saved_as(options.of(layer));
+    saved.own[layer] = {.rank = one.rank, .alpha = one.alpha};
+  }
+  return saved;
 }
 
 }  // namespace lft::lora

@@ -17,6 +17,15 @@ struct LoraOptions {
   int64_t rank = 128;
   double alpha = 256;
   double dropout = 0;
+  /// Layers whose rank or alpha is another, by canonical name.
+  struct Own {
+    int64_t rank;
+    double alpha;
+    bool operator==(const Own&) const = default;
+  };
+  std::map<std::string, Own> own = {};
+  /// Those of one layer, without `own`.
+  LoraOptions of(const std::string& layer) const;
 };
 
 /// A float32 tensor that an adapter trains: a parameter of its LinearAdapter.
@@ -47,6 +56,7 @@ struct Variant {
   std::string help;            // after the name, in the reference of lora.variant
   std::string note = {};       // after the rank in an adapter's README: " (DoRA)"
   std::string peft_flag = {};  // the key of adapter_config.json that is true, if there is one
+  bool says_false = true;      // every PEFT knows the key, so that other variants write it as false
   /// begin() writes to the layer's weight, which must not be codes, and A and B as they begin stay
   /// in host memory for what is saved.
   bool changes_weight = false;
@@ -62,6 +72,8 @@ struct Variant {
   /// float32 [out, in].
   at::Tensor (*merged_oi)(const at::Tensor& weight_oi, const NamedTensors& tensors,
                           double scale) = nullptr;
+  /// What it adds to the layer's bias, float32 [out]. May be null: nothing.
+  at::Tensor (*bias_shift_o)(const NamedTensors& tensors, double scale) = nullptr;
   AdapterMemory memory = {};
   /// As what an adapter is saved, for the weight as the files have it, and its tensors of that
   /// variant. May be null: as what it is.
@@ -69,7 +81,7 @@ struct Variant {
   NamedTensors (*saved)(layers::LinearAdapter& adapter) = nullptr;
 };
 
-/// alpha / rank.
+/// alpha / rank, without regard to `own`, as lora_scale().
 double alpha_over_rank(const LoraOptions& options);
 /// The scale that the options' variant gives them.
 double lora_scale(const LoraOptions& options);

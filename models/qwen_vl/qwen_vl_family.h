@@ -29,6 +29,8 @@ class QwenVlFamily : public family::Family {
   std::shared_ptr<const family::ImageProcessor> image_processor(
       const family::ModelConfig& config, const family::ProcessorFile& file,
       const family::ImageRules& rules, std::vector<std::string>* notices) const override;
+  std::string unserved(family::Server server, const family::ModelConfig& config) const override;
+  family::GgufForm gguf(const family::ModelConfig& config) const override;
   family::Model build(const family::ModelConfig& config, at::ScalarType dtype, at::Device device,
                       ops::BaseStorage storage) const override;
 

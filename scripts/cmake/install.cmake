@@ -34,6 +34,22 @@ if(TARGET lft_nccl)  # src/dist/nccl.cpp looks there
   endif()
 endif()
 
+if(TARGET lft_arrow)  # src/data/unpack.cpp looks there
+  set(arrow_rpath "")
+  foreach(place ${places})
+    list(APPEND arrow_rpath ${place}/pyarrow)
+  endforeach()
+  if(NOT SKBUILD)
+    list(APPEND arrow_rpath ${LFT_ARROW_ROOT})
+  endif()
+  set_target_properties(lft_arrow PROPERTIES INSTALL_RPATH "${arrow_rpath}")
+  if(SKBUILD)
+    install(TARGETS lft_arrow LIBRARY DESTINATION ${SKBUILD_DATA_DIR}/lib/lft)
+  else()
+    install(TARGETS lft_arrow LIBRARY DESTINATION lib/lft)
+  endif()
+endif()
+
 set(texts ${CMAKE_BINARY_DIR}/texts)
 set(outputs "")
 foreach(kind bash zsh fish man)

@@ -5,6 +5,7 @@
 
 #include "kernels/common/error.h"
 #include "src/base/log.h"
+#include "src/base/text.h"
 #include "src/cli/commands.h"
 #include "src/cli/infer.h"
 #include "src/cli/recipe_args.h"
@@ -22,9 +23,10 @@ namespace {
 
 struct EvalCommand {
   InferOptions infer;
-  RecipeArgs recipe;  // its path is empty where none was given
-  std::string data, image_root, out;
-  int64_t max_new_tokens = 256;
+  RecipeArgs recipe;                          // its path is empty where none was given
+  std::string data, image_root, out, metric;  // metric: empty: what the recipe keeps the best by
+  DecodeOptions decode;
+  std::vector<recipe::Source> held_out = {};  // instead of data: of these rows a share
   double share = 0;  // of the rows, held out by this seed: a recipe's data.eval_share
   uint64_t seed = 0;
 };
@@ -42,11 +44,13 @@ void fill_from_recipe(EvalCommand& command) {
       command.infer.adapter = adapter;
   }
   if (command.data.empty() && recipe.data.eval_share > 0) {
-    command.data = recipe.data.train;
+    command.held_out = recipe.data.train.sources();
     command.share = recipe.data.eval_share;
     command.seed = static_cast<uint64_t>(recipe.train.seed);
   }
-  if (command.data.empty()) command.data = recipe.data.eval;
+  if (command.data.empty() && command.held_out.empty()) command.data = recipe.data.eval;
+  if (command.metric.empty() && infer::find_metric(recipe.train.keep_best))
+    command.metric = recipe.train.keep_best;
   if (command.image_root.empty()) command.image_root = recipe.data.image_root;
   train::settle_data(recipe, hf::ModelDir::config_only(command.infer.model).config);
   const data::EncodeRules encoding = train::encode_rules(recipe);
@@ -62,19 +66,47 @@ void fill_from_recipe(EvalCommand& command) {
   command.infer.special_tokens = rules.special_tokens;
 }
 
-io::Json record_line(const infer::EvalRecord& record) {
+io::Json record_line(const infer::EvalRecord& record, infer::Metric metric) {
   const auto known = [](bool is, const io::Json& value) { return is ? value : io::Json(nullptr); };
-  return {{"id", record.id},
-          {"question", record.question},
-          {"reference", record.reference},
-          {"answer", known(record.answered, record.answer)},
-          {"exact", known(record.answered, record.match)},
-          {"loss", known(record.supervised > 0, record.loss)}};
+  io::Json line = {{"id", record.id},
+                   {"question", record.question},
+                   {"reference", known(!record.open, record.reference)},
+                   {"answer", known(record.answered, record.answer)},
+                   {"exact", known(record.answered && !record.references.empty(), record.match)},
+                   {"loss", known(record.supervised > 0, record.loss)}};
+  if (metric != infer::Metric::kExact) {
+    line[infer::figure_name(metric)] =
+        known(record.answered && !record.references.empty(), record.score);
+  }
+  return line;
+}
+
+/// The rows that a recipe held out of its training, or a file of rows.
+std::unique_ptr<data::Dataset> open_rows(const EvalCommand& command, const InferModel& infer) {
+  if (command.held_out.empty())
+    return data::open_dataset(command.data, command.image_root, *infer.tokenizer, infer.encode);
+  recipe::Recipe trained;
+  trained.data.train.list = command.held_out;
+  trained.data.image_root = command.image_root;
+  return data::hold_out(train::open_train(trained, *infer.tokenizer, infer.encode), command.share,
+                        command.seed)
+      .eval;
+}
+
+/// Records are written when all are there: captions are judged together.
+void write_records(const infer::EvalResult& result, infer::Metric metric, OutputLines& out) {
+  for (const infer::EvalRecord& record : result.records)
+    out.line(record_line(record, metric).dump(-1, ' ', false, io::Json::error_handler_t::replace));
+  out.commit();
 }
 
 void eval(EvalCommand command) {
+  if (!command.metric.empty() && !infer::find_metric(command.metric)) {
+    refuse(ErrorKind::kUsage, "no such metric", "--metric", command.metric,
+           "one of " + join(infer::metric_names()));
+  }
   if (!command.recipe.path.empty()) fill_from_recipe(command);
-  if (command.data.empty()) {
+  if (command.data.empty() && command.held_out.empty()) {
     refuse(ErrorKind::kUsage, "no rows to evaluate on", command.recipe.path, {},
            command.recipe.path.empty()
                ? "--data FILE"
@@ -83,39 +115,40 @@ void eval(EvalCommand command) {
   }
   std::optional<OutputLines> out;
   if (!command.out.empty()) {
-    out.emplace(command.out, Inputs{{command.recipe.path, command.infer.model,
-                                     command.infer.adapter, command.data},
-                                    command.image_root});
+    Inputs inputs{{command.recipe.path, command.infer.model, command.infer.adapter, command.data},
+                  {command.image_root}};
+    for (const recipe::Source& source : command.held_out) {
+      inputs.paths.push_back(source.path);
+      inputs.image_roots.push_back(source.image_root);
+    }
+    out.emplace(command.out, inputs);
   }
+  const infer::Metric metric = infer::find_metric(command.metric).value_or(infer::Metric::kExact);
   InferModel infer = load_infer_model(command.infer);
-  std::unique_ptr<data::Dataset> dataset =
-      data::open_dataset(command.data, command.image_root, *infer.tokenizer, infer.encode);
-  if (command.share > 0)
-    dataset = data::hold_out(std::move(dataset), command.share, command.seed).eval;
+  infer.encode.open_questions = true;
+  const std::unique_ptr<data::Dataset> dataset = open_rows(command, infer);
 
   int64_t done = 0;
   std::optional<report::EvalProgress> progress(dataset->size());
-  const auto each = [&](const infer::EvalRecord& record) {
-    if (out)
-      out->line(record_line(record).dump(-1, ' ', false, io::Json::error_handler_t::replace));
-    progress->update(++done);
-  };
+  const auto each = [&](const infer::EvalRecord&) { progress->update(++done); };
   infer::EvalOptions options;
-  options.max_new_tokens = command.max_new_tokens;
+  options.decode = command.decode.generate;
+  options.stop = command.decode.stop;
+  options.metric = metric;
   options.compute = infer.dtype;
   const infer::EvalResult result =
       infer::evaluate(infer.model, *dataset, *infer.tokenizer, infer.encode, options, each);
   progress.reset();
   stop_if_requested();
-  if (out) out->commit();
+  if (out) write_records(result, metric, *out);
   if (const int64_t left = result.samples - result.answered; left > 0) {
     notice(std::to_string(left) + " of " + std::to_string(result.samples) +
            " rows have no answer within " + std::to_string(infer.encode.max_tokens) +
-           " tokens; exact_match is of the others");
+           " tokens; figures are of the others");
   }
   nlohmann::ordered_json last = {
       {"samples", result.samples}, {"exact_match", nullptr}, {"loss", nullptr}};
-  if (result.answered > 0) last["exact_match"] = result.exact_match;
+  for (const auto& [name, value] : infer::figures_of(result, metric)) last[name] = value;
   if (result.supervised > 0) last["loss"] = result.loss;
   std::printf("%s\n", last.dump().c_str());
   std::fflush(stdout);
@@ -124,7 +157,9 @@ void eval(EvalCommand command) {
 }  // namespace
 
 void add_eval(Command& app) {
-  Command command = app.subcommand("eval", "loss and exact match on held-out rows");
+  Command command = app.subcommand(
+      "eval",
+      "loss, exact match and a metric on held-out rows; answers alone where rows have none");
   const auto options = std::make_shared<EvalCommand>();
   command.option("recipe", options->recipe.path,
                  "a recipe: its model, adapter, held-out rows, template and fit where no option "
@@ -134,9 +169,10 @@ void add_eval(Command& app) {
   command.option("--data", options->data, "JSON or JSONL file, or a prepared directory");
   command.option("--image-root", options->image_root, "folder of the images");
   command.option("--out", options->out, "write every answer here, one JSON line a sample");
-  command.option("--max-new-tokens", options->max_new_tokens, "longest answer")
-      .show_default()
-      .range(1, 1 << 20);
+  command.option("--metric", options->metric,
+                 "how answers are judged, beside exact match: exact, vqa (VQAv2), anls (DocVQA), "
+                 "relaxed (ChartQA), choice, caption (CIDEr and BLEU-4)");
+  add_decode_options(command, options->decode);
   command.run([options] { eval(*options); });
 }
 

@@ -16,6 +16,8 @@
 #include "src/cli/commands.h"
 #include "src/cli/infer.h"
 #include "src/data/encode.h"
+#include "src/infer/answer_text.h"
+#include "src/infer/stop_strings.h"
 #include "src/io/files.h"
 
 namespace lft::cli {
@@ -28,46 +30,36 @@ struct GenerateCommand {
   InferOptions infer;
   std::vector<std::string> images;
   std::optional<std::string> prompt;
-  infer::GenerateOptions decode;
+  DecodeOptions decode;
 };
 
-/// Writes an answer while it grows. A tail that may still change waits: a run of byte tokens
-/// becomes text as a whole or not at all.
+/// Writes an answer while it grows.
 class AnswerStream {
  public:
-  explicit AnswerStream(const text::Tokenizer& tokenizer)
-      : tokenizer_(tokenizer), terminal_(isatty(STDOUT_FILENO) != 0) {}
-  void add(int64_t id) {
-    ids_.push_back(id);
-    const std::string token = tokenizer_.token_of(id);
-    // What is not shown, a special token or none at all, is between bytes of one run.
-    if (token.empty() || token.starts_with("<0x") || tokenizer_.is_special(id)) return;
-    const std::string text = tokenizer_.decode(ids_);
-    if (!text.ends_with(kReplacement)) show(text);
-  }
-  std::string finish(const std::vector<int64_t>& ids) {
-    const std::string text = tokenizer_.decode(ids);
-    show(text);
+  AnswerStream(const text::Tokenizer& tokenizer, const infer::StopStrings& stop)
+      : text_(tokenizer, stop), terminal_(isatty(STDOUT_FILENO) != 0) {}
+  void add(int64_t id) { show(text_.add(id)); }
+  /// The whole answer.
+  std::string finish() {
+    show(text_.finish());
     std::fputc('\n', stdout);
     std::fflush(stdout);
-    return text;
+    return said_;
   }
 
  private:
-  void show(const std::string& text) {
-    if (text.size() <= shown_) return;
-    const std::string piece = text.substr(shown_);
+  void show(const std::string& piece) {
+    if (piece.empty()) return;
     const std::string safe = terminal_ ? escape_text(piece, SIZE_MAX, true)
                                        : piece;  // an answer must not move the cursor
     std::fwrite(safe.data(), 1, safe.size(), stdout);
     std::fflush(stdout);
-    shown_ = text.size();
+    said_ += piece;
   }
 
-  const text::Tokenizer& tokenizer_;
+  infer::AnswerText text_;
   const bool terminal_;
-  std::vector<int64_t> ids_;
-  size_t shown_ = 0;
+  std::string said_;
 };
 
 void check_marks(const std::vector<text::Turn>& turns, size_t images) {
@@ -85,13 +77,18 @@ void check_marks(const std::vector<text::Turn>& turns, size_t images) {
 }
 
 std::string answer(InferModel& infer, const std::vector<text::Turn>& turns,
-                   const std::vector<std::string>& images, const infer::GenerateOptions& decode) {
+                   const std::vector<std::string>& images, const DecodeOptions& decode) {
   check_marks(turns, images.size());
-  const data::Sample prompt = data::encode_prompt(turns, images, *infer.tokenizer, infer.encode);
-  AnswerStream stream(*infer.tokenizer);
-  infer::GenerateOptions options = decode;
+  const data::Sample prompt =
+      data::encode_prompt({.id = "prompt", .where = "prompt", .turns = turns, .images = images},
+                          *infer.tokenizer, infer.encode);
+  const infer::StopStrings stop(*infer.tokenizer, decode.stop);
+  AnswerStream stream(*infer.tokenizer, stop);
+  infer::GenerateOptions options = decode.generate;
+  if (!stop.empty()) options.stops = [&](const auto& ids) { return stop.ends(ids); };
   options.on_token = [&](size_t, int64_t id) { stream.add(id); };
-  return stream.finish(infer::generate(infer.model, prompt, infer.encode, options, infer.dtype));
+  infer::generate(infer.model, prompt, infer.encode, options, infer.dtype);
+  return stream.finish();
 }
 
 /// A question carries the images that it shows: "<image>\n" for each goes in front unless the text
@@ -207,7 +204,7 @@ class Chat {
   }
 
   InferModel& infer_;
-  const infer::GenerateOptions decode_;
+  const DecodeOptions decode_;
   const Talk anew_;
   Talk talk_;
   ChatInput input_;
@@ -231,18 +228,7 @@ void add_generate(Command& app) {
   command.option("--image", options->images, "image file; once for every image").one_each();
   command.option("--prompt", options->prompt,
                  "the question; <image> marks where an image stands (default: in front)");
-  command.option("--max-new-tokens", options->decode.max_new_tokens, "longest answer")
-      .show_default()
-      .range(1, 1 << 20);
-  command.option("--temperature", options->decode.temperature, "0 takes the likeliest token")
-      .show_default()
-      .real_range(0.0, 100.0);
-  command
-      .option("--top-p", options->decode.top_p,
-              "draw from the likeliest tokens that hold this much")
-      .show_default()
-      .real_range(1e-6, 1.0);
-  command.option("--seed", options->decode.seed, "of the draws").show_default();
+  add_decode_options(command, options->decode);
   command.run([options] { generate_or_chat(*options); });
 }
 

@@ -61,6 +61,33 @@ Option add_infer_options(Command& command, InferOptions& options) {
   return model;
 }
 
+void add_decode_options(Command& command, DecodeOptions& options) {
+  command.option("--max-new-tokens", options.generate.max_new_tokens, "longest answer")
+      .show_default()
+      .range(1, 1 << 20);
+  command.option("--temperature", options.generate.temperature, "0 takes the likeliest token")
+      .show_default()
+      .real_range(0.0, 100.0);
+  command
+      .option("--top-k", options.generate.top_k,
+              "draw from so many of the likeliest tokens; 0: all")
+      .show_default()
+      .range(0, 1 << 24);
+  command
+      .option("--top-p", options.generate.top_p,
+              "draw from the likeliest tokens that hold this much")
+      .show_default()
+      .real_range(1e-6, 1.0);
+  command
+      .option("--repetition-penalty", options.generate.repetition_penalty,
+              "above 1: tokens of the prompt and of the answer so far become less likely")
+      .show_default()
+      .real_range(1e-3, 1e3);
+  command.option("--stop", options.stop, "a text that ends an answer; once for every text")
+      .one_each();
+  command.option("--seed", options.generate.seed, "of the draws").show_default();
+}
+
 train::Precision infer_precision(const std::string& asked, const train::DeviceFacts& facts) {
   if (asked.empty()) return train::choose_precision(facts.gpu ? "auto" : "fp32", facts, "--dtype");
   if (asked != "fp32" && asked != "bf16" && asked != "fp16") {  // auto is for recipes
@@ -109,6 +136,7 @@ InferModel load_infer_model(const InferOptions& options) {
                                     &lowered);
   if (!lowered.empty()) notice(lowered);
   hf::check_adapter_tokenizer(adapter, out.encode.tokenizer_parts);
+  hf::check_model_tokenizer(base.path, out.encode.tokenizer_parts);
   out.encode.image_limits = options.image_limits;
   out.encode.count_unknown = options.count_unknown;
   out.encode.special_tokens = options.special_tokens;

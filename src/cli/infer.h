@@ -10,6 +10,7 @@
 #include "src/cli/command_line.h"
 #include "src/cli/outputs.h"
 #include "src/data/dataset.h"
+#include "src/infer/generate.h"
 #include "src/text/tokenizer.h"
 #include "src/train/machine/precision.h"
 
@@ -31,6 +32,15 @@ struct InferOptions {
 /// Registers --model, --adapter, --template, --image-fit and --dtype; returns --model, for a
 /// command that requires it.
 Option add_infer_options(Command& command, InferOptions& options);
+
+/// How answers are decoded.
+struct DecodeOptions {
+  infer::GenerateOptions generate;
+  std::vector<std::string> stop;
+};
+/// Registers --max-new-tokens, --temperature, --top-k, --top-p, --repetition-penalty, --stop and
+/// --seed.
+void add_decode_options(Command& command, DecodeOptions& options);
 
 /// What --dtype ("" where it is not given) means on a device. kUsage for another name.
 train::Precision infer_precision(const std::string& asked, const train::DeviceFacts& facts);

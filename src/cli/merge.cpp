@@ -5,6 +5,7 @@
 #include "kernels/common/error.h"
 #include "src/base/log.h"
 #include "src/base/text.h"
+#include "src/cli/adapter_base.h"
 #include "src/cli/commands.h"
 #include "src/cli/merge_probe.h"
 #include "src/hf/adapter/adapter.h"
@@ -31,16 +32,6 @@ struct Bound {
 Bound bound_for(io::DType dtype) {
   if (dtype == io::DType::kF32) return {1e-4, 1e-6};
   return dtype == io::DType::kF16 ? Bound{64 * 0x1p-12, 1e-3} : Bound{64 * 0x1p-9, 0.05};
-}
-
-std::string base_path(const MergeOptions& options) {
-  if (!options.model.empty()) return options.model;
-  const hf::AdapterDir adapter = hf::AdapterDir::open(options.adapter);
-  for (const std::string& recorded : {adapter.notes.base_path, adapter.base_model_name_or_path}) {
-    if (!recorded.empty() && io::is_directory(recorded)) return recorded;
-  }
-  refuse(ErrorKind::kUsage, "the base model is not where the adapter records it", adapter.path,
-         adapter.base_model_name_or_path, "a model directory", "give --model DIR");
 }
 
 std::vector<at::Tensor> logits_of(const std::string& model_path, const std::string& adapter_path,
@@ -73,7 +64,7 @@ bool within(const ProbeDifference& difference, const Bound& bound) {
 }
 
 void merge(const MergeOptions& options) {
-  const std::string model = base_path(options);
+  const std::string model = base_of(hf::AdapterDir::open(options.adapter), options.model);
   hf::MergeReport report = hf::merge_to_dir(model, options.adapter, options.out, stop_if_requested);
   const hf::ModelDir base = hf::ModelDir::open(model);
   const std::vector<family::Batch> batches = probe_batches(base.config);

@@ -29,9 +29,13 @@ bool is_image_name(const std::string& path) {
 }  // namespace
 
 Inputs inputs_of(const std::string& recipe_file, const recipe::Recipe& recipe) {
-  return {.paths = {recipe_file, recipe.model.path, recipe.lora.init_from, recipe.data.train,
-                    recipe.data.eval},
-          .image_root = recipe.data.image_root};
+  Inputs inputs{.paths = {recipe_file, recipe.model.path, recipe.lora.init_from, recipe.data.eval},
+                .image_roots = {recipe.data.image_root}};
+  for (const recipe::Source& source : recipe.data.train.sources()) {
+    inputs.paths.push_back(source.path);
+    inputs.image_roots.push_back(source.image_root);
+  }
+  return inputs;
 }
 
 void refuse_input(const std::string& option, const std::string& path, const Inputs& inputs) {
@@ -40,9 +44,9 @@ void refuse_input(const std::string& option, const std::string& path, const Inpu
   for (const std::string& input : inputs.paths) {
     if (!input.empty() && io::is_inside(full, input)) refuse_output(option, path, input);
   }
-  if (!inputs.image_root.empty() && is_image_name(full) && io::path_exists(full) &&
-      io::is_inside(full, inputs.image_root)) {
-    refuse_output(option, path, inputs.image_root);
+  if (!is_image_name(full) || !io::path_exists(full)) return;
+  for (const std::string& root : inputs.image_roots) {
+    if (!root.empty() && io::is_inside(full, root)) refuse_output(option, path, root);
   }
 }
 

@@ -7,11 +7,11 @@
 
 namespace lft::cli {
 
-/// Files and folders; empty names are none. Of the folder of images only the images themselves:
+/// Files and folders; empty names are none. Of folders of images only the images themselves:
 /// results may lie beside them.
 struct Inputs {
   std::vector<std::string> paths;
-  std::string image_root;
+  std::vector<std::string> image_roots;
 };
 Inputs inputs_of(const std::string& recipe_file, const recipe::Recipe& recipe);
 

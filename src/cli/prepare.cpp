@@ -20,8 +20,10 @@ struct PrepareArgs {
 /// The output replaces nothing that is read: not a folder that holds the model, the data or the
 /// images, nor one inside the model.
 void check_output(const std::string& out, const recipe::Recipe& recipe) {
-  std::vector<std::string> inputs = {recipe.model.path, recipe.data.train};
-  if (!recipe.data.image_root.empty()) inputs.push_back(recipe.data.image_root);
+  std::vector<std::string> inputs = {recipe.model.path, recipe.data.image_root};
+  for (const recipe::Source& source : recipe.data.train.sources())
+    inputs.insert(inputs.end(), {source.path, source.image_root});
+  std::erase(inputs, "");
   for (const std::string& input : inputs) {
     if (!io::is_inside(input, out) && !io::is_inside(out, recipe.model.path)) continue;
     refuse(ErrorKind::kUsage, "the output would harm an input", "--out " + out, input,
@@ -32,14 +34,16 @@ void check_output(const std::string& out, const recipe::Recipe& recipe) {
 /// Beside each data file, where every start looks.
 void write_indexes(const recipe::Recipe& recipe) {
   const auto [tokenizer, options] = train::recipe_encoding(recipe);
-  for (const std::string& path : {recipe.data.train, recipe.data.eval}) {
-    if (path.empty()) continue;
+  std::vector<recipe::Source> sources = recipe.data.train.sources();
+  if (!recipe.data.eval.empty()) sources.push_back({.path = recipe.data.eval, .image_root = {}});
+  for (const auto& [path, image_root, weight] : sources) {
     if (io::is_directory(path)) {
-      refuse(ErrorKind::kUsage, "prepared data has no index beside it: it is one", path, {},
-             "a JSON or JSONL file", "train on it as it is");
+      refuse(ErrorKind::kUsage, "a folder of data has no index beside it", path, {}, "a data file",
+             "train on it as it is: prepared data is an index itself");
     }
-    const std::unique_ptr<data::Dataset> dataset = data::open_dataset(
-        path, recipe.data.image_root, *tokenizer, options, {.kept = {}, .lengths = true});
+    const std::unique_ptr<data::Dataset> dataset =
+        data::open_dataset(path, image_root.empty() ? recipe.data.image_root : image_root,
+                           *tokenizer, options, {.kept = {}, .lengths = true});
     dataset->measure(all_cores());
     dataset->keep_index(path + data::kIndexBeside);
     print_line("indexed " + std::to_string(dataset->size()) + " samples: " + path +
@@ -56,9 +60,13 @@ void prepare(const PrepareArgs& args) {
   const recipe::Recipe recipe = args.recipe.read();
   if (args.index) return write_indexes(recipe);
   check_output(args.out, recipe);
+  if (recipe.data.train.list.size() > 1) {
+    refuse(ErrorKind::kUsage, "prepared data has no sources, and data.train lists several",
+           "data.train", recipe.data.train.text(), "one of them",
+           "prepare each by itself (--set data.train=PATH), and list the folders instead");
+  }
   const auto [tokenizer, options] = train::recipe_encoding(recipe);
-  const std::unique_ptr<data::Dataset> dataset =
-      data::open_dataset(recipe.data.train, recipe.data.image_root, *tokenizer, options);
+  const std::unique_ptr<data::Dataset> dataset = train::open_train(recipe, *tokenizer, options);
   data::prepare_dataset(*dataset, options, args.out, data::kPreparedShardBytes, stop_if_requested);
   print_line("prepared " + std::to_string(dataset->size()) +
              " samples; train on them with data.train: " + args.out);

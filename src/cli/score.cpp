@@ -55,8 +55,8 @@ void score_batch(InferModel& infer, const std::vector<data::Sample>& samples, Ou
 }
 
 void score(const ScoreOptions& options) {
-  OutputLines out(options.out,
-                  {{options.infer.model, options.infer.adapter, options.data}, options.image_root});
+  OutputLines out(options.out, {{options.infer.model, options.infer.adapter, options.data},
+                                {options.image_root}});
   InferModel infer = load_infer_model(options.infer);
   const auto dataset =
       data::open_dataset(options.data, options.image_root, *infer.tokenizer, infer.encode);

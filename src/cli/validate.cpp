@@ -33,7 +33,7 @@ struct ValidateArgs {
          "the data has " + std::to_string(report.errors()) +
              (report.errors() == 1 ? " problem" : " problems") +
              " that training would stop at or learn wrongly from",
-         recipe.data.train + (recipe.data.eval.empty() ? "" : ", " + recipe.data.eval),
+         recipe.data.train.text() + (recipe.data.eval.empty() ? "" : ", " + recipe.data.eval),
          join(lines, "\n"), {},
          "mend or remove these rows; data.on_bad_sample: skip leaves out those that cannot "
          "be read");

@@ -4,6 +4,7 @@
 #include "src/data/prepared.h"
 #include "src/data/row_dataset.h"
 #include "src/data/rows/row_reader.h"
+#include "src/data/sources/data_files.h"
 #include "src/io/files.h"
 
 namespace lft::data {
@@ -32,8 +33,18 @@ const std::vector<ImageFile>& Dataset::image_files() const {
 std::unique_ptr<Dataset> open_dataset(const std::string& path, const std::string& image_root,
                                       const text::Tokenizer& tokenizer,
                                       const EncodeOptions& options, const IndexUse& use) {
-  if (io::is_directory(path)) return open_prepared(path, options);
-  return std::make_unique<RowDataset>(path, image_root, tokenizer, options, use);
+  const std::vector<DataFile> files = data_files(path);
+  if (files.empty()) return open_prepared(path, options);
+  if (files.size() == 1)
+    return std::make_unique<RowDataset>(files[0], image_root, tokenizer, options, use);
+  std::vector<std::unique_ptr<Dataset>> parts;
+  for (size_t i = 0; i < files.size(); ++i) {
+    IndexUse of_part = use;
+    for (std::string& stem : of_part.kept) stem = part_stem(stem, i);
+    parts.push_back(
+        std::make_unique<RowDataset>(files[i], image_root, tokenizer, options, of_part));
+  }
+  return join_datasets(std::move(parts), /*as_sources=*/false);
 }
 
 }  // namespace lft::data

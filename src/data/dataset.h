@@ -1,10 +1,9 @@
-// A dataset: rows of a JSON/JSONL file (LLaVA, ShareGPT, OpenAI messages) or a prepared directory,
-// read sample by sample by index.
+// A dataset: rows of data files (LLaVA, ShareGPT, OpenAI messages) or a prepared directory, read
+// sample by sample by index.
 #pragma once
 #include <functional>
 #include <limits>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -43,7 +42,8 @@ struct EncodeOptions {
                           // open_dataset()
   int64_t max_bad = std::numeric_limits<int64_t>::max();  // how many samples skip_bad may leave out
   SpecialTokensInText special_tokens = SpecialTokensInText::kSpecial;
-  bool count_unknown = false;  // unknown_keys: warn. Else a key that is not used makes a row bad
+  bool count_unknown = false;   // unknown_keys: warn. Else a key that is not used makes a row bad
+  bool open_questions = false;  // a row may end with a question, to be asked and not to be learnt
   io::ImageLimits image_limits;
   std::shared_ptr<ReadingBudget> reading = {};  // of who decodes images; null: without limit
 };
@@ -62,10 +62,9 @@ Sample encode_row(const Row& row, const std::string& image_root, const text::Tok
 /// What encode_row's sample will measure; images are opened, not decoded.
 SampleLength row_length(const Row& row, const std::string& image_root,
                         const text::Tokenizer& tokenizer, const EncodeOptions& options);
-/// A prompt to generate from: ids and pixels, no labels. kInput where it is longer than the model's
-/// positions.
-Sample encode_prompt(const std::vector<text::Turn>& turns,
-                     const std::vector<std::string>& image_files, const text::Tokenizer& tokenizer,
+/// A prompt to generate from: ids and pixels, no labels. Its last answer is empty, its images are
+/// files by their own paths or come with it. kInput where it is longer than the model's positions.
+Sample encode_prompt(const Row& prompt, const text::Tokenizer& tokenizer,
                      const EncodeOptions& options);
 /// What the model sees of an image.
 PixelImage fit_image(const io::RgbImage& image, const family::ImageProcessor& processor);
@@ -96,12 +95,19 @@ class Dataset {
   virtual bool any_image() const;                  // whether a row shows one
   /// The same for rows with the same turns, system text and images; 0 where it cannot be read.
   virtual uint64_t said(int64_t index) const;
-  /// Image files by number, each once; none of prepared data. image_files(): as they were when it
-  /// was first asked.
-  virtual std::span<const int32_t> image_numbers(int64_t /*index*/) const { return {}; }
+  /// Images by number, each once; none of prepared data. image_files(): as they were when it was
+  /// first asked, and not there where they come with their rows.
+  virtual std::vector<int32_t> image_numbers(int64_t /*index*/) const { return {}; }
   virtual int64_t image_names() const { return 0; }
   virtual std::string image_name(int64_t /*number*/) const { return {}; }
+  virtual std::string image_root(int64_t /*number*/) const { return {}; }  // where the name begins
   virtual const std::vector<ImageFile>& image_files() const;
+  /// The bytes of an image that a row shows, as its file holds them; empty of prepared data and
+  /// where it cannot be read.
+  virtual std::string image_bytes(int64_t /*index*/, size_t /*image*/) const { return {}; }
+
+  /// Which of several sources that were put together a row is of.
+  virtual int32_t source(int64_t /*index*/) const { return 0; }
   /// Writes what a later start would have to find out again to files of this stem (IndexUse), where
   /// it was not found in one. kResource where it cannot be written.
   virtual void keep_index(const std::string& /*stem*/) const {}
@@ -114,11 +120,18 @@ struct IndexUse {
   bool lengths = false;                // they will be asked for: measured as rows are read
 };
 
-/// A directory written by `lft prepare`, or a JSON/JSONL file. `tokenizer` must outlive the
-/// dataset.
+/// A directory written by `lft prepare`, a file of rows, or a folder of such files
+/// (src/data/sources/data_files.h). `tokenizer` must outlive the dataset.
 std::unique_ptr<Dataset> open_dataset(const std::string& path, const std::string& image_root,
                                       const text::Tokenizer& tokenizer,
                                       const EncodeOptions& options, const IndexUse& use = {});
+
+/// Rows of the first, then of the second, ... With `as_sources` a row's source() is the number of
+/// its part, and a sample's; else they are parts of one.
+std::unique_ptr<Dataset> join_datasets(std::vector<std::unique_ptr<Dataset>> parts,
+                                       bool as_sources);
+/// Where the index of part `i` is kept, when that of the whole is kept at `stem`.
+std::string part_stem(const std::string& stem, size_t i);
 
 /// Everything that decides a sample beside its row and images.
 io::Json sample_rules(const EncodeOptions& options);

@@ -4,6 +4,7 @@
 
 #include "src/base/errors.h"
 #include "src/base/text.h"
+#include "src/data/rows/row_images.h"
 #include "src/io/files.h"
 #include "src/text/labels.h"
 
@@ -187,7 +188,7 @@ std::vector<family::ImagePlan> plan_images(const Row& row, const std::string& im
   for (const std::string& name : row.images) {
     try {
       const io::FileHandle file =
-          io::open_image(image_root, name, options.image_limits.follow_symlinks);
+          open_row_image(row, name, image_root, options.image_limits.follow_symlinks);
       plans.push_back(options.images->of_row(row.images.size())
                           .plan(upright_size(read_header_of(file, options.image_limits))));
     } catch (const Error& error) {
@@ -260,7 +261,7 @@ Sample encode_row(const Row& row, const std::string& image_root, const text::Tok
   truncate_sample(sample, row, images, options);
   for (const std::string& name : row.images) {
     const auto open = [&] {
-      return io::open_image(image_root.empty() ? "." : image_root, name,
+      return open_row_image(row, name, image_root.empty() ? "." : image_root,
                             options.image_limits.follow_symlinks);
     };
     sample.images.push_back(fit_named(row, options, kMendImage, open));
@@ -268,26 +269,28 @@ Sample encode_row(const Row& row, const std::string& image_root, const text::Tok
   return sample;
 }
 
-Sample encode_prompt(const std::vector<text::Turn>& turns,
-                     const std::vector<std::string>& image_files, const text::Tokenizer& tokenizer,
+Sample encode_prompt(const Row& prompt, const text::Tokenizer& tokenizer,
                      const EncodeOptions& options) {
-  const Row row{.id = "prompt", .where = "prompt", .turns = turns, .images = image_files};
-  check_marks(row);
-  text::Rendered prompt =
-      text::render(options.template_name, turns, options.eos, /*generate=*/true);
-  const std::vector<family::ImagePlan> images = plan_images(row, "", options);
-  Sample sample = expand_images(tokenize(row, std::move(prompt), images, tokenizer, options), row,
-                                images, options);
+  check_marks(prompt);
+  check_system(prompt, options);
+  text::Rendered rendered = text::render(options.template_name, prompt.turns, options.eos,
+                                         /*generate=*/true, prompt.system);
+  const std::vector<family::ImagePlan> images = plan_images(prompt, "", options);
+  Sample sample = expand_images(tokenize(prompt, std::move(rendered), images, tokenizer, options),
+                                prompt, images, options);
   sample.labels.clear();
   const int64_t length = static_cast<int64_t>(sample.input_ids.size()),
                 positions = options.config.text.max_positions;
   if (length > positions)
-    refuse_row(row, "the prompt is longer than the model's positions", std::to_string(length),
+    refuse_row(prompt, "the prompt is longer than the model's positions", std::to_string(length),
                std::to_string(positions), "shorten the prompt");
-  for (const std::string& file : image_files) {
-    sample.images.push_back(fit_named(row, options,
-                                      "name an image file that is whole and can be read",
-                                      [&] { return io::FileHandle::open_to_read(file); }));
+  for (const std::string& name : prompt.images) {
+    const auto open = [&] {
+      return comes_with_row(name) ? open_row_image(prompt, name, "", false)
+                                  : io::FileHandle::open_to_read(name);
+    };
+    sample.images.push_back(
+        fit_named(prompt, options, "name an image file that is whole and can be read", open));
   }
   return sample;
 }

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "kernels/common/error.h"
+#include "src/base/errors.h"
 #include "src/data/encode.h"
 #include "src/io/file_handle.h"
 #include "src/io/files.h"
@@ -21,7 +22,10 @@ class FileBytes {
  public:
   FileBytes(const io::FileHandle& file, uint64_t max_bytes) {
     const uint64_t bytes = file.size();
-    if (bytes > max_bytes) io::read_file(file.path(), max_bytes);  // says so
+    if (bytes > max_bytes) {
+      refuse(ErrorKind::kInput, "file too large", file.path(), std::to_string(bytes) + " bytes",
+             "at most " + std::to_string(max_bytes) + " bytes");
+    }
     if (buffer_.capacity() < bytes) Buffer().swap(buffer_);
     buffer_.resize(bytes);
     file.read_at(0, buffer_.data(), buffer_.size());

@@ -10,6 +10,7 @@
 #include "src/base/errors.h"
 #include "src/base/hash.h"
 #include "src/data/loader.h"
+#include "src/data/rows/row_images.h"
 #include "src/data/rows/row_reader.h"
 
 namespace lft::data {
@@ -62,8 +63,11 @@ class RowGroups {
   }
   static std::vector<uint64_t> file_keys(const Dataset& dataset) {
     std::vector<uint64_t> keys;
-    for (int64_t i = 0; i < dataset.image_names(); ++i)
-      keys.push_back(key_of(dataset.image_name(i)));
+    for (int64_t i = 0; i < dataset.image_names(); ++i) {
+      const std::string name = dataset.image_name(i);
+      const bool is_file = !comes_with_row(name);
+      keys.push_back(key_of(is_file ? dataset.image_root(i) + "/" + name : name));
+    }
     return keys;
   }
   void join(First& rows, uint64_t key, size_t row) {
@@ -91,12 +95,17 @@ class RowSelection : public Dataset {
   void measure(int64_t workers) const override { whole_->measure(workers); }
   int64_t images_of(int64_t index) const override { return whole_->images_of(at(index)); }
   uint64_t said(int64_t index) const override { return whole_->said(at(index)); }
-  std::span<const int32_t> image_numbers(int64_t index) const override {
+  std::vector<int32_t> image_numbers(int64_t index) const override {
     return whole_->image_numbers(at(index));
   }
   int64_t image_names() const override { return whole_->image_names(); }
   std::string image_name(int64_t number) const override { return whole_->image_name(number); }
+  std::string image_root(int64_t number) const override { return whole_->image_root(number); }
   const std::vector<ImageFile>& image_files() const override { return whole_->image_files(); }
+  std::string image_bytes(int64_t index, size_t image) const override {
+    return whole_->image_bytes(at(index), image);
+  }
+  int32_t source(int64_t index) const override { return whole_->source(at(index)); }
   void keep_index(const std::string& stem) const override { whole_->keep_index(stem); }
   std::string hash() const override {
     Sha256 hash;

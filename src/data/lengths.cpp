@@ -6,6 +6,7 @@
 #include "kernels/common/error.h"
 #include "src/base/parallel.h"
 #include "src/data/encode.h"
+#include "src/data/rows/row_images.h"
 #include "src/data/store/data_changed.h"
 
 namespace lft::data {
@@ -19,7 +20,7 @@ std::vector<family::ImagePlan> look_at_images(const Row& row, const std::string&
   std::vector<family::ImagePlan> plans;
   for (const std::string& name : row.images) {
     try {
-      const io::FileHandle file = io::open_image(root, name, limits.follow_symlinks);
+      const io::FileHandle file = open_row_image(row, name, root, limits.follow_symlinks);
       const io::ImageHeader header = read_header_of(file, limits);
       plans.push_back(processor.plan(upright_size(header)));
       length.add_image(plans.back());

@@ -70,7 +70,10 @@ struct Loader::State {
   static constexpr size_t kMostCuts = 64;  // steps ahead, where this rank has no sample of them
 
   State(const Dataset& data, LoaderOptions settings, int64_t first_step)
-      : dataset(data), options(settings), size(data.size()), step(first_step) {
+      : dataset(data),
+        options(settings),
+        size(epoch_size(settings, data.size())),
+        step(first_step) {
     group = options.batch_size * options.grad_accum;
     steps_per_epoch = (size + group - 1) / group;
     ahead = first_step;
@@ -89,7 +92,7 @@ struct Loader::State {
 
   const Dataset& dataset;
   const LoaderOptions options;
-  const int64_t size;
+  const int64_t size;  // of an epoch
   int64_t group = 0, steps_per_epoch = 0;
   int64_t step = 0;            // the step that next() gives; the consumer's alone
   std::exception_ptr failure;  // what next() threw
@@ -114,7 +117,7 @@ struct Loader::State {
   /// Of which this rank may have no sample. The caller holds the mutex.
   void begin_step() {
     if (const int64_t epoch = ahead / steps_per_epoch; order_epoch != epoch) {
-      order.emplace(options, size, epoch);
+      order.emplace(options, dataset.size(), epoch);
       order_epoch = epoch;
     }
     const int64_t begin = (ahead % steps_per_epoch) * group;

@@ -10,6 +10,7 @@
 #include "models/family/family.h"
 #include "src/data/batch.h"
 #include "src/data/dataset.h"
+#include "src/data/sources/epoch_sources.h"
 
 namespace lft::data {
 
@@ -35,25 +36,35 @@ struct LoaderOptions {
   /// whoever reads which samples. Null: by the samples that are read, by one rank alone.
   std::shared_ptr<const std::vector<int32_t>> tokens = {};
   int64_t rank = 0, ranks = 1;  // of a step's micro-batches the loader gives this rank's share
+  /// How many rows of each part of the data set an epoch takes; empty: all rows once. All parts in
+  /// order, without a gap.
+  std::vector<SourceShare> sources = {};
   /// How the batches are made of the samples; null: the loader gives samples alone.
   std::shared_ptr<const BatchLayout> layout = {};
 };
 
-/// The order in which a loader of these options gives an epoch's samples: a permutation of [0,
-/// size), a function of options, epoch and the lengths alone. Every batch_size of them are a
-/// micro-batch. Memory does not grow beyond kMostRowsHeld rows. Not for two threads at once.
+/// How many samples an epoch of a data set of `rows` has.
+int64_t epoch_size(const LoaderOptions& options, int64_t rows);
+
+/// The order in which a loader of these options gives an epoch's samples, as indices of a data set
+/// of `rows`: a permutation of them, or of what the sources give; a function of options, epoch and
+/// the lengths alone. Every batch_size of them are a micro-batch. Memory does not grow beyond
+/// kMostRowsHeld rows. Not for two threads at once.
 class EpochOrder {
  public:
   /// `most_held`: kMostRowsHeld, less in tests.
-  EpochOrder(const LoaderOptions& options, int64_t size, int64_t epoch,
+  EpochOrder(const LoaderOptions& options, int64_t rows, int64_t epoch,
              int64_t most_held = kMostRowsHeld);
+  int64_t size() const { return size_; }
   int64_t at(int64_t place);
 
  private:
   int64_t base(int64_t place) const;
+  int64_t item(int64_t place) const;
   int64_t grouped(int64_t place);
 
   const LoaderOptions options_;
+  EpochItems items_;
   int64_t size_, window_ = 0;  // window_: places that are sorted by length together
   uint64_t stream_;
   std::vector<uint32_t> held_, batches_;  // empty: computed

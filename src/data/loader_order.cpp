@@ -53,13 +53,20 @@ std::vector<int64_t> epoch_order(int64_t size, uint64_t seed, int64_t epoch, boo
   return order;
 }
 
+int64_t epoch_size(const LoaderOptions& options, int64_t rows) {
+  return options.sources.empty() ? rows : EpochItems(options.sources, options.seed, 0).size();
+}
+
 /// Without lengths: `held_` is the order of the rows. With lengths windows of many batches are
 /// sorted, so that a batch holds neighbours, and whole batches come in a random order, `held_`;
 /// the short last one stays last. Which samples meet still depends on the epoch, since the windows
 /// are cut from its order.
-EpochOrder::EpochOrder(const LoaderOptions& options, int64_t size, int64_t epoch, int64_t most_held)
-    : options_(options), size_(size), stream_(stream_of(options.seed, epoch)) {
-  const int64_t batch = options.batch_size;
+EpochOrder::EpochOrder(const LoaderOptions& options, int64_t rows, int64_t epoch, int64_t most_held)
+    : options_(options),
+      items_(options.sources, options.seed, epoch),
+      size_(epoch_size(options, rows)),
+      stream_(stream_of(options.seed, epoch)) {
+  const int64_t batch = options.batch_size, size = size_;
   if (options.shuffle && !options.blocks && size <= most_held)
     held_ = shuffled<uint32_t>(size, stream_);
   if (!options.lengths) return;
@@ -70,7 +77,12 @@ EpochOrder::EpochOrder(const LoaderOptions& options, int64_t size, int64_t epoch
 
 int64_t EpochOrder::at(int64_t place) { return options_.lengths ? grouped(place) : base(place); }
 
+/// The row at a place of the order without regard to length.
 int64_t EpochOrder::base(int64_t place) const {
+  return options_.sources.empty() ? item(place) : items_.row(item(place));
+}
+
+int64_t EpochOrder::item(int64_t place) const {
   if (!options_.shuffle) return place;
   if (!held_.empty()) return held_[static_cast<size_t>(place)];
   const auto size = static_cast<uint64_t>(size_), at = static_cast<uint64_t>(place);

@@ -7,6 +7,7 @@
 #include "src/base/hash.h"
 #include "src/base/parallel.h"
 #include "src/data/encode.h"
+#include "src/data/rows/row_images.h"
 #include "src/data/store/data_changed.h"
 
 namespace lft::data {
@@ -22,22 +23,25 @@ constexpr char kRowsEnding[] = ".rows", kLengthsEnding[] = ".lengths";
 
 }  // namespace
 
-RowDataset::RowDataset(const std::string& path, std::string image_root,
+RowDataset::RowDataset(const DataFile& file, std::string image_root,
                        const text::Tokenizer& tokenizer, EncodeOptions options, const IndexUse& use)
     : image_root_(std::move(image_root)),
       tokenizer_(tokenizer),
       options_(std::move(options)),
       kept_(use.kept) {
-  kept_.push_back(path + kIndexBeside);
+  kept_.push_back((file.shown.empty() ? file.path : file.shown) + kIndexBeside);
   LengthCollector lengths;
   const RowVisitor measure = [&](int64_t first, const std::vector<ReadRow>& rows) {
     std::vector<SampleLength> part;
     for (const ReadRow& read : rows) part.push_back(measured(read));
     lengths.add(first, std::move(part));
   };
-  index_ = std::make_unique<RowIndex>(
-      path, RowRules{.keep_bad = options_.skip_bad, .count_unknown = options_.count_unknown},
-      with_ending(kept_, kRowsEnding), use.lengths ? measure : RowVisitor());
+  index_ = std::make_unique<RowIndex>(file.path,
+                                      RowRules{.keep_bad = options_.skip_bad,
+                                               .count_unknown = options_.count_unknown,
+                                               .open_questions = options_.open_questions},
+                                      with_ending(kept_, kRowsEnding),
+                                      use.lengths ? measure : RowVisitor(), file.shown);
   index_->tell();
   if (use.lengths && index_->made_anew()) lengths_.emplace(lengths.take());
 }
@@ -109,7 +113,7 @@ void RowDataset::measure(int64_t workers) const {
 }
 
 std::string RowDataset::path_of(const std::string& name) const {
-  return image_root_.empty() ? name : image_root_ + "/" + name;
+  return comes_with_row(name) || image_root_.empty() ? name : image_root_ + "/" + name;
 }
 
 std::vector<std::string> RowDataset::image_paths(int64_t index) const {
@@ -118,11 +122,12 @@ std::vector<std::string> RowDataset::image_paths(int64_t index) const {
   return paths;
 }
 
-std::span<const int32_t> RowDataset::image_numbers(int64_t index) const {
-  return index_->images(check(index));
+std::vector<int32_t> RowDataset::image_numbers(int64_t index) const {
+  const std::span<const int32_t> numbers = index_->images(check(index));
+  return {numbers.begin(), numbers.end()};
 }
 int64_t RowDataset::images_of(int64_t index) const {
-  return static_cast<int64_t>(image_numbers(index).size());
+  return static_cast<int64_t>(index_->images(check(index)).size());
 }
 bool RowDataset::any_image() const { return image_names() > 0; }
 
@@ -131,6 +136,7 @@ const std::vector<ImageFile>& RowDataset::image_files() const {
     image_files_.resize(static_cast<size_t>(image_names()));
     parallel_for(image_names(), all_cores(), [this](int64_t i) {
       struct stat status {};
+      if (comes_with_row(image_name(i))) return;
       if (stat(path_of(image_name(i)).c_str(), &status) != 0) return;
       image_files_[static_cast<size_t>(i)] = {.bytes = status.st_size,
                                               .seconds = status.st_mtim.tv_sec,
@@ -138,6 +144,19 @@ const std::vector<ImageFile>& RowDataset::image_files() const {
     });
   });
   return image_files_;
+}
+
+std::string RowDataset::image_bytes(int64_t index, size_t image) const {
+  try {
+    const Row read = row(index);
+    return image < read.images.size()
+               ? read_row_image(read, read.images[image], image_root_.empty() ? "." : image_root_,
+                                options_.image_limits)
+               : "";
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput) throw;
+    return "";
+  }
 }
 
 void RowDataset::keep_index(const std::string& stem) const {

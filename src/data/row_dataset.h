@@ -6,13 +6,14 @@
 
 #include "src/data/dataset.h"
 #include "src/data/rows/row_index.h"
+#include "src/data/sources/data_files.h"
 #include "src/data/store/length_table.h"
 
 namespace lft::data {
 
 class RowDataset : public Dataset {
  public:
-  RowDataset(const std::string& path, std::string image_root, const text::Tokenizer& tokenizer,
+  RowDataset(const DataFile& file, std::string image_root, const text::Tokenizer& tokenizer,
              EncodeOptions options, const IndexUse& use);
 
   int64_t size() const override { return index_->size(); }
@@ -26,10 +27,12 @@ class RowDataset : public Dataset {
   int64_t images_of(int64_t index) const override;
   bool any_image() const override;
   uint64_t said(int64_t index) const override { return index_->said(check(index)); }
-  std::span<const int32_t> image_numbers(int64_t index) const override;
+  std::vector<int32_t> image_numbers(int64_t index) const override;
   int64_t image_names() const override { return index_->image_names(); }
   std::string image_name(int64_t number) const override { return index_->image_name(number); }
+  std::string image_root(int64_t /*number*/) const override { return image_root_; }
   const std::vector<ImageFile>& image_files() const override;
+  std::string image_bytes(int64_t index, size_t image) const override;
   void keep_index(const std::string& stem) const override;
 
  private:

@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "src/base/text.h"
+#include "src/dist/groups.h"
 
 namespace lft::dist {
 namespace {
@@ -20,7 +21,7 @@ using std::chrono::milliseconds;
 /// Of the sign of a process that lives, even on a busy machine.
 constexpr milliseconds kSilence{1500};
 constexpr milliseconds kPause{100};
-constexpr const char* kVerdict = "verdict";
+constexpr const char *kVerdict = "verdict", *kFirstComes = "first comes";
 
 std::string note_key(int64_t rank) { return "left/" + std::to_string(rank); }
 std::string heard_key(int64_t rank) { return "heard/" + std::to_string(rank); }
@@ -176,5 +177,33 @@ void wait_until_heard(StorePtr store, const Failure& failure, milliseconds patie
   }).detach();
   all.wait_for(patience);
 }
+
+bool await_first(StorePtr store, milliseconds patience) {
+  struct Shared {
+    std::atomic<bool> comes = false;
+    std::atomic<Clock::rep> alive = Clock::now().time_since_epoch().count();
+  };
+  const auto shared = std::make_shared<Shared>();
+  std::thread([store, shared] {  // as in find_lost()
+    try {
+      const StorePtr own = another(store);
+      for (Beat beat; !own->check({kFirstComes}); std::this_thread::sleep_for(kPause)) {
+        const Beat now = read_beat(*own, 0);
+        if (now.count != beat.count) shared->alive = Clock::now().time_since_epoch().count();
+        beat = now;
+      }
+    } catch (const std::exception&) {  // rank 0 is gone: whoever talks to it will see
+    }
+    shared->comes = true;
+  })
+      .detach();
+  const auto silent = [&] {
+    return Clock::now() - Clock::time_point{Clock::duration(shared->alive.load())};
+  };
+  while (!shared->comes && silent() < patience) std::this_thread::sleep_for(milliseconds(20));
+  return shared->comes;
+}
+
+void say_that_first_comes(c10d::Store& store) { store.set(kFirstComes, std::string("1")); }
 
 }  // namespace lft::dist

@@ -34,4 +34,9 @@ Finding find_lost(StorePtr store, const Failure& failure);
 /// Rank 0, where it keeps the store: until all that still give signs have heard what it found.
 void wait_until_heard(StorePtr store, const Failure& failure, std::chrono::milliseconds patience);
 
+/// Until rank 0 has said that it comes: true; or has given no sign of life for `patience`.
+bool await_first(StorePtr store, std::chrono::milliseconds patience);
+/// As rank 0.
+void say_that_first_comes(c10d::Store& store);
+
 }  // namespace lft::dist

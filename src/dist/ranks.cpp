@@ -9,6 +9,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <stdexcept>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -236,9 +237,11 @@ std::string Ranks::from_first(const std::string& text) {
 Error Ranks::failed(const Error& own) {
   if (state_->ended) return own;
   try {
+    if (first()) say_that_first_comes(*state_->store);
     talk(error_text(own), /*error=*/true);
   } catch (const Error& agreed) {
     return agreed;
+  } catch (const std::exception&) {  // of a store that is gone
   }
   return own;
 }
@@ -295,6 +298,13 @@ void Ranks::sum(at::Tensor flat) {
     lost(error);
   }
   state.heartbeat->waits(false);
+}
+
+void Ranks::await_first() {
+  State& state = *state_;
+  if (first()) return say_that_first_comes(*state.store);
+  if (!dist::await_first(state.store, state.timeout))
+    lost(std::runtime_error("Timed out waiting for a sign of rank 0"));
 }
 
 void Ranks::leave() {

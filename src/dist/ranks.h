@@ -60,6 +60,9 @@ class Ranks {
   /// src/base/sum_tree.h: the same bits in all of them. As many bytes as a ring would take.
   void sum(at::Tensor flat);
 
+  /// Before the last exchange, however long rank 0 works on alone: RankLost in the others when it
+  /// has given no sign of life for as long as an exchange waits.
+  void await_first();
   /// After the last exchange: rank 0, where it keeps the store, leaves when the others have left.
   void leave();
 

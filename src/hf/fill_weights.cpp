@@ -25,10 +25,12 @@ std::vector<WeightPiece> cut(const std::vector<WeightJob>& jobs, int64_t piece_b
   });
   std::vector<WeightPiece> pieces;
   for (const size_t i : order) {
-    const int64_t numel = jobs[i].info->numel();
-    const int64_t length = jobs[i].take ? numel : piece_bytes / io::dtype_size(jobs[i].info->dtype);
-    for (int64_t begin = 0; begin < numel; begin += length)
-      pieces.push_back({i, begin, std::min(length, numel - begin)});
+    const WeightJob& job = jobs[i];
+    const int64_t length =
+        job.take ? job.info->numel() : piece_bytes / io::dtype_size(job.info->dtype);
+    const int64_t end = job.take ? length : job.begin + job.target.numel();
+    for (int64_t begin = job.begin; begin < end; begin += length)
+      pieces.push_back({i, begin, std::min(length, end - begin)});
   }
   return pieces;
 }

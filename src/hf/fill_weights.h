@@ -16,6 +16,8 @@ struct WeightJob {
   const io::TensorInfo* info = nullptr;
   std::string name;   // for messages
   at::Tensor target;  // contiguous, of info's shape; F32, BF16 or F16
+  int64_t begin = 0;  // of the tensor's elements the first that `target` gets; then it may be
+                      // shorter. A multiple of 8
   std::function<void(const at::Tensor& stored)> take =
       nullptr;  // gets the finite tensor as stored, whole and on the CPU, instead of target
 };
@@ -30,7 +32,7 @@ struct FillOptions {
 /// All targets live on one device. Converts as Tensor::to does. Beside the targets it holds a few
 /// MiB a thread. A non-finite weight, or one beyond F16's range for an F16 target, is kInput naming
 /// tensor and flat index; of several faulty jobs the first in `jobs` is named.
-/// Returns placed_digest() of each job's tensor as it is stored.
+/// Returns placed_digest() of each job's tensor, or of the part that it fills, as it is stored.
 std::vector<uint64_t> fill_weights(const std::vector<WeightJob>& jobs,
                                    const FillOptions& options = {});
 

@@ -2,10 +2,12 @@
 // Torch tensors come out.
 #pragma once
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "models/family/family.h"
+#include "models/ops/weight/sharded.h"
 #include "src/io/safetensors.h"
 
 namespace lft::hf {
@@ -54,20 +56,26 @@ io::DType auto_base_dtype(io::DType stored, at::ScalarType compute, at::Device d
 at::ScalarType choose_base_dtype(const ModelDir& dir, const std::string& base_dtype,
                                  at::ScalarType compute, at::Device device, std::string* notice);
 
+/// How the decoder layers' linear layers are held.
+struct BaseForm {
+  ops::BaseStorage storage = ops::BaseStorage::kDense;
+  std::shared_ptr<ops::ShardMemory> shards = nullptr;  // in slices, over its holders, all of which
+                                                       // load the model; null: whole
+};
+
 /// Allocates and fills; tensors convert piece by piece as they are read. With check_finite a
 /// non-finite weight is kInput naming tensor and index. With codes for a storage the decoder
-/// layers' linear layers are quantised as they are read; the rest has `dtype`. `digest` gets a
-/// sha256 that every stored byte of every weight counts in.
+/// layers' linear layers are quantised as they are read; the rest has `dtype`. Of what is held in
+/// slices each process reads its own, and of codes the whole weights, one after the other. `digest`
+/// gets a sha256 that every stored byte of every weight counts in.
 family::Model load_model(const ModelDir& dir, at::ScalarType dtype, at::Device device,
-                         bool check_finite = true,
-                         ops::BaseStorage storage = ops::BaseStorage::kDense,
+                         bool check_finite = true, const BaseForm& base = {},
                          std::string* digest = nullptr);
 
 /// Weights drawn instead of read, for benchmarks: normal with the config's customary deviation of
 /// 0.02, norms 1, biases 0; a function of the seed on each device.
 family::Model random_model(const family::ModelConfig& config, at::ScalarType dtype,
-                           at::Device device, uint64_t seed,
-                           ops::BaseStorage storage = ops::BaseStorage::kDense);
+                           at::Device device, uint64_t seed, const BaseForm& base = {});
 
 /// sha256 over config and weight headers and sampled blocks: which base an adapter or a checkpoint
 /// belongs to.

@@ -17,7 +17,7 @@ namespace lft::hf {
 
 struct WeightPiece {
   size_t job;
-  int64_t begin, count;  // elements
+  int64_t begin, count;  // elements of the tensor
 };
 
 class PieceFiller {
@@ -39,7 +39,8 @@ struct FillPlan {
   const WeightJob& job(size_t piece) const { return jobs[pieces[piece].job]; }
   /// The piece's elements of the target.
   at::Tensor target(size_t piece) const {
-    return job(piece).target.view(-1).narrow(0, pieces[piece].begin, pieces[piece].count);
+    const WeightPiece& of = pieces[piece];
+    return job(piece).target.view(-1).narrow(0, of.begin - job(piece).begin, of.count);
   }
   /// Reads bytes of the piece's tensor, from `begin` on, and counts them in its digest.
   void read(size_t piece, uint64_t begin, uint64_t bytes, void* to) const {

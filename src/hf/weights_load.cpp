@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string_view>
 
 #include "kernels/common/error.h"
 #include "models/lora/inject.h"
@@ -35,6 +36,65 @@ std::map<std::string, layers::Linear> coded_layers(family::ModelImpl& model) {
     if (site.layer->weight.is_meta()) layers.emplace(site.name + ".weight", site.layer);
   }
   return layers;
+}
+
+/// Codes, or slices, of the layers that coded_layers() names, as a model's `base` says.
+class StoredLayers {
+ public:
+  StoredLayers(family::ModelImpl& model, at::ScalarType dtype, at::Device device,
+               const BaseForm& base)
+      : layers_(coded_layers(model)), device_(device), base_(base) {
+    if (!base.shards) return;
+    const auto blocks =
+        c10::make_intrusive<ops::ShardedBlocks>(base.shards, model.config.text.layers);
+    for (const auto& [name, layer] : layers_) {
+      const auto block = static_cast<int64_t>(std::stoll(name.substr(kLayers.size())));
+      sharded_[name] = c10::make_intrusive<ops::ShardedWeight>(blocks, block, layer->weight.sizes(),
+                                                               dtype, base.storage);
+    }
+    blocks->hold();
+    for (const auto& [name, weight] : sharded_) layers::Linear(layers_.at(name))->store(weight);
+  }
+
+  bool has(const std::string& name) const { return layers_.contains(name); }
+  /// Of what kind its weights are drawn: nothing is lost of a dense one.
+  bool codes() const { return base_.storage != ops::BaseStorage::kDense; }
+  void take(const std::string& name, const at::Tensor& weight_oi) const {
+    if (base_.shards) return sharded_.at(name)->take(weight_oi);
+    layers::Linear(layers_.at(name))->store(ops::quantize(weight_oi, base_.storage, device_));
+  }
+  /// How a stored tensor gets there.
+  void set(WeightJob& job) const {
+    if (!has(job.name)) return;
+    if (codes()) {
+      job.take = [this, name = job.name](const at::Tensor& stored) { take(name, stored); };
+    } else {
+      const auto [first, values] = sharded_.at(job.name)->elements();
+      job.begin = first;
+      job.target = values;
+    }
+  }
+  /// The sums over all holders of what each has read of a slice alone; when all have read theirs.
+  void join(const std::vector<WeightJob>& jobs, std::vector<uint64_t>& digests) const {
+    if (!base_.shards) return;
+    std::vector<uint64_t> parts(digests.size(), 0);
+    const auto in_parts = [&](size_t i) { return has(jobs[i].name) && !codes(); };
+    for (size_t i = 0; i < jobs.size(); ++i) parts[i] = in_parts(i) ? digests[i] : 0;
+    parts = base_.shards->sum(parts);
+    for (size_t i = 0; i < jobs.size(); ++i) digests[i] = in_parts(i) ? parts[i] : digests[i];
+  }
+
+ private:
+  static constexpr std::string_view kLayers = "language_model.model.layers.";
+  const std::map<std::string, layers::Linear> layers_;
+  const at::Device device_;
+  const BaseForm& base_;
+  std::map<std::string, c10::intrusive_ptr<ops::ShardedWeight>> sharded_;
+};
+
+/// What a family builds without memory.
+ops::BaseStorage built(const BaseForm& base) {
+  return base.shards ? ops::BaseStorage::kSharded : base.storage;
 }
 
 /// The types of weights; a recipe knows those that have a name there.
@@ -108,10 +168,10 @@ at::ScalarType choose_base_dtype(const ModelDir& dir, const std::string& base_dt
 }
 
 family::Model load_model(const ModelDir& dir, at::ScalarType dtype, at::Device device,
-                         bool check_finite, ops::BaseStorage storage, std::string* digest) {
+                         bool check_finite, const BaseForm& base, std::string* digest) {
   check_tied_heads(dir);
-  family::Model model = dir.config.family->build(dir.config, dtype, device, storage);
-  const std::map<std::string, layers::Linear> quantised = coded_layers(*model);
+  family::Model model = dir.config.family->build(dir.config, dtype, device, built(base));
+  const StoredLayers stored(*model, dtype, device, base);
   const std::map<std::string, at::Tensor> parameters = model_parameters(*model);
   std::vector<WeightJob> jobs;
   for (const auto& [name, parameter] : parameters) {
@@ -120,14 +180,11 @@ family::Model load_model(const ModelDir& dir, at::ScalarType dtype, at::Device d
       throw Error(ErrorKind::kInternal,
                   "load_model: the directory was opened without weights: " + name);
     WeightJob job{&dir.files[at->second.file], &dir.info(at->second), name, parameter.detach()};
-    if (const auto layer = quantised.find(name); layer != quantised.end()) {
-      job.take = [coded = layer->second, storage, device](const at::Tensor& stored) {
-        layers::Linear(coded)->store(stored, storage, device);
-      };
-    }
+    stored.set(job);
     jobs.push_back(std::move(job));
   }
-  const std::vector<uint64_t> digests = fill_weights(jobs, {.check_finite = check_finite});
+  std::vector<uint64_t> digests = fill_weights(jobs, {.check_finite = check_finite});
+  stored.join(jobs, digests);
   if (digest == nullptr) return model;
   Sha256 hash;
   for (size_t i = 0; i < jobs.size(); ++i)
@@ -137,18 +194,17 @@ family::Model load_model(const ModelDir& dir, at::ScalarType dtype, at::Device d
 }
 
 family::Model random_model(const family::ModelConfig& config, at::ScalarType dtype,
-                           at::Device device, uint64_t seed, ops::BaseStorage storage) {
+                           at::Device device, uint64_t seed, const BaseForm& base) {
   const at::NoGradGuard no_grad;
-  family::Model model = config.family->build(config, dtype, device, storage);
+  family::Model model = config.family->build(config, dtype, device, built(base));
   at::Generator generator = at::globalContext().defaultGenerator(device).clone();
   generator.set_current_seed(seed);
-  const std::map<std::string, layers::Linear> quantised = coded_layers(*model);
+  const StoredLayers stored(*model, dtype, device, base);
+  const at::ScalarType drawn = stored.codes() ? at::kFloat : dtype;
   for (auto& [name, parameter] : model_parameters(*model)) {
-    if (const auto layer = quantised.find(name); layer != quantised.end()) {
-      const at::Tensor drawn =
-          at::empty(parameter.sizes(), at::TensorOptions(at::kFloat).device(device))
-              .normal_(0, 0.02, generator);
-      layers::Linear(layer->second)->store(drawn, storage, device);
+    if (stored.has(name)) {
+      stored.take(name, at::empty(parameter.sizes(), at::TensorOptions(drawn).device(device))
+                            .normal_(0, 0.02, generator));
     } else if (parameter.dim() > 1) {
       at::Tensor(parameter).normal_(0, 0.02, generator);
     } else {
@@ -156,6 +212,7 @@ family::Model random_model(const family::ModelConfig& config, at::ScalarType dty
                                                                                               : 1);
     }
   }
+  if (base.shards) base.shards->sum({});
   return model;
 }
 

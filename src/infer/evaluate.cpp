@@ -10,7 +10,9 @@
 #include "src/base/signals.h"
 #include "src/data/batch.h"
 #include "src/data/loader.h"
+#include "src/infer/captions.h"
 #include "src/infer/generate.h"
+#include "src/infer/stop_strings.h"
 
 namespace lft::infer {
 namespace {
@@ -30,7 +32,7 @@ void score_batch(const Evaluation& of, const std::vector<data::Sample>& samples,
   at::NoGradGuard no_grad;
   ops::ComputeDtypeGuard guard(of.options.compute);
   if (std::all_of(records.begin(), records.end(),
-                  [](const EvalRecord& record) { return record.supervised == 0; }))
+                  [](const EvalRecord& record) { return record.supervised == 0 || record.open; }))
     return;
   const at::Device device = of.model->language_model->parameters().front().device();
   const family::Batch batch = data::make_batch(
@@ -81,23 +83,45 @@ std::vector<size_t> part_starts(const std::vector<data::Sample>& prompts, int64_
   return starts;
 }
 
+/// What the metric says of an answer; of captions only all of them together say anything.
+void judge(const Evaluation& of, EvalRecord& record) {
+  record.answered = true;
+  if (record.references.empty()) return;
+  const auto equals = [&](const std::string& right) { return record.answer == trim(right); };
+  record.match =
+      std::ranges::any_of(record.references, equals) || (!record.open && equals(record.reference));
+  const std::optional<double> score =
+      score_answer(of.options.metric, record.answer, record.references, record.question);
+  record.score = score.value_or(0);
+}
+
 void answer_batch(const Evaluation& of, const std::vector<data::Sample>& samples,
                   std::vector<EvalRecord>& records) {
   std::vector<data::Sample> prompts;
   std::vector<EvalRecord*> asked;
   int64_t longest = 0;
+  bool as_long = of.options.metric == Metric::kExact;  // as the reference
   for (size_t i = 0; i < records.size(); ++i) {
-    const text::Turn turn = last_turn(samples[i], of.dataset.row(records[i].index));
+    const data::Row row = of.dataset.row(records[i].index);
+    const text::Turn turn = last_turn(samples[i], row);
     records[i].question = turn.question;
     records[i].reference = turn.answer;
+    records[i].references = row.answers;
+    if (row.answers.empty() && !records[i].open) records[i].references = {turn.answer};
     if (records[i].supervised == 0) continue;
     prompts.push_back(prompt_of(samples[i]));
     asked.push_back(&records[i]);
     longest = std::max(longest, answer_tokens(samples[i], turn.answer, of.tokenizer));
+    as_long = as_long && !records[i].open && row.answers.empty();
   }
+  GenerateOptions options = of.options.decode;
   // Twice the reference and a little more is enough to know that an answer is another one.
-  const GenerateOptions options{
-      .max_new_tokens = std::min(of.options.max_new_tokens, 2 * longest + 16), .on_token = {}};
+  if (as_long) options.max_new_tokens = std::min(options.max_new_tokens, 2 * longest + 16);
+  options.seed += static_cast<uint64_t>(records.front().index);  // a draw of its own for each row
+  options.on_token = {};
+  const StopStrings stop(of.tokenizer, of.options.stop);
+  options.stops = {};
+  if (!stop.empty()) options.stops = [&](const auto& answer) { return stop.ends(answer); };
   std::vector<std::vector<int64_t>> answers;
   const std::vector<size_t> starts = part_starts(prompts, of.options.max_tokens);
   for (size_t part = 0; part < starts.size(); ++part) {
@@ -110,19 +134,21 @@ void answer_batch(const Evaluation& of, const std::vector<data::Sample>& samples
       answers.push_back(std::move(answer));
   }
   for (size_t i = 0; i < asked.size(); ++i) {
-    asked[i]->answered = true;
-    asked[i]->answer = trim(of.tokenizer.decode(answers[i]));
-    asked[i]->match = asked[i]->answer == trim(asked[i]->reference);
+    asked[i]->answer = trim(stop.cut(of.tokenizer.decode(answers[i])));
+    judge(of, *asked[i]);
   }
 }
 
-std::vector<EvalRecord> records_of(const std::vector<data::Sample>& samples,
+std::vector<EvalRecord> records_of(const Evaluation& of, const std::vector<data::Sample>& samples,
                                    const std::vector<int64_t>& indices) {
   std::vector<EvalRecord> records(samples.size());
   for (size_t i = 0; i < samples.size(); ++i) {
     records[i].index = indices[i];
     records[i].id = samples[i].id;
     records[i].supervised = samples[i].supervised();
+    if (!of.encode.open_questions) continue;
+    const data::Row row = of.dataset.row(indices[i]);
+    records[i].open = !row.turns.empty() && row.turns.back().answer.empty();
   }
   return records;
 }
@@ -132,7 +158,23 @@ void add(EvalResult& result, const EvalRecord& record) {
   result.answered += record.answered ? 1 : 0;
   result.supervised += record.supervised;
   result.loss += record.loss * static_cast<double>(record.supervised);
+  result.compared += record.answered && !record.references.empty() ? 1 : 0;
   result.exact_match += record.match ? 1 : 0;
+  result.score += record.score;
+}
+
+/// Captions are judged together.
+void score_captions_of(EvalResult& result) {
+  std::vector<Caption> captions;
+  std::vector<EvalRecord*> judged;
+  for (EvalRecord& record : result.records) {
+    if (!record.answered || record.references.empty()) continue;
+    captions.push_back({record.answer, record.references});
+    judged.push_back(&record);
+  }
+  const CaptionScores scores = score_captions(captions);
+  for (size_t i = 0; i < judged.size(); ++i) judged[i]->score = scores.ciders[i];
+  result.bleu4 = scores.bleu4;
 }
 
 }  // namespace
@@ -161,25 +203,41 @@ EvalResult evaluate(family::Model& model, const data::Dataset& dataset,
       samples.resize(
           static_cast<size_t>(std::min(size - seen, static_cast<int64_t>(samples.size()))));
       seen += static_cast<int64_t>(samples.size());
-      std::vector<EvalRecord> records = records_of(samples, step.indices[micro]);
+      std::vector<EvalRecord> records = records_of(evaluation, samples, step.indices[micro]);
       if (options.loss) score_batch(evaluation, samples, records);
       if (options.answers) answer_batch(evaluation, samples, records);
       result.stopped = requested_signal() != 0;
       if (result.stopped) break;
       for (EvalRecord& record : records) {
+        if (record.open) {  // its end token alone is no answer
+          record.loss = 0;
+          record.supervised = 0;
+        }
         if (each) each(record);
         result.records.push_back(std::move(record));
       }
     }
   }
-  sum_up(result);
+  sum_up(result, options.metric);
   return result;
 }
 
-void sum_up(EvalResult& result) {
+void sum_up(EvalResult& result, Metric metric) {
+  if (metric == Metric::kCaption) score_captions_of(result);
   for (const EvalRecord& record : result.records) add(result, record);
   if (result.supervised > 0) result.loss /= static_cast<double>(result.supervised);
-  if (result.answered > 0) result.exact_match /= static_cast<double>(result.answered);
+  if (result.compared == 0) return;
+  result.exact_match /= static_cast<double>(result.compared);
+  result.score /= static_cast<double>(result.compared);
+}
+
+std::vector<std::pair<std::string, double>> figures_of(const EvalResult& result, Metric metric) {
+  std::vector<std::pair<std::string, double>> figures;
+  if (result.compared == 0) return figures;
+  figures.emplace_back("exact_match", result.exact_match);
+  if (metric != Metric::kExact) figures.emplace_back(figure_name(metric), result.score);
+  if (metric == Metric::kCaption) figures.emplace_back("bleu4", result.bleu4);
+  return figures;
 }
 
 data::Sample prompt_of(const data::Sample& sample) {
@@ -190,13 +248,6 @@ data::Sample prompt_of(const data::Sample& sample) {
   prompt.input_ids.resize(cut);
   prompt.labels.assign(cut, -100);
   return prompt;
-}
-
-std::string trim(const std::string& text) {
-  const char* const space = " \t\r\n\v\f";
-  const size_t begin = text.find_first_not_of(space);
-  return begin == std::string::npos ? ""
-                                    : text.substr(begin, text.find_last_not_of(space) - begin + 1);
 }
 
 }  // namespace lft::infer

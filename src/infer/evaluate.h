@@ -1,12 +1,15 @@
-// Loss and exact match over a dataset, with a record for every sample. Used by the trainer's
-// periodic eval and by `lft eval`.
+// Loss, exact match and a metric over a dataset, with a record for every sample. Used by the
+// trainer's periodic eval and by `lft eval`.
 #pragma once
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/family/family.h"
 #include "src/data/dataset.h"
+#include "src/infer/generate.h"
+#include "src/infer/metrics.h"
 #include "src/text/tokenizer.h"
 
 namespace lft::infer {
@@ -17,10 +20,12 @@ struct EvalOptions {
   /// rows, and prompts are asked as many at a time as have no more positions, padding counted,
   /// unless one alone has.
   int64_t max_tokens = 0;
-  int64_t max_new_tokens = 256;
+  GenerateOptions decode = {};         // its callbacks are not looked at
+  std::vector<std::string> stop = {};  // texts that end an answer (src/infer/stop_strings.h)
+  Metric metric = Metric::kExact;
   int64_t limit = 0;    // first rows only; 0: all
   bool loss = true;     // teacher-forced loss
-  bool answers = true;  // decode greedily and compare
+  bool answers = true;  // decode and compare
   at::ScalarType compute = at::kFloat;
 };
 
@@ -28,21 +33,28 @@ struct EvalRecord {
   int64_t index = 0;
   std::string id, question, reference, answer;  // of the last turn that truncation left an answer
   bool answered = false;  // not where it left none: there is nothing to compare with
-  bool match = false;     // answer up to its end token equals the reference, both trimmed
-  double loss = 0;        // mean over the sample's supervised tokens; 0 where it has none
+  bool match = false;     // answer up to its end token equals a reference, both trimmed
+  bool open = false;      // the row ends with its question: it has no loss
+  std::vector<std::string> references = {};  // by which the metric judges: the answers that the
+                                             // row lists, else its own; none: compared with nothing
+  double score = 0;  // of the metric; of captions CIDEr, once all are there (sum_up)
+  double loss = 0;   // mean over the sample's supervised tokens; 0 where it has none
   int64_t supervised = 0;
 };
 
 struct EvalResult {
-  int64_t samples = 0, supervised = 0, answered = 0;
-  double loss = 0, exact_match = 0;  // means over all supervised tokens, over the answered samples
+  int64_t samples = 0, supervised = 0, answered = 0, compared = 0;
+  double loss = 0, exact_match = 0;  // means over all supervised tokens, over the compared samples
+  double score = 0, bleu4 = 0;       // of the metric over the same; bleu4 of captions
   bool stopped = false;              // a signal came; the figures are of the samples before it
   std::vector<EvalRecord> records;
   std::vector<std::string> skipped;  // bad samples left out, with the reason (encode.skip_bad)
   std::vector<int64_t> skipped_indices = {};  // of the same
 };
 /// The figures of records, which are summed in their order.
-void sum_up(EvalResult& result);
+void sum_up(EvalResult& result, Metric metric);
+/// By name: exact_match, and what the metric has beside it. Empty where nothing was compared.
+std::vector<std::pair<std::string, double>> figures_of(const EvalResult& result, Metric metric);
 
 /// In dataset order. `each` sees a record as soon as its batch is done. Adapters in the model are
 /// used; no dropout.
@@ -54,6 +66,5 @@ EvalResult evaluate(family::Model& model, const data::Dataset& dataset,
 /// The sample up to its last answer: what a model is given to generate from. Empty without a
 /// supervised token.
 data::Sample prompt_of(const data::Sample& sample);
-std::string trim(const std::string& text);
 
 }  // namespace lft::infer

@@ -123,6 +123,22 @@ FileHandle FileHandle::open_beneath(const std::string& folder, const std::string
   return handle;
 }
 
+FileHandle FileHandle::open_part(const std::string& path, uint64_t offset, uint64_t bytes,
+                                 const std::string& name) {
+  FileHandle handle = open_to_read(path);
+  handle.path_ = name;
+  handle.begin_ = offset;
+  handle.is_part_ = true;
+  handle.expected_bytes_ = bytes;
+  return handle;
+}
+
+FileHandle FileHandle::of_bytes(const std::string& name, std::shared_ptr<const std::string> bytes) {
+  FileHandle handle(name, -1, bytes->size());
+  handle.held_ = std::move(bytes);
+  return handle;
+}
+
 FileHandle FileHandle::create(const std::string& path, uint64_t expected_bytes) {
   const std::string rooted = rooted_path(path);
   const int fd = open_retrying(rooted, O_WRONLY | O_CREAT | O_TRUNC);
@@ -143,6 +159,9 @@ FileHandle& FileHandle::operator=(FileHandle&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(fd_, other.fd_);
   std::swap(expected_bytes_, other.expected_bytes_);
+  std::swap(begin_, other.begin_);
+  std::swap(is_part_, other.is_part_);
+  std::swap(held_, other.held_);
   return *this;
 }
 
@@ -151,23 +170,31 @@ FileHandle::~FileHandle() {
 }
 
 uint64_t FileHandle::size() const {
+  if (is_part_ || held_ != nullptr) return expected_bytes_;
   struct stat status {};
   if (fstat(fd_, &status) != 0) throw_io_error("ask the size of a file", path_, errno);
   return static_cast<uint64_t>(status.st_size);
 }
 
 void FileHandle::read_at(uint64_t offset, void* destination, uint64_t bytes) const {
+  const auto ends_early = [&](uint64_t found) {
+    refuse(ErrorKind::kInput, "the file ends early", path_, std::to_string(found) + " bytes",
+           std::to_string(std::max(expected_bytes_, offset + bytes)) + " bytes",
+           "it was cut while it was read: put it back whole");
+  };
+  const bool bounded = is_part_ || held_ != nullptr;
+  if (bounded && (offset > expected_bytes_ || bytes > expected_bytes_ - offset)) ends_early(size());
+  if (held_ != nullptr) {
+    held_->copy(static_cast<char*>(destination), bytes, offset);
+    return;
+  }
   for (uint64_t done = 0; done < bytes;) {
     const ssize_t got =
         pread(fd_, static_cast<char*>(destination) + done, std::min(bytes - done, kMaxTransfer),
-              static_cast<off_t>(offset + done));
+              static_cast<off_t>(begin_ + offset + done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw_unreadable("cannot read a file", path_, errno);
-    if (got == 0) {
-      refuse(ErrorKind::kInput, "the file ends early", path_, std::to_string(size()) + " bytes",
-             std::to_string(std::max(expected_bytes_, offset + bytes)) + " bytes",
-             "it was cut while it was read: put it back whole");
-    }
+    if (got == 0) ends_early(is_part_ ? offset + done : size());
     done += static_cast<uint64_t>(got);
   }
 }

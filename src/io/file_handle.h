@@ -2,6 +2,7 @@
 // failure is an lft::Error that names the file.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace lft::io {
@@ -15,6 +16,12 @@ class FileHandle {
   /// where that cannot be told (an older kernel, a sandbox), is not so, or is no regular file: ask
   /// image_path() then.
   static FileHandle open_beneath(const std::string& folder, const std::string& name);
+  /// `bytes` bytes of a regular file from `offset` on, as a file of their own, which errors call
+  /// `name`.
+  static FileHandle open_part(const std::string& path, uint64_t offset, uint64_t bytes,
+                              const std::string& name);
+  /// Bytes in memory as a file to read, which errors call `name`.
+  static FileHandle of_bytes(const std::string& name, std::shared_ptr<const std::string> bytes);
   /// Made or emptied. `expected_bytes`: the size it will have, for the message when the disk is
   /// full.
   static FileHandle create(const std::string& path, uint64_t expected_bytes);
@@ -25,7 +32,7 @@ class FileHandle {
   ~FileHandle();
 
   const std::string& path() const { return path_; }
-  bool is_open() const { return fd_ >= 0; }
+  bool is_open() const { return fd_ >= 0 || held_ != nullptr; }
   uint64_t size() const;
   void read_at(uint64_t offset, void* destination,
                uint64_t bytes) const;            // all of it: a short read is kInput
@@ -41,6 +48,9 @@ class FileHandle {
   std::string path_;
   int fd_ = -1;
   uint64_t expected_bytes_ = 0;  // when opened to read: the size it had
+  uint64_t begin_ = 0;           // of a part
+  bool is_part_ = false;         // of so many bytes as are expected
+  std::shared_ptr<const std::string> held_;
 };
 
 /// Throws kResource for errno `code` after `action` ("write", "rename") on `path`; on a full disk

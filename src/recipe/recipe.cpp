@@ -129,7 +129,7 @@ void check_together(const Recipe& r, StrictReader* reader) {
   if (r.train.keep_best != "none" && r.train.eval_every_steps == 0)
     reader->problem_at("train.keep_best", "needs train.eval_every_steps");
   if (r.train.patience > 0 && r.train.keep_best == "none")
-    reader->problem_at("train.patience", "needs train.keep_best: eval_loss");
+    reader->problem_at("train.patience", "needs train.keep_best");
   if (r.train.activation_offload && r.train.activation_checkpointing == "none") {
     reader->problem_at("train.activation_offload",
                        "keeps the inputs of recomputed blocks: needs "
@@ -138,6 +138,13 @@ void check_together(const Recipe& r, StrictReader* reader) {
 }
 
 }  // namespace
+
+std::string TrainData::text() const {
+  if (list.empty()) return path;
+  std::vector<std::string> paths;
+  for (const Source& source : list) paths.push_back(source.path);
+  return join(paths);
+}
 
 Recipe parse_recipe(const std::string& text, const std::string& where,
                     const std::vector<std::string>& sets) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lft::recipe {
@@ -16,6 +17,32 @@ struct Shuffle {
   Shuffle(bool on = true) : rows(on) {}  // NOLINT: true and false are words of a recipe
   bool operator==(const Shuffle&) const = default;
 };
+
+/// A part of data.train, of which an epoch takes weight x rows.
+struct Source {
+  std::string path, image_root;  // empty: data.image_root
+  double weight = 1;
+  bool operator==(const Source&) const = default;
+};
+
+/// data.train: one path, or a list of sources.
+struct TrainData {
+  std::string path;                                          // empty of a list
+  std::vector<Source> list;                                  // empty of one path
+  TrainData(std::string one = {}) : path(std::move(one)) {}  // NOLINT: a path is one of its forms
+  TrainData(const char* one) : path(one) {}                  // NOLINT
+  bool operator==(const TrainData&) const = default;
+  /// All of them, one path as a source of weight 1.
+  std::vector<Source> sources() const {
+    return list.empty() ? std::vector<Source>{{.path = path, .image_root = {}}} : list;
+  }
+  /// For messages: the path, or all of them.
+  std::string text() const;
+};
+
+/// A mapping of patterns to values, in the recipe's order.
+template <class T>
+using ByPattern = std::vector<std::pair<std::string, T>>;
 
 struct Recipe {
   int64_t version = 1;
@@ -30,13 +57,16 @@ struct Recipe {
     int64_t rank = 128;
     double alpha = 256, dropout = 0.05;
     std::vector<std::string> targets = {"llm:all-linear"};
+    ByPattern<int64_t> rank_pattern;
+    ByPattern<double> alpha_pattern;
     std::string init_from;
   } lora;
   std::vector<std::string> full;  // projector, vision, llm, all
   struct Data {
-    std::string train, eval, image_root, chat_template = "auto", image_fit = "auto",
-                                         on_bad_sample = "error", unknown_keys = "error",
-                                         special_tokens_in_text = "error";
+    TrainData train;
+    std::string eval, image_root, chat_template = "auto", image_fit = "auto",
+                                  on_bad_sample = "error", unknown_keys = "error",
+                                  special_tokens_in_text = "error";
     int64_t max_tokens = 2048, workers = 4;
     double eval_share = 0;  // 0: what data.eval names
     int64_t max_bad = 10, min_pixels = 0, max_pixels = 64'000'000, max_side = 65535;
@@ -69,8 +99,9 @@ struct Recipe {
     std::string cuda_graphs = "auto";  // auto, off
     bool deterministic = true, worst_first = true, activation_offload = false;
     int64_t eval_every_steps = 0;    // 0: at the end of the run only (when data.eval is given)
-    std::string keep_best = "none";  // none, eval_loss
+    std::string keep_best = "none";  // eval_loss, or a metric of src/infer/metrics.h
     int64_t patience = 0;            // evaluations; 0: to the last step
+    std::string shard = "none";      // none, base
   } train;
   struct Checkpoint {
     int64_t every_steps = 500, keep = 2;

@@ -50,6 +50,16 @@ std::string value_text(bool value) { return value ? "true" : "false"; }
 std::string value_text(const Shuffle& value) {
   return value.blocks ? "blocks" : value_text(value.rows);
 }
+std::string value_text(const TrainData& value) {
+  if (value.list.empty()) return value_text(value.path);
+  std::string text;
+  for (const Source& source : value.list) {
+    text += (text.empty() ? "{path: " : ", {path: ") + value_text(source.path);
+    if (!source.image_root.empty()) text += ", image_root: " + value_text(source.image_root);
+    text += ", weight: " + value_text(source.weight) + "}";
+  }
+  return "[" + text + "]";
+}
 std::string value_text(const std::array<double, 2>& value) {
   return "[" + value_text(value[0]) + ", " + value_text(value[1]) + "]";
 }
@@ -82,8 +92,11 @@ const char* type_text(double) { return "number"; }
 const char* type_text(bool) { return "true or false"; }
 const char* type_text(const Shuffle&) { return "true, false or blocks"; }
 const char* type_text(const std::string&) { return "text"; }
+const char* type_text(const TrainData&) { return "text, or list of {path, image_root, weight}"; }
 const char* type_text(const std::vector<std::string>&) { return "list of text"; }
 const char* type_text(const std::array<double, 2>&) { return "two numbers"; }
+const char* type_text(const ByPattern<int64_t>&) { return "whole numbers by pattern"; }
+const char* type_text(const ByPattern<double>&) { return "numbers by pattern"; }
 
 struct ReferenceTable : SectionPath {
   std::string text = "| key | type | default | range | meaning |\n|---|---|---|---|---|\n";

@@ -11,7 +11,7 @@
 
 namespace lft::recipe {
 
-/// What a value must satisfy. For lists, `choices` and the range hold for every item.
+/// What a value must satisfy. For lists and mappings, `choices` and the range hold for every item.
 struct FieldRule {
   bool required = false;
   bool nullable = false;   // null means "not given": the default stays
@@ -64,6 +64,11 @@ void visit_lora(Visitor& v, Section& l) {
   v.field("targets", l.targets, {},
           "layers to adapt, as scope:pattern; scopes llm, projector, vision; all-linear is every "
           "linear layer but the LM head");
+  v.field("rank_pattern", l.rank_pattern, {.low = 1, .high = 65536},
+          "other ranks: of a mapping of patterns, {q_proj: 8, \"llm:*.mlp.*\": 4}, the first that "
+          "matches a layer");
+  v.field("alpha_pattern", l.alpha_pattern, {.low = 0, .high = 1e6, .low_open = true},
+          "other alphas, by the same rule; a layer of another rank keeps lora.alpha without one");
   v.field(
       "init_from", l.init_from, {.nullable = true},
       "PEFT adapter directory to start from, parts that another run trained whole, or a checkpoint "
@@ -72,8 +77,11 @@ void visit_lora(Visitor& v, Section& l) {
 
 template <class Visitor, class Section>
 void visit_data(Visitor& v, Section& d) {
-  v.field("train", d.train, {.required = true, .not_empty = true, .may_change = true},
-          "JSON or JSONL (LLaVA, ShareGPT, OpenAI messages), or a directory of lft prepare");
+  v.field(
+      "train", d.train, {.required = true, .not_empty = true, .may_change = true},
+      "JSON, JSONL, tar, Parquet or Arrow (LLaVA, ShareGPT, OpenAI messages), a folder of such, or "
+      "one of lft prepare; a list mixes several: of each an epoch takes weight (1, above 0) x "
+      "rows, and image_root is data.image_root where it is not given");
   v.field("eval", d.eval, {.nullable = true, .may_change = true},
           "held-out rows in the same formats");
   v.field("eval_share", d.eval_share, {.low = 0, .high = 1, .high_open = true},
@@ -214,12 +222,16 @@ void visit_train(Visitor& v, Section& t) {
   v.field("eval_every_steps", t.eval_every_steps, {.low = 0, .high = 1e12, .may_change = true},
           "0: at the end of the run only; needs data.eval or data.eval_share");
   v.field(
-      "keep_best", t.keep_best, {.choices = {"none", "eval_loss"}},
-      "eval_loss: what is handed out at the end is of the evaluation with the lowest loss, not of "
-      "the last step");
+      "keep_best", t.keep_best,
+      {.choices = {"none", "eval_loss", "exact", "vqa", "anls", "relaxed", "choice", "caption"}},
+      "what is handed out at the end is of the evaluation with the lowest loss, or the highest "
+      "figure of a metric (lft eval --metric), not of the last step");
   v.field(
       "patience", t.patience, {.low = 0, .high = 1e6, .may_change = true},
-      "above 0: stop after this many evaluations in a row without a lower loss; needs keep_best");
+      "above 0: stop after this many evaluations in a row without a better one; needs keep_best");
+  v.field("shard", t.shard, {.choices = {"none", "base"}, .may_change = true},
+          "base: of several processes on a machine each holds a slice of the decoder's frozen "
+          "layers, and gathers one after the other as it computes: less memory, the same bits");
 }
 
 template <class Visitor, class Section>
@@ -257,9 +269,9 @@ void visit_log(Visitor& v, Section& l) {
       "above 0: the run stops before step 1 unless the loss before training is within 2% of it");
 }
 
-/// A visitor has field(key, value, rule, help) for int64_t, double, bool, std::string,
-/// std::vector<std::string> and std::array<double, 2>, and section(key, body), which calls body
-/// between entering and leaving the mapping `key`. R is Recipe or const Recipe.
+/// A visitor has field(key, value, rule, help) for int64_t, double, bool, std::string, Shuffle,
+/// TrainData, std::vector<std::string> and std::array<double, 2>, and section(key, body), which
+/// calls body between entering and leaving the mapping `key`. R is Recipe or const Recipe.
 template <class Visitor, class R>
 void visit(Visitor& v, R& r) {
   v.field("version", r.version, {.required = true, .low = 1, .high = 1}, "format of this file");

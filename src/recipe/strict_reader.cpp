@@ -12,6 +12,8 @@
 namespace lft::recipe {
 namespace {
 
+constexpr double kMostWeight = 1e6;  // of a source of data.train
+
 std::string last_part(const std::string& path) {
   return path.substr(path.rfind('.') + 1);
 }  // npos + 1 is 0
@@ -50,13 +52,16 @@ std::string number_text(double value, bool whole) {
   return std::string(buffer, end);
 }
 
+std::string map_text(const YamlNode& map);
+
 std::string found_text(const YamlNode& node) {
   switch (node.kind) {
     case YamlNode::Kind::kNull:
       return "empty";
     case YamlNode::Kind::kList: {
       std::vector<std::string> items;
-      for (const YamlNode& item : node.items) items.push_back(found_text(item));
+      for (const YamlNode& item : node.items)
+        items.push_back(item.kind == YamlNode::Kind::kMap ? map_text(item) : found_text(item));
       return "[" + join(items, ", ", 8) + "]";
     }
     case YamlNode::Kind::kMap:
@@ -66,6 +71,14 @@ std::string found_text(const YamlNode& node) {
   }
   if (node.text.empty()) return "empty text";
   return node.quoted ? "the text " + quote_text(node.text, 60) : escape_text(node.text, 60);
+}
+
+/// Of an element of a list.
+std::string map_text(const YamlNode& map) {
+  std::vector<std::string> parts;
+  for (const YamlEntry& entry : map.entries)
+    parts.push_back(escape_text(entry.key, 40) + ": " + found_text(entry.value));
+  return "{" + join(parts, ", ", 8) + "}";
 }
 
 }  // namespace
@@ -257,6 +270,29 @@ bool StrictReader::parse(const YamlNode& node, const FieldRule& rule, std::strin
   return !control && is_choice(*out, rule);
 }
 
+bool StrictReader::parse(const YamlNode& node, const FieldRule& rule, TrainData* out) {
+  *out = {};
+  if (node.kind != YamlNode::Kind::kList) return parse(node, rule, &out->path);
+  for (const YamlNode& item : node.items) {
+    Source& source = out->list.emplace_back();
+    std::vector<std::string> given;
+    for (const YamlEntry& entry : item.entries) {
+      if (std::find(given.begin(), given.end(), entry.key) != given.end()) return false;
+      given.push_back(entry.key);
+      const bool good =
+          entry.key == "path" || entry.key == "image_root"
+              ? parse(entry.value, {.not_empty = true},
+                      entry.key == "path" ? &source.path : &source.image_root)
+              : entry.key == "weight" &&
+                    parse(entry.value, {.low = 0, .high = kMostWeight, .low_open = true},
+                          &source.weight);
+      if (!good) return false;
+    }
+    if (source.path.empty()) return false;
+  }
+  return !out->list.empty();
+}
+
 bool StrictReader::parse(const YamlNode& node, const FieldRule& rule,
                          std::vector<std::string>* out) {
   if (node.kind != YamlNode::Kind::kList || (rule.not_empty && node.items.empty())) return false;
@@ -287,12 +323,25 @@ std::string StrictReader::expected(const std::string&, const FieldRule& rule) {
              ? "text on one line (in quotes where it looks like a number, true, false or null)"
              : rule_text(rule, false);
 }
+std::string StrictReader::expected(const TrainData&, const FieldRule& rule) {
+  return expected(std::string(), rule) +
+         ", or a list of {path: text, image_root: text, weight: a number in (0, " +
+         number_text(kMostWeight, true) + "]}";
+}
 std::string StrictReader::expected(const std::vector<std::string>&, const FieldRule& rule) {
   return rule.choices.empty() ? "a list of text, as [a, b]"
                               : "a list, as [a, b], each " + rule_text(rule, false);
 }
 std::string StrictReader::expected(const std::array<double, 2>&, const FieldRule& rule) {
   return "two numbers, as [a, b], each " + rule_text(rule, false);
+}
+
+std::string StrictReader::expected(const ByPattern<int64_t>&, const FieldRule& rule) {
+  return "a mapping of patterns, each once, to values: " + expected(int64_t{}, rule);
+}
+
+std::string StrictReader::expected(const ByPattern<double>&, const FieldRule& rule) {
+  return "a mapping of patterns, each once, to values: " + expected(double{}, rule);
 }
 
 }  // namespace lft::recipe

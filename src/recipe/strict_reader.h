@@ -94,20 +94,40 @@ class StrictReader {
   static bool parse(const YamlNode& node, const FieldRule& rule, bool* out);
   static bool parse(const YamlNode& node, const FieldRule& rule, Shuffle* out);
   static bool parse(const YamlNode& node, const FieldRule& rule, std::string* out);
+  static bool parse(const YamlNode& node, const FieldRule& rule, TrainData* out);
   static bool parse(const YamlNode& node, const FieldRule& rule, std::vector<std::string>* out);
   static bool parse(const YamlNode& node, const FieldRule& rule, std::array<double, 2>* out);
+  template <class T>
+  static bool parse(const YamlNode& node, const FieldRule& rule, ByPattern<T>* out);
   static std::string expected(int64_t, const FieldRule& rule);
   static std::string expected(double, const FieldRule& rule);
   static std::string expected(bool, const FieldRule& rule);
   static std::string expected(const Shuffle&, const FieldRule& rule);
   static std::string expected(const std::string&, const FieldRule& rule);
+  static std::string expected(const TrainData&, const FieldRule& rule);
   static std::string expected(const std::vector<std::string>&, const FieldRule& rule);
   static std::string expected(const std::array<double, 2>&, const FieldRule& rule);
+  static std::string expected(const ByPattern<int64_t>&, const FieldRule& rule);
+  static std::string expected(const ByPattern<double>&, const FieldRule& rule);
 
   FieldNames names_;
   std::vector<Frame> frames_;
   std::vector<Problem> problems_;
   std::map<std::string, const YamlEntry*> given_;
 };
+
+template <class T>
+bool StrictReader::parse(const YamlNode& node, const FieldRule& rule, ByPattern<T>* out) {
+  if (node.kind != YamlNode::Kind::kMap) return false;
+  out->clear();
+  for (const YamlEntry& entry : node.entries) {
+    for (const auto& [pattern, value] : *out) {
+      if (pattern == entry.key) return false;
+    }
+    out->emplace_back(entry.key, T{});
+    if (entry.key.empty() || !parse(entry.value, rule, &out->back().second)) return false;
+  }
+  return true;
+}
 
 }  // namespace lft::recipe

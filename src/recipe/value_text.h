@@ -15,8 +15,16 @@ std::string value_text(double value);
 std::string value_text(bool value);
 std::string value_text(const Shuffle& value);
 std::string value_text(const std::string& value);
+std::string value_text(const TrainData& value);
 std::string value_text(const std::array<double, 2>& value);
 std::string value_text(const std::vector<std::string>& value);
+template <class T>
+std::string value_text(const ByPattern<T>& value) {
+  std::string text;
+  for (const auto& [pattern, item] : value)
+    text += (text.empty() ? "" : ", ") + value_text(pattern) + ": " + value_text(item);
+  return "{" + text + "}";
+}
 
 /// A nullable field that was not given.
 inline bool is_absent(const std::string& value) { return value.empty(); }

@@ -42,11 +42,14 @@ std::string html_text(const std::string& text) {
 }
 
 std::string read_image(const std::string& file) {
+  return io::path_exists(file) ? shown_image(io::read_file(file)) : "";
+}
+
+std::string shown_image(std::string bytes) {
   constexpr size_t kMostBytes = 2u << 20;
-  if (!io::path_exists(file)) return "";
-  std::string bytes = io::read_file(file);
   const bool shown = bytes.starts_with("\x89PNG") || bytes.starts_with("\xff\xd8\xff");
-  return shown && bytes.size() <= kMostBytes ? bytes : "";
+  if (!shown || bytes.size() > kMostBytes) bytes.clear();
+  return bytes;
 }
 
 std::string image_url(const std::string& image) {

@@ -8,6 +8,8 @@ namespace lft::report {
 std::string html_text(const std::string& text);
 /// The bytes of a PNG or JPEG file; "" of others, of none, and of more than 2 MiB.
 std::string read_image(const std::string& file);
+/// The same bytes, where they are such.
+std::string shown_image(std::string bytes);
 /// PNG or JPEG bytes as a data: URL; "" for none.
 std::string image_url(const std::string& image);
 

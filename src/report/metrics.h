@@ -17,7 +17,9 @@ struct StepMetrics {
   std::string precision = "fp32";
   int64_t supervised_tokens = 0, tokens = 0;
   double tokens_per_s = 0, step_s = 0;
-  std::vector<std::pair<std::string, double>> lrs = {};  // of the groups beside the base group
+  std::vector<std::pair<std::string, double>> lrs = {};     // of the groups beside the base group
+  std::vector<std::pair<std::string, double>> losses = {};  // of each source that the step has
+  std::vector<std::pair<std::string, int64_t>> loss_tokens = {};  // supervised tokens of the same
   std::string ids_hash = {}, run_hash = {};  // of the step's sample ids; of the run up to this step
 };
 

@@ -15,15 +15,17 @@
 namespace lft::report {
 namespace {
 
-constexpr size_t kMaxRows = 200;  // of what went wrong, and of what went well
-constexpr size_t kMaxGroups = 8;  // of the optimizer
+constexpr size_t kMaxRows = 200;        // of what went wrong, and of what went well
+constexpr size_t kMaxEvaluations = 50;  // of which a row's answers are shown
+constexpr size_t kMaxGroups = 8;        // of the optimizer, and sources of the data
 
 /// What metrics.jsonl says. After a resume a step may stand there twice: the later line counts.
 struct Metrics {
   std::map<int64_t, io::Json> steps;
   std::vector<io::Json> events;
   std::map<std::string, std::map<int64_t, io::Json>> layers =
-      {};  // records of every layer's norm, by event and step
+      {};                                    // records of every layer's norm, by event and step
+  std::map<int64_t, io::Json> answers = {};  // to the shown rows, by the step of the evaluation
   int64_t unreadable = 0;
 };
 
@@ -32,6 +34,12 @@ bool is_layer_record(const io::Json& line) {
   return event != line.end() &&
          (*event == "layer_grad_norms" || *event == "layer_activation_norms") &&
          layers != line.end() && layers->is_object();
+}
+
+bool is_answers(const io::Json& line) {
+  const auto event = line.find("event"), answers = line.find("answers");
+  return event != line.end() && *event == "eval_answers" && answers != line.end() &&
+         answers->is_array();
 }
 
 Metrics read_metrics(const ReportInput& input) {
@@ -45,7 +53,9 @@ Metrics read_metrics(const ReportInput& input) {
       io::Json json = io::parse_json(std::string_view(text).substr(at, end - at),
                                      path + ":" + std::to_string(line));
       const int64_t step = json.at("step").get<int64_t>();
-      if (is_layer_record(json)) {
+      if (is_answers(json)) {
+        metrics.answers[step] = std::move(json["answers"]);
+      } else if (is_layer_record(json)) {
         const std::string event = json["event"];
         metrics.layers[event][step] = std::move(json);
       } else if (json.contains("event")) {
@@ -73,18 +83,19 @@ Series series_of(const Metrics& metrics, const char* key) {
   return series;
 }
 
-/// Of the groups with a learning rate of their own; "lr" is the base group's.
-std::map<std::string, Series> rates_of_groups(const Metrics& metrics) {
-  std::map<std::string, Series> rates;
+/// Of an object of numbers in each line, by their names: "lrs" has the groups with a learning rate
+/// of their own, "losses" the sources.
+std::map<std::string, Series> series_by_name(const Metrics& metrics, const char* key) {
+  std::map<std::string, Series> named;
   for (const auto& [step, line] : metrics.steps) {
-    const auto groups = line.find("lrs");
-    if (groups == line.end() || !groups->is_object()) continue;
-    for (const auto& [group, rate] : groups->items()) {
-      if (rate.is_number() && (rates.size() < kMaxGroups || rates.contains(group)))
-        rates[group].push_back({static_cast<double>(step), rate.get<double>()});
+    const auto numbers = line.find(key);
+    if (numbers == line.end() || !numbers->is_object()) continue;
+    for (const auto& [name, value] : numbers->items()) {
+      if (value.is_number() && (named.size() < kMaxGroups || named.contains(name)))
+        named[name].push_back({static_cast<double>(step), value.get<double>()});
     }
   }
-  return rates;
+  return named;
 }
 
 Series eval_series(const Metrics& metrics) {
@@ -169,7 +180,21 @@ std::string without_image_marks(std::string text) {
   return std::string(trimmed(text));
 }
 
-io::Json answers_json(const std::vector<ReportAnswer>& answers) {
+/// [[step, answer], ...] of a row, evenly spread where they are many.
+io::Json answers_by_step(const Metrics& metrics, const std::string& id) {
+  io::Json all = io::Json::array(), some = io::Json::array();
+  for (const auto& [step, answers] : metrics.answers) {
+    for (const io::Json& each : answers) {
+      if (each.is_object() && each.value("id", io::Json()) == id && each.contains("answer"))
+        all.push_back(io::Json::array({step, each["answer"]}));
+    }
+  }
+  const size_t count = std::min(all.size(), kMaxEvaluations);
+  for (size_t i = 0; i < count; ++i) some.push_back(all[(i + 1) * all.size() / count - 1]);
+  return some;
+}
+
+io::Json answers_json(const std::vector<ReportAnswer>& answers, const Metrics& metrics) {
   io::Json out = io::Json::array();
   for (const ReportAnswer& one : answers) {
     const bool right = trimmed(one.answer) == trimmed(one.reference);
@@ -179,6 +204,7 @@ io::Json answers_json(const std::vector<ReportAnswer>& answers) {
          {"reference", one.reference},
          {"answer", one.answer},
          {"before", one.before},
+         {"evaluations", answers_by_step(metrics, one.id)},
          {"right", right},
          {"image", image_url(one.image_png)}});
   }
@@ -213,8 +239,10 @@ io::Json page_data(const ReportInput& input, const Metrics& metrics) {
                     {"eval_loss", series_json(thin(eval, kMaxPoints))}};
   for (const char* key : {"lr", "grad_norm", "tokens_per_s"})
     data["series"][key] = series_json(thin(series_of(metrics, key), kMaxPoints));
-  for (const auto& [group, series] : rates_of_groups(metrics))
+  for (const auto& [group, series] : series_by_name(metrics, "lrs"))
     data["series"]["lr " + group] = series_json(thin(series, kMaxPoints));
+  for (const auto& [source, series] : series_by_name(metrics, "losses"))
+    data["series"]["loss of " + source] = series_json(thin(smooth(series), kMaxPoints));
   data["layers"] = io::Json::object();
   for (const auto& [event, records] : metrics.layers) data["layers"][event] = layer_map(records);
   const int64_t last = metrics.steps.empty() ? 1 : metrics.steps.rbegin()->first;
@@ -222,7 +250,7 @@ io::Json page_data(const ReportInput& input, const Metrics& metrics) {
       eval.empty() ? 1 : std::min(1.0, eval.front().x);  // an eval before step 1 is at 0
   data["steps"] = io::Json::array({first, std::max<int64_t>(last, 2)});
   put_events(metrics, &data);
-  data["answers"] = answers_json(input.answers);
+  data["answers"] = answers_json(input.answers, metrics);
   data["answers_of"] = input.answers_of;
   return data;
 }

@@ -4,103 +4,12 @@
 
 #include "kernels/common/error.h"
 #include "src/base/hash.h"
-#include "src/base/text.h"
+#include "src/text/chat_template_form.h"
 
 namespace lft::text {
 namespace {
 
-constexpr const char* kSystem =
-    "A chat between a curious user and an artificial intelligence assistant. The assistant gives "
-    "helpful, detailed, and polite answers to the user's questions.";
-
-/// What stands around a question and its answer.
-struct Template {
-  const char* name;
-  const char* system = "";        // before the first turn, where a row has none of its own
-  const char* system_role = "";   // before a system text, where there is one
-  const char* system_after = "";  // after it
-  const char* begin = "";         // of every text
-  const char* question = "";      // before the question
-  const char* before_text = "";   // and this, unless the question begins with an image
-  const char* answer = "";        // between question and answer, never supervised
-  const char* space = "";         // before the answer, supervised with it
-  const char* end = "";           // of an answer, supervised; empty: the tokenizer's end token
-  const char* after = "";         // after that, not supervised
-  const char* separator = "";     // between turns
-  bool takes_system = true;       // a row's system text has a place
-  bool system_in_turn = false;    // within the first question, not before it
-  bool trims = false;             // of each text of a turn only what is between its white space
-  const char* decoder = "";       // the model_type of the only decoders that are asked with it
-};
-
-constexpr Template kTemplates[] = {
-    {.name = "llava-v1",
-     .system = kSystem,
-     .system_after = " ",
-     .question = "USER: ",
-     .answer = " ASSISTANT:",
-     .space = " "},
-    // The chat template of the llava-hf checkpoints writes a system text and a space, without a
-    // name.
-    {.name = "llava-hf",
-     .system_after = " ",
-     .question = "USER: ",
-     .answer = " ASSISTANT:",
-     .space = " ",
-     .separator = " "},
-    {.name = "plain", .takes_system = false},
-    // Qwen2-VL and Qwen2.5-VL; Qwen3-VL and LLaVA-OneVision have no system text of their own.
-    {.name = "chatml",
-     .system = "You are a helpful assistant.",
-     .system_role = "<|im_start|>system\n",
-     .system_after = "<|im_end|>\n",
-     .question = "<|im_start|>user\n",
-     .answer = "<|im_end|>\n<|im_start|>assistant\n",
-     .end = "<|im_end|>",
-     .after = "\n"},
-    {.name = "qwen3-vl",
-     .system_role = "<|im_start|>system\n",
-     .system_after = "<|im_end|>\n",
-     .question = "<|im_start|>user\n",
-     .answer = "<|im_end|>\n<|im_start|>assistant\n",
-     .end = "<|im_end|>",
-     .after = "\n"},
-    // LLaVA-NeXT on Mistral.
-    {.name = "mistral",
-     .system_role = "<<SYS>>\n",
-     .system_after = "\n<</SYS>>\n\n",
-     .question = "[INST] ",
-     .answer = " [/INST]",
-     .space = " ",
-     .separator = " ",
-     .decoder = "mistral"},
-    {.name = "smolvlm",
-     .system_role = "System: ",
-     .system_after = "<end_of_utterance>\n",
-     .begin = "<|im_start|>",
-     .question = "User:",
-     .before_text = " ",
-     .answer = "<end_of_utterance>\nAssistant:",
-     .space = " ",
-     .end = "<end_of_utterance>",
-     .after = "\n"},
-    {.name = "gemma",
-     .system_after = "\n\n",
-     .question = "<start_of_turn>user\n",
-     .answer = "<end_of_turn>\n<start_of_turn>model\n",
-     .end = "<end_of_turn>",
-     .after = "\n",
-     .system_in_turn = true,
-     .trims = true},
-};
-
 constexpr std::string_view kImageMark = "<image>";
-
-const Template* find(const std::string& name) {
-  const auto* it = std::find_if(std::begin(kTemplates), std::end(kTemplates),
-                                [&](const Template& one) { return name == one.name; });
-  return it == std::end(kTemplates) ? nullptr : it;
-}
 
 /// What Python's str.strip() leaves, which is Jinja's trim.
 std::string_view trimmed(std::string_view text) {
@@ -162,29 +71,15 @@ void add_given(std::string_view text, bool trims, Rendered& out) {
   }
 }
 
-const Template& get(const std::string& name) {
-  if (const Template* found = find(name)) return *found;
-  refuse(ErrorKind::kUsage, "unknown template", {}, name, join(template_names()),
-         "name one of them in data.template or --template");
-}
-
 }  // namespace
 
-bool is_template(const std::string& name) { return find(name) != nullptr; }
-
-std::vector<std::string> template_names() {
-  std::vector<std::string> names;
-  for (const Template& one : kTemplates) names.push_back(one.name);
-  return names;
-}
-
-bool takes_system(const std::string& name) { return get(name).takes_system; }
-std::string template_end(const std::string& name) { return get(name).end; }
-std::string template_decoder(const std::string& name) { return get(name).decoder; }
+bool takes_system(const std::string& name) { return template_form(name).takes_system; }
+std::string template_end(const std::string& name) { return template_form(name).end; }
+std::string template_decoder(const std::string& name) { return template_form(name).decoder; }
 
 Rendered render(const std::string& name, const std::vector<Turn>& turns, const std::string& eos,
                 bool generate, const std::string& system) {
-  const Template& form = get(name);
+  const TemplateForm& form = template_form(name);
   if (!system.empty() && !form.takes_system)
     throw Error(ErrorKind::kInternal, "a system text for a template that has no place for one");
   Rendered out;

@@ -1,5 +1,5 @@
 // Named prompt templates: turns to one string, with the byte ranges that are supervised. No Jinja
-// is ever run.
+// is ever run, but each template is written as Jinja for those who do.
 #pragma once
 #include <string>
 #include <vector>
@@ -34,5 +34,12 @@ std::string template_decoder(const std::string& name);
 Rendered render(const std::string& name, const std::vector<Turn>& turns, const std::string& eos,
                 bool generate = false, const std::string& system = "");
 std::string template_hash(const std::string& name);  // sha256 of one rendered example
+/// The template as a chat_template.jinja that gives render()'s text for messages of roles system,
+/// user and assistant. An image part becomes `image_mark`, which transformers' processor replaces,
+/// and a line's end, as in rows of messages. The end token is the tokenizer's `eos_token`. Where
+/// `marker` is given, a text may show an image as `marker`, more, and "__>", put there by whoever
+/// renders; it gets its line's end too.
+std::string template_jinja(const std::string& name, const std::string& image_mark,
+                           const std::string& marker = "");
 
 }  // namespace lft::text

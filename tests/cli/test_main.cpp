@@ -33,7 +33,7 @@ TEST(Main, HelpAndVersionExitWithZero) {
   const Ran help = run_lft("--help");
   EXPECT_EQ(help.code, 0);
   for (const char* command : {"train", "check", "checkpoint", "prepare", "recipe", "generate",
-                              "eval", "score", "merge", "summary"}) {
+                              "eval", "score", "merge", "export", "summary"}) {
     EXPECT_NE(help.out.find(command), std::string::npos) << command;
     EXPECT_EQ(run_lft(std::string(command) + " --help").code, 0) << command;
   }

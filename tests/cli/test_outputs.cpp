@@ -18,8 +18,8 @@ class Outputs : public ::testing::Test {
  protected:
   Outputs() {
     Recipe recipe = run_.recipe("out");
-    recipe.data.eval = recipe.data.train;
-    rows_ = recipe.data.train;
+    recipe.data.eval = recipe.data.train.path;
+    rows_ = recipe.data.train.path;
     images_ = recipe.data.image_root;
     model_ = recipe.model.path;
     recipe_ = run_.dir().write("recipe.yaml", dump_recipe(recipe));

@@ -131,13 +131,15 @@ TEST(Encode, Prompt) {
   const TempDir dir;
   const std::string file = dir.write("a.bmp", bmp(9, 6, 1));
   EncodeOptions options = small_options();
-  const Sample sample = encode_prompt({{"<image>\nQ", ""}}, {file}, ByteTokenizer(), options);
+  const Row asked = {
+      .id = "prompt", .where = "prompt", .turns = {{"<image>\nQ", ""}}, .images = {file}};
+  const Sample sample = encode_prompt(asked, ByteTokenizer(), options);
   EXPECT_EQ(sample.input_ids.size(), ids_of("USER: <image>\nQ ASSISTANT:").size() + 3);
   EXPECT_TRUE(sample.labels.empty());
   EXPECT_FALSE(collate({sample}, options, at::kCPU).labels_bt.defined());
   options.config.text.max_positions = 20;
   EXPECT_LFT_ERROR(ErrorKind::kInput, "longer than the model's positions",
-                   encode_prompt({{"<image>\nQ", ""}}, {file}, ByteTokenizer(), options));
+                   encode_prompt(asked, ByteTokenizer(), options));
 }
 #endif
 

@@ -40,14 +40,14 @@ Row parse(const Json& json) {
 /// The keys of a row that are counted, where they are no error.
 std::set<std::string> counted(const Json& json) {
   RowKeys keys;
-  parse_row(json, "d.json[3]", 3, keys, /*count_unknown=*/true);
+  parse_row(json, "d.json[3]", 3, keys, {.count_unknown = true});
   return keys.unused;
 }
 std::string refusal(const Json& json, bool counts = false) {
   RowKeys keys;
   return test::thrown_text(
-      ErrorKind::kInput, [&] { parse_row(json, "d.json[3]", 3, keys, counts); }, __FILE__,
-      __LINE__);
+      ErrorKind::kInput, [&] { parse_row(json, "d.json[3]", 3, keys, {.count_unknown = counts}); },
+      __FILE__, __LINE__);
 }
 void expect_holds(const std::string& text, const std::vector<std::string>& pieces) {
   for (const std::string& piece : pieces)

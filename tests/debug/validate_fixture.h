@@ -70,7 +70,8 @@ class DataTest : public ::testing::Test {
   std::string save() {
     std::string text;
     for (const std::string& line : lines_) text += line + "\n";
-    return recipe_.data.train = run_.dir().write("rows.jsonl", text);
+    recipe_.data.train = run_.dir().write("rows.jsonl", text);
+    return recipe_.data.train.path;
   }
   std::string line(size_t index) const {
     return run_.dir().file("rows.jsonl") + ":" + std::to_string(index + 1);
@@ -89,7 +90,7 @@ class DataTest : public ::testing::Test {
     options.skip_bad = skip_bad;
     const std::string prepared = run_.dir().file("prepared");
     const ChangedSamples samples(
-        data::open_dataset(recipe_.data.train, recipe_.data.image_root, *tokenizer, options),
+        data::open_dataset(recipe_.data.train.path, recipe_.data.image_root, *tokenizer, options),
         change);
     data::prepare_dataset(samples, options, prepared);
     recipe_.data.train = prepared;

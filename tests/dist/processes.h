@@ -14,17 +14,17 @@
 
 namespace lft::test {
 
-/// What the last rank does to itself, see test_shared_run.cpp.
+/// What a rank does to itself, see test_shared_run.cpp.
 struct Plant {
-  std::string what = {};  // inf, oom; empty: nothing
+  std::string what = {};  // inf, oom, gather; empty: nothing
   int64_t step = 0, times = 1;
+  int64_t rank = -1;                        // -1: the last
+  std::vector<std::string> variables = {};  // of that rank alone
 };
 
-/// The exit codes by rank. What rank r says is in <output_dir>.err<r>. `of_first`: variables of
-/// rank 0 alone.
+/// The exit codes by rank. What rank r says is in <output_dir>.err<r>.
 inline std::vector<int> run_processes(const Recipe& recipe, int64_t count, bool resume = false,
-                                      const Plant& plant = {},
-                                      const std::vector<std::string>& of_first = {}) {
+                                      const Plant& plant = {}) {
   const std::string file = recipe.output_dir + ".yaml";
   io::write_file_atomic(file, dump_recipe(recipe));
   const std::string port = std::to_string(free_port());
@@ -38,8 +38,8 @@ inline std::vector<int> run_processes(const Recipe& recipe, int64_t count, bool 
                                             "RANK=" + std::to_string(rank),
                                             "LOCAL_RANK=" + std::to_string(rank),
                                             "WORLD_SIZE=" + std::to_string(count)};
-    if (rank == 0) environment.insert(environment.end(), of_first.begin(), of_first.end());
-    if (rank + 1 == count) {
+    if (rank == (plant.rank < 0 ? count - 1 : plant.rank)) {
+      environment.insert(environment.end(), plant.variables.begin(), plant.variables.end());
       environment.push_back("LFT_TEST_PLANT=" + plant.what);
       environment.push_back("LFT_TEST_STEP=" + std::to_string(plant.step));
       environment.push_back("LFT_TEST_TIMES=" + std::to_string(plant.times));

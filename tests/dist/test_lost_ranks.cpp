@@ -154,6 +154,20 @@ TEST_F(LostRanks, AreNamedOnceAndTheLastFinishedStepIsSaved) {
   }
 }
 
+/// The others have nothing to do any more, and still look for it.
+TEST_F(LostRanks, ARankZeroThatStopsInItsReportIsNamed) {
+  const Recipe out = recipe("report");
+  const std::unique_ptr<Child> child = launch(out, 2, false);
+  ASSERT_TRUE(child->wait_until([&] {
+    return std::filesystem::exists(out.output_dir + "/adapter/adapter_model.safetensors");
+  }));
+  kill(ranks_of(child->pid()).at(0), SIGSTOP);
+  EXPECT_EQ(child->wait(), 6) << errors(out);
+  EXPECT_EQ(blocks(out), 1) << errors(out);
+  EXPECT_NE(errors(out).find("rank 0 on "), std::string::npos) << errors(out);
+  EXPECT_EQ(newest(out), kSteps);
+}
+
 TEST_F(LostRanks, ASignalToOneSavesOnceAndAllAreToBeQueuedAgain) {
   const std::vector<Blow> blows = {{2, 1, SIGTERM}, {4, 0, SIGUSR1}, {4, 3, SIGTERM}};
   strike_all(blows, [&](const Blow& blow, int code) {

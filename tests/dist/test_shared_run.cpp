@@ -1,5 +1,6 @@
 // Whole runs over 1, 2, 3 and 4 processes: the same bits, whatever happens on the way.
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -12,6 +13,22 @@
 #include "src/base/log.h"
 #include "src/train/run/shared_run.h"
 #include "train/spoil.h"
+
+namespace {
+std::atomic<bool> dies_in_a_gather = false;
+}  // namespace
+
+/// In the place of the system's: of shared memory the process may read one half and die.
+extern "C" ssize_t pread(int fd, void* to, size_t bytes, off_t from) {
+  char path[64] = "";
+  if (dies_in_a_gather &&
+      readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), path, sizeof path - 1) > 0 &&
+      std::string(path).starts_with("/memfd:lft-base")) {
+    syscall(SYS_pread64, fd, to, bytes / 2, from);
+    kill(getpid(), SIGKILL);
+  }
+  return syscall(SYS_pread64, fd, to, bytes, from);
+}
 
 namespace lft::shared_run_test {
 using namespace lft::recipe;
@@ -28,6 +45,9 @@ std::function<void(int64_t, train::Optimizer&)> planted() {
   const std::string what = variable("LFT_TEST_PLANT");
   if (what.empty()) return {};
   const int64_t step = std::stoll(variable("LFT_TEST_STEP"));
+  if (what == "gather") {  // the first after this step's passes
+    return [step](int64_t now, train::Optimizer&) { dies_in_a_gather = now >= step; };
+  }
   if (what == "inf") return test::spoil({step}, std::numeric_limits<float>::infinity());
   // recovered_oom: the step before it is not finite.
   const auto inf =
@@ -83,6 +103,17 @@ void without_eval(Recipe& recipe) {
 
 const std::vector<int> zeros(int64_t count) { return std::vector<int>(static_cast<size_t>(count)); }
 
+/// It is evaluated on other answers than it learns, and keeps what it was when it knew them best.
+void overfit(const TinyRun& run, Recipe& recipe) {
+  Json rows = Json::parse(slurp(run.dir().file("rows.json")));
+  for (Json& row : rows) row["conversations"][1]["value"] = "gnu";
+  run.dir().write("held_out.json", rows.dump());
+  recipe.data.eval = run.dir().file("held_out.json");
+  recipe.optim.lr = 0.3;
+  recipe.train.eval_every_steps = 2;
+  recipe.train.keep_best = "eval_loss";
+}
+
 /// Everything that two runs must agree in.
 void expect_same(const Recipe& one, const Recipe& other, int64_t last = 8) {
   EXPECT_EQ(run_bytes(other.output_dir, last), run_bytes(one.output_dir, last)) << other.output_dir;
@@ -100,9 +131,18 @@ class SharedRun : public ::testing::TestWithParam<std::string> {};
 TEST_P(SharedRun, HasTheBitsOfOneProcess) {
   const TinyRun run(/*rows=*/22);
   Recipe one = shared(run, "one");
-  if (GetParam() == "packed") one.train.max_tokens_per_step = one.data.max_tokens = 60;
+  const bool packed = GetParam() == "packed" || GetParam() == "sharded_nf4";
+  if (packed) one.train.max_tokens_per_step = one.data.max_tokens = 60;
+  if (GetParam() == "best") overfit(run, one);
   if (GetParam() == "whole") one.full = {"all"}, one.lora.targets = {};
-  if (GetParam() == "packed") one.train.batch_size = 3;
+  if (packed) one.train.batch_size = 3;
+  if (GetParam() == "sharded_nf4") one.model.base_dtype = "nf4", one.precision.compute = "bf16";
+  if (GetParam() == "sharded") one.train.activation_checkpointing = "every-2";
+  if (GetParam().starts_with("sharded")) {  // of four layers
+    one.model.path = LFT_SOURCE_DIR "/recipes/quickstart/model";
+    one.train.max_steps = 4;
+    one.train.eval_every_steps = 2;
+  }
   if (GetParam() == "skipping") {  // a micro-batch whose only sample cannot be read
     cut_image(run, "red3.bmp");
     cut_image(run, "blue14.bmp");
@@ -113,16 +153,23 @@ TEST_P(SharedRun, HasTheBitsOfOneProcess) {
   ASSERT_EQ(run_processes(one, 1), zeros(1)) << said_by(one, 0);
   ASSERT_EQ(events(one.output_dir, "eval").empty(), GetParam() == "skipping");
   ASSERT_EQ(events(one.output_dir, "sample_skipped").empty(), GetParam() != "skipping");
+  if (GetParam() == "best") {
+    ASSERT_LT(events(one.output_dir, "best").back()["step"].get<int64_t>(), 8)
+        << timeless_metrics(one.output_dir);
+  }
   for (const int64_t count : {2, 4}) {
     Recipe recipe = one;
     recipe.output_dir = run.dir().file("over" + std::to_string(count));
+    if (GetParam().starts_with("sharded")) recipe.train.shard = "base";
     ASSERT_EQ(run_processes(recipe, count), zeros(count)) << said_by(recipe, 0);
-    expect_same(one, recipe);
+    expect_same(one, recipe, one.train.max_steps);
     for (int64_t rank = 1; rank < count; ++rank) EXPECT_EQ(said_by(recipe, rank), "");
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, SharedRun, ::testing::Values("padded", "packed", "whole", "skipping"),
+INSTANTIATE_TEST_SUITE_P(Of, SharedRun,
+                         ::testing::Values("padded", "packed", "whole", "best", "skipping",
+                                           "sharded", "sharded_nf4"),
                          [](const auto& info) { return info.param; });
 
 TEST(SharedRuns, ANumberOfProcessesThatChangesOverResumptionsChangesNoBit) {
@@ -181,12 +228,19 @@ TEST(SharedRuns, ASecondStepThatIsNotFiniteEndsAllWithOneBlock) {
   EXPECT_TRUE(std::filesystem::exists(recipe.output_dir + "/incidents/step-5"));
 }
 
+/// Of two and of four processes the first and the last.
+std::vector<std::pair<int64_t, int64_t>> ends() { return {{2, 0}, {2, 1}, {4, 0}, {4, 3}}; }
+
 TEST(SharedRuns, MemoryThatOneLacksEndsAllWithItsBlock) {
   const TinyRun run(/*rows=*/22);
-  const Recipe recipe = shared(run, "out");
-  EXPECT_EQ(run_processes(recipe, 2, false, {.what = "oom", .step = 3}), (std::vector<int>{6, 6}));
-  EXPECT_EQ(error_blocks(recipe, 2), 1) << said_by(recipe, 0) << said_by(recipe, 1);
-  EXPECT_NE(said_by(recipe, 0).find("out of memory"), std::string::npos) << said_by(recipe, 0);
+  for (const auto& [count, rank] : ends()) {
+    const Recipe recipe = shared(run, "out" + std::to_string(10 * count + rank));
+    const Plant plant{.what = "oom", .step = 3, .rank = rank};
+    EXPECT_EQ(run_processes(recipe, count, false, plant),
+              std::vector<int>(static_cast<size_t>(count), 6));
+    EXPECT_EQ(error_blocks(recipe, count), 1) << said_by(recipe, 0) << said_by(recipe, rank);
+    EXPECT_NE(said_by(recipe, 0).find("out of memory"), std::string::npos) << said_by(recipe, 0);
+  }
 }
 
 /// After a recovery all recompute, then all split, though one alone ran out of memory.
@@ -238,33 +292,79 @@ TEST(SharedRuns, ThreeProcessesTrainTheSameUpToRounding) {
 
 /// What was learnt before it is kept, as in one process.
 TEST(SharedRuns, ASampleThatOneCannotReadEndsAllWithItsBlock) {
-  const TinyRun run(/*rows=*/22);
-  Recipe recipe = shared(run, "out");
-  recipe.data.shuffle = false;
-  recipe.train.worst_first = false;
-  without_eval(recipe);
-  cut_image(run, "green10.bmp");  // in step 3, of the last process
-  EXPECT_EQ(run_processes(recipe, 2), (std::vector<int>{3, 3}));
-  EXPECT_EQ(error_blocks(recipe, 2), 1) << said_by(recipe, 0) << said_by(recipe, 1);
-  EXPECT_NE(said_by(recipe, 0).find("green10.bmp"), std::string::npos) << said_by(recipe, 0);
-  EXPECT_TRUE(std::filesystem::exists(recipe.output_dir + "/checkpoints/step-2"));
-  EXPECT_TRUE(std::filesystem::exists(recipe.output_dir + "/adapter"));
+  for (const auto& [count, rank] : ends()) {
+    const TinyRun run(/*rows=*/22);
+    Recipe recipe = shared(run, "out");
+    recipe.data.shuffle = false;
+    recipe.train.worst_first = false;
+    without_eval(recipe);
+    const std::string bad = rank == 0 ? "red12.bmp" : "red15.bmp";  // of step 4
+    cut_image(run, bad);
+    EXPECT_EQ(run_processes(recipe, count), std::vector<int>(static_cast<size_t>(count), 3));
+    EXPECT_EQ(error_blocks(recipe, count), 1) << said_by(recipe, 0) << said_by(recipe, rank);
+    EXPECT_NE(said_by(recipe, 0).find(bad), std::string::npos) << said_by(recipe, 0);
+    EXPECT_TRUE(std::filesystem::exists(recipe.output_dir + "/checkpoints/step-2"))
+        << said_by(recipe, 0);
+    EXPECT_TRUE(std::filesystem::exists(recipe.output_dir + "/adapter"));
+  }
 }
 
+/// Rank 0's, which alone writes.
 TEST(SharedRuns, ADiskThatIsFullEndsAllWithOneBlock) {
   const TinyRun run(/*rows=*/22);
-  const Recipe one = shared(run, "one"), recipe = shared(run, "out");
-  const std::string path = std::filesystem::canonical(run.dir().path()) / "out";
-  EXPECT_EQ(run_processes(recipe, 2, false, {},
-                          {"LD_PRELOAD=" LFT_BINARY_DIR "/tests/liblft_fault_shim.so",
-                           "LFT_SHIM_ROOT=" + path, "LFT_SHIM_MODE=enospc", "LFT_SHIM_AT=40",
-                           "LFT_SHIM_COUNT=" + run.dir().file("calls")}),
-            (std::vector<int>{6, 6}));
-  EXPECT_EQ(error_blocks(recipe, 2), 1) << said_by(recipe, 0) << said_by(recipe, 1);
-  EXPECT_NE(said_by(recipe, 0).find("No space left"), std::string::npos) << said_by(recipe, 0);
+  const Recipe one = shared(run, "one");
   ASSERT_EQ(run_processes(one, 1), zeros(1));
-  ASSERT_EQ(run_processes(recipe, 2, /*resume=*/true), zeros(2)) << said_by(recipe, 0);
-  EXPECT_EQ(run_bytes(recipe.output_dir, 8), run_bytes(one.output_dir, 8));
+  for (const int64_t count : {2, 4}) {
+    const Recipe recipe = shared(run, "out" + std::to_string(count));
+    const Plant full{
+        .rank = 0,
+        .variables = {"LD_PRELOAD=" LFT_BINARY_DIR "/tests/liblft_fault_shim.so",
+                      "LFT_SHIM_ROOT=" + std::filesystem::canonical(run.dir().path()).string() +
+                          "/out" + std::to_string(count),
+                      "LFT_SHIM_MODE=enospc", "LFT_SHIM_AT=40",
+                      "LFT_SHIM_COUNT=" + run.dir().file("calls" + std::to_string(count))}};
+    EXPECT_EQ(run_processes(recipe, count, false, full),
+              std::vector<int>(static_cast<size_t>(count), 6));
+    EXPECT_EQ(error_blocks(recipe, count), 1) << said_by(recipe, 0) << said_by(recipe, 1);
+    EXPECT_NE(said_by(recipe, 0).find("No space left"), std::string::npos) << said_by(recipe, 0);
+    ASSERT_EQ(run_processes(recipe, count, /*resume=*/true), zeros(count)) << said_by(recipe, 0);
+    EXPECT_EQ(run_bytes(recipe.output_dir, 8), run_bytes(one.output_dir, 8));
+  }
+}
+
+/// The others go on reading what it held, save, and name it.
+TEST(SharedRuns, AProcessThatIsKilledInTheMidstOfAGatherIsNamed) {
+  const TinyRun run(/*rows=*/22);
+  for (const auto& [count, rank] : {std::pair<int64_t, int64_t>{2, 1}, {4, 0}}) {
+    Recipe recipe = shared(run, "out" + std::to_string(count));
+    recipe.model.path = LFT_SOURCE_DIR "/recipes/quickstart/model";
+    recipe.train.shard = "base";
+    recipe.checkpoint.every_steps = 1000;
+    without_eval(recipe);
+    std::vector<int> expected(static_cast<size_t>(count), 6);
+    expected[static_cast<size_t>(rank)] = 128 + SIGKILL;
+    EXPECT_EQ(run_processes(recipe, count, false, {.what = "gather", .step = 3, .rank = rank}),
+              expected);
+    EXPECT_EQ(error_blocks(recipe, count), 1) << said_by(recipe, 0) << said_by(recipe, 1);
+    const std::string said = said_by(recipe, rank == 0 ? 1 : 0);
+    EXPECT_NE(said.find("a process of the run is gone"), std::string::npos) << said;
+    EXPECT_NE(said.find("rank " + std::to_string(rank) + " on "), std::string::npos) << said;
+    EXPECT_TRUE(std::filesystem::exists(recipe.output_dir + "/checkpoints/step-" +
+                                        (rank == 0 ? "0" : "3")));
+  }
+}
+
+TEST(SharedRuns, ABaseOfOneProcessIsWholeAndANoticeSaysSo) {
+  const TinyRun run(/*rows=*/22);
+  Recipe none = shared(run, "none"), base = shared(run, "base");
+  none.train.max_steps = base.train.max_steps = 2;
+  base.train.shard = "base";
+  ASSERT_EQ(run_processes(none, 1), zeros(1));
+  ASSERT_EQ(run_processes(base, 1), zeros(1)) << said_by(base, 0);
+  expect_same(none, base, 2);
+  const std::string said = said_by(base, 0), notice = "this one holds the whole base, as with none";
+  EXPECT_NE(said.find(notice), std::string::npos) << said;
+  EXPECT_EQ(said.find(notice), said.rfind(notice));
 }
 
 TEST(SharedRuns, FewerMicroBatchesThanProcessesAreRefusedWithTheValueToSet) {

@@ -67,7 +67,7 @@ def test_a_copy_of_libtorch_beside_it_is_found_first(prefix):
 def test_a_wheel_holds_the_program_its_data_and_no_path_of_the_build(tmp_path):
     """As scikit-build-core configures and installs it, with the program that is built already."""
     build, scripts, data = tmp_path / "build", tmp_path / "scripts", tmp_path / "data"
-    options = {"SKBUILD": "2", "SKBUILD_SCRIPTS_DIR": scripts, "SKBUILD_DATA_DIR": data, "LFT_TESTS": "OFF", "LFT_CUDA": "OFF", "LFT_TORCH_ROOT": torch_root()}
+    options = {"SKBUILD": "2", "SKBUILD_SCRIPTS_DIR": scripts, "SKBUILD_DATA_DIR": data, "LFT_TESTS": "OFF", "LFT_CUDA": "OFF", "LFT_ARROW": "OFF", "LFT_TORCH_ROOT": torch_root()}
     subprocess.run(["cmake", "-S", ROOT, "-B", build, "-G", "Ninja", *(f"-D{key}={value}" for key, value in options.items())], check=True, capture_output=True)
     shutil.copy(BUILD / "lft", build / "lft")
     shutil.copytree(BUILD / "texts", build / "texts")

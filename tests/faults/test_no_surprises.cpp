@@ -133,6 +133,8 @@ TEST_F(NoSurprises, InARunFromCheckToMerge) {
   EXPECT_TRUE(fs::exists(out("run/report.html")));
   lft({"checkpoint", "verify", out("run")}, "");
   lft({"merge", "--adapter", adapter, "--out", out("merged")}, "merged");
+  lft({"export", adapter, "--target", "peft", "--check"}, "");
+  lft({"export", adapter, "--target", "peft", "--out", out("exported")}, "exported");
   lft({"generate", "--model", out("merged"), "--image", path("images/red0.bmp"), "--prompt",
        "What?", "--max-new-tokens", "2"},
       "");

@@ -17,7 +17,10 @@ struct Broken : std::logic_error {
 };
 
 /// True: the reader took the bytes. False: it refused them.
+bool arrow(std::string_view bytes);     // Parquet or Arrow, where the build has LFT_ARROW
 bool config(std::string_view bytes);    // config.json of a model
+bool gguf(std::string_view bytes);      // of a GGUF: all that stands before the data, and tensors
+bool http(std::string_view bytes);      // a request to lft serve
 bool image(std::string_view bytes);     // header, pixels and size
 bool index(std::string_view bytes);     // of a data file, see fuzz_index.cpp
 bool json(std::string_view bytes);      // whole and entry by entry
@@ -26,6 +29,7 @@ bool prepared(std::string_view bytes);  // one file of a prepared directory, see
 bool recipe(std::string_view bytes);    // YAML
 bool rows(std::string_view bytes);      // a dataset file, JSON array or JSON lines
 bool safetensors(std::string_view bytes);  // header and tensors
+bool tar(std::string_view bytes);          // a tar file of samples, its checksums made right
 bool tokenizer(std::string_view bytes);  // tokenizer.json; "tokenizer_config", "special_tokens_map"
                                          // and "added_tokens_map" are its kin
 

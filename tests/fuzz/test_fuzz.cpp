@@ -31,7 +31,12 @@ struct Target {
 void PrintTo(const Target& target, std::ostream* out) { *out << target.name; }
 
 const std::vector<Target> kTargets = {
+#ifdef LFT_HAVE_ARROW
+    {"arrow", arrow, {}, 1000},
+#endif
     {"config", config, {}, 2000},
+    {"gguf", gguf, {}, 5000},
+    {"http", http, {}, 2000},
     {"image", image, {"images"}, 3000},
     {"index", index, {}, 1000},
     {"json", json, {}, 5000},
@@ -40,6 +45,7 @@ const std::vector<Target> kTargets = {
     {"recipe", recipe, {}, 2000},
     {"rows", rows, {}, 2000},
     {"safetensors", safetensors, {"all_dtypes.safetensors"}, 5000},
+    {"tar", tar, {}, 2000},
     {"tokenizer",
      tokenizer,
      {"tokenizers/byte_level_llama3/tokenizer.json", "tokenizers/llama_legacy/tokenizer.json"},

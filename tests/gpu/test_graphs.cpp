@@ -168,7 +168,7 @@ TEST_P(Graphs, StepsAreTheSameBitsWithGraphsAndWithout) {
           /*exact=*/true);
       passes.graphs().use_graphs(uses);
       options.passes = &passes;
-      LoaderOptions loading = loader_options(run.inputs.recipe, run.inputs.data.lengths);
+      LoaderOptions loading = loader_options(run.inputs, run.inputs.data.lengths);
       auto layout = std::make_shared<BatchLayout>(batch_layout(run.inputs));
       layout->fill_up = recipe.train.max_tokens_per_step;
       loading.layout = std::move(layout);

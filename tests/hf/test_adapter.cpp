@@ -4,7 +4,7 @@
 
 #include "hf/support.h"
 #include "src/hf/adapter/adapter_files.h"
-#include "src/hf/adapter/target_regex.h"
+#include "src/hf/adapter/target_names.h"
 #include "src/hf/weights.h"
 #include "src/io/json.h"
 
@@ -150,13 +150,14 @@ TEST_F(Adapter, RealConfigsPass) {
 
 TEST_F(Adapter, WhatLftLacksIsRefusedByName) {
   const std::vector<std::pair<std::string, nlohmann::json>> lacking = {
-      {"rank_pattern", {{"q_proj", 4}}},
-      {"alpha_pattern", {{"q_proj", 4}}},
+      {"rank_pattern", {{"q_proj", 0}}},
+      {"rank_pattern", {{"q_proj", 2.5}}},
+      {"rank_pattern", {{"(", 2}}},
+      {"alpha_pattern", {{"q_proj", -4}}},
+      {"alpha_pattern", {{"q_proj", "4"}}},
       {"bias", "all"},
       {"bias", "lora_only"},
-      {"layers_to_transform", {0}},
       {"fan_in_fan_out", true},
-      {"lora_bias", true},
       {"init_lora_weights", "pissa"},
       {"use_qalora", true},
       {"target_parameters", {"x"}},
@@ -171,8 +172,29 @@ TEST_F(Adapter, WhatLftLacksIsRefusedByName) {
     TinyAdapter adapter = adapter_in("d2");
     adapter.config[key] = value;
     refuses(adapter, key);
-    refuses(adapter, value.dump());
+    refuses(adapter, value.is_object() ? value.begin().key() : value.dump());
   }
+}
+
+/// A key is an expression for the whole of a name or its end; of several the first in their order.
+TEST_F(Adapter, PatternsGiveModulesTheirRankAndAlpha) {
+  TinyAdapter adapter = adapter_in("d1");
+  adapter.config["exclude_modules"] = "x.*";
+  adapter.config["layers_to_transform"] = {0, 1};
+  adapter.config["alpha_pattern"] = {{"layers.1.self_attn.v_proj", 9},
+                                     {R"(.*layers\.\d\.(self_attn|mlp)\..*)", 5},
+                                     {"model.multi_modal_projector.linear_1", 7}};
+  const AdapterDir dir = AdapterDir::open(adapter.write(temp_.file("patterns")));
+  EXPECT_EQ(dir.lora.of("language_model.model.layers.0.self_attn.q_proj").alpha, 5);
+  EXPECT_EQ(dir.lora.of("language_model.model.layers.1.self_attn.v_proj").alpha, 5);  // "." first
+  EXPECT_EQ(dir.lora.of("vision_tower.vision_model.encoder.layers.0.mlp.fc1").alpha, 5);
+  // Under the name that newer versions of transformers give it.
+  EXPECT_EQ(dir.lora.of("multi_modal_projector.linear_1").alpha, 7);
+  EXPECT_EQ(dir.lora.alpha, 3);
+
+  adapter = adapter_in("d2");
+  adapter.config["rank_pattern"] = {{"q_proj", 4}};
+  refuses(adapter, "2 of another rank than adapter_config.json says");
 }
 
 TEST_F(Adapter, ConfigValuesOutOfRange) {
@@ -207,7 +229,7 @@ TEST_F(Adapter, TensorsThatDoNotFit) {
   refuses(good, "lora_magnitude_vector", [&](StoredTensors& t) {
     t[q + ".lora_magnitude_vector"] = random_tensor({32}, DType::kF32, 1, 0, 1);
   });
-  refuses(good, "of another rank than r", [&](StoredTensors& t) {
+  refuses(good, "of another rank than adapter_config.json says", [&](StoredTensors& t) {
     t[q + ".lora_A.weight"] = random_tensor({3, 32}, DType::kF32, 1, 0, 1);
   });
   refuses(good, "found [2, 31], expected [2, 32]", [&](StoredTensors& t) {
@@ -236,7 +258,7 @@ TEST_F(Adapter, AConfigWithoutAlphaOrOfAnotherRankIsRefused) {
   refuses(adapter, "lora_alpha");
   adapter = adapter_in("d2");
   adapter.config["r"] = 3;
-  refuses(adapter, "of another rank than r in adapter_config.json");
+  refuses(adapter, "of another rank than adapter_config.json says");
 }
 
 TEST_F(Adapter, TargetModulesThatContradictTheTensorsAreTold) {
@@ -432,19 +454,16 @@ TEST_F(Adapter, SaveRefusesWhatPeftCannotOpen) {
   EXPECT_FALSE(path_exists(temp_.file("x")));
 }
 
-TEST(TargetRegex, NamesEveryModuleAndNoOther) {
-  EXPECT_EQ(target_regex({"lm_head"}), "lm_head");
-  EXPECT_EQ(target_regex({"model.language_model.layers.0.self_attn.q_proj",
-                          "model.language_model.layers.0.mlp.up_proj",
-                          "model.language_model.layers.10.self_attn.q_proj",
-                          "model.language_model.layers.10.mlp.up_proj",
-                          "model.language_model.layers.2.mlp.up_proj",
-                          "model.vision_tower.vision_model.encoder.layers.1.mlp.fc1",
-                          "model.multi_modal_projector.linear_1"}),
-            "(?:model\\.multi_modal_projector\\.linear_1|model\\.language_model\\.layers\\.2\\."
-            "mlp\\.up_proj|"
-            "model\\.language_model\\.layers\\.(?:0|10)\\.(?:mlp\\.up_proj|self_attn\\.q_proj)|"
-            "model\\.vision_tower\\.(?:vision_model\\.)?encoder\\.layers\\.1\\.mlp\\.fc1)");
+TEST(TargetNames, NamesEveryModuleInEverySpelling) {
+  const Model model = load_tiny(write_tiny_llava(TempDir().file("base")));
+  EXPECT_EQ(target_names(
+                *model->config.family,
+                {"vision_tower.vision_model.encoder.layers.1.mlp.fc1", "language_model.lm_head",
+                 "multi_modal_projector.linear_1", "language_model.model.layers.10.mlp.up_proj"}),
+            (std::vector<std::string>{"lm_head", "model.language_model.layers.10.mlp.up_proj",
+                                      "model.multi_modal_projector.linear_1",
+                                      "model.vision_tower.encoder.layers.1.mlp.fc1",
+                                      "model.vision_tower.vision_model.encoder.layers.1.mlp.fc1"}));
 }
 
 }  // namespace

@@ -158,6 +158,7 @@ TEST(Layers, OnlyTheFilesOfCudaAskForCuda) {
   const std::vector<std::string> of_cuda = {
       "models/ops/weight/fp8.cpp",         // compute capability, for LibTorch's FP8 products
       "src/dist/nccl.cpp",                 // which devices talk by NCCL
+      "src/dist/nccl_module/module.cpp",   // memory that processes share
       "src/train/machine/cuda_graph.cpp",  // graphs and their memory
       "src/train/machine/device.cpp",      // opens LibTorch's CUDA library, asks the driver
   };

@@ -4,6 +4,7 @@
 #include "src/hf/model_dir.h"
 #include "src/infer/evaluate.h"
 #include "src/train/run/trainer.h"
+#include "support/expect_error.h"
 #include "train/run_files.h"
 #include "train/tiny_run.h"
 
@@ -43,12 +44,16 @@ std::string rows_file(const test::TinyRun& run) {
 }
 
 EvalResult evaluate_rows(const test::TinyRun& run, const std::string& file,
-                         const EvalOptions& options = {
-                             .batch_size = 3, .workers = 1, .max_new_tokens = 4}) {
+                         const EvalOptions& options = {.batch_size = 3,
+                                                       .workers = 1,
+                                                       .decode = {.max_new_tokens = 4,
+                                                                  .on_token = {}}},
+                         bool open_questions = false) {
   const ModelDir dir = ModelDir::open(run.model());
   const std::unique_ptr<Tokenizer> tokenizer = Tokenizer::load(run.model());
-  const EncodeOptions encode =
+  EncodeOptions encode =
       encode_options(run.model(), dir.config, *tokenizer, {"llava-hf", "pad", kMaxTokens}, nullptr);
+  encode.open_questions = open_questions;
   Model model = load_model(dir, at::kFloat, at::kCPU);
   const auto dataset = open_dataset(file, run.dir().file("images"), *tokenizer, encode);
   return evaluate(model, *dataset, *tokenizer, encode, options);
@@ -83,6 +88,39 @@ TEST(Evaluate, AsksForTheLastAnswerThatIsLearnt) {
   EXPECT_EQ(evaluate_rows(run, file).records.at(0).reference, "yes");
 }
 
+/// A row that ends with its question is asked, and compared where it lists answers.
+TEST(Evaluate, RowsWithoutAnAnswerAreAnswered) {
+  const test::TinyRun run;
+  nlohmann::json answered = row("a", {{"What?", "red"}, {"Sure?", "yes"}}), listed = answered,
+                 open = answered;
+  for (nlohmann::json* each : {&listed, &open}) (*each)["conversations"].erase(3);
+  listed["answers"] = {"no", {{"answer", "yes"}, {"answer_id", 1}}};
+  const std::string file =
+      run.dir().write("open.json", nlohmann::json::array({answered, listed, open}).dump());
+  EvalOptions options{
+      .batch_size = 3, .workers = 1, .decode = {.max_new_tokens = 40, .on_token = {}}};
+  options.metric = Metric::kAnls;
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "no answer", evaluate_rows(run, file, options));
+  const EvalResult result = evaluate_rows(run, file, options, /*open_questions=*/true);
+  ASSERT_EQ(result.records.size(), 3u);
+  EXPECT_EQ(result.answered, 3);
+  EXPECT_EQ(result.compared, 2);
+  EXPECT_EQ(result.supervised, result.records[0].supervised);
+  EXPECT_EQ(result.records[1].references, (std::vector<std::string>{"no", "yes"}));
+  for (const EvalRecord& record : result.records) {
+    EXPECT_EQ(record.question, "Sure?");
+    EXPECT_EQ(record.answer, result.records[0].answer) << "the same prompt";
+  }
+  EXPECT_EQ(result.records[2].score, 0);
+  EXPECT_EQ(result.records[2].loss, 0);
+
+  const std::string& answer = result.records[0].answer;
+  ASSERT_GT(answer.size(), 4u);
+  options.stop = {answer.substr(2, 2)};
+  const EvalResult stopped = evaluate_rows(run, file, options, /*open_questions=*/true);
+  EXPECT_EQ(stopped.records[2].answer, trim(answer.substr(0, answer.find(options.stop[0]))));
+}
+
 TEST(Evaluate, ARowWithoutAnAnswerCountsInNeitherMean) {
   const test::TinyRun run;
   const EvalResult all = evaluate_rows(run, rows_file(run));
@@ -107,7 +145,8 @@ TEST(Evaluate, PackedRowsHaveTheFiguresOfPaddedOnes) {
     rows.push_back(row("more" + std::to_string(i),
                        {{std::string(10 * i, 'q') + "?", std::string(5 + i, 'z')}}));
   const std::string file = run.dir().write("mixed.json", rows.dump());
-  const EvalOptions padded{.batch_size = 4, .workers = 1, .max_new_tokens = 4};
+  const EvalOptions padded{
+      .batch_size = 4, .workers = 1, .decode = {.max_new_tokens = 4, .on_token = {}}};
   EvalOptions packed = padded;
   packed.max_tokens = 200;
   for (const int64_t limit : {0, 1, 6}) {

@@ -28,30 +28,59 @@ namespace {
 // 0.0855885730, 0.0100411800
 const std::vector<float> kLogits = {0.5f, 2.0f, -1.0f, 1.0f};  // the same, in another order
 
+GenerateOptions warm(double temperature, double top_p = 1, int64_t top_k = 0) {
+  GenerateOptions options;
+  options.temperature = temperature;
+  options.top_p = top_p;
+  options.top_k = top_k;
+  return options;
+}
+
 TEST(PickToken, GreedyTakesTheFirstOfTheLargest) {
-  EXPECT_EQ(pick_token(at::tensor(kLogits), 0, 1, 0.99), 1);
-  EXPECT_EQ(pick_token(at::tensor({1.0f, 3.0f, 3.0f}), 0, 1, 0.5), 1);
+  EXPECT_EQ(pick_token(at::tensor(kLogits), {}, 0.99), 1);
+  EXPECT_EQ(pick_token(at::tensor({1.0f, 3.0f, 3.0f}), {}, 0.5), 1);
 }
 
 TEST(PickToken, TemperatureDrawsByProbability) {
   const at::Tensor logits = at::tensor(kLogits);
-  EXPECT_EQ(pick_token(logits, 0.7, 1, 0.0), 1);
-  EXPECT_EQ(pick_token(logits, 0.7, 1, 0.7295), 1);
-  EXPECT_EQ(pick_token(logits, 0.7, 1, 0.7296), 3);
-  EXPECT_EQ(pick_token(logits, 0.7, 1, 0.9043), 3);
-  EXPECT_EQ(pick_token(logits, 0.7, 1, 0.9044), 0);
-  EXPECT_EQ(pick_token(logits, 0.7, 1, 0.9899), 0);
-  EXPECT_EQ(pick_token(logits, 0.7, 1, 0.9901), 2);
+  EXPECT_EQ(pick_token(logits, warm(0.7), 0.0), 1);
+  EXPECT_EQ(pick_token(logits, warm(0.7), 0.7295), 1);
+  EXPECT_EQ(pick_token(logits, warm(0.7), 0.7296), 3);
+  EXPECT_EQ(pick_token(logits, warm(0.7), 0.9043), 3);
+  EXPECT_EQ(pick_token(logits, warm(0.7), 0.9044), 0);
+  EXPECT_EQ(pick_token(logits, warm(0.7), 0.9899), 0);
+  EXPECT_EQ(pick_token(logits, warm(0.7), 0.9901), 2);
 }
 
 TEST(PickToken, TopPKeepsTheSmallestSetThatHoldsIt) {
   const at::Tensor logits = at::tensor(kLogits);
   for (const double uniform : {0.0, 0.5, 0.999999})
-    EXPECT_EQ(pick_token(logits, 0.7, 0.7, uniform), 1);
+    EXPECT_EQ(pick_token(logits, warm(0.7, 0.7, 0), uniform), 1);
   // Two tokens kept, 0.9043702 in all: the border lies at 0.7295361520 / 0.9043702470 = 0.8066786.
-  EXPECT_EQ(pick_token(logits, 0.7, 0.8, 0.8066), 1);
-  EXPECT_EQ(pick_token(logits, 0.7, 0.8, 0.8067), 3);
-  EXPECT_EQ(pick_token(logits, 0.7, 0.8, 0.999999), 3);
+  EXPECT_EQ(pick_token(logits, warm(0.7, 0.8, 0), 0.8066), 1);
+  EXPECT_EQ(pick_token(logits, warm(0.7, 0.8, 0), 0.8067), 3);
+  EXPECT_EQ(pick_token(logits, warm(0.7, 0.8, 0), 0.999999), 3);
+}
+
+TEST(PickToken, TopKKeepsTheLargestAndTheirEquals) {
+  const at::Tensor logits = at::tensor(kLogits);
+  for (const double uniform : {0.0, 0.5, 0.999999})
+    EXPECT_EQ(pick_token(logits, warm(0.7, 1, 1), uniform), 1);
+  EXPECT_EQ(pick_token(logits, warm(0.7, 1, 2), 0.8066), 1);
+  EXPECT_EQ(pick_token(logits, warm(0.7, 1, 2), 0.8067), 3);
+  EXPECT_EQ(pick_token(logits, warm(0.7, 1, 9), 0.9901), 2);
+  const at::Tensor equal = at::tensor({1.0f, 3.0f, 3.0f, 3.0f});
+  EXPECT_EQ(pick_token(equal, warm(1, 1, 2), 0.99), 3);
+  // top_p is of what top_k leaves: of 0.8066 and 0.1934 the first holds 0.8.
+  EXPECT_EQ(pick_token(logits, warm(0.7, 0.8, 2), 0.9999), 1);
+}
+
+TEST(PickToken, RepeatedTokensAreLessLikelyEachOnce) {
+  at::Tensor logits = at::tensor({2.0f, -1.0f, 0.5f, 4.0f});
+  penalise_repetition(logits, {1, 0, 0, 99, -1}, 2);
+  EXPECT_TRUE(at::equal(logits, at::tensor({1.0f, -2.0f, 0.5f, 4.0f})));
+  penalise_repetition(logits, {3}, 1);
+  EXPECT_EQ(logits[3].item<float>(), 4);
 }
 
 class Generate : public ::testing::Test {
@@ -112,6 +141,57 @@ TEST_F(Generate, CachedAndBatchedEqualFullPasses) {
   }
 }
 
+TEST_F(Generate, AnswersJoinAndLeaveBetweenTokens) {
+  const std::vector<Sample> prompts = {prompt({5, 9, 11}, true), prompt({7}, false),
+                                       prompt({30, 31, 32, 33, 34, 35, 36}, true),
+                                       prompt({12, 8}, false)};
+  constexpr int64_t kMost = 10;
+  std::vector<std::vector<int64_t>> answers(prompts.size());
+  std::vector<Ended> ended;
+  Decoding decoding(model, encode, at::kFloat);
+  const auto note = [&](const std::vector<Ended>& now) {
+    ended.insert(ended.end(), now.begin(), now.end());
+  };
+  const auto begin = [&](size_t key, int64_t most) {
+    const GenerateOptions options{.max_new_tokens = most, .on_token = [&](size_t of, int64_t id) {
+                                    answers[of].push_back(id);
+                                  }};
+    note(decoding.begin({{.key = key, .sample = &prompts[key], .options = options}}));
+  };
+  begin(0, kMost);
+  note(decoding.step());
+  begin(1, 3);  // ends before the one that was there
+  begin(2, kMost);
+  note(decoding.step());
+  note(decoding.step());
+  begin(3, 1000);
+  note(decoding.step());
+  decoding.drop(3);
+  decoding.drop(99);  // nobody's
+  const size_t dropped_after = answers[3].size();
+  while (decoding.open() > 0) note(decoding.step());
+  EXPECT_TRUE(decoding.step().empty());
+  EXPECT_EQ(answers[0], by_full_passes(prompts[0], kMost));
+  EXPECT_EQ(answers[1], by_full_passes(prompts[1], 3));
+  EXPECT_EQ(answers[2], by_full_passes(prompts[2], kMost));
+  EXPECT_EQ(answers[3], by_full_passes(prompts[3], static_cast<int64_t>(dropped_after)));
+  ASSERT_EQ(ended.size(), 3u);
+  for (const Ended& one : ended) {
+    const size_t most = one.key == 1 ? 3 : kMost;
+    EXPECT_EQ(one.by_limit, answers[one.key].size() == most) << one.key;
+  }
+}
+
+TEST_F(Generate, APromptThatLeavesNoPositionIsBegunWithNoOther) {
+  const Sample good = prompt({5, 9}, false),
+               bad = prompt(std::vector<int64_t>(model->config.text.max_positions - 1, 7), false);
+  Decoding decoding(model, encode, at::kFloat);
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "no position",
+                   decoding.begin({{.key = 0, .sample = &good, .options = {}},
+                                   {.key = 1, .sample = &bad, .options = {}}}));
+  EXPECT_EQ(decoding.open(), 0u);
+}
+
 TEST_F(Generate, StopsAtAnyEndTokenOfTheEncoding) {
   const Sample p = prompt({5, 9, 11}, true);
   encode.config.eos_tokens = {};
@@ -129,11 +209,11 @@ TEST_F(Generate, StopsAtAnyEndTokenOfTheEncoding) {
 
 TEST_F(Generate, SamplingRepeatsWithItsSeed) {
   const Sample p = prompt({5, 9, 11}, true);
-  const GenerateOptions warm{
+  const GenerateOptions drawn{
       .max_new_tokens = 20, .temperature = 2, .top_p = 0.95, .seed = 3, .on_token = {}};
-  const auto once = generate(model, p, encode, warm, at::kFloat);
-  EXPECT_EQ(once, generate(model, p, encode, warm, at::kFloat));
-  GenerateOptions other = warm;
+  const auto once = generate(model, p, encode, drawn, at::kFloat);
+  EXPECT_EQ(once, generate(model, p, encode, drawn, at::kFloat));
+  GenerateOptions other = drawn;
   other.seed = 4;
   EXPECT_NE(once, generate(model, p, encode, other, at::kFloat));
 }

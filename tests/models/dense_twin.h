@@ -18,7 +18,7 @@ inline void expect_trains_as_its_dense_twin(BaseStorage storage) {
   }
   for (LinearSite& site : decoder(models[0])) {
     const at::Tensor weight = site.layer->weight.detach().clone();
-    site.layer->store(weight, storage, at::kCPU);
+    site.layer->store(ops::quantize(weight, storage, at::kCPU));
     EXPECT_TRUE(site.layer->weight.is_meta());
     EXPECT_TRUE(site.layer->device().is_cpu());
     EXPECT_EQ(site.layer->stored().kind(), storage);

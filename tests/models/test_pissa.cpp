@@ -115,7 +115,7 @@ TEST_F(Pissa, RefusesCodesAndRanksThatCannotBeSaved) {
   EXPECT_EQ(error_of([&] { inject_into(layer_, 9); }, ErrorKind::kUsage).expected,
             "1 to 8 (part of the smaller side of the layer's weight)");
   Linear coded(64, 64, false, at::TensorOptions(at::kFloat));
-  coded->store(fill_by_hash("coded", {64, 64}), ops::BaseStorage::kNf4, at::kCPU);
+  coded->store(ops::quantize(fill_by_hash("coded", {64, 64}), ops::BaseStorage::kNf4, at::kCPU));
   EXPECT_NE(
       error_of([&] { inject_into(coded, 2); }, ErrorKind::kUsage).what.find("this one is codes"),
       std::string::npos);

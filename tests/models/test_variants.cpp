@@ -32,7 +32,9 @@ TEST_P(Variants, AnAdapterHasTheDeclaredTensors) {
     ASSERT_NE(parameter, nullptr) << tensor.name;
     EXPECT_EQ(parameter->sizes(), at::IntArrayRef(tensor.shape(9, 12, 3))) << tensor.name;
     EXPECT_EQ(parameter->scalar_type(), at::kFloat) << tensor.name;
-    EXPECT_TRUE(tensor.stored.starts_with(tensor.name)) << tensor.name;
+    std::string parameter_name = tensor.stored;  // which no name of a parameter with a dot can be
+    std::replace(parameter_name.begin(), parameter_name.end(), '.', '_');
+    EXPECT_TRUE(parameter_name.starts_with(tensor.name)) << tensor.name;
   }
   EXPECT_EQ(variant_.tensors[0].name, "lora_A");
   EXPECT_EQ(variant_.tensors[1].name, "lora_B");

@@ -46,6 +46,14 @@ ADAPTERS = {
         use_dora=True,
         targets=["llm:all-linear", "projector:all-linear", "vision:all-linear"],
     ),
+    "patterns": dict(
+        target_modules=f"({LLM})|({VISION})",
+        targets=["llm:all-linear", "vision:all-linear"],
+        r=4,
+        lora_alpha=8,
+        rank_pattern={"q_proj": 2, "up_proj": 6},
+        alpha_pattern={"layers.0.self_attn.v_proj": 3.5, "q_proj": 5},
+    ),
     "attention": dict(target_modules=r".*language_model.*\.(q_proj|v_proj)", targets=["llm:q_proj", "llm:v_proj"], r=2, lora_alpha=2),
 }
 
@@ -80,6 +88,15 @@ CASES = {
         batch_size=3,
         grad_accum=2,
         optim=dict(lr=5e-4, schedule="constant", warmup_ratio=0.1, weight_decay=0.0, clip_grad_norm=0.7),
+    ),
+    "ranks_and_alphas_by_pattern": dict(
+        checkpoint="head_dim_bias",
+        adapter="patterns",
+        template="llava-v1",
+        fit="pad",
+        batch_size=4,
+        grad_accum=1,
+        optim=dict(lr=1e-3, schedule="constant", warmup_ratio=0.1, weight_decay=0.0, clip_grad_norm=1.0),
     ),
     "cosine_dora_every_tower": dict(
         checkpoint="head_dim_bias",
@@ -142,6 +159,7 @@ def make_recipe(case, out, model_dir, adapter, images, rows):
             dropout=0.0,
             targets=options["targets"],
             init_from=str(adapter),
+            **{key: options[key] for key in ("rank_pattern", "alpha_pattern") if key in options},
         )
     elif case.get("full", ["all"]) != ["all"]:
         recipe["lora"] = dict(targets=[])

@@ -1,6 +1,8 @@
 """Adapters and merged checkpoints travel both ways between lft, PEFT and transformers, and mean the same."""
 
 import json
+import re
+import shutil
 import warnings
 
 import pytest
@@ -9,7 +11,7 @@ from transformers import AutoProcessor
 
 import reference
 from cases import ADAPTER_CASES, ADAPTERS, CASES, ROWS
-from tools import lft, score
+from tools import lft, score, write_notes, write_rows
 
 TOLERANCE = 1e-3  # nats
 
@@ -47,6 +49,10 @@ def test_lfts_adapter_in_peft(case, trained, model_dir, images, rows_file, tmp_p
     config = json.loads((adapter / "adapter_config.json").read_text())
     options = ADAPTERS[CASES[case]["adapter"]]
     assert config["peft_type"] == "LORA"
+    # Full names, which SGLang reads too; each that PEFT has is one of them, and PEFT's own list is no other.
+    named = {name for name, module in peer.model.named_modules() if hasattr(module, "lora_A")}
+    assert {name.removeprefix("base_model.model.") for name in named} <= set(config["target_modules"])
+    assert {name.replace("vision_model.", "") for name in config["target_modules"]} == {name.removeprefix("base_model.model.") for name in named}
     assert (config["use_rslora"], config["use_dora"]) == (bool(options.get("use_rslora")), bool(options.get("use_dora")))
 
 
@@ -91,6 +97,43 @@ def test_a_merged_model_loads_and_keeps_how_it_was_trained(trained, model_dir, i
         peer = reference.Peer(merged)
     # Neither template nor fit is given, and neither is the default.
     compare(peer, score(tmp_path / "out.jsonl", merged, rows_file, images), images, case["template"], case["fit"])
+
+
+def messages_of(item, system):
+    """Parts of OpenAI's form: "<image>\\n" in a question is an image."""
+    messages = [dict(role="system", content=system)] if system else []
+    for question, answer in reference.turns_of(item):
+        pieces = [piece for piece in re.split("(<image>\n)", question) if piece]
+        parts = [dict(type="image") if piece == "<image>\n" else dict(type="text", text=piece) for piece in pieces]
+        messages += [dict(role="user", content=parts), dict(role="assistant", content=answer)]
+    return messages
+
+
+@pytest.mark.parametrize("checkpoint, template", [("plain", "llava-v1"), ("gqa_tied", "llava-hf"), ("gqa_tied", "plain")])
+def test_a_merged_model_is_asked_right_by_who_is_told_nothing(checkpoint, template, model_dir, peft_adapter, images, rows_file, tmp_path):
+    """Its files have the template and the fit: old layout and new, images of any form, several turns, a system text."""
+    adapter, merged = tmp_path / "adapter", tmp_path / "merged"
+    shutil.copytree(peft_adapter(checkpoint, "llm"), adapter)
+    write_notes(adapter, template, "pad")
+    lft("merge", "--model", model_dir(checkpoint), "--adapter", adapter, "--out", merged)
+    system = "" if template == "plain" else "Answer in one word."
+    plain = ROWS[:6]
+    rows = [dict(item, conversations=[{"from": "system", "value": system}] * bool(system) + item["conversations"]) for item in plain[:3]]
+    scored = score(tmp_path / "out.jsonl", merged, write_rows(tmp_path / "rows.jsonl", plain + rows), images)
+    peer = reference.Peer(merged)
+    for number, (item, line) in enumerate(zip(plain + plain, scored)):
+        messages = messages_of(item, system if number >= len(plain) else "")
+        text = peer.processor.apply_chat_template(messages, tokenize=False)
+        shown = [reference.open_image(images / name) for name in reference.images_of(item)]
+        made = peer.processor(text=[text], images=shown or None, return_tensors="pt")
+        assert made["input_ids"][0].tolist() == line["input_ids"], item["id"]
+        want = peer.logprobs(line["input_ids"], line["labels"], made.get("pixel_values"))
+        assert line["logprobs"] == pytest.approx(want, abs=TOLERANCE), item["id"]
+    question = peer.processor.apply_chat_template(messages[:2] if system else messages[:1], tokenize=False, add_generation_prompt=True)
+    assert text.startswith(question)
+    if template == "plain":
+        with pytest.raises(Exception, match="no place for a system text"):
+            peer.processor.apply_chat_template(messages_of(ROWS[0], "Be kind."), tokenize=False)
 
 
 def test_an_adapter_of_another_base_is_refused(trained, model_dir, images, rows_file, tmp_path):

@@ -25,7 +25,7 @@ import reference
 from cases import ROWS, row
 from prepared import read_prepared
 from test_readme import code_of
-from tools import lft, score, step_lines, write_rows
+from tools import lft, score, step_lines, write_notes, write_rows
 
 TOLERANCE = 1e-3  # nats
 RELATIVE = 1e-4
@@ -78,14 +78,22 @@ def wide_text(decoder, item, generate):
     return text
 
 
-def messages_of(item, generate=False):
+def template_of(name):
+    """The template that lft asks the family with."""
+    spec = families.SPECS[name]
+    if is_wide(name):
+        return {"mistral": "mistral", "qwen2": "qwen3-vl", "llama": "llava-v1"}[spec["decoder"]]
+    return "smolvlm" if is_smol(name) else "gemma" if is_gemma(name) else "qwen3-vl" if spec["family"] == "qwen3_vl" else "chatml"
+
+
+def messages_of(item, generate=False, mark="<image>"):
     """OpenAI-like messages; an image is a part where its mark stands."""
     messages = []
     turns = reference.turns_of(item)
     for number, (question, answer) in enumerate(turns):
         parts = [
-            dict(type="image") if piece == "<image>" else dict(type="text", text=piece)
-            for piece in re.split("(<image>)", question)
+            dict(type="image") if piece == mark else dict(type="text", text=piece)
+            for piece in re.split(f"({mark})", question)
             if piece
         ]
         messages.append(dict(role="user", content=parts))
@@ -110,10 +118,15 @@ class FamilyPeer:
         if is_wide(self.name):
             return self.wide_inputs(wide_text(self.spec["decoder"], item, generate), item, root)
         text = self.tokenizer.apply_chat_template(messages_of(item, generate), tokenize=False, add_generation_prompt=generate)
+        return self.inputs_of(text, item, root)
+
+    def inputs_of(self, text, item, root):
+        """The same of a text in which the images have their marks."""
         images = [reference.open_image(pathlib.Path(root) / name) for name in reference.images_of(item)]
-        if is_gemma(self.name):  # the Jinja has written <bos>
+        if is_gemma(self.name):  # the checkpoint's Jinja has written <bos>
             processor = AutoProcessor.from_pretrained(self.path)
-            made = processor(text=[text], images=[images] if images else None, add_special_tokens=False, return_tensors="pt")
+            plain = not text.startswith("<bos>")
+            made = processor(text=[text], images=[images] if images else None, add_special_tokens=plain, return_tensors="pt")
             return made["input_ids"][0].tolist(), {key: made[key] for key in ("pixel_values",) if key in made}
         if is_smol(self.name):
             kind = SmolVLMImageProcessorPil if self.spec["family"] == "smolvlm" else Idefics3ImageProcessorPil
@@ -132,11 +145,11 @@ class FamilyPeer:
             text = text.replace("<|placeholder|>", "<|image_pad|>")
         return self.tokenizer(text, add_special_tokens=False)["input_ids"], extra
 
-    def wide_inputs(self, text, item, root):
+    def wide_inputs(self, text, item, root, pads=True):
         """As the model's own processor makes them, the images of the row together."""
         processor = AutoProcessor.from_pretrained(self.path)
         images = [reference.open_image(pathlib.Path(root) / name) for name in reference.images_of(item)]
-        if self.spec["family"] == "llava":  # lft pads where transformers crops
+        if pads and self.spec["family"] == "llava":  # lft pads where transformers crops
             images = [reference.expand_to_square(image, processor.image_processor.image_mean) for image in images]
         made = processor(text=[text], images=[images] if images else None, return_tensors="pt")
         return made["input_ids"][0].tolist(), {key: value for key, value in made.items() if key not in ("input_ids", "attention_mask")}
@@ -253,6 +266,7 @@ def family_adapter(family_dir, tmp_path_factory):
                     parameter.copy_(torch.randn(parameter.shape, generator=generator) * (0.4 / parameter.shape[1] ** 0.5))
         path = tmp_path_factory.mktemp("family-adapters") / name
         model.save_pretrained(path)
+        write_notes(path, template_of(name), "pad" if families.SPECS[name]["family"] == "llava" else "native")
         return path
 
     return functools.cache(make)
@@ -269,11 +283,23 @@ def test_pefts_adapter_and_its_merge(name, family_dir, family_adapter, images, f
     lft("merge", "--model", family_dir(name), "--adapter", adapter, "--out", merged)
     # A merged matrix of a BF16 checkpoint is rounded to BF16, of relative size 2^-9: logits of a deviation of 2 after a dozen of them.
     narrow = families.SPECS[name].get("dtype") == torch.bfloat16
+    scored, told_nothing = score(tmp_path / "merged.jsonl", merged, family_rows, images), FamilyPeer(name, merged)
     if not narrow:
-        compare(FamilyPeer(name, merged), score(tmp_path / "merged.jsonl", merged, family_rows, images), images)
-        compare(peft, score(tmp_path / "merged.jsonl", merged, family_rows, images), images)
-    else:
-        compare(FamilyPeer(name, merged), score(tmp_path / "merged.jsonl", merged, family_rows, images), images)
+        compare(peft, scored, images)
+    check_prompts(told_nothing, scored, images)
+    told_nothing.tokenizer = peft.tokenizer  # whose template leaves each image where the row has it
+    compare(told_nothing, scored, images)
+
+
+def check_prompts(peer, scored, images):
+    """The merged model's own chat template and processor give lft's ids: an image, and a line's end after it."""
+    for item, line in zip(FAMILY_ROWS[:4], scored):
+        text = peer.tokenizer.apply_chat_template(messages_of(item, mark="<image>\n"), tokenize=False)
+        make = (lambda *given: peer.wide_inputs(*given, pads=False)) if is_wide(peer.name) else peer.inputs_of
+        ids, extra = make(text, item, images)
+        assert ids == line["input_ids"], item["id"]
+        want = peer.logprobs(ids, line["labels"], extra)
+        assert line["logprobs"] == pytest.approx(want, abs=TOLERANCE), item["id"]
 
 
 def scopes_of(name):

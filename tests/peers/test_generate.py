@@ -99,6 +99,54 @@ def test_generate_equals_transformers_generate(peer, model_dir, images):
         assert done.stdout.strip() == want.strip(), name
 
 
+def test_penalty_and_stops_are_those_of_transformers(peer, model_dir, images):
+    question = "What do you see in the picture?"
+    item = row("x", [("<image>\n" + question, "")], "chelsea.png")
+    command = ["--image", images / "chelsea.png", "--prompt", question, "--max-new-tokens", 30]
+    changed = stopped = 0
+    for name in MODELS:
+        tokenizer = peer(name).processor.tokenizer
+        ids, _, pixels = peer(name).encode(item, images, "llava-v1", "pad", generate=True)
+
+        def answer(**more):
+            out = peer(name).model.generate(
+                input_ids=torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long), pixel_values=pixels,
+                do_sample=False, max_new_tokens=30, eos_token_id=2, pad_token_id=0, **more,
+            )
+            return tokenizer.decode(out[0, len(ids) :], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+        plain, penalised = answer(), answer(repetition_penalty=1.5)
+        changed += plain != penalised
+        done = lft("generate", "--model", model_dir(name), *command, "--repetition-penalty", 1.5)
+        assert done.stdout.strip() == penalised.strip(), name
+        text = plain.strip()
+        stop = text[len(text) // 2 :][:3]
+        if len(stop) < 3:
+            continue
+        stopped += 1
+        want = answer(stop_strings=["never", stop], tokenizer=tokenizer)
+        assert stop in want and len(want) < len(plain) + 1
+        done = lft("generate", "--model", model_dir(name), *command, "--stop", "never", "--stop", stop)
+        assert done.stdout.strip() == want[: want.index(stop)].strip(), name
+    assert changed and stopped
+
+
+def test_rows_without_answers_are_answered(model_dir, images, tmp_path):
+    rows = [json.loads(json.dumps(item)) for item in ROWS[:4]]
+    with_answers, _ = evaluate(tmp_path / "all.jsonl", model_dir("plain"), write_rows(tmp_path / "all.json", rows), images)
+    asked = [json.loads(json.dumps(item)) for item in rows]
+    for item in asked:
+        messages = item.get("conversations") or item["messages"]
+        messages.pop()
+    asked[0]["answers"] = ["nothing of the kind", "more"]
+    total, records = evaluate(tmp_path / "asked.jsonl", model_dir("plain"), write_rows(tmp_path / "asked.json", asked), images, "--metric", "anls")
+    before = [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
+    assert all(other["answer"].startswith(one["answer"]) for one, other in zip(before, records))
+    assert [one["anls"] is None for one in records] == [False, True, True, True]
+    assert total["loss"] is None and total["samples"] == 4 and total["exact_match"] == 0 and 0 <= total["anls"] <= 1
+    assert with_answers["loss"] is not None and records[1]["reference"] is None
+
+
 def test_several_images_stand_in_front_or_where_the_prompt_says(peer, model_dir, images):
     def want(question):
         return peer("plain").greedy(row("x", [(question, "")], ["coffee.png", "tall.png"]), images, "llava-hf", "crop", 12)[0].strip()

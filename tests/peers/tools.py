@@ -48,6 +48,12 @@ def write_rows(path, rows):
     return path
 
 
+def write_notes(adapter, template, fit):
+    """What lft notes beside an adapter that it trained with these."""
+    notes = dict(base_path="", base_fingerprint="", template=template, image_fit=fit)
+    (adapter / "lft_adapter.json").write_text(json.dumps(notes))
+
+
 def metrics(run):
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 

@@ -23,8 +23,13 @@ struct ChangeAll {
     value.blocks = !value.blocks;
   }
   void field(const char*, std::string& value, const FieldRule&, const char*) { value += "x"; }
+  void field(const char*, TrainData& value, const FieldRule&, const char*) { value.path += "x"; }
   void field(const char*, std::vector<std::string>& value, const FieldRule&, const char*) {
     value.push_back("x");
+  }
+  template <class T>
+  void field(const char*, ByPattern<T>& value, const FieldRule&, const char*) {
+    value.emplace_back("q_proj", T{1});
   }
   void field(const char*, std::array<double, 2>& value, const FieldRule&, const char*) {
     value[1] = 0.5;
@@ -65,6 +70,7 @@ TEST(RecipeDiff, EveryFieldIsCompared) {
                                                  "train.worst_first",
                                                  "train.eval_every_steps",
                                                  "train.patience",
+                                                 "train.shard",
                                                  "checkpoint.every_steps",
                                                  "checkpoint.keep",
                                                  "checkpoint.at_step_zero",

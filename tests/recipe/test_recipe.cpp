@@ -50,6 +50,8 @@ lora:
   alpha: 256
   dropout: 0.05
   targets: ["llm:all-linear"]
+  rank_pattern: {}
+  alpha_pattern: {}
 full: [projector]
 data:
   train: data/llava_instruct.json
@@ -77,7 +79,7 @@ precision:
   lr_backoff: 0.5
 train: {epochs: 1, max_steps: 0, batch_size: 16, grad_accum: auto, max_tokens_per_step: 0, )"
     R"(activation_checkpointing: none, activation_offload: false, cuda_graphs: auto, )"
-    R"(worst_first: true, seed: 42, deterministic: true}
+    R"(worst_first: true, seed: 42, deterministic: true, shard: none}
 checkpoint: {every_steps: 500, keep: 2, at_step_zero: true}
 dist: {timeout_s: 600}
 log: {every_steps: 1, tensorboard: true, layer_grad_norms_every: 100, )"
@@ -95,6 +97,48 @@ TEST(Recipe, ReadsEveryFieldOfTheFullExample) {
   EXPECT_EQ(r.optim.betas, (std::array<double, 2>{0.9, 0.999}));
   EXPECT_EQ(r.precision.loss_scale.growth_interval, 2000);
   EXPECT_EQ(r.log.layer_grad_norms_every, 100);
+}
+
+TEST(Recipe, TrainMayListSources) {
+  const std::string head = "version: 1\noutput_dir: a\nmodel: {path: b}\n";
+  const Recipe r = parse_recipe(head +
+                                    "data:\n  train:\n    - {path: a.json, weight: 0.5}\n"
+                                    "    - path: b.tar\n      image_root: img\n",
+                                "r.yaml");
+  const std::vector<Source> want = {{.path = "a.json", .image_root = {}, .weight = 0.5},
+                                    {.path = "b.tar", .image_root = "img"}};
+  EXPECT_EQ(r.data.train.list, want);
+  EXPECT_EQ(r.data.train.sources(), want);
+  EXPECT_EQ(r.data.train.text(), "a.json, b.tar");
+  EXPECT_EQ(parse_recipe(dump_recipe(r), "dumped").data.train, r.data.train);
+  EXPECT_EQ(parse_recipe(kMinimal, "r.yaml").data.train.sources(),
+            (std::vector<Source>{{.path = "rows.json", .image_root = {}}}));
+  EXPECT_EQ(parse_recipe(kMinimal, "r.yaml", {"data.train=[{path: x, weight: 2}]"})
+                .data.train.list.at(0)
+                .weight,
+            2);
+  for (const char* const bad :
+       {"[]", "[a.json]", "[{path: a, weight: 0}]", "[{path: a, weight: -1}]",
+        "[{path: a, weight: .inf}]", "[{path: a, weight: \"1\"}]", "[{weight: 1}]", "{path: a}",
+        "[{path: a, wieght: 1}]", "[{path: a, path: b}]", "[{path: a, weight: 2000000}]", "[{}]",
+        "[{path: \"\"}]"}) {
+    const std::vector<std::string> found =
+        problems(head + "data: {train: " + std::string(bad) + "}\n");
+    ASSERT_EQ(found.size(), 2u) << bad;
+    EXPECT_NE(found[1].find("line 4: data.train is "), std::string::npos) << found[1];
+  }
+}
+
+TEST(Recipe, PatternsKeepTheirOrderAndReadBack) {
+  const std::string text =
+      std::string(kMinimal) +
+      "lora: {rank_pattern: {v_proj: 4, \"llm:*.mlp.*\": 8}, alpha_pattern: {q_proj: 1.5}}\n";
+  const Recipe r = parse_recipe(text, "r.yaml");
+  EXPECT_EQ(r.lora.rank_pattern, (ByPattern<int64_t>{{"v_proj", 4}, {"llm:*.mlp.*", 8}}));
+  EXPECT_EQ(r.lora.alpha_pattern, (ByPattern<double>{{"q_proj", 1.5}}));
+  EXPECT_EQ(parse_recipe(dump_recipe(r), "r.yaml").lora.rank_pattern, r.lora.rank_pattern);
+  const Recipe set = parse_recipe(kMinimal, "r.yaml", {"lora.rank_pattern={o_proj: 2}"});
+  EXPECT_EQ(set.lora.rank_pattern, (ByPattern<int64_t>{{"o_proj", 2}}));
 }
 
 TEST(Recipe, DefaultsAreThoseOfTheFullExample) {
@@ -133,6 +177,16 @@ INSTANTIATE_TEST_SUITE_P(
         Forged{"unknown",
                "lora:\n  rnk: 8\n",
                {"line 6: lora.rnk is not a recipe field (nearest: lora.rank)"}},
+        Forged{"pattern_of_no_rank",
+               "lora: {rank_pattern: {q_proj: 0}, alpha_pattern: [1]}\n",
+               {"line 5: lora.rank_pattern is a mapping, expected a mapping of patterns, each "
+                "once, to values: a whole number in [1, 65536]",
+                "line 5: lora.alpha_pattern is [1], expected a mapping of patterns, each once, to "
+                "values: a number in (0, 1e+06]"}},
+        Forged{"pattern_twice",
+               "lora:\n  rank_pattern:\n    q_proj: 2\n    q_proj: 3\n",
+               {"line 7: lora.rank_pattern is a mapping, expected a mapping of patterns, each "
+                "once, to values: a whole number in [1, 65536]"}},
         Forged{"unknown_in_flow",
                "lora: {alpha: 8,\n  rnk: 8}\n",
                {"line 6: lora.rnk is not a recipe field (nearest: lora.rank)"}},
@@ -316,11 +370,12 @@ TEST(Recipe, ReportsEverythingAtOnceInFileOrder) {
       "the recipe has 9 problems",
       "version is missing (format of this file)",
       "output_dir is missing (where the run writes; created if absent)",
-      "data.train is missing (JSON or JSONL (LLaVA, ShareGPT, OpenAI messages), or a directory of "
-      "lft prepare)",
+      "data.train is missing (JSON, JSONL, tar, Parquet or Arrow (LLaVA, ShareGPT, OpenAI "
+      "messages), a folder of such, or one of lft prepare; a list mixes several: of each an epoch "
+      "takes weight (1, above 0) x rows, and image_root is data.image_root where it is not given)",
       "line 2: lora.rank is 0, expected a whole number in [1, 65536]",
       "line 3: lora.foo is not a recipe field (known here: variant, rank, alpha, dropout, targets, "
-      "init_from)",
+      "rank_pattern, alpha_pattern, init_from)",
       "line 4: optim.lr is .nan, expected a number in [0, 10]",
       "line 5: bar is not a recipe field (known here: version, output_dir, full, model, lora, "
       "data, optim, precision, train, checkpoint, "
@@ -390,7 +445,8 @@ TEST(RecipeSet, NamesTheOverrideThatIsWrong) {
   const std::vector<std::string> want = {
       "the recipe has 7 problems",
       "--set lora.rank=0: lora.rank is 0, expected a whole number in [1, 65536]",
-      std::string("--set data.train=: data.train is empty, expected ") + kText,
+      std::string("--set data.train=: data.train is empty, expected ") + kText +
+          ", or a list of {path: text, image_root: text, weight: a number in (0, 1000000]}",
       "--set lora.rnk=8: lora.rnk is not a recipe field (nearest: lora.rank)",
       "--set lora: expected key=value",
       "--set lora={rank: 8}: lora is a section; set its fields one by one",
@@ -502,7 +558,8 @@ TEST(RecipeReference, HasOneRowAField) {
       << table;
   EXPECT_NE(table.find("| `optim.projector_lr` | number | none | in [0, 10] |"), std::string::npos);
   EXPECT_NE(table.find("| `precision.loss_scale.init` |"), std::string::npos);
-  EXPECT_NE(table.find("| `data.train` | text | required |"), std::string::npos);
+  EXPECT_NE(table.find("| `data.train` | text, or list of {path, image_root, weight} | required |"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -42,13 +42,18 @@ at::Tensor product_of_codes(const at::Tensor& a_mk, const at::Tensor& b_nk) {
 
 bool in_fp8(at::ScalarType dtype) { return dtype == at::kBFloat16 || dtype == at::kHalf; }
 
+Fp8Matrix empty_rows(int64_t rows, int64_t cols, at::Device device) {
+  const auto options = at::TensorOptions().device(device);
+  return {at::empty({rows, cols}, options.dtype(at::kFloat8_e4m3fn)),
+          at::empty({rows, 1}, options.dtype(at::kFloat))};
+}
+
 }  // namespace
 
 Fp8Matrix quantize_rows(const at::Tensor& x_mk) {
   const at::Tensor x = x_mk.contiguous();
   const int64_t rows = x.size(0), cols = x.size(1);
-  Fp8Matrix result{at::empty({rows, cols}, x.options().dtype(at::kFloat8_e4m3fn)),
-                   at::empty({rows, 1}, x.options().dtype(at::kFloat))};
+  Fp8Matrix result = empty_rows(rows, cols, x.device());
   const Fp8Rows all{.rows = rows,
                     .cols = cols,
                     .type = *float_type(x.scalar_type()),
@@ -113,6 +118,22 @@ at::Tensor Fp8Storage::product(const at::Tensor& x_ti, const at::Tensor& bias_o)
 at::Tensor Fp8Storage::product_backward(const at::Tensor& dy_to) const {
   if (!in_fp8(dy_to.scalar_type())) return CodedWeight::product_backward(dy_to);
   return fp8_product(quantize_rows(dy_to), transposed_io, dy_to.scalar_type());
+}
+
+c10::intrusive_ptr<CodedWeight> Fp8Storage::with(const std::vector<at::Tensor>& parts) const {
+  auto other = c10::make_intrusive<Fp8Storage>(*this);
+  other->weight_oi = {parts.at(0), parts.at(1)};
+  other->transposed_io = {parts.at(2), parts.at(3)};
+  return other;
+}
+
+c10::intrusive_ptr<Fp8Storage> empty_fp8(int64_t out, int64_t in, at::Device device) {
+  auto storage = c10::make_intrusive<Fp8Storage>();
+  storage->out = out;
+  storage->in = in;
+  storage->weight_oi = empty_rows(out, in, device);
+  storage->transposed_io = empty_rows(in, out, device);
+  return storage;
 }
 
 c10::intrusive_ptr<Fp8Storage> quantize_fp8(const at::Tensor& weight_oi, at::Device device) {

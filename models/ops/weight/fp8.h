@@ -34,11 +34,14 @@ struct Fp8Storage : CodedWeight {
   Fp8Matrix weight_oi, transposed_io;
   BaseStorage kind() const override { return BaseStorage::kFp8; }
   std::vector<std::pair<std::string, at::Tensor>> parts() const override;
+  c10::intrusive_ptr<CodedWeight> with(const std::vector<at::Tensor>& parts) const override;
   at::Tensor dense(at::ScalarType dtype) const override;
   at::Tensor product(const at::Tensor& x_ti, const at::Tensor& bias_o) const override;
   at::Tensor product_backward(const at::Tensor& dy_to) const override;
 };
 
+/// Without values.
+c10::intrusive_ptr<Fp8Storage> empty_fp8(int64_t out, int64_t in, at::Device device);
 /// Quantised on `device`.
 c10::intrusive_ptr<Fp8Storage> quantize_fp8(const at::Tensor& weight_oi, at::Device device);
 

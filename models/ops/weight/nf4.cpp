@@ -47,16 +47,31 @@ std::vector<std::pair<std::string, at::Tensor>> Nf4Storage::parts() const {
       {"nf4_codes", codes}, {"nf4_scale_codes", scale_codes}, {"nf4_scale_absmax", scale_absmax}};
 }
 
+c10::intrusive_ptr<CodedWeight> Nf4Storage::with(const std::vector<at::Tensor>& parts) const {
+  auto other = c10::make_intrusive<Nf4Storage>(*this);
+  other->codes = parts.at(0);
+  other->scale_codes = parts.at(1);
+  other->scale_absmax = parts.at(2);
+  return other;
+}
+
+c10::intrusive_ptr<Nf4Storage> empty_nf4(int64_t out, int64_t in, at::Device device) {
+  auto storage = c10::make_intrusive<Nf4Storage>();
+  storage->out = out;
+  storage->in = in;
+  const int64_t count = out * in;
+  const at::TensorOptions bytes = at::TensorOptions(at::kByte).device(device);
+  storage->codes = at::empty({(count + 1) / 2}, bytes);
+  storage->scale_codes = at::empty({nf4_blocks(count)}, bytes);
+  storage->scale_absmax = at::empty({nf4_scale_blocks(count)}, bytes.dtype(at::kFloat));
+  storage->scale_values = at::empty({256}, bytes.dtype(at::kFloat));
+  return storage;
+}
+
 c10::intrusive_ptr<Nf4Storage> quantize_nf4(const at::Tensor& weight_oi, at::Device device) {
   const at::Tensor dense = weight_oi.to(at::kCPU, at::kFloat).contiguous();
-  auto storage = c10::make_intrusive<Nf4Storage>();
-  storage->out = dense.size(0);
-  storage->in = dense.size(1);
+  auto storage = empty_nf4(dense.size(0), dense.size(1), at::kCPU);
   const int64_t count = dense.numel();
-  storage->codes = at::empty({(count + 1) / 2}, at::kByte);
-  storage->scale_codes = at::empty({nf4_blocks(count)}, at::kByte);
-  storage->scale_absmax = at::empty({nf4_scale_blocks(count)}, at::kFloat);
-  storage->scale_values = at::empty({256}, at::kFloat);
   std::copy_n(code_maps().exp_avg.value, 256, storage->scale_values.mutable_data_ptr<float>());
   Nf4Weight to = raw(*storage);
   const at::Tensor scales = at::empty({nf4_blocks(count)}, at::kFloat);

@@ -12,9 +12,12 @@ struct Nf4Storage : CodedWeight {
   double scale_offset = 0;
   BaseStorage kind() const override { return BaseStorage::kNf4; }
   std::vector<std::pair<std::string, at::Tensor>> parts() const override;
+  c10::intrusive_ptr<CodedWeight> with(const std::vector<at::Tensor>& parts) const override;
   at::Tensor dense(at::ScalarType dtype) const override;
 };
 
+/// Without values.
+c10::intrusive_ptr<Nf4Storage> empty_nf4(int64_t out, int64_t in, at::Device device);
 /// Quantised on the CPU; the codes then live on `device`.
 c10::intrusive_ptr<Nf4Storage> quantize_nf4(const at::Tensor& weight_oi, at::Device device);
 

@@ -26,6 +26,19 @@ at::Tensor CodedWeight::product_backward(const at::Tensor& dy_to) const {
   return lft::ops::product(dy_to, dense(dy_to.scalar_type()));
 }
 
+c10::intrusive_ptr<CodedWeight> code_shapes(int64_t out, int64_t in, BaseStorage storage) {
+  switch (storage) {
+    case BaseStorage::kNf4:
+      return empty_nf4(out, in, at::kMeta);
+    case BaseStorage::kFp8:
+      return empty_fp8(out, in, at::kMeta);
+    case BaseStorage::kDense:
+    case BaseStorage::kSharded:
+      break;
+  }
+  throw Error(ErrorKind::kInternal, "code_shapes: a dense weight has no codes");
+}
+
 c10::intrusive_ptr<CodedWeight> quantize(const at::Tensor& weight_oi, BaseStorage storage,
                                          at::Device device) {
   switch (storage) {
@@ -34,6 +47,7 @@ c10::intrusive_ptr<CodedWeight> quantize(const at::Tensor& weight_oi, BaseStorag
     case BaseStorage::kFp8:
       return quantize_fp8(weight_oi, device);
     case BaseStorage::kDense:
+    case BaseStorage::kSharded:
       break;
   }
   throw Error(ErrorKind::kInternal, "quantize: a dense weight has no codes");

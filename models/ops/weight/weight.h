@@ -10,24 +10,32 @@
 
 namespace lft::ops {
 
-/// How the weights of the decoder layers' linear layers are stored: as the others, or as codes
-/// (models/ops/weight/nf4.h, models/ops/weight/fp8.h).
-enum class BaseStorage { kDense, kNf4, kFp8 };
+/// How the weights of the decoder layers' linear layers are stored: as the others, as codes
+/// (models/ops/weight/nf4.h, models/ops/weight/fp8.h), or either in slices over several processes
+/// (models/ops/weight/sharded.h), which is no kind of weight.
+enum class BaseStorage { kDense, kNf4, kFp8, kSharded };
 
-/// A frozen weight in codes.
+/// A frozen weight in codes, or in slices.
 struct CodedWeight : torch::CustomClassHolder {
   int64_t out = 0, in = 0;
   virtual BaseStorage kind() const = 0;
-  /// The tensors that it consists of, by name; all are where the codes are.
+  /// The tensors of this process that it consists of, by name; all are where the codes are.
   virtual std::vector<std::pair<std::string, at::Tensor>> parts() const = 0;
+  /// The same codes in other tensors, of the shapes and in the order of parts().
+  virtual c10::intrusive_ptr<CodedWeight> with(const std::vector<at::Tensor>& parts) const = 0;
+  virtual at::Device device() const { return parts().front().second.device(); }
   /// [o, i] of float32, bfloat16 or float16, where the codes are.
   virtual at::Tensor dense(at::ScalarType dtype) const = 0;
+  /// Whether dense() of it is not the caller's to write to.
+  virtual bool lends(at::ScalarType) const { return false; }
   /// x W^T (+ b) and dy W in the dtype of x and of dy. Here with the weight made dense for as long
   /// as the product takes.
   virtual at::Tensor product(const at::Tensor& x_ti, const at::Tensor& bias_o) const;
   virtual at::Tensor product_backward(const at::Tensor& dy_to) const;
 };
 
+/// What quantize() would give of a weight [o, i], without values: its parts are on the device meta.
+c10::intrusive_ptr<CodedWeight> code_shapes(int64_t out, int64_t in, BaseStorage storage);
 /// Codes of a finite [o, i] tensor of float32, bfloat16 or float16; they live on `device`.
 c10::intrusive_ptr<CodedWeight> quantize(const at::Tensor& weight_oi, BaseStorage storage,
                                          at::Device device);
@@ -44,6 +52,10 @@ class Weight {
   /// Dense in `dtype`: the tensor itself where it has it, else a copy.
   at::Tensor to(at::ScalarType dtype) const {
     return coded_ ? coded_->dense(dtype) : dense_.to(dtype);
+  }
+  /// Whether to() gives what others read, too.
+  bool lends(at::ScalarType dtype) const {
+    return coded_ ? coded_->lends(dtype) : dense_.scalar_type() == dtype;
   }
 
   const at::Tensor& dense() const { return dense_; }  // undefined where there are codes

@@ -1,5 +1,7 @@
 // A row of a data file, as its formats say it. Plain data.
 #pragma once
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -7,13 +9,23 @@
 
 namespace lft::data {
 
+/// An image that comes with its row: bytes, or a part of the data file.
+struct RowImage {
+  std::string name;                               // "data:..." or "tar:...", as Row::images has it
+  std::shared_ptr<const std::string> bytes = {};  // of a data: URI
+  std::string file = {};                          // else: the part of this file
+  int64_t offset = 0, size = 0;
+};
+
 /// What is asked and answered, and which image files are shown.
 struct Row {
   std::string id;
   std::string where;  // file:line or file[index], for messages
   std::vector<text::Turn> turns;
-  std::vector<std::string> images;  // names under image_root
-  std::string system = {};          // of the row itself; empty: the template's
+  std::vector<std::string> images;        // names under image_root, or of `inside`
+  std::string system = {};                // of the row itself; empty: the template's
+  std::vector<std::string> answers = {};  // that are right, too, where the row lists them
+  std::vector<RowImage> inside = {};      // not of a row that was read from prepared data
 };
 
 }  // namespace lft::data

@@ -14,7 +14,6 @@ namespace {
 
 constexpr char kKind[] = "rows 1";
 constexpr io::JsonLimits kStoredLimits{.max_bytes = 1ull << 30, .max_depth = 8};
-constexpr int64_t kSpace = 64 << 20;  // between two rows of a file, at the most, beside a row
 
 io::Json stored_error(const Error& error) {
   const ErrorInfo& info = error.info();
@@ -37,8 +36,12 @@ bool rises(std::span<const int64_t> numbers, int64_t last) {
 }  // namespace
 
 RowIndex::RowIndex(const std::string& path, const RowRules& rules,
-                   const std::vector<std::string>& kept, const RowVisitor& visit)
-    : file_(open_row_file(path)), stamp_(FileStamp::of(path)), rules_(rules) {
+                   const std::vector<std::string>& kept, const RowVisitor& visit,
+                   const std::string& shown)
+    : file_(open_row_file(path)),
+      stamp_(FileStamp::of(path)),
+      shown_(shown.empty() ? path : shown),
+      rules_(rules) {
   made_anew_ = std::ranges::none_of(kept, [this](const std::string& file) { return load(file); });
   if (made_anew_) {
     RowIndexMaker(*this, visit).make();
@@ -50,13 +53,15 @@ RowIndex::RowIndex(const std::string& path, const RowRules& rules,
   const FileStamp after = FileStamp::of(path);
   if (!stamp_.same(after)) throw DataChanged(path, "other times or another size");
   stamp_ = after;
+  if (form_ == RowForm::kTar) hash_ = sha256(hash_ + " " + content_);
 }
 
 void RowIndex::forget() {
   columns_ = {};
   format_ = {};
   bad_.clear();
-  is_array_ = is_kept_ = false;
+  form_ = RowForm::kLines;
+  is_kept_ = false;
   view();
 }
 
@@ -79,13 +84,17 @@ bool RowIndex::take(const Columns& columns) {
   const std::optional<FileStamp> stamp = FileStamp::read(facts);
   if (facts.at("kind") != kKind || !stamp || stamp->bytes != stamp_.bytes) return false;
   const io::Json rules = io::parse_json(facts.at("rules"), "rules");
-  if (rules.at("count_unknown") != rules_.count_unknown) return false;
+  if (rules.at("count_unknown") != rules_.count_unknown ||
+      rules.value("open_questions", false) != rules_.open_questions)
+    return false;
   content_ = facts.at("content");
   is_kept_ = stamp->settled() && stamp->same(stamp_);
   if (!is_kept_ && content_hash(file_) != content_) return false;
   columns_ = columns;
   view();
-  is_array_ = rules.at("is_array");
+  form_ = rules.value("is_tar", false) ? RowForm::kTar
+          : rules.at("is_array")       ? RowForm::kArray
+                                       : RowForm::kLines;
   hash_ = facts.at("hash");
   if (!sound()) return false;
   const io::Json format = io::parse_json(facts.at("format_of_rows"), "format");
@@ -97,7 +106,7 @@ bool RowIndex::take(const Columns& columns) {
   for (const io::Json& each : io::parse_json(stored, "bad", kStoredLimits)) {
     const auto index = each.at(0).get<int64_t>();
     if (index < 0 || index >= size()) return false;
-    bad_.emplace(index, error_from(each.at(1), facts.at("path"), file_.path()));
+    bad_.emplace(index, error_from(each.at(1), facts.at("path"), shown_));
   }
   return true;
 }
@@ -139,7 +148,7 @@ std::string RowIndex::image_name(int64_t number) const {
 
 /// Blank lines stand between rows: from each on the line is told.
 int64_t RowIndex::place_of(int64_t index) const {
-  if (is_array_) return index;
+  if (form_ != RowForm::kLines) return index;
   int64_t place = index + 1;
   size_t below = 0, above = jumps_.size() / 2;
   while (below < above) {
@@ -155,22 +164,20 @@ int64_t RowIndex::place_of(int64_t index) const {
 }
 
 Row RowIndex::row(int64_t index) const {
-  const std::string where = row_where(file_.path(), is_array_, place_of(index));
+  const std::string where = row_where(shown_, form_, place_of(index));
   if (bad_.contains(index))
     return {.id = std::to_string(index), .where = where, .turns = {}, .images = {}};
   const auto i = static_cast<size_t>(index);
-  const int64_t bytes = offsets_[i + 1] - offsets_[i];
-  const auto most = static_cast<int64_t>(kRowLimits.max_bytes) + kSpace;
-  std::string text(static_cast<size_t>(std::min(bytes, most)), '\0');
+  RowText raw;
   try {
-    file_.read_at(static_cast<uint64_t>(offsets_[i]), text.data(), text.size());
+    raw = read_row_text(file_, form_, offsets_[i], offsets_[i + 1]);
   } catch (const Error& error) {
     throw DataChanged(where, error.what());
   }
-  const std::string_view row = trim_row(text, is_array_);
-  if (placed_digest(row.data(), row.size(), 0) != digests_[i])
+  if (placed_digest(raw.text.data(), raw.text.size(), 0) != digests_[i])
     throw DataChanged(where, "other bytes");
-  ReadRow read = read_row(row, where, index, rules_.count_unknown);
+  ReadRow read =
+      read_row(raw.text, where, index, rules_, form_ == RowForm::kTar ? &raw.images : nullptr);
   if (read.bad) throw Error(*read.bad);
   return std::move(read.row);
 }
@@ -181,9 +188,12 @@ void RowIndex::save(const std::string& path) const {
   kept.facts["kind"] = kKind;
   kept.facts["content"] = content_;
   kept.facts["hash"] = hash_;
-  kept.facts["path"] = file_.path();
-  kept.facts["rules"] =
-      io::Json{{"count_unknown", rules_.count_unknown}, {"is_array", is_array_}}.dump();
+  kept.facts["path"] = shown_;
+  kept.facts["rules"] = io::Json{{"count_unknown", rules_.count_unknown},
+                                 {"open_questions", rules_.open_questions},
+                                 {"is_array", form_ == RowForm::kArray},
+                                 {"is_tar", form_ == RowForm::kTar}}
+                            .dump();
   const RowKeys& keys = format_.keys;
   kept.facts["format_of_rows"] = io::Json{
       {"list", keys.list},

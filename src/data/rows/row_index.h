@@ -27,11 +27,6 @@
 
 namespace lft::data {
 
-/// What becomes of malformed rows, and of keys that are not used, as in read_row_file().
-struct RowRules {
-  bool keep_bad = false, count_unknown = false;
-};
-
 /// Rows from `first` on, as an index is made; called by several threads in no order.
 using RowVisitor = std::function<void(int64_t first, const std::vector<ReadRow>& rows)>;
 
@@ -39,16 +34,17 @@ class RowIndex {
  public:
   /// Of what stands in the first of the files `kept` that is of this file's bytes; else made anew
   /// by all cores, with its progress. Throws what read_row_file() throws, and Stopped when a signal
-  /// comes; `visit` may be empty.
+  /// comes; `visit` may be empty. `shown`: what messages call the file; empty: its path.
   RowIndex(const std::string& path, const RowRules& rules, const std::vector<std::string>& kept,
-           const RowVisitor& visit);
+           const RowVisitor& visit, const std::string& shown = "");
 
   int64_t size() const { return static_cast<int64_t>(digests_.size()); }
   /// Parsed anew; without turns where it is bad. DataChanged where its bytes are others than those
   /// of the index. Safe from several threads at once.
   Row row(int64_t index) const;
   const std::map<int64_t, Error>& bad() const { return bad_; }  // malformed rows
-  /// Of the rows as canonical JSON, in their order, whatever the file's form.
+  /// Of the rows as canonical JSON, in their order, whatever their file's form; of a tar file its
+  /// bytes count, too: the images lie in it.
   const std::string& hash() const { return hash_; }
   /// The same for rows with the same turns, system text and images.
   uint64_t said(int64_t index) const { return said_[static_cast<size_t>(index)]; }
@@ -58,7 +54,7 @@ class RowIndex {
   std::string image_name(int64_t number) const;
 
   /// The format, and keys that are not used, as each start says them.
-  void tell() const { format_.tell(file_.path(), size(), is_array_); }
+  void tell() const { format_.tell(shown_, size(), form_); }
   bool made_anew() const { return made_anew_; }
   /// Whether one of `kept` holds it as it is.
   bool is_kept() const { return is_kept_; }
@@ -75,9 +71,11 @@ class RowIndex {
 
   io::FileHandle file_;
   FileStamp stamp_;
+  std::string shown_;
   std::string content_;  // content_hash(), where it was made
   RowRules rules_;
-  bool is_array_ = false, made_anew_ = false, is_kept_ = false;
+  RowForm form_ = RowForm::kLines;
+  bool made_anew_ = false, is_kept_ = false;
   std::string hash_;
   FileFormat format_;
   std::map<int64_t, Error> bad_;

@@ -46,7 +46,7 @@ class MakingProgress {
 }  // namespace
 
 RowIndexMaker::RowIndexMaker(RowIndex& index, const RowVisitor& visit)
-    : index_(index), visit_(visit), scanner_(index.file_) {}
+    : index_(index), visit_(visit), scan_(scan_rows(index.file_)) {}
 
 void RowIndexMaker::make() {
   const int64_t threads = all_cores();
@@ -62,7 +62,7 @@ void RowIndexMaker::make() {
   });
   if (mixed_) throw Error(*mixed_);
   offsets_.push_back(end_);
-  index_.is_array_ = scanner_.is_array();
+  index_.form_ = scan_->form();
   index_.hash_ = hash_.hex();
   Columns& columns = index_.columns_;
   columns.set("offsets", std::move(offsets_));
@@ -78,12 +78,12 @@ void RowIndexMaker::make() {
 /// The next rows of the file; false after the last.
 bool RowIndexMaker::take(RowBatch& batch) {
   const std::lock_guard lock(scanning_);
-  return scanner_.next(batch);
+  return scan_->next(batch);
 }
 
 void RowIndexMaker::work(bool draws) {
   std::optional<MakingProgress> progress;
-  if (draws) progress.emplace(index_.file_.path(), index_.stamp_.bytes);
+  if (draws) progress.emplace(index_.shown_, index_.stamp_.bytes);
   for (RowBatch batch; take(batch);) {
     if (requested_signal() != 0) throw Stopped();
     if (progress) progress->draw(batch.first_row, batch.rows.front().offset);
@@ -96,12 +96,12 @@ void RowIndexMaker::work(bool draws) {
 
 RowIndexMaker::Done RowIndexMaker::read(RowBatch batch) {
   Done done{.batch = std::move(batch), .rows = {}, .digests = {}, .said = {}, .canonical = {}};
-  const std::string& path = index_.file_.path();
+  const std::string& path = index_.shown_;
   for (size_t i = 0; i < done.batch.rows.size(); ++i) {
     const std::string_view text = done.batch.row(i);
-    const std::string where = row_where(path, scanner_.is_array(), done.batch.rows[i].place);
+    const std::string where = row_where(path, scan_->form(), done.batch.rows[i].place);
     ReadRow read = read_row(text, where, done.batch.first_row + static_cast<int64_t>(i),
-                            index_.rules_.count_unknown);
+                            index_.rules_, done.batch.members(i));
     if (read.bad && !index_.rules_.keep_bad) only_scans_ = true;
     // As row_to_json has it, but for the place: the same rows in another one are the same data.
     const std::string said = said_text(read.row);
@@ -144,10 +144,10 @@ void RowIndexMaker::append(Done& done) {
       mixed_ = error;
     }
     if (read.bad) index_.bad_.emplace(index, *read.bad);
-    if (!scanner_.is_array() && raw.place != last_place_ + 1)
+    if (scan_->form() == RowForm::kLines && raw.place != last_place_ + 1)
       jumps_.insert(jumps_.end(), {index, raw.place});
     last_place_ = raw.place;
-    end_ = raw.offset + static_cast<int64_t>(raw.size);
+    end_ = raw.end;
     offsets_.push_back(raw.offset);
     digests_.push_back(done.digests[i]);
     said_.push_back(done.said[i]);

@@ -9,7 +9,7 @@
 
 #include "src/base/hash.h"
 #include "src/data/rows/row_index.h"
-#include "src/data/rows/row_scanner.h"
+#include "src/data/rows/row_scan.h"
 
 namespace lft::data {
 
@@ -37,7 +37,7 @@ class RowIndexMaker {
   RowIndex& index_;
   const RowVisitor& visit_;
   std::mutex scanning_;
-  RowScanner scanner_;
+  const std::unique_ptr<RowScan> scan_;
   std::mutex putting_;
   std::condition_variable put_;
   std::map<int64_t, Done> waiting_;  // by number of the batch

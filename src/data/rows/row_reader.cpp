@@ -6,19 +6,20 @@
 #include "src/base/hash.h"
 #include "src/base/log.h"
 #include "src/base/text.h"
-#include "src/data/rows/row_scanner.h"
+#include "src/data/rows/row_images.h"
 
 namespace lft::data {
 
 ReadRow read_row(std::string_view text, const std::string& where, int64_t index,
-                 bool count_unknown) {
+                 const RowRules& rules, const std::vector<RowImage>* members) {
   ReadRow read{.row = {.id = std::to_string(index), .where = where, .turns = {}, .images = {}},
                .keys = {},
                .bad = {}};
   try {
-    read.row =
-        parse_row(io::parse_json(text, where, kRowLimits), where, index, read.keys, count_unknown);
+    read.row = parse_row(io::parse_json(text, where, kRowLimits), where, index, read.keys, rules);
+    if (members != nullptr) take_members(read.row, *members);
   } catch (const Error& error) {
+    read.row = {.id = std::to_string(index), .where = where, .turns = {}, .images = {}};
     read.bad = error;
   }
   return read;
@@ -37,26 +38,29 @@ void FileFormat::add(const RowKeys& row, const std::string& where) {
   for (const std::string& name : row.unused) ++unused[name];
 }
 
-void FileFormat::tell(const std::string& path, int64_t rows, bool is_array) const {
+void FileFormat::tell(const std::string& path, int64_t rows, RowForm form) const {
   std::vector<std::string> names;
   for (const auto& [name, count] : unused)
     names.push_back(name + " (" + std::to_string(count) + (count == 1 ? " row)" : " rows)"));
   if (!names.empty()) warning(path + ": lft does not use " + join(names));
   notice(path + ": " + std::to_string(rows) + (rows == 1 ? " sample" : " samples") + ", format " +
-         keys.format() + (is_array ? " (JSON array)" : " (JSON lines)"));
+         keys.format() + " (" + form_name(form) + ")");
 }
 
-RowFile read_row_file(const std::string& path, bool keep_bad, bool count_unknown) {
+RowFile read_row_file(const std::string& path, bool keep_bad, bool count_unknown,
+                      const std::string& shown) {
   const io::FileHandle bytes = open_row_file(path);
-  RowScanner scanner(bytes);
+  const std::unique_ptr<RowScan> scan = scan_rows(bytes);
+  const std::string& name = shown.empty() ? path : shown;
+  const RowRules rules{.keep_bad = keep_bad, .count_unknown = count_unknown};
   FileFormat format;
   RowFile file;
   std::optional<Error> first_bad;  // a malformed file comes before a malformed row
-  for (RowBatch batch; scanner.next(batch);) {
+  for (RowBatch batch; scan->next(batch);) {
     for (size_t i = 0; i < batch.rows.size() && !first_bad; ++i) {
-      const std::string where = row_where(path, scanner.is_array(), batch.rows[i].place);
+      const std::string where = row_where(name, scan->form(), batch.rows[i].place);
       const auto index = static_cast<int64_t>(file.rows.size());
-      ReadRow read = read_row(batch.row(i), where, index, count_unknown);
+      ReadRow read = read_row(batch.row(i), where, index, rules, batch.members(i));
       try {
         if (read.bad && !keep_bad) throw advised(*read.bad, kMendRow);
         format.add(read.keys, where);
@@ -69,7 +73,7 @@ RowFile read_row_file(const std::string& path, bool keep_bad, bool count_unknown
     }
   }
   if (first_bad) throw Error(*first_bad);
-  format.tell(path, static_cast<int64_t>(file.rows.size()), scanner.is_array());
+  format.tell(name, static_cast<int64_t>(file.rows.size()), scan->form());
   file.keys = format.keys;
   return file;
 }
@@ -85,6 +89,7 @@ io::Json row_to_json(const Row& row) {
   }
   io::Json json = {{"id", row.id}, {"images", row.images}, {"turns", turns}, {"where", row.where}};
   if (!row.system.empty()) json["system"] = row.system;
+  if (!row.answers.empty()) json["answers"] = row.answers;
   if (!masked.empty()) json["masked"] = std::move(masked);
   return json;
 }
@@ -109,6 +114,7 @@ Row row_from_json(const io::Json& json, const std::string& where) {
     for (const io::Json& turn : json.at("turns"))
       row.turns.push_back({turn.at(0).get<std::string>(), turn.at(1).get<std::string>()});
     if (json.contains("system")) row.system = json.at("system").get<std::string>();
+    row.answers = json.value("answers", std::vector<std::string>());
     for (const io::Json& number : json.value("masked", io::Json::array()))
       row.turns.at(number.get<size_t>()).learnt = false;
   } catch (const std::exception& error) {  // of another type, or a turn that is not there

@@ -10,6 +10,7 @@
 
 #include "kernels/common/error.h"
 #include "src/data/rows/row.h"
+#include "src/data/rows/row_scan.h"
 #include "src/io/json.h"
 
 namespace lft::data {
@@ -29,10 +30,17 @@ inline constexpr char kMendRow[] = "mend the row; data.on_bad_sample: skip leave
 inline constexpr const char* kEmptyAnswer = "an empty answer";
 inline constexpr const char* kNoAnswer = "no answer: a sample ends with the assistant's message";
 
+/// What becomes of rows that are not as training wants them.
+struct RowRules {
+  bool keep_bad = false;        // a malformed row keeps its place; else it is an error
+  bool count_unknown = false;   // keys that are not used are counted; else one makes a row bad
+  bool open_questions = false;  // a row may end with a question; else that makes it bad
+};
+
 /// One JSON object -> Row. `keys` is set from the first row and compared with the others. Throws
-/// kInput with `where`, for a key that is not used too unless `count_unknown`.
+/// kInput with `where` for what the rules make bad. A question at the end has an empty answer.
 Row parse_row(const io::Json& json, const std::string& where, int64_t index, RowKeys& keys,
-              bool count_unknown = false);
+              const RowRules& rules = {});
 
 /// A row as it was read. A malformed one keeps its place, with its index as id, and its error.
 struct ReadRow {
@@ -40,8 +48,9 @@ struct ReadRow {
   RowKeys keys;
   std::optional<Error> bad;
 };
+/// `members`: images that lie beside the row in a tar file.
 ReadRow read_row(std::string_view text, const std::string& where, int64_t index,
-                 bool count_unknown);
+                 const RowRules& rules, const std::vector<RowImage>* members = nullptr);
 
 /// What the rows of a file have in common, told row by row in their order.
 struct FileFormat {
@@ -50,7 +59,7 @@ struct FileFormat {
   /// kInput where the row's keys are not those of the rows before it.
   void add(const RowKeys& row, const std::string& where);
   /// The line that a file is opened with; a warning names the keys that are not used.
-  void tell(const std::string& path, int64_t rows, bool is_array) const;
+  void tell(const std::string& path, int64_t rows, RowForm form) const;
 };
 
 struct RowFile {
@@ -58,10 +67,12 @@ struct RowFile {
   std::map<int64_t, Error> bad;  // by row index; empty unless asked to keep them
   RowKeys keys;
 };
-/// All rows at once, in memory. With `keep_bad` a malformed row is kept in `bad`; a malformed file
-/// (empty, cut, formats mixed) throws all the same. With `count_unknown` keys that are not used are
-/// one warning with their names and numbers, else kInput.
-RowFile read_row_file(const std::string& path, bool keep_bad, bool count_unknown = false);
+/// All rows at once, in memory. `shown`: what messages call the file; empty: its path. With
+/// `keep_bad` a malformed row is kept in `bad`; a malformed file (empty, cut, formats mixed) throws
+/// all the same. With `count_unknown` keys that are not used are one warning with their names and
+/// numbers, else kInput.
+RowFile read_row_file(const std::string& path, bool keep_bad, bool count_unknown = false,
+                      const std::string& shown = "");
 
 /// The rows of read_row_file(). kInput with file:line (JSON lines) or file[index] (array).
 std::vector<Row> read_rows(const std::string& path);

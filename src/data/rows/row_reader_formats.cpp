@@ -7,6 +7,7 @@
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/base/text.h"
+#include "src/data/rows/row_images.h"
 #include "src/data/rows/row_keys.h"
 #include "src/data/rows/row_reader.h"
 
@@ -232,7 +233,7 @@ std::string system_text(const io::Json& row, const std::vector<Message>& message
 /// Pairs messages into turns: after a system message come questions and answers in turn, an answer
 /// last. `learnt` holds for answers that say nothing of their own.
 std::vector<text::Turn> pair_turns(const std::vector<Message>& messages, const RowKeys& keys,
-                                   bool learnt, const std::string& where) {
+                                   bool learnt, bool may_be_open, const std::string& where) {
   std::vector<text::Turn> turns;
   const size_t first = messages[0].role == "system" ? 1 : 0;
   for (size_t at = first; at < messages.size(); ++at) {
@@ -252,7 +253,7 @@ std::vector<text::Turn> pair_turns(const std::vector<Message>& messages, const R
       turns.back().learnt = messages[at].learnt.value_or(learnt);
     }
   }
-  if (turns.empty() || turns.back().answer.empty()) {
+  if (turns.empty() || (turns.back().answer.empty() && !may_be_open)) {
     refuse(ErrorKind::kInput, kNoAnswer, where,
            std::to_string(messages.size()) + " messages, the last is the " + messages.back().role +
                "'s");
@@ -292,12 +293,37 @@ std::vector<std::string> row_images(const io::Json& row, RowKeyCheck& check,
   return images;
 }
 
-void refuse_urls(const std::vector<std::string>& images, const std::string& where) {
-  for (const std::string& name : images) {
-    if (name.find("://") == std::string::npos && name.rfind("data:", 0) != 0) continue;
-    refuse(ErrorKind::kInput, "an image is a URL; lft reads files under data.image_root only",
-           where, quote_text(name, 80), "a file name");
+/// Images within the row are taken out of it; what is at an address elsewhere is refused.
+void take_uris(Row& row) {
+  for (std::string& name : row.images) {
+    if (name.starts_with("data:")) {
+      RowImage image = decode_data_uri(name, row.where);
+      name = image.name;
+      row.inside.push_back(std::move(image));
+    } else if (name.find("://") != std::string::npos) {
+      refuse(ErrorKind::kInput, "an image is a URL; lft reads files under data.image_root only",
+             row.where, quote_text(name, 80), "a file name, or a data: URI");
+    }
   }
+}
+
+/// "answers": what is right beside the conversation's own, for metrics: texts, or VQA's objects
+/// with "answer".
+std::vector<std::string> row_answers(const io::Json& row, const std::string& where) {
+  std::vector<std::string> answers;
+  const io::Json list = row.value("answers", io::Json());
+  if (list.is_null()) return answers;
+  if (!list.is_array())
+    refuse(ErrorKind::kInput, "field \"answers\" is not a list", where, describe(list),
+           "a list of texts");
+  for (const io::Json& each : list) {
+    const io::Json& text = each.is_object() ? member(each, "answer", where) : each;
+    if (!text.is_string())
+      refuse(ErrorKind::kInput, "an element of \"answers\" is no text", where, describe(text),
+             "a text");
+    answers.push_back(text.get<std::string>());
+  }
+  return answers;
 }
 
 std::string row_id(const io::Json& row, int64_t index, const std::string& where) {
@@ -318,16 +344,19 @@ std::string RowKeys::format() const {
 }
 
 Row parse_row(const io::Json& json, const std::string& where, int64_t index, RowKeys& keys,
-              bool count_unknown) {
+              const RowRules& rules) {
   keys = recognise(json, where);
-  RowKeyCheck check(count_unknown);
-  check.look(json, {"id", "image", "images", keys.list, "system", "weight", "loss"}, "", where);
+  RowKeyCheck check(rules.count_unknown);
+  check.look(json, {"id", "image", "images", keys.list, "system", "weight", "loss", "answers"}, "",
+             where);
   Row row;
   row.id = row_id(json, index, where);
   row.where = where;
   row.images = row_images(json, check, where);
   const std::vector<Message> messages = read_messages(json, keys, check, where);
-  row.turns = pair_turns(messages, keys, read_mask(json, where).value_or(true), where);
+  row.turns = pair_turns(messages, keys, read_mask(json, where).value_or(true),
+                         rules.open_questions, where);
+  row.answers = row_answers(json, where);
   row.system = system_text(json, messages, where);
   check.look_into(row.system, where);
   keys.unused = check.unused();
@@ -338,7 +367,7 @@ Row parse_row(const io::Json& json, const std::string& where, int64_t index, Row
              where, {}, "one of them");
     row.images.insert(row.images.end(), message.images.begin(), message.images.end());
   }
-  refuse_urls(row.images, where);
+  take_uris(row);
   return row;
 }
 

@@ -22,21 +22,6 @@ std::string_view without_end_blanks(std::string_view text) {
 
 }  // namespace
 
-io::FileHandle open_row_file(const std::string& path) {
-  try {
-    return io::FileHandle::open_to_read(path);
-  } catch (const Error& error) {
-    throw advised(error,
-                  "name a data file; a relative path counts from the folder that lft was started "
-                  "in");
-  }
-}
-
-std::string row_where(const std::string& path, bool is_array, int64_t place) {
-  const std::string number = std::to_string(place);
-  return is_array ? path + "[" + number + "]" : path + ":" + number;
-}
-
 std::string_view trim_row(std::string_view bytes, bool is_array) {
   bytes = without_end_blanks(bytes);
   if (is_array && bytes.ends_with(','))
@@ -109,7 +94,11 @@ bool RowScanner::take_line(RowBatch& batch) {
     const size_t size =
         without_end_blanks(std::string_view(buffer_).substr(begin, end - begin)).size();
     if (size == 0) continue;
-    batch.rows.push_back({.begin = begin, .size = size, .offset = offset, .place = lines_});
+    batch.rows.push_back({.begin = begin,
+                          .size = size,
+                          .offset = offset,
+                          .end = offset + static_cast<int64_t>(size),
+                          .place = lines_});
     ++rows_;
     return true;
   }
@@ -147,7 +136,11 @@ bool RowScanner::take_element(RowBatch& batch) {
   if (end == begin) broken("nothing before " + std::string(1, buffer_[end]), "a sample");
   const size_t size =
       without_end_blanks(std::string_view(buffer_).substr(begin, end - begin)).size();
-  batch.rows.push_back({.begin = begin, .size = size, .offset = offset, .place = rows_});
+  batch.rows.push_back({.begin = begin,
+                        .size = size,
+                        .offset = offset,
+                        .end = offset + static_cast<int64_t>(size),
+                        .place = rows_});
   ++rows_;
   at_ = end + 1;
   ended_ = buffer_[end] == ']';
@@ -167,7 +160,7 @@ bool RowScanner::next(RowBatch& batch) {
 
 void RowScanner::broken(const std::string& found, const std::string& expected) const {
   refuse(ErrorKind::kInput, "the JSON array of samples is malformed",
-         row_where(file_.path(), true, rows_), found, expected, kWriteRows);
+         row_where(file_.path(), RowForm::kArray, rows_), found, expected, kWriteRows);
 }
 
 }  // namespace lft::data

@@ -22,6 +22,7 @@ struct Sample {
   std::vector<int64_t> input_ids, labels;
   std::vector<PixelImage> images;
   bool special_read = false;  // a special token in the row's own words was read as the token
+  int32_t source = 0;         // of data.train, where it lists several
   int64_t supervised() const;
 };
 

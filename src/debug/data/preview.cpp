@@ -9,6 +9,7 @@
 #include "src/data/held_out.h"
 #include "src/data/loader.h"
 #include "src/train/inputs/recipe_encoding.h"
+#include "src/train/inputs/run_data.h"
 
 namespace lft::debug {
 namespace {
@@ -65,16 +66,14 @@ std::string ids_hash(const std::vector<int64_t>& ids) {
 
 /// Sizes come from the files; prepared data has only the squares.
 std::vector<PreviewImage> make_images(const data::Dataset& dataset, int64_t index,
-                                      const data::Row& row, const std::string& image_root,
-                                      const io::ImageLimits& limits, const data::Sample& sample) {
-  const bool files = !dataset.image_paths(index).empty();
+                                      const data::Row& row, const io::ImageLimits& limits,
+                                      const data::Sample& sample) {
   std::vector<PreviewImage> images;
   for (size_t i = 0; i < sample.images.size(); ++i) {
     PreviewImage image{
         .name = row.images.at(i), .width = 0, .height = 0, .square = sample.images[i]};
-    if (files) {
-      const io::RgbImage decoded =
-          io::load_image(image_root.empty() ? "." : image_root, image.name, limits);
+    if (const std::string bytes = dataset.image_bytes(index, i); !bytes.empty()) {
+      const io::RgbImage decoded = io::decode_image(bytes, image.name, limits);
       image.width = decoded.width;
       image.height = decoded.height;
     }
@@ -108,15 +107,14 @@ Preview preview_sample(const data::Dataset& dataset, int64_t index, const recipe
       std::equal(sample.labels.begin(), sample.labels.end(), whole.labels.begin());
   if (!prefix) {
     refuse(ErrorKind::kInput, "the prepared tokens or labels are not those of the row",
-           recipe.data.train + ": " + data::row_place(row), {}, {}, "run lft prepare again");
+           recipe.data.train.text() + ": " + data::row_place(row), {}, {}, "run lft prepare again");
   }
   std::vector<int64_t> runs;
   for (const family::ImagePlan& image : images)
     runs.insert(runs.end(), image.runs.begin(), image.runs.end());
   preview.pieces = make_pieces(text, sample, tokenizer, runs, options.config.image_token);
   preview.ids_sha256 = ids_hash(sample.input_ids);
-  preview.images =
-      make_images(dataset, index, row, recipe.data.image_root, options.image_limits, sample);
+  preview.images = make_images(dataset, index, row, options.image_limits, sample);
   return preview;
 }
 
@@ -148,18 +146,18 @@ int64_t find_row(const data::Dataset& dataset, const std::string& asked) {
 
 std::vector<Preview> preview_samples(const recipe::Recipe& recipe, int64_t count) {
   const auto [tokenizer, options] = train::recipe_encoding(recipe);
-  std::unique_ptr<data::Dataset> dataset =
-      data::open_dataset(recipe.data.train, recipe.data.image_root, *tokenizer, options);
+  std::unique_ptr<data::Dataset> dataset = train::open_train(recipe, *tokenizer, options);
   if (recipe.data.eval_share > 0)
     dataset = data::hold_out(std::move(dataset), recipe.data.eval_share,
                              static_cast<uint64_t>(recipe.train.seed))
                   .train;
   data::EpochOrder order({.seed = static_cast<uint64_t>(recipe.train.seed),
                           .shuffle = recipe.data.shuffle.rows,
-                          .blocks = recipe.data.shuffle.blocks},
+                          .blocks = recipe.data.shuffle.blocks,
+                          .sources = train::source_shares(recipe, *dataset)},
                          dataset->size(), /*epoch=*/0);
   std::vector<Preview> previews;
-  for (int64_t i = 0; i < std::min(count, dataset->size()); ++i)
+  for (int64_t i = 0; i < std::min(count, order.size()); ++i)
     previews.push_back(preview_or_reason(*dataset, order.at(i), recipe, *tokenizer, options));
   return previews;
 }
@@ -168,9 +166,10 @@ std::vector<Preview> preview_rows(const recipe::Recipe& recipe,
                                   const std::vector<std::string>& rows) {
   const auto [tokenizer, options] = train::recipe_encoding(recipe);
   std::vector<std::unique_ptr<data::Dataset>> datasets;
-  for (const std::string& path : {recipe.data.train, recipe.data.eval}) {
-    if (!path.empty())
-      datasets.push_back(data::open_dataset(path, recipe.data.image_root, *tokenizer, options));
+  datasets.push_back(train::open_train(recipe, *tokenizer, options));
+  if (!recipe.data.eval.empty()) {
+    datasets.push_back(
+        data::open_dataset(recipe.data.eval, recipe.data.image_root, *tokenizer, options));
   }
   std::vector<Preview> previews;
   for (const std::string& asked : rows) {

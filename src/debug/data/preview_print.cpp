@@ -168,7 +168,7 @@ std::string preview_text(const Preview& preview, const recipe::Recipe& recipe, b
 std::string preview_page(const std::vector<Preview>& previews, const recipe::Recipe& recipe) {
   std::string page = kPage;
   page += "<h1>Preview</h1>\n<p>" +
-          report::html_text(escape_text(recipe.data.train, 400) + ", template " +
+          report::html_text(escape_text(recipe.data.train.text(), 400) + ", template " +
                             recipe.data.chat_template + ": " +
                             std::to_string(static_cast<int64_t>(previews.size())) +
                             (previews.size() == 1 ? " sample" : " samples") +

@@ -10,6 +10,8 @@
 #include "src/base/log.h"
 #include "src/base/signals.h"
 #include "src/data/prepared.h"
+#include "src/data/rows/row_images.h"
+#include "src/data/sources/data_files.h"
 #include "src/debug/data/validate_scan.h"
 #include "src/debug/data/validate_texts.h"
 #include "src/io/files.h"
@@ -19,14 +21,19 @@ namespace lft::debug {
 namespace {
 
 /// Rows of a file, or of a prepared directory, without an image.
-RowSource open_source(const std::string& key, const std::string& path,
-                      const data::EncodeOptions& options) {
-  RowSource source{.key = key, .path = path, .rows = {}, .prepared = nullptr};
-  if (!io::is_directory(path)) {
-    source.rows = data::read_row_file(path, /*keep_bad=*/true, options.count_unknown);
+RowSource open_source(const std::string& key, const data::DataFile& file,
+                      const std::string& image_root, const data::EncodeOptions& options) {
+  const std::string& shown = file.shown.empty() ? file.path : file.shown;
+  RowSource source{.key = key,
+                   .path = shown,
+                   .image_root = image_root.empty() ? "." : image_root,
+                   .rows = {},
+                   .prepared = nullptr};
+  if (!io::is_directory(file.path)) {
+    source.rows = data::read_row_file(file.path, /*keep_bad=*/true, options.count_unknown, shown);
     return source;
   }
-  source.prepared = data::open_prepared(path, options);
+  source.prepared = data::open_prepared(file.path, options);
   for (int64_t i = 0; i < source.prepared->size(); ++i)
     source.rows.rows.push_back(source.prepared->row(i));
   return source;
@@ -35,9 +42,13 @@ RowSource open_source(const std::string& key, const std::string& path,
 std::vector<RowSource> open_sources(const recipe::Recipe& recipe,
                                     const data::EncodeOptions& options, DataReport& report) {
   std::vector<RowSource> sources;
-  const auto open = [&](const std::string& key, const std::string& path) {
+  const auto open = [&](const std::string& key, const std::string& path,
+                        const std::string& image_root) {
     try {
-      sources.push_back(open_source(key, path, options));
+      std::vector<data::DataFile> files = data::data_files(path);
+      if (files.empty()) files.push_back({.path = path});
+      for (const data::DataFile& file : files)
+        sources.push_back(open_source(key, file, image_root, options));
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kInput) throw;
       const ErrorInfo& info = error.info();
@@ -47,24 +58,39 @@ std::vector<RowSource> open_sources(const recipe::Recipe& recipe,
                   .reason = info.what + (info.found.empty() ? "" : ": " + info.found)});
     }
   };
-  open("data.train", recipe.data.train);
-  if (!recipe.data.eval.empty()) open("data.eval", recipe.data.eval);
+  const std::string& root = recipe.data.image_root;
+  for (const recipe::Source& source : recipe.data.train.sources())
+    open("data.train", source.path, source.image_root.empty() ? root : source.image_root);
+  if (!recipe.data.eval.empty()) open("data.eval", recipe.data.eval, root);
   return sources;
 }
 
-/// Names of image files, each once, in the order of the rows.
-std::vector<std::string> image_names(const std::vector<RowSource>& sources) {
-  std::vector<std::string> names;
+/// An image, and the first row that shows it.
+struct NamedImage {
+  const RowSource* source;
+  const data::Row* row;
+  std::string name;
+};
+
+/// What tells images of all sources apart: a file may be shown by several, what comes with a row is
+/// of its own source.
+std::string image_key(const RowSource& source, const std::string& name) {
+  return (data::comes_with_row(name) ? source.path : source.image_root) + "/" + name;
+}
+
+/// Each once, in the order of the rows.
+std::vector<NamedImage> named_images(const std::vector<RowSource>& sources) {
+  std::vector<NamedImage> images;
   std::unordered_set<std::string> seen;
   for (const RowSource& source : sources) {
     if (source.prepared != nullptr) continue;
     for (const data::Row& row : source.rows.rows) {
       for (const std::string& name : row.images) {
-        if (seen.insert(name).second) names.push_back(name);
+        if (seen.insert(image_key(source, name)).second) images.push_back({&source, &row, name});
       }
     }
   }
-  return names;
+  return images;
 }
 
 /// Everything found in the rows of one source, brought together in the order of the rows.
@@ -88,7 +114,7 @@ class Tally {
     bool whole = scan.readable;
     for (const std::string& name : row.images) {
       if (source_.prepared != nullptr) break;
-      const ImageScan& image = images.at(name);
+      const ImageScan& image = images.at(image_key(source_, name));
       if (image.fault) problem(image.fault->fault, row, image.fault->reason);
       if (image.oddity) problem(image.oddity->fault, row, image.oddity->reason);
       whole = whole && !image.fault;
@@ -174,12 +200,10 @@ class Tally {
   std::unordered_map<std::string, size_t> ids_, contents_;  // the first row that has it
 };
 
-void scan(const std::vector<RowSource>& sources, const std::string& image_root,
-          const text::Tokenizer& tokenizer, const data::EncodeOptions& options,
-          DataReport& report) {
-  const std::vector<std::string> names = image_names(sources);
-  const RowReading reading{tokenizer, options, text_marks(tokenizer, options),
-                           image_root.empty() ? "." : image_root};
+void scan(const std::vector<RowSource>& sources, const text::Tokenizer& tokenizer,
+          const data::EncodeOptions& options, DataReport& report) {
+  const std::vector<NamedImage> names = named_images(sources);
+  const RowReading reading{tokenizer, options, text_marks(tokenizer, options)};
   std::vector<ImageScan> looked(names.size());
   std::vector<std::vector<RowScan>> scans;
   auto tasks = static_cast<int64_t>(names.size());
@@ -191,7 +215,8 @@ void scan(const std::vector<RowSource>& sources, const std::string& image_root,
   run_in_parallel(tasks, report.workers, "validating: images and rows", [&](int64_t i) {
     auto at = static_cast<size_t>(i);
     if (at < names.size()) {
-      looked[at] = scan_image(image_root.empty() ? "." : image_root, names[at], options);
+      const auto& [source, row, name] = names[at];
+      looked[at] = scan_image(source->image_root, *row, name, options);
       return;
     }
     at -= names.size();
@@ -203,7 +228,8 @@ void scan(const std::vector<RowSource>& sources, const std::string& image_root,
   report.stopped = requested_signal() != 0;
 
   std::unordered_map<std::string, ImageScan> images;
-  for (size_t i = 0; i < names.size(); ++i) images.emplace(names[i], looked[i]);
+  for (size_t i = 0; i < names.size(); ++i)
+    images.emplace(image_key(*names[i].source, names[i].name), looked[i]);
   report.image_files = static_cast<int64_t>(names.size());
   report.decoded = std::ranges::count_if(
       looked, [](const ImageScan& image) { return !image.fault.has_value(); });
@@ -212,7 +238,8 @@ void scan(const std::vector<RowSource>& sources, const std::string& image_root,
     tallies.emplace_back(sources[s], report);
     for (size_t i = 0; i < scans[s].size(); ++i) {
       tallies[s].add(i, scans[s][i], images);
-      if (s > 0) tallies[s].compare(tallies[0], i, scans[s][i]);
+      for (size_t t = 0; t < s && sources[s].key != sources[t].key; ++t)
+        tallies[s].compare(tallies[t], i, scans[s][i]);
     }
     report.files.push_back(tallies[s].finish());
   }
@@ -241,7 +268,7 @@ DataReport validate_data(const recipe::Recipe& recipe, int64_t workers) {
   report.workers =
       workers > 0 ? workers : std::max<int64_t>(std::thread::hardware_concurrency(), 1);
   const std::vector<RowSource> sources = open_sources(recipe, options, report);
-  scan(sources, recipe.data.image_root, *tokenizer, options, report);
+  scan(sources, *tokenizer, options, report);
   return report;
 }
 

@@ -14,6 +14,7 @@
 #include "src/base/signals.h"
 #include "src/base/text.h"
 #include "src/data/encode.h"
+#include "src/data/rows/row_images.h"
 #include "src/debug/data/validate_texts.h"
 #include "src/io/files.h"
 
@@ -58,7 +59,7 @@ class RowCheck {
         marks_(reading.marks),
         tokenizer_(reading.tokenizer),
         options_(reading.options),
-        image_root_(reading.image_root) {}
+        image_root_(source.image_root) {}
 
   RowScan run(int64_t index) {
     scan_.content = content_hash(row_);
@@ -258,17 +259,20 @@ RowScan scan_row(const RowSource& source, int64_t index, const RowReading& readi
   return RowCheck(source, row, reading).run(index);
 }
 
-ImageScan scan_image(const std::string& root, const std::string& name,
+ImageScan scan_image(const std::string& root, const data::Row& row, const std::string& name,
                      const data::EncodeOptions& options) {
   DataFault fault = DataFault::kImagePath;
   try {
     const io::ImageLimits& limits = options.image_limits;
-    const std::string path = io::image_path(root, name, limits.follow_symlinks);
-    fault = DataFault::kMissingImage;
-    if (!io::path_exists(path))
-      return {ImageFault{fault, quote_text(name) + ": no such file " + path}};
+    std::string path = name;
+    if (!data::comes_with_row(name)) {
+      path = io::image_path(root, name, limits.follow_symlinks);
+      fault = DataFault::kMissingImage;
+      if (!io::path_exists(path))
+        return {ImageFault{fault, quote_text(name) + ": no such file " + path}};
+    }
     fault = DataFault::kBrokenImage;
-    const auto bytes = io::read_file(path, limits.max_bytes);
+    const std::string bytes = data::read_row_image(row, name, root, limits);
     const io::ImageSize image = io::check_image(bytes, path, limits);
     options.images->plan({image.width, image.height});
     return {.oddity = image_oddity(name, bytes, image, options), .content = bytes_hash(bytes)};

@@ -17,7 +17,7 @@ namespace lft::debug {
 
 /// A file of rows as it was opened: what could not be read is in rows.bad.
 struct RowSource {
-  std::string key, path;
+  std::string key, path, image_root;
   data::RowFile rows;
   std::unique_ptr<data::Dataset> prepared;  // of a directory that lft prepare wrote, else null
 };
@@ -39,7 +39,6 @@ struct RowReading {
   const text::Tokenizer& tokenizer;
   const data::EncodeOptions& options;
   std::vector<std::string> marks;  // text_marks()
-  std::string image_root;
 };
 RowScan scan_row(const RowSource& source, int64_t index, const RowReading& reading);
 
@@ -53,9 +52,9 @@ struct ImageScan {
   std::optional<ImageFault> oddity = {};  // it can be read, and shows little
   size_t content = 0;                     // hash of the file
 };
-/// The file is decoded to its last byte, with the errors training would meet, and is checked for
-/// what fitting would refuse.
-ImageScan scan_image(const std::string& root, const std::string& name,
+/// An image that the row shows is decoded to its last byte, with the errors training would meet,
+/// and is checked for what fitting would refuse.
+ImageScan scan_image(const std::string& root, const data::Row& row, const std::string& name,
                      const data::EncodeOptions& options);
 
 /// task(0) ... task(count - 1), each once, on `workers` threads; ends early when a signal came.

@@ -154,7 +154,7 @@ class BareTrials {
 
   /// The first of the training order with supervised tokens.
   std::vector<data::Sample> first_samples(const train::RunInputs& inputs) const {
-    data::LoaderOptions options = train::loader_options(inputs.recipe, inputs.data.lengths);
+    data::LoaderOptions options = train::loader_options(inputs, inputs.data.lengths);
     options.workers = 1;
     options.batch_size = 1;
     options.grad_accum = 1;

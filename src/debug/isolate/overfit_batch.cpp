@@ -21,7 +21,7 @@ std::string bytes_of(const std::vector<int64_t>& ids, size_t count) {
 }  // namespace
 
 data::StepSamples overfit_batch(const train::Run& run) {
-  data::LoaderOptions options = train::loader_options(run.inputs.recipe, run.inputs.data.lengths);
+  data::LoaderOptions options = train::loader_options(run.inputs, run.inputs.data.lengths);
   options.workers = 1;
   options.batch_size = kSamples;
   options.grad_accum = 1;

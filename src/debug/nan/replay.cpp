@@ -188,7 +188,8 @@ int replay(const std::string& incident_dir) {
   train::make_deterministic(recipe.train.deterministic);
   train::RunInputs inputs = train::open_inputs(recipe, /*resume=*/true);
   for (const std::string& line : inputs.notices) notice(line);
-  const data::StepSamples samples = read_samples(incident, *inputs.data.train, recipe.data.train);
+  const data::StepSamples samples =
+      read_samples(incident, *inputs.data.train, recipe.data.train.text());
   train::RunModel model = train::build_model(inputs);
   train::copy_stored(weights, train::named_targets(model.trainables), ErrorKind::kInput,
                      weights_file);

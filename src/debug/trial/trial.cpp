@@ -74,8 +74,7 @@ train::StepOptions step_options(const train::Run& run, const TrialHooks& hooks) 
 double trial_loss(train::Run& run, const std::vector<data::Sample>& samples) {
   const at::NoGradGuard no_grad;
   const ops::ComputeDtypeGuard dtype(run.state.compute);
-  const data::LoaderOptions options =
-      train::loader_options(run.inputs.recipe, run.inputs.data.lengths);
+  const data::LoaderOptions options = train::loader_options(run.inputs, run.inputs.data.lengths);
   std::vector<std::vector<data::Sample>> parts;
   data::MicroBatchCutter cutter(options);
   for (size_t i = 0; i < samples.size(); ++i) {

@@ -1,5 +1,7 @@
 #include "src/dist/nccl_module/module.h"
 
+#include <c10/cuda/CUDACachingAllocator.h>
+
 #define USE_C10D_NCCL  // as LibTorch was compiled
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
@@ -9,4 +11,15 @@ extern "C" c10::intrusive_ptr<c10d::Backend> lft_open_nccl(c10::intrusive_ptr<c1
   const auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = timeout;
   return c10::make_intrusive<c10d::ProcessGroupNCCL>(std::move(store), rank, size, options);
+}
+
+extern "C" void lft_share_gpu_memory(void* memory, lft::dist::GpuHandle* handle) {
+  auto [offset, text] = c10::cuda::CUDACachingAllocator::shareIpcHandle(memory);
+  *handle = {static_cast<int64_t>(offset), std::move(text)};
+}
+
+extern "C" void lft_open_gpu_memory(const lft::dist::GpuHandle& handle,
+                                    std::shared_ptr<void>* memory) {
+  const std::shared_ptr<void> whole = c10::cuda::CUDACachingAllocator::getIpcDevPtr(handle.handle);
+  *memory = {whole, static_cast<char*>(whole.get()) + handle.offset};
 }

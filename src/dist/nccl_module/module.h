@@ -1,8 +1,11 @@
-// What the NCCL module and the program that opens it know of each other: one function.
+// What the module of NCCL and of GPUs' shared memory and the program that opens it know of each
+// other: three functions.
 #pragma once
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
+#include <memory>
+#include <string>
 
 namespace c10d {
 class Backend;
@@ -13,10 +16,21 @@ namespace lft::dist {
 
 inline constexpr const char* kNcclModule = "liblft_nccl.so";
 inline constexpr const char* kNcclEntry = "lft_open_nccl";
+inline constexpr const char* kShareEntry = "lft_share_gpu_memory";
+inline constexpr const char* kOpenEntry = "lft_open_gpu_memory";
 
 /// A group of the current device.
 using NcclEntry = c10::intrusive_ptr<c10d::Backend> (*)(c10::intrusive_ptr<c10d::Store> store,
                                                         int rank, int size,
                                                         std::chrono::milliseconds timeout);
+
+/// By what another process finds memory of LibTorch's allocator on a GPU of its machine.
+struct GpuHandle {
+  int64_t offset = 0;
+  std::string handle = {};
+};
+using ShareEntry = void (*)(void* memory, GpuHandle* handle);
+/// Of another process, for the current device; there as long as what is returned.
+using OpenEntry = void (*)(const GpuHandle& handle, std::shared_ptr<void>* memory);
 
 }  // namespace lft::dist

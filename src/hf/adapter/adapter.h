@@ -36,8 +36,9 @@ struct AdapterDir {
   std::map<std::string, std::string> stored_names;
   std::string base_model_name_or_path;
   bool inference_mode = true;
-  bool parts = false;  // written by save_parts(): no LoRA, and nothing that PEFT opens
-  AdapterNotes notes;  // empty strings where the directory is not lft's
+  bool named_by_pattern = false;  // target_modules is an expression, not a list of names
+  bool parts = false;             // written by save_parts(): no LoRA, and nothing that PEFT opens
+  AdapterNotes notes;             // empty strings where the directory is not lft's
 
   /// The file with the tensors.
   std::string weights() const;
@@ -52,6 +53,8 @@ struct AdapterDir {
 void check_adapter_base(const AdapterDir& dir, const ModelDir& base);
 /// The same of another tokenizer than the one with these parts, naming what differs.
 void check_adapter_tokenizer(const AdapterDir& dir, const text::TokenizerParts& parts);
+/// The same of a model that records what it was trained with.
+void check_model_tokenizer(const std::string& model_path, const text::TokenizerParts& parts);
 
 /// Injects adapters at dir.lora_modules and copies every tensor; any unused key, unfilled adapter
 /// or wrong shape is kInput with names.
@@ -74,9 +77,11 @@ struct MergeReport {
 /// Streams base shards to `out`, adding FP32 deltas with one cast; copies tokenizer and processor
 /// files. Refuses `out` inside an input (kUsage), an adapter that is a no-op or does not fit
 /// (kInput). The adapter's notes go with the model. Does not compare logits (the merge command
-/// does). `poll` runs between tensors; what it throws leaves no output behind.
+/// does). `poll` runs between tensors; what it throws leaves no output behind. With `takes` only
+/// the LoRA of the modules that it takes, by canonical name, beside all that is trained whole.
 MergeReport merge_to_dir(const std::string& model_path, const std::string& adapter_path,
-                         const std::string& out, const std::function<void()>& poll = nullptr);
+                         const std::string& out, const std::function<void()>& poll = nullptr,
+                         const std::function<bool(const std::string&)>& takes = nullptr);
 /// Writes a whole model in HF layout (one safetensors file, config.json and the other files copied
 /// from `source`). For full: [all].
 void save_model(const std::string& path, family::Model& model, const ModelDir& source,

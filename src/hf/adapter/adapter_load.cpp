@@ -56,7 +56,7 @@ class Fitting {
       absent_.items.push_back(module);
       return;
     }
-    const int64_t out = weight->second[0], in = weight->second[1], rank = dir_.lora.rank;
+    const int64_t out = weight->second[0], in = weight->second[1], rank = dir_.lora.of(module).rank;
     for (const lora::AdapterTensor& tensor : tensors_)
       expect(dir_.stored_names.at(module + "." + tensor.stored), tensor.shape(out, in, rank));
   }
@@ -106,9 +106,10 @@ void check_not_injected(const std::vector<lora::LinearSite>& sites) {
 void check_rank(const AdapterDir& dir, const std::vector<lora::LinearSite>& sites) {
   for (const lora::LinearSite& site : sites) {
     const int64_t most = std::min(site.layer->weight.size(0), site.layer->weight.size(1));
-    if (dir.lora.rank <= most) continue;
+    const int64_t rank = dir.lora.of(site.name).rank;
+    if (rank <= most) continue;
     refuse(ErrorKind::kInput, "the adapter's rank is larger than a layer",
-           dir.path + ": " + site.name, "r = " + std::to_string(dir.lora.rank),
+           dir.path + ": " + site.name, "rank " + std::to_string(rank),
            "at most " + std::to_string(most) + ", the smaller side of the layer's weight");
   }
 }

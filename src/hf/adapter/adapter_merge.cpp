@@ -9,6 +9,7 @@
 #include "src/base/hash.h"
 #include "src/hf/adapter/adapter.h"
 #include "src/hf/adapter/adapter_files.h"
+#include "src/hf/adapter/model_files.h"
 #include "src/hf/weights.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
@@ -68,17 +69,22 @@ AdapterNotes merged_notes(const AdapterDir& adapter, const ModelDir& base) {
   return {.base_path = base.path,
           .base_fingerprint = base_fingerprint(base),
           .template_name = recorded.template_name,
-          .image_fit = recorded.image_fit};
+          .image_fit = recorded.image_fit,
+          .tokenizer = recorded.tokenizer};
 }
 
 /// What becomes of one base model's weights.
 class Merger {
  public:
-  Merger(const ModelDir& base, const AdapterDir& dir)
+  Merger(const ModelDir& base, const AdapterDir& dir,
+         const std::function<bool(const std::string&)>& takes)
       : base_(base),
         dir_(dir),
         variant_(lora::find_variant(dir.lora.variant)),
         tensors_(read_adapter(dir, base.config)) {
+    if (takes) {
+      std::erase_if(tensors_.lora, [&](const auto& item) { return !takes(item.first); });
+    }
     for (const auto& [name, place] : base.tensors)
       canonical_[{place.file, place.stored_name}] = name;
     for (const ModelDir::Place& head : base.tied_heads)
@@ -87,6 +93,7 @@ class Merger {
       refuse(ErrorKind::kInput, "the adapter is a no-op", dir.path,
              "every lora_B is zero and nothing is saved whole", "a trained adapter");
     }
+    check_biases();
     for (const auto& [name, copy] : tensors_.base_copies)
       check_base_copy(copy, read(name), name, dir);
   }
@@ -116,6 +123,18 @@ class Merger {
   }
 
  private:
+  /// A bias after B has a place in the merged model only where the layer has one.
+  void check_biases() const {
+    if (variant_.bias_shift_o == nullptr) return;
+    for (const auto& [module, tensors] : tensors_.lora) {
+      if (base_.tensors.contains(module + ".bias")) continue;
+      refuse(ErrorKind::kInput, "the adapter's bias has no place in a merged model",
+             dir_.path + ": " + module, variant_.peft_flag + ", and a layer without a bias",
+             "an adapter without a bias, or on layers that have one",
+             "use the adapter beside its base");
+    }
+  }
+
   at::Tensor read(const std::string& canonical) const {
     const ModelDir::Place& place = base_.tensors.at(canonical);
     return read_tensor(base_.files[place.file], base_.info(place));
@@ -127,6 +146,7 @@ class Merger {
     const auto at = canonical_.find({file, info.name});
     if (at == canonical_.end()) return {};
     const std::string& name = at->second;
+    if (const at::Tensor bias = merge_bias(name, source, info); bias.defined()) return bias;
     const std::string module = name.ends_with(".weight") ? name.substr(0, name.size() - 7) : "";
     const auto lora = tensors_.lora.find(module);
     const auto full = tensors_.full.find(name);
@@ -134,8 +154,25 @@ class Merger {
     at::Tensor weight =
         full != tensors_.full.end() ? full->second : read_tensor(source, info).to(at::kFloat);
     if (lora != tensors_.lora.end())
-      weight = variant_.merged_oi(weight, lora->second, lora::lora_scale(dir_.lora));
-    const at::Tensor cast = weight.to(to_scalar_type(info.dtype)).contiguous();
+      weight = variant_.merged_oi(weight, lora->second, lora::lora_scale(dir_.lora.of(module)));
+    return cast_merged(weight, source, info);
+  }
+
+  /// Of a layer whose adapter shifts its bias; else undefined.
+  at::Tensor merge_bias(const std::string& name, const io::SafetensorsFile& source,
+                        const io::TensorInfo& info) const {
+    if (variant_.bias_shift_o == nullptr || !name.ends_with(".bias")) return {};
+    const std::string module = name.substr(0, name.size() - 5);
+    const auto lora = tensors_.lora.find(module);
+    if (lora == tensors_.lora.end()) return {};
+    const at::Tensor shift =
+        variant_.bias_shift_o(lora->second, lora::lora_scale(dir_.lora.of(module)));
+    return cast_merged(read_tensor(source, info).to(at::kFloat) + shift, source, info);
+  }
+
+  static at::Tensor cast_merged(const at::Tensor& merged, const io::SafetensorsFile& source,
+                                const io::TensorInfo& info) {
+    const at::Tensor cast = merged.to(to_scalar_type(info.dtype)).contiguous();
     if (first_non_finite(cast) >= 0) {
       refuse(ErrorKind::kNumeric, "a merged weight is not finite", source.path() + ": " + info.name,
              "beyond the range of " + std::string(io::dtype_name(info.dtype)), "finite numbers",
@@ -165,7 +202,8 @@ class Merger {
 }  // namespace
 
 MergeReport merge_to_dir(const std::string& model_path, const std::string& adapter_path,
-                         const std::string& out, const std::function<void()>& poll) {
+                         const std::string& out, const std::function<void()>& poll,
+                         const std::function<bool(const std::string&)>& takes) {
   const at::NoGradGuard no_grad;
   check_out(out, model_path);
   check_out(out, adapter_path);
@@ -175,7 +213,7 @@ MergeReport merge_to_dir(const std::string& model_path, const std::string& adapt
   check_not_merged(model_path, adapter_hash);
   const ModelDir base = ModelDir::open(model_path);
   check_adapter_base(adapter, base);
-  const Merger merger(base, adapter);
+  const Merger merger(base, adapter, takes);
   const AdapterNotes notes = merged_notes(adapter, base);
   MergeReport report;
   report.shards = static_cast<int64_t>(base.files.size());
@@ -185,9 +223,7 @@ MergeReport merge_to_dir(const std::string& model_path, const std::string& adapt
     io::write_file_atomic(fresh + "/config.json", io::read_file(base.path + "/config.json"));
     if (!io::path_exists(base.path + "/model.safetensors"))
       io::write_file_atomic(fresh + "/" + kIndex, io::read_file(base.path + "/" + kIndex));
-    copy_side_files(base.path, fresh);
-    if (!notes.template_name.empty())
-      io::write_file_atomic(fresh + "/" + kModelNotes, notes_text(notes));
+    write_model_files(base.path, fresh, base.config, notes);
     const io::Json record = {{"base", base.path},
                              {"adapter", adapter.path},
                              {"adapter_sha256", adapter_hash},

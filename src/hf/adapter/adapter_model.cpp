@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/hf/adapter/adapter.h"
-#include "src/hf/adapter/adapter_files.h"
+#include "src/hf/adapter/model_files.h"
 #include "src/hf/weights.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
@@ -96,9 +96,7 @@ void save_model(const std::string& path, family::Model& model, const ModelDir& s
   io::write_dir_atomic(path, [&](const std::string& out) {
     write_shards(out, split(stored));
     io::write_file_atomic(out + "/config.json", config);
-    copy_side_files(source.path, out);
-    if (!notes.template_name.empty())
-      io::write_file_atomic(out + "/" + kModelNotes, notes_text(notes));
+    write_model_files(source.path, out, source.config, notes);
   });
 }
 

@@ -11,6 +11,7 @@
 #include "src/hf/adapter/adapter.h"
 #include "src/hf/adapter/adapter_files.h"
 #include "src/hf/adapter/peft_config.h"
+#include "src/hf/adapter/peft_patterns.h"
 #include "src/hf/shards.h"
 #include "src/hf/weights.h"
 #include "src/io/files.h"
@@ -81,11 +82,24 @@ const family::Family& family_of(const io::SafetensorsFile& file) {
   return registry::family_of_peft_names(modules);
 }
 
+template <class Values>
+std::vector<std::string> keys_of(const Values& values) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : values) keys.push_back(key);
+  return keys;
+}
+
 class KeyReader {
  public:
-  KeyReader(AdapterDir& dir, const io::SafetensorsFile& file,
-            const std::vector<std::string>& targets)
-      : dir_(dir), file_(file), targets_(targets), family_(family_of(file)) {}
+  KeyReader(AdapterDir& dir, const io::SafetensorsFile& file, const PeftConfig& config,
+            const std::string& where)
+      : dir_(dir),
+        file_(file),
+        config_(config),
+        targets_(config.targets),
+        family_(family_of(file)),
+        ranks_(keys_of(config.rank_pattern), where + ": rank_pattern"),
+        alphas_(keys_of(config.alpha_pattern), where + ": alpha_pattern") {}
 
   void read() {
     for (const auto& [name, info] : file_.tensors()) place(name, info);
@@ -95,6 +109,7 @@ class KeyReader {
     if (!any(faults)) return compare_targets();
     refuse(ErrorKind::kInput, "the adapter's tensors do not fit", file_.path(), describe(faults),
            "lora_A and lora_B of rank " + std::to_string(dir_.lora.rank) +
+               (dir_.lora.own.empty() ? "" : ", or as rank_pattern says,") +
                " for modules of a model that lft reads, and the modules that modules_to_save names",
            kRetry);
   }
@@ -122,14 +137,30 @@ class KeyReader {
       twice_.items.push_back(name + " and " + dir_.stored_names.at(full));
     if (key.kind.empty()) dir_.full_tensors.push_back(canonical);
     if (!key.tensor.empty()) modules_[key.tensor].insert(canonical);
-    if (!key.tensor.empty()) adapted_.insert(key.module);
-    if (key.kind == "lora_A.weight" && (info.shape.size() != 2 || info.shape[0] != dir_.lora.rank))
-      wrong_rank(name, info);
-    if (key.kind == "lora_B.weight" && (info.shape.size() != 2 || info.shape[1] != dir_.lora.rank))
-      wrong_rank(name, info);
+    if (key.tensor.empty()) return;
+    if (adapted_.insert(key.module).second) take_own(key.module, canonical);
+    check_rank(key, canonical, name, info);
   }
 
-  void wrong_rank(const std::string& name, const io::TensorInfo& info) {
+  /// The module's rank and alpha, where a pattern gives it others than r and lora_alpha. Patterns
+  /// speak of names as whoever wrote the file had them.
+  void take_own(const std::string& module, const std::string& canonical) {
+    if (config_.rank_pattern.empty() && config_.alpha_pattern.empty()) return;
+    const std::vector<std::string> names = {module, family_.peft_name(canonical),
+                                            family_.whole_name(canonical)};
+    const std::string rank = ranks_.key_of(names), alpha = alphas_.key_of(names);
+    const lora::LoraOptions::Own own{
+        .rank = rank.empty() ? dir_.lora.rank : config_.rank_pattern.at(rank),
+        .alpha = alpha.empty() ? dir_.lora.alpha : config_.alpha_pattern.at(alpha)};
+    if (own != lora::LoraOptions::Own{dir_.lora.rank, dir_.lora.alpha})
+      dir_.lora.own[canonical] = own;
+  }
+
+  void check_rank(const Key& key, const std::string& canonical, const std::string& name,
+                  const io::TensorInfo& info) {
+    const bool down = key.kind == "lora_A.weight", up = key.kind == "lora_B.weight";
+    if (!down && !up) return;
+    if (info.shape.size() == 2 && info.shape[up ? 1 : 0] == dir_.lora.of(canonical).rank) return;
     rank_.items.push_back(name + ": found " + shape_text(info.shape));
   }
 
@@ -161,20 +192,33 @@ class KeyReader {
     }
   }
 
+  /// A name of a target or a module, and the module that it is in any spelling; "" for a part of
+  /// one.
+  struct Spelled {
+    std::string name, canonical;
+    bool names(const Spelled& module) const {
+      return module.name == name || module.name.ends_with("." + name) ||
+             (!canonical.empty() && canonical == module.canonical);
+    }
+  };
+
   /// What is computed comes from the tensors; a list of names that says something else is told.
   void compare_targets() const {
     constexpr size_t kNamed = 5;
-    const auto names = [](const std::string& target, const std::string& module) {
-      return module == target || module.ends_with("." + target);
+    const auto spelled = [&](const auto& names) {
+      std::vector<Spelled> all;
+      for (const std::string& name : names) all.push_back({name, canonical_name(family_, name)});
+      return all;
     };
+    const std::vector<Spelled> targets = spelled(targets_), adapted = spelled(adapted_);
     std::vector<std::string> missing, extra;
-    for (const std::string& target : targets_) {
-      if (std::ranges::none_of(adapted_, [&](const auto& each) { return names(target, each); }))
-        missing.push_back(target);
+    for (const Spelled& target : targets) {
+      if (std::ranges::none_of(adapted, [&](const auto& each) { return target.names(each); }))
+        missing.push_back(target.name);
     }
-    for (const std::string& module : adapted_) {
-      if (std::ranges::none_of(targets_, [&](const auto& each) { return names(each, module); }))
-        extra.push_back(module);
+    for (const Spelled& module : adapted) {
+      if (std::ranges::none_of(targets, [&](const auto& each) { return each.names(module); }))
+        extra.push_back(module.name);
     }
     if (targets_.empty() || (missing.empty() && extra.empty())) return;
     warning(
@@ -187,14 +231,16 @@ class KeyReader {
 
   AdapterDir& dir_;
   const io::SafetensorsFile& file_;
+  const PeftConfig& config_;
   const std::vector<std::string>& targets_;
   const family::Family& family_;
+  const PeftPatterns ranks_, alphas_;
   std::set<std::string> adapted_;  // as PEFT names them
   const lora::Variant& variant_ = lora::find_variant(dir_.lora.variant);
   std::map<std::string, std::set<std::string>> modules_;  // by the name of an adapter's tensor
   Faults unknown_{"unknown", {}}, twice_{"stored twice, in two spellings", {}},
       alone_{"without the tensors that belong to them", {}},
-      rank_{"of another rank than r in adapter_config.json", {}}, mistyped_{"of a wrong type", {}},
+      rank_{"of another rank than adapter_config.json says", {}}, mistyped_{"of a wrong type", {}},
       unsaved_{"in modules_to_save without a tensor", {}};
 };
 
@@ -221,6 +267,19 @@ void refuse_other_formats(const std::string& path) {
          pickle ? "pickled adapters are not opened" : "the adapter has no weights", path,
          pickle ? "adapter_model.bin" : "no adapter_model.safetensors", kAdapterWeights,
          pickle ? "convert to safetensors: load with PEFT, then save_pretrained(NEW_DIR)" : kRetry);
+}
+
+void check_tokenizer(const AdapterNotes& notes, const std::string& whose, const std::string& file,
+                     const text::TokenizerParts& parts) {
+  const text::TokenizerParts& recorded = notes.tokenizer;
+  std::vector<std::string> changed = text::differing_parts(recorded, parts);
+  if (recorded.size() <= 1)  // of an older lft, which recorded the sample's ids alone
+    std::erase_if(changed, [&](const std::string& part) { return !recorded.contains(part); });
+  if (changed.empty()) return;
+  refuse(ErrorKind::kInput,
+         whose + " " + "was trained with another tokenizer: the same words have other ids now",
+         file, "another " + join(changed), "the same in each part of the tokenizer",
+         "put the tokenizer files back that it was trained with");
 }
 
 }  // namespace
@@ -267,8 +326,9 @@ AdapterDir AdapterDir::open(const std::string& path) {
   dir.modules_to_save = config.modules_to_save;
   dir.base_model_name_or_path = config.base_model_name_or_path;
   dir.inference_mode = config.inference_mode;
+  dir.named_by_pattern = config.targets_pattern;
   dir.notes = read_notes(path + "/" + kAdapterNotes);
-  KeyReader(dir, io::SafetensorsFile(weights), config.targets).read();
+  KeyReader(dir, io::SafetensorsFile(weights), config, config_file).read();
   return dir;
 }
 
@@ -284,16 +344,11 @@ void check_adapter_base(const AdapterDir& dir, const ModelDir& base) {
 }
 
 void check_adapter_tokenizer(const AdapterDir& dir, const text::TokenizerParts& parts) {
-  const text::TokenizerParts& recorded = dir.notes.tokenizer;
-  std::vector<std::string> changed = text::differing_parts(recorded, parts);
-  if (recorded.size() <= 1)  // of an older lft, which recorded the sample's ids alone
-    std::erase_if(changed, [&](const std::string& part) { return !recorded.contains(part); });
-  if (changed.empty()) return;
-  refuse(ErrorKind::kInput,
-         "the adapter was trained with another tokenizer: the same words have other ids now",
-         dir.path + "/" + kAdapterNotes, "another " + join(changed),
-         "the same in each part of the tokenizer",
-         "put the tokenizer files back that it was trained with");
+  check_tokenizer(dir.notes, "the adapter", dir.path + "/" + kAdapterNotes, parts);
+}
+
+void check_model_tokenizer(const std::string& model_path, const text::TokenizerParts& parts) {
+  check_tokenizer(read_model_notes(model_path), "the model", model_path + "/" + kModelNotes, parts);
 }
 
 }  // namespace lft::hf

@@ -5,10 +5,8 @@
 #include "models/lora/registry.h"
 #include "src/hf/adapter/adapter.h"
 #include "src/hf/adapter/adapter_files.h"
-#include "src/hf/adapter/peft_config.h"
-#include "src/hf/adapter/target_regex.h"
+#include "src/hf/adapter/adapter_write.h"
 #include "src/hf/weights.h"
-#include "src/io/files.h"
 
 namespace lft::hf {
 namespace {
@@ -35,12 +33,6 @@ lora::NamedTensors saved_tensors(const lora::Variant& variant, layers::LinearAda
   return tensors;
 }
 
-void refuse_no_lora(const std::string& path) {
-  refuse(ErrorKind::kUsage, "an adapter without LoRA cannot be saved", path,
-         "no layer has an adapter", "at least one (PEFT opens no adapter without a target module)",
-         "give lora.targets");
-}
-
 }  // namespace
 
 std::string notes_text(const AdapterNotes& notes) {
@@ -54,41 +46,22 @@ std::string notes_text(const AdapterNotes& notes) {
 void save_adapter(const std::string& path, family::Model& model, const lora::LoraOptions& lora,
                   const std::vector<std::string>& full, const AdapterNotes& notes) {
   const lora::Variant& trained = lora::find_variant(lora.variant);
-  const lora::LoraOptions saved = lora::saved_options(lora);
-  PeftConfig config{.lora = saved,
-                    .base_model_name_or_path = notes.base_path,
-                    .modules_to_save = {},
-                    .inference_mode = true};
-  std::map<std::string, at::Tensor> tensors;
-  std::vector<std::string> targets;
+  AdapterContents contents{.lora = lora::saved_options(lora), .notes = notes};
   for (const lora::LinearSite& site : lora::linear_sites(*model)) {
     if (!site.layer->adapter()) continue;
-    const std::string name = model->config.family->peft_name(site.name);
-    targets.push_back(name);
-    lora::NamedTensors of_site = saved_tensors(trained, *site.layer->adapter());
-    for (const lora::AdapterTensor& tensor : lora::find_variant(saved.variant).tensors)
-      tensors[kPeftPrefix + name + "." + tensor.stored] = master(of_site.at(tensor.name));
+    lora::NamedTensors& tensors = contents.tensors[site.name];
+    for (const auto& [name, tensor] : saved_tensors(trained, *site.layer->adapter()))
+      tensors[name] = master(tensor);
   }
-  if (targets.empty()) refuse_no_lora(path);
   const std::map<std::string, at::Tensor> parameters = model_parameters(*model);
   for (const std::string& scope : full) {
     for (const std::string& module : saved_modules(scope, model->config))
-      config.modules_to_save.push_back(module);
+      contents.modules_to_save.push_back(module);
     for (const auto& [name, parameter] : parameters) {
-      // PEFT maps LoRA keys between the dialects and those of saved modules not.
-      if (lora::scope_of(name) == scope)
-        tensors[kPeftPrefix + model->config.family->whole_name(name)] = master(parameter);
+      if (lora::scope_of(name) == scope) contents.full[name] = master(parameter);
     }
   }
-  io::write_dir_atomic(path, [&](const std::string& out) {
-    write_tensors(out + "/" + kAdapterWeights, tensors);
-    io::write_file_atomic(out + "/adapter_config.json",
-                          peft_config_text(config, target_regex(targets)));
-    io::write_file_atomic(out + "/" + kAdapterNotes, notes_text(notes));
-    const std::string rank = std::to_string(saved.rank) + lora::find_variant(saved.variant).note;
-    io::write_file_atomic(out + "/README.md",
-                          adapter_readme(rank, config.modules_to_save, notes, model->config));
-  });
+  write_adapter(path, contents, model->config);
 }
 
 }  // namespace lft::hf

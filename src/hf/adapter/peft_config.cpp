@@ -24,7 +24,8 @@ bool is_empty(const io::Json& value) {
          ((value.is_object() || value.is_array()) && value.empty());
 }
 
-/// Keys read below, or that say nothing about the maths. Targets come from the tensors themselves.
+/// Keys read below, or that say nothing about the maths. Which modules have adapters comes from the
+/// tensors themselves.
 const std::set<std::string> kRead = {
     "peft_type",
     "task_type",
@@ -34,6 +35,11 @@ const std::set<std::string> kRead = {
     "lora_alpha",
     "lora_dropout",
     "target_modules",
+    "exclude_modules",
+    "layers_to_transform",
+    "layers_pattern",
+    "rank_pattern",
+    "alpha_pattern",
     "modules_to_save",
     "inference_mode",
     "init_lora_weights",
@@ -113,6 +119,28 @@ std::vector<std::string> module_list(const io::Json& json, const std::string& ke
   return names;
 }
 
+/// The values of a pattern, each from `low` to `high`; empty where the key is absent.
+template <class T>
+std::map<std::string, T> by_pattern(const io::Json& json, const std::string& key, T low, T high,
+                                    const std::string& where) {
+  std::map<std::string, T> values;
+  if (!json.contains(key) || is_empty(json[key])) return values;
+  if (!json[key].is_object())
+    refuse(ErrorKind::kInput, "a field has a wrong type", where + ": " + key, shown(json[key]),
+           "an object of patterns");
+  for (const auto& [pattern, value] : json[key].items()) {
+    const bool typed = std::is_integral_v<T> ? value.is_number_integer() : value.is_number();
+    const double given = typed ? value.template get<double>() : NAN;
+    if (pattern.empty() ||
+        !(given >= static_cast<double>(low) && given <= static_cast<double>(high)))
+      refuse(ErrorKind::kInput, "a field is out of range",
+             where + ": " + key + ": " + quote_text(pattern), shown(value),
+             "a number from " + shown(io::Json(low)) + " to " + shown(io::Json(high)));
+    values[pattern] = value.template get<T>();
+  }
+  return values;
+}
+
 /// The variant whose flag is set; plain LoRA where none is.
 std::string variant_of(const io::Json& json, const std::string& where) {
   const lora::Variant* set = nullptr;
@@ -124,6 +152,12 @@ std::string variant_of(const io::Json& json, const std::string& where) {
     set = &variant;
   }
   return set == nullptr ? lora::variants().front().name : set->name;
+}
+
+/// A whole number without a point.
+io::Json plain_number(double value) {
+  const bool whole = value == std::floor(value) && value < 1e15;
+  return whole ? io::Json(static_cast<int64_t>(value)) : io::Json(value);
 }
 
 }  // namespace
@@ -144,10 +178,12 @@ PeftConfig parse_peft_config(const io::Json& json, const std::string& where) {
       json.contains("lora_dropout") ? number(json, "lora_dropout", 0, 1, where) : 0;
   config.lora.variant = variant_of(json, where);
   config.inference_mode = flag(json, "inference_mode", false, where);
+  config.rank_pattern = by_pattern<int64_t>(json, "rank_pattern", 1, 65536, where);
+  config.alpha_pattern = by_pattern<double>(json, "alpha_pattern", 1e-12, 1e9, where);
   config.modules_to_save = module_list(json, "modules_to_save", where);
-  if (const auto targets = json.find("target_modules");
-      targets != json.end() && !targets->is_string()) {  // a string is a pattern
-    config.targets = module_list(json, "target_modules", where);
+  if (const auto targets = json.find("target_modules"); targets != json.end()) {
+    config.targets_pattern = targets->is_string();
+    if (!config.targets_pattern) config.targets = module_list(json, "target_modules", where);
   }
   if (const auto base = json.find("base_model_name_or_path");
       base != json.end() && !base->is_null()) {
@@ -156,9 +192,7 @@ PeftConfig parse_peft_config(const io::Json& json, const std::string& where) {
   return config;
 }
 
-std::string peft_config_text(const PeftConfig& config, const std::string& target_modules) {
-  const double alpha = config.lora.alpha;
-  const bool whole = alpha == std::floor(alpha) && alpha < 1e15;
+std::string peft_config_text(const PeftConfig& config) {
   io::Json json = {
       {"alpha_pattern", io::Json::object()},
       {"base_model_name_or_path", config.base_model_name_or_path},
@@ -166,19 +200,22 @@ std::string peft_config_text(const PeftConfig& config, const std::string& target
       {"fan_in_fan_out", false},
       {"inference_mode", config.inference_mode},
       {"init_lora_weights", true},
-      {"lora_alpha", whole ? io::Json(static_cast<int64_t>(alpha)) : io::Json(alpha)},
+      {"lora_alpha", plain_number(config.lora.alpha)},
       {"lora_dropout", config.lora.dropout},
       {"modules_to_save",
        config.modules_to_save.empty() ? io::Json() : io::Json(config.modules_to_save)},
       {"peft_type", "LORA"},
       {"r", config.lora.rank},
-      {"rank_pattern", io::Json::object()},
+      {"rank_pattern", config.rank_pattern},
       {"revision", nullptr},
-      {"target_modules", target_modules},
+      {"target_modules", config.targets},
       {"task_type", "CAUSAL_LM"},
   };
+  for (const auto& [pattern, value] : config.alpha_pattern)
+    json["alpha_pattern"][pattern] = plain_number(value);
   for (const lora::Variant& variant : lora::variants()) {
-    if (!variant.peft_flag.empty()) json[variant.peft_flag] = variant.name == config.lora.variant;
+    const bool set = variant.name == config.lora.variant;
+    if (!variant.peft_flag.empty() && (set || variant.says_false)) json[variant.peft_flag] = set;
   }
   return pretty_json(json);
 }

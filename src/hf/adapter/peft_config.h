@@ -1,6 +1,7 @@
 // adapter_config.json as PEFT writes it, reduced to what lft computes with. Whatever else it asks
 // for is refused, never ignored.
 #pragma once
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -14,14 +15,18 @@ struct PeftConfig {
   std::string base_model_name_or_path;
   std::vector<std::string> modules_to_save;
   std::vector<std::string> targets = {};  // target_modules, where that is a list of names
+  bool targets_pattern = false;           // it is an expression
   bool inference_mode = true;
+  /// Other ranks and alphas: by regular expressions, of which the first that matches the end of a
+  /// module's name counts, in the order of the keys (PEFT writes them sorted).
+  std::map<std::string, int64_t> rank_pattern = {};
+  std::map<std::string, double> alpha_pattern = {};
 };
 
 /// Throws kInput for a peft_type other than LORA, a key that lft lacks at another value than PEFT's
 /// default, and values out of range.
 PeftConfig parse_peft_config(const nlohmann::json& json, const std::string& where);
-/// The keys that every PEFT version reads without a warning. `target_modules` is a regular
-/// expression for a full match.
-std::string peft_config_text(const PeftConfig& config, const std::string& target_modules);
+/// The keys that every PEFT version reads without a warning.
+std::string peft_config_text(const PeftConfig& config);
 
 }  // namespace lft::hf

@@ -37,6 +37,8 @@ const kCharts = [
     Object.keys(data.series).filter((key) => key.startsWith('lr ')).map((key, i) => (
       {key, name: key.slice(3), color: ['--eval', '--norm', '--speed', '--loss'][i % 4], width: 2})))},
   {id: 'grad_norm', title: 'Gradient norm', log: true, series: [{key: 'grad_norm', name: 'before clipping, log scale', color: '--norm', width: 1.3}]},
+  {id: 'sources', title: 'Loss by source, smoothed', optional: true, series: Object.keys(data.series).filter((key) => key.startsWith('loss of ')).map(
+    (key, i) => ({key, name: key.slice(8), color: ['--loss', '--eval', '--norm', '--speed', '--lr'][i % 5], width: 2}))},
   {id: 'speed', title: 'Throughput', zero: true, series: [{key: 'tokens_per_s', name: 'tokens/s', color: '--speed', width: 1.3}]},
 ];
 
@@ -106,7 +108,7 @@ function draw() {
   const root = document.getElementById('charts');
   root.replaceChildren();
   Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
-  drawn = kCharts.map((chart) => {
+  drawn = kCharts.filter((chart) => !chart.optional || chart.series.length > 0).map((chart) => {
     const figure = element(root, 'figure', undefined, 'card');
     const caption = element(figure, 'figcaption', chart.title);
     const plot = element(figure, 'div', undefined, 'plot');
@@ -250,6 +252,10 @@ function fillAnswers() {
     if (one.before !== '') {
       element(list2, 'dt', 'before');
       element(list2, 'dd', one.before, 'before');
+    }
+    for (const [step, answer] of one.evaluations) {
+      element(list2, 'dt', 'step ' + step);
+      element(list2, 'dd', answer === '' ? '(nothing)' : answer, 'before');
     }
     element(list2, 'dt', 'answered');
     element(list2, 'dd', one.answer === '' ? '(nothing)' : one.answer, 'got');

@@ -19,13 +19,31 @@ namespace {
          "make the recipe agree with the adapter, or choose another lora.init_from");
 }
 
+/// Variant, rank and alpha of every layer are the same, however they are said.
+void check_settings(const hf::AdapterDir& dir, const lora::LoraOptions& asked,
+                    const std::set<std::string>& layers) {
+  const auto describe = [](const lora::LoraOptions& lora) {
+    return "variant " + lora.variant + ", rank " + std::to_string(lora.rank) + ", alpha " +
+           io::Json(lora.alpha).dump();
+  };
+  for (const std::string& layer : layers) {
+    const std::string found = describe(dir.lora.of(layer)), expected = describe(asked.of(layer));
+    if (found == expected) continue;
+    const std::string at = dir.lora.own.empty() && asked.own.empty() ? "" : " at " + layer;
+    reject_adapter(dir, "the adapter was made with other LoRA settings", found + at, expected);
+  }
+}
+
 }  // namespace
 
-lora::LoraOptions lora_options(const recipe::Recipe& recipe) {
-  return {.variant = recipe.lora.variant,
-          .rank = recipe.lora.rank,
-          .alpha = recipe.lora.alpha,
-          .dropout = recipe.lora.dropout};
+lora::LoraOptions lora_options(const recipe::Recipe& recipe,
+                               const std::vector<lora::LinearSite>& sites) {
+  return lora::with_own({.variant = recipe.lora.variant,
+                         .rank = recipe.lora.rank,
+                         .alpha = recipe.lora.alpha,
+                         .dropout = recipe.lora.dropout},
+                        sites,
+                        {.rank = recipe.lora.rank_pattern, .alpha = recipe.lora.alpha_pattern});
 }
 
 /// An adapter to start from has exactly the recipe's layers, rank and scale; whole-trained tensors
@@ -33,7 +51,7 @@ lora::LoraOptions lora_options(const recipe::Recipe& recipe) {
 void check_init_adapter(const hf::AdapterDir& dir, const recipe::Recipe& recipe,
                         const std::vector<lora::LinearSite>& sites) {
   if (!dir.parts && lora::find_variant(recipe.lora.variant).changes_weight) {
-    const lora::LoraOptions saved = lora::saved_options(lora_options(recipe));
+    const lora::LoraOptions saved = lora::saved_options(lora_options(recipe, sites));
     refuse(ErrorKind::kUsage,
            "lora.variant: " + recipe.lora.variant + " begins from the base's own weights",
            "lora.init_from", dir.path, "no adapter to start from",
@@ -54,15 +72,7 @@ void check_init_adapter(const hf::AdapterDir& dir, const recipe::Recipe& recipe,
                    std::to_string(wanted.size()) + " layers" +
                        (missing.empty() ? "" : "; not in the adapter: " + join(missing, ", ", 5)));
   }
-  const auto describe = [](const lora::LoraOptions& lora) {
-    return "variant " + lora.variant + ", rank " + std::to_string(lora.rank) + ", alpha " +
-           io::Json(lora.alpha).dump();
-  };
-  const lora::LoraOptions asked = lora_options(recipe);
-  if (!dir.parts && !wanted.empty() && describe(dir.lora) != describe(asked)) {
-    reject_adapter(dir, "the adapter was made with other LoRA settings", describe(dir.lora),
-                   describe(asked));
-  }
+  if (!dir.parts) check_settings(dir, lora_options(recipe, sites), wanted);
   for (const std::string& tensor : dir.full_tensors) {
     if (trains_whole(recipe, tensor)) continue;
     reject_adapter(dir, "the adapter holds whole-trained tensors that the recipe does not train",

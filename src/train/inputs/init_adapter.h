@@ -8,8 +8,10 @@
 
 namespace lft::train {
 
-/// The recipe's LoRA settings.
-lora::LoraOptions lora_options(const recipe::Recipe& recipe);
+/// The recipe's LoRA settings for the layers that get adapters. kUsage for a pattern of a rank or
+/// an alpha that matches none of them.
+lora::LoraOptions lora_options(const recipe::Recipe& recipe,
+                               const std::vector<lora::LinearSite>& sites);
 /// kInput unless it has exactly these layers, the recipe's variant, rank and scale; whole-trained
 /// tensors of it must be trained whole again.
 void check_init_adapter(const hf::AdapterDir& dir, const recipe::Recipe& recipe,

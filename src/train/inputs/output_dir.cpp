@@ -35,9 +35,9 @@ void check_output_dir(const recipe::Recipe& recipe, bool resume) {
       fail(ErrorKind::kUsage, "output_dir lies inside the input " + input,
            "choose another output_dir");
   }
-  if (io::is_directory(recipe.data.train) && io::is_inside(dir, recipe.data.train)) {
-    fail(ErrorKind::kUsage, "output_dir lies inside the prepared data",
-         "choose another output_dir");
+  for (const recipe::Source& source : recipe.data.train.sources()) {
+    if (io::is_directory(source.path) && io::is_inside(dir, source.path))
+      fail(ErrorKind::kUsage, "output_dir lies inside the data", "choose another output_dir");
   }
   if (io::path_exists(dir) && !io::is_directory(dir))
     fail(ErrorKind::kResource, "output_dir is a file", "choose another output_dir");

@@ -68,4 +68,24 @@ RecipeEncoding recipe_encoding(const recipe::Recipe& asked) {
   return encoding;
 }
 
+std::unique_ptr<data::Dataset> open_train(const recipe::Recipe& recipe,
+                                          const text::Tokenizer& tokenizer,
+                                          const data::EncodeOptions& options,
+                                          const data::IndexUse& use) {
+  const std::vector<recipe::Source> sources = recipe.data.train.sources();
+  std::vector<std::unique_ptr<data::Dataset>> parts;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const recipe::Source& source = sources[i];
+    data::IndexUse of_part = use;
+    for (std::string& stem : of_part.kept) {
+      if (sources.size() > 1) stem = data::part_stem(stem, i);
+    }
+    parts.push_back(data::open_dataset(
+        source.path, source.image_root.empty() ? recipe.data.image_root : source.image_root,
+        tokenizer, options, of_part));
+  }
+  if (parts.size() == 1) return std::move(parts.front());
+  return data::join_datasets(std::move(parts), /*as_sources=*/true);
+}
+
 }  // namespace lft::train

@@ -22,4 +22,11 @@ void apply_data_rules(const recipe::Recipe& recipe, data::EncodeOptions& options
 /// lowered, ...) becomes a notice.
 RecipeEncoding recipe_encoding(const recipe::Recipe& recipe);
 
+/// data.train, opened. Of a list its sources one after the other, a row's source() its place in it.
+/// The index of source i of several is kept as part i (src/data/dataset.h).
+std::unique_ptr<data::Dataset> open_train(const recipe::Recipe& recipe,
+                                          const text::Tokenizer& tokenizer,
+                                          const data::EncodeOptions& options,
+                                          const data::IndexUse& use = {});
+
 }  // namespace lft::train

@@ -31,11 +31,11 @@ void each_image(const data::Dataset& dataset, const Look& look) {
 
 /// Of an image within the image root that can be read, with a megabyte of memory, whatever its
 /// size.
-void hash_content(Sha256& hash, const RunData& data, const std::string& name) {
-  const std::string path = data.image_root + "/" + name;
+void hash_content(Sha256& hash, const std::string& root, const std::string& name) {
+  const std::string path = root + "/" + name;
   struct stat status {};
   if (stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return;
-  if (!io::is_inside(path, data.image_root) || access(path.c_str(), R_OK) != 0) return;
+  if (!io::is_inside(path, root) || access(path.c_str(), R_OK) != 0) return;
   const io::FileHandle file = io::FileHandle::open_to_read(path);
   std::string piece(1 << 20, '\0');
   for (uint64_t at = 0; at < file.size(); at += piece.size()) {
@@ -53,7 +53,6 @@ RunData open_run_data(const recipe::Recipe& recipe, const family::ModelConfig& c
   RunData run;
   run.tokenizer = std::move(tokenizer);
   run.workers = recipe.data.workers;
-  run.image_root = recipe.data.image_root.empty() ? "." : recipe.data.image_root;
   std::string notice;
   run.encode = data::encode_options(recipe.model.path, config, *run.tokenizer, encode_rules(recipe),
                                     &notice);
@@ -71,11 +70,8 @@ RunData open_run_data(const recipe::Recipe& recipe, const family::ModelConfig& c
   }
   const std::string kept = recipe.output_dir + "/index/";
   const bool lengths = recipe.train.worst_first || recipe.data.group_by_length;
-  const auto open = [&](const std::string& path, const std::string& name) {
-    return data::open_dataset(path, recipe.data.image_root, *run.tokenizer, run.encode,
-                              {.kept = {kept + name}, .lengths = lengths});
-  };
-  run.train = open(recipe.data.train, "train");
+  const data::IndexUse of_train{.kept = {kept + "train"}, .lengths = lengths};
+  run.train = open_train(recipe, *run.tokenizer, run.encode, of_train);
   if (recipe.data.eval_share > 0) {
     const int64_t rows = run.train->size();
     data::HeldOut parts = data::hold_out(std::move(run.train), recipe.data.eval_share,
@@ -85,8 +81,12 @@ RunData open_run_data(const recipe::Recipe& recipe, const family::ModelConfig& c
     notices->push_back("data.eval_share: " + std::to_string(run.eval->size()) + " of " +
                        std::to_string(rows) + " rows are held out");
   }
-  if (run.train->size() == 0) refuse(ErrorKind::kInput, "no row to train on", recipe.data.train);
-  if (!recipe.data.eval.empty()) run.eval = open(recipe.data.eval, "eval");
+  if (run.train->size() == 0)
+    refuse(ErrorKind::kInput, "no row to train on", recipe.data.train.text());
+  if (!recipe.data.eval.empty()) {
+    run.eval = data::open_dataset(recipe.data.eval, recipe.data.image_root, *run.tokenizer,
+                                  run.encode, {.kept = {kept + "eval"}, .lengths = lengths});
+  }
   if (recipe.data.group_by_length) sample_lengths(run);
   return run;
 }
@@ -138,13 +138,35 @@ const std::string& image_digest(RunData& data) {
   Sha256 hash;
   each_image(*data.train, [&](const data::ImageFile& file, int32_t number) {
     hash.update(std::to_string(file.bytes) + "\n");
-    if (few) hash_content(hash, data, data.train->image_name(number));
+    const std::string root = data.train->image_root(number);
+    if (few) hash_content(hash, root.empty() ? "." : root, data.train->image_name(number));
   });
   return data.image_digest.emplace(count == 0 ? "" : hash.hex().substr(0, 16));
 }
 
-data::LoaderOptions loader_options(const recipe::Recipe& recipe,
+std::vector<data::SourceShare> source_shares(const recipe::Recipe& recipe,
+                                             const data::Dataset& train) {
+  const std::vector<recipe::Source>& listed = recipe.data.train.list;
+  std::vector<data::SourceShare> shares(listed.size());
+  if (listed.empty()) return shares;
+  for (int64_t i = 0; i < train.size(); ++i) ++shares[static_cast<size_t>(train.source(i))].rows;
+  int64_t begin = 0;
+  for (size_t i = 0; i < shares.size(); ++i) {
+    shares[i].begin = begin;
+    shares[i].taken = data::rows_taken(listed[i].weight, shares[i].rows);
+    begin += shares[i].rows;
+    if (shares[i].taken < 0) {
+      refuse(ErrorKind::kUsage, "a weight that makes an epoch too long",
+             "data.train, " + listed[i].path, std::to_string(listed[i].weight), {},
+             "lower its weight");
+    }
+  }
+  return shares;
+}
+
+data::LoaderOptions loader_options(const RunSettings& settings,
                                    const std::vector<data::SampleLength>& lengths) {
+  const recipe::Recipe& recipe = settings.recipe;
   data::LoaderOptions options{.batch_size = recipe.train.batch_size,
                               .grad_accum = recipe.train.grad_accum,
                               .workers = recipe.data.workers,
@@ -152,7 +174,8 @@ data::LoaderOptions loader_options(const recipe::Recipe& recipe,
                               .shuffle = recipe.data.shuffle.rows,
                               .blocks = recipe.data.shuffle.blocks,
                               .skip_bad = recipe.data.on_bad_sample == "skip",
-                              .max_tokens = recipe.train.max_tokens_per_step};
+                              .max_tokens = recipe.train.max_tokens_per_step,
+                              .sources = settings.sources};
   const auto tokens_of = [&] {
     auto tokens = std::make_shared<std::vector<int32_t>>();
     for (const data::SampleLength& length : lengths) tokens->push_back(length.tokens);

@@ -17,7 +17,6 @@ struct RunData {
   std::unique_ptr<text::Tokenizer> tokenizer;
   data::EncodeOptions encode;
   std::unique_ptr<data::Dataset> train, eval;  // eval may be null
-  std::string image_root;
   int64_t workers = 4;
   std::vector<data::SampleLength>
       lengths;           // of the rows to train on, once sample_lengths() has measured them
@@ -51,8 +50,13 @@ const std::string& image_stamp(RunData& data);
 /// names any.
 const std::string& image_digest(RunData& data);
 
+/// How many rows of each source of data.train an epoch takes. Empty of one path. kUsage where a
+/// weight makes more rows than an epoch may have.
+std::vector<data::SourceShare> source_shares(const recipe::Recipe& recipe,
+                                             const data::Dataset& train);
+
 /// `lengths` are looked at under data.group_by_length, and cut packed micro-batches where they are
 /// measured.
-data::LoaderOptions loader_options(const recipe::Recipe& recipe,
+data::LoaderOptions loader_options(const RunSettings& settings,
                                    const std::vector<data::SampleLength>& lengths);
 }  // namespace lft::train

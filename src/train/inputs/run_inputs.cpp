@@ -32,13 +32,29 @@ void check_fp8_shapes(family::ModelImpl& model) {
   }
 }
 
-/// A variant that begins by writing to the weights of its layers finds them dense.
+/// Of the weights of the decoder's layers nothing is trained that lies in slices.
+void check_shards(const recipe::Recipe& recipe) {
+  if (recipe.train.shard == "none" || !trains_whole(recipe, "language_model.")) return;
+  refuse(ErrorKind::kUsage, "a base that processes hold in slices cannot be trained", "full",
+         join(recipe.full) + " beside train.shard: base", "adapters on the llm",
+         "use lora.targets for the llm, or set train.shard to none");
+}
+
+/// A variant that begins by writing to the weights of its layers finds them dense, and whole.
 void check_dense(const RunSettings& settings, const std::vector<lora::LinearSite>& sites) {
-  if (settings.storage == ops::BaseStorage::kDense ||
+  const bool sharded = settings.recipe.train.shard != "none";
+  if ((settings.storage == ops::BaseStorage::kDense && !sharded) ||
       !lora::find_variant(settings.recipe.lora.variant).changes_weight)
     return;
   for (const lora::LinearSite& site : sites) {
     if (!in_decoder_layer(site.name)) continue;
+    if (settings.storage == ops::BaseStorage::kDense) {
+      refuse(ErrorKind::kUsage,
+             "lora.variant: " + settings.recipe.lora.variant +
+                 " changes the weights of its layers, and these lie in slices",
+             "train.shard, layer " + site.name, settings.recipe.train.shard, "none",
+             "set train.shard to none, or lora.variant: lora");
+    }
     refuse(ErrorKind::kUsage,
            "lora.variant: " + settings.recipe.lora.variant +
                " changes the weights of its layers, and these are codes",
@@ -79,11 +95,12 @@ void open_init(const recipe::Recipe& recipe, const std::vector<lora::LinearSite>
 int64_t count_trainable(const recipe::Recipe& recipe, family::ModelImpl& shapes,
                         const std::vector<lora::LinearSite>& sites) {
   int64_t count = 0;
+  const lora::LoraOptions options = lora_options(recipe, sites);
   for (const lora::LinearSite& site : sites) {
     const at::Tensor& weight = site.layer->weight;
+    const int64_t rank = options.of(site.name).rank;
     for (const lora::AdapterTensor& tensor : lora::find_variant(recipe.lora.variant).tensors)
-      count +=
-          c10::multiply_integers(tensor.shape(weight.size(0), weight.size(1), recipe.lora.rank));
+      count += c10::multiply_integers(tensor.shape(weight.size(0), weight.size(1), rank));
   }
   for (const auto& parameter : shapes.named_parameters()) {
     if (trains_whole(recipe, parameter.key())) count += parameter.value().numel();
@@ -139,6 +156,7 @@ RunInputs open_inputs(const recipe::Recipe& asked, bool resume, bool writes) {
            "full", join(recipe.full) + " beside model.base_dtype: " + recipe.model.base_dtype,
            "adapters on the llm", "use lora.targets for the llm, or another model.base_dtype");
   }
+  check_shards(recipe);
 
   family::Model shapes = shape_only(inputs.config);
   if (inputs.storage == ops::BaseStorage::kFp8) check_fp8_shapes(*shapes);
@@ -159,7 +177,8 @@ RunInputs open_inputs(const recipe::Recipe& asked, bool resume, bool writes) {
   }
   inputs.data = open_run_data(recipe, inputs.config, std::move(tokenizer), &inputs.notices);
   inputs.max_tokens = inputs.data.encode.max_tokens;
-  inputs.rows = inputs.data.train->size();
+  inputs.sources = source_shares(recipe, *inputs.data.train);
+  inputs.rows = data::epoch_size({.sources = inputs.sources}, inputs.data.train->size());
   settle_accumulation(recipe, inputs.rows);
   const recipe::Recipe::Train& train = inputs.recipe.train;
   inputs.steps_per_epoch = divide_up(inputs.rows, train.batch_size * train.grad_accum);
@@ -177,7 +196,7 @@ data::BatchLayout batch_layout(const RunInputs& inputs) {
 }
 
 std::unique_ptr<data::Loader> start_loader(const RunInputs& inputs, int64_t first_step) {
-  data::LoaderOptions options = loader_options(inputs.recipe, inputs.data.lengths);
+  data::LoaderOptions options = loader_options(inputs, inputs.data.lengths);
   options.layout = std::make_shared<data::BatchLayout>(batch_layout(inputs));
   options.rank = inputs.rank;
   options.ranks = inputs.ranks;

@@ -1,10 +1,12 @@
 // From a recipe to everything a run needs before its weights: opened and checked while it is still
 // cheap to fail.
 #pragma once
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "models/ops/weight/sharded.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/hf/adapter/adapter.h"
 #include "src/hf/model_dir.h"
@@ -26,6 +28,7 @@ struct RunInputs : RunSettings {
   RunModelFiles model;
   RunData data;
   std::vector<std::string> notices;
+  std::shared_ptr<ops::ShardMemory> shards = nullptr;  // of `holders`; null: of this process alone
 };
 /// Cheapest checks first: the output directory, model headers, adapter headers, tokenizer, data
 /// rows. With `resume` the output directory may hold a run; after one of its checkpoints

@@ -18,8 +18,8 @@ namespace {
 
 /// Adapters, new ones where none are given, and what of the model is trained then.
 void make_trained(RunModel& run, const recipe::Recipe& recipe, const hf::AdapterDir* init_from) {
-  run.lora = lora_options(recipe);
   const std::vector<lora::LinearSite> sites = adapted_sites(recipe, *run.model, nullptr);
+  run.lora = lora_options(recipe, sites);
   run.adapted_layers = static_cast<int64_t>(sites.size());
   if (init_from != nullptr) {
     hf::AdapterDir dir = *init_from;
@@ -73,12 +73,13 @@ Learnable never_learning(const family::ModelConfig& config,
 RunModel build_model(const RunInputs& inputs) {
   const recipe::Recipe& recipe = inputs.recipe;
   RunModel run;
+  const hf::BaseForm base{inputs.storage, inputs.shards};
   if (recipe.model.init == "random") {
     run.model = hf::random_model(inputs.config, inputs.base_dtype, inputs.device,
-                                 static_cast<uint64_t>(recipe.train.seed), inputs.storage);
+                                 static_cast<uint64_t>(recipe.train.seed), base);
   } else {
     run.model = hf::load_model(inputs.model.dir, inputs.base_dtype, inputs.device,
-                               recipe.model.check_weights, inputs.storage, &run.base_digest);
+                               recipe.model.check_weights, base, &run.base_digest);
   }
   run.model->neftune_alpha = recipe.optim.neftune_alpha;
   make_trained(run, recipe, inputs.model.init_from ? &*inputs.model.init_from : nullptr);
@@ -121,6 +122,7 @@ std::vector<std::string> describe_plan(const RunInputs& inputs, const RunModel& 
   std::string trained = trained_share(model.trainable_parameters, model.parameters);
   if (model.adapted_layers > 0) {
     trained += ": " + recipe.lora.variant + " of rank " + std::to_string(recipe.lora.rank) +
+               (model.lora.own.empty() ? "" : " and others (lora.rank_pattern, alpha_pattern)") +
                " on " + std::to_string(model.adapted_layers) + " layers";
   }
   if (!recipe.full.empty())
@@ -130,7 +132,10 @@ std::vector<std::string> describe_plan(const RunInputs& inputs, const RunModel& 
   return {
       "model      " + recipe.model.path + ", frozen weights in " +
           (inputs.storage == ops::BaseStorage::kDense ? "" : recipe.model.base_dtype + " and ") +
-          compute_name(inputs.base_dtype),
+          compute_name(inputs.base_dtype) +
+          (inputs.holders == 1 ? ""
+                               : ", the decoder's layers in slices over " +
+                                     std::to_string(inputs.holders) + " processes"),
       "trains     " + trained,
       "device     " + inputs.device.str() +
           (inputs.device.is_cpu()

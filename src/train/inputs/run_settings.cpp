@@ -28,7 +28,7 @@ bool offloads_activations(const recipe::Recipe& recipe, at::Device device) {
 
 namespace {
 
-/// But for what the family's images are.
+/// But for what the family's images are, and for who holds the base.
 bool could_record(const recipe::Recipe& recipe, const RunSettings& settings) {
   return recipe.train.cuda_graphs == "auto" && records_graphs(settings.device) &&
          recipe.train.max_tokens_per_step > 0 && !recipe.train.activation_offload;
@@ -37,13 +37,20 @@ bool could_record(const recipe::Recipe& recipe, const RunSettings& settings) {
 }  // namespace
 
 bool uses_cuda_graphs(const recipe::Recipe& recipe, const RunSettings& settings) {
-  return could_record(recipe, settings) && settings.config.family->unlike_passes().empty();
+  return could_record(recipe, settings) && recipe.data.train.list.size() < 2 &&
+         settings.holders == 1 && settings.config.family->unlike_passes().empty();
 }
 
 std::string graphs_left_out(const recipe::Recipe& recipe, const RunSettings& settings) {
   const family::Family& family = *settings.config.family;
   const std::string unlike = family.unlike_passes();
-  if (!could_record(recipe, settings) || unlike.empty()) return {};
+  if (!could_record(recipe, settings)) return {};
+  if (recipe.data.train.list.size() > 1)
+    return "train.cuda_graphs: the losses of several sources are told apart: none is recorded";
+  if (settings.holders > 1)
+    return "train.shard: base: layers are gathered as a pass comes to them, so that none is "
+           "recorded as a CUDA graph";
+  if (unlike.empty()) return {};
   return "train.cuda_graphs: " + unlike + ", so that no two passes are alike: none is recorded";
 }
 

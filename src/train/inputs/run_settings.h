@@ -4,9 +4,11 @@
 #include <c10/core/Device.h>
 
 #include <string>
+#include <vector>
 
 #include "models/family/config.h"
 #include "models/ops/weight/weight.h"
+#include "src/data/sources/epoch_sources.h"
 #include "src/recipe/recipe.h"
 #include "src/train/machine/precision.h"
 
@@ -20,10 +22,12 @@ struct RunSettings {
   at::ScalarType base_dtype = at::kFloat;
   ops::BaseStorage storage = ops::BaseStorage::kDense;  // of the decoder's linear layers; the rest
                                                         // of the frozen weights has base_dtype
-  int64_t max_tokens = 2048;  // data.max_tokens, at most the model's positions
-  int64_t rows = 0;           // of data.train
+  int64_t max_tokens = 2048;                    // data.max_tokens, at most the model's positions
+  int64_t rows = 0;                             // of data.train that an epoch takes
+  std::vector<data::SourceShare> sources = {};  // of data.train, where it is a list
   int64_t steps_per_epoch = 0, total_steps = 0;
   int64_t rank = 0, ranks = 1;  // of the processes that share each step's micro-batches
+  int64_t holders = 1;          // processes of this machine that hold the decoder's layers together
   int64_t eval_reading = 0;  // SampleLength::reading, the most of the rows to evaluate on between
                              // steps, while the workers read on for the next one
 };
@@ -38,10 +42,11 @@ int64_t recompute_every(const std::string& activation_checkpointing);
 /// Whether inputs of recomputed blocks are to wait in host memory: asked for, and not on a CPU,
 /// where they do anyway.
 bool offloads_activations(const recipe::Recipe& recipe, at::Device device);
-/// Packed micro-batches on a GPU, their activations kept there, of a family whose images are all of
-/// one shape. `recipe`: the settings' own, or one that differs.
+/// Packed micro-batches on a GPU, their activations kept there, of one source of data.train and a
+/// family whose images are all of one shape. `recipe`: the settings' own, or one that differs.
 bool uses_cuda_graphs(const recipe::Recipe& recipe, const RunSettings& settings);
-/// What to say of a run whose passes would be recorded but for its family's images; else empty.
+/// What to say of a run whose passes would be recorded but for its family's images, several sources
+/// of data.train, or its base in slices; else empty.
 std::string graphs_left_out(const recipe::Recipe& recipe, const RunSettings& settings);
 
 }  // namespace lft::train

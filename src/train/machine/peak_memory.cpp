@@ -21,7 +21,7 @@ PeakMemory::PeakMemory(at::Device device) : device_(device) {
   if (device.is_cpu()) {
     std::ofstream("/proc/self/clear_refs")
         << "5";  // VmHWM is now VmRSS; where that is not allowed an earlier peak may show
-    start_ = line_bytes(kStatus, "RssAnon:");
+    start_ = line_bytes(kStatus, "RssAnon:") + line_bytes(kStatus, "RssShmem:");
   } else {
     c10::getDeviceAllocator(device.type())->resetPeakStats(device.index());
     start_ = static_cast<double>(reserved(device).current);
@@ -30,8 +30,7 @@ PeakMemory::PeakMemory(at::Device device) : device_(device) {
 
 double PeakMemory::growth() const {
   if (!device_.is_cpu()) return static_cast<double>(reserved(device_).peak) - start_;
-  const double files = line_bytes(kStatus, "RssFile:") + line_bytes(kStatus, "RssShmem:");
-  return line_bytes(kStatus, "VmHWM:") - files - start_;
+  return line_bytes(kStatus, "VmHWM:") - line_bytes(kStatus, "RssFile:") - start_;
 }
 
 }  // namespace lft::train

@@ -294,9 +294,9 @@ int64_t MicroBatchShape::positions() const {
 
 MicroBatchShape worst_micro_batch(const RunSettings& settings,
                                   const std::vector<data::SampleLength>& lengths) {
-  const data::LoaderOptions options = loader_options(settings.recipe, lengths);
-  const auto size = static_cast<int64_t>(lengths.size()),
-             group = options.batch_size * options.grad_accum;
+  const data::LoaderOptions options = loader_options(settings, lengths);
+  const int64_t size = data::epoch_size(options, std::ssize(lengths)),
+                group = options.batch_size * options.grad_accum;
   const bool packed = options.max_tokens > 0;
   LargestMicroBatch seen(settings);
   int64_t in_step = 0;
@@ -304,7 +304,7 @@ MicroBatchShape worst_micro_batch(const RunSettings& settings,
       std::min<int64_t>(kMostEpochs, (settings.total_steps + settings.steps_per_epoch - 1) /
                                          settings.steps_per_epoch);
   for (int64_t epoch = 0; epoch < epochs; ++epoch) {
-    data::EpochOrder order(options, size, epoch);
+    data::EpochOrder order(options, std::ssize(lengths), epoch);
     for (int64_t begin = 0; begin < size; begin += group) {
       const MicroBatchShape none{.samples = {},
                                  .indices = {},
@@ -346,7 +346,13 @@ MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst
     if (bytes > 0) plan.parts.push_back({name, bytes});
     plan.peak += std::max(0.0, bytes);
   };
-  add("frozen weights", (size.frozen - size.coded) * types.weight + size.coded_bytes);
+  const double in_slices = settings.holders > 1 ? size.layer_bytes : 0;
+  const auto holders = static_cast<double>(settings.holders);
+  add("frozen weights",
+      (size.frozen - size.coded) * types.weight + size.coded_bytes - in_slices * (1 - 1 / holders));
+  const int64_t layers = settings.config.text.layers;
+  add("layers gathered of slices",
+      in_slices * static_cast<double>(std::min<int64_t>(2, layers)) / static_cast<double>(layers));
   add("trainables", 4 * size.trained);
   add("copies of A and B for products", size.shadows);
   add("A and B as they began", types.gpu ? 0 : size.starts);

@@ -7,6 +7,7 @@
 #include "kernels/nf4/nf4.h"
 #include "models/lora/registry.h"
 #include "models/ops/weight/fp8.h"
+#include "src/train/inputs/init_adapter.h"
 #include "src/train/inputs/model_shapes.h"
 #include "src/train/optim/rules.h"
 
@@ -26,26 +27,32 @@ struct Trains {
   explicit Trains(const RunSettings& settings)
       : recipe(settings.recipe), shapes(shape_only(settings.config)) {
     const std::vector<std::string> unused = settings.config.family->unused_modules(settings.config);
-    for (const lora::LinearSite& site : adapted_sites(recipe, *shapes, nullptr)) {
+    const std::vector<lora::LinearSite> sites = adapted_sites(recipe, *shapes, nullptr);
+    options = lora_options(recipe, sites);
+    for (const lora::LinearSite& site : sites) {
       const bool never_runs = std::ranges::any_of(
           unused, [&](const std::string& module) { return site.name.starts_with(module + "."); });
       if (never_runs) continue;  // its adapter is there, and as good as nothing
       adapted_names.insert(site.name);
       const at::Tensor& weight = site.layer->weight;
       for (const lora::AdapterTensor& tensor : variant.tensors) {
-        trainables.emplace_back(site.name + "." + tensor.name,
-                                tensor.shape(weight.size(0), weight.size(1), recipe.lora.rank));
+        trainables.emplace_back(
+            site.name + "." + tensor.name,
+            tensor.shape(weight.size(0), weight.size(1), options.of(site.name).rank));
       }
     }
     for (const auto& parameter : shapes->named_parameters()) {
       const at::Tensor& tensor = parameter.value();
       const auto elements = static_cast<double>(tensor.numel());
       base.frozen += elements;
-      if (settings.storage != ops::BaseStorage::kDense && in_decoder_layer(parameter.key()) &&
-          tensor.dim() == 2) {
-        base.coded += elements;
-        base.coded_bytes += bytes_of_codes(settings.storage, static_cast<double>(tensor.size(0)),
-                                           static_cast<double>(tensor.size(1)));
+      if (in_decoder_layer(parameter.key()) && tensor.dim() == 2) {
+        const bool coded = settings.storage != ops::BaseStorage::kDense;
+        const double bytes =
+            coded ? bytes_of_codes(settings.storage, static_cast<double>(tensor.size(0)),
+                                   static_cast<double>(tensor.size(1)))
+                  : elements * static_cast<double>(c10::elementSize(settings.base_dtype));
+        base.layer_bytes += bytes;
+        if (coded) base.coded += elements, base.coded_bytes += bytes;
       }
       if (whole(parameter.key())) trainables.emplace_back(parameter.key(), tensor.sizes().vec());
     }
@@ -66,6 +73,7 @@ struct Trains {
   const lora::Variant& variant = lora::find_variant(recipe.lora.variant);
   const lora::AdapterMemory& adapter = variant.memory;
   family::Model shapes;
+  lora::LoraOptions options;
   std::set<std::string> adapted_names;
   /// Those of an adapter, and a parameter that is trained whole, with their shapes.
   std::vector<std::pair<std::string, std::vector<int64_t>>> trainables;
@@ -120,7 +128,7 @@ double variant_keeps(const Counting& c, const Layer& layer, double rows) {
 double adapter_keeps(const Counting& c, const Layer& layer, double rows) {
   const double product =
       c.trains.adapted(layer.name)
-          ? rows * static_cast<double>(c.trains.recipe.lora.rank) * c.types.compute
+          ? rows * static_cast<double>(c.trains.options.of(layer.name).rank) * c.types.compute
           : 0;
   return product + variant_keeps(c, layer, rows);
 }

@@ -45,6 +45,7 @@ struct TrainedSize {
   double trained = 0, frozen = 0, coded = 0;  // elements; coded: of the frozen ones
   double before_decoder = 0;                  // of the trained ones: vision tower and projector
   double coded_bytes = 0, moments = 0;        // bytes
+  double layer_bytes = 0;                     // of the linear layers of the decoder's layers
   double shadows = 0;                         // bytes of the trainables' copies for products
   double starts = 0;                          // bytes of A and B as they began, in host memory
   double update = 0;                          // bytes that an update needs for a while

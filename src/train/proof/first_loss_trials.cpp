@@ -27,8 +27,10 @@ std::vector<data::Sample> under_template(const Probe& probe, const RunInputs& in
     for (size_t i = 0; i < probe.samples.size(); ++i) {
       const data::Row row = inputs.data.train->row(probe.indices[i]);
       if (row.images.size() != probe.samples[i].images.size()) return {};
-      samples.push_back(
-          data::encode_row(row, inputs.data.image_root, *inputs.data.tokenizer, options));
+      const std::vector<int32_t> shown = inputs.data.train->image_numbers(probe.indices[i]);
+      const std::string root = shown.empty() ? inputs.recipe.data.image_root
+                                             : inputs.data.train->image_root(shown.front());
+      samples.push_back(data::encode_row(row, root, *inputs.data.tokenizer, options));
     }
   } catch (const Error&) {
     return {};  // what does not fit this template is no suspect

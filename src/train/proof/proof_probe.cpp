@@ -51,7 +51,7 @@ std::vector<std::string> image_scopes(const std::vector<lora::Trainable>& traina
 
 [[noreturn]] void fail_without_supervision(const RunInputs& inputs, const Seen& seen) {
   refuse(ErrorKind::kInput, "no sample has a supervised token, so there is nothing to learn",
-         inputs.recipe.data.train, seen.text(),
+         inputs.recipe.data.train.text(), seen.text(),
          "an answer within data.max_tokens = " + std::to_string(inputs.data.encode.max_tokens) +
              " under data.template = " + inputs.data.encode.template_name,
          "usual causes: data.max_tokens cuts every answer off (raise it, or shorten "
@@ -63,14 +63,14 @@ std::vector<std::string> image_scopes(const std::vector<lora::Trainable>& traina
                                      const std::string& found) {
   refuse(ErrorKind::kUsage,
          "no image can teach the " + join(scopes, " and the ") + ", which the recipe trains",
-         inputs.recipe.data.train, found, "an image with a supervised token after it",
+         inputs.recipe.data.train.text(), found, "an image with a supervised token after it",
          "take " + join(scopes, " and ") +
              " out of full and lora.targets, or train on rows with images");
 }
 
 /// Fills samples and indices of the probe, where a micro-batch serves.
 void search(const RunInputs& inputs, bool image, Probe& probe, Seen& seen) {
-  data::LoaderOptions options = loader_options(inputs.recipe, inputs.data.lengths);
+  data::LoaderOptions options = loader_options(inputs, inputs.data.lengths);
   options.workers = 1;
   data::Loader loader(*inputs.data.train, options);
   const int64_t image_token = inputs.data.encode.config.image_token;

@@ -1,16 +1,18 @@
 #include "src/train/record/best_eval.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "src/train/record/run_hash.h"
 
 namespace lft::train {
 
-bool BestEval::take(double new_loss, int64_t new_step) {
+bool BestEval::take(double new_cost, double new_loss, int64_t new_step) {
   if (new_step <= last_step) return false;
   last_step = new_step;
   ++since;
-  if (!(new_loss < loss)) return false;
+  if (!(new_cost < cost) || !std::isfinite(new_cost)) return false;
+  cost = new_cost;
   loss = new_loss;
   step = new_step;
   since = 0;
@@ -18,14 +20,18 @@ bool BestEval::take(double new_loss, int64_t new_step) {
 }
 
 io::Json best_json(const BestEval& best) {
-  return {{"loss_bits", bits_text(best.loss)},
+  return {{"cost_bits", bits_text(best.cost)},
+          {"loss_bits", bits_text(best.loss)},
           {"step", best.step},
           {"last_step", best.last_step},
           {"since", best.since}};
 }
 
+/// Checkpoints of older builds have the loss alone: it was the cost.
 BestEval best_from(const io::Json& json) {
-  return {.loss = bits_value(json.at("loss_bits").get<std::string>()),
+  const auto loss = json.at("loss_bits").get<std::string>();
+  return {.cost = bits_value(json.value("cost_bits", loss)),
+          .loss = bits_value(loss),
           .step = json.at("step").get<int64_t>(),
           .last_step = json.at("last_step").get<int64_t>(),
           .since = json.at("since").get<int64_t>()};

@@ -1,6 +1,6 @@
 #include "src/train/record/run_files.h"
 
-#include <cstdio>
+#include <algorithm>
 
 #include "src/base/log.h"
 #include "src/base/text.h"
@@ -26,9 +26,19 @@ GroupRates rates_of(const Optimizer& optimizer, double factor) {
   return rates;
 }
 
+std::vector<std::string> source_names(const recipe::Recipe& recipe) {
+  std::vector<std::string> names;
+  for (const recipe::Source& source : recipe.data.train.list) {
+    const bool twice =
+        std::ranges::count(recipe.data.train.list, source.path, &recipe::Source::path) > 1;
+    names.push_back(source.path + (twice ? " #" + std::to_string(names.size() + 1) : ""));
+  }
+  return names;
+}
+
 RunFiles::RunFiles(const recipe::Recipe& recipe, report::ProgressOptions progress,
                    uint64_t metrics_bytes, bool writes)
-    : progress_(progress) {
+    : progress_(progress), sources_(source_names(recipe)) {
   if (!writes) return;
   metrics_.emplace(recipe.output_dir + "/metrics.jsonl", metrics_bytes);
   if (metrics_->offset() < metrics_bytes) {
@@ -49,24 +59,31 @@ RunFiles::RunFiles(const recipe::Recipe& recipe, report::ProgressOptions progres
 
 void RunFiles::step(const StepOutcome& outcome, const StepState& state, const StepHashes& hashes,
                     const GroupRates& lrs, double step_s) {
-  const report::StepMetrics line{.step = state.step,
-                                 .loss = outcome.loss,
-                                 .lr = outcome.lr,
-                                 .grad_norm = outcome.stats.norm,
-                                 .loss_scale = outcome.loss_scale,
-                                 .precision = compute_name(state.compute),
-                                 .supervised_tokens = outcome.supervised,
-                                 .tokens = outcome.tokens,
-                                 .tokens_per_s = static_cast<double>(outcome.tokens) / step_s,
-                                 .step_s = step_s,
-                                 .lrs = lrs,
-                                 .ids_hash = hashes.ids,
-                                 .run_hash = hashes.run};
+  report::StepMetrics line{.step = state.step,
+                           .loss = outcome.loss,
+                           .lr = outcome.lr,
+                           .grad_norm = outcome.stats.norm,
+                           .loss_scale = outcome.loss_scale,
+                           .precision = compute_name(state.compute),
+                           .supervised_tokens = outcome.supervised,
+                           .tokens = outcome.tokens,
+                           .tokens_per_s = static_cast<double>(outcome.tokens) / step_s,
+                           .step_s = step_s,
+                           .lrs = lrs,
+                           .ids_hash = hashes.ids,
+                           .run_hash = hashes.run};
+  for (const SourceLoss& source : outcome.sources) {
+    const std::string& name = sources_[static_cast<size_t>(source.source)];
+    line.losses.emplace_back(name, source.loss);
+    line.loss_tokens.emplace_back(name, source.supervised);
+  }
   if (metrics_) metrics_->step(line);
   progress_.update(line);
   if (!tensorboard_) return;
   tensorboard_->scalar("train/loss", line.step, line.loss);
   tensorboard_->scalar("train/lr", line.step, line.lr);
+  for (const auto& [source, loss] : line.losses)
+    tensorboard_->scalar("train/loss " + source, line.step, loss);
   for (const auto& [group, rate] : line.lrs)
     tensorboard_->scalar("train/lr " + group, line.step, rate);
   tensorboard_->scalar("train/grad_norm", line.step, line.grad_norm);
@@ -119,13 +136,18 @@ void RunFiles::note(const std::string& line) {
   notice(line);
 }
 
-void RunFiles::eval(int64_t step, double loss, int64_t samples) {
-  event("eval", step, {{"eval_loss", loss}, {"samples", samples}});
+void RunFiles::eval(int64_t step, double loss, int64_t samples,
+                    const std::vector<std::pair<std::string, double>>& figures) {
+  io::Json fields = {{"eval_loss", loss}, {"samples", samples}};
+  std::string line = "step " + std::to_string(step) + ": eval loss " + format_number(loss, "%.4f");
+  for (const auto& [name, value] : figures) {
+    fields[name] = value;
+    line += ", " + name + " " + format_number(value, "%.4f");
+    if (tensorboard_) tensorboard_->scalar("eval/" + name, step, value);
+  }
+  event("eval", step, fields);
   if (tensorboard_) tensorboard_->scalar("eval/loss", step, loss);
-  char line[96];
-  std::snprintf(line, sizeof line, "step %lld: eval loss %.4f on %lld samples",
-                static_cast<long long>(step), loss, static_cast<long long>(samples));
-  note(line);
+  note(line + " on " + std::to_string(samples) + " samples");
   progress_.eval_loss(loss);
 }
 

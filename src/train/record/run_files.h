@@ -21,6 +21,9 @@ namespace lft::train {
 using GroupRates = std::vector<std::pair<std::string, double>>;
 GroupRates rates_of(const Optimizer& optimizer, double factor);
 
+/// What metrics call each source of data.train: its path, with its number where a path comes twice.
+std::vector<std::string> source_names(const recipe::Recipe& recipe);
+
 class RunFiles {
  public:
   /// `metrics_bytes` of metrics.jsonl are kept (0: a fresh run). A file that is shorter loses its
@@ -36,7 +39,9 @@ class RunFiles {
   void warn(const std::vector<NormWarning>& warnings, int64_t step);
   /// A warning in a block, and an event of that name.
   void warn(const std::string& name, const ErrorInfo& info, int64_t step);
-  void eval(int64_t step, double loss, int64_t samples);
+  /// `figures`: of a metric, by name.
+  void eval(int64_t step, double loss, int64_t samples,
+            const std::vector<std::pair<std::string, double>>& figures);
   void event(const std::string& name, int64_t step, const io::Json& fields) {
     if (metrics_) metrics_->event(name, step, fields);
   }
@@ -53,6 +58,7 @@ class RunFiles {
  private:
   std::optional<report::MetricsFile> metrics_;
   report::Progress progress_;
+  std::vector<std::string> sources_;  // names of those of data.train, where it is a list
   std::unique_ptr<report::TensorBoardWriter> tensorboard_;
 };
 

@@ -70,6 +70,8 @@ void write_run_report(Run& run, const std::string& environment_json, const Repor
     report.facts.emplace_back("last loss", format_number(run.last_loss, "%.4f"));
   if (std::isfinite(facts.eval_loss))
     report.facts.emplace_back("eval loss", format_number(facts.eval_loss, "%.4f"));
+  for (const auto& [name, value] : facts.figures)
+    report.facts.emplace_back(name, format_number(value, "%.4f"));
   if (!facts.images.empty())
     report.facts.emplace_back("loss with own / other / grey image", facts.images);
   if (facts.with_answers) {

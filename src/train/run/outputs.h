@@ -18,6 +18,7 @@ void take_best(Run& run);
 
 struct ReportFacts {
   double seconds = 0, eval_loss = NAN;
+  std::vector<std::pair<std::string, double>> figures = {};  // of train.keep_best's metric, by name
   std::string images = {};    // the loss by image; empty: no row shows one
   bool with_answers = false;  // of the model to a few samples
 };

@@ -96,8 +96,12 @@ class ImageLook {
 
   void look_at(int64_t row) {
     try {
-      for (const std::string& path : dataset_.image_paths(row))
-        io::check_image(io::read_file(path, limits_.max_bytes), path, limits_);
+      const std::vector<std::string> paths = dataset_.image_paths(row);
+      for (size_t i = 0; i < paths.size(); ++i) {
+        const std::string bytes = dataset_.image_bytes(row, i);
+        if (bytes.empty()) return judge(row);
+        io::check_image(bytes, paths[i], limits_);
+      }
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kInput) throw;
       judge(row);

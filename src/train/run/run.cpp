@@ -245,6 +245,13 @@ io::Json run_identity(RunInputs& inputs, const std::string& base_digest) {
                        {kBaseDigest, base_digest},
                        {"data", data_hash(inputs.data)},
                        {kWorldSize, 1}};
+  io::Json taken = io::Json::array();
+  bool weighted = false;
+  for (const data::SourceShare& share : inputs.sources) {
+    taken.push_back(share.taken);
+    weighted |= share.taken != share.rows;
+  }
+  if (weighted) identity["rows of each source in an epoch"] = taken.dump();
   const data::EncodeOptions& encode = inputs.data.encode;
   identity["template"] = text::template_hash(encode.template_name);
   identity["end token"] = encode.eos;

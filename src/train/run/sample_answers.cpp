@@ -40,7 +40,7 @@ std::vector<infer::EvalRecord> ask(Run& run, const data::Dataset& rows, int64_t 
   const infer::EvalOptions options{.batch_size = batch_size,
                                    .workers = 1,
                                    .max_tokens = run.inputs.recipe.train.max_tokens_per_step,
-                                   .max_new_tokens = kAnswerTokens,
+                                   .decode = {.max_new_tokens = kAnswerTokens, .on_token = {}},
                                    .loss = false,
                                    .compute = run.state.compute};
   return infer::evaluate(run.model.model, rows, *run.inputs.data.tokenizer, run.inputs.data.encode,
@@ -61,18 +61,39 @@ std::map<std::string, std::string> read_before(const Run& run) {
   return answers;
 }
 
+/// Places in the evaluation's rows of those that are shown.
+std::vector<int64_t> shown_places(const data::Dataset& rows) {
+  const std::vector<int64_t> asked = spread(rows.size(), kAsked);
+  std::vector<int64_t> shown;
+  for (const int64_t place : spread(std::ssize(asked), kShown))
+    shown.push_back(asked[static_cast<size_t>(place)]);
+  return shown;
+}
+
 }  // namespace
 
-void record_answers_before(Run& run) {
-  const std::unique_ptr<data::Dataset> asked = asked_rows(rows_of(run)),
-                                       shown =
-                                           data::select_rows(*asked, spread(asked->size(), kShown));
-  io::Json before = io::Json::array();
-  for (const infer::EvalRecord& record : ask(run, *shown, 1)) {  // less memory than any step
-    if (record.answered) before.push_back({{"id", record.id}, {"answer", record.answer}});
+io::Json shown_answers(Run& run, const std::vector<infer::EvalRecord>& records) {
+  const data::Dataset& rows = rows_of(run);
+  const std::vector<int64_t> places = shown_places(rows);
+  io::Json answers = io::Json::array();
+  const auto add = [&](const infer::EvalRecord& record) {
+    if (record.answered) answers.push_back({{"id", record.id}, {"answer", record.answer}});
+  };
+  const bool answered = std::ranges::any_of(records, &infer::EvalRecord::answered);
+  for (const infer::EvalRecord& record : records) {
+    if (answered && std::ranges::find(places, record.index) != places.end()) add(record);
   }
-  io::write_file_atomic(before_path(run),
-                        before.dump(2, ' ', false, io::Json::error_handler_t::replace) + "\n");
+  if (!answered) {  // one by one takes less memory than any step
+    for (const infer::EvalRecord& record : ask(run, *data::select_rows(rows, places), 1))
+      add(record);
+  }
+  return answers;
+}
+
+void record_answers_before(Run& run) {
+  io::write_file_atomic(
+      before_path(run),
+      shown_answers(run, {}).dump(2, ' ', false, io::Json::error_handler_t::replace) + "\n");
 }
 
 SampleAnswers sample_answers(Run& run) {
@@ -96,8 +117,7 @@ SampleAnswers sample_answers(Run& run) {
                                 .before = {}};
     if (const auto found = before.find(record.id); found != before.end())
       answer.before = found->second;
-    const std::vector<std::string> images = asked->image_paths(record.index);
-    if (!images.empty()) answer.image_png = report::read_image(images.front());
+    answer.image_png = report::shown_image(asked->image_bytes(record.index, 0));
     answers.shown.push_back(std::move(answer));
   }
   return answers;

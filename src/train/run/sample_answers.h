@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "src/infer/evaluate.h"
+#include "src/io/json.h"
 #include "src/report/report.h"
 #include "src/train/run/run.h"
 
@@ -17,6 +19,9 @@ struct SampleAnswers {
 /// Rows of data.eval, of data.train where there is none, at even distances; greedy answers of at
 /// most 64 tokens. Writes those to the rows that will be shown to output_dir/answers_before.json.
 void record_answers_before(Run& run);
+/// The answers to the same rows after `step` as an event of metrics.jsonl, from which the report
+/// has those of every evaluation: of `records`, where an evaluation answered them, else asked now.
+io::Json shown_answers(Run& run, const std::vector<infer::EvalRecord>& records);
 /// Now, beside those that were recorded.
 SampleAnswers sample_answers(Run& run);
 

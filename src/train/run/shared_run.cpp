@@ -13,6 +13,7 @@
 #include "src/base/signals.h"
 #include "src/base/sum_tree.h"
 #include "src/data/held_out.h"
+#include "src/dist/shard_memory.h"
 #include "src/train/explain/autograd_errors.h"
 #include "src/train/machine/device.h"
 #include "src/train/memory/memory_plan.h"
@@ -23,8 +24,6 @@ namespace {
 
 /// For all processes to come.
 constexpr std::chrono::seconds kPatience{300};
-/// For rank 0 to answer rows and to write what is left, while the others have nothing to do.
-constexpr std::chrono::seconds kLastWork{3600};
 
 std::string message(const io::Json& json) {
   return json.dump(-1, ' ', false, io::Json::error_handler_t::replace);
@@ -59,8 +58,9 @@ void require_one_recipe(dist::Ranks& ranks, const recipe::Recipe& recipe) {
 }
 
 io::Json record_json(const infer::EvalRecord& record) {
-  return {record.index,    record.id,    record.question,        record.reference, record.answer,
-          record.answered, record.match, bits_text(record.loss), record.supervised};
+  return {record.index,      record.id,       record.question,   record.reference,
+          record.answer,     record.answered, record.match,      bits_text(record.loss),
+          record.supervised, record.open,     record.references, bits_text(record.score)};
 }
 
 infer::EvalRecord record_from(const io::Json& json) {
@@ -71,6 +71,9 @@ infer::EvalRecord record_from(const io::Json& json) {
           .answer = json.at(4),
           .answered = json.at(5),
           .match = json.at(6),
+          .open = json.at(9),
+          .references = json.at(10),
+          .score = bits_value(json.at(11)),
           .loss = bits_value(json.at(7)),
           .supervised = json.at(8)};
 }
@@ -163,6 +166,21 @@ void check_shares(RunInputs& inputs) {
   }
 }
 
+/// train.shard: base, with whom this process shares a machine.
+void share_base(RunInputs& inputs, dist::Ranks* ranks) {
+  if (inputs.recipe.train.shard == "none") return;
+  if (ranks != nullptr) inputs.shards = dist::share_memory(*ranks, inputs.device);
+  if (!inputs.shards) {
+    inputs.notices.push_back(
+        "train.shard: base: no other process of the run is on this machine: this one holds the "
+        "whole base, as with none");
+    return;
+  }
+  inputs.holders = inputs.shards->holders();
+  if (const std::string graphs = graphs_left_out(inputs.recipe, inputs); !graphs.empty())
+    inputs.notices.push_back(graphs);
+}
+
 }  // namespace
 
 int train_as(const dist::Place& place, const std::function<recipe::Recipe()>& read,
@@ -176,7 +194,7 @@ int train_as(const dist::Place& place, const std::function<recipe::Recipe()>& re
     require_one_recipe(ranks, recipe);
     ranks.set_timeout(std::chrono::seconds(recipe.dist.timeout_s));
     const int code = train(recipe, options);
-    ranks.set_timeout(std::max(kLastWork, std::chrono::seconds(recipe.dist.timeout_s)));
+    ranks.await_first();  // which answers rows and writes what is left
     ranks.exchange("done");
     ranks.leave();
     return code;
@@ -199,6 +217,7 @@ int agreed_signal(dist::Ranks* ranks) {
 RunInputs open_shared_inputs(const recipe::Recipe& recipe, const TrainOptions& options) {
   RunInputs inputs = open_inputs(recipe, options.resume, is_first(options.ranks));
   if (recipe.train.max_tokens_per_step > 0) sample_lengths(inputs.data);
+  share_base(inputs, options.ranks);
   if (options.ranks == nullptr) return inputs;
   inputs.rank = options.ranks->rank();
   inputs.ranks = options.ranks->size();
@@ -266,12 +285,12 @@ infer::EvalResult evaluate_shared(dist::Ranks* ranks, Run& run, const data::Data
     whole.skipped_indices.push_back(row);
     whole.skipped.push_back(reason);
   }
-  sum_up(whole);
+  sum_up(whole, options.metric);
   return whole;
 }
 
 data::StepSamples read_step(const Run& run, int64_t step) {
-  data::LoaderOptions options = loader_options(run.inputs.recipe, run.inputs.data.lengths);
+  data::LoaderOptions options = loader_options(run.inputs, run.inputs.data.lengths);
   options.layout = std::make_shared<data::BatchLayout>(batch_layout(run.inputs));
   return data::Loader(*run.inputs.data.train, std::move(options), step - 1).next();
 }

@@ -409,10 +409,12 @@ class Trainer {
     at(name);
     if (graphs_) graphs_->graphs().start_over();
     empty_cache(run_.inputs.device);
+    const std::optional<infer::Metric> metric = infer::find_metric(recipe_.train.keep_best);
     const infer::EvalOptions options{.batch_size = recipe_.train.batch_size,
                                      .workers = recipe_.data.workers,
                                      .max_tokens = recipe_.train.max_tokens_per_step,
-                                     .answers = false,
+                                     .metric = metric.value_or(infer::Metric::kExact),
+                                     .answers = metric.has_value(),
                                      .compute = run_.state.compute};
     const data::Dataset& rows = *run_.inputs.data.eval;
     std::optional<report::EvalProgress> progress(rows.size() / run_.inputs.ranks);
@@ -425,21 +427,27 @@ class Trainer {
     if (result.stopped) return;
     eval_loss_ = result.loss;
     evaluated_step_ = run_.state.step;
-    files_.eval(run_.state.step, result.loss, result.samples);
-    if (recipe_.train.keep_best != "none") judge_eval();
+    figures_ = metric ? figures_of(result, *metric) : std::vector<std::pair<std::string, double>>();
+    files_.eval(run_.state.step, result.loss, result.samples, figures_);
+    if (is_first(ranks_))
+      files_.event("eval_answers", run_.state.step,
+                   {{"answers", shown_answers(run_, result.records)}});
+    if (recipe_.train.keep_best != "none") judge_eval(metric ? -result.score : result.loss);
   }
 
-  void judge_eval() {
+  void judge_eval(double cost) {
     const int64_t step = run_.state.step;
-    if (run_.best.take(eval_loss_, step)) {
+    if (run_.best.take(cost, eval_loss_, step)) {
       files_.event("best", step, {{"eval_loss", eval_loss_}, {"path", path("best")}});
       if (is_first(ranks_)) save_best(run_, files_.sync());
     } else if (run_.best.waited(recipe_.train.patience) && step < run_.inputs.total_steps) {
       files_.event("early_stop", step,
                    {{"evaluations", run_.best.since}, {"best_step", run_.best.step}});
       files_.note("stopping after step " + std::to_string(step) + ": " +
-                  std::to_string(run_.best.since) + " evaluations in a row (train.patience) have " +
-                  "not gone below the loss of step " + std::to_string(run_.best.step));
+                  std::to_string(run_.best.since) + " evaluations in a row (train.patience) " +
+                  (by_loss() ? "have not gone below the loss of step "
+                             : "were not better than that of step ") +
+                  std::to_string(run_.best.step));
     }
   }
 
@@ -449,9 +457,14 @@ class Trainer {
     if (is_first(ranks_)) take_best(run_);
     if (ranks_ != nullptr) share_trainables(*ranks_, run_);
     eval_loss_ = run_.best.loss;
+    if (const auto metric = infer::find_metric(recipe_.train.keep_best); metric)
+      figures_ = {{infer::figure_name(*metric), -run_.best.cost}};
     files_.note("what is saved is of step " + std::to_string(run_.best.step) +
-                ", whose eval loss, " + format_number(run_.best.loss, "%.4f") +
-                ", is the lowest; the last step's weights are in its checkpoint");
+                (by_loss() ? ", whose eval loss, " + format_number(run_.best.cost, "%.4f") +
+                                 ", is the lowest"
+                           : ", whose " + recipe_.train.keep_best + ", " +
+                                 format_number(-run_.best.cost, "%.4f") + ", is the highest") +
+                "; the last step's weights are in its checkpoint");
   }
 
   /// What the images change in the loss of the probe's rows by now.
@@ -532,6 +545,7 @@ class Trainer {
     write_run_report(run_, environment_,
                      {.seconds = seconds_since(start_),
                       .eval_loss = eval_loss_,
+                      .figures = figures_,
                       .images = images_ ? short_text(*images_) : "",
                       .with_answers = with_answers});
   }
@@ -543,6 +557,7 @@ class Trainer {
     run_.optimizer.drop_gradients();
   }
 
+  bool by_loss() const { return recipe_.train.keep_best == "eval_loss"; }
   bool looks_at_activations(int64_t step) const {
     const int64_t every = recipe_.log.layer_activation_norms_every;
     return every > 0 && (step == 1 || step % every == 0);
@@ -574,7 +589,8 @@ class Trainer {
   Clock::time_point start_ = Clock::now();
   int64_t evaluated_step_ = -1;
   double eval_loss_ = NAN;
-  std::optional<ImageLosses> images_;  // as of the last evaluation
+  std::vector<std::pair<std::string, double>> figures_;  // of the last evaluation, by name
+  std::optional<ImageLosses> images_;                    // as of the last evaluation
 };
 
 /// Prints the proof that the run will train and returns it for the run's folder.

@@ -51,6 +51,19 @@ std::vector<std::vector<data::Sample>> parts_of(const std::vector<data::Sample>&
   return parts;
 }
 
+/// -log-probabilities of a pass's supervised tokens, summed up by the source of their sample:
+/// double [sources]. A product with zeros and ones: the same bits on every run.
+at::Tensor sums_by_source(const std::vector<data::Sample>& rows, const at::Tensor& logprobs_k,
+                          int64_t sources) {
+  at::Tensor is_of_sk = at::zeros({sources, logprobs_k.numel()}, at::kDouble);
+  int64_t at = 0;
+  for (const data::Sample& row : rows) {
+    is_of_sk[row.source].narrow(0, at, row.supervised()).fill_(-1);
+    at += row.supervised();
+  }
+  return at::mv(is_of_sk.to(logprobs_k.device()), logprobs_k.to(at::kDouble));
+}
+
 /// This process's micro-batches, forward and backward.
 class MicroBatches {
  public:
@@ -58,6 +71,7 @@ class MicroBatches {
       : learner_(learner),
         passes_(recovered ? nullptr : options.passes),
         ranks_(options.ranks),
+        sources_(options.sources),
         pass_(pass) {}
 
   /// Those without a supervised token contribute exactly nothing and are not run.
@@ -86,8 +100,10 @@ class MicroBatches {
   template <class Make>
   void run_rows(const std::vector<data::Sample>& rows, const Make& make,
                 const data::StepSamples& samples) {
-    const MicroPass pass = pass_;
+    MicroPass pass = pass_;
     ++pass_.micro_batch;
+    at::Tensor logprobs;
+    if (sources_ > 1) pass.logprobs = &logprobs;
     if (supervised_tokens(rows) == 0) return;
     const auto& [model, optimizer, scaler, schedule] = learner_;
     const bool reaches = can_reach(optimizer, rows);
@@ -102,31 +118,40 @@ class MicroBatches {
         if (reaches) scaler.scale(loss).backward();
       }
     } catch (const std::exception& error) {
+      pass.logprobs = nullptr;
       const auto again = [&] { return micro_loss(model, samples.make(rows), pass); };
       rethrow_explained(error, *model, again, loss);
     }
     result_.reached |= reaches;
     result_.losses.push_back(loss.detach().to(at::kDouble));
+    if (logprobs.defined()) result_.by_source.push_back(sums_by_source(rows, logprobs, sources_));
   }
 
   const Learner& learner_;
   PassRunner* const passes_;
   dist::Ranks* const ranks_;
+  const int64_t sources_;
   MicroPass pass_;
   Passes result_;
 };
 
-/// The loss over all processes, undefined where nothing that is trained was reached; the gradients
-/// are summed up.
-at::Tensor run_all(const Learner& learner, const StepOptions& options, MicroBatches& own,
-                   const data::StepSamples& samples, const StepState& state) {
+/// Over all processes.
+struct WholeLoss {
+  at::Tensor loss;       // undefined where nothing that is trained was reached
+  at::Tensor by_source;  // total_by_source()
+};
+
+/// The gradients are summed up.
+WholeLoss run_all(const Learner& learner, const StepOptions& options, MicroBatches& own,
+                  const data::StepSamples& samples, const StepState& state) {
+  Passes passes;
   if (options.ranks == nullptr) {
-    const at::Tensor loss = total_loss(own.run(samples, state.split));
+    passes = own.run(samples, state.split);
+    const at::Tensor loss = total_loss(passes);
     if (loss.defined() && options.gradients_ready)
       options.gradients_ready(state.step + 1, learner.optimizer);
-    return loss;
+    return {loss, total_by_source(passes)};
   }
-  Passes passes;
   std::exception_ptr failed;
   options.ranks->at("step " + std::to_string(state.step + 1) + ", its passes");
   try {
@@ -140,7 +165,22 @@ at::Tensor run_all(const Learner& learner, const StepOptions& options, MicroBatc
   options.ranks->at("step " + std::to_string(state.step + 1) + ", its update");
   const at::Tensor loss = share_passes(*options.ranks, passes, failed, learner.optimizer);
   learner.scaler.seed();  // also where this process had nothing to run
-  return loss;
+  return {loss, total_by_source(passes)};
+}
+
+std::vector<SourceLoss> source_losses(const at::Tensor& by_source, const WholeStep& whole) {
+  std::vector<SourceLoss> losses;
+  if (!by_source.defined()) return losses;
+  const at::Tensor sums = by_source.to(at::kCPU);
+  for (size_t i = 0; i < whole.supervised_of.size(); ++i) {
+    const int64_t supervised = whole.supervised_of[i];
+    if (supervised == 0) continue;
+    const auto source = static_cast<int64_t>(i);
+    losses.push_back({.source = source,
+                      .supervised = supervised,
+                      .loss = sums[source].item<double>() / static_cast<double>(supervised)});
+  }
+  return losses;
 }
 
 StepOutcome skip(StepOutcome outcome, StepState& state, const std::string& reason) {
@@ -206,7 +246,11 @@ at::Tensor micro_loss(family::Model& model, family::Batch batch, const MicroPass
                                    .step = static_cast<uint64_t>(pass.step),
                                    .micro_batch = pass.micro_batch});
   const layers::RecomputeGuard recompute(pass.recompute, pass.offload_activations);
-  return model->loss_sum(batch) / static_cast<double>(pass.supervised);
+  if (pass.logprobs == nullptr)
+    return model->loss_sum(batch) / static_cast<double>(pass.supervised);
+  const at::Tensor logprobs = model->supervised_logprobs(batch);  // as loss_sum() does
+  *pass.logprobs = logprobs.detach();
+  return -logprobs.sum() / static_cast<double>(pass.supervised);
 }
 
 StepOutcome train_step(const Learner& learner, const StepOptions& options,
@@ -230,7 +274,7 @@ StepOutcome train_step(const Learner& learner, const StepOptions& options,
   pass.supervised = outcome.supervised;
   pass.micro_batch = parts_before(whole, state.split);
   MicroBatches own(learner, options, pass, state.recovered);
-  const at::Tensor loss = run_all(learner, options, own, samples, state);
+  const auto [loss, by_source] = run_all(learner, options, own, samples, state);
   if (!loss.defined()) return skip(std::move(outcome), state, "no image for what is trained");
 
   // Machines of several kinds may differ in the last bit of a norm: rank 0's finding is that of
@@ -245,6 +289,7 @@ StepOutcome train_step(const Learner& learner, const StepOptions& options,
   if (options.while_device_works) options.while_device_works();
   outcome.stats = scaler.update();
   outcome.loss = outcome.stats.loss;
+  outcome.sources = source_losses(by_source, whole);
   optimizer.forget_gradients();
   conclude(outcome, scaler, state);
   return outcome;

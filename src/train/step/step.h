@@ -44,6 +44,7 @@ struct MicroPass {
   int64_t recompute = 0;
   bool offload_activations = false;  // inputs of recomputed blocks wait in host memory
   int64_t supervised = 1;            // tokens of the global batch: the loss is divided by them
+  at::Tensor* logprobs = nullptr;    // where the supervised tokens' are put, detached, if anywhere
 };
 
 /// Runs micro-batches in a way of its own, in the place of autograd's.
@@ -57,9 +58,10 @@ class PassRunner {
 };
 
 struct StepOptions {
-  PassRunner* passes = nullptr;      // runs them, where it is; not after a recovery
-  double clip_grad_norm = 1;         // 0: off
-  uint64_t seed = 42;                // of the dropout masks
+  PassRunner* passes = nullptr;  // runs them, where it is; not after a recovery
+  int64_t sources = 1;           // of several the losses are told apart, which needs no `passes`
+  double clip_grad_norm = 1;     // 0: off
+  uint64_t seed = 42;            // of the dropout masks
   bool offload_activations = false;  // inputs of recomputed blocks wait in host memory
   std::function<void(int64_t step, Optimizer&)> gradients_ready =
       {};  // before the check, of this process's micro-batches; a test's way in
@@ -78,6 +80,11 @@ enum class StepResult {
                // business
 };
 
+struct SourceLoss {
+  int64_t source = 0, supervised = 0;
+  double loss = 0;
+};
+
 struct StepOutcome {
   StepResult result = StepResult::kTaken;
   std::string reason;  // where it was not taken
@@ -85,6 +92,8 @@ struct StepOutcome {
          loss_scale = 1;  // lr: base group's; lr_factor: the schedule's
   ops::GradStats stats;   // norms by slot of the optimizer
   int64_t supervised = 0, tokens = 0;
+  /// Of several sources: the mean over the supervised tokens of each that has any in this step.
+  std::vector<SourceLoss> sources = {};
 };
 
 constexpr int64_t kMostSkipsInRow =

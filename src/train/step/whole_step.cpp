@@ -9,8 +9,8 @@
 
 namespace lft::train {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WholeStep, ids, rows, skipped, supervised, tokens, has_image,
-                                   signal)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WholeStep, ids, rows, skipped, supervised, tokens, supervised_of,
+                                   has_image, signal)
 
 namespace {
 
@@ -32,10 +32,11 @@ void append_all(std::vector<T>& all, std::vector<T> more) {
 /// What a process tells of its passes.
 struct PassReport {
   std::vector<uint64_t> losses;  // their bits
+  std::vector<std::vector<uint64_t>> by_source;
   bool reached = false, out_of_memory = false;
   std::vector<bool> present;  // gradients, by slot
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PassReport, losses, reached, out_of_memory, present)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PassReport, losses, by_source, reached, out_of_memory, present)
 
 PassReport report_of(const Passes& passes, bool failed, const Optimizer& optimizer) {
   PassReport report;
@@ -44,9 +45,26 @@ PassReport report_of(const Passes& passes, bool failed, const Optimizer& optimiz
   if (failed) return report;
   for (const at::Tensor& loss : passes.losses)
     report.losses.push_back(std::bit_cast<uint64_t>(loss.item<double>()));
+  for (const at::Tensor& sums : passes.by_source) {
+    std::vector<uint64_t>& bits = report.by_source.emplace_back();
+    for (int64_t i = 0; i < sums.numel(); ++i)
+      bits.push_back(std::bit_cast<uint64_t>(sums[i].item<double>()));
+  }
   for (size_t i = 0; i < optimizer.slots().size(); ++i)
     report.present.push_back(optimizer.has_gradient(i));
   return report;
+}
+
+void add_to(std::vector<int64_t>& sums, size_t at, int64_t count) {
+  sums.resize(std::max(sums.size(), at + 1));
+  sums[at] += count;
+}
+
+at::Tensor tensor_of(const std::vector<uint64_t>& bits) {
+  at::Tensor sums = at::empty({std::ssize(bits)}, at::kDouble);
+  std::ranges::transform(bits, sums.mutable_data_ptr<double>(),
+                         [](uint64_t each) { return std::bit_cast<double>(each); });
+  return sums;
 }
 
 }  // namespace
@@ -62,6 +80,7 @@ WholeStep whole_step(const data::StepSamples& samples) {
     for (const data::Sample& sample : micro) {
       whole.ids.push_back(sample.id);
       whole.tokens += std::ssize(sample.input_ids);
+      add_to(whole.supervised_of, static_cast<size_t>(sample.source), sample.supervised());
       whole.has_image |= !sample.images.empty();
     }
   }
@@ -80,6 +99,8 @@ WholeStep whole_step(dist::Ranks& ranks, const data::StepSamples& samples, int s
     append_all(whole.skipped, std::move(part.skipped));
     whole.supervised += part.supervised;
     whole.tokens += part.tokens;
+    for (size_t i = 0; i < part.supervised_of.size(); ++i)
+      add_to(whole.supervised_of, i, part.supervised_of[i]);
     whole.has_image |= part.has_image;
     if (whole.signal == 0) whole.signal = part.signal;
   }
@@ -92,15 +113,23 @@ at::Tensor total_loss(const Passes& passes) {
   return passes.reached ? total : at::Tensor();
 }
 
-at::Tensor share_passes(dist::Ranks& ranks, const Passes& passes, const std::exception_ptr& failed,
+at::Tensor total_by_source(const Passes& passes) {
+  at::Tensor total;
+  for (const at::Tensor& sums : passes.by_source) total = total.defined() ? total + sums : sums;
+  return total;
+}
+
+at::Tensor share_passes(dist::Ranks& ranks, Passes& passes, const std::exception_ptr& failed,
                         Optimizer& optimizer) {
   const PassReport own = report_of(passes, failed != nullptr, optimizer);
   bool reached = false, out_of_memory = false;
   double total = 0;
   bool first = true;
   std::vector<bool> present(optimizer.slots().size());
+  passes.by_source.clear();
   for (const std::string& text : ranks.exchange(io::Json(own).dump())) {
     const auto report = io::Json::parse(text).get<PassReport>();
+    std::ranges::transform(report.by_source, std::back_inserter(passes.by_source), tensor_of);
     reached |= report.reached;
     out_of_memory |= report.out_of_memory;
     for (const uint64_t bits : report.losses) {

@@ -21,6 +21,7 @@ struct WholeStep {
   int64_t first = 0;                 // place in `rows` of the first that this process runs
   std::vector<std::string> skipped;  // bad samples left out, with the reason
   int64_t supervised = 0, tokens = 0;
+  std::vector<int64_t> supervised_of = {};  // tokens by source of data.train, up to the last
   bool has_image = false;
   int signal = 0;  // the first that a process got
 
@@ -34,11 +35,15 @@ WholeStep whole_step(dist::Ranks& ranks, const data::StepSamples& samples, int s
 
 /// The passes of this process's micro-batches.
 struct Passes {
-  std::vector<at::Tensor> losses;  // one double each, in order
-  bool reached = false;            // something that is trained
+  std::vector<at::Tensor> losses;          // one double each, in order
+  std::vector<at::Tensor> by_source = {};  // of the same, -log-probabilities summed up by source
+  bool reached = false;                    // something that is trained
 };
 /// The sum of the losses, added in order; undefined where nothing was reached.
 at::Tensor total_loss(const Passes& passes);
+
+/// Over all passes, undefined where there were none.
+at::Tensor total_by_source(const Passes& passes);
 
 /// Another process ran out of memory: its own exception has what is to be said of it.
 struct OutOfMemoryElsewhere : std::bad_alloc {
@@ -48,8 +53,9 @@ struct OutOfMemoryElsewhere : std::bad_alloc {
 /// One exchange, then the gradients of `optimizer` are the sums of all processes', in all of them:
 /// a gradient is there where one process has it. `failed`: what this process's passes threw for
 /// want of memory; null where they did not. Where one ran out of memory each throws: its own, or
-/// OutOfMemoryElsewhere. Returns total_loss() over all.
-at::Tensor share_passes(dist::Ranks& ranks, const Passes& passes, const std::exception_ptr& failed,
+/// OutOfMemoryElsewhere. Returns total_loss() over all, and puts the others' sums by source into
+/// `passes`.
+at::Tensor share_passes(dist::Ranks& ranks, Passes& passes, const std::exception_ptr& failed,
                         Optimizer& optimizer);
 
 }  // namespace lft::train

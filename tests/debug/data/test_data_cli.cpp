@@ -123,14 +123,14 @@ TEST_F(DataCommands, PreviewWritesAPageButNotOverAnInput) {
   const std::string page = run_.dir().file("page.html");
   EXPECT_EQ(run("preview", "-n 2 --html " + page).code, 0);
   EXPECT_TRUE(contains(test::slurp(page), "data:image/png;base64,"));
-  const std::string rows = test::slurp(recipe_.data.train);
+  const std::string rows = test::slurp(recipe_.data.train.path);
   for (const std::string& input :
-       {recipe_.data.train, run_.dir().file("recipe.yaml"), run_.model() + "/page.html"}) {
+       {recipe_.data.train.path, run_.dir().file("recipe.yaml"), run_.model() + "/page.html"}) {
     const Ran ran = run("preview", "--html " + input);
     EXPECT_EQ(ran.code, 2) << input;
     EXPECT_EQ(ran.count("would harm an input"), 1) << ran.err;
   }
-  EXPECT_EQ(test::slurp(recipe_.data.train), rows);
+  EXPECT_EQ(test::slurp(recipe_.data.train.path), rows);
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ class PreviewTest : public test::DataTest {
     const EncodeOptions options = encode_options(
         recipe_.model.path, ModelDir::config_only(recipe_.model.path).config, *tokenizer,
         {recipe_.data.chat_template, recipe_.data.image_fit, recipe_.data.max_tokens}, nullptr);
-    return open_dataset(recipe_.data.train, recipe_.data.image_root, *tokenizer, options)
+    return open_dataset(recipe_.data.train.path, recipe_.data.image_root, *tokenizer, options)
         ->get(index);
   }
 };
@@ -132,7 +132,7 @@ TEST_F(PreviewTest, ShowsTheFirstStepsSamplesInTheirOrder) {
         encode_options(recipe_.model.path, ModelDir::config_only(recipe_.model.path).config,
                        *tokenizer, {"llava-hf", "pad", 2048}, nullptr);
     const auto dataset =
-        open_dataset(recipe_.data.train, recipe_.data.image_root, *tokenizer, options);
+        open_dataset(recipe_.data.train.path, recipe_.data.image_root, *tokenizer, options);
     Loader loader(*dataset, {.batch_size = 5, .workers = 1, .seed = 7, .shuffle = shuffle});
     const StepSamples step = loader.next();
     ASSERT_EQ(previews.size(), 5u);
@@ -240,7 +240,7 @@ TEST_F(PreviewTest, ARowByItsIdOrPlace) {
   EXPECT_EQ(shown[1].images.size(), 1u);
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "no row has this id or place",
                    preview_rows(recipe_, {"row2", "row77"}));
-  recipe_.data.eval = recipe_.data.train;
+  recipe_.data.eval = recipe_.data.train.path;
   lines_.pop_back();
   save();
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "odd one", preview_rows(recipe_, {"odd one"}));

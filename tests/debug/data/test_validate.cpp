@@ -280,7 +280,8 @@ TEST_F(Validate, OneAnswerForAllRows) {
         row(std::to_string(i), json_row(i)["image"].get<std::string>(), "<image>\nWhat?", "a toy")
             .dump();
   const DataReport report = validate();
-  expect_only(report, DataFault::kOneAnswer, {recipe_.data.train}, "all 12 rows have one answer");
+  expect_only(report, DataFault::kOneAnswer, {recipe_.data.train.path},
+              "all 12 rows have one answer");
   lines_[0] = row("0", json_row(0)["image"].get<std::string>(), "<image>\nWhat?", "a ball").dump();
   EXPECT_TRUE(validate().counts.empty());
 }
@@ -295,7 +296,7 @@ TEST_F(Validate, AnswersOfANeighbourByTheImagesNames) {
       lines_[i] = moved.dump();
     }
     const DataReport report = validate();
-    expect_only(report, DataFault::kShifted, {recipe_.data.train},
+    expect_only(report, DataFault::kShifted, {recipe_.data.train.path},
                 shift == 1 ? "0 of 10 rows have an image named as their answer; with the answer of "
                              "the row after 10 of 10 do: the answers seem to stand a row too late"
                            : "with the answer of the row before 10 of 10 do");
@@ -412,13 +413,13 @@ TEST_F(Validate, HeldOutRowsThatAreTrainedOn) {
 TEST_F(Validate, AFileThatCannotBeReadLeavesTheOtherToBeScanned) {
   lines_[kBad].resize(lines_[kBad].size() - 1);
   save();
-  recipe_.data.eval = recipe_.data.train;
+  recipe_.data.eval = recipe_.data.train.path;
   recipe_.data.train = run_.dir().write("cut.json", "[" + lines_[0] + ",\n" + lines_[1]);
   const DataReport report = validate_data(recipe_, 2);
   EXPECT_EQ(report.counts,
             (std::map<DataFault, int64_t>{{DataFault::kFile, 1}, {DataFault::kRow, 1}}))
       << data_report_text(report);
-  EXPECT_EQ(report.first.at(DataFault::kFile)[0].where, recipe_.data.train + "[1]");
+  EXPECT_EQ(report.first.at(DataFault::kFile)[0].where, recipe_.data.train.path + "[1]");
   EXPECT_EQ(report.first.at(DataFault::kRow)[0].where, line(kBad));
   EXPECT_EQ(report.files[0].key, "data.eval");
 }
@@ -538,7 +539,7 @@ TEST_F(Validate, AllAtOnceAreAllNamedAndAgreeWithTraining) {
                        *tokenizer, {"llava-hf", "pad", 2048}, nullptr);
     options.skip_bad = true;
     const auto dataset =
-        open_dataset(recipe_.data.train, recipe_.data.image_root, *tokenizer, options);
+        open_dataset(recipe_.data.train.path, recipe_.data.image_root, *tokenizer, options);
     for (int64_t i = 0; i < dataset->size(); ++i) {
       bool refused = false;
       try {

@@ -28,7 +28,7 @@ TEST(Subset, IsTheRunOverAFileOfTheFirstRows) {
   EXPECT_EQ(report.steps, 4);  // two epochs of 4 + 2 rows
   EXPECT_EQ(report.held_out, recipe.data.eval);
 
-  nlohmann::json rows = nlohmann::json::parse(test::slurp(recipe.data.train));
+  nlohmann::json rows = nlohmann::json::parse(test::slurp(recipe.data.train.path));
   rows.erase(rows.begin() + 6, rows.end());
   recipe.data.train = run.dir().write("six.json", rows.dump());
   recipe.output_dir = run.dir().file("six");

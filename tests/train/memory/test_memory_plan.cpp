@@ -119,7 +119,7 @@ TEST_F(MemoryPlanTest, TheWorstMicroBatchIsTheLargestThatTheLoaderGives) {
     recipe.train.max_steps = 14;  // epochs of 4 steps, the last one cut short
     RunInputs inputs = open_inputs(recipe);
     const MicroBatchShape worst = worst_micro_batch(inputs, sample_lengths(inputs.data));
-    Loader loader(*inputs.data.train, loader_options(inputs.recipe, inputs.data.lengths));
+    Loader loader(*inputs.data.train, loader_options(inputs, inputs.data.lengths));
     size_t most = 0;
     std::vector<size_t> positions;
     for (int64_t step = 1; step <= recipe.train.max_steps; ++step) {
@@ -147,7 +147,7 @@ TEST_F(MemoryPlanTest, TheWorstPackedMicroBatchIsOneThatTheLoaderGives) {
   recipe.train.max_steps = 3;
   RunInputs inputs = open_inputs(recipe);
   const MicroBatchShape worst = worst_micro_batch(inputs, sample_lengths(inputs.data));
-  Loader loader(*inputs.data.train, loader_options(inputs.recipe, inputs.data.lengths));
+  Loader loader(*inputs.data.train, loader_options(inputs, inputs.data.lengths));
   int64_t most = 0;
   bool found = false;
   for (int64_t step = 1; step <= recipe.train.max_steps; ++step) {

@@ -152,7 +152,7 @@ TEST_F(OutOfMemory, AHealthyRunDoesNotGrow) {
   Recipe healthy = recipe("healthy");
   healthy.train.grad_accum = 2;
   healthy.train.eval_every_steps = 5;
-  healthy.data.eval = healthy.data.train;
+  healthy.data.eval = healthy.data.train.path;
   healthy.log.layer_activation_norms_every = 3;
   healthy.log.layer_grad_norms_every = 2;
   ASSERT_EQ(train::train(healthy), 0);

@@ -98,7 +98,7 @@ TEST_F(FindProbe, NoImageForWhatLearnsFromImages) {
 
 TEST_F(FindProbe, BadSamplesAreLeftOutOrStopAsInTraining) {
   Recipe bad = recipe("iiii");
-  nlohmann::json rows = nlohmann::json::parse(test::slurp(bad.data.train));
+  nlohmann::json rows = nlohmann::json::parse(test::slurp(bad.data.train.path));
   for (int i = 0; i < 3; ++i) rows[i]["image"] = "none.bmp";
   bad.data.train = run_.dir().write("bad.json", rows.dump());
   EXPECT_LFT_ERROR(ErrorKind::kInput, "none.bmp", find(bad, {"projector"}));

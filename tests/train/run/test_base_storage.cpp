@@ -206,6 +206,63 @@ TEST(Fp16Checkpoint, IsTheSameBaseHoweverItIsHeld) {
   EXPECT_EQ(bytes.at(4), 2 * bytes.at(2));
 }
 
+TEST(ShardedBase, IsNotTrainedWholeNorChanged) {
+  const test::TinyRun run;
+  for (const char* scope : {"llm", "all"}) {
+    Recipe recipe = run.recipe("out");
+    recipe.train.shard = "base";
+    recipe.full = {scope};
+    recipe.lora.targets.clear();
+    EXPECT_LFT_ERROR(ErrorKind::kUsage, "a base that processes hold in slices cannot be trained",
+                     open_inputs(recipe));
+    recipe.full = {"projector", "vision"};
+    EXPECT_NO_THROW(open_inputs(recipe));
+  }
+  Recipe recipe = run.recipe("out");
+  recipe.train.shard = "base";
+  recipe.lora.variant = "pissa";
+  recipe.lora.rank = 2;
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "changes the weights of its layers, and these lie in slices",
+                   open_inputs(recipe));
+  recipe.lora.targets = {"projector:all-linear"};
+  EXPECT_NO_THROW(open_inputs(recipe));
+}
+
+/// Of the decoder's layers: the share of one process, and two layers.
+TEST(ShardedBase, IsWhatThePlanCounts) {
+  const test::TinyRun run;
+  for (const std::string base_dtype : {"fp32", "bf16", "nf4"}) {
+    Recipe recipe = run.recipe("out");
+    recipe.model.base_dtype = base_dtype;
+    RunInputs inputs = open_inputs(recipe);
+    const MicroBatchShape worst = worst_micro_batch(inputs, sample_lengths(inputs.data));
+    const auto bytes = [&](int64_t holders, const std::string& part) {
+      inputs.holders = holders;
+      double sum = 0;
+      for (const MemoryPart& each : plan_memory(inputs, worst).parts)
+        sum += each.name == part ? each.bytes : 0;
+      return sum;
+    };
+    double layers = 0;
+    const RunModel model = build_model(inputs);
+    for (const LinearSite& site : linear_sites(*model.model)) {
+      if (site.scope != "llm" || site.name.find(".layers.") == std::string::npos) continue;
+      if (base_dtype != "nf4") layers += static_cast<double>(site.layer->weight.nbytes());
+      for (const at::Tensor& part : site.layer->buffers())
+        layers += static_cast<double>(part.nbytes());
+    }
+    EXPECT_EQ(bytes(1, "layers gathered of slices"), 0);
+    // The count of codes leaves out how blocks are rounded up: a byte and a number a weight.
+    const double rounded = base_dtype == "nf4" ? 14 * 8 : 0;
+    for (const int64_t holders : {2, 4}) {
+      const double slices = layers / static_cast<double>(holders);
+      EXPECT_NEAR(bytes(1, "frozen weights") - bytes(holders, "frozen weights"), layers - slices,
+                  rounded);
+      EXPECT_NEAR(bytes(holders, "layers gathered of slices"), layers, rounded);  // it has two
+    }
+  }
+}
+
 TEST(RandomWeights, NeedNoWeightFileAndAreAFunctionOfTheSeed) {
   const test::TinyRun run;
   fs::remove(run.model() + "/model.safetensors");

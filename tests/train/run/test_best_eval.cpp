@@ -20,23 +20,28 @@ namespace fs = std::filesystem;
 
 TEST(BestEval, TakesTheLowestAndCountsTheOthers) {
   BestEval best;
-  EXPECT_TRUE(best.take(3, 2));
-  EXPECT_FALSE(best.take(3, 4)) << "equal is not lower";
-  EXPECT_FALSE(best.take(std::numeric_limits<double>::quiet_NaN(), 6));
+  EXPECT_TRUE(best.take(3, 7, 2));
+  EXPECT_FALSE(best.take(3, 7, 4)) << "equal is not lower";
+  EXPECT_FALSE(best.take(std::numeric_limits<double>::quiet_NaN(), 7, 6));
   EXPECT_EQ(best.since, 2);
   EXPECT_TRUE(best.waited(2));
   EXPECT_FALSE(best.waited(3));
   EXPECT_FALSE(best.waited(0)) << "0: to the last step";
-  EXPECT_FALSE(best.take(1, 6)) << "that step was evaluated before";
-  EXPECT_TRUE(best.take(2.5, 8));
+  EXPECT_FALSE(best.take(1, 7, 6)) << "that step was evaluated before";
+  EXPECT_FALSE(best.take(-std::numeric_limits<double>::infinity(), 7, 7));
+  EXPECT_TRUE(best.take(2.5, 7, 8));
   EXPECT_EQ(best.step, 8);
   EXPECT_EQ(best.since, 0);
   const BestEval again = best_from(best_json(best));
-  EXPECT_EQ(again.loss, 2.5);
+  EXPECT_EQ(again.cost, 2.5);
+  EXPECT_EQ(again.loss, 7);
   EXPECT_EQ(again.step, 8);
   EXPECT_EQ(again.last_step, 8);
   const BestEval none = best_from(best_json(BestEval()));
-  EXPECT_EQ(none.loss, std::numeric_limits<double>::infinity()) << "JSON has no infinity";
+  EXPECT_EQ(none.cost, std::numeric_limits<double>::infinity()) << "JSON has no infinity";
+  Json older = best_json(best);  // by the loss alone
+  older.erase("cost_bits");
+  EXPECT_EQ(best_from(older).cost, 7);
 }
 
 /// Trained at a rate that first learns and then, its sign turned by nothing but its size, diverges
@@ -89,6 +94,36 @@ TEST(KeepBest, TheAdapterIsThatOfTheLowestEvaluation) {
   last.train.keep_best = "none";
   ASSERT_EQ(train::train(last), 0);
   EXPECT_NE(adapter_bytes(recipe), adapter_bytes(last));
+}
+
+/// The answers' edit distance to "gnu" in the place of the loss: the first of the best is kept. The
+/// report has the shown rows' answers of each evaluation.
+TEST(KeepBest, AMetricChoosesTheEvaluation) {
+  const test::TinyRun run;
+  Recipe recipe = overfitting(run, "anls", 8);
+  recipe.train.keep_best = "anls";
+  recipe.train.eval_every_steps = 2;
+  recipe.data.eval = recipe.data.train.path;  // what it learns
+  ASSERT_EQ(train::train(recipe), 0);
+  double best = -1;
+  int64_t step = 0;
+  for (const Json& line : test::events(recipe.output_dir, "eval")) {
+    const double anls = line.at("anls");
+    EXPECT_GE(anls, line.at("exact_match").get<double>());
+    if (anls > best) step = line.at("step");
+    best = std::max(best, anls);
+  }
+  EXPECT_EQ(test::events(recipe.output_dir, "best").back()["step"], step);
+  EXPECT_EQ(test::events(recipe.output_dir, "eval_answers").size(), 4u);
+  for (const Json& each : test::events(recipe.output_dir, "eval_answers"))
+    EXPECT_EQ(each.at("answers").size(), 8u);
+  const std::string report = test::slurp(recipe.output_dir + "/report.html");
+  EXPECT_NE(report.find("\"evaluations\":[[2,"), std::string::npos);
+  Recipe until_then = overfitting(run, "until", step);
+  until_then.data.eval = recipe.data.eval;
+  until_then.train.keep_best = "none";
+  ASSERT_EQ(train::train(until_then), 0);
+  EXPECT_EQ(adapter_bytes(recipe), adapter_bytes(until_then));
 }
 
 TEST(KeepBest, PatienceEndsTheRunAndAResumedRunToo) {

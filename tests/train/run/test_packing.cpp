@@ -117,7 +117,7 @@ TEST(Packing, NoPassOfAWholeRunExceedsTheBudget) {
     rows[row]["conversations"][0]["value"] = "<image>\n" + std::string(100, 'q');
   run.dir().write("rows.json", rows.dump());
   Recipe recipe = packed_recipe(run, "out", 260);
-  recipe.data.eval = recipe.data.train;
+  recipe.data.eval = recipe.data.train.path;
   recipe.data.max_tokens = 250;
   recipe.train.batch_size = 8;
   recipe.train.grad_accum = 1;

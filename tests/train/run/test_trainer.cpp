@@ -59,7 +59,7 @@ TEST(Trainer, KeepsWhatItHasWhereASampleCannotBeRead) {
   on.output_dir = run.dir().file("on");
   on.lora.init_from = recipe.output_dir + "/checkpoints/step-5";
   on.data.train = run.dir().write("whole.json", [&] {
-    Json rows = Json::parse(slurp(recipe.data.train));
+    Json rows = Json::parse(slurp(recipe.data.train.path));
     rows.erase(5);
     return rows.dump();
   }());

@@ -1,0 +1,73 @@
+#include "models/llama/kv_cache.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "models/ops/core/copy_to_device.h"
+
+namespace lft::llama {
+namespace {
+
+/// [b, heads, capacity, e] with at least so much capacity; what is new is zero.
+at::Tensor with_capacity(const at::Tensor& held, int64_t capacity) {
+  if (held.size(2) >= capacity) return held;
+  at::Tensor larger =
+      at::zeros({held.size(0), held.size(1), capacity, held.size(3)}, held.options());
+  larger.narrow(2, 0, held.size(2)).copy_(held);
+  return larger;
+}
+
+std::vector<at::Tensor> joined(const std::vector<at::Tensor>& first,
+                               const std::vector<at::Tensor>& second) {
+  std::vector<at::Tensor> out;
+  for (size_t layer = 0; layer < first.size(); ++layer) {
+    const int64_t capacity = std::max(first[layer].size(2), second[layer].size(2));
+    out.push_back(
+        at::cat({with_capacity(first[layer], capacity), with_capacity(second[layer], capacity)}));
+  }
+  return out;
+}
+
+}  // namespace
+
+int64_t whole_key_steps(int64_t keys) {
+  constexpr int64_t kStep = 256;
+  return (keys + kStep - 1) / kStep * kStep;
+}
+
+KvCache join_rows(const KvCache& cache, const KvCache& more) {
+  if (cache.empty()) return more;
+  if (more.empty()) return cache;
+  KvCache out{.keys = joined(cache.keys, more.keys),
+              .values = joined(cache.values, more.values),
+              .lengths = cache.lengths,
+              .offsets = cache.offsets};
+  out.lengths.insert(out.lengths.end(), more.lengths.begin(), more.lengths.end());
+  if (cache.offsets.empty() && more.offsets.empty()) return out;
+  out.offsets.resize(cache.lengths.size(), 0);
+  out.offsets.insert(out.offsets.end(), more.offsets.begin(), more.offsets.end());
+  out.offsets.resize(out.lengths.size(), 0);
+  return out;
+}
+
+KvCache keep_rows(const KvCache& cache, const std::vector<int64_t>& rows) {
+  if (rows.empty() || cache.empty()) return {};
+  KvCache out;
+  for (const int64_t row : rows) {
+    out.lengths.push_back(cache.lengths.at(static_cast<size_t>(row)));
+    if (!cache.offsets.empty()) out.offsets.push_back(cache.offsets.at(static_cast<size_t>(row)));
+  }
+  const int64_t longest = *std::max_element(out.lengths.begin(), out.lengths.end());
+  const at::Tensor kept =
+      ops::copy_to_device(at::tensor(rows, at::kLong), cache.keys.front().device());
+  const auto of = [&](const at::Tensor& held) {
+    const int64_t capacity = std::min(held.size(2), whole_key_steps(longest + 1));
+    return held.narrow(2, 0, capacity).index_select(0, kept);
+  };
+  for (const at::Tensor& keys : cache.keys) out.keys.push_back(of(keys));
+  for (const at::Tensor& values : cache.values) out.values.push_back(of(values));
+  return out;
+}
+
+}  // namespace lft::llama

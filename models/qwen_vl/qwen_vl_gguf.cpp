@@ -1,0 +1,142 @@
+// Qwen2.5-VL and Qwen3-VL as llama.cpp's files have them.
+#include <cmath>
+
+#include "models/family/gguf_form.h"
+#include "models/qwen_vl/qwen_vl_family.h"
+
+namespace lft::qwen_vl {
+namespace {
+
+using family::GgufTensor;
+using family::strip;
+
+constexpr int64_t kWindow = 112;  // pixels; llama.cpp's files cannot say another
+
+/// Blocks with full attention stand at equal distances, which is all that the file can say: the
+/// distance; 0 where they do not.
+int64_t window_pattern(const VisionConfig& v) {
+  if (v.full_blocks.empty()) return 0;
+  const int64_t every = v.full_blocks[0] + 1;
+  for (size_t i = 0; i < v.full_blocks.size(); ++i) {
+    if (v.full_blocks[i] != every * static_cast<int64_t>(i + 1) - 1) return 0;
+  }
+  return every * static_cast<int64_t>(v.full_blocks.size() + 1) > v.depth ? every : 0;
+}
+
+/// A module within a block or a merger, without "weight" or "bias".
+std::string module_name(std::string_view name) {
+  constexpr std::pair<std::string_view, const char*> kNames[] = {{"norm1", "ln1"},
+                                                                 {"norm2", "ln2"},
+                                                                 {"attn.qkv", "attn_qkv"},
+                                                                 {"attn.proj", "attn_out"},
+                                                                 {"mlp.gate_proj", "ffn_gate"},
+                                                                 {"mlp.up_proj", "ffn_up"},
+                                                                 {"mlp.down_proj", "ffn_down"},
+                                                                 {"mlp.linear_fc1", "ffn_up"},
+                                                                 {"mlp.linear_fc2", "ffn_down"}};
+  for (const auto& [canonical, gguf] : kNames) {
+    if (name == canonical) return gguf;
+  }
+  return "";
+}
+
+std::string merger_name(std::string_view name) {
+  if (name == "ln_q" || name == "norm") return "v.post_ln";
+  return name == "mlp.0" || name == "linear_fc1" ? "mm.0" : "mm.2";
+}
+
+/// Of a module's canonical name; the number of a deepstack merger is its block's.
+std::string gguf_module(std::string_view module, const VisionConfig& v) {
+  std::string_view rest, inner;
+  if (strip(module, "multi_modal_projector.merger", &rest)) return merger_name(rest);
+  if (strip(module, "multi_modal_projector.deepstack_merger_list", &rest)) {
+    const size_t dot = rest.find('.');
+    const int64_t block = v.deep_blocks.at(std::stoul(std::string(rest.substr(0, dot))));
+    inner = rest.substr(dot + 1);
+    if (inner.starts_with("linear_")) inner.remove_prefix(7);
+    return "v.deepstack." + std::to_string(block) + "." + std::string(inner);
+  }
+  if (strip(module, "vision_tower.patch_embed.proj", &rest)) return "v.patch_embd";
+  if (strip(module, "vision_tower.pos_embed", &rest)) return "v.position_embd";
+  strip(module, "vision_tower.blocks", &rest);
+  const size_t dot = rest.find('.');
+  return "v.blk." + std::string(rest.substr(0, dot)) + "." + module_name(rest.substr(dot + 1));
+}
+
+void add_tensor(const std::string& canonical, const VisionConfig& v, family::GgufForm* form) {
+  const size_t dot = canonical.rfind('.');
+  const std::string module = gguf_module(std::string_view(canonical).substr(0, dot), v),
+                    end = canonical.substr(dot);
+  const bool single = module == "v.position_embd" || module == "v.patch_embd";
+  auto& list = form->vision_tensors;
+  if (module == "v.patch_embd" && end == ".weight") {
+    for (const int64_t frame : {0, 1})
+      list.push_back({.name = module + end + (frame == 0 ? "" : ".1"),
+                      .canonical = canonical,
+                      .make = GgufTensor::Make::kFrame,
+                      .part = frame,
+                      .count = 2,
+                      .single = true});
+  } else if (v.generation == Generation::k2_5 && module.ends_with("attn_qkv")) {
+    const std::string root = module.substr(0, module.size() - 3);
+    for (const int64_t part : {0, 1, 2})
+      list.push_back({.name = root + "qkv"[part] + end,
+                      .canonical = canonical,
+                      .make = GgufTensor::Make::kRows,
+                      .part = part,
+                      .count = 3});
+  } else {
+    list.push_back({.name = module + end, .canonical = canonical, .single = single});
+  }
+}
+
+}  // namespace
+
+std::string QwenVlFamily::unserved(family::Server server, const family::ModelConfig& config) const {
+  if (server == family::Server::kSglang) return "";
+  const VisionConfig& v = vision_of(config);
+  if (v.generation == Generation::k2_5 && v.window != kWindow)
+    return "llama.cpp has windows of 112 pixels only (window_size)";
+  if (v.generation == Generation::k2_5 && window_pattern(v) == 0)
+    return "llama.cpp has blocks of full attention at equal distances only "
+           "(fullatt_block_indexes)";
+  return config.text.rope_scaling.type == "default"
+             ? ""
+             : "lft writes no GGUF with scaled rotary positions";
+}
+
+family::GgufForm QwenVlFamily::gguf(const family::ModelConfig& config) const {
+  const VisionConfig& v = vision_of(config);
+  const bool first = v.generation == Generation::k2_5;
+  family::GgufForm form{.architecture = first ? "qwen2vl" : "qwen3vl"};
+  family::add_gguf_decoder(config.text, /*turned=*/false, &form);
+  const auto side = static_cast<int64_t>(std::sqrt(static_cast<double>(v.positions)));
+  family::add_gguf_vision({.projector = first ? "qwen2.5vl_merger" : "qwen3vl_merger",
+                           .text_hidden = config.text.hidden,
+                           .image_size = first ? 560 : side * v.patch,
+                           .patch = v.patch,
+                           .hidden = v.hidden,
+                           .inner = v.intermediate,
+                           .blocks = v.depth,
+                           .heads = v.heads,
+                           .eps = 1e-6},
+                          &form);
+  if (first) {
+    form.vision.emplace_back("clip.use_silu", true);
+    form.vision.emplace_back("clip.vision.n_wa_pattern", static_cast<uint32_t>(window_pattern(v)));
+  } else {
+    std::vector<bool> deep(static_cast<size_t>(v.depth), false);
+    for (const int64_t block : v.deep_blocks) deep[static_cast<size_t>(block)] = true;
+    form.vision.emplace_back("clip.use_gelu", true);
+    form.vision.emplace_back("clip.vision.spatial_merge_size", static_cast<uint32_t>(v.merge));
+    form.vision.emplace_back("clip.vision.is_deepstack_layers", deep);
+    form.text.emplace_back("qwen3vl.n_deepstack_layers",
+                           static_cast<uint32_t>(v.deep_blocks.size()));
+  }
+  for (const family::TensorSpec& tensor : tensors(config)) {
+    if (!tensor.name.starts_with("language_model.")) add_tensor(tensor.name, v, &form);
+  }
+  return form;
+}
+
+}  // namespace lft::qwen_vl

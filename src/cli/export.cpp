@@ -1,0 +1,86 @@
+#include <memory>
+
+#include "kernels/common/error.h"
+#include "src/base/log.h"
+#include "src/base/text.h"
+#include "src/cli/adapter_base.h"
+#include "src/cli/commands.h"
+#include "src/hf/exports/exports.h"
+#include "src/io/run_folder.h"
+
+namespace lft::cli {
+namespace {
+
+struct ExportOptions {
+  std::string adapter, target, model, out, dialect;
+  bool check = false;
+};
+
+hf::Dialect dialect_of(const std::string& name, hf::Target target) {
+  if (name.empty()) return hf::Dialect::kEvery;
+  if (target == hf::Target::kGguf)
+    refuse(ErrorKind::kUsage, "GGUF files have one spelling of names", "--dialect", name,
+           "no --dialect");
+  if (name == "d1") return hf::Dialect::kD1;
+  if (name == "d2") return hf::Dialect::kD2;
+  if (name == "d3") return hf::Dialect::kD3;
+  refuse(ErrorKind::kUsage, "unknown dialect", "--dialect", name,
+         "d1 (transformers up to 4.51), d2 (from 4.52) or d3 (from 5.6)");
+}
+
+/// Each finding a line; kInput when there is one.
+void check_adapter(hf::Target target, const hf::AdapterDir& dir, const std::string& model) {
+  const hf::ModelDir base = hf::ModelDir::open(model);
+  const std::vector<hf::Finding> found = hf::findings(target, dir, base.config);
+  std::vector<std::string> lines;
+  for (const hf::Finding& each : found)
+    lines.push_back(each.what + " " + each.does +
+                    (each.remedy.empty() ? "" : " (" + each.remedy + ")"));
+  if (found.empty()) return print_line(hf::client_of(target) + " reads the adapter as it is");
+  print_lines(lines);
+  refuse(ErrorKind::kInput, hf::client_of(target) + " does not take the adapter as it is", dir.path,
+         join(lines, "\n"), "an adapter that it reads as it is",
+         "lft export ADAPTER --target " + hf::target_name(target) + " --out DIR, where that helps");
+}
+
+void run_export(const ExportOptions& options) {
+  const hf::Target target = hf::target_of(options.target);
+  const hf::Dialect dialect = dialect_of(options.dialect, target);
+  const hf::AdapterDir dir = hf::AdapterDir::open(options.adapter);
+  const std::string model = base_of(dir, options.model);
+  if (options.check) return check_adapter(target, dir, model);
+  if (options.out.empty())
+    refuse(ErrorKind::kUsage, "no place for the export", {}, {}, "--out DIR",
+           "or --check, which writes nothing");
+  print_lines(hf::export_adapter({.target = target,
+                                  .adapter = options.adapter,
+                                  .model = model,
+                                  .out = options.out,
+                                  .dialect = dialect},
+                                 stop_if_requested));
+}
+
+}  // namespace
+
+void add_export(Command& app) {
+  auto options = std::make_shared<ExportOptions>();
+  Command command = app.subcommand(
+      "export", "rewrite an adapter for PEFT, vLLM, SGLang or llama.cpp, and read it back");
+  command.option("ADAPTER", options->adapter, "PEFT adapter directory, or a run's folder")
+      .required()
+      .meaning(io::adapter_folder);
+  command.option("--target", options->target, "peft, vllm, sglang or gguf").required();
+  command
+      .option("--model", options->model,
+              "base model directory (default: the one the adapter records)")
+      .meaning(io::model_folder);
+  command.option("--out", options->out, "new directory for what is written");
+  command.option("--dialect", options->dialect,
+                 "names of modules as one version of transformers has them: d1 (up to 4.51), d2 "
+                 "(from 4.52), d3 (from 5.6); default: what PEFT reads in all from 4.52 on");
+  command.flag("--check", options->check,
+               "write nothing: exit 3 with a list where the target ignores or refuses something");
+  command.run([options] { run_export(*options); });
+}
+
+}  // namespace lft::cli

@@ -1,0 +1,82 @@
+#include <filesystem>
+#include <memory>
+
+#include "kernels/common/error.h"
+#include "src/base/log.h"
+#include "src/cli/commands.h"
+#include "src/cli/infer.h"
+#include "src/serve/chat_server.h"
+
+namespace lft::cli {
+namespace {
+
+struct ServeCommand {
+  InferOptions infer;
+  std::string host = "127.0.0.1", name;
+  int64_t port = 8000, batch = 8, queue = 256, max_new_tokens = 1024, request_time = 30;
+};
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+/// What requests call the model: the last part of the path of what was trained.
+std::string name_of(const ServeCommand& command) {
+  if (!command.name.empty()) return command.name;
+  const std::string& path =
+      command.infer.adapter.empty() ? command.infer.model : command.infer.adapter;
+  const std::filesystem::path whole = std::filesystem::absolute(path).lexically_normal();
+  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+}
+
+void serve(const ServeCommand& command) {
+  InferModel infer = load_infer_model(command.infer);
+  serve::ChatServerOptions options{.name = name_of(command),
+                                   .max_new_tokens = command.max_new_tokens,
+                                   .engine = {.batch = static_cast<size_t>(command.batch),
+                                              .queue = static_cast<size_t>(command.queue)},
+                                   .server = {}};
+  options.server.connection.request = std::chrono::seconds(command.request_time);
+  serve::ChatServer server({infer.model, *infer.tokenizer, infer.encode, infer.dtype}, options);
+  if (!is_loopback(command.host))
+    warning("whoever reaches " + command.host + " can use this server: it asks for no key");
+  serve::serve(server, command.host, static_cast<int>(command.port), [&](int port) {
+    const bool six = command.host.find(':') != std::string::npos;
+    print_line("serving " + options.name + " at http://" +
+               (six ? "[" + command.host + "]" : command.host) + ":" + std::to_string(port) +
+               "/v1; Ctrl-C ends");
+  });
+  notice("served: every request that was taken has been answered");
+}
+
+}  // namespace
+
+void add_serve(Command& app) {
+  Command command = app.subcommand(
+      "serve", "answers requests of OpenAI clients (chat completions with images), to try a model");
+  const auto options = std::make_shared<ServeCommand>();
+  add_infer_options(command, options->infer).required();
+  command.option("--host", options->host, "the address to listen at").show_default();
+  command.option("--port", options->port, "0 takes any that is free")
+      .show_default()
+      .range(0, 65535);
+  command.option("--name", options->name,
+                 "what requests call the model (default: the name of the adapter's or the model's "
+                 "folder)");
+  command.option("--batch", options->batch, "answers that are decoded together")
+      .show_default()
+      .range(1, 256);
+  command.option("--queue", options->queue, "requests that may wait; one more gets 429")
+      .show_default()
+      .range(1, 1 << 16);
+  command.option("--max-new-tokens", options->max_new_tokens, "longest answer")
+      .show_default()
+      .range(1, 1 << 20);
+  command
+      .option("--request-time", options->request_time, "seconds in which a request must be there")
+      .show_default()
+      .range(1, 3600);
+  command.run([options] { serve(*options); });
+}
+
+}  // namespace lft::cli

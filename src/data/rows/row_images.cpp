@@ -1,0 +1,137 @@
+#include "src/data/rows/row_images.h"
+
+#include <algorithm>
+#include <array>
+
+#include "kernels/common/error.h"
+#include "src/base/errors.h"
+#include "src/base/hash.h"
+#include "src/base/text.h"
+
+namespace lft::data {
+namespace {
+
+constexpr char kDataMark[] = "data:", kTarMark[] = "tar:";
+
+/// The value of each character of base64; -1: of none.
+constexpr std::array<int8_t, 256> base64_values() {
+  std::array<int8_t, 256> values{};
+  for (int8_t& value : values) value = -1;
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  for (size_t i = 0; i < kDigits.size(); ++i)
+    values[static_cast<unsigned char>(kDigits[i])] = static_cast<int8_t>(i);
+  return values;
+}
+
+/// False where it is no base64 with its padding.
+bool decode_base64(std::string_view text, std::string* out) {
+  static constexpr std::array<int8_t, 256> kValues = base64_values();
+  if (text.empty() || text.size() % 4 != 0) return false;
+  const size_t padding = text.ends_with("==") ? 2 : text.ends_with("=") ? 1 : 0;
+  out->clear();
+  out->reserve(text.size() / 4 * 3);
+  uint32_t bits = 0;
+  for (size_t i = 0; i < text.size() - padding; ++i) {
+    const int8_t value = kValues[static_cast<unsigned char>(text[i])];
+    if (value < 0) return false;
+    bits = bits << 6 | static_cast<uint32_t>(value);
+    if (i % 4 != 3) continue;
+    out->append(
+        {static_cast<char>(bits >> 16), static_cast<char>(bits >> 8), static_cast<char>(bits)});
+  }
+  if (padding == 2) out->push_back(static_cast<char>(bits >> 4));
+  if (padding == 1) out->append({static_cast<char>(bits >> 10), static_cast<char>(bits >> 2)});
+  return true;
+}
+
+std::string base_name(const std::string& name) { return name.substr(name.rfind('/') + 1); }
+
+/// What follows the sample's key, with which a member's base name begins up to its first point.
+std::string ending(const std::string& name) {
+  const std::string base = base_name(name);
+  return base.substr(std::min(base.find('.'), base.size() - 1) + 1);
+}
+
+const RowImage& member_of(const std::vector<RowImage>& members, const std::string& name,
+                          const std::string& where) {
+  const auto find = [&](const auto& part) {
+    return std::ranges::find_if(members, [&](const RowImage& each) {
+      return part(each.name.substr(sizeof kTarMark - 1)) == name;
+    });
+  };
+  auto found = find([](const std::string& whole) { return whole; });
+  if (found == members.end()) found = find(base_name);
+  if (found == members.end()) found = find(ending);
+  if (found != members.end()) return *found;
+  std::vector<std::string> names;
+  for (const RowImage& each : members) names.push_back(each.name.substr(sizeof kTarMark - 1));
+  refuse(ErrorKind::kInput, "a sample of a tar file names an image that it does not hold", where,
+         quote_text(name, 80), names.empty() ? "none: it holds no image" : join(names, ", ", 8),
+         "name images as the tar file does, or leave the names out where all are shown in order");
+}
+
+}  // namespace
+
+bool comes_with_row(const std::string& name) {
+  return name.starts_with(kDataMark) || name.starts_with(kTarMark);
+}
+
+RowImage decode_data_uri(std::string_view uri, const std::string& where) {
+  const size_t comma = uri.find(',');
+  const std::string_view head = uri.substr(0, std::min(comma, uri.size()));
+  const std::string next = "write it as data:image/png;base64,... with its padding";
+  if (comma == std::string_view::npos || !head.ends_with(";base64")) {
+    refuse(ErrorKind::kInput, "an image's data: URI is not in base64", where, quote_text(uri, 60),
+           "data:<type>;base64,<bytes>", next);
+  }
+  std::string bytes;
+  if (!decode_base64(uri.substr(comma + 1), &bytes)) {
+    refuse(ErrorKind::kInput, "an image's data: URI is not whole", where,
+           std::to_string(uri.size() - comma - 1) + " characters after the comma", "base64", next);
+  }
+  RowImage image{.name = kDataMark + sha256(bytes).substr(0, 32)};
+  image.bytes = std::make_shared<const std::string>(std::move(bytes));
+  return image;
+}
+
+void take_members(Row& row, const std::vector<RowImage>& members) {
+  if (row.images.empty()) {
+    for (const RowImage& each : members) row.images.push_back(each.name);
+    row.inside = members;
+    return;
+  }
+  if (members.empty()) return;
+  for (std::string& name : row.images) {
+    if (name.starts_with(kDataMark)) continue;
+    const RowImage& member = member_of(members, name, row.where);
+    name = member.name;
+    row.inside.push_back(member);
+  }
+}
+
+io::FileHandle open_row_image(const Row& row, const std::string& name, const std::string& root,
+                              bool follow_symlinks) {
+  for (const RowImage& each : row.inside) {
+    if (each.name != name) continue;
+    if (each.bytes != nullptr) return io::FileHandle::of_bytes(name, each.bytes);
+    return io::FileHandle::open_part(each.file, static_cast<uint64_t>(each.offset),
+                                     static_cast<uint64_t>(each.size),
+                                     each.file + ": " + name.substr(sizeof kTarMark - 1));
+  }
+  return io::open_image(root, name, follow_symlinks);
+}
+
+std::string read_row_image(const Row& row, const std::string& name, const std::string& root,
+                           const io::ImageLimits& limits) {
+  const io::FileHandle file = open_row_image(row, name, root, limits.follow_symlinks);
+  if (file.size() > limits.max_bytes) {
+    refuse(ErrorKind::kInput, "file too large", file.path(), std::to_string(file.size()) + " bytes",
+           "at most " + std::to_string(limits.max_bytes) + " bytes");
+  }
+  std::string bytes(file.size(), '\0');
+  file.read_at(0, bytes.data(), bytes.size());
+  return bytes;
+}
+
+}  // namespace lft::data

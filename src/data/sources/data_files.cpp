@@ -1,0 +1,76 @@
+#include "src/data/sources/data_files.h"
+
+#include <algorithm>
+#include <set>
+
+#include "kernels/common/error.h"
+#include "src/base/text.h"
+#include "src/data/sources/unpack.h"
+#include "src/io/files.h"
+#include "src/io/json.h"
+
+namespace lft::data {
+namespace {
+
+DataFile data_file(const std::string& path) {
+  if (!is_arrow_file(path)) return {.path = path};
+  return {.path = unpacked(path), .shown = path};
+}
+
+/// The shards that a saved data set of Hugging Face's names, in its order.
+std::vector<std::string> saved_shards(const std::string& folder) {
+  const std::string where = folder + "/state.json";
+  const io::Json state = io::parse_json(io::read_file(where), where);
+  std::vector<std::string> names;
+  for (const io::Json& file : state.value("_data_files", io::Json::array())) {
+    const io::Json name = file.is_object() ? file.value("filename", io::Json()) : io::Json();
+    if (!name.is_string() || name.get<std::string>().find('/') != std::string::npos)
+      refuse(ErrorKind::kInput, "a saved data set names a file that is none", where, name.dump());
+    names.push_back(name.get<std::string>());
+  }
+  if (names.empty()) refuse(ErrorKind::kInput, "a saved data set without data files", where);
+  return names;
+}
+
+/// "train" of "train-00000-of-00003.parquet".
+std::string split_of(const std::string& name) {
+  const size_t of = name.rfind("-of-");
+  const size_t number = of == std::string::npos || of == 0 ? of : name.rfind('-', of - 1);
+  return number == std::string::npos ? "" : name.substr(0, number);
+}
+
+/// Training on what is held out for tests would go unseen.
+void refuse_splits(const std::string& folder, const std::set<std::string>& splits) {
+  if (splits.size() < 2) return;
+  refuse(ErrorKind::kInput, "a folder with several splits of a data set", folder,
+         join({splits.begin(), splits.end()}), "one of them",
+         "name the files of one split, as a list of sources in data.train where they are several");
+}
+
+}  // namespace
+
+std::vector<DataFile> data_files(const std::string& path) {
+  if (!io::is_directory(path)) return {data_file(path)};
+  if (io::path_exists(path + "/index.json")) return {};
+  if (io::path_exists(path + "/dataset_dict.json")) {
+    refuse(ErrorKind::kInput, "a saved data set of several splits", path, join(io::list_dir(path)),
+           "the folder of one split", "name " + path + "/<split>");
+  }
+  std::vector<std::string> names;
+  std::set<std::string> splits;
+  if (io::path_exists(path + "/state.json")) {
+    names = saved_shards(path);
+  } else {
+    for (const std::string& name : io::list_dir(path)) {
+      const bool parquet = name.ends_with(".parquet");
+      if (parquet || name.ends_with(".tar")) names.push_back(name);
+      if (parquet) splits.insert(split_of(name));
+    }
+  }
+  refuse_splits(path, splits);
+  std::vector<DataFile> files;
+  for (const std::string& name : names) files.push_back(data_file(path + "/" + name));
+  return files;
+}
+
+}  // namespace lft::data

@@ -1,0 +1,94 @@
+#include "src/hf/adapter/adapter_write.h"
+
+#include <algorithm>
+
+#include "kernels/common/error.h"
+#include "models/lora/registry.h"
+#include "src/base/text.h"
+#include "src/hf/adapter/adapter_files.h"
+#include "src/hf/adapter/peft_config.h"
+#include "src/hf/adapter/target_names.h"
+#include "src/hf/weights.h"
+#include "src/io/files.h"
+
+namespace lft::hf {
+namespace {
+
+std::string spelled(const family::Family& family, const std::string& canonical, Dialect dialect) {
+  if (dialect == Dialect::kD1) return family.stored_name(canonical);
+  return dialect == Dialect::kD3 ? family.whole_name(canonical) : family.peft_name(canonical);
+}
+
+/// In every spelling that a reader of the dialect's keys may have in memory: PEFT maps keys from
+/// one to the other, and passes over a target that its model has not.
+std::vector<std::string> names_of(const family::Family& family,
+                                  const std::vector<std::string>& modules, Dialect dialect) {
+  std::vector<std::string> names = target_names(family, modules);
+  if (dialect != Dialect::kD1) return names;
+  for (const std::string& module : modules) names.push_back(family.stored_name(module));
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+/// The key of a pattern for one module, by its full name. PEFT warns of a key that no module has,
+/// so that several spellings are one expression.
+std::string pattern_key(const family::Family& family, const std::string& module, Dialect dialect) {
+  const std::vector<std::string> names = names_of(family, {module}, dialect);
+  return names.size() == 1 ? names[0] : "(?:" + join(names, "|") + ")";
+}
+
+/// rank_pattern and alpha_pattern of every layer that has its own.
+void name_own(const family::Family& family, const lora::LoraOptions& lora, Dialect dialect,
+              PeftConfig& config) {
+  for (const auto& [module, own] : lora.own) {
+    const std::string key = pattern_key(family, module, dialect);
+    if (own.rank != lora.rank) config.rank_pattern[key] = own.rank;
+    if (own.alpha != lora.alpha) config.alpha_pattern[key] = own.alpha;
+  }
+}
+
+/// For a README.
+std::string rank_text(const lora::LoraOptions& saved) {
+  return std::to_string(saved.rank) + lora::find_variant(saved.variant).note +
+         (saved.own.empty() ? "" : ", and others by rank_pattern and alpha_pattern");
+}
+
+}  // namespace
+
+void write_adapter(const std::string& path, const AdapterContents& contents,
+                   const family::ModelConfig& model, Dialect dialect) {
+  if (contents.tensors.empty()) {
+    refuse(ErrorKind::kUsage, "an adapter without LoRA cannot be saved", path,
+           "no layer has an adapter",
+           "at least one (PEFT opens no adapter without a target module)", "give lora.targets");
+  }
+  const family::Family& family = *model.family;
+  PeftConfig config{.lora = contents.lora,
+                    .base_model_name_or_path = contents.notes.base_path,
+                    .modules_to_save = contents.modules_to_save,
+                    .inference_mode = true};
+  std::map<std::string, at::Tensor> tensors;
+  std::vector<std::string> modules;
+  for (const auto& [module, parts] : contents.tensors) {
+    modules.push_back(module);
+    const std::string key = kPeftPrefix + spelled(family, module, dialect) + ".";
+    for (const lora::AdapterTensor& tensor : lora::find_variant(contents.lora.variant).tensors)
+      tensors[key + tensor.stored] = parts.at(tensor.name);
+  }
+  const Dialect whole = dialect == Dialect::kEvery ? Dialect::kD3 : dialect;
+  for (const auto& [name, tensor] : contents.full)
+    tensors[kPeftPrefix + spelled(family, name, whole)] = tensor;
+  config.targets = names_of(family, modules, dialect);
+  name_own(family, contents.lora, dialect, config);
+  io::write_dir_atomic(path, [&](const std::string& out) {
+    write_tensors(out + "/" + kAdapterWeights, tensors);
+    io::write_file_atomic(out + "/adapter_config.json", peft_config_text(config));
+    io::write_file_atomic(out + "/" + kAdapterNotes, notes_text(contents.notes));
+    io::write_file_atomic(
+        out + "/README.md",
+        adapter_readme(rank_text(contents.lora), contents.modules_to_save, contents.notes, model));
+  });
+}
+
+}  // namespace lft::hf

@@ -1,0 +1,74 @@
+#include "src/hf/adapter/model_files.h"
+
+#include <nlohmann/json.hpp>
+
+#include "src/hf/adapter/adapter_files.h"
+#include "src/hf/weights.h"
+#include "src/io/files.h"
+#include "src/text/chat_template.h"
+
+namespace lft::hf {
+namespace {
+
+constexpr const char* kTemplateKey = "chat_template";
+constexpr const char* kNested = "image_processor";  // in processor_config.json
+
+/// The object in the file; null where there is no file.
+io::Json read_object(const std::string& path) {
+  return io::path_exists(path) ? io::read_json_file(path) : io::Json();
+}
+
+bool has_nested(const io::Json& whole) {
+  return whole.is_object() && whole.contains(kNested) && whole[kNested].is_object();
+}
+
+/// transformers reads the older places of a template first.
+void write_template(const std::string& dir, const std::string& jinja) {
+  io::write_file_atomic(dir + "/chat_template.jinja", jinja);
+  io::remove_tree(dir + "/chat_template.json");
+  for (const char* name : {"tokenizer_config.json", "processor_config.json"}) {
+    io::Json file = read_object(dir + "/" + name);
+    if (!file.is_object() || file.erase(kTemplateKey) == 0) continue;
+    io::write_file_atomic(dir + "/" + name, pretty_json(file));
+  }
+}
+
+/// Both places where an image processor's fields lie; a file that says the fit already stays as it
+/// is.
+void write_fit(const std::string& dir, const family::ModelConfig& config, const std::string& fit) {
+  const std::string unified = dir + "/processor_config.json",
+                    own = dir + "/preprocessor_config.json";
+  const io::Json whole = read_object(unified);
+  const bool nested = has_nested(whole);
+  if (nested) {
+    io::Json changed = whole;
+    changed[kNested] = config.family->processor_fitted(config, whole[kNested], fit);
+    if (changed != whole) io::write_file_atomic(unified, pretty_json(changed));
+  }
+  const io::Json file = read_object(own);
+  if (nested && !file.is_object()) return;
+  const io::Json before = file.is_object() ? file : io::Json::object();
+  const io::Json after = config.family->processor_fitted(config, before, fit);
+  if (after != before) io::write_file_atomic(own, pretty_json(after));
+}
+
+}  // namespace
+
+io::Json image_processor_json(const std::string& dir) {
+  const io::Json whole = read_object(dir + "/processor_config.json");
+  if (has_nested(whole)) return whole[kNested];
+  const io::Json own = read_object(dir + "/preprocessor_config.json");
+  return own.is_object() ? own : io::Json::object();
+}
+
+void write_model_files(const std::string& from, const std::string& to,
+                       const family::ModelConfig& config, const AdapterNotes& notes) {
+  copy_side_files(from, to);
+  if (!notes.template_name.empty())
+    io::write_file_atomic(to + "/" + kModelNotes, notes_text(notes));
+  if (text::is_template(notes.template_name))
+    write_template(to, text::template_jinja(notes.template_name, config.family->processor_mark()));
+  if (!notes.image_fit.empty()) write_fit(to, config, notes.image_fit);
+}
+
+}  // namespace lft::hf

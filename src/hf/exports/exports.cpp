@@ -1,0 +1,234 @@
+#include "src/hf/exports/exports.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "kernels/common/error.h"
+#include "models/lora/registry.h"
+#include "src/base/text.h"
+#include "src/hf/adapter/adapter_files.h"
+#include "src/hf/exports/deltas.h"
+#include "src/hf/exports/gguf_files.h"
+#include "src/hf/weights.h"
+#include "src/io/files.h"
+
+namespace lft::hf {
+namespace {
+
+void check_place(const ExportRequest& request) {
+  for (const std::string& input : {request.adapter, request.model}) {
+    if (!io::is_inside(request.out, input) && !io::is_inside(input, request.out)) continue;
+    refuse(ErrorKind::kUsage, "the output would touch an input", request.out,
+           "equal to, inside or above " + input, "a folder apart from both inputs");
+  }
+  if (io::path_exists(request.out) &&
+      !(io::is_directory(request.out) && std::filesystem::is_empty(request.out)))
+    refuse(ErrorKind::kUsage, "the output exists", request.out, {}, "a new folder");
+}
+
+/// An adapter that is opened and read, and the base that it is for.
+class Exporter {
+ public:
+  Exporter(const ExportRequest& request, const std::function<void()>& poll)
+      : request_(request),
+        poll_(poll),
+        dir_(AdapterDir::open(request.adapter)),
+        base_(ModelDir::open(request.model)) {
+    check_adapter_base(dir_, base_);
+    check_exportable();
+    AdapterTensors read = read_adapter(dir_, base_.config);
+    full_ = std::move(read.full);
+    updates_ = {.lora = dir_.lora, .tensors = std::move(read.lora)};
+  }
+
+  std::vector<std::string> run() {
+    if (request_.target == Target::kPeft) return write_peft();
+    std::vector<std::string> lines;
+    io::write_dir_atomic(request_.out,
+                         [&](const std::string& fresh) { lines = write_served(fresh); });
+    return lines;
+  }
+
+ private:
+  void check_exportable() const {
+    std::vector<std::string> found;
+    for (const Finding& each : findings(request_.target, dir_, base_.config)) {
+      if (each.blocks) found.push_back(each.what + " " + each.does);
+    }
+    if (found.empty()) return;
+    refuse(ErrorKind::kInput, client_of(request_.target) + " reads no form of this adapter",
+           dir_.path, join(found, "\n"),
+           "an adapter that it reads, or that an export can rewrite for it",
+           "lft merge --adapter " + dir_.path + " --out MODEL writes a whole model instead");
+  }
+
+  AdapterContents contents(const Updates& updates, const AdapterNotes& notes) const {
+    return {.lora = updates.lora,
+            .tensors = updates.tensors,
+            .full = {},
+            .modules_to_save = {},
+            .notes = notes};
+  }
+
+  /// Of the base at `path`, whose files lie at `at` now.
+  AdapterNotes notes(const std::string& path, const std::string& at) const {
+    AdapterNotes notes = dir_.notes;
+    notes.base_path = path;
+    notes.base_fingerprint = base_fingerprint(ModelDir::open(at));
+    return notes;
+  }
+
+  std::vector<std::string> write_peft() const {
+    AdapterContents whole = contents(updates_, notes(base_.path, base_.path));
+    whole.full = full_;
+    whole.modules_to_save = dir_.modules_to_save;
+    write_adapter(request_.out, whole, base_.config, request_.dialect);
+    const AdapterDir back = AdapterDir::open(request_.out);
+    const AdapterTensors read = read_adapter(back, base_.config);
+    for (const auto& [name, tensor] : full_) {
+      if (!read.full.contains(name) || !read.full.at(name).equal(tensor))
+        throw Error(ErrorKind::kInternal, "the export reads back otherwise: " + name);
+    }
+    return {adapter_line(request_.out, updates_,
+                         compare_updates(updates_, {back.lora, read.lora}, request_.out))};
+  }
+
+  std::string adapter_line(const std::string& path, const Updates& written, double off) const {
+    return "wrote " + path + ": LoRA of rank " + std::to_string(rank_of(written)) + " on " +
+           std::to_string(written.tensors.size()) + " modules; read back, the updates differ by " +
+           format_number(off, "%.2g") + " of their largest element";
+  }
+
+  static int64_t rank_of(const Updates& updates) {
+    std::vector<std::string> modules;
+    for (const auto& [module, tensors] : updates.tensors) modules.push_back(module);
+    return largest_rank(updates.lora, modules);
+  }
+
+  /// The updates that stay an adapter, as the server reads them.
+  Updates kept() const {
+    Updates kept{.lora = updates_.lora, .tensors = {}};
+    for (const auto& [module, tensors] : updates_.tensors) {
+      if (stays_adapter(request_.target, module)) kept.tensors[module] = tensors;
+    }
+    std::erase_if(kept.lora.own,
+                  [&](const auto& own) { return !kept.tensors.contains(own.first); });
+    const bool own_scale = !lora::find_variant(kept.lora.variant).peft_flag.empty();
+    const bool bakes = request_.target != Target::kVllm && (own_scale || !kept.lora.own.empty());
+    return bakes && !kept.tensors.empty() ? baked(kept) : kept;
+  }
+
+  /// Where something has no place in the served adapter it goes into `to`, a copy of the base.
+  bool merge_rest(const std::string& to, std::vector<std::string>* lines) const {
+    const auto rest = [&](const std::string& module) {
+      return !stays_adapter(request_.target, module);
+    };
+    const auto merged = std::count_if(updates_.tensors.begin(), updates_.tensors.end(),
+                                      [&](const auto& item) { return rest(item.first); });
+    if (merged == 0 && full_.empty()) return false;
+    merge_to_dir(base_.path, dir_.path, to, poll_, rest);
+    const ModelDir written = ModelDir::open(to);
+    for (const auto& [name, tensor] : full_) {
+      const ModelDir::Place& place = written.tensors.at(name);
+      const at::Tensor read = read_tensor(written.files[place.file], written.info(place));
+      if (!read.equal(tensor.to(read.scalar_type())))
+        throw Error(ErrorKind::kInternal, "the export reads back otherwise: " + name);
+    }
+    lines->push_back("merged into the base: " + std::to_string(full_.size()) +
+                     " tensors trained whole, LoRA of " + std::to_string(merged) + " modules");
+    return true;
+  }
+
+  std::vector<std::string> write_served(const std::string& fresh) const {
+    std::vector<std::string> lines;
+    const std::string out = io::absolute_path(request_.out);
+    const bool merged = merge_rest(fresh + "/base", &lines);
+    const std::string base = merged ? out + "/base" : base_.path;
+    const Updates served = kept();
+    if (request_.target == Target::kGguf) return write_gguf(fresh, merged, served, lines);
+    if (!served.tensors.empty()) {
+      write_adapter(fresh + "/adapter",
+                    contents(served, notes(base, merged ? fresh + "/base" : base_.path)),
+                    base_.config, request_.dialect);
+      const AdapterDir back = AdapterDir::open(fresh + "/adapter");
+      const double off = compare_updates(
+          original(served), {back.lora, read_adapter(back, base_.config).lora}, out + "/adapter");
+      lines.push_back(adapter_line(request_.out + "/adapter", served, off));
+    }
+    lines.push_back("serve it: " + command(base, served));
+    return lines;
+  }
+
+  /// Of the base, or of what was merged into `fresh`/base, which goes then.
+  std::vector<std::string> write_gguf(const std::string& fresh, bool merged, const Updates& served,
+                                      std::vector<std::string> lines) const {
+    const ModelDir model = ModelDir::open(merged ? fresh + "/base" : base_.path);
+    write_gguf_model({.model = model,
+                      .name = std::filesystem::path(base_.path).filename().string(),
+                      .template_name = template_name(),
+                      .poll = poll_},
+                     fresh);
+    lines.push_back("wrote " + request_.out + "/model.gguf, " + request_.out + "/mmproj.gguf");
+    std::string more;
+    if (!served.tensors.empty()) {
+      write_gguf_lora(model, served, fresh + "/lora.gguf");
+      const double off = compare_updates(original(served),
+                                         read_gguf_lora(model, fresh + "/lora.gguf"), request_.out);
+      lines.push_back(adapter_line(request_.out + "/lora.gguf", served, off));
+      more = " --lora " + request_.out + "/lora.gguf";
+    }
+    io::remove_tree(fresh + "/base");
+    lines.push_back("serve it: llama-server -m " + request_.out + "/model.gguf --mmproj " +
+                    request_.out + "/mmproj.gguf" + more);
+    return lines;
+  }
+
+  /// That it was trained with; where the adapter is not lft's, the base's, if that is.
+  std::string template_name() const {
+    return dir_.notes.template_name.empty() ? read_model_notes(base_.path).template_name
+                                            : dir_.notes.template_name;
+  }
+
+  /// What was read of the modules that are served.
+  Updates original(const Updates& served) const {
+    Updates read{.lora = updates_.lora, .tensors = {}};
+    for (const auto& [module, tensors] : served.tensors)
+      read.tensors[module] = updates_.tensors.at(module);
+    return read;
+  }
+
+  std::string command(const std::string& base, const Updates& served) const {
+    const std::string adapter = request_.out + "/adapter";
+    const bool vllm = request_.target == Target::kVllm;
+    const std::string start =
+        vllm ? "vllm serve " + base : "python -m sglang.launch_server --model-path " + base;
+    if (served.tensors.empty()) return start;
+    const bool tower = std::ranges::any_of(
+        served.tensors, [](const auto& item) { return lora::scope_of(item.first) != "llm"; });
+    return start +
+           (vllm ? " --enable-lora --lora-modules adapter="
+                 : " --enable-lora --lora-paths adapter=") +
+           adapter + " --max-lora-rank " +
+           std::to_string(vllm ? served_rank(rank_of(served)) : rank_of(served)) +
+           (tower ? " --enable-tower-connector-lora" : "");
+  }
+
+  const ExportRequest& request_;
+  const std::function<void()>& poll_;
+  const AdapterDir dir_;
+  const ModelDir base_;
+  std::map<std::string, at::Tensor> full_;
+  Updates updates_;
+};
+
+}  // namespace
+
+std::vector<std::string> export_adapter(const ExportRequest& request,
+                                        const std::function<void()>& poll) {
+  check_place(request);
+  return Exporter(request, poll).run();
+}
+
+}  // namespace lft::hf

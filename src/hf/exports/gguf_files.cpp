@@ -1,0 +1,215 @@
+#include "src/hf/exports/gguf_files.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "kernels/common/error.h"
+#include "models/family/gguf_form.h"
+#include "models/lora/registry.h"
+#include "src/hf/adapter/model_files.h"
+#include "src/hf/exports/gguf_vocabulary.h"
+#include "src/hf/weights.h"
+#include "src/io/files.h"
+#include "src/io/gguf/gguf.h"
+#include "src/text/chat_template.h"
+
+namespace lft::hf {
+namespace {
+
+using family::GgufForm;
+using family::GgufTensor;
+using Make = GgufTensor::Make;
+
+/// llama_ftype.
+uint32_t file_type(io::DType dtype) {
+  return dtype == io::DType::kF16 ? 1 : dtype == io::DType::kBF16 ? 32 : 0;
+}
+
+/// Rows of each of `heads` heads: its halves take turns. `back` undoes it.
+at::Tensor turned(const at::Tensor& tensor, int64_t heads, bool back = false) {
+  std::vector<int64_t> parts = {heads, 2, tensor.size(0) / heads / 2, -1};
+  if (back) std::swap(parts[1], parts[2]);
+  return tensor.reshape(parts).transpose(1, 2).reshape(tensor.sizes()).contiguous();
+}
+
+std::vector<int64_t> shape_of(const GgufTensor& tensor, std::vector<int64_t> shape) {
+  if (tensor.make == Make::kFrame) shape.erase(shape.begin() + 2);
+  if (tensor.make == Make::kRows) shape[0] /= tensor.count;
+  return shape;
+}
+
+at::Tensor made(const GgufTensor& tensor, const at::Tensor& stored) {
+  switch (tensor.make) {
+    case Make::kTurned:
+      return turned(stored, tensor.count);
+    case Make::kFrame:
+      return stored.select(2, tensor.part);
+    case Make::kRows:
+      return stored.narrow(0, tensor.part * (stored.size(0) / tensor.count),
+                           stored.size(0) / tensor.count);
+    case Make::kAsIs:
+      break;
+  }
+  return stored;
+}
+
+/// Writes one of the two files and looks for its tensors in it.
+void write_file(const GgufJob& job, const std::string& path, const io::GgufKeys& keys,
+                const std::vector<GgufTensor>& tensors) {
+  std::vector<io::TensorInfo> infos;
+  for (const GgufTensor& tensor : tensors) {
+    const io::TensorInfo& stored = job.model.info(job.model.tensors.at(tensor.canonical));
+    io::TensorInfo info;
+    info.name = tensor.name;
+    info.shape = shape_of(tensor, stored.shape);
+    info.dtype = tensor.single || info.shape.size() == 1 ? io::DType::kF32 : stored.dtype;
+    infos.push_back(std::move(info));
+  }
+  io::GgufWriter writer(path, keys, infos);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (job.poll) job.poll();
+    const ModelDir::Place& place = job.model.tensors.at(tensors[i].canonical);
+    const at::Tensor stored = read_tensor(job.model.files[place.file], job.model.info(place));
+    const at::Tensor tensor =
+        made(tensors[i], stored).to(to_scalar_type(writer.order()[i].dtype)).contiguous();
+    writer.append(tensor.const_data_ptr(), tensor.nbytes());
+  }
+  writer.finish();
+  const io::GgufFile written(path);
+  for (const io::TensorInfo& info : infos) {
+    const io::TensorInfo& read = written.info(info.name);
+    if (read.shape != info.shape || read.dtype != info.dtype)
+      throw Error(ErrorKind::kInternal, "the export reads back otherwise: " + info.name);
+  }
+}
+
+io::GgufKeys general(const std::string& architecture, const char* type, const std::string& name,
+                     io::DType dtype) {
+  return {{"general.architecture", architecture},
+          {"general.type", std::string(type)},
+          {"general.name", name},
+          {"general.file_type", file_type(dtype)}};
+}
+
+void append(io::GgufKeys* keys, const io::GgufKeys& more) {
+  keys->insert(keys->end(), more.begin(), more.end());
+}
+
+/// The prompt's template for llama.cpp: the one that was trained, else the model's own.
+std::string jinja(const GgufJob& job) {
+  if (text::is_template(job.template_name))
+    return text::template_jinja(job.template_name, job.model.config.family->processor_mark(),
+                                "<__media");  // as its server writes an image into the messages
+  const std::string own = job.model.path + "/chat_template.jinja";
+  return io::path_exists(own) ? io::read_file(own) : "";
+}
+
+void add_processor(const ModelDir& model, const GgufForm& form, io::GgufKeys* keys) {
+  const io::Json file = image_processor_json(model.path);
+  const family::Family& family = *model.config.family;
+  std::vector<std::string> notices;
+  const auto processor = family.image_processor(
+      model.config, {.json = file, .where = model.path, .folder = model.path},
+      {.fit = family.defaults(model.config).image_fit}, &notices);
+  keys->emplace_back("clip.vision.image_mean", processor->mean);
+  keys->emplace_back("clip.vision.image_std", processor->std);
+  for (const GgufForm::FromProcessor& each : form.from_processor) {
+    const io::Json::json_pointer pointer(each.pointer);
+    const bool said = file.contains(pointer) && file.at(pointer).is_number_unsigned();
+    keys->emplace_back(each.key, said ? file.at(pointer).get<uint32_t>() : each.otherwise);
+  }
+}
+
+/// The weights of the decoder that LoRA may sit on, by canonical module.
+std::map<std::string, GgufTensor> weights_of(const GgufForm& form) {
+  constexpr std::string_view kWeight = ".weight";
+  std::map<std::string, GgufTensor> weights;
+  for (const GgufTensor& tensor : form.text_tensors) {
+    if (!tensor.canonical.ends_with(kWeight)) continue;
+    weights.emplace(tensor.canonical.substr(0, tensor.canonical.size() - kWeight.size()), tensor);
+  }
+  return weights;
+}
+
+at::Tensor read_single(const io::GgufFile& file, const std::string& name) {
+  const io::TensorInfo& info = file.info(name);
+  if (info.dtype != io::DType::kF32 || info.shape.size() != 2)
+    refuse(ErrorKind::kInput, "not a matrix of LoRA", file.path() + ": " + name,
+           io::dtype_name(info.dtype), "F32 of two dimensions");
+  at::Tensor tensor = at::empty(info.shape, at::kFloat);
+  file.read(info, tensor.mutable_data_ptr());
+  return tensor;
+}
+
+}  // namespace
+
+void write_gguf_model(const GgufJob& job, const std::string& folder) {
+  const at::NoGradGuard no_grad;
+  const GgufForm form = job.model.config.family->gguf(job.model.config);
+  io::GgufKeys text = general(form.architecture, "model", job.name, job.model.stored_dtype);
+  append(&text, form.text);
+  append(&text, gguf_vocabulary(job.model.path, job.model.config.text.vocab,
+                                text::is_template(job.template_name)
+                                    ? text::template_end(job.template_name)
+                                    : std::string()));
+  if (const std::string prompt = jinja(job); !prompt.empty())
+    text.emplace_back("tokenizer.chat_template", prompt);
+  write_file(job, folder + "/model.gguf", text, form.text_tensors);
+  io::GgufKeys vision = general("clip", "mmproj", job.name, job.model.stored_dtype);
+  append(&vision, form.vision);
+  add_processor(job.model, form, &vision);
+  write_file(job, folder + "/mmproj.gguf", vision, form.vision_tensors);
+}
+
+void write_gguf_lora(const ModelDir& model, const Updates& updates, const std::string& path) {
+  const at::NoGradGuard no_grad;
+  const GgufForm form = model.config.family->gguf(model.config);
+  const std::map<std::string, GgufTensor> weights = weights_of(form);
+  io::GgufKeys keys = general(form.architecture, "adapter", "lora", io::DType::kF32);
+  keys.emplace_back("adapter.type", std::string("lora"));
+  keys.emplace_back("adapter.lora.alpha", static_cast<float>(updates.lora.alpha));
+  std::vector<io::TensorInfo> infos;
+  std::vector<at::Tensor> tensors;
+  const auto add = [&](const std::string& name, const at::Tensor& tensor) {
+    io::TensorInfo info;
+    info.name = name;
+    info.shape = tensor.sizes().vec();
+    infos.push_back(std::move(info));
+    tensors.push_back(tensor.contiguous());
+  };
+  for (const auto& [module, parts] : updates.tensors) {
+    const GgufTensor& weight = weights.at(module);
+    const at::Tensor& up = parts.at("lora_B");
+    add(weight.name + ".lora_a", parts.at("lora_A"));
+    add(weight.name + ".lora_b", weight.make == Make::kTurned ? turned(up, weight.count) : up);
+  }
+  io::GgufWriter writer(path, keys, infos);
+  for (const at::Tensor& tensor : tensors) writer.append(tensor.const_data_ptr(), tensor.nbytes());
+  writer.finish();
+}
+
+Updates read_gguf_lora(const ModelDir& model, const std::string& path) {
+  const at::NoGradGuard no_grad;
+  const io::GgufFile file(path);
+  const auto alpha = file.keys().find("adapter.lora.alpha");
+  if (alpha == file.keys().end() || !std::holds_alternative<float>(alpha->second))
+    refuse(ErrorKind::kInput, "not a GGUF of LoRA", path, "no adapter.lora.alpha", "a number");
+  Updates updates{.lora = {.variant = lora::variants().front().name,
+                           .rank = 0,
+                           .alpha = std::get<float>(alpha->second)},
+                  .tensors = {}};
+  for (const auto& [module, weight] : weights_of(model.config.family->gguf(model.config))) {
+    if (!file.tensors().contains(weight.name + ".lora_a")) continue;
+    const at::Tensor up = read_single(file, weight.name + ".lora_b");
+    updates.tensors[module] = {
+        {"lora_A", read_single(file, weight.name + ".lora_a")},
+        {"lora_B", weight.make == Make::kTurned ? turned(up, weight.count, /*back=*/true) : up}};
+    updates.lora.rank = up.size(1);
+  }
+  return updates;
+}
+
+}  // namespace lft::hf

@@ -1,0 +1,194 @@
+#include "src/infer/decoding.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <tuple>
+
+#include "kernels/common/error.h"
+#include "models/ops/core/precision.h"
+#include "src/data/batch.h"
+#include "src/data/loader.h"
+
+namespace lft::infer {
+namespace {
+
+/// How many new tokens the positions left allow after a prompt.
+int64_t new_token_limit(const data::Sample& prompt, const family::ModelConfig& config,
+                        int64_t wanted) {
+  const auto length = static_cast<int64_t>(prompt.input_ids.size());
+  const int64_t left = config.text.max_positions - length;
+  if (left < 1 || length == 0) {
+    refuse(ErrorKind::kInput, "the prompt leaves no position for an answer", prompt.id,
+           std::to_string(length) + " positions",
+           "1 to " + std::to_string(config.text.max_positions - 1), "shorten the prompt");
+  }
+  return std::min(wanted, left);
+}
+
+/// An image token stands for features that an answer does not have.
+void forbid(at::Tensor& logits_bv, int64_t id) {
+  if (id >= 0 && id < logits_bv.size(1))
+    logits_bv.select(1, id).fill_(-std::numeric_limits<float>::infinity());
+}
+
+bool is_end(int64_t id, const family::ModelConfig& config) {
+  return std::find(config.eos_tokens.begin(), config.eos_tokens.end(), id) !=
+         config.eos_tokens.end();
+}
+
+/// A prompt at a time: the towers' activations of one are there at once, whatever the batch.
+family::ImageFeatures features_of(family::Model& model, const std::vector<data::Sample>& prompts,
+                                  const data::EncodeOptions& encode, at::Device device) {
+  std::vector<family::ImageFeatures> parts;
+  for (const data::Sample& prompt : prompts) {
+    const family::Batch alone = data::collate({prompt}, encode, device);
+    if (!family::image_shapes(alone).empty()) parts.push_back(model->image_features(alone));
+  }
+  return family::join_features(parts);
+}
+
+/// One token a row for the next call.
+family::Batch next_batch(const std::vector<int64_t>& last) {
+  const auto rows = static_cast<int64_t>(last.size());
+  return {.input_ids_bt = at::tensor(last, at::kLong).view({rows, 1}),
+          .labels_bt = {},
+          .lengths_b = at::ones({rows}, at::kLong),
+          .packed = nullptr,
+          .pixels = {},
+          .images = {}};
+}
+
+template <class T>
+std::vector<T> at_places(const std::vector<T>& all, const std::vector<int64_t>& places) {
+  std::vector<T> kept;
+  for (const int64_t place : places) kept.push_back(all[static_cast<size_t>(place)]);
+  return kept;
+}
+
+}  // namespace
+
+int64_t pick_token(const at::Tensor& logits_v, const GenerateOptions& options, double uniform) {
+  if (options.temperature <= 0) return logits_v.argmax().item<int64_t>();
+  const double top_p = options.top_p;
+  at::Tensor scaled_v = logits_v.to(at::kDouble) / options.temperature;
+  if (options.top_k > 0 && options.top_k < scaled_v.numel()) {
+    const at::Tensor least = std::get<0>(scaled_v.topk(options.top_k)).min();
+    scaled_v = scaled_v.masked_fill(scaled_v < least, -std::numeric_limits<double>::infinity());
+  }
+  const at::Tensor probabilities = at::softmax(scaled_v, 0);
+  auto [sorted, order] = probabilities.sort(/*stable=*/true, /*dim=*/0, /*descending=*/true);
+  const double* p = sorted.const_data_ptr<double>();
+  const int64_t count = sorted.numel();
+  int64_t kept = 0;
+  double mass = 0;
+  while (kept < count && (kept == 0 || mass < top_p)) mass += p[kept++];
+  double target = uniform * mass;
+  int64_t pick = 0;
+  while (pick + 1 < kept && target >= p[pick]) target -= p[pick++];
+  return order.const_data_ptr<int64_t>()[pick];
+}
+
+void penalise_repetition(at::Tensor& logits_v, const std::vector<int64_t>& ids, double penalty) {
+  if (penalty == 1) return;
+  const std::set<int64_t> once(ids.begin(), ids.end());
+  auto* const logits = logits_v.mutable_data_ptr<float>();
+  const auto factor = static_cast<float>(penalty);
+  for (const int64_t id : once) {
+    if (id < 0 || id >= logits_v.numel()) continue;
+    logits[id] = logits[id] < 0 ? logits[id] * factor : logits[id] / factor;
+  }
+}
+
+Decoding::Decoding(family::Model& model, const data::EncodeOptions& encode, at::ScalarType compute)
+    : model_(model), encode_(encode), compute_(compute) {}
+
+std::vector<int64_t> Decoding::draw(std::vector<Row>& rows, at::Tensor logits_bv,
+                                    std::vector<Ended>& ended) const {
+  forbid(logits_bv, model_->config.image_token);
+  std::vector<int64_t> open;
+  for (size_t at = 0; at < rows.size(); ++at) {
+    Row& row = rows[at];
+    const GenerateOptions& options = row.options;
+    const double uniform = static_cast<double>(row.generator() >> 11) * 0x1p-53;
+    at::Tensor logits_v = logits_bv[static_cast<int64_t>(at)];
+    penalise_repetition(logits_v, row.ids, options.repetition_penalty);
+    const int64_t id = pick_token(logits_v, options, uniform);
+    if (is_end(id, encode_.config)) {
+      ended.push_back({.key = row.key});
+      continue;
+    }
+    row.ids.push_back(id);
+    if (options.on_token) options.on_token(row.key, id);
+    if (options.stops &&
+        options.stops({row.ids.begin() + static_cast<std::ptrdiff_t>(row.prompt), row.ids.end()})) {
+      ended.push_back({.key = row.key});
+    } else if (--row.left == 0) {
+      ended.push_back({.key = row.key, .by_limit = true});
+    } else {
+      open.push_back(static_cast<int64_t>(at));
+    }
+  }
+  return open;
+}
+
+void Decoding::keep(const std::vector<int64_t>& places) {
+  if (places.size() == rows_.size()) return;
+  cache_ = keep_rows(cache_, places);
+  rows_ = at_places(rows_, places);
+}
+
+std::vector<Ended> Decoding::begin(const std::vector<Prompt>& prompts) {
+  std::vector<Ended> ended;
+  if (prompts.empty()) return ended;
+  std::vector<Row> rows;
+  std::vector<data::Sample> samples;
+  for (const Prompt& prompt : prompts) {
+    const GenerateOptions& options = prompt.options;
+    rows.push_back({.key = prompt.key,
+                    .left = new_token_limit(*prompt.sample, model_->config, options.max_new_tokens),
+                    .options = options,
+                    .generator = std::mt19937_64(options.seed),
+                    .ids = prompt.sample->input_ids,
+                    .prompt = prompt.sample->input_ids.size()});
+    samples.push_back(*prompt.sample);
+  }
+  const at::NoGradGuard no_grad;
+  const ops::ComputeDtypeGuard guard(compute_);
+  const at::Device device = model_->device();
+  const family::ImageFeatures features = features_of(model_, samples, encode_, device);
+  llama::KvCache fresh;
+  const at::Tensor logits_bv =
+      model_->next_logits(data::collate(samples, encode_, device), fresh, &features)
+          .to(at::kCPU)
+          .contiguous();
+  const std::vector<int64_t> open = draw(rows, logits_bv, ended);
+  if (open.size() < rows.size()) fresh = keep_rows(fresh, open);
+  cache_ = join_rows(cache_, fresh);
+  std::ranges::move(at_places(rows, open), std::back_inserter(rows_));
+  return ended;
+}
+
+std::vector<Ended> Decoding::step() {
+  std::vector<Ended> ended;
+  if (rows_.empty()) return ended;
+  std::vector<int64_t> last;
+  for (const Row& row : rows_) last.push_back(row.ids.back());
+  const at::NoGradGuard no_grad;
+  const ops::ComputeDtypeGuard guard(compute_);
+  keep(draw(rows_, model_->next_logits(next_batch(last), cache_).to(at::kCPU).contiguous(), ended));
+  return ended;
+}
+
+void Decoding::drop(size_t key) {
+  std::vector<int64_t> open;
+  for (size_t at = 0; at < rows_.size(); ++at) {
+    if (rows_[at].key != key) open.push_back(static_cast<int64_t>(at));
+  }
+  keep(open);
+}
+
+}  // namespace lft::infer

@@ -1,0 +1,205 @@
+#include "src/serve/chat_server.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <thread>
+#include <utility>
+
+#include "src/base/errors.h"
+#include "src/base/signals.h"
+#include "src/base/text.h"
+#include "src/data/encode.h"
+#include "src/infer/answer_text.h"
+#include "src/serve/chat_reply.h"
+#include "src/serve/chat_request.h"
+
+namespace lft::serve {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// An answer on its way to its client.
+struct Reply {
+  std::shared_ptr<Answer> answer;
+  infer::AnswerText text;
+  ReplyNames names;
+  int64_t prompt_tokens = 0;
+  bool include_usage = false;
+  Clock::time_point deadline;
+  bool begun = false;  // of a stream: the role has been said
+};
+
+/// What has come of an answer.
+struct Piece {
+  std::string text;
+  std::string finish;          // "stop" or "length" with the last; else empty
+  std::optional<Error> error;  // instead
+};
+
+/// Waits for more of an answer, not for ever.
+Piece next_piece(Reply& reply) {
+  const Answer::News news = reply.answer->wait(std::chrono::milliseconds(250));
+  Piece piece;
+  for (const int64_t id : news.ids) piece.text += reply.text.add(id);
+  if (news.error) {
+    piece.error = news.error;
+  } else if (news.ended) {
+    piece.text += reply.text.finish();
+    piece.finish = news.by_limit ? "length" : "stop";
+  } else if (Clock::now() > reply.deadline) {
+    reply.answer->cancel();
+    piece.error = Error(ErrorKind::kResource, "the answer took too long");
+  }
+  return piece;
+}
+
+int status_of(const Error& error) {
+  if (error.kind() == ErrorKind::kInput) return 400;
+  return error.kind() == ErrorKind::kResource ? 503 : 500;
+}
+
+std::string message_of(const Error& error) {
+  const ErrorInfo& info = error.info();
+  std::string text = info.what;
+  if (!info.found.empty()) text += ": " + info.found;
+  if (!info.expected.empty()) text += " (expected " + info.expected + ")";
+  return text;
+}
+
+Usage usage_of(const Reply& reply) {
+  return {.prompt_tokens = reply.prompt_tokens, .completion_tokens = reply.text.tokens()};
+}
+
+void answer_whole(Reply reply, httplib::Response& response) {
+  std::string text;
+  for (;;) {
+    const Piece piece = next_piece(reply);
+    text += piece.text;
+    if (piece.error) return set_error(response, status_of(*piece.error), message_of(*piece.error));
+    if (!piece.finish.empty()) {
+      response.set_content(whole_reply(reply.names, text, piece.finish, usage_of(reply)),
+                           "application/json");
+      return;
+    }
+    if (HttpServer::client_left()) {
+      reply.answer->cancel();
+      return set_error(response, 499, "the client has left");
+    }
+  }
+}
+
+/// Server-sent events; false: the client has left.
+bool stream_piece(Reply& reply, httplib::DataSink& sink) {
+  const auto say = [&](const std::string& line) {
+    const std::string event = "data: " + line + "\n\n";
+    return sink.write(event.data(), event.size());
+  };
+  if (!std::exchange(reply.begun, true) && !say(first_chunk(reply.names))) return false;
+  const Piece piece = next_piece(reply);
+  if (piece.error) {
+    httplib::Response error;
+    set_error(error, status_of(*piece.error), message_of(*piece.error));
+    if (!say(error.body)) return false;
+    sink.done();
+    return true;
+  }
+  if (!piece.text.empty() && !say(text_chunk(reply.names, piece.text))) return false;
+  if (piece.finish.empty()) return !HttpServer::client_left();
+  if (!say(last_chunk(reply.names, piece.finish))) return false;
+  if (reply.include_usage && !say(usage_chunk(reply.names, usage_of(reply)))) return false;
+  if (!say("[DONE]")) return false;
+  sink.done();
+  return true;
+}
+
+void answer_in_pieces(Reply reply, httplib::Response& response) {
+  const auto held = std::make_shared<Reply>(std::move(reply));
+  response.set_header("Cache-Control", "no-cache");
+  response.set_chunked_content_provider(
+      "text/event-stream",
+      [held](size_t, httplib::DataSink& sink) { return stream_piece(*held, sink); },
+      [held](bool) { held->answer->cancel(); });
+}
+
+}  // namespace
+
+ChatServer::ChatServer(const ServedModel& served, ChatServerOptions options)
+    : served_(served),
+      options_(std::move(options)),
+      started_(std::to_string(std::time(nullptr))),
+      engine_(served_.model, served_.encode, served_.compute, options_.engine),
+      http_(options_.server) {
+  http_.answer("GET", "/health", [](const auto&, const std::string&, httplib::Response& response) {
+    response.set_content("{}", "application/json");
+  });
+  http_.answer(
+      "GET", "/v1/models", [this](const auto&, const std::string&, httplib::Response& response) {
+        response.set_content(model_list(options_.name, std::stoll(started_)), "application/json");
+      });
+  http_.answer("POST", "/v1/chat/completions",
+               [this](const auto&, const std::string& body, httplib::Response& response) {
+                 complete(body, response);
+               });
+}
+
+void ChatServer::complete(const std::string& body, httplib::Response& response) {
+  try {
+    const ChatRequest request = read_chat_request(body);
+    if (request.model != options_.name)
+      return set_error(response, 404, "no such model; this server has " + options_.name, "model");
+    data::Sample prompt;
+    {
+      const std::lock_guard lock(encoding_);
+      prompt = data::encode_prompt(request.prompt, served_.tokenizer, served_.encode);
+    }
+    const infer::StopStrings stop(served_.tokenizer, request.stop);
+    Reply reply{.answer = nullptr,
+                .text = infer::AnswerText(served_.tokenizer, stop),
+                .names = {.id = "chatcmpl-" + started_ + "-" + std::to_string(++requests_),
+                          .model = options_.name,
+                          .created = std::time(nullptr)},
+                .prompt_tokens = static_cast<int64_t>(prompt.input_ids.size()),
+                .include_usage = request.include_usage,
+                .deadline = Clock::now() + options_.answer};
+    infer::GenerateOptions draw{.max_new_tokens = options_.max_new_tokens,
+                                .temperature = request.temperature,
+                                .top_p = request.top_p,
+                                .seed = request.seed,
+                                .on_token = {}};
+    if (!stop.empty()) draw.stops = [stop](const auto& ids) { return stop.ends(ids); };
+    if (request.max_tokens > 0)
+      draw.max_new_tokens = std::min(draw.max_new_tokens, request.max_tokens);
+    reply.answer = engine_.ask(std::move(prompt), std::move(draw));
+    if (!reply.answer) return set_error(response, 429, "too many requests wait already");
+    if (request.stream) return answer_in_pieces(std::move(reply), response);
+    answer_whole(std::move(reply), response);
+  } catch (const BadRequest& bad) {
+    set_error(response, 400, bad.what(), bad.field);
+  } catch (const Error& error) {
+    set_error(response, status_of(error), message_of(error));
+  }
+}
+
+void serve(ChatServer& server, const std::string& host, int port,
+           const std::function<void(int port)>& listening) {
+  HttpServer& http = server.http();
+  const int bound = port == 0                       ? http.bind_to_any_port(host)
+                    : http.bind_to_port(host, port) ? port
+                                                    : -1;
+  if (bound < 0) {
+    refuse(ErrorKind::kResource, "cannot listen there", host + ":" + std::to_string(port),
+           std::strerror(errno), "an address of this machine and a port that nobody listens on",
+           "name another with --host and --port");
+  }
+  std::thread listener([&] { http.listen_after_bind(); });
+  listening(bound);
+  while (requested_signal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  http.drain();
+  http.stop();
+  listener.join();
+}
+
+}  // namespace lft::serve

@@ -1,0 +1,138 @@
+#include "src/serve/engine.h"
+
+#include <exception>
+#include <utility>
+
+namespace lft::serve {
+namespace {
+
+Error as_error(const std::exception& thrown) {
+  const auto* const known = dynamic_cast<const Error*>(&thrown);
+  return known != nullptr ? *known : Error(ErrorKind::kInternal, thrown.what());
+}
+
+}  // namespace
+
+Answer::News Answer::wait(std::chrono::milliseconds time) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, time, [&] { return !news_.ids.empty() || news_.ended; });
+  News news = news_;
+  news_.ids.clear();
+  return news;
+}
+
+void Answer::add(int64_t id) {
+  {
+    const std::lock_guard lock(mutex_);
+    news_.ids.push_back(id);
+  }
+  changed_.notify_one();
+}
+
+void Answer::end(bool by_limit, std::optional<Error> error) {
+  {
+    const std::lock_guard lock(mutex_);
+    news_.ended = true;
+    news_.by_limit = by_limit;
+    news_.error = std::move(error);
+  }
+  changed_.notify_one();
+}
+
+Engine::Engine(family::Model& model, const data::EncodeOptions& encode, at::ScalarType compute,
+               const EngineLimits& limits)
+    : decoding_(model, encode, compute), limits_(limits), thread_([this] { run(); }) {}
+
+Engine::~Engine() {
+  {
+    const std::lock_guard lock(mutex_);
+    stops_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+std::shared_ptr<Answer> Engine::ask(data::Sample prompt, infer::GenerateOptions options) {
+  const auto answer = std::make_shared<Answer>();
+  {
+    const std::lock_guard lock(mutex_);
+    if (waiting_.size() >= limits_.queue)
+      std::erase_if(waiting_, [](const Waiting& one) { return one.answer->cancelled_.load(); });
+    if (waiting_.size() >= limits_.queue) return nullptr;
+    waiting_.push_back({std::move(prompt), std::move(options), answer});
+  }
+  changed_.notify_one();
+  return answer;
+}
+
+std::optional<Engine::Waiting> Engine::next() {
+  std::unique_lock lock(mutex_);
+  if (open_.empty()) changed_.wait(lock, [&] { return stops_ || !waiting_.empty(); });
+  if (stops_ || waiting_.empty() || open_.size() >= limits_.batch) return {};
+  Waiting first = std::move(waiting_.front());
+  waiting_.pop_front();
+  return first;
+}
+
+void Engine::begin(Waiting request) {
+  if (request.answer->cancelled_) return;
+  const size_t key = next_key_++;
+  open_[key] = request.answer;
+  request.options.on_token = [answer = request.answer](size_t, int64_t id) { answer->add(id); };
+  try {
+    end(decoding_.begin(
+        {{.key = key, .sample = &request.prompt, .options = std::move(request.options)}}));
+  } catch (const std::exception& thrown) {  // this one's alone: the others have lost nothing
+    open_.erase(key);
+    request.answer->end(false, as_error(thrown));
+  }
+}
+
+void Engine::end(const std::vector<infer::Ended>& ended) {
+  for (const infer::Ended& one : ended) {
+    open_.at(one.key)->end(one.by_limit);
+    open_.erase(one.key);
+  }
+}
+
+void Engine::drop_cancelled() {
+  std::vector<size_t> dropped;
+  for (const auto& [key, answer] : open_) {
+    if (answer->cancelled_) dropped.push_back(key);
+  }
+  for (const size_t key : dropped) {
+    decoding_.drop(key);
+    open_.erase(key);
+  }
+}
+
+void Engine::fail_all(const Error& error) {
+  for (const auto& [key, answer] : open_) {
+    decoding_.drop(key);
+    answer->end(false, error);
+  }
+  open_.clear();
+}
+
+void Engine::run() {
+  for (;;) {
+    while (std::optional<Waiting> request = next()) begin(std::move(*request));
+    {
+      const std::lock_guard lock(mutex_);
+      if (stops_) break;
+    }
+    try {
+      drop_cancelled();
+      end(decoding_.step());
+    } catch (const std::exception& thrown) {
+      fail_all(as_error(thrown));
+    }
+  }
+  const Error stopped(ErrorKind::kResource, "the server stops");
+  fail_all(stopped);
+  const std::lock_guard lock(mutex_);
+  for (const Waiting& request : waiting_) request.answer->end(false, stopped);
+  waiting_.clear();
+}
+
+}  // namespace lft::serve

@@ -1,0 +1,105 @@
+"""Exports for llama.cpp, run by it: ids, scores of texts and images, and LoRA beside what PEFT computes."""
+
+import base64
+import json
+import re
+import shutil
+
+import pytest
+import torch
+from PIL import Image
+
+import families
+from checkpoints import CORPUS
+from llama import Llama
+from test_families import FamilyPeer, family_adapter, family_dir, template_of  # noqa: F401, the fixtures
+from tools import lft, write_notes
+
+TEXT, IMAGE = 1e-2, 2e-2  # nats
+# llama.cpp has windows of 112 pixels only.
+families.SPECS["qwen25_window"] = families.SPECS["qwen25_gqa"] | dict(vision=families.SPECS["qwen25_gqa"]["vision"] | dict(window_size=112))
+NAMES = ["qwen25_window", "qwen3_gqa", "smol_tied"]
+TEXT_ONLY = dict(conversations=[])
+PROMPTS = ["A chat between a curious user and an", "Describe the image in detail.\nThe", "1 2 3 4", "What colour is the flower? The flower is"]
+MARKS = dict(qwen25_window="<|vision_start|><|image_pad|><|vision_end|>", qwen3_gqa="<|vision_start|><|image_pad|><|vision_end|>", smol_tied="<image>")
+
+
+def photograph(images, side):
+    """Of a size that no processor resizes, as PNG, and where it lies."""
+    path = images / f"fits-{side}.png"
+    Image.open(images / "coffee.png").convert("RGB").resize((side, side)).save(path)
+    return path
+
+
+def with_blank_lines(path, out):
+    """The checkpoint with a token for a blank line, which llama.cpp looks for, and published SmolVLMs have."""
+    shutil.copytree(path, out)
+    tokenizer = json.loads((out / "tokenizer.json").read_text())
+    last = max([*tokenizer["model"]["vocab"].values(), *(token["id"] for token in tokenizer["added_tokens"])])
+    flags = dict.fromkeys(["single_word", "lstrip", "rstrip", "normalized", "special"], False)
+    tokenizer["added_tokens"].append(dict(id=last + 1, content="\n\n", **flags))
+    (out / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return out
+
+
+def next_scores(peer, text, item, root):
+    ids, extra = peer.inputs_of(text, item, root)
+    with torch.no_grad():
+        return torch.log_softmax(peer.forward(ids, extra)[-1].double(), dim=-1)
+
+
+def same(got, want, tolerance):
+    assert len(got) > 32
+    for token, score in got.items():
+        assert score == pytest.approx(want[token].item(), abs=tolerance)
+
+
+@pytest.mark.parametrize("name, changes", [(NAMES[0], {}), (NAMES[1], dict(use_rslora=True)), (NAMES[2], dict(alpha_pattern={"q_proj": 9}))])
+def test_llama_cpp_answers_as_peft(name, changes, family_dir, family_adapter, images, tmp_path):  # noqa: F811
+    adapter, smol = tmp_path / "adapter", name == "smol_tied"
+    model = with_blank_lines(family_dir(name), tmp_path / "model") if smol else family_dir(name)
+    shutil.copytree(family_adapter(name), adapter)
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    (adapter / "adapter_config.json").write_text(json.dumps(config | changes))
+    write_notes(adapter, template_of(name), "native")
+    done = lft("export", adapter, "--model", model, "--target", "gguf", "--out", tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["lora.gguf", "mmproj.gguf", "model.gguf"]
+    assert "read back" in done.stdout and "llama-server" in done.stdout
+    peer, plain = FamilyPeer(name, model, adapter), FamilyPeer(name, model)
+    bare = Llama(tmp_path / "out", lora=False)
+    for prompt in PROMPTS:
+        same(bare.next_logprobs(prompt), next_scores(plain, prompt, TEXT_ONLY, images), TEXT)
+    del bare  # two in one process get each other's answers
+    llama = Llama(tmp_path / "out")
+
+    for line in CORPUS.splitlines():
+        assert llama.ids(line) == peer.tokenizer(line)["input_ids"]
+    turn = template_text(name)
+    assert llama.ids(turn) == peer.tokenizer(turn)["input_ids"]
+
+    for prompt in PROMPTS:
+        want = next_scores(peer, prompt, TEXT_ONLY, images)
+        same(llama.next_logprobs(prompt), want, TEXT)
+        assert (want - next_scores(plain, prompt, TEXT_ONLY, images)).abs().max() > 0.05
+
+    # Tower and projector are merged, so the image is read as PEFT reads it.
+    path = photograph(images, dict(qwen25_window=112, qwen3_gqa=128, smol_tied=256)[name])
+    prompt = "<|im_start|>user\n{}\nWhat is this?<|im_end|>\n<|im_start|>assistant\n"
+    if smol:
+        prompt = "<|im_start|>User:{}\nWhat is this?<end_of_utterance>\nAssistant:"
+    item = dict(conversations=[], image=path.name)
+    want = next_scores(peer, prompt.format(MARKS[name]), item, images)
+    same(llama.next_logprobs(prompt.format(llama.marker), path.read_bytes()), want, IMAGE)
+
+    # The chat template in the file is the one that was trained, with a line's end after an image.
+    url = "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
+    content = [dict(type="image_url", image_url=dict(url=url)), dict(type="text", text="What is this?")]
+    shown = llama.post("/apply-template", messages=[dict(role="user", content=content)])["prompt"]
+    system = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n" if name == "qwen25_window" else ""
+    assert re.sub("<__media[^>]*>", "{}", shown) == system + prompt
+
+
+def template_text(name):
+    if name == "smol_tied":
+        return "<|im_start|>User: What is this?<end_of_utterance>\nAssistant: A cat.<end_of_utterance>\n"
+    return "<|im_start|>user\nWhat is this?<|im_end|>\n<|im_start|>assistant\nA cat.<|im_end|>\n"

@@ -1,0 +1,146 @@
+"""Adapters as PEFT's own options make them: lft computes what PEFT does, or names what it does not read."""
+
+import copy
+
+import pytest
+import torch
+from peft import LoHaConfig, LoraConfig, get_peft_model
+from transformers import LlavaForConditionalGeneration
+
+from cases import LLM, PROJECTOR, ROWS, VISION
+from tools import lft, score, write_rows
+
+TOLERANCE = 1e-4  # nats
+ITEMS = [ROWS[0], ROWS[1], ROWS[3]]
+NAMES = ["q_proj", "v_proj", "up_proj", "fc1", "linear_2"]
+
+# The checkpoint, and what LoraConfig gets beside r and lora_alpha.
+READ = {
+    "patterns_of_names": ("plain", dict(target_modules=LLM, rank_pattern={"q_proj": 2, "mlp.up_proj": 7}, alpha_pattern={"v_proj": 1.5})),
+    "patterns_of_expressions": (
+        "plain",
+        dict(
+            target_modules=f"({LLM})|({VISION})",
+            rank_pattern={r".*layers\.[12]\..*proj": 2, "^model.language_model.layers.0.mlp.up_proj": 6, "fc1": 9},
+            alpha_pattern={r"(k|v)_proj": 9, "layers.0.self_attn.q_proj": 0.5},
+        ),
+    ),
+    "patterns_under_rslora": ("gqa_tied", dict(target_modules=LLM, use_rslora=True, rank_pattern={"o_proj": 9}, alpha_pattern={"down_proj": 2})),
+    "patterns_under_dora": ("gqa_tied", dict(target_modules=LLM, use_dora=True, rank_pattern={"o_proj": 2}, alpha_pattern={"o_proj": 9})),
+    "patterns_beside_a_whole_projector": (
+        "gqa_tied",
+        dict(target_modules=NAMES, modules_to_save=["multi_modal_projector"], rank_pattern={"fc1": 1}),
+    ),
+    "a_bias_after_b": ("head_dim_bias", dict(target_modules=f"({LLM})|({VISION})|({PROJECTOR})", lora_bias=True)),
+    "a_bias_where_the_layer_has_none": ("plain", dict(target_modules=LLM, lora_bias=True, rank_pattern={"q_proj": 2})),
+    "excluded_modules": ("plain", dict(target_modules=NAMES, exclude_modules=r".*vision_tower.*")),
+    "some_layers": ("plain", dict(target_modules=NAMES[:3], layers_to_transform=[0, 2], layers_pattern="layers")),
+    "every_linear_layer": ("plain", dict(target_modules="all-linear")),
+    "the_lm_head": ("plain", dict(target_modules=["q_proj", "lm_head"], alpha_pattern={"lm_head": 1})),
+}
+REFUSED = {
+    "embedding_rows": (dict(target_modules=["q_proj"], trainable_token_indices=[3, 4]), "trainable_token_indices"),
+    "embedding": (dict(target_modules=["q_proj", "embed_tokens"]), "lora_embedding"),
+    "parameters": (dict(target_modules=["q_proj"], target_parameters=["lm_head.weight"]), "target_parameters"),
+    "the_bases_biases": (dict(target_modules=["q_proj", "fc1"], bias="lora_only"), "bias"),
+    "a_changed_base": (dict(target_modules=["q_proj"], init_lora_weights="pissa"), "init_lora_weights"),
+    "activated_by_tokens": (dict(target_modules=["q_proj"], alora_invocation_tokens=[1, 2]), "alora_invocation_tokens"),
+    "two_variants": (dict(target_modules=["fc1"], lora_bias=True, use_rslora=True), "lora_bias"),
+}
+
+
+# What PEFTHelper of vLLM 0.33.0 says of these adapter_config.json, run alone, with its max_lora_rank of 16.
+VLLM_REFUSES = {
+    "patterns_under_dora",
+    "patterns_beside_a_whole_projector",
+    "a_bias_after_b",
+    "a_bias_where_the_layer_has_none",
+    "the_bases_biases",
+    "a_changed_base",
+    "activated_by_tokens",
+    "two_variants",
+    "another_kind",
+    "rank_17",
+}
+# What it takes, and does not compute without a flag or at all: LoRA on the vision tower; embeddings and parameters that lft does not read.
+VLLM_IGNORES = {"patterns_of_expressions", "excluded_modules", "some_layers", "every_linear_layer", "the_lm_head"}
+
+
+def foretells(name, model_dir, adapter, unread=False):
+    """lft export --check says what vLLM refuses or ignores."""
+    listed = name in VLLM_REFUSES | VLLM_IGNORES or unread
+    done = lft("export", adapter, "--model", model_dir, "--target", "vllm", "--check", code=3 if listed else 0)
+    assert listed or "reads the adapter as it is" in done.stdout
+
+
+def make(model_dir, path, config):
+    """The PEFT model, saved to `path` with random A, B, biases and magnitudes."""
+    base = LlavaForConditionalGeneration.from_pretrained(model_dir, dtype=torch.float32)
+    model = get_peft_model(base, config).eval()
+    generator = torch.Generator().manual_seed(11)
+    with torch.no_grad():
+        for key, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            if "lora_magnitude_vector" in key:
+                parameter.mul_(1 + 0.2 * noise)
+            elif "lora_B.default.bias" in key:
+                parameter.copy_(noise * 0.1)
+            elif "lora_" in key or "hada_" in key:
+                parameter.copy_(noise * (0.5 / parameter.shape[-1] ** 0.5))
+            elif "modules_to_save.default" in key:
+                parameter.add_(noise * 0.05)
+    model.save_pretrained(path)
+    return model
+
+
+@pytest.mark.parametrize("name", READ)
+def test_it_is_read(name, model_dir, peer, images, tmp_path):
+    checkpoint, options = READ[name]
+    config = LoraConfig(r=4, lora_alpha=6, lora_dropout=0.0, task_type="CAUSAL_LM", **options)
+    adapted = copy.copy(peer(checkpoint))
+    adapted.model = make(model_dir(checkpoint), tmp_path / "adapter", config)
+    rows, moved = write_rows(tmp_path / "rows.jsonl", ITEMS), 0
+    scored = score(tmp_path / "out.jsonl", model_dir(checkpoint), rows, images, "--adapter", tmp_path / "adapter")
+    for item, line in zip(ITEMS, scored):
+        ids, labels, pixels = adapted.encode(item, images)
+        want = adapted.logprobs(ids, labels, pixels)
+        assert line["logprobs"] == pytest.approx(want, abs=TOLERANCE), item["id"]
+        moved = max(moved, max(abs(a - b) for a, b in zip(want, peer(checkpoint).logprobs(ids, labels, pixels))))
+    assert moved > 0.05
+    foretells(name, model_dir(checkpoint), tmp_path / "adapter")
+    # Merged, where the layers have a place for what the adapter adds.
+    merge = ("merge", "--model", model_dir(checkpoint), "--adapter", tmp_path / "adapter", "--out", tmp_path / "merged")
+    if name == "a_bias_where_the_layer_has_none":
+        assert "lora_bias" in lft(*merge, code=3).stderr
+    elif name in ("patterns_of_expressions", "patterns_under_dora", "a_bias_after_b"):
+        lft(*merge)
+        merged = score(tmp_path / "merged.jsonl", tmp_path / "merged", rows, images, "--template", "llava-v1", "--image-fit", "pad")
+        for line, other in zip(scored, merged):
+            assert line["logprobs"] == pytest.approx(other["logprobs"], abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_refused_by_name(name, model_dir, images, tmp_path):
+    options, named = REFUSED[name]
+    make(model_dir("plain"), tmp_path / "adapter", LoraConfig(r=4, lora_alpha=6, task_type="CAUSAL_LM", **options))
+    refuses(model_dir("plain"), tmp_path, images, named)
+    foretells(name, model_dir("plain"), tmp_path / "adapter", unread=True)
+
+
+def test_another_kind_of_adapter_is_refused_by_name(model_dir, images, tmp_path):
+    make(model_dir("plain"), tmp_path / "adapter", LoHaConfig(r=4, target_modules=["q_proj"]))
+    refuses(model_dir("plain"), tmp_path, images, "LOHA")
+    foretells("another_kind", model_dir("plain"), tmp_path / "adapter")
+
+
+def test_a_rank_above_the_servers_is_foretold(model_dir, tmp_path):
+    make(model_dir("plain"), tmp_path / "adapter", LoraConfig(r=17, lora_alpha=6, target_modules=LLM))
+    foretells("rank_17", model_dir("plain"), tmp_path / "adapter")
+    done = lft("export", tmp_path / "adapter", "--model", model_dir("plain"), "--target", "vllm", "--out", tmp_path / "out")
+    assert "--max-lora-rank 32" in done.stdout
+
+
+def refuses(model, tmp_path, images, named):
+    rows, out = write_rows(tmp_path / "rows.jsonl", ITEMS[:1]), tmp_path / "out.jsonl"
+    stderr = lft("score", "--model", model, "--adapter", tmp_path / "adapter", "--data", rows, "--image-root", images, "--out", out, code=3).stderr
+    assert named in stderr and stderr.count("error:") == 1
