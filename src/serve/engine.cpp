@@ -1,5 +1,6 @@
 #include "src/serve/engine.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -65,26 +66,46 @@ std::shared_ptr<Answer> Engine::ask(data::Sample prompt, infer::GenerateOptions 
   return answer;
 }
 
-std::optional<Engine::Waiting> Engine::next() {
+std::vector<Engine::Waiting> Engine::next() {
   std::unique_lock lock(mutex_);
   if (open_.empty()) changed_.wait(lock, [&] { return stops_ || !waiting_.empty(); });
-  if (stops_ || waiting_.empty() || open_.size() >= limits_.batch) return {};
-  Waiting first = std::move(waiting_.front());
-  waiting_.pop_front();
+  std::vector<Waiting> first;
+  size_t longest = 0, sum = 0;
+  while (!stops_ && !waiting_.empty() && open_.size() + first.size() < limits_.batch) {
+    const size_t length = waiting_.front().prompt.input_ids.size();
+    longest = std::max(longest, length);
+    sum += length;
+    if (longest * (first.size() + 1) > 2 * sum) break;
+    first.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
   return first;
 }
 
-void Engine::begin(Waiting request) {
-  if (request.answer->cancelled_) return;
-  const size_t key = next_key_++;
-  open_[key] = request.answer;
-  request.options.on_token = [answer = request.answer](size_t, int64_t id) { answer->add(id); };
+void Engine::begin(std::vector<Waiting> requests) {
+  std::erase_if(requests, [](const Waiting& one) { return one.answer->cancelled_.load(); });
+  const size_t first = next_key_;
+  std::vector<infer::Decoding::Prompt> prompts;
+  for (Waiting& request : requests) {
+    const size_t key = next_key_++;
+    open_[key] = request.answer;
+    request.options.on_token = [answer = request.answer](size_t, int64_t id) { answer->add(id); };
+    prompts.push_back({.key = key, .sample = &request.prompt, .options = request.options});
+  }
   try {
-    end(decoding_.begin(
-        {{.key = key, .sample = &request.prompt, .options = std::move(request.options)}}));
-  } catch (const std::exception& thrown) {  // this one's alone: the others have lost nothing
-    open_.erase(key);
-    request.answer->end(false, as_error(thrown));
+    end(decoding_.begin(prompts));
+  } catch (const std::exception& thrown) {  // theirs alone: the others have lost nothing
+    for (size_t i = 0; i < requests.size(); ++i) open_.erase(first + i);
+    const Error error = as_error(thrown);
+    if (requests.size() > 1 && error.kind() == ErrorKind::kInput) {  // nothing was begun
+      for (Waiting& request : requests) {
+        std::vector<Waiting> alone;
+        alone.push_back(std::move(request));
+        begin(std::move(alone));
+      }
+      return;
+    }
+    for (const Waiting& request : requests) request.answer->end(false, error);
   }
 }
 
@@ -116,7 +137,7 @@ void Engine::fail_all(const Error& error) {
 
 void Engine::run() {
   for (;;) {
-    while (std::optional<Waiting> request = next()) begin(std::move(*request));
+    for (std::vector<Waiting> some = next(); !some.empty(); some = next()) begin(std::move(some));
     {
       const std::lock_guard lock(mutex_);
       if (stops_) break;

@@ -64,10 +64,10 @@ class Engine {
     std::shared_ptr<Answer> answer;
   };
   void run();
-  /// The next that waits, once there is one and a place for it; nothing where others are open, or
-  /// at the end.
-  std::optional<Waiting> next();
-  void begin(Waiting request);
+  /// Those that wait and have a place, as far as padding them to one length does not double their
+  /// positions; waits for one where no answer is open. None at the end.
+  std::vector<Waiting> next();
+  void begin(std::vector<Waiting> requests);
   void end(const std::vector<infer::Ended>& ended);
   void drop_cancelled();
   void fail_all(const Error& error);
