@@ -9,15 +9,6 @@
 namespace lft::llama {
 namespace {
 
-/// [b, heads, capacity, e] with at least so much capacity; what is new is zero.
-at::Tensor with_capacity(const at::Tensor& held, int64_t capacity) {
-  if (held.size(2) >= capacity) return held;
-  at::Tensor larger =
-      at::zeros({held.size(0), held.size(1), capacity, held.size(3)}, held.options());
-  larger.narrow(2, 0, held.size(2)).copy_(held);
-  return larger;
-}
-
 std::vector<at::Tensor> joined(const std::vector<at::Tensor>& first,
                                const std::vector<at::Tensor>& second) {
   std::vector<at::Tensor> out;
@@ -34,6 +25,14 @@ std::vector<at::Tensor> joined(const std::vector<at::Tensor>& first,
 int64_t whole_key_steps(int64_t keys) {
   constexpr int64_t kStep = 256;
   return (keys + kStep - 1) / kStep * kStep;
+}
+
+at::Tensor with_capacity(const at::Tensor& held_bhse, int64_t capacity) {
+  if (held_bhse.size(2) >= capacity) return held_bhse;
+  at::Tensor larger = at::zeros({held_bhse.size(0), held_bhse.size(1), capacity, held_bhse.size(3)},
+                                held_bhse.options());
+  larger.narrow(2, 0, held_bhse.size(2)).copy_(held_bhse);
+  return larger;
 }
 
 KvCache join_rows(const KvCache& cache, const KvCache& more) {

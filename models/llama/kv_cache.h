@@ -20,6 +20,8 @@ struct KvCache {
 /// attention is planned anew for every length it meets, which takes longer than a token.
 int64_t whole_key_steps(int64_t keys);
 
+/// Keys or values with at least so much capacity; what is new is zero.
+at::Tensor with_capacity(const at::Tensor& held_bhse, int64_t capacity);
 /// The rows of both, those of `more` last. Either may be empty; both are of one model.
 KvCache join_rows(const KvCache& cache, const KvCache& more);
 /// The rows that are named, in this order, and no capacity above the longest's.

@@ -32,10 +32,7 @@ void grow(at::Tensor& held, const at::Tensor& like_bhte, int64_t needed) {
   if (held.defined() && held.size(2) >= needed) return;
   const int64_t capacity =
       whole_key_steps(held.defined() ? std::max(needed, held.size(2) * 2) : needed + 64);
-  at::Tensor larger = at::zeros({like_bhte.size(0), like_bhte.size(1), capacity, like_bhte.size(3)},
-                                like_bhte.options());
-  if (held.defined()) larger.narrow(2, 0, held.size(2)).copy_(held);
-  held = larger;
+  held = with_capacity(held.defined() ? held : like_bhte.narrow(2, 0, 0), capacity);
 }
 
 /// Writes the new positions and returns what is held up to `seen`: all rows start at 0 in the first

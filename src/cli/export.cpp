@@ -52,12 +52,9 @@ void run_export(const ExportOptions& options) {
   if (options.out.empty())
     refuse(ErrorKind::kUsage, "no place for the export", {}, {}, "--out DIR",
            "or --check, which writes nothing");
-  print_lines(hf::export_adapter({.target = target,
-                                  .adapter = options.adapter,
-                                  .model = model,
-                                  .out = options.out,
-                                  .dialect = dialect},
-                                 stop_if_requested));
+  print_lines(hf::export_adapter(
+      {.target = target, .adapter = dir, .model = model, .out = options.out, .dialect = dialect},
+      stop_if_requested));
 }
 
 }  // namespace

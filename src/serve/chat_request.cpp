@@ -102,10 +102,7 @@ void read_messages(Json messages, ChatRequest& request) {
     request.prompt = data::parse_row({{kMessages, std::move(messages)}, {"id", "request"}},
                                      "request", 0, keys, {.open_questions = true});
   } catch (const Error& error) {
-    const ErrorInfo& info = error.info();
-    throw BadRequest(info.what + (info.found.empty() ? "" : ": " + info.found) +
-                         (info.expected.empty() ? "" : " (expected " + info.expected + ")"),
-                     kMessages);
+    throw BadRequest(message_of(error), kMessages);
   }
   for (const std::string& image : request.prompt.images) {
     if (!data::comes_with_row(image))
@@ -140,6 +137,12 @@ void take(const std::string& field, const Json& value, ChatRequest& request) {
 }
 
 }  // namespace
+
+std::string message_of(const Error& error) {
+  const ErrorInfo& info = error.info();
+  return info.what + (info.found.empty() ? "" : ": " + info.found) +
+         (info.expected.empty() ? "" : " (expected " + info.expected + ")");
+}
 
 ChatRequest read_chat_request(std::string_view body) {
   Json json;

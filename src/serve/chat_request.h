@@ -30,6 +30,10 @@ class BadRequest : public std::runtime_error {
   const std::string field;
 };
 
+/// What an error says of a request, in one line: without the place and the advice, which are a data
+/// file's.
+std::string message_of(const Error& error);
+
 constexpr io::JsonLimits kRequestLimits{.max_bytes = 64u << 20, .max_depth = 16};
 
 /// The body of POST /v1/chat/completions. Throws BadRequest. Images are data: URIs alone: no

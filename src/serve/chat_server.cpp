@@ -61,14 +61,6 @@ int status_of(const Error& error) {
   return error.kind() == ErrorKind::kResource ? 503 : 500;
 }
 
-std::string message_of(const Error& error) {
-  const ErrorInfo& info = error.info();
-  std::string text = info.what;
-  if (!info.found.empty()) text += ": " + info.found;
-  if (!info.expected.empty()) text += " (expected " + info.expected + ")";
-  return text;
-}
-
 Usage usage_of(const Reply& reply) {
   return {.prompt_tokens = reply.prompt_tokens, .completion_tokens = reply.text.tokens()};
 }
@@ -129,16 +121,16 @@ void answer_in_pieces(Reply reply, httplib::Response& response) {
 ChatServer::ChatServer(const ServedModel& served, ChatServerOptions options)
     : served_(served),
       options_(std::move(options)),
-      started_(std::to_string(std::time(nullptr))),
+      started_(std::time(nullptr)),
       engine_(served_.model, served_.encode, served_.compute, options_.engine),
       http_(options_.server) {
   http_.answer("GET", "/health", [](const auto&, const std::string&, httplib::Response& response) {
     response.set_content("{}", "application/json");
   });
-  http_.answer(
-      "GET", "/v1/models", [this](const auto&, const std::string&, httplib::Response& response) {
-        response.set_content(model_list(options_.name, std::stoll(started_)), "application/json");
-      });
+  http_.answer("GET", "/v1/models",
+               [this](const auto&, const std::string&, httplib::Response& response) {
+                 response.set_content(model_list(options_.name, started_), "application/json");
+               });
   http_.answer("POST", "/v1/chat/completions",
                [this](const auto&, const std::string& body, httplib::Response& response) {
                  complete(body, response);
@@ -156,14 +148,15 @@ void ChatServer::complete(const std::string& body, httplib::Response& response) 
       prompt = data::encode_prompt(request.prompt, served_.tokenizer, served_.encode);
     }
     const infer::StopStrings stop(served_.tokenizer, request.stop);
-    Reply reply{.answer = nullptr,
-                .text = infer::AnswerText(served_.tokenizer, stop),
-                .names = {.id = "chatcmpl-" + started_ + "-" + std::to_string(++requests_),
-                          .model = options_.name,
-                          .created = std::time(nullptr)},
-                .prompt_tokens = static_cast<int64_t>(prompt.input_ids.size()),
-                .include_usage = request.include_usage,
-                .deadline = Clock::now() + options_.answer};
+    Reply reply{
+        .answer = nullptr,
+        .text = infer::AnswerText(served_.tokenizer, stop),
+        .names = {.id = "chatcmpl-" + std::to_string(started_) + "-" + std::to_string(++requests_),
+                  .model = options_.name,
+                  .created = std::time(nullptr)},
+        .prompt_tokens = static_cast<int64_t>(prompt.input_ids.size()),
+        .include_usage = request.include_usage,
+        .deadline = Clock::now() + options_.answer};
     infer::GenerateOptions draw{.max_new_tokens = options_.max_new_tokens,
                                 .temperature = request.temperature,
                                 .top_p = request.top_p,

@@ -36,7 +36,7 @@ class ChatServer {
 
   const ServedModel served_;
   const ChatServerOptions options_;
-  const std::string started_;
+  const int64_t started_;  // seconds since 1970
   std::atomic<int64_t> requests_ = 0;
   std::mutex encoding_;  // one prompt's images are decoded at a time
   Engine engine_;

@@ -33,7 +33,7 @@ class Exports : public ::testing::Test {
   std::vector<std::string> write(const std::string& from, Target target, const std::string& out,
                                  Dialect dialect = Dialect::kEvery) {
     return export_adapter({.target = target,
-                           .adapter = from,
+                           .adapter = AdapterDir::open(from),
                            .model = base_,
                            .out = temp_.file(out),
                            .dialect = dialect});
@@ -160,7 +160,7 @@ TEST_F(Exports, WhatNoExportCanRewriteIsRefused) {
   EXPECT_TRUE(logits(base_, with_bias).equal(logits(base_, temp_.file("peft"))));
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "would touch an input",
                    export_adapter({.target = Target::kPeft,
-                                   .adapter = with_bias,
+                                   .adapter = AdapterDir::open(with_bias),
                                    .model = base_,
                                    .out = base_ + "/inside"}));
   temp_.write("full/file", "x");

@@ -18,7 +18,7 @@ namespace lft::hf {
 namespace {
 
 void check_place(const ExportRequest& request) {
-  for (const std::string& input : {request.adapter, request.model}) {
+  for (const std::string& input : {request.adapter.path, request.model}) {
     if (!io::is_inside(request.out, input) && !io::is_inside(input, request.out)) continue;
     refuse(ErrorKind::kUsage, "the output would touch an input", request.out,
            "equal to, inside or above " + input, "a folder apart from both inputs");
@@ -34,7 +34,7 @@ class Exporter {
   Exporter(const ExportRequest& request, const std::function<void()>& poll)
       : request_(request),
         poll_(poll),
-        dir_(AdapterDir::open(request.adapter)),
+        dir_(request.adapter),
         base_(ModelDir::open(request.model)) {
     check_adapter_base(dir_, base_);
     check_exportable();
@@ -217,7 +217,7 @@ class Exporter {
 
   const ExportRequest& request_;
   const std::function<void()>& poll_;
-  const AdapterDir dir_;
+  const AdapterDir& dir_;
   const ModelDir base_;
   std::map<std::string, at::Tensor> full_;
   Updates updates_;

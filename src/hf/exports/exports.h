@@ -12,7 +12,8 @@ namespace lft::hf {
 
 struct ExportRequest {
   Target target = Target::kPeft;
-  std::string adapter, model, out;
+  AdapterDir adapter;
+  std::string model, out;
   Dialect dialect = Dialect::kEvery;  // of the adapter's keys; not of GGUF
 };
 
