@@ -87,6 +87,14 @@ double alpha_over_rank(const LoraOptions& options) {
   return options.alpha / static_cast<double>(options.rank);
 }
 
+NamedTensors output_rows(const NamedTensors& tensors, int64_t first, int64_t count) {
+  NamedTensors rows = tensors;
+  for (auto& [name, tensor] : rows) {
+    if (name != "lora_A") tensor = tensor.narrow(0, first, count);
+  }
+  return rows;
+}
+
 double lora_scale(const LoraOptions& options) {
   return find_variant(options.variant).scale(options);
 }

@@ -37,8 +37,10 @@ struct AdapterTensor {
 /// What every variant begins its list with.
 std::vector<AdapterTensor> low_rank_tensors();
 
-/// Tensors of one adapter by the names of its parameters.
+/// Tensors of one adapter by the names of its parameters. All but lora_A have a row an output.
 using NamedTensors = std::map<std::string, at::Tensor>;
+/// Those of outputs from `first` on.
+NamedTensors output_rows(const NamedTensors& tensors, int64_t first, int64_t count);
 
 /// What a pass over an adapter takes beside A, B and the low-rank product.
 struct AdapterMemory {
@@ -69,7 +71,7 @@ struct Variant {
   /// they stay, and there is no other tensor.
   void (*begin)(layers::LinearImpl& layer, layers::LinearAdapter& adapter) = nullptr;
   /// The weight that alone does what `weight_oi` (of the files) and stored tensors do together:
-  /// float32 [out, in].
+  /// float32 [out, in]. Row by row: rows of it are what output_rows() make of the same rows.
   at::Tensor (*merged_oi)(const at::Tensor& weight_oi, const NamedTensors& tensors,
                           double scale) = nullptr;
   /// What it adds to the layer's bias, float32 [out]. May be null: nothing.

@@ -1,8 +1,10 @@
 #include <cstdio>
+#include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "kernels/common/error.h"
+#include "models/ops/core/parallel.h"
 #include "src/base/log.h"
 #include "src/base/text.h"
 #include "src/cli/adapter_base.h"
@@ -34,11 +36,18 @@ Bound bound_for(io::DType dtype) {
   return dtype == io::DType::kF16 ? Bound{64 * 0x1p-12, 1e-3} : Bound{64 * 0x1p-9, 0.05};
 }
 
-std::vector<at::Tensor> logits_of(const std::string& model_path, const std::string& adapter_path,
-                                  const std::vector<family::Batch>& batches) {
-  const hf::ModelDir dir = hf::ModelDir::open(model_path);
-  family::Model model =
-      hf::load_model(dir, hf::to_scalar_type(dir.stored_dtype), train::default_device());
+/// On a CPU products of FP16 are those of FP32, which weights may as well be read into at once.
+at::ScalarType compared_dtype(io::DType stored, at::Device device) {
+  return stored == io::DType::kF16 && device.is_cpu() ? at::kFloat : hf::to_scalar_type(stored);
+}
+
+/// Of a model whose decoder layers are read as the pass comes to them.
+at::Tensor logits_of(const std::string& model_path, const std::string& adapter_path,
+                     const std::vector<family::Batch>& batches) {
+  const auto dir = std::make_shared<const hf::ModelDir>(hf::ModelDir::open(model_path));
+  const at::Device device = train::default_device();
+  family::Model model = hf::load_model(*dir, compared_dtype(dir->stored_dtype, device), device,
+                                       /*check_finite=*/true, {.in_files = dir});
   if (!adapter_path.empty()) hf::load_adapter(model, hf::AdapterDir::open(adapter_path));
   return probe_logits(model, batches);
 }
@@ -65,14 +74,21 @@ bool within(const ProbeDifference& difference, const Bound& bound) {
 
 void merge(const MergeOptions& options) {
   const std::string model = base_of(hf::AdapterDir::open(options.adapter), options.model);
-  hf::MergeReport report = hf::merge_to_dir(model, options.adapter, options.out, stop_if_requested);
+  const auto batches_of = [&] { return probe_batches(hf::ModelDir::open(model).config); };
+  std::future<at::Tensor> want;  // from the first tensor on, while the disk takes what is merged
+  hf::MergeReport report = hf::merge_to_dir(model, options.adapter, options.out, [&] {
+    stop_if_requested();
+    if (want.valid()) return;
+    want = std::async(std::launch::async, [&] {
+      ops::stay_single_threaded();
+      return logits_of(model, options.adapter, batches_of());
+    });
+  });
   const hf::ModelDir base = hf::ModelDir::open(model);
-  const std::vector<family::Batch> batches = probe_batches(base.config);
-  const std::vector<at::Tensor> want =
-      logits_of(model, options.adapter, batches);  // one model in memory at a time
+  const at::Tensor want_kv = want.get();
   stop_if_requested();
   const ProbeDifference difference =
-      compare_logits(batches, want, logits_of(options.out, "", batches));
+      compare_logits(want_kv, logits_of(options.out, "", batches_of()));
   const Bound bound = bound_for(base.stored_dtype);
   write_report(options.out, difference, bound, base.stored_dtype);
   print_line("merged " + std::to_string(report.tensors_merged) + " tensors (" +

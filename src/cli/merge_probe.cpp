@@ -9,7 +9,7 @@
 namespace lft::cli {
 namespace {
 
-constexpr int64_t kTextTokens = 24;
+constexpr int64_t kTextTokens = 16, kImagePositions = 8;
 
 class ProbeMaker {
  public:
@@ -61,6 +61,90 @@ class ProbeMaker {
   std::mt19937_64 random_{20231005};  // the same everywhere
 };
 
+/// Columns of a batch that the decoder gets: all of text, a few of an image.
+std::vector<int64_t> kept_columns(const family::Batch& batch, int64_t image_token) {
+  const at::Tensor ids = batch.input_ids_bt[0];
+  const at::Tensor is_image = ids == image_token;
+  const int64_t of_image = is_image.sum().item<int64_t>();
+  std::vector<int64_t> columns;
+  for (int64_t column = 0, seen = 0; column < ids.numel(); ++column) {
+    if (is_image[column].item<bool>()) {
+      const int64_t at = seen++ * kImagePositions;  // one whenever it passes a multiple of of_image
+      if (of_image > kImagePositions && at % of_image >= kImagePositions) continue;
+    }
+    columns.push_back(column);
+  }
+  return columns;
+}
+
+/// The input in these columns alone. Rotary angles stay within as many positions.
+llama::DecoderInput thinned(const llama::DecoderInput& input, const std::vector<int64_t>& columns) {
+  const at::Device device = input.embeds_btd.device();
+  const at::Tensor kept = at::tensor(columns, at::kLong), on_device = kept.to(device);
+  const int64_t t = input.embeds_btd.size(1);
+  llama::DecoderInput out = input;
+  out.embeds_btd = input.embeds_btd.index_select(1, on_device);
+  if (input.positions_3bt.defined()) {
+    out.positions_3bt = at::minimum(input.positions_3bt.index_select(2, on_device),
+                                    at::arange(kept.numel(), on_device.options()));
+  }
+  if (input.blocks_bt.defined()) out.blocks_bt = input.blocks_bt.index_select(1, kept);
+  if (!input.deep_places_k.defined()) return out;
+  const at::Tensor places = input.deep_places_k.cpu();
+  at::Tensor to = at::full({t}, -1, at::kLong);
+  to.index_copy_(0, kept, at::arange(kept.numel(), at::kLong));
+  const at::Tensor column = to.index_select(0, places % t);
+  const at::Tensor still = (column >= 0).nonzero().squeeze(1);
+  const at::Tensor row = at::div(places, t, "floor");
+  out.deep_places_k = (row * kept.numel() + column).index_select(0, still).to(device);
+  for (at::Tensor& deep : out.deep_kd) deep = deep.index_select(0, still.to(device));
+  return out;
+}
+
+/// `values` filled up to t columns of the dimension with columns of `filler`.
+at::Tensor padded(const at::Tensor& values, int64_t dim, int64_t t, double filler) {
+  std::vector<int64_t> shape = values.sizes().vec();
+  shape[static_cast<size_t>(dim)] = t - shape[static_cast<size_t>(dim)];
+  return at::cat({values, at::full(shape, filler, values.options())}, dim);
+}
+
+/// All rows in one input, padded to the longest.
+llama::DecoderInput joined(const std::vector<llama::DecoderInput>& inputs) {
+  int64_t t = 0, before = 0;
+  for (const llama::DecoderInput& input : inputs) t = std::max(t, input.embeds_btd.size(1));
+  std::vector<at::Tensor> embeds, positions, blocks, places;
+  llama::DecoderInput out;
+  for (const llama::DecoderInput& input : inputs) {
+    const int64_t b = input.embeds_btd.size(0), own = input.embeds_btd.size(1);
+    embeds.push_back(padded(input.embeds_btd, 1, t, 0));
+    if (input.positions_3bt.defined()) positions.push_back(padded(input.positions_3bt, 2, t, 0));
+    blocks.push_back(input.blocks_bt.defined() ? padded(input.blocks_bt, 1, t, -1)
+                                               : at::full({b, t}, -1, at::kLong));
+    if (input.blocks_bt.defined()) out.blocks_bt = blocks.back();
+    if (input.deep_places_k.defined()) {
+      const at::Tensor row = at::div(input.deep_places_k, own, "floor");
+      places.push_back((row + before) * t + input.deep_places_k % own);
+      out.deep_kd = input.deep_kd;  // of the one batch that has images
+    }
+    before += b;
+  }
+  out.embeds_btd = at::cat(embeds);
+  if (!positions.empty()) out.positions_3bt = at::cat(positions, 1);
+  if (out.blocks_bt.defined()) out.blocks_bt = at::cat(blocks);
+  if (!places.empty()) out.deep_places_k = at::cat(places);
+  return out;
+}
+
+/// Flat places of the positions that are no padding.
+at::Tensor real_rows(const std::vector<int64_t>& lengths, int64_t t) {
+  std::vector<int64_t> rows;
+  for (size_t row = 0; row < lengths.size(); ++row) {
+    for (int64_t column = 0; column < lengths[row]; ++column)
+      rows.push_back(static_cast<int64_t>(row) * t + column);
+  }
+  return at::tensor(rows, at::kLong);
+}
+
 }  // namespace
 
 std::vector<family::Batch> probe_batches(const family::ModelConfig& config) {
@@ -70,37 +154,34 @@ std::vector<family::Batch> probe_batches(const family::ModelConfig& config) {
   return batches;
 }
 
-std::vector<at::Tensor> probe_logits(family::Model& model,
-                                     const std::vector<family::Batch>& batches) {
+at::Tensor probe_logits(family::Model& model, const std::vector<family::Batch>& batches) {
   const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> logits;
-  for (const family::Batch& batch : batches)
-    logits.push_back(model->all_logits(batch).to(at::kCPU, at::kFloat));
-  return logits;
+  std::vector<llama::DecoderInput> inputs;
+  std::vector<int64_t> lengths;
+  for (const family::Batch& batch : batches) {
+    const std::vector<int64_t> columns = kept_columns(batch, model->config.image_token);
+    inputs.push_back(thinned(model->embed(batch), columns));
+    const auto kept = static_cast<int64_t>(columns.size());
+    for (int64_t row = 0; row < batch.lengths_b.numel(); ++row)
+      lengths.push_back(std::min(kept, batch.lengths_b[row].item<int64_t>()));
+  }
+  const llama::DecoderInput input = joined(inputs);
+  const at::Tensor rows = real_rows(lengths, input.embeds_btd.size(1));
+  llama::KvCache* no_cache = nullptr;
+  return model->language_model(input, rows.to(input.embeds_btd.device()), at::Tensor(), no_cache)
+      .to(at::kCPU, at::kFloat);
 }
 
-ProbeDifference compare_logits(const std::vector<family::Batch>& batches,
-                               const std::vector<at::Tensor>& want,
-                               const std::vector<at::Tensor>& got) {
-  ProbeDifference total;
-  double kl = 0, agree = 0;
-  for (size_t i = 0; i < batches.size(); ++i) {
-    const at::Tensor t = at::arange(batches[i].input_ids_bt.size(1), at::kLong);
-    const at::Tensor real = (t.unsqueeze(0) < batches[i].lengths_b.unsqueeze(1));
-    const at::Tensor a = want[i].index({real}).to(at::kDouble),
-                     b = got[i].index({real}).to(at::kDouble);  // [positions, vocabulary]
-    const at::Tensor log_a = at::log_softmax(a, -1), log_b = at::log_softmax(b, -1);
-    kl += (log_a.exp() * (log_a - log_b)).sum().item<double>();
-    agree += (a.argmax(-1) == b.argmax(-1)).sum().item<double>();
-    // A NaN must not pass for a small difference: max() hands it on, std::max would not.
-    const double worst = (a - b).abs().max().item<double>();
-    if (!(worst <= total.max_abs)) total.max_abs = worst;
-    total.largest_logit = std::max(total.largest_logit, a.abs().max().item<double>());
-    total.positions += a.size(0);
-  }
-  total.mean_kl = kl / static_cast<double>(total.positions);
-  total.top1_agreement = agree / static_cast<double>(total.positions);
-  return total;
+ProbeDifference compare_logits(const at::Tensor& want_kv, const at::Tensor& got_kv) {
+  const at::Tensor a = want_kv.to(at::kDouble), b = got_kv.to(at::kDouble);
+  const at::Tensor log_a = at::log_softmax(a, -1), log_b = at::log_softmax(b, -1);
+  const auto positions = static_cast<double>(a.size(0));
+  // A NaN must not pass for a small difference: max() hands it on, std::max would not.
+  return {.max_abs = (a - b).abs().max().item<double>(),
+          .mean_kl = (log_a.exp() * (log_a - log_b)).sum().item<double>() / positions,
+          .top1_agreement = (a.argmax(-1) == b.argmax(-1)).sum().item<double>() / positions,
+          .largest_logit = a.abs().max().item<double>(),
+          .positions = a.size(0)};
 }
 
 }  // namespace lft::cli

@@ -61,13 +61,17 @@ struct BaseForm {
   ops::BaseStorage storage = ops::BaseStorage::kDense;
   std::shared_ptr<ops::ShardMemory> shards = nullptr;  // in slices, over its holders, all of which
                                                        // load the model; null: whole
+  std::shared_ptr<const struct ModelDir> in_files = nullptr;  // in the files of the folder that is
+                                                              // loaded, read at each use
+                                                              // (file_weight.h); null: in memory
 };
 
 /// Allocates and fills; tensors convert piece by piece as they are read. With check_finite a
 /// non-finite weight is kInput naming tensor and index. With codes for a storage the decoder
 /// layers' linear layers are quantised as they are read; the rest has `dtype`. Of what is held in
 /// slices each process reads its own, and of codes the whole weights, one after the other. `digest`
-/// gets a sha256 that every stored byte of every weight counts in.
+/// gets a sha256 that every stored byte of every weight counts in, which is not to be had of
+/// weights in files.
 family::Model load_model(const ModelDir& dir, at::ScalarType dtype, at::Device device,
                          bool check_finite = true, const BaseForm& base = {},
                          std::string* digest = nullptr);

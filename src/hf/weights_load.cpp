@@ -8,6 +8,7 @@
 #include "kernels/common/error.h"
 #include "models/lora/inject.h"
 #include "src/base/hash.h"
+#include "src/hf/file_weight.h"
 #include "src/hf/fill_weights.h"
 #include "src/hf/model_dir.h"
 #include "src/hf/weights.h"
@@ -38,12 +39,19 @@ std::map<std::string, layers::Linear> coded_layers(family::ModelImpl& model) {
   return layers;
 }
 
-/// Codes, or slices, of the layers that coded_layers() names, as a model's `base` says.
+/// Codes, slices or files of the layers that coded_layers() names, as a model's `base` says.
 class StoredLayers {
  public:
   StoredLayers(family::ModelImpl& model, at::ScalarType dtype, at::Device device,
                const BaseForm& base)
       : layers_(coded_layers(model)), device_(device), base_(base) {
+    if (base.in_files) {
+      const auto buffers = std::make_shared<ReadBuffers>();
+      for (const auto& [name, layer] : layers_) {
+        layers::Linear(layer)->store(
+            c10::make_intrusive<FileWeight>(base.in_files, name, dtype, device, buffers));
+      }
+    }
     if (!base.shards) return;
     const auto blocks =
         c10::make_intrusive<ops::ShardedBlocks>(base.shards, model.config.text.layers);
@@ -57,6 +65,7 @@ class StoredLayers {
   }
 
   bool has(const std::string& name) const { return layers_.contains(name); }
+  bool reads_later(const std::string& name) const { return base_.in_files && has(name); }
   /// Of what kind its weights are drawn: nothing is lost of a dense one.
   bool codes() const { return base_.storage != ops::BaseStorage::kDense; }
   void take(const std::string& name, const at::Tensor& weight_oi) const {
@@ -94,7 +103,7 @@ class StoredLayers {
 
 /// What a family builds without memory.
 ops::BaseStorage built(const BaseForm& base) {
-  return base.shards ? ops::BaseStorage::kSharded : base.storage;
+  return base.shards || base.in_files ? ops::BaseStorage::kElsewhere : base.storage;
 }
 
 /// The types of weights; a recipe knows those that have a name there.
@@ -175,6 +184,7 @@ family::Model load_model(const ModelDir& dir, at::ScalarType dtype, at::Device d
   const std::map<std::string, at::Tensor> parameters = model_parameters(*model);
   std::vector<WeightJob> jobs;
   for (const auto& [name, parameter] : parameters) {
+    if (stored.reads_later(name)) continue;
     const auto at = dir.tensors.find(name);
     if (at == dir.tensors.end())
       throw Error(ErrorKind::kInternal,

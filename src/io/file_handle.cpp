@@ -20,6 +20,9 @@
 namespace lft::io {
 namespace {
 
+constexpr uint64_t kBeginsWriting = 64 << 20;  // bytes after which the disk may begin, so that
+                                               // sync() has little left to wait for
+
 constexpr uint64_t kMaxTransfer = 1u << 30;  // Linux moves at most 2 GiB - 4 KiB in a call
 
 /// What helps against an errno, whatever was to be done with the path.
@@ -159,6 +162,7 @@ FileHandle& FileHandle::operator=(FileHandle&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(fd_, other.fd_);
   std::swap(expected_bytes_, other.expected_bytes_);
+  std::swap(not_begun_, other.not_begun_);
   std::swap(begin_, other.begin_);
   std::swap(is_part_, other.is_part_);
   std::swap(held_, other.held_);
@@ -209,6 +213,10 @@ void FileHandle::write(const void* data, uint64_t bytes) {
                      std::max(expected_bytes_, bytes));
     done += static_cast<uint64_t>(wrote);
   }
+  not_begun_ += bytes;
+  if (not_begun_ < kBeginsWriting) return;
+  not_begun_ = 0;
+  sync_file_range(fd_, 0, 0, SYNC_FILE_RANGE_WRITE);  // what fails shows in sync()
 }
 
 void FileHandle::truncate(uint64_t bytes) {

@@ -48,6 +48,7 @@ class FileHandle {
   std::string path_;
   int fd_ = -1;
   uint64_t expected_bytes_ = 0;  // when opened to read: the size it had
+  uint64_t not_begun_ = 0;       // bytes that were written since the disk was last asked to begin
   uint64_t begin_ = 0;           // of a part
   bool is_part_ = false;         // of so many bytes as are expected
   std::shared_ptr<const std::string> held_;

@@ -133,6 +133,37 @@ TEST_F(Merge, OneRoundingFromFp32) {
   }
 }
 
+/// Matrices of more elements than are merged at once: few long rows, and many short ones.
+TEST_F(Merge, LargeTensorsArePiecedTogether) {
+  constexpr int64_t kWide = 33'007;
+  TinyAdapter wide = adapter_in("d2");
+  const std::string mlp = "model.language_model.layers.1.mlp.";
+  wide.lora = {{mlp + "down_proj", {kWide, 32}}, {mlp + "gate_proj", {32, kWide}}};
+  const std::string base = this->base({.intermediate = kWide});
+  for (const bool dora : {false, true}) {
+    TempDir temp;
+    wide.config["use_dora"] = dora;
+    wide.write(temp.file("adapter"), [&](StoredTensors& tensors) {
+      for (const auto& [module, sides] : wide.lora) {
+        if (!dora) continue;
+        tensors["base_model.model." + module + ".lora_magnitude_vector"] =
+            random_tensor({sides[1]}, DType::kF32, 77, 1, 0.3);
+      }
+    });
+    EXPECT_EQ(merge_to_dir(base, temp.file("adapter"), temp.file("out")).tensors_merged, 2);
+    Model model = load_tiny(base);
+    load_adapter(model, AdapterDir::open(temp.file("adapter")));
+    merge_adapters(*model);
+    const auto want = model_parameters(*model);
+    Model merged = load_tiny(temp.file("out"));
+    for (const auto& [name, tensor] : model_parameters(*merged)) {
+      // Sums of two products; of DoRA's, norms of 33,007 squares in another order.
+      const double largest = want.at(name).abs().max().item<double>();
+      EXPECT_LE((tensor - want.at(name)).abs().max().item<double>(), 0x1p-20 * largest) << name;
+    }
+  }
+}
+
 TEST_F(Merge, TiedHeadStoredBesideFollowsTheEmbedding) {
   const auto with_head = [](StoredTensors& tensors) {
     tensors["language_model.lm_head.weight"] =

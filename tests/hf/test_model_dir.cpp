@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "hf/support.h"
+#include "src/hf/file_weight.h"
 #include "src/hf/model_dir.h"
 #include "src/hf/weights.h"
 
@@ -226,6 +227,44 @@ TEST(LoadLlava, NonFiniteWeightIsNamed) {
     EXPECT_LFT_ERROR(ErrorKind::kInput, kProjector, load_tiny(dir));
     load_model(ModelDir::open(dir), at::kFloat, at::kCPU, /*check_finite=*/false);
   }
+}
+
+TEST(LoadLlava, LayersInFilesAreTheSameModel) {
+  TempDir temp;
+  const std::string path = write_tiny_llava(temp.file("m"), {.dtype = DType::kBF16, .shards = 2});
+  const auto dir = std::make_shared<const ModelDir>(ModelDir::open(path));
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    Model in_memory = load_tiny(path, dtype),
+          in_files = load_model(*dir, dtype, at::kCPU, true, {.in_files = dir});
+    for (const LinearSite& site : linear_sites(*in_files)) {
+      EXPECT_EQ(site.layer->stored().coded() != nullptr, site.name.starts_with(kLayers));
+    }
+    EXPECT_TRUE(logits_of(in_files).equal(logits_of(in_memory)));
+    EXPECT_TRUE(logits_of(in_files).equal(logits_of(in_memory)));  // from memory used before
+  }
+}
+
+TEST(LoadLlava, NonFiniteWeightInAFileIsNamedAtItsUse) {
+  TempDir temp;
+  const std::string layer = kLayers + "1.mlp.up_proj.weight";
+  const std::string path = write_tiny_llava(temp.file("m"), {}, [&](StoredTensors& tensors) {
+    tensors.at(layer).bytes.replace(4 * 40, 4, std::string("\x00\x00\x80\x7f", 4));
+  });
+  const auto dir = std::make_shared<const ModelDir>(ModelDir::open(path));
+  Model model = load_model(*dir, at::kFloat, at::kCPU, true, {.in_files = dir});
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "at flat index 40 of [48, 32]", logits_of(model));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, layer, logits_of(model));
+}
+
+TEST(ReadBuffers, MemoryOfWhatIsHeldIsNotUsedAgain) {
+  ReadBuffers buffers;
+  at::Tensor first = buffers.take(100, at::kFloat);
+  const void* const place = first.const_data_ptr();
+  EXPECT_NE(buffers.take(50, at::kFloat).const_data_ptr(), place);
+  first.reset();
+  EXPECT_EQ(buffers.take(80, at::kFloat).const_data_ptr(), place);
+  EXPECT_EQ(buffers.take(80, at::kHalf).numel(), 80);  // of another kind: other memory
+  EXPECT_EQ(buffers.take(100, at::kFloat).scalar_type(), at::kFloat);
 }
 
 TEST(LoadLlava, WeightBeyondFp16IsNamed) {

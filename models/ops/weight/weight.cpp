@@ -33,7 +33,7 @@ c10::intrusive_ptr<CodedWeight> code_shapes(int64_t out, int64_t in, BaseStorage
     case BaseStorage::kFp8:
       return empty_fp8(out, in, at::kMeta);
     case BaseStorage::kDense:
-    case BaseStorage::kSharded:
+    case BaseStorage::kElsewhere:
       break;
   }
   throw Error(ErrorKind::kInternal, "code_shapes: a dense weight has no codes");
@@ -47,7 +47,7 @@ c10::intrusive_ptr<CodedWeight> quantize(const at::Tensor& weight_oi, BaseStorag
     case BaseStorage::kFp8:
       return quantize_fp8(weight_oi, device);
     case BaseStorage::kDense:
-    case BaseStorage::kSharded:
+    case BaseStorage::kElsewhere:
       break;
   }
   throw Error(ErrorKind::kInternal, "quantize: a dense weight has no codes");

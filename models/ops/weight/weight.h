@@ -11,11 +11,12 @@
 namespace lft::ops {
 
 /// How the weights of the decoder layers' linear layers are stored: as the others, as codes
-/// (models/ops/weight/nf4.h, models/ops/weight/fp8.h), or either in slices over several processes
-/// (models/ops/weight/sharded.h), which is no kind of weight.
-enum class BaseStorage { kDense, kNf4, kFp8, kSharded };
+/// (models/ops/weight/nf4.h, models/ops/weight/fp8.h), or elsewhere, which is no kind of weight: in
+/// slices over several processes (models/ops/weight/sharded.h), or in their files
+/// (src/hf/file_weight.h).
+enum class BaseStorage { kDense, kNf4, kFp8, kElsewhere };
 
-/// A frozen weight in codes, or in slices.
+/// A frozen weight in codes, or elsewhere.
 struct CodedWeight : torch::CustomClassHolder {
   int64_t out = 0, in = 0;
   virtual BaseStorage kind() const = 0;

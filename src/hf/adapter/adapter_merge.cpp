@@ -1,11 +1,17 @@
+#include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <deque>
 #include <filesystem>
+#include <future>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
 
 #include "kernels/common/error.h"
 #include "models/lora/registry.h"
+#include "models/ops/core/parallel.h"
 #include "src/base/hash.h"
 #include "src/hf/adapter/adapter.h"
 #include "src/hf/adapter/adapter_files.h"
@@ -110,9 +116,11 @@ class Merger {
     for (const io::TensorInfo& target : writer.order()) {
       if (poll) poll();
       const io::TensorInfo& info = source.info(target.name);
-      const at::Tensor merged = merge(file, source, info);
-      if (merged.defined()) {
-        writer.append(merged.const_data_ptr(), merged.nbytes());
+      const auto at = canonical_.find({file, info.name});
+      const std::optional<Change> change =
+          at == canonical_.end() ? std::nullopt : change_of(at->second);
+      if (change) {
+        write_changed(*change, source, info, writer);
         ++changed;
       } else {
         copy(source, info, writer);
@@ -140,34 +148,80 @@ class Merger {
     return read_tensor(base_.files[place.file], base_.info(place));
   }
 
-  /// Undefined where the adapter leaves this tensor alone.
-  at::Tensor merge(size_t file, const io::SafetensorsFile& source,
-                   const io::TensorInfo& info) const {
-    const auto at = canonical_.find({file, info.name});
-    if (at == canonical_.end()) return {};
-    const std::string& name = at->second;
-    if (const at::Tensor bias = merge_bias(name, source, info); bias.defined()) return bias;
-    const std::string module = name.ends_with(".weight") ? name.substr(0, name.size() - 7) : "";
-    const auto lora = tensors_.lora.find(module);
+  /// What the adapter does to one stored tensor.
+  struct Change {
+    const at::Tensor* full = nullptr;          // it is another; null: it is the stored one
+    const lora::NamedTensors* lora = nullptr;  // and this is merged into it; null: nothing
+    double scale = 0;
+    bool is_bias = false;
+  };
+
+  std::optional<Change> change_of(const std::string& name) const {
+    const bool is_bias = variant_.bias_shift_o != nullptr && name.ends_with(".bias");
+    const size_t dot = name.rfind('.');
+    const bool may_merge = is_bias || name.ends_with(".weight");
+    const auto lora = tensors_.lora.find(may_merge ? name.substr(0, dot) : "");
     const auto full = tensors_.full.find(name);
-    if (lora == tensors_.lora.end() && full == tensors_.full.end()) return {};
-    at::Tensor weight =
-        full != tensors_.full.end() ? full->second : read_tensor(source, info).to(at::kFloat);
-    if (lora != tensors_.lora.end())
-      weight = variant_.merged_oi(weight, lora->second, lora::lora_scale(dir_.lora.of(module)));
-    return cast_merged(weight, source, info);
+    Change change{.is_bias = is_bias};
+    if (full != tensors_.full.end()) change.full = &full->second;
+    if (lora != tensors_.lora.end()) {
+      change.lora = &lora->second;
+      change.scale = lora::lora_scale(dir_.lora.of(lora->first));
+    }
+    if (change.full == nullptr && change.lora == nullptr) return std::nullopt;
+    return change;
   }
 
-  /// Of a layer whose adapter shifts its bias; else undefined.
-  at::Tensor merge_bias(const std::string& name, const io::SafetensorsFile& source,
-                        const io::TensorInfo& info) const {
-    if (variant_.bias_shift_o == nullptr || !name.ends_with(".bias")) return {};
-    const std::string module = name.substr(0, name.size() - 5);
-    const auto lora = tensors_.lora.find(module);
-    if (lora == tensors_.lora.end()) return {};
-    const at::Tensor shift =
-        variant_.bias_shift_o(lora->second, lora::lora_scale(dir_.lora.of(module)));
-    return cast_merged(read_tensor(source, info).to(at::kFloat) + shift, source, info);
+  /// Some rows at a time, by as many threads as there are processors, written in order.
+  void write_changed(const Change& change, const io::SafetensorsFile& source,
+                     const io::TensorInfo& info, io::SafetensorsWriter& writer) const {
+    constexpr int64_t kPiece = 1 << 20;  // elements
+    const int64_t rows = info.shape.empty() ? 1 : info.shape.front();
+    const int64_t row_elements = std::max<int64_t>(1, info.numel() / std::max<int64_t>(1, rows));
+    const int64_t length = std::max<int64_t>(1, kPiece / row_elements);
+    const auto merged = [&](int64_t first) {
+      const at::NoGradGuard no_grad;
+      ops::stay_single_threaded();
+      return cast_merged(merged_rows(change, source, info, first, std::min(length, rows - first)),
+                         source, info);
+    };
+    std::deque<std::future<at::Tensor>> pieces;
+    const auto write_first = [&] {
+      const at::Tensor piece = pieces.front().get();
+      pieces.pop_front();
+      writer.append(piece.const_data_ptr(), piece.nbytes());
+    };
+    for (int64_t row = 0; row < rows; row += length) {
+      if (pieces.size() > std::thread::hardware_concurrency()) write_first();
+      pieces.push_back(std::async(std::launch::async, merged, row));
+    }
+    while (!pieces.empty()) write_first();
+  }
+
+  at::Tensor merged_rows(const Change& change, const io::SafetensorsFile& source,
+                         const io::TensorInfo& info, int64_t first, int64_t count) const {
+    const at::Tensor weight = change.full != nullptr
+                                  ? rows_of(*change.full, first, count)
+                                  : read_rows(source, info, first, count).to(at::kFloat);
+    if (change.lora == nullptr) return weight;
+    const lora::NamedTensors tensors = lora::output_rows(*change.lora, first, count);
+    return change.is_bias ? weight + variant_.bias_shift_o(tensors, change.scale)
+                          : variant_.merged_oi(weight, tensors, change.scale);
+  }
+
+  static at::Tensor rows_of(const at::Tensor& whole, int64_t first, int64_t count) {
+    return whole.dim() == 0 ? whole : whole.narrow(0, first, count);
+  }
+
+  static at::Tensor read_rows(const io::SafetensorsFile& source, const io::TensorInfo& info,
+                              int64_t first, int64_t count) {
+    std::vector<int64_t> shape = info.shape;
+    if (!shape.empty()) shape.front() = count;
+    at::Tensor rows = at::empty(shape, at::TensorOptions(to_scalar_type(info.dtype)));
+    const uint64_t row_bytes = rows.nbytes() / static_cast<uint64_t>(count);
+    source.read_range(info, static_cast<uint64_t>(first) * row_bytes, rows.nbytes(),
+                      rows.data_ptr());
+    return rows;
   }
 
   static at::Tensor cast_merged(const at::Tensor& merged, const io::SafetensorsFile& source,
