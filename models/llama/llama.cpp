@@ -35,20 +35,19 @@ void grow(at::Tensor& held, const at::Tensor& like_bhte, int64_t needed) {
   held = with_capacity(held.defined() ? held : like_bhte.narrow(2, 0, 0), capacity);
 }
 
-/// Writes the new positions and returns what is held up to `seen`: all rows start at 0 in the first
-/// call, each at its own length later.
-at::Tensor store(at::Tensor& held, const at::Tensor& fresh_bthe,
-                 const std::vector<int64_t>& lengths, bool first, int64_t seen) {
+/// Writes the positions of the first call, from 0 on in all rows.
+void store_first(at::Tensor& held, const at::Tensor& fresh_bthe) {
   const at::Tensor fresh = fresh_bthe.transpose(1, 2);
-  grow(held, fresh, seen);
-  if (first) {
-    held.narrow(2, 0, fresh.size(2)).copy_(fresh);
-  } else {
-    for (int64_t b = 0; b < fresh.size(0); ++b)
-      held.select(0, b)
-          .select(1, lengths[static_cast<size_t>(b)])
-          .copy_(fresh.select(0, b).select(1, 0));
-  }
+  grow(held, fresh, fresh.size(2));
+  held.narrow(2, 0, fresh.size(2)).copy_(fresh);
+}
+
+/// Writes one position more in each row, at its own length, and returns what is held up to `seen`.
+at::Tensor store_next(at::Tensor& held, const at::Tensor& fresh_bthe, const at::Tensor& lengths_b,
+                      int64_t seen) {
+  grow(held, fresh_bthe.transpose(1, 2), seen);
+  const at::Tensor rows_b = at::arange(fresh_bthe.size(0), lengths_b.options());
+  held.index_put_({rows_b, at::indexing::Slice(), lengths_b}, fresh_bthe.squeeze(1));
   return held.narrow(2, 0, seen);
 }
 
@@ -137,26 +136,33 @@ at::Tensor LlamaAttentionImpl::forward(const ops::Normed& input, const LlamaPass
     return call("o_proj", o_proj, keep_rows(mixed.flatten(2), rows_k));
   }
 
-  const int64_t repeat = heads_ / kv_heads_;
-  at::Tensor k_bhse = repeat_heads(k_bthe, repeat).transpose(1, 2),
-             v_bhse = repeat_heads(v_bthe, repeat).transpose(1, 2);
+  if (pass.cache != nullptr && pass.cache_mask.defined())
+    return call("o_proj", o_proj,
+                keep_rows(attend_to_cache(q_bthe, k_bthe, v_bthe, pass, layer), rows_k));
   if (pass.cache != nullptr) {
-    const bool first = !pass.cache_mask.defined();
-    const int64_t seen = first ? t : pass.cache_mask.size(3);
-    const auto index = static_cast<size_t>(layer);
-    const at::Tensor keys =
-        store(pass.cache->keys[index], k_bthe, pass.cache->lengths, first, seen);
-    const at::Tensor values =
-        store(pass.cache->values[index], v_bthe, pass.cache->lengths, first, seen);
-    if (!first) {
-      k_bhse = repeat_heads(keys.transpose(1, 2), repeat).transpose(1, 2);
-      v_bhse = repeat_heads(values.transpose(1, 2), repeat).transpose(1, 2);
-    }
+    store_first(pass.cache->keys[static_cast<size_t>(layer)], k_bthe);
+    store_first(pass.cache->values[static_cast<size_t>(layer)], v_bthe);
   }
-  const at::Tensor& mask = pass.cache_mask.defined() ? pass.cache_mask : pass.mask;
-  const at::Tensor mixed = ops::attention(q_bthe.transpose(1, 2), k_bhse, v_bhse, mask,
-                                          /*causal=*/!mask.defined());
+  const int64_t repeat = heads_ / kv_heads_;
+  const at::Tensor mixed = ops::attention(
+      q_bthe.transpose(1, 2), repeat_heads(k_bthe, repeat).transpose(1, 2),
+      repeat_heads(v_bthe, repeat).transpose(1, 2), pass.mask, /*causal=*/!pass.mask.defined());
   return call("o_proj", o_proj, keep_rows(mixed.transpose(1, 2).flatten(2), rows_k));
+}
+
+at::Tensor LlamaAttentionImpl::attend_to_cache(const at::Tensor& q_bthe, const at::Tensor& k_bthe,
+                                               const at::Tensor& v_bthe, const LlamaPass& pass,
+                                               int64_t layer) const {
+  const int64_t b = q_bthe.size(0), seen = pass.cache_mask.size(3);
+  const auto index = static_cast<size_t>(layer);
+  const at::Tensor keys = store_next(pass.cache->keys[index], k_bthe, pass.cache_lengths_b, seen);
+  const at::Tensor values =
+      store_next(pass.cache->values[index], v_bthe, pass.cache_lengths_b, seen);
+  // The heads of one key head see the same, as if they were so many queries of one head.
+  const at::Tensor mixed =
+      ops::attention(q_bthe.view({b, kv_heads_, heads_ / kv_heads_, head_dim_}), keys, values,
+                     pass.cache_mask, /*causal=*/false);
+  return mixed.reshape({b, 1, heads_ * head_dim_});
 }
 
 LlamaMlpImpl::LlamaMlpImpl(const LlamaConfig& config, at::TensorOptions linear_options)

@@ -51,9 +51,10 @@ struct LlamaPass {
   Rotation queries;  // scaled for the scores, too; undefined: `rotation`
   std::shared_ptr<const ops::PackedSequences> packed;  // b is 1, t their total
   KvCache* cache = nullptr;
-  at::Tensor cache_mask;  // bool [b, 1, 1, s]: cached positions that are seen. Undefined: the
-                          // sequences begin here
-  at::Tensor mask;        // attention_mask(); undefined: causal
+  at::Tensor cache_mask;       // bool [b, 1, 1, s]: cached positions that are seen. Undefined: the
+                               // sequences begin here
+  at::Tensor cache_lengths_b;  // int64: the place of what comes next in each row of the cache
+  at::Tensor mask;             // attention_mask(); undefined: causal
   std::vector<at::Tensor> packed_masks;  // of each sequence; empty: all causal
 };
 
@@ -69,6 +70,9 @@ class LlamaAttentionImpl : public torch::nn::Module {
   layers::RmsNorm q_norm{nullptr}, k_norm{nullptr};  // of a head; null without config.qk_norm
 
  private:
+  /// Of one position a row, which the cache keeps: [b, 1, h * e].
+  at::Tensor attend_to_cache(const at::Tensor& q_bthe, const at::Tensor& k_bthe,
+                             const at::Tensor& v_bthe, const LlamaPass& pass, int64_t layer) const;
   int64_t heads_, kv_heads_, head_dim_;
 };
 TORCH_MODULE(LlamaAttention);

@@ -39,6 +39,7 @@ class AnswerStream {
   AnswerStream(const text::Tokenizer& tokenizer, const infer::StopStrings& stop)
       : text_(tokenizer, stop), terminal_(isatty(STDOUT_FILENO) != 0) {}
   void add(int64_t id) { show(text_.add(id)); }
+  bool ended() const { return text_.ended(); }
   /// The whole answer.
   std::string finish() {
     show(text_.finish());
@@ -85,7 +86,7 @@ std::string answer(InferModel& infer, const std::vector<text::Turn>& turns,
   const infer::StopStrings stop(*infer.tokenizer, decode.stop);
   AnswerStream stream(*infer.tokenizer, stop);
   infer::GenerateOptions options = decode.generate;
-  if (!stop.empty()) options.stops = [&](const auto& ids) { return stop.ends(ids); };
+  if (!stop.empty()) options.stops = [&](const auto&) { return stream.ended(); };
   options.on_token = [&](size_t, int64_t id) { stream.add(id); };
   infer::generate(infer.model, prompt, infer.encode, options, infer.dtype);
   return stream.finish();

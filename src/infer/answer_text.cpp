@@ -13,9 +13,11 @@ std::string AnswerText::add(int64_t id) {
   ids_.push_back(id);
   const std::string token = tokenizer_.token_of(id);
   // What is not shown, a special token or none at all, is between bytes of one run.
-  if (token.empty() || token.starts_with("<0x") || tokenizer_.is_special(id)) return {};
+  const bool runs_on = token.empty() || token.starts_with("<0x") || tokenizer_.is_special(id);
+  if (runs_on && stop_.empty()) return {};
   const std::string text = tokenizer_.decode(ids_);
-  return text.ends_with(kReplacement) ? "" : give(stop_.settled(text));
+  ended_ = ended_ || stop_.are_in(text);
+  return runs_on || text.ends_with(kReplacement) ? "" : give(stop_.settled(text));
 }
 
 std::string AnswerText::finish() { return give(stop_.cut(tokenizer_.decode(ids_))); }

@@ -18,6 +18,8 @@ class AnswerText {
       : tokenizer_(tokenizer), stop_(std::move(stop)) {}
   /// What is certain by now and was not given before.
   std::string add(int64_t id);
+  /// Whether a stop text is there: the answer is over, and what else comes is no part of it.
+  bool ended() const { return ended_; }
   /// The rest, where no more tokens come.
   std::string finish();
   int64_t tokens() const { return static_cast<int64_t>(ids_.size()); }
@@ -30,6 +32,7 @@ class AnswerText {
   const StopStrings stop_;
   std::vector<int64_t> ids_;
   size_t given_ = 0;
+  bool ended_ = false;
 };
 
 }  // namespace lft::infer

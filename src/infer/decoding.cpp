@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "kernels/common/error.h"
+#include "models/ops/core/few_rows.h"
 #include "models/ops/core/precision.h"
 #include "src/data/batch.h"
 #include "src/data/loader.h"
@@ -158,6 +159,7 @@ std::vector<Ended> Decoding::begin(const std::vector<Prompt>& prompts) {
   }
   const at::NoGradGuard no_grad;
   const ops::ComputeDtypeGuard guard(compute_);
+  const ops::FewRowsGuard few_rows;
   const at::Device device = model_->device();
   const family::ImageFeatures features = features_of(model_, samples, encode_, device);
   llama::KvCache fresh;
@@ -179,6 +181,7 @@ std::vector<Ended> Decoding::step() {
   for (const Row& row : rows_) last.push_back(row.ids.back());
   const at::NoGradGuard no_grad;
   const ops::ComputeDtypeGuard guard(compute_);
+  const ops::FewRowsGuard few_rows;
   keep(draw(rows_, model_->next_logits(next_batch(last), cache_).to(at::kCPU).contiguous(), ended));
   return ended;
 }

@@ -10,10 +10,12 @@ StopStrings::StopStrings(const text::Tokenizer& tokenizer, std::vector<std::stri
 }
 
 bool StopStrings::ends(const std::vector<int64_t>& answer) const {
-  if (texts_.empty()) return false;
-  const std::string text = tokenizer_.decode(answer);
+  return !texts_.empty() && are_in(tokenizer_.decode(answer));
+}
+
+bool StopStrings::are_in(const std::string& answer) const {
   return std::ranges::any_of(
-      texts_, [&](const std::string& stop) { return text.find(stop) != std::string::npos; });
+      texts_, [&](const std::string& stop) { return answer.find(stop) != std::string::npos; });
 }
 
 std::string StopStrings::cut(const std::string& answer) const {

@@ -16,7 +16,9 @@ class StopStrings {
   /// `tokenizer` outlives it. Empty texts never end anything.
   StopStrings(const text::Tokenizer& tokenizer, std::vector<std::string> texts);
   bool empty() const { return texts_.empty(); }
+  /// Whether one of them is in an answer, or in its text.
   bool ends(const std::vector<int64_t>& answer) const;
+  bool are_in(const std::string& answer) const;
   std::string cut(const std::string& answer) const;
   /// What of a growing answer is shown whatever comes: not what may begin a text.
   std::string settled(const std::string& answer) const;

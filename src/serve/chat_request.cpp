@@ -119,6 +119,10 @@ void take(const std::string& field, const Json& value, ChatRequest& request) {
     if (!value.is_null()) request.temperature = number(value, field, 0, 2);
   } else if (field == "top_p") {
     if (!value.is_null()) request.top_p = number(value, field, 1e-6, 1);
+  } else if (field == "top_k") {  // vLLM writes all as -1, too
+    if (!value.is_null()) request.top_k = std::max<int64_t>(0, whole(value, field, -1, 1 << 24));
+  } else if (field == "repetition_penalty") {
+    if (!value.is_null()) request.repetition_penalty = number(value, field, 1e-3, 1e3);
   } else if (field == "seed") {
     if (!value.is_null())
       request.seed = static_cast<uint64_t>(whole(value, field, INT64_MIN, INT64_MAX));

@@ -17,6 +17,8 @@ struct ChatRequest {
   data::Row prompt;        // ends with a question; its images come with it
   int64_t max_tokens = 0;  // 0: as many as there is room for
   double temperature = 0, top_p = 1;
+  int64_t top_k = 0;              // 0: all; vLLM's name, as the next
+  double repetition_penalty = 1;  // of ids of the prompt and of the answer so far
   uint64_t seed = 0;
   std::vector<std::string> stop;  // up to 4 texts; an answer ends before the first of them
   bool stream = false, include_usage = false;

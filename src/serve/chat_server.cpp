@@ -43,8 +43,14 @@ struct Piece {
 Piece next_piece(Reply& reply) {
   const Answer::News news = reply.answer->wait(std::chrono::milliseconds(250));
   Piece piece;
-  for (const int64_t id : news.ids) piece.text += reply.text.add(id);
-  if (news.error) {
+  for (const int64_t id : news.ids) {
+    if (!reply.text.ended()) piece.text += reply.text.add(id);
+  }
+  if (reply.text.ended()) {  // the engine knows no text, and may have drawn more
+    reply.answer->cancel();
+    piece.text += reply.text.finish();
+    piece.finish = "stop";
+  } else if (news.error) {
     piece.error = news.error;
   } else if (news.ended) {
     piece.text += reply.text.finish();
@@ -147,10 +153,10 @@ void ChatServer::complete(const std::string& body, httplib::Response& response) 
       const std::lock_guard lock(encoding_);
       prompt = data::encode_prompt(request.prompt, served_.tokenizer, served_.encode);
     }
-    const infer::StopStrings stop(served_.tokenizer, request.stop);
     Reply reply{
         .answer = nullptr,
-        .text = infer::AnswerText(served_.tokenizer, stop),
+        .text = infer::AnswerText(served_.tokenizer,
+                                  infer::StopStrings(served_.tokenizer, request.stop)),
         .names = {.id = "chatcmpl-" + std::to_string(started_) + "-" + std::to_string(++requests_),
                   .model = options_.name,
                   .created = std::time(nullptr)},
@@ -160,9 +166,10 @@ void ChatServer::complete(const std::string& body, httplib::Response& response) 
     infer::GenerateOptions draw{.max_new_tokens = options_.max_new_tokens,
                                 .temperature = request.temperature,
                                 .top_p = request.top_p,
+                                .top_k = request.top_k,
+                                .repetition_penalty = request.repetition_penalty,
                                 .seed = request.seed,
                                 .on_token = {}};
-    if (!stop.empty()) draw.stops = [stop](const auto& ids) { return stop.ends(ids); };
     if (request.max_tokens > 0)
       draw.max_new_tokens = std::min(draw.max_new_tokens, request.max_tokens);
     reply.answer = engine_.ask(std::move(prompt), std::move(draw));
@@ -179,9 +186,7 @@ void ChatServer::complete(const std::string& body, httplib::Response& response) 
 void serve(ChatServer& server, const std::string& host, int port,
            const std::function<void(int port)>& listening) {
   HttpServer& http = server.http();
-  const int bound = port == 0                       ? http.bind_to_any_port(host)
-                    : http.bind_to_port(host, port) ? port
-                                                    : -1;
+  const int bound = http.bind(host, port);
   if (bound < 0) {
     refuse(ErrorKind::kResource, "cannot listen there", host + ":" + std::to_string(port),
            std::strerror(errno), "an address of this machine and a port that nobody listens on",

@@ -91,6 +91,14 @@ HttpServer::HttpServer(const ServerLimits& limits) : limits_(limits) {
       });
 }
 
+int HttpServer::bind(const std::string& host, int port) {
+  // The library lets 5 connections wait to be taken, and the system resets some of more that come
+  // at once.
+  constexpr int kWaiting = 1024;
+  const int bound = port == 0 ? bind_to_any_port(host) : bind_to_port(host, port) ? port : -1;
+  return bound >= 0 && ::listen(svr_sock_, kWaiting) == 0 ? bound : -1;
+}
+
 void HttpServer::answer(const std::string& method, const std::string& path, Handler handler) {
   methods_[path] = method;
   if (method == "GET") {

@@ -27,6 +27,8 @@ class HttpServer : public httplib::Server {
       std::function<void(const httplib::Request&, std::string body, httplib::Response&)>;
 
   explicit HttpServer(const ServerLimits& limits);
+  /// Listens there; port 0 takes any that is free. The port, or -1 and errno.
+  int bind(const std::string& host, int port);
   /// A GET or a POST; other methods of the path are refused with 405, other paths with 404.
   void answer(const std::string& method, const std::string& path, Handler handler);
   /// Takes the requests of a client one after the other, until it or drain() ends that.

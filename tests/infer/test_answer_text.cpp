@@ -71,6 +71,26 @@ TEST(AnswerText, NothingIsGivenAfterAStopText) {
   EXPECT_EQ(pieces(text, {301, 300, 301, 300}), (std::vector<std::string>{"Th", "", "", "", ""}));
 }
 
+TEST(AnswerText, AnAnswerHasEndedWithTheIdThatCompletesAStopText) {
+  const Words words;
+  const auto ended = [&](const std::vector<std::string>& stop, const std::vector<int64_t>& ids) {
+    infer::AnswerText text(words, infer::StopStrings(words, stop));
+    std::vector<bool> out;
+    for (const int64_t id : ids) {
+      text.add(id);
+      out.push_back(text.ended());
+    }
+    EXPECT_EQ(infer::StopStrings(words, stop).ends(ids), text.ended());
+    return out;
+  };
+  EXPECT_EQ(ended({"e amT", "never"}, {301, 300, 301, 300}),
+            (std::vector<bool>{false, false, true, true}));
+  EXPECT_EQ(ended({"e!"}, {301, '!'}), (std::vector<bool>{false, true}));  // a byte ends it, too
+  EXPECT_EQ(ended({"e\xC3\xA9"}, {301, 0xC3, 302, 0xA9}),
+            (std::vector<bool>{false, false, false, true}));
+  EXPECT_EQ(ended({}, {301, 300}), (std::vector<bool>{false, false}));
+}
+
 TEST(AnswerText, TheFirstOfSeveralStopTextsCounts) {
   const Words words;
   infer::AnswerText text(words, infer::StopStrings(words, {"am", "Th"}));

@@ -130,6 +130,22 @@ def test_draws_repeat_with_their_seed(server):
     assert draw(3) == draw(3) and len({draw(seed) for seed in range(4)}) > 1
 
 
+def test_top_k_and_the_penalty_are_those_of_generate(server, model_dir):
+    def served(**fields):
+        return server.ask("Hello!", extra_body=fields, max_tokens=40).choices[0].message.content
+
+    def said(*options):
+        done = lft("generate", "--model", model_dir("plain"), "--prompt", "Hello!", "--max-new-tokens", 40, *options)
+        return done.stdout.removesuffix("\n")
+
+    greedy, penalised = said(), said("--repetition-penalty", 4)
+    assert penalised != greedy
+    asked = [served(repetition_penalty=4), served(repetition_penalty=None), served(top_k=1, temperature=1.5)]
+    assert [text.replace("\r\n", "\n").replace("\r", "\n") for text in asked] == [penalised, greedy, greedy]
+    drawn = {k: served(top_k=k, temperature=1.5, seed=3) for k in (-1, 0, 1 << 24, 2)}
+    assert drawn[-1] == drawn[0] == drawn[1 << 24] != drawn[2]
+
+
 def test_a_conversation_is_read_whole(server):
     first = user("Hello!")
     answer = {"role": "assistant", "content": "Good day."}
@@ -150,6 +166,12 @@ BAD = {
     "tools": b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "tools": [{"type": "function"}]}',
     "two answers": b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "n": 2}',
     "a temperature of text": b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "temperature": "hot"}',
+    "a top_k of text": b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "top_k": "2"}',
+    "half a top_k": b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "top_k": 2.5}',
+    "a top_k below all": b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "top_k": -2}',
+    "a penalty of 0": b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "repetition_penalty": 0}',
+    "a penalty beyond all": b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "repetition_penalty": 1e9}',
+    "a penalty of truth": b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "repetition_penalty": true}',
     "an unknown field": b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "best_of": 3}',
     "deep": b'{"model": "served", "messages": ' + b"[" * 100000 + b"]" * 100000 + b"}",
     "no UTF-8": b'{"model": "served", "messages": [{"role": "user", "content": "\xff"}]}',
@@ -161,6 +183,8 @@ def test_a_bad_request_is_refused_by_name(server, name):
     status, answer = server.post(BAD[name])
     assert status == (404 if name == "another model" else 400), answer
     assert len(answer["error"]["message"]) > 10 and answer["error"]["type"] == "invalid_request_error"
+    if "top_k" in name or "penalty" in name:
+        assert answer["error"]["param"] in ("top_k", "repetition_penalty") and answer["error"]["param"] in answer["error"]["message"]
 
 
 def test_malformed_huge_and_slow_requests_end_in_a_refusal_and_nothing_grows(server):

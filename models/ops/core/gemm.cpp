@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "models/ops/core/few_rows.h"
+
 namespace lft::ops {
 namespace {
 at::Tensor wide(const at::Tensor& x) { return x.to(at::kFloat); }
@@ -12,6 +14,7 @@ bool widens_products(const at::Tensor& x) {
 }
 
 at::Tensor product(const at::Tensor& a_mk, const at::Tensor& b_kn) {
+  if (takes_few_rows(a_mk, b_kn)) return few_rows_product(a_mk, b_kn);
   return widens_products(a_mk) ? at::mm(wide(a_mk), wide(b_kn)).to(at::kHalf) : at::mm(a_mk, b_kn);
 }
 
@@ -24,12 +27,15 @@ void product_into(at::Tensor& out_mn, const at::Tensor& a_mk, const at::Tensor& 
 }
 
 at::Tensor affine(const at::Tensor& bias_n, const at::Tensor& a_mk, const at::Tensor& b_kn) {
+  if (takes_few_rows(a_mk, b_kn)) return few_rows_product(a_mk, b_kn, bias_n);
   if (!widens_products(a_mk)) return at::addmm(bias_n, a_mk, b_kn);
   return at::addmm(wide(bias_n), wide(a_mk), wide(b_kn)).to(at::kHalf);
 }
 
 void add_product(at::Tensor& y_mn, const at::Tensor& a_mk, const at::Tensor& b_kn, double alpha) {
-  if (widens_products(a_mk)) {
+  if (takes_few_rows(a_mk, b_kn)) {
+    add_few_rows_product(y_mn, a_mk, b_kn, alpha);
+  } else if (widens_products(a_mk)) {
     y_mn.copy_(wide(y_mn).addmm_(wide(a_mk), wide(b_kn), /*beta=*/1, alpha));
   } else {
     y_mn.addmm_(a_mk, b_kn, /*beta=*/1, alpha);

@@ -1,6 +1,7 @@
 // The ops' matrix products, and where they run. FP16 products on a CPU are float32 products of the
 // widened operands with the result rounded: exact operands and float32 accumulation, as tensor
-// cores compute them, where FP16 GEMMs would be an order of magnitude slower.
+// cores compute them, where FP16 GEMMs would be an order of magnitude slower. Those of a few rows
+// without a graph have a way of their own (few_rows.h).
 #pragma once
 #include <ATen/core/Tensor.h>
 

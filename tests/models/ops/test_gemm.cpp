@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "models/ops/core/few_rows.h"
 #include "models/ops/core/gemm.h"
 
 namespace lft::gemm_test {
@@ -54,6 +55,63 @@ TEST_P(Products, InFloat32AreThoseOfDouble) {
 INSTANTIATE_TEST_SUITE_P(Shapes, Products,
                          ::testing::Values(std::tuple{1, 7, 5}, std::tuple{33, 65, 17},
                                            std::tuple{300, 512, 257}, std::tuple{128, 4096, 96}));
+
+TEST(FewRows, AreTakenUnderAGuardWhereTheyFit) {
+  const at::Tensor a = normal({8, 48}, 1), w_nk = normal({20, 48}, 2), b = w_nk.t();
+  EXPECT_FALSE(takes_few_rows(a, b));
+  const FewRowsGuard guard;
+  EXPECT_TRUE(takes_few_rows(a, b));
+  EXPECT_TRUE(takes_few_rows(normal({8, 96}, 3).narrow(1, 5, 48), b));
+  EXPECT_FALSE(takes_few_rows(a, b.contiguous()));
+  EXPECT_FALSE(takes_few_rows(normal({48, 8}, 3).t(), b));
+  EXPECT_FALSE(takes_few_rows(normal({1000, 48}, 3), b));
+  EXPECT_FALSE(takes_few_rows(a, b.to(at::kBFloat16)));
+  EXPECT_FALSE(takes_few_rows(a.to(at::kDouble), b.to(at::kDouble)));
+  EXPECT_FALSE(takes_few_rows(a.to(at::kMeta), b.to(at::kMeta)));
+}
+
+class FewRowsProducts : public ::testing::TestWithParam<std::tuple<int64_t, int64_t, int64_t>> {};
+
+TEST_P(FewRowsProducts, AreThoseOfDoubleAndOfEachRowAlone) {
+  const FewRowsGuard guard;
+  const auto [m, k, n] = GetParam();
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    const at::Tensor a = normal({m, k + 3}, 1).to(type).narrow(1, 1, k),
+                     b = normal({n, k + 2}, 2).to(type).narrow(1, 1, k).t(),
+                     y = normal({m, n + 2}, 3).to(type).narrow(1, 1, n),
+                     bias = normal({n}, 4).to(type);
+    ASSERT_TRUE(takes_few_rows(a, b));
+    const at::Tensor exact = at::mm(a.to(at::kDouble), b.to(at::kDouble));
+    // A result of 16 bits is the float32 sum rounded once: half a step of 2^-8 or 2^-11 of itself,
+    // which as much noise of a sum may push over.
+    const double step = type == at::kFloat ? 0 : type == at::kHalf ? 0x1p-11 : 0x1p-8;
+    const auto check = [&](const at::Tensor& got, const at::Tensor& want, const char* what) {
+      ASSERT_EQ(got.scalar_type(), type);
+      if (type == at::kFloat) return expect_product(got, want, k, what);
+      const at::Tensor error = (got.to(at::kDouble) - want).abs();
+      const at::Tensor bound = step * want.abs() + 1e-5 * std::sqrt(static_cast<double>(k));
+      EXPECT_TRUE((error <= bound).all().item<bool>()) << what;
+    };
+    const at::Tensor whole = product(a, b), shifted = affine(bias, a, b);
+    check(whole, exact, "product");
+    check(shifted, exact + bias.to(at::kDouble), "affine");
+    at::Tensor added = y.clone(), inside = at::zeros({m, n + 2}, y.options());
+    at::Tensor columns = inside.narrow(1, 1, n).copy_(y);
+    add_product(added, a, b, 0.5);
+    add_product(columns, a, b, 0.5);
+    check(added, y.to(at::kDouble) + 0.5 * exact, "add_product");
+    EXPECT_TRUE(columns.equal(added));
+    EXPECT_EQ(inside.select(1, 0).abs().sum().item<double>(), 0);
+    EXPECT_EQ(inside.select(1, n + 1).abs().sum().item<double>(), 0);
+    for (int64_t row = 0; row < m; ++row)
+      EXPECT_TRUE(product(a.narrow(0, row, 1), b).equal(whole.narrow(0, row, 1))) << row;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, FewRowsProducts,
+                         ::testing::Values(std::tuple{1, 576, 1537}, std::tuple{8, 577, 192},
+                                           std::tuple{7, 5, 3}, std::tuple{32, 16, 576},
+                                           std::tuple{6, 1536, 1}));
 
 TEST(ProductsOf, AMatrixWithANanAreNan) {
   at::Tensor a = normal({256, 512}, 6);
