@@ -67,6 +67,9 @@ void ModelImpl::add_decoder(at::TensorOptions options, ops::BaseStorage storage)
       storage == ops::BaseStorage::kDense ? options : options.device(at::kMeta);
   language_model =
       register_module("language_model", llama::LlamaForCausalLm(config.text, options, linears));
+  for (const std::shared_ptr<torch::nn::Module>& module : language_model->modules()) {
+    if (auto* linear = module->as<layers::LinearImpl>()) linear->hold_bias(options.device());
+  }
 }
 
 at::Device ModelImpl::device() const {

@@ -46,6 +46,11 @@ void LinearImpl::store(c10::intrusive_ptr<ops::CodedWeight> weight_oi) {
   for (const auto& [name, part] : coded_->parts()) register_buffer(name, part);
 }
 
+void LinearImpl::hold_bias(at::Device device) {
+  if (!bias.defined() || !bias.is_meta()) return;
+  bias = parameters_["bias"] = at::empty(bias.sizes(), bias.options().device(device));
+}
+
 ops::Weight LinearImpl::stored() const {
   return coded_ ? ops::Weight(coded_) : ops::Weight(weight);
 }

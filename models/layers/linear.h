@@ -58,6 +58,8 @@ class LinearImpl : public torch::nn::Module {
 
   /// Keeps a weight [out, in] as codes: `weight` is its shape alone from then on (device meta).
   void store(c10::intrusive_ptr<ops::CodedWeight> weight_oi);
+  /// Memory for a bias that has none (device meta), as store() brings it for the weight.
+  void hold_bias(at::Device device);
   /// What the layer multiplies with.
   ops::Weight stored() const;
   at::Device device() const;

@@ -108,30 +108,43 @@ at::Tensor padded(const at::Tensor& values, int64_t dim, int64_t t, double fille
   return at::cat({values, at::full(shape, filler, values.options())}, dim);
 }
 
-/// All rows in one input, padded to the longest.
+/// What the input's positions are, [3, b, t]: where nothing is said, places.
+at::Tensor positions_of(const llama::DecoderInput& input) {
+  if (input.positions_3bt.defined()) return input.positions_3bt;
+  const int64_t b = input.embeds_btd.size(0), t = input.embeds_btd.size(1);
+  return at::arange(t, at::TensorOptions(at::kLong).device(input.embeds_btd.device()))
+      .expand({3, b, t});
+}
+
+at::Tensor blocks_of(const llama::DecoderInput& input) {
+  if (input.blocks_bt.defined()) return input.blocks_bt;
+  return at::full({input.embeds_btd.size(0), input.embeds_btd.size(1)}, -1, at::kLong);
+}
+
+/// All rows in one input, padded to the longest. One of the inputs at most has images.
 llama::DecoderInput joined(const std::vector<llama::DecoderInput>& inputs) {
   int64_t t = 0, before = 0;
   for (const llama::DecoderInput& input : inputs) t = std::max(t, input.embeds_btd.size(1));
-  std::vector<at::Tensor> embeds, positions, blocks, places;
+  const auto any = [&](at::Tensor llama::DecoderInput::*part) {
+    return std::ranges::any_of(inputs, [&](const auto& input) { return (input.*part).defined(); });
+  };
+  std::vector<at::Tensor> embeds, positions, blocks;
   llama::DecoderInput out;
   for (const llama::DecoderInput& input : inputs) {
-    const int64_t b = input.embeds_btd.size(0), own = input.embeds_btd.size(1);
     embeds.push_back(padded(input.embeds_btd, 1, t, 0));
-    if (input.positions_3bt.defined()) positions.push_back(padded(input.positions_3bt, 2, t, 0));
-    blocks.push_back(input.blocks_bt.defined() ? padded(input.blocks_bt, 1, t, -1)
-                                               : at::full({b, t}, -1, at::kLong));
-    if (input.blocks_bt.defined()) out.blocks_bt = blocks.back();
+    positions.push_back(padded(positions_of(input), 2, t, 0));
+    blocks.push_back(padded(blocks_of(input), 1, t, -1));
     if (input.deep_places_k.defined()) {
+      const int64_t own = input.embeds_btd.size(1);
       const at::Tensor row = at::div(input.deep_places_k, own, "floor");
-      places.push_back((row + before) * t + input.deep_places_k % own);
-      out.deep_kd = input.deep_kd;  // of the one batch that has images
+      out.deep_places_k = (row + before) * t + input.deep_places_k % own;
+      out.deep_kd = input.deep_kd;
     }
-    before += b;
+    before += input.embeds_btd.size(0);
   }
   out.embeds_btd = at::cat(embeds);
-  if (!positions.empty()) out.positions_3bt = at::cat(positions, 1);
-  if (out.blocks_bt.defined()) out.blocks_bt = at::cat(blocks);
-  if (!places.empty()) out.deep_places_k = at::cat(places);
+  if (any(&llama::DecoderInput::positions_3bt)) out.positions_3bt = at::cat(positions, 1);
+  if (any(&llama::DecoderInput::blocks_bt)) out.blocks_bt = at::cat(blocks);
   return out;
 }
 

@@ -25,7 +25,7 @@ import reference
 from cases import ROWS, row
 from prepared import read_prepared
 from test_readme import code_of
-from tools import lft, score, step_lines, write_notes, write_rows
+from tools import driver, lft, score, step_lines, write_notes, write_rows
 
 TOLERANCE = 1e-3  # nats
 RELATIVE = 1e-4
@@ -325,12 +325,12 @@ def make_recipe(name, out, model, rows, images, **more):
     return path
 
 
-def reference_steps(peer, samples, optim, batch_size):
+def reference_steps(peer, samples, optim, batch_size, steps=STEPS):
     """As reference.train, one row at a time: no padding to get wrong."""
-    parameters, optimizer, scheduler = reference.make_optimizer(peer.model, optim, STEPS)
+    parameters, optimizer, scheduler = reference.make_optimizer(peer.model, optim, steps)
     peer.model.train()
     records = []
-    for group in reference.step_batches(samples, batch_size, 1, STEPS):
+    for group in reference.step_batches(samples, batch_size, 1, steps):
         rows = group[0]
         supervised = sum(label != -100 for _, labels, _ in rows for label in labels)
         total = 0.0
@@ -385,6 +385,27 @@ def test_packed_passes_and_recomputation_give_the_same_steps(name, family_dir, f
         losses[kind] = [line["loss"] for line in step_lines(tmp_path / kind)]
     assert losses["packed"] == pytest.approx(losses["padded"], rel=RELATIVE)
     assert losses["recomputed"] == pytest.approx(losses["padded"], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["qwen25_gqa", "qwen3_gqa", "smol_tied", "llava_qwen2_siglip", "gemma_gqa"])
+def test_steps_over_an_nf4_base(name, family_dir, family_adapter, images, family_rows, tmp_path):
+    """transformers over what the decoder's codes stand for, which test_nf4 checks, and the rest in BF16; biases, too."""
+    start, steps = family_adapter(name), 3
+    path = make_recipe(name, tmp_path / "run", family_dir(name), family_rows, images, lora=dict(init_from=str(start)), train=dict(max_steps=steps))
+    lft("train", path, "--set", "model.base_dtype=nf4")
+    peer = FamilyPeer(name, family_dir(name), start, trainable=True)
+    base = {key: value for key, value in peer.model.named_parameters() if "lora_" not in key}
+    coded = {key: value.detach() for key, value in base.items() if re.search(r"(language_model|text_model).*layers\.\d+\.(self_attn|mlp)\.\w+_proj\.", key) and value.dim() == 2}
+    assert coded
+    values = driver("nf4", coded, tmp_path)
+    with torch.no_grad():
+        for key, value in base.items():
+            value.copy_(values[f"float32.{key}"] if key in coded else value.bfloat16().float())
+    samples = [peer.encode(item, images) for item in FAMILY_ROWS]
+    want = reference_steps(peer, samples, yaml.safe_load(path.read_text())["optim"], 4, steps)
+    for line, record in zip(step_lines(tmp_path / "run"), want, strict=True):
+        for key in ["loss", "lr", "grad_norm"]:
+            assert line[key] == pytest.approx(record[key], rel=RELATIVE, abs=1e-12), (line["step"], key)
 
 
 @pytest.mark.parametrize("name", TRAINED)
