@@ -167,13 +167,20 @@ std::vector<family::Batch> probe_batches(const family::ModelConfig& config) {
   return batches;
 }
 
-at::Tensor probe_logits(family::Model& model, const std::vector<family::Batch>& batches) {
+Probed probe_model(family::Model& model, const std::vector<family::Batch>& batches,
+                   const std::vector<family::ImageFeatures>& known) {
   const at::NoGradGuard no_grad;
+  Probed out{.logits_kv = {}, .features = known};
   std::vector<llama::DecoderInput> inputs;
   std::vector<int64_t> lengths;
-  for (const family::Batch& batch : batches) {
+  for (size_t i = 0; i < batches.size(); ++i) {
+    const family::Batch& batch = batches[i];
+    if (known.empty()) {
+      out.features.push_back(batch.pixels.defined() ? model->image_features(batch)
+                                                    : family::ImageFeatures());
+    }
     const std::vector<int64_t> columns = kept_columns(batch, model->config.image_token);
-    inputs.push_back(thinned(model->embed(batch), columns));
+    inputs.push_back(thinned(model->embed(batch, &out.features[i]), columns));
     const auto kept = static_cast<int64_t>(columns.size());
     for (int64_t row = 0; row < batch.lengths_b.numel(); ++row)
       lengths.push_back(std::min(kept, batch.lengths_b[row].item<int64_t>()));
@@ -181,8 +188,10 @@ at::Tensor probe_logits(family::Model& model, const std::vector<family::Batch>& 
   const llama::DecoderInput input = joined(inputs);
   const at::Tensor rows = real_rows(lengths, input.embeds_btd.size(1));
   llama::KvCache* no_cache = nullptr;
-  return model->language_model(input, rows.to(input.embeds_btd.device()), at::Tensor(), no_cache)
-      .to(at::kCPU, at::kFloat);
+  out.logits_kv =
+      model->language_model(input, rows.to(input.embeds_btd.device()), at::Tensor(), no_cache)
+          .to(at::kCPU, at::kFloat);
+  return out;
 }
 
 ProbeDifference compare_logits(const at::Tensor& want_kv, const at::Tensor& got_kv) {

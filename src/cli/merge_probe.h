@@ -11,10 +11,16 @@ namespace lft::cli {
 /// Token ids and pixels are a pure function of the config: rows of text, and a row with an image
 /// where the positions allow one.
 std::vector<family::Batch> probe_batches(const family::ModelConfig& config);
-/// float32 logits [k, v] on the CPU, of the real positions of all batches, by one pass through the
-/// decoder, so that each of its weights is used once. Of an image's positions the decoder gets a
-/// few that are spread over it: what its layers do is seen on any.
-at::Tensor probe_logits(family::Model& model, const std::vector<family::Batch>& batches);
+/// What one model makes of the batches.
+struct Probed {
+  at::Tensor logits_kv;  // float32 on the CPU, of the real positions of all batches
+  std::vector<family::ImageFeatures> features;  // of each batch's images
+};
+/// By one pass through the decoder, so that each of its weights is used once. Of an image's
+/// positions the decoder gets a few that are spread over it: what its layers do is seen on any.
+/// `known`: the features, where they are there already.
+Probed probe_model(family::Model& model, const std::vector<family::Batch>& batches,
+                   const std::vector<family::ImageFeatures>& known = {});
 
 struct ProbeDifference {
   double max_abs = 0, mean_kl = 0, top1_agreement = 1;  // kl: natural log, of `got` from `want`

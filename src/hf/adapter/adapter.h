@@ -72,7 +72,7 @@ void save_parts(const std::string& path, family::Model& model, const std::vector
 
 struct MergeReport {
   int64_t tensors_merged = 0, shards = 0;
-  double max_abs_diff = 0, mean_kl = 0, top1_agreement = 0;
+  bool sees_as_before = true;  // all of them are the decoder's
 };
 /// Streams base shards to `out`, adding FP32 deltas with one cast; copies tokenizer and processor
 /// files. Refuses `out` inside an input (kUsage), an adapter that is a no-op or does not fit

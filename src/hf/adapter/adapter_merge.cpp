@@ -104,15 +104,15 @@ class Merger {
       check_base_copy(copy, read(name), name, dir);
   }
 
-  /// Writes shard `file` under its own name. Returns how many tensors changed.
-  int64_t write(size_t file, const std::string& out, const std::function<void()>& poll) const {
+  /// Writes shard `file` under its own name.
+  void write(size_t file, const std::string& out, const std::function<void()>& poll,
+             MergeReport& report) const {
     const io::SafetensorsFile& source = base_.files[file];
     std::vector<io::TensorInfo> infos;
     for (const auto& [name, info] : source.tensors()) infos.push_back(info);
     io::SafetensorsWriter writer(
         out + "/" + std::filesystem::path(source.path()).filename().string(), infos,
         source.metadata());
-    int64_t changed = 0;
     for (const io::TensorInfo& target : writer.order()) {
       if (poll) poll();
       const io::TensorInfo& info = source.info(target.name);
@@ -121,13 +121,13 @@ class Merger {
           at == canonical_.end() ? std::nullopt : change_of(at->second);
       if (change) {
         write_changed(*change, source, info, writer);
-        ++changed;
+        ++report.tensors_merged;
+        report.sees_as_before &= at->second.starts_with("language_model.");
       } else {
         copy(source, info, writer);
       }
     }
     writer.finish();
-    return changed;
   }
 
  private:
@@ -272,8 +272,7 @@ MergeReport merge_to_dir(const std::string& model_path, const std::string& adapt
   MergeReport report;
   report.shards = static_cast<int64_t>(base.files.size());
   io::write_dir_atomic(out, [&](const std::string& fresh) {
-    for (size_t i = 0; i < base.files.size(); ++i)
-      report.tensors_merged += merger.write(i, fresh, poll);
+    for (size_t i = 0; i < base.files.size(); ++i) merger.write(i, fresh, poll, report);
     io::write_file_atomic(fresh + "/config.json", io::read_file(base.path + "/config.json"));
     if (!io::path_exists(base.path + "/model.safetensors"))
       io::write_file_atomic(fresh + "/" + kIndex, io::read_file(base.path + "/" + kIndex));

@@ -7,6 +7,9 @@
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
@@ -19,6 +22,7 @@ namespace lft::train {
 namespace {
 
 constexpr uintptr_t kBlockAlignment = c10::gAlignment;
+constexpr size_t kMapped = 32 << 20;  // bytes from which malloc maps a block of its own, always
 static_assert(kBlockAlignment >= 2 * sizeof(void*) &&
               (kBlockAlignment & (kBlockAlignment - 1)) == 0);
 
@@ -27,6 +31,17 @@ void release(void* data) {
   if (data == nullptr) return;
   c10::profiledCPUMemoryReporter().Delete(data);
   std::free(static_cast<void**>(data)[-1]);
+}
+
+/// Touched for the first time, memory comes 2 MiB at a time then where the system has them to give,
+/// not 4 KiB: of a model that costs as much as reading it does.
+void ask_for_huge_pages([[maybe_unused]] uintptr_t start, [[maybe_unused]] size_t bytes) {
+#ifdef __linux__
+  constexpr uintptr_t kHuge = 2 << 20;
+  const uintptr_t first = (start + kHuge - 1) / kHuge * kHuge,
+                  end = (start + bytes) / kHuge * kHuge;
+  if (end > first) madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
+#endif
 }
 
 class ReusingAllocator : public c10::Allocator {
@@ -46,6 +61,7 @@ class ReusingAllocator : public c10::Allocator {
                             kBlockAlignment * kBlockAlignment;  // malloc's own alignment is 16
     void* const data = reinterpret_cast<void*>(start);
     static_cast<void**>(data)[-1] = block;
+    if (bytes >= kMapped) ask_for_huge_pages(start, bytes);
     c10::profiledCPUMemoryReporter().New(data, bytes);
     return {data, data, &release, cpu};
   }
