@@ -42,12 +42,12 @@ void store_first(at::Tensor& held, const at::Tensor& fresh_bthe) {
   held.narrow(2, 0, fresh.size(2)).copy_(fresh);
 }
 
-/// Writes one position more in each row, at its own length, and returns what is held up to `seen`.
-at::Tensor store_next(at::Tensor& held, const at::Tensor& fresh_bthe, const at::Tensor& lengths_b,
-                      int64_t seen) {
+/// Writes one position more in each row and returns what is held up to the last that is seen.
+at::Tensor store_next(at::Tensor& held, const at::Tensor& fresh_bthe, const LlamaPass& pass) {
+  const int64_t seen = pass.cache_mask.size(3);
   grow(held, fresh_bthe.transpose(1, 2), seen);
-  const at::Tensor rows_b = at::arange(fresh_bthe.size(0), lengths_b.options());
-  held.index_put_({rows_b, at::indexing::Slice(), lengths_b}, fresh_bthe.squeeze(1));
+  held.index_put_({pass.cache_rows_b, at::indexing::Slice(), pass.cache_places_b},
+                  fresh_bthe.squeeze(1));
   return held.narrow(2, 0, seen);
 }
 
@@ -153,11 +153,10 @@ at::Tensor LlamaAttentionImpl::forward(const ops::Normed& input, const LlamaPass
 at::Tensor LlamaAttentionImpl::attend_to_cache(const at::Tensor& q_bthe, const at::Tensor& k_bthe,
                                                const at::Tensor& v_bthe, const LlamaPass& pass,
                                                int64_t layer) const {
-  const int64_t b = q_bthe.size(0), seen = pass.cache_mask.size(3);
+  const int64_t b = q_bthe.size(0);
   const auto index = static_cast<size_t>(layer);
-  const at::Tensor keys = store_next(pass.cache->keys[index], k_bthe, pass.cache_lengths_b, seen);
-  const at::Tensor values =
-      store_next(pass.cache->values[index], v_bthe, pass.cache_lengths_b, seen);
+  const at::Tensor keys = store_next(pass.cache->keys[index], k_bthe, pass),
+                   values = store_next(pass.cache->values[index], v_bthe, pass);
   // The heads of one key head see the same, as if they were so many queries of one head.
   const at::Tensor mixed =
       ops::attention(q_bthe.view({b, kv_heads_, heads_ / kv_heads_, head_dim_}), keys, values,

@@ -51,11 +51,11 @@ struct LlamaPass {
   Rotation queries;  // scaled for the scores, too; undefined: `rotation`
   std::shared_ptr<const ops::PackedSequences> packed;  // b is 1, t their total
   KvCache* cache = nullptr;
-  at::Tensor cache_mask;       // bool [b, 1, 1, s]: cached positions that are seen. Undefined: the
-                               // sequences begin here
-  at::Tensor cache_lengths_b;  // int64: the place of what comes next in each row of the cache
-  at::Tensor mask;             // attention_mask(); undefined: causal
-  std::vector<at::Tensor> packed_masks;  // of each sequence; empty: all causal
+  at::Tensor cache_mask;  // bool [b, 1, 1, s]: cached positions that are seen. Undefined: the
+                          // sequences begin here
+  at::Tensor cache_rows_b, cache_places_b;  // int64: where what comes next goes in the cache
+  at::Tensor mask;                          // attention_mask(); undefined: causal
+  std::vector<at::Tensor> packed_masks;     // of each sequence; empty: all causal
 };
 
 class LlamaAttentionImpl : public torch::nn::Module {

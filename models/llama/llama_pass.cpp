@@ -144,13 +144,12 @@ LlamaPass LlamaModelImpl::make_pass(const DecoderInput& input, KvCache* cache, b
     return pass;
   }
   const at::Device device = input.embeds_btd.device();
-  pass.cache_lengths_b = at::tensor(cache->lengths, at::kLong).to(device);
-  const at::Tensor positions = pass.cache_lengths_b.unsqueeze(1);
-  // Masked, what lies after a row's last position has a weight of exactly zero. A CPU's attention
-  // takes any number of keys alike.
-  const int64_t held = most_held(*cache) + 1;
+  pass.cache_places_b = at::tensor(cache->lengths, at::kLong).to(device);
+  pass.cache_rows_b = at::arange(pass.cache_places_b.size(0), pass.cache_places_b.options());
+  const at::Tensor positions = pass.cache_places_b.unsqueeze(1);
+  // Masked, what lies after a row's last position has a weight of exactly zero.
   const at::Tensor keys =
-      at::arange(device.is_cpu() ? held : whole_key_steps(held), positions.options()).unsqueeze(0);
+      at::arange(whole_key_steps(most_held(*cache) + 1), positions.options()).unsqueeze(0);
   at::Tensor seen = keys <= positions;
   if (local) seen = seen.bitwise_and(keys > positions - config_.window);
   pass.cache_mask = seen.unsqueeze(1).unsqueeze(1);

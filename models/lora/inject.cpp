@@ -48,6 +48,16 @@ std::string canonical_parameter(const std::string& name) {
   return name.substr(0, infix) + "." + part + ".weight";
 }
 
+/// Of each adapter that has some, A's first; in module order.
+std::vector<std::vector<ops::ShadowPtr>> shadows_of(const torch::nn::Module& model) {
+  std::vector<std::vector<ops::ShadowPtr>> all;
+  for (const auto& module : model.modules()) {
+    const auto* adapter = dynamic_cast<const layers::LinearAdapter*>(module.get());
+    if (adapter != nullptr && !adapter->shadows().empty()) all.push_back(adapter->shadows());
+  }
+  return all;
+}
+
 }  // namespace
 
 std::string scope_of(const std::string& canonical) {
@@ -84,6 +94,28 @@ void inject_lora(const std::vector<LinearSite>& sites, const LoraOptions& option
   }
 }
 
+void keep_shadows(const torch::nn::Module& model, at::ScalarType dtype) {
+  if (dtype == at::kFloat) return;  // products take the masters
+  std::vector<ops::ShadowPtr> of_a, others;
+  for (const std::vector<ops::ShadowPtr>& of_adapter : shadows_of(model)) {
+    for (const ops::ShadowPtr& shadow : of_adapter)
+      (shadow == of_adapter.front() ? of_a : others).push_back(shadow);
+  }
+  for (const std::vector<ops::ShadowPtr>& group : {of_a, others}) {
+    int64_t count = 0;
+    for (const ops::ShadowPtr& shadow : group) count += shadow->master().numel();
+    if (count == 0) continue;
+    const at::Tensor all = at::empty({count}, group.front()->master().options().dtype(dtype));
+    int64_t first = 0;
+    for (const ops::ShadowPtr& shadow : group) {
+      const at::Tensor& master = shadow->master();
+      shadow->keep(all.narrow(0, first, master.numel()).view(master.sizes()));
+      shadow->refresh();
+      first += master.numel();
+    }
+  }
+}
+
 std::vector<Trainable> make_trainable(torch::nn::Module& model,
                                       const std::vector<std::string>& full) {
   std::set<std::string> whole;
@@ -101,10 +133,8 @@ std::vector<Trainable> make_trainable(torch::nn::Module& model,
     }
   }
   std::map<const at::TensorImpl*, ops::ShadowPtr> shadows;
-  for (const auto& module : model.modules()) {
-    const auto* adapter = dynamic_cast<const layers::LinearAdapter*>(module.get());
-    if (adapter == nullptr) continue;
-    for (const ops::ShadowPtr& shadow : adapter->shadows())
+  for (const std::vector<ops::ShadowPtr>& of_adapter : shadows_of(model)) {
+    for (const ops::ShadowPtr& shadow : of_adapter)
       shadows[shadow->master().unsafeGetTensorImpl()] = shadow;
   }
   std::vector<Trainable> trainables;

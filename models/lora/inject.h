@@ -66,6 +66,10 @@ struct Trainable {
 std::vector<Trainable> make_trainable(torch::nn::Module& model,
                                       const std::vector<std::string>& full);
 
+/// Keeps the copies of A and B that products in `dtype` take, for adapters that are not trained;
+/// those of layers beside each other lie so, too.
+void keep_shadows(const torch::nn::Module& model, at::ScalarType dtype);
+
 /// W and its adapter in FP32, one cast to W's dtype; adapters removed.
 void merge_adapters(torch::nn::Module& model);
 

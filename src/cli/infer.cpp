@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "kernels/common/error.h"
+#include "models/lora/inject.h"
 #include "src/base/errors.h"
 #include "src/base/log.h"
 #include "src/base/text.h"
@@ -142,6 +143,7 @@ InferModel load_infer_model(const InferOptions& options) {
   out.encode.special_tokens = options.special_tokens;
   out.model = hf::load_model(base, out.dtype, out.device);
   if (!options.adapter.empty()) hf::load_adapter(out.model, adapter);
+  lora::keep_shadows(*out.model, out.dtype);
   out.model->eval();
   return out;
 }

@@ -89,6 +89,35 @@ TEST_F(Lora, RankIsChecked) {
            ErrorKind::kUsage);
 }
 
+TEST_F(Lora, CopiesThatAreKeptChangeNoBitAndLieBesideEachOther) {
+  const at::NoGradGuard no_grad;
+  const family::Batch batch = tiny_batch(config_);
+  inject_lora(select({"llm:all-linear"}), {.rank = 4, .alpha = 12}, 5);
+  std::vector<LinearSite> sites = select({"llm:all-linear"});
+  for (LinearSite& site : sites)
+    site.layer->adapter()->named_parameters()["lora_B"].copy_(
+        fill_by_hash(site.name, {site.layer->weight.size(0), 4}));
+  keep_shadows(*model_, at::kFloat);
+  EXPECT_FALSE(sites[0].layer->adapter()->shadows()[0]->kept(at::kFloat).defined());
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    const ops::ComputeDtypeGuard guard(dtype);
+    for (const LinearSite& site : sites) {
+      for (const ops::ShadowPtr& shadow : site.layer->adapter()->shadows()) shadow->keep({});
+    }
+    const at::Tensor before = model_->supervised_logprobs(batch);
+    keep_shadows(*model_, dtype);
+    EXPECT_TRUE(at::equal(model_->supervised_logprobs(batch), before));
+    std::vector<at::Tensor> of_a;
+    for (const LinearSite& site : sites) {
+      if (site.name.find("layers.0.self_attn") == std::string::npos) continue;
+      of_a.push_back(site.layer->adapter()->shadows()[0]->kept(dtype));
+    }
+    ASSERT_EQ(of_a.size(), 4u);
+    of_a.pop_back();  // o_proj reads something else
+    EXPECT_TRUE(ops::stacked_view(of_a).defined());
+  }
+}
+
 TEST_F(Lora, AFreshAdapterChangesNothingAndIsDrawnByNameAndSeed) {
   const at::NoGradGuard no_grad;
   const family::Batch batch = tiny_batch(config_);
