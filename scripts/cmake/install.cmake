@@ -30,6 +30,7 @@ function(install_module name rpath)
   if(NOT TARGET ${name})
     return()
   endif()
+  add_dependencies(lft ${name})  # a wheel builds lft and what it needs
   set_target_properties(${name} PROPERTIES INSTALL_RPATH "${rpath}")
   if(SKBUILD)
     install(TARGETS ${name} LIBRARY DESTINATION ${SKBUILD_DATA_DIR}/lib/lft)

@@ -84,6 +84,13 @@ def test_a_wheel_holds_the_program_its_data_and_no_path_of_the_build(tmp_path):
     assert any(place.endswith("site-packages/torch/lib") for place in places) and all(place.startswith("$ORIGIN/../lib/") for place in places)
 
 
+def test_the_modules_are_built_with_the_program():
+    """A wheel builds what pyproject.toml names: lft, and so what is installed with it."""
+    inputs = subprocess.run(["ninja", "-C", BUILD, "-t", "inputs", "lft"], check=True, capture_output=True, text=True).stdout.split()
+    modules = [path.name for path in BUILD.glob("liblft_*.so")]
+    assert modules and set(modules) <= set(inputs)
+
+
 def test_a_package_depends_on_what_the_program_is_linked_to(tmp_path):
     script = tmp_path / "depends.cmake"
     script.write_text(f'include("{ROOT}/scripts/cmake/deb.cmake")\nmessage("${{CPACK_DEBIAN_PACKAGE_DEPENDS}}")\n')
