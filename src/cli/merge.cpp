@@ -43,14 +43,13 @@ at::ScalarType compared_dtype(io::DType stored, at::Device device) {
 
 /// Of a model whose decoder layers are read as the pass comes to them.
 Probed probe(const std::string& model_path, const std::string& adapter_path,
-             const std::vector<family::Batch>& batches,
              const std::vector<family::ImageFeatures>& known = {}) {
   const auto dir = std::make_shared<const hf::ModelDir>(hf::ModelDir::open(model_path));
   const at::Device device = train::default_device();
   family::Model model = hf::load_model(*dir, compared_dtype(dir->stored_dtype, device), device,
                                        /*check_finite=*/true, {.in_files = dir});
   if (!adapter_path.empty()) hf::load_adapter(model, hf::AdapterDir::open(adapter_path));
-  return probe_model(model, batches, known);
+  return probe_model(model, probe_batches(dir->config), known);
 }
 
 void write_report(const std::string& out, const ProbeDifference& difference, const Bound& bound,
@@ -75,21 +74,20 @@ bool within(const ProbeDifference& difference, const Bound& bound) {
 
 void merge(const MergeOptions& options) {
   const std::string model = base_of(hf::AdapterDir::open(options.adapter), options.model);
-  const auto batches_of = [&] { return probe_batches(hf::ModelDir::open(model).config); };
   std::future<Probed> pass;  // from the first tensor on, while the disk takes what is merged
   hf::MergeReport report = hf::merge_to_dir(model, options.adapter, options.out, [&] {
     stop_if_requested();
     if (pass.valid()) return;
     pass = std::async(std::launch::async, [&] {
       ops::stay_single_threaded();
-      return probe(model, options.adapter, batches_of());
+      return probe(model, options.adapter);
     });
   });
   const hf::ModelDir base = hf::ModelDir::open(model);
   const Probed want = pass.get();
   stop_if_requested();
-  const Probed got = probe(options.out, "", batches_of(),
-                           report.sees_as_before ? want.features : decltype(want.features)());
+  const Probed got =
+      probe(options.out, "", report.sees_as_before ? want.features : decltype(want.features)());
   const ProbeDifference difference = compare_logits(want.logits_kv, got.logits_kv);
   const Bound bound = bound_for(base.stored_dtype);
   write_report(options.out, difference, bound, base.stored_dtype);
