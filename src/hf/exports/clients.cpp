@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "kernels/common/error.h"
 #include "models/lora/registry.h"
@@ -38,6 +39,7 @@ enum class Trait {
   kSpelling,    // LoRA on a vision tower under the names that transformers 5.6 gave it
   kExpression,  // target_modules is an expression
   kRank,        // above 16
+  kGroup,       // LoRA on a part of what the server computes as one product
 };
 
 enum class Does { kReads, kIgnores, kRefuses };
@@ -54,9 +56,10 @@ struct Row {
 constexpr const char* kMerges = "lft export merges it into the base beside the adapter";
 constexpr const char* kBakes = "lft export multiplies it into B, at one rank";
 constexpr const char* kRenames = "lft export writes full names";
+constexpr const char* kFills = "lft export adds the others, of zeros";
 const Cell kTakes{}, kRejects{.does = Does::kRefuses, .blocks = true};
 
-const std::array<Row, 10> kRows = {{
+const std::array<Row, 11> kRows = {{
     {Trait::kNoLora, {kRejects, kRejects, kRejects, Cell{Does::kIgnores, kMerges}}},
     {Trait::kOwnTensors, {kTakes, kRejects, kRejects, kRejects}},
     {Trait::kWhole,
@@ -73,6 +76,16 @@ const std::array<Row, 10> kRows = {{
     {Trait::kSpelling, {kTakes, Cell{Does::kIgnores, kRenames}, kTakes, kTakes}},
     {Trait::kExpression, {kTakes, kTakes, Cell{Does::kRefuses, kRenames}, kTakes}},
     {Trait::kRank, {kTakes, Cell{Does::kRefuses, "serve it with --max-lora-rank"}, kTakes, kTakes}},
+    {Trait::kGroup, {kTakes, kTakes, Cell{Does::kRefuses, kFills}, kTakes}},
+}};
+
+/// What SGLang joins to one matrix. A layer with LoRA on any of `members` needs it on `needed`.
+struct Group {
+  std::vector<std::string> members, needed;
+};
+const std::array<Group, 2> kGroups = {{
+    {.members = {"q_proj", "k_proj", "v_proj"}, .needed = {"q_proj", "v_proj"}},
+    {.members = {"gate_proj", "up_proj"}, .needed = {"gate_proj"}},
 }};
 
 bool any_module(const AdapterDir& dir, const std::function<bool(const std::string&)>& is) {
@@ -122,6 +135,10 @@ std::string found(Trait trait, const AdapterDir& dir, const family::ModelConfig&
       return dir.named_by_pattern ? "target_modules: an expression" : "";
     case Trait::kRank:
       return !dir.lora_modules.empty() && rank > kVllmRank ? "rank " + std::to_string(rank) : "";
+    case Trait::kGroup: {
+      const std::vector<std::string> lacking = lacking_of_groups(dir.lora_modules);
+      return lacking.empty() ? "" : "LoRA without its neighbours " + join(lacking, ", ", 3);
+    }
   }
   return "";
 }
@@ -166,6 +183,23 @@ std::vector<Finding> findings(Target target, const AdapterDir& dir,
 
 bool stays_adapter(Target target, const std::string& module) {
   return target == Target::kPeft || target == Target::kVllm || module.starts_with(kDecoder);
+}
+
+std::vector<std::string> lacking_of_groups(const std::vector<std::string>& modules) {
+  const std::set<std::string> present(modules.begin(), modules.end());
+  std::set<std::string> lacking;
+  for (const std::string& module : modules) {
+    if (!module.starts_with(kDecoder)) continue;
+    const size_t dot = module.rfind('.') + 1;
+    for (const Group& group : kGroups) {
+      if (std::ranges::find(group.members, module.substr(dot)) == group.members.end()) continue;
+      for (const std::string& other : group.needed) {
+        const std::string name = module.substr(0, dot) + other;
+        if (!present.contains(name)) lacking.insert(name);
+      }
+    }
+  }
+  return {lacking.begin(), lacking.end()};
 }
 
 int64_t served_rank(int64_t rank) {

@@ -31,6 +31,9 @@ std::vector<Finding> findings(Target target, const AdapterDir& dir,
 /// Whether the LoRA of this module stays an adapter in what is exported; else it is merged into the
 /// base that goes with it.
 bool stays_adapter(Target target, const std::string& module);
+/// The modules of the decoder that SGLang needs beside these: it joins q, k and v, gate and up, and
+/// reads no layer that has some of them without q and v, or up without gate.
+std::vector<std::string> lacking_of_groups(const std::vector<std::string>& modules);
 /// The smallest --max-lora-rank of vLLM that takes this rank; the rank itself above all of them.
 int64_t served_rank(int64_t rank);
 /// The largest rank of any module.

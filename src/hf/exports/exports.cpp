@@ -1,6 +1,6 @@
 #include "src/hf/exports/exports.h"
 
-#include <ATen/core/Tensor.h>
+#include <ATen/ATen.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -101,10 +101,13 @@ class Exporter {
            format_number(off, "%.2g") + " of their largest element";
   }
 
-  static int64_t rank_of(const Updates& updates) {
+  static std::vector<std::string> modules_of(const Updates& updates) {
     std::vector<std::string> modules;
     for (const auto& [module, tensors] : updates.tensors) modules.push_back(module);
-    return largest_rank(updates.lora, modules);
+    return modules;
+  }
+  static int64_t rank_of(const Updates& updates) {
+    return largest_rank(updates.lora, modules_of(updates));
   }
 
   /// The updates that stay an adapter, as the server reads them.
@@ -117,7 +120,23 @@ class Exporter {
                   [&](const auto& own) { return !kept.tensors.contains(own.first); });
     const bool own_scale = !lora::find_variant(kept.lora.variant).peft_flag.empty();
     const bool bakes = request_.target != Target::kVllm && (own_scale || !kept.lora.own.empty());
-    return bakes && !kept.tensors.empty() ? baked(kept) : kept;
+    if (bakes && !kept.tensors.empty()) kept = baked(kept);
+    if (request_.target == Target::kSglang) fill_groups(&kept);
+    return kept;
+  }
+
+  /// Adds the neighbours that the server needs beside a module, which change nothing.
+  void fill_groups(Updates* kept) const {
+    for (const std::string& module : lacking_of_groups(modules_of(*kept))) {
+      const auto place = base_.tensors.find(module + ".weight");
+      if (place == base_.tensors.end())
+        refuse(ErrorKind::kInput, "the base lacks a module that the server needs LoRA on",
+               base_.path, module, "a decoder with q_proj, k_proj, v_proj, gate_proj and up_proj");
+      const std::vector<int64_t>& shape_oi = base_.info(place->second).shape;
+      const int64_t rank = kept->lora.of(module).rank;
+      kept->tensors[module] = {{"lora_A", at::zeros({rank, shape_oi[1]})},
+                               {"lora_B", at::zeros({shape_oi[0], rank})}};
+    }
   }
 
   /// Where something has no place in the served adapter it goes into `to`, a copy of the base.
@@ -191,12 +210,19 @@ class Exporter {
                                             : dir_.notes.template_name;
   }
 
-  /// What was read of the modules that are served.
+  /// What was read of the modules that are served; zeros where nothing was.
   Updates original(const Updates& served) const {
     Updates read{.lora = updates_.lora, .tensors = {}};
-    for (const auto& [module, tensors] : served.tensors)
-      read.tensors[module] = updates_.tensors.at(module);
+    for (const auto& [module, tensors] : served.tensors) {
+      const auto at = updates_.tensors.find(module);
+      read.tensors[module] = at == updates_.tensors.end() ? zeroed(tensors) : at->second;
+    }
     return read;
+  }
+  static lora::NamedTensors zeroed(const lora::NamedTensors& tensors) {
+    lora::NamedTensors zeros;
+    for (const auto& [name, tensor] : tensors) zeros[name] = at::zeros_like(tensor);
+    return zeros;
   }
 
   std::string command(const std::string& base, const Updates& served) const {
