@@ -14,6 +14,14 @@ using namespace lft::llava;
 using namespace lft::recipe;
 namespace {
 
+/// The run's `memory` event.
+Json measured(const test::TempDir& dir, const Recipe& recipe, const std::string& name) {
+  const test::Ran ran = test::run_lft("train " + dir.write(name + ".yaml", dump_recipe(recipe)));
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  const std::vector<Json> events = test::events(recipe.output_dir, "memory");
+  return events.size() == 1 ? events[0] : Json::object();
+}
+
 /// A LLaVA whose weights and activations are what a process holds, not its libraries.
 class MemoryPrediction : public ::testing::Test {
  protected:
@@ -82,19 +90,11 @@ class MemoryPrediction : public ::testing::Test {
     recipe.train.worst_first = false;  // the steps hold the largest micro-batch anyway
     return recipe;
   }
-  /// The run's `memory` event.
-  Json measured(const std::string& dtype, int64_t batch) const {
+  Json measured_of(const std::string& dtype, int64_t batch) const {
     const std::string name = dtype + std::to_string(batch);
     Recipe recipe = this->recipe(name, dtype);
     recipe.train.batch_size = batch;
-    return measured(recipe, name);
-  }
-  Json measured(const Recipe& recipe, const std::string& name) const {
-    const test::Ran ran =
-        test::run_lft("train " + run_.dir().write(name + ".yaml", dump_recipe(recipe)));
-    EXPECT_EQ(ran.code, 0) << ran.err;
-    const std::vector<Json> events = test::events(recipe.output_dir, "memory");
-    return events.size() == 1 ? events[0] : Json::object();
+    return measured(run_.dir(), recipe, name);
   }
 
   const test::TinyRun run_;
@@ -105,7 +105,7 @@ TEST_F(MemoryPrediction, IsWithinATenthOfTheMeasuredPeak) {
   std::map<std::string, double> peaks;
   for (const char* dtype : {"fp32", "bf16"}) {
     for (const int64_t batch : {1, 4}) {
-      const Json event = measured(dtype, batch);
+      const Json event = measured_of(dtype, batch);
       ASSERT_TRUE(event.contains("peak_bytes"));
       const double peak = event["peak_bytes"], predicted = event["predicted_bytes"];
       std::printf("%s, batch %lld: measured %.0f MB, predicted %.0f MB\n", dtype,
@@ -119,29 +119,32 @@ TEST_F(MemoryPrediction, IsWithinATenthOfTheMeasuredPeak) {
   EXPECT_GT(peaks["fp324"], 1.5 * peaks["bf164"]);
 }
 
-/// Every row shows one photograph: workers are at work on it nearly all the time.
-TEST_F(MemoryPrediction, CountsTheImagesThatAreRead) {
+/// Every row shows one photograph, and the steps of a small model are short: workers are at work on
+/// it nearly all the time.
+TEST(MemoryOfImages, ThatAreReadIsCounted) {
+  const test::TinyRun run(4);
   struct Photographs {
     int64_t width, height, workers;
   };
   for (const auto& [width, height, workers] :
-       {Photographs{800, 600, 4}, {2000, 3000, 2}, {6000, 4000, 3}}) {
+       {Photographs{3000, 2400, 4}, {2000, 3000, 2}, {6000, 4000, 3}}) {
     const std::string name = "photo" + std::to_string(width) + "-" + std::to_string(workers);
     const RgbImage image{width, height, Pixels(static_cast<size_t>(3 * width * height), 77)};
-    run_.dir().write("images/photo.png", png_file(image));
+    run.dir().write("images/photo.png", png_file(image));
     Json rows = Json::array();
-    for (int i = 0; i < 12; ++i) {
+    for (int i = 0; i < 24; ++i) {
       rows.push_back({{"id", std::to_string(i)},
                       {"image", "photo.png"},
                       {"conversations",
                        {{{"from", "human"}, {"value", "<image>\nWhat?"}},
                         {{"from", "gpt"}, {"value", "grey"}}}}});
     }
-    Recipe recipe = this->recipe(name, "fp32");
-    recipe.data.train = run_.dir().write("photos.json", rows.dump());
+    Recipe recipe = run.recipe(name);
+    recipe.data.train = run.dir().write("photos.json", rows.dump());
     recipe.data.workers = workers;
     recipe.train.batch_size = 4;
-    const Json event = measured(recipe, name);
+    recipe.train.max_steps = 6;
+    const Json event = measured(run.dir(), recipe, name);
     ASSERT_TRUE(event.contains("peak_bytes"));
     const double peak = event["peak_bytes"], predicted = event["predicted_bytes"];
     std::printf("%s: measured %.0f MB, predicted %.0f MB\n", name.c_str(), peak / 1e6,

@@ -95,7 +95,7 @@ void bound_cpu_memory() {
 
 int64_t cached_product_bytes() {
   static const bool amx = device_facts(at::kCPU).bf16_unit == "amx_bf16";
-  return amx ? 1'050'000 : 860'000;
+  return amx ? 800'000 : 750'000;
 }
 
 }  // namespace lft::train

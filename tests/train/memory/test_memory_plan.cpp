@@ -59,9 +59,9 @@ class MemoryPlanTest : public ::testing::Test {
     RunInputs inputs = open_inputs(recipe);
     const MemoryPlan plan =
         plan_memory(inputs, worst_micro_batch(inputs, sample_lengths(inputs.data)));
-    const std::set<std::string> beside = {"samples read ahead", kImagesRead,
+    const std::set<std::string> beside = {"samples read ahead",      kImagesRead,
                                           "stacks and small blocks", "oneDNN's compiled products",
-                                          "MKL's buffers"};
+                                          "MKL's buffers",           "between blocks"};
     double sum = 0, tensors = 0;
     for (const MemoryPart& part : plan.parts) {
       sum += part.bytes;
