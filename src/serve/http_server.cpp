@@ -4,6 +4,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <charconv>
+#include <cstdint>
 #include <utility>
 
 #include "src/io/json.h"
@@ -40,8 +42,12 @@ class Held {
   bool granted_ = false;
 };
 
+/// Of a header that is no number 0: the library refuses the body.
 size_t announced_bytes(const httplib::Request& request) {
-  return request.get_header_value<uint64_t>("Content-Length", 0);
+  const std::string text = request.get_header_value("Content-Length");
+  size_t bytes = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), bytes);
+  return read.ec == std::errc::result_out_of_range ? SIZE_MAX : bytes;
 }
 
 bool is_json(const std::string& content_type) {
@@ -86,7 +92,8 @@ HttpServer::HttpServer(const ServerLimits& limits) : limits_(limits) {
     return HandlerResponse::Handled;
   }));
   set_exception_handler(
-      [](const httplib::Request&, httplib::Response& response, const std::exception_ptr&) {
+      [](const httplib::Request&, httplib::Response& response,
+         const auto&) {  // std::exception_ptr; in cpp-httplib before 0.11 the exception
         set_error(response, 500, "the server failed at this request");
       });
 }
@@ -95,7 +102,9 @@ int HttpServer::bind(const std::string& host, int port) {
   // The library lets 5 connections wait to be taken, and the system resets some of more that come
   // at once.
   constexpr int kWaiting = 1024;
-  const int bound = port == 0 ? bind_to_any_port(host) : bind_to_port(host, port) ? port : -1;
+  const int bound = port == 0                          ? bind_to_any_port(host.c_str())
+                    : bind_to_port(host.c_str(), port) ? port
+                                                       : -1;
   return bound >= 0 && ::listen(svr_sock_, kWaiting) == 0 ? bound : -1;
 }
 

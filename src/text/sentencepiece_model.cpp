@@ -12,6 +12,7 @@
 #include "src/io/files.h"
 #include "src/text/pipeline/aligned.h"
 #include "src/text/pipeline/json_access.h"
+#include "src/text/protobuf.h"
 
 namespace lft::text {
 namespace {
@@ -38,6 +39,23 @@ std::string with_switches(std::string model, SentencePieceModel::Normalization n
   return model + char(0x1A) + char(spec.size()) + spec;
 }
 
+/// Fields of the library's SentencePieceText and of its pieces (sentencepiece.proto). A class that
+/// reads them comes with the library from 0.1.97 on only.
+enum TextField : uint32_t { kPieces = 2 };
+enum PieceField : uint32_t { kId = 2, kBegin = 4, kEnd = 5 };
+
+Piece piece_of(std::string_view message) {
+  Piece piece{};
+  ProtobufFields fields(message);
+  while (fields.next()) {
+    const auto number = static_cast<uint32_t>(fields.number());
+    if (fields.field() == kId) piece.id = number;
+    if (fields.field() == kBegin) piece.begin = number;
+    if (fields.field() == kEnd) piece.end = number;
+  }
+  return piece;
+}
+
 /// What every run will do with the model: load, encode, name pieces. Runs in the child.
 int try_model(const std::string& model) {
   Processor processor;
@@ -54,8 +72,7 @@ int try_model(const std::string& model) {
       "  USER: caf\xC3\xA9\n\n\xE2\x96\x81\xE2\x96\x81 na\xC3\xAFve \xE4\xBD\xA0\xE5\xA5\xBD "
       "\xF0\x9F\x98\x80 e\xCC\x81 ASSISTANT:\t42</s>";
   for (const std::string& text : {ascii, mixed, to_valid_utf8(pieces)}) {
-    sentencepiece::ImmutableSentencePieceText result;
-    if (!processor.Encode(text, result.mutable_proto()).ok()) return kRefused;
+    if (processor.EncodeAsSerializedProto(text).empty()) return kRefused;
   }
   return kWorks;
 }
@@ -116,18 +133,14 @@ SentencePieceModel::SentencePieceModel(const std::string& path, Normalization no
 SentencePieceModel::~SentencePieceModel() = default;
 
 std::vector<Piece> SentencePieceModel::encode(std::string_view text) const {
-  sentencepiece::ImmutableSentencePieceText result;
-  if (const auto status =
-          impl_->processor.Encode({text.data(), text.size()}, result.mutable_proto());
-      !status.ok()) {
-    bad_tokenizer("tokenizer.model", "the tokenizer library cannot encode a text",
-                  status.ToString());
-  }
+  const std::string encoded = impl_->processor.EncodeAsSerializedProto({text.data(), text.size()});
+  if (encoded.empty() && !text.empty())
+    bad_tokenizer("tokenizer.model", "the tokenizer library cannot encode a text");
   std::vector<Piece> out;
-  out.reserve(result.pieces_size());
-  for (size_t i = 0; i < result.pieces_size(); ++i) {
-    const auto piece = result.pieces(int(i));
-    Piece one{piece.id(), piece.begin(), piece.end()};
+  ProtobufFields fields(encoded);
+  while (fields.next()) {
+    if (fields.field() != kPieces) continue;
+    Piece one = piece_of(fields.bytes());
     // Of a character's byte tokens the library gives the span to the last alone.
     if (is_byte(one.id) && one.begin == one.end && one.begin < text.size())
       one.end += uint32_t(utf8_length(text, one.begin));

@@ -25,7 +25,7 @@ class MemoryStream : public httplib::Stream {
     return static_cast<ssize_t>(size);
   }
   void get_remote_ip_and_port(std::string&, int&) const override {}
-  void get_local_ip_and_port(std::string&, int&) const override {}
+  void get_local_ip_and_port(std::string&, int&) const {}  // virtual from cpp-httplib 0.11.4 on
   socket_t socket() const override { return -1; }
   std::string written;
 

@@ -1,5 +1,6 @@
 // What holds for every file of tensors that a reader took.
 #pragma once
+#include <cstdint>
 #include <string_view>
 #include <vector>
 

@@ -1,6 +1,7 @@
 // GPT-2's printable stand-ins for the 256 bytes, as byte-level BPE vocabularies spell them. Knows
 // no vocabulary.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <string_view>
 
