@@ -16,7 +16,7 @@ struct GgufJob {
 };
 
 /// model.gguf and mmproj.gguf into `folder`: matrices in the type in which they are stored, all
-/// else in float32. Both are opened again and their tensors looked for. kInput for a tokenizer that
+/// else in float32. Both are read back and compared to the bit. kInput for a tokenizer that
 /// llama.cpp has not.
 void write_gguf_model(const GgufJob& job, const std::string& folder);
 /// lora.gguf: plain LoRA on layers of the decoder.
