@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <random>
 
+#include "models/ops/core/few_rows.h"
+
 namespace lft::cli {
 namespace {
 
-constexpr int64_t kTextTokens = 16, kImagePositions = 8;
+// Three rows of these are as few as few_rows.h takes.
+constexpr int64_t kRowPositions = 10, kImagePositions = 5;
 
 class ProbeMaker {
  public:
@@ -17,12 +20,12 @@ class ProbeMaker {
       : config_(config), image_(family::ordinary_image(config)) {}
 
   family::Batch text() {
-    const int64_t t = std::min(kTextTokens, config_.text.max_positions);
+    const int64_t t = std::min(kRowPositions, config_.text.max_positions);
     return batch({row(t, 0), row(t, 0)}, {t, std::max<int64_t>(1, t - 5)}, false);
   }
   family::Batch image() {
     const int64_t left = config_.text.max_positions - image_.positions();
-    const int64_t t = image_.positions() + std::min(kTextTokens, left);
+    const int64_t t = image_.positions() + std::min(kRowPositions - kImagePositions, left);
     return batch({row(t, image_.positions())}, {t}, true);
   }
   bool has_room() const { return config_.text.max_positions >= image_.positions() + 2; }
@@ -170,6 +173,7 @@ std::vector<family::Batch> probe_batches(const family::ModelConfig& config) {
 Probed probe_model(family::Model& model, const std::vector<family::Batch>& batches,
                    const std::vector<family::ImageFeatures>& known) {
   const at::NoGradGuard no_grad;
+  const ops::FewRowsGuard few_rows;
   Probed out{.logits_kv = {}, .features = known};
   std::vector<llama::DecoderInput> inputs;
   std::vector<int64_t> lengths;

@@ -1,12 +1,20 @@
 #include "src/hf/file_weight.h"
 
-#include <ATen/ops/empty.h>
+#include <ATen/ATen.h>
 
 #include <algorithm>
 
+#include "models/ops/core/few_rows.h"
+#include "models/ops/core/parallel.h"
 #include "src/hf/fill_weights.h"
+#include "src/hf/weights.h"
 
 namespace lft::hf {
+namespace {
+
+constexpr int64_t kPieceBytes = 1 << 19;  // of the weight as it is multiplied with
+
+}  // namespace
 
 at::Tensor ReadBuffers::take(int64_t numel, at::TensorOptions options) {
   const auto fits = [&](const at::Tensor& buffer) {
@@ -38,11 +46,31 @@ c10::intrusive_ptr<ops::CodedWeight> FileWeight::with(const std::vector<at::Tens
   return c10::make_intrusive<FileWeight>(*this);
 }
 
+const io::SafetensorsFile& FileWeight::file() const {
+  return dir_->files[dir_->tensors.at(name_).file];
+}
+const io::TensorInfo& FileWeight::info() const { return dir_->info(dir_->tensors.at(name_)); }
+
 at::Tensor FileWeight::dense(at::ScalarType dtype) const {
-  const ModelDir::Place& place = dir_->tensors.at(name_);
   const at::Tensor weight = buffers_->take(out * in, options_).view({out, in});
-  fill_weights({{&dir_->files[place.file], &dir_->info(place), name_, weight}});
+  fill_weights({{&file(), &info(), name_, weight}});
   return weight.to(dtype);
+}
+
+at::Tensor FileWeight::product(const at::Tensor& x, const at::Tensor& bias) const {
+  if (!ops::takes_few_rows(x)) return CodedWeight::product(x, bias);
+  at::Tensor y = at::empty({x.size(0), out}, x.options());
+  const int64_t rows = std::max<int64_t>(1, kPieceBytes / (in * x.element_size()));
+  ops::parallel_for((out + rows - 1) / rows, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t first = begin * rows; first < std::min(out, end * rows); first += rows) {
+      const int64_t count = std::min(rows, out - first);
+      const at::Tensor piece = read_rows(file(), info(), first, count).to(x.scalar_type());
+      const at::Tensor own = bias.defined() ? bias.narrow(0, first, count) : bias;
+      y.narrow(1, first, count).copy_(ops::few_rows_product(x, piece.t(), own));
+    }
+  });
+  // What is not finite may be the weight's own, which dense() names.
+  return y.isfinite().all().item<bool>() ? y : CodedWeight::product(x, bias);
 }
 
 }  // namespace lft::hf

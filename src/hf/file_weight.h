@@ -30,8 +30,13 @@ class FileWeight : public ops::CodedWeight {
   c10::intrusive_ptr<CodedWeight> with(const std::vector<at::Tensor>& parts) const override;
   at::Device device() const override { return options_.device(); }
   at::Tensor dense(at::ScalarType dtype) const override;
+  /// Of few rows (few_rows.h) with as much of the weight at a time as a core's cache holds.
+  at::Tensor product(const at::Tensor& x_ti, const at::Tensor& bias_o) const override;
 
  private:
+  const io::SafetensorsFile& file() const;
+  const io::TensorInfo& info() const;
+
   const std::shared_ptr<const ModelDir> dir_;
   const std::string name_;
   const at::TensorOptions options_;

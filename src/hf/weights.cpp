@@ -89,6 +89,16 @@ at::Tensor read_tensor(const io::SafetensorsFile& file, const io::TensorInfo& in
   return tensor;
 }
 
+at::Tensor read_rows(const io::SafetensorsFile& file, const io::TensorInfo& info, int64_t first,
+                     int64_t count) {
+  std::vector<int64_t> shape = info.shape;
+  if (!shape.empty()) shape.front() = count;
+  at::Tensor rows = at::empty(shape, at::TensorOptions(to_scalar_type(info.dtype)));
+  const uint64_t row_bytes = rows.nbytes() / static_cast<uint64_t>(count);
+  file.read_range(info, static_cast<uint64_t>(first) * row_bytes, rows.nbytes(), rows.data_ptr());
+  return rows;
+}
+
 int64_t first_non_finite(const at::Tensor& tensor) {
   const void* data = tensor.const_data_ptr();
   switch (tensor.scalar_type()) {

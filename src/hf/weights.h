@@ -25,6 +25,9 @@ std::string shape_text(const std::vector<int64_t>& shape);  // "[2, 3]"
 
 /// The tensor as stored, on the CPU.
 at::Tensor read_tensor(const io::SafetensorsFile& file, const io::TensorInfo& info);
+/// Some rows of it, of its first dimension.
+at::Tensor read_rows(const io::SafetensorsFile& file, const io::TensorInfo& info, int64_t first,
+                     int64_t count);
 /// Flat index of the first NaN or infinity of a contiguous CPU tensor (F32, BF16, F16), -1 without
 /// one.
 int64_t first_non_finite(const at::Tensor& tensor);

@@ -59,7 +59,7 @@ TEST(MergeCommand, WritesTheFiguresAndOneLine) {
     EXPECT_LE(report["mean_kl"].get<double>(), report["bound"]["mean_kl"].get<double>());
     EXPECT_GT(report["top1_agreement"].get<double>(), 0.9);
     EXPECT_EQ(report["stored_dtype"], dtype_name(dtype));
-    EXPECT_EQ(report["positions"], 16 + 11 + 8 + 16);
+    EXPECT_EQ(report["positions"], 10 + 5 + 5 + 5);
   }
 }
 

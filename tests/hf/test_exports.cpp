@@ -125,7 +125,9 @@ TEST_F(Exports, FindingsNameWhatAClientDoesNotTake) {
   const List sglang =
       found(Target::kSglang, adapter({{"use_rslora", true}, {"target_modules", ".*"}}));
   EXPECT_EQ(sglang,
-            (List{"LLaVA !", "use_rslora", tower + " -", "target_modules: an expression -"}));
+            (List{"LLaVA !", "use_rslora", tower + " -", "target_modules: an expression -",
+                  "LoRA without its neighbours language_model.model.layers.0.self_attn.v_proj, "
+                  "language_model.model.layers.1.self_attn.q_proj -"}));
   TinyAdapter newest = adapter_in("d3");
   EXPECT_EQ(found(Target::kVllm, newest.write(temp_.file("d3"))),
             (List{tower, "the vision tower's spelling of transformers 5.6"}));

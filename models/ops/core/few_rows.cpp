@@ -45,11 +45,14 @@ void write_product(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b
 FewRowsGuard::FewRowsGuard() : previous_(std::exchange(takes_them, true)) {}
 FewRowsGuard::~FewRowsGuard() { takes_them = previous_; }
 
+bool takes_few_rows(const at::Tensor& a) {
+  return takes_them && a.device().is_cpu() && has_loop_type(a.scalar_type()) &&
+         a.size(0) <= kMostRows && is_dense(a.stride(1), a.size(1));
+}
+
 bool takes_few_rows(const at::Tensor& a, const at::Tensor& b) {
-  return takes_them && a.device().is_cpu() && b.device().is_cpu() &&
-         has_loop_type(a.scalar_type()) && a.scalar_type() == b.scalar_type() &&
-         a.size(0) <= kMostRows && a.size(1) == b.size(0) && is_dense(a.stride(1), a.size(1)) &&
-         is_dense(b.stride(0), b.size(0));
+  return takes_few_rows(a) && b.device().is_cpu() && a.scalar_type() == b.scalar_type() &&
+         a.size(1) == b.size(0) && is_dense(b.stride(0), b.size(0));
 }
 
 at::Tensor few_rows_product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias) {

@@ -17,6 +17,9 @@ class FewRowsGuard {
   bool previous_;
 };
 
+/// Whether a guard lives and a is on a CPU, of a dtype with loops, with the numbers of each row
+/// beside each other, and has no more rows than pay.
+bool takes_few_rows(const at::Tensor& a_mk);
 /// Whether a guard lives and few_rows_product() takes these: both on a CPU, of one dtype with
 /// loops, the numbers of each row of a and of each column of b beside each other, and no more rows
 /// of a than pay.

@@ -213,17 +213,6 @@ class Merger {
     return whole.dim() == 0 ? whole : whole.narrow(0, first, count);
   }
 
-  static at::Tensor read_rows(const io::SafetensorsFile& source, const io::TensorInfo& info,
-                              int64_t first, int64_t count) {
-    std::vector<int64_t> shape = info.shape;
-    if (!shape.empty()) shape.front() = count;
-    at::Tensor rows = at::empty(shape, at::TensorOptions(to_scalar_type(info.dtype)));
-    const uint64_t row_bytes = rows.nbytes() / static_cast<uint64_t>(count);
-    source.read_range(info, static_cast<uint64_t>(first) * row_bytes, rows.nbytes(),
-                      rows.data_ptr());
-    return rows;
-  }
-
   static at::Tensor cast_merged(const at::Tensor& merged, const io::SafetensorsFile& source,
                                 const io::TensorInfo& info) {
     const at::Tensor cast = merged.to(to_scalar_type(info.dtype)).contiguous();
