@@ -65,7 +65,8 @@ at::Tensor FileWeight::product(const at::Tensor& x, const at::Tensor& bias) cons
     for (int64_t first = begin * rows; first < std::min(out, end * rows); first += rows) {
       const int64_t count = std::min(rows, out - first);
       const at::Tensor piece = read_rows(file(), info(), first, count).to(x.scalar_type());
-      const at::Tensor own = bias.defined() ? bias.narrow(0, first, count) : bias;
+      const at::Tensor own =
+          bias.defined() ? bias.narrow(0, first, count).to(x.scalar_type()) : bias;
       y.narrow(1, first, count).copy_(ops::few_rows_product(x, piece.t(), own));
     }
   });

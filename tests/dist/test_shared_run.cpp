@@ -106,10 +106,10 @@ const std::vector<int> zeros(int64_t count) { return std::vector<int>(static_cas
 /// It is evaluated on other answers than it learns, and keeps what it was when it knew them best.
 void overfit(const TinyRun& run, Recipe& recipe) {
   Json rows = Json::parse(slurp(run.dir().file("rows.json")));
-  for (Json& row : rows) row["conversations"][1]["value"] = "gnu";
+  for (Json& row : rows) row["conversations"][1]["value"] = std::string(24, 'z');
   run.dir().write("held_out.json", rows.dump());
   recipe.data.eval = run.dir().file("held_out.json");
-  recipe.optim.lr = 0.3;
+  recipe.optim.lr = 0.03;
   recipe.train.eval_every_steps = 2;
   recipe.train.keep_best = "eval_loss";
 }

@@ -162,7 +162,9 @@ class Overfit {
     std::vector<double> last(report_.losses.end() - kLastLosses, report_.losses.end());
     std::ranges::sort(last);
     const double settled = last[kLastLosses / 2];
-    return settled > report_.start ? "loss " + format_number(settled, "%.4f") : "";
+    constexpr double kRounding = 1e-3;  // relative; start and steps are computed in other ways
+    return settled > report_.start * (1 + kRounding) ? "loss " + format_number(settled, "%.4f")
+                                                     : "";
   }
 
   void look_at_suspects(const MeanLoss& mean) {
