@@ -43,7 +43,7 @@ def definitions(file, names, **given):
 
 @functools.cache
 def vllm():
-    ranks = definitions("vllm/config/lora.py", ["MaxLoRARanks"], **stand_ins("current_platform", "envs"))
+    ranks = definitions("vllm/config/lora.py", ["MaxLoRARanks"])
     helper = definitions("vllm/lora/peft_helper.py", ["PEFTHelper"])
     names = definitions("vllm/lora/utils.py", ["parse_fine_tuned_lora_name", "is_base_embedding_weights"])
     weights = definitions("vllm/lora/lora_weights.py", ["LoRALayerWeights"], PIN_MEMORY=False, **helper)
@@ -51,18 +51,14 @@ def vllm():
     return SimpleNamespace(**ranks, **helper, **model)
 
 
-def stand_ins(*names):
-    return {name: None for name in names}
-
-
-def vllm_updates(adapter, modules, rank):
-    """{module: delta W} of an adapter for a model with these modules, served with --max-lora-rank `rank`."""
+def vllm_updates(adapter, peft, rank):
+    """{module: delta W} of an adapter for the model under `peft`, served with --max-lora-rank `rank`."""
     code = vllm()
     assert rank in typing.get_args(code.MaxLoRARanks)
     try:
         helper = code.PEFTHelper.from_local_dir(str(adapter), None)
         helper.validate_legal(SimpleNamespace(max_lora_rank=rank))
-        last_names = {module.rsplit(".", 1)[-1] for module in modules}
+        last_names = {name.rsplit(".", 1)[-1] for name, _ in peft.base_model.model.named_modules()}
         model = code.LoRAModel.from_local_checkpoint(str(adapter), last_names, helper, lora_model_id=1, device="cpu")
     except (ValueError, TypeError) as error:
         raise Refusal(str(error)) from error

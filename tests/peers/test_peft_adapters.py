@@ -54,7 +54,7 @@ REFUSED = {
 def foretells(peft, model_dir, adapter, unread=False):
     """lft export --check lists something where vLLM refuses the adapter, or leaves out LoRA of the towers that it takes; and where lft does not read it."""
     try:
-        vllm_updates(adapter, [module for module, _ in peft.base_model.model.named_modules()], rank=16)
+        vllm_updates(adapter, peft, rank=16)
         listed = unread or any("lora_" in key and ".language_model." not in key and "lm_head" not in key for key in load_file(adapter / "adapter_model.safetensors"))
     except Refusal:
         listed = True

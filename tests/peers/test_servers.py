@@ -22,28 +22,38 @@ def decoders(*names):
     return [f"model.language_model.layers.{layer}.{part}" for layer, part in names]
 
 
+def everywhere(*parts):
+    """In each of the four layers of qwen3_gqa."""
+    return decoders(*((layer, part) for layer in range(4) for part in parts))
+
+
+Q, K, V, O = (f"self_attn.{name}_proj" for name in "qkvo")
+GATE, UP, DOWN = (f"mlp.{name}_proj" for name in ["gate", "up", "down"])
+O_AND_DOWN = dict(target_modules=decoders((0, O), (1, DOWN)))
+ONE_O = dict(target_modules=decoders((0, O)))
+
 # What LoraConfig gets beside r and lora_alpha; target_modules of the decoder of Qwen3-VL.
 TWENTY = {
     "expression": dict(target_modules=DECODER),
     "all_linear": dict(target_modules="all-linear"),
-    "full_names": dict(target_modules=decoders(*((i, f"self_attn.{x}") for i in range(4) for x in ["q_proj", "k_proj", "v_proj"]))),
+    "full_names": dict(target_modules=everywhere(Q, K, V)),
     "q_alone": dict(target_modules=r".*language_model.*q_proj"),
-    "k_alone": dict(target_modules=decoders(*((i, "self_attn.k_proj") for i in range(4)))),
-    "v_alone": dict(target_modules=decoders(*((i, "self_attn.v_proj") for i in range(4)))),
-    "q_and_k": dict(target_modules=decoders(*((i, f"self_attn.{x}") for i in range(4) for x in ["q_proj", "k_proj"]))),
-    "q_and_v": dict(target_modules=decoders(*((i, f"self_attn.{x}") for i in range(4) for x in ["q_proj", "v_proj"]))),
-    "gate_alone": dict(target_modules=decoders(*((i, "mlp.gate_proj") for i in range(4)))),
-    "up_alone": dict(target_modules=decoders(*((i, "mlp.up_proj") for i in range(4)))),
-    "o_and_down": dict(target_modules=decoders(*((i, x) for i in range(4) for x in ["self_attn.o_proj", "mlp.down_proj"]))),
-    "one_layer": dict(target_modules=decoders(*((2, f"self_attn.{x}") for x in ["q_proj", "k_proj", "v_proj"]))),
-    "v_missing_in_one_layer": dict(target_modules=decoders((0, "self_attn.q_proj"), (0, "self_attn.v_proj"), (1, "self_attn.q_proj"))),
-    "other_scale": dict(target_modules=decoders((0, "self_attn.o_proj"), (1, "mlp.down_proj")), use_rslora=True),
-    "own_alphas": dict(target_modules=decoders((0, "self_attn.o_proj"), (1, "mlp.down_proj")), alpha_pattern={"o_proj": 1}),
-    "own_ranks": dict(target_modules=decoders((0, "self_attn.o_proj"), (1, "mlp.down_proj")), rank_pattern={"o_proj": 2}),
-    "magnitudes": dict(target_modules=decoders((0, "self_attn.o_proj")), use_dora=True),
-    "biases": dict(target_modules=decoders((0, "self_attn.o_proj")), lora_bias=True),
+    "k_alone": dict(target_modules=everywhere(K)),
+    "v_alone": dict(target_modules=everywhere(V)),
+    "q_and_k": dict(target_modules=everywhere(Q, K)),
+    "q_and_v": dict(target_modules=everywhere(Q, V)),
+    "gate_alone": dict(target_modules=everywhere(GATE)),
+    "up_alone": dict(target_modules=everywhere(UP)),
+    "o_and_down": dict(target_modules=everywhere(O, DOWN)),
+    "one_layer": dict(target_modules=decoders((2, Q), (2, K), (2, V))),
+    "v_missing_in_one_layer": dict(target_modules=decoders((0, Q), (0, V), (1, Q))),
+    "other_scale": dict(O_AND_DOWN, use_rslora=True),
+    "own_alphas": dict(O_AND_DOWN, alpha_pattern={"o_proj": 1}),
+    "own_ranks": dict(O_AND_DOWN, rank_pattern={"o_proj": 2}),
+    "magnitudes": dict(ONE_O, use_dora=True),
+    "biases": dict(ONE_O, lora_bias=True),
     "vision_tower": dict(target_modules=["o_proj", "linear_fc1"]),
-    "whole_merger": dict(target_modules=decoders((0, "self_attn.o_proj")), modules_to_save=["merger"]),
+    "whole_merger": dict(ONE_O, modules_to_save=["merger"]),
 }
 
 
@@ -84,10 +94,12 @@ def joined(updates, config):
     return whole
 
 
-def compare_vllm(out, want, modules):
+def compare_vllm(out, model, adapter):
     """The served adapter adds what PEFT's does to the modules that it has."""
     rank = int(re.search(r"--max-lora-rank (\d+)", out.stdout)[1])
-    got = {own_name(name): update for name, update in vllm_updates(out.adapter, modules, rank).items()}
+    peft = PeftModel.from_pretrained(base_of(model), adapter)
+    got = {own_name(name): update for name, update in vllm_updates(out.adapter, peft, rank).items()}
+    want = updates_of(peft)
     assert got.keys() == want.keys()
     for name, update in got.items():
         same(update, want[name])
@@ -102,17 +114,13 @@ def exported(adapter, model, target, out):
 @pytest.mark.parametrize("name", [name for name in ADAPTERS if "dora" not in name])
 def test_vllm_adds_what_peft_adds_to_llava(name, model_dir, peft_adapter, tmp_path):
     model, adapter = model_dir("head_dim_bias"), peft_adapter("head_dim_bias", name)
-    peft = PeftModel.from_pretrained(base_of(model), adapter)
-    modules = [module for module, _ in peft.base_model.model.named_modules()]
-    compare_vllm(exported(adapter, model, "vllm", tmp_path / "out"), updates_of(peft), modules)
+    compare_vllm(exported(adapter, model, "vllm", tmp_path / "out"), model, adapter)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_vllm_adds_what_peft_adds_to_each_family(name, family_dir, family_adapter, tmp_path):  # noqa: F811
     model, adapter = family_dir(name), family_adapter(name)
-    peft = PeftModel.from_pretrained(base_of(model), adapter)
-    modules = [module for module, _ in peft.base_model.model.named_modules()]
-    compare_vllm(exported(adapter, model, "vllm", tmp_path / "out"), updates_of(peft), modules)
+    compare_vllm(exported(adapter, model, "vllm", tmp_path / "out"), model, adapter)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("qwen")])

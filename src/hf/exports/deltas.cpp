@@ -28,11 +28,15 @@ at::Tensor delta_oi(const lora::NamedTensors& tensors, double scale) {
 
 }  // namespace
 
-Updates baked(const Updates& updates) {
-  const at::NoGradGuard no_grad;
+std::vector<std::string> modules_of(const Updates& updates) {
   std::vector<std::string> modules;
   for (const auto& [module, tensors] : updates.tensors) modules.push_back(module);
-  const int64_t rank = largest_rank(updates.lora, modules);
+  return modules;
+}
+
+Updates baked(const Updates& updates) {
+  const at::NoGradGuard no_grad;
+  const int64_t rank = largest_rank(updates.lora, modules_of(updates));
   Updates plain{.lora = {.variant = lora::variants().front().name,
                          .rank = rank,
                          .alpha = static_cast<double>(rank),

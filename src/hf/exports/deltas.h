@@ -2,6 +2,7 @@
 #pragma once
 #include <map>
 #include <string>
+#include <vector>
 
 #include "models/lora/inject.h"
 
@@ -13,6 +14,7 @@ struct Updates {
   std::map<std::string, lora::NamedTensors> tensors;
 };
 
+std::vector<std::string> modules_of(const Updates& updates);
 /// The same updates by plain LoRA with alpha = r, r the largest rank: each B times its scale, A and
 /// B filled up with zeros. Of a variant of A and B alone.
 Updates baked(const Updates& updates);

@@ -101,11 +101,6 @@ class Exporter {
            format_number(off, "%.2g") + " of their largest element";
   }
 
-  static std::vector<std::string> modules_of(const Updates& updates) {
-    std::vector<std::string> modules;
-    for (const auto& [module, tensors] : updates.tensors) modules.push_back(module);
-    return modules;
-  }
   static int64_t rank_of(const Updates& updates) {
     return largest_rank(updates.lora, modules_of(updates));
   }
