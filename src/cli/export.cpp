@@ -12,7 +12,7 @@ namespace lft::cli {
 namespace {
 
 struct ExportOptions {
-  std::string adapter, target, model, out, dialect;
+  std::string adapter, target, model, out, dialect, dtype;
   bool check = false;
 };
 
@@ -26,6 +26,17 @@ hf::Dialect dialect_of(const std::string& name, hf::Target target) {
   if (name == "d3") return hf::Dialect::kD3;
   refuse(ErrorKind::kUsage, "unknown dialect", "--dialect", name,
          "d1 (transformers up to 4.51), d2 (from 4.52) or d3 (from 5.6)");
+}
+
+std::optional<io::DType> dtype_of(const std::string& name, hf::Target target) {
+  if (name.empty()) return std::nullopt;
+  if (target != hf::Target::kGguf)
+    refuse(ErrorKind::kUsage, "only GGUF files have matrices of another type than the base",
+           "--dtype", name, "no --dtype, or --target gguf");
+  if (name == "fp32") return io::DType::kF32;
+  if (name == "fp16") return io::DType::kF16;
+  if (name == "bf16") return io::DType::kBF16;
+  refuse(ErrorKind::kUsage, "unknown dtype", "--dtype", quote_text(name), "fp32, bf16 or fp16");
 }
 
 /// Each finding a line; kInput when there is one.
@@ -46,15 +57,20 @@ void check_adapter(hf::Target target, const hf::AdapterDir& dir, const std::stri
 void run_export(const ExportOptions& options) {
   const hf::Target target = hf::target_of(options.target);
   const hf::Dialect dialect = dialect_of(options.dialect, target);
+  const std::optional<io::DType> dtype = dtype_of(options.dtype, target);
   const hf::AdapterDir dir = hf::AdapterDir::open(options.adapter);
   const std::string model = base_of(dir, options.model);
   if (options.check) return check_adapter(target, dir, model);
   if (options.out.empty())
     refuse(ErrorKind::kUsage, "no place for the export", {}, {}, "--out DIR",
            "or --check, which writes nothing");
-  print_lines(hf::export_adapter(
-      {.target = target, .adapter = dir, .model = model, .out = options.out, .dialect = dialect},
-      stop_if_requested));
+  print_lines(hf::export_adapter({.target = target,
+                                  .adapter = dir,
+                                  .model = model,
+                                  .out = options.out,
+                                  .dialect = dialect,
+                                  .dtype = dtype},
+                                 stop_if_requested));
 }
 
 }  // namespace
@@ -75,6 +91,9 @@ void add_export(Command& app) {
   command.option("--dialect", options->dialect,
                  "names of modules as one version of transformers has them: d1 (up to 4.51), d2 "
                  "(from 4.52), d3 (from 5.6); default: what PEFT reads in all from 4.52 on");
+  command.option("--dtype", options->dtype,
+                 "of the matrices in GGUF files: fp32, fp16 or bf16; default: as the base, but "
+                 "fp16 for bf16, which llama.cpp multiplies more coarsely");
   command.flag("--check", options->check,
                "write nothing: exit 3 with a list where the target ignores or refuses something");
   command.run([options] { run_export(*options); });

@@ -52,6 +52,22 @@ TEST_F(Merge, MergedIsBasePlusAdapter) {
             2e-5f * want.abs().max().item<float>());
 }
 
+TEST_F(Merge, InFloat32NothingIsRoundedToTheBasesType) {
+  const std::string base = this->base({.dtype = DType::kF16}), out = temp_.file("out");
+  const MergeReport report = merge_to_dir(base, adapter(), out, nullptr, {.in_float32 = true});
+  const SafetensorsFile file(out + "/model.safetensors");
+  int64_t wide = 0;
+  for (const auto& [name, info] : file.tensors())
+    wide += info.dtype == DType::kF32;
+  EXPECT_EQ(wide, report.tensors_merged);
+  Model with_adapter = load_tiny(base);
+  load_adapter(with_adapter, AdapterDir::open(temp_.file("adapter")));
+  const at::Tensor want = logits_of(with_adapter);
+  Model merged = load_tiny(out);
+  EXPECT_LT((want - logits_of(merged)).abs().max().item<float>(),
+            2e-5f * want.abs().max().item<float>());  // as in MergedIsBasePlusAdapter
+}
+
 /// Parts trained whole without LoRA: loaded beside the base and merged into it they are the model.
 TEST_F(Merge, PartsAreReadAndMergedLikeAnAdapter) {
   const std::string base = this->base({.dtype = DType::kF16}), parts = temp_.file("parts");

@@ -1,4 +1,7 @@
-"""Exports for llama.cpp, run by it: ids, scores of texts and images, and LoRA beside what PEFT computes."""
+"""Exports for llama.cpp, run by it: ids, scores of texts and images, and LoRA beside what PEFT computes.
+
+llama.cpp rounds what it multiplies to the matrix' type: with F16, in which BF16 is stored, some 5e-3 nats.
+"""
 
 import base64
 import json
@@ -8,6 +11,7 @@ import shutil
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file, save_file
 
 import families
 from checkpoints import CORPUS
@@ -19,9 +23,11 @@ TEXT, IMAGE = 1e-2, 2e-2  # nats
 # llama.cpp has windows of 112 pixels only.
 families.SPECS["qwen25_window"] = families.SPECS["qwen25_gqa"] | dict(vision=families.SPECS["qwen25_gqa"]["vision"] | dict(window_size=112))
 NAMES = ["qwen25_window", "qwen3_gqa", "smol_tied"]
+for each in NAMES:
+    families.SPECS[f"{each}_bf16"] = families.SPECS[each] | dict(dtype=torch.bfloat16)
 TEXT_ONLY = dict(conversations=[])
 PROMPTS = ["A chat between a curious user and an", "Describe the image in detail.\nThe", "1 2 3 4", "What colour is the flower? The flower is"]
-MARKS = dict(qwen25_window="<|vision_start|><|image_pad|><|vision_end|>", qwen3_gqa="<|vision_start|><|image_pad|><|vision_end|>", smol_tied="<image>")
+MARKS = dict.fromkeys(NAMES[:2], "<|vision_start|><|image_pad|><|vision_end|>") | dict(smol_tied="<image>")
 
 
 def photograph(images, side):
@@ -54,10 +60,27 @@ def same(got, want, tolerance):
         assert score == pytest.approx(want[token].item(), abs=tolerance)
 
 
-@pytest.mark.parametrize("name, changes", [(NAMES[0], {}), (NAMES[1], dict(use_rslora=True)), (NAMES[2], dict(alpha_pattern={"q_proj": 9}))])
-def test_llama_cpp_answers_as_peft(name, changes, family_dir, family_adapter, images, tmp_path):  # noqa: F811
+def scaled(model, out):
+    """The checkpoint with a layer's up_proj so small and its down_proj so large that FP16 has not their values."""
+    shutil.copytree(model, out)
+    [path] = out.glob("*.safetensors")
+    tensors = load_file(path)
+    for part, factor in [("up", 2.0**-20), ("down", 2.0**20)]:
+        tensors[f"model.layers.1.mlp.{part}_proj.weight"] *= factor
+    save_file(tensors, path, metadata=dict(format="pt"))
+    return out
+
+
+CASES = [("qwen25_window", {}), ("qwen3_gqa", dict(use_rslora=True)), ("smol_tied", dict(alpha_pattern={"q_proj": 9}))]
+
+
+@pytest.mark.parametrize("dtype", ["", "_bf16"])
+@pytest.mark.parametrize("name, changes", CASES)
+def test_llama_cpp_answers_as_peft(name, changes, dtype, family_dir, family_adapter, images, tmp_path):  # noqa: F811
     adapter, smol = tmp_path / "adapter", name == "smol_tied"
-    model = with_blank_lines(family_dir(name), tmp_path / "model") if smol else family_dir(name)
+    model = family_dir(name + dtype)
+    if smol:
+        model = with_blank_lines(model, tmp_path / "model")
     shutil.copytree(family_adapter(name), adapter)
     config = json.loads((adapter / "adapter_config.json").read_text())
     (adapter / "adapter_config.json").write_text(json.dumps(config | changes))
@@ -97,6 +120,25 @@ def test_llama_cpp_answers_as_peft(name, changes, family_dir, family_adapter, im
     shown = llama.post("/apply-template", messages=[dict(role="user", content=content)])["prompt"]
     system = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n" if name == "qwen25_window" else ""
     assert re.sub("<__media[^>]*>", "{}", shown) == system + prompt
+
+
+def test_matrices_that_fp16_does_not_hold_keep_their_type(family_dir, family_adapter, images, tmp_path):  # noqa: F811
+    name, adapter = "qwen25_window", tmp_path / "adapter"
+    model = scaled(family_dir(name), tmp_path / "model")
+    shutil.copytree(family_adapter(name), adapter)
+    write_notes(adapter, template_of(name), "native")
+    done = lft("export", adapter, "--model", model, "--target", "gguf", "--dtype", "fp16", "--out", tmp_path / "out")
+    assert "float16 does not hold the values of 2 matrices: they keep the base's type" in done.stdout
+    llama, plain = Llama(tmp_path / "out", lora=False), FamilyPeer(name, model)
+    for prompt in PROMPTS:
+        same(llama.next_logprobs(prompt), next_scores(plain, prompt, TEXT_ONLY, images), TEXT)
+
+
+def test_a_dtype_is_of_gguf_and_has_a_name(family_dir, family_adapter, tmp_path):  # noqa: F811
+    arguments = ["export", family_adapter("qwen3_gqa"), "--model", family_dir("qwen3_gqa"), "--out", tmp_path / "out"]
+    assert "only GGUF files" in lft(*arguments, "--target", "peft", "--dtype", "fp16", code=2).stderr
+    assert "fp32, bf16 or fp16" in lft(*arguments, "--target", "gguf", "--dtype", "q8_0", code=2).stderr
+    assert not (tmp_path / "out").exists()
 
 
 def template_text(name):

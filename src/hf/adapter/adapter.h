@@ -74,14 +74,19 @@ struct MergeReport {
   int64_t tensors_merged = 0, shards = 0;
   bool sees_as_before = true;  // all of them are the decoder's
 };
+/// A merge of a part of an adapter.
+struct MergePart {
+  /// By canonical name: the modules whose LoRA is merged, beside all that is trained whole.
+  std::function<bool(const std::string&)> takes = nullptr;  // null: all
+  bool in_float32 = false;  // what changes is written in F32, whatever the base has
+};
 /// Streams base shards to `out`, adding FP32 deltas with one cast; copies tokenizer and processor
 /// files. Refuses `out` inside an input (kUsage), an adapter that is a no-op or does not fit
 /// (kInput). The adapter's notes go with the model. Does not compare logits (the merge command
-/// does). `poll` runs between tensors; what it throws leaves no output behind. With `takes` only
-/// the LoRA of the modules that it takes, by canonical name, beside all that is trained whole.
+/// does). `poll` runs between tensors; what it throws leaves no output behind.
 MergeReport merge_to_dir(const std::string& model_path, const std::string& adapter_path,
                          const std::string& out, const std::function<void()>& poll = nullptr,
-                         const std::function<bool(const std::string&)>& takes = nullptr);
+                         const MergePart& part = {});
 /// Writes a whole model in HF layout (one safetensors file, config.json and the other files copied
 /// from `source`). For full: [all].
 void save_model(const std::string& path, family::Model& model, const ModelDir& source,

@@ -82,14 +82,14 @@ AdapterNotes merged_notes(const AdapterDir& adapter, const ModelDir& base) {
 /// What becomes of one base model's weights.
 class Merger {
  public:
-  Merger(const ModelDir& base, const AdapterDir& dir,
-         const std::function<bool(const std::string&)>& takes)
+  Merger(const ModelDir& base, const AdapterDir& dir, const MergePart& part)
       : base_(base),
         dir_(dir),
+        in_float32_(part.in_float32),
         variant_(lora::find_variant(dir.lora.variant)),
         tensors_(read_adapter(dir, base.config)) {
-    if (takes) {
-      std::erase_if(tensors_.lora, [&](const auto& item) { return !takes(item.first); });
+    if (part.takes) {
+      std::erase_if(tensors_.lora, [&](const auto& item) { return !part.takes(item.first); });
     }
     for (const auto& [name, place] : base.tensors)
       canonical_[{place.file, place.stored_name}] = name;
@@ -109,20 +109,20 @@ class Merger {
              MergeReport& report) const {
     const io::SafetensorsFile& source = base_.files[file];
     std::vector<io::TensorInfo> infos;
-    for (const auto& [name, info] : source.tensors()) infos.push_back(info);
+    for (const auto& [name, info] : source.tensors()) {
+      infos.push_back(info);
+      if (in_float32_ && change_of(file, info)) infos.back().dtype = io::DType::kF32;
+    }
     io::SafetensorsWriter writer(
         out + "/" + std::filesystem::path(source.path()).filename().string(), infos,
         source.metadata());
     for (const io::TensorInfo& target : writer.order()) {
       if (poll) poll();
       const io::TensorInfo& info = source.info(target.name);
-      const auto at = canonical_.find({file, info.name});
-      const std::optional<Change> change =
-          at == canonical_.end() ? std::nullopt : change_of(at->second);
-      if (change) {
-        write_changed(*change, source, info, writer);
+      if (const std::optional<Change> change = change_of(file, info)) {
+        write_changed(*change, source, info, target.dtype, writer);
         ++report.tensors_merged;
-        report.sees_as_before &= at->second.starts_with("language_model.");
+        report.sees_as_before &= change->name.starts_with("language_model.");
       } else {
         copy(source, info, writer);
       }
@@ -150,19 +150,23 @@ class Merger {
 
   /// What the adapter does to one stored tensor.
   struct Change {
+    std::string name;                          // the tensor's canonical one
     const at::Tensor* full = nullptr;          // it is another; null: it is the stored one
     const lora::NamedTensors* lora = nullptr;  // and this is merged into it; null: nothing
     double scale = 0;
     bool is_bias = false;
   };
 
-  std::optional<Change> change_of(const std::string& name) const {
+  std::optional<Change> change_of(size_t file, const io::TensorInfo& info) const {
+    const auto canonical = canonical_.find({file, info.name});
+    if (canonical == canonical_.end()) return std::nullopt;
+    const std::string& name = canonical->second;
     const bool is_bias = variant_.bias_shift_o != nullptr && name.ends_with(".bias");
     const size_t dot = name.rfind('.');
     const bool may_merge = is_bias || name.ends_with(".weight");
     const auto lora = tensors_.lora.find(may_merge ? name.substr(0, dot) : "");
     const auto full = tensors_.full.find(name);
-    Change change{.is_bias = is_bias};
+    Change change{.name = name, .is_bias = is_bias};
     if (full != tensors_.full.end()) change.full = &full->second;
     if (lora != tensors_.lora.end()) {
       change.lora = &lora->second;
@@ -174,7 +178,8 @@ class Merger {
 
   /// Some rows at a time, by as many threads as there are processors, written in order.
   void write_changed(const Change& change, const io::SafetensorsFile& source,
-                     const io::TensorInfo& info, io::SafetensorsWriter& writer) const {
+                     const io::TensorInfo& info, io::DType dtype,
+                     io::SafetensorsWriter& writer) const {
     constexpr int64_t kPiece = 1 << 20;  // elements
     const int64_t rows = info.shape.empty() ? 1 : info.shape.front();
     const int64_t row_elements = std::max<int64_t>(1, info.numel() / std::max<int64_t>(1, rows));
@@ -182,8 +187,9 @@ class Merger {
     const auto merged = [&](int64_t first) {
       const at::NoGradGuard no_grad;
       ops::stay_single_threaded();
-      return cast_merged(merged_rows(change, source, info, first, std::min(length, rows - first)),
-                         source, info);
+      const int64_t count = std::min(length, rows - first);
+      return cast_merged(merged_rows(change, source, info, first, count), dtype,
+                         source.path() + ": " + info.name);
     };
     std::deque<std::future<at::Tensor>> pieces;
     const auto write_first = [&] {
@@ -213,12 +219,12 @@ class Merger {
     return whole.dim() == 0 ? whole : whole.narrow(0, first, count);
   }
 
-  static at::Tensor cast_merged(const at::Tensor& merged, const io::SafetensorsFile& source,
-                                const io::TensorInfo& info) {
-    const at::Tensor cast = merged.to(to_scalar_type(info.dtype)).contiguous();
+  static at::Tensor cast_merged(const at::Tensor& merged, io::DType dtype,
+                                const std::string& where) {
+    const at::Tensor cast = merged.to(to_scalar_type(dtype)).contiguous();
     if (first_non_finite(cast) >= 0) {
-      refuse(ErrorKind::kNumeric, "a merged weight is not finite", source.path() + ": " + info.name,
-             "beyond the range of " + std::string(io::dtype_name(info.dtype)), "finite numbers",
+      refuse(ErrorKind::kNumeric, "a merged weight is not finite", where,
+             "beyond the range of " + std::string(io::dtype_name(dtype)), "finite numbers",
              "merge into a copy of the base stored in BF16 or F32");
     }
     return cast;
@@ -237,6 +243,7 @@ class Merger {
 
   const ModelDir& base_;
   const AdapterDir& dir_;
+  const bool in_float32_;
   const lora::Variant& variant_;
   AdapterTensors tensors_;
   std::map<std::pair<size_t, std::string>, std::string> canonical_;
@@ -246,7 +253,7 @@ class Merger {
 
 MergeReport merge_to_dir(const std::string& model_path, const std::string& adapter_path,
                          const std::string& out, const std::function<void()>& poll,
-                         const std::function<bool(const std::string&)>& takes) {
+                         const MergePart& part) {
   const at::NoGradGuard no_grad;
   check_out(out, model_path);
   check_out(out, adapter_path);
@@ -256,7 +263,7 @@ MergeReport merge_to_dir(const std::string& model_path, const std::string& adapt
   check_not_merged(model_path, adapter_hash);
   const ModelDir base = ModelDir::open(model_path);
   check_adapter_base(adapter, base);
-  const Merger merger(base, adapter, takes);
+  const Merger merger(base, adapter, part);
   const AdapterNotes notes = merged_notes(adapter, base);
   MergeReport report;
   report.shards = static_cast<int64_t>(base.files.size());

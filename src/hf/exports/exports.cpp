@@ -142,7 +142,8 @@ class Exporter {
     const auto merged = std::count_if(updates_.tensors.begin(), updates_.tensors.end(),
                                       [&](const auto& item) { return rest(item.first); });
     if (merged == 0 && full_.empty()) return false;
-    merge_to_dir(base_.path, dir_.path, to, poll_, rest);
+    merge_to_dir(base_.path, dir_.path, to, poll_,
+                 {.takes = rest, .in_float32 = request_.target == Target::kGguf});
     const ModelDir written = ModelDir::open(to);
     for (const auto& [name, tensor] : full_) {
       const ModelDir::Place& place = written.tensors.at(name);
@@ -179,12 +180,17 @@ class Exporter {
   std::vector<std::string> write_gguf(const std::string& fresh, bool merged, const Updates& served,
                                       std::vector<std::string> lines) const {
     const ModelDir model = ModelDir::open(merged ? fresh + "/base" : base_.path);
-    write_gguf_model({.model = model,
-                      .name = std::filesystem::path(base_.path).filename().string(),
-                      .template_name = template_name(),
-                      .poll = poll_},
-                     fresh);
+    const int64_t kept =
+        write_gguf_model({.model = model,
+                          .name = std::filesystem::path(base_.path).filename().string(),
+                          .template_name = template_name(),
+                          .dtype = request_.dtype.value_or(gguf_type(base_.stored_dtype)),
+                          .poll = poll_},
+                         fresh);
     lines.push_back("wrote " + request_.out + "/model.gguf, " + request_.out + "/mmproj.gguf");
+    if (kept > 0)
+      lines.push_back("float16 does not hold the values of " + std::to_string(kept) +
+                      " matrices: they keep the base's type");
     std::string more;
     if (!served.tensors.empty()) {
       write_gguf_lora(model, served, fresh + "/lora.gguf");

@@ -2,6 +2,7 @@
 // merged or renamed, and what was written is read back and compared.
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@ struct ExportRequest {
   AdapterDir adapter;
   std::string model, out;
   Dialect dialect = Dialect::kEvery;  // of the adapter's keys; not of GGUF
+  std::optional<io::DType> dtype = std::nullopt;  // of GGUF's matrices: GgufJob
 };
 
 /// kPeft: `out` is an adapter. kVllm, kSglang: `out`/adapter, and `out`/base where something is

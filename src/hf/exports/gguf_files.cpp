@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -57,11 +58,33 @@ at::Tensor made(const GgufTensor& tensor, const at::Tensor& stored) {
   return stored;
 }
 
+at::Tensor stored_of(const GgufJob& job, const GgufTensor& tensor) {
+  const ModelDir::Place& place = job.model.tensors.at(tensor.canonical);
+  return read_tensor(job.model.files[place.file], job.model.info(place));
+}
+
 /// What is to stand in the file for one of its tensors.
 at::Tensor contents_of(const GgufJob& job, const GgufTensor& tensor, io::DType dtype) {
-  const ModelDir::Place& place = job.model.tensors.at(tensor.canonical);
-  const at::Tensor stored = read_tensor(job.model.files[place.file], job.model.info(place));
-  return made(tensor, stored).to(to_scalar_type(dtype)).contiguous();
+  return made(tensor, stored_of(job, tensor)).to(to_scalar_type(dtype)).contiguous();
+}
+
+/// The largest value is finite in F16, and so large that the step between F16's smallest values is
+/// no wider than that at the largest.
+bool half_holds(const at::Tensor& stored) {
+  const auto [low, high] = at::aminmax(stored);
+  const double largest = std::max(-low.item<double>(), high.item<double>());
+  return largest == 0 || (largest >= 0x1p-14 && largest <= 65504);
+}
+
+bool single(const GgufTensor& tensor, const std::vector<int64_t>& shape) {
+  return tensor.single || shape.size() == 1;
+}
+
+io::DType type_of(const GgufJob& job, const GgufTensor& tensor, const io::TensorInfo& stored,
+                  const std::vector<int64_t>& shape) {
+  if (single(tensor, shape)) return io::DType::kF32;
+  const bool narrows = job.dtype == io::DType::kF16 && stored.dtype != job.dtype;
+  return narrows && !half_holds(stored_of(job, tensor)) ? stored.dtype : job.dtype;
 }
 
 /// The file has each tensor, and the same bits in it.
@@ -84,16 +107,20 @@ void check_written(const GgufJob& job, const std::string& path,
   }
 }
 
-/// Writes one of the two files, and compares what was written.
-void write_file(const GgufJob& job, const std::string& path, const io::GgufKeys& keys,
+/// Writes one of the two files, and compares what was written. Returns how many matrices are not in
+/// the job's type.
+int64_t write_file(const GgufJob& job, const std::string& path, const io::GgufKeys& keys,
                 const std::vector<GgufTensor>& tensors) {
   std::vector<io::TensorInfo> infos;
+  int64_t kept = 0;
   for (const GgufTensor& tensor : tensors) {
+    if (job.poll) job.poll();
     const io::TensorInfo& stored = job.model.info(job.model.tensors.at(tensor.canonical));
     io::TensorInfo info;
     info.name = tensor.name;
     info.shape = shape_of(tensor, stored.shape);
-    info.dtype = tensor.single || info.shape.size() == 1 ? io::DType::kF32 : stored.dtype;
+    info.dtype = type_of(job, tensor, stored, info.shape);
+    kept += !single(tensor, info.shape) && info.dtype != job.dtype;
     infos.push_back(std::move(info));
   }
   io::GgufWriter writer(path, keys, infos);
@@ -104,6 +131,7 @@ void write_file(const GgufJob& job, const std::string& path, const io::GgufKeys&
   }
   writer.finish();
   check_written(job, path, tensors, infos);
+  return kept;
 }
 
 io::GgufKeys general(const std::string& architecture, const char* type, const std::string& name,
@@ -166,10 +194,14 @@ at::Tensor read_single(const io::GgufFile& file, const std::string& name) {
 
 }  // namespace
 
-void write_gguf_model(const GgufJob& job, const std::string& folder) {
+io::DType gguf_type(io::DType stored) {
+  return stored == io::DType::kBF16 ? io::DType::kF16 : stored;
+}
+
+int64_t write_gguf_model(const GgufJob& job, const std::string& folder) {
   const at::NoGradGuard no_grad;
   const GgufForm form = job.model.config.family->gguf(job.model.config);
-  io::GgufKeys text = general(form.architecture, "model", job.name, job.model.stored_dtype);
+  io::GgufKeys text = general(form.architecture, "model", job.name, job.dtype);
   append(&text, form.text);
   append(&text, gguf_vocabulary(job.model.path, job.model.config.text.vocab,
                                 text::is_template(job.template_name)
@@ -177,11 +209,11 @@ void write_gguf_model(const GgufJob& job, const std::string& folder) {
                                     : std::string()));
   if (const std::string prompt = jinja(job); !prompt.empty())
     text.emplace_back("tokenizer.chat_template", prompt);
-  write_file(job, folder + "/model.gguf", text, form.text_tensors);
-  io::GgufKeys vision = general("clip", "mmproj", job.name, job.model.stored_dtype);
+  const int64_t kept = write_file(job, folder + "/model.gguf", text, form.text_tensors);
+  io::GgufKeys vision = general("clip", "mmproj", job.name, job.dtype);
   append(&vision, form.vision);
   add_processor(job.model, form, &vision);
-  write_file(job, folder + "/mmproj.gguf", vision, form.vision_tensors);
+  return kept + write_file(job, folder + "/mmproj.gguf", vision, form.vision_tensors);
 }
 
 void write_gguf_lora(const ModelDir& model, const Updates& updates, const std::string& path) {

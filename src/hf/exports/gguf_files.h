@@ -12,13 +12,18 @@ struct GgufJob {
   const ModelDir& model;
   std::string name;           // of the model, for people
   std::string template_name;  // empty: what the model's folder has, if it has one
+  io::DType dtype;            // of the matrices: F32, F16 or BF16
   std::function<void()> poll = nullptr;
 };
 
-/// model.gguf and mmproj.gguf into `folder`: matrices in the type in which they are stored, all
-/// else in float32. Both are read back and compared to the bit. kInput for a tokenizer that
-/// llama.cpp has not.
-void write_gguf_model(const GgufJob& job, const std::string& folder);
+/// The type of a base's matrices: as they are stored, but F16 for BF16. llama.cpp rounds what it
+/// multiplies to the matrix' type, which with the 8 bits of BF16 moves logprobs by some 0.05 nats,
+/// with the 11 of F16 by some 0.005; F16 holds the values that a BF16 matrix has.
+io::DType gguf_type(io::DType stored);
+/// model.gguf and mmproj.gguf into `folder`: matrices in the job's type, all else in F32. Both are
+/// read back and compared to the bit. Returns how many matrices keep the type in which they are
+/// stored because F16 does not hold their values. kInput for a tokenizer that llama.cpp has not.
+int64_t write_gguf_model(const GgufJob& job, const std::string& folder);
 /// lora.gguf: plain LoRA on layers of the decoder.
 void write_gguf_lora(const ModelDir& model, const Updates& updates, const std::string& path);
 /// What write_gguf_lora() wrote.
