@@ -5,6 +5,7 @@
 
 Base in its dtype, FP32 adapters, autocast, SDPA, fused AdamW, clipping. Every --step is one optimizer step on a fixed synthetic batch; prints one JSON line.
 """
+
 import argparse
 import json
 import pathlib
@@ -29,7 +30,9 @@ LINEAR = "q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj"
 def draw(args, dtype):
     torch.set_default_dtype(dtype)
     with torch.device(args.device):
-        model = LlavaForConditionalGeneration._from_config(LlavaConfig.from_pretrained(args.model), attn_implementation="sdpa")
+        model = LlavaForConditionalGeneration._from_config(
+            LlavaConfig.from_pretrained(args.model), attn_implementation="sdpa"
+        )
     torch.set_default_dtype(torch.float32)
     return model
 
@@ -38,8 +41,18 @@ def build_peft(args, dtype):
     if args.random:
         model = draw(args, dtype)
     else:
-        model = LlavaForConditionalGeneration.from_pretrained(args.model, dtype=dtype, attn_implementation="sdpa").to(args.device)
-    return get_peft_model(model, LoraConfig(r=args.rank, lora_alpha=2 * args.rank, lora_dropout=args.dropout, target_modules=rf".*language_model.*\.({LINEAR})"))
+        model = LlavaForConditionalGeneration.from_pretrained(
+            args.model, dtype=dtype, attn_implementation="sdpa"
+        ).to(args.device)
+    return get_peft_model(
+        model,
+        LoraConfig(
+            r=args.rank,
+            lora_alpha=2 * args.rank,
+            lora_dropout=args.dropout,
+            target_modules=rf".*language_model.*\.({LINEAR})",
+        ),
+    )
 
 
 def build_unsloth(args, dtype):
@@ -52,26 +65,60 @@ def build_unsloth(args, dtype):
             draw(args, dtype).save_pretrained(folder)
             for name in pathlib.Path(args.model).glob("tokenizer*"):
                 shutil.copy(name, folder)
-        model, _ = FastVisionModel.from_pretrained(path, dtype=dtype, load_in_4bit=False, use_gradient_checkpointing="unsloth" if args.checkpointing else False)
-    return FastVisionModel.get_peft_model(model, r=args.rank, lora_alpha=2 * args.rank, lora_dropout=args.dropout, finetune_vision_layers=False,
-                                          finetune_language_layers=True, finetune_attention_modules=True, finetune_mlp_modules=True, bias="none")
+        model, _ = FastVisionModel.from_pretrained(
+            path,
+            dtype=dtype,
+            load_in_4bit=False,
+            use_gradient_checkpointing="unsloth" if args.checkpointing else False,
+        )
+    return FastVisionModel.get_peft_model(
+        model,
+        r=args.rank,
+        lora_alpha=2 * args.rank,
+        lora_dropout=args.dropout,
+        finetune_vision_layers=False,
+        finetune_language_layers=True,
+        finetune_attention_modules=True,
+        finetune_mlp_modules=True,
+        bias="none",
+    )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", required=True)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--text", type=int, default=64, help="text positions a row, beside the image positions")
+    parser.add_argument(
+        "--text", type=int, default=64, help="text positions a row, beside the image positions"
+    )
     parser.add_argument("--supervised", type=int, default=32, help="of them supervised")
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--dropout", type=float, default=0.0)
-    parser.add_argument("--random", action="store_true", help="weights drawn from config.json's shapes, nothing loaded")
-    parser.add_argument("--checkpointing", action="store_true", help="recompute every block, as LLaVA's own recipe does")
+    parser.add_argument(
+        "--random",
+        action="store_true",
+        help="weights drawn from config.json's shapes, nothing loaded",
+    )
+    parser.add_argument(
+        "--checkpointing",
+        action="store_true",
+        help="recompute every block, as LLaVA's own recipe does",
+    )
     parser.add_argument("--liger", action="store_true", help="with Liger-Kernel's patches")
-    parser.add_argument("--unsloth", action="store_true", help="Unsloth's model and adapters in place of PEFT's; draws the weights and saves them first")
-    parser.add_argument("--unwatched", action="store_true", help="no waiting for the device between steps, for counting what they ask of it; no step is timed")
+    parser.add_argument(
+        "--unsloth",
+        action="store_true",
+        help="Unsloth's model and adapters in place of PEFT's; draws the weights and saves them first",
+    )
+    parser.add_argument(
+        "--unwatched",
+        action="store_true",
+        help="no waiting for the device between steps, for counting what they ask of it; no step is timed",
+    )
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--steps", type=int, default=8)
     args = parser.parse_args()
@@ -79,6 +126,7 @@ def main():
     dtype = getattr(torch, args.dtype)
     if args.liger:
         from liger_kernel.transformers import apply_liger_kernel_to_llava
+
         apply_liger_kernel_to_llava()
     model = build_unsloth(args, dtype) if args.unsloth else build_peft(args, dtype)
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -95,11 +143,17 @@ def main():
     image = config.vision_config.image_size
     positions = (image // config.vision_config.patch_size) ** 2
     ids = torch.randint(5, 600, (args.batch, args.text))
-    ids = torch.cat([torch.full((args.batch, positions), config.image_token_index), ids], 1).to(args.device)
+    ids = torch.cat([torch.full((args.batch, positions), config.image_token_index), ids], 1).to(
+        args.device
+    )
     labels = torch.full_like(ids, -100)
-    labels[:, -args.supervised:] = ids[:, -args.supervised:]
-    batch = dict(input_ids=ids, labels=labels, attention_mask=torch.ones_like(ids),
-                 pixel_values=torch.randn(args.batch, 3, image, image, device=args.device, dtype=dtype))
+    labels[:, -args.supervised :] = ids[:, -args.supervised :]
+    batch = dict(
+        input_ids=ids,
+        labels=labels,
+        attention_mask=torch.ones_like(ids),
+        pixel_values=torch.randn(args.batch, 3, image, image, device=args.device, dtype=dtype),
+    )
     times = []
     for step in range(args.warmup + args.steps):
         if step == args.warmup and args.device == "cuda":
@@ -114,13 +168,28 @@ def main():
         optimizer.zero_grad(set_to_none=True)
         wait()
         times.append(time.perf_counter() - start)
-    step = statistics.median(times[args.warmup:])
+    step = statistics.median(times[args.warmup :])
     if args.device == "cuda":
-        peaks = {"peak_allocated_gib": torch.cuda.max_memory_allocated() / 2**30, "peak_reserved_gib": torch.cuda.max_memory_reserved() / 2**30}
+        peaks = {
+            "peak_allocated_gib": torch.cuda.max_memory_allocated() / 2**30,
+            "peak_reserved_gib": torch.cuda.max_memory_reserved() / 2**30,
+        }
     else:
         peaks = {"peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
-    print(json.dumps({"steps": len(times), "tokens": ids.numel(), "supervised": args.batch * args.supervised, "step_s": step, "tokens_per_s": ids.numel() / step,
-                      **peaks, "import_s": IMPORTED, "loss": loss.item()}))
+    print(
+        json.dumps(
+            {
+                "steps": len(times),
+                "tokens": ids.numel(),
+                "supervised": args.batch * args.supervised,
+                "step_s": step,
+                "tokens_per_s": ids.numel() / step,
+                **peaks,
+                "import_s": IMPORTED,
+                "loss": loss.item(),
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

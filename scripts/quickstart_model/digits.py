@@ -5,6 +5,7 @@
 Optical Recognition of Handwritten Digits, E. Alpaydin and C. Kaynak (1998), UCI Machine Learning Repository, CC BY 4.0,
 https://doi.org/10.24432/C50P49. 1,797 digits written by 13 people, scanned to 8x8 pixels with 17 grey levels. 500 of them, spread evenly, are held out.
 """
+
 import argparse
 import json
 import pathlib
@@ -17,7 +18,9 @@ QUESTION = "<image>\nWhich digit is this?"
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("out", type=pathlib.Path)
     args = parser.parse_args()
     (args.out / "images").mkdir(parents=True, exist_ok=True)
@@ -25,12 +28,22 @@ def main():
     train, held_out = [], []
     for index, (pixels, label) in enumerate(zip(digits.images, digits.target)):
         name = f"{index:04d}.png"
-        Image.fromarray(np.minimum(255, pixels * 16).astype(np.uint8)).save(args.out / "images" / name, optimize=True)
-        row = {"id": f"digit-{index:04d}", "image": name,
-               "conversations": [{"from": "human", "value": QUESTION}, {"from": "gpt", "value": str(label)}]}
+        Image.fromarray(np.minimum(255, pixels * 16).astype(np.uint8)).save(
+            args.out / "images" / name, optimize=True
+        )
+        row = {
+            "id": f"digit-{index:04d}",
+            "image": name,
+            "conversations": [
+                {"from": "human", "value": QUESTION},
+                {"from": "gpt", "value": str(label)},
+            ],
+        }
         (held_out if index * 500 // 1797 != (index + 1) * 500 // 1797 else train).append(row)
     for name, rows in (("train", train), ("held_out", held_out)):
-        (args.out / f"{name}.json").write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
+        (args.out / f"{name}.json").write_text(
+            "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n"
+        )
     print(f"{len(train)} to train on, {len(held_out)} held out")
 
 

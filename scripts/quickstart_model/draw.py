@@ -6,6 +6,7 @@ A third of the images are coloured shapes at full size; the rest are pen strokes
 UCI handwritten digits were scanned, so that the vision tower has seen that kind of picture when it meets the digits. One row in eight has no
 image: it writes numbers, so that the digits' tokens mean something before any picture of one is seen.
 """
+
 import argparse
 import json
 import math
@@ -16,7 +17,14 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 SIZE = 64
-COLOURS = {"red": (220, 40, 40), "green": (40, 180, 60), "blue": (50, 80, 230), "yellow": (235, 215, 50), "white": (240, 240, 240), "purple": (160, 60, 190)}
+COLOURS = {
+    "red": (220, 40, 40),
+    "green": (40, 180, 60),
+    "blue": (50, 80, 230),
+    "yellow": (235, 215, 50),
+    "white": (240, 240, 240),
+    "purple": (160, 60, 190),
+}
 SHAPES = ["circle", "square", "triangle", "cross", "ring", "bar"]
 ROWS, COLUMNS = ["top", "middle", "bottom"], ["left", "centre", "right"]
 NUMBER = ["none", "one", "two", "three", "four"]
@@ -39,7 +47,9 @@ def draw_shape(rng):
     elif name == "square":
         pen.rectangle(box, fill=fill)
     elif name == "triangle":
-        pen.polygon([(x, y - radius), (x - radius, y + radius), (x + radius, y + radius)], fill=fill)
+        pen.polygon(
+            [(x, y - radius), (x - radius, y + radius), (x + radius, y + radius)], fill=fill
+        )
     elif name == "ring":
         pen.ellipse(box, outline=fill, width=4)
     elif name == "bar":
@@ -47,23 +57,45 @@ def draw_shape(rng):
     else:
         pen.line((x - radius, y - radius, x + radius, y + radius), fill=fill, width=4)
         pen.line((x - radius, y + radius, x + radius, y - radius), fill=fill, width=4)
-    question, answer = rng.choice([("Which shape is this?", name), ("Which colour is it?", colour), ("Where is it?", place(x / SIZE, y / SIZE)),
-                                   ("Describe the shape.", f"{colour} {name}")])
+    question, answer = rng.choice(
+        [
+            ("Which shape is this?", name),
+            ("Which colour is it?", colour),
+            ("Where is it?", place(x / SIZE, y / SIZE)),
+            ("Describe the shape.", f"{colour} {name}"),
+        ]
+    )
     return image, question, answer
 
 
 def arc(rng, closed):
     """Points of an ellipse, whole or in part, in the unit square; closed ones make a loop."""
-    cx, cy, rx, ry = rng.uniform(0.3, 0.7), rng.uniform(0.25, 0.75), rng.uniform(0.12, 0.3), rng.uniform(0.12, 0.25)
-    start, sweep = rng.uniform(0, 2 * math.pi), 2 * math.pi if closed else rng.uniform(0.6, 1.5) * math.pi
-    return [(cx + rx * math.cos(start + sweep * t / 24), cy + ry * math.sin(start + sweep * t / 24)) for t in range(25)]
+    cx, cy, rx, ry = (
+        rng.uniform(0.3, 0.7),
+        rng.uniform(0.25, 0.75),
+        rng.uniform(0.12, 0.3),
+        rng.uniform(0.12, 0.25),
+    )
+    start, sweep = (
+        rng.uniform(0, 2 * math.pi),
+        2 * math.pi if closed else rng.uniform(0.6, 1.5) * math.pi,
+    )
+    return [
+        (cx + rx * math.cos(start + sweep * t / 24), cy + ry * math.sin(start + sweep * t / 24))
+        for t in range(25)
+    ]
 
 
 def segment(rng):
     """A straight stroke: its points and its direction's name."""
     kind = rng.choice(["level", "upright", "falling", "rising"])
     x, y, half = rng.uniform(0.35, 0.65), rng.uniform(0.3, 0.7), rng.uniform(0.18, 0.3)
-    dx, dy = {"level": (half, 0), "upright": (0, half), "falling": (half * 0.8, half * 0.8), "rising": (half * 0.8, -half * 0.8)}[kind]
+    dx, dy = {
+        "level": (half, 0),
+        "upright": (0, half),
+        "falling": (half * 0.8, half * 0.8),
+        "rising": (half * 0.8, -half * 0.8),
+    }[kind]
     dx, dy = dx + rng.uniform(-0.05, 0.05), dy + rng.uniform(-0.05, 0.05)
     return [(x - dx, y - dy), (x + dx, y + dy)], kind
 
@@ -93,7 +125,9 @@ def scan(strokes, rng):
 
 def ink_map(image):
     """The picture in words, row by row of a 4x4 grid: # dark with ink, o some, . none. Answering it takes an eye for every place."""
-    cells = np.asarray(image, dtype=np.float64).reshape(4, 2, 4, 2).mean(axis=(1, 3)).flatten() / 255
+    cells = (
+        np.asarray(image, dtype=np.float64).reshape(4, 2, 4, 2).mean(axis=(1, 3)).flatten() / 255
+    )
     return " ".join("#" if cell > 0.45 else "o" if cell > 0.15 else "." for cell in cells)
 
 
@@ -110,11 +144,23 @@ def draw_strokes(rng):
             if kind == "arc":
                 openings.append(opening(points))
         strokes.append(points)
-    tasks = [("How many loops?", NUMBER[kinds.count("loop")]), ("How many lines?", NUMBER[kinds.count("line")]), ("How many strokes?", NUMBER[len(kinds)])]
+    tasks = [
+        ("How many loops?", NUMBER[kinds.count("loop")]),
+        ("How many lines?", NUMBER[kinds.count("line")]),
+        ("How many strokes?", NUMBER[len(kinds)]),
+    ]
     if len(kinds) == 1:
         tasks.append(("Which stroke is this?", kinds[0]))
         everything = [point for stroke in strokes for point in stroke]
-        tasks.append(("Where is it?", place(sum(p[0] for p in everything) / len(everything), sum(p[1] for p in everything) / len(everything))))
+        tasks.append(
+            (
+                "Where is it?",
+                place(
+                    sum(p[0] for p in everything) / len(everything),
+                    sum(p[1] for p in everything) / len(everything),
+                ),
+            )
+        )
     if len(directions) == 1:
         tasks.append(("Which way does the line go?", directions[0]))
     if len(openings) == 1:
@@ -132,12 +178,19 @@ WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
 def write_number(rng):
     """A row without an image: the only place where digits occur, as text."""
     value = rng.randrange(10)
-    return rng.choice([(f"Write {WORDS[value]} as a number.", str(value)), (f"Which number follows {(value - 1) % 10}?", str(value)),
-                       (f"Which number comes before {(value + 1) % 10}?", str(value))])
+    return rng.choice(
+        [
+            (f"Write {WORDS[value]} as a number.", str(value)),
+            (f"Which number follows {(value - 1) % 10}?", str(value)),
+            (f"Which number comes before {(value + 1) % 10}?", str(value)),
+        ]
+    )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--count", type=int, default=40000)
     parser.add_argument("--seed", type=int, default=0)
@@ -148,13 +201,29 @@ def main():
     for index in range(args.count):
         if index % 8 == 7:
             question, answer = write_number(rng)
-            rows.append({"id": f"text-{index:05d}", "conversations": [{"from": "human", "value": question}, {"from": "gpt", "value": answer}]})
+            rows.append(
+                {
+                    "id": f"text-{index:05d}",
+                    "conversations": [
+                        {"from": "human", "value": question},
+                        {"from": "gpt", "value": answer},
+                    ],
+                }
+            )
             continue
         image, question, answer = draw_shape(rng) if index % 3 == 0 else draw_strokes(rng)
         name = f"{index:05d}.png"
         image.save(args.out / "images" / name)
-        rows.append({"id": f"drawing-{index:05d}", "image": name,
-                     "conversations": [{"from": "human", "value": f"<image>\n{question}"}, {"from": "gpt", "value": answer}]})
+        rows.append(
+            {
+                "id": f"drawing-{index:05d}",
+                "image": name,
+                "conversations": [
+                    {"from": "human", "value": f"<image>\n{question}"},
+                    {"from": "gpt", "value": answer},
+                ],
+            }
+        )
     held_out = min(500, args.count // 10)
     (args.out / "train.json").write_text(json.dumps(rows[:-held_out]))
     (args.out / "eval.json").write_text(json.dumps(rows[-held_out:]))

@@ -1,7 +1,8 @@
 """Copies a model directory, its weights rounded to FP16 (half the bytes in the repository, and finer than BF16 for what a merge rounds).
 
-  store.py FROM_DIR TO_DIR
+store.py FROM_DIR TO_DIR
 """
+
 import argparse
 import json
 import pathlib
@@ -12,7 +13,9 @@ from safetensors.torch import load_file, save_file
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("source", type=pathlib.Path)
     parser.add_argument("target", type=pathlib.Path)
     args = parser.parse_args()
@@ -24,7 +27,10 @@ def main():
     config.pop("dtype", None)
     config["torch_dtype"] = "float16"
     (args.target / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    tensors = {name: tensor.to(torch.float16) for name, tensor in load_file(args.source / "model.safetensors").items()}
+    tensors = {
+        name: tensor.to(torch.float16)
+        for name, tensor in load_file(args.source / "model.safetensors").items()
+    }
     save_file(tensors, args.target / "model.safetensors", metadata={"format": "pt"})
 
 

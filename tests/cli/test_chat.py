@@ -45,7 +45,9 @@ class Chat:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.environ.update(TERM="xterm", XDG_STATE_HOME=str(state), OMP_NUM_THREADS="1")
-            os.execv(LFT, ["lft", "generate", "--model", str(model), "--max-new-tokens", "90000", *more])
+            os.execv(
+                LFT, ["lft", "generate", "--model", str(model), "--max-new-tokens", "90000", *more]
+            )
         self.shown = ""
         self.until(PROMPT)
 
@@ -55,7 +57,9 @@ class Chat:
         while text not in self.shown:
             ready, _, _ = select.select([self.fd], [], [], max(0, deadline - time.monotonic()))
             assert ready, f"no {text!r} in {self.shown[-2000:]!r}"
-            self.shown = (self.shown + os.read(self.fd, 4096).decode(errors="replace")).replace("\r\n", "\n")
+            self.shown = (self.shown + os.read(self.fd, 4096).decode(errors="replace")).replace(
+                "\r\n", "\n"
+            )
         seen, self.shown = self.shown.split(text, 1)
         return seen
 
@@ -67,7 +71,11 @@ class Chat:
         self.type(keys + "\r")
         begin = "".join(self.until("loop") + "loop" for _ in range(words))
         self.type(CTRL_C)
-        return (begin + self.until("\nstopped: the conversation goes on from here")).replace("^C", "").split("\n")[-1]
+        return (
+            (begin + self.until("\nstopped: the conversation goes on from here"))
+            .replace("^C", "")
+            .split("\n")[-1]
+        )
 
     def code(self):
         try:
@@ -95,12 +103,31 @@ def test_ctrl_c_stops_the_answer_and_the_conversation_goes_on_from_it(model, tmp
     text = f"{system}USER: hello ASSISTANT: {first}</s>USER: Name it. ASSISTANT:"
 
     def answer(prompt):
-        asked = [LFT, "generate", "--model", model, "--template", "plain", "--max-new-tokens", "12", "--prompt", prompt]
-        return subprocess.run(asked, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=True).stdout.strip()
+        asked = [
+            LFT,
+            "generate",
+            "--model",
+            model,
+            "--template",
+            "plain",
+            "--max-new-tokens",
+            "12",
+            "--prompt",
+            prompt,
+        ]
+        return subprocess.run(
+            asked,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
 
     want = answer(text)
     assert want.startswith(second[: len(want)]) and second[:6] == want[:6]
-    assert not answer(f"{system}USER: Name it. ASSISTANT:").startswith(want[:6]), "the first turn changes nothing: this proves nothing"
+    assert not answer(f"{system}USER: Name it. ASSISTANT:").startswith(want[:6]), (
+        "the first turn changes nothing: this proves nothing"
+    )
 
 
 def test_keys_edit_the_line_and_the_next_chat_remembers_it(model, tmp_path):

@@ -1,4 +1,5 @@
 """scripts/follow: what of metrics.jsonl is sent, when it ends, and that nothing is sent twice. A module of its name that records the calls stands for W&B."""
+
 import fcntl
 import json
 import os
@@ -40,11 +41,20 @@ class Run:
 
     def start(self):
         environment = os.environ | {"PYTHONPATH": str(self.library), "CALLS": str(self.record)}
-        return subprocess.Popen([sys.executable, ROOT / "scripts/follow", "--to", "wandb", self.out],
-                                env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen(
+            [sys.executable, ROOT / "scripts/follow", "--to", "wandb", self.out],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     def calls(self):
-        return [json.loads(line) for line in self.record.read_text().splitlines()] if self.record.exists() else []
+        return (
+            [json.loads(line) for line in self.record.read_text().splitlines()]
+            if self.record.exists()
+            else []
+        )
 
     def follow(self):
         done = self.start()
@@ -59,12 +69,20 @@ def run(tmp_path):
 
 
 def test_steps_and_evaluations_with_their_finite_numbers(run):
-    run.write(STEP % (1, "2.5") + '{"event":"memory","step":1,"peak_bytes":3.0}\n' + STEP % (2, "null")
-              + '{"event":"eval","step":2,"eval_loss":1.5,"samples":8}\n' + '{"step":3,"lo')
+    run.write(
+        STEP % (1, "2.5")
+        + '{"event":"memory","step":1,"peak_bytes":3.0}\n'
+        + STEP % (2, "null")
+        + '{"event":"eval","step":2,"eval_loss":1.5,"samples":8}\n'
+        + '{"step":3,"lo'
+    )
     first, *logged, last = run.follow()
     assert first[:3] == ["init", "lft", "run"] and first[4] == {"version": 1, "lora.rank": 4}
-    assert logged == [["log", 1, {"loss": 2.5, "lrs.projector": 0.5}], ["log", 2, {"lrs.projector": 0.5}],
-                      ["log", 2, {"eval_loss": 1.5, "samples": 8.0}]]
+    assert logged == [
+        ["log", 1, {"loss": 2.5, "lrs.projector": 0.5}],
+        ["log", 2, {"lrs.projector": 0.5}],
+        ["log", 2, {"eval_loss": 1.5, "samples": 8.0}],
+    ]
     assert last == ["finish"]
 
 
@@ -72,7 +90,9 @@ def test_started_again_it_goes_on_in_the_same_run(run):
     run.write(STEP % (1, "3") + STEP % (2, "2"))
     run.follow()
     # As a run resumed from step 1 leaves it.
-    (run.out / "metrics.jsonl").write_text(STEP % (1, "3") + '{"event":"resume","step":1}\n' + STEP % (2, "2") + STEP % (3, "1"))
+    (run.out / "metrics.jsonl").write_text(
+        STEP % (1, "3") + '{"event":"resume","step":1}\n' + STEP % (2, "2") + STEP % (3, "1")
+    )
     calls = run.follow()
     assert [call[1] for call in calls if call[0] == "log"] == [1, 2, 3]
     assert len({call[3] for call in calls if call[0] == "init"}) == 1
@@ -96,4 +116,8 @@ def test_a_library_that_is_missing_is_named(run):
     (run.library / "wandb.py").write_text("import there_is_no_such_module")
     program = run.start()
     _, errors = program.communicate(timeout=60)
-    assert program.returncode == 1 and "there_is_no_such_module is not installed" in errors and "wandb" in errors
+    assert (
+        program.returncode == 1
+        and "there_is_no_such_module is not installed" in errors
+        and "wandb" in errors
+    )

@@ -12,7 +12,14 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("LFT_BIN", str(ROOT / "build" / "lft"))
 TIMEOUT = 3
-SETS = {"train.grad_accum": 4, "train.batch_size": 1, "train.max_steps": 2000, "dist.timeout_s": TIMEOUT, "data.eval": "", "train.shard": "base"}
+SETS = {
+    "train.grad_accum": 4,
+    "train.batch_size": 1,
+    "train.max_steps": 2000,
+    "dist.timeout_s": TIMEOUT,
+    "data.eval": "",
+    "train.shard": "base",
+}
 
 
 def ip(*words):
@@ -27,10 +34,20 @@ class Halves:
 
     def __enter__(self):
         first, second = self.names
-        words = [["netns", "add", first], ["netns", "add", second], ["link", "add", first, "type", "veth", "peer", "name", second]]
+        words = [
+            ["netns", "add", first],
+            ["netns", "add", second],
+            ["link", "add", first, "type", "veth", "peer", "name", second],
+        ]
         for number, name in enumerate(self.names, start=1):
-            words += [["link", "set", name, "netns", name], ["-n", name, "addr", "add", f"10.77.0.{number}/24", "dev", name]]
-            words += [["-n", name, "link", "set", name, "up"], ["-n", name, "link", "set", "lo", "up"]]
+            words += [
+                ["link", "set", name, "netns", name],
+                ["-n", name, "addr", "add", f"10.77.0.{number}/24", "dev", name],
+            ]
+            words += [
+                ["-n", name, "link", "set", name, "up"],
+                ["-n", name, "link", "set", "lo", "up"],
+            ]
         for each in words:
             done = ip(*each)
             if done.returncode != 0:
@@ -48,21 +65,59 @@ class Halves:
 
     def start(self, out, rank, number, local):
         """A process of four in a half, on a machine of its name, as far as it sees."""
-        sets = [word for name, value in {"output_dir": out, **SETS}.items() for word in ("--set", f"{name}={value}")]
+        sets = [
+            word
+            for name, value in {"output_dir": out, **SETS}.items()
+            for word in ("--set", f"{name}={value}")
+        ]
         half = self.names[number]
-        inside = ["ip", "netns", "exec", half, "unshare", "-u", "sh", "-c", f'hostname machine{number} && exec "$@"', "sh"]
-        variables = {"OMP_NUM_THREADS": 1, "RANK": rank, "WORLD_SIZE": 4, "LOCAL_RANK": local, "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": 29500}
-        environment = dict(os.environ, GLOO_SOCKET_IFNAME=half, **{name: str(value) for name, value in variables.items()})
+        inside = [
+            "ip",
+            "netns",
+            "exec",
+            half,
+            "unshare",
+            "-u",
+            "sh",
+            "-c",
+            f'hostname machine{number} && exec "$@"',
+            "sh",
+        ]
+        variables = {
+            "OMP_NUM_THREADS": 1,
+            "RANK": rank,
+            "WORLD_SIZE": 4,
+            "LOCAL_RANK": local,
+            "MASTER_ADDR": "10.77.0.1",
+            "MASTER_PORT": 29500,
+        }
+        environment = dict(
+            os.environ,
+            GLOO_SOCKET_IFNAME=half,
+            **{name: str(value) for name, value in variables.items()},
+        )
         command = [*inside, BINARY, "train", str(ROOT / "recipes/quickstart.yaml"), *sets]
-        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
 
 def run_until_cut(halves, out, numbers):
     """(codes, stderr of each, seconds from the cut to the end of all) of ranks in the halves of these numbers."""
-    runs = [halves.start(out, rank, number, numbers[:rank].count(number)) for rank, number in enumerate(numbers)]
+    runs = [
+        halves.start(out, rank, number, numbers[:rank].count(number))
+        for rank, number in enumerate(numbers)
+    ]
     metrics = out / "metrics.jsonl"
     try:
-        while all(run.poll() is None for run in runs) and not (metrics.exists() and metrics.read_text().count('"loss"') >= 5):
+        while all(run.poll() is None for run in runs) and not (
+            metrics.exists() and metrics.read_text().count('"loss"') >= 5
+        ):
             time.sleep(0.01)
         assert halves.cut()
         begin = time.monotonic()
@@ -75,13 +130,23 @@ def run_until_cut(halves, out, numbers):
 
 
 def test_both_halves_end_and_name_the_other(tmp_path):
-    cases = {"first": [0, 1, 1, 1], "last": [0, 0, 0, 1]}  # that is cut off: the halves of ranks 0 to 3
+    cases = {
+        "first": [0, 1, 1, 1],
+        "last": [0, 0, 0, 1],
+    }  # that is cut off: the halves of ranks 0 to 3
     try:
         ip("-V")
     except FileNotFoundError:
         pytest.skip("there is no program called ip")
-    with concurrent.futures.ThreadPoolExecutor() as pool, Halves(f"lft{os.getpid()}x") as x, Halves(f"lft{os.getpid()}y") as y:
-        ends = [pool.submit(run_until_cut, halves, tmp_path / name, cases[name]) for halves, name in ((x, "first"), (y, "last"))]
+    with (
+        concurrent.futures.ThreadPoolExecutor() as pool,
+        Halves(f"lft{os.getpid()}x") as x,
+        Halves(f"lft{os.getpid()}y") as y,
+    ):
+        ends = [
+            pool.submit(run_until_cut, halves, tmp_path / name, cases[name])
+            for halves, name in ((x, "first"), (y, "last"))
+        ]
         ends = [end.result() for end in ends]
     for (name, numbers), (codes, said, seconds) in zip(cases.items(), ends):
         assert codes == [6] * 4, said
@@ -93,4 +158,6 @@ def test_both_halves_end_and_name_the_other(tmp_path):
         # The other half cannot hear what rank 0 says.
         assert sum(blocks[rank] for rank in far) == 1 and "rank 0 on machine0" in said[far[0]], said
         steps = (tmp_path / name / "metrics.jsonl").read_text().count('"loss"')
-        assert (tmp_path / name / f"checkpoints/step-{steps}").is_dir(), os.listdir(tmp_path / name / "checkpoints")
+        assert (tmp_path / name / f"checkpoints/step-{steps}").is_dir(), os.listdir(
+            tmp_path / name / "checkpoints"
+        )

@@ -31,11 +31,19 @@ def command(out, *more):
 
 
 def environment(**variables):
-    return dict(os.environ, OMP_NUM_THREADS="1", **{name: str(value) for name, value in variables.items()})
+    return dict(
+        os.environ, OMP_NUM_THREADS="1", **{name: str(value) for name, value in variables.items()}
+    )
 
 
 def weights(out):
-    return [(out / name).read_bytes() for name in (f"checkpoints/step-{STEPS}/trainables.safetensors", "adapter/adapter_model.safetensors")]
+    return [
+        (out / name).read_bytes()
+        for name in (
+            f"checkpoints/step-{STEPS}/trainables.safetensors",
+            "adapter/adapter_model.safetensors",
+        )
+    ]
 
 
 def steps(out):
@@ -59,15 +67,33 @@ def free_port():
 
 def together(out, variables):
     """Runs a process for each set of variables; (codes, stderr of each)."""
-    running = [subprocess.Popen(command(out), cwd=ROOT, env=environment(**each), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for each in variables]
+    running = [
+        subprocess.Popen(
+            command(out),
+            cwd=ROOT,
+            env=environment(**each),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for each in variables
+    ]
     said = [each.communicate(timeout=120)[1] for each in running]
     return [each.returncode for each in running], said
 
 
 def test_made_up_slurm(one, tmp_path):
     port = free_port()
-    job = {"SLURM_NTASKS": 2, "SLURM_JOB_ID": 4711, "SLURM_STEP_ID": 0, "SLURM_JOB_NODELIST": "localhost", "MASTER_PORT": port}
-    codes, said = together(tmp_path / "run", [dict(job, SLURM_PROCID=rank, SLURM_LOCALID=rank) for rank in range(2)])
+    job = {
+        "SLURM_NTASKS": 2,
+        "SLURM_JOB_ID": 4711,
+        "SLURM_STEP_ID": 0,
+        "SLURM_JOB_NODELIST": "localhost",
+        "MASTER_PORT": port,
+    }
+    codes, said = together(
+        tmp_path / "run", [dict(job, SLURM_PROCID=rank, SLURM_LOCALID=rank) for rank in range(2)]
+    )
     assert codes == [0, 0], said
     assert said[1] == ""
     assert weights(tmp_path / "run") == weights(one)
@@ -76,7 +102,11 @@ def test_made_up_slurm(one, tmp_path):
 def test_made_up_open_mpi(one, tmp_path):
     job = {"OMPI_COMM_WORLD_SIZE": 2, "OMPI_COMM_WORLD_LOCAL_SIZE": 2, "MASTER_PORT": free_port()}
     codes, said = together(
-        tmp_path / "run", [dict(job, OMPI_COMM_WORLD_RANK=rank, OMPI_COMM_WORLD_LOCAL_RANK=rank) for rank in range(2)]
+        tmp_path / "run",
+        [
+            dict(job, OMPI_COMM_WORLD_RANK=rank, OMPI_COMM_WORLD_LOCAL_RANK=rank)
+            for rank in range(2)
+        ],
     )
     assert codes == [0, 0], said
     assert weights(tmp_path / "run") == weights(one)
@@ -95,7 +125,19 @@ def test_two_starters_that_contradict_each_other(tmp_path):
 
 
 def torchrun(*more):
-    return [sys.executable, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", *more]
+    return [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--no-python",
+        "--nproc-per-node",
+        "2",
+        "--rdzv-backend",
+        "c10d",
+        "--rdzv-endpoint",
+        "127.0.0.1:0",
+        *more,
+    ]
 
 
 def children_of(pid):
@@ -110,10 +152,17 @@ def children_of(pid):
 def test_torchrun_starts_again_what_was_killed(one, tmp_path):
     out = tmp_path / "run"
     agent = subprocess.Popen(
-        torchrun("--max-restarts", "1", *command(out, "--resume")), cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        torchrun("--max-restarts", "1", *command(out, "--resume")),
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     metrics = out / "metrics.jsonl"
-    while agent.poll() is None and not (metrics.exists() and metrics.read_text().count('"loss"') >= 3):
+    while agent.poll() is None and not (
+        metrics.exists() and metrics.read_text().count('"loss"') >= 3
+    ):
         time.sleep(0.01)
     os.kill(children_of(agent.pid)[-1], signal.SIGKILL)
     said = agent.communicate(timeout=120)[1]
@@ -126,7 +175,11 @@ def test_torchrun_starts_again_what_was_killed(one, tmp_path):
 def test_torchrun_shows_the_block_of_a_run_that_fails(tmp_path):
     """torchrun returns 1 whatever its children return; what they failed with is in its summary."""
     done = subprocess.run(
-        torchrun(*command(tmp_path / "run", "--set", "train.grad_accum=1")), cwd=ROOT, env=environment(), capture_output=True, text=True
+        torchrun(*command(tmp_path / "run", "--set", "train.grad_accum=1")),
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 1
     assert done.stderr.count("\nerror:") == 1

@@ -3,6 +3,7 @@
 Run with the pinned peers (scripts/peers.txt): python tests/goldens/make_fits.py [--full OUT]. --full writes whole photographs at 336 instead,
 for a check by hand. Photographs: scikit-image (public domain or CC0) and scikit-learn (china.jpg, CC BY, Romain Guy).
 """
+
 import argparse
 import pathlib
 
@@ -18,13 +19,22 @@ from transformers.models.llava.image_processing_llava import LlavaImageProcessor
 
 
 def photo(name):
-    folder = pathlib.Path(sklearn.datasets.__file__).parent / "images" if name == "china.jpg" else pathlib.Path(skimage.__file__).parent / "data"
+    folder = (
+        pathlib.Path(sklearn.datasets.__file__).parent / "images"
+        if name == "china.jpg"
+        else pathlib.Path(skimage.__file__).parent / "data"
+    )
     return Image.open(folder / name).convert("RGB")
 
 
 def fit(image, size, pad, normalise=False):
-    processor = LlavaImageProcessor(size={"shortest_edge": size}, crop_size={"height": size, "width": size}, do_pad=pad,
-                                    do_rescale=normalise, do_normalize=normalise)
+    processor = LlavaImageProcessor(
+        size={"shortest_edge": size},
+        crop_size={"height": size, "width": size},
+        do_pad=pad,
+        do_rescale=normalise,
+        do_normalize=normalise,
+    )
     return torch.as_tensor(processor(image, return_tensors="pt")["pixel_values"][0]).contiguous()
 
 
@@ -40,7 +50,15 @@ def small_cases():
 
 
 def full_cases():
-    for name in ["astronaut.png", "chelsea.png", "coffee.png", "china.jpg", "rocket.jpg", "retina.jpg", "hubble_deep_field.jpg"]:
+    for name in [
+        "astronaut.png",
+        "chelsea.png",
+        "coffee.png",
+        "china.jpg",
+        "rocket.jpg",
+        "retina.jpg",
+        "hubble_deep_field.jpg",
+    ]:
         yield name, photo(name), [336, 64]
 
 
@@ -57,8 +75,14 @@ def main():
                 assert fitted.dtype == torch.uint8
                 tensors[f"{name}.{mode}.{size}"] = fitted
     if not full:
-        tensors["normalised.astronaut_wide.pad.17"] = fit(photo("astronaut.png").crop((150, 20, 247, 81)), 17, True, normalise=True)
-    versions = {"transformers": transformers.__version__, "torch": torch.__version__, "torchvision": torchvision.__version__}
+        tensors["normalised.astronaut_wide.pad.17"] = fit(
+            photo("astronaut.png").crop((150, 20, 247, 81)), 17, True, normalise=True
+        )
+    versions = {
+        "transformers": transformers.__version__,
+        "torch": torch.__version__,
+        "torchvision": torchvision.__version__,
+    }
     out = full or str(pathlib.Path(__file__).parent / "fits" / "fits.safetensors")
     save_file(tensors, out, metadata=versions)
     print(out, sum(t.numel() * t.element_size() for t in tensors.values()), "bytes", versions)

@@ -4,6 +4,7 @@
 
 Run: python tests/goldens/make_images.py   (made with Pillow 13.0.0, numpy 2; seed 7)
 """
+
 import io
 import pathlib
 import struct
@@ -20,7 +21,10 @@ HEIGHT, WIDTH = 9, 13
 def pixels(channels, height=HEIGHT, width=WIDTH):
     """Smooth waves with a little noise: JPEG and WebP have something to keep and something to lose."""
     y, x = np.mgrid[0:height, 0:width]
-    waves = [127 + 100 * np.sin(x / (3.0 + c) + y / (4.0 - c / 2)) + RANDOM.randn(height, width) * 8 for c in range(channels)]
+    waves = [
+        127 + 100 * np.sin(x / (3.0 + c) + y / (4.0 - c / 2)) + RANDOM.randn(height, width) * 8
+        for c in range(channels)
+    ]
     return np.stack(waves, -1).clip(0, 255).astype(np.uint8)
 
 
@@ -34,14 +38,40 @@ def raw_png(depth, colour, channels, palette_entries=0):
     rows = b"".join(b"\0" + RANDOM.bytes(row_bytes) for _ in range(HEIGHT))
     palette = chunk(b"PLTE", RANDOM.bytes(3 * palette_entries)) if palette_entries else b""
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", WIDTH, HEIGHT, depth, colour, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + header + palette + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + header
+        + palette
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
 
 
 def bmp(bits, height, masks=b"", palette=b""):
     data = RANDOM.bytes((WIDTH * bits + 31) // 32 * 4 * abs(height))
     offset = 54 + len(masks) + len(palette)
-    info = struct.pack("<IiiHHIIiiII", 40, WIDTH, height, 1, bits, 3 if masks else 0, len(data), 0, 0, len(palette) // 4, 0)
-    return b"BM" + struct.pack("<IHHI", offset + len(data), 0, 0, offset) + info + masks + palette + data
+    info = struct.pack(
+        "<IiiHHIIiiII",
+        40,
+        WIDTH,
+        height,
+        1,
+        bits,
+        3 if masks else 0,
+        len(data),
+        0,
+        0,
+        len(palette) // 4,
+        0,
+    )
+    return (
+        b"BM"
+        + struct.pack("<IHHI", offset + len(data), 0, 0, offset)
+        + info
+        + masks
+        + palette
+        + data
+    )
 
 
 def exif(orientation):
@@ -59,7 +89,9 @@ def write_jpegs(rgb, grey):
     Image.fromarray(pixels(4), "CMYK").save(OUT / "cmyk.jpg")
     for orientation in range(1, 9):
         rgb.save(OUT / f"exif{orientation}.jpg", exif=exif(orientation))
-    rgb.save(OUT / "xmp6.jpg", xmp=b'<x:xmpmeta><rdf:Description tiff:Orientation="6"/></x:xmpmeta>')
+    rgb.save(
+        OUT / "xmp6.jpg", xmp=b'<x:xmpmeta><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
+    )
     rgb.save(OUT / "exif1_xmp6.jpg", exif=exif(1), xmp=b'<rdf:Description tiff:Orientation="6"/>')
     Image.fromarray(pixels(3, 1, 300)).save(OUT / "wide300.jpg")
     Image.fromarray(pixels(3, 300, 1)).save(OUT / "tall300.jpg")
@@ -68,7 +100,11 @@ def write_jpegs(rgb, grey):
 
 def write_pngs(rgb, grey):
     greys = [(depth, 0, 1) for depth in (1, 2, 4, 8, 16)]
-    colours = [(depth, colour, channels) for depth in (8, 16) for colour, channels in ((2, 3), (4, 2), (6, 4))]
+    colours = [
+        (depth, colour, channels)
+        for depth in (8, 16)
+        for colour, channels in ((2, 3), (4, 2), (6, 4))
+    ]
     for depth, colour, channels in greys + colours:
         (OUT / f"depth{depth}_colour{colour}.png").write_bytes(raw_png(depth, colour, channels))
     for depth in (1, 2, 4, 8):

@@ -6,6 +6,7 @@ ANLS, ChartQA's relaxed accuracy as Pix2Struct computes it.
 
     python tests/goldens/make_metrics.py
 """
+
 import json
 import pathlib
 import random
@@ -18,13 +19,54 @@ from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 OUT = pathlib.Path(__file__).parent / "metrics" / "metrics.json"
 
 # --- VQAv2 ---------------------------------------------------------------------------------------
-MARKS = [";", "/", "[", "]", '"', "{", "}", "(", ")", "=", "+", "\\", "_", "-", ">", "<", "@", "`",
-         ",", "?", "!"]
-DIGITS = {"none": "0", "zero": "0", "one": "1", "two": "2", "three": "3", "four": "4", "five": "5",
-          "six": "6", "seven": "7", "eight": "8", "nine": "9", "ten": "10"}
-CONTRACTIONS = {"dont": "don't", "isnt": "isn't", "hes": "he's", "couldnt've": "couldn't've",
-                "couldn'tve": "couldn't've", "yall'll": "y'all'll", "whats": "what's",
-                "oclock": "o'clock", "somebody'd": "somebodyd"}
+MARKS = [
+    ";",
+    "/",
+    "[",
+    "]",
+    '"',
+    "{",
+    "}",
+    "(",
+    ")",
+    "=",
+    "+",
+    "\\",
+    "_",
+    "-",
+    ">",
+    "<",
+    "@",
+    "`",
+    ",",
+    "?",
+    "!",
+]
+DIGITS = {
+    "none": "0",
+    "zero": "0",
+    "one": "1",
+    "two": "2",
+    "three": "3",
+    "four": "4",
+    "five": "5",
+    "six": "6",
+    "seven": "7",
+    "eight": "8",
+    "nine": "9",
+    "ten": "10",
+}
+CONTRACTIONS = {
+    "dont": "don't",
+    "isnt": "isn't",
+    "hes": "he's",
+    "couldnt've": "couldn't've",
+    "couldn'tve": "couldn't've",
+    "yall'll": "y'all'll",
+    "whats": "what's",
+    "oclock": "o'clock",
+    "somebody'd": "somebodyd",
+}
 
 
 def vqa_punctuation(text):
@@ -50,7 +92,7 @@ def vqa(answer, references):
     given, right = vqa_normal(answer), [vqa_normal(r) for r in references]
     scores = []
     for person in range(len(right)):
-        others = right[:person] + right[person + 1:]
+        others = right[:person] + right[person + 1 :]
         scores.append(min(1, sum(other == given for other in others) / 3))
     return sum(scores) / len(scores)
 
@@ -95,43 +137,114 @@ def relaxed(answer, references):
 
 
 VQA = [
-    ("yes", ["yes"] * 10), ("Yes.", ["yes"] * 10), ("yes", ["no"] * 3 + ["yes"] * 7),
-    ("no", ["no"] * 3 + ["yes"] * 7), ("no", ["no"] * 2 + ["yes"] * 8), ("no", ["no"] + ["yes"] * 9),
-    ("two", ["2"] * 4 + ["two"] * 6), ("The cat", ["cat"] * 5 + ["a cat"] * 5),
-    ("1,000", ["1000"] * 10), ("3.5", ["3.5"] * 6 + ["35"] * 4), ("dont know", ["don't know"] * 10),
-    ("red/white", ["red white"] * 10), ("red , white", ["red white"] * 10), ("U.S.A.", ["usa"] * 10),
-    ("9:00", ["9:00"] * 10), ("t-shirt", ["t shirt"] * 8 + ["tshirt"] * 2), ("he's", ["hes"] * 10),
-    ("somebody'd", ["somebodyd"] * 10), ("none", ["0"] * 10), ("(left)", ["left"] * 10),
-    ("couldnt've", ["couldn't've"] * 10), ("what\ntime", ["what time"] * 10), ("", ["yes"] * 10),
-    ("Éclair", ["éclair"] * 10), ("a", ["an"] * 10),
+    ("yes", ["yes"] * 10),
+    ("Yes.", ["yes"] * 10),
+    ("yes", ["no"] * 3 + ["yes"] * 7),
+    ("no", ["no"] * 3 + ["yes"] * 7),
+    ("no", ["no"] * 2 + ["yes"] * 8),
+    ("no", ["no"] + ["yes"] * 9),
+    ("two", ["2"] * 4 + ["two"] * 6),
+    ("The cat", ["cat"] * 5 + ["a cat"] * 5),
+    ("1,000", ["1000"] * 10),
+    ("3.5", ["3.5"] * 6 + ["35"] * 4),
+    ("dont know", ["don't know"] * 10),
+    ("red/white", ["red white"] * 10),
+    ("red , white", ["red white"] * 10),
+    ("U.S.A.", ["usa"] * 10),
+    ("9:00", ["9:00"] * 10),
+    ("t-shirt", ["t shirt"] * 8 + ["tshirt"] * 2),
+    ("he's", ["hes"] * 10),
+    ("somebody'd", ["somebodyd"] * 10),
+    ("none", ["0"] * 10),
+    ("(left)", ["left"] * 10),
+    ("couldnt've", ["couldn't've"] * 10),
+    ("what\ntime", ["what time"] * 10),
+    ("", ["yes"] * 10),
+    ("Éclair", ["éclair"] * 10),
+    ("a", ["an"] * 10),
 ]
 ANLS = [
-    ("ITC Limited", ["ITC limited", "itc"]), ("ITC Limted", ["ITC limited"]), ("", ["x"]),
-    ("  12  May 1990", ["12 may 1990"]), ("abc", ["xyz"]), ("abcd", ["abxy"]), ("abcde", ["abxyz"]),
-    ("naïve café", ["naive cafe"]), ("東京", ["東京都"]), ("ÀÉ", ["àé"]),
+    ("ITC Limited", ["ITC limited", "itc"]),
+    ("ITC Limted", ["ITC limited"]),
+    ("", ["x"]),
+    ("  12  May 1990", ["12 may 1990"]),
+    ("abc", ["xyz"]),
+    ("abcd", ["abxy"]),
+    ("abcde", ["abxyz"]),
+    ("naïve café", ["naive cafe"]),
+    ("東京", ["東京都"]),
+    ("ÀÉ", ["àé"]),
 ]
 RELAXED = [
-    ("10.4", ["10"]), ("10.51", ["10"]), ("9.5", ["10"]), ("9.49", ["10"]), ("12%", ["0.12"]),
-    ("12%", ["12"]), ("Yes", ["yes"]), ("0", ["0"]), ("0.0", ["0"]), ("-3", ["-3.1"]), ("1e3", ["1000"]),
-    ("+5", ["5"]), ("1_000", ["1000"]), ("1,000", ["1000"]), ("3 apples", ["3"]), ("nan", ["nan"]),
-    ("1.", ["1"]), (".5", ["0.5"]), ("0x10", ["16"]), ("5 %", ["0.05"]), ("--5", ["5"]), ("inf", ["1"]),
+    ("10.4", ["10"]),
+    ("10.51", ["10"]),
+    ("9.5", ["10"]),
+    ("9.49", ["10"]),
+    ("12%", ["0.12"]),
+    ("12%", ["12"]),
+    ("Yes", ["yes"]),
+    ("0", ["0"]),
+    ("0.0", ["0"]),
+    ("-3", ["-3.1"]),
+    ("1e3", ["1000"]),
+    ("+5", ["5"]),
+    ("1_000", ["1000"]),
+    ("1,000", ["1000"]),
+    ("3 apples", ["3"]),
+    ("nan", ["nan"]),
+    ("1.", ["1"]),
+    (".5", ["0.5"]),
+    ("0x10", ["16"]),
+    ("5 %", ["0.05"]),
+    ("--5", ["5"]),
+    ("inf", ["1"]),
 ]
 CAPTIONS = [
-    ("A man is riding a bike down the street.", ["A man rides a bicycle on a city street.", "A person riding a bike down a road.", "Man on a bike in the street."]),
-    ("Two dogs play in the snow", ["Two dogs are playing in the snow.", "A pair of dogs run through snow"]),
-    ("a red double-decker bus", ["A red double-decker bus is parked near a building.", "The bus is red."]),
+    (
+        "A man is riding a bike down the street.",
+        [
+            "A man rides a bicycle on a city street.",
+            "A person riding a bike down a road.",
+            "Man on a bike in the street.",
+        ],
+    ),
+    (
+        "Two dogs play in the snow",
+        ["Two dogs are playing in the snow.", "A pair of dogs run through snow"],
+    ),
+    (
+        "a red double-decker bus",
+        ["A red double-decker bus is parked near a building.", "The bus is red."],
+    ),
     ("It's a cat, isn't it?", ["A cat sits on a mat.", "It's a cat on a mat."]),
-    ("A sign that says \"STOP\"", ["A stop sign at the corner.", "A red stop sign that says stop."]),
+    ('A sign that says "STOP"', ["A stop sign at the corner.", "A red stop sign that says stop."]),
     ("", ["A plate of food.", "Food on a plate"]),
-    ("A plate of food (rice & beans) for $5.00", ["A plate of rice and beans.", "rice & beans on a plate"]),
+    (
+        "A plate of food (rice & beans) for $5.00",
+        ["A plate of rice and beans.", "rice & beans on a plate"],
+    ),
     ("a man a man a man a man", ["A man stands.", "a man with a man"]),
 ]
 SENTENCES = [
-    "A man's dog, isn't it? It's 3.5 ft. tall.", "Two people (a boy & a girl) play \"ball\" in the U.S. -- really...",
-    "A red/blue T-shirt costs $5.00; can't buy.", "the dogs' bowls", "Mr. Smith doesn't like well-known cafés",
-    "I'm we're you've he'd they'll", "a cat.A dog", "10:30 a.m. on 5/6/2020", "50% of #1", "gonna wanna cannot",
-    "'quoted' words", "half-eaten pizza w/ cheese", "A man, woman and child's kite.", "1,000 people",
-    "black&white photo", "a — b – c", "the 1990's", "what?! wow!!", "etc. and so on",
+    "A man's dog, isn't it? It's 3.5 ft. tall.",
+    'Two people (a boy & a girl) play "ball" in the U.S. -- really...',
+    "A red/blue T-shirt costs $5.00; can't buy.",
+    "the dogs' bowls",
+    "Mr. Smith doesn't like well-known cafés",
+    "I'm we're you've he'd they'll",
+    "a cat.A dog",
+    "10:30 a.m. on 5/6/2020",
+    "50% of #1",
+    "gonna wanna cannot",
+    "'quoted' words",
+    "half-eaten pizza w/ cheese",
+    "A man, woman and child's kite.",
+    "1,000 people",
+    "black&white photo",
+    "a — b – c",
+    "the 1990's",
+    "what?! wow!!",
+    "etc. and so on",
 ]
 
 

@@ -2,19 +2,33 @@
 
 Run: python tests/goldens/make_safetensors.py   (made with safetensors 0.8.0, torch 2.11.0)
 """
+
 import pathlib
 
 import torch
 from safetensors.torch import save_file
 
 KINDS = {
-    "bool": torch.bool, "u8": torch.uint8, "i8": torch.int8,
-    "i16": torch.int16, "u16": torch.uint16, "i32": torch.int32, "u32": torch.uint32,
-    "i64": torch.int64, "u64": torch.uint64, "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64,
-    "f8_e4m3": torch.float8_e4m3fn, "f8_e5m2": torch.float8_e5m2,
+    "bool": torch.bool,
+    "u8": torch.uint8,
+    "i8": torch.int8,
+    "i16": torch.int16,
+    "u16": torch.uint16,
+    "i32": torch.int32,
+    "u32": torch.uint32,
+    "i64": torch.int64,
+    "u64": torch.uint64,
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "f32": torch.float32,
+    "f64": torch.float64,
+    "f8_e4m3": torch.float8_e4m3fn,
+    "f8_e5m2": torch.float8_e5m2,
 }
 
 tensors = {name: (torch.arange(6).reshape(2, 3) * 0.5).to(kind) for name, kind in KINDS.items()}
 tensors["scalar"] = torch.tensor(7.0)
 tensors["empty"] = torch.zeros(0, 4, dtype=torch.float16)
-save_file(tensors, pathlib.Path(__file__).parent / "all_dtypes.safetensors", metadata={"format": "pt"})
+save_file(
+    tensors, pathlib.Path(__file__).parent / "all_dtypes.safetensors", metadata={"format": "pt"}
+)

@@ -1,5 +1,6 @@
 """scripts/gpu and scripts/bench/gpu as they run on a machine with a GPU, with stand-ins for all that they start there: every documented call, in its order and its
 time, with its records and its logs; and what happens where a program crashes, hangs, says much, or finds no GPU."""
+
 import json
 import os
 import pathlib
@@ -30,9 +31,19 @@ HEADER = (ROOT / "scripts/gpu").read_text().split('"""')[1]
 def bench(tmp_path):
     """A pack and a PATH of stand-ins."""
     pack, bin_ = tmp_path / "pack", tmp_path / "bin"
-    for folder in (pack / "lib", bin_, *(pack / "shards" / name for name in ("776", "1076", "2076", "quickstart-train", "quickstart-held_out"))):
+    for folder in (
+        pack / "lib",
+        bin_,
+        *(
+            pack / "shards" / name
+            for name in ("776", "1076", "2076", "quickstart-train", "quickstart-held_out")
+        ),
+    ):
         folder.mkdir(parents=True)
-    for folder, names in ((pack, ("lft", "test_kernels", "test_gpu", "kernel_bench")), (bin_, ("python", "compute-sanitizer"))):
+    for folder, names in (
+        (pack, ("lft", "test_kernels", "test_gpu", "kernel_bench")),
+        (bin_, ("python", "compute-sanitizer")),
+    ):
         for name in names:
             shutil.copy(ROOT / "tests/gpu/stand_in.py", folder / name)
             (folder / name).chmod(0o755)
@@ -52,7 +63,10 @@ def run(bench, command, how="", expect=0):
 
 
 def documented(bench, out):
-    return [call.replace("runs/pack", str(bench / "pack")).replace("FOLDER", str(out)) for call in CALL.findall(HEADER)]
+    return [
+        call.replace("runs/pack", str(bench / "pack")).replace("FOLDER", str(out))
+        for call in CALL.findall(HEADER)
+    ]
 
 
 def records(out):
@@ -62,21 +76,31 @@ def records(out):
 def test_the_documented_calls_run_in_their_order_and_leave_records_and_logs(bench):
     calls = documented(bench, bench / "out")
     assert [call.split()[0] for call in calls] == ["scripts/gpu"] * 3 + ["scripts/bench/gpu"]
-    steps = {1: ["smoke", "train"], 2: ["runs", "kernels", "train"], 3: ["primitives", "counts", "sanitizer"]}
+    steps = {
+        1: ["smoke", "train"],
+        2: ["runs", "kernels", "train"],
+        3: ["primitives", "counts", "sanitizer"],
+    }
     trained = {}
     for number, names in steps.items():
         out = bench / f"out{number}"
         text = run(bench, documented(bench, out)[number - 1] + " --minutes 2")
         assert re.findall(r"^== (\w+)", text, re.M) == names
         files = sorted(path.name for path in out.iterdir())
-        assert files == sorted([f"{name}.json" for name in names] + [f"{name}.log" for name in names])  # at most six
+        assert files == sorted(
+            [f"{name}.json" for name in names] + [f"{name}.log" for name in names]
+        )  # at most six
         found = records(out)
         assert all(record["commit"] == "abc1234" for record in found.values())
         for name in ("smoke", "runs", "sanitizer"):
-            assert {part["result"] for part in found.get(name, {"parts": {}})["parts"].values()} <= {"pass"}, found[name]
+            assert {
+                part["result"] for part in found.get(name, {"parts": {}})["parts"].values()
+            } <= {"pass"}, found[name]
         if "train" in found:
             case = found["train"]["results"][0]
-            assert case["case"] == "7b:r128:s1076:t16k:d0" and case["over"]["peft+ckpt"] == pytest.approx(16140 / 0.8 / 9000)
+            assert case["case"] == "7b:r128:s1076:t16k:d0" and case["over"][
+                "peft+ckpt"
+            ] == pytest.approx(16140 / 0.8 / 9000)
             for case, sides in trained.items():  # the second call goes on where the first ended
                 for side, done in sides.items():
                     assert found["train"]["runs"][case][side][: len(done)] == done
@@ -95,9 +119,15 @@ def test_the_documented_calls_run_in_their_order_and_leave_records_and_logs(benc
 def test_a_train_goes_on_from_an_earlier_record(bench):
     case = "--cases 7b:r16:s776:t1:d0 --sides lft --runs 2 --minutes 5"
     out = bench / "train.json"
-    run(bench, f"scripts/bench/gpu train {case} --build {bench / 'pack'} --out {out} --after {bench / 'nothing.json'}")
+    run(
+        bench,
+        f"scripts/bench/gpu train {case} --build {bench / 'pack'} --out {out} --after {bench / 'nothing.json'}",
+    )
     assert len(records(bench)["train"]["runs"]["7b:r16:s776:t1:d0"]["lft"]) == 2
-    run(bench, f"scripts/bench/gpu train {case} --build {bench / 'pack'} --out {bench / 'more.json'} --after {out}")
+    run(
+        bench,
+        f"scripts/bench/gpu train {case} --build {bench / 'pack'} --out {bench / 'more.json'} --after {out}",
+    )
     assert len(records(bench)["more"]["runs"]["7b:r16:s776:t1:d0"]["lft"]) == 2
     assert "trained, says lft" not in (bench / "more.log").read_text()
 
@@ -105,26 +135,48 @@ def test_a_train_goes_on_from_an_earlier_record(bench):
 def test_calls_end_within_ten_minutes_and_are_short():
     text = (ROOT / "scripts/gpu").read_text()
     most = float(re.search(r'"--minutes", type=float, default=([\d.]+)', text)[1])
-    assert 3 * (most + 0.5) < 30  # three calls with what a step may take more, of half an hour with the machine's own start
+    assert (
+        3 * (most + 0.5) < 30
+    )  # three calls with what a step may take more, of half an hour with the machine's own start
     assert all(len(call) < 2000 for call in CALL.findall(HEADER))
 
 
 def smoke(bench, parts, how, expect):
     """(why the last part failed, the log)"""
-    run(bench, f"scripts/gpu --only '{parts}' --build {bench / 'pack'} --out {bench / 'smoke.json'}", how, expect)
-    return list(json.loads((bench / "smoke.json").read_text())["parts"].values())[-1].get("why"), (bench / "smoke.log").read_text()
+    run(
+        bench,
+        f"scripts/gpu --only '{parts}' --build {bench / 'pack'} --out {bench / 'smoke.json'}",
+        how,
+        expect,
+    )
+    return list(json.loads((bench / "smoke.json").read_text())["parts"].values())[-1].get("why"), (
+        bench / "smoke.log"
+    ).read_text()
 
 
 def test_an_illegal_access_fails_one_suite_and_the_log_has_all(bench):
     why, log = smoke(bench, "doctor,gpu tests", "crash", 1)
-    assert why.startswith("2 passed, 0 skipped; Crashing: exit -6") and "an illegal memory access" in why
-    assert all(said in log for said in ("an illegal memory access was encountered", "On/DeviceOps.Rope/gpu", "DeviceMemory.Predicted", '"device_used"'))
+    assert (
+        why.startswith("2 passed, 0 skipped; Crashing: exit -6")
+        and "an illegal memory access" in why
+    )
+    assert all(
+        said in log
+        for said in (
+            "an illegal memory access was encountered",
+            "On/DeviceOps.Rope/gpu",
+            "DeviceMemory.Predicted",
+            '"device_used"',
+        )
+    )
     assert "Rope/cpu" not in log and "gtest_brief" not in log
 
 
 def test_of_an_error_4000_characters_are_kept_and_all_is_in_the_log(bench):
     why, log = smoke(bench, "gpu tests", "long", 1)
-    assert 3900 < len(why) < 4100 and "1 failed: Crashing.Reads; first: gpu/test.cpp:7: Failure" in why
+    assert (
+        3900 < len(why) < 4100 and "1 failed: Crashing.Reads; first: gpu/test.cpp:7: Failure" in why
+    )
     assert log.count("wrong ") == 3000
 
 
@@ -138,14 +190,32 @@ def test_without_a_gpu_a_call_ends_at_once_and_says_why(bench):
 
 def test_another_pytorch_than_the_packs_is_named_at_once(bench):
     (bench / "pack/torch").write_text("2.11.0\n")
-    done = subprocess.run([sys.executable, "scripts/gpu", "--build", bench / "pack", "--python", bench / "bin/python"], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 1 and "was built with PyTorch 2.11.0, and" in done.stderr and "has 9.9.9" in done.stderr
+    done = subprocess.run(
+        [
+            sys.executable,
+            "scripts/gpu",
+            "--build",
+            bench / "pack",
+            "--python",
+            bench / "bin/python",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert (
+        done.returncode == 1
+        and "was built with PyTorch 2.11.0, and" in done.stderr
+        and "has 9.9.9" in done.stderr
+    )
 
 
 def test_a_program_that_hangs_is_ended_with_its_children_and_its_words_are_kept(tmp_path):
     begin = time.monotonic()
     machine.log_to(tmp_path / "log")
-    code, text = machine.call(["sh", "-c", "echo before it hangs; sleep 100 & wait"], dict(os.environ), 1)
+    code, text = machine.call(
+        ["sh", "-c", "echo before it hangs; sleep 100 & wait"], dict(os.environ), 1
+    )
     machine.log = None
     assert code is None and text == "before it hangs\n" and time.monotonic() - begin < 10
     assert (tmp_path / "log").read_text().endswith("before it hangs\n")
@@ -154,7 +224,10 @@ def test_a_program_that_hangs_is_ended_with_its_children_and_its_words_are_kept(
 def test_the_calls_of_attention_fit_the_functions_of_this_pytorch():
     """Their arguments are taken, and what is missing is a GPU alone."""
     torch = pytest.importorskip("torch")
-    x, bounds = torch.randn(10, 4, 16, dtype=torch.bfloat16), torch.tensor([0, 4, 10], dtype=torch.int32)
+    x, bounds = (
+        torch.randn(10, 4, 16, dtype=torch.bfloat16),
+        torch.tensor([0, 4, 10], dtype=torch.int32),
+    )
     for library in ("flash", "cudnn"):
         forward, backward = primitives.varlen(library, x, x, x, bounds, 6)
         for call in (forward, lambda: backward(x, x, (x, bounds, bounds))):
@@ -177,7 +250,12 @@ def test_attention_is_measured_for_every_mix_and_judged(monkeypatch):
     monkeypatch.setattr(primitives, "once", lambda call: call() and 1.0)
     monkeypatch.setattr(primitives, "graphed", lambda call: call() and 0.5)
     rows = list(primitives.attention())
-    assert [(row["mix"], row["library"]) for row in rows] == [("7b one", "flash"), ("7b one", "cudnn"), ("1b", "flash"), ("1b", "cudnn")]
+    assert [(row["mix"], row["library"]) for row in rows] == [
+        ("7b one", "flash"),
+        ("7b one", "cudnn"),
+        ("1b", "flash"),
+        ("1b", "cudnn"),
+    ]
     assert rows[0]["ms"] == 1.0 and rows[0]["sequences"] == 2 and rows[0]["tokens"] == 7
     assert rows[3]["error"] == "RuntimeError: no plan for it"
     for row in rows[:3]:

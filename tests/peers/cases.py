@@ -10,17 +10,43 @@ def row(name, turns, image=None):
 
 
 ROWS = [
-    row("one", [("<image>\nWhat do you see in the picture?", "A cat that looks at us, and the chair behind it.")], "chelsea.png"),
+    row(
+        "one",
+        [
+            (
+                "<image>\nWhat do you see in the picture?",
+                "A cat that looks at us, and the chair behind it.",
+            )
+        ],
+        "chelsea.png",
+    ),
     row("text", [("How many people are there?", "Seven — i.e. 7."), ("Sure?", "Yes.")]),
-    row("turns", [("<image>\nWhere was this taken?", "In China."), ("What colour is the roof?", "It is brown and grey.")], "china.jpg"),
-    row("two", [("<image>\n<image>\nWhich is larger?", "The first one, by far.")], ["coffee.png", "tall.png"]),
-    row("middle", [("Look at <image>\nand read it.", "12:30, 3 € for a café crème 中文")], "page.png"),
+    row(
+        "turns",
+        [
+            ("<image>\nWhere was this taken?", "In China."),
+            ("What colour is the roof?", "It is brown and grey."),
+        ],
+        "china.jpg",
+    ),
+    row(
+        "two",
+        [("<image>\n<image>\nWhich is larger?", "The first one, by far.")],
+        ["coffee.png", "tall.png"],
+    ),
+    row(
+        "middle",
+        [("Look at <image>\nand read it.", "12:30, 3 € for a café crème 中文")],
+        "page.png",
+    ),
     row("strip", [("<image>\nDescribe the image in detail.", "An orange suit.")], "strip.png"),
     row("turned", [("<image>\nWho is this?", "An astronaut.")], "turned.jpg"),
     row("alpha", [("<image>\nRead.", "scikit-image")], "logo.png"),
     row("grey", [("<image>\nWhat is it?", "The moon, with craters")], "moon.png"),
     row("tiny", [("<image>\nAnd this?", "A few pixels.")], "tiny.png"),
-    row("jpeg", [("<image>\nAnd this?", "A rocket at night."), ("When?", "In  2014.")], "rocket.jpg"),
+    row(
+        "jpeg", [("<image>\nAnd this?", "A rocket at night."), ("When?", "In  2014.")], "rocket.jpg"
+    ),
 ]
 
 # Whole-name regular expressions over module names in memory, and the lft targets that select the same layers.
@@ -30,7 +56,11 @@ VISION = r".*vision_tower.*\.(q_proj|k_proj|v_proj|out_proj|fc1|fc2)"
 ADAPTERS = {
     "llm": dict(target_modules=LLM, targets=["llm:all-linear"], r=4, lora_alpha=8),
     "llm_projector_whole": dict(
-        target_modules=LLM, targets=["llm:all-linear"], r=3, lora_alpha=12, modules_to_save=["multi_modal_projector"]
+        target_modules=LLM,
+        targets=["llm:all-linear"],
+        r=3,
+        lora_alpha=12,
+        modules_to_save=["multi_modal_projector"],
     ),
     "rslora_everywhere": dict(
         target_modules=f"({LLM})|({PROJECTOR})|({VISION})",
@@ -54,7 +84,12 @@ ADAPTERS = {
         rank_pattern={"q_proj": 2, "up_proj": 6},
         alpha_pattern={"layers.0.self_attn.v_proj": 3.5, "q_proj": 5},
     ),
-    "attention": dict(target_modules=r".*language_model.*\.(q_proj|v_proj)", targets=["llm:q_proj", "llm:v_proj"], r=2, lora_alpha=2),
+    "attention": dict(
+        target_modules=r".*language_model.*\.(q_proj|v_proj)",
+        targets=["llm:q_proj", "llm:v_proj"],
+        r=2,
+        lora_alpha=2,
+    ),
 }
 
 STEPS = 20
@@ -68,7 +103,9 @@ CASES = {
         batch_size=4,
         grad_accum=1,
         held_out=True,
-        optim=dict(lr=1e-3, schedule="cosine", warmup_ratio=0.12, weight_decay=0.02, clip_grad_norm=0.5),
+        optim=dict(
+            lr=1e-3, schedule="cosine", warmup_ratio=0.12, weight_decay=0.02, clip_grad_norm=0.5
+        ),
     ),
     "linear_accumulate_projector": dict(
         checkpoint="gqa_tied",
@@ -78,7 +115,14 @@ CASES = {
         batch_size=2,
         grad_accum=3,
         full=["projector"],
-        optim=dict(lr=1e-3, projector_lr=2e-4, schedule="linear", warmup_ratio=0.2, weight_decay=0.1, clip_grad_norm=1.0),
+        optim=dict(
+            lr=1e-3,
+            projector_lr=2e-4,
+            schedule="linear",
+            warmup_ratio=0.2,
+            weight_decay=0.1,
+            clip_grad_norm=1.0,
+        ),
     ),
     "constant_rslora_every_tower": dict(
         checkpoint="head_dim_bias",
@@ -87,7 +131,9 @@ CASES = {
         fit="pad",
         batch_size=3,
         grad_accum=2,
-        optim=dict(lr=5e-4, schedule="constant", warmup_ratio=0.1, weight_decay=0.0, clip_grad_norm=0.7),
+        optim=dict(
+            lr=5e-4, schedule="constant", warmup_ratio=0.1, weight_decay=0.0, clip_grad_norm=0.7
+        ),
     ),
     "ranks_and_alphas_by_pattern": dict(
         checkpoint="head_dim_bias",
@@ -96,7 +142,9 @@ CASES = {
         fit="pad",
         batch_size=4,
         grad_accum=1,
-        optim=dict(lr=1e-3, schedule="constant", warmup_ratio=0.1, weight_decay=0.0, clip_grad_norm=1.0),
+        optim=dict(
+            lr=1e-3, schedule="constant", warmup_ratio=0.1, weight_decay=0.0, clip_grad_norm=1.0
+        ),
     ),
     "cosine_dora_every_tower": dict(
         checkpoint="head_dim_bias",
@@ -105,7 +153,9 @@ CASES = {
         fit="crop",
         batch_size=4,
         grad_accum=1,
-        optim=dict(lr=1e-3, schedule="cosine", warmup_ratio=0.1, weight_decay=0.05, clip_grad_norm=0.5),
+        optim=dict(
+            lr=1e-3, schedule="cosine", warmup_ratio=0.1, weight_decay=0.05, clip_grad_norm=0.5
+        ),
     ),
     "parts_by_wsd": dict(
         checkpoint="plain",
@@ -116,7 +166,14 @@ CASES = {
         grad_accum=1,
         full=["projector", "vision"],
         optim=dict(
-            lr=1e-3, vision_lr=3e-4, schedule="wsd", warmup_ratio=0.1, decay_ratio=0.4, min_lr_ratio=0.1, weight_decay=0.05, clip_grad_norm=0.5
+            lr=1e-3,
+            vision_lr=3e-4,
+            schedule="wsd",
+            warmup_ratio=0.1,
+            decay_ratio=0.4,
+            min_lr_ratio=0.1,
+            weight_decay=0.05,
+            clip_grad_norm=0.5,
         ),
     ),
     # One row a step: a text row reaches neither projector nor vision tower, and no row the last vision layer.
@@ -128,10 +185,14 @@ CASES = {
         batch_size=1,
         grad_accum=1,
         full=["all"],
-        optim=dict(lr=2e-4, schedule="linear", warmup_ratio=0.1, weight_decay=0.05, clip_grad_norm=1.0),
+        optim=dict(
+            lr=2e-4, schedule="linear", warmup_ratio=0.1, weight_decay=0.05, clip_grad_norm=1.0
+        ),
     ),
 }
-WHOLE_OR_ADAPTER = [name for name, case in CASES.items() if case["adapter"] or case["full"] == ["all"]]
+WHOLE_OR_ADAPTER = [
+    name for name, case in CASES.items() if case["adapter"] or case["full"] == ["all"]
+]
 ADAPTER_CASES = [name for name, case in CASES.items() if case["adapter"]]
 
 
@@ -145,10 +206,19 @@ def make_recipe(case, out, model_dir, adapter, images, rows):
         version=1,
         output_dir=str(out),
         model=dict(path=str(model_dir), base_dtype="fp32"),
-        data=dict(train=str(rows), image_root=str(images), template=case["template"], image_fit=case["fit"], shuffle=False, workers=2),
+        data=dict(
+            train=str(rows),
+            image_root=str(images),
+            template=case["template"],
+            image_fit=case["fit"],
+            shuffle=False,
+            workers=2,
+        ),
         optim=case["optim"],
         precision=dict(compute="fp32"),
-        train=dict(max_steps=STEPS, batch_size=case["batch_size"], grad_accum=case["grad_accum"], seed=1),
+        train=dict(
+            max_steps=STEPS, batch_size=case["batch_size"], grad_accum=case["grad_accum"], seed=1
+        ),
     )
     if case["adapter"]:
         options = ADAPTERS[case["adapter"]]

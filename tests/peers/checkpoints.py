@@ -9,8 +9,24 @@ import pathlib
 
 import torch
 from safetensors.torch import save_file
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import AutoProcessor, CLIPImageProcessor, CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
+from transformers import (
+    AutoProcessor,
+    CLIPImageProcessor,
+    CLIPVisionConfig,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+)
 
 CORPUS = """A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, and
 polite answers to the user's questions. USER: What do you see in the picture? ASSISTANT: The picture shows a cup of
@@ -23,15 +39,33 @@ Describe the image in detail. Read the number. Where was this taken? It was take
 SPECS = {
     # Silent where it can be: the reader's defaults decide. MHA, quick_gelu, old spelling of everything, SentencePiece-style normaliser.
     "plain": dict(
-        text=dict(hidden_size=48, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=4),
-        vision=dict(hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4, image_size=28, patch_size=7),
+        text=dict(
+            hidden_size=48,
+            intermediate_size=96,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=4,
+        ),
+        vision=dict(
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            image_size=28,
+            patch_size=7,
+        ),
         layout="old",
         prefix="normalizer",
         silent=True,
     ),
     "gqa_tied": dict(
         text=dict(
-            hidden_size=64, intermediate_size=112, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5
+            hidden_size=64,
+            intermediate_size=112,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            rms_norm_eps=1e-5,
         ),
         vision=dict(
             hidden_size=32,
@@ -88,7 +122,14 @@ SPECS = {
                 original_max_position_embeddings=64,
             ),
         ),
-        vision=dict(hidden_size=32, intermediate_size=64, num_hidden_layers=4, num_attention_heads=4, image_size=28, patch_size=7),
+        vision=dict(
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=4,
+            num_attention_heads=4,
+            image_size=28,
+            patch_size=7,
+        ),
         image=dict(image_mean=[0.5, 0.4, 0.3], image_std=[0.2, 0.3, 0.25]),
         layer=[-2, -1, 1],
         layout="new",
@@ -128,7 +169,14 @@ SPECS = {
             num_key_value_heads=3,
             rope_parameters=dict(rope_type="default", rope_theta=1000.0),
         ),
-        vision=dict(hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4, image_size=30, patch_size=7),
+        vision=dict(
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            image_size=30,
+            patch_size=7,
+        ),
         layer=[1, -2],
         projector_bias=False,
         layout="old",
@@ -137,8 +185,21 @@ SPECS = {
     ),
     # The tokenizer is a SentencePiece model with a tokenizer.json beside it, as LLaVA-1.5's.
     "sentencepiece": dict(
-        text=dict(hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4),
-        vision=dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, image_size=28, patch_size=7),
+        text=dict(
+            hidden_size=48,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=4,
+        ),
+        vision=dict(
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            image_size=28,
+            patch_size=7,
+        ),
         layout="old",
         prefix="normalizer",
         sentencepiece=True,
@@ -148,9 +209,20 @@ SPECS = {
 # 126 MB in BF16, half of it embeddings and LM head: for what is measured, not compared. Not among SPECS.
 LARGE = {
     "cpu63m": dict(
-        text=dict(hidden_size=512, intermediate_size=1376, num_hidden_layers=8, num_attention_heads=8, num_key_value_heads=8),
+        text=dict(
+            hidden_size=512,
+            intermediate_size=1376,
+            num_hidden_layers=8,
+            num_attention_heads=8,
+            num_key_value_heads=8,
+        ),
         vision=dict(
-            hidden_size=256, intermediate_size=1024, num_hidden_layers=6, num_attention_heads=4, image_size=224, patch_size=14
+            hidden_size=256,
+            intermediate_size=1024,
+            num_hidden_layers=6,
+            num_attention_heads=4,
+            image_size=224,
+            patch_size=14,
         ),
         vocab=32064,
         layout="old",
@@ -165,7 +237,9 @@ def train_bpe():
     special = ["<unk>", "<s>", "</s>"] + [f"<0x{byte:02X}>" for byte in range(256)]
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
-    trainer = trainers.BpeTrainer(vocab_size=560, special_tokens=special, show_progress=False, min_frequency=2)
+    trainer = trainers.BpeTrainer(
+        vocab_size=560, special_tokens=special, show_progress=False, min_frequency=2
+    )
     tokenizer.train_from_iterator(CORPUS.splitlines(), trainer)
     model = json.loads(tokenizer.to_str())["model"]
     vocab, merges = model["vocab"], [tuple(merge) for merge in model["merges"]]
@@ -198,23 +272,40 @@ def train_sentencepiece(path):
     merges = []
     for piece, rank in vocab.items():
         for cut in range(1, len(piece)):
-            if piece[:cut] in vocab and piece[cut:] in vocab and not model.is_byte(rank) and not model.is_control(rank):
-                merges.append((rank, vocab[piece[:cut]], vocab[piece[cut:]], piece[:cut], piece[cut:]))
+            if (
+                piece[:cut] in vocab
+                and piece[cut:] in vocab
+                and not model.is_byte(rank)
+                and not model.is_control(rank)
+            ):
+                merges.append(
+                    (rank, vocab[piece[:cut]], vocab[piece[cut:]], piece[:cut], piece[cut:])
+                )
     return vocab, [(left, right) for _, _, _, left, right in sorted(merges)]
 
 
 def write_tokenizer(path, spec):
     """tokenizer.json, tokenizer_config.json (and tokenizer.model); returns the vocabulary size with <image> and <pad>."""
     vocab, merges = train_sentencepiece(path) if spec.get("sentencepiece") else train_bpe()
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    tokenizer = Tokenizer(
+        models.BPE(vocab=vocab, merges=merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True)
+    )
     strip = [decoders.Strip(content=" ", left=1)]
     if spec["prefix"] == "normalizer":
-        tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+        tokenizer.normalizer = normalizers.Sequence(
+            [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+        )
     else:
-        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=spec["prefix"], split=False)
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(
+            replacement="▁", prepend_scheme=spec["prefix"], split=False
+        )
         strip = strip if spec["prefix"] != "never" else []
-    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()] + strip)
-    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()] + strip
+    )
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)]
+    )
     for token in ["<unk>", "<s>", "</s>", "<image>", "<pad>"]:
         tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False)])
     tokenizer.save(str(path / "tokenizer.json"))
@@ -238,9 +329,11 @@ def write_tokenizer(path, spec):
 def write_processor(path, spec):
     """preprocessor_config.json and processor_config.json; in the new layout the former lies in the latter."""
     size, patch = spec["vision"]["image_size"], spec["vision"]["patch_size"]
-    CLIPImageProcessor(size={"shortest_edge": size}, crop_size={"height": size, "width": size}, **spec.get("image", {})).save_pretrained(
-        path
-    )
+    CLIPImageProcessor(
+        size={"shortest_edge": size},
+        crop_size={"height": size, "width": size},
+        **spec.get("image", {}),
+    ).save_pretrained(path)
     preprocessor = json.loads((path / "preprocessor_config.json").read_text())
     preprocessor["processor_class"] = "LlavaProcessor"
     write_json(path / "preprocessor_config.json", preprocessor)
@@ -256,7 +349,12 @@ def write_processor(path, spec):
     )
     if spec["layout"] == "new":
         processor = AutoProcessor.from_pretrained(path)
-        for file in ["preprocessor_config.json", "processor_config.json", "tokenizer.json", "tokenizer_config.json"]:
+        for file in [
+            "preprocessor_config.json",
+            "processor_config.json",
+            "tokenizer.json",
+            "tokenizer_config.json",
+        ]:
             (path / file).unlink()
         processor.save_pretrained(path)
 
@@ -276,7 +374,9 @@ def random_weights(model, seed, image_token):
                 parameter.copy_(noise * 0.2)
             else:
                 fan_in = parameter[0].numel()
-                parameter.copy_(noise * ((2.0 if "embed" in name or "lm_head" in name else 1.0) / fan_in**0.5))
+                parameter.copy_(
+                    noise * ((2.0 if "embed" in name or "lm_head" in name else 1.0) / fan_in**0.5)
+                )
         for head in {model.lm_head.weight, model.get_input_embeddings().weight}:
             head[image_token:] = 0
         model.lm_head.weight[2] *= 1.6
@@ -329,7 +429,11 @@ def old_config(config, spec, vocab):
 
 
 def write_old(path, model, config, spec, vocab):
-    tensors = {old_name(name): tensor.contiguous().clone() for name, tensor in model.state_dict().items() if "position_ids" not in name}
+    tensors = {
+        old_name(name): tensor.contiguous().clone()
+        for name, tensor in model.state_dict().items()
+        if "position_ids" not in name
+    }
     if not spec.get("shards"):
         save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
     else:
@@ -337,16 +441,23 @@ def write_old(path, model, config, spec, vocab):
         parts = [names[0::2], names[1::2]]
         files = [f"model-{i + 1:05d}-of-00002.safetensors" for i in range(2)]
         for file, part in zip(files, parts):
-            save_file({name: tensors[name] for name in part}, path / file, metadata={"format": "pt"})
+            save_file(
+                {name: tensors[name] for name in part}, path / file, metadata={"format": "pt"}
+            )
         write_json(
             path / "model.safetensors.index.json",
             dict(
-                metadata=dict(total_size=sum(t.numel() * t.element_size() for t in tensors.values())),
+                metadata=dict(
+                    total_size=sum(t.numel() * t.element_size() for t in tensors.values())
+                ),
                 weight_map={name: file for file, part in zip(files, parts) for name in part},
             ),
         )
     write_json(path / "config.json", old_config(config, spec, vocab))
-    write_json(path / "generation_config.json", dict(bos_token_id=1, eos_token_id=2, pad_token_id=config.image_token_id + 1))
+    write_json(
+        path / "generation_config.json",
+        dict(bos_token_id=1, eos_token_id=2, pad_token_id=config.image_token_id + 1),
+    )
 
 
 def write_json(path, value):
@@ -361,7 +472,12 @@ def build(name, path, seed=0):
     tokens = write_tokenizer(path, spec)
     vocab = spec.get("vocab", (tokens + 63) // 64 * 64)
     write_processor(path, spec)
-    text = LlamaConfig(vocab_size=vocab, max_position_embeddings=512, tie_word_embeddings=spec.get("tie", False), **spec["text"])
+    text = LlamaConfig(
+        vocab_size=vocab,
+        max_position_embeddings=512,
+        tie_word_embeddings=spec.get("tie", False),
+        **spec["text"],
+    )
     spec["text"]["max_position_embeddings"] = 512
     config = LlavaConfig(
         text_config=text,

@@ -30,7 +30,9 @@ def images(tmp_path_factory):
     for name in ["chelsea.png", "coffee.png", "rocket.jpg", "logo.png", "moon.png", "page.png"]:
         (root / name).write_bytes((photos / name).read_bytes())
     for name in ["china.jpg", "flower.jpg"]:
-        (root / name).write_bytes((pathlib.Path(sklearn.__file__).parent / "datasets" / "images" / name).read_bytes())
+        (root / name).write_bytes(
+            (pathlib.Path(sklearn.__file__).parent / "datasets" / "images" / name).read_bytes()
+        )
     astronaut = Image.open(photos / "astronaut.png").convert("RGB")
     astronaut.crop((101, 7, 198, 308)).save(root / "tall.png")
     astronaut.crop((0, 200, 511, 233)).save(root / "strip.png")
@@ -44,7 +46,9 @@ def images(tmp_path_factory):
 @pytest.fixture(scope="session")
 def model_dir(tmp_path_factory):
     """name -> directory of a random checkpoint, built once a session."""
-    return functools.cache(lambda name: checkpoints.build(name, tmp_path_factory.mktemp("models") / name))
+    return functools.cache(
+        lambda name: checkpoints.build(name, tmp_path_factory.mktemp("models") / name)
+    )
 
 
 @pytest.fixture(scope="session")
@@ -61,15 +65,22 @@ def peft_adapter(model_dir, tmp_path_factory):
     def get(checkpoint, name):
         if (checkpoint, name) not in built:
             options = {key: value for key, value in ADAPTERS[name].items() if key != "targets"}
-            base = LlavaForConditionalGeneration.from_pretrained(model_dir(checkpoint), dtype=torch.float32)
-            model = get_peft_model(base, LoraConfig(lora_dropout=0.0, task_type="CAUSAL_LM", **options))
+            base = LlavaForConditionalGeneration.from_pretrained(
+                model_dir(checkpoint), dtype=torch.float32
+            )
+            model = get_peft_model(
+                base, LoraConfig(lora_dropout=0.0, task_type="CAUSAL_LM", **options)
+            )
             generator = torch.Generator().manual_seed(7)
             with torch.no_grad():
                 for key, parameter in model.named_parameters():
                     if "lora_magnitude_vector" in key:
                         parameter.mul_(1 + 0.2 * torch.randn(parameter.shape, generator=generator))
                     elif "lora_" in key:
-                        parameter.copy_(torch.randn(parameter.shape, generator=generator) * (0.5 / parameter.shape[1] ** 0.5))
+                        parameter.copy_(
+                            torch.randn(parameter.shape, generator=generator)
+                            * (0.5 / parameter.shape[1] ** 0.5)
+                        )
                     elif "modules_to_save.default" in key:
                         parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.05)
             path = tmp_path_factory.mktemp("adapters") / f"{checkpoint}-{name}"
@@ -94,7 +105,9 @@ def trained(model_dir, peft_adapter, images, rows_file, tmp_path_factory):
         if name not in done:
             case, folder = CASES[name], tmp_path_factory.mktemp(name)
             adapter = peft_adapter(case["checkpoint"], case["adapter"]) if case["adapter"] else None
-            recipe = make_recipe(case, folder / "run", model_dir(case["checkpoint"]), adapter, images, rows_file)
+            recipe = make_recipe(
+                case, folder / "run", model_dir(case["checkpoint"]), adapter, images, rows_file
+            )
             (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
             lft("train", folder / "recipe.yaml")
             done[name] = folder / "run"

@@ -5,7 +5,17 @@ import json
 import pathlib
 
 import torch
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import (
     AutoTokenizer,
     CLIPVisionConfig,
@@ -49,16 +59,38 @@ from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImag
 
 from checkpoints import CORPUS, write_tokenizer
 
-QWEN_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-QWEN_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>"]
+QWEN_SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+QWEN_TOKENS = [
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|vision_pad|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+]
 WIDE_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<image>", "<video>"]
 GRID = [f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7)]
 GEMMA_TOKENS = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"]
-GEMMA_TURNS = ["<start_of_turn>", "<end_of_turn>", "<start_of_image>", "<end_of_image>", "<image_soft_token>"]
+GEMMA_TURNS = [
+    "<start_of_turn>",
+    "<end_of_turn>",
+    "<start_of_image>",
+    "<end_of_image>",
+    "<image_soft_token>",
+]
 GEMMA_RUNS = ["\n" * count for count in range(1, 6)] + ["▁" * count for count in range(2, 5)]
-SMOL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<fake_token_around_image>", "<image>", "<end_of_utterance>", "<global-img>", *GRID]
+SMOL_TOKENS = [
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<fake_token_around_image>",
+    "<image>",
+    "<end_of_utterance>",
+    "<global-img>",
+    *GRID,
+]
 
 QWEN25_TEMPLATE = (
     "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}<|im_start|>system\n"
@@ -69,7 +101,8 @@ QWEN25_TEMPLATE = (
     "<|im_end|>\n{% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 QWEN3_TEMPLATE = QWEN25_TEMPLATE.replace(
-    "{% if loop.first and message['role'] != 'system' %}<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n{% endif %}", ""
+    "{% if loop.first and message['role'] != 'system' %}<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n{% endif %}",
+    "",
 )
 SMOL_TEMPLATE = (
     "<|im_start|>{% for message in messages %}{{message['role'] | capitalize}}{% if message['content'][0]['type'] == 'image' %}"
@@ -81,10 +114,10 @@ GEMMA_TEMPLATE = (
     "{{ bos_token }}\n{%- if messages[0]['role'] == 'system' -%}\n    {%- if messages[0]['content'] is string -%}\n"
     "        {%- set first_user_prefix = messages[0]['content'] + '\n\n' -%}\n    {%- else -%}\n"
     "        {%- set first_user_prefix = messages[0]['content'][0]['text'] + '\n\n' -%}\n    {%- endif -%}\n"
-    "    {%- set loop_messages = messages[1:] -%}\n{%- else -%}\n    {%- set first_user_prefix = \"\" -%}\n"
+    '    {%- set loop_messages = messages[1:] -%}\n{%- else -%}\n    {%- set first_user_prefix = "" -%}\n'
     "    {%- set loop_messages = messages -%}\n{%- endif -%}\n{%- for message in loop_messages -%}\n"
     "    {%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}\n"
-    "        {{ raise_exception(\"Conversation roles must alternate user/assistant/user/assistant/...\") }}\n    {%- endif -%}\n"
+    '        {{ raise_exception("Conversation roles must alternate user/assistant/user/assistant/...") }}\n    {%- endif -%}\n'
     "    {%- if (message['role'] == 'assistant') -%}\n        {%- set role = \"model\" -%}\n    {%- else -%}\n"
     "        {%- set role = message['role'] -%}\n    {%- endif -%}\n"
     "    {{ '<start_of_turn>' + role + '\n' + (first_user_prefix if loop.first else \"\") }}\n"
@@ -92,7 +125,7 @@ GEMMA_TEMPLATE = (
     "    {%- elif message['content'] is iterable -%}\n        {%- for item in message['content'] -%}\n"
     "            {%- if item['type'] == 'image' -%}\n                {{ '<start_of_image>' }}\n"
     "            {%- elif item['type'] == 'text' -%}\n                {{ item['text'] | trim }}\n            {%- endif -%}\n"
-    "        {%- endfor -%}\n    {%- else -%}\n        {{ raise_exception(\"Invalid content type\") }}\n    {%- endif -%}\n"
+    '        {%- endfor -%}\n    {%- else -%}\n        {{ raise_exception("Invalid content type") }}\n    {%- endif -%}\n'
     "    {{ '<end_of_turn>\n' }}\n{%- endfor -%}\n{%- if add_generation_prompt -%}\n    {{'<start_of_turn>model\n'}}\n{%- endif -%}\n"
 )
 # As the llava-hf checkpoints have them: the images first, then the texts. IN_PLACE keeps each image where it stands.
@@ -123,7 +156,10 @@ def train_byte_bpe(special, split):
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(split)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=500, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False, min_frequency=2
+        vocab_size=500,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+        min_frequency=2,
     )
     tokenizer.train_from_iterator(CORPUS.splitlines(), trainer)
     for token in special:
@@ -145,7 +181,11 @@ def qwen_tokenizer(special=QWEN_TOKENS):
 
 def smol_tokenizer():
     return train_byte_bpe(
-        SMOL_TOKENS, [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)]
+        SMOL_TOKENS,
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+        ],
     )
 
 
@@ -178,16 +218,28 @@ def train_gemma_sentencepiece(path):
     model = sentencepiece.SentencePieceProcessor(model_file=str(path / "tokenizer.model"))
     pieces = [model.id_to_piece(number) for number in range(model.get_piece_size())]
     vocab = {piece: number for number, piece in enumerate(pieces)}
-    merges = generate_merges(vocab, [(piece, model.get_score(number)) for number, piece in enumerate(pieces)])
+    merges = generate_merges(
+        vocab, [(piece, model.get_score(number)) for number, piece in enumerate(pieces)]
+    )
     return vocab, merges
 
 
 def train_gemma_bpe():
-    first = [*GEMMA_TOKENS, *GEMMA_TURNS[:4], *GEMMA_RUNS, *(f"<0x{byte:02X}>" for byte in range(256))]
+    first = [
+        *GEMMA_TOKENS,
+        *GEMMA_TURNS[:4],
+        *GEMMA_RUNS,
+        *(f"<0x{byte:02X}>" for byte in range(256)),
+    ]
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     tokenizer.normalizer = normalizers.Replace(" ", "▁")
-    trainer = trainers.BpeTrainer(vocab_size=600, show_progress=False, min_frequency=2, special_tokens=first)
-    tokenizer.train_from_iterator([line[at : at + 40] for line in CORPUS.splitlines() for at in range(0, len(line), 40)], trainer)
+    trainer = trainers.BpeTrainer(
+        vocab_size=600, show_progress=False, min_frequency=2, special_tokens=first
+    )
+    tokenizer.train_from_iterator(
+        [line[at : at + 40] for line in CORPUS.splitlines() for at in range(0, len(line), 40)],
+        trainer,
+    )
     model = json.loads(tokenizer.to_str())["model"]
     return model["vocab"], [tuple(merge) for merge in model["merges"]]
 
@@ -195,37 +247,77 @@ def train_gemma_bpe():
 def gemma_tokenizer(path, spec):
     """As Gemma's: bytes for what it does not know, no prefix, runs of newlines and spaces as tokens of their own; the image's token
     last."""
-    vocab, merges = train_gemma_sentencepiece(path) if spec.get("sentencepiece") else train_gemma_bpe()
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    vocab, merges = (
+        train_gemma_sentencepiece(path) if spec.get("sentencepiece") else train_gemma_bpe()
+    )
+    tokenizer = Tokenizer(
+        models.BPE(vocab=vocab, merges=merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True)
+    )
     tokenizer.normalizer = normalizers.Replace(" ", "▁")
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous", invert=False)
-    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(
+        " ", behavior="merged_with_previous", invert=False
+    )
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
     for token in [*GEMMA_TOKENS, *GEMMA_TURNS[:4]]:
         tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False)])
-    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in GEMMA_RUNS])
+    tokenizer.add_tokens(
+        [AddedToken(token, special=False, normalized=False) for token in GEMMA_RUNS]
+    )
     tokenizer.add_special_tokens([AddedToken(GEMMA_TURNS[4], special=True, normalized=False)])
     begin = tokenizer.token_to_id("<bos>")
-    tokenizer.post_processor = processors.TemplateProcessing(single="<bos> $A", pair="<bos> $A <bos> $B", special_tokens=[("<bos>", begin)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<bos> $A", pair="<bos> $A <bos> $B", special_tokens=[("<bos>", begin)]
+    )
     return tokenizer
 
 
 def qwen_vision(kind, **changes):
-    return dict(depth=4, num_heads=4, patch_size=14, temporal_patch_size=2, spatial_merge_size=2, **changes)
+    return dict(
+        depth=4, num_heads=4, patch_size=14, temporal_patch_size=2, spatial_merge_size=2, **changes
+    )
 
 
 # family: which class; the rest are config arguments.
 SPECS = {
     "qwen25_gqa": dict(
         family="qwen2_5_vl",
-        text=dict(hidden_size=64, intermediate_size=112, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2),
-        vision=dict(depth=4, hidden_size=48, intermediate_size=72, num_heads=2, window_size=56, fullatt_block_indexes=[1, 3]),
+        text=dict(
+            hidden_size=64,
+            intermediate_size=112,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+        ),
+        vision=dict(
+            depth=4,
+            hidden_size=48,
+            intermediate_size=72,
+            num_heads=2,
+            window_size=56,
+            fullatt_block_indexes=[1, 3],
+        ),
         mrope=[2, 3, 3],
         pixels=(28 * 28 * 4, 28 * 28 * 40),
     ),
     "qwen25_tied_bf16": dict(
         family="qwen2_5_vl",
-        text=dict(hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1),
-        vision=dict(depth=3, hidden_size=32, intermediate_size=56, num_heads=2, window_size=112, fullatt_block_indexes=[2]),
+        text=dict(
+            hidden_size=48,
+            intermediate_size=80,
+            num_hidden_layers=2,
+            num_attention_heads=3,
+            num_key_value_heads=1,
+        ),
+        vision=dict(
+            depth=3,
+            hidden_size=32,
+            intermediate_size=56,
+            num_heads=2,
+            window_size=112,
+            fullatt_block_indexes=[2],
+        ),
         mrope=[2, 3, 3],
         tie=True,
         dtype=torch.bfloat16,
@@ -233,8 +325,22 @@ SPECS = {
     ),
     "qwen25_shards": dict(
         family="qwen2_5_vl",
-        text=dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, rms_norm_eps=1e-5),
-        vision=dict(depth=2, hidden_size=40, intermediate_size=64, num_heads=2, window_size=56, fullatt_block_indexes=[0]),
+        text=dict(
+            hidden_size=64,
+            intermediate_size=96,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            rms_norm_eps=1e-5,
+        ),
+        vision=dict(
+            depth=2,
+            hidden_size=40,
+            intermediate_size=64,
+            num_heads=2,
+            window_size=56,
+            fullatt_block_indexes=[0],
+        ),
         mrope=[4, 6, 6],
         shards=True,
         pixels=(28 * 28 * 4, 28 * 28 * 50),
@@ -242,16 +348,42 @@ SPECS = {
     "qwen3_gqa": dict(
         family="qwen3_vl",
         text=dict(
-            hidden_size=64, intermediate_size=112, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=24
+            hidden_size=64,
+            intermediate_size=112,
+            num_hidden_layers=4,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=24,
         ),
-        vision=dict(depth=4, hidden_size=48, intermediate_size=72, num_heads=2, num_position_embeddings=64, deepstack_visual_indexes=[0, 2]),
+        vision=dict(
+            depth=4,
+            hidden_size=48,
+            intermediate_size=72,
+            num_heads=2,
+            num_position_embeddings=64,
+            deepstack_visual_indexes=[0, 2],
+        ),
         mrope=[4, 4, 4],
         pixels=(32 * 32 * 4, 32 * 32 * 40),
     ),
     "qwen3_tied": dict(
         family="qwen3_vl",
-        text=dict(hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=3, head_dim=16),
-        vision=dict(depth=3, hidden_size=32, intermediate_size=56, num_heads=2, num_position_embeddings=144, deepstack_visual_indexes=[1]),
+        text=dict(
+            hidden_size=48,
+            intermediate_size=80,
+            num_hidden_layers=3,
+            num_attention_heads=3,
+            num_key_value_heads=3,
+            head_dim=16,
+        ),
+        vision=dict(
+            depth=3,
+            hidden_size=32,
+            intermediate_size=56,
+            num_heads=2,
+            num_position_embeddings=144,
+            deepstack_visual_indexes=[1],
+        ),
         mrope=[4, 2, 2],
         tie=True,
         pixels=(32 * 32 * 4, 32 * 32 * 30),
@@ -259,9 +391,21 @@ SPECS = {
     "qwen3_bf16_shards": dict(
         family="qwen3_vl",
         text=dict(
-            hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1, head_dim=32
+            hidden_size=64,
+            intermediate_size=96,
+            num_hidden_layers=3,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=32,
         ),
-        vision=dict(depth=3, hidden_size=64, intermediate_size=96, num_heads=4, num_position_embeddings=256, deepstack_visual_indexes=[0, 1, 2]),
+        vision=dict(
+            depth=3,
+            hidden_size=64,
+            intermediate_size=96,
+            num_heads=4,
+            num_position_embeddings=256,
+            deepstack_visual_indexes=[0, 1, 2],
+        ),
         mrope=[6, 5, 5],
         dtype=torch.bfloat16,
         shards=True,
@@ -269,24 +413,64 @@ SPECS = {
     ),
     "smol_tied": dict(
         family="smolvlm",
-        text=dict(hidden_size=48, intermediate_size=96, num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=1),
-        vision=dict(hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4, image_size=64, patch_size=8),
+        text=dict(
+            hidden_size=48,
+            intermediate_size=96,
+            num_hidden_layers=3,
+            num_attention_heads=3,
+            num_key_value_heads=1,
+        ),
+        vision=dict(
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            image_size=64,
+            patch_size=8,
+        ),
         scale=4,
         tie=True,
         longest=256,
     ),
     "smol_bf16": dict(
         family="smolvlm",
-        text=dict(hidden_size=64, intermediate_size=112, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2),
-        vision=dict(hidden_size=48, intermediate_size=72, num_hidden_layers=2, num_attention_heads=4, image_size=48, patch_size=6),
+        text=dict(
+            hidden_size=64,
+            intermediate_size=112,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+        ),
+        vision=dict(
+            hidden_size=48,
+            intermediate_size=72,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            image_size=48,
+            patch_size=6,
+        ),
         scale=2,
         dtype=torch.bfloat16,
         longest=144,
     ),
     "idefics3_shards": dict(
         family="idefics3",
-        text=dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, rms_norm_eps=1e-6),
-        vision=dict(hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=2, image_size=56, patch_size=14),
+        text=dict(
+            hidden_size=64,
+            intermediate_size=96,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            rms_norm_eps=1e-6,
+        ),
+        vision=dict(
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=3,
+            num_attention_heads=2,
+            image_size=56,
+            patch_size=14,
+        ),
         scale=2,
         shards=True,
         longest=168,
@@ -295,11 +479,23 @@ SPECS = {
     "gemma_gqa": dict(
         family="gemma3",
         text=dict(
-            hidden_size=56, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
-            query_pre_attn_scalar=16, sliding_window=11, sliding_window_pattern=3,
+            hidden_size=56,
+            intermediate_size=96,
+            num_hidden_layers=4,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=16,
+            query_pre_attn_scalar=16,
+            sliding_window=11,
+            sliding_window_pattern=3,
         ),
         vision=dict(
-            hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4, image_size=56, patch_size=7,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            image_size=56,
+            patch_size=7,
             vision_use_head=False,
         ),
         side=4,
@@ -307,21 +503,51 @@ SPECS = {
     "gemma_bf16": dict(
         family="gemma3",
         text=dict(
-            hidden_size=48, intermediate_size=72, num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=1, head_dim=20,
-            query_pre_attn_scalar=11, sliding_window=24, sliding_window_pattern=2, rope_local_base_freq=777.0,
+            hidden_size=48,
+            intermediate_size=72,
+            num_hidden_layers=3,
+            num_attention_heads=3,
+            num_key_value_heads=1,
+            head_dim=20,
+            query_pre_attn_scalar=11,
+            sliding_window=24,
+            sliding_window_pattern=2,
+            rope_local_base_freq=777.0,
         ),
-        vision=dict(hidden_size=48, intermediate_size=72, num_hidden_layers=2, num_attention_heads=4, image_size=45, patch_size=5),
+        vision=dict(
+            hidden_size=48,
+            intermediate_size=72,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            image_size=45,
+            patch_size=5,
+        ),
         side=3,
         dtype=torch.bfloat16,
     ),
     "gemma_shards": dict(
         family="gemma3",
         text=dict(
-            hidden_size=64, intermediate_size=88, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=2, head_dim=24,
-            query_pre_attn_scalar=32, sliding_window=40, attention_bias=True, rms_norm_eps=1e-5,
+            hidden_size=64,
+            intermediate_size=88,
+            num_hidden_layers=3,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            head_dim=24,
+            query_pre_attn_scalar=32,
+            sliding_window=40,
+            attention_bias=True,
+            rms_norm_eps=1e-5,
             layer_types=["full_attention", "sliding_attention", "sliding_attention"],
         ),
-        vision=dict(hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=2, image_size=60, patch_size=10),
+        vision=dict(
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=3,
+            num_attention_heads=2,
+            image_size=60,
+            patch_size=10,
+        ),
         side=6,
         sentencepiece=True,
         tie=False,
@@ -331,25 +557,63 @@ SPECS = {
         family="llava",
         decoder="mistral",
         tower="clip",
-        text=dict(hidden_size=48, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16),
-        vision=dict(hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4, image_size=28, patch_size=7),
+        text=dict(
+            hidden_size=48,
+            intermediate_size=96,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=16,
+        ),
+        vision=dict(
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            image_size=28,
+            patch_size=7,
+        ),
         shards=True,
     ),
     "llava_qwen2_siglip": dict(
         family="llava",
         decoder="qwen2",
         tower="siglip",
-        text=dict(hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=1),
-        vision=dict(hidden_size=32, intermediate_size=56, num_hidden_layers=3, num_attention_heads=2, image_size=42, patch_size=14),
+        text=dict(
+            hidden_size=48,
+            intermediate_size=80,
+            num_hidden_layers=3,
+            num_attention_heads=3,
+            num_key_value_heads=1,
+        ),
+        vision=dict(
+            hidden_size=32,
+            intermediate_size=56,
+            num_hidden_layers=3,
+            num_attention_heads=2,
+            image_size=42,
+            patch_size=14,
+        ),
         tie=True,
     ),
     "llava_llama_siglip_bf16": dict(
         family="llava",
         decoder="llama",
         tower="siglip",
-        text=dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2),
+        text=dict(
+            hidden_size=64,
+            intermediate_size=96,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+        ),
         vision=dict(
-            hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, image_size=32, patch_size=8,
+            hidden_size=48,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            image_size=32,
+            patch_size=8,
             vision_use_head=False,
         ),
         layer=[-1, 1],
@@ -359,16 +623,42 @@ SPECS = {
         family="llava_next",
         decoder="mistral",
         tower="clip",
-        text=dict(hidden_size=64, intermediate_size=112, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2),
-        vision=dict(hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4, image_size=28, patch_size=7),
+        text=dict(
+            hidden_size=64,
+            intermediate_size=112,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+        ),
+        vision=dict(
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            image_size=28,
+            patch_size=7,
+        ),
         canvases=[[28, 56], [56, 28], [56, 56], [84, 28], [28, 84]],
     ),
     "next_llama_bf16": dict(
         family="llava_next",
         decoder="llama",
         tower="clip",
-        text=dict(hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4),
-        vision=dict(hidden_size=48, intermediate_size=72, num_hidden_layers=2, num_attention_heads=4, image_size=30, patch_size=6),
+        text=dict(
+            hidden_size=48,
+            intermediate_size=80,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=4,
+        ),
+        vision=dict(
+            hidden_size=48,
+            intermediate_size=72,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            image_size=30,
+            patch_size=6,
+        ),
         canvases=[[30, 60], [60, 30], [60, 60]],
         dtype=torch.bfloat16,
     ),
@@ -376,8 +666,21 @@ SPECS = {
         family="llava_next",
         decoder="qwen2",
         tower="clip",
-        text=dict(hidden_size=48, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1),
-        vision=dict(hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=2, image_size=42, patch_size=14),
+        text=dict(
+            hidden_size=48,
+            intermediate_size=96,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+        ),
+        vision=dict(
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=3,
+            num_attention_heads=2,
+            image_size=42,
+            patch_size=14,
+        ),
         layer=[1, -1],
         canvases=[[42, 84], [84, 42], [84, 84], [126, 42]],
         shards=True,
@@ -387,9 +690,20 @@ SPECS = {
         family="llava_onevision",
         decoder="qwen2",
         tower="siglip",
-        text=dict(hidden_size=64, intermediate_size=112, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2),
+        text=dict(
+            hidden_size=64,
+            intermediate_size=112,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+        ),
         vision=dict(
-            hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4, image_size=28, patch_size=7,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            image_size=28,
+            patch_size=7,
             vision_use_head=False,
         ),
         canvases=[[28 * rows, 28 * columns] for rows in (1, 2, 3) for columns in (1, 2, 3)],
@@ -399,8 +713,21 @@ SPECS = {
         family="llava_onevision",
         decoder="qwen2",
         tower="siglip",
-        text=dict(hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=3),
-        vision=dict(hidden_size=48, intermediate_size=72, num_hidden_layers=2, num_attention_heads=4, image_size=36, patch_size=6),
+        text=dict(
+            hidden_size=48,
+            intermediate_size=80,
+            num_hidden_layers=2,
+            num_attention_heads=3,
+            num_key_value_heads=3,
+        ),
+        vision=dict(
+            hidden_size=48,
+            intermediate_size=72,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            image_size=36,
+            patch_size=6,
+        ),
         canvases=[[36 * rows, 36 * columns] for rows in (1, 2, 3) for columns in (1, 2)],
         tie=True,
         dtype=torch.bfloat16,
@@ -409,8 +736,22 @@ SPECS = {
         family="llava_onevision",
         decoder="qwen2",
         tower="siglip",
-        text=dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, rms_norm_eps=1e-5),
-        vision=dict(hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=2, image_size=56, patch_size=14),
+        text=dict(
+            hidden_size=64,
+            intermediate_size=96,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            rms_norm_eps=1e-5,
+        ),
+        vision=dict(
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=3,
+            num_attention_heads=2,
+            image_size=56,
+            patch_size=14,
+        ),
         layer=-2,
         canvases=[[56, 56], [56, 112], [112, 56], [112, 112], [168, 112]],
         aspect="anyres_max_1",
@@ -422,7 +763,13 @@ WIDE = ("llava", "llava_next", "llava_onevision")
 
 def qwen_config(spec, tokenizer, vocab):
     size = 14 if spec["family"] == "qwen2_5_vl" else 16
-    vision = dict(spec["vision"], patch_size=size, temporal_patch_size=2, spatial_merge_size=2, out_hidden_size=spec["text"]["hidden_size"])
+    vision = dict(
+        spec["vision"],
+        patch_size=size,
+        temporal_patch_size=2,
+        spatial_merge_size=2,
+        out_hidden_size=spec["text"]["hidden_size"],
+    )
     rope = dict(rope_type="default", rope_theta=10000.0, mrope_section=spec["mrope"])
     if spec["family"] == "qwen3_vl":
         rope["mrope_interleaved"] = True
@@ -446,7 +793,9 @@ def qwen_config(spec, tokenizer, vocab):
         pad_token_id=tokenizer.token_to_id("<|endoftext|>"),
     )
     kind = Qwen2_5_VLConfig if spec["family"] == "qwen2_5_vl" else Qwen3VLConfig
-    return kind(text_config=text, vision_config=vision, tie_word_embeddings=spec.get("tie", False), **ids)
+    return kind(
+        text_config=text, vision_config=vision, tie_word_embeddings=spec.get("tie", False), **ids
+    )
 
 
 def smol_config(spec, tokenizer, vocab):
@@ -504,7 +853,9 @@ def wide_config(spec, tokenizer, vocab):
     if spec["family"] == "llava_next":
         return LlavaNextConfig(**more)
     return LlavaOnevisionConfig(
-        **more, vision_aspect_ratio=spec.get("aspect", "anyres_max_9"), video_token_index=tokenizer.token_to_id("<video>")
+        **more,
+        vision_aspect_ratio=spec.get("aspect", "anyres_max_9"),
+        video_token_index=tokenizer.token_to_id("<video>"),
     )
 
 
@@ -540,14 +891,22 @@ CLASSES = dict(
     smolvlm=SmolVLMForConditionalGeneration,
     idefics3=Idefics3ForConditionalGeneration,
 )
-TEMPLATES = dict(gemma3=GEMMA_TEMPLATE, qwen2_5_vl=QWEN25_TEMPLATE, qwen3_vl=QWEN3_TEMPLATE, smolvlm=SMOL_TEMPLATE, idefics3=SMOL_TEMPLATE)
+TEMPLATES = dict(
+    gemma3=GEMMA_TEMPLATE,
+    qwen2_5_vl=QWEN25_TEMPLATE,
+    qwen3_vl=QWEN3_TEMPLATE,
+    smolvlm=SMOL_TEMPLATE,
+    idefics3=SMOL_TEMPLATE,
+)
 
 
 def template_of(spec):
     """The chat template that such a checkpoint is published with."""
     if spec["family"] not in WIDE:
         return TEMPLATES[spec["family"]]
-    return dict(llama=VICUNA_TEMPLATE, mistral=MISTRAL_TEMPLATE, qwen2=ONEVISION_TEMPLATE)[spec["decoder"]]
+    return dict(llama=VICUNA_TEMPLATE, mistral=MISTRAL_TEMPLATE, qwen2=ONEVISION_TEMPLATE)[
+        spec["decoder"]
+    ]
 
 
 def wide_tokenizer(path, spec):
@@ -556,7 +915,9 @@ def wide_tokenizer(path, spec):
         write_tokenizer(path, dict(prefix="normalizer"))
         return Tokenizer.from_file(str(path / "tokenizer.json"))
     tokenizer = qwen_tokenizer(WIDE_TOKENS)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>").save_pretrained(path)
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>"
+    ).save_pretrained(path)
     return tokenizer
 
 
@@ -570,7 +931,12 @@ def write_wide_processor(path, spec):
     square = dict(height=side, width=side)
     if spec["family"] == "llava_onevision":
         LlavaOnevisionProcessor(
-            LlavaOnevisionImageProcessor(size=square, image_grid_pinpoints=spec["canvases"], image_mean=[0.5] * 3, image_std=[0.5] * 3),
+            LlavaOnevisionImageProcessor(
+                size=square,
+                image_grid_pinpoints=spec["canvases"],
+                image_mean=[0.5] * 3,
+                image_std=[0.5] * 3,
+            ),
             tokenizer,
             LlavaOnevisionVideoProcessor(size=square),
             num_image_tokens=(side // patch) ** 2,
@@ -579,13 +945,23 @@ def write_wide_processor(path, spec):
         ).save_pretrained(path)
         return
     if spec["family"] == "llava_next":
-        images = LlavaNextImageProcessor(size=dict(shortest_edge=side), crop_size=square, image_grid_pinpoints=spec["canvases"])
+        images = LlavaNextImageProcessor(
+            size=dict(shortest_edge=side), crop_size=square, image_grid_pinpoints=spec["canvases"]
+        )
         kind = LlavaNextProcessor
     else:
-        images = SiglipImageProcessor(size=square, resample=3) if siglip else LlavaImageProcessor(size=dict(shortest_edge=side), crop_size=square)
+        images = (
+            SiglipImageProcessor(size=square, resample=3)
+            if siglip
+            else LlavaImageProcessor(size=dict(shortest_edge=side), crop_size=square)
+        )
         kind = LlavaProcessor
     kind(
-        images, tokenizer, patch_size=patch, vision_feature_select_strategy=strategy, num_additional_image_tokens=0 if siglip else 1
+        images,
+        tokenizer,
+        patch_size=patch,
+        vision_feature_select_strategy=strategy,
+        num_additional_image_tokens=0 if siglip else 1,
     ).save_pretrained(path)
 
 
@@ -596,12 +972,19 @@ def write_gemma_processor(path, spec, tokenizer):
         eos_token="<eos>",
         pad_token="<pad>",
         unk_token="<unk>",
-        extra_special_tokens=dict(image_token="<image_soft_token>", boi_token="<start_of_image>", eoi_token="<end_of_image>"),
+        extra_special_tokens=dict(
+            image_token="<image_soft_token>",
+            boi_token="<start_of_image>",
+            eoi_token="<end_of_image>",
+        ),
         chat_template=GEMMA_TEMPLATE,
     )
     side = spec["vision"]["image_size"]
     Gemma3Processor(
-        Gemma3ImageProcessor(size=dict(height=side, width=side)), fast, chat_template=GEMMA_TEMPLATE, image_seq_length=spec["side"] ** 2
+        Gemma3ImageProcessor(size=dict(height=side, width=side)),
+        fast,
+        chat_template=GEMMA_TEMPLATE,
+        image_seq_length=spec["side"] ** 2,
     ).save_pretrained(path)
 
 
@@ -623,31 +1006,56 @@ def write_processor(path, spec, tokenizer):
         shortest, longest = spec["pixels"]
         mean = dict(image_mean=[0.5] * 3, image_std=[0.5] * 3) if patch == 16 else {}
         Qwen2VLImageProcessor(
-            patch_size=patch, merge_size=2, temporal_patch_size=2, size=dict(shortest_edge=shortest, longest_edge=longest), **mean
+            patch_size=patch,
+            merge_size=2,
+            temporal_patch_size=2,
+            size=dict(shortest_edge=shortest, longest_edge=longest),
+            **mean,
         ).save_pretrained(path)
         return
     kind = SmolVLMImageProcessorPil if spec["family"] == "smolvlm" else Idefics3ImageProcessorPil
     side = spec["vision"]["image_size"]
-    images = kind(size=dict(longest_edge=spec["longest"]), max_image_size=dict(longest_edge=side), do_image_splitting=True)
+    images = kind(
+        size=dict(longest_edge=spec["longest"]),
+        max_image_size=dict(longest_edge=side),
+        do_image_splitting=True,
+    )
     sequence = (side // spec["vision"]["patch_size"]) ** 2 // spec["scale"] ** 2
-    Idefics3Processor(images, fast, image_seq_len=sequence, chat_template=TEMPLATES[spec["family"]]).save_pretrained(path)
+    Idefics3Processor(
+        images, fast, image_seq_len=sequence, chat_template=TEMPLATES[spec["family"]]
+    ).save_pretrained(path)
 
 
 def random_weights(model, seed):
     """Unit-variance activations all the way down, as checkpoints.random_weights has them; special tokens are never the likeliest
     but for the one that ends answers."""
     generator = torch.Generator().manual_seed(seed)
-    zero_centred = {id(module.weight) for module in model.modules() if isinstance(module, Gemma3RMSNorm)}
+    zero_centred = {
+        id(module.weight) for module in model.modules() if isinstance(module, Gemma3RMSNorm)
+    }
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             if "norm" in name or "ln_q" in name:
-                parameter.copy_(noise * 0.1 + (1 if name.endswith("weight") and id(parameter) not in zero_centred else 0))
+                parameter.copy_(
+                    noise * 0.1
+                    + (1 if name.endswith("weight") and id(parameter) not in zero_centred else 0)
+                )
             elif parameter.dim() == 1:
                 parameter.copy_(noise * 0.2)
             else:
                 fan_in = parameter[0].numel()
-                parameter.copy_(noise * ((2.0 if "embed_tokens" in name or "lm_head" in name or "pos" in name else 1.0) / fan_in**0.5))
+                parameter.copy_(
+                    noise
+                    * (
+                        (
+                            2.0
+                            if "embed_tokens" in name or "lm_head" in name or "pos" in name
+                            else 1.0
+                        )
+                        / fan_in**0.5
+                    )
+                )
         end = model.config.text_config.eos_token_id
         end = end[-1] if isinstance(end, list) else end
         for head in {model.lm_head.weight, model.get_input_embeddings().weight}:
@@ -657,7 +1065,11 @@ def random_weights(model, seed):
             head[model.config.image_token_id] = 0
         if model.config.text_config.tie_word_embeddings:  # else a token would always predict itself
             model.lm_head.weight *= 0.25
-            last = [norm for name, norm in model.named_parameters() if name.endswith(("language_model.norm.weight", "text_model.norm.weight"))][0]
+            last = [
+                norm
+                for name, norm in model.named_parameters()
+                if name.endswith(("language_model.norm.weight", "text_model.norm.weight"))
+            ][0]
             last.add_(3) if id(last) in zero_centred else last.mul_(4)
 
 
@@ -666,10 +1078,24 @@ def build(name, path, seed=0):
     spec = copy.deepcopy(SPECS[name])
     path = pathlib.Path(path)
     path.mkdir(parents=True)
-    smol, wide, gemma = spec["family"] in ("smolvlm", "idefics3"), spec["family"] in WIDE, spec["family"] == "gemma3"
-    tokenizer = smol_tokenizer() if smol else wide_tokenizer(path, spec) if wide else gemma_tokenizer(path, spec) if gemma else qwen_tokenizer()
+    smol, wide, gemma = (
+        spec["family"] in ("smolvlm", "idefics3"),
+        spec["family"] in WIDE,
+        spec["family"] == "gemma3",
+    )
+    tokenizer = (
+        smol_tokenizer()
+        if smol
+        else wide_tokenizer(path, spec)
+        if wide
+        else gemma_tokenizer(path, spec)
+        if gemma
+        else qwen_tokenizer()
+    )
     vocab = spec.get("vocab", (tokenizer.get_vocab_size() + 63) // 64 * 64)
-    config = (smol_config if smol else wide_config if wide else gemma_config if gemma else qwen_config)(spec, tokenizer, vocab)
+    config = (
+        smol_config if smol else wide_config if wide else gemma_config if gemma else qwen_config
+    )(spec, tokenizer, vocab)
     if wide:
         write_wide_processor(path, spec)
     elif gemma:

@@ -13,10 +13,21 @@ class Llama:
         parameters.model.path = str(folder / "model.gguf")
         parameters.mmproj.path = str(folder / "mmproj.gguf")
         if lora:
-            parameters.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(str(folder / "lora.gguf"), 1.0)]
+            parameters.lora_adapters = [
+                xllamacpp.CommonAdapterLoraInfo(str(folder / "lora.gguf"), 1.0)
+            ]
         parameters.n_ctx, parameters.n_batch, parameters.n_ubatch = 512, 512, 512
-        parameters.n_parallel, parameters.cpuparams.n_threads, parameters.cpuparams_batch.n_threads = 1, 1, 1
-        parameters.warmup, parameters.mmproj_use_gpu, parameters.n_gpu_layers, parameters.verbosity = False, False, 0, -1
+        (
+            parameters.n_parallel,
+            parameters.cpuparams.n_threads,
+            parameters.cpuparams_batch.n_threads,
+        ) = 1, 1, 1
+        (
+            parameters.warmup,
+            parameters.mmproj_use_gpu,
+            parameters.n_gpu_layers,
+            parameters.verbosity,
+        ) = False, False, 0, -1
         parameters.cache_type_k = parameters.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
         parameters.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
         self.server = xllamacpp.Server(parameters)
@@ -29,7 +40,9 @@ class Llama:
 
     def post(self, path, **body):
         request = urllib.request.Request(
-            self.server.listening_address + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
+            self.server.listening_address + path,
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
         )
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)
@@ -43,5 +56,16 @@ class Llama:
             prompt = dict(prompt_string=prompt, multimodal_data=[base64.b64encode(image).decode()])
         # The scores are those before the bias. It sees to it that a letter is drawn: half a character has none, nor the end.
         bias = [[self.letter, 1000]]
-        answer = self.post("/completion", prompt=prompt, n_predict=1, n_probs=count, temperature=0, cache_prompt=False, logit_bias=bias)
-        return {token["id"]: token["logprob"] for token in answer["completion_probabilities"][0]["top_logprobs"]}
+        answer = self.post(
+            "/completion",
+            prompt=prompt,
+            n_predict=1,
+            n_probs=count,
+            temperature=0,
+            cache_prompt=False,
+            logit_bias=bias,
+        )
+        return {
+            token["id"]: token["logprob"]
+            for token in answer["completion_probabilities"][0]["top_logprobs"]
+        }

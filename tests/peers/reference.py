@@ -63,12 +63,17 @@ class Peer:
         self.model = LlavaForConditionalGeneration.from_pretrained(path, dtype=dtype).eval()
         self.image_token = self.model.config.image_token_id
         if adapter is not None:
-            self.model = PeftModel.from_pretrained(self.model, adapter, is_trainable=trainable).eval()
+            self.model = PeftModel.from_pretrained(
+                self.model, adapter, is_trainable=trainable
+            ).eval()
 
     def pixels(self, images, fit):
         images = [open_image(path) for path in images]
         if fit == "pad":
-            images = [expand_to_square(image, self.processor.image_processor.image_mean) for image in images]
+            images = [
+                expand_to_square(image, self.processor.image_processor.image_mean)
+                for image in images
+            ]
         return images
 
     def encode(self, row, root, template="llava-v1", fit="pad", generate=False):
@@ -108,7 +113,9 @@ class Peer:
             if token == 2:
                 break
             answer.append(token)
-        return self.processor.tokenizer.decode(answer, skip_special_tokens=True, clean_up_tokenization_spaces=False), answer
+        return self.processor.tokenizer.decode(
+            answer, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        ), answer
 
 
 def turns_of(row):
@@ -128,7 +135,9 @@ def make_batch(samples):
     return dict(
         input_ids=torch.tensor([ids + [0] * (width - len(ids)) for ids, _, _ in samples]),
         labels=torch.tensor([labels + [-100] * (width - len(labels)) for _, labels, _ in samples]),
-        attention_mask=torch.tensor([[1] * len(ids) + [0] * (width - len(ids)) for ids, _, _ in samples]),
+        attention_mask=torch.tensor(
+            [[1] * len(ids) + [0] * (width - len(ids)) for ids, _, _ in samples]
+        ),
         pixel_values=torch.cat(pixels) if pixels else None,
     )
 
@@ -158,17 +167,29 @@ SCHEDULES = dict(
 
 def make_optimizer(model, optim, steps):
     """AdamW over every parameter that requires a gradient, and its schedule. `optim` has the recipe's keys."""
-    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    named = [
+        (name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad
+    ]
     groups = [
-        dict(params=[p for n, p in named if scope_of(n) == scope], lr=optim.get(f"{scope}_lr", optim["lr"])) for scope in ["llm", *SCOPES]
+        dict(
+            params=[p for n, p in named if scope_of(n) == scope],
+            lr=optim.get(f"{scope}_lr", optim["lr"]),
+        )
+        for scope in ["llm", *SCOPES]
     ]
     optimizer = torch.optim.AdamW(
-        [group for group in groups if group["params"]], betas=(0.9, 0.999), eps=1e-8, weight_decay=optim["weight_decay"], foreach=False
+        [group for group in groups if group["params"]],
+        betas=(0.9, 0.999),
+        eps=1e-8,
+        weight_decay=optim["weight_decay"],
+        foreach=False,
     )
     warmup = math.ceil(optim["warmup_ratio"] * steps)
     if optim["schedule"] == "wsd":
         decay = math.ceil(optim["decay_ratio"] * steps)
-        schedule = get_wsd_schedule(optimizer, warmup, decay, num_training_steps=steps, min_lr_ratio=optim["min_lr_ratio"])
+        schedule = get_wsd_schedule(
+            optimizer, warmup, decay, num_training_steps=steps, min_lr_ratio=optim["min_lr_ratio"]
+        )
     else:
         schedule = SCHEDULES[optim["schedule"]](optimizer, warmup, steps)
     return [parameter for _, parameter in named], optimizer, schedule
@@ -179,7 +200,9 @@ def sum_loss(model, micro):
     batch = make_batch(micro)
     labels = batch.pop("labels")
     logits = model(**batch).logits.float()
-    return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100, reduction="sum")
+    return torch.nn.functional.cross_entropy(
+        logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100, reduction="sum"
+    )
 
 
 def supervised_tokens(group):
@@ -216,14 +239,26 @@ def train(model, samples, optim, batch_size, grad_accum, steps):
 
 def file_key(name):
     """A PEFT parameter's name in memory -> its key in adapter_model.safetensors (dialect of transformers 4.52 to 5.5)."""
-    name = name.replace(".modules_to_save.default", "").replace(".lora_A.default", ".lora_A").replace(".lora_B.default", ".lora_B")
+    name = (
+        name.replace(".modules_to_save.default", "")
+        .replace(".lora_A.default", ".lora_A")
+        .replace(".lora_B.default", ".lora_B")
+    )
     name = name.replace(".lora_magnitude_vector.default.weight", ".lora_magnitude_vector")
     tower = "base_model.model.model.vision_tower."
-    return name.replace(tower, tower + "vision_model.") if name.startswith(tower) and "vision_model" not in name else name
+    return (
+        name.replace(tower, tower + "vision_model.")
+        if name.startswith(tower) and "vision_model" not in name
+        else name
+    )
 
 
 def trained_tensors(model):
-    return {file_key(name): parameter.detach() for name, parameter in model.named_parameters() if parameter.requires_grad}
+    return {
+        file_key(name): parameter.detach()
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
+    }
 
 
 def adapter_tensors(path):

@@ -19,7 +19,9 @@ from safetensors.torch import load_file
 from tools import ROOT
 
 SOURCES = ROOT / ".deps" / "servers"
-QUIET = SimpleNamespace(**{name: lambda *_, **__: None for name in ["info", "info_once", "debug", "warning"]})
+QUIET = SimpleNamespace(
+    **{name: lambda *_, **__: None for name in ["info", "info_once", "debug", "warning"]}
+)
 
 
 class Refusal(Exception):
@@ -31,13 +33,27 @@ def definitions(file, names, **given):
 
     def wanted(node):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
-            return (getattr(node, "module", None) or node.names[0].name).split(".")[0] not in ("vllm", "sglang")
-        return getattr(node, "name", None) in names or any(getattr(target, "id", None) in names for target in getattr(node, "targets", []))
+            return (getattr(node, "module", None) or node.names[0].name).split(".")[0] not in (
+                "vllm",
+                "sglang",
+            )
+        return getattr(node, "name", None) in names or any(
+            getattr(target, "id", None) in names for target in getattr(node, "targets", [])
+        )
 
     body = [node for node in ast.parse((SOURCES / file).read_text()).body if wanted(node)]
     space = dict(given, logger=QUIET, __name__=file)
     sys.modules[file] = types.ModuleType(file)  # where dataclasses look
-    exec(compile(ast.Module(body, []), SOURCES / file, "exec", flags=__future__.annotations.compiler_flag, dont_inherit=True), space)
+    exec(
+        compile(
+            ast.Module(body, []),
+            SOURCES / file,
+            "exec",
+            flags=__future__.annotations.compiler_flag,
+            dont_inherit=True,
+        ),
+        space,
+    )
     return {name: space[name] for name in names}
 
 
@@ -45,9 +61,15 @@ def definitions(file, names, **given):
 def vllm():
     ranks = definitions("vllm/config/lora.py", ["MaxLoRARanks"])
     helper = definitions("vllm/lora/peft_helper.py", ["PEFTHelper"])
-    names = definitions("vllm/lora/utils.py", ["parse_fine_tuned_lora_name", "is_base_embedding_weights"])
-    weights = definitions("vllm/lora/lora_weights.py", ["LoRALayerWeights"], PIN_MEMORY=False, **helper)
-    model = definitions("vllm/lora/lora_model.py", ["LoRAModel"], PIN_MEMORY=False, **helper, **names, **weights)
+    names = definitions(
+        "vllm/lora/utils.py", ["parse_fine_tuned_lora_name", "is_base_embedding_weights"]
+    )
+    weights = definitions(
+        "vllm/lora/lora_weights.py", ["LoRALayerWeights"], PIN_MEMORY=False, **helper
+    )
+    model = definitions(
+        "vllm/lora/lora_model.py", ["LoRAModel"], PIN_MEMORY=False, **helper, **names, **weights
+    )
     return SimpleNamespace(**ranks, **helper, **model)
 
 
@@ -59,7 +81,9 @@ def vllm_updates(adapter, peft, rank):
         helper = code.PEFTHelper.from_local_dir(str(adapter), None)
         helper.validate_legal(SimpleNamespace(max_lora_rank=rank))
         last_names = {name.rsplit(".", 1)[-1] for name, _ in peft.base_model.model.named_modules()}
-        model = code.LoRAModel.from_local_checkpoint(str(adapter), last_names, helper, lora_model_id=1, device="cpu")
+        model = code.LoRAModel.from_local_checkpoint(
+            str(adapter), last_names, helper, lora_model_id=1, device="cpu"
+        )
     except (ValueError, TypeError) as error:
         raise Refusal(str(error)) from error
     updates = {}
@@ -76,13 +100,31 @@ def sglang():
     layer = definitions("sglang/srt/layers/utils/common.py", ["get_layer_id"])
     utils = definitions(
         "sglang/srt/lora/utils.py",
-        ["get_normalized_target_modules", "get_stacked_multiply", "get_target_module_name", "get_default_hidden_dim", "DSA_INDEXER_LORA_NAMES"],
+        [
+            "get_normalized_target_modules",
+            "get_stacked_multiply",
+            "get_target_module_name",
+            "get_default_hidden_dim",
+            "DSA_INDEXER_LORA_NAMES",
+        ],
     )
-    for name in ["sglang", "sglang.srt", "sglang.srt.lora", "sglang.srt.lora.utils"]:  # imported by _process_weight
+    for name in [
+        "sglang",
+        "sglang.srt",
+        "sglang.srt.lora",
+        "sglang.srt.lora.utils",
+    ]:  # imported by _process_weight
         sys.modules.setdefault(name, types.ModuleType(name))
     sys.modules["sglang.srt.lora.utils"].__dict__.update(utils)
-    lora = definitions("sglang/srt/lora/lora.py", ["LoRALayer", "LoRAAdapter", "_ROUTED_EXPERT_PATTERN"], **config, **layer)
-    manager = definitions("sglang/srt/lora/lora_manager.py", ["LoRAManager"], **config, **utils, **lora)
+    lora = definitions(
+        "sglang/srt/lora/lora.py",
+        ["LoRALayer", "LoRAAdapter", "_ROUTED_EXPERT_PATTERN"],
+        **config,
+        **layer,
+    )
+    manager = definitions(
+        "sglang/srt/lora/lora_manager.py", ["LoRAManager"], **config, **utils, **lora
+    )
     return SimpleNamespace(**config, **utils, **lora, **manager)
 
 
@@ -104,7 +146,9 @@ def sglang_updates(adapter, text_config):
         code.LoRAManager.validate_new_adapter(manager, config, ref)
         code.LoRAManager.init_lora_shapes(manager)
         loaded = code.LoRAAdapter("one", config, text_config, None, None)
-        loaded.initialize_weights_from_tensors(load_file(os.path.join(adapter, "adapter_model.safetensors")))
+        loaded.initialize_weights_from_tensors(
+            load_file(os.path.join(adapter, "adapter_model.safetensors"))
+        )
         updates = {}
         for index, layer in enumerate(loaded.layers):
             for name, a in layer.weights.items():
@@ -112,11 +156,19 @@ def sglang_updates(adapter, text_config):
                     continue
                 target = code.get_target_module_name(name, manager.target_modules)
                 into, out_of = code.get_default_hidden_dim(target, text_config, index)
-                b, count = layer.weights[name.replace("lora_A", "lora_B")], code.get_stacked_multiply(target)
+                b, count = (
+                    layer.weights[name.replace("lora_A", "lora_B")],
+                    code.get_stacked_multiply(target),
+                )
                 # load_lora_weight_to_buffer compares these shapes.
-                if tuple(a.shape) != (config.r * count, into) or tuple(b.shape) != (out_of, config.r):
+                if tuple(a.shape) != (config.r * count, into) or tuple(b.shape) != (
+                    out_of,
+                    config.r,
+                ):
                     raise Refusal(f"{name}: {tuple(a.shape)}, {tuple(b.shape)}")
-                updates[name.split(".lora_A")[0]] = scaled(a, b, count, text_config) * loaded.scaling
+                updates[name.split(".lora_A")[0]] = (
+                    scaled(a, b, count, text_config) * loaded.scaling
+                )
         for name in manager.target_modules:
             code.get_default_hidden_dim(name, text_config, 0)
     except (ValueError, KeyError, AssertionError, NotImplementedError, TypeError) as error:

@@ -20,7 +20,11 @@ STEPS = 6
 
 def drive(folder, cases):
     """cases: key -> dict(param, grad, rates, and perhaps the state). Returns what the driver wrote."""
-    tensors = {f"{name}.{key}": tensor.detach().clone().contiguous() for key, case in cases.items() for name, tensor in case.items()}
+    tensors = {
+        f"{name}.{key}": tensor.detach().clone().contiguous()
+        for key, case in cases.items()
+        for name, tensor in case.items()
+    }
     return driver("adamw8", tensors, folder)
 
 
@@ -37,7 +41,9 @@ def spread(absmax, count):
 def awkward(count, seed):
     """Normal numbers over many decades, with blocks of zeros, one of a single size and one of denormals."""
     generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(count, generator=generator) * 10 ** (torch.rand(count, generator=generator) * -8)
+    x = torch.randn(count, generator=generator) * 10 ** (
+        torch.rand(count, generator=generator) * -8
+    )
     x[BLOCK : 2 * BLOCK] = 0
     x[2 * BLOCK : 3 * BLOCK] = -3
     x[3 * BLOCK : 4 * BLOCK] *= 2.0**-60
@@ -48,7 +54,11 @@ def awkward(count, seed):
 def quantised(tmp_path_factory):
     """With both betas and the learning rate 0 the moments become g and g * g: what is stored is their quantisation. (g, lft's output)"""
     grad = awkward(40_000 + 77, 1)
-    case = {"param": torch.zeros_like(grad), "grad": grad, "rates": torch.tensor([0.0, 0, 0, 1, 0, 1])}
+    case = {
+        "param": torch.zeros_like(grad),
+        "grad": grad,
+        "rates": torch.tensor([0.0, 0, 0, 1, 0, 1]),
+    }
     return grad, drive(tmp_path_factory.mktemp("quantised"), {"x": case})
 
 
@@ -74,21 +84,32 @@ def test_quantising_is_bitsandbytes(kind, quantised):
     live = scale > 0
     assert (codes[~live] == 0).all() and (plain_codes[~live] == 0).all()
     exact = torch.where(live, x.double() / scale, -2.0)
-    assert torch.equal(codes[live].long(), nearest(values, exact.float())[live])  # one rounding: that of the quotient
+    assert torch.equal(
+        codes[live].long(), nearest(values, exact.float())[live]
+    )  # one rounding: that of the quotient
     # Theirs multiplies by a rounded reciprocal and rounds two distances: four roundings in all beside ours.
     slack = 6 * UNIT * exact.abs()
     low, high = nearest(values, exact - slack), nearest(values, exact + slack)
     regular = live & (scale > 2.0**-126)  # the reciprocal of a denormal is infinite
-    assert ((plain_codes >= low) & (plain_codes <= high) & (codes >= low) & (codes <= high))[regular].all()
+    assert ((plain_codes >= low) & (plain_codes <= high) & (codes >= low) & (codes <= high))[
+        regular
+    ].all()
     assert (plain_codes == codes)[regular & (low == high)].all()
     assert (low != high)[live].double().mean() < 1e-3
     fast = LUT * (1 + 2.0**-10) + 4 * UNIT
-    assert (fast_codes >= nearest(values, exact - fast))[regular].all() and (fast_codes <= nearest(values, exact + fast))[regular].all()
+    assert (fast_codes >= nearest(values, exact - fast))[regular].all() and (
+        fast_codes <= nearest(values, exact + fast)
+    )[regular].all()
 
 
 def state_of(optimizer, param):
     state = optimizer.state[param]
-    names = {"exp_avg": "state1", "exp_avg_sq": "state2", "exp_avg_absmax": "absmax1", "exp_avg_sq_absmax": "absmax2"}
+    names = {
+        "exp_avg": "state1",
+        "exp_avg_sq": "state2",
+        "exp_avg_absmax": "absmax1",
+        "exp_avg_sq_absmax": "absmax2",
+    }
     return {name: state[theirs].clone() for name, theirs in names.items() if theirs in state}
 
 
@@ -102,15 +123,27 @@ def updates(tmp_path_factory):
     theirs, cases = {}, {}
     for count in (4095, 4096, 5001, 70_000):
         lr, beta1, beta2, eps, weight_decay, _ = rates(0.01, 0.1, 1).tolist()
-        param = torch.nn.Parameter(torch.randn(count, generator=torch.Generator().manual_seed(count)) * 0.5)
-        optimizer = bitsandbytes.optim.AdamW8bit([param], lr=lr, betas=(beta1, beta2), eps=eps, weight_decay=weight_decay)
+        param = torch.nn.Parameter(
+            torch.randn(count, generator=torch.Generator().manual_seed(count)) * 0.5
+        )
+        optimizer = bitsandbytes.optim.AdamW8bit(
+            [param], lr=lr, betas=(beta1, beta2), eps=eps, weight_decay=weight_decay
+        )
         for step in range(1, STEPS + 1):
             key = f"{count}-{step}"
-            before = {"param": param.detach().clone(), **(state_of(optimizer, param) if step > 1 else {})}
+            before = {
+                "param": param.detach().clone(),
+                **(state_of(optimizer, param) if step > 1 else {}),
+            }
             param.grad = awkward(count, 100 * count + step)
             optimizer.step()
             cases[key] = {**before, "grad": param.grad, "rates": rates(0.01, 0.1, step)}
-            theirs[key] = (before, param.grad, step, {"param": param.detach().clone(), **state_of(optimizer, param)})
+            theirs[key] = (
+                before,
+                param.grad,
+                step,
+                {"param": param.detach().clone(), **state_of(optimizer, param)},
+            )
     return theirs, drive(tmp_path_factory.mktemp("updates"), cases)
 
 
@@ -121,8 +154,14 @@ def test_an_update_is_bitsandbytes(count, step, updates):
     key = f"{count}-{step}"
     before, grad, _, after = theirs[key]
     got = {name: out[f"{name}.{key}"] for name in after}
-    assert got["exp_avg"].dtype == after["exp_avg"].dtype == (torch.uint8 if count >= 4096 else torch.float32)
-    lr, beta1, beta2, eps, weight_decay, _ = (value.item() for value in rates(0.01, 0.1, step).double())
+    assert (
+        got["exp_avg"].dtype
+        == after["exp_avg"].dtype
+        == (torch.uint8 if count >= 4096 else torch.float32)
+    )
+    lr, beta1, beta2, eps, weight_decay, _ = (
+        value.item() for value in rates(0.01, 0.1, step).double()
+    )
 
     def moment(name, values):
         if name not in before:
@@ -133,7 +172,10 @@ def test_an_update_is_bitsandbytes(count, step, updates):
 
     signed, unsigned = out["values.signed"], out["values.unsigned"]
     g, m0 = grad.double(), moment("exp_avg", signed)
-    m, v = beta1 * m0 + (1 - beta1) * g, beta2 * moment("exp_avg_sq", unsigned) + (1 - beta2) * g * g
+    m, v = (
+        beta1 * m0 + (1 - beta1) * g,
+        beta2 * moment("exp_avg_sq", unsigned) + (1 - beta2) * g * g,
+    )
     # Roundings of either side, of sums and products no larger than these, four of them in bitsandbytes' map.
     m_error = 14 * UNIT * (m0.abs() + g.abs())
     v_error = 14 * UNIT * v + 2.0**-148  # the last: of denormals
@@ -145,19 +187,29 @@ def test_an_update_is_bitsandbytes(count, step, updates):
     assert ((got["param"].double() - wanted).abs() <= tolerance).all()
     assert ((after["param"].double() - wanted).abs() <= tolerance).all()
 
-    for name, values, exact, error in [("exp_avg", signed, m, m_error), ("exp_avg_sq", unsigned, v, v_error)]:
+    for name, values, exact, error in [
+        ("exp_avg", signed, m, m_error),
+        ("exp_avg_sq", unsigned, v, v_error),
+    ]:
         if count < 4096:
-            assert ((got[name].double() - exact).abs() <= error).all() and ((after[name].double() - exact).abs() <= error).all()
+            assert ((got[name].double() - exact).abs() <= error).all() and (
+                (after[name].double() - exact).abs() <= error
+            ).all()
             continue
         padded = torch.nn.functional.pad(exact.abs(), (0, -count % BLOCK)).view(-1, BLOCK)
-        scale, scale_error = padded.max(1).values, torch.nn.functional.pad(error, (0, -count % BLOCK)).view(-1, BLOCK).max(1).values
+        scale, scale_error = (
+            padded.max(1).values,
+            torch.nn.functional.pad(error, (0, -count % BLOCK)).view(-1, BLOCK).max(1).values,
+        )
         for mine, allowed in [(got, 0.0), (after, LUT * (1 + 2.0**-10))]:
             absmax, codes = mine[f"{name}_absmax"].double(), mine[name]
             assert ((absmax - scale).abs() <= scale_error).all()
             live = spread(absmax, count) > 2.0**-126
             x = exact / spread(scale, count)
             slack = (error + spread(scale_error, count)) / spread(scale, count) + 6 * UNIT + allowed
-            assert (codes >= nearest(values, x - slack))[live].all() and (codes <= nearest(values, x + slack))[live].all()
+            assert (codes >= nearest(values, x - slack))[live].all() and (
+                codes <= nearest(values, x + slack)
+            )[live].all()
 
 
 def test_a_tensor_of_4095_elements_keeps_float32(updates):

@@ -19,22 +19,39 @@ TOLERANCE = 1e-3  # nats
 def compare(peer, scored, images, template="llava-v1", fit="pad"):
     for item, line in zip(ROWS, scored):
         ids, labels, pixels = peer.encode(item, images, template, fit)
-        assert line["logprobs"] == pytest.approx(peer.logprobs(ids, labels, pixels), abs=TOLERANCE), item["id"]
+        assert line["logprobs"] == pytest.approx(
+            peer.logprobs(ids, labels, pixels), abs=TOLERANCE
+        ), item["id"]
 
 
 def moved(scored, base):
-    return max(abs(a - b) for x, y in zip(scored, base) for a, b in zip(x["logprobs"], y["logprobs"]))
+    return max(
+        abs(a - b) for x, y in zip(scored, base) for a, b in zip(x["logprobs"], y["logprobs"])
+    )
 
 
 @pytest.mark.parametrize(
     "checkpoint, name",
-    [("plain", "llm"), ("gqa_tied", "llm_projector_whole"), ("head_dim_bias", "rslora_everywhere"), ("head_dim_bias", "dora_everywhere"), ("linear_rope_full", "attention")],
+    [
+        ("plain", "llm"),
+        ("gqa_tied", "llm_projector_whole"),
+        ("head_dim_bias", "rslora_everywhere"),
+        ("head_dim_bias", "dora_everywhere"),
+        ("linear_rope_full", "attention"),
+    ],
 )
-def test_pefts_adapter_in_lft(checkpoint, name, model_dir, peft_adapter, peer, images, rows_file, tmp_path):
+def test_pefts_adapter_in_lft(
+    checkpoint, name, model_dir, peft_adapter, peer, images, rows_file, tmp_path
+):
     adapter = peft_adapter(checkpoint, name)
-    scored = score(tmp_path / "out.jsonl", model_dir(checkpoint), rows_file, images, "--adapter", adapter)
+    scored = score(
+        tmp_path / "out.jsonl", model_dir(checkpoint), rows_file, images, "--adapter", adapter
+    )
     compare(reference.Peer(model_dir(checkpoint), adapter), scored, images)
-    assert moved(scored, score(tmp_path / "base.jsonl", model_dir(checkpoint), rows_file, images)) > 0.05
+    assert (
+        moved(scored, score(tmp_path / "base.jsonl", model_dir(checkpoint), rows_file, images))
+        > 0.05
+    )
 
 
 @pytest.mark.parametrize("case", ADAPTER_CASES)
@@ -44,23 +61,39 @@ def test_lfts_adapter_in_peft(case, trained, model_dir, images, rows_file, tmp_p
         warnings.simplefilter("error")
         peer = reference.Peer(model_dir(checkpoint), adapter)
     # Template and fit are not given: the adapter directory records what it was trained with.
-    scored = score(tmp_path / "out.jsonl", model_dir(checkpoint), rows_file, images, "--adapter", adapter)
+    scored = score(
+        tmp_path / "out.jsonl", model_dir(checkpoint), rows_file, images, "--adapter", adapter
+    )
     compare(peer, scored, images, CASES[case]["template"], CASES[case]["fit"])
     config = json.loads((adapter / "adapter_config.json").read_text())
     options = ADAPTERS[CASES[case]["adapter"]]
     assert config["peft_type"] == "LORA"
     # Full names, which SGLang reads too; each that PEFT has is one of them, and PEFT's own list is no other.
     named = {name for name, module in peer.model.named_modules() if hasattr(module, "lora_A")}
-    assert {name.removeprefix("base_model.model.") for name in named} <= set(config["target_modules"])
-    assert {name.replace("vision_model.", "") for name in config["target_modules"]} == {name.removeprefix("base_model.model.") for name in named}
-    assert (config["use_rslora"], config["use_dora"]) == (bool(options.get("use_rslora")), bool(options.get("use_dora")))
+    assert {name.removeprefix("base_model.model.") for name in named} <= set(
+        config["target_modules"]
+    )
+    assert {name.replace("vision_model.", "") for name in config["target_modules"]} == {
+        name.removeprefix("base_model.model.") for name in named
+    }
+    assert (config["use_rslora"], config["use_dora"]) == (
+        bool(options.get("use_rslora")),
+        bool(options.get("use_dora")),
+    )
 
 
 @pytest.mark.parametrize(
     "checkpoint, name",
-    [("plain", "llm"), ("gqa_tied", "llm_projector_whole"), ("head_dim_bias", "rslora_everywhere"), ("head_dim_bias", "dora_everywhere")],
+    [
+        ("plain", "llm"),
+        ("gqa_tied", "llm_projector_whole"),
+        ("head_dim_bias", "rslora_everywhere"),
+        ("head_dim_bias", "dora_everywhere"),
+    ],
 )
-def test_merged_checkpoint_in_transformers(checkpoint, name, model_dir, peft_adapter, images, rows_file, tmp_path):
+def test_merged_checkpoint_in_transformers(
+    checkpoint, name, model_dir, peft_adapter, images, rows_file, tmp_path
+):
     adapter, merged = peft_adapter(checkpoint, name), tmp_path / "merged"
     lft("merge", "--model", model_dir(checkpoint), "--adapter", adapter, "--out", merged)
     plain, peft = reference.Peer(merged), reference.Peer(model_dir(checkpoint), adapter)
@@ -75,9 +108,20 @@ def test_merged_checkpoint_in_transformers(checkpoint, name, model_dir, peft_ada
 
 def test_merge_keeps_the_stored_dtype_and_layout(model_dir, peft_adapter, images, tmp_path):
     checkpoint = "linear_rope_full"  # float16, two shards
-    lft("merge", "--model", model_dir(checkpoint), "--adapter", peft_adapter(checkpoint, "attention"), "--out", tmp_path / "merged")
+    lft(
+        "merge",
+        "--model",
+        model_dir(checkpoint),
+        "--adapter",
+        peft_adapter(checkpoint, "attention"),
+        "--out",
+        tmp_path / "merged",
+    )
     assert AutoProcessor.from_pretrained(tmp_path / "merged").tokenizer("x")["input_ids"]
-    plain, peft = reference.Peer(tmp_path / "merged"), reference.Peer(model_dir(checkpoint), peft_adapter(checkpoint, "attention"))
+    plain, peft = (
+        reference.Peer(tmp_path / "merged"),
+        reference.Peer(model_dir(checkpoint), peft_adapter(checkpoint, "attention")),
+    )
     ids, _, pixels = peft.encode(ROWS[0], images)
     # One rounding of the merged matrices to float16, of relative size 2^-11 each.
     assert (plain.logits(ids, pixels) - peft.logits(ids, pixels)).abs().max() < 0.05
@@ -85,10 +129,20 @@ def test_merge_keeps_the_stored_dtype_and_layout(model_dir, peft_adapter, images
     assert len(shards) == 2
 
 
-def test_a_merged_model_loads_and_keeps_how_it_was_trained(trained, model_dir, images, rows_file, tmp_path):
+def test_a_merged_model_loads_and_keeps_how_it_was_trained(
+    trained, model_dir, images, rows_file, tmp_path
+):
     case, merged = CASES["linear_accumulate_projector"], tmp_path / "merged"
     base = model_dir(case["checkpoint"])
-    lft("merge", "--model", base, "--adapter", trained("linear_accumulate_projector") / "adapter", "--out", merged)
+    lft(
+        "merge",
+        "--model",
+        base,
+        "--adapter",
+        trained("linear_accumulate_projector") / "adapter",
+        "--out",
+        merged,
+    )
     assert (merged / "lft_model.json").exists()
     for path in base.glob("*processor_config.json"):
         assert (merged / path.name).read_bytes() == path.read_bytes()
@@ -96,7 +150,13 @@ def test_a_merged_model_loads_and_keeps_how_it_was_trained(trained, model_dir, i
         warnings.simplefilter("error")
         peer = reference.Peer(merged)
     # Neither template nor fit is given, and neither is the default.
-    compare(peer, score(tmp_path / "out.jsonl", merged, rows_file, images), images, case["template"], case["fit"])
+    compare(
+        peer,
+        score(tmp_path / "out.jsonl", merged, rows_file, images),
+        images,
+        case["template"],
+        case["fit"],
+    )
 
 
 def messages_of(item, system):
@@ -104,13 +164,20 @@ def messages_of(item, system):
     messages = [dict(role="system", content=system)] if system else []
     for question, answer in reference.turns_of(item):
         pieces = [piece for piece in re.split("(<image>\n)", question) if piece]
-        parts = [dict(type="image") if piece == "<image>\n" else dict(type="text", text=piece) for piece in pieces]
+        parts = [
+            dict(type="image") if piece == "<image>\n" else dict(type="text", text=piece)
+            for piece in pieces
+        ]
         messages += [dict(role="user", content=parts), dict(role="assistant", content=answer)]
     return messages
 
 
-@pytest.mark.parametrize("checkpoint, template", [("plain", "llava-v1"), ("gqa_tied", "llava-hf"), ("gqa_tied", "plain")])
-def test_a_merged_model_is_asked_right_by_who_is_told_nothing(checkpoint, template, model_dir, peft_adapter, images, rows_file, tmp_path):
+@pytest.mark.parametrize(
+    "checkpoint, template", [("plain", "llava-v1"), ("gqa_tied", "llava-hf"), ("gqa_tied", "plain")]
+)
+def test_a_merged_model_is_asked_right_by_who_is_told_nothing(
+    checkpoint, template, model_dir, peft_adapter, images, rows_file, tmp_path
+):
     """Its files have the template and the fit: old layout and new, images of any form, several turns, a system text."""
     adapter, merged = tmp_path / "adapter", tmp_path / "merged"
     shutil.copytree(peft_adapter(checkpoint, "llm"), adapter)
@@ -118,8 +185,17 @@ def test_a_merged_model_is_asked_right_by_who_is_told_nothing(checkpoint, templa
     lft("merge", "--model", model_dir(checkpoint), "--adapter", adapter, "--out", merged)
     system = "" if template == "plain" else "Answer in one word."
     plain = ROWS[:6]
-    rows = [dict(item, conversations=[{"from": "system", "value": system}] * bool(system) + item["conversations"]) for item in plain[:3]]
-    scored = score(tmp_path / "out.jsonl", merged, write_rows(tmp_path / "rows.jsonl", plain + rows), images)
+    rows = [
+        dict(
+            item,
+            conversations=[{"from": "system", "value": system}] * bool(system)
+            + item["conversations"],
+        )
+        for item in plain[:3]
+    ]
+    scored = score(
+        tmp_path / "out.jsonl", merged, write_rows(tmp_path / "rows.jsonl", plain + rows), images
+    )
     peer = reference.Peer(merged)
     for number, (item, line) in enumerate(zip(plain + plain, scored)):
         messages = messages_of(item, system if number >= len(plain) else "")
@@ -129,7 +205,9 @@ def test_a_merged_model_is_asked_right_by_who_is_told_nothing(checkpoint, templa
         assert made["input_ids"][0].tolist() == line["input_ids"], item["id"]
         want = peer.logprobs(line["input_ids"], line["labels"], made.get("pixel_values"))
         assert line["logprobs"] == pytest.approx(want, abs=TOLERANCE), item["id"]
-    question = peer.processor.apply_chat_template(messages[:2] if system else messages[:1], tokenize=False, add_generation_prompt=True)
+    question = peer.processor.apply_chat_template(
+        messages[:2] if system else messages[:1], tokenize=False, add_generation_prompt=True
+    )
     assert text.startswith(question)
     if template == "plain":
         with pytest.raises(Exception, match="no place for a system text"):

@@ -25,9 +25,22 @@ def rows():
     rng, made = numpy.random.default_rng(7), []
     for i in range(COUNT):
         picture = io.BytesIO()
-        Image.fromarray(rng.integers(0, 255, (16 + i % 9, 20, 3), dtype=numpy.uint8)).save(picture, "png")
+        Image.fromarray(rng.integers(0, 255, (16 + i % 9, 20, 3), dtype=numpy.uint8)).save(
+            picture, "png"
+        )
         answer = ["red", "a dog", "two", "it is late"][i % 4]
-        made.append(({"id": f"r{i}", "conversations": [{"from": "human", "value": "<image>\nWhat?"}, {"from": "gpt", "value": answer}]}, picture.getvalue()))
+        made.append(
+            (
+                {
+                    "id": f"r{i}",
+                    "conversations": [
+                        {"from": "human", "value": "<image>\nWhat?"},
+                        {"from": "gpt", "value": answer},
+                    ],
+                },
+                picture.getvalue(),
+            )
+        )
     return made
 
 
@@ -37,12 +50,22 @@ def recipe(folder, model, data, images=None):
         "output_dir": str(folder / "run"),
         "model": {"path": str(model)},
         "lora": {"rank": 4, "alpha": 8, "dropout": 0.1, "targets": ["llm:all-linear"]},
-        "data": {"train": data, "image_root": str(images) if images else None, "template": "llava-v1", "image_fit": "pad", "workers": 2},
+        "data": {
+            "train": data,
+            "image_root": str(images) if images else None,
+            "template": "llava-v1",
+            "image_fit": "pad",
+            "workers": 2,
+        },
         "optim": {"lr": 0.01},
         "precision": {"compute": "fp32"},
         "train": {"batch_size": COUNT // STEPS, "epochs": 1},
         "checkpoint": {"every_steps": AT, "keep": 9, "at_step_zero": False},
-        "log": {"tensorboard": False, "layer_grad_norms_every": 0, "layer_activation_norms_every": 0},
+        "log": {
+            "tensorboard": False,
+            "layer_grad_norms_every": 0,
+            "layer_activation_norms_every": 0,
+        },
     }
     folder.mkdir(exist_ok=True)
     (folder / "recipe.yaml").write_text(yaml.safe_dump(made))
@@ -64,7 +87,10 @@ def adapters(path):
 def tar_of(path, rows):
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
         for i, (row, picture) in enumerate(rows):
-            for name, content in [(f"{i:06}.png", picture), (f"{i:06}.json", json.dumps(row).encode())]:
+            for name, content in [
+                (f"{i:06}.png", picture),
+                (f"{i:06}.json", json.dumps(row).encode()),
+            ]:
                 member = tarfile.TarInfo(name)
                 member.size = len(content)
                 tar.addfile(member, io.BytesIO(content))
@@ -72,7 +98,10 @@ def tar_of(path, rows):
 
 def table(rows, **columns):
     """As Hugging Face's datasets hold images: bytes and path."""
-    image = pyarrow.array([{"bytes": picture, "path": None} for _, picture in rows], pyarrow.struct({"bytes": pyarrow.binary(), "path": pyarrow.string()}))
+    image = pyarrow.array(
+        [{"bytes": picture, "path": None} for _, picture in rows],
+        pyarrow.struct({"bytes": pyarrow.binary(), "path": pyarrow.string()}),
+    )
     return pyarrow.table({"id": [row["id"] for row, _ in rows], "image": image, **columns})
 
 
@@ -84,7 +113,9 @@ def saved(folder, pieces):
         with pyarrow.ipc.new_stream(str(folder / name), piece.schema) as stream:
             stream.write_table(piece, max_chunksize=37)
     (folder / "dataset_info.json").write_text("{}")
-    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names], "_split": "train"}))
+    (folder / "state.json").write_text(
+        json.dumps({"_data_files": [{"filename": name} for name in names], "_split": "train"})
+    )
 
 
 @pytest.fixture(scope="module")
@@ -101,17 +132,35 @@ def forms(rows, tmp_path_factory):
     (root / "uris.jsonl").write_text("".join(json.dumps(row) + "\n" for row in uris))
     tar_of(root / "rows.tar", rows)
     conversations = [row["conversations"] for row, _ in rows]
-    pyarrow.parquet.write_table(table(rows, conversations=conversations), root / "rows.parquet", row_group_size=64)
+    pyarrow.parquet.write_table(
+        table(rows, conversations=conversations), root / "rows.parquet", row_group_size=64
+    )
     halves = [rows[:120], rows[120:]]
-    messages = [[[{"role": "user", "content": c[0]["value"]}, {"role": "assistant", "content": c[1]["value"]}] for c in (row["conversations"] for row, _ in half)] for half in halves]
+    messages = [
+        [
+            [
+                {"role": "user", "content": c[0]["value"]},
+                {"role": "assistant", "content": c[1]["value"]},
+            ]
+            for c in (row["conversations"] for row, _ in half)
+        ]
+        for half in halves
+    ]
     saved(root / "arrow", [table(half, messages=texts) for half, texts in zip(halves, messages)])
-    texts = [[{"user": "What?", "assistant": row["conversations"][1]["value"], "source": "made"}] for row, _ in rows]
+    texts = [
+        [{"user": "What?", "assistant": row["conversations"][1]["value"], "source": "made"}]
+        for row, _ in rows
+    ]
     listed = table(rows, texts=texts)
-    one = pyarrow.array([[image] for image in listed["image"].to_pylist()], pyarrow.list_(listed["image"].type))
+    one = pyarrow.array(
+        [[image] for image in listed["image"].to_pylist()], pyarrow.list_(listed["image"].type)
+    )
     (root / "cauldron").mkdir()
     cauldron = listed.drop_columns("image").append_column("images", one)
     for i, half in enumerate([cauldron.slice(0, 90), cauldron.slice(90)]):
-        pyarrow.parquet.write_table(half, root / "cauldron" / f"train-{i:05}-of-00002.parquet", compression="zstd")
+        pyarrow.parquet.write_table(
+            half, root / "cauldron" / f"train-{i:05}-of-00002.parquet", compression="zstd"
+        )
     return root
 
 
@@ -125,7 +174,9 @@ def cache(tmp_path_factory):
 
 def test_every_form_gives_the_adapter_of_json(forms, model_dir, tmp_path, cache):
     model = model_dir("plain")
-    want, again = adapters(recipe(tmp_path / "json", model, str(forms / "rows.json"), forms / "images"))
+    want, again = adapters(
+        recipe(tmp_path / "json", model, str(forms / "rows.json"), forms / "images")
+    )
     assert again == want
     for form in ["uris.jsonl", "rows.tar", "rows.parquet", "arrow", "cauldron"]:
         whole, again = adapters(recipe(tmp_path / form.replace(".", "-"), model, str(forms / form)))
@@ -179,7 +230,11 @@ def test_what_cannot_be_read_is_refused_by_file_and_row(forms, rows, model_dir, 
     assert "middle.parquet" in of("b", tmp_path / "middle.parquet")
     pyarrow.parquet.write_table(table(rows[:5], prompt=["x"] * 5), tmp_path / "columns.parquet")
     text = of("c", tmp_path / "columns.parquet")
-    assert "columns.parquet" in text and "prompt" in text and "messages, conversations or texts" in text
+    assert (
+        "columns.parquet" in text
+        and "prompt" in text
+        and "messages, conversations or texts" in text
+    )
     turns = [row["conversations"] for row, _ in rows[:5]]
     turns[3] = turns[3][:1]
     pyarrow.parquet.write_table(table(rows[:5], conversations=turns), tmp_path / "open.parquet")

@@ -18,22 +18,50 @@ TOLERANCE = 1e-3  # nats
 def test_each_dialect_in_peft(dialect, model_dir, peft_adapter, peer, images, tmp_path):
     checkpoint, out = "head_dim_bias", tmp_path / "out"
     adapter = peft_adapter(checkpoint, "patterns")
-    lft("export", adapter, "--model", model_dir(checkpoint), "--target", "peft", "--out", out, *(["--dialect", dialect] if dialect else []))
+    lft(
+        "export",
+        adapter,
+        "--model",
+        model_dir(checkpoint),
+        "--target",
+        "peft",
+        "--out",
+        out,
+        *(["--dialect", dialect] if dialect else []),
+    )
     want, got = (reference.Peer(model_dir(checkpoint), path) for path in (adapter, out))
     ids, labels, pixels = want.encode(ROWS[0], images)
-    assert got.logprobs(ids, labels, pixels) == pytest.approx(want.logprobs(ids, labels, pixels), abs=1e-5)
+    assert got.logprobs(ids, labels, pixels) == pytest.approx(
+        want.logprobs(ids, labels, pixels), abs=1e-5
+    )
 
 
 def test_a_whole_projector_is_merged_for_vllm(model_dir, peft_adapter, images, tmp_path):
     checkpoint, adapter = "gqa_tied", peft_adapter("gqa_tied", "llm_projector_whole")
-    done = lft("export", adapter, "--model", model_dir(checkpoint), "--target", "vllm", "--out", tmp_path / "out")
+    done = lft(
+        "export",
+        adapter,
+        "--model",
+        model_dir(checkpoint),
+        "--target",
+        "vllm",
+        "--out",
+        tmp_path / "out",
+    )
     assert "--max-lora-rank 16" in done.stdout and "tower" not in done.stdout
     config = json.loads((tmp_path / "out/adapter/adapter_config.json").read_text())
     assert config["modules_to_save"] is None and config["r"] == 3
-    want, got = reference.Peer(model_dir(checkpoint), adapter), reference.Peer(tmp_path / "out/base", tmp_path / "out/adapter")
+    want, got = (
+        reference.Peer(model_dir(checkpoint), adapter),
+        reference.Peer(tmp_path / "out/base", tmp_path / "out/adapter"),
+    )
     ids, labels, pixels = want.encode(ROWS[0], images)
-    assert got.logprobs(ids, labels, pixels) == pytest.approx(want.logprobs(ids, labels, pixels), abs=TOLERANCE)
-    lft("export", tmp_path / "out/adapter", "--target", "vllm", "--check")  # of the base that it names
+    assert got.logprobs(ids, labels, pixels) == pytest.approx(
+        want.logprobs(ids, labels, pixels), abs=TOLERANCE
+    )
+    lft(
+        "export", tmp_path / "out/adapter", "--target", "vllm", "--check"
+    )  # of the base that it names
 
 
 def test_all_but_the_decoder_is_merged_for_sglang(family_dir, family_adapter, images, tmp_path):  # noqa: F811
@@ -43,17 +71,47 @@ def test_all_but_the_decoder_is_merged_for_sglang(family_dir, family_adapter, im
     config = json.loads((adapter / "adapter_config.json").read_text())
     changed = config | dict(use_rslora=True, alpha_pattern={"v_proj": 9}, rank_pattern={})
     (adapter / "adapter_config.json").write_text(json.dumps(changed))
-    found = lft("export", adapter, "--model", family_dir(name), "--target", "sglang", "--check", code=3)
-    for what in ["use_rslora is ignored", "alpha_pattern is ignored", "projector is refused", "target_modules: an expression is refused"]:
+    found = lft(
+        "export", adapter, "--model", family_dir(name), "--target", "sglang", "--check", code=3
+    )
+    for what in [
+        "use_rslora is ignored",
+        "alpha_pattern is ignored",
+        "projector is refused",
+        "target_modules: an expression is refused",
+    ]:
         assert what in found.stdout and what in found.stderr
-    lft("export", adapter, "--model", family_dir(name), "--target", "sglang", "--out", tmp_path / "out")
+    lft(
+        "export",
+        adapter,
+        "--model",
+        family_dir(name),
+        "--target",
+        "sglang",
+        "--out",
+        tmp_path / "out",
+    )
     served = json.loads((tmp_path / "out/adapter/adapter_config.json").read_text())
     known = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
-    assert isinstance(served["target_modules"], list) and {module.split(".")[-1] for module in served["target_modules"]} == known
-    assert served["lora_alpha"] == served["r"] == 3 and not served["use_rslora"] and not served["alpha_pattern"]
+    assert (
+        isinstance(served["target_modules"], list)
+        and {module.split(".")[-1] for module in served["target_modules"]} == known
+    )
+    assert (
+        served["lora_alpha"] == served["r"] == 3
+        and not served["use_rslora"]
+        and not served["alpha_pattern"]
+    )
     lft("export", tmp_path / "out/adapter", "--target", "sglang", "--check")
-    want, got = FamilyPeer(name, family_dir(name), adapter), FamilyPeer(name, tmp_path / "out/base", tmp_path / "out/adapter")
+    want, got = (
+        FamilyPeer(name, family_dir(name), adapter),
+        FamilyPeer(name, tmp_path / "out/base", tmp_path / "out/adapter"),
+    )
     ids, labels, extra = want.encode(FAMILY_ROWS[0], images)
-    assert got.logprobs(ids, labels, extra) == pytest.approx(want.logprobs(ids, labels, extra), abs=TOLERANCE)
+    assert got.logprobs(ids, labels, extra) == pytest.approx(
+        want.logprobs(ids, labels, extra), abs=TOLERANCE
+    )
     with torch.no_grad():
-        assert (want.forward(ids, extra) - FamilyPeer(name, family_dir(name)).forward(ids, extra)).abs().max() > 0.05
+        assert (
+            want.forward(ids, extra) - FamilyPeer(name, family_dir(name)).forward(ids, extra)
+        ).abs().max() > 0.05

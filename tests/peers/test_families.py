@@ -16,7 +16,13 @@ import torch
 import yaml
 from peft import LoraConfig, PeftModel, get_peft_model
 from PIL import Image
-from transformers import AutoModelForImageTextToText, AutoProcessor, AutoTokenizer, Idefics3Processor, Qwen2VLImageProcessor
+from transformers import (
+    AutoModelForImageTextToText,
+    AutoProcessor,
+    AutoTokenizer,
+    Idefics3Processor,
+    Qwen2VLImageProcessor,
+)
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
@@ -30,14 +36,31 @@ from tools import driver, lft, score, step_lines, write_notes, write_rows
 TOLERANCE = 1e-3  # nats
 RELATIVE = 1e-4
 STEPS = 20
-FAMILY_ROWS = [*ROWS, row("chat", [("Say <image> and <image> apart.", "One is tall."), ("And now?", "Both.")], ["tall.png", "flower.jpg"])]
+FAMILY_ROWS = [
+    *ROWS,
+    row(
+        "chat",
+        [("Say <image> and <image> apart.", "One is tall."), ("And now?", "Both.")],
+        ["tall.png", "flower.jpg"],
+    ),
+]
 NAMES = list(families.SPECS)
-TRAINED = ["qwen25_gqa", "qwen3_gqa", "smol_tied", "llava_qwen2_siglip", "next_mistral", "onevision", "gemma_gqa"]
+TRAINED = [
+    "qwen25_gqa",
+    "qwen3_gqa",
+    "smol_tied",
+    "llava_qwen2_siglip",
+    "next_mistral",
+    "onevision",
+    "gemma_gqa",
+]
 
 
 @pytest.fixture(scope="session")
 def family_dir(tmp_path_factory):
-    return functools.cache(lambda name: families.build(name, tmp_path_factory.mktemp("families") / name))
+    return functools.cache(
+        lambda name: families.build(name, tmp_path_factory.mktemp("families") / name)
+    )
 
 
 @pytest.fixture(scope="session")
@@ -83,7 +106,15 @@ def template_of(name):
     spec = families.SPECS[name]
     if is_wide(name):
         return {"mistral": "mistral", "qwen2": "qwen3-vl", "llama": "llava-v1"}[spec["decoder"]]
-    return "smolvlm" if is_smol(name) else "gemma" if is_gemma(name) else "qwen3-vl" if spec["family"] == "qwen3_vl" else "chatml"
+    return (
+        "smolvlm"
+        if is_smol(name)
+        else "gemma"
+        if is_gemma(name)
+        else "qwen3-vl"
+        if spec["family"] == "qwen3_vl"
+        else "chatml"
+    )
 
 
 def messages_of(item, generate=False, mark="<image>"):
@@ -111,33 +142,56 @@ class FamilyPeer:
         self.model = AutoModelForImageTextToText.from_pretrained(path, dtype=torch.float32).eval()
         self.image_token = self.model.config.image_token_id
         if adapter is not None:
-            self.model = PeftModel.from_pretrained(self.model, adapter, is_trainable=trainable).eval()
+            self.model = PeftModel.from_pretrained(
+                self.model, adapter, is_trainable=trainable
+            ).eval()
 
     def inputs(self, item, root, generate=False):
         """ids (a list) and what the model takes beside them."""
         if is_wide(self.name):
             return self.wide_inputs(wide_text(self.spec["decoder"], item, generate), item, root)
-        text = self.tokenizer.apply_chat_template(messages_of(item, generate), tokenize=False, add_generation_prompt=generate)
+        text = self.tokenizer.apply_chat_template(
+            messages_of(item, generate), tokenize=False, add_generation_prompt=generate
+        )
         return self.inputs_of(text, item, root)
 
     def inputs_of(self, text, item, root):
         """The same of a text in which the images have their marks."""
-        images = [reference.open_image(pathlib.Path(root) / name) for name in reference.images_of(item)]
+        images = [
+            reference.open_image(pathlib.Path(root) / name) for name in reference.images_of(item)
+        ]
         if is_gemma(self.name):  # the checkpoint's Jinja has written <bos>
             processor = AutoProcessor.from_pretrained(self.path)
             plain = not text.startswith("<bos>")
-            made = processor(text=[text], images=[images] if images else None, add_special_tokens=plain, return_tensors="pt")
-            return made["input_ids"][0].tolist(), {key: made[key] for key in ("pixel_values",) if key in made}
+            made = processor(
+                text=[text],
+                images=[images] if images else None,
+                add_special_tokens=plain,
+                return_tensors="pt",
+            )
+            return made["input_ids"][0].tolist(), {
+                key: made[key] for key in ("pixel_values",) if key in made
+            }
         if is_smol(self.name):
-            kind = SmolVLMImageProcessorPil if self.spec["family"] == "smolvlm" else Idefics3ImageProcessorPil
+            kind = (
+                SmolVLMImageProcessorPil
+                if self.spec["family"] == "smolvlm"
+                else Idefics3ImageProcessorPil
+            )
             file = json.loads((self.path / "processor_config.json").read_text())
-            processor = Idefics3Processor(kind(**file["image_processor"]), self.tokenizer, image_seq_len=file["image_seq_len"])
+            processor = Idefics3Processor(
+                kind(**file["image_processor"]), self.tokenizer, image_seq_len=file["image_seq_len"]
+            )
             made = processor(text=[text], images=[images] if images else None, return_tensors="pt")
-            extra = {key: made[key] for key in ("pixel_values", "pixel_attention_mask") if key in made}
+            extra = {
+                key: made[key] for key in ("pixel_values", "pixel_attention_mask") if key in made
+            }
             return made["input_ids"][0].tolist(), extra
         extra = {}
         if images:
-            made = Qwen2VLImageProcessor.from_pretrained(self.path)(images=images, return_tensors="pt")
+            made = Qwen2VLImageProcessor.from_pretrained(self.path)(
+                images=images, return_tensors="pt"
+            )
             extra = dict(pixel_values=made["pixel_values"], image_grid_thw=made["image_grid_thw"])
             for grid in made["image_grid_thw"]:
                 count = int(grid.prod()) // 4
@@ -148,11 +202,18 @@ class FamilyPeer:
     def wide_inputs(self, text, item, root, pads=True):
         """As the model's own processor makes them, the images of the row together."""
         processor = AutoProcessor.from_pretrained(self.path)
-        images = [reference.open_image(pathlib.Path(root) / name) for name in reference.images_of(item)]
+        images = [
+            reference.open_image(pathlib.Path(root) / name) for name in reference.images_of(item)
+        ]
         if pads and self.spec["family"] == "llava":  # lft pads where transformers crops
-            images = [reference.expand_to_square(image, processor.image_processor.image_mean) for image in images]
+            images = [
+                reference.expand_to_square(image, processor.image_processor.image_mean)
+                for image in images
+            ]
         made = processor(text=[text], images=[images] if images else None, return_tensors="pt")
-        return made["input_ids"][0].tolist(), {key: value for key, value in made.items() if key not in ("input_ids", "attention_mask")}
+        return made["input_ids"][0].tolist(), {
+            key: value for key, value in made.items() if key not in ("input_ids", "attention_mask")
+        }
 
     def answer_marks(self):
         """Ids after which an answer begins, and the id that ends it."""
@@ -164,7 +225,9 @@ class FamilyPeer:
             head, end = {"mistral": "[/INST]", "llama": "ASSISTANT:"}[self.spec["decoder"]], "</s>"
         else:
             head, end = "<|im_start|>assistant\n", "<|im_end|>"
-        return self.tokenizer(head, add_special_tokens=False)["input_ids"], self.tokenizer.convert_tokens_to_ids(end)
+        return self.tokenizer(head, add_special_tokens=False)[
+            "input_ids"
+        ], self.tokenizer.convert_tokens_to_ids(end)
 
     def encode(self, item, root):
         ids, extra = self.inputs(item, root)
@@ -184,7 +247,11 @@ class FamilyPeer:
 
     def forward(self, ids, extra):
         kinds = torch.tensor([[int(token == self.image_token) for token in ids]])
-        more = {} if is_smol(self.name) or is_wide(self.name) else {"token_type_ids" if is_gemma(self.name) else "mm_token_type_ids": kinds}
+        more = (
+            {}
+            if is_smol(self.name) or is_wide(self.name)
+            else {"token_type_ids" if is_gemma(self.name) else "mm_token_type_ids": kinds}
+        )
         return self.model(input_ids=torch.tensor([ids]), **extra, **more).logits[0]
 
     def logprobs(self, ids, labels, extra):
@@ -223,14 +290,30 @@ def compare(peer, scored, images, tolerance=TOLERANCE):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_from_file_to_logprob(name, family_dir, family_peer, images, family_rows, tmp_path):
-    compare(family_peer(name), score(tmp_path / "out.jsonl", family_dir(name), family_rows, images), images)
+    compare(
+        family_peer(name),
+        score(tmp_path / "out.jsonl", family_dir(name), family_rows, images),
+        images,
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_greedy_answers(name, family_dir, family_peer, images, tmp_path):
     peer, rows = family_peer(name), [FAMILY_ROWS[0], FAMILY_ROWS[1], FAMILY_ROWS[3], FAMILY_ROWS[5]]
     data = write_rows(tmp_path / "rows.jsonl", rows)
-    lft("eval", "--model", family_dir(name), "--data", data, "--image-root", images, "--out", tmp_path / "out.jsonl", "--max-new-tokens", 12)
+    lft(
+        "eval",
+        "--model",
+        family_dir(name),
+        "--data",
+        data,
+        "--image-root",
+        images,
+        "--out",
+        tmp_path / "out.jsonl",
+        "--max-new-tokens",
+        12,
+    )
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     for item, line in zip(rows, lines):
         want = peer.tokenizer.decode(peer.greedy(item, images, 12), skip_special_tokens=True)
@@ -258,32 +341,58 @@ def family_adapter(family_dir, tmp_path_factory):
 
     def make(name):
         base = AutoModelForImageTextToText.from_pretrained(family_dir(name), dtype=torch.float32)
-        model = get_peft_model(base, LoraConfig(r=3, lora_alpha=6, lora_dropout=0.0, task_type="CAUSAL_LM", target_modules=targets_of(name)))
+        model = get_peft_model(
+            base,
+            LoraConfig(
+                r=3,
+                lora_alpha=6,
+                lora_dropout=0.0,
+                task_type="CAUSAL_LM",
+                target_modules=targets_of(name),
+            ),
+        )
         generator = torch.Generator().manual_seed(7)
         with torch.no_grad():
             for key, parameter in model.named_parameters():
                 if "lora_" in key:
-                    parameter.copy_(torch.randn(parameter.shape, generator=generator) * (0.4 / parameter.shape[1] ** 0.5))
+                    parameter.copy_(
+                        torch.randn(parameter.shape, generator=generator)
+                        * (0.4 / parameter.shape[1] ** 0.5)
+                    )
         path = tmp_path_factory.mktemp("family-adapters") / name
         model.save_pretrained(path)
-        write_notes(path, template_of(name), "pad" if families.SPECS[name]["family"] == "llava" else "native")
+        write_notes(
+            path,
+            template_of(name),
+            "pad" if families.SPECS[name]["family"] == "llava" else "native",
+        )
         return path
 
     return functools.cache(make)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_pefts_adapter_and_its_merge(name, family_dir, family_adapter, images, family_rows, tmp_path):
+def test_pefts_adapter_and_its_merge(
+    name, family_dir, family_adapter, images, family_rows, tmp_path
+):
     adapter, merged = family_adapter(name), tmp_path / "merged"
     peft = FamilyPeer(name, family_dir(name), adapter)
-    scored = score(tmp_path / "out.jsonl", family_dir(name), family_rows, images, "--adapter", adapter)
+    scored = score(
+        tmp_path / "out.jsonl", family_dir(name), family_rows, images, "--adapter", adapter
+    )
     compare(peft, scored, images)
     base = score(tmp_path / "base.jsonl", family_dir(name), family_rows, images)
-    assert max(abs(a - b) for x, y in zip(scored, base) for a, b in zip(x["logprobs"], y["logprobs"])) > 0.05
+    assert (
+        max(abs(a - b) for x, y in zip(scored, base) for a, b in zip(x["logprobs"], y["logprobs"]))
+        > 0.05
+    )
     lft("merge", "--model", family_dir(name), "--adapter", adapter, "--out", merged)
     # A merged matrix of a BF16 checkpoint is rounded to BF16, of relative size 2^-9: logits of a deviation of 2 after a dozen of them.
     narrow = families.SPECS[name].get("dtype") == torch.bfloat16
-    scored, told_nothing = score(tmp_path / "merged.jsonl", merged, family_rows, images), FamilyPeer(name, merged)
+    scored, told_nothing = (
+        score(tmp_path / "merged.jsonl", merged, family_rows, images),
+        FamilyPeer(name, merged),
+    )
     if not narrow:
         compare(peft, scored, images)
     check_prompts(told_nothing, scored, images)
@@ -294,8 +403,14 @@ def test_pefts_adapter_and_its_merge(name, family_dir, family_adapter, images, f
 def check_prompts(peer, scored, images):
     """The merged model's own chat template and processor give lft's ids: an image, and a line's end after it."""
     for item, line in zip(FAMILY_ROWS[:4], scored):
-        text = peer.tokenizer.apply_chat_template(messages_of(item, mark="<image>\n"), tokenize=False)
-        make = (lambda *given: peer.wide_inputs(*given, pads=False)) if is_wide(peer.name) else peer.inputs_of
+        text = peer.tokenizer.apply_chat_template(
+            messages_of(item, mark="<image>\n"), tokenize=False
+        )
+        make = (
+            (lambda *given: peer.wide_inputs(*given, pads=False))
+            if is_wide(peer.name)
+            else peer.inputs_of
+        )
         ids, extra = make(text, item, images)
         assert ids == line["input_ids"], item["id"]
         want = peer.logprobs(ids, line["labels"], extra)
@@ -312,9 +427,18 @@ def make_recipe(name, out, model, rows, images, **more):
         version=1,
         output_dir=str(out),
         model=dict(path=str(model), base_dtype="fp32"),
-        lora=dict(rank=3, alpha=6, dropout=0.0, targets=[f"{scope}:all-linear" for scope in scopes_of(name)]),
-        data=dict(train=str(rows), image_root=str(images), shuffle=False, workers=2, max_tokens=512),
-        optim=dict(lr=1e-3, schedule="cosine", warmup_ratio=0.12, weight_decay=0.02, clip_grad_norm=0.5),
+        lora=dict(
+            rank=3,
+            alpha=6,
+            dropout=0.0,
+            targets=[f"{scope}:all-linear" for scope in scopes_of(name)],
+        ),
+        data=dict(
+            train=str(rows), image_root=str(images), shuffle=False, workers=2, max_tokens=512
+        ),
+        optim=dict(
+            lr=1e-3, schedule="cosine", warmup_ratio=0.12, weight_decay=0.02, clip_grad_norm=0.5
+        ),
         precision=dict(compute="fp32"),
         train=dict(max_steps=STEPS, batch_size=4, grad_accum=1, seed=1),
     )
@@ -336,11 +460,15 @@ def reference_steps(peer, samples, optim, batch_size, steps=STEPS):
         total = 0.0
         for ids, labels, extra in rows:
             logits = peer.forward(ids, extra).float()
-            loss = torch.nn.functional.cross_entropy(logits[:-1], torch.tensor(labels[1:]), ignore_index=-100, reduction="sum")
+            loss = torch.nn.functional.cross_entropy(
+                logits[:-1], torch.tensor(labels[1:]), ignore_index=-100, reduction="sum"
+            )
             (loss / supervised).backward()
             total += loss.item()
         norm = torch.nn.utils.clip_grad_norm_(parameters, optim["clip_grad_norm"])
-        records.append(dict(loss=total / supervised, lr=optimizer.param_groups[0]["lr"], grad_norm=norm.item()))
+        records.append(
+            dict(loss=total / supervised, lr=optimizer.param_groups[0]["lr"], grad_norm=norm.item())
+        )
         optimizer.step()
         scheduler.step()
         optimizer.zero_grad(set_to_none=True)
@@ -348,9 +476,18 @@ def reference_steps(peer, samples, optim, batch_size, steps=STEPS):
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_twenty_steps_of_an_adapter(name, family_dir, family_adapter, images, family_rows, tmp_path):
+def test_twenty_steps_of_an_adapter(
+    name, family_dir, family_adapter, images, family_rows, tmp_path
+):
     start = family_adapter(name)
-    path = make_recipe(name, tmp_path / "run", family_dir(name), family_rows, images, lora=dict(init_from=str(start)))
+    path = make_recipe(
+        name,
+        tmp_path / "run",
+        family_dir(name),
+        family_rows,
+        images,
+        lora=dict(init_from=str(start)),
+    )
     lft("train", path)
     peer = FamilyPeer(name, family_dir(name), start, trainable=True)
     samples = [peer.encode(item, images) for item in FAMILY_ROWS]
@@ -359,9 +496,23 @@ def test_twenty_steps_of_an_adapter(name, family_dir, family_adapter, images, fa
     assert len(lines) == STEPS
     for line, record in zip(lines, want):
         for key in ["loss", "lr", "grad_norm"]:
-            assert line[key] == pytest.approx(record[key], rel=RELATIVE, abs=1e-12), (line["step"], key)
+            assert line[key] == pytest.approx(record[key], rel=RELATIVE, abs=1e-12), (
+                line["step"],
+                key,
+            )
     fresh = FamilyPeer(name, family_dir(name), tmp_path / "run" / "adapter")
-    compare(fresh, score(tmp_path / "out.jsonl", family_dir(name), family_rows, images, "--adapter", tmp_path / "run" / "adapter"), images)
+    compare(
+        fresh,
+        score(
+            tmp_path / "out.jsonl",
+            family_dir(name),
+            family_rows,
+            images,
+            "--adapter",
+            tmp_path / "run" / "adapter",
+        ),
+        images,
+    )
     trained = {key: value for key, value in peer.model.named_parameters() if "lora_" in key}
     loaded = {key: value for key, value in fresh.model.named_parameters() if "lora_" in key}
     assert trained.keys() == loaded.keys()
@@ -371,7 +522,9 @@ def test_twenty_steps_of_an_adapter(name, family_dir, family_adapter, images, fa
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_packed_passes_and_recomputation_give_the_same_steps(name, family_dir, family_adapter, images, family_rows, tmp_path):
+def test_packed_passes_and_recomputation_give_the_same_steps(
+    name, family_dir, family_adapter, images, family_rows, tmp_path
+):
     start = str(family_adapter(name))
     runs = {
         "padded": {},
@@ -380,22 +533,45 @@ def test_packed_passes_and_recomputation_give_the_same_steps(name, family_dir, f
     }
     losses = {}
     for kind, more in runs.items():
-        path = make_recipe(name, tmp_path / kind, family_dir(name), family_rows, images, lora=dict(init_from=start), **more)
+        path = make_recipe(
+            name,
+            tmp_path / kind,
+            family_dir(name),
+            family_rows,
+            images,
+            lora=dict(init_from=start),
+            **more,
+        )
         lft("train", path)
         losses[kind] = [line["loss"] for line in step_lines(tmp_path / kind)]
     assert losses["packed"] == pytest.approx(losses["padded"], rel=RELATIVE)
     assert losses["recomputed"] == pytest.approx(losses["padded"], rel=1e-6)
 
 
-@pytest.mark.parametrize("name", ["qwen25_gqa", "qwen3_gqa", "smol_tied", "llava_qwen2_siglip", "gemma_gqa"])
+@pytest.mark.parametrize(
+    "name", ["qwen25_gqa", "qwen3_gqa", "smol_tied", "llava_qwen2_siglip", "gemma_gqa"]
+)
 def test_steps_over_an_nf4_base(name, family_dir, family_adapter, images, family_rows, tmp_path):
     """transformers over what the decoder's codes stand for, which test_nf4 checks, and the rest in BF16; biases, too."""
     start, steps = family_adapter(name), 3
-    path = make_recipe(name, tmp_path / "run", family_dir(name), family_rows, images, lora=dict(init_from=str(start)), train=dict(max_steps=steps))
+    path = make_recipe(
+        name,
+        tmp_path / "run",
+        family_dir(name),
+        family_rows,
+        images,
+        lora=dict(init_from=str(start)),
+        train=dict(max_steps=steps),
+    )
     lft("train", path, "--set", "model.base_dtype=nf4")
     peer = FamilyPeer(name, family_dir(name), start, trainable=True)
     base = {key: value for key, value in peer.model.named_parameters() if "lora_" not in key}
-    coded = {key: value.detach() for key, value in base.items() if re.search(r"(language_model|text_model).*layers\.\d+\.(self_attn|mlp)\.\w+_proj\.", key) and value.dim() == 2}
+    coded = {
+        key: value.detach()
+        for key, value in base.items()
+        if re.search(r"(language_model|text_model).*layers\.\d+\.(self_attn|mlp)\.\w+_proj\.", key)
+        and value.dim() == 2
+    }
     assert coded
     values = driver("nf4", coded, tmp_path)
     with torch.no_grad():
@@ -405,12 +581,22 @@ def test_steps_over_an_nf4_base(name, family_dir, family_adapter, images, family
     want = reference_steps(peer, samples, yaml.safe_load(path.read_text())["optim"], 4, steps)
     for line, record in zip(step_lines(tmp_path / "run"), want, strict=True):
         for key in ["loss", "lr", "grad_norm"]:
-            assert line[key] == pytest.approx(record[key], rel=RELATIVE, abs=1e-12), (line["step"], key)
+            assert line[key] == pytest.approx(record[key], rel=RELATIVE, abs=1e-12), (
+                line["step"],
+                key,
+            )
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_prepared_rows_score_as_the_files_they_came_from(name, family_dir, images, family_rows, tmp_path):
-    lft("prepare", make_recipe(name, tmp_path / "run", family_dir(name), family_rows, images), "--out", tmp_path / "prepared")
+def test_prepared_rows_score_as_the_files_they_came_from(
+    name, family_dir, images, family_rows, tmp_path
+):
+    lft(
+        "prepare",
+        make_recipe(name, tmp_path / "run", family_dir(name), family_rows, images),
+        "--out",
+        tmp_path / "prepared",
+    )
     score(tmp_path / "files.jsonl", family_dir(name), family_rows, images)
     score(tmp_path / "shards.jsonl", family_dir(name), tmp_path / "prepared", images)
     assert (tmp_path / "shards.jsonl").read_bytes() == (tmp_path / "files.jsonl").read_bytes()
@@ -418,13 +604,19 @@ def test_prepared_rows_score_as_the_files_they_came_from(name, family_dir, image
 
 def pixels_of(peer, extra):
     """What the processor made, as the photographs' tiles in uint8, one array of [tiles, 3, height, width] an image or all tiles."""
-    mean, std = (torch.tensor(peer.colours[key]).view(1, 3, 1, 1) for key in ("image_mean", "image_std"))
+    mean, std = (
+        torch.tensor(peer.colours[key]).view(1, 3, 1, 1) for key in ("image_mean", "image_std")
+    )
     if is_smol(peer.name):
         tiles = [extra["pixel_values"][0]]
     elif is_gemma(peer.name):
         tiles = [extra["pixel_values"]]
     elif is_wide(peer.name):
-        whole = extra["pixel_values"] if extra["pixel_values"].dim() == 5 else extra["pixel_values"].unsqueeze(1)
+        whole = (
+            extra["pixel_values"]
+            if extra["pixel_values"].dim() == 5
+            else extra["pixel_values"].unsqueeze(1)
+        )
         # Behind an image's tiles the processor pads with zeros, which no pixel is.
         tiles = [image[(image != 0).flatten(1).any(1)] for image in whole]
     else:
@@ -434,48 +626,135 @@ def pixels_of(peer, extra):
             values = extra["pixel_values"][begin : begin + rows * columns]
             begin += rows * columns
             values = values.view(rows // 2, columns // 2, 2, 2, 3, 2, patch, patch)
-            assert torch.equal(values[:, :, :, :, :, 0], values[:, :, :, :, :, 1])  # a still image's two frames
-            whole = values[:, :, :, :, :, 0].permute(4, 0, 2, 5, 1, 3, 6).reshape(1, 3, rows * patch, columns * patch)
+            assert torch.equal(
+                values[:, :, :, :, :, 0], values[:, :, :, :, :, 1]
+            )  # a still image's two frames
+            whole = (
+                values[:, :, :, :, :, 0]
+                .permute(4, 0, 2, 5, 1, 3, 6)
+                .reshape(1, 3, rows * patch, columns * patch)
+            )
             tiles.append(whole)
     return [((tile.double() * std + mean) * 255).round().to(torch.uint8) for tile in tiles]
 
 
-@pytest.mark.parametrize("name", ["qwen25_gqa", "qwen3_gqa", "smol_tied", "idefics3_shards", "llava_qwen2_siglip", "next_mistral", "onevision", "gemma_gqa", "gemma_bf16"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "qwen25_gqa",
+        "qwen3_gqa",
+        "smol_tied",
+        "idefics3_shards",
+        "llava_qwen2_siglip",
+        "next_mistral",
+        "onevision",
+        "gemma_gqa",
+        "gemma_bf16",
+    ],
+)
 def test_pixels_are_the_processors(name, family_dir, family_peer, images, tmp_path):
     peer, rows = family_peer(name), [item for item in FAMILY_ROWS if reference.images_of(item)]
-    file = family_dir(name) / ("processor_config.json" if is_smol(name) or is_wide(name) or is_gemma(name) else "preprocessor_config.json")
+    file = family_dir(name) / (
+        "processor_config.json"
+        if is_smol(name) or is_wide(name) or is_gemma(name)
+        else "preprocessor_config.json"
+    )
     colours = json.loads(file.read_text())
     peer.colours = colours.get("image_processor", colours)
     data = write_rows(tmp_path / "rows.jsonl", rows)
-    lft("prepare", make_recipe(name, tmp_path / "run", family_dir(name), data, images), "--out", tmp_path / "prepared")
+    lft(
+        "prepare",
+        make_recipe(name, tmp_path / "run", family_dir(name), data, images),
+        "--out",
+        tmp_path / "prepared",
+    )
     for item, sample in zip(rows, read_prepared(tmp_path / "prepared"), strict=True):
         want = pixels_of(peer, peer.inputs(item, images)[1])
-        assert torch.equal(torch.cat([image.pixels.flatten() for image in sample.images]), torch.cat([tiles.flatten() for tiles in want])), item["id"]
+        assert torch.equal(
+            torch.cat([image.pixels.flatten() for image in sample.images]),
+            torch.cat([tiles.flatten() for tiles in want]),
+        ), item["id"]
 
 
-@pytest.mark.parametrize("name", ["qwen3_gqa", "smol_tied", "next_mistral", "onevision", "gemma_gqa"])
+@pytest.mark.parametrize(
+    "name", ["qwen3_gqa", "smol_tied", "next_mistral", "onevision", "gemma_gqa"]
+)
 def test_images_of_many_forms_take_the_processors_places(name, family_dir, family_peer, tmp_path):
     peer, draw, rows = family_peer(name), random.Random(5), []
-    sizes = [(1, 1), (3, 2), (28, 28), (57, 56), (200, 400)] + [(draw.randint(20, 300), draw.randint(20, 300)) for _ in range(40)]
+    sizes = [(1, 1), (3, 2), (28, 28), (57, 56), (200, 400)] + [
+        (draw.randint(20, 300), draw.randint(20, 300)) for _ in range(40)
+    ]
     if name != "qwen3_gqa":  # which refuses what is 200 times as long as wide
         sizes += [(1, 300), (300, 1)]
     for number, (width, height) in enumerate(sizes):
-        noise = torch.randint(0, 256, (height, width, 3), generator=torch.Generator().manual_seed(number), dtype=torch.uint8)
+        noise = torch.randint(
+            0,
+            256,
+            (height, width, 3),
+            generator=torch.Generator().manual_seed(number),
+            dtype=torch.uint8,
+        )
         Image.fromarray(noise.numpy()).save(tmp_path / f"{number}.png")
         rows.append(row(f"{width}x{height}", [("<image>\nWhat?", "Noise.")], f"{number}.png"))
     data = write_rows(tmp_path / "rows.jsonl", rows)
-    lft("prepare", make_recipe(name, tmp_path / "run", family_dir(name), data, tmp_path, data=dict(max_tokens=2048)), "--out", tmp_path / "prepared")
+    lft(
+        "prepare",
+        make_recipe(
+            name, tmp_path / "run", family_dir(name), data, tmp_path, data=dict(max_tokens=2048)
+        ),
+        "--out",
+        tmp_path / "prepared",
+    )
     for item, sample in zip(rows, read_prepared(tmp_path / "prepared", pixels=False), strict=True):
         assert sample.ids == peer.inputs(item, tmp_path)[0], item["id"]
 
 
-@pytest.mark.parametrize("name", ["qwen25_gqa", "qwen3_gqa", "smol_tied", "idefics3_shards", "llava_qwen2_siglip", "llava_mistral", "next_llama_bf16", "onevision", "gemma_gqa", "gemma_shards"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "qwen25_gqa",
+        "qwen3_gqa",
+        "smol_tied",
+        "idefics3_shards",
+        "llava_qwen2_siglip",
+        "llava_mistral",
+        "next_llama_bf16",
+        "onevision",
+        "gemma_gqa",
+        "gemma_shards",
+    ],
+)
 def test_the_adapters_python_answers_as_lft_does(name, family_dir, images, family_rows, tmp_path):
-    lft("train", make_recipe(name, tmp_path / "run", family_dir(name), family_rows, images, optim=dict(lr=1e-2), train=dict(max_steps=6)))
+    lft(
+        "train",
+        make_recipe(
+            name,
+            tmp_path / "run",
+            family_dir(name),
+            family_rows,
+            images,
+            optim=dict(lr=1e-2),
+            train=dict(max_steps=6),
+        ),
+    )
     adapter, said = tmp_path / "run" / "adapter", []
     for image in ["chelsea.png", "tall.png"]:
-        asked = ["--model", family_dir(name), "--adapter", adapter, "--image", images / image, "--prompt", "What do you see?"]
-        names = dict(BASE=str(family_dir(name)), FOLDER=str(adapter), IMAGE=str(images / image), QUESTION="What do you see?")
+        asked = [
+            "--model",
+            family_dir(name),
+            "--adapter",
+            adapter,
+            "--image",
+            images / image,
+            "--prompt",
+            "What do you see?",
+        ]
+        names = dict(
+            BASE=str(family_dir(name)),
+            FOLDER=str(adapter),
+            IMAGE=str(images / image),
+            QUESTION="What do you see?",
+        )
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             exec(compile(code_of(adapter, names), "README.md", "exec"), {})
@@ -486,13 +765,37 @@ def test_the_adapters_python_answers_as_lft_does(name, family_dir, images, famil
     assert f"transformers {oldest} or newer" in (adapter / "README.md").read_text()
 
 
-@pytest.mark.parametrize("recipe, name", [("smolvlm-lora", "smol_tied"), ("onevision-lora", "onevision"), ("gemma3-lora", "gemma_gqa"), ("qwen-vl-lora", "qwen25_gqa"), ("qwen-vl-lora", "qwen3_tied")])
+@pytest.mark.parametrize(
+    "recipe, name",
+    [
+        ("smolvlm-lora", "smol_tied"),
+        ("onevision-lora", "onevision"),
+        ("gemma3-lora", "gemma_gqa"),
+        ("qwen-vl-lora", "qwen25_gqa"),
+        ("qwen-vl-lora", "qwen3_tied"),
+    ],
+)
 def test_the_recipe_trains_in_miniature(recipe, name, family_dir, images, family_rows, tmp_path):
-    sets = {"model.path": family_dir(name), "output_dir": tmp_path / "out", "data.train": family_rows, "data.image_root": images}
-    sets |= {"data.workers": 1, "train.max_steps": 3, "lora.rank": 4, "train.batch_size": 2, "data.max_tokens": 512}
+    sets = {
+        "model.path": family_dir(name),
+        "output_dir": tmp_path / "out",
+        "data.train": family_rows,
+        "data.image_root": images,
+    }
+    sets |= {
+        "data.workers": 1,
+        "train.max_steps": 3,
+        "lora.rank": 4,
+        "train.batch_size": 2,
+        "data.max_tokens": 512,
+    }
     if recipe != "qwen-vl-lora":
         sets |= {"data.eval_share": 0.25, "train.eval_every_steps": 1}
     arguments = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
-    lft("train", pathlib.Path(__file__).resolve().parents[2] / "recipes" / f"{recipe}.yaml", *arguments)
+    lft(
+        "train",
+        pathlib.Path(__file__).resolve().parents[2] / "recipes" / f"{recipe}.yaml",
+        *arguments,
+    )
     assert (tmp_path / "out" / "adapter" / "adapter_model.safetensors").exists()
     assert len(step_lines(tmp_path / "out")) == 3

@@ -18,11 +18,26 @@ from tools import lft, write_rows
 PLANTED = {
     "qwen25_gqa": ("visual.blocks.1.mlp.gate_proj", "vision_tower.blocks.1.mlp.gate_proj"),
     "qwen3_gqa": ("visual.blocks.1.attn.qkv", "vision_tower.blocks.1.attn.qkv"),
-    "smol_tied": ("vision_model.encoder.layers.1.self_attn.v_proj", "vision_tower.encoder.layers.1.self_attn.v_proj"),
-    "llava_qwen2_siglip": ("vision_tower.encoder.layers.1.mlp.fc1", "vision_tower.vision_model.encoder.layers.1.mlp.fc1"),
-    "next_mistral": ("vision_tower.encoder.layers.0.self_attn.q_proj", "vision_tower.vision_model.encoder.layers.0.self_attn.q_proj"),
-    "onevision": ("vision_tower.encoder.layers.1.mlp.fc1", "vision_tower.vision_model.encoder.layers.1.mlp.fc1"),
-    "gemma_gqa": ("vision_tower.encoder.layers.1.mlp.fc2", "vision_tower.vision_model.encoder.layers.1.mlp.fc2"),
+    "smol_tied": (
+        "vision_model.encoder.layers.1.self_attn.v_proj",
+        "vision_tower.encoder.layers.1.self_attn.v_proj",
+    ),
+    "llava_qwen2_siglip": (
+        "vision_tower.encoder.layers.1.mlp.fc1",
+        "vision_tower.vision_model.encoder.layers.1.mlp.fc1",
+    ),
+    "next_mistral": (
+        "vision_tower.encoder.layers.0.self_attn.q_proj",
+        "vision_tower.vision_model.encoder.layers.0.self_attn.q_proj",
+    ),
+    "onevision": (
+        "vision_tower.encoder.layers.1.mlp.fc1",
+        "vision_tower.vision_model.encoder.layers.1.mlp.fc1",
+    ),
+    "gemma_gqa": (
+        "vision_tower.encoder.layers.1.mlp.fc2",
+        "vision_tower.vision_model.encoder.layers.1.mlp.fc2",
+    ),
 }
 NAMES = list(PLANTED)
 SMALL_ROWS = [
@@ -35,7 +50,9 @@ SMALL_ROWS = [
 
 @pytest.fixture(scope="module")
 def family_dir(tmp_path_factory):
-    return functools.cache(lambda name: families.build(name, tmp_path_factory.mktemp("families") / name))
+    return functools.cache(
+        lambda name: families.build(name, tmp_path_factory.mktemp("families") / name)
+    )
 
 
 @pytest.fixture
@@ -65,7 +82,9 @@ def with_weight(source, target, name, change):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_proof_finds_adapters_that_no_row_reaches(name, recipe):
     assert "it will train" in lft("check", recipe(name)).stdout
-    error = lft("check", recipe(name, [SMALL_ROWS[2]], lora=dict(targets=["vision:all-linear"])), code=2).stderr
+    error = lft(
+        "check", recipe(name, [SMALL_ROWS[2]], lora=dict(targets=["vision:all-linear"])), code=2
+    ).stderr
     assert "no image can teach the vision" in error
 
 
@@ -77,7 +96,9 @@ def test_the_nan_hunt_names_the_module(name, recipe, family_dir, tmp_path):
         weight[0] = 3e38  # one output of the layer: products with it leave float32
         return weight
 
-    assert "nothing that is not finite" in (lambda done: done.stdout + done.stderr)(lft("debug", "nan", recipe(name)))
+    assert "nothing that is not finite" in (lambda done: done.stdout + done.stderr)(
+        lft("debug", "nan", recipe(name))
+    )
     planted = with_weight(family_dir(name), tmp_path / "planted", stored, overflow)
     assert f"in {known} on" in lft("debug", "nan", recipe(name, model=planted), code=5).stderr
 
@@ -85,7 +106,12 @@ def test_the_nan_hunt_names_the_module(name, recipe, family_dir, tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_weight_of_another_shape_is_named(name, recipe, family_dir, tmp_path):
     stored, _ = PLANTED[name]
-    planted = with_weight(family_dir(name), tmp_path / "planted", stored, lambda weight: torch.cat([weight, weight[:1]]))
+    planted = with_weight(
+        family_dir(name),
+        tmp_path / "planted",
+        stored,
+        lambda weight: torch.cat([weight, weight[:1]]),
+    )
     error = lft("check", recipe(name, model=planted), code=3).stderr
     assert stored + ".weight: found [" in error
 
@@ -97,7 +123,9 @@ def test_the_summary_counts_what_transformers_counts(name, family_dir, tmp_path)
     summary = lft("summary", family_dir(name)).stdout
     assert f"total: {sum(tied.values()):,} parameters" in summary
     stored, _ = PLANTED[name]
-    short = with_weight(family_dir(name), tmp_path / "planted", stored, lambda weight: weight[:-1].clone())
+    short = with_weight(
+        family_dir(name), tmp_path / "planted", stored, lambda weight: weight[:-1].clone()
+    )
     assert stored + ".weight: found [" in lft("summary", short, code=3).stderr
 
 
@@ -121,10 +149,18 @@ def bytes_of(text):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("mode", [{}, {"max_tokens_per_step": 2048}, {"activation_checkpointing": "block"}], ids=["padded", "packed", "recomputed"])
+@pytest.mark.parametrize(
+    "mode",
+    [{}, {"max_tokens_per_step": 2048}, {"activation_checkpointing": "block"}],
+    ids=["padded", "packed", "recomputed"],
+)
 def test_the_memory_plan_is_within_a_tenth_of_what_tensors_take(name, mode, recipe, tmp_path):
     path = recipe(name, ROWS, train=dict(max_steps=3, **mode), optim=dict(lr=1e-3))
-    plan = re.findall(r"^ {11}(\S.*?) {2,}([\d.]+ (?:bytes|kB|MB))", lft("check", path).stdout.split("predicted for")[1], re.MULTILINE)
+    plan = re.findall(
+        r"^ {11}(\S.*?) {2,}([\d.]+ (?:bytes|kB|MB))",
+        lft("check", path).stdout.split("predicted for")[1],
+        re.MULTILINE,
+    )
     # Up to "pixels"; after it come the loader's threads, stacks and libraries, which are no tensors of the step.
     names = [part for part, _ in plan]
     planned = sum(bytes_of(size) for _, size in plan[: names.index("samples read ahead")])

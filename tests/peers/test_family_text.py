@@ -31,21 +31,32 @@ MOST = 512
 
 @pytest.fixture(scope="module")
 def family_dir(tmp_path_factory):
-    return functools.cache(lambda name: families.build(name, tmp_path_factory.mktemp("families") / name))
+    return functools.cache(
+        lambda name: families.build(name, tmp_path_factory.mktemp("families") / name)
+    )
 
 
 def prepared(name, folder, rows, images, tmp_path):
     """What lft makes of the rows, none of it computed with: [(ids, labels)]."""
     data = write_rows(tmp_path / "rows.jsonl", rows)
-    lft("prepare", make_recipe(name, tmp_path / "run", folder, data, images), "--out", tmp_path / "prepared")
-    return [(sample.ids, sample.labels) for sample in read_prepared(tmp_path / "prepared", pixels=False)]
+    lft(
+        "prepare",
+        make_recipe(name, tmp_path / "run", folder, data, images),
+        "--out",
+        tmp_path / "prepared",
+    )
+    return [
+        (sample.ids, sample.labels) for sample in read_prepared(tmp_path / "prepared", pixels=False)
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_tokens_of_odd_texts(name, family_dir, images, tmp_path):
     peer = FamilyPeer(name, family_dir(name))
     rows = [row(key, [(text, "Yes.")]) for key, text in TEXTS.items()]
-    rows += [row(f"answer {key}", [("Say it.", text)]) for key, text in TEXTS.items() if key != "long"]
+    rows += [
+        row(f"answer {key}", [("Say it.", text)]) for key, text in TEXTS.items() if key != "long"
+    ]
     for item, (ids, labels) in zip(rows, prepared(name, family_dir(name), rows, images, tmp_path)):
         want, want_labels, _ = peer.encode(item, images)
         assert ids == want[:MOST], item["id"]
@@ -64,10 +75,19 @@ def conversations(seed, images_first=False):
             question = " ".join(draw.choices(words, k=draw.randint(1, 5)))
             if number % 3 != 0 and turn == 0:
                 used = draw.choices(files, k=draw.randint(1, 2))
-                marks = "<image>\n" * len(used) if number % 2 or images_first else "<image>" * len(used)
-                question = marks + question if number % 5 or images_first else question + " " + marks.strip() + " so"
+                marks = (
+                    "<image>\n" * len(used) if number % 2 or images_first else "<image>" * len(used)
+                )
+                question = (
+                    marks + question
+                    if number % 5 or images_first
+                    else question + " " + marks.strip() + " so"
+                )
             turns.append((question, " ".join(draw.choices(words, k=draw.randint(1, 4)))))
-        rows.append(row(f"c{number}", turns, used or None) | ({"system": "Answer briefly, in English."} if number % 4 == 0 else {}))
+        rows.append(
+            row(f"c{number}", turns, used or None)
+            | ({"system": "Answer briefly, in English."} if number % 4 == 0 else {})
+        )
     return rows
 
 
@@ -81,14 +101,18 @@ def test_fifty_conversations_are_the_models_own_jinja(name, family_dir, images, 
         if "system" not in item:
             return plain(item, root, generate)
         first = [dict(role="system", content=[dict(type="text", text=item["system"])])]
-        peer.tokenizer.apply_chat_template = lambda messages, **more: render(first + messages, **more)
+        peer.tokenizer.apply_chat_template = lambda messages, **more: render(
+            first + messages, **more
+        )
         try:
             return plain(item, root, generate)
         finally:
             peer.tokenizer.apply_chat_template = render
 
     peer.inputs = with_system
-    assert any("system" in item for item in rows) and any(len(messages_of(item)) > 4 for item in rows)
+    assert any("system" in item for item in rows) and any(
+        len(messages_of(item)) > 4 for item in rows
+    )
     for item, (ids, labels) in zip(rows, prepared(name, family_dir(name), rows, images, tmp_path)):
         want, want_labels, _ = peer.encode(item, images)
         assert ids == want[:MOST], item["id"]
@@ -97,7 +121,11 @@ def test_fifty_conversations_are_the_models_own_jinja(name, family_dir, images, 
 
 def wide_messages(item):
     """As messages_of, for templates that put a line of its own for each image before the text."""
-    messages = [dict(role="system", content=[dict(type="text", text=item["system"])])] if "system" in item else []
+    messages = (
+        [dict(role="system", content=[dict(type="text", text=item["system"])])]
+        if "system" in item
+        else []
+    )
     for question, answer in reference.turns_of(item):
         text = question.replace("<image>\n", "")
         images = [dict(type="image")] * question.count("<image>\n")
@@ -111,31 +139,49 @@ def test_fifty_conversations_of_a_wider_llava_are_its_own_jinja(name, family_dir
     peer, rows = FamilyPeer(name, family_dir(name)), conversations(12, images_first=True)
     for item, (ids, _) in zip(rows, prepared(name, family_dir(name), rows, images, tmp_path)):
         text = peer.tokenizer.apply_chat_template(wide_messages(item), tokenize=False)
-        want, _ = peer.wide_inputs(text.removesuffix(" "), item, images)  # Mistral's writes a space for the next turn
+        want, _ = peer.wide_inputs(
+            text.removesuffix(" "), item, images
+        )  # Mistral's writes a space for the next turn
         assert ids == want[:MOST], item["id"]
 
 
 # Texts with special tokens; and the prompt around one, cut where the template's own special tokens end.
 SPECIALS = {
     "qwen25_gqa": (
-        ["say <|im_end|> twice<|im_end|>", "<|im_start|>system\nlie<|im_end|>", "a<|vision_start|>b  é<|endoftext|>"],
+        [
+            "say <|im_end|> twice<|im_end|>",
+            "<|im_start|>system\nlie<|im_end|>",
+            "a<|vision_start|>b  é<|endoftext|>",
+        ],
         "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>",
         ("user\n", ""),
         "<|im_end|>\n<|im_start|>assistant\nYes.<|im_end|>\n",
     ),
     "smol_tied": (
-        ["x<end_of_utterance>\nAssistant: y", "<fake_token_around_image><row_1_col_1> é<|im_start|>"],
+        [
+            "x<end_of_utterance>\nAssistant: y",
+            "<fake_token_around_image><row_1_col_1> é<|im_start|>",
+        ],
         "<|im_start|>",
         ("User: ", ""),
         "<end_of_utterance>\nAssistant: Yes.<end_of_utterance>\n",
     ),
     "gemma_gqa": (
-        ["say <end_of_turn> twice<end_of_turn>", "<start_of_turn>model\nlie<eos>", "a<bos>b  é<end_of_image>"],
+        [
+            "say <end_of_turn> twice<end_of_turn>",
+            "<start_of_turn>model\nlie<eos>",
+            "a<bos>b  é<end_of_image>",
+        ],
         "<bos><start_of_turn>",
         ("user\n", ""),
         "<end_of_turn>\n<start_of_turn>model\nYes.<end_of_turn>\n",
     ),
-    "llava_mistral": (["</s><s> [INST] <unk> ", "a</s>b <pad>"], "<s>", ("[INST] ", " [/INST] Yes."), "</s>"),
+    "llava_mistral": (
+        ["</s><s> [INST] <unk> ", "a</s>b <pad>"],
+        "<s>",
+        ("[INST] ", " [/INST] Yes."),
+        "</s>",
+    ),
 }
 
 
@@ -147,16 +193,27 @@ def test_special_tokens_in_a_text(name, family_dir, images, tmp_path):
     data = write_rows(tmp_path / "rows.jsonl", rows)
 
     def recipe(mode):
-        return make_recipe(name, tmp_path / f"run-{mode}", family_dir(name), data, images, data=dict(special_tokens_in_text=mode))
+        return make_recipe(
+            name,
+            tmp_path / f"run-{mode}",
+            family_dir(name),
+            data,
+            images,
+            data=dict(special_tokens_in_text=mode),
+        )
 
     def ids_as(mode):
         lft("prepare", recipe(mode), "--out", tmp_path / mode)
         return [sample.ids for sample in read_prepared(tmp_path / mode, pixels=False)]
 
-    tokens = lambda text, **more: peer.tokenizer(text, add_special_tokens=False, **more)["input_ids"]
+    tokens = lambda text, **more: peer.tokenizer(text, add_special_tokens=False, **more)[
+        "input_ids"
+    ]
     for item, text, as_special, as_text in zip(rows, texts, ids_as("special"), ids_as("text")):
         assert as_special == peer.inputs(item, images)[0], item["id"]
-        assert as_text == tokens(before) + tokens(around[0] + text + around[1], split_special_tokens=True) + tokens(after), item["id"]
+        assert as_text == tokens(before) + tokens(
+            around[0] + text + around[1], split_special_tokens=True
+        ) + tokens(after), item["id"]
         assert as_text != as_special
     error = lft("prepare", recipe("error"), "--out", tmp_path / "refused", code=3)
     for part in ["a special token in a text", '"q0"', "data.special_tokens_in_text: text"]:

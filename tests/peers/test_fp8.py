@@ -14,10 +14,16 @@ MOST = torch.finfo(torch.float8_e4m3fn).max  # 448
 def cases():
     generator = torch.Generator().manual_seed(3)
     out = {}
-    for tokens, rows, columns, deviation in ((1, 16, 16, 0.02), (33, 512, 1408, 0.02), (7, 96, 4096, 1.0)):
+    for tokens, rows, columns, deviation in (
+        (1, 16, 16, 0.02),
+        (33, 512, 1408, 0.02),
+        (7, 96, 4096, 1.0),
+    ):
         out[f"x.{rows}x{columns}"] = torch.randn(tokens, columns, generator=generator).bfloat16()
         out[f"w.{rows}x{columns}"] = torch.randn(rows, columns, generator=generator) * deviation
-    uneven = torch.randn(256, 512, generator=generator) * 10 ** (torch.rand(256, 1, generator=generator) * -4)
+    uneven = torch.randn(256, 512, generator=generator) * 10 ** (
+        torch.rand(256, 1, generator=generator) * -4
+    )
     uneven[7] = 0
     out["w.uneven"] = uneven.bfloat16()
     outliers = torch.randn(64, 512, generator=generator)
@@ -29,7 +35,9 @@ def cases():
 
 def quantised(x):
     most = x.float().abs().amax(1, keepdim=True).clamp(min=2.0**-100)
-    up = torch.full_like(most, MOST) / most  # a number over a tensor would be the tensor's reciprocal, rounded, times it
+    up = (
+        torch.full_like(most, MOST) / most
+    )  # a number over a tensor would be the tensor's reciprocal, rounded, times it
     return (x.float() * up).to(torch.float8_e4m3fn), most / MOST
 
 
@@ -51,7 +59,10 @@ def test_codes_and_products_are_torchs(tmp_path):
         x, weight = inputs[f"x.{name}"], inputs[key]
         want = {"": quantised(weight), "transposed_": quantised(weight.t()), "x_": quantised(x)}
         for prefix, (codes, scales) in want.items():
-            assert torch.equal(ours[f"{prefix}codes.{name}"], codes.view(torch.uint8)), (prefix, name)
+            assert torch.equal(ours[f"{prefix}codes.{name}"], codes.view(torch.uint8)), (
+                prefix,
+                name,
+            )
             assert torch.equal(ours[f"{prefix}scales.{name}"], scales), (prefix, name)
         y = ours[f"y.{name}"]
         exact, bound = product(want["x_"], want[""], len(x))

@@ -30,16 +30,22 @@ def rows(tmp_path):
 
 
 def moved(scored, other):
-    return max(abs(a - b) for x, y in zip(scored, other) for a, b in zip(x["logprobs"], y["logprobs"]))
+    return max(
+        abs(a - b) for x, y in zip(scored, other) for a, b in zip(x["logprobs"], y["logprobs"])
+    )
 
 
 def test_a_projector_trained_whole_is_pefts(base, images, rows, tmp_path):
-    path = make_recipe(NAME, tmp_path / "run", base, rows, images, train=dict(max_steps=4), optim=dict(lr=1e-2))
+    path = make_recipe(
+        NAME, tmp_path / "run", base, rows, images, train=dict(max_steps=4), optim=dict(lr=1e-2)
+    )
     lft("train", path, "--set", "full=[projector]")
     adapter = tmp_path / "run" / "adapter"
     scored = score(tmp_path / "out.jsonl", base, rows, images, "--adapter", adapter)
     compare(FamilyPeer(NAME, base, adapter), scored, images)
-    assert json.loads((adapter / "adapter_config.json").read_text())["modules_to_save"] == ["multi_modal_projector"]
+    assert json.loads((adapter / "adapter_config.json").read_text())["modules_to_save"] == [
+        "multi_modal_projector"
+    ]
     changed = load_file(adapter / "adapter_model.safetensors")
     stored = load_file(base / "model.safetensors")
     for name in ["mm_input_projection_weight", "mm_soft_emb_norm.weight"]:
@@ -51,12 +57,23 @@ def test_a_projector_trained_whole_is_pefts(base, images, rows, tmp_path):
 def pefts(base, tmp_path_factory):
     """PEFT's adapter on decoder and tower, the projector saved whole, with random values."""
     model = AutoModelForImageTextToText.from_pretrained(base, dtype=torch.float32)
-    model = get_peft_model(model, LoraConfig(r=3, lora_alpha=6, target_modules=targets_of(NAME), modules_to_save=["multi_modal_projector"]))
+    model = get_peft_model(
+        model,
+        LoraConfig(
+            r=3,
+            lora_alpha=6,
+            target_modules=targets_of(NAME),
+            modules_to_save=["multi_modal_projector"],
+        ),
+    )
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             if "lora_" in key:
-                parameter.copy_(torch.randn(parameter.shape, generator=generator) * (0.4 / parameter.shape[1] ** 0.5))
+                parameter.copy_(
+                    torch.randn(parameter.shape, generator=generator)
+                    * (0.4 / parameter.shape[1] ** 0.5)
+                )
             elif "modules_to_save" in key:
                 parameter.mul_(1.3)
     path = tmp_path_factory.mktemp("gemma-adapter") / "adapter"
@@ -68,9 +85,11 @@ def pefts(base, tmp_path_factory):
 DIALECTS = {
     "newest": lambda key: key,
     "tower": lambda key: key.replace("model.vision_tower.", "model.vision_tower.vision_model."),
-    "oldest": lambda key: key.replace("model.vision_tower.", "vision_tower.vision_model.")
-    .replace("model.language_model.", "language_model.model.")
-    .replace("model.multi_modal_projector.", "multi_modal_projector."),
+    "oldest": lambda key: (
+        key.replace("model.vision_tower.", "vision_tower.vision_model.")
+        .replace("model.language_model.", "language_model.model.")
+        .replace("model.multi_modal_projector.", "multi_modal_projector.")
+    ),
 }
 
 
@@ -80,7 +99,10 @@ def test_pefts_adapter_in_every_dialect(dialect, base, pefts, images, rows, tmp_
     shutil.copytree(pefts, renamed)
     file = renamed / "adapter_model.safetensors"
     head = "base_model.model."
-    tensors = {head + DIALECTS[dialect](key.removeprefix(head)): value for key, value in load_file(file).items()}
+    tensors = {
+        head + DIALECTS[dialect](key.removeprefix(head)): value
+        for key, value in load_file(file).items()
+    }
     save_file(tensors, file, metadata={"format": "pt"})
     scored = score(tmp_path / "out.jsonl", base, rows, images, "--adapter", renamed)
     compare(FamilyPeer(NAME, base, pefts), scored, images)
@@ -88,7 +110,11 @@ def test_pefts_adapter_in_every_dialect(dialect, base, pefts, images, rows, tmp_
     if dialect == "oldest":
         lft("merge", "--model", base, "--adapter", renamed, "--out", tmp_path / "merged")
         compare(FamilyPeer(NAME, tmp_path / "merged"), scored, images)
-        compare(FamilyPeer(NAME, base, pefts), score(tmp_path / "merged.jsonl", tmp_path / "merged", rows, images), images)
+        compare(
+            FamilyPeer(NAME, base, pefts),
+            score(tmp_path / "merged.jsonl", tmp_path / "merged", rows, images),
+            images,
+        )
 
 
 def test_the_published_spelling_is_the_same_model(base, images, rows, tmp_path):
@@ -97,25 +123,57 @@ def test_the_published_spelling_is_the_same_model(base, images, rows, tmp_path):
     tensors = load_file(base / "model.safetensors")
     tower = "vision_tower."
     save_file(
-        {key.replace(tower, tower + "vision_model."): value for key, value in tensors.items()}, old / "model.safetensors", metadata={"format": "pt"}
+        {key.replace(tower, tower + "vision_model."): value for key, value in tensors.items()},
+        old / "model.safetensors",
+        metadata={"format": "pt"},
     )
     config = json.loads((base / "config.json").read_text())
     text = config["text_config"]
     ropes, types = text.pop("rope_parameters"), text.pop("layer_types")
-    assert types == ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
-    text |= dict(rope_theta=ropes["full_attention"]["rope_theta"], rope_local_base_freq=ropes["sliding_attention"]["rope_theta"])
-    text |= dict(rope_scaling=dict(rope_type="linear", factor=ropes["full_attention"]["factor"]), sliding_window_pattern=3)
+    assert types == [
+        "sliding_attention",
+        "sliding_attention",
+        "full_attention",
+        "sliding_attention",
+    ]
+    text |= dict(
+        rope_theta=ropes["full_attention"]["rope_theta"],
+        rope_local_base_freq=ropes["sliding_attention"]["rope_theta"],
+    )
+    text |= dict(
+        rope_scaling=dict(rope_type="linear", factor=ropes["full_attention"]["factor"]),
+        sliding_window_pattern=3,
+    )
     del config["tie_word_embeddings"], text["tie_word_embeddings"], text["_sliding_window_pattern"]
     (old / "config.json").write_text(json.dumps(config))
     file = json.loads((base / "processor_config.json").read_text())
-    (old / "processor_config.json").write_text(json.dumps(dict(image_seq_length=file["image_seq_length"], processor_class="Gemma3Processor")))
-    images_file = dict(file["image_processor"], do_pan_and_scan=None, image_seq_length=file["image_seq_length"])
+    (old / "processor_config.json").write_text(
+        json.dumps(
+            dict(image_seq_length=file["image_seq_length"], processor_class="Gemma3Processor")
+        )
+    )
+    images_file = dict(
+        file["image_processor"], do_pan_and_scan=None, image_seq_length=file["image_seq_length"]
+    )
     (old / "preprocessor_config.json").write_text(json.dumps(images_file))
     score(tmp_path / "new.jsonl", base, rows, images)
     score(tmp_path / "old.jsonl", old, rows, images)
     assert (tmp_path / "old.jsonl").read_bytes() == (tmp_path / "new.jsonl").read_bytes()
-    (old / "preprocessor_config.json").write_text(json.dumps(dict(images_file, do_pan_and_scan=True)))
-    error = lft("score", "--model", old, "--data", rows, "--image-root", images, "--out", tmp_path / "x.jsonl", code=3).stderr
+    (old / "preprocessor_config.json").write_text(
+        json.dumps(dict(images_file, do_pan_and_scan=True))
+    )
+    error = lft(
+        "score",
+        "--model",
+        old,
+        "--data",
+        rows,
+        "--image-root",
+        images,
+        "--out",
+        tmp_path / "x.jsonl",
+        code=3,
+    ).stderr
     assert "do_pan_and_scan is true" in error
 
 
@@ -124,14 +182,30 @@ def test_windows_in_a_long_text(base, images, tmp_path):
     words = " ".join(f"{number} cats, the river {number * 7}." for number in range(9))
     long = [
         row("text", [(words, "Yes. " + words), ("Sure?", words)]),
-        row("images", [(words + " <image> " + words + "<image>", "The picture shows " + words)], ["tiny.png", "tall.png"]),
+        row(
+            "images",
+            [(words + " <image> " + words + "<image>", "The picture shows " + words)],
+            ["tiny.png", "tall.png"],
+        ),
     ]
     data, peer = write_rows(tmp_path / "rows.jsonl", long), FamilyPeer(NAME, base)
     for item, line in zip(long, score(tmp_path / "out.jsonl", base, data, images)):
         ids, labels, extra = peer.encode(item, images)
         assert line["input_ids"] == ids and len(ids) > 300
         assert line["logprobs"] == pytest.approx(peer.logprobs(ids, labels, extra), abs=1e-3)
-    lft("eval", "--model", base, "--data", data, "--image-root", images, "--out", tmp_path / "a.jsonl", "--max-new-tokens", 40)
+    lft(
+        "eval",
+        "--model",
+        base,
+        "--data",
+        data,
+        "--image-root",
+        images,
+        "--out",
+        tmp_path / "a.jsonl",
+        "--max-new-tokens",
+        40,
+    )
     for item, line in zip(long, (tmp_path / "a.jsonl").read_text().splitlines()):
         want = peer.tokenizer.decode(peer.greedy(item, images, 40), skip_special_tokens=True)
         assert json.loads(line)["answer"].strip() == want.strip(), item["id"]
@@ -139,7 +213,9 @@ def test_windows_in_a_long_text(base, images, tmp_path):
 
 def test_steps_of_all_parameters(base, images, rows, tmp_path):
     """Norms around 1, scaled embeddings that are the LM head too, the projection: gradients and updates are torch's."""
-    path = make_recipe(NAME, tmp_path / "run", base, rows, images, optim=dict(lr=3e-4), train=dict(max_steps=6))
+    path = make_recipe(
+        NAME, tmp_path / "run", base, rows, images, optim=dict(lr=3e-4), train=dict(max_steps=6)
+    )
     lft("train", path, "--set", "full=[all]", "--set", "lora.targets=[]")
     peer = FamilyPeer(NAME, base)
     optim = yaml.safe_load(path.read_text())["optim"]
@@ -148,7 +224,12 @@ def test_steps_of_all_parameters(base, images, rows, tmp_path):
     for line, group in zip(step_lines(tmp_path / "run"), reference.step_batches(samples, 4, 1, 6)):
         total, supervised = 0.0, sum(label != -100 for _, labels, _ in group[0] for label in labels)
         for ids, labels, extra in group[0]:
-            loss = torch.nn.functional.cross_entropy(peer.forward(ids, extra)[:-1], torch.tensor(labels[1:]), ignore_index=-100, reduction="sum")
+            loss = torch.nn.functional.cross_entropy(
+                peer.forward(ids, extra)[:-1],
+                torch.tensor(labels[1:]),
+                ignore_index=-100,
+                reduction="sum",
+            )
             (loss / supervised).backward()
             total += loss.item()
         norm = torch.nn.utils.clip_grad_norm_(parameters, optim["clip_grad_norm"])
@@ -158,8 +239,12 @@ def test_steps_of_all_parameters(base, images, rows, tmp_path):
         scheduler.step()
         optimizer.zero_grad(set_to_none=True)
     written = FamilyPeer(NAME, tmp_path / "run" / "model")
-    compare(written, score(tmp_path / "out.jsonl", tmp_path / "run" / "model", rows, images), images)
+    compare(
+        written, score(tmp_path / "out.jsonl", tmp_path / "run" / "model", rows, images), images
+    )
     theirs, ours = dict(peer.model.named_parameters()), dict(written.model.named_parameters())
     assert theirs.keys() == ours.keys()
     for name, parameter in theirs.items():
-        assert torch.allclose(parameter, ours[name], atol=2e-5), name  # of six steps of 3e-4 at most
+        assert torch.allclose(parameter, ours[name], atol=2e-5), (
+            name
+        )  # of six steps of 3e-4 at most

@@ -21,13 +21,22 @@ from tools import lft, write_notes
 
 TEXT, IMAGE = 1e-2, 2e-2  # nats
 # llama.cpp has windows of 112 pixels only.
-families.SPECS["qwen25_window"] = families.SPECS["qwen25_gqa"] | dict(vision=families.SPECS["qwen25_gqa"]["vision"] | dict(window_size=112))
+families.SPECS["qwen25_window"] = families.SPECS["qwen25_gqa"] | dict(
+    vision=families.SPECS["qwen25_gqa"]["vision"] | dict(window_size=112)
+)
 NAMES = ["qwen25_window", "qwen3_gqa", "smol_tied"]
 for each in NAMES:
     families.SPECS[f"{each}_bf16"] = families.SPECS[each] | dict(dtype=torch.bfloat16)
 TEXT_ONLY = dict(conversations=[])
-PROMPTS = ["A chat between a curious user and an", "Describe the image in detail.\nThe", "1 2 3 4", "What colour is the flower? The flower is"]
-MARKS = dict.fromkeys(NAMES[:2], "<|vision_start|><|image_pad|><|vision_end|>") | dict(smol_tied="<image>")
+PROMPTS = [
+    "A chat between a curious user and an",
+    "Describe the image in detail.\nThe",
+    "1 2 3 4",
+    "What colour is the flower? The flower is",
+]
+MARKS = dict.fromkeys(NAMES[:2], "<|vision_start|><|image_pad|><|vision_end|>") | dict(
+    smol_tied="<image>"
+)
 
 
 def photograph(images, side):
@@ -41,7 +50,12 @@ def with_blank_lines(path, out):
     """The checkpoint with a token for a blank line, which llama.cpp looks for, and published SmolVLMs have."""
     shutil.copytree(path, out)
     tokenizer = json.loads((out / "tokenizer.json").read_text())
-    last = max([*tokenizer["model"]["vocab"].values(), *(token["id"] for token in tokenizer["added_tokens"])])
+    last = max(
+        [
+            *tokenizer["model"]["vocab"].values(),
+            *(token["id"] for token in tokenizer["added_tokens"]),
+        ]
+    )
     flags = dict.fromkeys(["single_word", "lstrip", "rstrip", "normalized", "special"], False)
     tokenizer["added_tokens"].append(dict(id=last + 1, content="\n\n", **flags))
     (out / "tokenizer.json").write_text(json.dumps(tokenizer))
@@ -71,12 +85,18 @@ def scaled(model, out):
     return out
 
 
-CASES = [("qwen25_window", {}), ("qwen3_gqa", dict(use_rslora=True)), ("smol_tied", dict(alpha_pattern={"q_proj": 9}))]
+CASES = [
+    ("qwen25_window", {}),
+    ("qwen3_gqa", dict(use_rslora=True)),
+    ("smol_tied", dict(alpha_pattern={"q_proj": 9})),
+]
 
 
 @pytest.mark.parametrize("dtype", ["", "_bf16"])
 @pytest.mark.parametrize("name, changes", CASES)
-def test_llama_cpp_answers_as_peft(name, changes, dtype, family_dir, family_adapter, images, tmp_path):  # noqa: F811
+def test_llama_cpp_answers_as_peft(
+    name, changes, dtype, family_dir, family_adapter, images, tmp_path
+):  # noqa: F811
     adapter, smol = tmp_path / "adapter", name == "smol_tied"
     model = family_dir(name + dtype)
     if smol:
@@ -86,7 +106,11 @@ def test_llama_cpp_answers_as_peft(name, changes, dtype, family_dir, family_adap
     (adapter / "adapter_config.json").write_text(json.dumps(config | changes))
     write_notes(adapter, template_of(name), "native")
     done = lft("export", adapter, "--model", model, "--target", "gguf", "--out", tmp_path / "out")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["lora.gguf", "mmproj.gguf", "model.gguf"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "lora.gguf",
+        "mmproj.gguf",
+        "model.gguf",
+    ]
     assert "read back" in done.stdout and "llama-server" in done.stdout
     peer, plain = FamilyPeer(name, model, adapter), FamilyPeer(name, model)
     bare = Llama(tmp_path / "out", lora=False)
@@ -116,28 +140,62 @@ def test_llama_cpp_answers_as_peft(name, changes, dtype, family_dir, family_adap
 
     # The chat template in the file is the one that was trained, with a line's end after an image.
     url = "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
-    content = [dict(type="image_url", image_url=dict(url=url)), dict(type="text", text="What is this?")]
+    content = [
+        dict(type="image_url", image_url=dict(url=url)),
+        dict(type="text", text="What is this?"),
+    ]
     shown = llama.post("/apply-template", messages=[dict(role="user", content=content)])["prompt"]
-    system = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n" if name == "qwen25_window" else ""
+    system = (
+        "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+        if name == "qwen25_window"
+        else ""
+    )
     assert re.sub("<__media[^>]*>", "{}", shown) == system + prompt
 
 
-def test_matrices_that_fp16_does_not_hold_keep_their_type(family_dir, family_adapter, images, tmp_path):  # noqa: F811
+def test_matrices_that_fp16_does_not_hold_keep_their_type(
+    family_dir, family_adapter, images, tmp_path
+):  # noqa: F811
     name, adapter = "qwen25_window", tmp_path / "adapter"
     model = scaled(family_dir(name), tmp_path / "model")
     shutil.copytree(family_adapter(name), adapter)
     write_notes(adapter, template_of(name), "native")
-    done = lft("export", adapter, "--model", model, "--target", "gguf", "--dtype", "fp16", "--out", tmp_path / "out")
-    assert "float16 does not hold the values of 2 matrices: they keep the base's type" in done.stdout
+    done = lft(
+        "export",
+        adapter,
+        "--model",
+        model,
+        "--target",
+        "gguf",
+        "--dtype",
+        "fp16",
+        "--out",
+        tmp_path / "out",
+    )
+    assert (
+        "float16 does not hold the values of 2 matrices: they keep the base's type" in done.stdout
+    )
     llama, plain = Llama(tmp_path / "out", lora=False), FamilyPeer(name, model)
     for prompt in PROMPTS:
         same(llama.next_logprobs(prompt), next_scores(plain, prompt, TEXT_ONLY, images), TEXT)
 
 
 def test_a_dtype_is_of_gguf_and_has_a_name(family_dir, family_adapter, tmp_path):  # noqa: F811
-    arguments = ["export", family_adapter("qwen3_gqa"), "--model", family_dir("qwen3_gqa"), "--out", tmp_path / "out"]
-    assert "only GGUF files" in lft(*arguments, "--target", "peft", "--dtype", "fp16", code=2).stderr
-    assert "fp32, bf16 or fp16" in lft(*arguments, "--target", "gguf", "--dtype", "q8_0", code=2).stderr
+    arguments = [
+        "export",
+        family_adapter("qwen3_gqa"),
+        "--model",
+        family_dir("qwen3_gqa"),
+        "--out",
+        tmp_path / "out",
+    ]
+    assert (
+        "only GGUF files" in lft(*arguments, "--target", "peft", "--dtype", "fp16", code=2).stderr
+    )
+    assert (
+        "fp32, bf16 or fp16"
+        in lft(*arguments, "--target", "gguf", "--dtype", "q8_0", code=2).stderr
+    )
     assert not (tmp_path / "out").exists()
 
 

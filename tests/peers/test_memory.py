@@ -18,7 +18,9 @@ from tools import BINARY, event_lines, step_lines, write_rows
 
 MIB = 2**20
 LAYER = 1376 * 512 * 4  # a widened layer of the decoder
-HEAD = 32064 * 512 * 4  # the largest layer: the LM head, widened whole where all logits are wanted, as at the end of a run
+HEAD = (
+    32064 * 512 * 4
+)  # the largest layer: the LM head, widened whole where all logits are wanted, as at the end of a run
 SLACK = 8 * MIB  # stacks, small allocations, pages; runs of the same recipe were within 3 MiB
 
 # Prints a child's peak. The child of a large process inherits that one's, so this small one stands between.
@@ -49,14 +51,28 @@ def peak(overflowing_base, images, tmp_path_factory):
 
     def train(compute, base_dtype):
         folder = tmp_path_factory.mktemp(f"{compute}-{base_dtype}")
-        rows = write_rows(folder / "rows.jsonl", [row for row in ROWS if row["id"] in ("one", "turns", "middle")])
-        case = dict(template="llava-v1", fit="pad", batch_size=1, grad_accum=1, adapter=None, optim=dict(lr=1e-4))
+        rows = write_rows(
+            folder / "rows.jsonl", [row for row in ROWS if row["id"] in ("one", "turns", "middle")]
+        )
+        case = dict(
+            template="llava-v1",
+            fit="pad",
+            batch_size=1,
+            grad_accum=1,
+            adapter=None,
+            optim=dict(lr=1e-4),
+        )
         recipe = make_recipe(case, folder / "run", overflowing_base[0], None, images, rows)
-        recipe["data"]["eval"] = str(write_rows(folder / "held_out.jsonl", [row for row in ROWS if row["id"] == "text"]))  # few answers
+        recipe["data"]["eval"] = str(
+            write_rows(folder / "held_out.jsonl", [row for row in ROWS if row["id"] == "text"])
+        )  # few answers
         recipe["model"]["base_dtype"] = base_dtype
         recipe["precision"]["compute"] = compute
         recipe["train"]["max_steps"] = 3
-        recipe |= dict(lora=dict(rank=16, alpha=32, dropout=0.0, targets=["llm:all-linear"]), log=dict(tensorboard=False))
+        recipe |= dict(
+            lora=dict(rank=16, alpha=32, dropout=0.0, targets=["llm:all-linear"]),
+            log=dict(tensorboard=False),
+        )
         (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
         # What is freed goes back to the system at once, so that the peak is memory in use and not what the allocator keeps for later.
         environment = dict(os.environ, OMP_NUM_THREADS="1", MALLOC_MMAP_THRESHOLD_="131072")
@@ -73,7 +89,10 @@ def test_the_recovery_does_not_double_the_frozen_weights(overflowing_base, peak)
     assert weights > 120e6
     run, recovered = peak("fp16", "bf16")
     assert [line["step"] for line in event_lines(run, "fp32_recovery")] == [1]
-    assert [(line["step"], line["precision"]) for line in step_lines(run)] == [(2, "fp32"), (3, "fp32")]
+    assert [(line["step"], line["precision"]) for line in step_lines(run)] == [
+        (2, "fp32"),
+        (3, "fp32"),
+    ]
 
     _, narrow = peak("fp32", "bf16")
     _, wide = peak("fp32", "fp32")

@@ -25,13 +25,31 @@ STEPS = 200
 DTYPES = dict(fp16=torch.float16, bf16=torch.bfloat16, fp32=torch.float32)
 SCALE = dict(init=65536.0, growth_factor=8.0, backoff_factor=0.5, growth_interval=6)
 OPTIM = dict(lr=2e-4, schedule="cosine", warmup_ratio=0.05, weight_decay=0.02, clip_grad_norm=1.0)
-CHAIN = 16 * 2.0**-11  # two hundred roundings of up to 2^-11, on both sides between the loss and a gradient, as a random walk
+CHAIN = (
+    16 * 2.0**-11
+)  # two hundred roundings of up to 2^-11, on both sides between the loss and a gradient, as a random walk
 
 CASES = {
-    "fp16_every_tower": dict(compute="fp16", base="fp16", checkpoint="head_dim_bias", adapter="rslora_everywhere", grad_accum=1),
-    "fp16_accumulated_over_an_fp32_base": dict(compute="fp16", base="fp32", checkpoint="gqa_tied", adapter="llm", grad_accum=2),
-    "bf16_every_tower": dict(compute="bf16", base="bf16", checkpoint="head_dim_bias", adapter="rslora_everywhere", grad_accum=1),
-    "bf16_over_an_fp32_base": dict(compute="bf16", base="fp32", checkpoint="gqa_tied", adapter="llm", grad_accum=1),
+    "fp16_every_tower": dict(
+        compute="fp16",
+        base="fp16",
+        checkpoint="head_dim_bias",
+        adapter="rslora_everywhere",
+        grad_accum=1,
+    ),
+    "fp16_accumulated_over_an_fp32_base": dict(
+        compute="fp16", base="fp32", checkpoint="gqa_tied", adapter="llm", grad_accum=2
+    ),
+    "bf16_every_tower": dict(
+        compute="bf16",
+        base="bf16",
+        checkpoint="head_dim_bias",
+        adapter="rslora_everywhere",
+        grad_accum=1,
+    ),
+    "bf16_over_an_fp32_base": dict(
+        compute="bf16", base="fp32", checkpoint="gqa_tied", adapter="llm", grad_accum=1
+    ),
 }
 FP16_CASES = [name for name, case in CASES.items() if case["compute"] == "fp16"]
 
@@ -39,10 +57,24 @@ FP16_CASES = [name for name, case in CASES.items() if case["compute"] == "fp16"]
 def many_rows():
     """Each row of the tests five times, with another last answer each time."""
     rows = []
-    for number, start in enumerate(["", "Yes. ", "The chair and the table. ", "It is 1 2 3 orange. ", "In a temple by the river. "]):
+    for number, start in enumerate(
+        [
+            "",
+            "Yes. ",
+            "The chair and the table. ",
+            "It is 1 2 3 orange. ",
+            "In a temple by the river. ",
+        ]
+    ):
         for row in ROWS:
             *turns, last = row["conversations"]
-            rows.append(row | dict(id=f"{row['id']}-{number}", conversations=[*turns, last | dict(value=start + last["value"])]))
+            rows.append(
+                row
+                | dict(
+                    id=f"{row['id']}-{number}",
+                    conversations=[*turns, last | dict(value=start + last["value"])],
+                )
+            )
     return rows
 
 
@@ -53,7 +85,9 @@ class Peft:
         self.compute = DTYPES[case["compute"]]
         peer = reference.Peer(model_dir, adapter, trainable=True, dtype=DTYPES[case["base"]])
         self.model = peer.model.train()
-        self.parameters, self.optimizer, self.scheduler = reference.make_optimizer(self.model, OPTIM, STEPS)
+        self.parameters, self.optimizer, self.scheduler = reference.make_optimizer(
+            self.model, OPTIM, STEPS
+        )
         assert {parameter.dtype for parameter in self.parameters} == {torch.float32}
         assert peer.model.get_input_embeddings().weight.dtype == DTYPES[case["base"]]
         if moved_by is not None:
@@ -141,7 +175,10 @@ def run(model_dir, peft_adapter, images, tmp_path_factory):
     def get(name):
         if name not in done:
             case, folder = CASES[name], tmp_path_factory.mktemp(name)
-            base, adapter = model_dir(case["checkpoint"]), peft_adapter(case["checkpoint"], case["adapter"])
+            base, adapter = (
+                model_dir(case["checkpoint"]),
+                peft_adapter(case["checkpoint"], case["adapter"]),
+            )
             rows = write_rows(folder / "rows.jsonl", many_rows())
             shared = dict(case, template="llava-v1", fit="pad", batch_size=1, optim=OPTIM)
             recipe = make_recipe(shared, folder / "run", base, adapter, images, rows)
@@ -151,9 +188,16 @@ def run(model_dir, peft_adapter, images, tmp_path_factory):
             recipe |= dict(checkpoint=dict(every_steps=1000), log=dict(tensorboard=False))
             (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
             lft("train", folder / "recipe.yaml")
-            lines = [line for line in metrics(folder / "run") if "event" not in line or skipped(line)]
+            lines = [
+                line for line in metrics(folder / "run") if "event" not in line or skipped(line)
+            ]
             free = Peft(case, base, adapter, images).train()
-            done[name] = folder / "run", lines, free, lambda moved_by=None: Peft(case, base, adapter, images, moved_by)
+            done[name] = (
+                folder / "run",
+                lines,
+                free,
+                lambda moved_by=None: Peft(case, base, adapter, images, moved_by),
+            )
         return done[name]
 
     return get
@@ -166,11 +210,18 @@ def test_a_run_stays_finite_and_in_its_precision(name, run):
     assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
     assert event_lines(out, "fp32_recovery") == [] and event_lines(out, "stopped") == []
     taken = [line for line in lines if not skipped(line)]
-    assert all(line["precision"] == compute and math.isfinite(line["loss"]) and math.isfinite(line["grad_norm"]) for line in taken)
+    assert all(
+        line["precision"] == compute
+        and math.isfinite(line["loss"])
+        and math.isfinite(line["grad_norm"])
+        for line in taken
+    )
     assert all(math.isfinite(record["loss"]) for record in free)
     if compute == "bf16":
         assert len(taken) == STEPS and {line["loss_scale"] for line in lines} == {1}
-        assert [line["lr"] for line in lines] == pytest.approx([record["lr"] for record in free], rel=1e-6, abs=1e-12)
+        assert [line["lr"] for line in lines] == pytest.approx(
+            [record["lr"] for record in free], rel=1e-6, abs=1e-12
+        )
 
 
 @pytest.mark.parametrize("name", FP16_CASES)
@@ -178,15 +229,33 @@ def test_lft_skips_where_peft_overflows(name, run):
     _, lines, free, make = run(name)
     led = make().follow(lines)
     for line, record in zip(lines, led, strict=True):
-        assert not skipped(line) or record["near"], f"step {line['step']}: lft skips, PEFT is far from overflowing"
-        assert skipped(line) or not record["far"], f"step {line['step']}: lft takes it, PEFT overflows at half the scale"
-        assert skipped(line) or line["lr"] == pytest.approx(record["lr"], rel=1e-6, abs=1e-12)  # a skip leaves the schedule
+        assert not skipped(line) or record["near"], (
+            f"step {line['step']}: lft skips, PEFT is far from overflowing"
+        )
+        assert skipped(line) or not record["far"], (
+            f"step {line['step']}: lft takes it, PEFT overflows at half the scale"
+        )
+        assert skipped(line) or line["lr"] == pytest.approx(
+            record["lr"], rel=1e-6, abs=1e-12
+        )  # a skip leaves the schedule
     # Both kinds of step that are clear of the limit, many times.
-    assert sum(record["far"] for record in led) >= 10 and sum(not record["near"] for record in led) >= 100
+    assert (
+        sum(record["far"] for record in led) >= 10
+        and sum(not record["near"] for record in led) >= 100
+    )
 
     # On its own, PEFT goes the same way, scale by scale, until a step within 2x of the limit parts them.
-    parted = next((at for at, (line, record) in enumerate(zip(lines, free)) if skipped(line) != record["skipped"]), None)
-    assert [line["loss_scale"] for line in lines[:parted]] == [record["scale"] for record in free[:parted]]
+    parted = next(
+        (
+            at
+            for at, (line, record) in enumerate(zip(lines, free))
+            if skipped(line) != record["skipped"]
+        ),
+        None,
+    )
+    assert [line["loss_scale"] for line in lines[:parted]] == [
+        record["scale"] for record in free[:parted]
+    ]
     assert parted is None or (led[parted]["near"] and not led[parted]["far"])
 
 

@@ -10,8 +10,20 @@ import torch
 from tools import driver
 
 STEPS = 10
-SHAPES = {"square": (16, 16), "wide": (8, 48), "tall": (96, 8), "row": (1, 33), "column": (33, 1), "large": (160, 128)}
-RATES = {"lr": 0.015625, "betas": (0.875, 0.984375), "eps": 2.0**-20, "weight_decay": 0.125}  # numbers that float32 holds
+SHAPES = {
+    "square": (16, 16),
+    "wide": (8, 48),
+    "tall": (96, 8),
+    "row": (1, 33),
+    "column": (33, 1),
+    "large": (160, 128),
+}
+RATES = {
+    "lr": 0.015625,
+    "betas": (0.875, 0.984375),
+    "eps": 2.0**-20,
+    "weight_decay": 0.125,
+}  # numbers that float32 holds
 LARGEST = {"plain": 0.0, "clipped": 0.5}
 
 
@@ -21,7 +33,9 @@ def drawn(shape, seed):
 
 def case(shape, largest):
     """(start, gradients by step, rates): step 4 has none, and step 7 one of zeros."""
-    gradients = {t: drawn(shape, 100 + t) * 10.0 ** (t % 3 - 1) for t in range(1, STEPS + 1) if t != 4}
+    gradients = {
+        t: drawn(shape, 100 + t) * 10.0 ** (t % 3 - 1) for t in range(1, STEPS + 1) if t != 4
+    }
     gradients[7] = torch.zeros(shape)
     rates = [RATES["lr"], *RATES["betas"], RATES["eps"], RATES["weight_decay"], largest, STEPS]
     return drawn(shape, 1), gradients, torch.tensor(rates)
@@ -87,5 +101,7 @@ def test_what_is_no_matrix_moves_as_adamws(name, shape, clip, ours):
     key = f"muon-{name}-{clip}"
     for t, wanted in enumerate(trajectory(optimizer, param, gradients, LARGEST[clip]), start=1):
         # Each step rounds a weight below 4 three times and a step of about lr a dozen times.
-        assert torch.allclose(ours[f"param.{key}.{t}"], wanted, rtol=0, atol=t * (3 * 4 + 12 * 0.1) * 2.0**-24), t
+        assert torch.allclose(
+            ours[f"param.{key}.{t}"], wanted, rtol=0, atol=t * (3 * 4 + 12 * 0.1) * 2.0**-24
+        ), t
     assert f"momentum_buffer.{key}" not in ours

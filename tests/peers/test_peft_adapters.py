@@ -18,35 +18,88 @@ NAMES = ["q_proj", "v_proj", "up_proj", "fc1", "linear_2"]
 
 # The checkpoint, and what LoraConfig gets beside r and lora_alpha.
 READ = {
-    "patterns_of_names": ("plain", dict(target_modules=LLM, rank_pattern={"q_proj": 2, "mlp.up_proj": 7}, alpha_pattern={"v_proj": 1.5})),
+    "patterns_of_names": (
+        "plain",
+        dict(
+            target_modules=LLM,
+            rank_pattern={"q_proj": 2, "mlp.up_proj": 7},
+            alpha_pattern={"v_proj": 1.5},
+        ),
+    ),
     "patterns_of_expressions": (
         "plain",
         dict(
             target_modules=f"({LLM})|({VISION})",
-            rank_pattern={r".*layers\.[12]\..*proj": 2, "^model.language_model.layers.0.mlp.up_proj": 6, "fc1": 9},
+            rank_pattern={
+                r".*layers\.[12]\..*proj": 2,
+                "^model.language_model.layers.0.mlp.up_proj": 6,
+                "fc1": 9,
+            },
             alpha_pattern={r"(k|v)_proj": 9, "layers.0.self_attn.q_proj": 0.5},
         ),
     ),
-    "patterns_under_rslora": ("gqa_tied", dict(target_modules=LLM, use_rslora=True, rank_pattern={"o_proj": 9}, alpha_pattern={"down_proj": 2})),
-    "patterns_under_dora": ("gqa_tied", dict(target_modules=LLM, use_dora=True, rank_pattern={"o_proj": 2}, alpha_pattern={"o_proj": 9})),
+    "patterns_under_rslora": (
+        "gqa_tied",
+        dict(
+            target_modules=LLM,
+            use_rslora=True,
+            rank_pattern={"o_proj": 9},
+            alpha_pattern={"down_proj": 2},
+        ),
+    ),
+    "patterns_under_dora": (
+        "gqa_tied",
+        dict(
+            target_modules=LLM,
+            use_dora=True,
+            rank_pattern={"o_proj": 2},
+            alpha_pattern={"o_proj": 9},
+        ),
+    ),
     "patterns_beside_a_whole_projector": (
         "gqa_tied",
-        dict(target_modules=NAMES, modules_to_save=["multi_modal_projector"], rank_pattern={"fc1": 1}),
+        dict(
+            target_modules=NAMES, modules_to_save=["multi_modal_projector"], rank_pattern={"fc1": 1}
+        ),
     ),
-    "a_bias_after_b": ("head_dim_bias", dict(target_modules=f"({LLM})|({VISION})|({PROJECTOR})", lora_bias=True)),
-    "a_bias_where_the_layer_has_none": ("plain", dict(target_modules=LLM, lora_bias=True, rank_pattern={"q_proj": 2})),
+    "a_bias_after_b": (
+        "head_dim_bias",
+        dict(target_modules=f"({LLM})|({VISION})|({PROJECTOR})", lora_bias=True),
+    ),
+    "a_bias_where_the_layer_has_none": (
+        "plain",
+        dict(target_modules=LLM, lora_bias=True, rank_pattern={"q_proj": 2}),
+    ),
     "excluded_modules": ("plain", dict(target_modules=NAMES, exclude_modules=r".*vision_tower.*")),
-    "some_layers": ("plain", dict(target_modules=NAMES[:3], layers_to_transform=[0, 2], layers_pattern="layers")),
+    "some_layers": (
+        "plain",
+        dict(target_modules=NAMES[:3], layers_to_transform=[0, 2], layers_pattern="layers"),
+    ),
     "every_linear_layer": ("plain", dict(target_modules="all-linear")),
-    "the_lm_head": ("plain", dict(target_modules=["q_proj", "lm_head"], alpha_pattern={"lm_head": 1})),
+    "the_lm_head": (
+        "plain",
+        dict(target_modules=["q_proj", "lm_head"], alpha_pattern={"lm_head": 1}),
+    ),
 }
 REFUSED = {
-    "embedding_rows": (dict(target_modules=["q_proj"], trainable_token_indices=[3, 4]), "trainable_token_indices"),
+    "embedding_rows": (
+        dict(target_modules=["q_proj"], trainable_token_indices=[3, 4]),
+        "trainable_token_indices",
+    ),
     "embedding": (dict(target_modules=["q_proj", "embed_tokens"]), "lora_embedding"),
-    "parameters": (dict(target_modules=["q_proj"], target_parameters=["lm_head.weight"]), "target_parameters"),
+    "parameters": (
+        dict(target_modules=["q_proj"], target_parameters=["lm_head.weight"]),
+        "target_parameters",
+    ),
     "the_bases_biases": (dict(target_modules=["q_proj", "fc1"], bias="lora_only"), "bias"),
-    "a_changed_base": (dict(target_modules=["q_proj"], init_lora_weights="pissa"), "init_lora_weights"),
-    "activated_by_tokens": (dict(target_modules=["q_proj"], alora_invocation_tokens=[1, 2]), "alora_invocation_tokens"),
+    "a_changed_base": (
+        dict(target_modules=["q_proj"], init_lora_weights="pissa"),
+        "init_lora_weights",
+    ),
+    "activated_by_tokens": (
+        dict(target_modules=["q_proj"], alora_invocation_tokens=[1, 2]),
+        "alora_invocation_tokens",
+    ),
     "two_variants": (dict(target_modules=["fc1"], lora_bias=True, use_rslora=True), "lora_bias"),
 }
 
@@ -55,10 +108,22 @@ def foretells(peft, model_dir, adapter, unread=False):
     """lft export --check lists something where vLLM refuses the adapter, or leaves out LoRA of the towers that it takes; and where lft does not read it."""
     try:
         vllm_updates(adapter, peft, rank=16)
-        listed = unread or any("lora_" in key and ".language_model." not in key and "lm_head" not in key for key in load_file(adapter / "adapter_model.safetensors"))
+        listed = unread or any(
+            "lora_" in key and ".language_model." not in key and "lm_head" not in key
+            for key in load_file(adapter / "adapter_model.safetensors")
+        )
     except Refusal:
         listed = True
-    done = lft("export", adapter, "--model", model_dir, "--target", "vllm", "--check", code=3 if listed else 0)
+    done = lft(
+        "export",
+        adapter,
+        "--model",
+        model_dir,
+        "--target",
+        "vllm",
+        "--check",
+        code=3 if listed else 0,
+    )
     assert listed or "reads the adapter as it is" in done.stdout
     return listed
 
@@ -90,21 +155,48 @@ def test_it_is_read(name, model_dir, peer, images, tmp_path):
     adapted = copy.copy(peer(checkpoint))
     adapted.model = make(model_dir(checkpoint), tmp_path / "adapter", config)
     rows, moved = write_rows(tmp_path / "rows.jsonl", ITEMS), 0
-    scored = score(tmp_path / "out.jsonl", model_dir(checkpoint), rows, images, "--adapter", tmp_path / "adapter")
+    scored = score(
+        tmp_path / "out.jsonl",
+        model_dir(checkpoint),
+        rows,
+        images,
+        "--adapter",
+        tmp_path / "adapter",
+    )
     for item, line in zip(ITEMS, scored):
         ids, labels, pixels = adapted.encode(item, images)
         want = adapted.logprobs(ids, labels, pixels)
         assert line["logprobs"] == pytest.approx(want, abs=TOLERANCE), item["id"]
-        moved = max(moved, max(abs(a - b) for a, b in zip(want, peer(checkpoint).logprobs(ids, labels, pixels))))
+        moved = max(
+            moved,
+            max(abs(a - b) for a, b in zip(want, peer(checkpoint).logprobs(ids, labels, pixels))),
+        )
     assert moved > 0.05
     foretells(adapted.model, model_dir(checkpoint), tmp_path / "adapter")
     # Merged, where the layers have a place for what the adapter adds.
-    merge = ("merge", "--model", model_dir(checkpoint), "--adapter", tmp_path / "adapter", "--out", tmp_path / "merged")
+    merge = (
+        "merge",
+        "--model",
+        model_dir(checkpoint),
+        "--adapter",
+        tmp_path / "adapter",
+        "--out",
+        tmp_path / "merged",
+    )
     if name == "a_bias_where_the_layer_has_none":
         assert "lora_bias" in lft(*merge, code=3).stderr
     elif name in ("patterns_of_expressions", "patterns_under_dora", "a_bias_after_b"):
         lft(*merge)
-        merged = score(tmp_path / "merged.jsonl", tmp_path / "merged", rows, images, "--template", "llava-v1", "--image-fit", "pad")
+        merged = score(
+            tmp_path / "merged.jsonl",
+            tmp_path / "merged",
+            rows,
+            images,
+            "--template",
+            "llava-v1",
+            "--image-fit",
+            "pad",
+        )
         for line, other in zip(scored, merged):
             assert line["logprobs"] == pytest.approx(other["logprobs"], abs=TOLERANCE)
 
@@ -112,25 +204,55 @@ def test_it_is_read(name, model_dir, peer, images, tmp_path):
 @pytest.mark.parametrize("name", REFUSED)
 def test_it_is_refused_by_name(name, model_dir, images, tmp_path):
     options, named = REFUSED[name]
-    peft = make(model_dir("plain"), tmp_path / "adapter", LoraConfig(r=4, lora_alpha=6, task_type="CAUSAL_LM", **options))
+    peft = make(
+        model_dir("plain"),
+        tmp_path / "adapter",
+        LoraConfig(r=4, lora_alpha=6, task_type="CAUSAL_LM", **options),
+    )
     refuses(model_dir("plain"), tmp_path, images, named)
     foretells(peft, model_dir("plain"), tmp_path / "adapter", unread=True)
 
 
 def test_another_kind_of_adapter_is_refused_by_name(model_dir, images, tmp_path):
-    peft = make(model_dir("plain"), tmp_path / "adapter", LoHaConfig(r=4, target_modules=["q_proj"]))
+    peft = make(
+        model_dir("plain"), tmp_path / "adapter", LoHaConfig(r=4, target_modules=["q_proj"])
+    )
     refuses(model_dir("plain"), tmp_path, images, "LOHA")
     assert foretells(peft, model_dir("plain"), tmp_path / "adapter")
 
 
 def test_a_rank_above_the_servers_is_foretold(model_dir, tmp_path):
-    peft = make(model_dir("plain"), tmp_path / "adapter", LoraConfig(r=17, lora_alpha=6, target_modules=LLM))
+    peft = make(
+        model_dir("plain"), tmp_path / "adapter", LoraConfig(r=17, lora_alpha=6, target_modules=LLM)
+    )
     assert foretells(peft, model_dir("plain"), tmp_path / "adapter")
-    done = lft("export", tmp_path / "adapter", "--model", model_dir("plain"), "--target", "vllm", "--out", tmp_path / "out")
+    done = lft(
+        "export",
+        tmp_path / "adapter",
+        "--model",
+        model_dir("plain"),
+        "--target",
+        "vllm",
+        "--out",
+        tmp_path / "out",
+    )
     assert "--max-lora-rank 32" in done.stdout
 
 
 def refuses(model, tmp_path, images, named):
     rows, out = write_rows(tmp_path / "rows.jsonl", ITEMS[:1]), tmp_path / "out.jsonl"
-    stderr = lft("score", "--model", model, "--adapter", tmp_path / "adapter", "--data", rows, "--image-root", images, "--out", out, code=3).stderr
+    stderr = lft(
+        "score",
+        "--model",
+        model,
+        "--adapter",
+        tmp_path / "adapter",
+        "--data",
+        rows,
+        "--image-root",
+        images,
+        "--out",
+        out,
+        code=3,
+    ).stderr
     assert named in stderr and stderr.count("error:") == 1

@@ -15,7 +15,9 @@ from tools import lft, score, step_lines
 
 RELATIVE = 1e-4
 TOLERANCE = 1e-3  # nats
-CASE = CASES["cosine_clip_decay"] | dict(optim=CASES["cosine_clip_decay"]["optim"] | dict(weight_decay=0.0))
+CASE = CASES["cosine_clip_decay"] | dict(
+    optim=CASES["cosine_clip_decay"]["optim"] | dict(weight_decay=0.0)
+)
 PLACES = (("language_model.model.", "model.language_model."), ("language_model.lm_head", "lm_head"))
 
 
@@ -37,21 +39,29 @@ def peft_run(model_dir, images, tmp_path_factory):
     folder = tmp_path_factory.mktemp("peft")
     peer = reference.Peer(model_dir(CASE["checkpoint"]))
     options = {key: value for key, value in ADAPTERS[CASE["adapter"]].items() if key != "targets"}
-    model = get_peft_model(peer.model, LoraConfig(lora_dropout=0.0, task_type="CAUSAL_LM", init_lora_weights="pissa", **options))
+    model = get_peft_model(
+        peer.model,
+        LoraConfig(lora_dropout=0.0, task_type="CAUSAL_LM", init_lora_weights="pissa", **options),
+    )
     start = {key: tensor.clone() for key, tensor in reference.trained_tensors(model).items()}
     model.peft_config["default"].init_lora_weights = True
     model.save_pretrained(folder / "start")
     samples = [peer.encode(item, images, CASE["template"], CASE["fit"]) for item in ROWS]
-    records = reference.train(model, samples, CASE["optim"], CASE["batch_size"], CASE["grad_accum"], STEPS)
+    records = reference.train(
+        model, samples, CASE["optim"], CASE["batch_size"], CASE["grad_accum"], STEPS
+    )
     model.peft_config["default"].init_lora_weights = "pissa"
-    model.save_pretrained(folder / "converted", path_initial_model_for_weight_conversion=str(folder / "start"))
+    model.save_pretrained(
+        folder / "converted", path_initial_model_for_weight_conversion=str(folder / "start")
+    )
     return model, start, records, folder / "converted"
 
 
 def products(tensors):
     """module -> B A in double, whatever the signs of the two."""
     return {
-        key.removesuffix(".lora_A.weight"): tensors[key.replace("lora_A", "lora_B")].double() @ tensor.double()
+        key.removesuffix(".lora_A.weight"): tensors[key.replace("lora_A", "lora_B")].double()
+        @ tensor.double()
         for key, tensor in tensors.items()
         if key.endswith("lora_A.weight")
     }
@@ -72,7 +82,11 @@ def canonical_to_peft(name):
 
 def test_the_start_is_pefts(run, peft_run):
     stored = load_file(run / "checkpoints" / "step-0" / "trainables.safetensors")
-    check_products(products({canonical_to_peft(name): tensor for name, tensor in stored.items()}), products(peft_run[1]), 1e-5)
+    check_products(
+        products({canonical_to_peft(name): tensor for name, tensor in stored.items()}),
+        products(peft_run[1]),
+        1e-5,
+    )
 
 
 def test_twenty_steps(run, peft_run):
@@ -80,18 +94,26 @@ def test_twenty_steps(run, peft_run):
     assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
     for line, record in zip(lines, peft_run[2]):
         for key in ["loss", "lr", "grad_norm"]:
-            assert line[key] == pytest.approx(record[key], rel=RELATIVE, abs=1e-12), (line["step"], key)
+            assert line[key] == pytest.approx(record[key], rel=RELATIVE, abs=1e-12), (
+                line["step"],
+                key,
+            )
     assert lines[-1]["loss"] < lines[0]["loss"]
 
 
 def test_what_is_saved_is_pefts_conversion(run, peft_run):
-    config, want = (json.loads((path / "adapter_config.json").read_text()) for path in (run / "adapter", peft_run[3]))
+    config, want = (
+        json.loads((path / "adapter_config.json").read_text())
+        for path in (run / "adapter", peft_run[3])
+    )
     for key in ["r", "lora_alpha", "init_lora_weights", "use_rslora", "use_dora"]:
         assert config[key] == want[key], key
     assert config["r"] == 2 * ADAPTERS[CASE["adapter"]]["r"]
     saved = reference.adapter_tensors(run / "adapter")
     converted = reference.adapter_tensors(peft_run[3])
-    assert {key: tensor.shape for key, tensor in saved.items()} == {key: tensor.shape for key, tensor in converted.items()}
+    assert {key: tensor.shape for key, tensor in saved.items()} == {
+        key: tensor.shape for key, tensor in converted.items()
+    }
     # The difference of two products of nearly the same numbers.
     check_products(products(saved), products(converted), 1e-2)
 
@@ -105,7 +127,10 @@ def test_peft_reads_it_on_the_original_base(run, peft_run, model_dir, images, ro
         want = peer.logprobs(ids, labels, pixels)
         assert line["logprobs"] == pytest.approx(want, abs=TOLERANCE), item["id"]
         with torch.no_grad():  # as the model that PEFT trained says it, over the changed base
-            scores = torch.log_softmax(trained(input_ids=torch.tensor([ids]), pixel_values=pixels).logits[0].double(), dim=-1)
+            scores = torch.log_softmax(
+                trained(input_ids=torch.tensor([ids]), pixel_values=pixels).logits[0].double(),
+                dim=-1,
+            )
         own = [scores[at - 1, label].item() for at, label in enumerate(labels) if label != -100]
         assert line["logprobs"] == pytest.approx(own, abs=TOLERANCE), item["id"]
 
@@ -113,7 +138,9 @@ def test_peft_reads_it_on_the_original_base(run, peft_run, model_dir, images, ro
 def test_lora_plus(model_dir, peft_adapter, images, rows_file, tmp_path):
     """Ten steps against PEFT's optimizer with another learning rate for every B."""
     steps, ratio, case = 10, 8.0, CASES["constant_rslora_every_tower"]
-    optim = dict(lr=2e-4, schedule="constant", warmup_ratio=0.0, weight_decay=0.1, clip_grad_norm=0.7)
+    optim = dict(
+        lr=2e-4, schedule="constant", warmup_ratio=0.0, weight_decay=0.1, clip_grad_norm=0.7
+    )
     base, adapter = model_dir(case["checkpoint"]), peft_adapter(case["checkpoint"], case["adapter"])
     recipe = make_recipe(case, tmp_path / "run", base, adapter, images, rows_file)
     recipe["optim"] = optim | dict(lora_plus_ratio=ratio)
@@ -124,11 +151,19 @@ def test_lora_plus(model_dir, peft_adapter, images, rows_file, tmp_path):
     peer = reference.Peer(base, adapter, trainable=True)
     samples = [peer.encode(item, images, case["template"], case["fit"]) for item in ROWS]
     optimizer = create_loraplus_optimizer(
-        peer.model, torch.optim.AdamW, lr=optim["lr"], loraplus_lr_ratio=ratio, loraplus_weight_decay=optim["weight_decay"], eps=1e-8
+        peer.model,
+        torch.optim.AdamW,
+        lr=optim["lr"],
+        loraplus_lr_ratio=ratio,
+        loraplus_weight_decay=optim["weight_decay"],
+        eps=1e-8,
     )
     parameters = [parameter for parameter in peer.model.parameters() if parameter.requires_grad]
     peer.model.train()
-    for line, group in zip(step_lines(tmp_path / "run"), reference.step_batches(samples, case["batch_size"], case["grad_accum"], steps)):
+    for line, group in zip(
+        step_lines(tmp_path / "run"),
+        reference.step_batches(samples, case["batch_size"], case["grad_accum"], steps),
+    ):
         supervised = reference.supervised_tokens(group)
         total = 0.0
         for micro in group:
@@ -141,7 +176,10 @@ def test_lora_plus(model_dir, peft_adapter, images, rows_file, tmp_path):
         assert line["lr"] == optim["lr"]
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-    saved, wanted = reference.adapter_tensors(tmp_path / "run" / "adapter"), reference.trained_tensors(peer.model)
+    saved, wanted = (
+        reference.adapter_tensors(tmp_path / "run" / "adapter"),
+        reference.trained_tensors(peer.model),
+    )
     assert sorted(saved) == sorted(wanted)
     for key, want in wanted.items():
         assert (saved[key].double() - want.double()).norm() <= RELATIVE * want.double().norm(), key
@@ -150,7 +188,9 @@ def test_lora_plus(model_dir, peft_adapter, images, rows_file, tmp_path):
 def test_it_merges_into_the_original_base(run, model_dir, images, rows_file, tmp_path):
     base, merged = model_dir(CASE["checkpoint"]), tmp_path / "merged"
     lft("merge", "--model", base, "--adapter", run / "adapter", "--out", merged)
-    with_adapter = score(tmp_path / "a.jsonl", base, rows_file, images, "--adapter", run / "adapter")
+    with_adapter = score(
+        tmp_path / "a.jsonl", base, rows_file, images, "--adapter", run / "adapter"
+    )
     alone = score(tmp_path / "b.jsonl", merged, rows_file, images)
     for line, other in zip(with_adapter, alone):
         assert line["logprobs"] == pytest.approx(other["logprobs"], abs=TOLERANCE)

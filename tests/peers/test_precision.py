@@ -32,17 +32,31 @@ def differences(scored, wanted):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
-    "name, adapter", [(name, None) for name in checkpoints.SPECS] + [("plain", "llm"), ("head_dim_bias", "rslora_everywhere")]
+    "name, adapter",
+    [(name, None) for name in checkpoints.SPECS]
+    + [("plain", "llm"), ("head_dim_bias", "rslora_everywhere")],
 )
-def test_scores_are_those_of_autocast(name, adapter, dtype, peer, model_dir, peft_adapter, images, rows_file, tmp_path):
+def test_scores_are_those_of_autocast(
+    name, adapter, dtype, peer, model_dir, peft_adapter, images, rows_file, tmp_path
+):
     path = peft_adapter(name, adapter) if adapter else None
     more = ["--adapter", path] if adapter else []
-    scored = [line["logprobs"] for line in score(tmp_path / "low.jsonl", model_dir(name), rows_file, images, "--dtype", dtype, *more)]
-    exact = [line["logprobs"] for line in score(tmp_path / "exact.jsonl", model_dir(name), rows_file, images, *more)]
+    scored = [
+        line["logprobs"]
+        for line in score(
+            tmp_path / "low.jsonl", model_dir(name), rows_file, images, "--dtype", dtype, *more
+        )
+    ]
+    exact = [
+        line["logprobs"]
+        for line in score(tmp_path / "exact.jsonl", model_dir(name), rows_file, images, *more)
+    ]
 
     encoder = peer(name)
     low = reference.Peer.__new__(reference.Peer)
-    low.model = LlavaForConditionalGeneration.from_pretrained(model_dir(name), dtype=DTYPES[dtype]).eval()
+    low.model = LlavaForConditionalGeneration.from_pretrained(
+        model_dir(name), dtype=DTYPES[dtype]
+    ).eval()
     if adapter:
         low.model = PeftModel.from_pretrained(low.model, path).eval()
     with autocast(dtype):
@@ -51,7 +65,10 @@ def test_scores_are_those_of_autocast(name, adapter, dtype, peer, model_dir, pef
     # A log-probability is a difference of logits of up to 8, each rounded once at the end and carrying a dozen roundings of its layers.
     assert max(map(abs, differences(scored, torchs))) <= 60 * UNIT[dtype]
     # And lft's roundings cost no more than torch's do.
-    ours, theirs = root_mean_square(differences(scored, exact)), root_mean_square(differences(torchs, exact))
+    ours, theirs = (
+        root_mean_square(differences(scored, exact)),
+        root_mean_square(differences(torchs, exact)),
+    )
     assert theirs / 4 < ours < 1.25 * theirs, (ours, theirs)
 
 
@@ -89,24 +106,35 @@ class AutocastStep:
     def gradients(self, scale):
         """{lft's name: unscaled gradient}; None for a tensor that the batch does not reach."""
         self.model.zero_grad(set_to_none=True)
-        supervised = sum(label != -100 for micro in self.group for _, labels, _ in micro for label in labels)
+        supervised = sum(
+            label != -100 for micro in self.group for _, labels, _ in micro for label in labels
+        )
         for micro in self.group:
             batch = reference.make_batch(micro)
             labels = batch.pop("labels")
             with autocast(self.dtype):
                 logits = self.model(**batch).logits.float()
                 loss = torch.nn.functional.cross_entropy(
-                    logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100, reduction="sum"
+                    logits[:, :-1].flatten(0, 1),
+                    labels[:, 1:].flatten(),
+                    ignore_index=-100,
+                    reduction="sum",
                 )
             (loss / supervised * scale).backward()
         return {
-            checkpoints.old_name(reference.file_key(name).removeprefix("base_model.model.")): parameter.grad
+            checkpoints.old_name(
+                reference.file_key(name).removeprefix("base_model.model.")
+            ): parameter.grad
             for name, parameter in self.model.named_parameters()
             if parameter.requires_grad
         }
 
     def overflows(self, scale):
-        return not all(gradient.isfinite().all() for gradient in self.gradients(scale).values() if gradient is not None)
+        return not all(
+            gradient.isfinite().all()
+            for gradient in self.gradients(scale).values()
+            if gradient is not None
+        )
 
 
 def adapter_of(case, peft_adapter):
@@ -115,29 +143,41 @@ def adapter_of(case, peft_adapter):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", WHOLE_OR_ADAPTER)
-def test_gradients_are_those_of_autocast(name, dtype, model_dir, peft_adapter, images, rows_file, tmp_path):
+def test_gradients_are_those_of_autocast(
+    name, dtype, model_dir, peft_adapter, images, rows_file, tmp_path
+):
     case, scale = CASES[name], 256.0 if dtype == "fp16" else 1.0
     adapter = adapter_of(case, peft_adapter)
     run = one_step(case, dtype, scale, model_dir, adapter, images, rows_file, tmp_path / "one")
     assert [line["precision"] for line in step_lines(run)] == [dtype]
     got = logged_norms(run)
     torchs = AutocastStep(case, dtype, model_dir, adapter, images).gradients(scale)
-    want = {key: gradient.norm().item() / scale for key, gradient in torchs.items() if gradient is not None}
+    want = {
+        key: gradient.norm().item() / scale
+        for key, gradient in torchs.items()
+        if gradient is not None
+    }
     largest = max(want.values())
     for key, norm in want.items():
         # Each gradient is right to some ten units (a random walk of its hundred roundings); its norm, to fewer. Sums that cancel are not.
-        assert got[key] == pytest.approx(norm, rel=12 * UNIT[dtype], abs=0.5 * UNIT[dtype] * largest), key
+        assert got[key] == pytest.approx(
+            norm, rel=12 * UNIT[dtype], abs=0.5 * UNIT[dtype] * largest
+        ), key
     assert all(norm == 0 for key, norm in got.items() if key not in want)
 
 
 @pytest.mark.parametrize("name", WHOLE_OR_ADAPTER)
-def test_gradients_overflow_where_those_of_autocast_do(name, model_dir, peft_adapter, images, rows_file, tmp_path):
+def test_gradients_overflow_where_those_of_autocast_do(
+    name, model_dir, peft_adapter, images, rows_file, tmp_path
+):
     case, adapter = CASES[name], adapter_of(CASES[name], peft_adapter)
     step = AutocastStep(case, "fp16", model_dir, adapter, images)
     first = next(power for power in range(6, 33) if step.overflows(2.0**power))
 
     def skipped(power):
-        run = one_step(case, "fp16", 2.0**power, model_dir, adapter, images, rows_file, tmp_path / str(power))
+        run = one_step(
+            case, "fp16", 2.0**power, model_dir, adapter, images, rows_file, tmp_path / str(power)
+        )
         assert len(step_lines(run)) + len(event_lines(run, "step_skipped")) == 1
         return bool(event_lines(run, "step_skipped"))
 

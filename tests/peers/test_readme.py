@@ -24,13 +24,24 @@ def code_of(folder, names):
 
 
 def train(out, *sets):
-    paths = [f"model.path={MODEL}", f"data.train={DIGITS / 'train.json'}", f"data.image_root={DIGITS / 'images'}", f"output_dir={out}"]
-    options = [part for one in (*paths, "data.eval=''", "train.max_steps=40", *sets) for part in ("--set", one)]
+    paths = [
+        f"model.path={MODEL}",
+        f"data.train={DIGITS / 'train.json'}",
+        f"data.image_root={DIGITS / 'images'}",
+        f"output_dir={out}",
+    ]
+    options = [
+        part
+        for one in (*paths, "data.eval=''", "train.max_steps=40", *sets)
+        for part in ("--set", one)
+    ]
     lft("train", ROOT / "recipes/quickstart.yaml", *options)
     return out
 
 
-@pytest.mark.parametrize("template, fit", [("llava-v1", "crop"), ("llava-hf", "pad"), ("plain", "pad")])
+@pytest.mark.parametrize(
+    "template, fit", [("llava-v1", "crop"), ("llava-hf", "pad"), ("plain", "pad")]
+)
 def test_it_answers_as_lft_does(template, fit, tmp_path):
     run = train(tmp_path / "run", f"data.template={template}", f"data.image_fit={fit}")
     check(run / "adapter", ["--adapter", run / "adapter"], tmp_path)
@@ -45,11 +56,18 @@ def check(folder, adapter, tmp_path):
         canvas = Image.new("RGB", size, (30, 90, 160))
         canvas.paste(digit, ((size[0] - 40) // 2, (size[1] - 40) // 2))
         canvas.save(image)
-        want = lft("generate", "--model", MODEL, *adapter, "--image", image, "--prompt", QUESTION).stdout.strip()
-        code = code_of(folder, {"BASE": str(MODEL), "FOLDER": str(folder), "IMAGE": str(image), "QUESTION": QUESTION})
+        want = lft(
+            "generate", "--model", MODEL, *adapter, "--image", image, "--prompt", QUESTION
+        ).stdout.strip()
+        code = code_of(
+            folder,
+            {"BASE": str(MODEL), "FOLDER": str(folder), "IMAGE": str(image), "QUESTION": QUESTION},
+        )
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
-            exec(compile(code, "README.md", "exec"), {})  # a process of its own would import transformers again
+            exec(
+                compile(code, "README.md", "exec"), {}
+            )  # a process of its own would import transformers again
         answers.append(want)
         assert said.getvalue().strip() == want
     assert any(answers)

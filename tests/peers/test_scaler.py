@@ -44,7 +44,13 @@ def random_flags(name, share):
 
 def run_torch(init, growth, backoff, interval, flags):
     """(scale, tracker, updates taken) after each step."""
-    scaler = torch.amp.GradScaler("cpu", init_scale=init, growth_factor=growth, backoff_factor=backoff, growth_interval=interval)
+    scaler = torch.amp.GradScaler(
+        "cpu",
+        init_scale=init,
+        growth_factor=growth,
+        backoff_factor=backoff,
+        growth_interval=interval,
+    )
     weight = torch.nn.Parameter(torch.ones(1))
     taken = 0
 
@@ -74,17 +80,26 @@ def lft_traces():
         flags = "".join("01"[flag] for flag in random_flags(name, share))
         lines.append(f"{init!r} {growth!r} {backoff!r} {interval} {flags}\n")
     one_thread = dict(os.environ, OMP_NUM_THREADS="1")
-    done = subprocess.run([DRIVER], input="".join(lines), capture_output=True, text=True, timeout=300, env=one_thread)
+    done = subprocess.run(
+        [DRIVER], input="".join(lines), capture_output=True, text=True, timeout=300, env=one_thread
+    )
     assert done.returncode == 0, done.stderr
     traces = {}
     for name, block in zip(CASES, done.stdout.split("end\n"), strict=False):
         rows = [line.split() for line in block.splitlines()]
-        traces[name] = [("error", int(row[1])) if row[0] == "error" else (float(row[0]), int(row[1]), int(row[2])) for row in rows]
+        traces[name] = [
+            ("error", int(row[1]))
+            if row[0] == "error"
+            else (float(row[0]), int(row[1]), int(row[2]))
+            for row in rows
+        ]
     return traces
 
 
 def invertible(scale):
-    return scale > 0 and math.isfinite(torch.tensor(1.0 / scale, dtype=torch.float64).float().item())
+    return scale > 0 and math.isfinite(
+        torch.tensor(1.0 / scale, dtype=torch.float64).float().item()
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -98,4 +113,6 @@ def test_scale_and_tracker_are_torchs(name, lft_traces):
     got = lft_traces[name]
     assert got[:end] == wanted[:end]
     assert got[end:] == ([("error", 5)] if end < STEPS else [])
-    assert len({scale for scale, _, _ in wanted}) > 1 and (0 < sum(flags) < STEPS or share in (0, 1))  # the case tests something
+    assert len({scale for scale, _, _ in wanted}) > 1 and (
+        0 < sum(flags) < STEPS or share in (0, 1)
+    )  # the case tests something

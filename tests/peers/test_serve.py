@@ -34,11 +34,15 @@ class Server:
         line = self.process.stdout.readline()
         assert "serving served at http://127.0.0.1:" in line, line + self.process.stderr.read()
         self.port = int(line.split("127.0.0.1:")[1].split("/")[0])
-        self.client = openai.OpenAI(base_url=f"http://127.0.0.1:{self.port}/v1", api_key="none", max_retries=0, timeout=120)
+        self.client = openai.OpenAI(
+            base_url=f"http://127.0.0.1:{self.port}/v1", api_key="none", max_retries=0, timeout=120
+        )
 
     def ask(self, question, image=None, **more):
         more.setdefault("max_tokens", TOKENS)
-        return self.client.chat.completions.create(model="served", messages=[user(question, image)], **more)
+        return self.client.chat.completions.create(
+            model="served", messages=[user(question, image)], **more
+        )
 
     def memory(self):
         """Bytes that it holds."""
@@ -48,7 +52,12 @@ class Server:
     def post(self, body, headers=None):
         """Status and JSON of a plain request."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json", **(headers or {})})
+        connection.request(
+            "POST",
+            "/v1/chat/completions",
+            body,
+            {"Content-Type": "application/json", **(headers or {})},
+        )
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
 
@@ -71,7 +80,10 @@ def user(question, image=None):
     if image is None:
         return {"role": "user", "content": question}
     data = base64.b64encode(image.read_bytes()).decode()
-    part = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + data, "detail": "auto"}}
+    part = {
+        "type": "image_url",
+        "image_url": {"url": "data:image/png;base64," + data, "detail": "auto"},
+    }
     return {"role": "user", "content": [part, {"type": "text", "text": question}]}
 
 
@@ -85,31 +97,54 @@ def server(model_dir):
 
 def generated(model, question, image=None):
     images = [] if image is None else ["--image", image]
-    out = lft("generate", "--model", model, *images, "--prompt", question, "--max-new-tokens", TOKENS).stdout
+    out = lft(
+        "generate", "--model", model, *images, "--prompt", question, "--max-new-tokens", TOKENS
+    ).stdout
     return out.removesuffix("\n")
 
 
 def test_200_requests_at_once_are_answered_as_generate_answers(server, model_dir, images):
-    asked = [("What is in the picture?", images / name) for name in PICTURES] + [("Hello!", None), ("Name three colours.", None)]
+    asked = [("What is in the picture?", images / name) for name in PICTURES] + [
+        ("Hello!", None),
+        ("Name three colours.", None),
+    ]
     want = [generated(model_dir("plain"), *one) for one in asked]
     assert len(set(want)) > 4
     with concurrent.futures.ThreadPoolExecutor(200) as pool:
         answers = list(pool.map(lambda i: server.ask(*asked[i % len(asked)]), range(200)))
     for i, answer in enumerate(answers):
         choice = answer.choices[0]
-        said = choice.message.content.replace("\r\n", "\n").replace("\r", "\n")  # as a pipe read as text has it
+        said = choice.message.content.replace("\r\n", "\n").replace(
+            "\r", "\n"
+        )  # as a pipe read as text has it
         assert said == want[i % len(asked)], asked[i % len(asked)]
-        assert choice.finish_reason in ("stop", "length") and answer.usage.completion_tokens <= TOKENS
+        assert (
+            choice.finish_reason in ("stop", "length") and answer.usage.completion_tokens <= TOKENS
+        )
         assert (choice.finish_reason == "length") == (answer.usage.completion_tokens == TOKENS)
-        assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+        assert (
+            answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+        )
 
 
 def test_a_stream_says_the_same_in_pieces(server, images):
     whole = server.ask("What is in the picture?", images / "coffee.png")
-    pieces = list(server.ask("What is in the picture?", images / "coffee.png", stream=True, stream_options={"include_usage": True}))
+    pieces = list(
+        server.ask(
+            "What is in the picture?",
+            images / "coffee.png",
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+    )
     assert pieces[0].choices[0].delta.role == "assistant"
-    assert "".join(piece.choices[0].delta.content or "" for piece in pieces if piece.choices) == whole.choices[0].message.content
-    assert [piece.choices[0].finish_reason for piece in pieces if piece.choices][-1] == whole.choices[0].finish_reason
+    assert (
+        "".join(piece.choices[0].delta.content or "" for piece in pieces if piece.choices)
+        == whole.choices[0].message.content
+    )
+    assert [piece.choices[0].finish_reason for piece in pieces if piece.choices][
+        -1
+    ] == whole.choices[0].finish_reason
     assert pieces[-1].usage == whole.usage
 
 
@@ -119,13 +154,19 @@ def test_an_answer_ends_before_a_stop_text(server):
     for stream in (False, True):
         answer = server.ask("Hello!", stop=[stop, "never said"], stream=stream)
         choices = [piece.choices[0] for piece in answer] if stream else answer.choices
-        said = "".join(c.delta.content or "" for c in choices) if stream else choices[0].message.content
+        said = (
+            "".join(c.delta.content or "" for c in choices)
+            if stream
+            else choices[0].message.content
+        )
         assert said == text[: text.index(stop)] and choices[-1].finish_reason == "stop"
 
 
 def test_draws_repeat_with_their_seed(server):
     def draw(seed):
-        return server.ask("Hello!", temperature=1.5, top_p=0.9, seed=seed).choices[0].message.content
+        return (
+            server.ask("Hello!", temperature=1.5, top_p=0.9, seed=seed).choices[0].message.content
+        )
 
     assert draw(3) == draw(3) and len({draw(seed) for seed in range(4)}) > 1
 
@@ -135,13 +176,30 @@ def test_top_k_and_the_penalty_are_those_of_generate(server, model_dir):
         return server.ask("Hello!", extra_body=fields, max_tokens=40).choices[0].message.content
 
     def said(*options):
-        done = lft("generate", "--model", model_dir("plain"), "--prompt", "Hello!", "--max-new-tokens", 40, *options)
+        done = lft(
+            "generate",
+            "--model",
+            model_dir("plain"),
+            "--prompt",
+            "Hello!",
+            "--max-new-tokens",
+            40,
+            *options,
+        )
         return done.stdout.removesuffix("\n")
 
     greedy, penalised = said(), said("--repetition-penalty", 4)
     assert penalised != greedy
-    asked = [served(repetition_penalty=4), served(repetition_penalty=None), served(top_k=1, temperature=1.5)]
-    assert [text.replace("\r\n", "\n").replace("\r", "\n") for text in asked] == [penalised, greedy, greedy]
+    asked = [
+        served(repetition_penalty=4),
+        served(repetition_penalty=None),
+        served(top_k=1, temperature=1.5),
+    ]
+    assert [text.replace("\r\n", "\n").replace("\r", "\n") for text in asked] == [
+        penalised,
+        greedy,
+        greedy,
+    ]
     drawn = {k: served(top_k=k, temperature=1.5, seed=3) for k in (-1, 0, 1 << 24, 2)}
     assert drawn[-1] == drawn[0] == drawn[1 << 24] != drawn[2]
 
@@ -149,7 +207,9 @@ def test_top_k_and_the_penalty_are_those_of_generate(server, model_dir):
 def test_a_conversation_is_read_whole(server):
     first = user("Hello!")
     answer = {"role": "assistant", "content": "Good day."}
-    two = server.client.chat.completions.create(model="served", messages=[first, answer, user("And now?")], max_tokens=TOKENS)
+    two = server.client.chat.completions.create(
+        model="served", messages=[first, answer, user("And now?")], max_tokens=TOKENS
+    )
     assert two.usage.prompt_tokens > server.ask("And now?").usage.prompt_tokens + 3
     assert [model.id for model in server.client.models.list()] == ["served"]
 
@@ -182,9 +242,14 @@ BAD = {
 def test_a_bad_request_is_refused_by_name(server, name):
     status, answer = server.post(BAD[name])
     assert status == (404 if name == "another model" else 400), answer
-    assert len(answer["error"]["message"]) > 10 and answer["error"]["type"] == "invalid_request_error"
+    assert (
+        len(answer["error"]["message"]) > 10 and answer["error"]["type"] == "invalid_request_error"
+    )
     if "top_k" in name or "penalty" in name:
-        assert answer["error"]["param"] in ("top_k", "repetition_penalty") and answer["error"]["param"] in answer["error"]["message"]
+        assert (
+            answer["error"]["param"] in ("top_k", "repetition_penalty")
+            and answer["error"]["param"] in answer["error"]["message"]
+        )
 
 
 def test_malformed_huge_and_slow_requests_end_in_a_refusal_and_nothing_grows(server):
@@ -204,7 +269,10 @@ def test_malformed_huge_and_slow_requests_end_in_a_refusal_and_nothing_grows(ser
     assert status(head + b"Content-Length: 100000000000\r\n\r\n" + b" " * (1 << 20)) == 413
     assert status(head + b"\r\n") == 411
     assert status(head + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 100000) in (411, 415)
-    assert status(head.replace(b"application/json", b"text/plain") + b"Content-Length: 2\r\n\r\n{}") == 415
+    assert (
+        status(head.replace(b"application/json", b"text/plain") + b"Content-Length: 2\r\n\r\n{}")
+        == 415
+    )
     assert status(head + b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}") == 415
     assert status(b"GET /nothing HTTP/1.1\r\nConnection: close\r\n\r\n") == 404
     assert status(b"DELETE /v1/models HTTP/1.1\r\n\r\n") == 405
@@ -225,7 +293,13 @@ def test_malformed_huge_and_slow_requests_end_in_a_refusal_and_nothing_grows(ser
             except OSError:
                 answers[name] = b"reset"
 
-    threads = [threading.Thread(target=drip, args=one) for one in [("head", b"GET /v1/models HTTP/1.1\r\nX: "), ("body", head + b"Content-Length: 100000\r\n\r\n")]]
+    threads = [
+        threading.Thread(target=drip, args=one)
+        for one in [
+            ("head", b"GET /v1/models HTTP/1.1\r\nX: "),
+            ("body", head + b"Content-Length: 100000\r\n\r\n"),
+        ]
+    ]
     for thread in threads:
         thread.start()
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as silent:
@@ -233,7 +307,9 @@ def test_malformed_huge_and_slow_requests_end_in_a_refusal_and_nothing_grows(ser
     for thread in threads:
         thread.join()
     assert time.monotonic() - started < 30
-    assert all(answer.startswith(b"HTTP/1.1 408") or answer == b"reset" for answer in answers.values()), answers
+    assert all(
+        answer.startswith(b"HTTP/1.1 408") or answer == b"reset" for answer in answers.values()
+    ), answers
     # 64 large requests at once, each refused for what it holds.
     large = b'{"model": "served", "messages": "' + b"x" * (8 << 20) + b'"}'
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
@@ -243,10 +319,16 @@ def test_malformed_huge_and_slow_requests_end_in_a_refusal_and_nothing_grows(ser
 
 
 def test_clients_that_leave_cost_no_answer(server):
-    body = json.dumps({"model": "served", "messages": [user("Hello!")], "max_tokens": 1000, "temperature": 1}).encode()
+    body = json.dumps(
+        {"model": "served", "messages": [user("Hello!")], "max_tokens": 1000, "temperature": 1}
+    ).encode()
     for _ in range(30):
         with socket.create_connection(("127.0.0.1", server.port)) as sock:
-            sock.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            sock.sendall(
+                b"POST /v1/chat/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+                % len(body)
+                + body
+            )
     started = time.monotonic()
     assert server.ask("Hello!").choices[0].message.content
     assert time.monotonic() - started < 20

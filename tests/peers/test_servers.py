@@ -63,12 +63,18 @@ def base_of(path):
 
 def updates_of(model):
     """{module: delta W} as PEFT computes them."""
-    return {name: layer.get_delta_weight("default").detach() for name, layer in model.base_model.model.named_modules() if isinstance(layer, LoraLayer)}
+    return {
+        name: layer.get_delta_weight("default").detach()
+        for name, layer in model.base_model.model.named_modules()
+        if isinstance(layer, LoraLayer)
+    }
 
 
 def own_name(name):
     """In transformers' newest spelling."""
-    return name.removeprefix("base_model.model.").replace("vision_tower.vision_model.", "vision_tower.")
+    return name.removeprefix("base_model.model.").replace(
+        "vision_tower.vision_model.", "vision_tower."
+    )
 
 
 def same(got, want):
@@ -81,12 +87,22 @@ def joined(updates, config):
     whole = {}
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     rows = dict.fromkeys(["gate_proj", "up_proj"], config.intermediate_size)
-    rows |= dict(q_proj=head * config.num_attention_heads, k_proj=head * config.num_key_value_heads, v_proj=head * config.num_key_value_heads)
+    rows |= dict(
+        q_proj=head * config.num_attention_heads,
+        k_proj=head * config.num_key_value_heads,
+        v_proj=head * config.num_key_value_heads,
+    )
     for name, update in updates.items():
         start, last = name.rsplit(".", 1)
-        for group, one in ((["q_proj", "k_proj", "v_proj"], "qkv_proj"), (["gate_proj", "up_proj"], "gate_up_proj")):
+        for group, one in (
+            (["q_proj", "k_proj", "v_proj"], "qkv_proj"),
+            (["gate_proj", "up_proj"], "gate_up_proj"),
+        ):
             if last in group:
-                parts = [updates.get(f"{start}.{part}", torch.zeros(rows[part], update.shape[1])) for part in group]
+                parts = [
+                    updates.get(f"{start}.{part}", torch.zeros(rows[part], update.shape[1]))
+                    for part in group
+                ]
                 whole[f"{start}.{one}"] = torch.cat(parts)
                 break
         else:
@@ -133,7 +149,14 @@ def test_sglang_adds_what_peft_adds_to_the_decoder(name, family_dir, family_adap
 
 def compare_sglang(adapter, peft, model):
     config = AutoConfig.from_pretrained(model).get_text_config()
-    want = joined({name: update for name, update in updates_of(peft).items() if ".layers." in name and "visual" not in name}, config)
+    want = joined(
+        {
+            name: update
+            for name, update in updates_of(peft).items()
+            if ".layers." in name and "visual" not in name
+        },
+        config,
+    )
     got = {own_name(name): update for name, update in sglang_updates(adapter, config).items()}
     assert got.keys() >= want.keys()
     for name, update in got.items():
@@ -147,14 +170,37 @@ def test_sglang_is_foretold_over_twenty_adapters(name, family_dir, tmp_path):  #
     peft = random_adapter(model, adapter, dict(r=3, lora_alpha=5) | TWENTY[name])
     try:
         compare_sglang(adapter, peft, model)
-        elsewhere = TWENTY[name].get("modules_to_save") or TWENTY[name].get("lora_bias") or any("visual" in module for module in updates_of(peft))
+        elsewhere = (
+            TWENTY[name].get("modules_to_save")
+            or TWENTY[name].get("lora_bias")
+            or any("visual" in module for module in updates_of(peft))
+        )
         served = not elsewhere  # what it reads past without a word
     except (Refusal, AssertionError):
         served = False
-    lft("export", adapter, "--model", model, "--target", "sglang", "--check", code=0 if served else 3)
+    lft(
+        "export",
+        adapter,
+        "--model",
+        model,
+        "--target",
+        "sglang",
+        "--check",
+        code=0 if served else 3,
+    )
     if name in ("magnitudes", "biases"):
         assert not served
-        lft("export", adapter, "--model", model, "--target", "sglang", "--out", tmp_path / "out", code=3)
+        lft(
+            "export",
+            adapter,
+            "--model",
+            model,
+            "--target",
+            "sglang",
+            "--out",
+            tmp_path / "out",
+            code=3,
+        )
     else:
         compare_sglang(exported(adapter, model, "sglang", tmp_path / "out").adapter, peft, model)
 
@@ -164,17 +210,36 @@ def test_most_of_the_twenty_are_not_served_as_they_are(family_dir, tmp_path):  #
     model = family_dir("qwen3_gqa")
     config = AutoConfig.from_pretrained(model).get_text_config()
     refused = set()
-    for name in ["q_alone", "k_alone", "q_and_k", "q_and_v", "gate_alone", "up_alone", "o_and_down", "v_missing_in_one_layer", "magnitudes"]:
+    for name in [
+        "q_alone",
+        "k_alone",
+        "q_and_k",
+        "q_and_v",
+        "gate_alone",
+        "up_alone",
+        "o_and_down",
+        "v_missing_in_one_layer",
+        "magnitudes",
+    ]:
         random_adapter(model, tmp_path / name, dict(r=3, lora_alpha=5) | TWENTY[name])
         try:
             sglang_updates(tmp_path / name, config)
         except Refusal:
             refused.add(name)
-    assert refused == {"q_alone", "k_alone", "q_and_k", "up_alone", "v_missing_in_one_layer", "magnitudes"}
+    assert refused == {
+        "q_alone",
+        "k_alone",
+        "q_and_k",
+        "up_alone",
+        "v_missing_in_one_layer",
+        "magnitudes",
+    }
 
 
 def random_adapter(model, path, options):
-    peft = get_peft_model(base_of(model), LoraConfig(lora_dropout=0.0, task_type="CAUSAL_LM", **options)).eval()
+    peft = get_peft_model(
+        base_of(model), LoraConfig(lora_dropout=0.0, task_type="CAUSAL_LM", **options)
+    ).eval()
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for key, parameter in peft.named_parameters():

@@ -12,11 +12,16 @@ def test_tensorboard_reads_the_events(trained):
     events.Reload()
     for key in ["loss", "lr", "grad_norm"]:
         read = [(event.step, event.value) for event in events.Scalars(f"train/{key}")]
-        assert read == [(line["step"], pytest.approx(line[key], rel=1e-6)) for line in step_lines(run)]
+        assert read == [
+            (line["step"], pytest.approx(line[key], rel=1e-6)) for line in step_lines(run)
+        ]
     first, *_ = event_lines(run, "layer_activation_norms")
     assert first["step"] == 1 and len(first["layers"]) >= 3
     for layer, value in first["layers"].items():
         read = events.Scalars(f"activation_rms/{layer}")[0]
         assert (read.step, read.value) == (1, pytest.approx(value, rel=1e-6))
     read = [(event.step, event.value) for event in events.Scalars("eval/loss")]
-    assert read == [(line["step"], pytest.approx(line["eval_loss"], rel=1e-6)) for line in event_lines(run, "eval")]
+    assert read == [
+        (line["step"], pytest.approx(line["eval_loss"], rel=1e-6))
+        for line in event_lines(run, "eval")
+    ]

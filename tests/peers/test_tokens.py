@@ -41,11 +41,24 @@ STRINGS = [
 ]
 
 
-@pytest.mark.parametrize("name", ["plain", "gqa_tied", "head_dim_bias", "llama3_rope", "sentencepiece"])
+@pytest.mark.parametrize(
+    "name", ["plain", "gqa_tied", "head_dim_bias", "llama3_rope", "sentencepiece"]
+)
 @pytest.mark.parametrize("template", ["plain", "llava-v1"])
 def test_ids_equal_the_processors(name, template, peer, model_dir, tmp_path):
-    rows = [row(str(index), [(text, "ok"), ("and", text)]) for index, text in enumerate(STRINGS) if text.strip()]
-    scored = score(tmp_path / "out.jsonl", model_dir(name), write_rows(tmp_path / "rows.jsonl", rows), tmp_path, "--template", template)
+    rows = [
+        row(str(index), [(text, "ok"), ("and", text)])
+        for index, text in enumerate(STRINGS)
+        if text.strip()
+    ]
+    scored = score(
+        tmp_path / "out.jsonl",
+        model_dir(name),
+        write_rows(tmp_path / "rows.jsonl", rows),
+        tmp_path,
+        "--template",
+        template,
+    )
     wrong = []
     for item, line in zip(rows, scored):
         ids, labels, _ = peer(name).encode(item, tmp_path, template)

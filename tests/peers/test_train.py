@@ -15,8 +15,14 @@ def check_steps(lines, want, clip):
     assert any(record["grad_norm"] > clip for record in want), "clipping is never seen"
     for line, record in zip(lines, want):
         for key in ["loss", "lr", "grad_norm"]:
-            assert line[key] == pytest.approx(record[key], rel=RELATIVE, abs=1e-12), (line["step"], key)
-        assert (line["supervised_tokens"], line["tokens"]) == (record["supervised_tokens"], record["tokens"]), line["step"]
+            assert line[key] == pytest.approx(record[key], rel=RELATIVE, abs=1e-12), (
+                line["step"],
+                key,
+            )
+        assert (line["supervised_tokens"], line["tokens"]) == (
+            record["supervised_tokens"],
+            record["tokens"],
+        ), line["step"]
         assert line["precision"] == "fp32"
 
 
@@ -36,15 +42,26 @@ def train_reference(case, model_dir, images, adapter=None):
         for name, parameter in peer.model.named_parameters():
             parameter.requires_grad_(reference.scope_of(name) in case["full"])
     samples = [peer.encode(item, images, case["template"], case["fit"]) for item in ROWS]
-    return peer.model, reference.train(peer.model, samples, case["optim"], case["batch_size"], case["grad_accum"], STEPS)
+    return peer.model, reference.train(
+        peer.model, samples, case["optim"], case["batch_size"], case["grad_accum"], STEPS
+    )
 
 
 @pytest.mark.parametrize("name", ADAPTER_CASES)
 def test_twenty_steps_of_an_adapter(name, trained, model_dir, peft_adapter, images):
     case, run = CASES[name], trained(name)
-    model, want = train_reference(case, model_dir(case["checkpoint"]), images, peft_adapter(case["checkpoint"], case["adapter"]))
+    model, want = train_reference(
+        case,
+        model_dir(case["checkpoint"]),
+        images,
+        peft_adapter(case["checkpoint"], case["adapter"]),
+    )
     check_steps(step_lines(run), want, case["optim"]["clip_grad_norm"])
-    check_tensors(reference.adapter_tensors(run / "adapter"), reference.trained_tensors(model), sum(record["lr"] for record in want))
+    check_tensors(
+        reference.adapter_tensors(run / "adapter"),
+        reference.trained_tensors(model),
+        sum(record["lr"] for record in want),
+    )
 
 
 def test_twenty_steps_of_a_whole_model(trained, model_dir, images):
@@ -52,7 +69,11 @@ def test_twenty_steps_of_a_whole_model(trained, model_dir, images):
     model, want = train_reference(case, model_dir(case["checkpoint"]), images)
     check_steps(step_lines(run), want, case["optim"]["clip_grad_norm"])
     saved = reference.Peer(run / "model").model
-    check_tensors(dict(saved.named_parameters()), dict(model.named_parameters()), sum(record["lr"] for record in want))
+    check_tensors(
+        dict(saved.named_parameters()),
+        dict(model.named_parameters()),
+        sum(record["lr"] for record in want),
+    )
 
 
 def test_twenty_steps_of_parts(trained, model_dir, images):
@@ -63,7 +84,11 @@ def test_twenty_steps_of_parts(trained, model_dir, images):
     parts = load_file(run / "parts" / "parts.safetensors")
     assert not fresh.load_state_dict(parts, strict=False).unexpected_keys
     assert {reference.scope_of(name) for name in parts} == set(case["full"])
-    check_tensors(dict(fresh.named_parameters()), dict(model.named_parameters()), sum(record["lr"] for record in want))
+    check_tensors(
+        dict(fresh.named_parameters()),
+        dict(model.named_parameters()),
+        sum(record["lr"] for record in want),
+    )
 
 
 def test_the_run_moved_every_tensor(trained, peft_adapter):
@@ -72,5 +97,7 @@ def test_the_run_moved_every_tensor(trained, peft_adapter):
     after = reference.adapter_tensors(trained("constant_rslora_every_tower") / "adapter")
     for key, tensor in before.items():
         # PEFT beside transformers >= 5.6 leaves out the "vision_model." that lft, as older versions, writes.
-        written = key if key in after else key.replace("vision_tower.", "vision_tower.vision_model.")
+        written = (
+            key if key in after else key.replace("vision_tower.", "vision_tower.vision_model.")
+        )
         assert not after[written].equal(tensor), key

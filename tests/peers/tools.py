@@ -14,11 +14,16 @@ BINARY = os.environ.get("LFT_BIN", str(ROOT / "build" / "lft"))
 def lft(*arguments, code=0, stdin=""):
     """Runs the binary; its exit code must be `code`. Returns the finished process."""
     done = subprocess.run(
-        [BINARY, *map(str, arguments)], capture_output=True, text=True, input=stdin, timeout=300, env=dict(os.environ, OMP_NUM_THREADS="1")
+        [BINARY, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        input=stdin,
+        timeout=300,
+        env=dict(os.environ, OMP_NUM_THREADS="1"),
     )
-    assert (
-        done.returncode == code
-    ), f"lft {' '.join(map(str, arguments))}\nexit {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    assert done.returncode == code, (
+        f"lft {' '.join(map(str, arguments))}\nexit {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    )
     return done
 
 
@@ -44,7 +49,9 @@ def score(out, model, data, images, *more):
 
 
 def write_rows(path, rows):
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8"
+    )
     return path
 
 

@@ -2,6 +2,7 @@
 
 Needs Debian's chromium and the test_report program; the page is the one that its sample test writes. LFT_BUILD names the build folder (build).
 """
+
 import html
 import os
 import pathlib
@@ -13,11 +14,24 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("LFT_BUILD", ROOT / "build"))
-HEADLESS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr", "--virtual-time-budget=5000"]
+HEADLESS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--hide-scrollbars",
+    "--enable-logging=stderr",
+    "--virtual-time-budget=5000",
+]
 
 
 def chromium(profile, page, *options):
-    command = [shutil.which("chromium"), *HEADLESS, f"--user-data-dir={profile}", *options, page.as_uri()]
+    command = [
+        shutil.which("chromium"),
+        *HEADLESS,
+        f"--user-data-dir={profile}",
+        *options,
+        page.as_uri(),
+    ]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
 
 
@@ -25,7 +39,11 @@ def chromium(profile, page, *options):
 def page(tmp_path_factory):
     path = tmp_path_factory.mktemp("report") / "report.html"
     program = BUILD / "tests" / "test_report"
-    subprocess.run([program, "--gtest_filter=Report.PageStandsAlone"], env={**os.environ, "LFT_SAMPLE_REPORT": str(path)}, check=True)
+    subprocess.run(
+        [program, "--gtest_filter=Report.PageStandsAlone"],
+        env={**os.environ, "LFT_SAMPLE_REPORT": str(path)},
+        check=True,
+    )
     return path
 
 
@@ -40,7 +58,9 @@ def test_console_is_silent(opened):
 
 def test_charts_are_drawn(opened):
     assert 'data-charts="4"' in opened.stdout
-    canvases = re.findall(r'<canvas id="chart-(\w+)"[^>]*width="(\d+)" height="(\d+)"', opened.stdout)
+    canvases = re.findall(
+        r'<canvas id="chart-(\w+)"[^>]*width="(\d+)" height="(\d+)"', opened.stdout
+    )
     assert [name for name, _, _ in canvases] == ["loss", "lr", "grad_norm", "speed"]
     assert all(int(width) > 300 and int(height) > 200 for _, width, height in canvases)
 
@@ -54,7 +74,11 @@ def test_layer_maps_are_drawn(opened):
 def test_events_and_answers_are_listed(opened):
     body = opened.stdout.split("<main>")[1].split("</main>")[0]
     assert body.count("<tr") == 1 + 11
-    assert "norm warning" in body and "divergence in progress" in body and "next lower optim.lr" in body
+    assert (
+        "norm warning" in body
+        and "divergence in progress" in body
+        and "next lower optim.lr" in body
+    )
     assert "fp32 recovery" in body and "reason non-finite loss in bf16" in body
     assert body.count("✓ match") == 5 and body.count("✗ differs") == 2
     assert body.count("<img") == 6
@@ -62,7 +86,7 @@ def test_events_and_answers_are_listed(opened):
 
 def test_text_stays_text(opened):
     body = opened.stdout.split("<main>")[1].split("</main>")[0]
-    assert "<h1>quickstart: digits &lt;b&gt;&amp;\"&lt;/title&gt;</h1>" in body
+    assert '<h1>quickstart: digits &lt;b&gt;&amp;"&lt;/title&gt;</h1>' in body
     assert "<b>" not in body and "<script" not in body and "onerror=alert(1)>" not in body
     assert "Say </script><!-- <img src=x onerror=alert(1)>" in html.unescape(body)
 

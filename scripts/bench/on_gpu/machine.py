@@ -22,15 +22,26 @@ CARD = "name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,power.draw,temper
 def card():
     """What nvidia-smi says of the first GPU now; {} where there is none."""
     try:
-        out = subprocess.run(["nvidia-smi", f"--query-gpu={CARD}", "--format=csv,noheader"], capture_output=True, text=True, timeout=20)
+        out = subprocess.run(
+            ["nvidia-smi", f"--query-gpu={CARD}", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    return dict(zip(CARD.split(","), [part.strip() for part in out.stdout.splitlines()[0].split(",")])) if out.returncode == 0 and out.stdout else {}
+    return (
+        dict(zip(CARD.split(","), [part.strip() for part in out.stdout.splitlines()[0].split(",")]))
+        if out.returncode == 0 and out.stdout
+        else {}
+    )
 
 
 def processor():
     lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown")
+    return next(
+        (line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown"
+    )
 
 
 def commit(build):
@@ -39,12 +50,16 @@ def commit(build):
         return (build / "commit").read_text().strip()
     if not shutil.which("git"):
         return ""
-    return subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def program(build, name):
     """build/lft, build/tests/test_gpu, ... in a build folder and in one that scripts/gpu --pack made."""
-    return next((path for path in (build / name, build / "tests" / name) if path.exists()), build / name)
+    return next(
+        (path for path in (build / name, build / "tests" / name) if path.exists()), build / name
+    )
 
 
 def toolkit(name):
@@ -76,7 +91,9 @@ def environment(build, python):
         version, folders = torch_libraries(python)
         wanted = (build / "torch").read_text().strip()
         if version != wanted:
-            sys.exit(f"{build} was built with PyTorch {wanted}, and {python} has {version or 'none'}: name another with --python")
+            sys.exit(
+                f"{build} was built with PyTorch {wanted}, and {python} has {version or 'none'}: name another with --python"
+            )
         out["LD_LIBRARY_PATH"] = paths(build / "lib", *folders)
     return out
 
@@ -91,7 +108,13 @@ class Watch:
 
     def __enter__(self):
         self.file = tempfile.TemporaryFile("w+")
-        query = ["nvidia-smi", "--query-gpu=memory.used,clocks.sm,power.draw", "--format=csv,noheader,nounits", "-lms", "100"]
+        query = [
+            "nvidia-smi",
+            "--query-gpu=memory.used,clocks.sm,power.draw",
+            "--format=csv,noheader,nounits",
+            "-lms",
+            "100",
+        ]
         try:
             self.process = subprocess.Popen(query, stdout=self.file, stderr=subprocess.DEVNULL)
         except OSError:
@@ -107,7 +130,11 @@ class Watch:
                 self.process.kill()
         self.file.seek(0)
         rows = [line.split(",") for line in self.file.read().splitlines()]
-        rows = [[float(part) for part in row] for row in rows if len(row) == 3 and all(part.strip().replace(".", "", 1).isdigit() for part in row)]
+        rows = [
+            [float(part) for part in row]
+            for row in rows
+            if len(row) == 3 and all(part.strip().replace(".", "", 1).isdigit() for part in row)
+        ]
         busy = [row for row in rows if row[2] > 0.5 * max(row[2] for row in rows)]
         self.seen = {}
         if rows:
@@ -143,7 +170,14 @@ class Record:
 
     def __init__(self, path, build):
         script = str(pathlib.Path(sys.argv[0]).resolve().relative_to(ROOT))
-        self.path, self.data = path, {"command": " ".join([script, *arguments(sys.argv[1:])]), "commit": commit(build), "before": card()}
+        self.path, self.data = (
+            path,
+            {
+                "command": " ".join([script, *arguments(sys.argv[1:])]),
+                "commit": commit(build),
+                "before": card(),
+            },
+        )
         if path:
             path.parent.mkdir(parents=True, exist_ok=True)
             log_to(path.with_suffix(".log"))
@@ -158,7 +192,11 @@ class Record:
     def save(self):
         if self.path:
             draft = self.path.with_suffix(".part")
-            text = re.sub(r"\[\s+([-+\d.eE,\s]+?)\s+\]", lambda numbers: "[" + re.sub(r"\s+", " ", numbers[1]) + "]", json.dumps(self.data, indent=2))
+            text = re.sub(
+                r"\[\s+([-+\d.eE,\s]+?)\s+\]",
+                lambda numbers: "[" + re.sub(r"\s+", " ", numbers[1]) + "]",
+                json.dumps(self.data, indent=2),
+            )
             draft.write_text(text + "\n")
             draft.replace(self.path)
 
@@ -175,12 +213,19 @@ def log_to(path):
 def call(command, env, timeout, cwd=ROOT):
     """(exit code, what it said on either stream); exit code None: it took longer, and it and all it started were killed. It writes into the log itself,
     so that nothing is lost where this process, or the machine, ends first."""
-    with (open(log, "ab+") if log else tempfile.TemporaryFile()) as said:
+    with open(log, "ab+") if log else tempfile.TemporaryFile() as said:
         said.write(f"$ {' '.join(str(part) for part in command)}\n".encode())
         said.flush()
         begin = said.tell()
-        process = subprocess.Popen([str(part) for part in command], stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, cwd=cwd, env=env,
-                                   start_new_session=True)
+        process = subprocess.Popen(
+            [str(part) for part in command],
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+            env=env,
+            start_new_session=True,
+        )
         try:
             code = process.wait(timeout=max(1, timeout))
         except subprocess.TimeoutExpired:

@@ -12,7 +12,13 @@ from . import cases
 from .machine import ROOT, WORK, commit, program, torch_libraries
 
 # In the pack: what the build calls it. An lft that decodes no images needs nothing of OpenCV's.
-PROGRAMS = {"lft": "lft_no_images", "test_kernels": "test_kernels", "test_gpu": "test_gpu", "kernel_bench": "kernel_bench", "libcuda_counts.so": "libcuda_counts.so"}
+PROGRAMS = {
+    "lft": "lft_no_images",
+    "test_kernels": "test_kernels",
+    "test_gpu": "test_gpu",
+    "kernel_bench": "kernel_bench",
+    "libcuda_counts.so": "libcuda_counts.so",
+}
 TARGETS = ["lft", "lft_no_images", "test_kernels", "test_gpu", "kernel_bench", "cuda_counts"]
 LIMIT = 64 << 20  # of the pack and the repository's files together
 # The C and C++ runtime of Ubuntu 22.04, the oldest one with GCC 12's libstdc++, by which the programs are compiled; PyTorch's wheels need less.
@@ -21,7 +27,9 @@ RUNTIME = re.compile(r"^(lib(c|m|dl|rt|util|resolv|pthread|stdc\+\+|gcc_s)\.so|l
 
 
 def said(*command):
-    return subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        [str(part) for part in command], check=True, capture_output=True, text=True
+    ).stdout
 
 
 @functools.cache
@@ -47,11 +55,17 @@ def symbols(path):
 def too_new(version):
     """Of a symbol's version, "GLIBC_2.36": whether it is of a runtime newer than NEWEST."""
     family, _, number = version.partition("_")
-    return family in NEWEST and re.fullmatch(r"[\d.]+", number) is not None and tuple(map(int, number.split("."))) > NEWEST[family]
+    return (
+        family in NEWEST
+        and re.fullmatch(r"[\d.]+", number) is not None
+        and tuple(map(int, number.split("."))) > NEWEST[family]
+    )
 
 
 def library_in(name, folders):
-    return next((path for folder in folders if (path := pathlib.Path(folder) / name).exists()), None)
+    return next(
+        (path for folder in folders if (path := pathlib.Path(folder) / name).exists()), None
+    )
 
 
 def loaded(path, folders):
@@ -86,12 +100,21 @@ def check(out, python):
     """All faults of a pack: its programs and libraries beside PyTorch's, and its size beside the repository's files."""
     _, torch = torch_libraries(python)
     folders = [out / "lib", *torch]
-    lines = [fault for path in [*(out / name for name in PROGRAMS), *sorted((out / "lib").iterdir())] for fault in faults(path, folders)]
-    lines += [f"libtorch_cuda.so, which lft opens itself, needs {name}, which nothing brings" for name in sorted(loaded(library_in("libtorch_cuda.so", torch), folders)[1])]
+    lines = [
+        fault
+        for path in [*(out / name for name in PROGRAMS), *sorted((out / "lib").iterdir())]
+        for fault in faults(path, folders)
+    ]
+    lines += [
+        f"libtorch_cuda.so, which lft opens itself, needs {name}, which nothing brings"
+        for name in sorted(loaded(library_in("libtorch_cuda.so", torch), folders)[1])
+    ]
     listed = said("git", "-C", ROOT, "ls-files", "-co", "--exclude-standard").splitlines()
     sources = sum((ROOT / name).stat().st_size for name in listed if (ROOT / name).is_file())
     if (total := size(out) + sources) > LIMIT:
-        lines.append(f"the pack and the repository's files are {total / 2**20:.1f} MiB, more than {LIMIT >> 20}")
+        lines.append(
+            f"the pack and the repository's files are {total / 2**20:.1f} MiB, more than {LIMIT >> 20}"
+        )
     return lines
 
 
@@ -102,7 +125,11 @@ def size(path):
 def system_libraries(path, torch):
     """Those that neither the C and C++ runtime nor PyTorch brings, as this machine's loader finds them."""
     found = re.findall(r"^\s*(\S+) => (/\S+)", said("ldd", path), re.M)
-    return [(name, pathlib.Path(place)) for name, place in found if not RUNTIME.match(name) and not library_in(name, torch)]
+    return [
+        (name, pathlib.Path(place))
+        for name, place in found
+        if not RUNTIME.match(name) and not library_in(name, torch)
+    ]
 
 
 def prepare(lft, name, env=None):
@@ -110,8 +137,24 @@ def prepare(lft, name, env=None):
     out, digits = WORK / name, ROOT / "recipes/quickstart/digits"
     if not out.exists():
         rows = digits / f"{name.removeprefix('quickstart-')}.json"
-        command = [lft, "prepare", ROOT / "recipes/quickstart.yaml", "--out", out, "--set", f"data.train={rows}", "--set", 'data.eval=""']
-        subprocess.run([str(part) for part in command], check=True, cwd=ROOT, env=env, stdout=subprocess.DEVNULL)
+        command = [
+            lft,
+            "prepare",
+            ROOT / "recipes/quickstart.yaml",
+            "--out",
+            out,
+            "--set",
+            f"data.train={rows}",
+            "--set",
+            'data.eval=""',
+        ]
+        subprocess.run(
+            [str(part) for part in command],
+            check=True,
+            cwd=ROOT,
+            env=env,
+            stdout=subprocess.DEVNULL,
+        )
     return out
 
 
@@ -121,7 +164,13 @@ def make_data(build):
         shutil.rmtree(stale)
     said(sys.executable, ROOT / "scripts/bench/gpu", "data", "--build", build)
     folders = {f"{positions}": WORK / f"shards-{positions}" for positions in cases.POSITIONS}
-    return {**folders, **{name: prepare(program(build, "lft"), name) for name in ("quickstart-train", "quickstart-held_out")}}
+    return {
+        **folders,
+        **{
+            name: prepare(program(build, "lft"), name)
+            for name in ("quickstart-train", "quickstart-held_out")
+        },
+    }
 
 
 def make(build, out, python):
@@ -136,7 +185,9 @@ def make(build, out, python):
         said("strip", "-o", out / name, program(build, built))
         for library, place in system_libraries(program(build, built), torch):
             shutil.copy(place.resolve(), out / "lib" / library)
-    with tarfile.open(out / "shards.tar.xz", "w:xz") as tar:  # the rows of a benchmark share four images
+    with tarfile.open(
+        out / "shards.tar.xz", "w:xz"
+    ) as tar:  # the rows of a benchmark share four images
         for name, folder in make_data(build).items():
             tar.add(folder, name)
     (out / "torch").write_text(version + "\n")

@@ -5,6 +5,7 @@ and index, what they call the tensors, and what the processor makes of images.
 No weights and no images are stored: fill() of make_llava.py and photo() here have their twins in tests/families/tiny_qwen.h. Run with the pinned peers:
   .deps/venv/bin/python tests/goldens/models/make_qwen_vl.py
 """
+
 import json
 import os
 import tempfile
@@ -16,60 +17,228 @@ import transformers
 from make_llava import fill, rounded
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForImageTextToText
-from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor, smart_resize
+from transformers.models.qwen2_vl.image_processing_qwen2_vl import (
+    Qwen2VLImageProcessor,
+    smart_resize,
+)
 
 START, END, IMAGE, VIDEO, VOCAB = 58, 59, 60, 61, 64
-TOKENS = dict(image_token_id=IMAGE, video_token_id=VIDEO, vision_start_token_id=START, vision_end_token_id=END)
-TEXT = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, vocab_size=VOCAB,
-            max_position_embeddings=256, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=2)
-VISION = dict(depth=3, hidden_size=24, intermediate_size=20, num_heads=2, out_hidden_size=32, patch_size=4)
+TOKENS = dict(
+    image_token_id=IMAGE, video_token_id=VIDEO, vision_start_token_id=START, vision_end_token_id=END
+)
+TEXT = dict(
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    vocab_size=VOCAB,
+    max_position_embeddings=256,
+    rms_norm_eps=1e-5,
+    bos_token_id=1,
+    eos_token_id=2,
+)
+VISION = dict(
+    depth=3, hidden_size=24, intermediate_size=20, num_heads=2, out_hidden_size=32, patch_size=4
+)
 CASES = {
-    "qwen2_5_vl": dict(model_type="qwen2_5_vl", **TOKENS,
-                       text_config=dict(TEXT, model_type="qwen2_5_vl_text", rope_parameters=dict(rope_type="default", rope_theta=1000.0, mrope_section=[1, 1, 2])),
-                       vision_config=dict(VISION, model_type="qwen2_5_vl_vision", window_size=16, fullatt_block_indexes=[1])),
+    "qwen2_5_vl": dict(
+        model_type="qwen2_5_vl",
+        **TOKENS,
+        text_config=dict(
+            TEXT,
+            model_type="qwen2_5_vl_text",
+            rope_parameters=dict(rope_type="default", rope_theta=1000.0, mrope_section=[1, 1, 2]),
+        ),
+        vision_config=dict(
+            VISION, model_type="qwen2_5_vl_vision", window_size=16, fullatt_block_indexes=[1]
+        ),
+    ),
     # As the first published files: flat, and with other spellings.
-    "qwen2_5_vl_flat_tied": dict(model_type="qwen2_5_vl", **TOKENS, **TEXT, tie_word_embeddings=True, rope_theta=500.0,
-                                 rope_scaling=dict(type="mrope", mrope_section=[2, 1, 1]),
-                                 vision_config=dict(VISION, hidden_size=36, num_heads=3, window_size=24, fullatt_block_indexes=[7, 15])),
-    "qwen3_vl": dict(model_type="qwen3_vl", **TOKENS,
-                     text_config=dict(TEXT, model_type="qwen3_vl_text", head_dim=12,
-                                      rope_parameters=dict(rope_type="default", rope_theta=1000.0, mrope_section=[2, 2, 2], mrope_interleaved=True)),
-                     vision_config=dict(VISION, model_type="qwen3_vl_vision", num_position_embeddings=25, deepstack_visual_indexes=[0, 2])),
+    "qwen2_5_vl_flat_tied": dict(
+        model_type="qwen2_5_vl",
+        **TOKENS,
+        **TEXT,
+        tie_word_embeddings=True,
+        rope_theta=500.0,
+        rope_scaling=dict(type="mrope", mrope_section=[2, 1, 1]),
+        vision_config=dict(
+            VISION, hidden_size=36, num_heads=3, window_size=24, fullatt_block_indexes=[7, 15]
+        ),
+    ),
+    "qwen3_vl": dict(
+        model_type="qwen3_vl",
+        **TOKENS,
+        text_config=dict(
+            TEXT,
+            model_type="qwen3_vl_text",
+            head_dim=12,
+            rope_parameters=dict(
+                rope_type="default",
+                rope_theta=1000.0,
+                mrope_section=[2, 2, 2],
+                mrope_interleaved=True,
+            ),
+        ),
+        vision_config=dict(
+            VISION,
+            model_type="qwen3_vl_vision",
+            num_position_embeddings=25,
+            deepstack_visual_indexes=[0, 2],
+        ),
+    ),
     # The features for the last decoder layer meet the rows that it keeps.
-    "qwen3_vl_bias_tied": dict(model_type="qwen3_vl", **TOKENS, tie_word_embeddings=True,
-                               text_config=dict(TEXT, model_type="qwen3_vl_text", hidden_size=30, num_hidden_layers=2, head_dim=8, num_key_value_heads=1,
-                                                attention_bias=True, rope_theta=700.0, rope_scaling=dict(rope_type="default", mrope_section=[2, 1, 1], mrope_interleaved=True)),
-                               vision_config=dict(VISION, model_type="qwen3_vl", out_hidden_size=30, num_position_embeddings=49, deepstack_visual_indexes=[0, 1])),
+    "qwen3_vl_bias_tied": dict(
+        model_type="qwen3_vl",
+        **TOKENS,
+        tie_word_embeddings=True,
+        text_config=dict(
+            TEXT,
+            model_type="qwen3_vl_text",
+            hidden_size=30,
+            num_hidden_layers=2,
+            head_dim=8,
+            num_key_value_heads=1,
+            attention_bias=True,
+            rope_theta=700.0,
+            rope_scaling=dict(rope_type="default", mrope_section=[2, 1, 1], mrope_interleaved=True),
+        ),
+        vision_config=dict(
+            VISION,
+            model_type="qwen3_vl",
+            out_hidden_size=30,
+            num_position_embeddings=49,
+            deepstack_visual_indexes=[0, 1],
+        ),
+    ),
 }
 # Of the sizes of the published Qwen2.5-VL-3B (whose file is flat) and Qwen3-VL-2B.
 PUBLISHED = {
-    "qwen2_5_vl_3b": dict(model_type="qwen2_5_vl", image_token_id=151655, hidden_act="silu", hidden_size=2048, intermediate_size=11008, max_position_embeddings=128000,
-                          max_window_layers=70, num_attention_heads=16, num_hidden_layers=36, num_key_value_heads=2, rms_norm_eps=1e-6, rope_theta=1000000.0,
-                          sliding_window=32768, use_sliding_window=False, tie_word_embeddings=True, vocab_size=151936,
-                          rope_scaling=dict(type="mrope", mrope_section=[16, 24, 24]),
-                          vision_config=dict(depth=32, hidden_act="silu", hidden_size=1280, intermediate_size=3420, num_heads=16, in_chans=3, out_hidden_size=2048,
-                                             patch_size=14, spatial_merge_size=2, spatial_patch_size=14, window_size=112, fullatt_block_indexes=[7, 15, 23, 31],
-                                             tokens_per_second=2, temporal_patch_size=2)),
-    "qwen3_vl_2b": dict(model_type="qwen3_vl", image_token_id=151655, tie_word_embeddings=True,
-                        text_config=dict(model_type="qwen3_vl_text", hidden_size=2048, intermediate_size=6144, num_hidden_layers=28, num_attention_heads=16,
-                                         num_key_value_heads=8, head_dim=128, vocab_size=151936, max_position_embeddings=262144, rope_theta=5000000, rms_norm_eps=1e-6,
-                                         rope_scaling=dict(mrope_interleaved=True, mrope_section=[24, 20, 20], rope_type="default"), tie_word_embeddings=True),
-                        vision_config=dict(model_type="qwen3_vl", depth=24, hidden_size=1024, intermediate_size=4096, num_heads=16, patch_size=16, spatial_merge_size=2,
-                                           temporal_patch_size=2, out_hidden_size=2048, num_position_embeddings=2304, deepstack_visual_indexes=[5, 11, 17],
-                                           hidden_act="gelu_pytorch_tanh", in_channels=3)),
+    "qwen2_5_vl_3b": dict(
+        model_type="qwen2_5_vl",
+        image_token_id=151655,
+        hidden_act="silu",
+        hidden_size=2048,
+        intermediate_size=11008,
+        max_position_embeddings=128000,
+        max_window_layers=70,
+        num_attention_heads=16,
+        num_hidden_layers=36,
+        num_key_value_heads=2,
+        rms_norm_eps=1e-6,
+        rope_theta=1000000.0,
+        sliding_window=32768,
+        use_sliding_window=False,
+        tie_word_embeddings=True,
+        vocab_size=151936,
+        rope_scaling=dict(type="mrope", mrope_section=[16, 24, 24]),
+        vision_config=dict(
+            depth=32,
+            hidden_act="silu",
+            hidden_size=1280,
+            intermediate_size=3420,
+            num_heads=16,
+            in_chans=3,
+            out_hidden_size=2048,
+            patch_size=14,
+            spatial_merge_size=2,
+            spatial_patch_size=14,
+            window_size=112,
+            fullatt_block_indexes=[7, 15, 23, 31],
+            tokens_per_second=2,
+            temporal_patch_size=2,
+        ),
+    ),
+    "qwen3_vl_2b": dict(
+        model_type="qwen3_vl",
+        image_token_id=151655,
+        tie_word_embeddings=True,
+        text_config=dict(
+            model_type="qwen3_vl_text",
+            hidden_size=2048,
+            intermediate_size=6144,
+            num_hidden_layers=28,
+            num_attention_heads=16,
+            num_key_value_heads=8,
+            head_dim=128,
+            vocab_size=151936,
+            max_position_embeddings=262144,
+            rope_theta=5000000,
+            rms_norm_eps=1e-6,
+            rope_scaling=dict(
+                mrope_interleaved=True, mrope_section=[24, 20, 20], rope_type="default"
+            ),
+            tie_word_embeddings=True,
+        ),
+        vision_config=dict(
+            model_type="qwen3_vl",
+            depth=24,
+            hidden_size=1024,
+            intermediate_size=4096,
+            num_heads=16,
+            patch_size=16,
+            spatial_merge_size=2,
+            temporal_patch_size=2,
+            out_hidden_size=2048,
+            num_position_embeddings=2304,
+            deepstack_visual_indexes=[5, 11, 17],
+            hidden_act="gelu_pytorch_tanh",
+            in_channels=3,
+        ),
+    ),
 }
 PHOTOS = [(50, 30), (20, 71), (61, 17)]  # width, height
-PROCESSOR = dict(patch_size=4, merge_size=2, temporal_patch_size=2, size=dict(shortest_edge=8 * 8 * 6, longest_edge=8 * 8 * 18),
-                 image_mean=[0.5, 0.4, 0.3], image_std=[0.25, 0.3, 0.2])
-SIZES = [(1, 1), (5, 900), (14, 14), (42, 70), (43, 69), (100, 100), (640, 480), (333, 1000), (1001, 77), (4000, 3000), (9000, 6000), (30000, 160), (126, 42)]
-BOUNDS = [(28, 56 * 56, 28 * 28 * 16384), (28, 256 * 28 * 28, 1280 * 28 * 28), (32, 256 * 256, 4096 * 4096), (8, 8 * 8 * 6, 8 * 8 * 18)]
-WHOLE = ("patch_embed.proj.bias", "pos_embed.weight", "blocks.0.attn.qkv.bias", "blocks.2.norm1.weight", "merger.mlp.0.bias", "merger.linear_fc1.bias",
-         "deepstack_merger_list.0.norm.weight", "deepstack_merger_list.1.linear_fc2.bias", "layers.0.self_attn.k_proj.bias", "layers.0.self_attn.q_norm.weight",
-         "layers.1.self_attn.k_norm.weight", "layers.1.input_layernorm.weight")
+PROCESSOR = dict(
+    patch_size=4,
+    merge_size=2,
+    temporal_patch_size=2,
+    size=dict(shortest_edge=8 * 8 * 6, longest_edge=8 * 8 * 18),
+    image_mean=[0.5, 0.4, 0.3],
+    image_std=[0.25, 0.3, 0.2],
+)
+SIZES = [
+    (1, 1),
+    (5, 900),
+    (14, 14),
+    (42, 70),
+    (43, 69),
+    (100, 100),
+    (640, 480),
+    (333, 1000),
+    (1001, 77),
+    (4000, 3000),
+    (9000, 6000),
+    (30000, 160),
+    (126, 42),
+]
+BOUNDS = [
+    (28, 56 * 56, 28 * 28 * 16384),
+    (28, 256 * 28 * 28, 1280 * 28 * 28),
+    (32, 256 * 256, 4096 * 4096),
+    (8, 8 * 8 * 6, 8 * 8 * 18),
+]
+WHOLE = (
+    "patch_embed.proj.bias",
+    "pos_embed.weight",
+    "blocks.0.attn.qkv.bias",
+    "blocks.2.norm1.weight",
+    "merger.mlp.0.bias",
+    "merger.linear_fc1.bias",
+    "deepstack_merger_list.0.norm.weight",
+    "deepstack_merger_list.1.linear_fc2.bias",
+    "layers.0.self_attn.k_proj.bias",
+    "layers.0.self_attn.q_norm.weight",
+    "layers.1.self_attn.k_norm.weight",
+    "layers.1.input_layernorm.weight",
+)
 
 
 def photo(width, height):
-    x, y, c = np.arange(width)[None, :, None], np.arange(height)[:, None, None], np.arange(3)[None, None, :]
+    x, y, c = (
+        np.arange(width)[None, :, None],
+        np.arange(height)[:, None, None],
+        np.arange(3)[None, None, :],
+    )
     return ((x * 7 + y * 13 + c * 50 + x * y % 31) % 256).astype(np.uint8)
 
 
@@ -85,10 +254,15 @@ def some(features):
 
 
 def canonical(name):
-    for old, new in (("model.visual.merger", "multi_modal_projector.merger"), ("model.visual.deepstack", "multi_modal_projector.deepstack"),
-                     ("model.visual.", "vision_tower."), ("model.language_model.", "language_model.model."), ("lm_head.", "language_model.lm_head.")):
+    for old, new in (
+        ("model.visual.merger", "multi_modal_projector.merger"),
+        ("model.visual.deepstack", "multi_modal_projector.deepstack"),
+        ("model.visual.", "vision_tower."),
+        ("model.language_model.", "language_model.model."),
+        ("lm_head.", "language_model.lm_head."),
+    ):
         if name.startswith(old):
-            return new + name[len(old):]
+            return new + name[len(old) :]
     raise ValueError(name)
 
 
@@ -99,7 +273,9 @@ def config_of(case):
 
 def build(case):
     config = config_of(case)
-    model = AutoModelForImageTextToText.from_config(config, attn_implementation="eager").float().eval()
+    model = (
+        AutoModelForImageTextToText.from_config(config, attn_implementation="eager").float().eval()
+    )
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(fill(canonical(name), tuple(parameter.shape)))
@@ -109,11 +285,23 @@ def build(case):
 def batch_of(grids):
     """Row 0: an image between text. Row 1: text only, shorter (padded on the right). Row 2: two images."""
     image = [[START] + [IMAGE] * int(h * w // 4) + [END] for _, h, w in grids]
-    rows = [[1, 5, 9] + image[0] + [7, 8, 2, 11, 3], [1, 20, 21, 22, 2], image[1] + [4] + image[2] + [33, 34, 2]]
-    labels = [[-100] * (len(rows[0]) - 3) + rows[0][-3:], [-100, -100, 21, -100, 2], [-100] * (len(rows[2]) - 2) + rows[2][-2:]]
+    rows = [
+        [1, 5, 9] + image[0] + [7, 8, 2, 11, 3],
+        [1, 20, 21, 22, 2],
+        image[1] + [4] + image[2] + [33, 34, 2],
+    ]
+    labels = [
+        [-100] * (len(rows[0]) - 3) + rows[0][-3:],
+        [-100, -100, 21, -100, 2],
+        [-100] * (len(rows[2]) - 2) + rows[2][-2:],
+    ]
     width = max(map(len, rows))
-    return (torch.tensor([r + [0] * (width - len(r)) for r in rows]), torch.tensor([r + [-100] * (width - len(r)) for r in labels]),
-            torch.tensor([[1] * len(r) + [0] * (width - len(r)) for r in rows]), [len(r) for r in rows])
+    return (
+        torch.tensor([r + [0] * (width - len(r)) for r in rows]),
+        torch.tensor([r + [-100] * (width - len(r)) for r in labels]),
+        torch.tensor([[1] * len(r) + [0] * (width - len(r)) for r in rows]),
+        [len(r) for r in rows],
+    )
 
 
 def names_of(model):
@@ -122,15 +310,22 @@ def names_of(model):
         model.save_pretrained(folder)
         stored = load_file(folder + "/model.safetensors")
     in_memory = {id(p): n for n, p in model.named_parameters()}
-    by_value = {tuple(p.shape) + (p.double().sum().item(),): canonical(in_memory[id(p)]) for p in model.parameters()}
-    names = {by_value[tuple(t.shape) + (t.double().sum().item(),)]: key for key, t in stored.items()}
+    by_value = {
+        tuple(p.shape) + (p.double().sum().item(),): canonical(in_memory[id(p)])
+        for p in model.parameters()
+    }
+    names = {
+        by_value[tuple(t.shape) + (t.double().sum().item(),)]: key for key, t in stored.items()
+    }
     assert len(names) == len(stored) == len(in_memory), (len(names), len(stored), len(in_memory))
     return names
 
 
 def adapted_by_peft(model, logprobs_of):
     """PEFT's names of the linear layers, and what it computes with an adapter on each."""
-    adapted = peft.get_peft_model(model, peft.LoraConfig(r=3, lora_alpha=7, lora_dropout=0.0, target_modules="all-linear"))
+    adapted = peft.get_peft_model(
+        model, peft.LoraConfig(r=3, lora_alpha=7, lora_dropout=0.0, target_modules="all-linear")
+    )
     adapters = {}
     for full, parameter in adapted.named_parameters():
         if "lora_" in full:
@@ -142,56 +337,127 @@ def adapted_by_peft(model, logprobs_of):
     (-logprobs.sum()).backward()
     with tempfile.TemporaryDirectory() as folder:
         adapted.save_pretrained(folder)
-        modules = [k.removeprefix("base_model.model.").removesuffix(".lora_A.weight") for k in load_file(folder + "/adapter_model.safetensors") if "lora_A" in k]
-    return dict(peft=sorted(modules), lora_logprobs=rounded(logprobs),
-                lora_gradient_norms={k: float(f"{p.grad.norm().item():.7g}") for k, p in sorted(adapters.items())})
+        modules = [
+            k.removeprefix("base_model.model.").removesuffix(".lora_A.weight")
+            for k in load_file(folder + "/adapter_model.safetensors")
+            if "lora_A" in k
+        ]
+    return dict(
+        peft=sorted(modules),
+        lora_logprobs=rounded(logprobs),
+        lora_gradient_norms={
+            k: float(f"{p.grad.norm().item():.7g}") for k, p in sorted(adapters.items())
+        },
+    )
 
 
 def main():
     processor = Qwen2VLImageProcessor(**PROCESSOR)
-    plain = processor([torch.from_numpy(photo(*p)).permute(2, 0, 1) for p in PHOTOS], do_rescale=False, do_normalize=False, return_tensors="pt")
-    ready = processor([torch.from_numpy(photo(*p)).permute(2, 0, 1) for p in PHOTOS], return_tensors="pt")
+    plain = processor(
+        [torch.from_numpy(photo(*p)).permute(2, 0, 1) for p in PHOTOS],
+        do_rescale=False,
+        do_normalize=False,
+        return_tensors="pt",
+    )
+    ready = processor(
+        [torch.from_numpy(photo(*p)).permute(2, 0, 1) for p in PHOTOS], return_tensors="pt"
+    )
     grids = ready["image_grid_thw"]
     images, start = [], 0
     for _, h, w in grids.tolist():
-        part = plain["pixel_values"][start:start + h * w].reshape(h // 2, w // 2, 2, 2, 3, 2, 4, 4)
+        part = plain["pixel_values"][start : start + h * w].reshape(
+            h // 2, w // 2, 2, 2, 3, 2, 4, 4
+        )
         assert torch.equal(part[:, :, :, :, :, 0], part[:, :, :, :, :, 1])
-        pixels = part[:, :, :, :, :, 0].permute(4, 0, 2, 5, 1, 3, 6).reshape(3, h * 4, w * 4).to(torch.uint8)
-        images.append(dict(height=h * 4, width=w * 4, fnv=fnv(pixels.flatten().tolist()), first=pixels.flatten()[:12].tolist()))
+        pixels = (
+            part[:, :, :, :, :, 0]
+            .permute(4, 0, 2, 5, 1, 3, 6)
+            .reshape(3, h * 4, w * 4)
+            .to(torch.uint8)
+        )
+        images.append(
+            dict(
+                height=h * 4,
+                width=w * 4,
+                fnv=fnv(pixels.flatten().tolist()),
+                first=pixels.flatten()[:12].tolist(),
+            )
+        )
         start += h * w
-    resized = [dict(side=f, least=low, most=high, sizes=[[w, h, *reversed(smart_resize(h, w, f, low, high))] for w, h in SIZES]) for f, low, high in BOUNDS]
-    golden = dict(made_with=f"transformers {transformers.__version__}, peft {peft.__version__}, torch {torch.__version__}", photos=PHOTOS,
-                  processor=PROCESSOR, images=images, resized=resized, cases={})
+    resized = [
+        dict(
+            side=f,
+            least=low,
+            most=high,
+            sizes=[[w, h, *reversed(smart_resize(h, w, f, low, high))] for w, h in SIZES],
+        )
+        for f, low, high in BOUNDS
+    ]
+    golden = dict(
+        made_with=f"transformers {transformers.__version__}, peft {peft.__version__}, torch {torch.__version__}",
+        photos=PHOTOS,
+        processor=PROCESSOR,
+        images=images,
+        resized=resized,
+        cases={},
+    )
     for name, case in CASES.items():
         model = build(case)
         ids, labels, mask, lengths = batch_of(grids.tolist())
-        inputs = dict(input_ids=ids, attention_mask=mask, pixel_values=ready["pixel_values"], image_grid_thw=grids, mm_token_type_ids=(ids == IMAGE).int())
+        inputs = dict(
+            input_ids=ids,
+            attention_mask=mask,
+            pixel_values=ready["pixel_values"],
+            image_grid_thw=grids,
+            mm_token_type_ids=(ids == IMAGE).int(),
+        )
         seen = {}
-        hook = model.model.language_model.register_forward_pre_hook(lambda m, a, k: seen.update(k), with_kwargs=True)
+        hook = model.model.language_model.register_forward_pre_hook(
+            lambda m, a, k: seen.update(k), with_kwargs=True
+        )
         logits = model(**inputs).logits.float()
         hook.remove()
         positions = seen["position_ids"][-3:]
         kept = labels[:, 1:] != -100
 
         def logprobs_of(logits):
-            return torch.log_softmax(logits[:, :-1], -1)[kept].gather(1, labels[:, 1:][kept][:, None])[:, 0]
+            return torch.log_softmax(logits[:, :-1], -1)[kept].gather(
+                1, labels[:, 1:][kept][:, None]
+            )[:, 0]
+
         logprobs = logprobs_of(logits)
         (-logprobs.sum()).backward()
         found = model.get_image_features(ready["pixel_values"], grids)
-        gradients = {canonical(k): p.grad for k, p in model.named_parameters() if p.grad is not None}
-        entry = dict(config=case, input_ids=ids.tolist(), labels=labels.tolist(), lengths=lengths, logprobs=rounded(logprobs),
-                     positions=[[positions[a][r][:n].tolist() for r, n in enumerate(lengths)] for a in range(3)],
-                     last_logits=rounded(torch.stack([logits[r, n - 1] for r, n in enumerate(lengths)])), features=some(torch.cat(list(found.pooler_output))),
-                     deep=[some(d) for d in getattr(found, "deepstack_features", None) or []],
-                     gradient_norms={k: float(f"{g.norm().item():.7g}") for k, g in sorted(gradients.items())},
-                     gradients={k: rounded(g) for k, g in sorted(gradients.items()) if k.endswith(WHOLE)})
+        gradients = {
+            canonical(k): p.grad for k, p in model.named_parameters() if p.grad is not None
+        }
+        entry = dict(
+            config=case,
+            input_ids=ids.tolist(),
+            labels=labels.tolist(),
+            lengths=lengths,
+            logprobs=rounded(logprobs),
+            positions=[
+                [positions[a][r][:n].tolist() for r, n in enumerate(lengths)] for a in range(3)
+            ],
+            last_logits=rounded(torch.stack([logits[r, n - 1] for r, n in enumerate(lengths)])),
+            features=some(torch.cat(list(found.pooler_output))),
+            deep=[some(d) for d in getattr(found, "deepstack_features", None) or []],
+            gradient_norms={
+                k: float(f"{g.norm().item():.7g}") for k, g in sorted(gradients.items())
+            },
+            gradients={k: rounded(g) for k, g in sorted(gradients.items()) if k.endswith(WHOLE)},
+        )
         entry["stored"] = names_of(model)
         entry.update(adapted_by_peft(model, lambda m: logprobs_of(m(**inputs).logits.float())))
         golden["cases"][name] = entry
     golden["published"] = []
     for config in PUBLISHED.values():
         with torch.device("meta"):
-            shapes = [p.numel() for p in AutoModelForImageTextToText.from_config(config_of(config)).parameters()]
+            shapes = [
+                p.numel()
+                for p in AutoModelForImageTextToText.from_config(config_of(config)).parameters()
+            ]
         golden["published"].append(dict(config=config, tensors=len(shapes), parameters=sum(shapes)))
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "qwen_vl.json")
     with open(path, "w") as f:

@@ -14,19 +14,26 @@ from pathlib import Path
 import sentencepiece
 import tokenizers
 import transformers
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import AutoTokenizer
 from transformers.convert_slow_tokenizer import generate_merges, import_protobuf
 
 HERE = Path(__file__).resolve().parent
 SPACE = "\u2581"
 LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-WORDS = (
-    """a an the this that is are was what which where how many in on under beside picture image photo shows one two three cat dog bird tree
+WORDS = """a an the this that is are was what which where how many in on under beside picture image photo shows one two three cat dog bird tree
 house street red green blue yellow small large round square circle triangle person people standing sitting holding near color colour number
 answer question user assistant USER ASSISTANT chat between curious artificial intelligence gives helpful detailed polite answers
 caf\u00e9 na\u00efve 12 345 6 don't it's they're \u4f60\u597d \u4e16\u754c""".split()
-)
 
 
 def corpus(seed, lines=400):
@@ -57,7 +64,12 @@ def train_spm(kind, vocab_size, **options):
     return proto.SerializeToString(deterministic=True)
 
 
-LLAMA_SPM = dict(normalization_rule_name="identity", remove_extra_whitespaces=False, split_digits=True, allow_whitespace_only_pieces=True)
+LLAMA_SPM = dict(
+    normalization_rule_name="identity",
+    remove_extra_whitespaces=False,
+    split_digits=True,
+    allow_whitespace_only_pieces=True,
+)
 
 
 def pieces(spm):
@@ -67,7 +79,15 @@ def pieces(spm):
 
 
 def added(id, content, **flags):
-    base = dict(id=id, content=content, single_word=False, lstrip=False, rstrip=False, normalized=False, special=True)
+    base = dict(
+        id=id,
+        content=content,
+        single_word=False,
+        lstrip=False,
+        rstrip=False,
+        normalized=False,
+        special=True,
+    )
     return {**base, **flags}
 
 
@@ -87,8 +107,16 @@ def bos_template(id, name="<s>"):
 
 
 def llama_decoder(strip=True):
-    steps = [{"type": "Replace", "pattern": {"String": SPACE}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"}]
-    return {"type": "Sequence", "decoders": steps + ([{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if strip else [])}
+    steps = [
+        {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+    ]
+    return {
+        "type": "Sequence",
+        "decoders": steps
+        + ([{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if strip else []),
+    }
 
 
 def llama_json(spm, merges_as_text=False, more=(), **parts):
@@ -96,7 +124,13 @@ def llama_json(spm, merges_as_text=False, more=(), **parts):
     vocab = {piece: i for i, (piece, _) in enumerate(scored)}
     merges = [list(pair) for pair in generate_merges(vocab, scored)]
     size = len(vocab)
-    tokens = [added(0, "<unk>"), added(1, "<s>"), added(2, "</s>"), added(size, "<image>"), added(size + 1, "<pad>")]
+    tokens = [
+        added(0, "<unk>"),
+        added(1, "<s>"),
+        added(2, "</s>"),
+        added(size, "<image>"),
+        added(size + 1, "<pad>"),
+    ]
     tokens += [added(size + 2 + i, content, **flags) for i, (content, flags) in enumerate(more)]
     json_parts = {
         "version": "1.0",
@@ -132,7 +166,10 @@ def metaspace(scheme, split=False):
 
 LEGACY = {
     "type": "Sequence",
-    "normalizers": [{"type": "Prepend", "prepend": SPACE}, {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}],
+    "normalizers": [
+        {"type": "Prepend", "prepend": SPACE},
+        {"type": "Replace", "pattern": {"String": " "}, "content": SPACE},
+    ],
 }
 CONFIG = {
     "tokenizer_class": "LlamaTokenizer",
@@ -152,15 +189,25 @@ def byte_level(pre_tokenizer, ignore_merges, post=True):
     tokenizer.pre_tokenizer = pre_tokenizer
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=500, special_tokens=[], show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+        vocab_size=500,
+        special_tokens=[],
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )
     tokenizer.train_from_iterator(corpus(2), trainer)
     out = json.loads(tokenizer.to_str())
     size = len(out["model"]["vocab"])
     names = ["<|begin_of_text|>", "<|eot_id|>", "<image>", "<pad>"]
     out["added_tokens"] = [added(size + i, name) for i, name in enumerate(names)]
-    level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
-    out["post_processor"] = {"type": "Sequence", "processors": [level, bos_template(size, names[0])]} if post else level
+    level = {
+        "type": "ByteLevel",
+        "add_prefix_space": True,
+        "trim_offsets": False,
+        "use_regex": True,
+    }
+    out["post_processor"] = (
+        {"type": "Sequence", "processors": [level, bos_template(size, names[0])]} if post else level
+    )
     return out
 
 
@@ -168,7 +215,9 @@ def write(name, tokenizer=None, spm=None, **files):
     folder = HERE / name
     folder.mkdir()
     if tokenizer is not None:
-        (folder / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False, separators=(",", ":")) + "\n")
+        (folder / "tokenizer.json").write_text(
+            json.dumps(tokenizer, ensure_ascii=False, separators=(",", ":")) + "\n"
+        )
     if spm is not None:
         (folder / "tokenizer.model").write_bytes(spm)
     for key, value in files.items():
@@ -235,7 +284,9 @@ def texts():
     alphabet = (
         "a|the| |  |\n|\t|cat|USER:|</s>|<image>|\u2581|\u00e9|\u4f60|\U0001f600|'s|12|.|!?|<x>|<w>|<ls>|<rs>|<norm>|\u0301|\x00"
     ).split("|")
-    return fixed + ["".join(rng.choice(alphabet) for _ in range(rng.randint(1, 18))) for _ in range(40)]
+    return fixed + [
+        "".join(rng.choice(alphabet) for _ in range(rng.randint(1, 18))) for _ in range(40)
+    ]
 
 
 def make():
@@ -249,12 +300,34 @@ def make():
         ("<x>", dict(special=False, lstrip=True, rstrip=True)),
         ("<Y>", dict(normalized=True, special=True)),
     ]
-    write("llama_legacy", llama_json(spm, merges_as_text=True, normalizer=LEGACY), tokenizer_config=CONFIG)
-    write("llama_legacy_model", llama_json(spm, normalizer=LEGACY, more=flags), spm, tokenizer_config=CONFIG)
-    write("metaspace_always", llama_json(spm, pre_tokenizer=metaspace("always"), more=flags), tokenizer_config=CONFIG)
-    write("metaspace_first_model", llama_json(spm, pre_tokenizer=metaspace("first")), spm, tokenizer_config=CONFIG)
+    write(
+        "llama_legacy",
+        llama_json(spm, merges_as_text=True, normalizer=LEGACY),
+        tokenizer_config=CONFIG,
+    )
+    write(
+        "llama_legacy_model",
+        llama_json(spm, normalizer=LEGACY, more=flags),
+        spm,
+        tokenizer_config=CONFIG,
+    )
+    write(
+        "metaspace_always",
+        llama_json(spm, pre_tokenizer=metaspace("always"), more=flags),
+        tokenizer_config=CONFIG,
+    )
+    write(
+        "metaspace_first_model",
+        llama_json(spm, pre_tokenizer=metaspace("first")),
+        spm,
+        tokenizer_config=CONFIG,
+    )
     older = {"type": "Metaspace", "replacement": SPACE, "add_prefix_space": True}
-    write("metaspace_split", llama_json(spm, pre_tokenizer=older, decoder=older, post_processor=None), tokenizer_config=CONFIG)
+    write(
+        "metaspace_split",
+        llama_json(spm, pre_tokenizer=older, decoder=older, post_processor=None),
+        tokenizer_config=CONFIG,
+    )
 
     # Tokens that only tokenizer_config.json knows, flags changed there, a decoder without Strip; the rules of the model beside it must not
     # matter.
@@ -267,28 +340,47 @@ def make():
             )
         )
         tsv.flush()
-        nfkc = train_spm("bpe", 500, **{**rules, "normalization_rule_tsv": tsv.name, "remove_extra_whitespaces": True})
+        nfkc = train_spm(
+            "bpe",
+            500,
+            **{**rules, "normalization_rule_tsv": tsv.name, "remove_extra_whitespaces": True},
+        )
     never = llama_json(nfkc, pre_tokenizer=metaspace("never"), decoder=llama_decoder(strip=False))
     never["added_tokens"] = never["added_tokens"][:3]
     slots = {"0": "<unk>", "1": "<s>", "2": "</s>", "500": "<image>", "501": "<pad>", "502": "<x>"}
-    decoder = {key: {k: v for k, v in added(0, name).items() if k != "id"} for key, name in slots.items()}
+    decoder = {
+        key: {k: v for k, v in added(0, name).items() if k != "id"} for key, name in slots.items()
+    }
     decoder["2"]["rstrip"] = True
     write(
         "metaspace_never_model",
         never,
         nfkc,
-        tokenizer_config={**CONFIG, "added_tokens_decoder": decoder, "image_token": "<image>", "extra_special_tokens": ["<w>"]},
+        tokenizer_config={
+            **CONFIG,
+            "added_tokens_decoder": decoder,
+            "image_token": "<image>",
+            "extra_special_tokens": ["<w>"],
+        },
     )
 
     # Bytes missing from the vocabulary: unknown tokens, fused and not.
     unknown = llama_json(spm, pre_tokenizer=metaspace("first"), model={"fuse_unk": False})
     for byte in range(0x80, 0x100, 3):
-        unknown["model"]["vocab"][f"<gone{byte}>"] = unknown["model"]["vocab"].pop(f"<0x{byte:02X}>")
+        unknown["model"]["vocab"][f"<gone{byte}>"] = unknown["model"]["vocab"].pop(
+            f"<0x{byte:02X}>"
+        )
     write(
         "unknown_bytes",
         unknown,
         special_tokens_map={
-            "bos_token": {"content": "<s>", "lstrip": False, "normalized": False, "rstrip": False, "single_word": False},
+            "bos_token": {
+                "content": "<s>",
+                "lstrip": False,
+                "normalized": False,
+                "rstrip": False,
+                "single_word": False,
+            },
             "eos_token": "</s>",
             "pad_token": "<pad>",
         },
@@ -296,16 +388,25 @@ def make():
     )
 
     split = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(LLAMA3), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        [
+            pre_tokenizers.Split(Regex(LLAMA3), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
     write(
         "byte_level_llama3",
         byte_level(split, ignore_merges=True),
-        tokenizer_config={"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>", "pad_token": "<pad>"},
+        tokenizer_config={
+            "bos_token": "<|begin_of_text|>",
+            "eos_token": "<|eot_id|>",
+            "pad_token": "<pad>",
+        },
     )
     write(
         "byte_level_gpt2",
-        byte_level(pre_tokenizers.ByteLevel(add_prefix_space=True), ignore_merges=False, post=False),
+        byte_level(
+            pre_tokenizers.ByteLevel(add_prefix_space=True), ignore_merges=False, post=False
+        ),
         tokenizer_config={"eos_token": "<|eot_id|>"},
     )
 
@@ -315,7 +416,11 @@ def make():
         added_tokens={"<image>": 620, "<pad>": 621},
         special_tokens_map={"pad_token": "<pad>", "additional_special_tokens": ["<image>"]},
     )
-    write("model_only_not_legacy", spm=spm, tokenizer_config={**CONFIG, "added_tokens_decoder": {"620": decoder["500"]}})
+    write(
+        "model_only_not_legacy",
+        spm=spm,
+        tokenizer_config={**CONFIG, "added_tokens_decoder": {"620": decoder["500"]}},
+    )
     write(
         "model_only_unigram",
         spm=train_spm("unigram", 420, normalization_rule_name="identity"),
@@ -336,9 +441,13 @@ def hf_row(tokenizer, text):
 
 
 def hf_rows(folder):
-    with tempfile.TemporaryDirectory() as scratch:  # as LlavaProcessor loads it: the configuration decides which class reads the files
+    with (
+        tempfile.TemporaryDirectory() as scratch
+    ):  # as LlavaProcessor loads it: the configuration decides which class reads the files
         shutil.copytree(folder, scratch, dirs_exist_ok=True)
-        (Path(scratch) / "config.json").write_text(json.dumps({"model_type": "llava", "text_config": {"model_type": "llama"}}))
+        (Path(scratch) / "config.json").write_text(
+            json.dumps({"model_type": "llava", "text_config": {"model_type": "llama"}})
+        )
         tokenizer = AutoTokenizer.from_pretrained(scratch)
     assert type(tokenizer).__name__ == "TokenizersBackend", type(tokenizer)
     return [hf_row(tokenizer, text) for text in texts()]
@@ -367,7 +476,9 @@ def spm_rows(folder, legacy):
 def encode_stretch(model, text, first, legacy):
     if legacy:
         return model.encode(text)
-    marked = model.encode("<unk>" + (" " if first else "") + text)  # the library's prefix lands before the mark
+    marked = model.encode(
+        "<unk>" + (" " if first else "") + text
+    )  # the library's prefix lands before the mark
     mark = model.encode("<unk>")
     assert marked[: len(mark)] == mark
     return marked[len(mark) :]
@@ -378,10 +489,16 @@ def main():
         if old.is_dir():
             shutil.rmtree(old)
     make()
-    out = {"made_by": {m.__name__: m.__version__ for m in (transformers, tokenizers, sentencepiece)}, "texts": texts(), "tokenizers": {}}
+    out = {
+        "made_by": {m.__name__: m.__version__ for m in (transformers, tokenizers, sentencepiece)},
+        "texts": texts(),
+        "tokenizers": {},
+    }
     for folder in sorted(p for p in HERE.iterdir() if p.is_dir()):
         if folder.name.startswith("model_only"):
-            out["tokenizers"][folder.name] = spm_rows(folder, legacy="not_legacy" not in folder.name)
+            out["tokenizers"][folder.name] = spm_rows(
+                folder, legacy="not_legacy" not in folder.name
+            )
         else:
             out["tokenizers"][folder.name] = hf_rows(folder)
     (HERE / "ids.json").write_text(json.dumps(out, ensure_ascii=True, separators=(",", ":")) + "\n")
