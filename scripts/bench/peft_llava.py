@@ -1,9 +1,13 @@
-"""The peer: LoRA on a LLaVA-1.5 architecture with transformers and PEFT as a careful user would set them up, on random weights.
+"""The peer: LoRA on a LLaVA-1.5 architecture with transformers and PEFT as a careful user would set
+them up, on random weights.
 
-  peft_llava.py --model DIR --dtype float32|bfloat16 --batch 4 --text 64 --supervised 32 --rank 16 --steps 8
-  peft_llava.py --model DIR --random --device cuda --dtype bfloat16 --batch 15 --text 500 --supervised 250 --rank 128 --checkpointing
+  peft_llava.py --model DIR --dtype float32|bfloat16 --batch 4 --text 64 --supervised 32 --rank 16
+                --steps 8
+  peft_llava.py --model DIR --random --device cuda --dtype bfloat16 --batch 15 --text 500
+                --supervised 250 --rank 128 --checkpointing
 
-Base in its dtype, FP32 adapters, autocast, SDPA, fused AdamW, clipping. Every --step is one optimizer step on a fixed synthetic batch; prints one JSON line.
+Base in its dtype, FP32 adapters, autocast, SDPA, fused AdamW, clipping.
+Every --step is one optimizer step on a fixed synthetic batch; prints one JSON line.
 """
 
 import argparse
@@ -112,12 +116,18 @@ def main():
     parser.add_argument(
         "--unsloth",
         action="store_true",
-        help="Unsloth's model and adapters in place of PEFT's; draws the weights and saves them first",
+        help=(
+            "Unsloth's model and adapters in place of PEFT's; "
+            "draws the weights and saves them first"
+        ),
     )
     parser.add_argument(
         "--unwatched",
         action="store_true",
-        help="no waiting for the device between steps, for counting what they ask of it; no step is timed",
+        help=(
+            "no waiting for the device between steps, for counting what they ask of it; "
+            "no step is timed"
+        ),
     )
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--steps", type=int, default=8)

@@ -1,9 +1,10 @@
-"""Writes the quickstart base before its pre-training: a small LLaVA with random weights, its tokenizer and processor files, in HF layout.
+"""Writes the quickstart base before its pre-training: a small LLaVA with random weights,
+its tokenizer and processor files, in HF layout.
 
   base.py OUT_DIR [--seed S]
 
-The tokenizer is a Llama-style BPE with byte fallback, so any text can be encoded. train.sh beside this file turns the result into
-recipes/quickstart/model with lft itself.
+The tokenizer is a Llama-style BPE with byte fallback, so any text can be encoded.
+train.sh beside this file turns the result into recipes/quickstart/model with lft itself.
 """
 
 import argparse
@@ -35,9 +36,12 @@ TEXT = dict(
     vocab_size=640,
 )
 CORPUS = [
-    "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, and polite answers to the user's questions.",
-    "USER: ASSISTANT: Which shape is this? Which colour is it? Where is it? Describe the shape. How many loops? How many lines? How many strokes?",
-    "Which stroke is this? Which way does the line go? Where does the arc open? List the strokes. Which digit is this? What is in the image?",
+    "A chat between a curious user and an artificial intelligence assistant. "
+    "The assistant gives helpful, detailed, and polite answers to the user's questions.",
+    "USER: ASSISTANT: Which shape is this? Which colour is it? Where is it? Describe the shape. "
+    "How many loops? How many lines? How many strokes?",
+    "Which stroke is this? Which way does the line go? Where does the arc open? List the strokes. "
+    "Which digit is this? What is in the image?",
     "line arc loop level upright falling rising",
     " ".join([*COLOURS, *SHAPES, *ROWS, *COLUMNS, *NUMBER]),
     "0 1 2 3 4 5 6 7 8 9",
@@ -66,7 +70,8 @@ def tokenizer(out):
     )
     tok.train_from_iterator(" ".join(CORPUS).split(), trainer)
     data = json.loads(tok.to_str())
-    # The trainer marks every special token alike; the byte tokens are plain vocabulary in a Llama tokenizer.
+    # The trainer marks every special token alike; the byte tokens are plain vocabulary
+    # in a Llama tokenizer.
     data["added_tokens"] = [entry for entry in data["added_tokens"] if entry["content"] in special]
     tok = Tokenizer.from_str(json.dumps(data))
     tok.add_special_tokens(
@@ -100,7 +105,8 @@ def tokenizer(out):
 
 
 def weights(rng):
-    """Normal(0, 0.02) matrices, ones and zeros for norms and biases, under the names of an HF checkpoint."""
+    """Normal(0, 0.02) matrices, ones and zeros for norms and biases,
+    under the names of an HF checkpoint."""
     tensors = {}
     put = lambda name, *shape: tensors.__setitem__(
         name, rng.normal(0, 0.02, shape).astype(np.float32)

@@ -1,9 +1,11 @@
-"""Writes the quickstart's real data: the UCI optdigits test set, as scikit-learn redistributes it, as PNG files and LLaVA JSON.
+"""Writes the quickstart's real data: the UCI optdigits test set, as scikit-learn redistributes it,
+as PNG files and LLaVA JSON.
 
   digits.py OUT_DIR      writes OUT_DIR/images/*.png, OUT_DIR/train.json and OUT_DIR/held_out.json
 
-Optical Recognition of Handwritten Digits, E. Alpaydin and C. Kaynak (1998), UCI Machine Learning Repository, CC BY 4.0,
-https://doi.org/10.24432/C50P49. 1,797 digits written by 13 people, scanned to 8x8 pixels with 17 grey levels. 500 of them, spread evenly, are held out.
+Optical Recognition of Handwritten Digits, E. Alpaydin and C. Kaynak (1998), UCI Machine Learning
+Repository, CC BY 4.0, https://doi.org/10.24432/C50P49. 1,797 digits written by 13 people, scanned
+to 8x8 pixels with 17 grey levels. 500 of them, spread evenly, are held out.
 """
 
 import argparse

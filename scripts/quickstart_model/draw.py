@@ -1,10 +1,13 @@
-"""Makes what the quickstart base is pre-trained on: drawn shapes, colours and pen strokes, and a few rows of text. No digit and no letter is ever drawn.
+"""Makes what the quickstart base is pre-trained on: drawn shapes, colours and pen strokes,
+and a few rows of text. No digit and no letter is ever drawn.
 
-  draw.py OUT_DIR [--count N] [--seed S]     writes OUT_DIR/images/*.png and OUT_DIR/train.json, eval.json (LLaVA JSON)
+  draw.py OUT_DIR [--count N] [--seed S]     writes OUT_DIR/images/*.png and OUT_DIR/train.json,
+                                             eval.json (LLaVA JSON)
 
-A third of the images are coloured shapes at full size; the rest are pen strokes, box-filtered down to 8x8 with 17 grey levels, the way the
-UCI handwritten digits were scanned, so that the vision tower has seen that kind of picture when it meets the digits. One row in eight has no
-image: it writes numbers, so that the digits' tokens mean something before any picture of one is seen.
+A third of the images are coloured shapes at full size; the rest are pen strokes, box-filtered down
+to 8x8 with 17 grey levels, the way the UCI handwritten digits were scanned, so that the vision
+tower has seen that kind of picture when it meets the digits. One row in eight has no image: it
+writes numbers, so that the digits' tokens mean something before any picture of one is seen.
 """
 
 import argparse
@@ -110,7 +113,8 @@ def opening(points):
 
 
 def scan(strokes, rng):
-    """Draws strokes with a thick pen and box-filters them to 8x8 with 17 grey levels, as a digit scanner did."""
+    """Draws strokes with a thick pen and box-filters them to 8x8 with 17 grey levels,
+    as a digit scanner did."""
     scale = 32
     canvas = Image.new("L", (8 * scale, 8 * scale), 0)
     pen, width = ImageDraw.Draw(canvas), rng.randrange(22, 40)
@@ -124,7 +128,8 @@ def scan(strokes, rng):
 
 
 def ink_map(image):
-    """The picture in words, row by row of a 4x4 grid: # dark with ink, o some, . none. Answering it takes an eye for every place."""
+    """The picture in words, row by row of a 4x4 grid: # dark with ink, o some, . none.
+    Answering it takes an eye for every place."""
     cells = (
         np.asarray(image, dtype=np.float64).reshape(4, 2, 4, 2).mean(axis=(1, 3)).flatten() / 255
     )
@@ -132,7 +137,8 @@ def ink_map(image):
 
 
 def draw_strokes(rng):
-    """One to four strokes and a question about their ink, number, kind, direction, opening or place."""
+    """One to four strokes and a question about their ink, number, kind, direction,
+    opening or place."""
     kinds = [rng.choice(["line", "arc", "loop"]) for _ in range(rng.choice([1, 1, 2, 2, 3, 4]))]
     strokes, directions, openings = [], [], []
     for kind in kinds:

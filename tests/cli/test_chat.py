@@ -1,4 +1,5 @@
-"""The chat of `lft generate` as a person meets it: keys typed on a pseudo-terminal, over the quickstart model without its end token, so that an answer lasts."""
+"""The chat of `lft generate` as a person meets it: keys typed on a pseudo-terminal,
+over the quickstart model without its end token, so that an answer lasts."""
 
 import json
 import os
@@ -21,7 +22,8 @@ PROMPT = "\n> "
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """The LM head's row of </s> is zero, which another token always exceeds; positions for a long answer."""
+    """The LM head's row of </s> is zero, which another token always exceeds;
+    positions for a long answer."""
     path = tmp_path_factory.mktemp("endless") / "model"
     shutil.copytree(ROOT / "recipes/quickstart/model", path)
     weights = bytearray((path / "model.safetensors").read_bytes())

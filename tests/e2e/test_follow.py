@@ -1,4 +1,5 @@
-"""scripts/follow: what of metrics.jsonl is sent, when it ends, and that nothing is sent twice. A module of its name that records the calls stands for W&B."""
+"""scripts/follow: what of metrics.jsonl is sent, when it ends, and that nothing is sent twice.
+A module of its name that records the calls stands for W&B."""
 
 import fcntl
 import json

@@ -1,4 +1,5 @@
-"""What cmake --install puts down runs from there, and brings its recipes, completions and man page; on a disk of its own, as far as a user may mount one."""
+"""What cmake --install puts down runs from there, and brings its recipes, completions and man page;
+on a disk of its own, as far as a user may mount one."""
 
 import os
 import pathlib
@@ -107,7 +108,8 @@ def test_a_wheel_holds_the_program_its_data_and_no_path_of_the_build(tmp_path):
     )
     shutil.copy(BUILD / "lft", build / "lft")
     shutil.copytree(BUILD / "texts", build / "texts")
-    # The program was linked with the places of another configuration: these are what the step replaces.
+    # The program was linked with the places of another configuration:
+    # these are what the step replaces.
     step = build / "cmake_install.cmake"
     step.write_text(
         re.sub('OLD_RPATH "[^"]*"', f'OLD_RPATH "{runpath(BUILD / "lft")}"', step.read_text())

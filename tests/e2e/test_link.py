@@ -1,4 +1,5 @@
-"""A network that goes away in the midst of a run: two halves that cannot reach each other, each of which must end and name the other."""
+"""A network that goes away in the midst of a run: two halves that cannot reach each other,
+each of which must end and name the other."""
 
 import concurrent.futures
 import os
@@ -108,7 +109,8 @@ class Halves:
 
 
 def run_until_cut(halves, out, numbers):
-    """(codes, stderr of each, seconds from the cut to the end of all) of ranks in the halves of these numbers."""
+    """(codes, stderr of each, seconds from the cut to the end of all) of ranks
+    in the halves of these numbers."""
     runs = [
         halves.start(out, rank, number, numbers[:rank].count(number))
         for rank, number in enumerate(numbers)

@@ -1,4 +1,5 @@
-"""The README's way from a few own rows to an adapter that is better than its base on rows that it was not trained on, as it is printed."""
+"""The README's way from a few own rows to an adapter that is better than its base on rows
+that it was not trained on, as it is printed."""
 
 import json
 import os

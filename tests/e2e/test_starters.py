@@ -1,4 +1,5 @@
-"""Processes that torchrun, SLURM and Open MPI start: each finds the others, and the run has the bits of one process."""
+"""Processes that torchrun, SLURM and Open MPI start: each finds the others,
+and the run has the bits of one process."""
 
 import json
 import os

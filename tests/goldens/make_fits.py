@@ -1,7 +1,9 @@
-"""Makes tests/goldens/fits/fits.safetensors: photographs and what transformers' LlavaImageProcessor (torchvision) makes of them.
+"""Makes tests/goldens/fits/fits.safetensors: photographs and what transformers' LlavaImageProcessor
+(torchvision) makes of them.
 
-Run with the pinned peers (scripts/peers.txt): python tests/goldens/make_fits.py [--full OUT]. --full writes whole photographs at 336 instead,
-for a check by hand. Photographs: scikit-image (public domain or CC0) and scikit-learn (china.jpg, CC BY, Romain Guy).
+Run with the pinned peers (scripts/peers.txt): python tests/goldens/make_fits.py [--full OUT].
+--full writes whole photographs at 336 instead, for a check by hand. Photographs: scikit-image
+(public domain or CC0) and scikit-learn (china.jpg, CC BY, Romain Guy).
 """
 
 import argparse
@@ -39,7 +41,8 @@ def fit(image, size, pad, normalise=False):
 
 
 def small_cases():
-    """name, image, target sizes: wide, tall, square, already fitting, upsampled, a line, one pixel."""
+    """name, image, target sizes: wide, tall, square, already fitting,
+    upsampled, a line, one pixel."""
     yield "astronaut_wide", photo("astronaut.png").crop((150, 20, 247, 81)), [24, 17]
     yield "chelsea_tall", photo("chelsea.png").crop((120, 60, 157, 131)), [24, 50]
     yield "coffee_square", photo("coffee.png").crop((200, 100, 245, 145)), [16]

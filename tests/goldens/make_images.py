@@ -1,6 +1,7 @@
-"""Writes images/: small image files of every kind the decoder takes, and expected.txt with the pixels that PIL gives for each:
+"""Writes images/: small image files of every kind the decoder takes,
+and expected.txt with the pixels that PIL gives for each:
 
-    name width height hex(RGB rows)        of ImageOps.exif_transpose(Image.open(name)).convert("RGB")
+    name width height hex(RGB rows)    of ImageOps.exif_transpose(Image.open(name)).convert("RGB")
 
 Run: python tests/goldens/make_images.py   (made with Pillow 13.0.0, numpy 2; seed 7)
 """
@@ -19,7 +20,8 @@ HEIGHT, WIDTH = 9, 13
 
 
 def pixels(channels, height=HEIGHT, width=WIDTH):
-    """Smooth waves with a little noise: JPEG and WebP have something to keep and something to lose."""
+    """Smooth waves with a little noise: JPEG and WebP have something to keep
+    and something to lose."""
     y, x = np.mgrid[0:height, 0:width]
     waves = [
         127 + 100 * np.sin(x / (3.0 + c) + y / (4.0 - c / 2)) + RANDOM.randn(height, width) * 8

@@ -1,4 +1,5 @@
-"""Writes all_dtypes.safetensors with the Python library: one tensor of each element type, a scalar and an empty one.
+"""Writes all_dtypes.safetensors with the Python library: one tensor of each element type,
+a scalar and an empty one.
 
 Run: python tests/goldens/make_safetensors.py   (made with safetensors 0.8.0, torch 2.11.0)
 """

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Stands in for every program that scripts/gpu and scripts/bench/gpu start on a machine with a GPU, by the name it is called under. STAND_IN, a comma list, makes
-it misbehave: cpu (lft finds no GPU), crash, long (a suite of test_gpu crashes, or fails with much to say)."""
+"""Stands in for every program that scripts/gpu and scripts/bench/gpu start on a machine with a GPU,
+by the name it is called under. STAND_IN, a comma list, makes it misbehave: cpu (lft finds no GPU),
+crash, long (a suite of test_gpu crashes, or fails with much to say)."""
 
 import json
 import os
@@ -20,7 +21,8 @@ SUITES = {
 
 
 def counts():
-    """As the injected library writes them: twice as many for a run of twenty steps as for one of eight and two more."""
+    """As the injected library writes them: twice as many for a run of twenty steps as for one
+    of eight and two more."""
     if path := os.environ.get("LFT_CUDA_COUNTS"):
         pathlib.Path(path).write_text(json.dumps({"launches": 10, "wall_s": 1.0, "waited_s": 0.5}))
 

@@ -1,5 +1,6 @@
-"""scripts/gpu and scripts/bench/gpu as they run on a machine with a GPU, with stand-ins for all that they start there: every documented call, in its order and its
-time, with its records and its logs; and what happens where a program crashes, hangs, says much, or finds no GPU."""
+"""scripts/gpu and scripts/bench/gpu as they run on a machine with a GPU, with stand-ins for all
+that they start there: every documented call, in its order and its time, with its records and its
+logs; and what happens where a program crashes, hangs, says much, or finds no GPU."""
 
 import json
 import os
@@ -121,12 +122,14 @@ def test_a_train_goes_on_from_an_earlier_record(bench):
     out = bench / "train.json"
     run(
         bench,
-        f"scripts/bench/gpu train {case} --build {bench / 'pack'} --out {out} --after {bench / 'nothing.json'}",
+        f"scripts/bench/gpu train {case} --build {bench / 'pack'} --out {out} "
+        f"--after {bench / 'nothing.json'}",
     )
     assert len(records(bench)["train"]["runs"]["7b:r16:s776:t1:d0"]["lft"]) == 2
     run(
         bench,
-        f"scripts/bench/gpu train {case} --build {bench / 'pack'} --out {bench / 'more.json'} --after {out}",
+        f"scripts/bench/gpu train {case} --build {bench / 'pack'} --out {bench / 'more.json'} "
+        f"--after {out}",
     )
     assert len(records(bench)["more"]["runs"]["7b:r16:s776:t1:d0"]["lft"]) == 2
     assert "trained, says lft" not in (bench / "more.log").read_text()
@@ -135,9 +138,8 @@ def test_a_train_goes_on_from_an_earlier_record(bench):
 def test_calls_end_within_ten_minutes_and_are_short():
     text = (ROOT / "scripts/gpu").read_text()
     most = float(re.search(r'"--minutes", type=float, default=([\d.]+)', text)[1])
-    assert (
-        3 * (most + 0.5) < 30
-    )  # three calls with what a step may take more, of half an hour with the machine's own start
+    # Three calls with what a step may take more, of half an hour with the machine's own start.
+    assert 3 * (most + 0.5) < 30
     assert all(len(call) < 2000 for call in CALL.findall(HEADER))
 
 

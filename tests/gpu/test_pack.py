@@ -1,5 +1,6 @@
-"""scripts/gpu --pack, built here and checked for a machine that has the repository's files, the pinned PyTorch and Ubuntu 22.04's C and C++ runtime, and nothing
-else: no toolkit, no OpenCV, none of this machine's libraries."""
+"""scripts/gpu --pack, built here and checked for a machine that has the repository's files, the
+pinned PyTorch and Ubuntu 22.04's C and C++ runtime, and nothing else: no toolkit, no OpenCV, none
+of this machine's libraries."""
 
 import json
 import os
@@ -150,7 +151,8 @@ def test_it_runs_with_nothing_but_itself_and_pytorch(packed):
     done = subprocess.run(
         [packed / "lft", "doctor", "--json"], env=with_driver, capture_output=True, text=True
     )
-    # LibTorch's CUDA library was opened with all that it needs, and only the driver is not a real one.
+    # LibTorch's CUDA library was opened with all that it needs,
+    # and only the driver is not a real one.
     assert (
         json.loads(done.stdout)["gpu"]
         == "a GPU is here, but LibTorch's CUDA library finds no device"

@@ -49,7 +49,8 @@ ROWS = [
     ),
 ]
 
-# Whole-name regular expressions over module names in memory, and the lft targets that select the same layers.
+# Whole-name regular expressions over module names in memory, and the lft targets
+# that select the same layers.
 LLM = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
 PROJECTOR = r".*multi_modal_projector\.linear_[12]"
 VISION = r".*vision_tower.*\.(q_proj|k_proj|v_proj|out_proj|fc1|fc2)"
@@ -93,7 +94,8 @@ ADAPTERS = {
 }
 
 STEPS = 20
-# Checkpoint, adapter, template and fit, batch and accumulation, and the optimizer. Eleven rows make short batches and short groups.
+# Checkpoint, adapter, template and fit, batch and accumulation, and the optimizer.
+# Eleven rows make short batches and short groups.
 CASES = {
     "cosine_clip_decay": dict(
         checkpoint="plain",
@@ -176,7 +178,8 @@ CASES = {
             clip_grad_norm=0.5,
         ),
     ),
-    # One row a step: a text row reaches neither projector nor vision tower, and no row the last vision layer.
+    # One row a step: a text row reaches neither projector nor vision tower,
+    # and no row the last vision layer.
     "whole_model_row_by_row": dict(
         checkpoint="gqa_tied",
         adapter=None,

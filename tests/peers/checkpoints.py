@@ -1,4 +1,5 @@
-"""Tiny random LLaVA checkpoints on disk, one for each corner of architecture and file layout, with real tokenizers and processors.
+"""Tiny random LLaVA checkpoints on disk, one for each corner of architecture and file layout,
+with real tokenizers and processors.
 
 Seeded. Weights are scaled so that logits spread over a few nats: a wrong layer shows at once.
 """
@@ -28,16 +29,24 @@ from transformers import (
     LlavaForConditionalGeneration,
 )
 
-CORPUS = """A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, and
-polite answers to the user's questions. USER: What do you see in the picture? ASSISTANT: The picture shows a cup of
-coffee on a wooden table. How many people are there in this photograph? There is one person, an astronaut in an orange
-suit. Is the cat looking at the camera? Yes, the cat is looking at us. What colour is the flower? The flower is red.
-Describe the image in detail. Read the number. Where was this taken? It was taken in China, in a temple by the river.
-1 2 3 4 5 6 7 8 9 0 é ü ñ ß 中 文 def main(): return 0; {"key": [1, 2]} www.example.org 3.14159, 100% (ok) #1 a_b-c"""
+CORPUS = """A chat between a curious user and an artificial intelligence assistant. \
+The assistant gives helpful, detailed, and
+polite answers to the user's questions. USER: What do you see in the picture? \
+ASSISTANT: The picture shows a cup of
+coffee on a wooden table. How many people are there in this photograph? \
+There is one person, an astronaut in an orange
+suit. Is the cat looking at the camera? Yes, the cat is looking at us. \
+What colour is the flower? The flower is red.
+Describe the image in detail. Read the number. Where was this taken? \
+It was taken in China, in a temple by the river.
+1 2 3 4 5 6 7 8 9 0 é ü ñ ß 中 文 def main(): return 0; {"key": [1, 2]} \
+www.example.org 3.14159, 100% (ok) #1 a_b-c"""
 
-# Every config key that is not at transformers' default, for each checkpoint. "layout" and below are about files, not about maths.
+# Every config key that is not at transformers' default, for each checkpoint.
+# "layout" and below are about files, not about maths.
 SPECS = {
-    # Silent where it can be: the reader's defaults decide. MHA, quick_gelu, old spelling of everything, SentencePiece-style normaliser.
+    # Silent where it can be: the reader's defaults decide. MHA, quick_gelu, old spelling
+    # of everything, SentencePiece-style normaliser.
     "plain": dict(
         text=dict(
             hidden_size=48,
@@ -206,7 +215,8 @@ SPECS = {
     ),
 }
 
-# 126 MB in BF16, half of it embeddings and LM head: for what is measured, not compared. Not among SPECS.
+# 126 MB in BF16, half of it embeddings and LM head: for what is measured, not compared.
+# Not among SPECS.
 LARGE = {
     "cpu63m": dict(
         text=dict(
@@ -233,7 +243,8 @@ LARGE = {
 
 
 def train_bpe():
-    """Vocabulary and merges of a Llama-style BPE: <unk> <s> </s>, 256 bytes, letters, words; and runs of spaces, as Llama has them."""
+    """Vocabulary and merges of a Llama-style BPE: <unk> <s> </s>, 256 bytes, letters, words;
+    and runs of spaces, as Llama has them."""
     special = ["<unk>", "<s>", "</s>"] + [f"<0x{byte:02X}>" for byte in range(256)]
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
@@ -250,7 +261,8 @@ def train_bpe():
 
 
 def train_sentencepiece(path):
-    """The same from the sentencepiece library: writes tokenizer.model, returns vocabulary and merges (ordered by score)."""
+    """The same from the sentencepiece library: writes tokenizer.model, returns vocabulary
+    and merges (ordered by score)."""
     import sentencepiece
 
     sentencepiece.SentencePieceTrainer.train(
@@ -285,7 +297,8 @@ def train_sentencepiece(path):
 
 
 def write_tokenizer(path, spec):
-    """tokenizer.json, tokenizer_config.json (and tokenizer.model); returns the vocabulary size with <image> and <pad>."""
+    """tokenizer.json, tokenizer_config.json (and tokenizer.model); returns the vocabulary size
+    with <image> and <pad>."""
     vocab, merges = train_sentencepiece(path) if spec.get("sentencepiece") else train_bpe()
     tokenizer = Tokenizer(
         models.BPE(vocab=vocab, merges=merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True)
@@ -327,7 +340,8 @@ def write_tokenizer(path, spec):
 
 
 def write_processor(path, spec):
-    """preprocessor_config.json and processor_config.json; in the new layout the former lies in the latter."""
+    """preprocessor_config.json and processor_config.json;
+    in the new layout the former lies in the latter."""
     size, patch = spec["vision"]["image_size"], spec["vision"]["patch_size"]
     CLIPImageProcessor(
         size={"shortest_edge": size},
@@ -360,9 +374,11 @@ def write_processor(path, spec):
 
 
 def random_weights(model, seed, image_token):
-    """Unit-variance activations all the way down: norms near 1, matrices at 1/sqrt(fan in), logits with a deviation near 2.
+    """Unit-variance activations all the way down: norms near 1, matrices at 1/sqrt(fan in),
+    logits with a deviation near 2.
 
-    </s> is likely enough to end some answers; <image>, <pad> and the rows behind them are never the likeliest.
+    </s> is likely enough to end some answers; <image>, <pad> and the rows behind them
+    are never the likeliest.
     """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -398,7 +414,8 @@ def old_name(name):
 
 
 def old_config(config, spec, vocab):
-    """config.json as transformers 4 wrote it; with `silent`, without any key whose default would do."""
+    """config.json as transformers 4 wrote it;
+    with `silent`, without any key whose default would do."""
     text = dict(spec["text"], model_type="llama", vocab_size=vocab)
     rope = text.pop("rope_parameters", None)
     if rope is not None:
@@ -465,7 +482,8 @@ def write_json(path, value):
 
 
 def build(name, path, seed=0):
-    """Writes checkpoint `name` of SPECS or LARGE into `path` (an HF model directory) and returns the path."""
+    """Writes checkpoint `name` of SPECS or LARGE into `path` (an HF model directory)
+    and returns the path."""
     spec = copy.deepcopy((SPECS | LARGE)[name])
     path = pathlib.Path(path)
     path.mkdir(parents=True)

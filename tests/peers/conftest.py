@@ -1,4 +1,5 @@
-"""Fixtures: photographs, checkpoints, adapters and training runs, each made once a session. LFT_BIN names the binary."""
+"""Fixtures: photographs, checkpoints, adapters and training runs, each made once a session.
+LFT_BIN names the binary."""
 
 import functools
 import pathlib
@@ -59,7 +60,8 @@ def peer(model_dir):
 
 @pytest.fixture(scope="session")
 def peft_adapter(model_dir, tmp_path_factory):
-    """(checkpoint, adapter name) -> directory of a PEFT adapter with random A and B (and a moved projector where it is saved)."""
+    """(checkpoint, adapter name) -> directory of a PEFT adapter with random A and B
+    (and a moved projector where it is saved)."""
     built = {}
 
     def get(checkpoint, name):

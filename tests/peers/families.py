@@ -1,4 +1,5 @@
-"""Tiny random checkpoints of the families beside LLaVA-1.5, with tokenizers and processors of the published ones' form."""
+"""Tiny random checkpoints of the families beside LLaVA-1.5, with tokenizers and processors
+of the published ones' form."""
 
 import copy
 import json
@@ -59,7 +60,10 @@ from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImag
 
 from checkpoints import CORPUS, write_tokenizer
 
-QWEN_SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+QWEN_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 QWEN_TOKENS = [
     "<|endoftext|>",
     "<|im_start|>",
@@ -93,65 +97,109 @@ SMOL_TOKENS = [
 ]
 
 QWEN25_TEMPLATE = (
-    "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}<|im_start|>system\n"
-    "You are a helpful assistant.<|im_end|>\n{% endif %}<|im_start|>{{ message['role'] }}\n"
+    "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}"
+    "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n{% endif %}"
+    "<|im_start|>{{ message['role'] }}\n"
     "{% if message['content'] is string %}{{ message['content'] }}<|im_end|>\n{% else %}"
-    "{% for content in message['content'] %}{% if content['type'] == 'image' or 'image' in content %}"
-    "<|vision_start|><|image_pad|><|vision_end|>{% elif 'text' in content %}{{ content['text'] }}{% endif %}{% endfor %}"
-    "<|im_end|>\n{% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    "{% for content in message['content'] %}"
+    "{% if content['type'] == 'image' or 'image' in content %}"
+    "<|vision_start|><|image_pad|><|vision_end|>"
+    "{% elif 'text' in content %}{{ content['text'] }}{% endif %}{% endfor %}"
+    "<|im_end|>\n{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 QWEN3_TEMPLATE = QWEN25_TEMPLATE.replace(
-    "{% if loop.first and message['role'] != 'system' %}<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n{% endif %}",
+    "{% if loop.first and message['role'] != 'system' %}"
+    "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n{% endif %}",
     "",
 )
 SMOL_TEMPLATE = (
-    "<|im_start|>{% for message in messages %}{{message['role'] | capitalize}}{% if message['content'][0]['type'] == 'image' %}"
-    "{{':'}}{% else %}{{': '}}{% endif %}{% for line in message['content'] %}{% if line['type'] == 'text' %}{{line['text']}}"
-    "{% elif line['type'] == 'image' %}{{ '<image>' }}{% endif %}{% endfor %}<end_of_utterance>\n{% endfor %}"
+    "<|im_start|>{% for message in messages %}{{message['role'] | capitalize}}"
+    "{% if message['content'][0]['type'] == 'image' %}{{':'}}{% else %}{{': '}}{% endif %}"
+    "{% for line in message['content'] %}{% if line['type'] == 'text' %}{{line['text']}}"
+    "{% elif line['type'] == 'image' %}{{ '<image>' }}{% endif %}{% endfor %}"
+    "<end_of_utterance>\n{% endfor %}"
     "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"
 )
 GEMMA_TEMPLATE = (
-    "{{ bos_token }}\n{%- if messages[0]['role'] == 'system' -%}\n    {%- if messages[0]['content'] is string -%}\n"
-    "        {%- set first_user_prefix = messages[0]['content'] + '\n\n' -%}\n    {%- else -%}\n"
-    "        {%- set first_user_prefix = messages[0]['content'][0]['text'] + '\n\n' -%}\n    {%- endif -%}\n"
-    '    {%- set loop_messages = messages[1:] -%}\n{%- else -%}\n    {%- set first_user_prefix = "" -%}\n'
-    "    {%- set loop_messages = messages -%}\n{%- endif -%}\n{%- for message in loop_messages -%}\n"
+    "{{ bos_token }}\n"
+    "{%- if messages[0]['role'] == 'system' -%}\n"
+    "    {%- if messages[0]['content'] is string -%}\n"
+    "        {%- set first_user_prefix = messages[0]['content'] + '\n\n' -%}\n"
+    "    {%- else -%}\n"
+    "        {%- set first_user_prefix = messages[0]['content'][0]['text'] + '\n\n' -%}\n"
+    "    {%- endif -%}\n"
+    "    {%- set loop_messages = messages[1:] -%}\n"
+    "{%- else -%}\n"
+    '    {%- set first_user_prefix = "" -%}\n'
+    "    {%- set loop_messages = messages -%}\n"
+    "{%- endif -%}\n"
+    "{%- for message in loop_messages -%}\n"
     "    {%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}\n"
-    '        {{ raise_exception("Conversation roles must alternate user/assistant/user/assistant/...") }}\n    {%- endif -%}\n'
-    "    {%- if (message['role'] == 'assistant') -%}\n        {%- set role = \"model\" -%}\n    {%- else -%}\n"
-    "        {%- set role = message['role'] -%}\n    {%- endif -%}\n"
+    '        {{ raise_exception("Conversation roles must alternate '
+    'user/assistant/user/assistant/...") }}\n'
+    "    {%- endif -%}\n"
+    "    {%- if (message['role'] == 'assistant') -%}\n"
+    '        {%- set role = "model" -%}\n'
+    "    {%- else -%}\n"
+    "        {%- set role = message['role'] -%}\n"
+    "    {%- endif -%}\n"
     "    {{ '<start_of_turn>' + role + '\n' + (first_user_prefix if loop.first else \"\") }}\n"
-    "    {%- if message['content'] is string -%}\n        {{ message['content'] | trim }}\n"
-    "    {%- elif message['content'] is iterable -%}\n        {%- for item in message['content'] -%}\n"
-    "            {%- if item['type'] == 'image' -%}\n                {{ '<start_of_image>' }}\n"
-    "            {%- elif item['type'] == 'text' -%}\n                {{ item['text'] | trim }}\n            {%- endif -%}\n"
-    '        {%- endfor -%}\n    {%- else -%}\n        {{ raise_exception("Invalid content type") }}\n    {%- endif -%}\n'
-    "    {{ '<end_of_turn>\n' }}\n{%- endfor -%}\n{%- if add_generation_prompt -%}\n    {{'<start_of_turn>model\n'}}\n{%- endif -%}\n"
+    "    {%- if message['content'] is string -%}\n"
+    "        {{ message['content'] | trim }}\n"
+    "    {%- elif message['content'] is iterable -%}\n"
+    "        {%- for item in message['content'] -%}\n"
+    "            {%- if item['type'] == 'image' -%}\n"
+    "                {{ '<start_of_image>' }}\n"
+    "            {%- elif item['type'] == 'text' -%}\n"
+    "                {{ item['text'] | trim }}\n"
+    "            {%- endif -%}\n"
+    "        {%- endfor -%}\n"
+    "    {%- else -%}\n"
+    '        {{ raise_exception("Invalid content type") }}\n'
+    "    {%- endif -%}\n"
+    "    {{ '<end_of_turn>\n' }}\n"
+    "{%- endfor -%}\n"
+    "{%- if add_generation_prompt -%}\n"
+    "    {{'<start_of_turn>model\n'}}\n"
+    "{%- endif -%}\n"
 )
-# As the llava-hf checkpoints have them: the images first, then the texts. IN_PLACE keeps each image where it stands.
+# As the llava-hf checkpoints have them: the images first, then the texts.
+# IN_PLACE keeps each image where it stands.
 VICUNA_TEMPLATE = (
-    "{% for message in messages %}{% if message['role'] != 'system' %}{{ message['role'].upper() + ': ' }}{% endif %}"
-    "{% for content in message['content'] | selectattr('type', 'equalto', 'image') %}{{ '<image>\n' }}{% endfor %}"
-    "{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}{{ content['text'] + ' ' }}{% endfor %}"
+    "{% for message in messages %}{% if message['role'] != 'system' %}"
+    "{{ message['role'].upper() + ': ' }}{% endif %}"
+    "{% for content in message['content'] | selectattr('type', 'equalto', 'image') %}"
+    "{{ '<image>\n' }}{% endfor %}"
+    "{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}"
+    "{{ content['text'] + ' ' }}{% endfor %}"
     "{% endfor %}{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}"
 )
 MISTRAL_TEMPLATE = (
-    "{% for message in messages %}{% if message['role'] == 'system' %}{{ '<<SYS>>\n' + message['content'][0]['text'] + '\n<</SYS>>\n\n' }}"
+    "{% for message in messages %}{% if message['role'] == 'system' %}"
+    "{{ '<<SYS>>\n' + message['content'][0]['text'] + '\n<</SYS>>\n\n' }}"
     "{% elif message['role'] == 'user' %}{{ '[INST] ' }}"
-    "{% for content in message['content'] | selectattr('type', 'equalto', 'image') %}{{ '<image>\n' }}{% endfor %}"
-    "{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}{{ content['text'] }}{% endfor %}{{ ' [/INST]' }}"
-    "{% elif message['role'] == 'assistant' %}{{ ' ' + message['content'][0]['text'] + '</s> ' }}{% endif %}{% endfor %}"
+    "{% for content in message['content'] | selectattr('type', 'equalto', 'image') %}"
+    "{{ '<image>\n' }}{% endfor %}"
+    "{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}"
+    "{{ content['text'] }}{% endfor %}{{ ' [/INST]' }}"
+    "{% elif message['role'] == 'assistant' %}{{ ' ' + message['content'][0]['text'] + '</s> ' }}"
+    "{% endif %}{% endfor %}"
 )
 ONEVISION_TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' }}"
-    "{% for content in message['content'] | selectattr('type', 'equalto', 'image') %}{{ '<image>\n' }}{% endfor %}"
-    "{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}{{ content['text'] }}{% endfor %}"
-    "{{ '<|im_end|>' + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    "{% for content in message['content'] | selectattr('type', 'equalto', 'image') %}"
+    "{{ '<image>\n' }}{% endfor %}"
+    "{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}"
+    "{{ content['text'] }}{% endfor %}"
+    "{{ '<|im_end|>' + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 
 
 def train_byte_bpe(special, split):
-    """A byte-level BPE with the pre-tokenizers `split`; special tokens behind the vocabulary, as the published ones have them."""
+    """A byte-level BPE with the pre-tokenizers `split`; special tokens behind the vocabulary,
+    as the published ones have them."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(split)
     tokenizer.decoder = decoders.ByteLevel()
@@ -190,8 +238,8 @@ def smol_tokenizer():
 
 
 def train_gemma_sentencepiece(path):
-    """As Gemma's is made: writes tokenizer.model, whose turns and runs are symbols of their own; vocabulary and merges as transformers
-    converts them."""
+    """As Gemma's is made: writes tokenizer.model, whose turns and runs are symbols of their own;
+    vocabulary and merges as transformers converts them."""
     import sentencepiece
     from transformers.convert_slow_tokenizer import generate_merges
 
@@ -245,8 +293,8 @@ def train_gemma_bpe():
 
 
 def gemma_tokenizer(path, spec):
-    """As Gemma's: bytes for what it does not know, no prefix, runs of newlines and spaces as tokens of their own; the image's token
-    last."""
+    """As Gemma's: bytes for what it does not know, no prefix, runs of newlines and spaces as tokens
+    of their own; the image's token last."""
     vocab, merges = (
         train_gemma_sentencepiece(path) if spec.get("sentencepiece") else train_gemma_bpe()
     )
@@ -910,7 +958,8 @@ def template_of(spec):
 
 
 def wide_tokenizer(path, spec):
-    """Writes and returns the tokenizer of a LLaVA's decoder: Qwen2's form, or Llama's and Mistral's."""
+    """Writes and returns the tokenizer of a LLaVA's decoder: Qwen2's form,
+    or Llama's and Mistral's."""
     if spec["decoder"] != "qwen2":
         write_tokenizer(path, dict(prefix="normalizer"))
         return Tokenizer.from_file(str(path / "tokenizer.json"))
@@ -922,7 +971,8 @@ def wide_tokenizer(path, spec):
 
 
 def write_wide_processor(path, spec):
-    """The processor of a LLaVA of another tower or decoder, whose tokenizer lies in `path` already."""
+    """The processor of a LLaVA of another tower or decoder,
+    whose tokenizer lies in `path` already."""
     tokenizer = AutoTokenizer.from_pretrained(path)
     tokenizer.chat_template = template_of(spec)
     side, patch = spec["vision"]["image_size"], spec["vision"]["patch_size"]
@@ -1027,8 +1077,8 @@ def write_processor(path, spec, tokenizer):
 
 
 def random_weights(model, seed):
-    """Unit-variance activations all the way down, as checkpoints.random_weights has them; special tokens are never the likeliest
-    but for the one that ends answers."""
+    """Unit-variance activations all the way down, as checkpoints.random_weights has them;
+    special tokens are never the likeliest but for the one that ends answers."""
     generator = torch.Generator().manual_seed(seed)
     zero_centred = {
         id(module.weight) for module in model.modules() if isinstance(module, Gemma3RMSNorm)
@@ -1074,7 +1124,8 @@ def random_weights(model, seed):
 
 
 def build(name, path, seed=0):
-    """Writes checkpoint `name` of SPECS into `path` (an HF model directory) and returns the path."""
+    """Writes checkpoint `name` of SPECS into `path` (an HF model directory)
+    and returns the path."""
     spec = copy.deepcopy(SPECS[name])
     path = pathlib.Path(path)
     path.mkdir(parents=True)

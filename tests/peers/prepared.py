@@ -1,4 +1,5 @@
-"""Prepared data of version 2, read as src/data/prepared.h and what it names describe it, without lft."""
+"""Prepared data of version 2, read as src/data/prepared.h and what it names describe it,
+without lft."""
 
 import collections
 import json
@@ -24,7 +25,8 @@ def records(folder, kind, count):
 
 
 def unpack(packed, tiles, height, width):
-    """zlib, then LOCO-I's median undone for all planes at once, then green given back to red and blue."""
+    """zlib, then LOCO-I's median undone for all planes at once,
+    then green given back to red and blue."""
     planes = (
         np.frombuffer(zlib.decompress(packed), np.uint8)
         .reshape(3 * tiles, height, width)

@@ -1,4 +1,5 @@
-"""The PyTorch side, against transformers, PEFT and PIL alone: prompts, labels, pixels, log-probabilities, decoding, the training loop."""
+"""The PyTorch side, against transformers, PEFT and PIL alone: prompts, labels, pixels,
+log-probabilities, decoding, the training loop."""
 
 import math
 import pathlib
@@ -24,7 +25,8 @@ SYSTEM = (
 
 
 def render(template, turns, generate=False):
-    """Text and supervised character spans of [(question, answer), ...]. With `generate` the last answer is left out."""
+    """Text and supervised character spans of [(question, answer), ...].
+    With `generate` the last answer is left out."""
     text, spans = SYSTEM + " " if template == "llava-v1" else "", []
     for number, (question, answer) in enumerate(turns):
         if template == "llava-hf" and number > 0:
@@ -54,7 +56,8 @@ def expand_to_square(image, mean):
 
 
 class Peer:
-    """A checkpoint as transformers sees it, stored in `dtype`; with `adapter`, as PEFT sees it (the adapter in float32)."""
+    """A checkpoint as transformers sees it, stored in `dtype`; with `adapter`,
+    as PEFT sees it (the adapter in float32)."""
 
     def __init__(self, path, adapter=None, trainable=False, dtype=torch.float32):
         self.path = pathlib.Path(path)
@@ -77,9 +80,11 @@ class Peer:
         return images
 
     def encode(self, row, root, template="llava-v1", fit="pad", generate=False):
-        """A dataset row -> input_ids, labels (lists; image positions expanded) and pixel_values or None.
+        """A dataset row -> input_ids, labels (lists; image positions expanded)
+        and pixel_values or None.
 
-        The ids are the processor's; the labels come from the tokenizer's offsets in the text before expansion.
+        The ids are the processor's; the labels come from the tokenizer's offsets
+        in the text before expansion.
         """
         text, spans = render(template, turns_of(row), generate)
         images = self.pixels([pathlib.Path(root) / name for name in images_of(row)], fit)
@@ -143,7 +148,8 @@ def make_batch(samples):
 
 
 def step_batches(samples, batch_size, grad_accum, steps):
-    """The micro-batches of each optimizer step, in file order: an epoch keeps its short last batch, a group never spans epochs."""
+    """The micro-batches of each optimizer step, in file order: an epoch keeps its short last batch,
+    a group never spans epochs."""
     out = []
     while len(out) < steps:
         micro = [samples[at : at + batch_size] for at in range(0, len(samples), batch_size)]
@@ -166,7 +172,8 @@ SCHEDULES = dict(
 
 
 def make_optimizer(model, optim, steps):
-    """AdamW over every parameter that requires a gradient, and its schedule. `optim` has the recipe's keys."""
+    """AdamW over every parameter that requires a gradient, and its schedule.
+    `optim` has the recipe's keys."""
     named = [
         (name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad
     ]
@@ -196,7 +203,8 @@ def make_optimizer(model, optim, steps):
 
 
 def sum_loss(model, micro):
-    """Cross entropy over the supervised tokens of a micro-batch, summed; in float32 whatever the logits are."""
+    """Cross entropy over the supervised tokens of a micro-batch, summed;
+    in float32 whatever the logits are."""
     batch = make_batch(micro)
     labels = batch.pop("labels")
     logits = model(**batch).logits.float()
@@ -238,7 +246,8 @@ def train(model, samples, optim, batch_size, grad_accum, steps):
 
 
 def file_key(name):
-    """A PEFT parameter's name in memory -> its key in adapter_model.safetensors (dialect of transformers 4.52 to 5.5)."""
+    """A PEFT parameter's name in memory -> its key in adapter_model.safetensors
+    (dialect of transformers 4.52 to 5.5)."""
     name = (
         name.replace(".modules_to_save.default", "")
         .replace(".lora_A.default", ".lora_A")

@@ -1,7 +1,8 @@
-"""What vLLM and SGLang say of an adapter, and what they add to which weight: their own published code, run without them.
+"""What vLLM and SGLang say of an adapter, and what they add to which weight:
+their own published code, run without them.
 
-Each function and class is taken out of its file in .deps/servers (scripts/servers.txt) and run as it is; what it imports
-of the server is either taken out the same way or not used here.
+Each function and class is taken out of its file in .deps/servers (scripts/servers.txt) and run
+as it is; what it imports of the server is either taken out the same way or not used here.
 """
 
 import __future__
@@ -74,7 +75,8 @@ def vllm():
 
 
 def vllm_updates(adapter, peft, rank):
-    """{module: delta W} of an adapter for the model under `peft`, served with --max-lora-rank `rank`."""
+    """{module: delta W} of an adapter for the model under `peft`,
+    served with --max-lora-rank `rank`."""
     code = vllm()
     assert rank in typing.get_args(code.MaxLoRARanks)
     try:
@@ -129,7 +131,8 @@ def sglang():
 
 
 def sglang_updates(adapter, text_config):
-    """{module: delta W} of an adapter for a decoder of this config; q, k, v and gate, up as one matrix each."""
+    """{module: delta W} of an adapter for a decoder of this config;
+    q, k, v and gate, up as one matrix each."""
     code = sglang()
     try:
         config = code.LoRAConfig(str(adapter))

@@ -1,8 +1,10 @@
-"""optim.name: adamw8bit beside bitsandbytes' AdamW8bit on the CPU, one update at a time from bitsandbytes' own state.
+"""optim.name: adamw8bit beside bitsandbytes' AdamW8bit on the CPU, one update at a time
+from bitsandbytes' own state.
 
-lft's side is the program tests/adamw8_driver of the build folder, which LFT_BUILD names (build). bitsandbytes quantises in two ways: its GPU
-kernels and the plain one of its CPU backend (taken for float64) look for the nearest value of the map; the CPU's fast one (float32, which
-AdamW8bit takes there) rounds to one of 65,536 equal steps of [-1, 1] first. lft looks for the nearest value.
+lft's side is the program tests/adamw8_driver of the build folder, which LFT_BUILD names (build).
+bitsandbytes quantises in two ways: its GPU kernels and the plain one of its CPU backend (taken for
+float64) look for the nearest value of the map; the CPU's fast one (float32, which AdamW8bit takes
+there) rounds to one of 65,536 equal steps of [-1, 1] first. lft looks for the nearest value.
 """
 
 import bitsandbytes
@@ -19,7 +21,8 @@ STEPS = 6
 
 
 def drive(folder, cases):
-    """cases: key -> dict(param, grad, rates, and perhaps the state). Returns what the driver wrote."""
+    """cases: key -> dict(param, grad, rates, and perhaps the state).
+    Returns what the driver wrote."""
     tensors = {
         f"{name}.{key}": tensor.detach().clone().contiguous()
         for key, case in cases.items()
@@ -39,7 +42,8 @@ def spread(absmax, count):
 
 
 def awkward(count, seed):
-    """Normal numbers over many decades, with blocks of zeros, one of a single size and one of denormals."""
+    """Normal numbers over many decades, with blocks of zeros, one of a single size
+    and one of denormals."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(count, generator=generator) * 10 ** (
         torch.rand(count, generator=generator) * -8
@@ -52,7 +56,8 @@ def awkward(count, seed):
 
 @pytest.fixture(scope="module")
 def quantised(tmp_path_factory):
-    """With both betas and the learning rate 0 the moments become g and g * g: what is stored is their quantisation. (g, lft's output)"""
+    """With both betas and the learning rate 0 the moments become g and g * g:
+    what is stored is their quantisation. (g, lft's output)"""
     grad = awkward(40_000 + 77, 1)
     case = {
         "param": torch.zeros_like(grad),
@@ -87,7 +92,8 @@ def test_quantising_is_bitsandbytes(kind, quantised):
     assert torch.equal(
         codes[live].long(), nearest(values, exact.float())[live]
     )  # one rounding: that of the quotient
-    # Theirs multiplies by a rounded reciprocal and rounds two distances: four roundings in all beside ours.
+    # Theirs multiplies by a rounded reciprocal and rounds two distances:
+    # four roundings in all beside ours.
     slack = 6 * UNIT * exact.abs()
     low, high = nearest(values, exact - slack), nearest(values, exact + slack)
     regular = live & (scale > 2.0**-126)  # the reciprocal of a denormal is infinite
@@ -119,7 +125,8 @@ def rates(lr, weight_decay, step):
 
 @pytest.fixture(scope="module")
 def updates(tmp_path_factory):
-    """key -> (before, grad, rates, after) of bitsandbytes, and lft's update from the same `before`."""
+    """key -> (before, grad, rates, after) of bitsandbytes,
+    and lft's update from the same `before`."""
     theirs, cases = {}, {}
     for count in (4095, 4096, 5001, 70_000):
         lr, beta1, beta2, eps, weight_decay, _ = rates(0.01, 0.1, 1).tolist()
@@ -176,7 +183,8 @@ def test_an_update_is_bitsandbytes(count, step, updates):
         beta1 * m0 + (1 - beta1) * g,
         beta2 * moment("exp_avg_sq", unsigned) + (1 - beta2) * g * g,
     )
-    # Roundings of either side, of sums and products no larger than these, four of them in bitsandbytes' map.
+    # Roundings of either side, of sums and products no larger than these,
+    # four of them in bitsandbytes' map.
     m_error = 14 * UNIT * (m0.abs() + g.abs())
     v_error = 14 * UNIT * v + 2.0**-148  # the last: of denormals
     slope = lr / (1 - beta1**step) / ((v / (1 - beta2**step)).sqrt() + eps)

@@ -1,4 +1,5 @@
-"""Adapters and merged checkpoints travel both ways between lft, PEFT and transformers, and mean the same."""
+"""Adapters and merged checkpoints travel both ways between lft, PEFT and transformers,
+and mean the same."""
 
 import json
 import re
@@ -68,7 +69,8 @@ def test_lfts_adapter_in_peft(case, trained, model_dir, images, rows_file, tmp_p
     config = json.loads((adapter / "adapter_config.json").read_text())
     options = ADAPTERS[CASES[case]["adapter"]]
     assert config["peft_type"] == "LORA"
-    # Full names, which SGLang reads too; each that PEFT has is one of them, and PEFT's own list is no other.
+    # Full names, which SGLang reads too; each that PEFT has is one of them,
+    # and PEFT's own list is no other.
     named = {name for name, module in peer.model.named_modules() if hasattr(module, "lora_A")}
     assert {name.removeprefix("base_model.model.") for name in named} <= set(
         config["target_modules"]
@@ -178,7 +180,8 @@ def messages_of(item, system):
 def test_a_merged_model_is_asked_right_by_who_is_told_nothing(
     checkpoint, template, model_dir, peft_adapter, images, rows_file, tmp_path
 ):
-    """Its files have the template and the fit: old layout and new, images of any form, several turns, a system text."""
+    """Its files have the template and the fit: old layout and new, images of any form,
+    several turns, a system text."""
     adapter, merged = tmp_path / "adapter", tmp_path / "merged"
     shutil.copytree(peft_adapter(checkpoint, "llm"), adapter)
     write_notes(adapter, template, "pad")

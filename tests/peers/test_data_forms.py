@@ -1,5 +1,6 @@
-"""The same 200 rows as JSON, data: URIs, tar, Parquet and Arrow give one adapter, bit for bit, also gone on from in the middle of an epoch.
-Tar files are Python's, Parquet and Arrow files pyarrow's, laid out as Hugging Face's data sets are; what is cut or lacks a column is refused."""
+"""The same 200 rows as JSON, data: URIs, tar, Parquet and Arrow give one adapter, bit for bit, also
+gone on from in the middle of an epoch. Tar files are Python's, Parquet and Arrow files pyarrow's,
+laid out as Hugging Face's data sets are; what is cut or lacks a column is refused."""
 
 import base64
 import io

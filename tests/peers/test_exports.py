@@ -1,4 +1,5 @@
-"""What lft export writes for PEFT and for servers is what base and adapter were, as PEFT computes it."""
+"""What lft export writes for PEFT and for servers is what base and adapter were,
+as PEFT computes it."""
 
 import json
 import shutil
@@ -8,7 +9,12 @@ import torch
 
 import reference
 from cases import ROWS
-from test_families import FAMILY_ROWS, FamilyPeer, family_adapter, family_dir  # noqa: F401, the fixtures
+from test_families import (  # noqa: F401, the fixtures
+    FAMILY_ROWS,
+    FamilyPeer,
+    family_adapter,
+    family_dir,
+)
 from tools import lft
 
 TOLERANCE = 1e-3  # nats
@@ -64,8 +70,14 @@ def test_a_whole_projector_is_merged_for_vllm(model_dir, peft_adapter, images, t
     )  # of the base that it names
 
 
-def test_all_but_the_decoder_is_merged_for_sglang(family_dir, family_adapter, images, tmp_path):  # noqa: F811
-    """SGLang 0.5.23 reads r and lora_alpha, a list of names whose last parts it knows, and no other scale."""
+def test_all_but_the_decoder_is_merged_for_sglang(
+    family_dir,  # noqa: F811
+    family_adapter,  # noqa: F811
+    images,
+    tmp_path,
+):
+    """SGLang 0.5.23 reads r and lora_alpha, a list of names whose last parts it knows,
+    and no other scale."""
     name, adapter = "qwen3_gqa", tmp_path / "adapter"
     shutil.copytree(family_adapter(name), adapter)
     config = json.loads((adapter / "adapter_config.json").read_text())

@@ -1,6 +1,8 @@
-"""Each family beside LLaVA-1.5 against transformers and PEFT: tokens, pixels, scores, answers, training, adapters, merges. FP32.
+"""Each family beside LLaVA-1.5 against transformers and PEFT: tokens, pixels, scores, answers,
+training, adapters, merges. FP32.
 
-The prompts are the models' own Jinja, rendered by transformers; the labels are found in the ids, without offsets.
+The prompts are the models' own Jinja, rendered by transformers; the labels are found in the ids,
+without offsets.
 """
 
 import contextlib
@@ -81,8 +83,9 @@ def is_gemma(name):
 
 
 def wide_text(decoder, item, generate):
-    """The prompt of a LLaVA of another tower or decoder, its images where the row has them; after which text answers begin, and
-    which ends them. Where images come first it is the Jinja's (test_family_text)."""
+    """The prompt of a LLaVA of another tower or decoder, its images where the row has them; after
+    which text answers begin, and which ends them.
+    Where images come first it is the Jinja's (test_family_text)."""
     if decoder == "llama":
         return reference.render("llava-v1", reference.turns_of(item), generate)[0]
     text = ""
@@ -322,13 +325,22 @@ def test_greedy_answers(name, family_dir, family_peer, images, tmp_path):
 
 def targets_of(name):
     """LoRA on decoder, projector and vision tower, as PEFT names them."""
-    decoder = r".*(language_model|text_model).*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
+    decoder = (
+        r".*(language_model|text_model).*"
+        r"\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
+    )
     if is_gemma(name):  # its projector has no linear layer
         return rf"({decoder})|(.*vision_tower.*\.(q_proj|k_proj|v_proj|out_proj|fc1|fc2))"
     if is_wide(name):
-        return rf"({decoder})|(.*multi_modal_projector\.linear_[12])|(.*vision_tower.*\.(q_proj|k_proj|v_proj|out_proj|fc1|fc2))"
+        return (
+            rf"({decoder})|(.*multi_modal_projector\.linear_[12])"
+            r"|(.*vision_tower.*\.(q_proj|k_proj|v_proj|out_proj|fc1|fc2))"
+        )
     if is_smol(name):
-        return rf"({decoder})|(.*connector.*\.proj)|(.*vision_model.*\.(q_proj|k_proj|v_proj|out_proj|fc1|fc2))"
+        return (
+            rf"({decoder})|(.*connector.*\.proj)"
+            r"|(.*vision_model.*\.(q_proj|k_proj|v_proj|out_proj|fc1|fc2))"
+        )
     tower = r".*visual\.blocks.*\.(qkv|proj|gate_proj|up_proj|down_proj|linear_fc1|linear_fc2)"
     merger = r".*visual\.merger\.(mlp\.0|mlp\.2|linear_fc1|linear_fc2)"
     deep = r".*visual\.deepstack_merger_list\.\d+\.linear_fc[12]"
@@ -387,7 +399,8 @@ def test_pefts_adapter_and_its_merge(
         > 0.05
     )
     lft("merge", "--model", family_dir(name), "--adapter", adapter, "--out", merged)
-    # A merged matrix of a BF16 checkpoint is rounded to BF16, of relative size 2^-9: logits of a deviation of 2 after a dozen of them.
+    # A merged matrix of a BF16 checkpoint is rounded to BF16, of relative size 2^-9:
+    # logits of a deviation of 2 after a dozen of them.
     narrow = families.SPECS[name].get("dtype") == torch.bfloat16
     scored, told_nothing = (
         score(tmp_path / "merged.jsonl", merged, family_rows, images),
@@ -401,7 +414,8 @@ def test_pefts_adapter_and_its_merge(
 
 
 def check_prompts(peer, scored, images):
-    """The merged model's own chat template and processor give lft's ids: an image, and a line's end after it."""
+    """The merged model's own chat template and processor give lft's ids: an image,
+    and a line's end after it."""
     for item, line in zip(FAMILY_ROWS[:4], scored):
         text = peer.tokenizer.apply_chat_template(
             messages_of(item, mark="<image>\n"), tokenize=False
@@ -552,7 +566,8 @@ def test_packed_passes_and_recomputation_give_the_same_steps(
     "name", ["qwen25_gqa", "qwen3_gqa", "smol_tied", "llava_qwen2_siglip", "gemma_gqa"]
 )
 def test_steps_over_an_nf4_base(name, family_dir, family_adapter, images, family_rows, tmp_path):
-    """transformers over what the decoder's codes stand for, which test_nf4 checks, and the rest in BF16; biases, too."""
+    """transformers over what the decoder's codes stand for, which test_nf4 checks,
+    and the rest in BF16; biases, too."""
     start, steps = family_adapter(name), 3
     path = make_recipe(
         name,
@@ -603,7 +618,8 @@ def test_prepared_rows_score_as_the_files_they_came_from(
 
 
 def pixels_of(peer, extra):
-    """What the processor made, as the photographs' tiles in uint8, one array of [tiles, 3, height, width] an image or all tiles."""
+    """What the processor made, as the photographs' tiles in uint8, one array of
+    [tiles, 3, height, width] an image or all tiles."""
     mean, std = (
         torch.tensor(peer.colours[key]).view(1, 3, 1, 1) for key in ("image_mean", "image_std")
     )

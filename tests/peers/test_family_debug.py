@@ -1,4 +1,5 @@
-"""The proof, the nan hunt, shapes, the summary, overfit and verify-resume on each family: healthy, and with one thing planted."""
+"""The proof, the nan hunt, shapes, the summary, overfit and verify-resume on each family: healthy,
+and with one thing planted."""
 
 import functools
 import re
@@ -161,7 +162,8 @@ def test_the_memory_plan_is_within_a_tenth_of_what_tensors_take(name, mode, reci
         lft("check", path).stdout.split("predicted for")[1],
         re.MULTILINE,
     )
-    # Up to "pixels"; after it come the loader's threads, stacks and libraries, which are no tensors of the step.
+    # Up to "pixels"; after it come the loader's threads, stacks and libraries,
+    # which are no tensors of the step.
     names = [part for part, _ in plan]
     planned = sum(bytes_of(size) for _, size in plan[: names.index("samples read ahead")])
     seen = lft("debug", "memory", path, "--out", tmp_path / "memory.html").stdout

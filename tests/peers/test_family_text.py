@@ -1,4 +1,5 @@
-"""Prompts and tokens of the families beside LLaVA-1.5 against transformers' Jinja and tokenizers, over odd texts and long ones."""
+"""Prompts and tokens of the families beside LLaVA-1.5 against transformers' Jinja and tokenizers,
+over odd texts and long ones."""
 
 import functools
 import random
@@ -13,12 +14,18 @@ from test_families import FamilyPeer, make_recipe, messages_of
 from tools import lft, write_rows
 
 TEXTS = {
-    "code": 'def f(x):\n\treturn {"k": [x ** 2, 1e-9]}  # ok\r\n\n\n    for (int i = 0; i < 10; ++i) { a[i] += b->c; }',
+    "code": (
+        'def f(x):\n\treturn {"k": [x ** 2, 1e-9]}  # ok\r\n\n\n'
+        "    for (int i = 0; i < 10; ++i) { a[i] += b->c; }"
+    ),
     "emoji": "👩‍👩‍👧‍👦 👍🏽 🇩🇪 ☕️ and 🤷‍♂️!!",
     "cjk": "今天天气很好。漢字かな交じり文、한국어 조합 각",
     "arabic": "السلام عليكم، كيف حالك؟ ١٢٣",
     "composed": "café naïve Ångström ñ ü ǘ ệ",
-    "decomposed": "cafe\u0301 nai\u0308ve A\u030angstro\u0308m n\u0303 u\u0308\u0301 e\u0323\u0302 \u1112\u1161\u11ab x\u0301\u0323 \u0301",
+    "decomposed": (
+        "cafe\u0301 nai\u0308ve A\u030angstro\u0308m n\u0303 u\u0308\u0301 e\u0323\u0302 "
+        "\u1112\u1161\u11ab x\u0301\u0323 \u0301"
+    ),
     "compatible": "ﬁ ① Ⅳ ½ ㎏ Ω \u212b \u2126 \uf900 \u0958",
     "digits": "12345678901234567890 3.14159 1,000,000 ٣٤٥ Ⅻ 2²",
     "spaces": "a  b   c\u00a0d\u2003e\t\tf \n\n\n g   ",
@@ -64,8 +71,8 @@ def test_tokens_of_odd_texts(name, family_dir, images, tmp_path):
 
 
 def conversations(seed, images_first=False):
-    """Fifty: with a system text, of several turns, with several images (where `images_first`, each on a line before the text), with
-    text alone."""
+    """Fifty: with a system text, of several turns, with several images (where `images_first`,
+    each on a line before the text), with text alone."""
     draw, rows = random.Random(seed), []
     words = ["the cat", "7 of 12", "naïve", "中文", "(a)", "two\nlines", "«x»", "end."]
     files = ["tiny.png", "strip.png", "turned.jpg"]
@@ -145,7 +152,8 @@ def test_fifty_conversations_of_a_wider_llava_are_its_own_jinja(name, family_dir
         assert ids == want[:MOST], item["id"]
 
 
-# Texts with special tokens; and the prompt around one, cut where the template's own special tokens end.
+# Texts with special tokens; and the prompt around one, cut where the template's
+# own special tokens end.
 SPECIALS = {
     "qwen25_gqa": (
         [
@@ -187,7 +195,8 @@ SPECIALS = {
 
 @pytest.mark.parametrize("name", SPECIALS)
 def test_special_tokens_in_a_text(name, family_dir, images, tmp_path):
-    """`text` is split_special_tokens of the stretch between the template's own, `special` what the processor does."""
+    """`text` is split_special_tokens of the stretch between the template's own,
+    `special` what the processor does."""
     peer, (texts, before, around, after) = FamilyPeer(name, family_dir(name)), SPECIALS[name]
     rows = [row(f"q{number}", [(text, "Yes.")]) for number, text in enumerate(texts)]
     data = write_rows(tmp_path / "rows.jsonl", rows)

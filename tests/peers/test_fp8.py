@@ -1,5 +1,5 @@
-"""model.base_dtype: fp8 beside torch's float8_e4m3fn: codes and scales bit for bit, products against torch._scaled_mm's definition in float64
-(its CPU kernel takes no scale a row).
+"""model.base_dtype: fp8 beside torch's float8_e4m3fn: codes and scales bit for bit,
+products against torch._scaled_mm's definition in float64 (its CPU kernel takes no scale a row).
 
 lft's side is the program tests/fp8_driver of the build folder, which LFT_BUILD names (build).
 """
@@ -42,7 +42,8 @@ def quantised(x):
 
 
 def product(a, b, tokens):
-    """Of codes and scales as torch._scaled_mm defines it, and what float32 sums and one rounding to bfloat16 may add."""
+    """Of codes and scales as torch._scaled_mm defines it, and what float32 sums and one rounding
+    to bfloat16 may add."""
     exact = (a[0].double() * a[1].double()) @ (b[0].double() * b[1].double()).t()
     magnitudes = (a[0].double().abs() * a[1].double()) @ (b[0].double().abs() * b[1].double()).t()
     assert exact.shape[0] == tokens

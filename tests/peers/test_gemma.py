@@ -1,4 +1,5 @@
-"""What Gemma 3 has alone: a projector without linear layers, files in the published spelling, pan and scan, windows in a long text."""
+"""What Gemma 3 has alone: a projector without linear layers, files in the published spelling,
+pan and scan, windows in a long text."""
 
 import json
 import shutil
@@ -81,7 +82,8 @@ def pefts(base, tmp_path_factory):
     return path
 
 
-# What stands in a key after "base_model.model.": as transformers from 5 on has it, before 5, and before 4.52.
+# What stands in a key after "base_model.model.": as transformers from 5 on has it,
+# before 5, and before 4.52.
 DIALECTS = {
     "newest": lambda key: key,
     "tower": lambda key: key.replace("model.vision_tower.", "model.vision_tower.vision_model."),
@@ -212,7 +214,8 @@ def test_windows_in_a_long_text(base, images, tmp_path):
 
 
 def test_steps_of_all_parameters(base, images, rows, tmp_path):
-    """Norms around 1, scaled embeddings that are the LM head too, the projection: gradients and updates are torch's."""
+    """Norms around 1, scaled embeddings that are the LM head too, the projection:
+    gradients and updates are torch's."""
     path = make_recipe(
         NAME, tmp_path / "run", base, rows, images, optim=dict(lr=3e-4), train=dict(max_steps=6)
     )

@@ -1,4 +1,5 @@
-"""Greedy answers equal those of transformers: with the whole sequence again for every token, and from generate()."""
+"""Greedy answers equal those of transformers: with the whole sequence again for every token,
+and from generate()."""
 
 import json
 import signal

@@ -1,6 +1,8 @@
-"""Exports for llama.cpp, run by it: ids, scores of texts and images, and LoRA beside what PEFT computes.
+"""Exports for llama.cpp, run by it: ids, scores of texts and images,
+and LoRA beside what PEFT computes.
 
-llama.cpp rounds what it multiplies to the matrix' type: with F16, in which BF16 is stored, some 5e-3 nats.
+llama.cpp rounds what it multiplies to the matrix' type:
+with F16, in which BF16 is stored, some 5e-3 nats.
 """
 
 import base64
@@ -16,7 +18,12 @@ from safetensors.torch import load_file, save_file
 import families
 from checkpoints import CORPUS
 from llama import Llama
-from test_families import FamilyPeer, family_adapter, family_dir, template_of  # noqa: F401, the fixtures
+from test_families import (  # noqa: F401, the fixtures
+    FamilyPeer,
+    family_adapter,
+    family_dir,
+    template_of,
+)
 from tools import lft, write_notes
 
 TEXT, IMAGE = 1e-2, 2e-2  # nats
@@ -47,7 +54,8 @@ def photograph(images, side):
 
 
 def with_blank_lines(path, out):
-    """The checkpoint with a token for a blank line, which llama.cpp looks for, and published SmolVLMs have."""
+    """The checkpoint with a token for a blank line, which llama.cpp looks for,
+    and published SmolVLMs have."""
     shutil.copytree(path, out)
     tokenizer = json.loads((out / "tokenizer.json").read_text())
     last = max(
@@ -75,7 +83,8 @@ def same(got, want, tolerance):
 
 
 def scaled(model, out):
-    """The checkpoint with a layer's up_proj so small and its down_proj so large that FP16 has not their values."""
+    """The checkpoint with a layer's up_proj so small and its down_proj so large
+    that FP16 has not their values."""
     shutil.copytree(model, out)
     [path] = out.glob("*.safetensors")
     tensors = load_file(path)
@@ -201,5 +210,8 @@ def test_a_dtype_is_of_gguf_and_has_a_name(family_dir, family_adapter, tmp_path)
 
 def template_text(name):
     if name == "smol_tied":
-        return "<|im_start|>User: What is this?<end_of_utterance>\nAssistant: A cat.<end_of_utterance>\n"
+        return (
+            "<|im_start|>User: What is this?<end_of_utterance>\n"
+            "Assistant: A cat.<end_of_utterance>\n"
+        )
     return "<|im_start|>user\nWhat is this?<|im_end|>\n<|im_start|>assistant\nA cat.<|im_end|>\n"

@@ -1,7 +1,9 @@
-"""The FP32 recovery makes no second copy of the frozen weights: peak memory of a run that recovers, on a model of 126 MB in BF16.
+"""The FP32 recovery makes no second copy of the frozen weights: peak memory of a run that recovers,
+on a model of 126 MB in BF16.
 
-Beside two runs in FP32 from the start, over the same base stored in BF16 and in FP32: the latter is what a recovery that widened the
-weights for good would hold. All three are the same process up to where the model loads, so the differences are differences in growth.
+Beside two runs in FP32 from the start, over the same base stored in BF16 and in FP32: the latter is
+what a recovery that widened the weights for good would hold. All three are the same process up to
+where the model loads, so the differences are differences in growth.
 """
 
 import os
@@ -18,12 +20,12 @@ from tools import BINARY, event_lines, step_lines, write_rows
 
 MIB = 2**20
 LAYER = 1376 * 512 * 4  # a widened layer of the decoder
-HEAD = (
-    32064 * 512 * 4
-)  # the largest layer: the LM head, widened whole where all logits are wanted, as at the end of a run
+# The largest layer: the LM head, widened whole where all logits are wanted, as at the end of a run.
+HEAD = 32064 * 512 * 4
 SLACK = 8 * MIB  # stacks, small allocations, pages; runs of the same recipe were within 3 MiB
 
-# Prints a child's peak. The child of a large process inherits that one's, so this small one stands between.
+# Prints a child's peak. The child of a large process inherits that one's,
+# so this small one stands between.
 LAUNCH = """
 import os, sys
 child = os.spawnv(os.P_NOWAIT, sys.argv[1], sys.argv[1:])
@@ -35,7 +37,8 @@ sys.exit(os.waitstatus_to_exitcode(status))
 
 @pytest.fixture(scope="module")
 def overflowing_base(tmp_path_factory):
-    """One layer's MLP is beyond FP16 inside; what comes out of it is as if nothing had been done. Both factors are exact in BF16."""
+    """One layer's MLP is beyond FP16 inside; what comes out of it is as if nothing had been done.
+    Both factors are exact in BF16."""
     path = checkpoints.build("cpu63m", tmp_path_factory.mktemp("large") / "cpu63m")
     tensors = load_file(path / "model.safetensors")
     mlp = "language_model.model.layers.4.mlp."
@@ -47,7 +50,8 @@ def overflowing_base(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def peak(overflowing_base, images, tmp_path_factory):
-    """(compute, base_dtype) -> output directory and peak memory in bytes of three steps of one image row each."""
+    """(compute, base_dtype) -> output directory and peak memory in bytes of three steps
+    of one image row each."""
 
     def train(compute, base_dtype):
         folder = tmp_path_factory.mktemp(f"{compute}-{base_dtype}")
@@ -74,7 +78,8 @@ def peak(overflowing_base, images, tmp_path_factory):
             log=dict(tensorboard=False),
         )
         (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-        # What is freed goes back to the system at once, so that the peak is memory in use and not what the allocator keeps for later.
+        # What is freed goes back to the system at once, so that the peak is memory in use
+        # and not what the allocator keeps for later.
         environment = dict(os.environ, OMP_NUM_THREADS="1", MALLOC_MMAP_THRESHOLD_="131072")
         command = [sys.executable, "-S", "-c", LAUNCH, BINARY, "train", str(folder / "recipe.yaml")]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)

@@ -1,14 +1,18 @@
-"""Two hundred steps of lft train in FP16 and BF16 beside PEFT under autocast and GradScaler, FP32 adapters on both sides, without dropout.
+"""Two hundred steps of lft train in FP16 and BF16 beside PEFT under autocast and GradScaler,
+FP32 adapters on both sides, without dropout.
 
-Losses: lft may differ from PEFT by no more than PEFT from itself when every element of its initial adapter moves by one BF16 ulp. Small
-rows, many of them and a low learning rate: the difference is then an average over many roundings, and not what a chaotic run amplified.
+Losses: lft may differ from PEFT by no more than PEFT from itself when every element of its initial
+adapter moves by one BF16 ulp. Small rows, many of them and a low learning rate: the difference is
+then an average over many roundings, and not what a chaotic run amplified.
 
-Skips: two runs whose gradients come near FP16's limit part for good once one of them skips and the other does not; from then on scale,
-schedule and weights are incomparable. So PEFT is led: at every step it has lft's scale, and it takes the step where lft took it. What is
-compared is whether PEFT's gradients overflow there. The scale is a factor of every intermediate gradient, so the largest of them is 2x
-beyond the limit exactly when they overflow at half the scale as well: there lft must skip. And lft may skip only where PEFT overflows;
-both sides round, so PEFT may be short of the limit by what FP16 loses in a chain of roundings. The scale grows soon and by much, so that
-a run meets both sides of the limit dozens of times.
+Skips: two runs whose gradients come near FP16's limit part for good once one of them skips and the
+other does not; from then on scale, schedule and weights are incomparable. So PEFT is led: at every
+step it has lft's scale, and it takes the step where lft took it. What is compared is whether PEFT's
+gradients overflow there. The scale is a factor of every intermediate gradient, so the largest of
+them is 2x beyond the limit exactly when they overflow at half the scale as well: there lft must
+skip. And lft may skip only where PEFT overflows; both sides round, so PEFT may be short of the
+limit by what FP16 loses in a chain of roundings. The scale grows soon and by much, so that a run
+meets both sides of the limit dozens of times.
 """
 
 import math
@@ -25,9 +29,9 @@ STEPS = 200
 DTYPES = dict(fp16=torch.float16, bf16=torch.bfloat16, fp32=torch.float32)
 SCALE = dict(init=65536.0, growth_factor=8.0, backoff_factor=0.5, growth_interval=6)
 OPTIM = dict(lr=2e-4, schedule="cosine", warmup_ratio=0.05, weight_decay=0.02, clip_grad_norm=1.0)
-CHAIN = (
-    16 * 2.0**-11
-)  # two hundred roundings of up to 2^-11, on both sides between the loss and a gradient, as a random walk
+# Two hundred roundings of up to 2^-11, on both sides between the loss and a gradient,
+# as a random walk.
+CHAIN = 16 * 2.0**-11
 
 CASES = {
     "fp16_every_tower": dict(
@@ -122,7 +126,8 @@ class Peft:
         return not all(gradient.isfinite().all() for gradient in self.gradients())
 
     def train(self):
-        """On its own, as autocast and GradScaler are meant to be used; returns one record a step."""
+        """On its own, as autocast and GradScaler are meant to be used;
+        returns one record a step."""
         scaler = torch.amp.GradScaler(
             "cpu",
             init_scale=SCALE["init"],
@@ -146,7 +151,8 @@ class Peft:
         return records
 
     def follow(self, lines):
-        """lft's steps over again; for each, whether PEFT's gradients overflow a little above lft's scale and at half of it."""
+        """lft's steps over again; for each, whether PEFT's gradients overflow a little above lft's
+        scale and at half of it."""
         records = []
         for group, line in zip(self.groups, lines, strict=True):
             scale, lr = line["loss_scale"], self.optimizer.param_groups[0]["lr"]
@@ -169,7 +175,8 @@ def skipped(line):
 
 @pytest.fixture(scope="module")
 def run(model_dir, peft_adapter, images, tmp_path_factory):
-    """case -> lft's output directory, its line of each step, and a maker of PEFT's side; lft is run once a module."""
+    """case -> lft's output directory, its line of each step, and a maker of PEFT's side;
+    lft is run once a module."""
     done = {}
 
     def get(name):
@@ -244,7 +251,8 @@ def test_lft_skips_where_peft_overflows(name, run):
         and sum(not record["near"] for record in led) >= 100
     )
 
-    # On its own, PEFT goes the same way, scale by scale, until a step within 2x of the limit parts them.
+    # On its own, PEFT goes the same way, scale by scale, until a step within 2x
+    # of the limit parts them.
     parted = next(
         (
             at

@@ -1,7 +1,9 @@
-"""optim.name: muon beside torch.optim.Muon on the CPU, and its update of other tensors beside torch.optim.AdamW.
+"""optim.name: muon beside torch.optim.Muon on the CPU, and its update of other tensors
+beside torch.optim.AdamW.
 
-lft's side is the program tests/rule_driver of the build folder, which LFT_BUILD names (build). Both sides run LibTorch's own products in
-BF16, from the same numbers: the trajectories of matrices are equal bit for bit.
+lft's side is the program tests/rule_driver of the build folder, which LFT_BUILD names (build).
+Both sides run LibTorch's own products in BF16, from the same numbers: the trajectories of matrices
+are equal bit for bit.
 """
 
 import pytest

@@ -12,7 +12,8 @@ BLOCK = 64
 
 
 def weights():
-    """Columns are whole blocks: bitsandbytes' CPU backend starts a new block at every row when it reads codes back, its GPU kernels do not."""
+    """Columns are whole blocks: bitsandbytes' CPU backend starts a new block at every row
+    when it reads codes back, its GPU kernels do not."""
     generator = torch.Generator().manual_seed(3)
     out = {}
     for rows, columns, deviation in ((64, 64, 0.02), (512, 1408, 0.02), (96, 4096, 1.0)):
@@ -34,8 +35,8 @@ def test_codes_and_values_equal_bitsandbytes(tmp_path):
             weight, blocksize=BLOCK, compress_statistics=True, quant_type="nf4"
         )
         assert torch.equal(ours[f"codes.{name}"], codes.flatten()), name
-        # The mean of the scales is a float32 sum in another order, off by an ulp or two; a scale whose distance from it lies that near the middle
-        # between two codes takes the other one.
+        # The mean of the scales is a float32 sum in another order, off by an ulp or two; a scale
+        # whose distance from it lies that near the middle between two codes takes the other one.
         assert abs(ours[f"scale_offset.{name}"].item() - state.offset.item()) <= 4e-7 * abs(
             state.offset.item()
         ), name

@@ -1,4 +1,5 @@
-"""Adapters as PEFT's own options make them: lft computes what PEFT does, or names what it does not read."""
+"""Adapters as PEFT's own options make them: lft computes what PEFT does,
+or names what it does not read."""
 
 import copy
 
@@ -105,7 +106,8 @@ REFUSED = {
 
 
 def foretells(peft, model_dir, adapter, unread=False):
-    """lft export --check lists something where vLLM refuses the adapter, or leaves out LoRA of the towers that it takes; and where lft does not read it."""
+    """lft export --check lists something where vLLM refuses the adapter, or leaves out LoRA
+    of the towers that it takes; and where lft does not read it."""
     try:
         vllm_updates(adapter, peft, rank=16)
         listed = unread or any(

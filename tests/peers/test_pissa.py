@@ -1,4 +1,5 @@
-"""PiSSA and LoRA+ against PEFT: the same start, the same steps, and an adapter that PEFT reads as plain LoRA on the original base."""
+"""PiSSA and LoRA+ against PEFT: the same start, the same steps, and an adapter that PEFT reads
+as plain LoRA on the original base."""
 
 import json
 
@@ -35,7 +36,8 @@ def run(model_dir, images, rows_file, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def peft_run(model_dir, images, tmp_path_factory):
-    """PEFT's: the model, its A and B before the first step, the records of its steps, and the adapter that it converted."""
+    """PEFT's: the model, its A and B before the first step, the records of its steps,
+    and the adapter that it converted."""
     folder = tmp_path_factory.mktemp("peft")
     peer = reference.Peer(model_dir(CASE["checkpoint"]))
     options = {key: value for key, value in ADAPTERS[CASE["adapter"]].items() if key != "targets"}

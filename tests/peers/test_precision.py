@@ -1,4 +1,5 @@
-"""lft in BF16 and FP16 beside torch.autocast: log-probabilities, gradients, and the loss scale at which these overflow."""
+"""lft in BF16 and FP16 beside torch.autocast: log-probabilities, gradients,
+and the loss scale at which these overflow."""
 
 import math
 
@@ -62,7 +63,8 @@ def test_scores_are_those_of_autocast(
     with autocast(dtype):
         torchs = [low.logprobs(*encoder.encode(item, images)) for item in ROWS]
 
-    # A log-probability is a difference of logits of up to 8, each rounded once at the end and carrying a dozen roundings of its layers.
+    # A log-probability is a difference of logits of up to 8, each rounded once at the end
+    # and carrying a dozen roundings of its layers.
     assert max(map(abs, differences(scored, torchs))) <= 60 * UNIT[dtype]
     # And lft's roundings cost no more than torch's do.
     ours, theirs = (
@@ -159,7 +161,8 @@ def test_gradients_are_those_of_autocast(
     }
     largest = max(want.values())
     for key, norm in want.items():
-        # Each gradient is right to some ten units (a random walk of its hundred roundings); its norm, to fewer. Sums that cancel are not.
+        # Each gradient is right to some ten units (a random walk of its hundred roundings);
+        # its norm, to fewer. Sums that cancel are not.
         assert got[key] == pytest.approx(
             norm, rel=12 * UNIT[dtype], abs=0.5 * UNIT[dtype] * largest
         ), key

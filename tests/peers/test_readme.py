@@ -1,4 +1,5 @@
-"""The Python that an adapter's README.md prints, run as it stands there but for its four names, answers as lft generate does."""
+"""The Python that an adapter's README.md prints, run as it stands there but for its four names,
+answers as lft generate does."""
 
 import contextlib
 import io

@@ -1,4 +1,5 @@
-"""lft's loss scaler beside torch.amp.GradScaler: 10,000 random steps for each of several settings, scale by scale and tracker by tracker.
+"""lft's loss scaler beside torch.amp.GradScaler: 10,000 random steps for each of several settings,
+scale by scale and tracker by tracker.
 
 lft's side is the program tests/scaler_driver of the build folder, which LFT_BUILD names (build).
 """
@@ -18,7 +19,8 @@ DRIVER = pathlib.Path(os.environ.get("LFT_BUILD", ROOT / "build")) / "tests" / "
 STEPS = 10_000
 FLOAT_MAX = torch.finfo(torch.float32).max
 
-# name: initial scale, growth factor, backoff factor, growth interval, share of steps with an infinite gradient
+# name: initial scale, growth factor, backoff factor, growth interval, share of steps
+# with an infinite gradient
 CASES = {
     "torch's own settings": (65536.0, 2.0, 0.5, 2000, 0.001),
     "every step grows or backs off": (65536.0, 2.0, 0.5, 1, 0.5),
@@ -74,7 +76,8 @@ def run_torch(init, growth, backoff, interval, flags):
 
 @pytest.fixture(scope="module")
 def lft_traces():
-    """name -> what the driver printed for the case: a list of (scale, tracker, taken), and perhaps an ("error", kind) at its end."""
+    """name -> what the driver printed for the case: a list of (scale, tracker, taken),
+    and perhaps an ("error", kind) at its end."""
     lines = []
     for name, (init, growth, backoff, interval, share) in CASES.items():
         flags = "".join("01"[flag] for flag in random_flags(name, share))
@@ -107,7 +110,8 @@ def test_scale_and_tracker_are_torchs(name, lft_traces):
     *settings, share = CASES[name]
     flags = random_flags(name, share)
     wanted = run_torch(*settings, flags)
-    # torch multiplies gradients by an infinity once 1 / scale is one; lft stops there with exit code 5.
+    # torch multiplies gradients by an infinity once 1 / scale is one;
+    # lft stops there with exit code 5.
     end = next((i + 1 for i, (scale, _, _) in enumerate(wanted) if not invertible(scale)), STEPS)
     assert (end < STEPS) == (name in STOPPING)
     got = lft_traces[name]

@@ -1,4 +1,5 @@
-"""lft score against transformers, from the image file to the log-probability, for every checkpoint, in float32."""
+"""lft score against transformers, from the image file to the log-probability,
+for every checkpoint, in float32."""
 
 import pytest
 import yaml

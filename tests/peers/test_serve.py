@@ -1,4 +1,5 @@
-"""lft serve: the openai client gets what lft generate prints; what is malformed, huge or slow is refused; a signal drains."""
+"""lft serve: the openai client gets what lft generate prints;
+what is malformed, huge or slow is refused; a signal drains."""
 
 import base64
 import concurrent.futures
@@ -219,20 +220,54 @@ BAD = {
     "no object": b"[]",
     "no messages": b'{"model": "served"}',
     "another model": b'{"model": "gpt", "messages": [{"role": "user", "content": "Q"}]}',
-    "ends with an answer": b'{"model": "served", "messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]}',
-    "a file": b'{"model": "served", "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "/etc/passwd"}}]}]}',
-    "an address": b'{"model": "served", "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://127.0.0.1/"}}]}]}',
-    "no image": b'{"model": "served", "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]}]}',
-    "tools": b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "tools": [{"type": "function"}]}',
+    "ends with an answer": (
+        b'{"model": "served", "messages": [{"role": "user", "content": "Q"}, '
+        b'{"role": "assistant", "content": "A"}]}'
+    ),
+    "a file": (
+        b'{"model": "served", "messages": [{"role": "user", "content": '
+        b'[{"type": "image_url", "image_url": {"url": "/etc/passwd"}}]}]}'
+    ),
+    "an address": (
+        b'{"model": "served", "messages": [{"role": "user", "content": '
+        b'[{"type": "image_url", "image_url": {"url": "http://127.0.0.1/"}}]}]}'
+    ),
+    "no image": (
+        b'{"model": "served", "messages": [{"role": "user", "content": '
+        b'[{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]}]}'
+    ),
+    "tools": (
+        b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], '
+        b'"tools": [{"type": "function"}]}'
+    ),
     "two answers": b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "n": 2}',
-    "a temperature of text": b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "temperature": "hot"}',
-    "a top_k of text": b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "top_k": "2"}',
-    "half a top_k": b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "top_k": 2.5}',
-    "a top_k below all": b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "top_k": -2}',
-    "a penalty of 0": b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "repetition_penalty": 0}',
-    "a penalty beyond all": b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "repetition_penalty": 1e9}',
-    "a penalty of truth": b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "repetition_penalty": true}',
-    "an unknown field": b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "best_of": 3}',
+    "a temperature of text": (
+        b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "temperature": "hot"}'
+    ),
+    "a top_k of text": (
+        b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "top_k": "2"}'
+    ),
+    "half a top_k": (
+        b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "top_k": 2.5}'
+    ),
+    "a top_k below all": (
+        b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "top_k": -2}'
+    ),
+    "a penalty of 0": (
+        b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], '
+        b'"repetition_penalty": 0}'
+    ),
+    "a penalty beyond all": (
+        b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], '
+        b'"repetition_penalty": 1e9}'
+    ),
+    "a penalty of truth": (
+        b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], '
+        b'"repetition_penalty": true}'
+    ),
+    "an unknown field": (
+        b'{"model": "served", "messages": [{"role": "user", "content": "Q"}], "best_of": 3}'
+    ),
     "deep": b'{"model": "served", "messages": ' + b"[" * 100000 + b"]" * 100000 + b"}",
     "no UTF-8": b'{"model": "served", "messages": [{"role": "user", "content": "\xff"}]}',
 }
@@ -325,9 +360,8 @@ def test_clients_that_leave_cost_no_answer(server):
     for _ in range(30):
         with socket.create_connection(("127.0.0.1", server.port)) as sock:
             sock.sendall(
-                b"POST /v1/chat/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-                % len(body)
-                + body
+                b"POST /v1/chat/completions HTTP/1.1\r\nContent-Type: application/json\r\n"
+                b"Content-Length: %d\r\n\r\n" % len(body) + body
             )
     started = time.monotonic()
     assert server.ask("Hello!").choices[0].message.content

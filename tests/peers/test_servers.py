@@ -1,4 +1,5 @@
-"""vLLM's and SGLang's own loaders take each export and add what PEFT adds; lft export --check foretells what they refuse or leave out."""
+"""vLLM's and SGLang's own loaders take each export and add what PEFT adds;
+lft export --check foretells what they refuse or leave out."""
 
 import json
 import re
@@ -83,7 +84,8 @@ def same(got, want):
 
 
 def joined(updates, config):
-    """q, k, v and gate, up of PEFT's one above the other, zeros where there is none, as SGLang has them."""
+    """q, k, v and gate, up of PEFT's one above the other, zeros where there is none,
+    as SGLang has them."""
     whole = {}
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     rows = dict.fromkeys(["gate_proj", "up_proj"], config.intermediate_size)
@@ -134,13 +136,23 @@ def test_vllm_adds_what_peft_adds_to_llava(name, model_dir, peft_adapter, tmp_pa
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_vllm_adds_what_peft_adds_to_each_family(name, family_dir, family_adapter, tmp_path):  # noqa: F811
+def test_vllm_adds_what_peft_adds_to_each_family(
+    name,
+    family_dir,  # noqa: F811
+    family_adapter,  # noqa: F811
+    tmp_path,
+):
     model, adapter = family_dir(name), family_adapter(name)
     compare_vllm(exported(adapter, model, "vllm", tmp_path / "out"), model, adapter)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("qwen")])
-def test_sglang_adds_what_peft_adds_to_the_decoder(name, family_dir, family_adapter, tmp_path):  # noqa: F811
+def test_sglang_adds_what_peft_adds_to_the_decoder(
+    name,
+    family_dir,  # noqa: F811
+    family_adapter,  # noqa: F811
+    tmp_path,
+):
     model, adapter = family_dir(name), family_adapter(name)
     out = exported(adapter, model, "sglang", tmp_path / "out").adapter
     lft("export", out, "--target", "sglang", "--check")  # of the base that it names
@@ -165,7 +177,8 @@ def compare_sglang(adapter, peft, model):
 
 @pytest.mark.parametrize("name", TWENTY)
 def test_sglang_is_foretold_over_twenty_adapters(name, family_dir, tmp_path):  # noqa: F811
-    """--check lists something exactly where SGLang refuses the adapter or adds something else than PEFT; what is exported it adds as PEFT does."""
+    """--check lists something exactly where SGLang refuses the adapter or adds something else
+    than PEFT; what is exported it adds as PEFT does."""
     model, adapter = family_dir("qwen3_gqa"), tmp_path / "adapter"
     peft = random_adapter(model, adapter, dict(r=3, lora_alpha=5) | TWENTY[name])
     try:

@@ -1,4 +1,5 @@
-"""Token ids equal the HF processor's for strings that break tokenizers, for every tokenizer layout."""
+"""Token ids equal the HF processor's for strings that break tokenizers,
+for every tokenizer layout."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Twenty steps of lft train from a PEFT adapter against the same twenty in PyTorch and PEFT, in float32 without dropout."""
+"""Twenty steps of lft train from a PEFT adapter against the same twenty in PyTorch and PEFT,
+in float32 without dropout."""
 
 import pytest
 from safetensors.torch import load_file
@@ -32,7 +33,9 @@ def check_tensors(tensors, wanted, rates):
         difference = tensors[key].detach().double() - tensor.detach().double()
         assert difference.abs().max() <= 2 * rates, key
         if "vision_tower" in key and key.endswith("k_proj.bias"):
-            continue  # no loss depends on it: softmax takes no notice of a constant, and AdamW blows up what rounding leaves
+            # No loss depends on it: softmax takes no notice of a constant, and AdamW blows up what
+            # rounding leaves.
+            continue
         assert difference.norm() <= RELATIVE * tensor.detach().double().norm(), key
 
 
@@ -96,7 +99,8 @@ def test_the_run_moved_every_tensor(trained, peft_adapter):
     before = reference.adapter_tensors(peft_adapter(case["checkpoint"], case["adapter"]))
     after = reference.adapter_tensors(trained("constant_rslora_every_tower") / "adapter")
     for key, tensor in before.items():
-        # PEFT beside transformers >= 5.6 leaves out the "vision_model." that lft, as older versions, writes.
+        # PEFT beside transformers >= 5.6 leaves out the "vision_model." that lft,
+        # as older versions, writes.
         written = (
             key if key in after else key.replace("vision_tower.", "vision_tower.vision_model.")
         )

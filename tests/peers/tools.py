@@ -22,13 +22,15 @@ def lft(*arguments, code=0, stdin=""):
         env=dict(os.environ, OMP_NUM_THREADS="1"),
     )
     assert done.returncode == code, (
-        f"lft {' '.join(map(str, arguments))}\nexit {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        f"lft {' '.join(map(str, arguments))}\nexit {done.returncode}\n{done.stdout[-2000:]}\n"
+        f"{done.stderr[-4000:]}"
     )
     return done
 
 
 def driver(name, tensors, folder):
-    """Runs tests/<name>_driver of the build folder (LFT_BUILD names it) over safetensors -> its tensors."""
+    """Runs tests/<name>_driver of the build folder (LFT_BUILD names it) over
+    safetensors -> its tensors."""
     program = pathlib.Path(os.environ.get("LFT_BUILD", ROOT / "build")) / "tests" / f"{name}_driver"
     save_file(tensors, folder / "in.safetensors")
     done = subprocess.run(

@@ -1,6 +1,8 @@
-"""Opens report.html in headless Chromium: the charts are drawn, the console stays silent, no text of the run becomes markup, nothing is fetched.
+"""Opens report.html in headless Chromium: the charts are drawn, the console stays silent,
+no text of the run becomes markup, nothing is fetched.
 
-Needs Debian's chromium and the test_report program; the page is the one that its sample test writes. LFT_BUILD names the build folder (build).
+Needs Debian's chromium and the test_report program; the page is the one that its sample test
+writes. LFT_BUILD names the build folder (build).
 """
 
 import html
@@ -99,7 +101,8 @@ def test_picture_shows_the_curves(page, tmp_path, width):
     picture = image_module.open(shot).convert("RGB")
     assert picture.width == width
     colours = {colour: n for n, colour in picture.getcolors(picture.width * picture.height)}
-    # The pure colours of the smoothed loss, learning rate, gradient norm and throughput (see :root in report.html).
+    # The pure colours of the smoothed loss, learning rate, gradient norm and throughput
+    # (see :root in report.html).
     for colour in [(0x25, 0x63, 0xEB), (0x0F, 0x8A, 0x6A), (0x7C, 0x3A, 0xED), (0xB7, 0x79, 0x1F)]:
         assert colours.get(colour, 0) > 100, colour
     # Both ends of the layer maps' scale, and the one cell of each that is not finite.

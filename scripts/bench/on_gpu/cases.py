@@ -1,4 +1,5 @@
-"""What is compared: shapes, cases, sides, their models and data, and how many operations a step must do."""
+"""What is compared: shapes, cases, sides, their models and data,
+and how many operations a step must do."""
 
 import json
 import random
@@ -63,8 +64,9 @@ NEEDS = {
     "unsloth": "unsloth",
 }  # measured only where Python has it
 
-# The most telling first: a budget of minutes ends the list anywhere. (case, sides, rounds, steps: None as asked for). 16k tokens a micro-batch take
-# 70 GB of lft at rank 128 and more than an 80 GB card has of PEFT without checkpointing; of 6k tokens either has room there.
+# The most telling first: a budget of minutes ends the list anywhere. (case, sides, rounds, steps:
+# None as asked for). 16k tokens a micro-batch take 70 GB of lft at rank 128 and more than an 80 GB
+# card has of PEFT without checkpointing; of 6k tokens either has room there.
 PLAN = [
     ("7b:r128:s1076:t16k:d0", "lft,peft+ckpt", 1, 20),
     ("7b:r16:s1076:t16k:d0", "lft,peft+ckpt", 1, 20),
@@ -91,7 +93,8 @@ PLAN = [
 
 
 def parse_case(text):
-    """7b:r16:s1076:t16k:d0 -> size, rank, positions a row, rows a micro-batch (t1: one row), dropout."""
+    """7b:r16:s1076:t16k:d0 -> size, rank, positions a row, rows a micro-batch (t1: one row),
+    dropout."""
     size, rank, tokens, budget, dropout = text.split(":")
     positions = int(tokens[1:])
     rows = 1 if budget == "t1" else max(1, int(budget[1:].replace("k", "")) * 1024 // positions)
@@ -107,8 +110,9 @@ def parse_case(text):
 
 
 def useful_flops(case):
-    """A step's: 4 N of the frozen layers (no gradient of a frozen weight), LoRA forward and backward, causal attention, the vision tower's forward pass and
-    the head on supervised rows. Recomputation is never counted."""
+    """A step's: 4 N of the frozen layers (no gradient of a frozen weight), LoRA forward and
+    backward, causal attention, the vision tower's forward pass and the head on supervised rows.
+    Recomputation is never counted."""
     t = SIZES[case["size"]]
     d, inner, layers = t["hidden_size"], t["intermediate_size"], t["num_hidden_layers"]
     kv = d * t["num_key_value_heads"] // t["num_attention_heads"]
@@ -188,8 +192,8 @@ def bmp(size, pixels):
 
 
 def make_rows(positions):
-    """LLaVA JSON over noise images, as many rows as a micro-batch of 16k tokens has, all of the same length. One word is one token; <s>, the mark's
-    prefix and </s> make three."""
+    """LLaVA JSON over noise images, as many rows as a micro-batch of 16k tokens has,
+    all of the same length. One word is one token; <s>, the mark's prefix and </s> make three."""
     text, supervised = positions - 576, round(0.5 * (positions - 576))
     data = WORK / f"rows-{positions}"
     data.mkdir(parents=True, exist_ok=True)
@@ -215,7 +219,8 @@ def make_rows(positions):
 
 
 def packed(build, name):
-    """Prepared rows of that name in a build that scripts/gpu --pack made, where it is one; None elsewhere."""
+    """Prepared rows of that name in a build that scripts/gpu --pack made, where it is one;
+    None elsewhere."""
     folder, archive = build / "shards", build / "shards.tar.xz"
     if archive.exists() and not folder.exists():
         draft = build / "shards.part"

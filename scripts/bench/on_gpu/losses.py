@@ -1,9 +1,12 @@
-"""Two hundred steps of lft and of PEFT from one adapter over the same batches, in BF16: how far their losses are apart, beside how far PEFT's own are when
-every element of its first adapter is moved by one BF16 ulp. One such distance is one draw, so several moved adapters are trained by both: the mean
-over every run of lft beside every run of PEFT is compared with the mean over every two runs of PEFT. Both read prepared rows, in their order, without dropout.
+"""Two hundred steps of lft and of PEFT from one adapter over the same batches, in BF16: how far
+their losses are apart, beside how far PEFT's own are when every element of its first adapter is
+moved by one BF16 ulp. One such distance is one draw, so several moved adapters are trained by both:
+the mean over every run of lft beside every run of PEFT is compared with the mean over every two
+runs of PEFT. Both read prepared rows, in their order, without dropout.
 
-At a low rate, and from an adapter whose B is drawn, as in tests/peers/test_mixed.py: the difference is then an average over many roundings. At the
-quickstart's own rate a run amplifies any difference, and a fresh B of zeros has no ulp to be moved by: that base is here to show it."""
+At a low rate, and from an adapter whose B is drawn, as in tests/peers/test_mixed.py: the difference
+is then an average over many roundings. At the quickstart's own rate a run amplifies any difference,
+and a fresh B of zeros has no ulp to be moved by: that base is here to show it."""
 
 import itertools
 import json
@@ -127,7 +130,8 @@ def drawn_config(name):
 
 
 def base_model(name, args):
-    """Folder of the base: the embedded one, or one drawn once and saved, so that both sides read the same weights."""
+    """Folder of the base: the embedded one, or one drawn once and saved,
+    so that both sides read the same weights."""
     if name == "quickstart":
         return ROOT / "recipes/quickstart/model"
     import torch
@@ -284,7 +288,8 @@ def share_of_bound(ours, peft):
 
 
 def by_chance(ours, peft):
-    """How often the share is as large when it is left to chance which of the runs are called lft's."""
+    """How often the share is as large when it is left to chance which
+    of the runs are called lft's."""
     runs, picks = (
         [*ours, *peft],
         list(itertools.combinations(range(len(ours) + len(peft)), len(ours))),

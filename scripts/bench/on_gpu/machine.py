@@ -1,5 +1,5 @@
-"""The machine and the build: where programs lie and find their libraries, the card, its clocks and memory while something runs, records and logs
-on disk."""
+"""The machine and the build: where programs lie and find their libraries, the card, its clocks
+and memory while something runs, records and logs on disk."""
 
 import functools
 import json
@@ -16,7 +16,10 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 WORK = ROOT / "runs/bench-gpu"
 KEPT = 4000  # characters of an error that a record keeps; the whole of what was said is in the log
-CARD = "name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,power.draw,temperature.gpu,memory.used,memory.total"
+CARD = (
+    "name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,"
+    "power.draw,temperature.gpu,memory.used,memory.total"
+)
 
 
 def card():
@@ -45,7 +48,8 @@ def processor():
 
 
 def commit(build):
-    """Of a packed build the one it was made from; empty in another copy without git's folder and on a machine without git."""
+    """Of a packed build the one it was made from; empty in another copy without git's folder
+    and on a machine without git."""
     if (build / "commit").exists():
         return (build / "commit").read_text().strip()
     if not shutil.which("git"):
@@ -56,7 +60,8 @@ def commit(build):
 
 
 def program(build, name):
-    """build/lft, build/tests/test_gpu, ... in a build folder and in one that scripts/gpu --pack made."""
+    """build/lft, build/tests/test_gpu, ... in a build folder and in one
+    that scripts/gpu --pack made."""
     return next(
         (path for path in (build / name, build / "tests" / name) if path.exists()), build / name
     )
@@ -69,10 +74,14 @@ def toolkit(name):
 
 @functools.cache
 def torch_libraries(python):
-    """(version, folders of the LibTorch and the CUDA libraries) of the PyTorch that this Python brings; ("", []) where it has none."""
+    """(version, folders of the LibTorch and the CUDA libraries) of the PyTorch that this Python
+    brings; ("", []) where it has none."""
     script = (
-        "import importlib.metadata, importlib.util, pathlib; torch = pathlib.Path(importlib.util.find_spec('torch').origin).parent; site = torch.parent\n"
-        "print(importlib.metadata.version('torch').split('+')[0], torch / 'lib', *sorted({path.parent for path in site.glob('nvidia/**/lib*.so*')}), sep='\\n')"
+        "import importlib.metadata, importlib.util, pathlib; "
+        "torch = pathlib.Path(importlib.util.find_spec('torch').origin).parent; "
+        "site = torch.parent\n"
+        "print(importlib.metadata.version('torch').split('+')[0], torch / 'lib', "
+        "*sorted({path.parent for path in site.glob('nvidia/**/lib*.so*')}), sep='\\n')"
     )
     out = subprocess.run([python, "-c", script], capture_output=True, text=True)
     version, *folders = out.stdout.split("\n")[:-1] if out.returncode == 0 else [""]
@@ -85,14 +94,16 @@ def paths(*folders):
 
 
 def environment(build, python):
-    """Of lft's programs: a packed build brings what PyTorch does not and takes LibTorch from this Python, if it is the one it was built with."""
+    """Of lft's programs: a packed build brings what PyTorch does not and takes LibTorch from this
+    Python, if it is the one it was built with."""
     out = dict(os.environ)
     if (build / "lib").is_dir():
         version, folders = torch_libraries(python)
         wanted = (build / "torch").read_text().strip()
         if version != wanted:
             sys.exit(
-                f"{build} was built with PyTorch {wanted}, and {python} has {version or 'none'}: name another with --python"
+                f"{build} was built with PyTorch {wanted}, and {python} has {version or 'none'}: "
+                "name another with --python"
             )
         out["LD_LIBRARY_PATH"] = paths(build / "lib", *folders)
     return out
@@ -165,8 +176,8 @@ def arguments(given):
 
 
 class Record:
-    """A JSON file that holds whatever was measured so far, written anew with every entry. Beside it, under the same name, a log of all that the
-    programs say, written as they say it."""
+    """A JSON file that holds whatever was measured so far, written anew with every entry.
+    Beside it, under the same name, a log of all that the programs say, written as they say it."""
 
     def __init__(self, path, build):
         script = str(pathlib.Path(sys.argv[0]).resolve().relative_to(ROOT))
@@ -211,8 +222,9 @@ def log_to(path):
 
 
 def call(command, env, timeout, cwd=ROOT):
-    """(exit code, what it said on either stream); exit code None: it took longer, and it and all it started were killed. It writes into the log itself,
-    so that nothing is lost where this process, or the machine, ends first."""
+    """(exit code, what it said on either stream); exit code None: it took longer, and it and all it
+    started were killed. It writes into the log itself, so that nothing is lost where this process,
+    or the machine, ends first."""
     with open(log, "ab+") if log else tempfile.TemporaryFile() as said:
         said.write(f"$ {' '.join(str(part) for part in command)}\n".encode())
         said.flush()

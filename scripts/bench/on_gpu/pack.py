@@ -1,4 +1,5 @@
-"""A folder with all that a machine without the toolchain needs beside the sources and a PyTorch: made, and checked against what such a machine has."""
+"""A folder with all that a machine without the toolchain needs beside the sources and a PyTorch:
+made, and checked against what such a machine has."""
 
 import functools
 import pathlib
@@ -21,7 +22,8 @@ PROGRAMS = {
 }
 TARGETS = ["lft", "lft_no_images", "test_kernels", "test_gpu", "kernel_bench", "cuda_counts"]
 LIMIT = 64 << 20  # of the pack and the repository's files together
-# The C and C++ runtime of Ubuntu 22.04, the oldest one with GCC 12's libstdc++, by which the programs are compiled; PyTorch's wheels need less.
+# The C and C++ runtime of Ubuntu 22.04, the oldest one with GCC 12's libstdc++,
+# by which the programs are compiled; PyTorch's wheels need less.
 NEWEST = {"GLIBC": (2, 35), "GLIBCXX": (3, 4, 30), "CXXABI": (1, 3, 13), "GCC": (12, 0, 0)}
 RUNTIME = re.compile(r"^(lib(c|m|dl|rt|util|resolv|pthread|stdc\+\+|gcc_s)\.so|ld-linux)")
 
@@ -40,7 +42,8 @@ def needed(path):
 
 @functools.cache
 def symbols(path):
-    """({symbols it brings}, {(symbol, version)} that others must bring); weak ones need not be there."""
+    """({symbols it brings}, {(symbol, version)} that others must bring);
+    weak ones need not be there."""
     brings, asks = set(), set()
     for line in said("nm", "-D", path).splitlines():
         kind, name = line.split()[-2:]
@@ -69,7 +72,8 @@ def library_in(name, folders):
 
 
 def loaded(path, folders):
-    """(what the loader finds for a program in these folders, names that it does not find there); the runtime is looked for nowhere."""
+    """(what the loader finds for a program in these folders, names that it does not find there);
+    the runtime is looked for nowhere."""
     found, missing, rest = {}, set(), [path]
     while rest:
         for name in needed(rest.pop()):
@@ -84,7 +88,8 @@ def loaded(path, folders):
 
 
 def faults(path, folders):
-    """What keeps a program of the pack from running where these folders and the oldest runtime are: a line each."""
+    """What keeps a program of the pack from running where these folders and the oldest runtime are:
+    a line each."""
     libraries, missing = loaded(path, folders)
     out = [f"{path.name} needs {name}, which nothing brings" for name in sorted(missing)]
     brought = set().union(*(symbols(library)[0] for library in libraries))
@@ -97,7 +102,8 @@ def faults(path, folders):
 
 
 def check(out, python):
-    """All faults of a pack: its programs and libraries beside PyTorch's, and its size beside the repository's files."""
+    """All faults of a pack: its programs and libraries beside PyTorch's,
+    and its size beside the repository's files."""
     _, torch = torch_libraries(python)
     folders = [out / "lib", *torch]
     lines = [
@@ -113,7 +119,8 @@ def check(out, python):
     sources = sum((ROOT / name).stat().st_size for name in listed if (ROOT / name).is_file())
     if (total := size(out) + sources) > LIMIT:
         lines.append(
-            f"the pack and the repository's files are {total / 2**20:.1f} MiB, more than {LIMIT >> 20}"
+            f"the pack and the repository's files are {total / 2**20:.1f} MiB, more than "
+            f"{LIMIT >> 20}"
         )
     return lines
 
@@ -123,7 +130,8 @@ def size(path):
 
 
 def system_libraries(path, torch):
-    """Those that neither the C and C++ runtime nor PyTorch brings, as this machine's loader finds them."""
+    """Those that neither the C and C++ runtime nor PyTorch brings,
+    as this machine's loader finds them."""
     found = re.findall(r"^\s*(\S+) => (/\S+)", said("ldd", path), re.M)
     return [
         (name, pathlib.Path(place))

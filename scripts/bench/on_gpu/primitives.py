@@ -1,5 +1,6 @@
-"""What the GPU step rests on, through PyTorch alone: matrix products, attention, and the stock chain that lft's gradient check stands against. Every part
-runs in a process of its own, for an error of the device ends all that follows in one; it prints a JSON object for each row as it has it.
+"""What the GPU step rests on, through PyTorch alone: matrix products, attention, and the stock
+chain that lft's gradient check stands against. Every part runs in a process of its own, for an
+error of the device ends all that follows in one; it prints a JSON object for each row as it has it.
 
   primitives.py PART      one part, here
 """
@@ -35,7 +36,8 @@ def milliseconds(call, rounds=20):
 
 
 def ceilings():
-    """What the card multiplies and copies at: random numbers, 8192^3 in BF16, and 2 GiB read and written."""
+    """What the card multiplies and copies at: random numbers, 8192^3 in BF16,
+    and 2 GiB read and written."""
     import torch
 
     torch.manual_seed(0)
@@ -51,8 +53,9 @@ def ceilings():
 
 
 def lora_products():
-    """Y = X W^T + h B^T three ways: the wide product alone (no LoRA), with the low-rank part added behind it, and as one product over k + r columns
-    of buffers whose rows are k + r apart. Decides how a LoRA linear runs: K-concat has to lose under 3 % on the wide product."""
+    """Y = X W^T + h B^T three ways: the wide product alone (no LoRA), with the low-rank part added
+    behind it, and as one product over k + r columns of buffers whose rows are k + r apart. Decides
+    how a LoRA linear runs: K-concat has to lose under 3 % on the wide product."""
     import torch
 
     for tokens in (776, 4096, 16384):
@@ -91,7 +94,8 @@ def lora_products():
 
 
 def skinny_products():
-    """x A^T (tokens x k by k x r), and the gradients of A (r x k over tokens) and B (n x r over tokens)."""
+    """x A^T (tokens x k by k x r), and the gradients of A (r x k over tokens)
+    and B (n x r over tokens)."""
     import torch
 
     for tokens in (776, 16384):
@@ -115,9 +119,11 @@ def skinny_products():
 
 
 def varlen(name, q, k, v, bounds, longest):
-    """(forward() -> (output, what the backward pass needs), backward(gradient, both) -> gradients of q, k and v) of packed causal attention, q [t, h, e], k and
-    v [t, g, e], as LibTorch's C++ functions of these names take it. cuDNN's keeps no plan between calls in LibTorch 2.11: it finds none, builds one
-    and drops it. So a call from the host costs a plan each way, and one that was captured into a graph does not."""
+    """(forward() -> (output, what the backward pass needs), backward(gradient, both) -> gradients
+    of q, k and v) of packed causal attention, q [t, h, e], k and v [t, g, e], as LibTorch's C++
+    functions of these names take it. cuDNN's keeps no plan between calls in LibTorch 2.11: it finds
+    none, builds one and drops it. So a call from the host costs a plan each way, and one that was
+    captured into a graph does not."""
     import torch
 
     ops = torch.ops.aten
@@ -191,7 +197,8 @@ def once(call):
 
 
 def graphed(call):
-    """Milliseconds of the call's kernels, without what the host does for them: a replay of it in a CUDA graph."""
+    """Milliseconds of the call's kernels, without what the host does for them:
+    a replay of it in a CUDA graph."""
     import torch
 
     call()  # what is set up once is not captured
@@ -202,8 +209,9 @@ def graphed(call):
     return milliseconds(graph.replay)
 
 
-# What a packed micro-step holds: (heads, heads of k and v, their size, lengths). LLaVA-1.5-7B's shape first, alone and in sixteen thousand tokens of one
-# length or several; short rows; then grouped heads of 64, as the 1b case has them.
+# What a packed micro-step holds: (heads, heads of k and v, their size, lengths). LLaVA-1.5-7B's
+# shape first, alone and in sixteen thousand tokens of one length or several; short rows; then
+# grouped heads of 64, as the 1b case has them.
 MIXES = {
     "7b 1x776": (32, 32, 128, [776]),
     "7b 21x776": (32, 32, 128, [776] * 21),
@@ -225,8 +233,9 @@ def relative(got, want):
 
 
 def attention():
-    """Packed causal attention, forward and backward, by both libraries: the kernels alone (a graph's replay), a call from the host with all that it plans,
-    and how far cuDNN's numbers are from flash's."""
+    """Packed causal attention, forward and backward, by both libraries: the kernels alone
+    (a graph's replay), a call from the host with all that it plans, and how far cuDNN's numbers are
+    from flash's."""
     import torch
 
     for name, (heads, groups, size, lengths) in MIXES.items():
@@ -261,8 +270,10 @@ def attention():
 
 
 def judge_attention(rows):
-    """Which library packed attention should call: cuDNN where its kernels in a graph are at least 5% faster for every mix of the 7B shape, and its numbers
-    are flash's but for BF16 roundings. Deterministic runs keep flash in any case: LibTorch says that cuDNN's attention is not deterministic."""
+    """Which library packed attention should call: cuDNN where its kernels in a graph are at least
+    5% faster for every mix of the 7B shape, and its numbers are flash's but for BF16 roundings.
+    Deterministic runs keep flash in any case:
+    LibTorch says that cuDNN's attention is not deterministic."""
     seen = {(row["mix"], row["library"]): row for row in rows}
     ratios = {}
     for name in MIXES:
@@ -284,7 +295,8 @@ def judge_attention(rows):
 
 
 def stock_chain():
-    """GradScaler.unscale_ and clip_grad_norm_ over LLaVA-1.5-7B's adapters, 448 FP32 gradients, as an AMP loop calls them; and fused AdamW behind it."""
+    """GradScaler.unscale_ and clip_grad_norm_ over LLaVA-1.5-7B's adapters, 448 FP32 gradients,
+    as an AMP loop calls them; and fused AdamW behind it."""
     import torch
 
     shapes = [(4096, 4096)] * 4 + [(4096, 11008)] * 2 + [(11008, 4096)]
@@ -360,7 +372,8 @@ def part(args, name, seconds):
 
 
 def measure(args, record):
-    """The most needed first; one that hangs leaves the others half of the time that is left, and what the minutes do not reach is named."""
+    """The most needed first; one that hangs leaves the others half of the time that is left,
+    and what the minutes do not reach is named."""
     deadline = Deadline(args.minutes)
     for name in PARTS:
         left = deadline.left()

@@ -35,7 +35,8 @@ for name in sys.argv[2:]:
 
 
 def versions(args, names, deadline):
-    """{module: its version, or that and why it "cannot be imported"} of the peers' Python. One that hangs takes none of those before it along."""
+    """{module: its version, or that and why it "cannot be imported"} of the peers' Python.
+    One that hangs takes none of those before it along."""
     if not names:
         return {}
     text, error = run(
@@ -48,13 +49,15 @@ def versions(args, names, deadline):
 
 
 def ceilings(args, deadline):
-    """What this card copies and multiplies at, by this Python's PyTorch; {"error": ...} where it cannot say."""
+    """What this card copies and multiplies at, by this Python's PyTorch;
+    {"error": ...} where it cannot say."""
     rows, error = primitives.part(args, "ceilings", min(90, deadline.left()))
     return rows[-1] if rows else {"error": error}
 
 
 def run_folder():
-    """Where lft writes its run: in memory where there is room for a rank-128 run's checkpoints, since no figure is about the disk."""
+    """Where lft writes its run: in memory where there is room for a rank-128 run's checkpoints,
+    since no figure is about the disk."""
     memory = pathlib.Path("/dev/shm")
     return (
         memory / "lft-bench-run"
@@ -141,7 +144,8 @@ def lft_figures(out):
 
 
 def measure(args, case, side, steps, timeout, counts=None):
-    """One run in a process of its own: its figures, or {"error": ...}. counts: where the injected library writes."""
+    """One run in a process of its own: its figures, or {"error": ...}.
+    counts: where the injected library writes."""
     out = run_folder()
     shutil.rmtree(out, ignore_errors=True)
     ours = side.split("+")[0] == "lft"
@@ -186,7 +190,8 @@ def guess_seconds(case, side, steps):
 
 
 def summary(case, runs, limits):
-    """Medians of a side's good runs, with the shares of the card's dense BF16 rate as measured in this record and by an H100's and H200's datasheet (989)."""
+    """Medians of a side's good runs, with the shares of the card's dense BF16 rate as measured
+    in this record and by an H100's and H200's datasheet (989)."""
     good = [run for run in runs if "error" not in run]
     if not good:
         return {"error": runs[-1]["error"]}
@@ -236,8 +241,9 @@ def summaries(runs, limits):
 
 
 def compare(args, record):
-    """The plan, or the cases asked for, round by round: sides alternate, and the minutes end the list between two runs. What an earlier record holds is
-    not run again, and stays; nor is what did not fit into the card's memory."""
+    """The plan, or the cases asked for, round by round: sides alternate, and the minutes end the
+    list between two runs. What an earlier record holds is not run again, and stays; nor is what did
+    not fit into the card's memory."""
     plan = cases.PLAN
     if args.cases:
         plan = [(case, args.sides, args.runs, None) for case in args.cases.split(",")]
@@ -321,7 +327,8 @@ COUNTED = [("7b:r16:s776:t1:d0", "lft,peft,lft+eager"), ("7b:r16:s1076:t16k:d0",
 
 
 def count(args, record):
-    """Launches, waits, copies and host time of one step: the difference between a longer and a shorter run, divided by their steps."""
+    """Launches, waits, copies and host time of one step: the difference between a longer
+    and a shorter run, divided by their steps."""
     deadline, short, more, rows = Deadline(args.minutes), 8, 12, []
     for text, sides in (
         [(case, args.sides) for case in args.cases.split(",")] if args.cases else COUNTED

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Writes llava.json: what transformers and PEFT compute for tiny LLaVA models whose weights are a hash of name and index.
+"""Writes llava.json: what transformers and PEFT compute for tiny LLaVA models whose weights
+are a hash of name and index.
 
-No weights are stored: fill() here and fill_by_hash() in tests/models/tiny.h are the same function. Run with the pinned peers:
+No weights are stored: fill() here and fill_by_hash() in tests/models/tiny.h are the same function.
+Run with the pinned peers:
   .deps/venv/bin/python tests/goldens/models/make_llava.py
 """
 
@@ -72,7 +74,8 @@ CASES = {
 
 
 def fill(name, shape):
-    """Uniform in [-a, a): a = 1.5 / sqrt(fan-in), 0.5 for vectors; 1 is added to the weights of norms. Everything in uint32."""
+    """Uniform in [-a, a): a = 1.5 / sqrt(fan-in), 0.5 for vectors; 1 is added to the weights
+    of norms. Everything in uint32."""
     key = np.uint32(2166136261)
     with np.errstate(over="ignore"):
         for byte in name.encode():
@@ -103,7 +106,8 @@ def canonical(name):
 
 
 def batch_of(positions):
-    """Row 0: an image between text. Row 1: text only, shorter (padded on the right). Row 2: two images."""
+    """Row 0: an image between text. Row 1: text only, shorter (padded on the right).
+    Row 2: two images."""
     image = [IMAGE] * positions
     rows = [
         [1, 5, 9] + image + [7, 8, 2, 11, 3],
@@ -154,7 +158,10 @@ def logprobs_of(model, ids, labels, mask, pixels):
 
 def main():
     golden = dict(
-        made_with=f"transformers {transformers.__version__}, peft {peft.__version__}, torch {torch.__version__}",
+        made_with=(
+            f"transformers {transformers.__version__}, peft {peft.__version__}, torch "
+            f"{torch.__version__}"
+        ),
         cases={},
     )
     for name, case in CASES.items():

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Writes qwen_vl.json: what transformers and PEFT compute for tiny Qwen2.5-VL and Qwen3-VL models whose weights are a hash of name
-and index, what they call the tensors, and what the processor makes of images.
+"""Writes qwen_vl.json: what transformers and PEFT compute for tiny Qwen2.5-VL and Qwen3-VL models
+whose weights are a hash of name and index, what they call the tensors,
+and what the processor makes of images.
 
-No weights and no images are stored: fill() of make_llava.py and photo() here have their twins in tests/families/tiny_qwen.h. Run with the pinned peers:
+No weights and no images are stored: fill() of make_llava.py and photo() here have their twins
+in tests/families/tiny_qwen.h. Run with the pinned peers:
   .deps/venv/bin/python tests/goldens/models/make_qwen_vl.py
 """
 
@@ -283,7 +285,8 @@ def build(case):
 
 
 def batch_of(grids):
-    """Row 0: an image between text. Row 1: text only, shorter (padded on the right). Row 2: two images."""
+    """Row 0: an image between text. Row 1: text only, shorter (padded on the right).
+    Row 2: two images."""
     image = [[START] + [IMAGE] * int(h * w // 4) + [END] for _, h, w in grids]
     rows = [
         [1, 5, 9] + image[0] + [7, 8, 2, 11, 3],
@@ -394,7 +397,10 @@ def main():
         for f, low, high in BOUNDS
     ]
     golden = dict(
-        made_with=f"transformers {transformers.__version__}, peft {peft.__version__}, torch {torch.__version__}",
+        made_with=(
+            f"transformers {transformers.__version__}, peft {peft.__version__}, torch "
+            f"{torch.__version__}"
+        ),
         photos=PHOTOS,
         processor=PROCESSOR,
         images=images,

@@ -1,7 +1,10 @@
-"""Makes the small tokenizers of this folder and ids.json, the ids and decoded texts that transformers gives for them.
+"""Makes the small tokenizers of this folder and ids.json, the ids and decoded texts
+that transformers gives for them.
 
-Run with transformers, tokenizers and sentencepiece installed (scripts/peers.txt):  python make_tokenizers.py
-Everything is derived from the words below with fixed seeds; the versions used are written into ids.json.
+Run with transformers, tokenizers and sentencepiece installed (scripts/peers.txt):
+  python make_tokenizers.py
+Everything is derived from the words below with fixed seeds; the versions used are written into
+ids.json.
 """
 
 import io
@@ -29,10 +32,16 @@ from transformers.convert_slow_tokenizer import generate_merges, import_protobuf
 
 HERE = Path(__file__).resolve().parent
 SPACE = "\u2581"
-LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-WORDS = """a an the this that is are was what which where how many in on under beside picture image photo shows one two three cat dog bird tree
-house street red green blue yellow small large round square circle triangle person people standing sitting holding near color colour number
-answer question user assistant USER ASSISTANT chat between curious artificial intelligence gives helpful detailed polite answers
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+WORDS = """a an the this that is are was what which where how many in on under beside picture \
+image photo shows one two three cat dog bird tree
+house street red green blue yellow small large round square circle triangle person people standing \
+sitting holding near color colour number
+answer question user assistant USER ASSISTANT chat between curious artificial intelligence \
+gives helpful detailed polite answers
 caf\u00e9 na\u00efve 12 345 6 don't it's they're \u4f60\u597d \u4e16\u754c""".split()
 
 
@@ -244,7 +253,8 @@ def texts():
         "The picture shows a cat.",
         "USER: <image>\nWhat is this? ASSISTANT: a cat</s>",
         "USER: <image>\nHow many? ASSISTANT: two</s>USER: Where? ASSISTANT: on the street</s>",
-        "A chat between a curious user and an artificial intelligence assistant. USER: <image>\n<image>\nWhich one? ASSISTANT:",
+        "A chat between a curious user and an artificial intelligence assistant. USER: <image>\n"
+        "<image>\nWhich one? ASSISTANT:",
         "<image>",
         " <image> ",
         "<image><image>",
@@ -282,7 +292,8 @@ def texts():
         "".join(chr(c) for c in range(32, 127)),
     ]
     alphabet = (
-        "a|the| |  |\n|\t|cat|USER:|</s>|<image>|\u2581|\u00e9|\u4f60|\U0001f600|'s|12|.|!?|<x>|<w>|<ls>|<rs>|<norm>|\u0301|\x00"
+        "a|the| |  |\n|\t|cat|USER:|</s>|<image>|\u2581|\u00e9|\u4f60|\U0001f600|"
+        "'s|12|.|!?|<x>|<w>|<ls>|<rs>|<norm>|\u0301|\x00"
     ).split("|")
     return fixed + [
         "".join(rng.choice(alphabet) for _ in range(rng.randint(1, 18))) for _ in range(40)
@@ -329,8 +340,8 @@ def make():
         tokenizer_config=CONFIG,
     )
 
-    # Tokens that only tokenizer_config.json knows, flags changed there, a decoder without Strip; the rules of the model beside it must not
-    # matter.
+    # Tokens that only tokenizer_config.json knows, flags changed there, a decoder without Strip;
+    # the rules of the model beside it must not matter.
     rules = {k: v for k, v in LLAMA_SPM.items() if k != "normalization_rule_name"}
     with tempfile.NamedTemporaryFile("w", suffix=".tsv") as tsv:
         tsv.write(
@@ -454,7 +465,8 @@ def hf_rows(folder):
 
 
 def spm_rows(folder, legacy):
-    """LLaVA's slow LlamaTokenizer, which transformers 5 no longer has: special tokens cut out, the library for the rest, BOS in front."""
+    """LLaVA's slow LlamaTokenizer, which transformers 5 no longer has: special tokens cut out,
+    the library for the rest, BOS in front."""
     model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
     specials = {"<unk>": 0, "<s>": 1, "</s>": 2, "<image>": model.get_piece_size()}
     if model.get_piece_size() == 620:
