@@ -190,14 +190,14 @@ TEST(Guides, TheCacheIsEmptiedBetweenTrainingAndEvaluationOnly) {
     }
   }
   EXPECT_EQ(callers, (std::set<std::string>{"cuda_graph.cpp",
-                                            "trainer.cpp"}));  // the one: where an arena begins
-  const std::string trainer = slurp(kRoot / "src/train/run/trainer.cpp");
-  const size_t first = trainer.find("empty_cache("),
-               evaluation = trainer.find("evaluate_shared(", first),
-               second = trainer.find("empty_cache(", first + 1);
+                                            "evaluations.cpp"}));  // the one: where an arena begins
+  const std::string source = slurp(kRoot / "src/train/run/evaluations.cpp");
+  const size_t first = source.find("empty_cache("),
+               evaluation = source.find("evaluate_shared(", first),
+               second = source.find("empty_cache(", first + 1);
   EXPECT_LT(first, evaluation);
   EXPECT_LT(evaluation, second);
-  EXPECT_EQ(trainer.find("empty_cache(", second + 1), std::string::npos);
+  EXPECT_EQ(source.find("empty_cache(", second + 1), std::string::npos);
 }
 
 }  // namespace lft::guides_test

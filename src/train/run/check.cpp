@@ -7,12 +7,12 @@
 #include "src/base/signals.h"
 #include "src/base/text.h"
 #include "src/train/inputs/output_dir.h"
+#include "src/train/inputs/preflight.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/machine/device.h"
 #include "src/train/machine/peak_memory.h"
 #include "src/train/memory/memory_plan.h"
 #include "src/train/memory/out_of_memory.h"
-#include "src/train/run/preflight.h"
 #include "src/train/run/run.h"
 #include "src/train/weights/odd_weights.h"
 

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <optional>
-#include <set>
 
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
@@ -14,9 +12,9 @@
 #include "src/checkpoint/run_lock.h"
 #include "src/checkpoint/writer.h"
 #include "src/data/held_out.h"
-#include "src/infer/evaluate.h"
 #include "src/io/files.h"
 #include "src/train/inputs/output_dir.h"
+#include "src/train/inputs/preflight.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/machine/device.h"
 #include "src/train/machine/peak_memory.h"
@@ -25,10 +23,10 @@
 #include "src/train/proof/final_check.h"
 #include "src/train/proof/first_loss.h"
 #include "src/train/record/run_files.h"
+#include "src/train/run/evaluations.h"
 #include "src/train/run/loss_moved.h"
 #include "src/train/run/non_finite.h"
 #include "src/train/run/outputs.h"
-#include "src/train/run/preflight.h"
 #include "src/train/run/rehearsal.h"
 #include "src/train/run/run.h"
 #include "src/train/run/sample_answers.h"
@@ -45,13 +43,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-/// For a card of the report.
-std::string short_text(const ImageLosses& images) {
-  const std::string other = images.other ? format_number(*images.other, "%.3g") : "-";
-  return format_number(images.own, "%.3g") + " / " + other + " / " +
-         format_number(images.grey, "%.3g");
 }
 
 /// Steps, saves and records until the run is done or told to stop.
@@ -75,6 +66,7 @@ class Trainer {
                 .steps_per_epoch = run.inputs.steps_per_epoch,
                 .plain_every = recipe_.log.every_steps},
                metrics_bytes, is_first(options.ranks)),
+        evaluations_(run, ranks_, memory, files_),
         writer_(recipe_.output_dir + "/checkpoints", recipe_.checkpoint.keep,
                 /*behind=*/!run.inputs.device.is_cpu()),
         seen_(run.inputs) {
@@ -188,7 +180,7 @@ class Trainer {
       const int64_t step = run_.state.step;
       if (const int64_t every = recipe_.train.eval_every_steps;
           every > 0 && step % every == 0 && step < run_.inputs.total_steps) {
-        evaluate_loss();
+        evaluate();
       }
       if (step % recipe_.checkpoint.every_steps == 0) save();
     }
@@ -374,15 +366,6 @@ class Trainer {
     if (!whole.skipped.empty()) check_bad_count(run_.inputs.data.encode, run_.skipped_samples);
   }
 
-  /// Each evaluation meets the same rows.
-  void note_skipped(const infer::EvalResult& result) {
-    for (const std::string& skipped : result.skipped) {
-      if (!skipped_eval_.insert(skipped).second) continue;
-      files_.note("skipped a bad sample of data.eval: " + skipped);
-      files_.event("sample_skipped", run_.state.step, {{"sample", "data.eval: " + skipped}});
-    }
-  }
-
   void save() {
     saved_step_ = run_.state.step;
     if (!is_first(ranks_)) return;
@@ -399,92 +382,12 @@ class Trainer {
     writer_.wait();
   }
 
-  /// Memory that is free is given back before and after it, and at no other time between steps:
-  /// its batches have other sizes.
-  void evaluate_loss() {
-    look_at_images();
+  void evaluate() {
+    evaluations_.look_at_images();
     if (!run_.inputs.data.eval) return;
-    const std::string name = "the evaluation after step " + std::to_string(run_.state.step);
-    memory_.begin(name);
-    at(name);
+    at("the evaluation after step " + std::to_string(run_.state.step));
     if (graphs_) graphs_->graphs().start_over();
-    empty_cache(run_.inputs.device);
-    const std::optional<infer::Metric> metric = infer::find_metric(recipe_.train.keep_best);
-    const infer::EvalOptions options{.batch_size = recipe_.train.batch_size,
-                                     .workers = recipe_.data.workers,
-                                     .max_tokens = recipe_.train.max_tokens_per_step,
-                                     .metric = metric.value_or(infer::Metric::kExact),
-                                     .answers = metric.has_value(),
-                                     .compute = run_.state.compute};
-    const data::Dataset& rows = *run_.inputs.data.eval;
-    std::optional<report::EvalProgress> progress(rows.size() / run_.inputs.ranks);
-    const infer::EvalResult result = evaluate_shared(
-        ranks_, run_, rows, options,
-        [&, done = int64_t{0}](const infer::EvalRecord&) mutable { progress->update(++done); });
-    progress.reset();
-    empty_cache(run_.inputs.device);
-    note_skipped(result);
-    if (result.stopped) return;
-    eval_loss_ = result.loss;
-    evaluated_step_ = run_.state.step;
-    figures_ = metric ? figures_of(result, *metric) : std::vector<std::pair<std::string, double>>();
-    files_.eval(run_.state.step, result.loss, result.samples, figures_);
-    if (is_first(ranks_))
-      files_.event("eval_answers", run_.state.step,
-                   {{"answers", shown_answers(run_, result.records)}});
-    if (recipe_.train.keep_best != "none") judge_eval(metric ? -result.score : result.loss);
-  }
-
-  void judge_eval(double cost) {
-    const int64_t step = run_.state.step;
-    if (run_.best.take(cost, eval_loss_, step)) {
-      files_.event("best", step, {{"eval_loss", eval_loss_}, {"path", path("best")}});
-      if (is_first(ranks_)) save_best(run_, files_.sync());
-    } else if (run_.best.waited(recipe_.train.patience) && step < run_.inputs.total_steps) {
-      files_.event("early_stop", step,
-                   {{"evaluations", run_.best.since}, {"best_step", run_.best.step}});
-      files_.note("stopping after step " + std::to_string(step) + ": " +
-                  std::to_string(run_.best.since) + " evaluations in a row (train.patience) " +
-                  (by_loss() ? "have not gone below the loss of step "
-                             : "were not better than that of step ") +
-                  std::to_string(run_.best.step));
-    }
-  }
-
-  /// What is handed out is the best evaluation's, not the last step's.
-  void go_back_to_best() {
-    if (run_.best.step < 0 || run_.best.step == run_.state.step) return;
-    if (is_first(ranks_)) take_best(run_);
-    if (ranks_ != nullptr) share_trainables(*ranks_, run_);
-    eval_loss_ = run_.best.loss;
-    if (const auto metric = infer::find_metric(recipe_.train.keep_best); metric)
-      figures_ = {{infer::figure_name(*metric), -run_.best.cost}};
-    files_.note("what is saved is of step " + std::to_string(run_.best.step) +
-                (by_loss() ? ", whose eval loss, " + format_number(run_.best.cost, "%.4f") +
-                                 ", is the lowest"
-                           : ", whose " + recipe_.train.keep_best + ", " +
-                                 format_number(-run_.best.cost, "%.4f") + ", is the highest") +
-                "; the last step's weights are in its checkpoint");
-  }
-
-  /// What the images change in the loss of the probe's rows by now.
-  void look_at_images() {
-    images_ = measure_images(run_.model.model, run_.probe, run_.state.compute);
-    if (!images_) return;
-    io::Json fields = {{"own_loss", images_->own}, {"grey_loss", images_->grey}};
-    if (images_->other) fields["other_loss"] = *images_->other;
-    files_.event("images", run_.state.step, fields);
-  }
-
-  void tell_of_images() {
-    if (!images_ || !images_change_nothing(*images_)) return;
-    const std::string what = "the trained model does not see its images: the loss is " +
-                             describe_images(*images_),
-                      next =
-                          "look at the vision tower and the projector (lft debug base), and at "
-                          "whether the images of the rows differ (lft validate)";
-    files_.event("images_unseen", run_.state.step, {{"what", what}, {"next", next}});
-    files_.note("warning: " + what + "; " + next);
+    evaluations_.evaluate();
   }
 
   int stop(int signal) {
@@ -514,8 +417,8 @@ class Trainer {
   }
 
   int finish() {
-    if (evaluated_step_ != run_.state.step) evaluate_loss();
-    go_back_to_best();
+    if (!evaluations_.of_this_step()) evaluate();
+    evaluations_.go_back_to_best();
     try {
       check_trained(run_.model.model, run_.optimizer, probe_batch(run_), run_.state.compute);
     } catch (const Error& error) {
@@ -524,7 +427,7 @@ class Trainer {
     }
     if (!is_first(ranks_)) return 0;
     at("the report");
-    tell_of_images();
+    evaluations_.tell_of_images();
     warn_unmoved();
     save_outputs(run_);
     write_report(/*with_answers=*/true);
@@ -544,9 +447,9 @@ class Trainer {
     files_.flush();
     write_run_report(run_, environment_,
                      {.seconds = seconds_since(start_),
-                      .eval_loss = eval_loss_,
-                      .figures = figures_,
-                      .images = images_ ? short_text(*images_) : "",
+                      .eval_loss = evaluations_.loss(),
+                      .figures = evaluations_.figures(),
+                      .images = evaluations_.images(),
                       .with_answers = with_answers});
   }
 
@@ -557,7 +460,6 @@ class Trainer {
     run_.optimizer.drop_gradients();
   }
 
-  bool by_loss() const { return recipe_.train.keep_best == "eval_loss"; }
   bool looks_at_activations(int64_t step) const {
     const int64_t every = recipe_.log.layer_activation_norms_every;
     return every > 0 && (step == 1 || step % every == 0);
@@ -575,10 +477,10 @@ class Trainer {
   const std::function<void(int64_t, const data::StepSamples&)> part_done_;
   const bool folder_goes_;
   RunFiles files_;
+  Evaluations evaluations_;
   checkpoint::CheckpointWriter writer_;
   ActivationNorms activations_;
   LargestMicroBatch seen_;  // of this process's steps, unless run_.worst is known
-  std::set<std::string> skipped_eval_;
   std::string environment_;
   std::optional<data::StepSamples> last_good_;
   int64_t last_good_step_ = 0, saved_step_ = -1;
@@ -587,10 +489,6 @@ class Trainer {
   size_t committed_skips_ = 0;    // began that is under way
   int64_t ahead_bytes_ = 0;       // of tensors made in this step for the next
   Clock::time_point start_ = Clock::now();
-  int64_t evaluated_step_ = -1;
-  double eval_loss_ = NAN;
-  std::vector<std::pair<std::string, double>> figures_;  // of the last evaluation, by name
-  std::optional<ImageLosses> images_;                    // as of the last evaluation
 };
 
 /// Prints the proof that the run will train and returns it for the run's folder.

@@ -6,7 +6,7 @@
 
 #include "src/base/text.h"
 #include "src/train/memory/memory_plan.h"
-#include "src/train/run/preflight.h"
+#include "src/train/inputs/preflight.h"
 #include "support/expect_error.h"
 #include "train/tiny_run.h"
 

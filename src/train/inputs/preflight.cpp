@@ -1,4 +1,4 @@
-#include "src/train/run/preflight.h"
+#include "src/train/inputs/preflight.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,0 +1,117 @@
+#include "src/train/run/evaluations.h"
+
+#include "src/base/text.h"
+#include "src/infer/metrics.h"
+#include "src/report/progress.h"
+#include "src/train/machine/device.h"
+#include "src/train/run/outputs.h"
+#include "src/train/run/sample_answers.h"
+#include "src/train/run/shared_run.h"
+
+namespace lft::train {
+
+Evaluations::Evaluations(Run& run, dist::Ranks* ranks, RunMemory& memory, RunFiles& files)
+    : run_(run), ranks_(ranks), memory_(memory), files_(files) {}
+
+void Evaluations::look_at_images() {
+  images_ = measure_images(run_.model.model, run_.probe, run_.state.compute);
+  if (!images_) return;
+  io::Json fields = {{"own_loss", images_->own}, {"grey_loss", images_->grey}};
+  if (images_->other) fields["other_loss"] = *images_->other;
+  files_.event("images", run_.state.step, fields);
+}
+
+void Evaluations::evaluate() {
+  const recipe::Recipe& recipe = run_.inputs.recipe;
+  memory_.begin("the evaluation after step " + std::to_string(run_.state.step));
+  empty_cache(run_.inputs.device);
+  const std::optional<infer::Metric> metric = infer::find_metric(recipe.train.keep_best);
+  const infer::EvalOptions options{.batch_size = recipe.train.batch_size,
+                                   .workers = recipe.data.workers,
+                                   .max_tokens = recipe.train.max_tokens_per_step,
+                                   .metric = metric.value_or(infer::Metric::kExact),
+                                   .answers = metric.has_value(),
+                                   .compute = run_.state.compute};
+  const data::Dataset& rows = *run_.inputs.data.eval;
+  std::optional<report::EvalProgress> progress(rows.size() / run_.inputs.ranks);
+  const infer::EvalResult result = evaluate_shared(
+      ranks_, run_, rows, options,
+      [&, done = int64_t{0}](const infer::EvalRecord&) mutable { progress->update(++done); });
+  progress.reset();
+  empty_cache(run_.inputs.device);
+  note_skipped(result);
+  if (result.stopped) return;
+  loss_ = result.loss;
+  step_ = run_.state.step;
+  figures_ = metric ? figures_of(result, *metric) : std::vector<std::pair<std::string, double>>();
+  files_.eval(step_, result.loss, result.samples, figures_);
+  if (is_first(ranks_))
+    files_.event("eval_answers", step_, {{"answers", shown_answers(run_, result.records)}});
+  if (recipe.train.keep_best != "none") judge(metric ? -result.score : result.loss);
+}
+
+bool Evaluations::of_this_step() const { return step_ == run_.state.step; }
+
+/// Each evaluation meets the same rows.
+void Evaluations::note_skipped(const infer::EvalResult& result) {
+  for (const std::string& skipped : result.skipped) {
+    if (!skipped_.insert(skipped).second) continue;
+    files_.note("skipped a bad sample of data.eval: " + skipped);
+    files_.event("sample_skipped", run_.state.step, {{"sample", "data.eval: " + skipped}});
+  }
+}
+
+void Evaluations::judge(double cost) {
+  const recipe::Recipe& recipe = run_.inputs.recipe;
+  const int64_t step = run_.state.step;
+  if (run_.best.take(cost, loss_, step)) {
+    files_.event("best", step, {{"eval_loss", loss_}, {"path", recipe.output_dir + "/best"}});
+    if (is_first(ranks_)) save_best(run_, files_.sync());
+  } else if (run_.best.waited(recipe.train.patience) && step < run_.inputs.total_steps) {
+    files_.event("early_stop", step,
+                 {{"evaluations", run_.best.since}, {"best_step", run_.best.step}});
+    files_.note("stopping after step " + std::to_string(step) + ": " +
+                std::to_string(run_.best.since) + " evaluations in a row (train.patience) " +
+                (by_loss() ? "have not gone below the loss of step "
+                           : "were not better than that of step ") +
+                std::to_string(run_.best.step));
+  }
+}
+
+void Evaluations::go_back_to_best() {
+  if (run_.best.step < 0 || run_.best.step == run_.state.step) return;
+  if (is_first(ranks_)) take_best(run_);
+  if (ranks_ != nullptr) share_trainables(*ranks_, run_);
+  loss_ = run_.best.loss;
+  const std::string& kept = run_.inputs.recipe.train.keep_best;
+  if (const auto metric = infer::find_metric(kept); metric)
+    figures_ = {{infer::figure_name(*metric), -run_.best.cost}};
+  files_.note(
+      "what is saved is of step " + std::to_string(run_.best.step) +
+      (by_loss() ? ", whose eval loss, " + format_number(run_.best.cost, "%.4f") + ", is the lowest"
+                 : ", whose " + kept + ", " + format_number(-run_.best.cost, "%.4f") +
+                       ", is the highest") +
+      "; the last step's weights are in its checkpoint");
+}
+
+void Evaluations::tell_of_images() {
+  if (!images_ || !images_change_nothing(*images_)) return;
+  const std::string what = "the trained model does not see its images: the loss is " +
+                           describe_images(*images_),
+                    next =
+                        "look at the vision tower and the projector (lft debug base), and at "
+                        "whether the images of the rows differ (lft validate)";
+  files_.event("images_unseen", run_.state.step, {{"what", what}, {"next", next}});
+  files_.note("warning: " + what + "; " + next);
+}
+
+std::string Evaluations::images() const {
+  if (!images_) return "";
+  const std::string other = images_->other ? format_number(*images_->other, "%.3g") : "-";
+  return format_number(images_->own, "%.3g") + " / " + other + " / " +
+         format_number(images_->grey, "%.3g");
+}
+
+bool Evaluations::by_loss() const { return run_.inputs.recipe.train.keep_best == "eval_loss"; }
+
+}  // namespace lft::train
