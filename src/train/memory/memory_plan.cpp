@@ -20,8 +20,7 @@ namespace lft::train {
 namespace {
 
 constexpr int64_t kMostEpochs = 100;
-constexpr double kSmallBlocks = 4.9e6;  // stacks, small blocks, what lies between them: measured on
-                                        // the CPU, the same for every model
+constexpr double kSmallBlocks = 4.9e6;  // and stacks: measured on the CPU, the same for every model
 constexpr double kWorkerBlocks = 0.4e6;  // the same of one of data.workers
 constexpr double kReadingBlocks = 0.01;  // of what images take: the decoders' rows and tables
 // Of the activations as much lies unused between the blocks of malloc: measured on the CPU, in
