@@ -1,9 +1,12 @@
-# Arrow C++ of the pyarrow wheel that scripts/setup puts into .deps/ (scripts/arrow.txt), as the target lft::arrow; the module lft_arrow alone is
-# linked to it. Its libraries have the C++ ABI of LibTorch's wheel, and nothing in common with it.
+# Arrow C++ of the pyarrow wheel that scripts/setup puts into .deps/ (scripts/arrow.txt), as the
+# target lft::arrow; the module lft_arrow alone is linked to it. Its libraries have the C++ ABI of
+# LibTorch's wheel, and nothing in common with it.
 set(LFT_HAVE_ARROW OFF)
 if(NOT LFT_ARROW STREQUAL "OFF")
   find_path(LFT_ARROW_ROOT NAMES include/arrow/api.h
-            HINTS ${LFT_TORCH_ROOT}/../pyarrow ${CMAKE_SOURCE_DIR}/.deps/venv/lib/python3.11/site-packages/pyarrow NO_DEFAULT_PATH)
+            HINTS ${LFT_TORCH_ROOT}/../pyarrow
+                  ${CMAKE_SOURCE_DIR}/.deps/venv/lib/python3.11/site-packages/pyarrow
+            NO_DEFAULT_PATH)
   if(LFT_ARROW_ROOT)
     file(GLOB arrow_libraries ${LFT_ARROW_ROOT}/libarrow.so.* ${LFT_ARROW_ROOT}/libparquet.so.*)
     list(FILTER arrow_libraries EXCLUDE REGEX "so\\.[0-9]+\\.")  # the same under longer names
@@ -17,6 +20,7 @@ if(NOT LFT_ARROW STREQUAL "OFF")
     target_link_libraries(lft_arrow_libraries INTERFACE ${arrow_libraries})
     message(STATUS "Arrow: ${LFT_ARROW_ROOT}")
   elseif(LFT_ARROW STREQUAL "ON")
-    message(FATAL_ERROR "LFT_ARROW is ON, and no pyarrow wheel was found. Run scripts/setup, or pass -DLFT_ARROW_ROOT=<site-packages>/pyarrow.")
+    message(FATAL_ERROR "LFT_ARROW is ON, and no pyarrow wheel was found. Run scripts/setup, or "
+                        "pass -DLFT_ARROW_ROOT=<site-packages>/pyarrow.")
   endif()
 endif()

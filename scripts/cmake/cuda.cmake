@@ -1,4 +1,5 @@
-# CUDA kernels where nvcc is present (sm_75, sm_80, sm_90 and PTX for what comes later), left out with one line of notice where it is not.
+# CUDA kernels where nvcc is present (sm_75, sm_80, sm_90 and PTX for what comes later),
+# left out with one line of notice where it is not.
 set(LFT_HAVE_CUDA OFF)
 if(NOT LFT_CUDA STREQUAL "OFF")
   include(CheckLanguage)
@@ -15,6 +16,7 @@ if(NOT LFT_CUDA STREQUAL "OFF")
   elseif(LFT_CUDA STREQUAL "ON")
     message(FATAL_ERROR "LFT_CUDA=ON, but no nvcc was found")
   else()
-    message(STATUS "lft: nvcc not found, the CUDA kernels are left out (this build trains on the CPU)")
+    message(STATUS "lft: nvcc not found, the CUDA kernels are left out "
+                   "(this build trains on the CPU)")
   endif()
 endif()

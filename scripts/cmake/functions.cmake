@@ -1,5 +1,5 @@
-# lft_library(name [TORCH] [DEPS lib...]): one static library of every .cpp below the current folder.
-# TORCH: it includes torch headers (and takes the shared precompiled header).
+# lft_library(name [TORCH] [DEPS lib...]): one static library of every .cpp below the current
+# folder. TORCH: it includes torch headers (and takes the shared precompiled header).
 function(lft_library name)
   cmake_parse_arguments(A "TORCH" "" "DEPS;EXCLUDE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
@@ -16,7 +16,8 @@ function(lft_library name)
   endif()
 endfunction()
 
-# lft_test(folder [TORCH] [FILTER cases] [LABELS l...] [DEPS lib...]): tests/<folder>/test_*.cpp as one program and one ctest.
+# lft_test(folder [TORCH] [FILTER cases] [LABELS l...] [DEPS lib...]): tests/<folder>/test_*.cpp
+# as one program and one ctest.
 function(lft_test folder)
   cmake_parse_arguments(A "TORCH" "FILTER" "LABELS;DEPS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/test_*.cpp)
@@ -27,9 +28,12 @@ function(lft_test folder)
   add_executable(${name} ${sources})
   target_link_libraries(${name} PRIVATE ${A_DEPS} GTest::gtest GTest::gtest_main)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/tests)
-  target_compile_definitions(${name} PRIVATE LFT_SOURCE_DIR="${CMAKE_SOURCE_DIR}" LFT_BINARY_DIR="${CMAKE_BINARY_DIR}")
-  set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 20)  # of a unity build: half of a batch of 8 is spent on headers
-  target_compile_options(${name} PRIVATE -O1)  # a quarter of their compile time less; what they test has -O2
+  target_compile_definitions(${name} PRIVATE LFT_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+                             LFT_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  # Of a unity build: half of a batch of 8 is spent on headers.
+  set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 20)
+  # A quarter of their compile time less; what they test has -O2.
+  target_compile_options(${name} PRIVATE -O1)
   if(A_TORCH)
     # The header was compiled with -fPIC, and GCC refuses it under the -fPIE of executables.
     set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
@@ -37,6 +41,8 @@ function(lft_test folder)
     target_precompile_headers(${name} REUSE_FROM lft_torch_pch)
   endif()
   # One ctest per program: starting LibTorch costs half a second, more than most cases.
-  add_test(NAME ${folder} COMMAND ${name} --gtest_brief=1 $<$<BOOL:${A_FILTER}>:--gtest_filter=${A_FILTER}> COMMAND_EXPAND_LISTS)
+  add_test(NAME ${folder}
+           COMMAND ${name} --gtest_brief=1 $<$<BOOL:${A_FILTER}>:--gtest_filter=${A_FILTER}>
+           COMMAND_EXPAND_LISTS)
   set_tests_properties(${folder} PROPERTIES LABELS "cpu;${A_LABELS}" TIMEOUT 1200)
 endfunction()

@@ -1,5 +1,6 @@
-# cmake --install: lft, the recipes, man page and completions. The program looks for LibTorch beside itself (a copy of LFT_BUNDLE_TORCH, or the
-# torch wheel of the Python environment that it is installed into), then where it was when lft was built.
+# cmake --install: lft, the recipes, man page and completions. The program looks for LibTorch beside
+# itself (a copy of LFT_BUNDLE_TORCH, or the torch wheel of the Python environment that it is
+# installed into), then where it was when lft was built.
 include(GNUInstallDirs)
 set(bin ${CMAKE_INSTALL_BINDIR})
 set(share ${CMAKE_INSTALL_DATADIR})
@@ -25,7 +26,8 @@ endif()
 set_target_properties(lft PROPERTIES INSTALL_RPATH "${rpath}")
 install(TARGETS lft RUNTIME DESTINATION ${bin})
 install(DIRECTORY recipes DESTINATION ${share}/lft)
-# A module that lft opens where it is needed, in a folder that its opener knows: src/dist/nccl.cpp, src/data/sources/unpack.cpp.
+# A module that lft opens where it is needed, in a folder that its opener knows: src/dist/nccl.cpp,
+# src/data/sources/unpack.cpp.
 function(install_module name rpath)
   if(NOT TARGET ${name})
     return()
@@ -54,20 +56,24 @@ foreach(kind bash zsh fish man)
   list(APPEND outputs ${texts}/${kind})
   list(APPEND write COMMAND lft completions ${kind} > ${texts}/${kind})
 endforeach()
-add_custom_command(OUTPUT ${outputs} COMMAND ${CMAKE_COMMAND} -E make_directory ${texts} ${write} DEPENDS lft VERBATIM)
+add_custom_command(OUTPUT ${outputs} COMMAND ${CMAKE_COMMAND} -E make_directory ${texts} ${write}
+                   DEPENDS lft VERBATIM)
 add_custom_target(texts ALL DEPENDS ${outputs})
 install(FILES ${texts}/bash DESTINATION ${share}/bash-completion/completions RENAME lft)
 install(FILES ${texts}/zsh DESTINATION ${share}/zsh/site-functions RENAME _lft)
 install(FILES ${texts}/fish DESTINATION ${share}/fish/vendor_completions.d RENAME lft.fish)
 install(FILES ${texts}/man DESTINATION ${share}/man/man1 RENAME lft.1)
 if(LFT_BUNDLE_TORCH)
-  install(DIRECTORY ${LFT_TORCH_ROOT}/lib DESTINATION lib/lft/site-packages/torch FILES_MATCHING PATTERN "*.so*" PATTERN "libtorch_python*" EXCLUDE)
+  install(DIRECTORY ${LFT_TORCH_ROOT}/lib DESTINATION lib/lft/site-packages/torch
+          FILES_MATCHING PATTERN "*.so*" PATTERN "libtorch_python*" EXCLUDE)
   if(EXISTS ${site}/nvidia)
-    install(DIRECTORY ${site}/nvidia DESTINATION lib/lft/site-packages FILES_MATCHING PATTERN "*.so*")
+    install(DIRECTORY ${site}/nvidia DESTINATION lib/lft/site-packages
+            FILES_MATCHING PATTERN "*.so*")
   endif()
 endif()
 
-# cpack -G DEB: with LFT_BUNDLE_TORCH=ON a package that needs nothing but the system's own libraries, which deb.cmake names.
+# cpack -G DEB: with LFT_BUNDLE_TORCH=ON a package that needs nothing but the system's own
+# libraries, which deb.cmake names.
 if(NOT SKBUILD)
   install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/lft RENAME copyright)
 endif()

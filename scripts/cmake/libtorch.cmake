@@ -1,20 +1,26 @@
-# LibTorch as the target lft::torch, from CMAKE_PREFIX_PATH or from the wheel that scripts/setup puts into .deps/.
-# find_package(Torch) is not used: with a CUDA build it demands the CUDA toolkit even where only the CPU is used. The binary links
-# libtorch_cpu and libc10; src/train/machine/device.cpp opens libtorch_cuda at run time, where there is a driver. That halves the start-up.
+# LibTorch as the target lft::torch, from CMAKE_PREFIX_PATH or from the wheel that
+# scripts/setup puts into .deps/.
+# find_package(Torch) is not used: with a CUDA build it demands the CUDA toolkit even where only the
+# CPU is used. The binary links libtorch_cpu and libc10; src/train/machine/device.cpp opens
+# libtorch_cuda at run time, where there is a driver. That halves the start-up.
 find_path(LFT_TORCH_ROOT NAMES include/ATen/ATen.h
           HINTS ${CMAKE_PREFIX_PATH} $ENV{CMAKE_PREFIX_PATH}
-          PATHS ${CMAKE_SOURCE_DIR}/.deps/venv/lib/python3.11/site-packages/torch ${CMAKE_SOURCE_DIR}/.deps/torch
+          PATHS ${CMAKE_SOURCE_DIR}/.deps/venv/lib/python3.11/site-packages/torch
+                ${CMAKE_SOURCE_DIR}/.deps/torch
           PATH_SUFFIXES ../.. . torch NO_CMAKE_FIND_ROOT_PATH)
 if(NOT LFT_TORCH_ROOT)
-  message(FATAL_ERROR "LibTorch not found. Run scripts/setup, or pass -DCMAKE_PREFIX_PATH=<libtorch>.")
+  message(FATAL_ERROR "LibTorch not found. Run scripts/setup, or pass "
+                      "-DCMAKE_PREFIX_PATH=<libtorch>.")
 endif()
 get_filename_component(LFT_TORCH_ROOT ${LFT_TORCH_ROOT} REALPATH)
 message(STATUS "LibTorch: ${LFT_TORCH_ROOT}")
 add_library(lft_torch INTERFACE)
 add_library(lft::torch ALIAS lft_torch)
-target_include_directories(lft_torch SYSTEM INTERFACE ${LFT_TORCH_ROOT}/include ${LFT_TORCH_ROOT}/include/torch/csrc/api/include)
+target_include_directories(lft_torch SYSTEM INTERFACE ${LFT_TORCH_ROOT}/include
+                           ${LFT_TORCH_ROOT}/include/torch/csrc/api/include)
 # stdc++ first: libtorch_cpu.so exports a std::filesystem of its own.
-target_link_libraries(lft_torch INTERFACE stdc++ ${LFT_TORCH_ROOT}/lib/libtorch_cpu.so ${LFT_TORCH_ROOT}/lib/libc10.so)
+target_link_libraries(lft_torch INTERFACE stdc++ ${LFT_TORCH_ROOT}/lib/libtorch_cpu.so
+                      ${LFT_TORCH_ROOT}/lib/libc10.so)
 target_compile_definitions(lft_torch INTERFACE LFT_TORCH_LIB_DIR="${LFT_TORCH_ROOT}/lib")
 if(EXISTS ${LFT_TORCH_ROOT}/lib/libtorch_cuda.so)
   set(LFT_TORCH_HAS_CUDA ON)
