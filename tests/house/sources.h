@@ -33,19 +33,26 @@ inline bool is_source(const fs::path& path) {
   return extension == ".h" || extension == ".cpp" || extension == ".cu" || extension == ".cuh";
 }
 
-/// Sources below `folders`, as paths relative to `root`, sorted. A folder that is missing has none.
-inline std::vector<std::string> sources_below(const fs::path& root,
-                                              const std::vector<std::string>& folders) {
+/// Files below `folders` that `takes` takes, as paths relative to `root`, sorted. A folder that is
+/// missing has none.
+template <typename Takes>
+std::vector<std::string> files_below(const fs::path& root, const std::vector<std::string>& folders,
+                                     const Takes& takes) {
   std::vector<std::string> files;
   for (const std::string& folder : folders) {
     if (!fs::is_directory(root / folder)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
-      if (entry.is_regular_file() && is_source(entry.path()))
-        files.push_back(fs::relative(entry.path(), root));
+      const std::string file = fs::relative(entry.path(), root);
+      if (entry.is_regular_file() && takes(file)) files.push_back(file);
     }
   }
   std::sort(files.begin(), files.end());
   return files;
+}
+
+inline std::vector<std::string> sources_below(const fs::path& root,
+                                              const std::vector<std::string>& folders) {
+  return files_below(root, folders, is_source);
 }
 
 inline std::string folder_of(const std::string& file) { return fs::path(file).parent_path(); }
