@@ -57,8 +57,7 @@ TEST_F(Merge, InFloat32NothingIsRoundedToTheBasesType) {
   const MergeReport report = merge_to_dir(base, adapter(), out, nullptr, {.in_float32 = true});
   const SafetensorsFile file(out + "/model.safetensors");
   int64_t wide = 0;
-  for (const auto& [name, info] : file.tensors())
-    wide += info.dtype == DType::kF32;
+  for (const auto& [name, info] : file.tensors()) wide += info.dtype == DType::kF32;
   EXPECT_EQ(wide, report.tensors_merged);
   Model with_adapter = load_tiny(base);
   load_adapter(with_adapter, AdapterDir::open(temp_.file("adapter")));

@@ -15,7 +15,7 @@ struct ExportRequest {
   Target target = Target::kPeft;
   AdapterDir adapter;
   std::string model, out;
-  Dialect dialect = Dialect::kEvery;  // of the adapter's keys; not of GGUF
+  Dialect dialect = Dialect::kEvery;              // of the adapter's keys; not of GGUF
   std::optional<io::DType> dtype = std::nullopt;  // of GGUF's matrices: GgufJob
 };
 

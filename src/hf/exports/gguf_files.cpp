@@ -110,7 +110,7 @@ void check_written(const GgufJob& job, const std::string& path,
 /// Writes one of the two files, and compares what was written. Returns how many matrices are not in
 /// the job's type.
 int64_t write_file(const GgufJob& job, const std::string& path, const io::GgufKeys& keys,
-                const std::vector<GgufTensor>& tensors) {
+                   const std::vector<GgufTensor>& tensors) {
   std::vector<io::TensorInfo> infos;
   int64_t kept = 0;
   for (const GgufTensor& tensor : tensors) {

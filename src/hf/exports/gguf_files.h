@@ -18,7 +18,7 @@ struct GgufJob {
 
 /// The type of a base's matrices: as they are stored, but F16 for BF16. llama.cpp rounds what it
 /// multiplies to the matrix' type, which with the 8 bits of BF16 moves logprobs by some 0.05 nats,
-/// with the 11 of F16 by some 0.005; F16 holds the values that a BF16 matrix has.
+/// with the 11 of F16 by some 0.005; F16 holds all but the smallest values of BF16 exactly.
 io::DType gguf_type(io::DType stored);
 /// model.gguf and mmproj.gguf into `folder`: matrices in the job's type, all else in F32. Both are
 /// read back and compared to the bit. Returns how many matrices keep the type in which they are

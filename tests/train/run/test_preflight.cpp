@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "src/base/text.h"
-#include "src/train/memory/memory_plan.h"
 #include "src/train/inputs/preflight.h"
+#include "src/train/memory/memory_plan.h"
 #include "support/expect_error.h"
 #include "train/tiny_run.h"
 
