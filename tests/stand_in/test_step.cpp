@@ -29,6 +29,14 @@ struct Way {
 
 void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 
+/// The same rows twice, under other weights.
+void two_sources(Recipe& recipe) {
+  const std::string path = recipe.data.train.path;
+  recipe.data.train.path.clear();
+  recipe.data.train.list = {{.path = path, .image_root = {}, .weight = 1},
+                            {.path = path, .image_root = {}, .weight = 2}};
+}
+
 class StepCounts : public ::testing::TestWithParam<Way> {
  protected:
   Recipe recipe() const {
@@ -55,7 +63,7 @@ TEST_P(StepCounts, OneReadAndNoCopyThatWaits) {
   std::vector<StepSamples> batches;
   for (int i = 0; i < 2; ++i) batches.push_back(loader->next());
   const Counts captured = stand_in::counts_in_captures();
-  constexpr int kSteps = 7;
+  constexpr int kSteps = 9;
   for (int step = 0; step < kSteps; ++step) {
     std::optional<stand_in::MemoryGuard> guard;
     if (step + 1 == kSteps) guard.emplace();
@@ -64,7 +72,7 @@ TEST_P(StepCounts, OneReadAndNoCopyThatWaits) {
         train_step({run.model.model, run.optimizer, run.scaler, run.schedule}, options,
                    batches[static_cast<size_t>(step % 2)], run.state);
     ASSERT_EQ(outcome.result, StepResult::kTaken) << outcome.reason;
-    if (step < 5) continue;
+    if (step < kSteps - 2) continue;
     const Counts of_step = counts() - before;
     EXPECT_EQ(of_step.host_reads, 1) << step;
     EXPECT_EQ(of_step.waits, 0) << step;
@@ -143,6 +151,12 @@ INSTANTIATE_TEST_SUITE_P(
               r.lora.targets = {"llm:all-linear", "vision:all-linear", "projector:all-linear"};
               r.full.clear();
             }},
+        Way{"graphs_of_two_sources",
+            [](Recipe& r) {
+              r.train.max_tokens_per_step = 96;
+              two_sources(r);
+            }},
+        Way{"two_sources", [](Recipe& r) { two_sources(r); }},
         Way{"recomputed", [](Recipe& r) { r.train.activation_checkpointing = "block"; }},
         Way{"nf4_and_8_bits",
             [](Recipe& r) { r.model.base_dtype = "nf4", r.optim.name = "adamw8bit"; }},

@@ -37,16 +37,14 @@ bool could_record(const recipe::Recipe& recipe, const RunSettings& settings) {
 }  // namespace
 
 bool uses_cuda_graphs(const recipe::Recipe& recipe, const RunSettings& settings) {
-  return could_record(recipe, settings) && recipe.data.train.list.size() < 2 &&
-         settings.holders == 1 && settings.config.family->unlike_passes().empty();
+  return could_record(recipe, settings) && settings.holders == 1 &&
+         settings.config.family->unlike_passes().empty();
 }
 
 std::string graphs_left_out(const recipe::Recipe& recipe, const RunSettings& settings) {
   const family::Family& family = *settings.config.family;
   const std::string unlike = family.unlike_passes();
   if (!could_record(recipe, settings)) return {};
-  if (recipe.data.train.list.size() > 1)
-    return "train.cuda_graphs: the losses of several sources are told apart: none is recorded";
   if (settings.holders > 1)
     return "train.shard: base: layers are gathered as a pass comes to them, so that none is "
            "recorded as a CUDA graph";

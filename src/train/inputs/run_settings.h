@@ -42,11 +42,11 @@ int64_t recompute_every(const std::string& activation_checkpointing);
 /// Whether inputs of recomputed blocks are to wait in host memory: asked for, and not on a CPU,
 /// where they do anyway.
 bool offloads_activations(const recipe::Recipe& recipe, at::Device device);
-/// Packed micro-batches on a GPU, their activations kept there, of one source of data.train and a
-/// family whose images are all of one shape. `recipe`: the settings' own, or one that differs.
+/// Packed micro-batches on a GPU, their activations kept there, of a family whose images are all of
+/// one shape. `recipe`: the settings' own, or one that differs.
 bool uses_cuda_graphs(const recipe::Recipe& recipe, const RunSettings& settings);
-/// What to say of a run whose passes would be recorded but for its family's images, several sources
-/// of data.train, or its base in slices; else empty.
+/// What to say of a run whose passes would be recorded but for its family's images or its base in
+/// slices; else empty.
 std::string graphs_left_out(const recipe::Recipe& recipe, const RunSettings& settings);
 
 }  // namespace lft::train

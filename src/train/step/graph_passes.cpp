@@ -72,6 +72,7 @@ GraphPasses::GraphPasses(const family::Model& model, Optimizer& optimizer, PassL
                          most_sequences(limits) + 1 + 3 * limits.tokens},
                         at::TensorOptions(at::kLong).device(device))),
       loss_(at::zeros({}, at::TensorOptions(at::kFloat).device(device))),
+      logprobs_(at::zeros({limits.tokens}, loss_.options())),
       streams_(staged_.narrow(0, 0, static_cast<int64_t>(optimizer.slots().size()))) {
   optimizer_.zero_gradients();
   gradients_ = optimizer_.flat_gradients(kDecoder);
@@ -160,6 +161,7 @@ void GraphPasses::decode(const Shape& shape, const std::vector<int64_t>& starts)
       model_->logprobs_after({embeds, std::move(packed)}, in.rows_k, in.targets_k.clamp_min(0));
   const at::Tensor loss = -at::where(in.targets_k >= 0, logprobs, at::zeros_like(logprobs)).sum();
   loss_.copy_(loss.detach());
+  if (shape.tells_logprobs) logprobs_.narrow(0, 0, shape.rows).copy_(logprobs.detach());
   loss.backward(in.seed.view(at::kDouble).to(at::kFloat).squeeze(0));
 }
 
@@ -180,13 +182,15 @@ at::Tensor GraphPasses::run(family::Batch batch, const MicroPass& pass, double s
   }
   const Shape shape{.tokens = embeds.size(1),
                     .rows = filled_rows(rows.rows_k.numel(), embeds.size(1)),
-                    .trains_embeds = embeds.requires_grad()};
+                    .trains_embeds = embeds.requires_grad(),
+                    .tells_logprobs = pass.logprobs != nullptr};
   hold_embeds(embeds);
   stage(batch, rows, shape, pass, scale / static_cast<double>(pass.supervised));
   position.streams = &streams_;
   const ops::DropoutGuard dropout(position);
   std::vector<at::Tensor> outputs = {gradients_, loss_};
   if (shape.trains_embeds) outputs.push_back(embeds_gradient_.narrow(1, 0, shape.tokens));
+  if (shape.tells_logprobs) outputs.push_back(logprobs_.narrow(0, 0, shape.rows));
   const auto body = [&] { decode(shape, batch.packed->starts); };
   if (!device_.is_cpu() &&
       pass.compute ==
@@ -195,12 +199,14 @@ at::Tensor GraphPasses::run(family::Batch batch, const MicroPass& pass, double s
   } else {
     graphs_.run("decoder over " + std::to_string(shape.tokens) + " tokens, head over " +
                     std::to_string(shape.rows) + " rows" +
-                    (shape.trains_embeds ? ", gradient of the embeddings" : ""),
+                    (shape.trains_embeds ? ", gradient of the embeddings" : "") +
+                    (shape.tells_logprobs ? ", each token's loss" : ""),
                 shape.tokens, outputs, body);
   }
   optimizer_.gradients_written(kDecoder);
   streams_.pass_done();
   const at::Tensor loss = loss_ / static_cast<double>(pass.supervised);
+  if (shape.tells_logprobs) *pass.logprobs = logprobs_.narrow(0, 0, rows.rows_k.numel()).clone();
   if (shape.trains_embeds) embeds.backward(embeds_gradient_.narrow(1, 0, shape.tokens));
   return loss;
 }

@@ -42,6 +42,7 @@ class GraphPasses : public PassRunner {
   struct Shape {
     int64_t tokens = 0, rows = 0;
     bool trains_embeds = false;
+    bool tells_logprobs = false;  // into logprobs_
   };
   struct Inputs;  // views of the staged numbers
 
@@ -61,6 +62,7 @@ class GraphPasses : public PassRunner {
   at::Tensor gradients_;      // of the optimizer's buffer: every trainable of the decoder
   at::Tensor staged_;         // int64: whatever differs between micro-batches of a shape
   at::Tensor embeds_, embeds_gradient_, loss_;
+  at::Tensor logprobs_;  // float32 [tokens]: a shape's rows first
   std::map<int64_t, std::pair<family::Batch, at::Tensor>>
       images_;  // by their number: pixels and features
   ops::DropoutStreams streams_;

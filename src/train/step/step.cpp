@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "models/layers/recompute.h"
+#include "models/ops/core/copy_to_device.h"
+#include "models/ops/core/dispatch.h"
 #include "models/ops/core/precision.h"
 #include "models/ops/weight/masters.h"
 #include "src/data/batch.h"
@@ -61,7 +63,16 @@ at::Tensor sums_by_source(const std::vector<data::Sample>& rows, const at::Tenso
     is_of_sk[row.source].narrow(0, at, row.supervised()).fill_(-1);
     at += row.supervised();
   }
-  return at::mv(is_of_sk.to(logprobs_k.device()), logprobs_k.to(at::kDouble));
+  return at::mv(ops::copy_to_device(is_of_sk, logprobs_k.device()), logprobs_k.to(at::kDouble));
+}
+
+/// In host memory once the host has waited for the device; nobody waits here.
+at::Tensor sent_to_host(const at::Tensor& on_device) {
+  if (!on_device.defined() || on_device.is_cpu()) return on_device;
+  const bool pinned = ops::runs_kernels(on_device.device());
+  at::Tensor host =
+      at::empty(on_device.sizes(), on_device.options().device(at::kCPU).pinned_memory(pinned));
+  return host.copy_(on_device, /*non_blocking=*/pinned);
 }
 
 /// This process's micro-batches, forward and backward.
@@ -171,14 +182,13 @@ WholeLoss run_all(const Learner& learner, const StepOptions& options, MicroBatch
 std::vector<SourceLoss> source_losses(const at::Tensor& by_source, const WholeStep& whole) {
   std::vector<SourceLoss> losses;
   if (!by_source.defined()) return losses;
-  const at::Tensor sums = by_source.to(at::kCPU);
   for (size_t i = 0; i < whole.supervised_of.size(); ++i) {
     const int64_t supervised = whole.supervised_of[i];
     if (supervised == 0) continue;
     const auto source = static_cast<int64_t>(i);
     losses.push_back({.source = source,
                       .supervised = supervised,
-                      .loss = sums[source].item<double>() / static_cast<double>(supervised)});
+                      .loss = by_source[source].item<double>() / static_cast<double>(supervised)});
   }
   return losses;
 }
@@ -274,7 +284,7 @@ StepOutcome train_step(const Learner& learner, const StepOptions& options,
   pass.supervised = outcome.supervised;
   pass.micro_batch = parts_before(whole, state.split);
   MicroBatches own(learner, options, pass, state.recovered);
-  const auto [loss, by_source] = run_all(learner, options, own, samples, state);
+  const auto [loss, device_by_source] = run_all(learner, options, own, samples, state);
   if (!loss.defined()) return skip(std::move(outcome), state, "no image for what is trained");
 
   // Machines of several kinds may differ in the last bit of a norm: rank 0's finding is that of
@@ -286,6 +296,7 @@ StepOutcome train_step(const Learner& learner, const StepOptions& options,
   };
   scaler.unscale(optimizer, loss, options.clip_grad_norm, agree);
   scaler.step(optimizer, outcome.lr_factor);
+  const at::Tensor by_source = sent_to_host(device_by_source);
   if (options.while_device_works) options.while_device_works();
   outcome.stats = scaler.update();
   outcome.loss = outcome.stats.loss;

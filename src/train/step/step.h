@@ -58,10 +58,10 @@ class PassRunner {
 };
 
 struct StepOptions {
-  PassRunner* passes = nullptr;  // runs them, where it is; not after a recovery
-  int64_t sources = 1;           // of several the losses are told apart, which needs no `passes`
-  double clip_grad_norm = 1;     // 0: off
-  uint64_t seed = 42;            // of the dropout masks
+  PassRunner* passes = nullptr;      // runs them, where it is; not after a recovery
+  int64_t sources = 1;               // of several the losses are told apart
+  double clip_grad_norm = 1;         // 0: off
+  uint64_t seed = 42;                // of the dropout masks
   bool offload_activations = false;  // inputs of recomputed blocks wait in host memory
   std::function<void(int64_t step, Optimizer&)> gradients_ready =
       {};  // before the check, of this process's micro-batches; a test's way in

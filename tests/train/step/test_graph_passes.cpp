@@ -37,6 +37,7 @@ Recipe packed_recipe(const test::TinyRun& run, double dropout, bool projector) {
 
 struct Trained {
   std::vector<double> losses;
+  std::vector<SourceLoss> sources;  // of all steps
   std::vector<at::Tensor> weights;
   std::vector<std::string> notes;
 };
@@ -71,6 +72,7 @@ Trained train_steps(const Recipe& recipe, bool fixed, at::ScalarType compute = a
         filled_up(loader->next(), fixed ? recipe.train.max_tokens_per_step : 0), run.state);
     EXPECT_EQ(outcome.result, StepResult::kTaken) << outcome.reason;
     trained.losses.push_back(outcome.loss);
+    trained.sources.insert(trained.sources.end(), outcome.sources.begin(), outcome.sources.end());
   }
   for (const Slot& slot : run.optimizer.slots())
     trained.weights.push_back(slot.param.tensor.detach().clone());
@@ -106,6 +108,27 @@ TEST(GraphPasses, TrainLikeThePlainPass) {
       }
       EXPECT_LT(relative_difference(got.weights, want.weights), 1e-4) << dropout << projector;
     }
+  }
+}
+
+TEST(GraphPasses, TellTheLossesOfSourcesApartLikeThePlainPass) {
+  const test::TinyRun tiny;
+  Recipe recipe = packed_recipe(tiny, 0, true);
+  const std::string path = recipe.data.train.path;
+  recipe.data.train.path.clear();
+  recipe.data.train.list = {{.path = path, .image_root = {}, .weight = 1},
+                            {.path = path, .image_root = {}, .weight = 2}};
+  const Trained want = train_steps(recipe, /*fixed=*/false),
+                got = train_steps(recipe, /*fixed=*/true);
+  ASSERT_EQ(got.sources.size(), want.sources.size());
+  EXPECT_GT(want.sources.size(), want.losses.size());  // steps that have rows of both
+  for (size_t i = 0; i < want.sources.size(); ++i) {
+    EXPECT_EQ(got.sources[i].source, want.sources[i].source) << i;
+    EXPECT_EQ(got.sources[i].supervised, want.sources[i].supervised) << i;
+    // As for the whole loss, of the last step.
+    EXPECT_NEAR(got.sources[i].loss, want.sources[i].loss,
+                2e-5 * want.sources[i].loss * static_cast<double>(want.losses.size()))
+        << i;
   }
 }
 
