@@ -12,6 +12,7 @@
 
 #include "src/base/errors.h"
 #include "src/base/log.h"
+#include "src/base/out_of_memory.h"
 #include "src/base/signals.h"
 #include "src/base/terminal.h"
 #include "src/cli/commands.h"
@@ -54,13 +55,7 @@ int report_error(const Error& error) {
 /// Where no run is at hand that would know what to change: whatever failed to allocate, a thread's
 /// stack included.
 Error out_of_memory(const std::string& found) {
-  return Error(
-      ErrorKind::kResource,
-      {"out of memory",
-       {},
-       found,
-       {},
-       "free memory, or raise the limits of this process (ulimit -v, ulimit -u, a container's)"});
+  return Error(ErrorKind::kResource, {"out of memory", {}, found, {}, lft::kFreeMemory});
 }
 
 int run_program(int argc, char** argv) {
@@ -86,6 +81,7 @@ int run_program(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   lft::install_signal_handlers();
+  lft::end_where_memory_runs_out();
   const int code = run_program(argc, argv);
   if (!lft::dist::group_is_broken()) return code;
   std::fflush(nullptr);

@@ -1,10 +1,7 @@
 // lft recipe: list, show and copy the recipes that come with lft, and the reference of all fields.
 #include "src/recipe/recipe.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -16,30 +13,13 @@
 #include "src/base/text.h"
 #include "src/cli/commands.h"
 #include "src/io/files.h"
+#include "src/recipe/shipped.h"
 
 namespace lft::cli {
 namespace {
 
 namespace fs = std::filesystem;
 constexpr char kSuffix[] = ".yaml";
-
-fs::path recipes_folder() {
-  std::vector<fs::path> places;
-  if (const char* chosen = std::getenv("LFT_RECIPES")) {
-    places = {chosen};
-  } else {
-    std::error_code code;
-    const fs::path program = fs::read_symlink("/proc/self/exe", code).parent_path();
-    places = {program / "../recipes", program / "../share/lft/recipes", "recipes"};
-  }
-  std::vector<std::string> tried;
-  for (const fs::path& place : places) {
-    if (io::is_directory(place.string())) return place.lexically_normal();
-    tried.push_back(place.lexically_normal().string());
-  }
-  refuse(ErrorKind::kUsage, "the recipes folder was not found", {},
-         "no such folder: " + join(tried), {}, "set LFT_RECIPES to the folder with the recipes");
-}
 
 /// Names below the folder without the suffix, sorted.
 std::vector<std::string> recipe_names(const fs::path& folder) {
@@ -57,7 +37,7 @@ std::vector<std::string> recipe_names(const fs::path& folder) {
 }
 
 std::string read_named(const std::string& name) {
-  const fs::path folder = recipes_folder();
+  const fs::path folder = recipe::shipped_folder();
   const std::vector<std::string> names = recipe_names(folder);
   const std::string bare =
       name.ends_with(kSuffix) ? name.substr(0, name.size() - sizeof(kSuffix) + 1) : name;
@@ -82,7 +62,7 @@ std::string description(const std::string& text) {
 }
 
 void list_recipes() {
-  const fs::path folder = recipes_folder();
+  const fs::path folder = recipe::shipped_folder();
   const std::vector<std::string> names = recipe_names(folder);
   size_t width = 0;
   for (const std::string& name : names) width = std::max(width, name.size());

@@ -10,6 +10,7 @@
 #include "src/io/files.h"
 #include "src/io/run_folder.h"
 #include "src/recipe/recipe_fields.h"
+#include "src/recipe/shipped.h"
 #include "src/recipe/strict_reader.h"
 #include "src/recipe/yaml_tree.h"
 
@@ -178,18 +179,29 @@ void take_meant(std::string* path, const std::string& meant, const char* field) 
   *path = meant;
 }
 
+/// What a shipped recipe names is beside it, wherever the run is started.
+void take_shipped(Recipe* recipe) {
+  Recipe::Data& data = recipe->data;
+  std::vector<std::string*> paths = {&recipe->model.path, &data.train.path, &data.eval,
+                                     &data.image_root};
+  for (Source& source : data.train.list)
+    paths.insert(paths.end(), {&source.path, &source.image_root});
+  for (std::string* path : paths) *path = or_shipped(*path);
+}
+
 }  // namespace
 
 Recipe read_recipe(const std::string& path, const std::vector<std::string>& sets) {
   std::string text;
   try {
-    text = io::read_file(path, 1 << 20);
+    text = io::read_file(or_shipped(path), 1 << 20);
   } catch (const Error& e) {
     constexpr char kNext[] =
         "lft recipe ls names the recipes that come with lft, lft recipe cp NAME PATH copies one";
     throw Error(ErrorKind::kUsage, advised(e, kNext).info());
   }
   Recipe recipe = parse_recipe(text, path, sets);
+  take_shipped(&recipe);
   take_meant(&recipe.model.path, io::model_folder(recipe.model.path), "model.path");
   take_meant(&recipe.lora.init_from, io::adapter_folder(recipe.lora.init_from), "lora.init_from");
   return recipe;

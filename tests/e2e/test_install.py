@@ -41,9 +41,9 @@ def prefix(tmp_path_factory):
     return folder
 
 
-def installed(prefix, *arguments):
+def installed(prefix, *arguments, folder="/"):
     done = subprocess.run(
-        [str(prefix / "bin/lft"), *arguments], cwd="/", env={}, capture_output=True, text=True
+        [str(prefix / "bin/lft"), *arguments], cwd=folder, env={}, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -56,6 +56,14 @@ def test_it_finds_its_libraries_and_recipes(prefix):
     assert "the recipe as it is" in installed(
         prefix, "check", "--plan", str(prefix / "share/lft/recipes/llava-lora.yaml")
     )
+
+
+def test_its_quickstart_trains_in_any_folder(prefix, tmp_path):
+    installed(
+        prefix, "train", "recipes/quickstart.yaml", "--set", "train.max_steps=2", folder=tmp_path
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+    assert (tmp_path / "runs/quickstart/adapter/adapter_model.safetensors").exists()
 
 
 def test_completions_and_man_page_are_where_they_are_looked_for(prefix):

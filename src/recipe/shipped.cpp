@@ -1,0 +1,47 @@
+#include "src/recipe/shipped.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+#include <vector>
+
+#include "kernels/common/error.h"
+#include "src/base/text.h"
+#include "src/io/files.h"
+
+namespace lft::recipe {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> places() {
+  if (const char* chosen = std::getenv("LFT_RECIPES")) return {chosen};
+  std::error_code code;
+  const fs::path program = fs::read_symlink("/proc/self/exe", code).parent_path();
+  return {program / "../recipes", program / "../share/lft/recipes", "recipes"};
+}
+
+}  // namespace
+
+std::string shipped_folder() {
+  std::vector<std::string> tried;
+  for (const fs::path& place : places()) {
+    const std::string folder = place.lexically_normal().string();
+    if (io::is_directory(folder)) return folder;
+    tried.push_back(folder);
+  }
+  refuse(ErrorKind::kUsage, "the recipes folder was not found", {},
+         "no such folder: " + join(tried), {}, "set LFT_RECIPES to the folder with the recipes");
+}
+
+std::string or_shipped(const std::string& path) {
+  constexpr std::string_view kRecipes = "recipes/";
+  if (!path.starts_with(kRecipes) || io::path_exists(path)) return path;
+  for (const fs::path& place : places()) {
+    const std::string there = (place / path.substr(kRecipes.size())).lexically_normal().string();
+    if (io::path_exists(there)) return there;
+  }
+  return path;
+}
+
+}  // namespace lft::recipe
