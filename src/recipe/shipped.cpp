@@ -26,7 +26,7 @@ std::vector<fs::path> places() {
 std::string shipped_folder() {
   std::vector<std::string> tried;
   for (const fs::path& place : places()) {
-    const std::string folder = place.lexically_normal().string();
+    std::string folder = place.lexically_normal().string();
     if (io::is_directory(folder)) return folder;
     tried.push_back(folder);
   }
@@ -38,7 +38,7 @@ std::string or_shipped(const std::string& path) {
   constexpr std::string_view kRecipes = "recipes/";
   if (!path.starts_with(kRecipes) || io::path_exists(path)) return path;
   for (const fs::path& place : places()) {
-    const std::string there = (place / path.substr(kRecipes.size())).lexically_normal().string();
+    std::string there = (place / path.substr(kRecipes.size())).lexically_normal().string();
     if (io::path_exists(there)) return there;
   }
   return path;
