@@ -22,7 +22,7 @@ namespace {
 constexpr int64_t kMostEpochs = 100;
 constexpr double kSmallBlocks = 4.9e6;  // and stacks: measured on the CPU, the same for every model
 constexpr double kWorkerBlocks = 0.35e6;  // the same of one of data.workers
-constexpr double kReadingBlocks = 0.01;  // of what images take: the decoders' rows and tables
+constexpr double kReadingBlocks = 0.01;   // of what images take: the decoders' rows and tables
 // Of the activations as much lies unused between the blocks of malloc: measured on the CPU, in
 // float32, and where oneDNN's compiled products lie among them.
 constexpr double kGaps = 0.04, kGapsAmongProducts = 0.11;
