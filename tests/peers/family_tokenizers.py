@@ -55,7 +55,7 @@ SMOL_TOKENS = [
 
 
 def train_byte_bpe(special, split):
-    """A byte-level BPE with the pre-tokenizers `split`; special tokens behind the vocabulary,
+    """A byte-level BPE with the pre-tokenizers `split`; special tokens after the vocabulary,
     as the published ones have them."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(split)

@@ -54,7 +54,7 @@ def ceilings():
 
 def lora_products():
     """Y = X W^T + h B^T three ways: the wide product alone (no LoRA), with the low-rank part added
-    behind it, and as one product over k + r columns of buffers whose rows are k + r apart. Decides
+    after it, and as one product over k + r columns of buffers whose rows are k + r apart. Decides
     how a LoRA linear runs: K-concat has to lose under 3 % on the wide product."""
     import torch
 
@@ -296,7 +296,7 @@ def judge_attention(rows):
 
 def stock_chain():
     """GradScaler.unscale_ and clip_grad_norm_ over LLaVA-1.5-7B's adapters, 448 FP32 gradients,
-    as an AMP loop calls them; and fused AdamW behind it."""
+    as an AMP loop calls them; and fused AdamW after it."""
     import torch
 
     shapes = [(4096, 4096)] * 4 + [(4096, 11008)] * 2 + [(11008, 4096)]
