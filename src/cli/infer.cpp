@@ -13,6 +13,7 @@
 #include "src/base/log.h"
 #include "src/base/text.h"
 #include "src/hf/adapter/adapter.h"
+#include "src/hf/adapter/missing_layers.h"
 #include "src/hf/model_dir.h"
 #include "src/io/files.h"
 #include "src/io/run_folder.h"
@@ -116,6 +117,7 @@ InferModel load_infer_model(const InferOptions& options) {
   if (!options.adapter.empty()) {
     adapter = hf::AdapterDir::open(options.adapter);
     hf::check_adapter_base(adapter, base);
+    hf::warn_of_missing_layers(adapter, base.config);
   }
   const hf::AdapterNotes notes = hf::read_model_notes(base.path);
   const family::FamilyDefaults own = base.config.family->defaults(base.config);

@@ -39,6 +39,10 @@ struct AdapterTensors {
   std::map<std::string, at::Tensor> base_copies;   // by canonical tensor; must equal the base's
 };
 
+/// Whether modules_to_save names a module that the tensor or module `path` (PEFT's name, without
+/// its prefix) is part of: as PEFT does, by how names of modules end.
+bool saves(const std::vector<std::string>& modules_to_save, const std::string& path);
+
 /// Reads everything. Throws kInput for modules or tensors that this model has not, wrong shapes, an
 /// incomplete module of modules_to_save, and non-finite values.
 AdapterTensors read_adapter(const AdapterDir& dir, const family::ModelConfig& config);

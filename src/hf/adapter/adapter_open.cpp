@@ -43,11 +43,6 @@ Key split_key(const std::string& name) {
   return {name, ""};
 }
 
-/// "multi_modal_projector" in "model.multi_modal_projector.linear_1.weight".
-bool names_module(const std::string& path, const std::string& module) {
-  return ("." + path).find("." + module + ".") != std::string::npos;
-}
-
 /// Every dialect of the family, and the language model as the original LLaVA names it.
 std::string canonical_name(const family::Family& family, const std::string& peft) {
   const std::string canonical = family.from_peft_name(peft);
@@ -96,7 +91,6 @@ class KeyReader {
       : dir_(dir),
         file_(file),
         config_(config),
-        targets_(config.targets),
         family_(family_of(file)),
         ranks_(keys_of(config.rank_pattern), where + ": rank_pattern"),
         alphas_(keys_of(config.alpha_pattern), where + ": alpha_pattern") {}
@@ -104,8 +98,7 @@ class KeyReader {
   void read() {
     for (const auto& [name, info] : file_.tensors()) place(name, info);
     pair_up();
-    check_saved_modules();
-    const std::vector<Faults> faults = {unknown_, twice_, alone_, rank_, mistyped_, unsaved_};
+    const std::vector<Faults> faults = {unknown_, twice_, alone_, rank_, mistyped_};
     if (!any(faults)) return compare_targets();
     refuse(ErrorKind::kInput, "the adapter's tensors do not fit", file_.path(), describe(faults),
            "lora_A and lora_B of rank " + std::to_string(dir_.lora.rank) +
@@ -127,10 +120,10 @@ class KeyReader {
     const std::string canonical = canonical_name(family_, key.module);
     if (!key.tensor.empty() && !declares(variant_, key.tensor))
       return unknown_.items.push_back(name + " (" + flag_of(key.tensor) + " is false)");
-    const bool saved =
-        key.kind.empty() && !is_lora_part(inner) &&
-        std::any_of(dir_.modules_to_save.begin(), dir_.modules_to_save.end(),
-                    [&](const std::string& module) { return names_module(inner, module); });
+    // No module that modules_to_save could name has it; PEFT reads it as it is.
+    const bool in_no_module = canonical.find('.') == std::string::npos;
+    const bool saved = key.kind.empty() && !is_lora_part(inner) &&
+                       (in_no_module || saves(dir_.modules_to_save, inner));
     if (canonical.empty() || (key.kind.empty() && !saved)) return unknown_.items.push_back(name);
     const std::string full = key.kind.empty() ? canonical : canonical + "." + key.kind;
     if (!dir_.stored_names.emplace(full, name).second)
@@ -182,16 +175,6 @@ class KeyReader {
     }
   }
 
-  void check_saved_modules() {
-    for (const std::string& module : dir_.modules_to_save) {
-      const bool found = std::any_of(dir_.full_tensors.begin(), dir_.full_tensors.end(),
-                                     [&](const std::string& tensor) {
-                                       return names_module(dir_.stored_names.at(tensor), module);
-                                     });
-      if (!found) unsaved_.items.push_back(module);
-    }
-  }
-
   /// A name of a target or a module, and the module that it is in any spelling; "" for a part of
   /// one.
   struct Spelled {
@@ -210,7 +193,8 @@ class KeyReader {
       for (const std::string& name : names) all.push_back({name, canonical_name(family_, name)});
       return all;
     };
-    const std::vector<Spelled> targets = spelled(targets_), adapted = spelled(adapted_);
+    const std::vector<std::string>& named = config_.rule.targets.names;
+    const std::vector<Spelled> targets = spelled(named), adapted = spelled(adapted_);
     std::vector<std::string> missing, extra;
     for (const Spelled& target : targets) {
       if (std::ranges::none_of(adapted, [&](const auto& each) { return target.names(each); }))
@@ -220,7 +204,7 @@ class KeyReader {
       if (std::ranges::none_of(targets, [&](const auto& each) { return each.names(module); }))
         extra.push_back(module.name);
     }
-    if (targets_.empty() || (missing.empty() && extra.empty())) return;
+    if (named.empty() || (missing.empty() && extra.empty())) return;
     warning(
         "target_modules of " + dir_.path + "/adapter_config.json contradicts the tensors: " +
         (missing.empty() ? "" : "no tensors of " + join_names(missing, kNamed)) +
@@ -232,7 +216,6 @@ class KeyReader {
   AdapterDir& dir_;
   const io::SafetensorsFile& file_;
   const PeftConfig& config_;
-  const std::vector<std::string>& targets_;
   const family::Family& family_;
   const PeftPatterns ranks_, alphas_;
   std::set<std::string> adapted_;  // as PEFT names them
@@ -240,8 +223,7 @@ class KeyReader {
   std::map<std::string, std::set<std::string>> modules_;  // by the name of an adapter's tensor
   Faults unknown_{"unknown", {}}, twice_{"stored twice, in two spellings", {}},
       alone_{"without the tensors that belong to them", {}},
-      rank_{"of another rank than adapter_config.json says", {}}, mistyped_{"of a wrong type", {}},
-      unsaved_{"in modules_to_save without a tensor", {}};
+      rank_{"of another rank than adapter_config.json says", {}}, mistyped_{"of a wrong type", {}};
 };
 
 void refuse_other_formats(const std::string& path) {
@@ -326,7 +308,7 @@ AdapterDir AdapterDir::open(const std::string& path) {
   dir.modules_to_save = config.modules_to_save;
   dir.base_model_name_or_path = config.base_model_name_or_path;
   dir.inference_mode = config.inference_mode;
-  dir.named_by_pattern = config.targets_pattern;
+  dir.named_by_pattern = !config.rule.targets.expression.empty();
   dir.notes = read_notes(path + "/" + kAdapterNotes);
   KeyReader(dir, io::SafetensorsFile(weights), config, config_file).read();
   return dir;

@@ -79,7 +79,7 @@ void write_adapter(const std::string& path, const AdapterContents& contents,
   const Dialect whole = dialect == Dialect::kEvery ? Dialect::kD3 : dialect;
   for (const auto& [name, tensor] : contents.full)
     tensors[kPeftPrefix + spelled(family, name, whole)] = tensor;
-  config.targets = names_of(family, modules, dialect);
+  config.rule.targets.names = names_of(family, modules, dialect);
   name_own(family, contents.lora, dialect, config);
   io::write_dir_atomic(path, [&](const std::string& out) {
     write_tensors(out + "/" + kAdapterWeights, tensors);

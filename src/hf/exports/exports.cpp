@@ -9,6 +9,7 @@
 #include "models/lora/registry.h"
 #include "src/base/text.h"
 #include "src/hf/adapter/adapter_files.h"
+#include "src/hf/adapter/missing_layers.h"
 #include "src/hf/exports/deltas.h"
 #include "src/hf/exports/gguf_files.h"
 #include "src/hf/weights.h"
@@ -37,6 +38,7 @@ class Exporter {
         dir_(request.adapter),
         base_(ModelDir::open(request.model)) {
     check_adapter_base(dir_, base_);
+    warn_of_missing_layers(dir_, base_.config);
     check_exportable();
     AdapterTensors read = read_adapter(dir_, base_.config);
     full_ = std::move(read.full);
