@@ -64,6 +64,11 @@ void merge(const MergeOptions& options) {
              format_number(difference.mean_kl, "mean KL %.3g, ") +
              format_number(difference.top1_agreement, "top-1 agreement %.4f at ") +
              std::to_string(difference.positions) + " positions");
+  if (report.unties) {
+    print_line(
+        "the base ties LM head and embedding, the adapter changes one without the other: "
+        "the merged model stores both, with tie_word_embeddings: false in config.json");
+  }
   if (within(difference, bound)) return;
   char found[160];
   std::snprintf(found, sizeof found, "logits up to %.3g apart (largest logit %.3g), mean KL %.3g",
