@@ -37,6 +37,7 @@ class Exporter {
         dir_(request.adapter),
         base_(ModelDir::open(request.model)) {
     check_adapter_base(dir_, base_);
+    untie(dir_, base_);
     check_exportable();
     AdapterTensors read = read_adapter(dir_, base_.config);
     full_ = std::move(read.full);
@@ -143,8 +144,9 @@ class Exporter {
     const auto merged = std::count_if(updates_.tensors.begin(), updates_.tensors.end(),
                                       [&](const auto& item) { return rest(item.first); });
     if (merged == 0 && full_.empty()) return false;
-    merge_to_dir(base_.path, dir_.path, to, poll_,
-                 {.takes = rest, .in_float32 = request_.target == Target::kGguf});
+    const MergeReport report =
+        merge_to_dir(base_.path, dir_.path, to, poll_,
+                     {.takes = rest, .in_float32 = request_.target == Target::kGguf});
     const ModelDir written = ModelDir::open(to);
     for (const auto& [name, tensor] : full_) {
       const ModelDir::Place& place = written.tensors.at(name);
@@ -152,8 +154,10 @@ class Exporter {
       if (!read.equal(tensor.to(read.scalar_type())))
         throw Error(ErrorKind::kInternal, "the export reads back otherwise: " + name);
     }
-    lines->push_back("merged into the base: " + std::to_string(full_.size()) +
-                     " tensors trained whole, LoRA of " + std::to_string(merged) + " modules");
+    lines->push_back(
+        "merged into the base: " + std::to_string(full_.size()) +
+        " tensors trained whole, LoRA of " + std::to_string(merged) + " modules" +
+        (report.unties ? "; LM head and embedding, which the base ties, are two" : ""));
     return true;
   }
 
@@ -243,7 +247,7 @@ class Exporter {
   const ExportRequest& request_;
   const std::function<void()>& poll_;
   const AdapterDir& dir_;
-  const ModelDir base_;
+  ModelDir base_;  // after untie()
   std::map<std::string, at::Tensor> full_;
   Updates updates_;
 };

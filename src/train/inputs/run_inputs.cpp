@@ -98,6 +98,15 @@ void open_init(const recipe::Recipe& recipe, const std::vector<lora::LinearSite>
            "remove lora.init_from, or name such a folder");
   }
   check_init_adapter(*model->init_from, recipe, sites);
+  if (hf::unties(*model->init_from, model->dir.config)) {
+    refuse(ErrorKind::kInput,
+           "the adapter unties the LM head from the embedding, which lft trains as one",
+           "lora.init_from: " + recipe.lora.init_from,
+           "one of the two changed without the other, over a base with tie_word_embeddings",
+           "neither changed, or the same numbers for both",
+           "lft merge --adapter " + recipe.lora.init_from + " --model " + recipe.model.path +
+               " --out MODEL; then set model.path to MODEL and remove lora.init_from");
+  }
   if (model->init_from->inference_mode && !model->init_from->parts)
     notices->push_back("the adapter says inference_mode: true; it is unfrozen for training");
 }
