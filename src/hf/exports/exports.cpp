@@ -64,7 +64,8 @@ class Exporter {
     refuse(ErrorKind::kInput, client_of(request_.target) + " reads no form of this adapter",
            dir_.path, join(found, "\n"),
            "an adapter that it reads, or that an export can rewrite for it",
-           "lft merge --adapter " + dir_.path + " --out MODEL writes a whole model instead");
+           "lft merge --adapter " + shell_word(dir_.path) +
+               " --out MODEL writes a whole model instead");
   }
 
   AdapterContents contents(const Updates& updates, const AdapterNotes& notes) const {
@@ -203,11 +204,11 @@ class Exporter {
       const double off = compare_updates(original(served),
                                          read_gguf_lora(model, fresh + "/lora.gguf"), request_.out);
       lines.push_back(adapter_line(request_.out + "/lora.gguf", served, off));
-      more = " --lora " + request_.out + "/lora.gguf";
+      more = " --lora " + shell_word(request_.out + "/lora.gguf");
     }
     io::remove_tree(fresh + "/base");
-    lines.push_back("serve it: llama-server -m " + request_.out + "/model.gguf --mmproj " +
-                    request_.out + "/mmproj.gguf" + more);
+    lines.push_back("serve it: llama-server -m " + shell_word(request_.out + "/model.gguf") +
+                    " --mmproj " + shell_word(request_.out + "/mmproj.gguf") + more);
     return lines;
   }
 
@@ -233,17 +234,14 @@ class Exporter {
   }
 
   std::string command(const std::string& base, const Updates& served) const {
-    const std::string adapter = request_.out + "/adapter";
     const bool vllm = request_.target == Target::kVllm;
     const std::string start =
-        vllm ? "vllm serve " + base : "python -m sglang.launch_server --model-path " + base;
+        (vllm ? "vllm serve " : "python -m sglang.launch_server --model-path ") + shell_word(base);
     if (served.tensors.empty()) return start;
     const bool tower = std::ranges::any_of(
         served.tensors, [](const auto& item) { return lora::scope_of(item.first) != "llm"; });
-    return start +
-           (vllm ? " --enable-lora --lora-modules adapter="
-                 : " --enable-lora --lora-paths adapter=") +
-           adapter + " --max-lora-rank " +
+    return start + (vllm ? " --enable-lora --lora-modules " : " --enable-lora --lora-paths ") +
+           shell_word("adapter=" + request_.out + "/adapter") + " --max-lora-rank " +
            std::to_string(vllm ? served_rank(rank_of(served)) : rank_of(served)) +
            (tower ? " --enable-tower-connector-lora" : "");
   }

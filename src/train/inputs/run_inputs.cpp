@@ -64,6 +64,17 @@ void check_dense(const RunSettings& settings, const std::vector<lora::LinearSite
   }
 }
 
+/// data.shuffle: blocks moves whole blocks only, and the rows after the last one stay last.
+std::string judge_blocks(const RunSettings& settings) {
+  const recipe::Recipe::Data& data = settings.recipe.data;
+  const int64_t blocks = settings.rows / data::kRowsOfABlock;
+  if (!data.shuffle.rows || !data.shuffle.blocks || data.group_by_length || blocks > 1) return "";
+  return "data.shuffle: blocks: " + std::to_string(settings.rows) +
+         " rows are less than two blocks of " + std::to_string(data::kRowsOfABlock) +
+         ": nothing is shuffled, every epoch reads them in the order of the file; set "
+         "data.shuffle to true";
+}
+
 /// lora.init_from: an adapter, or a checkpoint of another run.
 void open_init(const recipe::Recipe& recipe, const std::vector<lora::LinearSite>& sites,
                RunModelFiles* model, std::vector<std::string>* notices) {
@@ -196,8 +207,8 @@ RunInputs open_inputs(const recipe::Recipe& asked, bool resume, bool writes) {
   settle_accumulation(recipe, inputs.rows);
   const recipe::Recipe::Train& train = inputs.recipe.train;
   inputs.steps_per_epoch = divide_up(inputs.rows, train.batch_size * train.grad_accum);
-  inputs.total_steps =
-      train.max_steps > 0 ? train.max_steps : train.epochs * inputs.steps_per_epoch;
+  inputs.total_steps = planned_steps(train, inputs.steps_per_epoch);
+  if (const std::string line = judge_blocks(inputs); !line.empty()) inputs.notices.push_back(line);
   return inputs;
 }
 
