@@ -17,7 +17,8 @@ struct BestEval {
   int64_t since = 0;                                       // evaluations after the best one
 
   /// Takes in the evaluation of a step; whether it is the best so far. One that is not after the
-  /// newest changes nothing, a cost that is not finite is never the best.
+  /// newest changes nothing. A cost that is not finite is never the best and says nothing about the
+  /// run's progress: train.patience does not count it.
   bool take(double cost, double loss, int64_t step);
   bool waited(int64_t patience) const { return patience > 0 && since >= patience; }
 };

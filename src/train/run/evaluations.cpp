@@ -11,7 +11,11 @@
 namespace lft::train {
 
 Evaluations::Evaluations(Run& run, dist::Ranks* ranks, RunMemory& memory, RunFiles& files)
-    : run_(run), ranks_(ranks), memory_(memory), files_(files) {}
+    : run_(run),
+      ranks_(ranks),
+      memory_(memory),
+      files_(files),
+      incidents_(run, files, is_first(ranks)) {}
 
 void Evaluations::look_at_images() {
   images_ = measure_images(run_.model.model, run_.probe, run_.state.compute);
@@ -47,7 +51,9 @@ void Evaluations::evaluate() {
   files_.eval(step_, result.loss, result.samples, figures_);
   if (is_first(ranks_))
     files_.event("eval_answers", step_, {{"answers", shown_answers(run_, result.records)}});
-  if (recipe.train.keep_best != "none") judge(metric ? -result.score : result.loss);
+  if (result.not_finite > 0) incidents_.report(result);
+  if (recipe.train.keep_best != "none")
+    judge(result.not_finite > 0 ? NAN : metric ? -result.score : result.loss);
 }
 
 bool Evaluations::of_this_step() const { return step_ == run_.state.step; }
@@ -79,6 +85,8 @@ void Evaluations::judge(double cost) {
 }
 
 void Evaluations::go_back_to_best() {
+  if (run_.best.step < 0 && run_.best.last_step >= 0)
+    files_.note("warning: no evaluation was finite: what is saved is of the last step");
   if (run_.best.step < 0 || run_.best.step == run_.state.step) return;
   if (is_first(ranks_)) take_best(run_);
   if (ranks_ != nullptr) share_trainables(*ranks_, run_);

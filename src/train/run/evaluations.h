@@ -13,6 +13,7 @@
 #include "src/train/memory/out_of_memory.h"
 #include "src/train/proof/first_loss.h"
 #include "src/train/record/run_files.h"
+#include "src/train/run/eval_incident.h"
 #include "src/train/run/run.h"
 
 namespace lft::train {
@@ -57,6 +58,7 @@ class Evaluations {
   double loss_ = NAN;
   std::vector<std::pair<std::string, double>> figures_;  // by name
   std::optional<ImageLosses> images_;
+  EvalIncidents incidents_;
 };
 
 }  // namespace lft::train

@@ -157,7 +157,7 @@ class Trainer {
   void loop() {
     const std::unique_ptr<data::Loader> loader = start_loader(run_.inputs, run_.state.step);
     SamplesAhead ahead(*loader);
-    Clock::time_point previous = Clock::now();
+    clock_.lap();
     const int64_t last = stop_behind_ > 0 ? std::min(stop_behind_, run_.inputs.total_steps)
                                           : run_.inputs.total_steps;
     options_.while_device_works = [&] {
@@ -176,7 +176,7 @@ class Trainer {
       signal_ = whole.signal;
       if (signal_ != 0) break;
       note_skipped(whole);
-      take_step(std::move(samples), whole, previous);
+      take_step(std::move(samples), whole);
       const int64_t step = run_.state.step;
       if (const int64_t every = recipe_.train.eval_every_steps;
           every > 0 && step % every == 0 && step < run_.inputs.total_steps) {
@@ -188,7 +188,7 @@ class Trainer {
     if (part_done_ && signal() == 0) part_done_(run_.state.step, ahead.next());
   }
 
-  void take_step(data::StepSamples samples, const WholeStep& whole, Clock::time_point& previous) {
+  void take_step(data::StepSamples samples, const WholeStep& whole) {
     const StepState before = run_.state;
     ahead_bytes_ = 0;
     memory_.begin("step " + std::to_string(before.step + 1), sample_ids(samples));
@@ -203,14 +203,12 @@ class Trainer {
       files_.event("memory_grows", before.step + 1, {{"what", leak}});
       files_.note("warning: " + leak);
     }
-    const Clock::time_point now = Clock::now();
-    const double step_s = std::chrono::duration<double>(now - previous).count();
-    previous = now;
+    const StepTimes times = clock_.lap();
     const StepHashes hashes = fold_step(run_.hash, whole.ids, outcome.loss);
     run_.hash = hashes.run;
     switch (outcome.result) {
       case StepResult::kTaken:
-        record(whole, outcome, hashes, step_s);
+        record(whole, outcome, hashes, times);
         if (ranks_ == nullptr) last_good_ = std::move(samples);
         last_good_step_ = run_.state.step;
         return;
@@ -226,12 +224,13 @@ class Trainer {
         return;
       case StepResult::kNonFinite:
         drop_passes();  // FP32 passes do without
-        return answer({.samples = samples,
-                       .outcome = outcome,
-                       .before = before,
-                       .hashes = hashes,
-                       .last_good = last_good_,
-                       .last_good_step = last_good_step_});
+        answer({.samples = samples,
+                .outcome = outcome,
+                .before = before,
+                .hashes = hashes,
+                .last_good = last_good_,
+                .last_good_step = last_good_step_});
+        clock_.lap();  // the replay of an incident is no part of the next step
     }
   }
 
@@ -323,10 +322,10 @@ class Trainer {
   }
 
   void record(const WholeStep& whole, const StepOutcome& outcome, const StepHashes& hashes,
-              double step_s) {
+              const StepTimes& times) {
     run_.last_loss = outcome.loss;
     run_.tokens += outcome.tokens;
-    files_.step(outcome, run_.state, hashes, rates_of(run_.optimizer, outcome.lr_factor), step_s);
+    files_.step(outcome, run_.state, hashes, rates_of(run_.optimizer, outcome.lr_factor), times);
     const int64_t every = recipe_.log.layer_grad_norms_every;
     if (every > 0 && run_.state.step % every == 0)
       files_.layer_norms(outcome, run_.optimizer, run_.state.step);
@@ -367,6 +366,7 @@ class Trainer {
   }
 
   void save() {
+    const StepClock::Span span(clock_, &StepTimes::checkpoint_s);
     saved_step_ = run_.state.step;
     if (!is_first(ranks_)) return;
     at("step " + std::to_string(run_.state.step) + ", saving it");
@@ -383,6 +383,7 @@ class Trainer {
   }
 
   void evaluate() {
+    const StepClock::Span span(clock_, &StepTimes::eval_s);
     evaluations_.look_at_images();
     if (!run_.inputs.data.eval) return;
     at("the evaluation after step " + std::to_string(run_.state.step));
@@ -438,13 +439,11 @@ class Trainer {
   }
 
   void warn_unmoved() {
-    files_.flush();
     if (const auto info = judge_learning(run_))
       files_.warn("nothing_learnt", *info, run_.state.step);
   }
 
   void write_report(bool with_answers) {
-    files_.flush();
     write_run_report(run_, environment_,
                      {.seconds = seconds_since(start_),
                       .eval_loss = evaluations_.loss(),
@@ -489,6 +488,7 @@ class Trainer {
   size_t committed_skips_ = 0;    // began that is under way
   int64_t ahead_bytes_ = 0;       // of tensors made in this step for the next
   Clock::time_point start_ = Clock::now();
+  StepClock clock_;
 };
 
 /// Prints the proof that the run will train and returns it for the run's folder.
