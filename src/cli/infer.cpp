@@ -111,11 +111,16 @@ InferModel load_infer_model(const InferOptions& options) {
   if (options.dtype.empty() && precision.compute != at::kFloat)
     notice("dtype: " + train::compute_name(precision.compute) + " (the default here)");
   out.dtype = precision.compute;
-  const hf::ModelDir base = hf::ModelDir::open(options.model);
+  hf::ModelDir base = hf::ModelDir::open(options.model);
   hf::AdapterDir adapter;
   if (!options.adapter.empty()) {
     adapter = hf::AdapterDir::open(options.adapter);
     hf::check_adapter_base(adapter, base);
+    if (hf::untie(adapter, base)) {
+      notice(
+          "the base ties LM head and embedding, the adapter changes one without the other: they "
+          "are two tensors here, as in PEFT");
+    }
   }
   const hf::AdapterNotes notes = hf::read_model_notes(base.path);
   const family::FamilyDefaults own = base.config.family->defaults(base.config);

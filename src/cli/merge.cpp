@@ -44,11 +44,16 @@ at::ScalarType compared_dtype(io::DType stored, at::Device device) {
 /// Of a model whose decoder layers are read as the pass comes to them.
 Probed probe(const std::string& model_path, const std::string& adapter_path,
              const std::vector<family::ImageFeatures>& known = {}) {
-  const auto dir = std::make_shared<const hf::ModelDir>(hf::ModelDir::open(model_path));
+  const auto dir = std::make_shared<hf::ModelDir>(hf::ModelDir::open(model_path));
+  hf::AdapterDir adapter;
+  if (!adapter_path.empty()) {
+    adapter = hf::AdapterDir::open(adapter_path);
+    hf::untie(adapter, *dir);
+  }
   const at::Device device = train::default_device();
   family::Model model = hf::load_model(*dir, compared_dtype(dir->stored_dtype, device), device,
                                        /*check_finite=*/true, {.in_files = dir});
-  if (!adapter_path.empty()) hf::load_adapter(model, hf::AdapterDir::open(adapter_path));
+  if (!adapter_path.empty()) hf::load_adapter(model, adapter);
   return probe_model(model, probe_batches(dir->config), known);
 }
 
@@ -97,6 +102,11 @@ void merge(const MergeOptions& options) {
              format_number(difference.mean_kl, "mean KL %.3g, ") +
              format_number(difference.top1_agreement, "top-1 agreement %.4f at ") +
              std::to_string(difference.positions) + " positions");
+  if (report.unties) {
+    print_line(
+        "the base ties LM head and embedding, the adapter changes one without the other: "
+        "the merged model stores both, with tie_word_embeddings: false in config.json");
+  }
   if (within(difference, bound)) return;
   char found[160];
   std::snprintf(found, sizeof found, "logits up to %.3g apart (largest logit %.3g), mean KL %.3g",

@@ -38,9 +38,9 @@ class NonFiniteRows : public ::testing::Test {
         encode_options(run_.model(), dir.config, *tokenizer_, {"llava-hf", "pad", 200}, nullptr);
     model_ = load_model(dir, at::kFloat, at::kCPU);
     rows_ = open_dataset(
-        run_.dir().write("rows.json",
-                         nlohmann::json{row("a", "Who?"), row("b", "A z?"), row("c", "How?")}
-                             .dump()),
+        run_.dir().write(
+            "rows.json",
+            nlohmann::json{row("a", "Who?"), row("b", "A z?"), row("c", "How?")}.dump()),
         "", *tokenizer_, encode_);
   }
 
@@ -85,8 +85,7 @@ TEST_F(NonFiniteRows, AnEvaluationNamesRowTokenAndModuleInFp16) {
     EXPECT_EQ(bad.token, kZ);
     const Error error = not_finite_rows(result, *tokenizer_, at::kHalf);
     EXPECT_EQ(error.kind(), ErrorKind::kNumeric);
-    EXPECT_EQ(error.info().where,
-              "b, position " + std::to_string(place()) + " (token \"<0x7A>\")");
+    EXPECT_EQ(error.info().where, "b, position " + std::to_string(place()) + " (token \"<0x7A>\")");
     EXPECT_NE(error.info().found.find("mlp.up_proj is the first that is not finite, in fp16"),
               std::string::npos)
         << error.info().found;
@@ -118,40 +117,31 @@ TEST_F(NonFiniteRows, AnswersEndAloneWithOrWithoutATemperature) {
     Sample prompt = prompt_of(rows_->get(1));
     EXPECT_LFT_ERROR(ErrorKind::kNumeric, "the model's output is not finite",
                      generate(model_, prompt, encode_, options.decode, at::kHalf));
-    EXPECT_LFT_ERROR(ErrorKind::kNumeric, "(token \"<0x7A>\")",
-                     generate(model_, prompt, encode_, options.decode, at::kHalf,
-                              tokenizer_.get()));
+    EXPECT_LFT_ERROR(
+        ErrorKind::kNumeric, "(token \"<0x7A>\")",
+        generate(model_, prompt, encode_, options.decode, at::kHalf, tokenizer_.get()));
   }
 }
 
-/// The token comes as the second of the answer: what was drawn before it is kept, and the open
-/// answers go on.
-TEST_F(NonFiniteRows, AnAnswerThatDrawsTheTokenKeepsWhatCameBefore) {
+/// The token is drawn, and what comes after it is not finite: ids up to it are kept, and the loss
+/// of the row is finite.
+TEST_F(NonFiniteRows, AnAnswerThatDrawsTheTokenEndsWithIt) {
   load(0, 6e4f);
-  test::change_model(run_, [&](auto& tensors) {
-    test::poison_token(tensors, kZ, 0, 6e4f);
-    float* head = test::stored_values(tensors, "language_model.lm_head.weight");
-    for (int64_t i = 0; i < 32; ++i) head[kZ * 32 + i] = 4 * head[('a' + 3) * 32 + i];
-  });
+  const Sample prompt = prompt_of(rows_->get(0));
+  const int64_t drawn = generate(model_, prompt, encode_, {.max_new_tokens = 1}, at::kHalf).at(0);
+  ASSERT_EQ(std::ranges::count(rows_->get(0).input_ids, drawn), 0);
+  test::change_model(run_, [&](auto& tensors) { test::poison_token(tensors, drawn, 0, 6e4f); });
   model_ = load_model(ModelDir::open(run_.model()), at::kFloat, at::kCPU);
-  bool drawn = false;
-  for (uint64_t seed = 0; seed < 64 && !drawn; ++seed) {
-    GenerateOptions options{.max_new_tokens = 40, .temperature = 1.5, .seed = seed};
-    const Generated answer = generate_batch(model_, {prompt_of(rows_->get(0))}, encode_, options,
-                                            at::kHalf)
-                                 .front();
-    const bool has_z = std::ranges::find(answer.ids, kZ) != answer.ids.end();
-    if (!answer.bad) {
-      EXPECT_TRUE(!has_z || answer.ids.back() == kZ);
-      continue;
-    }
-    drawn = answer.ids.size() > 1;
-    EXPECT_EQ(answer.ids.back(), kZ) << "nothing is drawn after it";
-    EXPECT_EQ(answer.bad->answer, answer.ids);
-    EXPECT_EQ(answer.bad->token, kZ);
-    EXPECT_EQ(answer.bad->module, test::kLayers + "0.mlp.up_proj");
-  }
-  EXPECT_TRUE(drawn);
+  const EvalResult result = evaluated(at::kHalf);
+  ASSERT_GE(result.not_finite, 1);
+  const EvalRecord& record = result.records[0];
+  EXPECT_TRUE(std::isfinite(record.loss));
+  EXPECT_FALSE(record.answered);
+  ASSERT_TRUE(record.bad);
+  EXPECT_EQ(record.bad->answer, std::vector<int64_t>{drawn});
+  EXPECT_EQ(record.bad->token, drawn);
+  EXPECT_EQ(record.bad->place.position, std::ssize(prompt.input_ids));
+  EXPECT_EQ(record.bad->module, test::kLayers + "0.mlp.up_proj");
 }
 
 TEST(PickTokenAtTheLimits, ATemperatureNextToZeroTakesTheLargest) {

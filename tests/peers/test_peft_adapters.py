@@ -81,13 +81,32 @@ READ = {
         "plain",
         dict(target_modules=["q_proj", "lm_head"], alpha_pattern={"lm_head": 1}),
     ),
+    "the_embedding": (
+        "plain",
+        dict(target_modules=["q_proj", "embed_tokens"], rank_pattern={"embed_tokens": 2}),
+    ),
+    "a_tie_that_the_base_has_not": (
+        "plain",
+        dict(
+            target_modules=["q_proj"],
+            modules_to_save=["embed_tokens", "lm_head"],
+            ensure_weight_tying=True,
+        ),
+    ),
+    "modules_by_the_end_of_their_name": (
+        "plain",
+        dict(target_modules=["q_proj", "fc1"], modules_to_save=["norm", "gate_proj"]),
+    ),
 }
 REFUSED = {
     "embedding_rows": (
         dict(target_modules=["q_proj"], trainable_token_indices=[3, 4]),
         "trainable_token_indices",
     ),
-    "embedding": (dict(target_modules=["q_proj", "embed_tokens"]), "lora_embedding"),
+    "dora_on_the_embedding": (
+        dict(target_modules=["q_proj", "embed_tokens"], use_dora=True),
+        "use_dora on an embedding",
+    ),
     "parameters": (
         dict(target_modules=["q_proj"], target_parameters=["lm_head.weight"]),
         "target_parameters",
@@ -111,7 +130,8 @@ def foretells(peft, model_dir, adapter, unread=False):
     try:
         vllm_updates(adapter, peft, rank=16)
         listed = unread or any(
-            "lora_" in key and ".language_model." not in key and "lm_head" not in key
+            "lora_embedding" in key
+            or ("lora_" in key and ".language_model." not in key and "lm_head" not in key)
             for key in load_file(adapter / "adapter_model.safetensors")
         )
     except Refusal:
@@ -187,7 +207,13 @@ def test_it_is_read(name, model_dir, peer, images, tmp_path):
     )
     if name == "a_bias_where_the_layer_has_none":
         assert "lora_bias" in lft(*merge, code=3).stderr
-    elif name in ("patterns_of_expressions", "patterns_under_dora", "a_bias_after_b"):
+    elif name in (
+        "patterns_of_expressions",
+        "patterns_under_dora",
+        "a_bias_after_b",
+        "the_embedding",
+        "a_tie_that_the_base_has_not",
+    ):
         lft(*merge)
         merged = score(
             tmp_path / "merged.jsonl",

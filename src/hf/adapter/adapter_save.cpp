@@ -15,7 +15,6 @@ namespace {
 std::vector<std::string> saved_modules(const std::string& scope,
                                        const family::ModelConfig& config) {
   std::vector<std::string> modules = config.family->modules_of_scope(scope);
-  if (config.text.tie_embeddings) std::erase(modules, "lm_head");
   if (!modules.empty()) return modules;
   refuse(ErrorKind::kUsage, "a scope that an adapter cannot hold whole", "full", scope,
          "llm, projector or vision", "a model trained with full: [all] is saved as a model");

@@ -42,6 +42,7 @@ const std::set<std::string> kRead = {
     "alpha_pattern",
     "modules_to_save",
     "inference_mode",
+    "ensure_weight_tying",
     "init_lora_weights",
     "auto_mapping",
     "peft_version",
@@ -178,6 +179,7 @@ PeftConfig parse_peft_config(const io::Json& json, const std::string& where) {
       json.contains("lora_dropout") ? number(json, "lora_dropout", 0, 1, where) : 0;
   config.lora.variant = variant_of(json, where);
   config.inference_mode = flag(json, "inference_mode", false, where);
+  config.ensures_tie = flag(json, "ensure_weight_tying", false, where);
   config.rank_pattern = by_pattern<int64_t>(json, "rank_pattern", 1, 65536, where);
   config.alpha_pattern = by_pattern<double>(json, "alpha_pattern", 1e-12, 1e9, where);
   config.modules_to_save = module_list(json, "modules_to_save", where);

@@ -17,6 +17,7 @@ struct PeftConfig {
   std::vector<std::string> targets = {};  // target_modules, where that is a list of names
   bool targets_pattern = false;           // it is an expression
   bool inference_mode = true;
+  bool ensures_tie = false;  // ensure_weight_tying
   /// Other ranks and alphas: by regular expressions, of which the first that matches the end of a
   /// module's name counts, in the order of the keys (PEFT writes them sorted).
   std::map<std::string, int64_t> rank_pattern = {};

@@ -79,9 +79,13 @@ void RunFiles::step(const StepOutcome& outcome, const StepState& state, const St
     line.losses.emplace_back(name, source.loss);
     line.loss_tokens.emplace_back(name, source.supervised);
   }
+  if (tensorboard_) add_scalars(line);
   if (metrics_) metrics_->step(line);
   progress_.update(line);
-  if (!tensorboard_) return;
+}
+
+/// Written before the line of metrics.jsonl, so that a kill leaves no step in that file alone.
+void RunFiles::add_scalars(const report::StepMetrics& line) {
   tensorboard_->scalar("train/loss", line.step, line.loss);
   tensorboard_->scalar("train/lr", line.step, line.lr);
   for (const auto& [source, loss] : line.losses)
@@ -154,11 +158,11 @@ void RunFiles::eval(int64_t step, double loss, int64_t samples,
     line += ", " + name + " " + format_number(value, "%.4f");
     if (tensorboard_) tensorboard_->scalar("eval/" + name, step, value);
   }
-  event("eval", step, fields);
   if (tensorboard_) {
     tensorboard_->scalar("eval/loss", step, loss);
     tensorboard_->flush();
   }
+  event("eval", step, fields);
   note(line + " on " + std::to_string(samples) + " samples");
   progress_.eval_loss(loss);
 }

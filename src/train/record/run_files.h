@@ -56,6 +56,8 @@ class RunFiles {
   uint64_t size() const { return metrics_ ? metrics_->offset() : 0; }
 
  private:
+  void add_scalars(const report::StepMetrics& line);
+
   std::optional<report::MetricsFile> metrics_;
   report::Progress progress_;
   std::vector<std::string> sources_;  // names of those of data.train, where it is a list
