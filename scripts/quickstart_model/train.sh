@@ -3,6 +3,7 @@
 # itself and stores it in FP16.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+[ $# = 0 ] || { echo "error: train.sh takes no arguments; found: $*" >&2; exit 2; }
 scripts/setup --peers
 python=.deps/venv/bin/python here=scripts/quickstart_model work=runs/quickstart-drawings
 $python $here/digits.py recipes/quickstart/digits

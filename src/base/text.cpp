@@ -1,7 +1,9 @@
 #include "src/base/text.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
 #include <utility>
 
@@ -66,6 +68,16 @@ std::string utc_now(const char* format) {
   char text[64];
   std::strftime(text, sizeof text, format, &utc);
   return text;
+}
+
+std::string shell_word(const std::string& word) {
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) || std::strchr("_./=:,@%+-", c) != nullptr;
+  };
+  if (!word.empty() && std::ranges::all_of(word, plain)) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
 }
 
 std::string format_number(double value, const char* format) {

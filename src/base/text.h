@@ -24,6 +24,10 @@ std::string join(const std::vector<std::string>& items, std::string_view separat
 /// line.
 std::string join_names(const std::vector<std::string>& names, size_t max);
 
+/// A word of a command as a POSIX shell reads it back, in single quotes where it needs them:
+/// printed commands run as they stand.
+std::string shell_word(const std::string& word);
+
 /// A number by a printf format for one double, at most 63 characters: "0.00123".
 std::string format_number(double value, const char* format = "%.3g");
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,10 @@ struct CheckpointStatus {
 /// temporary folder is left then, and what verified before still does. kInternal: state, identity
 /// or environment would not read back as they are.
 void save_checkpoint(const std::string& dir, const Checkpoint& checkpoint, int64_t keep);
+
+/// Deletes every step of `dir` but these, as saving retires old ones. The caller holds the run's
+/// lock.
+void retire_steps(const std::string& dir, const std::set<int64_t>& kept);
 
 /// All steps of `dir`, newest first; a missing `dir` has none. With `verify` every file is read in
 /// full, else only MANIFEST. Steps that a running job removes meanwhile are left out. Files that

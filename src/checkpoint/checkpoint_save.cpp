@@ -177,4 +177,10 @@ void save_checkpoint(const std::string& dir, const Checkpoint& checkpoint, int64
   for (const std::string& gone : superseded(root, checkpoint.step, keep)) retire(gone);
 }
 
+void retire_steps(const std::string& dir, const std::set<int64_t>& kept) {
+  for (const StepDir& step : find_steps(rooted_dir(dir)).steps) {
+    if (!kept.contains(step.step) && !is_newer_format(step.path)) retire(step.path);
+  }
+}
+
 }  // namespace lft::checkpoint

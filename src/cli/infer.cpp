@@ -14,7 +14,11 @@
 #include "src/base/log.h"
 #include "src/base/text.h"
 #include "src/hf/adapter/adapter.h"
+<<<<<<< HEAD
 #include "src/hf/adapter/model_files.h"
+=======
+#include "src/hf/adapter/missing_layers.h"
+>>>>>>> all
 #include "src/hf/model_dir.h"
 #include "src/io/files.h"
 #include "src/io/run_folder.h"
@@ -164,11 +168,17 @@ InferModel load_infer_model(const InferOptions& options) {
   if (options.dtype.empty() && precision.compute != at::kFloat)
     notice("dtype: " + train::compute_name(precision.compute) + " (the default here)");
   out.dtype = precision.compute;
-  const hf::ModelDir base = hf::ModelDir::open(options.model);
+  hf::ModelDir base = hf::ModelDir::open(options.model);
   hf::AdapterDir adapter;
   if (!options.adapter.empty()) {
     adapter = hf::AdapterDir::open(options.adapter);
     hf::check_adapter_base(adapter, base);
+    hf::warn_of_missing_layers(adapter, base.config);
+    if (hf::untie(adapter, base)) {
+      notice(
+          "the base ties LM head and embedding, the adapter changes one without the other: they "
+          "are two tensors here, as in PEFT");
+    }
   }
   notice("model: " + options.model +
          ", adapter: " + (options.adapter.empty() ? "none" : options.adapter));

@@ -45,7 +45,7 @@ std::string look_command(const debug::DataReport& report, const std::string& rec
     if (fault != debug::DataFault::kWhiteImage && fault != debug::DataFault::kNarrowImage) continue;
     const debug::DataProblem& first = problems.front();
     const std::string row = first.id.empty() ? first.where : first.id;
-    return "lft preview " + recipe + " --row " + quote_text(row) + " --html row.html";
+    return "lft preview " + shell_word(recipe) + " --row " + shell_word(row) + " --html row.html";
   }
   return "";
 }

@@ -124,7 +124,7 @@ void answer_batch(const Evaluation& of, const std::vector<data::Sample>& samples
   if (!stop.empty()) options.stops = [&](const auto& answer) { return stop.ends(answer); };
   std::vector<std::vector<int64_t>> answers;
   const std::vector<size_t> starts = part_starts(prompts, of.options.max_tokens);
-  for (size_t part = 0; part < starts.size(); ++part) {
+  for (size_t part = 0; part < starts.size() && requested_signal() == 0; ++part) {
     const auto begin = prompts.begin() + static_cast<std::ptrdiff_t>(starts[part]);
     const auto end = part + 1 < starts.size()
                          ? prompts.begin() + static_cast<std::ptrdiff_t>(starts[part + 1])
@@ -133,6 +133,7 @@ void answer_batch(const Evaluation& of, const std::vector<data::Sample>& samples
          generate_batch(of.model, {begin, end}, of.encode, options, of.options.compute))
       answers.push_back(std::move(answer));
   }
+  answers.resize(asked.size());  // a signal leaves the last ones out
   for (size_t i = 0; i < asked.size(); ++i) {
     asked[i]->answer = trim(stop.cut(of.tokenizer.decode(answers[i])));
     judge(of, *asked[i]);
@@ -225,8 +226,8 @@ EvalResult evaluate(family::Model& model, const data::Dataset& dataset,
 void sum_up(EvalResult& result, Metric metric) {
   if (metric == Metric::kCaption) score_captions_of(result);
   for (const EvalRecord& record : result.records) add(result, record);
-  if (result.supervised > 0) result.loss /= static_cast<double>(result.supervised);
-  if (result.compared == 0) return;
+  // 0 / 0 is NaN: a mean over nothing is no figure, and never the best one.
+  result.loss /= static_cast<double>(result.supervised);
   result.exact_match /= static_cast<double>(result.compared);
   result.score /= static_cast<double>(result.compared);
 }

@@ -44,7 +44,8 @@ struct EvalRecord {
 
 struct EvalResult {
   int64_t samples = 0, supervised = 0, answered = 0, compared = 0;
-  double loss = 0, exact_match = 0;  // means over all supervised tokens, over the compared samples
+  double loss = 0, exact_match = 0;  // means over all supervised tokens, over the compared samples;
+                                     // NaN where there is none
   double score = 0, bleu4 = 0;       // of the metric over the same; bleu4 of captions
   bool stopped = false;              // a signal came; the figures are of the samples before it
   std::vector<EvalRecord> records;

@@ -23,7 +23,8 @@ struct Values : SectionPath {
 
 std::vector<Value> values_of(const Recipe& recipe) {
   Values values;
-  visit(values, recipe);
+  const Recipe asked = as_asked(recipe);
+  visit(values, asked);
   return values.list;
 }
 

@@ -147,6 +147,12 @@ std::string TrainData::text() const {
   return join(paths);
 }
 
+Recipe as_asked(Recipe recipe) {
+  Recipe::Train& train = recipe.train;
+  if (train.batch_size * train.grad_accum < train.global_batch) train.grad_accum = 0;
+  return recipe;
+}
+
 Recipe parse_recipe(const std::string& text, const std::string& where,
                     const std::vector<std::string>& sets) {
   YamlNode root = parse_yaml(text, where);

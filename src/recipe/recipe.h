@@ -125,6 +125,10 @@ struct Recipe {
 Recipe read_recipe(const std::string& path, const std::vector<std::string>& sets = {});
 Recipe parse_recipe(const std::string& text, const std::string& where,
                     const std::vector<std::string>& sets = {});
+/// train.grad_accum is auto again where it falls short of train.global_batch: nothing but auto does
+/// (check_together() of recipe.cpp). So a dumped recipe keeps the global batch that was asked for,
+/// and the same rows settle it to the same number.
+Recipe as_asked(Recipe recipe);
 /// The resolved copy, every field written, readable again by parse_recipe with the same result.
 std::string dump_recipe(const Recipe& recipe);
 /// Field reference for recipes/README.md and `lft recipe fields`: key, type, default, range, help;

@@ -117,7 +117,8 @@ struct ReferenceTable : SectionPath {
 
 std::string dump_recipe(const Recipe& recipe) {
   Dumper dumper;
-  visit(dumper, recipe);
+  const Recipe asked = as_asked(recipe);
+  visit(dumper, asked);
   return dumper.text;
 }
 

@@ -58,6 +58,20 @@ TEST(Text, ClosestNamesFindMisspellingsOnly) {
   EXPECT_TRUE(closest_names(std::string(100000, 'a'), fields).empty());
 }
 
+/// As the shell itself reads it.
+TEST(Text, AShellReadsAWordBackAsItIs) {
+  EXPECT_EQ(shell_word("runs/a-1_b/step-5"), "runs/a-1_b/step-5");
+  for (const std::string word : {"", "a b", "it's", "$HOME", "`id`", "a\"b\\c", "x;y&z|(w)", "~",
+                                 "*.json", "#1", "!!", "a\nb", "\u00e9", "k=v w"}) {
+    FILE* const shell = popen(("printf %s " + shell_word(word)).c_str(), "r");
+    ASSERT_NE(shell, nullptr);
+    char read[64];
+    const size_t length = std::fread(read, 1, sizeof read, shell);
+    EXPECT_EQ(pclose(shell), 0);
+    EXPECT_EQ(std::string(read, length), word);
+  }
+}
+
 TEST(Text, JoinCountsWhatItLeavesOut) {
   EXPECT_EQ(join({"a", "b", "c"}), "a, b, c");
   EXPECT_EQ(join({"a", "b", "c"}, ", ", 1), "a, and 2 more");

@@ -16,7 +16,7 @@ namespace lft::test {
 
 /// What a rank does to itself, see test_shared_run.cpp.
 struct Plant {
-  std::string what = {};  // inf, oom, gather; empty: nothing
+  std::string what = {};  // inf, oom, gather, interrupt; empty: nothing
   int64_t step = 0, times = 1;
   int64_t rank = -1;                        // -1: the last
   std::vector<std::string> variables = {};  // of that rank alone

@@ -11,6 +11,7 @@
 #include "dist/processes.h"
 #include "src/base/errors.h"
 #include "src/base/log.h"
+#include "src/base/signals.h"
 #include "src/train/run/shared_run.h"
 #include "train/spoil.h"
 
@@ -47,6 +48,12 @@ std::function<void(int64_t, train::Optimizer&)> planted() {
   const int64_t step = std::stoll(variable("LFT_TEST_STEP"));
   if (what == "gather") {  // the first after this step's passes
     return [step](int64_t now, train::Optimizer&) { dies_in_a_gather = now >= step; };
+  }
+  if (what == "interrupt") {
+    install_signal_handlers();
+    return [step](int64_t now, train::Optimizer&) {
+      if (now == step) raise(SIGINT);
+    };
   }
   if (what == "inf") return test::spoil({step}, std::numeric_limits<float>::infinity());
   // recovered_oom: the step before it is not finite.
@@ -174,16 +181,38 @@ INSTANTIATE_TEST_SUITE_P(Of, SharedRun,
 
 TEST(SharedRuns, ANumberOfProcessesThatChangesOverResumptionsChangesNoBit) {
   const TinyRun run(/*rows=*/22);
-  const Recipe one = shared(run, "one");
+  Recipe one = shared(run, "one"), recipe = shared(run, "changing");
+  overfit(run, one);
+  overfit(run, recipe);
   ASSERT_EQ(run_processes(one, 1), zeros(1));
-  Recipe recipe = shared(run, "changing");
   for (const int64_t count : {1, 2, 4, 1}) {
     const bool begun = std::filesystem::exists(recipe.output_dir);
     recipe.train.max_steps = begun ? recipe.train.max_steps + 2 : 2;
     ASSERT_EQ(run_processes(recipe, count, begun), zeros(count)) << said_by(recipe, 0);
   }
   EXPECT_EQ(run_bytes(recipe.output_dir, 8), run_bytes(one.output_dir, 8));
+  EXPECT_EQ(events(recipe.output_dir, "eval"), events(one.output_dir, "eval"));
   EXPECT_NE(said_by(recipe, 0).find("saved by 4 processes, 1 goes on"), std::string::npos);
+}
+
+/// On its way and after the last step; one process alone has the signal.
+TEST(SharedRuns, AnEvaluationThatASignalComesBeforeIsDoneFirstByTheResumedRun) {
+  const TinyRun run(/*rows=*/22);
+  Recipe one = shared(run, "one");
+  overfit(run, one);
+  ASSERT_EQ(run_processes(one, 1), zeros(1));
+  for (const int64_t step : {4, 8}) {
+    Recipe two = one;
+    two.output_dir = run.dir().file("two" + std::to_string(step));
+    EXPECT_EQ(run_processes(two, 2, false, {.what = "interrupt", .step = step}),
+              (std::vector<int>{130, 130}));
+    EXPECT_EQ(events(two.output_dir, "eval").size(), static_cast<size_t>(step / 2 - 1));
+    EXPECT_NE(said_by(two, 0).find("first does the evaluation of this step"), std::string::npos)
+        << said_by(two, 0);
+    ASSERT_EQ(run_processes(two, 2, /*resume=*/true), zeros(2)) << said_by(two, 0);
+    EXPECT_EQ(run_bytes(two.output_dir, 8), run_bytes(one.output_dir, 8));
+    EXPECT_EQ(events(two.output_dir, "eval"), events(one.output_dir, "eval"));
+  }
 }
 
 struct Bad {

@@ -1,9 +1,10 @@
-"""The main job end to end on the embedded default: LoRA turns a model that cannot read digits into
-one that can, and the merged model answers the same."""
+"""The main job end to end on the embedded default, by the script that README.md prints: LoRA turns a
+model that cannot read digits into one that can, and the merged model answers the same."""
 
 import json
 import os
 import pathlib
+import re
 import subprocess
 
 import pytest
@@ -27,25 +28,18 @@ def train(out, *sets):
     return out
 
 
-def evaluate(out, *arguments):
-    result = json.loads(
-        lft(
-            "eval",
-            *arguments,
-            "--data",
-            DATA / "held_out.json",
-            "--image-root",
-            DATA / "images",
-            "--out",
-            out,
-        ).splitlines()[-1]
-    )
-    return result, [json.loads(line)["answer"] for line in out.read_text().splitlines()]
+@pytest.fixture(scope="module")
+def quickstart():
+    """`scripts/quickstart`, as README.md prints it. Its exit status is the user's first result."""
+    assert "\nscripts/quickstart " in (ROOT / "README.md").read_text()
+    done = subprocess.run(["scripts/quickstart"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, (done.returncode, done.stdout[-2000:], done.stderr)
+    return done.stdout
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return train(tmp_path_factory.mktemp("quickstart") / "run")
+def run(quickstart):
+    return ROOT / "runs/quickstart-seed1"
 
 
 def test_no_held_out_image_is_trained_on():
@@ -57,27 +51,35 @@ def test_no_held_out_image_is_trained_on():
     assert not names["train"] & names["held_out"]
 
 
-def test_the_base_cannot_read_digits(tmp_path):
-    result, _ = evaluate(
-        tmp_path / "before.jsonl",
-        "--model",
-        ROOT / "recipes/quickstart/model",
-        "--template",
-        "llava-hf",
+def test_the_base_cannot_read_digits_the_adapter_can_and_merged_it_answers_the_same(
+    quickstart, run
+):
+    before, after, merged, different = map(
+        float,
+        re.search(
+            r"before ([0-9.]+), after ([0-9.]+), merged ([0-9.]+) \((\d+) of 500 answers differ\)",
+            quickstart,
+        ).groups(),
     )
-    assert result["exact_match"] <= 0.20
+    assert before <= 0.20
+    assert after >= 0.90
+    assert (merged, different) == (after, 0)
+    answers = {
+        name: (run.parent / f"{run.name}.answers/{name}.jsonl").read_text()
+        for name in ("before", "after", "merged")
+    }
+    assert all(text.count("\n") == 500 for text in answers.values())
+    assert answers["merged"] == answers["after"] != answers["before"]
 
 
-def test_the_adapter_can_and_the_merged_model_answers_the_same(run, tmp_path):
-    base = ROOT / "recipes/quickstart/model"
-    result, answers = evaluate(
-        tmp_path / "after.jsonl", "--model", base, "--adapter", run / "adapter"
-    )
-    assert result["samples"] >= 500
-    assert result["exact_match"] >= 0.90
-    lft("merge", "--adapter", run / "adapter", "--model", base, "--out", tmp_path / "merged")
-    _, merged = evaluate(tmp_path / "merged.jsonl", "--model", tmp_path / "merged")
-    assert merged == answers
+def test_its_last_lines_show_six_answers_and_what_to_look_at(quickstart, run):
+    *_, title, one, two, three, four, five, six, look = quickstart.splitlines()
+    assert title == "a few answers (digit: before -> after):"
+    for line in (one, two, three, four, five, six):
+        assert re.fullmatch(r"  \d: .* -> .*", line), line
+    assert look.startswith("look next: ")
+    for name in re.findall(r"runs/quickstart-seed1/[^ ;]+", look):
+        assert (ROOT / name).exists(), name
 
 
 def test_every_step_has_a_line_and_the_run_its_files(run):

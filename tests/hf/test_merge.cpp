@@ -196,15 +196,40 @@ TEST_F(Merge, TiedHeadStoredBesideFollowsTheEmbedding) {
 
 TEST_F(Merge, SideFilesComeAlong) {
   const std::string base = this->base();
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "processor_config.json",
-                           "chat_template.jinja", "generation_config.json"}) {
-    temp_.write(std::string("base/") + name, name);
+  const std::vector<std::string> kept = {"tokenizer.json",
+                                         "tokenizer_config.json",
+                                         "tokenizer.model",
+                                         "qwen.tiktoken",
+                                         "vocab.txt",
+                                         "processor_config.json",
+                                         "preprocessor_config.json",
+                                         "video_preprocessor_config.json",
+                                         "one_of_the_future_config.json",
+                                         "chat_template.jinja",
+                                         "additional_chat_templates/tool_use.jinja",
+                                         "processing_own.py",
+                                         "generation_config.json",
+                                         "LICENSE",
+                                         "LICENSE-weights.md",
+                                         "Notice.txt"},
+                                 left = {"pytorch_model.bin",   "pytorch_model.bin.index.json",
+                                         "consolidated.00.pth", "params.json",
+                                         "trainer_state.json",  "eval_results.json",
+                                         "lft_model.json.bak",  ".hidden.json",
+                                         "README.md",           "assets/picture.json"};
+  for (const auto& names : {kept, left}) {
+    for (const std::string& name : names) temp_.write("base/" + name, name);
   }
-  temp_.write("base/pytorch_model.bin", "not this");
+  // As in a snapshot of the hub's cache.
+  temp_.write("blob", "linked");
+  std::filesystem::create_symlink(temp_.file("blob"), base + "/special_tokens_map.json");
   merge_to_dir(base, adapter(), temp_.file("out"));
-  EXPECT_EQ(read_file(temp_.file("out") + "/tokenizer.json"), "tokenizer.json");
-  EXPECT_EQ(read_file(temp_.file("out") + "/chat_template.jinja"), "chat_template.jinja");
-  EXPECT_FALSE(path_exists(temp_.file("out") + "/pytorch_model.bin"));
+  for (const std::string& name : kept)
+    EXPECT_EQ(read_file(temp_.file("out") + "/" + name), name) << name;
+  for (const std::string& name : left) EXPECT_FALSE(path_exists(temp_.file("out") + "/" + name));
+  EXPECT_EQ(read_file(temp_.file("out") + "/special_tokens_map.json"), "linked");
+  EXPECT_TRUE(std::filesystem::is_regular_file(
+      std::filesystem::symlink_status(temp_.file("out") + "/special_tokens_map.json")));
 }
 
 TEST_F(Merge, OutputNeverTouchesAnInput) {

@@ -1,6 +1,8 @@
 // What an evaluation asks and compares where rows are truncated or bad, and what a run makes of it.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "src/hf/model_dir.h"
 #include "src/infer/evaluate.h"
 #include "src/train/run/trainer.h"
@@ -134,7 +136,8 @@ TEST(Evaluate, ARowWithoutAnAnswerCountsInNeitherMean) {
   EXPECT_EQ(none.answered, 0);
   EXPECT_EQ(none.supervised, 0);
   EXPECT_EQ(none.records[0].answer, "");
-  EXPECT_EQ(none.loss, 0);
+  EXPECT_TRUE(std::isnan(none.loss)) << "a mean over nothing";
+  EXPECT_TRUE(std::isnan(none.score));
 }
 
 /// Rows of 59 to 120 positions: a budget of 200 holds one to three of them.

@@ -2,11 +2,12 @@
 or names what it does not read."""
 
 import copy
+import re
 
 import pytest
 import torch
-from peft import LoHaConfig, LoraConfig, get_peft_model
-from safetensors.torch import load_file
+from peft import LoHaConfig, LoraConfig, get_peft_model, set_peft_model_state_dict
+from safetensors.torch import load_file, save_file
 from transformers import LlavaForConditionalGeneration
 
 from cases import LLM, PROJECTOR, ROWS, VISION
@@ -81,13 +82,32 @@ READ = {
         "plain",
         dict(target_modules=["q_proj", "lm_head"], alpha_pattern={"lm_head": 1}),
     ),
+    "the_embedding": (
+        "plain",
+        dict(target_modules=["q_proj", "embed_tokens"], rank_pattern={"embed_tokens": 2}),
+    ),
+    "a_tie_that_the_base_has_not": (
+        "plain",
+        dict(
+            target_modules=["q_proj"],
+            modules_to_save=["embed_tokens", "lm_head"],
+            ensure_weight_tying=True,
+        ),
+    ),
+    "modules_by_the_end_of_their_name": (
+        "plain",
+        dict(target_modules=["q_proj", "fc1"], modules_to_save=["norm", "gate_proj"]),
+    ),
 }
 REFUSED = {
     "embedding_rows": (
         dict(target_modules=["q_proj"], trainable_token_indices=[3, 4]),
         "trainable_token_indices",
     ),
-    "embedding": (dict(target_modules=["q_proj", "embed_tokens"]), "lora_embedding"),
+    "dora_on_the_embedding": (
+        dict(target_modules=["q_proj", "embed_tokens"], use_dora=True),
+        "use_dora on an embedding",
+    ),
     "parameters": (
         dict(target_modules=["q_proj"], target_parameters=["lm_head.weight"]),
         "target_parameters",
@@ -111,7 +131,8 @@ def foretells(peft, model_dir, adapter, unread=False):
     try:
         vllm_updates(adapter, peft, rank=16)
         listed = unread or any(
-            "lora_" in key and ".language_model." not in key and "lm_head" not in key
+            "lora_embedding" in key
+            or ("lora_" in key and ".language_model." not in key and "lm_head" not in key)
             for key in load_file(adapter / "adapter_model.safetensors")
         )
     except Refusal:
@@ -127,6 +148,7 @@ def foretells(peft, model_dir, adapter, unread=False):
         code=3 if listed else 0,
     )
     assert listed or "reads the adapter as it is" in done.stdout
+    assert "incomplete" not in done.stderr
     return listed
 
 
@@ -187,7 +209,13 @@ def test_it_is_read(name, model_dir, peer, images, tmp_path):
     )
     if name == "a_bias_where_the_layer_has_none":
         assert "lora_bias" in lft(*merge, code=3).stderr
-    elif name in ("patterns_of_expressions", "patterns_under_dora", "a_bias_after_b"):
+    elif name in (
+        "patterns_of_expressions",
+        "patterns_under_dora",
+        "a_bias_after_b",
+        "the_embedding",
+        "a_tie_that_the_base_has_not",
+    ):
         lft(*merge)
         merged = score(
             tmp_path / "merged.jsonl",
@@ -201,6 +229,46 @@ def test_it_is_read(name, model_dir, peer, images, tmp_path):
         )
         for line, other in zip(scored, merged):
             assert line["logprobs"] == pytest.approx(other["logprobs"], abs=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "patterns_of_names",
+        "patterns_of_expressions",
+        "patterns_beside_a_whole_projector",
+        "excluded_modules",
+        "some_layers",
+        "every_linear_layer",
+        "the_lm_head",
+    ],
+)
+def test_layers_without_tensors_are_those_that_peft_misses(name, model_dir, tmp_path):
+    checkpoint, options = READ[name]
+    adapter = tmp_path / "adapter"
+    config = LoraConfig(r=4, lora_alpha=6, task_type="CAUSAL_LM", **options)
+    peft = make(model_dir(checkpoint), adapter, config)
+    tensors = load_file(adapter / "adapter_model.safetensors")
+    layers = sorted({key.split(".lora_")[0] for key in tensors if ".lora_A." in key})
+    gone = [layer for layer in layers if "layers.0." in layer or "lm_head" in layer][-4:]
+    kept = {key: value for key, value in tensors.items() if key.split(".lora_")[0] not in gone}
+    save_file(kept, adapter / "adapter_model.safetensors")
+    missed = {
+        key.split(".lora_")[0]
+        for key in set_peft_model_state_dict(peft, kept).missing_keys
+        if ".lora_" in key
+    }
+    assert missed == set(gone)
+    stderr = lft(
+        "export", adapter, "--model", model_dir(checkpoint), "--target", "peft", "--check"
+    ).stderr
+    (told,) = [line for line in stderr.splitlines() if "the adapter is incomplete" in line]
+    named = re.search("safetensors: (.*?)[.] ", told).group(1).split(", ")
+
+    def ends(names):  # of which names of all versions are alike
+        return {re.sub(r".*(layers\.\d|lm_head)", r"\1", name) for name in names}
+
+    assert ends(named) == ends(gone) and len(named) == len(gone)
 
 
 @pytest.mark.parametrize("name", REFUSED)

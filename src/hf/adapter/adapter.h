@@ -28,19 +28,23 @@ AdapterNotes read_model_notes(const std::string& model_path);
 struct AdapterDir {
   std::string path;
   lora::LoraOptions lora;
-  std::vector<std::string> lora_modules;  // canonical names that have A and B, from the tensor keys
-  std::vector<std::string> full_tensors;  // canonical names of modules_to_save tensors
+  /// Canonical names that have A and B, from the tensor keys. Of the token embedding A and B are
+  /// those of a linear layer with the same weight: PEFT's lora_embedding_B and _A, transposed.
+  std::vector<std::string> lora_modules;
+  std::vector<std::string> full_tensors;     // canonical names of modules_to_save tensors
   std::vector<std::string> modules_to_save;  // as the config names them
   /// Where each tensor lies in the file: "<module>." and how a tensor of the variant is stored,
   /// as in "<module>.lora_A.weight", a full tensor's name, or
-  /// "<module>.base_layer.weight" (a copy of the base's weight, which PEFT stores beside LoRA on
-  /// the LM head; must equal the base).
+  /// "<module>.base_layer.weight" (a copy of the base's weight, which PEFT stores next to LoRA on
+  /// LM head or embedding, and with save_embedding_layers; must equal the base).
   std::map<std::string, std::string> stored_names;
   std::string base_model_name_or_path;
   bool inference_mode = true;
   bool named_by_pattern = false;  // target_modules is an expression, not a list of names
   bool parts = false;             // written by save_parts(): no LoRA, and nothing that PEFT opens
-  AdapterNotes notes;             // empty strings where the directory is not lft's
+  bool ensures_tie = false;       // ensure_weight_tying: PEFT ties the adapter where the base ties
+  bool one_table = false;  // saves LM head and embedding whole, as one tensor under two names
+  AdapterNotes notes;      // empty strings where the directory is not lft's
 
   /// The file with the tensors.
   std::string weights() const;
@@ -60,8 +64,16 @@ void check_adapter_tokenizer(const AdapterDir& dir, const text::TokenizerParts& 
 /// The same of a model that records what it was trained with.
 void check_model_tokenizer(const std::string& model_path, const text::TokenizerParts& parts);
 
-/// Injects adapters at dir.lora_modules and copies every tensor; any unused key, unfilled adapter
-/// or wrong shape is kInput with names.
+/// Whether base and adapter together have an LM head that is not the embedding, although the base
+/// ties them: as in PEFT, an adapter changes only what it contains. kInput where the adapter asks
+/// for the tie and contains one of the two, or two that differ.
+bool unties(const AdapterDir& dir, const family::ModelConfig& base);
+/// Where the adapter unties the base, its head becomes a tensor of its own, read from the
+/// embedding's place. Returns whether it does. The base's fingerprint is another one then.
+bool untie(const AdapterDir& dir, ModelDir& base);
+
+/// For a model of a base that went through untie(). Injects adapters at dir.lora_modules and copies
+/// every tensor; any unused key, unfilled adapter or wrong shape is kInput with names.
 void load_adapter(family::Model& model, const AdapterDir& dir);
 /// Writes to `path` (atomically): LoRA of every injected site, modules_to_save of the `full` scopes
 /// (llm, projector, vision). kUsage without any LoRA, which PEFT does not open: save_parts() and
@@ -77,6 +89,7 @@ void save_parts(const std::string& path, family::Model& model, const std::vector
 struct MergeReport {
   int64_t tensors_merged = 0, shards = 0;
   bool sees_as_before = true;  // all of them are the decoder's
+  bool unties = false;         // the LM head is stored apart from the embedding, unlike the base's
 };
 /// A merge of a part of an adapter.
 struct MergePart {

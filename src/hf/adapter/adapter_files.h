@@ -3,6 +3,7 @@
 #pragma once
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/hf/adapter/adapter.h"
@@ -11,6 +12,10 @@ namespace lft::hf {
 
 /// What PEFT puts before the canonical names of its tensors.
 constexpr const char* kPeftPrefix = "base_model.model.";
+
+/// Modules that a base may tie.
+inline const std::string kEmbedding = "language_model.model.embed_tokens";
+inline const std::string kHead = "language_model.lm_head";
 
 inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
 inline constexpr const char* kPartsWeights = "parts.safetensors";
@@ -37,11 +42,17 @@ AdapterDir open_parts(const std::string& path);
 struct AdapterTensors {
   std::map<std::string, lora::NamedTensors> lora;  // by canonical module
   std::map<std::string, at::Tensor> full;          // by canonical tensor
-  std::map<std::string, at::Tensor> base_copies;   // by canonical tensor; must equal the base's
+  /// Canonical tensors of the base and copies of them, which must equal the base's.
+  std::vector<std::pair<std::string, at::Tensor>> base_copies;
 };
 
-/// Reads everything. Throws kInput for modules or tensors that this model has not, wrong shapes, an
-/// incomplete module of modules_to_save, and non-finite values.
+/// Whether modules_to_save names a module that the tensor or module `path` (PEFT's name, without
+/// its prefix) is part of: as PEFT does, by how names of modules end.
+bool saves(const std::vector<std::string>& modules_to_save, const std::string& path);
+
+/// Reads everything, for a base that went through untie(). Throws kInput for modules or tensors
+/// that this model has not, wrong shapes, an incomplete module of modules_to_save, and non-finite
+/// values.
 AdapterTensors read_adapter(const AdapterDir& dir, const family::ModelConfig& config);
 /// kInput unless the copy that the adapter holds of a base weight is that weight.
 void check_base_copy(const at::Tensor& copy, const at::Tensor& base, const std::string& name,

@@ -6,6 +6,7 @@
 #include "models/lora/registry.h"
 #include "src/hf/adapter/adapter.h"
 #include "src/hf/adapter/adapter_files.h"
+#include "src/hf/file_weight.h"
 #include "src/hf/weights.h"
 
 namespace lft::hf {
@@ -13,11 +14,20 @@ namespace {
 
 using Shapes = std::map<std::string, std::vector<int64_t>>;
 
+constexpr std::string_view kCopy = ".base_layer.weight";
+
+/// The base's tensor that one saved whole takes the place of, or that it is a copy of.
+std::string base_tensor(const std::string& name, bool ties) {
+  const std::string tensor =
+      name.ends_with(kCopy) ? name.substr(0, name.size() - kCopy.size()) + ".weight" : name;
+  return ties && tensor == kHead + ".weight" ? kEmbedding + ".weight" : tensor;
+}
+
 /// Compares an adapter's headers with the tensors of the model it is for.
 class Fitting {
  public:
   Fitting(const AdapterDir& dir, const io::SafetensorsFile& file, const family::ModelConfig& config)
-      : dir_(dir), file_(file), family_(*config.family) {
+      : dir_(dir), file_(file), family_(*config.family), ties_(config.text.tie_embeddings) {
     for (const family::TensorSpec& spec : config.family->tensors(config))
       shapes_[spec.name] = spec.shape;
   }
@@ -28,12 +38,7 @@ class Fitting {
       if (!of_adapter(name)) check_whole(name, stored);
     }
     for (const auto& [name, shape] : shapes_) {
-      const std::string path = "." + family_.peft_name(name);
-      const bool saved = std::any_of(dir_.modules_to_save.begin(), dir_.modules_to_save.end(),
-                                     [&](const std::string& module) {
-                                       return path.find("." + module + ".") != std::string::npos;
-                                     });
-      if (saved && !dir_.stored_names.contains(name))
+      if (saves(dir_.modules_to_save, family_.peft_name(name)) && !dir_.stored_names.contains(name))
         missing_.items.push_back(name + " " + shape_text(shape));
     }
     const std::vector<Faults> faults = {absent_, misshapen_, missing_};
@@ -57,14 +62,15 @@ class Fitting {
       return;
     }
     const int64_t out = weight->second[0], in = weight->second[1], rank = dir_.lora.of(module).rank;
-    for (const lora::AdapterTensor& tensor : tensors_)
-      expect(dir_.stored_names.at(module + "." + tensor.stored), tensor.shape(out, in, rank));
+    for (const lora::AdapterTensor& tensor : tensors_) {
+      std::vector<int64_t> shape = tensor.shape(out, in, rank);
+      if (module == kEmbedding) std::reverse(shape.begin(), shape.end());
+      expect(dir_.stored_names.at(module + "." + tensor.stored), shape);
+    }
   }
 
   void check_whole(const std::string& name, const std::string& stored) {
-    constexpr std::string_view kCopy = ".base_layer.weight";
-    const std::string target =
-        name.ends_with(kCopy) ? name.substr(0, name.size() - kCopy.size()) + ".weight" : name;
+    const std::string target = base_tensor(name, ties_);
     const auto at = shapes_.find(target);
     if (at == shapes_.end()) {
       absent_.items.push_back(target);
@@ -83,6 +89,7 @@ class Fitting {
   const AdapterDir& dir_;
   const io::SafetensorsFile& file_;
   const family::Family& family_;
+  const bool ties_;
   const std::vector<lora::AdapterTensor>& tensors_ = lora::find_variant(dir_.lora.variant).tensors;
   Shapes shapes_;
   Faults absent_{"that the model has not", {}}, misshapen_{"of a wrong shape", {}},
@@ -114,12 +121,23 @@ void check_rank(const AdapterDir& dir, const std::vector<lora::LinearSite>& site
   }
 }
 
+lora::NamedTensors on_device(lora::NamedTensors tensors, at::Device device) {
+  for (auto& [name, tensor] : tensors) tensor = tensor.to(device);
+  return tensors;
+}
+
 void copy_lora(lora::LinearSite& site, const lora::NamedTensors& tensors) {
   auto parameters = site.layer->adapter()->named_parameters();
   for (const auto& [name, tensor] : tensors) parameters[name].copy_(tensor);
 }
 
 }  // namespace
+
+bool saves(const std::vector<std::string>& modules_to_save, const std::string& path) {
+  return std::ranges::any_of(modules_to_save, [&](const std::string& module) {
+    return path.find(module + ".") != std::string::npos;
+  });
+}
 
 AdapterTensors read_adapter(const AdapterDir& dir, const family::ModelConfig& config) {
   const io::SafetensorsFile file(dir.weights());
@@ -129,15 +147,18 @@ AdapterTensors read_adapter(const AdapterDir& dir, const family::ModelConfig& co
     for (const lora::AdapterTensor& each : lora::find_variant(dir.lora.variant).tensors) {
       tensors.lora[module][each.name] =
           read_finite(file, dir.stored_names.at(module + "." + each.stored));
+      at::Tensor& tensor = tensors.lora[module][each.name];
+      if (module == kEmbedding) tensor = tensor.t().contiguous();
     }
   }
-  for (const std::string& name : dir.full_tensors)
-    tensors.full[name] = read_finite(file, dir.stored_names.at(name));
+  const bool ties = config.text.tie_embeddings;
+  for (const std::string& name : dir.full_tensors) {
+    if (base_tensor(name, ties) == name)  // else the embedding under another name, as one_table
+      tensors.full[name] = read_finite(file, dir.stored_names.at(name));
+  }
   for (const auto& [name, stored] : dir.stored_names) {
-    constexpr std::string_view kCopy = ".base_layer.weight";
     if (!name.ends_with(kCopy)) continue;
-    tensors.base_copies[name.substr(0, name.size() - kCopy.size()) + ".weight"] =
-        read_finite(file, stored);
+    tensors.base_copies.emplace_back(base_tensor(name, ties), read_finite(file, stored));
   }
   return tensors;
 }
@@ -148,7 +169,8 @@ void check_base_copy(const at::Tensor& copy, const at::Tensor& base, const std::
   if (copy.to(base.scalar_type()).equal(base.to(at::kCPU))) return;
   refuse(ErrorKind::kInput, "the adapter holds another base weight than the model",
          dir.path + ": " + name, "different numbers",
-         "the model's own weight (PEFT stores it beside an adapter on the LM head)",
+         "the model's own weight (PEFT stores it with save_embedding_layers and next to an adapter "
+         "on LM head or embedding, and would put it in the place of the base's)",
          "give the base model that the adapter was trained on");
 }
 
@@ -157,20 +179,37 @@ void load_adapter(family::Model& model, const AdapterDir& dir) {
   const AdapterTensors tensors = read_adapter(dir, model->config);
   std::vector<lora::LinearSite> sites = lora::linear_sites(*model);
   check_not_injected(sites);
+  std::map<std::string, layers::Linear> stored;  // that have no memory for their weight
+  for (const lora::LinearSite& site : sites) {
+    if (site.layer->weight.is_meta()) stored.emplace(site.name + ".weight", site.layer);
+  }
   std::erase_if(sites,
                 [&](const lora::LinearSite& site) { return !tensors.lora.contains(site.name); });
-  if (sites.size() != tensors.lora.size())
+  if (sites.size() + tensors.lora.count(kEmbedding) != tensors.lora.size())
     throw Error(ErrorKind::kInternal, "load_adapter: a linear layer is no site");
   check_rank(dir, sites);
   std::map<std::string, at::Tensor> parameters = model_parameters(*model);
-  for (const auto& [name, copy] : tensors.base_copies)
-    check_base_copy(copy, parameters.at(name), name, dir);
+  for (const auto& [name, copy] : tensors.base_copies) {
+    if (!parameters.at(name).is_meta()) check_base_copy(copy, parameters.at(name), name, dir);
+  }
   lora::inject_lora(sites, dir.lora, /*seed=*/0);
   for (lora::LinearSite& site : sites) copy_lora(site, tensors.lora.at(site.name));
+  if (const auto embedding = tensors.lora.find(kEmbedding); embedding != tensors.lora.end()) {
+    at::Tensor& table = parameters.at(kEmbedding + ".weight");
+    table.set_data(lora::find_variant(dir.lora.variant)
+                       .merged_oi(table.to(at::kFloat),
+                                  on_device(embedding->second, table.device()),
+                                  lora::lora_scale(dir.lora.of(kEmbedding))));
+  }
   // Trained whole means FP32 masters; held in the base's type they would be rounded.
   for (const auto& [name, tensor] : tensors.full) {
     at::Tensor& parameter = parameters.at(name);
-    parameter.set_data(tensor.to(parameter.device()));
+    if (const auto layer = stored.find(name); layer != stored.end()) {
+      const at::Tensor held = tensor.to(layer->second->device());
+      layer->second->store(c10::make_intrusive<HeldWeight>(held));
+    } else {
+      parameter.set_data(tensor.to(parameter.device()));
+    }
   }
 }
 

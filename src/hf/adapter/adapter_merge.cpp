@@ -25,7 +25,7 @@ namespace {
 
 constexpr const char* kReport = "merge_report.json";
 constexpr const char* kIndex = "model.safetensors.index.json";
-constexpr const char* kEmbedding = "language_model.model.embed_tokens.weight";
+constexpr const char* kTie = "tie_word_embeddings";
 
 void check_out(const std::string& out, const std::string& input) {
   if (io::is_inside(out, input) || io::is_inside(input, out)) {
@@ -87,10 +87,7 @@ class Merger {
     if (part.takes) {
       std::erase_if(tensors_.lora, [&](const auto& item) { return !part.takes(item.first); });
     }
-    for (const auto& [name, place] : base.tensors)
-      canonical_[{place.file, place.stored_name}] = name;
-    for (const ModelDir::Place& head : base.tied_heads)
-      canonical_[{head.file, head.stored_name}] = kEmbedding;
+    list_names();
     if (is_no_op(tensors_, variant_)) {
       refuse(ErrorKind::kInput, "the adapter is a no-op", dir.path,
              "every lora_B is zero and nothing is saved whole", "a trained adapter");
@@ -100,22 +97,30 @@ class Merger {
       check_base_copy(copy, read(name), name, dir);
   }
 
+  /// The LM head that is written although no file of the base has it: after untie(), which has it
+  /// read from the embedding.
+  const std::optional<ModelDir::Place>& new_head() const { return new_head_; }
+
   /// Writes shard `file` under its own name.
   void write(size_t file, const std::string& out, const std::function<void()>& poll,
              MergeReport& report) const {
     const io::SafetensorsFile& source = base_.files[file];
     std::vector<io::TensorInfo> infos;
-    for (const auto& [name, info] : source.tensors()) {
-      infos.push_back(info);
-      if (in_float32_ && change_of(file, info)) infos.back().dtype = io::DType::kF32;
+    for (const auto& [name, info] : source.tensors()) infos.push_back(info);
+    if (new_head_ && new_head_->file == file) {
+      infos.push_back(stored_info(source, new_head_->stored_name));
+      infos.back().name = new_head_->stored_name;
+    }
+    for (io::TensorInfo& info : infos) {
+      if (in_float32_ && change_of(file, info.name)) info.dtype = io::DType::kF32;
     }
     io::SafetensorsWriter writer(
         out + "/" + std::filesystem::path(source.path()).filename().string(), infos,
         source.metadata());
     for (const io::TensorInfo& target : writer.order()) {
       if (poll) poll();
-      const io::TensorInfo& info = source.info(target.name);
-      if (const std::optional<Change> change = change_of(file, info)) {
+      const io::TensorInfo& info = stored_info(source, target.name);
+      if (const std::optional<Change> change = change_of(file, target.name)) {
         write_changed(*change, source, info, target.dtype, writer);
         ++report.tensors_merged;
         report.sees_as_before &= change->name.starts_with("language_model.");
@@ -127,6 +132,19 @@ class Merger {
   }
 
  private:
+  void list_names() {
+    for (const auto& [name, place] : base_.tensors)
+      canonical_[{place.file, place.stored_name}] = name;
+    const ModelDir::Place& embedding = base_.tensors.at(kEmbedding + ".weight");
+    const bool tied = base_.config.text.tie_embeddings;
+    for (const ModelDir::Place& head : base_.tied_heads)
+      canonical_[{head.file, head.stored_name}] = (tied ? kEmbedding : kHead) + ".weight";
+    if (tied || !is_same(base_.tensors.at(kHead + ".weight"), embedding)) return;
+    canonical_[{embedding.file, embedding.stored_name}] = kEmbedding + ".weight";
+    new_head_ = {embedding.file, head_next_to(embedding.stored_name)};
+    canonical_[{new_head_->file, new_head_->stored_name}] = kHead + ".weight";
+  }
+
   /// A bias after B has a place in the merged model only where the layer has one.
   void check_biases() const {
     if (variant_.bias_shift_o == nullptr) return;
@@ -137,6 +155,22 @@ class Merger {
              "an adapter without a bias, or on layers that have one",
              "use the adapter beside its base");
     }
+  }
+
+  static bool is_same(const ModelDir::Place& a, const ModelDir::Place& b) {
+    return a.file == b.file && a.stored_name == b.stored_name;
+  }
+
+  /// As a checkpoint of the same spelling names it.
+  static std::string head_next_to(const std::string& embedding) {
+    return (embedding.starts_with("language_model.model.") ? kHead : "lm_head") + ".weight";
+  }
+
+  /// What is read for a tensor that is written.
+  const io::TensorInfo& stored_info(const io::SafetensorsFile& source,
+                                    const std::string& name) const {
+    const bool is_new = new_head_ && name == new_head_->stored_name;
+    return is_new ? base_.info(base_.tensors.at(kEmbedding + ".weight")) : source.info(name);
   }
 
   at::Tensor read(const std::string& canonical) const {
@@ -153,8 +187,8 @@ class Merger {
     bool is_bias = false;
   };
 
-  std::optional<Change> change_of(size_t file, const io::TensorInfo& info) const {
-    const auto canonical = canonical_.find({file, info.name});
+  std::optional<Change> change_of(size_t file, const std::string& stored) const {
+    const auto canonical = canonical_.find({file, stored});
     if (canonical == canonical_.end()) return std::nullopt;
     const std::string& name = canonical->second;
     const bool is_bias = variant_.bias_shift_o != nullptr && name.ends_with(".bias");
@@ -243,7 +277,31 @@ class Merger {
   const lora::Variant& variant_;
   AdapterTensors tensors_;
   std::map<std::pair<size_t, std::string>, std::string> canonical_;
+  std::optional<ModelDir::Place> new_head_;
 };
+
+/// With both places where transformers may read that embedding and LM head are one.
+std::string untied_config(const std::string& model) {
+  io::Json config = io::read_json_file(model + "/config.json");
+  config[kTie] = false;
+  if (config.contains("text_config") && config["text_config"].is_object())
+    config["text_config"][kTie] = false;
+  return pretty_json(config);
+}
+
+/// The base's index, with the head that it lacks.
+std::string index_text(const ModelDir& base, const std::optional<ModelDir::Place>& new_head) {
+  const std::string path = base.path + "/" + kIndex;
+  if (!new_head) return io::read_file(path);
+  io::Json index = io::read_json_file(path);
+  index["weight_map"][new_head->stored_name] =
+      std::filesystem::path(base.files[new_head->file].path()).filename().string();
+  if (index.contains("metadata") && index["metadata"].contains("total_size")) {
+    const io::TensorInfo& info = base.info(base.tensors.at(kEmbedding + ".weight"));
+    index["metadata"]["total_size"] = index["metadata"]["total_size"].get<uint64_t>() + info.bytes;
+  }
+  return pretty_json(index);
+}
 
 }  // namespace
 
@@ -257,17 +315,20 @@ MergeReport merge_to_dir(const std::string& model_path, const std::string& adapt
   const AdapterDir adapter = AdapterDir::open(adapter_path);
   const std::string adapter_hash = sha256_file(adapter.weights());
   check_not_merged(model_path, adapter_hash);
-  const ModelDir base = ModelDir::open(model_path);
+  ModelDir base = ModelDir::open(model_path);
   check_adapter_base(adapter, base);
-  const Merger merger(base, adapter, part);
   const AdapterNotes notes = merged_notes(adapter, base);
   MergeReport report;
+  report.unties = untie(adapter, base);
+  const Merger merger(base, adapter, part);
   report.shards = static_cast<int64_t>(base.files.size());
   io::write_dir_atomic(out, [&](const std::string& fresh) {
     for (size_t i = 0; i < base.files.size(); ++i) merger.write(i, fresh, poll, report);
-    io::write_file_atomic(fresh + "/config.json", io::read_file(base.path + "/config.json"));
+    io::write_file_atomic(fresh + "/config.json", report.unties
+                                                      ? untied_config(base.path)
+                                                      : io::read_file(base.path + "/config.json"));
     if (!io::path_exists(base.path + "/model.safetensors"))
-      io::write_file_atomic(fresh + "/" + kIndex, io::read_file(base.path + "/" + kIndex));
+      io::write_file_atomic(fresh + "/" + kIndex, index_text(base, merger.new_head()));
     write_model_files(base.path, fresh, base.config, notes);
     const io::Json record = {{"base", base.path},
                              {"adapter", adapter.path},

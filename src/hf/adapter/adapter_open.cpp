@@ -20,13 +20,20 @@
 namespace lft::hf {
 namespace {
 
+constexpr const char* kBaseCopy = "base_layer.weight";
 constexpr const char* kRetry = "take both files from the same save_pretrained()";
 
 /// A key of the file, taken apart. kind: how a tensor of an adapter is stored ("lora_A.weight"),
 /// base_layer.weight, or "" for a tensor saved whole. tensor: the adapter's, "lora_A".
 struct Key {
   std::string module, kind, tensor = {};
+  bool embeds = false;  // of LoRA on an embedding: transposed
 };
+
+/// PEFT's name of a tensor of LoRA on an embedding, and what it is for a linear layer of the same
+/// weight.
+constexpr std::pair<const char*, const char*> kEmbedded[] = {{"lora_embedding_B", "lora_A"},
+                                                             {"lora_embedding_A", "lora_B"}};
 
 Key split_key(const std::string& name) {
   for (const lora::AdapterTensor& tensor : lora::adapter_tensors()) {
@@ -37,15 +44,23 @@ Key split_key(const std::string& name) {
         return {name.substr(0, name.size() - stored.size() - 1), tensor.stored, tensor.name};
     }
   }
-  constexpr std::string_view kBase = ".base_layer.weight";
-  if (name.ends_with(kBase))
-    return {name.substr(0, name.size() - kBase.size()), "base_layer.weight"};
+  for (const auto& [stored, tensor] : kEmbedded) {
+    for (const std::string& end :
+         {"." + std::string(stored), "." + std::string(stored) + ".default"}) {
+      if (name.ends_with(end))
+        return {name.substr(0, name.size() - end.size()), std::string(tensor) + ".weight", tensor,
+                true};
+    }
+  }
+  // The second is what save_embedding_layers adds to a module that is saved whole.
+  for (const std::string_view base : {".base_layer.weight", ".original_module.weight"}) {
+    if (name.ends_with(base)) return {name.substr(0, name.size() - base.size()), kBaseCopy};
+  }
   return {name, ""};
 }
 
-/// "multi_modal_projector" in "model.multi_modal_projector.linear_1.weight".
-bool names_module(const std::string& path, const std::string& module) {
-  return ("." + path).find("." + module + ".") != std::string::npos;
+bool is_table(const std::string& tensor) {
+  return tensor == kEmbedding + ".weight" || tensor == kHead + ".weight";
 }
 
 /// Every dialect of the family, and the language model as the original LLaVA names it.
@@ -58,7 +73,7 @@ std::string canonical_name(const family::Family& family, const std::string& peft
   return "";
 }
 
-/// lora_embedding_A and its like: never a tensor of a module saved whole.
+/// Never a tensor of a module saved whole.
 bool is_lora_part(const std::string& name) { return name.find("lora_") != std::string::npos; }
 
 bool declares(const lora::Variant& variant, const std::string& tensor) {
@@ -96,7 +111,6 @@ class KeyReader {
       : dir_(dir),
         file_(file),
         config_(config),
-        targets_(config.targets),
         family_(family_of(file)),
         ranks_(keys_of(config.rank_pattern), where + ": rank_pattern"),
         alphas_(keys_of(config.alpha_pattern), where + ": alpha_pattern") {}
@@ -104,8 +118,7 @@ class KeyReader {
   void read() {
     for (const auto& [name, info] : file_.tensors()) place(name, info);
     pair_up();
-    check_saved_modules();
-    const std::vector<Faults> faults = {unknown_, twice_, alone_, rank_, mistyped_, unsaved_};
+    const std::vector<Faults> faults = {unknown_, twice_, alone_, rank_, mistyped_};
     if (!any(faults)) return compare_targets();
     refuse(ErrorKind::kInput, "the adapter's tensors do not fit", file_.path(), describe(faults),
            "lora_A and lora_B of rank " + std::to_string(dir_.lora.rank) +
@@ -123,14 +136,25 @@ class KeyReader {
     }
     if (!name.starts_with(kPeftPrefix)) return unknown_.items.push_back(name);
     const std::string inner = name.substr(std::string(kPeftPrefix).size());
-    const Key key = split_key(inner);
-    const std::string canonical = canonical_name(family_, key.module);
+    Key key = split_key(inner);
+    std::string canonical = canonical_name(family_, key.module);
+    if (is_second_name(inner)) return;
+    if (key.embeds != (!key.tensor.empty() && canonical == kEmbedding))
+      return unknown_.items.push_back(name);
+    if (key.embeds && !lora::further_tensors(variant_).empty())
+      return unknown_.items.push_back(name + " (" + variant_.peft_flag +
+                                      " on an embedding is not supported)");
     if (!key.tensor.empty() && !declares(variant_, key.tensor))
       return unknown_.items.push_back(name + " (" + flag_of(key.tensor) + " is false)");
-    const bool saved =
-        key.kind.empty() && !is_lora_part(inner) &&
-        std::any_of(dir_.modules_to_save.begin(), dir_.modules_to_save.end(),
-                    [&](const std::string& module) { return names_module(inner, module); });
+    const bool ties = dir_.ensures_tie && canonical == kHead + ".weight";
+    // No module that modules_to_save could name has it; PEFT reads it as it is.
+    const bool in_no_module = canonical.find('.') == std::string::npos;
+    const bool saved = key.kind.empty() && !is_lora_part(inner) &&
+                       (ties || in_no_module || saves(dir_.modules_to_save, inner));
+    if (key.kind.empty() && !saved && is_table(canonical)) {  // save_embedding_layers
+      key.kind = kBaseCopy;
+      canonical = canonical.substr(0, canonical.rfind('.'));
+    }
     if (canonical.empty() || (key.kind.empty() && !saved)) return unknown_.items.push_back(name);
     const std::string full = key.kind.empty() ? canonical : canonical + "." + key.kind;
     if (!dir_.stored_names.emplace(full, name).second)
@@ -156,11 +180,22 @@ class KeyReader {
       dir_.lora.own[canonical] = own;
   }
 
+  /// A second copy of a table that is saved whole, which save_embedding_layers adds and PEFT passes
+  /// over.
+  bool is_second_name(const std::string& inner) const {
+    constexpr std::string_view kSecond = ".modules_to_save.weight";
+    return inner.ends_with(kSecond) &&
+           is_table(canonical_name(family_, inner.substr(0, inner.size() - kSecond.size())) +
+                    ".weight");
+  }
+
   void check_rank(const Key& key, const std::string& canonical, const std::string& name,
                   const io::TensorInfo& info) {
     const bool down = key.kind == "lora_A.weight", up = key.kind == "lora_B.weight";
     if (!down && !up) return;
-    if (info.shape.size() == 2 && info.shape[up ? 1 : 0] == dir_.lora.of(canonical).rank) return;
+    if (info.shape.size() == 2 &&
+        info.shape[up != key.embeds ? 1 : 0] == dir_.lora.of(canonical).rank)
+      return;
     rank_.items.push_back(name + ": found " + shape_text(info.shape));
   }
 
@@ -182,16 +217,6 @@ class KeyReader {
     }
   }
 
-  void check_saved_modules() {
-    for (const std::string& module : dir_.modules_to_save) {
-      const bool found = std::any_of(dir_.full_tensors.begin(), dir_.full_tensors.end(),
-                                     [&](const std::string& tensor) {
-                                       return names_module(dir_.stored_names.at(tensor), module);
-                                     });
-      if (!found) unsaved_.items.push_back(module);
-    }
-  }
-
   /// A name of a target or a module, and the module that it is in any spelling; "" for a part of
   /// one.
   struct Spelled {
@@ -210,17 +235,20 @@ class KeyReader {
       for (const std::string& name : names) all.push_back({name, canonical_name(family_, name)});
       return all;
     };
-    const std::vector<Spelled> targets = spelled(targets_), adapted = spelled(adapted_);
+    const std::vector<std::string>& named = config_.rule.targets.names;
+    const std::vector<Spelled> targets = spelled(named), adapted = spelled(adapted_);
     std::vector<std::string> missing, extra;
     for (const Spelled& target : targets) {
       if (std::ranges::none_of(adapted, [&](const auto& each) { return target.names(each); }))
         missing.push_back(target.name);
     }
     for (const Spelled& module : adapted) {
+      if (dir_.ensures_tie && module.canonical == kHead)
+        continue;  // PEFT names the embedding alone
       if (std::ranges::none_of(targets, [&](const auto& each) { return each.names(module); }))
         extra.push_back(module.name);
     }
-    if (targets_.empty() || (missing.empty() && extra.empty())) return;
+    if (named.empty() || (missing.empty() && extra.empty())) return;
     warning(
         "target_modules of " + dir_.path + "/adapter_config.json contradicts the tensors: " +
         (missing.empty() ? "" : "no tensors of " + join_names(missing, kNamed)) +
@@ -232,7 +260,6 @@ class KeyReader {
   AdapterDir& dir_;
   const io::SafetensorsFile& file_;
   const PeftConfig& config_;
-  const std::vector<std::string>& targets_;
   const family::Family& family_;
   const PeftPatterns ranks_, alphas_;
   std::set<std::string> adapted_;  // as PEFT names them
@@ -240,8 +267,7 @@ class KeyReader {
   std::map<std::string, std::set<std::string>> modules_;  // by the name of an adapter's tensor
   Faults unknown_{"unknown", {}}, twice_{"stored twice, in two spellings", {}},
       alone_{"without the tensors that belong to them", {}},
-      rank_{"of another rank than adapter_config.json says", {}}, mistyped_{"of a wrong type", {}},
-      unsaved_{"in modules_to_save without a tensor", {}};
+      rank_{"of another rank than adapter_config.json says", {}}, mistyped_{"of a wrong type", {}};
 };
 
 void refuse_other_formats(const std::string& path) {
@@ -269,6 +295,7 @@ void refuse_other_formats(const std::string& path) {
          pickle ? "convert to safetensors: load with PEFT, then save_pretrained(NEW_DIR)" : kRetry);
 }
 
+<<<<<<< HEAD
 void read_setting(const io::Json& json, const char* key, const std::string& file,
                   std::string& setting) {
   setting = io::json_string(json, key, file);
@@ -277,6 +304,24 @@ void read_setting(const io::Json& json, const char* key, const std::string& file
 void read_setting(const io::Json& json, const char* key, const std::string& file,
                   int64_t& setting) {
   setting = io::json_int(json, key, 0, int64_t{1} << 28, file);
+=======
+/// Whether LM head and embedding are saved whole and have the same bytes.
+bool has_one_table(const AdapterDir& dir, const io::SafetensorsFile& file) {
+  constexpr uint64_t kPiece = 8u << 20;
+  const auto& names = dir.stored_names;
+  const auto head = names.find(kHead + ".weight"), embedding = names.find(kEmbedding + ".weight");
+  if (head == names.end() || embedding == names.end()) return false;
+  const io::TensorInfo &a = file.info(head->second), &b = file.info(embedding->second);
+  if (a.dtype != b.dtype || a.shape != b.shape) return false;
+  std::string piece_a(std::min(kPiece, a.bytes), '\0'), piece_b = piece_a;
+  for (uint64_t done = 0; done < a.bytes; done += kPiece) {
+    const uint64_t bytes = std::min(kPiece, a.bytes - done);
+    file.read_range(a, done, bytes, piece_a.data());
+    file.read_range(b, done, bytes, piece_b.data());
+    if (piece_a != piece_b) return false;
+  }
+  return true;
+>>>>>>> all
 }
 
 void check_tokenizer(const AdapterNotes& notes, const std::string& whose, const std::string& file,
@@ -341,9 +386,12 @@ AdapterDir AdapterDir::open(const std::string& path) {
   dir.modules_to_save = config.modules_to_save;
   dir.base_model_name_or_path = config.base_model_name_or_path;
   dir.inference_mode = config.inference_mode;
-  dir.named_by_pattern = config.targets_pattern;
+  dir.ensures_tie = config.ensures_tie;
+  dir.named_by_pattern = !config.rule.targets.expression.empty();
   dir.notes = read_notes(path + "/" + kAdapterNotes);
-  KeyReader(dir, io::SafetensorsFile(weights), config, config_file).read();
+  const io::SafetensorsFile file(weights);
+  KeyReader(dir, file, config, config_file).read();
+  dir.one_table = has_one_table(dir, file);
   return dir;
 }
 

@@ -15,7 +15,6 @@ namespace {
 std::vector<std::string> saved_modules(const std::string& scope,
                                        const family::ModelConfig& config) {
   std::vector<std::string> modules = config.family->modules_of_scope(scope);
-  if (config.text.tie_embeddings) std::erase(modules, "lm_head");
   if (!modules.empty()) return modules;
   refuse(ErrorKind::kUsage, "a scope that an adapter cannot hold whole", "full", scope,
          "llm, projector or vision", "a model trained with full: [all] is saved as a model");
@@ -57,10 +56,15 @@ void save_adapter(const std::string& path, family::Model& model, const lora::Lor
   }
   const std::map<std::string, at::Tensor> parameters = model_parameters(*model);
   for (const std::string& scope : full) {
-    for (const std::string& module : saved_modules(scope, model->config))
-      contents.modules_to_save.push_back(module);
+    std::vector<std::string> saved;
     for (const auto& [name, parameter] : parameters) {
-      if (lora::scope_of(name) == scope) contents.full[name] = master(parameter);
+      if (lora::scope_of(name) != scope) continue;
+      contents.full[name] = master(parameter);
+      saved.push_back(model->config.family->whole_name(name));
+    }
+    for (const std::string& module : saved_modules(scope, model->config)) {
+      const auto has = [&](const std::string& name) { return saves({module}, name); };
+      if (std::ranges::any_of(saved, has)) contents.modules_to_save.push_back(module);
     }
   }
   write_adapter(path, contents, model->config);

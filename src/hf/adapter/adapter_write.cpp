@@ -68,18 +68,30 @@ void write_adapter(const std::string& path, const AdapterContents& contents,
                     .base_model_name_or_path = contents.notes.base_path,
                     .modules_to_save = contents.modules_to_save,
                     .inference_mode = true};
+  std::map<std::string, at::Tensor> full = contents.full;
+  if (const auto embedding = full.find(kEmbedding + ".weight");
+      embedding != full.end() && model.text.tie_embeddings) {
+    full[kHead + ".weight"] = embedding->second;  // PEFT would leave the base's embedding there
+    if (!saves(config.modules_to_save, "lm_head.weight"))
+      config.modules_to_save.emplace_back("lm_head");
+  }
   std::map<std::string, at::Tensor> tensors;
   std::vector<std::string> modules;
   for (const auto& [module, parts] : contents.tensors) {
     modules.push_back(module);
     const std::string key = kPeftPrefix + spelled(family, module, dialect) + ".";
+    if (module == kEmbedding) {  // as PEFT stores LoRA of an embedding
+      tensors[key + "lora_embedding_A"] = parts.at("lora_B").t();
+      tensors[key + "lora_embedding_B"] = parts.at("lora_A").t();
+      continue;
+    }
     for (const lora::AdapterTensor& tensor : lora::find_variant(contents.lora.variant).tensors)
       tensors[key + tensor.stored] = parts.at(tensor.name);
   }
   const Dialect whole = dialect == Dialect::kEvery ? Dialect::kD3 : dialect;
-  for (const auto& [name, tensor] : contents.full)
+  for (const auto& [name, tensor] : full)
     tensors[kPeftPrefix + spelled(family, name, whole)] = tensor;
-  config.targets = names_of(family, modules, dialect);
+  config.rule.targets.names = names_of(family, modules, dialect);
   name_own(family, contents.lora, dialect, config);
   io::write_dir_atomic(path, [&](const std::string& out) {
     write_tensors(out + "/" + kAdapterWeights, tensors);
@@ -87,8 +99,12 @@ void write_adapter(const std::string& path, const AdapterContents& contents,
     io::write_file_atomic(out + "/" + kAdapterNotes, notes_text(contents.notes));
     io::write_file_atomic(
         out + "/README.md",
+<<<<<<< HEAD
         adapter_readme(rank_text(contents.lora), contents.modules_to_save, contents.notes, model,
                        io::absolute_path(contents.folder.empty() ? path : contents.folder)));
+=======
+        adapter_readme(rank_text(contents.lora), config.modules_to_save, contents.notes, model));
+>>>>>>> all
   });
 }
 

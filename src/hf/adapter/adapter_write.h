@@ -23,8 +23,9 @@ struct AdapterContents {
   std::string folder = {};  // where it is used, if that is not where it is written
 };
 
-/// Atomically: PEFT's two files, lft_adapter.json and README.md. kUsage without LoRA, which PEFT
-/// does not open.
+/// A whole embedding of a base that ties LM head and embedding is saved as the head, too: PEFT
+/// keeps the base's head otherwise. Atomically: PEFT's two files, lft_adapter.json and README.md.
+/// kUsage without LoRA, which PEFT does not open.
 void write_adapter(const std::string& path, const AdapterContents& contents,
                    const family::ModelConfig& config, Dialect dialect = Dialect::kEvery);
 

@@ -25,7 +25,8 @@ bool has_nested(const io::Json& whole) {
 /// transformers reads the older places of a template first.
 void write_template(const std::string& dir, const std::string& jinja) {
   io::write_file_atomic(dir + "/chat_template.jinja", jinja);
-  io::remove_tree(dir + "/chat_template.json");
+  for (const char* other : {"/chat_template.json", "/additional_chat_templates"})
+    io::remove_tree(dir + other);
   for (const char* name : {"tokenizer_config.json", "processor_config.json"}) {
     io::Json file = read_object(dir + "/" + name);
     if (!file.is_object() || file.erase(kTemplateKey) == 0) continue;

@@ -35,6 +35,7 @@ enum class Trait {
   kOwnScale,    // a variant of A and B with another scale than alpha / r
   kPatterns,    // rank_pattern, alpha_pattern
   kHead,        // LoRA on the LM head
+  kEmbedding,   // LoRA on the token embedding
   kTower,       // LoRA on vision tower or projector
   kSpelling,    // LoRA on a vision tower under the names that transformers 5.6 gave it
   kExpression,  // target_modules is an expression
@@ -59,7 +60,7 @@ constexpr const char* kRenames = "lft export writes full names";
 constexpr const char* kFills = "lft export adds the others, of zeros";
 const Cell kTakes{}, kRejects{.does = Does::kRefuses, .blocks = true};
 
-const std::array<Row, 11> kRows = {{
+const std::array<Row, 12> kRows = {{
     {Trait::kNoLora, {kRejects, kRejects, kRejects, Cell{Does::kIgnores, kMerges}}},
     {Trait::kOwnTensors, {kTakes, kRejects, kRejects, kRejects}},
     {Trait::kWhole,
@@ -70,6 +71,9 @@ const std::array<Row, 11> kRows = {{
     {Trait::kPatterns,
      {kTakes, kTakes, Cell{Does::kIgnores, kBakes}, Cell{Does::kIgnores, kBakes}}},
     {Trait::kHead, {kTakes, kTakes, Cell{Does::kIgnores, kMerges}, Cell{Does::kIgnores, kMerges}}},
+    {Trait::kEmbedding,  // vLLM takes it for decoders that list their embeddings, few of which do
+     {kTakes, Cell{Does::kIgnores, kMerges}, Cell{Does::kIgnores, kMerges},
+      Cell{Does::kIgnores, kMerges}}},
     {Trait::kTower,
      {kTakes, Cell{Does::kIgnores, "serve it with --enable-tower-connector-lora"},
       Cell{Does::kRefuses, kMerges}, Cell{Does::kIgnores, kMerges}}},
@@ -92,7 +96,8 @@ bool any_module(const AdapterDir& dir, const std::function<bool(const std::strin
   return std::ranges::any_of(dir.lora_modules, is);
 }
 
-bool is_head(const std::string& module) { return module.ends_with(".lm_head"); }
+bool is_head(const std::string& module) { return module == kHead; }
+bool is_embedding(const std::string& module) { return module == kEmbedding; }
 
 bool newest_spelling(const AdapterDir& dir, const family::Family& family) {
   return any_module(dir, [&](const std::string& module) {
@@ -123,6 +128,8 @@ std::string found(Trait trait, const AdapterDir& dir, const family::ModelConfig&
       return dir.lora.own.empty() ? "" : "rank_pattern, alpha_pattern";
     case Trait::kHead:
       return any_module(dir, is_head) ? "LoRA on the LM head" : "";
+    case Trait::kEmbedding:
+      return any_module(dir, is_embedding) ? "LoRA on the embedding" : "";
     case Trait::kTower:
       return any_module(dir, [](const auto& m) { return lora::scope_of(m) != "llm"; })
                  ? "LoRA on vision tower or projector"
@@ -182,7 +189,8 @@ std::vector<Finding> findings(Target target, const AdapterDir& dir,
 }
 
 bool stays_adapter(Target target, const std::string& module) {
-  return target == Target::kPeft || target == Target::kVllm || module.starts_with(kDecoder);
+  return target == Target::kPeft || module.starts_with(kDecoder) ||
+         (target == Target::kVllm && !is_embedding(module));
 }
 
 std::vector<std::string> lacking_of_groups(const std::vector<std::string>& modules) {

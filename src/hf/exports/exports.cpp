@@ -9,7 +9,11 @@
 #include "models/lora/registry.h"
 #include "src/base/text.h"
 #include "src/hf/adapter/adapter_files.h"
+<<<<<<< HEAD
 #include "src/hf/adapter/model_files.h"
+=======
+#include "src/hf/adapter/missing_layers.h"
+>>>>>>> all
 #include "src/hf/exports/deltas.h"
 #include "src/hf/exports/gguf_files.h"
 #include "src/hf/weights.h"
@@ -41,6 +45,8 @@ class Exporter {
         dir_(request.adapter),
         base_(ModelDir::open(request.model)) {
     check_adapter_base(dir_, base_);
+    warn_of_missing_layers(dir_, base_.config);
+    untie(dir_, base_);
     check_exportable();
     AdapterTensors read = read_adapter(dir_, base_.config);
     full_ = std::move(read.full);
@@ -65,7 +71,8 @@ class Exporter {
     refuse(ErrorKind::kInput, client_of(request_.target) + " reads no form of this adapter",
            dir_.path, join(found, "\n"),
            "an adapter that it reads, or that an export can rewrite for it",
-           "lft merge --adapter " + dir_.path + " --out MODEL writes a whole model instead");
+           "lft merge --adapter " + shell_word(dir_.path) +
+               " --out MODEL writes a whole model instead");
   }
 
   AdapterContents contents(const Updates& updates, const AdapterNotes& notes) const {
@@ -146,8 +153,9 @@ class Exporter {
     const auto merged = std::count_if(updates_.tensors.begin(), updates_.tensors.end(),
                                       [&](const auto& item) { return rest(item.first); });
     if (merged == 0 && full_.empty()) return false;
-    merge_to_dir(base_.path, dir_.path, to, poll_,
-                 {.takes = rest, .in_float32 = request_.target == Target::kGguf});
+    const MergeReport report =
+        merge_to_dir(base_.path, dir_.path, to, poll_,
+                     {.takes = rest, .in_float32 = request_.target == Target::kGguf});
     const ModelDir written = ModelDir::open(to);
     for (const auto& [name, tensor] : full_) {
       const ModelDir::Place& place = written.tensors.at(name);
@@ -155,8 +163,10 @@ class Exporter {
       if (!read.equal(tensor.to(read.scalar_type())))
         throw Error(ErrorKind::kInternal, "the export reads back otherwise: " + name);
     }
-    lines->push_back("merged into the base: " + std::to_string(full_.size()) +
-                     " tensors trained whole, LoRA of " + std::to_string(merged) + " modules");
+    lines->push_back(
+        "merged into the base: " + std::to_string(full_.size()) +
+        " tensors trained whole, LoRA of " + std::to_string(merged) + " modules" +
+        (report.unties ? "; LM head and embedding, which the base ties, are two" : ""));
     return true;
   }
 
@@ -237,11 +247,15 @@ class Exporter {
       const double off = compare_updates(original(served),
                                          read_gguf_lora(model, fresh + "/lora.gguf"), request_.out);
       lines.push_back(adapter_line(request_.out + "/lora.gguf", served, off));
+<<<<<<< HEAD
       more += " --lora " + request_.out + "/lora.gguf";
+=======
+      more = " --lora " + shell_word(request_.out + "/lora.gguf");
+>>>>>>> all
     }
     io::remove_tree(fresh + "/base");
-    lines.push_back("serve it: llama-server -m " + request_.out + "/model.gguf --mmproj " +
-                    request_.out + "/mmproj.gguf" + more);
+    lines.push_back("serve it: llama-server -m " + shell_word(request_.out + "/model.gguf") +
+                    " --mmproj " + shell_word(request_.out + "/mmproj.gguf") + more);
     return lines;
   }
 
@@ -261,17 +275,14 @@ class Exporter {
   }
 
   std::string command(const std::string& base, const Updates& served) const {
-    const std::string adapter = request_.out + "/adapter";
     const bool vllm = request_.target == Target::kVllm;
     const std::string start =
-        vllm ? "vllm serve " + base : "python -m sglang.launch_server --model-path " + base;
+        (vllm ? "vllm serve " : "python -m sglang.launch_server --model-path ") + shell_word(base);
     if (served.tensors.empty()) return start;
     const bool tower = std::ranges::any_of(
         served.tensors, [](const auto& item) { return lora::scope_of(item.first) != "llm"; });
-    return start +
-           (vllm ? " --enable-lora --lora-modules adapter="
-                 : " --enable-lora --lora-paths adapter=") +
-           adapter + " --max-lora-rank " +
+    return start + (vllm ? " --enable-lora --lora-modules " : " --enable-lora --lora-paths ") +
+           shell_word("adapter=" + request_.out + "/adapter") + " --max-lora-rank " +
            std::to_string(vllm ? served_rank(rank_of(served)) : rank_of(served)) +
            (tower ? " --enable-tower-connector-lora" : "");
   }
@@ -279,7 +290,7 @@ class Exporter {
   const ExportRequest& request_;
   const std::function<void()>& poll_;
   const AdapterDir& dir_;
-  const ModelDir base_;
+  ModelDir base_;  // after untie()
   std::map<std::string, at::Tensor> full_;
   Updates updates_;
 };

@@ -177,28 +177,45 @@ std::vector<Group> groups_of(const recipe::Recipe& recipe) {
   return groups;
 }
 
+/// Rows of one data set without a supervised token, and those that lose some to the limit, each
+/// with what that means there.
+void count_supervision(const RunInputs& inputs, const std::vector<data::SampleLength>& lengths,
+                       const std::string& field, const std::string& none, const std::string& lost,
+                       std::vector<std::string>& lines) {
+  const auto unlabelled = std::ranges::count_if(lengths, [](const data::SampleLength& each) {
+    return each.tokens > 0 && each.supervised == 0;
+  });
+  if (unlabelled > 0) {
+    lines.push_back(field + ": " + share_text(unlabelled, std::ssize(lengths)) +
+                    " have no supervised token: " + none);
+  }
+  const auto cut =
+      std::ranges::count_if(lengths, [](const data::SampleLength& each) { return each.cut > 0; });
+  if (cut > 0) {
+    lines.push_back(
+        field + ": " + share_text(cut, std::ssize(lengths)) +
+        " lose supervised tokens to data.max_tokens = " + std::to_string(inputs.max_tokens) +
+        ", the end of their last reply among them: " + lost + " (lft validate names them)");
+  }
+}
+
+bool has_supervision(const data::Dataset& rows, int64_t row) {
+  try {
+    return rows.length(row).supervised > 0;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput) throw;
+    return false;  // data.on_bad_sample says what becomes of it
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> check_samples(RunInputs& inputs) {
   std::vector<std::string> lines;
   const std::vector<data::SampleLength>& lengths = sample_lengths(inputs.data);
   check_bad(inputs, inputs.data.train->size(), "data.train", inputs.data.bad, lines);
-  const int64_t unlabelled = std::ranges::count_if(lengths, [](const data::SampleLength& each) {
-    return each.tokens > 0 && each.supervised == 0;
-  });
-  if (unlabelled > 0) {
-    lines.push_back("data.train: " + share_text(unlabelled, inputs.data.train->size()) +
-                    " have no supervised token: nothing is learnt from them");
-  }
-  const int64_t cut = std::count_if(lengths.begin(), lengths.end(),
-                                    [](const data::SampleLength& each) { return each.cut > 0; });
-  if (cut > 0) {
-    lines.push_back(
-        "data.train: " + share_text(cut, inputs.data.train->size()) +
-        " lose supervised tokens to data.max_tokens = " + std::to_string(inputs.max_tokens) +
-        ", the end of their last reply among them: a model learns from them not to "
-        "stop (lft validate names them)");
-  }
+  count_supervision(inputs, lengths, "data.train", "nothing is learnt from them",
+                    "a model learns from them not to stop", lines);
   if (!inputs.data.eval) return lines;
   data::BadSamples bad;
   const std::vector<data::SampleLength> held_out =
@@ -206,7 +223,28 @@ std::vector<std::string> check_samples(RunInputs& inputs) {
   if (inputs.recipe.train.eval_every_steps > 0)
     inputs.eval_reading = std::ranges::max(held_out, {}, &data::SampleLength::reading).reading;
   check_bad(inputs, inputs.data.eval->size(), "data.eval", bad, lines);
+  count_supervision(inputs, held_out, "data.eval", "no evaluation counts them",
+                    "the evaluations do not see it", lines);
   return lines;
+}
+
+void check_held_out(const RunInputs& inputs) {
+  if (!inputs.data.eval) return;
+  const data::Dataset& rows = *inputs.data.eval;
+  for (int64_t row = 0; row < rows.size(); ++row) {
+    if (has_supervision(rows, row)) return;
+  }
+  const recipe::Recipe& recipe = inputs.recipe;
+  refuse(ErrorKind::kInput,
+         "no held-out row has a supervised token, so that there is nothing to evaluate",
+         recipe.data.eval.empty() ? "data.eval_share of " + recipe.data.train.text()
+                                  : recipe.data.eval,
+         std::to_string(rows.size()) + " rows",
+         "an answer within data.max_tokens = " + std::to_string(inputs.max_tokens) +
+             " under data.template = " + inputs.data.encode.template_name,
+         "usual causes: data.max_tokens cuts every answer off (raise it, or shorten the prompts), "
+         "or the answers are empty or have \"loss\": false; without data.eval the run does not "
+         "evaluate");
 }
 
 std::vector<std::string> check_images(const RunInputs& inputs, double seconds) {

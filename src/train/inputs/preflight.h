@@ -10,8 +10,12 @@ namespace lft::train {
 
 /// Measures data.train and data.eval. kInput naming the first sample that cannot be read; under
 /// on_bad_sample: skip only where more than data.max_bad of one data set cannot. Lines about what
-/// will be left out and what teaches nothing.
+/// will be left out and what teaches or measures nothing.
 std::vector<std::string> check_samples(RunInputs& inputs);
+
+/// kInput where no held-out row has a supervised token: neither a loss nor a metric could be
+/// computed. Looks for the first that has one.
+void check_held_out(const RunInputs& inputs);
 
 /// Decodes images of rows spread over data.train and data.eval for about so many seconds, in
 /// data.workers threads: what their headers, which check_samples() reads, do not tell. Every image

@@ -4,6 +4,7 @@
 #include "models/ops/weight/fp8.h"
 #include "src/base/text.h"
 #include "src/checkpoint/checkpoint.h"
+#include "src/hf/adapter/missing_layers.h"
 #include "src/train/inputs/init_adapter.h"
 #include "src/train/inputs/init_checkpoint.h"
 #include "src/train/inputs/model_shapes.h"
@@ -63,6 +64,17 @@ void check_dense(const RunSettings& settings, const std::vector<lora::LinearSite
   }
 }
 
+/// data.shuffle: blocks moves whole blocks only, and the rows after the last one stay last.
+std::string judge_blocks(const RunSettings& settings) {
+  const recipe::Recipe::Data& data = settings.recipe.data;
+  const int64_t blocks = settings.rows / data::kRowsOfABlock;
+  if (!data.shuffle.rows || !data.shuffle.blocks || data.group_by_length || blocks > 1) return "";
+  return "data.shuffle: blocks: " + std::to_string(settings.rows) +
+         " rows are less than two blocks of " + std::to_string(data::kRowsOfABlock) +
+         ": nothing is shuffled, every epoch reads them in the order of the file; set "
+         "data.shuffle to true";
+}
+
 /// lora.init_from: an adapter, or a checkpoint of another run.
 void open_init(const recipe::Recipe& recipe, const std::vector<lora::LinearSite>& sites,
                RunModelFiles* model, std::vector<std::string>* notices) {
@@ -86,7 +98,18 @@ void open_init(const recipe::Recipe& recipe, const std::vector<lora::LinearSite>
            "lora.targets, or parts or a checkpoint of a run that trained the same",
            "remove lora.init_from, or name such a folder");
   }
+  hf::check_adapter_base(*model->init_from, model->dir);
   check_init_adapter(*model->init_from, recipe, sites);
+  hf::warn_of_missing_layers(*model->init_from, model->dir.config);
+  if (hf::unties(*model->init_from, model->dir.config)) {
+    refuse(ErrorKind::kInput,
+           "the adapter unties the LM head from the embedding, which lft trains as one",
+           "lora.init_from: " + recipe.lora.init_from,
+           "one of the two changed without the other, over a base with tie_word_embeddings",
+           "neither changed, or the same numbers for both",
+           "lft merge --adapter " + recipe.lora.init_from + " --model " + recipe.model.path +
+               " --out MODEL; then set model.path to MODEL and remove lora.init_from");
+  }
   if (model->init_from->inference_mode && !model->init_from->parts)
     notices->push_back("the adapter says inference_mode: true; it is unfrozen for training");
 }
@@ -177,14 +200,16 @@ RunInputs open_inputs(const recipe::Recipe& asked, bool resume, bool writes) {
     open_init(recipe, sites, &inputs.model, &inputs.notices);
   }
   inputs.data = open_run_data(recipe, inputs.config, std::move(tokenizer), &inputs.notices);
+  if (inputs.model.init_from)
+    hf::check_adapter_tokenizer(*inputs.model.init_from, inputs.data.encode.tokenizer_parts);
   inputs.max_tokens = inputs.data.encode.max_tokens;
   inputs.sources = source_shares(recipe, *inputs.data.train);
   inputs.rows = data::epoch_size({.sources = inputs.sources}, inputs.data.train->size());
   settle_accumulation(recipe, inputs.rows);
   const recipe::Recipe::Train& train = inputs.recipe.train;
   inputs.steps_per_epoch = divide_up(inputs.rows, train.batch_size * train.grad_accum);
-  inputs.total_steps =
-      train.max_steps > 0 ? train.max_steps : train.epochs * inputs.steps_per_epoch;
+  inputs.total_steps = planned_steps(train, inputs.steps_per_epoch);
+  if (const std::string line = judge_blocks(inputs); !line.empty()) inputs.notices.push_back(line);
   return inputs;
 }
 

@@ -6,13 +6,34 @@
 
 namespace lft::train {
 
+namespace {
+
+constexpr int64_t kFewestSteps = 32;  // an epoch
+
+}  // namespace
+
 void settle_accumulation(recipe::Recipe& recipe, int64_t rows) {
-  constexpr int64_t kFewestSteps = 32;  // an epoch
   recipe::Recipe::Train& train = recipe.train;
   if (train.grad_accum > 0) return;
   train.grad_accum =
       std::max<int64_t>(1, std::min(train.global_batch, rows / kFewestSteps) / train.batch_size);
-  if (train.global_batch > 0) train.global_batch = train.batch_size * train.grad_accum;
+}
+
+std::string judge_global_batch(const RunSettings& settings) {
+  const recipe::Recipe::Train& train = settings.recipe.train;
+  const int64_t samples = train.batch_size * train.grad_accum;
+  if (samples >= train.global_batch) return "";
+  const bool by_rows = settings.rows / kFewestSteps < train.global_batch;
+  return "train.global_batch is lowered from " + std::to_string(train.global_batch) + " to " +
+         std::to_string(samples) + " samples a step, " +
+         (by_rows ? "so that an epoch of " + std::to_string(settings.rows) + " rows has " +
+                        std::to_string(kFewestSteps) + " steps where it can"
+                  : "whole passes of train.batch_size: " + std::to_string(train.batch_size)) +
+         ": a learning rate that suits the larger step may be too high for this one";
+}
+
+int64_t planned_steps(const recipe::Recipe::Train& train, int64_t steps_per_epoch) {
+  return train.max_steps > 0 ? train.max_steps : train.epochs * steps_per_epoch;
 }
 
 int64_t recompute_every(const std::string& activation_checkpointing) {

@@ -34,8 +34,14 @@ struct RunSettings {
 
 /// Puts a number for train.grad_accum: auto: 1 without a train.global_batch, else as many passes as
 /// make so many samples, but no more than leave an epoch of `rows` 32 steps, at least 1. The
-/// global batch becomes what they make.
+/// global batch stays what was asked for.
 void settle_accumulation(recipe::Recipe& recipe, int64_t rows);
+/// Both numbers and the reason where a step has fewer samples than train.global_batch asks for;
+/// else empty.
+std::string judge_global_batch(const RunSettings& settings);
+
+/// The steps that train.max_steps or train.epochs make.
+int64_t planned_steps(const recipe::Recipe::Train& train, int64_t steps_per_epoch);
 
 /// Every how manyeth block is recomputed under a recipe's train.activation_checkpointing; 0: none.
 int64_t recompute_every(const std::string& activation_checkpointing);

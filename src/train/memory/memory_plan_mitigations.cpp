@@ -63,17 +63,16 @@ std::vector<RecipeChange> possible_changes(const RunSettings& settings, bool rea
     batch /= 2;
     const int64_t accum = recipe.train.grad_accum * (recipe.train.batch_size / batch);
     if (accum > recipe::kMostInAStep) break;
-    changes.push_back(
-        {"train.batch_size=" + std::to_string(batch) +
-             " train.grad_accum=" + std::to_string(accum) +
-             (recipe.train.global_batch == 0
-                  ? ""
-                  : " train.global_batch=" + std::to_string(recipe.train.global_batch)),
-         "the same updates from smaller products, which are less efficient",
-         [batch, accum](recipe::Recipe& r) {
-           r.train.batch_size = batch;
-           r.train.grad_accum = accum;
-         }});
+    changes.push_back({"train.batch_size=" + std::to_string(batch) +
+                           " train.grad_accum=" + std::to_string(accum) +
+                           (recipe.train.global_batch == 0
+                                ? ""
+                                : " train.global_batch=" + std::to_string(batch * accum)),
+                       "the same updates from smaller products, which are less efficient",
+                       [batch, accum](recipe::Recipe& r) {
+                         r.train.batch_size = batch;
+                         r.train.grad_accum = accum;
+                       }});
   }
   if (uses_cuda_graphs(recipe, settings)) {
     changes.push_back({"train.cuda_graphs=off",

@@ -10,18 +10,26 @@
 
 namespace lft::train {
 
-Evaluations::Evaluations(Run& run, dist::Ranks* ranks, RunMemory& memory, RunFiles& files)
-    : run_(run), ranks_(ranks), memory_(memory), files_(files) {}
+Evaluations::Evaluations(Run& run, dist::Ranks* ranks, RunMemory& memory, RunFiles& files,
+                         SavedSteps& saved)
+    : run_(run),
+      ranks_(ranks),
+      memory_(memory),
+      files_(files),
+      saved_(saved),
+      loss_(run.evaluated.loss),
+      figures_(run.evaluated.figures) {}
 
-void Evaluations::look_at_images() {
+bool Evaluations::evaluate() {
+  if (agreed_signal(ranks_) != 0) return false;
   images_ = measure_images(run_.model.model, run_.probe, run_.state.compute);
-  if (!images_) return;
-  io::Json fields = {{"own_loss", images_->own}, {"grey_loss", images_->grey}};
-  if (images_->other) fields["other_loss"] = *images_->other;
-  files_.event("images", run_.state.step, fields);
+  if (run_.inputs.data.eval) return evaluate_rows();
+  record_images();
+  run_.evaluated = {.step = run_.state.step};
+  return true;
 }
 
-void Evaluations::evaluate() {
+bool Evaluations::evaluate_rows() {
   const recipe::Recipe& recipe = run_.inputs.recipe;
   memory_.begin("the evaluation after step " + std::to_string(run_.state.step));
   empty_cache(run_.inputs.device);
@@ -39,18 +47,34 @@ void Evaluations::evaluate() {
       [&, done = int64_t{0}](const infer::EvalRecord&) mutable { progress->update(++done); });
   progress.reset();
   empty_cache(run_.inputs.device);
+  if (result.stopped) return false;
+  io::Json answers;
+  if (is_first(ranks_)) answers = shown_answers(run_, result.records);
+  if (agreed_signal(ranks_) != 0) return false;  // it may have cut the answers off
+  record_images();
   note_skipped(result);
-  if (result.stopped) return;
   loss_ = result.loss;
-  step_ = run_.state.step;
   figures_ = metric ? figures_of(result, *metric) : std::vector<std::pair<std::string, double>>();
-  files_.eval(step_, result.loss, result.samples, figures_);
-  if (is_first(ranks_))
-    files_.event("eval_answers", step_, {{"answers", shown_answers(run_, result.records)}});
-  if (recipe.train.keep_best != "none") judge(metric ? -result.score : result.loss);
+  const bool scheduled = run_.evaluated.scheduled;
+  run_.evaluated = {.step = run_.state.step, .loss = loss_, .figures = figures_};
+  files_.eval(run_.state.step, loss_, result.samples, figures_);
+  files_.event("eval_answers", run_.state.step, {{"answers", answers}});
+  if (recipe.train.keep_best != "none") judge(metric ? -result.score : result.loss, scheduled);
+  return true;
 }
 
-bool Evaluations::of_this_step() const { return step_ == run_.state.step; }
+bool Evaluations::of_this_step() const { return run_.evaluated.step == run_.state.step; }
+
+void Evaluations::look_at_images() {
+  if (!images_) images_ = measure_images(run_.model.model, run_.probe, run_.state.compute);
+}
+
+void Evaluations::record_images() {
+  if (!images_) return;
+  io::Json fields = {{"own_loss", images_->own}, {"grey_loss", images_->grey}};
+  if (images_->other) fields["other_loss"] = *images_->other;
+  files_.event("images", run_.state.step, fields);
+}
 
 /// Each evaluation meets the same rows.
 void Evaluations::note_skipped(const infer::EvalResult& result) {
@@ -61,21 +85,25 @@ void Evaluations::note_skipped(const infer::EvalResult& result) {
   }
 }
 
-void Evaluations::judge(double cost) {
-  const recipe::Recipe& recipe = run_.inputs.recipe;
+void Evaluations::judge(double cost, bool scheduled) {
   const int64_t step = run_.state.step;
-  if (run_.best.take(cost, loss_, step)) {
-    files_.event("best", step, {{"eval_loss", loss_}, {"path", recipe.output_dir + "/best"}});
-    if (is_first(ranks_)) save_best(run_, files_.sync());
-  } else if (run_.best.waited(recipe.train.patience) && step < run_.inputs.total_steps) {
-    files_.event("early_stop", step,
-                 {{"evaluations", run_.best.since}, {"best_step", run_.best.step}});
-    files_.note("stopping after step " + std::to_string(step) + ": " +
-                std::to_string(run_.best.since) + " evaluations in a row (train.patience) " +
-                (by_loss() ? "have not gone below the loss of step "
-                           : "were not better than that of step ") +
-                std::to_string(run_.best.step));
-  }
+  if (!run_.best.take(cost, loss_, step, /*counts=*/scheduled)) return;
+  files_.event("best", step,
+               {{"eval_loss", loss_}, {"path", run_.inputs.recipe.output_dir + "/best"}});
+  if (is_first(ranks_)) saved_.save_best(snapshot(run_, files_.sync()));
+}
+
+void Evaluations::tell_of_early_stop() {
+  const int64_t step = run_.state.step;
+  if (!run_.best.waited(run_.inputs.recipe.train.patience) || step >= run_.inputs.total_steps)
+    return;
+  files_.event("early_stop", step,
+               {{"evaluations", run_.best.since}, {"best_step", run_.best.step}});
+  files_.note(
+      "stopping after step " + std::to_string(step) + ": " + std::to_string(run_.best.since) +
+      " evaluations in a row (train.patience) " +
+      (by_loss() ? "have not gone below the loss of step " : "were not better than that of step ") +
+      std::to_string(run_.best.step));
 }
 
 void Evaluations::go_back_to_best() {

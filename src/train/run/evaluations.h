@@ -13,6 +13,7 @@
 #include "src/train/memory/out_of_memory.h"
 #include "src/train/proof/first_loss.h"
 #include "src/train/record/run_files.h"
+#include "src/train/record/saved_steps.h"
 #include "src/train/run/run.h"
 
 namespace lft::train {
@@ -21,19 +22,23 @@ namespace lft::train {
 class Evaluations {
  public:
   /// `ranks`: null, this process is alone. All of them outlive this.
-  Evaluations(Run& run, dist::Ranks* ranks, RunMemory& memory, RunFiles& files);
+  Evaluations(Run& run, dist::Ranks* ranks, RunMemory& memory, RunFiles& files, SavedSteps& saved);
 
-  /// What the images change in the loss of the probe's rows by now.
-  void look_at_images();
-  /// data.eval as the model is now, into metrics and events; a new best one is saved where
-  /// train.keep_best asks for one. Nothing counts where a signal stopped it. Memory that is free is
-  /// given back before and after it, and at no other time between steps: its batches have other
-  /// sizes.
-  void evaluate();
-  /// Whether the last of them saw the weights that the run stands at.
+  /// The evaluation of the step that the run is at: data.eval and what the images change in the
+  /// loss of the probe's rows, into metrics and events, and into Run::evaluated, from which
+  /// checkpoints have it; a new best one is saved where train.keep_best asks for one. False where a
+  /// signal stopped it, of any process: then nothing of it counts or is written, and it stays due.
+  /// Memory that is free is given back before and after it, and at no other time between steps: its
+  /// batches have other sizes.
+  bool evaluate();
+  /// Whether the last of them saw the weights that the run is at.
   bool of_this_step() const;
   /// What is handed out is the best evaluation's, not the last step's.
   void go_back_to_best();
+  /// An event and a line where train.patience has ended the run.
+  void tell_of_early_stop();
+  /// What the images change, where the last evaluation was not done in this process.
+  void look_at_images();
   /// Warns where the trained model does not see its images.
   void tell_of_images();
 
@@ -44,16 +49,18 @@ class Evaluations {
   std::string images() const;
 
  private:
+  bool evaluate_rows();
   void note_skipped(const infer::EvalResult& result);
-  void judge(double cost);
+  void record_images();
+  void judge(double cost, bool scheduled);
   bool by_loss() const;
 
   Run& run_;
   dist::Ranks* const ranks_;
   RunMemory& memory_;
   RunFiles& files_;
+  SavedSteps& saved_;
   std::set<std::string> skipped_;  // lines about bad samples that are said already
-  int64_t step_ = -1;              // of the last evaluation
   double loss_ = NAN;
   std::vector<std::pair<std::string, double>> figures_;  // by name
   std::optional<ImageLosses> images_;

@@ -102,8 +102,9 @@ std::optional<ErrorInfo> judge_learning(Run& run) {
                    .where = "the " + std::to_string(losses.size()) + " steps of " + metrics,
                    .found = found,
                    .expected = "a loss that falls while it trains",
-                   .next = "lft debug overfit " + recipe.output_dir +
-                           "/recipe.resolved.yaml names what keeps it from learning"};
+                   .next = "lft debug overfit " +
+                           shell_word(recipe.output_dir + "/recipe.resolved.yaml") +
+                           " names what keeps it from learning"};
 }
 
 }  // namespace lft::train

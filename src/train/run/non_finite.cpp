@@ -4,6 +4,8 @@
 
 #include "kernels/common/error.h"
 #include "src/base/text.h"
+#include "src/recipe/train_command.h"
+#include "src/recipe/value_text.h"
 #include "src/train/machine/device.h"
 #include "src/train/run/incident.h"
 #include "src/train/step/recovery.h"
@@ -18,27 +20,31 @@ std::string number_text(double value) {
                               : "-inf";
 }
 
-/// The newest checkpoint of the run, for another run to start from; empty: there is none.
-std::string newest_checkpoint(const std::string& output_dir) {
-  const auto found = checkpoint::list_checkpoints(output_dir + "/checkpoints", /*verify=*/false);
-  return found.empty() ? "" : found.front().path;
-}
-
 /// Commands that can be run as they stand. A resumed run takes no other learning rate and no other
 /// data: what helps is another run from where this one is.
 std::string ways_on(const Run& run, const Incident& incident) {
   const recipe::Recipe& recipe = run.inputs.recipe;
-  const std::string& out = recipe.output_dir;
-  const std::string newest = newest_checkpoint(out);
-  std::string text = "lft replay " + incident.dir +
-                     " names the op and its cause. This run goes on with its own settings only; "
-                     "another one goes on from here with a lower learning rate:\n  lft train " +
-                     out + "/recipe.resolved.yaml --set output_dir=" + out +
-                     "-lower --set optim.lr=" + io::Json(recipe.optim.lr / 4).dump();
-  if (!newest.empty()) text += " --set lora.init_from=" + newest;
+  const auto saved =
+      checkpoint::list_checkpoints(recipe.output_dir + "/checkpoints", /*verify=*/false);
+  std::vector<std::pair<std::string, std::string>> sets = {
+      {"optim.lr", io::Json(recipe.optim.lr / 4).dump()}};
+  std::string from;
+  if (!saved.empty()) {
+    const int64_t step = saved.front().step;
+    from = "from the weights of step " + std::to_string(step) +
+           (step == run.state.step ? ", the last one before it, which is saved," : "");
+    sets.emplace_back("lora.init_from", recipe::value_text(saved.front().path));
+  } else {
+    from = "over";
+  }
+  std::string text = "lft replay " + shell_word(incident.dir) +
+                     " names the op and its cause. --resume keeps the settings of this run; "
+                     "another run starts " +
+                     from + " with a lower learning rate:\n  " +
+                     recipe::next_run_command(recipe, "-lower", sets);
   if (incident.names_a_row)
     text += "\nor without that row: --set data.train= names a copy of the data that lacks it";
-  return newest.empty() ? text : text + "\n(--set optim.init_moments=true takes its moments, too)";
+  return saved.empty() ? text : text + "\n(--set optim.init_moments=true takes its moments, too)";
 }
 
 [[noreturn]] void stop(const Run& run, const NonFiniteStep& step, const Incident& incident) {

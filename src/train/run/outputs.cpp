@@ -2,20 +2,15 @@
 
 #include <cmath>
 
+#include "src/base/signals.h"
 #include "src/base/text.h"
-#include "src/checkpoint/writer.h"
 #include "src/report/report.h"
 #include "src/train/inputs/init_checkpoint.h"
 #include "src/train/inputs/model_shapes.h"
+#include "src/train/record/saved_steps.h"
 #include "src/train/run/sample_answers.h"
 
 namespace lft::train {
-namespace {
-
-std::string best_dir(const Run& run) { return run.inputs.recipe.output_dir + "/best"; }
-
-}  // namespace
-
 void save_outputs(Run& run) {
   const recipe::Recipe& recipe = run.inputs.recipe;
   const hf::AdapterNotes notes{.base_path = io::absolute_path(recipe.model.path),
@@ -32,23 +27,14 @@ void save_outputs(Run& run) {
   }
 }
 
-void save_best(Run& run, uint64_t metrics_bytes) {
-  checkpoint::CheckpointWriter writer(best_dir(run), /*keep=*/1, /*behind=*/false);
-  writer.save(snapshot(run, metrics_bytes));
-}
-
 void take_best(Run& run) {
-  const std::string path = best_dir(run) + "/step-" + std::to_string(run.best.step);
-  const checkpoint::Checkpoint best = checkpoint::load_checkpoint(path);
-  if (best.run_id != run.id) {
-    refuse(ErrorKind::kCheckpoint, "the best evaluation's checkpoint is another run's", path,
-           best.run_id, run.id, "train again into another output_dir");
-  }
-  copy_stored(best.trainables, named_targets(run.model.trainables), ErrorKind::kCheckpoint, path);
+  const checkpoint::Checkpoint best = load_best(run.inputs.recipe, run.best.step, run.id);
+  copy_stored(best.trainables, named_targets(run.model.trainables), ErrorKind::kCheckpoint,
+              run.inputs.recipe.output_dir + "/best");
   run.optimizer.keep_shadows(run.state.compute);
 }
 
-void write_run_report(Run& run, const std::string& environment_json, const ReportFacts& facts) {
+bool write_run_report(Run& run, const std::string& environment_json, const ReportFacts& facts) {
   const recipe::Recipe& recipe = run.inputs.recipe;
   report::ReportInput report{.title = recipe.output_dir,
                              .metrics_path = recipe.output_dir + "/metrics.jsonl",
@@ -65,6 +51,11 @@ void write_run_report(Run& run, const std::string& environment_json, const Repor
       {"device", run.inputs.device.str()},
       {"time", format_number(facts.seconds, "%.1f s")},
       {"tokens", with_commas(run.tokens)}};
+  if (const std::string line = judge_global_batch(run.inputs); !line.empty())
+    report.facts.emplace_back(
+        "samples a step", std::to_string(recipe.train.batch_size * recipe.train.grad_accum) +
+                              " (train.global_batch: " + std::to_string(recipe.train.global_batch) +
+                              ")");
   if (std::isfinite(run.last_loss))
     report.facts.emplace_back("last loss", format_number(run.last_loss, "%.4f"));
   if (std::isfinite(facts.eval_loss))
@@ -73,8 +64,11 @@ void write_run_report(Run& run, const std::string& environment_json, const Repor
     report.facts.emplace_back(name, format_number(value, "%.4f"));
   if (!facts.images.empty())
     report.facts.emplace_back("loss with own / other / grey image", facts.images);
-  if (facts.with_answers) {
-    SampleAnswers answers = sample_answers(run);
+  const bool answered = facts.with_answers && requested_signal() == 0;
+  SampleAnswers answers;
+  if (answered) answers = sample_answers(run);
+  const bool whole = !facts.with_answers || (answered && !answers.stopped);
+  if (answered && whole) {
     report.answers = std::move(answers.shown);
     report.answers_of = answers.rows;
     if (answers.asked > 0) {
@@ -85,6 +79,7 @@ void write_run_report(Run& run, const std::string& environment_json, const Repor
     }
   }
   report::write_report(recipe.output_dir + "/report.html", report);
+  return whole;
 }
 
 }  // namespace lft::train

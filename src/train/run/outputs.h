@@ -1,6 +1,9 @@
 // What a user takes away from a run: the adapter (or the whole model), and report.html.
 #pragma once
+#include <cmath>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "src/train/run/run.h"
 
@@ -10,10 +13,7 @@ namespace lft::train {
 /// process of the run left there.
 void save_outputs(Run& run);
 
-/// Saves the run as it is to output_dir/best, as a checkpoint in place of the one before.
-void save_best(Run& run, uint64_t metrics_bytes);
-/// Puts the trained weights of that checkpoint into the model. kCheckpoint where it does not verify
-/// or is another run's.
+/// Puts the weights of the best evaluation into the model (load_best() of saved_steps.h).
 void take_best(Run& run);
 
 struct ReportFacts {
@@ -22,6 +22,7 @@ struct ReportFacts {
   std::string images = {};    // the loss by image; empty: no row shows one
   bool with_answers = false;  // of the model to a few samples
 };
-void write_run_report(Run& run, const std::string& environment_json, const ReportFacts& facts);
+/// False where a signal stopped the answers: the report then has none.
+bool write_run_report(Run& run, const std::string& environment_json, const ReportFacts& facts);
 
 }  // namespace lft::train

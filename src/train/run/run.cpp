@@ -15,10 +15,12 @@
 #include "src/text/chat_template.h"
 #include "src/text/tokenizer_parts.h"
 #include "src/train/inputs/init_checkpoint.h"
+#include "src/train/inputs/moved_end.h"
 #include "src/train/machine/device.h"
 #include "src/train/proof/adapter_reach.h"
 #include "src/train/proof/first_loss.h"
 #include "src/train/proof/first_loss_trials.h"
+#include "src/train/record/saved_steps.h"
 #include "src/train/run/shared_run.h"
 #include "src/train/step/recovery.h"
 
@@ -87,6 +89,7 @@ io::Json saved_state(Run& run, uint64_t metrics_bytes) {
        {"adapters_learn", run.watch.satisfied()},
        {"norm_watch", run.norms.state()},
        {"best_eval", best_json(run.best)},
+       {"last_eval", last_eval_json(run.evaluated)},
        {"sampler", {{"seed", run.inputs.recipe.train.seed}, {"next_step", run.state.step + 1}}},
        {"skipped_samples", run.skipped_samples},
        {"tokens", run.tokens},
@@ -98,8 +101,8 @@ io::Json saved_state(Run& run, uint64_t metrics_bytes) {
   return saved;
 }
 
-/// Throws nlohmann's exception for a field that is missing or of another type; norm_watch and
-/// best_eval, which checkpoints of older builds lack, may be missing.
+/// Throws nlohmann's exception for a field that is missing or of another type; norm_watch,
+/// best_eval and last_eval, which checkpoints of older builds lack, may be missing.
 void restore_state(Run& run, const io::Json& state) {
   const int64_t recompute = run.state.recompute;
   state.get_to(run.state);
@@ -112,6 +115,7 @@ void restore_state(Run& run, const io::Json& state) {
   run.watch = AdapterWatch(state.at("adapters_learn").get<bool>());
   run.norms.restore(state.value("norm_watch", io::Json::object()));
   if (state.contains("best_eval")) run.best = best_from(state["best_eval"]);
+  if (state.contains("last_eval")) run.evaluated = last_eval_from(state["last_eval"]);
   state.at("sampler");  // says what the recipe and the step say too
   state.at("skipped_samples").get_to(run.skipped_samples);
   state.at("tokens").get_to(run.tokens);
@@ -173,6 +177,7 @@ Restart find_restart(RunInputs& inputs, dist::Ranks* ranks) {
   const int64_t saved_by = checkpoint.identity.value(kWorldSize, int64_t{1});
   identity[kWorldSize] = saved_by;
   checkpoint::check_identity(checkpoint, identity, inputs.recipe);
+  if (is_first(ranks)) require_best(inputs.recipe, checkpoint);
   if (saved_by != inputs.ranks) inputs.notices.push_back(processes_line(saved_by, inputs.ranks));
   if (const auto threads = checkpoint.environment.find("threads");
       threads != checkpoint.environment.end() && threads->is_number_integer()) {
@@ -183,6 +188,8 @@ Restart find_restart(RunInputs& inputs, dist::Ranks* ranks) {
   if (!changed.empty()) inputs.notices.push_back(changed);
   inputs.notices.push_back("going on after step " + std::to_string(checkpoint.step) + " of run " +
                            checkpoint.run_id);
+  if (const std::string line = describe_moved_end(inputs, checkpoint); !line.empty())
+    inputs.notices.push_back(line);
   return restart;
 }
 

@@ -34,6 +34,7 @@ struct Run {
   int64_t tokens = 0;
   double last_loss = NAN;
   BestEval best = {};
+  LastEval evaluated = {};
   std::optional<MicroBatchShape> worst = {};  // of the whole run, once it is rehearsed
   std::string hash = first_run_hash();        // rolling, over the steps so far
 };

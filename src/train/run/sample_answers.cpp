@@ -36,7 +36,7 @@ std::string before_path(const Run& run) {
 }
 
 /// `batch_size`: rows that are answered together.
-std::vector<infer::EvalRecord> ask(Run& run, const data::Dataset& rows, int64_t batch_size) {
+infer::EvalResult ask(Run& run, const data::Dataset& rows, int64_t batch_size) {
   const infer::EvalOptions options{.batch_size = batch_size,
                                    .workers = 1,
                                    .max_tokens = run.inputs.recipe.train.max_tokens_per_step,
@@ -44,8 +44,7 @@ std::vector<infer::EvalRecord> ask(Run& run, const data::Dataset& rows, int64_t 
                                    .loss = false,
                                    .compute = run.state.compute};
   return infer::evaluate(run.model.model, rows, *run.inputs.data.tokenizer, run.inputs.data.encode,
-                         options)
-      .records;
+                         options);
 }
 
 /// By row id; empty where nothing was recorded.
@@ -84,7 +83,7 @@ io::Json shown_answers(Run& run, const std::vector<infer::EvalRecord>& records) 
     if (answered && std::ranges::find(places, record.index) != places.end()) add(record);
   }
   if (!answered) {  // one by one takes less memory than any step
-    for (const infer::EvalRecord& record : ask(run, *data::select_rows(rows, places), 1))
+    for (const infer::EvalRecord& record : ask(run, *data::select_rows(rows, places), 1).records)
       add(record);
   }
   return answers;
@@ -104,7 +103,9 @@ SampleAnswers sample_answers(Run& run) {
   answers.rows = run.inputs.data.eval ? "held-out rows" : "rows that it trained on (no data.eval)";
   const std::map<std::string, std::string> before = read_before(run);
   const std::vector<int64_t> places = spread(asked->size(), kShown);
-  for (const infer::EvalRecord& record : ask(run, *asked, kShown)) {
+  const infer::EvalResult result = ask(run, *asked, kShown);
+  answers.stopped = result.stopped;
+  for (const infer::EvalRecord& record : result.records) {
     if (!record.answered) continue;
     ++answers.asked;
     answers.right += record.match ? 1 : 0;

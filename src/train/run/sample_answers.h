@@ -14,6 +14,7 @@ struct SampleAnswers {
   std::vector<report::ReportAnswer> shown;  // a few, spread over the rows
   std::string rows;                         // "rows of data.eval", or that it trained on them
   int64_t asked = 0, right = 0, all = 0;    // of so many rows
+  bool stopped = false;                     // a signal came: rows are missing
 };
 
 /// Rows of data.eval, of data.train where there is none, at even distances; greedy answers of at

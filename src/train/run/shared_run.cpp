@@ -193,9 +193,9 @@ int train_as(const dist::Place& place, const std::function<recipe::Recipe()>& re
     const recipe::Recipe recipe = read();
     require_one_recipe(ranks, recipe);
     ranks.set_timeout(std::chrono::seconds(recipe.dist.timeout_s));
-    const int code = train(recipe, options);
+    const int own = train(recipe, options);
     ranks.await_first();  // which answers rows and writes what is left
-    ranks.exchange("done");
+    const int code = std::stoi(ranks.from_first(std::to_string(own)));
     ranks.leave();
     return code;
   } catch (const OutOfMemoryElsewhere& elsewhere) {

@@ -10,9 +10,10 @@
 #include "src/base/signals.h"
 #include "src/base/text.h"
 #include "src/checkpoint/run_lock.h"
-#include "src/checkpoint/writer.h"
 #include "src/data/held_out.h"
 #include "src/io/files.h"
+#include "src/recipe/train_command.h"
+#include "src/recipe/value_text.h"
 #include "src/train/inputs/output_dir.h"
 #include "src/train/inputs/preflight.h"
 #include "src/train/machine/determinism.h"
@@ -23,6 +24,7 @@
 #include "src/train/proof/final_check.h"
 #include "src/train/proof/first_loss.h"
 #include "src/train/record/run_files.h"
+#include "src/train/record/saved_steps.h"
 #include "src/train/run/evaluations.h"
 #include "src/train/run/loss_moved.h"
 #include "src/train/run/non_finite.h"
@@ -66,9 +68,8 @@ class Trainer {
                 .steps_per_epoch = run.inputs.steps_per_epoch,
                 .plain_every = recipe_.log.every_steps},
                metrics_bytes, is_first(options.ranks)),
-        evaluations_(run, ranks_, memory, files_),
-        writer_(recipe_.output_dir + "/checkpoints", recipe_.checkpoint.keep,
-                /*behind=*/!run.inputs.device.is_cpu()),
+        saved_(recipe_, /*behind=*/!run.inputs.device.is_cpu()),
+        evaluations_(run, ranks_, memory, files_, saved_),
         seen_(run.inputs) {
     options_.gradients_ready = options.gradients_ready;
     options_.passes = graphs_.get();
@@ -86,16 +87,18 @@ class Trainer {
     if (resumed) {
       saved_step_ = run_.state.step;
       files_.event("resume", run_.state.step, {{"precision", compute_name(run_.state.compute)}});
-    } else {
-      if (is_first(ranks_)) record_answers_before(run_);
-      if (recipe_.checkpoint.at_step_zero) save();
     }
+    if (run_.state.step == 0 && is_first(ranks_)) record_answers_before(run_);
+    if (!resumed && recipe_.checkpoint.at_step_zero) save();
     try {
       return run_to_end();
     } catch (const Error& error) {
       if (ranks_ == nullptr) end_with(error);
       const Error agreed = ranks_->failed(error);
-      if (dist::group_is_broken()) save_committed(agreed);
+      if (dist::group_is_broken()) {
+        save_committed();
+        files_.event("stopped", run_.state.step, {{"reason", agreed.what()}});
+      }
       if (!ranks_->first() || dist::group_is_broken()) throw agreed;
       end_with(agreed);
     }
@@ -103,14 +106,17 @@ class Trainer {
 
  private:
   int run_to_end() {
+    commit();
+    if (run_.evaluated.due && evaluate()) saved_step_ = -1;  // without that evaluation
     loop();
     files_.steps_done();
     drop_passes();  // what comes now needs their memory
     save_step();
     if (ranks_ != nullptr && signal_ == 0) signal_ = agreed_signal(ranks_);
     if (signal() != 0) return stop(signal());
-    record_memory();
-    if (stop_behind_ == 0) return finish();
+    const double peak = peak_.growth();
+    if (stop_behind_ == 0) return finish(peak);
+    record_memory(peak);
     save_outputs(run_);
     return 0;
   }
@@ -121,18 +127,39 @@ class Trainer {
     throw Error(error);
   }
 
-  /// The last finished step, without a word to the others: what the next one had begun to write is
-  /// cut off again by whoever goes on from it.
-  void save_committed(const Error& error) {
+  /// What the run has done so far is finished.
+  void commit() {
+    committed_ = {.metrics_bytes = files_.size(),
+                  .skips = run_.skipped_samples.size(),
+                  .hash = run_.hash,
+                  .scale = run_.scaler.state()};
+  }
+
+  /// Saves the last finished step without a word to the others, as it was before the next one
+  /// began: a run that resumes from it writes what that one has written again.
+  void save_committed() {
     if (!is_first(ranks_)) return;
     drop_passes();
     if (saved_step_ != run_.state.step) {
+      saved_step_ = run_.state.step;
       files_.sync();
-      run_.skipped_samples.resize(committed_skips_);
-      writer_.save(snapshot(run_, committed_bytes_));
+      run_.skipped_samples.resize(committed_.skips);
+      run_.hash = committed_.hash;
+      run_.scaler = LossScaler(committed_.scale);
+      saved_.save(snapshot(run_, committed_.metrics_bytes));
     }
-    writer_.wait();
-    files_.event("stopped", run_.state.step, {{"reason", error.what()}});
+    saved_.finish(run_.best.step);
+  }
+
+  /// Before the run ends with a step that is not finite: a failure to save must not hide that.
+  void save_before_non_finite() {
+    if (run_.state.step == 0) return;
+    try {
+      save_committed();
+    } catch (const Error& error) {
+      files_.note("warning: step " + std::to_string(run_.state.step) +
+                  " could not be saved: " + error.what());
+    }
   }
 
   /// That ends the run: what this process got, or of several what they have agreed on.
@@ -145,10 +172,9 @@ class Trainer {
 
   /// What the steps took beside what was predicted for them: for the run's largest micro-batch
   /// where that was looked for, else for the largest of these steps. No row is measured anew.
-  void record_memory() {
-    const double peak = peak_.growth(),
-                 predicted =
-                     plan_memory(run_.inputs, run_.worst ? *run_.worst : largest_seen()).peak;
+  void record_memory(double peak) {
+    const double predicted =
+        plan_memory(run_.inputs, run_.worst ? *run_.worst : largest_seen()).peak;
     files_.event("memory", run_.state.step, {{"peak_bytes", peak}, {"predicted_bytes", predicted}});
     files_.note("memory: " + format_bytes(peak) + " at most for model and steps, " +
                 format_bytes(predicted) + " predicted");
@@ -167,8 +193,7 @@ class Trainer {
       ahead_bytes_ = memory_.watch.live() - before;
     };
     while (run_.state.step < last && signal() == 0 && !run_.best.waited(recipe_.train.patience)) {
-      committed_bytes_ = files_.size();
-      committed_skips_ = run_.skipped_samples.size();
+      commit();
       at("step " + std::to_string(run_.state.step + 1) + ", reading its samples");
       data::StepSamples samples = ahead.next();
       const WholeStep whole = ranks_ == nullptr ? whole_step(samples)
@@ -177,11 +202,12 @@ class Trainer {
       if (signal_ != 0) break;
       note_skipped(whole);
       take_step(std::move(samples), whole, previous);
-      const int64_t step = run_.state.step;
-      if (const int64_t every = recipe_.train.eval_every_steps;
-          every > 0 && step % every == 0 && step < run_.inputs.total_steps) {
-        evaluate();
-      }
+      commit();
+      const int64_t step = run_.state.step, every = recipe_.train.eval_every_steps;
+      const bool ends = step == run_.inputs.total_steps;  // finish() evaluates then
+      run_.evaluated.scheduled = every > 0 && step % every == 0;
+      run_.evaluated.due = ends || run_.evaluated.scheduled;
+      if (run_.evaluated.due && !ends) evaluate();
       if (step % recipe_.checkpoint.every_steps == 0) save();
     }
     options_.while_device_works = {};
@@ -238,6 +264,8 @@ class Trainer {
   /// Of several processes rank 0 reads the samples of all and looks into them; the others recover,
   /// or hear why the run ends.
   void answer(const NonFiniteStep& step) {
+    const bool recovers = can_recover(step.before, recipe_.precision.recovery);
+    if (!recovers) save_before_non_finite();
     if (ranks_ == nullptr) return answer_non_finite(run_, files_, options_, step);
     at("step " + std::to_string(step.before.step + 1) + ", what was not finite");
     if (ranks_->first()) {
@@ -251,7 +279,7 @@ class Trainer {
                          .last_good = last_good_,
                          .last_good_step = last_good_step_});
       last_good_.reset();
-    } else if (can_recover(step.before, recipe_.precision.recovery)) {
+    } else if (recovers) {
       recover(run_.state, run_.optimizer, run_.scaler, recipe_.precision.lr_backoff);
     } else {
       ranks_->exchange("");  // throws what rank 0 says
@@ -373,21 +401,33 @@ class Trainer {
     const std::string dir = path("checkpoints");
     files_.event("checkpoint", run_.state.step,
                  {{"path", dir + "/step-" + std::to_string(run_.state.step)}});
-    writer_.save(snapshot(run_, files_.sync()));
+    saved_.save(snapshot(run_, files_.sync()));
   }
 
-  /// The step that the run stands at is on the disk.
+  /// The step that the run is at is on the disk.
   void save_step() {
     if (saved_step_ != run_.state.step) save();
-    writer_.wait();
+    if (is_first(ranks_)) saved_.finish(run_.best.step);
   }
 
-  void evaluate() {
-    evaluations_.look_at_images();
-    if (!run_.inputs.data.eval) return;
+  /// False where a signal stopped it; every process then knows that signal.
+  bool evaluate() {
     at("the evaluation after step " + std::to_string(run_.state.step));
-    if (graphs_) graphs_->graphs().start_over();
-    evaluations_.evaluate();
+    if (run_.inputs.data.eval && graphs_) graphs_->graphs().start_over();
+    const bool done = evaluations_.evaluate();
+    if (!done && ranks_ != nullptr) signal_ = agreed_signal(ranks_);
+    return done;
+  }
+
+  /// The evaluation after the last step, whose checkpoint is there already, so that no crash on the
+  /// way loses the step; afterwards the checkpoint has the evaluation, too.
+  bool evaluate_last() {
+    run_.evaluated.due = true;
+    if (!evaluate()) return false;
+    if (!is_first(ranks_)) return true;
+    saved_.save(snapshot(run_, files_.sync()));
+    saved_.finish(run_.best.step);
+    return true;
   }
 
   int stop(int signal) {
@@ -395,13 +435,15 @@ class Trainer {
     save_outputs(run_);
     write_report(/*with_answers=*/false);
     notice("stopped by a signal after step " + std::to_string(run_.state.step) +
-           "; a checkpoint is saved, --resume goes on from it");
+           "; a checkpoint is saved, --resume continues from it" +
+           (run_.evaluated.due ? " and first does the evaluation of this step, which is missing"
+                               : ""));
     return stop_exit_code(signal);
   }
 
   /// What was learnt before a sample that cannot be read is kept.
   [[noreturn]] void stop_for_data(const Error& error) {
-    const std::string step = std::to_string(run_.state.step), &out = recipe_.output_dir;
+    const std::string step = std::to_string(run_.state.step);
     files_.event("stopped", run_.state.step, {{"reason", error.what()}});
     drop_passes();
     save_step();
@@ -410,14 +452,20 @@ class Trainer {
     ErrorInfo info = error.info();
     info.next += (info.next.empty() ? "" : "\n") + ("step " + step) +
                  " is saved. With the data as it was at the start --resume goes on from it; with "
-                 "mended data another run does:\n  lft train " +
-                 out + "/recipe.resolved.yaml --set output_dir=" + out +
-                 "-on --set lora.init_from=" + out + "/checkpoints/step-" + step;
+                 "mended data another run does:\n  " +
+                 recipe::next_run_command(
+                     recipe_, "-on",
+                     {{"lora.init_from", recipe::value_text(path("checkpoints/step-" + step))}});
     throw Error(error.kind(), std::move(info));
   }
 
-  int finish() {
-    if (!evaluations_.of_this_step()) evaluate();
+  /// `peak`: of the memory that the steps took.
+  int finish(double peak) {
+    if (!evaluations_.of_this_step() && !evaluate_last())
+      return stop(signal());
+    record_memory(peak);
+    evaluations_.tell_of_early_stop();
+    evaluations_.look_at_images();
     evaluations_.go_back_to_best();
     try {
       check_trained(run_.model.model, run_.optimizer, probe_batch(run_), run_.state.compute);
@@ -430,7 +478,13 @@ class Trainer {
     evaluations_.tell_of_images();
     warn_unmoved();
     save_outputs(run_);
-    write_report(/*with_answers=*/true);
+    if (!write_report(/*with_answers=*/true)) {
+      notice(
+          "stopped by a signal while it answered rows: the run is complete and saved, only its "
+          "answers are missing from " +
+          path("report.html") + ", and --resume writes them");
+      return stop_exit_code(requested_signal());
+    }
     print_line("done       " + std::to_string(run_.state.step) + " steps in " +
                format_number(seconds_since(start_), "%.1f s") +
                (folder_goes_ ? "" : "; see " + recipe_.output_dir + "/report.html"));
@@ -443,14 +497,15 @@ class Trainer {
       files_.warn("nothing_learnt", *info, run_.state.step);
   }
 
-  void write_report(bool with_answers) {
+  /// False where a signal cut the answers off, of which the report then has none.
+  bool write_report(bool with_answers) {
     files_.flush();
-    write_run_report(run_, environment_,
-                     {.seconds = seconds_since(start_),
-                      .eval_loss = evaluations_.loss(),
-                      .figures = evaluations_.figures(),
-                      .images = evaluations_.images(),
-                      .with_answers = with_answers});
+    return write_run_report(run_, environment_,
+                            {.seconds = seconds_since(start_),
+                             .eval_loss = evaluations_.loss(),
+                             .figures = evaluations_.figures(),
+                             .images = evaluations_.images(),
+                             .with_answers = with_answers});
   }
 
   /// What passes keep from step to step.
@@ -477,17 +532,21 @@ class Trainer {
   const std::function<void(int64_t, const data::StepSamples&)> part_done_;
   const bool folder_goes_;
   RunFiles files_;
+  SavedSteps saved_;
   Evaluations evaluations_;
-  checkpoint::CheckpointWriter writer_;
   ActivationNorms activations_;
   LargestMicroBatch seen_;  // of this process's steps, unless run_.worst is known
   std::string environment_;
   std::optional<data::StepSamples> last_good_;
   int64_t last_good_step_ = 0, saved_step_ = -1;
-  int signal_ = 0;                // of several processes, as they have agreed
-  uint64_t committed_bytes_ = 0;  // of metrics.jsonl, and of run_.skipped_samples, when the step
-  size_t committed_skips_ = 0;    // began that is under way
-  int64_t ahead_bytes_ = 0;       // of tensors made in this step for the next
+  int signal_ = 0;  // of several processes, as they have agreed
+  struct Committed {
+    uint64_t metrics_bytes = 0;
+    size_t skips = 0;
+    std::string hash;
+    LossScale scale;
+  } committed_;              // of the run when it last finished something
+  int64_t ahead_bytes_ = 0;  // of tensors made in this step for the next
   Clock::time_point start_ = Clock::now();
 };
 
@@ -564,7 +623,9 @@ int train(const recipe::Recipe& recipe, const TrainOptions& options) {
   const Restart restart = options.resume ? find_restart(inputs, options.ranks) : Restart{};
   for (const std::string& line : inputs.notices) notice(line);
   check_learning_rates(inputs);
-  if (const std::string line = judge_steps(inputs); !line.empty()) warning(line);
+  check_held_out(inputs);
+  for (const std::string& line : {judge_global_batch(inputs), judge_steps(inputs)})
+    if (!line.empty()) warning(line);
   if (recipe.train.worst_first) {  // lengths are measured for it anyway
     for (const std::string& line : check_samples(inputs)) notice(line);
   }

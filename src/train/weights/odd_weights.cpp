@@ -214,12 +214,12 @@ std::vector<std::string> base_warnings(const RunInputs& inputs) {
   std::vector<std::string> lines;
   for (size_t i = 0; i < std::min(kWarned, found.size()); ++i) {
     lines.push_back("the base looks odd: " + found[i].name + ": " + found[i].what + ": " +
-                    found[i].found + " (" + found[i].neighbours + "); lft debug base " + dir.path +
-                    " says more");
+                    found[i].found + " (" + found[i].neighbours + "); lft debug base " +
+                    shell_word(dir.path) + " says more");
   }
   if (found.size() > kWarned) {
     lines.push_back("the base looks odd in " + std::to_string(found.size() - kWarned) +
-                    " more places; lft debug base " + dir.path + " names them");
+                    " more places; lft debug base " + shell_word(dir.path) + " names them");
   }
   return lines;
 }

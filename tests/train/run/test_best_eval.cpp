@@ -8,7 +8,7 @@
 #include "src/train/record/best_eval.h"
 #include "src/train/run/trainer.h"
 #include "support/expect_error.h"
-#include "train/run_files.h"
+#include "train/overfitting.h"
 
 namespace lft::best_eval_test {
 using namespace lft::io;
@@ -17,6 +17,9 @@ using namespace lft::train;
 namespace {
 
 namespace fs = std::filesystem;
+using test::adapter_bytes;
+using test::eval_losses;
+using test::overfitting;
 
 TEST(BestEval, TakesTheLowestAndCountsTheOthers) {
   BestEval best;
@@ -28,51 +31,28 @@ TEST(BestEval, TakesTheLowestAndCountsTheOthers) {
   EXPECT_FALSE(best.waited(3));
   EXPECT_FALSE(best.waited(0)) << "0: to the last step";
   EXPECT_FALSE(best.take(1, 7, 6)) << "that step was evaluated before";
-  EXPECT_FALSE(best.take(-std::numeric_limits<double>::infinity(), 7, 7));
-  EXPECT_TRUE(best.take(2.5, 7, 8));
-  EXPECT_EQ(best.step, 8);
+  EXPECT_FALSE(best.take(4, 7, 7, /*counts=*/false));
+  EXPECT_EQ(best.since, 2) << "no evaluation that the recipe asks for";
+  EXPECT_FALSE(best.take(-std::numeric_limits<double>::infinity(), 7, 8));
+  EXPECT_TRUE(best.take(2.5, 7, 9, /*counts=*/false)) << "a better one is the best all the same";
+  EXPECT_EQ(best.step, 9);
   EXPECT_EQ(best.since, 0);
   const BestEval again = best_from(best_json(best));
   EXPECT_EQ(again.cost, 2.5);
   EXPECT_EQ(again.loss, 7);
-  EXPECT_EQ(again.step, 8);
-  EXPECT_EQ(again.last_step, 8);
+  EXPECT_EQ(again.step, 9);
+  EXPECT_EQ(again.last_step, 9);
   const BestEval none = best_from(best_json(BestEval()));
   EXPECT_EQ(none.cost, std::numeric_limits<double>::infinity()) << "JSON has no infinity";
+  const LastEval last = last_eval_from(last_eval_json(
+      {.step = 4, .due = true, .scheduled = true, .loss = 0.1, .figures = {{"anls", 0.3}}}));
+  EXPECT_EQ(last.step, 4);
+  EXPECT_TRUE(last.due && last.scheduled);
+  EXPECT_EQ(last.loss, 0.1);
+  EXPECT_EQ(last.figures, (std::vector<std::pair<std::string, double>>{{"anls", 0.3}}));
   Json older = best_json(best);  // by the loss alone
   older.erase("cost_bits");
   EXPECT_EQ(best_from(older).cost, 7);
-}
-
-/// Trained at a rate that first learns and then, its sign turned by nothing but its size, diverges
-/// from the held-out rows, whose answers are others than the training rows'.
-Recipe overfitting(const test::TinyRun& run, const std::string& out, int64_t steps) {
-  Json rows = Json::parse(test::slurp(run.dir().file("rows.json")));
-  for (Json& row : rows) row["conversations"][1]["value"] = "gnu";
-  run.dir().write("held_out.json", rows.dump());
-  Recipe recipe = run.recipe(out);
-  recipe.data.eval = run.dir().file("held_out.json");
-  recipe.data.shuffle = false;
-  recipe.lora.dropout = 0;
-  recipe.optim.lr = 3e-2;
-  recipe.optim.schedule = "constant";
-  recipe.optim.warmup_ratio = 0;
-  recipe.train.max_steps = steps;
-  recipe.train.eval_every_steps = 1;
-  recipe.train.keep_best = "eval_loss";
-  recipe.checkpoint = {.every_steps = 2, .keep = 2, .at_step_zero = false};
-  return recipe;
-}
-
-std::vector<double> eval_losses(const Recipe& recipe) {
-  std::vector<double> losses;
-  for (const Json& line : test::events(recipe.output_dir, "eval"))
-    losses.push_back(line["eval_loss"].get<double>());
-  return losses;
-}
-
-std::string adapter_bytes(const Recipe& recipe) {
-  return test::slurp(recipe.output_dir + "/adapter/adapter_model.safetensors");
 }
 
 TEST(KeepBest, TheAdapterIsThatOfTheLowestEvaluation) {

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "src/base/text.h"
 #include "src/train/inputs/preflight.h"
 #include "src/train/memory/memory_plan.h"
+#include "src/train/run/trainer.h"
 #include "support/expect_error.h"
 #include "train/tiny_run.h"
 
@@ -86,8 +88,7 @@ TEST(Preflight, GradAccumAutoMakesTheGlobalBatchAsFarAsTheRowsGo) {
     recipe.train.batch_size = batch_size;
     recipe.train.global_batch = global_batch;
     settle_accumulation(recipe, rows);
-    EXPECT_TRUE(recipe.train.global_batch == 0 ||
-                recipe.train.global_batch == batch_size * recipe.train.grad_accum);
+    EXPECT_EQ(recipe.train.global_batch, global_batch) << "as it was asked for";
     return recipe.train.grad_accum;
   };
   EXPECT_EQ(settled(16, 0, 1'000'000), 1);    // not asked for
@@ -112,8 +113,87 @@ TEST(Preflight, AutoIsSettledBeforeTheRunAndKeptByItsResolvedRecipe) {
   const RunInputs inputs = open_inputs(recipe);  // 12 rows: no 32 steps whatever it does
   EXPECT_EQ(inputs.recipe.train.grad_accum, 1);
   EXPECT_EQ(inputs.total_steps, 12);
-  const RunInputs again = open_inputs(parse_recipe(dump_recipe(inputs.recipe), "dump"));
-  EXPECT_EQ(dump_recipe(again.recipe), dump_recipe(inputs.recipe));
+  const std::string dump = dump_recipe(inputs.recipe);
+  EXPECT_NE(dump.find("grad_accum: auto\n  global_batch: 4\n"), std::string::npos) << dump;
+  const RunInputs again = open_inputs(parse_recipe(dump, "dump"));
+  EXPECT_EQ(dump_recipe(again.recipe), dump);
+  EXPECT_EQ(again.recipe.train.grad_accum, 1);
+}
+
+/// Both numbers, and why; a run resumes with the recipe that it began with.
+TEST(Preflight, AGlobalBatchThatIsLoweredIsTold) {
+  const test::TinyRun run;
+  Recipe recipe = run.recipe("out");
+  recipe.train.batch_size = 1;
+  recipe.train.grad_accum = 0;
+  recipe.train.global_batch = 4;
+  EXPECT_NE(judge_global_batch(open_inputs(recipe))
+                .find("lowered from 4 to 1 samples a step, so that an epoch of 12 rows"),
+            std::string::npos)
+      << judge_global_batch(open_inputs(recipe));
+  recipe.train.max_steps = 2;
+  ASSERT_EQ(train::train(recipe), 0);
+  recipe.train.max_steps = 3;
+  EXPECT_EQ(train::train(recipe, {.resume = true}), 0);
+  recipe.train.global_batch = 5;
+  EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "train.global_batch: stored 4, now 5",
+                   train::train(recipe, {.resume = true}));
+  RunSettings many{.recipe = recipe};
+  many.rows = 100'000;
+  many.recipe.train.batch_size = 16;
+  many.recipe.train.global_batch = 100;
+  settle_accumulation(many.recipe, many.rows);
+  EXPECT_NE(judge_global_batch(many).find("from 100 to 96 samples a step, whole passes of "
+                                          "train.batch_size: 16"),
+            std::string::npos)
+      << judge_global_batch(many);
+  many.recipe.train.global_batch = 96;
+  EXPECT_EQ(judge_global_batch(many), "");
+}
+
+TEST(Preflight, BlocksThatShuffleNothingAreTold) {
+  const test::TinyRun run;
+  Recipe recipe = run.recipe("out");
+  const auto told = [&] {
+    return join(open_inputs(recipe).notices)
+               .find(
+                   "12 rows are less than two blocks of 1024: "
+                   "nothing is shuffled") != std::string::npos;
+  };
+  EXPECT_FALSE(told());
+  recipe.data.shuffle.blocks = true;
+  EXPECT_TRUE(told());
+  recipe.data.group_by_length = true;  // whole batches are shuffled
+  EXPECT_FALSE(told());
+}
+
+/// All answers are masked, or all are cut; without worst_first too, which measures nothing.
+TEST(Preflight, HeldOutRowsWithoutASupervisedTokenAreRefused) {
+  const test::TinyRun run;
+  nlohmann::json rows = nlohmann::json::parse(test::slurp(run.dir().file("rows.json")));
+  Recipe recipe = run.recipe("out");
+  recipe.train.worst_first = false;
+  recipe.train.eval_every_steps = 1;
+  recipe.train.keep_best = "exact";
+  for (size_t i = 1; i < rows.size(); ++i) rows[i]["conversations"][1]["loss"] = false;
+  recipe.data.eval = run.dir().write("one.json", rows.dump());
+  RunInputs one = open_inputs(recipe);
+  EXPECT_NO_THROW(check_held_out(one));
+  EXPECT_NE(join(check_samples(one)).find("data.eval: 11 of 12 samples have no supervised token"),
+            std::string::npos)
+      << join(check_samples(one));
+  rows[0]["conversations"][1]["loss"] = false;
+  recipe.data.eval = run.dir().write("none.json", rows.dump());
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "no held-out row has a supervised token",
+                   train::train(recipe));
+  EXPECT_FALSE(std::filesystem::exists(recipe.output_dir));
+  rows = nlohmann::json::parse(test::slurp(run.dir().file("rows.json")));
+  for (nlohmann::json& row : rows)
+    row["conversations"][0]["value"] = "<image>\n" + std::string(200, 'w');
+  recipe.data.eval = run.dir().write("long.json", rows.dump());
+  recipe.data.max_tokens = 150;
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "an answer within data.max_tokens = 150",
+                   check_held_out(open_inputs(recipe)));
 }
 
 /// The five-minute recipe on 160 rows: two steps, one of them at a rate of 0.

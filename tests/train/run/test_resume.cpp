@@ -11,6 +11,7 @@
 #include <fstream>
 #include <limits>
 
+#include "src/base/text.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/train/run/trainer.h"
 #include "support/expect_error.h"
@@ -153,6 +154,38 @@ TEST_F(ResumeGuards, MoreStepsMayBeAskedFor) {
   recipe_.train.max_steps = 5;
   EXPECT_EQ(resume(recipe_), 0);
   EXPECT_EQ(test::step_lines(recipe_.output_dir).size(), 5u);
+}
+
+/// With the rates that metrics.jsonl has of the two steps.
+TEST_F(ResumeGuards, AnEndThatMovesSaysWhatBecomesOfTheLearningRate) {
+  const auto said = [&] {
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(resume(recipe_), 0);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const auto rate = [&](size_t step) {
+    return format_number(test::step_lines(recipe_.output_dir)[step - 1]["lr"].get<double>());
+  };
+  EXPECT_EQ(said().find("the run now ends"), std::string::npos);
+  recipe_.train.max_steps = 8;
+  const std::string longer = said();
+  EXPECT_NE(longer.find("the run now ends after step 8 instead of 3: under optim.schedule: cosine "
+                        "the learning rate goes from " +
+                        rate(3) + " in step 3 to " + rate(4) + " in step 4"),
+            std::string::npos)
+      << longer;
+  recipe_.train.max_steps = 5;
+  const std::string shorter = said();
+  EXPECT_NE(shorter.find("the run now ends after step 5 instead of 8, and step 8 is trained "
+                         "already: no step is left to train"),
+            std::string::npos)
+      << shorter;
+  EXPECT_EQ(test::step_lines(recipe_.output_dir).size(), 8u);
+  recipe_ = resumable(run_, "constant", {.name = "constant", .schedule = "constant"});
+  recipe_.train.max_steps = 2;
+  ASSERT_EQ(train::train(recipe_), 0);
+  recipe_.train.max_steps = 3;
+  EXPECT_EQ(said().find("the run now ends"), std::string::npos) << "no rate changes";
 }
 
 TEST_F(ResumeGuards, ChangedFieldsAreRefusedByName) {

@@ -5,9 +5,12 @@
 #include <filesystem>
 
 #include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/tensor_file.h"
 #include "src/hf/adapter/adapter.h"
+#include "src/hf/weights.h"
 #include "src/io/json.h"
 #include "src/train/inputs/run_inputs.h"
+#include "src/train/run/check.h"
 #include "src/train/run/trainer.h"
 #include "support/expect_error.h"
 #include "train/run_files.h"
@@ -167,6 +170,30 @@ TEST(Trainer, StartsFromAnAdapterAndSaysWhatDoesNotFit) {
   other.output_dir = run.dir().file("other");
   other.lora.variant = "pissa";
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "begins from the base's own weights", open_inputs(other));
+}
+
+/// As lft generate refuses them beside each other.
+TEST(Trainer, AnAdapterOfAnotherBaseOrTokenizerIsNoStart) {
+  const test::TinyRun run, stranger;
+  ASSERT_EQ(train::train(run.recipe("first")), 0);
+  Recipe second = run.recipe("second");
+  second.lora.init_from = run.dir().file("first/adapter");
+  EXPECT_NO_THROW(open_inputs(second));
+
+  auto moved = checkpoint::read_tensor_file(run.model() + "/model.safetensors");
+  moved.begin()->second = moved.begin()->second + 0.5;  // of the same shapes
+  write_tensors(stranger.model() + "/model.safetensors", moved);
+  Recipe other = second;
+  other.model.path = stranger.model();
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "trained on another base model", open_inputs(other));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "trained on another base model", train::train(other));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "trained on another base model", train::check(other));
+
+  const std::string notes = second.lora.init_from + "/lft_adapter.json";
+  Json changed = Json::parse(test::slurp(notes));
+  for (auto& [part, hash] : changed["tokenizer"].items()) hash = "another";
+  run.dir().write("first/adapter/lft_adapter.json", changed.dump());
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "trained with another tokenizer", open_inputs(second));
 }
 
 TEST(Trainer, TrainsEverythingIntoAModelDirectory) {

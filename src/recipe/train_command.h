@@ -1,0 +1,16 @@
+// The command that starts another run from a run's resolved recipe, as messages print it.
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/recipe/recipe.h"
+
+namespace lft::recipe {
+
+/// "lft train OUT/recipe.resolved.yaml --set output_dir=OUT<suffix> --set KEY=VALUE ...", quoted so
+/// that it runs as it stands in a shell. Values are written as a recipe writes them (value_text.h).
+std::string next_run_command(const Recipe& recipe, const std::string& suffix,
+                             const std::vector<std::pair<std::string, std::string>>& sets);
+
+}  // namespace lft::recipe

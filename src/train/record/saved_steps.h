@@ -1,0 +1,41 @@
+// The saved steps of a run: checkpoints/, which it resumes from, and best/, whose weights it hands
+// out under train.keep_best.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/writer.h"
+#include "src/recipe/recipe.h"
+
+namespace lft::train {
+
+class SavedSteps {
+ public:
+  /// `behind`: as CheckpointWriter takes it, for checkpoints/.
+  SavedSteps(const recipe::Recipe& recipe, bool behind);
+
+  void save(checkpoint::Checkpoint step) { writer_.save(std::move(step)); }
+  /// Steps of best/ that a checkpoint names as its best stay next to this one: a run that resumes
+  /// from that checkpoint hands them out.
+  void save_best(const checkpoint::Checkpoint& step);
+  /// Returns when everything is on the disk. best/ then has only `best`, the run's best step by
+  /// now, and what the checkpoints name.
+  void finish(int64_t best);
+
+ private:
+  void retire_best(int64_t best);
+
+  const recipe::Recipe& recipe_;
+  checkpoint::CheckpointWriter writer_;
+};
+
+/// best/step-N of a run. kCheckpoint where it does not verify or another run saved it.
+checkpoint::Checkpoint load_best(const recipe::Recipe& recipe, int64_t step,
+                                 const std::string& run_id);
+
+/// What a run that resumes from `newest` will hand out is there: best/ has the step of its best
+/// evaluation, or gets it back from checkpoints/. kCheckpoint otherwise.
+void require_best(const recipe::Recipe& recipe, const checkpoint::Checkpoint& newest);
+
+}  // namespace lft::train
