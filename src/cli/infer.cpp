@@ -14,11 +14,8 @@
 #include "src/base/log.h"
 #include "src/base/text.h"
 #include "src/hf/adapter/adapter.h"
-<<<<<<< HEAD
-#include "src/hf/adapter/model_files.h"
-=======
 #include "src/hf/adapter/missing_layers.h"
->>>>>>> all
+#include "src/hf/adapter/model_files.h"
 #include "src/hf/model_dir.h"
 #include "src/io/files.h"
 #include "src/io/run_folder.h"

@@ -295,7 +295,6 @@ void refuse_other_formats(const std::string& path) {
          pickle ? "convert to safetensors: load with PEFT, then save_pretrained(NEW_DIR)" : kRetry);
 }
 
-<<<<<<< HEAD
 void read_setting(const io::Json& json, const char* key, const std::string& file,
                   std::string& setting) {
   setting = io::json_string(json, key, file);
@@ -304,7 +303,8 @@ void read_setting(const io::Json& json, const char* key, const std::string& file
 void read_setting(const io::Json& json, const char* key, const std::string& file,
                   int64_t& setting) {
   setting = io::json_int(json, key, 0, int64_t{1} << 28, file);
-=======
+}
+
 /// Whether LM head and embedding are saved whole and have the same bytes.
 bool has_one_table(const AdapterDir& dir, const io::SafetensorsFile& file) {
   constexpr uint64_t kPiece = 8u << 20;
@@ -321,7 +321,6 @@ bool has_one_table(const AdapterDir& dir, const io::SafetensorsFile& file) {
     if (piece_a != piece_b) return false;
   }
   return true;
->>>>>>> all
 }
 
 void check_tokenizer(const AdapterNotes& notes, const std::string& whose, const std::string& file,

@@ -9,11 +9,8 @@
 #include "models/lora/registry.h"
 #include "src/base/text.h"
 #include "src/hf/adapter/adapter_files.h"
-<<<<<<< HEAD
-#include "src/hf/adapter/model_files.h"
-=======
 #include "src/hf/adapter/missing_layers.h"
->>>>>>> all
+#include "src/hf/adapter/model_files.h"
 #include "src/hf/exports/deltas.h"
 #include "src/hf/exports/gguf_files.h"
 #include "src/hf/weights.h"
@@ -247,11 +244,7 @@ class Exporter {
       const double off = compare_updates(original(served),
                                          read_gguf_lora(model, fresh + "/lora.gguf"), request_.out);
       lines.push_back(adapter_line(request_.out + "/lora.gguf", served, off));
-<<<<<<< HEAD
-      more += " --lora " + request_.out + "/lora.gguf";
-=======
-      more = " --lora " + shell_word(request_.out + "/lora.gguf");
->>>>>>> all
+      more += " --lora " + shell_word(request_.out + "/lora.gguf");
     }
     io::remove_tree(fresh + "/base");
     lines.push_back("serve it: llama-server -m " + shell_word(request_.out + "/model.gguf") +
