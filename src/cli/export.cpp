@@ -5,6 +5,7 @@
 #include "src/base/text.h"
 #include "src/cli/adapter_base.h"
 #include "src/cli/commands.h"
+#include "src/hf/adapter/missing_layers.h"
 #include "src/hf/exports/exports.h"
 #include "src/io/run_folder.h"
 
@@ -42,6 +43,8 @@ std::optional<io::DType> dtype_of(const std::string& name, hf::Target target) {
 /// Each finding a line; kInput when there is one.
 void check_adapter(hf::Target target, const hf::AdapterDir& dir, const std::string& model) {
   const hf::ModelDir base = hf::ModelDir::open(model);
+  hf::check_adapter_base(dir, base);
+  hf::warn_of_missing_layers(dir, base.config);
   const std::vector<hf::Finding> found = hf::findings(target, dir, base.config);
   std::vector<std::string> lines;
   for (const hf::Finding& each : found)

@@ -11,10 +11,10 @@
 #include "src/cli/commands.h"
 #include "src/cli/merge_probe.h"
 #include "src/hf/adapter/adapter.h"
+#include "src/hf/adapter/missing_layers.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
 #include "src/io/run_folder.h"
-#include "src/train/machine/device.h"
 
 namespace lft::cli {
 namespace {
@@ -23,42 +23,8 @@ struct MergeOptions {
   std::string model, adapter, out;
 };
 
-/// How far rounding alone may take the merged model from base + adapter. Every merged weight is off
-/// by half a unit in the last place of the stored type, u = 2^-12 in F16 and 2^-9 in BF16 of
-/// itself; through the layers that grows to some tens of u of the largest logit. In F32 the order
-/// of summation weighs more. (A model of two layers measured 2 u.) A wrong scale or a missed layer
-/// is far outside.
-struct Bound {
-  double relative_max_abs, mean_kl;
-};
-Bound bound_for(io::DType dtype) {
-  if (dtype == io::DType::kF32) return {1e-4, 1e-6};
-  return dtype == io::DType::kF16 ? Bound{64 * 0x1p-12, 1e-3} : Bound{64 * 0x1p-9, 0.05};
-}
-
-/// On a CPU products of FP16 are those of FP32, which weights may as well be read into at once.
-at::ScalarType compared_dtype(io::DType stored, at::Device device) {
-  return stored == io::DType::kF16 && device.is_cpu() ? at::kFloat : hf::to_scalar_type(stored);
-}
-
-/// Of a model whose decoder layers are read as the pass comes to them.
-Probed probe(const std::string& model_path, const std::string& adapter_path,
-             const std::vector<family::ImageFeatures>& known = {}) {
-  const auto dir = std::make_shared<hf::ModelDir>(hf::ModelDir::open(model_path));
-  hf::AdapterDir adapter;
-  if (!adapter_path.empty()) {
-    adapter = hf::AdapterDir::open(adapter_path);
-    hf::untie(adapter, *dir);
-  }
-  const at::Device device = train::default_device();
-  family::Model model = hf::load_model(*dir, compared_dtype(dir->stored_dtype, device), device,
-                                       /*check_finite=*/true, {.in_files = dir});
-  if (!adapter_path.empty()) hf::load_adapter(model, adapter);
-  return probe_model(model, probe_batches(dir->config), known);
-}
-
-void write_report(const std::string& out, const ProbeDifference& difference, const Bound& bound,
-                  const io::DType dtype) {
+void write_report(const std::string& out, const ProbeDifference& difference,
+                  const RoundingBound& bound, const io::DType dtype) {
   io::Json report = io::read_json_file(out + "/merge_report.json");
   report["stored_dtype"] = io::dtype_name(dtype);
   report["positions"] = difference.positions;
@@ -71,30 +37,26 @@ void write_report(const std::string& out, const ProbeDifference& difference, con
   io::write_file_atomic(out + "/merge_report.json", report.dump(2) + "\n");
 }
 
-/// A NaN fails it.
-bool within(const ProbeDifference& difference, const Bound& bound) {
-  return difference.max_abs <= bound.relative_max_abs * difference.largest_logit &&
-         difference.mean_kl <= bound.mean_kl;
-}
-
 void merge(const MergeOptions& options) {
-  const std::string model = base_of(hf::AdapterDir::open(options.adapter), options.model);
+  const hf::AdapterDir adapter = hf::AdapterDir::open(options.adapter);
+  const std::string model = base_of(adapter, options.model);
   std::future<Probed> pass;  // from the first tensor on, while the disk takes what is merged
   hf::MergeReport report = hf::merge_to_dir(model, options.adapter, options.out, [&] {
     stop_if_requested();
     if (pass.valid()) return;
     pass = std::async(std::launch::async, [&] {
       ops::stay_single_threaded();
-      return probe(model, options.adapter);
+      return probe_folder(model, options.adapter);
     });
   });
   const hf::ModelDir base = hf::ModelDir::open(model);
+  hf::warn_of_missing_layers(adapter, base.config);
   const Probed want = pass.get();
   stop_if_requested();
-  const Probed got =
-      probe(options.out, "", report.sees_as_before ? want.features : decltype(want.features)());
+  const Probed got = probe_folder(
+      options.out, "", report.sees_as_before ? want.features : decltype(want.features)());
   const ProbeDifference difference = compare_logits(want.logits_kv, got.logits_kv);
-  const Bound bound = bound_for(base.stored_dtype);
+  const RoundingBound bound = rounding_bound(base.stored_dtype);
   write_report(options.out, difference, bound, base.stored_dtype);
   print_line("merged " + std::to_string(report.tensors_merged) + " tensors (" +
              std::to_string(report.shards) + " files) into " + options.out +

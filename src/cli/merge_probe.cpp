@@ -4,9 +4,11 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <memory>
 #include <random>
 
 #include "models/ops/core/few_rows.h"
+#include "src/train/machine/device.h"
 
 namespace lft::cli {
 namespace {
@@ -151,6 +153,11 @@ llama::DecoderInput joined(const std::vector<llama::DecoderInput>& inputs) {
   return out;
 }
 
+/// On a CPU products of FP16 are those of FP32, which weights may as well be read into at once.
+at::ScalarType compared_dtype(io::DType stored, at::Device device) {
+  return stored == io::DType::kF16 && device.is_cpu() ? at::kFloat : hf::to_scalar_type(stored);
+}
+
 /// Flat places of the positions that are no padding.
 at::Tensor real_rows(const std::vector<int64_t>& lengths, int64_t t) {
   std::vector<int64_t> rows;
@@ -198,6 +205,21 @@ Probed probe_model(family::Model& model, const std::vector<family::Batch>& batch
   return out;
 }
 
+Probed probe_folder(const std::string& model_path, const std::string& adapter_path,
+                    const std::vector<family::ImageFeatures>& known) {
+  const auto dir = std::make_shared<hf::ModelDir>(hf::ModelDir::open(model_path));
+  hf::AdapterDir adapter;
+  if (!adapter_path.empty()) {
+    adapter = hf::AdapterDir::open(adapter_path);
+    hf::untie(adapter, *dir);
+  }
+  const at::Device device = train::default_device();
+  family::Model model = hf::load_model(*dir, compared_dtype(dir->stored_dtype, device), device,
+                                       /*check_finite=*/true, {.in_files = dir});
+  if (!adapter_path.empty()) hf::load_adapter(model, adapter);
+  return probe_model(model, probe_batches(dir->config), known);
+}
+
 ProbeDifference compare_logits(const at::Tensor& want_kv, const at::Tensor& got_kv) {
   const at::Tensor a = want_kv.to(at::kDouble), b = got_kv.to(at::kDouble);
   const at::Tensor log_a = at::log_softmax(a, -1), log_b = at::log_softmax(b, -1);
@@ -208,6 +230,17 @@ ProbeDifference compare_logits(const at::Tensor& want_kv, const at::Tensor& got_
           .top1_agreement = (a.argmax(-1) == b.argmax(-1)).sum().item<double>() / positions,
           .largest_logit = a.abs().max().item<double>(),
           .positions = a.size(0)};
+}
+
+RoundingBound rounding_bound(io::DType dtype) {
+  if (dtype == io::DType::kF32) return {1e-4, 1e-6};
+  return dtype == io::DType::kF16 ? RoundingBound{64 * 0x1p-12, 1e-3}
+                                  : RoundingBound{64 * 0x1p-9, 0.05};
+}
+
+bool within(const ProbeDifference& difference, const RoundingBound& bound) {
+  return difference.max_abs <= bound.relative_max_abs * difference.largest_logit &&
+         difference.mean_kl <= bound.mean_kl;
 }
 
 }  // namespace lft::cli

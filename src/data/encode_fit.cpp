@@ -42,6 +42,29 @@ class FileBytes {
 };
 thread_local FileBytes::Buffer FileBytes::buffer_;
 
+/// Bytes of a file wherever they are asked for: small pieces that follow each other are read
+/// together.
+class FileWindow {
+ public:
+  explicit FileWindow(const io::FileHandle& file) : file_(file), size_(file.size()) {}
+  std::string_view read(uint64_t at, uint64_t bytes) {
+    constexpr uint64_t kLeast = 4096;
+    if (at >= size_) return {};
+    bytes = std::min(bytes, size_ - at);
+    if (at < begin_ || at + bytes > begin_ + window_.size()) {
+      begin_ = at;
+      window_.resize(std::min(std::max(bytes, kLeast), size_ - at));
+      file_.read_at(at, window_.data(), window_.size());
+    }
+    return std::string_view(window_).substr(at - begin_, bytes);
+  }
+
+ private:
+  const io::FileHandle& file_;
+  uint64_t size_, begin_ = 0;
+  std::string window_;
+};
+
 }  // namespace
 
 image::Size upright_size(const io::ImageHeader& header) {
@@ -55,8 +78,13 @@ io::ImageHeader read_header_of(const io::FileHandle& file, const io::ImageLimits
   if (bytes > kHeaderBytes && bytes <= limits.max_bytes) {
     std::string head(kHeaderBytes, '\0');
     file.read_at(0, head.data(), head.size());
+    FileWindow window(file);
     try {
-      return io::read_image_header(head, file.path(), limits);
+      return io::read_image_header(
+          {.head = head,
+           .size = bytes,
+           .read = [&](uint64_t at, uint64_t size) { return window.read(at, size); }},
+          file.path(), limits);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kInput) throw;
     }
@@ -93,7 +121,7 @@ int64_t read_bytes(const io::ImageHeader& header, int64_t file_bytes,
     return 3 * side * side + file_bytes + header.beside + working;
   }
   const int64_t pixels = 3 * header.width * header.height;
-  const int64_t turned = header.orientation > 1 && header.kind != "tiff" ? pixels : 0;
+  const int64_t turned = header.orientation > 1 && !header.turned ? pixels : 0;
   return pixels + file_bytes + std::max(header.beside, turned) + working;
 }
 

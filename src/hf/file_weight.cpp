@@ -74,4 +74,13 @@ at::Tensor FileWeight::product(const at::Tensor& x, const at::Tensor& bias) cons
   return y.isfinite().all().item<bool>() ? y : CodedWeight::product(x, bias);
 }
 
+HeldWeight::HeldWeight(at::Tensor weight_oi) : weight_(std::move(weight_oi)) {
+  out = weight_.size(0);
+  in = weight_.size(1);
+}
+
+c10::intrusive_ptr<ops::CodedWeight> HeldWeight::with(const std::vector<at::Tensor>&) const {
+  return c10::make_intrusive<HeldWeight>(*this);
+}
+
 }  // namespace lft::hf

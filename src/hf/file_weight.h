@@ -43,4 +43,19 @@ class FileWeight : public ops::CodedWeight {
   const std::shared_ptr<ReadBuffers> buffers_;
 };
 
+/// A weight in memory, in the place of one in a file.
+class HeldWeight : public ops::CodedWeight {
+ public:
+  explicit HeldWeight(at::Tensor weight_oi);
+  ops::BaseStorage kind() const override { return ops::BaseStorage::kDense; }
+  std::vector<std::pair<std::string, at::Tensor>> parts() const override { return {}; }
+  c10::intrusive_ptr<CodedWeight> with(const std::vector<at::Tensor>& parts) const override;
+  at::Device device() const override { return weight_.device(); }
+  at::Tensor dense(at::ScalarType dtype) const override { return weight_.to(dtype); }
+  bool lends(at::ScalarType dtype) const override { return weight_.scalar_type() == dtype; }
+
+ private:
+  const at::Tensor weight_;
+};
+
 }  // namespace lft::hf

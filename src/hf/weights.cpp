@@ -5,12 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "src/base/errors.h"
 #include "src/hf/model_dir.h"
-#include "src/io/files.h"
 
 namespace lft::hf {
 namespace {
@@ -32,28 +30,6 @@ int64_t first_all_ones(const Word* data, int64_t count, Word exponent) {
   }
   return -1;
 }
-
-const char* const kSideFiles[] = {
-    "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "processor_config.json",
-    "preprocessor_config.json",
-    "chat_template.json",
-    "chat_template.jinja",
-    "generation_config.json",
-    "image_processor_config.json",
-    "LICENSE",
-    "LICENSE.txt",
-    "LICENSE.md",
-    "NOTICE",
-    "NOTICE.txt",
-    "USE_POLICY.md",
-};
 
 }  // namespace
 
@@ -150,13 +126,6 @@ std::map<std::string, at::Tensor> model_parameters(family::ModelImpl& model) {
     if (!alias) throw Error(ErrorKind::kInternal, "no checkpoint fills the parameter " + name);
   }
   return parameters;
-}
-
-void copy_side_files(const std::string& from, const std::string& to) {
-  for (const char* name : kSideFiles) {
-    const std::string source = from + "/" + name;
-    if (io::path_exists(source)) io::write_file_atomic(to + "/" + name, io::read_file(source));
-  }
 }
 
 std::string pretty_json(const nlohmann::json& json) { return json.dump(2) + "\n"; }

@@ -40,8 +40,8 @@ void refuse_non_finite(const at::Tensor& tensor, const std::string& name, const 
 /// the tensors of its family and nothing else.
 std::map<std::string, at::Tensor> model_parameters(family::ModelImpl& model);
 
-/// Copies tokenizer, processor, template, generation and licence files (those of a fixed list that
-/// exist) from one folder to another.
+/// Copies from one folder to another every file that a tokenizer, a processor, a template or a
+/// generation may read, and licences; no weights and no config.json.
 void copy_side_files(const std::string& from, const std::string& to);
 /// JSON as transformers and PEFT write it: sorted keys, indent 2, a newline at the end.
 std::string pretty_json(const nlohmann::json& json);

@@ -3,7 +3,9 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "src/io/file_handle.h"
@@ -11,15 +13,21 @@
 
 namespace lft::io {
 
+/// What becomes of transparency: dropped, as transformers' processors do, or composited on white,
+/// as PIL's paste() with the alpha channel as mask.
+enum class Alpha { kDrop, kWhite };
 struct ImageLimits {
   int64_t max_side = 65535, max_pixels = 64'000'000;
   uint64_t max_bytes = 256u << 20;
   bool follow_symlinks = false;  // a link below the image root may lead out of it
+  Alpha alpha = Alpha::kDrop;
 };
 struct ImageHeader {
   std::string kind;               // png, jpeg, webp, bmp, tiff, gif
   int64_t width = 0, height = 0;  // as stored, before EXIF rotation
   int orientation = 1;            // EXIF 1..8
+  bool turned = false;            // its decoder turns the pixels by it
+  bool transparent = false;       // an alpha channel or a transparent colour, where PIL has one
   int64_t beside = 0;             // bytes that its decoder holds beside the pixels as 8-bit RGB
   bool deep_grey = false;         // 16 bits of grey, of which what is above 255 becomes white
 };
@@ -35,6 +43,17 @@ struct RgbImage {
 /// From magic bytes, never from the name. Throws kInput: not an image, unsupported kind, over a
 /// limit.
 ImageHeader read_image_header(std::string_view bytes, const std::string& where,
+                              const ImageLimits& limits = {});
+/// An image file of which only the beginning is in memory. `read` gives the bytes at an offset,
+/// fewer at the end of the file, until it is called again.
+struct ImageBytes {
+  std::string_view head;
+  uint64_t size = 0;
+  std::function<std::string_view(uint64_t at, uint64_t bytes)> read;
+};
+/// The same. The chunks of a PNG, which may follow the pixels, are read one by one; kInput where
+/// the header of another kind does not end in `head`.
+ImageHeader read_image_header(const ImageBytes& file, const std::string& where,
                               const ImageLimits& limits = {});
 /// Throws kInput for a cut or damaged file (decoder warnings count). Built without OpenCV: kUsage,
 /// naming `lft prepare`.

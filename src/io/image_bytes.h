@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace lft::io {
@@ -18,8 +19,29 @@ inline std::string_view slice(std::string_view bytes, uint64_t at, uint64_t size
 /// The first number of an entry (BYTE, SHORT or LONG) in the first directory of a TIFF or EXIF
 /// block.
 std::optional<uint32_t> tiff_tag(std::string_view tiff, uint32_t tag);
+/// The bytes of an entry of any type, where there is one; empty where they are not all there.
+std::optional<std::string_view> tiff_value(std::string_view tiff, uint32_t tag);
+/// Where the first directory ends; nothing where its beginning is not there.
+std::optional<uint64_t> tiff_directory_end(std::string_view tiff);
+constexpr uint32_t kOrientationTag = 0x0112;
+
+/// What PIL sees in the 32 bits of a BMP's pixel: the byte of each channel; alpha -1 where it has
+/// none. known false: bit fields that PIL refuses.
+struct BmpFields {
+  int red = 2, green = 1, blue = 0, alpha = -1;
+  bool known = true;
+};
+BmpFields bmp_fields(std::string_view bmp);
+
 /// Orientation 1..8 as PIL's exif_transpose sees it: the EXIF tag where it is present, else the XMP
-/// property, else 1. Either may be empty.
+/// property, else 1. Either may be empty. A tag of type BYTE, ASCII or UNDEFINED is present and
+/// says nothing, and an EXIF block that is no TIFF hides the XMP.
 int orientation_of(std::string_view exif, std::string_view xmp);
+/// What ImageMagick and exiv2 write into a PNG's text "Raw profile type exif": an EXIF block in hex
+/// after three lines. Empty where it is not hex.
+std::string decode_raw_profile(std::string_view text);
+/// A zlib stream, as PIL reads it from a PNG's texts: what is there of a cut one. Nothing where it
+/// is damaged or longer than 1 MiB.
+std::optional<std::string> inflate_text(std::string_view stream);
 
 }  // namespace lft::io

@@ -9,13 +9,22 @@ namespace lft::io {
 
 /// Each throws kInput for a cut or damaged file. libjpeg's warnings and libpng's CRC errors count
 /// as damage. `room`: of the result, at least so many bytes; the pixels come first.
-RgbImage decode_jpeg(std::string_view bytes, const std::string& where, size_t room = 0);
+RgbImage decode_jpeg(std::string_view bytes, const std::string& where, size_t room);
 /// The size, and what decode_jpeg would throw. Reads every byte, but makes an eighth of the pixels.
 ImageSize check_jpeg(std::string_view bytes, const std::string& where);
-RgbImage decode_png(std::string_view bytes, const std::string& where, size_t room = 0);
-/// WebP, BMP and TIFF.
+RgbImage decode_png(std::string_view bytes, const ImageHeader& header, const std::string& where,
+                    size_t room, Alpha alpha);
+RgbImage decode_bmp(std::string_view bytes, const ImageHeader& header, const std::string& where,
+                    size_t room, Alpha alpha);
+/// WebP and TIFF.
 RgbImage decode_with_opencv(std::string_view bytes, const ImageHeader& header,
-                            const std::string& where, size_t room = 0);
+                            const std::string& where, size_t room, Alpha alpha);
+
+/// A channel's value composited on white, as PIL's paste() with the alpha channel as mask.
+inline uint8_t on_white(uint8_t value, uint8_t alpha) {
+  const int mixed = value * alpha + 255 * (255 - alpha) + 128;
+  return static_cast<uint8_t>(((mixed >> 8) + mixed) >> 8);
+}
 
 /// Names with the versions that were compiled against.
 std::string jpeg_library();

@@ -89,12 +89,9 @@ void spread_rows(RgbImage& image, int64_t side, int64_t left, int64_t top,
   image.width = image.height = side;
 }
 
-/// libtiff turns an image by its orientation; the other decoders leave that to us.
-bool is_turned(const ImageHeader& header) { return header.kind == "tiff"; }
-
 /// The decoder found the size that the header told and that was bounded.
 void check_size(const ImageSize& size, const ImageHeader& header, const std::string& where) {
-  const bool swaps = is_turned(header) && swaps_axes(header.orientation);
+  const bool swaps = header.turned && swaps_axes(header.orientation);
   if (size.width == (swaps ? header.height : header.width) &&
       size.height == (swaps ? header.width : header.height))
     return;
@@ -105,10 +102,11 @@ void check_size(const ImageSize& size, const ImageHeader& header, const std::str
 
 /// As stored, `room` bytes or more.
 RgbImage decode_stored(std::string_view bytes, const ImageHeader& header, const std::string& where,
-                       size_t room) {
+                       size_t room, Alpha alpha) {
   RgbImage image = header.kind == "jpeg"  ? decode_jpeg(bytes, where, room)
-                   : header.kind == "png" ? decode_png(bytes, where, room)
-                                          : decode_with_opencv(bytes, header, where, room);
+                   : header.kind == "png" ? decode_png(bytes, header, where, room, alpha)
+                   : header.kind == "bmp" ? decode_bmp(bytes, header, where, room, alpha)
+                                          : decode_with_opencv(bytes, header, where, room, alpha);
   check_size({image.width, image.height}, header, where);
   return image;
 }
@@ -126,16 +124,17 @@ std::string image_libraries() {
 
 RgbImage decode_image(std::string_view bytes, const std::string& where, const ImageLimits& limits) {
   const ImageHeader header = read_image_header(bytes, where, limits);
-  RgbImage image = decode_stored(bytes, header, where, /*room=*/0);
-  return is_turned(header) ? image : turn(std::move(image), header.orientation);
+  RgbImage image = decode_stored(bytes, header, where, /*room=*/0, limits.alpha);
+  return header.turned ? image : turn(std::move(image), header.orientation);
 }
 
 RgbImage decode_square(std::string_view bytes, const std::string& where,
                        const std::array<uint8_t, 3>& background, const ImageLimits& limits) {
   const ImageHeader header = read_image_header(bytes, where, limits);
   const int64_t side = std::max(header.width, header.height);
-  RgbImage image = decode_stored(bytes, header, where, static_cast<size_t>(3 * side * side));
-  const Turn turn = turn_of(is_turned(header) ? 1 : header.orientation);
+  RgbImage image =
+      decode_stored(bytes, header, where, static_cast<size_t>(3 * side * side), limits.alpha);
+  const Turn turn = turn_of(header.turned ? 1 : header.orientation);
   // Where the turned image begins, and what the stored one begins with to come to lie there.
   const int64_t shown_left = (side - (turn.swaps ? image.height : image.width)) / 2,
                 shown_top = (side - (turn.swaps ? image.width : image.height)) / 2,

@@ -82,16 +82,18 @@ uint8_t narrow(uint16_t value, bool clips) {
 /// Grey, BGR or BGRA of 8 or 16 bits to RGB. 16-bit grey is cut off at 255, 16-bit colour keeps its
 /// high byte: what PIL does.
 template <typename Value>
-void copy_rgb(const cv::Mat& from, Pixels* rgb) {
+void copy_rgb(const cv::Mat& from, Alpha alpha, Pixels* rgb) {
   const int channels = from.channels();
-  const bool grey = channels < 3;
+  const bool grey = channels < 3, mixes = channels == 4 && alpha == Alpha::kWhite;
   size_t at = 0;
   for (int y = 0; y < from.rows; ++y) {
     const Value* pixel = from.ptr<Value>(y);
     for (int x = 0; x < from.cols; ++x, pixel += channels) {
       for (int c = 0; c < 3; ++c) {
         const Value value = pixel[grey ? 0 : 2 - c];
-        (*rgb)[at++] = sizeof(Value) == 1 ? static_cast<uint8_t>(value) : narrow(value, grey);
+        const uint8_t narrowed =
+            sizeof(Value) == 1 ? static_cast<uint8_t>(value) : narrow(value, grey);
+        (*rgb)[at++] = mixes ? on_white(narrowed, static_cast<uint8_t>(pixel[3])) : narrowed;
       }
     }
   }
@@ -102,35 +104,9 @@ void copy_rgb(const cv::Mat& from, Pixels* rgb) {
          "convert it, for example to PNG");
 }
 
-/// Uncompressed rows of 1, 4, 8, 24 or 32 bits a pixel: where OpenCV and PIL agree to the bit. All
-/// rows must be there.
-void check_bmp(std::string_view bytes, const ImageHeader& header, const std::string& where) {
-  constexpr uint32_t kOldHeader = 12, kUncompressed = 0, kBitFields = 3;
-  const auto number = [&](uint64_t at, int size) {
-    return number_at(bytes, at, size, false).value_or(0);
-  };
-  const bool old = number(14, 4) == kOldHeader;
-  const uint32_t bits = number(old ? 24 : 28, 2), compression = old ? kUncompressed : number(30, 4);
-  const bool usual_masks =
-      number(54, 4) == 0xff0000 && number(58, 4) == 0xff00 && number(62, 4) == 0xff;
-  const bool plain =
-      compression == kUncompressed || (compression == kBitFields && bits == 32 && usual_masks);
-  const bool known = bits == 1 || bits == 4 || bits == 8 || bits == 24 || bits == 32;
-  if (!known || !plain)
-    throw_unsupported(where, "a BMP of " + std::to_string(bits) + " bits, compression " +
-                                 std::to_string(compression));
-  const uint64_t row_bytes = (static_cast<uint64_t>(header.width) * bits + 31) / 32 * 4;
-  const uint64_t needed = number(10, 4) + row_bytes * static_cast<uint64_t>(header.height);
-  if (bytes.size() < needed) {
-    throw_damaged_image(
-        "bmp", where,
-        std::to_string(bytes.size()) + " bytes, and the pixels end at " + std::to_string(needed));
-  }
-}
-
 /// Grey (1, 8, 16 bits), palette and RGB without alpha: where libtiff's and PIL's pixels are the
-/// same.
-void check_tiff(std::string_view bytes, const std::string& where) {
+/// same, and so is the orientation.
+void check_tiff(std::string_view bytes, const ImageHeader& header, const std::string& where) {
   constexpr uint32_t kBits = 258, kPhotometric = 262, kExtraSamples = 338, kSampleFormat = 339;
   constexpr uint32_t kBlackIsZero = 1, kPalette = 3, kYCbCr = 6;
   const uint32_t bits = tiff_tag(bytes, kBits).value_or(1),
@@ -143,6 +119,10 @@ void check_tiff(std::string_view bytes, const std::string& where) {
   if (!known || tiff_tag(bytes, kSampleFormat).value_or(1) != 1)
     throw_unsupported(where,
                       "a TIFF of " + std::to_string(bits) + " bits, or not of whole numbers");
+  const uint32_t stored = tiff_tag(bytes, kOrientationTag).value_or(1);
+  const bool is_one = stored >= 1 && stored <= 8;
+  if (header.turned && header.orientation != static_cast<int>(is_one ? stored : 1))
+    throw_unsupported(where, "a TIFF whose orientation is not of type SHORT");
 }
 
 }  // namespace
@@ -150,9 +130,8 @@ void check_tiff(std::string_view bytes, const std::string& where) {
 std::string opencv_library() { return "OpenCV " CV_VERSION; }
 
 RgbImage decode_with_opencv(std::string_view bytes, const ImageHeader& header,
-                            const std::string& where, size_t room) {
-  if (header.kind == "bmp") check_bmp(bytes, header, where);
-  if (header.kind == "tiff") check_tiff(bytes, where);
+                            const std::string& where, size_t room, Alpha alpha) {
+  if (header.kind == "tiff") check_tiff(bytes, header, where);
   const Hush hush;
   cv::Mat decoded;
   try {
@@ -166,8 +145,8 @@ RgbImage decode_with_opencv(std::string_view bytes, const ImageHeader& header,
   if (decoded.depth() != CV_8U && decoded.depth() != CV_16U)
     throw_unsupported(where, "pixels of an odd type");
   RgbImage image{decoded.cols, decoded.rows, Pixels(std::max(room, 3 * decoded.total()))};
-  decoded.depth() == CV_8U ? copy_rgb<uint8_t>(decoded, &image.rgb_hwc)
-                           : copy_rgb<uint16_t>(decoded, &image.rgb_hwc);
+  decoded.depth() == CV_8U ? copy_rgb<uint8_t>(decoded, alpha, &image.rgb_hwc)
+                           : copy_rgb<uint16_t>(decoded, alpha, &image.rgb_hwc);
   return image;
 }
 

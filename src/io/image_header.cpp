@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 #include <string_view>
 
 #include "kernels/common/error.h"
@@ -26,7 +27,95 @@ uint32_t need(Bytes bytes, uint64_t at, int size, bool big, const std::string& w
   return *value;
 }
 
-ImageHeader png_header(Bytes bytes, const std::string& where) {
+/// What a PNG's chunks say of its orientation, by keyword, the last of each, as PIL keeps them.
+struct PngTexts {
+  std::optional<std::string> exif, raw_profile;
+  std::string xmp;
+
+  int orientation() const {
+    if (exif) return orientation_of(*exif, xmp);
+    return orientation_of(raw_profile ? decode_raw_profile(*raw_profile) : "", xmp);
+  }
+  /// `data` of a chunk whose keyword is one of these.
+  void add(const std::string& type, Bytes keyword, Bytes data) {
+    std::string text(data);
+    if (type == "zTXt") {
+      if (data.empty() || data[0] != 0) return;  // PIL refuses another method
+      text = inflate_text(data.substr(1)).value_or("");
+    } else if (type == "iTXt") {
+      const std::optional<std::string> value = international(data);
+      if (!value) return;
+      text = *value;
+    }
+    if (keyword == kXmp) xmp = text;
+    if (keyword == kRawProfile) raw_profile = text;
+    if (keyword == kExif && type == "tEXt") exif = text;
+  }
+
+  static constexpr Bytes kXmp = "XML:com.adobe.xmp", kRawProfile = "Raw profile type exif",
+                         kExif = "exif";
+
+ private:
+  /// Compressed or not, after a language and a translated keyword.
+  static std::optional<std::string> international(Bytes data) {
+    const size_t language = data.find('\0', 2),
+                 keyword = language == Bytes::npos ? language : data.find('\0', language + 1);
+    if (keyword == Bytes::npos) return std::nullopt;
+    const Bytes text = data.substr(keyword + 1);
+    if (data[0] == 0) return std::string(text);
+    return data[1] == 0 ? inflate_text(text) : std::nullopt;
+  }
+};
+
+/// Walks the chunks as PIL reads them: to IEND, or to the second frame of an animation.
+class PngChunks {
+ public:
+  explicit PngChunks(const ImageBytes& file) : file_(file) {}
+  void read() {
+    for (uint64_t at = 8;;) {
+      const Bytes head = file_.read(at, 8);
+      const auto length = number_at(head, 0, 4, true);
+      if (head.size() < 8) return;
+      const std::string type(head.substr(4));
+      if (type == "IEND" || (type == "fcTL" && pixels_ && frames_ > 1)) return;
+      add(type, at + 8, *length);
+      at += uint64_t{12} + *length;
+    }
+  }
+  int orientation() const { return texts_.orientation(); }
+  bool has_transparent_colour() const { return transparent_; }
+
+ private:
+  void add(const std::string& type, uint64_t at, uint64_t length) {
+    if (type == "IDAT") {
+      if (!pixels_ && frames_ > 0 && !frame_) ++frames_;  // a first image that is no frame
+      pixels_ = true;
+    }
+    frame_ |= type == "fcTL";
+    if (type == "acTL") frames_ = number_at(file_.read(at, 4), 0, 4, true).value_or(0);
+    transparent_ |= type == "tRNS" && !pixels_;
+    if (type == "eXIf") texts_.exif = std::string("Exif\0\0", 6) + text(at, length);
+    if (type != "tEXt" && type != "zTXt" && type != "iTXt") return;
+    constexpr uint64_t kMostKeyword = 32;  // longer than those that count
+    const std::string begin = text(at, std::min(length, kMostKeyword));
+    const std::string keyword = begin.substr(0, begin.find('\0'));
+    if (keyword != PngTexts::kXmp && keyword != PngTexts::kRawProfile && keyword != PngTexts::kExif)
+      return;
+    const uint64_t skipped = std::min<uint64_t>(keyword.size() + 1, length);
+    texts_.add(type, keyword, file_.read(at + skipped, length - skipped));
+  }
+  std::string text(uint64_t at, uint64_t length) const {
+    return std::string(file_.read(at, length));
+  }
+
+  const ImageBytes& file_;
+  PngTexts texts_;
+  uint64_t frames_ = 0;
+  bool pixels_ = false, frame_ = false, transparent_ = false;
+};
+
+ImageHeader png_header(const ImageBytes& file, const std::string& where) {
+  const Bytes bytes = file.head;
   if (slice(bytes, 12, 4) != "IHDR")
     bad_image(where, "damaged PNG", "no IHDR chunk at its beginning");
   ImageHeader header{.kind = "png",
@@ -34,18 +123,14 @@ ImageHeader png_header(Bytes bytes, const std::string& where) {
                      .height = need(bytes, 20, 4, true, where)};
   const uint32_t depth = number_at(bytes, 24, 1, true).value_or(0),
                  colour = number_at(bytes, 25, 1, true).value_or(0);
+  constexpr uint32_t kWithAlpha = 4;
   header.deep_grey = depth == 16 && colour == 0;
   if (header.deep_grey) header.beside = 2;
-  Bytes exif, xmp;
-  for (uint64_t at = 8; at + 12 <= bytes.size();) {
-    const uint64_t length = *number_at(bytes, at, 4, true);
-    const Bytes type = slice(bytes, at + 4, 4), data = slice(bytes, at + 8, length);
-    constexpr Bytes kXmp("XML:com.adobe.xmp\0", 18);
-    if (type == "eXIf") exif = data;
-    if (type == "iTXt" && data.substr(0, kXmp.size()) == kXmp) xmp = data;
-    at += 12 + length;
-  }
-  header.orientation = orientation_of(exif, xmp);
+  PngChunks chunks(file);
+  chunks.read();
+  header.orientation = chunks.orientation();
+  header.transparent =
+      !header.deep_grey && ((colour & kWithAlpha) != 0 || chunks.has_transparent_colour());
   return header;
 }
 
@@ -78,7 +163,8 @@ ImageHeader jpeg_header(Bytes bytes, const std::string& where) {
   constexpr Bytes kExif("Exif\0\0", 6), kXmp("http://ns.adobe.com/xap/1.0/\0", 29);
   constexpr uint32_t kStartOfScan = 0xda, kEndOfImage = 0xd9, kApp1 = 0xe1;
   ImageHeader header{.kind = "jpeg", .width = 0, .height = 0};
-  Bytes exif, xmp, frame;
+  Bytes xmp, frame;
+  std::string exif;
   bool many_scans = false;
   for (uint64_t at = 2;;) {
     if (need(bytes, at, 1, true, where) != 0xff)
@@ -98,8 +184,9 @@ ImageHeader jpeg_header(Bytes bytes, const std::string& where) {
       frame = data;
       many_scans = (marker & 3) == 2;
     }
-    if (marker == kApp1 && exif.empty() && data.substr(0, kExif.size()) == kExif) exif = data;
-    if (marker == kApp1 && data.substr(0, kXmp.size()) == kXmp) xmp = data;
+    if (marker == kApp1 && data.starts_with(kExif))  // a long one goes on in the next segment
+      exif += data.substr(exif.empty() ? 0 : kExif.size());
+    if (marker == kApp1 && data.starts_with(kXmp)) xmp = data.substr(kXmp.size());
     at += std::max(length, 2u);
   }
   if (many_scans) header.beside = coefficient_bytes(frame, header);
@@ -141,15 +228,20 @@ ImageHeader webp_header(Bytes bytes, const std::string& where) {
     bad_image(where, "the image is cut", std::to_string(bytes.size()) + " bytes",
               std::to_string(claimed) + " bytes");
   webp_size(bytes, where, &header);
+  constexpr uint32_t kXmpFlag = 0x04, kExifFlag = 0x08, kAlphaFlag = 0x10, kAlphaBit = 1u << 28;
+  const Bytes first = slice(bytes, 12, 4);
+  const uint32_t flags = first == "VP8X" ? need(bytes, 20, 1, false, where) : 0;
   Bytes exif, xmp;
-  for (uint64_t at = 12; at + 8 <= bytes.size();) {
-    const uint64_t length = *number_at(bytes, at + 4, 4, false);
+  for (uint64_t at = 12; at + 8 <= claimed;) {
+    const uint64_t length = need(bytes, at + 4, 4, false, where);
     const Bytes type = slice(bytes, at, 4), data = slice(bytes, at + 8, length);
-    if (type == "EXIF" && exif.empty()) exif = data;
-    if (type == "XMP " && xmp.empty()) xmp = data;
+    if (type == "EXIF" && exif.empty() && (flags & kExifFlag) != 0) exif = data;
+    if (type == "XMP " && xmp.empty() && (flags & kXmpFlag) != 0) xmp = data;
     at += 8 + length + length % 2;
   }
-  header.beside = slice(bytes, 12, 4) == "VP8 " ? 3 : 8;
+  header.beside = first == "VP8 " ? 3 : 8;
+  header.transparent = (flags & kAlphaFlag) != 0 ||
+                       (first == "VP8L" && (need(bytes, 21, 4, false, where) & kAlphaBit) != 0);
   header.orientation = orientation_of(exif, xmp);
   return header;
 }
@@ -165,21 +257,30 @@ ImageHeader bmp_header(Bytes bytes, const std::string& where) {
     const int64_t height = static_cast<int32_t>(need(bytes, 22, 4, false, where));
     header.height = height < 0 ? -height : height;  // negative: rows from the top down
   }
-  header.beside = 4;
+  const BmpFields fields = bmp_fields(bytes);
+  header.transparent = fields.alpha >= 0;
   return header;
 }
 
-ImageHeader tiff_header(Bytes bytes, const std::string& where) {
-  constexpr uint32_t kWidth = 256, kHeight = 257, kBits = 258, kOrientation = 274;
+/// Of a file that is cut after `bytes` an entry of its directory, or the XMP beside it, may be
+/// missing.
+ImageHeader tiff_header(const ImageBytes& file, const std::string& where) {
+  constexpr uint32_t kWidth = 256, kHeight = 257, kBits = 258, kXmp = 700;
+  const Bytes bytes = file.head;
   const auto width = tiff_tag(bytes, kWidth), height = tiff_tag(bytes, kHeight);
   if (!width || !height)
     bad_image(where, "damaged or cut TIFF", "no width and height in its first directory");
-  const uint32_t orientation = tiff_tag(bytes, kOrientation).value_or(1);
+  const auto tag = tiff_value(bytes, kOrientationTag), xmp = tiff_value(bytes, kXmp);
+  const bool has_tag = tag && !tag->empty();
+  if (file.size > bytes.size() &&
+      (tiff_directory_end(bytes).value_or(file.size) > bytes.size() || (xmp && xmp->empty())))
+    bad_image(where, "the image is cut", std::to_string(bytes.size()) + " bytes");
   return {.kind = "tiff",
           .width = *width,
           .height = *height,
-          .orientation = orientation >= 1 && orientation <= 8 ? static_cast<int>(orientation) : 1,
-          .beside = 7,  // OpenCV's matrix, and a strip, which may hold all of it
+          .orientation = orientation_of(bytes, xmp.value_or(Bytes())),
+          .turned = has_tag,  // libtiff knows nothing of XMP
+          .beside = 7,        // OpenCV's matrix, and a strip, which may hold all of it
           .deep_grey = tiff_tag(bytes, kBits) == 16U};
 }
 
@@ -203,13 +304,14 @@ ImageHeader tiff_header(Bytes bytes, const std::string& where) {
 }
 
 /// What its decoder holds is, but of a JPEG, told a pixel: no size is bounded yet.
-ImageHeader any_header(Bytes bytes, const std::string& where) {
-  if (bytes.starts_with("\x89PNG\r\n\x1a\n")) return png_header(bytes, where);
+ImageHeader any_header(const ImageBytes& file, const std::string& where) {
+  const Bytes bytes = file.head;
+  if (bytes.starts_with("\x89PNG\r\n\x1a\n")) return png_header(file, where);
   if (bytes.starts_with("\xff\xd8\xff")) return jpeg_header(bytes, where);
   if (bytes.starts_with("RIFF") && slice(bytes, 8, 4) == "WEBP") return webp_header(bytes, where);
   if (bytes.starts_with("BM")) return bmp_header(bytes, where);
   if (bytes.starts_with(Bytes("II*\0", 4)) || bytes.starts_with(Bytes("MM\0*", 4)))
-    return tiff_header(bytes, where);
+    return tiff_header(file, where);
   refuse_unknown(bytes, where);
 }
 
@@ -217,7 +319,18 @@ ImageHeader any_header(Bytes bytes, const std::string& where) {
 
 ImageHeader read_image_header(std::string_view bytes, const std::string& where,
                               const ImageLimits& limits) {
-  ImageHeader header = any_header(bytes, where);
+  return read_image_header(
+      {.head = bytes,
+       .size = bytes.size(),
+       .read = [bytes](uint64_t at, uint64_t size) { return slice(bytes, at, size); }},
+      where, limits);
+}
+
+ImageHeader read_image_header(const ImageBytes& file, const std::string& where,
+                              const ImageLimits& limits) {
+  ImageHeader header = any_header(file, where);
+  if (header.kind == "png" && header.transparent && limits.alpha == Alpha::kWhite)
+    header.beside = 4;
   const std::string size = std::to_string(header.width) + " x " + std::to_string(header.height);
   if (header.width < 1 || header.height < 1)
     bad_image(where, "damaged " + header.kind + " image", "a size of " + size);

@@ -63,6 +63,44 @@ TEST(MergeCommand, WritesTheFiguresAndOneLine) {
   }
 }
 
+/// A decoder's linear layer that is saved whole, with LoRA and a norm beside it: the merge is
+/// right, and one that leaves out any of the three is found.
+TEST(MergeCommand, AWholeDecoderLayerIsMergedAndLeavingItOutIsFound) {
+  const std::string layer = "language_model.model.layers.0.";
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    TempDir temp;
+    const std::string base = write_tiny_llava(temp.file("base"), {.dtype = dtype});
+    TinyAdapter adapter = adapter_in("d2");
+    adapter.full = {{"model.language_model.layers.0.self_attn.o_proj.weight", {32, 32}},
+                    {"model.language_model.layers.1.self_attn.o_proj.weight", {32, 32}},
+                    {"model.language_model.layers.0.mlp.up_proj.weight", {48, 32}},
+                    {"model.language_model.layers.1.mlp.up_proj.weight", {48, 32}}};
+    adapter.config["modules_to_save"] = {"o_proj", "up_proj"};
+    adapter.write(temp.file("adapter"));
+    run(cli::add_merge,
+        {"merge", "--adapter", temp.file("adapter"), "--model", base, "--out", temp.file("out")});
+    const cli::Probed want = cli::probe_folder(base, temp.file("adapter"));
+    const auto is_right = [&](const std::string& model) {
+      return cli::within(
+          cli::compare_logits(want.logits_kv, cli::probe_folder(model, "").logits_kv),
+          cli::rounding_bound(dtype));
+    };
+    EXPECT_TRUE(is_right(temp.file("out")));
+    const SafetensorsFile plain(base + "/model.safetensors"),
+        merged(temp.file("out") + "/model.safetensors");
+    for (const char* left_out : {"self_attn.o_proj", "mlp.up_proj", "self_attn.q_proj"}) {
+      StoredTensors tensors;
+      for (const auto& [name, info] : merged.tensors()) {
+        const SafetensorsFile& from = name == layer + left_out + ".weight" ? plain : merged;
+        tensors[name] = {info.dtype, info.shape, std::string(info.bytes, '\0')};
+        from.read(from.info(name), tensors[name].bytes.data());
+      }
+      write_safetensors(temp.file("out") + "/model.safetensors", tensors);
+      EXPECT_FALSE(is_right(temp.file("out"))) << left_out << " " << dtype_name(dtype);
+    }
+  }
+}
+
 TEST(MergeCommand, BaseMustBeFound) {
   TempDir temp;
   TinyAdapter adapter = adapter_in("d2");

@@ -4,6 +4,7 @@
 
 #include "hf/support.h"
 #include "src/hf/adapter/adapter_files.h"
+#include "src/hf/adapter/missing_layers.h"
 #include "src/hf/adapter/target_names.h"
 #include "src/hf/weights.h"
 #include "src/io/json.h"
@@ -131,9 +132,78 @@ TEST_F(Adapter, SavedWholeReplacesTheBase) {
     tensors.erase("base_model.model.model.multi_modal_projector.linear_2.bias");
   });
   adapter.config["modules_to_save"] = {"multi_modal_projector", "lm_head"};
-  refuses(adapter, "1 in modules_to_save without a tensor:\n      lm_head");
+  refuses(adapter, "1 missing of modules_to_save:\n      language_model.lm_head.weight");
+  // PEFT passes over what the model has not.
+  adapter.config["modules_to_save"] = {"multi_modal_projector", "blocks.63"};
+  EXPECT_NO_THROW(load(adapter.write(temp_.file("more"))));
   adapter.config["modules_to_save"] = nullptr;
   refuses(adapter, "4 unknown");
+}
+
+/// PEFT takes every module whose name ends in one of modules_to_save, within a word, too.
+TEST_F(Adapter, SavedWholeAreTheModulesWhoseNamesEndSo) {
+  TinyAdapter adapter = adapter_in("d2");
+  const std::string decoder = "model.language_model.", norm = "norm.weight";
+  adapter.full = {{decoder + norm, {32}}};
+  for (const char* layer : {"layers.0.", "layers.1."}) {
+    for (const char* name : {"input_layer", "post_attention_layer"})
+      adapter.full[decoder + layer + name + norm] = {32};
+  }
+  for (const char* name : {"pre_layr", "post_layer"}) {
+    for (const char* part : {"norm.weight", "norm.bias"})
+      adapter.full["model.vision_tower.vision_model." + std::string(name) + part] = {24};
+  }
+  adapter.config["modules_to_save"] = {"norm"};
+  Model model = load(adapter.write(temp_.file("norms")));
+  EXPECT_EQ(AdapterDir::open(temp_.file("norms")).full_tensors.size(), adapter.full.size());
+  refuses(adapter, "1 missing of modules_to_save", [&](StoredTensors& tensors) {
+    tensors.erase("base_model.model." + decoder + "layers.1.input_layer" + norm);
+  });
+}
+
+/// Loaded into a model whose decoder stays in its files, a whole weight is used all the same.
+TEST_F(Adapter, AWholeWeightTakesThePlaceOfOneInAFile) {
+  TinyAdapter adapter = adapter_in("d2");
+  for (const char* layer : {"layers.0.", "layers.1."})
+    adapter.full["model.language_model." + std::string(layer) + "self_attn.o_proj.weight"] = {32,
+                                                                                              32};
+  adapter.config["modules_to_save"] = {"o_proj"};
+  Model dense = load(adapter.write(temp_.file("a")));
+  const auto dir = std::make_shared<const ModelDir>(ModelDir::open(base_));
+  Model in_files = load_model(*dir, at::kFloat, at::kCPU, true, {.in_files = dir});
+  Model plain = load_model(*dir, at::kFloat, at::kCPU, true, {.in_files = dir});
+  load_adapter(in_files, AdapterDir::open(temp_.file("a")));
+  const at::Tensor want = logits_of(dense);
+  EXPECT_TRUE(logits_of(in_files).equal(want));
+  EXPECT_GT((want - logits_of(plain)).abs().max().item<float>(), 0.01f);
+}
+
+TEST_F(Adapter, LayersThatTargetModulesNamesAndTheFileLacksAreTold) {
+  const auto told = [&](const nlohmann::json& config) {
+    TinyAdapter adapter = adapter_in("d2");
+    for (const char* layer : {"0", "1"})
+      adapter.lora["model.language_model.layers." + std::string(layer) + ".mlp.up_proj"] = {32, 48};
+    adapter.config.update(config);
+    const AdapterDir dir =
+        AdapterDir::open(adapter.write(temp_.file("half-" + std::to_string(++number_))));
+    ::testing::internal::CaptureStderr();
+    warn_of_missing_layers(dir, ModelDir::open(base_).config);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const std::string text =
+      told({{"target_modules", {"q_proj", "v_proj", "down_proj", "up_proj", "linear_1", "fc1"}},
+            {"exclude_modules", ".*vision_tower.*_proj"}});
+  EXPECT_NE(text.find("names 4 layers without tensors in adapter_model.safetensors: "
+                      "vision_tower.vision_model.encoder.layers.1.mlp.fc1, "
+                      "language_model.model.layers.0.self_attn.v_proj, "
+                      "language_model.model.layers.0.mlp.down_proj, "
+                      "language_model.model.layers.1.self_attn.q_proj. "),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(told({{"target_modules", {"up_proj"}}}), "");
+  EXPECT_EQ(told({{"target_modules", nullptr}}), "");
+  // Of Python's regular expressions alone: nothing is said.
+  EXPECT_EQ(told({{"target_modules", ".*[[]q_proj"}}), "");
 }
 
 TEST_F(Adapter, RealConfigsPass) {
@@ -339,7 +409,7 @@ TEST_F(Adapter, SaveThenLoadIsTheSame) {
     const at::NoGradGuard no_grad;
     as_llava(model).multi_modal_projector->linear_2->bias.add_(0.5);
   }
-  const AdapterNotes notes{base_, base_fingerprint(ModelDir::open(base_)), "llava-v1", "crop"};
+  const AdapterNotes notes{base_, base_fingerprint(ModelDir::open(base_)), {"llava-v1", "crop"}};
   save_adapter(temp_.file("saved"), model, AdapterDir::open(temp_.file("a")).lora, {"projector"},
                notes);
 
@@ -347,8 +417,8 @@ TEST_F(Adapter, SaveThenLoadIsTheSame) {
   EXPECT_EQ(saved.base_model_name_or_path, base_);
   EXPECT_EQ(saved.notes.base_path, base_);
   EXPECT_EQ(saved.notes.base_fingerprint, notes.base_fingerprint);
-  EXPECT_EQ(saved.notes.template_name, "llava-v1");
-  EXPECT_EQ(saved.notes.image_fit, "crop");
+  EXPECT_EQ(saved.notes.input.template_name, "llava-v1");
+  EXPECT_EQ(saved.notes.input.image_fit, "crop");
   EXPECT_EQ(saved.lora.variant, "rslora");
   EXPECT_EQ(saved.full_tensors.size(), 4u);
   check_adapter_base(saved, ModelDir::open(base_));

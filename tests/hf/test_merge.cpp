@@ -81,7 +81,7 @@ TEST_F(Merge, PartsAreReadAndMergedLikeAnAdapter) {
   const AdapterDir dir = AdapterDir::open(parts);
   EXPECT_TRUE(dir.parts);
   EXPECT_TRUE(dir.lora_modules.empty());
-  EXPECT_EQ(dir.notes.template_name, "plain");
+  EXPECT_EQ(dir.notes.input.template_name, "plain");
   Model loaded = load_tiny(base);
   load_adapter(loaded, dir);
   EXPECT_TRUE(logits_of(loaded).equal(logits_of(model)));
@@ -196,15 +196,40 @@ TEST_F(Merge, TiedHeadStoredBesideFollowsTheEmbedding) {
 
 TEST_F(Merge, SideFilesComeAlong) {
   const std::string base = this->base();
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "processor_config.json",
-                           "chat_template.jinja", "generation_config.json"}) {
-    temp_.write(std::string("base/") + name, name);
+  const std::vector<std::string> kept = {"tokenizer.json",
+                                         "tokenizer_config.json",
+                                         "tokenizer.model",
+                                         "qwen.tiktoken",
+                                         "vocab.txt",
+                                         "processor_config.json",
+                                         "preprocessor_config.json",
+                                         "video_preprocessor_config.json",
+                                         "one_of_the_future_config.json",
+                                         "chat_template.jinja",
+                                         "additional_chat_templates/tool_use.jinja",
+                                         "processing_own.py",
+                                         "generation_config.json",
+                                         "LICENSE",
+                                         "LICENSE-weights.md",
+                                         "Notice.txt"},
+                                 left = {"pytorch_model.bin",   "pytorch_model.bin.index.json",
+                                         "consolidated.00.pth", "params.json",
+                                         "trainer_state.json",  "eval_results.json",
+                                         "lft_model.json.bak",  ".hidden.json",
+                                         "README.md",           "assets/picture.json"};
+  for (const auto& names : {kept, left}) {
+    for (const std::string& name : names) temp_.write("base/" + name, name);
   }
-  temp_.write("base/pytorch_model.bin", "not this");
+  // As in a snapshot of the hub's cache.
+  temp_.write("blob", "linked");
+  std::filesystem::create_symlink(temp_.file("blob"), base + "/special_tokens_map.json");
   merge_to_dir(base, adapter(), temp_.file("out"));
-  EXPECT_EQ(read_file(temp_.file("out") + "/tokenizer.json"), "tokenizer.json");
-  EXPECT_EQ(read_file(temp_.file("out") + "/chat_template.jinja"), "chat_template.jinja");
-  EXPECT_FALSE(path_exists(temp_.file("out") + "/pytorch_model.bin"));
+  for (const std::string& name : kept)
+    EXPECT_EQ(read_file(temp_.file("out") + "/" + name), name) << name;
+  for (const std::string& name : left) EXPECT_FALSE(path_exists(temp_.file("out") + "/" + name));
+  EXPECT_EQ(read_file(temp_.file("out") + "/special_tokens_map.json"), "linked");
+  EXPECT_TRUE(std::filesystem::is_regular_file(
+      std::filesystem::symlink_status(temp_.file("out") + "/special_tokens_map.json")));
 }
 
 TEST_F(Merge, OutputNeverTouchesAnInput) {
@@ -250,8 +275,8 @@ TEST_F(Merge, WrongBaseIsRefused) {
                {"projector"}, {base, base_fingerprint(ModelDir::open(base)), "plain", "pad"});
   merge_to_dir(base, temp_.file("saved"), temp_.file("out"));
   const AdapterNotes notes = read_model_notes(temp_.file("out"));
-  EXPECT_EQ(notes.template_name, "plain");
-  EXPECT_EQ(notes.image_fit, "pad");
+  EXPECT_EQ(notes.input.template_name, "plain");
+  EXPECT_EQ(notes.input.image_fit, "pad");
   EXPECT_EQ(notes.base_path, ModelDir::open(base).path);
   const std::string other = write_tiny_llava(temp_.file("other"), {.seed = 2});
   refuses(ErrorKind::kInput, "another base model", other, temp_.file("saved"), temp_.file("out2"));
@@ -267,8 +292,8 @@ TEST_F(Merge, AnAdapterWithoutNotesLeavesTheBasesStanding) {
   temp_.write("base/preprocessor_config.json", R"({"do_center_crop": true})");
   merge_to_dir(base, adapter(), temp_.file("out"));
   const AdapterNotes notes = read_model_notes(temp_.file("out"));
-  EXPECT_EQ(notes.template_name, "llava-hf");
-  EXPECT_EQ(notes.image_fit, "crop");
+  EXPECT_EQ(notes.input.template_name, "llava-hf");
+  EXPECT_EQ(notes.input.image_fit, "crop");
   EXPECT_EQ(read_file(temp_.file("out") + "/preprocessor_config.json"),
             R"({"do_center_crop": true})");
 }

@@ -2,11 +2,12 @@
 or names what it does not read."""
 
 import copy
+import re
 
 import pytest
 import torch
-from peft import LoHaConfig, LoraConfig, get_peft_model
-from safetensors.torch import load_file
+from peft import LoHaConfig, LoraConfig, get_peft_model, set_peft_model_state_dict
+from safetensors.torch import load_file, save_file
 from transformers import LlavaForConditionalGeneration
 
 from cases import LLM, PROJECTOR, ROWS, VISION
@@ -147,6 +148,7 @@ def foretells(peft, model_dir, adapter, unread=False):
         code=3 if listed else 0,
     )
     assert listed or "reads the adapter as it is" in done.stdout
+    assert "incomplete" not in done.stderr
     return listed
 
 
@@ -227,6 +229,46 @@ def test_it_is_read(name, model_dir, peer, images, tmp_path):
         )
         for line, other in zip(scored, merged):
             assert line["logprobs"] == pytest.approx(other["logprobs"], abs=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "patterns_of_names",
+        "patterns_of_expressions",
+        "patterns_beside_a_whole_projector",
+        "excluded_modules",
+        "some_layers",
+        "every_linear_layer",
+        "the_lm_head",
+    ],
+)
+def test_layers_without_tensors_are_those_that_peft_misses(name, model_dir, tmp_path):
+    checkpoint, options = READ[name]
+    adapter = tmp_path / "adapter"
+    config = LoraConfig(r=4, lora_alpha=6, task_type="CAUSAL_LM", **options)
+    peft = make(model_dir(checkpoint), adapter, config)
+    tensors = load_file(adapter / "adapter_model.safetensors")
+    layers = sorted({key.split(".lora_")[0] for key in tensors if ".lora_A." in key})
+    gone = [layer for layer in layers if "layers.0." in layer or "lm_head" in layer][-4:]
+    kept = {key: value for key, value in tensors.items() if key.split(".lora_")[0] not in gone}
+    save_file(kept, adapter / "adapter_model.safetensors")
+    missed = {
+        key.split(".lora_")[0]
+        for key in set_peft_model_state_dict(peft, kept).missing_keys
+        if ".lora_" in key
+    }
+    assert missed == set(gone)
+    stderr = lft(
+        "export", adapter, "--model", model_dir(checkpoint), "--target", "peft", "--check"
+    ).stderr
+    (told,) = [line for line in stderr.splitlines() if "the adapter is incomplete" in line]
+    named = re.search("safetensors: (.*?)[.] ", told).group(1).split(", ")
+
+    def ends(names):  # of which names of all versions are alike
+        return {re.sub(r".*(layers\.\d|lm_head)", r"\1", name) for name in names}
+
+    assert ends(named) == ends(gone) and len(named) == len(gone)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -6,6 +6,7 @@
 #include "models/lora/registry.h"
 #include "src/hf/adapter/adapter.h"
 #include "src/hf/adapter/adapter_files.h"
+#include "src/hf/file_weight.h"
 #include "src/hf/weights.h"
 
 namespace lft::hf {
@@ -178,14 +179,19 @@ void load_adapter(family::Model& model, const AdapterDir& dir) {
   const AdapterTensors tensors = read_adapter(dir, model->config);
   std::vector<lora::LinearSite> sites = lora::linear_sites(*model);
   check_not_injected(sites);
+  std::map<std::string, layers::Linear> stored;  // that have no memory for their weight
+  for (const lora::LinearSite& site : sites) {
+    if (site.layer->weight.is_meta()) stored.emplace(site.name + ".weight", site.layer);
+  }
   std::erase_if(sites,
                 [&](const lora::LinearSite& site) { return !tensors.lora.contains(site.name); });
   if (sites.size() + tensors.lora.count(kEmbedding) != tensors.lora.size())
     throw Error(ErrorKind::kInternal, "load_adapter: a linear layer is no site");
   check_rank(dir, sites);
   std::map<std::string, at::Tensor> parameters = model_parameters(*model);
-  for (const auto& [name, copy] : tensors.base_copies)
-    check_base_copy(copy, parameters.at(name), name, dir);
+  for (const auto& [name, copy] : tensors.base_copies) {
+    if (!parameters.at(name).is_meta()) check_base_copy(copy, parameters.at(name), name, dir);
+  }
   lora::inject_lora(sites, dir.lora, /*seed=*/0);
   for (lora::LinearSite& site : sites) copy_lora(site, tensors.lora.at(site.name));
   if (const auto embedding = tensors.lora.find(kEmbedding); embedding != tensors.lora.end()) {
@@ -198,7 +204,12 @@ void load_adapter(family::Model& model, const AdapterDir& dir) {
   // Trained whole means FP32 masters; held in the base's type they would be rounded.
   for (const auto& [name, tensor] : tensors.full) {
     at::Tensor& parameter = parameters.at(name);
-    parameter.set_data(tensor.to(parameter.device()));
+    if (const auto layer = stored.find(name); layer != stored.end()) {
+      const at::Tensor held = tensor.to(layer->second->device());
+      layer->second->store(c10::make_intrusive<HeldWeight>(held));
+    } else {
+      parameter.set_data(tensor.to(parameter.device()));
+    }
   }
 }
 

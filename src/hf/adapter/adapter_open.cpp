@@ -111,7 +111,6 @@ class KeyReader {
       : dir_(dir),
         file_(file),
         config_(config),
-        targets_(config.targets),
         family_(family_of(file)),
         ranks_(keys_of(config.rank_pattern), where + ": rank_pattern"),
         alphas_(keys_of(config.alpha_pattern), where + ": alpha_pattern") {}
@@ -119,8 +118,7 @@ class KeyReader {
   void read() {
     for (const auto& [name, info] : file_.tensors()) place(name, info);
     pair_up();
-    check_saved_modules();
-    const std::vector<Faults> faults = {unknown_, twice_, alone_, rank_, mistyped_, unsaved_};
+    const std::vector<Faults> faults = {unknown_, twice_, alone_, rank_, mistyped_};
     if (!any(faults)) return compare_targets();
     refuse(ErrorKind::kInput, "the adapter's tensors do not fit", file_.path(), describe(faults),
            "lora_A and lora_B of rank " + std::to_string(dir_.lora.rank) +
@@ -149,8 +147,10 @@ class KeyReader {
     if (!key.tensor.empty() && !declares(variant_, key.tensor))
       return unknown_.items.push_back(name + " (" + flag_of(key.tensor) + " is false)");
     const bool ties = dir_.ensures_tie && canonical == kHead + ".weight";
-    const bool saved =
-        key.kind.empty() && !is_lora_part(inner) && (ties || saves(dir_.modules_to_save, inner));
+    // No module that modules_to_save could name has it; PEFT reads it as it is.
+    const bool in_no_module = canonical.find('.') == std::string::npos;
+    const bool saved = key.kind.empty() && !is_lora_part(inner) &&
+                       (ties || in_no_module || saves(dir_.modules_to_save, inner));
     if (key.kind.empty() && !saved && is_table(canonical)) {  // save_embedding_layers
       key.kind = kBaseCopy;
       canonical = canonical.substr(0, canonical.rfind('.'));
@@ -217,15 +217,6 @@ class KeyReader {
     }
   }
 
-  void check_saved_modules() {
-    for (const std::string& module : dir_.modules_to_save) {
-      const bool found = std::any_of(
-          dir_.full_tensors.begin(), dir_.full_tensors.end(),
-          [&](const std::string& tensor) { return saves({module}, dir_.stored_names.at(tensor)); });
-      if (!found) unsaved_.items.push_back(module);
-    }
-  }
-
   /// A name of a target or a module, and the module that it is in any spelling; "" for a part of
   /// one.
   struct Spelled {
@@ -244,7 +235,8 @@ class KeyReader {
       for (const std::string& name : names) all.push_back({name, canonical_name(family_, name)});
       return all;
     };
-    const std::vector<Spelled> targets = spelled(targets_), adapted = spelled(adapted_);
+    const std::vector<std::string>& named = config_.rule.targets.names;
+    const std::vector<Spelled> targets = spelled(named), adapted = spelled(adapted_);
     std::vector<std::string> missing, extra;
     for (const Spelled& target : targets) {
       if (std::ranges::none_of(adapted, [&](const auto& each) { return target.names(each); }))
@@ -256,7 +248,7 @@ class KeyReader {
       if (std::ranges::none_of(targets, [&](const auto& each) { return each.names(module); }))
         extra.push_back(module.name);
     }
-    if (targets_.empty() || (missing.empty() && extra.empty())) return;
+    if (named.empty() || (missing.empty() && extra.empty())) return;
     warning(
         "target_modules of " + dir_.path + "/adapter_config.json contradicts the tensors: " +
         (missing.empty() ? "" : "no tensors of " + join_names(missing, kNamed)) +
@@ -268,7 +260,6 @@ class KeyReader {
   AdapterDir& dir_;
   const io::SafetensorsFile& file_;
   const PeftConfig& config_;
-  const std::vector<std::string>& targets_;
   const family::Family& family_;
   const PeftPatterns ranks_, alphas_;
   std::set<std::string> adapted_;  // as PEFT names them
@@ -276,8 +267,7 @@ class KeyReader {
   std::map<std::string, std::set<std::string>> modules_;  // by the name of an adapter's tensor
   Faults unknown_{"unknown", {}}, twice_{"stored twice, in two spellings", {}},
       alone_{"without the tensors that belong to them", {}},
-      rank_{"of another rank than adapter_config.json says", {}}, mistyped_{"of a wrong type", {}},
-      unsaved_{"in modules_to_save without a tensor", {}};
+      rank_{"of another rank than adapter_config.json says", {}}, mistyped_{"of a wrong type", {}};
 };
 
 void refuse_other_formats(const std::string& path) {
@@ -303,6 +293,16 @@ void refuse_other_formats(const std::string& path) {
          pickle ? "pickled adapters are not opened" : "the adapter has no weights", path,
          pickle ? "adapter_model.bin" : "no adapter_model.safetensors", kAdapterWeights,
          pickle ? "convert to safetensors: load with PEFT, then save_pretrained(NEW_DIR)" : kRetry);
+}
+
+void read_setting(const io::Json& json, const char* key, const std::string& file,
+                  std::string& setting) {
+  setting = io::json_string(json, key, file);
+}
+
+void read_setting(const io::Json& json, const char* key, const std::string& file,
+                  int64_t& setting) {
+  setting = io::json_int(json, key, 0, int64_t{1} << 28, file);
 }
 
 /// Whether LM head and embedding are saved whole and have the same bytes.
@@ -347,8 +347,9 @@ AdapterNotes read_notes(const std::string& file) {
   }
   notes.base_path = io::json_string(json, "base_path", file);
   notes.base_fingerprint = io::json_string(json, "base_fingerprint", file);
-  notes.template_name = io::json_string(json, "template", file);
-  notes.image_fit = io::json_string(json, "image_fit", file);
+  family::for_each_setting([&](const char* key, auto member) {
+    if (json.contains(key)) read_setting(json, key, file, notes.input.*member);
+  });
   if (json.contains("tokenizer") && json["tokenizer"].is_object()) {
     for (const auto& [part, hash] : json["tokenizer"].items())
       notes.tokenizer[part] = io::json_string(json["tokenizer"], part, file);
@@ -360,6 +361,10 @@ AdapterNotes read_notes(const std::string& file) {
 
 AdapterNotes read_model_notes(const std::string& model_path) {
   return read_notes(model_path + "/" + kModelNotes);
+}
+
+AdapterNotes training_notes(const AdapterDir& dir, const ModelDir& base) {
+  return dir.notes.input.template_name.empty() ? read_model_notes(base.path) : dir.notes;
 }
 
 std::string AdapterDir::weights() const {
@@ -381,7 +386,7 @@ AdapterDir AdapterDir::open(const std::string& path) {
   dir.base_model_name_or_path = config.base_model_name_or_path;
   dir.inference_mode = config.inference_mode;
   dir.ensures_tie = config.ensures_tie;
-  dir.named_by_pattern = config.targets_pattern;
+  dir.named_by_pattern = !config.rule.targets.expression.empty();
   dir.notes = read_notes(path + "/" + kAdapterNotes);
   const io::SafetensorsFile file(weights);
   KeyReader(dir, file, config, config_file).read();

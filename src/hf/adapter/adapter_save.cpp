@@ -35,11 +35,13 @@ lora::NamedTensors saved_tensors(const lora::Variant& variant, layers::LinearAda
 }  // namespace
 
 std::string notes_text(const AdapterNotes& notes) {
-  return pretty_json({{"base_path", notes.base_path},
-                      {"base_fingerprint", notes.base_fingerprint},
-                      {"template", notes.template_name},
-                      {"image_fit", notes.image_fit},
-                      {"tokenizer", notes.tokenizer}});
+  io::Json json = {{"base_path", notes.base_path},
+                   {"base_fingerprint", notes.base_fingerprint},
+                   {"tokenizer", notes.tokenizer}};
+  family::for_each_setting([&](const char* key, auto member) {
+    if (family::is_set(notes.input.*member)) json[key] = notes.input.*member;
+  });
+  return pretty_json(json);
 }
 
 void save_adapter(const std::string& path, family::Model& model, const lora::LoraOptions& lora,
@@ -54,10 +56,15 @@ void save_adapter(const std::string& path, family::Model& model, const lora::Lor
   }
   const std::map<std::string, at::Tensor> parameters = model_parameters(*model);
   for (const std::string& scope : full) {
-    for (const std::string& module : saved_modules(scope, model->config))
-      contents.modules_to_save.push_back(module);
+    std::vector<std::string> saved;
     for (const auto& [name, parameter] : parameters) {
-      if (lora::scope_of(name) == scope) contents.full[name] = master(parameter);
+      if (lora::scope_of(name) != scope) continue;
+      contents.full[name] = master(parameter);
+      saved.push_back(model->config.family->whole_name(name));
+    }
+    for (const std::string& module : saved_modules(scope, model->config)) {
+      const auto has = [&](const std::string& name) { return saves({module}, name); };
+      if (std::ranges::any_of(saved, has)) contents.modules_to_save.push_back(module);
     }
   }
   write_adapter(path, contents, model->config);

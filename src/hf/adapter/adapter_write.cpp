@@ -91,7 +91,7 @@ void write_adapter(const std::string& path, const AdapterContents& contents,
   const Dialect whole = dialect == Dialect::kEvery ? Dialect::kD3 : dialect;
   for (const auto& [name, tensor] : full)
     tensors[kPeftPrefix + spelled(family, name, whole)] = tensor;
-  config.targets = names_of(family, modules, dialect);
+  config.rule.targets.names = names_of(family, modules, dialect);
   name_own(family, contents.lora, dialect, config);
   io::write_dir_atomic(path, [&](const std::string& out) {
     write_tensors(out + "/" + kAdapterWeights, tensors);
@@ -99,7 +99,8 @@ void write_adapter(const std::string& path, const AdapterContents& contents,
     io::write_file_atomic(out + "/" + kAdapterNotes, notes_text(contents.notes));
     io::write_file_atomic(
         out + "/README.md",
-        adapter_readme(rank_text(contents.lora), config.modules_to_save, contents.notes, model));
+        adapter_readme(rank_text(contents.lora), config.modules_to_save, contents.notes, model,
+                       io::absolute_path(contents.folder.empty() ? path : contents.folder)));
   });
 }
 

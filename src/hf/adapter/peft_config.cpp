@@ -120,6 +120,32 @@ std::vector<std::string> module_list(const io::Json& json, const std::string& ke
   return names;
 }
 
+PeftNames names_or_expression(const io::Json& json, const std::string& key,
+                              const std::string& where) {
+  if (json.contains(key) && json[key].is_string())
+    return {.names = {}, .expression = json[key].get<std::string>()};
+  return {.names = module_list(json, key, where), .expression = {}};
+}
+
+/// A list of names, or a string that is one.
+std::vector<std::string> names_or_one(const io::Json& json, const std::string& key,
+                                      const std::string& where) {
+  const PeftNames given = names_or_expression(json, key, where);
+  return given.expression.empty() ? given.names : std::vector<std::string>{given.expression};
+}
+
+std::vector<int64_t> layer_numbers(const io::Json& json, const std::string& where) {
+  const io::Json given = json.value("layers_to_transform", io::Json());
+  std::vector<int64_t> layers;
+  for (const io::Json& layer : given.is_number() ? io::Json::array({given}) : given) {
+    if (!layer.is_number_integer())
+      refuse(ErrorKind::kInput, "a field has a wrong type", where + ": layers_to_transform",
+             shown(given), "a number of a layer, or a list of them");
+    layers.push_back(layer.get<int64_t>());
+  }
+  return layers;
+}
+
 /// The values of a pattern, each from `low` to `high`; empty where the key is absent.
 template <class T>
 std::map<std::string, T> by_pattern(const io::Json& json, const std::string& key, T low, T high,
@@ -183,10 +209,10 @@ PeftConfig parse_peft_config(const io::Json& json, const std::string& where) {
   config.rank_pattern = by_pattern<int64_t>(json, "rank_pattern", 1, 65536, where);
   config.alpha_pattern = by_pattern<double>(json, "alpha_pattern", 1e-12, 1e9, where);
   config.modules_to_save = module_list(json, "modules_to_save", where);
-  if (const auto targets = json.find("target_modules"); targets != json.end()) {
-    config.targets_pattern = targets->is_string();
-    if (!config.targets_pattern) config.targets = module_list(json, "target_modules", where);
-  }
+  config.rule = {.targets = names_or_expression(json, "target_modules", where),
+                 .excluded = names_or_expression(json, "exclude_modules", where),
+                 .layers = layer_numbers(json, where),
+                 .layer_lists = names_or_one(json, "layers_pattern", where)};
   if (const auto base = json.find("base_model_name_or_path");
       base != json.end() && !base->is_null()) {
     config.base_model_name_or_path = io::json_string(json, "base_model_name_or_path", where);
@@ -210,7 +236,7 @@ std::string peft_config_text(const PeftConfig& config) {
       {"r", config.lora.rank},
       {"rank_pattern", config.rank_pattern},
       {"revision", nullptr},
-      {"target_modules", config.targets},
+      {"target_modules", config.rule.targets.names},
       {"task_type", "CAUSAL_LM"},
   };
   for (const auto& [pattern, value] : config.alpha_pattern)

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/lora/inject.h"
+#include "src/hf/adapter/peft_targets.h"
 
 namespace lft::hf {
 
@@ -14,8 +15,7 @@ struct PeftConfig {
   lora::LoraOptions lora;
   std::string base_model_name_or_path;
   std::vector<std::string> modules_to_save;
-  std::vector<std::string> targets = {};  // target_modules, where that is a list of names
-  bool targets_pattern = false;           // it is an expression
+  PeftTargetRule rule = {};
   bool inference_mode = true;
   bool ensures_tie = false;  // ensure_weight_tying
   /// Other ranks and alphas: by regular expressions, of which the first that matches the end of a

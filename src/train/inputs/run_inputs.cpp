@@ -4,6 +4,7 @@
 #include "models/ops/weight/fp8.h"
 #include "src/base/text.h"
 #include "src/checkpoint/checkpoint.h"
+#include "src/hf/adapter/missing_layers.h"
 #include "src/train/inputs/init_adapter.h"
 #include "src/train/inputs/init_checkpoint.h"
 #include "src/train/inputs/model_shapes.h"
@@ -97,7 +98,9 @@ void open_init(const recipe::Recipe& recipe, const std::vector<lora::LinearSite>
            "lora.targets, or parts or a checkpoint of a run that trained the same",
            "remove lora.init_from, or name such a folder");
   }
+  hf::check_adapter_base(*model->init_from, model->dir);
   check_init_adapter(*model->init_from, recipe, sites);
+  hf::warn_of_missing_layers(*model->init_from, model->dir.config);
   if (hf::unties(*model->init_from, model->dir.config)) {
     refuse(ErrorKind::kInput,
            "the adapter unties the LM head from the embedding, which lft trains as one",
@@ -139,7 +142,8 @@ RunInputs open_inputs(const recipe::Recipe& asked, bool resume, bool writes) {
   inputs.model.dir = recipe.model.init == "random" ? hf::ModelDir::config_only(recipe.model.path)
                                                    : hf::ModelDir::open(recipe.model.path);
   inputs.config = inputs.model.dir.config;
-  if (const std::string chosen = settle_data(recipe, inputs.config); !chosen.empty())
+  if (const std::string chosen = settle_data(recipe, recipe.model.path, inputs.config);
+      !chosen.empty())
     inputs.notices.push_back(chosen);
   std::unique_ptr<text::Tokenizer> tokenizer = text::Tokenizer::load(
       recipe.model.path);  // before the device is opened and threads start: it may fork a probe
@@ -196,6 +200,8 @@ RunInputs open_inputs(const recipe::Recipe& asked, bool resume, bool writes) {
     open_init(recipe, sites, &inputs.model, &inputs.notices);
   }
   inputs.data = open_run_data(recipe, inputs.config, std::move(tokenizer), &inputs.notices);
+  if (inputs.model.init_from)
+    hf::check_adapter_tokenizer(*inputs.model.init_from, inputs.data.encode.tokenizer_parts);
   inputs.max_tokens = inputs.data.encode.max_tokens;
   inputs.sources = source_shares(recipe, *inputs.data.train);
   inputs.rows = data::epoch_size({.sources = inputs.sources}, inputs.data.train->size());

@@ -5,9 +5,12 @@
 #include <filesystem>
 
 #include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/tensor_file.h"
 #include "src/hf/adapter/adapter.h"
+#include "src/hf/weights.h"
 #include "src/io/json.h"
 #include "src/train/inputs/run_inputs.h"
+#include "src/train/run/check.h"
 #include "src/train/run/trainer.h"
 #include "support/expect_error.h"
 #include "train/run_files.h"
@@ -169,6 +172,30 @@ TEST(Trainer, StartsFromAnAdapterAndSaysWhatDoesNotFit) {
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "begins from the base's own weights", open_inputs(other));
 }
 
+/// As lft generate refuses them beside each other.
+TEST(Trainer, AnAdapterOfAnotherBaseOrTokenizerIsNoStart) {
+  const test::TinyRun run, stranger;
+  ASSERT_EQ(train::train(run.recipe("first")), 0);
+  Recipe second = run.recipe("second");
+  second.lora.init_from = run.dir().file("first/adapter");
+  EXPECT_NO_THROW(open_inputs(second));
+
+  auto moved = checkpoint::read_tensor_file(run.model() + "/model.safetensors");
+  moved.begin()->second = moved.begin()->second + 0.5;  // of the same shapes
+  write_tensors(stranger.model() + "/model.safetensors", moved);
+  Recipe other = second;
+  other.model.path = stranger.model();
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "trained on another base model", open_inputs(other));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "trained on another base model", train::train(other));
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "trained on another base model", train::check(other));
+
+  const std::string notes = second.lora.init_from + "/lft_adapter.json";
+  Json changed = Json::parse(test::slurp(notes));
+  for (auto& [part, hash] : changed["tokenizer"].items()) hash = "another";
+  run.dir().write("first/adapter/lft_adapter.json", changed.dump());
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "trained with another tokenizer", open_inputs(second));
+}
+
 TEST(Trainer, TrainsEverythingIntoAModelDirectory) {
   const test::TinyRun run;
   Recipe recipe = run.recipe("out");
@@ -176,8 +203,8 @@ TEST(Trainer, TrainsEverythingIntoAModelDirectory) {
   ASSERT_EQ(train::train(recipe), 0);
   EXPECT_FALSE(std::filesystem::exists(recipe.output_dir + "/adapter"));
   const AdapterNotes notes = read_model_notes(recipe.output_dir + "/model");
-  EXPECT_EQ(notes.template_name, "llava-hf");
-  EXPECT_EQ(notes.image_fit, "pad");
+  EXPECT_EQ(notes.input.template_name, "llava-hf");
+  EXPECT_EQ(notes.input.image_fit, "pad");
   EXPECT_EQ(notes.base_path, run.model());
   Recipe again = run.recipe("again");
   again.model.path = recipe.output_dir + "/model";

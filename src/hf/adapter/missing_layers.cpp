@@ -1,0 +1,85 @@
+#include "src/hf/adapter/missing_layers.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "models/family/scopes.h"
+#include "src/base/errors.h"
+#include "src/base/log.h"
+#include "src/base/text.h"
+#include "src/hf/adapter/adapter_files.h"
+#include "src/hf/adapter/peft_config.h"
+
+namespace lft::hf {
+namespace {
+
+using Spelling = std::function<std::string(const std::string&)>;
+
+/// How the adapter's file spells canonical names of modules, which is how target_modules means
+/// them; null where the file mixes spellings.
+Spelling spelling_of(const AdapterDir& dir, const family::Family& family) {
+  const std::vector<Spelling> spellings = {
+      [&](const std::string& name) { return family.peft_name(name); },
+      [&](const std::string& name) { return family.whole_name(name); },
+      [&](const std::string& name) { return family.stored_name(name); },
+      // The original LLaVA, whose projector and tower have no LoRA.
+      [](const std::string& name) {
+        return name.starts_with(family::kDecoder) ? name.substr(sizeof(family::kDecoder) - 1) : "";
+      }};
+  for (const Spelling& spelling : spellings) {
+    const auto fits = [&](const std::string& module) {
+      return dir.stored_names.at(module + ".lora_A.weight")
+          .starts_with(kPeftPrefix + spelling(module) + ".lora_");
+    };
+    if (std::ranges::all_of(dir.lora_modules, fits)) return spelling;
+  }
+  return nullptr;
+}
+
+/// By canonical name.
+std::vector<std::string> missing_layers(const AdapterDir& dir, const std::string& config_file,
+                                        const family::ModelConfig& config) {
+  const PeftTargetRule rule = parse_peft_config(io::read_json_file(config_file), config_file).rule;
+  const family::Family& family = *config.family;
+  const Spelling spelling = spelling_of(dir, family);
+  if (rule.targets.empty() || spelling == nullptr) return {};
+  const PeftTargets targets(rule, config_file);
+  family::Model shapes =
+      family.build(config, at::kFloat, at::Device(at::kMeta), ops::BaseStorage::kDense);
+  const std::vector<std::string> unused = family.unused_modules(config);
+  const auto is_unused = [&](const std::string& module) {
+    return std::ranges::any_of(unused, [&](const std::string& each) {
+      return module == each || module.starts_with(each + ".");
+    });
+  };
+  std::vector<std::string> missing;
+  for (const lora::LinearSite& site : lora::linear_sites(*shapes)) {
+    const bool stored = std::ranges::binary_search(dir.lora_modules, site.name) ||
+                        dir.stored_names.contains(site.name + ".weight");
+    const std::string name = stored || is_unused(site.name) ? "" : spelling(site.name);
+    if (!name.empty() && targets.takes(name)) missing.push_back(site.name);
+  }
+  return missing;
+}
+
+}  // namespace
+
+void warn_of_missing_layers(const AdapterDir& dir, const family::ModelConfig& config) {
+  constexpr size_t kNamed = 5;
+  if (dir.parts) return;
+  const std::string config_file = dir.path + "/adapter_config.json";
+  std::vector<std::string> missing;
+  try {
+    missing = missing_layers(dir, config_file, config);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput) throw;
+    return;  // an expression of Python's alone
+  }
+  if (missing.empty()) return;
+  warning("the adapter is incomplete: target_modules of " + config_file + " names " +
+          std::to_string(missing.size()) + (missing.size() == 1 ? " layer" : " layers") +
+          " without tensors in " + kAdapterWeights + ": " + join_names(missing, kNamed) +
+          ". The base's weights are used there as they are; take both files from the same save");
+}
+
+}  // namespace lft::hf
