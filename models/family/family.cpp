@@ -8,7 +8,7 @@
 namespace lft::family {
 
 nlohmann::json Family::processor_fitted(const ModelConfig& /*config*/, const nlohmann::json& file,
-                                        const std::string& /*fit*/) const {
+                                        const ImageRules& /*rules*/) const {
   return file;
 }
 
@@ -24,7 +24,7 @@ GgufForm Family::gguf(const ModelConfig& /*config*/) const {
 ImagePlan ordinary_image(const ModelConfig& config) {
   const nlohmann::json nothing = nlohmann::json::object();
   std::vector<std::string> notices;
-  const ImageRules rules{.fit = config.family->defaults(config).image_fit};
+  const ImageRules rules{.fit = config.family->defaults(config, nothing).image_fit};
   return config.family
       ->image_processor(config, {.json = nothing, .where = "", .folder = ""}, rules, &notices)
       ->plan({.width = 640, .height = 480});

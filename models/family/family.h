@@ -73,16 +73,21 @@ class Family {
   /// Why no two passes over as many images are alike, so that no CUDA graph fits both, as the end
   /// of a sentence; empty: they are.
   virtual std::string unlike_passes() const { return "images of " + name() + " differ in shape"; }
-  virtual FamilyDefaults defaults(const ModelConfig& config) const = 0;
+  /// `processor`: the model's image processor file, an object, empty where there is none.
+  virtual FamilyDefaults defaults(const ModelConfig& config,
+                                  const nlohmann::json& processor) const = 0;
   /// Made for a processor file and rules. Each notice is one line for the user. kInput for a step
   /// that lft does not take, kUsage for an image_fit that the family does not have.
   virtual std::shared_ptr<const ImageProcessor> image_processor(
       const ModelConfig& config, const ProcessorFile& file, const ImageRules& rules,
       std::vector<std::string>* notices) const = 0;
-  /// `file`, an object, as the image processor file of a model that was trained with
-  /// data.image_fit: `fit`: with it alone transformers' processor fits images in that way.
+  /// `file`, an object, as the image processor file of a model that was trained with these rules:
+  /// transformers' processor then follows them without being told.
   virtual nlohmann::json processor_fitted(const ModelConfig& config, const nlohmann::json& file,
-                                          const std::string& fit) const;
+                                          const ImageRules& rules) const;
+  /// What transformers' processor of this family imports beyond torchvision and Pillow, by its
+  /// names in PyPI, each after a space.
+  virtual std::string more_packages(const ModelConfig& /*config*/) const { return {}; }
   /// Why the server does not load such a model, as a sentence; empty: it does.
   virtual std::string unserved(Server server, const ModelConfig& config) const;
   /// The model as llama.cpp's files have it, where that serves it; else kInternal.

@@ -67,7 +67,8 @@ std::string GemmaFamily::unlike_passes() const {
   return "images of " + name() + " see themselves whole, by masks of each pass";
 }
 
-family::FamilyDefaults GemmaFamily::defaults(const family::ModelConfig&) const {
+family::FamilyDefaults GemmaFamily::defaults(const family::ModelConfig&,
+                                             const nlohmann::json&) const {
   return {.template_name = "gemma", .image_fit = "native"};
 }
 

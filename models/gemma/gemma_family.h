@@ -24,7 +24,8 @@ class GemmaFamily : public family::Family {
   family::Tower vision(const family::ModelConfig& config) const override;
   family::ProjectorShape projector(const family::ModelConfig& config) const override;
   std::string unlike_passes() const override;
-  family::FamilyDefaults defaults(const family::ModelConfig& config) const override;
+  family::FamilyDefaults defaults(const family::ModelConfig& config,
+                                  const nlohmann::json& processor) const override;
   std::shared_ptr<const family::ImageProcessor> image_processor(
       const family::ModelConfig& config, const family::ProcessorFile& file,
       const family::ImageRules& rules, std::vector<std::string>* notices) const override;

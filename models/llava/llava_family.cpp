@@ -78,13 +78,15 @@ family::ProjectorShape LlavaFamily::projector(const family::ModelConfig& config)
 }
 
 /// The chat templates of the published checkpoints, by their decoders; LLaVA-1.5's and Vicuna's is
-/// the one that they were trained with.
-family::FamilyDefaults LlavaFamily::defaults(const family::ModelConfig& config) const {
+/// the one that they were trained with. LLaVA-1.5 was trained with padded images, though its
+/// processor crops them; one whose processor stretches them was trained so.
+family::FamilyDefaults LlavaFamily::defaults(const family::ModelConfig& config,
+                                             const nlohmann::json& processor) const {
   const std::string& text = config.text.model_type;
   return {.template_name = text == "qwen2"     ? "qwen3-vl"
                            : text == "mistral" ? "mistral"
                                                : "llava-v1",
-          .image_fit = kind_ == Kind::kLlava ? "pad" : "native"};
+          .image_fit = kind_ == Kind::kLlava && !stretches(processor) ? "pad" : "native"};
 }
 
 std::shared_ptr<const family::ImageProcessor> LlavaFamily::image_processor(
@@ -93,27 +95,28 @@ std::shared_ptr<const family::ImageProcessor> LlavaFamily::image_processor(
   auto processor = kind_ == Kind::kLlava ? square_processor(fields(config), file, rules)
                                          : anyres_processor(fields(config), file, rules);
   if (!file.json.contains("image_mean") || !file.json.contains("image_std"))
-    notices->push_back(file.folder + " gives no image_mean and image_std: CLIP's are used");
+    notices->push_back(file.folder + " gives no image_mean and image_std: " +
+                       (is_siglip(file.json) ? "SigLIP's" : "CLIP's") + " are used");
   return processor;
 }
 
 // transformers' LlavaImageProcessor pads where its file says so; CLIPImageProcessor always crops.
 nlohmann::json LlavaFamily::processor_fitted(const family::ModelConfig& config,
                                              const nlohmann::json& file,
-                                             const std::string& fit) const {
+                                             const family::ImageRules& rules) const {
   nlohmann::json fitted = file;
   if (kind_ != Kind::kLlava) return fitted;
-  if (fit != "pad") {
-    if (fitted.value("do_pad", nlohmann::json()) == true) fitted["do_pad"] = false;
-    return fitted;
-  }
+  if (rules.fit == "crop" && fitted.value("do_pad", nlohmann::json()) == true)
+    fitted["do_pad"] = false;
+  if (rules.fit != "pad") return fitted;
   const int64_t side = fields(config).vision.image_size;
   fitted["image_processor_type"] = "LlavaImageProcessor";
   fitted["do_pad"] = true;
   fitted["size"] = {{"shortest_edge", side}};
   fitted["crop_size"] = {{"height", side}, {"width", side}};
-  if (!fitted.contains("image_mean")) fitted["image_mean"] = family::kClipMean;
-  if (!fitted.contains("image_std")) fitted["image_std"] = family::kClipStd;
+  const Colours silent = silent_colours(file);
+  if (!fitted.contains("image_mean")) fitted["image_mean"] = silent.mean;
+  if (!fitted.contains("image_std")) fitted["image_std"] = silent.std;
   return fitted;
 }
 

@@ -28,12 +28,13 @@ class LlavaFamily : public family::Family {
   std::string unlike_passes() const override {
     return kind_ == Kind::kLlava ? "" : Family::unlike_passes();
   }
-  family::FamilyDefaults defaults(const family::ModelConfig& config) const override;
+  family::FamilyDefaults defaults(const family::ModelConfig& config,
+                                  const nlohmann::json& processor) const override;
   std::shared_ptr<const family::ImageProcessor> image_processor(
       const family::ModelConfig& config, const family::ProcessorFile& file,
       const family::ImageRules& rules, std::vector<std::string>* notices) const override;
   nlohmann::json processor_fitted(const family::ModelConfig& config, const nlohmann::json& file,
-                                  const std::string& fit) const override;
+                                  const family::ImageRules& rules) const override;
   std::string unserved(family::Server server, const family::ModelConfig& config) const override;
   family::Model build(const family::ModelConfig& config, at::ScalarType dtype, at::Device device,
                       ops::BaseStorage storage) const override;

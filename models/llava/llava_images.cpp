@@ -19,14 +19,28 @@ using Json = nlohmann::json;
 // 16384.
 constexpr int64_t kMaxCanvas = 1ll << 28;
 
+enum class Way { kPad, kCrop, kStretch };
+
+/// Whether the file names an image processor whose name begins so.
+bool is_type(const Json& file, std::string_view name) {
+  for (const char* key : {"image_processor_type", "feature_extractor_type"}) {
+    const Json type = file.value(key, Json());
+    if (type.is_string()) return type.get_ref<const std::string&>().starts_with(name);
+  }
+  return false;
+}
+
+Json size_of(const Json& file) { return file.value("size", Json()); }
+
 class SquareProcessor : public family::ImageProcessor {
  public:
-  SquareProcessor(const LlavaFields& fields, std::string fit)
+  SquareProcessor(const LlavaFields& fields, Way way, std::string fit)
       : size_(fields.vision.image_size),
         positions_(fields.image_positions({})),
         tower_positions_(fields.tower_positions()),
         patch_(fields.vision.patch_size),
         keeps_source_(fields.kind != Kind::kLlava),
+        way_(way),
         fit_(std::move(fit)) {}
 
   family::ImagePlan plan(const Size& size) const override {
@@ -50,14 +64,14 @@ class SquareProcessor : public family::ImageProcessor {
   family::TileImage make(const image::View& image) const override {
     const Size size{image.width, image.height};
     family::TileImage made{.shape = plan(size).shape, .values = {}};
-    if (!pads()) {
+    if (way_ == Way::kStretch || size.width == size.height) {
+      store(image::resize_bicubic(image::as_tensor(image), {size_, size_}), made);
+    } else if (way_ == Way::kCrop) {
       const Size to = canvas_of(size);
       const at::Tensor resized = image::resize_bicubic(image::as_tensor(image), to);
       store(resized.narrow(2, (to.height - size_) / 2, size_)
                 .narrow(3, (to.width - size_) / 2, size_),
             made);
-    } else if (size.width == size.height) {
-      store(image::resize_bicubic(image::as_tensor(image), {size_, size_}), made);
     } else {
       const std::vector<uint8_t> canvas = image::pad_to_square(image, *square_colour());
       const int64_t side = std::max(size.width, size.height);
@@ -73,6 +87,7 @@ class SquareProcessor : public family::ImageProcessor {
     const Size canvas = canvas_of(size);
     const int64_t resized = 3 * canvas.width * canvas.height, square = 3 * size_ * size_;
     // Rows are resized one way, then the other.
+    if (way_ == Way::kStretch) return 3 * size.height * size_ + 2 * square;
     return pads() ? 3 * canvas.height * size_ + 2 * square : 2 * resized + square;
   }
 
@@ -87,17 +102,20 @@ class SquareProcessor : public family::ImageProcessor {
   std::string token() const override { return "<image>"; }
 
   Json identity() const override {
-    return {{"image_fit", fit_},
-            {"image_mean", mean},
-            {"image_std", std},
-            {"image_positions", positions_},
-            {"image_size", size_}};
+    Json identity = {{"image_fit", fit_},
+                     {"image_mean", mean},
+                     {"image_std", std},
+                     {"image_positions", positions_},
+                     {"image_size", size_}};
+    if (way_ == Way::kStretch) identity["stretched"] = true;
+    return identity;
   }
 
   /// Padded, its short side is less than one patch of the vision tower; cropped, all but a patch's
   /// share of it is cut away.
   std::string narrow(const Size& size) const override {
     const auto [low, high] = std::minmax(size.width, size.height);
+    if (way_ == Way::kStretch) return {};
     if (low * size_ >= high * patch_) return {};
     const double share = static_cast<double>(low) / static_cast<double>(high);
     char text[128];
@@ -117,12 +135,13 @@ class SquareProcessor : public family::ImageProcessor {
   }
 
  private:
-  bool pads() const { return fit_ == "pad"; }
+  bool pads() const { return way_ == Way::kPad; }
   /// What an image is brought to before it becomes the square: the padded square, or the strip that
   /// is cropped, whose shorter side is the square's and whose longer one is int(size * long /
-  /// short).
+  /// short). A stretched image becomes the square at once.
   Size canvas_of(const Size& size) const {
     const auto [width, height] = size;
+    if (way_ == Way::kStretch) return {size_, size_};
     if (pads()) return {std::max(width, height), std::max(width, height)};
     return width <= height ? Size{size_, size_ * height / width}
                            : Size{size_ * width / height, size_};
@@ -135,10 +154,41 @@ class SquareProcessor : public family::ImageProcessor {
 
   int64_t size_, positions_, tower_positions_, patch_;
   bool keeps_source_;  // images of other shapes are beside it
+  Way way_;
   std::string fit_;
 };
 
+/// What the file's own processor does. A size of a height and a width is taken as it is; a shortest
+/// edge is cut by a centre crop, which SigLIP's processor does not have. Only LLaVA's pads.
+Way way_of(const family::ProcessorFile& file) {
+  if (stretches(file.json)) return Way::kStretch;
+  if (file.flag("do_pad", false) && is_type(file.json, "Llava")) return Way::kPad;
+  if (!is_siglip(file.json) || file.flag("do_center_crop", false)) return Way::kCrop;
+  file.fail("the processor makes no square of an image", "size " + size_of(file.json).dump(),
+            "a height and a width, as SiglipImageProcessor has them", family::kItsOwnFile);
+}
+
+Way way_for(const std::string& fit, const family::ProcessorFile& file) {
+  if (fit == "pad") return Way::kPad;
+  const Way own = way_of(file);
+  return fit == "crop" && own == Way::kPad ? Way::kCrop : own;
+}
+
 }  // namespace
+
+bool is_siglip(const Json& file) { return is_type(file, "Siglip"); }
+
+bool stretches(const Json& file) {
+  const Json size = size_of(file);
+  if (size.is_null()) return is_siglip(file);
+  return size.is_object() && !size.value("height", Json()).is_null() &&
+         !size.value("width", Json()).is_null() && size.value("shortest_edge", Json()).is_null();
+}
+
+Colours silent_colours(const Json& file) {
+  static const std::vector<float> half = {0.5f, 0.5f, 0.5f};
+  return is_siglip(file) ? Colours{half, half} : Colours{family::kClipMean, family::kClipStd};
+}
 
 void check_square(const family::ProcessorFile& file, const char* key, int64_t size) {
   const Json value = file.json.value(key, Json());
@@ -157,13 +207,14 @@ void check_square(const family::ProcessorFile& file, const char* key, int64_t si
 }
 
 void set_colours(const family::ProcessorFile& file, family::ImageProcessor& processor) {
-  processor.mean = file.colour("image_mean", family::kClipMean, false);
-  processor.std = file.colour("image_std", family::kClipStd, true);
+  const Colours silent = silent_colours(file.json);
+  processor.mean = file.colour("image_mean", silent.mean, false);
+  processor.std = file.colour("image_std", silent.std, true);
 }
 
 std::shared_ptr<const family::ImageProcessor> square_tiles(const LlavaFields& fields,
                                                            const family::ProcessorFile& file) {
-  const auto processor = std::make_shared<SquareProcessor>(fields, "pad");
+  const auto processor = std::make_shared<SquareProcessor>(fields, Way::kPad, "pad");
   set_colours(file, *processor);
   return processor;
 }
@@ -171,20 +222,22 @@ std::shared_ptr<const family::ImageProcessor> square_tiles(const LlavaFields& fi
 std::shared_ptr<const family::ImageProcessor> square_processor(const LlavaFields& fields,
                                                                const family::ProcessorFile& file,
                                                                const family::ImageRules& rules) {
-  if (rules.fit != "pad" && rules.fit != "crop") {
+  if (rules.fit != "pad" && rules.fit != "crop" && rules.fit != "native") {
     throw Error(ErrorKind::kUsage, {.what = "unknown image fit",
                                     .where = "data.image_fit",
                                     .found = "\"" + rules.fit + "\"",
-                                    .expected = "pad or crop",
+                                    .expected = "pad, crop or native",
                                     .next = {}});
   }
-  const auto processor = std::make_shared<SquareProcessor>(fields, rules.fit);
+  const Way way = way_for(rules.fit, file);
+  const auto processor = std::make_shared<SquareProcessor>(fields, way, rules.fit);
   set_colours(file, *processor);
-  file.expect_true({"do_resize", "do_rescale", "do_normalize", "do_center_crop"});
+  file.expect_true({"do_resize", "do_rescale", "do_normalize"});
+  if (way == Way::kCrop) file.expect_true({"do_center_crop"});
   file.expect_resample(3, "bicubic");
   file.expect_rescale();
   check_square(file, "crop_size", fields.vision.image_size);
-  if (rules.fit == "crop") check_square(file, "size", fields.vision.image_size);
+  if (way != Way::kPad) check_square(file, "size", fields.vision.image_size);
   return processor;
 }
 

@@ -1,7 +1,8 @@
-// A photograph as LLaVA-1.5 reads it: one square, as transformers' LlavaImageProcessor (torchvision
-// backend) makes it, all in uint8.
+// A photograph as LLaVA-1.5 reads it: one square, as transformers' LlavaImageProcessor,
+// CLIPImageProcessor and SiglipImageProcessor (torchvision backend) make it, all in uint8.
 #pragma once
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,10 @@
 
 namespace lft::llava {
 
-/// image_fit pad: mean colour to a square, then resize; crop: shortest side to size, centre crop.
-/// Antialiased bicubic. kUsage for another fit, kInput for a file whose square is not the tower's.
+/// image_fit pad: mean colour to a square, then resize; crop: shortest side to size, centre crop,
+/// or stretched to the square where the file's processor does that; native: as the file's processor
+/// does. Antialiased bicubic. kUsage for another fit, kInput for a file whose square is not the
+/// tower's, or whose processor makes none.
 std::shared_ptr<const family::ImageProcessor> square_processor(const LlavaFields& fields,
                                                                const family::ProcessorFile& file,
                                                                const family::ImageRules& rules);
@@ -25,7 +28,17 @@ std::shared_ptr<const family::ImageProcessor> square_tiles(const LlavaFields& fi
 /// number, or nothing. Throws kInput.
 void check_square(const family::ProcessorFile& file, const char* key, int64_t size);
 
-/// The file's mean and standard deviation; CLIP's where it is silent.
+/// Whether the file's processor is SiglipImageProcessor; else it is CLIP's or LLaVA's.
+bool is_siglip(const nlohmann::json& file);
+/// Whether the file's processor brings an image to the square whatever its form is.
+bool stretches(const nlohmann::json& file);
+
+/// What the file's processor normalises with where the file does not say.
+struct Colours {
+  const std::vector<float>&mean, &std;
+};
+Colours silent_colours(const nlohmann::json& file);
+/// The file's mean and standard deviation, or silent_colours().
 void set_colours(const family::ProcessorFile& file, family::ImageProcessor& processor);
 
 }  // namespace lft::llava

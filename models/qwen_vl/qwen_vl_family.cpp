@@ -89,7 +89,8 @@ family::ProjectorShape QwenVlFamily::projector(const family::ModelConfig& config
   return shape;
 }
 
-family::FamilyDefaults QwenVlFamily::defaults(const family::ModelConfig& config) const {
+family::FamilyDefaults QwenVlFamily::defaults(const family::ModelConfig& config,
+                                              const nlohmann::json&) const {
   const bool has_system = vision_of(config).generation == Generation::k2_5;
   return {.template_name = has_system ? "chatml" : "qwen3-vl", .image_fit = "native"};
 }
@@ -102,6 +103,12 @@ std::shared_ptr<const family::ImageProcessor> QwenVlFamily::image_processor(
     notices->push_back(file.folder + " gives no image_mean and image_std: those of " + name() +
                        " are used");
   return processor;
+}
+
+nlohmann::json QwenVlFamily::processor_fitted(const family::ModelConfig& config,
+                                              const nlohmann::json& file,
+                                              const family::ImageRules& rules) const {
+  return with_bounds(vision_of(config), file, rules);
 }
 
 family::Model QwenVlFamily::build(const family::ModelConfig& config, at::ScalarType dtype,

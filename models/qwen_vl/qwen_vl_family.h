@@ -25,10 +25,13 @@ class QwenVlFamily : public family::Family {
   std::vector<std::string> unused_modules(const family::ModelConfig& config) const override;
   family::Tower vision(const family::ModelConfig& config) const override;
   family::ProjectorShape projector(const family::ModelConfig& config) const override;
-  family::FamilyDefaults defaults(const family::ModelConfig& config) const override;
+  family::FamilyDefaults defaults(const family::ModelConfig& config,
+                                  const nlohmann::json& processor) const override;
   std::shared_ptr<const family::ImageProcessor> image_processor(
       const family::ModelConfig& config, const family::ProcessorFile& file,
       const family::ImageRules& rules, std::vector<std::string>* notices) const override;
+  nlohmann::json processor_fitted(const family::ModelConfig& config, const nlohmann::json& file,
+                                  const family::ImageRules& rules) const override;
   std::string unserved(family::Server server, const family::ModelConfig& config) const override;
   family::GgufForm gguf(const family::ModelConfig& config) const override;
   family::Model build(const family::ModelConfig& config, at::ScalarType dtype, at::Device device,

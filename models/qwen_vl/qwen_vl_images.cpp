@@ -31,6 +31,17 @@ PixelBounds bounds_of(const family::ProcessorFile& file, const PixelBounds& sile
   return bounds;
 }
 
+/// The rules' where they say so, else the file's, else the family's.
+PixelBounds bounds_of(const VisionConfig& vision, const family::ProcessorFile& file,
+                      const family::ImageRules& rules) {
+  const bool old = vision.generation == Generation::k2_5;
+  PixelBounds bounds = bounds_of(
+      file, old ? PixelBounds{56 * 56, 28 * 28 * 16384} : PixelBounds{256 * 256, 4096 * 4096});
+  if (rules.min_pixels > 0) bounds.least = rules.min_pixels;
+  if (rules.max_pixels > 0) bounds.most = rules.max_pixels;
+  return bounds;
+}
+
 void check_part(const family::ProcessorFile& file, const char* key, int64_t of_model) {
   const int64_t of_file = file.integer(key, 1, kMaxSide, of_model);
   if (of_file == of_model) return;
@@ -110,6 +121,17 @@ Size native_size(const Size& size, int64_t side, const PixelBounds& bounds) {
   return {static_cast<int64_t>(w), static_cast<int64_t>(h)};
 }
 
+Json with_bounds(const VisionConfig& vision, const Json& file, const family::ImageRules& rules) {
+  Json fitted = file;
+  if (rules.min_pixels <= 0 && rules.max_pixels <= 0) return fitted;
+  const PixelBounds bounds = bounds_of(vision, {.json = file, .where = "", .folder = ""}, rules);
+  fitted["size"] = {{"shortest_edge", bounds.least}, {"longest_edge", bounds.most}};
+  // Older versions of transformers read these, and newer ones before `size`.
+  if (fitted.contains("min_pixels")) fitted["min_pixels"] = bounds.least;
+  if (fitted.contains("max_pixels")) fitted["max_pixels"] = bounds.most;
+  return fitted;
+}
+
 std::shared_ptr<const family::ImageProcessor> native_processor(const VisionConfig& vision,
                                                                const family::ProcessorFile& file,
                                                                const family::ImageRules& rules) {
@@ -121,10 +143,7 @@ std::shared_ptr<const family::ImageProcessor> native_processor(const VisionConfi
                                     .next = {}});
   }
   const bool old = vision.generation == Generation::k2_5;
-  PixelBounds bounds = bounds_of(
-      file, old ? PixelBounds{56 * 56, 28 * 28 * 16384} : PixelBounds{256 * 256, 4096 * 4096});
-  if (rules.min_pixels > 0) bounds.least = rules.min_pixels;
-  if (rules.max_pixels > 0) bounds.most = rules.max_pixels;
+  const PixelBounds bounds = bounds_of(vision, file, rules);
   if (bounds.least > bounds.most) {
     throw Error(ErrorKind::kUsage,
                 {.what = "the least number of an image's pixels is above the most",

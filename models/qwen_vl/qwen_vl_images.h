@@ -3,6 +3,7 @@
 // (torchvision backend) makes it, all in uint8.
 #pragma once
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 
 #include "models/family/image_processor.h"
 #include "models/family/processor_file.h"
@@ -18,6 +19,10 @@ constexpr char kImageText[] = "<|vision_start|><|image_pad|><|vision_end|>";
 std::shared_ptr<const family::ImageProcessor> native_processor(const VisionConfig& vision,
                                                                const family::ProcessorFile& file,
                                                                const family::ImageRules& rules);
+
+/// `file`, an object, with the rules' bounds in the place of its own, where the rules say any.
+nlohmann::json with_bounds(const VisionConfig& vision, const nlohmann::json& file,
+                           const family::ImageRules& rules);
 
 /// The size that an image of `size` is brought to: sides multiples of `side`, pixels within the
 /// bounds. kInput where one side is more than 200 times the other.

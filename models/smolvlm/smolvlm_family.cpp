@@ -36,6 +36,11 @@ std::string SmolVlmFamily::transformers_class(const family::ModelConfig& config)
                                          : "SmolVLMForConditionalGeneration";
 }
 
+// SmolVLMProcessor writes numbers as words.
+std::string SmolVlmFamily::more_packages(const family::ModelConfig& config) const {
+  return config.model_type == "idefics3" ? "" : " num2words";
+}
+
 family::Tower SmolVlmFamily::vision(const family::ModelConfig& config) const {
   const clip::ClipConfig& v = fields(config).vision;
   const std::string root = "vision_tower.";
@@ -63,7 +68,8 @@ family::ProjectorShape SmolVlmFamily::projector(const family::ModelConfig& confi
             .out = config.text.hidden}}};
 }
 
-family::FamilyDefaults SmolVlmFamily::defaults(const family::ModelConfig&) const {
+family::FamilyDefaults SmolVlmFamily::defaults(const family::ModelConfig&,
+                                               const nlohmann::json&) const {
   return {.template_name = "smolvlm", .image_fit = "native"};
 }
 

@@ -11,6 +11,7 @@ class SmolVlmFamily : public family::Family {
   family::ModelConfig parse(const nlohmann::json& config, const std::string& where) const override;
   std::string fingerprint(const family::ModelConfig& config) const override;
   std::string transformers_class(const family::ModelConfig& config) const override;
+  std::string more_packages(const family::ModelConfig& config) const override;
   std::vector<family::TensorSpec> tensors(const family::ModelConfig& config) const override;
   std::string canonical_name(const std::string& stored,
                              const family::ModelConfig& config) const override;
@@ -21,7 +22,8 @@ class SmolVlmFamily : public family::Family {
   std::vector<std::string> unused_modules(const family::ModelConfig& config) const override;
   family::Tower vision(const family::ModelConfig& config) const override;
   family::ProjectorShape projector(const family::ModelConfig& config) const override;
-  family::FamilyDefaults defaults(const family::ModelConfig& config) const override;
+  family::FamilyDefaults defaults(const family::ModelConfig& config,
+                                  const nlohmann::json& processor) const override;
   std::shared_ptr<const family::ImageProcessor> image_processor(
       const family::ModelConfig& config, const family::ProcessorFile& file,
       const family::ImageRules& rules, std::vector<std::string>* notices) const override;

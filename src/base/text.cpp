@@ -46,6 +46,10 @@ std::vector<std::string> closest_names(std::string_view name,
   return out;
 }
 
+bool is_blank_text(std::string_view text) {
+  return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
+}
+
 std::string join(const std::vector<std::string>& items, std::string_view separator, size_t max) {
   std::string out;
   for (size_t i = 0; i < items.size() && i < max; ++i) {

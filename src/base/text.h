@@ -13,6 +13,9 @@ int edit_distance(std::string_view a, std::string_view b);
 /// when none is near.
 std::vector<std::string> closest_names(std::string_view name,
                                        const std::vector<std::string>& candidates, size_t max = 3);
+/// Whether a text contains white space alone, or nothing.
+bool is_blank_text(std::string_view text);
+
 /// "a, b, c"; beyond `max` items ", and 7 more".
 std::string join(const std::vector<std::string>& items, std::string_view separator = ", ",
                  size_t max = SIZE_MAX);

@@ -31,18 +31,40 @@ struct EvalCommand {
   uint64_t seed = 0;
 };
 
+/// The model that the recipe trains is what its run has written. The base alone is evaluated only
+/// where --model names it.
+void take_trained(const recipe::Recipe& recipe, InferOptions& infer) {
+  if (!infer.model.empty()) return;
+  const std::string product = train::product_of(recipe),
+                    trained = recipe.output_dir + "/" + product;
+  const bool whole = product == "model";
+  infer.model = whole && infer.adapter.empty() ? trained : recipe.model.path;
+  if (!whole && infer.adapter.empty()) infer.adapter = trained;
+  if ((whole ? infer.model : infer.adapter) != trained || io::is_directory(trained)) return;
+  refuse(ErrorKind::kUsage,
+         std::string(whole ? "no model in " : "no adapter in ") + recipe.output_dir, "output_dir",
+         "no folder " + trained, "what lft train writes there at its end",
+         std::string(whole ? "" : "--adapter DIR evaluates another adapter; ") + "--model " +
+             recipe.model.path + " evaluates the base alone");
+}
+
+/// What --set says of a setting holds against what the adapter records.
+family::InputSettings set_by_hand(const family::InputSettings& settings,
+                                  const std::vector<std::string>& sets) {
+  family::InputSettings asked;
+  family::for_each_setting([&](const std::string& key, auto member) {
+    const bool is = std::ranges::any_of(
+        sets, [&](const std::string& one) { return one.starts_with("data." + key + "="); });
+    if (is) asked.*member = settings.*member;
+  });
+  return asked;
+}
+
 /// What the command line leaves open is the recipe's: the model it trained, its adapter, held-out
 /// rows, template and fit.
 void fill_from_recipe(EvalCommand& command) {
   recipe::Recipe recipe = command.recipe.read();
-  const bool whole = train::product_of(recipe) == "model";
-  if (command.infer.model.empty()) {
-    const std::string trained = recipe.output_dir + "/model",
-                      adapter = recipe.output_dir + "/" + train::product_of(recipe);
-    command.infer.model = whole && io::is_directory(trained) ? trained : recipe.model.path;
-    if (!whole && command.infer.adapter.empty() && io::is_directory(adapter))
-      command.infer.adapter = adapter;
-  }
+  take_trained(recipe, command.infer);
   if (command.data.empty() && recipe.data.eval_share > 0) {
     command.held_out = recipe.data.train.sources();
     command.share = recipe.data.eval_share;
@@ -52,18 +74,18 @@ void fill_from_recipe(EvalCommand& command) {
   if (command.metric.empty() && infer::find_metric(recipe.train.keep_best))
     command.metric = recipe.train.keep_best;
   if (command.image_root.empty()) command.image_root = recipe.data.image_root;
-  train::settle_data(recipe, hf::ModelDir::config_only(command.infer.model).config);
-  const data::EncodeRules encoding = train::encode_rules(recipe);
-  if (command.infer.template_name.empty()) command.infer.template_name = encoding.template_name;
-  if (command.infer.image_fit.empty()) command.infer.image_fit = encoding.image_fit;
-  command.infer.min_pixels = encoding.min_pixels;
-  command.infer.max_pixels = encoding.max_pixels;
+  const std::string& model = command.infer.model;
+  train::settle_data(recipe, model, hf::ModelDir::config_only(model).config);
+  command.infer.of_recipe = train::encode_rules(recipe).settings;
+  const family::InputSettings by_hand = set_by_hand(command.infer.of_recipe, command.recipe.sets);
+  family::for_each_setting([&](const char*, auto member) {
+    if (!family::is_set(command.infer.asked.*member)) command.infer.asked.*member = by_hand.*member;
+  });
   command.infer.max_tokens = recipe.data.max_tokens;
   data::EncodeOptions rules;
   train::apply_data_rules(recipe, rules);
   command.infer.image_limits = rules.image_limits;
   command.infer.count_unknown = rules.count_unknown;
-  command.infer.special_tokens = rules.special_tokens;
 }
 
 io::Json record_line(const infer::EvalRecord& record, infer::Metric metric) {
@@ -74,6 +96,7 @@ io::Json record_line(const infer::EvalRecord& record, infer::Metric metric) {
                    {"answer", known(record.answered, record.answer)},
                    {"exact", known(record.answered && !record.references.empty(), record.match)},
                    {"loss", known(record.supervised > 0, record.loss)}};
+  if (record.bad) line["first_bad_module"] = record.bad->module;
   if (metric != infer::Metric::kExact) {
     line[infer::figure_name(metric)] =
         known(record.answered && !record.references.empty(), record.score);
@@ -141,13 +164,18 @@ void eval(EvalCommand command) {
   progress.reset();
   stop_if_requested();
   if (out) write_records(result, metric, *out);
+  if (result.not_finite > 0) throw infer::not_finite_rows(result, *infer.tokenizer, infer.dtype);
   if (const int64_t left = result.samples - result.answered; left > 0) {
     notice(std::to_string(left) + " of " + std::to_string(result.samples) +
            " rows have no answer within " + std::to_string(infer.encode.max_tokens) +
            " tokens; figures are of the others");
   }
-  nlohmann::ordered_json last = {
-      {"samples", result.samples}, {"exact_match", nullptr}, {"loss", nullptr}};
+  nlohmann::ordered_json last = {{"model", command.infer.model},
+                                 {"adapter", nullptr},
+                                 {"samples", result.samples},
+                                 {"exact_match", nullptr},
+                                 {"loss", nullptr}};
+  if (!command.infer.adapter.empty()) last["adapter"] = command.infer.adapter;
   for (const auto& [name, value] : infer::figures_of(result, metric)) last[name] = value;
   if (result.supervised > 0) last["loss"] = result.loss;
   std::printf("%s\n", last.dump().c_str());

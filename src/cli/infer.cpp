@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -14,6 +15,7 @@
 #include "src/base/text.h"
 #include "src/hf/adapter/adapter.h"
 #include "src/hf/adapter/missing_layers.h"
+#include "src/hf/adapter/model_files.h"
 #include "src/hf/model_dir.h"
 #include "src/io/files.h"
 #include "src/io/run_folder.h"
@@ -23,26 +25,67 @@
 namespace lft::cli {
 namespace {
 
+std::string text_of(const std::string& setting) { return setting; }
+std::string text_of(int64_t pixels) {
+  return pixels > 0 ? std::to_string(pixels) : "the model's own";
+}
+
+/// How a setting is chosen, over the four places that may say it.
+template <class Value>
 struct Choice {
-  std::string value, why;
+  Value value;
+  std::string why = "the default";
+
+  Choice(const Value& asked, const Value& by_adapter, const Value& by_model, const Value& of_recipe,
+         const Value& own)
+      : value(own) {
+    const bool of_adapter = family::is_set(by_adapter);
+    const Value& recorded = of_adapter ? by_adapter : by_model;
+    const std::string by = of_adapter ? "the adapter" : "the model";
+    if (family::is_set(asked)) {
+      value = asked;
+      why = "as asked";
+      if (family::is_set(recorded) && recorded != asked)
+        why += "; " + by + " was trained with " + text_of(recorded);
+    } else if (family::is_set(recorded)) {
+      value = recorded;
+      why = "from " + by;
+      if (family::is_set(of_recipe) && recorded != of_recipe)
+        why += "; the recipe says " + text_of(of_recipe);
+    } else if (family::is_set(of_recipe)) {
+      value = of_recipe;
+      why = "from the recipe";
+    }
+  }
 };
-/// What was asked for, else what the adapter records, else what the model does.
-Choice choose(const std::string& given, const std::string& by_adapter, const std::string& by_model,
-              const std::string& fallback) {
-  const std::string& recorded = by_adapter.empty() ? by_model : by_adapter;
-  const std::string by = by_adapter.empty() ? "the model" : "the adapter";
-  if (!given.empty())
-    return {given, recorded.empty() || recorded == given
-                       ? "as asked"
-                       : "as asked; " + by + " was trained with " + recorded};
-  if (!recorded.empty()) return {recorded, "from " + by};
-  return {fallback, "the default"};
+
+/// Says in one line which settings are used and why: the template and the image fit in any case,
+/// others where somebody sets them.
+family::InputSettings choose_settings(const InferOptions& options,
+                                      const family::InputSettings& by_adapter,
+                                      const family::InputSettings& by_model,
+                                      const family::FamilyDefaults& defaults) {
+  const family::InputSettings own{.template_name = defaults.template_name,
+                                  .image_fit = defaults.image_fit};
+  family::InputSettings chosen;
+  std::vector<std::string> said;
+  family::for_each_setting([&](std::string name, auto member) {
+    const Choice choice(options.asked.*member, by_adapter.*member, by_model.*member,
+                        options.of_recipe.*member, own.*member);
+    chosen.*member = choice.value;
+    std::ranges::replace(name, '_', ' ');
+    const std::string text = text_of(choice.value);
+    if (family::is_set(own.*member) || text_of(own.*member) != text)
+      said.push_back(name + ": " + text + " (" + choice.why + ")");
+  });
+  notice(join(said));
+  return chosen;
 }
 
 void check_names(const InferOptions& options) {
-  if (!options.template_name.empty() && !text::is_template(options.template_name)) {
-    refuse(ErrorKind::kUsage, "unknown template", "--template", options.template_name,
-           join(text::template_names()));
+  const std::string& name = options.asked.template_name;
+  if (!name.empty() && !text::is_template(name)) {
+    refuse(ErrorKind::kUsage, "unknown template", "--template", name, join(text::template_names()));
   }
 }
 
@@ -53,10 +96,20 @@ Option add_infer_options(Command& command, InferOptions& options) {
                            .meaning(io::model_folder);
   command.option("--adapter", options.adapter, "PEFT adapter directory, or a run's folder")
       .meaning(io::adapter_folder);
-  command.option("--template", options.template_name,
+  command.option("--template", options.asked.template_name,
                  "prompt template (default: the adapter's or the model's, else its family's)");
-  command.option("--image-fit", options.image_fit,
+  command.option("--image-fit", options.asked.image_fit,
                  "pad, crop or native (default: the adapter's or the model's, else its family's)");
+  command
+      .option("--min-pixels", options.asked.min_pixels,
+              "native: a smaller image is scaled up to so many pixels; 0: the model's own number "
+              "(default: the adapter's)")
+      .range(0, 1 << 28);
+  command
+      .option("--max-pixels", options.asked.max_pixels,
+              "native: a larger image is scaled down to so many pixels; 0: the model's own number "
+              "(default: the adapter's)")
+      .range(0, 1 << 28);
   command.option("--dtype", options.dtype,
                  "storage and compute: fp32, bf16 or fp16 (default: fp32 on a CPU; on a GPU bf16 "
                  "or fp16 where it is fast)");
@@ -124,30 +177,22 @@ InferModel load_infer_model(const InferOptions& options) {
           "are two tensors here, as in PEFT");
     }
   }
-  const hf::AdapterNotes notes = hf::read_model_notes(base.path);
-  const family::FamilyDefaults own = base.config.family->defaults(base.config);
-  const Choice named = choose(options.template_name, adapter.notes.template_name,
-                              notes.template_name, own.template_name);
-  const Choice fit =
-      choose(options.image_fit, adapter.notes.image_fit, notes.image_fit, own.image_fit);
-  notice("template: " + named.value + " (" + named.why + "), image fit: " + fit.value + " (" +
-         fit.why + ")");
+  notice("model: " + options.model +
+         ", adapter: " + (options.adapter.empty() ? "none" : options.adapter));
+  const family::InputSettings settings = choose_settings(
+      options, adapter.notes.input, hf::read_model_notes(base.path).input,
+      base.config.family->defaults(base.config, hf::image_processor_json(base.path)));
 
   out.tokenizer = text::Tokenizer::load(options.model);
   std::string lowered;
-  out.encode = data::encode_options(options.model, base.config, *out.tokenizer,
-                                    {.template_name = named.value,
-                                     .image_fit = fit.value,
-                                     .max_tokens = options.max_tokens,
-                                     .min_pixels = options.min_pixels,
-                                     .max_pixels = options.max_pixels},
-                                    &lowered);
+  out.encode =
+      data::encode_options(options.model, base.config, *out.tokenizer,
+                           {.settings = settings, .max_tokens = options.max_tokens}, &lowered);
   if (!lowered.empty()) notice(lowered);
   hf::check_adapter_tokenizer(adapter, out.encode.tokenizer_parts);
   hf::check_model_tokenizer(base.path, out.encode.tokenizer_parts);
   out.encode.image_limits = options.image_limits;
   out.encode.count_unknown = options.count_unknown;
-  out.encode.special_tokens = options.special_tokens;
   out.model = hf::load_model(base, out.dtype, out.device);
   if (!options.adapter.empty()) hf::load_adapter(out.model, adapter);
   lora::keep_shadows(*out.model, out.dtype);

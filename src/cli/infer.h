@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/family/family.h"
+#include "models/family/input_settings.h"
 #include "src/cli/command_line.h"
 #include "src/cli/outputs.h"
 #include "src/data/dataset.h"
@@ -18,19 +19,18 @@ namespace lft::cli {
 
 struct InferOptions {
   std::string model, adapter;
-  /// Empty: what the adapter or the model directory records, else llava-v1 and pad.
-  std::string template_name, image_fit;
-  int64_t min_pixels = 0, max_pixels = 0;  // of a recipe
+  /// `asked` is used in any case. What it does not set is what the adapter or else the model's
+  /// folder records; what they do not record is the recipe's, else the model's own.
+  family::InputSettings asked, of_recipe;
   /// Storage and compute: fp32, bf16, fp16. Empty: fp32 on a CPU, on a GPU what a recipe's auto
   /// takes.
   std::string dtype;
   int64_t max_tokens = 2048;  // lowered to the model's positions
   io::ImageLimits image_limits;
   bool count_unknown = true;  // keys of rows that are not used; a recipe says by data.unknown_keys
-  data::SpecialTokensInText special_tokens = data::SpecialTokensInText::kSpecial;  // a recipe too
 };
-/// Registers --model, --adapter, --template, --image-fit and --dtype; returns --model, for a
-/// command that requires it.
+/// Registers --model, --adapter, --template, --image-fit, --min-pixels, --max-pixels and --dtype;
+/// returns --model, for a command that requires it.
 Option add_infer_options(Command& command, InferOptions& options);
 
 /// How answers are decoded.
@@ -52,8 +52,8 @@ struct InferModel {
   at::Device device = at::kCPU;
   at::ScalarType dtype = at::kFloat;  // storage of the base and compute dtype of a forward pass
 };
-/// Base and adapter on the default device, in eval mode. Says on stderr, in one line, which
-/// template and image fit are used and why. Throws kUsage for a value no option has, kInput for
+/// Base and adapter on the default device, in eval mode. Says on stderr which model and adapter are
+/// used, and with which settings and why. Throws kUsage for a value no option has, kInput for
 /// what is on disk (an adapter of another base too).
 InferModel load_infer_model(const InferOptions& options);
 

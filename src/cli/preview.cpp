@@ -25,7 +25,8 @@ struct PreviewArgs {
 
 void preview(const PreviewArgs& args) {
   recipe::Recipe recipe = args.recipe.read();
-  train::settle_data(recipe, hf::ModelDir::config_only(recipe.model.path).config);
+  train::settle_data(recipe, recipe.model.path,
+                     hf::ModelDir::config_only(recipe.model.path).config);
   refuse_input("--html", args.html, inputs_of(args.recipe.path, recipe));
   const std::vector<debug::Preview> previews = args.rows.empty()
                                                    ? debug::preview_samples(recipe, args.count)

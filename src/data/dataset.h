@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "models/family/family.h"
+#include "models/family/input_settings.h"
 #include "src/data/reading_budget.h"
 #include "src/data/rows/row.h"
 #include "src/data/store/sample.h"
@@ -19,16 +20,15 @@ namespace lft::data {
 
 /// What a recipe says of how rows become samples.
 struct EncodeRules {
-  std::string template_name = "llava-v1", image_fit = "pad";  // a name that the family knows
+  family::InputSettings settings = {};
   int64_t max_tokens = 2048;
-  int64_t min_pixels = 0, max_pixels = 0;  // of family::ImageRules
 };
 
-/// How rows become samples. All numbers come from the model, never from processor defaults.
 /// What a special token in the data's own words is: a mistake, the words that spell it, or the
 /// token, as HF tokenizers take it.
 enum class SpecialTokensInText { kError, kText, kSpecial };
 
+/// How rows become samples. All numbers come from the model, never from processor defaults.
 struct EncodeOptions {
   family::ModelConfig config;
   std::string template_name = "llava-v1", image_fit = "pad";

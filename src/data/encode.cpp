@@ -139,8 +139,8 @@ void check_marks(const Row& row) {
       refuse_row(row, "<image> in an answer", quote_text(turn.answer, 80),
                  "images in questions only", kMendRow);
   }
-  if (count_marks(row.system) > 0)
-    refuse_row(row, "<image> in a system text", quote_text(row.system, 80),
+  if (row.system && count_marks(*row.system) > 0)
+    refuse_row(row, "<image> in a system text", quote_text(*row.system, 80),
                "images in questions only", kMendRow);
   if (marks == images) return;
   const std::string next =
@@ -153,13 +153,14 @@ void check_marks(const Row& row) {
 }
 
 void check_system(const Row& row, const EncodeOptions& options) {
-  if (row.system.empty() || text::takes_system(options.template_name)) return;
+  if (!row.system || is_blank_text(*row.system) || text::takes_system(options.template_name))
+    return;
   std::vector<std::string> others;
   for (const std::string& name : text::template_names()) {
     if (text::takes_system(name)) others.push_back(name);
   }
   refuse_row(row, "a system text, for which the template has no place",
-             quote_text(row.system, 80) + ", template " + options.template_name,
+             quote_text(*row.system, 80) + ", template " + options.template_name,
              "one of the templates " + join(others),
              "set data.template to one of them, or put the text in front of the first question");
 }

@@ -69,10 +69,17 @@ void check_tokenizer(const std::string& model_dir, const family::ModelConfig& co
 }
 
 void check_names(const EncodeRules& rules) {
-  if (!text::is_template(rules.template_name)) {
-    refuse(ErrorKind::kUsage, "unknown template", "data.template", quote_text(rules.template_name),
+  const std::string& name = rules.settings.template_name;
+  if (!text::is_template(name)) {
+    refuse(ErrorKind::kUsage, "unknown template", "data.template", quote_text(name),
            join(text::template_names()));
   }
+}
+
+SpecialTokensInText special_tokens(const std::string& name) {
+  return name == "error"  ? SpecialTokensInText::kError
+         : name == "text" ? SpecialTokensInText::kText
+                          : SpecialTokensInText::kSpecial;
 }
 
 }  // namespace
@@ -83,8 +90,9 @@ EncodeOptions encode_options(const std::string& model_dir, const family::ModelCo
   check_names(rules);
   EncodeOptions options;
   options.config = config;
-  options.template_name = rules.template_name;
-  options.image_fit = rules.image_fit;
+  options.template_name = rules.settings.template_name;
+  options.image_fit = rules.settings.image_fit;
+  options.special_tokens = special_tokens(rules.settings.special_tokens);
   std::vector<std::string> notices;
   std::string where;
   const io::Json processor = image_processor(model_dir, &where);
@@ -92,13 +100,11 @@ EncodeOptions encode_options(const std::string& model_dir, const family::ModelCo
     refuse(ErrorKind::kInput, "the image processor is not a JSON object", where,
            processor.type_name(), "an object", kItsOwnFile);
   const io::Json numbers = processor.is_null() ? io::Json::object() : processor;
-  options.images = config.family->image_processor(
-      config, {.json = numbers, .where = where, .folder = model_dir},
-
-      {.fit = rules.image_fit, .min_pixels = rules.min_pixels, .max_pixels = rules.max_pixels},
-      &notices);
+  options.images =
+      config.family->image_processor(config, {.json = numbers, .where = where, .folder = model_dir},
+                                     family::image_rules(rules.settings), &notices);
   check_tokenizer(model_dir, config, tokenizer, options.images->token());
-  options.eos = end_token(model_dir, config, tokenizer, rules.template_name);
+  options.eos = end_token(model_dir, config, tokenizer, options.template_name);
   options.config.eos_tokens.push_back(
       tokenizer.id_of(options.eos));  // what a model is taught to end with ends its answers
   options.tokenizer_parts = text::tokenizer_parts(tokenizer);

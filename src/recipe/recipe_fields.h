@@ -101,9 +101,10 @@ void visit_data(Visitor& v, Section& d) {
                        "smolvlm", "gemma"}},
           "how turns become text; auto: what the model's family is asked with");
   v.field("image_fit", d.image_fit, {.choices = {"auto", "pad", "crop", "native"}},
-          "pad to a square (as LLaVA-1.5 trained), crop (as the HF processor does), or native: as "
-          "the processor of a family does that has one way only; auto: the "
-          "family's");
+          "pad to a square (as LLaVA-1.5 was trained), crop (as its HF processor does), or native: "
+          "as the model's own processor does; a LLaVA whose processor stretches images (SigLIP's; "
+          "size with height and width) is stretched under crop, too; auto: pad for a LLaVA whose "
+          "processor crops, else native");
   v.field("min_pixels", d.min_pixels, {.low = 0, .high = 1 << 28},
           "native: a smaller image is scaled up to so many pixels; 0: the model's own number");
   v.field("max_tokens", d.max_tokens, {.low = 1, .high = 1 << 24},

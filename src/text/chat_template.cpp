@@ -4,6 +4,7 @@
 
 #include "kernels/common/error.h"
 #include "src/base/hash.h"
+#include "src/base/text.h"
 #include "src/text/chat_template_form.h"
 
 namespace lft::text {
@@ -78,18 +79,18 @@ std::string template_end(const std::string& name) { return template_form(name).e
 std::string template_decoder(const std::string& name) { return template_form(name).decoder; }
 
 Rendered render(const std::string& name, const std::vector<Turn>& turns, const std::string& eos,
-                bool generate, const std::string& system) {
+                bool generate, const std::optional<std::string>& system) {
   const TemplateForm& form = template_form(name);
-  if (!system.empty() && !form.takes_system)
+  if (system && !is_blank_text(*system) && !form.takes_system)
     throw Error(ErrorKind::kInternal, "a system text for a template that has no place for one");
   Rendered out;
   const std::string end = *form.end == '\0' ? eos : form.end;
-  const std::string before = system.empty() ? form.system : system;
+  const bool says = form.takes_system && (system || *form.system != '\0');
   out.text = form.begin;
   const auto add_system = [&] {
-    if (before.empty()) return;
+    if (!says) return;
     out.text += form.system_role;
-    add_given(before, /*trims=*/false, out);
+    add_given(system ? *system : form.system, /*trims=*/false, out);
     out.text += form.system_after;
   };
   if (!form.system_in_turn) add_system();

@@ -1,6 +1,7 @@
 // Named prompt templates: turns to one string, with the byte ranges that are supervised. No Jinja
 // is ever run, but each template is written as Jinja for those who do.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,10 +30,10 @@ std::string template_end(const std::string& name);
 /// The model_type of the only decoders that are asked with it; empty: of any.
 std::string template_decoder(const std::string& name);
 /// `eos` is the tokenizer's end token text ("</s>"), for templates without one of their own. With
-/// `generate`, the last turn stops after "ASSISTANT:". A `system` text that is not empty stands in
-/// place of the template's own.
+/// `generate`, the last turn stops after "ASSISTANT:". A `system` text, which may be empty, takes
+/// the place of the template's own.
 Rendered render(const std::string& name, const std::vector<Turn>& turns, const std::string& eos,
-                bool generate = false, const std::string& system = "");
+                bool generate = false, const std::optional<std::string>& system = std::nullopt);
 std::string template_hash(const std::string& name);  // sha256 of one rendered example
 /// The template as a chat_template.jinja that gives render()'s text for messages of roles system,
 /// user and assistant. An image part becomes `image_mark`, which transformers' processor replaces,

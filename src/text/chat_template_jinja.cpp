@@ -47,11 +47,15 @@ std::string said_macro(const std::string& mark, const std::string& marker) {
 
 std::string system_text(const TemplateForm& form) {
   const std::string given =
-      form.takes_system ? block("set system = said(messages[0].content) or " + quoted(form.system))
-                        : print("raise_exception('This template has no place for a system text.')");
+      form.takes_system
+          ? block("set system = said(messages[0].content)")
+          : block("set system = none") + block("if said(messages[0].content)") +
+                print("raise_exception('This template has no place for a system text.')") +
+                block("endif");
+  const std::string own = *form.system == '\0' ? "none" : quoted(form.system);
   return block("if messages[0].role == 'system'") + given + block("set turns = messages[1:]") +
-         block("else") + block("set system = " + quoted(form.system)) +
-         block("set turns = messages") + block("endif");
+         block("else") + block("set system = " + own) + block("set turns = messages") +
+         block("endif");
 }
 
 std::string print_system(const TemplateForm& form, const std::string& condition) {
@@ -85,12 +89,12 @@ std::string template_jinja(const std::string& name, const std::string& image_mar
                            const std::string& marker) {
   const TemplateForm& form = template_form(name);
   std::string out = said_macro(image_mark, marker) + system_text(form) + print_literal(form.begin);
-  if (!form.system_in_turn) out += print_system(form, "system");
+  if (!form.system_in_turn) out += print_system(form, "system is not none");
   out += block("for message in turns") + block("if message.role == 'user'");
   if (*form.separator != '\0')
     out += block("if not loop.first") + print_literal(form.separator) + block("endif");
   out += print_literal(form.question);
-  if (form.system_in_turn) out += print_system(form, "loop.first and system");
+  if (form.system_in_turn) out += print_system(form, "loop.first and system is not none");
   out += print_question(form, image_mark, marker) + block("elif message.role == 'assistant'") +
          print_answer(form) + block("else") +
          print("raise_exception('A turn is a user\\'s or an assistant\\'s.')") + block("endif") +

@@ -7,8 +7,6 @@
 namespace lft::text {
 namespace {
 
-constexpr size_t kLongWord = 1 << 20;
-
 const io::Json& part(const TokenizerFiles& files, const char* key) {
   static const io::Json none;
   const auto it = files.tokenizer.find(key);
@@ -18,31 +16,6 @@ const io::Json& part(const TokenizerFiles& files, const char* key) {
 std::string place(const TokenizerFiles& files, const char* key) {
   return files.path("tokenizer.json") + ": " + key;
 }
-
-std::vector<int64_t> ids_of(const std::vector<Piece>& pieces) {
-  std::vector<int64_t> ids;
-  ids.reserve(pieces.size());
-  for (const Piece& piece : pieces) ids.push_back(piece.id);
-  return ids;
-}
-
-/// Words on which two encoders that differ would hardly agree.
-constexpr const char* kProbeWords[] = {
-    "\xE2\x96\x81"
-    "A\xE2\x96\x81"
-    "chat\xE2\x96\x81"
-    "between\xE2\x96\x81"
-    "a\xE2\x96\x81"
-    "curious\xE2\x96\x81user\xE2\x96\x81"
-    "and\xE2\x96\x81"
-    "an\xE2\x96\x81"
-    "artificial\xE2\x96\x81intelligence.",
-    "\xE2\x96\x81\xE2\x96\x81\xE2\x96\x81USER:"
-    "\xE2\x96\x81\nna\xC3\xAFve\xE2\x96\x81\xE4\xBD\xA0\xE5\xA5\xBD\xF0\x9F\x98\x80"
-    "e\xCC\x81\t\t12345678.90\xE2\x96\x81",
-    "\nASSISTANT:\xE2\x96\x81(the)"
-    "\xE2\x96\x81Supercalifragilistic\xE2\x96\x81\xC2\xA0\xEF\xBC\xA1\xEF\xAC\x81\x01\x7F",
-};
 
 }  // namespace
 
@@ -64,8 +37,6 @@ JsonTokenizer::JsonTokenizer(const TokenizerFiles& files)
   if (!part(files, "post_processor").is_null())
     read_template(part(files, "post_processor"), place(files, "post_processor"));
   build_matchers();
-  if (files.has_model && bpe_.byte_fallback() && !pre_tokenizer_.byte_level())
-    use_model(files.path("tokenizer.model"));
 }
 
 void JsonTokenizer::add_file_tokens(const TokenizerFiles& files) {
@@ -140,51 +111,14 @@ void JsonTokenizer::build_matchers() {
   normalized_ = std::make_unique<TokenMatcher>(added, normalized, normalized_patterns);
 }
 
-/// Whether the model has symbols of its user's (Gemma: runs of newlines and spaces), which the
-/// library finds before it merges and tokenizer.json after: they are its added tokens, and no
-/// special ones.
-bool JsonTokenizer::cuts_words(const SentencePieceModel& model) const {
-  return std::ranges::any_of(vocabulary_.added(), [&](const AddedToken& token) {
-    return !token.special && token.id < model.size();
-  });
-}
-
-/// The SentencePiece library takes over only where it gives the ids of tokenizer.json.
-void JsonTokenizer::use_model(const std::string& path) {
-  auto model = std::make_unique<SentencePieceModel>(path, SentencePieceModel::Normalization::kNone);
-  const auto differs = [&](const std::string& found) {
-    bad_tokenizer(path, "tokenizer.model does not belong to tokenizer.json", found,
-                  "the same pieces under the same ids",
-                  "remove tokenizer.model (tokenizer.json alone is enough) or fetch both again");
-  };
-  if (model->size() > vocabulary_.size())
-    differs(std::to_string(model->size()) + " pieces against " +
-            std::to_string(vocabulary_.size()));
-  for (int64_t id = 0; id < model->size(); ++id) {
-    if (model->piece(id) != vocabulary_.token_of(id))
-      differs("id " + std::to_string(id) + ": " + model->piece(id) + " against " +
-              vocabulary_.token_of(id));
-  }
-  if (cuts_words(*model)) return;
-  for (const char* word : kProbeWords) {
-    if (ids_of(model->encode(word)) != ids_of(bpe_.encode(word)))
-      differs(std::string("other tokens for ") + word);
-  }
-  model_ = std::move(model);
-}
-
-std::vector<Piece> JsonTokenizer::encode_word(std::string_view word) const {
-  // The library takes 300 bytes of memory a byte of text; the ids are the same either way.
-  if (!model_ || word.size() > kLongWord || (bpe_.ignore_merges() && bpe_.id_of(word) >= 0))
-    return bpe_.encode(word);
-  return model_->encode(word);
-}
-
 void JsonTokenizer::encode_text(Aligned text, std::vector<Token>& out) const {
   const Words words = pre_tokenizer_.apply(std::move(text));
+  std::vector<Piece> pieces;
   for (const ByteRange& word : words.words) {
-    for (const Piece& piece :
-         encode_word(std::string_view(words.text.text).substr(word.begin, word.end - word.begin))) {
+    pieces.clear();
+    bpe_.encode(std::string_view(words.text.text).substr(word.begin, word.end - word.begin),
+                pieces);
+    for (const Piece& piece : pieces) {
       const ByteRange source = words.text.source(word.begin + piece.begin, word.begin + piece.end);
       out.push_back({piece.id, source.begin, source.end});
     }

@@ -9,7 +9,6 @@
 #include "src/text/pipeline/decoder.h"
 #include "src/text/pipeline/normalizer.h"
 #include "src/text/pipeline/pre_tokenizer.h"
-#include "src/text/sentencepiece_model.h"
 #include "src/text/tokenizer.h"
 #include "src/text/tokenizer_files.h"
 
@@ -34,10 +33,7 @@ class JsonTokenizer : public Tokenizer {
   void read_single(const io::Json& json, const std::string& where);
   void add_file_tokens(const TokenizerFiles& files);
   void build_matchers();
-  void use_model(const std::string& path);
-  bool cuts_words(const SentencePieceModel& model) const;
   void encode_text(Aligned text, std::vector<Token>& out) const;
-  std::vector<Piece> encode_word(std::string_view word) const;
 
   Normalizer normalizer_;
   PreTokenizer pre_tokenizer_;
@@ -48,7 +44,6 @@ class JsonTokenizer : public Tokenizer {
   std::unordered_map<int64_t, std::string>
       normalized_names_;  // by id: added tokens looked for in another form than their content
   std::unique_ptr<TokenMatcher> raw_, normalized_;
-  std::unique_ptr<SentencePieceModel> model_;  // encodes the words in place of bpe_
 };
 
 }  // namespace lft::text

@@ -25,17 +25,11 @@ enum ProbeResult { kWorks = 0, kRefused = 10 };
 
 using Processor = sentencepiece::SentencePieceProcessor;
 
-/// Protobuf merges a message field that comes twice, so switches of normalizer_spec (field 3 of the
+/// Protobuf merges a message field that comes twice, so a switch of normalizer_spec (field 3 of the
 /// model) can be appended to the file.
-std::string with_switches(std::string model, SentencePieceModel::Normalization normalization) {
-  using N = SentencePieceModel::Normalization;
-  if (normalization == N::kOwn) return model;
-  const std::string no_prefix{0x18, 0};  // 3: add_dummy_prefix = false
-  // 2: precompiled_charsmap = "", 4: remove_extra_whitespaces = false, 6: normalization_rule_tsv =
-  // ""
-  const std::string spec = normalization == N::kNoDummyPrefix
-                               ? no_prefix
-                               : std::string{0x12, 0} + no_prefix + std::string{0x20, 0, 0x32, 0};
+std::string with_switch(std::string model, SentencePieceModel::Normalization normalization) {
+  if (normalization == SentencePieceModel::Normalization::kOwn) return model;
+  const std::string spec{0x18, 0};  // 3: add_dummy_prefix = false
   return model + char(0x1A) + char(spec.size()) + spec;
 }
 
@@ -124,7 +118,7 @@ struct SentencePieceModel::Impl {
 
 SentencePieceModel::SentencePieceModel(const std::string& path, Normalization normalization)
     : impl_(std::make_unique<Impl>()) {
-  const std::string model = with_switches(io::read_file(path, kMaxModelBytes), normalization);
+  const std::string model = with_switch(io::read_file(path, kMaxModelBytes), normalization);
   probe(model, path);
   if (!impl_->processor.LoadFromSerializedProto(model).ok())
     bad_model(path, "not a readable SentencePiece model");

@@ -15,7 +15,6 @@ class SentencePieceModel {
   enum class Normalization {
     kOwn,            // as the model file says: charsmap, dummy prefix, extra white space
     kNoDummyPrefix,  // the same without the dummy prefix
-    kNone,           // the text is taken as it stands
   };
   /// Throws kInput: unreadable, not a SentencePiece model, or one that crashes or hangs the
   /// library.

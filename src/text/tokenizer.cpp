@@ -3,6 +3,7 @@
 #include "kernels/common/error.h"
 #include "src/text/json_tokenizer.h"
 #include "src/text/pipeline/json_access.h"
+#include "src/text/sentencepiece_model.h"
 #include "src/text/tokenizer_parts.h"
 
 namespace lft::text {

@@ -42,9 +42,11 @@ class Outputs : public ::testing::Test {
 };
 
 TEST_F(Outputs, TheRecipeAndItsDataStay) {
-  for (const char* command : {"eval ", "debug memory ", "verify-resume "}) {
+  const std::string of_base = " --model " + model_;
+  for (const std::string& command :
+       {"eval " + recipe_ + of_base, "debug memory " + recipe_, "verify-resume " + recipe_}) {
     for (const std::string& input : {recipe_, rows_, model_ + "/config.json", image_})
-      expect_refused(command + recipe_, input);
+      expect_refused(command, input);
   }
 }
 

@@ -194,8 +194,8 @@ TEST(Pack, FillsUpWithSequencesThatNothingLooksAt) {
 
 EncodeOptions options_of(const TempDir& dir, std::string* notice, const std::string& fit = "crop",
                          int64_t max_tokens = 100) {
-  return encode_options(dir.path(), small_config(), ByteTokenizer(), {"llava-hf", fit, max_tokens},
-                        notice);
+  return encode_options(dir.path(), small_config(), ByteTokenizer(),
+                        {{"llava-hf", fit}, max_tokens}, notice);
 }
 
 TEST(EncodeOptions, ReadsProcessorFiles) {
@@ -228,7 +228,7 @@ TEST(EncodeOptions, EndWithTheTokenizersEndTokenToo) {
   const ByteTokenizer tokenizer;
   dir.write("tokenizer_config.json", R"({"eos_token":"</s>"})");
   const EncodeOptions options =
-      encode_options(dir.path(), config, tokenizer, {"llava-hf", "crop", 100}, nullptr);
+      encode_options(dir.path(), config, tokenizer, {{"llava-hf", "crop"}, 100}, nullptr);
   EXPECT_EQ(options.config.eos_tokens, (std::vector<int64_t>{5, tokenizer.id_of("</s>")}));
 }
 
@@ -252,7 +252,7 @@ TEST(EncodeOptions, RefusesWhatDoesNotFit) {
   EXPECT_LFT_ERROR(ErrorKind::kInput, "no end token", options_of(dir, nullptr));
   EXPECT_LFT_ERROR(
       ErrorKind::kUsage, "unknown template",
-      encode_options(dir.path(), small_config(), ByteTokenizer(), {"vicuna", "pad", 9}, nullptr));
+      encode_options(dir.path(), small_config(), ByteTokenizer(), {{"vicuna", "pad"}, 9}, nullptr));
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "pad or crop", options_of(dir, nullptr, "squash"));
 }
 
@@ -262,12 +262,12 @@ TEST(EncodeOptions, RefusesAnotherTokenizer) {
   tokenizer.image_id = 299;
   EXPECT_LFT_ERROR(
       ErrorKind::kInput, "<image> has id 299",
-      encode_options(dir.path(), small_config(), tokenizer, {"plain", "pad", 9}, nullptr));
+      encode_options(dir.path(), small_config(), tokenizer, {{"plain", "pad"}, 9}, nullptr));
   family::ModelConfig config = small_config();
   config.text.vocab = 200;
   EXPECT_LFT_ERROR(
       ErrorKind::kInput, "ids up to 300",
-      encode_options(dir.path(), config, ByteTokenizer(), {"plain", "pad", 9}, nullptr));
+      encode_options(dir.path(), config, ByteTokenizer(), {{"plain", "pad"}, 9}, nullptr));
 }
 
 }  // namespace

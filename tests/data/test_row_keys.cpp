@@ -195,7 +195,13 @@ TEST(SystemTexts, StandInThePlaceOfTheTemplatesOwn) {
   row.erase("system");
   EXPECT_EQ(parse(row).system, "Be long.");
   expect_holds(refusal(with("system", 3)), {"\"system\" is no text"});
-  EXPECT_EQ(parse(with("system", " \n")).system, "");
+  EXPECT_EQ(parse(with("system", " \n")).system, std::nullopt);
+  // A message without a text is an empty system text, and gives way to a key with one.
+  row["conversations"][0]["value"] = "";
+  EXPECT_EQ(parse(row).system, "");
+  EXPECT_EQ(row_from_json(row_to_json(parse(row)), "x").system, "");
+  row["system"] = "Be brief.";
+  EXPECT_EQ(parse(row).system, "Be brief.");
 
   EncodeOptions options = test::small_options();
   const Row brief = parse(with("system", "Be brief."));

@@ -86,7 +86,7 @@ class DataTest : public ::testing::Test {
     const auto tokenizer = text::Tokenizer::load(recipe_.model.path);
     data::EncodeOptions options = data::encode_options(
         recipe_.model.path, hf::ModelDir::config_only(recipe_.model.path).config, *tokenizer,
-        {"llava-hf", "pad", 2048}, nullptr);
+        {{"llava-hf", "pad"}, 2048}, nullptr);
     options.skip_bad = skip_bad;
     const std::string prepared = run_.dir().file("prepared");
     const ChangedSamples samples(

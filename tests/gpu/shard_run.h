@@ -99,7 +99,7 @@ class ShardRun {
     const Recipe recipe = files_.recipe("unused");
     const EncodeOptions options =
         encode_options(files_.model(), config, *tokenizer,
-                       {recipe.data.chat_template, recipe.data.image_fit, max_tokens_}, &remark);
+                       {{recipe.data.chat_template, recipe.data.image_fit}, max_tokens_}, &remark);
     prepare_dataset(DrawnRows(rows, config, text), options, file("shards"));
   }
 

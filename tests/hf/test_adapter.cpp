@@ -409,7 +409,7 @@ TEST_F(Adapter, SaveThenLoadIsTheSame) {
     const at::NoGradGuard no_grad;
     as_llava(model).multi_modal_projector->linear_2->bias.add_(0.5);
   }
-  const AdapterNotes notes{base_, base_fingerprint(ModelDir::open(base_)), "llava-v1", "crop"};
+  const AdapterNotes notes{base_, base_fingerprint(ModelDir::open(base_)), {"llava-v1", "crop"}};
   save_adapter(temp_.file("saved"), model, AdapterDir::open(temp_.file("a")).lora, {"projector"},
                notes);
 
@@ -417,8 +417,8 @@ TEST_F(Adapter, SaveThenLoadIsTheSame) {
   EXPECT_EQ(saved.base_model_name_or_path, base_);
   EXPECT_EQ(saved.notes.base_path, base_);
   EXPECT_EQ(saved.notes.base_fingerprint, notes.base_fingerprint);
-  EXPECT_EQ(saved.notes.template_name, "llava-v1");
-  EXPECT_EQ(saved.notes.image_fit, "crop");
+  EXPECT_EQ(saved.notes.input.template_name, "llava-v1");
+  EXPECT_EQ(saved.notes.input.image_fit, "crop");
   EXPECT_EQ(saved.lora.variant, "rslora");
   EXPECT_EQ(saved.full_tensors.size(), 4u);
   check_adapter_base(saved, ModelDir::open(base_));

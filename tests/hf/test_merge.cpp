@@ -81,7 +81,7 @@ TEST_F(Merge, PartsAreReadAndMergedLikeAnAdapter) {
   const AdapterDir dir = AdapterDir::open(parts);
   EXPECT_TRUE(dir.parts);
   EXPECT_TRUE(dir.lora_modules.empty());
-  EXPECT_EQ(dir.notes.template_name, "plain");
+  EXPECT_EQ(dir.notes.input.template_name, "plain");
   Model loaded = load_tiny(base);
   load_adapter(loaded, dir);
   EXPECT_TRUE(logits_of(loaded).equal(logits_of(model)));
@@ -275,8 +275,8 @@ TEST_F(Merge, WrongBaseIsRefused) {
                {"projector"}, {base, base_fingerprint(ModelDir::open(base)), "plain", "pad"});
   merge_to_dir(base, temp_.file("saved"), temp_.file("out"));
   const AdapterNotes notes = read_model_notes(temp_.file("out"));
-  EXPECT_EQ(notes.template_name, "plain");
-  EXPECT_EQ(notes.image_fit, "pad");
+  EXPECT_EQ(notes.input.template_name, "plain");
+  EXPECT_EQ(notes.input.image_fit, "pad");
   EXPECT_EQ(notes.base_path, ModelDir::open(base).path);
   const std::string other = write_tiny_llava(temp_.file("other"), {.seed = 2});
   refuses(ErrorKind::kInput, "another base model", other, temp_.file("saved"), temp_.file("out2"));
@@ -292,8 +292,8 @@ TEST_F(Merge, AnAdapterWithoutNotesLeavesTheBasesStanding) {
   temp_.write("base/preprocessor_config.json", R"({"do_center_crop": true})");
   merge_to_dir(base, adapter(), temp_.file("out"));
   const AdapterNotes notes = read_model_notes(temp_.file("out"));
-  EXPECT_EQ(notes.template_name, "llava-hf");
-  EXPECT_EQ(notes.image_fit, "crop");
+  EXPECT_EQ(notes.input.template_name, "llava-hf");
+  EXPECT_EQ(notes.input.image_fit, "crop");
   EXPECT_EQ(read_file(temp_.file("out") + "/preprocessor_config.json"),
             R"({"do_center_crop": true})");
 }

@@ -53,8 +53,8 @@ EvalResult evaluate_rows(const test::TinyRun& run, const std::string& file,
                          bool open_questions = false) {
   const ModelDir dir = ModelDir::open(run.model());
   const std::unique_ptr<Tokenizer> tokenizer = Tokenizer::load(run.model());
-  EncodeOptions encode =
-      encode_options(run.model(), dir.config, *tokenizer, {"llava-hf", "pad", kMaxTokens}, nullptr);
+  EncodeOptions encode = encode_options(run.model(), dir.config, *tokenizer,
+                                        {{"llava-hf", "pad"}, kMaxTokens}, nullptr);
   encode.open_questions = open_questions;
   Model model = load_model(dir, at::kFloat, at::kCPU);
   const auto dataset = open_dataset(file, run.dir().file("images"), *tokenizer, encode);

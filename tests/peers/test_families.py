@@ -16,6 +16,7 @@ import re
 import pytest
 import torch
 import yaml
+from huggingface_hub import ModelCard
 from peft import LoraConfig, PeftModel, get_peft_model
 from PIL import Image
 from transformers import (
@@ -120,6 +121,12 @@ def template_of(name):
     )
 
 
+def fit_of(name):
+    """How lft fits the family's images, where it is not told."""
+    spec = families.SPECS[name]
+    return "pad" if spec["family"] == "llava" and spec["tower"] == "clip" else "native"
+
+
 def messages_of(item, generate=False, mark="<image>"):
     """OpenAI-like messages; an image is a part where its mark stands."""
     messages = []
@@ -208,7 +215,7 @@ class FamilyPeer:
         images = [
             reference.open_image(pathlib.Path(root) / name) for name in reference.images_of(item)
         ]
-        if pads and self.spec["family"] == "llava":  # lft pads where transformers crops
+        if pads and fit_of(self.name) == "pad":  # where transformers crops
             images = [
                 reference.expand_to_square(image, processor.image_processor.image_mean)
                 for image in images
@@ -376,7 +383,7 @@ def family_adapter(family_dir, tmp_path_factory):
         write_notes(
             path,
             template_of(name),
-            "pad" if families.SPECS[name]["family"] == "llava" else "native",
+            fit_of(name),
         )
         return path
 
@@ -740,13 +747,17 @@ def test_images_of_many_forms_take_the_processors_places(name, family_dir, famil
         "gemma_shards",
     ],
 )
-def test_the_adapters_python_answers_as_lft_does(name, family_dir, images, family_rows, tmp_path):
+def test_the_adapters_python_answers_as_lft_does(
+    name, family_dir, images, family_rows, tmp_path, monkeypatch
+):
+    """From any folder, though the recipe names the model by a relative path."""
+    monkeypatch.chdir(family_dir(name).parent)
     lft(
         "train",
         make_recipe(
             name,
             tmp_path / "run",
-            family_dir(name),
+            name,
             family_rows,
             images,
             optim=dict(lr=1e-2),
@@ -754,6 +765,8 @@ def test_the_adapters_python_answers_as_lft_does(name, family_dir, images, famil
         ),
     )
     adapter, said = tmp_path / "run" / "adapter", []
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
     for image in ["chelsea.png", "tall.png"]:
         asked = [
             "--model",
@@ -765,12 +778,7 @@ def test_the_adapters_python_answers_as_lft_does(name, family_dir, images, famil
             "--prompt",
             "What do you see?",
         ]
-        names = dict(
-            BASE=str(family_dir(name)),
-            FOLDER=str(adapter),
-            IMAGE=str(images / image),
-            QUESTION="What do you see?",
-        )
+        names = dict(IMAGE=str(images / image), QUESTION="What do you see?")
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             exec(compile(code_of(adapter, names), "README.md", "exec"), {})
@@ -778,7 +786,16 @@ def test_the_adapters_python_answers_as_lft_does(name, family_dir, images, famil
         assert said[-1] == lft("generate", *asked).stdout.strip()
     assert any(said)
     oldest = "4.57" if name.startswith("qwen3") else "4.52"
-    assert f"transformers {oldest} or newer" in (adapter / "README.md").read_text()
+    card = (adapter / "README.md").read_text()
+    assert f"transformers {oldest} or newer" in card
+    (packages,) = re.findall("^pip install (.*)$", card, re.M)
+    assert {"peft", "pillow", f'"transformers>={oldest}"'} <= set(packages.split())
+    assert ("num2words" in packages) == (families.SPECS[name]["family"] == "smolvlm")
+    header = ModelCard.load(adapter / "README.md").data
+    base = json.loads((adapter / "adapter_config.json").read_text())["base_model_name_or_path"]
+    assert header.base_model == base == str(family_dir(name))
+    assert (header.library_name, header.pipeline_tag) == ("peft", "image-text-to-text")
+    assert "lora" in header.tags
 
 
 @pytest.mark.parametrize(

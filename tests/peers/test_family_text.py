@@ -126,6 +126,23 @@ def test_fifty_conversations_are_the_models_own_jinja(name, family_dir, images, 
         assert labels == want_labels[:MOST], item["id"]
 
 
+@pytest.mark.parametrize("name", [*NAMES, "next_mistral", "onevision"])
+def test_an_empty_system_message_is_what_the_models_own_jinja_makes_of_it(
+    name, family_dir, images, tmp_path
+):
+    peer, rows, want = FamilyPeer(name, family_dir(name)), [], []
+    for number, text in enumerate(["", "  ", "Be brief."]):
+        talk = [("system", text), ("user", "Hi"), ("assistant", "Yes.")]
+        messages = [dict(role=role, content=said) for role, said in talk]
+        rows.append(dict(id=str(number), messages=messages))
+        parts = [dict(role=role, content=[dict(type="text", text=said)]) for role, said in talk]
+        shown = peer.tokenizer.apply_chat_template(parts, tokenize=False)
+        take = peer.wide_inputs if peer.spec["family"] in families.WIDE else peer.inputs_of
+        want.append(take(shown.removesuffix(" "), row("x", []), images)[0])
+    got = prepared(name, family_dir(name), rows, images, tmp_path)
+    assert [ids for ids, _ in got] == want
+
+
 def wide_messages(item):
     """As messages_of, for templates that put a line of its own for each image before the text."""
     messages = (

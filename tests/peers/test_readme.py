@@ -1,5 +1,5 @@
-"""The Python that an adapter's README.md prints, run as it stands there but for its four names,
-answers as lft generate does."""
+"""The Python that an adapter's README.md prints, run as it is but for image and question, answers
+as lft generate does."""
 
 import contextlib
 import io
@@ -60,10 +60,7 @@ def check(folder, adapter, tmp_path):
         want = lft(
             "generate", "--model", MODEL, *adapter, "--image", image, "--prompt", QUESTION
         ).stdout.strip()
-        code = code_of(
-            folder,
-            {"BASE": str(MODEL), "FOLDER": str(folder), "IMAGE": str(image), "QUESTION": QUESTION},
-        )
+        code = code_of(folder, {"IMAGE": str(image), "QUESTION": QUESTION})
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
             exec(

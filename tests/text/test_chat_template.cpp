@@ -84,6 +84,12 @@ TEST(ChatTemplate, ASystemTextTakesThePlaceOfTheTemplatesOwn) {
             "Be brief. USER: Q ASSISTANT: A</s>");
   EXPECT_FALSE(takes_system("plain"));
   EXPECT_THROW(render("plain", {{"Q", "A"}}, "</s>", false, "Be brief."), Error);
+  // An empty text takes the place of the template's own; a template without a place is as before.
+  EXPECT_EQ(render("llava-v1", {{"Q", "A"}}, "</s>", false, "").text, " USER: Q ASSISTANT: A</s>");
+  EXPECT_EQ(render("chatml", {{"Q", ""}}, "", true, "").text,
+            "<|im_start|>system\n<|im_end|>\n<|im_start|>user\nQ<|im_end|>\n"
+            "<|im_start|>assistant\n");
+  EXPECT_EQ(render("plain", {{"Q", "A"}}, "</s>", false, "").text, "QA</s>");
 }
 
 TEST(ChatTemplate, GemmasSystemTextIsInTheFirstTurnAndItsTextsAreTrimmed) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,10 +23,10 @@ struct Row {
   std::string id;
   std::string where;  // file:line or file[index], for messages
   std::vector<text::Turn> turns;
-  std::vector<std::string> images;        // names under image_root, or of `inside`
-  std::string system = {};                // of the row itself; empty: the template's
-  std::vector<std::string> answers = {};  // that are right, too, where the row lists them
-  std::vector<RowImage> inside = {};      // not of a row that was read from prepared data
+  std::vector<std::string> images;         // names under image_root, or of `inside`
+  std::optional<std::string> system = {};  // of the row itself; not set: the template's
+  std::vector<std::string> answers = {};   // that are right, too, where the row lists them
+  std::vector<RowImage> inside = {};       // not of a row that was read from prepared data
 };
 
 }  // namespace lft::data

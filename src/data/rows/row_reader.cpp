@@ -101,7 +101,7 @@ io::Json row_to_json(const Row& row) {
     turns.push_back({turn.question, turn.answer});
   }
   io::Json json = {{"id", row.id}, {"images", row.images}, {"turns", turns}, {"where", row.where}};
-  if (!row.system.empty()) json["system"] = row.system;
+  if (row.system) json["system"] = *row.system;
   if (!row.answers.empty()) json["answers"] = row.answers;
   if (!masked.empty()) json["masked"] = std::move(masked);
   return json;

@@ -222,22 +222,20 @@ std::vector<Message> read_messages(const io::Json& row, RowKeys& keys, RowKeyChe
   return messages;
 }
 
-bool is_blank(const std::string& text) {
-  return text.find_first_not_of(" \t\r\n") == std::string::npos;
-}
-
-/// The system text: the row's own, or that of a first message; empty where it says nothing.
-std::string system_text(const io::Json& row, const std::vector<Message>& messages,
-                        const std::string& where) {
+/// The system text: the row's own, or that of a first message. A message without a text is an empty
+/// system text, as chat templates read it; a key without one says nothing.
+std::optional<std::string> system_text(const io::Json& row, const std::vector<Message>& messages,
+                                       const std::string& where) {
   const io::Json own = row.value("system", io::Json(""));
   if (!own.is_string() && !own.is_null())
     refuse(ErrorKind::kInput, "field \"system\" is no text", where, describe(own), "a text");
-  std::string text = own.is_string() ? own.get<std::string>() : "";
-  if (is_blank(text)) text.clear();
-  if (messages[0].role != "system" || is_blank(messages[0].text)) return text;
-  if (!text.empty() && text != messages[0].text)
+  std::optional<std::string> text;
+  if (own.is_string() && !is_blank_text(own.get_ref<const std::string&>()))
+    text = own.get<std::string>();
+  if (messages[0].role != "system" || (text && is_blank_text(messages[0].text))) return text;
+  if (text && *text != messages[0].text)
     refuse(ErrorKind::kInput, "two system texts: \"system\" and a first message", where,
-           quote_text(text, 80), {}, "keep one of them");
+           quote_text(*text, 80), {}, "keep one of them");
   return messages[0].text;
 }
 
@@ -256,7 +254,7 @@ std::vector<text::Turn> pair_turns(const std::vector<Message>& messages, const R
     }
     if (question) {
       turns.push_back({messages[at].text, {}});
-    } else if (is_blank(messages[at].text)) {
+    } else if (is_blank_text(messages[at].text)) {
       refuse(ErrorKind::kInput, kEmptyAnswer,
              where + ": " + keys.list + "[" + std::to_string(at) + "]");
     } else {
@@ -370,7 +368,7 @@ Row parse_row(const io::Json& json, const std::string& where, int64_t index, Row
                          rules.open_questions, where);
   row.answers = row_answers(json, where);
   row.system = system_text(json, messages, where);
-  check.look_into(row.system, where);
+  if (row.system) check.look_into(*row.system, where);
   keys.unused = check.unused();
   const bool listed = !row.images.empty();
   for (const Message& message : messages) {

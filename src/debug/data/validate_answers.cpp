@@ -25,7 +25,7 @@ size_t mix_hashes(size_t seed, size_t value) {
 std::vector<ReplyHash> reply_hashes(const data::Row& row) {
   std::vector<ReplyHash> replies;
   const std::hash<std::string> hash;
-  size_t context = row.system.empty() ? 0 : hash(row.system);
+  size_t context = row.system ? hash(*row.system) : 0;
   for (const text::Turn& turn : row.turns) {
     context = mix_hashes(context, hash(turn.question));
     const ReplyHash reply{context, hash(turn.answer)};

@@ -70,7 +70,7 @@ class RowCheck {
       look_into(row_.turns[turn].question, "the question" + of);
       look_into(row_.turns[turn].answer, "the answer" + of);
     }
-    look_into(row_.system, "the system text");
+    if (row_.system) look_into(*row_.system, "the system text");
     std::optional<data::Sample> stored;
     const auto read = [&] { stored = source_.prepared->get(index); };
     if (source_.prepared == nullptr || passes(DataFault::kPrepared, read)) check_text(stored);

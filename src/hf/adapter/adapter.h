@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "models/family/input_settings.h"
 #include "models/lora/inject.h"
 #include "src/hf/model_dir.h"
 #include "src/io/json.h"
@@ -17,7 +18,8 @@ namespace lft::hf {
 /// merged or trained whole (lft_model.json): how it was trained, for generate, eval, score and
 /// merge.
 struct AdapterNotes {
-  std::string base_path, base_fingerprint, template_name, image_fit;
+  std::string base_path = {}, base_fingerprint = {};
+  family::InputSettings input = {};
   text::TokenizerParts tokenizer = {};  // of what it was trained with; empty: not recorded
 };
 /// Empty strings where the model directory is not lft's.
@@ -52,6 +54,8 @@ struct AdapterDir {
   static AdapterDir open(const std::string& path);
 };
 
+/// How `base` with the adapter on it was trained: as the adapter records it, or else the base.
+AdapterNotes training_notes(const AdapterDir& dir, const ModelDir& base);
 /// Throws kInput when the adapter records the fingerprint of another base than `base`. Adapters
 /// that are not lft's record none.
 void check_adapter_base(const AdapterDir& dir, const ModelDir& base);

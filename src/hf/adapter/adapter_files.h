@@ -27,12 +27,13 @@ std::string notes_text(const AdapterNotes& notes);
 /// Empty strings where there is no such file.
 AdapterNotes read_notes(const std::string& file);
 
-/// README.md of an adapter (`rank`: with what its variant is) and of parts: whose it is, and Python
-/// that asks it as lft generate does.
+/// README.md of an adapter (`rank`: with what its variant is) and of parts, each in `folder`: the
+/// hub's header, whose it is, and Python that asks it as lft generate does.
 std::string adapter_readme(const std::string& rank, const std::vector<std::string>& modules,
-                           const AdapterNotes& notes, const family::ModelConfig& config);
+                           const AdapterNotes& notes, const family::ModelConfig& config,
+                           const std::string& folder);
 std::string parts_readme(const std::vector<std::string>& full, const AdapterNotes& notes,
-                         const family::ModelConfig& config);
+                         const family::ModelConfig& config, const std::string& folder);
 
 /// A folder that save_parts() wrote.
 AdapterDir open_parts(const std::string& path);

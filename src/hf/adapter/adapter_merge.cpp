@@ -67,15 +67,11 @@ bool is_no_op(const AdapterTensors& tensors, const lora::Variant& variant) {
   });
 }
 
-/// How the merged model was trained: as the adapter was; where that is not lft's, the base's own
-/// notes still hold.
 AdapterNotes merged_notes(const AdapterDir& adapter, const ModelDir& base) {
-  const AdapterNotes recorded =
-      adapter.notes.template_name.empty() ? read_model_notes(base.path) : adapter.notes;
+  const AdapterNotes recorded = training_notes(adapter, base);
   return {.base_path = base.path,
           .base_fingerprint = base_fingerprint(base),
-          .template_name = recorded.template_name,
-          .image_fit = recorded.image_fit,
+          .input = recorded.input,
           .tokenizer = recorded.tokenizer};
 }
 

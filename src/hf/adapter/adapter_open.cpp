@@ -295,6 +295,16 @@ void refuse_other_formats(const std::string& path) {
          pickle ? "convert to safetensors: load with PEFT, then save_pretrained(NEW_DIR)" : kRetry);
 }
 
+void read_setting(const io::Json& json, const char* key, const std::string& file,
+                  std::string& setting) {
+  setting = io::json_string(json, key, file);
+}
+
+void read_setting(const io::Json& json, const char* key, const std::string& file,
+                  int64_t& setting) {
+  setting = io::json_int(json, key, 0, int64_t{1} << 28, file);
+}
+
 /// Whether LM head and embedding are saved whole and have the same bytes.
 bool has_one_table(const AdapterDir& dir, const io::SafetensorsFile& file) {
   constexpr uint64_t kPiece = 8u << 20;
@@ -337,8 +347,9 @@ AdapterNotes read_notes(const std::string& file) {
   }
   notes.base_path = io::json_string(json, "base_path", file);
   notes.base_fingerprint = io::json_string(json, "base_fingerprint", file);
-  notes.template_name = io::json_string(json, "template", file);
-  notes.image_fit = io::json_string(json, "image_fit", file);
+  family::for_each_setting([&](const char* key, auto member) {
+    if (json.contains(key)) read_setting(json, key, file, notes.input.*member);
+  });
   if (json.contains("tokenizer") && json["tokenizer"].is_object()) {
     for (const auto& [part, hash] : json["tokenizer"].items())
       notes.tokenizer[part] = io::json_string(json["tokenizer"], part, file);
@@ -350,6 +361,10 @@ AdapterNotes read_notes(const std::string& file) {
 
 AdapterNotes read_model_notes(const std::string& model_path) {
   return read_notes(model_path + "/" + kModelNotes);
+}
+
+AdapterNotes training_notes(const AdapterDir& dir, const ModelDir& base) {
+  return dir.notes.input.template_name.empty() ? read_model_notes(base.path) : dir.notes;
 }
 
 std::string AdapterDir::weights() const {

@@ -1,4 +1,5 @@
-// The README.md of what a run hands out: whose it is, and Python that asks it as lft generate does.
+// The README.md of what a run hands out: the hub's header, whose it is, and Python that asks it as
+// lft generate does.
 
 #include <algorithm>
 
@@ -12,6 +13,18 @@ namespace {
 
 std::string python_string(const std::string& text) { return io::Json(text).dump(); }
 
+/// The settings in words, each as its key in a recipe's data section.
+std::string settings_text(const family::InputSettings& input) {
+  std::vector<std::string> items;
+  family::for_each_setting([&](const std::string& key, auto member) {
+    const io::Json value = input.*member;
+    if (!family::is_set(input.*member) || value == 0) return;
+    items.push_back("`" + key + ": " +
+                    (value.is_string() ? value.get<std::string>() : value.dump()) + "`");
+  });
+  return join(items);
+}
+
 /// `"USER: <image>\n" + QUESTION + " ASSISTANT:"`, as the template writes it.
 std::string python_prompt(const std::string& template_name, const std::string& mark) {
   constexpr char kQuestion = '\x01';
@@ -24,6 +37,28 @@ std::string python_prompt(const std::string& template_name, const std::string& m
          (after.empty() ? "" : " + " + python_string(after));
 }
 
+/// The hub's name of a model in its cache (.../models--OWNER--NAME/snapshots/REVISION), else empty.
+std::string hub_name(const std::string& path) {
+  constexpr std::string_view kBegin = "/models--", kEnd = "/snapshots/";
+  const size_t end = path.rfind(kEnd), begin = path.rfind(kBegin, end);
+  if (end == std::string::npos || begin == std::string::npos) return "";
+  std::string name = path.substr(begin + kBegin.size(), end - begin - kBegin.size());
+  const size_t slash = name.find("--");
+  return slash == std::string::npos ? name : name.replace(slash, 2, "/");
+}
+
+/// The header of a model card. The hub takes its own names of models alone in base_model.
+std::string model_card(const std::string& library, const AdapterNotes& notes,
+                       const std::vector<std::string>& tags) {
+  const std::string hub = hub_name(notes.base_path);
+  const std::string base = python_string(hub.empty() ? notes.base_path : hub);
+  std::string text = "---\nbase_model: " + base +
+                     (hub.empty() ? "  # before an upload: the base's name on the hub" : "") +
+                     "\nlibrary_name: " + library + "\npipeline_tag: image-text-to-text\ntags:\n";
+  for (const std::string& tag : tags) text += "- " + tag + "\n";
+  return text + "---\n\n";
+}
+
 constexpr const char* kPad = R"(# image_fit: pad, a square of the processor's mean colour around it
 side = max(image.size)
 colour = tuple(int(255 * mean) for mean in processor.image_processor.image_mean)
@@ -32,6 +67,28 @@ square.paste(image, ((side - image.width) // 2, (side - image.height) // 2))
 image = square
 )";
 constexpr const char* kCrop = "# image_fit: crop, which the processor does by itself\n";
+
+constexpr const char* kNative = "# image_fit: native, which the processor does by itself\n";
+
+/// What has to be done to an image before the processor takes it.
+std::string python_fit(const std::string& fit) {
+  return fit == "pad" ? kPad : fit == "crop" ? kCrop : kNative;
+}
+
+/// As keywords of from_pretrained().
+std::string python_bounds(const family::InputSettings& input) {
+  std::string text;
+  if (input.min_pixels > 0) text += ", min_pixels=" + std::to_string(input.min_pixels);
+  if (input.max_pixels > 0) text += ", max_pixels=" + std::to_string(input.max_pixels);
+  return text;
+}
+
+/// Where lft reads special tokens in a question as the words that spell them, which transformers
+/// cannot do within a prompt.
+constexpr const char* kPlainQuestion =
+    R"(special = [str(t) for t in processor.tokenizer.added_tokens_decoder.values() if t.special]
+assert not any(token in QUESTION for token in special), "lft reads special tokens here as text"
+)";
 
 /// Whether a vision tower is saved under names that only newer versions of transformers give it.
 bool saves_renamed(const std::vector<std::string>& modules, const family::ModelConfig& config) {
@@ -45,27 +102,32 @@ bool saves_renamed(const std::vector<std::string>& modules, const family::ModelC
          });
 }
 
-/// `loads`: the lines that make `model` of base and FOLDER, `imports` what they need.
+/// `loads`: the lines that make `model` of base and FOLDER, `imports` what they need, `packages`
+/// those of them that transformers does not need anyway. FOLDER is `folder`.
 std::string python_use(const AdapterNotes& notes, const family::ModelConfig& config,
+                       const std::string& folder, const std::string& packages,
                        const std::string& imports, const std::string& loads) {
-  if (!text::is_template(notes.template_name)) return "";
+  const family::InputSettings& input = notes.input;
+  if (!text::is_template(input.template_name)) return "";
   const std::string class_name = config.family->transformers_class(config);
-  return "Trained with the template `" + notes.template_name + "` and images fitted by `" +
-         notes.image_fit +
-         "`; other choices give other answers. This asks\nas `lft generate` does: set the four "
-         "names, and the dtype that your device likes.\n\n```python\nimport torch\n" +
-         imports + "from PIL import Image, ImageOps\nfrom transformers import AutoProcessor, " +
-         class_name + "\n\nBASE = " + python_string(notes.base_path) +
-         "\nFOLDER = \".\"  # this one\nIMAGE = \"cat.jpg\"\nQUESTION = \"What is this?\"\n\n"
-         "processor = AutoProcessor.from_pretrained(BASE)\n"
+  return "Trained with " + settings_text(input) +
+         "; other choices give other answers. This asks as\n`lft generate` does, from any folder: "
+         "set the four names, and the dtype that your device likes.\nIt needs\n\n```\npip install "
+         "torch torchvision pillow \"transformers>=" +
+         config.family->oldest_transformers() + "\"" + packages +
+         config.family->more_packages(config) + "\n```\n\n```python\nimport torch\n" + imports +
+         "from PIL import Image, ImageOps\nfrom transformers import AutoProcessor, " + class_name +
+         "\n\nBASE = " + python_string(notes.base_path) + "\nFOLDER = " + python_string(folder) +
+         "\nIMAGE = \"cat.jpg\"\nQUESTION = \"What is this?\"\n\n"
+         "processor = AutoProcessor.from_pretrained(BASE" +
+         python_bounds(input) +
+         ")\n"
          "model = " +
          class_name + ".from_pretrained(BASE)\n" + loads +
          "model = model.float().eval()\n\n"
          "image = ImageOps.exif_transpose(Image.open(IMAGE)).convert(\"RGB\")\n" +
-         (notes.image_fit == "pad"    ? kPad
-          : notes.image_fit == "crop" ? kCrop
-                                      : "") +
-         "prompt = " + python_prompt(notes.template_name, config.family->processor_mark()) +
+         python_fit(input.image_fit) + (input.special_tokens == "text" ? kPlainQuestion : "") +
+         "prompt = " + python_prompt(input.template_name, config.family->processor_mark()) +
          "\ninputs = processor(images=image, text=prompt, return_tensors=\"pt\")\n"
          "with torch.inference_mode():\n"
          "    ids = model.generate(**inputs, max_new_tokens=256, do_sample=False)\n"
@@ -76,25 +138,31 @@ std::string python_use(const AdapterNotes& notes, const family::ModelConfig& con
 }  // namespace
 
 std::string adapter_readme(const std::string& rank, const std::vector<std::string>& modules,
-                           const AdapterNotes& notes, const family::ModelConfig& config) {
-  std::string text = "# LoRA adapter\n\nA PEFT adapter for `" + notes.base_path +
-                     "`, written by lft: rank " + rank + ".\n";
+                           const AdapterNotes& notes, const family::ModelConfig& config,
+                           const std::string& folder) {
+  const std::string hub = hub_name(notes.base_path);
+  std::vector<std::string> tags = {"lora", "transformers", "lft"};
+  if (!hub.empty()) tags.insert(tags.begin(), "base_model:adapter:" + hub);
+  std::string text = model_card("peft", notes, tags) + "# LoRA adapter\n\nA PEFT adapter for `" +
+                     notes.base_path + "`, written by lft: rank " + rank + ".\n";
   for (const std::string& module : modules)
     text += "`" + module + "` was trained whole and is saved with it.\n";
   const bool vision = saves_renamed(modules, config);
   return text + "PEFT needs transformers " + config.family->oldest_transformers() + " or newer" +
          (vision ? ", and 5.6 or newer for the saved vision tower.\n\n" : ".\n\n") +
-         python_use(notes, config, "from peft import PeftModel\n",
+         python_use(notes, config, folder, " peft", "from peft import PeftModel\n",
                     "model = PeftModel.from_pretrained(model, FOLDER)\n");
 }
 
 std::string parts_readme(const std::vector<std::string>& full, const AdapterNotes& notes,
-                         const family::ModelConfig& config) {
-  return "# Parts of a model\n\nThe " + join(full, " and ") + " of `" + notes.base_path +
+                         const family::ModelConfig& config, const std::string& folder) {
+  return model_card("transformers", notes, {"lft"}) + "# Parts of a model\n\nThe " +
+         join(full, " and ") + " of `" + notes.base_path +
          "`, trained whole by lft. Not a PEFT adapter: there is no LoRA in it.\n\n`lft merge "
          "--adapter THIS_FOLDER --out MODEL` writes the whole model for transformers; `lft "
          "generate`, `lft eval` and\n`lora.init_from` take the folder as it is.\n\n" +
-         python_use(notes, config, "from safetensors.torch import load_file\n",
+         python_use(notes, config, folder, " safetensors",
+                    "from safetensors.torch import load_file\n",
                     "unknown = model.load_state_dict(load_file(FOLDER + \"/parts.safetensors\"), "
                     "strict=False).unexpected_keys\nassert not unknown, unknown\n");
 }

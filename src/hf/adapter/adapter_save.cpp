@@ -35,11 +35,13 @@ lora::NamedTensors saved_tensors(const lora::Variant& variant, layers::LinearAda
 }  // namespace
 
 std::string notes_text(const AdapterNotes& notes) {
-  return pretty_json({{"base_path", notes.base_path},
-                      {"base_fingerprint", notes.base_fingerprint},
-                      {"template", notes.template_name},
-                      {"image_fit", notes.image_fit},
-                      {"tokenizer", notes.tokenizer}});
+  io::Json json = {{"base_path", notes.base_path},
+                   {"base_fingerprint", notes.base_fingerprint},
+                   {"tokenizer", notes.tokenizer}};
+  family::for_each_setting([&](const char* key, auto member) {
+    if (family::is_set(notes.input.*member)) json[key] = notes.input.*member;
+  });
+  return pretty_json(json);
 }
 
 void save_adapter(const std::string& path, family::Model& model, const lora::LoraOptions& lora,

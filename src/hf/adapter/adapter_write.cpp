@@ -99,7 +99,8 @@ void write_adapter(const std::string& path, const AdapterContents& contents,
     io::write_file_atomic(out + "/" + kAdapterNotes, notes_text(contents.notes));
     io::write_file_atomic(
         out + "/README.md",
-        adapter_readme(rank_text(contents.lora), config.modules_to_save, contents.notes, model));
+        adapter_readme(rank_text(contents.lora), config.modules_to_save, contents.notes, model,
+                       io::absolute_path(contents.folder.empty() ? path : contents.folder)));
   });
 }
 

@@ -20,6 +20,7 @@ struct AdapterContents {
   std::map<std::string, at::Tensor> full = {};             // by canonical tensor
   std::vector<std::string> modules_to_save = {};           // PEFT's names of the modules of `full`
   AdapterNotes notes;
+  std::string folder = {};  // where it is used, if that is not where it is written
 };
 
 /// A whole embedding of a base that ties LM head and embedding is saved as the head, too: PEFT

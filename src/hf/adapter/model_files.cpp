@@ -36,20 +36,21 @@ void write_template(const std::string& dir, const std::string& jinja) {
 
 /// Both places where an image processor's fields lie; a file that says the fit already stays as it
 /// is.
-void write_fit(const std::string& dir, const family::ModelConfig& config, const std::string& fit) {
+void write_fit(const std::string& dir, const family::ModelConfig& config,
+               const family::ImageRules& rules) {
   const std::string unified = dir + "/processor_config.json",
                     own = dir + "/preprocessor_config.json";
   const io::Json whole = read_object(unified);
   const bool nested = has_nested(whole);
   if (nested) {
     io::Json changed = whole;
-    changed[kNested] = config.family->processor_fitted(config, whole[kNested], fit);
+    changed[kNested] = config.family->processor_fitted(config, whole[kNested], rules);
     if (changed != whole) io::write_file_atomic(unified, pretty_json(changed));
   }
   const io::Json file = read_object(own);
   if (nested && !file.is_object()) return;
   const io::Json before = file.is_object() ? file : io::Json::object();
-  const io::Json after = config.family->processor_fitted(config, before, fit);
+  const io::Json after = config.family->processor_fitted(config, before, rules);
   if (after != before) io::write_file_atomic(own, pretty_json(after));
 }
 
@@ -65,11 +66,12 @@ io::Json image_processor_json(const std::string& dir) {
 void write_model_files(const std::string& from, const std::string& to,
                        const family::ModelConfig& config, const AdapterNotes& notes) {
   copy_side_files(from, to);
-  if (!notes.template_name.empty())
+  const family::InputSettings& input = notes.input;
+  if (!input.template_name.empty())
     io::write_file_atomic(to + "/" + kModelNotes, notes_text(notes));
-  if (text::is_template(notes.template_name))
-    write_template(to, text::template_jinja(notes.template_name, config.family->processor_mark()));
-  if (!notes.image_fit.empty()) write_fit(to, config, notes.image_fit);
+  if (text::is_template(input.template_name))
+    write_template(to, text::template_jinja(input.template_name, config.family->processor_mark()));
+  if (!input.image_fit.empty()) write_fit(to, config, family::image_rules(input));
 }
 
 }  // namespace lft::hf

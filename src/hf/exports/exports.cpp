@@ -10,13 +10,17 @@
 #include "src/base/text.h"
 #include "src/hf/adapter/adapter_files.h"
 #include "src/hf/adapter/missing_layers.h"
+#include "src/hf/adapter/model_files.h"
 #include "src/hf/exports/deltas.h"
 #include "src/hf/exports/gguf_files.h"
 #include "src/hf/weights.h"
 #include "src/io/files.h"
+#include "src/text/chat_template.h"
 
 namespace lft::hf {
 namespace {
+
+constexpr const char* kChatTemplate = "chat_template.jinja";
 
 void check_place(const ExportRequest& request) {
   for (const std::string& input : {request.adapter.path, request.model}) {
@@ -167,55 +171,85 @@ class Exporter {
     std::vector<std::string> lines;
     const std::string out = io::absolute_path(request_.out);
     const bool merged = merge_rest(fresh + "/base", &lines);
-    const std::string base = merged ? out + "/base" : base_.path;
     const Updates served = kept();
     if (request_.target == Target::kGguf) return write_gguf(fresh, merged, served, lines);
+    const bool own = merged || link_base(fresh + "/base", &lines);
+    const std::string base = own ? out + "/base" : base_.path;
+    const std::string jinja = write_jinja(fresh + "/" + kChatTemplate);
     if (!served.tensors.empty()) {
-      write_adapter(fresh + "/adapter",
-                    contents(served, notes(base, merged ? fresh + "/base" : base_.path)),
-                    base_.config, request_.dialect);
+      AdapterContents adapter = contents(served, notes(base, own ? fresh + "/base" : base_.path));
+      adapter.folder = out + "/adapter";
+      write_adapter(fresh + "/adapter", adapter, base_.config, request_.dialect);
       const AdapterDir back = AdapterDir::open(fresh + "/adapter");
       const double off = compare_updates(
           original(served), {back.lora, read_adapter(back, base_.config).lora}, out + "/adapter");
       lines.push_back(adapter_line(request_.out + "/adapter", served, off));
     }
-    lines.push_back("serve it: " + command(base, served));
+    lines.push_back("serve it: " + command(base, served) + jinja);
     return lines;
+  }
+
+  /// Servers fit images as the processor in the model's folder does. Where the training did it in
+  /// another way, `to` is the base with that processor, its weights links to the base's.
+  bool link_base(const std::string& to, std::vector<std::string>* lines) const {
+    const AdapterNotes trained = training_notes(dir_, base_);
+    const io::Json file = image_processor_json(base_.path);
+    if (trained.input.image_fit.empty() ||
+        base_.config.family->processor_fitted(base_.config, file,
+                                              family::image_rules(trained.input)) == file)
+      return false;
+    io::make_dirs(to);
+    for (const io::SafetensorsFile& weights : base_.files) {
+      const std::filesystem::path path = io::absolute_path(weights.path());
+      std::filesystem::create_symlink(
+          path, std::filesystem::path(to) / std::filesystem::path(weights.path()).filename());
+    }
+    for (const char* name : {"config.json", "model.safetensors.index.json"}) {
+      const std::string from = base_.path + "/" + name;
+      if (io::path_exists(from)) io::write_file_atomic(to + "/" + name, io::read_file(from));
+    }
+    write_model_files(base_.path, to, base_.config, trained);
+    lines->push_back("wrote " + request_.out +
+                     "/base: the base with the image processor of the training; its weights are "
+                     "links to " +
+                     base_.path);
+    return true;
+  }
+
+  /// The template of the training, and what a server's command needs to use it.
+  std::string write_jinja(const std::string& file) const {
+    const std::string name = training_notes(dir_, base_).input.template_name;
+    if (!text::is_template(name)) return "";
+    io::write_file_atomic(file, text::template_jinja(name, base_.config.family->processor_mark()));
+    return std::string(" --chat-template ") + request_.out + "/" + kChatTemplate;
   }
 
   /// Of the base, or of what was merged into `fresh`/base, which goes then.
   std::vector<std::string> write_gguf(const std::string& fresh, bool merged, const Updates& served,
                                       std::vector<std::string> lines) const {
     const ModelDir model = ModelDir::open(merged ? fresh + "/base" : base_.path);
-    const int64_t kept =
-        write_gguf_model({.model = model,
-                          .name = std::filesystem::path(base_.path).filename().string(),
-                          .template_name = template_name(),
-                          .dtype = request_.dtype.value_or(gguf_type(base_.stored_dtype)),
-                          .poll = poll_},
-                         fresh);
+    const GgufJob job{.model = model,
+                      .name = std::filesystem::path(base_.path).filename().string(),
+                      .input = training_notes(dir_, base_).input,
+                      .dtype = request_.dtype.value_or(gguf_type(base_.stored_dtype)),
+                      .poll = poll_};
+    const int64_t kept = write_gguf_model(job, fresh);
     lines.push_back("wrote " + request_.out + "/model.gguf, " + request_.out + "/mmproj.gguf");
     if (kept > 0)
       lines.push_back("float16 does not hold the values of " + std::to_string(kept) +
                       " matrices: they keep the base's type");
-    std::string more;
+    std::string more = gguf_image_options(job);
     if (!served.tensors.empty()) {
       write_gguf_lora(model, served, fresh + "/lora.gguf");
       const double off = compare_updates(original(served),
                                          read_gguf_lora(model, fresh + "/lora.gguf"), request_.out);
       lines.push_back(adapter_line(request_.out + "/lora.gguf", served, off));
-      more = " --lora " + shell_word(request_.out + "/lora.gguf");
+      more += " --lora " + shell_word(request_.out + "/lora.gguf");
     }
     io::remove_tree(fresh + "/base");
     lines.push_back("serve it: llama-server -m " + shell_word(request_.out + "/model.gguf") +
                     " --mmproj " + shell_word(request_.out + "/mmproj.gguf") + more);
     return lines;
-  }
-
-  /// That it was trained with; where the adapter is not lft's, the base's, if that is.
-  std::string template_name() const {
-    return dir_.notes.template_name.empty() ? read_model_notes(base_.path).template_name
-                                            : dir_.notes.template_name;
   }
 
   /// What was read of the modules that are served; zeros where nothing was.

@@ -148,20 +148,33 @@ void append(io::GgufKeys* keys, const io::GgufKeys& more) {
 
 /// The prompt's template for llama.cpp: the one that was trained, else the model's own.
 std::string jinja(const GgufJob& job) {
-  if (text::is_template(job.template_name))
-    return text::template_jinja(job.template_name, job.model.config.family->processor_mark(),
+  if (text::is_template(job.input.template_name))
+    return text::template_jinja(job.input.template_name, job.model.config.family->processor_mark(),
                                 "<__media");  // as its server writes an image into the messages
   const std::string own = job.model.path + "/chat_template.jinja";
   return io::path_exists(own) ? io::read_file(own) : "";
 }
 
-void add_processor(const ModelDir& model, const GgufForm& form, io::GgufKeys* keys) {
-  const io::Json file = image_processor_json(model.path);
+/// As the training fits images.
+io::Json processor_file(const GgufJob& job) {
+  const ModelDir& model = job.model;
+  return model.config.family->processor_fitted(model.config, image_processor_json(model.path),
+                                               family::image_rules(job.input));
+}
+
+std::shared_ptr<const family::ImageProcessor> processor_of(const GgufJob& job,
+                                                           const io::Json& file) {
+  const ModelDir& model = job.model;
   const family::Family& family = *model.config.family;
   std::vector<std::string> notices;
-  const auto processor = family.image_processor(
-      model.config, {.json = file, .where = model.path, .folder = model.path},
-      {.fit = family.defaults(model.config).image_fit}, &notices);
+  return family.image_processor(model.config,
+                                {.json = file, .where = model.path, .folder = model.path},
+                                {.fit = family.defaults(model.config, file).image_fit}, &notices);
+}
+
+void add_processor(const GgufJob& job, const GgufForm& form, io::GgufKeys* keys) {
+  const io::Json file = processor_file(job);
+  const auto processor = processor_of(job, file);
   keys->emplace_back("clip.vision.image_mean", processor->mean);
   keys->emplace_back("clip.vision.image_std", processor->std);
   for (const GgufForm::FromProcessor& each : form.from_processor) {
@@ -194,6 +207,21 @@ at::Tensor read_single(const io::GgufFile& file, const std::string& name) {
 
 }  // namespace
 
+std::string gguf_image_options(const GgufJob& job) {
+  const family::InputSettings& input = job.input;
+  if (input.min_pixels <= 0 && input.max_pixels <= 0) return "";
+  const io::Json rules = processor_of(job, processor_file(job))->identity();
+  const auto side = rules.at("position").get<int64_t>(), position = side * side;
+  std::string options;
+  if (input.min_pixels > 0)
+    options +=
+        " --image-min-tokens " + std::to_string((input.min_pixels + position - 1) / position);
+  if (input.max_pixels > 0)
+    options +=
+        " --image-max-tokens " + std::to_string(std::max<int64_t>(input.max_pixels / position, 1));
+  return options;
+}
+
 io::DType gguf_type(io::DType stored) {
   return stored == io::DType::kBF16 ? io::DType::kF16 : stored;
 }
@@ -212,7 +240,7 @@ int64_t write_gguf_model(const GgufJob& job, const std::string& folder) {
   const int64_t kept = write_file(job, folder + "/model.gguf", text, form.text_tensors);
   io::GgufKeys vision = general("clip", "mmproj", job.name, job.dtype);
   append(&vision, form.vision);
-  add_processor(job.model, form, &vision);
+  add_processor(job, form, &vision);
   return kept + write_file(job, folder + "/mmproj.gguf", vision, form.vision_tensors);
 }
 

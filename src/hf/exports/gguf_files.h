@@ -10,9 +10,9 @@ namespace lft::hf {
 
 struct GgufJob {
   const ModelDir& model;
-  std::string name;           // of the model, for people
-  std::string template_name;  // empty: what the model's folder has, if it has one
-  io::DType dtype;            // of the matrices: F32, F16 or BF16
+  std::string name;             // of the model, for people
+  family::InputSettings input;  // not set: what the model's folder has, if it has it
+  io::DType dtype;              // of the matrices: F32, F16 or BF16
   std::function<void()> poll = nullptr;
 };
 
@@ -24,6 +24,9 @@ io::DType gguf_type(io::DType stored);
 /// read back and compared to the bit. Returns how many matrices keep the type in which they are
 /// stored because F16 does not hold their values. kInput for a tokenizer that llama.cpp has not.
 int64_t write_gguf_model(const GgufJob& job, const std::string& folder);
+/// What llama-server needs beyond the files to bring images to the size of the training, each
+/// option after a space; empty where the job's settings leave that to the processor.
+std::string gguf_image_options(const GgufJob& job);
 /// lora.gguf: plain LoRA on layers of the decoder.
 void write_gguf_lora(const ModelDir& model, const Updates& updates, const std::string& path);
 /// What write_gguf_lora() wrote.

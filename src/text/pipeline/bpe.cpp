@@ -1,9 +1,11 @@
 #include "src/text/pipeline/bpe.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdio>
 #include <limits>
 #include <queue>
+#include <utility>
 
 #include "src/text/pipeline/aligned.h"
 #include "src/text/pipeline/json_access.h"
@@ -12,6 +14,15 @@ namespace lft::text {
 namespace {
 
 constexpr int64_t kMaxId = (1 << 24) - 1;  // bounds what tables by id may cost
+constexpr size_t kShort = 48;              // symbols up to which a scan is faster than a queue
+constexpr uint64_t kMix = 0x9E3779B97F4A7C15u;
+
+/// The bytes of a character as one number, which is 0 for none.
+uint32_t packed(std::string_view character) {
+  uint32_t bytes = 0;
+  for (const char c : character) bytes = bytes << 8 | uint8_t(c);
+  return bytes;
+}
 
 /// A merge is "left right" or ["left", "right"].
 std::pair<std::string, std::string> read_pair(const io::Json& merge, const std::string& where) {
@@ -47,16 +58,12 @@ Bpe::Bpe(const io::Json& json, const std::string& where) {
   read_vocab(json, where);
   read_merges(json, where);
   const std::string unk = text_or(json, "unk_token", "", where);
-  if (!unk.empty() && (unk_ = id_of(unk)) < 0) {
+  if (!unk.empty() && (unk_ = int32_t(id_of(unk))) < 0) {
     bad_tokenizer(where + ".unk_token", "unknown token is not in the vocabulary", unk,
                   "a token of the vocabulary");
   }
-  for (int byte = 0; byte < 256; ++byte) {
-    char name[8];
-    std::snprintf(name, sizeof name, "<0x%02X>", unsigned(byte));
-    byte_ids_[byte] = id_of(name);
-  }
-  for (int c = 0; c < 128; ++c) ascii_ids_[c] = id_of(std::string(1, char(c)));
+  read_characters();
+  find_neighbours();
 }
 
 void Bpe::read_vocab(const io::Json& json, const std::string& where) {
@@ -96,9 +103,78 @@ void Bpe::read_merges(const io::Json& json, const std::string& where) {
                             : left + right,
                     "tokens of the vocabulary");
     }
-    const uint64_t pair = uint64_t(a) << 32 | uint64_t(b);
-    merges_[slot_of(pair)] = {pair, rank++, int32_t(joined)};
+    merges_[slot_of(int32_t(a), int32_t(b))] = {uint64_t(a) << 32 | uint64_t(b), rank++,
+                                                int32_t(joined)};
   }
+}
+
+void Bpe::read_characters() {
+  for (int byte = 0; byte < 256; ++byte) {
+    char name[8];
+    std::snprintf(name, sizeof name, "<0x%02X>", unsigned(byte));
+    byte_ids_[byte] = int32_t(id_of(name));
+  }
+  for (int c = 0; c < 128; ++c) ascii_ids_[c] = int32_t(id_of(std::string(1, char(c))));
+  std::vector<std::pair<uint32_t, int32_t>> found;
+  for (const auto& [token, id] : vocab_) {
+    if (token.size() > 1 && token.size() == utf8_length(token, 0))
+      found.emplace_back(packed(token), int32_t(id));
+  }
+  characters_.resize(std::bit_ceil(2 * found.size() + 1));
+  const size_t mask = characters_.size() - 1;
+  for (const auto& one : found) {
+    size_t slot = (one.first * kMix) >> 32 & mask;
+    while (characters_[slot].first != 0) slot = (slot + 1) & mask;
+    characters_[slot] = one;
+  }
+}
+
+/// Tokens begin and end with symbols that are there before any merge. A pair of symbols over whose
+/// border a merge can ever reach is the last symbol of that merge's left token and the first of its
+/// right one. All these pairs go into `merges_`; a word may be cut between any other two, since the
+/// parts merge as they do side by side. Where a token can come from different symbols (a vocabulary
+/// that spells the names of bytes), nothing is cut.
+void Bpe::find_neighbours() {
+  int64_t most = -1;
+  for (const auto& [token, id] : vocab_) most = std::max(most, id);
+  std::vector<int32_t> first(size_t(most + 1), -1), last;
+  const auto starts = [&](int32_t id) {
+    if (id >= 0) first[size_t(id)] = id;
+  };
+  for (const int32_t id : ascii_ids_) starts(id);
+  for (const auto& [character, id] : characters_) starts(character == 0 ? -1 : id);
+  if (byte_fallback_)
+    for (const int32_t id : byte_ids_) starts(id);
+  starts(unk_);
+  last = first;
+  bool changed = true;
+  const auto take = [&](int32_t& to, int32_t from) {
+    if (from < 0 || to == from) return true;
+    changed = true;
+    return std::exchange(to, from) < 0;
+  };
+  while (changed) {
+    changed = false;
+    for (const Merge& merge : merges_) {
+      if (merge.pair == kNoPair) continue;
+      if (!take(first[size_t(merge.id)], first[merge.pair >> 32]) ||
+          !take(last[size_t(merge.id)], last[merge.pair & UINT32_MAX]))
+        return;
+    }
+  }
+  std::vector<Merge> all;
+  for (const Merge& merge : merges_) {
+    if (merge.pair == kNoPair) continue;
+    all.push_back(merge);
+    const int32_t left = last[merge.pair >> 32], right = first[merge.pair & UINT32_MAX];
+    if (left >= 0 && right >= 0) all.push_back({.pair = uint64_t(left) << 32 | uint64_t(right)});
+  }
+  merges_.assign(std::bit_ceil(2 * all.size() + 1), {});
+  for (const Merge& merge : all) {
+    Merge& slot = merges_[slot_of(int32_t(merge.pair >> 32), int32_t(merge.pair & UINT32_MAX))];
+    if (merge.rank < kNever || slot.pair == kNoPair) slot = merge;
+  }
+  cuts_ = true;
 }
 
 int64_t Bpe::id_of(std::string_view token) const {
@@ -106,26 +182,29 @@ int64_t Bpe::id_of(std::string_view token) const {
   return it == vocab_.end() ? -1 : it->second;
 }
 
-const Bpe::Merge* Bpe::merge_of(int64_t left, int64_t right) const {
-  const Merge& found = merges_[slot_of(uint64_t(left) << 32 | uint64_t(right))];
-  return found.pair == kNoPair ? nullptr : &found;
+int32_t Bpe::id_of_character(std::string_view character) const {
+  if (character.size() == 1) return ascii_ids_[uint8_t(character[0])];
+  const uint32_t wanted = packed(character);
+  const size_t mask = characters_.size() - 1;
+  size_t slot = (wanted * kMix) >> 32 & mask;
+  while (characters_[slot].first != wanted && characters_[slot].first != 0)
+    slot = (slot + 1) & mask;
+  return characters_[slot].first == 0 ? -1 : characters_[slot].second;
 }
 
 /// Where the pair stands, or would. At most half of the slots are taken.
-size_t Bpe::slot_of(uint64_t pair) const {
+size_t Bpe::slot_of(int32_t left, int32_t right) const {
+  const uint64_t pair = uint64_t(uint32_t(left)) << 32 | uint32_t(right);
   const size_t mask = merges_.size() - 1;
-  size_t slot = (pair * 0x9E3779B97F4A7C15u) >> 32 & mask;
+  size_t slot = (pair * kMix) >> 32 & mask;
   while (merges_[slot].pair != pair && merges_[slot].pair != kNoPair) slot = (slot + 1) & mask;
   return slot;
 }
 
-std::vector<Bpe::Symbol> Bpe::symbols(std::string_view word) const {
-  std::vector<Symbol> out;
-  out.reserve(word.size());
-  const auto add = [&](int64_t id, size_t length) {
-    out.push_back({id, int32_t(out.size()) - 1, int32_t(out.size()) + 1, uint32_t(length)});
-  };
-  size_t unknown = 0;  // bytes of the unknown token that is still growing
+/// Calls add(id, bytes) for each symbol that the word consists of before any merge.
+template <typename Add>
+void Bpe::symbols(std::string_view word, const Add& add) const {
+  uint32_t unknown = 0;  // bytes of the unknown token that is still growing
   const auto flush = [&] {
     if (unknown > 0) add(unk_, unknown);
     unknown = 0;
@@ -133,9 +212,9 @@ std::vector<Bpe::Symbol> Bpe::symbols(std::string_view word) const {
   for (size_t pos = 0; pos < word.size();) {
     const std::string_view one = word.substr(pos, utf8_length(word, pos));
     pos += one.size();
-    if (const int64_t id = one.size() == 1 ? ascii_ids_[uint8_t(one[0])] : id_of(one); id >= 0) {
+    if (const int32_t id = id_of_character(one); id >= 0) {
       flush();
-      add(id, one.size());
+      add(id, uint32_t(one.size()));
       continue;
     }
     bool bytes = byte_fallback_;
@@ -147,70 +226,124 @@ std::vector<Bpe::Symbol> Bpe::symbols(std::string_view word) const {
       continue;
     }
     if (!fuse_unk_) flush();
-    if (unk_ >= 0) unknown += one.size();
+    if (unk_ >= 0) unknown += uint32_t(one.size());
   }
   flush();
-  if (!out.empty()) out.back().next = -1;
-  return out;
 }
 
-void Bpe::merge(std::vector<Symbol>& symbols) const {
+/// Symbols between two cuts; merges[i] is what symbols i and i + 1 may become.
+struct Bpe::Part {
+  std::vector<Symbol> symbols;
+  std::vector<Merge> merges;
+};
+
+void Bpe::merge(Part& part) const {
+  if (part.symbols.size() < 2) return;
+  part.symbols.size() <= kShort ? merge_short(part) : merge_long(part);
+}
+
+/// The merge of the lowest rank first, of several the leftmost.
+void Bpe::merge_short(Part& part) const {
+  std::vector<Symbol>& symbols = part.symbols;
+  std::vector<Merge>& merges = part.merges;
+  while (!merges.empty()) {
+    size_t best = 0;
+    for (size_t i = 1; i < merges.size(); ++i)
+      if (merges[i].rank < merges[best].rank) best = i;
+    if (merges[best].rank == kNever) return;
+    symbols[best].id = merges[best].id;
+    symbols[best].length += symbols[best + 1].length;
+    symbols.erase(symbols.begin() + ptrdiff_t(best) + 1);
+    merges.erase(merges.begin() + ptrdiff_t(best));
+    if (best > 0) merges[best - 1] = merge_of(symbols[best - 1].id, symbols[best].id);
+    if (best < merges.size()) merges[best] = merge_of(symbols[best].id, symbols[best + 1].id);
+  }
+}
+
+struct Bpe::Linked {
+  Symbol symbol;  // of length 0: merged away
+  int32_t previous, next;
+};
+
+/// The same through a queue.
+void Bpe::merge_long(Part& part) const {
   struct Candidate {
     uint32_t rank;
     int32_t position;
-    int64_t id;
+    int32_t id;
     bool operator>(const Candidate& other) const {
       return rank != other.rank ? rank > other.rank : position > other.position;
     }
   };
   std::vector<Candidate> first;
-  for (size_t i = 0; i + 1 < symbols.size(); ++i) {
-    if (const Merge* m = merge_of(symbols[i].id, symbols[i + 1].id))
-      first.push_back({m->rank, int32_t(i), m->id});
+  std::vector<Linked> linked;
+  const auto count = int32_t(part.symbols.size());
+  linked.reserve(part.symbols.size());
+  for (int32_t i = 0; i < count; ++i) {
+    linked.push_back({part.symbols[size_t(i)], i - 1, i + 1 < count ? i + 1 : -1});
+    if (i + 1 == count || part.merges[size_t(i)].rank == kNever) continue;
+    first.push_back({part.merges[size_t(i)].rank, i, part.merges[size_t(i)].id});
   }
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue(std::greater<>(),
                                                                                std::move(first));
   const auto offer = [&](int32_t left, int32_t right) {
     if (left < 0 || right < 0) return;
-    if (const Merge* m = merge_of(symbols[size_t(left)].id, symbols[size_t(right)].id))
-      queue.push({m->rank, left, m->id});
+    const Merge& merge = merge_of(linked[size_t(left)].symbol.id, linked[size_t(right)].symbol.id);
+    if (merge.rank < kNever) queue.push({merge.rank, left, merge.id});
   };
   while (!queue.empty()) {
     const Candidate top = queue.top();
     queue.pop();
-    Symbol& left = symbols[size_t(top.position)];
-    if (left.length == 0 || left.next < 0) continue;
-    Symbol& right = symbols[size_t(left.next)];
-    const Merge* m = merge_of(left.id, right.id);
-    if (m == nullptr || m->id != top.id) continue;  // one of the two has changed since
-    left.id = top.id;
-    left.length += right.length;
+    Linked& left = linked[size_t(top.position)];
+    if (left.symbol.length == 0 || left.next < 0) continue;
+    Linked& right = linked[size_t(left.next)];
+    if (merge_of(left.symbol.id, right.symbol.id).id != top.id)
+      continue;  // one of the two has changed since
+    left.symbol = {top.id, left.symbol.length + right.symbol.length};
     left.next = right.next;
-    right.length = 0;
-    if (left.next >= 0) symbols[size_t(left.next)].previous = top.position;
+    right.symbol.length = 0;
+    if (left.next >= 0) linked[size_t(left.next)].previous = top.position;
     offer(left.previous, top.position);
     offer(top.position, left.next);
   }
+  part.symbols.clear();
+  for (const Linked& one : linked)
+    if (one.symbol.length > 0) part.symbols.push_back(one.symbol);
 }
 
-std::vector<Piece> Bpe::encode(std::string_view word) const {
+void Bpe::encode(std::string_view word, std::vector<Piece>& out) const {
   if (ignore_merges_) {
-    if (const int64_t id = id_of(word); id >= 0) return {{id, 0, uint32_t(word.size())}};
+    if (const int64_t id = id_of(word); id >= 0) {
+      out.push_back({id, 0, uint32_t(word.size())});
+      return;
+    }
   }
   if (word.size() > size_t(std::numeric_limits<int32_t>::max())) {
     bad_tokenizer("text", "text too long to tokenise", std::to_string(word.size()) + " bytes",
                   "less than 2 GiB", "split the text into several");
   }
-  std::vector<Symbol> merged = symbols(word);
-  merge(merged);
-  std::vector<Piece> out;
+  thread_local Part part;
   uint32_t pos = 0;
-  for (const Symbol& symbol : merged) {
-    if (symbol.length == 0) continue;
-    out.push_back({symbol.id, pos, pos + symbol.length});
-    pos += symbol.length;
-  }
-  return out;
+  const auto finish = [&] {
+    merge(part);
+    for (const Symbol& symbol : part.symbols) {
+      out.push_back({symbol.id, pos, pos + symbol.length});
+      pos += symbol.length;
+    }
+    part.symbols.clear();
+    part.merges.clear();
+  };
+  symbols(word, [&](int32_t id, uint32_t length) {
+    if (!part.symbols.empty()) {
+      const Merge& merge = merge_of(part.symbols.back().id, id);
+      if (cuts_ && merge.pair == kNoPair)
+        finish();
+      else
+        part.merges.push_back(merge);
+    }
+    part.symbols.push_back({id, length});
+  });
+  finish();
 }
 
 }  // namespace lft::text

@@ -28,39 +28,48 @@ class Bpe {
   /// "model" of tokenizer.json. kInput: not BPE, ids used twice or out of range, a merge that names
   /// no token.
   Bpe(const io::Json& json, const std::string& where);
-  /// Pieces in order. n log n in the word.
-  std::vector<Piece> encode(std::string_view word) const;
+  /// Appends the pieces in order. n log n in the word. Thread-safe.
+  void encode(std::string_view word, std::vector<Piece>& out) const;
 
   const TokenMap& vocab() const { return vocab_; }
   int64_t id_of(std::string_view token) const;
-  bool ignore_merges() const { return ignore_merges_; }
-  bool byte_fallback() const { return byte_fallback_; }
 
  private:
+  /// What two neighbouring symbols may become.
   struct Merge {
     uint64_t pair = kNoPair;  // left << 32 | right
-    uint32_t rank = 0;
-    int32_t id = 0;
+    uint32_t rank = kNever;   // kNever: they do not merge, but a token contains them side by side
+    int32_t id = -1;
   };
   static constexpr uint64_t kNoPair = UINT64_MAX;
+  static constexpr uint32_t kNever = UINT32_MAX;
   struct Symbol {
-    int64_t id;
-    int32_t previous, next;
-    uint32_t length;  // bytes; 0: merged away
+    int32_t id;
+    uint32_t length;  // bytes
   };
+  struct Linked;
+  struct Part;
   void read_vocab(const io::Json& json, const std::string& where);
   void read_merges(const io::Json& json, const std::string& where);
-  std::vector<Symbol> symbols(std::string_view word) const;
-  void merge(std::vector<Symbol>& symbols) const;
-  const Merge* merge_of(int64_t left, int64_t right) const;
-  size_t slot_of(uint64_t pair) const;
+  void read_characters();
+  void find_neighbours();
+  int32_t id_of_character(std::string_view character) const;
+  template <typename Add>
+  void symbols(std::string_view word, const Add& add) const;
+  void merge(Part& part) const;
+  void merge_short(Part& part) const;
+  void merge_long(Part& part) const;
+  const Merge& merge_of(int32_t left, int32_t right) const { return merges_[slot_of(left, right)]; }
+  size_t slot_of(int32_t left, int32_t right) const;
 
   TokenMap vocab_;
   std::vector<Merge> merges_;  // a hash table: a pair in its slot or the next free one after it
-  int64_t byte_ids_[256];      // <0x00> to <0xFF>, -1 where the vocabulary has none
-  int64_t ascii_ids_[128];     // of one-byte tokens, -1 where the vocabulary has none
-  int64_t unk_ = -1;
+  std::vector<std::pair<uint32_t, int32_t>> characters_;  // likewise: tokens of one character
+  int32_t byte_ids_[256];   // <0x00> to <0xFF>, -1 where the vocabulary has none
+  int32_t ascii_ids_[128];  // of one-byte tokens, -1 where the vocabulary has none
+  int32_t unk_ = -1;
   bool fuse_unk_ = false, byte_fallback_ = false, ignore_merges_ = false;
+  bool cuts_ = false;  // a word may be cut between symbols that no token contains side by side
 };
 
 }  // namespace lft::text

@@ -91,7 +91,6 @@ void PreTokenizer::add_byte_level(const io::Json& json, const std::string& where
   step.split = flag_or(json, "use_regex", true, where);
   step.pattern.emplace_back(io::Json{{"Regex", kGpt2Words}}, where);
   steps_.push_back(std::move(step));
-  byte_level_ = true;
 }
 
 std::vector<ByteRange> PreTokenizer::join(Behavior behavior, const std::vector<Part>& parts) {

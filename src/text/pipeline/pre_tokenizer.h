@@ -20,7 +20,6 @@ class PreTokenizer {
   /// null leaves the text one word.
   PreTokenizer(const io::Json& json, const std::string& where);
   Words apply(Aligned segment) const;
-  bool byte_level() const { return byte_level_; }
 
  private:
   enum class Kind { kMetaspace, kSplit, kByteLevel };
@@ -48,7 +47,6 @@ class PreTokenizer {
   static std::vector<ByteRange> join(Behavior behavior, const std::vector<Part>& parts);
 
   std::vector<Step> steps_;
-  bool byte_level_ = false;
 };
 
 }  // namespace lft::text

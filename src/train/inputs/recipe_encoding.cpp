@@ -2,6 +2,7 @@
 
 #include "src/base/log.h"
 #include "src/base/text.h"
+#include "src/hf/adapter/model_files.h"
 #include "src/hf/model_dir.h"
 
 namespace lft::train {
@@ -16,16 +17,12 @@ bool scales(const recipe::Recipe& recipe) {
   return recipe.data.image_fit == "native" && recipe.data.max_pixels != kDefaults.max_pixels;
 }
 
-data::SpecialTokensInText special_tokens(const std::string& name) {
-  if (name == "text") return data::SpecialTokensInText::kText;
-  return name == "special" ? data::SpecialTokensInText::kSpecial
-                           : data::SpecialTokensInText::kError;
-}
-
 }  // namespace
 
-std::string settle_data(recipe::Recipe& recipe, const family::ModelConfig& config) {
-  const family::FamilyDefaults defaults = config.family->defaults(config);
+std::string settle_data(recipe::Recipe& recipe, const std::string& model,
+                        const family::ModelConfig& config) {
+  const family::FamilyDefaults defaults =
+      config.family->defaults(config, hf::image_processor_json(model));
   std::vector<std::string> chosen;
   const auto settle = [&](const std::string& field, std::string& value, const std::string& own) {
     if (value != "auto") return;
@@ -38,17 +35,23 @@ std::string settle_data(recipe::Recipe& recipe, const family::ModelConfig& confi
 }
 
 data::EncodeRules encode_rules(const recipe::Recipe& recipe) {
-  return {.template_name = recipe.data.chat_template,
-          .image_fit = recipe.data.image_fit,
-          .max_tokens = recipe.data.max_tokens,
-          .min_pixels = recipe.data.min_pixels,
-          .max_pixels = scales(recipe) ? recipe.data.max_pixels : 0};
+  return {.settings = {.template_name = recipe.data.chat_template,
+                       .image_fit = recipe.data.image_fit,
+                       .special_tokens = recipe.data.special_tokens_in_text,
+                       .min_pixels = recipe.data.min_pixels,
+                       .max_pixels = scales(recipe) ? recipe.data.max_pixels : 0},
+          .max_tokens = recipe.data.max_tokens};
+}
+
+family::InputSettings recorded_settings(const recipe::Recipe& recipe) {
+  family::InputSettings settings = encode_rules(recipe).settings;
+  if (settings.special_tokens == "error") settings.special_tokens.clear();
+  return settings;
 }
 
 void apply_data_rules(const recipe::Recipe& recipe, data::EncodeOptions& options) {
   options.skip_bad = recipe.data.on_bad_sample == "skip";
   options.max_bad = recipe.data.max_bad;
-  options.special_tokens = special_tokens(recipe.data.special_tokens_in_text);
   options.count_unknown = recipe.data.unknown_keys == "warn";
   options.image_limits.max_pixels = scales(recipe) ? kDefaults.max_pixels : recipe.data.max_pixels;
   options.image_limits.max_side = recipe.data.max_side;
@@ -58,7 +61,9 @@ void apply_data_rules(const recipe::Recipe& recipe, data::EncodeOptions& options
 RecipeEncoding recipe_encoding(const recipe::Recipe& asked) {
   const hf::ModelDir model = hf::ModelDir::config_only(asked.model.path);
   recipe::Recipe recipe = asked;
-  if (const std::string chosen = settle_data(recipe, model.config); !chosen.empty()) notice(chosen);
+  if (const std::string chosen = settle_data(recipe, recipe.model.path, model.config);
+      !chosen.empty())
+    notice(chosen);
   RecipeEncoding encoding{.tokenizer = text::Tokenizer::load(recipe.model.path), .options = {}};
   std::string remark;
   encoding.options = data::encode_options(recipe.model.path, model.config, *encoding.tokenizer,

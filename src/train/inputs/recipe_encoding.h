@@ -11,11 +11,15 @@ struct RecipeEncoding {
   std::unique_ptr<text::Tokenizer> tokenizer;
   data::EncodeOptions options;
 };
-/// Puts the family's template and image fit in the place of auto; what was chosen, in one line, or
-/// nothing.
-std::string settle_data(recipe::Recipe& recipe, const family::ModelConfig& config);
+/// Replaces auto by the template of the family and the image fit of the model in the folder
+/// `model`; returns what was chosen, in one line, or nothing.
+std::string settle_data(recipe::Recipe& recipe, const std::string& model,
+                        const family::ModelConfig& config);
 /// Of a settled recipe.
 data::EncodeRules encode_rules(const recipe::Recipe& recipe);
+/// The settings that go with what the recipe trains. `special_tokens_in_text: error` is not one of
+/// them: it refuses rows and changes no token.
+family::InputSettings recorded_settings(const recipe::Recipe& recipe);
 /// What a settled recipe says of bad samples and of images.
 void apply_data_rules(const recipe::Recipe& recipe, data::EncodeOptions& options);
 /// Reads config.json, tokenizer and processor files of model.path. A remark (data.max_tokens was

@@ -142,7 +142,8 @@ RunInputs open_inputs(const recipe::Recipe& asked, bool resume, bool writes) {
   inputs.model.dir = recipe.model.init == "random" ? hf::ModelDir::config_only(recipe.model.path)
                                                    : hf::ModelDir::open(recipe.model.path);
   inputs.config = inputs.model.dir.config;
-  if (const std::string chosen = settle_data(recipe, inputs.config); !chosen.empty())
+  if (const std::string chosen = settle_data(recipe, recipe.model.path, inputs.config);
+      !chosen.empty())
     inputs.notices.push_back(chosen);
   std::unique_ptr<text::Tokenizer> tokenizer = text::Tokenizer::load(
       recipe.model.path);  // before the device is opened and threads start: it may fork a probe

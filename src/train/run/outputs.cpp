@@ -13,10 +13,9 @@
 namespace lft::train {
 void save_outputs(Run& run) {
   const recipe::Recipe& recipe = run.inputs.recipe;
-  const hf::AdapterNotes notes{.base_path = recipe.model.path,
+  const hf::AdapterNotes notes{.base_path = io::absolute_path(recipe.model.path),
                                .base_fingerprint = hf::base_fingerprint(run.inputs.model.dir),
-                               .template_name = recipe.data.chat_template,
-                               .image_fit = recipe.data.image_fit,
+                               .input = recorded_settings(recipe),
                                .tokenizer = run.inputs.data.encode.tokenizer_parts};
   const std::string product = product_of(recipe), path = recipe.output_dir + "/" + product;
   if (product == "model") {

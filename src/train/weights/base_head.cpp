@@ -107,7 +107,7 @@ HeadFit head_fit(const hf::ModelDir& dir) {
   const double of_embedding = own_structure(embedding), of_head = own_structure(head);
   const double expected = std::sqrt(std::max(of_embedding, 0.0) * std::max(of_head, 0.0));
   if (!(of_embedding > 8 * chance && of_head > 8 * chance && expected > 12 * chance)) {
-    result.not_judged = "the LM head's rows (the tables were trained too little)";
+    result.not_judged = "the LM head's rows (the rows of the two tables have too little in common)";
     return result;
   }
   const int64_t shift = better_shift(dir, a, found, chance);
@@ -123,7 +123,7 @@ HeadFit head_fit(const hf::ModelDir& dir) {
                                   (shift > 0 ? "after" : "before")),
        .neighbours = "chance gives " + format_number(chance, "%.4f") + ", up to " +
                      format_number(expected, "%.2f") + " is there to agree on",
-       .next = "take LM head, embedding and tokenizer from one checkpoint, or convert it again"});
+       .next = kCompare});
   return result;
 }
 

@@ -273,7 +273,7 @@ LayerOrder layer_order(const TowerNames& tower, const hf::ModelDir& dir, const S
   const LayerPlaces best = best_order(couplings);
   const OrderShown shown = shown_by(couplings, best);
   if (!shown.agreed() && !shown.large) {
-    result.not_judged = whose + " (the weights show none, as in a model that was trained little)";
+    result.not_judged = whose + " (the weights show none, as those of many sound models)";
     return result;
   }
   for (const LayerPlaces& cycle : cycles_of(best)) {
@@ -287,8 +287,7 @@ LayerOrder layer_order(const TowerNames& tower, const hf::ModelDir& dir, const S
                   format_number(-odd.mean, "%.2f") + " on average",
          .neighbours = "in the right order pairs of the " + tower.label +
                        " fit those after better, by " + format_number(shown.usual, "%.2f"),
-         .next = cycle.size() == 2 ? "swap them back, or convert the checkpoint again"
-                                   : "convert the checkpoint again"});
+         .next = kCompare});
   }
   return result;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "src/base/errors.h"
 #include "src/base/text.h"
@@ -43,7 +44,7 @@ Suspicion non_finite(const std::string& name, const TensorStats& one) {
                    std::to_string(one.rows_seen * one.columns) + ", the first at flat index " +
                    std::to_string(one.first_non_finite),
           .neighbours = "no tensor of a sound checkpoint has one",
-          .next = kFetchAgain};
+          .next = kCompare};
 }
 
 /// A zero bias is how biases begin, and a norm of ones how norms do; a matrix of one number is no
@@ -65,7 +66,7 @@ void flat_tensor(const StatsByName& stats, const std::string& name, const Tensor
                    .neighbours = kin.empty() ? "a trained tensor varies"
                                              : "so are " + std::to_string(flat_kin) + " of the " +
                                                    std::to_string(kin.size()) + " other layers",
-                   .next = kFetchAgain});
+                   .next = kCompare});
 }
 
 int64_t longest_run(const std::vector<int64_t>& numbers) {
@@ -112,7 +113,7 @@ void flat_lines(const StatsByName& stats, const std::string& name, const TensorS
                   std::to_string(flat.front()),
          .neighbours = kin.empty() ? "a trained tensor has none"
                                    : "at most " + std::to_string(most) + " in the other layers",
-         .next = kFetchAgain});
+         .next = kCompare});
   }
 }
 
@@ -124,13 +125,12 @@ void copies(const StatsByName& stats, std::vector<Suspicion>& found) {
     const auto [at, fresh] =
         first.try_emplace({tensor_kind(name).kind, one.rms, one.fourth, one.highest}, name);
     if (fresh) continue;
-    found.push_back(
-        {.weight = 100,
-         .name = name,
-         .what = "the same numbers as " + at->second,
-         .found = "equal sums of squares and of fourth powers",
-         .neighbours = "other layers differ in every matrix",
-         .next = "unless layers were repeated on purpose: " + std::string(kFetchAgain)});
+    found.push_back({.weight = 100,
+                     .name = name,
+                     .what = "the same numbers as " + at->second,
+                     .found = "equal sums of squares and of fourth powers",
+                     .neighbours = "other layers differ in every matrix",
+                     .next = kCompare});
   }
 }
 
@@ -154,10 +154,33 @@ bool is_named(const std::vector<Suspicion>& all, const std::string& name) {
   return false;
 }
 
+/// Reads the tensors that are named, and those of their kinds, where only a sample of them was
+/// read. Whether there was one.
+bool read_whole(const hf::ModelDir& dir, const std::vector<Suspicion>& named, StatsByName& stats) {
+  std::set<std::string> kinds;
+  for (const auto& [name, one] : stats)
+    if (is_named(named, name)) kinds.insert(tensor_kind(name).kind);
+  bool read = false;
+  for (auto& [name, one] : stats) {
+    if (one.whole() || !kinds.contains(tensor_kind(name).kind)) continue;
+    one = tensor_stats(dir, name, 0);
+    read = true;
+  }
+  return read;
+}
+
+/// A random projector is where such a run begins.
+bool trains_projector(const recipe::Recipe& recipe) {
+  return std::ranges::any_of(
+      recipe.full, [](const std::string& part) { return part == "projector" || part == "all"; });
+}
+
 }  // namespace
 
-const char* const kFetchAgain =
-    "fetch the file again and compare its sha256; if it was converted, convert it again";
+const char* const kLooksRandom = "looks random, as an initialisation leaves it";
+const char* const kCompare =
+    "compare the sha256 of the file with the published one's: where they are equal, the model is "
+    "made so and needs no change; where not, fetch the file again, or repeat the conversion";
 
 std::string suspicion_line(const Suspicion& suspicion) {
   return escape_text(suspicion.name) + ": " + suspicion.what + ": " + suspicion.found + " (" +
@@ -204,13 +227,23 @@ std::vector<Suspicion> odd_weights(const family::ModelConfig& config, const Stat
 }
 
 std::vector<Suspicion> sampled_suspicions(const hf::ModelDir& dir) {
-  return odd_weights(dir.config, used_tensor_stats(dir, kSampledElements));
+  StatsByName stats = used_tensor_stats(dir, kSampledElements);
+  std::vector<Suspicion> found = odd_weights(dir.config, stats);
+  while (read_whole(dir, found, stats)) found = odd_weights(dir.config, stats);
+  return found;
 }
 
 std::vector<std::string> base_warnings(const RunInputs& inputs) {
   if (inputs.recipe.model.init == "random") return {};
   const hf::ModelDir& dir = inputs.model.dir;
-  const std::vector<Suspicion> found = sampled_suspicions(dir);
+  std::vector<Suspicion> found = sampled_suspicions(dir);
+  if (trains_projector(inputs.recipe)) {
+    const family::ProjectorShape projector = dir.config.family->projector(dir.config);
+    for (const family::ProjectorShape::Layer& layer : projector.layers)
+      std::erase_if(found, [&](const Suspicion& one) {
+        return one.what == kLooksRandom && one.name == layer.weight();
+      });
+  }
   std::vector<std::string> lines;
   for (size_t i = 0; i < std::min(kWarned, found.size()); ++i) {
     lines.push_back("the base looks odd: " + found[i].name + ": " + found[i].what + ": " +

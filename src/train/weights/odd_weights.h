@@ -22,8 +22,10 @@ void sort_suspicions(std::vector<Suspicion>& suspicions);
 /// Adds what says something new: nothing of a tensor that is named already, or whose layer or tower
 /// is, and nothing of several things ("A and B") of which one is.
 void add_unless_named(std::vector<Suspicion>& all, const std::vector<Suspicion>& more);
-/// What to do about a tensor whose bytes are not those of the published file.
-extern const char* const kFetchAgain;
+/// The `next` of whatever may be damage and may be a property of a sound model.
+extern const char* const kCompare;
+/// What is said of weights that training has not changed.
+extern const char* const kLooksRandom;
 
 /// Values that are not finite, tensors, rows and columns that hold one number only, copies.
 std::vector<Suspicion> odd_values(const StatsByName& stats);
@@ -34,10 +36,11 @@ std::vector<Suspicion> as_initialised(const family::ModelConfig& config, const S
 /// All of these, sorted; of what a layer or a tower holds nothing where the whole is named first.
 std::vector<Suspicion> odd_weights(const family::ModelConfig& config, const StatsByName& stats);
 
-/// The same from a sample of each tensor's rows.
+/// The same from a sample of each tensor's rows. A tensor that looks odd in it is read whole, with
+/// those of its kind, and judged again: nothing is said that all of its values do not show.
 std::vector<Suspicion> sampled_suspicions(const hf::ModelDir& dir);
-/// What `lft check` and `lft train` say of the base that the run trains on: from such a sample, at
-/// most a few lines.
+/// What `lft check` and `lft train` say of the base that the run trains on, in at most a few lines.
+/// A random projector that the run trains whole is none of it.
 std::vector<std::string> base_warnings(const RunInputs& inputs);
 
 }  // namespace lft::train

@@ -2,9 +2,11 @@
 // of squares of n such values vary by their mean times sqrt((k - 1) / n), k being the fourth moment
 // over the square of the second, from row to row and from column to column. Training gives some
 // rows and columns more than others: in the weakest layer of the quickstart base the variance is
-// four times that, in most ten times and more. A model whose every matrix looks so is one that was
-// not trained yet, which is no fault, and one that was trained little has some of both: only beside
-// weights that training has clearly shaped something random is a fault.
+// four times that, in most ten times and more. Training also leaves values far from the others: k
+// is at most 3 after an initialisation, which is normal or uniform, and 14 in a matrix of SmolLM2
+// whose outliers would hide that its rows differ. A model whose every matrix looks so is one that
+// was not trained yet, which is no fault, and one that was trained little has some of both: only
+// beside weights that training has clearly shaped something random is a fault.
 #include <algorithm>
 #include <cmath>
 
@@ -18,22 +20,24 @@ constexpr int64_t kLeastLines = 8;
 constexpr size_t kLeastMatrices = 4;
 constexpr double kClearlyTrained = 4;  // the median of training_shown() of what it is compared with
 constexpr char kNext[] =
-    "fetch the file again; if it was converted, look for names that the converter left out "
-    "(transformers says \"newly initialized\")";
+    "compare the sha256 of the file with the published one's; if it was converted, look for names "
+    "that the converter left out (transformers says \"newly initialized\")";
 
 /// The variance of the lines' sums of squares over that of independent values; 1 where they are.
-double unevenness(const std::vector<double>& squares, double values_each, double fourth_ratio) {
+double unevenness(const std::vector<double>& squares, double values_each, double ratio) {
   double mean = 0, variance = 0;
   for (const double square : squares) mean += square / static_cast<double>(squares.size());
   for (const double square : squares)
     variance += (square - mean) * (square - mean) / static_cast<double>(squares.size());
-  return variance / (mean * mean) * values_each / std::max(fourth_ratio - 1, 1e-6);
+  return variance / (mean * mean) * values_each / std::max(ratio - 1, 1e-6);
 }
+
+double fourth_ratio(const TensorStats& one) { return one.fourth / std::pow(one.rms, 4); }
 
 /// Its larger unevenness, less what is chance: up to 1 it may be an initialisation's. Of n lines
 /// the variance is known to sqrt(2 / n); six times that is never chance.
 double training_shown(const TensorStats& one) {
-  const double ratio = one.fourth / std::pow(one.rms, 4);
+  const double ratio = fourth_ratio(one);
   const auto rows = static_cast<double>(one.rows_seen), columns = static_cast<double>(one.columns);
   const double by_row = unevenness(one.row_squares, columns, ratio) / (1 + 6 * std::sqrt(2 / rows));
   const double by_column =
@@ -41,9 +45,15 @@ double training_shown(const TensorStats& one) {
   return std::max(by_row, by_column);
 }
 
+/// More values far from the others than n normal ones have, by six deviations of their ratio.
+bool has_outliers(const TensorStats& one) {
+  const double values = static_cast<double>(one.rows_seen) * static_cast<double>(one.columns);
+  return fourth_ratio(one) > 3 + 6 * std::sqrt(24 / values);
+}
+
 bool looks_random(const TensorStats& one) {
   return one.rows_seen >= kLeastLines && one.columns >= kLeastLines && one.rms > 0 &&
-         training_shown(one) <= 1;
+         !has_outliers(one) && training_shown(one) <= 1;
 }
 
 /// How much of a tower looks as initialised.
@@ -108,7 +118,7 @@ Suspicion random_suspicion(double weight, const std::string& name, const std::st
                            const std::string& neighbours) {
   return {.weight = weight,
           .name = name,
-          .what = "looks random, as an initialisation leaves it",
+          .what = kLooksRandom,
           .found = found,
           .neighbours = neighbours,
           .next = kNext};

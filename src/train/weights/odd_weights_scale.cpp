@@ -68,7 +68,7 @@ Suspicion other_scale(const std::string& name, double rms, double others, const 
                               : "1/" + format_number(1 / times) + " of") +
                    " what is usual",
           .neighbours = of + " " + format_number(others),
-          .next = kFetchAgain};
+          .next = kCompare};
 }
 
 /// Kinds of three layers and more. Beyond a factor from the kind's median, beyond it from the
@@ -112,7 +112,7 @@ void odd_lines(const std::string& name, const TensorStats& one, std::vector<Susp
                      .what = what,
                      .found = format_number(size),
                      .neighbours = "usual is " + format_number(usual),
-                     .next = kFetchAgain});
+                     .next = kCompare});
   };
   const auto largest_of = [](const std::vector<double>& squares) {
     return std::max_element(squares.begin(), squares.end()) - squares.begin();

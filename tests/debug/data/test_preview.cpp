@@ -37,7 +37,7 @@ class PreviewTest : public test::DataTest {
     const auto tokenizer = Tokenizer::load(recipe_.model.path);
     const EncodeOptions options = encode_options(
         recipe_.model.path, ModelDir::config_only(recipe_.model.path).config, *tokenizer,
-        {recipe_.data.chat_template, recipe_.data.image_fit, recipe_.data.max_tokens}, nullptr);
+        {{recipe_.data.chat_template, recipe_.data.image_fit}, recipe_.data.max_tokens}, nullptr);
     return open_dataset(recipe_.data.train.path, recipe_.data.image_root, *tokenizer, options)
         ->get(index);
   }
@@ -130,7 +130,7 @@ TEST_F(PreviewTest, ShowsTheFirstStepsSamplesInTheirOrder) {
     const auto tokenizer = Tokenizer::load(recipe_.model.path);
     const EncodeOptions options =
         encode_options(recipe_.model.path, ModelDir::config_only(recipe_.model.path).config,
-                       *tokenizer, {"llava-hf", "pad", 2048}, nullptr);
+                       *tokenizer, {{"llava-hf", "pad"}, 2048}, nullptr);
     const auto dataset =
         open_dataset(recipe_.data.train.path, recipe_.data.image_root, *tokenizer, options);
     Loader loader(*dataset, {.batch_size = 5, .workers = 1, .seed = 7, .shuffle = shuffle});

@@ -536,7 +536,7 @@ TEST_F(Validate, AllAtOnceAreAllNamedAndAgreeWithTraining) {
     const auto tokenizer = Tokenizer::load(recipe_.model.path);
     EncodeOptions options =
         encode_options(recipe_.model.path, ModelDir::config_only(recipe_.model.path).config,
-                       *tokenizer, {"llava-hf", "pad", 2048}, nullptr);
+                       *tokenizer, {{"llava-hf", "pad"}, 2048}, nullptr);
     options.skip_bad = true;
     const auto dataset =
         open_dataset(recipe_.data.train.path, recipe_.data.image_root, *tokenizer, options);

@@ -203,8 +203,8 @@ TEST(Trainer, TrainsEverythingIntoAModelDirectory) {
   ASSERT_EQ(train::train(recipe), 0);
   EXPECT_FALSE(std::filesystem::exists(recipe.output_dir + "/adapter"));
   const AdapterNotes notes = read_model_notes(recipe.output_dir + "/model");
-  EXPECT_EQ(notes.template_name, "llava-hf");
-  EXPECT_EQ(notes.image_fit, "pad");
+  EXPECT_EQ(notes.input.template_name, "llava-hf");
+  EXPECT_EQ(notes.input.image_fit, "pad");
   EXPECT_EQ(notes.base_path, run.model());
   Recipe again = run.recipe("again");
   again.model.path = recipe.output_dir + "/model";

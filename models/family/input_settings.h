@@ -1,0 +1,41 @@
+// The settings of a recipe that decide which tokens and pixels a row becomes, next to the model's
+// own files. An adapter and a model record those that they were trained with; generate, eval, score
+// and serve use the recorded ones.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "models/family/image_processor.h"
+
+namespace lft::family {
+
+/// An empty text and a number below 0 are not set. One more setting is a member here and its line
+/// in for_each_setting().
+struct InputSettings {
+  std::string template_name = {}, image_fit = {};    // names that the family knows
+  std::string special_tokens = {};                   // error, text or special
+  int64_t min_pixels = kUnset, max_pixels = kUnset;  // 0: the processor's own
+  static constexpr int64_t kUnset = -1;
+};
+
+/// Calls visit(key, member) for each setting, by its key in a recipe's data section.
+template <class Visit>
+void for_each_setting(Visit&& visit) {
+  visit("template", &InputSettings::template_name);
+  visit("image_fit", &InputSettings::image_fit);
+  visit("special_tokens_in_text", &InputSettings::special_tokens);
+  visit("min_pixels", &InputSettings::min_pixels);
+  visit("max_pixels", &InputSettings::max_pixels);
+}
+
+inline bool is_set(const std::string& value) { return !value.empty(); }
+inline bool is_set(int64_t value) { return value >= 0; }
+
+inline ImageRules image_rules(const InputSettings& settings) {
+  return {.fit = settings.image_fit,
+          .min_pixels = std::max<int64_t>(settings.min_pixels, 0),
+          .max_pixels = std::max<int64_t>(settings.max_pixels, 0)};
+}
+
+}  // namespace lft::family
