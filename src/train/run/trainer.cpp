@@ -122,7 +122,10 @@ class Trainer {
   }
 
   [[noreturn]] void end_with(const Error& error) {
-    if (error.kind() == ErrorKind::kNumeric) write_report(/*with_answers=*/false);
+    if (error.kind() == ErrorKind::kNumeric) {
+      save_before_non_finite();
+      write_report(/*with_answers=*/false);
+    }
     if (error.kind() == ErrorKind::kInput && run_.state.step > 0) stop_for_data(error);
     throw Error(error);
   }
@@ -151,7 +154,7 @@ class Trainer {
     saved_.finish(run_.best.step);
   }
 
-  /// Before the run ends with a step that is not finite: a failure to save must not hide that.
+  /// Before the run ends with what is not finite: a failure to save must not hide that.
   void save_before_non_finite() {
     if (run_.state.step == 0) return;
     try {
@@ -461,8 +464,7 @@ class Trainer {
 
   /// `peak`: of the memory that the steps took.
   int finish(double peak) {
-    if (!evaluations_.of_this_step() && !evaluate_last())
-      return stop(signal());
+    if (!evaluations_.of_this_step() && !evaluate_last()) return stop(signal());
     record_memory(peak);
     evaluations_.tell_of_early_stop();
     evaluations_.look_at_images();
@@ -623,12 +625,12 @@ int train(const recipe::Recipe& recipe, const TrainOptions& options) {
   const Restart restart = options.resume ? find_restart(inputs, options.ranks) : Restart{};
   for (const std::string& line : inputs.notices) notice(line);
   check_learning_rates(inputs);
-  check_held_out(inputs);
   for (const std::string& line : {judge_global_batch(inputs), judge_steps(inputs)})
     if (!line.empty()) warning(line);
   if (recipe.train.worst_first) {  // lengths are measured for it anyway
     for (const std::string& line : check_samples(inputs)) notice(line);
   }
+  check_held_out(inputs);
   if (const int signal = agreed_signal(options.ranks); signal != 0) return stop_exit_code(signal);
 
   std::optional<Run> run;
