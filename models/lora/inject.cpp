@@ -10,6 +10,7 @@
 
 #include "kernels/common/error.h"
 #include "kernels/common/philox.h"
+#include "models/layers/embedding.h"
 #include "models/lora/registry.h"
 #include "models/ops/core/parallel.h"
 
@@ -116,6 +117,15 @@ void keep_shadows(const torch::nn::Module& model, at::ScalarType dtype) {
   }
 }
 
+std::set<std::string> embedding_tables(const torch::nn::Module& model) {
+  std::set<std::string> names;
+  for (const auto& module : model.named_modules()) {
+    if (module.value()->as<layers::EmbeddingImpl>() != nullptr)
+      names.insert(module.key() + ".weight");
+  }
+  return names;
+}
+
 std::vector<Trainable> make_trainable(torch::nn::Module& model,
                                       const std::vector<std::string>& full) {
   std::set<std::string> whole;
@@ -137,6 +147,7 @@ std::vector<Trainable> make_trainable(torch::nn::Module& model,
     for (const ops::ShadowPtr& shadow : of_adapter)
       shadows[shadow->master().unsafeGetTensorImpl()] = shadow;
   }
+  const std::set<std::string> tables = embedding_tables(model);
   std::vector<Trainable> trainables;
   for (auto& parameter : model.named_parameters()) {
     at::Tensor tensor = parameter.value();
@@ -156,7 +167,8 @@ std::vector<Trainable> make_trainable(torch::nn::Module& model,
     if (!trained) continue;
     const auto shadow = shadows.find(tensor.unsafeGetTensorImpl());
     trainables.push_back({canonical_parameter(name), scope, tensor,
-                          shadow == shadows.end() ? ops::ShadowPtr() : shadow->second});
+                          shadow == shadows.end() ? ops::ShadowPtr() : shadow->second,
+                          tables.contains(name)});
   }
   return trainables;
 }

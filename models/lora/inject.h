@@ -3,6 +3,7 @@
 #pragma once
 #include <torch/nn/module.h>
 
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,7 +59,10 @@ struct Trainable {
   std::string name, scope;
   at::Tensor tensor;
   ops::ShadowPtr shadow = {};
+  bool embedding = false;  // the table of a layers::Embedding
 };
+/// The names of the parameters that are tables of embeddings (nn.Embedding of PyTorch).
+std::set<std::string> embedding_tables(const torch::nn::Module& model);
 
 /// Freezes everything, then makes trainable the adapters and the scopes in `full` (llm, projector,
 /// vision, all), whose parameters become FP32 masters. Throws kUsage for an unknown scope. Order is

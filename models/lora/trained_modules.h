@@ -9,8 +9,9 @@
 
 namespace lft::lora {
 
-/// How the names of an adapter's matrices end.
-constexpr std::string_view kLoraA = ".lora_A.weight", kLoraB = ".lora_B.weight";
+/// How the names of an adapter's matrices end, and of the bias of B.
+constexpr std::string_view kLoraA = ".lora_A.weight", kLoraB = ".lora_B.weight",
+                           kLoraBBias = ".lora_B.bias";
 
 /// A module's tensors by their places among the trainables.
 struct TrainedModule {

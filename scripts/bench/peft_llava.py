@@ -193,6 +193,7 @@ def main():
                 "tokens": ids.numel(),
                 "supervised": args.batch * args.supervised,
                 "step_s": step,
+                "mean_step_s": statistics.fmean(times[args.warmup :]),
                 "tokens_per_s": ids.numel() / step,
                 **peaks,
                 "import_s": IMPORTED,

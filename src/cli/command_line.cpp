@@ -184,6 +184,7 @@ template Option Command::option(const std::string&, std::optional<std::string>&,
                                 const std::string&);
 template Option Command::option(const std::string&, std::vector<std::string>&, const std::string&);
 template Option Command::option(const std::string&, int64_t&, const std::string&);
+template Option Command::option(const std::string&, std::optional<int64_t>&, const std::string&);
 template Option Command::option(const std::string&, uint64_t&, const std::string&);
 template Option Command::option(const std::string&, double&, const std::string&);
 

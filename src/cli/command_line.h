@@ -51,7 +51,8 @@ class Command {
   void footer(const std::string& text);
 
   /// Names are "--long", "-s,--long", or a bare word for a positional argument.
-  /// T: std::string, an optional or a vector of them, int64_t, uint64_t or double.
+  /// T: std::string, an optional or a vector of them, int64_t or an optional of it, uint64_t or
+  /// double.
   template <class T>
   Option option(const std::string& names, T& target, const std::string& help = {});
   void flag(const std::string& names, bool& target, const std::string& help = {});

@@ -96,6 +96,7 @@ io::Json record_line(const infer::EvalRecord& record, infer::Metric metric) {
                    {"answer", known(record.answered, record.answer)},
                    {"exact", known(record.answered && !record.references.empty(), record.match)},
                    {"loss", known(record.supervised > 0, record.loss)}};
+  if (record.bad) line["first_bad_module"] = record.bad->module;
   if (metric != infer::Metric::kExact) {
     line[infer::figure_name(metric)] =
         known(record.answered && !record.references.empty(), record.score);
@@ -163,6 +164,7 @@ void eval(EvalCommand command) {
   progress.reset();
   stop_if_requested();
   if (out) write_records(result, metric, *out);
+  if (result.not_finite > 0) throw infer::not_finite_rows(result, *infer.tokenizer, infer.dtype);
   if (const int64_t left = result.samples - result.answered; left > 0) {
     notice(std::to_string(left) + " of " + std::to_string(result.samples) +
            " rows have no answer within " + std::to_string(infer.encode.max_tokens) +

@@ -47,6 +47,12 @@ class AnswerStream {
     std::fflush(stdout);
     return said_;
   }
+  /// An answer that ends with an error stays on a line of its own.
+  void break_off() {
+    if (said_.empty()) return;
+    std::fputc('\n', stdout);
+    std::fflush(stdout);
+  }
 
  private:
   void show(const std::string& piece) {
@@ -88,7 +94,12 @@ std::string answer(InferModel& infer, const std::vector<text::Turn>& turns,
   infer::GenerateOptions options = decode.generate;
   if (!stop.empty()) options.stops = [&](const auto&) { return stream.ended(); };
   options.on_token = [&](size_t, int64_t id) { stream.add(id); };
-  infer::generate(infer.model, prompt, infer.encode, options, infer.dtype);
+  try {
+    infer::generate(infer.model, prompt, infer.encode, options, infer.dtype, infer.tokenizer.get());
+  } catch (const Error&) {
+    stream.break_off();
+    throw;
+  }
   return stream.finish();
 }
 
@@ -188,7 +199,7 @@ class Chat {
     try {
       take(line);
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::kInput) throw;
+      if (error.kind() != ErrorKind::kInput && error.kind() != ErrorKind::kNumeric) throw;
       std::fputs(format_error(error).c_str(), stderr);
       talk_ = before;
     }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "models/ops/core/shared_cores.h"
 #include "src/base/errors.h"
 #include "src/base/log.h"
 #include "src/base/out_of_memory.h"
@@ -82,6 +83,7 @@ int run_program(int argc, char** argv) {
 int main(int argc, char** argv) {
   lft::install_signal_handlers();
   lft::end_where_memory_runs_out();
+  const lft::ops::SharedCores cores;
   const int code = run_program(argc, argv);
   if (!lft::dist::group_is_broken()) return code;
   std::fflush(nullptr);

@@ -1,5 +1,7 @@
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "kernels/common/error.h"
@@ -8,6 +10,7 @@
 #include "src/cli/infer.h"
 #include "src/data/batch.h"
 #include "src/data/loader.h"
+#include "src/infer/non_finite.h"
 #include "src/io/json.h"
 
 namespace lft::cli {
@@ -37,7 +40,14 @@ io::Json score_line(const data::Sample& sample, const float* logprobs, int64_t c
   return line;
 }
 
-void score_batch(InferModel& infer, const std::vector<data::Sample>& samples, OutputLines& out) {
+/// Rows whose log-probabilities are not finite.
+struct BadRows {
+  int64_t count = 0;
+  std::string first, module;
+};
+
+void score_batch(InferModel& infer, const std::vector<data::Sample>& samples, OutputLines& out,
+                 BadRows& bad) {
   const family::Batch batch = data::collate(samples, infer.encode, infer.device);
   const at::Tensor logprobs =
       infer.model->supervised_logprobs(batch).to(at::kCPU, at::kFloat).contiguous();
@@ -47,6 +57,12 @@ void score_batch(InferModel& infer, const std::vector<data::Sample>& samples, Ou
     const int64_t count = sample.supervised();
     if (count > left)
       refuse(ErrorKind::kInternal, "fewer log-probabilities than supervised tokens", sample.id);
+    if (!std::all_of(next, next + count, [](float value) { return std::isfinite(value); }) &&
+        bad.count++ == 0) {
+      const infer::NonFinite found = infer::explain_loss(infer.model, sample, infer.encode);
+      bad.first = infer::row_text(sample.id, found, infer.tokenizer.get());
+      bad.module = found.module;
+    }
     out.line(
         score_line(sample, next, count).dump(-1, ' ', false, io::Json::error_handler_t::replace));
     next += count;
@@ -68,12 +84,16 @@ void score(const ScoreOptions& options) {
                                  .seed = 0,
                                  .shuffle = false,
                                  .skip_bad = false});
+  BadRows bad;
   for (int64_t step = 0; step < loader.steps_per_epoch(); ++step) {
     const data::StepSamples batch = loader.next();
-    for (const std::vector<data::Sample>& samples : batch.micro) score_batch(infer, samples, out);
+    for (const std::vector<data::Sample>& samples : batch.micro)
+      score_batch(infer, samples, out, bad);
     stop_if_requested();
   }
   out.commit();
+  if (bad.count > 1) bad.first += ", the first of " + std::to_string(bad.count) + " such rows";
+  if (bad.count > 0) throw infer::non_finite_error(bad.first, bad.module, infer.dtype);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <set>
 #include <tuple>
@@ -75,7 +76,8 @@ std::vector<T> at_places(const std::vector<T>& all, const std::vector<int64_t>& 
 int64_t pick_token(const at::Tensor& logits_v, const GenerateOptions& options, double uniform) {
   if (options.temperature <= 0) return logits_v.argmax().item<int64_t>();
   const double top_p = options.top_p;
-  at::Tensor scaled_v = logits_v.to(at::kDouble) / options.temperature;
+  const at::Tensor wide_v = logits_v.to(at::kDouble);
+  at::Tensor scaled_v = (wide_v - wide_v.max()) / options.temperature;  // at most 0: no overflow
   if (options.top_k > 0 && options.top_k < scaled_v.numel()) {
     const at::Tensor least = std::get<0>(scaled_v.topk(options.top_k)).min();
     scaled_v = scaled_v.masked_fill(scaled_v < least, -std::numeric_limits<double>::infinity());
@@ -109,10 +111,16 @@ Decoding::Decoding(family::Model& model, const data::EncodeOptions& encode, at::
 
 std::vector<int64_t> Decoding::draw(std::vector<Row>& rows, at::Tensor logits_bv,
                                     std::vector<Ended>& ended) const {
+  const auto [lowest, highest] = at::aminmax(logits_bv, 1);  // a NaN makes both NaN
   forbid(logits_bv, model_->config.image_token);
   std::vector<int64_t> open;
   for (size_t at = 0; at < rows.size(); ++at) {
     Row& row = rows[at];
+    if (const auto k = static_cast<int64_t>(at);
+        !std::isfinite(lowest[k].item<double>()) || !std::isfinite(highest[k].item<double>())) {
+      ended.push_back({.key = row.key, .bad = explain(row)});
+      continue;
+    }
     const GenerateOptions& options = row.options;
     const double uniform = static_cast<double>(row.generator() >> 11) * 0x1p-53;
     at::Tensor logits_v = logits_bv[static_cast<int64_t>(at)];
@@ -125,7 +133,7 @@ std::vector<int64_t> Decoding::draw(std::vector<Row>& rows, at::Tensor logits_bv
     row.ids.push_back(id);
     if (options.on_token) options.on_token(row.key, id);
     if (options.stops &&
-        options.stops({row.ids.begin() + static_cast<std::ptrdiff_t>(row.prompt), row.ids.end()})) {
+        options.stops({row.ids.begin() + std::ssize(row.prompt->input_ids), row.ids.end()})) {
       ended.push_back({.key = row.key});
     } else if (--row.left == 0) {
       ended.push_back({.key = row.key, .by_limit = true});
@@ -142,6 +150,18 @@ void Decoding::keep(const std::vector<int64_t>& places) {
   rows_ = at_places(rows_, places);
 }
 
+NonFinite Decoding::explain(const Row& row) const {
+  data::Sample whole = *row.prompt;
+  whole.input_ids = row.ids;
+  whole.labels.assign(row.ids.size(), -100);
+  llama::KvCache cache;
+  NonFinite bad = find_non_finite(whole, [&] {
+    model_->next_logits(data::collate({whole}, encode_, model_->device()), cache);
+  });
+  bad.answer.assign(row.ids.begin() + std::ssize(row.prompt->input_ids), row.ids.end());
+  return bad;
+}
+
 std::vector<Ended> Decoding::begin(const std::vector<Prompt>& prompts) {
   std::vector<Ended> ended;
   if (prompts.empty()) return ended;
@@ -154,7 +174,7 @@ std::vector<Ended> Decoding::begin(const std::vector<Prompt>& prompts) {
                     .options = options,
                     .generator = std::mt19937_64(options.seed),
                     .ids = prompt.sample->input_ids,
-                    .prompt = prompt.sample->input_ids.size()});
+                    .prompt = std::make_shared<data::Sample>(*prompt.sample)});
     samples.push_back(*prompt.sample);
   }
   const at::NoGradGuard no_grad;

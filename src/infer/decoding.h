@@ -3,11 +3,14 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <random>
 #include <vector>
 
 #include "models/family/family.h"
 #include "src/data/dataset.h"
+#include "src/infer/non_finite.h"
 
 namespace lft::infer {
 
@@ -35,10 +38,12 @@ int64_t pick_token(const at::Tensor& logits_v, const GenerateOptions& options, d
 void penalise_repetition(at::Tensor& logits_v, const std::vector<int64_t>& ids, double penalty);
 
 /// An answer that has come to its end: with an end token of the encoding, which is no part of it;
-/// because options.stops says so; after max_new_tokens, or at the model's last position.
+/// because options.stops says so; after max_new_tokens, or at the model's last position; or because
+/// the logits of its next token are not finite, from which nothing can be drawn.
 struct Ended {
   size_t key = 0;
-  bool by_limit = false;  // the last two
+  bool by_limit = false;  // max_new_tokens, or the last position
+  std::optional<NonFinite> bad = {};
 };
 
 class Decoding {
@@ -66,13 +71,15 @@ class Decoding {
     GenerateOptions options;
     std::mt19937_64 generator;
     std::vector<int64_t> ids;  // of prompt and answer
-    size_t prompt = 0;         // how many of them are the prompt's
+    std::shared_ptr<const data::Sample> prompt;
   };
   /// Draws a token for each row, whose logits are given in their order. Returns the places of those
   /// that go on.
   std::vector<int64_t> draw(std::vector<Row>& rows, at::Tensor logits_bv,
                             std::vector<Ended>& ended) const;
   void keep(const std::vector<int64_t>& places);
+  /// Why the logits after this row's ids are not finite: the row runs again, alone.
+  NonFinite explain(const Row& row) const;
 
   family::Model& model_;
   const data::EncodeOptions& encode_;

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include "models/ops/core/precision.h"
@@ -40,10 +41,13 @@ void score_batch(const Evaluation& of, const std::vector<data::Sample>& samples,
   const at::Tensor logprobs =
       of.model->supervised_logprobs(batch).to(at::kCPU, at::kDouble).contiguous();
   const double* next = logprobs.const_data_ptr<double>();
-  for (EvalRecord& record : records) {
+  for (size_t i = 0; i < records.size(); ++i) {
+    EvalRecord& record = records[i];
     double sum = 0;
     for (int64_t k = 0; k < record.supervised; ++k) sum -= *next++;
     record.loss = record.supervised > 0 ? sum / static_cast<double>(record.supervised) : 0;
+    if (!std::isfinite(record.loss) && !record.open)
+      record.bad = explain_loss(of.model, samples[i], of.encode);
   }
 }
 
@@ -122,20 +126,24 @@ void answer_batch(const Evaluation& of, const std::vector<data::Sample>& samples
   const StopStrings stop(of.tokenizer, of.options.stop);
   options.stops = {};
   if (!stop.empty()) options.stops = [&](const auto& answer) { return stop.ends(answer); };
-  std::vector<std::vector<int64_t>> answers;
+  std::vector<Generated> answers;
   const std::vector<size_t> starts = part_starts(prompts, of.options.max_tokens);
   for (size_t part = 0; part < starts.size() && requested_signal() == 0; ++part) {
     const auto begin = prompts.begin() + static_cast<std::ptrdiff_t>(starts[part]);
     const auto end = part + 1 < starts.size()
                          ? prompts.begin() + static_cast<std::ptrdiff_t>(starts[part + 1])
                          : prompts.end();
-    for (std::vector<int64_t>& answer :
+    for (Generated& answer :
          generate_batch(of.model, {begin, end}, of.encode, options, of.options.compute))
       answers.push_back(std::move(answer));
   }
   answers.resize(asked.size());  // a signal leaves the last ones out
   for (size_t i = 0; i < asked.size(); ++i) {
-    asked[i]->answer = trim(stop.cut(of.tokenizer.decode(answers[i])));
+    if (answers[i].bad) {
+      if (!asked[i]->bad) asked[i]->bad = std::move(answers[i].bad);
+      continue;
+    }
+    asked[i]->answer = trim(stop.cut(of.tokenizer.decode(answers[i].ids)));
     judge(of, *asked[i]);
   }
 }
@@ -156,6 +164,7 @@ std::vector<EvalRecord> records_of(const Evaluation& of, const std::vector<data:
 
 void add(EvalResult& result, const EvalRecord& record) {
   ++result.samples;
+  result.not_finite += record.bad ? 1 : 0;
   result.answered += record.answered ? 1 : 0;
   result.supervised += record.supervised;
   result.loss += record.loss * static_cast<double>(record.supervised);
@@ -239,6 +248,18 @@ std::vector<std::pair<std::string, double>> figures_of(const EvalResult& result,
   if (metric != Metric::kExact) figures.emplace_back(figure_name(metric), result.score);
   if (metric == Metric::kCaption) figures.emplace_back("bleu4", result.bleu4);
   return figures;
+}
+
+Error not_finite_rows(const EvalResult& result, const text::Tokenizer& tokenizer,
+                      at::ScalarType compute) {
+  const auto first = std::ranges::find_if(
+      result.records, [](const EvalRecord& record) { return record.bad.has_value(); });
+  std::string where = row_text(first->id, *first->bad, &tokenizer);
+  if (result.not_finite > 1) {
+    where += ", the first of " + std::to_string(result.not_finite) + " such rows of " +
+             std::to_string(result.samples);
+  }
+  return non_finite_error(where, first->bad->module, compute);
 }
 
 data::Sample prompt_of(const data::Sample& sample) {

@@ -2,6 +2,7 @@
 // trainer's periodic eval and by `lft eval`.
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,6 +41,7 @@ struct EvalRecord {
   double score = 0;  // of the metric; of captions CIDEr, once all are there (sum_up)
   double loss = 0;   // mean over the sample's supervised tokens; 0 where it has none
   int64_t supervised = 0;
+  std::optional<NonFinite> bad = {};  // its loss is NaN then, or it has no answer
 };
 
 struct EvalResult {
@@ -47,6 +49,7 @@ struct EvalResult {
   double loss = 0, exact_match = 0;  // means over all supervised tokens, over the compared samples;
                                      // NaN where there is none
   double score = 0, bleu4 = 0;       // of the metric over the same; bleu4 of captions
+  int64_t not_finite = 0;            // records with `bad`
   bool stopped = false;              // a signal came; the figures are of the samples before it
   std::vector<EvalRecord> records;
   std::vector<std::string> skipped;  // bad samples left out, with the reason (encode.skip_bad)
@@ -56,6 +59,11 @@ struct EvalResult {
 void sum_up(EvalResult& result, Metric metric);
 /// By name: exact_match, and what the metric has beside it. Empty where nothing was compared.
 std::vector<std::pair<std::string, double>> figures_of(const EvalResult& result, Metric metric);
+
+/// The rows that are not finite, as one error: the first by name and module, and how many there
+/// are. Needs result.not_finite > 0.
+Error not_finite_rows(const EvalResult& result, const text::Tokenizer& tokenizer,
+                      at::ScalarType compute);
 
 /// In dataset order. `each` sees a record as soon as its batch is done. Adapters in the model are
 /// used; no dropout.

@@ -4,31 +4,37 @@
 
 namespace lft::infer {
 
-std::vector<std::vector<int64_t>> generate_batch(family::Model& model,
-                                                 const std::vector<data::Sample>& prompts,
-                                                 const data::EncodeOptions& encode,
-                                                 const GenerateOptions& options,
-                                                 at::ScalarType compute) {
-  std::vector<std::vector<int64_t>> answers(prompts.size());
+std::vector<Generated> generate_batch(family::Model& model,
+                                      const std::vector<data::Sample>& prompts,
+                                      const data::EncodeOptions& encode,
+                                      const GenerateOptions& options, at::ScalarType compute) {
+  std::vector<Generated> answers(prompts.size());
   std::vector<Decoding::Prompt> begun;
   for (size_t row = 0; row < prompts.size(); ++row) {
     begun.push_back({.key = row, .sample = &prompts[row], .options = options});
     begun.back().options.seed += row;
     begun.back().options.on_token = [&](size_t key, int64_t id) {
-      answers[key].push_back(id);
+      answers[key].ids.push_back(id);
       if (options.on_token) options.on_token(key, id);
     };
   }
+  const auto end = [&](std::vector<Ended> ended) {
+    for (Ended& one : ended) answers[one.key].bad = std::move(one.bad);
+  };
   Decoding decoding(model, encode, compute);
-  decoding.begin(begun);
-  while (decoding.open() > 0 && requested_signal() == 0) decoding.step();
+  end(decoding.begin(begun));
+  while (decoding.open() > 0 && requested_signal() == 0) end(decoding.step());
   return answers;
 }
 
 std::vector<int64_t> generate(family::Model& model, const data::Sample& prompt,
                               const data::EncodeOptions& encode, const GenerateOptions& options,
-                              at::ScalarType compute) {
-  return generate_batch(model, {prompt}, encode, options, compute).front();
+                              at::ScalarType compute, const text::Tokenizer* tokenizer) {
+  const Generated answer = generate_batch(model, {prompt}, encode, options, compute).front();
+  if (answer.bad)
+    throw non_finite_error(row_text(prompt.id, *answer.bad, tokenizer), answer.bad->module,
+                           compute);
+  return answer.ids;
 }
 
 }  // namespace lft::infer

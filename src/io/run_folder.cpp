@@ -15,13 +15,18 @@ std::string part_with(const std::string& path, const std::string& part, const st
              : path;
 }
 
-/// -1 where `name` is no step-<n>.
-int64_t step_number(const std::string& name) {
-  constexpr std::string_view kStart = "step-";
-  if (!name.starts_with(kStart)) return -1;
+/// Grows with the time of an incident: step-<n>, then eval-step-<n>, the evaluation after it. -1
+/// where `name` is neither.
+int64_t place_in_time(std::string_view name) {
+  constexpr std::string_view kEval = "eval-", kStep = "step-";
+  const bool evaluation = name.starts_with(kEval);
+  if (evaluation) name.remove_prefix(kEval.size());
+  if (!name.starts_with(kStep)) return -1;
+  name.remove_prefix(kStep.size());
   int64_t number = -1;
   const char* const end = name.data() + name.size();
-  return std::from_chars(name.data() + kStart.size(), end, number).ptr == end ? number : -1;
+  if (std::from_chars(name.data(), end, number).ptr != end || number < 0) return -1;
+  return 2 * number + (evaluation ? 1 : 0);
 }
 
 }  // namespace
@@ -42,9 +47,9 @@ std::string incident_folder(const std::string& path) {
   std::string newest = path;
   int64_t last = -1;
   for (const std::string& name : list_dir(folder)) {
-    const int64_t step = step_number(name);
-    if (step <= last || !path_exists(folder + "/" + name + kFile)) continue;
-    last = step;
+    const int64_t time = place_in_time(name);
+    if (time <= last || !path_exists(folder + "/" + name + kFile)) continue;
+    last = time;
     newest = folder + "/" + name;
   }
   return newest;

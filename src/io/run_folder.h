@@ -8,7 +8,8 @@ namespace lft::io {
 /// a run writes it.
 std::string adapter_folder(const std::string& path);  // <path>/adapter
 std::string model_folder(const std::string& path);    // <path>/model
-/// <path>/incidents/step-<n> or <path>/step-<n>, of the highest n.
+/// <path>/incidents/step-<n> or <path>/step-<n>, of the highest n; or eval-step-<n>, which is later
+/// than step-<n>.
 std::string incident_folder(const std::string& path);
 
 }  // namespace lft::io

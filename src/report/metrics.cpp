@@ -39,6 +39,8 @@ void MetricsFile::step(const StepMetrics& m) {
                {"tokens", m.tokens},
                {"tokens_per_s", m.tokens_per_s},
                {"step_s", m.step_s},
+               {"eval_s", m.eval_s},
+               {"checkpoint_s", m.checkpoint_s},
                {"ids_hash", m.ids_hash},
                {"run_hash", m.run_hash}};
   for (const auto& [group, rate] : m.lrs) line["lrs"][group] = rate;

@@ -17,6 +17,7 @@ struct StepMetrics {
   std::string precision = "fp32";
   int64_t supervised_tokens = 0, tokens = 0;
   double tokens_per_s = 0, step_s = 0;
+  double eval_s = 0, checkpoint_s = 0;  // evaluations and checkpoints since the step before
   std::vector<std::pair<std::string, double>> lrs = {};     // of the groups beside the base group
   std::vector<std::pair<std::string, double>> losses = {};  // of each source that the step has
   std::vector<std::pair<std::string, int64_t>> loss_tokens = {};  // supervised tokens of the same

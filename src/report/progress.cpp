@@ -53,6 +53,9 @@ std::vector<Part> parts_of(const ProgressState& state) {
   parts.push_back({5, format_number(m.grad_norm, "grad %.3g")});
   parts.push_back({6, format_number(m.lr, "lr %.1e")});
   parts.push_back({7, format_number(m.tokens_per_s, "%.0f tok/s")});
+  if (state.eval_s >= 1) parts.push_back({8, "evaluations " + duration_text(state.eval_s)});
+  if (state.checkpoint_s >= 1)
+    parts.push_back({9, "checkpoints " + duration_text(state.checkpoint_s)});
   return parts;
 }
 
@@ -109,6 +112,8 @@ void Progress::update(const StepMetrics& metrics) {
   const double now = options_.clock();
   const int64_t done = metrics.step - options_.first_step, total = options_.total_steps;
   state_.metrics = metrics;
+  state_.eval_s += metrics.eval_s;
+  state_.checkpoint_s += metrics.checkpoint_s;
   state_.total_steps = total;
   state_.elapsed_s = now - start_;
   state_.eta_s = done > 0 ? state_.elapsed_s / static_cast<double>(done) *

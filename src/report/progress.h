@@ -24,6 +24,7 @@ struct ProgressState {
   double epoch = -1;       // passes over the data so far
   double eval_loss = NAN;  // the newest
   double elapsed_s = -1, eta_s = -1;
+  double eval_s = 0, checkpoint_s = 0;  // of the time so far; shown from one second on
 };
 /// "step 10/400  epoch 0.25  loss 1.2345  eval 1.1034  grad 0.53  lr 2.0e-04  123 tok/s  0:12
 /// elapsed  eta 0:12".

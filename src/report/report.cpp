@@ -119,7 +119,7 @@ io::Json series_json(const Series& series) {
 
 bool is_alarm(const std::string& event) {
   return event == "fp32_recovery" || event == "step_skipped" || event == "stopped" ||
-         event == "norm_warning" || event == "nothing_learnt";
+         event == "norm_warning" || event == "eval_not_finite" || event == "nothing_learnt";
 }
 
 /// Of an event that says in sentences what it found and what to do next there is nothing else to

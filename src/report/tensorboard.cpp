@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
+#include <charconv>
 #include <chrono>
 
 #include "src/base/log.h"
@@ -13,7 +15,7 @@
 namespace lft::report {
 namespace {
 
-constexpr size_t kBufferBytes = 64 << 10;
+constexpr std::string_view kFileStart = "events.out.tfevents.";
 
 constexpr std::array<uint32_t, 256> crc_table() {
   std::array<uint32_t, 256> table{};
@@ -57,15 +59,28 @@ std::string event_start(int64_t step) {
   return event;
 }
 
-std::string file_name() {
-  static std::atomic<int> count = 0;  // two writers in one second and process
+/// The time in the name of the newest event file in `dir`; 0: there is none.
+int64_t newest_file(const std::string& dir) {
+  int64_t newest = 0;
+  for (const std::string& name : io::list_dir(dir)) {
+    if (!name.starts_with(kFileStart)) continue;
+    int64_t seconds = 0;
+    std::from_chars(name.data() + kFileStart.size(), name.data() + name.size(), seconds);
+    newest = std::max(newest, seconds);
+  }
+  return newest;
+}
+
+/// TensorBoard reads the files of a folder in the order of their names: this one comes after
+/// `newest`, also where two are made in one second or a clock goes back.
+std::string file_name(int64_t newest) {
+  static std::atomic<int> count = 0;
   char host[256] = "localhost";
   gethostname(host, sizeof host - 1);
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(
-                           std::chrono::system_clock::now().time_since_epoch())
-                           .count();
-  return "events.out.tfevents." + std::to_string(seconds) + "." + host + "." +
-         std::to_string(getpid()) + "." + std::to_string(count++);
+  const auto now = std::chrono::duration_cast<std::chrono::seconds>(
+      std::chrono::system_clock::now().time_since_epoch());
+  return std::string(kFileStart) + std::to_string(std::max<int64_t>(now.count(), newest + 1)) +
+         "." + host + "." + std::to_string(getpid()) + "." + std::to_string(count++);
 }
 
 }  // namespace
@@ -92,11 +107,12 @@ std::string tfrecord(std::string_view data) {
 
 TensorBoardWriter::TensorBoardWriter(const std::string& dir, int64_t first_step) {
   io::make_dirs(dir);
-  file_ = io::FileHandle::open_to_append(dir + "/" + file_name());
+  const int64_t newest = newest_file(dir);
+  file_ = io::FileHandle::open_to_append(dir + "/" + file_name(newest));
   std::string event = event_start(0);
   put_bytes(&event, 3, "brain.Event:2");  // file_version
   buffer_ = tfrecord(event);
-  if (first_step > 1) {
+  if (first_step > 1 || newest > 0) {
     std::string start;
     put_key(&start, 1, kVarint);  // SessionLog.status
     put_varint(&start, 1);        // START
@@ -125,13 +141,17 @@ void TensorBoardWriter::scalar(const std::string& tag, int64_t step, double valu
   std::string event = event_start(step);
   put_bytes(&event, 5, summary);
   buffer_ += tfrecord(event);
-  if (buffer_.size() >= kBufferBytes) flush();
 }
 
 void TensorBoardWriter::flush() {
   const std::string bytes = std::move(buffer_);
   buffer_.clear();
   file_.write(bytes.data(), bytes.size());
+}
+
+void TensorBoardWriter::sync() {
+  flush();
+  file_.sync();
 }
 
 }  // namespace lft::report

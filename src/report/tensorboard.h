@@ -11,14 +11,17 @@ namespace lft::report {
 
 class TensorBoardWriter {
  public:
-  /// Creates dir and events.out.tfevents.<time>.<host>.<pid>.<count>. With first_step above 1
-  /// TensorBoard is told to forget what earlier files hold of that step and later ones.
+  /// Creates dir and events.out.tfevents.<time>.<host>.<pid>.<count>. TensorBoard drops what
+  /// earlier files contain of first_step and later steps.
   explicit TensorBoardWriter(const std::string& dir, int64_t first_step = 1);
   TensorBoardWriter(const TensorBoardWriter&) = delete;
   TensorBoardWriter& operator=(const TensorBoardWriter&) = delete;
   ~TensorBoardWriter();
+  /// In memory until the next flush(): once a step, so that a reader sees the run live and a kill
+  /// loses nothing.
   void scalar(const std::string& tag, int64_t step, double value);
   void flush();
+  void sync();  // flush(), and the file is on the disk
 
  private:
   io::FileHandle file_;

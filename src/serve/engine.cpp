@@ -4,6 +4,8 @@
 #include <exception>
 #include <utility>
 
+#include "src/base/log.h"
+
 namespace lft::serve {
 namespace {
 
@@ -42,7 +44,10 @@ void Answer::end(bool by_limit, std::optional<Error> error) {
 
 Engine::Engine(family::Model& model, const data::EncodeOptions& encode, at::ScalarType compute,
                const EngineLimits& limits)
-    : decoding_(model, encode, compute), limits_(limits), thread_([this] { run(); }) {}
+    : decoding_(model, encode, compute),
+      compute_(compute),
+      limits_(limits),
+      thread_([this] { run(); }) {}
 
 Engine::~Engine() {
   {
@@ -111,7 +116,14 @@ void Engine::begin(std::vector<Waiting> requests) {
 
 void Engine::end(const std::vector<infer::Ended>& ended) {
   for (const infer::Ended& one : ended) {
-    open_.at(one.key)->end(one.by_limit);
+    std::optional<Error> error;
+    if (one.bad) {
+      error = infer::non_finite_error(infer::row_text("the prompt", *one.bad, nullptr),
+                                      one.bad->module, compute_);
+      warning("a request ends with an error: " + error->info().what + ": " + error->info().found +
+              " (" + error->info().where + "); " + error->info().next);
+    }
+    open_.at(one.key)->end(one.by_limit, std::move(error));
     open_.erase(one.key);
   }
 }

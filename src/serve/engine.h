@@ -73,6 +73,7 @@ class Engine {
   void fail_all(const Error& error);
 
   infer::Decoding decoding_;
+  const at::ScalarType compute_;
   const EngineLimits limits_;
   std::mutex mutex_;
   std::condition_variable changed_;

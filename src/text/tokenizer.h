@@ -28,9 +28,8 @@ using TokenizerParts = std::map<std::string, std::string>;
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  /// tokenizer.json is the source of truth where present (SentencePiece model beside it encodes the
-  /// segments; without it, BPE from the JSON alone); tokenizer.model alone otherwise. Throws
-  /// kInput. A SentencePiece model is tried in a child process first: call before threads.
+  /// Of tokenizer.json where there is one, else of tokenizer.model. Throws kInput. A SentencePiece
+  /// model is tried in a child process first: call before threads.
   static std::unique_ptr<Tokenizer> load(const std::string& model_dir);
   /// Thread-safe. BOS as tokenizer.json / tokenizer_config.json say. Special tokens in the text are
   /// recognised. Spans never step back; the byte tokens of one character share its span; invalid

@@ -55,7 +55,7 @@ TokenizerParts file_parts(const TokenizerFiles& files, const Tokenizer& tokenize
   for (int64_t id = 0; id < tokenizer.vocab_size(); ++id)
     vocabulary.update(tokenizer.token_of(id) + std::string(1, '\0'));
   parts["vocabulary"] = vocabulary.hex();
-  if (files.has_model)
+  if (files.tokenizer.is_null())
     parts["tokenizer.model"] =
         sha256(io::read_file(files.path("tokenizer.model"), kMostModelBytes));
   return parts;

@@ -1,10 +1,15 @@
 // What generate, eval and score choose by themselves, and what they refuse.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <sstream>
+
 #include "cli/run_lft.h"
+#include "debug/stored_model.h"
 #include "src/cli/infer.h"
 #include "src/io/json.h"
 #include "support/expect_error.h"
+#include "support/poison.h"
 
 namespace lft::infer_test {
 using namespace lft::io;
@@ -119,6 +124,44 @@ TEST(Generate, AnAdapterKnowsItsTokenizer) {
   const Ran ran = run_lft(asked);
   EXPECT_EQ(ran.code, 3) << ran.err;
   EXPECT_NE(ran.err.find("another tokenizer"), std::string::npos) << ran.err;
+}
+
+/// Of a model that the token "z" overflows in FP16: exit 5 with row and module, and the rows beside
+/// it are in the file.
+TEST(NotFinite, EvalScoreAndGenerateNameRowTokenAndModule) {
+  const TinyRun run;
+  change_model(run, [](StoredTensors& tensors) { poison_token(tensors, 3 + 'z', 0, 6e4f); });
+  nlohmann::json rows = nlohmann::json::parse(slurp(run.dir().file("rows.json")));
+  rows[4]["conversations"][0]["value"] = "<image>\nA z?";
+  const std::string out = run.dir().file("out.jsonl"),
+                    over = " --template llava-hf --model " + run.model() + " --data " +
+                           run.dir().write("z.json", rows.dump()) + " --image-root " +
+                           run.dir().file("images") + " --out " + out,
+                    up = "language_model.model.layers.0.mlp.up_proj";
+  const auto expect_named = [&](const Ran& ran, const std::string& row) {
+    EXPECT_EQ(ran.code, 5) << ran.err;
+    for (const std::string& piece :
+         {std::string("error: the model's output is not finite"), "where: " + row + ", position ",
+          std::string("(token \"<0x7A>\")"), up, std::string("--dtype")}) {
+      EXPECT_NE(ran.err.find(piece), std::string::npos) << piece << " is not in\n" << ran.err;
+    }
+    EXPECT_EQ(ran.out, "");
+  };
+  for (const char* command : {"eval --max-new-tokens 2", "score"}) {
+    EXPECT_EQ(run_lft(command + over).code, 0) << command;
+    std::filesystem::remove(out);
+    expect_named(run_lft(command + over + " --dtype fp16"), "row4");
+    std::istringstream lines(slurp(out));
+    int found = 0;
+    for (std::string text; std::getline(lines, text); ++found) {
+      const Json line = Json::parse(text);
+      EXPECT_EQ(line["loss"].is_null(), line["id"] == "row4") << text;
+    }
+    EXPECT_EQ(found, 12) << command;
+  }
+  EXPECT_EQ(run_lft(generate(run, "'A z?'")).code, 0);
+  for (const char* more : {"", " --temperature 0.7 --top-k 3"})
+    expect_named(run_lft(generate(run, "'A z?' --dtype fp16" + std::string(more))), "prompt");
 }
 
 TEST(Eval, ARowWithoutAnAnswerHasNoneInItsLine) {

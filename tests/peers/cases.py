@@ -70,6 +70,13 @@ ADAPTERS = {
         use_rslora=True,
         targets=["llm:all-linear", "projector:all-linear", "vision:all-linear"],
     ),
+    "lora_bias_everywhere": dict(
+        target_modules=f"({LLM})|({PROJECTOR})|({VISION})",
+        r=4,
+        lora_alpha=8,
+        lora_bias=True,
+        targets=["llm:all-linear", "projector:all-linear", "vision:all-linear"],
+    ),
     "dora_everywhere": dict(
         target_modules=f"({LLM})|({PROJECTOR})|({VISION})",
         r=4,
@@ -200,7 +207,8 @@ ADAPTER_CASES = [name for name, case in CASES.items() if case["adapter"]]
 
 
 def variant_of(options):
-    return "dora" if options.get("use_dora") else "rslora" if options.get("use_rslora") else "lora"
+    flags = {"use_dora": "dora", "use_rslora": "rslora", "lora_bias": "lora_bias"}
+    return next((name for flag, name in flags.items() if options.get(flag)), "lora")
 
 
 def make_recipe(case, out, model_dir, adapter, images, rows):

@@ -81,7 +81,7 @@ def peft_adapter(model_dir, tmp_path_factory):
                     elif "lora_" in key:
                         parameter.copy_(
                             torch.randn(parameter.shape, generator=generator)
-                            * (0.5 / parameter.shape[1] ** 0.5)
+                            * (0.5 / parameter.shape[-1] ** 0.5)
                         )
                     elif "modules_to_save.default" in key:
                         parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.05)

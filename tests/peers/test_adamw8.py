@@ -10,9 +10,13 @@ there) rounds to one of 65,536 equal steps of [-1, 1] first. lft looks for the n
 import bitsandbytes
 import pytest
 import torch
+import yaml
 from bitsandbytes import functional
+from safetensors.torch import load_file
+from transformers import LlavaForConditionalGeneration
 
-from tools import driver
+from cases import CASES, make_recipe
+from tools import driver, lft
 
 BLOCK = 256
 UNIT = 2.0**-24  # half an ulp of 1
@@ -223,3 +227,39 @@ def test_an_update_is_bitsandbytes(count, step, updates):
 def test_a_tensor_of_4095_elements_keeps_float32(updates):
     _, out = updates
     assert "exp_avg_absmax.4095-1" not in out and "exp_avg_absmax.4096-1" in out
+
+
+def test_embeddings_keep_their_moments_in_32_bits(model_dir, images, rows_file, tmp_path):
+    """As transformers' Trainer and PEFT's create_loraplus_optimizer register nn.Embedding with
+    bitsandbytes; an lm_head of its own is an nn.Linear and has 8 bits."""
+    base = model_dir("plain")
+    recipe = make_recipe(
+        CASES["cosine_clip_decay"] | dict(adapter=None),
+        tmp_path / "run",
+        base,
+        None,
+        images,
+        rows_file,
+    )
+    recipe["full"] = ["all"]
+    recipe["optim"] = dict(name="adamw8bit", lr=1e-4)
+    recipe["train"]["max_steps"] = 1
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    lft("train", tmp_path / "recipe.yaml")
+    saved = load_file(tmp_path / "run" / "checkpoints" / "step-1" / "optimizer.safetensors")
+    wide = {
+        name.removesuffix(".exp_avg")
+        for name, moment in saved.items()
+        if name.endswith(".exp_avg")
+        and moment.dtype == torch.float32
+        and moment.numel() >= 4096  # below, bitsandbytes keeps all in 32 bits
+    }
+    model = LlavaForConditionalGeneration.from_pretrained(base)
+    want = {
+        f"{name}.weight".split(".")[-2]
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Embedding) and module.weight.numel() >= 4096
+    }
+    assert "embed_tokens" in want
+    assert {name.split(".")[-2] for name in wide} == want
+    assert any("lm_head" in name and t.dtype == torch.uint8 for name, t in saved.items())

@@ -137,9 +137,12 @@ def test_peft_reads_it_on_the_original_base(run, peft_run, model_dir, images, ro
         assert line["logprobs"] == pytest.approx(own, abs=TOLERANCE), item["id"]
 
 
-def test_lora_plus(model_dir, peft_adapter, images, rows_file, tmp_path):
-    """Ten steps against PEFT's optimizer with another learning rate for every B."""
-    steps, ratio, case = 10, 8.0, CASES["constant_rslora_every_tower"]
+@pytest.mark.parametrize("adapter_name", ["rslora_everywhere", "lora_bias_everywhere"])
+def test_lora_plus(adapter_name, model_dir, peft_adapter, images, rows_file, tmp_path):
+    """Ten steps against PEFT's optimizer with another learning rate for every B, and for its bias,
+    which does not decay."""
+    steps, ratio = 10, 8.0
+    case = CASES["constant_rslora_every_tower"] | dict(adapter=adapter_name)
     optim = dict(
         lr=2e-4, schedule="constant", warmup_ratio=0.0, weight_decay=0.1, clip_grad_norm=0.7
     )
@@ -148,7 +151,8 @@ def test_lora_plus(model_dir, peft_adapter, images, rows_file, tmp_path):
     recipe["optim"] = optim | dict(lora_plus_ratio=ratio)
     recipe["train"]["max_steps"] = steps
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    lft("train", tmp_path / "recipe.yaml")
+    said = lft("train", tmp_path / "recipe.yaml").stdout
+    assert ("base B bias" in said) == (adapter_name == "lora_bias_everywhere")
 
     peer = reference.Peer(base, adapter, trainable=True)
     samples = [peer.encode(item, images, case["template"], case["fit"]) for item in ROWS]

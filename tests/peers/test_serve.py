@@ -6,6 +6,7 @@ import concurrent.futures
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +15,8 @@ import time
 
 import openai
 import pytest
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
 
 from tools import BINARY, lft
 
@@ -401,3 +404,40 @@ def test_more_than_may_wait_are_told_to_come_again(model_dir):
 def test_a_port_in_use_is_named(server, model_dir):
     done = lft("serve", "--model", model_dir("plain"), "--port", server.port, code=6)
     assert "cannot listen there" in done.stderr and str(server.port) in done.stderr
+
+
+def test_an_answer_that_is_not_finite_is_an_error(model_dir, images, tmp_path):
+    """A token whose embedding is not finite: a request with it ends with a 500 that says so, as a
+    whole and as a stream, with a temperature too; requests beside it are answered."""
+    plain, model = model_dir("plain"), tmp_path / "model"
+    shutil.copytree(plain, model)
+    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+    question, bad = "What is in the picture?", "zebra"
+    token = (set(tokenizer.encode(bad).ids) - set(tokenizer.encode(question + "Hello!").ids)).pop()
+    weights = load_file(model / "model.safetensors")
+    table = next(name for name in weights if name.endswith("embed_tokens.weight"))
+    weights[table][token, 0] = float("nan")
+    save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
+    running = Server(model)
+    try:
+        body = dict(model="served", messages=[user(bad)], max_tokens=TOKENS)
+        for temperature in (0, 0.8):
+            with concurrent.futures.ThreadPoolExecutor(3) as pool:
+                good = [pool.submit(running.ask, "Hello!") for _ in range(2)]
+                status, answer = pool.submit(
+                    running.post, json.dumps(dict(body, temperature=temperature))
+                ).result()
+            assert status == 500, answer
+            message = answer["error"]["message"]
+            assert "the model's output is not finite" in message
+            assert "embed_tokens" in message
+            for one in good:
+                assert one.result().choices[0].message.content == generated(plain, "Hello!")
+        with pytest.raises(openai.APIError, match="not finite"):
+            list(running.ask(bad, stream=True))
+        assert running.ask(question, images / "coffee.png").choices[0].message.content
+    finally:
+        code, _, err = running.end()
+    assert code == 0 and "the model's output is not finite" in err, err
+    wrong = lft("generate", "--model", model, "--prompt", bad, code=5)
+    assert "embed_tokens" in wrong.stderr and wrong.stdout == ""

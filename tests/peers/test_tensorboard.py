@@ -1,9 +1,16 @@
-"""TensorBoard's own reader reads the event files of a run."""
+"""TensorBoard's own reader reads the event files of a run, also while it goes on and after kills."""
+
+import os
+import signal
+import subprocess
+import time
 
 import pytest
+import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tools import event_lines, step_lines
+from cases import CASES, make_recipe
+from tools import BINARY, event_lines, lft, step_lines
 
 
 def test_tensorboard_reads_the_events(trained):
@@ -25,3 +32,47 @@ def test_tensorboard_reads_the_events(trained):
         (line["step"], pytest.approx(line["eval_loss"], rel=1e-6))
         for line in event_lines(run, "eval")
     ]
+
+
+def scalars(run, tag):
+    events = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0})
+    events.Reload()
+    return [(event.step, event.value) for event in events.Scalars(tag)]
+
+
+def kill_after(recipe, run, steps, *more):
+    """kill -9 of a run that has written so many step lines."""
+    command = [BINARY, "train", str(recipe), *more]
+    process = subprocess.Popen(command, env=dict(os.environ, OMP_NUM_THREADS="1"))
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if (run / "metrics.jsonl").exists() and len(step_lines(run)) >= steps:
+            break
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_killed_run_has_each_step_once(model_dir, images, rows_file, tmp_path):
+    """Killed before its first checkpoint, and between two; the files of the killed process have
+    every step that metrics.jsonl has."""
+    case, run = CASES["cosine_clip_decay"] | dict(adapter=None), tmp_path / "run"
+    recipe = make_recipe(case, run, model_dir(case["checkpoint"]), None, images, rows_file)
+    recipe["lora"] = dict(rank=4, targets=["llm:all-linear"])
+    recipe["train"]["max_steps"] = 400
+    recipe["checkpoint"] = dict(every_steps=20)
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe))
+    for steps, more in [(8, []), (30, ["--resume"])]:
+        kill_after(path, run, steps, *more)
+        killed = {line["step"]: pytest.approx(line["loss"]) for line in step_lines(run)}
+        read = scalars(run, "train/loss")
+        assert len(read) - len(killed) in (0, 1), "one more where it was killed between the two"
+        assert {step: value for step, value in read if step in killed} == killed
+    last = step_lines(run)[-1]["step"] // 20 * 20 + 20
+    lft("train", path, "--resume", "--set", f"train.max_steps={last}")
+    for tag, key in [("train/loss", "loss"), ("train/step_s", "step_s")]:
+        want = [(line["step"], pytest.approx(line[key])) for line in step_lines(run)]
+        assert [step for step, _ in want] == list(range(1, last + 1))
+        assert scalars(run, tag) == want

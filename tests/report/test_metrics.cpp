@@ -31,12 +31,14 @@ TEST(Metrics, WritesTheStepLineWithExactlyItsKeysInOrder) {
              .tokens = 320,
              .tokens_per_s = 1.0 / 3,
              .step_s = std::numeric_limits<double>::infinity(),
+             .eval_s = 1.5,
              .ids_hash = "0123456789abcdef",
              .run_hash = "fedcba9876543210"});
   EXPECT_EQ(read_file(path),
             "{\"step\":3,\"loss\":0.1,\"lr\":0.0002,\"grad_norm\":null,\"loss_scale\":65536.0,"
             "\"precision\":\"fp16\",\"supervised_tokens\":40,"
-            "\"tokens\":320,\"tokens_per_s\":0.3333333333333333,\"step_s\":null,\"ids_hash\":"
+            "\"tokens\":320,\"tokens_per_s\":0.3333333333333333,\"step_s\":null,\"eval_s\":1.5,"
+            "\"checkpoint_s\":0.0,\"ids_hash\":"
             "\"0123456789abcdef\",\"run_hash\":"
             "\"fedcba9876543210\"}\n");
   EXPECT_EQ(file.offset(), read_file(path).size());

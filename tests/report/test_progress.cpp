@@ -35,6 +35,12 @@ TEST(Progress, LineHasEveryPartThatIsKnown) {
             "0:07 elapsed  eta 0:12");
   EXPECT_EQ(progress_line({.metrics = kStep, .total_steps = 400}),
             "step 10/400  loss 1.2345  grad 0.534  lr 2.0e-04  123 tok/s");
+  ProgressState aside = state();
+  aside.eval_s = 65;
+  aside.checkpoint_s = 1;
+  EXPECT_NE(progress_line(aside).find("tok/s  evaluations 1:05  checkpoints 0:01  0:07 elapsed"),
+            std::string::npos)
+      << progress_line(aside);
   EXPECT_NE(progress_line(state(3723)).find("eta 1:02:03"), std::string::npos);
   EXPECT_NE(progress_line(state(2 * 86400 + 3 * 3600 + 240)).find("eta 2d 03:04"),
             std::string::npos);

@@ -96,6 +96,26 @@ TEST(TensorBoard, AWriterThatGoesOnPurgesWhatWasWrittenOfLaterSteps) {
   EXPECT_EQ(events[1].substr(9), unhex("10ac023a020801"));
 }
 
+/// TensorBoard reads files in the order of their names, and a run that was killed before its first
+/// checkpoint begins at step 1 again.
+TEST(TensorBoard, ALaterWriterComesLaterInTheFolderAndPurgesFromStepOne) {
+  const test::Scratch scratch;
+  const std::string dir = scratch.path("tb");
+  make_dirs(dir);
+  write_file_atomic(dir + "/events.out.tfevents.9000000000.host.99999.0", "");
+  { const TensorBoardWriter writer(dir); }
+  { const TensorBoardWriter writer(dir); }
+  const std::vector<std::string> names = list_dir(dir);
+  ASSERT_EQ(names.size(), 3u);
+  EXPECT_TRUE(names[1].starts_with("events.out.tfevents.9000000001.")) << names[1];
+  EXPECT_TRUE(names[2].starts_with("events.out.tfevents.9000000002.")) << names[2];
+  for (const std::string& name : {names[1], names[2]}) {
+    const auto events = records(read_file(dir + "/" + name));
+    ASSERT_EQ(events.size(), 2u);
+    EXPECT_EQ(events[1].substr(9), unhex("10013a020801"));
+  }
+}
+
 TEST(TensorBoard, TwoWritersInOneFolderHaveTheirOwnFiles) {
   const test::Scratch scratch;
   { const TensorBoardWriter first(scratch.path("tb")), second(scratch.path("tb")); }

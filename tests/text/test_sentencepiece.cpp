@@ -56,22 +56,9 @@ TEST(SentencePiece, AHugePieceIsRefused) {
   EXPECT_NE(load_failure(scratch.path()).find("tokenizer.model"), std::string::npos);
 }
 
-/// Beside tokenizer.json the switches of the model are overruled: a broken character map in it does
-/// no harm.
-TEST(SentencePiece, OwnNormalizationIsOffBesideTokenizerJson) {
-  Scratch scratch("llama_legacy_model");
-  const std::string whole = test::read_bytes(scratch.path("tokenizer.model"));
-  test::write_bytes(scratch.path("tokenizer.model"), whole + field(3, field(2,
-                                                                            "\xFF\xFF\xFF\x7F"
-                                                                            "abcd")));
-  const std::string text = "  the cat\n <image> caf\xC3\xA9";
-  EXPECT_EQ(test::ids_of(Tokenizer::load(scratch.path())->encode(text)),
-            test::ids_of(Tokenizer::load(golden_dir("llama_legacy_model"))->encode(text)));
-}
-
 TEST(SentencePiece, FlippedBitsNeverBringTheProgramDown) {
   std::mt19937 rng(17);
-  for (const char* golden : {"model_only", "llama_legacy_model", "model_only_unigram"}) {
+  for (const char* golden : {"model_only", "model_only_not_legacy", "model_only_unigram"}) {
     Scratch scratch(golden);
     const std::string whole = test::read_bytes(scratch.path("tokenizer.model"));
     for (int round = 0; round < 40; ++round) {

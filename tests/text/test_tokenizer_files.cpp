@@ -188,22 +188,33 @@ TEST(TokenizerFiles, Configuration) {
   expect_says(config(R"({"bos_token": 3})"), {"without content"});
 }
 
-TEST(TokenizerFiles, AModelThatDoesNotBelongToTheJson) {
-  Scratch scratch("llama_legacy_model");
-  std::filesystem::copy_file(test::golden_dir("metaspace_never_model/tokenizer.model"),
-                             scratch.path("tokenizer.model"),
-                             std::filesystem::copy_options::overwrite_existing);
-  expect_says(load_failure(scratch.path()), {"does not belong", "remove tokenizer.model"});
-}
-
-TEST(TokenizerFiles, MergesInAnotherOrderThanTheModel) {
-  expect_says(failure_after(
-                  [](Json& json) {
-                    auto& merges = json["model"]["merges"];
-                    std::reverse(merges.begin(), merges.end());
-                  },
-                  "llama_legacy_model"),
-              {"does not belong", "other tokens"});
+/// tokenizer.json alone says which ids a text has, as in transformers: what lies next to it under
+/// the name of tokenizer.model is not read.
+TEST(TokenizerFiles, AModelNextToTheJsonIsNotRead) {
+  const std::string text = "USER: <image>\n  the   cat \xF0\x9F\x98\x80</s> caf\xC3\xA9";
+  const auto reverse_merges = [](Json& json) {
+    auto& merges = json["model"]["merges"];
+    std::reverse(merges.begin(), merges.end());
+  };
+  const std::string other =
+      test::read_bytes(test::golden_dir("metaspace_never_model/tokenizer.model"));
+  const std::string own = test::read_bytes(test::golden_dir("llama_legacy_model/tokenizer.model"));
+  for (const std::function<void(Json&)>& change :
+       {std::function<void(Json&)>([](Json&) {}), std::function<void(Json&)>(reverse_merges)}) {
+    Scratch scratch("llama_legacy_model");
+    Json json = read_json_file(scratch.path("tokenizer.json"));
+    change(json);
+    test::write_bytes(scratch.path("tokenizer.json"), json.dump());
+    std::vector<std::vector<int64_t>> ids;
+    for (const std::string& model : {own, other, std::string("<html></html>"), std::string()}) {
+      test::write_bytes(scratch.path("tokenizer.model"), model);
+      ids.push_back(test::ids_of(Tokenizer::load(scratch.path())->encode(text)));
+    }
+    std::filesystem::remove(scratch.path("tokenizer.model"));
+    const auto tokenizer = Tokenizer::load(scratch.path());
+    for (const auto& each : ids) EXPECT_EQ(each, test::ids_of(tokenizer->encode(text)));
+    EXPECT_FALSE(tokenizer->file_parts().contains("tokenizer.model"));
+  }
 }
 
 }  // namespace

@@ -40,6 +40,8 @@ inline std::string loss_log(const std::string& dir) {
   for (Json& line : step_lines(dir)) {
     line.erase("step_s");
     line.erase("tokens_per_s");
+    line.erase("eval_s");
+    line.erase("checkpoint_s");
     log += line.dump() + "\n";
   }
   return log;

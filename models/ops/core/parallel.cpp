@@ -1,5 +1,4 @@
-// The only file compiled with OpenMP: ATen's parallel_for is an inline function that is serial
-// without it.
+// Compiled with OpenMP: ATen's parallel_for is an inline function that is serial without it.
 #include "models/ops/core/parallel.h"
 
 #include <ATen/Parallel.h>

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "models/layers/recompute.h"
 #include "models/ops/core/precision.h"
+#include "src/infer/non_finite.h"
 #include "src/train/machine/device.h"
 
 namespace lft::debug {
@@ -108,6 +110,7 @@ class Hunter {
     for (const MicroHunt& micro : hunt.micro) {
       if (!micro.pass.finite()) bad.push_back(micro.micro);
     }
+    if (input_.evaluated > 0) return find_evaluated_rows(bad, hunt);
     const at::AutoGradMode graph(true);
     hunt.rows = train::find_bad_rows(model_, input_.samples, bad,
                                      {.pass = {.step = input_.step,
@@ -117,6 +120,21 @@ class Hunter {
                                                .supervised = supervised_},
                                       .parameters = trained(),
                                       .loss_scale = input_.loss_scale});
+  }
+
+  void find_evaluated_rows(const std::vector<size_t>& bad, Hunt& hunt) {
+    const ops::ComputeDtypeGuard dtype(input_.compute);
+    hunt.rows.looked_at = static_cast<size_t>(input_.evaluated);
+    for (const size_t micro : bad) {
+      const data::Sample& row = input_.samples.micro[micro].front();
+      const infer::NonFinite found =
+          infer::explain_loss(model_, row, input_.samples.layout->encode);
+      hunt.rows.rows.push_back({.micro_batch = micro,
+                                .id = row.id,
+                                .position = found.place.position,
+                                .image = found.place.image,
+                                .module = found.module});
+    }
   }
 
   std::vector<train::NamedTensor> trained() const {
@@ -143,16 +161,18 @@ class Hunter {
         .loss =
             [&] {
               const ops::ComputeDtypeGuard dtype(compute);
-              const ops::DropoutGuard dropout({.seed = input_.seed,
-                                               .step = static_cast<uint64_t>(input_.step),
-                                               .micro_batch = m});
+              std::optional<ops::DropoutGuard> dropout;
+              if (input_.evaluated == 0)
+                dropout.emplace(ops::DropoutPosition{.seed = input_.seed,
+                                                     .step = static_cast<uint64_t>(input_.step),
+                                                     .micro_batch = m});
               const layers::RecomputeGuard recompute(input_.recompute);
               return model_->loss_sum(batch) / static_cast<double>(supervised_);
             },
         .parameters = trained(),
         .known = weights_,
         .loss_scale = loss_scale,
-        .backward = backward};
+        .backward = backward && input_.evaluated == 0};
     if (batch.pixels.defined()) request.known.push_back({"the pixels", batch.pixels});
     return train::watch_pass(request);
   }

@@ -9,6 +9,8 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/data/batch.h"
 #include "src/data/loader.h"
+#include "src/debug/nan/replay.h"
+#include "src/io/run_folder.h"
 #include "src/train/inputs/init_checkpoint.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/optim/loss_scaler.h"
@@ -110,7 +112,15 @@ int hunt_and_report(const recipe::Recipe& recipe, family::Model& model, const Hu
   return 0;
 }
 
-int debug_nan(const recipe::Recipe& recipe, int64_t step) {
+int debug_nan(const recipe::Recipe& recipe, std::optional<int64_t> asked) {
+  const std::string incident = io::incident_folder(recipe.output_dir);
+  if (!asked && incident != recipe.output_dir) {
+    print_line(
+        "the run's newest incident, with its own recipe and weights; --step N runs a batch "
+        "of this recipe instead");
+    return replay(incident);
+  }
+  const int64_t step = asked.value_or(1);
   train::make_deterministic(recipe.train.deterministic);
   const std::optional<checkpoint::Checkpoint> checkpoint =
       find_checkpoint(recipe.output_dir + "/checkpoints", step - 1);

@@ -1,6 +1,7 @@
 // `lft debug nan`: the hunt on the batch of a step, without training.
 #pragma once
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,9 @@ namespace lft::debug {
 
 /// Prints the finding. 0 when everything is finite; else kNumeric naming the culprit. The weights
 /// are those of the newest checkpoint in output_dir at or before `step` - 1, or those that training
-/// would start from. Writes nothing.
-int debug_nan(const recipe::Recipe& recipe, int64_t step);
+/// would start from. Without a step the newest incident in output_dir is replayed (replay.h); where
+/// there is none it is step 1. Writes nothing.
+int debug_nan(const recipe::Recipe& recipe, std::optional<int64_t> step);
 
 /// The samples of a step as the hunt reads them.
 HuntInput hunt_input(const train::RunInputs& inputs, const train::RunModel& model,

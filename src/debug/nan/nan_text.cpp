@@ -69,7 +69,8 @@ void add_table(const MicroHunt& hunt, size_t middle, const std::string& compute,
 }
 
 /// Where the two precisions part, or by how much they agree.
-void add_beside(const MicroHunt& hunt, at::ScalarType dtype, std::vector<std::string>& lines) {
+void add_beside(const MicroHunt& hunt, const HuntInput& input, std::vector<std::string>& lines) {
+  const at::ScalarType dtype = input.compute;
   const std::string compute = train::compute_name(dtype);
   if (!hunt.fp32) {
     lines.emplace_back("fp32 beside it: ran out of memory");
@@ -93,12 +94,14 @@ void add_beside(const MicroHunt& hunt, at::ScalarType dtype, std::vector<std::st
         ", within what rounding to " + compute + " explains");
   }
   if (!hunt.pass.finite()) {
-    lines.push_back("in fp32 the same " +
-                    std::string(hunt.fp32->finite()
-                                    ? "is finite: loss " + short_number(hunt.fp32->loss) +
-                                          ", gradient norm " +
-                                          short_number(hunt.fp32->gradient_norm)
-                                    : "is not finite either: precision is not the cause"));
+    lines.push_back(
+        "in fp32 the same " +
+        std::string(hunt.fp32->finite()
+                        ? "is finite: loss " + short_number(hunt.fp32->loss) +
+                              (input.evaluated > 0
+                                   ? ""
+                                   : ", gradient norm " + short_number(hunt.fp32->gradient_norm))
+                        : "is not finite either: precision is not the cause"));
   }
 }
 
@@ -125,11 +128,13 @@ void add_micro(const MicroHunt& hunt, const HuntInput& input, std::vector<std::s
   std::string line = "micro-batch " + std::to_string(hunt.micro) + ": loss " +
                      short_number(hunt.pass.loss) + " in " + compute;
   if (hunt.fp32) line += ", " + short_number(hunt.fp32->loss) + " in fp32";
-  lines.push_back(line + (hunt.pass.finite() ? "; forward and backward pass are finite" : ""));
+  lines.push_back(line + (!hunt.pass.finite()   ? ""
+                          : input.evaluated > 0 ? "; the forward pass is finite"
+                                                : "; forward and backward pass are finite"));
   if (hunt.pass.forward)
     add_value("forward pass: first value that is not finite", *hunt.pass.forward, lines);
   add_backward(hunt.pass, lines);
-  if (input.compute != at::kFloat) add_beside(hunt, input.compute, lines);
+  if (input.compute != at::kFloat) add_beside(hunt, input, lines);
 }
 
 /// The likeliest first: how the run went explains what a value looks like, not the other way round.
@@ -185,7 +190,8 @@ std::vector<std::string> hunt_lines(const Hunt& hunt, const HuntInput& input,
 void throw_found(const Hunt& hunt, const HuntInput& input,
                  const std::vector<train::Hint>& run_hints) {
   ErrorInfo info;
-  info.where = "step " + std::to_string(input.step);
+  info.where =
+      (input.evaluated > 0 ? "the evaluation after step " : "step ") + std::to_string(input.step);
   info.expected = "finite values only";
   const MicroHunt* micro = hunt.first();
   if (micro != nullptr) {

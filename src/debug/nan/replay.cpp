@@ -11,6 +11,7 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/tensor_file.h"
 #include "src/debug/nan/nan_run.h"
+#include "src/infer/evaluate.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
 #include "src/train/inputs/init_checkpoint.h"
@@ -28,6 +29,8 @@ struct Incident {
     std::string id;
     int64_t index = -1, tokens = 0, supervised = 0;
     size_t micro = 0;
+    std::vector<int64_t> answer = {};  // of an evaluation: ids drawn after the prompt
+    bool answering = false;            // what was not finite came after them
   };
   std::string path;  // of incident.json
   int64_t step = 0, epoch = 0;
@@ -36,6 +39,7 @@ struct Incident {
   double loss = NAN, loss_scale = 1;  // loss: NaN where it was not finite
   std::string reason;
   std::vector<Row> rows;
+  int64_t evaluated = 0;          // above 0: rows of data.eval, of so many that were evaluated
   io::Json identity;              // of what it ran on; null: an older lft wrote no such thing
   std::string trainables_sha256;  // empty, too
 };
@@ -53,11 +57,22 @@ struct Incident {
 
 Incident::Row read_row(const io::Json& json, const std::string& path) {
   constexpr int64_t kMost = int64_t{1} << 40;
-  return {.id = io::json_string(json, "id", path),
-          .index = io::json_int(json, "index", 0, kMost, path),
-          .tokens = io::json_int(json, "tokens", 0, kMost, path),
-          .supervised = io::json_int(json, "supervised_tokens", 0, kMost, path),
-          .micro = static_cast<size_t>(io::json_int(json, "micro_batch", 0, 1 << 20, path))};
+  Incident::Row row{
+      .id = io::json_string(json, "id", path),
+      .index = io::json_int(json, "index", 0, kMost, path),
+      .tokens = io::json_int(json, "tokens", 0, kMost, path),
+      .supervised = io::json_int(json, "supervised_tokens", 0, kMost, path),
+      .micro = static_cast<size_t>(io::json_int(json, "micro_batch", 0, 1 << 20, path))};
+  const auto answer = json.find("answer_ids");
+  if (answer == json.end()) return row;
+  row.answering = true;
+  if (!answer->is_array()) damaged(path, "answer_ids: " + io::describe_json(*answer), "a list");
+  for (const io::Json& id : *answer) {
+    if (!id.is_number_integer() || id < 0 || id > kMost)
+      damaged(path, "answer_ids: " + io::describe_json(id), "token ids");
+    row.answer.push_back(id.get<int64_t>());
+  }
+  return row;
 }
 
 const io::Json& part(const io::Json& json, const char* key, bool list, const std::string& path) {
@@ -103,6 +118,8 @@ Incident read_incident(const std::string& dir) {
               "rows in order");
     }
   }
+  if (json.contains("rows_of"))
+    incident.evaluated = io::json_int(json, "rows_evaluated", 1, int64_t{1} << 40, path);
   if (incident.rows.empty()) damaged(path, "no sample", "those of the step");
   if (json.contains("identity")) incident.identity = part(json, "identity", /*list=*/false, path);
   if (json.contains("trainables_sha256"))
@@ -135,6 +152,17 @@ recipe::Recipe read_recipe_copy(const std::string& dir, const Incident& incident
   return recipe;
 }
 
+/// A prompt and the beginning of its answer, whose next token is supervised: the loss is not finite
+/// where the logits after them are not.
+data::Sample answered_so_far(const data::Sample& sample, const std::vector<int64_t>& answer) {
+  data::Sample row = infer::prompt_of(sample);
+  row.input_ids.insert(row.input_ids.end(), answer.begin(), answer.end());
+  row.labels.assign(row.input_ids.size(), -100);
+  row.labels.push_back(sample.input_ids.back());
+  row.input_ids.push_back(sample.input_ids.back());
+  return row;
+}
+
 /// The same rows again, encoded as the recipe says.
 data::StepSamples read_samples(const Incident& incident, const data::Dataset& dataset,
                                const std::string& data) {
@@ -158,6 +186,7 @@ data::StepSamples read_samples(const Incident& incident, const data::Dataset& da
     }
     samples.micro.resize(row.micro + 1);
     samples.indices.resize(row.micro + 1);
+    if (row.answering) sample = answered_so_far(sample, row.answer);
     samples.micro[row.micro].push_back(std::move(sample));
     samples.indices[row.micro].push_back(row.index);
   }
@@ -188,8 +217,11 @@ int replay(const std::string& incident_dir) {
   train::make_deterministic(recipe.train.deterministic);
   train::RunInputs inputs = train::open_inputs(recipe, /*resume=*/true);
   for (const std::string& line : inputs.notices) notice(line);
+  if (incident.evaluated > 0 && !inputs.data.eval)
+    damaged(dir + "/recipe.yaml", "no data.eval", "the rows of the evaluation");
   const data::StepSamples samples =
-      read_samples(incident, *inputs.data.train, recipe.data.train.text());
+      incident.evaluated > 0 ? read_samples(incident, *inputs.data.eval, recipe.data.eval)
+                             : read_samples(incident, *inputs.data.train, recipe.data.train.text());
   train::RunModel model = train::build_model(inputs);
   train::copy_stored(weights, train::named_targets(model.trainables), ErrorKind::kInput,
                      weights_file);
@@ -202,11 +234,14 @@ int replay(const std::string& incident_dir) {
   HuntInput input = hunt_input(inputs, model, samples, incident.step);
   input.compute = incident.compute;
   input.loss_scale = incident.loss_scale;
+  input.evaluated = incident.evaluated;
   print_line("incident " + escape_text(dir));
-  print_line("step     " + std::to_string(incident.step) + " in " +
-             train::compute_name(incident.compute) + ": " + escape_text(incident.reason) +
-             "; loss " + io::Json(incident.loss).dump() + ", loss scale " +
-             io::Json(incident.loss_scale).dump());
+  print_line((incident.evaluated > 0 ? "after    step " : "step     ") +
+             std::to_string(incident.step) + " in " + train::compute_name(incident.compute) + ": " +
+             escape_text(incident.reason) +
+             (incident.evaluated > 0 ? "; rows of data.eval"
+                                     : "; loss " + io::Json(incident.loss).dump() +
+                                           ", loss scale " + io::Json(incident.loss_scale).dump()));
   return hunt_and_report(
       recipe, model.model, input,
       fs::path(dir).parent_path().parent_path().string() + "/metrics.jsonl",

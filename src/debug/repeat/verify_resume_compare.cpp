@@ -27,6 +27,8 @@ std::string certified_step(const std::string& dir) {
     if (!line.contains("run_hash")) continue;
     line.erase("step_s");
     line.erase("tokens_per_s");
+    line.erase("eval_s");
+    line.erase("checkpoint_s");
     line.erase("incident");  // a path
     text += line.dump() + "\n";
   }

@@ -414,6 +414,7 @@ TrainedSize trained_size(const RunSettings& settings) {
   const RulePtr rule = make_rule(settings.recipe.optim);
   const double bytes = pass_types(settings).compute;
   const bool shadowed = bytes == 2 && trains.adapter.low_rank_only;
+  const std::set<std::string> tables = lora::embedding_tables(*trains.shapes);
   TrainedSize size = trains.base;
   for (const auto& [name, sizes] : trains.trainables) {
     const int64_t elements = c10::multiply_integers(sizes);
@@ -423,7 +424,7 @@ TrainedSize trained_size(const RunSettings& settings) {
       size.starts += 4.0 * static_cast<double>(elements);
     if (shadowed && !trains.whole(name)) size.shadows += bytes * static_cast<double>(elements);
     if (trains.whole(name)) size.frozen -= static_cast<double>(elements);
-    size.moments += moment_bytes(*rule, sizes);
+    size.moments += moment_bytes(*rule, sizes, tables.contains(name));
     size.update = std::max(size.update, rule->temporary_bytes(sizes));
   }
   return size;

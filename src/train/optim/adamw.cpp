@@ -12,7 +12,7 @@ namespace {
 class AdamW final : public AdamRule {
  public:
   using AdamRule::AdamRule;
-  std::vector<MomentSpec> moments(at::IntArrayRef) const override {
+  std::vector<MomentSpec> moments(at::IntArrayRef, bool) const override {
     return {{"exp_avg"}, {"exp_avg_sq"}};
   }
   void apply(const std::vector<Update>& updates, const ops::GradVerdict& verdict) const override {
@@ -24,16 +24,23 @@ class AdamW final : public AdamRule {
 
 RulePtr make_adamw(const RuleOptions& options) { return std::make_unique<AdamW>(options); }
 
-ops::AdamWOptions AdamRule::op_options() const {
-  return {.betas = options_.betas, .eps = options_.eps, .weight_decay = options_.weight_decay};
+ops::AdamWOptions AdamRule::op_options(bool decays) const {
+  return {.betas = options_.betas,
+          .eps = options_.eps,
+          .weight_decay = decays ? options_.weight_decay : 0};
 }
 
 void AdamRule::apply_wide(const std::vector<Update>& updates,
                           const ops::GradVerdict& verdict) const {
-  std::vector<ops::AdamWTensor> tensors;
-  for (const Update& u : updates)
-    tensors.push_back({u.param, u.grad, u.moments[0], u.moments[1], u.lr, u.t, u.copy});
-  ops::adamw_(tensors, op_options(), verdict);
+  for (const bool decays : {true, false}) {
+    std::vector<ops::AdamWTensor> tensors;
+    for (const Update& u : updates) {
+      if (u.decays == decays)
+        tensors.push_back({u.param, u.grad, u.moments[0], u.moments[1], u.lr, u.t, u.copy});
+    }
+    if (!tensors.empty() || (decays && updates.empty()))
+      ops::adamw_(tensors, op_options(decays), verdict);
+  }
 }
 
 at::Tensor AdamRule::direction(const Slot& slot) const {

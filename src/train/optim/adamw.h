@@ -16,7 +16,7 @@ class AdamRule : public UpdateRule {
  protected:
   /// Of updates whose moments are exp_avg and exp_avg_sq in float32.
   void apply_wide(const std::vector<Update>& updates, const ops::GradVerdict& verdict) const;
-  ops::AdamWOptions op_options() const;
+  ops::AdamWOptions op_options(bool decays) const;
 
  private:
   RuleOptions options_;

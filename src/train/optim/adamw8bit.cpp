@@ -12,8 +12,11 @@ namespace {
 class AdamW8Bit final : public AdamRule {
  public:
   using AdamRule::AdamRule;
-  std::vector<MomentSpec> moments(at::IntArrayRef sizes) const override {
-    if (c10::multiply_integers(sizes) < kLeast8Bit) return {{"exp_avg"}, {"exp_avg_sq"}};
+  /// Embeddings are kept in float32, as transformers and PEFT tell bitsandbytes to: the rows of
+  /// rare tokens have gradients of 0 in most steps, which a shared scale rounds badly.
+  std::vector<MomentSpec> moments(at::IntArrayRef sizes, bool embedding) const override {
+    if (embedding || c10::multiply_integers(sizes) < kLeast8Bit)
+      return {{"exp_avg"}, {"exp_avg_sq"}};
     return {{"exp_avg", at::kByte},
             {"exp_avg_sq", at::kByte},
             {"exp_avg_absmax", at::kFloat, kMomentBlock},
@@ -22,17 +25,19 @@ class AdamW8Bit final : public AdamRule {
 
   void apply(const std::vector<Update>& updates, const ops::GradVerdict& verdict) const override {
     std::vector<Update> wide;
-    std::vector<ops::AdamW8Tensor> narrow;
+    std::vector<ops::AdamW8Tensor> narrow[2];  // [1]: those that decay
     for (const Update& u : updates) {
       if (u.moments.size() == 2) {
         wide.push_back(u);
       } else {
-        narrow.push_back({u.param, u.grad, u.moments[0], u.moments[1], u.moments[2], u.moments[3],
-                          u.lr, u.t, u.copy});
+        narrow[u.decays].push_back({u.param, u.grad, u.moments[0], u.moments[1], u.moments[2],
+                                    u.moments[3], u.lr, u.t, u.copy});
       }
     }
-    if (!wide.empty() || narrow.empty()) apply_wide(wide, verdict);
-    if (!narrow.empty()) ops::adamw8_(narrow, op_options(), verdict);
+    if (!wide.empty() || updates.empty()) apply_wide(wide, verdict);
+    for (const bool decays : {true, false}) {
+      if (!narrow[decays].empty()) ops::adamw8_(narrow[decays], op_options(decays), verdict);
+    }
   }
 };
 

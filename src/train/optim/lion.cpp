@@ -11,7 +11,7 @@ class Lion final : public UpdateRule {
  public:
   explicit Lion(const RuleOptions& options) : options_(options) {}
 
-  std::vector<MomentSpec> moments(at::IntArrayRef) const override { return {{"exp_avg"}}; }
+  std::vector<MomentSpec> moments(at::IntArrayRef, bool) const override { return {{"exp_avg"}}; }
 
   void apply(const std::vector<Update>& updates, const ops::GradVerdict& verdict) const override {
     const at::NoGradGuard no_grad;
@@ -20,7 +20,7 @@ class Lion final : public UpdateRule {
     for (const Update& u : updates) {
       const at::Tensor exp_avg = u.moments[0], grad = u.grad.to(at::kFloat) * clip;
       at::Tensor step = (exp_avg * beta1).add_(grad, 1 - beta1).sign_();
-      step = (u.param * (1 - u.lr * options_.weight_decay)).sub_(step, u.lr);
+      step = (u.param * (1 - u.lr * (u.decays ? options_.weight_decay : 0))).sub_(step, u.lr);
       u.param.detach().copy_(at::where(stays, u.param, step));
       exp_avg.copy_(at::where(stays, exp_avg, (exp_avg * beta2).add_(grad, 1 - beta2)));
     }

@@ -39,7 +39,7 @@ class Muon final : public AdamRule {
  public:
   explicit Muon(const RuleOptions& options) : AdamRule(options), decay_(options.weight_decay) {}
 
-  std::vector<MomentSpec> moments(at::IntArrayRef sizes) const override {
+  std::vector<MomentSpec> moments(at::IntArrayRef sizes, bool) const override {
     if (sizes.size() == 2) return {{"momentum_buffer"}};
     return {{"exp_avg"}, {"exp_avg_sq"}};
   }
@@ -81,7 +81,7 @@ class Muon final : public AdamRule {
     const at::Tensor moved = momentum.lerp(grad, 1 - kMomentum);
     const at::Tensor step = orthogonalised(grad.lerp(moved, kMomentum));  // Nesterov's
     const at::Tensor param =
-        (u.param * (1 - u.lr * decay_)).sub_(step, u.lr * rate_factor(u.param));
+        (u.param * (1 - u.lr * (u.decays ? decay_ : 0))).sub_(step, u.lr * rate_factor(u.param));
     u.param.detach().copy_(at::where(stays, u.param, param));
     momentum.copy_(at::where(stays, momentum, moved));
   }

@@ -18,12 +18,13 @@ ops::ParamCopy shadow_of(const Slot& slot) {
   return {.copy = shadow->place(), .scale = shadow->scale()};
 }
 
-Update make_update(const Slot& slot, double lr) {
+Update make_update(const Slot& slot, double lr, bool decays) {
   Update update{.slot = &slot,
                 .param = slot.param.tensor,
                 .grad = slot.param.tensor.grad(),
                 .moments = {},
                 .lr = lr,
+                .decays = decays,
                 .t = slot.steps + 1,
                 .copy = shadow_of(slot)};
   for (const NamedMoment& moment : slot.moments) update.moments.push_back(moment.tensor);
@@ -98,7 +99,7 @@ Slot make_slot(const UpdateRule& rule, const lora::Trainable& trainable,
                const MomentStorage& storage) {
   const at::Tensor& param = trainable.tensor;
   Slot slot{.param = trainable};
-  for (const MomentSpec& spec : rule.moments(param.sizes())) {
+  for (const MomentSpec& spec : rule.moments(param.sizes(), trainable.embedding)) {
     const at::TensorOptions options = at::TensorOptions().dtype(spec.dtype);
     const at::Tensor zeros =
         at::zeros(moment_sizes(spec, param.sizes()),
@@ -192,7 +193,7 @@ void Optimizer::step(double factor, const ops::GradVerdict& verdict) {
       if (!has_gradient(member)) continue;
       if (const ops::ShadowPtr& shadow = slots_[member].param.shadow)
         shadow->refresh();  // the update may turn out to be none
-      updates.push_back(make_update(slots_[member], group.lr * factor));
+      updates.push_back(make_update(slots_[member], group.lr * factor, group.decays));
       stepped_.push_back(member);
     }
   }
@@ -223,15 +224,21 @@ std::vector<ParamGroup> param_groups(const std::vector<lora::Trainable>& trainab
                                     {"projector", projector_lr < 0 ? lr : projector_lr, {}},
                                     {"vision", vision_lr < 0 ? lr : vision_lr, {}}};
   const size_t scopes = groups.size();
-  for (size_t i = 0; i < scopes; ++i)
-    groups.push_back({groups[i].name + " B", groups[i].lr * b_ratio, {}});
+  for (const char* part : {" B", " B bias"}) {
+    for (size_t i = 0; i < scopes; ++i)
+      groups.push_back({groups[i].name + part, groups[i].lr * b_ratio, {}});
+  }
+  for (size_t i = 2 * scopes; i < 3 * scopes; ++i) groups[i].decays = false;
   for (size_t i = 0; i < trainables.size(); ++i) {
     size_t group = 0;
     for (size_t scope = 1; scope < scopes; ++scope) {
       if (groups[scope].lr != lr && groups[scope].name == trainables[i].scope) group = scope;
     }
-    const bool b = b_ratio != 1 && trainables[i].name.ends_with(lora::kLoraB);
-    groups[group + (b ? scopes : 0)].members.push_back(i);
+    if (b_ratio != 1) {
+      if (trainables[i].name.ends_with(lora::kLoraB)) group += scopes;
+      if (trainables[i].name.ends_with(lora::kLoraBBias)) group += 2 * scopes;
+    }
+    groups[group].members.push_back(i);
   }
   for (size_t i = groups.size(); i-- > 1;) {
     if (groups[i].members.empty()) groups.erase(groups.begin() + static_cast<ptrdiff_t>(i));

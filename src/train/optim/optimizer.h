@@ -15,6 +15,7 @@ struct ParamGroup {
   std::string name;  // base, projector, vision
   double lr = 0;     // peak; the schedule multiplies it
   std::vector<size_t> members;
+  bool decays = true;  // optim.weight_decay applies to its members
 };
 
 /// Where the moments are kept, which changes no bit of an update.
@@ -81,7 +82,9 @@ class Optimizer {
 
 /// The base group, and groups "projector" and "vision" where their learning rates differ and they
 /// have members. projector_lr and vision_lr < 0 mean lr. With a b_ratio other than 1 (LoRA+) every
-/// lora_B is in a group "base B", "projector B" or "vision B", at b_ratio times the learning rate.
+/// lora_B is in a group "base B", "projector B" or "vision B", at b_ratio times the learning rate,
+/// and its bias (lora_bias) in a group "base B bias" and so on at the same rate, without weight
+/// decay, as PEFT's create_loraplus_optimizer groups them.
 std::vector<ParamGroup> param_groups(const std::vector<lora::Trainable>& trainables, double lr,
                                      double projector_lr, double b_ratio = 1,
                                      double vision_lr = -1);

@@ -9,9 +9,9 @@ std::vector<int64_t> moment_sizes(const MomentSpec& moment, at::IntArrayRef size
   return {(c10::multiply_integers(sizes) + moment.span - 1) / moment.span};
 }
 
-double moment_bytes(const UpdateRule& rule, at::IntArrayRef sizes) {
+double moment_bytes(const UpdateRule& rule, at::IntArrayRef sizes, bool embedding) {
   double bytes = 0;
-  for (const MomentSpec& moment : rule.moments(sizes)) {
+  for (const MomentSpec& moment : rule.moments(sizes, embedding)) {
     bytes += static_cast<double>(c10::elementSize(moment.dtype)) *
              static_cast<double>(c10::multiply_integers(moment_sizes(moment, sizes)));
   }

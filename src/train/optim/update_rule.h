@@ -14,7 +14,7 @@ namespace lft::train {
 /// What the recipe says to a rule.
 struct RuleOptions {
   std::array<double, 2> betas = {0.9, 0.999};
-  double eps = 1e-8, weight_decay = 0;  // decoupled, on every tensor
+  double eps = 1e-8, weight_decay = 0;  // decoupled, on every tensor that decays
 };
 
 /// A NamedMoment to be made: of the parameter's shape, or with a span above 1 of one dimension.
@@ -30,6 +30,7 @@ struct Update {
   at::Tensor param, grad;           // grad has the parameter's shape and is not clipped yet
   std::vector<at::Tensor> moments;  // as the slot's
   double lr = 0;
+  bool decays = true;        // weight_decay applies to it
   int64_t t = 1;             // number of this update, from 1
   ops::ParamCopy copy = {};  // the parameter's shadow, see writes_copies()
 };
@@ -37,8 +38,8 @@ struct Update {
 class UpdateRule {
  public:
   virtual ~UpdateRule() = default;
-  /// What it keeps of a parameter of this shape.
-  virtual std::vector<MomentSpec> moments(at::IntArrayRef sizes) const = 0;
+  /// What it keeps of a parameter of this shape. `embedding`: it is the table of an embedding.
+  virtual std::vector<MomentSpec> moments(at::IntArrayRef sizes, bool embedding) const = 0;
   /// Writes parameters and moments, with the verdict's clip times each gradient; a no-op on the
   /// device where the verdict found a non-finite value. Does not wait.
   virtual void apply(const std::vector<Update>& updates, const ops::GradVerdict& verdict) const = 0;
@@ -57,6 +58,6 @@ using RulePtr = std::unique_ptr<const UpdateRule>;
 /// The shape of a moment of a parameter of `sizes`.
 std::vector<int64_t> moment_sizes(const MomentSpec& moment, at::IntArrayRef sizes);
 /// Bytes of all that a rule keeps of it.
-double moment_bytes(const UpdateRule& rule, at::IntArrayRef sizes);
+double moment_bytes(const UpdateRule& rule, at::IntArrayRef sizes, bool embedding = false);
 
 }  // namespace lft::train

@@ -98,13 +98,22 @@ std::optional<ImageLosses> measure_images(family::Model& model, const Probe& pro
   }
   ImageLosses losses{.own = mean_loss(model, probe, rows, compute),
                      .grey = mean_loss(model, probe, grey, compute),
-                     .other = {}};
+                     .other = {},
+                     .rows = std::ssize(rows),
+                     .all = rows.size() == probe.samples.size()};
   if (differ) losses.other = mean_loss(model, probe, others, compute);
   return losses;
 }
 
 std::string describe_images(const ImageLosses& images) {
-  std::string text = nats(images.own) + " with the rows' own images, ";
+  std::string text;
+  if (images.all) {
+    text = nats(images.own) + " with the rows' own images, ";
+  } else {
+    const std::string rows = images.rows == 1 ? "row with an image, "
+                                              : std::to_string(images.rows) + " rows with images, ";
+    text = "of the first " + rows + nats(images.own) + " with their own images, ";
+  }
   if (images.other) text += nats(*images.other) + " with others', ";
   return text + nats(images.grey) + " with grey ones";
 }

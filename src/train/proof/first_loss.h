@@ -14,11 +14,14 @@ namespace lft::train {
 struct ImageLosses {
   double own = 0, grey = 0;     // as they are, and with a grey one
   std::optional<double> other;  // with the image of another row, where the probe shows two
+  int64_t rows = 0;             // that were measured
+  bool all = true;              // whether these are the whole probe
 };
 /// Nothing where no row shows an image. Builds no graph and moves nothing.
 std::optional<ImageLosses> measure_images(family::Model& model, const Probe& probe,
                                           at::ScalarType compute);
-/// "0.1 with the rows' own images, 3.2 with others', 2.9 with grey ones"
+/// "0.1 with the rows' own images, 3.2 with others', 2.9 with grey ones"; which rows, where they
+/// are not the whole probe: its loss is another.
 std::string describe_images(const ImageLosses& images);
 /// To the last bits: the model does not see them.
 bool images_change_nothing(const ImageLosses& images);

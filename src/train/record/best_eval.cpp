@@ -10,8 +10,9 @@ namespace lft::train {
 bool BestEval::take(double new_cost, double new_loss, int64_t new_step, bool counts) {
   if (new_step <= last_step) return false;
   last_step = new_step;
+  if (!std::isfinite(new_cost)) return false;
   if (counts) ++since;
-  if (!(new_cost < cost) || !std::isfinite(new_cost)) return false;
+  if (!(new_cost < cost)) return false;
   cost = new_cost;
   loss = new_loss;
   step = new_step;

@@ -20,9 +20,10 @@ struct BestEval {
   int64_t since = 0;                                       // evaluations after the best one
 
   /// Takes in the evaluation of a step; whether it is the best so far. One that is not after the
-  /// newest changes nothing, a cost that is not finite is never the best. `counts` is false for an
-  /// evaluation that train.eval_every_steps did not ask for: a run that ends later does not have
-  /// it, so that train.patience does not count it.
+  /// newest changes nothing. A cost that is not finite is never the best and says nothing about the
+  /// run's progress: train.patience does not count it. `counts` is false for an evaluation that
+  /// train.eval_every_steps did not ask for: a run that ends later does not have it, so that
+  /// train.patience does not count it either.
   bool take(double cost, double loss, int64_t step, bool counts = true);
   bool waited(int64_t patience) const { return patience > 0 && since >= patience; }
 };

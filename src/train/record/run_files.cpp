@@ -58,7 +58,7 @@ RunFiles::RunFiles(const recipe::Recipe& recipe, report::ProgressOptions progres
 }
 
 void RunFiles::step(const StepOutcome& outcome, const StepState& state, const StepHashes& hashes,
-                    const GroupRates& lrs, double step_s) {
+                    const GroupRates& lrs, const StepTimes& times) {
   report::StepMetrics line{.step = state.step,
                            .loss = outcome.loss,
                            .lr = outcome.lr,
@@ -67,8 +67,10 @@ void RunFiles::step(const StepOutcome& outcome, const StepState& state, const St
                            .precision = compute_name(state.compute),
                            .supervised_tokens = outcome.supervised,
                            .tokens = outcome.tokens,
-                           .tokens_per_s = static_cast<double>(outcome.tokens) / step_s,
-                           .step_s = step_s,
+                           .tokens_per_s = static_cast<double>(outcome.tokens) / times.step_s,
+                           .step_s = times.step_s,
+                           .eval_s = times.eval_s,
+                           .checkpoint_s = times.checkpoint_s,
                            .lrs = lrs,
                            .ids_hash = hashes.ids,
                            .run_hash = hashes.run};
@@ -77,9 +79,13 @@ void RunFiles::step(const StepOutcome& outcome, const StepState& state, const St
     line.losses.emplace_back(name, source.loss);
     line.loss_tokens.emplace_back(name, source.supervised);
   }
+  if (tensorboard_) add_scalars(line);
   if (metrics_) metrics_->step(line);
   progress_.update(line);
-  if (!tensorboard_) return;
+}
+
+/// Written before the line of metrics.jsonl, so that a kill leaves no step in that file alone.
+void RunFiles::add_scalars(const report::StepMetrics& line) {
   tensorboard_->scalar("train/loss", line.step, line.loss);
   tensorboard_->scalar("train/lr", line.step, line.lr);
   for (const auto& [source, loss] : line.losses)
@@ -89,6 +95,11 @@ void RunFiles::step(const StepOutcome& outcome, const StepState& state, const St
   tensorboard_->scalar("train/grad_norm", line.step, line.grad_norm);
   tensorboard_->scalar("train/loss_scale", line.step, line.loss_scale);
   tensorboard_->scalar("train/tokens_per_s", line.step, line.tokens_per_s);
+  tensorboard_->scalar("train/step_s", line.step, line.step_s);
+  if (line.eval_s > 0) tensorboard_->scalar("train/eval_s", line.step, line.eval_s);
+  if (line.checkpoint_s > 0)
+    tensorboard_->scalar("train/checkpoint_s", line.step, line.checkpoint_s);
+  tensorboard_->flush();
 }
 
 void RunFiles::layer_norms(const StepOutcome& outcome, const Optimizer& optimizer, int64_t step) {
@@ -100,6 +111,7 @@ void RunFiles::layer_norms(const StepOutcome& outcome, const Optimizer& optimize
     tensorboard_->scalar("grad_norm/" + optimizer.slots()[i].param.name, step,
                          outcome.stats.norms[i]);
   }
+  tensorboard_->flush();
 }
 
 void RunFiles::activations(const std::vector<LayerValue>& rms, int64_t step) {
@@ -107,6 +119,7 @@ void RunFiles::activations(const std::vector<LayerValue>& rms, int64_t step) {
   if (!tensorboard_) return;
   for (const LayerValue& layer : rms)
     tensorboard_->scalar("activation_rms/" + layer.layer, step, layer.value);
+  tensorboard_->flush();
 }
 
 void RunFiles::warn(const std::vector<NormWarning>& warnings, int64_t step) {
@@ -145,19 +158,19 @@ void RunFiles::eval(int64_t step, double loss, int64_t samples,
     line += ", " + name + " " + format_number(value, "%.4f");
     if (tensorboard_) tensorboard_->scalar("eval/" + name, step, value);
   }
+  if (tensorboard_) {
+    tensorboard_->scalar("eval/loss", step, loss);
+    tensorboard_->flush();
+  }
   event("eval", step, fields);
-  if (tensorboard_) tensorboard_->scalar("eval/loss", step, loss);
   note(line + " on " + std::to_string(samples) + " samples");
   progress_.eval_loss(loss);
 }
 
 uint64_t RunFiles::sync() {
   if (metrics_) metrics_->sync();
+  if (tensorboard_) tensorboard_->sync();
   return size();
-}
-
-void RunFiles::flush() {
-  if (tensorboard_) tensorboard_->flush();
 }
 
 }  // namespace lft::train

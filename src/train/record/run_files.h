@@ -13,6 +13,7 @@
 #include "src/report/tensorboard.h"
 #include "src/train/norms/norm_watch.h"
 #include "src/train/record/run_hash.h"
+#include "src/train/record/step_clock.h"
 #include "src/train/step/step.h"
 
 namespace lft::train {
@@ -33,7 +34,7 @@ class RunFiles {
            bool writes = true);
 
   void step(const StepOutcome& outcome, const StepState& state, const StepHashes& hashes,
-            const GroupRates& lrs, double step_s);
+            const GroupRates& lrs, const StepTimes& times);
   void layer_norms(const StepOutcome& outcome, const Optimizer& optimizer, int64_t step);
   void activations(const std::vector<LayerValue>& rms, int64_t step);
   void warn(const std::vector<NormWarning>& warnings, int64_t step);
@@ -53,9 +54,10 @@ class RunFiles {
   uint64_t sync();
   /// The size of metrics.jsonl, whether it is on the disk or not.
   uint64_t size() const { return metrics_ ? metrics_->offset() : 0; }
-  void flush();
 
  private:
+  void add_scalars(const report::StepMetrics& line);
+
   std::optional<report::MetricsFile> metrics_;
   report::Progress progress_;
   std::vector<std::string> sources_;  // names of those of data.train, where it is a list

@@ -18,7 +18,8 @@ Evaluations::Evaluations(Run& run, dist::Ranks* ranks, RunMemory& memory, RunFil
       files_(files),
       saved_(saved),
       loss_(run.evaluated.loss),
-      figures_(run.evaluated.figures) {}
+      figures_(run.evaluated.figures),
+      incidents_(run, files, is_first(ranks)) {}
 
 bool Evaluations::evaluate() {
   if (agreed_signal(ranks_) != 0) return false;
@@ -59,7 +60,9 @@ bool Evaluations::evaluate_rows() {
   run_.evaluated = {.step = run_.state.step, .loss = loss_, .figures = figures_};
   files_.eval(run_.state.step, loss_, result.samples, figures_);
   files_.event("eval_answers", run_.state.step, {{"answers", answers}});
-  if (recipe.train.keep_best != "none") judge(metric ? -result.score : result.loss, scheduled);
+  if (result.not_finite > 0) incidents_.report(result);
+  if (recipe.train.keep_best != "none")
+    judge(result.not_finite > 0 ? NAN : metric ? -result.score : result.loss, scheduled);
   return true;
 }
 
@@ -107,6 +110,8 @@ void Evaluations::tell_of_early_stop() {
 }
 
 void Evaluations::go_back_to_best() {
+  if (run_.best.step < 0 && run_.best.last_step >= 0)
+    files_.note("warning: no evaluation was finite: what is saved is of the last step");
   if (run_.best.step < 0 || run_.best.step == run_.state.step) return;
   if (is_first(ranks_)) take_best(run_);
   if (ranks_ != nullptr) share_trainables(*ranks_, run_);

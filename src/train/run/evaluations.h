@@ -14,6 +14,7 @@
 #include "src/train/proof/first_loss.h"
 #include "src/train/record/run_files.h"
 #include "src/train/record/saved_steps.h"
+#include "src/train/run/eval_incident.h"
 #include "src/train/run/run.h"
 
 namespace lft::train {
@@ -64,6 +65,7 @@ class Evaluations {
   double loss_ = NAN;
   std::vector<std::pair<std::string, double>> figures_;  // by name
   std::optional<ImageLosses> images_;
+  EvalIncidents incidents_;
 };
 
 }  // namespace lft::train

@@ -240,22 +240,28 @@ void add_replay(const IncidentFacts& facts, Run& run, const StepOptions& options
 
 }  // namespace
 
-Incident write_incident(Run& run, const StepOptions& options, const IncidentFacts& facts) {
+std::string write_incident_folder(const Run& run, const std::string& name, io::Json json) {
   const std::string root = run.inputs.recipe.output_dir + "/incidents";
-  Incident incident{.dir = root + "/step-" + std::to_string(facts.before.step + 1)};
-  io::Json json = describe(facts, run, options);
-  add_replay(facts, run, options, &json, &incident);
   std::map<std::string, at::Tensor> trainables;
   for (const Slot& slot : run.optimizer.slots())
     trainables[slot.param.name] = slot.param.tensor.detach();
   io::make_dirs(root);
-  io::write_dir_atomic(incident.dir, [&](const std::string& dir) {
+  io::write_dir_atomic(root + "/" + name, [&](const std::string& dir) {
     json["trainables_sha256"] =
         checkpoint::write_tensor_file(dir + "/trainables.safetensors", trainables);
     io::write_file_atomic(dir + "/incident.json",
                           json.dump(2, ' ', false, io::Json::error_handler_t::replace) + "\n");
     io::write_file_atomic(dir + "/recipe.yaml", recipe::dump_recipe(run.inputs.recipe));
   });
+  return root + "/" + name;
+}
+
+Incident write_incident(Run& run, const StepOptions& options, const IncidentFacts& facts) {
+  Incident incident{.dir = {}};
+  io::Json json = describe(facts, run, options);
+  add_replay(facts, run, options, &json, &incident);
+  incident.dir =
+      write_incident_folder(run, "step-" + std::to_string(facts.before.step + 1), std::move(json));
   return incident;
 }
 

@@ -32,4 +32,8 @@ struct Incident {
 /// also row by row. Moves no parameter, gradient, moment, sampler or generator.
 Incident write_incident(Run& run, const StepOptions& options, const IncidentFacts& facts);
 
+/// The folder of an incident, incidents/NAME: `json` as incident.json, the recipe, and the weights
+/// as they are now, whose sha256 is added to `json`. Returns its path.
+std::string write_incident_folder(const Run& run, const std::string& name, io::Json json);
+
 }  // namespace lft::train

@@ -47,6 +47,13 @@ infer::EvalResult ask(Run& run, const data::Dataset& rows, int64_t batch_size) {
                          options);
 }
 
+/// What the report shows.
+std::string answer_text(const infer::EvalRecord& record) {
+  if (record.answered) return record.answer;
+  return "(no answer: the model's output is not finite" +
+         (record.bad->module.empty() ? ")" : ", from " + record.bad->module + " on)");
+}
+
 /// By row id; empty where nothing was recorded.
 std::map<std::string, std::string> read_before(const Run& run) {
   std::map<std::string, std::string> answers;
@@ -76,7 +83,8 @@ io::Json shown_answers(Run& run, const std::vector<infer::EvalRecord>& records) 
   const std::vector<int64_t> places = shown_places(rows);
   io::Json answers = io::Json::array();
   const auto add = [&](const infer::EvalRecord& record) {
-    if (record.answered) answers.push_back({{"id", record.id}, {"answer", record.answer}});
+    if (record.answered || record.bad)
+      answers.push_back({{"id", record.id}, {"answer", answer_text(record)}});
   };
   const bool answered = std::ranges::any_of(records, &infer::EvalRecord::answered);
   for (const infer::EvalRecord& record : records) {
@@ -106,14 +114,14 @@ SampleAnswers sample_answers(Run& run) {
   const infer::EvalResult result = ask(run, *asked, kShown);
   answers.stopped = result.stopped;
   for (const infer::EvalRecord& record : result.records) {
-    if (!record.answered) continue;
+    if (!record.answered && !record.bad) continue;
     ++answers.asked;
     answers.right += record.match ? 1 : 0;
     if (std::ranges::find(places, record.index) == places.end()) continue;
     report::ReportAnswer answer{.id = record.id,
                                 .question = record.question,
                                 .reference = record.reference,
-                                .answer = record.answer,
+                                .answer = answer_text(record),
                                 .image_png = {},
                                 .before = {}};
     if (const auto found = before.find(record.id); found != before.end())

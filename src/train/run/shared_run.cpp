@@ -57,10 +57,24 @@ void require_one_recipe(dist::Ranks& ranks, const recipe::Recipe& recipe) {
   }
 }
 
+io::Json bad_json(const std::optional<infer::NonFinite>& bad) {
+  if (!bad) return nullptr;
+  return {bad->module, bad->place.position, bad->place.image, bad->token, bad->answer};
+}
+
+std::optional<infer::NonFinite> bad_from(const io::Json& json) {
+  if (json.is_null()) return std::nullopt;
+  return infer::NonFinite{.module = json.at(0),
+                          .place = {.position = json.at(1), .image = json.at(2)},
+                          .token = json.at(3),
+                          .answer = json.at(4)};
+}
+
 io::Json record_json(const infer::EvalRecord& record) {
-  return {record.index,      record.id,       record.question,   record.reference,
-          record.answer,     record.answered, record.match,      bits_text(record.loss),
-          record.supervised, record.open,     record.references, bits_text(record.score)};
+  return {record.index,        record.id,       record.question,   record.reference,
+          record.answer,       record.answered, record.match,      bits_text(record.loss),
+          record.supervised,   record.open,     record.references, bits_text(record.score),
+          bad_json(record.bad)};
 }
 
 infer::EvalRecord record_from(const io::Json& json) {
@@ -75,7 +89,8 @@ infer::EvalRecord record_from(const io::Json& json) {
           .references = json.at(10),
           .score = bits_value(json.at(11)),
           .loss = bits_value(json.at(7)),
-          .supervised = json.at(8)};
+          .supervised = json.at(8),
+          .bad = bad_from(json.at(12))};
 }
 
 /// The rows of every ranks-th batch.

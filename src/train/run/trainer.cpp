@@ -122,7 +122,10 @@ class Trainer {
   }
 
   [[noreturn]] void end_with(const Error& error) {
-    if (error.kind() == ErrorKind::kNumeric) write_report(/*with_answers=*/false);
+    if (error.kind() == ErrorKind::kNumeric) {
+      save_before_non_finite();
+      write_report(/*with_answers=*/false);
+    }
     if (error.kind() == ErrorKind::kInput && run_.state.step > 0) stop_for_data(error);
     throw Error(error);
   }
@@ -151,7 +154,7 @@ class Trainer {
     saved_.finish(run_.best.step);
   }
 
-  /// Before the run ends with a step that is not finite: a failure to save must not hide that.
+  /// Before the run ends with what is not finite: a failure to save must not hide that.
   void save_before_non_finite() {
     if (run_.state.step == 0) return;
     try {
@@ -183,7 +186,7 @@ class Trainer {
   void loop() {
     const std::unique_ptr<data::Loader> loader = start_loader(run_.inputs, run_.state.step);
     SamplesAhead ahead(*loader);
-    Clock::time_point previous = Clock::now();
+    clock_.lap();
     const int64_t last = stop_behind_ > 0 ? std::min(stop_behind_, run_.inputs.total_steps)
                                           : run_.inputs.total_steps;
     options_.while_device_works = [&] {
@@ -201,7 +204,7 @@ class Trainer {
       signal_ = whole.signal;
       if (signal_ != 0) break;
       note_skipped(whole);
-      take_step(std::move(samples), whole, previous);
+      take_step(std::move(samples), whole);
       commit();
       const int64_t step = run_.state.step, every = recipe_.train.eval_every_steps;
       const bool ends = step == run_.inputs.total_steps;  // finish() evaluates then
@@ -214,7 +217,7 @@ class Trainer {
     if (part_done_ && signal() == 0) part_done_(run_.state.step, ahead.next());
   }
 
-  void take_step(data::StepSamples samples, const WholeStep& whole, Clock::time_point& previous) {
+  void take_step(data::StepSamples samples, const WholeStep& whole) {
     const StepState before = run_.state;
     ahead_bytes_ = 0;
     memory_.begin("step " + std::to_string(before.step + 1), sample_ids(samples));
@@ -229,14 +232,12 @@ class Trainer {
       files_.event("memory_grows", before.step + 1, {{"what", leak}});
       files_.note("warning: " + leak);
     }
-    const Clock::time_point now = Clock::now();
-    const double step_s = std::chrono::duration<double>(now - previous).count();
-    previous = now;
+    const StepTimes times = clock_.lap();
     const StepHashes hashes = fold_step(run_.hash, whole.ids, outcome.loss);
     run_.hash = hashes.run;
     switch (outcome.result) {
       case StepResult::kTaken:
-        record(whole, outcome, hashes, step_s);
+        record(whole, outcome, hashes, times);
         if (ranks_ == nullptr) last_good_ = std::move(samples);
         last_good_step_ = run_.state.step;
         return;
@@ -252,12 +253,13 @@ class Trainer {
         return;
       case StepResult::kNonFinite:
         drop_passes();  // FP32 passes do without
-        return answer({.samples = samples,
-                       .outcome = outcome,
-                       .before = before,
-                       .hashes = hashes,
-                       .last_good = last_good_,
-                       .last_good_step = last_good_step_});
+        answer({.samples = samples,
+                .outcome = outcome,
+                .before = before,
+                .hashes = hashes,
+                .last_good = last_good_,
+                .last_good_step = last_good_step_});
+        clock_.lap();  // the replay of an incident is no part of the next step
     }
   }
 
@@ -351,10 +353,10 @@ class Trainer {
   }
 
   void record(const WholeStep& whole, const StepOutcome& outcome, const StepHashes& hashes,
-              double step_s) {
+              const StepTimes& times) {
     run_.last_loss = outcome.loss;
     run_.tokens += outcome.tokens;
-    files_.step(outcome, run_.state, hashes, rates_of(run_.optimizer, outcome.lr_factor), step_s);
+    files_.step(outcome, run_.state, hashes, rates_of(run_.optimizer, outcome.lr_factor), times);
     const int64_t every = recipe_.log.layer_grad_norms_every;
     if (every > 0 && run_.state.step % every == 0)
       files_.layer_norms(outcome, run_.optimizer, run_.state.step);
@@ -395,6 +397,7 @@ class Trainer {
   }
 
   void save() {
+    const StepClock::Span span(clock_, &StepTimes::checkpoint_s);
     saved_step_ = run_.state.step;
     if (!is_first(ranks_)) return;
     at("step " + std::to_string(run_.state.step) + ", saving it");
@@ -412,6 +415,7 @@ class Trainer {
 
   /// False where a signal stopped it; every process then knows that signal.
   bool evaluate() {
+    const StepClock::Span span(clock_, &StepTimes::eval_s);
     at("the evaluation after step " + std::to_string(run_.state.step));
     if (run_.inputs.data.eval && graphs_) graphs_->graphs().start_over();
     const bool done = evaluations_.evaluate();
@@ -461,8 +465,7 @@ class Trainer {
 
   /// `peak`: of the memory that the steps took.
   int finish(double peak) {
-    if (!evaluations_.of_this_step() && !evaluate_last())
-      return stop(signal());
+    if (!evaluations_.of_this_step() && !evaluate_last()) return stop(signal());
     record_memory(peak);
     evaluations_.tell_of_early_stop();
     evaluations_.look_at_images();
@@ -492,14 +495,12 @@ class Trainer {
   }
 
   void warn_unmoved() {
-    files_.flush();
     if (const auto info = judge_learning(run_))
       files_.warn("nothing_learnt", *info, run_.state.step);
   }
 
   /// False where a signal cut the answers off, of which the report then has none.
   bool write_report(bool with_answers) {
-    files_.flush();
     return write_run_report(run_, environment_,
                             {.seconds = seconds_since(start_),
                              .eval_loss = evaluations_.loss(),
@@ -548,6 +549,7 @@ class Trainer {
   } committed_;              // of the run when it last finished something
   int64_t ahead_bytes_ = 0;  // of tensors made in this step for the next
   Clock::time_point start_ = Clock::now();
+  StepClock clock_;
 };
 
 /// Prints the proof that the run will train and returns it for the run's folder.
@@ -623,12 +625,12 @@ int train(const recipe::Recipe& recipe, const TrainOptions& options) {
   const Restart restart = options.resume ? find_restart(inputs, options.ranks) : Restart{};
   for (const std::string& line : inputs.notices) notice(line);
   check_learning_rates(inputs);
-  check_held_out(inputs);
   for (const std::string& line : {judge_global_batch(inputs), judge_steps(inputs)})
     if (!line.empty()) warning(line);
   if (recipe.train.worst_first) {  // lengths are measured for it anyway
     for (const std::string& line : check_samples(inputs)) notice(line);
   }
+  check_held_out(inputs);
   if (const int signal = agreed_signal(options.ranks); signal != 0) return stop_exit_code(signal);
 
   std::optional<Run> run;

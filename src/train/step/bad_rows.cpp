@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "src/infer/non_finite.h"
 #include "src/train/explain/non_finite_pass.h"
 
 namespace lft::train {
@@ -44,25 +45,12 @@ class RowHunter {
                        .ops = false});
   }
 
-  /// The decoder's outputs are [1, positions, d], those of its end [supervised, ...] or [1,
-  /// supervised, d]; what comes before it is [images, ...].
   static void place(const BadOutput& output, const data::Sample& sample, BadRow* row) {
     row->module = output.module;
-    const std::vector<int64_t>& shape = output.shape;
-    const bool decoder = output.module.starts_with("language_model");
-    const size_t dim = decoder && shape.size() == 3 ? 1 : 0;
-    if (shape.empty() || shape.size() > 3) return;
-    int64_t below = 1;  // values an index of that dimension
-    for (size_t i = dim + 1; i < shape.size(); ++i) below *= shape[i];
-    const int64_t index = output.index / below % shape[dim];
-    const std::vector<int64_t> supervised = supervised_positions(sample);
-    if (!decoder) {
-      if (shape[0] == static_cast<int64_t>(sample.images.size())) row->image = index;
-    } else if (shape[dim] == static_cast<int64_t>(supervised.size())) {
-      row->position = supervised[static_cast<size_t>(index)] - 1;
-    } else if (shape[dim] >= static_cast<int64_t>(sample.input_ids.size())) {
-      row->position = index;
-    }
+    const infer::RowPlace place =
+        infer::place_in_row(output.module, output.shape, output.index, sample);
+    row->position = place.position;
+    row->image = place.image;
   }
 
   /// The last of the fewest supervised tokens, from the first on, that are not finite together.

@@ -169,8 +169,15 @@ bool read_whole(const hf::ModelDir& dir, const std::vector<Suspicion>& named, St
   return read;
 }
 
+/// A random projector is where such a run begins.
+bool trains_projector(const recipe::Recipe& recipe) {
+  return std::ranges::any_of(
+      recipe.full, [](const std::string& part) { return part == "projector" || part == "all"; });
+}
+
 }  // namespace
 
+const char* const kLooksRandom = "looks random, as an initialisation leaves it";
 const char* const kCompare =
     "compare the sha256 of the file with the published one's: where they are equal, the model is "
     "made so and needs no change; where not, fetch the file again, or repeat the conversion";
@@ -229,7 +236,14 @@ std::vector<Suspicion> sampled_suspicions(const hf::ModelDir& dir) {
 std::vector<std::string> base_warnings(const RunInputs& inputs) {
   if (inputs.recipe.model.init == "random") return {};
   const hf::ModelDir& dir = inputs.model.dir;
-  const std::vector<Suspicion> found = sampled_suspicions(dir);
+  std::vector<Suspicion> found = sampled_suspicions(dir);
+  if (trains_projector(inputs.recipe)) {
+    const family::ProjectorShape projector = dir.config.family->projector(dir.config);
+    for (const family::ProjectorShape::Layer& layer : projector.layers)
+      std::erase_if(found, [&](const Suspicion& one) {
+        return one.what == kLooksRandom && one.name == layer.weight();
+      });
+  }
   std::vector<std::string> lines;
   for (size_t i = 0; i < std::min(kWarned, found.size()); ++i) {
     lines.push_back("the base looks odd: " + found[i].name + ": " + found[i].what + ": " +

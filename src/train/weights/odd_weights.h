@@ -24,6 +24,8 @@ void sort_suspicions(std::vector<Suspicion>& suspicions);
 void add_unless_named(std::vector<Suspicion>& all, const std::vector<Suspicion>& more);
 /// The `next` of whatever may be damage and may be a property of a sound model.
 extern const char* const kCompare;
+/// What is said of weights that training has not changed.
+extern const char* const kLooksRandom;
 
 /// Values that are not finite, tensors, rows and columns that hold one number only, copies.
 std::vector<Suspicion> odd_values(const StatsByName& stats);
@@ -38,6 +40,7 @@ std::vector<Suspicion> odd_weights(const family::ModelConfig& config, const Stat
 /// those of its kind, and judged again: nothing is said that all of its values do not show.
 std::vector<Suspicion> sampled_suspicions(const hf::ModelDir& dir);
 /// What `lft check` and `lft train` say of the base that the run trains on, in at most a few lines.
+/// A random projector that the run trains whole is none of it.
 std::vector<std::string> base_warnings(const RunInputs& inputs);
 
 }  // namespace lft::train

@@ -118,7 +118,7 @@ Suspicion random_suspicion(double weight, const std::string& name, const std::st
                            const std::string& neighbours) {
   return {.weight = weight,
           .name = name,
-          .what = "looks random, as an initialisation leaves it",
+          .what = kLooksRandom,
           .found = found,
           .neighbours = neighbours,
           .next = kNext};

@@ -4,6 +4,7 @@
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "src/base/text.h"
@@ -90,6 +91,18 @@ TEST_P(BaseFault, IsSuspectedFirstByName) {
   EXPECT_NE(first.name.find(GetParam().name), std::string::npos) << suspicion_line(first);
   EXPECT_NE(first.what.find(GetParam().what), std::string::npos) << suspicion_line(first);
   EXPECT_LE(report.suspicions.size(), 7u) << ::testing::PrintToString(base_lines(report));
+}
+
+/// `lft check` and `lft train` name nothing that `lft debug base` does not.
+TEST_P(BaseFault, IsNotAnotherInASample) {
+  const test::TempDir scratch;
+  const std::string dir = quickstart_copy(scratch.file("base"), GetParam().change);
+  const BaseReport report = inspect_base(dir);
+  for (const train::Suspicion& one : sampled_suspicions(hf::ModelDir::open(dir))) {
+    EXPECT_TRUE(std::ranges::any_of(report.suspicions, [&](const train::Suspicion& whole) {
+      return whole.name == one.name && whole.what == one.what;
+    })) << suspicion_line(one);
+  }
 }
 
 std::vector<Fault> faults() {
@@ -206,6 +219,36 @@ TEST(Base, TheQuickstartIsSoundInEveryType) {
     EXPECT_TRUE(report.not_judged.empty()) << ::testing::PrintToString(report.not_judged);
     EXPECT_GT(report.values, 2'500'000);
   }
+}
+
+/// Channels of v that are small where those of o are large are a property of a layer: matrices of
+/// different layers have nothing to do with each other. So are values far from all others, which an
+/// initialisation has none of.
+TEST(Base, WhatTrainingAloneLeavesIsNotOdd) {
+  const test::TempDir scratch;
+  const std::string layer = kDecoder + "2.self_attn.";
+  const BaseReport opposed = inspect_base(quickstart_copy(scratch.file("opposed"), [&](auto& t) {
+    at::Tensor& v = t.at(layer + "v_proj.weight");
+    const at::Tensor o = t.at(layer + "o_proj.weight").to(at::kFloat).norm(2, 0);
+    ASSERT_EQ(o.size(0), v.size(0));
+    v = v.to(at::kFloat) * (o.mean() / o).pow(3).unsqueeze(1);
+  }));
+  EXPECT_TRUE(opposed.suspicions.empty()) << ::testing::PrintToString(base_lines(opposed));
+  const std::string up = kDecoder + "3.mlp.up_proj.weight";
+  const auto random_up = [&](int64_t outliers) {
+    const BaseReport report =
+        inspect_base(quickstart_copy(scratch.file(std::to_string(outliers)), [&](auto& t) {
+          at::Tensor x = normal(t.at(up).sizes(), 5);
+          const int64_t step = x.numel() / 64;
+          for (int64_t i = 0; i < outliers; ++i) x.view(-1)[i * step + i].mul_(12);
+          t.at(up) = x;
+        }));
+    return std::ranges::any_of(report.suspicions, [&](const train::Suspicion& one) {
+      return one.name == up && one.what == kLooksRandom;
+    });
+  };
+  EXPECT_TRUE(random_up(0));
+  EXPECT_FALSE(random_up(60));
 }
 
 /// A random model of another shape than the tiny one's.

@@ -11,9 +11,11 @@
 #include "src/checkpoint/tensor_file.h"
 #include "src/debug/nan/nan_run.h"
 #include "src/debug/nan/replay.h"
+#include "src/infer/evaluate.h"
 #include "src/io/files.h"
 #include "src/train/run/trainer.h"
 #include "support/expect_error.h"
+#include "support/poison.h"
 #include "train/run_files.h"
 
 namespace lft::test::replay_test {
@@ -71,6 +73,96 @@ TEST(Replay, AnOverflowIsFoundAgainWithModuleOpAndStep) {
   fresh.output_dir += "-fresh";
   EXPECT_LFT_ERROR(ErrorKind::kNumeric, "step 1, micro-batch 0, samples row", debug_nan(fresh, 1));
   EXPECT_FALSE(fs::exists(fresh.output_dir));
+}
+
+/// A run whose steps are finite, and whose evaluation is not because of a token.
+class OverflownEvaluation {
+ public:
+  OverflownEvaluation() {
+    recipe = fp16_recipe(run, "out");
+    recipe.full.clear();
+    recipe.lora.targets = {"llm:v_proj"};
+    recipe.lora.dropout = 0.5;  // none in an evaluation
+    recipe.optim.lr = 1e-6;
+    recipe.data.eval = run.dir().file("rows.json");
+    poison(3 + 'z');
+  }
+
+  void poison(int64_t token) {
+    test::change_model(
+        run, [&](test::StoredTensors& tensors) { test::poison_token(tensors, token, 0, 6e4f); });
+  }
+
+  /// Rows with a "z" in one of them.
+  void ask_with_it() {
+    Json rows = Json::parse(test::slurp(run.dir().file("rows.json")));
+    rows[4]["conversations"][0]["value"] = "<image>\nA z?";
+    recipe.data.eval = run.dir().write("eval.json", rows.dump());
+  }
+
+  /// The token that the first row's answer begins with overflows instead.
+  int64_t answer_with_it() {
+    const train::RunInputs inputs = train::open_inputs(recipe);
+    train::RunModel model = train::build_model(inputs);
+    const int64_t first =
+        infer::generate(model.model, infer::prompt_of(inputs.data.eval->get(0)), inputs.data.encode,
+                        {.max_new_tokens = 1, .on_token = {}}, at::kHalf)
+            .at(0);
+    poison(first);
+    recipe.train.keep_best = "exact";
+    return first;
+  }
+
+  const std::string& train_it() {
+    EXPECT_EQ(train::train(recipe), 0);
+    incident = recipe.output_dir + "/incidents/eval-step-3";
+    return incident;
+  }
+
+  test::TinyRun run;
+  Recipe recipe;
+  std::string incident;
+};
+
+/// What the command prints before it ends with what it found.
+std::string found_by(const std::function<int()>& command, const std::string& module) {
+  ::testing::internal::CaptureStdout();
+  EXPECT_LFT_ERROR(ErrorKind::kNumeric, " in " + module + " on", command());
+  return ::testing::internal::GetCapturedStdout();
+}
+
+const std::string kFirstUp = "language_model.model.layers.0.mlp.up_proj";
+
+TEST(Replay, AnAnswerOfAnEvaluationIsFoundAgain) {
+  OverflownEvaluation overflown;
+  const int64_t token = overflown.answer_with_it();
+  const std::string incident = overflown.train_it();
+  const Json row = Json::parse(test::slurp(incident + "/incident.json"))["samples"][0];
+  EXPECT_EQ(row["answer_ids"], Json::array({token}));
+  const std::string text = found_by([&] { return replay(incident); }, kFirstUp);
+  EXPECT_NE(text.find("position " + row["position"].dump()), std::string::npos) << text;
+}
+
+TEST(Replay, AnEvaluationIsFoundAgainAndIsWhereDebugNanBegins) {
+  OverflownEvaluation overflown;
+  overflown.ask_with_it();
+  const std::string incident = overflown.train_it();
+  const Recipe& recipe = overflown.recipe;
+  const std::string text = found_by([&] { return replay(incident); }, kFirstUp);
+  for (const char* piece :
+       {"after    step 3 in fp16", "rows of data.eval", "at fault  row4, position",
+        "inputs were finite: yes", "in fp32 the same is finite: loss"}) {
+    EXPECT_NE(text.find(piece), std::string::npos) << piece << " is not in\n" << text;
+  }
+  EXPECT_EQ(text.find("backward"), std::string::npos) << text;
+  EXPECT_LFT_ERROR(ErrorKind::kNumeric, "the evaluation after step 3", replay(incident));
+  const std::string newest = found_by([&] { return debug_nan(recipe, std::nullopt); }, kFirstUp);
+  EXPECT_NE(newest.find("the run's newest incident"), std::string::npos) << newest;
+  EXPECT_NE(newest.find(text), std::string::npos) << newest;
+  EXPECT_EQ(debug_nan(recipe, 1), 0) << "the batch of a step is finite";
+  Recipe fresh = recipe;
+  fresh.output_dir += "-fresh";
+  EXPECT_EQ(debug_nan(fresh, std::nullopt), 0) << "without an incident it is step 1";
 }
 
 TEST(Replay, AValueFromOutsideTheBatchReplaysFinite) {

@@ -273,6 +273,12 @@ TEST(AdamW, LoraPlusGivesEveryBItsOwnRate) {
             "base 0.1: 0 2 3 5; base B 0.2: 1 4; vision B 0.6: 6; ");
   EXPECT_EQ(text(param_groups({trainables[1]}, 0.1, -1, 4)), "base 0.1:; base B 0.4: 0; ")
       << "the base group is the first, whatever is in it";
+  trainables.push_back({"llm.lora_B.bias", "llm", at::ones({2}).requires_grad_()});
+  EXPECT_EQ(text(param_groups(trainables, 0.1, -1, 1, -1)), "base 0.1: 0 1 2 3 4 5 6 7; ");
+  const std::vector<ParamGroup> groups = param_groups(trainables, 0.1, -1, 4);
+  EXPECT_EQ(text(groups), "base 0.1: 0 2 3 5; base B 0.4: 1 4 6; base B bias 0.4: 7; ");
+  EXPECT_TRUE(groups[1].decays);
+  EXPECT_FALSE(groups[2].decays) << "as PEFT's groupB_no_decay";
 }
 
 TEST(AdamW, OneGroupUnlessTheProjectorHasItsOwnRate) {

@@ -124,6 +124,28 @@ TEST_P(Rules, AnAbsentGradientKeepsWeightMomentsAndCount) {
   EXPECT_FALSE(same(state_of(optimizer.slots()[2]), other));
 }
 
+/// A group without decay is updated as one of a rule whose weight_decay is 0, beside groups that
+/// decay.
+TEST_P(Rules, AGroupMayBeLeftOutOfTheDecay) {
+  const auto groups = [](bool decays) {
+    std::vector<ParamGroup> both = {{"base", 0.01, {0, 2, 4}}, {"base B bias", 0.01, {1, 3, 5}}};
+    both[1].decays = decays;
+    return both;
+  };
+  const std::vector<Trainable> list = trained(), without = trained(), with = trained();
+  Optimizer mixed(list, groups(false), rule()), decaying(with, groups(true), rule()),
+      plain(without, groups(true), find_rule(GetParam()).make({.betas = {0.9, 0.99}, .eps = 1e-6}));
+  for (uint64_t number = 1; number <= 2; ++number) {
+    for (Optimizer* optimizer : {&mixed, &decaying, &plain}) take(*optimizer, number);
+  }
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Optimizer &same_as = i % 2 == 0 ? decaying : plain,
+                    &other = i % 2 == 0 ? plain : decaying;
+    EXPECT_TRUE(same(state_of(mixed.slots()[i]), state_of(same_as.slots()[i]))) << i;
+    EXPECT_FALSE(at::equal(list[i].tensor, other.slots()[i].param.tensor)) << i;
+  }
+}
+
 TEST_P(Rules, ThePlanCountsTheBytesThatASlotKeeps) {
   const Optimizer optimizer = make(trained());
   for (const Slot& slot : optimizer.slots()) {

@@ -84,6 +84,22 @@ void expect_same(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>
   }
 }
 
+/// transformers and PEFT register nn.Embedding with bitsandbytes' GlobalOptimManager as 32 bits.
+TEST(Moments8Bit, AnEmbeddingKeepsItsMomentsInFloat32AndMovesAsUnderAdamW) {
+  std::vector<Trainable> narrow_list = trainables(), wide_list = trainables();
+  for (Trainable& each : narrow_list) each.embedding = true;
+  Optimizer narrow = make(narrow_list, {.eight_bits = true}), wide = make(wide_list, {});
+  for (int64_t number = 1; number <= 3; ++number) {
+    take(narrow, number);
+    take(wide, number);
+  }
+  for (size_t i = 0; i < narrow.slots().size(); ++i) {
+    ASSERT_EQ(narrow.slots()[i].moments.size(), 2u);
+    EXPECT_EQ(narrow.slots()[i].moments[0].tensor.scalar_type(), at::kFloat);
+    EXPECT_TRUE(at::equal(narrow.slots()[i].param.tensor, wide.slots()[i].param.tensor)) << i;
+  }
+}
+
 TEST(Moments8Bit, FromAnotherSizeOnAndByName) {
   const Optimizer optimizer = make(trainables(), {.eight_bits = true});
   const bool narrow[] = {false, true, true, false, true, true};
