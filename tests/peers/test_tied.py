@@ -185,7 +185,7 @@ def test_a_decoder_that_lft_trains_whole_is_the_same_in_peft(
     # What lft goes on from is what it saved.
     more["lora"]["init_from"] = str(adapter)
     again = make_recipe(name, tmp_path / "again", base, rows, images, **more)
-    lft("train", again, "--set", "full=[llm]", "--set", "train.max_steps=1")
+    lft("train", again, "--set", "full=[llm]", "--set", "optim.warmup_ratio=0")
     logprobs = [value for line in scored for value in line["logprobs"]]
     assert step_lines(tmp_path / "again")[0]["loss"] == pytest.approx(
         -sum(logprobs) / len(logprobs), rel=TOLERANCE
