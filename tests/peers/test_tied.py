@@ -210,7 +210,7 @@ def test_training_over_a_tied_base_refuses_a_head_of_its_own(
         lora=lora | dict(init_from=str(adapter)),
         train=dict(max_steps=1),
     )
-    refused = lft("train", path, "--set", "full=[llm]", code=3).stderr
+    refused = lft("train", path, code=3).stderr
     assert "lft merge" in refused and "tie" in refused
     lft("merge", "--model", base, "--adapter", adapter, "--out", merged)
     path = make_recipe(
