@@ -9,6 +9,7 @@
 #include "src/train/inputs/init_checkpoint.h"
 #include "src/train/inputs/model_shapes.h"
 #include "src/train/inputs/output_dir.h"
+#include "src/train/inputs/recipe_encoding.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/machine/device.h"
 #include "src/train/optim/rules.h"

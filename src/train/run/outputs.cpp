@@ -4,6 +4,7 @@
 
 #include "src/base/signals.h"
 #include "src/base/text.h"
+#include "src/io/files.h"
 #include "src/report/report.h"
 #include "src/train/inputs/init_checkpoint.h"
 #include "src/train/inputs/model_shapes.h"
