@@ -105,6 +105,9 @@ void visit_data(Visitor& v, Section& d) {
           "as the model's own processor does; a LLaVA whose processor stretches images (SigLIP's; "
           "size with height and width) is stretched under crop, too; auto: pad for a LLaVA whose "
           "processor crops, else native");
+  v.field("alpha", d.alpha, {.choices = {"drop", "white"}},
+          "what becomes of transparency: drop leaves the colours under it, as transformers does; "
+          "white composites them on white, as vLLM does with RGBA images");
   v.field("min_pixels", d.min_pixels, {.low = 0, .high = 1 << 28},
           "native: a smaller image is scaled up to so many pixels; 0: the model's own number");
   v.field("max_tokens", d.max_tokens, {.low = 1, .high = 1 << 24},

@@ -32,6 +32,16 @@ bool holds_bytes(arrow::Type::type type) {
          type == arrow::Type::FIXED_SIZE_BINARY;
 }
 
+std::string uuid_text(std::string_view bytes) {
+  std::string text;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += "0123456789abcdef"[static_cast<unsigned char>(bytes[i]) >> 4];
+    text += "0123456789abcdef"[static_cast<unsigned char>(bytes[i]) & 15];
+  }
+  return text;
+}
+
 /// Number types as numbers, by way of text: no case for each of eleven. Null is what is not finite.
 Json number(const arrow::Scalar& scalar) {
   const Json read = Json::parse(scalar.ToString(), nullptr, /*allow_exceptions=*/false);
@@ -144,6 +154,10 @@ class RowValues {
     const arrow::Array& storage = *array.storage();
     if (name == "arrow.json") return json_text(value(storage, i));
     if (name == "arrow.bool8") return value(storage, i) != 0;
+    if (name == "arrow.uuid")
+      return {{kArrowType, name},
+              {kArrowPrinted,
+               uuid_text(static_cast<const arrow::FixedSizeBinaryArray&>(storage).GetView(i))}};
     if (name.starts_with("arrow.") && name != "arrow.opaque") return unnamed(array, i);
     return name.starts_with("parquet.") ? unnamed(array, i) : value(storage, i);
   }

@@ -209,7 +209,7 @@ class Trainer {
       const int64_t step = run_.state.step, every = recipe_.train.eval_every_steps;
       const bool ends = step == run_.inputs.total_steps;  // finish() evaluates then
       run_.evaluated.scheduled = every > 0 && step % every == 0;
-      run_.evaluated.due = ends || run_.evaluated.scheduled;
+      run_.evaluated.due = has_held_out() && (ends || run_.evaluated.scheduled);
       if (run_.evaluated.due && !ends) evaluate();
       if (step % recipe_.checkpoint.every_steps == 0) save();
     }
@@ -417,7 +417,7 @@ class Trainer {
   bool evaluate() {
     const StepClock::Span span(clock_, &StepTimes::eval_s);
     at("the evaluation after step " + std::to_string(run_.state.step));
-    if (run_.inputs.data.eval && graphs_) graphs_->graphs().start_over();
+    if (has_held_out() && graphs_) graphs_->graphs().start_over();
     const bool done = evaluations_.evaluate();
     if (!done && ranks_ != nullptr) signal_ = agreed_signal(ranks_);
     return done;
@@ -426,9 +426,9 @@ class Trainer {
   /// The evaluation after the last step, whose checkpoint is there already, so that no crash on the
   /// way loses the step; afterwards the checkpoint has the evaluation, too.
   bool evaluate_last() {
-    run_.evaluated.due = true;
+    run_.evaluated.due = has_held_out();
     if (!evaluate()) return false;
-    if (!is_first(ranks_)) return true;
+    if (!is_first(ranks_) || !has_held_out()) return true;
     saved_.save(snapshot(run_, files_.sync()));
     saved_.finish(run_.best.step);
     return true;
@@ -516,6 +516,7 @@ class Trainer {
     run_.optimizer.drop_gradients();
   }
 
+  bool has_held_out() const { return run_.inputs.data.eval != nullptr; }
   bool looks_at_activations(int64_t step) const {
     const int64_t every = recipe_.log.layer_activation_norms_every;
     return every > 0 && (step == 1 || step % every == 0);
