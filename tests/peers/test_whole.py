@@ -21,8 +21,8 @@ from tools import lft, score, step_lines, write_rows
 ROWS = [FAMILY_ROWS[9], FAMILY_ROWS[1]]  # a tiny image, and none
 # Every combination, of every family, in tests/hf/test_whole_scopes.cpp.
 CASES = {
-    "towers_beside_lora": (["projector", "vision"], True),
-    "decoder_beside_lora": (["llm"], True),
+    "towers_and_lora": (["projector", "vision"], True),
+    "decoder_and_lora": (["llm"], True),
     "second_stage": (["llm", "projector"], False),
 }
 
