@@ -171,7 +171,7 @@ void look_for_marks(const Row& row, RowKeyCheck& check) {
     if (!is_question || !row.images.empty()) return;
     if (const auto found = placeholder(text)) check.image_mark(*found, place);
   };
-  look(row.system.value_or(""), row.where + ": system text", true);
+  if (row.system) look(*row.system, row.where + ": system text", true);
   for (size_t i = 0; i < row.turns.size(); ++i) {
     const std::string number = std::to_string(i + 1);
     look(row.turns[i].question, row.where + ": question " + number, true);
