@@ -15,6 +15,7 @@ namespace lft::family {
 struct InputSettings {
   std::string template_name = {}, image_fit = {};    // names that the family knows
   std::string special_tokens = {};                   // error, text or special
+  std::string alpha = {};                            // drop or white
   int64_t min_pixels = kUnset, max_pixels = kUnset;  // 0: the processor's own
   static constexpr int64_t kUnset = -1;
 };
@@ -25,6 +26,7 @@ void for_each_setting(Visit&& visit) {
   visit("template", &InputSettings::template_name);
   visit("image_fit", &InputSettings::image_fit);
   visit("special_tokens_in_text", &InputSettings::special_tokens);
+  visit("alpha", &InputSettings::alpha);
   visit("min_pixels", &InputSettings::min_pixels);
   visit("max_pixels", &InputSettings::max_pixels);
 }

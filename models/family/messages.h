@@ -4,7 +4,6 @@
 namespace lft::family {
 
 /// Rows and prepared data are checked when they are read: only other batches get here.
-constexpr char kOfThisModel[] =
-    "encode the data with this model's tokenizer and processor (lft prepare)";
+constexpr char kOfThisModel[] = "encode the data with this model's tokenizer and processor";
 
 }  // namespace lft::family

@@ -1,4 +1,4 @@
-#include "src/train/run/check.h"
+#include "src/train/check/check.h"
 
 #include "src/cli/commands.h"
 #include "src/cli/recipe_args.h"

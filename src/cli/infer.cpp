@@ -25,8 +25,8 @@
 namespace lft::cli {
 namespace {
 
-std::string text_of(const std::string& setting) { return setting; }
-std::string text_of(int64_t pixels) {
+std::string setting_text(const std::string& setting) { return setting; }
+std::string setting_text(int64_t pixels) {
   return pixels > 0 ? std::to_string(pixels) : "the model's own";
 }
 
@@ -46,12 +46,12 @@ struct Choice {
       value = asked;
       why = "as asked";
       if (family::is_set(recorded) && recorded != asked)
-        why += "; " + by + " was trained with " + text_of(recorded);
+        why += "; " + by + " was trained with " + setting_text(recorded);
     } else if (family::is_set(recorded)) {
       value = recorded;
       why = "from " + by;
       if (family::is_set(of_recipe) && recorded != of_recipe)
-        why += "; the recipe says " + text_of(of_recipe);
+        why += "; the recipe says " + setting_text(of_recipe);
     } else if (family::is_set(of_recipe)) {
       value = of_recipe;
       why = "from the recipe";
@@ -65,17 +65,18 @@ family::InputSettings choose_settings(const InferOptions& options,
                                       const family::InputSettings& by_adapter,
                                       const family::InputSettings& by_model,
                                       const family::FamilyDefaults& defaults) {
-  const family::InputSettings own{.template_name = defaults.template_name,
-                                  .image_fit = defaults.image_fit};
+  const family::InputSettings own{
+      .template_name = defaults.template_name, .image_fit = defaults.image_fit, .alpha = "drop"};
   family::InputSettings chosen;
   std::vector<std::string> said;
   family::for_each_setting([&](std::string name, auto member) {
     const Choice choice(options.asked.*member, by_adapter.*member, by_model.*member,
                         options.of_recipe.*member, own.*member);
     chosen.*member = choice.value;
+    const bool always = name == "template" || name == "image_fit";
     std::ranges::replace(name, '_', ' ');
-    const std::string text = text_of(choice.value);
-    if (family::is_set(own.*member) || text_of(own.*member) != text)
+    const std::string text = setting_text(choice.value);
+    if (always || setting_text(own.*member) != text)
       said.push_back(name + ": " + text + " (" + choice.why + ")");
   });
   notice(join(said));
@@ -100,6 +101,9 @@ Option add_infer_options(Command& command, InferOptions& options) {
                  "prompt template (default: the adapter's or the model's, else its family's)");
   command.option("--image-fit", options.asked.image_fit,
                  "pad, crop or native (default: the adapter's or the model's, else its family's)");
+  command.option("--alpha", options.asked.alpha,
+                 "drop, or white: transparency is composited on white (default: the adapter's or "
+                 "the model's, else drop)");
   command
       .option("--min-pixels", options.asked.min_pixels,
               "native: a smaller image is scaled up to so many pixels; 0: the model's own number "
@@ -191,7 +195,9 @@ InferModel load_infer_model(const InferOptions& options) {
   if (!lowered.empty()) notice(lowered);
   hf::check_adapter_tokenizer(adapter, out.encode.tokenizer_parts);
   hf::check_model_tokenizer(base.path, out.encode.tokenizer_parts);
+  const io::Alpha alpha = out.encode.image_limits.alpha;
   out.encode.image_limits = options.image_limits;
+  out.encode.image_limits.alpha = alpha;
   out.encode.count_unknown = options.count_unknown;
   out.model = hf::load_model(base, out.dtype, out.device);
   if (!options.adapter.empty()) hf::load_adapter(out.model, adapter);

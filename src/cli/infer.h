@@ -29,8 +29,8 @@ struct InferOptions {
   io::ImageLimits image_limits;
   bool count_unknown = true;  // keys of rows that are not used; a recipe says by data.unknown_keys
 };
-/// Registers --model, --adapter, --template, --image-fit, --min-pixels, --max-pixels and --dtype;
-/// returns --model, for a command that requires it.
+/// Registers --model, --adapter, --template, --image-fit, --alpha, --min-pixels, --max-pixels and
+/// --dtype; returns --model, for a command that requires it.
 Option add_infer_options(Command& command, InferOptions& options);
 
 /// How answers are decoded.

@@ -253,6 +253,17 @@ int64_t Sample::supervised() const {
                        [](int64_t label) { return label != kIgnore; });
 }
 
+/// The pixels of an image have the positions that its header promised; else the row is named.
+void check_positions(const Row& row, const std::string& name, const PixelImage& image,
+                     const family::ImagePlan& plan) {
+  if (image.positions == plan.positions()) return;
+  refuse_row(
+      row, "an image's pixels are not of the size that its header says",
+      quote_text(name, 80) + ": pixels for " + std::to_string(image.positions) + " positions",
+      std::to_string(plan.positions()) + " positions, by the header",
+      "if the file was being written, start again; else save the image again and report it");
+}
+
 Sample encode_row(const Row& row, const std::string& image_root, const text::Tokenizer& tokenizer,
                   const EncodeOptions& options) {
   check_marks(row);
@@ -266,6 +277,7 @@ Sample encode_row(const Row& row, const std::string& image_root, const text::Tok
                             options.image_limits.follow_symlinks);
     };
     sample.images.push_back(fit_named(row, options, kMendImage, open));
+    check_positions(row, name, sample.images.back(), images[sample.images.size() - 1]);
   }
   return sample;
 }
@@ -292,6 +304,7 @@ Sample encode_prompt(const Row& prompt, const text::Tokenizer& tokenizer,
     };
     sample.images.push_back(
         fit_named(prompt, options, "name an image file that is whole and can be read", open));
+    check_positions(prompt, name, sample.images.back(), images[sample.images.size() - 1]);
   }
   return sample;
 }

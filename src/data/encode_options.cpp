@@ -12,6 +12,7 @@
 namespace lft::data {
 namespace {
 
+constexpr char kAlphaWhite[] = "white";
 constexpr char kItsOwnFile[] = "take the file that came with the model";
 
 /// The image processor's object and the file it stands in: nested in processor_config.json
@@ -74,6 +75,10 @@ void check_names(const EncodeRules& rules) {
     refuse(ErrorKind::kUsage, "unknown template", "data.template", quote_text(name),
            join(text::template_names()));
   }
+  const std::string& alpha = rules.settings.alpha;
+  if (!alpha.empty() && alpha != "drop" && alpha != kAlphaWhite)
+    refuse(ErrorKind::kUsage, "unknown treatment of transparency", "data.alpha", quote_text(alpha),
+           "drop or white");
 }
 
 SpecialTokensInText special_tokens(const std::string& name) {
@@ -93,6 +98,7 @@ EncodeOptions encode_options(const std::string& model_dir, const family::ModelCo
   options.template_name = rules.settings.template_name;
   options.image_fit = rules.settings.image_fit;
   options.special_tokens = special_tokens(rules.settings.special_tokens);
+  if (rules.settings.alpha == kAlphaWhite) options.image_limits.alpha = io::Alpha::kWhite;
   std::vector<std::string> notices;
   std::string where;
   const io::Json processor = image_processor(model_dir, &where);

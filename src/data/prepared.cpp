@@ -178,6 +178,7 @@ io::Json sample_rules(const EncodeOptions& options) {
                    {"vocab_size", options.config.text.vocab}};
   made.update(options.images->identity());
   made["image_fit"] = options.image_fit;
+  if (options.image_limits.alpha == io::Alpha::kWhite) made[kAlphaRule] = "white";
   if (options.special_tokens != SpecialTokensInText::kError)
     made[kSpecialTokensRule] =
         options.special_tokens == SpecialTokensInText::kText ? "text" : "special";
@@ -192,6 +193,7 @@ void check_made_for(const io::Json& stored, const EncodeOptions& options, const 
     wanted.emplace(kSpecialTokensRule, nullptr);
   else
     wanted.erase(kSpecialTokensRule);
+  if (stored.is_object() && stored.contains(kAlphaRule)) wanted.emplace(kAlphaRule, "drop");
   for (const auto& [key, value] : wanted.items()) {
     const io::Json other = stored.is_object() && stored.contains(key) ? stored[key] : io::Json();
     if (other == value) continue;

@@ -28,6 +28,7 @@ constexpr int64_t kSampleNumbers = 8;
 /// Of an image's: offset, digest, shape_numbers().
 constexpr int64_t kImageNumbers = 11;
 inline constexpr char kSpecialTokensRule[] = "special_tokens_in_text";  // of sample_rules()
+inline constexpr char kAlphaRule[] = "alpha";                           // where it is not drop
 
 bool is_prepared(const std::string& path);
 /// "shard-00000.safetensors".

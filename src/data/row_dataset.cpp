@@ -81,8 +81,10 @@ SampleLength RowDataset::measured(const ReadRow& read) const {
 
 /// Everything that decides a row's length: rows, rules, and the images by their sizes and times.
 std::string RowDataset::lengths_key() const {
+  constexpr int kOrientations = 2;  // how they are read: lengths of another are measured again
   io::Json key = sample_rules(options_);
   key["rows"] = index_->hash();
+  key["orientations"] = kOrientations;
   key["limits"] = {options_.image_limits.max_side, options_.image_limits.max_pixels,
                    options_.image_limits.max_bytes, options_.image_limits.follow_symlinks};
   Sha256 images;

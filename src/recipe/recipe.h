@@ -64,7 +64,7 @@ struct Recipe {
   std::vector<std::string> full;  // projector, vision, llm, all
   struct Data {
     TrainData train;
-    std::string eval, image_root, chat_template = "auto", image_fit = "auto",
+    std::string eval, image_root, chat_template = "auto", image_fit = "auto", alpha = "drop",
                                   on_bad_sample = "error", unknown_keys = "error",
                                   special_tokens_in_text = "error";
     int64_t max_tokens = 2048, workers = 4;

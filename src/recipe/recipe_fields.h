@@ -105,6 +105,9 @@ void visit_data(Visitor& v, Section& d) {
           "as the model's own processor does; a LLaVA whose processor stretches images (SigLIP's; "
           "size with height and width) is stretched under crop, too; auto: pad for a LLaVA whose "
           "processor crops, else native");
+  v.field("alpha", d.alpha, {.choices = {"drop", "white"}},
+          "what becomes of transparency: drop leaves the colours under it, as transformers does; "
+          "white composites them on white, as vLLM does with RGBA images");
   v.field("min_pixels", d.min_pixels, {.low = 0, .high = 1 << 28},
           "native: a smaller image is scaled up to so many pixels; 0: the model's own number");
   v.field("max_tokens", d.max_tokens, {.low = 1, .high = 1 << 24},
@@ -133,8 +136,9 @@ void visit_data(Visitor& v, Section& d) {
 template <class Visitor, class Section>
 void visit_optim(Visitor& v, Section& o) {
   v.field("name", o.name, {.choices = {"adamw", "adamw8bit", "lion", "muon"}},
-          "optimizer; adamw8bit keeps the moments in 8 bits, block by block; lion keeps one moment "
-          "and steps by the sign: usual are a tenth of AdamW's lr and betas [0.9, 0.99]; muon "
+          "optimizer; adamw8bit keeps the moments in 8 bits, block by block, and those of "
+          "embeddings in 32; lion keeps one moment and steps by the sign: usual are a tenth of "
+          "AdamW's lr and betas [0.9, 0.99]; muon "
           "moves a matrix along its orthogonalised momentum (torch.optim.Muon, adjust_lr_fn "
           "original; usual is lr 0.02), every other tensor as adamw, and not with optim.offload");
   v.field("lr", o.lr, {.low = 0, .high = 10}, "peak learning rate");

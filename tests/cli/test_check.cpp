@@ -115,6 +115,17 @@ TEST_F(Check, NoSupervisedTokenInTheWholeDataset) {
                 "data.max_tokens"});
 }
 
+TEST_F(Check, NoSupervisedTokenInTheHeldOutRows) {
+  nlohmann::json data = nlohmann::json::parse(test::slurp(run_.dir().file("rows.json")));
+  for (nlohmann::json& row : data) row["conversations"][1]["loss"] = false;
+  const std::string set = "--set data.eval=" + run_.dir().write("masked.json", data.dump());
+  expect_error(set, 3, {"no held-out row has a supervised token", "masked.json", "12 rows"});
+  const Ran trained = run_lft("train " + recipe_ + " " + set);
+  EXPECT_EQ(trained.code, 3) << trained.err;
+  EXPECT_EQ(trained.count("no held-out row has a supervised token"), 1) << trained.err;
+  EXPECT_FALSE(fs::exists(run_.dir().file("out")));
+}
+
 TEST_F(Check, AProjectorWithoutAnImage) {
   expect_error(rows("text", "What?", false), 2, {"no image can teach the projector"});
   EXPECT_EQ(check("--set full=[]").code, 0);  // the same rows serve the adapters

@@ -35,7 +35,7 @@ class NonFiniteRows : public ::testing::Test {
     const ModelDir dir = ModelDir::open(run_.model());
     tokenizer_ = Tokenizer::load(run_.model());
     encode_ =
-        encode_options(run_.model(), dir.config, *tokenizer_, {"llava-hf", "pad", 200}, nullptr);
+        encode_options(run_.model(), dir.config, *tokenizer_, {{"llava-hf", "pad"}, 200}, nullptr);
     model_ = load_model(dir, at::kFloat, at::kCPU);
     rows_ = open_dataset(
         run_.dir().write(
@@ -128,7 +128,8 @@ TEST_F(NonFiniteRows, AnswersEndAloneWithOrWithoutATemperature) {
 TEST_F(NonFiniteRows, AnAnswerThatDrawsTheTokenEndsWithIt) {
   load(0, 6e4f);
   const Sample prompt = prompt_of(rows_->get(0));
-  const int64_t drawn = generate(model_, prompt, encode_, {.max_new_tokens = 1}, at::kHalf).at(0);
+  const int64_t drawn =
+      generate(model_, prompt, encode_, {.max_new_tokens = 1, .on_token = {}}, at::kHalf).at(0);
   ASSERT_EQ(std::ranges::count(rows_->get(0).input_ids, drawn), 0);
   test::change_model(run_, [&](auto& tensors) { test::poison_token(tensors, drawn, 0, 6e4f); });
   model_ = load_model(ModelDir::open(run_.model()), at::kFloat, at::kCPU);

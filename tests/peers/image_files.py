@@ -163,8 +163,18 @@ def turned_others():
     return made
 
 
-def bitmap(width, height, bits, *, header=40, palette=None, used=None, offset=None, masks=(),
-           top_down=False):
+def bitmap(
+    width,
+    height,
+    bits,
+    *,
+    header=40,
+    palette=None,
+    used=None,
+    offset=None,
+    masks=(),
+    top_down=False,
+):
     """`palette` of (red, green, blue); `offset` of the pixels, else where they are."""
     rng = numpy.random.default_rng(bits * 100 + header)
     pixels = rng.integers(0, 256, ((width * bits + 31) // 32 * 4) * height, numpy.uint8).tobytes()

@@ -35,7 +35,11 @@ SETTINGS = [
     ("max_pixels", "qwen25_gqa", 6 * SIDE, ROWS),
     ("max_pixels", "qwen3_gqa", 6 * 32 * 32, ROWS),
     ("special_tokens_in_text", "qwen25_gqa", "text", [SPECIAL]),
+    ("alpha", "qwen25_gqa", "white", [FAMILY_ROWS[7]]),
 ]
+# lft alone follows these within the model's files: transformers reads special tokens of a whole
+# prompt, and drops alpha.
+OF_LFT = ("special_tokens_in_text", "alpha")
 
 
 @pytest.mark.parametrize("key, name, value, rows", SETTINGS)
@@ -60,7 +64,7 @@ def test_a_setting_goes_with_the_adapter(key, name, value, rows, family_dir, ima
     asked = ["--adapter", adapter]
     scored = score(tmp_path / "out.jsonl", family_dir(name), data, images, *asked)
     assert any(a["logprobs"] != b["logprobs"] for a, b in zip(base, scored, strict=True))
-    if key != "image_fit":
+    if key not in ("image_fit", "alpha"):
         assert [line["input_ids"] for line in scored] != [line["input_ids"] for line in base]
 
     # eval of the recipe, of the adapter, and of a recipe that says nothing of it.
@@ -87,7 +91,7 @@ def test_a_setting_goes_with_the_adapter(key, name, value, rows, family_dir, ima
     for a, b in zip(scored, again, strict=True):
         assert a["input_ids"] == b["input_ids"]
         assert a["logprobs"] == pytest.approx(b["logprobs"], abs=TOLERANCE)
-    if key != "special_tokens_in_text":  # which transformers has within a whole prompt alone
+    if key not in OF_LFT:
         compare_with_transformers(name, merged, rows, again, images)
     if key == "max_pixels":  # the family's own template, with an empty system text too
         empty = [dict(role="system", content=[dict(type="text", text="")]), *messages_of(ROWS[1])]
@@ -109,7 +113,7 @@ def test_a_setting_goes_with_the_adapter(key, name, value, rows, family_dir, ima
     assert processors[0].image_processor.to_dict() == processors[1].image_processor.to_dict()
     if (out / "base").exists():
         peer = FamilyPeer(name, out / "base", out / "adapter")
-        if key != "special_tokens_in_text":
+        if key not in OF_LFT:
             compare_with_transformers(name, merged, rows, scored, images, peer)
 
     # The README's Python.

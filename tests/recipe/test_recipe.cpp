@@ -63,6 +63,7 @@ data:
   max_side: 65535
   template: llava-v1
   image_fit: pad
+  alpha: drop
   max_tokens: 2048
   on_bad_sample: error
   unknown_keys: error

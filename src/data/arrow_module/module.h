@@ -11,6 +11,10 @@ namespace lft::data {
 inline constexpr const char* kArrowModule = "liblft_arrow.so";
 inline constexpr const char* kArrowEntry = "lft_open_arrow";
 
+/// A value that JSON has no form for (a time, a decimal number, a tensor) is an object of two
+/// texts: its type, and how Arrow prints it.
+inline constexpr const char *kArrowType = "arrow type", *kArrowPrinted = "printed";
+
 /// A row of a Parquet or Arrow file: its columns as a JSON object, in which an image stands as its
 /// place among `images`, "0.<ending>" and so on, or as the name of a file.
 struct ArrowRow {

@@ -1,22 +1,52 @@
 #include "src/data/arrow_module/values.h"
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
 namespace lft::data {
 namespace {
 
 using Json = nlohmann::json;
 
+constexpr int kMostDepth = 64;  // of a JSON text in a column
+
 constexpr const char* kDialogues[] = {"messages", "conversations", "texts"};
 
-/// The ending of a file of these bytes, by their first ones.
-std::string image_ending(std::string_view bytes) {
+/// The ending of a file of these bytes, by their first ones; empty where they are no image's.
+std::string known_ending(std::string_view bytes) {
   if (bytes.starts_with("\xff\xd8\xff")) return "jpg";
   if (bytes.starts_with("\x89PNG")) return "png";
   if (bytes.starts_with("RIFF")) return "webp";
   if (bytes.starts_with("BM")) return "bmp";
   if (bytes.starts_with("GIF8")) return "gif";
-  return "tif";
+  if (bytes.starts_with("II*") || bytes.starts_with("MM")) return "tif";
+  return "";
+}
+
+std::string image_ending(std::string_view bytes) {
+  const std::string ending = known_ending(bytes);
+  return ending.empty() ? "tif" : ending;
+}
+
+bool holds_bytes(arrow::Type::type type) {
+  return arrow::is_base_binary_like(type) || arrow::is_binary_view_like(type) ||
+         type == arrow::Type::FIXED_SIZE_BINARY;
+}
+
+std::string uuid_text(std::string_view bytes) {
+  std::string text;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += "0123456789abcdef"[static_cast<unsigned char>(bytes[i]) >> 4];
+    text += "0123456789abcdef"[static_cast<unsigned char>(bytes[i]) & 15];
+  }
+  return text;
+}
+
+/// Number types as numbers, by way of text: no case for each of eleven. Null is what is not finite.
+Json number(const arrow::Scalar& scalar) {
+  const Json read = Json::parse(scalar.ToString(), nullptr, /*allow_exceptions=*/false);
+  return read.is_number() ? read : Json();
 }
 
 /// One row's values as JSON.
@@ -45,6 +75,10 @@ class RowValues {
         return list(static_cast<const arrow::ListArray&>(array), i);
       case arrow::Type::LARGE_LIST:
         return list(static_cast<const arrow::LargeListArray&>(array), i);
+      case arrow::Type::LIST_VIEW:
+        return list(static_cast<const arrow::ListViewArray&>(array), i);
+      case arrow::Type::LARGE_LIST_VIEW:
+        return list(static_cast<const arrow::LargeListViewArray&>(array), i);
       case arrow::Type::FIXED_SIZE_LIST:
         return list(static_cast<const arrow::FixedSizeListArray&>(array), i);
       case arrow::Type::STRUCT:
@@ -53,6 +87,21 @@ class RowValues {
         const auto& coded = static_cast<const arrow::DictionaryArray&>(array);
         return value(*coded.dictionary(), coded.GetValueIndex(i));
       }
+      case arrow::Type::MAP:
+        return map(static_cast<const arrow::MapArray&>(array), i);
+      case arrow::Type::EXTENSION:
+        return extended(static_cast<const arrow::ExtensionArray&>(array), i);
+      case arrow::Type::FIXED_SIZE_BINARY: {
+        const auto bytes = static_cast<const arrow::FixedSizeBinaryArray&>(array).GetView(i);
+        return known_ending(bytes).empty() ? unnamed(array, i) : image(bytes);
+      }
+      case arrow::Type::RUN_END_ENCODED:
+        return value_of(*static_cast<const arrow::RunEndEncodedScalar&>(*scalar(array, i)).value);
+      case arrow::Type::DENSE_UNION:
+        return value_of(*static_cast<const arrow::DenseUnionScalar&>(*scalar(array, i)).value);
+      case arrow::Type::SPARSE_UNION:
+        return value_of(
+            *static_cast<const arrow::SparseUnionScalar&>(*scalar(array, i)).child_value());
       default:
         return other(array, i);
     }
@@ -64,15 +113,72 @@ class RowValues {
     return std::string(bytes);
   }
 
-  /// Numbers, and what JSON has no name for as Arrow writes it.
-  static Json other(const arrow::Array& array, int64_t i) {
-    const auto scalar = array.GetScalar(i);
+  static std::shared_ptr<arrow::Scalar> scalar(const arrow::Array& array, int64_t i) {
+    auto scalar = array.GetScalar(i);
     if (!scalar.ok())
       throw ArrowFailure{"a value that cannot be read", scalar.status().message(), "", ""};
-    const std::string written = (*scalar)->ToString();
-    if (!arrow::is_integer(array.type_id()) && !arrow::is_floating(array.type_id())) return written;
-    const Json number = Json::parse(written, nullptr, /*allow_exceptions=*/false);
-    return number.is_number() ? number : Json(written);
+    return std::move(scalar).ValueUnsafe();
+  }
+
+  /// What a run or a union holds in the place of a value of its own.
+  Json value_of(const arrow::Scalar& held) {
+    const auto array = arrow::MakeArrayFromScalar(held, 1);
+    if (!array.ok())
+      throw ArrowFailure{"a value that cannot be read", array.status().message(), "", ""};
+    return value(**array, 0);
+  }
+
+  static Json other(const arrow::Array& array, int64_t i) {
+    if (arrow::is_integer(array.type_id()) || arrow::is_floating(array.type_id()))
+      return number(*scalar(array, i));
+    return unnamed(array, i);
+  }
+
+  /// Whoever needs the value refuses it with its type.
+  static Json unnamed(const arrow::Array& array, int64_t i) {
+    return {{kArrowType, array.type()->ToString()}, {kArrowPrinted, scalar(array, i)->ToString()}};
+  }
+
+  /// As JSON has it where the keys are texts.
+  Json map(const arrow::MapArray& array, int64_t i) {
+    if (!arrow::is_string(array.keys()->type_id())) return unnamed(array, i);
+    Json object = Json::object();
+    for (int64_t k = array.value_offset(i); k < array.value_offset(i) + array.value_length(i); ++k)
+      object[value(*array.keys(), k).get<std::string>()] = value(*array.items(), k);
+    return object;
+  }
+
+  /// JSON texts and booleans as what they are; other extensions as what they are stored as, but for
+  /// those that mean more.
+  Json extended(const arrow::ExtensionArray& array, int64_t i) {
+    const std::string name = array.extension_type()->extension_name();
+    const arrow::Array& storage = *array.storage();
+    if (name == "arrow.json") {
+      const std::optional<Json> read = json_text(value(storage, i));
+      return read ? *read : unnamed(array, i);
+    }
+    if (name == "arrow.bool8") return value(storage, i) != 0;
+    if (name == "arrow.uuid")
+      return {{kArrowType, name},
+              {kArrowPrinted,
+               uuid_text(static_cast<const arrow::FixedSizeBinaryArray&>(storage).GetView(i))}};
+    if (name.starts_with("arrow.") && name != "arrow.opaque") return unnamed(array, i);
+    return name.starts_with("parquet.") ? unnamed(array, i) : value(storage, i);
+  }
+
+  /// A text that is no JSON, or nested beyond what a row may be, has no value.
+  static std::optional<Json> json_text(const Json& stored) {
+    struct TooDeep {};
+    const auto shallow = [](int depth, Json::parse_event_t, Json&) {
+      return depth <= kMostDepth ? true : throw TooDeep();
+    };
+    try {
+      Json read = Json::parse(stored.get_ref<const std::string&>(), shallow,
+                              /*allow_exceptions=*/false);
+      return read.is_discarded() ? std::nullopt : std::optional(std::move(read));
+    } catch (const TooDeep&) {
+      return std::nullopt;
+    }
   }
 
   template <class Array>
@@ -86,7 +192,7 @@ class RowValues {
   /// An object with bytes is an image, else its path or what it is.
   Json fields(const arrow::StructArray& array, int64_t i) {
     const auto bytes = array.GetFieldByName("bytes");
-    if (bytes != nullptr && bytes->IsValid(i) && arrow::is_base_binary_like(bytes->type_id()))
+    if (bytes != nullptr && bytes->IsValid(i) && holds_bytes(bytes->type_id()))
       return value(*bytes, i);
     Json object = Json::object();
     for (int k = 0; k < array.num_fields(); ++k)

@@ -53,6 +53,41 @@ std::string ending(const std::string& name) {
   return base.substr(std::min(base.find('.'), base.size() - 1) + 1);
 }
 
+/// A name without its digits, and its numbers without leading zeros.
+struct NumberedName {
+  std::string rest;
+  std::vector<std::string> numbers;
+};
+NumberedName numbered(const std::string& name) {
+  NumberedName made;
+  bool in_number = false;
+  for (const char each : name) {
+    const bool is_digit = each >= '0' && each <= '9';
+    if (is_digit && !in_number) made.numbers.emplace_back();
+    if (!is_digit)
+      made.rest += each;
+    else if (each != '0' || !made.numbers.back().empty())
+      made.numbers.back() += each;
+    in_number = is_digit;
+  }
+  return made;
+}
+
+/// False where the names differ in their numbers alone and one has a lower number than the one
+/// before it.
+bool numbers_rise(const std::vector<std::string>& names) {
+  const auto lower = [](const std::string& a, const std::string& b) {
+    return a.size() != b.size() ? a.size() < b.size() : a < b;
+  };
+  bool rises = true;
+  for (size_t i = 1; i < names.size(); ++i) {
+    const NumberedName before = numbered(names[i - 1]), after = numbered(names[i]);
+    if (before.rest != after.rest || before.numbers.size() != after.numbers.size()) return true;
+    rises = rises && !std::ranges::lexicographical_compare(after.numbers, before.numbers, lower);
+  }
+  return rises;
+}
+
 const RowImage& member_of(const std::vector<RowImage>& members, const std::string& name,
                           const std::string& where) {
   const auto find = [&](const auto& part) {
@@ -95,19 +130,20 @@ RowImage decode_data_uri(std::string_view uri, const std::string& where) {
   return image;
 }
 
-void take_members(Row& row, const std::vector<RowImage>& members) {
+bool take_members(Row& row, const std::vector<RowImage>& members) {
   if (row.images.empty()) {
     for (const RowImage& each : members) row.images.push_back(each.name);
     row.inside = members;
-    return;
+    return numbers_rise(row.images);
   }
-  if (members.empty()) return;
+  if (members.empty()) return true;
   for (std::string& name : row.images) {
     if (name.starts_with(kDataMark)) continue;
     const RowImage& member = member_of(members, name, row.where);
     name = member.name;
     row.inside.push_back(member);
   }
+  return true;
 }
 
 io::FileHandle open_row_image(const Row& row, const std::string& name, const std::string& root,

@@ -21,8 +21,9 @@ RowImage decode_data_uri(std::string_view uri, const std::string& where);
 /// Puts a sample's images in a tar file, in the order of the file, in the place of what its row
 /// names: a member's whole name, its base name, or what follows the sample's key ("jpg", "0.png").
 /// A row that names none shows them all. kInput where a name is none of these, unless the sample
-/// has no image at all: then names are those of files.
-void take_members(Row& row, const std::vector<RowImage>& members);
+/// has no image at all: then names are those of files. False where all are shown whose names differ
+/// in their numbers alone, and these do not rise.
+bool take_members(Row& row, const std::vector<RowImage>& members);
 
 /// An image of the row, opened. `root` and `follow_symlinks` as io::open_image() takes them.
 io::FileHandle open_row_image(const Row& row, const std::string& name, const std::string& root,

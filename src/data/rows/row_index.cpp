@@ -12,7 +12,7 @@
 namespace lft::data {
 namespace {
 
-constexpr char kKind[] = "rows 1";
+constexpr char kKind[] = "rows 2";
 constexpr io::JsonLimits kStoredLimits{.max_bytes = 1ull << 30, .max_depth = 8};
 
 io::Json stored_error(const Error& error) {
@@ -101,6 +101,8 @@ bool RowIndex::take(const Columns& columns) {
   format_.keys = {.list = format.at("list"), .role = format.at("role"), .text = format.at("text")};
   format_.keys.other_roles = format.at("other_roles");
   format_.unused = format.at("unused").get<std::map<std::string, int64_t>>();
+  format_.unordered = format.at("unordered");
+  format_.first_unordered = format.at("first_unordered");
   const auto text = columns.get<uint8_t>("bad");
   const std::string_view stored(reinterpret_cast<const char*>(text.data()), text.size());
   for (const io::Json& each : io::parse_json(stored, "bad", kStoredLimits)) {
@@ -200,7 +202,10 @@ void RowIndex::save(const std::string& path) const {
       {"role", keys.role},
       {"text", keys.text},
       {"other_roles", keys.other_roles},
-      {"unused", format_.unused}}.dump();
+      {"unused", format_.unused},
+      {"unordered", format_.unordered},
+      {"first_unordered",
+       format_.first_unordered}}.dump();
   io::Json bad = io::Json::array();
   for (const auto& [index, error] : bad_)
     bad.push_back(io::Json::array({index, stored_error(error)}));

@@ -47,6 +47,9 @@ constexpr ForeignKey kForeign[] = {
 /// What other tools put media and boxes in place of.
 constexpr const char* kForeignMarks[] = {"<video>", "<audio>", "<bbox>", "<ref-object>"};
 
+constexpr char kForeignMark[] = "a mark of another tool, which would be trained on as it is",
+               kOnlyImage[] = "no placeholder except <image>";
+
 bool holds_nothing(const io::Json& value) {
   if (value.is_string()) return value.get_ref<const std::string&>().empty();
   return value.is_null() || (value.is_structured() && value.empty());
@@ -139,12 +142,32 @@ void RowKeyCheck::look(const io::Json& object, const std::vector<std::string>& u
 void RowKeyCheck::look_into(std::string_view text, const std::string& where) {
   for (const char* mark : kForeignMarks) {
     if (text.find(mark) == std::string_view::npos) continue;
-    unused_.insert(std::string(mark) + " in a text");
-    if (counts_) continue;
-    refuse(ErrorKind::kInput, "a mark of another tool, which would be trained on as it is", where,
-           mark, "<image> alone stands for something else",
-           std::string("write out what it stands for, or take such rows out") + kCountInstead);
+    count_or_refuse(std::string(mark) + " in a text",
+                    {kForeignMark, where, mark, kOnlyImage,
+                     "write out what it stands for, or take such rows out"});
   }
+}
+
+void RowKeyCheck::image_mark(const std::string& mark, const std::string& where) {
+  const std::string shown = escape_text(mark, 60);
+  count_or_refuse(
+      "placeholders of other tools in rows without an image",
+      {kForeignMark, where, shown + ", and no image in the row", kOnlyImage,
+       "write \"<image>\\n\" in its place and name the file in \"image\" or \"images\""});
+}
+
+void RowKeyCheck::json_text(const std::string& text, const std::string& where) {
+  count_or_refuse("JSON texts in messages",
+                  {"a message that is a JSON text, which would be trained on as it is", where,
+                   quote_text(text, 80), "the text itself, or a list of parts",
+                   "write the value that the JSON text stands for (json.loads in Python)"});
+}
+
+void RowKeyCheck::count_or_refuse(const std::string& counted, const ErrorInfo& error) {
+  unused_.insert(counted);
+  if (counts_) return;
+  refuse(ErrorKind::kInput, error.what, error.where, error.found, error.expected,
+         error.next + kCountInstead);
 }
 
 }  // namespace lft::data

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/common/error.h"
 #include "src/io/json.h"
 
 namespace lft::data {
@@ -23,10 +24,14 @@ class RowKeyCheck {
             const std::string& where);
   /// Marks of other tools that stand for what lft does not have: <video>, <bbox>.
   void look_into(std::string_view text, const std::string& where);
+  /// A placeholder for an image in a row that has none, and a text that is a value in JSON.
+  void image_mark(const std::string& mark, const std::string& where);
+  void json_text(const std::string& text, const std::string& where);
 
   const std::set<std::string>& unused() const { return unused_; }
 
  private:
+  void count_or_refuse(const std::string& counted, const ErrorInfo& error);
   bool counts_;
   std::set<std::string> unused_;
 };

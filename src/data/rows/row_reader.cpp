@@ -7,6 +7,7 @@
 #include "src/base/log.h"
 #include "src/base/text.h"
 #include "src/data/rows/row_images.h"
+#include "src/data/rows/row_marks.h"
 
 namespace lft::data {
 
@@ -17,7 +18,10 @@ ReadRow read_row(std::string_view text, const std::string& where, int64_t index,
                .bad = {}};
   try {
     read.row = parse_row(io::parse_json(text, where, kRowLimits), where, index, read.keys, rules);
-    if (members != nullptr) take_members(read.row, *members);
+    if (members != nullptr) read.keys.unordered = !take_members(read.row, *members);
+    RowKeyCheck check(rules.count_unknown);
+    look_for_marks(read.row, check);
+    read.keys.unused.insert(check.unused().begin(), check.unused().end());
   } catch (const Error& error) {
     read.row = {.id = std::to_string(index), .where = where, .turns = {}, .images = {}};
     read.bad = error;
@@ -36,6 +40,7 @@ void FileFormat::add(const RowKeys& row, const std::string& where) {
   if (keys.list.empty()) keys = row;
   keys.other_roles |= row.other_roles;
   for (const std::string& name : row.unused) ++unused[name];
+  if (row.unordered && unordered++ == 0) first_unordered = where;
 }
 
 void FileFormat::tell(const std::string& path, int64_t rows, RowForm form) const {
@@ -43,6 +48,14 @@ void FileFormat::tell(const std::string& path, int64_t rows, RowForm form) const
   for (const auto& [name, count] : unused)
     names.push_back(name + " (" + std::to_string(count) + (count == 1 ? " row)" : " rows)"));
   if (!names.empty()) warning(path + ": lft does not use " + join(names));
+  if (unordered > 0) {
+    warning(path + ": " + std::to_string(unordered) +
+            (unordered == 1 ? " row shows its images" : " rows show their images") +
+            " in the order of the file, which is not that of the numbers in their names (" +
+            first_unordered +
+            "): 0, 1, 10, 2 where a tar file is sorted by name. Write the numbers " +
+            "with leading zeros, or name the images in \"images\"");
+  }
   notice(path + ": " + std::to_string(rows) + (rows == 1 ? " sample" : " samples") + ", format " +
          keys.format() + " (" + form_name(form) + ")");
 }

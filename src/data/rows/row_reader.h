@@ -20,6 +20,7 @@ struct RowKeys {
   std::string list, role, text;       // "conversations", "from", "value"
   bool other_roles = false;           // roles beyond human and gpt were met (ShareGPT)
   std::set<std::string> unused = {};  // names of keys that were met and are not used
+  bool unordered = false;             // the row's images are not in the order of their numbers
   std::string format() const;         // "LLaVA", "ShareGPT", "OpenAI messages"
 };
 
@@ -56,6 +57,8 @@ ReadRow read_row(std::string_view text, const std::string& where, int64_t index,
 struct FileFormat {
   RowKeys keys;
   std::map<std::string, int64_t> unused = {};  // rows, by the name of a key that is not used
+  int64_t unordered = 0;                       // rows with images that are not in order
+  std::string first_unordered = {};            // where the first of them is
   /// kInput where the row's keys are not those of the rows before it.
   void add(const RowKeys& row, const std::string& where);
   /// The line that a file is opened with; a warning names the keys that are not used.

@@ -7,6 +7,7 @@
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/base/text.h"
+#include "src/data/arrow_module/module.h"
 #include "src/data/rows/row_images.h"
 #include "src/data/rows/row_keys.h"
 #include "src/data/rows/row_reader.h"
@@ -23,8 +24,18 @@ struct Message {
   std::optional<bool> learnt = {};  // as the message says
 };
 
+/// A value of a Parquet or Arrow file that JSON has no form for.
+bool is_unnamed(const io::Json& json) {
+  return json.is_object() && json.size() == 2 && json.contains(kArrowType) &&
+         json.contains(kArrowPrinted) && json[kArrowType].is_string() &&
+         json[kArrowPrinted].is_string();
+}
+
 std::string describe(const io::Json& json) {
   if (json.is_string()) return quote_text(json.get_ref<const std::string&>(), 60);
+  if (is_unnamed(json))
+    return "a value of Arrow type " +
+           escape_text(json[kArrowType].get_ref<const std::string&>(), 80);
   if (json.is_object() || json.is_array())
     return std::string(json.empty() ? "an empty " : "an ") + json.type_name();
   return json.dump();
@@ -37,7 +48,7 @@ std::string key_names(const io::Json& object) {
 }
 
 const io::Json& member(const io::Json& object, const std::string& key, const std::string& where) {
-  if (!object.is_object())
+  if (!object.is_object() || is_unnamed(object))
     refuse(ErrorKind::kInput, "not a JSON object", where, describe(object),
            "an object with \"" + key + "\"");
   const auto at = object.find(key);
@@ -125,7 +136,7 @@ std::optional<bool> read_mask(const io::Json& object, const std::string& where) 
 /// The name in {"path": ...} or {"url": ...}, or a name itself. Pixels within the row ("bytes") are
 /// not read.
 const io::Json& image_name(const io::Json& image, RowKeyCheck& check, const std::string& where) {
-  if (!image.is_object()) return image;
+  if (!image.is_object() || is_unnamed(image)) return image;
   check.look(image, {"path", "url", "bytes"}, "image.", where);
   if (!image.value("bytes", io::Json()).is_null()) {
     refuse(ErrorKind::kInput, "an image as bytes inside its row", where, key_names(image),
@@ -328,6 +339,7 @@ std::string row_id(const io::Json& row, int64_t index, const std::string& where)
   const auto at = row.find("id");
   if (at == row.end() || at->is_null()) return std::to_string(index);
   if (at->is_string()) return at->get<std::string>();
+  if (is_unnamed(*at)) return (*at)[kArrowPrinted].get<std::string>();
   if (!at->is_number_integer())
     refuse(ErrorKind::kInput, "field \"id\" is no id", where, describe(*at),
            "a string or a whole number");

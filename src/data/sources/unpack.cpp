@@ -25,7 +25,7 @@
 namespace lft::data {
 namespace {
 
-constexpr int64_t kCacheFormat = 1;  // of what is made of a file
+constexpr int64_t kCacheFormat = 2;  // of what is made of a file
 constexpr char kAsJson[] =
     "write the rows as JSON lines, with images as files or as data: URIs; or build lft with "
     "-DLFT_ARROW=ON beside a pyarrow wheel (scripts/setup installs one)";

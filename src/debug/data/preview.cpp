@@ -1,6 +1,7 @@
 #include "src/debug/data/preview.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
@@ -8,6 +9,7 @@
 #include "src/data/encode.h"
 #include "src/data/held_out.h"
 #include "src/data/loader.h"
+#include "src/data/prepared.h"
 #include "src/train/inputs/recipe_encoding.h"
 #include "src/train/inputs/run_data.h"
 
@@ -82,6 +84,13 @@ std::vector<PreviewImage> make_images(const data::Dataset& dataset, int64_t inde
   return images;
 }
 
+bool uses_prepared(const recipe::Recipe& recipe) {
+  return data::is_prepared(recipe.data.eval) ||
+         std::ranges::any_of(recipe.data.train.sources(), [](const recipe::Source& source) {
+           return data::is_prepared(source.path);
+         });
+}
+
 /// What training reads, beside how its row became that.
 Preview preview_sample(const data::Dataset& dataset, int64_t index, const recipe::Recipe& recipe,
                        const text::Tokenizer& tokenizer, const data::EncodeOptions& options) {
@@ -106,8 +115,10 @@ Preview preview_sample(const data::Dataset& dataset, int64_t index, const recipe
       std::equal(sample.input_ids.begin(), sample.input_ids.end(), whole.input_ids.begin()) &&
       std::equal(sample.labels.begin(), sample.labels.end(), whole.labels.begin());
   if (!prefix) {
-    refuse(ErrorKind::kInput, "the prepared tokens or labels are not those of the row",
-           recipe.data.train.text() + ": " + data::row_place(row), {}, {}, "run lft prepare again");
+    const std::string where = recipe.data.train.text() + ": " + data::row_place(row);
+    if (!uses_prepared(recipe)) throw std::logic_error("two encodings of one row differ: " + where);
+    refuse(ErrorKind::kInput, "the prepared tokens or labels are not those of the row", where, {},
+           {}, "run lft prepare again");
   }
   std::vector<int64_t> runs;
   for (const family::ImagePlan& image : images)

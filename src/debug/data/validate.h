@@ -36,9 +36,10 @@ enum class DataFault {
   kOneAnswer,
   kShifted,
   kWhiteImage,
+  kBlankImage,
   kNarrowImage,
 };
-constexpr int kDataFaults = 23;
+constexpr int kDataFaults = 24;
 bool is_warning(DataFault fault);
 std::string fault_slug(DataFault fault);   // "missing_image"
 std::string fault_title(DataFault fault);  // "an image file that is not there"

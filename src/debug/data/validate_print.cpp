@@ -37,6 +37,7 @@ constexpr FaultName kNames[kDataFaults] = {
     {DataFault::kOneAnswer, "one_answer", "a file whose rows all have one answer"},
     {DataFault::kShifted, "shifted_answers", "answers that seem to belong to a neighbouring row"},
     {DataFault::kWhiteImage, "white_image", "an image that turns white"},
+    {DataFault::kBlankImage, "blank_image", "a transparent image that becomes one flat colour"},
     {DataFault::kNarrowImage, "narrow_image", "an image of which hardly anything is left"},
 };
 

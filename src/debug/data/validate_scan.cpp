@@ -213,6 +213,27 @@ std::optional<ImageFault> white_image(const std::string& name, const std::string
                         " of it; scale it to 8 bits and save it again"};
 }
 
+bool is_flat(const io::RgbImage& image) {
+  const uint8_t* const first = image.rgb_hwc.data();
+  for (size_t at = 3; at < image.rgb_hwc.size(); at += 3)
+    if (!std::equal(first, first + 3, first + at)) return false;
+  return true;
+}
+
+/// What is drawn by the alpha channel alone is gone where it is dropped.
+std::optional<ImageFault> blank_image(const std::string& name, const std::string& bytes,
+                                      io::ImageLimits limits) {
+  if (limits.alpha == io::Alpha::kWhite ||
+      !io::read_image_header(bytes, name, limits).transparent ||
+      !is_flat(io::decode_image(bytes, name, limits)))
+    return std::nullopt;
+  limits.alpha = io::Alpha::kWhite;
+  if (is_flat(io::decode_image(bytes, name, limits))) return std::nullopt;
+  return ImageFault{DataFault::kBlankImage, quote_text(name) +
+                                                " is one flat colour without its transparency; " +
+                                                "data.alpha: white shows it on white"};
+}
+
 std::optional<ImageFault> narrow_image(const std::string& name, const io::ImageSize& image,
                                        const data::EncodeOptions& options) {
   const std::string what = options.images->narrow({image.width, image.height});
@@ -226,7 +247,8 @@ std::optional<ImageFault> image_oddity(const std::string& name, const std::strin
                                        const io::ImageSize& image,
                                        const data::EncodeOptions& options) {
   std::optional<ImageFault> odd = narrow_image(name, image, options);
-  return odd ? odd : white_image(name, bytes, options.image_limits);
+  if (!odd) odd = white_image(name, bytes, options.image_limits);
+  return odd ? odd : blank_image(name, bytes, options.image_limits);
 }
 
 /// A line that is drawn over on a terminal, and nothing elsewhere.

@@ -59,6 +59,16 @@ std::string model_card(const std::string& library, const AdapterNotes& notes,
   return text + "---\n\n";
 }
 
+/// `image` as RGB.
+std::string python_colours(const std::string& alpha) {
+  if (alpha != "white") return ".convert(\"RGB\")\n";
+  return R"(.convert("RGBA")
+ground = Image.new("RGB", image.size, "white")  # alpha: white
+ground.paste(image, mask=image.getchannel("A"))
+image = ground
+)";
+}
+
 constexpr const char* kPad = R"(# image_fit: pad, a square of the processor's mean colour around it
 side = max(image.size)
 colour = tuple(int(255 * mean) for mean in processor.image_processor.image_mean)
@@ -125,8 +135,9 @@ std::string python_use(const AdapterNotes& notes, const family::ModelConfig& con
          "model = " +
          class_name + ".from_pretrained(BASE)\n" + loads +
          "model = model.float().eval()\n\n"
-         "image = ImageOps.exif_transpose(Image.open(IMAGE)).convert(\"RGB\")\n" +
-         python_fit(input.image_fit) + (input.special_tokens == "text" ? kPlainQuestion : "") +
+         "image = ImageOps.exif_transpose(Image.open(IMAGE))" +
+         python_colours(input.alpha) + python_fit(input.image_fit) +
+         (input.special_tokens == "text" ? kPlainQuestion : "") +
          "prompt = " + python_prompt(input.template_name, config.family->processor_mark()) +
          "\ninputs = processor(images=image, text=prompt, return_tensors=\"pt\")\n"
          "with torch.inference_mode():\n"

@@ -232,8 +232,8 @@ int64_t write_gguf_model(const GgufJob& job, const std::string& folder) {
   io::GgufKeys text = general(form.architecture, "model", job.name, job.dtype);
   append(&text, form.text);
   append(&text, gguf_vocabulary(job.model.path, job.model.config.text.vocab,
-                                text::is_template(job.template_name)
-                                    ? text::template_end(job.template_name)
+                                text::is_template(job.input.template_name)
+                                    ? text::template_end(job.input.template_name)
                                     : std::string()));
   if (const std::string prompt = jinja(job); !prompt.empty())
     text.emplace_back("tokenizer.chat_template", prompt);

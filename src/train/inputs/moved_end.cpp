@@ -18,7 +18,7 @@ std::string describe_moved_end(const RunSettings& now, const checkpoint::Checkpo
            "run hands out what it has after step " +
            step;
   }
-  const auto scheduled = saved.state.at("scheduled").get<int64_t>();
+  const auto scheduled = saved.state.value("scheduled", int64_t{0});
   const Schedule old_schedule = Schedule::make(before.optim, old_end),
                  schedule = Schedule::make(now.recipe.optim, end);
   if (scheduled == 0 || saved.step == end ||

@@ -8,8 +8,7 @@
 namespace lft::train {
 
 /// One line where the run's end has moved since the checkpoint was saved and the learning rate
-/// jumps with it, or the checkpoint is past that end. Else empty. Throws nlohmann's exception for a
-/// field of the state that is missing.
+/// jumps with it, or the checkpoint is past that end. Else empty.
 std::string describe_moved_end(const RunSettings& now, const checkpoint::Checkpoint& saved);
 
 }  // namespace lft::train

@@ -199,12 +199,12 @@ void count_supervision(const RunInputs& inputs, const std::vector<data::SampleLe
   }
 }
 
-bool has_supervision(const data::Dataset& rows, int64_t row) {
+bool has_supervision(const data::Dataset& rows, int64_t row, bool skip_bad) {
   try {
     return rows.length(row).supervised > 0;
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kInput) throw;
-    return false;  // data.on_bad_sample says what becomes of it
+    if (error.kind() != ErrorKind::kInput || !skip_bad) throw;
+    return false;
   }
 }
 
@@ -232,7 +232,7 @@ void check_held_out(const RunInputs& inputs) {
   if (!inputs.data.eval) return;
   const data::Dataset& rows = *inputs.data.eval;
   for (int64_t row = 0; row < rows.size(); ++row) {
-    if (has_supervision(rows, row)) return;
+    if (has_supervision(rows, row, inputs.data.encode.skip_bad)) return;
   }
   const recipe::Recipe& recipe = inputs.recipe;
   refuse(ErrorKind::kInput,

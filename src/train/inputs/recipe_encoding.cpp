@@ -38,6 +38,7 @@ data::EncodeRules encode_rules(const recipe::Recipe& recipe) {
   return {.settings = {.template_name = recipe.data.chat_template,
                        .image_fit = recipe.data.image_fit,
                        .special_tokens = recipe.data.special_tokens_in_text,
+                       .alpha = recipe.data.alpha,
                        .min_pixels = recipe.data.min_pixels,
                        .max_pixels = scales(recipe) ? recipe.data.max_pixels : 0},
           .max_tokens = recipe.data.max_tokens};

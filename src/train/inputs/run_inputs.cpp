@@ -9,6 +9,7 @@
 #include "src/train/inputs/init_checkpoint.h"
 #include "src/train/inputs/model_shapes.h"
 #include "src/train/inputs/output_dir.h"
+#include "src/train/inputs/recipe_encoding.h"
 #include "src/train/machine/determinism.h"
 #include "src/train/machine/device.h"
 #include "src/train/optim/rules.h"
@@ -107,7 +108,8 @@ void open_init(const recipe::Recipe& recipe, const std::vector<lora::LinearSite>
            "lora.init_from: " + recipe.lora.init_from,
            "one of the two changed without the other, over a base with tie_word_embeddings",
            "neither changed, or the same numbers for both",
-           "lft merge --adapter " + recipe.lora.init_from + " --model " + recipe.model.path +
+           "lft merge --adapter " + shell_word(recipe.lora.init_from) + " --model " +
+               shell_word(recipe.model.path) +
                " --out MODEL; then set model.path to MODEL and remove lora.init_from");
   }
   if (model->init_from->inference_mode && !model->init_from->parts)

@@ -1,5 +1,6 @@
 #include "src/train/run/eval_incident.h"
 
+#include "src/base/text.h"
 #include "src/train/machine/precision.h"
 #include "src/train/run/incident.h"
 
@@ -64,7 +65,8 @@ void EvalIncidents::report(const infer::EvalResult& result) {
   }
   info.what = "the evaluation after step " + std::to_string(step) +
               " is not finite and is not compared with others: " + info.where;
-  info.next = "lft replay " + folder_ + " names the operation and its cause; " + info.next;
+  info.next =
+      "lft replay " + shell_word(folder_) + " names the operation and its cause; " + info.next;
   files_.warn("eval_not_finite", info, step);
 }
 

@@ -122,7 +122,10 @@ class Trainer {
   }
 
   [[noreturn]] void end_with(const Error& error) {
-    if (error.kind() == ErrorKind::kNumeric) write_report(/*with_answers=*/false);
+    if (error.kind() == ErrorKind::kNumeric) {
+      save_before_non_finite();
+      write_report(/*with_answers=*/false);
+    }
     if (error.kind() == ErrorKind::kInput && run_.state.step > 0) stop_for_data(error);
     throw Error(error);
   }
@@ -151,7 +154,7 @@ class Trainer {
     saved_.finish(run_.best.step);
   }
 
-  /// Before the run ends with a step that is not finite: a failure to save must not hide that.
+  /// Before the run ends with what is not finite: a failure to save must not hide that.
   void save_before_non_finite() {
     if (run_.state.step == 0) return;
     try {
@@ -206,7 +209,7 @@ class Trainer {
       const int64_t step = run_.state.step, every = recipe_.train.eval_every_steps;
       const bool ends = step == run_.inputs.total_steps;  // finish() evaluates then
       run_.evaluated.scheduled = every > 0 && step % every == 0;
-      run_.evaluated.due = ends || run_.evaluated.scheduled;
+      run_.evaluated.due = has_held_out() && (ends || run_.evaluated.scheduled);
       if (run_.evaluated.due && !ends) evaluate();
       if (step % recipe_.checkpoint.every_steps == 0) save();
     }
@@ -414,7 +417,7 @@ class Trainer {
   bool evaluate() {
     const StepClock::Span span(clock_, &StepTimes::eval_s);
     at("the evaluation after step " + std::to_string(run_.state.step));
-    if (run_.inputs.data.eval && graphs_) graphs_->graphs().start_over();
+    if (has_held_out() && graphs_) graphs_->graphs().start_over();
     const bool done = evaluations_.evaluate();
     if (!done && ranks_ != nullptr) signal_ = agreed_signal(ranks_);
     return done;
@@ -423,9 +426,9 @@ class Trainer {
   /// The evaluation after the last step, whose checkpoint is there already, so that no crash on the
   /// way loses the step; afterwards the checkpoint has the evaluation, too.
   bool evaluate_last() {
-    run_.evaluated.due = true;
+    run_.evaluated.due = has_held_out();
     if (!evaluate()) return false;
-    if (!is_first(ranks_)) return true;
+    if (!is_first(ranks_) || !has_held_out()) return true;
     saved_.save(snapshot(run_, files_.sync()));
     saved_.finish(run_.best.step);
     return true;
@@ -513,6 +516,7 @@ class Trainer {
     run_.optimizer.drop_gradients();
   }
 
+  bool has_held_out() const { return run_.inputs.data.eval != nullptr; }
   bool looks_at_activations(int64_t step) const {
     const int64_t every = recipe_.log.layer_activation_norms_every;
     return every > 0 && (step == 1 || step % every == 0);
@@ -622,12 +626,12 @@ int train(const recipe::Recipe& recipe, const TrainOptions& options) {
   const Restart restart = options.resume ? find_restart(inputs, options.ranks) : Restart{};
   for (const std::string& line : inputs.notices) notice(line);
   check_learning_rates(inputs);
-  check_held_out(inputs);
   for (const std::string& line : {judge_global_batch(inputs), judge_steps(inputs)})
     if (!line.empty()) warning(line);
   if (recipe.train.worst_first) {  // lengths are measured for it anyway
     for (const std::string& line : check_samples(inputs)) notice(line);
   }
+  check_held_out(inputs);
   if (const int signal = agreed_signal(options.ranks); signal != 0) return stop_exit_code(signal);
 
   std::optional<Run> run;

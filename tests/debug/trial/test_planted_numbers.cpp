@@ -9,7 +9,7 @@
 #include "debug/patient.h"
 #include "debug/planted.h"
 #include "src/debug/nan/replay.h"
-#include "src/train/run/check.h"
+#include "src/train/check/check.h"
 #include "src/train/run/trainer.h"
 #include "train/run_files.h"
 

@@ -4,8 +4,8 @@
 #include "debug/planted.h"
 #include "src/debug/isolate/bare.h"
 #include "src/debug/isolate/overfit.h"
+#include "src/train/check/check.h"
 #include "src/train/optim/adamw.h"
-#include "src/train/run/check.h"
 #include "src/train/run/trainer.h"
 #include "train/proof_fixture.h"
 

@@ -3,8 +3,8 @@
 
 #include <cmath>
 
+#include "src/train/check/check.h"
 #include "src/train/proof/adapter_reach.h"
-#include "src/train/run/check.h"
 #include "src/train/run/loss_moved.h"
 #include "src/train/run/trainer.h"
 #include "train/tiny_run.h"

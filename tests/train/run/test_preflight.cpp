@@ -138,7 +138,9 @@ TEST(Preflight, AGlobalBatchThatIsLoweredIsTold) {
   recipe.train.global_batch = 5;
   EXPECT_LFT_ERROR(ErrorKind::kCheckpoint, "train.global_batch: stored 4, now 5",
                    train::train(recipe, {.resume = true}));
-  RunSettings many{.recipe = recipe};
+  RunSettings many;
+  many.recipe = recipe;
+  many.recipe.train.grad_accum = 0;
   many.rows = 100'000;
   many.recipe.train.batch_size = 16;
   many.recipe.train.global_batch = 100;

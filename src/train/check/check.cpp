@@ -1,4 +1,4 @@
-#include "src/train/run/check.h"
+#include "src/train/check/check.h"
 
 #include <optional>
 
@@ -71,8 +71,8 @@ int check(const recipe::Recipe& recipe) {
   check_disk_space(inputs.recipe, inputs.model.trainable_parameters);
   for (const std::string& line : inputs.notices) notice(line);
   check_learning_rates(inputs);
-  check_held_out(inputs);
   for (const std::string& line : check_samples(inputs)) notice(line);
+  check_held_out(inputs);
   for (const std::string& line : {judge_global_batch(inputs), judge_steps(inputs)})
     if (!line.empty()) warning(line);
   for (const std::string& line : check_images(inputs, kImageSeconds)) notice(line);

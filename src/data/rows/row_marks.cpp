@@ -1,0 +1,182 @@
+#include "src/data/rows/row_marks.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <set>
+
+#include "src/base/errors.h"
+
+namespace lft::data {
+namespace {
+
+/// The letters of a placeholder between its brackets, whatever digits and marks are among them.
+const std::set<std::string>& placeholder_names() {
+  static const std::set<std::string> kNames = {"image",
+                                               "images",
+                                               "img",
+                                               "imagehere",
+                                               "imageplaceholder",
+                                               "imgplaceholder",
+                                               "imagetoken",
+                                               "imgtoken",
+                                               "imagesofttoken",
+                                               "imagepad",
+                                               "imgpad",
+                                               "imagepatch",
+                                               "impatch",
+                                               "imagecontext",
+                                               "imgcontext",
+                                               "imagefeature",
+                                               "inputimage",
+                                               "startofimage",
+                                               "endofimage",
+                                               "imagestart",
+                                               "imageend",
+                                               "imgstart",
+                                               "imgend",
+                                               "imgbreak",
+                                               "imagebreak",
+                                               "beginofimage",
+                                               "boi",
+                                               "eoi",
+                                               "visionstart",
+                                               "visionend",
+                                               "visionpad",
+                                               "faketokenaroundimage",
+                                               "globalimg"};
+  return kNames;
+}
+
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+bool is_letter(char c) { return lower(c) >= 'a' && lower(c) <= 'z'; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/// The text with Markdown's code, in one backtick or more, blanked out.
+std::string without_code(std::string text) {
+  for (size_t begin = text.find('`'); begin != std::string::npos; begin = text.find('`', begin)) {
+    const size_t after = std::min(text.find_first_not_of('`', begin), text.size());
+    const std::string fence = text.substr(begin, after - begin);
+    const size_t close = text.find(fence, after),
+                 end = close == std::string::npos ? after : close + fence.size();
+    if (close != std::string::npos) std::fill(text.begin() + begin, text.begin() + end, ' ');
+    begin = end;
+  }
+  return text;
+}
+
+/// Whether `inner` stands between the brackets of a placeholder. HTML's <img> alone, which has no
+/// end, and lft's own <image> are none.
+bool is_placeholder(std::string_view inner, char open) {
+  constexpr std::string_view kMarks = "|_-/!#: .";
+  std::string letters;
+  for (const char each : inner) {
+    if (is_letter(each))
+      letters += lower(each);
+    else if (!is_digit(each) && kMarks.find(each) == std::string_view::npos)
+      return false;
+  }
+  const bool is_tag = open == '<' && letters == "img" && inner.size() == letters.size();
+  const bool is_own = open == '<' && inner == "image";
+  return !is_tag && !is_own && placeholder_names().contains(letters);
+}
+
+/// A placeholder in brackets of one kind. A Markdown link is none.
+std::optional<std::string> bracketed(const std::string& text, char open, char close) {
+  constexpr size_t kLongest = 40;
+  for (size_t at = text.find(open); at != std::string::npos; at = text.find(open, at + 1)) {
+    const size_t end = text.find_first_of(std::string{open, close, '\n'}, at + 1);
+    if (end == std::string::npos) return std::nullopt;
+    if (text[end] != close || end - at > kLongest) continue;
+    const bool is_link = open == '[' && ((at > 0 && text[at - 1] == '!') ||
+                                         (end + 1 < text.size() && text[end + 1] == '('));
+    if (!is_link && is_placeholder(std::string_view(text).substr(at + 1, end - at - 1), open))
+      return text.substr(at, end - at + 1);
+  }
+  return std::nullopt;
+}
+
+/// Of a file, or of bytes in the text; what is at an address is a text about pictures.
+bool names_image(std::string target) {
+  std::ranges::transform(target, target.begin(), lower);
+  if (target.starts_with("data:image")) return true;
+  if (target.find("://") != std::string::npos || target.starts_with("//")) return false;
+  constexpr std::array<std::string_view, 11> kEndings = {
+      ".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif"};
+  return std::ranges::any_of(kEndings,
+                             [&](std::string_view each) { return target.ends_with(each); });
+}
+
+/// ![alt](file "title")
+std::optional<std::string> markdown_image(const std::string& text) {
+  for (size_t at = text.find("!["); at != std::string::npos; at = text.find("![", at + 2)) {
+    const size_t target = text.find("](", at), end = text.find(')', std::min(target, text.size()));
+    if (end == std::string::npos) return std::nullopt;
+    if (text.find('\n', at) < end) continue;
+    std::string name = text.substr(target + 2, end - target - 2);
+    name = name.starts_with('<') ? name.substr(1, name.find('>') - 1)
+                                 : name.substr(0, name.find_first_of(" \t"));
+    if (names_image(name)) return text.substr(at, end - at + 1);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> placeholder(const std::string& given) {
+  const std::string text = without_code(given);
+  if (text.find("<__media__>") != std::string::npos) return "<__media__>";
+  if (auto found = bracketed(text, '<', '>')) return found;
+  if (auto found = bracketed(text, '[', ']')) return found;
+  return markdown_image(text);
+}
+
+/// The parts of OpenAI's messages, and nothing else: an answer in JSON has other keys.
+bool is_part(const io::Json& part) {
+  constexpr std::array<const char*, 6> kKeys = {"type",      "text", "image",
+                                                "image_url", "path", "url"};
+  if (!part.is_object() || !part.contains("type") || part.size() < 2) return false;
+  for (const auto& [key, value] : part.items()) {
+    if (std::ranges::find(kKeys, key) == kKeys.end()) return false;
+  }
+  const io::Json& type = part["type"];
+  return type == "text" ? part.contains("text") && part["text"].is_string()
+                        : type == "image" || type == "image_url";
+}
+
+enum class Written { kPlain, kQuoted, kParts };
+Written written_as(const std::string& text) {
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == std::string::npos || (text[begin] != '[' && text[begin] != '"'))
+    return Written::kPlain;
+  try {
+    const io::Json value = io::parse_json(text, "");
+    if (value.is_string()) return Written::kQuoted;
+    const bool parts = value.is_array() && !value.empty() && std::ranges::all_of(value, is_part);
+    return parts ? Written::kParts : Written::kPlain;
+  } catch (const Error&) {  // brackets and quotes that are no JSON
+    return Written::kPlain;
+  }
+}
+
+}  // namespace
+
+void look_for_marks(const Row& row, RowKeyCheck& check) {
+  bool all_quoted = true, any_answer = false;
+  const auto look = [&](const std::string& text, const std::string& place, bool is_question) {
+    if (text.empty()) return;
+    const Written written = written_as(text);
+    if (written == Written::kParts) check.json_text(text, place);
+    all_quoted = all_quoted && written != Written::kPlain;
+    if (!is_question || !row.images.empty()) return;
+    if (const auto found = placeholder(text)) check.image_mark(*found, place);
+  };
+  if (row.system) look(*row.system, row.where + ": system text", true);
+  for (size_t i = 0; i < row.turns.size(); ++i) {
+    const std::string number = std::to_string(i + 1);
+    look(row.turns[i].question, row.where + ": question " + number, true);
+    look(row.turns[i].answer, row.where + ": answer " + number, false);
+    any_answer = any_answer || !row.turns[i].answer.empty();
+  }
+  if (all_quoted && any_answer) check.json_text(row.turns[0].question, row.where + ": question 1");
+}
+
+}  // namespace lft::data
