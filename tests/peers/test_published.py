@@ -97,9 +97,9 @@ def recipe_of(kind, compute, base_dtype, published, photographs, out):
             template=TEMPLATES[kind],
             workers=1,
         ),
-        optim=dict(lr=1e-3, weight_decay=0.0, warmup_ratio=0.0),
+        optim=dict(lr=5e-4, weight_decay=0.0, warmup_ratio=0.2),
         precision=dict(compute=compute),
-        train=dict(max_steps=STEPS, batch_size=4, seed=1),
+        train=dict(max_steps=STEPS, batch_size=2, grad_accum=2, seed=1),
     )
 
 
