@@ -76,7 +76,8 @@ family::InputSettings choose_settings(const InferOptions& options,
     const bool always = name == "template" || name == "image_fit";
     std::ranges::replace(name, '_', ' ');
     const std::string text = setting_text(choice.value);
-    if (always || setting_text(own.*member) != text)
+    const bool disagrees = choice.why.find(';') != std::string::npos;
+    if (always || disagrees || setting_text(own.*member) != text)
       said.push_back(name + ": " + text + " (" + choice.why + ")");
   });
   notice(join(said));

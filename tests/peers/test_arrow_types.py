@@ -109,8 +109,8 @@ def want(model_dir, tmp_path_factory):
     "kind, endings",
     [
         *[(kind, ["parquet", "arrow", "folder"]) for kind in ("string", "json", "json parts")],
-        *[(kind, ["parquet", "arrow"]) for kind in ("large", "view", "dictionary", "opaque")],
-        *[(kind, ["arrow"]) for kind in ("runs", "dense", "sparse", "own")],
+        *[(kind, ["parquet", "arrow"]) for kind in ("large", "dictionary", "own", "opaque")],
+        *[(kind, ["arrow"]) for kind in ("view", "runs", "dense", "sparse")],
     ],
 )
 def test_a_text_is_read_as_pyarrow_reads_it(kind, endings, want, model_dir, tmp_path):
