@@ -19,12 +19,17 @@ from test_families import (
 from tools import lft, score, step_lines, write_rows
 
 ROWS = [FAMILY_ROWS[9], FAMILY_ROWS[1]]  # a tiny image, and none
-# Every combination, of every family, in tests/hf/test_whole_scopes.cpp.
 CASES = {
-    "towers_beside_lora": (["projector", "vision"], True),
-    "decoder_beside_lora": (["llm"], True),
+    "towers_and_lora": (["projector", "vision"], True),
+    "decoder_and_lora": (["llm"], True),
     "second_stage": (["llm", "projector"], False),
 }
+# Every combination, of every family, is in tests/hf/test_whole_scopes.cpp.
+RUNS = [
+    *[(name, "towers_and_lora") for name in TRAINED],
+    *[(name, "decoder_and_lora") for name in ["qwen3_gqa", "next_mistral", "smol_tied"]],
+    *[(name, "second_stage") for name in ["llava_qwen2_siglip", "qwen25_gqa"]],
+]
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +53,7 @@ def peer_of(name, base, folder):
     return peer
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name, case", RUNS)
 def test_it_goes_round(name, case, family_dir, rows, images, tmp_path):  # noqa: F811
     full, with_lora = CASES[case]
     base, run = family_dir(name), tmp_path / "run"
