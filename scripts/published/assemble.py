@@ -98,7 +98,7 @@ def tower_weights(layers):
     the layer scales folded into what they scale."""
     onnx = {name: torch.from_numpy(value.copy()) for name, value in read_onnx(TOWER).items()}
     begin = "backbone.embeddings.patch_embeddings.projection."
-    grid, stored = SIDE // PATCH, onnx["/backbone/embeddings/Reshape_1"]
+    grid, stored = SIDE // PATCH, onnx["backbone.embeddings.Reshape_1"]
     stored_grid = round(stored.shape[1] ** 0.5)
     stored = stored.view(1, stored_grid, stored_grid, -1).permute(0, 3, 1, 2)
     positions = torch.nn.functional.interpolate(stored, size=(grid, grid), mode="bicubic")
@@ -109,24 +109,23 @@ def tower_weights(layers):
         "post_layernorm.weight": onnx["backbone.layernorm.weight"],
         "post_layernorm.bias": onnx["backbone.layernorm.bias"],
     }
-    linear = {f"attention.attention.{x}": f"self_attn.{x[0]}_proj" for x in ("query", "key")}
-    linear |= {"attention.attention.value": "self_attn.v_proj", "mlp.fc1": "mlp.fc1"}
+    linear = {
+        f"attention.attention.{x}": f"self_attn.{x[0]}_proj" for x in ("query", "key", "value")
+    }
+    linear["mlp.fc1"] = "mlp.fc1"
     scaled = {"attention.output.dense": ("self_attn.out_proj", 1), "mlp.fc2": ("mlp.fc2", 2)}
     for layer in range(layers):
         source, to = f"backbone.encoder.layer.{layer}.", f"encoder.layers.{layer}."
         for number in (1, 2):
             for part in ("weight", "bias"):
                 weights[f"{to}layer_norm{number}.{part}"] = onnx[f"{source}norm{number}.{part}"]
-        for name in [*linear, *scaled]:
-            node = f"/{source[:-1]}/{name}/MatMul".replace("layer.", "layer#")
-            node = node.replace(".", "/").replace("layer#", "layer.")
-            weight, bias = onnx[node].t(), onnx[f"{source}{name}.bias"]
-            new = linear.get(name)
-            if name in scaled:
-                new, number = scaled[name]
-                scale = onnx[f"{source}layer_scale{number}.lambda1"]
-                weight, bias = scale[:, None] * weight, scale * bias
-            weights[f"{to}{new}.weight"], weights[f"{to}{new}.bias"] = weight, bias
+        for name, new in linear.items():
+            for part in ("weight", "bias"):
+                weights[f"{to}{new}.{part}"] = onnx[f"{source}{name}.{part}"]
+        for name, (new, number) in scaled.items():
+            scale = onnx[f"{source}layer_scale{number}.lambda1"]
+            weights[f"{to}{new}.weight"] = scale[:, None] * onnx[f"{source}{name}.weight"]
+            weights[f"{to}{new}.bias"] = scale * onnx[f"{source}{name}.bias"]
     return weights
 
 
@@ -211,7 +210,6 @@ def assemble(kind, path):
         hidden_act="gelu",
         layer_norm_eps=1e-6,
     )
-    ids = dict(tie_word_embeddings=True)
     image = tokenizer.token_to_id("<image>")
     if smol:
         config = SmolVLMConfig(
@@ -220,7 +218,7 @@ def assemble(kind, path):
             scale_factor=SCALE,
             image_token_id=image,
             pad_token_id=text.pad_token_id,
-            **ids,
+            tie_word_embeddings=True,
         )
         kind_of_model, names = (
             SmolVLMForConditionalGeneration,
@@ -233,7 +231,7 @@ def assemble(kind, path):
             image_token_index=image,
             vision_feature_layer=-2,
             vision_feature_select_strategy="full",
-            **ids,
+            tie_word_embeddings=True,
         )
         kind_of_model = LlavaForConditionalGeneration
         names = ("vision_tower", "language_model", "multi_modal_projector")

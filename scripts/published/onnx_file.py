@@ -44,8 +44,8 @@ def text(value):
 
 
 def read_onnx(path):
-    """The exporter names the constant of a matrix product by a number and stores it transposed;
-    here it has the name of its node, "/encoder/layer.0/fc1/MatMul"."""
+    """The exporter names the matrix of a linear layer by a number and stores it transposed; here it
+    has torch's name and layout."""
     weights, nodes = {}, {}
     data = memoryview(pathlib.Path(path).read_bytes())
     graph = next(value for field, value in fields(data) if field == GRAPH)
@@ -61,5 +61,9 @@ def read_onnx(path):
             name = next((text(value) for number, value in parts if number == NODE_NAME), "")
             for number, value in parts:
                 if number == INPUT and text(value).startswith("onnx::"):
-                    nodes[text(value)] = name
-    return {nodes.get(name, name): weight for name, weight in weights.items()}
+                    nodes[text(value)] = name.strip("/").replace("/", ".")
+    named = {nodes.get(name, name): weight for name, weight in weights.items()}
+    return {
+        name.replace(".MatMul", ".weight"): weight.T if name.endswith(".MatMul") else weight
+        for name, weight in named.items()
+    }

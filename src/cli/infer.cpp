@@ -25,8 +25,8 @@
 namespace lft::cli {
 namespace {
 
-std::string text_of(const std::string& setting) { return setting; }
-std::string text_of(int64_t pixels) {
+std::string setting_text(const std::string& setting) { return setting; }
+std::string setting_text(int64_t pixels) {
   return pixels > 0 ? std::to_string(pixels) : "the model's own";
 }
 
@@ -46,12 +46,12 @@ struct Choice {
       value = asked;
       why = "as asked";
       if (family::is_set(recorded) && recorded != asked)
-        why += "; " + by + " was trained with " + text_of(recorded);
+        why += "; " + by + " was trained with " + setting_text(recorded);
     } else if (family::is_set(recorded)) {
       value = recorded;
       why = "from " + by;
       if (family::is_set(of_recipe) && recorded != of_recipe)
-        why += "; the recipe says " + text_of(of_recipe);
+        why += "; the recipe says " + setting_text(of_recipe);
     } else if (family::is_set(of_recipe)) {
       value = of_recipe;
       why = "from the recipe";
@@ -75,8 +75,9 @@ family::InputSettings choose_settings(const InferOptions& options,
     chosen.*member = choice.value;
     const bool always = name == "template" || name == "image_fit";
     std::ranges::replace(name, '_', ' ');
-    const std::string text = text_of(choice.value);
-    if (always || text_of(own.*member) != text)
+    const std::string text = setting_text(choice.value);
+    const bool disagrees = choice.why.find(';') != std::string::npos;
+    if (always || disagrees || setting_text(own.*member) != text)
       said.push_back(name + ": " + text + " (" + choice.why + ")");
   });
   notice(join(said));

@@ -120,6 +120,17 @@ PixelImage fit_named(const Row& row, const EncodeOptions& options, const std::st
   }
 }
 
+/// The pixels of an image have the positions that its header promised; else the row is named.
+void check_positions(const Row& row, const std::string& name, const PixelImage& image,
+                     const family::ImagePlan& plan) {
+  if (image.positions == plan.positions()) return;
+  refuse_row(
+      row, "an image's pixels are not of the size that its header says",
+      quote_text(name, 80) + ": pixels for " + std::to_string(image.positions) + " positions",
+      std::to_string(plan.positions()) + " positions, by the header",
+      "if the file was being written, start again; else save the image again and report it");
+}
+
 }  // namespace
 
 std::string row_place(const Row& row) { return row.where + " (id " + quote_text(row.id, 80) + ")"; }
@@ -251,17 +262,6 @@ void truncate_sample(Sample& sample, const Row& row, const std::vector<family::I
 int64_t Sample::supervised() const {
   return std::count_if(labels.begin(), labels.end(),
                        [](int64_t label) { return label != kIgnore; });
-}
-
-/// The pixels of an image have the positions that its header promised; else the row is named.
-void check_positions(const Row& row, const std::string& name, const PixelImage& image,
-                     const family::ImagePlan& plan) {
-  if (image.positions == plan.positions()) return;
-  refuse_row(
-      row, "an image's pixels are not of the size that its header says",
-      quote_text(name, 80) + ": pixels for " + std::to_string(image.positions) + " positions",
-      std::to_string(plan.positions()) + " positions, by the header",
-      "if the file was being written, start again; else save the image again and report it");
 }
 
 Sample encode_row(const Row& row, const std::string& image_root, const text::Tokenizer& tokenizer,

@@ -158,6 +158,10 @@ NonFinite Decoding::explain(const Row& row) const {
   NonFinite bad = find_non_finite(whole, [&] {
     model_->next_logits(data::collate({whole}, encode_, model_->device()), cache);
   });
+  if (bad.place.position < 0 && bad.place.image < 0) {  // of the last position, or unknown
+    bad.place.position = std::ssize(row.ids) - 1;
+    bad.token = row.ids.back();
+  }
   bad.answer.assign(row.ids.begin() + std::ssize(row.prompt->input_ids), row.ids.end());
   return bad;
 }

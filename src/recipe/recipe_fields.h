@@ -136,8 +136,9 @@ void visit_data(Visitor& v, Section& d) {
 template <class Visitor, class Section>
 void visit_optim(Visitor& v, Section& o) {
   v.field("name", o.name, {.choices = {"adamw", "adamw8bit", "lion", "muon"}},
-          "optimizer; adamw8bit keeps the moments in 8 bits, block by block; lion keeps one moment "
-          "and steps by the sign: usual are a tenth of AdamW's lr and betas [0.9, 0.99]; muon "
+          "optimizer; adamw8bit keeps the moments in 8 bits, block by block, and those of "
+          "embeddings in 32; lion keeps one moment and steps by the sign: usual are a tenth of "
+          "AdamW's lr and betas [0.9, 0.99]; muon "
           "moves a matrix along its orthogonalised momentum (torch.optim.Muon, adjust_lr_fn "
           "original; usual is lr 0.02), every other tensor as adamw, and not with optim.offload");
   v.field("lr", o.lr, {.low = 0, .high = 10}, "peak learning rate");

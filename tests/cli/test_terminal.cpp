@@ -127,8 +127,9 @@ TEST_P(Terminal, TablesAreFolded) {
   const TinyRun run;
   const std::string file = run.dir().write("run.yaml", dump_recipe(run.recipe("out")));
   const std::vector<std::vector<std::string>> commands = {
-      {"check", file}, {"summary", run.model()}, {"--help"}, {}, {"recipe", "fields"},
-      {"eval", file, "--model", run.model()}};
+      {"check", file},      {"summary", run.model()},
+      {"--help"},           {},
+      {"recipe", "fields"}, {"eval", file, "--model", run.model()}};
   for (const std::vector<std::string>& command : commands) {
     const Screen screen = on_screen(GetParam(), command);
     EXPECT_EQ(screen.code, 0) << screen.text();

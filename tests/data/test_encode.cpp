@@ -253,7 +253,7 @@ TEST(EncodeOptions, RefusesWhatDoesNotFit) {
   EXPECT_LFT_ERROR(
       ErrorKind::kUsage, "unknown template",
       encode_options(dir.path(), small_config(), ByteTokenizer(), {{"vicuna", "pad"}, 9}, nullptr));
-  EXPECT_LFT_ERROR(ErrorKind::kUsage, "pad or crop", options_of(dir, nullptr, "squash"));
+  EXPECT_LFT_ERROR(ErrorKind::kUsage, "pad, crop or native", options_of(dir, nullptr, "squash"));
 }
 
 TEST(EncodeOptions, RefusesAnotherTokenizer) {

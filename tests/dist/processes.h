@@ -76,7 +76,9 @@ inline std::string timeless_metrics(const std::string& dir) {
   for (Json& line : metric_lines(dir)) {
     const std::string event = line.value("event", "");
     if (event == "memory" || event == "resume") continue;
-    for (const char* field : {"step_s", "tokens_per_s", "path", "incident"}) line.erase(field);
+    for (const char* field :
+         {"step_s", "tokens_per_s", "eval_s", "checkpoint_s", "path", "incident"})
+      line.erase(field);
     text += line.dump() + "\n";
   }
   return text;

@@ -8,11 +8,13 @@
 #include <limits>
 #include <new>
 
+#include "debug/stored_model.h"
 #include "dist/processes.h"
 #include "src/base/errors.h"
 #include "src/base/log.h"
 #include "src/base/signals.h"
 #include "src/train/run/shared_run.h"
+#include "support/poison.h"
 #include "train/spoil.h"
 
 namespace {
@@ -213,6 +215,36 @@ TEST(SharedRuns, AnEvaluationThatASignalComesBeforeIsDoneFirstByTheResumedRun) {
     EXPECT_EQ(run_bytes(two.output_dir, 8), run_bytes(one.output_dir, 8));
     EXPECT_EQ(events(two.output_dir, "eval"), events(one.output_dir, "eval"));
   }
+}
+
+/// Rows of every process are evaluated by it; rank 0 reports them.
+TEST(SharedRuns, AnEvaluationThatIsNotFiniteIsReportedAsByOneProcess) {
+  const TinyRun run(/*rows=*/22);
+  change_model(run, [](StoredTensors& tensors) { poison_token(tensors, 3 + 'z', 0, 6e4f); });
+  Json rows = Json::parse(slurp(run.dir().file("rows.json")));
+  for (const size_t row : {5, 18}) rows[row]["conversations"][0]["value"] = "<image>\nA z?";
+  Recipe one = shared(run, "one");
+  one.precision.compute = "fp16";
+  one.full.clear();
+  one.lora.targets = {"llm:v_proj"};
+  one.data.eval = run.dir().write("eval.json", rows.dump());
+  one.train.keep_best = "exact";
+  Recipe two = one;
+  two.output_dir = run.dir().file("two");
+  ASSERT_EQ(run_processes(one, 1), zeros(1)) << said_by(one, 0);
+  ASSERT_EQ(run_processes(two, 2), zeros(2)) << said_by(two, 0);
+  const auto found = [](const Recipe& recipe) {
+    std::vector<std::string> lines;
+    for (const Json& event : events(recipe.output_dir, "eval_not_finite")) {
+      for (const char* part : {"step", "what", "where"}) lines.push_back(event[part].dump());
+    }
+    return lines;
+  };
+  const std::vector<std::string> wanted = found(one);
+  ASSERT_FALSE(wanted.empty());
+  EXPECT_NE(wanted[2].find("the first of 2 such rows of 22"), std::string::npos) << wanted[2];
+  EXPECT_EQ(found(two), wanted);
+  EXPECT_TRUE(events(two.output_dir, "best").empty());
 }
 
 struct Bad {

@@ -21,26 +21,25 @@ namespace {
 
 constexpr int64_t kZ = 3 + 'z';  // its id (tiny_run.h)
 
-nlohmann::json row(const std::string& id, const std::string& question) {
+nlohmann::json row(const std::string& id, const std::string& question,
+                   const std::string& answer = "red") {
   return {{"id", id},
           {"conversations",
-           {{{"from", "human"}, {"value", question}}, {{"from", "gpt"}, {"value", "red"}}}}};
+           {{{"from", "human"}, {"value", question}}, {{"from", "gpt"}, {"value", answer}}}}};
 }
 
 class NonFiniteRows : public ::testing::Test {
  protected:
   /// Rows a, b and c, of which b asks with a "z", over a model that this token overflows.
-  void load(int layer, float up) {
+  void load(int layer, float up, const nlohmann::json& b = row("b", "A z?")) {
     test::change_model(run_, [&](auto& tensors) { test::poison_token(tensors, kZ, layer, up); });
     const ModelDir dir = ModelDir::open(run_.model());
     tokenizer_ = Tokenizer::load(run_.model());
     encode_ =
-        encode_options(run_.model(), dir.config, *tokenizer_, {"llava-hf", "pad", 200}, nullptr);
+        encode_options(run_.model(), dir.config, *tokenizer_, {{"llava-hf", "pad"}, 200}, nullptr);
     model_ = load_model(dir, at::kFloat, at::kCPU);
     rows_ = open_dataset(
-        run_.dir().write(
-            "rows.json",
-            nlohmann::json{row("a", "Who?"), row("b", "A z?"), row("c", "How?")}.dump()),
+        run_.dir().write("rows.json", nlohmann::json{row("a", "Who?"), b, row("c", "How?")}.dump()),
         "", *tokenizer_, encode_);
   }
 
@@ -94,10 +93,11 @@ TEST_F(NonFiniteRows, AnEvaluationNamesRowTokenAndModuleInFp16) {
 }
 
 TEST_F(NonFiniteRows, AnEvaluationNamesALaterLayerInFp32) {
-  load(1, 3e38f);
+  load(1, 3e38f, row("b", "How?", "azure"));  // the last layer runs where a token is predicted
   const EvalResult result = evaluated(at::kFloat);
   ASSERT_EQ(result.not_finite, 1);
   EXPECT_EQ(result.records[1].bad->module, test::kLayers + "1.mlp.up_proj");
+  EXPECT_EQ(result.records[1].bad->place.position, place());
   EXPECT_NE(not_finite_rows(result, *tokenizer_, at::kFloat).info().next.find("lft debug base"),
             std::string::npos);
 }
@@ -128,7 +128,8 @@ TEST_F(NonFiniteRows, AnswersEndAloneWithOrWithoutATemperature) {
 TEST_F(NonFiniteRows, AnAnswerThatDrawsTheTokenEndsWithIt) {
   load(0, 6e4f);
   const Sample prompt = prompt_of(rows_->get(0));
-  const int64_t drawn = generate(model_, prompt, encode_, {.max_new_tokens = 1}, at::kHalf).at(0);
+  const int64_t drawn =
+      generate(model_, prompt, encode_, {.max_new_tokens = 1, .on_token = {}}, at::kHalf).at(0);
   ASSERT_EQ(std::ranges::count(rows_->get(0).input_ids, drawn), 0);
   test::change_model(run_, [&](auto& tensors) { test::poison_token(tensors, drawn, 0, 6e4f); });
   model_ = load_model(ModelDir::open(run_.model()), at::kFloat, at::kCPU);

@@ -1,4 +1,4 @@
-"""Thirty photographs from scikit-image's and scikit-learn's wheels, small, with captions of ours."""
+"""Thirty photographs of scikit-image's and scikit-learn's wheels, made small, with captions."""
 
 import pathlib
 

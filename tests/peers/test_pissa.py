@@ -188,7 +188,13 @@ def test_lora_plus(adapter_name, model_dir, peft_adapter, images, rows_file, tmp
     )
     assert sorted(saved) == sorted(wanted)
     for key, want in wanted.items():
-        assert (saved[key].double() - want.double()).norm() <= RELATIVE * want.double().norm(), key
+        apart = saved[key].double() - want.double()
+        if key.endswith("k_proj.lora_B.bias") and "vision" in key:
+            # Softmax does not see a key's bias where nothing is rotated: its gradient is rounding,
+            # and AdamW moves it by up to the learning rate in each step.
+            assert apart.abs().max() <= 2 * steps * ratio * optim["lr"], key
+        else:
+            assert apart.norm() <= RELATIVE * want.double().norm(), key
 
 
 def test_it_merges_into_the_original_base(run, model_dir, images, rows_file, tmp_path):

@@ -18,6 +18,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
+import reference
 from tools import BINARY, lft
 
 PICTURES = ["chelsea.png", "coffee.png", "rocket.jpg", "tall.png", "turned.jpg", "tiny.png"]
@@ -407,16 +408,27 @@ def test_a_port_in_use_is_named(server, model_dir):
 
 
 def test_an_answer_that_is_not_finite_is_an_error(model_dir, images, tmp_path):
-    """A token whose embedding is not finite: a request with it ends with a 500 that says so, as a
-    whole and as a stream, with a temperature too; requests beside it are answered."""
-    plain, model = model_dir("plain"), tmp_path / "model"
-    shutil.copytree(plain, model)
+    """A token that overflows the first layer's MLP: a request with it ends with a 500 that says
+    so, as a whole and as a stream, with a temperature too; requests beside it are answered."""
+    model = tmp_path / "model"
+    shutil.copytree(model_dir("plain"), model)
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
     question, bad = "What is in the picture?", "zebra"
-    token = (set(tokenizer.encode(bad).ids) - set(tokenizer.encode(question + "Hello!").ids)).pop()
+    others = question + "Hello! USER: ASSISTANT: " + reference.SYSTEM
+    token = (set(tokenizer.encode(bad).ids) - set(tokenizer.encode(others).ids)).pop()
     weights = load_file(model / "model.safetensors")
-    table = next(name for name in weights if name.endswith("embed_tokens.weight"))
-    weights[table][token, 0] = float("nan")
+    layer = "language_model.model.layers.0."  # the last hidden dimension is the token's alone
+    table = weights["language_model.model.embed_tokens.weight"]
+    table[:, -1] = 0
+    table[token, -1] = 8
+    for name in (
+        layer + "self_attn.o_proj.weight",
+        "multi_modal_projector.linear_2.weight",
+        "multi_modal_projector.linear_2.bias",
+    ):
+        weights[name][-1] = 0
+    up, down = (weights[f"{layer}mlp.{name}_proj.weight"] for name in ("up", "down"))
+    up[0], up[0, -1], down[:, 0] = 0, 3e38, 0
     save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
     running = Server(model)
     try:
@@ -430,9 +442,9 @@ def test_an_answer_that_is_not_finite_is_an_error(model_dir, images, tmp_path):
             assert status == 500, answer
             message = answer["error"]["message"]
             assert "the model's output is not finite" in message
-            assert "embed_tokens" in message
+            assert "layers.0.mlp.up_proj" in message
             for one in good:
-                assert one.result().choices[0].message.content == generated(plain, "Hello!")
+                assert one.result().choices[0].message.content == generated(model, "Hello!")
         with pytest.raises(openai.APIError, match="not finite"):
             list(running.ask(bad, stream=True))
         assert running.ask(question, images / "coffee.png").choices[0].message.content
@@ -440,4 +452,4 @@ def test_an_answer_that_is_not_finite_is_an_error(model_dir, images, tmp_path):
         code, _, err = running.end()
     assert code == 0 and "the model's output is not finite" in err, err
     wrong = lft("generate", "--model", model, "--prompt", bad, code=5)
-    assert "embed_tokens" in wrong.stderr and wrong.stdout == ""
+    assert "layers.0.mlp.up_proj" in wrong.stderr and wrong.stdout == ""

@@ -8,6 +8,7 @@ import json
 import shutil
 
 import pytest
+from huggingface_hub import ModelCard
 from transformers import AutoProcessor, AutoTokenizer
 
 import families
@@ -35,11 +36,23 @@ SETTINGS = [
     ("max_pixels", "qwen25_gqa", 6 * SIDE, ROWS),
     ("max_pixels", "qwen3_gqa", 6 * 32 * 32, ROWS),
     ("special_tokens_in_text", "qwen25_gqa", "text", [SPECIAL]),
+    ("alpha", "qwen25_gqa", "white", [FAMILY_ROWS[7]]),
 ]
+# lft alone follows these within the model's files: transformers reads special tokens of a whole
+# prompt, and drops alpha.
+OF_LFT = ("special_tokens_in_text", "alpha")
 
 
 @pytest.mark.parametrize("key, name, value, rows", SETTINGS)
-def test_a_setting_goes_with_the_adapter(key, name, value, rows, family_dir, images, tmp_path):  # noqa: F811
+def test_a_setting_goes_with_the_adapter(
+    key,
+    name,
+    value,
+    rows,
+    family_dir,  # noqa: F811
+    images,
+    tmp_path,
+):
     data = write_rows(tmp_path / "rows.jsonl", rows)
     recipe = make_recipe(
         name,
@@ -60,7 +73,7 @@ def test_a_setting_goes_with_the_adapter(key, name, value, rows, family_dir, ima
     asked = ["--adapter", adapter]
     scored = score(tmp_path / "out.jsonl", family_dir(name), data, images, *asked)
     assert any(a["logprobs"] != b["logprobs"] for a, b in zip(base, scored, strict=True))
-    if key != "image_fit":
+    if key not in ("image_fit", "alpha"):
         assert [line["input_ids"] for line in scored] != [line["input_ids"] for line in base]
 
     # eval of the recipe, of the adapter, and of a recipe that says nothing of it.
@@ -87,7 +100,7 @@ def test_a_setting_goes_with_the_adapter(key, name, value, rows, family_dir, ima
     for a, b in zip(scored, again, strict=True):
         assert a["input_ids"] == b["input_ids"]
         assert a["logprobs"] == pytest.approx(b["logprobs"], abs=TOLERANCE)
-    if key != "special_tokens_in_text":  # which transformers has within a whole prompt alone
+    if key not in OF_LFT:
         compare_with_transformers(name, merged, rows, again, images)
     if key == "max_pixels":  # the family's own template, with an empty system text too
         empty = [dict(role="system", content=[dict(type="text", text="")]), *messages_of(ROWS[1])]
@@ -109,7 +122,7 @@ def test_a_setting_goes_with_the_adapter(key, name, value, rows, family_dir, ima
     assert processors[0].image_processor.to_dict() == processors[1].image_processor.to_dict()
     if (out / "base").exists():
         peer = FamilyPeer(name, out / "base", out / "adapter")
-        if key != "special_tokens_in_text":
+        if key not in OF_LFT:
             compare_with_transformers(name, merged, rows, scored, images, peer)
 
     # The README's Python.
@@ -149,26 +162,28 @@ def compare_with_transformers(name, folder, rows, scored, images, peer=None):
 
 
 def test_options_override_what_is_recorded(family_dir, images, tmp_path):  # noqa: F811
+    """The base is in the hub's cache, whose name the model card has."""
     name, data = "qwen25_gqa", write_rows(tmp_path / "rows.jsonl", ROWS)
+    base = tmp_path / "hub/models--owner--tiny-model/snapshots/0123abcd"
+    shutil.copytree(family_dir(name), base)
     recipe = make_recipe(
-        *[name, tmp_path / "run", family_dir(name), data, images],
+        *[name, tmp_path / "run", base, data, images],
         data=dict(max_pixels=6 * SIDE, eval=str(data)),
         train=dict(max_steps=1),
     )
     lft("train", recipe)
+    card = ModelCard.load(tmp_path / "run/adapter/README.md").data
+    assert card.base_model == "owner/tiny-model"
+    assert "base_model:adapter:owner/tiny-model" in card.tags
 
     def ids(*more):
-        lines = score(
-            *[tmp_path / "out.jsonl", family_dir(name), data, images],
-            *["--adapter", tmp_path / "run/adapter", *more],
-        )
+        lines = score(tmp_path / "out.jsonl", base, data, images, *more)
         return [line["input_ids"] for line in lines]
 
-    own = [
-        line["input_ids"] for line in score(tmp_path / "b.jsonl", family_dir(name), data, images)
-    ]
-    assert ids() != own and ids("--max-pixels", 0) == own
-    assert ids("--max-pixels", 12 * SIDE) not in (own, ids())
+    adapter = ["--adapter", tmp_path / "run/adapter"]
+    own, recorded = ids(), ids(*adapter)
+    assert recorded != own and ids(*adapter, "--max-pixels", 0) == own
+    assert ids(*adapter, "--max-pixels", 12 * SIDE) not in (own, recorded)
     told = lft("eval", recipe, "--max-new-tokens", 1, "--set", f"data.max_pixels={12 * SIDE}")
     assert f"{12 * SIDE} (as asked; the adapter was trained with {6 * SIDE})" in told.stderr
 
@@ -191,7 +206,13 @@ FORMS = {
 
 @pytest.mark.parametrize("fit", [None, "crop", "native"])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_size_of_height_and_width_is_stretched_to(form, fit, family_dir, images, tmp_path):  # noqa: F811
+def test_a_size_of_height_and_width_is_stretched_to(
+    form,
+    fit,
+    family_dir,  # noqa: F811
+    images,
+    tmp_path,
+):
     name, folder = "llava_qwen2_siglip", tmp_path / "model"
     shutil.copytree(family_dir(name), folder)
     file = folder / "processor_config.json"

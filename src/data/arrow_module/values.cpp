@@ -1,6 +1,7 @@
 #include "src/data/arrow_module/values.h"
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
 namespace lft::data {
 namespace {
@@ -152,7 +153,10 @@ class RowValues {
   Json extended(const arrow::ExtensionArray& array, int64_t i) {
     const std::string name = array.extension_type()->extension_name();
     const arrow::Array& storage = *array.storage();
-    if (name == "arrow.json") return json_text(value(storage, i));
+    if (name == "arrow.json") {
+      const std::optional<Json> read = json_text(value(storage, i));
+      return read ? *read : unnamed(array, i);
+    }
     if (name == "arrow.bool8") return value(storage, i) != 0;
     if (name == "arrow.uuid")
       return {{kArrowType, name},
@@ -162,18 +166,19 @@ class RowValues {
     return name.starts_with("parquet.") ? unnamed(array, i) : value(storage, i);
   }
 
-  static Json json_text(const Json& stored) {
-    const std::string& text = stored.get_ref<const std::string&>();
+  /// A text that is no JSON, or nested beyond what a row may be, has no value.
+  static std::optional<Json> json_text(const Json& stored) {
+    struct TooDeep {};
     const auto shallow = [](int depth, Json::parse_event_t, Json&) {
-      if (depth <= kMostDepth) return true;
-      throw ArrowFailure{"a JSON text that is nested too deeply", "more than 64 levels", "", ""};
+      return depth <= kMostDepth ? true : throw TooDeep();
     };
-    Json read = Json::parse(text, shallow, /*allow_exceptions=*/false);
-    if (read.is_discarded())
-      throw ArrowFailure{
-          "a column of type arrow.json with a text that is no JSON",
-          Json(text.substr(0, 80)).dump(-1, ' ', false, Json::error_handler_t::replace), "", ""};
-    return read;
+    try {
+      Json read = Json::parse(stored.get_ref<const std::string&>(), shallow,
+                              /*allow_exceptions=*/false);
+      return read.is_discarded() ? std::nullopt : std::optional(std::move(read));
+    } catch (const TooDeep&) {
+      return std::nullopt;
+    }
   }
 
   template <class Array>

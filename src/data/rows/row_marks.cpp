@@ -67,7 +67,7 @@ std::string without_code(std::string text) {
 
 /// Whether `inner` stands between the brackets of a placeholder. HTML's <img> alone, which has no
 /// end, and lft's own <image> are none.
-bool is_placeholder(std::string_view inner) {
+bool is_placeholder(std::string_view inner, char open) {
   constexpr std::string_view kMarks = "|_-/!#: .";
   std::string letters;
   for (const char each : inner) {
@@ -76,11 +76,12 @@ bool is_placeholder(std::string_view inner) {
     else if (!is_digit(each) && kMarks.find(each) == std::string_view::npos)
       return false;
   }
-  if (inner == "image" || (letters == "img" && inner.size() == letters.size())) return false;
-  return placeholder_names().contains(letters);
+  const bool is_tag = open == '<' && letters == "img" && inner.size() == letters.size();
+  const bool is_own = open == '<' && inner == "image";
+  return !is_tag && !is_own && placeholder_names().contains(letters);
 }
 
-/// A placeholder in brackets of one kind.
+/// A placeholder in brackets of one kind. A Markdown link is none.
 std::optional<std::string> bracketed(const std::string& text, char open, char close) {
   constexpr size_t kLongest = 40;
   for (size_t at = text.find(open); at != std::string::npos; at = text.find(open, at + 1)) {
@@ -89,10 +90,7 @@ std::optional<std::string> bracketed(const std::string& text, char open, char cl
     if (text[end] != close || end - at > kLongest) continue;
     const bool is_link = open == '[' && ((at > 0 && text[at - 1] == '!') ||
                                          (end + 1 < text.size() && text[end + 1] == '('));
-    const std::string_view inner = std::string_view(text).substr(at + 1, end - at - 1);
-    const bool is_bare = open == '[' && inner.size() == 3 && std::ranges::all_of(inner, is_letter);
-    if (!is_link && (is_placeholder(inner) || (is_bare && lower(inner[0]) == 'i' &&
-                                               lower(inner[1]) == 'm' && lower(inner[2]) == 'g')))
+    if (!is_link && is_placeholder(std::string_view(text).substr(at + 1, end - at - 1), open))
       return text.substr(at, end - at + 1);
   }
   return std::nullopt;
@@ -116,8 +114,8 @@ std::optional<std::string> markdown_image(const std::string& text) {
     if (end == std::string::npos) return std::nullopt;
     if (text.find('\n', at) < end) continue;
     std::string name = text.substr(target + 2, end - target - 2);
-    name = name.substr(0, name.find_first_of(" \t"));
-    if (name.starts_with('<') && name.ends_with('>')) name = name.substr(1, name.size() - 2);
+    name = name.starts_with('<') ? name.substr(1, name.find('>') - 1)
+                                 : name.substr(0, name.find_first_of(" \t"));
     if (names_image(name)) return text.substr(at, end - at + 1);
   }
   return std::nullopt;

@@ -225,7 +225,7 @@ class Exporter {
     const std::string name = training_notes(dir_, base_).input.template_name;
     if (!text::is_template(name)) return "";
     io::write_file_atomic(file, text::template_jinja(name, base_.config.family->processor_mark()));
-    return std::string(" --chat-template ") + request_.out + "/" + kChatTemplate;
+    return " --chat-template " + shell_word(request_.out + "/" + kChatTemplate);
   }
 
   /// Of the base, or of what was merged into `fresh`/base, which goes then.

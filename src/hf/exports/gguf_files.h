@@ -3,6 +3,7 @@
 #include <functional>
 #include <string>
 
+#include "models/family/input_settings.h"
 #include "src/hf/exports/deltas.h"
 #include "src/hf/model_dir.h"
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "models/family/family.h"
 #include "src/train/machine/cuda_graph.h"
 
 namespace lft::train {

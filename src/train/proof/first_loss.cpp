@@ -106,13 +106,11 @@ std::optional<ImageLosses> measure_images(family::Model& model, const Probe& pro
 }
 
 std::string describe_images(const ImageLosses& images) {
-  std::string text;
-  if (images.all) {
-    text = nats(images.own) + " with the rows' own images, ";
-  } else {
-    const std::string rows = images.rows == 1 ? "row with an image, "
-                                              : std::to_string(images.rows) + " rows with images, ";
-    text = "of the first " + rows + nats(images.own) + " with their own images, ";
+  std::string text = nats(images.own) + " with the rows' own images, ";
+  if (!images.all) {
+    const bool one = images.rows == 1;
+    text = "of the first " + (one ? "row" : std::to_string(images.rows) + " rows") +
+           " with images: " + nats(images.own) + " with " + (one ? "its" : "their") + " own, ";
   }
   if (images.other) text += nats(*images.other) + " with others', ";
   return text + nats(images.grey) + " with grey ones";

@@ -4,9 +4,11 @@
 
 #include "src/base/signals.h"
 #include "src/base/text.h"
+#include "src/io/files.h"
 #include "src/report/report.h"
 #include "src/train/inputs/init_checkpoint.h"
 #include "src/train/inputs/model_shapes.h"
+#include "src/train/inputs/recipe_encoding.h"
 #include "src/train/record/saved_steps.h"
 #include "src/train/run/sample_answers.h"
 

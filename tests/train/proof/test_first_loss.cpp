@@ -131,6 +131,23 @@ TEST_F(FirstLossTest, ARecipeMayPinIt) {
                    require_first_loss(first, 1.03 * first.loss));
 }
 
+/// The probe's loss and that of fewer rows are different figures.
+TEST(FirstLoss, RowsThatAreNotTheWholeProbeAreCounted) {
+  FirstLoss first = {
+      .loss = 4.25, .guessing = 10.5, .images = ImageLosses{.own = 5.5, .grey = 6, .other = {}}};
+  const std::string begin = "first loss 4.25 a token before training; guessing has 10.5; ";
+  EXPECT_EQ(describe_first_loss(first), begin + "5.5 with the rows' own images, 6 with grey ones");
+  first.images->all = false;
+  first.images->rows = 1;
+  EXPECT_EQ(describe_first_loss(first),
+            begin + "of the first row with images: 5.5 with its own, 6 with grey ones");
+  first.images->rows = 2;
+  first.images->other = 7;
+  EXPECT_EQ(describe_first_loss(first), begin +
+                                            "of the first 2 rows with images: 5.5 with their "
+                                            "own, 7 with others', 6 with grey ones");
+}
+
 TEST(BoundedGradients, OneThatCannotBeSquaredIsRefused) {
   Proof proof;
   ProofRow& row = proof.rows.emplace_back();

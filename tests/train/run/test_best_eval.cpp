@@ -32,7 +32,7 @@ TEST(BestEval, TakesTheLowestAndCountsTheOthers) {
   EXPECT_FALSE(best.waited(0)) << "0: to the last step";
   EXPECT_FALSE(best.take(1, 7, 6)) << "that step was evaluated before";
   EXPECT_FALSE(best.take(4, 7, 7, /*counts=*/false));
-  EXPECT_EQ(best.since, 2) << "no evaluation that the recipe asks for";
+  EXPECT_EQ(best.since, 1) << "no evaluation that the recipe asks for";
   EXPECT_FALSE(best.take(-std::numeric_limits<double>::infinity(), 7, 8));
   EXPECT_TRUE(best.take(2.5, 7, 9, /*counts=*/false)) << "a better one is the best all the same";
   EXPECT_EQ(best.step, 9);

@@ -95,9 +95,11 @@ TEST(Evaluations, AKillAfterABestOneLeavesTheBestOfTheCheckpoint) {
   const Recipe every = overfitting(run, "every", 10);
   ASSERT_EQ(train::train(every), 0);
   const std::vector<double> losses = eval_losses(every);
-  const int64_t best = lowest_step(losses), saved = best - 1;
+  const int64_t best = lowest_step(losses), saved = best - 1,
+                end = std::max_element(losses.begin() + best, losses.end()) - losses.begin() + 1;
   ASSERT_GE(saved, 2);
-  ASSERT_LT(losses[static_cast<size_t>(saved - 1)], losses[9]) << ::testing::PrintToString(losses);
+  ASSERT_LT(losses[static_cast<size_t>(saved - 1)], losses[static_cast<size_t>(end - 1)])
+      << ::testing::PrintToString(losses);
   Recipe whole = overfitting(run, "whole", 10);
   whole.checkpoint = {.every_steps = saved, .keep = 1, .at_step_zero = false};
   Recipe killed = whole;
@@ -109,6 +111,7 @@ TEST(Evaluations, AKillAfterABestOneLeavesTheBestOfTheCheckpoint) {
   ASSERT_EQ(train::train(whole, {.gradients_ready = kill}), 0);
   ASSERT_TRUE(fs::exists(killed.output_dir + "/best/step-" + std::to_string(best)));
   killed.train.eval_every_steps = 100;
+  killed.train.max_steps = end;
   ASSERT_EQ(train::train(killed, {.resume = true}), 0);
   Recipe until_then = overfitting(run, "until", saved);
   until_then.train.keep_best = "none";
@@ -152,9 +155,8 @@ TEST(Evaluations, BestWeightsThatAreGoneComeBackFromTheirCheckpoint) {
   const std::string adapter = adapter_bytes(recipe);
   const int64_t best = lowest_step(eval_losses(recipe));
   fs::resize_file(recipe.output_dir + "/best/step-" + std::to_string(best) + "/state.json", 3);
-  recipe.train.max_steps = 11;
+  fs::remove_all(recipe.output_dir + "/adapter");
   ASSERT_EQ(train::train(recipe, {.resume = true}), 0);
-  ASSERT_EQ(lowest_step(eval_losses(recipe)), best);
   EXPECT_EQ(adapter_bytes(recipe), adapter);
 }
 
