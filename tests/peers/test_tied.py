@@ -58,9 +58,11 @@ CASES = {
     "an_embedding_and_copies": dict(modules_to_save=EMBEDDING, save_embedding_layers=True),
     "nothing_kept": dict(ensure_weight_tying=True),
 }
-# Each case once, and the commonest in every family.
-RUNS = [("tied_qwen3", case) for case in CASES] + [
-    (name, case) for name in NAMES[1:] for case in ("embedding", "lora_on_both")
+# Each case once, and the commonest in every family; Gemma scales its embedding.
+RUNS = [
+    *[("tied_qwen3", case) for case in CASES],
+    *[(name, "embedding") for name in NAMES[1:]],
+    ("gemma_gqa", "lora_on_both"),
 ]
 
 
@@ -142,8 +144,9 @@ def test_it_is_read_and_merged_as_peft_reads_it(
     compare(peft, scores(name, merged, images, tmp_path), images)
 
 
-@pytest.mark.parametrize("target", ["peft", "vllm"])
-@pytest.mark.parametrize("case", ["lora_on_both", "embedding_kept"])
+@pytest.mark.parametrize(
+    "case, target", [("lora_on_both", "peft"), ("lora_on_both", "vllm"), ("embedding_kept", "peft")]
+)
 def test_it_is_exported(
     case,
     target,
@@ -160,7 +163,7 @@ def test_it_is_exported(
     same_logits(FamilyPeer(name, family_dir(name), adapter), FamilyPeer(name, base, out), images)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["tied_qwen3", "smol_tied", "gemma_gqa"])
 def test_a_decoder_that_lft_trains_whole_is_the_same_in_peft(
     name,
     family_dir,  # noqa: F811
