@@ -63,8 +63,8 @@ TEST(MergeCommand, WritesTheFiguresAndOneLine) {
   }
 }
 
-/// A decoder's linear layer that is saved whole, with LoRA and a norm beside it: the merge is
-/// right, and one that leaves out any of the three is found.
+/// Linear layers of the decoder that are saved whole, and LoRA on others: the merge is right, and
+/// one that leaves out any of them is found.
 TEST(MergeCommand, AWholeDecoderLayerIsMergedAndLeavingItOutIsFound) {
   const std::string layer = "language_model.model.layers.0.";
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {

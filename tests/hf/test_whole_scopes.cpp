@@ -107,7 +107,7 @@ class WholeScopes : public ::testing::TestWithParam<const char*> {
     return model;
   }
 
-  /// Read beside the base and merged into it, the folder gives `model`.
+  /// Loaded with the base and merged into it, the folder gives `model`.
   void expect_round_trip(const std::string& folder, Model& model, const std::string& out) {
     const AdapterDir dir = AdapterDir::open(folder);
     const auto opened = std::make_shared<const ModelDir>(ModelDir::open(base()));

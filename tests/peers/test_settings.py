@@ -44,7 +44,15 @@ OF_LFT = ("special_tokens_in_text", "alpha")
 
 
 @pytest.mark.parametrize("key, name, value, rows", SETTINGS)
-def test_a_setting_goes_with_the_adapter(key, name, value, rows, family_dir, images, tmp_path):  # noqa: F811
+def test_a_setting_goes_with_the_adapter(
+    key,
+    name,
+    value,
+    rows,
+    family_dir,  # noqa: F811
+    images,
+    tmp_path,
+):
     data = write_rows(tmp_path / "rows.jsonl", rows)
     recipe = make_recipe(
         name,
@@ -198,7 +206,13 @@ FORMS = {
 
 @pytest.mark.parametrize("fit", [None, "crop", "native"])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_size_of_height_and_width_is_stretched_to(form, fit, family_dir, images, tmp_path):  # noqa: F811
+def test_a_size_of_height_and_width_is_stretched_to(
+    form,
+    fit,
+    family_dir,  # noqa: F811
+    images,
+    tmp_path,
+):
     name, folder = "llava_qwen2_siglip", tmp_path / "model"
     shutil.copytree(family_dir(name), folder)
     file = folder / "processor_config.json"

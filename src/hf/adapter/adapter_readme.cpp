@@ -76,8 +76,8 @@ square = Image.new("RGB", (side, side), colour)
 square.paste(image, ((side - image.width) // 2, (side - image.height) // 2))
 image = square
 )";
-constexpr const char* kCrop = "# image_fit: crop, which the processor does by itself\n";
-
+constexpr const char* kCrop =
+    "processor.image_processor.do_pad = False  # image_fit: crop, as the processor does then\n";
 constexpr const char* kNative = "# image_fit: native, which the processor does by itself\n";
 
 /// What has to be done to an image before the processor takes it.

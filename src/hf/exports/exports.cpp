@@ -46,6 +46,10 @@ class Exporter {
     untie(dir_, base_);
     check_exportable();
     AdapterTensors read = read_adapter(dir_, base_.config);
+    for (const auto& [name, copy] : read.base_copies) {
+      const ModelDir::Place& place = base_.tensors.at(name);
+      check_base_copy(copy, read_tensor(base_.files[place.file], base_.info(place)), name, dir_);
+    }
     full_ = std::move(read.full);
     updates_ = {.lora = dir_.lora, .tensors = std::move(read.lora)};
   }
@@ -221,7 +225,7 @@ class Exporter {
     const std::string name = training_notes(dir_, base_).input.template_name;
     if (!text::is_template(name)) return "";
     io::write_file_atomic(file, text::template_jinja(name, base_.config.family->processor_mark()));
-    return std::string(" --chat-template ") + request_.out + "/" + kChatTemplate;
+    return " --chat-template " + shell_word(request_.out + "/" + kChatTemplate);
   }
 
   /// Of the base, or of what was merged into `fresh`/base, which goes then.

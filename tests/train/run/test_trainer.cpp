@@ -172,7 +172,7 @@ TEST(Trainer, StartsFromAnAdapterAndSaysWhatDoesNotFit) {
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "begins from the base's own weights", open_inputs(other));
 }
 
-/// As lft generate refuses them beside each other.
+/// lft generate refuses both, too.
 TEST(Trainer, AnAdapterOfAnotherBaseOrTokenizerIsNoStart) {
   const test::TinyRun run, stranger;
   ASSERT_EQ(train::train(run.recipe("first")), 0);
