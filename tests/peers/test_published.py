@@ -24,6 +24,7 @@ families.SPECS["published_llava"] = dict(
 )
 families.SPECS["published_smolvlm"] = dict(family="smolvlm", vision=SIZES)
 TEMPLATES = dict(llava="qwen3-vl", smolvlm="smolvlm")
+FITS = dict(llava="crop", smolvlm="auto")  # as the processors do
 PROJECTORS = dict(llava=["linear_1", "linear_2"], smolvlm=["modality_projection.proj"])
 TEXTS = [("licence", "LICENSE", 900), ("code", "scripts/published/onnx_file.py", 600)]
 STEPS, FALL = 6, 0.3  # nats
@@ -56,8 +57,9 @@ def scored(published, photographs, tmp_path_factory):
         folder = tmp_path_factory.mktemp(kind)
         rows = write_photographs(HELD_OUT, photographs) + texts
         data = write_rows(folder / "rows.jsonl", rows)
-        template = ["--template", TEMPLATES[kind]]
-        return rows, score(folder / "out.jsonl", published(kind), data, photographs, *template)
+        more = ["--template", TEMPLATES[kind]]
+        more += [] if FITS[kind] == "auto" else ["--image-fit", FITS[kind]]
+        return rows, score(folder / "out.jsonl", published(kind), data, photographs, *more)
 
     return functools.cache(get)
 
@@ -95,11 +97,12 @@ def recipe_of(kind, compute, base_dtype, published, photographs, out):
             eval=str(photographs / "held_out.jsonl"),
             image_root=str(photographs),
             template=TEMPLATES[kind],
+            image_fit=FITS[kind],
             workers=1,
         ),
-        optim=dict(lr=1e-3, weight_decay=0.0, warmup_ratio=0.0),
+        optim=dict(lr=5e-4, weight_decay=0.0, warmup_ratio=0.2),
         precision=dict(compute=compute),
-        train=dict(max_steps=STEPS, batch_size=4, seed=1),
+        train=dict(max_steps=STEPS, batch_size=2, grad_accum=2, seed=1),
     )
 
 

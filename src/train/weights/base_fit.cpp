@@ -129,13 +129,16 @@ std::vector<Fit> fits_of(const TowerNames& tower, const StatsByName& stats,
 /// Fisher's: its deviation is 1 / sqrt(channels - 3) whatever the correlation is.
 double fisher(double correlation) { return std::atanh(std::clamp(correlation, -0.999, 0.999)); }
 
-double chance_of(size_t channels) { return 1 / std::sqrt(static_cast<double>(channels) - 3); }
-double chance_of_fit(const Fit& fit) { return chance_of(fit.channels); }
+double chance_of_channels(size_t channels) {
+  return 1 / std::sqrt(static_cast<double>(channels) - 3);
+}
+double chance_of_fit(const Fit& fit) { return chance_of_channels(fit.channels); }
 
 /// Whether two matrices that have nothing to do with each other may correlate so.
 bool may_be_unrelated(const Fit& fit) {
   const auto bound = [](double least, size_t channels) {
-    return channels < kLeastChannels ? 1 : std::max(least, kNoChance * chance_of(channels));
+    return channels < kLeastChannels ? 1
+                                     : std::max(least, kNoChance * chance_of_channels(channels));
   };
   return fit.as_is < kNoFit && fit.as_is > -bound(kNoFit, fit.channels) &&
          fit.best_head < bound(kFits, fit.head_channels);
