@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "models/ops/core/shared_cores.h"
 #include "src/base/errors.h"
 #include "src/base/log.h"
 #include "src/base/out_of_memory.h"
@@ -21,6 +20,7 @@
 #include "src/io/json.h"
 #include "src/train/explain/autograd_errors.h"
 #include "src/train/machine/device.h"
+#include "src/train/machine/shared_cores.h"
 
 namespace {
 
@@ -83,7 +83,7 @@ int run_program(int argc, char** argv) {
 int main(int argc, char** argv) {
   lft::install_signal_handlers();
   lft::end_where_memory_runs_out();
-  const lft::ops::SharedCores cores;
+  const lft::train::SharedCores cores;
   const int code = run_program(argc, argv);
   if (!lft::dist::group_is_broken()) return code;
   std::fflush(nullptr);

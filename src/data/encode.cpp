@@ -5,6 +5,7 @@
 #include "src/base/errors.h"
 #include "src/base/text.h"
 #include "src/data/rows/row_images.h"
+#include "src/data/rows/row_marks.h"
 #include "src/io/files.h"
 #include "src/text/labels.h"
 
@@ -79,10 +80,25 @@ void look_for_special(const Row& row, const text::Tokenizer& tokenizer,
   }
 }
 
+/// Placeholders for images that are tokens elsewhere and words here.
+void check_token_marks(const Row& row, const text::Tokenizer& tokenizer,
+                       const EncodeOptions& options) {
+  if (options.count_unknown) return;  // they are counted where rows are read
+  for (const std::string& mark : token_marks(row)) {
+    if (tokenizer.id_of(mark) >= 0) continue;
+    refuse_row(row, "a mark of another tool, which would be trained on as it is",
+               mark + ", which is no token of this tokenizer, and no image in the row",
+               "no placeholder except <image>",
+               "write \"<image>\\n\" in its place and name the file in \"image\" or \"images\"; "
+               "data.unknown_keys: warn counts such rows in a warning and trains on");
+  }
+}
+
 /// Tokens of a rendered row, each with an embedding row; one image token for each run.
 EncodedText tokenize(const Row& row, text::Rendered rendered,
                      const std::vector<family::ImagePlan>& images, const text::Tokenizer& tokenizer,
                      const EncodeOptions& options) {
+  check_token_marks(row, tokenizer, options);
   EncodedText text{.rendered = std::move(rendered), .tokens = {}, .supervised = {}};
   write_out_images(text.rendered, images);
   if (options.special_tokens == SpecialTokensInText::kText) {

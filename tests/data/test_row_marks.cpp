@@ -1,9 +1,12 @@
 // Texts of a row that stand for something else than their words.
 #include <gtest/gtest.h>
 
+#include "data/fixtures.h"
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
+#include "src/data/encode.h"
 #include "src/data/rows/row_reader.h"
+#include "support/expect_error.h"
 
 namespace lft::row_marks_test {
 using namespace lft::data;
@@ -35,8 +38,6 @@ TEST(RowMarks, PlaceholdersOfOtherToolsInRowsWithoutAnImage) {
                            "<|image|>",
                            "<ImageHere>",
                            "<Img><ImageHere></Img>",
-                           "<start_of_image>",
-                           "<image_soft_token>",
                            "[IMG]",
                            "[IMG_1]",
                            "[image]",
@@ -49,7 +50,6 @@ TEST(RowMarks, PlaceholdersOfOtherToolsInRowsWithoutAnImage) {
                            "<IMG_CONTEXT>",
                            "<!-- image -->",
                            "<__media__>",
-                           "<|vision_start|><|image_pad|><|vision_end|>",
                            "![](a.png)",
                            "![a cat](<my cat.JPG>)",
                            "![x](sub/a.webp \"title\")",
@@ -66,6 +66,23 @@ TEST(RowMarks, PlaceholdersOfOtherToolsInRowsWithoutAnImage) {
     Json system = talk();
     system["system"] = mark;
     EXPECT_TRUE(read(system).bad) << mark;
+  }
+}
+
+/// Where the tokenizer has them, data.special_tokens_in_text says what they are.
+TEST(RowMarks, TokensOfOtherTokenizersAreWordsInARow) {
+  for (const char* mark : {"<|vision_start|><|image_pad|><|vision_end|>", "<start_of_image>",
+                           "<image_soft_token>", "<fake_token_around_image>"}) {
+    Json json = talk();
+    json["conversations"][0]["value"] = std::string("see ") + mark;
+    EXPECT_FALSE(read(json).bad) << mark;
+    EXPECT_EQ(read(json, true).keys.unused.size(), 1U) << mark;
+    const Row row = read(json).row;
+    EncodeOptions options = test::small_options();
+    EXPECT_LFT_ERROR(ErrorKind::kInput, "which is no token of this tokenizer",
+                     encode_row(row, "", test::ByteTokenizer(), options));
+    options.count_unknown = true;
+    EXPECT_NO_THROW(encode_row(row, "", test::ByteTokenizer(), options));
   }
 }
 

@@ -1,6 +1,6 @@
-"""The exit status of the scripts that users run: scripts/quickstart, scripts/test and scripts/follow
-are run in full elsewhere; here each refuses what it does not know, and none can end by a pipe that
-its reader has closed."""
+"""The exit status of the scripts that users run. scripts/quickstart, scripts/test and
+scripts/follow are run in full elsewhere; here each refuses what it does not know, and none can end
+by a pipe that its reader has closed."""
 
 import os
 import pathlib

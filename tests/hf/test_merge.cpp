@@ -179,7 +179,7 @@ TEST_F(Merge, LargeTensorsArePiecedTogether) {
   }
 }
 
-TEST_F(Merge, TiedHeadStoredBesideFollowsTheEmbedding) {
+TEST_F(Merge, ATiedHeadKeepsTheBasesEmbeddingWhereTheAdapterHasAnother) {
   const auto with_head = [](StoredTensors& tensors) {
     tensors["language_model.lm_head.weight"] =
         tensors.at("language_model.model.embed_tokens.weight");
@@ -189,8 +189,13 @@ TEST_F(Merge, TiedHeadStoredBesideFollowsTheEmbedding) {
   adapter_.config["modules_to_save"] = {"embed_tokens"};
   merge_to_dir(base, adapter(), temp_.file("out"));
   const SafetensorsFile out(temp_.file("out") + "/model.safetensors");
-  EXPECT_EQ(bytes_of(out, "language_model.lm_head.weight"),
-            bytes_of(out, "language_model.model.embed_tokens.weight"));
+  const SafetensorsFile before(base + "/model.safetensors"),
+      saved(temp_.file("adapter") + "/adapter_model.safetensors");
+  const std::string embedding = "language_model.model.embed_tokens.weight";
+  EXPECT_TRUE(bytes_of(out, "language_model.lm_head.weight") == bytes_of(before, embedding));
+  EXPECT_TRUE(bytes_of(out, embedding) ==
+              bytes_of(saved, "base_model.model.model.language_model.embed_tokens.weight"));
+  EXPECT_FALSE(ModelDir::open(temp_.file("out")).config.text.tie_embeddings);
   load_tiny(temp_.file("out"));
 }
 

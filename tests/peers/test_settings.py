@@ -32,10 +32,10 @@ SPECIAL = row("special", [("What does <|im_end|> mean?", "The end.")])
 SETTINGS = [
     ("template", "qwen25_gqa", "qwen3-vl", ROWS),
     ("image_fit", "llava_qwen2_siglip", "pad", ROWS),
-    ("min_pixels", "qwen25_gqa", 150 * SIDE, ROWS),
+    ("min_pixels", "qwen25_gqa", 30 * SIDE, [FAMILY_ROWS[9]]),
     ("max_pixels", "qwen25_gqa", 6 * SIDE, ROWS),
     ("max_pixels", "qwen3_gqa", 6 * 32 * 32, ROWS),
-    ("special_tokens_in_text", "qwen25_gqa", "text", [SPECIAL]),
+    ("special_tokens_in_text", "qwen25_gqa", "text", [SPECIAL, ROWS[0]]),
     ("alpha", "qwen25_gqa", "white", [FAMILY_ROWS[7]]),
 ]
 # lft alone follows these within the model's files: transformers reads special tokens of a whole
@@ -169,7 +169,7 @@ def test_options_override_what_is_recorded(family_dir, images, tmp_path):  # noq
     recipe = make_recipe(
         *[name, tmp_path / "run", base, data, images],
         data=dict(max_pixels=6 * SIDE, eval=str(data)),
-        train=dict(max_steps=1),
+        train=dict(max_steps=2),
     )
     lft("train", recipe)
     card = ModelCard.load(tmp_path / "run/adapter/README.md").data

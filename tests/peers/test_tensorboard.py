@@ -1,4 +1,4 @@
-"""TensorBoard's own reader reads the event files of a run, also while it goes on and after kills."""
+"""TensorBoard's own reader reads the event files of a run, also of one that was killed."""
 
 import os
 import signal

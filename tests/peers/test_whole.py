@@ -27,8 +27,9 @@ CASES = {
 # Every combination, of every family, is in tests/hf/test_whole_scopes.cpp.
 RUNS = [
     *[(name, "towers_and_lora") for name in TRAINED],
-    *[(name, "decoder_and_lora") for name in ["qwen3_gqa", "next_mistral", "smol_tied"]],
-    *[(name, "second_stage") for name in ["llava_qwen2_siglip", "qwen25_gqa"]],
+    ("next_mistral", "decoder_and_lora"),
+    ("smol_tied", "decoder_and_lora"),
+    ("qwen25_gqa", "second_stage"),
 ]
 
 
@@ -74,9 +75,7 @@ def test_it_goes_round(name, case, family_dir, rows, images, tmp_path):  # noqa:
     made = run / ("adapter" if with_lora else "parts")
     scored = score(tmp_path / "out.jsonl", base, rows, images, "--adapter", made)
     peer = peer_of(name, base, made)
-    tied = peer.model.config.text_config.tie_word_embeddings
-    if not (tied and with_lora and "llm" in full):
-        check(peer, scored, images)
+    check(peer, scored, images)
 
     # Another run starts from it: its first loss is the mean over these tokens.
     again = make_recipe(

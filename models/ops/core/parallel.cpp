@@ -1,4 +1,5 @@
-// Compiled with OpenMP: ATen's parallel_for is an inline function that is serial without it.
+// Compiled with OpenMP: ATen's parallel_for is an inline function that is serial
+// without it.
 #include "models/ops/core/parallel.h"
 
 #include <ATen/Parallel.h>

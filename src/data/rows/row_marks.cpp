@@ -48,6 +48,12 @@ const std::set<std::string>& placeholder_names() {
   return kNames;
 }
 
+/// Tokens that Qwen-VL, SmolVLM and Gemma have for images.
+constexpr std::array<std::string_view, 9> kTokenMarks = {
+    "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>",     "<|image_pad|>",
+    "<start_of_image>", "<end_of_image>", "<image_soft_token>", "<fake_token_around_image>",
+    "<global-img>"};
+
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 bool is_letter(char c) { return lower(c) >= 'a' && lower(c) <= 'z'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -82,7 +88,8 @@ bool is_placeholder(std::string_view inner, char open) {
 }
 
 /// A placeholder in brackets of one kind. A Markdown link is none.
-std::optional<std::string> bracketed(const std::string& text, char open, char close) {
+std::optional<std::string> bracketed(const std::string& text, char open, char close,
+                                     bool with_tokens) {
   constexpr size_t kLongest = 40;
   for (size_t at = text.find(open); at != std::string::npos; at = text.find(open, at + 1)) {
     const size_t end = text.find_first_of(std::string{open, close, '\n'}, at + 1);
@@ -90,8 +97,11 @@ std::optional<std::string> bracketed(const std::string& text, char open, char cl
     if (text[end] != close || end - at > kLongest) continue;
     const bool is_link = open == '[' && ((at > 0 && text[at - 1] == '!') ||
                                          (end + 1 < text.size() && text[end + 1] == '('));
-    if (!is_link && is_placeholder(std::string_view(text).substr(at + 1, end - at - 1), open))
-      return text.substr(at, end - at + 1);
+    const std::string_view mark = std::string_view(text).substr(at, end - at + 1);
+    const bool is_token = std::ranges::find(kTokenMarks, mark) != kTokenMarks.end();
+    if (!is_link && (with_tokens || !is_token) &&
+        is_placeholder(mark.substr(1, mark.size() - 2), open))
+      return std::string(mark);
   }
   return std::nullopt;
 }
@@ -121,11 +131,11 @@ std::optional<std::string> markdown_image(const std::string& text) {
   return std::nullopt;
 }
 
-std::optional<std::string> placeholder(const std::string& given) {
+std::optional<std::string> placeholder(const std::string& given, bool with_tokens) {
   const std::string text = without_code(given);
   if (text.find("<__media__>") != std::string::npos) return "<__media__>";
-  if (auto found = bracketed(text, '<', '>')) return found;
-  if (auto found = bracketed(text, '[', ']')) return found;
+  if (auto found = bracketed(text, '<', '>', with_tokens)) return found;
+  if (auto found = bracketed(text, '[', ']', with_tokens)) return found;
   return markdown_image(text);
 }
 
@@ -159,7 +169,18 @@ Written written_as(const std::string& text) {
 
 }  // namespace
 
-void look_for_marks(const Row& row, RowKeyCheck& check) {
+std::vector<std::string> token_marks(const Row& row) {
+  std::vector<std::string> found;
+  if (!row.images.empty()) return found;
+  std::string text = without_code(row.system.value_or(""));
+  for (const text::Turn& turn : row.turns) text += "\n" + without_code(turn.question);
+  for (const std::string_view mark : kTokenMarks) {
+    if (text.find(mark) != std::string::npos) found.emplace_back(mark);
+  }
+  return found;
+}
+
+void look_for_marks(const Row& row, RowKeyCheck& check, bool with_tokens) {
   bool all_quoted = true, any_answer = false;
   const auto look = [&](const std::string& text, const std::string& place, bool is_question) {
     if (text.empty()) return;
@@ -167,7 +188,7 @@ void look_for_marks(const Row& row, RowKeyCheck& check) {
     if (written == Written::kParts) check.json_text(text, place);
     all_quoted = all_quoted && written != Written::kPlain;
     if (!is_question || !row.images.empty()) return;
-    if (const auto found = placeholder(text)) check.image_mark(*found, place);
+    if (const auto found = placeholder(text, with_tokens)) check.image_mark(*found, place);
   };
   if (row.system) look(*row.system, row.where + ": system text", true);
   for (size_t i = 0; i < row.turns.size(); ++i) {

@@ -20,7 +20,7 @@ ReadRow read_row(std::string_view text, const std::string& where, int64_t index,
     read.row = parse_row(io::parse_json(text, where, kRowLimits), where, index, read.keys, rules);
     if (members != nullptr) read.keys.unordered = !take_members(read.row, *members);
     RowKeyCheck check(rules.count_unknown);
-    look_for_marks(read.row, check);
+    look_for_marks(read.row, check, /*with_tokens=*/rules.count_unknown);
     read.keys.unused.insert(check.unused().begin(), check.unused().end());
   } catch (const Error& error) {
     read.row = {.id = std::to_string(index), .where = where, .turns = {}, .images = {}};

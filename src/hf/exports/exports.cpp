@@ -46,6 +46,10 @@ class Exporter {
     untie(dir_, base_);
     check_exportable();
     AdapterTensors read = read_adapter(dir_, base_.config);
+    for (const auto& [name, copy] : read.base_copies) {
+      const ModelDir::Place& place = base_.tensors.at(name);
+      check_base_copy(copy, read_tensor(base_.files[place.file], base_.info(place)), name, dir_);
+    }
     full_ = std::move(read.full);
     updates_ = {.lora = dir_.lora, .tensors = std::move(read.lora)};
   }

@@ -100,8 +100,6 @@ void open_init(const recipe::Recipe& recipe, const std::vector<lora::LinearSite>
            "remove lora.init_from, or name such a folder");
   }
   hf::check_adapter_base(*model->init_from, model->dir);
-  check_init_adapter(*model->init_from, recipe, sites);
-  hf::warn_of_missing_layers(*model->init_from, model->dir.config);
   if (hf::unties(*model->init_from, model->dir.config)) {
     refuse(ErrorKind::kInput,
            "the adapter unties the LM head from the embedding, which lft trains as one",
@@ -112,6 +110,8 @@ void open_init(const recipe::Recipe& recipe, const std::vector<lora::LinearSite>
                shell_word(recipe.model.path) +
                " --out MODEL; then set model.path to MODEL and remove lora.init_from");
   }
+  check_init_adapter(*model->init_from, recipe, sites);
+  hf::warn_of_missing_layers(*model->init_from, model->dir.config);
   if (model->init_from->inference_mode && !model->init_from->parts)
     notices->push_back("the adapter says inference_mode: true; it is unfrozen for training");
 }

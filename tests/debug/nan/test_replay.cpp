@@ -110,6 +110,7 @@ class OverflownEvaluation {
             .at(0);
     poison(first);
     recipe.train.keep_best = "exact";
+    recipe.train.eval_every_steps = recipe.train.max_steps;
     return first;
   }
 

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "models/ops/core/parallel.h"
-#include "models/ops/core/shared_cores.h"
+#include "src/train/machine/shared_cores.h"
 
-namespace lft::ops {
+namespace lft::train {
 namespace {
 
 using std::chrono::milliseconds;
@@ -42,7 +42,7 @@ class BusyCores {
 };
 
 void region() {
-  parallel_for(1024, 1, [](int64_t begin, int64_t end) {
+  ops::parallel_for(1024, 1, [](int64_t begin, int64_t end) {
     volatile double sum = 0;
     for (int64_t i = begin; i < end; ++i) sum = sum + static_cast<double>(i);
   });
@@ -78,7 +78,7 @@ int run_case(const char* name, const char* policy) {
     setenv("OMP_NUM_THREADS", "2", 1);
     setenv(kChild, "1", 1);
     const std::string filter = std::string("--gtest_filter=SharedCores.") + name;
-    execl("/proc/self/exe", "test_models", filter.c_str(), nullptr);
+    execl("/proc/self/exe", "test_train", filter.c_str(), nullptr);
     _exit(127);
   }
   int status = 0;
@@ -117,4 +117,4 @@ TEST(SharedCores, TheUsersPolicyWins) {
 }
 
 }  // namespace
-}  // namespace lft::ops
+}  // namespace lft::train

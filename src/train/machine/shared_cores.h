@@ -2,7 +2,7 @@
 #pragma once
 #include <memory>
 
-namespace lft::ops {
+namespace lft::train {
 
 /// LibTorch's OpenMP runtime (libgomp) lets a thread spin for up to 20 ms before it sleeps, which
 /// is the fastest on an idle machine. Next to other programs the spinning thread uses up the core
@@ -32,4 +32,4 @@ class SharedCores {
   std::unique_ptr<Watch> watch_;
 };
 
-}  // namespace lft::ops
+}  // namespace lft::train

@@ -1,4 +1,4 @@
-#include "models/ops/core/shared_cores.h"
+#include "src/train/machine/shared_cores.h"
 
 #include <dirent.h>
 #include <omp.h>
@@ -21,11 +21,9 @@
 #include <string>
 #include <thread>
 
-namespace lft::ops {
+namespace lft::train {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLookEvery{50};
 constexpr double kCrowded = 0.2;  // of the time that a thread waits for a core
@@ -52,7 +50,7 @@ std::map<std::string, int64_t> waited_ns() {
 class Contention {
  public:
   double look() {
-    const Clock::time_point now = Clock::now();
+    const std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now();
     std::map<std::string, int64_t> waited = waited_ns();
     int64_t longest = 0;
     for (const auto& [thread, ns] : waited) {
@@ -67,7 +65,7 @@ class Contention {
 
  private:
   std::map<std::string, int64_t> waited_ = waited_ns();
-  Clock::time_point last_ = Clock::now();
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
 /// A thread that no signal interrupts: they belong to the thread that polls for them.
@@ -186,4 +184,4 @@ SharedCores::~SharedCores() {
 
 bool SharedCores::crowded() const { return watch_ != nullptr && watch_->crowded; }
 
-}  // namespace lft::ops
+}  // namespace lft::train
