@@ -100,7 +100,7 @@ def recipe_of(kind, compute, base_dtype, published, photographs, out):
             image_fit=FITS[kind],
             workers=1,
         ),
-        optim=dict(lr=5e-4, weight_decay=0.0, warmup_ratio=0.2),
+        optim=dict(lr=1e-3, weight_decay=0.0, warmup_ratio=0.0),
         precision=dict(compute=compute),
         train=dict(max_steps=STEPS, batch_size=2, grad_accum=2, seed=1),
     )
@@ -118,9 +118,9 @@ def test_photographs_are_learned(
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     if base_dtype == "fp32":
         said = lft("check", tmp_path / "recipe.yaml")
-        assert "warning" not in said.stdout + said.stderr
+        assert "looks odd" not in said.stdout + said.stderr
     said = lft("train", tmp_path / "recipe.yaml")
-    assert "warning" not in said.stdout + said.stderr
+    assert "looks odd" not in said.stdout + said.stderr
     logprobs = [line["logprobs"] for line in scored(kind)[1][: len(HELD_OUT)]]
     before = -sum(map(sum, logprobs)) / sum(map(len, logprobs))
     after = event_lines(tmp_path / "run", "eval")[-1]["loss"]

@@ -128,7 +128,7 @@ def mixed_texts():
         words = [chr(draw.randint(first, last)) for _ in range(60)] + draw.choices(pieces, k=20)
         draw.shuffle(words)
         texts.append(draw.choice(["", " "]).join(words))
-    long = ["a", " ", "\n", "7", "中", "ab ", "The picture ", "👩‍👩‍👧"]
+    long = ["a", " ", "中", "The picture "]
     return texts + [unit * (100_000 // len(unit.encode())) for unit in long]
 
 
