@@ -30,7 +30,7 @@ void check_square(const family::ProcessorFile& file, const char* key, int64_t si
 
 /// Whether the file's processor is SiglipImageProcessor; else it is CLIP's or LLaVA's.
 bool is_siglip(const nlohmann::json& file);
-/// Whether the file's processor brings an image to the square whatever its form is.
+/// Whether the file's processor makes a square of an image of any form.
 bool stretches(const nlohmann::json& file);
 
 /// What the file's processor normalises with where the file does not say.

@@ -20,7 +20,7 @@ std::shared_ptr<const family::ImageProcessor> native_processor(const VisionConfi
                                                                const family::ProcessorFile& file,
                                                                const family::ImageRules& rules);
 
-/// `file`, an object, with the rules' bounds in the place of its own, where the rules say any.
+/// `file`, an object, with the rules' bounds instead of its own, where the rules have any.
 nlohmann::json with_bounds(const VisionConfig& vision, const nlohmann::json& file,
                            const family::ImageRules& rules);
 

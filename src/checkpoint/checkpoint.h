@@ -42,7 +42,7 @@ struct CheckpointStatus {
 };
 
 /// Saves to `dir` (<output_dir>/checkpoints, made where missing) and then retires old steps, so
-/// that the newest `keep` >= 1 that verify stay, and step 0. The caller holds the run's lock.
+/// that the newest `keep` >= 1 that verify stay, and step 0. The caller has the run's lock.
 /// Temporary and retired folders that killed runs left are deleted first. A step that is there
 /// already stays until its successor is committed, and for good when it holds the same bytes. What
 /// a newer lft wrote is left alone, but for the step that is saved. kNumeric, with nothing written:
@@ -51,7 +51,7 @@ struct CheckpointStatus {
 /// or environment would not read back as they are.
 void save_checkpoint(const std::string& dir, const Checkpoint& checkpoint, int64_t keep);
 
-/// Deletes every step of `dir` but these, as saving retires old ones. The caller holds the run's
+/// Deletes every step of `dir` but these, as saving retires old ones. The caller has the run's
 /// lock.
 void retire_steps(const std::string& dir, const std::set<int64_t>& kept);
 

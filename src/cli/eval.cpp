@@ -48,7 +48,7 @@ void take_trained(const recipe::Recipe& recipe, InferOptions& infer) {
              recipe.model.path + " evaluates the base alone");
 }
 
-/// What --set says of a setting holds against what the adapter records.
+/// What --set says of a setting takes precedence over what the adapter records.
 family::InputSettings set_by_hand(const family::InputSettings& settings,
                                   const std::vector<std::string>& sets) {
   family::InputSettings asked;

@@ -47,7 +47,7 @@ class AnswerStream {
     std::fflush(stdout);
     return said_;
   }
-  /// An answer that ends with an error stays on a line of its own.
+  /// An answer that ends with an error stays on its own line.
   void break_off() {
     if (said_.empty()) return;
     std::fputc('\n', stdout);

@@ -107,13 +107,14 @@ Option add_infer_options(Command& command, InferOptions& options) {
                  "the model's, else drop)");
   command
       .option("--min-pixels", options.asked.min_pixels,
-              "native: a smaller image is scaled up to so many pixels; 0: the model's own number "
+              "native: a smaller image is scaled up to this many pixels; 0: the model's own number "
               "(default: the adapter's)")
       .range(0, 1 << 28);
   command
-      .option("--max-pixels", options.asked.max_pixels,
-              "native: a larger image is scaled down to so many pixels; 0: the model's own number "
-              "(default: the adapter's)")
+      .option(
+          "--max-pixels", options.asked.max_pixels,
+          "native: a larger image is scaled down to this many pixels; 0: the model's own number "
+          "(default: the adapter's)")
       .range(0, 1 << 28);
   command.option("--dtype", options.dtype,
                  "storage and compute: fp32, bf16 or fp16 (default: fp32 on a CPU; on a GPU bf16 "

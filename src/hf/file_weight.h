@@ -43,7 +43,7 @@ class FileWeight : public ops::CodedWeight {
   const std::shared_ptr<ReadBuffers> buffers_;
 };
 
-/// A weight in memory, in the place of one in a file.
+/// A weight in memory instead of in a file.
 class HeldWeight : public ops::CodedWeight {
  public:
   explicit HeldWeight(at::Tensor weight_oi);

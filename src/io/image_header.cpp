@@ -262,7 +262,7 @@ ImageHeader bmp_header(Bytes bytes, const std::string& where) {
   return header;
 }
 
-/// Of a file that is cut after `bytes` an entry of its directory, or the XMP beside it, may be
+/// Of a file that is cut after `bytes` an entry of its directory, or its XMP, may be
 /// missing.
 ImageHeader tiff_header(const ImageBytes& file, const std::string& where) {
   constexpr uint32_t kWidth = 256, kHeight = 257, kBits = 258, kXmp = 700;

@@ -109,7 +109,7 @@ void visit_data(Visitor& v, Section& d) {
           "what becomes of transparency: drop leaves the colours under it, as transformers does; "
           "white composites them on white, as vLLM does with RGBA images");
   v.field("min_pixels", d.min_pixels, {.low = 0, .high = 1 << 28},
-          "native: a smaller image is scaled up to so many pixels; 0: the model's own number");
+          "native: a smaller image is scaled up to this many pixels; 0: the model's own number");
   v.field("max_tokens", d.max_tokens, {.low = 1, .high = 1 << 24},
           "longest sample, image positions included; lowered to the model's positions");
   v.field("on_bad_sample", d.on_bad_sample, {.choices = {"error", "skip"}},

@@ -231,7 +231,7 @@ def test_a_tensor_of_4095_elements_keeps_float32(updates):
 
 def test_embeddings_keep_their_moments_in_32_bits(model_dir, images, rows_file, tmp_path):
     """As transformers' Trainer and PEFT's create_loraplus_optimizer register nn.Embedding with
-    bitsandbytes; an lm_head of its own is an nn.Linear and has 8 bits."""
+    bitsandbytes; an untied lm_head is an nn.Linear and has 8 bits."""
     base = model_dir("plain")
     recipe = make_recipe(
         CASES["cosine_clip_decay"] | dict(adapter=None),

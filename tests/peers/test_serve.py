@@ -409,7 +409,7 @@ def test_a_port_in_use_is_named(server, model_dir):
 
 def test_an_answer_that_is_not_finite_is_an_error(model_dir, images, tmp_path):
     """A token that overflows the first layer's MLP: a request with it ends with a 500 that says
-    so, as a whole and as a stream, with a temperature too; requests beside it are answered."""
+    so, as a whole and as a stream, with a temperature too; other requests are answered."""
     model = tmp_path / "model"
     shutil.copytree(model_dir("plain"), model)
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))

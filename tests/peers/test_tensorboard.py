@@ -41,7 +41,7 @@ def scalars(run, tag):
 
 
 def kill_after(recipe, run, steps, *more):
-    """kill -9 of a run that has written so many step lines."""
+    """kill -9 of a run that has written this many step lines."""
     command = [BINARY, "train", str(recipe), *more]
     process = subprocess.Popen(command, env=dict(os.environ, OMP_NUM_THREADS="1"))
     deadline = time.monotonic() + 120

@@ -120,7 +120,7 @@ class RowValues {
     return std::move(scalar).ValueUnsafe();
   }
 
-  /// What a run or a union holds in the place of a value of its own.
+  /// The value that a run or a union refers to.
   Json value_of(const arrow::Scalar& held) {
     const auto array = arrow::MakeArrayFromScalar(held, 1);
     if (!array.ok())

@@ -142,9 +142,9 @@ void RowKeyCheck::look(const io::Json& object, const std::vector<std::string>& u
 void RowKeyCheck::look_into(std::string_view text, const std::string& where) {
   for (const char* mark : kForeignMarks) {
     if (text.find(mark) == std::string_view::npos) continue;
-    count_or_refuse(std::string(mark) + " in a text",
-                    {kForeignMark, where, mark, kOnlyImage,
-                     "write out what it stands for, or take such rows out"});
+    count_or_refuse(
+        std::string(mark) + " in a text",
+        {kForeignMark, where, mark, kOnlyImage, "write out what it means, or remove such rows"});
   }
 }
 
@@ -160,7 +160,7 @@ void RowKeyCheck::json_text(const std::string& text, const std::string& where) {
   count_or_refuse("JSON texts in messages",
                   {"a message that is a JSON text, which would be trained on as it is", where,
                    quote_text(text, 80), "the text itself, or a list of parts",
-                   "write the value that the JSON text stands for (json.loads in Python)"});
+                   "write the value that the JSON text encodes (json.loads in Python)"});
 }
 
 void RowKeyCheck::count_or_refuse(const std::string& counted, const ErrorInfo& error) {

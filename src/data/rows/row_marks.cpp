@@ -10,7 +10,7 @@
 namespace lft::data {
 namespace {
 
-/// The letters of a placeholder between its brackets, whatever digits and marks are among them.
+/// The letters of a placeholder between its brackets, without digits and marks.
 const std::set<std::string>& placeholder_names() {
   static const std::set<std::string> kNames = {"image",
                                                "images",
@@ -71,7 +71,7 @@ std::string without_code(std::string text) {
   return text;
 }
 
-/// Whether `inner` stands between the brackets of a placeholder. HTML's <img> alone, which has no
+/// Whether `inner` is what the brackets of a placeholder enclose. HTML's <img> alone, which has no
 /// end, and lft's own <image> are none.
 bool is_placeholder(std::string_view inner, char open) {
   constexpr std::string_view kMarks = "|_-/!#: .";

@@ -26,7 +26,7 @@ struct HuntInput {
   int64_t recompute = 0;
   double loss_scale = 1;
   data::StepSamples samples = {};  // the same rows, to run one by one; may be empty
-  /// Above 0: the micro-batches are single rows of an evaluation of so many. They run as there,
+  /// Above 0: the micro-batches are single rows of an evaluation of this many. They run as there,
   /// without dropout and without a backward pass.
   int64_t evaluated = 0;
 };

@@ -39,7 +39,7 @@ struct Incident {
   double loss = NAN, loss_scale = 1;  // loss: NaN where it was not finite
   std::string reason;
   std::vector<Row> rows;
-  int64_t evaluated = 0;          // above 0: rows of data.eval, of so many that were evaluated
+  int64_t evaluated = 0;          // above 0: rows of data.eval, of this many that were evaluated
   io::Json identity;              // of what it ran on; null: an older lft wrote no such thing
   std::string trainables_sha256;  // empty, too
 };

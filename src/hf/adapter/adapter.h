@@ -68,7 +68,7 @@ void check_model_tokenizer(const std::string& model_path, const text::TokenizerP
 /// ties them: as in PEFT, an adapter changes only what it contains. kInput where the adapter asks
 /// for the tie and contains one of the two, or two that differ.
 bool unties(const AdapterDir& dir, const family::ModelConfig& base);
-/// Where the adapter unties the base, its head becomes a tensor of its own, read from the
+/// Where the adapter unties the base, its head becomes a separate tensor, read from the
 /// embedding's place. Returns whether it does. The base's fingerprint is another one then.
 bool untie(const AdapterDir& dir, ModelDir& base);
 

@@ -170,7 +170,7 @@ void check_base_copy(const at::Tensor& copy, const at::Tensor& base, const std::
   refuse(ErrorKind::kInput, "the adapter holds another base weight than the model",
          dir.path + ": " + name, "different numbers",
          "the model's own weight (PEFT stores it with save_embedding_layers and next to an adapter "
-         "on LM head or embedding, and would put it in the place of the base's)",
+         "on LM head or embedding, and would replace the base's with it)",
          "give the base model that the adapter was trained on");
 }
 

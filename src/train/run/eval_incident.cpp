@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kRows = 8;  // of those that are not finite: as many are in the folder
 
-/// Rows of data.eval, each a micro-batch of its own, with the ids drawn before an answer ended.
+/// Rows of data.eval, each its own micro-batch, with the ids drawn before an answer ended.
 io::Json row_list(const Run& run, const infer::EvalResult& result) {
   const data::Dataset& rows = *run.inputs.data.eval;
   io::Json list = io::Json::array();

@@ -22,7 +22,7 @@ void sort_suspicions(std::vector<Suspicion>& suspicions);
 /// Adds what says something new: nothing of a tensor that is named already, or whose layer or tower
 /// is, and nothing of several things ("A and B") of which one is.
 void add_unless_named(std::vector<Suspicion>& all, const std::vector<Suspicion>& more);
-/// The `next` of whatever may be damage and may be a property of a sound model.
+/// The `next` of a finding that may be damage or a property of a sound model.
 extern const char* const kCompare;
 /// What is said of weights that training has not changed.
 extern const char* const kLooksRandom;

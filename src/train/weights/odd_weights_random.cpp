@@ -6,7 +6,7 @@
 // is at most 3 after an initialisation, which is normal or uniform, and 14 in a matrix of SmolLM2
 // whose outliers would hide that its rows differ. A model whose every matrix looks so is one that
 // was not trained yet, which is no fault, and one that was trained little has some of both: only
-// beside weights that training has clearly shaped something random is a fault.
+// Next to weights that training has clearly shaped, something random is a fault.
 #include <algorithm>
 #include <cmath>
 

@@ -124,7 +124,7 @@ TEST_P(Rules, AnAbsentGradientKeepsWeightMomentsAndCount) {
   EXPECT_FALSE(same(state_of(optimizer.slots()[2]), other));
 }
 
-/// A group without decay is updated as one of a rule whose weight_decay is 0, beside groups that
+/// A group without decay is updated as one of a rule whose weight_decay is 0, next to groups that
 /// decay.
 TEST_P(Rules, AGroupMayBeLeftOutOfTheDecay) {
   const auto groups = [](bool decays) {
