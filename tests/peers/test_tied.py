@@ -14,6 +14,7 @@ from test_families import (  # noqa: F401, the fixtures
     FAMILY_ROWS,
     FamilyPeer,
     family_dir,
+    fit_of,
     make_recipe,
     template_of,
 )
@@ -126,7 +127,7 @@ def test_it_is_read_and_merged_as_peft_reads_it(
 ):
     base, adapter, merged = family_dir(name), tmp_path / "adapter", tmp_path / "merged"
     make(base, adapter, CASES[case])
-    write_notes(adapter, template_of(name), "pad" if name.startswith("llava") else "native")
+    write_notes(adapter, template_of(name), fit_of(name))
     peft = FamilyPeer(name, base, adapter)
     compare(peft, scores(name, base, images, tmp_path, "--adapter", adapter), images)
     done = lft("merge", "--model", base, "--adapter", adapter, "--out", merged)
@@ -217,7 +218,14 @@ def test_training_over_a_tied_base_refuses_a_head_of_its_own(
     assert "lft merge" in refused and "tie" in refused
     lft("merge", "--model", base, "--adapter", adapter, "--out", merged)
     path = make_recipe(
-        name, tmp_path / "next", merged, rows, images, lora=lora, train=dict(max_steps=1)
+        name,
+        tmp_path / "next",
+        merged,
+        rows,
+        images,
+        lora=lora,
+        train=dict(max_steps=1),
+        optim=dict(warmup_ratio=0),
     )
     lft("train", path)
 
