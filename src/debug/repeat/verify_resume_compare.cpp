@@ -94,13 +94,15 @@ Compared compare_states(io::Json whole, io::Json other) {
                        difference.empty() ? "it has more fields" : difference);
 }
 
-/// Every file that the adapter (or the whole model) consists of.
+/// Every file that the adapter (or the whole model) consists of, but for the README, which names
+/// the folder that it is in.
 void compare_products(const std::string& whole_dir, const std::string& other_dir,
                       std::vector<Compared>& list) {
   std::string product = "model";
   for (const char* other : {"adapter", "parts"})
     if (io::is_directory(whole_dir + "/" + other)) product = other;
   for (const std::string& file : io::list_dir(whole_dir + "/" + product)) {
+    if (file == "README.md") continue;
     const std::string name = product + "/" + file;
     Compared compared{name, sha256_file(whole_dir + "/" + name), {}, {}};
     if (io::path_exists(other_dir + "/" + name))

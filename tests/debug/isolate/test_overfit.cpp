@@ -158,7 +158,7 @@ TEST_F(OverfitTest, ATinyLearningRateIsNamedWithOneThatWorks) {
 
 TEST_F(OverfitTest, AHugeLearningRateIsNamedWhereTheThreeAreCleared) {
   Recipe recipe = adapters("out");
-  recipe.optim.lr = 1;
+  recipe.optim.lr = 10;  // at 1 the loss falls on some processors, as the products round there
   const OverfitReport report = go(recipe, {}, 60);
   EXPECT_EQ(guilty(report), std::vector<std::string>{"learning rate too high"}) << text();
 }
