@@ -102,8 +102,12 @@ class MemoryPrediction : public ::testing::Test {
 };
 
 TEST_F(MemoryPrediction, IsWithinATenthOfTheMeasuredPeak) {
+  // Without AVX-512, oneDNN multiplies BF16 by loops that take a hundred times as long.
+  const bool fast_bf16 = __builtin_cpu_supports("avx512bw") != 0;
+  std::vector<const char*> dtypes = {"fp32"};
+  if (fast_bf16) dtypes.push_back("bf16");
   std::map<std::string, double> peaks;
-  for (const char* dtype : {"fp32", "bf16"}) {
+  for (const char* dtype : dtypes) {
     for (const int64_t batch : {1, 4}) {
       const Json event = measured_of(dtype, batch);
       ASSERT_TRUE(event.contains("peak_bytes"));
@@ -116,7 +120,7 @@ TEST_F(MemoryPrediction, IsWithinATenthOfTheMeasuredPeak) {
   }
   // What is compared differs by much more than the tolerance.
   EXPECT_GT(peaks["fp324"], 1.5 * peaks["fp321"]);
-  EXPECT_GT(peaks["fp324"], 1.5 * peaks["bf164"]);
+  if (fast_bf16) EXPECT_GT(peaks["fp324"], 1.5 * peaks["bf164"]);
 }
 
 /// Every row shows one photograph, and the steps of a small model are short: workers are at work on
