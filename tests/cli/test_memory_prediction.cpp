@@ -2,6 +2,8 @@
 // million parameters.
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "cli/run_lft.h"
 #include "src/io/png_write.h"
 #include "support/llava.h"
