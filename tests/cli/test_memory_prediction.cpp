@@ -122,7 +122,9 @@ TEST_F(MemoryPrediction, IsWithinATenthOfTheMeasuredPeak) {
   }
   // What is compared differs by much more than the tolerance.
   EXPECT_GT(peaks["fp324"], 1.5 * peaks["fp321"]);
-  if (fast_bf16) EXPECT_GT(peaks["fp324"], 1.5 * peaks["bf164"]);
+  if (fast_bf16) {
+    EXPECT_GT(peaks["fp324"], 1.5 * peaks["bf164"]);
+  }
 }
 
 /// Every row shows one photograph, and the steps of a small model are short: workers are at work on
