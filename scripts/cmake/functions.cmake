@@ -44,5 +44,5 @@ function(lft_test folder)
   add_test(NAME ${folder}
            COMMAND ${name} --gtest_brief=1 $<$<BOOL:${A_FILTER}>:--gtest_filter=${A_FILTER}>
            COMMAND_EXPAND_LISTS)
-  set_tests_properties(${folder} PROPERTIES LABELS "cpu;${A_LABELS}" TIMEOUT 1200)
+  set_tests_properties(${folder} PROPERTIES LABELS "cpu;${A_LABELS}" TIMEOUT 1800)
 endfunction()
