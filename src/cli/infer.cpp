@@ -60,7 +60,7 @@ struct Choice {
 };
 
 /// Says in one line which settings are used and why: the template and the image fit in any case,
-/// others where somebody sets them.
+/// the others where they are set.
 family::InputSettings choose_settings(const InferOptions& options,
                                       const family::InputSettings& by_adapter,
                                       const family::InputSettings& by_model,

@@ -9,14 +9,6 @@
 namespace lft::infer {
 namespace {
 
-std::vector<int64_t> supervised_positions(const data::Sample& row) {
-  std::vector<int64_t> positions;
-  for (size_t i = 0; i < row.labels.size(); ++i) {
-    if (row.labels[i] != -100) positions.push_back(static_cast<int64_t>(i));
-  }
-  return positions;
-}
-
 /// Keeps the first output that is not finite; inner modules end before outer ones.
 class FirstBad : public CallObserver {
  public:
@@ -44,6 +36,14 @@ std::string name_of(at::ScalarType compute) {
 }
 
 }  // namespace
+
+std::vector<int64_t> supervised_positions(const data::Sample& row) {
+  std::vector<int64_t> positions;
+  for (size_t i = 0; i < row.labels.size(); ++i) {
+    if (row.labels[i] != -100) positions.push_back(static_cast<int64_t>(i));
+  }
+  return positions;
+}
 
 RowPlace place_in_row(const std::string& module, const std::vector<int64_t>& shape, int64_t index,
                       const data::Sample& row) {

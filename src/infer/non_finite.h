@@ -15,6 +15,9 @@
 
 namespace lft::infer {
 
+/// Where the row's labels are not -100, in order.
+std::vector<int64_t> supervised_positions(const data::Sample& row);
+
 /// Where in a row an output belongs; -1: unknown.
 struct RowPlace {
   int64_t position = -1;  // of the row's ids

@@ -184,7 +184,7 @@ ImageHeader jpeg_header(Bytes bytes, const std::string& where) {
       frame = data;
       many_scans = (marker & 3) == 2;
     }
-    if (marker == kApp1 && data.starts_with(kExif))  // a long one goes on in the next segment
+    if (marker == kApp1 && data.starts_with(kExif))  // a long one continues in the next segment
       exif += data.substr(exif.empty() ? 0 : kExif.size());
     if (marker == kApp1 && data.starts_with(kXmp)) xmp = data.substr(kXmp.size());
     at += std::max(length, 2u);

@@ -8,14 +8,6 @@
 namespace lft::train {
 namespace {
 
-std::vector<int64_t> supervised_positions(const data::Sample& sample) {
-  std::vector<int64_t> positions;
-  for (size_t i = 0; i < sample.labels.size(); ++i) {
-    if (sample.labels[i] != -100) positions.push_back(static_cast<int64_t>(i));
-  }
-  return positions;
-}
-
 class RowHunter {
  public:
   RowHunter(family::Model& model, const data::StepSamples& samples, const RowPasses& passes)
@@ -55,7 +47,7 @@ class RowHunter {
 
   /// The last of the fewest supervised tokens, from the first on, that are not finite together.
   int64_t first_bad_token(data::Sample sample, size_t micro_batch) const {
-    const std::vector<int64_t> positions = supervised_positions(sample);
+    const std::vector<int64_t> positions = infer::supervised_positions(sample);
     const std::vector<int64_t> labels = sample.labels;
     size_t good = 0, bad = positions.size();
     while (bad - good > 1) {
