@@ -41,6 +41,8 @@ class Family {
   virtual std::string oldest_transformers() const { return "4.52"; }
   /// What stands in a prompt for an image that transformers' processor is given.
   virtual std::string processor_mark() const { return "<image>"; }
+  /// The part of it that the processor replaces; what is around it a chat template writes.
+  virtual std::string placeholder() const { return processor_mark(); }
 
   virtual std::vector<TensorSpec> tensors(const ModelConfig& config) const = 0;
   /// The canonical name of a tensor in an HF file, in any spelling ("" for one to ignore:

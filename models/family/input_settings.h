@@ -13,10 +13,13 @@ namespace lft::family {
 /// An empty text and a number below 0 are not set. One more setting is a member here and its line
 /// in for_each_setting().
 struct InputSettings {
-  std::string template_name = {}, image_fit = {};    // names that the family knows
+  std::string template_name = {}, image_fit = {};    // auto, a named form or a file of Jinja;
+                                                     // a name that the family knows
   std::string special_tokens = {};                   // error, text or special
   std::string alpha = {};                            // drop or white
   int64_t min_pixels = kUnset, max_pixels = kUnset;  // 0: the processor's own
+  std::string template_args = {}, template_date = {};  // an object of JSON; "2024-07-26", which
+                                                       // strftime_now formats
   static constexpr int64_t kUnset = -1;
 };
 
@@ -24,6 +27,8 @@ struct InputSettings {
 template <class Visit>
 void for_each_setting(Visit&& visit) {
   visit("template", &InputSettings::template_name);
+  visit("template_args", &InputSettings::template_args);
+  visit("template_date", &InputSettings::template_date);
   visit("image_fit", &InputSettings::image_fit);
   visit("special_tokens_in_text", &InputSettings::special_tokens);
   visit("alpha", &InputSettings::alpha);

@@ -15,6 +15,7 @@ class QwenVlFamily : public family::Family {
   std::string transformers_class(const family::ModelConfig& config) const override;
   std::string oldest_transformers() const override;
   std::string processor_mark() const override;
+  std::string placeholder() const override { return "<|image_pad|>"; }
   std::vector<family::TensorSpec> tensors(const family::ModelConfig& config) const override;
   std::string canonical_name(const std::string& stored,
                              const family::ModelConfig& config) const override;

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <sstream>
 
 #include "kernels/common/error.h"
 #include "models/lora/inject.h"
@@ -19,6 +20,8 @@
 #include "src/hf/model_dir.h"
 #include "src/io/files.h"
 #include "src/io/run_folder.h"
+#include "src/recipe/recipe.h"
+#include "src/text/chat/template_files.h"
 #include "src/train/machine/device.h"
 #include "src/train/machine/precision.h"
 
@@ -65,8 +68,10 @@ family::InputSettings choose_settings(const InferOptions& options,
                                       const family::InputSettings& by_adapter,
                                       const family::InputSettings& by_model,
                                       const family::FamilyDefaults& defaults) {
-  const family::InputSettings own{
-      .template_name = defaults.template_name, .image_fit = defaults.image_fit, .alpha = "drop"};
+  const family::InputSettings own{.template_name = "auto",
+                                  .image_fit = defaults.image_fit,
+                                  .alpha = "drop",
+                                  .template_date = recipe::Recipe().data.template_date};
   family::InputSettings chosen;
   std::vector<std::string> said;
   family::for_each_setting([&](std::string name, auto member) {
@@ -84,11 +89,29 @@ family::InputSettings choose_settings(const InferOptions& options,
   return chosen;
 }
 
-void check_names(const InferOptions& options) {
-  const std::string& name = options.asked.template_name;
-  if (!name.empty() && !text::is_template(name)) {
-    refuse(ErrorKind::kUsage, "unknown template", "--template", name, join(text::template_names()));
+/// The first line in which two templates differ: "line 3 is "a", and "b" there".
+std::string first_difference(const std::string& own, const std::string& other) {
+  std::istringstream a(own), b(other);
+  for (int64_t line = 1;; ++line) {
+    std::string left, right;
+    const bool more_left = static_cast<bool>(std::getline(a, left)),
+               more_right = static_cast<bool>(std::getline(b, right));
+    if (!more_left && !more_right) return "they differ in how their lines end";
+    if (left != right || more_left != more_right)
+      return "its line " + std::to_string(line) + " is " + quote_text(left, 80) +
+             ", the adapter's " + quote_text(right, 80);
   }
+}
+
+/// An adapter is asked with its own template; how the checkpoint's differs is told.
+void tell_other_template(const hf::AdapterNotes& adapter, const std::string& model,
+                         const std::string& used) {
+  if (adapter.chat_template.empty() || used != adapter.input.template_name) return;
+  const auto own = text::find_template(model);
+  if (!own || own->text == adapter.chat_template) return;
+  notice("the checkpoint's chat template (" + own->where +
+         ") is not the adapter's, which is used: " +
+         first_difference(own->text, adapter.chat_template));
 }
 
 }  // namespace
@@ -99,7 +122,8 @@ Option add_infer_options(Command& command, InferOptions& options) {
   command.option("--adapter", options.adapter, "PEFT adapter directory, or a run's folder")
       .meaning(io::adapter_folder);
   command.option("--template", options.asked.template_name,
-                 "prompt template (default: the adapter's or the model's, else its family's)");
+                 "chat template: auto (the checkpoint's), a name or a file of Jinja (default: the "
+                 "adapter's or the model's, else auto)");
   command.option("--image-fit", options.asked.image_fit,
                  "pad, crop or native (default: the adapter's or the model's, else its family's)");
   command.option("--alpha", options.asked.alpha,
@@ -158,7 +182,6 @@ train::Precision infer_precision(const std::string& asked, const train::DeviceFa
 }
 
 InferModel load_infer_model(const InferOptions& options) {
-  check_names(options);
   InferModel out;
   out.device = train::default_device();
   if (options.model.empty()) {
@@ -188,6 +211,7 @@ InferModel load_infer_model(const InferOptions& options) {
   const family::InputSettings settings = choose_settings(
       options, adapter.notes.input, hf::read_model_notes(base.path).input,
       base.config.family->defaults(base.config, hf::image_processor_json(base.path)));
+  tell_other_template(adapter.notes, base.path, settings.template_name);
 
   out.tokenizer = text::Tokenizer::load(options.model);
   std::string lowered;

@@ -14,6 +14,7 @@
 #include "src/data/store/sample.h"
 #include "src/io/image.h"
 #include "src/io/json.h"
+#include "src/text/chat/chat_template.h"
 #include "src/text/tokenizer.h"
 
 namespace lft::data {
@@ -31,7 +32,8 @@ enum class SpecialTokensInText { kError, kText, kSpecial };
 /// How rows become samples. All numbers come from the model, never from processor defaults.
 struct EncodeOptions {
   family::ModelConfig config;
-  std::string template_name = "llava-v1", image_fit = "pad";
+  std::shared_ptr<const text::ChatTemplate> chat;
+  std::string image_fit = "pad";
   int64_t max_tokens = 2048;
   std::shared_ptr<const family::ImageProcessor> images;  // of the model and of image_fit
   std::string eos = "</s>";
@@ -48,8 +50,8 @@ struct EncodeOptions {
   std::shared_ptr<ReadingBudget> reading = {};  // of who decodes images; null: without limit
 };
 
-/// Reads mean/std (preprocessor_config.json or processor_config.json) and eos
-/// (tokenizer_config.json); lowers max_tokens to the model's positions and then sets *notice.
+/// Reads mean/std (preprocessor_config.json or processor_config.json), eos
+/// (tokenizer_config.json) and the chat template (chat_choice.h); lowers max_tokens to the model's positions and then sets *notice.
 EncodeOptions encode_options(const std::string& model_dir, const family::ModelConfig& config,
                              const text::Tokenizer& tokenizer, const EncodeRules& rules,
                              std::string* notice);

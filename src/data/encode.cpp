@@ -34,18 +34,28 @@ int64_t total_runs(const std::vector<family::ImagePlan>& images) {
   return runs;
 }
 
-/// The text with what its image marks expand to in their places; the spans move along.
-void write_out_images(text::Rendered& rendered, const std::vector<family::ImagePlan>& images) {
-  size_t from = 0;
-  for (const family::ImagePlan& image : images) {
-    const size_t at = rendered.text.find(kImageMark, from);
-    rendered.text.replace(at, kImageMark.size(), image.text);
-    from = at + image.text.size();
+/// What the model's processor makes of an image, in the place of its placeholder: without the
+/// tokens around it where the template writes them itself.
+std::string written_out(const family::ImagePlan& image, const EncodeOptions& options) {
+  if (!options.chat->bare_placeholders()) return image.text;
+  const family::Family& family = *options.config.family;
+  const std::string mark = family.processor_mark(), inner = family.placeholder();
+  const size_t before = mark.find(inner);
+  return image.text.substr(before, image.text.size() - (mark.size() - inner.size()));
+}
+
+/// The text with its images written out; the spans move along.
+void write_out_images(text::Rendered& rendered, const std::vector<family::ImagePlan>& images,
+                      const EncodeOptions& options) {
+  for (size_t i = images.size(); i-- > 0;) {
+    const auto [at, end] = rendered.images.at(i);
+    const std::string text = written_out(images[i], options);
+    rendered.text.replace(at, end - at, text);
     for (std::vector<text::Rendered::Span>* spans :
          {&rendered.supervised, &rendered.masked, &rendered.given}) {
       for (text::Rendered::Span& span : *spans) {
-        for (size_t* end : {&span.begin, &span.end})
-          if (*end > at) *end += image.text.size() - kImageMark.size();
+        for (size_t* edge : {&span.begin, &span.end})
+          if (*edge > at) *edge += text.size() - (end - at);
       }
     }
   }
@@ -94,19 +104,26 @@ void check_token_marks(const Row& row, const text::Tokenizer& tokenizer,
   }
 }
 
+/// Without what the tokenizer puts around a text: the template wrote its BOS itself, as
+/// transformers' processors look for.
+void drop_put_in(std::vector<text::Token>& tokens) {
+  std::erase_if(tokens, [](const text::Token& token) { return token.begin == token.end; });
+}
+
 /// Tokens of a rendered row, each with an embedding row; one image token for each run.
 EncodedText tokenize(const Row& row, text::Rendered rendered,
                      const std::vector<family::ImagePlan>& images, const text::Tokenizer& tokenizer,
                      const EncodeOptions& options) {
   check_token_marks(row, tokenizer, options);
   EncodedText text{.rendered = std::move(rendered), .tokens = {}, .supervised = {}};
-  write_out_images(text.rendered, images);
+  write_out_images(text.rendered, images, options);
   if (options.special_tokens == SpecialTokensInText::kText) {
     text.tokens = tokenizer.encode_with_plain(text.rendered.text, ranges_of(text.rendered.given));
   } else {
     text.tokens = tokenizer.encode(text.rendered.text);
     look_for_special(row, tokenizer, options, text);
   }
+  if (text.rendered.has_bos) drop_put_in(text.tokens);
   text.supervised = text::supervised_mask(text.tokens, text.rendered.supervised);
   int64_t image_tokens = 0;
   for (const text::Token& token : text.tokens) {
@@ -123,6 +140,17 @@ EncodedText tokenize(const Row& row, text::Rendered rendered,
                "use the tokenizer that belongs to the model");
   }
   return text;
+}
+
+/// An error of the template names the row, and the template's place next to it.
+text::Rendered render_row(const Row& row, const EncodeOptions& options, bool generate) {
+  try {
+    return options.chat->render(row.conversation, generate);
+  } catch (const Error& error) {
+    ErrorInfo info = error.info();
+    info.where = row_place(row) + (info.where.empty() ? "" : ": " + info.where);
+    throw Error(error.kind(), info);
+  }
 }
 
 /// What the model sees of the file that `open` gives; an error of either names the row.
@@ -160,15 +188,16 @@ void throw_image_error(const Row& row, const Error& error, const std::string& ne
 void check_marks(const Row& row) {
   const auto images = static_cast<int64_t>(row.images.size());
   int64_t marks = 0;
-  for (const text::Turn& turn : row.turns) {
-    marks += count_marks(turn.question);
-    if (count_marks(turn.answer) > 0)
-      refuse_row(row, "<image> in an answer", quote_text(turn.answer, 80),
-                 "images in questions only", kMendRow);
+  for (const text::Message& message : row.messages()) {
+    const int64_t here = count_marks(message.text);
+    if (message.role == "user")
+      marks += here;
+    else if (here > 0)
+      refuse_row(row,
+                 message.role == "assistant" ? "<image> in an answer"
+                                             : "<image> in a " + message.role + " text",
+                 quote_text(message.text, 80), "images in questions only", kMendRow);
   }
-  if (row.system && count_marks(*row.system) > 0)
-    refuse_row(row, "<image> in a system text", quote_text(*row.system, 80),
-               "images in questions only", kMendRow);
   if (marks == images) return;
   const std::string next =
       marks == 0
@@ -177,19 +206,6 @@ void check_marks(const Row& row) {
   refuse_row(row, "<image> marks and images differ in number",
              std::to_string(marks) + " marks, " + std::to_string(images) + " images",
              "as many marks as images", next);
-}
-
-void check_system(const Row& row, const EncodeOptions& options) {
-  if (!row.system || is_blank_text(*row.system) || text::takes_system(options.template_name))
-    return;
-  std::vector<std::string> others;
-  for (const std::string& name : text::template_names()) {
-    if (text::takes_system(name)) others.push_back(name);
-  }
-  refuse_row(row, "a system text, for which the template has no place",
-             quote_text(*row.system, 80) + ", template " + options.template_name,
-             "one of the templates " + join(others),
-             "set data.template to one of them, or put the text in front of the first question");
 }
 
 std::vector<family::ImagePlan> plans_of(const std::vector<PixelImage>& images,
@@ -228,10 +244,7 @@ std::vector<family::ImagePlan> plan_images(const Row& row, const std::string& im
 
 EncodedText encode_text(const Row& row, const std::vector<family::ImagePlan>& images,
                         const text::Tokenizer& tokenizer, const EncodeOptions& options) {
-  check_system(row, options);
-  return tokenize(row,
-                  text::render(options.template_name, row.turns, options.eos, false, row.system),
-                  images, tokenizer, options);
+  return tokenize(row, render_row(row, options, /*generate=*/false), images, tokenizer, options);
 }
 
 Sample expand_images(const EncodedText& text, const Row& row,
@@ -301,9 +314,7 @@ Sample encode_row(const Row& row, const std::string& image_root, const text::Tok
 Sample encode_prompt(const Row& prompt, const text::Tokenizer& tokenizer,
                      const EncodeOptions& options) {
   check_marks(prompt);
-  check_system(prompt, options);
-  text::Rendered rendered = text::render(options.template_name, prompt.turns, options.eos,
-                                         /*generate=*/true, prompt.system);
+  text::Rendered rendered = render_row(prompt, options, /*generate=*/true);
   const std::vector<family::ImagePlan> images = plan_images(prompt, "", options);
   Sample sample = expand_images(tokenize(prompt, std::move(rendered), images, tokenizer, options),
                                 prompt, images, options);

@@ -7,7 +7,7 @@
 #include "kernels/common/error.h"
 #include "src/data/dataset.h"
 #include "src/data/rows/row_reader.h"
-#include "src/text/chat_template.h"
+#include "src/text/chat/chat_template.h"
 
 namespace lft::data {
 
@@ -23,8 +23,6 @@ constexpr char kMendImage[] =
 
 /// As many <image> marks in the questions as images, and none elsewhere; else kInput.
 void check_marks(const Row& row);
-/// kInput where the row has a system text and the template no place for it.
-void check_system(const Row& row, const EncodeOptions& options);
 
 /// What each image of a row becomes, in order. Where not all become the same, the headers of the
 /// files are read; errors of them name the row.

@@ -3,10 +3,10 @@
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/base/text.h"
+#include "src/data/chat_choice.h"
 #include "src/data/dataset.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
-#include "src/text/chat_template.h"
 #include "src/text/tokenizer_parts.h"
 
 namespace lft::data {
@@ -29,7 +29,7 @@ io::Json image_processor(const std::string& model_dir, std::string* where) {
 }
 
 std::string end_token(const std::string& model_dir, const family::ModelConfig& config,
-                      const text::Tokenizer& tokenizer, const std::string& template_name) {
+                      const text::Tokenizer& tokenizer) {
   const std::string path = model_dir + "/tokenizer_config.json";
   std::string eos;
   if (io::path_exists(path)) {
@@ -39,13 +39,12 @@ std::string end_token(const std::string& model_dir, const family::ModelConfig& c
     if (token.is_object() && token.contains("content") && token["content"].is_string())
       eos = token["content"].get<std::string>();
   }
-  if (const std::string own = text::template_end(template_name); !own.empty()) eos = own;
   if (eos.empty() && !config.eos_tokens.empty() && config.eos_tokens[0] < tokenizer.vocab_size())
     eos = tokenizer.token_of(config.eos_tokens[0]);
   if (eos.empty() || tokenizer.id_of(eos) < 0) {
     refuse(ErrorKind::kInput, "the tokenizer has no end token", path,
            eos.empty() ? "no eos_token" : quote_text(eos),
-           "eos_token, or what data.template ends an answer with, a token of the vocabulary",
+           "eos_token, a token of the vocabulary",
            kItsOwnFile);
   }
   return eos;
@@ -70,11 +69,6 @@ void check_tokenizer(const std::string& model_dir, const family::ModelConfig& co
 }
 
 void check_names(const EncodeRules& rules) {
-  const std::string& name = rules.settings.template_name;
-  if (!text::is_template(name)) {
-    refuse(ErrorKind::kUsage, "unknown template", "data.template", quote_text(name),
-           join(text::template_names()));
-  }
   const std::string& alpha = rules.settings.alpha;
   if (!alpha.empty() && alpha != "drop" && alpha != kAlphaWhite)
     refuse(ErrorKind::kUsage, "unknown treatment of transparency", "data.alpha", quote_text(alpha),
@@ -95,7 +89,6 @@ EncodeOptions encode_options(const std::string& model_dir, const family::ModelCo
   check_names(rules);
   EncodeOptions options;
   options.config = config;
-  options.template_name = rules.settings.template_name;
   options.image_fit = rules.settings.image_fit;
   options.special_tokens = special_tokens(rules.settings.special_tokens);
   if (rules.settings.alpha == kAlphaWhite) options.image_limits.alpha = io::Alpha::kWhite;
@@ -110,7 +103,9 @@ EncodeOptions encode_options(const std::string& model_dir, const family::ModelCo
       config.family->image_processor(config, {.json = numbers, .where = where, .folder = model_dir},
                                      family::image_rules(rules.settings), &notices);
   check_tokenizer(model_dir, config, tokenizer, options.images->token());
-  options.eos = end_token(model_dir, config, tokenizer, options.template_name);
+  options.chat = choose_chat(model_dir, config, tokenizer, rules.settings,
+                             end_token(model_dir, config, tokenizer), notices);
+  options.eos = options.chat->end();
   options.config.eos_tokens.push_back(
       tokenizer.id_of(options.eos));  // what a model is taught to end with ends its answers
   options.tokenizer_parts = text::tokenizer_parts(tokenizer);

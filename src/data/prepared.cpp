@@ -11,7 +11,6 @@
 #include "src/data/store/record_file.h"
 #include "src/data/store/stored_sample.h"
 #include "src/io/files.h"
-#include "src/text/chat_template.h"
 
 namespace lft::data {
 namespace {
@@ -169,8 +168,8 @@ void refuse_bad_row(const Row& row, const std::string& reason) {
 }
 
 io::Json sample_rules(const EncodeOptions& options) {
-  io::Json made = {{"template", options.template_name},
-                   {"template_hash", text::template_hash(options.template_name)},
+  io::Json made = {{"template", options.chat->bare_placeholders() ? "jinja" : options.chat->name()},
+                   {"template_hash", options.chat->hash()},
                    {"max_tokens", options.max_tokens},
                    {"tokenizer", options.tokenizer_fingerprint},
                    {"eos", options.eos},

@@ -54,9 +54,10 @@ void score_batch(const Evaluation& of, const std::vector<data::Sample>& samples,
 /// The turn whose answer prompt_of() cuts off. Every answer that is learnt is a run of supervised
 /// tokens, and truncation takes from the end; where it left no answer, the first turn.
 text::Turn last_turn(const data::Sample& sample, const data::Row& row) {
+  const std::vector<text::Turn> all = row.turns();
   std::vector<text::Turn> turns;
-  std::ranges::copy_if(row.turns, std::back_inserter(turns), &text::Turn::learnt);
-  if (turns.empty()) return row.turns.empty() ? text::Turn{} : row.turns.front();
+  std::ranges::copy_if(all, std::back_inserter(turns), &text::Turn::learnt);
+  if (turns.empty()) return all.empty() ? text::Turn{} : all.front();
   size_t runs = 0;
   for (size_t i = 0; i < sample.labels.size(); ++i)
     runs += sample.labels[i] != -100 && (i == 0 || sample.labels[i - 1] == -100);
@@ -157,7 +158,8 @@ std::vector<EvalRecord> records_of(const Evaluation& of, const std::vector<data:
     records[i].supervised = samples[i].supervised();
     if (!of.encode.open_questions) continue;
     const data::Row row = of.dataset.row(indices[i]);
-    records[i].open = !row.turns.empty() && row.turns.back().answer.empty();
+    const std::vector<text::Turn> turns = row.turns();
+    records[i].open = !turns.empty() && turns.back().answer.empty();
   }
   return records;
 }

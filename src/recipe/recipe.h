@@ -44,6 +44,12 @@ struct TrainData {
 template <class T>
 using ByPattern = std::vector<std::pair<std::string, T>>;
 
+/// A mapping of any values, as the text of a JSON object; empty: none.
+struct Mapping {
+  std::string json;
+  bool operator==(const Mapping&) const = default;
+};
+
 struct Recipe {
   int64_t version = 1;
   std::string output_dir;
@@ -66,7 +72,9 @@ struct Recipe {
     TrainData train;
     std::string eval, image_root, chat_template = "auto", image_fit = "auto", alpha = "drop",
                                   on_bad_sample = "error", unknown_keys = "error",
-                                  special_tokens_in_text = "error";
+                                  special_tokens_in_text = "error",
+                                  template_date = "2024-07-26";
+    Mapping template_args;
     int64_t max_tokens = 2048, workers = 4;
     double eval_share = 0;  // 0: what data.eval names
     int64_t max_bad = 10, min_pixels = 0, max_pixels = 64'000'000, max_side = 65535;

@@ -60,6 +60,7 @@ std::string value_text(const TrainData& value) {
   }
   return "[" + text + "]";
 }
+std::string value_text(const Mapping& value) { return value.json.empty() ? "{}" : value.json; }
 std::string value_text(const std::array<double, 2>& value) {
   return "[" + value_text(value[0]) + ", " + value_text(value[1]) + "]";
 }
@@ -95,6 +96,7 @@ const char* type_text(const std::string&) { return "text"; }
 const char* type_text(const TrainData&) { return "text, or list of {path, image_root, weight}"; }
 const char* type_text(const std::vector<std::string>&) { return "list of text"; }
 const char* type_text(const std::array<double, 2>&) { return "two numbers"; }
+const char* type_text(const Mapping&) { return "a mapping"; }
 const char* type_text(const ByPattern<int64_t>&) { return "whole numbers by pattern"; }
 const char* type_text(const ByPattern<double>&) { return "numbers by pattern"; }
 

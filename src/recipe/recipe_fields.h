@@ -97,9 +97,15 @@ void visit_data(Visitor& v, Section& d) {
   v.field("max_side", d.max_side, {.low = 1, .high = 65535},
           "an image with a longer side is a bad sample, not decoded");
   v.field("template", d.chat_template,
-          {.choices = {"auto", "llava-v1", "llava-hf", "plain", "chatml", "qwen3-vl", "mistral",
-                       "smolvlm", "gemma"}},
-          "how turns become text; auto: what the model's family is asked with");
+          {.not_empty = true},
+          "how messages become text; auto: the chat template that comes with the checkpoint, else "
+          "its family's own; a file of Jinja; or llava-v1, llava-hf, plain, chatml, qwen3-vl, "
+          "mistral, smolvlm, gemma");
+  v.field("template_args", d.template_args, {},
+          "more variables for the chat template, as {enable_thinking: false}");
+  v.field("template_date", d.template_date, {.not_empty = true},
+          "the day that the chat template's strftime_now takes for today, in quotes: a run does "
+          "not depend on the day of its start");
   v.field("image_fit", d.image_fit, {.choices = {"auto", "pad", "crop", "native"}},
           "pad to a square (as LLaVA-1.5 was trained), crop (as its HF processor does), or native: "
           "as the model's own processor does; a LLaVA whose processor stretches images (SigLIP's; "

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <climits>
 #include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "src/base/errors.h"
 #include "src/base/text.h"
@@ -79,6 +81,41 @@ std::string map_text(const YamlNode& map) {
   for (const YamlEntry& entry : map.entries)
     parts.push_back(escape_text(entry.key, 40) + ": " + found_text(entry.value));
   return "{" + join(parts, ", ", 8) + "}";
+}
+
+/// The value that YAML means; nothing where a key comes twice.
+std::optional<nlohmann::ordered_json> json_of(const YamlNode& node) {
+  nlohmann::ordered_json json;
+  switch (node.kind) {
+    case YamlNode::Kind::kNull:
+      return json;
+    case YamlNode::Kind::kList:
+      json = nlohmann::ordered_json::array();
+      for (const YamlNode& item : node.items) {
+        const auto value = json_of(item);
+        if (!value) return std::nullopt;
+        json.push_back(*value);
+      }
+      return json;
+    case YamlNode::Kind::kMap:
+      json = nlohmann::ordered_json::object();
+      for (const YamlEntry& entry : node.entries) {
+        const auto value = json_of(entry.value);
+        if (!value || json.contains(entry.key)) return std::nullopt;
+        json[entry.key] = *value;
+      }
+      return json;
+    case YamlNode::Kind::kScalar:
+      break;
+  }
+  int64_t whole = 0;
+  double number = 0;
+  if (node.quoted) return node.text;
+  if (node.text == "true" || node.text == "false") return node.text == "true";
+  if (parse_plain_int(node.text, &whole)) return whole;
+  if (parse_plain_double(node.text, &number)) return number;
+  if (is_plain_non_text(node.text)) return std::nullopt;
+  return node.text;
 }
 
 }  // namespace
@@ -308,6 +345,15 @@ bool StrictReader::parse(const YamlNode& node, const FieldRule& rule, std::array
   return parse(node.items[0], rule, &(*out)[0]) && parse(node.items[1], rule, &(*out)[1]);
 }
 
+bool StrictReader::parse(const YamlNode& node, const FieldRule&, Mapping* out) {
+  out->json.clear();
+  if (node.kind != YamlNode::Kind::kMap) return false;
+  if (node.entries.empty()) return true;
+  const std::optional<nlohmann::ordered_json> value = json_of(node);
+  if (value) out->json = value->dump();
+  return value.has_value();
+}
+
 std::string StrictReader::expected(int64_t, const FieldRule& rule) {
   return "a whole number " + rule_text(rule, true);
 }
@@ -334,6 +380,10 @@ std::string StrictReader::expected(const std::vector<std::string>&, const FieldR
 }
 std::string StrictReader::expected(const std::array<double, 2>&, const FieldRule& rule) {
   return "two numbers, as [a, b], each " + rule_text(rule, false);
+}
+
+std::string StrictReader::expected(const Mapping&, const FieldRule&) {
+  return "a mapping of names, each once, to values";
 }
 
 std::string StrictReader::expected(const ByPattern<int64_t>&, const FieldRule& rule) {

@@ -97,6 +97,7 @@ class StrictReader {
   static bool parse(const YamlNode& node, const FieldRule& rule, TrainData* out);
   static bool parse(const YamlNode& node, const FieldRule& rule, std::vector<std::string>* out);
   static bool parse(const YamlNode& node, const FieldRule& rule, std::array<double, 2>* out);
+  static bool parse(const YamlNode& node, const FieldRule& rule, Mapping* out);
   template <class T>
   static bool parse(const YamlNode& node, const FieldRule& rule, ByPattern<T>* out);
   static std::string expected(int64_t, const FieldRule& rule);
@@ -107,6 +108,7 @@ class StrictReader {
   static std::string expected(const TrainData&, const FieldRule& rule);
   static std::string expected(const std::vector<std::string>&, const FieldRule& rule);
   static std::string expected(const std::array<double, 2>&, const FieldRule& rule);
+  static std::string expected(const Mapping&, const FieldRule& rule);
   static std::string expected(const ByPattern<int64_t>&, const FieldRule& rule);
   static std::string expected(const ByPattern<double>&, const FieldRule& rule);
 

@@ -14,6 +14,7 @@ std::string value_text(int64_t value);
 std::string value_text(double value);
 std::string value_text(bool value);
 std::string value_text(const Shuffle& value);
+std::string value_text(const Mapping& value);
 std::string value_text(const std::string& value);
 std::string value_text(const TrainData& value);
 std::string value_text(const std::array<double, 2>& value);

@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "src/text/chat_template.h"
+#include "src/text/chat/chat_template.h"
 #include "src/text/tokenizer.h"
 
 namespace lft::text {

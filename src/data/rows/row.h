@@ -2,11 +2,10 @@
 #pragma once
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "src/text/chat_template.h"
+#include "src/text/chat/conversation.h"
 
 namespace lft::data {
 
@@ -22,11 +21,13 @@ struct RowImage {
 struct Row {
   std::string id;
   std::string where;  // file:line or file[index], for messages
-  std::vector<text::Turn> turns;
-  std::vector<std::string> images;         // names under image_root, or of `inside`
-  std::optional<std::string> system = {};  // of the row itself; not set: the template's
-  std::vector<std::string> answers = {};   // that are right, too, where the row lists them
-  std::vector<RowImage> inside = {};       // not of a row that was read from prepared data
+  text::Conversation conversation;  // without a system message: the template's own system text
+  std::vector<std::string> images;  // names under image_root, or of `inside`
+  std::vector<std::string> answers = {};  // that are right, too, where the row lists them
+  std::vector<RowImage> inside = {};      // not of a row that was read from prepared data
+
+  const std::vector<text::Message>& messages() const { return conversation.messages; }
+  std::vector<text::Turn> turns() const { return text::turns_of(conversation.messages); }
 };
 
 }  // namespace lft::data

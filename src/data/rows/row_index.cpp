@@ -12,7 +12,7 @@
 namespace lft::data {
 namespace {
 
-constexpr char kKind[] = "rows 2";
+constexpr char kKind[] = "rows 3";
 constexpr io::JsonLimits kStoredLimits{.max_bytes = 1ull << 30, .max_depth = 8};
 
 io::Json stored_error(const Error& error) {
@@ -168,7 +168,7 @@ int64_t RowIndex::place_of(int64_t index) const {
 Row RowIndex::row(int64_t index) const {
   const std::string where = row_where(shown_, form_, place_of(index));
   if (bad_.contains(index))
-    return {.id = std::to_string(index), .where = where, .turns = {}, .images = {}};
+    return {.id = std::to_string(index), .where = where, .conversation = {}, .images = {}};
   const auto i = static_cast<size_t>(index);
   RowText raw;
   try {

@@ -21,7 +21,8 @@ struct ForeignKey {
 };
 constexpr const char *kStill = "lft reads still images: write single frames as images",
                      *kNoSound = "lft reads texts and images: take such rows out",
-                     *kNoTools = "the templates have no place for tools: take such rows out",
+                     *kNoTools =
+                    "OpenAI's \"tools\" and \"tool_calls\" are read: write them in that form",
                      *kNoPreference = "lft trains on answers, not on preferences: take it out",
                      *kWhole = "an answer is learnt or not: write \"loss\": true or false on it";
 constexpr ForeignKey kForeign[] = {
@@ -30,9 +31,7 @@ constexpr ForeignKey kForeign[] = {
     {"audio", kNoSound, true},
     {"audios", kNoSound, true},
     {"objects", "lft fills no boxes into texts: write the coordinates where <bbox> stands", true},
-    {"tools", kNoTools},
     {"functions", kNoTools},
-    {"tool_calls", kNoTools},
     {"function_call", kNoTools},
     {"chosen", kNoPreference},
     {"rejected", kNoPreference},

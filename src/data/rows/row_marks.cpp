@@ -172,8 +172,10 @@ Written written_as(const std::string& text) {
 std::vector<std::string> token_marks(const Row& row) {
   std::vector<std::string> found;
   if (!row.images.empty()) return found;
-  std::string text = without_code(row.system.value_or(""));
-  for (const text::Turn& turn : row.turns) text += "\n" + without_code(turn.question);
+  std::string text;
+  for (const text::Message& message : row.messages()) {
+    if (message.role != "assistant") text += "\n" + without_code(message.text);
+  }
   for (const std::string_view mark : kTokenMarks) {
     if (text.find(mark) != std::string::npos) found.emplace_back(mark);
   }
@@ -190,14 +192,16 @@ void look_for_marks(const Row& row, RowKeyCheck& check, bool with_tokens) {
     if (!is_question || !row.images.empty()) return;
     if (const auto found = placeholder(text, with_tokens)) check.image_mark(*found, place);
   };
-  if (row.system) look(*row.system, row.where + ": system text", true);
-  for (size_t i = 0; i < row.turns.size(); ++i) {
+  if (const std::string* system = text::system_of(row.messages()))
+    look(*system, row.where + ": system text", true);
+  const std::vector<text::Turn> turns = row.turns();
+  for (size_t i = 0; i < turns.size(); ++i) {
     const std::string number = std::to_string(i + 1);
-    look(row.turns[i].question, row.where + ": question " + number, true);
-    look(row.turns[i].answer, row.where + ": answer " + number, false);
-    any_answer = any_answer || !row.turns[i].answer.empty();
+    look(turns[i].question, row.where + ": question " + number, true);
+    look(turns[i].answer, row.where + ": answer " + number, false);
+    any_answer = any_answer || !turns[i].answer.empty();
   }
-  if (all_quoted && any_answer) check.json_text(row.turns[0].question, row.where + ": question 1");
+  if (all_quoted && any_answer) check.json_text(turns[0].question, row.where + ": question 1");
 }
 
 }  // namespace lft::data

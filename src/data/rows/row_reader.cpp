@@ -13,17 +13,22 @@ namespace lft::data {
 
 ReadRow read_row(std::string_view text, const std::string& where, int64_t index,
                  const RowRules& rules, const std::vector<RowImage>* members) {
-  ReadRow read{.row = {.id = std::to_string(index), .where = where, .turns = {}, .images = {}},
+  ReadRow read{.row = {.id = std::to_string(index), .where = where, .conversation = {}, .images = {}},
                .keys = {},
                .bad = {}};
   try {
-    read.row = parse_row(io::parse_json(text, where, kRowLimits), where, index, read.keys, rules);
+    const io::Json json = io::parse_json(text, where, kRowLimits);
+    std::optional<nlohmann::ordered_json> ordered;
+    if (text.find("\"tool") != std::string_view::npos)
+      ordered = nlohmann::ordered_json::parse(text);
+    read.row =
+        parse_row(json, where, index, read.keys, rules, ordered ? &ordered.value() : nullptr);
     if (members != nullptr) read.keys.unordered = !take_members(read.row, *members);
     RowKeyCheck check(rules.count_unknown);
     look_for_marks(read.row, check, /*with_tokens=*/rules.count_unknown);
     read.keys.unused.insert(check.unused().begin(), check.unused().end());
   } catch (const Error& error) {
-    read.row = {.id = std::to_string(index), .where = where, .turns = {}, .images = {}};
+    read.row = {.id = std::to_string(index), .where = where, .conversation = {}, .images = {}};
     read.bad = error;
   }
   return read;
@@ -93,17 +98,57 @@ RowFile read_row_file(const std::string& path, bool keep_bad, bool count_unknown
 
 std::vector<Row> read_rows(const std::string& path) { return read_row_file(path, false).rows; }
 
+namespace {
+
+/// Its role and text, and the other fields by name where it has them.
+io::Json message_to_json(const text::Message& message) {
+  io::Json json = {message.role, message.text};
+  io::Json more = io::Json::object();
+  const auto add = [&](const char* key, const std::string& value) {
+    if (!value.empty()) more[key] = value;
+  };
+  if (!message.learnt) more["learnt"] = false;
+  add("reasoning", message.reasoning);
+  add("reasoning_key", message.reasoning_key);
+  add("tool_calls", message.tool_calls);
+  add("tool_call_id", message.tool_call_id);
+  add("name", message.name);
+  if (!more.empty()) json.push_back(std::move(more));
+  return json;
+}
+
+text::Message message_from_json(const io::Json& json) {
+  const io::Json more = json.size() > 2 ? json.at(2) : io::Json::object();
+  return {.role = json.at(0).get<std::string>(),
+          .text = json.at(1).get<std::string>(),
+          .learnt = more.value("learnt", true),
+          .reasoning = more.value("reasoning", ""),
+          .reasoning_key = more.value("reasoning_key", ""),
+          .tool_calls = more.value("tool_calls", ""),
+          .tool_call_id = more.value("tool_call_id", ""),
+          .name = more.value("name", "")};
+}
+
+/// As it was written before rows had messages: turns and a system text.
+std::vector<text::Message> messages_from_turns(const io::Json& json) {
+  std::vector<text::Turn> turns;
+  for (const io::Json& turn : json.at("turns"))
+    turns.push_back({turn.at(0).get<std::string>(), turn.at(1).get<std::string>()});
+  for (const io::Json& number : json.value("masked", io::Json::array()))
+    turns.at(number.get<size_t>()).learnt = false;
+  const std::string system = json.value("system", "");
+  return text::messages_of(turns, json.contains("system") ? &system : nullptr);
+}
+
+}  // namespace
+
 io::Json row_to_json(const Row& row) {
-  io::Json turns = io::Json::array();
-  io::Json masked = io::Json::array();  // the numbers of turns that are not learnt
-  for (const text::Turn& turn : row.turns) {
-    if (!turn.learnt) masked.push_back(turns.size());
-    turns.push_back({turn.question, turn.answer});
-  }
-  io::Json json = {{"id", row.id}, {"images", row.images}, {"turns", turns}, {"where", row.where}};
-  if (row.system) json["system"] = *row.system;
+  io::Json messages = io::Json::array();
+  for (const text::Message& message : row.messages()) messages.push_back(message_to_json(message));
+  io::Json json = {
+      {"id", row.id}, {"images", row.images}, {"messages", messages}, {"where", row.where}};
+  if (!row.conversation.tools.empty()) json["tools"] = row.conversation.tools;
   if (!row.answers.empty()) json["answers"] = row.answers;
-  if (!masked.empty()) json["masked"] = std::move(masked);
   return json;
 }
 
@@ -124,12 +169,14 @@ Row row_from_json(const io::Json& json, const std::string& where) {
     row.id = json.at("id").get<std::string>();
     row.where = json.at("where").get<std::string>();
     row.images = json.at("images").get<std::vector<std::string>>();
-    for (const io::Json& turn : json.at("turns"))
-      row.turns.push_back({turn.at(0).get<std::string>(), turn.at(1).get<std::string>()});
-    if (json.contains("system")) row.system = json.at("system").get<std::string>();
+    if (json.contains("turns")) {
+      row.conversation.messages = messages_from_turns(json);
+    } else {
+      for (const io::Json& message : json.at("messages"))
+        row.conversation.messages.push_back(message_from_json(message));
+    }
+    row.conversation.tools = json.value("tools", "");
     row.answers = json.value("answers", std::vector<std::string>());
-    for (const io::Json& number : json.value("masked", io::Json::array()))
-      row.turns.at(number.get<size_t>()).learnt = false;
   } catch (const std::exception& error) {  // of another type, or a turn that is not there
     refuse(ErrorKind::kInput, "a prepared row is malformed", where, error.what(), {},
            "run lft prepare again");

@@ -17,11 +17,11 @@ namespace lft::data {
 
 /// Which keys a file's rows use. All rows of a file use the same.
 struct RowKeys {
-  std::string list, role, text;       // "conversations", "from", "value"
+  std::string list, role, text;       // "conversations", "from", "value"; of two texts only "prompt"
   bool other_roles = false;           // roles beyond human and gpt were met (ShareGPT)
   std::set<std::string> unused = {};  // names of keys that were met and are not used
   bool unordered = false;             // the row's images are not in the order of their numbers
-  std::string format() const;         // "LLaVA", "ShareGPT", "OpenAI messages"
+  std::string format() const;  // "LLaVA", "ShareGPT", "OpenAI messages", "TRL prompt and completion"
 };
 
 /// What helps against an error of a row.
@@ -40,8 +40,9 @@ struct RowRules {
 
 /// One JSON object -> Row. `keys` is set from the first row and compared with the others. Throws
 /// kInput with `where` for what the rules make bad. A question at the end has an empty answer.
+/// `ordered` is the same row with its own order of keys, which counts in tools.
 Row parse_row(const io::Json& json, const std::string& where, int64_t index, RowKeys& keys,
-              const RowRules& rules = {});
+              const RowRules& rules = {}, const nlohmann::ordered_json* ordered = nullptr);
 
 /// A row as it was read. A malformed one keeps its place, with its index as id, and its error.
 struct ReadRow {

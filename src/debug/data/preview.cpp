@@ -102,8 +102,9 @@ Preview preview_sample(const data::Dataset& dataset, int64_t index, const recipe
   Preview preview;
   preview.id = row.id;
   preview.where = row.where;
-  preview.answers = static_cast<int64_t>(row.turns.size());
-  preview.masked = std::ranges::count(row.turns, false, &text::Turn::learnt);
+  const std::vector<text::Turn> turns = row.turns();
+  preview.answers = static_cast<int64_t>(turns.size());
+  preview.masked = std::ranges::count(turns, false, &text::Turn::learnt);
   preview.tokens = static_cast<int64_t>(sample.input_ids.size());
   preview.supervised = sample.supervised();
   preview.image_positions =

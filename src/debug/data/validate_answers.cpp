@@ -25,8 +25,9 @@ size_t mix_hashes(size_t seed, size_t value) {
 std::vector<ReplyHash> reply_hashes(const data::Row& row) {
   std::vector<ReplyHash> replies;
   const std::hash<std::string> hash;
-  size_t context = row.system ? hash(*row.system) : 0;
-  for (const text::Turn& turn : row.turns) {
+  const std::string* system = text::system_of(row.messages());
+  size_t context = system != nullptr ? hash(*system) : 0;
+  for (const text::Turn& turn : row.turns()) {
     context = mix_hashes(context, hash(turn.question));
     const ReplyHash reply{context, hash(turn.answer)};
     if (turn.learnt) replies.push_back(reply);
@@ -83,7 +84,7 @@ AnswerTally::Agreement AnswerTally::by_image_names() const {
     if (rows_[row].images.size() != 1) continue;
     const std::string name = lower(rows_[row].images.front());
     for (size_t shift = 0; shift < 3; ++shift) {
-      const std::string& answer = rows_[row + shift - 1].turns.front().answer;
+      const std::string answer = rows_[row + shift - 1].turns().front().answer;
       ++result.asked[shift];
       result.agree[shift] += answer.size() >= kShortestName && answer.size() <= kLongestName &&
                              name.find(lower(answer)) != std::string::npos;

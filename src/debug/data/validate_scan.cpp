@@ -64,13 +64,15 @@ class RowCheck {
   RowScan run(int64_t index) {
     scan_.content = content_hash(row_);
     scan_.said = reply_hashes(row_);
-    scan_.masked = std::ranges::count(row_.turns, false, &text::Turn::learnt);
-    for (size_t turn = 0; turn < row_.turns.size(); ++turn) {
+    const std::vector<text::Turn> turns = row_.turns();
+    scan_.masked = std::ranges::count(turns, false, &text::Turn::learnt);
+    for (size_t turn = 0; turn < turns.size(); ++turn) {
       const std::string of = " of turn " + std::to_string(turn + 1);
-      look_into(row_.turns[turn].question, "the question" + of);
-      look_into(row_.turns[turn].answer, "the answer" + of);
+      look_into(turns[turn].question, "the question" + of);
+      look_into(turns[turn].answer, "the answer" + of);
     }
-    if (row_.system) look_into(*row_.system, "the system text");
+    if (const std::string* system = text::system_of(row_.messages()))
+      look_into(*system, "the system text");
     std::optional<data::Sample> stored;
     const auto read = [&] { stored = source_.prepared->get(index); };
     if (source_.prepared == nullptr || passes(DataFault::kPrepared, read)) check_text(stored);
@@ -111,7 +113,6 @@ class RowCheck {
   void check_text(const std::optional<data::Sample>& stored) {
     data::EncodedText text;
     if (!passes(DataFault::kMarks, [&] { data::check_marks(row_); })) return;
-    if (!passes(DataFault::kRow, [&] { data::check_system(row_, options_); })) return;
     std::vector<family::ImagePlan> images;
     try {
       images = stored ? data::plans_of(stored->images, options_)

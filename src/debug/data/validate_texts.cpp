@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "src/text/chat_template.h"
 
 namespace lft::debug {
 namespace {
@@ -34,7 +33,7 @@ std::vector<std::string> text_marks(const text::Tokenizer& tokenizer,
         tokenizer.decode({id}, /*skip_special=*/false) == token)
       marks.push_back(token);
   }
-  const text::Rendered turn = text::render(options.template_name, {{"\x01", "\x02"}}, "");
+  const text::Rendered turn = options.chat->render({text::messages_of({{"\x01", "\x02"}})});
   const size_t question = turn.text.find('\x01'), answer = turn.text.find('\x02');
   add_turn_marks(turn.text, 0, question, marks);
   add_turn_marks(turn.text, question + 1, answer, marks);

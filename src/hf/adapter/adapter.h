@@ -19,7 +19,8 @@ namespace lft::hf {
 /// merge.
 struct AdapterNotes {
   std::string base_path = {}, base_fingerprint = {};
-  family::InputSettings input = {};
+  family::InputSettings input = {};     // template_name: a form's name, or the template's file
+  std::string chat_template = {};       // the text of chat_template.jinja
   text::TokenizerParts tokenizer = {};  // of what it was trained with; empty: not recorded
 };
 /// Empty strings where the model directory is not lft's.

@@ -21,9 +21,14 @@ inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
 inline constexpr const char* kPartsWeights = "parts.safetensors";
 inline constexpr const char* kAdapterNotes = "lft_adapter.json";
 inline constexpr const char* kModelNotes = "lft_model.json";
+inline constexpr const char* kChatTemplate = "chat_template.jinja";
+
+inline constexpr const char* kTemplateHash = "template_sha256";  // a key of the notes
 
 /// The file's text.
 std::string notes_text(const AdapterNotes& notes);
+/// chat_template.jinja, where the notes have one.
+void write_chat_template(const std::string& folder, const AdapterNotes& notes);
 /// Empty strings where there is no such file.
 AdapterNotes read_notes(const std::string& file);
 

@@ -72,6 +72,7 @@ AdapterNotes merged_notes(const AdapterDir& adapter, const ModelDir& base) {
   return {.base_path = base.path,
           .base_fingerprint = base_fingerprint(base),
           .input = recorded.input,
+          .chat_template = recorded.chat_template,
           .tokenizer = recorded.tokenizer};
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -6,6 +7,7 @@
 #include "kernels/common/error.h"
 #include "models/lora/registry.h"
 #include "models/registry/registry.h"
+#include "src/base/hash.h"
 #include "src/base/log.h"
 #include "src/base/text.h"
 #include "src/hf/adapter/adapter.h"
@@ -15,6 +17,7 @@
 #include "src/hf/shards.h"
 #include "src/hf/weights.h"
 #include "src/io/files.h"
+#include "src/text/chat/template_files.h"
 #include "src/text/tokenizer_parts.h"
 
 namespace lft::hf {
@@ -305,6 +308,20 @@ void read_setting(const io::Json& json, const char* key, const std::string& file
   setting = io::json_int(json, key, 0, int64_t{1} << 28, file);
 }
 
+/// The template next to the notes, which must be the one that they record.
+void read_template(const io::Json& json, const std::string& file, AdapterNotes& notes) {
+  const std::string path =
+      io::absolute_path(std::filesystem::path(file).parent_path().string() + "/" + kChatTemplate);
+  notes.chat_template = text::read_template(path).text;
+  notes.input.template_name = path;
+  const std::string recorded = io::json_string(json, kTemplateHash, file);
+  if (sha256(notes.chat_template) == recorded) return;
+  refuse(ErrorKind::kInput, "the chat template is not the one of the training", path,
+         "sha256 " + sha256(notes.chat_template).substr(0, 16),
+         "sha256 " + recorded.substr(0, 16) + " (" + file + ")",
+         "put the file back, or name the template to use in --template or data.template");
+}
+
 /// Whether LM head and embedding are saved whole and have the same bytes.
 bool has_one_table(const AdapterDir& dir, const io::SafetensorsFile& file) {
   constexpr uint64_t kPiece = 8u << 20;
@@ -350,6 +367,7 @@ AdapterNotes read_notes(const std::string& file) {
   family::for_each_setting([&](const char* key, auto member) {
     if (json.contains(key)) read_setting(json, key, file, notes.input.*member);
   });
+  if (json.contains(kTemplateHash)) read_template(json, file, notes);
   if (json.contains("tokenizer") && json["tokenizer"].is_object()) {
     for (const auto& [part, hash] : json["tokenizer"].items())
       notes.tokenizer[part] = io::json_string(json["tokenizer"], part, file);

@@ -22,6 +22,7 @@ void save_parts(const std::string& path, family::Model& model, const std::vector
   io::write_dir_atomic(path, [&](const std::string& out) {
     write_tensors(out + "/" + kPartsWeights, tensors);
     io::write_file_atomic(out + "/" + kAdapterNotes, notes_text(notes));
+    write_chat_template(out, notes);
     io::write_file_atomic(out + "/README.md",
                           parts_readme(full, notes, model->config, io::absolute_path(path)));
   });

@@ -2,11 +2,12 @@
 // lft generate does.
 
 #include <algorithm>
+#include <filesystem>
 
 #include "src/base/text.h"
 #include "src/hf/adapter/adapter_files.h"
 #include "src/io/json.h"
-#include "src/text/chat_template.h"
+#include "src/text/chat/named_form.h"
 
 namespace lft::hf {
 namespace {
@@ -17,24 +18,45 @@ std::string python_string(const std::string& text) { return io::Json(text).dump(
 std::string settings_text(const family::InputSettings& input) {
   std::vector<std::string> items;
   family::for_each_setting([&](const std::string& key, auto member) {
-    const io::Json value = input.*member;
+    io::Json value = input.*member;
     if (!family::is_set(input.*member) || value == 0) return;
+    if (key == "template")  // of a file its name: it is in the adapter's folder
+      value = std::filesystem::path(value.get<std::string>()).filename().string();
     items.push_back("`" + key + ": " +
                     (value.is_string() ? value.get<std::string>() : value.dump()) + "`");
   });
   return join(items);
 }
 
-/// `"USER: <image>\n" + QUESTION + " ASSISTANT:"`, as the template writes it.
-std::string python_prompt(const std::string& template_name, const std::string& mark) {
+/// `"USER: <image>\n" + QUESTION + " ASSISTANT:"`, as a named form writes it.
+std::string form_prompt(const std::string& form, const std::string& mark) {
   constexpr char kQuestion = '\x01';
-  std::string text =
-      text::render(template_name, {{std::string("<image>\n") + kQuestion, ""}}, "", true).text;
+  const text::Conversation ask{text::messages_of({{std::string("<image>\n") + kQuestion, ""}})};
+  std::string text = text::named_form(form, "", mark)->render(ask, /*generate=*/true).text;
   text.replace(text.find("<image>"), 7, mark);
   const size_t at = text.find(kQuestion);
   const std::string after = text.substr(at + 1);
   return python_string(text.substr(0, at)) + " + QUESTION" +
          (after.empty() ? "" : " + " + python_string(after));
+}
+
+/// The lines that make `prompt` and `inputs` of `image` and QUESTION.
+std::string python_prompt(const family::InputSettings& input, const std::string& mark) {
+  if (text::is_named_form(input.template_name))
+    return "prompt = " + form_prompt(input.template_name, mark) +
+           "\ninputs = processor(images=image, text=prompt, return_tensors=\"pt\")\n";
+  std::string args;
+  if (!input.template_args.empty())
+    args = ", **json.loads(" + python_string(input.template_args) + ")";
+  return R"(content = [{"type": "image"}, {"type": "text", "text": QUESTION}]
+prompt = processor.apply_chat_template(
+    [{"role": "user", "content": content}], add_generation_prompt=True,
+    chat_template=open(FOLDER + "/chat_template.jinja").read())" +
+         args + R"()
+bos = processor.tokenizer.bos_token
+inputs = processor(images=image, text=prompt, return_tensors="pt",
+                   add_special_tokens=bos is None or not prompt.startswith(bos))
+)";
 }
 
 /// The hub's name of a model in its cache (.../models--OWNER--NAME/snapshots/REVISION), else empty.
@@ -118,14 +140,15 @@ std::string python_use(const AdapterNotes& notes, const family::ModelConfig& con
                        const std::string& folder, const std::string& packages,
                        const std::string& imports, const std::string& loads) {
   const family::InputSettings& input = notes.input;
-  if (!text::is_template(input.template_name)) return "";
+  if (input.template_name.empty()) return "";
   const std::string class_name = config.family->transformers_class(config);
   return "Trained with " + settings_text(input) +
          "; other choices give other answers. This asks as\n`lft generate` does, from any folder: "
          "set the four names, and the dtype that your device likes.\nIt needs\n\n```\npip install "
          "torch torchvision pillow \"transformers>=" +
          config.family->oldest_transformers() + "\"" + packages +
-         config.family->more_packages(config) + "\n```\n\n```python\nimport torch\n" + imports +
+         config.family->more_packages(config) + "\n```\n\n```python\n" +
+         (input.template_args.empty() ? "" : "import json\n") + "import torch\n" + imports +
          "from PIL import Image, ImageOps\nfrom transformers import AutoProcessor, " + class_name +
          "\n\nBASE = " + python_string(notes.base_path) + "\nFOLDER = " + python_string(folder) +
          "\nIMAGE = \"cat.jpg\"\nQUESTION = \"What is this?\"\n\n"
@@ -138,8 +161,7 @@ std::string python_use(const AdapterNotes& notes, const family::ModelConfig& con
          "image = ImageOps.exif_transpose(Image.open(IMAGE))" +
          python_colours(input.alpha) + python_fit(input.image_fit) +
          (input.special_tokens == "text" ? kPlainQuestion : "") +
-         "prompt = " + python_prompt(input.template_name, config.family->processor_mark()) +
-         "\ninputs = processor(images=image, text=prompt, return_tensors=\"pt\")\n"
+         python_prompt(input, config.family->processor_mark()) +
          "with torch.inference_mode():\n"
          "    ids = model.generate(**inputs, max_new_tokens=256, do_sample=False)\n"
          "print(processor.decode(ids[0, inputs[\"input_ids\"].shape[1]:], "

@@ -97,6 +97,7 @@ void write_adapter(const std::string& path, const AdapterContents& contents,
     write_tensors(out + "/" + kAdapterWeights, tensors);
     io::write_file_atomic(out + "/adapter_config.json", peft_config_text(config));
     io::write_file_atomic(out + "/" + kAdapterNotes, notes_text(contents.notes));
+    write_chat_template(out, contents.notes);
     io::write_file_atomic(
         out + "/README.md",
         adapter_readme(rank_text(contents.lora), config.modules_to_save, contents.notes, model,

@@ -5,7 +5,8 @@
 #include "src/hf/adapter/adapter_files.h"
 #include "src/hf/weights.h"
 #include "src/io/files.h"
-#include "src/text/chat_template.h"
+#include "src/text/chat/family_templates.h"
+#include "src/text/chat/named_form.h"
 
 namespace lft::hf {
 namespace {
@@ -24,7 +25,7 @@ bool has_nested(const io::Json& whole) {
 
 /// transformers reads the older places of a template first.
 void write_template(const std::string& dir, const std::string& jinja) {
-  io::write_file_atomic(dir + "/chat_template.jinja", jinja);
+  io::write_file_atomic(dir + "/" + kChatTemplate, jinja);
   for (const char* other : {"/chat_template.json", "/additional_chat_templates"})
     io::remove_tree(dir + other);
   for (const char* name : {"tokenizer_config.json", "processor_config.json"}) {
@@ -56,6 +57,15 @@ void write_fit(const std::string& dir, const family::ModelConfig& config,
 
 }  // namespace
 
+std::string jinja_of(const AdapterNotes& notes, const family::ModelConfig& config,
+                     const std::string& marker) {
+  const std::string &name = notes.input.template_name, mark = config.family->processor_mark();
+  if (text::is_named_form(name)) return text::named_form_jinja(name, mark, marker);
+  if (!notes.chat_template.empty()) return notes.chat_template;
+  const auto by_name = text::family_template(name, mark);  // of an older lft
+  return by_name ? by_name->text : "";
+}
+
 io::Json image_processor_json(const std::string& dir) {
   const io::Json whole = read_object(dir + "/processor_config.json");
   if (has_nested(whole)) return whole[kNested];
@@ -69,8 +79,7 @@ void write_model_files(const std::string& from, const std::string& to,
   const family::InputSettings& input = notes.input;
   if (!input.template_name.empty())
     io::write_file_atomic(to + "/" + kModelNotes, notes_text(notes));
-  if (text::is_template(input.template_name))
-    write_template(to, text::template_jinja(input.template_name, config.family->processor_mark()));
+  if (const std::string jinja = jinja_of(notes, config); !jinja.empty()) write_template(to, jinja);
   if (!input.image_fit.empty()) write_fit(to, config, family::image_rules(input));
 }
 

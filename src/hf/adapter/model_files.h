@@ -15,6 +15,11 @@ namespace lft::hf {
 void write_model_files(const std::string& from, const std::string& to,
                        const family::ModelConfig& config, const AdapterNotes& notes);
 
+/// The chat template that the notes record, as Jinja; empty where they record none. `marker` as
+/// named_form_jinja() takes it.
+std::string jinja_of(const AdapterNotes& notes, const family::ModelConfig& config,
+                     const std::string& marker = "");
+
 /// What a model's folder says of its image processor, from either of its files; an empty object
 /// where it says nothing.
 io::Json image_processor_json(const std::string& dir);

@@ -15,12 +15,10 @@
 #include "src/hf/exports/gguf_files.h"
 #include "src/hf/weights.h"
 #include "src/io/files.h"
-#include "src/text/chat_template.h"
 
 namespace lft::hf {
 namespace {
 
-constexpr const char* kChatTemplate = "chat_template.jinja";
 
 void check_place(const ExportRequest& request) {
   for (const std::string& input : {request.adapter.path, request.model}) {
@@ -222,9 +220,9 @@ class Exporter {
 
   /// The template of the training, and what a server's command needs to use it.
   std::string write_jinja(const std::string& file) const {
-    const std::string name = training_notes(dir_, base_).input.template_name;
-    if (!text::is_template(name)) return "";
-    io::write_file_atomic(file, text::template_jinja(name, base_.config.family->processor_mark()));
+    const std::string jinja = jinja_of(training_notes(dir_, base_), base_.config);
+    if (jinja.empty()) return "";
+    io::write_file_atomic(file, jinja);
     return " --chat-template " + shell_word(request_.out + "/" + kChatTemplate);
   }
 
@@ -234,7 +232,7 @@ class Exporter {
     const ModelDir model = ModelDir::open(merged ? fresh + "/base" : base_.path);
     const GgufJob job{.model = model,
                       .name = std::filesystem::path(base_.path).filename().string(),
-                      .input = training_notes(dir_, base_).input,
+                      .notes = training_notes(dir_, base_),
                       .dtype = request_.dtype.value_or(gguf_type(base_.stored_dtype)),
                       .poll = poll_};
     const int64_t kept = write_gguf_model(job, fresh);

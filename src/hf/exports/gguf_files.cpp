@@ -15,8 +15,10 @@
 #include "src/hf/exports/gguf_vocabulary.h"
 #include "src/hf/weights.h"
 #include "src/io/files.h"
+#include "src/text/chat/jinja_template.h"
+#include "src/text/chat/named_form.h"
+#include "src/text/tokenizer.h"
 #include "src/io/gguf/gguf.h"
-#include "src/text/chat_template.h"
 
 namespace lft::hf {
 namespace {
@@ -148,18 +150,28 @@ void append(io::GgufKeys* keys, const io::GgufKeys& more) {
 
 /// The prompt's template for llama.cpp: the one that was trained, else the model's own.
 std::string jinja(const GgufJob& job) {
-  if (text::is_template(job.input.template_name))
-    return text::template_jinja(job.input.template_name, job.model.config.family->processor_mark(),
-                                "<__media");  // as its server writes an image into the messages
-  const std::string own = job.model.path + "/chat_template.jinja";
-  return io::path_exists(own) ? io::read_file(own) : "";
+  const std::string trained =  // its server writes an image into the messages as this mark
+      jinja_of(job.notes, job.model.config, "<__media");
+  if (!trained.empty()) return trained;
+  const auto own = text::find_template(job.model.path);
+  return own ? own->text : "";
+}
+
+/// The token that ends an answer of the template, where that may be another than the tokenizer's.
+std::string end_of_turn(const GgufJob& job, const std::string& jinja) {
+  if (jinja.empty() || text::is_named_form(job.notes.input.template_name)) return "";
+  const auto tokenizer = text::Tokenizer::load(job.model.path);
+  return text::jinja_template({.text = jinja, .where = "chat template"}, *tokenizer,
+                              {.ends = {tokenizer->eos_token()},
+                               .placeholder = job.model.config.family->placeholder()})
+      ->end();
 }
 
 /// As the training fits images.
 io::Json processor_file(const GgufJob& job) {
   const ModelDir& model = job.model;
   return model.config.family->processor_fitted(model.config, image_processor_json(model.path),
-                                               family::image_rules(job.input));
+                                               family::image_rules(job.notes.input));
 }
 
 std::shared_ptr<const family::ImageProcessor> processor_of(const GgufJob& job,
@@ -208,7 +220,7 @@ at::Tensor read_single(const io::GgufFile& file, const std::string& name) {
 }  // namespace
 
 std::string gguf_image_options(const GgufJob& job) {
-  const family::InputSettings& input = job.input;
+  const family::InputSettings& input = job.notes.input;
   if (input.min_pixels <= 0 && input.max_pixels <= 0) return "";
   const io::Json rules = processor_of(job, processor_file(job))->identity();
   const auto side = rules.at("position").get<int64_t>(), position = side * side;
@@ -231,12 +243,10 @@ int64_t write_gguf_model(const GgufJob& job, const std::string& folder) {
   const GgufForm form = job.model.config.family->gguf(job.model.config);
   io::GgufKeys text = general(form.architecture, "model", job.name, job.dtype);
   append(&text, form.text);
+  const std::string prompt = jinja(job);
   append(&text, gguf_vocabulary(job.model.path, job.model.config.text.vocab,
-                                text::is_template(job.input.template_name)
-                                    ? text::template_end(job.input.template_name)
-                                    : std::string()));
-  if (const std::string prompt = jinja(job); !prompt.empty())
-    text.emplace_back("tokenizer.chat_template", prompt);
+                                end_of_turn(job, prompt)));
+  if (!prompt.empty()) text.emplace_back("tokenizer.chat_template", prompt);
   const int64_t kept = write_file(job, folder + "/model.gguf", text, form.text_tensors);
   io::GgufKeys vision = general("clip", "mmproj", job.name, job.dtype);
   append(&vision, form.vision);

@@ -3,7 +3,7 @@
 #include <functional>
 #include <string>
 
-#include "models/family/input_settings.h"
+#include "src/hf/adapter/adapter.h"
 #include "src/hf/exports/deltas.h"
 #include "src/hf/model_dir.h"
 
@@ -12,7 +12,7 @@ namespace lft::hf {
 struct GgufJob {
   const ModelDir& model;
   std::string name;             // of the model, for people
-  family::InputSettings input;  // not set: what the model's folder has, if it has it
+  AdapterNotes notes;           // without a template or a fit: what the model's folder has
   io::DType dtype;              // of the matrices: F32, F16 or BF16
   std::function<void()> poll = nullptr;
 };

@@ -241,7 +241,7 @@ void check_held_out(const RunInputs& inputs) {
                                   : recipe.data.eval,
          std::to_string(rows.size()) + " rows",
          "an answer within data.max_tokens = " + std::to_string(inputs.max_tokens) +
-             " under data.template = " + inputs.data.encode.template_name,
+             " under data.template = " + inputs.data.encode.chat->name(),
          "usual causes: data.max_tokens cuts every answer off (raise it, or shorten the prompts), "
          "or the answers are empty or have \"loss\": false; without data.eval the run does not "
          "evaluate");

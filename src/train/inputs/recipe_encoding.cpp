@@ -4,6 +4,7 @@
 #include "src/base/text.h"
 #include "src/hf/adapter/model_files.h"
 #include "src/hf/model_dir.h"
+#include "src/text/chat/template_files.h"
 
 namespace lft::train {
 
@@ -29,7 +30,8 @@ std::string settle_data(recipe::Recipe& recipe, const std::string& model,
     value = own;
     chosen.push_back(field + " " + own);
   };
-  settle("data.template", recipe.data.chat_template, defaults.template_name);
+  if (!text::find_template(model))  // which encode_options() tells
+    settle("data.template", recipe.data.chat_template, defaults.template_name);
   settle("data.image_fit", recipe.data.image_fit, defaults.image_fit);
   return chosen.empty() ? "" : join(chosen, ", ") + ", as " + config.family->name() + " is used";
 }
@@ -40,7 +42,9 @@ data::EncodeRules encode_rules(const recipe::Recipe& recipe) {
                        .special_tokens = recipe.data.special_tokens_in_text,
                        .alpha = recipe.data.alpha,
                        .min_pixels = recipe.data.min_pixels,
-                       .max_pixels = scales(recipe) ? recipe.data.max_pixels : 0},
+                       .max_pixels = scales(recipe) ? recipe.data.max_pixels : 0,
+                       .template_args = recipe.data.template_args.json,
+                       .template_date = recipe.data.template_date},
           .max_tokens = recipe.data.max_tokens};
 }
 

@@ -5,7 +5,7 @@
 #include "kernels/common/error.h"
 #include "models/lora/without_adapters.h"
 #include "src/base/text.h"
-#include "src/text/chat_template.h"
+#include "src/data/chat_choice.h"
 #include "src/train/proof/first_loss.h"
 #include "src/train/weights/inspect_base.h"
 
@@ -17,20 +17,23 @@ constexpr size_t kSuspicions = 3;  // of the base that are told
 /// The probe's rows under another template; empty where they cannot be encoded again.
 std::vector<data::Sample> under_template(const Probe& probe, const RunInputs& inputs,
                                          const std::string& name) {
-  const std::string decoder = text::template_decoder(name), end = text::template_end(name);
-  if (!decoder.empty() && decoder != probe.encode.config.text.model_type) return {};
-  if (!end.empty() && inputs.data.tokenizer->id_of(end) < 0) return {};  // of another family
+  const text::Tokenizer& tokenizer = *inputs.data.tokenizer;
   data::EncodeOptions options = probe.encode;
-  options.template_name = name;
   std::vector<data::Sample> samples;
   try {
+    std::vector<std::string> notices;
+    options.chat = data::choose_chat(inputs.recipe.model.path, options.config, tokenizer,
+                                     {.template_name = name}, tokenizer.eos_token(), notices);
+    if (tokenizer.id_of(options.chat->end()) < 0) return {};  // of another family
+    options.eos = options.chat->end();
+    if (options.chat->hash() == probe.encode.chat->hash()) return {};
     for (size_t i = 0; i < probe.samples.size(); ++i) {
       const data::Row row = inputs.data.train->row(probe.indices[i]);
       if (row.images.size() != probe.samples[i].images.size()) return {};
       const std::vector<int32_t> shown = inputs.data.train->image_numbers(probe.indices[i]);
       const std::string root = shown.empty() ? inputs.recipe.data.image_root
                                              : inputs.data.train->image_root(shown.front());
-      samples.push_back(data::encode_row(row, root, *inputs.data.tokenizer, options));
+      samples.push_back(data::encode_row(row, root, tokenizer, options));
     }
   } catch (const Error&) {
     return {};  // what does not fit this template is no suspect
@@ -47,8 +50,9 @@ std::vector<std::string> try_suspects(family::Model& model, const Probe& probe,
     tried.push_back(change + " it is " + format_number(loss, "%.4g") +
                     (first.explained_by(loss) ? ", so " + culprit + " is at fault" : ""));
   };
-  for (const std::string& name : text::template_names()) {
-    if (name == probe.encode.template_name) continue;
+  std::vector<std::string> names = data::template_names();
+  names.insert(names.begin(), "auto");
+  for (const std::string& name : names) {
     const std::vector<data::Sample> samples = under_template(probe, inputs, name);
     int64_t supervised = 0;
     for (const data::Sample& sample : samples) supervised += sample.supervised();

@@ -53,7 +53,7 @@ std::vector<std::string> image_scopes(const std::vector<lora::Trainable>& traina
   refuse(ErrorKind::kInput, "no sample has a supervised token, so there is nothing to learn",
          inputs.recipe.data.train.text(), seen.text(),
          "an answer within data.max_tokens = " + std::to_string(inputs.data.encode.max_tokens) +
-             " under data.template = " + inputs.data.encode.template_name,
+             " under data.template = " + inputs.data.encode.chat->name(),
          "usual causes: data.max_tokens cuts every answer off (raise it, or shorten "
          "the prompts), or the answers are empty");
 }

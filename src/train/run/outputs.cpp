@@ -4,6 +4,7 @@
 
 #include "src/base/signals.h"
 #include "src/base/text.h"
+#include "src/hf/adapter/adapter_files.h"
 #include "src/io/files.h"
 #include "src/report/report.h"
 #include "src/train/inputs/init_checkpoint.h"
@@ -15,10 +16,17 @@
 namespace lft::train {
 void save_outputs(Run& run) {
   const recipe::Recipe& recipe = run.inputs.recipe;
-  const hf::AdapterNotes notes{.base_path = io::absolute_path(recipe.model.path),
-                               .base_fingerprint = hf::base_fingerprint(run.inputs.model.dir),
-                               .input = recorded_settings(recipe),
-                               .tokenizer = run.inputs.data.encode.tokenizer_parts};
+  const data::EncodeOptions& encode = run.inputs.data.encode;
+  hf::AdapterNotes notes{.base_path = io::absolute_path(recipe.model.path),
+                         .base_fingerprint = hf::base_fingerprint(run.inputs.model.dir),
+                         .input = recorded_settings(recipe),
+                         .chat_template = encode.chat->jinja(),
+                         .tokenizer = encode.tokenizer_parts};
+  const bool is_form = !encode.chat->bare_placeholders();
+  if (!is_form) notes.input.template_name = hf::kChatTemplate;
+  if (is_form) notes.input.template_args.clear();
+  if (is_form || notes.chat_template.find("strftime_now") == std::string::npos)
+    notes.input.template_date.clear();
   const std::string product = product_of(recipe), path = recipe.output_dir + "/" + product;
   if (product == "model") {
     hf::save_model(path, run.model.model, run.inputs.model.dir, notes);

@@ -12,7 +12,6 @@
 #include "src/base/log.h"
 #include "src/base/sum_tree.h"
 #include "src/data/batch.h"
-#include "src/text/chat_template.h"
 #include "src/text/tokenizer_parts.h"
 #include "src/train/inputs/init_checkpoint.h"
 #include "src/train/inputs/moved_end.h"
@@ -260,7 +259,7 @@ io::Json run_identity(RunInputs& inputs, const std::string& base_digest) {
   }
   if (weighted) identity["rows of each source in an epoch"] = taken.dump();
   const data::EncodeOptions& encode = inputs.data.encode;
-  identity["template"] = text::template_hash(encode.template_name);
+  identity["template"] = encode.chat->hash();
   identity["end token"] = encode.eos;
   identity["image mean and std"] = io::Json({encode.images->mean, encode.images->std}).dump();
   if (const std::string& images = image_digest(inputs.data); !images.empty())

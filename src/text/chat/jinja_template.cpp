@@ -1,0 +1,189 @@
+#include "src/text/chat/jinja_template.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "kernels/common/error.h"
+#include "src/base/hash.h"
+#include "src/text/chat/prompt_spans.h"
+#include "src/text/chat/template_input.h"
+#include "src/text/jinja/template.h"
+
+namespace lft::text {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// The variables that every conversation has alike: as transformers passes a tokenizer's special
+/// tokens, those that it has.
+Json constants_of(const SpecialTokens& special, const io::Json& args) {
+  Json constants = Json::object();
+  const auto add = [&](const char* name, const std::string& token) {
+    if (!token.empty()) constants[name] = token;
+  };
+  add("bos_token", special.bos);
+  add("eos_token", special.eos);
+  add("pad_token", special.pad);
+  add("unk_token", special.unk);
+  for (const auto& [name, value] : args.items()) constants[name] = Json::parse(value.dump());
+  return constants;
+}
+
+/// A conversation whose words are found again in what a template makes of it.
+Conversation trial(bool with_system, bool with_tools) {
+  Conversation talk;
+  if (with_system) talk.messages.push_back({.role = "system", .text = "trialsystem"});
+  talk.messages.push_back({.role = "user", .text = "trialquestion"});
+  if (with_tools) {
+    talk.tools = R"([{"type": "function", "function": {"name": "trialtool", "description": "d",
+        "parameters": {"type": "object", "properties": {"x": {"type": "string",
+        "description": "d"}}, "required": ["x"]}}}])";
+    talk.messages.push_back({.role = "assistant",
+                             .text = "",
+                             .tool_calls = R"([{"type": "function", "id": "trial0000",
+        "function": {"name": "trialtool", "arguments": {"x": "y"}}}])"});
+    talk.messages.push_back({.role = "tool",
+                             .text = "trialresult",
+                             .tool_call_id = "trial0000",
+                             .name = "trialtool"});
+  }
+  talk.messages.push_back({.role = "assistant", .text = "trialanswer"});
+  return talk;
+}
+
+class JinjaTemplate : public ChatTemplate {
+ public:
+  JinjaTemplate(const TemplateText& source, const Tokenizer& tokenizer, const JinjaRules& rules)
+      : source_(source),
+        template_(jinja::Template::parse(source.text, source.where)),
+        constants_(constants_of(tokenizer.special(), rules.args)),
+        date_(rules.date),
+        spans_{.ends = rules.ends,
+               .placeholder = rules.placeholder,
+               .bos = tokenizer.bos_token(),
+               .where = source.where} {
+    choose_form();
+    find_end(tokenizer);
+  }
+
+  Rendered render(const Conversation& conversation, bool generate) const override {
+    const TemplateInput input = template_input(conversation, form_, generate, constants_);
+    return prompt_of(run(input), input.owners, conversation, template_.marks_generation(), spans_);
+  }
+
+  std::string hash() const override {
+    const bool is_dated = source_.text.find("strftime_now") != std::string::npos;
+    return sha256(source_.text + "\n" + constants_.dump() + (is_dated ? "\n" + date_ : ""));
+  }
+  std::string jinja() const override { return source_.text; }
+  std::string end() const override { return end_; }
+  std::string name() const override { return source_.where; }
+  bool bare_placeholders() const override { return true; }
+  std::vector<std::string> notes() const override {
+    if (ends_turns_) return {};
+    return {"the chat template ends no turn: " + end_ + " is added after each answer, supervised"};
+  }
+
+ private:
+  jinja::Rendering run(const TemplateInput& input) const {
+    int32_t next_source = 0;
+    return template_.render(jinja::Value::from_json(input.variables, next_source), {.date = date_});
+  }
+
+  /// Whether the template prints all words of the conversation in this form, and no list as such.
+  bool takes(const Conversation& talk, const ContentForm& form) const {
+    const TemplateInput input = template_input(talk, form, false, constants_);
+    const jinja::Rendering rendering = run(input);
+    std::vector<bool> said(talk.messages.size(), false);
+    for (const jinja::Run& run : rendering.text.runs()) {
+      const ValueOwner& owner = input.owners.at(static_cast<size_t>(run.source));
+      if (owner.message < 0 || owner.field != ValueOwner::Field::kWords) continue;
+      said[static_cast<size_t>(owner.message)] = true;
+    }
+    for (const jinja::Run& run : rendering.text.runs()) {
+      const ValueOwner& owner = input.owners.at(static_cast<size_t>(run.source));
+      const bool is_content = owner.is_container && owner.field == ValueOwner::Field::kNone;
+      if (owner.message >= 0 && is_content) return false;
+    }
+    return std::ranges::all_of(said, [](bool each) { return each; });
+  }
+
+  /// The same; an error of the template counts as no.
+  bool tries(const Conversation& talk, const ContentForm& form, std::optional<Error>* error) const {
+    try {
+      return takes(talk, form);
+    } catch (const Error& caught) {
+      if (!*error) *error = caught;
+      return false;
+    }
+  }
+
+  /// Lists before texts, as transformers' processors pass them. A template may have no place for a
+  /// system text or for tools.
+  void choose_form() {
+    std::optional<Error> error;
+    bool found = false;
+    for (const bool with_system : {true, false}) {
+      for (unsigned texts = 0; texts < 8 && !found; ++texts) {
+        const ContentForm form{.system = (texts & 4U) == 0,
+                               .user = (texts & 1U) == 0,
+                               .assistant = (texts & 2U) == 0};
+        if (!with_system && !form.system) continue;
+        found = tries(trial(with_system, false), form, &error);
+        if (found) form_ = form;
+      }
+      if (found) break;
+    }
+    if (!found) {
+      if (error) throw Error(*error);
+      refuse(ErrorKind::kInput,
+             "the chat template leaves out a user's question or an assistant's answer",
+             source_.where, "rendered: a trial conversation of one question and one answer",
+             "both in the prompt, as they are", "take another chat template in data.template");
+    }
+    std::optional<Error> ignored;
+    form_.tool = tries(trial(false, true), form_, &ignored);
+  }
+
+  /// The special token after the last answer, which ends turns too.
+  void find_end(const Tokenizer& tokenizer) {
+    const Conversation talk = trial(false, false);
+    const TemplateInput input = template_input(talk, form_, false, constants_);
+    const jinja::Rendering rendering = run(input);
+    const std::string& text = rendering.text.bytes();
+    size_t after = 0;
+    for (const jinja::Run& run : rendering.text.runs()) {
+      if (input.owners.at(static_cast<size_t>(run.source)).message == 1) after = run.end;
+    }
+    for (const Token& token : tokenizer.encode(text)) {
+      if (token.begin < after || token.begin == token.end || !tokenizer.is_special(token.id))
+        continue;
+      end_ = tokenizer.token_of(token.id);
+      break;
+    }
+    ends_turns_ = !end_.empty();
+    if (ends_turns_ && std::ranges::find(spans_.ends, end_) == spans_.ends.end())
+      spans_.ends.push_back(end_);
+    if (!ends_turns_) end_ = spans_.ends.front();
+  }
+
+  const TemplateText source_;
+  const jinja::Template template_;
+  const Json constants_;
+  const std::string date_;
+  SpanRules spans_;
+  ContentForm form_;
+  std::string end_;
+  bool ends_turns_ = true;
+};
+
+}  // namespace
+
+std::shared_ptr<const ChatTemplate> jinja_template(const TemplateText& source,
+                                                   const Tokenizer& tokenizer,
+                                                   const JinjaRules& rules) {
+  return std::make_shared<JinjaTemplate>(source, tokenizer, rules);
+}
+
+}  // namespace lft::text
