@@ -69,7 +69,7 @@ inline family::ModelConfig small_config(int64_t size = 8, int64_t patch = 4) {
 inline EncodeOptions small_options() {
   EncodeOptions options;
   options.config = small_config();
-  options.template_name = "llava-hf";
+  options.chat = text::named_form("llava-hf", "</s>", "<image>");
   options.max_tokens = 256;
   options.images = squares(options.config);
   options.tokenizer_fingerprint = "bytes";

@@ -5,6 +5,7 @@
 #include "data/fixtures.h"
 #include "src/data/batch.h"
 #include "src/data/loader.h"
+#include "src/text/chat/named_form.h"
 #include "support/expect_error.h"
 
 namespace lft::encode_test {
@@ -17,7 +18,7 @@ namespace {
 using namespace lft::test;
 
 Row text_row(const std::vector<Turn>& turns) {
-  return {.id = "r1", .where = "d.json[4]", .turns = turns, .images = {}};
+  return {.id = "r1", .where = "d.json[4]", .conversation = {messages_of(turns)}, .images = {}};
 }
 
 /// The text of the supervised tokens of a sample.
@@ -65,7 +66,7 @@ TEST(Encode, FirstPositionIsNeverSupervised) {
     }
   };
   EncodeOptions options = small_options();
-  options.template_name = "plain";
+  options.chat = named_form("plain", "</s>", "<image>");
   EXPECT_EQ(supervised_text(encode_row(text_row({{"", "one"}}), "", NoBos(), options)), "ne</s>");
 }
 
@@ -76,11 +77,11 @@ TEST(Encode, MarksAndImagesMustAgree) {
                    encode_row(row, "", ByteTokenizer(), small_options()));
   EXPECT_LFT_ERROR(ErrorKind::kInput, "d.json[4] (id \"r1\")",
                    encode_row(row, "", ByteTokenizer(), small_options()));
-  row.turns = {{"Q", "A"}};
+  row.conversation = {messages_of({{"Q", "A"}})};
   EXPECT_LFT_ERROR(ErrorKind::kInput, "write \"<image>",
                    encode_row(row, "", ByteTokenizer(), small_options()));
   row.images = {};
-  row.turns = {{"Q", "an <image>"}};
+  row.conversation = {messages_of({{"Q", "an <image>"}})};
   EXPECT_LFT_ERROR(ErrorKind::kInput, "<image> in an answer",
                    encode_row(row, "", ByteTokenizer(), small_options()));
 }
@@ -132,7 +133,7 @@ TEST(Encode, Prompt) {
   const std::string file = dir.write("a.bmp", bmp(9, 6, 1));
   EncodeOptions options = small_options();
   const Row asked = {
-      .id = "prompt", .where = "prompt", .turns = {{"<image>\nQ", ""}}, .images = {file}};
+      .id = "prompt", .where = "prompt", .conversation = {text::messages_of({{"<image>\nQ", ""}})}, .images = {file}};
   const Sample sample = encode_prompt(asked, ByteTokenizer(), options);
   EXPECT_EQ(sample.input_ids.size(), ids_of("USER: <image>\nQ ASSISTANT:").size() + 3);
   EXPECT_TRUE(sample.labels.empty());

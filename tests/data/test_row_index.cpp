@@ -120,7 +120,7 @@ TEST(RowIndex, BadRowsAreKeptWithTheirReasonAndNamedByTheFilesPresentName) {
   EXPECT_EQ(index.bad().at(1).info().where, moved + ":2");
   EXPECT_TRUE(index.bad().at(2).info().where.starts_with(moved + ":4"))
       << index.bad().at(2).info().where;
-  EXPECT_TRUE(index.row(1).turns.empty());
+  EXPECT_TRUE(index.row(1).turns().empty());
   EXPECT_EQ(index.row(3).where, moved + ":5");
   EXPECT_LFT_ERROR(ErrorKind::kInput, "moved.jsonl:2", open(moved, {dir.file("kept.rows")}));
 }
@@ -237,7 +237,7 @@ TEST(RowIndex, ARowThatChangesMeanwhileIsNoBadSample) {
     std::fstream out(path, std::ios::in | std::ios::out | std::ios::binary);
     out << changed;
   }
-  EXPECT_EQ(dataset->row(0).turns[0].answer, "one");
+  EXPECT_EQ(dataset->row(0).turns()[0].answer, "one");
   EXPECT_THROW(dataset->get(1), DataChanged);
   Loader loader(*dataset, {.batch_size = 2, .workers = 0, .shuffle = false, .skip_bad = true});
   EXPECT_LFT_ERROR(ErrorKind::kInput, "rows.jsonl:2", loader.next());

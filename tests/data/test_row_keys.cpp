@@ -6,6 +6,7 @@
 #include "src/data/encode.h"
 #include "src/data/rows/row_keys.h"
 #include "src/data/rows/row_reader.h"
+#include "src/text/chat/named_form.h"
 #include "support/expect_error.h"
 #include "support/slurp.h"
 
@@ -49,6 +50,10 @@ std::string refusal(const Json& json, bool counts = false) {
       ErrorKind::kInput, [&] { parse_row(json, "d.json[3]", 3, keys, {.count_unknown = counts}); },
       __FILE__, __LINE__);
 }
+std::optional<std::string> system_text(const Row& row) {
+  const std::string* text = text::system_of(row.messages());
+  return text == nullptr ? std::nullopt : std::optional(*text);
+}
 void expect_holds(const std::string& text, const std::vector<std::string>& pieces) {
   for (const std::string& piece : pieces)
     EXPECT_NE(text.find(piece), std::string::npos) << piece << " in\n" << text;
@@ -72,7 +77,7 @@ TEST(RowKeys, MetadataAndWhatHoldsNothingIsPassedOver) {
   for (const Json& nothing : {Json(), Json(""), Json::array(), Json::object()})
     row["videos"] = row["system"] = row["imgs"] = row["conversations"][0]["name"] = nothing;
   row["system"] = nullptr;
-  EXPECT_EQ(parse(row).turns.at(0).answer, "A");
+  EXPECT_EQ(parse(row).turns().at(0).answer, "A");
   EXPECT_TRUE(counted(row).empty());
 }
 
@@ -88,7 +93,7 @@ TEST(RowKeys, OtherKindsOfSamplesAreRefusedByName) {
       expect_holds(refusal(with(key, {"a"}), counts),
                    {"a row of a kind that lft does not train on", key, "next: "});
   }
-  for (const char* key : {"tools", "rejected_response", "chosen"}) {
+  for (const char* key : {"functions", "rejected_response", "chosen"}) {
     expect_holds(refusal(with(key, "x")), {"a key that lft does not use", key});
     EXPECT_EQ(counted(with(key, "x")).size(), 1U) << key;
   }
@@ -121,20 +126,20 @@ TEST(RowKeys, AFileCountsThemInOneWarningWithTheirNames) {
 TEST(Masks, WeightAndLossSayWhetherAnAnswerIsLearnt) {
   for (const auto& [key, value] :
        {std::pair<const char*, Json>{"weight", 0}, {"weight", 0.0}, {"loss", false}}) {
-    EXPECT_FALSE(parse(answer_with(key, value)).turns.at(0).learnt) << key;
-    EXPECT_FALSE(parse(with(key, value)).turns.at(0).learnt) << key;
+    EXPECT_FALSE(parse(answer_with(key, value)).turns().at(0).learnt) << key;
+    EXPECT_FALSE(parse(with(key, value)).turns().at(0).learnt) << key;
   }
   for (const auto& [key, value] : {std::pair<const char*, Json>{"weight", 1},
                                    {"weight", 1.0},
                                    {"weight", nullptr},
                                    {"loss", true}})
-    EXPECT_TRUE(parse(answer_with(key, value)).turns.at(0).learnt) << key;
+    EXPECT_TRUE(parse(answer_with(key, value)).turns().at(0).learnt) << key;
   Json own = answer_with("loss", true);
   own["weight"] = 0;  // of the row: the answer's own comes first
-  EXPECT_TRUE(parse(own).turns.at(0).learnt);
+  EXPECT_TRUE(parse(own).turns().at(0).learnt);
   Json asked = talk();
   asked["conversations"][0]["weight"] = 0;  // SlimOrca, OpenChat
-  EXPECT_TRUE(parse(asked).turns.at(0).learnt);
+  EXPECT_TRUE(parse(asked).turns().at(0).learnt);
 }
 
 TEST(Masks, OtherWeightsAreRefused) {
@@ -171,42 +176,52 @@ TEST(Masks, TheLabelsLeaveMaskedAnswersOut) {
 
 TEST(Masks, AndSystemTextsAreKeptInPreparedRows) {
   Row row = parse(answer_with("weight", 0));
-  row.system = "Be brief.";
+  row.conversation.messages.insert(row.conversation.messages.begin(),
+                                   {.role = "system", .text = "Be brief."});
   const Row back = row_from_json(row_to_json(row), "x");
   EXPECT_EQ(row_to_json(back), row_to_json(row));
-  EXPECT_FALSE(back.turns.at(0).learnt);
-  EXPECT_EQ(back.system, "Be brief.");
-  EXPECT_FALSE(row_to_json(parse(talk())).contains("masked"));  // the hash of plain rows stays
-  EXPECT_FALSE(row_to_json(parse(talk())).contains("system"));
+  EXPECT_FALSE(back.turns().at(0).learnt);
+  EXPECT_EQ(system_text(back), "Be brief.");
   Json beyond = row_to_json(row);
-  beyond["masked"] = {7};
+  beyond["messages"][0] = {"user"};
   EXPECT_LFT_ERROR(ErrorKind::kInput, "malformed", row_from_json(beyond, "x"));
+}
+
+TEST(Masks, OfRowsThatWerePreparedAsTurnsAreRead) {
+  Json turns = {{"id", "a"},       {"where", "x"}, {"images", Json::array()},
+                {"system", "Be."}, {"masked", {0}}, {"turns", {{"Q", "A"}, {"R", "B"}}}};
+  const Row back = row_from_json(turns, "x");
+  EXPECT_EQ(system_text(back), "Be.");
+  EXPECT_FALSE(back.turns().at(0).learnt);
+  EXPECT_EQ(back.turns().at(1).answer, "B");
+  turns["masked"] = {7};
+  EXPECT_LFT_ERROR(ErrorKind::kInput, "malformed", row_from_json(turns, "x"));
 }
 
 TEST(SystemTexts, StandInThePlaceOfTheTemplatesOwn) {
   Json row = with("system", "Be brief.");
-  EXPECT_EQ(parse(row).system, "Be brief.");
+  EXPECT_EQ(system_text(parse(row)), "Be brief.");
   Json talk_after_system = {Json{{"from", "system"}, {"value", "Be brief."}}};
   for (const Json& message : row["conversations"]) talk_after_system.push_back(message);
   row["conversations"] = talk_after_system;
-  EXPECT_EQ(parse(row).system, "Be brief.");
+  EXPECT_EQ(system_text(parse(row)), "Be brief.");
   row["conversations"][0]["value"] = "Be long.";
   expect_holds(refusal(row), {"two system texts"});
   row.erase("system");
-  EXPECT_EQ(parse(row).system, "Be long.");
+  EXPECT_EQ(system_text(parse(row)), "Be long.");
   expect_holds(refusal(with("system", 3)), {"\"system\" is no text"});
-  EXPECT_FALSE(parse(with("system", " \n")).system);
+  EXPECT_FALSE(system_text(parse(with("system", " \n"))));
   // A message without a text is an empty system text, and gives way to a key with one.
   row["conversations"][0]["value"] = "";
-  EXPECT_EQ(parse(row).system, "");
-  EXPECT_EQ(row_from_json(row_to_json(parse(row)), "x").system, "");
+  EXPECT_EQ(system_text(parse(row)), "");
+  EXPECT_EQ(system_text(row_from_json(row_to_json(parse(row)), "x")), "");
   row["system"] = "Be brief.";
-  EXPECT_EQ(parse(row).system, "Be brief.");
+  EXPECT_EQ(system_text(parse(row)), "Be brief.");
 
   EncodeOptions options = test::small_options();
   const Row brief = parse(with("system", "Be brief."));
   const auto text = [&](const std::string& name) {
-    options.template_name = name;
+    options.chat = text::named_form(name, "</s>", "<image>");
     return encode_text(brief, {}, test::ByteTokenizer(), options).rendered.text;
   };
   EXPECT_EQ(text("llava-v1"), "Be brief. USER: Q ASSISTANT: A</s>");
@@ -216,7 +231,7 @@ TEST(SystemTexts, StandInThePlaceOfTheTemplatesOwn) {
   expect_holds(plain, {"a system text, for which the template has no place", "d.json[3]",
                        "template plain", "llava-v1, llava-hf"});
   Row marked = brief;
-  marked.system = "<image>";
+  marked.conversation.messages[0].text = "<image>";
   EXPECT_LFT_ERROR(ErrorKind::kInput, "<image> in a system text", check_marks(marked));
 }
 

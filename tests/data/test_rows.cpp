@@ -42,10 +42,10 @@ TEST(Rows, LlavaArray) {
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].id, "a");
   EXPECT_EQ(rows[0].images, std::vector<std::string>{"x.png"});
-  EXPECT_EQ(rows[0].turns[0].question, "<image>\nQ");
+  EXPECT_EQ(rows[0].turns()[0].question, "<image>\nQ");
   EXPECT_EQ(rows[1].id, "7");
-  EXPECT_EQ(rows[1].turns[0].question, "<image><image>\nwhich, ] } or \" ?");
-  EXPECT_EQ(rows[1].turns[1].answer, "yes");
+  EXPECT_EQ(rows[1].turns()[0].question, "<image><image>\nwhich, ] } or \" ?");
+  EXPECT_EQ(rows[1].turns()[1].answer, "yes");
   EXPECT_EQ(rows[1].images.size(), 2u);
   EXPECT_TRUE(rows[1].where.ends_with("data.json[1]"));
   EXPECT_EQ(rows[2].id, "2");
@@ -66,8 +66,8 @@ TEST(Rows, ShareGptRolesAndEmptySystem) {
               R"({"from":"assistant","value":"A"}]}
 {"conversations":[{"from":"human","value":"Q"},{"from":"chatgpt","value":"B"}]})");
   ASSERT_EQ(rows.size(), 2u);
-  EXPECT_EQ(rows[0].turns[0].answer, "A");
-  EXPECT_EQ(rows[1].turns[0].answer, "B");
+  EXPECT_EQ(rows[0].turns()[0].answer, "A");
+  EXPECT_EQ(rows[1].turns()[0].answer, "B");
 }
 
 TEST(Rows, OpenAiParts) {
@@ -80,10 +80,10 @@ TEST(Rows, OpenAiParts) {
               R"("text":"What?"}]},
       {"role":"assistant","content":"C"}]}])");
   ASSERT_EQ(rows.size(), 2u);
-  EXPECT_EQ(rows[0].turns[0].question, "Look: <image>\n<image>\nsame?");
+  EXPECT_EQ(rows[0].turns()[0].question, "Look: <image>\n<image>\nsame?");
   EXPECT_EQ(rows[0].images, (std::vector<std::string>{"a.png", "b.png"}));
-  EXPECT_EQ(rows[0].turns[0].answer, "No.");
-  EXPECT_EQ(rows[1].turns[0].question, "<image>\nWhat?");
+  EXPECT_EQ(rows[0].turns()[0].answer, "No.");
+  EXPECT_EQ(rows[1].turns()[0].question, "<image>\nWhat?");
   EXPECT_EQ(rows[1].images, std::vector<std::string>{"c.png"});
 }
 
@@ -177,11 +177,11 @@ TEST(Rows, BadRowsKeepTheirPlaceWhenAsked) {
   ASSERT_EQ(file.bad.size(), 2u);
   EXPECT_EQ(file.rows[1].id, "1");
   EXPECT_TRUE(file.bad.at(2).info().where.find("d.jsonl:3") != std::string::npos);
-  EXPECT_EQ(file.rows[3].turns[0].answer, "A");
+  EXPECT_EQ(file.rows[3].turns()[0].answer, "A");
 }
 
 TEST(Rows, JsonRoundTrip) {
-  const Row row{.id = "i", .where = "f:1", .turns = {{"q", "a"}, {"r", "b"}}, .images = {"x"}};
+  const Row row{.id = "i", .where = "f:1", .conversation = {text::messages_of({{"q", "a"}, {"r", "b"}})}, .images = {"x"}};
   const Row back = row_from_json(row_to_json(row), "x");
   EXPECT_EQ(row_to_json(back), row_to_json(row));
   EXPECT_LFT_ERROR(ErrorKind::kInput, "malformed", row_from_json(Json::object(), "x"));

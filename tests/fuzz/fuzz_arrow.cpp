@@ -21,7 +21,7 @@ bool arrow(std::string_view bytes) {
         expect(values.json.find("\"" + image.name + "\"") != std::string::npos,
                "a row names its images");
       const ReadRow read = read_row(values.json, "row", row, {});
-      expect(read.bad || !read.row.turns.empty(), "a row is read or bad");
+      expect(read.bad || !read.row.turns().empty(), "a row is read or bad");
     });
     expect(next > 0, "a file without rows is refused");
   });

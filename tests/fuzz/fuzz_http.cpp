@@ -37,7 +37,7 @@ void complete(const httplib::Request&, const std::string& body, httplib::Respons
   try {
     const serve::ChatRequest request = serve::read_chat_request(body);
     const data::Row& prompt = request.prompt;
-    expect(!prompt.turns.empty() && prompt.turns.back().answer.empty(),
+    expect(!prompt.turns().empty() && prompt.turns().back().answer.empty(),
            "a request ends with a question");
     expect(request.stop.size() <= 4, "no more than 4 stop texts");
     expect(prompt.inside.size() == prompt.images.size(), "images come with the request");

@@ -88,7 +88,7 @@ bool index(std::string_view bytes) {
       const bool same = reads(ErrorKind::kInput, [&] {
         const Row row = index.row(i);
         for (const int32_t number : index.images(i)) (void)index.image_name(number);
-        expect(row.turns.empty() || i < std::ssize(file.rows), "rows are those of the file");
+        expect(row.turns().empty() || i < std::ssize(file.rows), "rows are those of the file");
       });
       expect(same || taken, "an index that is made anew has the rows of the file");
     }

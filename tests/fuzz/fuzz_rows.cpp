@@ -19,7 +19,7 @@ bool rows(std::string_view bytes) {
     expect(error.kind() == ErrorKind::kInput, "a bad row is bad input");
   }
   for (const Row& row : strict.rows) {
-    expect(!row.turns.empty() && !row.turns.back().answer.empty(), "a row ends with an answer");
+    expect(!row.turns().empty() && !row.turns().back().answer.empty(), "a row ends with an answer");
     const Json json = row_to_json(row);
     expect(row_to_json(row_from_json(parse_json(json.dump(), "row"), "row")) == json,
            "a row reads back");

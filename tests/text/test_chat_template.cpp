@@ -1,9 +1,10 @@
-// The strings of the named templates, what of them is supervised, and the way from there to
+// The strings of LLaVA's named forms, what of them is supervised, and the way from there to
 // supervised tokens.
 #include <set>
 
-#include "src/text/chat_template.h"
+#include "src/text/chat/named_form.h"
 #include "src/text/labels.h"
+#include "tests/support/expect_error.h"
 #include "tests/text/text_test.h"
 
 namespace lft::chat_template_test {
@@ -15,6 +16,16 @@ const std::string kSystem =
     "helpful, detailed, and polite answers to "
     "the user's questions. ";
 const std::vector<Turn> kTwoTurns = {{"<image>\nWhat is this?", "A cat."}, {"Sure?", "Yes"}};
+
+Rendered render(const std::string& name, const std::vector<Turn>& turns, const std::string& eos,
+                bool generate = false, const char* system = nullptr) {
+  const std::string text = system == nullptr ? "" : system;
+  Conversation talk{messages_of(turns, system == nullptr ? nullptr : &text)};
+  // Turns may have an empty last answer, which messages leave out.
+  if (!generate && !turns.empty() && turns.back().answer.empty())
+    talk.messages.push_back({.role = "assistant", .text = ""});
+  return named_form(name, eos, "<image>")->render(talk, generate);
+}
 
 std::vector<std::string> supervised(const Rendered& rendered) {
   std::vector<std::string> out;
@@ -54,7 +65,7 @@ TEST(ChatTemplate, ToGenerateTheLastTurnStopsBeforeItsAnswer) {
 }
 
 TEST(ChatTemplate, ToGenerateIsAPrefixOfTheWhole) {
-  for (const std::string& name : template_names()) {
+  for (const std::string& name : named_forms()) {
     const std::string whole = render(name, kTwoTurns, "</s>").text;
     EXPECT_TRUE(whole.starts_with(render(name, kTwoTurns, "</s>", true).text)) << name;
   }
@@ -82,49 +93,54 @@ TEST(ChatTemplate, ASystemTextTakesThePlaceOfTheTemplatesOwn) {
             "Be brief. USER: Q ASSISTANT: A</s>");
   EXPECT_EQ(render("llava-hf", {{"Q", "A"}}, "</s>", false, "Be brief.").text,
             "Be brief. USER: Q ASSISTANT: A</s>");
-  EXPECT_FALSE(takes_system("plain"));
   EXPECT_THROW(render("plain", {{"Q", "A"}}, "</s>", false, "Be brief."), Error);
   // An empty text takes the place of the template's own; a template without a place is as before.
   EXPECT_EQ(render("llava-v1", {{"Q", "A"}}, "</s>", false, "").text, " USER: Q ASSISTANT: A</s>");
-  EXPECT_EQ(render("chatml", {{"Q", ""}}, "", true, "").text,
-            "<|im_start|>system\n<|im_end|>\n<|im_start|>user\nQ<|im_end|>\n"
-            "<|im_start|>assistant\n");
   EXPECT_EQ(render("plain", {{"Q", "A"}}, "</s>", false, "").text, "QA</s>");
 }
 
-TEST(ChatTemplate, GemmasSystemTextIsInTheFirstTurnAndItsTextsAreTrimmed) {
-  const std::string space = "\xC2\xA0\xE2\x80\x83\x1f ";
-  const Rendered got = render(
-      "gemma", {{"<image>\n What?" + space + "<image>" + space, "\n A cat.\t"}, {"  ", "Yes."}},
-      "<eos>", false, " Be brief.\n");
-  EXPECT_EQ(got.text,
-            "<start_of_turn>user\n Be brief.\n\n\n<image>What?<image><end_of_turn>\n"
-            "<start_of_turn>model\nA cat.<end_of_turn>\n"
-            "<start_of_turn>user\n<end_of_turn>\n<start_of_turn>model\nYes.<end_of_turn>\n");
-  const auto parts = [&](const std::vector<Rendered::Span>& spans) {
-    std::vector<std::string> texts;
-    for (const Rendered::Span& span : spans)
-      texts.push_back(got.text.substr(span.begin, span.end - span.begin));
-    return texts;
+TEST(ChatTemplate, AFormRefusesWhatItHasNoPlaceFor) {
+  const auto refused = [](Conversation talk, const std::string& piece) {
+    EXPECT_LFT_ERROR(ErrorKind::kInput, piece,
+                     named_form("llava-v1", "</s>", "<image>")->render(talk));
   };
-  EXPECT_EQ(parts(got.supervised),
-            (std::vector<std::string>{"A cat.<end_of_turn>", "Yes.<end_of_turn>"}));
-  EXPECT_EQ(parts(got.given),
-            (std::vector<std::string>{" Be brief.\n", "What?", "A cat.", "Yes."}));
-  EXPECT_EQ(render("gemma", {{"Q", ""}}, "<eos>", true).text,
-            "<start_of_turn>user\nQ<end_of_turn>\n<start_of_turn>model\n");
+  Conversation talk{messages_of({{"Q", "A"}})};
+  talk.tools = "[{}]";
+  refused(talk, "tools, for which the template has no place");
+  talk = {messages_of({{"Q", "A"}})};
+  talk.messages[1].reasoning = "because";
+  refused(talk, "reasoning, for which");
+  talk.messages[1].reasoning.clear();
+  talk.messages[1].tool_calls = "[{}]";
+  refused(talk, "tool calls, for which");
 }
 
 TEST(ChatTemplate, Names) {
-  EXPECT_EQ(template_names(),
-            (std::vector<std::string>{"llava-v1", "llava-hf", "plain", "chatml", "qwen3-vl",
-                                      "mistral", "smolvlm", "gemma"}));
-  EXPECT_TRUE(is_template("plain"));
-  EXPECT_FALSE(is_template("llava"));
+  EXPECT_EQ(named_forms(), (std::vector<std::string>{"llava-v1", "llava-hf", "plain"}));
+  EXPECT_TRUE(is_named_form("plain"));
+  EXPECT_FALSE(is_named_form("llava"));
   EXPECT_THROW(render("llava", {}, "</s>"), Error);
   std::set<std::string> hashes;
-  for (const std::string& name : template_names()) hashes.insert(template_hash(name));
-  EXPECT_EQ(hashes.size(), template_names().size());
+  for (const std::string& name : named_forms())
+    hashes.insert(named_form(name, "</s>", "<image>")->hash());
+  EXPECT_EQ(hashes.size(), named_forms().size());
+}
+
+TEST(Conversation, ANewlineNextToAnImageBelongsToIt) {
+  const auto parts = [](std::string_view text) {
+    std::string out;
+    for (const Part& part : parts_of(text))
+      out += (part.is_image ? "I[" : "T[") + std::string(part.text) + "]";
+    return out;
+  };
+  EXPECT_EQ(parts("<image>\nWhat?"), "I[<image>\n]T[What?]");
+  EXPECT_EQ(parts("What?\n<image>"), "T[What?]I[\n<image>]");
+  EXPECT_EQ(parts("a\n<image>\nb"), "T[a\n]I[<image>\n]T[b]");
+  EXPECT_EQ(parts("<image>\n<image>\n\nb"), "I[<image>\n]I[<image>\n]T[\nb]");
+  EXPECT_EQ(parts("<image><image> b"), "I[<image>]I[<image>]T[ b]");
+  EXPECT_EQ(parts("\n<image>"), "I[\n<image>]");
+  EXPECT_EQ(parts("no image"), "T[no image]");
+  EXPECT_EQ(parts(""), "");
 }
 
 TEST(Labels, AnySharedByteSupervises) {

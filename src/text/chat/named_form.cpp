@@ -71,9 +71,9 @@ void check_place(const Form& form, const Conversation& conversation) {
   const auto refuse_part = [&](const std::string& what, const std::string& found) {
     refuse(ErrorKind::kInput, what + ", for which the template has no place", {},
            quote_text(found, 80) + ", template " + form.name,
-           "texts of a user and an assistant" +
-               std::string(form.takes_system ? " and a system text" : ""),
-           "set data.template to a chat template that has a place for it");
+           std::string("a template with a place for it: llava-v1, llava-hf (a system text), or a ") +
+               "chat template",
+           "set data.template to one of them; auto is the chat template of the checkpoint");
   };
   const std::string* system = system_of(conversation.messages);
   if (system != nullptr && !is_blank_text(*system) && !form.takes_system)
