@@ -22,7 +22,6 @@ from test_families import (  # noqa: F401, the fixtures
     FamilyPeer,
     family_adapter,
     family_dir,
-    template_of,
 )
 from tools import lft, write_notes
 
@@ -113,7 +112,7 @@ def test_llama_cpp_answers_as_peft(
     shutil.copytree(family_adapter(name), adapter)
     config = json.loads((adapter / "adapter_config.json").read_text())
     (adapter / "adapter_config.json").write_text(json.dumps(config | changes))
-    write_notes(adapter, template_of(name), "native")
+    write_notes(adapter, "auto", "native")
     done = lft("export", adapter, "--model", model, "--target", "gguf", "--out", tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "lora.gguf",
@@ -168,7 +167,7 @@ def test_matrices_that_fp16_does_not_hold_keep_their_type(
     name, adapter = "qwen25_window", tmp_path / "adapter"
     model = scaled(family_dir(name), tmp_path / "model")
     shutil.copytree(family_adapter(name), adapter)
-    write_notes(adapter, template_of(name), "native")
+    write_notes(adapter, "auto", "native")
     done = lft(
         "export",
         adapter,

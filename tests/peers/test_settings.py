@@ -149,7 +149,7 @@ def compare_with_transformers(name, folder, rows, scored, images, peer=None):
     peer = peer or FamilyPeer(name, folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     for item, line in zip(rows, scored, strict=True):
-        text = tokenizer.apply_chat_template(messages_of(item, mark="<image>\n"), tokenize=False)
+        text = tokenizer.apply_chat_template(messages_of(item), tokenize=False)
         wide = families.SPECS[name]["family"] in families.WIDE
         ids, extra = (
             peer.wide_inputs(text, item, images, pads=False)

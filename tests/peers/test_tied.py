@@ -16,7 +16,6 @@ from test_families import (  # noqa: F401, the fixtures
     family_dir,
     fit_of,
     make_recipe,
-    template_of,
 )
 from tools import lft, score, step_lines, write_notes, write_rows
 
@@ -127,7 +126,7 @@ def test_it_is_read_and_merged_as_peft_reads_it(
 ):
     base, adapter, merged = family_dir(name), tmp_path / "adapter", tmp_path / "merged"
     make(base, adapter, CASES[case])
-    write_notes(adapter, template_of(name), fit_of(name))
+    write_notes(adapter, "auto", fit_of(name))
     peft = FamilyPeer(name, base, adapter)
     compare(peft, scores(name, base, images, tmp_path, "--adapter", adapter), images)
     done = lft("merge", "--model", base, "--adapter", adapter, "--out", merged)
