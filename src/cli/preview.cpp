@@ -18,7 +18,7 @@ namespace {
 
 struct PreviewArgs {
   RecipeArgs recipe;
-  std::string html;
+  std::string html, other_template;
   int64_t count = 3;
   std::vector<std::string> rows;
 };
@@ -31,13 +31,25 @@ void preview(const PreviewArgs& args) {
   const std::vector<debug::Preview> previews = args.rows.empty()
                                                    ? debug::preview_samples(recipe, args.count)
                                                    : debug::preview_rows(recipe, args.rows);
+  std::vector<debug::Preview> others;
+  if (!args.other_template.empty())
+    others = debug::under_template(recipe, args.other_template, previews);
   const bool terminal = isatty(STDOUT_FILENO) == 1;
-  for (size_t i = 0; i < previews.size(); ++i) {
-    std::string text = debug::preview_text(previews[i], recipe, terminal);
+  const auto print = [&](std::string text) {
     text.pop_back();  // print_line() ends it
-    print_line((i > 0 ? "\n" : "") + text);
+    print_line(text);
+  };
+  for (size_t i = 0; i < previews.size(); ++i) {
+    if (i > 0) print_line("");
+    print(debug::preview_text(previews[i], recipe, terminal));
+    if (i >= others.size()) continue;
+    print_line("\nunder --template " + args.other_template + ": " +
+               debug::prompt_difference(previews[i], others[i]));
+    print(debug::preview_text(others[i], recipe, terminal));
   }
-  if (!args.html.empty()) io::write_file_atomic(args.html, debug::preview_page(previews, recipe));
+  if (!args.html.empty())
+    io::write_file_atomic(args.html,
+                          debug::preview_page(previews, recipe, others, args.other_template));
 }
 
 }  // namespace
@@ -56,6 +68,9 @@ void add_preview(Command& app) {
               "instead of the first ones the row with this id, or at the place that lft validate "
               "names, of data.train or data.eval; once for every row")
       .one_each();
+  command.option("--template", args->other_template,
+                 "shows each row under this template too (auto, a name or a file of Jinja), and "
+                 "where the two prompts part: what a server with that template would ask");
   command.option("--html", args->html,
                  "also writes them with their images into one file that a browser shows offline");
   command.run([args] { preview(*args); });

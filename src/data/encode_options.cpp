@@ -76,9 +76,9 @@ void check_names(const EncodeRules& rules) {
 }
 
 SpecialTokensInText special_tokens(const std::string& name) {
-  return name == "error"  ? SpecialTokensInText::kError
-         : name == "text" ? SpecialTokensInText::kText
-                          : SpecialTokensInText::kSpecial;
+  return name == "error"     ? SpecialTokensInText::kError
+         : name == "special" ? SpecialTokensInText::kSpecial
+                             : SpecialTokensInText::kText;
 }
 
 }  // namespace

@@ -198,4 +198,34 @@ std::vector<Preview> preview_rows(const recipe::Recipe& recipe,
   return previews;
 }
 
+std::vector<Preview> under_template(const recipe::Recipe& recipe, const std::string& name,
+                                    const std::vector<Preview>& previews) {
+  recipe::Recipe other = recipe;
+  other.data.chat_template = name;
+  other.data.on_bad_sample = "skip";  // its refusals are what is shown
+  std::vector<std::string> rows;
+  for (const Preview& preview : previews) rows.push_back(preview.where);
+  return preview_rows(other, rows);
+}
+
+std::string prompt_difference(const Preview& own, const Preview& other) {
+  if (!own.left_out.empty() || !other.left_out.empty()) return "a template leaves the row out";
+  const auto text_of = [](const Preview& preview) {
+    std::string text;
+    for (const PreviewPiece& piece : preview.pieces) text += piece.text;
+    return text;
+  };
+  const std::string a = text_of(own), b = text_of(other);
+  if (a == b)
+    return own.ids_sha256 == other.ids_sha256 ? "the same prompt, token for token"
+                                              : "the same text in other tokens";
+  constexpr size_t kBefore = 20, kShown = 60;
+  const size_t at = static_cast<size_t>(
+      std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+  const size_t begin = at < kBefore ? 0 : at - kBefore;
+  return "the prompts differ from byte " + std::to_string(at) + " on: " +
+         quote_text(a.substr(begin, kShown), 4 * kShown) + ", and " +
+         quote_text(b.substr(begin, kShown), 4 * kShown);
+}
+
 }  // namespace lft::debug

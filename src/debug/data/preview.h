@@ -48,11 +48,22 @@ std::vector<Preview> preview_samples(const recipe::Recipe& recipe, int64_t count
 std::vector<Preview> preview_rows(const recipe::Recipe& recipe,
                                   const std::vector<std::string>& rows);
 
+/// The same rows under another data.template, to show what a server would ask: one for each, with
+/// left_out where the template refuses the row.
+std::vector<Preview> under_template(const recipe::Recipe& recipe, const std::string& name,
+                                    const std::vector<Preview>& previews);
+
+/// Where the prompts of one row part under two templates: "the same prompt", or the first
+/// characters that differ.
+std::string prompt_difference(const Preview& own, const Preview& other);
+
 /// A sample as text: supervised tokens coloured for a terminal, or in [[ ]]; masked answers struck
 /// through, or in (( )).
 std::string preview_text(const Preview& preview, const recipe::Recipe& recipe, bool terminal);
 
-/// All of them as one page that works offline, images embedded. All text is escaped.
-std::string preview_page(const std::vector<Preview>& previews, const recipe::Recipe& recipe);
+/// All of them as one page that works offline, images embedded. All text is escaped. `others`, of
+/// under_template(), stand next to them.
+std::string preview_page(const std::vector<Preview>& previews, const recipe::Recipe& recipe,
+                         const std::vector<Preview>& others = {}, const std::string& other = "");
 
 }  // namespace lft::debug

@@ -165,7 +165,8 @@ std::string preview_text(const Preview& preview, const recipe::Recipe& recipe, b
   return out + "\n";
 }
 
-std::string preview_page(const std::vector<Preview>& previews, const recipe::Recipe& recipe) {
+std::string preview_page(const std::vector<Preview>& previews, const recipe::Recipe& recipe,
+                         const std::vector<Preview>& others, const std::string& other) {
   std::string page = kPage;
   page += "<h1>Preview</h1>\n<p>" +
           report::html_text(escape_text(recipe.data.train.text(), 400) + ", template " +
@@ -175,7 +176,15 @@ std::string preview_page(const std::vector<Preview>& previews, const recipe::Rec
                             ". Marked: supervised. Struck through: "
                             "an answer that its row says is not learnt.") +
           "</p>\n";
-  for (const Preview& preview : previews) page += section(preview, recipe);
+  for (size_t i = 0; i < previews.size(); ++i) {
+    page += section(previews[i], recipe);
+    if (i >= others.size()) continue;
+    page += "<p>" +
+            report::html_text(escape_text("under --template " + other + ": " +
+                                              prompt_difference(previews[i], others[i]),
+                                          2000)) +
+            "</p>\n" + section(others[i], recipe);
+  }
   return page + "</body>\n</html>\n";
 }
 
