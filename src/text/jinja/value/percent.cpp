@@ -52,6 +52,7 @@ class Percent {
       ++at_;
       const Value value = next_value();
       if (!value.is_integral()) fail("a * stands for an integer");
+      if (value.integer() > INT32_MAX || value.integer() < -INT32_MAX) fail("a width is too large");
       return value.integer();
     }
     int64_t number = 0;

@@ -147,7 +147,7 @@ std::string float_repr(double value) {
   std::string out;
   if (exponent < -4 || exponent >= 16) {
     out = digits.substr(0, 1) + (digits.size() > 1 ? "." + digits.substr(1) : "");
-    char tail[8];
+    char tail[16];
     snprintf(tail, sizeof tail, "e%c%02d", exponent < 0 ? '-' : '+', std::abs(exponent));
     out += tail;
   } else if (exponent < 0) {
