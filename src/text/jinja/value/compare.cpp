@@ -108,6 +108,10 @@ bool less(const Value& a, const Value& b, Work& work, const char* sign) {
               std::string(type_name(a)) + " " + sign + " " + type_name(b));
 }
 
+bool less_or_equal(const Value& a, const Value& b, Work& work, const char* sign) {
+  return less(a, b, work, sign) || equals(a, b, work);
+}
+
 bool contains(const Value& container, const Value& item, Work& work) {
   switch (container.kind()) {
     case Kind::kText:

@@ -7,6 +7,8 @@ namespace lft::text::jinja {
 bool equals(const Value& a, const Value& b, Work& work);
 /// a < b. Throws kInput where Python has no order between them; `sign` is what the message names.
 bool less(const Value& a, const Value& b, Work& work, const char* sign = "<");
+/// a <= b, likewise.
+bool less_or_equal(const Value& a, const Value& b, Work& work, const char* sign);
 /// `item in container`. Throws kInput where it is none. It uses up an iterator.
 bool contains(const Value& container, const Value& item, Work& work);
 

@@ -11,15 +11,6 @@
 
 namespace lft::text::jinja {
 
-/// What a Value can share.
-struct Object {
-  Object() = default;
-  Object(const Object&) = delete;
-  Object& operator=(const Object&) = delete;
-  virtual ~Object() = default;
-  int depth = 0;  // of values within it
-};
-
 /// Bytes [begin, end) of a text that are a copy of a caller's string: its number and the offset
 /// there. What no run covers was written by the template.
 struct Run {

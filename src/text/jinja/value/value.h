@@ -125,6 +125,7 @@ class Value {
   T& changing() const {
     return const_cast<T&>(static_cast<const T&>(*object_));
   }
+  const std::shared_ptr<const Object>& shared() const { return object_; }
   bool same_object(const Value& other) const { return object_ == other.object_; }
   int depth() const { return object_ ? object_->depth : 0; }
 
@@ -166,6 +167,10 @@ struct DictObject : Object {
 
 struct NamespaceObject : Object {
   DictObject attributes;
+  void release() override {
+    attributes.entries.clear();
+    attributes.index.clear();
+  }
 };
 
 struct RangeObject : Object {

@@ -6,6 +6,15 @@
 
 namespace lft::text::jinja {
 
+Work::~Work() {
+  for (const auto& object : kept_) object->release();
+}
+
+void Work::keep(std::shared_ptr<Object> object) {
+  take(sizeof(object));
+  kept_.push_back(std::move(object));
+}
+
 void Work::refuse(std::string what, std::string found, std::string expected,
                   std::string next) const {
   if (next.empty()) next = "correct the chat template at this line, or use another one";

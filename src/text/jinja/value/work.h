@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,10 +27,29 @@ class Refused : public Error {
   using Error::Error;
 };
 
+/// What a Value can share.
+struct Object {
+  Object() = default;
+  Object(const Object&) = delete;
+  Object& operator=(const Object&) = delete;
+  virtual ~Object() = default;
+  /// Lets go of values that may hold this object.
+  virtual void release() {}
+  int depth = 0;  // of values within it
+};
+
 class Work {
  public:
-  Work(const Limits& limits, const std::string& where)
-      : limits_(limits), where_(where), steps_(limits.steps), memory_(limits.memory_bytes) {}
+  /// `where` names the template; `date` is what strftime_now() shows.
+  Work(const Limits& limits, const std::string& where, std::string date = {})
+      : limits_(limits),
+        where_(where),
+        date_(std::move(date)),
+        steps_(limits.steps),
+        memory_(limits.memory_bytes) {}
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+  ~Work();
 
   /// Throws kInput where the budget is used up.
   void step(int64_t count = 1) {
@@ -49,6 +69,7 @@ class Work {
     take(count * bytes);
   }
   const Limits& limits() const { return limits_; }
+  const std::string& date() const { return date_; }
 
   /// The line that the template is at.
   void at(uint32_t line) { line_ = line; }
@@ -61,6 +82,9 @@ class Work {
   /// Throws Refused.
   [[noreturn]] void reject(std::string message) const;
 
+  /// Keeps an object that changes until the end, when it is released: objects may hold each other.
+  void keep(std::shared_ptr<Object> object);
+
   /// The number of what loses origins: `name` at this line.
   uint32_t loser(const std::string& name);
   /// "upper, line 12".
@@ -71,10 +95,11 @@ class Work {
   std::string place() const { return where_ + ":" + std::to_string(line_); }
 
   const Limits limits_;
-  const std::string& where_;
+  const std::string where_, date_;
   int64_t steps_, memory_;
   uint32_t line_ = 1;
   std::vector<std::string> losers_;
+  std::vector<std::shared_ptr<Object>> kept_;
 };
 
 }  // namespace lft::text::jinja
