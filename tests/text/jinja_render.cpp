@@ -1,5 +1,6 @@
 // Renders templates for peers/test_jinja.py: JSON lines on stdin, one JSON line for each on stdout.
-//   {"template": "...", "globals": {...}, "options": {"trim_blocks": true, ...}, "date": "2024-07-26"}
+//   {"template": "...", "globals": {...}, "options": {"trim_blocks": true, ...}, "date":
+//   "2024-07-26"}
 //   {"text": "...", "runs": [[begin, end, source, offset], ...], "generation": [[begin, end], ...],
 //    "lost": [[source, "upper, line 1"], ...]}
 //   {"error": {"what": ..., "where": ..., "found": ..., "expected": ..., "next": ...},
@@ -7,6 +8,7 @@
 // Sources are numbered in the order in which the values of `globals` stand there, an object or list
 // before its elements.
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "src/base/errors.h"
@@ -38,8 +40,10 @@ Value globals_of(const Json& request) {
 }
 
 Json answer_of(const Rendering& rendering) {
-  Json answer = {{"text", rendering.text.bytes()}, {"runs", Json::array()},
-                 {"generation", Json::array()},    {"lost", Json::array()}};
+  Json answer = {{"text", rendering.text.bytes()},
+                 {"runs", Json::array()},
+                 {"generation", Json::array()},
+                 {"lost", Json::array()}};
   for (const Run& run : rendering.text.runs())
     answer["runs"].push_back({run.begin, run.end, run.source, run.offset});
   for (const auto& span : rendering.generation)

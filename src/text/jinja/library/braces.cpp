@@ -146,12 +146,11 @@ class Braces {
       return append_text(value.text(), spec, out);
     }
     if (!value.is_number()) {
-      fail(std::string("a ") + type_name(value) + " has no format " +
-           quote_text(text.bytes(), 40));
+      fail(std::string("a ") + type_name(value) + " has no format " + quote_text(text.bytes(), 40));
     }
     if (value.is_integral() && spec.type == 'c') return append_character(value, spec, out);
-    const bool as_integer =
-        value.is_integral() && std::string_view("\0bdoxX", 6).find(spec.type) != std::string_view::npos;
+    const bool as_integer = value.is_integral() && std::string_view("\0bdoxX", 6).find(spec.type) !=
+                                                       std::string_view::npos;
     if (as_integer && spec.precision >= 0) fail("an integer has no precision");
     append_number(as_integer ? integer_digits(value.integer(), spec, work_)
                              : float_digits(value.real(), spec, work_),

@@ -1,5 +1,5 @@
-// text.format(values): Python's fields in braces, their attributes and items looked up as the sandbox
-// does.
+// text.format(values): Python's fields in braces, their attributes and items looked up as the
+// sandbox does.
 #pragma once
 #include "src/text/jinja/library/builtin.h"
 

@@ -84,9 +84,8 @@ Value unsafe_method(Arguments&, Work& work) {
 BuiltinTable::BuiltinTable(std::vector<std::vector<Builtin>> parts) {
   for (auto& part : parts)
     for (Builtin& entry : part) entries_.push_back(std::move(entry));
-  std::sort(entries_.begin(), entries_.end(), [](const Builtin& a, const Builtin& b) {
-    return std::string_view(a.name) < b.name;
-  });
+  std::sort(entries_.begin(), entries_.end(),
+            [](const Builtin& a, const Builtin& b) { return std::string_view(a.name) < b.name; });
 }
 
 const Builtin* BuiltinTable::find(std::string_view name) const {

@@ -22,7 +22,8 @@ Value do_range(Arguments& arguments, Work& work) {
   range->step = integer_argument(arguments, 2, 1, work);
   if (range->step == 0) work.refuse("range() gets a step of 0");
   for (const int64_t bound : {range->start, range->stop, range->step})
-    if (bound > kMaxBound || bound < -kMaxBound) work.refuse("range() gets a bound that is too large");
+    if (bound > kMaxBound || bound < -kMaxBound)
+      work.refuse("range() gets a bound that is too large");
   const int64_t way = range->step > 0 ? range->stop - range->start : range->start - range->stop;
   const int64_t step = std::abs(range->step);
   range->length = way > 0 ? (way - 1) / step + 1 : 0;
@@ -91,9 +92,9 @@ Value do_raise_exception(Arguments& arguments, Work& work) {
 /// "2024-07-26", with or without "T12:30:00" behind it.
 std::tm parse_date(const std::string& date, Work& work) {
   std::tm time{};
-  const int fields = std::sscanf(date.c_str(), "%4d-%2d-%2d%*1[T ]%2d:%2d:%2d", &time.tm_year,
-                                 &time.tm_mon, &time.tm_mday, &time.tm_hour, &time.tm_min,
-                                 &time.tm_sec);
+  const int fields =
+      std::sscanf(date.c_str(), "%4d-%2d-%2d%*1[T ]%2d:%2d:%2d", &time.tm_year, &time.tm_mon,
+                  &time.tm_mday, &time.tm_hour, &time.tm_min, &time.tm_sec);
   if (fields < 3)
     work.refuse("the chat template asks for the date, and none is given", quote_text(date, 40),
                 "a date as 2024-07-26");

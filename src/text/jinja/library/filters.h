@@ -7,10 +7,10 @@
 namespace lft::text::jinja {
 
 std::vector<Builtin> text_filters();
-std::vector<Builtin> html_filters();    // escapes and marks
-std::vector<Builtin> list_filters();    // of whole lists and dicts
-std::vector<Builtin> order_filters();   // by keys: sort, groupby, unique, min, max ...
-std::vector<Builtin> pick_filters();    // by other filters and tests: map, select ...
+std::vector<Builtin> html_filters();   // escapes and marks
+std::vector<Builtin> list_filters();   // of whole lists and dicts
+std::vector<Builtin> order_filters();  // by keys: sort, groupby, unique, min, max ...
+std::vector<Builtin> pick_filters();   // by other filters and tests: map, select ...
 std::vector<Builtin> number_filters();
 
 }  // namespace lft::text::jinja

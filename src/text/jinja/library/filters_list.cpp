@@ -70,7 +70,8 @@ Value do_reverse(Arguments& arguments, Work& work) {
 Value do_items(Arguments& arguments, Work& work) {
   const Value& value = arguments[0];
   if (value.is_undefined()) return make_iterator({}, work);
-  if (!value.is(Kind::kDict)) work.refuse("the filter items gets what is no dict", type_name(value));
+  if (!value.is(Kind::kDict))
+    work.refuse("the filter items gets what is no dict", type_name(value));
   std::vector<Value> items;
   for (const auto& [key, item] : value.dict().entries)
     items.push_back(Value::tuple({key, item}, work));

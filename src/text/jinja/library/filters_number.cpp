@@ -56,11 +56,12 @@ std::optional<int64_t> parse_integer(const Text& text, int64_t base, Work& work)
   bool too_large = false;
   for (const char c : *digits) {
     const char low = static_cast<char>(c | 0x20);
-    const int64_t digit = c >= '0' && c <= '9' ? c - '0' : low >= 'a' && low <= 'z' ? low - 'a' + 10
-                                                                                   : 99;
+    const int64_t digit = c >= '0' && c <= '9'       ? c - '0'
+                          : low >= 'a' && low <= 'z' ? low - 'a' + 10
+                                                     : 99;
     if (digit >= base) return std::nullopt;
-    too_large |= __builtin_mul_overflow(value, base, &value) ||
-                 __builtin_sub_overflow(value, digit, &value);
+    too_large |=
+        __builtin_mul_overflow(value, base, &value) || __builtin_sub_overflow(value, digit, &value);
   }
   if (too_large || (!negative && value == INT64_MIN))
     work.refuse("the chat template reads an integer of more than 64 bits");
@@ -91,7 +92,8 @@ Value do_int(Arguments& arguments, Work& work) {
   if (value.is(Kind::kFloat))
     return std::isnan(value.real()) ? otherwise : integer_of(value.real(), work);
   if (!value.is_text()) return otherwise;
-  if (const auto whole = parse_integer(value.text(), integer_argument(arguments, 2, 10, work), work))
+  if (const auto whole =
+          parse_integer(value.text(), integer_argument(arguments, 2, 10, work), work))
     return Value::of(*whole);
   const auto real = parse_float(value.text(), work);
   return real && std::isfinite(*real) ? integer_of(*real, work) : otherwise;
@@ -147,8 +149,7 @@ Value do_round(Arguments& arguments, Work& work) {
   if (method != "common" && method != "ceil" && method != "floor")
     work.refuse("the filter round gets a method that there is not", method,
                 "common, ceil or floor");
-  if (!value.is_number())
-    work.refuse("the filter round gets what is no number", type_name(value));
+  if (!value.is_number()) work.refuse("the filter round gets what is no number", type_name(value));
   if (method == "common") {
     return value.is_integral() ? round_integer(value.integer(), digits, work)
                                : Value::of(rounded(value.real(), digits));

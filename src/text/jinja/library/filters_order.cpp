@@ -67,8 +67,8 @@ Value do_dictsort(Arguments& arguments, Work& work) {
     work.refuse("the filter dictsort sorts by the key or by the value", by);
   std::vector<Keyed> items;
   for (const auto& [key, item] : value.dict().entries) {
-    items.push_back({key_of(by == "key" ? key : item, case_sensitive, work),
-                     Value::tuple({key, item}, work)});
+    items.push_back(
+        {key_of(by == "key" ? key : item, case_sensitive, work), Value::tuple({key, item}, work)});
   }
   sort_by_key(&items, flag_argument(arguments, 3, false), work);
   std::vector<Value> out;

@@ -83,8 +83,7 @@ Value pick(const Arguments& arguments, bool by_attribute, bool wanted, Work& wor
   Iteration iteration(value, work);
   for (Value item; iteration.next(&item);) {
     const Value subject = path.get(item, Value(), work);
-    const Value verdict =
-        has_test ? NamedCall(arguments, at, false, work)(subject, work) : subject;
+    const Value verdict = has_test ? NamedCall(arguments, at, false, work)(subject, work) : subject;
     if (truth(verdict) == wanted) out.push_back(item);
   }
   return make_iterator(std::move(out), work);

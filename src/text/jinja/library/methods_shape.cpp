@@ -41,20 +41,20 @@ int64_t missing_width(const Arguments& arguments, const Text& text, Work& work) 
 
 Value do_center(Arguments& arguments, Work& work) {
   return Value::of(centered(text_argument(arguments, 0, work),
-                            integer_argument(arguments, 1, 0, work),
-                            fill_argument(arguments, work), work));
+                            integer_argument(arguments, 1, 0, work), fill_argument(arguments, work),
+                            work));
 }
 
 Value do_ljust(Arguments& arguments, Work& work) {
   const Text text = text_argument(arguments, 0, work);
-  return Value::of(padded(text, 0, missing_width(arguments, text, work),
-                          fill_argument(arguments, work), work));
+  return Value::of(
+      padded(text, 0, missing_width(arguments, text, work), fill_argument(arguments, work), work));
 }
 
 Value do_rjust(Arguments& arguments, Work& work) {
   const Text text = text_argument(arguments, 0, work);
-  return Value::of(padded(text, missing_width(arguments, text, work), 0,
-                          fill_argument(arguments, work), work));
+  return Value::of(
+      padded(text, missing_width(arguments, text, work), 0, fill_argument(arguments, work), work));
 }
 
 Value do_zfill(Arguments& arguments, Work& work) {
@@ -125,8 +125,8 @@ std::vector<Builtin> shape_methods() {
 const Builtin* find_method(Kind receiver, std::string_view name) {
   static const BuiltinTable texts(
       {case_methods(), search_methods(), split_methods(), shape_methods()});
-  static const BuiltinTable tuples(
-      {{{"index", "-self -value -start? -stop?", list_index}, {"count", "-self -value", list_count}}});
+  static const BuiltinTable tuples({{{"index", "-self -value -start? -stop?", list_index},
+                                     {"count", "-self -value", list_count}}});
   static const BuiltinTable lists({{{"index", "-self -value -start? -stop?", list_index},
                                     {"count", "-self -value", list_count},
                                     {"copy", "-self", do_copy},

@@ -54,8 +54,7 @@ std::vector<Value> split_words_back(const Text& text, int64_t count, Work& work)
   for (skip(true); end > 0; skip(true)) {
     const size_t last = end;
     if (count-- == 0) {
-      words.push_back(
-          Value::of(strip(text.slice(0, last, work), nullptr, true, false, work)));
+      words.push_back(Value::of(strip(text.slice(0, last, work), nullptr, true, false, work)));
       break;
     }
     skip(false);
@@ -128,17 +127,17 @@ Value do_rsplit(Arguments& arguments, Work& work) {
 
 Value do_splitlines(Arguments& arguments, Work& work) {
   std::vector<Value> lines;
-  for (const Text& line : split_lines(text_argument(arguments, 0, work),
-                                      flag_argument(arguments, 1, false), work))
+  for (const Text& line :
+       split_lines(text_argument(arguments, 0, work), flag_argument(arguments, 1, false), work))
     lines.push_back(Value::of(line));
   return Value::list(std::move(lines), work);
 }
 
 Value around(const Text& text, size_t found, size_t length, Work& work) {
-  return Value::tuple({Value::of(text.slice(0, found, work)),
-                       Value::of(text.slice(found, found + length, work)),
-                       Value::of(text.slice(found + length, text.size(), work))},
-                      work);
+  return Value::tuple(
+      {Value::of(text.slice(0, found, work)), Value::of(text.slice(found, found + length, work)),
+       Value::of(text.slice(found + length, text.size(), work))},
+      work);
 }
 
 Value do_partition(Arguments& arguments, Work& work) {

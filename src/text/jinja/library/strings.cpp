@@ -49,7 +49,8 @@ Text strip(const Text& text, const Text* characters, bool left, bool right, Work
 
 Text replaced(const Text& text, const Text& old, const Text& with, int64_t count, Work& work) {
   if (old.empty()) return interleaved(text, with, count, work);
-  size_t found = count == 0 ? std::string_view::npos : find_bytes(text.bytes(), old.bytes(), 0, work);
+  size_t found =
+      count == 0 ? std::string_view::npos : find_bytes(text.bytes(), old.bytes(), 0, work);
   if (found == std::string_view::npos) return text;
   TextBuilder out(work);
   size_t at = 0;

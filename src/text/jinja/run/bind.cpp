@@ -256,8 +256,7 @@ class Binder {
       inner.declare(parameter->name);
       names_caller |= parameter->name == "caller";
     }
-    const std::set<std::string> special =
-        undeclared(macro->body, {"caller", "kwargs", "varargs"});
+    const std::set<std::string> special = undeclared(macro->body, {"caller", "kwargs", "varargs"});
     const auto is_parameter = [&](const std::string& name) {
       for (const ExprPtr& parameter : macro->parameters)
         if (parameter->name == name) return true;
@@ -285,8 +284,9 @@ class Binder {
     for (size_t i = 0; i < plain; ++i) {
       if (macro.parameters[i]->name != "caller") continue;
       work_.at(macro.line);
-      work_.refuse("the chat template is not valid Jinja: a macro's parameter \"caller\" has no "
-                   "default");
+      work_.refuse(
+          "the chat template is not valid Jinja: a macro's parameter \"caller\" has no "
+          "default");
     }
   }
 

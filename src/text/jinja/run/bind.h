@@ -1,4 +1,5 @@
-// Gives every name of a parsed template its variable, and every filter, test and method its function.
+// Gives every name of a parsed template its variable, and every filter, test and method its
+// function.
 #pragma once
 #include "src/text/jinja/syntax/ast.h"
 

@@ -177,7 +177,8 @@ void Machine::exec_call_block(const CallBlock& block) {
 }
 
 void Machine::exec_generation(const Generation& generation) {
-  if (redirects_ > 0) work_.unsupported("{% generation %} within a macro, a call, a set or", "filter");
+  if (redirects_ > 0)
+    work_.unsupported("{% generation %} within a macro, a call, a set or", "filter");
   const size_t begin = out_->size();
   Call call(*this, generation.function, frame_);
   call.begin();

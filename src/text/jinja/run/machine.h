@@ -1,5 +1,5 @@
-// Renders a bound template: walks its tree, with the variables in frames and the output in a builder.
-// For one rendering.
+// Renders a bound template: walks its tree, with the variables in frames and the output in a
+// builder. For one rendering.
 #pragma once
 #include <deque>
 #include <vector>

@@ -35,10 +35,10 @@ Value Machine::eval_call(const Expr& expr, const Value* caller) {
   if (callee.kind == ExprKind::kAttribute) {
     Value space;
     const Value& receiver = look(*callee.parts[0], &space);
-    const Builtin* method = receiver.is_text()            ? callee.of_text
-                            : receiver.is(Kind::kDict)    ? callee.of_dict
-                            : receiver.is(Kind::kList)    ? callee.of_sequence
-                                                          : nullptr;
+    const Builtin* method = receiver.is_text()         ? callee.of_text
+                            : receiver.is(Kind::kDict) ? callee.of_dict
+                            : receiver.is(Kind::kList) ? callee.of_sequence
+                                                       : nullptr;
     if (method != nullptr && caller == nullptr) return call_method(receiver, *method, expr);
     if (receiver.is(Kind::kLoop) && (callee.name == "cycle" || callee.name == "changed")) {
       const Value loop = receiver;
@@ -132,9 +132,8 @@ void Machine::fill_parameters(const Macro& macro, Arguments* arguments, Frame* f
       frame->slots[parameter.variable.slot] = arguments->values[i];
       continue;
     }
-    const auto named =
-        std::find_if(arguments->named.begin(), arguments->named.end(),
-                     [&](const auto& each) { return each.first == parameter.name; });
+    const auto named = std::find_if(arguments->named.begin(), arguments->named.end(),
+                                    [&](const auto& each) { return each.first == parameter.name; });
     if (named == arguments->named.end()) continue;
     frame->slots[parameter.variable.slot] = std::move(named->second);
     arguments->named.erase(named);
@@ -169,10 +168,10 @@ void Machine::fill_special(const Macro& macro, Arguments* arguments, size_t used
   if (macro.takes_varargs) {
     frame->slots[macro.varargs] = Value::tuple({rest, arguments->values.end()}, work_);
   } else if (rest != arguments->values.end()) {
-    work_.refuse("the chat template gives the macro " + quote_text(macro.name, 40) +
-                     " too many arguments",
-                 std::to_string(arguments->values.size()),
-                 "at most " + std::to_string(macro.parameters.size()));
+    work_.refuse(
+        "the chat template gives the macro " + quote_text(macro.name, 40) + " too many arguments",
+        std::to_string(arguments->values.size()),
+        "at most " + std::to_string(macro.parameters.size()));
   }
 }
 

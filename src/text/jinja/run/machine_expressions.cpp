@@ -203,8 +203,7 @@ Value Machine::object_attribute(const Value& value, const std::string& name) {
     case Kind::kLoop:
       return loop_attribute(value, name);
     case Kind::kMacro:
-      if (name == "name")
-        return make_text(value.object<MacroObject>().macro->name, work_);
+      if (name == "name") return make_text(value.object<MacroObject>().macro->name, work_);
       work_.unsupported("attribute of a macro", name);
     default:
       return builtin_attribute(value, name, work_);

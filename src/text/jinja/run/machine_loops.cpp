@@ -76,8 +76,8 @@ Text Machine::run_recursive(const For& loop, Frame* outer, Value iterable, int64
   return redirect.finish();
 }
 
-/// The `else` of jinja2's loops runs unless a body came to its end: also behind bodies that all left
-/// by `continue` or `break`.
+/// The `else` of jinja2's loops runs unless a body came to its end: also behind bodies that all
+/// left by `continue` or `break`.
 void Machine::run_loop(const For& loop, Value iterable, int64_t depth0) {
   bool completed = false;
   if (!loop.has_loop && !loop.test) {
@@ -138,12 +138,11 @@ Value Machine::call_loop(LoopObject* loop, Arguments* arguments) {
   if (arguments->values.size() != 1 || !arguments->named.empty())
     work_.refuse("the chat template calls a loop wrongly", {}, "one value");
   const Deeper deeper(*this);
-  return Value::of(run_recursive(*loop->loop, loop->frame->outer,
-                                 std::move(arguments->values[0]), loop->depth0 + 1));
+  return Value::of(run_recursive(*loop->loop, loop->frame->outer, std::move(arguments->values[0]),
+                                 loop->depth0 + 1));
 }
 
-Value Machine::call_loop_method(const Value& value, const std::string& name,
-                                Arguments* arguments) {
+Value Machine::call_loop_method(const Value& value, const std::string& name, Arguments* arguments) {
   auto& loop = value.changing<LoopObject>();
   if (!arguments->named.empty()) work_.refuse("the chat template calls a loop's method wrongly");
   if (name == "cycle") {

@@ -1,4 +1,5 @@
-// A template as a tree: expressions, statements, and what binding (src/text/jinja/run) adds to them.
+// A template as a tree: expressions, statements, and what binding (src/text/jinja/run) adds to
+// them.
 #pragma once
 #include <memory>
 #include <string>

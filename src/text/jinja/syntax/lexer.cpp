@@ -80,9 +80,9 @@ class Lexer {
 
   /// Moves to `end`, counting lines.
   void advance(size_t end) {
-    line_ += static_cast<uint32_t>(std::count(text_.begin() + static_cast<std::ptrdiff_t>(at_),
-                                              text_.begin() + static_cast<std::ptrdiff_t>(end),
-                                              '\n'));
+    line_ +=
+        static_cast<uint32_t>(std::count(text_.begin() + static_cast<std::ptrdiff_t>(at_),
+                                         text_.begin() + static_cast<std::ptrdiff_t>(end), '\n'));
     if (end > at_) line_starts_ = text_[end - 1] == '\n';
     at_ = end;
   }
@@ -230,8 +230,8 @@ class Lexer {
   void read_number() {
     const bool after_dot = at_ > 0 && text_[at_ - 1] == '.';
     const NumberLiteral literal = read_number_literal(text_.substr(at_), after_dot);
-    if (literal.too_large) fail("an integer has more than 64 bits",
-                                quote_text(text_.substr(at_, literal.length), 40));
+    if (literal.too_large)
+      fail("an integer has more than 64 bits", quote_text(text_.substr(at_, literal.length), 40));
     add(TokenType::kNumber, text_.substr(at_, literal.length), literal.value);
     advance(at_ + literal.length);
   }
@@ -253,8 +253,7 @@ class Lexer {
     for (const std::string_view two : kTwo)
       if (sees(two)) length = 2;
     if (length == 0 && kOne.find(text_[at_]) != std::string_view::npos) length = 1;
-    if (length == 0)
-      fail("a character has no place there", quote_text(text_.substr(at_, 1)));
+    if (length == 0) fail("a character has no place there", quote_text(text_.substr(at_, 1)));
     const std::string_view sign = text_.substr(at_, length);
     if (sign == "(") *open += ')';
     if (sign == "[") *open += ']';

@@ -86,7 +86,10 @@ int64_t read_digits(std::string_view text, size_t at, size_t digits, int base) {
 /// the escape itself stays.
 std::string escape_of(char32_t point) {
   char out[16];
-  snprintf(out, sizeof out, point < 0x100 ? "\\x%02x" : point < 0x10000 ? "\\u%04x" : "\\U%08x",
+  snprintf(out, sizeof out,
+           point < 0x100     ? "\\x%02x"
+           : point < 0x10000 ? "\\u%04x"
+                             : "\\U%08x",
            static_cast<unsigned>(point));
   return out;
 }
@@ -97,8 +100,8 @@ NumberLiteral read_number_literal(std::string_view text, bool after_dot) {
   NumberLiteral out;
   out.length = after_dot ? 0 : float_length(text);
   if (out.length > 0) {
-    out.value = Value::of(
-        std::strtod(without_underscores(text.substr(0, out.length)).c_str(), nullptr));
+    out.value =
+        Value::of(std::strtod(without_underscores(text.substr(0, out.length)).c_str(), nullptr));
     return out;
   }
   int base = 10;
@@ -108,8 +111,8 @@ NumberLiteral read_number_literal(std::string_view text, bool after_dot) {
     out.length = decimal_length(text);
   }
   int64_t value = 0;
-  for (const char byte : without_underscores(text.substr(base == 10 ? 0 : 2,
-                                                         out.length - (base == 10 ? 0 : 2)))) {
+  for (const char byte :
+       without_underscores(text.substr(base == 10 ? 0 : 2, out.length - (base == 10 ? 0 : 2)))) {
     out.too_large |= __builtin_mul_overflow(value, int64_t{base}, &value) ||
                      __builtin_add_overflow(value, int64_t{digit_value(byte)}, &value);
   }

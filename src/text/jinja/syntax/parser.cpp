@@ -7,7 +7,7 @@
 namespace lft::text::jinja {
 namespace {
 
-constexpr int kMaxLevel = 150;    // of rules within each other
+constexpr int kMaxLevel = 150;   // of rules within each other
 constexpr int kMaxHeight = 200;  // of an expression's tree
 
 std::string token_name(const Token& token) {

@@ -26,8 +26,7 @@ Body Parser::parse_body(const Words& ends) {
     } else {
       if (output) body.push_back(std::move(output));
       ++at_;
-      if (sees(TokenType::kName) &&
-          std::find(ends.begin(), ends.end(), now().text) != ends.end())
+      if (sees(TokenType::kName) && std::find(ends.begin(), ends.end(), now().text) != ends.end())
         return body;
       body.push_back(parse_statement());
       expect(TokenType::kBlockEnd, "%}");
@@ -51,8 +50,8 @@ Body Parser::parse_until(const Words& ends) {
 }
 
 std::unique_ptr<Stmt> Parser::parse_statement() {
-  constexpr std::string_view kUnsupported[] = {"block",  "extends",    "include", "import",
-                                               "from",   "autoescape", "do",      "trans",
+  constexpr std::string_view kUnsupported[] = {"block",     "extends",    "include", "import",
+                                               "from",      "autoescape", "do",      "trans",
                                                "pluralize", "debug"};
   if (!sees(TokenType::kName)) unexpected("the name of a statement");
   const std::string& name = now().text;

@@ -39,8 +39,9 @@ std::string in_base(uint64_t value, unsigned base, bool upper) {
 
 std::string printed(double value, char type, int64_t precision, bool alternate) {
   const std::string format = std::string(alternate ? "%#" : "%") + ".*" + type;
-  std::string out(static_cast<size_t>(snprintf(nullptr, 0, format.c_str(),
-                                               static_cast<int>(precision), value)), '\0');
+  std::string out(
+      static_cast<size_t>(snprintf(nullptr, 0, format.c_str(), static_cast<int>(precision), value)),
+      '\0');
   snprintf(out.data(), out.size() + 1, format.c_str(), static_cast<int>(precision), value);
   return out;
 }
@@ -83,8 +84,8 @@ int64_t checked_precision(int64_t precision, Work& work) {
 }
 
 std::string integer_digits(int64_t value, const FieldSpec& spec, Work& work) {
-  const uint64_t magnitude = value < 0 ? 0 - static_cast<uint64_t>(value)
-                                       : static_cast<uint64_t>(value);
+  const uint64_t magnitude =
+      value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
   std::string digits, prefix;
   switch (spec.type) {
     case 0:

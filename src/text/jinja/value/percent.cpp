@@ -30,8 +30,7 @@ class Percent {
 
  private:
   [[noreturn]] void fail(const std::string& what) {
-    work_.refuse("the chat template formats a text by % wrongly: " + what,
-                 quote_text(bytes_, 80));
+    work_.refuse("the chat template formats a text by % wrongly: " + what, quote_text(bytes_, 80));
   }
   size_t given() const { return values_.is(Kind::kTuple) ? values_.items().size() : 1; }
 

@@ -101,8 +101,7 @@ void repr_view(const ViewObject& view, TextBuilder* out, int32_t owner) {
 }
 
 std::string range_repr(const RangeObject& range) {
-  std::string text =
-      "range(" + std::to_string(range.start) + ", " + std::to_string(range.stop);
+  std::string text = "range(" + std::to_string(range.start) + ", " + std::to_string(range.stop);
   return range.step == 1 ? text + ")" : text + ", " + std::to_string(range.step) + ")";
 }
 
@@ -135,8 +134,8 @@ std::string float_repr(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   char shortest[32];
-  const auto end = std::to_chars(shortest, shortest + sizeof shortest, value,
-                                 std::chars_format::scientific);
+  const auto end =
+      std::to_chars(shortest, shortest + sizeof shortest, value, std::chars_format::scientific);
   std::string text(shortest, end.ptr);
   const bool negative = text[0] == '-';
   const size_t mark = text.find('e');

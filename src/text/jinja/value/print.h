@@ -4,7 +4,8 @@
 
 namespace lft::text::jinja {
 
-/// What {{ value }} prints. Throws kInput for what has no text of its own (a function, a generator).
+/// What {{ value }} prints. Throws kInput for what has no text of its own (a function, a
+/// generator).
 void print(const Value& value, TextBuilder* out);
 /// The same as a text.
 Text text_of(const Value& value, Work& work);

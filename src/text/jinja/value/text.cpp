@@ -102,8 +102,8 @@ void TextBuilder::append(const Text& text, size_t begin, size_t end) {
   const auto moved = [&](size_t at) {
     return static_cast<uint32_t>(std::clamp(at, begin, end) - begin + base);
   };
-  for (auto run = first_behind(text.runs(), begin);
-       run != text.runs().end() && run->begin < end; ++run) {
+  for (auto run = first_behind(text.runs(), begin); run != text.runs().end() && run->begin < end;
+       ++run) {
     const uint32_t skipped = run->begin < begin ? static_cast<uint32_t>(begin - run->begin) : 0;
     add_run({moved(run->begin), moved(run->end), run->source, run->offset + skipped});
   }

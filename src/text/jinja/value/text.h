@@ -1,5 +1,5 @@
-// UTF-8 that knows which of its characters are copies of a caller's strings. Texts are immutable and
-// shared; TextBuilder makes them.
+// UTF-8 that knows which of its characters are copies of a caller's strings. Texts are immutable
+// and shared; TextBuilder makes them.
 #pragma once
 #include <atomic>
 #include <memory>

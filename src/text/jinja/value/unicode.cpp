@@ -49,8 +49,8 @@ void append_upper(std::string* out, char32_t point) {
   if (const char* several = long_upper(point)) {
     *out += several;
   } else {
-    append_point(out, static_cast<char32_t>(
-                          utf8proc_toupper(static_cast<utf8proc_int32_t>(point))));
+    append_point(out,
+                 static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(point))));
   }
 }
 
@@ -58,8 +58,8 @@ void append_title(std::string* out, char32_t point) {
   if (const char* several = long_title(point)) {
     *out += several;
   } else {
-    append_point(out, static_cast<char32_t>(
-                          utf8proc_totitle(static_cast<utf8proc_int32_t>(point))));
+    append_point(out,
+                 static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(point))));
   }
 }
 
@@ -69,8 +69,8 @@ void append_lower(std::string* out, std::string_view text, size_t at, size_t end
   } else if (point == 0x3A3) {
     *out += is_final_sigma(text, at, end) ? "\u03C2" : "\u03C3";
   } else {
-    append_point(out, static_cast<char32_t>(
-                          utf8proc_tolower(static_cast<utf8proc_int32_t>(point))));
+    append_point(out,
+                 static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(point))));
   }
 }
 
@@ -181,9 +181,8 @@ bool is_printable(char32_t point) {
 }
 
 std::string to_upper(std::string_view text) {
-  return each_point(text, [](std::string* out, char32_t point, size_t, size_t) {
-    append_upper(out, point);
-  });
+  return each_point(
+      text, [](std::string* out, char32_t point, size_t, size_t) { append_upper(out, point); });
 }
 
 std::string to_lower(std::string_view text) {
@@ -220,9 +219,9 @@ std::string swap_case(std::string_view text) {
 
 std::string fold_case(std::string_view text) {
   utf8proc_uint8_t* folded = nullptr;
-  const auto length = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                   static_cast<utf8proc_ssize_t>(text.size()), &folded,
-                                   UTF8PROC_CASEFOLD);
+  const auto length =
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                   static_cast<utf8proc_ssize_t>(text.size()), &folded, UTF8PROC_CASEFOLD);
   std::string out(text);
   if (length >= 0) out.assign(reinterpret_cast<const char*>(folded), static_cast<size_t>(length));
   free(folded);

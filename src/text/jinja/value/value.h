@@ -1,14 +1,15 @@
 // A value of a template: what Python's None, bool, int, float, str, list, tuple and dict are, and
-// what only Jinja has. Values share what they hold; but for namespaces and iterators it never changes.
+// what only Jinja has. Values share what they hold; but for namespaces and iterators it never
+// changes.
 #pragma once
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "src/io/json.h"
 #include "src/text/jinja/value/text.h"
 
 namespace lft::text::jinja {

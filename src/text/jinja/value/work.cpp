@@ -29,13 +29,16 @@ void Work::unsupported(const std::string& what, const std::string& name) const {
 
 void Work::reject(std::string message) const {
   throw Refused(ErrorKind::kInput,
-                {"the chat template refuses this conversation", place(), std::move(message), {},
+                {"the chat template refuses this conversation",
+                 place(),
+                 std::move(message),
+                 {},
                  "change the conversation as the template demands, or use another template"});
 }
 
 void Work::spent(const std::string& unit, int64_t limit) const {
-  refuse("the chat template takes too much to render", "more than " + std::to_string(limit) + " " +
-                                                           unit);
+  refuse("the chat template takes too much to render",
+         "more than " + std::to_string(limit) + " " + unit);
 }
 
 uint32_t Work::loser(const std::string& name) {
