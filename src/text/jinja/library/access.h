@@ -1,0 +1,31 @@
+// Attributes and items as jinja2's sandbox looks them up, and paths of them ("a.b.0").
+#pragma once
+#include <string_view>
+#include <vector>
+
+#include "src/text/jinja/library/builtin.h"
+
+namespace lft::text::jinja {
+
+/// A method without its call; undefined for one that would change the value.
+Value make_method(const Value& receiver, const Builtin& method, Work& work);
+/// getattr(value, name) of what is neither a loop nor a macro; undefined where there is none.
+Value builtin_attribute(const Value& value, std::string_view name, Work& work);
+/// value.name: the attribute or else the item. Throws kInput where the value is undefined.
+Value get_attribute(const Value& value, std::string_view name, Work& work);
+/// value[key]: the item or else the attribute. Throws kInput where the value is undefined.
+Value get_item(const Value& value, const Value& key, Work& work);
+
+/// What the arguments `attribute` of filters name.
+class AttributePath {
+ public:
+  /// A text with dots, an integer, or none, which is the value itself.
+  AttributePath(const Value& attribute, Work& work);
+  /// `otherwise` stands in for what is undefined, unless it is missing or none.
+  Value get(const Value& value, const Value& otherwise, Work& work) const;
+
+ private:
+  std::vector<Value> parts_;
+};
+
+}  // namespace lft::text::jinja

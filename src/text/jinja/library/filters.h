@@ -1,0 +1,16 @@
+// jinja2's filters, by what they work on. builtin.h finds them by name.
+#pragma once
+#include <vector>
+
+#include "src/text/jinja/library/builtin.h"
+
+namespace lft::text::jinja {
+
+std::vector<Builtin> text_filters();
+std::vector<Builtin> html_filters();   // escapes and marks
+std::vector<Builtin> list_filters();   // of whole lists and dicts
+std::vector<Builtin> order_filters();  // by keys: sort, groupby, unique, min, max ...
+std::vector<Builtin> pick_filters();   // by other filters and tests: map, select ...
+std::vector<Builtin> number_filters();
+
+}  // namespace lft::text::jinja

@@ -1,0 +1,41 @@
+// The tokens of a template, as jinja2 cuts them: trim_blocks, lstrip_blocks, the signs - and + at
+// tags, raw blocks and comments. It knows no statements.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/text/jinja/value/value.h"
+
+namespace lft::text::jinja {
+
+struct Options {
+  bool trim_blocks = true;    // the newline behind a block is not printed
+  bool lstrip_blocks = true;  // nor are the blanks before a block that begins its line
+  bool keep_trailing_newline = false;
+};
+
+enum class TokenType : uint8_t {
+  kData,
+  kPrintBegin,
+  kPrintEnd,
+  kBlockBegin,
+  kBlockEnd,
+  kName,
+  kString,
+  kNumber,
+  kOperator,
+  kEnd,
+};
+
+struct Token {
+  TokenType type = TokenType::kEnd;
+  uint32_t line = 1;
+  std::string text;  // data, name or operator as it stands; a string without quotes and escapes
+  Value number;
+};
+
+/// The last token is kEnd. Throws kInput by `work`, which is left at the line of the fault.
+std::vector<Token> tokenize(std::string_view source, const Options& options, Work& work);
+
+}  // namespace lft::text::jinja

@@ -1,0 +1,22 @@
+// Numbers and the escapes of strings as templates write them.
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "src/text/jinja/value/value.h"
+
+namespace lft::text::jinja {
+
+struct NumberLiteral {
+  size_t length = 0;
+  Value value;
+  bool too_large = false;
+};
+/// The number that `text` begins with; its first character is a digit. Directly behind a dot it is
+/// never a float.
+NumberLiteral read_number_literal(std::string_view text, bool after_dot);
+
+/// What stands between quotes, with Python's escapes. False: `fault` says what is wrong.
+bool unescape(std::string_view text, std::string* value, std::string* fault);
+
+}  // namespace lft::text::jinja

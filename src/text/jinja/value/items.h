@@ -1,0 +1,19 @@
+// value[index] and value[start:stop:step].
+#pragma once
+#include "src/text/jinja/value/value.h"
+
+namespace lft::text::jinja {
+
+/// Missing where there is no such element, or the value has none.
+Value item_at(const Value& value, const Value& index, Work& work);
+/// The bounds are none or integers.
+struct Slice {
+  Value start, stop, step;
+};
+/// Missing where the value has no slices.
+Value slice_of(const Value& value, const Slice& slice, Work& work);
+
+/// The code points backwards, with their origins.
+Text reversed(const Text& text, Work& work);
+
+}  // namespace lft::text::jinja

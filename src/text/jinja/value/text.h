@@ -1,0 +1,98 @@
+// UTF-8 that knows which of its characters are copies of a caller's strings. Texts are immutable
+// and shared; TextBuilder makes them.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/text/jinja/value/work.h"
+
+namespace lft::text::jinja {
+
+/// Bytes [begin, end) of a text that are a copy of a caller's string: its number and the offset
+/// there. What no run covers was written by the template.
+struct Run {
+  uint32_t begin, end;
+  int32_t source;
+  uint32_t offset;
+  bool operator==(const Run&) const = default;
+};
+/// Bytes that were made from a caller's string by a function that keeps no origins.
+struct LostRun {
+  uint32_t begin, end;
+  int32_t source;
+  uint32_t by;  // Work::loser
+};
+
+struct TextBody : Object {
+  std::string bytes;
+  std::vector<Run> runs;  // in order
+  std::vector<LostRun> lost;
+  mutable std::atomic<int64_t> points{-1};  // how many code points, once somebody asked
+};
+
+class Text {
+ public:
+  Text();
+  explicit Text(std::string bytes);
+  explicit Text(std::shared_ptr<const TextBody> body) : body_(std::move(body)) {}
+  /// The caller's string of this number.
+  Text(std::string bytes, int32_t source);
+
+  std::string_view bytes() const { return body_->bytes; }
+  const std::vector<Run>& runs() const { return body_->runs; }
+  const std::vector<LostRun>& lost() const { return body_->lost; }
+  size_t size() const { return body_->bytes.size(); }
+  bool empty() const { return body_->bytes.empty(); }
+  bool has_origin() const { return !body_->runs.empty() || !body_->lost.empty(); }
+  const std::shared_ptr<const TextBody>& body() const { return body_; }
+
+  /// How many code points.
+  int64_t points() const;
+  bool is_ascii() const { return points() == static_cast<int64_t>(size()); }
+  /// The byte at which code point `index` of [0, points()] begins.
+  size_t byte_at(int64_t index, Work& work) const;
+  /// Bytes [begin, end).
+  Text slice(size_t begin, size_t end, Work& work) const;
+
+ private:
+  std::shared_ptr<const TextBody> body_;
+};
+
+class TextBuilder {
+ public:
+  explicit TextBuilder(Work& work, int64_t limit = INT64_MAX) : work_(work), limit_(limit) {}
+
+  void append(std::string_view bytes);
+  void append(char byte) { append(std::string_view(&byte, 1)); }
+  void append(size_t count, char byte);
+  void append(const Text& text) { append(text, 0, text.size()); }
+  void append(const Text& text, size_t begin, size_t end);
+  /// Bytes that stand for [begin, end) of a text: all have the origin of its first.
+  void append_for(std::string_view bytes, const Text& text, size_t begin, size_t end);
+  /// Bytes that a caller's list, dict, number ... became; -1: those of the template.
+  void append_owned(std::string_view bytes, int32_t source);
+
+  Work& work() { return work_; }
+  size_t size() const { return body_->bytes.size(); }
+  std::string_view bytes() const { return body_->bytes; }
+  Text finish();
+
+ private:
+  void grow(size_t bytes);
+  void add_run(const Run& run);
+
+  Work& work_;
+  int64_t limit_;
+  bool owned_ = false;  // whether the last run is one of append_owned
+  std::shared_ptr<TextBody> body_ = std::make_shared<TextBody>();
+};
+
+/// `bytes` in the place of `from`, whose origins they have lost.
+Text without_origin(std::string bytes, const Text& from, const char* by, Work& work);
+/// The same for what several texts went into.
+Text without_origin(std::string bytes, const std::vector<Text>& from, const char* by, Work& work);
+
+}  // namespace lft::text::jinja
