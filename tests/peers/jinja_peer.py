@@ -112,8 +112,6 @@ def reference(template, values=None, options=None, date=DATE):
                 for block in compiled.generate(**values):
                     blocks.append(block)
             text = "".join(blocks)
-    except RecursionError:
-        raise
     except Exception as error:  # a template may raise anything: each is a refusal
         raised = type(error).__name__ == "TemplateError"
         return Outcome(refusal=f"{type(error).__name__}: {error}", raised=raised)
