@@ -47,7 +47,7 @@ def not_applicable(reason):
     pytest.skip(f"not applicable: {reason}")
 
 
-def jsonable(source, values):
+def jsonable(environment, source, values):
     """The values that a template names, as JSON has them: a tuple is a list, an object a dict."""
 
     def plain(value):
@@ -61,7 +61,7 @@ def jsonable(source, values):
             not_applicable("a value that JSON does not have")
         return plain(vars(value))
 
-    named = meta.find_undeclared_variables(DEFAULT.parse(source))
+    named = meta.find_undeclared_variables(environment.parse(source))
     return {name: plain(value) for name, value in values.items() if name in named}
 
 
@@ -84,7 +84,7 @@ class Template:
     def render(self, *arguments, **more):
         values = dict(*arguments, **more)
         want, error = self.plain(values)
-        values = jsonable(self.source, values)
+        values = jsonable(self.environment, self.source, values)
         if not want.same(reference(self.source, values, self.options)):
             not_applicable("transformers' environment, or a value as JSON, does otherwise")
         found = renderer.render(self.source, values, self.options)
