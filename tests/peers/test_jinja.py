@@ -12,6 +12,7 @@ import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
 import jinja_published
+import jinja_random
 from jinja_cases import CASES, CONTEXT, OPTIONS
 from jinja_conversations import CONVERSATIONS, TOKENS, values_of
 from jinja_hostile import HOSTILE
@@ -98,6 +99,16 @@ def test_what_64_bits_do_not_hold_is_refused_or_as_in_jinja2(renderer):
         found = renderer.render(template, CONTEXT)
         want = reference(template, CONTEXT)
         assert found.text is None or found.same(want), (template, found.seen(), want.seen())
+
+
+def test_random_expressions_are_as_in_jinja2(renderer):
+    found = different(renderer, jinja_random.expressions(1500), CONTEXT)
+    assert not found, found
+
+
+def test_random_templates_are_as_in_jinja2(renderer):
+    found = different(renderer, jinja_random.templates(300), CONTEXT)
+    assert not found, found
 
 
 def test_a_refusal_names_file_line_and_words(renderer):
