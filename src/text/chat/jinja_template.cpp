@@ -88,7 +88,8 @@ class JinjaTemplate : public ChatTemplate {
  private:
   jinja::Rendering run(const TemplateInput& input) const {
     int32_t next_source = 0;
-    return template_.render(jinja::Value::from_json(input.variables, next_source), {.date = date_});
+    return template_.render(jinja::Value::from_json(input.variables, &next_source),
+                            {.limits = {}, .date = date_});
   }
 
   /// Whether the template prints all words of the conversation in this form, and no list as such.
@@ -151,7 +152,7 @@ class JinjaTemplate : public ChatTemplate {
     const Conversation talk = trial(false, false);
     const TemplateInput input = template_input(talk, form_, false, constants_);
     const jinja::Rendering rendering = run(input);
-    const std::string& text = rendering.text.bytes();
+    const std::string_view text = rendering.text.bytes();
     size_t after = 0;
     for (const jinja::Run& run : rendering.text.runs()) {
       if (input.owners.at(static_cast<size_t>(run.source)).message == 1) after = run.end;

@@ -108,9 +108,9 @@ class Prompt {
   }
 
   std::string rewritten_by(int32_t message) const {
-    for (const jinja::Rendering::Lost& lost : rendering_.lost) {
-      if (owners_.at(static_cast<size_t>(lost.source)).message == message)
-        return ", rewritten by " + lost.by;
+    for (size_t i = 0; i < rendering_.lost.size(); ++i) {
+      if (owners_.at(static_cast<size_t>(rendering_.lost[i])).message == message)
+        return ", rewritten by " + rendering_.lost_by[i];
     }
     return "";
   }

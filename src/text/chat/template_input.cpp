@@ -71,7 +71,7 @@ bool ContentForm::of(const std::string& role) const {
 
 TemplateInput template_input(const Conversation& conversation, const ContentForm& form,
                              bool generate, const Json& constants) {
-  TemplateInput input{.variables = constants, .owners = {}};
+  TemplateInput input{.variables = constants, .owners = {{.is_container = true}}};
   Json& variables = input.variables;
   Json messages = Json::array();
   for (const Message& message : conversation.messages)

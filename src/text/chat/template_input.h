@@ -25,8 +25,8 @@ struct ValueOwner {
 
 struct TemplateInput {
   nlohmann::ordered_json variables;  // an object
-  std::vector<ValueOwner> owners;    // of its values in depth-first order, a container before its
-                                     // elements; the object itself is not counted
+  std::vector<ValueOwner> owners;    // of its values as jinja::Value::from_json numbers them: in
+                                     // depth-first order, a container before its elements
 };
 
 /// `constants` are variables too: tokens and data.template_args.
