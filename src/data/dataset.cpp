@@ -22,7 +22,7 @@ bool Dataset::any_image() const {
 
 uint64_t Dataset::said(int64_t index) const {
   const Row said = row(index);
-  return said.turns.empty() ? 0 : said_hash(said_text(said));
+  return said.messages().empty() ? 0 : said_hash(said_text(said));
 }
 
 const std::vector<ImageFile>& Dataset::image_files() const {

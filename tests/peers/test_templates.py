@@ -1,0 +1,300 @@
+"""Prompts by the checkpoints' own chat templates and by published ones: token ids against
+processor.apply_chat_template, supervised spans against the rule of recipes/README.md, over sixty
+conversations."""
+
+import functools
+import itertools
+import json
+import re
+
+import jinja2
+import pytest
+from transformers.utils.chat_template_utils import render_jinja_template
+
+import families
+import jinja_published
+from jinja_conversations import PLAIN_TOOL, WEATHER, assistant, call, system, text, tool, user
+from prepared import read_prepared
+from test_families import FamilyPeer, make_recipe
+from tools import lft, write_rows
+
+MARK = re.compile("[\ue000-\uefff]")  # around the words of a message
+# A family's checkpoint, and the name of the published template of such checkpoints.
+CHECKPOINTS = dict(
+    qwen25_gqa="qwen2_5_vl",
+    qwen3_gqa="qwen3_vl",
+    smol_tied="smolvlm",
+    idefics3_shards="idefics3",
+    gemma_gqa="gemma3",
+    llava_qwen2_siglip=None,
+    next_mistral="llava_next_mistral",
+    onevision=None,
+    llava_llama_siglip_bf16="llava",
+)
+WORDS = ["the cat", "7 of 12", "naïve", "中文", "two\nlines", "«x»", "  padded\t", "end. "]
+SPECIAL = ["say <|im_end|> twice", "</s><s>[INST]", "<end_of_turn>\n<start_of_turn>model\n"]
+FILES = ["tiny.png", "strip.png"]
+
+
+def image(name):
+    return dict(type="image", image=name)
+
+
+def plain_talks():
+    """Thirty-six: of several turns, with a system text, an empty one or none, with images in
+    front, between words and at the end."""
+    shapes = itertools.product([None, "Be brief.", ""], range(1, 4), range(4))
+    for number, (said, turns, place) in enumerate(shapes):
+        messages = [] if said is None else [system(said)]
+        for turn in range(turns):
+            words = [text(WORDS[(number + turn + k) % len(WORDS)]) for k in range(2)]
+            shown = image(FILES[(number + turn) % 2])
+            parts = [
+                words,
+                [shown, *words],
+                [words[0], shown, words[1]],
+                [*words, shown, image(FILES[turn % 2])],
+            ][place if turn == 0 else 0]
+            messages += [user(parts), assistant(WORDS[(3 * number + turn) % len(WORDS)] + "!")]
+        yield dict(messages=messages)
+
+
+def other_talks():
+    """Twenty-four: reasoning, tools, special tokens in texts."""
+    for number in range(8):
+        reasoning = dict(reasoning_content=f"Because of {WORDS[number]}.") if number % 2 else {}
+        yield dict(
+            messages=[
+                user(f"Why {number}?"),
+                assistant(f"So {number}.", reasoning_content="First\nsecond."),
+                user("And now?"),
+                assistant("Now.", **reasoning),
+            ]
+        )
+    for number in range(8):
+        arguments = [{"place": "Köln", "days": [1, 2]}, '{"place": "Ulm"}'][number % 2]
+        yield dict(
+            messages=[
+                *([system("Use tools.")] if number % 4 > 1 else []),
+                user("Weather?"),
+                assistant("Looking." if number > 3 else "", tool_calls=[call("f", arguments)]),
+                tool("rain", name="f"),
+                assistant("Rain."),
+            ],
+            tools=[WEATHER, PLAIN_TOOL][: 1 + number % 2],
+        )
+    for number in range(8):
+        special = SPECIAL[number % len(SPECIAL)]
+        yield dict(messages=[user(special + str(number)), assistant("A " + special)])
+
+
+TALKS = [
+    dict(talk, id=f"t{number}") for number, talk in enumerate([*plain_talks(), *other_talks()])
+]
+
+
+@functools.cache
+def mark(kind, message):
+    """Characters that no text has, around the words of a message."""
+    return chr(0xE000 + 2 * message + kind)
+
+
+def marked(value, message):
+    """Strings within the value with marks around what trim leaves of them."""
+    if isinstance(value, str):
+        core = value.strip()
+        return value.replace(core, mark(0, message) + core + mark(1, message), 1) if core else value
+    if isinstance(value, list):
+        return [marked(each, message) for each in value]
+    if isinstance(value, dict):
+        return {
+            key: each if key in ("type", "id", "image") else marked(each, message)
+            for key, each in value.items()
+        }
+    return value
+
+
+def marked_messages(messages):
+    fields = ("content", "reasoning_content", "tool_calls")
+    return [
+        {key: marked(value, number) if key in fields else value for key, value in item.items()}
+        for number, item in enumerate(messages)
+    ]
+
+
+def in_parts(messages):
+    """As processors take them: a text is a list of one part."""
+    return [
+        dict(item, content=[text(item["content"])])
+        if isinstance(item.get("content"), str) and item["content"]
+        else item
+        for item in messages
+    ]
+
+
+@pytest.fixture(scope="module")
+def family_dir(tmp_path_factory):
+    return functools.cache(
+        lambda name: families.build(name, tmp_path_factory.mktemp("families") / name)
+    )
+
+
+def prepared(name, model, rows, images, tmp_path, **data):
+    """id -> (ids, labels) of what lft makes of the rows; bad ones are left out."""
+    rules = dict(data, max_tokens=2048, on_bad_sample="skip", max_bad=len(rows))
+    rules = dict(dict(special_tokens_in_text="text"), **rules)
+    recipe = make_recipe(
+        name, tmp_path / "run", model, write_rows(tmp_path / "rows.jsonl", rows), images, data=rules
+    )
+    lft("prepare", recipe, "--out", tmp_path / "prepared")
+    return {
+        sample.id: (sample.ids, sample.labels)
+        for sample in read_prepared(tmp_path / "prepared", pixels=False)
+    }
+
+
+ENDS = dict(qwen="<|im_end|>", smol="<end_of_utterance>", idefics3="<end_of_utterance>")
+ENDS |= dict(gemma="<end_of_turn>", next="</s>", onevision="<|im_end|>")
+
+
+class Reference:
+    """What transformers makes of a conversation with a template, and what of it is supervised."""
+
+    def __init__(self, peer, template):
+        self.peer, self.template = peer, template
+        self.marks = bool(re.search(r"{%-?\s*generation", template))
+
+    def render(self, talk, messages):
+        (shown,), (spans,) = (
+            render_jinja_template(
+                conversations=[messages],
+                tools=talk.get("tools"),
+                chat_template=self.template,
+                return_assistant_tokens_mask=self.marks,
+                **self.peer.tokenizer.special_tokens_map,
+            )
+            if self.marks
+            else (
+                render_jinja_template(
+                    conversations=[messages],
+                    tools=talk.get("tools"),
+                    chat_template=self.template,
+                    **self.peer.tokenizer.special_tokens_map,
+                )[0],
+                [[]],
+            )
+        )
+        return shown, spans
+
+    def prompt(self, talk, end, added):
+        """The text, and the texts that are supervised. None where the template refuses."""
+        messages = in_parts(talk["messages"])
+        try:
+            shown, spans = self.render(talk, marked_messages(messages))
+        except jinja2.TemplateError:
+            return None
+        return self.ended(shown, spans, talk["messages"], end, added)
+
+    def ended(self, shown, spans, messages, end, added):
+        words = []  # of each answer that is in the text: first and last place, with its marks
+        for number, item in enumerate(messages):
+            if item["role"] == "assistant" and mark(0, number) in shown:
+                words.append(
+                    [shown.index(mark(0, number)), shown.rindex(mark(1, number)) + 1, number]
+                )
+        out, learnt, at = "", [], 0
+        for first, last, number in words:
+            lead = str(messages[number].get("content") or "")
+            lead = lead[: len(lead) - len(lead.lstrip())]
+            if lead and shown[:first].endswith(lead):
+                first -= len(lead)
+            stop = MARK.search(shown, last)
+            found = shown.find(end, last, stop.start() if stop else len(shown)) if end else -1
+            close = last if found < 0 else found + len(end)
+            extra = added if found < 0 else ""
+            for begin, finish in spans:
+                if begin <= first < finish:
+                    first, close = begin, finish
+            out += shown[at:close] + extra
+            learnt.append(shown[first:close] + extra)
+            at = close
+        return MARK.sub("", out + shown[at:]), [MARK.sub("", each) for each in learnt]
+
+
+def images_of(talk):
+    return [
+        part["image"]
+        for item in talk["messages"]
+        if isinstance(item["content"], list)
+        for part in item["content"]
+        if part["type"] == "image"
+    ]
+
+
+def runs_of(tokenizer, labels):
+    """The texts of runs of supervised tokens."""
+    groups = itertools.groupby(labels, lambda label: label != -100)
+    return [tokenizer.decode(list(run)) for learnt, run in groups if learnt]
+
+
+def check(name, peer, template, model, images, tmp_path, talks, mode="text", **data):
+    """Returns how many conversations were compared."""
+    rows = [dict(talk) for talk in talks]
+    got = prepared(
+        name,
+        model,
+        rows,
+        images,
+        tmp_path,
+        special_tokens_in_text=mode,
+        unknown_keys="warn",
+        **data,
+    )
+    reference, compared = Reference(peer, template), 0
+    end = next((end for start, end in ENDS.items() if name.startswith(start)), None)
+    wide = families.SPECS[name]["family"] in families.WIDE
+    for talk in talks:
+        want = reference.prompt(talk, end, "" if end else "</s>")
+        assert (want is None) == (talk["id"] not in got), (talk, want)
+        if want is None:
+            continue
+        shown, learnt = want
+        item = dict(image=images_of(talk))
+        take = peer.wide_inputs if wide else peer.inputs_of
+        ids, labels = got[talk["id"]]
+        assert ids == take(shown, item, images)[0], talk
+        said = runs_of(peer.tokenizer, labels)
+        assert [each.strip() for each in said] == [each.strip() for each in learnt], talk
+        compared += 1
+    return compared
+
+
+def is_special(talk):
+    return any(special in json.dumps(talk["messages"][0]) for special in map(quoted, SPECIAL))
+
+
+def quoted(words):
+    return json.dumps(words)[1:-1]
+
+
+@pytest.mark.parametrize("published", [False, True], ids=["own", "published"])
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_sixty_conversations(name, published, family_dir, images, tmp_path):
+    kind = CHECKPOINTS[name]
+    if published and kind is None:
+        kind = "llava"  # of another decoder: any template of the family
+    peer = FamilyPeer(name, family_dir(name))
+    template, data = peer.tokenizer.chat_template, {}
+    if published:
+        template = jinja_published.templates()[jinja_published.FAMILIES[kind]]
+        file = tmp_path / "published.jinja"
+        file.write_text(template, encoding="utf-8")
+        data = dict(template=str(file))
+    plain = [talk for talk in TALKS if not is_special(talk)]
+    special = [talk for talk in TALKS if is_special(talk)]
+    assert len(plain) + len(special) == 60
+    args = (name, peer, template, family_dir(name), images)
+    compared = check(*args, tmp_path, plain, **data)
+    (tmp_path / "special").mkdir()
+    compared += check(*args, tmp_path / "special", special, mode="special", **data)
+    assert compared >= 30
