@@ -126,7 +126,7 @@ def in_parts(messages):
     """As processors take them: a text is a list of one part."""
     return [
         dict(item, content=[text(item["content"])])
-        if isinstance(item.get("content"), str) and item["content"]
+        if isinstance(item["content"], str) and not (item.get("tool_calls") and not item["content"])
         else item
         for item in messages
     ]
@@ -150,11 +150,20 @@ def prepared(name, model, rows, images, tmp_path, **data):
     return {
         sample.id: (sample.ids, sample.labels)
         for sample in read_prepared(tmp_path / "prepared", pixels=False)
+        if sample.ids
     }
 
 
-ENDS = dict(qwen="<|im_end|>", smol="<end_of_utterance>", idefics3="<end_of_utterance>")
-ENDS |= dict(gemma="<end_of_turn>", next="</s>", onevision="<|im_end|>")
+# The token that ends an answer, by the decoder; LLaVA's templates over Llama end no turn.
+ENDS = dict(
+    qwen2_5_vl="<|im_end|>",
+    qwen3_vl="<|im_end|>",
+    smolvlm="<end_of_utterance>",
+    idefics3="<end_of_utterance>",
+    gemma3="<end_of_turn>",
+    qwen2="<|im_end|>",
+    mistral="</s>",
+)
 
 
 class Reference:
@@ -187,12 +196,15 @@ class Reference:
         return shown, spans
 
     def prompt(self, talk, end, added):
-        """The text, and the texts that are supervised. None where the template refuses."""
+        """The text, and the texts that are supervised. None where it is refused."""
         messages = in_parts(talk["messages"])
         try:
             shown, spans = self.render(talk, marked_messages(messages))
         except jinja2.TemplateError:
             return None
+        for number, item in enumerate(messages):  # an answer that is left out is refused
+            if item["role"] == "assistant" and mark(0, number) not in shown:
+                return None
         return self.ended(shown, spans, talk["messages"], end, added)
 
     def ended(self, shown, spans, messages, end, added):
@@ -251,8 +263,9 @@ def check(name, peer, template, model, images, tmp_path, talks, mode="text", **d
         **data,
     )
     reference, compared = Reference(peer, template), 0
-    end = next((end for start, end in ENDS.items() if name.startswith(start)), None)
-    wide = families.SPECS[name]["family"] in families.WIDE
+    spec = families.SPECS[name]
+    wide = spec["family"] in families.WIDE
+    end = ENDS.get(spec["decoder"] if wide else spec["family"])
     for talk in talks:
         want = reference.prompt(talk, end, "" if end else "</s>")
         assert (want is None) == (talk["id"] not in got), (talk, want)

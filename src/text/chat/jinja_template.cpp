@@ -92,7 +92,8 @@ class JinjaTemplate : public ChatTemplate {
                             {.limits = {}, .date = date_});
   }
 
-  /// Whether the template prints all words of the conversation in this form, and no list as such.
+  /// Whether the template prints the words of all messages that have some, in this form, and no
+  /// list as such.
   bool takes(const Conversation& talk, const ContentForm& form) const {
     const TemplateInput input = template_input(talk, form, false, constants_);
     const jinja::Rendering rendering = run(input);
@@ -107,7 +108,10 @@ class JinjaTemplate : public ChatTemplate {
       const bool is_content = owner.is_container && owner.field == ValueOwner::Field::kNone;
       if (owner.message >= 0 && is_content) return false;
     }
-    return std::ranges::all_of(said, [](bool each) { return each; });
+    for (size_t i = 0; i < said.size(); ++i) {
+      if (!said[i] && !talk.messages[i].text.empty()) return false;
+    }
+    return true;
   }
 
   /// The same; an error of the template counts as no.
