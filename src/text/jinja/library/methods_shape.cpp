@@ -1,5 +1,5 @@
-// Methods of str that cut or pad it, its format(), and the methods of list, tuple and dict. Here is
-// the table of all methods.
+// Methods of str that cut or pad it, its format(), and the methods of list, tuple, dict and cycler.
+// Here is the table of all methods.
 #include <algorithm>
 
 #include "src/base/errors.h"
@@ -98,6 +98,18 @@ Value dict_get(Arguments& arguments, Work& work) {
   return arguments.has(2) ? arguments[2] : Value::none();
 }
 
+Value cycler_next(Arguments& arguments, Work&) {
+  auto& cycler = arguments[0].changing<CyclerObject>();
+  Value current = cycler.items[cycler.at];
+  cycler.at = (cycler.at + 1) % cycler.items.size();
+  return current;
+}
+
+Value cycler_reset(Arguments& arguments, Work&) {
+  arguments[0].changing<CyclerObject>().at = 0;
+  return Value::none();
+}
+
 template <ViewObject::Part part>
 Value dict_view(Arguments& arguments, Work& work) {
   work.take(sizeof(ViewObject));
@@ -149,6 +161,8 @@ const Builtin* find_method(Kind receiver, std::string_view name) {
                                     {"popitem", "*", unsafe_method},
                                     {"setdefault", "*", unsafe_method},
                                     {"update", "* **", unsafe_method}}});
+  static const BuiltinTable cyclers(
+      {{{"next", "-self", cycler_next}, {"reset", "-self", cycler_reset}}});
   switch (receiver) {
     case Kind::kText:
       return texts.find(name);
@@ -158,6 +172,8 @@ const Builtin* find_method(Kind receiver, std::string_view name) {
       return lists.find(name);
     case Kind::kDict:
       return dicts.find(name);
+    case Kind::kCycler:
+      return cyclers.find(name);
     default:
       return nullptr;
   }

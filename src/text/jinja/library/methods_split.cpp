@@ -27,8 +27,7 @@ std::vector<Value> split_words(const Text& text, int64_t count, Work& work) {
   for (skip(true); at < bytes.size(); skip(true)) {
     const size_t begin = at;
     if (count-- == 0) {
-      const Text rest = text.slice(begin, bytes.size(), work);
-      words.push_back(Value::of(strip(rest, nullptr, false, true, work)));
+      words.push_back(Value::of(text.slice(begin, bytes.size(), work)));
       break;
     }
     skip(false);
@@ -54,7 +53,7 @@ std::vector<Value> split_words_back(const Text& text, int64_t count, Work& work)
   for (skip(true); end > 0; skip(true)) {
     const size_t last = end;
     if (count-- == 0) {
-      words.push_back(Value::of(strip(text.slice(0, last, work), nullptr, true, false, work)));
+      words.push_back(Value::of(text.slice(0, last, work)));
       break;
     }
     skip(false);
