@@ -17,8 +17,9 @@ struct Broken : std::logic_error {
 };
 
 /// True: the reader took the bytes. False: it refused them.
-bool arrow(std::string_view bytes);     // Parquet or Arrow, where the build has LFT_ARROW
-bool config(std::string_view bytes);    // config.json of a model
+bool arrow(std::string_view bytes);          // Parquet or Arrow, where the build has LFT_ARROW
+bool chat_template(std::string_view bytes);  // Jinja, rendered where it can be
+bool config(std::string_view bytes);         // config.json of a model
 bool gguf(std::string_view bytes);      // of a GGUF: all that stands before the data, and tensors
 bool http(std::string_view bytes);      // a request to lft serve
 bool image(std::string_view bytes);     // header, pixels and size

@@ -34,6 +34,7 @@ const std::vector<Target> kTargets = {
 #ifdef LFT_HAVE_ARROW
     {"arrow", arrow, {}, 1000},
 #endif
+    {"chat_template", chat_template, {}, 3000},
     {"config", config, {}, 2000},
     {"gguf", gguf, {}, 5000},
     {"http", http, {}, 2000},

@@ -26,6 +26,15 @@ Value group_attribute(const ListObject& group, std::string_view name) {
   return Value::undefined();
 }
 
+/// Python's, none of which lft has.
+bool is_number_attribute(std::string_view name) {
+  constexpr std::string_view kNames[] = {
+      "real",       "imag",      "numerator",  "denominator",      "conjugate",  "bit_length",
+      "bit_count",  "to_bytes",  "from_bytes", "as_integer_ratio", "is_integer", "hex",
+      "fromhex"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
 }  // namespace
 
 Value make_method(const Value& receiver, const Builtin& method, Work& work) {
@@ -54,6 +63,11 @@ Value builtin_attribute(const Value& value, std::string_view name, Work& work) {
       const auto& cycler = value.object<CyclerObject>();
       return name == "current" ? cycler.items[cycler.at] : Value::undefined();
     }
+    case Kind::kBool:
+    case Kind::kInt:
+    case Kind::kFloat:
+      if (is_number_attribute(name)) work.unsupported("attribute of a number", std::string(name));
+      return Value::undefined();
     default:
       return Value::undefined();
   }

@@ -51,7 +51,7 @@ bool is_callable(const Value& value) {
 }
 
 /// Whether the text has letters with a case, and all have this one.
-bool has_case(const Text& text, bool (*wanted)(char32_t), bool (*other)(char32_t)) {
+bool has_one_case(const Text& text, bool (*wanted)(char32_t), bool (*other)(char32_t)) {
   bool found = false;
   for (size_t at = 0; at < text.size();) {
     const char32_t point = next_point(text.bytes(), &at);
@@ -62,10 +62,10 @@ bool has_case(const Text& text, bool (*wanted)(char32_t), bool (*other)(char32_t
 }
 
 Value test_lower(Arguments& arguments, Work& work) {
-  return Value::of(has_case(text_of(arguments[0], work), is_lower, is_upper));
+  return Value::of(has_one_case(text_of(arguments[0], work), is_lower, is_upper));
 }
 Value test_upper(Arguments& arguments, Work& work) {
-  return Value::of(has_case(text_of(arguments[0], work), is_upper, is_lower));
+  return Value::of(has_one_case(text_of(arguments[0], work), is_upper, is_lower));
 }
 
 Value has_rest(const Value& value, const Value& divisor, int64_t rest, Work& work) {

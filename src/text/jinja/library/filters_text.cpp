@@ -91,15 +91,16 @@ Value do_indent(Arguments& arguments, Work& work) {
 }
 
 Value do_truncate(Arguments& arguments, Work& work) {
-  if (arguments[0].is_undefined()) return arguments[0];
-  const Text text = text_argument(arguments, 0, work);
   const int64_t length = integer_argument(arguments, 1, 255, work);
   const bool cuts_words = flag_argument(arguments, 2, false);
   const Text end = arguments.has(3) ? text_argument(arguments, 3, work) : Text("...");
   const int64_t leeway = arguments.is_set(4) ? integer_argument(arguments, 4, 5, work) : 5;
   if (length < end.points() || leeway < 0)
     work.refuse("the filter truncate gets a length below that of its end, or no leeway");
-  if (leeway >= INT64_MAX - length || text.points() <= length + leeway) return arguments[0];
+  const int64_t present = length_of(arguments[0]);
+  if (present >= 0 && (leeway >= INT64_MAX - length || present <= length + leeway))
+    return arguments[0];
+  const Text text = text_argument(arguments, 0, work);
   size_t kept = text.byte_at(length - end.points(), work);
   if (!cuts_words) {
     const size_t blank = text.bytes().substr(0, kept).rfind(' ');

@@ -16,22 +16,22 @@ Value rewriting(Arguments& arguments, const char* name, Work& work) {
   return rewritten(rewrite(text.bytes()), text, name, work);
 }
 
-Value do_upper(Arguments& arguments, Work& work) {
+Value text_upper(Arguments& arguments, Work& work) {
   return rewriting<to_upper>(arguments, "upper", work);
 }
-Value do_lower(Arguments& arguments, Work& work) {
+Value text_lower(Arguments& arguments, Work& work) {
   return rewriting<to_lower>(arguments, "lower", work);
 }
-Value do_title(Arguments& arguments, Work& work) {
+Value text_title(Arguments& arguments, Work& work) {
   return rewriting<to_title>(arguments, "title", work);
 }
-Value do_capitalize(Arguments& arguments, Work& work) {
+Value text_capitalize(Arguments& arguments, Work& work) {
   return rewriting<to_capitalized>(arguments, "capitalize", work);
 }
-Value do_swapcase(Arguments& arguments, Work& work) {
+Value text_swapcase(Arguments& arguments, Work& work) {
   return rewriting<swap_case>(arguments, "swapcase", work);
 }
-Value do_casefold(Arguments& arguments, Work& work) {
+Value text_casefold(Arguments& arguments, Work& work) {
   return rewriting<fold_case>(arguments, "casefold", work);
 }
 
@@ -50,7 +50,7 @@ Value all_are(Arguments& arguments, Work&) {
 
 /// Whether there are letters of this case, and none of another.
 template <OfPoint of, OfPoint other>
-Value has_case(Arguments& arguments, Work&) {
+Value are_of_case(Arguments& arguments, Work&) {
   const std::string_view bytes = arguments[0].bytes();
   bool found = false;
   for (size_t at = 0; at < bytes.size();) {
@@ -61,7 +61,7 @@ Value has_case(Arguments& arguments, Work&) {
   return Value::of(found);
 }
 
-Value do_istitle(Arguments& arguments, Work&) {
+Value text_istitle(Arguments& arguments, Work&) {
   const std::string_view bytes = arguments[0].bytes();
   bool in_word = false, found = false;
   for (size_t at = 0; at < bytes.size();) {
@@ -74,11 +74,11 @@ Value do_istitle(Arguments& arguments, Work&) {
   return Value::of(found);
 }
 
-Value do_isprintable(Arguments& arguments, Work& work) {
+Value text_isprintable(Arguments& arguments, Work& work) {
   return arguments[0].bytes().empty() ? Value::of(true) : all_are<is_printable>(arguments, work);
 }
 
-Value do_isascii(Arguments& arguments, Work&) {
+Value text_isascii(Arguments& arguments, Work&) {
   const std::string_view bytes = arguments[0].bytes();
   return Value::of(std::all_of(bytes.begin(), bytes.end(),
                                [](char c) { return static_cast<unsigned char>(c) < 0x80; }));
@@ -87,22 +87,22 @@ Value do_isascii(Arguments& arguments, Work&) {
 }  // namespace
 
 std::vector<Builtin> case_methods() {
-  return {{"upper", "-self", do_upper},
-          {"lower", "-self", do_lower},
-          {"title", "-self", do_title},
-          {"capitalize", "-self", do_capitalize},
-          {"swapcase", "-self", do_swapcase},
-          {"casefold", "-self", do_casefold},
+  return {{"upper", "-self", text_upper},
+          {"lower", "-self", text_lower},
+          {"title", "-self", text_title},
+          {"capitalize", "-self", text_capitalize},
+          {"swapcase", "-self", text_swapcase},
+          {"casefold", "-self", text_casefold},
           {"isalnum", "-self", all_are<is_alnum>},
           {"isalpha", "-self", all_are<is_alpha>},
           {"isdecimal", "-self", all_are<is_decimal>},
           {"isdigit", "-self", all_are<is_digit>},
           {"isspace", "-self", all_are<is_space>},
-          {"islower", "-self", has_case<is_lower, is_upper>},
-          {"isupper", "-self", has_case<is_upper, is_lower>},
-          {"istitle", "-self", do_istitle},
-          {"isprintable", "-self", do_isprintable},
-          {"isascii", "-self", do_isascii},
+          {"islower", "-self", are_of_case<is_lower, is_upper>},
+          {"isupper", "-self", are_of_case<is_upper, is_lower>},
+          {"istitle", "-self", text_istitle},
+          {"isprintable", "-self", text_isprintable},
+          {"isascii", "-self", text_isascii},
           {"isnumeric", "-self", nullptr},
           {"isidentifier", "-self", nullptr},
           {"encode", "*", nullptr},

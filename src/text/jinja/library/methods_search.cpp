@@ -47,13 +47,13 @@ Value place(const Region& region, size_t found) {
   return Value::of(count_points(region.text.bytes().substr(0, region.begin + found)));
 }
 
-Value do_find(Arguments& arguments, Work& work) {
+Value text_find(Arguments& arguments, Work& work) {
   const Region region = region_of(arguments, work);
   const Text needle = text_argument(arguments, 1, work);
   return place(region, find_bytes(region.bytes(), needle.bytes(), 0, work));
 }
 
-Value do_rfind(Arguments& arguments, Work& work) {
+Value text_rfind(Arguments& arguments, Work& work) {
   const Region region = region_of(arguments, work);
   const Text needle = text_argument(arguments, 1, work);
   return place(region, find_last(region.bytes(), needle.bytes(), work));
@@ -64,14 +64,14 @@ Value found_or_refused(const Value& found, Work& work) {
   return found;
 }
 
-Value do_index(Arguments& arguments, Work& work) {
-  return found_or_refused(do_find(arguments, work), work);
+Value text_index(Arguments& arguments, Work& work) {
+  return found_or_refused(text_find(arguments, work), work);
 }
-Value do_rindex(Arguments& arguments, Work& work) {
-  return found_or_refused(do_rfind(arguments, work), work);
+Value text_rindex(Arguments& arguments, Work& work) {
+  return found_or_refused(text_rfind(arguments, work), work);
 }
 
-Value do_count(Arguments& arguments, Work& work) {
+Value text_count(Arguments& arguments, Work& work) {
   const Region region = region_of(arguments, work);
   const Text needle = text_argument(arguments, 1, work);
   if (!region.fits) return Value::of(int64_t{0});
@@ -100,23 +100,23 @@ Value any_affix(Arguments& arguments, Work& work, const Holds& holds) {
   return Value::of(false);
 }
 
-Value do_startswith(Arguments& arguments, Work& work) {
+Value text_startswith(Arguments& arguments, Work& work) {
   return any_affix(arguments, work, [](std::string_view text, std::string_view affix) {
     return text.starts_with(affix);
   });
 }
-Value do_endswith(Arguments& arguments, Work& work) {
+Value text_endswith(Arguments& arguments, Work& work) {
   return any_affix(arguments, work, [](std::string_view text, std::string_view affix) {
     return text.ends_with(affix);
   });
 }
 
-Value do_removeprefix(Arguments& arguments, Work& work) {
+Value text_removeprefix(Arguments& arguments, Work& work) {
   const Text text = text_argument(arguments, 0, work), prefix = text_argument(arguments, 1, work);
   if (!text.bytes().starts_with(prefix.bytes())) return arguments[0];
   return Value::of(text.slice(prefix.size(), text.size(), work));
 }
-Value do_removesuffix(Arguments& arguments, Work& work) {
+Value text_removesuffix(Arguments& arguments, Work& work) {
   const Text text = text_argument(arguments, 0, work), suffix = text_argument(arguments, 1, work);
   if (!text.bytes().ends_with(suffix.bytes())) return arguments[0];
   return Value::of(text.slice(0, text.size() - suffix.size(), work));
@@ -125,15 +125,15 @@ Value do_removesuffix(Arguments& arguments, Work& work) {
 }  // namespace
 
 std::vector<Builtin> search_methods() {
-  return {{"find", "-self -sub -start? -end?", do_find},
-          {"rfind", "-self -sub -start? -end?", do_rfind},
-          {"index", "-self -sub -start? -end?", do_index},
-          {"rindex", "-self -sub -start? -end?", do_rindex},
-          {"count", "-self -sub -start? -end?", do_count},
-          {"startswith", "-self -prefix -start? -end?", do_startswith},
-          {"endswith", "-self -suffix -start? -end?", do_endswith},
-          {"removeprefix", "-self -prefix", do_removeprefix},
-          {"removesuffix", "-self -suffix", do_removesuffix}};
+  return {{"find", "-self -sub -start? -end?", text_find},
+          {"rfind", "-self -sub -start? -end?", text_rfind},
+          {"index", "-self -sub -start? -end?", text_index},
+          {"rindex", "-self -sub -start? -end?", text_rindex},
+          {"count", "-self -sub -start? -end?", text_count},
+          {"startswith", "-self -prefix -start? -end?", text_startswith},
+          {"endswith", "-self -suffix -start? -end?", text_endswith},
+          {"removeprefix", "-self -prefix", text_removeprefix},
+          {"removesuffix", "-self -suffix", text_removesuffix}};
 }
 
 }  // namespace lft::text::jinja

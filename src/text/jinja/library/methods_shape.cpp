@@ -1,5 +1,5 @@
-// Methods of str that cut or pad it, its format(), and the methods of list, tuple and dict. Here is
-// the table of all methods.
+// Methods of str that cut or pad it, its format(), and the methods of list, tuple, dict and cycler.
+// Here is the table of all methods.
 #include <algorithm>
 
 #include "src/base/errors.h"
@@ -18,11 +18,15 @@ Value stripped(const Arguments& arguments, bool left, bool right, Work& work) {
   return Value::of(strip(text, &characters, left, right, work));
 }
 
-Value do_strip(Arguments& arguments, Work& work) { return stripped(arguments, true, true, work); }
-Value do_lstrip(Arguments& arguments, Work& work) { return stripped(arguments, true, false, work); }
-Value do_rstrip(Arguments& arguments, Work& work) { return stripped(arguments, false, true, work); }
+Value text_strip(Arguments& arguments, Work& work) { return stripped(arguments, true, true, work); }
+Value text_lstrip(Arguments& arguments, Work& work) {
+  return stripped(arguments, true, false, work);
+}
+Value text_rstrip(Arguments& arguments, Work& work) {
+  return stripped(arguments, false, true, work);
+}
 
-Value do_replace(Arguments& arguments, Work& work) {
+Value text_replace(Arguments& arguments, Work& work) {
   return Value::of(replaced(text_argument(arguments, 0, work), text_argument(arguments, 1, work),
                             text_argument(arguments, 2, work),
                             integer_argument(arguments, 3, -1, work), work));
@@ -39,25 +43,25 @@ int64_t missing_width(const Arguments& arguments, const Text& text, Work& work) 
   return width > text.points() ? width - text.points() : 0;
 }
 
-Value do_center(Arguments& arguments, Work& work) {
+Value text_center(Arguments& arguments, Work& work) {
   return Value::of(centered(text_argument(arguments, 0, work),
                             integer_argument(arguments, 1, 0, work), fill_argument(arguments, work),
                             work));
 }
 
-Value do_ljust(Arguments& arguments, Work& work) {
+Value text_ljust(Arguments& arguments, Work& work) {
   const Text text = text_argument(arguments, 0, work);
   return Value::of(
       padded(text, 0, missing_width(arguments, text, work), fill_argument(arguments, work), work));
 }
 
-Value do_rjust(Arguments& arguments, Work& work) {
+Value text_rjust(Arguments& arguments, Work& work) {
   const Text text = text_argument(arguments, 0, work);
   return Value::of(
       padded(text, missing_width(arguments, text, work), 0, fill_argument(arguments, work), work));
 }
 
-Value do_zfill(Arguments& arguments, Work& work) {
+Value text_zfill(Arguments& arguments, Work& work) {
   const Text text = text_argument(arguments, 0, work);
   const int64_t count = missing_width(arguments, text, work);
   const bool has_sign = !text.empty() && (text.bytes()[0] == '-' || text.bytes()[0] == '+');
@@ -67,7 +71,7 @@ Value do_zfill(Arguments& arguments, Work& work) {
   return Value::of(out.finish());
 }
 
-Value do_format(Arguments& arguments, Work& work) { return format_braces(arguments, work); }
+Value text_format(Arguments& arguments, Work& work) { return format_braces(arguments, work); }
 
 Value list_index(Arguments& arguments, Work& work) {
   const auto& items = arguments[0].items();
@@ -89,13 +93,25 @@ Value list_count(Arguments& arguments, Work& work) {
   return Value::of(count);
 }
 
-Value do_copy(Arguments& arguments, Work&) { return arguments[0]; }
+Value same_value(Arguments& arguments, Work&) { return arguments[0]; }
 
 Value dict_get(Arguments& arguments, Work& work) {
   check_hashable(arguments[1], work);
   const Value* found = arguments[0].dict().find(arguments[1], work);
   if (found != nullptr) return *found;
   return arguments.has(2) ? arguments[2] : Value::none();
+}
+
+Value cycler_next(Arguments& arguments, Work&) {
+  auto& cycler = arguments[0].changing<CyclerObject>();
+  Value current = cycler.items[cycler.at];
+  cycler.at = (cycler.at + 1) % cycler.items.size();
+  return current;
+}
+
+Value cycler_reset(Arguments& arguments, Work&) {
+  arguments[0].changing<CyclerObject>().at = 0;
+  return Value::none();
 }
 
 template <ViewObject::Part part>
@@ -111,15 +127,15 @@ Value dict_view(Arguments& arguments, Work& work) {
 }  // namespace
 
 std::vector<Builtin> shape_methods() {
-  return {{"strip", "-self -chars?", do_strip},
-          {"lstrip", "-self -chars?", do_lstrip},
-          {"rstrip", "-self -chars?", do_rstrip},
-          {"replace", "-self -old -new -count?", do_replace},
-          {"center", "-self -width -fillchar?", do_center},
-          {"ljust", "-self -width -fillchar?", do_ljust},
-          {"rjust", "-self -width -fillchar?", do_rjust},
-          {"zfill", "-self -width", do_zfill},
-          {"format", "-self * **", do_format}};
+  return {{"strip", "-self -chars?", text_strip},
+          {"lstrip", "-self -chars?", text_lstrip},
+          {"rstrip", "-self -chars?", text_rstrip},
+          {"replace", "-self -old -new -count?", text_replace},
+          {"center", "-self -width -fillchar?", text_center},
+          {"ljust", "-self -width -fillchar?", text_ljust},
+          {"rjust", "-self -width -fillchar?", text_rjust},
+          {"zfill", "-self -width", text_zfill},
+          {"format", "-self * **", text_format}};
 }
 
 const Builtin* find_method(Kind receiver, std::string_view name) {
@@ -129,7 +145,7 @@ const Builtin* find_method(Kind receiver, std::string_view name) {
                                      {"count", "-self -value", list_count}}});
   static const BuiltinTable lists({{{"index", "-self -value -start? -stop?", list_index},
                                     {"count", "-self -value", list_count},
-                                    {"copy", "-self", do_copy},
+                                    {"copy", "-self", same_value},
                                     {"append", "*", unsafe_method},
                                     {"clear", "*", unsafe_method},
                                     {"extend", "*", unsafe_method},
@@ -142,13 +158,15 @@ const Builtin* find_method(Kind receiver, std::string_view name) {
                                     {"items", "-self", dict_view<ViewObject::Part::kItems>},
                                     {"keys", "-self", dict_view<ViewObject::Part::kKeys>},
                                     {"values", "-self", dict_view<ViewObject::Part::kValues>},
-                                    {"copy", "-self", do_copy},
+                                    {"copy", "-self", same_value},
                                     {"fromkeys", "*", nullptr},
                                     {"clear", "*", unsafe_method},
                                     {"pop", "*", unsafe_method},
                                     {"popitem", "*", unsafe_method},
                                     {"setdefault", "*", unsafe_method},
                                     {"update", "* **", unsafe_method}}});
+  static const BuiltinTable cyclers(
+      {{{"next", "-self", cycler_next}, {"reset", "-self", cycler_reset}}});
   switch (receiver) {
     case Kind::kText:
       return texts.find(name);
@@ -158,6 +176,8 @@ const Builtin* find_method(Kind receiver, std::string_view name) {
       return lists.find(name);
     case Kind::kDict:
       return dicts.find(name);
+    case Kind::kCycler:
+      return cyclers.find(name);
     default:
       return nullptr;
   }

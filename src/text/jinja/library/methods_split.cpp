@@ -10,7 +10,7 @@
 namespace lft::text::jinja {
 namespace {
 
-constexpr size_t kNone = std::string_view::npos;
+constexpr size_t kNotThere = std::string_view::npos;
 
 /// At white space, at most `count` times, from the left.
 std::vector<Value> split_words(const Text& text, int64_t count, Work& work) {
@@ -27,8 +27,7 @@ std::vector<Value> split_words(const Text& text, int64_t count, Work& work) {
   for (skip(true); at < bytes.size(); skip(true)) {
     const size_t begin = at;
     if (count-- == 0) {
-      const Text rest = text.slice(begin, bytes.size(), work);
-      words.push_back(Value::of(strip(rest, nullptr, false, true, work)));
+      words.push_back(Value::of(text.slice(begin, bytes.size(), work)));
       break;
     }
     skip(false);
@@ -54,7 +53,7 @@ std::vector<Value> split_words_back(const Text& text, int64_t count, Work& work)
   for (skip(true); end > 0; skip(true)) {
     const size_t last = end;
     if (count-- == 0) {
-      words.push_back(Value::of(strip(text.slice(0, last, work), nullptr, true, false, work)));
+      words.push_back(Value::of(text.slice(0, last, work)));
       break;
     }
     skip(false);
@@ -70,7 +69,7 @@ std::vector<Value> split_at(const Text& text, const Text& separator, int64_t cou
   size_t begin = 0;
   while (count-- != 0) {
     const size_t found = find_bytes(text.bytes(), separator.bytes(), begin, work);
-    if (found == kNone) break;
+    if (found == kNotThere) break;
     work.take(sizeof(Value));
     parts.push_back(Value::of(text.slice(begin, found, work)));
     begin = found + separator.size();
@@ -91,7 +90,7 @@ std::vector<Value> split_at_back(const Text& text, const Text& separator, int64_
   size_t end = text.size();
   while (count-- != 0 && end >= separator.size()) {
     const size_t found = text.bytes().rfind(separator.bytes(), end - separator.size());
-    if (found == kNone) break;
+    if (found == kNotThere) break;
     work.take(sizeof(Value));
     parts.push_back(Value::of(text.slice(found + separator.size(), end, work)));
     end = found;
@@ -107,7 +106,7 @@ Text separator_argument(const Arguments& arguments, Work& work) {
   return separator;
 }
 
-Value do_split(Arguments& arguments, Work& work) {
+Value text_split(Arguments& arguments, Work& work) {
   const Text text = text_argument(arguments, 0, work);
   const int64_t count = integer_argument(arguments, 2, -1, work);
   return Value::list(arguments.is_set(1)
@@ -116,7 +115,7 @@ Value do_split(Arguments& arguments, Work& work) {
                      work);
 }
 
-Value do_rsplit(Arguments& arguments, Work& work) {
+Value text_rsplit(Arguments& arguments, Work& work) {
   const Text text = text_argument(arguments, 0, work);
   const int64_t count = integer_argument(arguments, 2, -1, work);
   return Value::list(arguments.is_set(1)
@@ -125,7 +124,7 @@ Value do_rsplit(Arguments& arguments, Work& work) {
                      work);
 }
 
-Value do_splitlines(Arguments& arguments, Work& work) {
+Value text_splitlines(Arguments& arguments, Work& work) {
   std::vector<Value> lines;
   for (const Text& line :
        split_lines(text_argument(arguments, 0, work), flag_argument(arguments, 1, false), work))
@@ -140,24 +139,24 @@ Value around(const Text& text, size_t found, size_t length, Work& work) {
       work);
 }
 
-Value do_partition(Arguments& arguments, Work& work) {
+Value text_partition(Arguments& arguments, Work& work) {
   const Text text = text_argument(arguments, 0, work);
   const Text separator = separator_argument(arguments, work);
   const size_t found = find_bytes(text.bytes(), separator.bytes(), 0, work);
-  if (found == kNone) return around(text, text.size(), 0, work);
+  if (found == kNotThere) return around(text, text.size(), 0, work);
   return around(text, found, separator.size(), work);
 }
 
-Value do_rpartition(Arguments& arguments, Work& work) {
+Value text_rpartition(Arguments& arguments, Work& work) {
   const Text text = text_argument(arguments, 0, work);
   const Text separator = separator_argument(arguments, work);
   charge_backward(text, separator, work);
   const size_t found = text.bytes().rfind(separator.bytes());
-  if (found == kNone) return around(text, 0, 0, work);
+  if (found == kNotThere) return around(text, 0, 0, work);
   return around(text, found, separator.size(), work);
 }
 
-Value do_join(Arguments& arguments, Work& work) {
+Value text_join(Arguments& arguments, Work& work) {
   const Text separator = text_argument(arguments, 0, work);
   TextBuilder out(work);
   Iteration iteration(arguments[1], work);
@@ -177,12 +176,12 @@ Value do_join(Arguments& arguments, Work& work) {
 }  // namespace
 
 std::vector<Builtin> split_methods() {
-  return {{"split", "-self sep? maxsplit?", do_split},
-          {"rsplit", "-self sep? maxsplit?", do_rsplit},
-          {"splitlines", "-self keepends?", do_splitlines},
-          {"partition", "-self -sep", do_partition},
-          {"rpartition", "-self -sep", do_rpartition},
-          {"join", "-self -iterable", do_join}};
+  return {{"split", "-self sep? maxsplit?", text_split},
+          {"rsplit", "-self sep? maxsplit?", text_rsplit},
+          {"splitlines", "-self keepends?", text_splitlines},
+          {"partition", "-self -sep", text_partition},
+          {"rpartition", "-self -sep", text_rpartition},
+          {"join", "-self -iterable", text_join}};
 }
 
 }  // namespace lft::text::jinja

@@ -107,6 +107,7 @@ class Machine {
   Value eval_condition(const Expr& expr);
   Value eval_item(const Expr& expr);
   Value attribute(const Value& value, const Expr& expr);
+  Value macro_attribute(const Macro& macro, const std::string& name);
   Value object_attribute(const Value& value, const std::string& name);
 
   // machine_calls.cpp

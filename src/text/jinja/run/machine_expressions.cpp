@@ -159,8 +159,7 @@ Value Machine::eval_item(const Expr& expr) {
     for (size_t i = 0; i < 3; ++i)
       if (key.parts[i]) bounds[i] = eval(*key.parts[i]);
     work_.at(expr.line);
-    const Value found = slice_of(value, {bounds[0], bounds[1], bounds[2]}, work_);
-    return found.is_missing() ? Value::undefined() : found;
+    return slice_of(value, {bounds[0], bounds[1], bounds[2]}, work_);
   }
   const Value& index = look(key, &right);
   work_.at(expr.line);
@@ -197,14 +196,25 @@ Value Machine::attribute(const Value& value, const Expr& expr) {
   }
 }
 
+Value Machine::macro_attribute(const Macro& macro, const std::string& name) {
+  if (name == "name") return make_text(macro.name, work_);
+  if (name == "catch_kwargs") return Value::of(macro.takes_kwargs);
+  if (name == "catch_varargs") return Value::of(macro.takes_varargs);
+  if (name == "caller") return Value::of(macro.takes_caller);
+  if (name != "arguments") return Value::undefined();
+  std::vector<Value> names;
+  for (const ExprPtr& parameter : macro.parameters)
+    names.push_back(make_text(parameter->name, work_));
+  return Value::tuple(std::move(names), work_);
+}
+
 /// getattr() alone; undefined where there is no such attribute.
 Value Machine::object_attribute(const Value& value, const std::string& name) {
   switch (value.kind()) {
     case Kind::kLoop:
       return loop_attribute(value, name);
     case Kind::kMacro:
-      if (name == "name") return make_text(value.object<MacroObject>().macro->name, work_);
-      work_.unsupported("attribute of a macro", name);
+      return macro_attribute(*value.object<MacroObject>().macro, name);
     default:
       return builtin_attribute(value, name, work_);
   }

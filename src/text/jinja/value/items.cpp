@@ -105,7 +105,10 @@ Value item_at(const Value& value, const Value& index, Work& work) {
 }
 
 Value slice_of(const Value& value, const Slice& slice, Work& work) {
-  if (!value.is_text() && !value.is_sequence() && !value.is(Kind::kRange)) return Value::missing();
+  if (!value.is_text() && !value.is_sequence() && !value.is(Kind::kRange)) {
+    work.refuse("the chat template slices what has no slices",
+                std::string("a ") + type_name(value), "a text or a list");
+  }
   const Bounds bounds = bounds_of(slice, length_of(value), work);
   if (value.is_text()) return slice_text(value.text(), bounds, work);
   if (value.is(Kind::kRange)) return slice_range(value.object<RangeObject>(), bounds, work);

@@ -10,7 +10,7 @@ Value item_at(const Value& value, const Value& index, Work& work);
 struct Slice {
   Value start, stop, step;
 };
-/// Missing where the value has no slices.
+/// Throws kInput where the value has no slices.
 Value slice_of(const Value& value, const Slice& slice, Work& work);
 
 /// The code points backwards, with their origins.

@@ -23,7 +23,8 @@ class Percent {
       at_ = sign;
       if (at_ < bytes_.size()) convert();
     }
-    const bool is_mapping = values_.is(Kind::kDict) || values_.is(Kind::kList);
+    const bool is_mapping = values_.is(Kind::kDict) || values_.is(Kind::kList) ||
+                            values_.is(Kind::kRange) || values_.is_undefined();
     if (!is_mapping && used_ < given()) fail("not all of its values are used");
     return Value::of(out_.finish());
   }

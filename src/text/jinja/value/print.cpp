@@ -82,6 +82,17 @@ void repr_entries(const DictObject& dict, TextBuilder* out, int32_t owner) {
   out->append_owned("}", owner);
 }
 
+/// A namespace may hold itself, which Python refuses as well.
+void repr_namespace(const Value& value, TextBuilder* out, int32_t owner) {
+  auto& space = value.changing<NamespaceObject>();
+  if (space.is_printed) out->work().refuse("the chat template prints a namespace within itself");
+  space.is_printed = true;
+  out->append_owned("<Namespace ", owner);
+  repr_entries(space.attributes, out, owner);
+  out->append_owned(">", owner);
+  space.is_printed = false;
+}
+
 void repr_view(const ViewObject& view, TextBuilder* out, int32_t owner) {
   using Part = ViewObject::Part;
   out->append(view.part == Part::kKeys     ? "dict_keys(["
@@ -171,6 +182,8 @@ void print_repr(const Value& value, TextBuilder* out, int32_t owner) {
       return repr_items(value, out, owner);
     case Kind::kDict:
       return repr_entries(value.dict(), out, owner);
+    case Kind::kNamespace:
+      return repr_namespace(value, out, owner);
     case Kind::kView:
       return repr_view(value.object<ViewObject>(), out, owner);
     default:

@@ -168,6 +168,7 @@ struct DictObject : Object {
 
 struct NamespaceObject : Object {
   DictObject attributes;
+  bool is_printed = false;  // just now
   void release() override {
     attributes.entries.clear();
     attributes.index.clear();

@@ -16,7 +16,7 @@ namespace lft::text::jinja {
 struct Limits {
   int64_t steps = 5'000'000;         // evaluated expressions, and what library functions look at
   int64_t output_bytes = 64 << 20;   // of the text that comes out
-  int64_t memory_bytes = 192 << 20;  // of all texts and lists made, those freed again included
+  int64_t memory_bytes = 128 << 20;  // of all texts and lists made, those freed again included
   int depth = 1000;                  // of expressions, statements and calls within each other
 };
 /// Values within values. Reading, comparing, printing and freeing them descends as deep.
