@@ -16,7 +16,8 @@ join('-',attribute='name') groupby('age')|list dictsort(by='value') replace('','
 selectattr('age','gt',25)|list map('length')|list select('odd')|list wordwrap(4)
 round(1,'floor') attr('a') format(1) int(5) float(0.5) max(attribute='age')""".split()
 SAFE = """n s u ws yes no f zero xs[1] s[2:] d.a words|join n+1 s~n not(yes) n>2 n==3 s|upper
-xs|length words[0] e missing none_here f*2 n//2 (n,f) d xs people[0].name s.split('o') u[3:9] q v""".split()
+xs|length words[0] e missing none_here f*2 n//2 (n,f) d xs people[0].name s.split('o') u[3:9]
+q v""".split()
 TESTS = """defined undefined none string number integer float boolean true false mapping iterable
 sequence odd even lower upper callable divisibleby(2) in([1,'a']) eq(1) sameas(none) ne('a')
 lt(2)""".split()
