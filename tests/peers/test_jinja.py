@@ -13,7 +13,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 import jinja_published
 import jinja_random
-from jinja_cases import CASES, CONTEXT, OPTIONS
+from jinja_cases import BY_NAME, CASES, CONTEXT, OPTIONS
 from jinja_conversations import CONVERSATIONS, TOKENS, values_of
 from jinja_hostile import HOSTILE
 from jinja_peer import DATE, PROGRAM, Renderer, difference, reference, request_line
@@ -24,7 +24,7 @@ SECOND, MEMORY = 1.0, 256 << 20  # what a hostile template may take of each, in 
 # What 64 bits do not hold, jinja2 holds: to refuse it is right, another text is not.
 EDGES = [
     "{{ 2 ** 62 * 2 }}",
-    "{{ 2 ** 63 }}",
+    "{{ 2 ** 63 }} {{ big * big }}",
     "{{ 2 ** 100 }}",
     "{{ 9223372036854775807 + 1 }}",
     "{{ -9223372036854775807 - 2 }}",
@@ -102,13 +102,26 @@ def test_what_64_bits_do_not_hold_is_refused_or_as_in_jinja2(renderer):
 
 
 def test_random_expressions_are_as_in_jinja2(renderer):
-    found = different(renderer, jinja_random.expressions(1500), CONTEXT)
-    assert not found, found
+    found, unsupported = [], 0
+    for template in jinja_random.expressions(1500):
+        line = difference(renderer, template, CONTEXT)
+        if "not supported" in line.partition("found")[2]:
+            unsupported += 1
+        elif line:
+            found.append(line)
+    assert not found, "\n".join(found)
+    assert unsupported <= 15
 
 
 def test_random_templates_are_as_in_jinja2(renderer):
     found = different(renderer, jinja_random.templates(300), CONTEXT)
     assert not found, found
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_what_the_renderer_has_not_it_refuses_by_name(name, renderer):
+    found, want = renderer.render(BY_NAME[name], CONTEXT), reference(BY_NAME[name], CONTEXT)
+    assert name in found.refusal if found.text is None else found.same(want), found.seen()
 
 
 def test_a_refusal_names_file_line_and_words(renderer):
@@ -251,7 +264,14 @@ def check_marks(found):
 
 
 # These change the words as they write them: their origin may be lost with the words.
-CHANGING = {"place_upper", "place_lower", "place_replace", "place_reverse", "sorted_tools"}
+CHANGING = {
+    "caller",
+    "place_upper",
+    "place_lower",
+    "place_replace",
+    "place_reverse",
+    "sorted_tools",
+}
 
 
 @pytest.mark.parametrize("name", [*TEMPLATES, *jinja_published.FAMILIES.values()])
@@ -265,7 +285,7 @@ def test_every_word_of_a_message_is_known_to_be_its(name, renderer):
                 check_runs(found, globals_sources(conversation))
                 if name not in CHANGING:
                     marks += check_marks(found)
-    assert marks > 0 or name in CHANGING or name == "role_table"
+    assert marks > 0 or name in CHANGING
 
 
 def test_what_a_template_writes_itself_has_no_origin(renderer):
