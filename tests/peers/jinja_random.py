@@ -50,7 +50,9 @@ class Grammar:
         if chance < 0.76:
             return f"{self.wrapped(one)}.{pick(METHODS)}"
         if chance < 0.84:
-            return f"{self.wrapped(one)}[{self.subscript()}]"
+            index = self.subscript()  # jinja2 slices a number that is written out when it compiles
+            one = self.random.choice(NAMES.split()) if ":" in index else self.wrapped(one)
+            return f"{one}[{index}]"
         if chance < 0.88:
             return f"{one} if {self.expression(depth - 1)} else {self.expression(depth - 1)}"
         if chance < 0.92:

@@ -3,10 +3,10 @@ templates, published ones, and where each piece of the text came from."""
 
 import html
 import json
+import os
 import re
 import subprocess
 import threading
-import time
 
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
@@ -278,13 +278,13 @@ CHANGING = {
 def test_every_word_of_a_message_is_known_to_be_its(name, renderer):
     template = TEMPLATES.get(name) or jinja_published.templates()[name]
     marks = 0
-    for row, values in rows():
-        for conversation in [values, marked(values)]:
-            found = renderer.render(template, conversation)
-            if found.text is not None:
-                check_runs(found, globals_sources(conversation))
-                if name not in CHANGING:
-                    marks += check_marks(found)
+    for conversation in CONVERSATIONS:
+        values = marked(values_of(conversation, True))
+        found = renderer.render(template, values)
+        if found.text is not None:
+            check_runs(found, globals_sources(values))
+            if name not in CHANGING:
+                marks += check_marks(found)
     assert marks > 0 or name in CHANGING
 
 
@@ -304,23 +304,26 @@ def test_a_dictionary_as_json_is_its_own_words_but_for_the_texts_in_it(renderer)
     check_runs(found, globals_sources(values))
 
 
-def peak_memory(process):
-    with open(f"/proc/{process.pid}/status") as status:
-        line = next(line for line in status if line.startswith("VmHWM"))
-    return int(line.split()[1]) << 10
+def used(process):
+    """Seconds of the processor and the most bytes that a process has taken so far. Another program
+    that takes the processor is no fault of its own."""
+    with open(f"/proc/{process.pid}/stat") as file:
+        times = file.read().rpartition(")")[2].split()[11:13]
+    with open(f"/proc/{process.pid}/status") as file:
+        peak = next(line for line in file if line.startswith("VmHWM"))
+    seconds = sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
+    return seconds, int(peak.split()[1]) << 10
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_template_is_refused_soon_and_in_little_memory(name):
     with subprocess.Popen([PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        ask(process, request_line("{{ 1 }}"), 30)  # it is up
-        start = time.monotonic()
-        answer = ask(process, request_line(HOSTILE[name]), 20)
-        taken, memory = time.monotonic() - start, peak_memory(process)
+        answer = ask(process, request_line(HOSTILE[name]), 60)
+        seconds, memory = used(process)
         process.stdin.close()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     assert "error" in answer, str(answer)[:300]
-    assert taken < SECOND and memory < MEMORY, (taken, memory >> 20)
+    assert seconds < SECOND and memory < MEMORY, (seconds, memory >> 20)
 
 
 def ask(process, line, timeout):
