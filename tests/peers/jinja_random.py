@@ -10,13 +10,14 @@ FILTERS = """upper lower title capitalize trim length first last list string int
 round sort reverse|list join join(',') unique|list sum min max default('z') default('z',true)
 tojson items|list
 dictsort map('string')|list select|list reject|list map('upper')|list replace('a','b') batch(2)|list
-slice(2)|list indent wordcount safe escape truncate(5,true) center(9) striptags urlencode d(1)
+slice(2)|list indent wordcount safe escape string|truncate(5,true) center(9) urlencode d(1)
 tojson(indent=2) sort(reverse=true) map(attribute='name')|list selectattr('name')|list
 join('-',attribute='name') groupby('age')|list dictsort(by='value') replace('','.') trim('a')
-selectattr('age','gt',25)|list map('length')|list select('odd')|list wordwrap(4)
+selectattr('age','gt',25)|list map('length')|list select('odd')|list wordcount
 round(1,'floor') attr('a') format(1) int(5) float(0.5) max(attribute='age')""".split()
 SAFE = """n s u ws yes no f zero xs[1] s[2:] d.a words|join n+1 s~n not(yes) n>2 n==3 s|upper
-xs|length words[0] e missing none_here f*2 n//2 (n,f) d xs people[0].name s.split('o') u[3:9] q v""".split()
+xs|length words[0] e missing none_here f*2 n//2 (n,f) d xs people[0].name s.split('o') u[3:9]
+q v""".split()
 TESTS = """defined undefined none string number integer float boolean true false mapping iterable
 sequence odd even lower upper callable divisibleby(2) in([1,'a']) eq(1) sameas(none) ne('a')
 lt(2)""".split()
@@ -49,7 +50,9 @@ class Grammar:
         if chance < 0.76:
             return f"{self.wrapped(one)}.{pick(METHODS)}"
         if chance < 0.84:
-            return f"{self.wrapped(one)}[{self.subscript()}]"
+            index = self.subscript()  # jinja2 slices a number that is written out when it compiles
+            one = self.random.choice(NAMES.split()) if ":" in index else self.wrapped(one)
+            return f"{one}[{index}]"
         if chance < 0.88:
             return f"{one} if {self.expression(depth - 1)} else {self.expression(depth - 1)}"
         if chance < 0.92:

@@ -636,7 +636,7 @@ DOCUMENTS = """\
 {%- for doc in documents -%}
     <doc n="{{ loop.index }}/{{ loop.length }}" id="{{ doc.id | default(loop.index0) }}">
     {%- for key, value in doc | dictsort(by='key') -%}
-        {{ key | title }}: {{ value | string | wordwrap(40) | indent(2) }};
+        {{ key | title }}: {{ value | string | trim | indent(2) }};
     {%- endfor -%}
     </doc>{{ '\n' }}
 {%- endfor -%}

@@ -3,17 +3,17 @@ templates, published ones, and where each piece of the text came from."""
 
 import html
 import json
+import os
 import re
 import subprocess
 import threading
-import time
 
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
 import jinja_published
 import jinja_random
-from jinja_cases import CASES, CONTEXT, OPTIONS
+from jinja_cases import BY_NAME, CASES, CONTEXT, OPTIONS
 from jinja_conversations import CONVERSATIONS, TOKENS, values_of
 from jinja_hostile import HOSTILE
 from jinja_peer import DATE, PROGRAM, Renderer, difference, reference, request_line
@@ -24,7 +24,7 @@ SECOND, MEMORY = 1.0, 256 << 20  # what a hostile template may take of each, in 
 # What 64 bits do not hold, jinja2 holds: to refuse it is right, another text is not.
 EDGES = [
     "{{ 2 ** 62 * 2 }}",
-    "{{ 2 ** 63 }}",
+    "{{ 2 ** 63 }} {{ big * big }}",
     "{{ 2 ** 100 }}",
     "{{ 9223372036854775807 + 1 }}",
     "{{ -9223372036854775807 - 2 }}",
@@ -102,13 +102,26 @@ def test_what_64_bits_do_not_hold_is_refused_or_as_in_jinja2(renderer):
 
 
 def test_random_expressions_are_as_in_jinja2(renderer):
-    found = different(renderer, jinja_random.expressions(1500), CONTEXT)
-    assert not found, found
+    found, unsupported = [], 0
+    for template in jinja_random.expressions(1500):
+        line = difference(renderer, template, CONTEXT)
+        if "not supported" in line.partition("found")[2]:
+            unsupported += 1
+        elif line:
+            found.append(line)
+    assert not found, "\n".join(found)
+    assert unsupported <= 15
 
 
 def test_random_templates_are_as_in_jinja2(renderer):
     found = different(renderer, jinja_random.templates(300), CONTEXT)
     assert not found, found
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_what_the_renderer_has_not_it_refuses_by_name(name, renderer):
+    found, want = renderer.render(BY_NAME[name], CONTEXT), reference(BY_NAME[name], CONTEXT)
+    assert name in found.refusal if found.text is None else found.same(want), found.seen()
 
 
 def test_a_refusal_names_file_line_and_words(renderer):
@@ -251,21 +264,28 @@ def check_marks(found):
 
 
 # These change the words as they write them: their origin may be lost with the words.
-CHANGING = {"place_upper", "place_lower", "place_replace", "place_reverse", "sorted_tools"}
+CHANGING = {
+    "caller",
+    "place_upper",
+    "place_lower",
+    "place_replace",
+    "place_reverse",
+    "sorted_tools",
+}
 
 
 @pytest.mark.parametrize("name", [*TEMPLATES, *jinja_published.FAMILIES.values()])
 def test_every_word_of_a_message_is_known_to_be_its(name, renderer):
     template = TEMPLATES.get(name) or jinja_published.templates()[name]
     marks = 0
-    for row, values in rows():
-        for conversation in [values, marked(values)]:
-            found = renderer.render(template, conversation)
-            if found.text is not None:
-                check_runs(found, globals_sources(conversation))
-                if name not in CHANGING:
-                    marks += check_marks(found)
-    assert marks > 0 or name in CHANGING or name == "role_table"
+    for conversation in CONVERSATIONS:
+        values = marked(values_of(conversation, True))
+        found = renderer.render(template, values)
+        if found.text is not None:
+            check_runs(found, globals_sources(values))
+            if name not in CHANGING:
+                marks += check_marks(found)
+    assert marks > 0 or name in CHANGING
 
 
 def test_what_a_template_writes_itself_has_no_origin(renderer):
@@ -284,23 +304,26 @@ def test_a_dictionary_as_json_is_its_own_words_but_for_the_texts_in_it(renderer)
     check_runs(found, globals_sources(values))
 
 
-def peak_memory(process):
-    with open(f"/proc/{process.pid}/status") as status:
-        line = next(line for line in status if line.startswith("VmHWM"))
-    return int(line.split()[1]) << 10
+def used(process):
+    """Seconds of the processor and the most bytes that a process has taken so far. Another program
+    that takes the processor is no fault of its own."""
+    with open(f"/proc/{process.pid}/stat") as file:
+        times = file.read().rpartition(")")[2].split()[11:13]
+    with open(f"/proc/{process.pid}/status") as file:
+        peak = next(line for line in file if line.startswith("VmHWM"))
+    seconds = sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
+    return seconds, int(peak.split()[1]) << 10
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_template_is_refused_soon_and_in_little_memory(name):
     with subprocess.Popen([PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        ask(process, request_line("{{ 1 }}"), 30)  # it is up
-        start = time.monotonic()
-        answer = ask(process, request_line(HOSTILE[name]), 20)
-        taken, memory = time.monotonic() - start, peak_memory(process)
+        answer = ask(process, request_line(HOSTILE[name]), 60)
+        seconds, memory = used(process)
         process.stdin.close()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     assert "error" in answer, str(answer)[:300]
-    assert taken < SECOND and memory < MEMORY, (taken, memory >> 20)
+    assert seconds < SECOND and memory < MEMORY, (seconds, memory >> 20)
 
 
 def ask(process, line, timeout):

@@ -12,7 +12,7 @@ from tools import ROOT
 
 TESTS = next((ROOT / ".deps/templates").glob("jinja2-*/tests"))
 FILES = ["core_tags", "filters", "tests", "lexnparse", "regression", "api", "ext"]
-PASSED = 250  # at least; the others are of what no chat template has
+PASSED = 350  # at least; the others are of what no chat template has
 
 
 @pytest.fixture(scope="module")
