@@ -84,7 +84,7 @@ TEST(JinjaOrigins, RunsAreInOrderAndWithinTheText) {
       render("{% for m in ms %}{{ m.r }}: {{ m.c | trim }}{% endfor %}",
              R"({"ms": [{"r": "user", "c": " hi "}, {"r": "bot", "c": "yo"}]})");
   uint32_t end = 0;
-  for (const Run& run : rendering.text.runs()) {
+  for (const auto& run : rendering.text.runs()) {
     EXPECT_LE(end, run.begin);
     EXPECT_LT(run.begin, run.end);
     end = run.end;

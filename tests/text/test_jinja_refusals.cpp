@@ -15,7 +15,7 @@ void expect_refusal(const std::string& source, const std::string& part) {
 TEST(JinjaRefusals, ErrorsHaveTheLineOfTheTemplate) {
   expect_refusal("a\n{{ b.c }}", "undefined | t.jinja:2 | b");
   expect_refusal("\n\n{% for x in y.z %}\n{% endfor %}", "t.jinja:3");
-  expect_refusal("{% if true %}\n\n", "t.jinja:3 | the end of the template");
+  expect_refusal("{% if true %}\n\n", "t.jinja:2 | the end of the template");
   expect_refusal("{{ 1 +\n\n }}", "t.jinja:3 | }}");
   expect_refusal("{% macro m() %}\n{{ 1 / 0 }}\n{% endmacro %}\n{{ m() }}",
                  "divides by zero | t.jinja:2");

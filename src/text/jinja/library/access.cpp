@@ -29,9 +29,9 @@ Value group_attribute(const ListObject& group, std::string_view name) {
 /// Python's, none of which lft has.
 bool is_number_attribute(std::string_view name) {
   constexpr std::string_view kNames[] = {
-      "real",       "imag",      "numerator",  "denominator",      "conjugate",  "bit_length",
-      "bit_count",  "to_bytes",  "from_bytes", "as_integer_ratio", "is_integer", "hex",
-      "fromhex"};
+      "real",       "imag",      "numerator", "denominator", "conjugate",
+      "bit_length", "bit_count", "to_bytes",  "from_bytes",  "as_integer_ratio",
+      "is_integer", "hex",       "fromhex"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
@@ -39,6 +39,7 @@ bool is_number_attribute(std::string_view name) {
 
 Value make_method(const Value& receiver, const Builtin& method, Work& work) {
   if (method.run == unsafe_method) return Value::undefined(method.name);
+  if (receiver.is_marked()) work.unsupported("method of a text marked by", "safe");
   work.take(sizeof(MethodObject));
   auto object = std::make_shared<MethodObject>();
   nest(object.get(), receiver, work);

@@ -12,19 +12,30 @@ namespace {
 
 Text subject(const Arguments& arguments, Work& work) { return text_of(arguments[0], work); }
 
+/// A marked text stays marked.
+Value with_mark(const Value& result, const Arguments& arguments) {
+  return Value::of(result.text(), arguments[0].is_marked());
+}
+
+/// Of filters that would escape what comes together with a marked text.
+void check_mark(const Arguments& arguments, const char* name, Work& work) {
+  for (const Value& value : arguments.values)
+    if (value.is_marked()) work.unsupported("text marked by `safe` in the filter", name);
+}
+
 Value do_upper(Arguments& arguments, Work& work) {
   const Text text = subject(arguments, work);
-  return rewritten(to_upper(text.bytes()), text, "upper", work);
+  return with_mark(rewritten(to_upper(text.bytes()), text, "upper", work), arguments);
 }
 
 Value do_lower(Arguments& arguments, Work& work) {
   const Text text = subject(arguments, work);
-  return rewritten(to_lower(text.bytes()), text, "lower", work);
+  return with_mark(rewritten(to_lower(text.bytes()), text, "lower", work), arguments);
 }
 
 Value do_capitalize(Arguments& arguments, Work& work) {
   const Text text = subject(arguments, work);
-  return rewritten(to_capitalized(text.bytes()), text, "capitalize", work);
+  return with_mark(rewritten(to_capitalized(text.bytes()), text, "capitalize", work), arguments);
 }
 
 /// Words begin behind blanks, - ( { [ and <.
@@ -50,9 +61,9 @@ Value do_title(Arguments& arguments, Work& work) {
 
 Value do_trim(Arguments& arguments, Work& work) {
   const Text text = subject(arguments, work);
-  if (!arguments.is_set(1)) return Value::of(strip(text, nullptr, true, true, work));
-  const Text characters = text_argument(arguments, 1, work);
-  return Value::of(strip(text, &characters, true, true, work));
+  const Text characters = arguments.is_set(1) ? text_argument(arguments, 1, work) : Text();
+  const Text* const taken = arguments.is_set(1) ? &characters : nullptr;
+  return Value::of(strip(text, taken, true, true, work), arguments[0].is_marked());
 }
 
 Value do_replace(Arguments& arguments, Work& work) {
@@ -62,11 +73,13 @@ Value do_replace(Arguments& arguments, Work& work) {
 }
 
 Value do_center(Arguments& arguments, Work& work) {
+  check_mark(arguments, "center", work);
   return Value::of(centered(subject(arguments, work), integer_argument(arguments, 1, 80, work),
                             Text(" "), work));
 }
 
 Value do_indent(Arguments& arguments, Work& work) {
+  check_mark(arguments, "indent", work);
   const Text text = text_argument(arguments, 0, work);
   Text indent("    ");
   if (arguments.has(1) && arguments[1].is_text()) {
@@ -91,6 +104,7 @@ Value do_indent(Arguments& arguments, Work& work) {
 }
 
 Value do_truncate(Arguments& arguments, Work& work) {
+  check_mark(arguments, "truncate", work);
   const int64_t length = integer_argument(arguments, 1, 255, work);
   const bool cuts_words = flag_argument(arguments, 2, false);
   const Text end = arguments.has(3) ? text_argument(arguments, 3, work) : Text("...");
@@ -131,6 +145,7 @@ Value do_string(Arguments& arguments, Work& work) {
 }
 
 Value do_format(Arguments& arguments, Work& work) {
+  check_mark(arguments, "format", work);
   const Text format = subject(arguments, work);
   std::vector<Value> values(arguments.values.begin() + 1, arguments.values.end());
   if (arguments.named.empty())

@@ -103,7 +103,7 @@ std::vector<Text> split_lines(const Text& text, bool keep_ends, Work& work) {
 }
 
 Value rewritten(std::string bytes, const Text& text, const char* by, Work& work) {
-  work.step(1 + static_cast<int64_t>(bytes.size() / 8));
+  work.step(1 + static_cast<int64_t>(bytes.size() / 4));
   if (bytes == text.bytes()) return Value::of(text);
   return Value::of(without_origin(std::move(bytes), text, by, work));
 }

@@ -59,6 +59,7 @@ Value Machine::eval_call(const Expr& expr, const Value* caller) {
 }
 
 Value Machine::call_method(const Value& receiver, const Builtin& method, const Expr& expr) {
+  if (receiver.is_marked()) work_.unsupported("method of a text marked by", "safe");
   Arguments arguments;
   arguments.values.reserve(method.parameters.size() + 1);
   arguments.values.push_back(receiver);

@@ -171,8 +171,7 @@ Value calculate(Operator sign, const Value& a, const Value& b, Work& work) {
   if (sign == Operator::kAdd && a.is_text() && b.is_text()) return add_texts(a, b, work);
   if (sign == Operator::kAdd && a.is_sequence() && a.kind() == b.kind())
     return add_sequences(a, b, work);
-  if (sign == Operator::kMod && a.is_text())
-    return format_percent(a.text(), b, work);
+  if (sign == Operator::kMod && a.is_text()) return format_percent(a.text(), b, work);
   if (sign == Operator::kMul) {
     if ((a.is_text() || a.is_sequence()) && b.is_integral()) return repeat(a, b.integer(), work);
     if ((b.is_text() || b.is_sequence()) && a.is_integral()) return repeat(b, a.integer(), work);

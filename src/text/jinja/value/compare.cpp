@@ -142,10 +142,11 @@ bool contains(const Value& container, const Value& item, Work& work) {
   }
 }
 
-bool is_hashable(const Value& value) {
+bool is_hashable(const Value& value, Work& work) {
+  work.step();
   if (value.is(Kind::kTuple)) {
     for (const Value& item : value.items())
-      if (!is_hashable(item)) return false;
+      if (!is_hashable(item, work)) return false;
     return true;
   }
   return !value.is(Kind::kList) && !value.is(Kind::kDict) && !value.is(Kind::kView);
@@ -171,7 +172,7 @@ size_t hash_of(const Value& value, Work& work) {
 }
 
 void check_hashable(const Value& value, Work& work) {
-  if (!is_hashable(value)) {
+  if (!is_hashable(value, work)) {
     work.refuse("the chat template uses a key that cannot be one",
                 std::string("a ") + type_name(value), "a text, a number or a tuple of them");
   }

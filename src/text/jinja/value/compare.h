@@ -13,7 +13,7 @@ bool less_or_equal(const Value& a, const Value& b, Work& work, const char* sign)
 bool contains(const Value& container, const Value& item, Work& work);
 
 /// Whether it can be a key.
-bool is_hashable(const Value& value);
+bool is_hashable(const Value& value, Work& work);
 /// Equal for equal values. The value is hashable.
 size_t hash_of(const Value& value, Work& work);
 /// Throws kInput unless it can be a key.

@@ -82,12 +82,13 @@ Value slice_range(const RangeObject& range, const Bounds& bounds, Work& work) {
 
 Value item_at(const Value& value, const Value& index, Work& work) {
   if (value.is(Kind::kDict)) {
-    if (!is_hashable(index)) return Value::missing();
+    if (!is_hashable(index, work)) return Value::missing();
     const Value* found = value.dict().find(index, work);
     return found == nullptr ? Value::missing() : *found;
   }
   if (!index.is_integral()) return Value::missing();
   if (!value.is_text() && !value.is_sequence() && !value.is(Kind::kRange)) return Value::missing();
+  if (value.is_marked()) work.unsupported("element of a text marked by", "safe");
   const int64_t length = length_of(value);
   int64_t at = index.integer();
   if (at < 0) at += length;
@@ -106,9 +107,10 @@ Value item_at(const Value& value, const Value& index, Work& work) {
 
 Value slice_of(const Value& value, const Slice& slice, Work& work) {
   if (!value.is_text() && !value.is_sequence() && !value.is(Kind::kRange)) {
-    work.refuse("the chat template slices what has no slices",
-                std::string("a ") + type_name(value), "a text or a list");
+    work.refuse("the chat template slices what has no slices", std::string("a ") + type_name(value),
+                "a text or a list");
   }
+  if (value.is_marked()) work.unsupported("slice of a text marked by", "safe");
   const Bounds bounds = bounds_of(slice, length_of(value), work);
   if (value.is_text()) return slice_text(value.text(), bounds, work);
   if (value.is(Kind::kRange)) return slice_range(value.object<RangeObject>(), bounds, work);

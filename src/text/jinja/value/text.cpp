@@ -81,7 +81,7 @@ void TextBuilder::append(size_t count, char byte) {
 
 void TextBuilder::add_run(const Run& run) {
   auto& runs = body_->runs;
-  if (!runs.empty()) {
+  if (!runs.empty() && !sealed_) {
     Run& last = runs.back();
     if (last.end == run.begin && last.source == run.source &&
         last.offset + (last.end - last.begin) == run.offset) {
@@ -90,7 +90,7 @@ void TextBuilder::add_run(const Run& run) {
     }
   }
   work_.take(sizeof(Run));
-  owned_ = false;
+  owned_ = sealed_ = false;
   runs.push_back(run);
 }
 
@@ -121,7 +121,9 @@ void TextBuilder::append_for(std::string_view bytes, const Text& text, size_t be
   const auto top = static_cast<uint32_t>(size());
   const auto run = first_behind(text.runs(), begin);
   if (run != text.runs().end() && run->begin <= begin) {
+    sealed_ = true;
     add_run({base, top, run->source, run->offset + static_cast<uint32_t>(begin - run->begin)});
+    sealed_ = true;
   }
   for (const LostRun& lost : text.lost()) {
     if (lost.end <= begin || lost.begin >= end) continue;
@@ -141,7 +143,7 @@ void TextBuilder::append_owned(std::string_view bytes, int32_t source) {
   }
   work_.take(sizeof(Run));
   runs.push_back({base, static_cast<uint32_t>(size()), source, 0});
-  owned_ = true;
+  owned_ = sealed_ = true;
 }
 
 Text TextBuilder::finish() {

@@ -86,7 +86,8 @@ class TextBuilder {
 
   Work& work_;
   int64_t limit_;
-  bool owned_ = false;  // whether the last run is one of append_owned
+  bool owned_ = false;   // whether the last run is one of append_owned
+  bool sealed_ = false;  // whether it is no copy, byte for byte: nothing may join it
   std::shared_ptr<TextBody> body_ = std::make_shared<TextBody>();
 };
 

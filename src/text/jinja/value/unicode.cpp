@@ -45,8 +45,12 @@ bool is_final_sigma(std::string_view text, size_t at, size_t end) {
   return cased(text.substr(0, at), true) && !cased(text.substr(end), false);
 }
 
+bool is_ascii(char32_t point) { return point < 0x80; }
+
 void append_upper(std::string* out, char32_t point) {
-  if (const char* several = long_upper(point)) {
+  if (is_ascii(point)) {
+    *out += static_cast<char>(point >= 'a' && point <= 'z' ? point - 32 : point);
+  } else if (const char* several = long_upper(point)) {
     *out += several;
   } else {
     append_point(out,
@@ -55,7 +59,9 @@ void append_upper(std::string* out, char32_t point) {
 }
 
 void append_title(std::string* out, char32_t point) {
-  if (const char* several = long_title(point)) {
+  if (is_ascii(point)) {
+    append_upper(out, point);
+  } else if (const char* several = long_title(point)) {
     *out += several;
   } else {
     append_point(out,
@@ -64,7 +70,9 @@ void append_title(std::string* out, char32_t point) {
 }
 
 void append_lower(std::string* out, std::string_view text, size_t at, size_t end, char32_t point) {
-  if (point == 0x130) {
+  if (is_ascii(point)) {
+    *out += static_cast<char>(point >= 'A' && point <= 'Z' ? point + 32 : point);
+  } else if (point == 0x130) {
     *out += "i\u0307";
   } else if (point == 0x3A3) {
     *out += is_final_sigma(text, at, end) ? "\u03C2" : "\u03C3";
