@@ -5,6 +5,7 @@
 
 #include "src/data/dataset.h"
 #include "src/io/json.h"
+#include "src/text/chat/named_form.h"
 #include "support/llava.h"
 #include "support/temp_dir.h"
 

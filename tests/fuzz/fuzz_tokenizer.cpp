@@ -25,10 +25,10 @@ TokenizerFiles files_of(const Json& json) {
 }
 
 void use(const JsonTokenizer& tokenizer) {
-  const std::vector<Token> tokens = tokenizer.encode(kText);
+  const std::vector<text::Token> tokens = tokenizer.encode(kText);
   std::vector<int64_t> ids;
   uint32_t begin = 0;
-  for (const Token& token : tokens) {
+  for (const text::Token& token : tokens) {
     expect(token.id >= 0 && token.id < tokenizer.vocab_size(), "ids of the vocabulary");
     expect(token.begin >= begin && token.end >= token.begin && token.end <= kText.size(),
            "spans in the text that never step back");

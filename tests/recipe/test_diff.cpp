@@ -27,6 +27,9 @@ struct ChangeAll {
   void field(const char*, std::vector<std::string>& value, const FieldRule&, const char*) {
     value.push_back("x");
   }
+  void field(const char*, Mapping& value, const FieldRule&, const char*) {
+    value.json = R"({"x": 1})";
+  }
   template <class T>
   void field(const char*, ByPattern<T>& value, const FieldRule&, const char*) {
     value.emplace_back("q_proj", T{1});

@@ -72,14 +72,19 @@ std::string part_image(const io::Json& part, RowKeyCheck& check, const std::stri
   return {};
 }
 
-/// Texts and images of a content, one after the other; the images' names go to `images`.
-std::string read_content(const io::Json& content, const std::string& role, RowKeyCheck& check,
-                         const std::string& where, std::vector<std::string>& images) {
-  if (content.is_string()) return content.get<std::string>();
+/// Texts and images of a content into the message, one after the other; the images' names go to
+/// `images`.
+void read_content(const io::Json& content, Message& message, RowKeyCheck& check,
+                  const std::string& where, std::vector<std::string>& images) {
+  if (content.is_string()) {
+    message.text = content.get<std::string>();
+    return;
+  }
   if (!content.is_array())
     refuse(ErrorKind::kInput, "a message without text", where, describe(content),
            "a string, or a list of parts");
-  std::string all;
+  std::string& all = message.text;
+  bool after_text = false;
   for (const io::Json& part : content) {
     const io::Json& type = member(part, "type", where);
     check.look(part, {"type", "text", "image_url", "image", "path", "url"}, "part.", where);
@@ -87,12 +92,15 @@ std::string read_content(const io::Json& content, const std::string& role, RowKe
       const io::Json& text = member(part, "text", where);
       if (!text.is_string())
         refuse(ErrorKind::kInput, "a text part without text", where, describe(text), "a string");
+      if (after_text) message.cuts.push_back(all.size());
       all += text.get<std::string>();
+      after_text = true;
     } else if (type == "image" || type == "image_url") {
-      if (role != "user")
-        refuse(ErrorKind::kInput, "an image in a message that is not the user's", where, role,
-               "user");
+      if (message.role != "user")
+        refuse(ErrorKind::kInput, "an image in a message that is not the user's", where,
+               message.role, "user");
       all += kMark;
+      after_text = false;
       const std::string name = part_image(part, check, where);
       if (!name.empty()) images.push_back(name);
     } else {
@@ -100,7 +108,6 @@ std::string read_content(const io::Json& content, const std::string& role, RowKe
              "text, image or image_url");
     }
   }
-  return all;
 }
 
 /// A text that a message has beside its content; "" where it has none.
@@ -173,7 +180,7 @@ Message read_message(const io::Json& item, RowKeys& keys, RowKeyCheck& check,
     const io::Json& content = member(item, keys.text, place);
     if (keys.list == "conversations" && keys.text == "value" && !content.is_string())
       refuse(ErrorKind::kInput, "a message without text", place, describe(content), "a string");
-    message.text = read_content(content, standard, check, place, images);
+    read_content(content, message, check, place, images);
   }
   check.look(item, used, keys.list + "[].", place);
   check.look_into(message.text, place);

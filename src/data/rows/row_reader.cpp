@@ -108,6 +108,7 @@ io::Json message_to_json(const text::Message& message) {
     if (!value.empty()) more[key] = value;
   };
   if (!message.learnt) more["learnt"] = false;
+  if (!message.cuts.empty()) more["cuts"] = message.cuts;
   add("reasoning", message.reasoning);
   add("reasoning_key", message.reasoning_key);
   add("tool_calls", message.tool_calls);
@@ -121,6 +122,7 @@ text::Message message_from_json(const io::Json& json) {
   const io::Json more = json.size() > 2 ? json.at(2) : io::Json::object();
   return {.role = json.at(0).get<std::string>(),
           .text = json.at(1).get<std::string>(),
+          .cuts = more.value("cuts", std::vector<size_t>()),
           .learnt = more.value("learnt", true),
           .reasoning = more.value("reasoning", ""),
           .reasoning_key = more.value("reasoning_key", ""),

@@ -23,6 +23,23 @@ std::vector<Part> parts_of(std::string_view text) {
   return parts;
 }
 
+std::vector<Part> parts_of(const Message& message) {
+  std::vector<Part> parts;
+  auto cut = message.cuts.begin();
+  for (const Part& part : parts_of(message.text)) {
+    const auto begin = static_cast<size_t>(part.text.data() - message.text.data()),
+               end = begin + part.text.size();
+    size_t from = begin;
+    for (; cut != message.cuts.end() && *cut < end; ++cut) {
+      if (part.is_image || *cut <= from) continue;
+      parts.push_back({false, part.text.substr(from - begin, *cut - from)});
+      from = *cut;
+    }
+    parts.push_back({part.is_image, part.text.substr(from - begin)});
+  }
+  return parts;
+}
+
 std::vector<Turn> turns_of(const std::vector<Message>& messages) {
   std::vector<Turn> turns;
   bool open = false;

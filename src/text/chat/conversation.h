@@ -14,6 +14,7 @@ inline constexpr std::string_view kImageMark = "<image>";
 struct Message {
   std::string role;  // system, user, assistant or tool
   std::string text;
+  std::vector<size_t> cuts = {};  // places in `text` between two text parts
   bool learnt = true;          // of an assistant's message: false is read and not supervised
   std::string reasoning = {};  // what the assistant thought before it answered
   std::string reasoning_key = {};            // the row's own name of it, "" where it has none
@@ -37,6 +38,8 @@ struct Part {
 };
 /// The parts of a message's text, in order; no text part is empty.
 std::vector<Part> parts_of(std::string_view text);
+/// The same of a message, whose text parts stay apart.
+std::vector<Part> parts_of(const Message& message);
 
 /// A question and its answer, for what looks at pairs: metrics, reports, the named forms.
 struct Turn {

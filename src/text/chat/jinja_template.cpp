@@ -31,24 +31,27 @@ Json constants_of(const SpecialTokens& special, const io::Json& args) {
 }
 
 /// A conversation whose words are found again in what a template makes of it.
-Conversation trial(bool with_system, bool with_tools) {
+Conversation trial(bool with_system) {
   Conversation talk;
   if (with_system) talk.messages.push_back({.role = "system", .text = "trialsystem"});
   talk.messages.push_back({.role = "user", .text = "trialquestion"});
-  if (with_tools) {
-    talk.tools = R"([{"type": "function", "function": {"name": "trialtool", "description": "d",
-        "parameters": {"type": "object", "properties": {"x": {"type": "string",
-        "description": "d"}}, "required": ["x"]}}}])";
-    talk.messages.push_back({.role = "assistant",
-                             .text = "",
-                             .tool_calls = R"([{"type": "function", "id": "trial0000",
-        "function": {"name": "trialtool", "arguments": {"x": "y"}}}])"});
-    talk.messages.push_back({.role = "tool",
-                             .text = "trialresult",
-                             .tool_call_id = "trial0000",
-                             .name = "trialtool"});
-  }
   talk.messages.push_back({.role = "assistant", .text = "trialanswer"});
+  return talk;
+}
+
+/// The same with a tool's message after an answer that calls it, and says `text` too.
+Conversation tool_trial(const std::string& text) {
+  Conversation talk = trial(false);
+  talk.tools = R"([{"type": "function", "function": {"name": "trialtool", "description": "d",
+      "parameters": {"type": "object", "properties": {"x": {"type": "string",
+      "description": "d"}}, "required": ["x"]}}}])";
+  const Message calls{.role = "assistant",
+                      .text = text,
+                      .tool_calls = R"([{"type": "function", "id": "trial0000",
+      "function": {"name": "trialtool", "arguments": {"x": "y"}}}])"};
+  const Message result{
+      .role = "tool", .text = "trialresult", .tool_call_id = "trial0000", .name = "trialtool"};
+  talk.messages.insert(talk.messages.begin() + 1, {calls, result});
   return talk;
 }
 
@@ -135,7 +138,7 @@ class JinjaTemplate : public ChatTemplate {
                                .user = (texts & 1U) == 0,
                                .assistant = (texts & 2U) == 0};
         if (!with_system && !form.system) continue;
-        found = tries(trial(with_system, false), form, &error);
+        found = tries(trial(with_system), form, &error);
         if (found) form_ = form;
       }
       if (found) break;
@@ -147,13 +150,24 @@ class JinjaTemplate : public ChatTemplate {
              source_.where, "rendered: a trial conversation of one question and one answer",
              "both in the prompt, as they are", "take another chat template in data.template");
     }
+    choose_tool_form();
+  }
+
+  /// A template that has no place for tools takes their results as it takes questions.
+  void choose_tool_form() {
     std::optional<Error> ignored;
-    form_.tool = tries(trial(false, true), form_, &ignored);
+    for (const bool as_list : {true, false}) {
+      for (const char* said : {"", "trialsaid"}) {
+        form_.tool = as_list;
+        if (tries(tool_trial(said), form_, &ignored)) return;
+      }
+    }
+    form_.tool = form_.user;
   }
 
   /// The special token after the last answer, which ends turns too.
   void find_end(const Tokenizer& tokenizer) {
-    const Conversation talk = trial(false, false);
+    const Conversation talk = trial(false);
     const TemplateInput input = template_input(talk, form_, false, constants_);
     const jinja::Rendering rendering = run(input);
     const std::string_view text = rendering.text.bytes();

@@ -9,7 +9,7 @@ using Field = ValueOwner::Field;
 Json content_of(const Message& message, bool as_list) {
   if (!as_list) return message.text;
   Json parts = Json::array();
-  for (const Part& part : parts_of(message.text)) {
+  for (const Part& part : parts_of(message)) {
     if (part.is_image)
       parts.push_back({{"type", "image"}});
     else
