@@ -2,34 +2,38 @@
 #include "tests/fuzz/targets.h"
 
 namespace lft::fuzz {
-using namespace lft::text::jinja;
+namespace jinja = lft::text::jinja;
 namespace {
 
-Value text(const char* bytes, int32_t source) { return Value::of(Text(bytes, source)); }
+jinja::Value template_text(const char* bytes, int32_t source) {
+  return jinja::Value::of(jinja::Text(bytes, source));
+}
 
-Value message(const char* role, const char* content, int32_t source) {
-  auto dict = std::make_shared<DictObject>();
-  dict->add(Value::of(Text("role")), text(role, source));
-  dict->add(Value::of(Text("content")), text(content, source + 1));
-  return make_dict(std::move(dict));
+jinja::Value template_message(const char* role, const char* content, int32_t source) {
+  auto dict = std::make_shared<jinja::DictObject>();
+  dict->add(jinja::Value::of(jinja::Text("role")), template_text(role, source));
+  dict->add(jinja::Value::of(jinja::Text("content")), template_text(content, source + 1));
+  return jinja::make_dict(std::move(dict));
 }
 
 /// What chat templates are given: messages, tools, tokens.
-Value conversation(Work& work) {
-  auto globals = std::make_shared<DictObject>();
-  globals->add(Value::of(Text("messages")),
-               Value::list({message("system", "Be short.", 0), message("user", " Hé \"x\"\n", 2),
-                            message("assistant", "<b>yes</b> 1", 4)},
-                           work));
-  globals->add(Value::of(Text("bos_token")), text("<s>", 6));
-  globals->add(Value::of(Text("tools")), Value::list({message("function", "f", 7)}, work));
-  globals->add(Value::of(Text("add_generation_prompt")), Value::of(true));
-  return make_dict(std::move(globals));
+jinja::Value template_values(jinja::Work& work) {
+  auto globals = std::make_shared<jinja::DictObject>();
+  globals->add(jinja::Value::of(jinja::Text("messages")),
+               jinja::Value::list({template_message("system", "Be short.", 0),
+                                   template_message("user", " Hé \"x\"\n", 2),
+                                   template_message("assistant", "<b>yes</b> 1", 4)},
+                                  work));
+  globals->add(jinja::Value::of(jinja::Text("bos_token")), template_text("<s>", 6));
+  globals->add(jinja::Value::of(jinja::Text("tools")),
+               jinja::Value::list({template_message("function", "f", 7)}, work));
+  globals->add(jinja::Value::of(jinja::Text("add_generation_prompt")), jinja::Value::of(true));
+  return jinja::make_dict(std::move(globals));
 }
 
-void check(const Rendering& rendering) {
+void check_rendering(const jinja::Rendering& rendering) {
   size_t end = 0;
-  for (const Run& run : rendering.text.runs()) {
+  for (const auto& run : rendering.text.runs()) {
     expect(end <= run.begin && run.begin < run.end && run.source >= 0 && run.source < 9,
            "runs are in order and of the caller");
     end = run.end;
@@ -43,16 +47,16 @@ void check(const Rendering& rendering) {
 
 }  // namespace
 
-/// Taken is what can be parsed. Rendering it may refuse, but nothing worse.
+/// Taken is what can be parsed. To render it may be refused, but nothing worse.
 bool chat_template(std::string_view bytes) {
   return reads(ErrorKind::kInput, [&] {
-    const Template chat = Template::parse(bytes, "template.jinja");
-    RenderOptions options;
+    const jinja::Template chat = jinja::Template::parse(bytes, "template.jinja");
+    jinja::RenderOptions options;
     options.limits = {.steps = 20'000, .output_bytes = 1 << 20, .memory_bytes = 8 << 20};
     options.date = "2024-07-26";
-    Work work(options.limits, "conversation");
-    const Value globals = conversation(work);
-    reads(ErrorKind::kInput, [&] { check(chat.render(globals, options)); });
+    jinja::Work work(options.limits, "conversation");
+    const jinja::Value globals = template_values(work);
+    reads(ErrorKind::kInput, [&] { check_rendering(chat.render(globals, options)); });
   });
 }
 

@@ -33,7 +33,7 @@ Text::Text(std::string bytes, int32_t source) {
   auto body = std::make_shared<TextBody>();
   body->bytes = std::move(bytes);
   if (source >= 0 && !body->bytes.empty())
-    body->runs.push_back({0, static_cast<uint32_t>(body->bytes.size()), source, 0});
+    body->runs.push_back({0, static_cast<uint32_t>(body->bytes.size()), source, 0, true});
   body_ = std::move(body);
 }
 
@@ -81,7 +81,7 @@ void TextBuilder::append(size_t count, char byte) {
 
 void TextBuilder::add_run(const Run& run) {
   auto& runs = body_->runs;
-  if (!runs.empty() && !sealed_) {
+  if (!runs.empty() && run.exact && runs.back().exact) {
     Run& last = runs.back();
     if (last.end == run.begin && last.source == run.source &&
         last.offset + (last.end - last.begin) == run.offset) {
@@ -90,7 +90,7 @@ void TextBuilder::add_run(const Run& run) {
     }
   }
   work_.take(sizeof(Run));
-  owned_ = sealed_ = false;
+  owned_ = false;
   runs.push_back(run);
 }
 
@@ -104,8 +104,9 @@ void TextBuilder::append(const Text& text, size_t begin, size_t end) {
   };
   for (auto run = first_behind(text.runs(), begin); run != text.runs().end() && run->begin < end;
        ++run) {
-    const uint32_t skipped = run->begin < begin ? static_cast<uint32_t>(begin - run->begin) : 0;
-    add_run({moved(run->begin), moved(run->end), run->source, run->offset + skipped});
+    const bool skips = run->exact && run->begin < begin;
+    const uint32_t skipped = skips ? static_cast<uint32_t>(begin - run->begin) : 0;
+    add_run({moved(run->begin), moved(run->end), run->source, run->offset + skipped, run->exact});
   }
   for (const LostRun& run : text.lost()) {
     if (run.end <= begin || run.begin >= end) continue;
@@ -121,9 +122,8 @@ void TextBuilder::append_for(std::string_view bytes, const Text& text, size_t be
   const auto top = static_cast<uint32_t>(size());
   const auto run = first_behind(text.runs(), begin);
   if (run != text.runs().end() && run->begin <= begin) {
-    sealed_ = true;
-    add_run({base, top, run->source, run->offset + static_cast<uint32_t>(begin - run->begin)});
-    sealed_ = true;
+    const uint32_t skipped = run->exact ? static_cast<uint32_t>(begin - run->begin) : 0;
+    add_run({base, top, run->source, run->offset + skipped, false});
   }
   for (const LostRun& lost : text.lost()) {
     if (lost.end <= begin || lost.begin >= end) continue;
@@ -142,8 +142,8 @@ void TextBuilder::append_owned(std::string_view bytes, int32_t source) {
     return;
   }
   work_.take(sizeof(Run));
-  runs.push_back({base, static_cast<uint32_t>(size()), source, 0});
-  owned_ = sealed_ = true;
+  runs.push_back({base, static_cast<uint32_t>(size()), source, 0, false});
+  owned_ = true;
 }
 
 Text TextBuilder::finish() {

@@ -11,12 +11,15 @@
 
 namespace lft::text::jinja {
 
-/// Bytes [begin, end) of a text that are a copy of a caller's string: its number and the offset
-/// there. What no run covers was written by the template.
+/// Bytes [begin, end) of a text that are a caller's: its number and the offset there. What no run
+/// covers was written by the template.
 struct Run {
   uint32_t begin, end;
   int32_t source;
   uint32_t offset;
+  /// A copy, byte for byte. Else all bytes stand for one character of the source, as an escape does,
+  /// or they are how a caller's number, list or dict is printed, at offset 0.
+  bool exact = true;
   bool operator==(const Run&) const = default;
 };
 /// Bytes that were made from a caller's string by a function that keeps no origins.
@@ -86,8 +89,7 @@ class TextBuilder {
 
   Work& work_;
   int64_t limit_;
-  bool owned_ = false;   // whether the last run is one of append_owned
-  bool sealed_ = false;  // whether it is no copy, byte for byte: nothing may join it
+  bool owned_ = false;  // whether the last run is one of append_owned
   std::shared_ptr<TextBody> body_ = std::make_shared<TextBody>();
 };
 
