@@ -86,12 +86,11 @@ void check_marks(const std::vector<text::Turn>& turns, size_t images) {
 std::string answer(InferModel& infer, const std::vector<text::Turn>& turns,
                    const std::vector<std::string>& images, const DecodeOptions& decode) {
   check_marks(turns, images.size());
-  const data::Sample prompt =
-      data::encode_prompt({.id = "prompt",
-                           .where = "prompt",
-                           .conversation = {text::messages_of(turns)},
-                           .images = images},
-                          *infer.tokenizer, infer.encode);
+  const data::Sample prompt = data::encode_prompt({.id = "prompt",
+                                                   .where = "prompt",
+                                                   .conversation = {text::messages_of(turns)},
+                                                   .images = images},
+                                                  *infer.tokenizer, infer.encode);
   const infer::StopStrings stop(*infer.tokenizer, decode.stop);
   AnswerStream stream(*infer.tokenizer, stop);
   infer::GenerateOptions options = decode.generate;

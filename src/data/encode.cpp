@@ -7,7 +7,7 @@
 #include "src/data/rows/row_images.h"
 #include "src/data/rows/row_marks.h"
 #include "src/io/files.h"
-#include "src/text/labels.h"
+#include "src/text/chat/labels.h"
 
 namespace lft::data {
 namespace {
@@ -195,7 +195,8 @@ void check_marks(const Row& row) {
     else if (here > 0)
       refuse_row(row,
                  message.role == "assistant" ? "<image> in an answer"
-                                             : "<image> in a " + message.role + " text",
+                 : message.role == "system"  ? "<image> in a system text"
+                                             : "<image> in a tool's message",
                  quote_text(message.text, 80), "images in questions only", kMendRow);
   }
   if (marks == images) return;

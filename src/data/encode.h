@@ -66,4 +66,18 @@ PixelImage read_fitted(const io::FileHandle& file, const EncodeOptions& options,
 int64_t read_bytes(const io::ImageHeader& header, int64_t file_bytes,
                    const family::ImageProcessor& processor);
 
+/// What data.template and --template may name besides files.
+std::vector<std::string> template_names();
+
+/// "auto": the chat template that comes with the checkpoint, else the family's own by name, which
+/// `notices` tells. A name: LLaVA's form or a family's template. Anything else: a file of Jinja.
+/// `eos` ends an answer where the template ends none. kUsage for a bad setting, kInput for a bad
+/// template.
+std::shared_ptr<const text::ChatTemplate> choose_chat(const std::string& model_dir,
+                                                      const family::ModelConfig& config,
+                                                      const text::Tokenizer& tokenizer,
+                                                      const family::InputSettings& settings,
+                                                      const std::string& eos,
+                                                      std::vector<std::string>& notices);
+
 }  // namespace lft::data

@@ -72,8 +72,7 @@ struct Recipe {
     TrainData train;
     std::string eval, image_root, chat_template = "auto", image_fit = "auto", alpha = "drop",
                                   on_bad_sample = "error", unknown_keys = "error",
-                                  special_tokens_in_text = "error",
-                                  template_date = "2024-07-26";
+                                  special_tokens_in_text = "error", template_date = "2024-07-26";
     Mapping template_args;
     int64_t max_tokens = 2048, workers = 4;
     double eval_share = 0;  // 0: what data.eval names

@@ -96,8 +96,7 @@ void visit_data(Visitor& v, Section& d) {
           "scaled down to so many pixels, and the default bounds what is decoded");
   v.field("max_side", d.max_side, {.low = 1, .high = 65535},
           "an image with a longer side is a bad sample, not decoded");
-  v.field("template", d.chat_template,
-          {.not_empty = true},
+  v.field("template", d.chat_template, {.not_empty = true},
           "how messages become text; auto: the chat template that comes with the checkpoint, else "
           "its family's own; a file of Jinja; or llava-v1, llava-hf, plain, chatml, qwen3-vl, "
           "mistral, smolvlm, gemma");

@@ -132,8 +132,10 @@ TEST(Encode, Prompt) {
   const TempDir dir;
   const std::string file = dir.write("a.bmp", bmp(9, 6, 1));
   EncodeOptions options = small_options();
-  const Row asked = {
-      .id = "prompt", .where = "prompt", .conversation = {text::messages_of({{"<image>\nQ", ""}})}, .images = {file}};
+  const Row asked = {.id = "prompt",
+                     .where = "prompt",
+                     .conversation = {text::messages_of({{"<image>\nQ", ""}})},
+                     .images = {file}};
   const Sample sample = encode_prompt(asked, ByteTokenizer(), options);
   EXPECT_EQ(sample.input_ids.size(), ids_of("USER: <image>\nQ ASSISTANT:").size() + 3);
   EXPECT_TRUE(sample.labels.empty());

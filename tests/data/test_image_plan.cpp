@@ -108,7 +108,10 @@ class Unsteady : public family::ImageProcessor {
 TEST(ImagePlan, PixelsOfAnotherSizeThanTheHeadersNameTheirRow) {
   const TempDir dir;
   dir.write("a.png", png_with("", ""));
-  Row row{.id = "r6", .where = "d.jsonl:6", .conversation = {text::messages_of({{"<image>\nQ", "A"}})}, .images = {"a.png"}};
+  Row row{.id = "r6",
+          .where = "d.jsonl:6",
+          .conversation = {text::messages_of({{"<image>\nQ", "A"}})},
+          .images = {"a.png"}};
   EncodeOptions options = small_options();
   options.images = std::make_shared<Unsteady>();
   const std::string said = test::thrown_text(

@@ -89,7 +89,9 @@ TEST_F(KeptIndex, OtherRulesAreMeasuredAnew) {
     return options;
   };
   EXPECT_EQ(measured(with([](EncodeOptions& o) { o.max_tokens = 30; })), 30);
-  EXPECT_EQ(measured(with([](EncodeOptions& o) { o.chat = text::named_form("plain", "</s>", "<image>"); })), 30);
+  EXPECT_EQ(measured(with(
+                [](EncodeOptions& o) { o.chat = text::named_form("plain", "</s>", "<image>"); })),
+            30);
   EXPECT_EQ(measured(with([](EncodeOptions& o) { o.tokenizer_fingerprint = "other"; })), 30);
   EXPECT_EQ(measured(with([](EncodeOptions& o) { o.image_limits.max_side = 77; })), 30);
   EXPECT_EQ(measured(), 0);

@@ -135,7 +135,10 @@ class TwoRows : public Dataset {
   std::string id(int64_t index) const override { return "t" + std::to_string(index); }
   std::vector<std::string> image_paths(int64_t) const override { return {}; }
   Row row(int64_t index) const override {
-    return {.id = id(index), .where = "x:1", .conversation = {text::messages_of({{"a", "b"}})}, .images = {}};
+    return {.id = id(index),
+            .where = "x:1",
+            .conversation = {text::messages_of({{"a", "b"}})},
+            .images = {}};
   }
   std::string hash() const override { return ""; }
 };
@@ -233,8 +236,7 @@ TEST(Prepared, Version1IsRead) {
   ASSERT_EQ(prepared->size(), 8);
   for (int64_t i = 0; i < 8; ++i) {
     expect_same(prepared->get(i), direct->get(i));
-    EXPECT_EQ(row_to_json(prepared->row(i))["messages"],
-              row_to_json(direct->row(i))["messages"]);
+    EXPECT_EQ(row_to_json(prepared->row(i))["messages"], row_to_json(direct->row(i))["messages"]);
     EXPECT_EQ(prepared->length(i).values, direct->length(i).values);
   }
   // It becomes version 2, with the same samples.

@@ -188,8 +188,8 @@ TEST(Masks, AndSystemTextsAreKeptInPreparedRows) {
 }
 
 TEST(Masks, OfRowsThatWerePreparedAsTurnsAreRead) {
-  Json turns = {{"id", "a"},       {"where", "x"}, {"images", Json::array()},
-                {"system", "Be."}, {"masked", {0}}, {"turns", {{"Q", "A"}, {"R", "B"}}}};
+  Json turns = Json::parse(R"({"id":"a","where":"x","images":[],"system":"Be.","masked":[0],)"
+                           R"("turns":[["Q","A"],["R","B"]]})");
   const Row back = row_from_json(turns, "x");
   EXPECT_EQ(system_text(back), "Be.");
   EXPECT_FALSE(back.turns().at(0).learnt);

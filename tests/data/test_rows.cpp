@@ -181,7 +181,10 @@ TEST(Rows, BadRowsKeepTheirPlaceWhenAsked) {
 }
 
 TEST(Rows, JsonRoundTrip) {
-  const Row row{.id = "i", .where = "f:1", .conversation = {text::messages_of({{"q", "a"}, {"r", "b"}})}, .images = {"x"}};
+  const Row row{.id = "i",
+                .where = "f:1",
+                .conversation = {text::messages_of({{"q", "a"}, {"r", "b"}})},
+                .images = {"x"}};
   const Row back = row_from_json(row_to_json(row), "x");
   EXPECT_EQ(row_to_json(back), row_to_json(row));
   EXPECT_LFT_ERROR(ErrorKind::kInput, "malformed", row_from_json(Json::object(), "x"));

@@ -41,7 +41,10 @@ class TwoSamples : public Dataset {
   std::string id(int64_t index) const override { return std::to_string(index); }
   std::vector<std::string> image_paths(int64_t) const override { return {}; }
   Row row(int64_t index) const override {
-    return {.id = id(index), .where = "x:1", .conversation = {text::messages_of({{"a", "b"}})}, .images = {}};
+    return {.id = id(index),
+            .where = "x:1",
+            .conversation = {text::messages_of({{"a", "b"}})},
+            .images = {}};
   }
   std::string hash() const override { return ""; }
 };

@@ -33,7 +33,10 @@ class DrawnRows : public Dataset {
   std::vector<std::string> image_paths(int64_t) const override { return {}; }
   Row row(int64_t index) const override {
     const std::vector<std::string> images(static_cast<size_t>(images_of(index)), "drawn");
-    return {.id = id(index), .where = "drawn", .conversation = {text::messages_of({{"?", "!"}})}, .images = images};
+    return {.id = id(index),
+            .where = "drawn",
+            .conversation = {text::messages_of({{"?", "!"}})},
+            .images = images};
   }
   std::string hash() const override { return "drawn"; }
   Sample get(int64_t index) const override {

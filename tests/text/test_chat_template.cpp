@@ -2,8 +2,8 @@
 // supervised tokens.
 #include <set>
 
+#include "src/text/chat/labels.h"
 #include "src/text/chat/named_form.h"
-#include "src/text/labels.h"
 #include "tests/support/expect_error.h"
 #include "tests/text/text_test.h"
 

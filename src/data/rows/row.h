@@ -20,7 +20,7 @@ struct RowImage {
 /// What is asked and answered, and which image files are shown.
 struct Row {
   std::string id;
-  std::string where;  // file:line or file[index], for messages
+  std::string where;                // file:line or file[index], for messages
   text::Conversation conversation;  // without a system message: the template's own system text
   std::vector<std::string> images;  // names under image_root, or of `inside`
   std::vector<std::string> answers = {};  // that are right, too, where the row lists them

@@ -39,4 +39,15 @@ class RowKeyCheck {
 /// Keys that data sets carry beside what is trained on: ids, sources, sizes.
 const std::vector<std::string>& metadata_keys();
 
+/// A value of a Parquet or Arrow file that JSON has no form for.
+bool is_unnamed(const io::Json& json);
+std::string describe(const io::Json& json);
+/// 'keys "a", "b"'
+std::string key_names(const io::Json& object);
+/// kInput where `object` is no object or lacks the key.
+const io::Json& member(const io::Json& object, const std::string& key, const std::string& where);
+/// The name in {"path": ...} or {"url": ...}, or a name itself. Pixels within the row ("bytes") are
+/// not read.
+const io::Json& image_name(const io::Json& image, RowKeyCheck& check, const std::string& where);
+
 }  // namespace lft::data

@@ -1,4 +1,5 @@
-#include "src/data/rows/row_messages.h"
+// The messages of a row: LLaVA and ShareGPT (conversations of from/value or role/content), OpenAI
+// (messages of role/content, with reasoning, tools and tool calls), TRL (prompt and completion).
 
 #include <array>
 #include <optional>
@@ -6,7 +7,7 @@
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/base/text.h"
-#include "src/data/rows/row_json.h"
+#include "src/data/rows/row_reader.h"
 
 namespace lft::data {
 namespace {
@@ -250,8 +251,8 @@ std::optional<std::string> system_text(const io::Json& row,
 /// Puts the row's own system text in front where no message says one.
 void add_system(const io::Json& row, const std::string& where, std::vector<Message>& messages) {
   const std::optional<std::string> system = system_text(row, messages, where);
-  const bool first = messages[0].role == "system";
-  if (!system || first) return;
+  if (!system || (messages[0].role == "system" && messages[0].text == *system)) return;
+  if (messages[0].role == "system") messages.erase(messages.begin());  // it said nothing
   messages.insert(messages.begin(), {.role = "system", .text = *system});
 }
 
@@ -350,8 +351,7 @@ RowMessages read_messages(const io::Json& row, RowKeys& keys, RowKeyCheck& check
   else
     read_list(row, keys.list, keys, check, learnt, where, ordered, out);
   std::vector<Message>& messages = out.conversation.messages;
-  if (messages.empty())
-    refuse(ErrorKind::kInput, kNoAnswer, where, "0 messages");
+  if (messages.empty()) refuse(ErrorKind::kInput, kNoAnswer, where, "0 messages");
   check_order(messages, rules.open_questions, where + ": " + keys.list, where);
   add_system(row, where, messages);
   if (const std::string* system = text::system_of(messages)) check.look_into(*system, where);

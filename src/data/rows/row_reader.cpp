@@ -13,9 +13,10 @@ namespace lft::data {
 
 ReadRow read_row(std::string_view text, const std::string& where, int64_t index,
                  const RowRules& rules, const std::vector<RowImage>* members) {
-  ReadRow read{.row = {.id = std::to_string(index), .where = where, .conversation = {}, .images = {}},
-               .keys = {},
-               .bad = {}};
+  ReadRow read{
+      .row = {.id = std::to_string(index), .where = where, .conversation = {}, .images = {}},
+      .keys = {},
+      .bad = {}};
   try {
     const io::Json json = io::parse_json(text, where, kRowLimits);
     std::optional<nlohmann::ordered_json> ordered;

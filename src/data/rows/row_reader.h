@@ -10,6 +10,7 @@
 
 #include "kernels/common/error.h"
 #include "src/data/rows/row.h"
+#include "src/data/rows/row_keys.h"
 #include "src/data/rows/row_scan.h"
 #include "src/io/json.h"
 
@@ -17,11 +18,12 @@ namespace lft::data {
 
 /// Which keys a file's rows use. All rows of a file use the same.
 struct RowKeys {
-  std::string list, role, text;       // "conversations", "from", "value"; of two texts only "prompt"
-  bool other_roles = false;           // roles beyond human and gpt were met (ShareGPT)
+  std::string list, role, text;  // "conversations", "from", "value"; of two texts only "prompt"
+  bool other_roles = false;      // roles beyond human and gpt were met (ShareGPT)
   std::set<std::string> unused = {};  // names of keys that were met and are not used
   bool unordered = false;             // the row's images are not in the order of their numbers
-  std::string format() const;  // "LLaVA", "ShareGPT", "OpenAI messages", "TRL prompt and completion"
+  std::string format()
+      const;  // "LLaVA", "ShareGPT", "OpenAI messages", "TRL prompt and completion"
 };
 
 /// What helps against an error of a row.
@@ -43,6 +45,24 @@ struct RowRules {
 /// `ordered` is the same row with its own order of keys, which counts in tools.
 Row parse_row(const io::Json& json, const std::string& where, int64_t index, RowKeys& keys,
               const RowRules& rules = {}, const nlohmann::ordered_json* ordered = nullptr);
+
+/// The keys that a row uses, from its structure alone. kInput where it has no dialogue.
+RowKeys recognise(const io::Json& row, const std::string& where);
+
+struct RowMessages {
+  text::Conversation conversation;
+  std::vector<std::string> images = {};  // that parts name, in order
+};
+
+/// The conversation of a row with these keys. After a system message come a user's and an
+/// assistant's messages in turn; a tool's follow an answer that calls tools. kInput for what the
+/// rules make bad. `ordered` is the row with its own order of keys, where that counts (tools).
+RowMessages read_messages(const io::Json& row, RowKeys& keys, RowKeyCheck& check,
+                          const RowRules& rules, const std::string& where,
+                          const nlohmann::ordered_json* ordered);
+
+/// Keys of a row that read_messages() uses.
+std::vector<std::string> dialogue_keys(const RowKeys& keys);
 
 /// A row as it was read. A malformed one keeps its place, with its index as id, and its error.
 struct ReadRow {

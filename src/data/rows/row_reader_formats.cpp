@@ -6,8 +6,6 @@
 #include "src/base/text.h"
 #include "src/data/arrow_module/module.h"
 #include "src/data/rows/row_images.h"
-#include "src/data/rows/row_json.h"
-#include "src/data/rows/row_messages.h"
 #include "src/data/rows/row_reader.h"
 
 namespace lft::data {

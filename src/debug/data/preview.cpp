@@ -220,11 +220,11 @@ std::string prompt_difference(const Preview& own, const Preview& other) {
     return own.ids_sha256 == other.ids_sha256 ? "the same prompt, token for token"
                                               : "the same text in other tokens";
   constexpr size_t kBefore = 20, kShown = 60;
-  const size_t at = static_cast<size_t>(
-      std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+  const size_t at =
+      static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
   const size_t begin = at < kBefore ? 0 : at - kBefore;
-  return "the prompts differ from byte " + std::to_string(at) + " on: " +
-         quote_text(a.substr(begin, kShown), 4 * kShown) + ", and " +
+  return "the prompts differ from byte " + std::to_string(at) +
+         " on: " + quote_text(a.substr(begin, kShown), 4 * kShown) + ", and " +
          quote_text(b.substr(begin, kShown), 4 * kShown);
 }
 

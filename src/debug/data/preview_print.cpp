@@ -179,11 +179,11 @@ std::string preview_page(const std::vector<Preview>& previews, const recipe::Rec
   for (size_t i = 0; i < previews.size(); ++i) {
     page += section(previews[i], recipe);
     if (i >= others.size()) continue;
-    page += "<p>" +
-            report::html_text(escape_text("under --template " + other + ": " +
-                                              prompt_difference(previews[i], others[i]),
-                                          2000)) +
-            "</p>\n" + section(others[i], recipe);
+    page +=
+        "<p>" +
+        report::html_text(escape_text(
+            "under --template " + other + ": " + prompt_difference(previews[i], others[i]), 2000)) +
+        "</p>\n" + section(others[i], recipe);
   }
   return page + "</body>\n</html>\n";
 }

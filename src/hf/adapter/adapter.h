@@ -14,6 +14,8 @@
 
 namespace lft::hf {
 
+inline constexpr const char* kChatTemplate = "chat_template.jinja";  // in an adapter's folder
+
 /// What lft itself records beside PEFT's two files (lft_adapter.json) and beside a model that it
 /// merged or trained whole (lft_model.json): how it was trained, for generate, eval, score and
 /// merge.

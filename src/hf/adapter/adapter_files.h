@@ -21,7 +21,6 @@ inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
 inline constexpr const char* kPartsWeights = "parts.safetensors";
 inline constexpr const char* kAdapterNotes = "lft_adapter.json";
 inline constexpr const char* kModelNotes = "lft_model.json";
-inline constexpr const char* kChatTemplate = "chat_template.jinja";
 
 inline constexpr const char* kTemplateHash = "template_sha256";  // a key of the notes
 

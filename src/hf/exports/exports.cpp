@@ -19,7 +19,6 @@
 namespace lft::hf {
 namespace {
 
-
 void check_place(const ExportRequest& request) {
   for (const std::string& input : {request.adapter.path, request.model}) {
     if (!io::is_inside(request.out, input) && !io::is_inside(input, request.out)) continue;

@@ -15,10 +15,10 @@
 #include "src/hf/exports/gguf_vocabulary.h"
 #include "src/hf/weights.h"
 #include "src/io/files.h"
+#include "src/io/gguf/gguf.h"
 #include "src/text/chat/jinja_template.h"
 #include "src/text/chat/named_form.h"
 #include "src/text/tokenizer.h"
-#include "src/io/gguf/gguf.h"
 
 namespace lft::hf {
 namespace {
@@ -244,8 +244,8 @@ int64_t write_gguf_model(const GgufJob& job, const std::string& folder) {
   io::GgufKeys text = general(form.architecture, "model", job.name, job.dtype);
   append(&text, form.text);
   const std::string prompt = jinja(job);
-  append(&text, gguf_vocabulary(job.model.path, job.model.config.text.vocab,
-                                end_of_turn(job, prompt)));
+  append(&text,
+         gguf_vocabulary(job.model.path, job.model.config.text.vocab, end_of_turn(job, prompt)));
   if (!prompt.empty()) text.emplace_back("tokenizer.chat_template", prompt);
   const int64_t kept = write_file(job, folder + "/model.gguf", text, form.text_tensors);
   io::GgufKeys vision = general("clip", "mmproj", job.name, job.dtype);

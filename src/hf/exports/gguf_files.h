@@ -11,9 +11,9 @@ namespace lft::hf {
 
 struct GgufJob {
   const ModelDir& model;
-  std::string name;             // of the model, for people
-  AdapterNotes notes;           // without a template or a fit: what the model's folder has
-  io::DType dtype;              // of the matrices: F32, F16 or BF16
+  std::string name;    // of the model, for people
+  AdapterNotes notes;  // without a template or a fit: what the model's folder has
+  io::DType dtype;     // of the matrices: F32, F16 or BF16
   std::function<void()> poll = nullptr;
 };
 

@@ -68,8 +68,7 @@ std::vector<Message> messages_of(const std::vector<Turn>& turns, const std::stri
   for (size_t i = 0; i < turns.size(); ++i) {
     messages.push_back({.role = "user", .text = turns[i].question});
     if (i + 1 < turns.size() || !turns[i].answer.empty())
-      messages.push_back(
-          {.role = "assistant", .text = turns[i].answer, .learnt = turns[i].learnt});
+      messages.push_back({.role = "assistant", .text = turns[i].answer, .learnt = turns[i].learnt});
   }
   return messages;
 }

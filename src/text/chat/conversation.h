@@ -14,11 +14,11 @@ inline constexpr std::string_view kImageMark = "<image>";
 struct Message {
   std::string role;  // system, user, assistant or tool
   std::string text;
-  std::vector<size_t> cuts = {};  // places in `text` between two text parts
-  bool learnt = true;          // of an assistant's message: false is read and not supervised
-  std::string reasoning = {};  // what the assistant thought before it answered
-  std::string reasoning_key = {};            // the row's own name of it, "" where it has none
-  std::string tool_calls = {};               // JSON in the row's order of keys; "" for none
+  std::vector<size_t> cuts = {};   // places in `text` between two text parts
+  bool learnt = true;              // of an assistant's message: false is read and not supervised
+  std::string reasoning = {};      // what the assistant thought before it answered
+  std::string reasoning_key = {};  // the row's own name of it, "" where it has none
+  std::string tool_calls = {};     // JSON in the row's order of keys; "" for none
   std::string tool_call_id = {}, name = {};  // of a tool's message
   bool operator==(const Message&) const = default;
 };

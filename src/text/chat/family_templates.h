@@ -10,8 +10,7 @@ namespace lft::text {
 
 /// chatml, qwen3-vl, mistral, smolvlm or gemma as Jinja, which writes `image_mark` for an image.
 /// Nothing for another name.
-std::optional<TemplateText> family_template(const std::string& name,
-                                            const std::string& image_mark);
+std::optional<TemplateText> family_template(const std::string& name, const std::string& image_mark);
 std::vector<std::string> family_template_names();
 
 }  // namespace lft::text

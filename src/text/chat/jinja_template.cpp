@@ -45,9 +45,8 @@ Conversation tool_trial(const std::string& text) {
   talk.tools = R"([{"type": "function", "function": {"name": "trialtool", "description": "d",
       "parameters": {"type": "object", "properties": {"x": {"type": "string",
       "description": "d"}}, "required": ["x"]}}}])";
-  const Message calls{.role = "assistant",
-                      .text = text,
-                      .tool_calls = R"([{"type": "function", "id": "trial0000",
+  const Message calls{
+      .role = "assistant", .text = text, .tool_calls = R"([{"type": "function", "id": "trial0000",
       "function": {"name": "trialtool", "arguments": {"x": "y"}}}])"};
   const Message result{
       .role = "tool", .text = "trialresult", .tool_call_id = "trial0000", .name = "trialtool"};
@@ -134,9 +133,8 @@ class JinjaTemplate : public ChatTemplate {
     bool found = false;
     for (const bool with_system : {true, false}) {
       for (unsigned texts = 0; texts < 8 && !found; ++texts) {
-        const ContentForm form{.system = (texts & 4U) == 0,
-                               .user = (texts & 1U) == 0,
-                               .assistant = (texts & 2U) == 0};
+        const ContentForm form{
+            .system = (texts & 4U) == 0, .user = (texts & 1U) == 0, .assistant = (texts & 2U) == 0};
         if (!with_system && !form.system) continue;
         found = tries(trial(with_system), form, &error);
         if (found) form_ = form;

@@ -12,11 +12,11 @@
 namespace lft::text {
 
 struct JinjaRules {
-  std::vector<std::string> ends;   // tokens that end a turn; the first is added where a template
-                                   // ends none
-  std::string placeholder;         // what transformers' processor replaces for an image
-  io::Json args = {};              // data.template_args: more names for the template
-  std::string date = {};           // what strftime_now formats: "2026-11-26"
+  std::vector<std::string> ends;  // tokens that end a turn; the first is added where a template
+                                  // ends none
+  std::string placeholder;        // what transformers' processor replaces for an image
+  io::Json args = {};             // data.template_args: more names for the template
+  std::string date = {};          // what strftime_now formats: "2026-11-26"
 };
 
 /// Parses the template and renders a trial conversation with it: which roles take a list of parts

@@ -60,8 +60,7 @@ void add_given(std::string_view text, Rendered& out) {
     const size_t mark = std::min(text.find(kImageMark), text.size());
     if (mark > 0) out.given.push_back({out.text.size(), out.text.size() + mark});
     const size_t after = std::min(mark + kImageMark.size(), text.size());
-    if (after > mark)
-      out.images.push_back({out.text.size() + mark, out.text.size() + after});
+    if (after > mark) out.images.push_back({out.text.size() + mark, out.text.size() + after});
     out.text += text.substr(0, after);
     text.remove_prefix(after);
   }
@@ -69,11 +68,12 @@ void add_given(std::string_view text, Rendered& out) {
 
 void check_place(const Form& form, const Conversation& conversation) {
   const auto refuse_part = [&](const std::string& what, const std::string& found) {
-    refuse(ErrorKind::kInput, what + ", for which the template has no place", {},
-           quote_text(found, 80) + ", template " + form.name,
-           std::string("a template with a place for it: llava-v1, llava-hf (a system text), or a ") +
-               "chat template",
-           "set data.template to one of them; auto is the chat template of the checkpoint");
+    refuse(
+        ErrorKind::kInput, what + ", for which the template has no place", {},
+        quote_text(found, 80) + ", template " + form.name,
+        std::string("a template with a place for it: llava-v1, llava-hf (a system text), or a ") +
+            "chat template",
+        "set data.template to one of them; auto is the chat template of the checkpoint");
   };
   const std::string* system = system_of(conversation.messages);
   if (system != nullptr && !is_blank_text(*system) && !form.takes_system)
@@ -116,8 +116,8 @@ class NamedForm : public ChatTemplate {
   }
 
   std::string hash() const override {
-    const Conversation example{messages_of(
-        {{"<image>\nWhat is this?", "A cat."}, {"Are you sure?", "Yes."}})};
+    const Conversation example{
+        messages_of({{"<image>\nWhat is this?", "A cat."}, {"Are you sure?", "Yes."}})};
     const Rendered rendered = NamedForm(form_, "</s>", image_mark_).render(example, false);
     std::string text = rendered.text;
     for (const Rendered::Span& span : rendered.supervised)

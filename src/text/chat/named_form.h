@@ -16,8 +16,8 @@ std::vector<std::string> named_forms();
 std::shared_ptr<const ChatTemplate> named_form(const std::string& name, const std::string& end,
                                                const std::string& image_mark);
 /// The form as Jinja. An image part becomes `image_mark` and a newline, as in rows of messages.
-/// Where `marker` is given, a text may show an image as `marker`, more, and "__>", which llama.cpp's
-/// server puts there; the newline follows it too.
+/// Where `marker` is given, a text may show an image as `marker`, more, and "__>", which
+/// llama.cpp's server puts there; the newline follows it too.
 std::string named_form_jinja(const std::string& name, const std::string& image_mark,
                              const std::string& marker = "");
 

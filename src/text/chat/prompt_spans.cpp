@@ -143,9 +143,9 @@ class Prompt {
     for (size_t i = 0; i < words_.size(); ++i) {
       const auto& [message, span] = words_[i];
       if (!is_answer(message)) continue;
-      const bool more = std::any_of(words_.begin() + static_cast<std::ptrdiff_t>(i) + 1,
-                                    words_.end(),
-                                    [&](const Words& other) { return other.message == message; });
+      const bool more =
+          std::any_of(words_.begin() + static_cast<std::ptrdiff_t>(i) + 1, words_.end(),
+                      [&](const Words& other) { return other.message == message; });
       if (more) {
         take(message, span, false);
         continue;

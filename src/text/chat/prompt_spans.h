@@ -21,7 +21,6 @@ struct SpanRules {
 /// token that ends the turn. Where none does, the first of the ends is added there. kInput where an
 /// answer is not in the text, or the placeholders are not as many as the images.
 Rendered prompt_of(const jinja::Rendering& rendering, const std::vector<ValueOwner>& owners,
-                   const Conversation& conversation, bool marks_generation,
-                   const SpanRules& rules);
+                   const Conversation& conversation, bool marks_generation, const SpanRules& rules);
 
 }  // namespace lft::text

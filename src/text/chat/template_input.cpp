@@ -63,10 +63,7 @@ void own_message(const Json& message, int32_t number, std::vector<ValueOwner>& o
 }  // namespace
 
 bool ContentForm::of(const std::string& role) const {
-  return role == "system"      ? system
-         : role == "user"      ? user
-         : role == "assistant" ? assistant
-                               : tool;
+  return role == "system" ? system : role == "user" ? user : role == "assistant" ? assistant : tool;
 }
 
 TemplateInput template_input(const Conversation& conversation, const ContentForm& form,

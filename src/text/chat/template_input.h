@@ -18,9 +18,9 @@ struct ContentForm {
 /// What a value of the variables is.
 struct ValueOwner {
   enum class Field : uint8_t { kNone, kWords, kTools };
-  int32_t message = -1;         // whose it is; -1: of none
-  Field field = Field::kNone;   // kWords: content, reasoning and tool calls; kNone: role, type, ...
-  bool is_container = false;    // a list or an object, which no template prints on purpose
+  int32_t message = -1;        // whose it is; -1: of none
+  Field field = Field::kNone;  // kWords: content, reasoning and tool calls; kNone: role, type, ...
+  bool is_container = false;   // a list or an object, which no template prints on purpose
 };
 
 struct TemplateInput {

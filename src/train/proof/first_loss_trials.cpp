@@ -5,7 +5,7 @@
 #include "kernels/common/error.h"
 #include "models/lora/without_adapters.h"
 #include "src/base/text.h"
-#include "src/data/chat_choice.h"
+#include "src/data/encode.h"
 #include "src/train/proof/first_loss.h"
 #include "src/train/weights/inspect_base.h"
 

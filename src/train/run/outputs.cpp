@@ -4,7 +4,6 @@
 
 #include "src/base/signals.h"
 #include "src/base/text.h"
-#include "src/hf/adapter/adapter_files.h"
 #include "src/io/files.h"
 #include "src/report/report.h"
 #include "src/train/inputs/init_checkpoint.h"

@@ -1,4 +1,4 @@
-#include "src/text/labels.h"
+#include "src/text/chat/labels.h"
 
 namespace lft::text {
 
