@@ -318,10 +318,10 @@ def used(process):
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_template_is_refused_soon_and_in_little_memory(name):
     with subprocess.Popen([PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        answer = ask(process, request_line(HOSTILE[name]), 60)
+        answer = ask(process, request_line(HOSTILE[name]), 20)
         seconds, memory = used(process)
         process.stdin.close()
-        assert process.wait(60) == 0
+        assert process.wait(20) == 0
     assert "error" in answer, str(answer)[:300]
     assert seconds < SECOND and memory < MEMORY, (seconds, memory >> 20)
 
