@@ -247,6 +247,9 @@ def check_runs(found, sources):
             assert is_copy(text[begin:stop], place, offset), (text[begin:stop], value, offset)
         else:
             assert offset == 0, (text[begin:stop], value, offset)
+            if not isinstance(value, list | dict):
+                written = text[begin:stop].decode().lower()
+                assert written in [str(value).lower(), json.dumps(value)], (written, value)
 
 
 def check_marks(found):
