@@ -3,20 +3,23 @@ processor.apply_chat_template, supervised spans against the rule of recipes/READ
 conversations."""
 
 import functools
+import hashlib
 import itertools
 import json
 import re
+import shutil
 
 import jinja2
 import pytest
+from transformers import AutoTokenizer
 from transformers.utils.chat_template_utils import render_jinja_template
 
 import families
 import jinja_published
 from jinja_conversations import PLAIN_TOOL, WEATHER, assistant, call, system, text, tool, user
 from prepared import read_prepared
-from test_families import FamilyPeer, make_recipe
-from tools import lft, write_rows
+from test_families import FAMILY_ROWS, FamilyPeer, make_recipe
+from tools import lft, score, write_rows
 
 MOST = 512  # positions of the tiny models
 MARK = re.compile("[\ue000-\uefff]")  # around the words of a message
@@ -324,3 +327,83 @@ def test_sixty_conversations(name, published, family_dir, images, tmp_path):
     (tmp_path / "special").mkdir()
     compared += check(*args, tmp_path / "special", special, mode="special", **data)
     assert compared >= 30
+
+
+def test_an_adapter_carries_its_template(family_dir, images, tmp_path):
+    """Trained with another template than the checkpoint's, it is asked with its own; the
+    difference is told, and another file in its place is refused."""
+    model = tmp_path / "model"
+    shutil.copytree(family_dir("qwen3_gqa"), model)
+    own = AutoTokenizer.from_pretrained(model).chat_template
+    trained = own.replace("<|im_end|>\n", "<|im_end|>  \n", 1)
+    assert trained != own
+    file = tmp_path / "mine.jinja"
+    file.write_text(trained)
+    rows = write_rows(tmp_path / "rows.jsonl", FAMILY_ROWS[:4])
+    recipe = make_recipe(
+        *["qwen3_gqa", tmp_path / "run", model, rows, images],
+        data=dict(template=str(file)),
+        train=dict(max_steps=1, batch_size=2),
+    )
+    lft("train", recipe)
+    adapter = tmp_path / "run/adapter"
+    notes = json.loads((adapter / "lft_adapter.json").read_text())
+    assert (adapter / "chat_template.jinja").read_text() == trained
+    assert notes["template"] == "chat_template.jinja"
+    assert notes["template_sha256"] == hashlib.sha256(trained.encode()).hexdigest()
+
+    def ids(name, *more):
+        lines = score(tmp_path / f"{name}.jsonl", model, rows, images, *more)
+        return [line["input_ids"] for line in lines]
+
+    asked = ids("adapter", "--adapter", adapter)
+    assert asked == ids("file", "--template", file) != ids("own")
+    said = lft("generate", "--model", model, "--adapter", adapter, "--prompt", "Q").stderr
+    assert "is not the adapter's, which is used: its line " in said
+
+    merged = tmp_path / "merged"
+    lft("merge", "--adapter", adapter, "--out", merged)
+    assert AutoTokenizer.from_pretrained(merged).chat_template == trained
+    lines = score(tmp_path / "merged.jsonl", merged, rows, images)
+    assert [line["input_ids"] for line in lines] == asked
+
+    (adapter / "chat_template.jinja").write_text(own)
+    error = lft("generate", "--model", model, "--adapter", adapter, "--prompt", "Q", code=3).stderr
+    assert "the chat template is not the one of the training" in error
+
+
+def test_preview_under_two_templates(family_dir, images, tmp_path):
+    rows = write_rows(tmp_path / "rows.jsonl", FAMILY_ROWS[:1])
+    recipe = make_recipe("qwen3_gqa", tmp_path / "run", family_dir("qwen3_gqa"), rows, images)
+    said = lft("preview", recipe, "-n", 1, "--template", "chatml").stdout
+    assert "under --template chatml: the prompts differ from byte " in said
+    assert said.count("sample ") == 2 and "You are a helpful assistant." in said
+    same = lft("preview", recipe, "-n", 1, "--template", "qwen3-vl").stdout
+    assert "under --template qwen3-vl: the same prompt, token for token" in same
+    lft("preview", recipe, "--template", "chatlm", code=2)
+
+
+def test_every_form_of_a_row_is_one_prompt(family_dir, images, tmp_path):
+    """LLaVA's, OpenAI's and TRL's rows of one conversation."""
+    question, answer = "What is it?", "A cat."
+    parts = [image("tiny.png"), text(question)]
+    forms = [
+        dict(
+            image="tiny.png",
+            conversations=[
+                {"from": "human", "value": "<image>\n" + question},
+                {"from": "gpt", "value": answer},
+            ],
+        ),
+        dict(messages=[user(parts), assistant(answer)]),
+        dict(messages=[user(parts), assistant([text(answer)])]),
+        dict(prompt=[user(parts)], completion=[assistant(answer)]),
+        dict(prompt="<image>\n" + question, completion=answer, images=["tiny.png"]),
+    ]
+    for name in ("qwen25_gqa", "gemma_gqa", "onevision"):
+        made = []
+        for number, form in enumerate(forms):
+            folder = tmp_path / f"{name}-{number}"
+            folder.mkdir()
+            made.append(prepared(name, family_dir(name), [dict(form, id="r")], images, folder)["r"])
+        assert all(each == made[0] for each in made), name
