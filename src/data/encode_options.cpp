@@ -72,7 +72,18 @@ void check_tokenizer(const std::string& model_dir, const family::ModelConfig& co
   }
 }
 
+/// kUsage for what is neither a name nor looks like a file.
+void check_template(const std::string& name) {
+  const std::vector<std::string> names = template_names();
+  if (name.empty() || name == "auto" || std::ranges::find(names, name) != names.end() ||
+      name.find_first_of("./") != std::string::npos || io::path_exists(name))
+    return;
+  refuse(ErrorKind::kUsage, "unknown template", "data.template", quote_text(name),
+         "auto, the path of a Jinja file, or one of " + join(names));
+}
+
 void check_names(const EncodeRules& rules) {
+  check_template(rules.settings.template_name);
   const std::string& alpha = rules.settings.alpha;
   if (!alpha.empty() && alpha != "drop" && alpha != kAlphaWhite)
     refuse(ErrorKind::kUsage, "unknown treatment of transparency", "data.alpha", quote_text(alpha),
@@ -107,15 +118,9 @@ std::vector<std::string> end_tokens(const std::string& eos, const family::ModelC
   return ends;
 }
 
-[[noreturn]] void refuse_name(const std::string& name) {
-  refuse(ErrorKind::kUsage, "unknown template", "data.template", quote_text(name),
-         "auto, the path of a Jinja file, or one of " + join(template_names()));
-}
-
-/// The Jinja that the setting names; its kUsage error where it is neither name nor file.
+/// The Jinja that the setting names.
 text::TemplateText named_or_file(const std::string& name, const family::Family& family) {
   if (auto found = text::family_template(name, family.processor_mark())) return *found;
-  if (!io::path_exists(name) && name.find_first_of("./") == std::string::npos) refuse_name(name);
   return text::read_template(name);
 }
 

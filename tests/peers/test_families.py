@@ -220,6 +220,10 @@ class FamilyPeer:
             "input_ids"
         ], self.tokenizer.convert_tokens_to_ids(end)
 
+    def writes_space(self):
+        """Whether the template writes a space before an answer."""
+        return is_smol(self.name) or (is_wide(self.name) and self.spec["decoder"] != "qwen2")
+
     def encode(self, item, root):
         ids, extra = self.inputs(item, root)
         head, end = self.answer_marks()
@@ -229,6 +233,9 @@ class FamilyPeer:
                 at += 1
                 continue
             at += len(head)
+            # A space of the template that is a token of its own is not the answer's.
+            if self.tokenizer.decode([ids[at]]).strip() == "" and self.writes_space():
+                at += 1
             while True:
                 labels[at] = ids[at]
                 at += 1

@@ -186,7 +186,7 @@ SPECIALS = {
         ["</s><s> [INST] <unk> ", "a</s>b <pad>"],
         "<s>",
         ("[INST] ", " [/INST] Yes."),
-        "</s>",
+        "</s> ",
     ),
 }
 

@@ -343,7 +343,7 @@ def test_an_adapter_carries_its_template(family_dir, images, tmp_path):
     recipe = make_recipe(
         *["qwen3_gqa", tmp_path / "run", model, rows, images],
         data=dict(template=str(file)),
-        train=dict(max_steps=1, batch_size=2),
+        train=dict(max_steps=3, batch_size=2),
     )
     lft("train", recipe)
     adapter = tmp_path / "run/adapter"
