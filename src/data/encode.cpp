@@ -312,6 +312,27 @@ Sample encode_row(const Row& row, const std::string& image_root, const text::Tok
   return sample;
 }
 
+Sample encode_question(const Row& row, size_t answer, const Sample& sample,
+                       const text::Tokenizer& tokenizer, const EncodeOptions& options) {
+  Row asked{.id = row.id, .where = row.where, .conversation = row.conversation, .images = {}};
+  asked.conversation.messages.resize(answer);
+  size_t shown = 0;
+  for (const text::Message& message : asked.messages())
+    shown += static_cast<size_t>(count_marks(message.text));
+  std::vector<family::ImagePlan> images = plans_of(sample.images, options);
+  images.resize(std::min(shown, images.size()));
+  asked.images.assign(
+      row.images.begin(),
+      row.images.begin() + static_cast<std::ptrdiff_t>(std::min(images.size(), row.images.size())));
+  Sample prompt = expand_images(
+      tokenize(asked, render_row(asked, options, /*generate=*/true), images, tokenizer, options),
+      asked, images, options);
+  prompt.labels.clear();
+  prompt.images.assign(sample.images.begin(),
+                       sample.images.begin() + static_cast<std::ptrdiff_t>(images.size()));
+  return prompt;
+}
+
 Sample encode_prompt(const Row& prompt, const text::Tokenizer& tokenizer,
                      const EncodeOptions& options) {
   check_marks(prompt);

@@ -45,6 +45,12 @@ struct EncodedText {
 EncodedText encode_text(const Row& row, const std::vector<family::ImagePlan>& images,
                         const text::Tokenizer& tokenizer, const EncodeOptions& options);
 
+/// The prompt to generate from that asks the row's answer number `answer` of its messages, or,
+/// where it is their number, the one to come; as a server is asked. `sample` is the row's. No
+/// labels.
+Sample encode_question(const Row& row, size_t answer, const Sample& sample,
+                       const text::Tokenizer& tokenizer, const EncodeOptions& options);
+
 /// Ids and labels with every image token repeated for its positions; no pixels. The first label is
 /// always -100: nothing predicts it.
 Sample expand_images(const EncodedText& text, const Row& row,

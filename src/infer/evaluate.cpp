@@ -10,6 +10,7 @@
 #include "models/ops/core/precision.h"
 #include "src/base/signals.h"
 #include "src/data/batch.h"
+#include "src/data/encode.h"
 #include "src/data/loader.h"
 #include "src/infer/captions.h"
 #include "src/infer/generate.h"
@@ -51,24 +52,37 @@ void score_batch(const Evaluation& of, const std::vector<data::Sample>& samples,
   }
 }
 
-/// The turn whose answer prompt_of() cuts off. Every answer that is learnt is a run of supervised
-/// tokens, and truncation takes from the end; where it left no answer, the first turn.
-text::Turn last_turn(const data::Sample& sample, const data::Row& row) {
-  const std::vector<text::Turn> all = row.turns();
-  std::vector<text::Turn> turns;
-  std::ranges::copy_if(all, std::back_inserter(turns), &text::Turn::learnt);
-  if (turns.empty()) return all.empty() ? text::Turn{} : all.front();
+/// The number of the message that is asked for: of the last answer that is learnt and of which the
+/// sample has a token. Every such answer is a run of supervised tokens, and truncation takes from
+/// the end. Where the row is open, the one to come.
+size_t answer_asked(const data::Sample& sample, const data::Row& row, bool open) {
+  const std::vector<text::Message>& messages = row.messages();
+  if (open) return messages.size();
+  std::vector<size_t> learnt;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (messages[i].role == "assistant" && messages[i].learnt) learnt.push_back(i);
+  }
+  if (learnt.empty()) return messages.size();
   size_t runs = 0;
   for (size_t i = 0; i < sample.labels.size(); ++i)
     runs += sample.labels[i] != -100 && (i == 0 || sample.labels[i - 1] == -100);
-  return turns[std::clamp<size_t>(runs, 1, turns.size()) - 1];
+  return learnt[std::clamp<size_t>(runs, 1, learnt.size()) - 1];
+}
+
+/// Its question and its answer.
+text::Turn turn_asked(const data::Row& row, size_t answer) {
+  std::vector<text::Message> messages = row.messages();
+  messages.resize(std::min(answer + 1, messages.size()));
+  const std::vector<text::Turn> turns = text::turns_of(messages);
+  return turns.empty() ? text::Turn{} : turns.back();
 }
 
 /// Ids of the reference and its end token: as the sample has them, or more where it was truncated.
-int64_t answer_tokens(const data::Sample& sample, const std::string& reference,
-                      const text::Tokenizer& tokenizer) {
-  return std::max<int64_t>(sample.input_ids.size() - prompt_of(sample).input_ids.size(),
-                           tokenizer.encode(reference).size());
+int64_t answer_tokens(const data::Sample& sample, const data::Sample& prompt,
+                      const std::string& reference, const text::Tokenizer& tokenizer) {
+  return std::max(
+      static_cast<int64_t>(sample.input_ids.size()) - static_cast<int64_t>(prompt.input_ids.size()),
+      static_cast<int64_t>(tokenizer.encode(reference).size()));
 }
 
 /// Places in `prompts` where a part of at most `most` positions begins, padding counted; 0: one
@@ -108,15 +122,17 @@ void answer_batch(const Evaluation& of, const std::vector<data::Sample>& samples
   bool as_long = of.options.metric == Metric::kExact;  // as the reference
   for (size_t i = 0; i < records.size(); ++i) {
     const data::Row row = of.dataset.row(records[i].index);
-    const text::Turn turn = last_turn(samples[i], row);
+    const size_t answer = answer_asked(samples[i], row, records[i].open);
+    const text::Turn turn = turn_asked(row, answer);
     records[i].question = turn.question;
     records[i].reference = turn.answer;
     records[i].references = row.answers;
     if (row.answers.empty() && !records[i].open) records[i].references = {turn.answer};
-    if (records[i].supervised == 0) continue;
-    prompts.push_back(prompt_of(samples[i]));
+    if (records[i].supervised == 0 && !records[i].open) continue;
+    prompts.push_back(data::encode_question(row, answer, samples[i], of.tokenizer, of.encode));
     asked.push_back(&records[i]);
-    longest = std::max(longest, answer_tokens(samples[i], turn.answer, of.tokenizer));
+    longest =
+        std::max(longest, answer_tokens(samples[i], prompts.back(), turn.answer, of.tokenizer));
     as_long = as_long && !records[i].open && row.answers.empty();
   }
   GenerateOptions options = of.options.decode;

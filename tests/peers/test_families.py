@@ -142,7 +142,9 @@ class FamilyPeer:
         """The checkpoint's own template; where it ends no turn, the tokenizer's EOS does."""
         ends = "</s>" if is_wide(self.name) and self.spec["decoder"] == "llama" else ""
         text = self.tokenizer.apply_chat_template(
-            with_ends(messages), tokenize=False, add_generation_prompt=generate
+            with_ends(messages) if ends else messages,
+            tokenize=False,
+            add_generation_prompt=generate,
         )
         return text.replace(END, ends)
 
