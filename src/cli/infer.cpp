@@ -67,9 +67,12 @@ struct Choice {
 family::InputSettings choose_settings(const InferOptions& options,
                                       const family::InputSettings& by_adapter,
                                       const family::InputSettings& by_model,
+                                      const std::string& model,
                                       const family::FamilyDefaults& defaults) {
-  const family::InputSettings own{.template_name = "auto",
+  const bool has_template = text::find_template(model).has_value();
+  const family::InputSettings own{.template_name = has_template ? "auto" : defaults.template_name,
                                   .image_fit = defaults.image_fit,
+                                  .special_tokens = "text",
                                   .alpha = "drop",
                                   .template_date = recipe::Recipe().data.template_date};
   family::InputSettings chosen;
@@ -209,7 +212,7 @@ InferModel load_infer_model(const InferOptions& options) {
   notice("model: " + options.model +
          ", adapter: " + (options.adapter.empty() ? "none" : options.adapter));
   const family::InputSettings settings = choose_settings(
-      options, adapter.notes.input, hf::read_model_notes(base.path).input,
+      options, adapter.notes.input, hf::read_model_notes(base.path).input, base.path,
       base.config.family->defaults(base.config, hf::image_processor_json(base.path)));
   tell_other_template(adapter.notes, base.path, settings.template_name);
 

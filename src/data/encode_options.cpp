@@ -91,9 +91,9 @@ void check_names(const EncodeRules& rules) {
 }
 
 SpecialTokensInText special_tokens(const std::string& name) {
-  return name == "error"     ? SpecialTokensInText::kError
-         : name == "special" ? SpecialTokensInText::kSpecial
-                             : SpecialTokensInText::kText;
+  return name == "error"  ? SpecialTokensInText::kError
+         : name == "text" ? SpecialTokensInText::kText
+                          : SpecialTokensInText::kSpecial;
 }
 
 io::Json arguments(const std::string& text) {

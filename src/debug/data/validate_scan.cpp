@@ -113,6 +113,7 @@ class RowCheck {
   void check_text(const std::optional<data::Sample>& stored) {
     data::EncodedText text;
     if (!passes(DataFault::kMarks, [&] { data::check_marks(row_); })) return;
+    if (!passes(DataFault::kRow, [&] { options_.chat->render(row_.conversation); })) return;
     std::vector<family::ImagePlan> images;
     try {
       images = stored ? data::plans_of(stored->images, options_)
