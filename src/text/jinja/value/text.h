@@ -17,8 +17,8 @@ struct Run {
   uint32_t begin, end;
   int32_t source;
   uint32_t offset;
-  /// A copy, byte for byte. Else all bytes stand for one character of the source, as an escape does,
-  /// or they are how a caller's number, list or dict is printed, at offset 0.
+  /// A copy, byte for byte. Else all bytes stand for one character of the source, as an escape
+  /// does, or they are how a caller's number, list or dict is printed, at offset 0.
   bool exact = true;
   bool operator==(const Run&) const = default;
 };
