@@ -14,10 +14,10 @@ namespace lft::text::jinja {
 /// Templates come with models from anywhere, so that everything a template can make grow is
 /// bounded.
 struct Limits {
-  int64_t steps = 3'000'000;         // evaluated expressions, and what library functions look at
-  int64_t output_bytes = 64 << 20;   // of the text that comes out
-  int64_t memory_bytes = 128 << 20;  // of all texts and lists made, those freed again included
-  int depth = 1000;                  // of expressions, statements and calls within each other
+  int64_t steps = 3'000'000;        // evaluated expressions, and what library functions look at
+  int64_t output_bytes = 64 << 20;  // of the text that comes out
+  int64_t memory_bytes = 96 << 20;  // of all texts and lists made, those freed again included
+  int depth = 1000;                 // of expressions, statements and calls within each other
 };
 /// Values within values. Reading, comparing, printing and freeing them descends as deep.
 inline constexpr int kMaxValueDepth = 100;
