@@ -145,10 +145,21 @@ class JinjaTemplate : public ChatTemplate {
       if (error) throw Error(*error);
       refuse(ErrorKind::kInput,
              "the chat template leaves out a user's question or an assistant's answer",
-             source_.where, "rendered: a trial conversation of one question and one answer",
+             source_.where, "a trial conversation of one question and one answer" + rewritten(),
              "both in the prompt, as they are", "take another chat template in data.template");
     }
     choose_tool_form();
+  }
+
+  /// ", rewritten by upper, line 3" where a filter rewrites words of the trial.
+  std::string rewritten() const {
+    const TemplateInput input = template_input(trial(false), ContentForm(), false, constants_);
+    const jinja::Rendering rendering = run(input);
+    for (size_t i = 0; i < rendering.lost.size(); ++i) {
+      const ValueOwner& owner = input.owners.at(static_cast<size_t>(rendering.lost[i]));
+      if (owner.field == ValueOwner::Field::kWords) return ", rewritten by " + rendering.lost_by[i];
+    }
+    return "";
   }
 
   /// A template that has no place for tools takes their results as it takes questions.

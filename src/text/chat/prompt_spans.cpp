@@ -101,7 +101,9 @@ class Prompt {
           std::ranges::find(words_, number, &Words::message) != words_.end())
         continue;
       refuse(ErrorKind::kInput, "the chat template leaves out an answer, or rewrites it",
-             rules_.where, quote_text(message.text, 80) + rewritten_by(number),
+             rules_.where,
+             quote_text(message.text.empty() ? message.tool_calls : message.text, 80) +
+                 rewritten_by(number),
              "the words of each answer in the prompt, as they are",
              "take another chat template, or take the row out");
     }
@@ -109,7 +111,8 @@ class Prompt {
 
   std::string rewritten_by(int32_t message) const {
     for (size_t i = 0; i < rendering_.lost.size(); ++i) {
-      if (owners_.at(static_cast<size_t>(rendering_.lost[i])).message == message)
+      const ValueOwner& owner = owners_.at(static_cast<size_t>(rendering_.lost[i]));
+      if (owner.message == message && owner.field == Field::kWords)
         return ", rewritten by " + rendering_.lost_by[i];
     }
     return "";
