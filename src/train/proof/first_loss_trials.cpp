@@ -1,6 +1,7 @@
 #include "src/train/proof/first_loss_trials.h"
 
 #include <algorithm>
+#include <set>
 
 #include "kernels/common/error.h"
 #include "models/lora/without_adapters.h"
@@ -16,7 +17,8 @@ constexpr size_t kSuspicions = 3;  // of the base that are told
 
 /// The probe's rows under another template; empty where they cannot be encoded again.
 std::vector<data::Sample> under_template(const Probe& probe, const RunInputs& inputs,
-                                         const std::string& name) {
+                                         const std::string& name, std::set<std::string>& tried) {
+  if (name == "mistral" && probe.encode.config.text.model_type != name) return {};
   const text::Tokenizer& tokenizer = *inputs.data.tokenizer;
   data::EncodeOptions options = probe.encode;
   std::vector<data::Sample> samples;
@@ -24,9 +26,9 @@ std::vector<data::Sample> under_template(const Probe& probe, const RunInputs& in
     std::vector<std::string> notices;
     options.chat = data::choose_chat(inputs.recipe.model.path, options.config, tokenizer,
                                      {.template_name = name}, tokenizer.eos_token(), notices);
-    if (tokenizer.id_of(options.chat->end()) < 0) return {};  // of another family
+    const bool of_another = !options.chat->notes().empty();  // whose end is no token here
+    if (of_another || !tried.insert(options.chat->hash()).second) return {};
     options.eos = options.chat->end();
-    if (options.chat->hash() == probe.encode.chat->hash()) return {};
     for (size_t i = 0; i < probe.samples.size(); ++i) {
       const data::Row row = inputs.data.train->row(probe.indices[i]);
       if (row.images.size() != probe.samples[i].images.size()) return {};
@@ -51,9 +53,10 @@ std::vector<std::string> try_suspects(family::Model& model, const Probe& probe,
                     (first.explained_by(loss) ? ", so " + culprit + " is at fault" : ""));
   };
   std::vector<std::string> names = data::template_names();
-  names.insert(names.begin(), "auto");
+  names.emplace_back("auto");
+  std::set<std::string> hashes = {probe.encode.chat->hash()};
   for (const std::string& name : names) {
-    const std::vector<data::Sample> samples = under_template(probe, inputs, name);
+    const std::vector<data::Sample> samples = under_template(probe, inputs, name, hashes);
     int64_t supervised = 0;
     for (const data::Sample& sample : samples) supervised += sample.supervised();
     if (supervised > 0)
