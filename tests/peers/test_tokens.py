@@ -68,6 +68,7 @@ def test_ids_equal_the_processors(name, template, peer, model_dir, tmp_path):
         data=dict(
             train=str(write_rows(tmp_path / "rows.jsonl", rows)),
             template=template,
+            unknown_keys="warn",
             special_tokens_in_text="special",
         ),
     )
