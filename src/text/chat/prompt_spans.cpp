@@ -14,7 +14,7 @@ using Field = ValueOwner::Field;
 
 /// A stretch of the text that consists of one message's words, with what the template writes
 /// between them.
-struct Words {
+struct MessageWords {
   int32_t message;
   Span span;
 };
@@ -98,7 +98,7 @@ class Prompt {
                                   !message.tool_calls.empty();
       const auto number = static_cast<int32_t>(i);
       if (message.role != "assistant" || !says_something ||
-          std::ranges::find(words_, number, &Words::message) != words_.end())
+          std::ranges::find(words_, number, &MessageWords::message) != words_.end())
         continue;
       refuse(ErrorKind::kInput, "the chat template leaves out an answer, or rewrites it",
              rules_.where,
@@ -144,11 +144,12 @@ class Prompt {
 
   void take_words() {
     for (size_t i = 0; i < words_.size(); ++i) {
-      const auto& [message, span] = words_[i];
+      const int32_t message = words_[i].message;
+      const Span span = words_[i].span;
       if (!is_answer(message)) continue;
       const bool more =
           std::any_of(words_.begin() + static_cast<std::ptrdiff_t>(i) + 1, words_.end(),
-                      [&](const Words& other) { return other.message == message; });
+                      [&](const MessageWords& other) { return other.message == message; });
       if (more) {
         take(message, span, false);
         continue;
@@ -163,7 +164,7 @@ class Prompt {
     for (const jinja::Rendering::Span& marked : rendering_.generation) {
       int32_t owner = -1;
       size_t last = marked.begin;
-      for (const Words& words : words_) {
+      for (const MessageWords& words : words_) {
         if (words.span.end <= marked.begin || words.span.begin >= marked.end) continue;
         if (is_answer(words.message)) owner = words.message;
         last = std::min(words.span.end, marked.end);
@@ -202,8 +203,8 @@ class Prompt {
   const std::vector<ValueOwner>& owners_;
   const Conversation& conversation_;
   const SpanRules& rules_;
-  std::vector<Span> given_;   // runs of a row's words and tools, joined where they touch
-  std::vector<Words> words_;  // of messages, in the order of the text
+  std::vector<Span> given_;          // runs of a row's words and tools, joined where they touch
+  std::vector<MessageWords> words_;  // of messages, in the order of the text
   std::vector<Added> added_;
   Rendered out_;
 };

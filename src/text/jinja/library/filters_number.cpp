@@ -85,7 +85,7 @@ std::optional<double> parse_float(const Text& text, Work& work) {
 
 Value do_int(Arguments& arguments, Work& work) {
   const Value& value = arguments[0];
-  const Value otherwise = arguments.has(1) ? arguments[1] : Value::of(int64_t{0});
+  Value otherwise = arguments.has(1) ? arguments[1] : Value::of(int64_t{0});
   if (value.is_undefined())
     work.refuse("the chat template calculates with a value that is undefined", value.name());
   if (value.is_integral()) return Value::of(value.integer());
@@ -101,7 +101,7 @@ Value do_int(Arguments& arguments, Work& work) {
 
 Value do_float(Arguments& arguments, Work& work) {
   const Value& value = arguments[0];
-  const Value otherwise = arguments.has(1) ? arguments[1] : Value::of(0.0);
+  Value otherwise = arguments.has(1) ? arguments[1] : Value::of(0.0);
   if (value.is_undefined())
     work.refuse("the chat template calculates with a value that is undefined", value.name());
   if (value.is_number()) return Value::of(value.real());

@@ -47,12 +47,14 @@ Value do_sort(Arguments& arguments, Work& work) {
   std::vector<Keyed> items;
   for (const Value& value : list_of(arguments[0], work)) {
     std::vector<Value> keys;
+    keys.reserve(paths.size());
     for (const AttributePath& path : paths)
       keys.push_back(key_of(path.get(value, Value(), work), case_sensitive, work));
     items.push_back({Value::list(std::move(keys), work), value});
   }
   sort_by_key(&items, flag_argument(arguments, 1, false), work);
   std::vector<Value> out;
+  out.reserve(items.size());
   for (Keyed& item : items) out.push_back(std::move(item.value));
   return Value::list(std::move(out), work);
 }
@@ -72,6 +74,7 @@ Value do_dictsort(Arguments& arguments, Work& work) {
   }
   sort_by_key(&items, flag_argument(arguments, 3, false), work);
   std::vector<Value> out;
+  out.reserve(items.size());
   for (Keyed& item : items) out.push_back(std::move(item.value));
   return Value::list(std::move(out), work);
 }

@@ -33,7 +33,7 @@ Value text_replace(Arguments& arguments, Work& work) {
 }
 
 Text fill_argument(const Arguments& arguments, Work& work) {
-  const Text fill = arguments.has(2) ? text_argument(arguments, 2, work) : Text(" ");
+  Text fill = arguments.has(2) ? text_argument(arguments, 2, work) : Text(" ");
   if (fill.points() != 1) work.refuse("the chat template fills a text with no single character");
   return fill;
 }

@@ -101,7 +101,7 @@ std::vector<Value> split_at_back(const Text& text, const Text& separator, int64_
 }
 
 Text separator_argument(const Arguments& arguments, Work& work) {
-  const Text separator = text_argument(arguments, 1, work);
+  Text separator = text_argument(arguments, 1, work);
   if (separator.empty()) work.refuse("the chat template splits a text at an empty one");
   return separator;
 }

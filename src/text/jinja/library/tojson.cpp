@@ -160,7 +160,7 @@ class JsonWriter {
   void write_entries(const DictObject& dict, int32_t owner, int level) {
     if (dict.entries.empty()) return out_.append_owned("{}", owner);
     std::vector<const std::pair<Value, Value>*> entries;
-    work_.take(dict.entries.size() * sizeof(entries[0]));
+    work_.take(dict.entries.size() * sizeof(std::pair<Value, Value>*));
     for (const auto& entry : dict.entries) entries.push_back(&entry);
     if (sorts_) {
       std::stable_sort(entries.begin(), entries.end(), [&](const auto* a, const auto* b) {
