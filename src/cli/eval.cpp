@@ -77,7 +77,7 @@ void fill_from_recipe(EvalCommand& command) {
   const std::string& model = command.infer.model;
   train::settle_data(recipe, model, hf::ModelDir::config_only(model).config);
   command.infer.of_recipe = train::encode_rules(recipe).settings;
-  if (command.infer.of_recipe.template_name == "auto")  // which says nothing of its own
+  if (command.infer.of_recipe.template_name == "auto")  // which names no template
     command.infer.of_recipe.template_name.clear();
   const family::InputSettings by_hand = set_by_hand(command.infer.of_recipe, command.recipe.sets);
   family::for_each_setting([&](const char*, auto member) {

@@ -23,7 +23,6 @@
 namespace lft::cli {
 namespace {
 
-constexpr const char* kImageMark = "<image>";
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD: bytes of a character miss
 
 struct GenerateCommand {
@@ -71,11 +70,7 @@ class AnswerStream {
 
 void check_marks(const std::vector<text::Turn>& turns, size_t images) {
   size_t marks = 0;
-  for (const text::Turn& turn : turns) {
-    for (size_t at = turn.question.find(kImageMark); at != std::string::npos;
-         at = turn.question.find(kImageMark, at + 1))
-      ++marks;
-  }
+  for (const text::Turn& turn : turns) marks += text::count_image_marks(turn.question);
   if (marks == images) return;
   refuse(ErrorKind::kInput, "<image> marks and images differ in number", "the prompt",
          std::to_string(marks) + " marks, " + std::to_string(images) + " images",
@@ -108,9 +103,9 @@ std::string answer(InferModel& infer, const std::vector<text::Turn>& turns,
 /// A question carries the images that it shows: "<image>\n" for each goes in front unless the text
 /// places them itself.
 std::string with_images(const std::string& question, size_t images) {
-  if (question.find(kImageMark) != std::string::npos) return question;
+  if (question.find(text::kImageMark) != std::string::npos) return question;
   std::string out;
-  for (size_t i = 0; i < images; ++i) out += std::string(kImageMark) + "\n";
+  for (size_t i = 0; i < images; ++i) out += std::string(text::kImageMark) + "\n";
   return out + question;
 }
 

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <sstream>
 
 #include "kernels/common/error.h"
@@ -66,10 +67,8 @@ struct Choice {
 /// the others where they are set.
 family::InputSettings choose_settings(const InferOptions& options,
                                       const family::InputSettings& by_adapter,
-                                      const family::InputSettings& by_model,
-                                      const std::string& model,
+                                      const family::InputSettings& by_model, bool has_template,
                                       const family::FamilyDefaults& defaults) {
-  const bool has_template = text::find_template(model).has_value();
   const family::InputSettings own{.template_name = has_template ? "auto" : defaults.template_name,
                                   .image_fit = defaults.image_fit,
                                   .special_tokens = "text",
@@ -106,12 +105,11 @@ std::string first_difference(const std::string& own, const std::string& other) {
   }
 }
 
-/// An adapter is asked with its own template; how the checkpoint's differs is told.
-void tell_other_template(const hf::AdapterNotes& adapter, const std::string& model,
-                         const std::string& used) {
-  if (adapter.chat_template.empty() || used != adapter.input.template_name) return;
-  const auto own = text::find_template(model);
-  if (!own || own->text == adapter.chat_template) return;
+/// An adapter is asked with its own template. Reports how the checkpoint's differs.
+void report_other_template(const hf::AdapterNotes& adapter,
+                           const std::optional<text::TemplateText>& own, const std::string& used) {
+  const bool is_used = !adapter.chat_template.empty() && used == adapter.input.template_name;
+  if (!is_used || !own || own->text == adapter.chat_template) return;
   notice("the checkpoint's chat template (" + own->where +
          ") is not the adapter's, which is used: " +
          first_difference(own->text, adapter.chat_template));
@@ -211,10 +209,11 @@ InferModel load_infer_model(const InferOptions& options) {
   }
   notice("model: " + options.model +
          ", adapter: " + (options.adapter.empty() ? "none" : options.adapter));
+  const std::optional<text::TemplateText> own_template = text::find_template(base.path);
   const family::InputSettings settings = choose_settings(
-      options, adapter.notes.input, hf::read_model_notes(base.path).input, base.path,
+      options, adapter.notes.input, hf::read_model_notes(base.path).input, own_template.has_value(),
       base.config.family->defaults(base.config, hf::image_processor_json(base.path)));
-  tell_other_template(adapter.notes, base.path, settings.template_name);
+  report_other_template(adapter.notes, own_template, settings.template_name);
 
   out.tokenizer = text::Tokenizer::load(options.model);
   std::string lowered;

@@ -51,7 +51,7 @@ struct EncodeOptions {
 };
 
 /// Reads mean/std (preprocessor_config.json or processor_config.json), eos
-/// (tokenizer_config.json) and the chat template (chat_choice.h); lowers max_tokens to the model's
+/// (tokenizer_config.json) and the chat template (encode.h); lowers max_tokens to the model's
 /// positions and then sets *notice.
 EncodeOptions encode_options(const std::string& model_dir, const family::ModelConfig& config,
                              const text::Tokenizer& tokenizer, const EncodeRules& rules,

@@ -13,19 +13,10 @@ namespace lft::data {
 namespace {
 
 constexpr int64_t kIgnore = -100;
-const std::string kImageMark = "<image>";
 
 [[noreturn]] void refuse_row(const Row& row, const std::string& what, const std::string& found,
                              const std::string& expected, const std::string& next) {
   refuse(ErrorKind::kInput, what, row_place(row), found, expected, next);
-}
-
-int64_t count_marks(const std::string& text) {
-  int64_t marks = 0;
-  for (size_t at = text.find(kImageMark); at != std::string::npos;
-       at = text.find(kImageMark, at + kImageMark.size()))
-    ++marks;
-  return marks;
 }
 
 int64_t total_runs(const std::vector<family::ImagePlan>& images) {
@@ -34,8 +25,8 @@ int64_t total_runs(const std::vector<family::ImagePlan>& images) {
   return runs;
 }
 
-/// What the model's processor makes of an image, in the place of its placeholder: without the
-/// tokens around it where the template writes them itself.
+/// The text that replaces an image's placeholder: what the model's processor makes of the image,
+/// without the tokens around it where the template writes them itself.
 std::string written_out(const family::ImagePlan& image, const EncodeOptions& options) {
   if (!options.chat->bare_placeholders()) return image.text;
   const family::Family& family = *options.config.family;
@@ -110,49 +101,6 @@ void drop_put_in(std::vector<text::Token>& tokens) {
   std::erase_if(tokens, [](const text::Token& token) { return token.begin == token.end; });
 }
 
-/// Tokens of a rendered row, each with an embedding row; one image token for each run.
-EncodedText tokenize(const Row& row, text::Rendered rendered,
-                     const std::vector<family::ImagePlan>& images, const text::Tokenizer& tokenizer,
-                     const EncodeOptions& options) {
-  check_token_marks(row, tokenizer, options);
-  EncodedText text{.rendered = std::move(rendered), .tokens = {}, .supervised = {}};
-  write_out_images(text.rendered, images, options);
-  if (options.special_tokens == SpecialTokensInText::kText) {
-    text.tokens = tokenizer.encode_with_plain(text.rendered.text, ranges_of(text.rendered.given));
-  } else {
-    text.tokens = tokenizer.encode(text.rendered.text);
-    look_for_special(row, tokenizer, options, text);
-  }
-  if (text.rendered.has_bos) drop_put_in(text.tokens);
-  text.supervised = text::supervised_mask(text.tokens, text.rendered.supervised);
-  int64_t image_tokens = 0;
-  for (const text::Token& token : text.tokens) {
-    if (token.id < 0 || token.id >= options.config.text.vocab) {
-      refuse_row(row, "a token id beyond the model's embedding rows", std::to_string(token.id),
-                 "below " + std::to_string(options.config.text.vocab),
-                 "use the tokenizer that belongs to the model");
-    }
-    image_tokens += token.id == options.config.image_token;
-  }
-  if (const int64_t runs = total_runs(images); image_tokens != runs) {
-    refuse_row(row, "the tokenizer does not give one image token for each <image>",
-               std::to_string(image_tokens) + " image tokens", std::to_string(runs),
-               "use the tokenizer that belongs to the model");
-  }
-  return text;
-}
-
-/// An error of the template names the row, and the template's place next to it.
-text::Rendered render_row(const Row& row, const EncodeOptions& options, bool generate) {
-  try {
-    return options.chat->render(row.conversation, generate);
-  } catch (const Error& error) {
-    ErrorInfo info = error.info();
-    info.where = row_place(row) + (info.where.empty() ? "" : ": " + info.where);
-    throw Error(error.kind(), info);
-  }
-}
-
 /// What the model sees of the file that `open` gives; an error of either names the row.
 template <typename Open>
 PixelImage fit_named(const Row& row, const EncodeOptions& options, const std::string& next,
@@ -189,7 +137,7 @@ void check_marks(const Row& row) {
   const auto images = static_cast<int64_t>(row.images.size());
   int64_t marks = 0;
   for (const text::Message& message : row.messages()) {
-    const int64_t here = count_marks(message.text);
+    const auto here = static_cast<int64_t>(text::count_image_marks(message.text));
     if (message.role == "user")
       marks += here;
     else if (here > 0)
@@ -243,9 +191,51 @@ std::vector<family::ImagePlan> plan_images(const Row& row, const std::string& im
   return plans;
 }
 
+text::Rendered render_row(const Row& row, const EncodeOptions& options, bool generate) {
+  try {
+    return options.chat->render(row.conversation, generate);
+  } catch (const Error& error) {
+    ErrorInfo info = error.info();
+    info.where = row_place(row) + (info.where.empty() ? "" : ": " + info.where);
+    throw Error(error.kind(), info);
+  }
+}
+
+EncodedText encode_rendered(const Row& row, text::Rendered rendered,
+                            const std::vector<family::ImagePlan>& images,
+                            const text::Tokenizer& tokenizer, const EncodeOptions& options) {
+  check_token_marks(row, tokenizer, options);
+  EncodedText text{.rendered = std::move(rendered), .tokens = {}, .supervised = {}};
+  write_out_images(text.rendered, images, options);
+  if (options.special_tokens == SpecialTokensInText::kText) {
+    text.tokens = tokenizer.encode_with_plain(text.rendered.text, ranges_of(text.rendered.given));
+  } else {
+    text.tokens = tokenizer.encode(text.rendered.text);
+    look_for_special(row, tokenizer, options, text);
+  }
+  if (text.rendered.has_bos) drop_put_in(text.tokens);
+  text.supervised = text::supervised_mask(text.tokens, text.rendered.supervised);
+  int64_t image_tokens = 0;
+  for (const text::Token& token : text.tokens) {
+    if (token.id < 0 || token.id >= options.config.text.vocab) {
+      refuse_row(row, "a token id beyond the model's embedding rows", std::to_string(token.id),
+                 "below " + std::to_string(options.config.text.vocab),
+                 "use the tokenizer that belongs to the model");
+    }
+    image_tokens += token.id == options.config.image_token;
+  }
+  if (const int64_t runs = total_runs(images); image_tokens != runs) {
+    refuse_row(row, "the tokenizer does not give one image token for each <image>",
+               std::to_string(image_tokens) + " image tokens", std::to_string(runs),
+               "use the tokenizer that belongs to the model");
+  }
+  return text;
+}
+
 EncodedText encode_text(const Row& row, const std::vector<family::ImagePlan>& images,
                         const text::Tokenizer& tokenizer, const EncodeOptions& options) {
-  return tokenize(row, render_row(row, options, /*generate=*/false), images, tokenizer, options);
+  return encode_rendered(row, render_row(row, options, /*generate=*/false), images, tokenizer,
+                         options);
 }
 
 Sample expand_images(const EncodedText& text, const Row& row,
@@ -318,15 +308,16 @@ Sample encode_question(const Row& row, size_t answer, const Sample& sample,
   asked.conversation.messages.resize(answer);
   size_t shown = 0;
   for (const text::Message& message : asked.messages())
-    shown += static_cast<size_t>(count_marks(message.text));
+    shown += text::count_image_marks(message.text);
   std::vector<family::ImagePlan> images = plans_of(sample.images, options);
   images.resize(std::min(shown, images.size()));
   asked.images.assign(
       row.images.begin(),
       row.images.begin() + static_cast<std::ptrdiff_t>(std::min(images.size(), row.images.size())));
-  Sample prompt = expand_images(
-      tokenize(asked, render_row(asked, options, /*generate=*/true), images, tokenizer, options),
-      asked, images, options);
+  Sample prompt =
+      expand_images(encode_rendered(asked, render_row(asked, options, /*generate=*/true), images,
+                                    tokenizer, options),
+                    asked, images, options);
   prompt.labels.clear();
   prompt.images.assign(sample.images.begin(),
                        sample.images.begin() + static_cast<std::ptrdiff_t>(images.size()));
@@ -338,8 +329,9 @@ Sample encode_prompt(const Row& prompt, const text::Tokenizer& tokenizer,
   check_marks(prompt);
   text::Rendered rendered = render_row(prompt, options, /*generate=*/true);
   const std::vector<family::ImagePlan> images = plan_images(prompt, "", options);
-  Sample sample = expand_images(tokenize(prompt, std::move(rendered), images, tokenizer, options),
-                                prompt, images, options);
+  Sample sample =
+      expand_images(encode_rendered(prompt, std::move(rendered), images, tokenizer, options),
+                    prompt, images, options);
   sample.labels.clear();
   const int64_t length = static_cast<int64_t>(sample.input_ids.size()),
                 positions = options.config.text.max_positions;

@@ -40,8 +40,15 @@ struct EncodedText {
   std::vector<bool> supervised;     // by token
   bool special_read = false;        // as in Sample
 };
+/// The row's prompt, with `generate` up to where the next answer begins. An error of the template
+/// names the row.
+text::Rendered render_row(const Row& row, const EncodeOptions& options, bool generate);
 /// kInput where a token has no embedding row or the image tokens are not those that the images
 /// become.
+EncodedText encode_rendered(const Row& row, text::Rendered rendered,
+                            const std::vector<family::ImagePlan>& images,
+                            const text::Tokenizer& tokenizer, const EncodeOptions& options);
+/// Both together, with the row's answers.
 EncodedText encode_text(const Row& row, const std::vector<family::ImagePlan>& images,
                         const text::Tokenizer& tokenizer, const EncodeOptions& options);
 
@@ -76,7 +83,7 @@ int64_t read_bytes(const io::ImageHeader& header, int64_t file_bytes,
 std::vector<std::string> template_names();
 
 /// "auto": the chat template that comes with the checkpoint, else the family's own by name, which
-/// `notices` tells. A name: LLaVA's form or a family's template. Anything else: a file of Jinja.
+/// `notices` reports. A name: LLaVA's form or a family's template. Anything else: a file of Jinja.
 /// `eos` ends an answer where the template ends none. kUsage for a bad setting, kInput for a bad
 /// template.
 std::shared_ptr<const text::ChatTemplate> choose_chat(const std::string& model_dir,

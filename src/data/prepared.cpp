@@ -11,6 +11,7 @@
 #include "src/data/store/record_file.h"
 #include "src/data/store/stored_sample.h"
 #include "src/io/files.h"
+#include "src/text/chat/named_form.h"
 
 namespace lft::data {
 namespace {
@@ -168,7 +169,8 @@ void refuse_bad_row(const Row& row, const std::string& reason) {
 }
 
 io::Json sample_rules(const EncodeOptions& options) {
-  io::Json made = {{"template", options.chat->bare_placeholders() ? "jinja" : options.chat->name()},
+  const bool is_form = text::is_named_form(options.chat->name());
+  io::Json made = {{"template", is_form ? options.chat->name() : "jinja"},
                    {"template_hash", options.chat->hash()},
                    {"max_tokens", options.max_tokens},
                    {"tokenizer", options.tokenizer_fingerprint},

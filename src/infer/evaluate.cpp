@@ -174,8 +174,7 @@ std::vector<EvalRecord> records_of(const Evaluation& of, const std::vector<data:
     records[i].supervised = samples[i].supervised();
     if (!of.encode.open_questions) continue;
     const data::Row row = of.dataset.row(indices[i]);
-    const std::vector<text::Turn> turns = row.turns();
-    records[i].open = !turns.empty() && turns.back().answer.empty();
+    records[i].open = !row.messages().empty() && row.messages().back().role != "assistant";
   }
   return records;
 }
@@ -280,14 +279,10 @@ Error not_finite_rows(const EvalResult& result, const text::Tokenizer& tokenizer
   return non_finite_error(where, first->bad->module, compute);
 }
 
-data::Sample prompt_of(const data::Sample& sample) {
-  auto cut = static_cast<int64_t>(sample.labels.size());
-  while (cut > 0 && sample.labels[cut - 1] == -100) --cut;  // after the last answer
-  while (cut > 0 && sample.labels[cut - 1] != -100) --cut;
-  data::Sample prompt = sample;
-  prompt.input_ids.resize(cut);
-  prompt.labels.assign(cut, -100);
-  return prompt;
+data::Sample question_of(const data::Sample& sample, const data::Row& row,
+                         const text::Tokenizer& tokenizer, const data::EncodeOptions& encode) {
+  return data::encode_question(row, answer_asked(sample, row, /*open=*/false), sample, tokenizer,
+                               encode);
 }
 
 }  // namespace lft::infer

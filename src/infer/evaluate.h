@@ -72,8 +72,8 @@ EvalResult evaluate(family::Model& model, const data::Dataset& dataset,
                     const EvalOptions& options,
                     const std::function<void(const EvalRecord&)>& each = {});
 
-/// The sample up to its last answer: what a model is given to generate from. Empty without a
-/// supervised token.
-data::Sample prompt_of(const data::Sample& sample);
+/// What an evaluation gives the model to answer the row with, which is not open. No labels.
+data::Sample question_of(const data::Sample& sample, const data::Row& row,
+                         const text::Tokenizer& tokenizer, const data::EncodeOptions& encode);
 
 }  // namespace lft::infer

@@ -41,7 +41,7 @@ void check_rendering(const jinja::Rendering& rendering) {
   expect(end <= rendering.text.size(), "runs lie within the text");
   for (const auto& span : rendering.generation)
     expect(span.begin <= span.end && span.end <= rendering.text.size(),
-           "what the assistant says lies within the text");
+           "what the assistant says is within the text");
   expect(rendering.lost.size() == rendering.lost_by.size(), "what is lost has a name");
 }
 

@@ -13,6 +13,7 @@
 #include "src/infer/generate.h"
 #include "support/expect_error.h"
 #include "support/llava.h"
+#include "support/prompt_of.h"
 #include "support/temp_dir.h"
 #include "support/tiny_llava.h"
 
@@ -236,8 +237,8 @@ TEST(PromptOf, CutsBeforeTheLastAnswer) {
                      .input_ids = {1, 5, 6, 2, 7, 8, 2},
                      .labels = {-100, -100, 6, 2, -100, 8, 2},
                      .images = {}};
-  EXPECT_EQ(prompt_of(turns).input_ids, (std::vector<int64_t>{1, 5, 6, 2, 7}));
-  EXPECT_EQ(prompt_of(turns).supervised(), 0);
+  EXPECT_EQ(test::prompt_of(turns).input_ids, (std::vector<int64_t>{1, 5, 6, 2, 7}));
+  EXPECT_EQ(test::prompt_of(turns).supervised(), 0);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "src/infer/evaluate.h"
 #include "support/expect_error.h"
 #include "support/poison.h"
+#include "support/prompt_of.h"
 #include "train/tiny_run.h"
 
 namespace lft::non_finite_test {
@@ -114,7 +115,7 @@ TEST_F(NonFiniteRows, AnswersEndAloneWithOrWithoutATemperature) {
     EXPECT_EQ(result.answered, 2);
     EXPECT_EQ(result.records[1].bad->module, test::kLayers + "0.mlp.up_proj");
     EXPECT_EQ(result.records[1].bad->place.position, place());
-    Sample prompt = prompt_of(rows_->get(1));
+    Sample prompt = test::prompt_of(rows_->get(1));
     EXPECT_LFT_ERROR(ErrorKind::kNumeric, "the model's output is not finite",
                      generate(model_, prompt, encode_, options.decode, at::kHalf));
     EXPECT_LFT_ERROR(
@@ -127,7 +128,7 @@ TEST_F(NonFiniteRows, AnswersEndAloneWithOrWithoutATemperature) {
 /// of the row is finite.
 TEST_F(NonFiniteRows, AnAnswerThatDrawsTheTokenEndsWithIt) {
   load(0, 6e4f);
-  const Sample prompt = prompt_of(rows_->get(0));
+  const Sample prompt = test::prompt_of(rows_->get(0));
   const int64_t drawn =
       generate(model_, prompt, encode_, {.max_new_tokens = 1, .on_token = {}}, at::kHalf).at(0);
   ASSERT_EQ(std::ranges::count(rows_->get(0).input_ids, drawn), 0);

@@ -60,7 +60,7 @@ def read_answer(line):
 
 
 class Renderer:
-    """One process of jinja_render, asked line by line; one that died is started anew."""
+    """One process of jinja_render, asked line by line; one that died is started again."""
 
     def __init__(self):
         self.process = None

@@ -833,7 +833,7 @@ def wrapped(begin, middle, end):
 
 
 def parts_in_place(image, newline, last):
-    """A template that leaves the images where they stand, and marks the answers."""
+    """A template that leaves the images in their places, and marks the answers."""
     return (
         "{%- for m in messages %}{{ '[' ~ m.role ~ ']' }}"
         "{%- if m.role == 'assistant' %}{% generation %}{% endgeneration %}{%- endif %}"

@@ -90,7 +90,7 @@ def fit_of(name):
 
 
 IMAGE = re.compile(r"(\n<image>(?!\n)|<image>\n?)")  # one newline next to a mark belongs to it
-END = "\uf8ff"  # in the place of an end token that the template does not write
+END = "\uf8ff"  # replaced by an end token that the template does not write
 
 
 def messages_of(item, generate=False):

@@ -21,7 +21,7 @@ from jinja_templates import TEMPLATES
 
 SECOND, MEMORY = 1.0, 256 << 20  # what a hostile template may take of each, in s and bytes
 
-# What 64 bits do not hold, jinja2 holds: to refuse it is right, another text is not.
+# jinja2 has integers of any size: to refuse what exceeds 64 bits is right, another text is not.
 EDGES = [
     "{{ 2 ** 62 * 2 }}",
     "{{ 2 ** 63 }} {{ big * big }}",
@@ -236,7 +236,7 @@ def is_copy(piece, source, offset):
 
 
 def check_runs(found, sources):
-    """Runs stand in order, within the text, and hold what their sources hold."""
+    """Runs are in order, within the text, and contain what their sources contain."""
     text, end = found.text.encode("utf-8", "surrogatepass"), 0
     for begin, stop, source, offset in found.runs:
         assert end <= begin < stop <= len(text), (begin, stop, found.runs)

@@ -97,7 +97,6 @@ TALKS = [
 ]
 
 
-@functools.cache
 def mark(kind, message):
     """Characters that no text has, around the words of a message."""
     return chr(0xE000 + 2 * message + kind)
@@ -145,8 +144,8 @@ def family_dir(tmp_path_factory):
 
 def prepared(name, model, rows, images, tmp_path, **data):
     """id -> (ids, labels) of what lft makes of the rows; bad ones are left out."""
-    rules = dict(data, max_tokens=2048, on_bad_sample="skip", max_bad=len(rows))
-    rules = dict(dict(special_tokens_in_text="text"), **rules)
+    rules = dict(max_tokens=2048, on_bad_sample="skip", max_bad=len(rows))
+    rules |= dict(special_tokens_in_text="text") | data
     recipe = make_recipe(
         name, tmp_path / "run", model, write_rows(tmp_path / "rows.jsonl", rows), images, data=rules
     )
@@ -178,26 +177,15 @@ class Reference:
         self.marks = bool(re.search(r"{%-?\s*generation", template))
 
     def render(self, talk, messages):
-        (shown,), (spans,) = (
-            render_jinja_template(
-                conversations=[messages],
-                tools=talk.get("tools"),
-                chat_template=self.template,
-                return_assistant_tokens_mask=self.marks,
-                **self.peer.tokenizer.special_tokens_map,
-            )
-            if self.marks
-            else (
-                render_jinja_template(
-                    conversations=[messages],
-                    tools=talk.get("tools"),
-                    chat_template=self.template,
-                    **self.peer.tokenizer.special_tokens_map,
-                )[0],
-                [[]],
-            )
+        """The text, and the places that {% generation %} marks."""
+        (shown,), marked = render_jinja_template(
+            conversations=[messages],
+            tools=talk.get("tools"),
+            chat_template=self.template,
+            return_assistant_tokens_mask=self.marks,
+            **self.peer.tokenizer.special_tokens_map,
         )
-        return shown, spans
+        return shown, marked[0] if marked else []
 
     def prompt(self, talk, end, added):
         """The text, and the texts that are supervised. None where it is refused."""
@@ -331,7 +319,7 @@ def test_sixty_conversations(name, published, family_dir, images, tmp_path):
 
 def test_an_adapter_carries_its_template(family_dir, images, tmp_path):
     """Trained with another template than the checkpoint's, it is asked with its own; the
-    difference is told, and another file in its place is refused."""
+    difference is told, and another file instead of it is refused."""
     model = tmp_path / "model"
     shutil.copytree(family_dir("qwen3_gqa"), model)
     own = AutoTokenizer.from_pretrained(model).chat_template

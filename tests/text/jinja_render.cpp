@@ -5,7 +5,7 @@
 //    "lost": [[source, "upper, line 1"], ...]}
 //   {"error": {"what": ..., "where": ..., "found": ..., "expected": ..., "next": ...},
 //    "refused": whether raise_exception() was called}
-// Sources are numbered in the order in which the values of `globals` stand there, an object or list
+// Sources are numbered in the order in which the values of `globals` occur there, an object or list
 // before its elements.
 #include <iostream>
 #include <nlohmann/json.hpp>

@@ -111,7 +111,7 @@ void read_content(const io::Json& content, Message& message, RowKeyCheck& check,
   }
 }
 
-/// A text that a message has beside its content; "" where it has none.
+/// A text that a message has next to its content; "" where it has none.
 std::string side_text(const io::Json& item, const char* key, const std::string& where) {
   const io::Json value = item.value(key, io::Json());
   if (value.is_null()) return "";
@@ -188,7 +188,7 @@ Message read_message(const io::Json& item, RowKeys& keys, RowKeyCheck& check,
   return message;
 }
 
-/// `learnt` holds for answers that say nothing of their own.
+/// `learnt` is used for answers without a mask of their own.
 void read_list(const io::Json& row, const std::string& list, RowKeys& keys, RowKeyCheck& check,
                bool learnt, const std::string& where, const nlohmann::ordered_json* ordered,
                RowMessages& out) {
@@ -231,7 +231,7 @@ void read_completion(const io::Json& row, RowKeys& keys, RowKeyCheck& check, boo
 }
 
 /// The system text: the row's own, or that of a first message. A message without a text is an empty
-/// system text, as chat templates read it; a key without one says nothing.
+/// system text, as chat templates read it; a key without one is ignored.
 std::optional<std::string> system_text(const io::Json& row,
                                        const std::vector<text::Message>& messages,
                                        const std::string& where) {

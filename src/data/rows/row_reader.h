@@ -22,8 +22,8 @@ struct RowKeys {
   bool other_roles = false;      // roles beyond human and gpt were met (ShareGPT)
   std::set<std::string> unused = {};  // names of keys that were met and are not used
   bool unordered = false;             // the row's images are not in the order of their numbers
-  std::string format()
-      const;  // "LLaVA", "ShareGPT", "OpenAI messages", "TRL prompt and completion"
+  /// "LLaVA", "ShareGPT", "OpenAI messages" or "TRL prompt and completion".
+  std::string format() const;
 };
 
 /// What helps against an error of a row.

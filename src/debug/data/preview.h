@@ -62,7 +62,7 @@ std::string prompt_difference(const Preview& own, const Preview& other);
 std::string preview_text(const Preview& preview, const recipe::Recipe& recipe, bool terminal);
 
 /// All of them as one page that works offline, images embedded. All text is escaped. `others`, of
-/// under_template(), stand next to them.
+/// under_template(), are shown next to them.
 std::string preview_page(const std::vector<Preview>& previews, const recipe::Recipe& recipe,
                          const std::vector<Preview>& others = {}, const std::string& other = "");
 

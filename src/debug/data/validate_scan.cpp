@@ -111,9 +111,11 @@ class RowCheck {
   }
 
   void check_text(const std::optional<data::Sample>& stored) {
+    text::Rendered rendered;
     data::EncodedText text;
     if (!passes(DataFault::kMarks, [&] { data::check_marks(row_); })) return;
-    if (!passes(DataFault::kRow, [&] { options_.chat->render(row_.conversation); })) return;
+    if (!passes(DataFault::kRow, [&] { rendered = data::render_row(row_, options_, false); }))
+      return;
     std::vector<family::ImagePlan> images;
     try {
       images = stored ? data::plans_of(stored->images, options_)
@@ -122,9 +124,10 @@ class RowCheck {
       if (error.kind() != ErrorKind::kInput) throw;
       return;  // the image is named where images are scanned
     }
-    if (!passes(DataFault::kTokens,
-                [&] { text = data::encode_text(row_, images, tokenizer_, options_); }))
-      return;
+    const auto encode = [&] {
+      text = data::encode_rendered(row_, std::move(rendered), images, tokenizer_, options_);
+    };
+    if (!passes(DataFault::kTokens, encode)) return;
     const data::Sample whole = data::expand_images(text, row_, images, options_);
     scan_.readable = true;
     scan_.length = static_cast<int64_t>(whole.input_ids.size());

@@ -154,8 +154,9 @@ recipe::Recipe read_recipe_copy(const std::string& dir, const Incident& incident
 
 /// A prompt and the beginning of its answer, whose next token is supervised: the loss is not finite
 /// where the logits after them are not.
-data::Sample answered_so_far(const data::Sample& sample, const std::vector<int64_t>& answer) {
-  data::Sample row = infer::prompt_of(sample);
+data::Sample answered_so_far(const data::Sample& sample, data::Sample prompt,
+                             const std::vector<int64_t>& answer) {
+  data::Sample row = std::move(prompt);
   row.input_ids.insert(row.input_ids.end(), answer.begin(), answer.end());
   row.labels.assign(row.input_ids.size(), -100);
   row.labels.push_back(sample.input_ids.back());
@@ -165,7 +166,7 @@ data::Sample answered_so_far(const data::Sample& sample, const std::vector<int64
 
 /// The same rows again, encoded as the recipe says.
 data::StepSamples read_samples(const Incident& incident, const data::Dataset& dataset,
-                               const std::string& data) {
+                               const train::RunData& run, const std::string& data) {
   data::StepSamples samples;
   samples.epoch = incident.epoch;
   for (const Incident::Row& row : incident.rows) {
@@ -186,7 +187,11 @@ data::StepSamples read_samples(const Incident& incident, const data::Dataset& da
     }
     samples.micro.resize(row.micro + 1);
     samples.indices.resize(row.micro + 1);
-    if (row.answering) sample = answered_so_far(sample, row.answer);
+    if (row.answering) {
+      sample = answered_so_far(
+          sample, infer::question_of(sample, dataset.row(row.index), *run.tokenizer, run.encode),
+          row.answer);
+    }
     samples.micro[row.micro].push_back(std::move(sample));
     samples.indices[row.micro].push_back(row.index);
   }
@@ -220,8 +225,9 @@ int replay(const std::string& incident_dir) {
   if (incident.evaluated > 0 && !inputs.data.eval)
     damaged(dir + "/recipe.yaml", "no data.eval", "the rows of the evaluation");
   const data::StepSamples samples =
-      incident.evaluated > 0 ? read_samples(incident, *inputs.data.eval, recipe.data.eval)
-                             : read_samples(incident, *inputs.data.train, recipe.data.train.text());
+      incident.evaluated > 0
+          ? read_samples(incident, *inputs.data.eval, inputs.data, recipe.data.eval)
+          : read_samples(incident, *inputs.data.train, inputs.data, recipe.data.train.text());
   train::RunModel model = train::build_model(inputs);
   train::copy_stored(weights, train::named_targets(model.trainables), ErrorKind::kInput,
                      weights_file);

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -7,7 +6,6 @@
 #include "kernels/common/error.h"
 #include "models/lora/registry.h"
 #include "models/registry/registry.h"
-#include "src/base/hash.h"
 #include "src/base/log.h"
 #include "src/base/text.h"
 #include "src/hf/adapter/adapter.h"
@@ -17,8 +15,6 @@
 #include "src/hf/shards.h"
 #include "src/hf/weights.h"
 #include "src/io/files.h"
-#include "src/text/chat/template_files.h"
-#include "src/text/tokenizer_parts.h"
 
 namespace lft::hf {
 namespace {
@@ -298,30 +294,6 @@ void refuse_other_formats(const std::string& path) {
          pickle ? "convert to safetensors: load with PEFT, then save_pretrained(NEW_DIR)" : kRetry);
 }
 
-void read_setting(const io::Json& json, const char* key, const std::string& file,
-                  std::string& setting) {
-  setting = io::json_string(json, key, file);
-}
-
-void read_setting(const io::Json& json, const char* key, const std::string& file,
-                  int64_t& setting) {
-  setting = io::json_int(json, key, 0, int64_t{1} << 28, file);
-}
-
-/// The template next to the notes, which must be the one that they record.
-void read_template(const io::Json& json, const std::string& file, AdapterNotes& notes) {
-  const std::string path =
-      io::absolute_path(std::filesystem::path(file).parent_path().string() + "/" + kChatTemplate);
-  notes.chat_template = text::read_template(path).text;
-  notes.input.template_name = path;
-  const std::string recorded = io::json_string(json, kTemplateHash, file);
-  if (sha256(notes.chat_template) == recorded) return;
-  refuse(ErrorKind::kInput, "the chat template is not the one of the training", path,
-         "sha256 " + sha256(notes.chat_template).substr(0, 16),
-         "sha256 " + recorded.substr(0, 16) + " (" + file + ")",
-         "put the file back, or name the template to use in --template or data.template");
-}
-
 /// Whether LM head and embedding are saved whole and have the same bytes.
 bool has_one_table(const AdapterDir& dir, const io::SafetensorsFile& file) {
   constexpr uint64_t kPiece = 8u << 20;
@@ -340,50 +312,7 @@ bool has_one_table(const AdapterDir& dir, const io::SafetensorsFile& file) {
   return true;
 }
 
-void check_tokenizer(const AdapterNotes& notes, const std::string& whose, const std::string& file,
-                     const text::TokenizerParts& parts) {
-  const text::TokenizerParts& recorded = notes.tokenizer;
-  std::vector<std::string> changed = text::differing_parts(recorded, parts);
-  if (recorded.size() <= 1)  // of an older lft, which recorded the sample's ids alone
-    std::erase_if(changed, [&](const std::string& part) { return !recorded.contains(part); });
-  if (changed.empty()) return;
-  refuse(ErrorKind::kInput,
-         whose + " " + "was trained with another tokenizer: the same words have other ids now",
-         file, "another " + join(changed), "the same in each part of the tokenizer",
-         "put the tokenizer files back that it was trained with");
-}
-
 }  // namespace
-
-AdapterNotes read_notes(const std::string& file) {
-  AdapterNotes notes;
-  if (!io::path_exists(file)) return notes;
-  const io::Json json = io::read_json_file(file);
-  if (!json.is_object()) {
-    refuse(ErrorKind::kInput, "not a JSON object", file, {}, "what lft wrote there");
-  }
-  notes.base_path = io::json_string(json, "base_path", file);
-  notes.base_fingerprint = io::json_string(json, "base_fingerprint", file);
-  family::for_each_setting([&](const char* key, auto member) {
-    if (json.contains(key)) read_setting(json, key, file, notes.input.*member);
-  });
-  if (json.contains(kTemplateHash)) read_template(json, file, notes);
-  if (json.contains("tokenizer") && json["tokenizer"].is_object()) {
-    for (const auto& [part, hash] : json["tokenizer"].items())
-      notes.tokenizer[part] = io::json_string(json["tokenizer"], part, file);
-  } else if (json.contains("tokenizer")) {  // before its parts were recorded one by one
-    notes.tokenizer[text::kSampleIdsPart] = io::json_string(json, "tokenizer", file);
-  }
-  return notes;
-}
-
-AdapterNotes read_model_notes(const std::string& model_path) {
-  return read_notes(model_path + "/" + kModelNotes);
-}
-
-AdapterNotes training_notes(const AdapterDir& dir, const ModelDir& base) {
-  return dir.notes.input.template_name.empty() ? read_model_notes(base.path) : dir.notes;
-}
 
 std::string AdapterDir::weights() const {
   return path + "/" + (parts ? kPartsWeights : kAdapterWeights);
@@ -421,14 +350,6 @@ void check_adapter_base(const AdapterDir& dir, const ModelDir& base) {
       dir.path + "/" + kAdapterNotes, "fingerprint " + found.substr(0, 16) + " of " + base.path,
       "fingerprint " + dir.notes.base_fingerprint.substr(0, 16) + " (" + dir.notes.base_path + ")",
       "give the base model that the adapter records");
-}
-
-void check_adapter_tokenizer(const AdapterDir& dir, const text::TokenizerParts& parts) {
-  check_tokenizer(dir.notes, "the adapter", dir.path + "/" + kAdapterNotes, parts);
-}
-
-void check_model_tokenizer(const std::string& model_path, const text::TokenizerParts& parts) {
-  check_tokenizer(read_model_notes(model_path), "the model", model_path + "/" + kModelNotes, parts);
 }
 
 }  // namespace lft::hf

@@ -3,13 +3,10 @@
 
 #include "kernels/common/error.h"
 #include "models/lora/registry.h"
-#include "src/base/hash.h"
 #include "src/hf/adapter/adapter.h"
 #include "src/hf/adapter/adapter_files.h"
 #include "src/hf/adapter/adapter_write.h"
 #include "src/hf/weights.h"
-#include "src/io/files.h"
-#include "src/text/chat/named_form.h"
 
 namespace lft::hf {
 namespace {
@@ -36,25 +33,6 @@ lora::NamedTensors saved_tensors(const lora::Variant& variant, layers::LinearAda
 }
 
 }  // namespace
-
-std::string notes_text(const AdapterNotes& notes) {
-  io::Json json = {{"base_path", notes.base_path},
-                   {"base_fingerprint", notes.base_fingerprint},
-                   {"tokenizer", notes.tokenizer}};
-  family::for_each_setting([&](const char* key, auto member) {
-    if (family::is_set(notes.input.*member)) json[key] = notes.input.*member;
-  });
-  if (!text::is_named_form(notes.input.template_name) && !notes.chat_template.empty()) {
-    json["template"] = kChatTemplate;
-    json[kTemplateHash] = sha256(notes.chat_template);
-  }
-  return pretty_json(json);
-}
-
-void write_chat_template(const std::string& folder, const AdapterNotes& notes) {
-  if (!notes.chat_template.empty())
-    io::write_file_atomic(folder + "/" + kChatTemplate, notes.chat_template);
-}
 
 void save_adapter(const std::string& path, family::Model& model, const lora::LoraOptions& lora,
                   const std::vector<std::string>& full, const AdapterNotes& notes) {

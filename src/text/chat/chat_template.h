@@ -1,5 +1,5 @@
 // A chat template: a conversation to one string, with the byte ranges that are supervised, that a
-// row said, and that stand for its images. The template of a checkpoint is Jinja
+// row said, and that are placeholders of its images. The template of a checkpoint is Jinja
 // (jinja_template.h); LLaVA's own forms have names (named_form.h).
 #pragma once
 #include <memory>

@@ -4,6 +4,14 @@
 
 namespace lft::text {
 
+size_t count_image_marks(std::string_view text) {
+  size_t marks = 0;
+  for (size_t at = text.find(kImageMark); at != std::string_view::npos;
+       at = text.find(kImageMark, at + kImageMark.size()))
+    ++marks;
+  return marks;
+}
+
 std::vector<Part> parts_of(std::string_view text) {
   std::vector<Part> parts;
   while (!text.empty()) {

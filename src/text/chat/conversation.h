@@ -8,6 +8,7 @@
 namespace lft::text {
 
 inline constexpr std::string_view kImageMark = "<image>";
+size_t count_image_marks(std::string_view text);
 
 /// One message. `text` contains "<image>" where an image is shown; an image part of a message of
 /// parts is written "<image>\n".

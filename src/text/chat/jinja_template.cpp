@@ -75,8 +75,8 @@ class JinjaTemplate : public ChatTemplate {
   }
 
   std::string hash() const override {
-    const bool is_dated = source_.text.find("strftime_now") != std::string::npos;
-    return sha256(source_.text + "\n" + constants_.dump() + (is_dated ? "\n" + date_ : ""));
+    return sha256(source_.text + "\n" + constants_.dump() +
+                  (uses_date(source_.text) ? "\n" + date_ : ""));
   }
   std::string jinja() const override { return source_.text; }
   std::string end() const override { return end_; }
@@ -102,13 +102,11 @@ class JinjaTemplate : public ChatTemplate {
     std::vector<bool> said(talk.messages.size(), false);
     for (const jinja::Run& run : rendering.text.runs()) {
       const ValueOwner& owner = input.owners.at(static_cast<size_t>(run.source));
-      if (owner.message < 0 || owner.field != ValueOwner::Field::kWords) continue;
-      said[static_cast<size_t>(owner.message)] = true;
-    }
-    for (const jinja::Run& run : rendering.text.runs()) {
-      const ValueOwner& owner = input.owners.at(static_cast<size_t>(run.source));
-      const bool is_content = owner.is_container && owner.field == ValueOwner::Field::kNone;
-      if (owner.message >= 0 && is_content) return false;
+      if (owner.message < 0) continue;
+      if (owner.field == ValueOwner::Field::kWords)
+        said[static_cast<size_t>(owner.message)] = true;
+      else if (owner.is_container)
+        return false;  // a content list as such
     }
     for (size_t i = 0; i < said.size(); ++i) {
       if (!said[i] && !talk.messages[i].text.empty()) return false;

@@ -60,6 +60,8 @@ bool has_additional(const std::string& dir) {
 
 }  // namespace
 
+bool uses_date(const std::string& jinja) { return jinja.find("strftime_now") != std::string::npos; }
+
 TemplateText read_template(const std::string& path) {
   if (!io::path_exists(path) || io::is_directory(path)) {
     refuse(ErrorKind::kInput, "no chat template file", path, {}, "a file of Jinja",

@@ -15,6 +15,9 @@ struct TemplateText {
 /// folder. Nothing where there is none.
 std::optional<TemplateText> find_template(const std::string& model_dir);
 
+/// Whether the template asks for the date.
+bool uses_date(const std::string& jinja);
+
 /// A template's own file. kInput where it is no text of at most kMaxTemplateBytes.
 TemplateText read_template(const std::string& path);
 inline constexpr size_t kMaxTemplateBytes = 1u << 20;

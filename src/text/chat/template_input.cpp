@@ -20,7 +20,7 @@ Json content_of(const Message& message, bool as_list) {
 }
 
 Json message_json(const Message& message, const ContentForm& form) {
-  // A message that only calls tools says nothing: a text is what templates test for.
+  // Of a message that only calls tools the content is an empty text, which templates test for.
   const bool says_nothing = message.text.empty() && !message.tool_calls.empty();
   Json json = {{"role", message.role},
                {"content", content_of(message, form.of(message.role) && !says_nothing)}};

@@ -30,7 +30,7 @@ std::string settle_data(recipe::Recipe& recipe, const std::string& model,
     value = own;
     chosen.push_back(field + " " + own);
   };
-  if (!text::find_template(model))  // which encode_options() tells
+  if (recipe.data.chat_template == "auto" && !text::find_template(model))
     settle("data.template", recipe.data.chat_template, defaults.template_name);
   settle("data.image_fit", recipe.data.image_fit, defaults.image_fit);
   return chosen.empty() ? "" : join(chosen, ", ") + ", as " + config.family->name() + " is used";

@@ -6,6 +6,8 @@
 #include "src/base/text.h"
 #include "src/io/files.h"
 #include "src/report/report.h"
+#include "src/text/chat/named_form.h"
+#include "src/text/chat/template_files.h"
 #include "src/train/inputs/init_checkpoint.h"
 #include "src/train/inputs/model_shapes.h"
 #include "src/train/inputs/recipe_encoding.h"
@@ -21,11 +23,11 @@ void save_outputs(Run& run) {
                          .input = recorded_settings(recipe),
                          .chat_template = encode.chat->jinja(),
                          .tokenizer = encode.tokenizer_parts};
-  const bool is_form = !encode.chat->bare_placeholders();
-  if (!is_form) notes.input.template_name = hf::kChatTemplate;
-  if (is_form) notes.input.template_args.clear();
-  if (is_form || notes.chat_template.find("strftime_now") == std::string::npos)
-    notes.input.template_date.clear();
+  if (text::is_named_form(encode.chat->name()))
+    notes.input.template_args.clear();
+  else
+    notes.input.template_name = hf::kChatTemplate;
+  if (!text::uses_date(notes.chat_template)) notes.input.template_date.clear();
   const std::string product = product_of(recipe), path = recipe.output_dir + "/" + product;
   if (product == "model") {
     hf::save_model(path, run.model.model, run.inputs.model.dir, notes);

@@ -16,6 +16,7 @@
 #include "src/train/run/trainer.h"
 #include "support/expect_error.h"
 #include "support/poison.h"
+#include "support/prompt_of.h"
 #include "train/run_files.h"
 
 namespace lft::test::replay_test {
@@ -105,7 +106,7 @@ class OverflownEvaluation {
     const train::RunInputs inputs = train::open_inputs(recipe);
     train::RunModel model = train::build_model(inputs);
     const int64_t first =
-        infer::generate(model.model, infer::prompt_of(inputs.data.eval->get(0)), inputs.data.encode,
+        infer::generate(model.model, test::prompt_of(inputs.data.eval->get(0)), inputs.data.encode,
                         {.max_new_tokens = 1, .on_token = {}}, at::kHalf)
             .at(0);
     poison(first);

@@ -21,7 +21,7 @@ class AttributePath {
  public:
   /// A text with dots, an integer, or none, which is the value itself.
   AttributePath(const Value& attribute, Work& work);
-  /// `otherwise` stands in for what is undefined, unless it is missing or none.
+  /// `otherwise` replaces what is undefined, unless it is missing or none.
   Value get(const Value& value, const Value& otherwise, Work& work) const;
 
  private:

@@ -20,7 +20,7 @@ class Braces {
  public:
   Braces(const Arguments& arguments, Work& work) : arguments_(arguments), work_(work) {}
 
-  /// The text with its fields filled. Formats of fields may hold fields, those may not.
+  /// The text with its fields filled. Formats of fields may contain fields, whose formats may not.
   Text run(const Text& format, int level) {
     if (level > 2) fail("fields are nested too deeply");
     const std::string_view bytes = format.bytes();
@@ -109,14 +109,14 @@ class Braces {
         at = next;
       } else if (name[at] == '[') {
         const size_t close = name.find(']', at);
-        if (close == std::string_view::npos || close == at + 1) fail("brackets hold no key");
+        if (close == std::string_view::npos || close == at + 1) fail("brackets contain no key");
         const std::string key(name.substr(at + 1, close - at - 1));
         value = get_item(
             value, all_digits(key) ? Value::of(int64_t{std::stoll(key)}) : make_text(key, work_),
             work_);
         at = close + 1;
       } else {
-        fail("behind ] comes . or [");
+        fail("after ] comes . or [");
       }
     }
     return value;

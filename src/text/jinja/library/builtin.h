@@ -52,7 +52,7 @@ const Builtin* find_function(std::string_view name);
 /// Attributes of str, list, tuple and dict.
 const Builtin* find_method(Kind receiver, std::string_view name);
 
-/// Stands for the methods that would change a list or a dict. Its call is refused.
+/// Replaces the methods that would change a list or a dict. Its call is refused.
 Value unsafe_method(Arguments& arguments, Work& work);
 
 /// Looks entries up by name.

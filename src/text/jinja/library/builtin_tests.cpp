@@ -1,4 +1,4 @@
-// jinja2's tests: what stands behind `is`.
+// jinja2's tests: the names after `is`.
 #include "src/text/jinja/library/builtin.h"
 #include "src/text/jinja/value/arithmetic.h"
 #include "src/text/jinja/value/compare.h"

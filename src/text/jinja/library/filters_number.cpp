@@ -14,7 +14,7 @@ namespace lft::text::jinja {
 namespace {
 
 /// A number's text without white space around it and without single underscores between digits;
-/// nothing where an underscore stands elsewhere.
+/// nothing where an underscore is anywhere else.
 std::optional<std::string> number_text(const Text& text, Work& work) {
   const Text stripped = strip(text, nullptr, true, true, work);
   const std::string_view bytes = stripped.bytes();

@@ -1,4 +1,4 @@
-// Filters that order or group by keys. Texts compare without their case unless told otherwise.
+// Filters that order or group by keys. Texts compare without their case by default.
 #include <algorithm>
 
 #include "src/text/jinja/library/access.h"

@@ -38,7 +38,7 @@ Value do_capitalize(Arguments& arguments, Work& work) {
   return with_mark(rewritten(to_capitalized(text.bytes()), text, "capitalize", work), arguments);
 }
 
-/// Words begin behind blanks, - ( { [ and <.
+/// Words begin after blanks, - ( { [ and <.
 Value do_title(Arguments& arguments, Work& work) {
   const Text text = subject(arguments, work);
   const std::string_view bytes = text.bytes();

@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kNone = std::string_view::npos;
 
 /// The bytes of self[start:end], whose bounds are the arguments 2 and 3. `fits` is false where the
-/// start lies behind the end of the text.
+/// start is after the end of the text.
 struct Region {
   Text text;
   size_t begin, end;
@@ -83,7 +83,7 @@ Value text_count(Arguments& arguments, Work& work) {
   return Value::of(count);
 }
 
-/// Whether one of the texts of argument 1, a text or a tuple of texts, holds for the region.
+/// Whether one of the texts of argument 1, a text or a tuple of texts, matches the region.
 template <class Holds>
 Value any_affix(Arguments& arguments, Work& work, const Holds& holds) {
   const Region region = region_of(arguments, work);

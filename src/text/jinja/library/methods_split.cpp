@@ -106,21 +106,14 @@ Text separator_argument(const Arguments& arguments, Work& work) {
   return separator;
 }
 
-Value text_split(Arguments& arguments, Work& work) {
+/// `at` splits at a separator, `words` where none is given.
+template <auto at, auto words>
+Value splitting(Arguments& arguments, Work& work) {
   const Text text = text_argument(arguments, 0, work);
   const int64_t count = integer_argument(arguments, 2, -1, work);
   return Value::list(arguments.is_set(1)
-                         ? split_at(text, separator_argument(arguments, work), count, work)
-                         : split_words(text, count, work),
-                     work);
-}
-
-Value text_rsplit(Arguments& arguments, Work& work) {
-  const Text text = text_argument(arguments, 0, work);
-  const int64_t count = integer_argument(arguments, 2, -1, work);
-  return Value::list(arguments.is_set(1)
-                         ? split_at_back(text, separator_argument(arguments, work), count, work)
-                         : split_words_back(text, count, work),
+                         ? at(text, separator_argument(arguments, work), count, work)
+                         : words(text, count, work),
                      work);
 }
 
@@ -176,8 +169,8 @@ Value text_join(Arguments& arguments, Work& work) {
 }  // namespace
 
 std::vector<Builtin> split_methods() {
-  return {{"split", "-self sep? maxsplit?", text_split},
-          {"rsplit", "-self sep? maxsplit?", text_rsplit},
+  return {{"split", "-self sep? maxsplit?", splitting<split_at, split_words>},
+          {"rsplit", "-self sep? maxsplit?", splitting<split_at_back, split_words_back>},
           {"splitlines", "-self keepends?", text_splitlines},
           {"partition", "-self -sep", text_partition},
           {"rpartition", "-self -sep", text_rpartition},

@@ -18,7 +18,7 @@ std::string json_float(double value) {
   return float_repr(value);
 }
 
-/// The escape of a code point, or "" where it stands for itself.
+/// The escape of a code point, or "" where it needs none.
 std::string json_escape(char32_t point, bool ascii) {
   constexpr std::string_view kPlain = "\"\\\b\f\n\r\t", kMarks = "\"\\bfnrt";
   if (point < 0x80) {

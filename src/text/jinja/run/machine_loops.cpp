@@ -76,7 +76,7 @@ Text Machine::run_recursive(const For& loop, Frame* outer, Value iterable, int64
   return redirect.finish();
 }
 
-/// The `else` of jinja2's loops runs unless a body came to its end: also behind bodies that all
+/// The `else` of jinja2's loops runs unless a body came to its end: also after bodies that all
 /// left by `continue` or `break`.
 void Machine::run_loop(const For& loop, Value iterable, int64_t depth0) {
   bool completed = false;

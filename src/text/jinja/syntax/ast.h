@@ -147,7 +147,7 @@ struct SetBlock : Stmt {
 struct Macro : Stmt {
   using Stmt::Stmt;
   std::string name;
-  ExprPtr target;  // the variable that holds the macro
+  ExprPtr target;  // the variable that contains the macro
   std::vector<ExprPtr> parameters, defaults;
   Body body;
   Function function;

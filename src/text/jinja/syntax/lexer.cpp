@@ -144,7 +144,7 @@ class Lexer {
     advance(end_of_tag(close, sign, options_.trim_blocks));
   }
 
-  /// Behind a tag's two closing characters at `close` and what they take away.
+  /// After a tag's two closing characters at `close` and what they take away.
   size_t end_of_tag(size_t close, char sign, bool trims) const {
     size_t end = close + 2;
     if (sign == '-') return space_end(text_, end);
@@ -152,7 +152,7 @@ class Lexer {
     return end;
   }
 
-  /// Behind the opening tag of a raw block that begins here, or 0.
+  /// After the opening tag of a raw block that begins here, or 0.
   size_t raw_begin() const {
     if (!sees("{%")) return 0;
     size_t at = at_ + 2;
@@ -194,7 +194,7 @@ class Lexer {
     advance(tag);
   }
 
-  /// The inside of {{ }} or {% %}, up to behind its end.
+  /// The inside of {{ }} or {% %}, up to and with its end.
   void read_code(bool is_print) {
     const std::string_view close = is_print ? "}}" : "%}";
     std::string open;  // the brackets that are expected to close

@@ -10,7 +10,7 @@
 namespace lft::text::jinja {
 
 struct Options {
-  bool trim_blocks = true;    // the newline behind a block is not printed
+  bool trim_blocks = true;    // the newline after a block is not printed
   bool lstrip_blocks = true;  // nor are the blanks before a block that begins its line
   bool keep_trailing_newline = false;
 };
@@ -31,7 +31,7 @@ enum class TokenType : uint8_t {
 struct Token {
   TokenType type = TokenType::kEnd;
   uint32_t line = 1;
-  std::string text;  // data, name or operator as it stands; a string without quotes and escapes
+  std::string text;  // data, name or operator as written; a string without quotes and escapes
   Value number;
 };
 

@@ -16,7 +16,7 @@ int digit_value(char byte) {
   return 99;
 }
 
-/// Behind digits of a base from `at` on, single underscores between them; `at` where there is none.
+/// After digits of a base from `at` on, single underscores between them; `at` where there is none.
 size_t digits_end(std::string_view text, size_t at, int base) {
   if (at >= text.size() || digit_value(text[at]) >= base) return at;
   for (++at; at < text.size(); ++at) {
@@ -82,7 +82,7 @@ int64_t read_digits(std::string_view text, size_t at, size_t digits, int base) {
   return value;
 }
 
-/// jinja2 writes what is not ASCII as escapes before it reads escapes, so that behind a backslash
+/// jinja2 writes what is not ASCII as escapes before it reads escapes, so that after a backslash
 /// the escape itself stays.
 std::string escape_of(char32_t point) {
   char out[16];

@@ -12,11 +12,11 @@ struct NumberLiteral {
   Value value;
   bool too_large = false;
 };
-/// The number that `text` begins with; its first character is a digit. Directly behind a dot it is
+/// The number that `text` begins with; its first character is a digit. Directly after a dot it is
 /// never a float.
 NumberLiteral read_number_literal(std::string_view text, bool after_dot);
 
-/// What stands between quotes, with Python's escapes. False: `fault` says what is wrong.
+/// The text between quotes, with Python's escapes. False: `fault` says what is wrong.
 bool unescape(std::string_view text, std::string* value, std::string* fault);
 
 }  // namespace lft::text::jinja

@@ -38,7 +38,7 @@ class Parser {
   [[noreturn]] void fail(const std::string& what, uint32_t line) const;
   [[noreturn]] void unexpected(const std::string& expected) const;
   ExprPtr make(ExprKind kind, uint32_t line) const;
-  /// Adds an operand; what stands too high is refused.
+  /// Adds an operand; an expression that becomes too high is refused.
   void add_part(Expr* expr, ExprPtr part) const;
   void grow(Expr* expr, const Expr* part) const;
 

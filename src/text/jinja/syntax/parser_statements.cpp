@@ -1,4 +1,4 @@
-// Statements and what stands between them.
+// Statements and the data between them.
 #include <algorithm>
 
 #include "src/base/errors.h"
@@ -36,7 +36,7 @@ Body Parser::parse_body(const Words& ends) {
   return body;
 }
 
-/// From behind the head of a block to the name that ends it, which stays.
+/// From after the head of a block to the name that ends it, which stays.
 Body Parser::parse_until(const Words& ends) {
   const Level level(*this);
   skip_sign(":");
@@ -211,7 +211,7 @@ std::unique_ptr<Stmt> Parser::parse_print() {
 
 std::unique_ptr<Stmt> Parser::parse_loop_control(StmtKind kind) {
   const Token token = take();
-  if (loops_ == 0) fail(quote_text(token.text) + " stands outside of any loop", token.line);
+  if (loops_ == 0) fail(quote_text(token.text) + " is outside of any loop", token.line);
   return std::make_unique<Stmt>(kind, token.line);
 }
 

@@ -1,4 +1,4 @@
-// The operators + - * / // % ** and the signs, as Python has them for what templates hold. An
+// The operators + - * / // % ** and the signs, as Python has them for the values of templates. An
 // integer of more than 64 bits is refused.
 #pragma once
 #include "src/text/jinja/value/value.h"
@@ -12,7 +12,7 @@ Value negate(const Value& value, Work& work);
 /// +value
 Value posit(const Value& value, Work& work);
 
-/// Throws kInput for an integer that a double does not hold, or none.
+/// Throws kInput for an integer that no double represents, or none.
 Value integer_of(double value, Work& work);
 
 }  // namespace lft::text::jinja

@@ -19,7 +19,7 @@ size_t hash_of(const Value& value, Work& work);
 /// Throws kInput unless it can be a key.
 void check_hashable(const Value& value, Work& work);
 
-/// Where `needle` begins in `text` at `from` or behind it, npos where it does not; in linear time.
+/// Where `needle` begins in `text` at `from` or after it, npos where it does not; in linear time.
 size_t find_bytes(std::string_view text, std::string_view needle, size_t from, Work& work);
 
 }  // namespace lft::text::jinja

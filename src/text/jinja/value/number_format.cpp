@@ -46,7 +46,7 @@ std::string printed(double value, char type, int64_t precision, bool alternate) 
   return out;
 }
 
-/// A float without a type: as repr(), or with a precision as g, but with a digit behind the point.
+/// A float without a type: as repr(), or with a precision as g, but with a digit after the point.
 std::string plain_float(double magnitude, const FieldSpec& spec) {
   if (spec.precision < 0) return float_repr(magnitude);
   const int64_t precision = std::max<int64_t>(spec.precision, 1);
@@ -64,7 +64,7 @@ void fill(const FieldSpec& spec, int64_t count, TextBuilder* out) {
   out->append(bytes);
 }
 
-/// What stands before and behind `length` code points.
+/// The fill before and after `length` code points.
 std::pair<int64_t, int64_t> padding(const FieldSpec& spec, int64_t length, char own_align) {
   const int64_t rest = std::max<int64_t>(spec.width - length, 0);
   const char align = spec.align != 0 ? spec.align : own_align;

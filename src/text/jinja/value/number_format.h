@@ -25,7 +25,7 @@ std::string integer_digits(int64_t value, const FieldSpec& spec, Work& work);
 /// Of a float, type e E f F g G % or none, which is repr() or, with a precision, almost g.
 std::string float_digits(double value, const FieldSpec& spec, Work& work);
 
-/// Digits in their field: a fill for `=` goes behind the sign and the prefix. `owner` is the source
+/// Digits in their field: a fill for `=` goes after the sign and the prefix. `owner` is the source
 /// of the number.
 void append_number(const std::string& digits, const FieldSpec& spec, int32_t owner,
                    TextBuilder* out);

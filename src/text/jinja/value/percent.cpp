@@ -51,7 +51,7 @@ class Percent {
     if (peek() == '*') {
       ++at_;
       const Value value = next_value();
-      if (!value.is_integral()) fail("a * stands for an integer");
+      if (!value.is_integral()) fail("a * takes an integer");
       if (value.integer() > INT32_MAX || value.integer() < -INT32_MAX) fail("a width is too large");
       return value.integer();
     }

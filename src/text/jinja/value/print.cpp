@@ -9,7 +9,7 @@
 namespace lft::text::jinja {
 namespace {
 
-/// The escape of a code point in repr(), or "" where it stands for itself.
+/// The escape of a code point in repr(), or "" where it needs none.
 std::string repr_escape(char32_t point, char quote) {
   if (point == static_cast<unsigned char>(quote) || point == '\\')
     return {'\\', static_cast<char>(point)};
@@ -82,7 +82,7 @@ void repr_entries(const DictObject& dict, TextBuilder* out, int32_t owner) {
   out->append_owned("}", owner);
 }
 
-/// A namespace may hold itself, which Python refuses as well.
+/// A namespace may contain itself, which Python refuses as well.
 void repr_namespace(const Value& value, TextBuilder* out, int32_t owner) {
   auto& space = value.changing<NamespaceObject>();
   if (space.is_printed) out->work().refuse("the chat template prints a namespace within itself");
@@ -116,7 +116,7 @@ std::string range_repr(const RangeObject& range) {
   return range.step == 1 ? text + ")" : text + ", " + std::to_string(range.step) + ")";
 }
 
-/// Of what holds no other values.
+/// Of what contains no other values.
 std::string scalar_repr(const Value& value, Work& work) {
   switch (value.kind()) {
     case Kind::kUndefined:

@@ -12,7 +12,7 @@ const std::shared_ptr<const TextBody>& empty_body() {
   return body;
 }
 
-/// The first of `runs` that ends behind `begin`.
+/// The first of `runs` that ends after `begin`.
 template <class AnyRun>
 auto first_behind(const std::vector<AnyRun>& runs, size_t begin) {
   return std::upper_bound(runs.begin(), runs.end(), begin,

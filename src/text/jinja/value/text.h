@@ -17,7 +17,7 @@ struct Run {
   uint32_t begin, end;
   int32_t source;
   uint32_t offset;
-  /// A copy, byte for byte. Else all bytes stand for one character of the source, as an escape
+  /// A copy, byte for byte. Else all bytes represent one character of the source, as an escape
   /// does, or they are how a caller's number, list or dict is printed, at offset 0.
   bool exact = true;
   bool operator==(const Run&) const = default;
@@ -73,7 +73,7 @@ class TextBuilder {
   void append(size_t count, char byte);
   void append(const Text& text) { append(text, 0, text.size()); }
   void append(const Text& text, size_t begin, size_t end);
-  /// Bytes that stand for [begin, end) of a text: all have the origin of its first.
+  /// Bytes that represent [begin, end) of a text: all have the origin of its first.
   void append_for(std::string_view bytes, const Text& text, size_t begin, size_t end);
   /// Bytes that a caller's list, dict, number ... became; -1: those of the template.
   void append_owned(std::string_view bytes, int32_t source);
@@ -93,7 +93,7 @@ class TextBuilder {
   std::shared_ptr<TextBody> body_ = std::make_shared<TextBody>();
 };
 
-/// `bytes` in the place of `from`, whose origins they have lost.
+/// `bytes`, which replace `from` and have lost its origins.
 Text without_origin(std::string bytes, const Text& from, const char* by, Work& work);
 /// The same for what several texts went into.
 Text without_origin(std::string bytes, const std::vector<Text>& from, const char* by, Work& work);

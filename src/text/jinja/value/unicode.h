@@ -10,9 +10,9 @@ namespace lft::text::jinja {
 
 bool is_utf8(std::string_view text);
 int64_t count_points(std::string_view text);
-/// Where the code point `count` behind the one at byte `from` begins; at most text.size().
+/// Where the code point `count` after the one at byte `from` begins; at most text.size().
 size_t skip_points(std::string_view text, size_t from, int64_t count);
-/// The code point at byte `*at`, which moves behind it.
+/// The code point at byte `*at`, which moves past it.
 char32_t next_point(std::string_view text, size_t* at);
 /// Where the code point before byte `at` begins; `at` is above 0.
 size_t point_before(std::string_view text, size_t at);

@@ -1,5 +1,5 @@
 // A value of a template: what Python's None, bool, int, float, str, list, tuple and dict are, and
-// what only Jinja has. Values share what they hold; but for namespaces and iterators it never
+// what only Jinja has. Values share what they contain; but for namespaces and iterators it never
 // changes.
 #pragma once
 #include <memory>
@@ -83,7 +83,7 @@ class Value {
   static Value list(std::vector<Value> items, Work& work);
   static Value tuple(std::vector<Value> items, Work& work);
 
-  /// A caller's value. Its parts are numbered from `*source` on, which moves behind the last: every
+  /// A caller's value. Its parts are numbered from `*source` on, which moves past the last: every
   /// list and object before its elements, the values of an object in order. A negative one numbers
   /// nothing. Throws kInput where it nests too deeply, or an integer has more than 64 bits.
   static Value from_json(const nlohmann::ordered_json& json, int32_t* source);

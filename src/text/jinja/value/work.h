@@ -35,7 +35,7 @@ struct Object {
   Object(const Object&) = delete;
   Object& operator=(const Object&) = delete;
   virtual ~Object() = default;
-  /// Lets go of values that may hold this object.
+  /// Releases values that may contain this object.
   virtual void release() {}
   int depth = 0;  // of values within it
 };
@@ -84,7 +84,8 @@ class Work {
   /// Throws Refused.
   [[noreturn]] void reject(std::string message) const;
 
-  /// Keeps an object that changes until the end, when it is released: objects may hold each other.
+  /// Keeps an object that changes until the end, when it is released: objects may contain each
+  /// other.
   void keep(std::shared_ptr<Object> object);
 
   /// The number of what loses origins: `name` at this line.

@@ -1,0 +1,18 @@
+// A sample up to its last answer, by its labels alone.
+#pragma once
+#include "src/data/store/sample.h"
+
+namespace lft::test {
+
+/// What a model is given to generate from. Empty without a supervised token.
+inline data::Sample prompt_of(const data::Sample& sample) {
+  auto cut = static_cast<int64_t>(sample.labels.size());
+  while (cut > 0 && sample.labels[cut - 1] == -100) --cut;  // after the last answer
+  while (cut > 0 && sample.labels[cut - 1] != -100) --cut;
+  data::Sample prompt = sample;
+  prompt.input_ids.resize(cut);
+  prompt.labels.assign(cut, -100);
+  return prompt;
+}
+
+}  // namespace lft::test
