@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tarfile
 
-from . import cases
+from . import cases, family_runs
 from .machine import ROOT, WORK, commit, program, torch_libraries
 
 # In the pack: what the build calls it. An lft that decodes no images needs nothing of OpenCV's.
@@ -166,7 +166,7 @@ def prepare(lft, name, env=None):
     return out
 
 
-def make_data(build):
+def make_data(build, python):
     """Prepared rows anew: an older build may have prepared other samples."""
     for stale in [*WORK.glob("shards-*"), *WORK.glob("quickstart-*")]:
         shutil.rmtree(stale)
@@ -178,6 +178,7 @@ def make_data(build):
             name: prepare(program(build, "lft"), name)
             for name in ("quickstart-train", "quickstart-held_out")
         },
+        "families": family_runs.prepare(program(build, "lft"), python, WORK / "families"),
     }
 
 
@@ -196,7 +197,7 @@ def make(build, out, python):
     with tarfile.open(
         out / "shards.tar.xz", "w:xz"
     ) as tar:  # the rows of a benchmark share four images
-        for name, folder in make_data(build).items():
+        for name, folder in make_data(build, python).items():
             tar.add(folder, name)
     (out / "torch").write_text(version + "\n")
     (out / "commit").write_text(commit(build) + "\n")
