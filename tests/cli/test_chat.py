@@ -102,20 +102,27 @@ def test_ctrl_c_stops_the_answer_and_the_conversation_goes_on_from_it(model, tmp
     assert chat.code() == 0
     system = "A chat between a curious user and an artificial intelligence assistant. "
     system += "The assistant gives helpful, detailed, and polite answers to the user's questions. "
-    text = f"{system}USER: hello ASSISTANT: {first}</s>USER: Name it. ASSISTANT:"
+    said = f"{system}USER: hello ASSISTANT: {first}</s>"
 
-    def answer(prompt):
+    def answer(before):
+        """After `before`, whose </s> is the token: special tokens of a template are read as such."""
+        whole = tmp_path / "whole.jinja"
+        whole.write_text(
+            "{% raw %}<s>" + before + "{% endraw %}{% for message in messages %}"
+            "{{ 'USER: ' if message.role == 'user' else ' ASSISTANT: ' }}{{ message.content }}"
+            "{% endfor %}{{ ' ASSISTANT:' if add_generation_prompt }}"
+        )
         asked = [
             LFT,
             "generate",
             "--model",
             model,
             "--template",
-            "plain",
+            whole,
             "--max-new-tokens",
             "12",
             "--prompt",
-            prompt,
+            "Name it.",
         ]
         return subprocess.run(
             asked,
@@ -125,9 +132,9 @@ def test_ctrl_c_stops_the_answer_and_the_conversation_goes_on_from_it(model, tmp
             check=True,
         ).stdout.strip()
 
-    want = answer(text)
+    want = answer(said)
     assert want.startswith(second[: len(want)]) and second[:6] == want[:6]
-    assert not answer(f"{system}USER: Name it. ASSISTANT:").startswith(want[:6]), (
+    assert not answer(system).startswith(want[:6]), (
         "the first turn changes nothing: this proves nothing"
     )
 
