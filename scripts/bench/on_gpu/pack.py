@@ -19,8 +19,17 @@ PROGRAMS = {
     "test_gpu": "test_gpu",
     "kernel_bench": "kernel_bench",
     "libcuda_counts.so": "libcuda_counts.so",
+    "libcuda_trace.so": "libcuda_trace.so",
 }
-TARGETS = ["lft", "lft_no_images", "test_kernels", "test_gpu", "kernel_bench", "cuda_counts"]
+TARGETS = [
+    "lft",
+    "lft_no_images",
+    "test_kernels",
+    "test_gpu",
+    "kernel_bench",
+    "cuda_counts",
+    "cuda_trace",
+]
 LIMIT = 64 << 20  # of the pack and the repository's files together
 # The C and C++ runtime of Ubuntu 22.04, the oldest one with GCC 12's libstdc++,
 # by which the programs are compiled; PyTorch's wheels need less.

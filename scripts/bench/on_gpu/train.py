@@ -1,5 +1,6 @@
 """lft train beside PyTorch peers: speed, memory, and what a step asks of CUDA."""
 
+import gzip
 import json
 import pathlib
 import shutil
@@ -143,24 +144,24 @@ def lft_figures(out):
     }
 
 
-def measure(args, case, side, steps, timeout, counts=None):
-    """One run in a process of its own: its figures, or {"error": ...}.
-    counts: where the injected library writes."""
+def measure(args, case, side, steps, timeout, injected=None):
+    """One run in a process of its own: its figures, or {"error": ...}. injected: (library, the
+    variable that names its file, that file), where CUDA is to load one."""
     out = run_folder()
     shutil.rmtree(out, ignore_errors=True)
     ours = side.split("+")[0] == "lft"
     env = environment(args.build, args.python) if ours else peer_environment()
-    if counts:
+    if injected:
+        library, variable, path = injected
         env.update(
-            CUDA_INJECTION64_PATH=str(program(args.build, "libcuda_counts.so")),
-            LFT_CUDA_COUNTS=str(counts),
+            {"CUDA_INJECTION64_PATH": str(program(args.build, library)), variable: str(path)}
         )
         if not ours:  # the injected library finds CUPTI there, as it does in lft's environment
             env["LD_LIBRARY_PATH"] = paths(*torch_libraries(args.python)[1])
     command = (
         lft_command(args, case, side, steps, out)
         if ours
-        else peer_command(args, case, side, steps) + (["--unwatched"] if counts else [])
+        else peer_command(args, case, side, steps) + (["--unwatched"] if injected else [])
     )
     before = card()
     with Watch() as watch:
@@ -341,7 +342,8 @@ def count(args, record):
                 if deadline.left() < guess_seconds(case, side, steps):
                     failure = "no time left"
                     break
-                done = measure(args, case, side, steps, timeout=deadline.left(), counts=path)
+                injected = ("libcuda_counts.so", "LFT_CUDA_COUNTS", path)
+                done = measure(args, case, side, steps, deadline.left(), injected)
                 if "error" in done or not path.exists():
                     failure = done.get("error", "the counting library wrote nothing")
                     break
@@ -360,3 +362,53 @@ def count(args, record):
                 )
             print(rows[-1], flush=True)
             record.put(per_step=rows)
+
+
+TRACED = [("7b:r16:s1076:t16k:d0", "lft"), ("7b:r128:s1076:t16k:d0", "lft")]
+
+
+def trace(args, record):
+    """Every kernel of a run, in a file next to the record, and what a step is made of: the time of
+    each kernel by name in the last step."""
+    deadline, rows = Deadline(args.minutes), []
+    for text, sides in (
+        [(case, args.sides) for case in args.cases.split(",")] if args.cases else TRACED
+    ):
+        for side in sides.split(","):
+            name = f"{text}-{side}".replace(":", "-").replace("+", "-")
+            path = (args.out.parent if args.out else WORK) / f"trace-{name}.txt"
+            injected = ("libcuda_trace.so", "LFT_CUDA_TRACE", path)
+            done = measure(args, cases.parse_case(text), side, 8, deadline.left(), injected)
+            row = {"case": text, "side": side, "step_ms": 1e3 * done.get("step_s", 0)}
+            if "error" in done or not path.exists():
+                row["error"] = done.get("error", "the tracing library wrote nothing")
+            else:
+                row.update(step_of(path.read_text().splitlines(), done["step_s"]))
+                with gzip.open(f"{path}.gz", "wt") as packed:
+                    packed.write(path.read_text())
+                path.unlink()
+            rows.append(row)
+            record.put(traces=rows)
+
+
+def step_of(lines, step_s):
+    """The last whole step of a trace: kernels by name with count and milliseconds, and how long no
+    kernel ran."""
+    names = {line.split(" ", 2)[1]: line.split(" ", 2)[2] for line in lines if line[0] == "="}
+    kernels = [tuple(map(int, line.split())) for line in lines if line[0] != "="]
+    end = kernels[-1][0] + kernels[-1][1]
+    step = [kernel for kernel in kernels if kernel[0] > end - 1e9 * step_s]
+    found, busy, until = {}, 0, 0
+    for begin, took, _, _, name in step:
+        count, total = found.get(names[str(name)], (0, 0))
+        found[names[str(name)]] = (count + 1, total + took)
+        busy += max(0, begin + took - max(begin, until))
+        until = max(until, begin + took)
+    by_time = sorted(found.items(), key=lambda item: -item[1][1])
+    return {
+        "launches": len(step),
+        "busy_ms": busy / 1e6,
+        "kernels": [
+            {"ms": total / 1e6, "count": count, "name": name} for name, (count, total) in by_time
+        ],
+    }
