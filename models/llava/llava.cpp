@@ -25,6 +25,26 @@ void check_size(const at::Tensor& pixels_nchw, const clip::ClipConfig& vision) {
                                   .next = family::kOfThisModel});
 }
 
+/// Bilinear weights [to, from] of one axis, half-pixel centres (align_corners=False): a position of
+/// the result is read at (i + 0.5) from / to - 0.5, between its two neighbours.
+at::Tensor bilinear_weights(int64_t to, int64_t from, at::Device device) {
+  const at::TensorOptions options = at::TensorOptions(at::kFloat).device(device);
+  const double scale = static_cast<double>(from) / static_cast<double>(to);
+  const at::Tensor at =
+      ((at::arange(to, options) + 0.5) * scale - 0.5).clamp(0, static_cast<double>(from - 1));
+  return (1 - (at.unsqueeze(1) - at::arange(from, options)).abs()).clamp_min(0);
+}
+
+/// Bilinear interpolation of x [h, w, d] as two matrix products in float32: the gradient of
+/// upsample_bilinear2d is not deterministic on CUDA.
+at::Tensor resized(const at::Tensor& x_hwd, const image::Size& to) {
+  const int64_t h = x_hwd.size(0), w = x_hwd.size(1), d = x_hwd.size(2);
+  const at::Tensor rows = at::mm(bilinear_weights(to.height, h, x_hwd.device()),
+                                 x_hwd.to(at::kFloat).reshape({h, w * d}))
+                              .view({to.height, w, d});
+  return at::matmul(bilinear_weights(to.width, w, x_hwd.device()), rows).to(x_hwd.scalar_type());
+}
+
 }  // namespace
 
 LlavaImpl::LlavaImpl(const family::ModelConfig& config, at::ScalarType dtype, at::Device device,
@@ -66,10 +86,7 @@ at::Tensor LlavaImpl::joined_tiles(const at::Tensor& tiles_npd,
       canvas_hwd.narrow(0, window.top, window.height).narrow(1, window.left, window.width);
   const image::Size to = shrunk_positions({window.width, window.height}, grid, own.most_tiles);
   if (to != image::Size{window.width, window.height}) {
-    kept_hwd = at::upsample_bilinear2d(kept_hwd.permute({2, 0, 1}).unsqueeze(0),
-                                       {to.height, to.width}, /*align_corners=*/false)
-                   .squeeze(0)
-                   .permute({1, 2, 0});
+    kept_hwd = resized(kept_hwd, to);
   }
   const at::Tensor ends = newline.expand({kept_hwd.size(0), 1, d});
   return at::cat({tiles_npd[0], at::cat({kept_hwd, ends}, 1).flatten(0, 1)});

@@ -55,8 +55,10 @@ at::Tensor SiglipEmbeddingsImpl::forward(const at::Tensor& pixels_nchw) {
   const at::Tensor& positions = position_embedding->weight;
   expect_dims(patches, "patches",
               {{"n", pixels_nchw.size(0)}, {"s", positions.size(0)}, {"d", positions.size(1)}});
-  return patches + call("position_embedding", position_embedding,
-                        ops::copy_to_device(ids_s_, positions.device()));
+  // Copied once, in the first pass: no host memory may be read while a CUDA graph is captured.
+  if (ids_s_.device() != positions.device())
+    ids_s_ = ops::copy_to_device(ids_s_, positions.device());
+  return patches + call("position_embedding", position_embedding, ids_s_);
 }
 
 SiglipHeadImpl::SiglipHeadImpl(const clip::ClipConfig& config, at::TensorOptions options) {

@@ -46,6 +46,11 @@ class SideStream {
     made_.emplace(stream_->device_type());
     made_->record(c10::impl::VirtualGuardImpl(stream_->device_type()).getStream(stream_->device()));
   }
+  /// First in the thread that copies: it begins on device 0, where its first call would create a
+  /// context.
+  void enter() const {
+    if (stream_) c10::impl::VirtualGuardImpl(stream_->device_type()).setDevice(stream_->device());
+  }
   void bring_to_host(std::map<std::string, at::Tensor>& tensors) {
     const c10::OptionalStreamGuard current(stream_);
     if (made_) made_->block(*stream_);
@@ -77,6 +82,7 @@ void CheckpointWriter::save(Checkpoint checkpoint) {
   auto side = std::make_shared<SideStream>(side_);
   thread_ = std::thread([this, side, taken = std::move(checkpoint)]() mutable {
     try {
+      side->enter();
       side->bring_to_host(taken.trainables);
       side->bring_to_host(taken.moments);
       save_checkpoint(dir_, taken, keep_);

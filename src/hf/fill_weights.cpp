@@ -1,6 +1,7 @@
 #include "src/hf/fill_weights.h"
 
 #include <ATen/core/grad_mode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <mutex>
@@ -110,6 +111,8 @@ std::vector<uint64_t> fill_weights(const std::vector<WeightJob>& jobs, const Fil
   const auto work = [&] {
     const at::NoGradGuard no_grad;
     ops::stay_single_threaded();
+    // A thread begins on device 0, where its first call would create a context.
+    if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
     try {
       const std::unique_ptr<PieceFiller> filler = range ? range->filler() : host_filler(plan);
       for (size_t i = next++; i < plan.pieces.size(); i = next++) {

@@ -2,8 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <bit>
-
 #include "models/ops/core/gemm.h"
 #include "models/ops/core/precision.h"
 #include "models/ops/elementwise/function.h"
@@ -14,16 +12,10 @@
 namespace lft::ops {
 namespace {
 
-constexpr int64_t kChunkLogits = int64_t{1} << 23;  // elements in flight: 32 MiB of float32
 constexpr int64_t kWidenRows = 4096;  // of a weight stored in another dtype, cast at a time
 
-/// Rows of logits in flight. Off the CPU a multiple of a GPU's tile of 128, or of the largest power
-/// of two that fits: 256 in place of 261 at a vocabulary of 32,064. On a CPU as many as fit: dW is
-/// a sum over chunks, and the last bits of a CPU's results are not to move.
 int64_t chunk_rows(const at::Tensor& h_kd, int64_t vocab) {
-  const auto rows = static_cast<uint64_t>(std::max<int64_t>(1, kChunkLogits / vocab));
-  const uint64_t tile = h_kd.device().is_cpu() ? 1 : std::min<uint64_t>(128, std::bit_floor(rows));
-  return static_cast<int64_t>(rows - rows % tile);
+  return token_logprobs_rows(vocab, runs_kernels(h_kd.device()));
 }
 
 /// Whether a product with the weight needs a copy of it, which is then made of kWidenRows at a
@@ -169,6 +161,12 @@ struct TokenLogprobsFunction : torch::autograd::Function<TokenLogprobsFunction> 
 };
 
 }  // namespace
+
+int64_t token_logprobs_rows(int64_t vocab, bool on_gpu) {
+  constexpr int64_t kCpuLogits = int64_t{1} << 23;  // 32 MiB of float32
+  constexpr int64_t kGpuRows = 1024;
+  return on_gpu ? kGpuRows : std::max<int64_t>(1, kCpuLogits / vocab);
+}
 
 at::Tensor head_logits(const at::Tensor& hidden, const at::Tensor& weight_vd) {
   const at::NoGradGuard no_grad;

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "models/base/dims.h"
+#include "models/ops/core/dispatch.h"
 #include "models/ops/core/gemm.h"
 #include "models/ops/core/precision.h"
 #include "models/ops/elementwise/activation.h"
@@ -59,14 +60,28 @@ double scale_left(const LowRank& update, at::ScalarType dtype) {
   return dtype == at::kBFloat16 ? 1 : update.scale;
 }
 
+/// Whether the low-rank product is written first and the wide one added to it, which reads it where
+/// it ends: on a GPU that costs the wide product nothing, while adding the low-rank product to the
+/// wide one reads and writes all of it once more. BF16, in which B has the whole scale.
+bool low_rank_first(const at::Tensor& x, const Weight& weight) {
+  return runs_kernels(x.device()) && x.scalar_type() == at::kBFloat16 &&
+         weight.kind() != BaseStorage::kFp8;
+}
+
 /// x W^T + b + scale h B^T, with h = dropout(x) A^T unless it is given.
 at::Tensor forward_values(const Input& input, const Weight& weight, const at::Tensor& bias,
                           const LowRank& update, at::Tensor* h_tr) {
   const at::ScalarType dtype = input.x_ti.scalar_type();
-  at::Tensor y = weight_product(input.x_ti, weight, bias);
-  if (!update.a_ri.defined()) return y;
+  if (!update.a_ri.defined()) return weight_product(input.x_ti, weight, bias);
   if (!h_tr->defined()) *h_tr = product(input.dropped(update.mask), low_a(update, dtype).t());
-  add_product(y, *h_tr, low_b(update, dtype).t(), scale_left(update, dtype));
+  const at::Tensor b_ro = low_b(update, dtype).t();
+  if (low_rank_first(input.x_ti, weight)) {
+    at::Tensor y = bias.defined() ? affine(bias.to(dtype), *h_tr, b_ro) : product(*h_tr, b_ro);
+    add_product(y, input.x_ti, weight.to(dtype).t());
+    return y;
+  }
+  at::Tensor y = weight_product(input.x_ti, weight, bias);
+  add_product(y, *h_tr, b_ro, scale_left(update, dtype));
   return y;
 }
 
@@ -198,6 +213,11 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static at::Tensor input_gradient(const LowRank& update, const at::Tensor& dy_to,
                                    const at::Tensor& dh_tr, const Weight& weight,
                                    at::ScalarType x_dtype) {
+    if (dh_tr.defined() && low_rank_first(dy_to, weight) && update.mask.threshold == 0) {
+      at::Tensor dx = product(dh_tr, low_a(update, dy_to.scalar_type()));
+      add_product(dx, dy_to, weight.to(dy_to.scalar_type()));
+      return dx;
+    }
     at::Tensor dx = weight_product_backward(dy_to, weight);
     if (!dh_tr.defined()) return dx;
     if (dy_to.scalar_type() == at::kHalf && x_dtype == at::kFloat) dx = dx.to(at::kFloat);

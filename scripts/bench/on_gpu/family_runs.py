@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-STEPS, TOKENS, AT_ONCE = 4, 512, 4
+STEPS, TOKENS, AT_ONCE = 4, 512, 8
 CHECKPOINTS = [
     "plain",  # LLaVA-1.5
     "llava_qwen2_siglip",

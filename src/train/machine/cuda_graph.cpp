@@ -5,6 +5,7 @@
 #include "kernels/common/error.h"
 #ifdef LFT_HAVE_CUDA
 #include <ATen/Context.h>
+#include <ATen/core/CachingHostAllocator.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
@@ -68,13 +69,28 @@ class PoolScope {
   }
   ~PoolScope() {
     allocator::endAllocateToPool(device_, pool_);
-    allocator::releasePool(device_,
-                           pool_);  // the reference that begin took; the arena holds one of its own
+    allocator::releasePool(device_, pool_);  // the reference that begin took; the arena has another
   }
   PoolScope(const PoolScope&) = delete;
 
  private:
   const c10::DeviceIndex device_;
+  const c10::MempoolId_t pool_;
+};
+
+/// The same for pinned host memory while the stream captures. Else LibTorch's host allocator does
+/// not know that it does: it would query events of that stream, which ends the capture, and give
+/// memory that a graph reads to others.
+class HostPoolScope {
+ public:
+  HostPoolScope(c10::MempoolId_t pool, const c10::cuda::CUDAStream& stream) : pool_(pool) {
+    at::getHostAllocator(at::kCUDA)->begin_allocate_to_pool(
+        pool, [own = stream.unwrap()](c10::Stream other) { return other == own; });
+  }
+  ~HostPoolScope() { at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(pool_); }
+  HostPoolScope(const HostPoolScope&) = delete;
+
+ private:
   const c10::MempoolId_t pool_;
 };
 
@@ -104,6 +120,7 @@ class CudaArena final : public GraphArena {
     if (!pool_) return;
     cudaStreamSynchronize(stream_);
     allocator::releasePool(device_, *pool_);
+    for (; captures_ > 0; --captures_) at::getHostAllocator(at::kCUDA)->release_pool(*pool_);
     pool_.reset();
   }
   bool captures() const override { return pool_.has_value(); }
@@ -115,6 +132,8 @@ class CudaArena final : public GraphArena {
   std::unique_ptr<CudaGraph> capture(const std::function<void()>& body) override {
     if (!pool_) return GraphArena::capture(body);
     const PoolScope pool(device_, *pool_, stream_);
+    const HostPoolScope host_pool(*pool_, stream_);
+    ++captures_;
     // Other threads (a checkpoint being written, the workers) may go on calling CUDA meanwhile.
     check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
           "cudaStreamBeginCapture");
@@ -142,6 +161,7 @@ class CudaArena final : public GraphArena {
   const c10::cuda::CUDAStream previous_, stream_;
   const c10::DeviceIndex device_;
   std::optional<c10::MempoolId_t> pool_;
+  int64_t captures_ = 0;  // a reference each to the host allocator's pool
 };
 
 #endif

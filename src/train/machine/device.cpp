@@ -62,6 +62,8 @@ bool open_cuda() {
   // Sums of products stay in float32 where cuBLAS splits a long one (models/ops/core/precision.h).
   at::globalContext().setAllowFP16ReductionCuBLAS(false);
   at::globalContext().setAllowBF16ReductionCuBLAS(false);
+  // cuDNN's attention builds a plan of 0.1 s for every new shape and thread and keeps them all.
+  at::globalContext().setSDPUseCuDNN(false);
   return found;
 }
 
@@ -146,11 +148,13 @@ bool is_out_of_memory(const std::exception& error) {
     return system->code() == std::errc::not_enough_memory ||
            system->code() == std::errc::resource_unavailable_try_again;
   }
+  if (const auto* own = dynamic_cast<const Error*>(&error))
+    return own->kind() == ErrorKind::kResource;
   const auto* torch = dynamic_cast<const c10::Error*>(&error);
   if (torch == nullptr) return false;
   const std::string what = torch->what_without_backtrace();
-  return what.find("allocate memory") != std::string::npos ||
-         what.find("out of memory") != std::string::npos;
+  const auto says = [&](const char* word) { return what.find(word) != std::string::npos; };
+  return says("allocate memory") || says("out of memory") || says("ALLOC_FAILED");
 }
 
 void release_free_memory() {

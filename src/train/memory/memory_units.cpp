@@ -6,6 +6,7 @@
 
 #include "kernels/nf4/nf4.h"
 #include "models/lora/registry.h"
+#include "models/ops/elementwise/token_logprobs.h"
 #include "models/ops/weight/fp8.h"
 #include "src/train/inputs/init_adapter.h"
 #include "src/train/inputs/model_shapes.h"
@@ -14,7 +15,7 @@
 namespace lft::train {
 namespace {
 
-constexpr double kChunkLogits = 1 << 23, kWidenRows = 4096;  // of models/ops/token_logprobs
+constexpr double kWidenRows = 4096;  // of models/ops/token_logprobs
 
 /// Of the codes of a weight [out, in].
 double bytes_of_codes(ops::BaseStorage storage, double out, double in) {
@@ -362,10 +363,11 @@ void add_head(const Counting& c, std::vector<MemoryUnit>& units, bool reached) {
   const auto kept = static_cast<double>(c.shape.supervised),
              d = static_cast<double>(c.config.text.hidden);
   const auto vocab = static_cast<double>(c.config.text.vocab);
-  const double chunk = std::min(kept, std::max(1.0, std::floor(kChunkLogits / vocab)));
+  const double chunk =
+      std::min(kept, static_cast<double>(ops::token_logprobs_rows(c.config.text.vocab, t.gpu)));
   MemoryUnit unit{.name = "LM head", .part = "LM head"};
   const bool whole = c.trains.whole(name), graph = reached || whole;
-  const double logits = t.gpu ? chunk * vocab * (t.compute + 8) : chunk * vocab * t.compute;
+  const double logits = chunk * vocab * t.compute;  // which become their own gradient
   const bool copies = t.widens || (whole ? t.compute != 4 : t.casts);
   const double pieces =
       copies ? std::min(kWidenRows, vocab) * (d + chunk) * (t.compute + (t.widens ? 4 : 0)) : 0;

@@ -27,6 +27,13 @@ int64_t most_sequences(const PassLimits& limits) {
   return limits.sequences + limits.tokens / limits.longest + 2;
 }
 
+/// At most `most`, else the next power of two: attention launches blocks for every sequence up to
+/// the longest length, whether there are tokens or not.
+int64_t filled_up(int64_t value, int64_t least, int64_t most) {
+  const auto wanted = static_cast<uint64_t>(std::max(value, least));
+  return std::min(most, static_cast<int64_t>(std::bit_ceil(wanted)));
+}
+
 constexpr char kDecoder[] = "llm";  // the scope
 
 bool behind_embedding(const Slot& slot) { return slot.param.scope == kDecoder; }
@@ -42,7 +49,7 @@ struct GraphPasses::Inputs {
   at::Tensor streams_m, seed, starts_s1, positions_t, rows_k,
       targets_k;  // a row that only fills up has the target -1
 
-  Inputs(const at::Tensor& staged, int64_t modules, int64_t starts, const Shape& shape) {
+  Inputs(const at::Tensor& staged, int64_t modules, const Shape& shape) {
     int64_t at = 0;
     const auto next = [&](int64_t count) {
       const at::Tensor part = staged.narrow(0, at, count);
@@ -51,7 +58,7 @@ struct GraphPasses::Inputs {
     };
     streams_m = next(modules);
     seed = next(1);  // the bits of a double
-    starts_s1 = next(starts);
+    starts_s1 = next(shape.sequences + 1);
     positions_t = next(shape.tokens);
     rows_k = next(shape.rows);
     targets_k = next(shape.rows);
@@ -84,20 +91,17 @@ void GraphPasses::stage(const family::Batch& batch, const family::SupervisedRows
                         const Shape& shape, const MicroPass& pass, double seed) {
   at::Tensor host = at::zeros(
       staged_.sizes(), at::TensorOptions(at::kLong).pinned_memory(ops::runs_kernels(device_)));
-  const int64_t modules = static_cast<int64_t>(optimizer_.slots().size()),
-                starts = most_sequences(limits_) + 1;
-  const Inputs to(host, modules, starts, shape);
+  const auto modules = static_cast<int64_t>(optimizer_.slots().size());
+  const Inputs to(host, modules, shape);
   const std::vector<uint64_t> streams =
       streams_.at(static_cast<uint64_t>(pass.step), pass.micro_batch);
   std::transform(streams.begin(), streams.end(), to.streams_m.mutable_data_ptr<int64_t>(),
                  [](uint64_t stream) { return static_cast<int64_t>(stream); });
   *to.seed.mutable_data_ptr<int64_t>() = std::bit_cast<int64_t>(seed);
   const std::vector<int64_t>& from = batch.packed->starts;
-  if (static_cast<int64_t>(from.size()) > starts)
-    throw Error(ErrorKind::kInternal, "GraphPasses: more sequences than the run can have");
-  int64_t* out = std::copy(from.begin(), from.end(), to.starts_s1.mutable_data_ptr<int64_t>());
-  std::fill(out, to.starts_s1.mutable_data_ptr<int64_t>() + starts,
-            from.back());  // sequences of no length
+  int64_t* const starts = to.starts_s1.mutable_data_ptr<int64_t>();
+  int64_t* const out = std::copy(from.begin(), from.end(), starts);
+  std::fill(out, starts + shape.sequences + 1, from.back());  // sequences of no length
   to.positions_t.copy_(batch.packed->positions());
   const int64_t supervised = rows.rows_k.numel();
   to.rows_k.narrow(0, 0, supervised).copy_(rows.rows_k);
@@ -145,8 +149,7 @@ void GraphPasses::hold_embeds(const at::Tensor& embeds_btd) {
 
 /// What a graph holds: everything it reads and writes beside the arena keeps its place.
 void GraphPasses::decode(const Shape& shape, const std::vector<int64_t>& starts) {
-  const Inputs in(staged_, static_cast<int64_t>(optimizer_.slots().size()),
-                  most_sequences(limits_) + 1, shape);
+  const Inputs in(staged_, static_cast<int64_t>(optimizer_.slots().size()), shape);
   at::Tensor embeds = embeds_.narrow(1, 0, shape.tokens).detach();
   if (shape.trains_embeds) {
     embeds.requires_grad_();
@@ -156,7 +159,7 @@ void GraphPasses::decode(const Shape& shape, const std::vector<int64_t>& starts)
   packed->starts = starts;
   if (!device_.is_cpu()) packed->starts_s1 = in.starts_s1.to(at::kInt);
   packed->positions_t = in.positions_t;
-  packed->at_least = limits_.longest;
+  packed->at_least = shape.longest;
   const at::Tensor logprobs =
       model_->logprobs_after({embeds, std::move(packed)}, in.rows_k, in.targets_k.clamp_min(0));
   const at::Tensor loss = -at::where(in.targets_k >= 0, logprobs, at::zeros_like(logprobs)).sum();
@@ -180,8 +183,13 @@ at::Tensor GraphPasses::run(family::Batch batch, const MicroPass& pass, double s
     const ops::DropoutGuard dropout(position);
     embeds = embed(batch);
   }
+  const auto sequences = static_cast<int64_t>(batch.packed->starts.size()) - 1;
+  if (sequences > most_sequences(limits_))
+    throw Error(ErrorKind::kInternal, "GraphPasses: more sequences than the run can have");
   const Shape shape{.tokens = embeds.size(1),
                     .rows = filled_rows(rows.rows_k.numel(), embeds.size(1)),
+                    .sequences = filled_up(sequences, 8, most_sequences(limits_)),
+                    .longest = filled_up(batch.packed->longest(), 256, limits_.longest),
                     .trains_embeds = embeds.requires_grad(),
                     .tells_logprobs = pass.logprobs != nullptr};
   hold_embeds(embeds);
@@ -198,7 +206,8 @@ at::Tensor GraphPasses::run(family::Batch batch, const MicroPass& pass, double s
     body();
   } else {
     graphs_.run("decoder over " + std::to_string(shape.tokens) + " tokens, head over " +
-                    std::to_string(shape.rows) + " rows" +
+                    std::to_string(shape.rows) + " rows, " + std::to_string(shape.sequences) +
+                    " sequences of up to " + std::to_string(shape.longest) +
                     (shape.trains_embeds ? ", gradient of the embeddings" : "") +
                     (shape.tells_logprobs ? ", each token's loss" : ""),
                 shape.tokens, outputs, body);

@@ -41,6 +41,7 @@ class GraphPasses : public PassRunner {
  private:
   struct Shape {
     int64_t tokens = 0, rows = 0;
+    int64_t sequences = 0, longest = 0;  // at least as many, and as long, as there are
     bool trains_embeds = false;
     bool tells_logprobs = false;  // into logprobs_
   };
