@@ -26,8 +26,7 @@ endif()
 set_target_properties(lft PROPERTIES INSTALL_RPATH "${rpath}")
 install(TARGETS lft RUNTIME DESTINATION ${bin})
 install(DIRECTORY recipes DESTINATION ${share}/lft)
-# A module that lft opens where it is needed, in a folder that its opener knows: src/dist/nccl.cpp,
-# src/data/sources/unpack.cpp.
+# A module that lft opens where it is needed: kernels/common/module_path.h looks for it.
 function(install_module name rpath)
   if(NOT TARGET ${name})
     return()
@@ -41,6 +40,7 @@ function(install_module name rpath)
   endif()
 endfunction()
 install_module(lft_nccl "${rpath}")
+install_module(lft_cudnn "${rpath}")
 set(arrow_rpath "")
 foreach(place ${places})
   list(APPEND arrow_rpath ${place}/pyarrow)

@@ -4,29 +4,19 @@
 #include <dlfcn.h>
 
 #include <cstring>
-#include <filesystem>
 #include <string>
-#include <system_error>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "kernels/common/error.h"
+#include "kernels/common/module_path.h"
 #include "src/dist/nccl_module/module.h"
 
 namespace lft::dist {
 namespace {
 
-/// Beside the program, or where it is installed to.
-std::string module_path() {
-  std::error_code none;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", none);
-  const std::filesystem::path beside = program.parent_path() / kNcclModule;
-  if (std::filesystem::exists(beside, none)) return beside.string();
-  return (program.parent_path().parent_path() / "lib" / "lft" / kNcclModule).string();
-}
-
 void* find_entry(const char* name) {
-  const std::string path = module_path();
+  const std::string path = module_path(kNcclModule);
   void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   void* entry = module == nullptr ? nullptr : dlsym(module, name);
   if (entry != nullptr) return entry;

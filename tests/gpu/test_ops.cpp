@@ -2,6 +2,7 @@
 // on the CPU, forward and backward.
 #include "gpu/devices.h"
 #include "models/ops/attention/attention.h"
+#include "models/ops/attention/cudnn_attention.h"
 #include "models/ops/elementwise/activation.h"
 #include "models/ops/elementwise/dropout.h"
 #include "models/ops/elementwise/rms_norm.h"
@@ -144,30 +145,43 @@ TEST_P(DeviceOps, Nf4DequantisesToTheSameBits) {
   }
 }
 
+PackedSequences packed(const Shape& lengths, at::Device where) {
+  PackedSequences sequences;
+  sequences.starts = {0};
+  for (const int64_t length : lengths) sequences.starts.push_back(sequences.starts.back() + length);
+  if (!where.is_cpu())
+    sequences.starts_s1 = at::tensor(sequences.starts, at::kLong).to(at::kInt).to(where);
+  return sequences;
+}
+
 /// Probabilities are rounded before they weigh the values, and again on the way back.
-TEST_P(DeviceOps, PackedAttention) {
+void expect_packed_attention_as_on_cpu(at::Device device) {
   for (const Shape& lengths : {Shape{2}, Shape{3, 1, 6, 2}, Shape{130, 1, 257, 64}}) {
     for (const auto& [heads, kv, size] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{
              {4, 4, 8}, {4, 2, 64}, {2, 1, 128}, {2, 2, 20}}) {
-      const auto packed = [&](at::Device where) {
-        PackedSequences sequences;
-        sequences.starts = {0};
-        for (const int64_t length : lengths)
-          sequences.starts.push_back(sequences.starts.back() + length);
-        if (!where.is_cpu())
-          sequences.starts_s1 = at::tensor(sequences.starts, at::kLong).to(at::kInt).to(where);
-        return sequences;
-      };
-      const int64_t total = packed(at::kCPU).starts.back();
+      const int64_t total = packed(lengths, at::kCPU).starts.back();
       const auto op = [&](const std::vector<at::Tensor>& t, at::Device where) {
-        return packed_attention(t[0], t[1], t[2], packed(where));
+        return packed_attention(t[0], t[1], t[2], packed(lengths, where));
       };
-      expect_as_on_cpu(device(),
+      expect_as_on_cpu(device,
                        {normal({total, heads, size}, 13), normal({total, kv, size}, 14),
                         normal({total, kv, size}, 15)},
                        3, 6, 256, text(lengths) + " heads of " + std::to_string(size), op);
     }
   }
+}
+
+TEST_P(DeviceOps, PackedAttention) { expect_packed_attention_as_on_cpu(device()); }
+
+/// cuDNN's, on a GPU that it is faster on.
+TEST_P(DeviceOps, PackedAttentionThatNeedNotRepeatItsBits) {
+  at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false);
+  expect_packed_attention_as_on_cpu(device());
+  if (device().is_cuda() && device_facts(device()).capability >= 90) {
+    const at::Tensor x = normal({193, 2, 128}, 16).to(at::kBFloat16).to(device());
+    EXPECT_TRUE(cudnn_attention(x, x, x, packed({130, 63}, device()), true).has_value());
+  }
+  make_deterministic(true);
 }
 
 TEST_P(DeviceOps, AttentionWithAMaskAndWithout) {

@@ -20,6 +20,7 @@ PROGRAMS = {
     "kernel_bench": "kernel_bench",
     "libcuda_counts.so": "libcuda_counts.so",
     "libcuda_trace.so": "libcuda_trace.so",
+    "liblft_cudnn.so": "liblft_cudnn.so",
 }
 TARGETS = [
     "lft",
@@ -29,6 +30,7 @@ TARGETS = [
     "kernel_bench",
     "cuda_counts",
     "cuda_trace",
+    "lft_cudnn",
 ]
 LIMIT = 64 << 20  # of the pack and the repository's files together
 # The C and C++ runtime of Ubuntu 22.04, the oldest one with GCC 12's libstdc++,

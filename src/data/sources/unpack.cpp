@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "kernels/common/error.h"
+#include "kernels/common/module_path.h"
 #include "src/base/errors.h"
 #include "src/base/hash.h"
 #include "src/base/log.h"
@@ -30,25 +31,14 @@ constexpr char kAsJson[] =
     "write the rows as JSON lines, with images as files or as data: URIs; or build lft with "
     "-DLFT_ARROW=ON beside a pyarrow wheel (scripts/setup installs one)";
 
-/// Beside the program, where it is installed to, or in the build folder of a test's program.
-std::string arrow_module_path() {
-  std::error_code none;
-  const std::filesystem::path folder =
-      std::filesystem::read_symlink("/proc/self/exe", none).parent_path();
-  for (const auto& place : {folder, folder.parent_path() / "lib" / "lft", folder.parent_path()}) {
-    if (std::filesystem::exists(place / kArrowModule, none)) return (place / kArrowModule).string();
-  }
-  return (folder / kArrowModule).string();
-}
-
 ArrowEntry arrow_entry(const std::string& path) {
-  const std::string module_path = arrow_module_path();
-  void* const module = dlopen(module_path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const std::string from = module_path(kArrowModule);
+  void* const module = dlopen(from.c_str(), RTLD_NOW | RTLD_LOCAL);
   void* const entry = module == nullptr ? nullptr : dlsym(module, kArrowEntry);
   if (entry == nullptr) {
     const char* const why = dlerror();
     refuse(ErrorKind::kUsage, "this lft cannot read Parquet and Arrow files", path,
-           why == nullptr ? "no reason given" : why, "the module " + module_path, kAsJson);
+           why == nullptr ? "no reason given" : why, "the module " + from, kAsJson);
   }
   return reinterpret_cast<ArrowEntry>(entry);
 }

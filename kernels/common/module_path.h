@@ -1,0 +1,22 @@
+// Where a module is, which lft opens at run time: it is linked to libraries that not every machine
+// has.
+#pragma once
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+namespace lft {
+
+/// Of a file that the build makes: next to the program, where both are installed to, or in the
+/// build folder of a test's program. Next to the program where there is none.
+inline std::string module_path(const std::string& file) {
+  std::error_code none;
+  const std::filesystem::path folder =
+      std::filesystem::read_symlink("/proc/self/exe", none).parent_path();
+  for (const auto& place : {folder, folder.parent_path() / "lib" / "lft", folder.parent_path()}) {
+    if (std::filesystem::exists(place / file, none)) return (place / file).string();
+  }
+  return (folder / file).string();
+}
+
+}  // namespace lft
