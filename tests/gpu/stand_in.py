@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Stands in for every program that scripts/gpu and scripts/bench/gpu start on a machine with a GPU,
 by the name it is called under. STAND_IN, a comma list, makes it misbehave: cpu (lft finds no GPU),
-crash, long (a suite of test_gpu crashes, or fails with much to say)."""
+dies (lft doctor crashes), crash, long (a suite of test_gpu crashes, or fails with much to say), drift (losses are not the
+CPU's)."""
 
 import json
 import os
@@ -32,7 +33,9 @@ def fields():
 
 
 def lft():
-    if GIVEN[0] == "doctor":
+    if GIVEN[0] == "doctor" and "dies" in HOW:
+        os.abort()
+    elif GIVEN[0] == "doctor":
         used = "cpu" if "cpu" in HOW else "cuda:0"
         print("a notice before it", file=sys.stderr)
         print(
@@ -46,6 +49,9 @@ def lft():
             )
         )
     elif GIVEN[0] == "eval":
+        if "--out" in GIVEN:
+            answers = pathlib.Path(GIVEN[GIVEN.index("--out") + 1])
+            answers.write_text(json.dumps({"answer": "seven"}) + "\n")
         print(json.dumps({"samples": 500, "exact_match": 0.95, "loss": 0.1}))
     elif GIVEN[0] == "train":
         if "per_process_memory_fraction" in os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ""):
@@ -58,7 +64,14 @@ def lft():
         out.mkdir(parents=True)
         lines = [{"event": "memory", "peak_bytes": 2**30, "predicted_bytes": 2**30}]
         lines += [
-            {"step": i + 1, "loss": 1.0, "tokens": 16140, "step_s": 0.8, "precision": "bf16"}
+            {
+                "step": i + 1,
+                "loss": 1.0 if "drift" not in HOW else 1.1,
+                "grad_norm": 2.0,
+                "tokens": 16140,
+                "step_s": 0.8,
+                "precision": "bf16",
+            }
             for i in range(steps)
         ]
         (out / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
@@ -117,7 +130,6 @@ def python():
         row = {
             "ceilings": {"card": "a card", "gemm_tflops": 790.0, "copy_tb_s": 4.3},
             "stock_chain": {"rank": 16, "unscale_clip_ms": 1.0, "adamw_ms": 1.0},
-            "attention": {"mix": "7b 1x776", "library": "flash", "ms": 1.0, "apart": 0.0},
         }
         print(json.dumps(row.get(GIVEN[1], {"ms": 1.0})))
     else:

@@ -16,7 +16,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts/bench"))
-from on_gpu import machine, primitives
+from on_gpu import family_runs, machine
 
 CALL = re.compile(r"^[^#\n]*?(scripts/(?:bench/)?gpu .*--build runs/pack.*)$", re.M)
 NVIDIA_SMI = """#!/bin/sh
@@ -37,10 +37,18 @@ def bench(tmp_path):
         bin_,
         *(
             pack / "shards" / name
-            for name in ("776", "1076", "2076", "quickstart-train", "quickstart-held_out")
+            for name in (
+                *("776", "1076", "2076", "quickstart-train", "quickstart-held_out"),
+                "families",
+            )
         ),
     ):
         folder.mkdir(parents=True)
+    cpu = {"losses": [1.0] * family_runs.STEPS, "norms": [2.0] * family_runs.STEPS, "events": []}
+    ways = {way: cpu for way in family_runs.WAYS} | {"padded": {**cpu, "answers": ["seven"]}}
+    (pack / "shards/families/cpu.json").write_text(
+        json.dumps({name: ways for name in family_runs.CHECKPOINTS})
+    )
     for folder, names in (
         (pack, ("lft", "test_kernels", "test_gpu", "kernel_bench")),
         (bin_, ("python", "compute-sanitizer")),
@@ -85,7 +93,7 @@ def test_the_documented_calls_run_in_their_order_and_leave_records_and_logs(benc
     trained = {}
     for number, names in steps.items():
         out = bench / f"out{number}"
-        text = run(bench, documented(bench, out)[number - 1] + " --minutes 2")
+        text = run(bench, documented(bench, out)[number - 1] + " --minutes 3")
         assert re.findall(r"^== (\w+)", text, re.M) == names
         files = sorted(path.name for path in out.iterdir())
         assert files == sorted(
@@ -112,7 +120,6 @@ def test_the_documented_calls_run_in_their_order_and_leave_records_and_logs(benc
         results.mkdir(exist_ok=True)
         for path in out.iterdir():
             shutil.copy(path, results)
-    assert found["primitives"]["packed_attention"]["library"] == "flash"
     assert found["counts"]["per_step"][0]["per_step"]["launches"] == 0
     assert "error" not in json.dumps(found["counts"])
 
@@ -190,6 +197,18 @@ def test_without_a_gpu_a_call_ends_at_once_and_says_why(bench):
     assert list(records(out)["smoke"]["parts"]) == ["doctor"]
 
 
+def test_a_doctor_that_crashes_ends_no_call(bench):
+    text = run(bench, documented(bench, bench / "out")[0], "dies", 1)
+    assert "exit -6" in text and "== train" in text
+    parts = records(bench / "out")["smoke"]["parts"]
+    assert parts["doctor"]["result"] == "FAIL" and parts["gpu tests"]["result"] == "pass"
+
+
+def test_a_family_whose_losses_are_not_the_cpus_is_named(bench):
+    why, _ = smoke(bench, "families", "drift", 1)
+    assert "onevision, packed: losses [1.1, 1.1, 1.1, 1.1], on the CPU [1.0" in why
+
+
 def test_another_pytorch_than_the_packs_is_named_at_once(bench):
     (bench / "pack/torch").write_text("2.11.0\n")
     done = subprocess.run(
@@ -221,48 +240,3 @@ def test_a_program_that_hangs_is_ended_with_its_children_and_its_words_are_kept(
     machine.log = None
     assert code is None and text == "before it hangs\n" and time.monotonic() - begin < 10
     assert (tmp_path / "log").read_text().endswith("before it hangs\n")
-
-
-def test_the_calls_of_attention_fit_the_functions_of_this_pytorch():
-    """Their arguments are taken, and what is missing is a GPU alone."""
-    torch = pytest.importorskip("torch")
-    x, bounds = (
-        torch.randn(10, 4, 16, dtype=torch.bfloat16),
-        torch.tensor([0, 4, 10], dtype=torch.int32),
-    )
-    for library in ("flash", "cudnn"):
-        forward, backward = primitives.varlen(library, x, x, x, bounds, 6)
-        for call in (forward, lambda: backward(x, x, (x, bounds, bounds))):
-            with pytest.raises(NotImplementedError, match=f"_{library}_attention_.*'CPU' backend"):
-                call()
-
-
-def test_attention_is_measured_for_every_mix_and_judged(monkeypatch):
-    torch = pytest.importorskip("torch")
-
-    def varlen(library, q, k, v, bounds, longest):
-        if library == "cudnn" and longest == 5:
-            raise RuntimeError("no plan for it")
-        return lambda: (q * 2, ()), lambda gradient, out, kept: (gradient, gradient, gradient)
-
-    monkeypatch.setattr(primitives, "DEVICE", "cpu")
-    monkeypatch.setattr(primitives, "MIXES", {"7b one": (4, 4, 8, [3, 4]), "1b": (4, 2, 8, [5])})
-    monkeypatch.setattr(primitives, "varlen", varlen)
-    times = {"flash": 1.0, "cudnn": 0.9}
-    monkeypatch.setattr(primitives, "once", lambda call: call() and 1.0)
-    monkeypatch.setattr(primitives, "graphed", lambda call: call() and 0.5)
-    rows = list(primitives.attention())
-    assert [(row["mix"], row["library"]) for row in rows] == [
-        ("7b one", "flash"),
-        ("7b one", "cudnn"),
-        ("1b", "flash"),
-        ("1b", "cudnn"),
-    ]
-    assert rows[0]["ms"] == 1.0 and rows[0]["sequences"] == 2 and rows[0]["tokens"] == 7
-    assert rows[3]["error"] == "RuntimeError: no plan for it"
-    for row in rows[:3]:
-        row["ms"] = times[row["library"]]
-    assert primitives.judge_attention(rows[:3])["library"] == "cudnn"
-    assert primitives.judge_attention([rows[0], {**rows[1], "apart": 0.1}])["library"] == "flash"
-    assert primitives.judge_attention([rows[0], {**rows[1], "ms": 0.96}])["library"] == "flash"
-    assert primitives.judge_attention(rows[:1])["library"] == "flash"

@@ -148,9 +148,11 @@ at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& dsum, const at
 struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
   /// s and y.
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                               const std::optional<at::Tensor>& delta, double eps) {
+                               const std::optional<at::Tensor>& delta, double eps,
+                               at::Tensor* rstd) {
     const Values values = forward_values(x, delta.value_or(at::Tensor()), weight, eps,
                                          op_dtype(Op::kRmsNorm, x.scalar_type()));
+    *rstd = values.rstd;
     ctx->save_for_backward({values.sum, weight, values.rstd});
     ctx->saved_data["sums"] = delta.has_value();
     ctx->set_materialize_grads(false);
@@ -173,7 +175,7 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
         ds = input_gradient(dy, ds.defined() ? ds.contiguous() : ds, sum, weight, rstd);
       }
     }
-    return {ds, dw, sums ? ds : at::Tensor(), at::Tensor()};
+    return {ds, dw, sums ? ds : at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -192,8 +194,9 @@ Normed add_rms_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tens
       from = x + delta;
     }
   }
-  const variable_list values = RmsNormFunction::apply(from.contiguous(), weight, more, eps);
-  return {values[1], values[0], weight, eps};
+  at::Tensor rstd;
+  const variable_list values = RmsNormFunction::apply(from.contiguous(), weight, more, eps, &rstd);
+  return {values[1], values[0], weight, rstd, eps};
 }
 
 at::Tensor rms_norm_again(const at::Tensor& sum, const at::Tensor& weight, double eps,

@@ -12,14 +12,19 @@ namespace lft::ops {
 /// cannot.
 struct Normed {
   Normed(at::Tensor y) : y(std::move(y)) {}
-  Normed(at::Tensor y, at::Tensor sum, at::Tensor weight, double eps)
-      : y(std::move(y)), sum(std::move(sum)), weight(std::move(weight)), eps(eps) {}
+  Normed(at::Tensor y, at::Tensor sum, at::Tensor weight, at::Tensor rstd, double eps)
+      : y(std::move(y)),
+        sum(std::move(sum)),
+        weight(std::move(weight)),
+        rstd(std::move(rstd)),
+        eps(eps) {}
   operator const at::Tensor&() const { return y; }
   bool can_be_rebuilt() const { return sum.defined(); }
 
   at::Tensor y;
   at::Tensor sum,
-      weight;  // sum: s. Who goes on with it instead of x saves an addition of gradients
+      weight;       // sum: s. Who goes on with it instead of x saves an addition of gradients
+  at::Tensor rstd;  // float32 [..., 1]: 1 / sqrt(mean(s^2) + eps)
   double eps = 0;
 };
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "models/ops/core/dispatch.h"
 #include "models/ops/core/gemm.h"
 
 namespace lft::ops {
@@ -78,8 +79,7 @@ struct SharedInputFunction : torch::autograd::Function<SharedInputFunction> {
     variable_list result(1 + a_ri.size());
     if (const at::Tensor dh = pass->take_dh(); dh.defined()) {
       if (saved[0].defined()) {
-        const variable_list da =
-            master_gradients(a_ri, dh.t(), pass->input(saved[0], saved[1]), pass->direct);
+        const variable_list da = pass->a_gradients(a_ri, dh, saved[0], saved[1]);
         std::copy(da.begin(), da.end(), result.begin() + 1);
       }
       if (dx.defined()) add_product(dx, dh, stack_rows(*pass, a_ri, dh.scalar_type()));
@@ -109,17 +109,32 @@ at::Tensor SharedPass::columns(int64_t layer) {
   return dh_tr.narrow(1, first[at], rank[at]);
 }
 
-at::Tensor SharedPass::input(const at::Tensor& kept, const at::Tensor& norm_weight) {
-  if (!rebuilds) return kept;
+void SharedPass::check_version() const {
   TORCH_CHECK(!version.enabled() || version.current_version() == expected_version,
               "one of the variables needed for gradient computation has been modified by an "
               "inplace operation: [",
               at::empty({0}, options).toString(), " ", at::IntArrayRef(shape), "] is at version ",
               version.current_version(), "; expected version ", expected_version, " instead.");
+}
+
+at::Tensor SharedPass::input(const at::Tensor& kept, const at::Tensor& norm_weight) {
+  if (!rebuilds) return kept;
+  check_version();
   if (!input_ti_.defined())
     input_ti_ = rms_norm_again(kept, norm_weight, eps, options.dtype().toScalarType())
                     .view({-1, shape.back()});
   return input_ti_;
+}
+
+variable_list SharedPass::a_gradients(at::TensorList a_ri, const at::Tensor& dh_tr,
+                                      const at::Tensor& kept, const at::Tensor& norm_weight) {
+  const bool splits = rebuilds && rstd.defined() && !input_ti_.defined() &&
+                      runs_kernels(dh_tr.device()) && dh_tr.scalar_type() == at::kBFloat16 &&
+                      kept.scalar_type() == at::kBFloat16;
+  if (!splits) return master_gradients(a_ri, dh_tr.t(), input(kept, norm_weight), direct);
+  check_version();
+  const at::Tensor scaled_tr = (dh_tr * rstd.view({-1, 1})).to(at::kBFloat16);
+  return master_gradients(a_ri, scaled_tr.t(), kept.view({-1, shape.back()}), direct, norm_weight);
 }
 
 at::Tensor SharedPass::take_dh() {
@@ -144,6 +159,7 @@ void SharedInput::prepare() {
   pass_->trains_x = x.requires_grad();
   pass_->rebuilds = x_.can_be_rebuilt();
   pass_->eps = x_.eps;
+  pass_->rstd = x_.rstd;
   if (pass_->rebuilds && !x.is_inference()) {
     pass_->version = x.unsafeGetTensorImpl()->version_counter();
     pass_->expected_version = pass_->version.current_version();

@@ -23,6 +23,7 @@ struct SharedPass : torch::CustomClassHolder {
   bool trains_x = false, rebuilds = false;
   bool direct = false;  // gradients of A are added where they are gathered
   double eps = 0;
+  at::Tensor rstd;                // of the norm that x can be made of
   at::TensorOptions options;      // of x
   c10::VariableVersion version;   // of x, where it is made again
   uint32_t expected_version = 0;  // which it had when the first layer read it
@@ -36,12 +37,17 @@ struct SharedPass : torch::CustomClassHolder {
   at::Tensor columns(int64_t layer);
   /// x [t, i] from what was kept of it.
   at::Tensor input(const at::Tensor& kept, const at::Tensor& norm_weight);
+  /// Gradients of the A's, dh^T x, as master_gradients() gives them. In BF16 on a GPU x is not made
+  /// again: it is s * rstd * weight, and the factors are taken by what is small, dh and dA.
+  std::vector<at::Tensor> a_gradients(at::TensorList a_ri, const at::Tensor& dh_tr,
+                                      const at::Tensor& kept, const at::Tensor& norm_weight);
   /// After the last layer: the columns that no layer wrote are 0, what was gathered is given away.
   at::Tensor take_dh();
   at::Tensor take_dx();
   void forget_input();
 
  private:
+  void check_version() const;
   int task_ = -1;
   at::Tensor input_ti_;
   std::vector<bool> written_;

@@ -104,8 +104,10 @@ at::Tensor master_gradient(const at::Tensor& parameter, const at::Tensor& a_mk,
 }
 
 std::vector<at::Tensor> master_gradients(at::TensorList parameters, const at::Tensor& a_mk,
-                                         const at::Tensor& b_kn, bool direct) {
-  const at::Tensor all = product(a_mk, b_kn);
+                                         const at::Tensor& b_kn, bool direct,
+                                         const at::Tensor& factor_n) {
+  at::Tensor all = product(a_mk, b_kn);
+  if (factor_n.defined()) all.mul_(factor_n);
   std::vector<at::Tensor> gradients(parameters.size());
   if (direct && std::all_of(parameters.begin(), parameters.end(), gathers)) {
     add_stacked(parameters, all);

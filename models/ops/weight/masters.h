@@ -72,8 +72,9 @@ bool direct_gradients();
 at::Tensor master_gradient(const at::Tensor& parameter, const at::Tensor& a_mk,
                            const at::Tensor& b_kn, double scale, bool direct);
 /// The same of several parameters, whose gradients are the rows of a b one after the other;
-/// undefined for one that is not trained.
+/// undefined for one that is not trained. factor_n: of every column, where it is defined.
 std::vector<at::Tensor> master_gradients(at::TensorList parameters, const at::Tensor& a_mk,
-                                         const at::Tensor& b_kn, bool direct);
+                                         const at::Tensor& b_kn, bool direct,
+                                         const at::Tensor& factor_n = {});
 
 }  // namespace lft::ops

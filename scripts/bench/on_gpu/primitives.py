@@ -1,16 +1,14 @@
-"""What the GPU step rests on, through PyTorch alone: matrix products, attention, and the stock
+"""What the GPU step rests on, through PyTorch alone: matrix products and the stock
 chain that lft's gradient check stands against. Every part runs in a process of its own, for an
 error of the device ends all that follows in one; it prints a JSON object for each row as it has it.
 
   primitives.py PART      one part, here
 """
 
-import itertools
 import json
 import pathlib
 import statistics
 import sys
-import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from on_gpu.machine import KEPT, Deadline, json_lines, peer_environment, run
@@ -118,182 +116,6 @@ def skinny_products():
                 )
 
 
-def varlen(name, q, k, v, bounds, longest):
-    """(forward() -> (output, what the backward pass needs), backward(gradient, both) -> gradients
-    of q, k and v) of packed causal attention, q [t, h, e], k and v [t, g, e], as LibTorch's C++
-    functions of these names take it. cuDNN's keeps no plan between calls in LibTorch 2.11: it finds
-    none, builds one and drops it. So a call from the host costs a plan each way, and one that was
-    captured into a graph does not."""
-    import torch
-
-    ops = torch.ops.aten
-    if name == "flash":
-
-        def forward():
-            out, *kept, _ = ops._flash_attention_forward(
-                q, k, v, bounds, bounds, longest, longest, 0.0, True, False
-            )
-            return out, kept
-
-        def backward(gradient, out, kept):
-            lse, seed, offset = kept
-            return ops._flash_attention_backward(
-                gradient,
-                q,
-                k,
-                v,
-                out,
-                lse,
-                bounds,
-                bounds,
-                longest,
-                longest,
-                0.0,
-                True,
-                seed,
-                offset,
-            )
-
-    else:
-
-        def forward():
-            out, lse, _, _, _, _, seed, offset, _ = ops._cudnn_attention_forward(
-                q, k, v, None, bounds, bounds, longest, longest, True, 0.0, True, False
-            )
-            return out, (lse, seed, offset)
-
-        def backward(gradient, out, kept):
-            lse, seed, offset = kept
-            return ops._cudnn_attention_backward(
-                gradient,
-                q,
-                k,
-                v,
-                out,
-                lse,
-                seed,
-                offset,
-                None,
-                bounds,
-                bounds,
-                longest,
-                longest,
-                0.0,
-                True,
-            )
-
-    return forward, backward
-
-
-def once(call):
-    """Milliseconds of a single call, with all that the host does for it."""
-    import torch
-
-    torch.cuda.synchronize()
-    begin = time.perf_counter()
-    call()
-    torch.cuda.synchronize()
-    return 1e3 * (time.perf_counter() - begin)
-
-
-def graphed(call):
-    """Milliseconds of the call's kernels, without what the host does for them:
-    a replay of it in a CUDA graph."""
-    import torch
-
-    call()  # what is set up once is not captured
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return milliseconds(graph.replay)
-
-
-# What a packed micro-step holds: (heads, heads of k and v, their size, lengths). LLaVA-1.5-7B's
-# shape first, alone and in sixteen thousand tokens of one length or several; short rows; then
-# grouped heads of 64, as the 1b case has them.
-MIXES = {
-    "7b 1x776": (32, 32, 128, [776]),
-    "7b 21x776": (32, 32, 128, [776] * 21),
-    "7b 15x1076": (32, 32, 128, [1076] * 15),
-    "7b 7x2076": (32, 32, 128, [2076] * 7),
-    "7b mixed": (
-        32,
-        32,
-        128,
-        [2076, 776, 1076, 900, 640, 1500, 776, 2000, 1076, 620, 1300, 1076, 776, 700, 1076],
-    ),
-    "7b short": (32, 32, 128, [64, 128, 200, 320] * 22),
-    "1b 15x1076": (32, 4, 64, [1076] * 15),
-}
-
-
-def relative(got, want):
-    return ((got.float() - want.float()).norm() / want.float().norm()).item()
-
-
-def attention():
-    """Packed causal attention, forward and backward, by both libraries: the kernels alone
-    (a graph's replay), a call from the host with all that it plans, and how far cuDNN's numbers are
-    from flash's."""
-    import torch
-
-    for name, (heads, groups, size, lengths) in MIXES.items():
-        total, longest = sum(lengths), max(lengths)
-        make = lambda count: (
-            torch.randn(total, count, size, device=DEVICE, dtype=torch.bfloat16) * 0.3
-        )
-        q, k, v, gradient = make(heads), make(groups), make(groups), make(heads)
-        bounds = torch.tensor([0, *itertools.accumulate(lengths)], device=DEVICE, dtype=torch.int32)
-        flops = sum(
-            2 * length * length * heads * size for length in lengths
-        )  # the causal half of 4 S^2 h e
-        flash = None
-        for library in ("flash", "cudnn"):
-            row = {"mix": name, "library": library, "tokens": total, "sequences": len(lengths)}
-            try:
-                forward, backward = varlen(library, q, k, v, bounds, longest)
-                out, kept = forward()
-                results = [out, *backward(gradient, out, kept)]
-                flash = flash or results
-                row["apart"] = max(relative(got, want) for got, want in zip(results, flash))
-                row["call_ms"] = once(forward) + once(lambda: backward(gradient, out, kept))
-                there, back = graphed(forward), graphed(lambda: backward(gradient, out, kept))
-                row.update(
-                    ms=there + back,
-                    forward_tflops=flops / there / 1e9,
-                    backward_tflops=2.5 * flops / back / 1e9,
-                )
-            except Exception as error:
-                row["error"] = f"{type(error).__name__}: {error}"[:KEPT]
-            yield row
-
-
-def judge_attention(rows):
-    """Which library packed attention should call: cuDNN where its kernels in a graph are at least
-    5% faster for every mix of the 7B shape, and its numbers are flash's but for BF16 roundings.
-    Deterministic runs keep flash in any case:
-    LibTorch says that cuDNN's attention is not deterministic."""
-    seen = {(row["mix"], row["library"]): row for row in rows}
-    ratios = {}
-    for name in MIXES:
-        flash, cudnn = (seen.get((name, library), {}) for library in ("flash", "cudnn"))
-        ratios[name] = cudnn["ms"] / flash["ms"] if "ms" in flash and "ms" in cudnn else None
-    faster = all(
-        ratio is not None and ratio <= 0.95
-        for name, ratio in ratios.items()
-        if name.startswith("7b")
-    )
-    near = all(
-        row.get("apart", 1) < 0.02 for row in rows
-    )  # both round products to BF16, 2^-9 each, and gradients add several
-    return {
-        "library": "cudnn" if faster and near else "flash",
-        "cudnn_over_flash": ratios,
-        "near": near,
-    }
-
-
 def stock_chain():
     """GradScaler.unscale_ and clip_grad_norm_ over LLaVA-1.5-7B's adapters, 448 FP32 gradients,
     as an AMP loop calls them; and fused AdamW after it."""
@@ -357,7 +179,6 @@ def fused_beside_stock(kernels, chain):
 PARTS = {
     "ceilings": ceilings,
     "stock_chain": stock_chain,
-    "attention": attention,
     "lora": lora_products,
     "skinny": skinny_products,
 }
@@ -381,8 +202,6 @@ def measure(args, record):
             part(args, name, min(left, max(20, left / 2))) if left > 5 else ([], "no time left")
         )
         record.put(**{name: rows, **({f"{name}_error": error} if error else {})})
-        if name == "attention":
-            record.put(packed_attention=judge_attention(rows))
         print(f"{name}: {len(rows)} rows{': ' + error if error else ''}", flush=True)
 
 
