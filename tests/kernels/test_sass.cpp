@@ -44,7 +44,7 @@ constexpr Expected kKernels[] = {
     {"rms_norm forward_any_kernel", 15, 4, 2},   // x, delta; the sum again, w
     {"rms_norm forward_kernel", 15, 6, 4},       // two packs of x, delta, w
     {"rope rope_kernel", 3, 6, 2},               // both halves of x; cos and sin, which are float32
-    {"swiglu backward_kernel", 3, 3, 2},
+    {"swiglu backward_kernel", 3, 3, 3},
     {"swiglu dropout_kernel", 3, 2, 2},
     {"swiglu forward_kernel", 3, 2, 1},
     {"token_logprob token_logprob_kernel", 3, 2, 1},  // the row twice
