@@ -6,8 +6,271 @@
 namespace lft {
 namespace {
 
-constexpr int kThreads = 256;
 constexpr int kWidth = 8;  // elements a thread takes at a time: 16 bytes of the narrow types
+
+// ------------------------------------------------------------------------------------------------
+// Which thread takes which elements, and in which order a row is added up: it depends on `cols`
+// alone, neither on the alignment nor on the rows beside it.
+
+constexpr int kPacks = 2;           // packs of each array that a thread holds in registers
+constexpr int kMostThreads = 512;   // of a row, and of a block
+constexpr int kUsualThreads = 256;  // of a block of narrow rows
+constexpr int64_t kMostHeld = kMostThreads * kPacks * kWidth;  // columns
+
+/// `lanes` threads a row: a power of two, or of wide rows whole warps. `rows` rows a block; thread
+/// t belongs to row t >> shift of them.
+struct Shape {
+  int lanes, rows, shift;
+  float inverse_cols;
+};
+
+Shape shape_of(int64_t cols) {
+  const int64_t held = cols < kMostHeld ? cols : kMostHeld;
+  const int needed = int((held + kPacks * kWidth - 1) / (kPacks * kWidth));
+  const float inverse = 1.f / float(cols);
+  int lanes = 1, shift = 0;
+  for (; lanes < needed && lanes < kUsualThreads; lanes *= 2) ++shift;
+  if (lanes < kUsualThreads) return {lanes, kUsualThreads / lanes, shift, inverse};
+  return {(needed + kWarp - 1) / kWarp * kWarp, 1, 10, inverse};  // no block has 2^10 threads
+}
+
+/// A thread's place: pack p of its row begins at column(p).
+struct Place {
+  int64_t row, first, cols;  // first: the row's first element
+  int lane, lanes, row_of_block;
+  bool in;  // false: beyond the last row
+
+  __device__ Place(const RmsNormArgs& args, Shape shape) {
+    cols = args.cols;
+    lanes = shape.lanes;
+    row_of_block = int(threadIdx.x >> unsigned(shape.shift));
+    lane = int(threadIdx.x) - row_of_block * lanes;
+    row = int64_t(blockIdx.x) * shape.rows + row_of_block;
+    first = row * cols;
+    in = row < args.rows;
+  }
+  __device__ int64_t column(int pack) const { return (int64_t(pack) * lanes + lane) * kWidth; }
+};
+
+/// The sum over the threads of each row, in all of them. The whole block calls it, once.
+__device__ float row_sum(float value, const Place& place) {
+#pragma unroll
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+    const float other = __shfl_xor_sync(~0u, value, offset);
+    if (offset < place.lanes) value += other;
+  }
+  if (place.lanes <= kWarp) return value;
+  __shared__ float sums[kMostThreads / kWarp];
+  const int warps = place.lanes / kWarp, lane = threadIdx.x % kWarp;
+  if (lane == 0) sums[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  return warp_sum(lane < warps ? sums[place.row_of_block * warps + lane] : 0.f);
+}
+
+template <class X>
+__device__ void add_to(Pack<X, kWidth>& x, const Pack<X, kWidth>& delta) {
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) x.value[i] = X(x.get(i) + delta.get(i));
+}
+
+template <class X>
+__device__ float squares(const Pack<X, kWidth>& x) {
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) sum += x.get(i) * x.get(i);
+  return sum;
+}
+
+template <class Y, class X, class W>
+__device__ Pack<Y, kWidth> normed(const Pack<X, kWidth>& x, const Pack<W, kWidth>& w, float rstd) {
+  Pack<Y, kWidth> y;
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) y.value[i] = Y(w.get(i) * (x.get(i) * rstd));
+  return y;
+}
+
+template <class X, class Y, class W>
+__device__ float dot(const Pack<X, kWidth>& x, const Pack<Y, kWidth>& dy,
+                     const Pack<W, kWidth>& w) {
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) sum += w.get(i) * dy.get(i) * x.get(i);
+  return sum;
+}
+
+/// x becomes dx, `beside` dsum where there is one.
+template <class X, class Y, class W>
+__device__ void turn_to_dx(Pack<X, kWidth>& x, const Pack<Y, kWidth>& dy, const Pack<W, kWidth>& w,
+                           const Pack<X, kWidth>& beside, bool has_beside, float rstd,
+                           float shrink) {
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+    const float share = rstd * (w.get(i) * dy.get(i) - x.get(i) * shrink);
+    x.value[i] = X(has_beside ? beside.get(i) + share : share);
+  }
+}
+
+__device__ float rstd_of(float squares, Shape shape, float eps) {
+  return rsqrtf(squares * shape.inverse_cols + eps);
+}
+
+__device__ float shrink_of(float dot, float rstd, Shape shape) {
+  return rstd * rstd * (dot * shape.inverse_cols);
+}
+
+// ------------------------------------------------------------------------------------------------
+// Aligned rows that the registers of their threads hold: each array is read once, and all that a
+// thread reads is on its way before it waits for any.
+
+/// A thread's packs of one array.
+template <class T>
+struct Held {
+  Pack<T, kWidth> pack[kPacks];
+
+  /// from, to: the row's first element.
+  __device__ void load(const T* from, const Place& place) {
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p)
+      pack[p].load(from + place.column(p), live(place, p), /*wide=*/true);
+  }
+  __device__ void store(T* to, const Place& place) const {
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p)
+      pack[p].store(to + place.column(p), live(place, p), /*wide=*/true);
+  }
+
+ private:
+  static __device__ int live(const Place& place, int pack) {  // all of a pack, or nothing
+    return place.in && place.column(pack) < place.cols ? kWidth : 0;
+  }
+};
+
+template <class X, class Y, class W>
+__global__ void __launch_bounds__(kMostThreads)
+    forward_kernel(RmsNormArgs args, Shape shape, const X* delta, X* sum, Y* y) {
+  const Place place(args, shape);
+  Held<X> s, more;
+  Held<W> w;
+  s.load(static_cast<const X*>(args.x) + place.first, place);
+  if (delta != nullptr) more.load(delta + place.first, place);
+  float total = 0;
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    if (delta != nullptr) add_to(s.pack[p], more.pack[p]);
+    total += squares(s.pack[p]);
+  }
+  if (delta != nullptr) s.store(sum + place.first, place);
+  w.load(static_cast<const W*>(args.w), place);  // from the caches, while the row is added up
+  const float rstd = rstd_of(row_sum(total, place), shape, args.eps);
+  if (place.in && place.lane == 0) args.rstd[place.row] = rstd;
+  Held<Y> out;
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) out.pack[p] = normed<Y>(s.pack[p], w.pack[p], rstd);
+  out.store(y + place.first, place);
+}
+
+/// Blocks of the largest size that an SM shall hold: two leave a thread 64 registers, which do for
+/// bfloat16.
+template <class... T>
+constexpr int kBlocks = (std::is_same_v<T, __nv_bfloat16> && ...) ? 2 : 1;
+
+template <class X, class Y, class W>
+__global__ void __launch_bounds__(kMostThreads, kBlocks<X, Y, W>)
+    backward_kernel(RmsNormArgs args, Shape shape, const Y* dy, const X* dsum, X* dx) {
+  const Place place(args, shape);
+  Held<X> x, beside;
+  Held<Y> grad;
+  Held<W> w;
+  x.load(static_cast<const X*>(args.x) + place.first, place);
+  grad.load(dy + place.first, place);
+  if (dsum != nullptr) beside.load(dsum + place.first, place);
+  w.load(static_cast<const W*>(args.w), place);
+  const float rstd = place.in ? args.rstd[place.row] : 0.f;
+  float total = 0;
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) total += dot(x.pack[p], grad.pack[p], w.pack[p]);
+  const float shrink = shrink_of(row_sum(total, place), rstd, shape);
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p)
+    turn_to_dx(x.pack[p], grad.pack[p], w.pack[p], beside.pack[p], dsum != nullptr, rstd, shrink);
+  x.store(dx + place.first, place);
+}
+
+// ------------------------------------------------------------------------------------------------
+// Rows of any width and alignment: they are read twice; the second time they come from the caches.
+
+/// How many elements of pack p there are.
+__device__ int live_of(const Place& place, int pack) {
+  const int64_t left = place.in ? place.cols - place.column(pack) : 0;
+  return left < 0 ? 0 : left < kWidth ? int(left) : kWidth;
+}
+
+template <class X, class Y, class W>
+__global__ void __launch_bounds__(kMostThreads)
+    forward_any_kernel(RmsNormArgs args, Shape shape, const X* delta, X* sum, Y* y, bool wide) {
+  const Place place(args, shape);
+  const X* from = static_cast<const X*>(args.x) + place.first;
+  float total = 0;
+  for (int p = 0; live_of(place, p) > 0; ++p) {
+    const int live = live_of(place, p);
+    const int64_t at = place.column(p);
+    Pack<X, kWidth> s;
+    s.load(from + at, live, wide);
+    if (delta != nullptr) {
+      Pack<X, kWidth> more;
+      more.load(delta + place.first + at, live, wide);
+      add_to(s, more);
+      s.store(sum + place.first + at, live, wide);
+    }
+    total += squares(s);
+  }
+  const float rstd = rstd_of(row_sum(total, place), shape, args.eps);
+  if (place.in && place.lane == 0) args.rstd[place.row] = rstd;
+  if (delta != nullptr) from = sum + place.first;  // each thread reads back what it wrote itself
+  for (int p = 0; live_of(place, p) > 0; ++p) {
+    const int live = live_of(place, p);
+    const int64_t at = place.column(p);
+    Pack<X, kWidth> s;
+    Pack<W, kWidth> w;
+    s.load(from + at, live, wide);
+    w.load(static_cast<const W*>(args.w) + at, live, wide);
+    normed<Y>(s, w, rstd).store(y + place.first + at, live, wide);
+  }
+}
+
+template <class X, class Y, class W>
+__global__ void __launch_bounds__(kMostThreads)
+    backward_any_kernel(RmsNormArgs args, Shape shape, const Y* dy, const X* dsum, X* dx,
+                        bool wide) {
+  const Place place(args, shape);
+  const auto load = [&](int p, auto& x, auto& grad, auto& w) {
+    const int live = live_of(place, p);
+    const int64_t at = place.column(p);
+    x.load(static_cast<const X*>(args.x) + place.first + at, live, wide);
+    grad.load(dy + place.first + at, live, wide);
+    w.load(static_cast<const W*>(args.w) + at, live, wide);
+  };
+  Pack<X, kWidth> x, beside;
+  Pack<Y, kWidth> grad;
+  Pack<W, kWidth> w;
+  float total = 0;
+  for (int p = 0; live_of(place, p) > 0; ++p) {
+    load(p, x, grad, w);
+    total += dot(x, grad, w);
+  }
+  const float rstd = place.in ? args.rstd[place.row] : 0.f;
+  const float shrink = shrink_of(row_sum(total, place), rstd, shape);
+  for (int p = 0; live_of(place, p) > 0; ++p) {
+    const int live = live_of(place, p);
+    const int64_t at = place.first + place.column(p);
+    load(p, x, grad, w);
+    if (dsum != nullptr) beside.load(dsum + at, live, wide);
+    turn_to_dx(x, grad, w, beside, dsum != nullptr, rstd, shrink);
+    x.store(dx + at, live, wide);
+  }
+}
+
+// ------------------------------------------------------------------------------------------------
 
 /// Whether every row of the arrays may be read in packs: a property of the call, so all threads
 /// take one way. Null is aligned.
@@ -18,87 +281,18 @@ bool rows_aligned(const RmsNormArgs& args, const X* beside, const X* out, const 
                              out, y);
 }
 
-// A block a row. The row is read twice; the second time it comes from the caches.
-template <class X, class Y, class W>
-__global__ void __launch_bounds__(kThreads)
-    forward_kernel(RmsNormArgs args, const X* delta, X* sum, Y* y, bool wide) {
-  const X* x = static_cast<const X*>(args.x);
-  const W* w = static_cast<const W*>(args.w);
-  for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
-    const int64_t first = row * args.cols;
-    float squares = 0;
-    for (int64_t c = threadIdx.x * kWidth; c < args.cols; c += kThreads * kWidth) {
-      const int live = args.cols - c < kWidth ? int(args.cols - c) : kWidth;
-      Pack<X, kWidth> value;
-      value.load(x + first + c, live, wide);
-      if (delta != nullptr) {
-        Pack<X, kWidth> more;
-        more.load(delta + first + c, live, wide);
-#pragma unroll
-        for (int i = 0; i < kWidth; ++i)
-          value.value[i] = X(float(value.value[i]) + float(more.value[i]));
-        value.store(sum + first + c, live, wide);
-      }
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) squares += float(value.value[i]) * float(value.value[i]);
-    }
-    const float rstd = rsqrtf(block_sum<kThreads>(squares) / float(args.cols) + args.eps);
-    if (threadIdx.x == 0) args.rstd[row] = rstd;
-    const X* from = delta != nullptr ? sum : x;  // each thread reads back what it wrote itself
-    for (int64_t c = threadIdx.x * kWidth; c < args.cols; c += kThreads * kWidth) {
-      const int live = args.cols - c < kWidth ? int(args.cols - c) : kWidth;
-      Pack<X, kWidth> value;
-      Pack<W, kWidth> weight;
-      Pack<Y, kWidth> out;
-      value.load(from + first + c, live, wide);
-      weight.load(w + c, live, wide);
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i)
-        out.value[i] = Y(float(weight.value[i]) * (float(value.value[i]) * rstd));
-      out.store(y + first + c, live, wide);
-    }
-  }
-}
-
-template <class X, class Y, class W>
-__global__ void __launch_bounds__(kThreads)
-    backward_kernel(RmsNormArgs args, const Y* dy, const X* dsum, X* dx, bool wide) {
-  const X* x = static_cast<const X*>(args.x);
-  const W* w = static_cast<const W*>(args.w);
-  for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
-    const int64_t first = row * args.cols;
-    float dot = 0;
-    for (int64_t c = threadIdx.x * kWidth; c < args.cols; c += kThreads * kWidth) {
-      const int live = args.cols - c < kWidth ? int(args.cols - c) : kWidth;
-      Pack<X, kWidth> value;
-      Pack<W, kWidth> weight;
-      Pack<Y, kWidth> grad;
-      value.load(x + first + c, live, wide);
-      weight.load(w + c, live, wide);
-      grad.load(dy + first + c, live, wide);
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i)
-        dot += float(weight.value[i]) * float(grad.value[i]) * float(value.value[i]);
-    }
-    const float rstd = args.rstd[row];
-    const float shrink = rstd * rstd * block_sum<kThreads>(dot) / float(args.cols);
-    for (int64_t c = threadIdx.x * kWidth; c < args.cols; c += kThreads * kWidth) {
-      const int live = args.cols - c < kWidth ? int(args.cols - c) : kWidth;
-      Pack<X, kWidth> value, beside;
-      Pack<W, kWidth> weight;
-      Pack<Y, kWidth> grad;
-      value.load(x + first + c, live, wide);
-      weight.load(w + c, live, wide);
-      grad.load(dy + first + c, live, wide);
-      if (dsum != nullptr) beside.load(dsum + first + c, live, wide);
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) {
-        const float share =
-            rstd * (float(weight.value[i]) * float(grad.value[i]) - float(value.value[i]) * shrink);
-        value.value[i] = X(dsum != nullptr ? float(beside.value[i]) + share : share);
-      }
-      value.store(dx + first + c, live, wide);
-    }
+/// held(args, shape, arrays...) where it takes the rows, or else any(args, shape, arrays..., wide).
+template <class HeldKernel, class AnyKernel, class... Arrays>
+void launch_rows(const char* what, HeldKernel held, AnyKernel any, Stream stream,
+                 const RmsNormArgs& args, bool wide, const Arrays&... arrays) {
+  constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;  // of more rows than a memory holds
+  const Shape shape = shape_of(args.cols);
+  const unsigned blocks = grid_size(args.rows, shape.rows, kMostBlocks);
+  const unsigned threads = unsigned(shape.lanes * shape.rows);
+  if (wide && args.cols <= kMostHeld) {
+    launch(what, held, blocks, threads, stream, args, shape, arrays...);
+  } else {
+    launch(what, any, blocks, threads, stream, args, shape, arrays..., wide);
   }
 }
 
@@ -130,8 +324,8 @@ void rms_norm(const RmsNormArgs& args, const void* delta, void* sum, void* y, St
     auto* total = static_cast<X*>(sum);
     auto* out = static_cast<Y*>(y);
     const bool wide = rows_aligned<X, Y, W>(args, more, total, out);
-    launch("rms_norm launch", forward_kernel<X, Y, W>, grid_size(args.rows, 1, 65535), kThreads,
-           stream, args, more, total, out, wide);
+    launch_rows("rms_norm launch", forward_kernel<X, Y, W>, forward_any_kernel<X, Y, W>, stream,
+                args, wide, more, total, out);
   });
 }
 
@@ -146,8 +340,8 @@ void rms_norm_backward(const RmsNormArgs& args, const void* dy, const void* dsum
     const auto* grad = static_cast<const Y*>(dy);
     auto* out = static_cast<X*>(dx);
     const bool wide = rows_aligned<X, Y, W>(args, beside, out, grad);
-    launch("rms_norm backward launch", backward_kernel<X, Y, W>, grid_size(args.rows, 1, 65535),
-           kThreads, stream, args, grad, beside, out, wide);
+    launch_rows("rms_norm backward launch", backward_kernel<X, Y, W>, backward_any_kernel<X, Y, W>,
+                stream, args, wide, grad, beside, out);
   });
 }
 

@@ -13,6 +13,10 @@ constexpr int kThreads = 256;
 template <class T>
 constexpr int kWidth = kVectorWidth<T>;
 
+/// silu(gate) * up, s = sigmoid(gate): one expression, so that every kernel here makes the same
+/// bits of it.
+__device__ float product(float gate, float s, float up) { return gate * s * up; }
+
 // Every element stands alone: the result does not depend on the launch shape.
 template <class T>
 __global__ void __launch_bounds__(kThreads) forward_kernel(SwigluInput in, T* y, bool wide) {
@@ -26,8 +30,8 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(SwigluInput in, T* y,
     u.load(up + i, live, wide);
 #pragma unroll
     for (int k = 0; k < kWidth<T>; ++k) {
-      const float z = float(g.value[k]);
-      g.value[k] = T(z * sigmoid(z) * float(u.value[k]));
+      const float z = g.get(k);
+      g.value[k] = T(product(z, sigmoid(z), u.get(k)));
     }
     g.store(y + i, live, wide);
   }
@@ -50,8 +54,8 @@ __global__ void __launch_bounds__(kThreads)
     const PhiloxBlock bits = philox_block(args.seed, stream, uint64_t(b));
 #pragma unroll
     for (int k = 0; k < kDraws; ++k) {
-      const float z = float(g.value[k]);
-      g.value[k] = T(z * sigmoid(z) * float(u.value[k]));
+      const float z = g.get(k);
+      g.value[k] = T(product(z, sigmoid(z), u.get(k)));
       u.value[k] = T(kept(bits, k, float(g.value[k]), args.threshold, args.scale));
     }
     if (y != nullptr) g.store(y + first, live, wide);
@@ -59,9 +63,10 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// y: null where it is not wanted.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    backward_kernel(SwigluInput in, const T* dy, T* dgate, T* dup, bool wide) {
+    backward_kernel(SwigluInput in, const T* dy, T* dgate, T* dup, T* y, bool wide) {
   const T *gate = static_cast<const T*>(in.gate), *up = static_cast<const T*>(in.up);
   const int64_t n = in.n;
   for (int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) * kWidth<T>; i < n;
@@ -73,12 +78,14 @@ __global__ void __launch_bounds__(kThreads)
     u.load(up + i, live, wide);
 #pragma unroll
     for (int k = 0; k < kWidth<T>; ++k) {
-      const float grad = float(d.value[k]), z = float(g.value[k]), s = sigmoid(z);
-      g.value[k] = T(grad * float(u.value[k]) * s * (1.f + z * (1.f - s)));
+      const float grad = d.get(k), z = g.get(k), over = u.get(k), s = sigmoid(z);
+      d.value[k] = T(product(z, s, over));
+      g.value[k] = T(grad * over * s * (1.f + z * (1.f - s)));
       u.value[k] = T(grad * z * s);
     }
     g.store(dgate + i, live, wide);
     u.store(dup + i, live, wide);
+    if (y != nullptr) d.store(y + i, live, wide);
   }
 }
 
@@ -117,13 +124,14 @@ void swiglu_dropout(const SwigluInput& in, void* y, void* dropped, const Dropout
   });
 }
 
-void swiglu_backward(const SwigluInput& in, const void* dy, void* dgate, void* dup, Stream stream) {
+void swiglu_backward(const SwigluInput& in, const void* dy, void* dgate, void* dup, void* y,
+                     Stream stream) {
   if (in.n == 0) return;
   with_type(in.type, [&](auto element) {
     using T = decltype(element);
     launch("swiglu backward launch", backward_kernel<T>, blocks<T>(in.n), kThreads, stream, in,
            static_cast<const T*>(dy), static_cast<T*>(dgate), static_cast<T*>(dup),
-           aligned<T>(dy, in.gate, in.up, dgate, dup));
+           static_cast<T*>(y), aligned<T>(dy, in.gate, in.up, dgate, dup, y));
   });
 }
 

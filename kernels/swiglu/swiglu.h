@@ -24,10 +24,12 @@ void swiglu_dropout_ref(const SwigluInput& in, void* y, void* dropped, const Dro
 void swiglu_dropout(const SwigluInput& in, void* y, void* dropped, const DropoutArgs& args,
                     Stream stream);
 
-/// With s = 1 / (1 + exp(-gate)): dgate = dy up s (1 + gate (1 - s)), dup = dy gate s. dgate and
-/// dup may each be any of the inputs.
-void swiglu_backward_ref(const SwigluInput& in, const void* dy, void* dgate, void* dup);
-void swiglu_backward(const SwigluInput& in, const void* dy, void* dgate, void* dup, Stream stream);
+/// With s = 1 / (1 + exp(-gate)): dgate = dy up s (1 + gate (1 - s)), dup = dy gate s; and y, where
+/// it is wanted and not null, the bits that swiglu() makes of the same input. dgate, dup and y are
+/// three arrays, of which each may be any of the inputs.
+void swiglu_backward_ref(const SwigluInput& in, const void* dy, void* dgate, void* dup, void* y);
+void swiglu_backward(const SwigluInput& in, const void* dy, void* dgate, void* dup, void* y,
+                     Stream stream);
 
 // References compute in double and round once; kernels in float32, asynchronous, bit-reproducible,
 // built with CUDA only. Launch failures are kInternal.

@@ -5,10 +5,18 @@
 
 namespace lft {
 
+namespace {
+
+float product(double gate, double up) {
+  return static_cast<float>(gate / (1 + std::exp(-gate)) * up);
+}
+
+}  // namespace
+
 void swiglu_ref(const SwigluInput& in, void* y) {
   for (int64_t i = 0; i < in.n; ++i) {
     const double g = load_float(in.type, in.gate, i), u = load_float(in.type, in.up, i);
-    store_float(in.type, y, i, static_cast<float>(g / (1 + std::exp(-g)) * u));
+    store_float(in.type, y, i, product(g, u));
   }
 }
 
@@ -19,12 +27,13 @@ void swiglu_dropout_ref(const SwigluInput& in, void* y, void* dropped, const Dro
   if (y != nullptr) std::memcpy(y, product.data(), product.size());
 }
 
-void swiglu_backward_ref(const SwigluInput& in, const void* dy, void* dgate, void* dup) {
+void swiglu_backward_ref(const SwigluInput& in, const void* dy, void* dgate, void* dup, void* y) {
   for (int64_t i = 0; i < in.n; ++i) {
     const double d = load_float(in.type, dy, i), g = load_float(in.type, in.gate, i),
                  u = load_float(in.type, in.up, i), s = 1 / (1 + std::exp(-g));
     store_float(in.type, dgate, i, static_cast<float>(d * u * s * (1 + g * (1 - s))));
     store_float(in.type, dup, i, static_cast<float>(d * g * s));
+    if (y != nullptr) store_float(in.type, y, i, product(g, u));
   }
 }
 

@@ -206,7 +206,11 @@ void bench_layer() {
   report("quick_gelu_backward", 3 * kWide,
          [&] { quick_gelu_backward(kType, c.as(), a.as(), b.as(), wide, nullptr); });
   report("swiglu_backward", 5 * kWide, [&] {
-    swiglu_backward({kType, kTokens * kInner, a.as(), b.as()}, c.as(), d.as(), e.as(), nullptr);
+    swiglu_backward({kType, wide, a.as(), b.as()}, c.as(), d.as(), e.as(), nullptr, nullptr);
+  });
+  Buffer f(kWide);
+  report("swiglu_backward with y", 6 * kWide, [&] {
+    swiglu_backward({kType, wide, a.as(), b.as()}, c.as(), d.as(), e.as(), f.as(), nullptr);
   });
 }
 

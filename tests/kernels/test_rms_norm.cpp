@@ -118,25 +118,29 @@ TEST(RmsNormRef, ANonFiniteElementSpoilsItsRowOnly) {
 
 #ifdef LFT_HAVE_CUDA
 
+void run_gpu(Case& c) {
+  test::DeviceArray<uint8_t> bytes(c.arena.bytes());
+  ASSERT_TRUE(bytes.ok());
+  c.run(
+      bytes.data(),
+      [](const RmsNormArgs& args, const void* delta, void* sum, void* y) {
+        rms_norm(args, delta, sum, y, nullptr);
+      },
+      [](const RmsNormArgs& args, const void* dy, const void* dsum, void* dx) {
+        rms_norm_backward(args, dy, dsum, dx, nullptr);
+      });
+  c.arena.bytes() = bytes.to_host();
+}
+
 /// float32 sums of `cols` terms differ from exact ones by at most cols units of the sum of their
-/// absolute values (less in practice: the block adds them as a tree of depth cols / 2048 * 8 + 13);
-/// then a few roundings, and that of the stored type.
+/// absolute values (less in practice: a thread's eight, its packs, a tree over the warp and one
+/// over the warps: the depth is 19, and one more for each 4096 columns beyond 8192); then a few
+/// roundings, and that of the stored type.
 void expect_gpu_equals_ref(const Case& start) {
   Case want = start, got = start, again = start;
   run_ref(want);
-  for (Case* c : {&got, &again}) {
-    test::DeviceArray<uint8_t> bytes(c->arena.bytes());
-    ASSERT_TRUE(bytes.ok());
-    c->run(
-        bytes.data(),
-        [](const RmsNormArgs& args, const void* delta, void* sum, void* y) {
-          rms_norm(args, delta, sum, y, nullptr);
-        },
-        [](const RmsNormArgs& args, const void* dy, const void* dsum, void* dx) {
-          rms_norm_backward(args, dy, dsum, dx, nullptr);
-        });
-    c->arena.bytes() = bytes.to_host();
-  }
+  run_gpu(got);
+  run_gpu(again);
   EXPECT_EQ(got.arena.bytes(), again.arena.bytes());
   const double terms = static_cast<double>(start.cols) / 2048 * 8 + 16;
   for (int64_t r = 0; r < start.rows; ++r) {
@@ -178,6 +182,58 @@ TEST(RmsNormGpu, EqualsTheReferenceOverSizesTypesAndAlignment) {
       for (const bool residual : {false, true})
         expect_gpu_equals_ref(Case(types, 3, cols, residual, cols == 64 ? 1 : 0, seed += 10));
     }
+  }
+}
+
+/// Several rows a warp, a warp a row, several rows a block, a block a row of any number of warps,
+/// rows that do not fit into registers; and between them.
+TEST(RmsNormGpu, EqualsTheReferenceAtEveryWidth) {
+  if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
+  uint32_t seed = 1000;
+  for (const int64_t cols : {16,   128,  136,  256,  512,  520,  1000, 1024, 1152,  1536,
+                             2047, 2056, 3072, 5120, 8184, 8192, 8193, 8200, 16384, 20000}) {
+    for (const bool residual : {false, true})
+      expect_gpu_equals_ref(Case(kTypes[1], 5, cols, residual, 0, seed += 10));
+  }
+}
+
+/// What a call makes of one row of `start` where it is row `row` of `rows`, the arrays `misaligned`
+/// elements after a multiple of 16 bytes: rstd, sum, y, dx.
+std::vector<float> one_row(const Case& start, int64_t row, int64_t rows, int64_t misaligned) {
+  const int64_t cols = start.cols;
+  Case moved(start.types, rows, cols, start.with_residual, misaligned, 12345);
+  for (const size_t array : {start.x, start.delta, start.dy, start.dsum}) {
+    for (int64_t i = 0; i < cols; ++i)
+      moved.arena.set(array, row * cols + i, start.arena.get(array, i));
+  }
+  for (int64_t i = 0; i < cols; ++i) moved.arena.set(moved.w, i, start.arena.get(start.w, i));
+  run_gpu(moved);
+  std::vector<float> out = {moved.arena.get(moved.rstd, row)};
+  for (const size_t array : {moved.sum, moved.y, moved.dx}) {
+    for (int64_t i = 0; i < cols; ++i) out.push_back(moved.arena.get(array, row * cols + i));
+  }
+  return out;
+}
+
+TEST(RmsNormGpu, ARowDoesNotDependOnTheRowsBesideItNorOnTheAlignment) {
+  if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
+  for (const int64_t cols : {8, 128, 200, 1024, 2560, 4096, 9000}) {
+    const Case start(kTypes[1], 1, cols, /*residual=*/true, 0, 77);
+    const std::vector<float> alone = one_row(start, 0, 1, 0);
+    EXPECT_EQ(one_row(start, 36, 40, 0), alone) << cols;
+    EXPECT_EQ(one_row(start, 1, 3, 1), alone) << cols;
+  }
+}
+
+TEST(RmsNormGpu, TheGradientBesideItMayBeOverwritten) {
+  if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
+  for (const int64_t cols : {64, 1000, 4096, 9000}) {
+    Case want(kTypes[1], 3, cols, /*residual=*/true, 0, 55);
+    Case got = want;
+    got.dx = got.dsum;
+    run_gpu(want);
+    run_gpu(got);
+    EXPECT_EQ(got.arena.values(got.dsum), want.arena.values(want.dx)) << cols;
   }
 }
 

@@ -39,10 +39,12 @@ constexpr Expected kKernels[] = {
     {"nf4 dequantize_kernel", 3, 0, 1},
     {"quick_gelu backward_kernel", 3, 2, 1},
     {"quick_gelu forward_kernel", 3, 1, 1},
-    {"rms_norm backward_kernel", 15, 7, 1},  // x, w and dy twice, dsum
-    {"rms_norm forward_kernel", 15, 4, 2},   // x, delta; the sum again, w
-    {"rope rope_kernel", 3, 6, 2},           // both halves of x; cos and sin, which are float32
-    {"swiglu backward_kernel", 3, 3, 2},
+    {"rms_norm backward_any_kernel", 15, 7, 1},  // x, w and dy twice, dsum
+    {"rms_norm backward_kernel", 15, 8, 2},      // two packs of x, w, dy, dsum
+    {"rms_norm forward_any_kernel", 15, 4, 2},   // x, delta; the sum again, w
+    {"rms_norm forward_kernel", 15, 6, 4},       // two packs of x, delta, w
+    {"rope rope_kernel", 3, 6, 2},               // both halves of x; cos and sin, which are float32
+    {"swiglu backward_kernel", 3, 3, 3},
     {"swiglu dropout_kernel", 3, 2, 2},
     {"swiglu forward_kernel", 3, 2, 1},
     {"token_logprob token_logprob_kernel", 3, 2, 1},  // the row twice

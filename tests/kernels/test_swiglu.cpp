@@ -31,7 +31,7 @@ TEST(SwigluRef, BackwardEqualsFiniteDifferences) {
     for (const float up : {-2.0f, 0.5f}) {
       const float dy = 1.5f;
       float dgate = 0, dup = 0;
-      swiglu_backward_ref({FloatType::kF32, 1, &gate, &up}, &dy, &dgate, &dup);
+      swiglu_backward_ref({FloatType::kF32, 1, &gate, &up}, &dy, &dgate, &dup, nullptr);
       const auto value = [&](float g, float u) {
         float y = 0;
         swiglu_ref({FloatType::kF32, 1, &g, &u}, &y);
@@ -64,6 +64,20 @@ TEST(SwigluRef, WithDropoutIsTheDropoutOfTheRoundedProduct) {
   EXPECT_NEAR(kept, 50, 25);  // five standard deviations
 }
 
+TEST(SwigluRef, BackwardWithTheProductIsBoth) {
+  test::Arena arena;
+  const size_t dy = arena.add(FloatType::kBF16, 50), gate = arena.add(FloatType::kBF16, 50),
+               up = arena.add(FloatType::kBF16, 50), y = arena.add(FloatType::kBF16, 50);
+  for (const size_t array : {dy, gate, up}) arena.fill_normal(array, uint32_t(array + 1), 2);
+  test::Arena want = arena, got = arena;
+  const SwigluInput in{FloatType::kBF16, 50, want.data(gate), want.data(up)};
+  swiglu_ref(in, want.data(y));
+  swiglu_backward_ref(in, want.data(dy), want.data(gate), want.data(up), nullptr);
+  const SwigluInput same{FloatType::kBF16, 50, got.data(gate), got.data(up)};
+  swiglu_backward_ref(same, got.data(dy), got.data(gate), got.data(up), got.data(y));
+  EXPECT_EQ(got.bytes(), want.bytes());
+}
+
 #ifdef LFT_HAVE_CUDA
 /// In units of 2^-23: the exponential is within 2 + 1.173 |gate| (CUDA's guide), the quotient
 /// within 2; four roundings of half a unit or less beside them, then that of the stored type. dgate
@@ -82,7 +96,7 @@ void expect_gpu_equals_ref(FloatType type, int64_t n, int64_t misaligned) {
   test::Arena want = start;
   const SwigluInput in{type, n, want.data(gate), want.data(up)};
   swiglu_ref(in, want.data(y));
-  swiglu_backward_ref(in, want.data(dy), want.data(dgate), want.data(dup));
+  swiglu_backward_ref(in, want.data(dy), want.data(dgate), want.data(dup), nullptr);
   test::DeviceArray<uint8_t> bytes(start.bytes());
   ASSERT_TRUE(bytes.ok());
   const auto at = [&](size_t a) {
@@ -90,7 +104,7 @@ void expect_gpu_equals_ref(FloatType type, int64_t n, int64_t misaligned) {
   };
   const SwigluInput there{type, n, at(gate), at(up)};
   swiglu(there, at(y), nullptr);
-  swiglu_backward(there, at(dy), at(dgate), at(dup), nullptr);
+  swiglu_backward(there, at(dy), at(dgate), at(dup), nullptr, nullptr);
   test::Arena got = start;
   got.bytes() = bytes.to_host();
   for (int64_t i = 0; i < n; ++i) {
@@ -111,6 +125,43 @@ TEST(SwigluGpu, EqualsTheReferenceOverSizesTypesAndAlignment) {
   for (const FloatType type : {FloatType::kF32, FloatType::kBF16, FloatType::kF16}) {
     for (const int64_t n : {1, 7, 8, 2047, 10007})
       expect_gpu_equals_ref(type, n, n == 2047 ? 1 : 0);
+  }
+}
+
+/// The third result of the backward pass has the bits of the forward pass; the two others are the
+/// same with it and without; and each of the three may go over an input.
+TEST(SwigluGpu, BackwardWithTheProductGivesTheBitsOfTwoPasses) {
+  if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
+  for (const FloatType type : {FloatType::kF32, FloatType::kBF16, FloatType::kF16}) {
+    for (const int64_t n : {1, 7, 8, 2047, 10007}) {
+      for (const int64_t misaligned : {0, 1}) {
+        test::Arena start;
+        const size_t dy = start.add(type, n), gate = start.add(type, n), up = start.add(type, n);
+        const size_t y = start.add(type, n, misaligned), dgate = start.add(type, n),
+                     dup = start.add(type, n);
+        start.fill_normal(dy, 1, 1);
+        start.fill_normal(gate, 2, 4);
+        start.fill_normal(up, 3, 1);
+        test::DeviceArray<uint8_t> bytes(start.bytes());
+        ASSERT_TRUE(bytes.ok());
+        const auto at = [&](size_t a) {
+          return static_cast<void*>(bytes.data() + start.arrays()[a].offset);
+        };
+        const SwigluInput in{type, n, at(gate), at(up)};
+        test::Arena apart = start, together = start, over = start;
+        swiglu(in, at(y), nullptr);
+        swiglu_backward(in, at(dy), at(dgate), at(dup), nullptr, nullptr);
+        apart.bytes() = bytes.to_host();
+        swiglu_backward(in, at(dy), at(dgate), at(dup), at(y), nullptr);
+        together.bytes() = bytes.to_host();
+        EXPECT_EQ(together.bytes(), apart.bytes()) << n;
+        swiglu_backward(in, at(dy), at(dy), at(gate), at(up), nullptr);
+        over.bytes() = bytes.to_host();
+        EXPECT_EQ(over.values(dy), apart.values(dgate)) << n;
+        EXPECT_EQ(over.values(gate), apart.values(dup)) << n;
+        EXPECT_EQ(over.values(up), apart.values(y)) << n;
+      }
+    }
   }
 }
 
@@ -164,7 +215,8 @@ TEST(SwigluGpu, SaturatedGatesGiveNoNan) {
   const auto at = [&](size_t a) {
     return static_cast<void*>(bytes.data() + start.arrays()[a].offset);
   };
-  swiglu_backward({FloatType::kF32, 4, at(gate), at(one)}, at(one), at(dgate), at(dup), nullptr);
+  swiglu_backward({FloatType::kF32, 4, at(gate), at(one)}, at(one), at(dgate), at(dup), nullptr,
+                  nullptr);
   start.bytes() = bytes.to_host();
   EXPECT_EQ(start.values(dgate), (std::vector<float>{0, 0, 1, 1}));
   EXPECT_EQ(start.values(dup)[3], 200);

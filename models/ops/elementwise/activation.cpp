@@ -64,7 +64,7 @@ std::pair<at::Tensor, at::Tensor> swiglu_gradients_with_kernel(const at::Tensor&
   at::Tensor dgate = at::empty_like(gate), dup = at::empty_like(up);
   on_device_of(gate, [&](Stream stream) {
     swiglu_backward(kernel_input(gate, up), dy.const_data_ptr(), dgate.mutable_data_ptr(),
-                    dup.mutable_data_ptr(), stream);
+                    dup.mutable_data_ptr(), nullptr, stream);
   });
   return {dgate, dup};
 }
