@@ -58,15 +58,16 @@ DroppedGated swiglu_dropout_with_kernel(const at::Tensor& gate, const at::Tensor
   return both;
 }
 
-std::pair<at::Tensor, at::Tensor> swiglu_gradients_with_kernel(const at::Tensor& dy,
-                                                               const at::Tensor& gate,
-                                                               const at::Tensor& up) {
-  at::Tensor dgate = at::empty_like(gate), dup = at::empty_like(up);
+GatedGradients swiglu_gradients_with_kernel(const at::Tensor& dy, const at::Tensor& gate,
+                                            const at::Tensor& up, bool product) {
+  GatedGradients of{at::empty_like(gate), at::empty_like(up),
+                    product ? at::empty_like(gate) : at::Tensor()};
+  void* y = product ? of.product.mutable_data_ptr() : nullptr;
   on_device_of(gate, [&](Stream stream) {
-    swiglu_backward(kernel_input(gate, up), dy.const_data_ptr(), dgate.mutable_data_ptr(),
-                    dup.mutable_data_ptr(), nullptr, stream);
+    swiglu_backward(kernel_input(gate, up), dy.const_data_ptr(), of.gate.mutable_data_ptr(),
+                    of.up.mutable_data_ptr(), y, stream);
   });
-  return {dgate, dup};
+  return of;
 }
 #endif
 
@@ -133,8 +134,8 @@ struct GatedFunction : torch::autograd::Function<GatedFunction> {
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const variable_list saved = ctx->get_saved_variables();
     const auto kind = static_cast<Gate>(ctx->saved_data["kind"].toInt());
-    auto [dgate, dup] = gated_gradients(gradients[0], saved[0], saved[1], kind);
-    return {dgate, dup, at::Tensor()};
+    const GatedGradients of = gated_gradients(gradients[0], saved[0], saved[1], kind);
+    return {of.gate, of.up, at::Tensor()};
   }
 };
 
@@ -183,18 +184,18 @@ DroppedGated gated_dropout(const at::Tensor& gate, const at::Tensor& up,
   return {whole ? y : at::Tensor(), dropped};
 }
 
-std::pair<at::Tensor, at::Tensor> gated_gradients(const at::Tensor& gradient,
-                                                  const at::Tensor& gate, const at::Tensor& up,
-                                                  Gate kind) {
+GatedGradients gated_gradients(const at::Tensor& gradient, const at::Tensor& gate,
+                               const at::Tensor& up, Gate kind, bool product) {
   const at::Tensor dy = gradient.contiguous();
 #ifdef LFT_HAVE_CUDA
   if (kind == Gate::kSilu && kernel_fits(gate, up) && kernel_fits(dy, gate))
-    return swiglu_gradients_with_kernel(dy, gate, up);
+    return swiglu_gradients_with_kernel(dy, gate, up, product);
 #endif
+  const at::Tensor made = product ? gated_values(gate, up, kind) : at::Tensor();
   if (!loops_fit(gate, up) || !loops_fit(dy, gate)) {
     const at::Tensor d = dy.to(at::kFloat), g = gate.to(at::kFloat);
     return {gate_gradient(d * up.to(at::kFloat), g, kind).to(gate.scalar_type()),
-            (d * gate_values(g, kind)).to(up.scalar_type())};
+            (d * gate_values(g, kind)).to(up.scalar_type()), made};
   }
   at::Tensor dgate = at::empty_like(gate), dup = at::empty_like(up);
   over_parts(gate, [&](auto* type, int64_t first, int64_t n) {
@@ -205,7 +206,7 @@ std::pair<at::Tensor, at::Tensor> gated_gradients(const at::Tensor& gradient,
     kind == Gate::kSilu ? loops::swiglu_backward(d, g, u, dg, du, n)
                         : loops::geglu_backward(d, g, u, dg, du, n);
   });
-  return {dgate, dup};
+  return {dgate, dup, made};
 }
 
 at::Tensor gated(const at::Tensor& gate, const at::Tensor& up, Gate kind) {

@@ -22,9 +22,13 @@ struct DroppedGated {
 };
 DroppedGated gated_dropout(const at::Tensor& gate, const at::Tensor& up,
                            const loops::DropoutMask& mask, bool whole, Gate kind = Gate::kSilu);
-/// Gradients of gate and up, given that of the product.
-std::pair<at::Tensor, at::Tensor> gated_gradients(const at::Tensor& dy, const at::Tensor& gate,
-                                                  const at::Tensor& up, Gate kind = Gate::kSilu);
+/// Gradients of gate and up, given that of the product; with `product` the product again, which a
+/// kernel makes in the same pass.
+struct GatedGradients {
+  at::Tensor gate, up, product;
+};
+GatedGradients gated_gradients(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up,
+                               Gate kind = Gate::kSilu, bool product = false);
 /// act(gate) * up, differentiable; keeps gate and up.
 at::Tensor gated(const at::Tensor& gate, const at::Tensor& up, Gate kind = Gate::kSilu);
 /// x * sigmoid(1.702 x).

@@ -263,8 +263,12 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const bool joins = shared && ctx->needs_input_grad(0);  // else nobody takes what is gathered
     const bool own_product = !shared || shared->rank[static_cast<size_t>(info->layer)] == 0;
     const bool wants_input = weight.trains() || (own_product && a.defined() && a.requires_grad());
+    // On a GPU the kernel that gives the gradients of gate and up leaves their product, too.
+    const bool product_comes_later = wants_input && up.defined() && !weight.trains() && !shared &&
+                                     info->trains_x && update.mask.threshold == 0 &&
+                                     runs_kernels(dy.device()) && kept.scalar_type() == dtype;
     Input input;
-    if (wants_input && up.defined())
+    if (wants_input && up.defined() && !product_comes_later)
       input = gated_input({kept, up, info->kind}, dtype, update.mask, weight.trains());
     if (wants_input && !up.defined()) input.x_ti = shared ? shared->input(kept, saved[6]) : kept;
 
@@ -286,7 +290,11 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     } else if (info->trains_x) {
       dx = input_gradient(update, dy, low.dh_tr, weight, info->x_dtype).view(info->shape);
       if (up.defined()) {
-        std::tie(dx, dup) = gated_gradients(dx, kept, up, info->kind);
+        const GatedGradients of = gated_gradients(dx, kept, up, info->kind, product_comes_later);
+        dx = of.gate, dup = of.up;
+        if (product_comes_later)
+          low.da =
+              master_gradient(update.a_ri, low.dh_tr.t(), rows_of(of.product), 1, info->direct);
       } else {
         dx = dx.to(info->x_dtype);
       }
