@@ -6,38 +6,105 @@
 namespace lft {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 128;
 constexpr int kWidth = 8;
 
-// A thread takes kWidth neighbouring pairs of one head: two packs, read before either is written,
-// so y may be x.
+/// Heads that a thread takes at most: of float32 half as many, for the registers.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    rope_kernel(RopeArgs args, const T* x, T* y, bool wide) {
-  const int64_t per_head = (args.half + kWidth - 1) / kWidth,
-                total = args.rows * args.heads * per_head;
-  for (int64_t n = int64_t(blockIdx.x) * kThreads + threadIdx.x; n < total;
-       n += int64_t(gridDim.x) * kThreads) {
-    const int64_t head = n / per_head, i = n % per_head * kWidth, row = head / args.heads;
-    const int64_t angle =
-        (row / args.positions * args.angle_stride + row % args.positions) * args.half + i;
-    const int64_t first = head * 2 * args.half + i;
-    const int live = args.half - i < kWidth ? int(args.half - i) : kWidth;
-    Pack<T, kWidth> a, b;
-    Pack<float, kWidth> c, s;
-    a.load(x + first, live, wide);
-    b.load(x + first + args.half, live, wide);
-    c.load(args.cos + angle, live, wide);
-    s.load(args.sin + angle, live, wide);
+constexpr int kHeads = 8 / int(sizeof(T));
+
+/// A thread's share: kWidth neighbouring pairs of several heads of a row, which turn by the same
+/// angles: heads group, group + groups, ..
+struct Share {
+  int64_t row, angle;    // angle: where its cosines and sines begin
+  int64_t group, first;  // first: of the pairs of a head
+};
+
+/// Index: what rows * groups * packs fits; of 64 bits a division takes as long as all the rest.
+template <class Index>
+__device__ Share share_of(const RopeArgs& args, Index number, Index groups, Index packs) {
+  const Index head = number / packs, row = head / groups, batch = row / Index(args.positions);
+  const int64_t first = int64_t(number - head * packs) * kWidth;
+  const int64_t position = int64_t(row - batch * Index(args.positions));
+  const int64_t angle = (int64_t(batch) * args.angle_stride + position) * args.half + first;
+  return {int64_t(row), angle, int64_t(head - row * groups), first};
+}
+
+template <class T>
+__device__ void turn(Pack<T, kWidth>& a, Pack<T, kWidth>& b, const Pack<float, kWidth>& cosine,
+                     const Pack<float, kWidth>& sine) {
 #pragma unroll
-    for (int k = 0; k < kWidth; ++k) {
-      const float left = float(a.value[k]), right = float(b.value[k]),
-                  sine = args.sign * s.value[k];
-      a.value[k] = T(__fsub_rn(__fmul_rn(left, c.value[k]), __fmul_rn(right, sine)));
-      b.value[k] = T(__fadd_rn(__fmul_rn(right, c.value[k]), __fmul_rn(left, sine)));
+  for (int k = 0; k < kWidth; ++k) {
+    const float left = a.get(k), right = b.get(k), c = cosine.value[k], s = sine.value[k];
+    a.value[k] = T(__fsub_rn(__fmul_rn(left, c), __fmul_rn(right, s)));
+    b.value[k] = T(__fadd_rn(__fmul_rn(right, c), __fmul_rn(left, s)));
+  }
+}
+
+__device__ void load_angle(const RopeArgs& args, int64_t angle, int live, bool wide,
+                           Pack<float, kWidth>& cosine, Pack<float, kWidth>& sine) {
+  cosine.load(args.cos + angle, live, wide);
+  sine.load(args.sin + angle, live, wide);
+#pragma unroll
+  for (int k = 0; k < kWidth; ++k) sine.value[k] *= args.sign;
+}
+
+// Both halves of a head are read before either is written, so y may be x.
+
+/// With packs throughout: all heads are on their way before the first is turned.
+template <class T>
+__device__ void turn_packs(const RopeArgs& args, const Share& at, int64_t groups, const T* x,
+                           T* y) {
+  Pack<T, kWidth> a[kHeads<T>], b[kHeads<T>];
+  Pack<float, kWidth> cosine, sine;
+  const int64_t first = (at.row * args.heads + at.group) * 2 * args.half + at.first;
+  const int64_t step = groups * 2 * args.half;
+#pragma unroll
+  for (int h = 0; h < kHeads<T>; ++h) {
+    const int live = at.group + h * groups < args.heads ? kWidth : 0;
+    a[h].load(x + first + h * step, live, /*wide=*/true);
+    b[h].load(x + first + h * step + args.half, live, /*wide=*/true);
+  }
+  load_angle(args, at.angle, kWidth, /*wide=*/true, cosine, sine);
+#pragma unroll
+  for (int h = 0; h < kHeads<T>; ++h) {
+    const int live = at.group + h * groups < args.heads ? kWidth : 0;
+    turn(a[h], b[h], cosine, sine);
+    a[h].store(y + first + h * step, live, /*wide=*/true);
+    b[h].store(y + first + h * step + args.half, live, /*wide=*/true);
+  }
+}
+
+/// Whatever the alignment and the size of a head.
+template <class T>
+__device__ void turn_elements(const RopeArgs& args, const Share& at, int64_t groups, const T* x,
+                              T* y) {
+  Pack<T, kWidth> a, b;
+  Pack<float, kWidth> cosine, sine;
+  const int live = args.half - at.first < kWidth ? int(args.half - at.first) : kWidth;
+  load_angle(args, at.angle, live, /*wide=*/false, cosine, sine);
+#pragma unroll 1
+  for (int64_t head = at.group; head < args.heads; head += groups) {
+    const int64_t first = (at.row * args.heads + head) * 2 * args.half + at.first;
+    a.load(x + first, live, /*wide=*/false);
+    b.load(x + first + args.half, live, /*wide=*/false);
+    turn(a, b, cosine, sine);
+    a.store(y + first, live, /*wide=*/false);
+    b.store(y + first + args.half, live, /*wide=*/false);
+  }
+}
+
+template <class T, class Index>
+__global__ void __launch_bounds__(kThreads)
+    rope_kernel(RopeArgs args, Index groups, Index packs, const T* x, T* y, bool wide) {
+  const Index total = Index(args.rows) * groups * packs;
+  for (Index n = Index(blockIdx.x) * kThreads + threadIdx.x; n < total; n += gridDim.x * kThreads) {
+    const Share at = share_of(args, n, groups, packs);
+    if (wide) {
+      turn_packs(args, at, int64_t(groups), x, y);
+    } else {
+      turn_elements(args, at, int64_t(groups), x, y);
     }
-    a.store(y + first, live, wide);
-    b.store(y + first + args.half, live, wide);
   }
 }
 
@@ -52,9 +119,17 @@ void rope(const RopeArgs& args, const void* x, void* y, Stream stream) {
     const bool wide = args.half % kWidth == 0 && Pack<T, kWidth>::aligned(from) &&
                       Pack<T, kWidth>::aligned(to) && Pack<float, kWidth>::aligned(args.cos) &&
                       Pack<float, kWidth>::aligned(args.sin);
-    const int64_t packs = args.rows * args.heads * ((args.half + kWidth - 1) / kWidth);
-    launch("rope launch", rope_kernel<T>, grid_size(packs, kThreads, 1 << 20), kThreads, stream,
-           args, from, to, wide);
+    const int64_t groups = (args.heads + kHeads<T> - 1) / kHeads<T>,
+                  packs = (args.half + kWidth - 1) / kWidth;
+    const int64_t shares = args.rows * groups * packs;
+    const unsigned blocks = grid_size(shares, kThreads, 1 << 20);
+    if (shares < int64_t{1} << 31 && args.positions < int64_t{1} << 31) {
+      launch("rope launch", rope_kernel<T, uint32_t>, blocks, kThreads, stream, args,
+             uint32_t(groups), uint32_t(packs), from, to, wide);
+    } else {
+      launch("rope launch", rope_kernel<T, int64_t>, blocks, kThreads, stream, args, groups, packs,
+             from, to, wide);
+    }
   });
 }
 

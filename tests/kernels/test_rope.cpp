@@ -73,23 +73,52 @@ TEST(RopeRef, TheOtherSignUndoesIt) {
 }
 
 #ifdef LFT_HAVE_CUDA
+void expect_gpu_equals_ref(Case start, bool in_place) {
+  Case want = start;
+  rope_ref(want.at(want.arena.bytes().data()), want.arena.data(want.x),
+           want.arena.data(in_place ? want.x : want.y));
+  test::DeviceArray<uint8_t> bytes(start.arena.bytes());
+  ASSERT_TRUE(bytes.ok());
+  const auto at = [&](size_t a) {
+    return static_cast<void*>(bytes.data() + start.arena.arrays()[a].offset);
+  };
+  rope(start.at(bytes.data()), at(start.x), at(in_place ? start.x : start.y), nullptr);
+  EXPECT_EQ(bytes.to_host(), want.arena.bytes()) << start.args.half << " " << start.args.heads;
+}
+
 TEST(RopeGpu, EqualsTheReferenceBitForBit) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   for (const FloatType type : {FloatType::kF32, FloatType::kBF16, FloatType::kF16}) {
     for (const int64_t half : {1, 5, 8, 64}) {
-      for (const bool in_place : {false, true}) {
-        Case start(type, 2, 7, 3, half, half % 2 == 0, half == 64 ? 1 : 0);
-        Case want = start;
-        rope_ref(want.at(want.arena.bytes().data()), want.arena.data(want.x),
-                 want.arena.data(in_place ? want.x : want.y));
-        test::DeviceArray<uint8_t> bytes(start.arena.bytes());
-        ASSERT_TRUE(bytes.ok());
-        const auto at = [&](size_t a) {
-          return static_cast<void*>(bytes.data() + start.arena.arrays()[a].offset);
-        };
-        rope(start.at(bytes.data()), at(start.x), at(in_place ? start.x : start.y), nullptr);
-        EXPECT_EQ(bytes.to_host(), want.arena.bytes()) << half;
+      for (const bool in_place : {false, true})
+        expect_gpu_equals_ref(Case(type, 2, 7, 3, half, half % 2 == 0, half == 64 ? 1 : 0),
+                              in_place);
+    }
+  }
+}
+
+/// A thread takes up to four heads, or two of float32, not always as many.
+TEST(RopeGpu, EqualsTheReferenceWithAnyNumberOfHeads) {
+  if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
+  for (const FloatType type : {FloatType::kF32, FloatType::kBF16, FloatType::kF16}) {
+    for (const int64_t heads : {1, 2, 4, 5, 9, 32}) {
+      for (const int64_t half : {20, 40, 64}) {
+        Case start(type, 2, 3, heads, half, /*shared=*/false);
+        start.args.sign = heads % 2 == 0 ? -1.0f : 1.0f;
+        expect_gpu_equals_ref(start, /*in_place=*/heads == 5);
       }
+    }
+  }
+}
+
+/// As it is for tensors of 2^31 shares or more.
+TEST(RopeGpu, EqualsTheReferenceIn64BitArithmetic) {
+  if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
+  for (const FloatType type : {FloatType::kF32, FloatType::kBF16, FloatType::kF16}) {
+    for (const int64_t half : {5, 64}) {
+      Case start(type, 1, 7, 3, half, /*shared=*/true);
+      start.args.positions = int64_t{1} << 40;  // all rows are of the first sequence
+      expect_gpu_equals_ref(start, /*in_place=*/false);
     }
   }
 }

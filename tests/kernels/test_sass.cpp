@@ -43,7 +43,9 @@ constexpr Expected kKernels[] = {
     {"rms_norm backward_kernel", 15, 8, 2},      // two packs of x, w, dy, dsum
     {"rms_norm forward_any_kernel", 15, 4, 2},   // x, delta; the sum again, w
     {"rms_norm forward_kernel", 15, 6, 4},       // two packs of x, delta, w
-    {"rope rope_kernel", 3, 6, 2},               // both halves of x; cos and sin, which are float32
+    // Both halves of x's heads, four a thread or two of float32; cos and sin, which are float32. In
+    // 32-bit and in 64-bit arithmetic.
+    {"rope rope_kernel", 6, 12, 8},
     {"swiglu backward_kernel", 3, 3, 3},
     {"swiglu dropout_kernel", 3, 2, 2},
     {"swiglu forward_kernel", 3, 2, 1},
