@@ -1,6 +1,6 @@
 // One pass over all gradients: unscale in place, non-finite check with the first bad tensor,
 // squared norms, and from them the decision to step and the clip coefficient, left in device memory
-// for the optimizer. Any mix of sizes and float types, in one launch.
+// for the optimizer. Any mix of sizes and float types, in two launches.
 #pragma once
 #include <cmath>
 

@@ -33,8 +33,9 @@ constexpr Expected kKernels[] = {
     {"dropout dropout_kernel<set>", 3, 1, 1},
     // The row twice; the codes of 8 elements are 64 bits, beside the next lane's.
     {"fp8 quantize_kernel", 3, 2, 0},
-    // Three dtypes in one; it stores where it unscales.
-    {"grad_stats grad_stats_kernel", 1, 3, 3},
+    // Three dtypes in one, four loads at a time and the rest; it stores where it unscales.
+    {"grad_stats grad_stats_kernel", 1, 15, 15},
+    {"grad_stats reduce_kernel", 1, 0, 0},
     // The codes of 8 elements are 32 bits, beside the next lane's.
     {"nf4 dequantize_kernel", 3, 0, 1},
     {"quick_gelu backward_kernel", 3, 2, 1},
