@@ -2,6 +2,7 @@
 
 #include "src/base/log.h"
 #include "src/base/text.h"
+#include "src/hf/adapter/adapter_files.h"
 #include "src/hf/adapter/model_files.h"
 #include "src/hf/model_dir.h"
 #include "src/text/chat/template_files.h"
@@ -18,22 +19,35 @@ bool scales(const recipe::Recipe& recipe) {
   return recipe.data.image_fit == "native" && recipe.data.max_pixels != kDefaults.max_pixels;
 }
 
+/// The chat template that the adapter of lora.init_from was trained under: a form's name, or its
+/// file. "auto" where none is recorded.
+std::string template_of_init(const recipe::Recipe& recipe) {
+  if (recipe.lora.init_from.empty()) return "auto";
+  const hf::AdapterNotes notes = hf::read_notes(recipe.lora.init_from + "/" + hf::kAdapterNotes);
+  return notes.input.template_name.empty() ? "auto" : notes.input.template_name;
+}
+
 }  // namespace
 
 std::string settle_data(recipe::Recipe& recipe, const std::string& model,
                         const family::ModelConfig& config) {
   const family::FamilyDefaults defaults =
       config.family->defaults(config, hf::image_processor_json(model));
-  std::vector<std::string> chosen;
-  const auto settle = [&](const std::string& field, std::string& value, const std::string& own) {
-    if (value != "auto") return;
+  std::vector<std::string> lines, by_family;
+  const auto settle = [](const std::string& field, std::string& value, const std::string& own,
+                         std::vector<std::string>& chosen) {
+    if (value != "auto" || own == "auto") return;
     value = own;
     chosen.push_back(field + " " + own);
   };
-  if (recipe.data.chat_template == "auto" && !text::find_template(model))
-    settle("data.template", recipe.data.chat_template, defaults.template_name);
-  settle("data.image_fit", recipe.data.image_fit, defaults.image_fit);
-  return chosen.empty() ? "" : join(chosen, ", ") + ", as " + config.family->name() + " is used";
+  settle("data.template", recipe.data.chat_template, template_of_init(recipe), lines);
+  if (!lines.empty()) lines.back() += ", as the adapter of lora.init_from was trained";
+  if (!text::find_template(model))
+    settle("data.template", recipe.data.chat_template, defaults.template_name, by_family);
+  settle("data.image_fit", recipe.data.image_fit, defaults.image_fit, by_family);
+  if (!by_family.empty())
+    lines.push_back(join(by_family, ", ") + ", as " + config.family->name() + " is used");
+  return join(lines, "\n");
 }
 
 data::EncodeRules encode_rules(const recipe::Recipe& recipe) {

@@ -11,8 +11,9 @@ struct RecipeEncoding {
   std::unique_ptr<text::Tokenizer> tokenizer;
   data::EncodeOptions options;
 };
-/// Replaces auto by the template of the family and the image fit of the model in the folder
-/// `model`; returns what was chosen, in one line, or nothing.
+/// Replaces auto by the template that the adapter of lora.init_from was trained under, else by that
+/// of the family where the model in the folder `model` has none, and by the model's image fit.
+/// Returns what was chosen, a line a reason, or nothing.
 std::string settle_data(recipe::Recipe& recipe, const std::string& model,
                         const family::ModelConfig& config);
 /// Of a settled recipe.

@@ -28,7 +28,8 @@ constexpr double kReadingBlocks = 0.01;   // of what images take: the decoders' 
 constexpr double kGaps = 0.04, kGapsAmongProducts = 0.11;
 constexpr double kMklBuffers = 17e6;  // the most that MKL keeps of float32 operands that it packed;
                                       // with MKL_DISABLE_FAST_MM=1 a run takes as much less
-constexpr double kGpuWorkspace = 32 << 20;  // of cuBLAS, for each stream
+constexpr double kGpuWorkspace = 32 << 20;  // of cuBLAS, for each stream and thread
+constexpr double kGpuThreads = 2;           // that of the forward pass, and autograd's
 
 bool fills_up(const RunSettings& settings) { return uses_cuda_graphs(settings.recipe, settings); }
 
@@ -372,7 +373,7 @@ MemoryPlan plan_memory(const RunSettings& settings, const MicroBatchShape& worst
   add("copies that prove a CUDA graph", moment.proof);
   add("inputs of CUDA graphs", graph_inputs(settings, shape));
   if (types.gpu) {
-    add("workspace", kGpuWorkspace * (fills_up(settings) ? 2 : 1));
+    add("workspace", kGpuWorkspace * kGpuThreads * (fills_up(settings) ? 2 : 1));
     add("the checkpoint being written",
         4 * size.trained + (settings.recipe.optim.offload ? 0 : size.moments));
   } else {
