@@ -105,7 +105,7 @@ def test_ctrl_c_stops_the_answer_and_the_conversation_goes_on_from_it(model, tmp
     said = f"{system}USER: hello ASSISTANT: {first}</s>"
 
     def answer(before):
-        """After `before`, whose </s> is the token: special tokens of a template are read as such."""
+        """After `before`, whose </s> is the token: a template's special tokens are tokens."""
         whole = tmp_path / "whole.jinja"
         whole.write_text(
             "{% raw %}<s>" + before + "{% endraw %}{% for message in messages %}"

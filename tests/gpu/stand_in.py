@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Stands in for every program that scripts/gpu and scripts/bench/gpu start on a machine with a GPU,
 by the name it is called under. STAND_IN, a comma list, makes it misbehave: cpu (lft finds no GPU),
-dies (lft doctor crashes), crash, long (a suite of test_gpu crashes, or fails with much to say), drift (losses are not the
-CPU's)."""
+dies (lft doctor crashes), crash, long (a suite of test_gpu crashes, or fails with much to say),
+drift (losses are not the CPU's)."""
 
 import json
 import os

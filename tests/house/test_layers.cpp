@@ -156,6 +156,7 @@ TEST(Layers, KernelsKnowNeitherTorchNorTheLayersAbove) {
 /// GPU (tests/stand_in) goes the way of a GPU.
 TEST(Layers, OnlyTheFilesOfCudaAskForCuda) {
   const std::vector<std::string> of_cuda = {
+      "models/ops/attention/cudnn_attention.cpp",  // cuDNN is CUDA's
       "models/ops/weight/fp8.cpp",         // compute capability, for LibTorch's FP8 products
       "src/dist/nccl.cpp",                 // which devices talk by NCCL
       "src/dist/nccl_module/module.cpp",   // memory that processes share

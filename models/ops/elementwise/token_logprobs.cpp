@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kWidenRows = 4096;  // of a weight stored in another dtype, cast at a time
 
 int64_t chunk_rows(const at::Tensor& h_kd, int64_t vocab) {
-  return token_logprobs_rows(vocab, runs_kernels(h_kd.device()));
+  return token_logprobs_rows(vocab, !h_kd.device().is_cpu());
 }
 
 /// Whether a product with the weight needs a copy of it, which is then made of kWidenRows at a
