@@ -6,8 +6,6 @@
 namespace lft {
 namespace {
 
-constexpr int kThreads = 512;
-
 /// max and sum of exp(x - max) over some elements. A NaN or +inf among them makes the sum NaN.
 struct Softmax {
   float top, sum;
@@ -31,58 +29,140 @@ __device__ Softmax warp_merge(Softmax mine) {
 }
 
 /// Over the block, in every thread, in a fixed order.
+template <int kThreads>
 __device__ Softmax block_merge(Softmax mine) {
   __shared__ Softmax warps[kThreads / kWarp];
   mine = warp_merge(mine);
   if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = mine;
   __syncthreads();
-  Softmax total = warps[0];
-#pragma unroll
-  for (int warp = 1; warp < kThreads / kWarp; ++warp) total = merge(total, warps[warp]);
+  const int lane = threadIdx.x % kWarp;
+  mine = lane < kThreads / kWarp ? warps[lane] : Softmax{-INFINITY, 0.f};
   __syncthreads();
-  return total;
+  return warp_merge(mine);
 }
 
-// A block a row: one pass for maximum and sum, one for the gradient, which comes from L2.
-template <class T>
-__global__ void __launch_bounds__(kThreads) token_logprob_kernel(TokenLogprobArgs args, bool wide) {
+/// The first `live` elements of a pack beside those before.
+template <class T, int kWidth>
+__device__ Softmax with_pack(Softmax mine, const Pack<T, kWidth>& pack, int live) {
+  float top = mine.top;
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) top = i < live ? fmaxf(top, pack.get(i)) : top;
+  float sum = mine.top == top ? mine.sum : mine.sum * __expf(mine.top - top);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+    const float value = pack.get(i);
+    if (i < live && value != -INFINITY)
+      sum += __expf(value - top);  // inf - inf and NaN poison the sum
+  }
+  return {top, sum};
+}
+
+/// scale * (onehot - softmax). target: of the pack's elements, or none of them.
+template <class T, int kWidth, class Index>
+__device__ void turn_to_gradient(Pack<T, kWidth>& pack, Index target, float scale,
+                                 const Softmax& all) {
+  const float inverse = 1.f / all.sum;
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+    const float share = __expf(pack.get(i) - all.top) * inverse;
+    pack.value[i] = T(scale * ((i == target ? 1.f : 0.f) - share));
+  }
+}
+
+// ------------------------------------------------------------------------------------------------
+// A block a row that its threads' registers hold: it is read once, in packs, all of them on their
+// way together.
+
+constexpr int kHeld = 8;  // packs a thread
+
+template <class T, int kThreads>
+__global__ void __launch_bounds__(kThreads, 1024 / kThreads) held_kernel(TokenLogprobArgs args) {
   constexpr int kWidth = kVectorWidth<T>;
+  const int64_t row = blockIdx.x;
+  T* const logits = static_cast<T*>(args.logits) + row * args.vocab;
+  const int vocab = int(args.vocab);
+  Pack<T, kWidth> packs[kHeld];
+#pragma unroll
+  for (int k = 0; k < kHeld; ++k) {
+    const int v = (k * kThreads + int(threadIdx.x)) * kWidth;
+    packs[k].load(logits + v, v < vocab ? kWidth : 0, /*wide=*/true);
+  }
+  // Of the others none waits for the target before its packs are on their way.
+  const float at_target = threadIdx.x == 0 ? float(logits[int(args.targets[row])]) : 0.f;
+  Softmax mine = {-INFINITY, 0.f};
+#pragma unroll
+  for (int k = 0; k < kHeld; ++k) {
+    if ((k * kThreads + int(threadIdx.x)) * kWidth < vocab)
+      mine = with_pack(mine, packs[k], kWidth);
+  }
+  const Softmax all = block_merge<kThreads>(mine);  // its barriers also keep the target's logit
+                                                    // until it is read
+  if (threadIdx.x == 0) args.result[row] = at_target - all.top - logf(all.sum);
+  if (args.scale == nullptr) return;
+  const float scale = args.scale[row];
+  const int target = int(args.targets[row]);
+#pragma unroll
+  for (int k = 0; k < kHeld; ++k) {
+    const int v = (k * kThreads + int(threadIdx.x)) * kWidth;
+    turn_to_gradient(packs[k], target - v, scale, all);
+    packs[k].store(logits + v, v < vocab ? kWidth : 0, /*wide=*/true);
+  }
+}
+
+// ------------------------------------------------------------------------------------------------
+// A block a row of any size: one pass for maximum and sum, one for the gradient. That begins where
+// the first one ended, with what the caches still have.
+
+constexpr int kAnyThreads = 1024, kLoads = 4;  // loads that are on their way together
+
+template <class T>
+__global__ void __launch_bounds__(kAnyThreads) any_kernel(TokenLogprobArgs args, bool wide) {
+  constexpr int kWidth = kVectorWidth<T>, kRow = kAnyThreads * kWidth;
+  const int64_t vocab = args.vocab, in_rows = wide ? vocab / (kRow * kLoads) * kLoads : 0;
+  const int64_t rows = (vocab + kRow - 1) / kRow;  // the first in_rows whole and in packs
   for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
-    T* logits = static_cast<T*>(args.logits) + row * args.vocab;
+    T* const mine_first = static_cast<T*>(args.logits) + row * vocab + threadIdx.x * kWidth;
     const int64_t target = args.targets[row];
-    const float at_target = float(logits[target]);
+    const float at_target = float(static_cast<T*>(args.logits)[row * vocab + target]);
+    const auto live_of = [&](int64_t r) {
+      const int64_t left = vocab - r * kRow - int64_t(threadIdx.x) * kWidth;
+      return left < 0 ? 0 : left < kWidth ? int(left) : kWidth;
+    };
     Softmax mine = {-INFINITY, 0.f};
-    for (int64_t v = threadIdx.x * kWidth; v < args.vocab; v += kThreads * kWidth) {
-      const int live = args.vocab - v < kWidth ? int(args.vocab - v) : kWidth;
-      Pack<T, kWidth> pack;
-      pack.load(logits + v, live, wide);
-      float top = mine.top;
+    for (int64_t r = 0; r < in_rows; r += kLoads) {
+      Pack<T, kWidth> packs[kLoads];
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) top = i < live ? fmaxf(top, float(pack.value[i])) : top;
-      float sum = mine.top == top ? mine.sum : mine.sum * __expf(mine.top - top);
+      for (int k = 0; k < kLoads; ++k) packs[k].load(mine_first + (r + k) * kRow, kWidth, true);
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) {
-        const float value = float(pack.value[i]);
-        if (i < live && value != -INFINITY)
-          sum += __expf(value - top);  // inf - inf and NaN poison the sum
-      }
-      mine = {top, sum};
+      for (int k = 0; k < kLoads; ++k) mine = with_pack(mine, packs[k], kWidth);
     }
-    const Softmax all = block_merge(mine);  // its barriers also let every thread read the target's
-                                            // logit before any is overwritten
+#pragma unroll 1
+    for (int64_t r = in_rows; r < rows; ++r) {
+      Pack<T, kWidth> pack;
+      pack.load(mine_first + r * kRow, live_of(r), wide);
+      mine = with_pack(mine, pack, live_of(r));
+    }
+    const Softmax all = block_merge<kAnyThreads>(mine);  // its barriers: as above
     if (threadIdx.x == 0) args.result[row] = at_target - all.top - logf(all.sum);
     if (args.scale == nullptr) continue;
-    const float scale = args.scale[row], inverse = 1.f / all.sum;
-    for (int64_t v = threadIdx.x * kWidth; v < args.vocab; v += kThreads * kWidth) {
-      const int live = args.vocab - v < kWidth ? int(args.vocab - v) : kWidth;
+    const float scale = args.scale[row];
+    const int64_t mine_target = target - int64_t(threadIdx.x) * kWidth;
+#pragma unroll 1
+    for (int64_t r = rows - 1; r >= in_rows; --r) {
       Pack<T, kWidth> pack;
-      pack.load(logits + v, live, wide);
+      pack.load(mine_first + r * kRow, live_of(r), wide);
+      turn_to_gradient(pack, mine_target - r * kRow, scale, all);
+      pack.store(mine_first + r * kRow, live_of(r), wide);
+    }
+    for (int64_t r = in_rows - kLoads; r >= 0; r -= kLoads) {
+      Pack<T, kWidth> packs[kLoads];
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) {
-        const float share = __expf(float(pack.value[i]) - all.top) * inverse;
-        pack.value[i] = T(scale * ((v + i == target ? 1.f : 0.f) - share));
+      for (int k = 0; k < kLoads; ++k) packs[k].load(mine_first + (r + k) * kRow, kWidth, true);
+#pragma unroll
+      for (int k = 0; k < kLoads; ++k) {
+        turn_to_gradient(packs[k], mine_target - (r + k) * kRow, scale, all);
+        packs[k].store(mine_first + (r + k) * kRow, kWidth, true);
       }
-      pack.store(logits + v, live, wide);
     }
   }
 }
@@ -96,8 +176,16 @@ void token_logprob(const TokenLogprobArgs& args, Stream stream) {
     constexpr int kWidth = kVectorWidth<T>;
     const bool wide =
         args.vocab % kWidth == 0 && Pack<T, kWidth>::aligned(static_cast<const T*>(args.logits));
-    launch("token_logprob launch", token_logprob_kernel<T>, grid_size(args.rows, 1, 65535),
-           kThreads, stream, args, wide);
+    const char* const what = "token_logprob launch";
+    const int64_t packs = args.vocab / kWidth;
+    const bool held = wide && packs <= kHeld * 1024 && args.rows < int64_t{1} << 31;
+    if (held && packs <= kHeld * 512) {
+      launch(what, held_kernel<T, 512>, unsigned(args.rows), 512, stream, args);
+    } else if (held) {
+      launch(what, held_kernel<T, 1024>, unsigned(args.rows), 1024, stream, args);
+    } else {
+      launch(what, any_kernel<T>, grid_size(args.rows, 1, 65535), kAnyThreads, stream, args, wide);
+    }
   });
 }
 

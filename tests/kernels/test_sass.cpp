@@ -50,7 +50,8 @@ constexpr Expected kKernels[] = {
     {"swiglu backward_kernel", 3, 3, 3},
     {"swiglu dropout_kernel", 3, 2, 2},
     {"swiglu forward_kernel", 3, 2, 1},
-    {"token_logprob token_logprob_kernel", 3, 2, 1},  // the row twice
+    {"token_logprob any_kernel", 3, 10, 5},  // the row twice, four loads at a time and the rest
+    {"token_logprob held_kernel", 6, 8, 8},  // by 512 threads and by 1024
 };
 
 struct Found {

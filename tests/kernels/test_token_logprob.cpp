@@ -123,6 +123,17 @@ TEST(TokenLogprobGpu, EqualsTheReferenceOverSizesTypesAndAlignment) {
   }
 }
 
+/// Rows that registers hold, of 512 or of 1024 threads, and rows that they do not.
+TEST(TokenLogprobGpu, EqualsTheReferenceAtEveryWidth) {
+  if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
+  for (const int64_t vocab : {32768, 32776, 65536, 65544, 100000, 100003}) {
+    for (const bool gradient : {false, true})
+      expect_gpu_equals_ref(FloatType::kBF16, 2, vocab, gradient);
+  }
+  expect_gpu_equals_ref(FloatType::kF32, 2, 32768, /*gradient=*/true);
+  expect_gpu_equals_ref(FloatType::kF32, 2, 50000, /*gradient=*/true);
+}
+
 TEST(TokenLogprobGpu, NonFiniteLogitsAreNotHidden) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   test::Arena arena;
