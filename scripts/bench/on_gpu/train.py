@@ -183,7 +183,7 @@ def guess_seconds(case, side, steps):
         side if side in cases.PEERS else "lft"
     ]
     start = (
-        30 if side in cases.PEERS else 100 if "nf4" in side else 20 + 0.15 * case["rank"]
+        22 if side in cases.PEERS else 100 if "nf4" in side else 20 + 0.15 * case["rank"]
     )  # NF4: 6.5 billion weights become codes on the CPU
     return start + (steps + 3) * max(
         cases.useful_flops(case) / pace, 0.03 if side.startswith("lft") else 0.13
