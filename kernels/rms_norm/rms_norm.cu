@@ -10,7 +10,7 @@ constexpr int kWidth = 8;  // elements a thread takes at a time: 16 bytes of the
 
 // ------------------------------------------------------------------------------------------------
 // Which thread takes which elements, and in which order a row is added up: it depends on `cols`
-// alone, neither on the alignment nor on the rows beside it.
+// alone, neither on the alignment nor on the rows next to it.
 
 constexpr int kPacks = 2;           // packs of each array that a thread holds in registers
 constexpr int kMostThreads = 512;   // of a row, and of a block

@@ -5,6 +5,7 @@
 #include "kernels/dropout/dropout.h"
 #include "models/ops/core/copy_to_device.h"
 #include "src/train/machine/cuda_graph.h"
+#include "src/train/machine/determinism.h"
 #include "src/train/machine/device.h"
 #include "stand_in/device/device.h"
 
@@ -36,6 +37,16 @@ TEST(StandIn, ViewsShareMemory) {
   x.view({2, 12}).unsqueeze(0).index_select(2, there(at::tensor({0})));
   EXPECT_EQ(x.cpu().sum().item<float>(), 12);
   EXPECT_TRUE(x.narrow(0, 1, 1).is_alias_of(x));
+}
+
+TEST(StandIn, RefusesWhatCudaRefusesUnderDeterministicAlgorithms) {
+  const at::Tensor x = at::ones({1, 2, 4, 4}, on_device()).requires_grad_();
+  const auto resize = [&] { at::upsample_bilinear2d(x, {3, 3}, false).sum().backward(); };
+  make_deterministic(false);
+  EXPECT_NO_THROW(resize());
+  make_deterministic(true);
+  EXPECT_THROW(resize(), c10::Error);
+  make_deterministic(false);
 }
 
 TEST(StandIn, CountsWhatMakesTheHostWait) {

@@ -112,7 +112,7 @@ def trained(lft, folder, name, way, work, call):
     return found
 
 
-def all_trained(lft, folder, work, call):
+def all_trained(lft, folder, work, call, ways=tuple(WAYS)):
     """{NAME: {WAY: what trained() finds, or {"error": ...}}}, a few runs at a time."""
     work.mkdir(parents=True, exist_ok=True)
 
@@ -123,7 +123,7 @@ def all_trained(lft, folder, work, call):
             return {"error": str(error)}
 
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        runs = {(name, way): pool.submit(one, name, way) for name in CHECKPOINTS for way in WAYS}
+        runs = {(name, way): pool.submit(one, name, way) for name in CHECKPOINTS for way in ways}
     found = {name: {} for name in CHECKPOINTS}
     for (name, way), run in runs.items():
         found[name][way] = run.result()
@@ -161,27 +161,28 @@ def faults(cpu, gpu):
     return lines
 
 
-def prepare(lft, python, out):
+def run_here(command):
+    """What a program says; RuntimeError with its errors where it fails."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(map(str, command))}: {done.stderr.strip()[-2000:]}")
+    return done.stdout
+
+
+def prepare(lft, python, out, ways=tuple(WAYS)):
     """Checkpoints, prepared rows and what this machine's CPU makes of them, in `out`."""
-
-    def call(command):
-        done = subprocess.run(
-            [str(part) for part in command],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        if done.returncode != 0:
-            raise RuntimeError(f"{' '.join(map(str, command))}: {done.stderr.strip()[-2000:]}")
-        return done.stdout
-
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    call([python, __file__, out])
+    run_here([python, __file__, out])
     for name in CHECKPOINTS:
         command = [lft, "prepare", *recipe(out, name, "padded", out / "unused")]
-        call(
+        run_here(
             [
                 *(*command, "--out", out / name / "shards"),
                 *("--set", f"data.train={out / 'rows.jsonl'}"),
@@ -189,8 +190,8 @@ def prepare(lft, python, out):
             ]
         )
     shutil.rmtree(out / "images")  # the prepared rows contain what is read of them
-    work = out.with_name("families-cpu")
-    (out / "cpu.json").write_text(json.dumps(all_trained(lft, out, work, call), indent=1))
+    cpu = all_trained(lft, out, out.with_name("families-cpu"), run_here, ways)
+    (out / "cpu.json").write_text(json.dumps(cpu, indent=1))
     return out
 
 

@@ -162,8 +162,8 @@ bool is_out_of_memory(const std::exception& error) {
     return system->code() == std::errc::not_enough_memory ||
            system->code() == std::errc::resource_unavailable_try_again;
   }
-  if (const auto* own = dynamic_cast<const Error*>(&error))
-    return own->kind() == ErrorKind::kResource;
+  if (const auto* own = dynamic_cast<const Error*>(&error))  // a kernel's launch (check_cuda)
+    return own->kind() == ErrorKind::kResource && own->info().where == "CUDA";
   const auto* torch = dynamic_cast<const c10::Error*>(&error);
   if (torch == nullptr) return false;
   const std::string what = torch->what_without_backtrace();

@@ -188,8 +188,8 @@ at::Tensor GraphPasses::run(family::Batch batch, const MicroPass& pass, double s
     throw Error(ErrorKind::kInternal, "GraphPasses: more sequences than the run can have");
   const Shape shape{.tokens = embeds.size(1),
                     .rows = filled_rows(rows.rows_k.numel(), embeds.size(1)),
-                    .sequences = filled_up(sequences, 8, most_sequences(limits_)),
-                    .longest = filled_up(batch.packed->longest(), 256, limits_.longest),
+                    .sequences = filled_up(sequences, 16, most_sequences(limits_)),
+                    .longest = filled_up(batch.packed->longest(), 1024, limits_.longest),
                     .trains_embeds = embeds.requires_grad(),
                     .tells_logprobs = pass.logprobs != nullptr};
   hold_embeds(embeds);

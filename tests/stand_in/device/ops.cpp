@@ -226,6 +226,49 @@ void call_on_cpu(const c10::OperatorHandle& op, Stack& stack) {
   stack.front() = into.defined() ? into.copy_(wide) : wide.to(at::kHalf);
 }
 
+/// Ops that CUDA refuses under deterministic algorithms
+/// (https://docs.pytorch.org/docs/2.11/generated/torch.use_deterministic_algorithms.html).
+void refuse_what_does_not_repeat(const std::string& name) {
+  static const std::set<std::string> refused = [] {
+    std::set<std::string> names;
+    for (const char* each : {"upsample_linear1d_backward",
+                             "upsample_bilinear2d_backward",
+                             "_upsample_bilinear2d_aa_backward",
+                             "upsample_bicubic2d_backward",
+                             "_upsample_bicubic2d_aa_backward",
+                             "upsample_trilinear3d_backward",
+                             "avg_pool3d_backward",
+                             "_adaptive_avg_pool2d_backward",
+                             "_adaptive_avg_pool3d_backward",
+                             "adaptive_max_pool2d_backward",
+                             "max_pool3d_with_indices_backward",
+                             "fractional_max_pool2d_backward",
+                             "fractional_max_pool3d_backward",
+                             "max_unpool2d",
+                             "max_unpool3d",
+                             "reflection_pad1d_backward",
+                             "reflection_pad2d_backward",
+                             "reflection_pad3d_backward",
+                             "replication_pad1d_backward",
+                             "replication_pad2d_backward",
+                             "replication_pad3d_backward",
+                             "nll_loss2d_forward",
+                             "_ctc_loss_backward",
+                             "grid_sampler_2d_backward",
+                             "grid_sampler_3d_backward",
+                             "histc",
+                             "bincount",
+                             "kthvalue",
+                             "median",
+                             "put_",
+                             "cumsum"})
+      names.insert(std::string("aten::") + each);
+    return names;
+  }();
+  TORCH_CHECK(!at::globalContext().deterministicAlgorithms() || !refused.contains(name), name,
+              " does not have a deterministic implementation on CUDA");
+}
+
 /// The call on the CPU, with every tensor of the device as the CPU sees it.
 class CpuCall {
  public:
@@ -237,6 +280,7 @@ class CpuCall {
 
   void run() {
     const std::string& name = op_.schema().name();
+    refuse_what_does_not_repeat(name);
     if (sizes_depend_on_data(name, arguments_)) {
       refuse_in_capture(name);
       count(&Counts::host_reads);

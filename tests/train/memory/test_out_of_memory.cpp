@@ -41,6 +41,24 @@ class OutOfMemory : public ::testing::Test {
   const CountingAllocator counting_;
 };
 
+/// Of a GPU: what its libraries and a kernel's launch say of memory; other lacks of a machine,
+/// which have the same exit status, are none.
+TEST(OutOfMemoryOfADevice, IsWhatItsLibrariesSay) {
+  const auto torch = [](const char* text) { return c10::Error({"f", "file", 1}, text); };
+  EXPECT_TRUE(is_out_of_memory(torch("CUDA out of memory. Tried to allocate 2.00 GiB")));
+  EXPECT_TRUE(is_out_of_memory(torch("CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate")));
+  EXPECT_TRUE(is_out_of_memory(torch("cuDNN error: CUDNN_STATUS_ALLOC_FAILED")));
+  EXPECT_FALSE(is_out_of_memory(torch("CUDA error: an illegal memory access was encountered")));
+  const auto own = [](const char* where, ErrorKind kind) {
+    return Error(
+        kind,
+        {.what = "rope launch failed", .where = where, .found = {}, .expected = {}, .next = {}});
+  };
+  EXPECT_TRUE(is_out_of_memory(own("CUDA", ErrorKind::kResource)));
+  EXPECT_FALSE(is_out_of_memory(own("CUDA", ErrorKind::kInternal)));
+  EXPECT_FALSE(is_out_of_memory(own("rank 1 on a machine", ErrorKind::kResource)));
+}
+
 /// Under every limit between nothing and enough the failing allocation is named by a module of the
 /// model, in both passes.
 TEST_F(OutOfMemory, NamesTheModuleInBothPasses) {
