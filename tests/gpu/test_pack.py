@@ -185,6 +185,7 @@ def test_it_runs_with_nothing_but_itself_and_pytorch(packed):
         "1076",
         "2076",
         "776",
+        "families",
         "quickstart-held_out",
         "quickstart-train",
     ]

@@ -59,7 +59,7 @@ class GpuPlan : public ::testing::Test {
   static constexpr double kProof = 8 * kTrained128;            // two copies in FP32
   static constexpr double kEmbeds = 2.0 * kBudget * 4096 * 2;  // and their gradient
   static constexpr double kImage =
-      576.0 * 4096 * 2 + 4 * 3 * 336 * 336;  // features and pixels of one
+      576.0 * 4096 * 2 + 4 * 3 * 336 * 336;             // features and pixels of one
   static constexpr double kWorkspace = 2 * (32 << 20);  // of cuBLAS for a stream: two threads
 
   RunInputs inputs;
