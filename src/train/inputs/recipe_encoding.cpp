@@ -47,7 +47,7 @@ std::string settle_data(recipe::Recipe& recipe, const std::string& model,
   settle("data.image_fit", recipe.data.image_fit, defaults.image_fit, by_family);
   if (!by_family.empty())
     lines.push_back(join(by_family, ", ") + ", as " + config.family->name() + " is used");
-  return join(lines, "\n");
+  return join(lines, "; ");
 }
 
 data::EncodeRules encode_rules(const recipe::Recipe& recipe) {

@@ -13,7 +13,7 @@ struct RecipeEncoding {
 };
 /// Replaces auto by the template that the adapter of lora.init_from was trained under, else by that
 /// of the family where the model in the folder `model` has none, and by the model's image fit.
-/// Returns what was chosen, a line a reason, or nothing.
+/// Returns what was chosen and why, in one line, or nothing.
 std::string settle_data(recipe::Recipe& recipe, const std::string& model,
                         const family::ModelConfig& config);
 /// Of a settled recipe.

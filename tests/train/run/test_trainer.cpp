@@ -172,6 +172,21 @@ TEST(Trainer, StartsFromAnAdapterAndSaysWhatDoesNotFit) {
   EXPECT_LFT_ERROR(ErrorKind::kUsage, "begins from the base's own weights", open_inputs(other));
 }
 
+TEST(Trainer, AnAdapterToStartFromGivesTheTemplate) {
+  const test::TinyRun run;
+  Recipe first = run.recipe("first");
+  first.data.chat_template = "plain";
+  first.train.max_steps = 2;
+  ASSERT_EQ(train::train(first), 0);
+  Recipe second = run.recipe("second");
+  second.data.chat_template = "auto";
+  EXPECT_NE(open_inputs(second).recipe.data.chat_template, "plain");
+  second.lora.init_from = first.output_dir + "/adapter";
+  EXPECT_EQ(open_inputs(second).recipe.data.chat_template, "plain");
+  second.data.chat_template = "llava-v1";  // what the recipe names counts
+  EXPECT_EQ(open_inputs(second).recipe.data.chat_template, "llava-v1");
+}
+
 /// lft generate refuses both, too.
 TEST(Trainer, AnAdapterOfAnotherBaseOrTokenizerIsNoStart) {
   const test::TinyRun run, stranger;
