@@ -98,7 +98,7 @@ __device__ float dot(const Pack<X, kWidth>& x, const Pack<Y, kWidth>& dy,
   return sum;
 }
 
-/// x becomes dx, `beside` dsum where there is one.
+/// x becomes dx; `beside` is dsum where there is one.
 template <class X, class Y, class W>
 __device__ void turn_to_dx(Pack<X, kWidth>& x, const Pack<Y, kWidth>& dy, const Pack<W, kWidth>& w,
                            const Pack<X, kWidth>& beside, bool has_beside, float rstd,

@@ -145,7 +145,7 @@ def lft_figures(out):
 
 
 def measure(args, case, side, steps, timeout, injected=None):
-    """One run in a process of its own: its figures, or {"error": ...}. injected: (library, the
+    """One run in a separate process: its figures, or {"error": ...}. injected: (library, the
     variable that names its file, that file), where CUDA is to load one."""
     out = run_folder()
     shutil.rmtree(out, ignore_errors=True)

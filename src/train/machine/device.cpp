@@ -48,9 +48,9 @@ bool stay_on_cpu(const std::string& reason) {
   return false;
 }
 
-/// Segments of LibTorch's allocator that grow, where nobody asked for something else: on an H200
-/// they took a run's memory from 25% above what its tensors need to 7%. Processes that share
-/// memory on a GPU (train.shard) cannot share such segments.
+/// Lets segments of LibTorch's allocator grow, unless the user set it up: on an H200 the memory of
+/// a small run was 7% above what its tensors need, in place of 25%. Processes that share memory on
+/// a GPU (train.shard) cannot share such segments.
 void let_segments_grow() {
   constexpr const char* kVariable = "PYTORCH_CUDA_ALLOC_CONF";
   if (!is_one_of_several && getenv("PYTORCH_ALLOC_CONF") == nullptr)
