@@ -194,8 +194,7 @@ class Attention final : public CudnnAttention {
  private:
   /// No run has more shapes than this; beyond them there are no plans.
   static constexpr size_t kMostPlans = 128;
-  using Key =
-      std::tuple<int, bool, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, FloatType, bool>;
+  using Key = std::tuple<int, bool, AttentionShape>;  // device, backward
 
   static int current_device() {
     int device = 0;
@@ -211,8 +210,7 @@ class Attention final : public CudnnAttention {
   const Plan& plan(const AttentionShape& shape, bool backward) {
     static const Plan none;
     const int device = current_device();
-    const Key key{device,      backward,     shape.sequences, shape.longest, shape.tokens,
-                  shape.heads, shape.groups, shape.size,      shape.type,    shape.causal};
+    const Key key{device, backward, shape};
     const std::lock_guard lock(mutex_);
     if (const auto known = plans_.find(key); known != plans_.end()) return known->second;
     if (plans_.size() == kMostPlans) return none;

@@ -1,6 +1,7 @@
 // What the module of cuDNN's attention and the program that opens it know of each other.
 // Letters: s sequences, t tokens of all, h heads of q, g heads of k and v, e size of a head.
 #pragma once
+#include <compare>
 #include <cstdint>
 
 #include "kernels/common/float_type.h"
@@ -16,6 +17,7 @@ struct AttentionShape {
   int64_t heads = 0, groups = 0, size = 0;
   FloatType type = FloatType::kBF16;
   bool causal = true;
+  auto operator<=>(const AttentionShape&) const = default;
 };
 
 /// Of one call, on the device. q, o and their gradients [t, h, e], k, v and theirs [t, g, e],

@@ -41,7 +41,7 @@ __device__ Softmax block_merge(Softmax mine) {
   return warp_merge(mine);
 }
 
-/// The first `live` elements of a pack beside those before.
+/// Adds the first `live` elements of a pack to those before.
 template <class T, int kWidth>
 __device__ Softmax with_pack(Softmax mine, const Pack<T, kWidth>& pack, int live) {
   float top = mine.top;

@@ -2,6 +2,7 @@
 
 #ifdef LFT_HAVE_CUDA
 #include <ATen/ATen.h>
+#include <ATen/ceil_div.h>
 #include <ATen/core/ivalue.h>
 #include <dlfcn.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -33,14 +34,10 @@ CudnnAttention* library() {
   return opened;
 }
 
-int64_t round_up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
 /// The next power of two or one of seven steps before it.
 int64_t rounded_tokens(int64_t tokens) {
   const auto whole = std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(tokens, 1024)));
-  return round_up(tokens, static_cast<int64_t>(whole / 8));
+  return at::round_up(tokens, static_cast<int64_t>(whole / 8));
 }
 
 /// Rounded bounds, so that passes of other lengths share a plan.
@@ -48,7 +45,7 @@ AttentionShape shape_of(const at::Tensor& q_the, const at::Tensor& k_tge,
                         const PackedSequences& sequences, bool causal) {
   const auto count = static_cast<uint64_t>(sequences.starts_s1.numel() - 1);
   return {.sequences = static_cast<int64_t>(std::bit_ceil(std::max<uint64_t>(count, 8))),
-          .longest = round_up(sequences.longest(), 256),
+          .longest = at::round_up(sequences.longest(), int64_t{256}),
           .tokens = rounded_tokens(q_the.size(0)),
           .heads = q_the.size(1),
           .groups = k_tge.size(1),

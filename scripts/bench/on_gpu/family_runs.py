@@ -9,10 +9,12 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from on_gpu.machine import ROOT, run
+
+LIMIT_S = 600  # of a program here
 STEPS, TOKENS, AT_ONCE = 4, 512, 8
 CHECKPOINTS = [
     "plain",  # LLaVA-1.5
@@ -125,8 +127,8 @@ def all_trained(lft, folder, work, call, ways=tuple(WAYS)):
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
         runs = {(name, way): pool.submit(one, name, way) for name in CHECKPOINTS for way in ways}
     found = {name: {} for name in CHECKPOINTS}
-    for (name, way), run in runs.items():
-        found[name][way] = run.result()
+    for (name, way), future in runs.items():
+        found[name][way] = future.result()
     return found
 
 
@@ -162,17 +164,11 @@ def faults(cpu, gpu):
 
 
 def run_here(command):
-    """What a program says; RuntimeError with its errors where it fails."""
-    done = subprocess.run(
-        [str(part) for part in command],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(map(str, command))}: {done.stderr.strip()[-2000:]}")
-    return done.stdout
+    """What a program says; RuntimeError with the end of it where it fails."""
+    text, error = run(command, {**os.environ, "OMP_NUM_THREADS": "1"}, LIMIT_S)
+    if error:
+        raise RuntimeError(f"{' '.join(map(str, command))}: {error}")
+    return text
 
 
 def prepare(lft, python, out, ways=tuple(WAYS)):

@@ -11,7 +11,7 @@ import statistics
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from on_gpu.machine import KEPT, Deadline, json_lines, peer_environment, run
+from on_gpu.machine import Deadline, json_lines, peer_environment, run
 
 DEVICE = "cuda"
 
