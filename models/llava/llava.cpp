@@ -32,7 +32,8 @@ at::Tensor bilinear_weights(int64_t to, int64_t from, at::Device device) {
   const double scale = static_cast<double>(from) / static_cast<double>(to);
   const at::Tensor at =
       ((at::arange(to, options) + 0.5) * scale - 0.5).clamp(0, static_cast<double>(from - 1));
-  return (1 - (at.unsqueeze(1) - at::arange(from, options)).abs()).clamp_min(0);
+  const at::Tensor distance = at.unsqueeze(1) - at::arange(from, options);
+  return at::minimum(1 - distance, 1 + distance).clamp_min(0);  // abs() has no meta kernel
 }
 
 /// Bilinear interpolation of x [h, w, d] as two matrix products in float32: the gradient of
