@@ -13,7 +13,7 @@ namespace {
 
 constexpr char kDataMark[] = "data:", kTarMark[] = "tar:";
 
-/// The value of each character of base64; -1: of none.
+/// The value of each character of base64, of the alphabet for addresses too; -1: of none.
 constexpr std::array<int8_t, 256> base64_values() {
   std::array<int8_t, 256> values{};
   for (int8_t& value : values) value = -1;
@@ -21,28 +21,40 @@ constexpr std::array<int8_t, 256> base64_values() {
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   for (size_t i = 0; i < kDigits.size(); ++i)
     values[static_cast<unsigned char>(kDigits[i])] = static_cast<int8_t>(i);
+  values['-'] = values['+'];
+  values['_'] = values['/'];
   return values;
 }
 
-/// False where it is no base64 with its padding.
-bool decode_base64(std::string_view text, std::string* out) {
+/// Bytes of base64, with or without its padding, with white space anywhere, as MIME breaks lines.
+/// What is wrong with the text, or "".
+std::string decode_base64(std::string_view text, std::string* out) {
   static constexpr std::array<int8_t, 256> kValues = base64_values();
-  if (text.empty() || text.size() % 4 != 0) return false;
-  const size_t padding = text.ends_with("==") ? 2 : text.ends_with("=") ? 1 : 0;
   out->clear();
   out->reserve(text.size() / 4 * 3);
   uint32_t bits = 0;
-  for (size_t i = 0; i < text.size() - padding; ++i) {
-    const int8_t value = kValues[static_cast<unsigned char>(text[i])];
-    if (value < 0) return false;
+  size_t digits = 0, padding = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == ' ' || c == '\t' || c == '\r' || c == '\n') continue;
+    const int8_t value = kValues[static_cast<unsigned char>(c)];
+    const bool pads = c == '=' && digits % 4 + ++padding <= 4;
+    if (!pads && (value < 0 || padding > 0))
+      return "character " + std::to_string(i + 1) + " after the comma is " +
+             quote_text(text.substr(i, 1)) + (padding > 0 ? ", after padding" : "");
+    if (pads) continue;
     bits = bits << 6 | static_cast<uint32_t>(value);
-    if (i % 4 != 3) continue;
+    if (++digits % 4 != 0) continue;
     out->append(
         {static_cast<char>(bits >> 16), static_cast<char>(bits >> 8), static_cast<char>(bits)});
   }
-  if (padding == 2) out->push_back(static_cast<char>(bits >> 4));
-  if (padding == 1) out->append({static_cast<char>(bits >> 10), static_cast<char>(bits >> 2)});
-  return true;
+  if (digits == 0 || digits % 4 == 1 || (padding > 0 && (digits + padding) % 4 != 0))
+    return std::to_string(digits) + " characters of base64" +
+           (padding > 0 ? " and " + std::to_string(padding) + " of padding" : "") +
+           " after the comma, which are no whole bytes";
+  if (digits % 4 == 2) out->push_back(static_cast<char>(bits >> 4));
+  if (digits % 4 == 3) out->append({static_cast<char>(bits >> 10), static_cast<char>(bits >> 2)});
+  return "";
 }
 
 std::string base_name(const std::string& name) { return name.substr(name.rfind('/') + 1); }
@@ -115,16 +127,15 @@ bool comes_with_row(const std::string& name) {
 RowImage decode_data_uri(std::string_view uri, const std::string& where) {
   const size_t comma = uri.find(',');
   const std::string_view head = uri.substr(0, std::min(comma, uri.size()));
-  const std::string next = "write it as data:image/png;base64,... with its padding";
-  if (comma == std::string_view::npos || !head.ends_with(";base64")) {
+  const std::string next = "write it as data:image/png;base64,...";
+  if (comma == std::string_view::npos || !lower_ascii(head).ends_with(";base64")) {
     refuse(ErrorKind::kInput, "an image's data: URI is not in base64", where, quote_text(uri, 60),
            "data:<type>;base64,<bytes>", next);
   }
   std::string bytes;
-  if (!decode_base64(uri.substr(comma + 1), &bytes)) {
-    refuse(ErrorKind::kInput, "an image's data: URI is not whole", where,
-           std::to_string(uri.size() - comma - 1) + " characters after the comma", "base64", next);
-  }
+  const std::string wrong = decode_base64(uri.substr(comma + 1), &bytes);
+  if (!wrong.empty())
+    refuse(ErrorKind::kInput, "an image's data: URI is not whole", where, wrong, "base64", next);
   RowImage image{.name = kDataMark + sha256(bytes).substr(0, 32)};
   image.bytes = std::make_shared<const std::string>(std::move(bytes));
   return image;
