@@ -20,7 +20,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLetGo{2'000};
+constexpr milliseconds kLetGo{2'000}, kLastRead{500};
 constexpr size_t kMostDropped = 64u << 20;
 
 bool is_for_later(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
@@ -92,27 +92,40 @@ void Acceptor::add_returned(std::unique_ptr<Client> client) {
 
 void Acceptor::run(int listener) {
   fcntl(listener, F_SETFL, fcntl(listener, F_GETFL) | O_NONBLOCK);
-  while (!stops_) {
-    take_returned();
-    std::vector<pollfd> watched = {{.fd = wake_, .events = POLLIN, .revents = 0},
-                                   {.fd = listener, .events = POLLIN, .revents = 0}};
-    for (const auto& client : clients_)
-      watched.push_back({.fd = client->socket.get(), .events = POLLIN, .revents = 0});
-    if (poll(watched.data(), watched.size(), time_left()) > 0) {
-      uint64_t wakes = 0;
-      if (watched[0].revents != 0) [[maybe_unused]]
-        const ssize_t got = ::read(wake_, &wakes, 8);
-      for (size_t i = 2; i < watched.size(); ++i) {
-        if (watched[i].revents != 0) read(*clients_[i - 2]);
-      }
-    }
-    end_late();
-    std::erase_if(clients_, [](const auto& client) { return client->ended; });
-    if (watched[1].revents != 0) accept_all(listener);
-  }
-  clients_.clear();
+  while (!stops_) wait_and_read(listener);
+  accept_all(listener);
+  shutdown(listener, SHUT_RDWR);
+  for (const auto& client : clients_)
+    client->deadline = std::min(client->deadline, Clock::now() + kLastRead);
+  while (!clients_.empty()) wait_and_read(-1);
   const std::lock_guard lock(mutex_);
   returned_.clear();
+}
+
+/// Reads what has come, hands over whole requests, ends what is late. `listener`: -1: accepts no
+/// more.
+void Acceptor::wait_and_read(int listener) {
+  take_returned();
+  std::vector<pollfd> watched = {{.fd = wake_, .events = POLLIN, .revents = 0},
+                                 {.fd = listener, .events = POLLIN, .revents = 0}};
+  for (const auto& client : clients_)
+    watched.push_back({.fd = client->socket.get(), .events = POLLIN, .revents = 0});
+  if (poll(watched.data(), watched.size(), time_left()) <= 0) {
+    for (pollfd& each : watched) each.revents = 0;
+  }
+  uint64_t wakes = 0;
+  if (watched[0].revents != 0) [[maybe_unused]]
+    const ssize_t got = ::read(wake_, &wakes, sizeof wakes);
+  for (size_t i = 2; i < watched.size(); ++i) {
+    if (watched[i].revents != 0) read(*clients_[i - 2]);
+  }
+  end_late();
+  drop_ended();
+  if (watched[1].revents != 0) accept_all(listener);
+}
+
+void Acceptor::drop_ended() {
+  std::erase_if(clients_, [](const auto& client) { return client->ended; });
 }
 
 void Acceptor::take_returned() {
@@ -133,14 +146,12 @@ void Acceptor::accept_all(int listener) {
     if (socket.get() < 0) {
       if (errno != EMFILE && errno != ENFILE) return;
       make_room();
-      std::erase_if(clients_, [](const auto& client) { return client->ended; });
       std::this_thread::sleep_for(milliseconds(1));
       return;  // poll() reports those that still wait
     }
     const int yes = 1;
     setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     if (clients_.size() >= limits_.connections) make_room();
-    std::erase_if(clients_, [](const auto& client) { return client->ended; });
     clients_.push_back(
         std::make_unique<Client>(std::move(socket), "", limits_.request_time, limits_, held_));
   }
@@ -152,23 +163,30 @@ void Acceptor::make_room() {
   const auto first = std::ranges::min_element(clients_, {}, [](const auto& client) {
     return std::pair(!client->bytes.empty(), client->deadline);
   });
-  if (first != clients_.end()) (*first)->ended = true;
+  if (first != clients_.end()) clients_.erase(first);
 }
 
+/// What has come, up to a bound: other clients wait meanwhile.
 void Acceptor::read(Client& client) {
+  constexpr int kPieces = 64;
   std::array<char, 1u << 16> piece{};
-  const ssize_t got = recv(client.socket.get(), piece.data(), piece.size(), MSG_DONTWAIT);
-  if (got < 0 && is_for_later(errno)) return;
-  if (got > 0 && client.leaves) return drop(client, static_cast<size_t>(got));
-  if (got <= 0) {
-    if (client.bytes.empty() || got < 0)
+  for (int i = 0; i < kPieces && !client.ended; ++i) {
+    const ssize_t got = recv(client.socket.get(), piece.data(), piece.size(), MSG_DONTWAIT);
+    if (got < 0 && is_for_later(errno)) return;
+    if (got > 0) {
+      take_bytes(client, {piece.data(), static_cast<size_t>(got)});
+    } else if (got < 0 || client.bytes.empty()) {
       client.ended = true;
-    else
+    } else {
       refuse(client, {.status = 400, .message = "the request is cut"});
-    return;
+    }
   }
-  if (client.bytes.empty()) client.deadline = Clock::now() + limits_.request_time;
-  client.bytes.append(piece.data(), static_cast<size_t>(got));
+}
+
+void Acceptor::take_bytes(Client& client, std::string_view bytes) {
+  if (client.leaves) return drop(client, bytes.size());
+  if (client.bytes.empty() && !stops_) client.deadline = Clock::now() + limits_.request_time;
+  client.bytes.append(bytes);
   look(client);
 }
 

@@ -67,8 +67,8 @@ class Acceptor {
   Acceptor(const AcceptLimits& limits, std::function<void(Arrived)> take);
   ~Acceptor();
   Acceptor(const Acceptor&) = delete;
-  /// Accepts at this listening socket until stop(). Connections without a whole request are closed
-  /// then.
+  /// Accepts at this listening socket until stop(). Then it closes it, takes the requests that come
+  /// within half a second on connections that are open, and closes the others.
   void run(int listener);
   void stop();
   /// Of any thread: the client is answered, and may send its next request; `rest` has come of it.
@@ -94,11 +94,14 @@ class Acceptor {
   };
 
   void wake() const;
+  void wait_and_read(int listener);
+  void drop_ended();
   void add_returned(std::unique_ptr<Client> client);
   void take_returned();
   void accept_all(int listener);
   void make_room();
   void read(Client& client);
+  void take_bytes(Client& client, std::string_view bytes);
   void look(Client& client);
   void drop(Client& client, size_t bytes) const;
   void refuse(Client& client, Refusal refusal);

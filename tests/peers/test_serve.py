@@ -22,7 +22,7 @@ PICTURES = ["chelsea.png", "coffee.png", "rocket.jpg", "tall.png", "turned.jpg",
 
 @pytest.fixture(scope="module")
 def server(model_dir):
-    running = Server(model_dir("plain"), "--request-time", 2)
+    running = Server(model_dir("plain"), "--request-time", 5)
     yield running
     code, _, err = running.end()
     assert code == 0, err
@@ -216,7 +216,10 @@ def test_a_bad_request_is_refused_by_name(server, name):
 
 
 def test_malformed_huge_and_slow_requests_end_in_a_refusal_and_nothing_grows(server):
-    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head = (
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        b"Content-Type: application/json\r\n"
+    )
 
     def status(data):
         answer = server.raw(data)
@@ -239,7 +242,7 @@ def test_malformed_huge_and_slow_requests_end_in_a_refusal_and_nothing_grows(ser
     )
     assert status(head + b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}") == 415
     assert status(b"GET /nothing HTTP/1.1\r\nConnection: close\r\n\r\n") == 404
-    assert status(b"DELETE /v1/models HTTP/1.1\r\n\r\n") == 405
+    assert status(b"DELETE /v1/models HTTP/1.1\r\nConnection: close\r\n\r\n") == 405
     # Slow ones: a head and a body that drip, and nothing at all.
     started = time.monotonic()
     answers = {}
