@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <string>
 
 namespace lft::io {
 namespace {
@@ -159,6 +160,38 @@ BmpFields bmp_fields(std::string_view bmp) {
     return {.red = 3, .green = 1, .blue = 0, .alpha = 2};
   if (masks == Masks{kByte2, kByte1, kByte0, kByte3} || masks == Masks{}) return {.alpha = 3};
   return {.known = false};
+}
+
+std::optional<PnmFields> pnm_fields(std::string_view bytes) {
+  const char kind = bytes.size() > 2 ? bytes[1] : '\0';
+  PnmFields fields{.is_text = kind <= '3',
+                   .is_bilevel = kind == '1' || kind == '4',
+                   .samples = kind == '3' || kind == '6' ? 3 : 1,
+                   .data_at = 3};
+  const auto next = [&]() -> std::optional<int64_t> {
+    std::string digits;
+    for (uint64_t& at = fields.data_at; at < bytes.size(); ++at) {
+      if (bytes[at] == '#') at = std::min(bytes.find_first_of("\r\n", at), bytes.size() - 1);
+      const bool is_space = is_pnm_space(bytes[at]);
+      if (is_space && digits.empty()) continue;
+      constexpr size_t kMostDigits = 10;
+      if (!is_space && (bytes[at] < '0' || bytes[at] > '9' || digits.size() == kMostDigits))
+        return std::nullopt;
+      if (is_space) {
+        ++at;
+        return std::stoll(digits);
+      }
+      digits += bytes[at];
+    }
+    return std::nullopt;
+  };
+  const auto width = next(), height = next();
+  const auto most = fields.is_bilevel ? std::optional<int64_t>(1) : next();
+  if (!width || !height || !most || *most < 1 || *most > 65535) return std::nullopt;
+  fields.width = *width;
+  fields.height = *height;
+  fields.most = *most;
+  return fields;
 }
 
 int orientation_of(std::string_view exif, std::string_view xmp) {
