@@ -286,24 +286,14 @@ ImageHeader tiff_header(const ImageBytes& file, const std::string& where) {
           .deep_grey = bits == 16 && samples == 1};
 }
 
-/// The canvas, which grows where the first frame is larger.
 ImageHeader gif_header(Bytes bytes, const std::string& where) {
-  constexpr uint32_t kExtension = '!', kFrame = ',', kControl = 0xf9, kHasPalette = 0x80;
-  const auto number = [&](uint64_t at, int size) { return need(bytes, at, size, false, where); };
-  ImageHeader header{.kind = "gif", .width = number(6, 2), .height = number(8, 2), .beside = 1};
-  const uint32_t flags = number(10, 1);
-  uint64_t at = 13 + ((flags & kHasPalette) != 0 ? uint64_t{6} << (flags & 7) : 0);
-  for (; number(at, 1) == kExtension; ++at) {
-    const uint32_t label = number(at + 1, 1);
-    at += 2;
-    if (label == kControl && number(at, 1) >= 4) header.transparent |= (number(at + 1, 1) & 1) != 0;
-    for (uint32_t size = 0; (size = number(at, 1)) != 0; at += 1 + size) {
-    }
-  }
-  if (number(at, 1) != kFrame) bad_image(where, "damaged gif image", "no frame in it");
-  header.width = std::max<int64_t>(header.width, number(at + 1, 2) + number(at + 5, 2));
-  header.height = std::max<int64_t>(header.height, number(at + 3, 2) + number(at + 7, 2));
-  return header;
+  const std::optional<GifFrame> frame = gif_frame(bytes);
+  if (!frame) bad_image(where, "damaged gif image", "its header is cut, or no frame is in it");
+  return {.kind = "gif",
+          .width = frame->canvas_width,
+          .height = frame->canvas_height,
+          .transparent = frame->transparent >= 0,
+          .beside = 1};
 }
 
 ImageHeader pnm_header(Bytes bytes, const std::string& where) {

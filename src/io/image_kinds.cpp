@@ -85,7 +85,7 @@ void refuse_unread_kind(std::string_view bytes, const std::string& where) {
   const auto kind = std::ranges::find_if(kSignatures, [&](const Signature& each) {
     return slice(bytes, each.at, each.bytes.size()) == each.bytes;
   });
-  const char* name = kind != kSignatures.end() ? kind->name : is_tga(bytes) ? "a TGA" : nullptr;
+  const char* name = is_tga(bytes) ? "a TGA" : kind != kSignatures.end() ? kind->name : nullptr;
   if (name != nullptr) refused("unsupported image", name, "convert it, for example to PNG");
   refuse(ErrorKind::kInput, "not an image", where,
          "it begins with " + quote_text(bytes.substr(0, 12)), read, {});

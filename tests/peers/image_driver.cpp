@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "kernels/common/error.h"
+#include "src/base/errors.h"
 #include "src/base/hash.h"
 #include "src/io/image.h"
 
@@ -14,7 +15,7 @@ int main(int count, char** files) {
                                     image.rgb_hwc.size());
       std::cout << image.width << ' ' << image.height << ' ' << lft::sha256(pixels) << '\n';
     } catch (const lft::Error& error) {
-      std::string text = error.what();
+      std::string text = lft::format_error(error);
       for (char& each : text) each = each == '\n' ? ' ' : each;
       std::cout << "refused " << text << '\n';
     }

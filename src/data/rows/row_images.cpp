@@ -2,18 +2,21 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <charconv>
 
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/base/hash.h"
 #include "src/base/text.h"
+#include "src/data/arrow_module/module.h"
 
 namespace lft::data {
 namespace {
 
 constexpr char kDataMark[] = "data:", kTarMark[] = "tar:";
 
-/// The value of each character of base64; -1: of none.
+/// The value of each character of base64, also of its form for URLs; -1: of none.
 constexpr std::array<int8_t, 256> base64_values() {
   std::array<int8_t, 256> values{};
   for (int8_t& value : values) value = -1;
@@ -21,28 +24,77 @@ constexpr std::array<int8_t, 256> base64_values() {
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   for (size_t i = 0; i < kDigits.size(); ++i)
     values[static_cast<unsigned char>(kDigits[i])] = static_cast<int8_t>(i);
+  values[static_cast<unsigned char>('-')] = values[static_cast<unsigned char>('+')];
+  values[static_cast<unsigned char>('_')] = values[static_cast<unsigned char>('/')];
   return values;
 }
 
-/// False where it is no base64 with its padding.
+bool is_space(char each) { return each == ' ' || (each >= '\t' && each <= '\r'); }
+
+/// With or without padding and line breaks. False where it is not base64.
 bool decode_base64(std::string_view text, std::string* out) {
   static constexpr std::array<int8_t, 256> kValues = base64_values();
-  if (text.empty() || text.size() % 4 != 0) return false;
-  const size_t padding = text.ends_with("==") ? 2 : text.ends_with("=") ? 1 : 0;
   out->clear();
   out->reserve(text.size() / 4 * 3);
   uint32_t bits = 0;
-  for (size_t i = 0; i < text.size() - padding; ++i) {
-    const int8_t value = kValues[static_cast<unsigned char>(text[i])];
-    if (value < 0) return false;
+  size_t digits = 0, padding = 0;
+  for (const char each : text) {
+    if (is_space(each)) continue;
+    padding += each == '=' ? 1 : 0;
+    const int8_t value = kValues[static_cast<unsigned char>(each)];
+    if (each != '=' && (value < 0 || padding > 0)) return false;
+    if (each == '=') continue;
     bits = bits << 6 | static_cast<uint32_t>(value);
-    if (i % 4 != 3) continue;
+    if (++digits % 4 != 0) continue;
     out->append(
         {static_cast<char>(bits >> 16), static_cast<char>(bits >> 8), static_cast<char>(bits)});
   }
-  if (padding == 2) out->push_back(static_cast<char>(bits >> 4));
-  if (padding == 1) out->append({static_cast<char>(bits >> 10), static_cast<char>(bits >> 2)});
-  return true;
+  if (digits % 4 == 2) out->push_back(static_cast<char>(bits >> 4));
+  if (digits % 4 == 3) out->append({static_cast<char>(bits >> 10), static_cast<char>(bits >> 2)});
+  return digits > 0 && digits % 4 != 1 && padding <= 2;
+}
+
+/// A text without its "%41": nothing where a percent sign is followed by something else.
+std::optional<std::string> unescaped(std::string_view text) {
+  std::string plain;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (text[at] != '%') {
+      plain += text[at];
+      continue;
+    }
+    int byte = 0;
+    const char* digits = text.data() + at + 1;
+    if (at + 2 >= text.size() || std::from_chars(digits, digits + 2, byte, 16).ptr != digits + 2)
+      return std::nullopt;
+    plain += static_cast<char>(byte);
+    at += 2;
+  }
+  return plain;
+}
+
+/// Whether `text` begins with `prefix`, which is in lower case, in any case.
+bool begins_with(std::string_view text, std::string_view prefix) {
+  return text.size() >= prefix.size() &&
+         std::ranges::equal(text.substr(0, prefix.size()), prefix, [](char a, char b) {
+           return std::tolower(static_cast<unsigned char>(a)) == b;
+         });
+}
+
+/// An image in base64 alone, as it begins with what its format begins with.
+bool is_bare_base64(std::string_view name) {
+  constexpr size_t kShortest = 64;  // longer than a file name that happens to look like one
+  constexpr std::array<std::string_view, 6> kBegin = {"iVBORw0KGgo", "/9j/",  "R0lGOD",
+                                                      "UklGR",       "SUkqA", "TU0AK"};
+  const auto begins = [&](std::string_view each) { return name.starts_with(each); };
+  std::string bytes;
+  return name.size() >= kShortest && std::ranges::any_of(kBegin, begins) &&
+         decode_base64(name, &bytes);
+}
+
+RowImage bytes_in_row(std::string bytes) {
+  RowImage image{.name = kDataMark + sha256(bytes).substr(0, 32)};
+  image.bytes = std::make_shared<const std::string>(std::move(bytes));
+  return image;
 }
 
 std::string base_name(const std::string& name) { return name.substr(name.rfind('/') + 1); }
@@ -106,28 +158,52 @@ const RowImage& member_of(const std::vector<RowImage>& members, const std::strin
          "name images as the tar file does, or leave the names out where all are shown in order");
 }
 
+RowImage decode_data_uri(std::string_view uri, const std::string& where) {
+  const size_t comma = uri.find(',');
+  const std::string_view head = uri.substr(0, std::min(comma, uri.size()));
+  const std::string next = "write it as data:image/png;base64,...";
+  constexpr std::string_view kBase64 = ";base64";
+  if (comma == std::string_view::npos || head.size() < kBase64.size() ||
+      !begins_with(head.substr(head.size() - kBase64.size()), kBase64)) {
+    refuse(ErrorKind::kInput, "an image's data: URI is not in base64", where, quote_text(uri, 60),
+           "data:<type>;base64,<bytes>", next);
+  }
+  std::string_view text = uri.substr(comma + 1);
+  const std::optional<std::string> plain = unescaped(text);
+  if (plain) text = *plain;
+  std::string bytes;
+  if (!decode_base64(text, &bytes)) {
+    refuse(ErrorKind::kInput, "an image's data: URI is not whole", where,
+           std::to_string(text.size()) + " characters after the comma", "base64", next);
+  }
+  return bytes_in_row(std::move(bytes));
+}
+
 }  // namespace
 
 bool comes_with_row(const std::string& name) {
   return name.starts_with(kDataMark) || name.starts_with(kTarMark);
 }
 
-RowImage decode_data_uri(std::string_view uri, const std::string& where) {
-  const size_t comma = uri.find(',');
-  const std::string_view head = uri.substr(0, std::min(comma, uri.size()));
-  const std::string next = "write it as data:image/png;base64,... with its padding";
-  if (comma == std::string_view::npos || !head.ends_with(";base64")) {
-    refuse(ErrorKind::kInput, "an image's data: URI is not in base64", where, quote_text(uri, 60),
-           "data:<type>;base64,<bytes>", next);
-  }
+std::optional<RowImage> image_in_name(std::string_view name, const std::string& where) {
+  if (begins_with(name, kDataMark)) return decode_data_uri(name, where);
+  if (!is_bare_base64(name)) return std::nullopt;
   std::string bytes;
-  if (!decode_base64(uri.substr(comma + 1), &bytes)) {
-    refuse(ErrorKind::kInput, "an image's data: URI is not whole", where,
-           std::to_string(uri.size() - comma - 1) + " characters after the comma", "base64", next);
-  }
-  RowImage image{.name = kDataMark + sha256(bytes).substr(0, 32)};
-  image.bytes = std::make_shared<const std::string>(std::move(bytes));
-  return image;
+  decode_base64(name, &bytes);
+  return bytes_in_row(std::move(bytes));
+}
+
+std::string path_of_name(const std::string& name, const std::string& where) {
+  constexpr std::string_view kFile = "file://";
+  if (name.find("://") == std::string::npos) return name;
+  const size_t path = begins_with(name, kFile) ? name.find('/', kFile.size()) : std::string::npos;
+  const std::string host =
+      path == std::string::npos ? name : name.substr(kFile.size(), path - kFile.size());
+  if (!host.empty() && host != "localhost")
+    refuse(ErrorKind::kInput, "an image is a URL; lft reads files under data.image_root only",
+           where, quote_text(name, 80), "a file name, a file:// or a data: URI",
+           "download the images and name the files");
+  return unescaped(name.substr(path)).value_or(name.substr(path));
 }
 
 bool take_members(Row& row, const std::vector<RowImage>& members) {
@@ -136,9 +212,13 @@ bool take_members(Row& row, const std::vector<RowImage>& members) {
     row.inside = members;
     return numbers_rise(row.images);
   }
-  if (members.empty()) return true;
   for (std::string& name : row.images) {
     if (name.starts_with(kDataMark)) continue;
+    if (name.starts_with(kArrowPath)) {
+      name.erase(0, std::string_view(kArrowPath).size());
+      continue;
+    }
+    if (members.empty()) continue;
     const RowImage& member = member_of(members, name, row.where);
     name = member.name;
     row.inside.push_back(member);

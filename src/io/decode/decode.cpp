@@ -122,8 +122,8 @@ void throw_damaged_image(const std::string& kind, const std::string& where,
 }
 
 std::string image_libraries() {
-  return opencv_library() + ", " + jpeg_library() + ", " + png_library() + ", " + gif_library() +
-         ", " + webp_library() + ", " + tiff_library();
+  return opencv_library() + ", " + jpeg_library() + ", " + png_library() + ", " + webp_library() +
+         ", " + tiff_library();
 }
 
 RgbImage decode_image(std::string_view bytes, const std::string& where, const ImageLimits& limits) {

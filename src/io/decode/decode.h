@@ -41,7 +41,6 @@ inline uint8_t on_white(uint8_t value, uint8_t alpha) {
 /// Names with the versions that were compiled against.
 std::string jpeg_library();
 std::string png_library();
-std::string gif_library();
 std::string webp_library();
 std::string tiff_library();
 std::string opencv_library();

@@ -121,7 +121,7 @@ class BmpReader {
   }
 
   void check_pixels(uint64_t height) const {
-    const uint64_t end = pixels_at_ + row_bytes() * height;
+    const uint64_t end = pixels_at_ + row_bytes() * (height - 1) + (width_ * bits_ + 7) / 8;
     if (bytes_.size() >= end) return;
     throw_damaged_image(
         "bmp", where_,

@@ -1,133 +1,149 @@
 // The first frame of a GIF, as PIL shows it: in the canvas, whose other places are transparent or
-// the palette's first colour.
-#include <gif_lib.h>
-
+// the palette's first colour. giflib refuses codes of more than 8 bits, which PIL reads.
 #include <algorithm>
 #include <array>
-#include <memory>
-#include <vector>
 
 #include "src/io/decode/decode.h"
+#include "src/io/image_bytes.h"
 
 namespace lft::io {
 namespace {
 
-struct Reader {
-  std::string_view bytes;
-  size_t position = 0;
-};
+constexpr uint32_t kMostCodes = 4096, kMostCodeBits = 12;
 
-int read_some(GifFileType* gif, GifByteType* target, int size) {
-  auto* reader = static_cast<Reader*>(gif->UserData);
-  const size_t count = std::min(static_cast<size_t>(size), reader->bytes.size() - reader->position);
-  std::copy_n(reader->bytes.data() + reader->position, count, target);
-  reader->position += count;
-  return static_cast<int>(count);
-}
+/// The pixels of a frame, one after the other (LZW; GIF89a, appendix F).
+class Codes {
+ public:
+  /// `blocks`: the smallest number of bits of a code, then the blocks of data.
+  explicit Codes(std::string_view blocks) : blocks_(blocks) {
+    bits_ = number_at(blocks, 0, 1, false).value_or(0);
+    is_broken_ = bits_ == 0 || bits_ >= kMostCodeBits;
+    if (!is_broken_) clear();
+  }
 
-struct Close {
-  void operator()(GifFileType* gif) const { DGifCloseFile(gif, nullptr); }
+  /// False after the end code and where the data are broken.
+  bool next(uint8_t* pixel) {
+    if (waiting_ == 0 && !expand()) return false;
+    *pixel = stack_[--waiting_];
+    return true;
+  }
+  bool is_broken() const { return is_broken_; }
+
+ private:
+  uint32_t first_code() const { return 1u << bits_; }
+  void clear() {
+    code_bits_ = bits_ + 1;
+    count_ = first_code() + 2;
+    last_ = kMostCodes;
+  }
+
+  /// The next code, or nothing where the data end before it.
+  std::optional<uint32_t> read_code() {
+    while (buffered_ < code_bits_) {
+      if (left_in_block_ == 0) left_in_block_ = number_at(blocks_, at_++, 1, false).value_or(0);
+      const auto byte = number_at(blocks_, at_, 1, false);
+      if (left_in_block_ == 0 || !byte) return std::nullopt;
+      ++at_;
+      --left_in_block_;
+      buffer_ |= *byte << buffered_;
+      buffered_ += 8;
+    }
+    const uint32_t code = buffer_ & ((1u << code_bits_) - 1);
+    buffer_ >>= code_bits_;
+    buffered_ -= code_bits_;
+    return code;
+  }
+
+  bool broken() {
+    is_broken_ = true;
+    return false;
+  }
+
+  /// The pixels of the next code, onto the stack.
+  bool expand() {
+    if (is_broken_) return false;
+    std::optional<uint32_t> code = read_code();
+    for (; code == first_code(); code = read_code()) clear();
+    if (!code) return broken();
+    if (*code == first_code() + 1) return false;
+    if (last_ == kMostCodes) {  // the first one after a clear code
+      if (*code >= first_code()) return broken();
+      first_pixel_ = static_cast<uint8_t>(*code);
+      stack_[waiting_++] = first_pixel_;
+      last_ = *code;
+      return true;
+    }
+    if (*code > count_) return broken();
+    uint32_t at = *code;
+    if (at == count_) {
+      stack_[waiting_++] = first_pixel_;
+      at = last_;
+    }
+    for (; at >= first_code(); at = link_[at]) {
+      if (at >= kMostCodes || waiting_ + 1 >= stack_.size()) return broken();
+      stack_[waiting_++] = pixel_[at];
+    }
+    first_pixel_ = static_cast<uint8_t>(at);
+    stack_[waiting_++] = first_pixel_;
+    if (count_ < kMostCodes) {
+      pixel_[count_] = first_pixel_;
+      link_[count_] = last_;
+      if (++count_ == 1u << code_bits_ && code_bits_ < kMostCodeBits) ++code_bits_;
+    }
+    last_ = *code;
+    return true;
+  }
+
+  std::string_view blocks_;
+  uint64_t at_ = 1;
+  uint32_t bits_ = 0, code_bits_ = 0, count_ = 0, last_ = kMostCodes;
+  uint32_t buffer_ = 0, buffered_ = 0, left_in_block_ = 0;
+  bool is_broken_ = false;
+  uint8_t first_pixel_ = 0;
+  size_t waiting_ = 0;
+  std::array<uint8_t, kMostCodes + 1> stack_{};
+  std::array<uint8_t, kMostCodes> pixel_{};
+  std::array<uint32_t, kMostCodes> link_{};
 };
-using GifFile = std::unique_ptr<GifFileType, Close>;
 
 /// Colours by index: grey where the file has no palette, as the places after a palette's end.
-std::array<std::array<uint8_t, 3>, 256> colours_of(const GifFileType& gif) {
+std::array<std::array<uint8_t, 3>, 256> colours_of(std::string_view palette) {
   std::array<std::array<uint8_t, 3>, 256> colours{};
   for (size_t i = 0; i < colours.size(); ++i) colours[i].fill(static_cast<uint8_t>(i));
-  const ColorMapObject* map =
-      gif.Image.ColorMap != nullptr ? gif.Image.ColorMap : gif.SColorMap;
-  for (int i = 0; map != nullptr && i < map->ColorCount; ++i) {
-    const GifColorType& colour = map->Colors[i];
-    colours[static_cast<size_t>(i)] = {colour.Red, colour.Green, colour.Blue};
-  }
+  for (size_t i = 0; i < palette.size() / 3; ++i)
+    std::copy_n(palette.data() + 3 * i, 3, colours[i].data());
   return colours;
 }
 
-class GifReader {
- public:
-  GifReader(std::string_view bytes, const ImageHeader& header, const std::string& where)
-      : where_(where),
-        reader_{.bytes = bytes},
-        gif_(DGifOpen(&reader_, read_some, nullptr)),
-        width_(static_cast<size_t>(header.width)),
-        height_(static_cast<size_t>(header.height)) {
-    if (gif_ == nullptr) damaged();
-    find_image();
-    indices_.resize(width_ * height_, static_cast<uint8_t>(std::max(transparent_, 0)));
-    read_rows();
-  }
-
-  void write(Alpha alpha, uint8_t* rgb) const {
-    auto colours = colours_of(*gif_);
-    if (alpha == Alpha::kWhite && transparent_ >= 0)
-      colours[static_cast<size_t>(transparent_)].fill(255);
-    for (const uint8_t index : indices_) rgb = std::ranges::copy(colours[index], rgb).out;
-  }
-
- private:
-  [[noreturn]] void damaged() const {
-    const char* reason = gif_ == nullptr ? "no screen descriptor" : GifErrorString(gif_->Error);
-    throw_damaged_image("gif", where_, reason == nullptr ? "its blocks are out of order" : reason);
-  }
-  void require(int status) const {
-    if (status != GIF_OK) damaged();
-  }
-
-  void find_image() {
-    for (GifRecordType type = UNDEFINED_RECORD_TYPE;;) {
-      require(DGifGetRecordType(gif_.get(), &type));
-      if (type == IMAGE_DESC_RECORD_TYPE) break;
-      if (type != EXTENSION_RECORD_TYPE) damaged();
-      int code = 0;
-      GifByteType* block = nullptr;
-      require(DGifGetExtension(gif_.get(), &code, &block));
-      constexpr int kSizeOfControl = 4;
-      if (code == GRAPHICS_EXT_FUNC_CODE && block != nullptr && block[0] >= kSizeOfControl &&
-          (block[1] & 1) != 0)
-        transparent_ = block[4];
-      while (block != nullptr) require(DGifGetExtensionNext(gif_.get(), &block));
-    }
-    require(DGifGetImageDesc(gif_.get()));
-  }
-
-  void read_rows() {
-    const GifImageDesc& frame = gif_->Image;
-    const auto left = static_cast<size_t>(frame.Left), top = static_cast<size_t>(frame.Top),
-               rows = static_cast<size_t>(frame.Height);
-    if (left + static_cast<size_t>(frame.Width) > width_ || top + rows > height_) damaged();
-    struct Pass {
-      size_t first, step;
-    };
-    const std::vector<Pass> passes =
-        frame.Interlace ? std::vector<Pass>{{0, 8}, {4, 8}, {2, 4}, {1, 2}}
-                        : std::vector<Pass>{{0, 1}};
-    for (const Pass& pass : passes) {
-      for (size_t y = pass.first; y < rows; y += pass.step)
-        require(DGifGetLine(gif_.get(), indices_.data() + (top + y) * width_ + left, frame.Width));
-    }
-  }
-
-  const std::string& where_;
-  Reader reader_;
-  GifFile gif_;
-  size_t width_, height_;
-  int transparent_ = -1;
-  std::vector<uint8_t, PageAllocator<uint8_t>> indices_;
-};
-
 }  // namespace
-
-std::string gif_library() {
-  return "giflib " + std::to_string(GIFLIB_MAJOR) + "." + std::to_string(GIFLIB_MINOR) + "." +
-         std::to_string(GIFLIB_RELEASE);
-}
 
 RgbImage decode_gif(std::string_view bytes, const ImageHeader& header, const std::string& where,
                     size_t room, Alpha alpha) {
-  const GifReader reader(bytes, header, where);
-  const auto pixels = static_cast<size_t>(header.width * header.height);
-  RgbImage image{header.width, header.height, Pixels(std::max(room, 3 * pixels))};
-  reader.write(alpha, image.rgb_hwc.data());
+  const GifFrame frame = gif_frame(bytes).value();
+  const auto width = static_cast<size_t>(header.width), height = static_cast<size_t>(header.height);
+  std::vector<uint8_t, PageAllocator<uint8_t>> indices(
+      width * height, static_cast<uint8_t>(std::max(frame.transparent, 0)));
+  Codes codes(slice(bytes, frame.data_at, bytes.size()));
+  struct Pass {
+    int64_t first, step;
+  };
+  const std::vector<Pass> passes = frame.is_interlaced
+                                       ? std::vector<Pass>{{0, 8}, {4, 8}, {2, 4}, {1, 2}}
+                                       : std::vector<Pass>{{0, 1}};
+  bool more = true;
+  for (const Pass& pass : passes) {
+    for (int64_t y = pass.first; y < frame.height; y += pass.step) {
+      uint8_t* row = indices.data() + static_cast<size_t>(frame.top + y) * width + frame.left;
+      for (int64_t x = 0; x < frame.width && more; ++x) more = codes.next(row + x);
+    }
+  }
+  if (codes.is_broken()) throw_damaged_image("gif", where, "its codes are cut or damaged");
+  auto colours = colours_of(frame.palette);
+  if (alpha == Alpha::kWhite && frame.transparent >= 0)
+    colours[static_cast<size_t>(frame.transparent)].fill(255);
+  RgbImage image{header.width, header.height, Pixels(std::max(room, 3 * width * height))};
+  uint8_t* rgb = image.rgb_hwc.data();
+  for (const uint8_t index : indices) rgb = std::ranges::copy(colours[index], rgb).out;
   return image;
 }
 

@@ -132,7 +132,11 @@ class TiffReader {
   /// The layouts that PIL reads, and with the pixels that it gives them.
   void check_layout() {
     const uint16_t bits = layout_.bits, photometric = layout_.photometric;
-    if (layout_.format != SAMPLEFORMAT_UINT) unsupported("a TIFF whose samples are not unsigned");
+    const bool is_signed_grey =  // whose bytes PIL takes for unsigned ones
+        layout_.format == SAMPLEFORMAT_INT && bits == 8 && layout_.samples == 1 &&
+        photometric == PHOTOMETRIC_MINISBLACK;
+    if (layout_.format != SAMPLEFORMAT_UINT && !is_signed_grey)
+      unsupported("a TIFF whose samples are not unsigned");
     if (TIFFIsCODECConfigured(layout_.compression) == 0)
       unsupported("a TIFF of compression " + std::to_string(layout_.compression));
     const bool is_grey = photometric <= PHOTOMETRIC_MINISBLACK,
