@@ -23,7 +23,7 @@ struct ImageLimits {
   Alpha alpha = Alpha::kDrop;
 };
 struct ImageHeader {
-  std::string kind;               // png, jpeg, webp, bmp, tiff, gif, pnm
+  std::string kind;               // png, jpeg, webp, bmp, tiff, gif, pnm, avif, heic
   int64_t width = 0, height = 0;  // as stored, before EXIF rotation
   int orientation = 1;            // EXIF 1..8
   bool animated = false;          // a WebP of several frames, of which the first is read

@@ -5,6 +5,7 @@
 #include "kernels/common/error.h"
 #include "src/base/errors.h"
 #include "src/io/image.h"
+#include "src/io/image_boxes.h"
 #include "src/io/image_bytes.h"
 #include "src/io/image_kinds.h"
 
@@ -171,7 +172,7 @@ ImageHeader jpeg_header(Bytes bytes, const std::string& where) {
     while (need(bytes, at, 1, true, where) != 0xff) ++at;  // stray bytes
     while (need(bytes, at, 1, true, where) == 0xff) ++at;
     const uint32_t marker = need(bytes, at, 1, true, where);
-    if (marker == 0) continue;  // stray as well
+    if (marker == 0) continue;   // stray as well
     if (marker == kStartOfScan)  // a scan of some of the components, or one of a progressive file
       many_scans |= number_at(bytes, at + 3, 1, true) != number_at(frame, 5, 1, true);
     if (marker == kStartOfScan || marker == kEndOfImage) break;
@@ -276,14 +277,14 @@ ImageHeader tiff_header(const ImageBytes& file, const std::string& where) {
   const uint32_t bits = tiff_tag(bytes, kBits).value_or(1),
                  samples = tiff_tag(bytes, kSamples).value_or(1);
   constexpr uint32_t kMostSamples = 8;  // of a pixel; a strip may contain the whole image
-  return {.kind = "tiff",
-          .width = *width,
-          .height = *height,
-          .orientation = orientation_of(bytes, xmp.value_or(Bytes())),
-          .transparent = samples == 4 ? tiff_tag(bytes, kExtraSamples).value_or(2) != 0
-                                      : samples == 2,
-          .beside = std::max<int64_t>(4, std::min(samples, kMostSamples) * ((bits + 7) / 8)),
-          .deep_grey = bits == 16 && samples == 1};
+  return {
+      .kind = "tiff",
+      .width = *width,
+      .height = *height,
+      .orientation = orientation_of(bytes, xmp.value_or(Bytes())),
+      .transparent = samples == 4 ? tiff_tag(bytes, kExtraSamples).value_or(2) != 0 : samples == 2,
+      .beside = std::max<int64_t>(4, std::min(samples, kMostSamples) * ((bits + 7) / 8)),
+      .deep_grey = bits == 16 && samples == 1};
 }
 
 ImageHeader gif_header(Bytes bytes, const std::string& where) {
@@ -296,10 +297,26 @@ ImageHeader gif_header(Bytes bytes, const std::string& where) {
           .beside = 1};
 }
 
+/// An orientation in XMP counts where nothing else says one, as in PIL.
+ImageHeader boxed_header(const ImageBytes& file, const std::string& where) {
+  std::optional<BoxedImage> image = boxed_image(file.head);
+  if (!image) bad_image(where, "damaged AVIF or HEIC", "no size of an image in its header");
+  if (image->is_avif && image->orientation == 1 && image->has_xmp && !image->has_exif) {
+    if (file.size > file.head.size())
+      bad_image(where, "the image is cut", std::to_string(file.head.size()) + " bytes");
+    image->orientation = orientation_of("", file.head);
+  }
+  return {.kind = image->is_avif ? "avif" : "heic",
+          .width = image->width,
+          .height = image->height,
+          .orientation = image->orientation,
+          .transparent = image->has_alpha,
+          .beside = 10};
+}
+
 ImageHeader pnm_header(Bytes bytes, const std::string& where) {
   const std::optional<PnmFields> fields = pnm_fields(bytes);
-  if (!fields)
-    bad_image(where, "damaged pnm image", "no size, or no largest value, in its header");
+  if (!fields) bad_image(where, "damaged pnm image", "no size, or no largest value, in its header");
   return {.kind = "pnm",
           .width = fields->width,
           .height = fields->height,
@@ -319,6 +336,7 @@ ImageHeader any_header(const ImageBytes& file, const std::string& where) {
   if (bytes.size() > 2 && bytes[0] == 'P' && bytes[1] >= '1' && bytes[1] <= '6' &&
       is_pnm_space(bytes[2]))
     return pnm_header(bytes, where);
+  if (is_boxed_image(bytes)) return boxed_header(file, where);
   refuse_unread_kind(bytes, where);
 }
 

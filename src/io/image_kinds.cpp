@@ -22,12 +22,6 @@ constexpr std::array kSignatures = {
     Signature{0, "\xff\x4f\xff\x51", "a JPEG 2000"},
     Signature{0, {"\0\0\0\x0cJXL ", 8}, "a JPEG XL"},
     Signature{0, "\xff\x0a", "a JPEG XL"},
-    Signature{4, "ftypavif", "an AVIF"},
-    Signature{4, "ftypavis", "an AVIF"},
-    Signature{4, "ftyphei", "a HEIC"},
-    Signature{4, "ftyphev", "a HEIC"},
-    Signature{4, "ftypmif1", "a HEIF"},
-    Signature{4, "ftypmsf1", "a HEIF"},
     Signature{4, "ftyp", "a video"},
     Signature{8, "AVI ", "a video"},
     Signature{0, "\x1a\x45\xdf\xa3", "a video"},
@@ -71,7 +65,7 @@ bool is_tga(Bytes bytes) {
 }  // namespace
 
 void refuse_unread_kind(std::string_view bytes, const std::string& where) {
-  const std::string read = "PNG, JPEG, WebP, GIF, BMP, TIFF or PPM";
+  const std::string read = "PNG, JPEG, WebP, GIF, BMP, TIFF, AVIF, HEIC or PPM";
   const auto refused = [&](const std::string& what, const std::string& found,
                            const std::string& next) {
     refuse(ErrorKind::kInput, what, where, found, read, next);

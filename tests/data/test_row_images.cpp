@@ -34,8 +34,9 @@ TEST(RowImages, DataUrisAreBase64) {
   EXPECT_EQ(text("Zm8"), "fo");
   EXPECT_EQ(text("Zm9v\r\nYmFy\n"), "foobar");
   EXPECT_EQ(text("-_-_"), "\xfb\xff\xbf");
-  EXPECT_EQ(text("%2B/%2b/Zg%3D%3D"), "\xfb\xff\xbf"
-                                      "f");
+  EXPECT_EQ(text("%2B/%2b/Zg%3D%3D"),
+            "\xfb\xff\xbf"
+            "f");
   EXPECT_EQ(*image_in_name("DATA:IMAGE/PNG;BASE64,Zg==", "x")->bytes, "f");
   for (const std::string bad : {"", "\n", "Z", "Zm9vY", "Z===", "Zg==Zg==", "Zm9v!", "Zm%ZZ"})
     EXPECT_LFT_ERROR(ErrorKind::kInput, "d.json[3]", text(bad));
@@ -44,8 +45,9 @@ TEST(RowImages, DataUrisAreBase64) {
 }
 
 TEST(RowImages, Base64WithoutAUriIsAnImageWhereItBeginsAsOne) {
-  std::string png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNgYGAAAAAEAAH2FzhVAAAAAElF"
-                    "TkSuQmCC";
+  std::string png =
+      "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNgYGAAAAAEAAH2FzhVAAAAAElF"
+      "TkSuQmCC";
   EXPECT_TRUE(image_in_name(png, "x")->bytes->starts_with("\x89PNG"));
   EXPECT_FALSE(image_in_name(png.substr(0, 40), "x"));  // a file may have such a name
   EXPECT_FALSE(image_in_name("a/" + png, "x"));
@@ -58,7 +60,8 @@ TEST(RowImages, AFileUriIsItsPath) {
   EXPECT_EQ(path_of_name("file://localhost/a%20b.png", "x"), "/a b.png");
   EXPECT_EQ(path_of_name("FILE:///a.png", "x"), "/a.png");
   EXPECT_EQ(path_of_name("a%20b.png", "x"), "a%20b.png");
-  for (const std::string bad : {"https://host/a.png", "file://host/a.png", "s3://b/a.png", "file://"})
+  for (const std::string bad :
+       {"https://host/a.png", "file://host/a.png", "s3://b/a.png", "file://"})
     EXPECT_LFT_ERROR(ErrorKind::kInput, "is a URL", path_of_name(bad, "x"));
 }
 

@@ -190,11 +190,11 @@ TEST(Image, WhatIsNoImageIsNamed) {
   refused(std::string("\0\0\0\x20"
                       "ftypavif",
                       12),
-          "an AVIF");
+          "damaged AVIF or HEIC");
   refused(std::string("\0\0\0\x20"
-                      "ftypheic",
+                      "ftypisom",
                       12),
-          "a HEIC");
+          "a video");
   refused("8BPS", "a Photoshop file");
   refused("%PDF-1.4", "a PDF");
   refused(std::string("\0\0\2\0", 4) + "TRUEVISION-XFILE." + std::string(1, '\0'), "a TGA");

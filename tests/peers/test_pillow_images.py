@@ -1,5 +1,5 @@
 """The images of Pillow's own tests (its pinned sdist) are read with PIL's pixels, or refused by the
-name of their format: of JPEG, PNG, WebP, GIF, BMP and PPM none is refused that PIL reads."""
+name of their format: of JPEG, PNG, WebP, GIF, BMP and AVIF none is refused that PIL reads."""
 
 import hashlib
 import pathlib
@@ -15,10 +15,10 @@ IMAGES = pathlib.Path(__file__).resolve().parents[2] / ".deps/pillow"
 DRIVER = pathlib.Path(BINARY).parent / "tests/image_driver"
 # A scan of three colours under a frame of one: PIL shows noise, libjpeg warns of bad codes.
 NOISE = {"hopper_bad_exif.jpg"}
-READ = {"JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP"}
+READ = {"JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "AVIF"}
 # Formats of which some files are refused, with what the error names then.
 PARTLY = {
-    "TIFF": ("colour space 8", "BigTIFF"),
+    "TIFF": ("colour space 8", "BigTIFF", "not unsigned", "12 bits", "premultiplied"),
     "PPM": ("a PFM",),
 }
 
@@ -66,7 +66,7 @@ def test_what_people_train_on_is_read(results):
     assert {name for name in refused if results[name][0] in READ} == NOISE
     kinds = [kind for kind, pixels, line in results.values() if line == pixels]
     assert len(kinds) > 650
-    assert {"JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"} == set(kinds)
+    assert {"JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "AVIF", "TIFF", "PPM"} == set(kinds)
 
 
 def test_what_is_refused_is_named(results):

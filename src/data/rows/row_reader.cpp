@@ -30,7 +30,8 @@ std::string without_nonfinite(std::string_view text) {
       continue;
     }
     plain += text[at];
-    if (in_string && text[at] == '\\' && at + 1 < text.size()) plain += text[++at];
+    if (in_string && text[at] == '\\' && at + 1 < text.size())
+      plain += text[++at];
     else if (text[at] == '"')
       in_string = !in_string;
   }

@@ -87,7 +87,7 @@ std::string row_id(const io::Json& row, int64_t index, const std::string& where)
   if (at == row.end() || at->is_null()) return std::to_string(index);
   if (at->is_string()) return at->get<std::string>();
   if (is_unnamed(*at)) return (*at)[kArrowPrinted].get<std::string>();
-  if (at->is_number_float()) {  // pandas writes 1.0 for 1
+  if (at->is_number_float()) {                   // pandas writes 1.0 for 1
     constexpr double kExact = 9007199254740992;  // 2^53: beyond it a reader of JSON rounds
     const double number = at->get<double>();
     if (std::abs(number) >= kExact)

@@ -81,8 +81,10 @@ bool RowScanner::find_wrapped_rows() {
       if (is_wrapped_) at_ = at;
       return is_wrapped_;
     }
-    if (text[at] == '"') string_end();
-    else at = std::min(text.find_first_of(",}", at), text.size());
+    if (text[at] == '"')
+      string_end();
+    else
+      at = std::min(text.find_first_of(",}", at), text.size());
     skip();
   }
   return false;
@@ -153,7 +155,8 @@ bool RowScanner::take_object(RowBatch& batch) {
   const int64_t offset = offset_of(begin), line = lines_ + 1;
   const size_t end = buffer_[begin] == '{' ? element_end(begin) : begin;
   if (end == begin)
-    broken(quote_text(std::string_view(buffer_).substr(begin, 20)), "{, with which a sample begins");
+    broken(quote_text(std::string_view(buffer_).substr(begin, 20)),
+           "{, with which a sample begins");
   lines_ += std::count(buffer_.begin() + static_cast<std::ptrdiff_t>(begin),
                        buffer_.begin() + static_cast<std::ptrdiff_t>(end), '\n');
   batch.rows.push_back({.begin = begin,
@@ -174,8 +177,9 @@ size_t RowScanner::element_end(size_t begin) {
   for (size_t at = begin;; ++at) {
     if (at == buffer_.size()) {
       drop_beyond(begin, at, kRowLimits.max_bytes + 1);
-      if (!fill()) broken("the end of the file",
-                         is_spread_ ? "} after the last sample" : "] after the last sample");
+      if (!fill())
+        broken("the end of the file",
+               is_spread_ ? "} after the last sample" : "] after the last sample");
     }
     const char c = buffer_[at];
     if (in_string) {

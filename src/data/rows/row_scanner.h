@@ -35,7 +35,7 @@ class RowScanner : public RowScan {
   bool is_array_ = false, ended_ = false;
   bool is_wrapped_ = false;  // the list is a value of an object
   bool is_spread_ = false;   // an object has several lines
-  std::string buffer_;  // read and not handed out; its last byte is the last that was read
+  std::string buffer_;       // read and not handed out; its last byte is the last that was read
   int64_t read_ = 0;
   size_t at_ = 0;  // in the buffer
   int64_t rows_ = 0, lines_ = 0, batches_ = 0;

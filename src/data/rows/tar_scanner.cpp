@@ -24,8 +24,8 @@ MemberName split_name(const std::string& name) {
 }
 
 bool is_image_ending(const std::string& ending) {
-  static const std::set<std::string> kEndings = {"jpg", "jpeg", "jpe", "jfif", "png", "webp",
-                                                 "bmp", "gif",  "tif", "tiff", "ppm", "pgm",
+  static const std::set<std::string> kEndings = {"jpg", "jpeg", "jpe",  "jfif", "png", "webp",
+                                                 "bmp", "gif",  "tif",  "tiff", "ppm", "pgm",
                                                  "pbm", "pnm",  "avif", "heic", "heif"};
   std::string last = ending.substr(ending.rfind('.') + 1);
   std::ranges::transform(last, last.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -33,9 +33,7 @@ bool is_image_ending(const std::string& ending) {
 }
 
 /// What macOS and editors leave in an archive: webdataset passes it over, too.
-bool is_hidden(const std::string& name) {
-  return name.compare(name.rfind('/') + 1, 1, ".") == 0;
-}
+bool is_hidden(const std::string& name) { return name.compare(name.rfind('/') + 1, 1, ".") == 0; }
 
 /// The next member that is not hidden.
 bool next_member(TarReader& reader, TarMember& member) {

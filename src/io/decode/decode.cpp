@@ -1,10 +1,11 @@
+#include "src/io/decode/decode.h"
+
 #include <algorithm>
 #include <cstring>
 #include <initializer_list>
 #include <utility>
 
 #include "kernels/common/error.h"
-#include "src/io/decode/decode.h"
 
 namespace lft::io {
 namespace {
@@ -107,6 +108,8 @@ RgbImage decode_stored(std::string_view bytes, const ImageHeader& header, const 
     if (header.kind == "gif") return decode_gif(bytes, header, where, room, alpha);
     if (header.kind == "tiff") return decode_tiff(bytes, header, where, room, alpha);
     if (header.kind == "pnm") return decode_pnm(bytes, header, where, room);
+    if (header.kind == "avif") return decode_avif(bytes, header, where, room, alpha);
+    if (header.kind == "heic") return decode_heif(bytes, header, where, room, alpha);
     if (header.animated) return decode_animated_webp(bytes, header, where, room, alpha);
     return decode_with_opencv(bytes, header, where, room, alpha);
   }();
@@ -123,7 +126,7 @@ void throw_damaged_image(const std::string& kind, const std::string& where,
 
 std::string image_libraries() {
   return opencv_library() + ", " + jpeg_library() + ", " + png_library() + ", " + webp_library() +
-         ", " + tiff_library();
+         ", " + tiff_library() + ", " + avif_library() + ", " + heif_library();
 }
 
 RgbImage decode_image(std::string_view bytes, const std::string& where, const ImageLimits& limits) {

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "kernels/common/error.h"
-#include "src/io/image_bytes.h"
 #include "src/io/decode/decode.h"
+#include "src/io/image_bytes.h"
 
 namespace lft::io {
 namespace {

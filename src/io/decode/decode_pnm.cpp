@@ -33,8 +33,8 @@ class PnmReader {
     if (fields_.is_text && number > fields_.most) damaged("a value above its largest one");
     const bool is_deep = fields_.samples == 1 && fields_.most > 255;
     const double most = is_deep ? 65535 : 255;
-    const double scaled = std::nearbyint(static_cast<double>(number) /
-                                         static_cast<double>(fields_.most) * most);
+    const double scaled =
+        std::nearbyint(static_cast<double>(number) / static_cast<double>(fields_.most) * most);
     return static_cast<uint8_t>(std::min(scaled, 255.0));
   }
   bool bit(int64_t y, int64_t x) {

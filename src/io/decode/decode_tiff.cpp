@@ -9,8 +9,8 @@
 #include <memory>
 
 #include "kernels/common/error.h"
-#include "src/io/image_bytes.h"
 #include "src/io/decode/decode.h"
+#include "src/io/image_bytes.h"
 
 namespace lft::io {
 namespace {
@@ -147,10 +147,11 @@ class TiffReader {
         photometric != PHOTOMETRIC_YCBCR)
       unsupported("a TIFF of colour space " + std::to_string(photometric));
     const bool known =
-        bits == 8 || ((is_grey || photometric == PHOTOMETRIC_PALETTE) && layout_.samples == 1 &&
-                      (bits == 1 || bits == 2 || bits == 4)) ||
-        (bits == 16 && (is_wide || (photometric == PHOTOMETRIC_MINISBLACK &&
-                                    layout_.samples == 1)));
+        bits == 8 ||
+        ((is_grey || photometric == PHOTOMETRIC_PALETTE) && layout_.samples == 1 &&
+         (bits == 1 || bits == 2 || bits == 4)) ||
+        (bits == 16 &&
+         (is_wide || (photometric == PHOTOMETRIC_MINISBLACK && layout_.samples == 1)));
     if (!known) unsupported("a TIFF of " + std::to_string(bits) + " bits");
     // Four samples of RGB without a word on the fourth: it is alpha.
     const bool unnamed =
@@ -178,8 +179,8 @@ class TiffReader {
   void read_ycbcr(uint8_t* rgb) {
     if (layout_.compression == COMPRESSION_NONE) unsupported("a TIFF of uncompressed YCbCr");
     std::vector<uint32_t, PageAllocator<uint32_t>> raster(size_t{width_} * height_);
-    if (TIFFReadRGBAImageOriented(tiff_.get(), width_, height_, raster.data(),
-                                  ORIENTATION_TOPLEFT, 1) == 0)
+    if (TIFFReadRGBAImageOriented(tiff_.get(), width_, height_, raster.data(), ORIENTATION_TOPLEFT,
+                                  1) == 0)
       damaged("its pixels cannot be read");
     for (const uint32_t pixel : raster) {
       *rgb++ = static_cast<uint8_t>(TIFFGetR(pixel));
@@ -192,8 +193,8 @@ class TiffReader {
     const uint16_t planes = layout_.planar ? layout_.samples : uint16_t{1};
     const uint64_t row_bits =
         uint64_t{block.width} * layout_.bits * (layout_.planar ? 1u : layout_.samples);
-    const uint64_t row_bytes = (row_bits + 7) / 8, rows = std::min(block.height,
-                                                                   height_ - block.top);
+    const uint64_t row_bytes = (row_bits + 7) / 8,
+                   rows = std::min(block.height, height_ - block.top);
     const tmsize_t size = tiled ? TIFFTileSize(tiff_.get()) : TIFFStripSize(tiff_.get());
     constexpr uint64_t kSmallTile = 1 << 24;
     const uint64_t most = std::max<uint64_t>(kSmallTile, uint64_t{16} * width_ * height_);
@@ -204,12 +205,11 @@ class TiffReader {
     for (uint16_t plane = 0; plane < planes; ++plane) {
       uint8_t* target = samples_.data() + static_cast<size_t>(size) * plane;
       const tmsize_t read =
-          tiled ? TIFFReadEncodedTile(
-                      tiff_.get(), TIFFComputeTile(tiff_.get(), block.left, block.top, 0, plane),
-                      target, size)
-                : TIFFReadEncodedStrip(tiff_.get(),
-                                       TIFFComputeStrip(tiff_.get(), block.top, plane), target,
-                                       size);
+          tiled ? TIFFReadEncodedTile(tiff_.get(),
+                                      TIFFComputeTile(tiff_.get(), block.left, block.top, 0, plane),
+                                      target, size)
+                : TIFFReadEncodedStrip(tiff_.get(), TIFFComputeStrip(tiff_.get(), block.top, plane),
+                                       target, size);
       if (read < 0 || static_cast<uint64_t>(read) < row_bytes * rows)
         damaged("the pixels at row " + std::to_string(block.top) + " cannot be read");
     }
@@ -247,8 +247,8 @@ class TiffReader {
     } else if (layout_.photometric <= PHOTOMETRIC_MINISBLACK) {
       const uint32_t most = (1u << layout_.bits) - 1,
                      grey = layout_.bits == 16 ? std::min(first, 255u) : first * 255 / most;
-      colour.fill(static_cast<uint8_t>(
-          layout_.photometric == PHOTOMETRIC_MINISWHITE ? 255 - grey : grey));
+      colour.fill(
+          static_cast<uint8_t>(layout_.photometric == PHOTOMETRIC_MINISWHITE ? 255 - grey : grey));
     } else if (layout_.photometric == PHOTOMETRIC_SEPARATED) {
       const uint32_t white = 255 - sample(3);
       for (uint16_t c = 0; c < 3; ++c) {
@@ -258,9 +258,10 @@ class TiffReader {
     } else {
       for (uint16_t c = 0; c < 3; ++c) colour[c] = static_cast<uint8_t>(sample(c));
     }
-    if (layout_.has_alpha) apply_alpha(static_cast<uint8_t>(sample(layout_.samples - layout_.extra -
-                                                                   (layout_.extra == 0))),
-                                       colour);
+    if (layout_.has_alpha)
+      apply_alpha(
+          static_cast<uint8_t>(sample(layout_.samples - layout_.extra - (layout_.extra == 0))),
+          colour);
     std::ranges::copy(colour, rgb);
   }
 
