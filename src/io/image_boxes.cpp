@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <initializer_list>
+#include <utility>
 #include <vector>
 
 #include "src/io/image_bytes.h"
@@ -72,6 +73,16 @@ int orientation_of_turn(uint32_t angle, int axis) {
   return kOrientations[angle & 3][static_cast<size_t>(axis + 1)];
 }
 
+/// To the clean aperture, where its sides are whole numbers.
+void crop(Bytes clean, BoxedImage& image) {
+  const auto side = [&](uint64_t at) {
+    const uint32_t over = number_at(clean, at + 4, 4, true).value_or(0);
+    return over == 0 ? 0 : number_at(clean, at, 4, true).value_or(0) / over;
+  };
+  if (side(0) > 0) image.width = side(0);
+  if (side(8) > 0) image.height = side(8);
+}
+
 bool has_brand(Bytes bytes, std::initializer_list<Bytes> brands) {
   const uint64_t size = number_at(bytes, 0, 4, true).value_or(0);
   const Bytes type = slice(bytes, 8, std::max<uint64_t>(size, 8) - 8);
@@ -108,11 +119,13 @@ std::optional<BoxedImage> boxed_image(Bytes bytes) {
       image.width = number_at(content, 4, 4, true).value_or(0);
       image.height = number_at(content, 8, 4, true).value_or(0);
     }
+    if (type == "clap" && !image.is_avif) crop(content, image);
     if (type == "irot") angle = number_at(content, 0, 1, true).value_or(0);
     if (type == "imir") axis = static_cast<int>(number_at(content, 0, 1, true).value_or(0) & 1);
   }
   if (image.width == 0 || image.height == 0) return std::nullopt;
-  image.orientation = orientation_of_turn(angle, axis);
+  if (image.is_avif) image.orientation = orientation_of_turn(angle, axis);
+  if (!image.is_avif && angle % 2 == 1) std::swap(image.width, image.height);
   const Bytes items = find_box(meta, "iinf");
   image.has_exif = items.find("Exif") != Bytes::npos;
   image.has_xmp = items.find("application/rdf+xml") != Bytes::npos;

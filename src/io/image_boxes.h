@@ -7,7 +7,8 @@
 
 namespace lft::io {
 
-/// Of the primary image. orientation: EXIF's number for what the properties irot and imir do.
+/// Of the primary image. An AVIF as stored, with EXIF's number for what its properties irot and
+/// imir do; a HEIC as shown, which libheif crops and turns.
 struct BoxedImage {
   bool is_avif = false;  // else HEIC
   int64_t width = 0, height = 0;

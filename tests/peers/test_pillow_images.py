@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import warnings
 
+import pillow_heif
 import pytest
 from PIL import Image, ImageOps
 
@@ -76,3 +77,22 @@ def test_what_is_refused_is_named(results):
         assert line.startswith(("refused error: unsupported image", "refused error: not an image"))
         if kind in PARTLY:
             assert any(part in line for part in PARTLY[kind]), line
+
+
+@pytest.mark.parametrize("size", [(480, 360), (101, 77), (64, 65)])
+@pytest.mark.parametrize("orientation", [1, 3, 6, 8])
+def test_heic_is_read_as_shown(size, orientation, tmp_path):
+    """Colours of full resolution: how others are interpolated depends on libheif's version."""
+    pillow_heif.register_heif_opener()
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = tmp_path / "a.heic"
+    flower = next(IMAGES.rglob("flower.jpg"))
+    image = Image.open(flower).convert("RGB").crop((0, 0, *size))
+    image.save(path, quality=80, chroma=444, exif=exif)
+    out = subprocess.run([DRIVER, path], check=True, capture_output=True, text=True)
+    assert (as_pil(path)[0], out.stdout.strip()) == ("HEIF", as_pil(path)[1])
+    cut = path.read_bytes()[:-200]
+    path.write_bytes(cut)
+    out = subprocess.run([DRIVER, path], check=True, capture_output=True, text=True)
+    assert out.stdout.startswith("refused"), out.stdout

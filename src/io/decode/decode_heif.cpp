@@ -1,4 +1,5 @@
-// The primary image of a HEIC file, before its rotation.
+// The primary image of a HEIC file as shown: cropped and turned. Colours of half the resolution are
+// repeated by libheif 1.15, interpolated from 1.16 on.
 #include <libheif/heif.h>
 
 #include <algorithm>
@@ -13,7 +14,6 @@ struct Free {
   void operator()(heif_context* context) const { heif_context_free(context); }
   void operator()(heif_image_handle* handle) const { heif_image_handle_release(handle); }
   void operator()(heif_image* image) const { heif_image_release(image); }
-  void operator()(heif_decoding_options* options) const { heif_decoding_options_free(options); }
 };
 template <typename Held>
 using Owned = std::unique_ptr<Held, Free>;
@@ -33,13 +33,11 @@ RgbImage decode_heif(std::string_view bytes, const ImageHeader& header, const st
   heif_image_handle* raw_handle = nullptr;
   require(heif_context_get_primary_image_handle(context.get(), &raw_handle));
   const Owned<heif_image_handle> handle(raw_handle);
-  const Owned<heif_decoding_options> options(heif_decoding_options_alloc());
-  options->ignore_transformations = 1;
   const bool has_alpha = heif_image_handle_has_alpha_channel(handle.get()) != 0;
   heif_image* raw_image = nullptr;
   require(heif_decode_image(handle.get(), &raw_image, heif_colorspace_RGB,
                             has_alpha ? heif_chroma_interleaved_RGBA : heif_chroma_interleaved_RGB,
-                            options.get()));
+                            nullptr));
   const Owned<heif_image> decoded(raw_image);
   RgbImage image{heif_image_get_primary_width(decoded.get()),
                  heif_image_get_primary_height(decoded.get()),
