@@ -124,9 +124,9 @@ bool is_unpacked(const std::string& path, const std::string& tar, const std::str
       if (known != before) keep_facts(facts, known);
       return true;
     }
-    notice(tar + " is not what " + path + " holds now: it is made anew");
+    notice(tar + " is not what " + path + " holds now: it is made again");
   } catch (const std::exception& error) {  // of JSON, too
-    notice(facts + " cannot be used (" + error.what() + "): " + tar + " is made anew");
+    notice(facts + " cannot be used (" + error.what() + "): " + tar + " is made again");
   }
   return false;
 }
