@@ -193,6 +193,10 @@ TEST(QwenVlImages, RefusesWhatItCannotTake) {
         golden_processor(config, file, {.fit = "native", .min_pixels = 900, .max_pixels = 100});
       },
       ErrorKind::kUsage);
+  Json crossed = file;
+  crossed["min_pixels"] = 900;
+  crossed["max_pixels"] = 100;
+  refusal([&] { golden_processor(config, crossed, {.fit = "native"}); }, ErrorKind::kInput);
   for (const auto& [key, value] : std::map<std::string, Json>{{"patch_size", 14},
                                                               {"merge_size", 3},
                                                               {"temporal_patch_size", 1},
