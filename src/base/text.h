@@ -15,6 +15,10 @@ std::vector<std::string> closest_names(std::string_view name,
                                        const std::vector<std::string>& candidates, size_t max = 3);
 /// Whether a text contains white space alone, or nothing.
 bool is_blank_text(std::string_view text);
+/// The letters A to Z as a to z; other bytes stay.
+std::string lower_ascii(std::string_view text);
+/// Without white space at both ends.
+std::string_view trimmed(std::string_view text);
 
 /// "a, b, c"; beyond `max` items ", and 7 more".
 std::string join(const std::vector<std::string>& items, std::string_view separator = ", ",

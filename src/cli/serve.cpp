@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -6,6 +7,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/infer.h"
 #include "src/serve/chat_server.h"
+#include "src/serve/host_names.h"
 
 namespace lft::cli {
 namespace {
@@ -16,9 +18,8 @@ struct ServeCommand {
   int64_t port = 8000, batch = 8, queue = 256, max_new_tokens = 1024, request_time = 30;
 };
 
-bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
-}
+/// Requests that wait have a thread each, and some more answer without waiting.
+constexpr int64_t kThreads = 1024, kMoreThreads = 16;
 
 /// What requests call the model: the last part of the path of what was trained.
 std::string name_of(const ServeCommand& command) {
@@ -31,20 +32,24 @@ std::string name_of(const ServeCommand& command) {
 
 void serve(const ServeCommand& command) {
   InferModel infer = load_infer_model(command.infer);
+  // Words of a request are words, whatever the training did with those of its rows.
+  infer.encode.special_tokens = data::SpecialTokensInText::kText;
   serve::ChatServerOptions options{.name = name_of(command),
                                    .max_new_tokens = command.max_new_tokens,
                                    .engine = {.batch = static_cast<size_t>(command.batch),
                                               .queue = static_cast<size_t>(command.queue)},
                                    .server = {}};
-  options.server.connection.request = std::chrono::seconds(command.request_time);
+  options.server.accept.request_time = std::chrono::seconds(command.request_time);
+  options.server.threads =
+      static_cast<size_t>(std::min(command.batch + command.queue, kThreads) + kMoreThreads);
   serve::ChatServer server({infer.model, *infer.tokenizer, infer.encode, infer.dtype}, options);
-  if (!is_loopback(command.host))
+  if (!serve::is_loopback(command.host))
     warning("whoever reaches " + command.host + " can use this server: it asks for no key");
   serve::serve(server, command.host, static_cast<int>(command.port), [&](int port) {
     const bool six = command.host.find(':') != std::string::npos;
     print_line("serving " + options.name + " at http://" +
                (six ? "[" + command.host + "]" : command.host) + ":" + std::to_string(port) +
-               "/v1; Ctrl-C ends");
+               "/v1; Ctrl-C finishes the running answers and ends, a second one ends at once");
   });
   notice("served: every request that was taken has been answered");
 }

@@ -137,7 +137,7 @@ void check_marks(const Row& row) {
   const auto images = static_cast<int64_t>(row.images.size());
   int64_t marks = 0;
   for (const text::Message& message : row.messages()) {
-    const auto here = static_cast<int64_t>(text::count_image_marks(message.text));
+    const auto here = static_cast<int64_t>(text::marks_of(message).size());
     if (message.role == "user")
       marks += here;
     else if (here > 0)
@@ -307,8 +307,7 @@ Sample encode_question(const Row& row, size_t answer, const Sample& sample,
   Row asked{.id = row.id, .where = row.where, .conversation = row.conversation, .images = {}};
   asked.conversation.messages.resize(answer);
   size_t shown = 0;
-  for (const text::Message& message : asked.messages())
-    shown += text::count_image_marks(message.text);
+  for (const text::Message& message : asked.messages()) shown += text::marks_of(message).size();
   std::vector<family::ImagePlan> images = plans_of(sample.images, options);
   images.resize(std::min(shown, images.size()));
   asked.images.assign(

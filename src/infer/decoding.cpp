@@ -127,7 +127,7 @@ std::vector<int64_t> Decoding::draw(std::vector<Row>& rows, at::Tensor logits_bv
     penalise_repetition(logits_v, row.ids, options.repetition_penalty);
     const int64_t id = pick_token(logits_v, options, uniform);
     if (is_end(id, encode_.config)) {
-      ended.push_back({.key = row.key});
+      ended.push_back({.key = row.key, .by_end_token = true});
       continue;
     }
     row.ids.push_back(id);

@@ -42,7 +42,8 @@ void penalise_repetition(at::Tensor& logits_v, const std::vector<int64_t>& ids, 
 /// the logits of its next token are not finite, from which nothing can be drawn.
 struct Ended {
   size_t key = 0;
-  bool by_limit = false;  // max_new_tokens, or the last position
+  bool by_limit = false;      // max_new_tokens, or the last position
+  bool by_end_token = false;  // it was drawn, and is not among the answer's ids
   std::optional<NonFinite> bad = {};
 };
 

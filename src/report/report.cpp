@@ -5,6 +5,7 @@
 #include <map>
 
 #include "kernels/common/error.h"
+#include "src/base/text.h"
 #include "src/io/files.h"
 #include "src/io/json.h"
 #include "src/report/assets.h"
@@ -162,14 +163,6 @@ void put_events(const Metrics& metrics, io::Json* data) {
   (*data)["hidden_events"] = metrics.events.size() - rows.size();
   (*data)["events"] = std::move(rows);
   (*data)["alarms"] = std::move(alarms);
-}
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r\n\v\f";
-  const size_t first = text.find_first_not_of(kBlank);
-  return first == std::string_view::npos
-             ? std::string_view()
-             : text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
 /// The image stands beside the question; its mark in the text says nothing more.

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <random>
 #include <thread>
 #include <utility>
 
@@ -15,6 +16,8 @@
 #include "src/infer/answer_text.h"
 #include "src/serve/chat_reply.h"
 #include "src/serve/chat_request.h"
+#include "src/serve/prompt_length.h"
+#include "src/text/chat/named_form.h"
 
 namespace lft::serve {
 namespace {
@@ -27,6 +30,7 @@ struct Reply {
   infer::AnswerText text;
   ReplyNames names;
   int64_t prompt_tokens = 0;
+  int64_t end_tokens = 0;  // 1 once the answer has ended with its end token
   bool include_usage = false;
   Clock::time_point deadline;
   bool begun = false;  // of a stream: the role has been said
@@ -55,6 +59,7 @@ Piece next_piece(Reply& reply) {
   } else if (news.ended) {
     piece.text += reply.text.finish();
     piece.finish = news.by_limit ? "length" : "stop";
+    reply.end_tokens = news.by_end_token ? 1 : 0;
   } else if (Clock::now() > reply.deadline) {
     reply.answer->cancel();
     piece.error = Error(ErrorKind::kResource, "the answer took too long");
@@ -68,7 +73,8 @@ int status_of(const Error& error) {
 }
 
 Usage usage_of(const Reply& reply) {
-  return {.prompt_tokens = reply.prompt_tokens, .completion_tokens = reply.text.tokens()};
+  return {.prompt_tokens = reply.prompt_tokens,
+          .completion_tokens = reply.text.tokens() + reply.end_tokens};
 }
 
 void answer_whole(Reply reply, httplib::Response& response) {
@@ -113,13 +119,22 @@ bool stream_piece(Reply& reply, httplib::DataSink& sink) {
   return true;
 }
 
-void answer_in_pieces(Reply reply, httplib::Response& response) {
+/// In chunks, which HTTP/1.0 does not have: there the end of the connection is the end.
+void answer_in_pieces(Reply reply, bool in_chunks, httplib::Response& response) {
   const auto held = std::make_shared<Reply>(std::move(reply));
+  const auto provide = [held](size_t, httplib::DataSink& sink) {
+    return stream_piece(*held, sink);
+  };
+  const auto release = [held](bool) { held->answer->cancel(); };
   response.set_header("Cache-Control", "no-cache");
-  response.set_chunked_content_provider(
-      "text/event-stream",
-      [held](size_t, httplib::DataSink& sink) { return stream_piece(*held, sink); },
-      [held](bool) { held->answer->cancel(); });
+  if (in_chunks)
+    return response.set_chunked_content_provider("text/event-stream", provide, release);
+  response.set_content_provider("text/event-stream", provide, release);
+}
+
+uint64_t new_seed() {
+  static thread_local std::random_device device;
+  return uint64_t{device()} << 32 | device();
 }
 
 }  // namespace
@@ -138,21 +153,31 @@ ChatServer::ChatServer(const ServedModel& served, ChatServerOptions options)
                  response.set_content(model_list(options_.name, started_), "application/json");
                });
   http_.answer("POST", "/v1/chat/completions",
-               [this](const auto&, const std::string& body, httplib::Response& response) {
-                 complete(body, response);
+               [this](const auto& request, const std::string& body, httplib::Response& response) {
+                 complete(body, request.version != "HTTP/1.0", response);
                });
 }
 
-void ChatServer::complete(const std::string& body, httplib::Response& response) {
+data::Sample ChatServer::encode(data::Row prompt) {
+  const data::EncodeOptions& options = served_.encode;
+  if (text::is_named_form(options.chat->name())) {  // it has no place for it, and templates that
+    for (text::Message& message : prompt.conversation.messages)  // have one drop it in a history
+      message.reasoning.clear();
+  }
+  const std::lock_guard lock(encoding_);
+  check_length(prompt.conversation, served_.tokenizer, options.config.text.max_positions);
+  return data::encode_prompt(prompt, served_.tokenizer, options);
+}
+
+void ChatServer::complete(const std::string& body, bool in_chunks, httplib::Response& response) {
   try {
-    const ChatRequest request = read_chat_request(body);
-    if (request.model != options_.name)
-      return set_error(response, 404, "no such model; this server has " + options_.name, "model");
-    data::Sample prompt;
-    {
-      const std::lock_guard lock(encoding_);
-      prompt = data::encode_prompt(request.prompt, served_.tokenizer, served_.encode);
-    }
+    ChatRequest request = read_chat_request(body);
+    if (!request.model.empty() && request.model != options_.name)
+      return set_error(response, 404,
+                       "there is no model " + quote_text(request.model, 80) +
+                           " here; this server has " + options_.name,
+                       "model");
+    data::Sample prompt = encode(std::move(request.prompt));
     Reply reply{
         .answer = nullptr,
         .text = infer::AnswerText(served_.tokenizer,
@@ -168,13 +193,13 @@ void ChatServer::complete(const std::string& body, httplib::Response& response) 
                                 .top_p = request.top_p,
                                 .top_k = request.top_k,
                                 .repetition_penalty = request.repetition_penalty,
-                                .seed = request.seed,
+                                .seed = request.seed ? *request.seed : new_seed(),
                                 .on_token = {}};
     if (request.max_tokens > 0)
       draw.max_new_tokens = std::min(draw.max_new_tokens, request.max_tokens);
     reply.answer = engine_.ask(std::move(prompt), std::move(draw));
     if (!reply.answer) return set_error(response, 429, "too many requests wait already");
-    if (request.stream) return answer_in_pieces(std::move(reply), response);
+    if (request.stream) return answer_in_pieces(std::move(reply), in_chunks, response);
     answer_whole(std::move(reply), response);
   } catch (const BadRequest& bad) {
     set_error(response, 400, bad.what(), bad.field);
@@ -192,11 +217,10 @@ void serve(ChatServer& server, const std::string& host, int port,
            std::strerror(errno), "an address of this machine and a port that nobody listens on",
            "name another with --host and --port");
   }
-  std::thread listener([&] { http.listen_after_bind(); });
+  std::thread listener([&] { http.run(); });
   listening(bound);
   while (requested_signal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  http.drain();
-  http.stop();
+  http.stop_accepting();
   listener.join();
 }
 

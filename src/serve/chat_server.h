@@ -32,7 +32,8 @@ class ChatServer {
   HttpServer& http() { return http_; }
 
  private:
-  void complete(const std::string& body, httplib::Response& response);
+  void complete(const std::string& body, bool in_chunks, httplib::Response& response);
+  data::Sample encode(data::Row prompt);
 
   const ServedModel served_;
   const ChatServerOptions options_;
@@ -43,8 +44,9 @@ class ChatServer {
   HttpServer http_;
 };
 
-/// Serves on host:port (0: any free one) until a signal came; then takes no more and answers what
-/// it has. `listening` is told the port. kResource where the address cannot be had.
+/// Serves on host:port (0: any free one) until a signal came; then takes no more requests and
+/// finishes the answers of those that it has, streams too. `listening` gets the port. kResource
+/// where the address cannot be had.
 void serve(ChatServer& server, const std::string& host, int port,
            const std::function<void(int port)>& listening);
 

@@ -37,73 +37,18 @@ void name_of(const sockaddr_storage& address, socklen_t length, std::string& ip,
 
 }  // namespace
 
-Connection::Connection(socket_t socket, const ConnectionLimits& limits)
-    : socket_(socket), limits_(limits), deadline_(Clock::now() + limits.request) {}
-
-bool Connection::wait_for_request() {
-  in_head_ = true;
-  head_read_ = 0;
-  refusal_ = 0;
-  if (taken_ == buffer_.size() && !wait_for(socket_, POLLIN, limits_.idle)) return false;
-  deadline_ = Clock::now() + limits_.request;
-  return !client_left() || taken_ < buffer_.size();
-}
-
 bool Connection::client_left() const {
   char byte = 0;
   const ssize_t got = recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
-void Connection::linger() {
-  constexpr milliseconds kMost{2'000};
-  constexpr size_t kMostBytes = 64u << 20;
-  if (shutdown(socket_, SHUT_WR) != 0) return;
-  std::array<char, 16384> waste{};
-  const Clock::time_point end = Clock::now() + kMost;
-  for (size_t dropped = 0; dropped < kMostBytes;) {
-    const auto left = std::chrono::duration_cast<milliseconds>(end - Clock::now());
-    if (left.count() <= 0 || !wait_for(socket_, POLLIN, left)) return;
-    const ssize_t got = recv(socket_, waste.data(), waste.size(), MSG_DONTWAIT);
-    if (got <= 0) return;
-    dropped += static_cast<size_t>(got);
-  }
-}
-
-bool Connection::is_readable() const {
-  return taken_ < buffer_.size() || wait_for(socket_, POLLIN, limits_.idle);
-}
-
-bool Connection::is_writable() const { return wait_for(socket_, POLLOUT, limits_.write); }
+bool Connection::is_writable() const { return wait_for(socket_, POLLOUT, write_time_); }
 
 ssize_t Connection::read(char* to, size_t size) {
-  if (refusal_ != 0 || size == 0) return -1;
-  if (taken_ == buffer_.size()) {
-    const auto left = std::chrono::duration_cast<milliseconds>(deadline_ - Clock::now());
-    if (left.count() <= 0 || !wait_for(socket_, POLLIN, left)) {
-      refusal_ = 408;
-      return -1;
-    }
-    buffer_.resize(16384);
-    ssize_t got = 0;
-    do {
-      got = recv(socket_, buffer_.data(), buffer_.size(), 0);
-    } while (got < 0 && errno == EINTR);
-    buffer_.resize(got > 0 ? static_cast<size_t>(got) : 0);
-    taken_ = 0;
-    if (got <= 0) return got;
-  }
-  size_t given = std::min(size, buffer_.size() - taken_);
-  if (in_head_) {
-    if (head_read_ >= limits_.head_bytes) {
-      refusal_ = 431;
-      return -1;
-    }
-    given = std::min(given, limits_.head_bytes - head_read_);
-    head_read_ += given;
-  }
-  std::memcpy(to, buffer_.data() + taken_, given);
-  taken_ += given;
+  const size_t given = std::min(size, head_.size());
+  std::memcpy(to, head_.data(), given);
+  head_.remove_prefix(given);
   return static_cast<ssize_t>(given);
 }
 

@@ -32,11 +32,12 @@ void Answer::add(int64_t id) {
   changed_.notify_one();
 }
 
-void Answer::end(bool by_limit, std::optional<Error> error) {
+void Answer::end(const infer::Ended& how, std::optional<Error> error) {
   {
     const std::lock_guard lock(mutex_);
     news_.ended = true;
-    news_.by_limit = by_limit;
+    news_.by_limit = how.by_limit;
+    news_.by_end_token = how.by_end_token;
     news_.error = std::move(error);
   }
   changed_.notify_one();
@@ -110,7 +111,7 @@ void Engine::begin(std::vector<Waiting> requests) {
       }
       return;
     }
-    for (const Waiting& request : requests) request.answer->end(false, error);
+    for (const Waiting& request : requests) request.answer->end({}, error);
   }
 }
 
@@ -123,7 +124,7 @@ void Engine::end(const std::vector<infer::Ended>& ended) {
       warning("a request ends with an error: " + error->info().what + ": " + error->info().found +
               " (" + error->info().where + "); " + error->info().next);
     }
-    open_.at(one.key)->end(one.by_limit, std::move(error));
+    open_.at(one.key)->end(one, std::move(error));
     open_.erase(one.key);
   }
 }
@@ -142,7 +143,7 @@ void Engine::drop_cancelled() {
 void Engine::fail_all(const Error& error) {
   for (const auto& [key, answer] : open_) {
     decoding_.drop(key);
-    answer->end(false, error);
+    answer->end({}, error);
   }
   open_.clear();
 }
@@ -164,7 +165,7 @@ void Engine::run() {
   const Error stopped(ErrorKind::kResource, "the server stops");
   fail_all(stopped);
   const std::lock_guard lock(mutex_);
-  for (const Waiting& request : waiting_) request.answer->end(false, stopped);
+  for (const Waiting& request : waiting_) request.answer->end({}, stopped);
   waiting_.clear();
 }
 

@@ -22,7 +22,7 @@ class Answer {
  public:
   struct News {
     std::vector<int64_t> ids;  // new ones
-    bool ended = false, by_limit = false;
+    bool ended = false, by_limit = false, by_end_token = false;
     std::optional<Error> error;  // ended by it
   };
   /// What came since the last call; after `time` without any, nothing.
@@ -33,7 +33,7 @@ class Answer {
  private:
   friend class Engine;
   void add(int64_t id);
-  void end(bool by_limit, std::optional<Error> error = {});
+  void end(const infer::Ended& how, std::optional<Error> error = {});
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,61 +1,75 @@
 #include "src/serve/http_server.h"
 
-#include <malloc.h>
+#include <arpa/inet.h>
+#include <netdb.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include <charconv>
-#include <cstdint>
+#include <array>
+#include <memory>
+#include <string_view>
 #include <utility>
 
+#include "src/base/errors.h"
+#include "src/base/text.h"
 #include "src/io/json.h"
 
 namespace lft::serve {
 namespace {
 
-thread_local Connection* current = nullptr;  // of the request that this thread answers
-thread_local bool last_of_connection = false;
+// Of the request that this thread answers.
+thread_local Connection* current = nullptr;
+thread_local std::string* current_body = nullptr;
 
-/// What the client may still send of this request is not read as its next one.
-void close_after(httplib::Response& response) {
-  response.set_header("Connection", "close");
-  last_of_connection = true;
-}
-
-/// Bytes of bodies that are held, given back at the end: to the system, too, where they are many.
-class Held {
- public:
-  Held(std::atomic<size_t>& all, size_t bytes, size_t most) : all_(all), bytes_(bytes) {
-    granted_ = all_.fetch_add(bytes_) + bytes_ <= most;
-  }
-  ~Held() {
-    constexpr size_t kMany = 1u << 20;
-    if (bytes_ > kMany) malloc_trim(0);
-    all_ -= bytes_;
-  }
-  Held(const Held&) = delete;
-  bool granted() const { return granted_; }
-
- private:
-  std::atomic<size_t>& all_;
-  size_t bytes_;
-  bool granted_ = false;
-};
-
-/// Of a header that is no number 0: the library refuses the body.
-size_t announced_bytes(const httplib::Request& request) {
-  const std::string text = request.get_header_value("Content-Length");
-  size_t bytes = 0;
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), bytes);
-  return read.ec == std::errc::result_out_of_range ? SIZE_MAX : bytes;
-}
-
+/// application/json in any spelling, of UTF-8 where it names a character set.
 bool is_json(const std::string& content_type) {
-  return content_type.substr(0, content_type.find(';')) == "application/json";
+  const std::string lower = lower_ascii(content_type);
+  std::string_view rest = lower;
+  const auto next = [&] {
+    const size_t end = std::min(rest.find(';'), rest.size());
+    const std::string_view part = trimmed(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    return part;
+  };
+  if (next() != "application/json") return false;
+  while (!rest.empty()) {
+    std::string_view part = next();
+    if (!part.starts_with("charset=")) continue;
+    part.remove_prefix(8);
+    if (part.starts_with('"') && part.ends_with('"') && part.size() > 1)
+      part = part.substr(1, part.size() - 2);
+    if (part != "utf-8" && part != "utf8" && part != "us-ascii") return false;
+  }
+  return true;
+}
+
+bool is_compressed(const httplib::Request& request) {
+  const std::string coding = request.get_header_value("Content-Encoding");
+  return !coding.empty() && lower_ascii(coding) != "identity";
 }
 
 std::string type_of(int status) {
   return status == 429 || status >= 500 ? "server_error" : "invalid_request_error";
+}
+
+/// The address of a listening socket, as a number.
+std::string address_of(socket_t socket) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  std::array<char, NI_MAXHOST> host{};
+  const auto* const found = reinterpret_cast<const sockaddr*>(&address);
+  if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
+      getnameinfo(found, length, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST) != 0)
+    return "";
+  return host.data();
+}
+
+/// "http://host/path", as a client of a proxy writes it, becomes "/path".
+void drop_authority(httplib::Request& request) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (!lower_ascii(request.path).starts_with(scheme)) continue;
+    const size_t path = request.path.find('/', scheme.size());
+    request.path = path == std::string::npos ? "/" : request.path.substr(path);
+  }
 }
 
 }  // namespace
@@ -73,10 +87,19 @@ void set_error(httplib::Response& response, int status, const std::string& messa
   if (status == 429 || status == 503) response.set_header("Retry-After", "1");
 }
 
-HttpServer::HttpServer(const ServerLimits& limits) : limits_(limits) {
-  new_task_queue = [this] { return new httplib::ThreadPool(limits_.threads); };
-  set_payload_max_length(limits.body_bytes);
-  set_tcp_nodelay(true);
+std::string refusal_text(const Refusal& refusal) {
+  httplib::Response response;
+  set_error(response, refusal.status, refusal.message);
+  return "HTTP/1.1 " + std::to_string(refusal.status) +
+         " Refused\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: " +
+         std::to_string(response.body.size()) + "\r\n\r\n" + response.body;
+}
+
+HttpServer::HttpServer(const ServerLimits& limits)
+    : limits_(limits), acceptor_(limits.accept, [this](Arrived arrived) {
+        const auto held = std::make_shared<Arrived>(std::move(arrived));
+        threads_->enqueue([this, held] { serve_client(*held); });
+      }) {
   // Not SO_REUSEPORT, the library's own choice: a second server would share the port unnoticed.
   set_socket_options([](socket_t socket) {
     const int yes = 1;
@@ -85,10 +108,12 @@ HttpServer::HttpServer(const ServerLimits& limits) : limits_(limits) {
   set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
     return refuse_head(request, response) ? HandlerResponse::Handled : HandlerResponse::Unhandled;
   });
+  // The library announces a number of requests that ends no connection here.
+  set_post_routing_handler([](const httplib::Request&, httplib::Response& response) {
+    response.headers.erase("Keep-Alive");
+  });
   set_error_handler(HandlerWithResponse([](const httplib::Request&, httplib::Response& response) {
-    if (current != nullptr && current->refusal() != 0) response.status = current->refusal();
-    if (response.body.empty())
-      set_error(response, response.status, "the request is malformed, cut or too large");
+    if (response.body.empty()) set_error(response, response.status, "the request is malformed");
     return HandlerResponse::Handled;
   }));
   set_exception_handler(
@@ -105,7 +130,9 @@ int HttpServer::bind(const std::string& host, int port) {
   const int bound = port == 0                          ? bind_to_any_port(host.c_str())
                     : bind_to_port(host.c_str(), port) ? port
                                                        : -1;
-  return bound >= 0 && ::listen(svr_sock_, kWaiting) == 0 ? bound : -1;
+  if (bound < 0 || ::listen(svr_sock_, kWaiting) != 0) return -1;
+  hosts_.emplace(host, address_of(svr_sock_));
+  return bound;
 }
 
 void HttpServer::answer(const std::string& method, const std::string& path, Handler handler) {
@@ -116,90 +143,93 @@ void HttpServer::answer(const std::string& method, const std::string& path, Hand
     });
     return;
   }
-  Post(path, [this, handler](const httplib::Request& request, httplib::Response& response,
-                             const httplib::ContentReader& reader) {
-    read_and_answer(handler, request, response, reader);
+  Post(path, [handler](const httplib::Request& request, httplib::Response& response,
+                       const httplib::ContentReader&) {
+    handler(request, std::move(*current_body), response);
   });
+}
+
+std::string HttpServer::unknown_path(const std::string& path) const {
+  std::vector<std::string> known;
+  for (const auto& [each, method] : methods_) known.push_back(method + " " + each);
+  std::string text =
+      "there is no path " + quote_text(path, 80) + " here (expected " + join(known) + ")";
+  if (!path.starts_with("/v1/")) text += "; the base_url of a client ends with /v1";
+  return text;
 }
 
 bool HttpServer::refuse_head(const httplib::Request& request, httplib::Response& response) const {
   const auto known = methods_.find(request.path);
   const bool reads = known != methods_.end() && known->second == "POST";
-  if (known == methods_.end()) {
-    set_error(response, 404, "no such path");
+  const std::string host = request.get_header_value("Host");
+  if (hosts_ && request.has_header("Host") && !hosts_->allow(host)) {
+    set_error(response, 421,
+              "this server is not " + quote_text(host, 80) +
+                  " (expected localhost or the address of --host in the Host header)");
+  } else if (known == methods_.end()) {
+    set_error(response, 404, unknown_path(request.path));
   } else if (request.method != known->second &&
              !(known->second == "GET" && request.method == "HEAD")) {
     response.set_header("Allow", known->second);
     set_error(response, 405, "this path takes " + known->second);
-  } else if (reads && !request.has_header("Content-Length")) {
-    set_error(response, 411, "a request says its Content-Length here");
+  } else if (reads && !request.has_header("Content-Length") &&
+             !request.has_header("Transfer-Encoding")) {
+    set_error(response, 411, "the request has no body: it has no Content-Length");
   } else if (reads && !is_json(request.get_header_value("Content-Type"))) {
-    set_error(response, 415, "a request is application/json here");
-  } else if (reads &&
-             (request.has_header("Transfer-Encoding") || request.has_header("Content-Encoding"))) {
-    set_error(response, 415, "a request is neither chunked nor compressed here");
-  } else if (reads && announced_bytes(request) > limits_.body_bytes) {
-    set_error(response, 413,
-              "the request is larger than " + std::to_string(limits_.body_bytes) + " bytes");
+    set_error(response, 415,
+              "the Content-Type is " + quote_text(request.get_header_value("Content-Type"), 80) +
+                  " (expected application/json, in UTF-8)");
+  } else if (reads && is_compressed(request)) {
+    set_error(response, 415,
+              "the Content-Encoding is " +
+                  quote_text(request.get_header_value("Content-Encoding"), 80) +
+                  " (expected a body that is not compressed)");
   } else {
     return false;
   }
-  close_after(response);
   return true;
 }
 
-void HttpServer::read_and_answer(const Handler& handler, const httplib::Request& request,
-                                 httplib::Response& response,
-                                 const httplib::ContentReader& reader) {
-  const size_t bytes = announced_bytes(request);
-  const Held held(held_, bytes, limits_.bodies_bytes);
-  if (!held.granted()) {
-    close_after(response);
-    return set_error(response, 503, "too many large requests at once");
-  }
-  std::string body;
-  body.reserve(bytes);
-  const bool whole = reader([&](const char* data, size_t size) {
-    body.append(data, size);
-    return body.size() <= bytes;
+bool HttpServer::answer_one(httplib::Stream& client, Connection* connection, std::string body) {
+  current = connection;
+  current_body = &body;
+  bool was_read = false, closes = false;
+  const bool answered = process_request(client, draining_, closes, [&](httplib::Request& request) {
+    was_read = true;
+    drop_authority(request);
+    request.headers.erase("Expect");  // is answered where the body was read
+    request.ranges.clear();
   });
-  if (!whole || body.size() != bytes) {
-    const bool late = current != nullptr && current->refusal() == 408;
-    close_after(response);
-    return set_error(response, late ? 408 : 400,
-                     late ? "the request took too long to arrive" : "the request is cut");
-  }
-  handler(request, std::move(body), response);
+  current = nullptr;
+  current_body = nullptr;
+  return answered && was_read && !closes && !draining_;
 }
 
-void HttpServer::take(httplib::Stream& client, Connection* connection) {
-  current = connection;
-  for (;;) {
-    if (connection != nullptr && !connection->wait_for_request()) break;
-    last_of_connection = draining_;
-    bool closes = false;
-    const bool answered = process_request(client, draining_, closes, [&](httplib::Request&) {
-      if (connection != nullptr) connection->head_is_read();
-    });
-    if (!answered && connection != nullptr && connection->refusal() != 0) {
-      client.write("HTTP/1.1 " + std::to_string(connection->refusal()) +
-                   " Refused\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
-    }
-    if (!answered || closes || last_of_connection || draining_ || connection == nullptr ||
-        connection->refusal() != 0)
-      break;
+void HttpServer::serve_client(Arrived& arrived) {
+  Connection connection(arrived.socket.get(), arrived.request.head, limits_.write_time);
+  if (arrived.refusal.status != 0) {
+    const std::string text = refusal_text(arrived.refusal);
+    connection.write(text.data(), text.size());
+    return acceptor_.let_go(std::move(arrived.socket));
   }
-  current = nullptr;
+  if (answer_one(connection, &connection, std::move(arrived.request.body)))
+    acceptor_.give_back(std::move(arrived.socket), std::move(arrived.rest));
+  else
+    acceptor_.let_go(std::move(arrived.socket));
+}
+
+void HttpServer::run() {
+  httplib::ThreadPool threads(limits_.threads);
+  threads_ = &threads;
+  acceptor_.run(svr_sock_);
+  threads.shutdown();
+}
+
+void HttpServer::stop_accepting() {
+  draining_ = true;
+  acceptor_.stop();
 }
 
 bool HttpServer::client_left() { return current != nullptr && current->client_left(); }
-
-bool HttpServer::process_and_close_socket(socket_t socket) {
-  Connection connection(socket, limits_.connection);
-  take(connection, &connection);
-  connection.linger();
-  close(socket);
-  return true;
-}
 
 }  // namespace lft::serve

@@ -1,23 +1,25 @@
-// cpp-httplib's server with bounds that hold for every client: connections, the time of a request,
-// its head and its body. Handlers see a whole body, or are not called.
+// cpp-httplib's server for requests that have come as a whole (acceptor.h): its paths, and what of
+// a head is refused. A thread waits for an answer, never for a client's request.
 #pragma once
 #include <httplib.h>
 
 #include <atomic>
-#include <cstdint>
+#include <chrono>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 
+#include "src/serve/acceptor.h"
 #include "src/serve/connection.h"
+#include "src/serve/host_names.h"
 
 namespace lft::serve {
 
 struct ServerLimits {
-  ConnectionLimits connection;
-  size_t threads = 256;              // connections that are served at once; others wait
-  size_t body_bytes = 32u << 20;     // of one request
-  size_t bodies_bytes = 512u << 20;  // of all requests that are being read or wait for an answer
+  AcceptLimits accept;
+  std::chrono::milliseconds write_time{30'000};  // without a byte taken by the client
+  size_t threads = 256;                          // requests that are answered at once; others wait
 };
 
 class HttpServer : public httplib::Server {
@@ -31,29 +33,35 @@ class HttpServer : public httplib::Server {
   int bind(const std::string& host, int port);
   /// A GET or a POST; other methods of the path are refused with 405, other paths with 404.
   void answer(const std::string& method, const std::string& path, Handler handler);
-  /// Takes the requests of a client one after the other, until it or drain() ends that.
-  void take(httplib::Stream& client, Connection* connection);
-  /// Every request is the last of its connection from now on.
-  void drain() { draining_ = true; }
+  /// Accepts and answers until stop(); returns when all that was taken is answered.
+  void run();
+  /// Takes no more requests: each that is being answered is the last of its connection.
+  void stop_accepting();
+  /// Answers one request; false: no other of its connection is read. `connection`: null where
+  /// nobody can leave.
+  bool answer_one(httplib::Stream& client, Connection* connection, std::string body);
   /// Whether the client of the request that this thread answers has left.
   static bool client_left();
 
  private:
-  bool process_and_close_socket(socket_t socket) override;
+  void serve_client(Arrived& arrived);
   /// Refuses what no handler will see; true: it did.
   bool refuse_head(const httplib::Request& request, httplib::Response& response) const;
-  void read_and_answer(const Handler& handler, const httplib::Request& request,
-                       httplib::Response& response, const httplib::ContentReader& reader);
+  std::string unknown_path(const std::string& path) const;
 
   const ServerLimits limits_;
+  std::optional<HostNames> hosts_;              // once it listens
   std::map<std::string, std::string> methods_;  // by path
-  std::atomic<size_t> held_ = 0;                // bytes of bodies
   std::atomic<bool> draining_ = false;
+  httplib::TaskQueue* threads_ = nullptr;  // of run()
+  Acceptor acceptor_;
 };
 
 /// {"error": {"message", "type", "param", "code"}}, as OpenAI's clients read it. `field`: of the
 /// request; "": none.
 void set_error(httplib::Response& response, int status, const std::string& message,
                const std::string& field = {});
+/// A whole response with this error, for a request that the library has not read.
+std::string refusal_text(const Refusal& refusal);
 
 }  // namespace lft::serve

@@ -37,10 +37,12 @@ void complete(const httplib::Request&, const std::string& body, httplib::Respons
   try {
     const serve::ChatRequest request = serve::read_chat_request(body);
     const data::Row& prompt = request.prompt;
-    expect(!prompt.turns().empty() && prompt.turns().back().answer.empty(),
-           "a request ends with a question");
-    expect(request.stop.size() <= 4, "no more than 4 stop texts");
+    expect(!prompt.messages().empty(), "a request has messages");
+    size_t marks = 0;
+    for (const text::Message& message : prompt.messages()) marks += text::marks_of(message).size();
+    expect(marks == prompt.images.size(), "each image has its place in a message");
     expect(prompt.inside.size() == prompt.images.size(), "images come with the request");
+    expect(request.stream || !request.include_usage, "options of a stream belong to a stream");
     response.set_content("{}", "application/json");
   } catch (const serve::BadRequest& bad) {
     serve::set_error(response, 400, bad.what(), bad.field);
@@ -50,20 +52,34 @@ void complete(const httplib::Request&, const std::string& body, httplib::Respons
 }  // namespace
 
 bool http(std::string_view bytes) {
-  static serve::HttpServer server(serve::ServerLimits{.connection = {}, .body_bytes = 64u << 10});
+  static serve::HttpServer server(serve::ServerLimits{});
   static const bool ready = [] {
     server.answer("POST", "/v1/chat/completions", complete);
     return true;
   }();
-  MemoryStream client(bytes);
-  if (ready) server.take(client, nullptr);
-  std::string_view said = client.written;
-  if (said.starts_with("HTTP/1.1 100 Continue\r\n\r\n")) said.remove_prefix(25);
+  serve::RequestFrame frame({.body_bytes = 64u << 10});
+  std::string sent(bytes);
+  // As they may arrive: a part, then all. What the frame says must not depend on it.
+  frame.look(bytes.substr(0, bytes.size() / 2));
+  const serve::RequestFrame::State state = frame.look(bytes);
+  serve::RequestFrame whole({.body_bytes = 64u << 10});
+  expect(state == whole.look(bytes), "a request ends in one place");
+  if (state == serve::RequestFrame::State::kMore) return false;
+  if (state == serve::RequestFrame::State::kRefused) {
+    expect(frame.refusal().status / 100 == 4 && !frame.refusal().message.empty(),
+           "a refusal says why");
+    return false;
+  }
+  serve::FramedRequest request = frame.take_from(sent);
+  expect(sent.size() + request.head.size() + request.body.size() <= bytes.size(),
+         "no byte is in two places");
+  MemoryStream client(request.head);
+  if (ready) server.answer_one(client, nullptr, std::move(request.body));
+  const std::string_view said = client.written;
   const auto of_kind = [&](char hundreds) {
     return said.size() > 9 && said.starts_with("HTTP/1.1 ") && said[9] == hundreds;
   };
-  expect(said.empty() || of_kind('2') || of_kind('4'),
-         "an answer or a refusal: " + std::string(said));
+  expect(of_kind('2') || of_kind('4'), "an answer or a refusal: " + std::string(said));
   return of_kind('2');
 }
 

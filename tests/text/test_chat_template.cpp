@@ -129,7 +129,7 @@ TEST(ChatTemplate, Names) {
 TEST(Conversation, ANewlineNextToAnImageBelongsToIt) {
   const auto parts = [](std::string_view text) {
     std::string out;
-    for (const Part& part : parts_of(text))
+    for (const Part& part : parts_of({.role = "user", .text = std::string(text)}))
       out += (part.is_image ? "I[" : "T[") + std::string(part.text) + "]";
     return out;
   };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 
 #include "kernels/common/error.h"
@@ -24,34 +23,40 @@ constexpr std::array<int8_t, 256> base64_values() {
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   for (size_t i = 0; i < kDigits.size(); ++i)
     values[static_cast<unsigned char>(kDigits[i])] = static_cast<int8_t>(i);
-  values[static_cast<unsigned char>('-')] = values[static_cast<unsigned char>('+')];
-  values[static_cast<unsigned char>('_')] = values[static_cast<unsigned char>('/')];
+  values['-'] = values['+'];
+  values['_'] = values['/'];
   return values;
 }
 
-bool is_space(char each) { return each == ' ' || (each >= '\t' && each <= '\r'); }
-
-/// With or without padding and line breaks. False where it is not base64.
-bool decode_base64(std::string_view text, std::string* out) {
+/// Bytes of base64, with or without its padding, with white space anywhere, as MIME breaks lines.
+/// What is wrong with the text, or "".
+std::string decode_base64(std::string_view text, std::string* out) {
   static constexpr std::array<int8_t, 256> kValues = base64_values();
   out->clear();
   out->reserve(text.size() / 4 * 3);
   uint32_t bits = 0;
   size_t digits = 0, padding = 0;
-  for (const char each : text) {
-    if (is_space(each)) continue;
-    padding += each == '=' ? 1 : 0;
-    const int8_t value = kValues[static_cast<unsigned char>(each)];
-    if (each != '=' && (value < 0 || padding > 0)) return false;
-    if (each == '=') continue;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == ' ' || c == '\t' || c == '\r' || c == '\n') continue;
+    const int8_t value = kValues[static_cast<unsigned char>(c)];
+    const bool pads = c == '=' && digits % 4 + ++padding <= 4;
+    if (!pads && (value < 0 || padding > 0))
+      return "character " + std::to_string(i + 1) + " after the comma is " +
+             quote_text(text.substr(i, 1)) + (padding > 0 ? ", after padding" : "");
+    if (pads) continue;
     bits = bits << 6 | static_cast<uint32_t>(value);
     if (++digits % 4 != 0) continue;
     out->append(
         {static_cast<char>(bits >> 16), static_cast<char>(bits >> 8), static_cast<char>(bits)});
   }
+  if (digits == 0 || digits % 4 == 1 || (padding > 0 && (digits + padding) % 4 != 0))
+    return std::to_string(digits) + " characters of base64" +
+           (padding > 0 ? " and " + std::to_string(padding) + " of padding" : "") +
+           " after the comma, which are no whole bytes";
   if (digits % 4 == 2) out->push_back(static_cast<char>(bits >> 4));
   if (digits % 4 == 3) out->append({static_cast<char>(bits >> 10), static_cast<char>(bits >> 2)});
-  return digits > 0 && digits % 4 != 1 && padding <= 2;
+  return "";
 }
 
 /// A text without its "%41": nothing where a percent sign is followed by something else.
@@ -74,10 +79,7 @@ std::optional<std::string> unescaped(std::string_view text) {
 
 /// Whether `text` begins with `prefix`, which is in lower case, in any case.
 bool begins_with(std::string_view text, std::string_view prefix) {
-  return text.size() >= prefix.size() &&
-         std::ranges::equal(text.substr(0, prefix.size()), prefix, [](char a, char b) {
-           return std::tolower(static_cast<unsigned char>(a)) == b;
-         });
+  return lower_ascii(text.substr(0, prefix.size())) == prefix;
 }
 
 /// An image in base64 alone, as it begins with what its format begins with.
@@ -88,7 +90,7 @@ bool is_bare_base64(std::string_view name) {
   const auto begins = [&](std::string_view each) { return name.starts_with(each); };
   std::string bytes;
   return name.size() >= kShortest && std::ranges::any_of(kBegin, begins) &&
-         decode_base64(name, &bytes);
+         decode_base64(name, &bytes).empty();
 }
 
 RowImage bytes_in_row(std::string bytes) {
@@ -162,9 +164,7 @@ RowImage decode_data_uri(std::string_view uri, const std::string& where) {
   const size_t comma = uri.find(',');
   const std::string_view head = uri.substr(0, std::min(comma, uri.size()));
   const std::string next = "write it as data:image/png;base64,...";
-  constexpr std::string_view kBase64 = ";base64";
-  if (comma == std::string_view::npos || head.size() < kBase64.size() ||
-      !begins_with(head.substr(head.size() - kBase64.size()), kBase64)) {
+  if (comma == std::string_view::npos || !lower_ascii(head).ends_with(";base64")) {
     refuse(ErrorKind::kInput, "an image's data: URI is not in base64", where, quote_text(uri, 60),
            "data:<type>;base64,<bytes>", next);
   }
@@ -172,10 +172,8 @@ RowImage decode_data_uri(std::string_view uri, const std::string& where) {
   const std::optional<std::string> plain = unescaped(text);
   if (plain) text = *plain;
   std::string bytes;
-  if (!decode_base64(text, &bytes)) {
-    refuse(ErrorKind::kInput, "an image's data: URI is not whole", where,
-           std::to_string(text.size()) + " characters after the comma", "base64", next);
-  }
+  if (const std::string wrong = decode_base64(text, &bytes); !wrong.empty())
+    refuse(ErrorKind::kInput, "an image's data: URI is not whole", where, wrong, "base64", next);
   return bytes_in_row(std::move(bytes));
 }
 

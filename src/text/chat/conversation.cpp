@@ -4,37 +4,48 @@
 
 namespace lft::text {
 
-size_t count_image_marks(std::string_view text) {
-  size_t marks = 0;
+namespace {
+
+/// Where `text` contains "<image>".
+std::vector<size_t> marks_in(std::string_view text) {
+  std::vector<size_t> marks;
   for (size_t at = text.find(kImageMark); at != std::string_view::npos;
        at = text.find(kImageMark, at + kImageMark.size()))
-    ++marks;
+    marks.push_back(at);
   return marks;
 }
 
-std::vector<Part> parts_of(std::string_view text) {
+/// Texts between images, not cut any further.
+std::vector<Part> whole_parts(const Message& message) {
+  const std::string_view text = message.text;
   std::vector<Part> parts;
-  while (!text.empty()) {
-    const size_t mark = text.find(kImageMark);
-    size_t begin = std::min(mark, text.size()),
-           end = mark == std::string_view::npos ? begin : mark + kImageMark.size();
-    if (end > begin) {
-      if (end < text.size() && text[end] == '\n')
-        ++end;
-      else if (begin > 0 && text[begin - 1] == '\n')
-        --begin;
-    }
-    if (begin > 0) parts.push_back({false, text.substr(0, begin)});
-    if (end > begin) parts.push_back({true, text.substr(begin, end - begin)});
-    text.remove_prefix(end);
+  size_t from = 0;
+  for (const size_t mark : marks_of(message)) {
+    size_t begin = mark, end = mark + kImageMark.size();
+    if (end < text.size() && text[end] == '\n')
+      ++end;
+    else if (begin > from && text[begin - 1] == '\n')
+      --begin;
+    if (begin > from) parts.push_back({false, text.substr(from, begin - from)});
+    parts.push_back({true, text.substr(begin, end - begin)});
+    from = end;
   }
+  if (from < text.size()) parts.push_back({false, text.substr(from)});
   return parts;
+}
+
+}  // namespace
+
+size_t count_image_marks(std::string_view text) { return marks_in(text).size(); }
+
+std::vector<size_t> marks_of(const Message& message) {
+  return message.marks ? *message.marks : marks_in(message.text);
 }
 
 std::vector<Part> parts_of(const Message& message) {
   std::vector<Part> parts;
   auto cut = message.cuts.begin();
-  for (const Part& part : parts_of(message.text)) {
+  for (const Part& part : whole_parts(message)) {
     const auto begin = static_cast<size_t>(part.text.data() - message.text.data()),
                end = begin + part.text.size();
     size_t from = begin;

@@ -1,6 +1,7 @@
 // A conversation as every data format, the chat and the server say it. Plain data: no template, no
 // tokens.
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,7 +16,10 @@ size_t count_image_marks(std::string_view text);
 struct Message {
   std::string role;  // system, user, assistant or tool
   std::string text;
-  std::vector<size_t> cuts = {};   // places in `text` between two text parts
+  std::vector<size_t> cuts = {};  // places in `text` between two text parts
+  // Where `text` shows an image, for a text whose words may contain "<image>" too. Nothing: each
+  // "<image>" shows one.
+  std::optional<std::vector<size_t>> marks = {};
   bool learnt = true;              // of an assistant's message: false is read and not supervised
   std::string reasoning = {};      // what the assistant thought before it answered
   std::string reasoning_key = {};  // the row's own name of it, "" where it has none
@@ -23,6 +27,8 @@ struct Message {
   std::string tool_call_id = {}, name = {};  // of a tool's message
   bool operator==(const Message&) const = default;
 };
+/// Where the message shows its images, in order.
+std::vector<size_t> marks_of(const Message& message);
 
 /// Messages, and the tools that they may call.
 struct Conversation {
@@ -37,9 +43,7 @@ struct Part {
   bool is_image = false;
   std::string_view text;
 };
-/// The parts of a message's text, in order; no text part is empty.
-std::vector<Part> parts_of(std::string_view text);
-/// The same of a message, whose text parts stay apart.
+/// The parts of a message, in order; no text part is empty, and text parts of the row stay apart.
 std::vector<Part> parts_of(const Message& message);
 
 /// A question and its answer, for what looks at pairs: metrics, reports, the named forms.

@@ -55,15 +55,19 @@ const Form& form_of(const std::string& name) {
 }
 
 /// Appends a text of the row. Its image marks are placeholders, not text.
-void add_given(std::string_view text, Rendered& out) {
-  while (!text.empty()) {
-    const size_t mark = std::min(text.find(kImageMark), text.size());
-    if (mark > 0) out.given.push_back({out.text.size(), out.text.size() + mark});
-    const size_t after = std::min(mark + kImageMark.size(), text.size());
-    if (after > mark) out.images.push_back({out.text.size() + mark, out.text.size() + after});
-    out.text += text.substr(0, after);
-    text.remove_prefix(after);
+void add_given(const Message& message, Rendered& out) {
+  const size_t start = out.text.size();
+  size_t from = 0;
+  const auto add_words = [&](size_t until) {
+    if (until > from) out.given.push_back({start + from, start + until});
+  };
+  for (const size_t mark : marks_of(message)) {
+    add_words(mark);
+    from = mark + kImageMark.size();
+    out.images.push_back({start + mark, start + from});
   }
+  add_words(message.text.size());
+  out.text += message.text;
 }
 
 void check_place(const Form& form, const Conversation& conversation) {
@@ -80,6 +84,8 @@ void check_place(const Form& form, const Conversation& conversation) {
     refuse_part("a system text", *system);
   if (!conversation.tools.empty()) refuse_part("tools", conversation.tools);
   for (const Message& message : conversation.messages) {
+    if (message.role == "system" && &message != conversation.messages.data())
+      refuse_part("a system text after the first message", message.text);
     if (message.role == "tool") refuse_part("a tool's message", message.text);
     if (!message.tool_calls.empty()) refuse_part("tool calls", message.tool_calls);
     if (!message.reasoning.empty()) refuse_part("reasoning", message.reasoning);
@@ -94,24 +100,23 @@ class NamedForm : public ChatTemplate {
   Rendered render(const Conversation& conversation, bool generate) const override {
     check_place(form_, conversation);
     Rendered out;
-    const std::string* system = system_of(conversation.messages);
-    if (form_.takes_system && (system != nullptr || *form_.system != '\0')) {
-      add_given(system != nullptr ? *system : form_.system, out);
+    const std::vector<Message>& messages = conversation.messages;
+    const bool has_system = system_of(messages) != nullptr;
+    if (form_.takes_system && (has_system || *form_.system != '\0')) {
+      add_given(has_system ? messages[0] : Message{.role = "system", .text = form_.system}, out);
       out.text += form_.system_after;
     }
-    const std::vector<Turn> turns = turns_of(conversation.messages);
-    for (size_t i = 0; i < turns.size(); ++i) {
-      if (i > 0) out.text += form_.separator;
-      out.text += form_.question;
-      add_given(turns[i].question, out);
-      out.text += form_.answer;
-      if (generate && i + 1 == turns.size()) break;
-      const size_t begin = out.text.size();
-      out.text += form_.space;
-      add_given(turns[i].answer, out);
-      out.text += end_;
-      (turns[i].learnt ? out.supervised : out.masked).push_back({begin, out.text.size()});
+    const size_t first = has_system ? 1 : 0;
+    for (size_t i = first; i < messages.size(); ++i) {
+      if (messages[i].role == "user") {
+        if (i > first) out.text += form_.separator;
+        out.text += form_.question;
+        add_given(messages[i], out);
+      } else {
+        add_answer(messages[i], out);
+      }
     }
+    if (generate) out.text += form_.answer;
     return out;
   }
 
@@ -130,6 +135,15 @@ class NamedForm : public ChatTemplate {
   bool bare_placeholders() const override { return false; }
 
  private:
+  void add_answer(const Message& message, Rendered& out) const {
+    out.text += form_.answer;
+    const size_t begin = out.text.size();
+    out.text += form_.space;
+    add_given(message, out);
+    out.text += end_;
+    (message.learnt ? out.supervised : out.masked).push_back({begin, out.text.size()});
+  }
+
   const Form& form_;
   std::string end_, image_mark_;
 };

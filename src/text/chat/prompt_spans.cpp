@@ -74,7 +74,7 @@ class Prompt {
   /// Placeholders that the template wrote; a row's own words are none.
   void find_images() {
     size_t images = 0;
-    for (const Message& message : conversation_.messages) images += count_image_marks(message.text);
+    for (const Message& message : conversation_.messages) images += marks_of(message).size();
     auto given = given_.begin();
     for (size_t at = text_.find(rules_.placeholder); at != std::string_view::npos;
          at = text_.find(rules_.placeholder, at + 1)) {

@@ -1,0 +1,80 @@
+#include "src/serve/neutral_fields.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "src/serve/bad_request.h"
+
+namespace lft::serve {
+namespace {
+
+using io::Json;
+
+/// What says nothing of an answer here, whatever its value: names, places of accounts and caches,
+/// and the effort of models that reason by request.
+constexpr std::array<std::string_view, 20> kSaysNothing = {"user",
+                                                           "metadata",
+                                                           "store",
+                                                           "service_tier",
+                                                           "safety_identifier",
+                                                           "verbosity",
+                                                           "reasoning_effort",
+                                                           "prompt_cache_key",
+                                                           "prompt_cache_retention",
+                                                           "parallel_tool_calls",
+                                                           "request_id",
+                                                           "rid",
+                                                           "cache_salt",
+                                                           "cache_prompt",
+                                                           "priority",
+                                                           "include_reasoning",
+                                                           "separate_reasoning",
+                                                           "stream_reasoning",
+                                                           "spaces_between_special_tokens",
+                                                           "add_special_tokens"};
+
+/// Values that ask for no more than there is without the field: defaults of OpenAI, vLLM, SGLang
+/// and llama.cpp. Of a field that is not listed null, false and what is empty ask for nothing.
+struct Neutral {
+  std::string_view field, values;  // JSON, a list
+};
+constexpr Neutral kNeutral[] = {
+    {"n", "[1]"},
+    {"best_of", "[1]"},
+    {"frequency_penalty", "[0]"},
+    {"presence_penalty", "[0]"},
+    {"top_logprobs", "[0]"},
+    {"tool_choice", R"(["none", "auto"])"},
+    {"function_call", R"(["none", "auto"])"},
+    {"modalities", R"([["text"]])"},
+    {"response_format", R"([{"type": "text"}])"},
+    {"min_p", "[0]"},
+    {"min_tokens", "[0]"},
+    {"length_penalty", "[1]"},
+    {"skip_special_tokens", "[true]"},
+    {"add_generation_prompt", "[true]"},
+    {"repeat_penalty", "[1]"},
+    {"typical_p", "[1]"},
+    {"tfs_z", "[1]"},
+    {"mirostat", "[0]"},
+    {"dynatemp_range", "[0]"},
+    {"dry_multiplier", "[0]"},
+    {"xtc_probability", "[0]"},
+    {"n_predict", "[-1]"},
+    {"id_slot", "[-1]"},
+};
+
+}  // namespace
+
+bool is_neutral(const std::string& field, const Json& value) {
+  if (value.is_null() || std::ranges::find(kSaysNothing, field) != kSaysNothing.end()) return true;
+  for (const Neutral& known : kNeutral) {
+    if (field != known.field) continue;
+    const Json values = Json::parse(known.values);
+    return std::ranges::find(values, value) != values.end();
+  }
+  return asks_nothing(value);
+}
+
+}  // namespace lft::serve

@@ -1,0 +1,36 @@
+#include "src/serve/prompt_length.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "src/serve/bad_request.h"
+
+namespace lft::serve {
+
+void check_length(const text::Conversation& conversation, const text::Tokenizer& tokenizer,
+                  int64_t positions) {
+  constexpr int64_t kBytesOfToken = 4;  // on average; below, the whole costs little
+  constexpr size_t kPiece = 64u << 10;
+  constexpr int64_t kCut = 64;  // tokens that a piece may have more than the same text in the whole
+  int64_t bytes = 0, tokens = 0;
+  for (const text::Message& message : conversation.messages) bytes += std::ssize(message.text);
+  if (bytes <= kBytesOfToken * positions) return;
+  for (const text::Message& message : conversation.messages) {
+    for (std::string_view rest = message.text; !rest.empty();) {
+      const std::string_view piece = rest.substr(0, kPiece);
+      const auto ids = std::ssize(tokenizer.encode_with_plain(
+          piece, {{.begin = 0, .end = static_cast<uint32_t>(piece.size())}}));
+      tokens += std::max<int64_t>(0, ids - kCut);
+      rest.remove_prefix(piece.size());
+      if (tokens <= positions) continue;
+      throw BadRequest("the prompt is longer than the model's positions: more than " +
+                           std::to_string(tokens) + " tokens in " + std::to_string(bytes) +
+                           " bytes of text (expected at most " + std::to_string(positions) +
+                           " tokens)",
+                       "messages");
+    }
+  }
+}
+
+}  // namespace lft::serve

@@ -1,0 +1,86 @@
+"""A running lft serve and its plain clients."""
+
+import base64
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+
+import openai
+
+from tools import BINARY
+
+TOKENS = 12
+
+
+class Server:
+    """A running lft serve on a free port."""
+
+    def __init__(self, model, *more):
+        self.process = subprocess.Popen(
+            [BINARY, "serve", "--model", model, "--port", "0", "--name", "served", *map(str, more)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=dict(os.environ, OMP_NUM_THREADS="1"),
+        )
+        line = self.process.stdout.readline()
+        assert "serving served at http://127.0.0.1:" in line, line + self.process.stderr.read()
+        self.port = int(line.split("127.0.0.1:")[1].split("/")[0])
+        self.client = openai.OpenAI(
+            base_url=f"http://127.0.0.1:{self.port}/v1", api_key="none", max_retries=0, timeout=120
+        )
+
+    def ask(self, question, image=None, **more):
+        more.setdefault("max_tokens", TOKENS)
+        return self.client.chat.completions.create(
+            model="served", messages=[user(question, image)], **more
+        )
+
+    def memory(self):
+        """Bytes that it holds."""
+        with open(f"/proc/{self.process.pid}/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def post(self, body, headers=None, path="/v1/chat/completions", **more):
+        """Status and JSON of a plain request."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        headers = {"Content-Type": "application/json", **(headers or {})}
+        connection.request("POST", path, body, headers, **more)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+    def raw(self, data):
+        """What it answers to these bytes, until it closes the connection."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as sock:
+            sock.sendall(data)
+            out = b""
+            while piece := sock.recv(65536):
+                out += piece
+        return out
+
+    def chat(self, messages, **fields):
+        """The answer's text, usage and end of a request with these messages and fields."""
+        body = {"messages": messages, "max_tokens": TOKENS} | fields
+        status, answer = self.post(json.dumps(body))
+        assert status == 200, answer
+        choice = answer["choices"][0]
+        return choice["message"]["content"], answer["usage"], choice["finish_reason"]
+
+    def end(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=60)
+        return self.process.returncode, out, err
+
+
+def user(question, image=None):
+    if image is None:
+        return {"role": "user", "content": question}
+    data = base64.b64encode(image.read_bytes()).decode()
+    part = {
+        "type": "image_url",
+        "image_url": {"url": "data:image/png;base64," + data, "detail": "auto"},
+    }
+    return {"role": "user", "content": [part, {"type": "text", "text": question}]}
