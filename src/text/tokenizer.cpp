@@ -101,7 +101,7 @@ class ModelTokenizer : public Tokenizer {
   int64_t id_of(const std::string& token) const override { return vocabulary_.id_of(token); }
   std::string token_of(int64_t id) const override { return vocabulary_.token_of(id); }
   bool is_special(int64_t id) const override {
-    return vocabulary_.is_special(vocabulary_.token_of(id));
+    return vocabulary_.is_special(id);
   }
 
  private:
