@@ -1,5 +1,6 @@
 #include "src/serve/acceptor.h"
 
+#include <fcntl.h>
 #include <malloc.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -90,6 +91,7 @@ void Acceptor::add_returned(std::unique_ptr<Client> client) {
 }
 
 void Acceptor::run(int listener) {
+  fcntl(listener, F_SETFL, fcntl(listener, F_GETFL) | O_NONBLOCK);
   while (!stops_) {
     take_returned();
     std::vector<pollfd> watched = {{.fd = wake_, .events = POLLIN, .revents = 0},

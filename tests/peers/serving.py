@@ -27,8 +27,8 @@ class Server:
             env=dict(os.environ, OMP_NUM_THREADS="1"),
         )
         line = self.process.stdout.readline()
-        assert "serving served at http://127.0.0.1:" in line, line + self.process.stderr.read()
-        self.port = int(line.split("127.0.0.1:")[1].split("/")[0])
+        assert "serving served at http://" in line, line + self.process.stderr.read()
+        self.port = int(line.split("/v1;")[0].rsplit(":", 1)[1])
         self.client = openai.OpenAI(
             base_url=f"http://127.0.0.1:{self.port}/v1", api_key="none", max_retries=0, timeout=120
         )
@@ -70,6 +70,7 @@ class Server:
         return choice["message"]["content"], answer["usage"], choice["finish_reason"]
 
     def end(self, number=signal.SIGTERM):
+        """Exit code, stdout and stderr; 0: without another signal."""
         self.process.send_signal(number)
         out, err = self.process.communicate(timeout=60)
         return self.process.returncode, out, err

@@ -159,7 +159,7 @@ def test_a_response_format_of_any_type_is_a_refusal(server, value):
 )
 def test_stream_options_are_an_object_of_a_stream(server, fields):
     status, answer = server.post(json.dumps({"messages": QUESTION} | fields))
-    assert status == 400 and answer["error"]["param"] == "stream_options", answer
+    assert status == 400 and answer["error"]["param"].startswith("stream_options"), answer
 
 
 def said(role, content, **more):
@@ -266,10 +266,13 @@ def test_a_history_of_other_servers_is_read(server):
 
 
 def test_base64_is_read_as_clients_write_it(server):
-    data = io.BytesIO()
-    Image.radial_gradient("L").resize((61, 47)).save(data, "PNG")
-    plain = base64.b64encode(data.getvalue()).decode()
-    assert plain.endswith("=") and {"+", "/"} & set(plain)
+    for width in range(61, 90):  # until padding and both odd characters are needed
+        data = io.BytesIO()
+        Image.radial_gradient("L").resize((width, 47)).save(data, "PNG")
+        plain = base64.b64encode(data.getvalue()).decode()
+        if plain.endswith("==") and {"+", "/"} <= set(plain):
+            break
+    assert plain.endswith("==") and {"+", "/"} <= set(plain)
     forms = [
         base64.encodebytes(data.getvalue()).decode(),
         plain.rstrip("="),
@@ -286,7 +289,8 @@ def test_base64_is_read_as_clients_write_it(server):
         assert server.post(json.dumps(ask(form)))[1]["choices"] == want
     for wrong, place in [
         (plain[:100] + "*" + plain[101:], 'character 101 after the comma is \\"*\\"'),
-        (plain[:-3] + "==", "padding"),
+        (plain[:-3] + "===", "padding"),
+        (plain[:-1], "1 of padding"),
         ("A", "1 characters of base64"),
         ("", "0 characters of base64"),
         (plain + "A", "after padding"),
@@ -298,7 +302,7 @@ def test_base64_is_read_as_clients_write_it(server):
 HELLO = b'{"messages": [{"role": "user", "content": "Hello'
 REFUSED = {
     "invalid UTF-8": (HELLO + b'\xff!"}]}', ["byte 49", "UTF-8"]),
-    "NaN": (HELLO + b'!"}], "temperature": NaN}', ["byte 69", "invalid literal"]),
+    "NaN": (HELLO + b'!"}], "temperature": NaN}', ["byte 70", "invalid literal"]),
     "a lone surrogate": (HELLO + rb'\ud800!"}]}', ["byte 5", "U+DC00"]),
     "a raw line break": (HELLO + b'\n!"}]}', ["line 2", "control character"]),
     "no body": (b"", ["byte 0"]),
