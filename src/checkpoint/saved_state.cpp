@@ -39,7 +39,7 @@ class StateFields {
   }
   void one_of(const std::string& key, const std::vector<std::string>& names) const {
     check(key, "one of fp32, bf16 and fp16", [&](const io::Json& value) {
-      return value.is_string() && std::ranges::find(names, value) != names.end();
+      return std::ranges::any_of(names, [&](const std::string& name) { return value == name; });
     });
   }
   /// The bits of a float64.

@@ -70,7 +70,9 @@ io::Json ends_of(const TokenizerFiles& files, const io::Json& vocab) {
   const auto add = [&](const std::string& token) {
     if (token.empty()) return;
     single.push_back({{"SpecialToken", {{"id", token}, {"type_id", 0}}}});
-    tokens[token] = {{"id", token}, {"ids", {id_of(files, vocab, token)}}, {"tokens", {token}}};
+    tokens[token] = {{"id", token},
+                     {"ids", {static_cast<uint64_t>(id_of(files, vocab, token))}},
+                     {"tokens", {token}}};
   };
   add(bos);
   single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});

@@ -9,7 +9,7 @@ bool gguf_vocabulary(std::string_view bytes) {
   static MemoryFolder folder;
   return reads(ErrorKind::kInput, [&] {
     folder.put("tokenizer.json", bytes);
-    const io::GgufKeys keys = hf::gguf_vocabulary(folder.path(), 300, "");
+    const io::GgufKeys keys = hf::gguf_vocabulary(folder.path(), 512, "");
     expect(!keys.empty(), "keys of a vocabulary");
   });
 }

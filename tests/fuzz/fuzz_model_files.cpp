@@ -37,7 +37,7 @@ struct Folders {
   Folders() {
     const test::TempDir made;
     test::write_tiny_llava(made.file("model"),
-                           {.image_token = 260, .vocab = 264, .max_positions = 512, .shards = 2});
+                           {.shards = 2, .image_token = 260, .vocab = 264, .max_positions = 512});
     for (const std::string& name : list_dir(made.file("model")))
       if (name.ends_with(".safetensors"))
         model.put(name, read_file(made.file("model") + "/" + name));
@@ -45,13 +45,15 @@ struct Folders {
     sound = {{'c', read_file(made.file("model") + "/config.json")},
              {'i', read_file(made.file("model") + "/model.safetensors.index.json")},
              {'t', R"({"eos_token": "</s>", "bos_token": "<s>"})"},
-             {'n', "{}"}};
+             {'n', R"({"base_path": "base", "base_fingerprint": "", "template": "plain",)"
+                   R"( "image_fit": "pad"})"}};
     const std::string with = test::adapter_in("d1").write(made.file("adapter"));
     adapter.put("adapter_model.safetensors", read_file(with + "/adapter_model.safetensors"));
     sound['A'] = read_file(with + "/adapter_config.json");
     for (const auto& [key, name] : kModelFiles)
       model.put(name, sound.contains(key) ? sound[key] : "{}");
     for (const auto& [key, name] : kAdapterFiles) adapter.put(name, sound[key]);
+    open();  // else every file would be refused for another
   }
 
   void open() const {

@@ -260,7 +260,7 @@ DECODERS = {
     "yarn_of_some_layers": ("gemma_gqa", scaled(**YARN, original_max_position_embeddings=64)),
     "dynamic": ("llava_mistral", scaled(rope_type="dynamic", factor=8.0, context=40)),
     "dynamic_mrope": ("layout_qwen3", scaled(rope_type="dynamic", factor=8.0, context=40)),
-    "longrope": ("llava_mistral", longrope(6)),
+    "longrope": ("llava_mistral", longrope(8)),
     "longrope_with_its_attention": ("onevision", longrope(8, attention_factor=1.1)),
     "longrope_mrope": ("layout_qwen25", longrope(8, factor=16.0)),
     "llama3": (
@@ -313,9 +313,11 @@ def test_answers_under_a_window_or_a_scaling(case, files, images, tmp_path):
     for item, line in zip(ITEMS, out.read_text().splitlines(), strict=True):
         peer = FamilyPeer(name, path)
         ids, extra = peer.inputs(item, images, generate=True)
-        answer = peer.model.generate(
-            input_ids=torch.tensor([ids]), max_new_tokens=12, do_sample=False, **extra
-        )[0, len(ids) :]
+        input_ids = torch.tensor([ids])
+        inputs = dict(input_ids=input_ids, attention_mask=torch.ones(1, len(ids))) | extra
+        if "image_grid_thw" in extra:
+            inputs["mm_token_type_ids"] = (input_ids == peer.image_token).int()
+        answer = peer.model.generate(max_new_tokens=12, do_sample=False, **inputs)[0, len(ids) :]
         want = peer.tokenizer.decode(answer, skip_special_tokens=True)
         assert json.loads(line)["answer"].strip() == want.strip(), item["id"]
 
@@ -344,7 +346,7 @@ def byte_vocabulary(path, special):
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
-        vocab_size=420,
+        vocab_size=340,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         special_tokens=special,
         show_progress=False,
@@ -376,14 +378,14 @@ def test_a_vocabulary_and_merges_are_transformers_tokenizer(kind, files, images,
     added = ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>"]
     config = dict(KINDS[kind], eos_token="<|im_end|>", additional_special_tokens=added)
     config["added_tokens_decoder"] = {
-        str(420 + number): dict(
+        str(340 + number): dict(
             content=token, special=True, normalized=False, lstrip=False, rstrip=False,
             single_word=False,
         )
         for number, token in enumerate(added)
     }  # fmt: skip
     (model.path / "tokenizer_config.json").write_text(json.dumps(config))
-    model.change("config.json", lambda data: data.update(image_token_id=424))
+    model.change("config.json", lambda data: data.update(image_token_id=344))
     peer = getattr(transformers, config["tokenizer_class"].removesuffix("Fast")).from_pretrained(
         model.path
     )
