@@ -216,7 +216,10 @@ def test_a_bad_request_is_refused_by_name(server, name):
 
 
 def test_malformed_huge_and_slow_requests_end_in_a_refusal_and_nothing_grows(server):
-    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head = (
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+        b"Content-Type: application/json\r\n"
+    )
 
     def status(data):
         answer = server.raw(data)
