@@ -65,12 +65,12 @@ std::vector<uint32_t> properties_of(uint32_t item, Bytes associations) {
   return found;
 }
 
-/// Of a rotation by `angle` quarters of a turn, against the clock, and then a mirror (axis 0 or 1;
-/// -1: none).
-int orientation_of_turn(uint32_t angle, int axis) {
+/// Of a rotation by `angle` quarters of a turn, against the clock, and then a mirror (0: none, 1
+/// and 2: axis 0 and 1).
+int orientation_of_turn(uint32_t angle, size_t mirror) {
   constexpr std::array<std::array<int, 3>, 4> kOrientations = {
       {{1, 4, 2}, {8, 5, 7}, {3, 2, 4}, {6, 7, 5}}};  // by angle: without, axis 0, axis 1
-  return kOrientations[angle & 3][static_cast<size_t>(axis + 1)];
+  return kOrientations[angle & 3][mirror];
 }
 
 /// To the clean aperture, where its sides are whole numbers.
@@ -111,7 +111,7 @@ std::optional<BoxedImage> boxed_image(Bytes bytes) {
   const std::vector<Box> kinds = boxes_in(find_box(properties, "ipco"));
   BoxedImage image{.is_avif = is_avif(bytes)};
   uint32_t angle = 0;
-  int axis = -1;
+  size_t mirror = 0;
   for (const uint32_t number : properties_of(*item, find_box(properties, "ipma"))) {
     if (number < 1 || number > kinds.size()) continue;
     const auto& [type, content] = kinds[number - 1];
@@ -121,10 +121,10 @@ std::optional<BoxedImage> boxed_image(Bytes bytes) {
     }
     if (type == "clap" && !image.is_avif) crop(content, image);
     if (type == "irot") angle = number_at(content, 0, 1, true).value_or(0);
-    if (type == "imir") axis = static_cast<int>(number_at(content, 0, 1, true).value_or(0) & 1);
+    if (type == "imir") mirror = 1 + (number_at(content, 0, 1, true).value_or(0) & 1);
   }
   if (image.width == 0 || image.height == 0) return std::nullopt;
-  if (image.is_avif) image.orientation = orientation_of_turn(angle, axis);
+  if (image.is_avif) image.orientation = orientation_of_turn(angle, mirror);
   if (!image.is_avif && angle % 2 == 1) std::swap(image.width, image.height);
   const Bytes items = find_box(meta, "iinf");
   image.has_exif = items.find("Exif") != Bytes::npos;

@@ -80,7 +80,7 @@ std::string charsmap_fault(std::string_view model) {
     ProtobufFields spec(fields.bytes());
     while (spec.next()) {
       if (spec.field() != kCharsmap) continue;
-      if (const std::string fault = fault_of(spec.bytes()); !fault.empty()) return fault;
+      if (std::string fault = fault_of(spec.bytes()); !fault.empty()) return fault;
     }
   }
   return {};

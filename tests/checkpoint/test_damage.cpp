@@ -194,15 +194,22 @@ TEST(Formats, AFutureOneIsSaidSoAndLeftAlone) {  // guarantee A10
 
 /// A state whose hashes fit: only its values are none that a run writes.
 TEST(ForgedState, IsRefusedByItsField) {
-  const std::vector<std::pair<const char*, Json>> forged = {
-      {"/adam_steps/w", uint64_t{1} << 63}, {"/adam_steps/w", 1e308},
-      {"/adam_steps/w", -1},                {"/adam_steps", {5}},
-      {"/best_eval/loss_bits", "x"},        {"/best_eval/since", 0.5},
-      {"/last_eval/figures", {"a"}},        {"/step", 1e308},
-      {"/step", 4},                         {"/lr_factor", 0},
-      {"/precision", "fp64"},               {"/recovered", 1},
-      {"/split", 0},                        {"/norm_watch/loss/first", "x"},
-      {"/norm_watch/below_tenth", 1e308},   {"/skipped_samples", {{"row", 1}}}};
+  const std::vector<std::pair<const char*, Json>> forged = {{"/adam_steps/w", uint64_t{1} << 63},
+                                                            {"/adam_steps/w", 1e308},
+                                                            {"/adam_steps/w", -1},
+                                                            {"/adam_steps", {5}},
+                                                            {"/best_eval/loss_bits", "x"},
+                                                            {"/best_eval/since", 0.5},
+                                                            {"/last_eval/figures", {"a"}},
+                                                            {"/step", 1e308},
+                                                            {"/step", 4},
+                                                            {"/lr_factor", 0},
+                                                            {"/precision", "fp64"},
+                                                            {"/recovered", 1},
+                                                            {"/split", 0},
+                                                            {"/norm_watch/loss/first", "x"},
+                                                            {"/norm_watch/below_tenth", 1e308},
+                                                            {"/skipped_samples", {{"row", 1}}}};
   for (const auto& [place, value] : forged) {
     const TempDir dir;
     Checkpoint checkpoint = small_checkpoint(3);

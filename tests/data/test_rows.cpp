@@ -69,9 +69,8 @@ TEST(Rows, ObjectsOfSeveralLinesAndAListWithinAnObjectAreRows) {
 
 /// As Python's json reads and writes them: a missing value.
 TEST(Rows, NumbersThatAreNotFiniteAreMissing) {
-  const std::string talk =
-      R"("conversations":[{"from":"human","value":"NaN?"},)"
-      R"({"from":"gpt","value":"-Infinity\" NaN"}]})";
+  const std::string talk = R"("conversations":[{"from":"human","value":"NaN?"},)"
+                           R"({"from":"gpt","value":"-Infinity\" NaN"}]})";
   const auto rows = rows_of("{\"image\": NaN, \"meta\": [NaN,-Infinity,Infinity]," + talk);
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_TRUE(rows[0].images.empty());

@@ -91,7 +91,11 @@ TarScanner::TarScanner(const io::FileHandle& file) : file_(file), reader_(file) 
 bool TarScanner::take(TarSample& sample) {
   if (!held_) return false;
   const std::string key = split_name(held_->name).key;
-  sample = {.key = key, .row = {}, .images = {}, .begin = static_cast<int64_t>(held_->header)};
+  sample = {.key = key,
+            .row = {},
+            .other_row = {},
+            .images = {},
+            .begin = static_cast<int64_t>(held_->header)};
   TarMember member = *held_;
   held_.reset();
   do {

@@ -143,7 +143,8 @@ class Tally {
   DataFigures finish() {
     const auto of_file = [&](DataFault fault, const std::string& reason) {
       if (!reason.empty())
-        report_.add({.fault = fault, .where = source_.path, .id = "", .reason = reason});
+        report_.add(
+            {.fault = fault, .where = source_.path, .id = "", .reason = reason, .next = {}});
     };
     of_file(DataFault::kOneAnswer, answers_.one_answer());
     of_file(DataFault::kShifted, answers_.shifted());

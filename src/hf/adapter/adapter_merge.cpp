@@ -112,7 +112,8 @@ class Merger {
     map = io::Json::object();
     uint64_t bytes = 0;
     for (size_t i = 0; i < base_.files.size(); ++i) {
-      for (const auto& [name, info] : io::SafetensorsFile(out + "/" + file_name(i)).tensors()) {
+      const io::SafetensorsFile written(out + "/" + file_name(i));
+      for (const auto& [name, info] : written.tensors()) {
         map[name] = file_name(i);
         bytes += info.bytes;
       }
