@@ -131,6 +131,7 @@ void check_norms(const StateFields& norms) {
 }  // namespace
 
 void check_saved_state(const io::Json& state, int64_t step, const std::string& file) {
+  if (state.is_null()) return;  // of a checkpoint of nothing
   const StateFields fields(state, "", file);
   fields.whole("step", step, step);
   for (const char* key : {"scheduled", "skips_in_row", "recompute", "tokens", "metrics_bytes"})

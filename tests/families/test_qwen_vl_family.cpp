@@ -254,16 +254,16 @@ TEST(QwenVlConfig, RefusesWhatIsOutOfRange) {
   refused("qwen3_vl", "vision_config", "num_position_embeddings", 0);
 }
 
-TEST(QwenVlConfig, SmallWindowsOfTheDecoderAreRefused) {
+TEST(QwenVlConfig, TheDecodersLayersSlideFromMaxWindowLayersOn) {
   Json config = golden()["cases"]["qwen2_5_vl_flat_tied"]["config"];
   config["sliding_window"] = 64;
-  EXPECT_EQ(registry::parse_config(config, "file").text.layers, 3);  // it does not slide
+  const auto slides = [&] { return registry::parse_config(config, "file").text.slides; };
+  EXPECT_TRUE(slides().empty());  // use_sliding_window is false
   config["use_sliding_window"] = true;
-  const ErrorInfo info =
-      refusal([&] { registry::parse_config(config, "file"); }, ErrorKind::kInput);
-  EXPECT_NE(info.what.find("sliding_window"), std::string::npos);
-  config["sliding_window"] = 256;
-  EXPECT_EQ(registry::parse_config(config, "file").text.layers, 3);
+  config["max_window_layers"] = 2;
+  EXPECT_EQ(slides(), (std::vector<bool>{false, false, true}));
+  config["sliding_window"] = 256;  // the whole context
+  EXPECT_TRUE(slides().empty());
 }
 
 TEST(QwenVlConfig, ASectionThatDoesNotFillAHeadIsRefused) {

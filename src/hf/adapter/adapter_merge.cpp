@@ -105,9 +105,11 @@ class Merger {
     return name;
   }
 
-  /// The index of what write() wrote; the base's may be of other tensors.
+  /// The index of what write() wrote: the base's own, where that is the same.
   std::string index_text(const std::string& out) const {
-    io::Json index = io::read_json_file(base_.path + "/" + kIndex);
+    const std::string path = base_.path + "/" + kIndex;
+    const io::Json stored = io::read_json_file(path);
+    io::Json index = stored;
     io::Json &map = index["weight_map"], &metadata = index["metadata"];
     map = io::Json::object();
     uint64_t bytes = 0;
@@ -120,7 +122,7 @@ class Merger {
     }
     if (!metadata.is_object()) metadata = io::Json::object();
     metadata["total_size"] = bytes;
-    return pretty_json(index);
+    return index == stored ? io::read_file(path) : pretty_json(index);
   }
 
   /// Writes shard `file` under its own name.
