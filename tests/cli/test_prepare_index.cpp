@@ -52,7 +52,7 @@ TEST_F(PrepareIndex, WritesBesideTheDataWhatARunFinds) {
 TEST_F(PrepareIndex, AnEvaluationDoesNotCallTheDataOthers) {
   EXPECT_EQ(run_lft("prepare " + file_ + " --index").code, 0);
   const Ran ran = run_lft("eval --model " + run_.model() + " --template llava-v1 --data " +
-                          path("rows.json") + " --image-root " + run_.dir().path());
+                          path("rows.json") + " --image-root " + path("images"));
   EXPECT_EQ(ran.code, 0) << ran.err;
   EXPECT_EQ(ran.err.find("other data"), std::string::npos) << ran.err;
 }

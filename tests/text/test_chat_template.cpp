@@ -73,7 +73,7 @@ TEST(ChatTemplate, MessagesOfAnyOrderAreRendered) {
                            {.role = "user", .text = "R"},
                            {.role = "assistant", .text = "A"}}};
   EXPECT_EQ(named_form("llava-hf", "</s>", "<image>")->render(talk, /*generate=*/true).text,
-            " ASSISTANT: Hello.</s>USER: QUSER: R ASSISTANT: A</s> ASSISTANT:");
+            " ASSISTANT: Hello.</s> USER: Q USER: R ASSISTANT: A</s> ASSISTANT:");
 }
 
 TEST(ChatTemplate, ToGenerateIsAPrefixOfTheWhole) {
